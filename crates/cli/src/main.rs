@@ -1,0 +1,3 @@
+//! The `peri` command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! What the CPU can compute, one concept a file.

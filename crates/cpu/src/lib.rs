@@ -1,0 +1,6 @@
+//! The CPU device: thread pool and kernels.
+
+pub mod kernels;
+mod threads;
+
+pub use threads::Pool;

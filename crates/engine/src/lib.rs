@@ -1,0 +1,1 @@
+//! How a graph becomes an executable: passes, lowering, memory plan, session, the Device trait.

@@ -1,0 +1,1 @@
+//! What a computation is: values, ops and their meaning, types, text, verification.

@@ -1,0 +1,1 @@
+//! What an architecture is: config and weights become a graph.

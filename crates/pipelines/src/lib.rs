@@ -1,0 +1,1 @@
+//! How tokens are made: tokenizer, sequences, scheduler, KV pages, runner, sampler, generator.

@@ -1,0 +1,210 @@
+//! The types an element can have: plain numbers, and blocks of quantized weights.
+
+use std::fmt;
+use std::str::FromStr;
+
+use half::{bf16, f16};
+
+/// How a block-quantized dtype is stored: `elements` weights in `bytes` bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Block {
+    /// Weights in one block (32 or 256).
+    pub elements: usize,
+    /// Bytes of one block, scales included.
+    pub bytes: usize,
+}
+
+macro_rules! dtypes {
+    ($($(#[$doc:meta])* $variant:ident = $code:literal, $name:literal, $elements:literal per $bytes:literal;)*) => {
+        /// The type of a tensor's elements.
+        ///
+        /// The discriminants are the codes that artifacts and checkpoint files store: those of plain numbers
+        /// are fixed by the engine's specification, those of block formats (from 192) are Perihelion's own.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum DType { $($(#[$doc])* $variant = $code,)* }
+
+        impl DType {
+            /// Every dtype, in the order of their codes.
+            pub const ALL: &[DType] = &[$(DType::$variant,)*];
+
+            /// The name used in graph text and messages, such as `f32` or `q4_k`.
+            pub const fn name(self) -> &'static str {
+                match self { $(DType::$variant => $name,)* }
+            }
+
+            /// The smallest number of elements that can be stored, and its bytes.
+            pub const fn block(self) -> Block {
+                match self { $(DType::$variant => Block { elements: $elements, bytes: $bytes },)* }
+            }
+        }
+    };
+}
+
+dtypes! {
+    /// One byte, 0 or 1.
+    Bool = 1, "bool", 1 per 1;
+    /// 8-bit exponent-only scale.
+    F8E8M0 = 73, "f8e8m0fnu", 1 per 1;
+    /// 8-bit float, 4 exponent and 3 mantissa bits, finite.
+    F8E4M3 = 75, "f8e4m3fn", 1 per 1;
+    /// 8-bit float, 4 exponent and 3 mantissa bits, no negative zero.
+    F8E4M3Fnuz = 76, "f8e4m3fnuz", 1 per 1;
+    /// 8-bit float, 5 exponent and 2 mantissa bits.
+    F8E5M2 = 77, "f8e5m2", 1 per 1;
+    /// 8-bit float, 5 exponent and 2 mantissa bits, no negative zero.
+    F8E5M2Fnuz = 78, "f8e5m2fnuz", 1 per 1;
+    /// IEEE half precision.
+    F16 = 79, "f16", 1 per 2;
+    /// The upper half of an `f32`.
+    BF16 = 80, "bf16", 1 per 2;
+    /// IEEE single precision.
+    F32 = 81, "f32", 1 per 4;
+    /// IEEE double precision.
+    F64 = 82, "f64", 1 per 8;
+    /// Unsigned 8-bit integer.
+    U8 = 134, "u8", 1 per 1;
+    /// Signed 8-bit integer.
+    I8 = 135, "i8", 1 per 1;
+    /// Unsigned 16-bit integer.
+    U16 = 136, "u16", 1 per 2;
+    /// Signed 16-bit integer.
+    I16 = 137, "i16", 1 per 2;
+    /// Unsigned 32-bit integer.
+    U32 = 138, "u32", 1 per 4;
+    /// Signed 32-bit integer.
+    I32 = 139, "i32", 1 per 4;
+    /// Unsigned 64-bit integer.
+    U64 = 140, "u64", 1 per 8;
+    /// Signed 64-bit integer.
+    I64 = 141, "i64", 1 per 8;
+    /// 4-bit weights, one f16 scale per 32.
+    Q4_0 = 192, "q4_0", 32 per 18;
+    /// 4-bit weights, one f16 scale and one f16 minimum per 32.
+    Q4_1 = 193, "q4_1", 32 per 20;
+    /// 5-bit weights, one f16 scale per 32.
+    Q5_0 = 194, "q5_0", 32 per 22;
+    /// 5-bit weights, one f16 scale and one f16 minimum per 32.
+    Q5_1 = 195, "q5_1", 32 per 24;
+    /// 8-bit weights, one f16 scale per 32.
+    Q8_0 = 196, "q8_0", 32 per 34;
+    /// 2-bit weights, 4-bit scale and minimum per 16, f16 superscales per 256.
+    Q2K = 197, "q2_k", 256 per 84;
+    /// 3-bit weights, 6-bit scale per 16, f16 superscale per 256.
+    Q3K = 198, "q3_k", 256 per 110;
+    /// 4-bit weights, 6-bit scale and minimum per 32, f16 superscales per 256.
+    Q4K = 199, "q4_k", 256 per 144;
+    /// 5-bit weights, 6-bit scale and minimum per 32, f16 superscales per 256.
+    Q5K = 200, "q5_k", 256 per 176;
+    /// 6-bit weights, 8-bit scale per 16, f16 superscale per 256.
+    Q6K = 201, "q6_k", 256 per 210;
+    /// 4-bit indices into a table of 16 levels, one f16 scale per 32.
+    Iq4Nl = 202, "iq4_nl", 32 per 18;
+    /// 4-bit indices into a table of 16 levels, 6-bit scale per 32, f16 superscale per 256.
+    Iq4Xs = 203, "iq4_xs", 256 per 136;
+}
+
+impl DType {
+    /// The code stored in files.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The dtype with a code, if there is one.
+    pub fn from_code(code: u8) -> Option<DType> {
+        DType::ALL.iter().copied().find(|dtype| dtype.code() == code)
+    }
+
+    /// Whether elements are stored in quantized blocks of more than one.
+    pub const fn is_block(self) -> bool {
+        self.block().elements > 1
+    }
+
+    /// Whether this is a plain floating-point number.
+    pub const fn is_float(self) -> bool {
+        matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64) || self.is_float8()
+    }
+
+    /// Whether this is an 8-bit float.
+    pub const fn is_float8(self) -> bool {
+        matches!(self, DType::F8E8M0 | DType::F8E4M3 | DType::F8E4M3Fnuz | DType::F8E5M2 | DType::F8E5M2Fnuz)
+    }
+
+    /// Whether this is an integer (`bool` is not).
+    pub const fn is_integer(self) -> bool {
+        self.is_signed_integer() || self.is_unsigned_integer()
+    }
+
+    /// Whether this is a signed integer.
+    pub const fn is_signed_integer(self) -> bool {
+        matches!(self, DType::I8 | DType::I16 | DType::I32 | DType::I64)
+    }
+
+    /// Whether this is an unsigned integer.
+    pub const fn is_unsigned_integer(self) -> bool {
+        matches!(self, DType::U8 | DType::U16 | DType::U32 | DType::U64)
+    }
+
+    /// The bytes that `elements` consecutive elements take, or `None` if they are no whole number of blocks
+    /// or the count overflows.
+    pub fn bytes_for(self, elements: usize) -> Option<usize> {
+        let block = self.block();
+        if !elements.is_multiple_of(block.elements) {
+            return None;
+        }
+        (elements / block.elements).checked_mul(block.bytes)
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for DType {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<DType, String> {
+        DType::ALL
+            .iter()
+            .copied()
+            .find(|dtype| dtype.name() == name)
+            .ok_or_else(|| format!("unknown dtype `{name}`"))
+    }
+}
+
+/// A Rust type that can be an element of a tensor.
+pub trait Element: bytemuck::Pod + Send + Sync + PartialOrd + fmt::Debug + 'static {
+    /// The dtype whose bytes this type reads. (`bool` data is read as `u8`.)
+    const DTYPE: DType;
+}
+
+macro_rules! elements {
+    ($($rust:ty => $dtype:ident),*) => { $(impl Element for $rust { const DTYPE: DType = DType::$dtype; })* };
+}
+
+elements!(f16 => F16, bf16 => BF16, f32 => F32, f64 => F64, u8 => U8, i8 => I8, u16 => U16, i16 => I16,
+          u32 => U32, i32 => I32, u64 => U64, i64 => I64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_and_names_round_trip() {
+        for &dtype in DType::ALL {
+            assert_eq!(DType::from_code(dtype.code()), Some(dtype));
+            assert_eq!(dtype.name().parse(), Ok(dtype));
+        }
+        assert_eq!(DType::from_code(0), None);
+        assert!("q9_z".parse::<DType>().unwrap_err().contains("q9_z"));
+    }
+
+    #[test]
+    fn bytes_count_whole_blocks_only() {
+        assert_eq!(DType::Q4K.bytes_for(512), Some(288));
+        assert_eq!(DType::Q4K.bytes_for(511), None);
+        assert_eq!(DType::F64.bytes_for(usize::MAX / 4), None);
+    }
+}

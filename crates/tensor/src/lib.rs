@@ -1,0 +1,17 @@
+//! What data is: dtypes, shapes, strided tensors, mutable buffers, quantized blocks.
+//!
+//! Floor 0: knows no graph, no file format, no device.
+
+pub mod blocks;
+mod buffer;
+mod dtype;
+mod shape;
+mod storage;
+mod tensor;
+
+pub use buffer::{Buffer, BufferBusy, ReadGuard, WriteGuard};
+pub use dtype::{Block, DType, Element};
+pub use half::{bf16, f16};
+pub use shape::{MAX_RANK, Shape};
+pub use storage::{AlignedBytes, Bytes};
+pub use tensor::{Tensor, TensorError};

@@ -1,0 +1,42 @@
+//! Where tests find real models and reference results.
+//!
+//! Two places hold data. `assets/` travels with the repository, so tests on it run on every clone.
+//! `../shared/data/` (beside the checkout) is large and optional: a test on it is skipped, and says so,
+//! where that folder is absent. `PERIHELION_TEST_DATA` names another place for it.
+
+use std::path::{Path, PathBuf};
+
+/// The root of this repository.
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository root exists")
+}
+
+/// A file that travels with the repository: `asset("storyteller/model.gguf")`.
+///
+/// # Panics
+/// When the file is missing, since every clone has it.
+pub fn asset(path: &str) -> PathBuf {
+    let full = repository().join("assets").join(path);
+    assert!(full.exists(), "assets/{path} is missing from this checkout");
+    full
+}
+
+/// A file or folder of the shared test data, or `None` with a line that says the test was skipped.
+///
+/// ```
+/// let Some(model) = perihelion_testdata::shared("stories260k/gguf/stories260K-F32.gguf") else { return };
+/// assert!(model.exists());
+/// ```
+pub fn shared(path: &str) -> Option<PathBuf> {
+    let root = match std::env::var_os("PERIHELION_TEST_DATA") {
+        Some(root) => PathBuf::from(root),
+        None => repository().join("../shared/data"),
+    };
+    if !root.is_dir() {
+        eprintln!("skipped: {path}: no shared test data at {}", root.display());
+        return None;
+    }
+    let full = root.join(path);
+    assert!(full.exists(), "the shared test data at {} lacks {path}", root.display());
+    Some(full)
+}

@@ -1,0 +1,1 @@
+//! How data rests on disk: GGUF, safetensors, PyTorch archives, names.
