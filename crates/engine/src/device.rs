@@ -1,0 +1,122 @@
+//! What a device must offer: kernels for ops, a layout for weights.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use graph::{Op, Type};
+use tensor::{DType, Shape, Tensor};
+
+/// A place where plans run. The CPU is one; an accelerator is another crate that implements this.
+///
+/// The engine never names a device: doors make them and hand them to a session.
+pub trait Device: Send + Sync {
+    /// The short name in plans and messages, such as `cpu`.
+    fn name(&self) -> &str;
+
+    /// What compiled plans depend on, such as the instruction set. Part of the key of compiled artifacts, so it
+    /// holds nothing that does not change a plan (the number of threads does not).
+    fn target(&self) -> String;
+
+    /// The kernel that computes a node, or `None` where this device has none: the engine then runs the op's
+    /// reference on the host, and the plan says so.
+    fn kernel(&self, node: &NodeTypes<'_>) -> Option<Arc<dyn Kernel>>;
+
+    /// The layout in which the kernel of `node` wants its weight operand `position`, if not as it is stored.
+    /// The answer is a name that [`Device::pack`] understands, such as `panel16`.
+    fn packing(&self, node: &NodeTypes<'_>, position: usize) -> Option<String>;
+
+    /// Brings a weight into a layout that [`Device::packing`] named.
+    ///
+    /// # Errors
+    /// If the weight cannot be brought into it, in words.
+    fn pack(&self, layout: &str, weight: &Tensor) -> Result<PackedWeight, String>;
+}
+
+/// A node as lowering sees it: the op and the types around it.
+#[derive(Debug, Clone, Copy)]
+pub struct NodeTypes<'a> {
+    /// What is computed.
+    pub op: &'a Op,
+    /// The types of the operands.
+    pub inputs: &'a [&'a Type],
+    /// The types of the results.
+    pub outputs: &'a [&'a Type],
+}
+
+/// A weight in a layout of its device's own.
+#[derive(Clone)]
+pub struct PackedWeight {
+    /// The layout, as plans print it.
+    pub layout: String,
+    /// Bytes it takes.
+    pub bytes: usize,
+    /// The device's own type.
+    pub data: Arc<dyn Any + Send + Sync>,
+}
+
+/// Computes one node. Made once per step of a plan, run many times with many sizes, from many threads.
+pub trait Kernel: Send + Sync {
+    /// The name in plans and traces, such as `linear[q4_k, silu].avx512`.
+    fn name(&self) -> String;
+
+    /// Bytes of scratch memory a call needs with operands and results of these shapes.
+    fn scratch(&self, _inputs: &[Shape], _outputs: &[Shape]) -> usize {
+        0
+    }
+
+    /// An operand whose memory result 0 may take over: the kernel then gets [`Operand::InResult`] for it and
+    /// finds its contents in the result.
+    fn in_place(&self) -> Option<usize> {
+        None
+    }
+
+    /// Computes the results.
+    ///
+    /// # Errors
+    /// If the data (an index, say) makes no sense, in words that name operand, position and limit.
+    fn run(&self, call: Call<'_, '_>) -> Result<(), String>;
+}
+
+/// One call of a kernel.
+pub struct Call<'a, 'm> {
+    /// The operands.
+    pub inputs: &'a mut [Operand<'m>],
+    /// The results. Row-major; the contents are undefined but for an operand computed in place.
+    pub outputs: &'a mut [ViewMut<'m>],
+    /// Scratch memory, 64-byte aligned, of the size asked for; contents undefined.
+    pub scratch: &'a mut [u8],
+}
+
+/// An operand of a call.
+pub enum Operand<'m> {
+    /// A value in memory.
+    View(View<'m>),
+    /// The contents are in result 0, which the kernel overwrites.
+    InResult,
+    /// A buffer the node writes.
+    Buffer(ViewMut<'m>),
+    /// A weight in the device's layout.
+    Packed(&'m PackedWeight),
+}
+
+/// A row-major array to read.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'m> {
+    /// The type of the elements.
+    pub dtype: DType,
+    /// The sizes of the axes.
+    pub shape: Shape,
+    /// The elements.
+    pub bytes: &'m [u8],
+}
+
+/// A row-major array to write.
+#[derive(Debug)]
+pub struct ViewMut<'m> {
+    /// The type of the elements.
+    pub dtype: DType,
+    /// The sizes of the axes.
+    pub shape: Shape,
+    /// The elements.
+    pub bytes: &'m mut [u8],
+}

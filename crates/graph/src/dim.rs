@@ -1,0 +1,268 @@
+//! Sizes of axes: numbers, symbols that get their number at run time, and sums and products of both.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::{Add, Mul, Sub};
+use std::sync::Arc;
+
+use crate::Error;
+
+/// The size of an axis, kept as a polynomial in normal form, so that equal expressions compare equal:
+/// `2 * (n + 1)` and `n + n + 2` are the same dim.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Dim {
+    /// Products of atoms (sorted) and their coefficients (not 0), sorted by product.
+    terms: Vec<(Vec<Atom>, i64)>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Atom {
+    Symbol(Arc<str>),
+    /// A quotient, rounded down, that cannot be computed before the symbols have numbers.
+    FloorDiv(Box<Dim>, Box<Dim>),
+}
+
+/// The number of each symbol in one run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Bindings(BTreeMap<Arc<str>, usize>);
+
+impl Bindings {
+    /// The number of a symbol, if it has one.
+    pub fn get(&self, symbol: &str) -> Option<usize> {
+        self.0.get(symbol).copied()
+    }
+
+    /// Gives a symbol its number, and returns the number it had.
+    pub fn insert(&mut self, symbol: &str, size: usize) -> Option<usize> {
+        self.0.insert(symbol.into(), size)
+    }
+
+    /// Symbols and numbers, in the symbols' order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.0.iter().map(|(symbol, &size)| (&**symbol, size))
+    }
+}
+
+impl Dim {
+    /// A size that gets its number at run time.
+    ///
+    /// # Panics
+    /// If `name` is no identifier (letters, digits and underscores, not starting with a digit).
+    pub fn symbol(name: &str) -> Dim {
+        assert!(Dim::is_identifier(name), "`{name}` is no identifier");
+        Dim::atom(Atom::Symbol(name.into()))
+    }
+
+    /// Whether a name can be a symbol.
+    pub fn is_identifier(name: &str) -> bool {
+        name.chars().enumerate().all(|(i, c)| c == '_' || c.is_ascii_alphabetic() || (i > 0 && c.is_ascii_digit()))
+            && !name.is_empty()
+    }
+
+    /// The number, if it is known already.
+    pub fn as_static(&self) -> Option<usize> {
+        match &self.terms[..] {
+            [] => Some(0),
+            [(product, number)] if product.is_empty() => usize::try_from(*number).ok(),
+            _ => None,
+        }
+    }
+
+    /// The name, if this is a lone symbol.
+    pub fn as_symbol(&self) -> Option<&str> {
+        match &self.terms[..] {
+            [(product, 1)] => match &product[..] {
+                [Atom::Symbol(name)] => Some(name),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The quotient, rounded down. Exact where every term divides.
+    ///
+    /// # Panics
+    /// If the divisor is the number 0.
+    pub fn floor_div(&self, divisor: &Dim) -> Dim {
+        if let Some(number) = divisor.as_static() {
+            assert!(number != 0, "{self} // 0");
+            let number = number as i64;
+            if self.terms.iter().all(|(_, coefficient)| coefficient % number == 0) {
+                let terms = self.terms.iter().map(|(product, c)| (product.clone(), c / number)).collect();
+                return Dim { terms };
+            }
+            if let Some(value) = self.as_static() {
+                return Dim::from(value / number as usize);
+            }
+        }
+        if self == divisor {
+            return Dim::from(1);
+        }
+        Dim::atom(Atom::FloorDiv(Box::new(self.clone()), Box::new(divisor.clone())))
+    }
+
+    /// The number once all symbols have theirs.
+    ///
+    /// # Errors
+    /// If a symbol has none, or the result is negative or overflows.
+    pub fn resolve(&self, bindings: &Bindings) -> Result<usize, Error> {
+        if let Some(size) = self.as_static() {
+            return Ok(size);
+        }
+        let value = self.evaluate(bindings)?;
+        usize::try_from(value).map_err(|_| Error::Dim(format!("the dim {self} is {value}")))
+    }
+
+    /// Every symbol in this expression, in order of appearance.
+    pub fn symbols(&self) -> Vec<&str> {
+        let mut names = Vec::new();
+        for atom in self.terms.iter().flat_map(|(product, _)| product) {
+            match atom {
+                Atom::Symbol(name) => names.push(&**name),
+                Atom::FloorDiv(a, b) => names.extend(a.symbols().into_iter().chain(b.symbols())),
+            }
+        }
+        names
+    }
+
+    fn atom(atom: Atom) -> Dim {
+        Dim { terms: vec![(vec![atom], 1)] }
+    }
+
+    fn collect(terms: impl IntoIterator<Item = (Vec<Atom>, i64)>) -> Dim {
+        let mut sum: BTreeMap<Vec<Atom>, i64> = BTreeMap::new();
+        for (mut product, coefficient) in terms {
+            product.sort();
+            let total = sum.entry(product).or_default();
+            *total = total.saturating_add(coefficient);
+        }
+        Dim { terms: sum.into_iter().filter(|&(_, coefficient)| coefficient != 0).collect() }
+    }
+
+    fn evaluate(&self, bindings: &Bindings) -> Result<i64, Error> {
+        let overflow = || Error::Dim(format!("the dim {self} overflows"));
+        self.terms.iter().try_fold(0i64, |sum, (product, coefficient)| {
+            let term = product.iter().try_fold(*coefficient, |value, atom| {
+                value.checked_mul(atom.evaluate(bindings)?).ok_or_else(overflow)
+            })?;
+            sum.checked_add(term).ok_or_else(overflow)
+        })
+    }
+}
+
+impl Atom {
+    fn evaluate(&self, bindings: &Bindings) -> Result<i64, Error> {
+        match self {
+            Atom::Symbol(name) => {
+                let size = bindings.get(name).ok_or_else(|| Error::Dim(format!("the dim `{name}` has no size")))?;
+                i64::try_from(size).map_err(|_| Error::Dim(format!("the dim `{name}` overflows")))
+            }
+            Atom::FloorDiv(a, b) => match b.evaluate(bindings)? {
+                0 => Err(Error::Dim(format!("the dim ({a}) // ({b}) divides by 0"))),
+                divisor => Ok(a.evaluate(bindings)?.div_euclid(divisor)),
+            },
+        }
+    }
+}
+
+impl From<usize> for Dim {
+    fn from(size: usize) -> Dim {
+        let size = i64::try_from(size).expect("a size below 2^63");
+        Dim { terms: if size == 0 { vec![] } else { vec![(vec![], size)] } }
+    }
+}
+
+impl From<&str> for Dim {
+    fn from(symbol: &str) -> Dim {
+        Dim::symbol(symbol)
+    }
+}
+
+impl Add for &Dim {
+    type Output = Dim;
+
+    fn add(self, other: &Dim) -> Dim {
+        Dim::collect(self.terms.iter().chain(&other.terms).cloned())
+    }
+}
+
+impl Sub for &Dim {
+    type Output = Dim;
+
+    fn sub(self, other: &Dim) -> Dim {
+        let negated = other.terms.iter().map(|(product, c)| (product.clone(), c.saturating_neg()));
+        Dim::collect(self.terms.iter().cloned().chain(negated))
+    }
+}
+
+impl Mul for &Dim {
+    type Output = Dim;
+
+    fn mul(self, other: &Dim) -> Dim {
+        Dim::collect(self.terms.iter().flat_map(|(p, a)| {
+            other.terms.iter().map(move |(q, b)| ([&p[..], &q[..]].concat(), a.saturating_mul(*b)))
+        }))
+    }
+}
+
+impl fmt::Display for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.terms.is_empty() {
+            return f.write_str("0");
+        }
+        // Symbols first, the constant last: `2*n + 1`.
+        for (i, (product, coefficient)) in self.terms.iter().rev().enumerate() {
+            let magnitude = coefficient.unsigned_abs();
+            let sign = match (i, *coefficient < 0) {
+                (0, false) => "",
+                (0, true) => "-",
+                (_, false) => " + ",
+                (_, true) => " - ",
+            };
+            f.write_str(sign)?;
+            if product.is_empty() || magnitude != 1 {
+                write!(f, "{magnitude}{}", if product.is_empty() { "" } else { "*" })?;
+            }
+            for (j, atom) in product.iter().enumerate() {
+                f.write_str(if j > 0 { "*" } else { "" })?;
+                match atom {
+                    Atom::Symbol(name) => f.write_str(name)?,
+                    Atom::FloorDiv(a, b) => write!(f, "(({a})//({b}))")?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions_are_equal_by_value() {
+        let n = Dim::symbol("n");
+        let two = Dim::from(2);
+        assert_eq!(&two * &(&n + &Dim::from(1)), &(&n + &n) + &two);
+        assert_eq!((&(&two * &n) + &Dim::from(4)).floor_div(&two), &n + &two);
+        assert_eq!((&n - &n).as_static(), Some(0));
+        assert_eq!((&(&n * &n) + &Dim::from(1)).to_string(), "n*n + 1");
+        assert_eq!(n.floor_div(&two).to_string(), "((n)//(2))");
+    }
+
+    #[test]
+    fn symbols_need_numbers() {
+        let dim = &Dim::symbol("batch") + &Dim::from(1);
+        let mut bindings = Bindings::default();
+        assert_eq!(dim.resolve(&bindings).unwrap_err().to_string(), "the dim `batch` has no size");
+        bindings.insert("batch", 3);
+        assert_eq!(dim.resolve(&bindings), Ok(4));
+        assert!((&Dim::from(1) - &dim).resolve(&bindings).is_err());
+    }
+}

@@ -1,0 +1,53 @@
+//! What can be wrong with a graph.
+
+/// Why an op refuses its operands: the sentence without the op, which [`Error::Type`] adds.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TypeError(pub String);
+
+impl TypeError {
+    /// An error with a message that states the two facts that disagree.
+    pub fn new(message: impl Into<String>) -> TypeError {
+        TypeError(message.into())
+    }
+}
+
+/// A graph, its text or its inputs are wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// An op's operands do not fit it.
+    #[error("{op}: {error}")]
+    Type {
+        /// The op's name.
+        op: &'static str,
+        /// What does not fit.
+        error: TypeError,
+    },
+    /// A structural rule is broken.
+    #[error("graph `{graph}`: {message}")]
+    Invalid {
+        /// The graph's name.
+        graph: String,
+        /// The rule and the facts that break it.
+        message: String,
+    },
+    /// A symbol or expression has no size, or an impossible one.
+    #[error("{0}")]
+    Dim(String),
+    /// A reference could not compute its result from the given data.
+    #[error("{op}: {message}")]
+    Evaluation {
+        /// The op's name.
+        op: &'static str,
+        /// What is wrong with the data.
+        message: String,
+    },
+    /// Graph text that does not parse.
+    #[error("line {line}: {message}")]
+    Parse {
+        /// Counted from 1.
+        line: usize,
+        /// What was expected and what stands there.
+        message: String,
+    },
+}

@@ -1,0 +1,154 @@
+//! The ops: one file each, with its formula, attributes, type rule and reference.
+//!
+//! To add one, write the file and add a row to `ops!` below.
+
+mod attributes;
+mod binary;
+mod leaf;
+mod linear;
+mod rms_norm;
+mod unary;
+
+use std::fmt::Debug;
+
+use tensor::{Shape, Tensor};
+
+pub use attributes::{Attribute, Attributes};
+pub use binary::Binary;
+pub use leaf::{Constant, Weight};
+pub use linear::{Linear, LinearOperands};
+pub use rms_norm::RmsNorm;
+pub use unary::Unary;
+
+use crate::{Error, Type, TypeError};
+
+/// What a node does to a buffer operand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// The operand is a tensor.
+    None,
+    /// Reads the buffer.
+    Read,
+    /// Changes the buffer, and may read it.
+    Write,
+}
+
+/// What every op states about itself.
+pub trait Define: Debug + Clone + PartialEq + Sized {
+    /// The names this op prints and parses under: one, or one per member of a family such as `Unary`.
+    const NAMES: &[&str];
+
+    /// The name of this very op; one of [`Define::NAMES`].
+    fn name(&self) -> &'static str;
+
+    /// The attributes, in the order they print.
+    fn attributes(&self) -> Attributes {
+        Attributes::default()
+    }
+
+    /// The op with a name and attributes: the inverse of the two functions above.
+    ///
+    /// # Errors
+    /// If an attribute is missing, of the wrong kind, or unknown.
+    fn parse(name: &str, attributes: &mut Attributes) -> Result<Self, TypeError>;
+
+    /// The types of the results. Operands that are buffers have been checked to be so already.
+    ///
+    /// # Errors
+    /// If the operands do not fit, with the two facts that disagree.
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError>;
+
+    /// What happens to operand `position`, if it is a buffer.
+    fn effect(&self, _position: usize) -> Effect {
+        Effect::None
+    }
+
+    /// The meaning: slow and obvious. `outputs` are the shapes of the results. Floating-point results are
+    /// computed in f64 and rounded once. Gives the results, then the new contents of each buffer operand that
+    /// the op writes, in operand order.
+    ///
+    /// # Errors
+    /// If the data (an index, say) makes no sense.
+    fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error>;
+}
+
+macro_rules! ops {
+    ($($(#[$doc:meta])* $op:ident,)*) => {
+        /// An op: what a node computes. Closed, so that passes match on it and a device's list of kernels is
+        /// exhaustive.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum Op { $($(#[$doc])* $op($op),)* }
+
+        $(impl From<$op> for Op {
+            fn from(op: $op) -> Op {
+                Op::$op(op)
+            }
+        })*
+
+        impl Op {
+            /// The name it prints and parses under.
+            pub fn name(&self) -> &'static str {
+                match self { $(Op::$op(op) => op.name(),)* }
+            }
+
+            /// The attributes, in the order they print.
+            pub fn attributes(&self) -> Attributes {
+                match self { $(Op::$op(op) => op.attributes(),)* }
+            }
+
+            /// The types of the results.
+            ///
+            /// # Errors
+            /// If the operands do not fit, with the two facts that disagree.
+            pub fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+                match self { $(Op::$op(op) => op.infer(inputs),)* }
+            }
+
+            /// What happens to operand `position`, if it is a buffer.
+            pub fn effect(&self, position: usize) -> Effect {
+                match self { $(Op::$op(op) => op.effect(position),)* }
+            }
+
+            /// The meaning, slow and obvious; see [`Define::reference`].
+            ///
+            /// # Errors
+            /// If the data makes no sense.
+            pub fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
+                match self { $(Op::$op(op) => op.reference(inputs, outputs),)* }
+            }
+
+            /// The op with a name and attributes.
+            ///
+            /// # Errors
+            /// If there is no such op, or an attribute is missing, of the wrong kind, or unknown.
+            pub fn parse(name: &str, mut attributes: Attributes) -> Result<Op, TypeError> {
+                let op = match name {
+                    $(_ if $op::NAMES.contains(&name) => Op::$op($op::parse(name, &mut attributes)?),)*
+                    _ => return Err(TypeError::new(format!("unknown op `{name}`"))),
+                };
+                attributes.expect_empty(name)?;
+                Ok(op)
+            }
+
+            /// Every op name.
+            pub fn names() -> impl Iterator<Item = &'static str> {
+                [$($op::NAMES,)*].into_iter().flatten().copied()
+            }
+        }
+    };
+}
+
+ops! {
+    /// A value known when the graph is built.
+    Constant,
+    /// A value bound by name when the model is initialized.
+    Weight,
+    /// A function of each element.
+    Unary,
+    /// A function of each pair of elements, with broadcasting.
+    Binary,
+    /// `x / sqrt(mean(x²) + eps) · weight`.
+    RmsNorm,
+    /// The fused linear layer `epilogue(norm(x) · Wᵀ + b)`.
+    Linear,
+}

@@ -1,0 +1,110 @@
+//! What is known of a value before it runs.
+
+use std::fmt;
+
+use tensor::{DType, Shape};
+
+use crate::{Bindings, Dim, Error};
+
+/// Where a value lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub enum DeviceRef {
+    /// The host.
+    #[default]
+    Cpu,
+    /// The accelerator with this index.
+    Gpu(u32),
+}
+
+/// Whether a value is fixed once made, or memory that nodes may change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub enum Kind {
+    /// A value, fixed once made.
+    #[default]
+    Tensor,
+    /// Memory; loads and stores happen in program order.
+    Buffer,
+}
+
+/// The type of a value: `f32[tokens, 64]`, `mut f32[pages, 2, 16]`, `q4_k[256, 512] @gpu:0`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Type {
+    /// A fixed value, or mutable memory.
+    pub kind: Kind,
+    /// The type of the elements.
+    pub dtype: DType,
+    /// The sizes of the axes, outermost first.
+    pub shape: Vec<Dim>,
+    /// Where the value lives.
+    pub device: DeviceRef,
+}
+
+impl Type {
+    /// A tensor on the host.
+    pub fn new<D: Into<Dim>>(dtype: DType, shape: impl IntoIterator<Item = D>) -> Type {
+        let shape = shape.into_iter().map(Into::into).collect();
+        Type { kind: Kind::Tensor, dtype, shape, device: DeviceRef::Cpu }
+    }
+
+    /// Mutable memory on the host.
+    pub fn buffer<D: Into<Dim>>(dtype: DType, shape: impl IntoIterator<Item = D>) -> Type {
+        Type { kind: Kind::Buffer, ..Type::new(dtype, shape) }
+    }
+
+    /// A tensor of the same dtype and device with another shape.
+    pub fn with_shape<D: Into<Dim>>(&self, shape: impl IntoIterator<Item = D>) -> Type {
+        Type { kind: Kind::Tensor, shape: shape.into_iter().map(Into::into).collect(), ..self.clone() }
+    }
+
+    /// A tensor of the same shape and device with another dtype.
+    pub fn with_dtype(&self, dtype: DType) -> Type {
+        Type { kind: Kind::Tensor, dtype, ..self.clone() }
+    }
+
+    /// The number of axes.
+    pub fn rank(&self) -> usize {
+        self.shape.len()
+    }
+
+    /// The number of elements, as an expression.
+    pub fn elements(&self) -> Dim {
+        self.shape.iter().fold(Dim::from(1), |product, dim| &product * dim)
+    }
+
+    /// The shape in numbers, if every dim has one already.
+    pub fn static_shape(&self) -> Option<Shape> {
+        let dims: Option<Vec<usize>> = self.shape.iter().map(Dim::as_static).collect();
+        Shape::try_new(&dims?)
+    }
+
+    /// The shape in numbers once the symbols have theirs.
+    ///
+    /// # Errors
+    /// If a symbol has no number, or an expression gives an impossible size.
+    pub fn resolve(&self, bindings: &Bindings) -> Result<Shape, Error> {
+        let dims: Result<Vec<usize>, Error> = self.shape.iter().map(|dim| dim.resolve(bindings)).collect();
+        Shape::try_new(&dims?).ok_or_else(|| Error::Dim(format!("{self} has more than {} axes", tensor::MAX_RANK)))
+    }
+}
+
+impl fmt::Display for DeviceRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceRef::Cpu => f.write_str("cpu"),
+            DeviceRef::Gpu(index) => write!(f, "gpu:{index}"),
+        }
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.kind == Kind::Buffer {
+            f.write_str("mut ")?;
+        }
+        write!(f, "{}{:?}", self.dtype, self.shape)?;
+        if self.device != DeviceRef::Cpu {
+            write!(f, " @{}", self.device)?;
+        }
+        Ok(())
+    }
+}
