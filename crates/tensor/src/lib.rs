@@ -1,10 +1,11 @@
-//! What data is: dtypes, shapes, strided tensors, mutable buffers, quantized blocks.
+//! What data is: dtypes, shapes, strided tensors, mutable buffers, quantized blocks, 8-bit floats.
 //!
 //! Floor 0: knows no graph, no file format, no device.
 
 pub mod blocks;
 mod buffer;
 mod dtype;
+pub mod float8;
 mod shape;
 mod storage;
 mod tensor;

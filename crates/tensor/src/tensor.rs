@@ -2,22 +2,45 @@
 
 use std::fmt;
 
-use crate::{AlignedBytes, Bytes, DType, Element, MAX_RANK, Shape, blocks};
+use crate::{AlignedBytes, Bytes, DType, Element, MAX_RANK, Shape, bf16, blocks, f16, float8};
 
 /// Why bytes, a shape and strides make no tensor.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TensorError {
     /// The bytes given are not the bytes needed.
     #[error("{dtype}{shape} needs {needed} bytes, got {got}")]
-    Bytes { dtype: DType, shape: Shape, needed: String, got: usize },
+    Bytes {
+        /// Of the elements.
+        dtype: DType,
+        /// The sizes of the axes.
+        shape: Shape,
+        /// A number, or words where no number of bytes would do.
+        needed: String,
+        /// The number of bytes given.
+        got: usize,
+    },
     /// A view reaches outside its storage.
     #[error(
         "a view of {shape} with strides {strides:?} at offset {offset} leaves its storage of {len} elements"
     )]
-    OutOfBounds { shape: Shape, strides: Vec<isize>, offset: usize, len: usize },
+    OutOfBounds {
+        /// Of the view.
+        shape: Shape,
+        /// Of the view, in elements.
+        strides: Vec<isize>,
+        /// Of the view's first element, in elements.
+        offset: usize,
+        /// How many elements are stored.
+        len: usize,
+    },
     /// Quantized blocks cannot be viewed with strides.
     #[error("{dtype} is stored in blocks of {block}, which cannot be strided")]
-    StridedBlocks { dtype: DType, block: usize },
+    StridedBlocks {
+        /// A block format.
+        dtype: DType,
+        /// Elements in one block.
+        block: usize,
+    },
 }
 
 /// An immutable strided array. Clones and views share the bytes.
@@ -157,12 +180,21 @@ impl Tensor {
 
     /// A copy of the elements as f32 in row-major order: blocks are dequantized, wider numbers rounded.
     pub fn to_f32_vec(&self) -> Vec<f32> {
-        if self.dtype.is_block() || self.dtype == DType::F32 {
-            let mut values = vec![0.0; self.elements()];
-            blocks::dequantize(self.dtype, self.contiguous().bytes(), &mut values);
-            return values;
+        match self.dtype {
+            DType::F32 => self.to_vec(),
+            DType::F16 => self.to_vec::<f16>().into_iter().map(f32::from).collect(),
+            DType::BF16 => self.to_vec::<bf16>().into_iter().map(f32::from).collect(),
+            dtype if dtype.is_block() => {
+                let mut values = vec![0.0; self.elements()];
+                blocks::dequantize(dtype, self.contiguous().bytes(), &mut values);
+                values
+            }
+            dtype if dtype.is_float8() => {
+                let values = float8::values(dtype);
+                self.contiguous().bytes().iter().map(|&byte| values[usize::from(byte)]).collect()
+            }
+            _ => self.to_f64_vec().into_iter().map(|value| value as f32).collect(),
         }
-        self.to_f64_vec().into_iter().map(|value| value as f32).collect()
     }
 
     /// A copy of the elements as f64 in row-major order; `bool` gives 0 and 1.
@@ -171,9 +203,6 @@ impl Tensor {
             ($($dtype:ident: $rust:ty => $convert:expr),* $(,)?) => {
                 match self.dtype {
                     $(DType::$dtype => self.to_vec::<$rust>().into_iter().map($convert).collect(),)*
-                    other if other.is_float8() => {
-                        self.contiguous().bytes().iter().map(|&byte| f64::from(blocks::float8(other, byte))).collect()
-                    }
                     _ => self.to_f32_vec().into_iter().map(f64::from).collect(),
                 }
             };
@@ -181,8 +210,7 @@ impl Tensor {
         read!(
             Bool: u8 => f64::from, U8: u8 => f64::from, I8: i8 => f64::from, U16: u16 => f64::from,
             I16: i16 => f64::from, U32: u32 => f64::from, I32: i32 => f64::from, U64: u64 => |v| v as f64,
-            I64: i64 => |v| v as f64, F16: half::f16 => f64::from, BF16: half::bf16 => f64::from,
-            F32: f32 => f64::from, F64: f64 => |v| v,
+            I64: i64 => |v| v as f64, F64: f64 => |v| v,
         )
     }
 

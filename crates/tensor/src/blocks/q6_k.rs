@@ -1,0 +1,69 @@
+//! `q6_k`: 256 weights of 6 bits, an 8-bit scale per 16, in 210 bytes.
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 0..128 | byte `64h + i`: weight `128h + i` in the low nibble, weight `128h + 64 + i` in the high one |
+//! | 128..192 | bits `2k` and `2k + 1` of byte `128 + 32h + i` are the upper bits of weight `128h + 32k + i` |
+//! | 192..208 | an i8 scale per group |
+//! | 208..210 | `d`, f16 |
+//!
+//! `weight = (d · scale) · (nibble + 16 · upper − 32)`
+
+use super::quantize::{codes, extreme, multiples, symmetric_scales};
+use super::{
+    Format, Groups, field, half_at, pack_nibbles, pack_pairs, put_half, unpack_nibbles, unpack_pairs,
+};
+use crate::DType;
+
+/// Bytes of a block.
+pub const BYTES: usize = DType::Q6K.block().bytes;
+/// Weights of a block.
+pub const ELEMENTS: usize = DType::Q6K.block().elements;
+/// The format in numbers.
+pub const FORMAT: Format =
+    Format { dtype: DType::Q6K, group: 16, minimums: false, codes: (-32, 31), halves: &[208] };
+
+/// Codes −32 to 31, with scales of 16 groups.
+#[inline]
+pub fn unpack(block: &[u8; BYTES]) -> Groups<ELEMENTS, 16> {
+    let mut codes = [0; ELEMENTS];
+    let lower = field::<128>(block, 0).as_chunks::<64>().0;
+    let upper = field::<64>(block, 128).as_chunks::<32>().0;
+    for (codes, (lower, upper)) in codes.as_chunks_mut::<128>().0.iter_mut().zip(lower.iter().zip(upper)) {
+        let mut high = [0; 128];
+        unpack_nibbles(lower, codes);
+        unpack_pairs(upper, &mut high);
+        for (code, high) in codes.iter_mut().zip(high) {
+            *code = (*code | high << 4) - 32;
+        }
+    }
+    let d = half_at(block, 208);
+    let scales = scales(field(block, 192)).map(|scale| d * f32::from(scale));
+    Groups { codes, scales, minimums: [0.0; 16] }
+}
+
+/// The 8-bit scale of each group, from bytes 192 to 207 of a block.
+#[inline]
+pub fn scales(packed: &[u8; 16]) -> [i8; 16] {
+    packed.map(|byte| byte as i8)
+}
+
+/// The weights of a block.
+pub fn dequantize(block: &[u8; BYTES], values: &mut [f32; ELEMENTS]) {
+    unpack(block).dequantize(values);
+}
+
+/// The extreme value of each group gets the code −32, as far as its scale can say so.
+pub fn quantize(values: &[f32; ELEMENTS], block: &mut [u8; BYTES]) {
+    let scales = symmetric_scales::<16>(values, -32);
+    let d = put_half(block, 208, extreme(&scales) / -128.0);
+    let scales = multiples(&scales, d, (-128, 127));
+    block[192..208].copy_from_slice(&scales.map(|scale| scale as u8));
+
+    let codes = codes(values, &scales.map(|scale| d * f32::from(scale)), &[0.0; 16], FORMAT.codes);
+    let codes = codes.map(|code| code + 32);
+    for (half, codes) in codes.as_chunks::<128>().0.iter().enumerate() {
+        pack_nibbles(codes, &mut block[64 * half..][..64]);
+        pack_pairs(&codes.map(|code| code >> 4), &mut block[128 + 32 * half..][..32]);
+    }
+}
