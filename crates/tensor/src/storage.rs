@@ -14,7 +14,7 @@ const HUGE_PAGE: usize = 2 << 20;
 /// Zeroed bytes of our own, aligned to 64 bytes, in huge pages where large enough.
 pub struct AlignedBytes {
     pointer: *mut u8,
-    layout: Layout,
+    len: usize,
 }
 
 // SAFETY: the allocation is owned by this value alone and plain bytes have no thread affinity.
@@ -23,21 +23,13 @@ unsafe impl Send for AlignedBytes {}
 unsafe impl Sync for AlignedBytes {}
 
 impl AlignedBytes {
-    /// `len` zero bytes. Large allocations are zeroed by the kernel, page by page, on first touch.
+    /// `len` zero bytes. On Linux, large allocations are zeroed by the kernel, page by page, on first touch.
+    ///
+    /// # Panics
+    /// If `len` is near `isize::MAX`. Without that much memory, the process ends as with any allocation.
     pub fn zeroed(len: usize) -> AlignedBytes {
-        let alignment = if len >= HUGE_PAGE { HUGE_PAGE } else { ALIGNMENT };
-        let layout = Layout::from_size_align(len.max(1), alignment).expect("a size below isize::MAX");
-        // SAFETY: the layout has a size of at least one.
-        let pointer = unsafe { alloc_zeroed(layout) };
-        if pointer.is_null() {
-            handle_alloc_error(layout);
-        }
-        #[cfg(target_os = "linux")]
-        if len >= HUGE_PAGE {
-            // SAFETY: advice about a range we own; a refusal (no huge pages here) changes nothing.
-            unsafe { libc::madvise(pointer.cast(), len / HUGE_PAGE * HUGE_PAGE, libc::MADV_HUGEPAGE) };
-        }
-        AlignedBytes { pointer, layout: Layout::from_size_align(len, alignment).expect("as above") }
+        let pointer = if is_mapped(len) { map(len) } else { allocate(len) };
+        AlignedBytes { pointer, len }
     }
 
     /// A copy of `bytes`.
@@ -50,26 +42,108 @@ impl AlignedBytes {
 
 impl Drop for AlignedBytes {
     fn drop(&mut self) {
-        let layout =
-            Layout::from_size_align(self.layout.size().max(1), self.layout.align()).expect("as allocated");
-        // SAFETY: allocated in `zeroed` with this very layout.
-        unsafe { dealloc(self.pointer, layout) };
+        if is_mapped(self.len) {
+            // SAFETY: mapped in `map` with this very length, and owned.
+            unsafe { unmap(self.pointer, self.len) };
+        } else {
+            // SAFETY: allocated in `allocate` with this very layout, and owned.
+            unsafe { dealloc(self.pointer, layout(self.len, ALIGNMENT)) };
+        }
     }
+}
+
+/// Whether bytes come from the kernel rather than from the allocator.
+///
+/// The standard library zeroes aligned allocations itself, which would fill them with small pages before the kernel
+/// hears that huge ones are wanted.
+fn is_mapped(len: usize) -> bool {
+    cfg!(target_os = "linux") && len >= HUGE_PAGE
+}
+
+/// The layout of `len` bytes, at least one.
+fn layout(len: usize, alignment: usize) -> Layout {
+    Layout::from_size_align(len.max(1), alignment).expect("a size below isize::MAX")
+}
+
+fn allocate(len: usize) -> *mut u8 {
+    let layout = layout(len, ALIGNMENT);
+    // SAFETY: the layout has a size of at least one.
+    let pointer = unsafe { alloc_zeroed(layout) };
+    if pointer.is_null() {
+        handle_alloc_error(layout);
+    }
+    pointer
+}
+
+/// Whole huge pages for `len` bytes, of which the last may be made of small ones.
+#[cfg(target_os = "linux")]
+fn map(len: usize) -> *mut u8 {
+    let layout = layout(len, HUGE_PAGE);
+    // At most isize::MAX, so that one page more does not overflow.
+    let size = layout.pad_to_align().size();
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a fresh anonymous mapping, one huge page larger than needed so that an aligned range fits.
+    let mapping = unsafe { libc::mmap(std::ptr::null_mut(), size + HUGE_PAGE, protection, flags, -1, 0) };
+    if mapping == libc::MAP_FAILED {
+        handle_alloc_error(layout);
+    }
+    let mapping = mapping.cast::<u8>();
+    let before = mapping.addr().next_multiple_of(HUGE_PAGE) - mapping.addr();
+    let pointer = mapping.wrapping_add(before);
+    // SAFETY: `before + size + after` is the mapping; what lies around the aligned range is given back. A refused
+    // advice (no huge pages here) changes nothing.
+    unsafe {
+        unmap_range(mapping, before);
+        unmap_range(pointer.wrapping_add(size), HUGE_PAGE - before);
+        libc::madvise(pointer.cast(), len / HUGE_PAGE * HUGE_PAGE, libc::MADV_HUGEPAGE);
+    }
+    pointer
+}
+
+/// # Safety
+/// The range is mapped, whole pages, and nobody uses it any more.
+#[cfg(target_os = "linux")]
+unsafe fn unmap_range(start: *mut u8, len: usize) {
+    if len > 0 {
+        // SAFETY: the caller's.
+        let result = unsafe { libc::munmap(start.cast(), len) };
+        debug_assert_eq!(result, 0, "unmapping pages of our own");
+    }
+}
+
+/// # Safety
+/// `pointer` is from [`map`] with this `len`, and nobody uses it any more.
+#[cfg(target_os = "linux")]
+unsafe fn unmap(pointer: *mut u8, len: usize) {
+    // SAFETY: `map` kept exactly this range.
+    unsafe { unmap_range(pointer, layout(len, HUGE_PAGE).pad_to_align().size()) };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn map(_len: usize) -> *mut u8 {
+    unreachable!("`is_mapped` is true on Linux only")
+}
+
+/// # Safety
+/// Never called: see [`map`].
+#[cfg(not(target_os = "linux"))]
+unsafe fn unmap(_pointer: *mut u8, _len: usize) {
+    unreachable!("`is_mapped` is true on Linux only")
 }
 
 impl Deref for AlignedBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the allocation holds `size` initialised bytes.
-        unsafe { std::slice::from_raw_parts(self.pointer, self.layout.size()) }
+        // SAFETY: the allocation holds `len` initialised bytes.
+        unsafe { std::slice::from_raw_parts(self.pointer, self.len) }
     }
 }
 
 impl DerefMut for AlignedBytes {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and `&mut self` is the only access.
-        unsafe { std::slice::from_raw_parts_mut(self.pointer, self.layout.size()) }
+        unsafe { std::slice::from_raw_parts_mut(self.pointer, self.len) }
     }
 }
 
@@ -126,5 +200,33 @@ impl Deref for Bytes {
 impl fmt::Debug for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Bytes({})", self.range.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocations_of_every_kind_are_zero_aligned_and_writable() {
+        for len in [0, 1, 63, 4096, HUGE_PAGE - 1, HUGE_PAGE, HUGE_PAGE + 1, 3 * HUGE_PAGE + 4097] {
+            let mut bytes = AlignedBytes::zeroed(len);
+            let alignment = if is_mapped(len) { HUGE_PAGE } else { ALIGNMENT };
+            assert_eq!((bytes.len(), bytes.as_ptr().addr() % alignment), (len, 0));
+            assert!(bytes.iter().all(|&byte| byte == 0), "{len}");
+            bytes.fill(7);
+            assert_eq!(AlignedBytes::copy_of(&bytes)[..], bytes[..]);
+        }
+    }
+
+    #[test]
+    fn slices_stay_within_their_bytes() {
+        let bytes = Bytes::new((0..10).collect::<Vec<u8>>());
+        let middle = bytes.slice(2..8).unwrap();
+        assert_eq!(middle[..], [2, 3, 4, 5, 6, 7]);
+        assert_eq!(middle.slice(1..3).unwrap()[..], [3, 4]);
+        assert_eq!(middle.slice(6..6).unwrap()[..], []);
+        assert!(middle.slice(0..7).is_none() && middle.slice(7..7).is_none());
+        assert!(middle.slice(std::ops::Range { start: 3, end: 2 }).is_none());
     }
 }

@@ -63,11 +63,14 @@ impl<const ELEMENTS: usize, const GROUPS: usize> Groups<ELEMENTS, GROUPS> {
     /// The weights: `scale · code − minimum`.
     #[inline]
     pub fn dequantize(&self, values: &mut [f32; ELEMENTS]) {
-        let group = const { ELEMENTS / GROUPS };
-        for (index, values) in values.chunks_exact_mut(group).enumerate() {
-            let (scale, minimum) = (self.scales[index], self.minimums[index]);
-            for (value, &code) in values.iter_mut().zip(&self.codes[index * group..]) {
-                *value = scale * f32::from(code) - minimum;
+        // Two passes, since a loop over one group alone is too short to become vector code.
+        for (value, &code) in values.iter_mut().zip(&self.codes) {
+            *value = f32::from(code);
+        }
+        let factors = self.scales.iter().zip(&self.minimums);
+        for (values, (scale, minimum)) in values.chunks_exact_mut(const { ELEMENTS / GROUPS }).zip(factors) {
+            for value in values {
+                *value = scale * *value - minimum;
             }
         }
     }
