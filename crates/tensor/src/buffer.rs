@@ -40,8 +40,8 @@ impl Buffer {
     /// If the size overflows, or the dtype's blocks do not divide the elements.
     pub fn zeros(dtype: DType, shape: impl Into<Shape>) -> Buffer {
         let shape = shape.into();
-        let bytes = dtype.bytes_for(shape.elements()).unwrap_or_else(|| {
-            panic!("{dtype}{shape} is no whole number of blocks of {}", dtype.block().elements)
+        let bytes = dtype.bytes_for_shape(&shape).unwrap_or_else(|| {
+            panic!("{dtype}{shape} overflows or is no whole number of blocks of {}", dtype.block().elements)
         });
         Buffer::from_bytes(dtype, shape, AlignedBytes::zeroed(bytes))
     }
@@ -52,7 +52,7 @@ impl Buffer {
     /// If the number of bytes is not what dtype and shape need.
     pub fn from_bytes(dtype: DType, shape: impl Into<Shape>, bytes: AlignedBytes) -> Buffer {
         let shape = shape.into();
-        assert_eq!(dtype.bytes_for(shape.elements()), Some(bytes.len()), "bytes for {dtype}{shape}");
+        assert_eq!(dtype.bytes_for_shape(&shape), Some(bytes.len()), "bytes for {dtype}{shape}");
         let memory = Memory { bytes: UnsafeCell::new(bytes), state: AtomicIsize::new(0) };
         Buffer { dtype, shape, memory: Arc::new(memory) }
     }
@@ -115,12 +115,12 @@ impl Buffer {
         }
     }
 
-    /// A copy of the elements.
+    /// A copy of the elements; `bool` is read as `u8`.
     ///
     /// # Panics
     /// If `T` is not this buffer's element type, or someone writes at the same time.
     pub fn to_vec<T: Element>(&self) -> Vec<T> {
-        assert_eq!(T::DTYPE, self.dtype, "element type");
+        assert!(self.dtype.reads_as::<T>(), "a {} buffer has no elements of type {}", self.dtype, T::DTYPE);
         let guard = self.read().expect("nobody writes a buffer that is being read back");
         bytemuck::pod_collect_to_vec(&guard)
     }
@@ -204,5 +204,48 @@ mod tests {
         assert!(buffer.read().is_err() && buffer.write().is_err());
         drop(writer);
         assert_eq!(buffer.to_vec::<f32>(), [3.0, 2.0]);
+    }
+
+    #[test]
+    fn tensors_are_copied_in_and_out() {
+        let transposed = Tensor::from_slice([2, 2], &[1i32, 2, 3, 4]).permute(&[1, 0]);
+        let buffer = Buffer::from_tensor(&transposed);
+        assert!(buffer.shares_memory_with(&buffer.clone()));
+        assert_eq!(buffer.to_tensor().unwrap().to_vec::<i32>(), [1, 3, 2, 4]);
+        let writer = buffer.write().unwrap();
+        assert_eq!(
+            buffer.to_tensor().unwrap_err().to_string(),
+            "the buffer is being written by another call"
+        );
+        drop(writer);
+    }
+
+    /// Threads that count up under a writer's guard lose no count, so guards exclude each other.
+    #[test]
+    fn guards_exclude_each_other_across_threads() {
+        let buffer = Buffer::from_slice([1], &[0u64]);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..1000 {
+                        let mut guard = loop {
+                            match buffer.write() {
+                                Ok(guard) => break guard,
+                                Err(_) => std::thread::yield_now(),
+                            }
+                        };
+                        let count = u64::from_le_bytes(guard[..].try_into().unwrap());
+                        guard.copy_from_slice(&(count + 1).to_le_bytes());
+                    }
+                });
+            }
+        });
+        assert_eq!(buffer.to_vec::<u64>(), [4000]);
+    }
+
+    #[test]
+    #[should_panic(expected = "bytes for q4_0[2, 16]")]
+    fn rows_end_with_a_block() {
+        let _ = Buffer::from_bytes(DType::Q4_0, [2, 16], AlignedBytes::zeroed(18));
     }
 }

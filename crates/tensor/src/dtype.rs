@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use half::{bf16, f16};
 
+use crate::Shape;
+
 /// How a block-quantized dtype is stored: `elements` weights in `bytes` bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Block {
@@ -154,6 +156,18 @@ impl DType {
         }
         (elements / block.elements).checked_mul(block.bytes)
     }
+
+    /// The bytes of a row-major array, or `None` if its rows are no whole number of blocks or the size overflows.
+    pub fn bytes_for_shape(self, shape: &Shape) -> Option<usize> {
+        // A row of blocks must end with a block: the last axis counts, not the product.
+        let whole_rows = !self.is_block() || shape.last().is_some_and(|&row| self.bytes_for(row).is_some());
+        shape.checked_elements().filter(|_| whole_rows).and_then(|elements| self.bytes_for(elements))
+    }
+
+    /// Whether elements can be read as `T`; `bool` is read as `u8`.
+    pub fn reads_as<T: Element>(self) -> bool {
+        T::DTYPE == self || (self == DType::Bool && T::DTYPE == DType::U8)
+    }
 }
 
 impl fmt::Display for DType {
@@ -206,5 +220,9 @@ mod tests {
         assert_eq!(DType::Q4K.bytes_for(512), Some(288));
         assert_eq!(DType::Q4K.bytes_for(511), None);
         assert_eq!(DType::F64.bytes_for(usize::MAX / 4), None);
+        assert_eq!(DType::Q4_0.bytes_for_shape(&Shape::new(&[3, 64])), Some(108));
+        assert_eq!(DType::Q4_0.bytes_for_shape(&Shape::new(&[4, 16])), None);
+        assert_eq!(DType::Q4_0.bytes_for_shape(&Shape::SCALAR), None);
+        assert_eq!(DType::F32.bytes_for_shape(&Shape::SCALAR), Some(4));
     }
 }

@@ -43,9 +43,13 @@ impl Shape {
         &self.dims[..self.rank()]
     }
 
-    /// The number of elements, or `None` when it overflows.
+    /// The number of elements, or `None` when it overflows `isize`, empty axes counted as one.
+    ///
+    /// So counted, the order of the axes does not matter and no stride overflows.
     pub fn checked_elements(&self) -> Option<usize> {
-        self.dims().iter().try_fold(1usize, |product, &dim| product.checked_mul(dim))
+        let product = self.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim.max(1)))?;
+        let fits = isize::try_from(product).is_ok();
+        fits.then_some(if self.contains(&0) { 0 } else { product })
     }
 
     /// The number of elements.
@@ -56,13 +60,13 @@ impl Shape {
         self.checked_elements().unwrap_or_else(|| panic!("the number of elements of {self} overflows"))
     }
 
-    /// The strides, in elements, of a row-major tensor of this shape.
+    /// The strides, in elements, of a row-major tensor of this shape; meaningless if the number of elements overflows.
     pub fn row_major_strides(&self) -> [isize; MAX_RANK] {
         let mut strides = [0; MAX_RANK];
         let mut stride = 1isize;
         for axis in (0..self.rank()).rev() {
             strides[axis] = stride;
-            stride = stride.saturating_mul(self.dims[axis].max(1) as isize);
+            stride = stride.wrapping_mul(self.dims[axis].max(1) as isize);
         }
         strides
     }
@@ -97,5 +101,27 @@ impl fmt::Display for Shape {
 impl fmt::Debug for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_are_counted_in_any_order_of_axes() {
+        assert_eq!(Shape::SCALAR.elements(), 1);
+        assert_eq!(Shape::new(&[2, 3, 4]).elements(), 24);
+        assert_eq!(Shape::new(&[2, 0, 4]).elements(), 0);
+        for dims in [[0, usize::MAX, 2], [usize::MAX, 2, 0], [1 << 32, 1 << 31, 1]] {
+            assert_eq!(Shape::new(&dims).checked_elements(), None, "{dims:?}");
+        }
+        assert_eq!(Shape::try_new(&[1; MAX_RANK + 1]), None);
+    }
+
+    #[test]
+    fn strides_are_row_major() {
+        assert_eq!(Shape::new(&[2, 3, 4]).row_major_strides()[..3], [12, 4, 1]);
+        assert_eq!(Shape::new(&[2, 0, 4]).row_major_strides()[..3], [4, 4, 1]);
     }
 }

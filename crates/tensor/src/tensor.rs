@@ -1,6 +1,7 @@
 //! An immutable array in host memory: a weight, a constant, what references compute with.
 
 use std::fmt;
+use std::ops::Range;
 
 use crate::{AlignedBytes, Bytes, DType, Element, MAX_RANK, Shape, bf16, blocks, f16, float8};
 
@@ -62,9 +63,7 @@ impl Tensor {
     /// If there are not exactly as many bytes as dtype and shape need.
     pub fn from_bytes(dtype: DType, shape: impl Into<Shape>, bytes: Bytes) -> Result<Tensor, TensorError> {
         let shape = shape.into();
-        // A row of blocks must end with a block: the last axis counts, not the product.
-        let whole_rows = !dtype.is_block() || shape.last().is_some_and(|&n| dtype.bytes_for(n).is_some());
-        let needed = shape.checked_elements().and_then(|n| dtype.bytes_for(n)).filter(|_| whole_rows);
+        let needed = dtype.bytes_for_shape(&shape);
         if needed != Some(bytes.len()) {
             let needed = needed.map_or("an impossible number of".to_string(), |n| n.to_string());
             return Err(TensorError::Bytes { dtype, shape, needed, got: bytes.len() });
@@ -99,10 +98,10 @@ impl Tensor {
     /// A tensor of zeros.
     ///
     /// # Panics
-    /// If the size overflows or is no whole number of blocks.
+    /// If the size overflows, or rows are no whole number of blocks.
     pub fn zeros(dtype: DType, shape: impl Into<Shape>) -> Tensor {
         let shape = shape.into();
-        let bytes = dtype.bytes_for(shape.elements()).expect("a whole number of blocks");
+        let bytes = dtype.bytes_for_shape(&shape).expect("a size that fits, and rows of whole blocks");
         Tensor::from_bytes(dtype, shape, Bytes::new(AlignedBytes::zeroed(bytes)))
             .expect("bytes fit by construction")
     }
@@ -161,8 +160,7 @@ impl Tensor {
 
     /// The elements of a contiguous tensor, or `None` if `T` is another type or the bytes are not aligned for it.
     pub fn as_slice<T: Element>(&self) -> Option<&[T]> {
-        let same = T::DTYPE == self.dtype || (self.dtype == DType::Bool && T::DTYPE == DType::U8);
-        if !same || !self.is_contiguous() {
+        if !self.dtype.reads_as::<T>() || !self.is_contiguous() {
             return None;
         }
         bytemuck::try_cast_slice(self.bytes()).ok()
@@ -173,8 +171,7 @@ impl Tensor {
     /// # Panics
     /// If `T` is another type.
     pub fn to_vec<T: Element>(&self) -> Vec<T> {
-        let same = T::DTYPE == self.dtype || (self.dtype == DType::Bool && T::DTYPE == DType::U8);
-        assert!(same, "a {} tensor has no elements of type {}", self.dtype, T::DTYPE);
+        assert!(self.dtype.reads_as::<T>(), "a {} tensor has no elements of type {}", self.dtype, T::DTYPE);
         bytemuck::pod_collect_to_vec(self.contiguous().bytes())
     }
 
@@ -216,6 +213,8 @@ impl Tensor {
 
     /// The same bytes seen with other strides and a first element, in elements.
     ///
+    /// Strides that are never stepped along, those of axes of one and of empty tensors, become row-major ones.
+    ///
     /// # Errors
     /// If any element would lie outside the storage, or the dtype is stored in blocks.
     pub fn strided(&self, shape: Shape, strides: &[isize], offset: usize) -> Result<Tensor, TensorError> {
@@ -238,18 +237,25 @@ impl Tensor {
                 return Err(out_of_bounds());
             }
         }
-        let mut all = [0; MAX_RANK];
-        all[..strides.len()].copy_from_slice(strides);
+        // An offset or stride that nothing was checked against must not be computed with.
+        let mut all = shape.row_major_strides();
+        if shape.elements() == 0 {
+            return Ok(Tensor { shape, strides: all, offset: 0, ..self.clone() });
+        }
+        for (axis, &stride) in strides.iter().enumerate().filter(|&(axis, _)| shape[axis] > 1) {
+            all[axis] = stride;
+        }
         Ok(Tensor { shape, strides: all, offset, ..self.clone() })
     }
 
     /// The same elements, in row-major order, under another shape; copies only if not contiguous.
     ///
     /// # Panics
-    /// If the number of elements differs.
+    /// If the number of elements differs, or rows are no longer whole blocks.
     pub fn reshape(&self, shape: impl Into<Shape>) -> Tensor {
         let shape = shape.into();
         assert_eq!(shape.elements(), self.elements(), "reshape of {} to {shape}", self.shape);
+        assert!(self.dtype.bytes_for_shape(&shape).is_some(), "{}{shape} splits blocks", self.dtype);
         let tensor = self.contiguous();
         Tensor { shape, strides: shape.row_major_strides(), ..tensor }
     }
@@ -269,6 +275,64 @@ impl Tensor {
         let dims: Vec<usize> = order.iter().map(|&axis| self.shape[axis]).collect();
         let strides: Vec<isize> = order.iter().map(|&axis| self.strides[axis]).collect();
         self.strided(Shape::new(&dims), &strides, self.offset).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The part of an axis within `range`: a view, or a copy where blocks that lie apart must be gathered.
+    ///
+    /// # Panics
+    /// If there is no such axis, the range is outside it, or the range splits blocks.
+    pub fn narrow(&self, axis: usize, range: Range<usize>) -> Tensor {
+        let inside = axis < self.shape.rank() && range.start <= range.end && range.end <= self.shape[axis];
+        assert!(inside, "{range:?} is no part of axis {axis} of {}", self.shape);
+        let mut dims = self.shape.to_vec();
+        dims[axis] = range.len();
+        let shape = Shape::new(&dims);
+        if self.dtype.is_block() {
+            return self.narrow_blocks(axis, range, shape);
+        }
+        // An empty range at the end of an axis starts outside the storage; `strided` sets the offset of empty views.
+        let offset = self.offset as isize + range.start as isize * self.strides[axis];
+        self.strided(shape, self.strides(), offset.max(0) as usize).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn narrow_blocks(&self, axis: usize, range: Range<usize>, shape: Shape) -> Tensor {
+        let inner: usize = self.shape[axis + 1..].iter().product();
+        let position = |index: usize| {
+            self.dtype
+                .bytes_for(index * inner)
+                .unwrap_or_else(|| panic!("{index} is inside a {} block", self.dtype))
+        };
+        let part = position(range.start)..position(range.end);
+        let whole = position(self.shape[axis]);
+        let bytes = if self.shape[..axis].iter().all(|&dim| dim == 1) {
+            let start = self.offset / self.dtype.block().elements * self.dtype.block().bytes;
+            self.bytes.slice(start + part.start..start + part.end).expect("a part of the tensor's bytes")
+        } else if whole == 0 {
+            Bytes::new([])
+        } else {
+            let parts = self.bytes().chunks_exact(whole).map(|bytes| &bytes[part.clone()]);
+            Bytes::new(parts.collect::<Vec<_>>().concat())
+        };
+        Tensor::from_bytes(self.dtype, shape, bytes).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// A view that repeats axes of size 1, and adds axes in front, to reach a shape.
+    ///
+    /// # Panics
+    /// If another axis would change, or the dtype is stored in blocks.
+    pub fn broadcast_to(&self, shape: impl Into<Shape>) -> Tensor {
+        let shape = shape.into();
+        let added = shape.rank().checked_sub(self.shape.rank());
+        let fits =
+            |added: usize| self.shape.iter().zip(&shape[added..]).all(|(&from, &to)| from == to || from == 1);
+        let Some(added) = added.filter(|&added| fits(added)) else {
+            panic!("{} does not broadcast to {shape}", self.shape)
+        };
+        let mut strides = [0; MAX_RANK];
+        for axis in (0..self.shape.rank()).filter(|&axis| self.shape[axis] > 1) {
+            strides[added + axis] = self.strides[axis];
+        }
+        self.strided(shape, &strides[..shape.rank()], self.offset).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// The storage position, in elements, of each element in row-major order.
@@ -299,6 +363,8 @@ impl fmt::Debug for Tensor {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -319,5 +385,120 @@ mod tests {
         assert_eq!(error.to_string(), "f32[2, 2] needs 16 bytes, got 15");
         assert!(Tensor::from_bytes(DType::Q4_0, [2, 16], Bytes::new(vec![0u8; 18])).is_err());
         assert!(Tensor::from_bytes(DType::F32, [usize::MAX, 8], Bytes::new(vec![0u8; 8])).is_err());
+    }
+
+    #[test]
+    fn unused_strides_and_offsets_do_no_harm() {
+        let tensor = Tensor::from_slice([3], &[1u8, 2, 3]);
+        let one = tensor.strided(Shape::new(&[1, 2]), &[isize::MAX, -1], 2).unwrap();
+        assert_eq!(one.to_vec::<u8>(), [3, 2]);
+        let empty = tensor.strided(Shape::new(&[0, 2]), &[9, isize::MIN], 100).unwrap();
+        assert_eq!((empty.bytes(), empty.is_contiguous()), (&[][..], true));
+        assert_eq!(tensor.narrow(0, 3..3).to_vec::<u8>(), []);
+        assert_eq!(tensor.permute(&[0]).broadcast_to([0, 3]).to_vec::<u8>(), []);
+    }
+
+    #[test]
+    fn rows_of_blocks_are_narrowed_whole() {
+        let bytes = blocks::random_blocks(DType::Q4_0, 12, 0);
+        let tensor = Tensor::from_bytes(DType::Q4_0, [2, 3, 64], Bytes::new(bytes)).unwrap();
+        let plain = Tensor::from_slice([2, 3, 64], &tensor.to_f32_vec());
+        for (axis, range) in [(0, 1..2), (1, 1..3), (2, 32..64), (0, 0..0)] {
+            let (narrow, expected) = (tensor.narrow(axis, range.clone()), plain.narrow(axis, range.clone()));
+            assert_eq!(narrow.shape(), expected.shape());
+            assert_eq!(narrow.to_f32_vec(), expected.to_f32_vec(), "axis {axis}, {range:?}");
+            let again = narrow.narrow(1, 0..1);
+            assert_eq!(again.to_f32_vec(), expected.narrow(1, 0..1).to_f32_vec());
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "16 is inside a q4_0 block")]
+    fn narrowing_splits_no_block() {
+        Tensor::zeros(DType::Q4_0, [2, 64]).narrow(1, 16..48);
+    }
+
+    #[test]
+    #[should_panic(expected = "q4_0[8, 16] splits blocks")]
+    fn reshaping_splits_no_block() {
+        Tensor::zeros(DType::Q4_0, [2, 64]).reshape([8, 16]);
+    }
+
+    #[test]
+    #[should_panic(expected = "[2, 3] does not broadcast to [3, 3]")]
+    fn only_axes_of_one_are_repeated() {
+        Tensor::zeros(DType::F32, [2, 3]).broadcast_to([3, 3]);
+    }
+
+    #[test]
+    fn every_plain_dtype_reads_as_numbers() {
+        for &dtype in DType::ALL.iter().filter(|dtype| !dtype.is_block()) {
+            let bytes = Bytes::new(vec![0u8; 3 * dtype.block().bytes]);
+            let tensor = Tensor::from_bytes(dtype, [3], bytes).unwrap();
+            let zero = if dtype == DType::F8E8M0 { f64::powi(2.0, -127) } else { 0.0 };
+            assert_eq!(tensor.to_f64_vec(), [zero; 3], "{dtype}");
+            assert_eq!(tensor.to_f32_vec(), [zero as f32; 3], "{dtype}");
+        }
+        assert_eq!(Tensor::scalar(bf16::from_f32(-1.5)).to_f32_vec(), [-1.5]);
+        assert_eq!(Tensor::scalar(i64::MIN).to_f64_vec(), [i64::MIN as f64]);
+        let float8 = Tensor::from_bytes(DType::F8E4M3, [2], Bytes::new([0x38, 0xc4])).unwrap();
+        assert_eq!((float8.to_f32_vec(), float8.to_f64_vec()), (vec![1.0, -3.0], vec![1.0, -3.0]));
+    }
+
+    /// The elements of a view by its definition: `offset + Σ index · stride`.
+    fn naive(tensor: &Tensor, storage: &[u32]) -> Vec<u32> {
+        let mut positions = vec![tensor.offset as isize];
+        for (&dim, &stride) in tensor.shape.iter().zip(tensor.strides()) {
+            positions =
+                positions.iter().flat_map(|p| (0..dim).map(move |i| p + i as isize * stride)).collect();
+        }
+        positions.into_iter().map(|position| storage[position as usize]).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn strided_views_read_by_definition_or_are_refused(
+            axes in prop::collection::vec((0usize..4, -7isize..8), 0..4),
+            offset in 0usize..30,
+        ) {
+            let storage: Vec<u32> = (0..24).collect();
+            let (dims, strides): (Vec<_>, Vec<_>) = axes.iter().copied().unzip();
+            let reach = |pick: fn(isize, isize) -> isize| -> isize {
+                axes.iter().map(|&(dim, stride)| pick((dim as isize - 1) * stride, 0)).sum::<isize>() + offset as isize
+            };
+            let inside = dims.contains(&0) || (reach(isize::min) >= 0 && reach(isize::max) < 24);
+            let view = Tensor::from_slice([24], &storage).strided(Shape::new(&dims), &strides, offset);
+            prop_assert_eq!(view.is_ok(), inside);
+            if let Ok(view) = view {
+                prop_assert_eq!(view.to_vec::<u32>(), naive(&view, &storage));
+                prop_assert!(view.contiguous().is_contiguous());
+                prop_assert_eq!(view.contiguous().to_vec::<u32>(), view.to_vec::<u32>());
+            }
+        }
+
+        #[test]
+        fn chains_of_views_read_as_chains_of_copies(
+            dims in prop::collection::vec(1usize..5, 3),
+            order in Just(vec![0usize, 1, 2]).prop_shuffle(),
+            axis in 0usize..3,
+            (start, len) in (0usize..5, 0usize..5),
+        ) {
+            let storage: Vec<u32> = (0..dims.iter().product::<usize>() as u32).collect();
+            let permuted = Tensor::from_slice(&dims[..], &storage).permute(&order);
+            let size = permuted.shape()[axis];
+            let range = start.min(size)..(start + len).min(size);
+            let view = permuted.narrow(axis, range.clone());
+            let copy = permuted.contiguous().narrow(axis, range).contiguous();
+            prop_assert_eq!(view.to_vec::<u32>(), copy.to_vec::<u32>());
+            prop_assert_eq!(view.to_vec::<u32>(), naive(&view, &storage));
+
+            let flat = view.reshape([view.elements()]);
+            prop_assert_eq!(flat.to_vec::<u32>(), view.to_vec::<u32>());
+            let [a, b, c] = view.shape()[..] else { unreachable!("three axes") };
+            let repeated = view.reshape([a, 1, b, c]).broadcast_to([2, a, 3, b, c]).contiguous();
+            let row = |i: usize| &copy.bytes()[i * b * c * 4..][..b * c * 4];
+            let expected: Vec<u8> = (0..2 * a * 3).flat_map(|i| row(i / 3 % a).iter().copied()).collect();
+            prop_assert_eq!(repeated.bytes(), &expected[..]);
+        }
     }
 }
