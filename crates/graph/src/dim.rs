@@ -55,7 +55,9 @@ impl Dim {
 
     /// Whether a name can be a symbol.
     pub fn is_identifier(name: &str) -> bool {
-        name.chars().enumerate().all(|(i, c)| c == '_' || c.is_ascii_alphabetic() || (i > 0 && c.is_ascii_digit()))
+        name.chars()
+            .enumerate()
+            .all(|(i, c)| c == '_' || c.is_ascii_alphabetic() || (i > 0 && c.is_ascii_digit()))
             && !name.is_empty()
     }
 
@@ -154,7 +156,8 @@ impl Atom {
     fn evaluate(&self, bindings: &Bindings) -> Result<i64, Error> {
         match self {
             Atom::Symbol(name) => {
-                let size = bindings.get(name).ok_or_else(|| Error::Dim(format!("the dim `{name}` has no size")))?;
+                let size =
+                    bindings.get(name).ok_or_else(|| Error::Dim(format!("the dim `{name}` has no size")))?;
                 i64::try_from(size).map_err(|_| Error::Dim(format!("the dim `{name}` overflows")))
             }
             Atom::FloorDiv(a, b) => match b.evaluate(bindings)? {

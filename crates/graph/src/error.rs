@@ -51,3 +51,10 @@ pub enum Error {
         message: String,
     },
 }
+
+impl Error {
+    /// An [`Error::Evaluation`].
+    pub(crate) fn evaluation(op: &'static str, message: impl Into<String>) -> Error {
+        Error::Evaluation { op, message: message.into() }
+    }
+}

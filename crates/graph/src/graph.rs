@@ -224,7 +224,11 @@ impl Graph {
     /// If a result has users.
     pub fn remove(&mut self, id: NodeId) {
         let node = self.nodes[id.0 as usize].take().expect("a node of this graph");
-        assert!(node.outputs.iter().all(|&value| self.users(value) == 0), "removing {:?} that has users", node.op.name());
+        assert!(
+            node.outputs.iter().all(|&value| self.users(value) == 0),
+            "removing {:?} that has users",
+            node.op.name()
+        );
         for value in node.inputs {
             self.values[value.0 as usize].users -= 1;
         }

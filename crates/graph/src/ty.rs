@@ -83,7 +83,8 @@ impl Type {
     /// If a symbol has no number, or an expression gives an impossible size.
     pub fn resolve(&self, bindings: &Bindings) -> Result<Shape, Error> {
         let dims: Result<Vec<usize>, Error> = self.shape.iter().map(|dim| dim.resolve(bindings)).collect();
-        Shape::try_new(&dims?).ok_or_else(|| Error::Dim(format!("{self} has more than {} axes", tensor::MAX_RANK)))
+        Shape::try_new(&dims?)
+            .ok_or_else(|| Error::Dim(format!("{self} has more than {} axes", tensor::MAX_RANK)))
     }
 }
 

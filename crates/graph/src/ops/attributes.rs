@@ -1,8 +1,10 @@
 //! What an op knows besides its operands, as text can hold it.
 
+use std::fmt;
+
 use tensor::{DType, Tensor};
 
-use crate::{Dim, TypeError};
+use crate::{Dim, Type, TypeError};
 
 /// The value of an attribute.
 #[derive(Debug, Clone, PartialEq)]
@@ -11,8 +13,8 @@ pub enum Attribute {
     Bool(bool),
     /// A whole number.
     Int(i64),
-    /// A number with a fraction, printed with the digits that read back to the same bits.
-    Float(f64),
+    /// A finite number, printed with the fewest digits that read back to the same bits.
+    Float(f32),
     /// A word or a quoted string.
     Text(String),
     /// A dtype.
@@ -21,6 +23,8 @@ pub enum Attribute {
     Ints(Vec<i64>),
     /// A shape.
     Dims(Vec<Dim>),
+    /// A type.
+    Type(Type),
     /// Data.
     Tensor(TensorData),
 }
@@ -29,11 +33,58 @@ pub enum Attribute {
 #[derive(Debug, Clone)]
 pub struct TensorData(pub Tensor);
 
+impl From<Tensor> for TensorData {
+    fn from(tensor: Tensor) -> TensorData {
+        TensorData(tensor)
+    }
+}
+
 impl PartialEq for TensorData {
     fn eq(&self, other: &TensorData) -> bool {
         let (a, b) = (&self.0, &other.0);
         a.dtype() == b.dtype() && a.shape() == b.shape() && a.contiguous().bytes() == b.contiguous().bytes()
     }
+}
+
+impl Attribute {
+    /// A count or an index.
+    ///
+    /// # Panics
+    /// If it is 2^63 or more, which no size of memory is.
+    pub fn index(value: usize) -> Attribute {
+        Attribute::Int(i64::try_from(value).expect("an index below 2^63"))
+    }
+
+    /// A list of counts or indices.
+    ///
+    /// # Panics
+    /// If one is 2^63 or more, which no size of memory is.
+    pub fn indices(values: &[usize]) -> Attribute {
+        let value = |&value| i64::try_from(value).expect("an index below 2^63");
+        Attribute::Ints(values.iter().map(value).collect())
+    }
+}
+
+impl fmt::Display for Attribute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Attribute::Bool(value) => write!(f, "{value}"),
+            Attribute::Int(value) => write!(f, "{value}"),
+            Attribute::Float(value) => write!(f, "{value:?}"),
+            Attribute::Text(text) if is_word(text) => f.write_str(text),
+            Attribute::Text(text) => write!(f, "{text:?}"),
+            Attribute::DType(dtype) => write!(f, "{dtype}"),
+            Attribute::Ints(values) => write!(f, "{values:?}"),
+            Attribute::Dims(dims) => write!(f, "{dims:?}"),
+            Attribute::Type(ty) => write!(f, "{ty}"),
+            Attribute::Tensor(TensorData(tensor)) => write!(f, "{}{}", tensor.dtype(), tensor.shape()),
+        }
+    }
+}
+
+/// Whether a text reads back as itself without quotes.
+fn is_word(text: &str) -> bool {
+    Dim::is_identifier(text) && !["true", "false"].contains(&text) && text.parse::<DType>().is_err()
 }
 
 /// Named attributes in the order they print.
@@ -89,11 +140,11 @@ impl Attributes {
     ///
     /// # Errors
     /// If it is no number.
-    pub fn float(&mut self, name: &str) -> Result<Option<f64>, TypeError> {
+    pub fn float(&mut self, name: &str) -> Result<Option<f32>, TypeError> {
         match self.take(name) {
             None => Ok(None),
             Some(Attribute::Float(value)) => Ok(Some(value)),
-            Some(Attribute::Int(value)) => Ok(Some(value as f64)),
+            Some(Attribute::Int(value)) => Ok(Some(value as f32)),
             Some(other) => Err(wrong_kind(name, "a number", &other)),
         }
     }
@@ -122,6 +173,74 @@ impl Attributes {
         }
     }
 
+    /// Takes a dtype out, if it is there.
+    ///
+    /// # Errors
+    /// If it is something else.
+    pub fn dtype(&mut self, name: &str) -> Result<Option<DType>, TypeError> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(Attribute::DType(value)) => Ok(Some(value)),
+            Some(other) => Err(wrong_kind(name, "a dtype", &other)),
+        }
+    }
+
+    /// Takes a type out, if it is there.
+    ///
+    /// # Errors
+    /// If it is something else.
+    pub fn ty(&mut self, name: &str) -> Result<Option<Type>, TypeError> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(Attribute::Type(value)) => Ok(Some(value)),
+            Some(other) => Err(wrong_kind(name, "a type", &other)),
+        }
+    }
+
+    /// Takes data out, if it is there.
+    ///
+    /// # Errors
+    /// If it is something else.
+    pub fn tensor(&mut self, name: &str) -> Result<Option<TensorData>, TypeError> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(Attribute::Tensor(value)) => Ok(Some(value)),
+            Some(other) => Err(wrong_kind(name, "data", &other)),
+        }
+    }
+
+    /// Takes a list of sizes or indices out, if it is there.
+    ///
+    /// # Errors
+    /// If it is something else, or one is negative.
+    pub fn sizes(&mut self, name: &str) -> Result<Option<Vec<usize>>, TypeError> {
+        let sizes = |values: &[i64]| values.iter().map(|&value| usize::try_from(value).ok()).collect();
+        match self.take(name) {
+            None => Ok(None),
+            Some(Attribute::Ints(values)) => match sizes(&values) {
+                Some(sizes) => Ok(Some(sizes)),
+                None => Err(wrong_kind(name, "no negative number", &Attribute::Ints(values))),
+            },
+            Some(other) => Err(wrong_kind(name, "a list of whole numbers", &other)),
+        }
+    }
+
+    /// Takes a shape out, if it is there.
+    ///
+    /// # Errors
+    /// If it is something else, or a size is negative.
+    pub fn dims(&mut self, name: &str) -> Result<Option<Vec<Dim>>, TypeError> {
+        match self.take(name) {
+            Some(Attribute::Dims(dims)) => Ok(Some(dims)),
+            Some(sizes @ Attribute::Ints(_)) => {
+                let sizes = Attributes::default().with(name, sizes).sizes(name)?;
+                Ok(sizes.map(|sizes| sizes.into_iter().map(Dim::from).collect()))
+            }
+            None => Ok(None),
+            Some(other) => Err(wrong_kind(name, "a shape", &other)),
+        }
+    }
+
     /// Refuses attributes that nobody took.
     ///
     /// # Errors
@@ -138,10 +257,10 @@ impl Attributes {
 ///
 /// # Errors
 /// If it is not.
-pub fn required<T>(name: &str, value: Option<T>) -> Result<T, TypeError> {
+pub(super) fn required<T>(name: &str, value: Option<T>) -> Result<T, TypeError> {
     value.ok_or_else(|| TypeError::new(format!("attribute `{name}` is missing")))
 }
 
 fn wrong_kind(name: &str, expected: &str, got: &Attribute) -> TypeError {
-    TypeError::new(format!("attribute `{name}` is {got:?}, expected {expected}"))
+    TypeError::new(format!("attribute `{name}` is {got}, expected {expected}"))
 }

@@ -3,10 +3,11 @@
 use tensor::{Shape, Tensor};
 
 use super::attributes::{TensorData, required};
+use super::check::operands;
 use super::{Attribute, Attributes, Define};
-use crate::{Error, Type, TypeError};
+use crate::{Error, Kind, Type, TypeError};
 
-/// A value known when the graph is built.
+/// A value known when the graph is built. It lives on the host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Constant {
     /// The value.
@@ -18,6 +19,86 @@ pub struct Constant {
 pub struct Weight {
     /// The name in the weights registry.
     pub name: String,
-    /// What it must be.
+    /// What it must be: a tensor whose sizes are numbers.
     pub ty: Type,
+}
+
+impl Constant {
+    /// The constant with a tensor's value.
+    pub fn new(tensor: Tensor) -> Constant {
+        Constant { value: TensorData(tensor) }
+    }
+}
+
+impl Define for Constant {
+    const NAMES: &[&str] = &["constant"];
+
+    fn name(&self) -> &'static str {
+        "constant"
+    }
+
+    fn attributes(&self) -> Attributes {
+        Attributes::default().with("value", Attribute::Tensor(self.value.clone()))
+    }
+
+    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Constant, TypeError> {
+        Ok(Constant { value: required("value", attributes.tensor("value")?)? })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [] = operands(inputs, [])?;
+        let value = &self.value.0;
+        Ok(vec![Type::new(value.dtype(), value.shape().iter().copied())])
+    }
+
+    fn reference(&self, _inputs: &[&Tensor], _outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
+        Ok(vec![self.value.0.contiguous()])
+    }
+}
+
+impl Define for Weight {
+    const NAMES: &[&str] = &["weight"];
+
+    fn name(&self) -> &'static str {
+        "weight"
+    }
+
+    fn attributes(&self) -> Attributes {
+        Attributes::default()
+            .with("name", Attribute::Text(self.name.clone()))
+            .with("type", Attribute::Type(self.ty.clone()))
+    }
+
+    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Weight, TypeError> {
+        let name = required("name", attributes.text("name")?)?;
+        Ok(Weight { name, ty: required("type", attributes.ty("type")?)? })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [] = operands(inputs, [])?;
+        let (name, ty) = (&self.name, &self.ty);
+        if ty.kind == Kind::Buffer {
+            return Err(TypeError::new(format!("`{name}` is {ty}, expected a tensor")));
+        }
+        let Some(shape) = ty.static_shape() else {
+            let limit = tensor::MAX_RANK;
+            return Err(TypeError::new(format!(
+                "`{name}` is {ty}, expected at most {limit} sizes in numbers"
+            )));
+        };
+        let columns = shape.last().copied().unwrap_or(1);
+        let whole = ty.dtype.bytes_for(columns).is_some();
+        if !whole || shape.checked_elements().and_then(|n| ty.dtype.bytes_for(n)).is_none() {
+            let block = ty.dtype.block().elements;
+            return Err(TypeError::new(format!(
+                "`{name}` is {ty}, no whole number of blocks of {block} in a row"
+            )));
+        }
+        Ok(vec![ty.clone()])
+    }
+
+    /// Fails: a weight has the value that its name is bound to. [`crate::Graph::evaluate`] looks it up.
+    fn reference(&self, _inputs: &[&Tensor], _outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
+        Err(Error::evaluation("weight", format!("`{}` is not bound to a value", self.name)))
+    }
 }

@@ -1,6 +1,12 @@
 //! `y_i = epilogue(norm(x) · W_iᵀ + b_i)`: the linear layer of a network, with what fuses into it.
 
-use super::Unary;
+use tensor::{DType, Shape, Tensor};
+
+use super::check::{expect_dtype, expect_eps, expect_type, expect_weight, last_axis};
+use super::elements::from_f64;
+use super::rms_norm::normalize;
+use super::{Attribute, Attributes, Define, Unary};
+use crate::{Dim, Error, Type, TypeError};
 
 /// Matrix products of one input with one or more weights, `[.., columns] · [rows, columns]ᵀ → [.., rows]`,
 /// and what surrounds them. A plain linear layer is `Linear::default()`; passes set the rest.
@@ -46,9 +52,8 @@ impl Default for Linear {
 impl Linear {
     /// How many operands there must be.
     pub fn arity(&self) -> usize {
-        1 + usize::from(self.norm.is_some())
-            + self.weights * (1 + usize::from(self.bias))
-            + usize::from(self.residual)
+        let weights = self.weights.saturating_mul(1 + usize::from(self.bias));
+        weights.saturating_add(1 + usize::from(self.norm.is_some()) + usize::from(self.residual))
     }
 
     /// The operands by role.
@@ -63,4 +68,129 @@ impl Linear {
         let (biases, residual) = rest.split_at(if self.bias { self.weights } else { 0 });
         LinearOperands { x, norm: norm.first(), weights, biases, residual: residual.first() }
     }
+}
+
+impl Define for Linear {
+    const NAMES: &[&str] = &["linear"];
+
+    fn name(&self) -> &'static str {
+        "linear"
+    }
+
+    fn attributes(&self) -> Attributes {
+        Attributes::default()
+            .with_some("weights", (self.weights != 1).then(|| Attribute::index(self.weights)))
+            .with_some("norm", self.norm.map(Attribute::Float))
+            .with_some("bias", self.bias.then_some(Attribute::Bool(true)))
+            .with_some("gate", self.gate.map(|gate| Attribute::Text(gate.name().to_string())))
+            .with_some("residual", self.residual.then_some(Attribute::Bool(true)))
+    }
+
+    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Linear, TypeError> {
+        let unknown =
+            |name: &str| TypeError::new(format!("gate is {name}, which is no function of one element"));
+        let gate = attributes.text("gate")?;
+        Ok(Linear {
+            weights: attributes.int("weights")?.unwrap_or(1),
+            norm: attributes.float("norm")?,
+            bias: attributes.flag("bias")?,
+            gate: gate.map(|name| Unary::with_name(&name).ok_or_else(|| unknown(&name))).transpose()?,
+            residual: attributes.flag("residual")?,
+        })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        self.expect_attributes()?;
+        if inputs.len() != self.arity() {
+            let (expected, got) = (self.arity(), inputs.len());
+            return Err(TypeError::new(format!(
+                "takes {expected} operands with these attributes, got {got}"
+            )));
+        }
+        let operands = self.operands(inputs);
+        let x = operands.x;
+        expect_dtype("x", x, &[DType::F32])?;
+        let columns = last_axis("x", x)?;
+        if let Some(norm) = operands.norm {
+            expect_type("norm", norm, DType::F32, &[columns])?;
+        }
+        let mut results = Vec::new();
+        for weight in operands.weights {
+            expect_weight("weight", weight)?;
+            if weight.shape[1] != *columns {
+                return Err(TypeError::new(format!("inner axes differ: x {x}, weight {weight}")));
+            }
+            results.push(x.with_shape(x.shape[..x.rank() - 1].iter().chain([&weight.shape[0]]).cloned()));
+        }
+        for (bias, weight) in operands.biases.iter().zip(operands.weights) {
+            expect_type("bias", bias, DType::F32, &[&weight.shape[0]])?;
+        }
+        if self.gate.is_some() {
+            if results[0] != results[1] {
+                let (gate, up) = (operands.weights[0], operands.weights[1]);
+                return Err(TypeError::new(format!("rows of gated weights differ: {gate}, {up}")));
+            }
+            results.truncate(1);
+        }
+        if let Some(residual) = operands.residual {
+            expect_type("residual", residual, DType::F32, &results[0].shape.iter().collect::<Vec<&Dim>>())?;
+        }
+        Ok(results)
+    }
+
+    fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
+        let operands = self.operands(inputs);
+        let columns = operands.x.shape().last().copied().expect("x has a last axis");
+        let mut x = operands.x.to_f64_vec();
+        if let (Some(eps), Some(norm)) = (self.norm, operands.norm) {
+            let norm = norm.to_f64_vec();
+            x = x.chunks_exact(columns.max(1)).flat_map(|row| normalize(row, &norm, eps)).collect();
+        }
+        let rows = operands.x.shape()[..operands.x.shape().rank() - 1].iter().product();
+        let mut results: Vec<Vec<f64>> =
+            operands.weights.iter().map(|weight| product(&x, rows, columns, weight)).collect();
+        for (y, bias) in results.iter_mut().zip(operands.biases) {
+            let bias = bias.to_f64_vec();
+            y.iter_mut().zip(bias.iter().cycle()).for_each(|(y, bias)| *y += bias);
+        }
+        if let Some(gate) = self.gate {
+            let up = results.pop().expect("two weights");
+            results[0].iter_mut().zip(up).for_each(|(y, up)| *y = gate.evaluate(*y) * up);
+        }
+        if let Some(residual) = operands.residual {
+            results[0].iter_mut().zip(residual.to_f64_vec()).for_each(|(y, residual)| *y += residual);
+        }
+        Ok(results.iter().zip(outputs).map(|(y, &shape)| from_f64(DType::F32, shape, y)).collect())
+    }
+}
+
+impl Linear {
+    fn expect_attributes(&self) -> Result<(), TypeError> {
+        if self.weights == 0 {
+            return Err(TypeError::new("weights is 0, expected at least 1"));
+        }
+        if self.gate.is_some() && self.weights != 2 {
+            return Err(TypeError::new(format!("a gate takes 2 weights, got {}", self.weights)));
+        }
+        if self.gate == Some(Unary::Not) {
+            return Err(TypeError::new("gate is not, which is no function of floats"));
+        }
+        if self.residual && self.weights != 1 && self.gate.is_none() {
+            return Err(TypeError::new(format!("a residual takes 1 result, got {}", self.weights)));
+        }
+        self.norm.map_or(Ok(()), expect_eps)
+    }
+}
+
+/// `x` [rows, columns] times a weight [outputs, columns] transposed.
+fn product(x: &[f64], rows: usize, columns: usize, weight: &Tensor) -> Vec<f64> {
+    let outputs = weight.shape()[0];
+    let weight = weight.to_f64_vec();
+    let dot = |x: &[f64], w: &[f64]| x.iter().zip(w).fold(0.0, |sum, (x, w)| sum + x * w);
+    let mut y = Vec::with_capacity(rows * outputs);
+    for row in 0..rows {
+        let x = &x[row * columns..][..columns];
+        y.extend((0..outputs).map(|output| dot(x, &weight[output * columns..][..columns])));
+    }
+    y
 }

@@ -4,20 +4,61 @@
 
 mod attributes;
 mod binary;
+mod broadcast;
+mod cast;
+mod check;
+mod concat;
+mod elements;
+mod gather;
+mod kv_store;
+mod layer_norm;
 mod leaf;
 mod linear;
+mod matmul;
+mod memory;
+mod paged_attention;
+mod ragged;
+mod reduce;
+mod reshape;
 mod rms_norm;
+mod rope;
+mod select;
+mod slice;
+mod softmax;
+mod special;
+mod split;
+mod top_k;
+mod transpose;
 mod unary;
 
 use std::fmt::Debug;
 
 use tensor::{Shape, Tensor};
 
-pub use attributes::{Attribute, Attributes};
+pub use attributes::{Attribute, Attributes, TensorData};
 pub use binary::Binary;
+pub use broadcast::Broadcast;
+pub use cast::Cast;
+pub use concat::Concat;
+pub use gather::{Embedding, Gather};
+pub use kv_store::KvStore;
+pub use layer_norm::LayerNorm;
 pub use leaf::{Constant, Weight};
 pub use linear::{Linear, LinearOperands};
+pub use matmul::MatMul;
+pub use memory::{Load, Store};
+pub use paged_attention::PagedAttention;
+pub use ragged::RaggedPositions;
+pub use reduce::{ArgReduce, ArgReduceKind, Reduce, ReduceKind};
+pub use reshape::Reshape;
 pub use rms_norm::RmsNorm;
+pub use rope::{Rope, RopeStyle, RopeTable};
+pub use select::Select;
+pub use slice::Slice;
+pub use softmax::Softmax;
+pub use split::Split;
+pub use top_k::TopK;
+pub use transpose::Transpose;
 pub use unary::Unary;
 
 use crate::{Error, Type, TypeError};
@@ -147,8 +188,54 @@ ops! {
     Unary,
     /// A function of each pair of elements, with broadcasting.
     Binary,
+    /// Elements of one tensor or another, as a condition says.
+    Select,
+    /// Another dtype.
+    Cast,
+    /// Sum, mean, extreme or product along an axis.
+    Reduce,
+    /// The index of an extreme along an axis.
+    ArgReduce,
+    /// `e^(x_i) / Σ_j e^(x_j)` along an axis.
+    Softmax,
+    /// `(x - mean(x)) / sqrt(variance(x) + eps) · weight + bias`.
+    LayerNorm,
     /// `x / sqrt(mean(x²) + eps) · weight`.
     RmsNorm,
+    /// Matrix products over batches.
+    MatMul,
     /// The fused linear layer `epilogue(norm(x) · Wᵀ + b)`.
     Linear,
+    /// Slices along an axis, by index.
+    Gather,
+    /// Rows of a table of weights, by id.
+    Embedding,
+    /// Tensors one after another.
+    Concat,
+    /// A tensor taken apart.
+    Split,
+    /// A range of an axis.
+    Slice,
+    /// The same elements under another shape.
+    Reshape,
+    /// The axes in another order.
+    Transpose,
+    /// Repetition along axes of size 1.
+    Broadcast,
+    /// The largest elements and where they were.
+    TopK,
+    /// The contents of a buffer.
+    Load,
+    /// New contents for a buffer.
+    Store,
+    /// The position of each token of a ragged batch.
+    RaggedPositions,
+    /// The cosines and sines of rotary position embedding.
+    RopeTable,
+    /// Rotary position embedding.
+    Rope,
+    /// Keys and values into the pages of a cache.
+    KvStore,
+    /// Attention to the pages of a cache.
+    PagedAttention,
 }

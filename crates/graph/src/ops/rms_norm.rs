@@ -3,6 +3,8 @@
 use tensor::{DType, Shape, Tensor};
 
 use super::attributes::required;
+use super::check::{expect_dtype, expect_eps, expect_type, last_axis, operands};
+use super::elements::from_f64;
 use super::{Attribute, Attributes, Define};
 use crate::{Error, Type, TypeError};
 
@@ -21,32 +23,32 @@ impl Define for RmsNorm {
     }
 
     fn attributes(&self) -> Attributes {
-        Attributes::default().with("eps", Attribute::Float(self.eps.into()))
+        Attributes::default().with("eps", Attribute::Float(self.eps))
     }
 
     fn parse(_name: &str, attributes: &mut Attributes) -> Result<RmsNorm, TypeError> {
-        Ok(RmsNorm { eps: required("eps", attributes.float("eps")?)? as f32 })
+        Ok(RmsNorm { eps: required("eps", attributes.float("eps")?)? })
     }
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
-        let [x, weight] = super::operands(inputs, ["x", "weight"])?;
-        for (name, ty) in [("x", x), ("weight", weight)] {
-            super::expect_dtype(name, ty, &[DType::F32])?;
-        }
-        let last = super::last_axis("x", x)?;
-        if weight.shape[..] != [last.clone()] {
-            return Err(TypeError::new(format!("weight {weight} does not match the last axis of x {x}")));
-        }
+        let [x, weight] = operands(inputs, ["x", "weight"])?;
+        expect_dtype("x", x, &[DType::F32])?;
+        expect_type("weight", weight, DType::F32, &[last_axis("x", x)?])?;
+        expect_eps(self.eps)?;
         Ok(vec![x.clone()])
     }
 
     fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
         let (x, weight) = (inputs[0].to_f64_vec(), inputs[1].to_f64_vec());
-        let rows = x.chunks_exact(weight.len().max(1)).flat_map(|row| {
-            let mean = row.iter().map(|x| x * x).sum::<f64>() / row.len() as f64;
-            let scale = 1.0 / (mean + f64::from(self.eps)).sqrt();
-            row.iter().zip(&weight).map(move |(x, w)| (x * scale * w) as f32)
-        });
-        Ok(vec![Tensor::from_slice(outputs[0], &rows.collect::<Vec<f32>>())])
+        let rows = x.chunks_exact(weight.len().max(1));
+        let values: Vec<f64> = rows.flat_map(|row| normalize(row, &weight, self.eps)).collect();
+        Ok(vec![from_f64(DType::F32, outputs[0], &values)])
     }
+}
+
+/// One row, normalized.
+pub(super) fn normalize(row: &[f64], weight: &[f64], eps: f32) -> Vec<f64> {
+    let mean = row.iter().map(|x| x * x).sum::<f64>() / row.len() as f64;
+    let scale = 1.0 / (mean + f64::from(eps)).sqrt();
+    row.iter().zip(weight).map(|(x, w)| x * scale * w).collect()
 }

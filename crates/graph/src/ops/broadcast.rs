@@ -1,0 +1,71 @@
+//! Broadcasting: `x` seen under a larger shape, and the rule by which shapes meet: aligned at the last axis,
+//! sizes are equal, 1 or absent.
+
+use tensor::{Shape, Tensor};
+
+use super::attributes::required;
+use super::check::{expect_plain, operands};
+use super::elements::{broadcast_positions, take};
+use super::{Attribute, Attributes, Define};
+use crate::{Dim, Error, Type, TypeError};
+
+/// Repeats `x` along axes where it has size 1 or none: any plain dtype → the same with `shape`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Broadcast {
+    /// The shape of the result.
+    pub shape: Vec<Dim>,
+}
+
+impl Define for Broadcast {
+    const NAMES: &[&str] = &["broadcast"];
+
+    fn name(&self) -> &'static str {
+        "broadcast"
+    }
+
+    fn attributes(&self) -> Attributes {
+        Attributes::default().with("shape", Attribute::Dims(self.shape.clone()))
+    }
+
+    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Broadcast, TypeError> {
+        Ok(Broadcast { shape: required("shape", attributes.dims("shape")?)? })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [x] = operands(inputs, ["x"])?;
+        expect_plain("x", x)?;
+        let fits = broadcast(&x.shape, &self.shape).is_some_and(|shape| shape == self.shape);
+        match fits {
+            true => Ok(vec![x.with_shape(self.shape.iter().cloned())]),
+            false => Err(TypeError::new(format!("x {x} cannot become {:?}", self.shape))),
+        }
+    }
+
+    fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
+        let x = inputs[0];
+        Ok(vec![take(x, outputs[0], broadcast_positions(x.shape(), &outputs[0]))])
+    }
+}
+
+/// The shape that both shapes broadcast to, if sizes are provably equal, 1 or absent.
+pub(super) fn broadcast(a: &[Dim], b: &[Dim]) -> Option<Vec<Dim>> {
+    let one = Dim::from(1);
+    let rank = a.len().max(b.len());
+    let size = |shape: &[Dim], axis: usize| match (axis + shape.len()).checked_sub(rank) {
+        Some(position) => shape[position].clone(),
+        None => one.clone(),
+    };
+    (0..rank)
+        .map(|axis| match (size(a, axis), size(b, axis)) {
+            (x, y) if x == y || y == one => Some(x),
+            (x, y) if x == one => Some(y),
+            _ => None,
+        })
+        .collect()
+}
+
+/// The shape that two operands broadcast to, or an error that names both.
+pub(super) fn broadcast_operands(a: (&str, &Type), b: (&str, &Type)) -> Result<Vec<Dim>, TypeError> {
+    broadcast(&a.1.shape, &b.1.shape)
+        .ok_or_else(|| TypeError::new(format!("shapes do not broadcast: {} {}, {} {}", a.0, a.1, b.0, b.1)))
+}

@@ -1,0 +1,66 @@
+//! `y = [x_0 | x_1 | …]` along one axis.
+
+use tensor::{Shape, Tensor};
+
+use super::attributes::required;
+use super::check::{expect_axis, expect_plain, expect_same_dtype};
+use super::elements::from_bytes;
+use super::{Attribute, Attributes, Define};
+use crate::{Error, Type, TypeError};
+
+/// Puts tensors one after another: any number of operands of one plain dtype, of one shape but for the axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Concat {
+    /// Along which axis.
+    pub axis: usize,
+}
+
+impl Define for Concat {
+    const NAMES: &[&str] = &["concat"];
+
+    fn name(&self) -> &'static str {
+        "concat"
+    }
+
+    fn attributes(&self) -> Attributes {
+        Attributes::default().with("axis", Attribute::index(self.axis))
+    }
+
+    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Concat, TypeError> {
+        Ok(Concat { axis: required("axis", attributes.int("axis")?)? })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let (first, rest) =
+            inputs.split_first().ok_or_else(|| TypeError::new("takes at least 1 operand, got 0"))?;
+        expect_plain("x0", first)?;
+        expect_axis("x0", first, self.axis)?;
+        let mut shape = first.shape.clone();
+        for (i, x) in rest.iter().enumerate() {
+            let name = format!("x{}", i + 1);
+            expect_same_dtype(("x0", first), (&name, x))?;
+            let others = |ty: &Type| [&ty.shape[..self.axis], &ty.shape[self.axis + 1..]].concat();
+            if x.rank() != first.rank() || others(x) != others(first) {
+                let axis = self.axis;
+                return Err(TypeError::new(format!(
+                    "shapes differ beside axis {axis}: x0 {first}, {name} {x}"
+                )));
+            }
+            shape[self.axis] = &shape[self.axis] + &x.shape[self.axis];
+        }
+        Ok(vec![first.with_shape(shape)])
+    }
+
+    fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
+        let size = inputs[0].dtype().block().bytes;
+        let parts: Vec<(Tensor, usize)> = inputs
+            .iter()
+            .map(|x| (x.contiguous(), x.shape()[self.axis..].iter().product::<usize>() * size))
+            .collect();
+        let outer: usize = outputs[0][..self.axis].iter().product();
+        let bytes: Vec<u8> = (0..outer)
+            .flat_map(|o| parts.iter().flat_map(move |(x, row)| x.bytes()[o * row..][..*row].iter().copied()))
+            .collect();
+        Ok(vec![from_bytes(inputs[0].dtype(), outputs[0], &bytes)])
+    }
+}

@@ -1,0 +1,159 @@
+//! Writes the keys and values of new tokens into their pages of the cache.
+//!
+//! The cache is f32[pages, layers, 2, kv_heads, page_size · head_dim]. In (page, layer, 0, kv_head) lie the keys,
+//! transposed: [head_dim, page_size], so that scores are computed for neighbouring tokens at once; in (page,
+//! layer, 1, kv_head) the values: [page_size, head_dim].
+
+use tensor::{DType, Shape, Tensor};
+
+use super::attributes::required;
+use super::check::{expect_dtype, expect_rank, expect_type, operands};
+use super::elements::from_f64;
+use super::ragged::{Token, expect_lengths, expect_page_table, tokens};
+use super::{Attribute, Attributes, Define, Effect};
+use crate::{Dim, Error, Type, TypeError};
+
+/// Operands: `cache` (changed), `k` f32[tokens, kv_heads, head_dim], `v` of the same type, `row_offsets`,
+/// `cache_lengths` and `page_table` of the batch. No results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KvStore {
+    /// The layer of the cache.
+    pub layer: usize,
+}
+
+impl Define for KvStore {
+    const NAMES: &[&str] = &["kv_store"];
+
+    fn name(&self) -> &'static str {
+        "kv_store"
+    }
+
+    fn attributes(&self) -> Attributes {
+        Attributes::default().with("layer", Attribute::index(self.layer))
+    }
+
+    fn parse(_name: &str, attributes: &mut Attributes) -> Result<KvStore, TypeError> {
+        Ok(KvStore { layer: required("layer", attributes.int("layer")?)? })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let names = ["cache", "k", "v", "row_offsets", "cache_lengths", "page_table"];
+        let [cache, k, v, row_offsets, cache_lengths, page_table] = operands(inputs, names)?;
+        expect_dtype("k", k, &[DType::F32])?;
+        expect_rank("k", k, 3)?;
+        expect_type("v", v, DType::F32, &k.shape.iter().collect::<Vec<_>>())?;
+        expect_cache(cache, self.layer, &k.shape[2])?;
+        if cache.shape[3] != k.shape[1] {
+            return Err(TypeError::new(format!("heads differ: cache {cache}, k {k}")));
+        }
+        expect_lengths(row_offsets, cache_lengths)?;
+        expect_page_table(page_table, cache_lengths)?;
+        Ok(vec![])
+    }
+
+    fn effect(&self, position: usize) -> Effect {
+        if position == 0 { Effect::Write } else { Effect::None }
+    }
+
+    fn reference(&self, inputs: &[&Tensor], _outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
+        let [mut cache, k, v] = [0, 1, 2].map(|i| inputs[i].to_f64_vec());
+        let [count, heads, head_dim] = [0, 1, 2].map(|axis| inputs[1].shape()[axis]);
+        let tokens = tokens("kv_store", count, inputs[3], inputs[4])?;
+        let pages = Pages::new("kv_store", inputs[0].shape(), self.layer, head_dim, inputs[5]);
+        for (row, &token) in tokens.iter().enumerate() {
+            for (head, d) in (0..heads).flat_map(|head| (0..head_dim).map(move |d| (head, d))) {
+                let from = (row * heads + head) * head_dim + d;
+                cache[pages.key(token, head, d)?] = k[from];
+                cache[pages.value(token, head, d)?] = v[from];
+            }
+        }
+        Ok(vec![from_f64(DType::F32, *inputs[0].shape(), &cache)])
+    }
+}
+
+/// Checks the cache that heads of `head_dim` elements are stored in.
+pub(super) fn expect_cache(cache: &Type, layer: usize, head_dim: &Dim) -> Result<(), TypeError> {
+    expect_dtype("cache", cache, &[DType::F32])?;
+    expect_rank("cache", cache, 5)?;
+    if cache.shape[2] != Dim::from(2) {
+        return Err(TypeError::new(format!("axis 2 of cache {cache} is no 2 (keys, values)")));
+    }
+    if cache.shape[1].as_static().is_some_and(|layers| layer >= layers) {
+        return Err(TypeError::new(format!("layer {layer} is out of range for cache {cache}")));
+    }
+    if let (Some(page), Some(head_dim)) = (cache.shape[4].as_static(), head_dim.as_static()) {
+        let size = page.checked_div(head_dim).unwrap_or(0);
+        if size * head_dim != page || !size.is_power_of_two() || size < 16 {
+            let rule = "page_size · head_dim with a power of two of at least 16";
+            return Err(TypeError::new(format!(
+                "axis 4 of cache {cache} is no {rule} and head_dim {head_dim}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Where the elements of tokens lie in the cache.
+pub(super) struct Pages {
+    op: &'static str,
+    cache: Shape,
+    layer: usize,
+    head_dim: usize,
+    /// [batch, max_pages]
+    table: Vec<u32>,
+    max_pages: usize,
+}
+
+impl Pages {
+    /// The pages of a batch in one layer of the cache.
+    pub(super) fn new(
+        op: &'static str,
+        cache: &Shape,
+        layer: usize,
+        head_dim: usize,
+        table: &Tensor,
+    ) -> Pages {
+        Pages { op, cache: *cache, layer, head_dim, table: table.to_vec(), max_pages: table.shape()[1] }
+    }
+
+    /// The position in the cache of element `d` of the key of a token.
+    pub(super) fn key(&self, token: Token, head: usize, d: usize) -> Result<usize, Error> {
+        let (page, slot) = self.slot(token)?;
+        Ok(self.block(page, 0, head) + d * self.page_size() + slot)
+    }
+
+    /// The position in the cache of element `d` of the value of a token.
+    pub(super) fn value(&self, token: Token, head: usize, d: usize) -> Result<usize, Error> {
+        let (page, slot) = self.slot(token)?;
+        Ok(self.block(page, 1, head) + slot * self.head_dim + d)
+    }
+
+    fn page_size(&self) -> usize {
+        self.cache[4] / self.head_dim
+    }
+
+    fn slot(&self, token: Token) -> Result<(usize, usize), Error> {
+        let Token { sequence, position } = token;
+        let (index, slot) = (position / self.page_size(), position % self.page_size());
+        let fail = |message: String| Err(Error::evaluation(self.op, message));
+        if index >= self.max_pages {
+            let reach = self.max_pages * self.page_size();
+            return fail(format!("position {position} of sequence {sequence} is beyond its {reach} slots"));
+        }
+        let page = self.table[sequence * self.max_pages + index] as usize;
+        if page >= self.cache[0] {
+            return fail(format!(
+                "page {page} of sequence {sequence} is out of range for {} pages",
+                self.cache[0]
+            ));
+        }
+        if self.layer >= self.cache[1] {
+            return fail(format!("layer {} is out of range for {} layers", self.layer, self.cache[1]));
+        }
+        Ok((page, slot))
+    }
+
+    fn block(&self, page: usize, part: usize, head: usize) -> usize {
+        (((page * self.cache[1] + self.layer) * 2 + part) * self.cache[3] + head) * self.cache[4]
+    }
+}

@@ -1,0 +1,59 @@
+//! `y = (x - mean(x)) / sqrt(variance(x) + eps) · weight + bias`, over the last axis.
+
+use tensor::{DType, Shape, Tensor};
+
+use super::attributes::required;
+use super::check::{expect_dtype, expect_eps, expect_type, last_axis, operands};
+use super::elements::from_f64;
+use super::{Attribute, Attributes, Define};
+use crate::{Error, Type, TypeError};
+
+/// Layer normalization: `x` f32[.., n], `weight` f32[n], `bias` f32[n] → f32[.., n]. The variance is that of
+/// the whole population (its divisor is n).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LayerNorm {
+    /// Added to the variance.
+    pub eps: f32,
+}
+
+impl Define for LayerNorm {
+    const NAMES: &[&str] = &["layer_norm"];
+
+    fn name(&self) -> &'static str {
+        "layer_norm"
+    }
+
+    fn attributes(&self) -> Attributes {
+        Attributes::default().with("eps", Attribute::Float(self.eps))
+    }
+
+    fn parse(_name: &str, attributes: &mut Attributes) -> Result<LayerNorm, TypeError> {
+        Ok(LayerNorm { eps: required("eps", attributes.float("eps")?)? })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [x, weight, bias] = operands(inputs, ["x", "weight", "bias"])?;
+        expect_dtype("x", x, &[DType::F32])?;
+        let last = last_axis("x", x)?;
+        expect_type("weight", weight, DType::F32, &[last])?;
+        expect_type("bias", bias, DType::F32, &[last])?;
+        expect_eps(self.eps)?;
+        Ok(vec![x.clone()])
+    }
+
+    fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
+        let [x, weight, bias] = [0, 1, 2].map(|i| inputs[i].to_f64_vec());
+        let normalize = |row: &[f64]| {
+            let mean = row.iter().sum::<f64>() / row.len() as f64;
+            let variance = row.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / row.len() as f64;
+            let scale = 1.0 / (variance + f64::from(self.eps)).sqrt();
+            row.iter()
+                .zip(&weight)
+                .zip(&bias)
+                .map(|((x, w), b)| (x - mean) * scale * w + b)
+                .collect::<Vec<_>>()
+        };
+        let values: Vec<f64> = x.chunks_exact(weight.len().max(1)).flat_map(normalize).collect();
+        Ok(vec![from_f64(DType::F32, outputs[0], &values)])
+    }
+}

@@ -1,0 +1,68 @@
+//! Whole buffers: read into a tensor, overwritten with one.
+
+use tensor::{Shape, Tensor};
+
+use super::check::operands;
+use super::{Attributes, Define, Effect};
+use crate::{Error, Type, TypeError};
+
+/// The contents of a buffer at this point of the program: `mut` of any type → a tensor of the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Load;
+
+impl Define for Load {
+    const NAMES: &[&str] = &["load"];
+
+    fn name(&self) -> &'static str {
+        "load"
+    }
+
+    fn parse(_name: &str, _attributes: &mut Attributes) -> Result<Load, TypeError> {
+        Ok(Load)
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [buffer] = operands(inputs, ["buffer"])?;
+        Ok(vec![buffer.with_dtype(buffer.dtype)])
+    }
+
+    fn effect(&self, position: usize) -> Effect {
+        if position == 0 { Effect::Read } else { Effect::None }
+    }
+
+    fn reference(&self, inputs: &[&Tensor], _outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
+        Ok(vec![inputs[0].contiguous()])
+    }
+}
+
+/// Overwrites a buffer: `mut` of any type, and a tensor of the same → nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Store;
+
+impl Define for Store {
+    const NAMES: &[&str] = &["store"];
+
+    fn name(&self) -> &'static str {
+        "store"
+    }
+
+    fn parse(_name: &str, _attributes: &mut Attributes) -> Result<Store, TypeError> {
+        Ok(Store)
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [buffer, x] = operands(inputs, ["buffer", "x"])?;
+        match buffer.with_dtype(buffer.dtype) == *x {
+            true => Ok(vec![]),
+            false => Err(TypeError::new(format!("types differ: buffer {buffer}, x {x}"))),
+        }
+    }
+
+    fn effect(&self, position: usize) -> Effect {
+        if position == 0 { Effect::Write } else { Effect::None }
+    }
+
+    fn reference(&self, inputs: &[&Tensor], _outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
+        Ok(vec![inputs[1].contiguous()])
+    }
+}

@@ -1,0 +1,95 @@
+//! Ragged batches: the tokens of several sequences, one sequence after another, without padding.
+//!
+//! Three operands describe one: `row_offsets` u32[batch + 1] (the tokens of sequence `b` are rows
+//! `row_offsets[b]..row_offsets[b + 1]`), `cache_lengths` u32[batch] (how many tokens of each sequence were cached
+//! before this call), and for those that read or write the cache `page_table` u32[batch, max_pages] (the page of
+//! the `p`-th `page_size` tokens of each sequence).
+
+use tensor::{DType, Shape, Tensor};
+
+use super::check::{expect_dtype, expect_rank, expect_type, operands};
+use super::{Attributes, Define};
+use crate::{Dim, Error, Type, TypeError};
+
+/// `y_t = cache_lengths[b] + t - row_offsets[b]` for each token `t` of sequence `b`: its position in the sequence.
+///
+/// Operands: `ids` u32 or i32 [tokens] (for its size alone), `row_offsets`, `cache_lengths`. Result: u32[tokens].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RaggedPositions;
+
+impl Define for RaggedPositions {
+    const NAMES: &[&str] = &["ragged_positions"];
+
+    fn name(&self) -> &'static str {
+        "ragged_positions"
+    }
+
+    fn parse(_name: &str, _attributes: &mut Attributes) -> Result<RaggedPositions, TypeError> {
+        Ok(RaggedPositions)
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [ids, row_offsets, cache_lengths] = operands(inputs, ["ids", "row_offsets", "cache_lengths"])?;
+        expect_dtype("ids", ids, &[DType::U32, DType::I32])?;
+        expect_rank("ids", ids, 1)?;
+        expect_lengths(row_offsets, cache_lengths)?;
+        Ok(vec![ids.with_dtype(DType::U32)])
+    }
+
+    fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
+        let tokens = tokens("ragged_positions", outputs[0][0], inputs[1], inputs[2])?;
+        let positions: Option<Vec<u32>> = tokens.iter().map(|token| token.position.try_into().ok()).collect();
+        let too_far = || Error::evaluation("ragged_positions", "a position is beyond 2^32");
+        Ok(vec![Tensor::from_slice(outputs[0], &positions.ok_or_else(too_far)?)])
+    }
+}
+
+/// Where a token stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Token {
+    /// Its sequence.
+    pub(super) sequence: usize,
+    /// Its position in the sequence.
+    pub(super) position: usize,
+}
+
+/// Checks the operands that every ragged op has.
+pub(super) fn expect_lengths(row_offsets: &Type, cache_lengths: &Type) -> Result<(), TypeError> {
+    expect_dtype("cache_lengths", cache_lengths, &[DType::U32])?;
+    expect_rank("cache_lengths", cache_lengths, 1)?;
+    let offsets = &cache_lengths.shape[0] + &Dim::from(1);
+    expect_type("row_offsets", row_offsets, DType::U32, &[&offsets])
+}
+
+/// Checks the page table of as many sequences as there are cache lengths.
+pub(super) fn expect_page_table(page_table: &Type, cache_lengths: &Type) -> Result<(), TypeError> {
+    expect_rank("page_table", page_table, 2)?;
+    let shape = [&cache_lengths.shape[0], &page_table.shape[1]];
+    expect_type("page_table", page_table, DType::U32, &shape)
+}
+
+/// The sequence and position of each row.
+pub(super) fn tokens(
+    op: &'static str,
+    count: usize,
+    row_offsets: &Tensor,
+    cache_lengths: &Tensor,
+) -> Result<Vec<Token>, Error> {
+    let (offsets, lengths) = (row_offsets.to_vec::<u32>(), cache_lengths.to_vec::<u32>());
+    let rising = offsets.is_sorted() && offsets.len() == lengths.len() + 1;
+    if !rising || offsets[0] != 0 || offsets[lengths.len()] as usize != count {
+        let message = format!("row_offsets must rise from 0 to the {count} rows, got {}", excerpt(&offsets));
+        return Err(Error::evaluation(op, message));
+    }
+    let rows = offsets.windows(2).zip(&lengths).enumerate().flat_map(|(sequence, (rows, &cached))| {
+        (0..(rows[1] - rows[0]) as usize).map(move |i| Token { sequence, position: cached as usize + i })
+    });
+    Ok(rows.collect())
+}
+
+fn excerpt(values: &[u32]) -> String {
+    match values.len() > 8 {
+        true => format!("{:?} and {} more", &values[..8], values.len() - 8),
+        false => format!("{values:?}"),
+    }
+}

@@ -1,0 +1,195 @@
+//! `y = f(x_0, …, x_n)` along one axis, which stays with size 1.
+
+use tensor::{DType, Shape, Tensor};
+
+use super::attributes::required;
+use super::check::{FLOATS, expect_axis, expect_dtype, expect_number, operands};
+use super::elements::{Lanes, Numbers, from_f64, from_i128, integer_range};
+use super::{Attribute, Attributes, Define};
+use crate::{Dim, Error, Type, TypeError};
+
+/// Reduces one axis: any float or integer dtype → the same dtype, with size 1 along the axis.
+///
+/// Of no elements the result is the neutral one: 0, 1, the smallest or the largest value; the mean is NaN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Reduce {
+    /// How.
+    pub kind: ReduceKind,
+    /// Along which axis.
+    pub axis: usize,
+}
+
+/// What a [`Reduce`] computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ReduceKind {
+    /// `Σ x`; integers wrap around.
+    Sum,
+    /// `Σ x / n`, of floats.
+    Mean,
+    /// The largest; NaN if any is.
+    Max,
+    /// The smallest; NaN if any is.
+    Min,
+    /// `Π x`; integers wrap around.
+    Prod,
+}
+
+const NAMES: &[&str] = &["reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"];
+
+impl ReduceKind {
+    /// Every kind.
+    pub const ALL: &[ReduceKind] =
+        &[ReduceKind::Sum, ReduceKind::Mean, ReduceKind::Max, ReduceKind::Min, ReduceKind::Prod];
+
+    fn of_floats(self, values: &[f64]) -> f64 {
+        match self {
+            ReduceKind::Sum => sum(values),
+            ReduceKind::Mean => sum(values) / values.len() as f64,
+            ReduceKind::Prod => values.iter().product(),
+            _ if values.iter().any(|value| value.is_nan()) => f64::NAN,
+            ReduceKind::Max => values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            ReduceKind::Min => values.iter().copied().fold(f64::INFINITY, f64::min),
+        }
+    }
+
+    fn of_integers(self, values: &[i128], (lowest, highest): (i128, i128)) -> i128 {
+        match self {
+            ReduceKind::Sum => values.iter().sum(),
+            ReduceKind::Prod => values.iter().fold(1i128, |product, &value| product.wrapping_mul(value)),
+            ReduceKind::Max => values.iter().copied().max().unwrap_or(lowest),
+            ReduceKind::Min => values.iter().copied().min().unwrap_or(highest),
+            ReduceKind::Mean => unreachable!("the mean of integers"),
+        }
+    }
+}
+
+impl Define for Reduce {
+    const NAMES: &[&str] = NAMES;
+
+    fn name(&self) -> &'static str {
+        NAMES[self.kind as usize]
+    }
+
+    fn attributes(&self) -> Attributes {
+        Attributes::default().with("axis", Attribute::index(self.axis))
+    }
+
+    fn parse(name: &str, attributes: &mut Attributes) -> Result<Reduce, TypeError> {
+        let position = NAMES.iter().position(|&other| other == name);
+        let kind = position.map(|position| ReduceKind::ALL[position]);
+        let kind = kind.ok_or_else(|| TypeError::new(format!("`{name}` is no reduction")))?;
+        Ok(Reduce { kind, axis: required("axis", attributes.int("axis")?)? })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [x] = operands(inputs, ["x"])?;
+        match self.kind {
+            ReduceKind::Mean => expect_dtype("x", x, FLOATS)?,
+            _ => expect_number("x", x)?,
+        }
+        Ok(vec![reduced(x, self.axis)?])
+    }
+
+    fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
+        let (dtype, lanes) = (inputs[0].dtype(), Lanes::of(inputs[0].shape(), self.axis));
+        let result = match Numbers::of(inputs[0]) {
+            Numbers::Floats(x) => {
+                let lane = |lane: &mut dyn Iterator<Item = usize>| lane.map(|i| x[i]).collect::<Vec<_>>();
+                let values: Vec<f64> = lanes.iter().map(|mut i| self.kind.of_floats(&lane(&mut i))).collect();
+                from_f64(dtype, outputs[0], &values)
+            }
+            Numbers::Integers(x) => {
+                let range = integer_range(dtype);
+                let lane = |lane: &mut dyn Iterator<Item = usize>| lane.map(|i| x[i]).collect::<Vec<_>>();
+                let values: Vec<i128> =
+                    lanes.iter().map(|mut i| self.kind.of_integers(&lane(&mut i), range)).collect();
+                from_i128(dtype, outputs[0], &values)
+            }
+        };
+        Ok(vec![result])
+    }
+}
+
+/// Finds an extreme along one axis: any float or integer dtype → its index as i64, with size 1 along the axis.
+///
+/// Of equal ones the first; NaN is passed over, and if all are NaN the index is 0. The axis must not be empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ArgReduce {
+    /// Which extreme.
+    pub kind: ArgReduceKind,
+    /// Along which axis.
+    pub axis: usize,
+}
+
+/// What an [`ArgReduce`] finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ArgReduceKind {
+    /// The largest.
+    Max,
+    /// The smallest.
+    Min,
+}
+
+impl Define for ArgReduce {
+    const NAMES: &[&str] = &["arg_max", "arg_min"];
+
+    fn name(&self) -> &'static str {
+        match self.kind {
+            ArgReduceKind::Max => "arg_max",
+            ArgReduceKind::Min => "arg_min",
+        }
+    }
+
+    fn attributes(&self) -> Attributes {
+        Attributes::default().with("axis", Attribute::index(self.axis))
+    }
+
+    fn parse(name: &str, attributes: &mut Attributes) -> Result<ArgReduce, TypeError> {
+        let kind = if name == "arg_max" { ArgReduceKind::Max } else { ArgReduceKind::Min };
+        Ok(ArgReduce { kind, axis: required("axis", attributes.int("axis")?)? })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [x] = operands(inputs, ["x"])?;
+        expect_number("x", x)?;
+        let result = reduced(x, self.axis)?;
+        match x.shape[self.axis].as_static() {
+            Some(0) => Err(TypeError::new(format!("axis {} of x {x} is empty", self.axis))),
+            _ => Ok(vec![result.with_dtype(DType::I64)]),
+        }
+    }
+
+    fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
+        let (x, lanes) = (Numbers::of(inputs[0]), Lanes::of(inputs[0].shape(), self.axis));
+        if lanes.len == 0 {
+            return Err(Error::evaluation(self.name(), format!("axis {} of x is empty", self.axis)));
+        }
+        let better = |i: usize, best: usize| match self.kind {
+            ArgReduceKind::Max => x.compare(i, &x, best).is_some_and(|order| order.is_gt()),
+            ArgReduceKind::Min => x.compare(i, &x, best).is_some_and(|order| order.is_lt()),
+        };
+        let first_best = |lane: Vec<usize>| {
+            let mut best = 0;
+            for (index, &i) in lane.iter().enumerate() {
+                if better(i, lane[best]) || (x.is_nan(lane[best]) && !x.is_nan(i)) {
+                    best = index;
+                }
+            }
+            best as i64
+        };
+        let indices: Vec<i64> = lanes.iter().map(|lane| first_best(lane.collect())).collect();
+        Ok(vec![Tensor::from_slice(outputs[0], &indices)])
+    }
+}
+
+/// From +0, so that the sum of nothing is that (`Iterator::sum` starts at -0).
+fn sum(values: &[f64]) -> f64 {
+    values.iter().fold(0.0, |sum, value| sum + value)
+}
+
+fn reduced(x: &Type, axis: usize) -> Result<Type, TypeError> {
+    expect_axis("x", x, axis)?;
+    let mut shape = x.shape.clone();
+    shape[axis] = Dim::from(1);
+    Ok(x.with_shape(shape))
+}

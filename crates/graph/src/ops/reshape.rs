@@ -1,0 +1,46 @@
+//! The same elements, in row-major order, under another shape.
+
+use tensor::{Shape, Tensor};
+
+use super::attributes::required;
+use super::check::{expect_plain, operands};
+use super::{Attribute, Attributes, Define};
+use crate::{Dim, Error, Type, TypeError};
+
+/// Changes the shape: `x` of any plain dtype → the same with `shape`, of provably as many elements.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Reshape {
+    /// The shape of the result.
+    pub shape: Vec<Dim>,
+}
+
+impl Define for Reshape {
+    const NAMES: &[&str] = &["reshape"];
+
+    fn name(&self) -> &'static str {
+        "reshape"
+    }
+
+    fn attributes(&self) -> Attributes {
+        Attributes::default().with("shape", Attribute::Dims(self.shape.clone()))
+    }
+
+    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Reshape, TypeError> {
+        Ok(Reshape { shape: required("shape", attributes.dims("shape")?)? })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [x] = operands(inputs, ["x"])?;
+        expect_plain("x", x)?;
+        let result = x.with_shape(self.shape.iter().cloned());
+        let (from, to) = (x.elements(), result.elements());
+        match from == to {
+            true => Ok(vec![result]),
+            false => Err(TypeError::new(format!("x {x} has {from} elements, {:?} has {to}", self.shape))),
+        }
+    }
+
+    fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
+        Ok(vec![inputs[0].reshape(outputs[0])])
+    }
+}

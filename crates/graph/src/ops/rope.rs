@@ -1,0 +1,148 @@
+//! Rotary position embedding: pairs of elements turn by an angle proportional to the token's position.
+//!
+//! `(a, b) → (a·cos φ - b·sin φ, a·sin φ + b·cos φ)` with `φ = position · inverse_frequency` (Su et al.,
+//! "RoFormer", 2021).
+
+use tensor::{DType, Shape, Tensor};
+
+use super::attributes::required;
+use super::check::{expect_dtype, expect_finite, expect_rank, expect_type, operands};
+use super::elements::from_f64;
+use super::{Attribute, Attributes, Define};
+use crate::{Dim, Error, Type, TypeError};
+
+/// The cosines and sines of each position, for every layer to use: `positions` u32[tokens],
+/// `inverse_frequencies` f32[n] → f32[tokens, 2, n], the n cosines first. The angle is computed in f64.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RopeTable {
+    /// What the results are multiplied by; 1 but for scaled variants such as YaRN.
+    pub scale: f32,
+}
+
+/// Turns the first `2n` elements of each head and keeps the others: `x` f32[tokens, heads, head_dim], `table`
+/// f32[tokens, 2, n] → the type of `x`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Rope {
+    /// Which elements are pairs.
+    pub style: RopeStyle,
+}
+
+/// Which elements a [`Rope`] turns together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RopeStyle {
+    /// `2i` and `2i + 1`.
+    Interleaved,
+    /// `i` and `i + n`.
+    HalfSplit,
+}
+
+impl Default for RopeTable {
+    fn default() -> RopeTable {
+        RopeTable { scale: 1.0 }
+    }
+}
+
+impl RopeStyle {
+    /// The name in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            RopeStyle::Interleaved => "interleaved",
+            RopeStyle::HalfSplit => "half_split",
+        }
+    }
+
+    /// The two elements of pair `i` of `n`.
+    pub fn pair(self, i: usize, n: usize) -> (usize, usize) {
+        match self {
+            RopeStyle::Interleaved => (2 * i, 2 * i + 1),
+            RopeStyle::HalfSplit => (i, i + n),
+        }
+    }
+}
+
+impl Define for RopeTable {
+    const NAMES: &[&str] = &["rope_table"];
+
+    fn name(&self) -> &'static str {
+        "rope_table"
+    }
+
+    fn attributes(&self) -> Attributes {
+        Attributes::default().with_some("scale", (self.scale != 1.0).then_some(Attribute::Float(self.scale)))
+    }
+
+    fn parse(_name: &str, attributes: &mut Attributes) -> Result<RopeTable, TypeError> {
+        Ok(RopeTable { scale: attributes.float("scale")?.unwrap_or(1.0) })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [positions, frequencies] = operands(inputs, ["positions", "inverse_frequencies"])?;
+        expect_dtype("positions", positions, &[DType::U32])?;
+        expect_rank("positions", positions, 1)?;
+        expect_dtype("inverse_frequencies", frequencies, &[DType::F32])?;
+        expect_rank("inverse_frequencies", frequencies, 1)?;
+        expect_finite("scale", self.scale)?;
+        let shape = [positions.shape[0].clone(), Dim::from(2), frequencies.shape[0].clone()];
+        Ok(vec![positions.with_shape(shape).with_dtype(DType::F32)])
+    }
+
+    fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
+        let (positions, frequencies) = (inputs[0].to_f64_vec(), inputs[1].to_f64_vec());
+        let mut table = Vec::with_capacity(outputs[0].elements());
+        for position in positions {
+            for function in [f64::cos, f64::sin] {
+                table.extend(frequencies.iter().map(|f| function(position * f) * f64::from(self.scale)));
+            }
+        }
+        Ok(vec![from_f64(DType::F32, outputs[0], &table)])
+    }
+}
+
+impl Define for Rope {
+    const NAMES: &[&str] = &["rope"];
+
+    fn name(&self) -> &'static str {
+        "rope"
+    }
+
+    fn attributes(&self) -> Attributes {
+        Attributes::default().with("style", Attribute::Text(self.style.name().to_string()))
+    }
+
+    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Rope, TypeError> {
+        let name = required("style", attributes.text("style")?)?;
+        let styles = [RopeStyle::Interleaved, RopeStyle::HalfSplit];
+        match styles.into_iter().find(|style| style.name() == name) {
+            Some(style) => Ok(Rope { style }),
+            None => Err(TypeError::new(format!("style is {name}, expected interleaved or half_split"))),
+        }
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [x, table] = operands(inputs, ["x", "table"])?;
+        expect_dtype("x", x, &[DType::F32])?;
+        expect_rank("x", x, 3)?;
+        expect_rank("table", table, 3)?;
+        let pairs = &table.shape[2];
+        expect_type("table", table, DType::F32, &[&x.shape[0], &Dim::from(2), pairs])?;
+        match (x.shape[2].as_static(), pairs.as_static()) {
+            (Some(head), Some(pairs)) if pairs <= head / 2 => Ok(vec![x.clone()]),
+            _ => Err(TypeError::new(format!("table {table} turns more elements than heads have: x {x}"))),
+        }
+    }
+
+    fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
+        let (mut x, table) = (inputs[0].to_f64_vec(), inputs[1].to_f64_vec());
+        let (heads, size, n) = (outputs[0][1], outputs[0][2], inputs[1].shape()[2]);
+        for (row, head) in x.chunks_exact_mut(size.max(1)).enumerate() {
+            let (cos, sin) = table[row / heads * 2 * n..][..2 * n].split_at(n);
+            for pair in 0..n {
+                let (i, j) = self.style.pair(pair, n);
+                let (a, b) = (head[i], head[j]);
+                head[i] = a * cos[pair] - b * sin[pair];
+                head[j] = a * sin[pair] + b * cos[pair];
+            }
+        }
+        Ok(vec![from_f64(DType::F32, outputs[0], &x)])
+    }
+}

@@ -1,0 +1,101 @@
+//! `y_i = x_(start + i·step)` along one axis.
+
+use tensor::{Shape, Tensor};
+
+use super::attributes::required;
+use super::check::{expect_axis, expect_plain, operands};
+use super::elements::{Lanes, take};
+use super::{Attribute, Attributes, Define};
+use crate::{Dim, Error, Type, TypeError};
+
+/// Picks a range of an axis: `x` of any plain dtype → the same with `(stop - start) / step`, rounded up, along
+/// the axis. Both ends must lie within the axis, also when its size is known only at run time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Slice {
+    /// Along which axis.
+    pub axis: usize,
+    /// The first index; a negative one counts from the end.
+    pub start: i64,
+    /// The index after the last; a negative one counts from the end, none is the end.
+    pub stop: Option<i64>,
+    /// The distance between indices, at least 1.
+    pub step: usize,
+}
+
+impl Define for Slice {
+    const NAMES: &[&str] = &["slice"];
+
+    fn name(&self) -> &'static str {
+        "slice"
+    }
+
+    fn attributes(&self) -> Attributes {
+        let step = (self.step != 1).then(|| Attribute::index(self.step));
+        Attributes::default()
+            .with("axis", Attribute::index(self.axis))
+            .with("start", Attribute::Int(self.start))
+            .with_some("stop", self.stop.map(Attribute::Int))
+            .with_some("step", step)
+    }
+
+    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Slice, TypeError> {
+        let axis = required("axis", attributes.int("axis")?)?;
+        let start = required("start", attributes.int("start")?)?;
+        Ok(Slice { axis, start, stop: attributes.int("stop")?, step: attributes.int("step")?.unwrap_or(1) })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [x] = operands(inputs, ["x"])?;
+        expect_plain("x", x)?;
+        let size = expect_axis("x", x, self.axis)?;
+        if self.step == 0 {
+            return Err(TypeError::new("step is 0, expected at least 1"));
+        }
+        if let Some(size) = size.as_static() {
+            self.range(size).map_err(|message| TypeError::new(format!("{message} of x {x}")))?;
+        }
+        let from_start = |index: i64| match index < 0 {
+            true => size - &Dim::from(index.unsigned_abs() as usize),
+            false => Dim::from(index as usize),
+        };
+        let length = &self.stop.map_or_else(|| size.clone(), from_start) - &from_start(self.start);
+        let step = Dim::from(self.step);
+        let mut shape = x.shape.clone();
+        shape[self.axis] = (&(&length + &step) - &Dim::from(1)).floor_div(&step);
+        Ok(vec![x.with_shape(shape)])
+    }
+
+    fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
+        let lanes = Lanes::of(inputs[0].shape(), self.axis);
+        let (start, stop) = self.range(lanes.len).map_err(|message| Error::evaluation("slice", message))?;
+        let positions = (0..lanes.outer).flat_map(|outer| {
+            let slice = move |index: usize| (outer * lanes.len + index) * lanes.inner;
+            (start..stop).step_by(self.step).map(slice).flat_map(|first| first..first + lanes.inner)
+        });
+        Ok(vec![take(inputs[0], outputs[0], positions)])
+    }
+}
+
+impl Slice {
+    /// The range of indices in an axis of known size.
+    ///
+    /// # Errors
+    /// If it leaves the axis, or ends before it starts.
+    pub fn range(&self, size: usize) -> Result<(usize, usize), String> {
+        let resolve = |index: i64| match index < 0 {
+            true => size.checked_sub(index.unsigned_abs() as usize),
+            false => Some(index as usize),
+        };
+        let (start, stop) = (resolve(self.start), self.stop.map_or(Some(size), resolve));
+        match (start, stop) {
+            (Some(start), Some(stop)) if start <= stop && stop <= size => Ok((start, stop)),
+            _ => {
+                let stop = self.stop.map_or(String::new(), |stop| stop.to_string());
+                Err(format!(
+                    "the range {}..{stop} does not fit the {size} elements of axis {}",
+                    self.start, self.axis
+                ))
+            }
+        }
+    }
+}

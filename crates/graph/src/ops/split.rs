@@ -1,0 +1,73 @@
+//! `[y_0 | y_1 | …] = x` along one axis.
+
+use tensor::{Shape, Tensor};
+
+use super::attributes::required;
+use super::check::{expect_axis, expect_plain, operands};
+use super::elements::{Lanes, take};
+use super::{Attribute, Attributes, Define};
+use crate::{Dim, Error, Type, TypeError};
+
+/// Takes a tensor apart: `x` of any plain dtype → one result for each size.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Split {
+    /// Along which axis.
+    pub axis: usize,
+    /// The sizes of the results along the axis; their sum is the operand's.
+    pub sizes: Vec<usize>,
+}
+
+impl Define for Split {
+    const NAMES: &[&str] = &["split"];
+
+    fn name(&self) -> &'static str {
+        "split"
+    }
+
+    fn attributes(&self) -> Attributes {
+        Attributes::default()
+            .with("axis", Attribute::index(self.axis))
+            .with("sizes", Attribute::indices(&self.sizes))
+    }
+
+    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Split, TypeError> {
+        let axis = required("axis", attributes.int("axis")?)?;
+        Ok(Split { axis, sizes: required("sizes", attributes.sizes("sizes")?)? })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [x] = operands(inputs, ["x"])?;
+        expect_plain("x", x)?;
+        let axis = expect_axis("x", x, self.axis)?;
+        let sum = self.sizes.iter().fold(Dim::from(0), |sum, &size| &sum + &Dim::from(size));
+        if sum != *axis {
+            let sizes = &self.sizes;
+            return Err(TypeError::new(format!(
+                "sizes {sizes:?} have sum {sum}, axis {} of x {x} has {axis}",
+                self.axis
+            )));
+        }
+        let result = |&size: &usize| {
+            let mut shape = x.shape.clone();
+            shape[self.axis] = Dim::from(size);
+            x.with_shape(shape)
+        };
+        Ok(self.sizes.iter().map(result).collect())
+    }
+
+    fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
+        let Lanes { outer, len, inner } = Lanes::of(inputs[0].shape(), self.axis);
+        let starts = self.sizes.iter().scan(0, |start, size| {
+            *start += size;
+            Some(*start - size)
+        });
+        let part = |(start, (&size, &shape)): (usize, (&usize, &Shape))| {
+            let positions = (0..outer).flat_map(|o| {
+                let first = (o * len + start) * inner;
+                first..first + size * inner
+            });
+            take(inputs[0], shape, positions)
+        };
+        Ok(starts.zip(self.sizes.iter().zip(outputs)).map(part).collect())
+    }
+}

@@ -1,0 +1,48 @@
+//! `y[i_order[0], i_order[1], …] = x[i_0, i_1, …]`: the axes in another order.
+
+use tensor::{Shape, Tensor};
+
+use super::attributes::required;
+use super::check::{expect_plain, operands};
+use super::{Attribute, Attributes, Define};
+use crate::{Error, Type, TypeError};
+
+/// Reorders axes: `x` of any plain dtype → the same with `x`'s axis `order[i]` as axis `i`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Transpose {
+    /// Which axis of the operand each axis of the result is; a permutation.
+    pub order: Vec<usize>,
+}
+
+impl Define for Transpose {
+    const NAMES: &[&str] = &["transpose"];
+
+    fn name(&self) -> &'static str {
+        "transpose"
+    }
+
+    fn attributes(&self) -> Attributes {
+        Attributes::default().with("order", Attribute::indices(&self.order))
+    }
+
+    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Transpose, TypeError> {
+        Ok(Transpose { order: required("order", attributes.sizes("order")?)? })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [x] = operands(inputs, ["x"])?;
+        expect_plain("x", x)?;
+        let mut sorted = self.order.clone();
+        sorted.sort_unstable();
+        match sorted.into_iter().eq(0..x.rank()) {
+            true => Ok(vec![x.with_shape(self.order.iter().map(|&axis| x.shape[axis].clone()))]),
+            false => {
+                Err(TypeError::new(format!("order {:?} is no permutation of the axes of x {x}", self.order)))
+            }
+        }
+    }
+
+    fn reference(&self, inputs: &[&Tensor], _outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
+        Ok(vec![inputs[0].permute(&self.order).contiguous()])
+    }
+}
