@@ -1,1 +1,32 @@
 //! How data rests on disk: GGUF, safetensors, PyTorch archives, names.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), perihelion_weights::Error> {
+//! use perihelion_weights::Weights;
+//!
+//! let weights = Weights::open("model.gguf".as_ref())?;
+//! let layers = weights.metadata().usize("llama.block_count")?;
+//! for (name, tensor) in weights.tensors() {
+//!     println!("{name} {}{}", tensor.dtype(), tensor.shape());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Files are hostile until checked: whatever they hold, opening them gives weights or an [`Error`], runs nothing,
+//! and allocates in proportion to their size.
+
+mod contents;
+mod error;
+mod file;
+mod format;
+mod gguf;
+mod metadata;
+pub mod names;
+mod weights;
+
+pub use error::Error;
+pub use file::MappedFile;
+pub use format::Format;
+pub use metadata::{FromMeta, MetaArray, MetaValue, Metadata, Strings};
+pub use weights::Weights;

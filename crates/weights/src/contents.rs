@@ -1,0 +1,73 @@
+//! What readers fill: tensors in file order, metadata, and the files they came from.
+
+use std::ops::Range;
+
+use indexmap::IndexMap;
+use indexmap::map::Entry;
+use tensor::{DType, Shape, Tensor};
+
+use crate::error::Problem;
+use crate::file::MappedFile;
+use crate::{Error, Format, Metadata};
+
+/// All that was read from the files of one model.
+pub(crate) struct Contents {
+    pub(crate) format: Format,
+    pub(crate) files: Vec<MappedFile>,
+    pub(crate) tensors: IndexMap<String, Stored>,
+    pub(crate) metadata: Metadata,
+}
+
+/// A tensor and where it rests.
+pub(crate) struct Stored {
+    pub(crate) tensor: Tensor,
+    /// Index into [`Contents::files`].
+    pub(crate) file: usize,
+    /// The bytes of the file that the tensor is a view of; empty if it was decompressed into memory.
+    pub(crate) place: Range<usize>,
+}
+
+impl Contents {
+    pub(crate) fn new(format: Format) -> Contents {
+        Contents { format, files: Vec::new(), tensors: IndexMap::new(), metadata: Metadata::new() }
+    }
+
+    /// Adds a file and gives back its index.
+    pub(crate) fn add_file(&mut self, file: MappedFile) -> usize {
+        self.files.push(file);
+        self.files.len() - 1
+    }
+
+    /// Adds a tensor that is a row-major view of a part of a file, which must lie inside.
+    pub(crate) fn add_view(
+        &mut self,
+        file: usize,
+        name: String,
+        dtype: DType,
+        shape: Shape,
+        place: Range<usize>,
+    ) -> Result<(), Error> {
+        let bytes =
+            self.files[file].slice(place.clone()).expect("the reader checked that it lies in the file");
+        let tensor = Tensor::from_bytes(dtype, shape, bytes).map_err(|error| {
+            Problem::Malformed(format!("tensor `{name}`: {error}")).at(self.files[file].path(), self.format)
+        })?;
+        self.add(name, Stored { tensor, file, place })
+    }
+
+    /// Adds a tensor under a name that must be new.
+    pub(crate) fn add(&mut self, name: String, stored: Stored) -> Result<(), Error> {
+        let path = |file: usize| self.files[file].path().to_path_buf();
+        match self.tensors.entry(name) {
+            Entry::Vacant(entry) => {
+                entry.insert(stored);
+                Ok(())
+            }
+            Entry::Occupied(entry) => Err(Error::DuplicateTensor {
+                name: entry.key().clone(),
+                first: path(entry.get().file),
+                second: path(stored.file),
+            }),
+        }
+    }
+}

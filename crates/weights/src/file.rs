@@ -1,0 +1,89 @@
+//! A file mapped into memory: read where it lies, page by page, when first touched.
+
+use std::fs::File;
+use std::ops::{Deref, Range};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use memmap2::{Mmap, MmapOptions};
+use tensor::Bytes;
+
+use crate::Error;
+
+/// A file mapped read-only. Opening reads nothing; clones share the mapping.
+///
+/// The mapping shows the file as it is on disk: whoever overwrites it in place changes the weights, and whoever
+/// truncates it while it is in use ends the process with a bus error. Replacing it by renaming is harmless.
+#[derive(Clone)]
+pub struct MappedFile {
+    path: PathBuf,
+    map: Arc<Mmap>,
+}
+
+impl MappedFile {
+    /// Maps a file.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or is no regular file.
+    pub fn open(path: &Path) -> Result<MappedFile, Error> {
+        let file = File::open(path).map_err(Error::io(path))?;
+        let kind = file.metadata().map_err(Error::io(path))?;
+        if !kind.is_file() {
+            return Err(Error::Unsupported { path: path.to_path_buf(), what: "no regular file".to_string() });
+        }
+        // SAFETY: the mapping is private and read-only; that nobody overwrites a model file in use is the one
+        // thing every program that maps its weights relies on, and the type's documentation says so.
+        let map = unsafe { MmapOptions::new().map(&file) }.map_err(Error::io(path))?;
+        Ok(MappedFile { path: path.to_path_buf(), map: Arc::new(map) })
+    }
+
+    /// The path it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A part of the file, without a copy, or `None` when it lies outside.
+    pub(crate) fn slice(&self, range: Range<usize>) -> Option<Bytes> {
+        Bytes::shared(self.map.clone()).slice(range)
+    }
+
+    /// Asks the kernel to read a part ahead of its use. Refusals are ignored: it is advice.
+    pub(crate) fn prefetch(&self, range: Range<usize>) {
+        #[cfg(unix)]
+        if self.map.get(range.clone()).is_some_and(|part| !part.is_empty()) {
+            let _ = self.map.advise_range(memmap2::Advice::WillNeed, range.start, range.len());
+        }
+        #[cfg(not(unix))]
+        let _ = range;
+    }
+
+    /// Gives the physical pages wholly inside a part back to the kernel. Reading them later reads the file again.
+    pub(crate) fn release(&self, range: Range<usize>) {
+        #[cfg(unix)]
+        if self.map.get(range.clone()).is_some() {
+            let start = range.start.next_multiple_of(LARGEST_PAGE);
+            let end = range.end / LARGEST_PAGE * LARGEST_PAGE;
+            if start < end {
+                // SAFETY: the pages are clean pages of a private file mapping that nobody can write through, so
+                // a later read finds the same bytes in the file; live views stay valid.
+                let _ = unsafe {
+                    self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start)
+                };
+            }
+        }
+        #[cfg(not(unix))]
+        let _ = range;
+    }
+}
+
+/// Page sizes are 4, 16 or 64 KiB; a multiple of the largest is a multiple of each.
+#[cfg(unix)]
+const LARGEST_PAGE: usize = 64 << 10;
+
+impl Deref for MappedFile {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.map
+    }
+}

@@ -1,0 +1,133 @@
+//! The weights of a model: named tensors, as they rest in its files.
+
+use std::fmt;
+use std::path::Path;
+
+use indexmap::IndexMap;
+use tensor::Tensor;
+
+use crate::contents::{Contents, Stored};
+use crate::names::{self, Scheme};
+use crate::{Error, Format, MappedFile, Metadata, gguf};
+
+/// The tensors of one model, views of its mapped files.
+///
+/// Tensors keep the layout of their format. In particular the rows of `attn_q` and `attn_k` stand in the order of
+/// the format's rotary embedding: Hugging Face checkpoints have half-split pairs (`i`, `i + head_dim / 2`); GGUF
+/// files of the `llama` architecture and checkpoints in Meta's own naming have interleaved pairs (`2i`, `2i + 1`).
+/// Nothing is permuted here; [`Weights::format`] tells them apart.
+///
+/// Bytes are not aligned for their element type where the file does not align them (PyTorch's non-zip files,
+/// seldom safetensors): [`Tensor::as_slice`] is then `None`, while [`Tensor::bytes`] and the copying reads work.
+pub struct Weights {
+    contents: Contents,
+}
+
+impl Weights {
+    /// Opens the weights at `path`.
+    ///
+    /// # Errors
+    /// If the files cannot be read, contradict themselves, or use what Perihelion does not read.
+    pub fn open(path: &Path) -> Result<Weights, Error> {
+        let file = MappedFile::open(path)?;
+        let contents = match Format::of(&file)? {
+            Format::Gguf => gguf::read(file)?,
+            Format::Safetensors | Format::PyTorch => {
+                return Err(Error::Unsupported { path: path.to_path_buf(), what: "not yet".into() });
+            }
+        };
+        Ok(Weights { contents })
+    }
+
+    /// The format of the files.
+    pub fn format(&self) -> Format {
+        self.contents.format
+    }
+
+    /// The files, in the order they were read.
+    pub fn files(&self) -> &[MappedFile] {
+        &self.contents.files
+    }
+
+    /// What the files say about the model.
+    pub fn metadata(&self) -> &Metadata {
+        &self.contents.metadata
+    }
+
+    /// The number of tensors.
+    pub fn len(&self) -> usize {
+        self.contents.tensors.len()
+    }
+
+    /// Whether there are no tensors.
+    pub fn is_empty(&self) -> bool {
+        self.contents.tensors.is_empty()
+    }
+
+    /// The names, as the files have them and in their order.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.contents.tensors.keys().map(String::as_str)
+    }
+
+    /// Names and tensors, in file order.
+    pub fn tensors(&self) -> impl ExactSizeIterator<Item = (&str, &Tensor)> {
+        self.contents.tensors.iter().map(|(name, stored)| (name.as_str(), &stored.tensor))
+    }
+
+    /// The tensor of a name, as the files have it.
+    pub fn get(&self, name: &str) -> Option<&Tensor> {
+        self.contents.tensors.get(name).map(|stored| &stored.tensor)
+    }
+
+    /// Each tensor under its canonical name (see [`names`]), in file order. What the tables do not know keeps
+    /// its own name.
+    ///
+    /// # Errors
+    /// If two tensors have one canonical name.
+    pub fn canonical(&self) -> Result<IndexMap<String, &Tensor>, Error> {
+        let gguf = self.format() == Format::Gguf;
+        let scheme = if gguf { Scheme::Gguf } else { Scheme::of(self.names()) };
+        let mut canonical: IndexMap<String, (&str, &Tensor)> = IndexMap::with_capacity(self.len());
+        for (name, tensor) in self.tensors() {
+            let key = names::canonical(name, scheme).unwrap_or_else(|| name.to_string());
+            if let Some((first, _)) = canonical.get(&key) {
+                let (first, second) = (first.to_string(), name.to_string());
+                return Err(Error::AmbiguousName { canonical: key, first, second });
+            }
+            canonical.insert(key, (name, tensor));
+        }
+        Ok(canonical.into_iter().map(|(key, (_, tensor))| (key, tensor)).collect())
+    }
+
+    /// The bytes of all tensors together, as stored.
+    pub fn bytes(&self) -> u64 {
+        let size = |tensor: &Tensor| tensor.dtype().bytes_for(tensor.elements()).unwrap_or_default() as u64;
+        self.contents.tensors.values().map(|stored| size(&stored.tensor)).sum()
+    }
+
+    /// Asks the kernel to read a tensor's part of its file now, ahead of use. A name nobody has is ignored.
+    pub fn prefetch(&self, name: &str) {
+        if let Some((file, stored)) = self.place(name) {
+            file.prefetch(stored.place.clone());
+        }
+    }
+
+    /// Gives the memory of a tensor's pages back to the kernel, once it was repacked. Views stay valid: reading
+    /// them again reads the file again. A name nobody has is ignored, and so are systems other than Unix.
+    pub fn release(&self, name: &str) {
+        if let Some((file, stored)) = self.place(name) {
+            file.release(stored.place.clone());
+        }
+    }
+
+    fn place(&self, name: &str) -> Option<(&MappedFile, &Stored)> {
+        let stored = self.contents.tensors.get(name)?;
+        Some((&self.contents.files[stored.file], stored))
+    }
+}
+
+impl fmt::Debug for Weights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Weights({}, {} tensors)", self.format(), self.len())
+    }
+}
