@@ -1,0 +1,50 @@
+//! Llama: RMS norms, rotary positions, grouped-query attention, a SiLU-gated feed-forward block.
+
+use graph::ops::{RopeStyle, Unary};
+
+use super::Architecture;
+use crate::{Attention, Config, Decoder, FeedForward, Layer, Norm, Rope, WeightTypes};
+
+/// Llama 1 to 3.x, and the many models of the same shape.
+pub(crate) const LLAMA: Architecture = Architecture {
+    hugging_face: "LlamaForCausalLM",
+    gguf: "llama",
+    gguf_rope: RopeStyle::Interleaved,
+    decoder: llama,
+};
+
+fn llama(config: &Config, rope: Rope, weights: &dyn WeightTypes) -> Decoder {
+    let layer = llama_layer(config, weights);
+    Decoder {
+        vocab: config.vocab,
+        hidden: config.hidden,
+        context_length: config.context_length,
+        rope,
+        layers: vec![layer; config.layers],
+        norm: Norm { eps: config.norm_eps },
+        tied: weights.dtype("output.weight").is_none(),
+    }
+}
+
+fn llama_layer(config: &Config, weights: &dyn WeightTypes) -> Layer {
+    let has = |name: &str| weights.dtype(&format!("blk.0.{name}")).is_some();
+    let norm = Norm { eps: config.norm_eps };
+    Layer {
+        attention_norm: norm,
+        attention: Attention {
+            heads: config.heads,
+            kv_heads: config.kv_heads,
+            head_dim: config.head_dim,
+            scale: 1.0 / (config.head_dim as f32).sqrt(),
+            qkv_bias: has("attn_q.bias"),
+            output_bias: has("attn_output.bias"),
+            window: None,
+        },
+        feed_forward_norm: norm,
+        feed_forward: FeedForward {
+            width: config.feed_forward,
+            activation: Unary::Silu,
+            bias: has("ffn_gate.bias"),
+        },
+    }
+}

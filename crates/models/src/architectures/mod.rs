@@ -1,0 +1,48 @@
+//! The architectures we know. To add one, write the file and add a row to [`ARCHITECTURES`].
+
+mod llama;
+
+use graph::ops::RopeStyle;
+
+use crate::{Config, Decoder, Error, Rope, WeightTypes};
+
+/// How checkpoints name an architecture, and how their configuration becomes a model.
+#[derive(Debug, Clone, Copy)]
+pub struct Architecture {
+    /// The name in a Hugging Face `config.json`.
+    pub hugging_face: &'static str,
+    /// The name in GGUF's `general.architecture`.
+    pub gguf: &'static str,
+    /// The order of query and key rows in GGUF files. (Hugging Face files are always half-split.)
+    pub gguf_rope: RopeStyle,
+    /// The model of a configuration. The weights say what configurations leave out: ties and biases.
+    pub decoder: fn(&Config, Rope, &dyn WeightTypes) -> Decoder,
+}
+
+/// Every architecture, in the order `peri list` prints.
+pub const ARCHITECTURES: &[Architecture] = &[llama::LLAMA];
+
+impl Architecture {
+    /// The architecture with a GGUF name.
+    ///
+    /// # Errors
+    /// If there is none, listing those there are.
+    pub fn from_gguf(name: &str) -> Result<&'static Architecture, Error> {
+        find(name, |architecture| architecture.gguf)
+    }
+
+    /// The architecture with a Hugging Face name.
+    ///
+    /// # Errors
+    /// If there is none, listing those there are.
+    pub fn from_hugging_face(name: &str) -> Result<&'static Architecture, Error> {
+        find(name, |architecture| architecture.hugging_face)
+    }
+}
+
+fn find(name: &str, key: fn(&Architecture) -> &'static str) -> Result<&'static Architecture, Error> {
+    ARCHITECTURES.iter().find(|architecture| key(architecture) == name).ok_or_else(|| Error::Architecture {
+        found: name.to_string(),
+        supported: ARCHITECTURES.iter().map(key).collect::<Vec<_>>().join(", "),
+    })
+}

@@ -1,0 +1,250 @@
+//! A model as it rests on disk, opened: configuration, architecture, weights under canonical names.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use tensor::{DType, Tensor};
+use weights::names::{self, Scheme};
+use weights::{Format, Weights};
+
+use crate::architectures::Architecture;
+use crate::{Config, Decoder, Error, Rope, WeightTypes};
+
+/// A checkpoint of a supported architecture, with weights that fit its configuration.
+#[derive(Debug)]
+pub struct Checkpoint {
+    /// What it says of itself.
+    pub config: Config,
+    /// The model.
+    pub decoder: Decoder,
+    weights: Weights,
+    /// Canonical name → the name in the files.
+    names: HashMap<String, String>,
+    /// Vectors that are not stored in f32, converted.
+    vectors: HashMap<String, Tensor>,
+}
+
+impl Checkpoint {
+    /// Opens a model: a GGUF file, or a folder (or weights file in a folder) with a Hugging Face `config.json`.
+    /// `weights` names another place for the weights than `model`.
+    ///
+    /// # Errors
+    /// If the files cannot be read, the architecture is unknown, or the weights do not fit the configuration.
+    pub fn open(model: &Path, weights: Option<&Path>) -> Result<Checkpoint, Error> {
+        let weights = Weights::open(weights.unwrap_or(model))?;
+        Checkpoint::from_weights(weights, &config_path(model))
+    }
+
+    /// A model of weights that are open already; `config_json` is read unless the weights are GGUF, which carry
+    /// their configuration.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open`].
+    pub fn from_weights(weights: Weights, config_json: &Path) -> Result<Checkpoint, Error> {
+        let names = canonical_names(&weights)?;
+        let types = Names { weights: &weights, names: &names };
+        let (config, decoder) = match weights.format() {
+            Format::Gguf => {
+                let vocab = types.tensor("token_embd.weight").and_then(|t| t.shape().first().copied());
+                let config = Config::from_gguf(weights.metadata(), vocab.unwrap_or(0))?;
+                let architecture = Architecture::from_gguf(&config.architecture)?;
+                let factors = types.tensor("rope_freqs.weight").map(Tensor::to_f32_vec);
+                let rope = Rope::new(&config, architecture.gguf_rope, factors.as_deref())?;
+                let decoder = (architecture.decoder)(&config, rope, &types);
+                (config, decoder)
+            }
+            Format::Safetensors | Format::PyTorch => {
+                let source = config_json.display().to_string();
+                let json = std::fs::read_to_string(config_json)
+                    .map_err(|error| Error::config(&source, format!("the model's configuration: {error}")))?;
+                let config = Config::from_hugging_face(&source, &json)?;
+                let architecture = Architecture::from_hugging_face(&config.architecture)?;
+                let rope = Rope::new(&config, graph::ops::RopeStyle::HalfSplit, None)?;
+                let decoder = (architecture.decoder)(&config, rope, &types);
+                (config, decoder)
+            }
+        };
+        check_weights(&decoder, &types)?;
+        let vectors = narrow_vectors(&types);
+        Ok(Checkpoint { config, decoder, names, vectors, weights })
+    }
+
+    /// The graph of one step; see [`Decoder::build`].
+    ///
+    /// # Errors
+    /// If a weight is missing.
+    pub fn graph(&self, page_size: usize) -> Result<graph::Graph, Error> {
+        let types = Names { weights: &self.weights, names: &self.names };
+        self.decoder.build("decoder", &types, page_size)
+    }
+
+    /// The value of a weight as the graph declares it: matrices as stored, vectors in f32.
+    pub fn tensor(&self, canonical: &str) -> Option<Tensor> {
+        self.vectors.get(canonical).or_else(|| self.weights.get(self.names.get(canonical)?)).cloned()
+    }
+
+    /// Gives the memory of a weight's file pages back, once it was repacked.
+    pub fn release(&self, canonical: &str) {
+        if let Some(name) = self.names.get(canonical) {
+            self.weights.release(name);
+        }
+    }
+
+    /// The weights as the files have them.
+    pub fn weights(&self) -> &Weights {
+        &self.weights
+    }
+}
+
+impl WeightTypes for Checkpoint {
+    fn dtype(&self, name: &str) -> Option<DType> {
+        Names { weights: &self.weights, names: &self.names }.dtype(name)
+    }
+}
+
+/// Weights by canonical name.
+struct Names<'a> {
+    weights: &'a Weights,
+    names: &'a HashMap<String, String>,
+}
+
+impl Names<'_> {
+    fn tensor(&self, canonical: &str) -> Option<&Tensor> {
+        self.weights.get(self.names.get(canonical)?)
+    }
+}
+
+impl WeightTypes for Names<'_> {
+    fn dtype(&self, name: &str) -> Option<DType> {
+        self.tensor(name).map(Tensor::dtype)
+    }
+}
+
+/// Canonical name → the name in the files.
+fn canonical_names(weights: &Weights) -> Result<HashMap<String, String>, Error> {
+    weights.canonical()?; // Refuses two tensors of one name.
+    let scheme = Scheme::of(weights.names());
+    let pair =
+        |name: &str| (names::canonical(name, scheme).unwrap_or_else(|| name.to_string()), name.to_string());
+    Ok(weights.names().map(pair).collect())
+}
+
+/// `config.json` in the folder of a model.
+fn config_path(model: &Path) -> PathBuf {
+    let folder = if model.is_dir() { Some(model) } else { model.parent() };
+    folder.unwrap_or(Path::new("")).join("config.json")
+}
+
+/// Checks that each weight the graph will declare is there and has its shape. What a graph does not use is
+/// none of our business: files carry rotary tables, old heads, and the like.
+fn check_weights(decoder: &Decoder, types: &Names<'_>) -> Result<(), Error> {
+    let layers_stored =
+        (0..).take_while(|i| types.tensor(&format!("blk.{i}.attn_q.weight")).is_some()).count();
+    if layers_stored < decoder.layers.len() {
+        return Err(Error::Weight {
+            name: format!("blk.{layers_stored}.attn_q.weight"),
+            message: format!("missing: the configuration says {} layers", decoder.layers.len()),
+        });
+    }
+    let graph = decoder.build("check", types, 16)?;
+    for (_, node) in graph.nodes() {
+        let graph::Op::Weight(weight) = &node.op else { continue };
+        let found = types.tensor(&weight.name).expect("build refuses missing weights");
+        let expected = weight.ty.static_shape().expect("weights have fixed shapes");
+        if *found.shape() != expected {
+            let message = format!("is {}, but the configuration makes it {expected}", found.shape());
+            return Err(Error::Weight { name: weight.name.clone(), message });
+        }
+        let usable = found.dtype().is_block() || found.dtype().is_float() && !found.dtype().is_float8();
+        if !usable {
+            let message = format!("has the dtype {}, expected a float or block dtype", found.dtype());
+            return Err(Error::Weight { name: weight.name.clone(), message });
+        }
+    }
+    Ok(())
+}
+
+fn narrow_vectors(types: &Names<'_>) -> HashMap<String, Tensor> {
+    let stored = types.names.keys().filter_map(|name| Some((name, types.tensor(name)?)));
+    let other = stored.filter(|(_, tensor)| tensor.shape().rank() == 1 && tensor.as_slice::<f32>().is_none());
+    other
+        .map(|(name, tensor)| (name.clone(), Tensor::from_slice(*tensor.shape(), &tensor.to_f32_vec())))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The graph of one step of a real model prints, verifies, and declares all that is stored.
+    fn check(checkpoint: &Checkpoint, parameters: usize) {
+        assert_eq!(checkpoint.decoder.parameters(), parameters);
+        let graph = checkpoint.graph(16).unwrap();
+        //VERIFY
+        let declared = graph.nodes().filter(|(_, node)| matches!(node.op, graph::Op::Weight(_))).count();
+        let tied = usize::from(checkpoint.decoder.tied);
+        assert_eq!(declared, checkpoint.names.len() + tied, "each weight once, a tied one twice");
+    }
+
+    #[test]
+    fn the_storyteller_opens() {
+        let path = testdata::asset("storyteller/model.gguf");
+        let checkpoint = Checkpoint::open(&path, None).unwrap();
+        assert!(checkpoint.decoder.tied);
+        check(&checkpoint, 7_344_384);
+        assert_eq!(checkpoint.decoder.cache_bytes_per_token(), 8 * 2 * 4 * 32 * 4);
+        let norm = checkpoint.tensor("blk.7.ffn_norm.weight").unwrap();
+        assert_eq!((norm.dtype(), norm.shape().dims()), (DType::F32, &[256][..]));
+    }
+
+    #[test]
+    fn every_format_gives_the_same_model() {
+        let Some(folder) = testdata::shared("stories260k") else { return };
+        let hf = folder.join("hf");
+        let reference = Checkpoint::open(&hf, None).unwrap();
+        check(&reference, 260_032);
+        for file in ["pytorch_model.bin", "pytorch_model.bf16.pth", "ckpt_nested.pt", "legacy_tar_f16.bin"] {
+            let weights = folder.join("pytorch").join(file);
+            let checkpoint = Checkpoint::open(&hf, Some(&weights)).unwrap_or_else(|e| panic!("{file}: {e}"));
+            assert_eq!(checkpoint.decoder, reference.decoder, "{file}");
+            check(&checkpoint, 260_032);
+        }
+        let gguf = Checkpoint::open(&folder.join("gguf/stories260K-F32.gguf"), None).unwrap();
+        assert_eq!(gguf.decoder.layers, reference.decoder.layers);
+        assert_eq!(gguf.decoder.rope.inverse_frequencies, reference.decoder.rope.inverse_frequencies);
+        assert_eq!(gguf.decoder.rope.style, graph::ops::RopeStyle::Interleaved);
+        check(&gguf, 260_032);
+    }
+
+    #[test]
+    fn damaged_metadata_is_refused() {
+        let Some(folder) = testdata::shared("stories260k") else { return };
+        let original = std::fs::read(folder.join("gguf/stories260K-Q4_0.gguf")).unwrap();
+        let cases: &[(&str, &[(usize, u8)], &str)] = &[
+            ("block_count 6", &[(253, 6)], "blk.5.attn_q.weight`: missing: the configuration says 6 layers"),
+            ("block_count 100000", &[(253, 0xa0), (254, 0x86), (255, 1)], "the number of layers is 100000"),
+            ("head_count 0", &[(336, 0)], "head_count` is 0"),
+            ("head_count_kv 0", &[(381, 0)], "the number of key-value heads is 0"),
+            (
+                "embedding_length 128",
+                &[(220, 128)],
+                "is [512, 64], but the configuration makes it [512, 128]",
+            ),
+        ];
+        for (what, patch, expected) in cases {
+            let mut bytes = original.clone();
+            for &(offset, byte) in *patch {
+                bytes[offset] = byte;
+            }
+            let path = std::env::temp_dir().join(format!(
+                "perihelion-{}-{}.gguf",
+                std::process::id(),
+                what.replace(' ', "-")
+            ));
+            std::fs::write(&path, bytes).unwrap();
+            let error = Checkpoint::open(&path, None).unwrap_err().to_string();
+            std::fs::remove_file(&path).unwrap();
+            assert!(error.contains(expected), "{what}: {error}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! `config.json` of a Hugging Face folder.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Config, Scaling};
+use crate::Error;
+
+/// The keys we read. Absent ones have the defaults that `transformers` gives a Llama.
+#[derive(Deserialize)]
+struct File {
+    #[serde(default)]
+    architectures: Vec<String>,
+    #[serde(rename = "_name_or_path")]
+    name: Option<String>,
+    vocab_size: usize,
+    hidden_size: usize,
+    num_hidden_layers: usize,
+    num_attention_heads: usize,
+    num_key_value_heads: Option<usize>,
+    head_dim: Option<usize>,
+    intermediate_size: usize,
+    #[serde(default = "default_context")]
+    max_position_embeddings: usize,
+    #[serde(default = "default_eps")]
+    rms_norm_eps: f32,
+    rope_theta: Option<f64>,
+    partial_rotary_factor: Option<f64>,
+    rope_scaling: Option<Value>,
+    rope_parameters: Option<Value>,
+}
+
+fn default_context() -> usize {
+    2048
+}
+
+fn default_eps() -> f32 {
+    1e-6
+}
+
+impl Config {
+    /// Reads `config.json`.
+    ///
+    /// # Errors
+    /// If it is no JSON, a key is missing or of the wrong kind, or the numbers contradict each other.
+    pub fn from_hugging_face(source_name: &str, json: &str) -> Result<Config, Error> {
+        let file: File =
+            serde_json::from_str(json).map_err(|error| Error::config(source_name, error.to_string()))?;
+        let error = |message: String| Error::config(source_name, message);
+        let [architecture] = &file.architectures[..] else {
+            return Err(error(format!(
+                "`architectures` names {:?}, expected exactly one",
+                file.architectures
+            )));
+        };
+        if file.num_attention_heads == 0 {
+            return Err(error("`num_attention_heads` is 0".into()));
+        }
+        let head_dim = file.head_dim.unwrap_or(file.hidden_size / file.num_attention_heads);
+        // Newer files keep theta beside the scaling in `rope_parameters`; older ones keep both apart.
+        let rope =
+            file.rope_parameters.as_ref().or(file.rope_scaling.as_ref()).filter(|rope| !rope.is_null());
+        let number = |key: &str| rope.and_then(|rope| rope.get(key)).and_then(Value::as_f64);
+        let rotary = number("partial_rotary_factor").or(file.partial_rotary_factor).unwrap_or(1.0);
+        Config {
+            source_name: source_name.to_string(),
+            architecture: architecture.clone(),
+            name: file.name.filter(|name| !name.is_empty()),
+            vocab: file.vocab_size,
+            hidden: file.hidden_size,
+            layers: file.num_hidden_layers,
+            heads: file.num_attention_heads,
+            kv_heads: file.num_key_value_heads.unwrap_or(file.num_attention_heads),
+            head_dim,
+            feed_forward: file.intermediate_size,
+            context_length: file.max_position_embeddings,
+            norm_eps: file.rms_norm_eps,
+            rope_theta: number("rope_theta").or(file.rope_theta).unwrap_or(10000.0),
+            rope_dims: (head_dim as f64 * rotary) as usize,
+            rope_scaling: rope
+                .map(|rope| scaling(rope, file.max_position_embeddings).map_err(error))
+                .transpose()?
+                .flatten(),
+        }
+        .checked()
+    }
+}
+
+fn scaling(rope: &Value, context: usize) -> Result<Option<Scaling>, String> {
+    let number = |key: &str| rope.get(key).and_then(Value::as_f64);
+    let need = |key: &str| number(key).ok_or(format!("the rope scaling lacks `{key}`"));
+    let kind =
+        rope.get("rope_type").or_else(|| rope.get("type")).and_then(Value::as_str).unwrap_or("default");
+    let factor = || match need("factor")? {
+        factor if factor.is_finite() && factor >= 1.0 => Ok(factor),
+        factor => Err(format!("the rope scaling's factor is {factor}, expected at least 1")),
+    };
+    let original_context = number("original_max_position_embeddings").unwrap_or(context as f64);
+    match kind {
+        "default" => Ok(None),
+        "linear" => Ok(Some(Scaling::Linear { factor: factor()? })),
+        "llama3" => Ok(Some(Scaling::Llama3 {
+            factor: factor()?,
+            low_frequency: need("low_freq_factor")?,
+            high_frequency: need("high_freq_factor")?,
+            original_context,
+        })),
+        "yarn" => {
+            let factor = factor()?;
+            Ok(Some(Scaling::Yarn {
+                factor,
+                original_context,
+                beta_fast: number("beta_fast").unwrap_or(32.0),
+                beta_slow: number("beta_slow").unwrap_or(1.0),
+                attention_factor: number("attention_factor").unwrap_or(0.1 * factor.ln() + 1.0),
+            }))
+        }
+        other => {
+            Err(format!("rope scaling `{other}` is not supported; known: default, linear, llama3, yarn"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn llama(extra: &str) -> String {
+        format!(
+            r#"{{"architectures": ["LlamaForCausalLM"], "vocab_size": 128256, "hidden_size": 2048,
+                "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8,
+                "intermediate_size": 8192, "max_position_embeddings": 131072, "rms_norm_eps": 1e-05,
+                "rope_theta": 500000.0 {extra}}}"#
+        )
+    }
+
+    #[test]
+    fn reads_llama() {
+        let scaling = r#", "rope_scaling": {"factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192, "rope_type": "llama3"}"#;
+        let config = Config::from_hugging_face("config.json", &llama(scaling)).unwrap();
+        assert_eq!((config.head_dim, config.rope_dims, config.kv_heads), (64, 64, 8));
+        assert_eq!(
+            config.rope_scaling,
+            Some(Scaling::Llama3 {
+                factor: 32.0,
+                low_frequency: 1.0,
+                high_frequency: 4.0,
+                original_context: 8192.0
+            })
+        );
+        let newer = r#", "rope_parameters": {"rope_theta": 7.5, "rope_type": "default"}"#;
+        let config = Config::from_hugging_face("config.json", &llama(newer)).unwrap();
+        assert_eq!((config.rope_theta, config.rope_scaling), (7.5, None));
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        let refusal = |json: &str| Config::from_hugging_face("config.json", json).unwrap_err().to_string();
+        assert!(refusal("{}").contains("missing field `vocab_size`"));
+        assert!(refusal("[").starts_with("config.json: "));
+        let unknown = llama(r#", "rope_scaling": {"type": "magic", "factor": 2.0}"#);
+        assert!(refusal(&unknown).contains("rope scaling `magic` is not supported"));
+        let negative = llama("").replace("2048", "-2048");
+        assert!(refusal(&negative).contains("invalid value: integer `-2048`"));
+    }
+}

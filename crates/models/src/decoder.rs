@@ -1,0 +1,175 @@
+//! A decoder-only transformer as a value, and the graph, sizes and counts that follow from it.
+
+use graph::ops::{Embedding, Gather, RaggedPositions, RopeTable};
+use graph::{Dim, Graph, Type, Value};
+use tensor::{DType, Tensor};
+
+use crate::layers::{self, Attention, Context, FeedForward, Norm};
+use crate::{Error, Rope};
+
+/// A decoder-only transformer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decoder {
+    /// Rows of the embedding, and columns of the logits.
+    pub vocab: usize,
+    /// The width of the residual stream.
+    pub hidden: usize,
+    /// The longest sequence the model was made for.
+    pub context_length: usize,
+    /// The rotary embedding that all layers share.
+    pub rope: Rope,
+    /// The layers, first to last.
+    pub layers: Vec<Layer>,
+    /// The norm after the last layer.
+    pub norm: Norm,
+    /// Whether the logits come from the embedding itself (tied), or from a matrix of their own.
+    pub tied: bool,
+}
+
+/// One layer: attention, then a feed-forward block, each around the residual stream.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Layer {
+    /// The norm before attention.
+    pub attention_norm: Norm,
+    /// Attention.
+    pub attention: Attention,
+    /// The norm before the feed-forward block.
+    pub feed_forward_norm: Norm,
+    /// The feed-forward block.
+    pub feed_forward: FeedForward,
+}
+
+/// The dtype of each stored weight, by canonical name.
+pub trait WeightTypes {
+    /// The dtype of a weight, if the checkpoint has it.
+    fn dtype(&self, name: &str) -> Option<DType>;
+}
+
+/// The inputs of the decoder graph, by position.
+///
+/// A ragged batch: `tokens` u32[tokens] holds the new tokens of all sequences end to end, `row_offsets`
+/// u32[batch + 1] where each starts, `cache_lengths` u32[batch] how many earlier tokens of each are in the
+/// cache, `page_table` u32[batch, max_pages] in which pages; `output_rows` u32[outputs] names the tokens whose
+/// logits are wanted. The cache is f32[pages, layers, 2, kv_heads, page_size · head_dim].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// The new tokens.
+    Tokens,
+    /// Where each sequence's new tokens start, and the end.
+    RowOffsets,
+    /// Tokens of each sequence that are in the cache already.
+    CacheLengths,
+    /// The pages of each sequence.
+    PageTable,
+    /// The rows whose logits are wanted.
+    OutputRows,
+    /// Keys and values; changed by the step.
+    Cache,
+}
+
+impl Step {
+    /// Every input, in order.
+    pub const INPUTS: &[(Step, &str)] = &[
+        (Step::Tokens, "tokens"),
+        (Step::RowOffsets, "row_offsets"),
+        (Step::CacheLengths, "cache_lengths"),
+        (Step::PageTable, "page_table"),
+        (Step::OutputRows, "output_rows"),
+        (Step::Cache, "cache"),
+    ];
+}
+
+impl Decoder {
+    /// The graph of one step over a paged cache: inputs as [`Step`] says; one output, the logits
+    /// f32[outputs, vocab].
+    ///
+    /// # Errors
+    /// If a weight is missing from `weights`.
+    ///
+    /// # Panics
+    /// If `page_size` is no power of two of at least 16.
+    pub fn build(&self, name: &str, weights: &dyn WeightTypes, page_size: usize) -> Result<Graph, Error> {
+        assert!(page_size.is_power_of_two() && page_size >= 16, "a page of {page_size} tokens");
+        let mut graph = Graph::new(name);
+        let [tokens, row_offsets, cache_lengths, page_table, output_rows, cache] =
+            self.inputs(&mut graph, page_size);
+        let positions = graph.push_one(RaggedPositions.into(), &[tokens, row_offsets, cache_lengths])?;
+        let rope_table = self.rope_table(&mut graph, positions)?;
+        let mut context = Context {
+            graph: &mut graph,
+            weights,
+            hidden: self.hidden,
+            rope: (self.rope.style, rope_table),
+            cache,
+            ragged: [row_offsets, cache_lengths, page_table],
+        };
+        let table = context.weight("token_embd.weight", [self.vocab, self.hidden])?;
+        let mut x = context.graph.push_one(Embedding.into(), &[table, tokens])?; // [tokens, hidden]
+        for (index, layer) in self.layers.iter().enumerate() {
+            x = layer.build(&mut context, index, x)?;
+        }
+        let rows = context.graph.push_one(Gather { axis: 0 }.into(), &[x, output_rows])?; // [outputs, hidden]
+        let rows = self.norm.build(&mut context, "output_norm", rows)?;
+        let head = if self.tied { "token_embd.weight" } else { "output.weight" };
+        let logits = layers::linear(&mut context, head, [self.vocab, self.hidden], None, rows)?;
+        graph.set_outputs(&[logits]);
+        Ok(graph)
+    }
+
+    /// The shape of the cache for a number of pages: `[pages, layers, 2, kv_heads, page_size · head_dim]`.
+    pub fn cache_shape(&self, pages: usize, page_size: usize) -> [usize; 5] {
+        let attention = self.layers[0].attention;
+        [pages, self.layers.len(), 2, attention.kv_heads, page_size * attention.head_dim]
+    }
+
+    /// Bytes of cache for each token: keys and values of all layers, in f32.
+    pub fn cache_bytes_per_token(&self) -> usize {
+        self.cache_shape(1, 1).iter().product::<usize>() * size_of::<f32>()
+    }
+
+    /// The number of weights.
+    pub fn parameters(&self) -> usize {
+        let embedding = self.vocab * self.hidden;
+        let layers: usize = self.layers.iter().map(|layer| layer.parameters(self.hidden)).sum();
+        embedding * if self.tied { 1 } else { 2 } + layers + self.hidden
+    }
+
+    fn inputs(&self, graph: &mut Graph, page_size: usize) -> [Value; 6] {
+        let [_, cache_shape @ ..] = self.cache_shape(1, page_size);
+        let batch = Dim::symbol("batch");
+        let cache_dims = std::iter::once(Dim::symbol("pages")).chain(cache_shape.map(Dim::from));
+        let types = [
+            Type::new(DType::U32, ["tokens"]),
+            Type::new(DType::U32, [&batch + &Dim::from(1)]),
+            Type::new(DType::U32, [batch.clone()]),
+            Type::new(DType::U32, [batch, Dim::symbol("max_pages")]),
+            Type::new(DType::U32, ["outputs"]),
+            Type::buffer(DType::F32, cache_dims),
+        ];
+        let mut inputs = Step::INPUTS.iter().zip(types).map(|(&(_, name), ty)| graph.input(name, ty));
+        std::array::from_fn(|_| inputs.next().expect("six inputs"))
+    }
+
+    fn rope_table(&self, graph: &mut Graph, positions: Value) -> Result<Value, Error> {
+        let frequencies = &self.rope.inverse_frequencies;
+        let frequencies = Tensor::from_slice([frequencies.len()], frequencies);
+        let frequencies = graph.push_one(graph::ops::Constant::new(frequencies).into(), &[])?;
+        Ok(graph.push_one(RopeTable { scale: self.rope.scale }.into(), &[positions, frequencies])?)
+    }
+}
+
+impl Layer {
+    fn build(&self, context: &mut Context<'_>, index: usize, x: Value) -> Result<Value, Error> {
+        let prefix = format!("blk.{index}");
+        let normed = self.attention_norm.build(context, &format!("{prefix}.attn_norm"), x)?;
+        let attended = self.attention.build(context, index, &prefix, normed)?;
+        let x = layers::add(context, x, attended)?;
+        let normed = self.feed_forward_norm.build(context, &format!("{prefix}.ffn_norm"), x)?;
+        let fed = self.feed_forward.build(context, &prefix, normed)?;
+        layers::add(context, x, fed)
+    }
+
+    fn parameters(&self, hidden: usize) -> usize {
+        2 * hidden + self.attention.parameters(hidden) + self.feed_forward.parameters(hidden)
+    }
+}

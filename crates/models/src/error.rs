@@ -1,0 +1,43 @@
+//! Why a checkpoint is no model we can build.
+
+/// Opening a checkpoint or building its graph failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The files cannot be read.
+    #[error(transparent)]
+    Weights(#[from] weights::Error),
+    /// The configuration is missing something or contradicts itself.
+    #[error("{source_name}: {message}")]
+    Config {
+        /// The file, or the prefix of the metadata keys.
+        source_name: String,
+        /// The key and the facts.
+        message: String,
+    },
+    /// The architecture is not one of [`crate::ARCHITECTURES`].
+    #[error("unsupported architecture `{found}`; supported: {supported}")]
+    Architecture {
+        /// As the checkpoint names it.
+        found: String,
+        /// The names we know, in the same naming.
+        supported: String,
+    },
+    /// A weight is missing or has another shape than the configuration says.
+    #[error("weight `{name}`: {message}")]
+    Weight {
+        /// The canonical name.
+        name: String,
+        /// What was found and what was expected.
+        message: String,
+    },
+    /// The graph could not be built; with a checked configuration this is our bug.
+    #[error(transparent)]
+    Graph(#[from] graph::Error),
+}
+
+impl Error {
+    /// A complaint about the configuration.
+    pub(crate) fn config(source_name: &str, message: impl Into<String>) -> Error {
+        Error::Config { source_name: source_name.to_string(), message: message.into() }
+    }
+}

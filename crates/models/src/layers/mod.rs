@@ -1,0 +1,85 @@
+//! The blocks that decoders are built of, and what they need while a graph is built.
+
+mod attention;
+mod feed_forward;
+mod norm;
+
+use graph::ops::{Binary, Linear, RopeStyle, Weight};
+use graph::{Graph, Type, Value};
+use tensor::DType;
+
+pub use attention::Attention;
+pub use feed_forward::FeedForward;
+pub use norm::Norm;
+
+use crate::{Error, WeightTypes};
+
+/// The graph in the making and the values that all layers share.
+pub(crate) struct Context<'a> {
+    /// The graph in the making.
+    pub(crate) graph: &'a mut Graph,
+    /// What the checkpoint holds.
+    pub(crate) weights: &'a dyn WeightTypes,
+    /// The width of the residual stream.
+    pub(crate) hidden: usize,
+    /// Which dims pair up, and the table of angles of this step.
+    pub(crate) rope: (RopeStyle, Value),
+    /// The cache.
+    pub(crate) cache: Value,
+    /// Row offsets, cache lengths, page table.
+    pub(crate) ragged: [Value; 3],
+}
+
+impl Context<'_> {
+    /// A matrix as the checkpoint stores it.
+    ///
+    /// # Errors
+    /// If the checkpoint lacks it.
+    pub(crate) fn weight(&mut self, name: &str, shape: [usize; 2]) -> Result<Value, Error> {
+        let dtype = self.weights.dtype(name).ok_or_else(|| Error::Weight {
+            name: name.to_string(),
+            message: format!("missing from the checkpoint, expected {shape:?}"),
+        })?;
+        self.declare(name, Type::new(dtype, shape))
+    }
+
+    /// A vector (a norm's weight, a bias); given to the graph in f32 whatever the checkpoint stores.
+    ///
+    /// # Errors
+    /// If the checkpoint lacks it.
+    pub(crate) fn vector(&mut self, name: &str, len: usize) -> Result<Value, Error> {
+        if self.weights.dtype(name).is_none() {
+            let message = format!("missing from the checkpoint, expected [{len}]");
+            return Err(Error::Weight { name: name.to_string(), message });
+        }
+        self.declare(name, Type::new(DType::F32, [len]))
+    }
+
+    fn declare(&mut self, name: &str, ty: Type) -> Result<Value, Error> {
+        Ok(self.graph.push_one(Weight { name: name.to_string(), ty }.into(), &[])?)
+    }
+}
+
+/// `x · Wᵀ + b`, f32[.., columns] → f32[.., rows], for a weight of shape `[rows, columns]`.
+pub(crate) fn linear(
+    context: &mut Context<'_>,
+    weight: &str,
+    shape: [usize; 2],
+    bias: Option<&str>,
+    x: Value,
+) -> Result<Value, Error> {
+    let weight = context.weight(weight, shape)?;
+    let y = context.graph.push_one(Linear::default().into(), &[x, weight])?;
+    match bias {
+        None => Ok(y),
+        Some(bias) => {
+            let bias = context.vector(bias, shape[0])?;
+            add(context, y, bias)
+        }
+    }
+}
+
+/// The sum of two values.
+pub(crate) fn add(context: &mut Context<'_>, x: Value, y: Value) -> Result<Value, Error> {
+    Ok(context.graph.push_one(Binary::Add.into(), &[x, y])?)
+}

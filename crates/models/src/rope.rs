@@ -1,0 +1,149 @@
+//! Rotary position embedding: the angle each pair of dims turns by per position.
+
+use graph::ops::RopeStyle;
+
+use crate::{Config, Error, Scaling};
+
+/// The rotary embedding of a model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rope {
+    /// Which dims form a pair. A property of the files: GGUF files of the llama family hold query and key rows
+    /// in interleaved order, Hugging Face files in half-split order.
+    pub style: RopeStyle,
+    /// Radians per position of each pair.
+    pub inverse_frequencies: Vec<f32>,
+    /// A factor on the rotated vectors (YaRN's attention factor), usually 1.
+    pub scale: f32,
+}
+
+impl Rope {
+    /// The embedding that a configuration describes: `theta^(-2i/dims)`, scaled, then divided by per-pair
+    /// factors if the checkpoint carries some.
+    ///
+    /// # Errors
+    /// If the factors are not one per pair, or the scaling makes no sense.
+    pub fn new(config: &Config, style: RopeStyle, factors: Option<&[f32]>) -> Result<Rope, Error> {
+        let dims = config.rope_dims;
+        let base: Vec<f64> =
+            (0..dims / 2).map(|i| config.rope_theta.powf(-2.0 * i as f64 / dims as f64)).collect();
+        let (mut frequencies, scale) = scaled(&base, config);
+        if let Some(factors) = factors {
+            if factors.len() != frequencies.len() {
+                let message =
+                    format!("{} rope factors for {} rotated pairs", factors.len(), frequencies.len());
+                return Err(Error::config(&config.source_name, message));
+            }
+            frequencies
+                .iter_mut()
+                .zip(factors)
+                .for_each(|(frequency, &factor)| *frequency /= f64::from(factor));
+        }
+        let inverse_frequencies: Vec<f32> =
+            frequencies.into_iter().map(|frequency| frequency as f32).collect();
+        if !inverse_frequencies.iter().all(|frequency| frequency.is_finite()) {
+            return Err(Error::config(&config.source_name, "the rope frequencies are not finite"));
+        }
+        Ok(Rope { style, inverse_frequencies, scale: scale as f32 })
+    }
+}
+
+/// The frequencies after scaling, and the attention factor.
+fn scaled(base: &[f64], config: &Config) -> (Vec<f64>, f64) {
+    match config.rope_scaling {
+        None => (base.to_vec(), 1.0),
+        Some(Scaling::Linear { factor }) => (base.iter().map(|f| f / factor).collect(), 1.0),
+        Some(Scaling::Llama3 { factor, low_frequency, high_frequency, original_context }) => {
+            let scale = |f: &f64| llama3(*f, factor, low_frequency, high_frequency, original_context);
+            (base.iter().map(scale).collect(), 1.0)
+        }
+        Some(Scaling::Yarn { factor, original_context, beta_fast, beta_slow, attention_factor }) => {
+            let ramp = yarn_ramp(config, original_context, beta_fast, beta_slow);
+            let blend = |(i, f): (usize, &f64)| f / factor * ramp(i) + f * (1.0 - ramp(i));
+            (base.iter().enumerate().map(blend).collect(), attention_factor)
+        }
+    }
+}
+
+/// Llama 3.1: wavelengths beyond the original context are stretched by `factor`, short ones kept, and those
+/// between blended.
+fn llama3(frequency: f64, factor: f64, low: f64, high: f64, original_context: f64) -> f64 {
+    let wavelength = 2.0 * std::f64::consts::PI / frequency;
+    if wavelength < original_context / high {
+        frequency
+    } else if wavelength > original_context / low {
+        frequency / factor
+    } else {
+        let smooth = (original_context / wavelength - low) / (high - low);
+        (1.0 - smooth) * frequency / factor + smooth * frequency
+    }
+}
+
+/// YaRN (Peng et al. 2023, section 3.2): 0 for pairs that turn more than `beta_fast` times over the original
+/// context, 1 for those that turn less than `beta_slow` times, linear in the pair's index between.
+fn yarn_ramp(
+    config: &Config,
+    original_context: f64,
+    beta_fast: f64,
+    beta_slow: f64,
+) -> impl Fn(usize) -> f64 {
+    let dims = config.rope_dims as f64;
+    let turns = 2.0 * std::f64::consts::PI;
+    let pair_that_turns =
+        |times: f64| dims * (original_context / (times * turns)).ln() / (2.0 * config.rope_theta.ln());
+    let low = pair_that_turns(beta_fast).floor().max(0.0);
+    let high = pair_that_turns(beta_slow).ceil().min(dims - 1.0);
+    move |pair| ((pair as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(scaling: Option<Scaling>) -> Config {
+        Config {
+            rope_theta: 500_000.0,
+            rope_dims: 128,
+            rope_scaling: scaling,
+            ..crate::config::tests::small()
+        }
+    }
+
+    #[test]
+    fn llama3_keeps_fast_pairs_and_stretches_slow_ones() {
+        let scaling = Scaling::Llama3 {
+            factor: 8.0,
+            low_frequency: 1.0,
+            high_frequency: 4.0,
+            original_context: 8192.0,
+        };
+        let plain = Rope::new(&config(None), RopeStyle::HalfSplit, None).unwrap().inverse_frequencies;
+        let scaled =
+            Rope::new(&config(Some(scaling)), RopeStyle::HalfSplit, None).unwrap().inverse_frequencies;
+        assert_eq!(plain[0], 1.0);
+        assert_eq!(scaled[..20], plain[..20]);
+        assert_eq!(scaled[63], plain[63] / 8.0);
+        assert!(scaled.windows(2).all(|pair| pair[0] > pair[1]), "still descending through the blend");
+    }
+
+    #[test]
+    fn yarn_is_linear_scaling_for_slow_pairs() {
+        let scaling = Scaling::Yarn {
+            factor: 4.0,
+            original_context: 32768.0,
+            beta_fast: 32.0,
+            beta_slow: 1.0,
+            attention_factor: 1.5,
+        };
+        let plain = Rope::new(&config(None), RopeStyle::HalfSplit, None).unwrap();
+        let scaled = Rope::new(&config(Some(scaling)), RopeStyle::HalfSplit, None).unwrap();
+        assert_eq!(scaled.scale, 1.5);
+        assert_eq!(scaled.inverse_frequencies[0], plain.inverse_frequencies[0]);
+        assert_eq!(scaled.inverse_frequencies[63], plain.inverse_frequencies[63] / 4.0);
+    }
+
+    #[test]
+    fn factors_are_one_per_pair() {
+        let error = Rope::new(&config(None), RopeStyle::Interleaved, Some(&[1.0])).unwrap_err();
+        assert_eq!(error.to_string(), "test: 1 rope factors for 64 rotated pairs");
+    }
+}
