@@ -1,1 +1,37 @@
 //! How a graph becomes an executable: passes, lowering, memory plan, session, the Device trait.
+//!
+//! Floor 2: knows `tensor` and `graph`. Knows no architecture and no kernel, and has no `unsafe`.
+//!
+//! ```text
+//! Graph ─verify─▶ PASSES ─verify, lower─▶ Plan = CompiledModel ─init: bind, pack─▶ Model ─execute─▶ Buffers
+//!                 passes/*        lower                          bind                frame, memory, run
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod bind;
+mod device;
+mod error;
+mod frame;
+mod lower;
+mod memory;
+mod model;
+pub mod passes;
+mod plan;
+mod profile;
+mod reference;
+mod registry;
+mod run;
+mod session;
+mod sizes;
+
+pub use bind::Progress;
+pub use device::{Call, Device, Kernel, NodeTypes, Operand, PackedWeight, View, ViewMut};
+pub use error::Error;
+pub use model::{Model, TensorSpec};
+pub use passes::Passes;
+pub use plan::Plan;
+pub use profile::{Profile, StepTime};
+pub use reference::ReferenceDevice;
+pub use registry::WeightsRegistry;
+pub use session::{Builder, CompileOptions, CompiledModel, InferenceSession, InitOptions, Source};

@@ -1,0 +1,140 @@
+//! What can go wrong between a graph and its results.
+
+use std::path::PathBuf;
+
+/// A compile, an init or a call failed. The message names what, where, and the two facts that disagree.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The graph, its text or its dims are wrong.
+    #[error(transparent)]
+    Graph(#[from] graph::Error),
+    /// A session needs a device to run on.
+    #[error("an inference session needs at least one device, got none")]
+    NoDevice,
+    /// The graph asks for something its device cannot give.
+    #[error("compiling `{graph}`: {message}")]
+    Compile {
+        /// The graph's name.
+        graph: String,
+        /// What is asked for, and why it cannot be.
+        message: String,
+    },
+    /// A file that should hold a graph cannot be read.
+    #[error("reading {path}: {message}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// Two graphs of one module share a name.
+    #[error("two models are named `{name}`, but models are found by their names")]
+    DuplicateModel {
+        /// The name.
+        name: String,
+    },
+    /// A call that makes one model was given several, or none.
+    #[error("`{call}` makes one model, but {count} were compiled; use `{call}_all`")]
+    NotOneModel {
+        /// The call.
+        call: &'static str,
+        /// How many were compiled.
+        count: usize,
+    },
+    /// The registry lacks a weight.
+    #[error("model `{model}`: no weight `{name}` in the registry, expected {expected}")]
+    MissingWeight {
+        /// The model's name.
+        model: String,
+        /// The weight's name.
+        name: String,
+        /// What it must be.
+        expected: String,
+    },
+    /// A weight is not what the graph expects.
+    #[error("weight `{name}`: {message}")]
+    Weight {
+        /// The weight's name.
+        name: String,
+        /// What it is and what it must be.
+        message: String,
+    },
+    /// The registry holds names that no model uses, and the caller asked for none.
+    #[error("weights that no model uses: {names}")]
+    UnknownWeights {
+        /// Their names.
+        names: String,
+    },
+    /// A call was given another number of inputs.
+    #[error("model `{model}`: got {got} inputs, expected {expected}")]
+    InputCount {
+        /// The model's name.
+        model: String,
+        /// How many were given.
+        got: usize,
+        /// How many it takes.
+        expected: usize,
+    },
+    /// An input is not what the model expects, or is in use.
+    #[error("input {position} '{name}': {message}")]
+    Input {
+        /// Counted from 0.
+        position: usize,
+        /// Its name in the graph.
+        name: String,
+        /// What it is and what it must be.
+        message: String,
+    },
+    /// A call that fills the caller's buffers was given another number of them.
+    #[error("model `{model}`: got {got} buffers for outputs, expected {expected}")]
+    OutputCount {
+        /// The model's name.
+        model: String,
+        /// How many were given.
+        got: usize,
+        /// How many it makes.
+        expected: usize,
+    },
+    /// A buffer for an output does not fit, or is in use.
+    #[error("output {position}: {message}")]
+    Output {
+        /// Counted from 0.
+        position: usize,
+        /// What it is and what it must be.
+        message: String,
+    },
+    /// A symbolic dim got two sizes in one call.
+    #[error("dim `{dim}` is {first} in input {first_input} and {second} in input {second_input}")]
+    DimConflict {
+        /// The symbol.
+        dim: String,
+        /// The size it got first.
+        first: usize,
+        /// The input that gave it, as `0 'x'`.
+        first_input: String,
+        /// The size that differs.
+        second: usize,
+        /// The input that gave that.
+        second_input: String,
+    },
+    /// The sizes of a call need more memory than can be counted.
+    #[error("model `{model}`: {what} overflows with {sizes}")]
+    TooLarge {
+        /// The model's name.
+        model: String,
+        /// What does not fit.
+        what: String,
+        /// The sizes of the symbolic dims.
+        sizes: String,
+    },
+    /// A step of a plan could not compute its results from the data given.
+    #[error("step {step}, {op}: {message}")]
+    Step {
+        /// The number of the step, as plans print it.
+        step: usize,
+        /// The op's name.
+        op: String,
+        /// What is wrong with the data.
+        message: String,
+    },
+}

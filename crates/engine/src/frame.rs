@@ -1,0 +1,243 @@
+//! A plan with its sizes: the shape and place of every operand and result, ready to run without further thought.
+
+use graph::{Bindings, Type};
+use tensor::{DType, Shape};
+
+use crate::Error;
+use crate::memory::{self, Lifetime};
+use crate::plan::{Home, Plan, PlanValue, Step, StepOperand, Work};
+
+/// The steps of a plan for one size of each symbolic dim.
+pub(crate) struct Frame {
+    /// The sizes, in the order of the plan's symbols; what a frame is found by.
+    pub(crate) sizes: Vec<usize>,
+    pub(crate) input_shapes: Vec<Shape>,
+    pub(crate) output_shapes: Vec<Shape>,
+    pub(crate) steps: Vec<FrameStep>,
+    /// Bytes of the arena.
+    pub(crate) arena: usize,
+}
+
+/// One step: operands and results without their memory, and the pieces of memory to hand them.
+pub(crate) struct FrameStep {
+    pub(crate) operands: Box<[FrameOperand]>,
+    pub(crate) results: Box<[Array]>,
+    /// Disjoint, sorted by region and start, so that one walk splits them off without overlap.
+    pub(crate) pieces: Box<[Piece]>,
+}
+
+/// The form of an array.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Array {
+    pub(crate) dtype: DType,
+    pub(crate) shape: Shape,
+}
+
+/// An operand, and where its bytes come from.
+pub(crate) struct FrameOperand {
+    pub(crate) array: Array,
+    pub(crate) source: Source,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Source {
+    /// A piece of a region, for reading or, if a buffer, for writing.
+    Piece,
+    /// A part of an input that no step writes.
+    Input(usize, Part),
+    /// A part of a weight as it is stored.
+    Weight(usize, Part),
+    /// A packed weight.
+    Packed(usize),
+    /// Result 0.
+    InResult,
+}
+
+/// A range of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+/// A part of a region that a step uses. Region 0 is the arena; the outputs follow, then the inputs that steps
+/// write.
+pub(crate) struct Piece {
+    pub(crate) region: usize,
+    pub(crate) part: Part,
+    pub(crate) role: Role,
+}
+
+/// What a piece is to its step.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Role {
+    /// An operand reads `part`, which counts from the start of the piece. Operands that read the same storage
+    /// follow one another and have the same piece.
+    Read { operand: usize, part: Part },
+    /// A result.
+    Result(usize),
+    /// A buffer operand that the step writes.
+    Written(usize),
+    /// The scratch memory of the kernel.
+    Scratch,
+}
+
+impl Frame {
+    /// The plan with sizes for its symbols.
+    pub(crate) fn new(plan: &Plan, sizes: Vec<usize>) -> Result<Frame, Error> {
+        let sizing = Sizing { plan, bindings: plan.sizes.bindings(&sizes) };
+        let input_shapes = sizing.shapes(plan.inputs.iter().map(|input| &input.ty))?;
+        let output_shapes = sizing.shapes(&plan.outputs)?;
+        let values = plan.values.iter().map(|value| sizing.value(value)).collect::<Result<Vec<_>, _>>()?;
+        let (arrays, parts): (Vec<Array>, Vec<Part>) = values.into_iter().unzip();
+        let scratch: Vec<usize> = plan.steps.iter().map(|step| scratch_bytes(step, &arrays, plan)).collect();
+
+        let mut lifetimes = Vec::with_capacity(plan.storages.len() + scratch.len());
+        let mut bytes = Vec::with_capacity(plan.storages.len());
+        for storage in &plan.storages {
+            let shape = sizing.shape(&storage.ty)?;
+            bytes.push(sizing.bytes(storage.ty.dtype, &shape)?);
+            let in_arena = if storage.output.is_some() { 0 } else { bytes[bytes.len() - 1] };
+            lifetimes.push(Lifetime { bytes: in_arena, first: storage.first, last: storage.last });
+        }
+        lifetimes.extend(scratch.iter().enumerate().map(|(i, &bytes)| Lifetime { bytes, first: i, last: i }));
+        let placement = memory::place(&lifetimes).ok_or_else(|| sizing.too_large("the arena"))?;
+
+        let (storage_offsets, scratch_offsets) = placement.offsets.split_at(plan.storages.len());
+        let places = Places { plan, arrays: &arrays, parts: &parts, bytes: &bytes, storage_offsets };
+        let steps = plan.steps.iter().enumerate().map(|(i, step)| {
+            places.step(step, Part { start: scratch_offsets[i], end: scratch_offsets[i] + scratch[i] })
+        });
+        Ok(Frame { steps: steps.collect(), sizes, input_shapes, output_shapes, arena: placement.bytes })
+    }
+}
+
+struct Sizing<'a> {
+    plan: &'a Plan,
+    bindings: Bindings,
+}
+
+impl Sizing<'_> {
+    fn shape(&self, ty: &Type) -> Result<Shape, Error> {
+        Ok(ty.resolve(&self.bindings)?)
+    }
+
+    fn shapes<'t>(&self, types: impl IntoIterator<Item = &'t Type>) -> Result<Vec<Shape>, Error> {
+        types.into_iter().map(|ty| self.shape(ty)).collect()
+    }
+
+    fn bytes(&self, dtype: DType, shape: &Shape) -> Result<usize, Error> {
+        let bytes = shape.checked_elements().and_then(|elements| dtype.bytes_for(elements));
+        bytes.filter(|&bytes| bytes <= isize::MAX as usize).ok_or_else(|| self.too_large(&format!("{dtype}{shape}")))
+    }
+
+    /// The form of a value, and the bytes it takes in its home.
+    fn value(&self, value: &PlanValue) -> Result<(Array, Part), Error> {
+        let (dtype, shape) = (value.ty.dtype, self.shape(&value.ty)?);
+        let offset = value.offset.resolve(&self.bindings)?;
+        let start = dtype.bytes_for(offset).ok_or_else(|| self.too_large("an offset"))?;
+        let end = start.checked_add(self.bytes(dtype, &shape)?).ok_or_else(|| self.too_large("an offset"))?;
+        Ok((Array { dtype, shape }, Part { start, end }))
+    }
+
+    fn too_large(&self, what: &str) -> Error {
+        let sizes: Vec<String> = self.bindings.iter().map(|(symbol, size)| format!("{symbol} = {size}")).collect();
+        let sizes = if sizes.is_empty() { "its static shapes".to_string() } else { sizes.join(", ") };
+        Error::TooLarge { model: self.plan.name.clone(), what: what.to_string(), sizes }
+    }
+}
+
+fn scratch_bytes(step: &Step, arrays: &[Array], plan: &Plan) -> usize {
+    let Work::Kernel(_, kernel) = &step.work else { return 0 };
+    let operands: Vec<Shape> =
+        step.operands.iter().map(|&operand| operand_array(operand, arrays, plan).shape).collect();
+    let results: Vec<Shape> = step.results.iter().map(|&result| arrays[result].shape).collect();
+    kernel.scratch(&operands, &results)
+}
+
+fn operand_array(operand: StepOperand, arrays: &[Array], plan: &Plan) -> Array {
+    match operand {
+        StepOperand::Value(value) | StepOperand::InPlace(value) | StepOperand::Written(value) => arrays[value],
+        StepOperand::Packed(slot) => {
+            let ty = &plan.weights[slot].ty;
+            Array { dtype: ty.dtype, shape: ty.static_shape().expect("lowering admits only static weights") }
+        }
+    }
+}
+
+/// Where each value of a plan lies.
+struct Places<'a> {
+    plan: &'a Plan,
+    /// Of each value.
+    arrays: &'a [Array],
+    /// Of each value, in its home.
+    parts: &'a [Part],
+    /// Of each storage.
+    bytes: &'a [usize],
+    storage_offsets: &'a [usize],
+}
+
+impl Places<'_> {
+    fn step(&self, step: &Step, scratch: Part) -> FrameStep {
+        let mut pieces = Vec::new();
+        let operands = step.operands.iter().enumerate().map(|(position, &operand)| FrameOperand {
+            array: operand_array(operand, self.arrays, self.plan),
+            source: self.operand(position, operand, &mut pieces),
+        });
+        let operands = operands.collect();
+        for (i, &result) in step.results.iter().enumerate() {
+            let (region, part) = self.whole(result).expect("results live in regions");
+            pieces.push(Piece { region, part, role: Role::Result(i) });
+        }
+        if scratch.end > scratch.start {
+            pieces.push(Piece { region: 0, part: scratch, role: Role::Scratch });
+        }
+        pieces.sort_by_key(|piece| (piece.region, piece.part.start, piece.part.end));
+        let results = step.results.iter().map(|&result| self.arrays[result]).collect();
+        FrameStep { operands, results, pieces: pieces.into() }
+    }
+
+    fn operand(&self, position: usize, operand: StepOperand, pieces: &mut Vec<Piece>) -> Source {
+        let (value, written) = match operand {
+            StepOperand::Packed(slot) => return Source::Packed(slot),
+            StepOperand::InPlace(_) => return Source::InResult,
+            StepOperand::Value(value) => (value, false),
+            StepOperand::Written(value) => (value, true),
+        };
+        let part = self.parts[value];
+        let Some((region, whole)) = self.whole(value) else {
+            return match self.plan.values[value].home {
+                Home::Input(input) => Source::Input(input, part),
+                Home::Weight(slot) => Source::Weight(slot, part),
+                Home::Storage(_) => unreachable!("storage has a region"),
+            };
+        };
+        let role = if written { Role::Written(position) } else { Role::Read { operand: position, part } };
+        pieces.push(Piece { region, part: whole, role });
+        Source::Piece
+    }
+
+    /// The region of a value's home and the part of it that the home takes, or `None` for what calls only read.
+    fn whole(&self, value: usize) -> Option<(usize, Part)> {
+        match self.plan.values[value].home {
+            Home::Weight(_) => None,
+            // A buffer has no views, so its value is all of it.
+            Home::Input(input) => Some((self.plan.written_region(input)?, self.parts[value])),
+            Home::Storage(storage) => {
+                let (region, start) = match self.plan.storages[storage].output {
+                    Some(output) => (1 + output, 0),
+                    None => (0, self.storage_offsets[storage]),
+                };
+                Some((region, Part { start, end: start + self.bytes[storage] }))
+            }
+        }
+    }
+}
+
+impl Plan {
+    /// The region of an input that steps write.
+    pub(crate) fn written_region(&self, input: usize) -> Option<usize> {
+        let written = self.inputs[..input].iter().filter(|input| input.written).count();
+        self.inputs[input].written.then_some(1 + self.outputs.len() + written)
+    }
+}

@@ -1,0 +1,312 @@
+//! Graph → plan: a step for each node that computes, on the device's kernel where it has one; a home in memory
+//! for each value.
+//!
+//! Nodes that only see memory under another shape become views and cost nothing. A result takes over an operand's
+//! memory where its kernel allows that and nobody reads the operand afterwards.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use graph::{Dim, Effect, Graph, Node, Op, Type, Value};
+
+use crate::plan::{Home, Plan, PlanInput, PlanValue, Step, StepOperand, Storage, WeightSlot, WeightSource, Work};
+use crate::{Device, Error, Kernel, NodeTypes, sizes};
+
+/// The last step of what lives to the end, until the number of steps is known.
+const END: usize = usize::MAX;
+
+/// The plan of a verified graph on a device.
+pub(crate) fn lower(graph: &Graph, device: Arc<dyn Device>) -> Result<Plan, Error> {
+    let mut lowering = Lowering::new(graph, device)?;
+    for (_, node) in graph.nodes() {
+        lowering.node(node)?;
+    }
+    lowering.outputs();
+    lowering.finish()
+}
+
+struct Lowering<'g> {
+    graph: &'g Graph,
+    plan: Plan,
+    /// The constants and weights of the graph.
+    leaves: HashMap<Value, &'g Op>,
+    /// Each value's index in the plan.
+    values: HashMap<Value, usize>,
+    /// By value: the last step that reads it or a view of it; `None` if nobody does.
+    last_uses: Vec<Option<usize>>,
+}
+
+impl<'g> Lowering<'g> {
+    fn new(graph: &'g Graph, device: Arc<dyn Device>) -> Result<Lowering<'g>, Error> {
+        let plan = Plan {
+            name: graph.name().to_string(),
+            device,
+            inputs: Vec::new(),
+            outputs: graph.outputs().iter().map(|&value| graph.ty(value).clone()).collect(),
+            sizes: sizes::Rules::new(graph)?,
+            weights: Vec::new(),
+            values: Vec::new(),
+            storages: Vec::new(),
+            steps: Vec::new(),
+        };
+        let last_uses = last_uses(graph);
+        let mut lowering = Lowering { graph, plan, leaves: HashMap::new(), values: HashMap::new(), last_uses };
+        for (i, input) in graph.inputs().iter().enumerate() {
+            let ty = graph.ty(input.value).clone();
+            lowering.plan.inputs.push(PlanInput { name: input.name.clone(), ty: ty.clone(), written: false });
+            lowering.add_value(input.value, PlanValue { ty, home: Home::Input(i), offset: Dim::from(0) });
+        }
+        Ok(lowering)
+    }
+
+    fn node(&mut self, node: &'g Node) -> Result<(), Error> {
+        if is_leaf(&node.op) {
+            self.leaves.insert(node.outputs[0], &node.op);
+            return Ok(());
+        }
+        if let Some(offsets) = views(self.graph, node) {
+            let PlanValue { home, offset, .. } = &self.plan.values[self.value(node.inputs[0])?];
+            let (home, offset) = (*home, offset.clone());
+            for (&output, part) in node.outputs.iter().zip(&offsets) {
+                let ty = self.graph.ty(output).clone();
+                self.add_value(output, PlanValue { ty, home, offset: &offset + part });
+            }
+            return Ok(());
+        }
+        self.step(node)
+    }
+
+    fn step(&mut self, node: &Node) -> Result<(), Error> {
+        let inputs: Vec<&Type> = node.inputs.iter().map(|&value| self.graph.ty(value)).collect();
+        let outputs: Vec<&Type> = node.outputs.iter().map(|&value| self.graph.ty(value)).collect();
+        let types = NodeTypes { op: &node.op, inputs: &inputs, outputs: &outputs };
+        let kernel = self.plan.device.kernel(&types);
+        let mut operands = Vec::with_capacity(node.inputs.len());
+        for (position, &value) in node.inputs.iter().enumerate() {
+            let packing = match kernel {
+                Some(_) if self.leaves.contains_key(&value) => self.plan.device.packing(&types, position),
+                _ => None,
+            };
+            operands.push(match packing {
+                Some(layout) => StepOperand::Packed(self.slot(value, Some(layout))?),
+                None => self.operand(&node.op, position, value)?,
+            });
+        }
+        self.check_buffers(node, &operands)?;
+        let taken = kernel.as_deref().and_then(|kernel| self.take_over(kernel, node, &mut operands));
+        let results = node.outputs.iter().enumerate().map(|(i, &output)| {
+            let storage = taken.filter(|_| i == 0);
+            self.result(output, storage)
+        });
+        let results = results.collect();
+        let work = match kernel {
+            Some(kernel) => Work::Kernel(node.op.clone(), kernel),
+            None => Work::Reference(node.op.clone()),
+        };
+        self.plan.steps.push(Step { work, operands, results });
+        Ok(())
+    }
+
+    fn operand(&mut self, op: &Op, position: usize, value: Value) -> Result<StepOperand, Error> {
+        let index = self.value(value)?;
+        if op.effect(position) != Effect::Write {
+            return Ok(StepOperand::Value(index));
+        }
+        if let Home::Input(input) = self.plan.values[index].home {
+            self.plan.inputs[input].written = true;
+        }
+        Ok(StepOperand::Written(index))
+    }
+
+    /// A buffer that a step writes can be no other operand of it: the step has it to itself.
+    fn check_buffers(&self, node: &Node, operands: &[StepOperand]) -> Result<(), Error> {
+        for (position, operand) in operands.iter().enumerate() {
+            let StepOperand::Written(_) = operand else { continue };
+            let value = node.inputs[position];
+            if node.inputs.iter().filter(|&&other| other == value).count() > 1 {
+                let message = format!("{} writes operand {position}, which is another operand too", node.op.name());
+                return Err(self.error(message));
+            }
+        }
+        Ok(())
+    }
+
+    /// The storage that result 0 takes over from an operand, if it may.
+    fn take_over(&mut self, kernel: &dyn Kernel, node: &Node, operands: &mut [StepOperand]) -> Option<usize> {
+        let position = kernel.in_place()?;
+        let &StepOperand::Value(value) = operands.get(position)? else { return None };
+        let Home::Storage(storage) = self.plan.values[value].home else { return None };
+        let result = self.graph.ty(*node.outputs.first()?);
+        let Storage { last, ty, .. } = &self.plan.storages[storage];
+        let same_bytes = ty.dtype.block() == result.dtype.block() && ty.elements() == result.elements();
+        let whole = self.plan.values[value].ty.elements() == ty.elements();
+        let readers = operands.iter().filter(|operand| match operand {
+            StepOperand::Value(other) => self.plan.values[*other].home == Home::Storage(storage),
+            _ => false,
+        });
+        if *last != self.plan.steps.len() || !same_bytes || !whole || readers.count() != 1 {
+            return None;
+        }
+        operands[position] = StepOperand::InPlace(value);
+        Some(storage)
+    }
+
+    /// A result in new storage, or in that of an operand.
+    fn result(&mut self, output: Value, taken: Option<usize>) -> usize {
+        let step = self.plan.steps.len();
+        let ty = self.graph.ty(output).clone();
+        let last = self.last_uses[output.index()].unwrap_or(step);
+        let storage = taken.unwrap_or_else(|| self.add_storage(&ty, step));
+        self.plan.storages[storage].last = last;
+        self.add_value(output, PlanValue { ty, home: Home::Storage(storage), offset: Dim::from(0) })
+    }
+
+    /// Makes each output the memory its value is computed in, or a copy where that is an input, a weight, a part
+    /// of something or another output already.
+    fn outputs(&mut self) {
+        for (i, &output) in self.graph.outputs().iter().enumerate() {
+            let value = self.value(output).expect("verified graphs define their outputs");
+            let PlanValue { ty, home, .. } = &self.plan.values[value];
+            if let Home::Storage(storage) = *home {
+                let storage = &mut self.plan.storages[storage];
+                if storage.output.is_none() && storage.ty.elements() == ty.elements() {
+                    storage.output = Some(i);
+                    continue;
+                }
+            }
+            let ty = ty.clone();
+            let storage = self.add_storage(&ty, self.plan.steps.len());
+            self.plan.storages[storage].output = Some(i);
+            self.plan.values.push(PlanValue { ty, home: Home::Storage(storage), offset: Dim::from(0) });
+            let results = vec![self.plan.values.len() - 1];
+            self.plan.steps.push(Step { work: Work::Copy, operands: vec![StepOperand::Value(value)], results });
+        }
+    }
+
+    fn finish(mut self) -> Result<Plan, Error> {
+        let end = self.plan.steps.len();
+        for storage in &mut self.plan.storages {
+            storage.last = storage.last.min(end);
+        }
+        Ok(self.plan)
+    }
+
+    /// A value's index in the plan; leaves get theirs when first read.
+    fn value(&mut self, value: Value) -> Result<usize, Error> {
+        if let Some(&index) = self.values.get(&value) {
+            return Ok(index);
+        }
+        let home = Home::Weight(self.slot(value, None)?);
+        let ty = self.graph.ty(value).clone();
+        Ok(self.add_value(value, PlanValue { ty, home, offset: Dim::from(0) }))
+    }
+
+    /// The slot of a leaf in a layout: one per weight and layout, however many nodes read it.
+    fn slot(&mut self, leaf: Value, packing: Option<String>) -> Result<usize, Error> {
+        let op = self.leaves[&leaf];
+        let ty = self.graph.ty(leaf).clone();
+        let source = match op {
+            Op::Constant(constant) => WeightSource::Constant(constant.value.0.clone()),
+            Op::Weight(weight) => WeightSource::Named(weight.name.clone()),
+            _ => unreachable!("leaves are constants and weights"),
+        };
+        if ty.static_shape().is_none() {
+            return Err(self.error(format!("a weight has no static shape: {ty}")));
+        }
+        let same = |slot: &WeightSlot| match (&slot.source, &source) {
+            (WeightSource::Named(a), WeightSource::Named(b)) => a == b && slot.packing == packing && slot.ty == ty,
+            _ => false,
+        };
+        if let Some(slot) = self.plan.weights.iter().position(same) {
+            return Ok(slot);
+        }
+        self.plan.weights.push(WeightSlot { source, ty, packing });
+        Ok(self.plan.weights.len() - 1)
+    }
+
+    fn add_value(&mut self, value: Value, planned: PlanValue) -> usize {
+        self.plan.values.push(planned);
+        self.values.insert(value, self.plan.values.len() - 1);
+        self.plan.values.len() - 1
+    }
+
+    fn add_storage(&mut self, ty: &Type, step: usize) -> usize {
+        self.plan.storages.push(Storage { ty: ty.clone(), first: step, last: step, output: None });
+        self.plan.storages.len() - 1
+    }
+
+    fn error(&self, message: String) -> Error {
+        Error::Compile { graph: self.plan.name.clone(), message }
+    }
+}
+
+fn is_leaf(op: &Op) -> bool {
+    matches!(op, Op::Constant(_) | Op::Weight(_))
+}
+
+/// The last step that reads each value or a view of it, with the steps counted as lowering makes them.
+fn last_uses(graph: &Graph) -> Vec<Option<usize>> {
+    let mut last = vec![None; graph.value_count()];
+    let mut viewed: Vec<Option<Value>> = vec![None; graph.value_count()];
+    let root = |viewed: &[Option<Value>], value: Value| viewed[value.index()].unwrap_or(value);
+    let mut step = 0;
+    for (_, node) in graph.nodes().filter(|(_, node)| !is_leaf(&node.op)) {
+        if views(graph, node).is_some() {
+            for output in &node.outputs {
+                viewed[output.index()] = Some(root(&viewed, node.inputs[0]));
+            }
+            continue;
+        }
+        for &input in &node.inputs {
+            last[root(&viewed, input).index()] = Some(step);
+        }
+        step += 1;
+    }
+    for &output in graph.outputs() {
+        last[root(&viewed, output).index()] = Some(END);
+    }
+    last
+}
+
+/// For a node whose results are its operand's memory under other shapes: where each starts, in elements.
+fn views(graph: &Graph, node: &Node) -> Option<Vec<Dim>> {
+    let source = graph.ty(*node.inputs.first()?);
+    let start = || Some(vec![Dim::from(0)]);
+    match &node.op {
+        Op::Reshape(_) => start(),
+        // Nothing is repeated, so only axes of size 1 were added.
+        Op::Broadcast(_) if graph.ty(node.outputs[0]).elements() == source.elements() => start(),
+        // Axes of size 1 move; the others keep their order.
+        Op::Transpose(transpose) => {
+            let moved: Vec<usize> =
+                transpose.order.iter().copied().filter(|&axis| source.shape[axis] != Dim::from(1)).collect();
+            if moved.is_sorted() { start() } else { None }
+        }
+        Op::Slice(slice) if slice.step == 1 && leads(source, slice.axis) => {
+            let size = &source.shape[slice.axis];
+            // A range that sizes at run time may break needs the kernel's check.
+            if size.as_static().is_none() && slice.stop.is_some() {
+                return None;
+            }
+            let index = Dim::from(slice.start.unsigned_abs() as usize);
+            let start = if slice.start < 0 { size - &index } else { index };
+            Some(vec![&start * &inner(source, slice.axis)])
+        }
+        Op::Split(split) if leads(source, split.axis) => {
+            let inner = inner(source, split.axis);
+            let starts = split.sizes.iter().scan(0, |start, size| Some(std::mem::replace(start, *start + size)));
+            Some(starts.map(|start| &Dim::from(start) * &inner).collect())
+        }
+        _ => None,
+    }
+}
+
+/// Whether parts along an axis are contiguous: no axis before it has more than one element.
+fn leads(ty: &Type, axis: usize) -> bool {
+    !ty.dtype.is_block() && ty.shape[..axis].iter().all(|dim| *dim == Dim::from(1))
+}
+
+/// The number of elements behind an axis.
+fn inner(ty: &Type, axis: usize) -> Dim {
+    ty.shape[axis + 1..].iter().fold(Dim::from(1), |product, dim| &product * dim)
+}

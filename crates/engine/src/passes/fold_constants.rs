@@ -1,0 +1,48 @@
+//! `y = f(constants)` → `y = constant`, where operands and results are small.
+
+use graph::ops::{Constant, TensorData};
+use graph::{Effect, Graph, NodeId, Op, Value};
+use tensor::{Shape, Tensor};
+
+use super::is_leaf;
+
+/// References are slow and folded constants are kept forever, so only what takes no more bytes is computed here.
+const LIMIT: usize = 1 << 20;
+
+pub(super) fn run(graph: &mut Graph) {
+    for id in graph.node_ids() {
+        let Some(results) = evaluate(graph, id) else { continue };
+        let outputs = graph.node(id).outputs.clone();
+        for (&output, result) in outputs.iter().zip(results) {
+            let constant = Constant { value: TensorData(result) };
+            let value = graph.insert_before(id, constant.into(), &[]).expect("constants need nothing")[0];
+            graph.replace_uses(output, value);
+        }
+        graph.remove(id);
+    }
+}
+
+fn evaluate(graph: &Graph, id: NodeId) -> Option<Vec<Tensor>> {
+    let node = graph.node(id);
+    let pure = (0..node.inputs.len()).all(|position| node.op.effect(position) == Effect::None);
+    if is_leaf(&node.op) || node.outputs.is_empty() || !pure {
+        return None;
+    }
+    let inputs: Option<Vec<&Tensor>> = node.inputs.iter().map(|&input| constant(graph, input)).collect();
+    let inputs = inputs?;
+    let shapes: Option<Vec<Shape>> = node.outputs.iter().map(|&output| graph.ty(output).static_shape()).collect();
+    let shapes = shapes?;
+    let bytes_in = inputs.iter().map(|tensor| tensor.dtype().bytes_for(tensor.elements()));
+    let dtypes = node.outputs.iter().map(|&output| graph.ty(output).dtype);
+    let bytes_out = shapes.iter().zip(dtypes).map(|(shape, dtype)| dtype.bytes_for(shape.checked_elements()?));
+    let small = bytes_in.chain(bytes_out).all(|bytes| bytes.is_some_and(|bytes| bytes <= LIMIT));
+    // Data that makes no sense is an error of the call, if the call comes that far.
+    if small { node.op.reference(&inputs, &shapes).ok() } else { None }
+}
+
+fn constant(graph: &Graph, value: Value) -> Option<&Tensor> {
+    match graph.defined_by(value)? {
+        (Op::Constant(constant), _) => Some(&constant.value.0),
+        _ => None,
+    }
+}

@@ -1,0 +1,29 @@
+//! `linear(x, W) + b` → `linear[bias](x, W, b)`, when `b` is f32[rows] and nobody else reads the product.
+
+use graph::ops::{Binary, Linear};
+use graph::{Graph, NodeId, Op, Value};
+
+use super::{is_leaf, replace};
+
+pub(super) fn run(graph: &mut Graph) {
+    for id in graph.node_ids() {
+        if let Some((linear, inputs)) = matches(graph, id) {
+            replace(graph, id, linear, &inputs);
+        }
+    }
+}
+
+fn matches(graph: &Graph, id: NodeId) -> Option<(Linear, Vec<Value>)> {
+    let node = graph.node(id);
+    let (Op::Binary(Binary::Add), &[a, b]) = (&node.op, &node.inputs[..]) else { return None };
+    [(a, b), (b, a)].into_iter().find_map(|(y, bias)| {
+        let (Op::Linear(linear), inputs) = graph.defined_by(y)? else { return None };
+        let plain = linear.weights == 1 && !linear.bias && !linear.residual;
+        let per_row = graph.ty(bias).shape[..] == graph.ty(y).shape[graph.ty(y).rank() - 1..];
+        let leaf = graph.defined_by(bias).is_some_and(|(op, _)| is_leaf(op));
+        if !plain || !per_row || !leaf || graph.users(y) != 1 {
+            return None;
+        }
+        Some((Linear { bias: true, ..*linear }, [inputs, &[bias]].concat()))
+    })
+}

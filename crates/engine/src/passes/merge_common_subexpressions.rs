@@ -1,0 +1,30 @@
+//! `a = f(x); b = f(x)` → `a = f(x)`, where `f` touches no buffer.
+
+use std::collections::HashMap;
+
+use graph::{Effect, Graph, Node, NodeId, Value};
+
+pub(super) fn run(graph: &mut Graph) {
+    // Ops cannot be hashed, so the nodes of one name and operands are compared one by one.
+    let mut seen: HashMap<(&'static str, Vec<Value>), Vec<NodeId>> = HashMap::new();
+    for id in graph.node_ids() {
+        let node = graph.node(id);
+        if !is_pure(node) {
+            continue;
+        }
+        let alike = seen.entry((node.op.name(), node.inputs.clone())).or_default();
+        let Some(&first) = alike.iter().find(|&&other| graph.node(other).op == node.op) else {
+            alike.push(id);
+            continue;
+        };
+        let (kept, doubled) = (graph.node(first).outputs.clone(), node.outputs.clone());
+        for (kept, doubled) in kept.into_iter().zip(doubled) {
+            graph.replace_uses(doubled, kept);
+        }
+        graph.remove(id);
+    }
+}
+
+fn is_pure(node: &Node) -> bool {
+    (0..node.inputs.len()).all(|position| node.op.effect(position) == Effect::None) && !node.outputs.is_empty()
+}

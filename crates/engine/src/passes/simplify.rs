@@ -1,0 +1,85 @@
+//! `reshape(reshape(x))` → `reshape(x)`, `neg(neg(x))` → `x`, `x · 1` → `x`, and others that hold to the last bit.
+
+use graph::ops::{Binary, Transpose, Unary};
+use graph::{Graph, Node, NodeId, Op, Value};
+
+use super::{forward, replace};
+
+/// Operands are simple already when their user's turn comes, so one walk is enough.
+pub(super) fn run(graph: &mut Graph) {
+    for id in graph.node_ids() {
+        if let Some(value) = equal_value(graph, graph.node(id)) {
+            forward(graph, id, value);
+        } else if let Some((op, x)) = simpler(graph, id) {
+            replace(graph, id, op, &[x]);
+        }
+    }
+}
+
+/// An existing value that a node's result equals.
+fn equal_value(graph: &Graph, node: &Node) -> Option<Value> {
+    let &x = node.inputs.first()?;
+    let &[output] = &node.outputs[..] else { return None };
+    let inner = graph.defined_by(x);
+    let value = match &node.op {
+        Op::Cast(_) | Op::Broadcast(_) => x,
+        Op::Reshape(_) => match inner {
+            Some((Op::Reshape(_), &[source])) if graph.ty(source) == graph.ty(output) => source,
+            _ => x,
+        },
+        Op::Transpose(transpose) => match inner {
+            Some((Op::Transpose(first), &[source])) if is_identity(&composed(first, transpose)) => source,
+            _ if is_identity(transpose) => x,
+            _ => return None,
+        },
+        Op::Unary(Unary::Neg) => match inner {
+            Some((Op::Unary(Unary::Neg), &[source])) => source,
+            _ => return None,
+        },
+        Op::Binary(op) => neutral(graph, *op, x, node.inputs[1])?,
+        Op::Concat(_) if node.inputs.len() == 1 => x,
+        Op::Split(split) if split.sizes.len() == 1 => x,
+        _ => return None,
+    };
+    (graph.ty(value) == graph.ty(output)).then_some(value)
+}
+
+/// An op of one operand that gives the same result.
+fn simpler(graph: &Graph, id: NodeId) -> Option<(Op, Value)> {
+    let node = graph.node(id);
+    let (inner, &[source]) = graph.defined_by(*node.inputs.first()?)? else { return None };
+    match (&node.op, inner) {
+        (Op::Reshape(reshape), Op::Reshape(_)) => Some((reshape.clone().into(), source)),
+        (Op::Transpose(second), Op::Transpose(first)) => Some((composed(first, second).into(), source)),
+        _ => None,
+    }
+}
+
+fn composed(first: &Transpose, second: &Transpose) -> Transpose {
+    Transpose { order: second.order.iter().map(|&axis| first.order[axis]).collect() }
+}
+
+fn is_identity(transpose: &Transpose) -> bool {
+    transpose.order.iter().enumerate().all(|(i, &axis)| i == axis)
+}
+
+/// The operand that the other one leaves as it is. Not `x + 0`, which makes 0 of -0.
+fn neutral(graph: &Graph, op: Binary, x: Value, y: Value) -> Option<Value> {
+    match op {
+        Binary::Mul if is_all(graph, y, 1.0) => Some(x),
+        Binary::Mul if is_all(graph, x, 1.0) => Some(y),
+        Binary::Div if is_all(graph, y, 1.0) => Some(x),
+        Binary::Sub if is_all(graph, y, 0.0) => Some(x),
+        _ => None,
+    }
+}
+
+/// Whether a value is a constant of one number throughout; -0 is not 0.
+fn is_all(graph: &Graph, value: Value, number: f64) -> bool {
+    match graph.defined_by(value) {
+        Some((Op::Constant(constant), _)) if constant.value.0.elements() <= 4096 => {
+            constant.value.0.to_f64_vec().iter().all(|element| element.to_bits() == number.to_bits())
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,237 @@
+//! How a graph is computed on one device: steps over values in memory. No weights, no sizes of symbolic dims.
+
+use std::fmt;
+use std::sync::Arc;
+
+use graph::{Bindings, Dim, Op, Type};
+use tensor::Tensor;
+
+use crate::frame::Frame;
+use crate::{Device, Kernel, sizes};
+
+/// The steps that compute a graph, and where their values live. Prints for people, and for tests.
+pub struct Plan {
+    pub(crate) name: String,
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) inputs: Vec<PlanInput>,
+    pub(crate) outputs: Vec<Type>,
+    pub(crate) sizes: sizes::Rules,
+    pub(crate) weights: Vec<WeightSlot>,
+    pub(crate) values: Vec<PlanValue>,
+    pub(crate) storages: Vec<Storage>,
+    pub(crate) steps: Vec<Step>,
+}
+
+/// A parameter of the plan.
+pub(crate) struct PlanInput {
+    pub(crate) name: String,
+    pub(crate) ty: Type,
+    /// Whether steps write it.
+    pub(crate) written: bool,
+}
+
+/// A weight or constant in one layout. The same weight may have several slots.
+pub(crate) struct WeightSlot {
+    pub(crate) source: WeightSource,
+    pub(crate) ty: Type,
+    /// The device's layout, if not as stored.
+    pub(crate) packing: Option<String>,
+}
+
+/// Where the contents of a weight slot come from.
+pub(crate) enum WeightSource {
+    /// The weights registry, by name.
+    Named(String),
+    /// The graph.
+    Constant(Tensor),
+}
+
+/// A value: a row-major array somewhere in a home.
+pub(crate) struct PlanValue {
+    pub(crate) ty: Type,
+    pub(crate) home: Home,
+    /// Where it starts in its home, in elements; not 0 for the parts of a split.
+    pub(crate) offset: Dim,
+}
+
+/// What holds a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// The buffer given for an input.
+    Input(usize),
+    /// The tensor of a weight slot that is not packed.
+    Weight(usize),
+    /// Memory of the call itself.
+    Storage(usize),
+}
+
+/// Memory for the values of a call: one value, and those that are views of it or take it over.
+pub(crate) struct Storage {
+    /// The type of the value that needs it first; the others need as many bytes.
+    pub(crate) ty: Type,
+    pub(crate) first: usize,
+    pub(crate) last: usize,
+    /// The output it is, or `None` for a place in the arena.
+    pub(crate) output: Option<usize>,
+}
+
+/// One computation of a plan.
+pub(crate) struct Step {
+    pub(crate) work: Work,
+    pub(crate) operands: Vec<StepOperand>,
+    /// Values, by index.
+    pub(crate) results: Vec<usize>,
+}
+
+/// Who computes a step.
+pub(crate) enum Work {
+    /// The device.
+    Kernel(Op, Arc<dyn Kernel>),
+    /// The op's own slow definition, on the host.
+    Reference(Op),
+    /// A copy of operand 0, for an output that is no step's own result.
+    Copy,
+}
+
+/// An operand of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StepOperand {
+    /// A value to read, by index.
+    Value(usize),
+    /// A value whose memory result 0 takes over.
+    InPlace(usize),
+    /// A buffer that the step writes, by the index of its value.
+    Written(usize),
+    /// A packed weight, by slot.
+    Packed(usize),
+}
+
+impl Plan {
+    /// The name of the graph it computes.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The kernel of each step in order, or `None` where the op's reference stands in.
+    pub fn kernels(&self) -> impl Iterator<Item = (&'static str, Option<String>)> + '_ {
+        self.steps.iter().map(|step| (step.work.op_name(), step.work.kernel_name()))
+    }
+
+    /// Bytes of the arena once the symbolic dims have sizes, or `None` if a size is missing or impossible.
+    pub fn arena_bytes(&self, bindings: &Bindings) -> Option<usize> {
+        let sizes: Option<Vec<usize>> = self.sizes.symbols.iter().map(|symbol| bindings.get(symbol)).collect();
+        Some(Frame::new(self, sizes?).ok()?.arena)
+    }
+}
+
+impl Work {
+    pub(crate) fn op_name(&self) -> &'static str {
+        match self {
+            Work::Kernel(op, _) | Work::Reference(op) => op.name(),
+            Work::Copy => "copy",
+        }
+    }
+
+    pub(crate) fn kernel_name(&self) -> Option<String> {
+        match self {
+            Work::Kernel(_, kernel) => Some(kernel.name()),
+            Work::Reference(_) => None,
+            Work::Copy => Some("copy".to_string()),
+        }
+    }
+}
+
+impl fmt::Display for WeightSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.source {
+            WeightSource::Named(name) => write!(f, "weight {name:?} {}", self.ty)?,
+            WeightSource::Constant(_) => write!(f, "constant {}", self.ty)?,
+        }
+        match &self.packing {
+            Some(layout) => write!(f, " as {layout}"),
+            None => Ok(()),
+        }
+    }
+}
+
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "plan {} on {}", self.name, self.device.name())?;
+        for (i, input) in self.inputs.iter().enumerate() {
+            writeln!(f, "  input {i} '{}' {}", input.name, input.ty)?;
+        }
+        for (i, weight) in self.weights.iter().enumerate() {
+            writeln!(f, "  w{i} = {weight}")?;
+        }
+        for (i, step) in self.steps.iter().enumerate() {
+            self.fmt_step(f, i, step)?;
+        }
+        for (i, ty) in self.outputs.iter().enumerate() {
+            writeln!(f, "  output {i} {ty}")?;
+        }
+        self.fmt_arena(f)
+    }
+}
+
+impl Plan {
+    fn fmt_step(&self, f: &mut fmt::Formatter<'_>, number: usize, step: &Step) -> fmt::Result {
+        write!(f, "  {number}: ")?;
+        for (i, &result) in step.results.iter().enumerate() {
+            write!(f, "{}{}", if i > 0 { ", " } else { "" }, self.place(result))?;
+        }
+        let arrow = if step.results.is_empty() { "" } else { " = " };
+        let kernel = step.work.kernel_name().unwrap_or_else(|| format!("{} (reference)", step.work.op_name()));
+        write!(f, "{arrow}{kernel}(")?;
+        for (i, &operand) in step.operands.iter().enumerate() {
+            f.write_str(if i > 0 { ", " } else { "" })?;
+            match operand {
+                StepOperand::Value(value) => f.write_str(&self.place(value))?,
+                StepOperand::InPlace(value) => write!(f, "{} in place", self.place(value))?,
+                StepOperand::Written(value) => write!(f, "mut {}", self.place(value))?,
+                StepOperand::Packed(slot) => write!(f, "w{slot}")?,
+            }
+        }
+        f.write_str(")")?;
+        for (i, &result) in step.results.iter().enumerate() {
+            write!(f, "{}{}", if i > 0 { ", " } else { ": " }, self.values[result].ty)?;
+        }
+        writeln!(f)
+    }
+
+    /// A value by where it lives: `'x'` an input, `w1` a weight, `%2` memory of the call, `output 0`; a part of
+    /// one with its offset in elements, as in `%2+64`.
+    fn place(&self, value: usize) -> String {
+        let PlanValue { home, offset, .. } = &self.values[value];
+        let home = match *home {
+            Home::Input(input) => format!("'{}'", self.inputs[input].name),
+            Home::Weight(slot) => format!("w{slot}"),
+            Home::Storage(storage) => match self.storages[storage].output {
+                Some(output) => format!("output {output}"),
+                None => format!("%{storage}"),
+            },
+        };
+        if offset.as_static() == Some(0) { home } else { format!("{home}+{offset}") }
+    }
+
+    /// The arena has no simple formula, as values are packed anew for each size; so its bytes at some sizes.
+    fn fmt_arena(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let samples: &[usize] = if self.sizes.symbols.is_empty() { &[1] } else { &[1, 16, 256] };
+        f.write_str("  arena")?;
+        for (i, &size) in samples.iter().enumerate() {
+            let sizes = vec![size; self.sizes.symbols.len()];
+            let bytes = Frame::new(self, sizes).map_or("?".to_string(), |frame| frame.arena.to_string());
+            write!(f, "{} {bytes} bytes", if i > 0 { "," } else { "" })?;
+            if !self.sizes.symbols.is_empty() {
+                write!(f, " where {} = {size}", self.sizes.symbols.join(" = "))?;
+            }
+        }
+        writeln!(f)
+    }
+}
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Plan({})", self.name)
+    }
+}

@@ -1,0 +1,192 @@
+//! The loop over the steps of a frame: hands each kernel its memory. Allocates nothing per step.
+
+use std::time::Instant;
+
+use tensor::{AlignedBytes, Bytes, Shape, Tensor};
+
+use crate::bind::BoundWeight;
+use crate::frame::{Array, Frame, FrameStep, Part, Piece, Role, Source};
+use crate::plan::{Plan, Work};
+use crate::{Call, Error, Operand, View, ViewMut};
+
+/// The memory of one call.
+pub(crate) struct Memory<'r> {
+    /// The arena, the outputs, the inputs that steps write.
+    pub(crate) regions: Vec<&'r mut [u8]>,
+    /// The inputs; empty for those that steps write.
+    pub(crate) inputs: Vec<&'r [u8]>,
+    pub(crate) weights: &'r [BoundWeight],
+}
+
+/// Lists that steps fill, kept from call to call for their allocations.
+#[derive(Default)]
+pub(crate) struct Lists {
+    operands: Vec<Operand<'static>>,
+    results: Vec<ViewMut<'static>>,
+}
+
+/// Runs the steps. With `seconds`, notes what each took.
+pub(crate) fn run(
+    plan: &Plan,
+    frame: &Frame,
+    memory: &mut Memory<'_>,
+    lists: &mut Lists,
+    mut seconds: Option<&mut Vec<f64>>,
+) -> Result<(), Error> {
+    for (i, (step, sized)) in plan.steps.iter().zip(&frame.steps).enumerate() {
+        let start = seconds.is_some().then(Instant::now);
+        run_step(&step.work, sized, memory, lists).map_err(|message| Error::Step {
+            step: i,
+            op: step.work.op_name().to_string(),
+            message,
+        })?;
+        if let (Some(seconds), Some(start)) = (&mut seconds, start) {
+            seconds.push(start.elapsed().as_secs_f64());
+        }
+    }
+    Ok(())
+}
+
+fn run_step(work: &Work, step: &FrameStep, memory: &mut Memory<'_>, lists: &mut Lists) -> Result<(), String> {
+    let mut operands: Vec<Operand<'_>> = recycle(std::mem::take(&mut lists.operands));
+    let mut results: Vec<ViewMut<'_>> = recycle(std::mem::take(&mut lists.results));
+    let Memory { regions, inputs, weights } = memory;
+    operands.extend(step.operands.iter().map(|operand| {
+        let bytes = match operand.source {
+            Source::Piece => &[],
+            Source::InResult => return Operand::InResult,
+            Source::Packed(slot) => return Operand::Packed(weights[slot].packed()),
+            Source::Input(input, part) => &inputs[input][part.range()],
+            Source::Weight(slot, part) => &weights[slot].raw()[part.range()],
+        };
+        Operand::View(View { dtype: operand.array.dtype, shape: operand.array.shape, bytes })
+    }));
+    results.extend(
+        step.results.iter().map(|array| ViewMut { dtype: array.dtype, shape: array.shape, bytes: &mut [] }),
+    );
+    let scratch = hand_out(&step.pieces, regions, &mut operands, &mut results);
+    let call = Call { inputs: &mut operands, outputs: &mut results, scratch };
+    let outcome = match work {
+        Work::Kernel(_, kernel) => kernel.run(call),
+        Work::Reference(op) => run_reference(op, call, &step.results),
+        Work::Copy => {
+            copy(call);
+            Ok(())
+        }
+    };
+    lists.operands = recycle(operands);
+    lists.results = recycle(results);
+    outcome
+}
+
+/// Splits the pieces off their regions and hands them to operands and results; what is left is the scratch.
+fn hand_out<'m>(
+    pieces: &[Piece],
+    regions: &'m mut [&mut [u8]],
+    operands: &mut [Operand<'m>],
+    results: &mut [ViewMut<'m>],
+) -> &'m mut [u8] {
+    let mut scratch: &mut [u8] = &mut [];
+    let mut regions = regions.iter_mut().enumerate();
+    // What is left of the current region, and where in it that starts.
+    let (mut region, mut rest, mut at) = (usize::MAX, &mut [][..], 0);
+    let (mut shared, mut shared_part): (&[u8], Part) = (&[], Part { start: 0, end: 0 });
+    for piece in pieces {
+        while region != piece.region {
+            let (next, bytes) = regions.next().expect("pieces lie in regions");
+            (region, rest, at) = (next, &mut **bytes, 0);
+            shared_part = Part { start: 0, end: 0 };
+        }
+        if let Role::Read { operand, part } = piece.role {
+            if piece.part != shared_part {
+                shared = split_off(&mut rest, &mut at, piece.part);
+                shared_part = piece.part;
+            }
+            let Operand::View(view) = &mut operands[operand] else { unreachable!("operands to read are views") };
+            view.bytes = &shared[part.range()];
+            continue;
+        }
+        let bytes = split_off(&mut rest, &mut at, piece.part);
+        match piece.role {
+            Role::Result(i) => results[i].bytes = bytes,
+            Role::Scratch => scratch = bytes,
+            Role::Written(i) => {
+                let Operand::View(View { dtype, shape, .. }) = operands[i] else { unreachable!("as above") };
+                operands[i] = Operand::Buffer(ViewMut { dtype, shape, bytes });
+            }
+            Role::Read { .. } => unreachable!("handled above"),
+        }
+    }
+    scratch
+}
+
+fn split_off<'m>(rest: &mut &'m mut [u8], at: &mut usize, part: Part) -> &'m mut [u8] {
+    let (_, from_start) = std::mem::take(rest).split_at_mut(part.start - *at);
+    let (bytes, after) = from_start.split_at_mut(part.end - part.start);
+    (*rest, *at) = (after, part.end);
+    bytes
+}
+
+/// The op's own definition, on copies.
+fn run_reference(op: &graph::Op, call: Call<'_, '_>, results: &[Array]) -> Result<(), String> {
+    let inputs: Vec<Tensor> = call.inputs.iter().map(to_tensor).collect();
+    let inputs: Vec<&Tensor> = inputs.iter().collect();
+    let shapes: Vec<Shape> = results.iter().map(|array| array.shape).collect();
+    let computed = op.reference(&inputs, &shapes).map_err(|error| match error {
+        graph::Error::Evaluation { message, .. } => message,
+        other => other.to_string(),
+    })?;
+    let written = call.inputs.iter_mut().filter_map(|operand| match operand {
+        Operand::Buffer(view) => Some(view),
+        _ => None,
+    });
+    for (target, tensor) in call.outputs.iter_mut().chain(written).zip(computed) {
+        target.bytes.copy_from_slice(tensor.contiguous().bytes());
+    }
+    Ok(())
+}
+
+fn to_tensor(operand: &Operand<'_>) -> Tensor {
+    let (dtype, shape, bytes) = match operand {
+        Operand::View(view) => (view.dtype, view.shape, view.bytes),
+        Operand::Buffer(view) => (view.dtype, view.shape, &*view.bytes),
+        Operand::InResult | Operand::Packed(_) => unreachable!("references get values as they are stored"),
+    };
+    let bytes = Bytes::new(AlignedBytes::copy_of(bytes));
+    Tensor::from_bytes(dtype, shape, bytes).expect("a frame's parts fit their shapes")
+}
+
+fn copy(call: Call<'_, '_>) {
+    let Operand::View(from) = &call.inputs[0] else { unreachable!("copies read views") };
+    call.outputs[0].bytes.copy_from_slice(from.bytes);
+}
+
+/// Empties a list and gives it another lifetime. The standard library collects in place, so the allocation stays.
+fn recycle<A: Relifed<B>, B>(mut list: Vec<A>) -> Vec<B> {
+    list.clear();
+    list.into_iter().map(|_| unreachable!("the list is empty")).collect()
+}
+
+/// Marks types that differ in their lifetimes alone, so that nobody recycles into another layout.
+trait Relifed<B> {}
+impl<'b> Relifed<Operand<'b>> for Operand<'_> {}
+impl<'b> Relifed<ViewMut<'b>> for ViewMut<'_> {}
+
+impl Part {
+    pub(crate) fn range(self) -> std::ops::Range<usize> {
+        self.start..self.end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recycled_lists_keep_their_allocation() {
+        let list: Vec<Operand<'_>> = Vec::with_capacity(7);
+        let address = list.as_ptr() as usize;
+        let again: Vec<Operand<'static>> = recycle(list);
+        assert_eq!((again.capacity(), again.as_ptr() as usize), (7, address));
+    }
+}

@@ -1,0 +1,318 @@
+//! From graphs to models: compile, init, load.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use graph::{DeviceRef, Graph, Module};
+
+use crate::bind::{self, Progress};
+use crate::lower::lower;
+use crate::passes::{self, Passes};
+use crate::plan::Plan;
+use crate::{Device, Error, Model, WeightsRegistry};
+
+/// Compiles graphs for its devices and makes models of them.
+pub struct InferenceSession {
+    devices: Vec<Arc<dyn Device>>,
+}
+
+/// The parts of a session to be.
+#[derive(Default)]
+pub struct Builder {
+    devices: Vec<Arc<dyn Device>>,
+}
+
+/// What can be compiled.
+#[derive(Debug, Clone, Copy)]
+pub enum Source<'a> {
+    /// One graph.
+    Graph(&'a Graph),
+    /// Several graphs.
+    Module(&'a Module),
+    /// A file of graph text (`.graph`).
+    Path(&'a Path),
+}
+
+/// How to compile.
+#[derive(Debug, Clone, Default)]
+pub struct CompileOptions {
+    /// Which passes run.
+    pub passes: Passes,
+}
+
+/// How to bind weights.
+#[derive(Default)]
+pub struct InitOptions<'a> {
+    /// Whether names in the registry that no model uses are errors. A registry that does not tell its names passes.
+    pub strict: bool,
+    /// Called after each weight.
+    pub progress: Option<&'a mut dyn FnMut(Progress)>,
+}
+
+/// Graphs as plans: how they are computed on a device. Holds no weights, and is the start of any number of models.
+#[derive(Clone)]
+pub struct CompiledModel {
+    plans: Vec<Arc<Plan>>,
+}
+
+impl InferenceSession {
+    /// A session on devices, the preferred first. Doubled ones count once.
+    ///
+    /// # Errors
+    /// If there are none.
+    pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Result<InferenceSession, Error> {
+        InferenceSession::builder().devices(devices).build()
+    }
+
+    /// A session made in steps.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The devices, the preferred first.
+    pub fn devices(&self) -> &[Arc<dyn Device>] {
+        &self.devices
+    }
+
+    /// Compiles a graph, a module, or a file of graph text.
+    ///
+    /// # Errors
+    /// If it is malformed, needs a device that is not there, or two graphs share a name.
+    pub fn compile<'a>(&self, source: impl Into<Source<'a>>) -> Result<CompiledModel, Error> {
+        self.compile_with(source, &CompileOptions::default())
+    }
+
+    /// [`InferenceSession::compile`] with options.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn compile_with<'a>(
+        &self,
+        source: impl Into<Source<'a>>,
+        options: &CompileOptions,
+    ) -> Result<CompiledModel, Error> {
+        let parsed;
+        let graphs = match source.into() {
+            Source::Graph(graph) => std::slice::from_ref(graph),
+            Source::Module(module) => &module.graphs,
+            Source::Path(path) => {
+                parsed = read_graph(path)?;
+                std::slice::from_ref(&parsed)
+            }
+        };
+        let mut names = BTreeSet::new();
+        if let Some(graph) = graphs.iter().find(|graph| !names.insert(graph.name())) {
+            return Err(Error::DuplicateModel { name: graph.name().to_string() });
+        }
+        let plans = graphs.iter().map(|graph| self.plan(graph, options).map(Arc::new)).collect::<Result<_, _>>()?;
+        Ok(CompiledModel { plans })
+    }
+
+    /// Binds weights to the one model that was compiled.
+    ///
+    /// # Errors
+    /// If there are several, or a weight is missing or not what the graph expects.
+    pub fn init(&self, compiled: &CompiledModel, weights: &dyn WeightsRegistry) -> Result<Model, Error> {
+        self.init_with(compiled, weights, InitOptions::default())
+    }
+
+    /// [`InferenceSession::init`] with options.
+    ///
+    /// # Errors
+    /// As there, and as the options ask.
+    pub fn init_with(
+        &self,
+        compiled: &CompiledModel,
+        weights: &dyn WeightsRegistry,
+        options: InitOptions<'_>,
+    ) -> Result<Model, Error> {
+        one("init", self.init_all_with(one_plan("init", compiled)?, weights, options)?)
+    }
+
+    /// Binds weights to each model that was compiled. Gives them by name.
+    ///
+    /// # Errors
+    /// If a weight is missing or not what a graph expects.
+    pub fn init_all(
+        &self,
+        compiled: &CompiledModel,
+        weights: &dyn WeightsRegistry,
+    ) -> Result<BTreeMap<String, Model>, Error> {
+        self.init_all_with(compiled, weights, InitOptions::default())
+    }
+
+    /// [`InferenceSession::init_all`] with options.
+    ///
+    /// # Errors
+    /// As there, and as the options ask.
+    pub fn init_all_with(
+        &self,
+        compiled: &CompiledModel,
+        weights: &dyn WeightsRegistry,
+        options: InitOptions<'_>,
+    ) -> Result<BTreeMap<String, Model>, Error> {
+        let plans = &compiled.plans;
+        if options.strict {
+            let unused = bind::unused_names(plans.iter().map(|plan| &**plan), weights);
+            if !unused.is_empty() {
+                return Err(Error::UnknownWeights { names: unused.join(", ") });
+            }
+        }
+        let mut ignore = |_| ();
+        let progress = options.progress.unwrap_or(&mut ignore);
+        let models = plans.iter().map(|plan| {
+            let bound = bind::bind(plan, weights, progress)?;
+            Ok((plan.name().to_string(), Model::new(Arc::clone(plan), bound)))
+        });
+        models.collect()
+    }
+
+    /// Compiles one graph and binds its weights.
+    ///
+    /// # Errors
+    /// As [`InferenceSession::compile`] and [`InferenceSession::init`].
+    pub fn load<'a>(&self, source: impl Into<Source<'a>>, weights: &dyn WeightsRegistry) -> Result<Model, Error> {
+        let compiled = self.compile(source)?;
+        one("load", self.init_all(one_plan("load", &compiled)?, weights)?)
+    }
+
+    /// Compiles graphs and binds their weights. Gives the models by name.
+    ///
+    /// # Errors
+    /// As [`InferenceSession::compile`] and [`InferenceSession::init_all`].
+    pub fn load_all<'a>(
+        &self,
+        source: impl Into<Source<'a>>,
+        weights: &dyn WeightsRegistry,
+    ) -> Result<BTreeMap<String, Model>, Error> {
+        self.init_all(&self.compile(source)?, weights)
+    }
+
+    fn plan(&self, graph: &Graph, options: &CompileOptions) -> Result<Plan, Error> {
+        graph.verify()?;
+        self.check_devices(graph)?;
+        let mut graph = graph.clone();
+        passes::run(&mut graph, &options.passes);
+        graph.verify()?;
+        lower(&graph, Arc::clone(&self.devices[0]))
+    }
+
+    /// Values live in host memory so far, whatever computes them.
+    fn check_devices(&self, graph: &Graph) -> Result<(), Error> {
+        let values = graph.nodes().flat_map(|(_, node)| &node.outputs).chain(graph.inputs().iter().map(|i| &i.value));
+        match values.map(|&value| graph.ty(value)).find(|ty| ty.device != DeviceRef::Cpu) {
+            None => Ok(()),
+            Some(ty) => {
+                let names: Vec<&str> = self.devices.iter().map(|device| device.name()).collect();
+                let message = format!("a value is {ty}, but the session's devices are: {}", names.join(", "));
+                Err(Error::Compile { graph: graph.name().to_string(), message })
+            }
+        }
+    }
+}
+
+impl Builder {
+    /// Adds a device behind those given before.
+    pub fn device(mut self, device: Arc<dyn Device>) -> Builder {
+        if !self.devices.iter().any(|other| Arc::ptr_eq(other, &device)) {
+            self.devices.push(device);
+        }
+        self
+    }
+
+    /// Adds devices behind those given before.
+    pub fn devices(self, devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Builder {
+        devices.into_iter().fold(self, Builder::device)
+    }
+
+    /// The session.
+    ///
+    /// # Errors
+    /// If there are no devices.
+    pub fn build(self) -> Result<InferenceSession, Error> {
+        if self.devices.is_empty() {
+            return Err(Error::NoDevice);
+        }
+        Ok(InferenceSession { devices: self.devices })
+    }
+}
+
+impl CompiledModel {
+    /// The names of the models.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.plans.iter().map(|plan| plan.name())
+    }
+
+    /// The plans, in the order of the graphs.
+    pub fn plans(&self) -> impl Iterator<Item = &Plan> {
+        self.plans.iter().map(|plan| &**plan)
+    }
+}
+
+impl fmt::Display for CompiledModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.plans.iter().try_for_each(|plan| plan.fmt(f))
+    }
+}
+
+impl fmt::Debug for CompiledModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CompiledModel({})", self.names().collect::<Vec<_>>().join(", "))
+    }
+}
+
+fn one_plan<'c>(call: &'static str, compiled: &'c CompiledModel) -> Result<&'c CompiledModel, Error> {
+    match compiled.plans.len() {
+        1 => Ok(compiled),
+        count => Err(Error::NotOneModel { call, count }),
+    }
+}
+
+fn one(call: &'static str, models: BTreeMap<String, Model>) -> Result<Model, Error> {
+    let count = models.len();
+    models.into_values().next().ok_or(Error::NotOneModel { call, count })
+}
+
+fn read_graph(path: &Path) -> Result<Graph, Error> {
+    let fail = |message: String| Error::File { path: path.to_path_buf(), message };
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("graph") => {
+            let text = std::fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
+            Graph::parse(&text).map_err(|error| fail(error.to_string()))
+        }
+        Some("mef") => Err(fail("compiled artifacts cannot be read yet, expected graph text (.graph)".to_string())),
+        _ => Err(fail("expected a file of graph text (.graph)".to_string())),
+    }
+}
+
+impl<'a> From<&'a Graph> for Source<'a> {
+    fn from(graph: &'a Graph) -> Source<'a> {
+        Source::Graph(graph)
+    }
+}
+
+impl<'a> From<&'a Module> for Source<'a> {
+    fn from(module: &'a Module) -> Source<'a> {
+        Source::Module(module)
+    }
+}
+
+impl<'a> From<&'a Path> for Source<'a> {
+    fn from(path: &'a Path) -> Source<'a> {
+        Source::Path(path)
+    }
+}
+
+impl<'a> From<&'a std::path::PathBuf> for Source<'a> {
+    fn from(path: &'a std::path::PathBuf) -> Source<'a> {
+        Source::Path(path)
+    }
+}
+
+impl<'a> From<&'a str> for Source<'a> {
+    fn from(path: &'a str) -> Source<'a> {
+        Source::Path(Path::new(path))
+    }
+}
