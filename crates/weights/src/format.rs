@@ -17,11 +17,27 @@ pub enum Format {
 }
 
 impl Format {
+    /// The one format of all files of a model.
+    ///
+    /// # Errors
+    /// If they differ, or as [`Format::of`].
+    pub(crate) fn of_all(files: &[MappedFile]) -> Result<Format, Error> {
+        let first = Format::of(&files[0])?;
+        for file in &files[1..] {
+            let other = Format::of(file)?;
+            if other != first {
+                let what = format!("a {other} file among the {first} files of one model");
+                return Err(Error::Unsupported { path: file.path().to_path_buf(), what });
+            }
+        }
+        Ok(first)
+    }
+
     /// The format of a file, by its content; the name is asked only where the content is no help.
     ///
     /// # Errors
     /// If name and content contradict each other, or neither is known.
-    pub(crate) fn of(file: &MappedFile) -> Result<Format, Error> {
+    fn of(file: &MappedFile) -> Result<Format, Error> {
         let path = file.path();
         match (Format::of_name(path), Format::of_content(file)) {
             (Some(name), Some(content)) if name != content => {
@@ -36,7 +52,7 @@ impl Format {
     }
 
     /// The format that a file's name promises.
-    pub(crate) fn of_name(path: &Path) -> Option<Format> {
+    fn of_name(path: &Path) -> Option<Format> {
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "gguf" => Some(Format::Gguf),
             "safetensors" => Some(Format::Safetensors),

@@ -11,6 +11,7 @@ use crate::contents::Contents;
 use crate::error::{Problem, excerpt, malformed, unsupported};
 use crate::file::MappedFile;
 use crate::metadata::{MetaArray, MetaValue, Metadata, Strings};
+use crate::source::shard_name;
 use crate::{Error, Format};
 
 /// The first bytes of every GGUF file.
@@ -26,8 +27,9 @@ const MIN_KEY_VALUE: usize = 8 + 4 + 1;
 /// The smallest tensor record: an empty name's length, no axes, a type, an offset.
 const MIN_TENSOR: usize = 8 + 4 + 4 + 8;
 
-/// Reads a model in one file, or all files of the split set that `file` is a part of.
-pub(crate) fn read(file: MappedFile) -> Result<Contents, Error> {
+/// Reads a model in one file, or all files of the split set that the first of `files` is a part of.
+pub(crate) fn read(mut files: Vec<MappedFile>) -> Result<Contents, Error> {
+    let file = files.swap_remove(0);
     let path = file.path().to_path_buf();
     let mut contents = Contents::new(Format::Gguf);
     contents.metadata = read_file(file, &mut contents)?;
@@ -55,16 +57,6 @@ fn read_parts(parts: &[PathBuf]) -> Result<Contents, Error> {
     }
 }
 
-/// The name of part `index` (from 0) of `count`, of the model that `name` is a part of:
-/// `tiny-00002-of-00003.gguf` → `tiny-00001-of-00003.gguf`. `None` if `name` is not of this form.
-pub(crate) fn part_name(name: &str, index: usize, count: usize) -> Option<String> {
-    let (stem, named_count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
-    let (stem, number) = stem.rsplit_once('-')?;
-    let five_digits = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
-    let fits = five_digits(number) && five_digits(named_count) && named_count.parse() == Ok(count);
-    fits.then(|| format!("{stem}-{:05}-of-{count:05}.gguf", index + 1))
-}
-
 /// The paths of all parts of a split set; none for a model in one file.
 fn split_parts(path: &Path, metadata: &Metadata) -> Result<Vec<PathBuf>, Problem> {
     let count = metadata
@@ -75,13 +67,13 @@ fn split_parts(path: &Path, metadata: &Metadata) -> Result<Vec<PathBuf>, Problem
         return Ok(Vec::new());
     }
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    if part_name(name, 0, count).is_none() {
+    if shard_name(name, 0, count).is_none() {
         return malformed!(
             "split.count is {count}, but the file is not named like one part of {count} \
              (`NAME-00001-of-{count:05}.gguf`)"
         );
     }
-    let parts = (0..count).filter_map(|index| part_name(name, index, count));
+    let parts = (0..count).filter_map(|index| shard_name(name, index, count));
     Ok(parts.map(|part| path.with_file_name(part)).collect())
 }
 
@@ -235,8 +227,8 @@ impl<'a> Reader<'a> {
             }
             version => return unsupported!("GGUF version {version}; versions 2 and 3 are read"),
         }
-        let num_tensors = self.count("tensors", MIN_TENSOR)?;
-        let num_keys = self.count("metadata keys", MIN_KEY_VALUE)?;
+        let num_tensors = self.count("number of tensors", MIN_TENSOR)?;
+        let num_keys = self.count("number of metadata keys", MIN_KEY_VALUE)?;
         Ok((num_tensors, num_keys))
     }
 
@@ -244,7 +236,7 @@ impl<'a> Reader<'a> {
         let mut metadata = Metadata::new();
         for _ in 0..num_keys {
             let start = self.position;
-            let key = self.string("a metadata key")?;
+            let key = self.string("length of a metadata key")?;
             let key = match std::str::from_utf8(key) {
                 Ok("") => return malformed!("the metadata key at byte {start} is empty"),
                 Ok(key) => key,
@@ -266,7 +258,7 @@ impl<'a> Reader<'a> {
 
     fn tensor(&mut self) -> Result<Record, Problem> {
         let start = self.position;
-        let name = self.string("a tensor name")?;
+        let name = self.string("length of a tensor name")?;
         let Ok(name) = std::str::from_utf8(name) else {
             return malformed!("the tensor name `{}` at byte {start} is not UTF-8", excerpt(name));
         };
@@ -302,7 +294,7 @@ impl<'a> Reader<'a> {
             5 => MetaValue::I32(i32::from_le_bytes(self.number()?)),
             6 => MetaValue::F32(f32::from_le_bytes(self.number()?)),
             7 => MetaValue::Bool(truth(key, self.number::<1>()?[0])?),
-            8 => text(self.string("a string")?),
+            8 => text(self.string("length of a string")?),
             9 => MetaValue::Array(self.array(key)?),
             10 => MetaValue::U64(u64::from_le_bytes(self.number()?)),
             11 => MetaValue::I64(i64::from_le_bytes(self.number()?)),
@@ -340,18 +332,18 @@ impl<'a> Reader<'a> {
     }
 
     fn numbers<T, const N: usize>(&mut self, read: fn([u8; N]) -> T) -> Result<Vec<T>, Problem> {
-        let count = self.count("array values", N)?;
+        let count = self.count("length of an array", N)?;
         let (chunks, _) = self.take(count * N, "array values")?.as_chunks::<N>();
         Ok(chunks.iter().map(|chunk| read(*chunk)).collect())
     }
 
     /// Strings by reference: only their places are stored, relative to the array.
     fn strings(&mut self) -> Result<Strings, Problem> {
-        let count = self.count("array strings", 8)?;
+        let count = self.count("length of an array", 8)?;
         let start = self.position;
         let mut ranges = Vec::with_capacity(count);
         for _ in 0..count {
-            let len = self.string("an array string")?.len();
+            let len = self.string("length of an array string")?.len();
             let end = self.position - start;
             ranges.push(end - len..end);
         }

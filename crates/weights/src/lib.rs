@@ -16,6 +16,7 @@
 //! Files are hostile until checked: whatever they hold, opening them gives weights or an [`Error`], runs nothing,
 //! and allocates in proportion to their size.
 
+mod allowed;
 mod contents;
 mod error;
 mod file;
@@ -23,6 +24,10 @@ mod format;
 mod gguf;
 mod metadata;
 pub mod names;
+mod pickle;
+mod pytorch;
+mod safetensors;
+mod source;
 mod weights;
 
 pub use error::Error;

@@ -8,7 +8,8 @@ use tensor::Tensor;
 
 use crate::contents::{Contents, Stored};
 use crate::names::{self, Scheme};
-use crate::{Error, Format, MappedFile, Metadata, gguf};
+use crate::source::Source;
+use crate::{Error, Format, MappedFile, Metadata, gguf, pytorch, safetensors};
 
 /// The tensors of one model, views of its mapped files.
 ///
@@ -24,18 +25,28 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Opens the weights at `path`.
+    /// Opens the weights at `path`, which is
+    ///
+    /// - a `.gguf` file, of a split set any one of the files;
+    /// - a `.safetensors` file, or a PyTorch `.bin`, `.pt` or `.pth`;
+    /// - the `.index.json` of a sharded checkpoint;
+    /// - a folder with one model. Of several formats, safetensors are taken, else GGUF, else PyTorch; of several
+    ///   models in one format, the one under the usual name.
+    ///
+    /// Maps the files and reads their headers; the weights themselves are read when someone looks at them.
     ///
     /// # Errors
-    /// If the files cannot be read, contradict themselves, or use what Perihelion does not read.
+    /// If the files cannot be read, contradict themselves or each other, or use what Perihelion does not read.
     pub fn open(path: &Path) -> Result<Weights, Error> {
-        let file = MappedFile::open(path)?;
-        let contents = match Format::of(&file)? {
-            Format::Gguf => gguf::read(file)?,
-            Format::Safetensors | Format::PyTorch => {
-                return Err(Error::Unsupported { path: path.to_path_buf(), what: "not yet".into() });
-            }
+        let source = Source::find(path)?;
+        let files: Vec<MappedFile> =
+            source.files.iter().map(|file| MappedFile::open(file)).collect::<Result<_, _>>()?;
+        let contents = match Format::of_all(&files)? {
+            Format::Gguf => gguf::read(files)?,
+            Format::Safetensors => safetensors::read(files)?,
+            Format::PyTorch => pytorch::read(files)?,
         };
+        source.check(&contents)?;
         Ok(Weights { contents })
     }
 

@@ -1,0 +1,249 @@
+//! Which files make up a model: one file, the shards of an index, or what lies in a folder.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use crate::contents::Contents;
+use crate::error::Problem;
+use crate::{Error, Format, MappedFile};
+
+/// The files of one model, in the order they are read. Of a split GGUF set, one part stands for all.
+pub(crate) struct Source {
+    pub(crate) files: Vec<PathBuf>,
+    index: Option<Index>,
+}
+
+/// Hugging Face's list of which tensor is in which shard.
+struct Index {
+    path: PathBuf,
+    file: IndexFile,
+}
+
+#[derive(serde::Deserialize)]
+struct IndexFile {
+    weight_map: BTreeMap<String, String>,
+}
+
+/// The suffixes of a format's files and, among several models in a folder, the one that is taken.
+struct Layout {
+    suffixes: &'static [&'static str],
+    usual: &'static str,
+}
+
+/// In the order in which a folder with several formats is read.
+const LAYOUTS: &[Layout] = &[
+    Layout { suffixes: &[".safetensors"], usual: "model.safetensors" },
+    Layout { suffixes: &[".gguf"], usual: "model.gguf" },
+    Layout { suffixes: &[".bin", ".pth", ".pt"], usual: "pytorch_model.bin" },
+];
+
+/// What training leaves beside the weights, in files that look like weights.
+const NO_WEIGHTS: &[&str] = &["training_args", "optimizer", "scheduler", "scaler", "rng_state"];
+
+/// Mistral's and Meta's own copies of a model that is there in the usual layout too.
+const CONSOLIDATED: &str = "consolidated";
+
+impl Source {
+    /// Finds the files of the model at `path`.
+    pub(crate) fn find(path: &Path) -> Result<Source, Error> {
+        if path.is_dir() {
+            return Source::in_folder(path);
+        }
+        if path.to_string_lossy().ends_with(".index.json") {
+            return Source::of_index(path);
+        }
+        Ok(Source { files: vec![path.to_path_buf()], index: None })
+    }
+
+    /// Checks that what was read is what the index lists.
+    pub(crate) fn check(&self, contents: &Contents) -> Result<(), Error> {
+        let Some(index) = &self.index else { return Ok(()) };
+        for (name, shard) in &index.file.weight_map {
+            let found = contents.tensors.get(name).map(|stored| contents.files[stored.file].path());
+            if found.and_then(Path::file_name) != Some(shard.as_ref()) {
+                let what = format!("tensor `{name}` is not in {shard}, where the index lists it");
+                return Err(Problem::Malformed(what).at(&index.path, contents.format));
+            }
+        }
+        Ok(())
+    }
+
+    fn of_index(path: &Path) -> Result<Source, Error> {
+        let bytes = MappedFile::open(path)?;
+        let format = if path.to_string_lossy().contains(".safetensors") {
+            Format::Safetensors
+        } else {
+            Format::PyTorch
+        };
+        let malformed = |what| Problem::Malformed(what).at(path, format);
+        let file: IndexFile =
+            serde_json::from_slice(&bytes).map_err(|error| malformed(format!("index: {error}")))?;
+        let shards: BTreeSet<&String> = file.weight_map.values().collect();
+        if let Some(shard) = shards.iter().find(|shard| !is_plain_name(shard)) {
+            return Err(malformed(format!("index: `{shard}` is not the name of a file beside it")));
+        }
+        if shards.is_empty() {
+            return Err(malformed("index: lists no tensors".to_string()));
+        }
+        let files = shards.into_iter().map(|shard| path.with_file_name(shard)).collect();
+        Ok(Source { files, index: Some(Index { path: path.to_path_buf(), file }) })
+    }
+
+    fn in_folder(folder: &Path) -> Result<Source, Error> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(folder).map_err(Error::io(folder))? {
+            let path = entry.map_err(Error::io(folder))?.path();
+            if let Some(name) = path.file_name().and_then(|name| name.to_str())
+                && path.is_file()
+            {
+                names.push(name.to_string());
+            }
+        }
+        names.sort();
+        for layout in LAYOUTS {
+            match layout.choose(&names) {
+                Choice::Nothing => {}
+                Choice::Files(files) => {
+                    let files = files.into_iter().map(|file| folder.join(file)).collect();
+                    return Ok(Source { files, index: None });
+                }
+                Choice::Index(index) => return Source::of_index(&folder.join(index)),
+                Choice::Several(candidates) => {
+                    return Err(Error::SeveralModels { path: folder.to_path_buf(), candidates });
+                }
+            }
+        }
+        Err(Error::NoWeights { path: folder.to_path_buf() })
+    }
+}
+
+/// What a folder has of one format.
+#[derive(Debug, PartialEq)]
+enum Choice {
+    Nothing,
+    Files(Vec<String>),
+    Index(String),
+    Several(Vec<String>),
+}
+
+impl Layout {
+    /// The one model among the names in a folder: the usual file, an index, or whatever single file or complete
+    /// set of shards there is.
+    fn choose(&self, names: &[String]) -> Choice {
+        let is_weights = |name: &&String| {
+            self.suffixes.iter().any(|suffix| name.ends_with(suffix))
+                && !NO_WEIGHTS.iter().any(|other| name.starts_with(other))
+        };
+        let mut files: Vec<&String> = names.iter().filter(is_weights).collect();
+        if files.iter().any(|name| !name.starts_with(CONSOLIDATED)) {
+            files.retain(|name| !name.starts_with(CONSOLIDATED));
+        }
+        if files.iter().any(|name| *name == self.usual) {
+            return Choice::Files(vec![self.usual.to_string()]);
+        }
+        let index = format!("{}.index.json", self.usual);
+        if names.contains(&index) {
+            return Choice::Index(index);
+        }
+        let mut models = group_shards(&files);
+        match models.len() {
+            0 => Choice::Nothing,
+            1 => Choice::Files(models.remove(0)),
+            _ => Choice::Several(models.into_iter().map(|mut shards| shards.remove(0)).collect()),
+        }
+    }
+}
+
+/// Sorted file names, those that are shards of one set together. A set that lacks shards is completed with their
+/// names, so that opening it names the one that is missing.
+fn group_shards(names: &[&String]) -> Vec<Vec<String>> {
+    let mut models: Vec<Vec<String>> = Vec::new();
+    for name in names {
+        let count = shard_count(name).unwrap_or(1);
+        // A folder cannot hold more shards than files: a larger number is somebody's typing error.
+        let shards: Vec<String> = if count <= names.len().saturating_mul(2) {
+            (0..count).filter_map(|index| shard_name(name, index, count)).collect()
+        } else {
+            Vec::new()
+        };
+        if shards.is_empty() {
+            models.push(vec![name.to_string()]);
+        } else if !models.contains(&shards) {
+            models.push(shards);
+        }
+    }
+    models
+}
+
+/// The name of shard `index` (from 0) of `count`, of the model that `name` is a shard of:
+/// `tiny-00002-of-00003.gguf` → `tiny-00001-of-00003.gguf`. `None` if `name` is not of this form.
+pub(crate) fn shard_name(name: &str, index: usize, count: usize) -> Option<String> {
+    let (stem, suffix) = name.rsplit_once('.')?;
+    let (stem, named_count) = stem.rsplit_once("-of-")?;
+    let (stem, number) = stem.rsplit_once('-')?;
+    let five_digits = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let fits = five_digits(number) && five_digits(named_count) && named_count.parse() == Ok(count);
+    fits.then(|| format!("{stem}-{:05}-of-{count:05}.{suffix}", index + 1))
+}
+
+/// The number of shards that a shard's name states.
+fn shard_count(name: &str) -> Option<usize> {
+    name.rsplit_once('.')?.0.rsplit_once("-of-")?.1.parse().ok()
+}
+
+/// Whether a name from a file is that of a file beside it, and leads nowhere else.
+fn is_plain_name(name: &str) -> bool {
+    let mut components = Path::new(name).components();
+    matches!((components.next(), components.next()), (Some(Component::Normal(only)), None) if only == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choose(layout: usize, names: &[&str]) -> Choice {
+        let mut names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
+        names.sort();
+        LAYOUTS[layout].choose(&names)
+    }
+
+    fn files(names: &[&str]) -> Choice {
+        Choice::Files(names.iter().map(|name| name.to_string()).collect())
+    }
+
+    #[test]
+    fn a_folder_holds_one_model() {
+        assert_eq!(choose(0, &["config.json"]), Choice::Nothing);
+        assert_eq!(
+            choose(0, &["model.safetensors", "consolidated.safetensors"]),
+            files(&["model.safetensors"])
+        );
+        assert_eq!(choose(0, &["adapter.safetensors", "model.safetensors"]), files(&["model.safetensors"]));
+        assert_eq!(choose(0, &["consolidated.safetensors"]), files(&["consolidated.safetensors"]));
+        let shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
+        assert_eq!(choose(0, &shards), files(&shards));
+        let index = "model.safetensors.index.json";
+        assert_eq!(choose(0, &[shards[0], shards[1], index]), Choice::Index(index.to_string()));
+        assert_eq!(choose(1, &["tiny.gguf"]), files(&["tiny.gguf"]));
+        assert_eq!(choose(1, &["a.gguf", "b.gguf"]), Choice::Several(vec!["a.gguf".into(), "b.gguf".into()]));
+        assert_eq!(choose(2, &["optimizer.pt", "training_args.bin"]), Choice::Nothing);
+        assert_eq!(choose(2, &["consolidated.00.pth", "optimizer.pt"]), files(&["consolidated.00.pth"]));
+    }
+
+    #[test]
+    fn a_missing_shard_is_asked_for() {
+        assert_eq!(
+            choose(0, &["m-00002-of-00002.safetensors"]),
+            files(&["m-00001-of-00002.safetensors", "m-00002-of-00002.safetensors"])
+        );
+    }
+
+    #[test]
+    fn shards_lie_beside_their_index() {
+        assert!(is_plain_name("model-00001-of-00002.safetensors"));
+        for name in ["", "..", ".", "/etc/passwd", "../x.bin", "a/b.bin", "a/", "./a"] {
+            assert!(!is_plain_name(name), "{name}");
+        }
+    }
+}

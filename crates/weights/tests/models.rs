@@ -1,0 +1,267 @@
+//! Real models: all formats open, agree with each other, and survive being cut and bent.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use perihelion_weights::{Error, Format, Weights};
+use proptest::prelude::*;
+
+/// A folder that goes away with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("perihelion-weights-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn open(path: &Path) -> Weights {
+    Weights::open(path).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn message(path: &Path) -> String {
+    Weights::open(path).expect_err("an error").to_string()
+}
+
+/// Rows of interleaved pairs (`2i`, `2i + 1`) → rows of half-split pairs (`i`, `i + head_dim / 2`).
+fn half_split(rows: &[f32], head_dim: usize, width: usize) -> Vec<f32> {
+    let head = |head: &[f32]| {
+        let rows: Vec<&[f32]> = head.chunks(width).collect();
+        let (even, odd) = (rows.iter().step_by(2), rows.iter().skip(1).step_by(2));
+        even.chain(odd).flat_map(|row| row.to_vec()).collect::<Vec<f32>>()
+    };
+    rows.chunks(head_dim * width).flat_map(head).collect()
+}
+
+#[test]
+fn formats_agree_on_every_value() {
+    let Some(data) = testdata::shared("stories260k") else { return };
+    let gguf = open(&data.join("gguf/stories260K-F32.gguf"));
+    let others = ["hf", "hf/model.safetensors", "pytorch/pytorch_model.bin", "pytorch/ckpt_nested.pt"];
+    for other in others.map(|path| open(&data.join(path))) {
+        let named = other.canonical().unwrap();
+        assert_eq!(named.len(), gguf.len());
+        for (name, tensor) in gguf.tensors() {
+            let theirs = named[name];
+            assert_eq!(theirs.shape(), tensor.shape(), "{name}");
+            let rotary = name.contains("attn_q.") || name.contains("attn_k.");
+            let ours = if rotary { half_split(&tensor.to_f32_vec(), 8, 64) } else { tensor.to_f32_vec() };
+            assert_eq!(theirs.to_f32_vec(), ours, "{name} of {other:?}");
+        }
+    }
+}
+
+#[test]
+fn narrow_formats_are_close() {
+    let Some(data) = testdata::shared("stories260k") else { return };
+    let exact = open(&data.join("hf"));
+    let exact = exact.canonical().unwrap();
+    for (file, tolerance) in [("legacy_tar_f16.bin", 1.0 / 2048.0), ("pytorch_model.bf16.pth", 1.0 / 256.0)] {
+        let narrow = open(&data.join("pytorch").join(file));
+        let narrow = narrow.canonical().unwrap();
+        assert_eq!(narrow.len(), exact.len());
+        for (name, tensor) in &narrow {
+            for (a, b) in tensor.to_f32_vec().into_iter().zip(exact[name].to_f32_vec()) {
+                assert!((a - b).abs() <= b.abs() * tolerance + 1e-7, "{file}: {name}: {a} is not {b}");
+            }
+        }
+    }
+}
+
+#[test]
+fn all_files_of_a_model_open() {
+    let Some(data) = testdata::shared("stories260k") else { return };
+    for (folder, format) in [("gguf", Format::Gguf), ("pytorch", Format::PyTorch)] {
+        for entry in fs::read_dir(data.join(folder)).unwrap() {
+            let weights = open(&entry.unwrap().path());
+            assert_eq!((weights.format(), weights.len()), (format, 47));
+            assert!(weights.bytes() > 200_000 && weights.files().len() == 1);
+        }
+    }
+    assert!(
+        matches!(Weights::open(&data.join("gguf")), Err(Error::SeveralModels { candidates, .. }) if candidates.len() == 8)
+    );
+    assert!(message(&data.join("reference/greedy.json")).contains("neither GGUF, safetensors nor PyTorch"));
+    assert!(matches!(Weights::open(&data.join("absent")), Err(Error::Io { .. })));
+}
+
+#[test]
+fn what_lies_beside_the_weights_is_metadata() {
+    let Some(path) = testdata::shared("stories260k/pytorch/ckpt_nested.pt") else { return };
+    let weights = open(&path);
+    assert_eq!(weights.metadata().u32("model_args.dim").unwrap(), 64);
+    assert_eq!(weights.metadata().u64("iter_num").unwrap(), 100_000);
+    let Some(path) = testdata::shared("stories260k/hf/model.safetensors") else { return };
+    assert_eq!(open(&path).metadata().str("format").unwrap(), "pt");
+}
+
+#[test]
+fn released_pages_read_the_same() {
+    let Some(path) = testdata::shared("stories260k/gguf/stories260K-F32.gguf") else { return };
+    let weights = open(&path);
+    weights.prefetch("token_embd.weight");
+    let before = weights.get("token_embd.weight").unwrap().to_f32_vec();
+    weights.release("token_embd.weight");
+    weights.release("nobody has this name");
+    assert_eq!(weights.get("token_embd.weight").unwrap().to_f32_vec(), before);
+}
+
+/// A GGUF file of f32 vectors, written by the format's rules.
+fn gguf(keys: &[(&str, u16)], tensors: &[(&str, &[f32])]) -> Vec<u8> {
+    let mut file = b"GGUF\x03\0\0\0".to_vec();
+    let string = |file: &mut Vec<u8>, text: &str| {
+        file.extend((text.len() as u64).to_le_bytes());
+        file.extend(text.as_bytes());
+    };
+    file.extend((tensors.len() as u64).to_le_bytes());
+    file.extend((keys.len() as u64).to_le_bytes());
+    for (key, value) in keys {
+        string(&mut file, key);
+        file.extend(2u32.to_le_bytes()); // u16
+        file.extend(value.to_le_bytes());
+    }
+    let mut data = Vec::new();
+    for (name, values) in tensors {
+        string(&mut file, name);
+        file.extend(1u32.to_le_bytes());
+        file.extend((values.len() as u64).to_le_bytes());
+        file.extend(0u32.to_le_bytes()); // F32
+        file.extend((data.len() as u64).to_le_bytes());
+        data.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+        data.resize(data.len().next_multiple_of(32), 0);
+    }
+    file.resize(file.len().next_multiple_of(32), 0);
+    file.extend(data);
+    file
+}
+
+fn part(number: u16, total: u16, tensors: &[(&str, &[f32])]) -> Vec<u8> {
+    gguf(
+        &[("split.no", number), ("split.count", 2), ("split.tensors.count", total), ("only", number)],
+        tensors,
+    )
+}
+
+#[test]
+fn split_files_are_one_model() {
+    let folder = Folder::new("split");
+    let first = folder.write("tiny-00001-of-00002.gguf", &part(0, 3, &[("a", &[1.0]), ("b", &[2.0, 3.0])]));
+    assert!(message(&first).contains("tiny-00002-of-00002.gguf"), "{}", message(&first));
+    let second = folder.write("tiny-00002-of-00002.gguf", &part(1, 3, &[("c", &[4.0])]));
+    for path in [&first, &second, &folder.0] {
+        let weights = open(path);
+        assert_eq!(weights.names().collect::<Vec<_>>(), ["a", "b", "c"]);
+        assert_eq!(weights.get("c").unwrap().to_f32_vec(), [4.0]);
+        assert_eq!(weights.metadata().u32("only").unwrap(), 0);
+        assert_eq!(weights.files().len(), 2);
+    }
+    folder.write("tiny-00002-of-00002.gguf", &part(1, 3, &[("a", &[4.0])]));
+    assert!(message(&first).contains("tensor `a` is in"));
+    folder.write("tiny-00002-of-00002.gguf", &part(0, 3, &[("c", &[4.0])]));
+    assert!(message(&first).contains("split.no is 0, the file name says 1"));
+    folder.write("tiny-00002-of-00002.gguf", &part(1, 3, &[]));
+    assert!(message(&first).contains("split.tensors.count is 3, the 2 parts hold 2"));
+    let alone = folder.write("alone.gguf", &part(0, 3, &[]));
+    assert!(message(&alone).contains("split.count is 2, but the file is not named"));
+}
+
+fn safetensors(name: &str, value: f32) -> Vec<u8> {
+    let header = format!(r#"{{"{name}":{{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}}}"#);
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header.as_bytes());
+    file.extend(value.to_le_bytes());
+    file
+}
+
+#[test]
+fn shards_are_found_through_their_index() {
+    let folder = Folder::new("index");
+    folder.write("model-00001-of-00002.safetensors", &safetensors("a", 1.0));
+    folder.write("model-00002-of-00002.safetensors", &safetensors("b", 2.0));
+    assert_eq!(open(&folder.0).len(), 2, "shards without an index");
+    let index = |second: &str| {
+        let map = format!(r#"{{"a": "model-00001-of-00002.safetensors", "b": "{second}"}}"#);
+        folder.write("model.safetensors.index.json", format!(r#"{{"weight_map": {map}}}"#).as_bytes())
+    };
+    let path = index("model-00002-of-00002.safetensors");
+    assert_eq!(open(&path).get("b").unwrap().to_f32_vec(), [2.0]);
+    assert_eq!(open(&folder.0).len(), 2);
+    index("model-00001-of-00002.safetensors");
+    assert!(message(&path).contains("tensor `b` is not in model-00001-of-00002.safetensors"));
+    index("../model-00001-of-00002.safetensors");
+    assert!(message(&path).contains("is not the name of a file beside it"));
+    folder.write("model.safetensors.index.json", br#"{"weight_map": {}}"#);
+    assert!(message(&path).contains("lists no tensors"));
+    folder.write("model.safetensors.index.json", b"[]");
+    assert!(message(&path).contains("malformed safetensors: index"));
+}
+
+#[test]
+fn names_and_content_must_agree() {
+    let folder = Folder::new("names");
+    assert!(matches!(Weights::open(&folder.0), Err(Error::NoWeights { .. })));
+    let lying = folder.write("model.gguf", &safetensors("a", 1.0));
+    assert!(message(&lying).ends_with("named like a GGUF file, but the content is safetensors"));
+    let silent = folder.write("blob", &safetensors("a", 1.0));
+    assert_eq!(open(&silent).format(), Format::Safetensors);
+    let twice = folder.write("twice.safetensors", &{
+        let header = r#"{"model.norm.weight":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"norm.weight":{"dtype":"U8","shape":[],"data_offsets":[1,2]}}"#;
+        [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[0, 0]].concat()
+    });
+    assert!(
+        matches!(open(&twice).canonical(), Err(Error::AmbiguousName { canonical, .. }) if canonical == "output_norm.weight")
+    );
+}
+
+/// Opens bytes as each format would; whatever the verdict, all tensors given can be read.
+fn survives(folder: &Folder, name: &str, bytes: &[u8]) {
+    if let Ok(weights) = Weights::open(&folder.write(name, bytes)) {
+        for (_, tensor) in weights.tensors() {
+            std::hint::black_box(tensor.contiguous().bytes().iter().fold(0u8, |sum, byte| sum ^ byte));
+        }
+    }
+}
+
+const FUZZED: &[(&str, &str)] = &[
+    ("model.gguf", "stories260k/gguf/stories260K-Q4_0.gguf"),
+    ("model.safetensors", "stories260k/hf/model.safetensors"),
+    ("model.bin", "stories260k/pytorch/legacy_tar_f16.bin"),
+    ("model.pt", "malformed/pytorch/ok-transposed.pt"),
+    ("tiny.gguf", "malformed/gguf/ok-align-64.gguf"),
+];
+
+#[test]
+fn damage_never_panics() {
+    let folder = Folder::new("fuzz");
+    for &(name, path) in FUZZED {
+        let Some(path) = testdata::shared(path) else { return };
+        let whole = fs::read(path).unwrap();
+        // Headers are at the front, and a zip archive's directory at the back of a tiny file.
+        let header = whole.len().min(16 << 10);
+        let flips = proptest::collection::vec((0..header, any::<u8>()), 0..8);
+        let config = ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() };
+        proptest::test_runner::TestRunner::new(config)
+            .run(&(flips, 0..whole.len() * 2), |(flips, length)| {
+                let mut bytes = whole.clone();
+                flips.iter().for_each(|&(at, byte)| bytes[at] = byte);
+                bytes.truncate(length);
+                survives(&folder, name, &bytes);
+                Ok(())
+            })
+            .unwrap();
+    }
+}
