@@ -1,0 +1,66 @@
+//! Token ids to text as they come, in pieces that never split a character.
+
+use std::sync::Arc;
+
+use crate::tokenizer::{DecoderState, SkipSpecial, Tokenizer};
+
+/// Turns a growing sequence of ids into a growing text.
+///
+/// The pieces together are what [`Tokenizer::decode`] makes of all the ids: a character whose bytes come in several
+/// tokens is held back until it is whole, and bytes that can no longer become a character are U+FFFD.
+#[derive(Debug, Clone)]
+pub struct Detokenizer {
+    tokenizer: Arc<Tokenizer>,
+    skip: SkipSpecial,
+    state: DecoderState,
+    /// Bytes of a character that is not whole yet; at most three.
+    pending: Vec<u8>,
+}
+
+impl Detokenizer {
+    /// Starts a text: where the tokenizer puts a space in front of every text, it is taken off again.
+    pub fn new(tokenizer: Arc<Tokenizer>, skip: SkipSpecial) -> Self {
+        Self { tokenizer, skip, state: DecoderState::default(), pending: Vec::new() }
+    }
+
+    /// Goes on after a prompt, so that the first word keeps its space: prompt and pieces together are the text of
+    /// all the ids.
+    pub fn after(tokenizer: Arc<Tokenizer>, skip: SkipSpecial, prompt: &[u32]) -> Self {
+        let mut detokenizer = Self::new(tokenizer, skip);
+        for &id in prompt {
+            detokenizer.push(id);
+        }
+        detokenizer
+    }
+
+    /// The text that `id` completes, if it completes any.
+    pub fn push(&mut self, id: u32) -> Option<String> {
+        self.tokenizer.append_text(id, self.skip, &mut self.state, &mut self.pending);
+        let mut text = String::new();
+        let mut done = 0;
+        for chunk in self.pending.utf8_chunks() {
+            text.push_str(chunk.valid());
+            done += chunk.valid().len();
+            let is_last = done + chunk.invalid().len() == self.pending.len();
+            if is_last && may_become_a_character(chunk.invalid()) {
+                break;
+            }
+            if !chunk.invalid().is_empty() {
+                text.push(char::REPLACEMENT_CHARACTER);
+                done += chunk.invalid().len();
+            }
+        }
+        self.pending.drain(..done);
+        (!text.is_empty()).then_some(text)
+    }
+
+    /// What is left when no more ids come: U+FFFD if a character was never completed.
+    pub fn finish(self) -> Option<String> {
+        (!self.pending.is_empty()).then(|| char::REPLACEMENT_CHARACTER.to_string())
+    }
+}
+
+/// Whether these bytes are the beginning of a character, and only lack its end.
+fn may_become_a_character(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
+}

@@ -1,0 +1,58 @@
+//! What can go wrong in a pipeline.
+
+use std::path::PathBuf;
+
+/// What can go wrong in a pipeline. Each message says what, where, and the facts that disagree.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file that could not be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+
+    /// A tokenizer that cannot be built from what a file says.
+    #[error("tokenizer {origin}: {problem}")]
+    Tokenizer {
+        /// The file, or the format of the metadata.
+        origin: String,
+        /// What is wrong in it.
+        problem: String,
+    },
+
+    /// A text that the tokenizer has no ids for.
+    #[error("encode: {0}")]
+    Encode(String),
+
+    /// Sampling parameters outside their ranges; all of them are listed.
+    #[error("sampling parameters: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Sampling(Vec<InvalidField>),
+
+    /// Logits that leave no token to choose.
+    #[error("sampler: no token to choose: each of the {vocab_size} logits is NaN, -inf, or forbidden")]
+    NoCandidate {
+        /// The number of logits.
+        vocab_size: usize,
+    },
+}
+
+/// One field outside its range.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field} is {value}: {fix}")]
+pub struct InvalidField {
+    /// The field's name.
+    pub field: &'static str,
+    /// Its value, printed.
+    pub value: String,
+    /// What to give instead.
+    pub fix: String,
+}
+
+impl Error {
+    pub(crate) fn tokenizer(origin: impl ToString, problem: impl ToString) -> Self {
+        Error::Tokenizer { origin: origin.to_string(), problem: problem.to_string() }
+    }
+}

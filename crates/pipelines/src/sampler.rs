@@ -1,0 +1,1 @@
+//! Chooses the next token from its logits.

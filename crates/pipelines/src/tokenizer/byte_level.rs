@@ -1,0 +1,174 @@
+//! Byte-level BPE: bytes become printable characters, and a ranked list of merges joins them within each word.
+//!
+//! Follows llama.cpp's "gpt2" tokenizer id for id. Merges are resolved to ids once, so that encoding compares
+//! numbers and never builds strings.
+
+use std::collections::HashMap;
+
+use super::merge::{Join, Merger};
+use super::pre_tokenizer::PreTokenizer;
+use super::vocabulary::{Fragment, Vocabulary};
+
+#[derive(Debug)]
+pub(super) struct ByteLevel {
+    pre_tokenizer: PreTokenizer,
+    /// The symbol of each byte.
+    byte_symbols: [u32; 256],
+    /// `left << 32 | right` to the joined symbol and its rank.
+    joins: HashMap<u64, Join, ahash::RandomState>,
+    /// Symbols that merges speak of and the vocabulary lacks; their ids follow those of the vocabulary.
+    strangers: Vec<String>,
+}
+
+impl ByteLevel {
+    /// `merges` are pairs of texts parted by a space, best first. What is no such pair joins nothing.
+    pub(super) fn new<'a>(
+        vocabulary: &Vocabulary,
+        merges: impl ExactSizeIterator<Item = &'a str>,
+        pre_tokenizer: PreTokenizer,
+    ) -> Self {
+        let mut symbols = Symbols { vocabulary, strangers: Vec::new(), stranger_ids: HashMap::new() };
+        let byte_symbols =
+            std::array::from_fn(|byte| symbols.id(char_of_byte(byte as u8).encode_utf8(&mut [0; 4])));
+        let mut joins = HashMap::with_capacity_and_hasher(merges.len(), ahash::RandomState::new());
+        let mut joined = String::new();
+        for (rank, merge) in merges.enumerate() {
+            let Some((left, right)) = split_merge(merge) else { continue };
+            joined.clear();
+            joined.push_str(left);
+            joined.push_str(right);
+            let pair = pair(symbols.id(left), symbols.id(right));
+            let id = symbols.id(&joined);
+            joins.entry(pair).or_insert(Join { order: rank as u32, id });
+        }
+        Self { pre_tokenizer, byte_symbols, joins, strangers: symbols.strangers }
+    }
+
+    pub(super) fn num_merges(&self) -> usize {
+        self.joins.len()
+    }
+
+    pub(super) fn pre_tokenizer(&self) -> &PreTokenizer {
+        &self.pre_tokenizer
+    }
+
+    pub(super) fn encode(&self, vocabulary: &Vocabulary, fragments: &[Fragment<'_>], ids: &mut Vec<u32>) {
+        let mut merger = Merger::default();
+        for fragment in fragments {
+            match *fragment {
+                Fragment::Token(id) => ids.push(id),
+                Fragment::Text(text) => self
+                    .pre_tokenizer
+                    .for_each_word(text, |word| self.encode_word(vocabulary, word, &mut merger, ids)),
+            }
+        }
+    }
+
+    fn encode_word(&self, vocabulary: &Vocabulary, word: &str, merger: &mut Merger, ids: &mut Vec<u32>) {
+        if self.pre_tokenizer.whole_words() {
+            let mapped: String = word.bytes().map(char_of_byte).collect();
+            if let Some(id) = vocabulary.id(&mapped) {
+                return ids.push(id);
+            }
+        }
+        merger.clear();
+        word.bytes().for_each(|byte| merger.push(1, self.byte_symbols[usize::from(byte)]));
+        for symbol in merger.run(|left, right| self.joins.get(&pair(left.id, right.id)).copied()) {
+            match (symbol.id as usize).checked_sub(vocabulary.len()) {
+                None => ids.push(symbol.id),
+                Some(stranger) => self.encode_stranger(vocabulary, &self.strangers[stranger], ids),
+            }
+        }
+    }
+
+    /// What no token stands for: its ASCII characters one by one; the rest is lost, as in llama.cpp.
+    fn encode_stranger(&self, vocabulary: &Vocabulary, text: &str, ids: &mut Vec<u32>) {
+        let ascii = text.chars().filter(char::is_ascii);
+        ids.extend(ascii.filter_map(|c| vocabulary.id(c.encode_utf8(&mut [0; 4]))));
+    }
+}
+
+/// Ids for the texts that merges speak of, in the vocabulary or not.
+struct Symbols<'a> {
+    vocabulary: &'a Vocabulary,
+    strangers: Vec<String>,
+    stranger_ids: HashMap<String, u32>,
+}
+
+impl Symbols<'_> {
+    fn id(&mut self, text: &str) -> u32 {
+        if let Some(id) = self.vocabulary.id(text).or_else(|| self.stranger_ids.get(text).copied()) {
+            return id;
+        }
+        let id = (self.vocabulary.len() + self.strangers.len()) as u32;
+        self.strangers.push(text.to_owned());
+        self.stranger_ids.insert(text.to_owned(), id);
+        id
+    }
+}
+
+/// The first space after the first character parts the two: a merge may itself begin with a space.
+fn split_merge(merge: &str) -> Option<(&str, &str)> {
+    let first = merge.chars().next()?.len_utf8();
+    let space = first + merge[first..].find(' ')?;
+    Some((&merge[..space], &merge[space + 1..]))
+}
+
+fn pair(left: u32, right: u32) -> u64 {
+    u64::from(left) << 32 | u64::from(right)
+}
+
+/// The printable character that stands for a byte: itself where it prints, else one from U+0100 up, in order.
+pub(super) fn char_of_byte(byte: u8) -> char {
+    let code = match byte {
+        0..=32 => 256 + u32::from(byte),
+        127..=160 => 256 + 33 + u32::from(byte - 127),
+        173 => 256 + 67,
+        prints => u32::from(prints),
+    };
+    char::from_u32(code).expect("codes below U+0144 are characters")
+}
+
+/// The byte that a character stands for, if it stands for one.
+pub(super) fn byte_of_char(c: char) -> Option<u8> {
+    let byte = match u32::from(c) {
+        code @ 256..=288 => code - 256,
+        code @ 289..=322 => code - 289 + 127,
+        323 => 173,
+        code @ (33..=126 | 161..=172 | 174..=255) => code,
+        _ => return None,
+    };
+    Some(byte as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::vocabulary::TokenType;
+    use super::*;
+
+    #[test]
+    fn bytes_and_characters_pair_up() {
+        assert!((0..=255).all(|byte| byte_of_char(char_of_byte(byte)) == Some(byte)));
+        assert_eq!((char_of_byte(b' '), char_of_byte(b'\n'), char_of_byte(0xAD)), ('Ġ', 'Ċ', 'Ń'));
+        let stand_for_bytes = (0..0x3000).filter_map(char::from_u32).filter(|&c| byte_of_char(c).is_some());
+        assert_eq!(stand_for_bytes.count(), 256);
+    }
+
+    /// `ab` is a merge without a token, on the way to `abc`, which has one.
+    #[test]
+    fn merges_without_tokens() {
+        let texts = ["a", "b", "c", "abc"];
+        let vocabulary = Vocabulary::new(texts.iter().map(|&text| text.into()), vec![TokenType::Normal; 4]);
+        let pre_tokenizer = PreTokenizer::named("gpt-2").unwrap();
+        let merges = ["a b", "ab c", "no-space", "", " ", "é "];
+        let model = ByteLevel::new(&vocabulary, merges.into_iter(), pre_tokenizer);
+        let encode = |text| {
+            let mut ids = Vec::new();
+            model.encode(&vocabulary, &[Fragment::Text(text)], &mut ids);
+            ids
+        };
+        assert_eq!(encode("abc"), [3]);
+        assert_eq!(encode("ab"), [0, 1]);
+        assert_eq!(encode("aéc"), [0, 2]);
+    }
+}

@@ -1,0 +1,287 @@
+//! Text to token ids and back.
+//!
+//! A tokenizer comes from GGUF metadata, from a SentencePiece `tokenizer.model`, or from a Hugging Face
+//! `tokenizer.json`; ids are those of llama.cpp, SentencePiece and `tokenizers` respectively. GGUF and SentencePiece
+//! vocabularies run on our own code, since building the `tokenizers` form of a large one takes longer than a prompt.
+
+mod byte_level;
+mod decoder;
+mod gguf;
+mod hugging_face;
+mod merge;
+mod normalizer;
+mod pre_tokenizer;
+mod sentencepiece;
+mod sentencepiece_model;
+mod unigram;
+mod vocabulary;
+
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::Value;
+
+use byte_level::ByteLevel;
+use decoder::Decoder;
+pub(crate) use decoder::DecoderState;
+pub use gguf::GgufVocabulary;
+use hugging_face::{Companions, HuggingFace};
+use sentencepiece::SentencePiece;
+use unigram::Unigram;
+use vocabulary::Vocabulary;
+
+use crate::Error;
+
+/// Whether the tokens that a model wants around a text (BOS, EOS, CLS) are added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddSpecial {
+    /// As the model's own files say.
+    Yes,
+    /// Only what stands in the text.
+    No,
+}
+
+/// Whether `<|im_end|>` in a text is the special token of that name, or ten characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ParseSpecial {
+    /// The token: for chat templates.
+    Yes,
+    /// Characters: for text from strangers.
+    No,
+}
+
+/// Whether decoding leaves special tokens out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SkipSpecial {
+    /// They are no text.
+    Yes,
+    /// They are written as they are named.
+    No,
+}
+
+/// Text to token ids and back.
+#[derive(Debug)]
+pub struct Tokenizer {
+    model: Model,
+    decoder: Decoder,
+    bos: Option<u32>,
+    eos_ids: BTreeSet<u32>,
+    /// What `AddSpecial::Yes` puts in front of a text; a `tokenizer.json` does so itself.
+    before: Vec<u32>,
+    /// What it puts behind.
+    after: Vec<u32>,
+    kind: String,
+}
+
+#[derive(Debug)]
+enum Model {
+    Own(Encoder, Vocabulary),
+    HuggingFace(Box<HuggingFace>),
+}
+
+#[derive(Debug)]
+enum Encoder {
+    SentencePiece(SentencePiece),
+    Unigram(Unigram),
+    ByteLevel(ByteLevel),
+}
+
+/// Longer texts than this many bytes are refused: places in a text are 32-bit numbers.
+const MAX_TEXT: usize = 1 << 30;
+
+impl Tokenizer {
+    /// From a `tokenizer.json` or a SentencePiece `.model` file, with the configuration files beside it.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or is not a tokenizer that we support.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let origin = path.display().to_string();
+        let bytes = read(path)?;
+        let companion = |name: &str| match path.with_file_name(name) {
+            file if file.is_file() => {
+                let bytes = read(&file)?;
+                serde_json::from_slice(&bytes).map_err(|error| Error::tokenizer(file.display(), error))
+            }
+            _ => Ok(Value::Null),
+        };
+        let companions = Companions {
+            tokenizer: companion("tokenizer_config.json")?,
+            generation: companion("generation_config.json")?,
+            config: companion("config.json")?,
+        };
+        let is_json = bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
+        let mut tokenizer = match is_json {
+            true => hugging_face::read(&bytes, &origin)?,
+            false => sentencepiece_model::read(&bytes, &origin)?,
+        };
+        tokenizer.heed(&companions);
+        Ok(tokenizer)
+    }
+
+    /// From a model's folder: its `tokenizer.json`, or else its `tokenizer.model` or `spiece.model`.
+    ///
+    /// # Errors
+    /// When the folder has none of these, or as [`Tokenizer::from_file`].
+    pub fn from_directory(directory: impl AsRef<Path>) -> Result<Self, Error> {
+        const NAMES: [&str; 3] = ["tokenizer.json", "tokenizer.model", "spiece.model"];
+        let directory = directory.as_ref();
+        match NAMES.iter().map(|name| directory.join(name)).find(|path| path.is_file()) {
+            Some(path) => Self::from_file(path),
+            None => Err(Error::tokenizer(
+                directory.display(),
+                format!("the folder has none of {}", NAMES.join(", ")),
+            )),
+        }
+    }
+
+    /// From what GGUF metadata says.
+    ///
+    /// # Errors
+    /// When the vocabulary contradicts itself, or is of a kind that we do not support.
+    pub fn from_gguf_vocabulary(vocabulary: &GgufVocabulary<'_>) -> Result<Self, Error> {
+        gguf::build(vocabulary, "GGUF metadata")
+    }
+
+    fn new(model: Model, decoder: Decoder, kind: String) -> Self {
+        let (before, after) = (Vec::new(), Vec::new());
+        Self { model, decoder, bos: None, eos_ids: BTreeSet::new(), before, after, kind }
+    }
+
+    /// The ids of `text`.
+    ///
+    /// # Errors
+    /// When the text has a character that the vocabulary has no token for, not even an unknown one, or is longer
+    /// than 1 GiB.
+    pub fn encode(&self, text: &str, add: AddSpecial, parse: ParseSpecial) -> Result<Vec<u32>, Error> {
+        if text.len() > MAX_TEXT {
+            return Err(Error::Encode(format!("the text has {} bytes, more than {MAX_TEXT}", text.len())));
+        }
+        let mut ids = if add == AddSpecial::Yes { self.before.clone() } else { Vec::new() };
+        match &self.model {
+            Model::Own(encoder, vocabulary) => {
+                let fragments = vocabulary.cut(text, parse == ParseSpecial::Yes);
+                match encoder {
+                    Encoder::SentencePiece(encoder) => encoder.encode(vocabulary, &fragments, &mut ids)?,
+                    Encoder::Unigram(encoder) => encoder.encode(vocabulary, &fragments, &mut ids),
+                    Encoder::ByteLevel(encoder) => encoder.encode(vocabulary, &fragments, &mut ids),
+                }
+            }
+            Model::HuggingFace(model) => ids.extend(model.encode(text, add, parse)?),
+        }
+        if add == AddSpecial::Yes {
+            ids.extend(&self.after);
+        }
+        Ok(ids)
+    }
+
+    /// The text of `ids`. Bytes that are no UTF-8, and ids beyond the vocabulary, become U+FFFD.
+    pub fn decode(&self, ids: &[u32], skip: SkipSpecial) -> String {
+        let (mut state, mut text) = (DecoderState::default(), Vec::new());
+        ids.iter().for_each(|&id| self.append_text(id, skip, &mut state, &mut text));
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    /// Appends the bytes that `id` adds to a text.
+    pub(crate) fn append_text(
+        &self,
+        id: u32,
+        skip: SkipSpecial,
+        state: &mut DecoderState,
+        text: &mut Vec<u8>,
+    ) {
+        let Some(token) = self.token(id) else {
+            return text.extend("\u{FFFD}".as_bytes());
+        };
+        let special = self.is_special(id);
+        if !(special && skip == SkipSpecial::Yes) {
+            self.decoder.append(&token, self.is_literal(id), state, text);
+        }
+    }
+
+    /// One more than the highest id. A model's logits may be longer, padded for speed; never shorter.
+    pub fn vocab_size(&self) -> usize {
+        match &self.model {
+            Model::Own(_, vocabulary) => vocabulary.len(),
+            Model::HuggingFace(model) => model.vocab_size(),
+        }
+    }
+
+    /// A token as the vocabulary writes it, with marks for spaces and bytes.
+    pub fn token(&self, id: u32) -> Option<Cow<'_, str>> {
+        match &self.model {
+            Model::Own(_, vocabulary) => vocabulary.text(id).map(Cow::Borrowed),
+            Model::HuggingFace(model) => model.token(id).map(Cow::Owned),
+        }
+    }
+
+    /// The id of a token as the vocabulary writes it.
+    pub fn id(&self, token: &str) -> Option<u32> {
+        match &self.model {
+            Model::Own(_, vocabulary) => vocabulary.id(token),
+            Model::HuggingFace(model) => model.id(token),
+        }
+    }
+
+    /// Whether an id is a token that is no text, such as BOS.
+    pub fn is_special(&self, id: u32) -> bool {
+        match &self.model {
+            Model::Own(_, vocabulary) => vocabulary.token_type(id).is_some_and(|kind| kind.is_special()),
+            Model::HuggingFace(model) => model.is_special(id),
+        }
+    }
+
+    /// The token that begins a text, if the model has one.
+    pub fn bos(&self) -> Option<u32> {
+        self.bos
+    }
+
+    /// The tokens that end a generation.
+    pub fn eos_ids(&self) -> &BTreeSet<u32> {
+        &self.eos_ids
+    }
+
+    /// What this is, for people: `byte-level BPE (gpt-2), 50257 tokens, 50000 merges`.
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// Tokens that are text as they stand, with no marks in them. (A `tokenizer.json` makes no such difference.)
+    fn is_literal(&self, id: u32) -> bool {
+        use vocabulary::TokenType::{Control, Unknown, UserDefined};
+        match &self.model {
+            Model::Own(_, vocabulary) => {
+                matches!(vocabulary.token_type(id), Some(Control | Unknown | UserDefined))
+            }
+            Model::HuggingFace(_) => false,
+        }
+    }
+
+    /// Takes over what the files beside the tokenizer say.
+    fn heed(&mut self, companions: &Companions) {
+        self.bos = companions.bos(self).or(self.bos);
+        self.eos_ids.extend(companions.eos_ids(self));
+        // A `tokenizer.json` says in its post-processor what goes around a text.
+        if let Model::Own(..) = self.model {
+            let given = [
+                ("add_bos_token", self.bos, &mut self.before),
+                ("add_eos_token", self.eos_ids.first().copied(), &mut self.after),
+            ];
+            for (key, id, around) in given {
+                match companions.adds(key) {
+                    Some(true) if around.is_empty() => around.extend(id),
+                    Some(false) => around.clear(),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    std::fs::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })
+}

@@ -1,0 +1,1 @@
+//! Tokenizers against the ids that llama.cpp, SentencePiece and `tokenizers` give.
