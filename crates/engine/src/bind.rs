@@ -134,7 +134,10 @@ fn check(name: &str, tensor: &Tensor, expected: &Type) -> Result<(), Error> {
     }
     if !tensor.is_contiguous() {
         let strides = tensor.strides();
-        return fail(format!("got strides {strides:?} with shape {}, expected a row-major tensor", tensor.shape()));
+        return fail(format!(
+            "got strides {strides:?} with shape {}, expected a row-major tensor",
+            tensor.shape()
+        ));
     }
     Ok(())
 }

@@ -128,7 +128,9 @@ impl Sizing<'_> {
 
     fn bytes(&self, dtype: DType, shape: &Shape) -> Result<usize, Error> {
         let bytes = shape.checked_elements().and_then(|elements| dtype.bytes_for(elements));
-        bytes.filter(|&bytes| bytes <= isize::MAX as usize).ok_or_else(|| self.too_large(&format!("{dtype}{shape}")))
+        bytes
+            .filter(|&bytes| bytes <= isize::MAX as usize)
+            .ok_or_else(|| self.too_large(&format!("{dtype}{shape}")))
     }
 
     /// The form of a value, and the bytes it takes in its home.
@@ -141,7 +143,8 @@ impl Sizing<'_> {
     }
 
     fn too_large(&self, what: &str) -> Error {
-        let sizes: Vec<String> = self.bindings.iter().map(|(symbol, size)| format!("{symbol} = {size}")).collect();
+        let sizes: Vec<String> =
+            self.bindings.iter().map(|(symbol, size)| format!("{symbol} = {size}")).collect();
         let sizes = if sizes.is_empty() { "its static shapes".to_string() } else { sizes.join(", ") };
         Error::TooLarge { model: self.plan.name.clone(), what: what.to_string(), sizes }
     }
@@ -157,7 +160,9 @@ fn scratch_bytes(step: &Step, arrays: &[Array], plan: &Plan) -> usize {
 
 fn operand_array(operand: StepOperand, arrays: &[Array], plan: &Plan) -> Array {
     match operand {
-        StepOperand::Value(value) | StepOperand::InPlace(value) | StepOperand::Written(value) => arrays[value],
+        StepOperand::Value(value) | StepOperand::InPlace(value) | StepOperand::Written(value) => {
+            arrays[value]
+        }
         StepOperand::Packed(slot) => {
             let ty = &plan.weights[slot].ty;
             Array { dtype: ty.dtype, shape: ty.static_shape().expect("lowering admits only static weights") }

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use graph::{Dim, Effect, Graph, Node, Op, Type, Value};
 
-use crate::plan::{Home, Plan, PlanInput, PlanValue, Step, StepOperand, Storage, WeightSlot, WeightSource, Work};
+use crate::plan::{
+    Home, Plan, PlanInput, PlanValue, Step, StepOperand, Storage, WeightSlot, WeightSource, Work,
+};
 use crate::{Device, Error, Kernel, NodeTypes, sizes};
 
 /// The last step of what lives to the end, until the number of steps is known.
@@ -50,7 +52,8 @@ impl<'g> Lowering<'g> {
             steps: Vec::new(),
         };
         let last_uses = last_uses(graph);
-        let mut lowering = Lowering { graph, plan, leaves: HashMap::new(), values: HashMap::new(), last_uses };
+        let mut lowering =
+            Lowering { graph, plan, leaves: HashMap::new(), values: HashMap::new(), last_uses };
         for (i, input) in graph.inputs().iter().enumerate() {
             let ty = graph.ty(input.value).clone();
             lowering.plan.inputs.push(PlanInput { name: input.name.clone(), ty: ty.clone(), written: false });
@@ -124,7 +127,8 @@ impl<'g> Lowering<'g> {
             let StepOperand::Written(_) = operand else { continue };
             let value = node.inputs[position];
             if node.inputs.iter().filter(|&&other| other == value).count() > 1 {
-                let message = format!("{} writes operand {position}, which is another operand too", node.op.name());
+                let message =
+                    format!("{} writes operand {position}, which is another operand too", node.op.name());
                 return Err(self.error(message));
             }
         }
@@ -179,7 +183,11 @@ impl<'g> Lowering<'g> {
             self.plan.storages[storage].output = Some(i);
             self.plan.values.push(PlanValue { ty, home: Home::Storage(storage), offset: Dim::from(0) });
             let results = vec![self.plan.values.len() - 1];
-            self.plan.steps.push(Step { work: Work::Copy, operands: vec![StepOperand::Value(value)], results });
+            self.plan.steps.push(Step {
+                work: Work::Copy,
+                operands: vec![StepOperand::Value(value)],
+                results,
+            });
         }
     }
 
@@ -214,7 +222,9 @@ impl<'g> Lowering<'g> {
             return Err(self.error(format!("a weight has no static shape: {ty}")));
         }
         let same = |slot: &WeightSlot| match (&slot.source, &source) {
-            (WeightSource::Named(a), WeightSource::Named(b)) => a == b && slot.packing == packing && slot.ty == ty,
+            (WeightSource::Named(a), WeightSource::Named(b)) => {
+                a == b && slot.packing == packing && slot.ty == ty
+            }
             _ => false,
         };
         if let Some(slot) = self.plan.weights.iter().position(same) {
@@ -294,7 +304,8 @@ fn views(graph: &Graph, node: &Node) -> Option<Vec<Dim>> {
         }
         Op::Split(split) if leads(source, split.axis) => {
             let inner = inner(source, split.axis);
-            let starts = split.sizes.iter().scan(0, |start, size| Some(std::mem::replace(start, *start + size)));
+            let starts =
+                split.sizes.iter().scan(0, |start, size| Some(std::mem::replace(start, *start + size)));
             Some(starts.map(|start| &Dim::from(start) * &inner).collect())
         }
         _ => None,

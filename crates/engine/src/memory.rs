@@ -52,9 +52,8 @@ struct Placed {
 fn smallest_gap(placed: &[Placed], lifetime: Lifetime, size: usize) -> usize {
     let mut best: Option<(usize, usize)> = None;
     let mut end = 0;
-    let meets = |other: &&Placed| {
-        other.lifetime.first <= lifetime.last && lifetime.first <= other.lifetime.last
-    };
+    let meets =
+        |other: &&Placed| other.lifetime.first <= lifetime.last && lifetime.first <= other.lifetime.last;
     for other in placed.iter().filter(meets) {
         let gap = other.start.saturating_sub(end);
         if gap >= size && best.is_none_or(|(smallest, _)| gap < smallest) {

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use graph::Type;
 use tensor::{AlignedBytes, Buffer, ReadGuard, Shape, WriteGuard};
 
+use crate::Error;
 use crate::bind::BoundWeight;
 use crate::frame::Frame;
 use crate::plan::Plan;
 use crate::profile::Profile;
 use crate::run::{self, Lists, Memory};
-use crate::Error;
 
 /// Frames kept for sizes seen before: a server's decode batches come in this many sizes or so.
 const FRAMES: usize = 64;
@@ -57,7 +57,8 @@ enum Guard {
 
 impl Model {
     pub(crate) fn new(plan: Arc<Plan>, weights: Vec<BoundWeight>) -> Model {
-        let inputs = plan.inputs.iter().map(|input| TensorSpec { name: input.name.clone(), ty: input.ty.clone() });
+        let inputs =
+            plan.inputs.iter().map(|input| TensorSpec { name: input.name.clone(), ty: input.ty.clone() });
         let outputs = plan.outputs.iter().enumerate();
         let outputs = outputs.map(|(i, ty)| TensorSpec { name: format!("output{i}"), ty: ty.clone() });
         let (inputs, outputs) = (inputs.collect(), outputs.collect());
@@ -200,7 +201,8 @@ impl Model {
         }
         for (position, (given, input)) in inputs.iter().zip(&plan.inputs).enumerate() {
             let ty = &input.ty;
-            let fits = |(&size, dim): (&usize, &graph::Dim)| dim.as_static().is_none_or(|expected| expected == size);
+            let fits =
+                |(&size, dim): (&usize, &graph::Dim)| dim.as_static().is_none_or(|expected| expected == size);
             let same_rank = given.shape().rank() == ty.rank();
             if given.dtype() != ty.dtype || !same_rank || !given.shape().iter().zip(&ty.shape).all(fits) {
                 return Err(self.wrong_input(position, given, &ty.to_string()));

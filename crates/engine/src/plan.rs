@@ -119,7 +119,8 @@ impl Plan {
 
     /// Bytes of the arena once the symbolic dims have sizes, or `None` if a size is missing or impossible.
     pub fn arena_bytes(&self, bindings: &Bindings) -> Option<usize> {
-        let sizes: Option<Vec<usize>> = self.sizes.symbols.iter().map(|symbol| bindings.get(symbol)).collect();
+        let sizes: Option<Vec<usize>> =
+            self.sizes.symbols.iter().map(|symbol| bindings.get(symbol)).collect();
         Some(Frame::new(self, sizes?).ok()?.arena)
     }
 }
@@ -154,7 +155,6 @@ impl fmt::Display for WeightSlot {
     }
 }
 
-
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "plan {} on {}", self.name, self.device.name())?;
@@ -181,7 +181,8 @@ impl Plan {
             write!(f, "{}{}", if i > 0 { ", " } else { "" }, self.place(result))?;
         }
         let arrow = if step.results.is_empty() { "" } else { " = " };
-        let kernel = step.work.kernel_name().unwrap_or_else(|| format!("{} (reference)", step.work.op_name()));
+        let kernel =
+            step.work.kernel_name().unwrap_or_else(|| format!("{} (reference)", step.work.op_name()));
         write!(f, "{arrow}{kernel}(")?;
         for (i, &operand) in step.operands.iter().enumerate() {
             f.write_str(if i > 0 { ", " } else { "" })?;

@@ -64,7 +64,11 @@ impl fmt::Display for Profile {
         kernels.sort_by(|(_, (_, a)), (_, (_, b))| b.total_cmp(a));
         let total = self.microseconds();
         for (name, (count, sum)) in kernels {
-            writeln!(f, "{sum:>10.1} us {:>5.1} % {count:>5} x {name}", 100.0 * sum / total.max(f64::MIN_POSITIVE))?;
+            writeln!(
+                f,
+                "{sum:>10.1} us {:>5.1} % {count:>5} x {name}",
+                100.0 * sum / total.max(f64::MIN_POSITIVE)
+            )?;
         }
         writeln!(f, "{total:>10.1} us in {} steps", self.steps.len())
     }

@@ -61,9 +61,11 @@ fn run_step(work: &Work, step: &FrameStep, memory: &mut Memory<'_>, lists: &mut 
         };
         Operand::View(View { dtype: operand.array.dtype, shape: operand.array.shape, bytes })
     }));
-    results.extend(
-        step.results.iter().map(|array| ViewMut { dtype: array.dtype, shape: array.shape, bytes: &mut [] }),
-    );
+    results.extend(step.results.iter().map(|array| ViewMut {
+        dtype: array.dtype,
+        shape: array.shape,
+        bytes: &mut [],
+    }));
     let scratch = hand_out(&step.pieces, regions, &mut operands, &mut results);
     let call = Call { inputs: &mut operands, outputs: &mut results, scratch };
     let outcome = match work {
@@ -102,7 +104,9 @@ fn hand_out<'m>(
                 shared = split_off(&mut rest, &mut at, piece.part);
                 shared_part = piece.part;
             }
-            let Operand::View(view) = &mut operands[operand] else { unreachable!("operands to read are views") };
+            let Operand::View(view) = &mut operands[operand] else {
+                unreachable!("operands to read are views")
+            };
             view.bytes = &shared[part.range()];
             continue;
         }

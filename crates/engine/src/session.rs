@@ -106,7 +106,8 @@ impl InferenceSession {
         if let Some(graph) = graphs.iter().find(|graph| !names.insert(graph.name())) {
             return Err(Error::DuplicateModel { name: graph.name().to_string() });
         }
-        let plans = graphs.iter().map(|graph| self.plan(graph, options).map(Arc::new)).collect::<Result<_, _>>()?;
+        let plans =
+            graphs.iter().map(|graph| self.plan(graph, options).map(Arc::new)).collect::<Result<_, _>>()?;
         Ok(CompiledModel { plans })
     }
 
@@ -173,7 +174,11 @@ impl InferenceSession {
     ///
     /// # Errors
     /// As [`InferenceSession::compile`] and [`InferenceSession::init`].
-    pub fn load<'a>(&self, source: impl Into<Source<'a>>, weights: &dyn WeightsRegistry) -> Result<Model, Error> {
+    pub fn load<'a>(
+        &self,
+        source: impl Into<Source<'a>>,
+        weights: &dyn WeightsRegistry,
+    ) -> Result<Model, Error> {
         let compiled = self.compile(source)?;
         one("load", self.init_all(one_plan("load", &compiled)?, weights)?)
     }
@@ -201,7 +206,8 @@ impl InferenceSession {
 
     /// Values live in host memory so far, whatever computes them.
     fn check_devices(&self, graph: &Graph) -> Result<(), Error> {
-        let values = graph.nodes().flat_map(|(_, node)| &node.outputs).chain(graph.inputs().iter().map(|i| &i.value));
+        let values =
+            graph.nodes().flat_map(|(_, node)| &node.outputs).chain(graph.inputs().iter().map(|i| &i.value));
         match values.map(|&value| graph.ty(value)).find(|ty| ty.device != DeviceRef::Cpu) {
             None => Ok(()),
             Some(ty) => {
@@ -282,7 +288,9 @@ fn read_graph(path: &Path) -> Result<Graph, Error> {
             let text = std::fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
             Graph::parse(&text).map_err(|error| fail(error.to_string()))
         }
-        Some("mef") => Err(fail("compiled artifacts cannot be read yet, expected graph text (.graph)".to_string())),
+        Some("mef") => {
+            Err(fail("compiled artifacts cannot be read yet, expected graph text (.graph)".to_string()))
+        }
         _ => Err(fail("expected a file of graph text (.graph)".to_string())),
     }
 }

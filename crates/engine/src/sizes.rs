@@ -33,7 +33,9 @@ impl Rules {
             .inputs()
             .iter()
             .enumerate()
-            .flat_map(|(i, input)| graph.ty(input.value).shape.iter().enumerate().map(move |(axis, d)| (i, axis, d)))
+            .flat_map(|(i, input)| {
+                graph.ty(input.value).shape.iter().enumerate().map(move |(axis, d)| (i, axis, d))
+            })
             .collect();
         for &(input, axis, dim) in &dims {
             if let Some(name) = dim.as_symbol() {
@@ -59,7 +61,11 @@ impl Rules {
     }
 
     /// The sizes in the order of the symbols. Every input has as many axes as its type says.
-    pub(crate) fn sizes<'n>(&self, name: impl Fn(usize) -> &'n str, shapes: &[Shape]) -> Result<Vec<usize>, Error> {
+    pub(crate) fn sizes<'n>(
+        &self,
+        name: impl Fn(usize) -> &'n str,
+        shapes: &[Shape],
+    ) -> Result<Vec<usize>, Error> {
         let mut sizes = vec![UNKNOWN; self.symbols.len()];
         for (i, rule) in self.axes.iter().enumerate() {
             let given = shapes[rule.input][rule.axis];
@@ -118,7 +124,8 @@ impl Rules {
 
     /// Every symbol of the graph must be told by an input.
     fn check(&self, graph: &Graph) -> Result<(), Error> {
-        let values = graph.nodes().flat_map(|(_, node)| &node.outputs).chain(graph.inputs().iter().map(|i| &i.value));
+        let values =
+            graph.nodes().flat_map(|(_, node)| &node.outputs).chain(graph.inputs().iter().map(|i| &i.value));
         let mut missing: BTreeMap<&str, String> = BTreeMap::new();
         for &value in values {
             for name in graph.ty(value).shape.iter().flat_map(Dim::symbols) {

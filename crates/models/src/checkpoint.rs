@@ -78,9 +78,12 @@ impl Checkpoint {
         self.decoder.build("decoder", &types, page_size)
     }
 
-    /// The value of a weight as the graph declares it: matrices as stored, vectors in f32.
+    /// The value of a weight as the graph declares it: matrices as stored, vectors in f32;
+    /// row-major.
     pub fn tensor(&self, canonical: &str) -> Option<Tensor> {
-        self.vectors.get(canonical).or_else(|| self.weights.get(self.names.get(canonical)?)).cloned()
+        let stored = || self.weights.get(self.names.get(canonical)?);
+        // A PyTorch checkpoint may hold a transposed view.
+        self.vectors.get(canonical).or_else(stored).map(Tensor::contiguous)
     }
 
     /// Gives the memory of a weight's file pages back, once it was repacked.

@@ -1,9 +1,30 @@
 //! How tokens are made: tokenizer, sequences, scheduler, KV pages, runner, sampler, generator.
+//!
+//! Floor 3: never names a device.
 
+#![forbid(unsafe_code)]
+
+mod batch;
 pub mod detokenizer;
 pub mod error;
+mod generator;
+mod memory;
+mod page_pool;
 pub mod philox;
+mod runner;
 pub mod sampler;
+mod scheduler;
+mod sequence;
+mod text_model;
 pub mod tokenizer;
 
+pub use batch::{Batch, Slice};
+pub use detokenizer::Detokenizer;
 pub use error::Error;
+pub use generator::{Event, EventKind, FinishReason, Generator, GeneratorOptions, Request};
+pub use memory::{Bytes as MemoryBytes, MemoryNeed, OutOfMemory, available as available_memory};
+pub use page_pool::{Page, PagePool};
+pub use runner::{Logits, Runner};
+pub use scheduler::{Limits, Scheduler, TooLong};
+pub use sequence::{Sequence, SequenceId};
+pub use text_model::{CompiledText, LoadOptions, TextModel};

@@ -147,6 +147,16 @@ pub struct ReadGuard {
     memory: Arc<Memory>,
 }
 
+impl ReadGuard {
+    /// The bytes as elements.
+    ///
+    /// # Panics
+    /// If they are no whole number of elements of type `T`.
+    pub fn as_slice<T: Element>(&self) -> &[T] {
+        bytemuck::cast_slice(self)
+    }
+}
+
 impl Deref for ReadGuard {
     type Target = [u8];
 

@@ -30,11 +30,13 @@ fn evaluate(graph: &Graph, id: NodeId) -> Option<Vec<Tensor>> {
     }
     let inputs: Option<Vec<&Tensor>> = node.inputs.iter().map(|&input| constant(graph, input)).collect();
     let inputs = inputs?;
-    let shapes: Option<Vec<Shape>> = node.outputs.iter().map(|&output| graph.ty(output).static_shape()).collect();
+    let shapes: Option<Vec<Shape>> =
+        node.outputs.iter().map(|&output| graph.ty(output).static_shape()).collect();
     let shapes = shapes?;
     let bytes_in = inputs.iter().map(|tensor| tensor.dtype().bytes_for(tensor.elements()));
     let dtypes = node.outputs.iter().map(|&output| graph.ty(output).dtype);
-    let bytes_out = shapes.iter().zip(dtypes).map(|(shape, dtype)| dtype.bytes_for(shape.checked_elements()?));
+    let bytes_out =
+        shapes.iter().zip(dtypes).map(|(shape, dtype)| dtype.bytes_for(shape.checked_elements()?));
     let small = bytes_in.chain(bytes_out).all(|bytes| bytes.is_some_and(|bytes| bytes <= LIMIT));
     // Data that makes no sense is an error of the call, if the call comes that far.
     if small { node.op.reference(&inputs, &shapes).ok() } else { None }

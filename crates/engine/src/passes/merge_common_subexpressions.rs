@@ -26,5 +26,6 @@ pub(super) fn run(graph: &mut Graph) {
 }
 
 fn is_pure(node: &Node) -> bool {
-    (0..node.inputs.len()).all(|position| node.op.effect(position) == Effect::None) && !node.outputs.is_empty()
+    (0..node.inputs.len()).all(|position| node.op.effect(position) == Effect::None)
+        && !node.outputs.is_empty()
 }

@@ -52,7 +52,8 @@ fn merge(graph: &mut Graph, group: &[NodeId]) {
     }
     let merged = Linear { weights: weights.len(), ..linear };
     inputs.extend(weights.into_iter().chain(biases));
-    let results = graph.insert_before(group[0], merged.into(), &inputs).expect("parts that fit, fit together");
+    let results =
+        graph.insert_before(group[0], merged.into(), &inputs).expect("parts that fit, fit together");
     for (old, new) in outputs.into_iter().zip(results) {
         graph.replace_uses(old, new);
     }

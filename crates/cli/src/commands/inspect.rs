@@ -1,0 +1,166 @@
+//! `peri inspect`: what a model is, without running it.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+
+use comfy_table::{CellAlignment, Table, presets};
+use pipelines::{CompiledText, MemoryBytes};
+
+use crate::model::{ModelArguments, ThreadArguments};
+
+/// Arguments of `peri inspect`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// A GGUF file, or a folder with config.json and weights (default: the built-in storyteller)
+    path: Option<PathBuf>,
+    /// The weights, if they are not with the model
+    #[arg(long, value_name = "PATH", requires = "path")]
+    weights: Option<PathBuf>,
+    /// List every tensor
+    #[arg(long)]
+    tensors: bool,
+    /// Print the execution plan: steps, kernels, packed weights
+    #[arg(long)]
+    plan: bool,
+    /// Print JSON
+    #[arg(long, conflicts_with = "plan")]
+    json: bool,
+}
+
+/// Shows a model.
+pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let threads = ThreadArguments { threads: 0 };
+    let session = threads.session()?;
+    let model = ModelArguments { model: arguments.path.clone(), weights: arguments.weights.clone(), threads };
+    let model = model.open(&session)?;
+    let mut out = std::io::stdout().lock();
+    if arguments.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&json(&model))?)?;
+        return Ok(());
+    }
+    for (name, value) in facts(&model) {
+        writeln!(out, "{name:<16} {value}")?;
+    }
+    if arguments.tensors {
+        writeln!(out, "\n{}", tensors(&model))?;
+    }
+    if arguments.plan {
+        writeln!(out, "\n{}", model.compiled())?;
+    }
+    Ok(())
+}
+
+/// Names and values, in the order they print.
+fn facts(model: &CompiledText) -> Vec<(&'static str, String)> {
+    let (config, decoder) = (&model.checkpoint().config, &model.checkpoint().decoder);
+    let attention = decoder.layers[0].attention;
+    let tokens = decoder.context_length.min(4096);
+    let memory = model.memory(tokens);
+    let types: Vec<String> =
+        bytes_by_type(model).into_iter().map(|(dtype, (count, _))| format!("{count} {dtype}")).collect();
+    vec![
+        ("name", config.name.clone().unwrap_or_else(|| "(none)".into())),
+        ("architecture", config.architecture.clone()),
+        ("format", model.checkpoint().weights().format().to_string()),
+        ("parameters", grouped(decoder.parameters())),
+        ("layers", decoder.layers.len().to_string()),
+        ("hidden size", decoder.hidden.to_string()),
+        ("feed forward", decoder.layers[0].feed_forward.width.to_string()),
+        (
+            "heads",
+            format!(
+                "{} query, {} key-value, {} dims each",
+                attention.heads, attention.kv_heads, attention.head_dim
+            ),
+        ),
+        ("vocabulary", decoder.vocab.to_string()),
+        ("context", format!("{} tokens", decoder.context_length)),
+        ("output head", if decoder.tied { "tied to the embedding" } else { "its own" }.into()),
+        ("tensors", types.join(", ")),
+        ("tokenizer", model.tokenizer().kind()),
+        ("weights", MemoryBytes(memory.weights).to_string()),
+        (
+            "cache",
+            format!(
+                "{} for {tokens} tokens, {} a token",
+                MemoryBytes(memory.cache),
+                MemoryBytes(decoder.cache_bytes_per_token() as u64)
+            ),
+        ),
+        (
+            "memory needed",
+            format!(
+                "{} of {} free",
+                MemoryBytes(memory.weights + memory.cache),
+                MemoryBytes(memory.available)
+            ),
+        ),
+    ]
+}
+
+/// Dtype → number of tensors and their bytes.
+fn bytes_by_type(model: &CompiledText) -> BTreeMap<&'static str, (usize, u64)> {
+    let mut types: BTreeMap<&'static str, (usize, u64)> = BTreeMap::new();
+    for (_, tensor) in model.checkpoint().weights().tensors() {
+        let entry = types.entry(tensor.dtype().name()).or_default();
+        entry.0 += 1;
+        entry.1 += tensor_bytes(tensor);
+    }
+    types
+}
+
+fn tensor_bytes(tensor: &tensor::Tensor) -> u64 {
+    tensor.dtype().bytes_for(tensor.elements()).unwrap_or(0) as u64
+}
+
+fn tensors(model: &CompiledText) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header(["tensor", "type", "shape", "bytes"]);
+    for (name, tensor) in model.checkpoint().weights().tensors() {
+        let bytes = grouped(tensor_bytes(tensor) as usize);
+        table.add_row([name.to_string(), tensor.dtype().to_string(), tensor.shape().to_string(), bytes]);
+    }
+    table.column_mut(3).expect("four columns").set_cell_alignment(CellAlignment::Right);
+    table
+}
+
+fn json(model: &CompiledText) -> serde_json::Value {
+    let decoder = &model.checkpoint().decoder;
+    let tensors: Vec<serde_json::Value> = model
+        .checkpoint()
+        .weights()
+        .tensors()
+        .map(|(name, tensor)| {
+            serde_json::json!({
+                "name": name,
+                "type": tensor.dtype().name(),
+                "shape": tensor.shape().dims(),
+                "bytes": tensor_bytes(tensor),
+            })
+        })
+        .collect();
+    let facts: serde_json::Map<String, serde_json::Value> =
+        facts(model).into_iter().map(|(name, value)| (name.replace([' ', '-'], "_"), value.into())).collect();
+    serde_json::json!({
+        "facts": facts,
+        "parameters": decoder.parameters(),
+        "context_length": decoder.context_length,
+        "weights_bytes": model.checkpoint().weights().bytes(),
+        "cache_bytes_per_token": decoder.cache_bytes_per_token(),
+        "tensors": tensors,
+    })
+}
+
+/// A number with a space between groups of three digits.
+fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}

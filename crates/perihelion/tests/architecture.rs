@@ -1,0 +1,91 @@
+//! The floors hold: each crate knows only those below it, and ARCHITECTURE.md names every crate.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Crates by floor, lowest first. A crate may depend on lower floors only.
+const FLOORS: &[&[&str]] = &[
+    &["tensor"],
+    &["graph", "weights"],
+    &["engine", "models"],
+    &["pipelines", "cpu"],
+    &["cli", "perihelion"],
+];
+
+/// Used by tests of every floor; depends on nothing.
+const TEST_ONLY: &[&str] = &["testdata"];
+
+/// Crates that promise to have no `unsafe` code.
+const SAFE: &[&str] = &["graph", "engine", "models", "pipelines", "cli", "perihelion"];
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Each crate's folder and the crates of ours it depends on, tests and benches not counted.
+fn dependencies() -> BTreeMap<String, Vec<String>> {
+    let folders = fs::read_dir(repository().join("crates")).unwrap().map(|entry| entry.unwrap().path());
+    let names: Vec<String> =
+        folders.map(|path| path.file_name().unwrap().to_str().unwrap().to_string()).collect();
+    let of = |name: &String| {
+        let manifest = fs::read_to_string(repository().join("crates").join(name).join("Cargo.toml")).unwrap();
+        let mut section = "";
+        let mut found = Vec::new();
+        for line in manifest.lines() {
+            if line.starts_with('[') {
+                section = line.trim();
+            } else if section == "[dependencies]" || section == "[build-dependencies]" {
+                let dependency = line.split(['.', ' ', '=']).next().unwrap().to_string();
+                found.extend(names.contains(&dependency).then_some(dependency));
+            }
+        }
+        found
+    };
+    names.iter().map(|name| (name.clone(), of(name))).collect()
+}
+
+fn floor(name: &str) -> Option<usize> {
+    FLOORS.iter().position(|crates| crates.contains(&name))
+}
+
+#[test]
+fn crates_know_only_the_floors_below() {
+    let dependencies = dependencies();
+    assert!(
+        dependencies["engine"].contains(&"graph".to_string()),
+        "the manifests are read: {dependencies:?}"
+    );
+    for (name, known) in &dependencies {
+        if TEST_ONLY.contains(&&name[..]) {
+            assert!(known.is_empty(), "{name} depends on {known:?}");
+            continue;
+        }
+        let own = floor(name).unwrap_or_else(|| panic!("crates/{name} stands on no floor"));
+        for other in known {
+            let below = floor(other).is_some_and(|floor| floor < own);
+            // Devices stand beside the pipelines but see only what a device needs.
+            assert!(below, "{name} (floor {own}) depends on {other}");
+        }
+    }
+    assert!(!dependencies["cpu"].contains(&"models".to_string()), "a device never names a model");
+    assert!(!dependencies["engine"].contains(&"weights".to_string()), "the engine knows no file format");
+}
+
+#[test]
+fn safe_crates_forbid_unsafe() {
+    for name in SAFE {
+        let root = if *name == "cli" { "main.rs" } else { "lib.rs" };
+        let source =
+            fs::read_to_string(repository().join("crates").join(name).join("src").join(root)).unwrap();
+        assert!(source.contains("#![forbid(unsafe_code)]"), "{name} does not forbid unsafe code");
+    }
+}
+
+#[test]
+fn the_map_names_every_crate() {
+    let map = fs::read_to_string(repository().join("ARCHITECTURE.md")).unwrap();
+    for name in dependencies().keys() {
+        assert!(map.contains(&format!("`{name}`")), "ARCHITECTURE.md does not name `{name}`");
+    }
+}

@@ -1,0 +1,117 @@
+//! The same request gives the same bits: alone or in a batch, on any number of threads, prefilled whole or in
+//! chunks, whatever the pages.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use perihelion::pipelines::{Batch, LoadOptions, Page, Runner, SequenceId, Slice, TextModel};
+
+/// The tokens whose logits are compared, and where they are cut when run in chunks.
+const LENGTH: usize = 45;
+const CHUNKS: &[&[usize]] = &[&[45], &[1, 44], &[16, 16, 13], &[7, 3, 20, 1, 1, 13], &[44, 1]];
+const BATCHES: &[usize] = &[2, 3, 5, 8, 16, 17, 33, 64];
+
+/// Tokens that differ from sequence to sequence.
+fn tokens(seed: usize, len: usize, vocab: usize) -> Vec<u32> {
+    (0..len).map(|i| ((seed * 31 + i * i * 7 + i * 13 + 3) % vocab) as u32).collect()
+}
+
+/// The bits of the logits of every token of a sequence, run in chunks beside others.
+fn run(
+    runner: &mut Runner,
+    vocab: usize,
+    sequence: &[u32],
+    pages: &[Page],
+    chunks: &[usize],
+    others: &[Vec<u32>],
+) -> Vec<u32> {
+    let mut bits = Vec::new();
+    let mut done = 0;
+    for &chunk in chunks {
+        let slice = |id: u64, cached: usize, tokens: &[u32], pages: &[Page]| Slice {
+            id: SequenceId(id),
+            cached,
+            tokens: tokens.to_vec(),
+            pages: pages.to_vec(),
+            predicts: true,
+        };
+        // The others are prompts and single tokens of different lengths, some before ours and some behind.
+        let mut slices: Vec<Slice> = others
+            .iter()
+            .enumerate()
+            .map(|(i, tokens)| {
+                slice(i as u64 + 1, 0, &tokens[..1 + (i * 5 + done) % tokens.len()], &[100 + i as Page])
+            })
+            .collect();
+        let position = slices.len() / 2;
+        slices.insert(position, slice(0, done, &sequence[done..done + chunk], pages));
+        let first: usize = slices[..position].iter().map(|slice| slice.tokens.len()).sum();
+        let logits = runner.run(&Batch { slices }, true).unwrap();
+        for row in first..first + chunk {
+            let row = logits.row(row);
+            assert_eq!(row.len(), vocab);
+            bits.extend(row.iter().map(|logit| logit.to_bits()));
+        }
+        done += chunk;
+    }
+    bits
+}
+
+fn load(path: &Path, threads: usize, page_size: usize) -> Arc<TextModel> {
+    let options = LoadOptions { page_size, ..LoadOptions::new(path) };
+    Arc::new(TextModel::load(&support::session(threads), &options).unwrap())
+}
+
+/// Pages for one long sequence and 64 short ones.
+fn runner(model: &TextModel) -> Runner {
+    model.runner(200).unwrap()
+}
+
+fn check(path: &Path) {
+    let reference_model = load(path, 1, 64);
+    let vocab = reference_model.decoder().vocab;
+    let sequence = tokens(1, LENGTH, vocab);
+    let expected = run(&mut runner(&reference_model), vocab, &sequence, &[0], &[LENGTH], &[]);
+    let name = path.file_name().unwrap().to_string_lossy().into_owned();
+    for threads in 1..=4 {
+        // Three pages of 16, out of order, or one of 64 that is not the first.
+        for (page_size, pages) in [(16, &[7, 2, 5][..]), (64, &[3][..])] {
+            let model = load(path, threads, page_size);
+            let mut runner = runner(&model);
+            for chunks in CHUNKS {
+                let bits = run(&mut runner, vocab, &sequence, pages, chunks, &[]);
+                assert!(
+                    bits == expected,
+                    "{name}: {threads} threads, pages of {page_size}, chunks {chunks:?}"
+                );
+            }
+            for &batch in BATCHES {
+                let others: Vec<Vec<u32>> = (1..batch).map(|i| tokens(i + 1, 1 + i % 11, vocab)).collect();
+                let chunks = CHUNKS[batch % CHUNKS.len()];
+                let bits = run(&mut runner, vocab, &sequence, pages, chunks, &others);
+                assert!(
+                    bits == expected,
+                    "{name}: {threads} threads, pages of {page_size}, in a batch of {batch}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_storyteller_is_deterministic() {
+    check(&testdata::asset("storyteller/model.gguf"));
+}
+
+#[test]
+fn every_encoding_is_deterministic() {
+    let Some(folder) = testdata::shared("stories260k") else { return };
+    for encoding in ["F32", "F16", "BF16", "Q8_0", "Q5_1"] {
+        check(&folder.join(format!("gguf/stories260K-{encoding}.gguf")));
+    }
+    let shakespeare: PathBuf =
+        testdata::shared("shakespeare-llama/gguf/shakespeare-llama-Q6_K.gguf").unwrap();
+    check(&shakespeare);
+}

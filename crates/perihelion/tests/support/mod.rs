@@ -1,0 +1,144 @@
+//! What the tests of this crate share: models, greedy texts, reference data.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+
+use perihelion::driver::{Cpu, Device, Tensor};
+use perihelion::engine::InferenceSession;
+use perihelion::pipelines::{
+    AddSpecial, Batch, EventKind, Generator, GeneratorOptions, LoadOptions, ParseSpecial, Request,
+    SamplingParams, SequenceId, Slice, TextModel,
+};
+use perihelion::weights::Weights;
+use serde::Deserialize;
+use serde_json::Value;
+
+pub fn session(threads: usize) -> InferenceSession {
+    InferenceSession::new([Cpu::new(threads) as Arc<dyn Device>]).unwrap()
+}
+
+pub fn load(path: &Path) -> Arc<TextModel> {
+    load_with(LoadOptions::new(path))
+}
+
+pub fn load_with(options: LoadOptions) -> Arc<TextModel> {
+    let model = TextModel::load(&session(2), &options);
+    Arc::new(model.unwrap_or_else(|error| panic!("{}: {error}", options.model.display())))
+}
+
+pub fn encode(model: &TextModel, prompt: &str) -> Vec<u32> {
+    model.tokenizer().encode(prompt, AddSpecial::Yes, ParseSpecial::Yes).unwrap()
+}
+
+/// The logits after the last token of a prompt.
+pub fn last_logits(model: &TextModel, prompt: &[u32]) -> Vec<f32> {
+    let pages = prompt.len().div_ceil(model.page_size());
+    let mut runner = model.runner(pages).unwrap();
+    let slice = Slice {
+        id: SequenceId(0),
+        cached: 0,
+        tokens: prompt.to_vec(),
+        pages: (0..pages as u32).collect(),
+        predicts: true,
+    };
+    runner.run(&Batch { slices: vec![slice] }, false).unwrap().row(0).to_vec()
+}
+
+/// The likeliest continuation, of exactly `count` tokens.
+pub fn greedy(model: &Arc<TextModel>, prompt: &[u32], count: usize) -> Vec<u32> {
+    let options =
+        GeneratorOptions { max_batch_tokens: 512, max_sequences: 1, cache_tokens: prompt.len() + count };
+    let mut generator = Generator::new(Arc::clone(model), &options).unwrap();
+    let request = Request {
+        prompt: prompt.to_vec(),
+        sampling: SamplingParams { temperature: 0.0, ..SamplingParams::default() },
+        max_new_tokens: NonZeroUsize::new(count),
+        ignore_eos: true,
+    };
+    generator.add(request).unwrap();
+    let mut tokens = Vec::new();
+    while !generator.is_idle() {
+        for event in generator.step().unwrap() {
+            if let EventKind::Token { token, .. } = event.kind {
+                tokens.push(token);
+            }
+        }
+    }
+    tokens
+}
+
+/// Reference texts and logits of a model.
+pub struct Reference {
+    json: Value,
+    logits: Weights,
+}
+
+/// A prompt and its likeliest continuation.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Case {
+    pub prompt: String,
+    #[serde(default)]
+    pub prompt_ids: Vec<u32>,
+    pub greedy_ids: Vec<u32>,
+    pub min_top2_margin: f32,
+    pub logits_key: Option<String>,
+}
+
+impl Reference {
+    pub fn open(greedy: &Path, logits: &Path) -> Reference {
+        let json = serde_json::from_str(&std::fs::read_to_string(greedy).unwrap()).unwrap();
+        Reference { json, logits: Weights::open(logits).unwrap() }
+    }
+
+    /// The cases under a path of keys.
+    pub fn cases(&self, path: &[&str]) -> Vec<Case> {
+        let section = path.iter().fold(&self.json, |value, key| &value[key]);
+        serde_json::from_value(section["cases"].clone()).unwrap()
+    }
+
+    /// The ids of a prompt, which only the main cases list.
+    pub fn prompt_ids(&self, prompt: &str) -> Vec<u32> {
+        self.cases(&[]).into_iter().find(|case| case.prompt == prompt).expect("a main case").prompt_ids
+    }
+
+    /// Compares logits with a reference row.
+    pub fn check(&self, key: &str, logits: &[f32], bound: f32) {
+        self.compare(key, self.tensor(key).to_f32_vec(), logits, bound);
+    }
+
+    /// Compares logits with the last row of a reference.
+    pub fn check_last(&self, key: &str, logits: &[f32], bound: f32) {
+        let all = self.tensor(key).to_f32_vec();
+        self.compare(key, all[all.len() - logits.len()..].to_vec(), logits, bound);
+    }
+
+    fn tensor(&self, key: &str) -> &Tensor {
+        self.logits.get(key).unwrap_or_else(|| panic!("no reference logits {key}"))
+    }
+
+    fn compare(&self, key: &str, expected: Vec<f32>, logits: &[f32], bound: f32) {
+        assert_eq!(expected.len(), logits.len(), "{key}: vocabulary");
+        let worst = expected.iter().zip(logits).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        eprintln!("{key}: largest difference {worst:.6} (bound {bound})");
+        assert!(worst <= bound, "{key}: a logit is off by {worst}, allowed are {bound}");
+    }
+}
+
+impl Case {
+    /// The text is the reference's wherever the two likeliest tokens are further apart than rounding can turn.
+    pub fn check_greedy_until_near_tie(&self, model: &Arc<TextModel>, bound: f32) {
+        let mut context = self.prompt_ids.clone();
+        for (step, &expected) in self.greedy_ids.iter().enumerate() {
+            let logits = last_logits(model, &context);
+            let best = (0..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap();
+            let margin = logits[best] - logits[expected as usize];
+            assert!(
+                margin <= 2.0 * bound,
+                "{:?}, step {step}: {best} is {margin} above {expected}",
+                self.prompt
+            );
+            context.push(expected);
+        }
+    }
+}

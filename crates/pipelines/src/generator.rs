@@ -1,0 +1,218 @@
+//! Makes tokens: requests in, events out, one step at a time.
+
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use crate::Error;
+use crate::batch::Batch;
+use crate::detokenizer::Detokenizer;
+use crate::page_pool::PagePool;
+use crate::runner::{Logits, Runner};
+use crate::sampler::{Sampler, SamplingParams};
+use crate::scheduler::{Limits, Scheduler};
+use crate::sequence::{Sequence, SequenceId};
+use crate::text_model::TextModel;
+use crate::tokenizer::SkipSpecial;
+
+/// What is wanted of a prompt.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// The tokens to continue; at least one.
+    pub prompt: Vec<u32>,
+    /// How tokens are chosen.
+    pub sampling: SamplingParams,
+    /// The most tokens to make; `None` is up to the model's context length.
+    pub max_new_tokens: Option<NonZeroUsize>,
+    /// Whether the model's end-of-sequence tokens are tokens like any other.
+    pub ignore_eos: bool,
+}
+
+/// How large a generator's batches and cache are.
+#[derive(Debug, Clone, Copy)]
+pub struct GeneratorOptions {
+    /// Tokens in a step, prompt and decode together.
+    pub max_batch_tokens: usize,
+    /// Sequences that run at once.
+    pub max_sequences: usize,
+    /// Tokens that the KV cache holds, all sequences together.
+    pub cache_tokens: usize,
+}
+
+/// Something happened to a sequence.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// The sequence.
+    pub id: SequenceId,
+    /// What happened.
+    pub kind: EventKind,
+}
+
+/// What can happen to a sequence.
+#[derive(Debug, Clone, PartialEq)]
+pub enum EventKind {
+    /// A token was made. The text is empty while a character is incomplete.
+    Token {
+        /// Its id.
+        token: u32,
+        /// The text that is complete with it.
+        text: String,
+    },
+    /// The sequence is over.
+    Finished {
+        /// Why.
+        reason: FinishReason,
+        /// Text that was held back for a character that never came.
+        text: String,
+    },
+}
+
+/// Why a sequence ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FinishReason {
+    /// The model made an end-of-sequence token, which is not part of the text.
+    Stop,
+    /// As many tokens as asked for, or as the model's context holds.
+    Length,
+}
+
+impl FinishReason {
+    /// The name in JSON output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            FinishReason::Stop => "stop",
+            FinishReason::Length => "length",
+        }
+    }
+}
+
+/// Continues many prompts together. What a request gets depends on that request alone: not on the others, nor on
+/// how its prompt was cut into steps.
+pub struct Generator {
+    model: Arc<TextModel>,
+    runner: Runner,
+    scheduler: Scheduler,
+    active: HashMap<SequenceId, Active>,
+    next_id: u64,
+}
+
+/// What the generator keeps of a sequence beside its tokens.
+struct Active {
+    sampler: Sampler,
+    detokenizer: Detokenizer,
+    ignore_eos: bool,
+}
+
+impl Generator {
+    /// A generator with nothing to do.
+    ///
+    /// # Errors
+    /// If the cache does not fit into memory.
+    pub fn new(model: Arc<TextModel>, options: &GeneratorOptions) -> Result<Generator, Error> {
+        let page_size = model.page_size();
+        let num_pages = options.cache_tokens.div_ceil(page_size).max(1);
+        let limits =
+            Limits { max_batch_tokens: options.max_batch_tokens, max_sequences: options.max_sequences };
+        Ok(Generator {
+            runner: model.runner(num_pages)?,
+            scheduler: Scheduler::new(limits, PagePool::new(num_pages, page_size)),
+            active: HashMap::new(),
+            next_id: 0,
+            model,
+        })
+    }
+
+    /// Queues a request.
+    ///
+    /// # Errors
+    /// If the prompt is empty, has tokens that the model does not know, is too long for the model or the
+    /// cache, or the sampling parameters are out of range.
+    pub fn add(&mut self, request: Request) -> Result<SequenceId, Error> {
+        let decoder = self.model.decoder();
+        let (len, limit) = (request.prompt.len(), decoder.context_length);
+        if len == 0 {
+            return Err(Error::EmptyPrompt);
+        }
+        if let Some(&token) = request.prompt.iter().find(|&&token| token as usize >= decoder.vocab) {
+            return Err(Error::UnknownToken { token, vocab: decoder.vocab });
+        }
+        if len >= limit {
+            return Err(Error::PromptTooLong { tokens: len, limit });
+        }
+        let id = SequenceId(self.next_id);
+        let max_tokens = request.max_new_tokens.map_or(limit, |new| len.saturating_add(new.get()).min(limit));
+        let active = Active {
+            sampler: Sampler::new(request.sampling)?,
+            detokenizer: Detokenizer::after(
+                Arc::clone(self.model.tokenizer()),
+                SkipSpecial::Yes,
+                &request.prompt,
+            ),
+            ignore_eos: request.ignore_eos,
+        };
+        self.scheduler.add(Sequence::new(id, request.prompt, max_tokens))?;
+        self.active.insert(id, active);
+        self.next_id += 1;
+        Ok(id)
+    }
+
+    /// Forgets a sequence and frees its pages. A sequence that is over already is ignored.
+    pub fn abort(&mut self, id: SequenceId) {
+        self.scheduler.remove(id);
+        self.active.remove(&id);
+    }
+
+    /// Whether every sequence is over.
+    pub fn is_idle(&self) -> bool {
+        self.scheduler.is_idle()
+    }
+
+    /// Runs one step, and says what came of it.
+    ///
+    /// # Errors
+    /// If the model cannot run, or its logits leave no token to choose. The sequences of the step stay as they
+    /// were, to be aborted or tried again.
+    pub fn step(&mut self) -> Result<Vec<Event>, Error> {
+        let batch = self.scheduler.schedule();
+        if batch.is_empty() {
+            return Ok(Vec::new());
+        }
+        let logits = self.runner.run(&batch, false)?;
+        let tokens = self.sample(&batch, &logits)?;
+        self.scheduler.advance(&batch, &tokens);
+        Ok(self.report(&batch, &tokens))
+    }
+
+    /// The next token of each sequence that the batch predicts for.
+    fn sample(&mut self, batch: &Batch, logits: &Logits) -> Result<Vec<u32>, Error> {
+        let mut tokens = Vec::new();
+        for (row, id) in batch.predicting().enumerate() {
+            let sequence = self.scheduler.get(id).expect("a batch is made of sequences");
+            let active = self.active.get_mut(&id).expect("each sequence is active");
+            tokens.push(active.sampler.sample(logits.row(row), &sequence.tokens)?.token);
+        }
+        Ok(tokens)
+    }
+
+    fn report(&mut self, batch: &Batch, tokens: &[u32]) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (id, &token) in batch.predicting().zip(tokens) {
+            let sequence = self.scheduler.get(id).expect("a batch is made of sequences");
+            let active = self.active.get_mut(&id).expect("each sequence is active");
+            let stop = !active.ignore_eos && self.model.tokenizer().eos_ids().contains(&token);
+            let full = sequence.tokens.len() >= sequence.max_tokens;
+            if !stop {
+                let text = active.detokenizer.push(token).unwrap_or_default();
+                events.push(Event { id, kind: EventKind::Token { token, text } });
+            }
+            if stop || full {
+                let reason = if stop { FinishReason::Stop } else { FinishReason::Length };
+                self.scheduler.remove(id);
+                let active = self.active.remove(&id).expect("each sequence is active");
+                let text = active.detokenizer.finish().unwrap_or_default();
+                events.push(Event { id, kind: EventKind::Finished { reason, text } });
+            }
+        }
+        events
+    }
+}

@@ -1,0 +1,70 @@
+//! Runs a batch through the model: the one place that knows how a decoder graph is called.
+
+use engine::Model;
+use tensor::{Buffer, DType, ReadGuard};
+
+use crate::Error;
+use crate::batch::Batch;
+
+/// An executable model with its KV cache.
+pub struct Runner {
+    model: Model,
+    /// f32[pages, layers, 2, kv_heads, page_size · head_dim]
+    cache: Buffer,
+    /// The logits of an earlier step; used again where the size is the same, as it is from decode to decode.
+    spare: Option<Buffer>,
+    vocab: usize,
+}
+
+/// The logits of a step: f32[rows, vocab].
+pub struct Logits {
+    values: ReadGuard,
+    vocab: usize,
+}
+
+impl Runner {
+    /// A runner with an empty cache of the given shape. Memory is taken page by page as sequences grow.
+    pub fn new(model: Model, cache_shape: [usize; 5], vocab: usize) -> Runner {
+        Runner { model, cache: Buffer::zeros(DType::F32, cache_shape), spare: None, vocab }
+    }
+
+    /// Runs a batch: stores its keys and values, and gives the logits of the slices that predict, in their
+    /// order, or with `all_rows` those of every token.
+    ///
+    /// # Errors
+    /// If the model refuses its inputs, such as a token beyond the vocabulary.
+    pub fn run(&mut self, batch: &Batch, all_rows: bool) -> Result<Logits, Error> {
+        let inputs = batch.inputs(all_rows);
+        let output = self.output(inputs.output_rows.shape()[0]);
+        let inputs = [
+            inputs.tokens,
+            inputs.row_offsets,
+            inputs.cache_lengths,
+            inputs.page_table,
+            inputs.output_rows,
+            self.cache.clone(),
+        ];
+        self.model.execute_into(&inputs, std::slice::from_ref(&output))?;
+        let values = output.read().expect("the runner alone writes its outputs");
+        self.spare = Some(output);
+        Ok(Logits { values, vocab: self.vocab })
+    }
+
+    /// A buffer for `rows` rows of logits that nobody reads any more.
+    fn output(&mut self, rows: usize) -> Buffer {
+        let fits = |buffer: &Buffer| buffer.shape()[0] == rows && buffer.write().is_ok();
+        self.spare.take().filter(fits).unwrap_or_else(|| Buffer::zeros(DType::F32, [rows, self.vocab]))
+    }
+}
+
+impl Logits {
+    /// The number of rows.
+    pub fn rows(&self) -> usize {
+        self.values.as_slice::<f32>().len() / self.vocab
+    }
+
+    /// The logits of a row, f32[vocab].
+    pub fn row(&self, index: usize) -> &[f32] {
+        &self.values.as_slice()[index * self.vocab..][..self.vocab]
+    }
+}

@@ -1,0 +1,193 @@
+//! A model that can write: checkpoint, tokenizer and executable, loaded together.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use engine::{CompiledModel, InferenceSession, InitOptions, Model, Progress, WeightsRegistry};
+use models::{Checkpoint, Decoder};
+use tensor::Tensor;
+
+use crate::memory::{self, MemoryNeed};
+use crate::runner::Runner;
+use crate::tokenizer::Tokenizer;
+use crate::{Error, OutOfMemory};
+
+/// Where a model is, and how it is to be loaded.
+#[derive(Debug, Clone)]
+pub struct LoadOptions {
+    /// A GGUF file, or a folder (or weights file in a folder) with a `config.json`.
+    pub model: PathBuf,
+    /// The weights, if they are elsewhere.
+    pub weights: Option<PathBuf>,
+    /// Tokens in a page of the KV cache: a power of two, at least 16.
+    pub page_size: usize,
+}
+
+impl LoadOptions {
+    /// The model at a path, with the defaults.
+    pub fn new(model: impl Into<PathBuf>) -> LoadOptions {
+        LoadOptions { model: model.into(), weights: None, page_size: 64 }
+    }
+}
+
+/// A checkpoint that was opened and compiled, without weights yet.
+pub struct CompiledText {
+    checkpoint: Arc<Checkpoint>,
+    tokenizer: Arc<Tokenizer>,
+    compiled: CompiledModel,
+    page_size: usize,
+}
+
+/// A model ready to write.
+pub struct TextModel {
+    checkpoint: Arc<Checkpoint>,
+    tokenizer: Arc<Tokenizer>,
+    model: Model,
+    page_size: usize,
+}
+
+impl CompiledText {
+    /// Opens a model and compiles its graph; no weight is read.
+    ///
+    /// # Errors
+    /// If the files cannot be read, or the architecture or tokenizer is not supported.
+    pub fn open(session: &InferenceSession, options: &LoadOptions) -> Result<CompiledText, Error> {
+        let checkpoint = Checkpoint::open(&options.model, options.weights.as_deref())?;
+        let tokenizer = tokenizer(&checkpoint, &options.model)?;
+        CompiledText::new(session, checkpoint, tokenizer, options.page_size)
+    }
+
+    /// Compiles a checkpoint that is open already.
+    ///
+    /// # Errors
+    /// If the graph cannot be built or compiled.
+    pub fn new(
+        session: &InferenceSession,
+        checkpoint: Checkpoint,
+        tokenizer: Tokenizer,
+        page_size: usize,
+    ) -> Result<CompiledText, Error> {
+        let compiled = session.compile(&checkpoint.graph(page_size)?)?;
+        Ok(CompiledText {
+            checkpoint: Arc::new(checkpoint),
+            tokenizer: Arc::new(tokenizer),
+            compiled,
+            page_size,
+        })
+    }
+
+    /// The checkpoint.
+    pub fn checkpoint(&self) -> &Checkpoint {
+        &self.checkpoint
+    }
+
+    /// The tokenizer.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// The compiled model, for printing its plan.
+    pub fn compiled(&self) -> &CompiledModel {
+        &self.compiled
+    }
+
+    /// What the weights and a cache of `tokens` tokens need, and what there is.
+    pub fn memory(&self, tokens: usize) -> MemoryNeed {
+        let decoder = &self.checkpoint.decoder;
+        let pages = tokens.div_ceil(self.page_size);
+        MemoryNeed {
+            weights: self.checkpoint.weights().bytes(),
+            cache: (pages as u64)
+                .saturating_mul(self.page_size as u64)
+                .saturating_mul(decoder.cache_bytes_per_token() as u64),
+            available: memory::available().unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Binds and packs the weights. `progress` is told of each weight.
+    ///
+    /// # Errors
+    /// If a weight cannot be packed, or the weights do not fit into memory.
+    pub fn init(
+        self,
+        session: &InferenceSession,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<TextModel, Error> {
+        self.memory(0).check(0)?;
+        let registry = CheckpointWeights(Arc::clone(&self.checkpoint));
+        let options = InitOptions { progress: Some(progress), ..InitOptions::default() };
+        let model = session.init_with(&self.compiled, &registry, options)?;
+        let CompiledText { checkpoint, tokenizer, page_size, .. } = self;
+        Ok(TextModel { checkpoint, tokenizer, model, page_size })
+    }
+}
+
+impl TextModel {
+    /// Opens, compiles and initializes a model.
+    ///
+    /// # Errors
+    /// As [`CompiledText::open`] and [`CompiledText::init`].
+    pub fn load(session: &InferenceSession, options: &LoadOptions) -> Result<TextModel, Error> {
+        CompiledText::open(session, options)?.init(session, &mut |_| ())
+    }
+
+    /// The model as a value.
+    pub fn decoder(&self) -> &Decoder {
+        &self.checkpoint.decoder
+    }
+
+    /// The checkpoint.
+    pub fn checkpoint(&self) -> &Checkpoint {
+        &self.checkpoint
+    }
+
+    /// The tokenizer.
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.tokenizer
+    }
+
+    /// The executable.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Tokens in a page of the KV cache.
+    pub fn page_size(&self) -> usize {
+        self.page_size
+    }
+
+    /// A runner with a cache of `pages` pages.
+    ///
+    /// # Errors
+    /// If that does not fit into the memory that is free.
+    pub fn runner(&self, pages: usize) -> Result<Runner, OutOfMemory> {
+        let tokens = pages.saturating_mul(self.page_size);
+        let cache = (tokens as u64).saturating_mul(self.decoder().cache_bytes_per_token() as u64);
+        let available = memory::available().unwrap_or(u64::MAX);
+        MemoryNeed { weights: 0, cache, available }.check(tokens)?;
+        let shape = self.decoder().cache_shape(pages, self.page_size);
+        Ok(Runner::new(self.model.clone(), shape, self.decoder().vocab))
+    }
+}
+
+/// A checkpoint as the engine asks for weights.
+struct CheckpointWeights(Arc<Checkpoint>);
+
+impl WeightsRegistry for CheckpointWeights {
+    fn get(&self, name: &str) -> Option<Tensor> {
+        self.0.tensor(name)
+    }
+
+    fn release(&self, name: &str) {
+        self.0.release(name);
+    }
+}
+
+/// The tokenizer of a checkpoint: that of the GGUF metadata, or the files beside the weights.
+fn tokenizer(checkpoint: &Checkpoint, model: &Path) -> Result<Tokenizer, Error> {
+    if checkpoint.weights().format() == weights::Format::Gguf {
+        return Tokenizer::from_gguf(checkpoint.weights().metadata());
+    }
+    let folder = if model.is_dir() { Some(model) } else { model.parent() };
+    Tokenizer::from_directory(folder.unwrap_or(Path::new("")))
+}
