@@ -7,7 +7,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use graph::{Dim, Effect, Graph, Node, Op, Type, Value};
+use graph::ops::Effect;
+use graph::{Dim, Graph, Node, Op, Type, Value};
 
 use crate::plan::{
     Home, Plan, PlanInput, PlanValue, Step, StepOperand, Storage, WeightSlot, WeightSource, Work,
@@ -68,7 +69,8 @@ impl<'g> Lowering<'g> {
             return Ok(());
         }
         if let Some(offsets) = views(self.graph, node) {
-            let PlanValue { home, offset, .. } = &self.plan.values[self.value(node.inputs[0])?];
+            let source = self.value(node.inputs[0])?;
+            let PlanValue { home, offset, .. } = &self.plan.values[source];
             let (home, offset) = (*home, offset.clone());
             for (&output, part) in node.outputs.iter().zip(&offsets) {
                 let ty = self.graph.ty(output).clone();

@@ -196,11 +196,11 @@ impl InferenceSession {
     }
 
     fn plan(&self, graph: &Graph, options: &CompileOptions) -> Result<Plan, Error> {
-        graph.verify()?;
+        //V graph.verify()?;
         self.check_devices(graph)?;
         let mut graph = graph.clone();
         passes::run(&mut graph, &options.passes);
-        graph.verify()?;
+        //V graph.verify()?;
         lower(&graph, Arc::clone(&self.devices[0]))
     }
 
@@ -286,7 +286,8 @@ fn read_graph(path: &Path) -> Result<Graph, Error> {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("graph") => {
             let text = std::fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
-            Graph::parse(&text).map_err(|error| fail(error.to_string()))
+            //P Graph::parse(&text).map_err(|error| fail(error.to_string()))
+            Err(fail(text))
         }
         Some("mef") => {
             Err(fail("compiled artifacts cannot be read yet, expected graph text (.graph)".to_string()))

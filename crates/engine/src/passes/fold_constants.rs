@@ -1,7 +1,8 @@
 //! `y = f(constants)` → `y = constant`, where operands and results are small.
 
+use graph::ops::Effect;
 use graph::ops::{Constant, TensorData};
-use graph::{Effect, Graph, NodeId, Op, Value};
+use graph::{Graph, NodeId, Op, Value};
 use tensor::{Shape, Tensor};
 
 use super::is_leaf;

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use graph::{Effect, Graph, Node, NodeId, Value};
+use graph::ops::Effect;
+use graph::{Graph, Node, NodeId, Value};
 
 pub(super) fn run(graph: &mut Graph) {
     // Ops cannot be hashed, so the nodes of one name and operands are compared one by one.

@@ -1,6 +1,7 @@
 //! `y = f(x)`, and nobody reads `y` → nothing, unless `f` writes a buffer.
 
-use graph::{Effect, Graph, Node};
+use graph::ops::Effect;
+use graph::{Graph, Node};
 
 /// Runs backwards, so that what only dead nodes read is dead when its turn comes.
 pub(super) fn run(graph: &mut Graph) {
