@@ -1,1 +1,6 @@
 //! What the CPU can compute, one concept a file.
+
+pub mod attention;
+mod disjoint;
+pub mod kv_cache;
+pub mod variant;

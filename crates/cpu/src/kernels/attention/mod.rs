@@ -1,0 +1,173 @@
+//! Causal attention over the paged KV cache: prefill and decode, one algorithm.
+//!
+//! A query row (one head of one token) sees the positions up to its own. They are taken in ranges of [`RANGE`] positions
+//! that begin at multiples of [`RANGE`]: scores of the range, their maximum `m`, weights `exp(score - m)`, their sum, and
+//! the weighted values. The ranges' results are then folded from the first to the last, rescaled to the common
+//! maximum. Each score sums over the dims in order, each value sum over the positions in order, and every boundary
+//! is fixed by position alone. So a row's bits do not depend on pages, batch, chunks of the prefill, threads, or which
+//! rows share its registers.
+//!
+//! Prefill is bound by arithmetic: up to [`TILE_ROWS`] rows (the heads of a group, then the next token) share each load
+//! of keys and values. Decode is bound by reading the cache once; long contexts are divided by ranges, so that one
+//! sequence with few heads occupies every thread.
+
+mod plan;
+mod tile;
+
+use half::bf16;
+
+use self::plan::{Plan, Task};
+use super::disjoint::Disjoint;
+use super::kv_cache::{RaggedBatch, length};
+use super::variant::{Variant, fastest, variants};
+use crate::vec::{Scalar, with_scratch};
+use crate::{Error, Pool};
+
+/// Positions whose scores share one maximum.
+pub const RANGE: usize = 256;
+
+/// Query rows that share a load of the cache.
+pub const TILE_ROWS: usize = 12;
+
+/// How queries attend.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Attention {
+    /// Query heads: a multiple of the cache's heads; `heads / kv_heads` neighbors share one.
+    pub heads: usize,
+    /// Factor of the scores, commonly `1 / sqrt(head_dim)`.
+    pub scale: f32,
+    /// A query sees this many positions, its own the last; all before it where there is no window.
+    pub window: Option<usize>,
+    /// Scores become `softcap · tanh(score / softcap)`.
+    pub softcap: Option<f32>,
+}
+
+/// Everything a task reads, and where it writes.
+pub struct Call<'a, T> {
+    attention: &'a Attention,
+    batch: &'a RaggedBatch<'a>,
+    layer: usize,
+    /// Checked: every page of the batch lies within.
+    cache: &'a [T],
+    /// `[tokens, heads, head_dim]`
+    q: &'a [f32],
+    /// `[tokens, heads, head_dim]`; a task writes the rows of its own tile only.
+    out: Disjoint<'a, f32>,
+    plan: &'a Plan,
+    /// Results of ranges whose tile is divided among several tasks; each range belongs to one task.
+    partials: Disjoint<'a, f32>,
+}
+
+/// Runs one task of the plan, given working memory.
+pub type Kernel<T> = unsafe fn(&Call<'_, T>, usize, &mut [f32]);
+
+/// An element type that the cache can keep.
+pub trait CacheElement: Scalar {
+    /// The kernel's variants for a cache of this type, fastest first.
+    const VARIANTS: &'static [Variant<Kernel<Self>>];
+}
+
+impl CacheElement for f32 {
+    const VARIANTS: &'static [Variant<Kernel<f32>>] = VARIANTS_F32;
+}
+
+impl CacheElement for bf16 {
+    const VARIANTS: &'static [Variant<Kernel<bf16>>] = VARIANTS_BF16;
+}
+
+variants!(const VARIANTS_F32 = tile::run, (call: &Call<'_, f32>, task: usize, scratch: &mut [f32]));
+variants!(const VARIANTS_BF16 = tile::run, (call: &Call<'_, bf16>, task: usize, scratch: &mut [f32]));
+
+/// Attends from the batch's new tokens, `q[tokens, heads, head_dim]`, to their sequences' pasts and themselves.
+///
+/// The new tokens' keys and values are already in `layer` of the cache ([`super::kv_cache::store`]).
+///
+/// # Errors
+/// When `heads` is no multiple of the cache's heads, the window is 0, the cache is not the one the batch was checked
+/// against, or `q` or `out` has another length.
+pub fn attention<T: CacheElement>(
+    pool: &Pool,
+    attention: &Attention,
+    batch: &RaggedBatch,
+    layer: usize,
+    cache: &[T],
+    q: &[f32],
+    out: &mut [f32],
+) -> Result<(), Error> {
+    attention_with(fastest(T::VARIANTS), pool, attention, batch, layer, cache, q, out)
+}
+
+/// [`attention`] by a variant of the caller's choice.
+///
+/// # Panics
+/// When this machine cannot run the variant.
+#[expect(clippy::too_many_arguments, reason = "the arguments of `attention`, and the variant")]
+pub fn attention_with<T: CacheElement>(
+    variant: &Variant<Kernel<T>>,
+    pool: &Pool,
+    attention: &Attention,
+    batch: &RaggedBatch,
+    layer: usize,
+    cache: &[T],
+    q: &[f32],
+    out: &mut [f32],
+) -> Result<(), Error> {
+    assert!((variant.available)(), "attention: this machine cannot run {}", variant.name);
+    check(attention, batch, layer, cache.len(), q.len(), out.len())?;
+    let plan = Plan::new(attention, batch, pool.threads());
+    let mut partials = vec![0f32; plan.partials_len];
+    let (out, partials) = (Disjoint::new(out), Disjoint::new(&mut partials));
+    let call = Call { attention, batch, layer, cache, q, out, plan: &plan, partials };
+    let scratch_len = tile::scratch_len(batch.layout().head_dim());
+    pool.run(plan.tasks.len(), &|task| {
+        // SAFETY: the variant is available, and `check` made the cache and the slices fit the batch.
+        with_scratch(scratch_len, |scratch| unsafe { (variant.run)(&call, task, scratch) });
+    });
+    Ok(())
+}
+
+fn check(
+    attention: &Attention,
+    batch: &RaggedBatch,
+    layer: usize,
+    cache: usize,
+    q: usize,
+    out: usize,
+) -> Result<(), Error> {
+    let layout = batch.layout();
+    let size = |what, rule, found| Err(Error::Size { kernel: "attention", what, rule, found });
+    if attention.heads == 0 || !attention.heads.is_multiple_of(layout.kv_heads()) {
+        return size("heads", "a multiple of the cache's kv_heads", attention.heads);
+    }
+    if attention.window == Some(0) {
+        return size("window", "at least 1", 0);
+    }
+    batch.check_call("attention", layer, cache)?;
+    let elements = (batch.tokens().checked_mul(attention.heads))
+        .and_then(|rows| rows.checked_mul(layout.head_dim()))
+        .unwrap_or(usize::MAX);
+    length("attention", "q", elements, q)?;
+    length("attention", "out", elements, out)
+}
+
+impl Task {
+    /// The positions that row `row` of the tile sees.
+    fn visible<T>(&self, call: &Call<'_, T>, row: usize) -> std::ops::Range<usize> {
+        let group = call.attention.heads / call.batch.layout().kv_heads();
+        let position = call.batch.first_position(self.sequence) + (self.first_row + row) / group;
+        call.attention.window.map_or(0, |window| (position + 1).saturating_sub(window))..position + 1
+    }
+
+    /// Where row `row` of the tile lies in `q` and `out`.
+    fn row<T>(&self, call: &Call<'_, T>, row: usize) -> std::ops::Range<usize> {
+        let group = call.attention.heads / call.batch.layout().kv_heads();
+        let (token, head) = ((self.first_row + row) / group, (self.first_row + row) % group);
+        let token = call.batch.rows(self.sequence).start + token;
+        let dims = call.batch.layout().head_dim();
+        let start = (token * call.attention.heads + self.kv_head * group + head) * dims;
+        start..start + dims
+    }
+}
+
+#[cfg(test)]
+mod tests;

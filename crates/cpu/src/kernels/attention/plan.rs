@@ -1,0 +1,109 @@
+//! Which task computes which rows and positions. Decides speed only: no result depends on it.
+
+use std::ops::Range;
+use std::sync::atomic::AtomicUsize;
+
+use super::{Attention, RANGE, TILE_ROWS, tile};
+use crate::kernels::kv_cache::RaggedBatch;
+
+/// Tasks in the order they should start.
+pub(super) struct Plan {
+    pub(super) tasks: Vec<Task>,
+    /// Tiles whose ranges several tasks share.
+    pub(super) shared: Vec<Shared>,
+    /// Elements of all partial results of shared tiles.
+    pub(super) partials_len: usize,
+}
+
+/// Some query rows of one head of the cache, and the ranges of positions to take them over.
+///
+/// The rows of a sequence and head of the cache are counted token by token, within a token query head by query head.
+pub(super) struct Task {
+    pub(super) sequence: usize,
+    pub(super) kv_head: usize,
+    pub(super) first_row: usize,
+    pub(super) rows: usize,
+    /// Numbers of [`RANGE`]s.
+    pub(super) ranges: Range<usize>,
+    /// Index into [`Plan::shared`], where other tasks do the tile's other ranges.
+    pub(super) shared: Option<usize>,
+}
+
+/// A tile that several tasks compute; the last to finish folds the results.
+pub(super) struct Shared {
+    /// Tasks not finished.
+    pub(super) unfinished: AtomicUsize,
+    /// All ranges of the tile.
+    pub(super) ranges: Range<usize>,
+    /// Where the partial result of its first range lies.
+    pub(super) partials: usize,
+}
+
+impl Plan {
+    pub(super) fn new(attention: &Attention, batch: &RaggedBatch, threads: usize) -> Plan {
+        let mut tiles = tiles(attention, batch, tile_rows(attention, batch, threads));
+        // A few tasks a thread suffice to even out; more ranges than that a tile, and it is divided.
+        let total: usize = tiles.iter().map(|tile| tile.ranges.len()).sum();
+        let share = if threads == 1 { usize::MAX } else { total.div_ceil(4 * threads).max(1) };
+        if tiles.iter().all(|tile| tile.ranges.len() <= share) {
+            return Plan { tasks: tiles, shared: Vec::new(), partials_len: 0 };
+        }
+        let partial_len = tile::partial_len(batch.layout().head_dim());
+        let mut plan = Plan { tasks: Vec::new(), shared: Vec::new(), partials_len: 0 };
+        for tile in tiles.drain(..) {
+            plan.add(tile, share, partial_len);
+        }
+        plan
+    }
+
+    fn add(&mut self, tile: Task, share: usize, partial_len: usize) {
+        let ranges = tile.ranges.clone();
+        if ranges.len() <= share {
+            return self.tasks.push(tile);
+        }
+        let shared = Some(self.shared.len());
+        let unfinished = AtomicUsize::new(ranges.len().div_ceil(share));
+        self.shared.push(Shared { unfinished, ranges: ranges.clone(), partials: self.partials_len });
+        self.partials_len += ranges.len() * partial_len;
+        for start in ranges.clone().step_by(share) {
+            self.tasks.push(Task { ranges: start..ranges.end.min(start + share), shared, ..tile });
+        }
+    }
+}
+
+/// Fewer rows a tile where there would be fewer tiles than threads: the cache is then read more than once, but at once.
+fn tile_rows(attention: &Attention, batch: &RaggedBatch, threads: usize) -> usize {
+    let kv_heads = batch.layout().kv_heads();
+    let group = attention.heads / kv_heads;
+    let units = |tile_rows: usize| -> usize {
+        let sequence = |sequence| {
+            let tokens = batch.rows(sequence).len();
+            let ranges = (batch.first_position(sequence) + tokens).div_ceil(RANGE);
+            kv_heads * (tokens * group).div_ceil(tile_rows) * ranges
+        };
+        (0..batch.sequences()).map(sequence).sum()
+    };
+    [TILE_ROWS, 8, 4, 2].into_iter().find(|&rows| units(rows) >= 2 * threads).unwrap_or(1)
+}
+
+/// Every tile whole, the long ones of each head first.
+fn tiles(attention: &Attention, batch: &RaggedBatch, tile_rows: usize) -> Vec<Task> {
+    let kv_heads = batch.layout().kv_heads();
+    let group = attention.heads / kv_heads;
+    let mut tasks = Vec::new();
+    for sequence in 0..batch.sequences() {
+        let rows = batch.rows(sequence).len() * group;
+        let first = batch.first_position(sequence);
+        for kv_head in 0..kv_heads {
+            for first_row in (0..rows).step_by(tile_rows).rev() {
+                let rows = tile_rows.min(rows - first_row);
+                let from = first + first_row / group;
+                let to = first + (first_row + rows - 1) / group;
+                let from = attention.window.map_or(0, |window| (from + 1).saturating_sub(window));
+                let ranges = from / RANGE..to / RANGE + 1;
+                tasks.push(Task { sequence, kv_head, first_row, rows, ranges, shared: None });
+            }
+        }
+    }
+    tasks
+}

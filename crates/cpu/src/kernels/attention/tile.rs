@@ -1,0 +1,469 @@
+//! The arithmetic of one task: up to [`TILE_ROWS`] query rows over some ranges of positions.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use super::plan::Task;
+use super::{Call, RANGE, TILE_ROWS};
+use crate::kernels::kv_cache::TILE;
+use crate::vec::{LANES, Scalar, Simd, exp, tanh};
+
+/// Tiles of keys in a range.
+const TILES: usize = RANGE / TILE;
+
+/// From one row of scores to the next: a line more than the range, so that rows do not compete for cache sets.
+const SCORES_STRIDE: usize = RANGE + LANES;
+
+/// Elements of a partial result: the rows' maxima, their sums of weights, their weighted values.
+pub(super) fn partial_len(head_dim: usize) -> usize {
+    2 * LANES + TILE_ROWS * head_dim.next_multiple_of(LANES)
+}
+
+/// Elements of working memory: queries, scores, the partial result of a range, the result so far.
+pub(super) fn scratch_len(head_dim: usize) -> usize {
+    head_dim * LANES + TILE_ROWS * SCORES_STRIDE + 2 * partial_len(head_dim)
+}
+
+/// Does task `index` of the plan.
+///
+/// The call has been checked, so that every page of the batch lies in its cache; `scratch` is of [`scratch_len`].
+#[inline(always)]
+pub(super) fn run<S: Simd, T: Scalar>(s: S, call: &Call<'_, T>, index: usize, scratch: &mut [f32]) {
+    let task = &call.plan.tasks[index];
+    let dims = call.batch.layout().head_dim();
+    let (queries, rest) = scratch.split_at_mut(dims * LANES);
+    let (scores, rest) = rest.split_at_mut(TILE_ROWS * SCORES_STRIDE);
+    let (partial, state) = rest.split_at_mut(partial_len(dims));
+    pack_queries(call, task, queries);
+    clear(state);
+    for range in task.ranges.clone() {
+        match task.shared {
+            None => {
+                attend(s, call, task, range, queries, scores, partial);
+                fold(s, call, task, range, partial, state);
+            }
+            Some(shared) => {
+                let shared = &call.plan.shared[shared];
+                let start = shared.partials + (range - shared.ranges.start) * partial.len();
+                // SAFETY: each range of a shared tile belongs to one task.
+                let partial = unsafe { call.partials.part(start..start + partial.len()) };
+                attend(s, call, task, range, queries, scores, partial);
+            }
+        }
+    }
+    if let Some(shared) = task.shared {
+        let shared = &call.plan.shared[shared];
+        // Releases this task's results; the last task acquires those of all.
+        if shared.unfinished.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
+        }
+        for (i, range) in shared.ranges.clone().enumerate() {
+            let start = shared.partials + i * partial.len();
+            // SAFETY: all tasks of the tile have finished with their parts.
+            let partial = unsafe { call.partials.part(start..start + partial.len()) };
+            fold(s, call, task, range, partial, state);
+        }
+    }
+    finish(s, call, task, state);
+}
+
+/// Queries scaled and transposed, `[head_dim, 16]`; lanes without a row are 0.
+#[inline(always)]
+fn pack_queries<T>(call: &Call<'_, T>, task: &Task, queries: &mut [f32]) {
+    queries.fill(0.0);
+    for row in 0..task.rows {
+        let q = &call.q[task.row(call, row)];
+        for (packed, q) in queries[row..].iter_mut().step_by(LANES).zip(q) {
+            *packed = q * call.attention.scale;
+        }
+    }
+}
+
+/// A result of no positions: maxima `-inf`, sums and values 0.
+#[inline(always)]
+fn clear(partial: &mut [f32]) {
+    partial[..LANES].fill(f32::NEG_INFINITY);
+    partial[LANES..].fill(0.0);
+}
+
+/// Scores, weights and weighted values of one range, into `partial`.
+#[inline(always)]
+fn attend<S: Simd, T: Scalar>(
+    s: S,
+    call: &Call<'_, T>,
+    task: &Task,
+    range: usize,
+    queries: &[f32],
+    scores: &mut [f32],
+    partial: &mut [f32],
+) {
+    clear(partial);
+    let visible = visible_in(call, task, range);
+    let dims = call.batch.layout().head_dim();
+    let from = visible[..task.rows].iter().map(|v| v.0).min().unwrap_or(0);
+    let to = visible[..task.rows].iter().map(|v| v.1).max().unwrap_or(0);
+    let tiles = from / TILE..to.div_ceil(TILE);
+    let (keys, values) = pointers(call, task, range, tiles.clone());
+    assert!(queries.len() == dims * LANES && scores.len() == TILE_ROWS * SCORES_STRIDE);
+    assert!(partial.len() == partial_len(dims) && tiles.end <= TILES && task.rows <= TILE_ROWS);
+    // SAFETY: the asserted lengths; `pointers` set the tiles named here, each to a whole tile.
+    unsafe { score(s, task.rows, queries.as_ptr(), &keys, tiles, dims, scores.as_mut_ptr()) };
+    for (row, &(from, to)) in visible[..task.rows].iter().enumerate() {
+        if from < to {
+            let scores = &mut scores[row * SCORES_STRIDE..][..RANGE];
+            let (largest, sum) = weigh(s, scores, from, to, call.attention.softcap);
+            partial[row] = largest;
+            partial[LANES + row] = sum;
+        }
+    }
+    let sums = Sums { values: &values, dims, scores: scores.as_ptr(), out: partial[2 * LANES..].as_mut_ptr() };
+    // SAFETY: as above; rows see positions within the tiles only.
+    unsafe { sums.add_visible(s, &visible[..task.rows]) };
+}
+
+/// The positions that each row sees of a range, counted from its start; first and end are equal where it sees none.
+#[inline(always)]
+fn visible_in<T>(call: &Call<'_, T>, task: &Task, range: usize) -> [(usize, usize); TILE_ROWS] {
+    let start = range * RANGE;
+    let mut visible = [(0, 0); TILE_ROWS];
+    for (row, slot) in visible.iter_mut().enumerate().take(task.rows) {
+        let Range { start: from, end: to } = task.visible(call, row);
+        let from = from.saturating_sub(start).min(RANGE);
+        *slot = (from, to.saturating_sub(start).clamp(from, RANGE));
+    }
+    visible
+}
+
+/// Where the keys and the values of each of `tiles` of a range lie.
+#[inline(always)]
+fn pointers<T>(
+    call: &Call<'_, T>,
+    task: &Task,
+    range: usize,
+    tiles: Range<usize>,
+) -> ([*const T; TILES], [*const T; TILES]) {
+    let layout = call.batch.layout();
+    let tile_len = layout.head_dim() * TILE;
+    let mut keys = [std::ptr::null(); TILES];
+    let mut values = [std::ptr::null(); TILES];
+    for tile in tiles {
+        let position = range * RANGE + tile * TILE;
+        let page = call.batch.page(task.sequence, position);
+        let offset = position % layout.page_size() / TILE * tile_len;
+        let start = layout.keys(page, call.layer, task.kv_head) + offset;
+        keys[tile] = call.cache[start..start + tile_len].as_ptr();
+        let start = layout.values(page, call.layer, task.kv_head) + offset;
+        values[tile] = call.cache[start..start + tile_len].as_ptr();
+    }
+    (keys, values)
+}
+
+/// Scores of the first `rows` rows and all positions of `tiles`, as many rows at a time as the registers hold.
+///
+/// # Safety
+/// `queries` holds `[dims, 16]`, each of `tiles` in `keys` points to `[dims, 16]`, and `scores` holds [`TILE_ROWS`] rows.
+#[inline(always)]
+unsafe fn score<S: Simd, T: Scalar>(
+    s: S,
+    rows: usize,
+    queries: *const f32,
+    keys: &[*const T; TILES],
+    tiles: Range<usize>,
+    dims: usize,
+    scores: *mut f32,
+) {
+    let mut row = 0;
+    while row < rows {
+        // SAFETY: `row + R <= TILE_ROWS` in each arm, as each takes the rows left rounded up to a divisor of 12 or 8.
+        unsafe {
+            let (queries, scores) = (queries.add(row), scores.add(row * SCORES_STRIDE));
+            row += match (S::REGISTERS, rows - row) {
+                (32, 9..) => score_rows::<S, T, 12, 2>(s, queries, keys, tiles.clone(), dims, scores),
+                (32, 5..) => score_rows::<S, T, 8, 2>(s, queries, keys, tiles.clone(), dims, scores),
+                (32, 3..) => score_rows::<S, T, 4, 4>(s, queries, keys, tiles.clone(), dims, scores),
+                (32, 2) => score_rows::<S, T, 2, 4>(s, queries, keys, tiles.clone(), dims, scores),
+                (8, 5..) => score_rows::<S, T, 6, 1>(s, queries, keys, tiles.clone(), dims, scores),
+                (8, 3..) => score_rows::<S, T, 4, 1>(s, queries, keys, tiles.clone(), dims, scores),
+                (_, 2..) => score_rows::<S, T, 2, 1>(s, queries, keys, tiles.clone(), dims, scores),
+                _ => score_rows::<S, T, 1, 4>(s, queries, keys, tiles.clone(), dims, scores),
+            };
+        }
+    }
+}
+
+/// Scores of `R` rows, `C` tiles at a time; returns `R`.
+///
+/// # Safety
+/// As [`score`], for `R` rows.
+#[inline(always)]
+unsafe fn score_rows<S: Simd, T: Scalar, const R: usize, const C: usize>(
+    s: S,
+    queries: *const f32,
+    keys: &[*const T; TILES],
+    tiles: Range<usize>,
+    dims: usize,
+    scores: *mut f32,
+) -> usize {
+    for first in tiles.clone().step_by(C) {
+        let mut from = [std::ptr::null(); C];
+        for c in 0..C {
+            // Past the end the last tile is computed again, and not stored.
+            from[c] = keys[(first + c).min(tiles.end - 1)];
+        }
+        let mut sums = [[s.splat(0.0); C]; R];
+        for dim in 0..dims {
+            let mut key = [s.splat(0.0); C];
+            for c in 0..C {
+                // SAFETY: `dim < dims`, and a tile is `[dims, 16]`.
+                key[c] = unsafe { T::load(s, from[c].add(dim * TILE)) };
+            }
+            for (r, sums) in sums.iter_mut().enumerate() {
+                // SAFETY: the queries are `[dims, 16]`, and the rows end within the sixteen.
+                let query = s.splat(unsafe { *queries.add(dim * LANES + r) });
+                for c in 0..C {
+                    sums[c] = s.fma(query, key[c], sums[c]);
+                }
+            }
+        }
+        for (r, sums) in sums.iter().enumerate() {
+            for (c, sum) in sums.iter().enumerate() {
+                if first + c < tiles.end {
+                    // SAFETY: the tile is within the range, and the row within the scores.
+                    unsafe { s.store(scores.add(r * SCORES_STRIDE + (first + c) * TILE), *sum) };
+                }
+            }
+        }
+    }
+    R
+}
+
+/// Turns the scores at `from..to` into weights and returns their maximum and the sum of the weights.
+///
+/// Positions of the outer tiles that the row does not see get weight 0.
+#[inline(always)]
+fn weigh<S: Simd>(s: S, scores: &mut [f32], from: usize, to: usize, softcap: Option<f32>) -> (f32, f32) {
+    let (start, end) = (from / TILE * TILE, to.next_multiple_of(TILE));
+    let scores = &mut scores[start..end];
+    if let Some(cap) = softcap {
+        let cap = s.splat(cap);
+        for tile in scores.chunks_exact_mut(LANES) {
+            // SAFETY: a chunk has sixteen values.
+            unsafe {
+                let score = s.load(tile.as_ptr());
+                s.store(tile.as_mut_ptr(), s.mul(cap, tanh(s, s.div(score, cap))));
+            }
+        }
+    }
+    scores[..from - start].fill(f32::NEG_INFINITY);
+    scores[to - start..].fill(f32::NEG_INFINITY);
+    let mut largest = s.splat(f32::NEG_INFINITY);
+    for tile in scores.chunks_exact(LANES) {
+        // SAFETY: a chunk has sixteen values.
+        largest = s.max(largest, unsafe { s.load(tile.as_ptr()) });
+    }
+    let largest = s.largest(largest);
+    let shift = s.splat(shift(largest));
+    let mut sum = s.splat(0.0);
+    for tile in scores.chunks_exact_mut(LANES) {
+        // SAFETY: a chunk has sixteen values.
+        unsafe {
+            let weight = exp(s, s.sub(s.load(tile.as_ptr()), shift));
+            s.store(tile.as_mut_ptr(), weight);
+            sum = s.add(sum, weight);
+        }
+    }
+    (largest, s.sum(sum))
+}
+
+/// What to take off the scores: their maximum, or 0 where every one is `-inf`.
+#[inline(always)]
+fn shift(largest: f32) -> f32 {
+    if largest == f32::NEG_INFINITY { 0.0 } else { largest }
+}
+
+/// Sums of values, weighted.
+struct Sums<'a, T> {
+    /// `[16, dims]` each.
+    values: &'a [*const T; TILES],
+    dims: usize,
+    /// Weights, [`SCORES_STRIDE`] a row.
+    scores: *const f32,
+    /// The sums so far, `dims` rounded up to whole vectors a row.
+    out: *mut f32,
+}
+
+impl<T: Scalar> Sums<'_, T> {
+    /// Adds to each row's sum the values it sees.
+    ///
+    /// Positions that some rows do not see are added row by row, before and after those that all see: a weight of 0 would
+    /// not do, as the value may be infinite.
+    ///
+    /// # Safety
+    /// The positions lie in tiles that `values` has, and `scores` and `out` have the rows.
+    #[inline(always)]
+    unsafe fn add_visible<S: Simd>(&self, s: S, visible: &[(usize, usize)]) {
+        let common = visible.iter().fold((0, RANGE), |all, row| (all.0.max(row.0), all.1.min(row.1)));
+        let (from, to) = (common.0, common.1.max(common.0));
+        // SAFETY: the caller's promise, for each row and for all.
+        unsafe {
+            for (row, &(first, end)) in visible.iter().enumerate() {
+                self.add::<S, 1, 4>(s, row, first..end.min(from));
+            }
+            let mut row = 0;
+            while row < visible.len() {
+                row += match (S::REGISTERS, visible.len() - row) {
+                    (32, 12..) => self.add::<S, 12, 2>(s, row, from..to),
+                    (32, 8..) => self.add::<S, 8, 2>(s, row, from..to),
+                    (32, 4..) => self.add::<S, 4, 4>(s, row, from..to),
+                    (8, 6..) => self.add::<S, 6, 1>(s, row, from..to),
+                    (8, 4..) => self.add::<S, 4, 1>(s, row, from..to),
+                    (32, 2..) => self.add::<S, 2, 4>(s, row, from..to),
+                    (_, 2..) => self.add::<S, 2, 1>(s, row, from..to),
+                    _ => self.add::<S, 1, 4>(s, row, from..to),
+                };
+            }
+            for (row, &(first, end)) in visible.iter().enumerate() {
+                self.add::<S, 1, 4>(s, row, to.max(first)..end);
+            }
+        }
+    }
+
+    /// Adds the values at `positions` to the sums of `R` rows, `C` vectors of dims at a time; returns `R`.
+    ///
+    /// # Safety
+    /// As [`Sums::add_visible`].
+    #[inline(always)]
+    unsafe fn add<S: Simd, const R: usize, const C: usize>(
+        &self,
+        s: S,
+        row: usize,
+        positions: Range<usize>,
+    ) -> usize {
+        if positions.is_empty() {
+            return R;
+        }
+        let mut dim = 0;
+        // SAFETY: the caller's promise, and each step ends within the dims.
+        unsafe {
+            while dim + C * LANES <= self.dims {
+                self.add_dims::<S, R, C, false>(s, row, positions.clone(), dim);
+                dim += C * LANES;
+            }
+            while dim + LANES <= self.dims {
+                self.add_dims::<S, R, 1, false>(s, row, positions.clone(), dim);
+                dim += LANES;
+            }
+            if dim < self.dims {
+                self.add_dims::<S, R, 1, true>(s, row, positions, dim);
+            }
+        }
+        R
+    }
+
+    /// Adds `C` vectors of dims from `dim` on; fewer than sixteen dims where they are `PARTIAL`.
+    ///
+    /// # Safety
+    /// As [`Sums::add_visible`], and the dims exist.
+    #[inline(always)]
+    unsafe fn add_dims<S: Simd, const R: usize, const C: usize, const PARTIAL: bool>(
+        &self,
+        s: S,
+        row: usize,
+        positions: Range<usize>,
+        dim: usize,
+    ) {
+        let stride = self.dims.next_multiple_of(LANES);
+        let mut sums = [[s.splat(0.0); C]; R];
+        // SAFETY: the caller's promise; rows of `out` are whole vectors.
+        unsafe {
+            let out = self.out.add(row * stride + dim);
+            let weights = self.scores.add(row * SCORES_STRIDE);
+            for r in 0..R {
+                for c in 0..C {
+                    sums[r][c] = s.load(out.add(r * stride + c * LANES));
+                }
+            }
+            let mut position = positions.start;
+            while position < positions.end {
+                let end = positions.end.min((position / TILE + 1) * TILE);
+                let tile = self.values[position / TILE].add(dim);
+                for position in position..end {
+                    let from = tile.add(position % TILE * self.dims);
+                    let mut value = [s.splat(0.0); C];
+                    for c in 0..C {
+                        value[c] = if PARTIAL {
+                            T::load_partial(s, from, self.dims - dim)
+                        } else {
+                            T::load(s, from.add(c * LANES))
+                        };
+                    }
+                    for r in 0..R {
+                        let weight = s.splat(*weights.add(r * SCORES_STRIDE + position));
+                        for c in 0..C {
+                            sums[r][c] = s.fma(weight, value[c], sums[r][c]);
+                        }
+                    }
+                }
+                position = end;
+            }
+            for r in 0..R {
+                for c in 0..C {
+                    s.store(out.add(r * stride + c * LANES), sums[r][c]);
+                }
+            }
+        }
+    }
+}
+
+/// Adds the result of a range to the result so far, both scaled to their common maximum.
+#[inline(always)]
+fn fold<S: Simd, T>(
+    s: S,
+    call: &Call<'_, T>,
+    task: &Task,
+    range: usize,
+    partial: &[f32],
+    state: &mut [f32],
+) {
+    let (mut old, mut new) = ([0f32; LANES], [0f32; LANES]);
+    for row in 0..task.rows {
+        let shift = shift(if state[row] > partial[row] { state[row] } else { partial[row] });
+        (old[row], new[row]) = (state[row] - shift, partial[row] - shift);
+        state[row] = if state[row] > partial[row] { state[row] } else { partial[row] };
+    }
+    // SAFETY: the arrays have sixteen values.
+    let (old, new) =
+        unsafe { (s.to_array(exp(s, s.load(old.as_ptr()))), s.to_array(exp(s, s.load(new.as_ptr())))) };
+    let dims = call.batch.layout().head_dim().next_multiple_of(LANES);
+    let visible = visible_in(call, task, range);
+    for row in (0..task.rows).filter(|&row| visible[row].0 < visible[row].1) {
+        state[LANES + row] = state[LANES + row] * old[row] + partial[LANES + row] * new[row];
+        let (old, new) = (s.splat(old[row]), s.splat(new[row]));
+        let state = &mut state[2 * LANES + row * dims..][..dims];
+        let partial = &partial[2 * LANES + row * dims..][..dims];
+        for (state, partial) in state.chunks_exact_mut(LANES).zip(partial.chunks_exact(LANES)) {
+            // SAFETY: chunks have sixteen values.
+            unsafe {
+                let sum = s.mul(s.load(state.as_ptr()), old);
+                s.store(state.as_mut_ptr(), s.fma(s.load(partial.as_ptr()), new, sum));
+            }
+        }
+    }
+}
+
+/// Divides by the sums of weights and writes the rows.
+#[inline(always)]
+fn finish<S: Simd, T>(s: S, call: &Call<'_, T>, task: &Task, state: &[f32]) {
+    let dims = call.batch.layout().head_dim();
+    let stride = dims.next_multiple_of(LANES);
+    for row in 0..task.rows {
+        // SAFETY: one task finishes each tile, and tiles do not share rows.
+        let out = unsafe { call.out.part(task.row(call, row)) };
+        let sum = s.splat(state[LANES + row]);
+        let values = &state[2 * LANES + row * stride..][..stride];
+        for (out, values) in out.chunks_mut(LANES).zip(values.chunks_exact(LANES)) {
+            // SAFETY: a chunk of values has sixteen, and the rest is as long as it says.
+            unsafe { s.store_partial(out.as_mut_ptr(), s.div(s.load(values.as_ptr()), sum), out.len()) };
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! The paged KV cache: where keys and values lie, which sequence owns which page, and storing new tokens.
+//!
+//! The cache is one buffer `[pages, layers, 2, kv_heads, page_size * head_dim]`, so a page with all its layers is
+//! one run of memory and copying it is one `memcpy`. Within a page, layer and head, positions go in tiles of
+//! [`TILE`]: keys as `[page_size / 16, head_dim, 16]`, so one vector load gives one dim of sixteen keys and a tile is
+//! read from its first byte to its last whatever the page size; values as `[page_size, head_dim]`.
+
+use std::ops::Range;
+
+use super::disjoint::Disjoint;
+use crate::vec::{LANES, Scalar};
+use crate::{Error, Pool};
+
+/// Positions whose keys lie interleaved, one to a lane.
+pub const TILE: usize = LANES;
+
+/// The sizes that fix where everything lies in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvLayout {
+    layers: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    page_size: usize,
+}
+
+impl KvLayout {
+    /// A layout for `layers` layers of `kv_heads` heads, in pages of `page_size` positions.
+    ///
+    /// # Errors
+    /// When a size is 0, `page_size` is no power of two from 16 on, or a page would not fit in the address space.
+    pub fn new(layers: usize, kv_heads: usize, head_dim: usize, page_size: usize) -> Result<KvLayout, Error> {
+        let size = |what, rule, found| Error::Size { kernel: "kv_cache", what, rule, found };
+        for (what, found) in [("layers", layers), ("kv_heads", kv_heads), ("head_dim", head_dim)] {
+            if found == 0 {
+                return Err(size(what, "at least 1", found));
+            }
+        }
+        if !page_size.is_power_of_two() || page_size < TILE {
+            return Err(size("page_size", "a power of two, at least 16", page_size));
+        }
+        // Room for four bytes an element, so that no product below overflows.
+        let elements = [2, layers, kv_heads, head_dim].into_iter().try_fold(page_size, usize::checked_mul);
+        match elements.filter(|&elements| elements <= isize::MAX as usize / 4) {
+            Some(_) => Ok(KvLayout { layers, kv_heads, head_dim, page_size }),
+            None => Err(size("head_dim", "small enough that a page fits in memory", head_dim)),
+        }
+    }
+
+    /// Layers of the model.
+    pub fn layers(&self) -> usize {
+        self.layers
+    }
+
+    /// Heads that keep keys and values.
+    pub fn kv_heads(&self) -> usize {
+        self.kv_heads
+    }
+
+    /// Dims of one key or value.
+    pub fn head_dim(&self) -> usize {
+        self.head_dim
+    }
+
+    /// Positions of a page.
+    pub fn page_size(&self) -> usize {
+        self.page_size
+    }
+
+    /// Elements of a page, all layers together.
+    pub fn page_len(&self) -> usize {
+        2 * self.layers * self.kv_heads * self.head_len()
+    }
+
+    /// Elements that one head keeps in one page and layer: as many for keys as for values.
+    pub fn head_len(&self) -> usize {
+        self.page_size * self.head_dim
+    }
+
+    /// Where the keys of a head begin, `[page_size / 16, head_dim, 16]`.
+    pub fn keys(&self, page: usize, layer: usize, kv_head: usize) -> usize {
+        page * self.page_len() + (2 * layer * self.kv_heads + kv_head) * self.head_len()
+    }
+
+    /// Where the values of a head begin, `[page_size, head_dim]`.
+    pub fn values(&self, page: usize, layer: usize, kv_head: usize) -> usize {
+        page * self.page_len() + ((2 * layer + 1) * self.kv_heads + kv_head) * self.head_len()
+    }
+
+    /// Where dim `dim` of the key in slot `slot` of a page lies, from [`KvLayout::keys`] on.
+    pub fn key_element(&self, slot: usize, dim: usize) -> usize {
+        (slot / TILE * self.head_dim + dim) * TILE + slot % TILE
+    }
+
+    /// How many whole pages a cache of `len` elements has.
+    ///
+    /// # Errors
+    /// When `len` is no multiple of [`KvLayout::page_len`].
+    fn pages(&self, kernel: &'static str, len: usize) -> Result<usize, Error> {
+        let pages = len / self.page_len();
+        let expected = pages * self.page_len();
+        if expected != len {
+            return Err(Error::Length { kernel, what: "cache", expected, found: len });
+        }
+        Ok(pages)
+    }
+}
+
+/// New tokens of several sequences, one after the other, and where each sequence keeps its past: checked.
+///
+/// New token `i` of sequence `b` is at position `cache_lengths[b] + i`, in slot `position % page_size` of page
+/// `page_table[b, position / page_size]`.
+#[derive(Clone, Copy, Debug)]
+pub struct RaggedBatch<'a> {
+    layout: KvLayout,
+    /// `[batch + 1]`: the tokens of sequence `b` are `row_offsets[b]..row_offsets[b + 1]`.
+    row_offsets: &'a [u32],
+    /// `[batch]`: tokens in the cache before this call.
+    cache_lengths: &'a [u32],
+    /// `[batch, max_pages]`.
+    page_table: &'a [u32],
+    max_pages: usize,
+    /// Every page that a position of the batch uses is below this.
+    pages: usize,
+}
+
+impl<'a> RaggedBatch<'a> {
+    /// Checks a batch against a cache of `pages` pages. Entries of the page table past a sequence's end are not read.
+    ///
+    /// # Errors
+    /// When the lengths of the slices disagree, the offsets do not rise from 0, a sequence does not fit in its
+    /// `max_pages` pages, or one of its pages is not in the cache.
+    pub fn new(
+        layout: KvLayout,
+        pages: usize,
+        row_offsets: &'a [u32],
+        cache_lengths: &'a [u32],
+        page_table: &'a [u32],
+    ) -> Result<RaggedBatch<'a>, Error> {
+        let batch = cache_lengths.len();
+        let max_pages = page_table.len().checked_div(batch).unwrap_or(0);
+        length("ragged batch", "row_offsets", batch + 1, row_offsets.len())?;
+        length("ragged batch", "page_table", batch * max_pages, page_table.len())?;
+        let checked = RaggedBatch { layout, row_offsets, cache_lengths, page_table, max_pages, pages };
+        checked.check_offsets()?;
+        (0..batch).try_for_each(|sequence| checked.check_sequence(sequence))?;
+        Ok(checked)
+    }
+
+    /// The layout it was checked against.
+    pub fn layout(&self) -> KvLayout {
+        self.layout
+    }
+
+    /// Sequences.
+    pub fn sequences(&self) -> usize {
+        self.cache_lengths.len()
+    }
+
+    /// New tokens, of all sequences together.
+    pub fn tokens(&self) -> usize {
+        self.row_offsets[self.sequences()] as usize
+    }
+
+    /// The rows of the new tokens of a sequence.
+    pub fn rows(&self, sequence: usize) -> Range<usize> {
+        self.row_offsets[sequence] as usize..self.row_offsets[sequence + 1] as usize
+    }
+
+    /// The position of the first new token of a sequence.
+    pub fn first_position(&self, sequence: usize) -> usize {
+        self.cache_lengths[sequence] as usize
+    }
+
+    /// The page that keeps a position of a sequence.
+    pub fn page(&self, sequence: usize, position: usize) -> usize {
+        self.page_table[sequence * self.max_pages + position / self.layout.page_size] as usize
+    }
+
+    /// Checks the arguments that come with every call on a layer of a cache.
+    pub(super) fn check_call(&self, kernel: &'static str, layer: usize, cache_len: usize) -> Result<(), Error> {
+        let pages = self.layout.pages(kernel, cache_len)?;
+        if pages < self.pages {
+            let expected = self.pages * self.layout.page_len();
+            return Err(Error::Length { kernel, what: "cache", expected, found: cache_len });
+        }
+        if layer >= self.layout.layers {
+            return Err(Error::Size { kernel, what: "layer", rule: "below the number of layers", found: layer });
+        }
+        Ok(())
+    }
+
+    fn check_offsets(&self) -> Result<(), Error> {
+        let mut low = 0;
+        for (index, &found) in self.row_offsets.iter().enumerate() {
+            let high = if index == 0 { 0 } else { u32::MAX };
+            if !(low..=high).contains(&found) {
+                let [found, low, high] = [found, low, high].map(|x| x as usize);
+                return Err(Error::RowOffset { index, found, low, high });
+            }
+            low = found;
+        }
+        Ok(())
+    }
+
+    fn check_sequence(&self, sequence: usize) -> Result<(), Error> {
+        let page_size = self.layout.page_size;
+        let (cached, added) = (self.first_position(sequence), self.rows(sequence).len());
+        let capacity = self.max_pages.saturating_mul(page_size);
+        if cached + added > capacity {
+            let pages = self.max_pages;
+            return Err(Error::SequenceTooLong { sequence, cached, added, pages, page_size, capacity });
+        }
+        for position in 0..(cached + added).div_ceil(page_size) {
+            let page = self.page_table[sequence * self.max_pages + position] as usize;
+            if page >= self.pages {
+                return Err(Error::PageOutOfRange { sequence, position, page, pages: self.pages });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks one length.
+pub(super) fn length(
+    kernel: &'static str,
+    what: &'static str,
+    expected: usize,
+    found: usize,
+) -> Result<(), Error> {
+    if expected == found { Ok(()) } else { Err(Error::Length { kernel, what, expected, found }) }
+}
+
+/// Writes the keys and values of the batch's new tokens, `[tokens, kv_heads, head_dim]` each, to their slots in `layer`.
+///
+/// Where two positions share a slot (which a sound page table never says), the later token's value stays.
+///
+/// # Errors
+/// When the cache is not the one the batch was checked against, or `k` or `v` has another length.
+pub fn store<T: Scalar>(
+    pool: &Pool,
+    batch: &RaggedBatch,
+    layer: usize,
+    cache: &mut [T],
+    k: &[f32],
+    v: &[f32],
+) -> Result<(), Error> {
+    let layout = batch.layout;
+    batch.check_call("kv_cache::store", layer, cache.len())?;
+    let elements = batch.tokens() * layout.kv_heads * layout.head_dim;
+    length("kv_cache::store", "k", elements, k.len())?;
+    length("kv_cache::store", "v", elements, v.len())?;
+    let cache = Disjoint::new(cache);
+    // One head to a chunk: whatever the page table says, no two chunks write the same element.
+    pool.run(layout.kv_heads * 2, &|chunk| {
+        let (kv_head, is_value) = (chunk / 2, chunk % 2 == 1);
+        for run in runs(batch) {
+            let page = batch.page(run.sequence, run.position);
+            let start =
+                if is_value { layout.values(page, layer, kv_head) } else { layout.keys(page, layer, kv_head) };
+            // SAFETY: only this chunk touches this head's keys (or values), and it holds one part at a time.
+            let head = unsafe { cache.part(start..start + layout.head_len()) };
+            let slot = run.position % layout.page_size;
+            if is_value {
+                store_values(&layout, head, slot, v, kv_head, run.rows);
+            } else {
+                store_keys(&layout, head, slot, k, kv_head, run.rows);
+            }
+        }
+    });
+    Ok(())
+}
+
+/// New tokens of one sequence whose slots follow each other in one tile.
+struct Run {
+    sequence: usize,
+    position: usize,
+    rows: Range<usize>,
+}
+
+fn runs(batch: &RaggedBatch) -> impl Iterator<Item = Run> {
+    (0..batch.sequences()).flat_map(move |sequence| {
+        let rows = batch.rows(sequence);
+        let first = batch.first_position(sequence);
+        let mut row = rows.start;
+        std::iter::from_fn(move || {
+            let position = first + (row - rows.start);
+            let end = rows.end.min(row + TILE - position % TILE);
+            let run = Run { sequence, position, rows: row..end };
+            row = end;
+            (!run.rows.is_empty()).then_some(run)
+        })
+    })
+}
+
+fn store_values<T: Scalar>(
+    layout: &KvLayout,
+    head: &mut [T],
+    slot: usize,
+    v: &[f32],
+    kv_head: usize,
+    rows: Range<usize>,
+) {
+    let dims = layout.head_dim;
+    for (row, to) in rows.zip(head[slot * dims..].chunks_exact_mut(dims)) {
+        let from = &v[(row * layout.kv_heads + kv_head) * dims..][..dims];
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = T::from_f32(*from);
+        }
+    }
+}
+
+fn store_keys<T: Scalar>(
+    layout: &KvLayout,
+    head: &mut [T],
+    slot: usize,
+    k: &[f32],
+    kv_head: usize,
+    rows: Range<usize>,
+) {
+    let dims = layout.head_dim;
+    let tile = &mut head[slot / TILE * dims * TILE..][..dims * TILE];
+    for (row, lane) in rows.zip(slot % TILE..) {
+        let from = &k[(row * layout.kv_heads + kv_head) * dims..][..dims];
+        for (to, from) in tile[lane..].iter_mut().step_by(TILE).zip(from) {
+            *to = T::from_f32(*from);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::bf16;
+
+    fn layout() -> KvLayout {
+        KvLayout::new(2, 3, 5, 16).unwrap()
+    }
+
+    #[test]
+    fn stored_tokens_lie_where_the_layout_says() {
+        let layout = layout();
+        let batch = RaggedBatch::new(layout, 4, &[0, 20, 20, 23], &[5, 0, 15], &[3, 1, 9, 9, 2, 0]).unwrap();
+        let k: Vec<f32> = (0..23 * 15).map(|i| i as f32).collect();
+        let v: Vec<f32> = k.iter().map(|x| -x).collect();
+        let mut cache = vec![bf16::NAN; 4 * layout.page_len()];
+        store(&Pool::new(3), &batch, 1, &mut cache, &k, &v).unwrap();
+        let mut written = 0;
+        for sequence in 0..3 {
+            for (i, row) in batch.rows(sequence).enumerate() {
+                let position = batch.first_position(sequence) + i;
+                let page = batch.page(sequence, position);
+                for head in 0..3 {
+                    for dim in 0..5 {
+                        let slot = position % 16;
+                        let key = cache[layout.keys(page, 1, head) + layout.key_element(slot, dim)];
+                        let value = cache[layout.values(page, 1, head) + slot * 5 + dim];
+                        let want = k[(row * 3 + head) * 5 + dim];
+                        assert_eq!((key, value), (bf16::from_f32(want), bf16::from_f32(-want)));
+                        written += 2;
+                    }
+                }
+            }
+        }
+        assert_eq!(cache.iter().filter(|x| !x.is_nan()).count(), written);
+    }
+
+    #[test]
+    fn a_hostile_batch_is_refused() {
+        let layout = layout();
+        let check = |pages, offsets: &[u32], lengths: &[u32], table: &[u32]| {
+            RaggedBatch::new(layout, pages, offsets, lengths, table).unwrap_err().to_string()
+        };
+        assert_eq!(
+            check(4, &[0, 3], &[0, 0], &[0, 1]),
+            "ragged batch: row_offsets has 2 elements where 3 are needed"
+        );
+        assert_eq!(
+            check(4, &[0, 3, 3], &[0, 0], &[0, 1, 2]),
+            "ragged batch: page_table has 3 elements where 2 are needed"
+        );
+        assert_eq!(
+            check(4, &[1, 3], &[0], &[0]),
+            "ragged batch: row_offsets[0] is 1, outside 0..=0 (offsets rise from 0 to the number of tokens)"
+        );
+        assert!(check(4, &[0, 3, 2], &[0, 0], &[0, 1]).contains("row_offsets[2] is 2, outside 3..="));
+        assert_eq!(
+            check(4, &[0, 3], &[30], &[0, 1]),
+            "ragged batch: sequence 0 holds 30 tokens and adds 3, but its 2 pages of 16 hold 32"
+        );
+        assert!(check(4, &[0, 3], &[u32::MAX], &[0]).contains("holds 4294967295 tokens"));
+        assert_eq!(
+            check(4, &[0, 3], &[15], &[0, 4]),
+            "ragged batch: page 1 of sequence 0 is page 4 of a cache of 4 pages"
+        );
+        assert!(check(4, &[0, 1], &[0], &[]).contains("its 0 pages of 16 hold 0"));
+        assert!(RaggedBatch::new(layout, 0, &[0], &[], &[]).is_ok());
+    }
+
+    #[test]
+    fn a_call_on_another_cache_is_refused() {
+        let batch = RaggedBatch::new(layout(), 2, &[0, 1], &[0], &[1]).unwrap();
+        let pool = Pool::new(1);
+        let (k, v) = ([0.0; 15], [0.0; 15]);
+        let error = |cache: usize, layer, k: &[f32], v: &[f32]| {
+            store(&pool, &batch, layer, &mut vec![0f32; cache], k, v).unwrap_err().to_string()
+        };
+        assert_eq!(error(960, 0, &k, &v), "kv_cache::store: cache has 960 elements where 1920 are needed");
+        assert_eq!(error(1921, 0, &k, &v), "kv_cache::store: cache has 1921 elements where 1920 are needed");
+        assert_eq!(
+            error(1920, 2, &k, &v),
+            "kv_cache::store: layer is 2, which must be below the number of layers"
+        );
+        assert_eq!(error(1920, 0, &k[1..], &v), "kv_cache::store: k has 14 elements where 15 are needed");
+        assert_eq!(error(1920, 0, &k, &v[2..]), "kv_cache::store: v has 13 elements where 15 are needed");
+    }
+
+    #[test]
+    fn a_layout_of_impossible_sizes_is_refused() {
+        assert!(KvLayout::new(1, 1, 1, 8).is_err());
+        assert!(KvLayout::new(1, 1, 1, 48).is_err());
+        assert!(KvLayout::new(0, 1, 1, 16).is_err());
+        assert!(KvLayout::new(usize::MAX / 2, 3, 1, 16).is_err());
+        assert!(KvLayout::new(1 << 30, 1 << 28, 1, 16).is_err());
+    }
+}

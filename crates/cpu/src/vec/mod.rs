@@ -1,0 +1,237 @@
+//! Sixteen f32 lanes, whatever the instruction set, and the arithmetic that kernels write over them.
+//!
+//! Every implementation of [`Simd`] has the same sixteen lanes, so a kernel written once over the trait sums in one
+//! order everywhere: AVX2 and AVX-512 give the same bits. The portable lanes fuse `a * b + c` only where the
+//! target has the instruction, so there the last bit may differ.
+
+mod math;
+mod portable;
+mod scratch;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use half::{bf16, f16};
+
+pub use math::{exp, sigmoid, tanh};
+pub use portable::Portable;
+pub use scratch::with_scratch;
+#[cfg(target_arch = "x86_64")]
+pub use x86::{Avx2, Avx512};
+
+/// Lanes of every vector.
+pub const LANES: usize = 16;
+
+/// Proof that an instruction set is there, and its operations on [`LANES`] f32 lanes.
+pub trait Simd: Copy {
+    /// Sixteen f32 lanes.
+    type F32: Copy;
+    /// One truth value a lane.
+    type Mask: Copy;
+
+    /// How many `F32` values the registers hold at once: what a kernel may tile by.
+    const REGISTERS: usize;
+
+    /// `x` in every lane.
+    fn splat(self, x: f32) -> Self::F32;
+
+    /// The sixteen values from `from` on.
+    ///
+    /// # Safety
+    /// Sixteen values are readable at `from`.
+    unsafe fn load(self, from: *const f32) -> Self::F32;
+
+    /// The first `count <= 16` values from `from` on, then zeros.
+    ///
+    /// # Safety
+    /// `count` values are readable at `from`.
+    unsafe fn load_partial(self, from: *const f32, count: usize) -> Self::F32;
+
+    /// Sixteen bf16 values from `from` on, widened.
+    ///
+    /// # Safety
+    /// Sixteen values are readable at `from`.
+    unsafe fn load_bf16(self, from: *const bf16) -> Self::F32;
+
+    /// Sixteen f16 values from `from` on, widened.
+    ///
+    /// # Safety
+    /// Sixteen values are readable at `from`.
+    unsafe fn load_f16(self, from: *const f16) -> Self::F32;
+
+    /// Writes the sixteen lanes from `to` on.
+    ///
+    /// # Safety
+    /// Sixteen values are writable at `to`.
+    unsafe fn store(self, to: *mut f32, lanes: Self::F32);
+
+    /// Writes the first `count <= 16` lanes from `to` on.
+    ///
+    /// # Safety
+    /// `count` values are writable at `to`.
+    unsafe fn store_partial(self, to: *mut f32, lanes: Self::F32, count: usize);
+
+    /// `a + b`.
+    fn add(self, a: Self::F32, b: Self::F32) -> Self::F32;
+
+    /// `a - b`.
+    fn sub(self, a: Self::F32, b: Self::F32) -> Self::F32;
+
+    /// `a * b`.
+    fn mul(self, a: Self::F32, b: Self::F32) -> Self::F32;
+
+    /// `a / b`.
+    fn div(self, a: Self::F32, b: Self::F32) -> Self::F32;
+
+    /// `a * b + c`, rounded once where the instruction set can.
+    fn fma(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32;
+
+    /// The larger of `a` and `b`; `b` where either is NaN.
+    fn max(self, a: Self::F32, b: Self::F32) -> Self::F32;
+
+    /// The smaller of `a` and `b`; `b` where either is NaN.
+    fn min(self, a: Self::F32, b: Self::F32) -> Self::F32;
+
+    /// `|a|`.
+    fn abs(self, a: Self::F32) -> Self::F32;
+
+    /// `|magnitude|` with the sign of `sign`.
+    fn copy_sign(self, magnitude: Self::F32, sign: Self::F32) -> Self::F32;
+
+    /// The nearest integer, ties to even; `|a|` is below 2²².
+    fn round(self, a: Self::F32) -> Self::F32;
+
+    /// `a · 2ⁿ`, rounded once; `n` is an integer in -252..=252 and `a` is in 0.5..=2 (or NaN).
+    fn scale_by_power(self, a: Self::F32, n: Self::F32) -> Self::F32;
+
+    /// `a < b`, false where either is NaN.
+    fn less(self, a: Self::F32, b: Self::F32) -> Self::Mask;
+
+    /// `a` where the mask holds, else `b`.
+    fn select(self, mask: Self::Mask, a: Self::F32, b: Self::F32) -> Self::F32;
+
+    /// The lanes.
+    fn to_array(self, a: Self::F32) -> [f32; LANES];
+
+    /// The sum of the lanes, added in halves: lane `i` to lane `i + 8`, then `i + 4`, `i + 2`, `i + 1`.
+    #[inline(always)]
+    fn sum(self, a: Self::F32) -> f32 {
+        let mut lanes = self.to_array(a);
+        for half in [8, 4, 2, 1] {
+            for i in 0..half {
+                lanes[i] += lanes[i + half];
+            }
+        }
+        lanes[0]
+    }
+
+    /// The largest lane, compared in the order of [`Simd::sum`].
+    #[inline(always)]
+    fn largest(self, a: Self::F32) -> f32 {
+        let mut lanes = self.to_array(a);
+        for half in [8, 4, 2, 1] {
+            for i in 0..half {
+                lanes[i] = if lanes[i] > lanes[i + half] { lanes[i] } else { lanes[i + half] };
+            }
+        }
+        lanes[0]
+    }
+}
+
+/// An element type that loads as f32 lanes.
+pub trait Scalar: Copy + Send + Sync + 'static {
+    /// The type's name in messages.
+    const NAME: &'static str;
+
+    /// This value, widened.
+    fn to_f32(self) -> f32;
+
+    /// `x`, rounded to nearest even.
+    fn from_f32(x: f32) -> Self;
+
+    /// The sixteen values from `from` on, widened.
+    ///
+    /// # Safety
+    /// Sixteen values are readable at `from`.
+    unsafe fn load<S: Simd>(s: S, from: *const Self) -> S::F32;
+
+    /// The first `count <= 16` values from `from` on, widened, then zeros.
+    ///
+    /// # Safety
+    /// `count` values are readable at `from`.
+    #[inline(always)]
+    unsafe fn load_partial<S: Simd>(s: S, from: *const Self, count: usize) -> S::F32 {
+        let mut lanes = [0f32; LANES];
+        for (i, lane) in lanes.iter_mut().enumerate().take(count) {
+            // SAFETY: `i < count`, and the caller vouches for `count` values.
+            *lane = unsafe { *from.add(i) }.to_f32();
+        }
+        // SAFETY: the array has sixteen values.
+        unsafe { s.load(lanes.as_ptr()) }
+    }
+}
+
+impl Scalar for f32 {
+    const NAME: &'static str = "f32";
+
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        self
+    }
+
+    #[inline(always)]
+    fn from_f32(x: f32) -> Self {
+        x
+    }
+
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, from: *const Self) -> S::F32 {
+        // SAFETY: the caller's promise is the same.
+        unsafe { s.load(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_partial<S: Simd>(s: S, from: *const Self, count: usize) -> S::F32 {
+        // SAFETY: the caller's promise is the same.
+        unsafe { s.load_partial(from, count) }
+    }
+}
+
+impl Scalar for bf16 {
+    const NAME: &'static str = "bf16";
+
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        bf16::to_f32(self)
+    }
+
+    #[inline(always)]
+    fn from_f32(x: f32) -> Self {
+        bf16::from_f32(x)
+    }
+
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, from: *const Self) -> S::F32 {
+        // SAFETY: the caller's promise is the same.
+        unsafe { s.load_bf16(from) }
+    }
+}
+
+impl Scalar for f16 {
+    const NAME: &'static str = "f16";
+
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        f16::to_f32(self)
+    }
+
+    #[inline(always)]
+    fn from_f32(x: f32) -> Self {
+        f16::from_f32(x)
+    }
+
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, from: *const Self) -> S::F32 {
+        // SAFETY: the caller's promise is the same.
+        unsafe { s.load_f16(from) }
+    }
+}
