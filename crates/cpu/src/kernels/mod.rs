@@ -3,4 +3,8 @@
 pub mod attention;
 mod disjoint;
 pub mod kv_cache;
+pub mod norm;
+pub mod rope;
+mod rows;
+pub mod softmax;
 pub mod variant;

@@ -1,0 +1,157 @@
+//! Rotary position embedding: each pair of dims turns by an angle that grows with the position.
+//!
+//! Bound by memory; plain loops, which the compiler turns into vectors.
+
+use super::disjoint::Disjoint;
+use crate::Pool;
+
+/// Which dims turn together, of the first `dims` of a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RopeStyle {
+    /// Neighbors: `(0, 1), (2, 3), …`.
+    Interleaved,
+    /// The first half with the second: `(0, dims / 2), (1, dims / 2 + 1), …`.
+    HalfSplit,
+}
+
+/// Cosines and sines for some positions, `[positions, 2, inverse_frequencies]`: a row of cosines, then a row of sines.
+///
+/// The angle is `position · inverse_frequency`, all in f64; `scale` multiplies both (the attention factor of YaRN, else 1).
+pub fn rope_table(positions: &[u32], inverse_frequencies: &[f32], scale: f32) -> Vec<f32> {
+    let mut table = Vec::with_capacity(positions.len() * 2 * inverse_frequencies.len());
+    for &position in positions {
+        let angle = |frequency: &f32| f64::from(position) * f64::from(*frequency);
+        let scale = f64::from(scale);
+        table.extend(inverse_frequencies.iter().map(|frequency| (angle(frequency).cos() * scale) as f32));
+        table.extend(inverse_frequencies.iter().map(|frequency| (angle(frequency).sin() * scale) as f32));
+    }
+    table
+}
+
+/// The sizes of a call to [`rope`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RopeShape {
+    /// Rows of `x` and of the table.
+    pub tokens: usize,
+    /// Heads of a token.
+    pub heads: usize,
+    /// Dims of a head.
+    pub head_dim: usize,
+    /// Pairs that turn: at most half of `head_dim`. The dims after them are copied.
+    pub pairs: usize,
+}
+
+/// Turns `x[tokens, heads, head_dim]` by `table[tokens, 2, pairs]` into `out`.
+///
+/// # Panics
+/// When a length is not what the shape says, or more pairs turn than a head has.
+pub fn rope(pool: &Pool, shape: RopeShape, style: RopeStyle, table: &[f32], x: &[f32], out: &mut [f32]) {
+    let RopeShape { tokens, heads, head_dim, pairs } = shape;
+    let row = heads * head_dim;
+    assert!(2 * pairs <= head_dim, "rope: {pairs} pairs of {head_dim} dims");
+    assert_eq!(table.len(), tokens * 2 * pairs, "rope: length of table for {shape:?}");
+    assert_eq!(x.len(), tokens * row, "rope: length of x for {shape:?}");
+    assert_eq!(out.len(), x.len(), "rope: length of out for {shape:?}");
+    if x.is_empty() {
+        return;
+    }
+    let tokens_a_chunk = (4096 / row).max(1);
+    let out = Disjoint::new(out);
+    pool.run(tokens.div_ceil(tokens_a_chunk), &|chunk| {
+        for token in chunk * tokens_a_chunk..tokens.min((chunk + 1) * tokens_a_chunk) {
+            let (cos, sin) = table[token * 2 * pairs..][..2 * pairs].split_at(pairs);
+            // SAFETY: chunks have tokens of their own.
+            let out = unsafe { out.part(token * row..(token + 1) * row) };
+            let x = &x[token * row..][..row];
+            for (x, out) in x.chunks_exact(head_dim).zip(out.chunks_exact_mut(head_dim)) {
+                out[2 * pairs..].copy_from_slice(&x[2 * pairs..]);
+                match style {
+                    RopeStyle::Interleaved => interleaved(cos, sin, &x[..2 * pairs], &mut out[..2 * pairs]),
+                    RopeStyle::HalfSplit => half_split(cos, sin, &x[..2 * pairs], &mut out[..2 * pairs]),
+                }
+            }
+        }
+    });
+}
+
+fn interleaved(cos: &[f32], sin: &[f32], x: &[f32], out: &mut [f32]) {
+    for (((x, out), c), s) in x.chunks_exact(2).zip(out.chunks_exact_mut(2)).zip(cos).zip(sin) {
+        out[0] = x[0] * c - x[1] * s;
+        out[1] = x[1] * c + x[0] * s;
+    }
+}
+
+fn half_split(cos: &[f32], sin: &[f32], x: &[f32], out: &mut [f32]) {
+    let pairs = cos.len();
+    let (x0, x1) = x.split_at(pairs);
+    let (out0, out1) = out.split_at_mut(pairs);
+    let (sin, x1, out0, out1) = (&sin[..pairs], &x1[..pairs], &mut out0[..pairs], &mut out1[..pairs]);
+    for i in 0..pairs {
+        out0[i] = x0[i] * cos[i] - x1[i] * sin[i];
+        out1[i] = x1[i] * cos[i] + x0[i] * sin[i];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The pair's rotation in f64, by the definition.
+    fn reference(shape: RopeShape, style: RopeStyle, angle: impl Fn(usize, usize) -> f64, x: &[f32]) -> Vec<f64> {
+        let mut out: Vec<f64> = x.iter().map(|x| f64::from(*x)).collect();
+        for token in 0..shape.tokens {
+            for head in 0..shape.heads {
+                let start = (token * shape.heads + head) * shape.head_dim;
+                for pair in 0..shape.pairs {
+                    let (i, j) = match style {
+                        RopeStyle::Interleaved => (2 * pair, 2 * pair + 1),
+                        RopeStyle::HalfSplit => (pair, pair + shape.pairs),
+                    };
+                    let (a, b) = (f64::from(x[start + i]), f64::from(x[start + j]));
+                    let (sin, cos) = angle(token, pair).sin_cos();
+                    out[start + i] = a * cos - b * sin;
+                    out[start + j] = a * sin + b * cos;
+                }
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn turns_pairs_and_copies_the_rest() {
+        let positions = [0u32, 1, 7, 100_000, 4, 5, 6];
+        for style in [RopeStyle::Interleaved, RopeStyle::HalfSplit] {
+            for (heads, head_dim, pairs) in [(3, 8, 4), (1, 80, 10), (2, 5, 0), (4, 128, 64), (2, 34, 17)] {
+                let shape = RopeShape { tokens: positions.len(), heads, head_dim, pairs };
+                let frequencies: Vec<f32> =
+                    (0..pairs).map(|i| 10_000f32.powf(-(i as f32) / pairs as f32)).collect();
+                let x: Vec<f32> =
+                    (0..positions.len() * heads * head_dim).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect();
+                let angle = |token: usize, pair: usize| f64::from(positions[token]) * f64::from(frequencies[pair]);
+                let want = reference(shape, style, angle, &x);
+                let table = rope_table(&positions, &frequencies, 1.0);
+                for threads in [1, 4] {
+                    let mut out = vec![f32::NAN; x.len()];
+                    rope(&Pool::new(threads), shape, style, &table, &x, &mut out);
+                    for (got, want) in out.iter().zip(&want) {
+                        assert!((f64::from(*got) - want).abs() < 3e-7, "{style:?} {shape:?}: {got} for {want}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_table_is_cosines_then_sines_scaled() {
+        assert_eq!(rope_table(&[0, 0], &[1.0, 0.5], 2.0), [2.0, 2.0, 0.0, 0.0, 2.0, 2.0, 0.0, 0.0]);
+        let table = rope_table(&[3], &[0.5, 0.25], 1.0);
+        assert_eq!(table, [1.5f64.cos(), 0.75f64.cos(), 1.5f64.sin(), 0.75f64.sin()].map(|x| x as f32));
+    }
+
+    #[test]
+    #[should_panic(expected = "rope: 3 pairs of 4 dims")]
+    fn more_pairs_than_dims_panic() {
+        let shape = RopeShape { tokens: 1, heads: 1, head_dim: 4, pairs: 3 };
+        rope(&Pool::new(1), shape, RopeStyle::Interleaved, &[0.0; 6], &[0.0; 4], &mut [0.0; 4]);
+    }
+}

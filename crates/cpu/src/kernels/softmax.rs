@@ -1,0 +1,152 @@
+//! `softmax(x) = exp(x - max x) / Σ exp(x - max x)` over the last axis.
+//!
+//! Bound by memory: three passes over a row, of which the first reads it from afar. Element `i` is summed in lane
+//! `i mod 64` of four vectors, added pairwise at the end: an order fixed by the length alone.
+
+use super::rows::each_part;
+use super::variant::{Variant, fastest, variants};
+use crate::Pool;
+use crate::vec::{LANES, Simd, exp};
+
+/// Some whole rows of `x`, of the given length, into as many of `out`.
+pub type Kernel = unsafe fn(usize, &[f32], &mut [f32]);
+
+variants! {
+    /// Softmax of rows.
+    pub const VARIANTS = rows, (dims: usize, x: &[f32], out: &mut [f32])
+}
+
+/// Softmax of each row of `x[rows, dims]`. A row of nothing but `-inf` becomes NaN, as the formula says.
+///
+/// # Panics
+/// When the lengths disagree.
+pub fn softmax(pool: &Pool, dims: usize, x: &[f32], out: &mut [f32]) {
+    softmax_with(fastest(VARIANTS), pool, dims, x, out);
+}
+
+/// [`softmax`] by a variant of the caller's choice.
+///
+/// # Panics
+/// When the lengths disagree, or this machine cannot run the variant.
+pub fn softmax_with(variant: &Variant<Kernel>, pool: &Pool, dims: usize, x: &[f32], out: &mut [f32]) {
+    assert!((variant.available)(), "softmax: this machine cannot run {}", variant.name);
+    // SAFETY: the variant is available.
+    each_part("softmax", pool, dims, x, out, &|x, out| unsafe { (variant.run)(dims, x, out) });
+}
+
+#[inline(always)]
+fn rows<S: Simd>(s: S, dims: usize, x: &[f32], out: &mut [f32]) {
+    for (x, out) in x.chunks_exact(dims).zip(out.chunks_exact_mut(dims)) {
+        let sum = weights(s, x, largest(s, x), out);
+        let sum = s.splat(sum);
+        for chunk in out.chunks_mut(LANES) {
+            // SAFETY: the chunk is as long as it says.
+            unsafe {
+                let weight = s.load_partial(chunk.as_ptr(), chunk.len());
+                s.store_partial(chunk.as_mut_ptr(), s.div(weight, sum), chunk.len());
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn largest<S: Simd>(s: S, x: &[f32]) -> f32 {
+    let mut largest = [s.splat(f32::NEG_INFINITY); 4];
+    let mut groups = x.chunks_exact(4 * LANES);
+    for group in &mut groups {
+        for (i, largest) in largest.iter_mut().enumerate() {
+            // SAFETY: a group has four vectors.
+            *largest = s.max(*largest, unsafe { s.load(group.as_ptr().add(i * LANES)) });
+        }
+    }
+    let rest = groups.remainder().iter().fold(f32::NEG_INFINITY, |a, b| if a > *b { a } else { *b });
+    let [a, b, c, d] = largest;
+    let most = s.largest(s.max(s.max(a, b), s.max(c, d)));
+    if most > rest { most } else { rest }
+}
+
+/// Writes `exp(x - largest)` and returns the sum.
+#[inline(always)]
+fn weights<S: Simd>(s: S, x: &[f32], largest: f32, out: &mut [f32]) -> f32 {
+    let largest = s.splat(largest);
+    let mut sums = [s.splat(0.0); 4];
+    let mut groups = x.chunks_exact(4 * LANES).zip(out.chunks_exact_mut(4 * LANES));
+    for (x, out) in &mut groups {
+        for (i, sum) in sums.iter_mut().enumerate() {
+            // SAFETY: a group has four vectors.
+            unsafe {
+                let weight = exp(s, s.sub(s.load(x.as_ptr().add(i * LANES)), largest));
+                s.store(out.as_mut_ptr().add(i * LANES), weight);
+                *sum = s.add(*sum, weight);
+            }
+        }
+    }
+    let done = x.len() / (4 * LANES) * 4 * LANES;
+    let rest = x[done..].chunks(LANES).zip(out[done..].chunks_mut(LANES));
+    for ((x, out), sum) in rest.zip(&mut sums) {
+        // SAFETY: the chunks are as long as they say.
+        unsafe {
+            let weight = exp(s, s.sub(s.load_partial(x.as_ptr(), x.len()), largest));
+            s.store_partial(out.as_mut_ptr(), weight, x.len());
+            *sum = s.add(*sum, s.load_partial(out.as_ptr(), x.len()));
+        }
+    }
+    s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reference(x: &[f32]) -> Vec<f64> {
+        let largest = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let weights: Vec<f64> = x.iter().map(|x| (f64::from(*x) - f64::from(largest)).exp()).collect();
+        let sum: f64 = weights.iter().sum();
+        weights.iter().map(|weight| weight / sum).collect()
+    }
+
+    fn check(dims: usize, x: &[f32]) {
+        for variant in VARIANTS.iter().filter(|variant| (variant.available)()) {
+            let mut out = vec![f32::NAN; x.len()];
+            softmax_with(variant, &Pool::new(4), dims, x, &mut out);
+            for (x, out) in x.chunks(dims).zip(out.chunks(dims)) {
+                for (got, want) in out.iter().zip(reference(x)) {
+                    let off = (f64::from(*got) - want).abs();
+                    assert!(off <= 3e-6 * want + 1e-37, "{} {dims}: {got} for {want}", variant.name);
+                }
+                let mut alone = vec![f32::NAN; dims];
+                softmax_with(variant, &Pool::new(1), dims, x, &mut alone);
+                assert!(alone.iter().zip(out).all(|(a, b)| a.to_bits() == b.to_bits()));
+            }
+        }
+    }
+
+    #[test]
+    fn agrees_with_the_reference() {
+        for dims in [1, 2, 15, 16, 17, 48, 63, 64, 65, 100, 1000, 5000] {
+            let x: Vec<f32> = (0..7 * dims).map(|i| ((i * 7919) % 1009) as f32 / 40.0 - 12.0).collect();
+            check(dims, &x);
+        }
+    }
+
+    #[test]
+    fn huge_and_infinite_values_are_weighed_right() {
+        let mut x = vec![1e38, -1e38, f32::NEG_INFINITY, 0.0, 1e38];
+        check(5, &x);
+        x.resize(75, f32::NEG_INFINITY);
+        check(75, &x);
+        x.rotate_right(3);
+        check(75, &x);
+    }
+
+    #[test]
+    fn a_row_of_nothing_is_nan() {
+        let mut out = [0.0; 20];
+        softmax(&Pool::new(1), 20, &[f32::NEG_INFINITY; 20], &mut out);
+        assert!(out.iter().all(|x| x.is_nan()));
+        let mut x = [0.0; 20];
+        x[18] = f32::NAN;
+        softmax(&Pool::new(1), 20, &x, &mut out);
+        assert!(out.iter().all(|x| x.is_nan()));
+    }
+}
