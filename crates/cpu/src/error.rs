@@ -60,7 +60,9 @@ pub enum Error {
         capacity: usize,
     },
     /// The page table names a page that the cache does not have.
-    #[error("ragged batch: page {position} of sequence {sequence} is page {page} of a cache of {pages} pages")]
+    #[error(
+        "ragged batch: page {position} of sequence {sequence} is page {page} of a cache of {pages} pages"
+    )]
     PageOutOfRange {
         /// Place in the batch.
         sequence: usize,

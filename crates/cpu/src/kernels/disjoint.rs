@@ -34,4 +34,17 @@ impl<'a, T> Disjoint<'a, T> {
         // SAFETY: the range is within the slice, and the caller keeps the parts disjoint.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
     }
+
+    /// A pointer to the start of `range`, for parts that are no single run.
+    ///
+    /// # Safety
+    /// No two threads use the same element at once.
+    ///
+    /// # Panics
+    /// When `range` reaches beyond the slice.
+    pub(crate) unsafe fn pointer(&self, range: Range<usize>) -> *mut T {
+        assert!(range.start <= range.end && range.end <= self.len, "part {range:?} of {} elements", self.len);
+        // SAFETY: the range is within the slice.
+        unsafe { self.start.add(range.start) }
+    }
 }

@@ -177,14 +177,24 @@ impl<'a> RaggedBatch<'a> {
     }
 
     /// Checks the arguments that come with every call on a layer of a cache.
-    pub(super) fn check_call(&self, kernel: &'static str, layer: usize, cache_len: usize) -> Result<(), Error> {
+    pub(super) fn check_call(
+        &self,
+        kernel: &'static str,
+        layer: usize,
+        cache_len: usize,
+    ) -> Result<(), Error> {
         let pages = self.layout.pages(kernel, cache_len)?;
         if pages < self.pages {
             let expected = self.pages * self.layout.page_len();
             return Err(Error::Length { kernel, what: "cache", expected, found: cache_len });
         }
         if layer >= self.layout.layers {
-            return Err(Error::Size { kernel, what: "layer", rule: "below the number of layers", found: layer });
+            return Err(Error::Size {
+                kernel,
+                what: "layer",
+                rule: "below the number of layers",
+                found: layer,
+            });
         }
         Ok(())
     }
@@ -255,8 +265,11 @@ pub fn store<T: Scalar>(
         let (kv_head, is_value) = (chunk / 2, chunk % 2 == 1);
         for run in runs(batch) {
             let page = batch.page(run.sequence, run.position);
-            let start =
-                if is_value { layout.values(page, layer, kv_head) } else { layout.keys(page, layer, kv_head) };
+            let start = if is_value {
+                layout.values(page, layer, kv_head)
+            } else {
+                layout.keys(page, layer, kv_head)
+            };
             // SAFETY: only this chunk touches this head's keys (or values), and it holds one part at a time.
             let head = unsafe { cache.part(start..start + layout.head_len()) };
             let slot = run.position % layout.page_size;

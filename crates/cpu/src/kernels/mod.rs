@@ -3,6 +3,7 @@
 pub mod attention;
 mod disjoint;
 pub mod kv_cache;
+pub mod matmul;
 pub mod norm;
 pub mod rope;
 mod rows;

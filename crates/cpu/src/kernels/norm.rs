@@ -150,7 +150,8 @@ mod tests {
         for dims in [1, 2, 15, 16, 17, 63, 64, 65, 80, 130, 1000, 4096] {
             let weight: Vec<f32> = (0..dims).map(|i| 1.0 + i as f32 / dims as f32).collect();
             let bias: Vec<f32> = (0..dims).map(|i| i as f32 / dims as f32 - 0.5).collect();
-            let x: Vec<f32> = [0.0, 3.0, -0.5, 0.25, 8.0].iter().flat_map(|offset| row(dims, *offset)).collect();
+            let x: Vec<f32> =
+                [0.0, 3.0, -0.5, 0.25, 8.0].iter().flat_map(|offset| row(dims, *offset)).collect();
             for bias in [None, Some(&bias[..])] {
                 let norm = Norm { eps: 1e-5, weight: &weight, bias };
                 for variant in list.iter().filter(|variant| (variant.available)()) {

@@ -97,7 +97,12 @@ mod tests {
     use super::*;
 
     /// The pair's rotation in f64, by the definition.
-    fn reference(shape: RopeShape, style: RopeStyle, angle: impl Fn(usize, usize) -> f64, x: &[f32]) -> Vec<f64> {
+    fn reference(
+        shape: RopeShape,
+        style: RopeStyle,
+        angle: impl Fn(usize, usize) -> f64,
+        x: &[f32],
+    ) -> Vec<f64> {
         let mut out: Vec<f64> = x.iter().map(|x| f64::from(*x)).collect();
         for token in 0..shape.tokens {
             for head in 0..shape.heads {
@@ -125,16 +130,21 @@ mod tests {
                 let shape = RopeShape { tokens: positions.len(), heads, head_dim, pairs };
                 let frequencies: Vec<f32> =
                     (0..pairs).map(|i| 10_000f32.powf(-(i as f32) / pairs as f32)).collect();
-                let x: Vec<f32> =
-                    (0..positions.len() * heads * head_dim).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect();
-                let angle = |token: usize, pair: usize| f64::from(positions[token]) * f64::from(frequencies[pair]);
+                let x: Vec<f32> = (0..positions.len() * heads * head_dim)
+                    .map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0)
+                    .collect();
+                let angle =
+                    |token: usize, pair: usize| f64::from(positions[token]) * f64::from(frequencies[pair]);
                 let want = reference(shape, style, angle, &x);
                 let table = rope_table(&positions, &frequencies, 1.0);
                 for threads in [1, 4] {
                     let mut out = vec![f32::NAN; x.len()];
                     rope(&Pool::new(threads), shape, style, &table, &x, &mut out);
                     for (got, want) in out.iter().zip(&want) {
-                        assert!((f64::from(*got) - want).abs() < 3e-7, "{style:?} {shape:?}: {got} for {want}");
+                        assert!(
+                            (f64::from(*got) - want).abs() < 3e-7,
+                            "{style:?} {shape:?}: {got} for {want}"
+                        );
                     }
                 }
             }

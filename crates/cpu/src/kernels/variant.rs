@@ -16,7 +16,10 @@ pub struct Variant<F> {
 /// # Panics
 /// When there is none: each list ends with a portable variant.
 pub fn fastest<F>(variants: &[Variant<F>]) -> &Variant<F> {
-    variants.iter().find(|variant| (variant.available)()).expect("every list of variants ends with a portable one")
+    variants
+        .iter()
+        .find(|variant| (variant.available)())
+        .expect("every list of variants ends with a portable one")
 }
 
 /// Compiles a kernel that is generic over `Simd` once for each instruction set: a list of [`Variant`]s, fastest first.

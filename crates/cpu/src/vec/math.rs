@@ -88,7 +88,8 @@ mod tests {
 
     /// Floats of every size and both signs: each exponent, with mantissas from a Weyl sequence, and the special values.
     fn arguments() -> Vec<f32> {
-        let mut all = vec![0.0, -0.0, 1e-45, -1e-45, 88.7, 88.72, 88.73, 89.0, -87.3, -87.4, -103.9, -104.0, -104.1];
+        let mut all =
+            vec![0.0, -0.0, 1e-45, -1e-45, 88.7, 88.72, 88.73, 89.0, -87.3, -87.4, -103.9, -104.0, -104.1];
         all.extend([f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN, 0.625, -0.625, 0.624_999_94]);
         let mut weyl = 1u32;
         for exponent in 0..255u32 {

@@ -10,6 +10,7 @@ mod scratch;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 pub use math::{exp, sigmoid, tanh};
@@ -148,6 +149,14 @@ pub trait Scalar: Copy + Send + Sync + 'static {
     /// `x`, rounded to nearest even.
     fn from_f32(x: f32) -> Self;
 
+    /// Widens `from` into as many values of `to`.
+    #[inline(always)]
+    fn widen(from: &[Self], to: &mut [f32]) {
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = from.to_f32();
+        }
+    }
+
     /// The sixteen values from `from` on, widened.
     ///
     /// # Safety
@@ -227,6 +236,11 @@ impl Scalar for f16 {
     #[inline(always)]
     fn from_f32(x: f32) -> Self {
         f16::from_f32(x)
+    }
+
+    /// Asks once, not for every value, whether the machine has the instruction.
+    fn widen(from: &[Self], to: &mut [f32]) {
+        from.convert_to_f32_slice(&mut to[..from.len()]);
     }
 
     #[inline(always)]

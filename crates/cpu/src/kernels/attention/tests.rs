@@ -68,7 +68,11 @@ fn reference(shape: Shape, sequence: &Sequence) -> Vec<f64> {
             let weights: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
             let sum: f64 = weights.iter().sum();
             let value = |dim| -> f64 {
-                weights.iter().zip(first..).map(|(weight, past)| weight / sum * at(&sequence.v, past, dim)).sum()
+                weights
+                    .iter()
+                    .zip(first..)
+                    .map(|(weight, past)| weight / sum * at(&sequence.v, past, dim))
+                    .sum()
             };
             out.extend((0..dims).map(value));
         }
@@ -93,14 +97,16 @@ fn run<T: CacheElement>(shape: Shape, sequences: &[&Sequence], how: &How) -> Vec
     let max_pages = longest.div_ceil(how.page_size);
     let pages = max_pages * sequences.len();
     // Pages in an order that neither rises nor falls, in a cache of NaN: reading what no one wrote shows.
-    let page_table: Vec<u32> = (0..pages).map(|i| ((i * 7 + 3) % pages.next_power_of_two().max(8)) as u32).collect();
+    let page_table: Vec<u32> =
+        (0..pages).map(|i| ((i * 7 + 3) % pages.next_power_of_two().max(8)) as u32).collect();
     let pages = pages.next_power_of_two().max(8);
     let mut cache = vec![T::from_f32(f32::NAN); pages * layout.page_len()];
     let pool = Pool::new(how.threads);
     let (kv_row, q_row) = (shape.kv_heads * shape.head_dim, shape.attention.heads * shape.head_dim);
     let mut out = vec![Vec::new(); sequences.len()];
     for start in (0..longest).step_by(how.chunk) {
-        let part = |sequence: &Sequence| start.min(sequence.positions)..(start + how.chunk).min(sequence.positions);
+        let part =
+            |sequence: &Sequence| start.min(sequence.positions)..(start + how.chunk).min(sequence.positions);
         let (mut offsets, mut k, mut v, mut q) = (vec![0], Vec::new(), Vec::new(), Vec::new());
         for sequence in sequences {
             let part = part(sequence);
@@ -277,7 +283,10 @@ fn wrong_arguments_are_refused() {
     };
     let good = Attention { heads: 4, scale: 1.0, window: None, softcap: None };
     let heads = Attention { heads: 3, ..good };
-    assert_eq!(call(heads, 512, 24, 24), "attention: heads is 3, which must be a multiple of the cache's kv_heads");
+    assert_eq!(
+        call(heads, 512, 24, 24),
+        "attention: heads is 3, which must be a multiple of the cache's kv_heads"
+    );
     let window = Attention { window: Some(0), ..good };
     assert_eq!(call(window, 512, 32, 32), "attention: window is 0, which must be at least 1");
     assert_eq!(call(good, 0, 32, 32), "attention: cache has 0 elements where 512 are needed");

@@ -116,7 +116,8 @@ fn attend<S: Simd, T: Scalar>(
             partial[LANES + row] = sum;
         }
     }
-    let sums = Sums { values: &values, dims, scores: scores.as_ptr(), out: partial[2 * LANES..].as_mut_ptr() };
+    let sums =
+        Sums { values: &values, dims, scores: scores.as_ptr(), out: partial[2 * LANES..].as_mut_ptr() };
     // SAFETY: as above; rows see positions within the tiles only.
     unsafe { sums.add_visible(s, &visible[..task.rows]) };
 }
@@ -417,14 +418,7 @@ impl<T: Scalar> Sums<'_, T> {
 
 /// Adds the result of a range to the result so far, both scaled to their common maximum.
 #[inline(always)]
-fn fold<S: Simd, T>(
-    s: S,
-    call: &Call<'_, T>,
-    task: &Task,
-    range: usize,
-    partial: &[f32],
-    state: &mut [f32],
-) {
+fn fold<S: Simd, T>(s: S, call: &Call<'_, T>, task: &Task, range: usize, partial: &[f32], state: &mut [f32]) {
     let (mut old, mut new) = ([0f32; LANES], [0f32; LANES]);
     for row in 0..task.rows {
         let shift = shift(if state[row] > partial[row] { state[row] } else { partial[row] });
