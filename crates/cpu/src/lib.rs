@@ -1,6 +1,7 @@
 //! The CPU device: thread pool and kernels.
 
 mod error;
+pub mod isa;
 pub mod kernels;
 mod threads;
 pub mod vec;
