@@ -9,3 +9,4 @@ pub mod rope;
 mod rows;
 pub mod softmax;
 pub mod variant;
+pub mod linear;

@@ -1,0 +1,104 @@
+//! Panels in AVX-512 with byte and bf16 dot products: a register holds one column group of all 16 rows.
+
+use std::arch::x86_64::*;
+use std::mem::transmute;
+
+use super::panel::Layout;
+use super::prepare::{Rows, Tile, scale_of};
+use super::simd::{Isa, Quantized, entry_points, operations};
+
+pub(super) struct Avx512;
+
+/// The levels of `iq4_nl` plus 128, once per 128 bits.
+static LEVELS: [[u8; 16]; 4] = [levels(); 4];
+
+pub(super) const fn levels() -> [u8; 16] {
+    let mut levels = [0; 16];
+    let mut nibble = 0;
+    while nibble < 16 {
+        levels[nibble] = tensor::blocks::iq4_nl::LEVELS[nibble] as u8 ^ 128;
+        nibble += 1;
+    }
+    levels
+}
+
+impl Isa for Avx512 {
+    // 12 integer and 12 float sums leave 8 of the 32 registers.
+    const TILE: usize = 12;
+    type Bytes = __m512i;
+    type Ints = __m512i;
+    type Floats = __m512;
+
+    operations! {
+        fn bytes(from: *const u8) -> __m512i = _mm512_loadu_si512(from.cast());
+        fn store_bytes(to: *mut u8, bytes: __m512i) = _mm512_storeu_si512(to.cast(), bytes);
+        fn low_nibbles(bytes: __m512i) -> __m512i = _mm512_and_si512(bytes, _mm512_set1_epi8(15));
+        fn high_nibbles(bytes: __m512i) -> __m512i =
+            _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), _mm512_set1_epi8(15));
+        fn with_fifth_bits(nibbles: __m512i, bits: *const u8) -> __m512i =
+            _mm512_mask_add_epi8(nibbles, bits.cast::<u64>().read_unaligned(), nibbles, _mm512_set1_epi8(16));
+        fn with_upper_bits<const FIELD: usize>(nibbles: __m512i, pairs: __m512i) -> __m512i = {
+            let pairs = match FIELD {
+                0 => _mm512_slli_epi16::<4>(pairs),
+                1 => _mm512_slli_epi16::<2>(pairs),
+                2 => pairs,
+                _ => _mm512_srli_epi16::<2>(pairs),
+            };
+            _mm512_or_si512(nibbles, _mm512_and_si512(pairs, _mm512_set1_epi8(0x30)))
+        };
+        fn levels(nibbles: __m512i) -> __m512i =
+            _mm512_shuffle_epi8(_mm512_loadu_si512(LEVELS.as_ptr().cast()), nibbles);
+
+        fn zero_ints() -> __m512i = _mm512_setzero_si512();
+        fn splat_int(from: *const u8) -> __m512i = _mm512_set1_epi32(from.cast::<i32>().read_unaligned());
+        fn dot<const SMALL: bool>(sums: __m512i, codes: __m512i, x: *const u8) -> __m512i =
+            _mm512_dpbusd_epi32(sums, codes, _mm512_set1_epi32(x.cast::<i32>().read_unaligned()));
+        fn to_floats(ints: __m512i) -> __m512 = _mm512_cvtepi32_ps(ints);
+
+        fn zero() -> __m512 = _mm512_setzero_ps();
+        fn splat(from: *const u8) -> __m512 = _mm512_set1_ps(from.cast::<f32>().read_unaligned());
+        fn floats(from: *const u8) -> __m512 = _mm512_loadu_ps(from.cast());
+        fn store(to: *mut u8, floats: __m512) = _mm512_storeu_ps(to.cast(), floats);
+        fn halves(from: *const u8) -> __m512 = _mm512_cvtph_ps(_mm256_loadu_si256(from.cast()));
+        fn unsigned(from: *const u8) -> __m512 =
+            _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast())));
+        fn signed(from: *const u8) -> __m512 =
+            _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast())));
+        fn mul(a: __m512, b: __m512) -> __m512 = _mm512_mul_ps(a, b);
+        fn mul_add(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fmadd_ps(a, b, c);
+        fn negate(a: __m512) -> __m512 = _mm512_sub_ps(_mm512_setzero_ps(), a);
+        fn dot_pairs(sums: __m512, pairs: *const u8, x: *const u8) -> __m512 = {
+            let x = _mm512_set1_epi32(x.cast::<i32>().read_unaligned());
+            let pairs = _mm512_loadu_si512(pairs.cast());
+            _mm512_dpbf16_ps(sums, transmute::<__m512i, __m512bh>(pairs), transmute::<__m512i, __m512bh>(x))
+        };
+
+        fn quantize(values: &[f32; 32]) -> Quantized = {
+            let low = _mm512_loadu_ps(values.as_ptr());
+            let high = _mm512_loadu_ps(values.as_ptr().add(16));
+            // Magnitudes compare as integers do, and NaN as the largest.
+            let magnitude = _mm512_set1_epi32(0x7fff_ffff);
+            let largest = _mm512_max_epu32(
+                _mm512_and_si512(_mm512_castps_si512(low), magnitude),
+                _mm512_and_si512(_mm512_castps_si512(high), magnitude),
+            );
+            let (scale, inverse) = scale_of(f32::from_bits(_mm512_reduce_max_epu32(largest)));
+            let inverse = _mm512_set1_ps(inverse);
+            let low = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(low, inverse)));
+            let high = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(high, inverse)));
+            let mut codes = [0u8; 32];
+            _mm_storeu_si128(codes.as_mut_ptr().cast(), low);
+            _mm_storeu_si128(codes.as_mut_ptr().add(16).cast(), high);
+            let codes_sum = |codes| {
+                let sums = _mm_dpbusd_epi32(_mm_setzero_si128(), _mm_set1_epi8(1), codes);
+                let sums = _mm_add_epi32(sums, _mm_shuffle_epi32::<0b01_00_11_10>(sums));
+                _mm_cvtsi128_si32(_mm_add_epi32(sums, _mm_shuffle_epi32::<0b10_11_00_01>(sums)))
+            };
+            Quantized { codes, scale, sums: [codes_sum(low), codes_sum(high)] }
+        };
+    }
+
+    entry_points! {
+        #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni,avx512bf16")]
+    }
+}

@@ -1,0 +1,222 @@
+//! A weight matrix, packed for the kernels.
+
+use std::fmt;
+
+use tensor::{AlignedBytes, Bytes, DType, Tensor};
+
+use super::pack::Pack;
+use super::panel::{ROWS, with_layout};
+use super::prepare::Form;
+use crate::Pool;
+
+/// Why a tensor cannot be packed, or bytes are no packed matrix.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PackError {
+    /// Weights have two axes.
+    #[error("a weight matrix is [rows, columns], got {0}")]
+    Rank(String),
+    /// No panels hold this dtype.
+    #[error("no packed layout holds {0} weights")]
+    DType(DType),
+    /// The size overflows.
+    #[error("a packed {dtype} matrix of [{rows}, {columns}] is too large")]
+    Size {
+        /// Of the weights.
+        dtype: DType,
+        /// Output features.
+        rows: usize,
+        /// Input features.
+        columns: usize,
+    },
+    /// Stored bytes do not begin as a packed matrix does.
+    #[error("packed matrix: {0}")]
+    Header(String),
+    /// Stored bytes are too few or too many.
+    #[error("packed {dtype} matrix of [{rows}, {columns}] takes {needed} bytes, got {got}")]
+    Length {
+        /// Of the weights.
+        dtype: DType,
+        /// Output features.
+        rows: usize,
+        /// Input features.
+        columns: usize,
+        /// Bytes that dtype and sizes ask for.
+        needed: usize,
+        /// Bytes found.
+        got: usize,
+    },
+}
+
+/// Weights [rows, columns] in panels of 16 rows, bit for bit as their file has them. Clones share the bytes.
+#[derive(Clone)]
+pub struct PackedMatrix {
+    dtype: DType,
+    rows: usize,
+    columns: usize,
+    panel_bytes: usize,
+    bytes: Bytes,
+}
+
+/// The bytes before the panels in a stored matrix: as long as a cache line, so that aligned files stay aligned.
+const HEADER: usize = 64;
+/// The first bytes of a stored matrix. The digit changes with the layout of any dtype.
+const MAGIC: &[u8; 8] = b"panel16\x01";
+
+impl PackedMatrix {
+    /// Packs a tensor [rows, columns] of any plain float or block dtype but the 8-bit floats.
+    ///
+    /// # Errors
+    /// If the tensor has another rank or dtype.
+    pub fn pack(weight: &Tensor, pool: &Pool) -> Result<PackedMatrix, PackError> {
+        let &[rows, columns] = &weight.shape()[..] else {
+            return Err(PackError::Rank(format!("{}{}", weight.dtype(), weight.shape())));
+        };
+        let dtype = weight.dtype();
+        let (panel_bytes, total) = sizes(dtype, rows, columns)?;
+        let weight = weight.contiguous();
+        let mut packed = AlignedBytes::zeroed(total);
+        if total > 0 {
+            let row_bytes = dtype.bytes_for(columns).expect("a tensor's rows are whole blocks");
+            let source = weight.bytes();
+            pool.run_on_pieces(&mut packed, panel_bytes, &|index, panel| {
+                let first = index * ROWS;
+                let rows: [&[u8]; ROWS] = std::array::from_fn(|row| {
+                    let start = (first + row).min(rows) * row_bytes;
+                    &source[start..(start + row_bytes).min(source.len())]
+                });
+                let present = rows.iter().take_while(|row| !row.is_empty()).count();
+                with_layout!(dtype, L => L::pack(dtype, &rows[..present], panel), else unreachable!());
+            });
+        }
+        Ok(PackedMatrix { dtype, rows, columns, panel_bytes, bytes: Bytes::new(packed) })
+    }
+
+    /// The number of output features.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The number of input features.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// The dtype of the weights.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The bytes that the panels take.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The name of the layout, such as `panel16.q4_k`.
+    pub fn layout(&self) -> &'static str {
+        match self.dtype {
+            DType::Q4_0 => "panel16.q4_0",
+            DType::Q4_1 => "panel16.q4_1",
+            DType::Q5_0 => "panel16.q5_0",
+            DType::Q5_1 => "panel16.q5_1",
+            DType::Q8_0 => "panel16.q8_0",
+            DType::Q2K => "panel16.q2_k",
+            DType::Q3K => "panel16.q3_k",
+            DType::Q4K => "panel16.q4_k",
+            DType::Q5K => "panel16.q5_k",
+            DType::Q6K => "panel16.q6_k",
+            DType::Iq4Nl => "panel16.iq4_nl",
+            DType::Iq4Xs => "panel16.iq4_xs",
+            DType::F32 => "panel16.f32",
+            DType::F16 => "panel16.f16",
+            DType::BF16 => "panel16.bf16",
+            _ => unreachable!("no other dtype can be packed"),
+        }
+    }
+
+    /// The matrix as bytes that [`PackedMatrix::from_bytes`] reads on any machine.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEADER + self.bytes.len());
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&u64::from(self.dtype.code()).to_le_bytes());
+        bytes.extend_from_slice(&(self.rows as u64).to_le_bytes());
+        bytes.extend_from_slice(&(self.columns as u64).to_le_bytes());
+        bytes.resize(HEADER, 0);
+        bytes.extend_from_slice(&self.bytes);
+        bytes
+    }
+
+    /// A stored matrix, used where it lies. It reads fastest from huge pages and cache-line aligned.
+    ///
+    /// # Errors
+    /// If the bytes are none, or not all of one.
+    pub fn from_bytes(bytes: Bytes) -> Result<PackedMatrix, PackError> {
+        let header = |message: String| PackError::Header(message);
+        let Some((fields, _)) = bytes.split_first_chunk::<HEADER>() else {
+            return Err(header(format!("the header takes {HEADER} bytes, got {}", bytes.len())));
+        };
+        if !fields.starts_with(MAGIC) {
+            return Err(header(format!("begins with {:?}, not {MAGIC:?}", &fields[..8])));
+        }
+        let field =
+            |index: usize| u64::from_le_bytes(*fields[8 * index..].first_chunk().expect("in the header"));
+        let code = field(1);
+        let dtype = u8::try_from(code).ok().and_then(DType::from_code);
+        let dtype = dtype.ok_or_else(|| header(format!("unknown dtype code {code}")))?;
+        let size = |index| usize::try_from(field(index)).map_err(|_| header("a size above 2^32".into()));
+        let (rows, columns) = (size(2)?, size(3)?);
+        let (panel_bytes, needed) = sizes(dtype, rows, columns)?;
+        let got = bytes.len() - HEADER;
+        if got != needed {
+            return Err(PackError::Length { dtype, rows, columns, needed, got });
+        }
+        let bytes = bytes.slice(HEADER..bytes.len()).expect("longer than its header");
+        Ok(PackedMatrix { dtype, rows, columns, panel_bytes, bytes })
+    }
+
+    /// The number of panels; the last may be padded with rows of zeros.
+    pub(super) fn panels(&self) -> usize {
+        self.rows.div_ceil(ROWS)
+    }
+
+    /// The bytes of one panel.
+    pub(super) fn panel_bytes(&self) -> usize {
+        self.panel_bytes
+    }
+
+    /// All panels.
+    pub(super) fn data(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// What the kernels for this matrix want of the input.
+    pub(super) fn form(&self) -> Form {
+        with_layout!(self.dtype, L => L::FORM, else unreachable!("checked when packed"))
+    }
+
+    /// The bytes of one panel in wide form, or `None` if there is no such form.
+    pub(super) fn wide_bytes(&self) -> Option<usize> {
+        with_layout!(
+            self.dtype,
+            L => L::WIDENS.then(|| <L as Layout>::Wide::panel_bytes(self.columns)),
+            else unreachable!("checked when packed")
+        )
+    }
+}
+
+impl fmt::Debug for PackedMatrix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PackedMatrix({} [{}, {}])", self.layout(), self.rows, self.columns)
+    }
+}
+
+/// The bytes of a panel, and of all.
+fn sizes(dtype: DType, rows: usize, columns: usize) -> Result<(usize, usize), PackError> {
+    let too_large = PackError::Size { dtype, rows, columns };
+    // No layout takes more than 64 bytes per column and panel, and rows must be whole blocks.
+    if columns > isize::MAX as usize / 128 || dtype.bytes_for(columns).is_none() {
+        return Err(too_large);
+    }
+    let panel = with_layout!(dtype, L => L::panel_bytes(columns), else return Err(PackError::DType(dtype)));
+    let total = rows.div_ceil(ROWS).checked_mul(panel).filter(|&total| total <= isize::MAX as usize);
+    total.map(|total| (panel, total)).ok_or(too_large)
+}

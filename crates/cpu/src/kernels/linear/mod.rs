@@ -1,0 +1,445 @@
+//! The linear layer of a decoder, fused: `y = epilogue(norm(x) · Wᵀ + b)` for weights of any dtype.
+//!
+//! 1. **Prologue** ([`prepare`]): each token's row is normalized and converted to what the weights multiply, once for
+//!    all weights of the call: int8 blocks for quantized weights, bf16 for bf16, f32 for f16 and f32.
+//! 2. **Products** ([`panel`]): panels of 16 rows times tiles of up to 12 tokens. Weights stream through once; codes
+//!    are widened to bytes first when a panel meets several tiles.
+//! 3. **Epilogue** ([`epilogue`]): bias, activation or gate, residual, while the tile is in the first-level cache.
+//!
+//! One token is bound by memory (weights stream at the speed of a plain read), many by the dot-product unit.
+//!
+//! Results depend on a row and the columns alone. Token count, neighbours, threads and tiles change no bit.
+
+mod activation;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod epilogue;
+mod matrix;
+mod pack;
+mod panel;
+mod portable;
+mod prepare;
+mod simd;
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use tensor::{AlignedBytes, DType};
+
+use self::epilogue::{Finish, Products};
+use self::panel::{Layout, ROWS, with_layout};
+use self::prepare::{Form, Rows, Tile};
+use self::simd::{Isa, MAX_TILE};
+use crate::Pool;
+use crate::isa::{Variant, best};
+use crate::threads::SendPointer;
+
+pub use self::activation::Activation;
+pub use self::matrix::{PackError, PackedMatrix};
+
+/// The instruction sets, fastest first.
+pub const VARIANTS: &[Variant<Kernel>] = &[
+    #[cfg(target_arch = "x86_64")]
+    Variant { name: "avx512", available: crate::isa::has_avx512, run: Kernel::of::<avx512::Avx512>() },
+    Variant { name: "portable", available: || true, run: Kernel::of::<portable::Portable>() },
+];
+
+/// One call: sibling weights (such as q, k and v) times the same input.
+pub struct Linear<'a> {
+    /// [tokens, columns]
+    pub input: &'a [f32],
+    /// The number of input rows.
+    pub tokens: usize,
+    /// An RMS norm that each input row gets first.
+    pub norm: Option<Norm<'a>>,
+    /// Matrices with the input's number of columns; with a gate exactly two, of equal rows.
+    pub weights: &'a [&'a PackedMatrix],
+    /// [rows] for each matrix, or none at all.
+    pub biases: &'a [Option<&'a [f32]>],
+    /// What follows the products and biases.
+    pub epilogue: Epilogue,
+    /// Added to the first output: [tokens, rows of the first matrix].
+    pub residual: Option<&'a [f32]>,
+    /// [tokens, rows] for each matrix; one for both with a gate.
+    pub outputs: &'a mut [&'a mut [f32]],
+    /// At least [`scratch_bytes`].
+    pub scratch: &'a mut [u8],
+}
+
+/// `x / sqrt(mean(x²) + eps) · weight`
+#[derive(Clone, Copy)]
+pub struct Norm<'a> {
+    /// [columns]
+    pub weight: &'a [f32],
+    /// Keeps rows of zeros finite.
+    pub eps: f32,
+}
+
+/// What follows the products and biases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Epilogue {
+    /// Nothing.
+    Plain,
+    /// Every output is `act(x · Wᵀ + b)`.
+    Activate(Activation),
+    /// The one output is `act(x · W₀ᵀ + b₀) · (x · W₁ᵀ + b₁)`.
+    Gate(Activation),
+}
+
+/// The scratch that a call needs, on every instruction set: room for the converted input.
+pub fn scratch_bytes(tokens: usize, weights: &[&PackedMatrix]) -> usize {
+    let Some(columns) = weights.first().map(|matrix| matrix.columns()) else { return 0 };
+    let forms = forms(weights);
+    let sizes = forms.iter().map(|form| (tokens * form.token_bytes(columns)).next_multiple_of(64));
+    sizes.sum::<usize>() + 64
+}
+
+/// Computes a linear layer with the fastest variant for this machine.
+///
+/// # Panics
+/// If sizes do not belong together.
+pub fn linear(pool: &Pool, call: Linear) {
+    linear_with(&best(VARIANTS).run, pool, call);
+}
+
+/// Computes a linear layer with a given variant, which must be available.
+///
+/// # Panics
+/// If sizes do not belong together.
+pub fn linear_with(kernel: &Kernel, pool: &Pool, call: Linear) {
+    check(&call);
+    let columns = call.weights[0].columns();
+    let tiles = Tiles { tokens: call.tokens, count: call.tokens.div_ceil(kernel.tile) };
+    let forms = place(&forms(call.weights), call.tokens, columns, call.scratch);
+    let norm = call.norm.map(|norm| (norm.weight, norm.eps));
+    let rows = Rows { input: call.input, columns, norm, forms: &forms };
+    prepare_all(kernel, pool, &rows, tiles);
+    let outputs: Vec<_> = call.outputs.iter_mut().map(|output| SendPointer(output.as_mut_ptr())).collect();
+    let job = Job {
+        kernel,
+        weights: call.weights,
+        biases: call.biases,
+        epilogue: call.epilogue,
+        residual: call.residual,
+        tiles,
+        inputs: call.weights.iter().map(|matrix| input_of(matrix, &forms)).collect(),
+        outputs: &outputs,
+    };
+    multiply_all(pool, &job);
+}
+
+/// The functions of an instruction set.
+pub struct Kernel {
+    tile: usize,
+    prepare: unsafe fn(&Rows, &Tile),
+    multiply: unsafe fn(&Product),
+    widen: unsafe fn(DType, *const u8, usize, *mut u8),
+    finish: unsafe fn(&Finish, Range<usize>, &Products, Option<&Products>),
+}
+
+/// Bytes of converted input that the panels go over at a time: about what stays in the second-level cache.
+const INPUT_BLOCK: usize = 1 << 20;
+/// What a chunk of work should take, in nanoseconds: long against claiming it, short against a time slice.
+const CHUNK_TIME: usize = 15_000;
+/// Elements that are not worth a region of their own for the prologue.
+const SMALL_INPUT: usize = 1 << 14;
+
+/// One panel times one tile.
+struct Product {
+    dtype: DType,
+    wide: bool,
+    tokens: usize,
+    columns: usize,
+    panel: *const u8,
+    x: *const u8,
+    out: *mut u8,
+}
+
+impl Kernel {
+    const fn of<I: Isa>() -> Kernel {
+        assert!(I::TILE <= MAX_TILE);
+        Kernel {
+            tile: I::TILE,
+            prepare: I::prepare,
+            multiply: multiply::<I>,
+            widen: widen::<I>,
+            finish: I::finish,
+        }
+    }
+}
+
+/// Chooses the entry point for a dtype and a number of tokens.
+unsafe fn multiply<I: Isa>(product: &Product) {
+    let entry = with_layout!(
+        product.dtype,
+        L => if product.wide { entry::<I, <L as Layout>::Wide>(product.tokens) } else { entry::<I, L>(product.tokens) },
+        else unreachable!("checked when packed")
+    );
+    // SAFETY: passed on to the caller.
+    unsafe { entry(product.panel, product.columns, product.x, product.out) }
+}
+
+type Entry = unsafe fn(*const u8, usize, *const u8, *mut u8);
+
+fn entry<I: Isa, L: Layout>(tokens: usize) -> Entry {
+    /// The entry for `T` tokens where there is one.
+    fn of<I: Isa, L: Layout, const T: usize>() -> Entry {
+        if const { T <= I::TILE } { I::multiply::<L, T> } else { unreachable!("tiles are smaller") }
+    }
+    match tokens {
+        1 => of::<I, L, 1>(),
+        2 => of::<I, L, 2>(),
+        3 => of::<I, L, 3>(),
+        4 => of::<I, L, 4>(),
+        5 => of::<I, L, 5>(),
+        6 => of::<I, L, 6>(),
+        7 => of::<I, L, 7>(),
+        8 => of::<I, L, 8>(),
+        9 => of::<I, L, 9>(),
+        10 => of::<I, L, 10>(),
+        11 => of::<I, L, 11>(),
+        12 => of::<I, L, 12>(),
+        _ => unreachable!("tiles are smaller"),
+    }
+}
+
+unsafe fn widen<I: Isa>(dtype: DType, panel: *const u8, columns: usize, to: *mut u8) {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        with_layout!(dtype, L => I::widen::<L>(panel, columns, to), else unreachable!("checked when packed"))
+    }
+}
+
+fn check(call: &Linear) {
+    let (tokens, weights) = (call.tokens, call.weights);
+    let columns = weights.first().expect("linear: no weights").columns();
+    assert_eq!(call.input.len(), tokens * columns, "linear: input of {tokens} rows of {columns}");
+    if let Some(norm) = call.norm {
+        assert_eq!(norm.weight.len(), columns, "linear: norm weight");
+    }
+    assert!(call.biases.is_empty() || call.biases.len() == weights.len(), "linear: a bias for each matrix");
+    for (index, matrix) in weights.iter().enumerate() {
+        assert_eq!(matrix.columns(), columns, "linear: columns of matrix {index}");
+        if let Some(bias) = call.biases.get(index).copied().flatten() {
+            assert_eq!(bias.len(), matrix.rows(), "linear: bias {index}");
+        }
+    }
+    let gate = matches!(call.epilogue, Epilogue::Gate(_));
+    assert!(
+        !gate || weights.len() == 2 && weights[0].rows() == weights[1].rows(),
+        "linear: a gate takes two"
+    );
+    assert_eq!(call.outputs.len(), if gate { 1 } else { weights.len() }, "linear: outputs");
+    for (output, matrix) in call.outputs.iter().zip(weights) {
+        assert_eq!(
+            output.len(),
+            tokens * matrix.rows(),
+            "linear: output of {tokens} rows of {}",
+            matrix.rows()
+        );
+    }
+    if let Some(residual) = call.residual {
+        assert_eq!(residual.len(), tokens * weights[0].rows(), "linear: residual");
+    }
+    let needed = scratch_bytes(tokens, weights);
+    assert!(call.scratch.len() >= needed, "linear: scratch of {} bytes, {needed} needed", call.scratch.len());
+}
+
+/// The distinct forms that weights want.
+fn forms(weights: &[&PackedMatrix]) -> Vec<Form> {
+    let mut forms = Vec::with_capacity(weights.len());
+    for form in weights.iter().map(|matrix| matrix.form()) {
+        if !forms.contains(&form) {
+            forms.push(form);
+        }
+    }
+    forms
+}
+
+/// Where in the scratch each form goes.
+fn place(forms: &[Form], tokens: usize, columns: usize, scratch: &mut [u8]) -> Vec<(Form, *mut u8)> {
+    let mut start = scratch.as_ptr().align_offset(64);
+    let mut places = Vec::with_capacity(forms.len());
+    for &form in forms {
+        let size = tokens * form.token_bytes(columns);
+        places.push((form, scratch[start..start + size].as_mut_ptr()));
+        start += size.next_multiple_of(64);
+    }
+    places
+}
+
+fn input_of(matrix: &PackedMatrix, forms: &[(Form, *mut u8)]) -> (SendPointer<u8>, usize) {
+    let form = matrix.form();
+    let (_, start) = forms.iter().find(|(other, _)| *other == form).expect("all forms have a place");
+    (SendPointer(*start), form.token_bytes(matrix.columns()))
+}
+
+/// Tokens, cut into `count` tiles whose sizes differ by at most one.
+#[derive(Clone, Copy)]
+struct Tiles {
+    tokens: usize,
+    count: usize,
+}
+
+impl Tiles {
+    fn get(self, index: usize) -> Range<usize> {
+        index * self.tokens / self.count..(index + 1) * self.tokens / self.count
+    }
+}
+
+/// Converts the input, on one thread when it is small, since it is done before others would have woken.
+fn prepare_all(kernel: &Kernel, pool: &Pool, rows: &Rows, tiles: Tiles) {
+    let blocks = rows.columns.div_ceil(32);
+    let small = tiles.tokens * rows.columns * rows.forms.len() <= SMALL_INPUT;
+    // Few tiles are cut along the columns too. Each slice computes the norm of its rows again.
+    let slices =
+        if small { 1 } else { (2 * pool.threads()).div_ceil(tiles.count).min(blocks.div_ceil(8)).max(1) };
+    let body = |chunk: usize| {
+        let (tile, slice) = (chunk / slices, chunk % slices);
+        let blocks = slice * blocks / slices..(slice + 1) * blocks / slices;
+        let tile = Tile { tokens: tiles.get(tile), blocks };
+        // SAFETY: the variant is available; the forms have room; tiles and slices are disjoint.
+        unsafe { (kernel.prepare)(rows, &tile) };
+    };
+    if small {
+        (0..tiles.count).for_each(body);
+    } else {
+        pool.run(tiles.count * slices, &body);
+    }
+}
+
+/// What the threads need for the products.
+struct Job<'a> {
+    kernel: &'a Kernel,
+    weights: &'a [&'a PackedMatrix],
+    biases: &'a [Option<&'a [f32]>],
+    epilogue: Epilogue,
+    residual: Option<&'a [f32]>,
+    tiles: Tiles,
+    /// The start and the bytes per token of the input in each matrix's form.
+    inputs: Vec<(SendPointer<u8>, usize)>,
+    outputs: &'a [SendPointer<f32>],
+}
+
+thread_local! {
+    /// Panels in wide form; kept, as it stays in the core's own cache.
+    static WIDE: RefCell<AlignedBytes> = RefCell::new(AlignedBytes::zeroed(0));
+}
+
+/// Multiplies all panels with all tiles, in chunks of some panels times some tiles.
+fn multiply_all(pool: &Pool, job: &Job) {
+    // With a gate, panels of the two matrices go together.
+    let matrices = if matches!(job.epilogue, Epilogue::Gate(_)) { &job.weights[..1] } else { job.weights };
+    let panels: usize = matrices.iter().map(|matrix| matrix.panels()).sum();
+    if job.tiles.count == 0 || panels == 0 {
+        return;
+    }
+    let tile_bytes = job.inputs[0].1 * job.tiles.tokens.div_ceil(job.tiles.count);
+    let token_blocks = (job.tiles.count * tile_bytes).div_ceil(INPUT_BLOCK).clamp(1, job.tiles.count);
+    let time: usize =
+        matrices.iter().map(|matrix| matrix.panels() * panel_time(matrix, job.tiles.tokens)).sum();
+    let at_a_time = (panels * CHUNK_TIME / time.max(1)).min(panels / (4 * pool.threads())).max(1);
+    let groups = panels.div_ceil(at_a_time);
+    pool.run(groups * token_blocks, &|chunk| {
+        let (block, group) = (chunk / groups, chunk % groups);
+        let tiles = block * job.tiles.count / token_blocks..(block + 1) * job.tiles.count / token_blocks;
+        for panel in group * at_a_time..panels.min((group + 1) * at_a_time) {
+            let (mut matrix, mut panel) = (0, panel);
+            while panel >= matrices[matrix].panels() {
+                panel -= matrices[matrix].panels();
+                matrix += 1;
+            }
+            multiply_panel(job, matrix, panel, tiles.clone());
+        }
+    });
+}
+
+/// About how long a panel takes in nanoseconds: the time to stream it or to multiply it, whichever is longer.
+fn panel_time(matrix: &PackedMatrix, tokens: usize) -> usize {
+    let products = ROWS * matrix.columns() * tokens;
+    let products_per_ns = match matrix.form() {
+        Form::Int8 { .. } => 170,
+        Form::Bf16 => 100,
+        Form::F32 => 50,
+    };
+    1 + (matrix.panel_bytes() / 16).max(products / products_per_ns)
+}
+
+/// Multiplies a panel (and, with a gate, its sibling) with some tiles.
+fn multiply_panel(job: &Job, matrix: usize, panel: usize, tiles: Range<usize>) {
+    let pair = match job.epilogue {
+        Epilogue::Gate(_) => &job.weights[..2],
+        _ => &job.weights[matrix..=matrix],
+    };
+    WIDE.with_borrow_mut(|wide| {
+        let mut panels = [std::ptr::null(); 2];
+        let widens: [Option<usize>; 2] = std::array::from_fn(|index| {
+            pair.get(index).filter(|_| tiles.len() > 1).and_then(|matrix| matrix.wide_bytes())
+        });
+        let needed = widens.iter().flatten().sum();
+        if wide.len() < needed {
+            *wide = AlignedBytes::zeroed(needed);
+        }
+        let mut rest = &mut wide[..];
+        for (index, weights) in pair.iter().enumerate() {
+            let source = weights.data()[panel * weights.panel_bytes()..][..weights.panel_bytes()].as_ptr();
+            panels[index] = source;
+            if let Some(bytes) = widens[index] {
+                let (to, after) = rest.split_at_mut(bytes);
+                // SAFETY: the variant is available, `source` is a whole panel and `to` as long as its wide form.
+                unsafe { (job.kernel.widen)(weights.dtype(), source, weights.columns(), to.as_mut_ptr()) };
+                panels[index] = to.as_ptr();
+                rest = after;
+            }
+        }
+        let range = panel * ROWS..pair[0].rows().min((panel + 1) * ROWS);
+        let finish = Finish {
+            biases: std::array::from_fn(|index| bias_of(job, matrix + index, &range)),
+            activation: match job.epilogue {
+                Epilogue::Plain => None,
+                Epilogue::Activate(activation) | Epilogue::Gate(activation) => Some(activation),
+            },
+            residual: job.residual.filter(|_| matrix == 0),
+            output: job.outputs[matrix].get(),
+            rows: pair[0].rows(),
+            range,
+        };
+        for tile in tiles {
+            let tokens = job.tiles.get(tile);
+            let mut products: [Products; 2] = [[[0.0; ROWS]; MAX_TILE]; 2];
+            for (index, weights) in pair.iter().enumerate() {
+                let (input, token_bytes) = &job.inputs[matrix + index];
+                // SAFETY: the variant is available; panel, converted tile and products are whole; these rows of
+                // these tokens belong to this chunk alone.
+                unsafe {
+                    (job.kernel.multiply)(&Product {
+                        dtype: weights.dtype(),
+                        wide: widens[index].is_some(),
+                        tokens: tokens.len(),
+                        columns: weights.columns(),
+                        panel: panels[index],
+                        x: input.get().add(tokens.start * token_bytes),
+                        out: products[index].as_mut_ptr().cast(),
+                    });
+                }
+            }
+            let gated = (pair.len() == 2).then_some(&products[1]);
+            // SAFETY: the outputs have room for all tokens, and these rows of these tokens are this chunk's.
+            unsafe { (job.kernel.finish)(&finish, tokens, &products[0], gated) };
+        }
+    });
+}
+
+/// A panel's part of a bias, padded with zeros.
+fn bias_of(job: &Job, matrix: usize, range: &Range<usize>) -> [f32; ROWS] {
+    let mut padded = [0.0; ROWS];
+    if let Some(bias) = job.biases.get(matrix).copied().flatten() {
+        // With a gate off, the next matrix may be shorter; its bias is not used.
+        let part = bias.get(range.clone()).unwrap_or(&[]);
+        padded[..part.len()].copy_from_slice(part);
+    }
+    padded
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,529 @@
+//! Weights in panels of 16 rows, and the product of a panel with a tile of tokens.
+//!
+//! Along the columns, four neighbouring codes of each of the 16 rows (or two bf16, or one f32) fill a register, so that
+//! one instruction multiplies them with the same columns of a token, broadcast to all rows: no sum across a register
+//! is ever needed. Quantized panels are sequences of blocks of 32 or 256 columns, each with its factors first:
+//!
+//! ```text
+//! [ factors of 16 rows | codes of columns 0..32 | codes of columns 32..64 | … ]
+//! ```
+//!
+//! One sum per output element runs over the groups of columns in order: within a group in exact integers, from
+//! group to group in f32. So the result depends on neither the number of tokens nor the tile.
+//!
+//! A full tile is bound by the dot-product unit: of 120 multiplications per 32 columns and 12 tokens, 96 are dot
+//! products and 24 apply scales. One token alone is bound by memory.
+
+use std::marker::PhantomData;
+
+use super::prepare::Form;
+use super::simd::Isa;
+
+/// Rows in a panel.
+pub(super) const ROWS: usize = 16;
+
+/// How a panel is stored. Functions are unsafe as those of [`Isa`] are: pointers lead to a whole panel and a whole
+/// tile of the layout's form.
+pub(super) trait Layout {
+    /// What the layout wants of the input.
+    const FORM: Form;
+    /// The same weights in bytes that take less time to read, for panels that meet several tiles.
+    type Wide: Layout;
+    /// Whether [`Layout::Wide`] differs from this.
+    const WIDENS: bool;
+
+    /// The bytes of a panel.
+    fn panel_bytes(columns: usize) -> usize;
+    /// The products with `T` tokens.
+    unsafe fn multiply<I: Isa, const T: usize>(
+        panel: *const u8,
+        columns: usize,
+        x: *const u8,
+    ) -> [I::Floats; T];
+    /// Rewrites a panel as [`Layout::Wide`].
+    unsafe fn widen<I: Isa>(panel: *const u8, columns: usize, to: *mut u8);
+}
+
+/// Quantized weights: codes of a kind with factors of a kind.
+pub(super) struct Blocks<C, F>(PhantomData<(C, F)>);
+
+/// How the codes of 16 rows and 32 columns are stored.
+pub(super) trait Codes {
+    /// What stored codes are larger than the codes meant.
+    const ZERO_POINT: i32;
+    /// Whether codes are below 128.
+    const SMALL: bool;
+    /// The bytes they take.
+    const BYTES: usize;
+    /// The codes of columns `4 · STEP..4 · STEP + 4`.
+    unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes;
+}
+
+/// How scales and minimums are stored: weight = scale · code + minimum.
+pub(super) trait Factors {
+    /// Columns of a block.
+    const COLUMNS: usize;
+    /// Groups in 32 columns, 1 or 2.
+    const GROUPS: usize;
+    /// Whether there are minimums.
+    const MINIMUMS: bool;
+    /// The bytes that a block's factors take.
+    const BYTES: usize;
+    /// The f32 scale and minimum that all groups of a block share.
+    unsafe fn block<I: Isa>(factors: *const u8) -> (I::Floats, I::Floats);
+    /// The scale and minimum of a group.
+    unsafe fn group<I: Isa>(
+        factors: *const u8,
+        block: (I::Floats, I::Floats),
+        group: usize,
+    ) -> (I::Floats, I::Floats);
+}
+
+/// Calls a macro with each of the eight steps of 32 columns as a literal, or with four of them.
+macro_rules! steps {
+    (0 of 1, $do:ident) => {
+        $do!(0);
+        $do!(1);
+        $do!(2);
+        $do!(3);
+        $do!(4);
+        $do!(5);
+        $do!(6);
+        $do!(7);
+    };
+    (0 of 2, $do:ident) => {
+        $do!(0);
+        $do!(1);
+        $do!(2);
+        $do!(3);
+    };
+    (1 of 2, $do:ident) => {
+        $do!(4);
+        $do!(5);
+        $do!(6);
+        $do!(7);
+    };
+}
+
+impl<C: Codes, F: Factors> Layout for Blocks<C, F> {
+    const FORM: Form =
+        Form::Int8 { groups: F::GROUPS, zero_point: if F::MINIMUMS { None } else { Some(C::ZERO_POINT) } };
+    type Wide = Blocks<WideOf<C>, WideOf<F>>;
+    const WIDENS: bool = C::BYTES < EightBits::<0>::BYTES;
+
+    fn panel_bytes(columns: usize) -> usize {
+        columns / F::COLUMNS * (F::BYTES + F::COLUMNS / 32 * C::BYTES)
+    }
+
+    #[inline(always)]
+    unsafe fn multiply<I: Isa, const T: usize>(
+        panel: *const u8,
+        columns: usize,
+        x: *const u8,
+    ) -> [I::Floats; T] {
+        let (mut factors, mut x) = (panel, x);
+        // SAFETY: the pointers advance block by block through the panel and the tile.
+        unsafe {
+            let mut sums = [I::zero(); T];
+            for _ in 0..columns / F::COLUMNS {
+                let shared = F::block::<I>(factors);
+                let mut codes = factors.add(F::BYTES);
+                for piece in 0..F::COLUMNS / 32 {
+                    // x: int8 codes [8 steps, T, 4 columns], scales [T], corrections [groups, T]
+                    let scales = x.add(32 * T);
+                    macro_rules! group {
+                        ($group:tt of $groups:tt) => {
+                            let corrections = scales.add(4 * T * (1 + $group));
+                            let mut dots = [I::zero_ints(); T];
+                            if !F::MINIMUMS {
+                                for (t, dot) in dots.iter_mut().enumerate() {
+                                    *dot = I::splat_int(corrections.add(4 * t));
+                                }
+                            }
+                            macro_rules! step {
+                                ($step:literal) => {
+                                    let step = C::step::<I, $step>(codes);
+                                    for (t, dot) in dots.iter_mut().enumerate() {
+                                        let x = x.add(4 * ($step * T + t));
+                                        *dot = if C::SMALL {
+                                            I::dot::<true>(*dot, step, x)
+                                        } else {
+                                            I::dot::<false>(*dot, step, x)
+                                        };
+                                    }
+                                };
+                            }
+                            steps!($group of $groups, step);
+                            let (scale, minimum) = F::group::<I>(factors, shared, $groups * piece + $group);
+                            for (t, (sum, dot)) in sums.iter_mut().zip(dots).enumerate() {
+                                let scale = I::mul(scale, I::splat(scales.add(4 * t)));
+                                *sum = I::mul_add(I::to_floats(dot), scale, *sum);
+                                if F::MINIMUMS {
+                                    *sum = I::mul_add(minimum, I::splat(corrections.add(4 * t)), *sum);
+                                }
+                            }
+                        };
+                    }
+                    if F::GROUPS == 1 {
+                        group!(0 of 1);
+                    } else {
+                        group!(0 of 2);
+                        group!(1 of 2);
+                    }
+                    codes = codes.add(C::BYTES);
+                    x = x.add(T * (36 + 4 * F::GROUPS));
+                }
+                factors = codes;
+            }
+            sums
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn widen<I: Isa>(panel: *const u8, columns: usize, to: *mut u8) {
+        let (mut factors, mut to) = (panel, to);
+        // SAFETY: the pointers advance block by block through both panels.
+        unsafe {
+            for _ in 0..columns / F::COLUMNS {
+                let shared = F::block::<I>(factors);
+                let mut codes = factors.add(F::BYTES);
+                for piece in 0..F::COLUMNS / 32 {
+                    for group in 0..F::GROUPS {
+                        let (scale, minimum) = F::group::<I>(factors, shared, F::GROUPS * piece + group);
+                        I::store(to.add(64 * group), scale);
+                        if F::MINIMUMS {
+                            I::store(to.add(64 * (F::GROUPS + group)), minimum);
+                        }
+                    }
+                    to = to.add(WideOf::<F>::BYTES);
+                    macro_rules! step {
+                        ($step:literal) => {
+                            I::store_bytes(to.add(64 * $step), C::step::<I, $step>(codes));
+                        };
+                    }
+                    steps!(0 of 1, step);
+                    to = to.add(WideOf::<C>::BYTES);
+                    codes = codes.add(C::BYTES);
+                }
+                factors = codes;
+            }
+        }
+    }
+}
+
+/// 4-bit codes: columns 0..16 in the low nibbles of four registers, columns 16..32 in the high ones. 256 bytes.
+pub(super) struct Nibbles<const ZERO_POINT: i32>;
+
+#[inline(always)]
+unsafe fn nibbles<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        let bytes = I::bytes(codes.add(64 * (STEP % 4)));
+        if STEP < 4 { I::low_nibbles(bytes) } else { I::high_nibbles(bytes) }
+    }
+}
+
+impl<const ZERO_POINT: i32> Codes for Nibbles<ZERO_POINT> {
+    const ZERO_POINT: i32 = ZERO_POINT;
+    const SMALL: bool = true;
+    const BYTES: usize = 256;
+
+    #[inline(always)]
+    unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes {
+        // SAFETY: passed on to the caller.
+        unsafe { nibbles::<I, STEP>(codes) }
+    }
+}
+
+/// Nibbles that stand for the levels of `iq4_nl`.
+pub(super) struct Levels;
+
+impl Codes for Levels {
+    const ZERO_POINT: i32 = 128;
+    const SMALL: bool = false;
+    const BYTES: usize = 256;
+
+    #[inline(always)]
+    unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes {
+        // SAFETY: passed on to the caller.
+        unsafe { I::levels(nibbles::<I, STEP>(codes)) }
+    }
+}
+
+/// 5-bit codes: nibbles, then for each step a fifth bit for each byte of the register. 320 bytes.
+pub(super) struct FiveBits<const ZERO_POINT: i32>;
+
+impl<const ZERO_POINT: i32> Codes for FiveBits<ZERO_POINT> {
+    const ZERO_POINT: i32 = ZERO_POINT;
+    const SMALL: bool = true;
+    const BYTES: usize = 320;
+
+    #[inline(always)]
+    unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes {
+        // SAFETY: passed on to the caller.
+        unsafe { I::with_fifth_bits(nibbles::<I, STEP>(codes), codes.add(256 + 8 * STEP)) }
+    }
+}
+
+/// 6-bit codes: nibbles, then two registers with the upper bits, of four steps each. 384 bytes.
+pub(super) struct SixBits<const ZERO_POINT: i32>;
+
+impl<const ZERO_POINT: i32> Codes for SixBits<ZERO_POINT> {
+    const ZERO_POINT: i32 = ZERO_POINT;
+    const SMALL: bool = true;
+    const BYTES: usize = 384;
+
+    #[inline(always)]
+    unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            let nibbles = nibbles::<I, STEP>(codes);
+            let pairs = I::bytes(codes.add(256 + 64 * (STEP / 4)));
+            match STEP % 4 {
+                0 => I::with_upper_bits::<0>(nibbles, pairs),
+                1 => I::with_upper_bits::<1>(nibbles, pairs),
+                2 => I::with_upper_bits::<2>(nibbles, pairs),
+                _ => I::with_upper_bits::<3>(nibbles, pairs),
+            }
+        }
+    }
+}
+
+/// 8-bit codes. 512 bytes.
+pub(super) struct EightBits<const ZERO_POINT: i32>;
+
+impl<const ZERO_POINT: i32> Codes for EightBits<ZERO_POINT> {
+    const ZERO_POINT: i32 = ZERO_POINT;
+    const SMALL: bool = false;
+    const BYTES: usize = 512;
+
+    #[inline(always)]
+    unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes {
+        // SAFETY: passed on to the caller.
+        unsafe { I::bytes(codes.add(64 * STEP)) }
+    }
+}
+
+/// The wide form of codes (a byte each) or factors (f32, per group of columns).
+pub(super) struct WideOf<X>(PhantomData<X>);
+
+impl<C: Codes> Codes for WideOf<C> {
+    const ZERO_POINT: i32 = C::ZERO_POINT;
+    const SMALL: bool = C::SMALL;
+    const BYTES: usize = 512;
+
+    #[inline(always)]
+    unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes {
+        // SAFETY: passed on to the caller.
+        unsafe { I::bytes(codes.add(64 * STEP)) }
+    }
+}
+
+impl<F: Factors> Factors for WideOf<F> {
+    const COLUMNS: usize = 32;
+    const GROUPS: usize = F::GROUPS;
+    const MINIMUMS: bool = F::MINIMUMS;
+    const BYTES: usize = 64 * F::GROUPS * (1 + F::MINIMUMS as usize);
+
+    #[inline(always)]
+    unsafe fn block<I: Isa>(_: *const u8) -> (I::Floats, I::Floats) {
+        // SAFETY: passed on to the caller.
+        unsafe { (I::zero(), I::zero()) }
+    }
+
+    #[inline(always)]
+    unsafe fn group<I: Isa>(
+        factors: *const u8,
+        _: (I::Floats, I::Floats),
+        group: usize,
+    ) -> (I::Floats, I::Floats) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            let minimum =
+                if F::MINIMUMS { I::floats(factors.add(64 * (F::GROUPS + group))) } else { I::zero() };
+            (I::floats(factors.add(64 * group)), minimum)
+        }
+    }
+}
+
+/// An f16 scale per 32 columns, and with `MINIMUMS` an f16 minimum after the scales.
+pub(super) struct Halves<const MINIMUMS: bool>;
+
+impl<const MINIMUMS: bool> Factors for Halves<MINIMUMS> {
+    const COLUMNS: usize = 32;
+    const GROUPS: usize = 1;
+    const MINIMUMS: bool = MINIMUMS;
+    const BYTES: usize = 32 * (1 + MINIMUMS as usize);
+
+    #[inline(always)]
+    unsafe fn block<I: Isa>(factors: *const u8) -> (I::Floats, I::Floats) {
+        // SAFETY: passed on to the caller.
+        unsafe { (I::halves(factors), if MINIMUMS { I::halves(factors.add(32)) } else { I::zero() }) }
+    }
+
+    #[inline(always)]
+    unsafe fn group<I: Isa>(_: *const u8, block: (I::Floats, I::Floats), _: usize) -> (I::Floats, I::Floats) {
+        block
+    }
+}
+
+/// An f16 scale per 256 columns, then for each group of 32 (or 16, with two `GROUPS`) an i8 multiple of it.
+pub(super) struct Multiples<const GROUPS: usize>;
+
+impl<const GROUPS: usize> Factors for Multiples<GROUPS> {
+    const COLUMNS: usize = 256;
+    const GROUPS: usize = GROUPS;
+    const MINIMUMS: bool = false;
+    const BYTES: usize = 32 + 16 * 8 * GROUPS;
+
+    #[inline(always)]
+    unsafe fn block<I: Isa>(factors: *const u8) -> (I::Floats, I::Floats) {
+        // SAFETY: passed on to the caller.
+        unsafe { (I::halves(factors), I::zero()) }
+    }
+
+    #[inline(always)]
+    unsafe fn group<I: Isa>(
+        factors: *const u8,
+        block: (I::Floats, I::Floats),
+        group: usize,
+    ) -> (I::Floats, I::Floats) {
+        // SAFETY: passed on to the caller.
+        unsafe { (I::mul(block.0, I::signed(factors.add(32 + 16 * group))), block.1) }
+    }
+}
+
+/// An f16 scale and an f16 minimum (subtracted) per 256 columns, then u8 multiples of the scale for each group, then
+/// u8 multiples of the minimum.
+pub(super) struct MultiplesAndMinimums<const GROUPS: usize>;
+
+impl<const GROUPS: usize> Factors for MultiplesAndMinimums<GROUPS> {
+    const COLUMNS: usize = 256;
+    const GROUPS: usize = GROUPS;
+    const MINIMUMS: bool = true;
+    const BYTES: usize = 64 + 2 * 16 * 8 * GROUPS;
+
+    #[inline(always)]
+    unsafe fn block<I: Isa>(factors: *const u8) -> (I::Floats, I::Floats) {
+        // SAFETY: passed on to the caller.
+        unsafe { (I::halves(factors), I::negate(I::halves(factors.add(32)))) }
+    }
+
+    #[inline(always)]
+    unsafe fn group<I: Isa>(
+        factors: *const u8,
+        block: (I::Floats, I::Floats),
+        group: usize,
+    ) -> (I::Floats, I::Floats) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            let scale = I::unsigned(factors.add(64 + 16 * group));
+            let minimum = I::unsigned(factors.add(64 + 16 * (8 * GROUPS + group)));
+            (I::mul(block.0, scale), I::mul(block.1, minimum))
+        }
+    }
+}
+
+/// Plain f32 (4 `BYTES`) or f16 (2): for each column 16 numbers. Multiplies f32 inputs.
+pub(super) struct Plain<const BYTES: usize>;
+
+impl<const BYTES: usize> Layout for Plain<BYTES> {
+    const FORM: Form = Form::F32;
+    type Wide = Self;
+    const WIDENS: bool = false;
+
+    fn panel_bytes(columns: usize) -> usize {
+        columns * ROWS * BYTES
+    }
+
+    #[inline(always)]
+    unsafe fn multiply<I: Isa, const T: usize>(
+        panel: *const u8,
+        columns: usize,
+        x: *const u8,
+    ) -> [I::Floats; T] {
+        // SAFETY: the panel holds 16 numbers per column, the tile T.
+        unsafe {
+            let mut sums = [I::zero(); T];
+            for column in 0..columns {
+                let weights = panel.add(column * ROWS * BYTES);
+                let weights = if BYTES == 4 { I::floats(weights) } else { I::halves(weights) };
+                for (t, sum) in sums.iter_mut().enumerate() {
+                    *sum = I::mul_add(weights, I::splat(x.add(4 * (column * T + t))), *sum);
+                }
+            }
+            sums
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn widen<I: Isa>(_: *const u8, _: usize, _: *mut u8) {}
+}
+
+/// bf16: for each pair of columns 16 pairs; an odd last column is paired with zeros. Multiplies bf16 inputs.
+pub(super) struct Pairs;
+
+impl Layout for Pairs {
+    const FORM: Form = Form::Bf16;
+    type Wide = Self;
+    const WIDENS: bool = false;
+
+    fn panel_bytes(columns: usize) -> usize {
+        columns.div_ceil(2) * ROWS * 4
+    }
+
+    #[inline(always)]
+    unsafe fn multiply<I: Isa, const T: usize>(
+        panel: *const u8,
+        columns: usize,
+        x: *const u8,
+    ) -> [I::Floats; T] {
+        // SAFETY: the panel holds 16 pairs per pair of columns, the tile T.
+        unsafe {
+            let mut sums = [I::zero(); T];
+            for pair in 0..columns.div_ceil(2) {
+                let weights = panel.add(pair * ROWS * 4);
+                for (t, sum) in sums.iter_mut().enumerate() {
+                    *sum = I::dot_pairs(*sum, weights, x.add(4 * (pair * T + t)));
+                }
+            }
+            sums
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn widen<I: Isa>(_: *const u8, _: usize, _: *mut u8) {}
+}
+
+/// Calls `$body` with `$L` as the layout of a dtype's panels; `$none` when there is none.
+macro_rules! with_layout {
+    ($dtype:expr, $L:ident => $body:expr, else $none:expr) => {{
+        use $crate::kernels::linear::panel::*;
+        macro_rules! with {
+            ($layout:ty) => {{
+                type $L = $layout;
+                $body
+            }};
+        }
+        match $dtype {
+            ::tensor::DType::Q4_0 => with!(Blocks<Nibbles<8>, Halves<false>>),
+            ::tensor::DType::Q4_1 => with!(Blocks<Nibbles<0>, Halves<true>>),
+            ::tensor::DType::Q5_0 => with!(Blocks<FiveBits<16>, Halves<false>>),
+            ::tensor::DType::Q5_1 => with!(Blocks<FiveBits<0>, Halves<true>>),
+            ::tensor::DType::Q8_0 => with!(Blocks<EightBits<128>, Halves<false>>),
+            ::tensor::DType::Q2K => with!(Blocks<Nibbles<0>, MultiplesAndMinimums<2>>),
+            ::tensor::DType::Q3K => with!(Blocks<Nibbles<4>, Multiples<2>>),
+            ::tensor::DType::Q4K => with!(Blocks<Nibbles<0>, MultiplesAndMinimums<1>>),
+            ::tensor::DType::Q5K => with!(Blocks<FiveBits<0>, MultiplesAndMinimums<1>>),
+            ::tensor::DType::Q6K => with!(Blocks<SixBits<32>, Multiples<2>>),
+            ::tensor::DType::Iq4Nl => with!(Blocks<Levels, Halves<false>>),
+            ::tensor::DType::Iq4Xs => with!(Blocks<Levels, Multiples<1>>),
+            ::tensor::DType::F32 => with!(Plain<4>),
+            ::tensor::DType::F16 => with!(Plain<2>),
+            ::tensor::DType::BF16 => with!(Pairs),
+            _ => $none,
+        }
+    }};
+}
+
+pub(super) use with_layout;

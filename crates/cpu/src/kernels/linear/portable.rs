@@ -1,0 +1,198 @@
+//! Panels in plain Rust, for any machine; compilers turn the loops over 16 rows into whatever registers it has.
+
+use half::{bf16, f16};
+
+use super::panel::Layout;
+use super::prepare::{Rows, Tile};
+use super::simd::{Isa, Quantized, entry_points};
+
+pub(super) struct Portable;
+
+const LEVELS: [i8; 16] = tensor::blocks::iq4_nl::LEVELS;
+
+#[inline(always)]
+unsafe fn read<T: Copy>(from: *const u8) -> T {
+    // SAFETY: the caller vouches for the pointer, and all bytes are values of the types used here.
+    unsafe { from.cast::<T>().read_unaligned() }
+}
+
+#[inline(always)]
+fn map2<A: Copy, B: Copy, C: Copy + Default>(a: [A; 16], b: [B; 16], f: impl Fn(A, B) -> C) -> [C; 16] {
+    let mut result = [C::default(); 16];
+    for row in 0..16 {
+        result[row] = f(a[row], b[row]);
+    }
+    result
+}
+
+impl Isa for Portable {
+    const TILE: usize = 4;
+    type Bytes = [u8; 64];
+    type Ints = [i32; 16];
+    type Floats = [f32; 16];
+
+    #[inline(always)]
+    unsafe fn bytes(from: *const u8) -> [u8; 64] {
+        // SAFETY: passed on to the caller.
+        unsafe { read(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_bytes(to: *mut u8, bytes: [u8; 64]) {
+        // SAFETY: passed on to the caller.
+        unsafe { to.cast::<[u8; 64]>().write_unaligned(bytes) }
+    }
+
+    #[inline(always)]
+    unsafe fn low_nibbles(bytes: [u8; 64]) -> [u8; 64] {
+        bytes.map(|byte| byte & 15)
+    }
+
+    #[inline(always)]
+    unsafe fn high_nibbles(bytes: [u8; 64]) -> [u8; 64] {
+        bytes.map(|byte| byte >> 4)
+    }
+
+    #[inline(always)]
+    unsafe fn with_fifth_bits(mut nibbles: [u8; 64], bits: *const u8) -> [u8; 64] {
+        // SAFETY: passed on to the caller.
+        let bits = u64::from_le(unsafe { read(bits) });
+        for (index, nibble) in nibbles.iter_mut().enumerate() {
+            *nibble |= ((bits >> index & 1) << 4) as u8;
+        }
+        nibbles
+    }
+
+    #[inline(always)]
+    unsafe fn with_upper_bits<const FIELD: usize>(mut nibbles: [u8; 64], pairs: [u8; 64]) -> [u8; 64] {
+        for (nibble, pair) in nibbles.iter_mut().zip(pairs) {
+            *nibble |= (pair >> (2 * FIELD) & 3) << 4;
+        }
+        nibbles
+    }
+
+    #[inline(always)]
+    unsafe fn levels(nibbles: [u8; 64]) -> [u8; 64] {
+        nibbles.map(|nibble| LEVELS[usize::from(nibble & 15)] as u8 ^ 128)
+    }
+
+    #[inline(always)]
+    unsafe fn zero_ints() -> [i32; 16] {
+        [0; 16]
+    }
+
+    #[inline(always)]
+    unsafe fn splat_int(from: *const u8) -> [i32; 16] {
+        // SAFETY: passed on to the caller.
+        [unsafe { read(from) }; 16]
+    }
+
+    #[inline(always)]
+    unsafe fn dot<const SMALL: bool>(mut sums: [i32; 16], codes: [u8; 64], x: *const u8) -> [i32; 16] {
+        // SAFETY: passed on to the caller.
+        let x: [i8; 4] = unsafe { read(x) };
+        for (row, sum) in sums.iter_mut().enumerate() {
+            for column in 0..4 {
+                *sum += i32::from(codes[4 * row + column]) * i32::from(x[column]);
+            }
+        }
+        sums
+    }
+
+    #[inline(always)]
+    unsafe fn to_floats(ints: [i32; 16]) -> [f32; 16] {
+        ints.map(|int| int as f32)
+    }
+
+    #[inline(always)]
+    unsafe fn zero() -> [f32; 16] {
+        [0.0; 16]
+    }
+
+    #[inline(always)]
+    unsafe fn splat(from: *const u8) -> [f32; 16] {
+        // SAFETY: passed on to the caller.
+        [unsafe { read(from) }; 16]
+    }
+
+    #[inline(always)]
+    unsafe fn floats(from: *const u8) -> [f32; 16] {
+        // SAFETY: passed on to the caller.
+        unsafe { read(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(to: *mut u8, floats: [f32; 16]) {
+        // SAFETY: passed on to the caller.
+        unsafe { to.cast::<[f32; 16]>().write_unaligned(floats) }
+    }
+
+    #[inline(always)]
+    unsafe fn halves(from: *const u8) -> [f32; 16] {
+        // SAFETY: passed on to the caller.
+        unsafe { read::<[u16; 16]>(from) }.map(|half| f16::from_bits(half).to_f32_const())
+    }
+
+    #[inline(always)]
+    unsafe fn unsigned(from: *const u8) -> [f32; 16] {
+        // SAFETY: passed on to the caller.
+        unsafe { read::<[u8; 16]>(from) }.map(f32::from)
+    }
+
+    #[inline(always)]
+    unsafe fn signed(from: *const u8) -> [f32; 16] {
+        // SAFETY: passed on to the caller.
+        unsafe { read::<[i8; 16]>(from) }.map(f32::from)
+    }
+
+    #[inline(always)]
+    unsafe fn mul(a: [f32; 16], b: [f32; 16]) -> [f32; 16] {
+        map2(a, b, |a, b| a * b)
+    }
+
+    // Rounded twice: without the instruction, a fused one is a slow library call.
+    #[inline(always)]
+    unsafe fn mul_add(a: [f32; 16], b: [f32; 16], c: [f32; 16]) -> [f32; 16] {
+        map2(map2(a, b, |a, b| a * b), c, |product, c| product + c)
+    }
+
+    #[inline(always)]
+    unsafe fn negate(a: [f32; 16]) -> [f32; 16] {
+        a.map(|a| -a)
+    }
+
+    #[inline(always)]
+    unsafe fn dot_pairs(mut sums: [f32; 16], pairs: *const u8, x: *const u8) -> [f32; 16] {
+        // SAFETY: passed on to the caller.
+        let (pairs, x): ([[bf16; 2]; 16], [bf16; 2]) = unsafe { (read(pairs), read(x)) };
+        let x = x.map(widen);
+        for (sum, pair) in sums.iter_mut().zip(pairs) {
+            *sum += widen(pair[0]) * x[0];
+            *sum += widen(pair[1]) * x[1];
+        }
+        sums
+    }
+
+    #[inline(always)]
+    unsafe fn quantize(values: &[f32; 32]) -> Quantized {
+        // Magnitudes compare as integers do, and NaN as the largest.
+        let largest = values.iter().fold(0, |largest, value| largest.max(value.to_bits() & 0x7fff_ffff));
+        let (scale, inverse) = super::prepare::scale_of(f32::from_bits(largest));
+        let mut codes = [0; 32];
+        let mut sums = [0; 2];
+        for (index, value) in values.iter().enumerate() {
+            let code = (value * inverse).round_ties_even() as i8;
+            codes[index] = code as u8;
+            sums[index / 16] += i32::from(code);
+        }
+        Quantized { codes, scale, sums }
+    }
+
+    entry_points! {}
+}
+
+/// A bf16 is the upper half of an f32.
+#[inline(always)]
+fn widen(value: bf16) -> f32 {
+    f32::from_bits(u32::from(value.to_bits()) << 16)
+}

@@ -1,0 +1,177 @@
+//! The prologue: input rows, normalized and converted to what the panels multiply.
+//!
+//! Tokens come in tiles. A tile interleaves its tokens, so that a panel kernel reads it front to back:
+//!
+//! | form | for each | bytes per token |
+//! |---|---|---|
+//! | int8 | 32 columns: codes `[8, T, 4]`, f32 scales `[T]`, corrections `[groups, T]` | 36 + 4 · groups |
+//! | f32 | column: `[T]` | 4 |
+//! | bf16 | pair of columns: `[T, 2]` | 4 |
+//!
+//! The corrections of int8 say what a group's codes sum to: as `−zero_point · Σ codes` (i32) for weights with a zero
+//! point, which starts the integer sum, or as `scale · Σ codes` (f32) for weights with minimums.
+
+use std::ops::Range;
+
+use half::bf16;
+
+use super::simd::Isa;
+
+/// What a layout of weights wants of the input.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Form {
+    /// Codes per 32 columns, with corrections for 1 or 2 groups of weights; none means minimums.
+    Int8 { groups: usize, zero_point: Option<i32> },
+    /// As it is.
+    F32,
+    /// Rounded to nearest even.
+    Bf16,
+}
+
+impl Form {
+    /// The bytes that one token takes.
+    pub(super) const fn token_bytes(self, columns: usize) -> usize {
+        match self {
+            Form::Int8 { groups, .. } => columns / 32 * (36 + 4 * groups),
+            Form::F32 => 4 * columns,
+            Form::Bf16 => 4 * columns.div_ceil(2),
+        }
+    }
+}
+
+/// The input, and where its conversions go.
+pub(super) struct Rows<'a> {
+    /// [tokens, columns]
+    pub input: &'a [f32],
+    pub columns: usize,
+    /// Weight and epsilon of an RMS norm that each row gets first.
+    pub norm: Option<(&'a [f32], f32)>,
+    /// The forms wanted, each with the start of its first tile.
+    pub forms: &'a [(Form, *mut u8)],
+}
+
+// SAFETY: whoever writes through the pointers keeps to a tile and blocks of its own.
+unsafe impl Sync for Rows<'_> {}
+
+/// A part of the work: some blocks of 32 columns of the tokens of one tile.
+pub(super) struct Tile {
+    pub tokens: Range<usize>,
+    pub blocks: Range<usize>,
+}
+
+/// Converts the rows of a tile.
+///
+/// # Safety
+/// As [`Isa`]; each form has room for all tokens, and nobody else touches this tile's blocks.
+#[inline(always)]
+pub(super) unsafe fn prepare<I: Isa>(rows: &Rows, tile: &Tile) {
+    let columns = rows.columns;
+    let width = tile.tokens.len();
+    for (lane, token) in tile.tokens.clone().enumerate() {
+        let row = &rows.input[token * columns..][..columns];
+        let norm = rows.norm.map(|(weight, eps)| (weight, 1.0 / (mean_square(row) + eps).sqrt()));
+        for block in tile.blocks.clone() {
+            let first = 32 * block;
+            let count = (columns - first).min(32);
+            let mut values = [0.0; 32];
+            values[..count].copy_from_slice(&row[first..first + count]);
+            if let Some((weight, factor)) = norm {
+                for (value, weight) in values[..count].iter_mut().zip(&weight[first..first + count]) {
+                    *value = *value * factor * weight;
+                }
+            }
+            for &(form, start) in rows.forms {
+                // SAFETY: the tile starts after its predecessors' tokens; lane and block lie within it.
+                unsafe {
+                    let start = start.add(tile.tokens.start * form.token_bytes(columns));
+                    match form {
+                        Form::Int8 { groups, zero_point } => {
+                            let record = start.add(block * width * (36 + 4 * groups));
+                            put_codes::<I>(&values, groups, zero_point, record, lane, width);
+                        }
+                        Form::F32 => put_floats(&values[..count], start.add(4 * first * width), lane, width),
+                        Form::Bf16 => put_pairs(&values[..count], start.add(2 * first * width), lane, width),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The mean of the squares, summed in 32 lanes, then lane to lane: the same on every instruction set.
+#[inline(always)]
+pub(super) fn mean_square(row: &[f32]) -> f32 {
+    let mut lanes = [0.0f32; 32];
+    let (blocks, rest) = row.as_chunks::<32>();
+    for block in blocks {
+        for (lane, value) in lanes.iter_mut().zip(block) {
+            *lane += value * value;
+        }
+    }
+    for (lane, value) in lanes.iter_mut().zip(rest) {
+        *lane += value * value;
+    }
+    let mut width = 32;
+    while width > 1 {
+        width /= 2;
+        for lane in 0..width {
+            lanes[lane] += lanes[lane + width];
+        }
+    }
+    lanes[0] / row.len() as f32
+}
+
+#[inline(always)]
+unsafe fn put_codes<I: Isa>(
+    values: &[f32; 32],
+    groups: usize,
+    zero_point: Option<i32>,
+    record: *mut u8,
+    lane: usize,
+    width: usize,
+) {
+    // SAFETY: the record has room for `width` tokens, and `lane` is one of them.
+    unsafe {
+        let quantized = I::quantize(values);
+        for (step, codes) in quantized.codes.as_chunks::<4>().0.iter().enumerate() {
+            record.add(4 * (step * width + lane)).cast::<[u8; 4]>().write_unaligned(*codes);
+        }
+        let factors = record.add(32 * width + 4 * lane);
+        factors.cast::<f32>().write_unaligned(quantized.scale);
+        let [first, last] = quantized.sums;
+        let sums = if groups == 1 { [first + last, 0] } else { [first, last] };
+        for (group, &sum) in sums[..groups].iter().enumerate() {
+            let correction = factors.add(4 * width * (1 + group));
+            match zero_point {
+                Some(zero_point) => correction.cast::<i32>().write_unaligned(-zero_point * sum),
+                None => correction.cast::<f32>().write_unaligned(quantized.scale * sum as f32),
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn put_floats(values: &[f32], start: *mut u8, lane: usize, width: usize) {
+    for (index, &value) in values.iter().enumerate() {
+        // SAFETY: the tile has room for `width` tokens in each column, and `lane` is one of them.
+        unsafe { start.add(4 * (index * width + lane)).cast::<f32>().write_unaligned(value) };
+    }
+}
+
+#[inline(always)]
+unsafe fn put_pairs(values: &[f32], start: *mut u8, lane: usize, width: usize) {
+    for (index, pair) in values.chunks(2).enumerate() {
+        let (first, second) = (bf16::from_f32(pair[0]), bf16::from_f32(*pair.get(1).unwrap_or(&0.0)));
+        let pair = u32::from(first.to_bits()) | u32::from(second.to_bits()) << 16;
+        // SAFETY: as in `put_floats`, for pairs of columns.
+        unsafe { start.add(4 * (index * width + lane)).cast::<u32>().write_unaligned(pair.to_le()) };
+    }
+}
+
+/// The scale of a block whose largest magnitude is `largest`, and what to multiply with to get codes.
+#[inline(always)]
+pub(super) fn scale_of(largest: f32) -> (f32, f32) {
+    let inverse = 127.0 / largest;
+    // Blocks of zeros, or so tiny that the inverse overflows, become zeros.
+    if inverse == f32::INFINITY { (0.0, 0.0) } else { (largest / 127.0, inverse) }
+}

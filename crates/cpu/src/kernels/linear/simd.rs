@@ -1,0 +1,161 @@
+//! What a panel kernel needs of an instruction set: registers of 16 rows, and about thirty operations on them.
+//!
+//! The kernels in [`super::panel`] and the conversions in [`super::prepare`] are written once over [`Isa`] and are
+//! always inlined. [`Isa`]'s own entry points (`multiply` and below) carry the target features, so all that is
+//! inlined into them is compiled for that instruction set.
+
+use std::ops::Range;
+
+use super::epilogue::{Finish, Products};
+use super::panel::Layout;
+use super::prepare::{Rows, Tile};
+
+/// The largest [`Isa::TILE`].
+pub(super) const MAX_TILE: usize = 12;
+
+/// Int8 codes of 32 neighbouring columns, and what they are multiples of.
+pub(super) struct Quantized {
+    /// Signed codes, in column order.
+    pub codes: [u8; 32],
+    /// What a code counts in; NaN when the input holds one, and infinite when it holds an infinity.
+    pub scale: f32,
+    /// The sums of the first and the last 16 codes.
+    pub sums: [i32; 2],
+}
+
+/// An instruction set.
+///
+/// # Safety
+/// All functions are unsafe for the same two reasons: the machine must have the instruction set, and pointers must
+/// lead to as many readable (or writable) bytes as the operation names. Nothing needs alignment.
+pub(super) trait Isa: Sized + 'static {
+    /// The largest number of tokens that a panel is multiplied with at once, as registers allow; at most 12.
+    const TILE: usize;
+    /// 4 byte codes for each of 16 rows.
+    type Bytes: Copy;
+    /// An i32 for each of 16 rows.
+    type Ints: Copy;
+    /// An f32 for each of 16 rows.
+    type Floats: Copy;
+
+    /// 64 bytes.
+    unsafe fn bytes(from: *const u8) -> Self::Bytes;
+    /// Stores 64 bytes.
+    unsafe fn store_bytes(to: *mut u8, bytes: Self::Bytes);
+    /// The lower 4 bits of each byte.
+    unsafe fn low_nibbles(bytes: Self::Bytes) -> Self::Bytes;
+    /// The upper 4 bits of each byte.
+    unsafe fn high_nibbles(bytes: Self::Bytes) -> Self::Bytes;
+    /// Adds 16 to each byte whose bit is set among the 64 bits at `bits`.
+    unsafe fn with_fifth_bits(nibbles: Self::Bytes, bits: *const u8) -> Self::Bytes;
+    /// Adds 16 times the two bits `2 · FIELD` and `2 · FIELD + 1` of each byte.
+    unsafe fn with_upper_bits<const FIELD: usize>(nibbles: Self::Bytes, pairs: Self::Bytes) -> Self::Bytes;
+    /// 128 plus the level of `iq4_nl` that each nibble stands for.
+    unsafe fn levels(nibbles: Self::Bytes) -> Self::Bytes;
+
+    /// Zeros.
+    unsafe fn zero_ints() -> Self::Ints;
+    /// One i32, for all rows.
+    unsafe fn splat_int(from: *const u8) -> Self::Ints;
+    /// Adds for each row the products of its 4 unsigned codes with the 4 signed bytes at `x`, exactly.
+    /// With `SMALL`, codes are at most 127.
+    unsafe fn dot<const SMALL: bool>(sums: Self::Ints, codes: Self::Bytes, x: *const u8) -> Self::Ints;
+    /// Converts to f32, rounding to nearest even.
+    unsafe fn to_floats(ints: Self::Ints) -> Self::Floats;
+
+    /// Zeros.
+    unsafe fn zero() -> Self::Floats;
+    /// One f32, for all rows.
+    unsafe fn splat(from: *const u8) -> Self::Floats;
+    /// 16 f32.
+    unsafe fn floats(from: *const u8) -> Self::Floats;
+    /// Stores 16 f32.
+    unsafe fn store(to: *mut u8, floats: Self::Floats);
+    /// 16 f16.
+    unsafe fn halves(from: *const u8) -> Self::Floats;
+    /// 16 u8.
+    unsafe fn unsigned(from: *const u8) -> Self::Floats;
+    /// 16 i8.
+    unsafe fn signed(from: *const u8) -> Self::Floats;
+    /// `a · b`.
+    unsafe fn mul(a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// `a · b + c`, rounded once where the instruction set can.
+    unsafe fn mul_add(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
+    /// `-a`.
+    unsafe fn negate(a: Self::Floats) -> Self::Floats;
+    /// Adds for each row the products of its pair of bf16 at `pairs` (16 pairs) with the pair at `x`.
+    unsafe fn dot_pairs(sums: Self::Floats, pairs: *const u8, x: *const u8) -> Self::Floats;
+
+    /// Quantizes 32 values: `scale = max|x| / 127`, codes rounded to nearest even.
+    unsafe fn quantize(values: &[f32; 32]) -> Quantized;
+
+    /// Multiplies one panel with a tile of `T` tokens; stores `T` times 16 f32 at `out`.
+    unsafe fn multiply<L: Layout, const T: usize>(
+        panel: *const u8,
+        columns: usize,
+        x: *const u8,
+        out: *mut u8,
+    );
+    /// Rewrites a panel in the layout's wide form.
+    unsafe fn widen<L: Layout>(panel: *const u8, columns: usize, to: *mut u8);
+    /// Converts a part of a tile of input rows.
+    unsafe fn prepare(rows: &Rows, tile: &Tile);
+    /// Stores the products of a tile.
+    unsafe fn finish(call: &Finish, tokens: Range<usize>, products: &Products, gated: Option<&Products>);
+}
+
+/// The entry points of [`Isa`], compiled with the given target features.
+macro_rules! entry_points {
+    ($(#[$features:meta])*) => {
+        $(#[$features])*
+        unsafe fn multiply<L: Layout, const T: usize>(panel: *const u8, columns: usize, x: *const u8, out: *mut u8) {
+            // SAFETY: passed on to the caller.
+            unsafe {
+                let sums = L::multiply::<Self, T>(panel, columns, x);
+                for (token, sums) in sums.into_iter().enumerate() {
+                    Self::store(out.add(token * 64), sums);
+                }
+            }
+        }
+
+        $(#[$features])*
+        unsafe fn widen<L: Layout>(panel: *const u8, columns: usize, to: *mut u8) {
+            // SAFETY: passed on to the caller.
+            unsafe { L::widen::<Self>(panel, columns, to) }
+        }
+
+        $(#[$features])*
+        unsafe fn prepare(rows: &Rows, tile: &Tile) {
+            // SAFETY: passed on to the caller.
+            unsafe { crate::kernels::linear::prepare::prepare::<Self>(rows, tile) }
+        }
+
+        $(#[$features])*
+        unsafe fn finish(
+            call: &crate::kernels::linear::epilogue::Finish,
+            tokens: std::ops::Range<usize>,
+            products: &crate::kernels::linear::epilogue::Products,
+            gated: Option<&crate::kernels::linear::epilogue::Products>,
+        ) {
+            // SAFETY: passed on to the caller.
+            unsafe { crate::kernels::linear::epilogue::finish(call, tokens, products, gated) }
+        }
+    };
+}
+
+/// Operations that are one expression each.
+macro_rules! operations {
+    ($($(#[$attribute:meta])* fn $name:ident $(<const $constant:ident: $kind:ty>)? ($($argument:ident: $type:ty),*)
+       $(-> $result:ty)? = $body:expr;)*) => {
+        $(
+            $(#[$attribute])*
+            #[inline(always)]
+            unsafe fn $name $(<const $constant: $kind>)? ($($argument: $type),*) $(-> $result)? {
+                // SAFETY: the caller vouches for the instruction set and the pointers.
+                unsafe { $body }
+            }
+        )*
+    };
+}
+
+pub(super) use {entry_points, operations};
