@@ -45,7 +45,7 @@ pub const VARIANTS: &[Variant<Kernel>] = &[
 ];
 
 /// One call: sibling weights (such as q, k and v) times the same input.
-pub struct Linear<'a> {
+pub struct Linear<'a, 'o> {
     /// [tokens, columns]
     pub input: &'a [f32],
     /// The number of input rows.
@@ -61,7 +61,7 @@ pub struct Linear<'a> {
     /// Added to the first output: [tokens, rows of the first matrix].
     pub residual: Option<&'a [f32]>,
     /// [tokens, rows] for each matrix; one for both with a gate.
-    pub outputs: &'a mut [&'a mut [f32]],
+    pub outputs: &'a mut [&'o mut [f32]],
     /// At least [`scratch_bytes`].
     pub scratch: &'a mut [u8],
 }
