@@ -26,11 +26,12 @@ impl MappedFile {
     /// # Errors
     /// If it cannot be opened, or is no regular file.
     pub fn open(path: &Path) -> Result<MappedFile, Error> {
-        let file = File::open(path).map_err(Error::io(path))?;
-        let kind = file.metadata().map_err(Error::io(path))?;
+        // Asked before opening: to open a named pipe is to wait for its writer.
+        let kind = path.metadata().map_err(Error::io(path))?;
         if !kind.is_file() {
             return Err(Error::Unsupported { path: path.to_path_buf(), what: "no regular file".to_string() });
         }
+        let file = File::open(path).map_err(Error::io(path))?;
         // SAFETY: the mapping is private and read-only; that nobody overwrites a model file in use is the one
         // thing every program that maps its weights relies on, and the type's documentation says so.
         let map = unsafe { MmapOptions::new().map(&file) }.map_err(Error::io(path))?;

@@ -96,7 +96,7 @@ fn read_file(file: MappedFile, contents: &mut Contents) -> Result<Metadata, Erro
     let records = reader.tensors(num_tensors).map_err(at)?;
     let (start, alignment) = data_start(&metadata, reader.position).map_err(at)?;
     let index = contents.add_file(file.clone());
-    contents.tensors.reserve(records.len());
+    contents.tensors.reserve_exact(records.len());
     for record in records {
         let range = record.place(start, alignment, file.len()).map_err(at)?;
         contents.add_view(index, record.name, record.dtype, record.shape, range)?;
@@ -233,7 +233,7 @@ impl<'a> Reader<'a> {
     }
 
     fn metadata(&mut self, num_keys: usize) -> Result<Metadata, Problem> {
-        let mut metadata = Metadata::new();
+        let mut metadata = Metadata::with_capacity(num_keys);
         for _ in 0..num_keys {
             let start = self.position;
             let key = self.string("length of a metadata key")?;
@@ -253,7 +253,11 @@ impl<'a> Reader<'a> {
     }
 
     fn tensors(&mut self, num_tensors: usize) -> Result<Vec<Record>, Problem> {
-        (0..num_tensors).map(|_| self.tensor()).collect()
+        let mut records = Vec::with_capacity(num_tensors);
+        for _ in 0..num_tensors {
+            records.push(self.tensor()?);
+        }
+        Ok(records)
     }
 
     fn tensor(&mut self) -> Result<Record, Problem> {

@@ -146,6 +146,11 @@ impl Metadata {
         Metadata::default()
     }
 
+    /// No keys, and room for some.
+    pub(crate) fn with_capacity(keys: usize) -> Metadata {
+        Metadata { values: IndexMap::with_capacity(keys) }
+    }
+
     /// The number of keys.
     pub fn len(&self) -> usize {
         self.values.len()

@@ -14,8 +14,8 @@ use crate::error::{Problem, excerpt, malformed, unsupported};
 const MAX_STACK: usize = 1 << 15;
 /// Open marks, thus the depth of what is being built.
 const MAX_MARKS: usize = 1 << 10;
-/// Picklers spend at least two bytes on a value that is not a constant, and remember it.
-const MIN_NODE_BYTES: usize = 2;
+/// Bytes of the pickle for each value with contents. A tensor takes about nine such values and a hundred bytes.
+const MIN_NODE_BYTES: usize = 4;
 /// Values that any pickle may have.
 const FREE_NODES: usize = 1 << 12;
 /// The longest pickle: far above the names and shapes of any model.
@@ -364,6 +364,9 @@ impl<'a> Machine<'a> {
         let Some(Node::List(list)) = Self::target(&self.stack[..values], &mut self.values.nodes) else {
             return malformed!("the pickle appends to something other than a list at byte {at}");
         };
+        if list.is_empty() {
+            list.reserve_exact(len); // Most lists come in one batch, and many are short.
+        }
         list.extend(self.stack.drain(values..));
         Ok(())
     }
@@ -378,6 +381,9 @@ impl<'a> Machine<'a> {
         let (pairs, rest) = self.stack[values..].as_chunks::<2>();
         if !rest.is_empty() {
             return malformed!("the pickle sets a key without a value at byte {at}");
+        }
+        if dict.is_empty() {
+            dict.reserve_exact(pairs.len());
         }
         dict.extend(pairs.iter().map(|&[key, value]| (key, value)));
         self.stack.truncate(values);
@@ -477,7 +483,10 @@ impl<'a> Machine<'a> {
     fn push_node(&mut self, node: Node) -> Result<(), Problem> {
         let index = self.values.nodes.len();
         if index >= FREE_NODES + self.position / MIN_NODE_BYTES {
-            return unsupported!("the pickle makes {index} values from {} bytes", self.position);
+            return unsupported!(
+                "the pickle makes {index} values from {} bytes, too many for tensors",
+                self.position
+            );
         }
         self.values.nodes.push(node);
         self.push(Value::Node(u32::try_from(index).expect("fewer nodes than bytes")))

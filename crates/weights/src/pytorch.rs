@@ -144,6 +144,9 @@ fn zip_problem(error: ZipError) -> Problem {
 
 /// Five pickles (magic, protocol, system, contents, storage keys), then each storage: its length, its numbers.
 fn read_legacy(file: &MappedFile, contents: &mut Contents) -> Result<Named, Problem> {
+    if file.first() != Some(&0x80) {
+        return malformed!("neither a zip archive nor a pickle of protocol 2 or later");
+    }
     let mut position = 0;
     let mut next = || {
         let pickle = Pickle::read(&file[position..])?;

@@ -34,7 +34,9 @@ fn read_file(file: MappedFile, contents: &mut Contents) -> Result<(), Error> {
         }
     }
     let index = contents.add_file(file.clone());
-    for name in header.offset_keys() {
+    let names = header.offset_keys();
+    contents.tensors.reserve_exact(names.len());
+    for name in names {
         let info = header.info(&name).expect("a name that the header just gave");
         let dtype = dtype(&name, info.dtype).map_err(at)?;
         let shape = Shape::try_new(&info.shape).ok_or_else(|| {

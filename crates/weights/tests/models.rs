@@ -1,6 +1,7 @@
 //! Real models: all formats open, agree with each other, and survive being cut and bent.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use perihelion_weights::{Error, Format, Weights};
@@ -225,6 +226,84 @@ fn names_and_content_must_agree() {
     assert!(
         matches!(open(&twice).canonical(), Err(Error::AmbiguousName { canonical, .. }) if canonical == "output_norm.weight")
     );
+}
+
+/// A zip archive with these records in a folder, compressed or not.
+fn archive(records: &[(&str, &[u8])], method: zip::CompressionMethod) -> Vec<u8> {
+    let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    for (name, bytes) in records {
+        let options = zip::write::SimpleFileOptions::default().compression_method(method);
+        zip.start_file(format!("archive/{name}"), options).unwrap();
+        zip.write_all(bytes).unwrap();
+    }
+    zip.finish().unwrap().into_inner()
+}
+
+/// A state dict as PyTorch pickles it, with attributes, a parameter, and a dtype that has no storage class.
+const STATE_DICT: &[u8] = b"\x80\x02ccollections\nOrderedDict\n)R(\
+    X\x01\0\0\0actorch._utils\n_rebuild_parameter\nctorch._utils\n_rebuild_tensor_v2\n(\
+    (X\x07\0\0\0storagectorch\nHalfStorage\nX\x01\0\0\0xX\x03\0\0\0cpuK\x04tQ\
+    K\x01K\x03\x85K\x01\x85\x89ccollections\nOrderedDict\n)RtR\x88ccollections\nOrderedDict\n)R\x87R\
+    X\x01\0\0\0bctorch._utils\n_rebuild_tensor_v3\n(\
+    (X\x07\0\0\0storagectorch.storage\nUntypedStorage\nX\x01\0\0\0yX\x03\0\0\0cpuK\x02tQ\
+    K\x00K\x02\x85K\x01\x85\x89ccollections\nOrderedDict\n)Rctorch\nfloat8_e4m3fn\ntR\
+    X\x01\0\0\0nK\x07u}X\x09\0\0\0_metadataNsb.";
+
+#[test]
+fn archives_hold_parameters_and_may_be_compressed() {
+    let folder = Folder::new("archive");
+    // f16 1, 2, 3, 4; f8e4m3 1, -2.
+    let storages: [&[u8]; 2] = [&[0, 0x3c, 0, 0x40, 0, 0x42, 0, 0x44], &[0x38, 0xc0]];
+    let records = [
+        ("data.pkl", STATE_DICT),
+        ("byteorder", b"little"),
+        ("data/x", storages[0]),
+        ("data/y", storages[1]),
+    ];
+    for method in [zip::CompressionMethod::Stored, zip::CompressionMethod::Deflated] {
+        let weights = open(&folder.write("model.pt", &archive(&records, method)));
+        assert_eq!(weights.names().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(weights.get("a").unwrap().to_f32_vec(), [2.0, 3.0, 4.0]);
+        let b = weights.get("b").unwrap();
+        assert_eq!((b.dtype(), b.bytes()), (tensor::DType::F8E4M3, storages[1]));
+        weights.release("a");
+        assert_eq!(weights.get("a").unwrap().to_f32_vec(), [2.0, 3.0, 4.0]);
+    }
+    let refused =
+        |records: &[(&str, &[u8])], method| message(&folder.write("model.pt", &archive(records, method)));
+    let zeros = vec![0; 4 << 20];
+    let bomb = [records[0], ("data/x", &zeros), records[3]];
+    let answer = refused(&bomb, zip::CompressionMethod::Deflated);
+    assert!(answer.contains("`archive/data/x` decompresses to 4194304 bytes"), "{answer}");
+    let stored = zip::CompressionMethod::Stored;
+    assert!(refused(&[records[0], ("byteorder", b"big")], stored).contains("big-endian"));
+    assert!(refused(&records[..3], stored).contains("no record `archive/data/y`"));
+    assert!(refused(&[records[0], ("x/data.pkl", b"")], stored).contains("several"));
+}
+
+/// The bytes of a file's mapping that are in memory, by the kernel's account.
+#[cfg(target_os = "linux")]
+fn resident(path: &Path) -> usize {
+    let maps = fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut lines = maps.lines().skip_while(|line| !line.ends_with(path.to_str().unwrap()));
+    let line = lines.find(|line| line.starts_with("Rss:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn released_pages_leave_memory() {
+    let folder = Folder::new("release");
+    let values = vec![1.0; 1 << 20];
+    let path = folder.write("large.gguf", &gguf(&[], &[("a", &values), ("b", &values)]));
+    let weights = open(&path);
+    let sum = |name| weights.get(name).unwrap().to_f32_vec().iter().sum::<f32>();
+    assert_eq!(sum("a") + sum("b"), (2 << 20) as f32);
+    assert!(resident(&path) >= 8 << 20);
+    weights.release("a");
+    let left = resident(&path);
+    assert!((4 << 20..5 << 20).contains(&left), "{left} bytes are left of one tensor of two");
+    assert_eq!(sum("a"), (1 << 20) as f32);
 }
 
 /// Opens bytes as each format would; whatever the verdict, all tensors given can be read.
