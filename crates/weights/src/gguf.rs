@@ -3,7 +3,8 @@
 //! Layout after <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>. All numbers are little-endian. Each
 //! count and length is checked against the bytes that are left before anything is allocated for it.
 
-use std::path::{Path, PathBuf};
+use std::ops::Range;
+use std::path::Path;
 
 use tensor::{DType, Shape};
 
@@ -33,16 +34,19 @@ pub(crate) fn read(mut files: Vec<MappedFile>) -> Result<Contents, Error> {
     let path = file.path().to_path_buf();
     let mut contents = Contents::new(Format::Gguf);
     contents.metadata = read_file(file, &mut contents)?;
-    let parts = split_parts(&path, &contents.metadata).map_err(|problem| problem.at(&path, Format::Gguf))?;
-    if parts.is_empty() { Ok(contents) } else { read_parts(&parts) }
+    let count = split_count(&path, &contents.metadata).map_err(|problem| problem.at(&path, Format::Gguf))?;
+    if count < 2 { Ok(contents) } else { read_parts(&path, count) }
 }
 
-/// Reads a split set: tensors in the order of the parts, metadata of the first.
-fn read_parts(parts: &[PathBuf]) -> Result<Contents, Error> {
+/// Reads all `count` files of the split set that `path` is a part of: tensors in the order of the parts, metadata of
+/// the first.
+fn read_parts(path: &Path, count: usize) -> Result<Contents, Error> {
     let mut contents = Contents::new(Format::Gguf);
-    for (index, part) in parts.iter().enumerate() {
-        let metadata = read_file(MappedFile::open(part)?, &mut contents)?;
-        check_part(&metadata, index, parts.len()).map_err(|problem| problem.at(part, Format::Gguf))?;
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    for (index, part) in (0..count).filter_map(|index| shard_name(name, index, count)).enumerate() {
+        let part = path.with_file_name(part);
+        let metadata = read_file(MappedFile::open(&part)?, &mut contents)?;
+        check_part(&metadata, index, count).map_err(|problem| problem.at(&part, Format::Gguf))?;
         if index == 0 {
             contents.metadata = metadata;
         }
@@ -50,31 +54,25 @@ fn read_parts(parts: &[PathBuf]) -> Result<Contents, Error> {
     let found = contents.tensors.len();
     match contents.metadata.optional::<usize>("split.tensors.count")? {
         Some(total) if total != found => {
-            let what = format!("split.tensors.count is {total}, the {} parts hold {found}", parts.len());
-            Err(Problem::Malformed(what).at(&parts[0], Format::Gguf))
+            let what = format!("split.tensors.count is {total}, the {count} parts hold {found}");
+            Err(Problem::Malformed(what).at(contents.files[0].path(), Format::Gguf))
         }
         _ => Ok(contents),
     }
 }
 
-/// The paths of all parts of a split set; none for a model in one file.
-fn split_parts(path: &Path, metadata: &Metadata) -> Result<Vec<PathBuf>, Problem> {
-    let count = metadata
-        .optional::<u32>("split.count")
-        .map_err(|error| Problem::Malformed(error.to_string()))?
-        .unwrap_or(1) as usize;
-    if count < 2 {
-        return Ok(Vec::new());
-    }
+/// The number of files of the split set that `path` is a part of; 1 for a model in one file.
+fn split_count(path: &Path, metadata: &Metadata) -> Result<usize, Problem> {
+    let count = metadata.optional::<usize>("split.count");
+    let count = count.map_err(|error| Problem::Malformed(error.to_string()))?.unwrap_or(1);
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    if shard_name(name, 0, count).is_none() {
+    if count > 1 && shard_name(name, 0, count).is_none() {
         return malformed!(
             "split.count is {count}, but the file is not named like one part of {count} \
              (`NAME-00001-of-{count:05}.gguf`)"
         );
     }
-    let parts = (0..count).filter_map(|index| shard_name(name, index, count));
-    Ok(parts.map(|part| path.with_file_name(part)).collect())
+    Ok(count)
 }
 
 fn check_part(metadata: &Metadata, index: usize, count: usize) -> Result<(), Problem> {
@@ -129,21 +127,16 @@ struct Record {
 
 impl Record {
     /// The bytes of the tensor in the file.
-    fn place(&self, start: usize, alignment: usize, len: usize) -> Result<std::ops::Range<usize>, Problem> {
+    fn place(&self, start: usize, alignment: usize, len: usize) -> Result<Range<usize>, Problem> {
         let Record { name, dtype, shape, offset } = self;
         if !offset.is_multiple_of(alignment as u64) {
             return malformed!("tensor `{name}`: offset {offset} is not aligned to {alignment}");
         }
-        // Rows of blocks start with a block, so the last axis counts, not the product.
-        let whole_rows = !dtype.is_block() || shape.last().is_some_and(|&row| dtype.bytes_for(row).is_some());
-        if !whole_rows {
+        let Some(size) = dtype.bytes_for_shape(shape) else {
             let block = dtype.block().elements;
             return malformed!(
-                "tensor `{name}`: rows of {dtype}{shape} are no whole number of blocks of {block}"
+                "tensor `{name}`: the size of {dtype}{shape} overflows, or its rows are not in blocks of {block}"
             );
-        }
-        let Some(size) = shape.checked_elements().and_then(|elements| dtype.bytes_for(elements)) else {
-            return malformed!("tensor `{name}`: the size of {dtype}{shape} overflows");
         };
         let begin = usize::try_from(*offset).ok().and_then(|offset| start.checked_add(offset));
         match begin.and_then(|begin| Some((begin, begin.checked_add(size)?))) {

@@ -110,7 +110,9 @@ const SANDWICH: &[(&str, &str)] = &[
 pub enum Scheme {
     /// GGUF's names, which are canonical as they are.
     Gguf,
-    /// Hugging Face's or Meta's, where each block has a norm before it.
+    /// Meta's own (`attention.wq`), also llama2.c's.
+    Meta,
+    /// Hugging Face's, where each block has a norm before it.
     HuggingFace,
     /// Hugging Face's, where each block has a norm behind it.
     HuggingFaceSandwich,
@@ -123,6 +125,9 @@ impl Scheme {
         for name in names {
             if name.starts_with("blk.") || name == "token_embd.weight" {
                 return Scheme::Gguf;
+            }
+            if name.ends_with(".attention.wq.weight") {
+                return Scheme::Meta;
             }
             if name.contains(".post_feedforward_layernorm.") {
                 scheme = Scheme::HuggingFaceSandwich;
@@ -221,6 +226,7 @@ mod tests {
         for name in ["", "model.", "vision.patch.weight", "layers.x.self_attn.q_proj.weight", "layers.1"] {
             assert_eq!(canonical(name, Scheme::HuggingFace), None, "{name}");
         }
+        assert_eq!(Scheme::of(["tok_embeddings.weight", "layers.0.attention.wq.weight"]), Scheme::Meta);
         let gguf = Scheme::of(["token_embd.weight", "blk.0.attn_q.weight"]);
         assert_eq!(canonical("blk.0.ssm_a", gguf).as_deref(), Some("blk.0.ssm_a"));
     }

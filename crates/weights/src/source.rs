@@ -118,6 +118,9 @@ impl Source {
     }
 }
 
+/// Sets are not completed beyond this.
+const MAX_SHARDS: usize = 4096;
+
 /// What a folder has of one format.
 #[derive(Debug, PartialEq)]
 enum Choice {
@@ -160,17 +163,11 @@ impl Layout {
 fn group_shards(names: &[&String]) -> Vec<Vec<String>> {
     let mut models: Vec<Vec<String>> = Vec::new();
     for name in names {
-        let count = shard_count(name).unwrap_or(1);
-        // A folder cannot hold more shards than files: a larger number is somebody's typing error.
-        let shards: Vec<String> = if count <= names.len().saturating_mul(2) {
-            (0..count).filter_map(|index| shard_name(name, index, count)).collect()
-        } else {
-            Vec::new()
-        };
-        if shards.is_empty() {
-            models.push(vec![name.to_string()]);
-        } else if !models.contains(&shards) {
-            models.push(shards);
+        let count = shard_count(name).filter(|&count| count <= MAX_SHARDS).unwrap_or(1);
+        let first = shard_name(name, 0, count).unwrap_or_else(|| name.to_string());
+        if !models.iter().any(|shards| shards[0] == first) {
+            let rest = (1..count).filter_map(|index| shard_name(name, index, count));
+            models.push([first].into_iter().chain(rest).collect());
         }
     }
     models
@@ -234,8 +231,12 @@ mod tests {
     #[test]
     fn a_missing_shard_is_asked_for() {
         assert_eq!(
-            choose(0, &["m-00002-of-00002.safetensors"]),
-            files(&["m-00001-of-00002.safetensors", "m-00002-of-00002.safetensors"])
+            choose(0, &["m-00002-of-00003.safetensors"]),
+            files(&[
+                "m-00001-of-00003.safetensors",
+                "m-00002-of-00003.safetensors",
+                "m-00003-of-00003.safetensors"
+            ])
         );
     }
 

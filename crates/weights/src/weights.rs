@@ -16,7 +16,7 @@ use crate::{Error, Format, MappedFile, Metadata, gguf, pytorch, safetensors};
 /// Tensors keep the layout of their format. In particular the rows of `attn_q` and `attn_k` stand in the order of
 /// the format's rotary embedding: Hugging Face checkpoints have half-split pairs (`i`, `i + head_dim / 2`); GGUF
 /// files of the `llama` architecture and checkpoints in Meta's own naming have interleaved pairs (`2i`, `2i + 1`).
-/// Nothing is permuted here; [`Weights::format`] tells them apart.
+/// Nothing is permuted here; [`Weights::scheme`] tells them apart.
 ///
 /// Bytes are not aligned for their element type where the file does not align them (PyTorch's non-zip files,
 /// seldom safetensors): [`Tensor::as_slice`] is then `None`, while [`Tensor::bytes`] and the copying reads work.
@@ -90,14 +90,21 @@ impl Weights {
         self.contents.tensors.get(name).map(|stored| &stored.tensor)
     }
 
+    /// Whose names these are, and thereby whose layout of `attn_q` and `attn_k`.
+    pub fn scheme(&self) -> Scheme {
+        match self.format() {
+            Format::Gguf => Scheme::Gguf,
+            Format::Safetensors | Format::PyTorch => Scheme::of(self.names()),
+        }
+    }
+
     /// Each tensor under its canonical name (see [`names`]), in file order. What the tables do not know keeps
     /// its own name.
     ///
     /// # Errors
     /// If two tensors have one canonical name.
     pub fn canonical(&self) -> Result<IndexMap<String, &Tensor>, Error> {
-        let gguf = self.format() == Format::Gguf;
-        let scheme = if gguf { Scheme::Gguf } else { Scheme::of(self.names()) };
+        let scheme = self.scheme();
         let mut canonical: IndexMap<String, (&str, &Tensor)> = IndexMap::with_capacity(self.len());
         for (name, tensor) in self.tensors() {
             let key = names::canonical(name, scheme).unwrap_or_else(|| name.to_string());
@@ -112,7 +119,8 @@ impl Weights {
 
     /// The bytes of all tensors together, as stored.
     pub fn bytes(&self) -> u64 {
-        let size = |tensor: &Tensor| tensor.dtype().bytes_for(tensor.elements()).unwrap_or_default() as u64;
+        let size =
+            |tensor: &Tensor| tensor.dtype().bytes_for_shape(tensor.shape()).unwrap_or_default() as u64;
         self.contents.tensors.values().map(|stored| size(&stored.tensor)).sum()
     }
 

@@ -264,8 +264,7 @@ fn archives_hold_parameters_and_may_be_compressed() {
         let weights = open(&folder.write("model.pt", &archive(&records, method)));
         assert_eq!(weights.names().collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(weights.get("a").unwrap().to_f32_vec(), [2.0, 3.0, 4.0]);
-        let b = weights.get("b").unwrap();
-        assert_eq!((b.dtype(), b.bytes()), (tensor::DType::F8E4M3, storages[1]));
+        assert_eq!(weights.get("b").unwrap().to_f32_vec(), [1.0, -2.0]);
         weights.release("a");
         assert_eq!(weights.get("a").unwrap().to_f32_vec(), [2.0, 3.0, 4.0]);
     }
