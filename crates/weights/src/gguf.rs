@@ -30,11 +30,16 @@ const MIN_TENSOR: usize = 8 + 4 + 4 + 8;
 
 /// Reads a model in one file, or all files of the split set that the first of `files` is a part of.
 pub(crate) fn read(mut files: Vec<MappedFile>) -> Result<Contents, Error> {
+    let named_parts = files.len();
     let file = files.swap_remove(0);
     let path = file.path().to_path_buf();
     let mut contents = Contents::new(Format::Gguf);
     contents.metadata = read_file(file, &mut contents)?;
     let count = split_count(&path, &contents.metadata).map_err(|problem| problem.at(&path, Format::Gguf))?;
+    if named_parts > 1 && count != named_parts {
+        let what = format!("split.count is {count}, the file names say {named_parts}");
+        return Err(Problem::Malformed(what).at(&path, Format::Gguf));
+    }
     if count < 2 { Ok(contents) } else { read_parts(&path, count) }
 }
 

@@ -176,6 +176,8 @@ fn split_files_are_one_model() {
     assert!(message(&first).contains("split.no is 0, the file name says 1"));
     folder.write("tiny-00002-of-00002.gguf", &part(1, 3, &[]));
     assert!(message(&first).contains("split.tensors.count is 3, the 2 parts hold 2"));
+    folder.write("tiny-00001-of-00002.gguf", &gguf(&[], &[("a", &[1.0])]));
+    assert!(message(&folder.0).contains("split.count is 1, the file names say 2"));
     let alone = folder.write("alone.gguf", &part(0, 3, &[]));
     assert!(message(&alone).contains("split.count is 2, but the file is not named"));
 }
