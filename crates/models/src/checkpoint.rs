@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use graph::ops::RopeStyle;
 use tensor::{DType, Tensor};
-use weights::names::{self, Scheme};
+use weights::names::Scheme;
 use weights::{Format, Weights};
 
 use crate::architectures::Architecture;
@@ -41,7 +42,9 @@ impl Checkpoint {
     /// # Errors
     /// As [`Checkpoint::open`].
     pub fn from_weights(weights: Weights, config_json: &Path) -> Result<Checkpoint, Error> {
-        let names = canonical_names(&weights)?;
+        let names = weights.canonical_names()?;
+        let names: HashMap<String, String> =
+            names.into_iter().map(|(name, stored)| (name, stored.to_string())).collect();
         let types = Names { weights: &weights, names: &names };
         let (config, decoder) = match weights.format() {
             Format::Gguf => {
@@ -59,7 +62,10 @@ impl Checkpoint {
                     .map_err(|error| Error::config(&source, format!("the model's configuration: {error}")))?;
                 let config = Config::from_hugging_face(&source, &json)?;
                 let architecture = Architecture::from_hugging_face(&config.architecture)?;
-                let rope = Rope::new(&config, graph::ops::RopeStyle::HalfSplit, None)?;
+                // Meta's own checkpoints pair neighbouring rows, as the model was trained.
+                let meta = weights.scheme() == Scheme::Meta;
+                let style = if meta { RopeStyle::Interleaved } else { RopeStyle::HalfSplit };
+                let rope = Rope::new(&config, style, None)?;
                 let decoder = (architecture.decoder)(&config, rope, &types);
                 (config, decoder)
             }
@@ -121,15 +127,6 @@ impl WeightTypes for Names<'_> {
     fn dtype(&self, name: &str) -> Option<DType> {
         self.tensor(name).map(Tensor::dtype)
     }
-}
-
-/// Canonical name → the name in the files.
-fn canonical_names(weights: &Weights) -> Result<HashMap<String, String>, Error> {
-    weights.canonical()?; // Refuses two tensors of one name.
-    let scheme = Scheme::of(weights.names());
-    let pair =
-        |name: &str| (names::canonical(name, scheme).unwrap_or_else(|| name.to_string()), name.to_string());
-    Ok(weights.names().map(pair).collect())
 }
 
 /// `config.json` in the folder of a model.
@@ -215,7 +212,7 @@ mod tests {
         let gguf = Checkpoint::open(&folder.join("gguf/stories260K-F32.gguf"), None).unwrap();
         assert_eq!(gguf.decoder.layers, reference.decoder.layers);
         assert_eq!(gguf.decoder.rope.inverse_frequencies, reference.decoder.rope.inverse_frequencies);
-        assert_eq!(gguf.decoder.rope.style, graph::ops::RopeStyle::Interleaved);
+        assert_eq!(gguf.decoder.rope.style, RopeStyle::Interleaved);
         check(&gguf, 260_032);
     }
 
@@ -223,7 +220,8 @@ mod tests {
     fn damaged_metadata_is_refused() {
         let Some(folder) = testdata::shared("stories260k") else { return };
         let original = std::fs::read(folder.join("gguf/stories260K-Q4_0.gguf")).unwrap();
-        let cases: &[(&str, &[(usize, u8)], &str)] = &[
+        type Patch = (&'static str, &'static [(usize, u8)], &'static str);
+        let cases: [Patch; 5] = [
             ("block_count 6", &[(253, 6)], "blk.5.attn_q.weight`: missing: the configuration says 6 layers"),
             ("block_count 100000", &[(253, 0xa0), (254, 0x86), (255, 1)], "the number of layers is 100000"),
             ("head_count 0", &[(336, 0)], "head_count` is 0"),
@@ -236,7 +234,7 @@ mod tests {
         ];
         for (what, patch, expected) in cases {
             let mut bytes = original.clone();
-            for &(offset, byte) in *patch {
+            for &(offset, byte) in patch {
                 bytes[offset] = byte;
             }
             let path = std::env::temp_dir().join(format!(

@@ -7,13 +7,13 @@ use indexmap::map::Entry;
 use tensor::{DType, Shape, Tensor};
 
 use crate::error::Problem;
-use crate::file::MappedFile;
+use crate::file::WeightFile;
 use crate::{Error, Format, Metadata};
 
 /// All that was read from the files of one model.
 pub(crate) struct Contents {
     pub(crate) format: Format,
-    pub(crate) files: Vec<MappedFile>,
+    pub(crate) files: Vec<WeightFile>,
     pub(crate) tensors: IndexMap<String, Stored>,
     pub(crate) metadata: Metadata,
 }
@@ -33,7 +33,7 @@ impl Contents {
     }
 
     /// Adds a file and gives back its index.
-    pub(crate) fn add_file(&mut self, file: MappedFile) -> usize {
+    pub(crate) fn add_file(&mut self, file: WeightFile) -> usize {
         self.files.push(file);
         self.files.len() - 1
     }

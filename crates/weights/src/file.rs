@@ -1,4 +1,4 @@
-//! A file mapped into memory: read where it lies, page by page, when first touched.
+//! A file of weights, mapped into memory and read where it lies; or the bytes of one that are in memory already.
 
 use std::fs::File;
 use std::ops::{Deref, Range};
@@ -10,22 +10,24 @@ use tensor::Bytes;
 
 use crate::Error;
 
-/// A file mapped read-only. Opening reads nothing; clones share the mapping.
+/// A file mapped read-only, or bytes that came another way. Opening reads nothing; clones share the bytes.
 ///
-/// The mapping shows the file as it is on disk: whoever overwrites it in place changes the weights, and whoever
+/// A mapping shows the file as it is on disk: whoever overwrites it in place changes the weights, and whoever
 /// truncates it while it is in use ends the process with a bus error. Replacing it by renaming is harmless.
 #[derive(Clone)]
-pub struct MappedFile {
+pub struct WeightFile {
     path: PathBuf,
-    map: Arc<Mmap>,
+    bytes: Bytes,
+    /// The mapping under `bytes`, if there is one; takes advice.
+    map: Option<Arc<Mmap>>,
 }
 
-impl MappedFile {
+impl WeightFile {
     /// Maps a file.
     ///
     /// # Errors
     /// If it cannot be opened, or is no regular file.
-    pub fn open(path: &Path) -> Result<MappedFile, Error> {
+    pub fn open(path: &Path) -> Result<WeightFile, Error> {
         // Asked before opening: to open a named pipe is to wait for its writer.
         let kind = path.metadata().map_err(Error::io(path))?;
         if !kind.is_file() {
@@ -35,24 +37,32 @@ impl MappedFile {
         // SAFETY: the mapping is private and read-only; that nobody overwrites a model file in use is the one
         // thing every program that maps its weights relies on, and the type's documentation says so.
         let map = unsafe { MmapOptions::new().map(&file) }.map_err(Error::io(path))?;
-        Ok(MappedFile { path: path.to_path_buf(), map: Arc::new(map) })
+        let map = Arc::new(map);
+        Ok(WeightFile { path: path.to_path_buf(), bytes: Bytes::shared(map.clone()), map: Some(map) })
     }
 
-    /// The path it was opened by.
+    /// Bytes that are in memory already, under a name for messages.
+    pub(crate) fn in_memory(name: &str, bytes: Bytes) -> WeightFile {
+        WeightFile { path: PathBuf::from(name), bytes, map: None }
+    }
+
+    /// The path it was opened by, or the name of bytes that were in memory already.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// A part of the file, without a copy, or `None` when it lies outside.
     pub(crate) fn slice(&self, range: Range<usize>) -> Option<Bytes> {
-        Bytes::shared(self.map.clone()).slice(range)
+        self.bytes.slice(range)
     }
 
     /// Asks the kernel to read a part ahead of its use. Refusals are ignored: it is advice.
     pub(crate) fn prefetch(&self, range: Range<usize>) {
         #[cfg(unix)]
-        if self.map.get(range.clone()).is_some_and(|part| !part.is_empty()) {
-            let _ = self.map.advise_range(memmap2::Advice::WillNeed, range.start, range.len());
+        if let Some(map) = &self.map
+            && map.get(range.clone()).is_some_and(|part| !part.is_empty())
+        {
+            let _ = map.advise_range(memmap2::Advice::WillNeed, range.start, range.len());
         }
         #[cfg(not(unix))]
         let _ = range;
@@ -61,14 +71,16 @@ impl MappedFile {
     /// Gives the physical pages wholly inside a part back to the kernel. Reading them later reads the file again.
     pub(crate) fn release(&self, range: Range<usize>) {
         #[cfg(unix)]
-        if self.map.get(range.clone()).is_some() {
+        if let Some(map) = &self.map
+            && map.get(range.clone()).is_some()
+        {
             let start = range.start.next_multiple_of(LARGEST_PAGE);
             let end = range.end / LARGEST_PAGE * LARGEST_PAGE;
             if start < end {
                 // SAFETY: the pages are clean pages of a private file mapping that nobody can write through, so
                 // a later read finds the same bytes in the file; live views stay valid.
                 let _ = unsafe {
-                    self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start)
+                    map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start)
                 };
             }
         }
@@ -81,10 +93,10 @@ impl MappedFile {
 #[cfg(unix)]
 const LARGEST_PAGE: usize = 64 << 10;
 
-impl Deref for MappedFile {
+impl Deref for WeightFile {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.map
+        &self.bytes
     }
 }

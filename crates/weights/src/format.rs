@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use crate::{Error, MappedFile, gguf};
+use crate::{Error, WeightFile, gguf};
 
 /// How a file stores weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -21,7 +21,7 @@ impl Format {
     ///
     /// # Errors
     /// If they differ, or as [`Format::of`].
-    pub(crate) fn of_all(files: &[MappedFile]) -> Result<Format, Error> {
+    pub(crate) fn of_all(files: &[WeightFile]) -> Result<Format, Error> {
         let first = Format::of(&files[0])?;
         for file in &files[1..] {
             let other = Format::of(file)?;
@@ -37,7 +37,7 @@ impl Format {
     ///
     /// # Errors
     /// If name and content contradict each other, or neither is known.
-    fn of(file: &MappedFile) -> Result<Format, Error> {
+    fn of(file: &WeightFile) -> Result<Format, Error> {
         let path = file.path();
         match (Format::of_name(path), Format::of_content(file)) {
             (Some(name), Some(content)) if name != content => {

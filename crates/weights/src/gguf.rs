@@ -10,7 +10,7 @@ use tensor::{DType, Shape};
 
 use crate::contents::Contents;
 use crate::error::{Problem, excerpt, malformed, unsupported};
-use crate::file::MappedFile;
+use crate::file::WeightFile;
 use crate::metadata::{MetaArray, MetaValue, Metadata, Strings};
 use crate::source::shard_name;
 use crate::{Error, Format};
@@ -29,7 +29,7 @@ const MIN_KEY_VALUE: usize = 8 + 4 + 1;
 const MIN_TENSOR: usize = 8 + 4 + 4 + 8;
 
 /// Reads a model in one file, or all files of the split set that the first of `files` is a part of.
-pub(crate) fn read(mut files: Vec<MappedFile>) -> Result<Contents, Error> {
+pub(crate) fn read(mut files: Vec<WeightFile>) -> Result<Contents, Error> {
     let named_parts = files.len();
     let file = files.swap_remove(0);
     let path = file.path().to_path_buf();
@@ -50,7 +50,7 @@ fn read_parts(path: &Path, count: usize) -> Result<Contents, Error> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     for (index, part) in (0..count).filter_map(|index| shard_name(name, index, count)).enumerate() {
         let part = path.with_file_name(part);
-        let metadata = read_file(MappedFile::open(&part)?, &mut contents)?;
+        let metadata = read_file(WeightFile::open(&part)?, &mut contents)?;
         check_part(&metadata, index, count).map_err(|problem| problem.at(&part, Format::Gguf))?;
         if index == 0 {
             contents.metadata = metadata;
@@ -91,7 +91,7 @@ fn check_part(metadata: &Metadata, index: usize, count: usize) -> Result<(), Pro
 }
 
 /// Adds the tensors of one file to `contents` and gives back its metadata.
-fn read_file(file: MappedFile, contents: &mut Contents) -> Result<Metadata, Error> {
+fn read_file(file: WeightFile, contents: &mut Contents) -> Result<Metadata, Error> {
     let at = |problem: Problem| problem.at(file.path(), Format::Gguf);
     let mut reader = Reader { file: &file, position: 0 };
     let (num_tensors, num_keys) = reader.header().map_err(at)?;
@@ -206,7 +206,7 @@ fn unread_type(code: u32) -> &'static str {
 
 /// A position in the header of a file.
 struct Reader<'a> {
-    file: &'a MappedFile,
+    file: &'a WeightFile,
     position: usize,
 }
 

@@ -31,7 +31,7 @@ mod source;
 mod weights;
 
 pub use error::Error;
-pub use file::MappedFile;
+pub use file::WeightFile;
 pub use format::Format;
 pub use metadata::{FromMeta, MetaArray, MetaValue, Metadata, Strings};
 pub use weights::Weights;

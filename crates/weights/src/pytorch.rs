@@ -17,7 +17,7 @@ use crate::contents::{Contents, Stored};
 use crate::error::{Problem, malformed, unsupported};
 use crate::metadata::MetaValue;
 use crate::pickle::{Pickle, Value};
-use crate::{Error, Format, MappedFile};
+use crate::{Error, Format, WeightFile};
 
 /// The first pickle of a non-zip file: the number 0x1950a86a20f9469cfc6c, least byte first.
 const LEGACY_MAGIC: [u8; 10] = [0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19];
@@ -33,7 +33,7 @@ const LONE_TENSOR: &str = "tensor";
 const MAX_NESTING: usize = 4;
 
 /// Reads all shards of a model.
-pub(crate) fn read(files: Vec<MappedFile>) -> Result<Contents, Error> {
+pub(crate) fn read(files: Vec<WeightFile>) -> Result<Contents, Error> {
     let mut contents = Contents::new(Format::PyTorch);
     for file in files {
         let is_zip = file.starts_with(b"PK");
@@ -57,7 +57,7 @@ struct Storage {
     place: Range<usize>,
 }
 
-fn read_zip(file: &MappedFile, contents: &mut Contents) -> Result<Named, Problem> {
+fn read_zip(file: &WeightFile, contents: &mut Contents) -> Result<Named, Problem> {
     let mut archive = Archive::open(file)?;
     let pickle = archive.record("data.pkl")?;
     if archive.has("byteorder") && &*archive.record("byteorder")?.bytes != b"little" {
@@ -77,7 +77,7 @@ fn read_zip(file: &MappedFile, contents: &mut Contents) -> Result<Named, Problem
 
 /// A zip archive whose records lie in one folder, named after the file when it was written.
 struct Archive<'a> {
-    file: &'a MappedFile,
+    file: &'a WeightFile,
     zip: ZipArchive<Cursor<&'a [u8]>>,
     folder: String,
     /// How many more bytes may be decompressed.
@@ -85,7 +85,7 @@ struct Archive<'a> {
 }
 
 impl<'a> Archive<'a> {
-    fn open(file: &'a MappedFile) -> Result<Archive<'a>, Problem> {
+    fn open(file: &'a WeightFile) -> Result<Archive<'a>, Problem> {
         let zip = ZipArchive::new(Cursor::new(&**file)).map_err(zip_problem)?;
         let folders = zip.file_names_raw().filter_map(|name| name.strip_suffix(b"data.pkl"));
         let mut folders = folders.filter(|folder| folder.is_empty() || folder.ends_with(b"/"));
@@ -143,7 +143,7 @@ fn zip_problem(error: ZipError) -> Problem {
 }
 
 /// Five pickles (magic, protocol, system, contents, storage keys), then each storage: its length, its numbers.
-fn read_legacy(file: &MappedFile, contents: &mut Contents) -> Result<Named, Problem> {
+fn read_legacy(file: &WeightFile, contents: &mut Contents) -> Result<Named, Problem> {
     if file.first() != Some(&0x80) {
         return malformed!("neither a zip archive nor a pickle of protocol 2 or later");
     }
@@ -176,7 +176,7 @@ fn read_legacy(file: &MappedFile, contents: &mut Contents) -> Result<Named, Prob
 
 /// The storages that follow the pickles, in the order of `keys`.
 fn legacy_storages<'p>(
-    file: &MappedFile,
+    file: &WeightFile,
     mut position: usize,
     pickle: &'p Pickle,
     keys: &Pickle,

@@ -5,13 +5,13 @@ use tensor::{DType, Shape};
 
 use crate::contents::Contents;
 use crate::error::{Problem, unsupported};
-use crate::{Error, Format, MappedFile};
+use crate::{Error, Format, WeightFile};
 
 /// Bytes before the header: its length.
 const LENGTH_BYTES: usize = 8;
 
 /// Reads all shards of a model.
-pub(crate) fn read(files: Vec<MappedFile>) -> Result<Contents, Error> {
+pub(crate) fn read(files: Vec<WeightFile>) -> Result<Contents, Error> {
     let mut contents = Contents::new(Format::Safetensors);
     for file in files {
         read_file(file, &mut contents)?;
@@ -21,7 +21,7 @@ pub(crate) fn read(files: Vec<MappedFile>) -> Result<Contents, Error> {
 
 /// Adds the tensors of one file, in the order of their data. The `safetensors` crate checks that the header fits
 /// the file, that each size is what dtype and shape need, and that the data have no holes and no overlaps.
-fn read_file(file: MappedFile, contents: &mut Contents) -> Result<(), Error> {
+fn read_file(file: WeightFile, contents: &mut Contents) -> Result<(), Error> {
     let at = |problem: Problem| problem.at(file.path(), Format::Safetensors);
     let (header_bytes, header) =
         SafeTensors::read_metadata(&file).map_err(|error| at(Problem::Malformed(error.to_string())))?;

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::contents::Contents;
 use crate::error::Problem;
-use crate::{Error, Format, MappedFile};
+use crate::{Error, Format, WeightFile};
 
 /// The files of one model, in the order they are read. Of a split GGUF set, one part stands for all.
 pub(crate) struct Source {
@@ -70,7 +70,7 @@ impl Source {
     }
 
     fn of_index(path: &Path) -> Result<Source, Error> {
-        let bytes = MappedFile::open(path)?;
+        let bytes = WeightFile::open(path)?;
         let format = if path.to_string_lossy().contains(".safetensors") {
             Format::Safetensors
         } else {

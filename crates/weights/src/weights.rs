@@ -4,12 +4,12 @@ use std::fmt;
 use std::path::Path;
 
 use indexmap::IndexMap;
-use tensor::Tensor;
+use tensor::{Bytes, Tensor};
 
 use crate::contents::{Contents, Stored};
 use crate::names::{self, Scheme};
 use crate::source::Source;
-use crate::{Error, Format, MappedFile, Metadata, gguf, pytorch, safetensors};
+use crate::{Error, Format, Metadata, WeightFile, gguf, pytorch, safetensors};
 
 /// The tensors of one model, views of its mapped files.
 ///
@@ -39,15 +39,19 @@ impl Weights {
     /// If the files cannot be read, contradict themselves or each other, or use what Perihelion does not read.
     pub fn open(path: &Path) -> Result<Weights, Error> {
         let source = Source::find(path)?;
-        let files: Vec<MappedFile> =
-            source.files.iter().map(|file| MappedFile::open(file)).collect::<Result<_, _>>()?;
-        let contents = match Format::of_all(&files)? {
-            Format::Gguf => gguf::read(files)?,
-            Format::Safetensors => safetensors::read(files)?,
-            Format::PyTorch => pytorch::read(files)?,
-        };
+        let files: Vec<WeightFile> =
+            source.files.iter().map(|file| WeightFile::open(file)).collect::<Result<_, _>>()?;
+        let contents = read(files)?;
         source.check(&contents)?;
         Ok(Weights { contents })
+    }
+
+    /// The weights of a file that is in memory already, whole; `name` stands for its path in messages.
+    ///
+    /// # Errors
+    /// As [`Weights::open`].
+    pub fn from_bytes(name: &str, bytes: Bytes) -> Result<Weights, Error> {
+        Ok(Weights { contents: read(vec![WeightFile::in_memory(name, bytes)])? })
     }
 
     /// The format of the files.
@@ -56,7 +60,7 @@ impl Weights {
     }
 
     /// The files, in the order they were read.
-    pub fn files(&self) -> &[MappedFile] {
+    pub fn files(&self) -> &[WeightFile] {
         &self.contents.files
     }
 
@@ -98,23 +102,23 @@ impl Weights {
         }
     }
 
-    /// Each tensor under its canonical name (see [`names`]), in file order. What the tables do not know keeps
-    /// its own name.
+    /// Canonical names (see [`names`]) and those of the files they stand for, in file order. What the tables do
+    /// not know keeps its own name.
     ///
     /// # Errors
     /// If two tensors have one canonical name.
-    pub fn canonical(&self) -> Result<IndexMap<String, &Tensor>, Error> {
+    pub fn canonical_names(&self) -> Result<IndexMap<String, &str>, Error> {
         let scheme = self.scheme();
-        let mut canonical: IndexMap<String, (&str, &Tensor)> = IndexMap::with_capacity(self.len());
-        for (name, tensor) in self.tensors() {
+        let mut canonical: IndexMap<String, &str> = IndexMap::with_capacity(self.len());
+        for name in self.names() {
             let key = names::canonical(name, scheme).unwrap_or_else(|| name.to_string());
-            if let Some((first, _)) = canonical.get(&key) {
+            if let Some(first) = canonical.get(&key) {
                 let (first, second) = (first.to_string(), name.to_string());
                 return Err(Error::AmbiguousName { canonical: key, first, second });
             }
-            canonical.insert(key, (name, tensor));
+            canonical.insert(key, name);
         }
-        Ok(canonical.into_iter().map(|(key, (_, tensor))| (key, tensor)).collect())
+        Ok(canonical)
     }
 
     /// The bytes of all tensors together, as stored.
@@ -139,7 +143,7 @@ impl Weights {
         }
     }
 
-    fn place(&self, name: &str) -> Option<(&MappedFile, &Stored)> {
+    fn place(&self, name: &str) -> Option<(&WeightFile, &Stored)> {
         let stored = self.contents.tensors.get(name)?;
         Some((&self.contents.files[stored.file], stored))
     }
@@ -148,5 +152,14 @@ impl Weights {
 impl fmt::Debug for Weights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Weights({}, {} tensors)", self.format(), self.len())
+    }
+}
+
+/// Reads the headers of files of one format.
+fn read(files: Vec<WeightFile>) -> Result<Contents, Error> {
+    match Format::of_all(&files)? {
+        Format::Gguf => gguf::read(files),
+        Format::Safetensors => safetensors::read(files),
+        Format::PyTorch => pytorch::read(files),
     }
 }
