@@ -6,6 +6,7 @@ use std::ops::{Add, Mul, Sub};
 use std::sync::Arc;
 
 use crate::Error;
+use crate::bind::Unknown;
 
 /// The size of an axis, kept as a polynomial in normal form, so that equal expressions compare equal:
 /// `2 * (n + 1)` and `n + n + 2` are the same dim.
@@ -20,6 +21,12 @@ enum Atom {
     Symbol(Arc<str>),
     /// A quotient, rounded down, that cannot be computed before the symbols have numbers.
     FloorDiv(Box<Dim>, Box<Dim>),
+}
+
+/// A shape of numbers, symbols and expressions: `dims!["tokens", 4, &half]`.
+#[macro_export]
+macro_rules! dims {
+    ($($dim:expr),* $(,)?) => { [$($crate::Dim::from($dim)),*] };
 }
 
 /// The number of each symbol in one run.
@@ -63,11 +70,7 @@ impl Dim {
 
     /// The number, if it is known already.
     pub fn as_static(&self) -> Option<usize> {
-        match &self.terms[..] {
-            [] => Some(0),
-            [(product, number)] if product.is_empty() => usize::try_from(*number).ok(),
-            _ => None,
-        }
+        usize::try_from(self.as_integer()?).ok()
     }
 
     /// The name, if this is a lone symbol.
@@ -117,14 +120,66 @@ impl Dim {
 
     /// Every symbol in this expression, in order of appearance.
     pub fn symbols(&self) -> Vec<&str> {
-        let mut names = Vec::new();
-        for atom in self.terms.iter().flat_map(|(product, _)| product) {
-            match atom {
-                Atom::Symbol(name) => names.push(&**name),
-                Atom::FloorDiv(a, b) => names.extend(a.symbols().into_iter().chain(b.symbols())),
-            }
+        self.terms.iter().flat_map(|(product, _)| product).flat_map(Atom::symbols).collect()
+    }
+
+    /// What this leaves open once the symbols that `known` names have numbers.
+    pub(crate) fn unknown(&self, known: &dyn Fn(&str) -> bool) -> Unknown<'_> {
+        let mut unknown: Vec<&str> = self.symbols().into_iter().filter(|&symbol| !known(symbol)).collect();
+        unknown.sort_unstable();
+        unknown.dedup();
+        let is_linear = |symbol: &str| {
+            self.terms.iter().all(|(product, _)| {
+                let lone = |atom: &&Atom| matches!(atom, Atom::Symbol(name) if **name == *symbol);
+                let within = |atom: &&Atom| !lone(atom) && atom.symbols().contains(&symbol);
+                product.iter().filter(lone).count() <= 1 && !product.iter().any(|atom| within(&atom))
+            })
+        };
+        match unknown[..] {
+            [] => Unknown::Nothing,
+            [symbol] if is_linear(symbol) => Unknown::Linear(symbol),
+            _ => Unknown::Entangled,
         }
-        names
+    }
+
+    /// The number that makes this expression, linear in `symbol`, equal to `size`.
+    pub(crate) fn solve(&self, symbol: &str, size: usize, bindings: &Bindings) -> Option<usize> {
+        let mut bindings = bindings.clone();
+        let mut value_at = |number: usize| {
+            bindings.insert(symbol, number);
+            self.evaluate(&bindings).ok()
+        };
+        let (at_zero, at_one) = (value_at(0)?, value_at(1)?);
+        let slope = at_one.checked_sub(at_zero)?;
+        let distance = i64::try_from(size).ok()?.checked_sub(at_zero)?;
+        let exact = distance.checked_rem(slope)? == 0;
+        exact.then(|| usize::try_from(distance / slope).ok()).flatten()
+    }
+
+    /// How many symbols, numbers and operations a shape may have: text and ops could nest without end otherwise.
+    pub(crate) const MAX_COMPLEXITY: usize = 64;
+
+    /// How many symbols, numbers and operations this expression has.
+    pub(crate) fn complexity(&self) -> usize {
+        let atom = |atom: &Atom| match atom {
+            Atom::Symbol(_) => 1,
+            Atom::FloorDiv(a, b) => 1 + a.complexity() + b.complexity(),
+        };
+        self.terms.iter().map(|(product, _)| 1 + product.iter().map(atom).sum::<usize>()).sum()
+    }
+
+    /// The number, positive or not, if there are no symbols.
+    pub(crate) fn as_integer(&self) -> Option<i64> {
+        match &self.terms[..] {
+            [] => Some(0),
+            [(product, number)] if product.is_empty() => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// The number of terms of the sum that this is.
+    pub(crate) fn terms(&self) -> usize {
+        self.terms.len().max(1)
     }
 
     fn atom(atom: Atom) -> Dim {
@@ -153,6 +208,13 @@ impl Dim {
 }
 
 impl Atom {
+    fn symbols(&self) -> Vec<&str> {
+        match self {
+            Atom::Symbol(name) => vec![name],
+            Atom::FloorDiv(a, b) => [a.symbols(), b.symbols()].concat(),
+        }
+    }
+
     fn evaluate(&self, bindings: &Bindings) -> Result<i64, Error> {
         match self {
             Atom::Symbol(name) => {
@@ -160,9 +222,12 @@ impl Atom {
                     bindings.get(name).ok_or_else(|| Error::Dim(format!("the dim `{name}` has no size")))?;
                 i64::try_from(size).map_err(|_| Error::Dim(format!("the dim `{name}` overflows")))
             }
-            Atom::FloorDiv(a, b) => match b.evaluate(bindings)? {
-                0 => Err(Error::Dim(format!("the dim ({a}) // ({b}) divides by 0"))),
-                divisor => Ok(a.evaluate(bindings)?.div_euclid(divisor)),
+            Atom::FloorDiv(a, b) => match (a.evaluate(bindings)?, b.evaluate(bindings)?) {
+                (_, 0) => Err(Error::Dim(format!("the dim ({a}) // ({b}) divides by 0"))),
+                (value, divisor) if value < 0 || divisor < 0 => {
+                    Err(Error::Dim(format!("the dim ({a}) // ({b}) is {value} // {divisor}")))
+                }
+                (value, divisor) => Ok(value / divisor),
             },
         }
     }
@@ -172,6 +237,12 @@ impl From<usize> for Dim {
     fn from(size: usize) -> Dim {
         let size = i64::try_from(size).expect("a size below 2^63");
         Dim { terms: if size == 0 { vec![] } else { vec![(vec![], size)] } }
+    }
+}
+
+impl From<&Dim> for Dim {
+    fn from(dim: &Dim) -> Dim {
+        dim.clone()
     }
 }
 

@@ -31,6 +31,9 @@ pub enum Error {
         /// The rule and the facts that break it.
         message: String,
     },
+    /// A call's inputs or weights are not what the graph takes.
+    #[error("{0}")]
+    Input(String),
     /// A symbol or expression has no size, or an impossible one.
     #[error("{0}")]
     Dim(String),

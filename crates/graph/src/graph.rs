@@ -1,7 +1,9 @@
 //! Graphs: nodes in program order over values in single-assignment form.
 
+use std::collections::BTreeMap;
+
 use crate::ops::{Effect, Op};
-use crate::{Error, Kind, Type};
+use crate::{Error, Kind, Type, TypeError};
 
 /// A value: an input of the graph, or a result of a node. Made by one graph and meaningful in it alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -32,12 +34,12 @@ pub struct Input {
 }
 
 #[derive(Debug, Clone)]
-struct ValueInfo {
-    ty: Type,
+pub(crate) struct ValueInfo {
+    pub(crate) ty: Type,
     /// The node that makes it, or `None` for an input.
-    node: Option<NodeId>,
+    pub(crate) node: Option<NodeId>,
     /// How many operands and graph outputs are this value.
-    users: usize,
+    pub(crate) users: usize,
 }
 
 /// A computation: inputs, nodes in program order, outputs.
@@ -46,11 +48,11 @@ struct ValueInfo {
 #[derive(Debug, Clone)]
 pub struct Graph {
     name: String,
-    inputs: Vec<Input>,
-    outputs: Vec<Value>,
-    nodes: Vec<Option<Node>>,
-    order: Vec<NodeId>,
-    values: Vec<ValueInfo>,
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) outputs: Vec<Value>,
+    pub(crate) nodes: Vec<Option<Node>>,
+    pub(crate) order: Vec<NodeId>,
+    pub(crate) values: Vec<ValueInfo>,
 }
 
 /// Several graphs that are compiled together, each under its own name.
@@ -238,27 +240,40 @@ impl Graph {
     /// Puts nodes into another program order.
     ///
     /// # Panics
-    /// If `order` does not hold each node once. [`Graph::verify`] checks what the order must respect.
+    /// If `order` does not hold each node once, or moves a use of a buffer across one that writes it.
+    /// [`Graph::verify`] checks the rest.
     pub fn reorder(&mut self, order: Vec<NodeId>) {
         let sorted = |mut ids: Vec<NodeId>| {
             ids.sort();
             ids
         };
         assert_eq!(sorted(order.clone()), sorted(self.order.clone()), "a permutation of the nodes");
+        let before = self.buffer_uses();
         self.order = order;
+        assert_eq!(before, self.buffer_uses(), "the order of reads and writes of each buffer");
+    }
+
+    /// For each buffer: the groups of nodes that read it, sorted, and between them the nodes that write it.
+    fn buffer_uses(&self) -> BTreeMap<Value, Vec<(Effect, Vec<NodeId>)>> {
+        let mut uses: BTreeMap<Value, Vec<(Effect, Vec<NodeId>)>> = BTreeMap::new();
+        for (id, node) in self.nodes() {
+            for (position, &buffer) in node.inputs.iter().enumerate() {
+                let groups = uses.entry(buffer).or_default();
+                match (node.op.effect(position), groups.last_mut()) {
+                    (Effect::None, _) => {}
+                    (Effect::Read, Some((Effect::Read, readers))) => readers.push(id),
+                    (effect, _) => groups.push((effect, vec![id])),
+                }
+            }
+        }
+        uses.values_mut().flatten().for_each(|(_, nodes)| nodes.sort());
+        uses.retain(|_, groups| !groups.is_empty());
+        uses
     }
 
     fn add_node(&mut self, op: Op, inputs: &[Value]) -> Result<(NodeId, Vec<Value>), Error> {
         let types: Vec<&Type> = inputs.iter().map(|&value| self.ty(value)).collect();
-        for (position, ty) in types.iter().enumerate() {
-            let wants_buffer = op.effect(position) != Effect::None;
-            if wants_buffer != (ty.kind == Kind::Buffer) {
-                let wanted = if wants_buffer { "a buffer" } else { "a tensor (load the buffer first)" };
-                let error = crate::TypeError::new(format!("operand {position} is {ty}, expected {wanted}"));
-                return Err(Error::Type { op: op.name(), error });
-            }
-        }
-        let results = op.infer(&types).map_err(|error| Error::Type { op: op.name(), error })?;
+        let results = infer(&op, &types)?;
         let id = NodeId(u32::try_from(self.nodes.len()).expect("fewer than 2^32 nodes"));
         for value in inputs {
             self.values[value.0 as usize].users += 1;
@@ -272,6 +287,26 @@ impl Graph {
         let value = Value(u32::try_from(self.values.len()).expect("fewer than 2^32 values"));
         self.values.push(ValueInfo { ty, node, users: 0 });
         value
+    }
+}
+
+/// The types of the results of an op: its own rule, after those that hold for all.
+pub(crate) fn infer(op: &Op, types: &[&Type]) -> Result<Vec<Type>, Error> {
+    let refuse = |message: String| Error::Type { op: op.name(), error: TypeError::new(message) };
+    for (position, ty) in types.iter().enumerate() {
+        let wants_buffer = op.effect(position) != Effect::None;
+        if wants_buffer != (ty.kind == Kind::Buffer) {
+            let wanted = if wants_buffer { "a buffer" } else { "a tensor (load the buffer first)" };
+            return Err(refuse(format!("operand {position} is {ty}, expected {wanted}")));
+        }
+        if ty.device != types[0].device {
+            return Err(refuse(format!("devices differ: operand 0 {}, operand {position} {ty}", types[0])));
+        }
+    }
+    let results = op.infer(types).map_err(|error| Error::Type { op: op.name(), error })?;
+    match results.iter().find(|ty| !ty.is_tractable()) {
+        None => Ok(results),
+        Some(ty) => Err(refuse(format!("the result {ty} has too many axes or terms"))),
     }
 }
 

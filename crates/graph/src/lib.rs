@@ -8,14 +8,20 @@
 
 #![forbid(unsafe_code)]
 
+mod bind;
+mod builder;
 mod dim;
 mod error;
+mod evaluate;
 mod graph;
 pub mod ops;
 mod ty;
+mod verify;
 
+pub use builder::{Builder, RaggedBatch};
 pub use dim::{Bindings, Dim};
 pub use error::{Error, TypeError};
+pub use evaluate::Evaluation;
 pub use graph::{Graph, Input, Module, Node, NodeId, Value};
 pub use ops::Op;
 pub use ty::{DeviceRef, Kind, Type};

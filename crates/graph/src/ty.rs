@@ -71,6 +71,13 @@ impl Type {
         self.shape.iter().fold(Dim::from(1), |product, dim| &product * dim)
     }
 
+    /// Whether there are few enough axes, and short enough expressions, to compute with.
+    pub(crate) fn is_tractable(&self) -> bool {
+        let terms: usize = self.shape.iter().map(Dim::terms).fold(1, usize::saturating_mul);
+        let complexity: usize = self.shape.iter().map(Dim::complexity).sum();
+        self.rank() <= tensor::MAX_RANK && complexity <= Dim::MAX_COMPLEXITY && terms <= 1024
+    }
+
     /// The shape in numbers, if every dim has one already.
     pub fn static_shape(&self) -> Option<Shape> {
         let dims: Option<Vec<usize>> = self.shape.iter().map(Dim::as_static).collect();

@@ -6,7 +6,7 @@ use super::attributes::required;
 use super::check::{expect_axis, expect_plain, expect_same_dtype};
 use super::elements::from_bytes;
 use super::{Attribute, Attributes, Define};
-use crate::{Error, Type, TypeError};
+use crate::{Dim, Error, Type, TypeError};
 
 /// Puts tensors one after another: any number of operands of one plain dtype, of one shape but for the axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -47,6 +47,9 @@ impl Define for Concat {
                 )));
             }
             shape[self.axis] = &shape[self.axis] + &x.shape[self.axis];
+            if shape[self.axis].complexity() > Dim::MAX_COMPLEXITY {
+                return Err(TypeError::new(format!("axis {} would become {}", self.axis, shape[self.axis])));
+            }
         }
         Ok(vec![first.with_shape(shape)])
     }

@@ -33,6 +33,9 @@ impl Define for Reshape {
         let [x] = operands(inputs, ["x"])?;
         expect_plain("x", x)?;
         let result = x.with_shape(self.shape.iter().cloned());
+        if !result.is_tractable() {
+            return Err(TypeError::new(format!("the shape {:?} has too many axes or terms", self.shape)));
+        }
         let (from, to) = (x.elements(), result.elements());
         match from == to {
             true => Ok(vec![result]),

@@ -1,0 +1,311 @@
+//! Building graphs by hand: one method for each op, with its shapes.
+
+use std::collections::HashMap;
+
+use tensor::{DType, Tensor};
+
+use crate::ops::*;
+use crate::{Dim, Error, Graph, Type, TypeError, Value};
+
+/// A graph in the making. Axes may be negative, which counts from the end.
+///
+/// Every method that adds a node fails if the operands do not fit the op, with the two facts that disagree.
+#[derive(Debug, Clone)]
+pub struct Builder {
+    graph: Graph,
+    weights: HashMap<String, Value>,
+}
+
+/// The operands that say which tokens belong to which sequence, and where their keys and values are cached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RaggedBatch {
+    /// u32[batch + 1]: the tokens of sequence `b` are rows `row_offsets[b]..row_offsets[b + 1]`.
+    pub row_offsets: Value,
+    /// u32[batch]: the tokens of each sequence that were cached before this call.
+    pub cache_lengths: Value,
+    /// u32[batch, max_pages]: the page of the `p`-th `page_size` tokens of each sequence.
+    pub page_table: Value,
+}
+
+impl Builder {
+    /// A builder of a graph without inputs.
+    pub fn new(name: impl Into<String>) -> Builder {
+        Builder { graph: Graph::new(name), weights: HashMap::new() }
+    }
+
+    /// The graph with these outputs, verified.
+    ///
+    /// # Errors
+    /// If the graph breaks a rule of [`Graph::verify`].
+    pub fn finish(mut self, outputs: &[Value]) -> Result<Graph, Error> {
+        self.graph.set_outputs(outputs);
+        self.graph.verify()?;
+        Ok(self.graph)
+    }
+
+    /// The graph so far.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// The type of a value.
+    pub fn ty(&self, value: Value) -> &Type {
+        self.graph.ty(value)
+    }
+
+    /// The size of an axis of a value; a negative axis counts from the end.
+    ///
+    /// # Panics
+    /// If there is no such axis.
+    pub fn dim(&self, value: Value, axis: isize) -> Dim {
+        let ty = self.ty(value);
+        let axis = resolve_axis(ty, axis).unwrap_or_else(|| panic!("{ty} has no axis {axis}"));
+        ty.shape[axis].clone()
+    }
+
+    /// A parameter: a tensor, or a buffer if the type says so.
+    pub fn input(&mut self, name: impl Into<String>, ty: Type) -> Value {
+        self.graph.input(name, ty)
+    }
+
+    /// A value bound by name later. The same name with the same type gives the same value.
+    pub fn weight(&mut self, name: impl Into<String>, ty: Type) -> Result<Value, Error> {
+        let name = name.into();
+        match self.weights.get(&name) {
+            Some(&value) if *self.ty(value) == ty => Ok(value),
+            _ => {
+                let value = self.op(Weight { name: name.clone(), ty }, &[])?;
+                self.weights.insert(name, value);
+                Ok(value)
+            }
+        }
+    }
+
+    /// A value known now.
+    pub fn constant(&mut self, value: Tensor) -> Value {
+        self.op(Constant::new(value), &[]).expect("a tensor has a type")
+    }
+
+    /// Any op that makes one value.
+    ///
+    /// # Panics
+    /// If the op makes more or fewer values.
+    pub fn op(&mut self, op: impl Into<Op>, inputs: &[Value]) -> Result<Value, Error> {
+        self.graph.push_one(op.into(), inputs)
+    }
+
+    /// Any op.
+    pub fn ops(&mut self, op: impl Into<Op>, inputs: &[Value]) -> Result<Vec<Value>, Error> {
+        self.graph.push(op.into(), inputs)
+    }
+
+    /// A function of each element: [..] → [..].
+    pub fn unary(&mut self, function: Unary, x: Value) -> Result<Value, Error> {
+        self.op(function, &[x])
+    }
+
+    /// `x · sigmoid(x)`: [..] → [..].
+    pub fn silu(&mut self, x: Value) -> Result<Value, Error> {
+        self.unary(Unary::Silu, x)
+    }
+
+    /// A function of each pair of elements; shapes broadcast.
+    pub fn binary(&mut self, function: Binary, x: Value, y: Value) -> Result<Value, Error> {
+        self.op(function, &[x, y])
+    }
+
+    /// `x + y`; shapes broadcast.
+    pub fn add(&mut self, x: Value, y: Value) -> Result<Value, Error> {
+        self.binary(Binary::Add, x, y)
+    }
+
+    /// `x - y`; shapes broadcast.
+    pub fn sub(&mut self, x: Value, y: Value) -> Result<Value, Error> {
+        self.binary(Binary::Sub, x, y)
+    }
+
+    /// `x · y` for each pair of elements; shapes broadcast.
+    pub fn mul(&mut self, x: Value, y: Value) -> Result<Value, Error> {
+        self.binary(Binary::Mul, x, y)
+    }
+
+    /// `x / y`; shapes broadcast.
+    pub fn div(&mut self, x: Value, y: Value) -> Result<Value, Error> {
+        self.binary(Binary::Div, x, y)
+    }
+
+    /// `a` where `condition` (bool) is true, else `b`; shapes broadcast.
+    pub fn select(&mut self, condition: Value, a: Value, b: Value) -> Result<Value, Error> {
+        self.op(Select, &[condition, a, b])
+    }
+
+    /// `x` in another dtype; `x` itself if it has that dtype.
+    pub fn cast(&mut self, x: Value, to: DType) -> Result<Value, Error> {
+        if self.ty(x).dtype == to { Ok(x) } else { self.op(Cast { to }, &[x]) }
+    }
+
+    /// Sum, mean, extreme or product along an axis, which stays with size 1.
+    pub fn reduce(&mut self, kind: ReduceKind, x: Value, axis: isize) -> Result<Value, Error> {
+        let axis = self.axis("reduce", x, axis)?;
+        self.op(Reduce { kind, axis }, &[x])
+    }
+
+    /// The index (i64) of an extreme along an axis, which stays with size 1.
+    pub fn arg_reduce(&mut self, kind: ArgReduceKind, x: Value, axis: isize) -> Result<Value, Error> {
+        let axis = self.axis("arg_reduce", x, axis)?;
+        self.op(ArgReduce { kind, axis }, &[x])
+    }
+
+    /// `e^(x_i) / Σ_j e^(x_j)` along an axis: [..] → [..].
+    pub fn softmax(&mut self, x: Value, axis: isize) -> Result<Value, Error> {
+        let axis = self.axis("softmax", x, axis)?;
+        self.op(Softmax { axis }, &[x])
+    }
+
+    /// `x` f32[.., n], `weight` f32[n], `bias` f32[n] → f32[.., n].
+    pub fn layer_norm(&mut self, x: Value, weight: Value, bias: Value, eps: f32) -> Result<Value, Error> {
+        self.op(LayerNorm { eps }, &[x, weight, bias])
+    }
+
+    /// `x` f32[.., n], `weight` f32[n] → f32[.., n].
+    pub fn rms_norm(&mut self, x: Value, weight: Value, eps: f32) -> Result<Value, Error> {
+        self.op(RmsNorm { eps }, &[x, weight])
+    }
+
+    /// `a` [.., m, k], `b` [.., k, n] → f32[.., m, n]; the axes before the last two broadcast.
+    pub fn matmul(&mut self, a: Value, b: Value) -> Result<Value, Error> {
+        self.op(MatMul, &[a, b])
+    }
+
+    /// `x · weightᵀ`: `x` f32[.., columns], `weight` [rows, columns] of any float or block dtype → f32[.., rows].
+    pub fn linear(&mut self, x: Value, weight: Value) -> Result<Value, Error> {
+        self.op(Linear::default(), &[x, weight])
+    }
+
+    /// `x · weightᵀ + bias`: as [`Builder::linear`], with `bias` f32[rows].
+    pub fn linear_with_bias(&mut self, x: Value, weight: Value, bias: Value) -> Result<Value, Error> {
+        self.op(Linear { bias: true, ..Linear::default() }, &[x, weight, bias])
+    }
+
+    /// Slices of an axis by index: `table` [a.., n, b..], `indices` [i..] → [a.., i.., b..].
+    pub fn gather(&mut self, table: Value, indices: Value, axis: isize) -> Result<Value, Error> {
+        let axis = self.axis("gather", table, axis)?;
+        self.op(Gather { axis }, &[table, indices])
+    }
+
+    /// Rows of weights by id: `table` [rows, columns] of any float or block dtype, `ids` [..] → f32[.., columns].
+    pub fn embedding(&mut self, table: Value, ids: Value) -> Result<Value, Error> {
+        self.op(Embedding, &[table, ids])
+    }
+
+    /// Tensors one after another along an axis.
+    pub fn concat(&mut self, parts: &[Value], axis: isize) -> Result<Value, Error> {
+        let axis = match parts.first() {
+            Some(&first) => self.axis("concat", first, axis)?,
+            None => 0,
+        };
+        self.op(Concat { axis }, parts)
+    }
+
+    /// A tensor taken apart along an axis; the sizes sum to the axis.
+    pub fn split(&mut self, x: Value, axis: isize, sizes: &[usize]) -> Result<Vec<Value>, Error> {
+        let axis = self.axis("split", x, axis)?;
+        self.ops(Split { axis, sizes: sizes.to_vec() }, &[x])
+    }
+
+    /// The elements `start..stop` of an axis; negative ends count from its end, no `stop` is its end.
+    pub fn slice(&mut self, x: Value, axis: isize, start: i64, stop: Option<i64>) -> Result<Value, Error> {
+        let axis = self.axis("slice", x, axis)?;
+        self.op(Slice { axis, start, stop, step: 1 }, &[x])
+    }
+
+    /// The same elements under another shape: `b.reshape(x, dims!["tokens", heads, head_dim])`.
+    pub fn reshape(&mut self, x: Value, shape: impl IntoIterator<Item = Dim>) -> Result<Value, Error> {
+        self.op(Reshape { shape: shape.into_iter().collect() }, &[x])
+    }
+
+    /// Axis `i` of the result is axis `order[i]` of `x`.
+    pub fn transpose(&mut self, x: Value, order: &[usize]) -> Result<Value, Error> {
+        self.op(Transpose { order: order.to_vec() }, &[x])
+    }
+
+    /// `x` repeated along axes where it has size 1 or none.
+    pub fn broadcast(&mut self, x: Value, shape: impl IntoIterator<Item = Dim>) -> Result<Value, Error> {
+        self.op(Broadcast { shape: shape.into_iter().collect() }, &[x])
+    }
+
+    /// The `k` largest along the last axis: `x` [.., n] → values [.., k] in descending order, indices i64[.., k].
+    pub fn top_k(&mut self, x: Value, k: usize) -> Result<(Value, Value), Error> {
+        let results = self.ops(TopK { k }, &[x])?;
+        Ok((results[0], results[1]))
+    }
+
+    /// The contents of a buffer at this point.
+    pub fn load(&mut self, buffer: Value) -> Result<Value, Error> {
+        self.op(Load, &[buffer])
+    }
+
+    /// Overwrites a buffer with `x` of its type.
+    pub fn store(&mut self, buffer: Value, x: Value) -> Result<(), Error> {
+        self.ops(Store, &[buffer, x]).map(|_| ())
+    }
+
+    /// The position of each token in its sequence: `ids` [tokens] → u32[tokens].
+    pub fn ragged_positions(&mut self, ids: Value, batch: &RaggedBatch) -> Result<Value, Error> {
+        self.op(RaggedPositions, &[ids, batch.row_offsets, batch.cache_lengths])
+    }
+
+    /// Cosines and sines, times `scale`: `positions` u32[tokens], `inverse_frequencies` f32[n] → f32[tokens, 2, n].
+    pub fn rope_table(
+        &mut self,
+        positions: Value,
+        inverse_frequencies: Value,
+        scale: f32,
+    ) -> Result<Value, Error> {
+        self.op(RopeTable { scale }, &[positions, inverse_frequencies])
+    }
+
+    /// Rotary position embedding: `x` f32[tokens, heads, head_dim], `table` f32[tokens, 2, n] → the type of `x`.
+    pub fn rope(&mut self, style: RopeStyle, x: Value, table: Value) -> Result<Value, Error> {
+        self.op(Rope { style }, &[x, table])
+    }
+
+    /// Writes `k` and `v`, f32[tokens, kv_heads, head_dim], into a layer of the cache, a buffer
+    /// f32[pages, layers, 2, kv_heads, page_size · head_dim].
+    pub fn kv_store(
+        &mut self,
+        layer: usize,
+        cache: Value,
+        k: Value,
+        v: Value,
+        batch: &RaggedBatch,
+    ) -> Result<(), Error> {
+        let RaggedBatch { row_offsets, cache_lengths, page_table } = *batch;
+        self.ops(KvStore { layer }, &[cache, k, v, row_offsets, cache_lengths, page_table]).map(|_| ())
+    }
+
+    /// Causal attention of `q` f32[tokens, heads, head_dim] to the cache, where `kv_store` has put the batch's own
+    /// keys and values → the type of `q`.
+    pub fn paged_attention(
+        &mut self,
+        attention: PagedAttention,
+        q: Value,
+        cache: Value,
+        batch: &RaggedBatch,
+    ) -> Result<Value, Error> {
+        let RaggedBatch { row_offsets, cache_lengths, page_table } = *batch;
+        self.op(attention, &[q, cache, row_offsets, cache_lengths, page_table])
+    }
+
+    fn axis(&self, op: &'static str, x: Value, axis: isize) -> Result<usize, Error> {
+        let ty = self.ty(x);
+        resolve_axis(ty, axis)
+            .ok_or_else(|| Error::Type { op, error: TypeError::new(format!("{ty} has no axis {axis}")) })
+    }
+}
+
+fn resolve_axis(ty: &Type, axis: isize) -> Option<usize> {
+    let rank = ty.rank() as isize;
+    let axis = if axis < 0 { axis + rank } else { axis };
+    (0..rank).contains(&axis).then_some(axis as usize)
+}

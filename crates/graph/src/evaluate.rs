@@ -1,0 +1,95 @@
+//! The slow interpreter: runs the reference of each node in program order.
+
+use tensor::{DType, Shape, Tensor};
+
+use crate::ops::{Effect, Weight};
+use crate::{Bindings, Error, Graph, Kind, Node, Op, Type};
+
+/// What a graph computed.
+#[derive(Debug, Clone)]
+pub struct Evaluation {
+    /// The graph's outputs.
+    pub outputs: Vec<Tensor>,
+    /// What the buffers among the inputs hold afterwards, in the order of the inputs.
+    pub buffers: Vec<Tensor>,
+}
+
+/// More elements than this in one value are refused: the interpreter takes 8 to 16 bytes for each.
+const MAX_ELEMENTS: usize = 1 << 30;
+
+impl Graph {
+    /// Computes the outputs with the ops' references: exact, and slow. `inputs` holds the contents of buffers
+    /// too; `weights` finds a weight by name.
+    ///
+    /// # Errors
+    /// If the graph breaks a rule of [`Graph::verify`], an input or weight is missing or does not fit, or the
+    /// data makes no sense to an op.
+    pub fn evaluate(
+        &self,
+        inputs: &[Tensor],
+        weights: &dyn Fn(&str) -> Option<Tensor>,
+    ) -> Result<Evaluation, Error> {
+        self.verify()?;
+        let given: Vec<(DType, Shape)> = inputs.iter().map(|input| (input.dtype(), *input.shape())).collect();
+        let bindings = self.bind_inputs(&given)?;
+        let mut values: Vec<Option<Tensor>> = vec![None; self.value_count()];
+        for (input, tensor) in self.inputs().iter().zip(inputs) {
+            values[input.value.index()] = Some(tensor.clone());
+        }
+        for (_, node) in self.nodes() {
+            match &node.op {
+                Op::Weight(weight) => values[node.outputs[0].index()] = Some(bound(weight, weights)?),
+                _ => self.step(node, &bindings, &mut values)?,
+            }
+        }
+        let take = |value: crate::Value| values[value.index()].clone().expect("verified: defined before use");
+        let buffers = self.inputs().iter().filter(|input| self.ty(input.value).kind == Kind::Buffer);
+        Ok(Evaluation {
+            outputs: self.outputs().iter().map(|&value| take(value)).collect(),
+            buffers: buffers.map(|input| take(input.value)).collect(),
+        })
+    }
+
+    fn step(&self, node: &Node, bindings: &Bindings, values: &mut [Option<Tensor>]) -> Result<(), Error> {
+        let types: Vec<&Type> = node.outputs.iter().map(|&value| self.ty(value)).collect();
+        let shapes: Vec<Shape> =
+            types.iter().map(|ty| resolve(ty, bindings)).collect::<Result<_, Error>>()?;
+        let operand =
+            |value: &crate::Value| values[value.index()].as_ref().expect("verified: defined before use");
+        let inputs: Vec<&Tensor> = node.inputs.iter().map(operand).collect();
+        let mut results = node.op.reference(&inputs, &shapes)?.into_iter();
+        for ((&value, ty), shape) in node.outputs.iter().zip(types).zip(&shapes) {
+            let result = results.next().expect("a reference gives every result");
+            let fits = result.dtype() == ty.dtype && result.shape() == shape;
+            assert!(fits, "{} gave {result:?} for {ty}, which is {shape}", node.op.name());
+            values[value.index()] = Some(result);
+        }
+        for (position, &buffer) in node.inputs.iter().enumerate() {
+            if node.op.effect(position) == Effect::Write {
+                values[buffer.index()] =
+                    Some(results.next().expect("a reference gives every buffer it writes"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn resolve(ty: &Type, bindings: &Bindings) -> Result<Shape, Error> {
+    let shape = ty.resolve(bindings)?;
+    match shape.checked_elements().is_some_and(|elements| elements <= MAX_ELEMENTS) {
+        true => Ok(shape),
+        false => Err(Error::Dim(format!("{}{shape} is too large for the interpreter", ty.dtype))),
+    }
+}
+
+fn bound(weight: &Weight, weights: &dyn Fn(&str) -> Option<Tensor>) -> Result<Tensor, Error> {
+    let Weight { name, ty } = weight;
+    let value = weights(name).ok_or_else(|| Error::Input(format!("weight '{name}' {ty} has no value")))?;
+    match value.dtype() == ty.dtype && Some(*value.shape()) == ty.static_shape() {
+        true => Ok(value),
+        false => {
+            let (dtype, shape) = (value.dtype(), value.shape());
+            Err(Error::Input(format!("weight '{name}': got {dtype}{shape}, expected {ty}")))
+        }
+    }
+}
