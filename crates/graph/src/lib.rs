@@ -15,6 +15,7 @@ mod error;
 mod evaluate;
 mod graph;
 pub mod ops;
+mod text;
 mod ty;
 mod verify;
 

@@ -1,0 +1,234 @@
+//! What prints parses back, and what does not parse says where and why.
+
+use proptest::prelude::*;
+use tensor::{AlignedBytes, Bytes, DType, Tensor};
+
+use crate::ops::*;
+use crate::{Builder, DeviceRef, Error, Graph, Module, Type, Value, dims};
+
+const SAMPLE: &str = r#"graph decoder(%x: f32[tokens, 4], %"7 seas": mut f32[pages, 2*tokens + 1], %far: bf16[((n)//(2)), n] @gpu:1) {
+  %0 = weight "blk.0.\"norm\".weight" : f32[4]
+  %1 = rms_norm(%x, %0) {eps = 1e-5} : f32[tokens, 4]
+  %2, %3 = top_k(%1) {k = 2} : f32[tokens, 2], i64[tokens, 2]
+  %4 = constant [1.0, -inf, nan, nan(0x7fc00001), -0.0] : f32[5]
+  %5 = constant [true] : bool[]
+  %6 = weight "w" : q4_0[8, 32]
+  %7 = constant [] : f16[0, 9]
+  %8 = cast(%x) {to = f16} : f16[tokens, 4]
+  %9 = reshape(%x) {shape = [4*tokens]} : f32[4*tokens]
+  %10 = slice(%9) {axis = 0, start = -3, stop = -1} : f32[2]
+  %11 = load(%"7 seas") : f32[pages, 2*tokens + 1]
+  store(%"7 seas", %11)
+  %12 = constant 0x000102030405060708090a0b0c0d0e0f1011 : u8[18]
+  return %2, %10, %2
+}
+"#;
+
+#[test]
+fn the_sample_prints_as_it_reads() {
+    let graph = Graph::parse(SAMPLE).unwrap();
+    graph.verify().unwrap();
+    assert_eq!(graph.to_string(), SAMPLE);
+    let module = Module::parse(&format!("{SAMPLE}# a comment\ngraph \"a b\"() {{ return }}")).unwrap();
+    assert_eq!(module.graphs.len(), 2);
+    assert_eq!(module.to_string(), format!("{SAMPLE}\ngraph \"a b\"() {{\n  return\n}}\n"));
+}
+
+#[test]
+fn names_are_free_and_types_optional_in_what_is_read() {
+    let graph = Graph::parse("graph g(%x: f32[n]) { %h = neg(%x) %5 = add(%h, %x) return %5 }").unwrap();
+    let expected =
+        "graph g(%x: f32[n]) {\n  %0 = neg(%x) : f32[n]\n  %1 = add(%0, %x) : f32[n]\n  return %1\n}\n";
+    assert_eq!(graph.to_string(), expected);
+}
+
+#[test]
+fn errors_name_the_line_and_both_sides() {
+    let in_graph = |line: &str| format!("graph g(%x: f32[n, 4]) {{\n{line}\n  return %x\n}}\n");
+    let cases = [
+        ("  %0 = neg %x", "expected `(`, found `%`"),
+        ("  %0 = neg(%y)", "%y is not defined"),
+        ("  %x = neg(%x)", "%x is defined a second time"),
+        ("  %0 = frobnicate(%x)", "frobnicate: unknown op `frobnicate`"),
+        ("  %0 = neg(%x) {axis = 1}", "neg: `neg` has no attribute `axis`"),
+        ("  %0 = softmax(%x)", "softmax: attribute `axis` is missing"),
+        ("  %0 = softmax(%x) {axis = maybe}", "softmax: attribute `axis` is maybe, expected a whole number"),
+        ("  %0 = softmax(%x) {axis = -1}", "softmax: attribute `axis` = -1 is out of range"),
+        ("  %0 = softmax(%x) {axis = 1, axis = 1}", "a second attribute is named `axis`"),
+        ("  %0 = softmax(%x) {axis = 2}", "softmax: x f32[n, 4] has no axis 2"),
+        ("  %0 = neg(%x) : f32[n, 5]", "expected the type f32[n, 4], found f32[n, 5]"),
+        ("  neg(%x)", "expected 1 results, found 0 names"),
+        ("  %0 = constant [1, 2] : f32[3]", "expected 3 numbers for f32[3], found 2"),
+        ("  %0 = constant [1, 2] : f32[n]", "a constant has sizes in numbers, found f32[n]"),
+        ("  %0 = constant [300] : u8[1]", "expected a number of type u8, found `300`"),
+        ("  %0 = constant [1e99] : f32[1]", "expected a number of type f32, found `1e99`"),
+        ("  %0 = constant [nan(0x1)] : f32[1]", "expected a number of type f32, found `nan`"),
+        ("  %0 = constant 0x012 : u8[2]", "expected pairs of hexadecimal digits after 0x"),
+        ("  %0 = constant 0x01 : u8[2]", "u8[2] needs 2 bytes, got 1"),
+        ("  %0 = constant [1]", "expected the type of the value, found 0"),
+        ("  %0 = weight w : f32[2]", "expected the weight's name in quotes, found `w`"),
+        ("  %0 = weight \"w : f32[2]", "the text in quotes does not end on its line"),
+        ("  %0 = weight \"w\" : f33[2]", "expected a dtype, found `f33`"),
+        ("  %0 = weight \"w\" : f32[2 - 3]", "the size -1 is negative"),
+        ("  %0 = weight \"w\" : f32[n // 0]", "the dim is divided by 0"),
+        (
+            "  %0 = weight \"w\" : f32[99999999999999999999]",
+            "expected a size below 2^63, found `99999999999999999999`",
+        ),
+        ("  %0 = weight \"w\" : f32[1, 1, 1, 1, 1, 1, 1, 1, 1]", "the shape has too many axes or terms"),
+        ("  %0 = weight \"w\" : f32[2] @tpu", "expected cpu or gpu, found `tpu`"),
+        ("  $", "unexpected character '$'"),
+    ];
+    for (line, message) in cases {
+        let error = Graph::parse(&in_graph(line)).unwrap_err();
+        assert_eq!(error, Error::Parse { line: 2, message: message.to_string() }, "{line}");
+    }
+    assert_eq!(Graph::parse("graph g() {").unwrap_err().to_string(), "line 1: expected an op, found the end");
+    assert!(Module::parse("graph g() { return } graph g() { return }").is_err());
+}
+
+#[test]
+fn hostile_dims_end_early() {
+    let deep = "(".repeat(100_000);
+    let product = vec!["(a + b + c + d)"; 1000].join("*");
+    let quotients = "n".to_string() + &"//2".repeat(10_000);
+    for dim in [deep, product, quotients] {
+        let error = Graph::parse(&format!("graph g(%x: f32[{dim}]) {{ return %x }}")).unwrap_err();
+        assert!(matches!(error, Error::Parse { line: 1, .. }), "{error}");
+    }
+    // Each slice nests the size of the one before.
+    let nested: String = (0..10_000)
+        .map(|i| format!("%{} = slice(%{i}) {{axis = 0, start = 0, step = 2}}\n", i + 1))
+        .collect();
+    let text = format!("graph g(%x: f32[n]) {{ %0 = neg(%x) {nested} return %0 }}");
+    assert!(Graph::parse(&text).unwrap_err().to_string().contains("too many axes or terms"));
+}
+
+/// Checks that a graph survives text: same text again, and the same ops and types.
+fn check_round_trip(graph: &Graph) {
+    let text = graph.to_string();
+    let again = Graph::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    assert_eq!(again.to_string(), text);
+    assert!(graph.nodes().map(|(_, node)| &node.op).eq(again.nodes().map(|(_, node)| &node.op)), "{text}");
+    let types = |graph: &Graph| {
+        let inputs = graph.inputs().iter().map(|input| (input.name.clone(), graph.ty(input.value).clone()));
+        inputs.collect::<Vec<_>>()
+    };
+    assert_eq!(types(graph), types(&again));
+}
+
+/// Applies ops picked by numbers to values picked by numbers, skipping what does not fit.
+fn random_graph(
+    names: [String; 3],
+    constant: (usize, Vec<u8>),
+    picks: &[(usize, usize, usize, i64)],
+) -> Graph {
+    let mut b = Builder::new(names[0].clone());
+    let n = crate::Dim::symbol("n");
+    let mut values: Vec<Value> = vec![
+        b.input(format!("a{}", names[1]), Type::new(DType::F32, dims!["n", 4])),
+        b.input(format!("b{}", names[2]), Type::new(DType::F32, [&n + &n, 4.into()])),
+        b.input("i", Type::new(DType::I64, dims![&n])),
+        b.input("c", Type::new(DType::Bool, dims![1])),
+        b.input("far", Type { device: DeviceRef::Gpu(3), ..Type::new(DType::F16, dims![2, "m"]) }),
+        b.input("k", Type::buffer(DType::F32, dims!["n", 4])),
+    ];
+    let dtype = DType::ALL[constant.0 % DType::ALL.len()];
+    let block = dtype.block();
+    let count = constant.1.len() / block.bytes;
+    let bytes = Bytes::new(AlignedBytes::copy_of(&constant.1[..count * block.bytes]));
+    let constant = Tensor::from_bytes(dtype, [1, count * block.elements], bytes).unwrap();
+    values.push(b.constant(constant));
+    values.push(b.weight(names[1].clone(), Type::new(DType::Q8_0, dims![3, 64])).unwrap());
+    for &(op, x, y, number) in picks {
+        let (x, y) = (values[x % values.len()], values[y % values.len()]);
+        let (index, eps) = (number.unsigned_abs() as usize % 4, number as f32 / 1e6);
+        let step = index + 1;
+        let (op, inputs): (Op, Vec<Value>) = match op % 16 {
+            0 => (Unary::ALL[number.unsigned_abs() as usize % Unary::ALL.len()].into(), vec![x]),
+            1 => (Binary::ALL[number.unsigned_abs() as usize % Binary::ALL.len()].into(), vec![x, y]),
+            2 => (Select.into(), vec![values[3], x, y]),
+            3 => (Cast { to: DType::ALL[number.unsigned_abs() as usize % DType::ALL.len()] }.into(), vec![x]),
+            4 => (Reduce { kind: ReduceKind::ALL[index], axis: index % 2 }.into(), vec![x]),
+            5 => (Softmax { axis: index }.into(), vec![x]),
+            6 => (Gather { axis: index }.into(), vec![x, y]),
+            7 => (Concat { axis: index % 2 }.into(), vec![x, y, x]),
+            8 => (Split { axis: 1, sizes: vec![index, 4 - index] }.into(), vec![x]),
+            9 => (Slice { axis: index % 2, start: number % 5, stop: None, step }.into(), vec![x]),
+            10 => (Reshape { shape: vec![b.ty(x).elements(), 1.into()] }.into(), vec![x]),
+            11 => (Transpose { order: vec![1, 0] }.into(), vec![x]),
+            12 => (TopK { k: index }.into(), vec![x]),
+            13 => (RopeTable { scale: eps }.into(), vec![x, y]),
+            14 => (Linear { norm: Some(eps.abs()), ..Linear::default() }.into(), vec![x, y, values[7]]),
+            _ => (Load.into(), vec![x]),
+        };
+        if let Ok(results) = b.ops(op, &inputs) {
+            values.extend(results);
+        }
+    }
+    let tensors = values.iter().copied().filter(|&value| b.ty(value).kind == crate::Kind::Tensor);
+    let outputs: Vec<Value> = tensors.skip(values.len() / 2).collect();
+    b.finish(&outputs).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn random_graphs_round_trip(
+        names in [".{0,6}", ".{0,6}", ".{1,6}"],
+        constant in (0usize..64, proptest::collection::vec(any::<u8>(), 0..300)),
+        picks in proptest::collection::vec((any::<usize>(), any::<usize>(), any::<usize>(), any::<i64>()), 0..40),
+    ) {
+        check_round_trip(&random_graph(names, constant, &picks));
+    }
+
+    #[test]
+    fn few_elements_round_trip_by_bits(dtype in 0usize..64, bytes in proptest::collection::vec(any::<u8>(), 16)) {
+        let dtype = DType::ALL[dtype % 18];
+        let count = 16 / dtype.block().bytes;
+        let value = Tensor::from_bytes(dtype, [count], Bytes::new(AlignedBytes::copy_of(&bytes))).unwrap();
+        let mut b = Builder::new("g");
+        let constant = b.constant(value);
+        check_round_trip(&b.finish(&[constant]).unwrap());
+    }
+
+    #[test]
+    fn damaged_text_never_panics(
+        edits in proptest::collection::vec((any::<prop::sample::Index>(), 0usize..12, any::<prop::sample::Index>()), 1..6),
+    ) {
+        let mut text: Vec<char> = SAMPLE.chars().collect();
+        for (place, edit, other) in edits {
+            let (i, j) = (place.index(text.len()), other.index(text.len()));
+            match edit {
+                0 => drop(text.remove(i)),
+                1 => text.swap(i, j),
+                2 => drop(text.drain(i.min(j)..i.max(j))),
+                3 => {
+                    let copy: Vec<char> = text[i.min(j)..i.max(j)].to_vec();
+                    text.splice(i..i, copy);
+                }
+                edit => text.insert(i, ['9', '-', '"', '%', '(', '[', '}', '\\'][edit - 4]),
+            }
+            if text.is_empty() {
+                break;
+            }
+        }
+        let text: String = text.into_iter().collect();
+        if let Ok(graph) = Graph::parse(&text) {
+            let _ = graph.verify();
+            prop_assert_eq!(Graph::parse(&graph.to_string()).unwrap().to_string(), graph.to_string());
+        }
+    }
+
+    #[test]
+    fn token_soup_never_panics(tokens in proptest::collection::vec(0usize..30, 0..60)) {
+        const SOUP: [&str; 30] = [
+            "graph", "g", "(", ")", "{", "}", "[", "]", ",", ":", "=", "@", "%", "x", "0", "18446744073709551615",
+            "1e-5", "0x", "mut", "f32", "q4_k", "return", "weight", "constant", "linear", "\"w\"", "//", "-", "*", "gpu",
+        ];
+        let body: Vec<&str> = tokens.into_iter().map(|token| SOUP[token]).collect();
+        let _ = Module::parse(&body.join(" "));
+        let _ = Module::parse(&format!("graph g(%x: f32[n]) {{ {} return }}", body.join(" ")));
+    }
+}
