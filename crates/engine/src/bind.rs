@@ -151,3 +151,127 @@ fn pack(plan: &Plan, source: &WeightSource, layout: &str, tensor: &Tensor) -> Re
         Error::Weight { name, message: format!("packing as {layout}: {message}") }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::HashMap;
+
+    use graph::Graph;
+    use tensor::{DType, Tensor};
+
+    use super::*;
+    use crate::testing::{build, f32, noise, session};
+    use crate::{InitOptions, Model};
+
+    /// Weight `a` read raw and packed, `b` packed twice, `c` raw.
+    fn graph() -> Graph {
+        build("g", |b| {
+            let x = b.input("x", f32(&["n", "2"]));
+            let a = b.weight("a", f32(&["2", "2"]))?;
+            let packed = b.weight("b", f32(&["2", "2"]))?;
+            let c = b.weight("c", f32(&["2"]))?;
+            let y = b.linear(x, a)?;
+            let y = b.linear(y, packed)?;
+            let z = b.linear(y, packed)?;
+            let z = b.mul(z, c)?;
+            let sum = b.mul(a, a)?;
+            Ok(vec![z, sum])
+        })
+    }
+
+    struct Registry {
+        tensors: HashMap<String, Tensor>,
+        released: RefCell<Vec<String>>,
+    }
+
+    impl WeightsRegistry for Registry {
+        fn get(&self, name: &str) -> Option<Tensor> {
+            self.tensors.get(name).cloned()
+        }
+
+        fn release(&self, name: &str) {
+            self.released.borrow_mut().push(name.to_string());
+        }
+    }
+
+    fn weights() -> HashMap<String, Tensor> {
+        let tensor = |name: &str, shape: &[usize]| (name.to_string(), noise(shape, name.len()));
+        HashMap::from([tensor("a", &[2, 2]), tensor("b", &[2, 2]), tensor("c", &[2])])
+    }
+
+    fn init(weights: &dyn WeightsRegistry, options: InitOptions<'_>) -> Result<Model, Error> {
+        let session = session();
+        session.init_with(&session.compile(&graph()).unwrap(), weights, options)
+    }
+
+    fn check(change: impl FnOnce(&mut HashMap<String, Tensor>), message: &str) {
+        let mut weights = weights();
+        change(&mut weights);
+        let error = init(&weights, InitOptions { strict: true, progress: None }).unwrap_err();
+        assert_eq!(error.to_string(), message);
+    }
+
+    #[test]
+    fn wrong_weights_are_named() {
+        let put = |name: &'static str, tensor: Tensor| {
+            move |weights: &mut HashMap<String, Tensor>| drop(weights.insert(name.to_string(), tensor))
+        };
+        check(
+            |weights| drop(weights.remove("b")),
+            "model `g`: no weight `b` in the registry, expected f32[2, 2]",
+        );
+        check(put("b", noise([2, 3], 1)), "weight `b`: got f32[2, 3], expected f32[2, 2]");
+        check(put("c", Tensor::zeros(DType::F16, [2])), "weight `c`: got f16[2], expected f32[2]");
+        check(
+            put("a", noise([2, 2], 1).permute(&[1, 0])),
+            "weight `a`: got strides [1, 2] with shape [2, 2], expected a row-major tensor",
+        );
+        check(put("z", noise([1], 1)), "weights that no model uses: z");
+    }
+
+    #[test]
+    fn unknown_names_are_accepted_unless_strict() {
+        let mut weights = weights();
+        weights.insert("extra".to_string(), noise([1], 1));
+        assert!(init(&weights, InitOptions::default()).is_ok());
+    }
+
+    #[test]
+    fn weights_are_packed_once_and_released_when_nobody_reads_them() {
+        let registry = Registry { tensors: weights(), released: RefCell::default() };
+        let mut seen = Vec::new();
+        let mut progress = |progress: Progress| seen.push(progress);
+        let model = init(&registry, InitOptions { strict: false, progress: Some(&mut progress) }).unwrap();
+        assert_eq!(registry.released.take(), ["b"]);
+        let done: Vec<usize> = seen.iter().map(|progress| progress.done).collect();
+        assert_eq!(done, [16, 32, 40, 56]);
+        assert!(seen.iter().all(|progress| progress.total == 56));
+        let plan = model.plan().to_string();
+        let slots: Vec<&str> = plan.lines().filter(|line| line.contains("weight")).map(str::trim).collect();
+        assert_eq!(
+            slots,
+            [
+                "w0 = weight \"a\" f32[2, 2] as columns",
+                "w1 = weight \"b\" f32[2, 2] as columns",
+                "w2 = weight \"c\" f32[2]",
+                "w3 = weight \"a\" f32[2, 2]",
+            ]
+        );
+    }
+
+    #[test]
+    fn raw_weights_are_shared() {
+        let graph = build("g", |b| {
+            let w = b.weight("w", f32(&["2"]))?;
+            Ok(vec![b.mul(w, w)?])
+        });
+        let tensor = noise([2], 1);
+        let address = tensor.bytes().as_ptr();
+        let session = session();
+        let compiled = session.compile(&graph).unwrap();
+        let bound =
+            bind(compiled.plans().next().unwrap(), &|_: &str| Some(tensor.clone()), &mut |_| ()).unwrap();
+        assert_eq!(bound[0].raw().as_ptr(), address);
+    }
+}

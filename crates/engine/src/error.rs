@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// A compile, an init or a call failed. The message names what, where, and the two facts that disagree.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The graph, its text or its dims are wrong.
+    /// The graph, its text, or the inputs of a call are wrong.
     #[error(transparent)]
     Graph(#[from] graph::Error),
     /// A session needs a device to run on.
@@ -65,24 +65,14 @@ pub enum Error {
         /// Their names.
         names: String,
     },
-    /// A call was given another number of inputs.
-    #[error("model `{model}`: got {got} inputs, expected {expected}")]
-    InputCount {
-        /// The model's name.
-        model: String,
-        /// How many were given.
-        got: usize,
-        /// How many it takes.
-        expected: usize,
-    },
-    /// An input is not what the model expects, or is in use.
+    /// An input is in use by another call.
     #[error("input {position} '{name}': {message}")]
     Input {
         /// Counted from 0.
         position: usize,
         /// Its name in the graph.
         name: String,
-        /// What it is and what it must be.
+        /// How it is used.
         message: String,
     },
     /// A call that fills the caller's buffers was given another number of them.
@@ -102,20 +92,6 @@ pub enum Error {
         position: usize,
         /// What it is and what it must be.
         message: String,
-    },
-    /// A symbolic dim got two sizes in one call.
-    #[error("dim `{dim}` is {first} in input {first_input} and {second} in input {second_input}")]
-    DimConflict {
-        /// The symbol.
-        dim: String,
-        /// The size it got first.
-        first: usize,
-        /// The input that gave it, as `0 'x'`.
-        first_input: String,
-        /// The size that differs.
-        second: usize,
-        /// The input that gave that.
-        second_input: String,
     },
     /// The sizes of a call need more memory than can be counted.
     #[error("model `{model}`: {what} overflows with {sizes}")]

@@ -9,8 +9,7 @@ use crate::plan::{Home, Plan, PlanValue, Step, StepOperand, Work};
 
 /// The steps of a plan for one size of each symbolic dim.
 pub(crate) struct Frame {
-    /// The sizes, in the order of the plan's symbols; what a frame is found by.
-    pub(crate) sizes: Vec<usize>,
+    /// What a frame is found by.
     pub(crate) input_shapes: Vec<Shape>,
     pub(crate) output_shapes: Vec<Shape>,
     pub(crate) steps: Vec<FrameStep>,
@@ -84,8 +83,8 @@ pub(crate) enum Role {
 
 impl Frame {
     /// The plan with sizes for its symbols.
-    pub(crate) fn new(plan: &Plan, sizes: Vec<usize>) -> Result<Frame, Error> {
-        let sizing = Sizing { plan, bindings: plan.sizes.bindings(&sizes) };
+    pub(crate) fn new(plan: &Plan, bindings: &Bindings) -> Result<Frame, Error> {
+        let sizing = Sizing { plan, bindings };
         let input_shapes = sizing.shapes(plan.inputs.iter().map(|input| &input.ty))?;
         let output_shapes = sizing.shapes(&plan.outputs)?;
         let values = plan.values.iter().map(|value| sizing.value(value)).collect::<Result<Vec<_>, _>>()?;
@@ -108,18 +107,18 @@ impl Frame {
         let steps = plan.steps.iter().enumerate().map(|(i, step)| {
             places.step(step, Part { start: scratch_offsets[i], end: scratch_offsets[i] + scratch[i] })
         });
-        Ok(Frame { steps: steps.collect(), sizes, input_shapes, output_shapes, arena: placement.bytes })
+        Ok(Frame { steps: steps.collect(), input_shapes, output_shapes, arena: placement.bytes })
     }
 }
 
 struct Sizing<'a> {
     plan: &'a Plan,
-    bindings: Bindings,
+    bindings: &'a Bindings,
 }
 
 impl Sizing<'_> {
     fn shape(&self, ty: &Type) -> Result<Shape, Error> {
-        Ok(ty.resolve(&self.bindings)?)
+        Ok(ty.resolve(self.bindings)?)
     }
 
     fn shapes<'t>(&self, types: impl IntoIterator<Item = &'t Type>) -> Result<Vec<Shape>, Error> {
@@ -136,7 +135,7 @@ impl Sizing<'_> {
     /// The form of a value, and the bytes it takes in its home.
     fn value(&self, value: &PlanValue) -> Result<(Array, Part), Error> {
         let (dtype, shape) = (value.ty.dtype, self.shape(&value.ty)?);
-        let offset = value.offset.resolve(&self.bindings)?;
+        let offset = value.offset.resolve(self.bindings)?;
         let start = dtype.bytes_for(offset).ok_or_else(|| self.too_large("an offset"))?;
         let end = start.checked_add(self.bytes(dtype, &shape)?).ok_or_else(|| self.too_large("an offset"))?;
         Ok((Array { dtype, shape }, Part { start, end }))

@@ -23,7 +23,8 @@ mod reference;
 mod registry;
 mod run;
 mod session;
-mod sizes;
+#[cfg(test)]
+mod testing;
 
 pub use bind::Progress;
 pub use device::{Call, Device, Kernel, NodeTypes, Operand, PackedWeight, View, ViewMut};

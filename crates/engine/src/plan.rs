@@ -1,13 +1,14 @@
 //! How a graph is computed on one device: steps over values in memory. No weights, no sizes of symbolic dims.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use graph::{Bindings, Dim, Op, Type};
+use graph::{Bindings, Dim, Graph, Op, Type};
 use tensor::Tensor;
 
 use crate::frame::Frame;
-use crate::{Device, Kernel, sizes};
+use crate::{Device, Kernel};
 
 /// The steps that compute a graph, and where their values live. Prints for people, and for tests.
 pub struct Plan {
@@ -15,7 +16,8 @@ pub struct Plan {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) inputs: Vec<PlanInput>,
     pub(crate) outputs: Vec<Type>,
-    pub(crate) sizes: sizes::Rules,
+    /// The inputs alone, to bind the symbols of.
+    pub(crate) signature: Graph,
     pub(crate) weights: Vec<WeightSlot>,
     pub(crate) values: Vec<PlanValue>,
     pub(crate) storages: Vec<Storage>,
@@ -119,9 +121,12 @@ impl Plan {
 
     /// Bytes of the arena once the symbolic dims have sizes, or `None` if a size is missing or impossible.
     pub fn arena_bytes(&self, bindings: &Bindings) -> Option<usize> {
-        let sizes: Option<Vec<usize>> =
-            self.sizes.symbols.iter().map(|symbol| bindings.get(symbol)).collect();
-        Some(Frame::new(self, sizes?).ok()?.arena)
+        Some(Frame::new(self, bindings).ok()?.arena)
+    }
+
+    /// The symbolic dims, in the order of their names.
+    fn symbols(&self) -> BTreeSet<&str> {
+        self.inputs.iter().flat_map(|input| &input.ty.shape).flat_map(Dim::symbols).collect()
     }
 }
 
@@ -215,16 +220,20 @@ impl Plan {
         if offset.as_static() == Some(0) { home } else { format!("{home}+{offset}") }
     }
 
-    /// The arena has no simple formula, as values are packed anew for each size; so its bytes at some sizes.
+    /// The arena has no simple formula, as values are placed anew for each size; so its bytes at some sizes.
     fn fmt_arena(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let samples: &[usize] = if self.sizes.symbols.is_empty() { &[1] } else { &[1, 16, 256] };
+        let symbols: Vec<&str> = self.symbols().into_iter().collect();
+        let samples: &[usize] = if symbols.is_empty() { &[1] } else { &[1, 16, 256] };
         f.write_str("  arena")?;
         for (i, &size) in samples.iter().enumerate() {
-            let sizes = vec![size; self.sizes.symbols.len()];
-            let bytes = Frame::new(self, sizes).map_or("?".to_string(), |frame| frame.arena.to_string());
+            let mut bindings = Bindings::default();
+            for symbol in &symbols {
+                bindings.insert(symbol, size);
+            }
+            let bytes = self.arena_bytes(&bindings).map_or("?".to_string(), |bytes| bytes.to_string());
             write!(f, "{} {bytes} bytes", if i > 0 { "," } else { "" })?;
-            if !self.sizes.symbols.is_empty() {
-                write!(f, " where {} = {size}", self.sizes.symbols.join(" = "))?;
+            if !symbols.is_empty() {
+                write!(f, " where {} = {size}", symbols.join(" = "))?;
             }
         }
         writeln!(f)

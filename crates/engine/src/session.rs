@@ -196,11 +196,11 @@ impl InferenceSession {
     }
 
     fn plan(&self, graph: &Graph, options: &CompileOptions) -> Result<Plan, Error> {
-        //V graph.verify()?;
+        graph.verify()?;
         self.check_devices(graph)?;
         let mut graph = graph.clone();
         passes::run(&mut graph, &options.passes);
-        //V graph.verify()?;
+        graph.verify()?;
         lower(&graph, Arc::clone(&self.devices[0]))
     }
 
@@ -323,5 +323,96 @@ impl<'a> From<&'a std::path::PathBuf> for Source<'a> {
 impl<'a> From<&'a str> for Source<'a> {
     fn from(path: &'a str) -> Source<'a> {
         Source::Path(Path::new(path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use graph::Type;
+    use tensor::{Buffer, DType};
+
+    use super::*;
+    use crate::testing::{TestDevice, build, f32, session};
+
+    fn named(name: &str) -> Graph {
+        build(name, |b| {
+            let x = b.input("x", f32(&["n"]));
+            Ok(vec![b.add(x, x)?])
+        })
+    }
+
+    fn message<T>(result: Result<T, Error>) -> String {
+        result.err().expect("an error").to_string()
+    }
+
+    #[test]
+    fn modules_hold_several_models() {
+        let session = session();
+        let module = Module { graphs: vec![named("a"), named("b")] };
+        let models = session.load_all(&module, &()).unwrap();
+        assert_eq!(models.keys().collect::<Vec<_>>(), ["a", "b"]);
+        let y = models["b"].execute(&[Buffer::from_slice([1], &[2f32])]).unwrap();
+        assert_eq!(y[0].to_vec::<f32>(), [4.0]);
+        let several = "makes one model, but 2 were compiled; use";
+        assert_eq!(message(session.load(&module, &())), format!("`load` {several} `load_all`"));
+        let compiled = session.compile(&module).unwrap();
+        assert_eq!(compiled.names().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(message(session.init(&compiled, &())), format!("`init` {several} `init_all`"));
+        let doubled = Module { graphs: vec![named("a"), named("a")] };
+        let expected = "two models are named `a`, but models are found by their names";
+        assert_eq!(message(session.compile(&doubled)), expected);
+        assert!(session.load_all(&Module::default(), &()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_compiled_model_is_the_start_of_many() {
+        let session = session();
+        let graph = build("g", |b| {
+            let x = b.input("x", f32(&["2"]));
+            let w = b.weight("w", f32(&["2"]))?;
+            Ok(vec![b.add(x, w)?])
+        });
+        let compiled = session.compile(&graph).unwrap();
+        let models = [1f32, 2.0].map(|value| {
+            let weight = tensor::Tensor::from_slice([2], &[value; 2]);
+            session.init(&compiled, &move |_: &str| Some(weight.clone())).unwrap()
+        });
+        for (model, expected) in models.iter().zip([1f32, 2.0]) {
+            let y = model.execute(&[Buffer::zeros(DType::F32, [2])]).unwrap();
+            assert_eq!(y[0].to_vec::<f32>(), [expected; 2]);
+        }
+    }
+
+    #[test]
+    fn devices_count_once() {
+        let device: Arc<dyn Device> = Arc::new(TestDevice);
+        let session = InferenceSession::new([Arc::clone(&device), device]).unwrap();
+        assert_eq!(session.devices().len(), 1);
+        assert_eq!(
+            message(InferenceSession::new([])),
+            "an inference session needs at least one device, got none"
+        );
+        let mut graph = Graph::new("far");
+        let x = graph.input("x", Type { device: DeviceRef::Gpu(0), ..f32(&["2"]) });
+        graph.set_outputs(&[x]);
+        let expected = "compiling `far`: a value is f32[2] @gpu:0, but the session's devices are: test";
+        assert_eq!(message(session.compile(&graph)), expected);
+    }
+
+    #[test]
+    fn files_that_hold_no_graph_are_named() {
+        let session = session();
+        let check = |path: &str, expected: &str| assert_eq!(message(session.compile(path)), expected);
+        check("a.mef", "reading a.mef: compiled artifacts cannot be read yet, expected graph text (.graph)");
+        check("a.txt", "reading a.txt: expected a file of graph text (.graph)");
+        assert!(message(session.compile("no/such.graph")).starts_with("reading no/such.graph: "));
+    }
+
+    #[test]
+    fn types_cross_threads() {
+        fn sent<T: Send + Sync>() {}
+        sent::<InferenceSession>();
+        sent::<CompiledModel>();
+        sent::<Model>();
     }
 }
