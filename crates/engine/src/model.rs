@@ -337,14 +337,17 @@ mod tests {
     fn outputs_can_be_the_callers() {
         let model = session().load(&triple(), &()).unwrap();
         let (x, y) = (Buffer::from_slice([1, 2], &[1f32, 2.0]), Buffer::zeros(DType::F32, [1, 2]));
-        model.execute_into(&[x.clone()], &[y.clone()]).unwrap();
+        model.execute_into(std::slice::from_ref(&x), std::slice::from_ref(&y)).unwrap();
         assert_eq!(y.to_vec::<f32>(), [3.0, 6.0]);
         let check = |outputs: &[Buffer], message: &str| {
-            assert_eq!(model.execute_into(&[x.clone()], outputs).unwrap_err().to_string(), message);
+            assert_eq!(
+                model.execute_into(std::slice::from_ref(&x), outputs).unwrap_err().to_string(),
+                message
+            );
         };
         check(&[], "model `triple`: got 0 buffers for outputs, expected 1");
         check(&[Buffer::zeros(DType::F32, [2, 2])], "output 0: got f32[2, 2], expected f32[1, 2]");
-        check(&[x.clone()], "output 0: the buffer is being read by another call");
+        check(std::slice::from_ref(&x), "output 0: the buffer is being read by another call");
     }
 
     /// An input, a weight, the same value twice, a view of it, and a part of something.
@@ -361,7 +364,7 @@ mod tests {
         let w = |_: &str| Some(Tensor::from_slice([2], &[5f32, 6.0]));
         for model in [session().load(&graph, &w).unwrap(), reference_session().load(&graph, &w).unwrap()] {
             let x = Buffer::from_slice([2, 2], &[1f32, 2.0, 3.0, 4.0]);
-            let outputs = model.execute(&[x.clone()]).unwrap();
+            let outputs = model.execute(std::slice::from_ref(&x)).unwrap();
             let values: Vec<Vec<f32>> = outputs.iter().map(Buffer::to_vec).collect();
             let negative = vec![-1.0, -2.0, -3.0, -4.0];
             let last = vec![-3.0, -4.0];
@@ -494,11 +497,11 @@ mod tests {
             let graph = random_graph(&choices);
             let tensors = [noise([n, 4], 1), noise([n, 4], 2)];
             let weight = |name: &str| {
-                let shapes = graph.nodes().filter_map(|(_, node)| match &node.op {
+                let mut shapes = graph.nodes().filter_map(|(_, node)| match &node.op {
                     graph::Op::Weight(weight) if weight.name == name => weight.ty.static_shape(),
                     _ => None,
                 });
-                Some(noise(shapes.last()?, name.len()))
+                Some(noise(shapes.next_back()?, name.len()))
             };
             let Ok(expected) = graph.evaluate(&tensors, &weight) else { return Ok(()) };
             for session in [session(), reference_session()] {

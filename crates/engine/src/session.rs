@@ -286,8 +286,7 @@ fn read_graph(path: &Path) -> Result<Graph, Error> {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("graph") => {
             let text = std::fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
-            //P Graph::parse(&text).map_err(|error| fail(error.to_string()))
-            Err(fail(text))
+            Graph::parse(&text).map_err(|error| fail(error.to_string()))
         }
         Some("mef") => {
             Err(fail("compiled artifacts cannot be read yet, expected graph text (.graph)".to_string()))

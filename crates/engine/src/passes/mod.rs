@@ -107,3 +107,24 @@ fn forward(graph: &mut Graph, id: NodeId, value: Value) {
 fn is_leaf(op: &Op) -> bool {
     matches!(op, Op::Constant(_) | Op::Weight(_))
 }
+/// Runs one pass on graph text and compares the text that comes out; then checks that a second run changes
+/// nothing.
+#[cfg(test)]
+fn check(run: fn(&mut Graph), before: &str, after: &str) {
+    let normal = |text: &str| Graph::parse(text).unwrap_or_else(|error| panic!("{error} in\n{text}"));
+    let mut graph = normal(before);
+    graph.verify().unwrap();
+    for _ in 0..2 {
+        run(&mut graph);
+        remove_dead::run(&mut graph);
+        graph.verify().unwrap_or_else(|error| panic!("{error} after\n{graph}"));
+        let printed = normal(&graph.to_string()).to_string();
+        assert_eq!(printed, normal(after).to_string(), "got\n{printed}");
+    }
+}
+
+/// Runs one pass on graph text that it must leave alone.
+#[cfg(test)]
+fn check_unchanged(run: fn(&mut Graph), text: &str) {
+    check(run, text, text);
+}
