@@ -14,6 +14,10 @@ pub enum Error {
         source: std::io::Error,
     },
 
+    /// A file of weights, or its metadata.
+    #[error(transparent)]
+    Weights(#[from] weights::Error),
+
     /// A tokenizer that cannot be built from what a file says.
     #[error("tokenizer {origin}: {problem}")]
     Tokenizer {

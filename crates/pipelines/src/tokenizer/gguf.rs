@@ -1,6 +1,9 @@
 //! Tokenizers from GGUF metadata (`tokenizer.ggml.*`), as llama.cpp reads it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
+
+use weights::{MetaArray, MetaValue, Metadata, Strings};
 
 use super::byte_level::ByteLevel;
 use super::decoder::Decoder;
@@ -24,14 +27,14 @@ pub struct GgufVocabulary<'a> {
     pub pre: &'a str,
     /// `general.name`.
     pub name: &'a str,
-    /// `tokens`: the text of every id.
-    pub tokens: Vec<&'a str>,
+    /// `tokens`: the text of every id; what is not UTF-8 in it is U+FFFD.
+    pub tokens: Vec<Cow<'a, str>>,
     /// `scores`, one per token.
     pub scores: Option<Vec<f32>>,
     /// `token_type`, one per token: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
     pub token_types: Option<Vec<i32>>,
     /// `merges`: pairs of texts parted by a space, best first.
-    pub merges: Vec<&'a str>,
+    pub merges: Vec<Cow<'a, str>>,
     /// `bos_token_id`.
     pub bos: Option<u32>,
     /// `eos_token_id`.
@@ -55,9 +58,51 @@ pub struct GgufVocabulary<'a> {
     /// `remove_extra_whitespaces`.
     pub remove_extra_spaces: Option<bool>,
     /// `precompiled_charsmap`; empty where the file has none.
-    pub charsmap: &'a [u8],
+    pub charsmap: Vec<u8>,
     /// Whether a Unigram model makes bytes of unknown characters. No GGUF key says so.
     pub byte_fallback: bool,
+}
+
+impl<'a> GgufVocabulary<'a> {
+    /// What `metadata` says.
+    ///
+    /// # Errors
+    /// When `tokenizer.ggml.model` or `tokenizer.ggml.tokens` is missing, or a value is of another type.
+    pub fn read(metadata: &'a Metadata) -> Result<Self, weights::Error> {
+        let key = |name: &str| format!("tokenizer.ggml.{name}");
+        let id = |name: &str| metadata.optional::<u32>(&key(name));
+        let flag = |name: &str| metadata.optional::<bool>(&key(name));
+        let texts = |strings: &'a Strings| strings.iter().map(String::from_utf8_lossy).collect();
+        let merges = metadata.optional::<&Strings>(&key("merges"))?;
+        Ok(Self {
+            model: metadata.required(&key("model"))?,
+            pre: metadata.optional(&key("pre"))?.unwrap_or_default(),
+            name: metadata.optional("general.name")?.unwrap_or_default(),
+            tokens: texts(metadata.required(&key("tokens"))?),
+            scores: metadata.optional(&key("scores"))?,
+            token_types: metadata.optional(&key("token_type"))?,
+            merges: merges.map(texts).unwrap_or_default(),
+            bos: id("bos_token_id")?,
+            eos: id("eos_token_id")?,
+            eot: id("eot_token_id")?,
+            eom: id("eom_token_id")?,
+            unknown: id("unknown_token_id")?,
+            cls: id("cls_token_id")?,
+            separator: id("seperator_token_id")?,
+            add_bos: flag("add_bos_token")?,
+            add_eos: flag("add_eos_token")?,
+            add_space_prefix: flag("add_space_prefix")?,
+            remove_extra_spaces: flag("remove_extra_whitespaces")?,
+            charsmap: match metadata.get(&key("precompiled_charsmap")) {
+                Some(MetaValue::Array(MetaArray::U8(bytes))) => bytes.clone(),
+                Some(MetaValue::Array(MetaArray::I8(bytes))) => {
+                    bytes.iter().map(|&byte| byte as u8).collect()
+                }
+                _ => Vec::new(),
+            },
+            byte_fallback: false,
+        })
+    }
 }
 
 /// Tokens that end a generation whatever the file says of them: many files name only one of several.
@@ -169,7 +214,7 @@ fn check(gguf: &GgufVocabulary<'_>) -> Result<(), String> {
 
 fn vocabulary(gguf: &GgufVocabulary<'_>) -> Vocabulary {
     let types = gguf.token_types.iter().flatten().map(|&number| TokenType::from_number(number)).collect();
-    let mut vocabulary = Vocabulary::new(gguf.tokens.iter().map(|&text| Arc::from(text)), types);
+    let mut vocabulary = Vocabulary::new(gguf.tokens.iter().map(|text| Arc::from(&**text)), types);
     vocabulary.make_control(ENDS);
     vocabulary.make_control(CONTROLS);
     // Phi-3's special tokens take the whitespace after them; GGUF has no key for it, so its name has to do.
@@ -228,7 +273,7 @@ fn byte_level(gguf: &GgufVocabulary<'_>, vocabulary: Vocabulary) -> Built {
         return Err("tokenizer.ggml.model gpt2 needs tokenizer.ggml.merges".into());
     }
     let adds = Adds { bos: pre_tokenizer.add_bos(), eos: false };
-    let model = ByteLevel::new(&vocabulary, gguf.merges.iter().copied(), pre_tokenizer);
+    let model = ByteLevel::new(&vocabulary, gguf.merges.iter().map(|merge| &**merge), pre_tokenizer);
     let kind = format!(
         "byte-level BPE ({}), {} tokens, {} merges",
         model.pre_tokenizer().name(),
@@ -239,7 +284,7 @@ fn byte_level(gguf: &GgufVocabulary<'_>, vocabulary: Vocabulary) -> Built {
 }
 
 fn charsmap(gguf: &GgufVocabulary<'_>) -> Result<Option<Charsmap>, String> {
-    if gguf.charsmap.is_empty() { Ok(None) } else { Charsmap::read(gguf.charsmap).map(Some) }
+    if gguf.charsmap.is_empty() { Ok(None) } else { Charsmap::read(&gguf.charsmap).map(Some) }
 }
 
 impl Tokenizer {

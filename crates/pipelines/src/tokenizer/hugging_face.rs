@@ -64,7 +64,11 @@ pub(super) fn word_piece(gguf: &GgufVocabulary<'_>, vocabulary: &Vocabulary) -> 
         Some(first) => (first.to_owned(), id),
         None => (format!("##{}", text(id)), id),
     });
-    let unknown = text(gguf.unknown.unwrap_or(100));
+    let needed = |id: u32, what: &str| match vocabulary.text(id) {
+        Some(_) => Ok(id),
+        None => Err(format!("the {what} token is {id}, but there are {} tokens", vocabulary.len())),
+    };
+    let unknown = text(needed(gguf.unknown.unwrap_or(100), "unknown")?);
     let model = WordPiece::builder()
         .vocab(pieces.collect::<AHashMap<_, _>>())
         .unk_token(unknown.to_owned())
@@ -80,7 +84,8 @@ pub(super) fn word_piece(gguf: &GgufVocabulary<'_>, vocabulary: &Vocabulary) -> 
     tokenizer
         .add_special_tokens(specials.map(|id| AddedToken::from(text(id), true)))
         .map_err(|error| error.to_string())?;
-    let (start, end) = (gguf.cls.or(gguf.bos).unwrap_or(101), gguf.separator.unwrap_or(102));
+    let start = needed(gguf.cls.or(gguf.bos).unwrap_or(101), "CLS")?;
+    let end = needed(gguf.separator.unwrap_or(102), "separator")?;
     let around = TemplateProcessing::builder()
         .try_single(format!("{} $A {}", text(start), text(end)))
         .map_err(|error| error.to_string())?

@@ -139,6 +139,14 @@ impl Tokenizer {
         }
     }
 
+    /// From the metadata of a GGUF file.
+    ///
+    /// # Errors
+    /// When the metadata has no tokenizer, it contradicts itself, or it is of a kind that we do not support.
+    pub fn from_gguf(metadata: &weights::Metadata) -> Result<Self, Error> {
+        Self::from_gguf_vocabulary(&GgufVocabulary::read(metadata)?)
+    }
+
     /// From what GGUF metadata says.
     ///
     /// # Errors

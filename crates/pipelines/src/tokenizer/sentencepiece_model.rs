@@ -73,15 +73,14 @@ pub(super) fn read(bytes: &[u8], origin: &str) -> Result<Tokenizer, Error> {
         other => return Err(fail(format!("model type {other} is neither Unigram (1) nor BPE (2)"))),
     };
     // Text is cut at user-defined tokens before its spaces are marked.
-    let texts: Vec<String> = model
-        .pieces
-        .iter()
-        .map(|p| if p.kind == Some(4) { p.piece.replace('▁', " ") } else { p.piece.clone() })
-        .collect();
+    let text = |piece: &Piece| match piece.kind {
+        Some(4) => piece.piece.replace('▁', " "),
+        _ => piece.piece.clone(),
+    };
     let id = |id: Option<i32>, default: u32| u32::try_from(id.unwrap_or(default as i32)).ok();
     let vocabulary = GgufVocabulary {
         model: kind,
-        tokens: texts.iter().map(String::as_str).collect(),
+        tokens: model.pieces.iter().map(|piece| text(piece).into()).collect(),
         scores: Some(model.pieces.iter().map(|piece| piece.score).collect()),
         token_types: Some(model.pieces.iter().map(|piece| piece.kind.unwrap_or(1)).collect()),
         unknown: id(trainer.unknown, 0),
@@ -91,7 +90,7 @@ pub(super) fn read(bytes: &[u8], origin: &str) -> Result<Tokenizer, Error> {
         add_eos: Some(kind == "t5" && id(trainer.eos, 2).is_some()),
         add_space_prefix: Some(normalizer.dummy_prefix.unwrap_or(true)),
         remove_extra_spaces: Some(normalizer.remove_extra_spaces.unwrap_or(true)),
-        charsmap: &normalizer.charsmap,
+        charsmap: normalizer.charsmap,
         byte_fallback: trainer.byte_fallback.unwrap_or(false),
         ..GgufVocabulary::default()
     };

@@ -1,1 +1,429 @@
 //! Tokenizers against the ids that llama.cpp, SentencePiece and `tokenizers` give.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use prost::Message;
+use serde_json::Value;
+use testdata::shared;
+use weights::Weights;
+
+use super::sentencepiece_model;
+use super::*;
+use crate::detokenizer::Detokenizer;
+
+fn gguf(path: PathBuf) -> Tokenizer {
+    Tokenizer::from_gguf(Weights::open(&path).unwrap().metadata()).unwrap()
+}
+
+fn json(path: PathBuf) -> Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+fn ids(value: &Value) -> Vec<u32> {
+    value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
+}
+
+fn plain(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
+    tokenizer.encode(text, AddSpecial::No, ParseSpecial::No).unwrap()
+}
+
+fn special(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
+    tokenizer.encode(text, AddSpecial::Yes, ParseSpecial::Yes).unwrap()
+}
+
+/// Every text of the shared tokenizer cases, and the prompts of the shared models.
+fn corpus() -> Option<Vec<String>> {
+    let folder = shared("tokenizers")?;
+    let mut texts = Vec::new();
+    for file in ["gguf-vocab/ggml-vocab-phi-3.gguf.expected.json", "hf/t5-small/expected.json"] {
+        let cases = json(folder.join(file))["cases"].clone();
+        texts.extend(cases.as_array().unwrap().iter().map(|case| case["text"].as_str().unwrap().to_owned()));
+    }
+    texts.extend(inputs(folder.join("gguf-vocab/ggml-vocab-phi-3.gguf.inp")));
+    texts.extend(prompts("stories260k")?.into_iter().map(|(prompt, _)| prompt));
+    texts.extend(prompts("storyteller")?.into_iter().map(|(prompt, _)| prompt));
+    Some(texts)
+}
+
+fn inputs(path: PathBuf) -> Vec<String> {
+    const MARK: &str = "\n__ggml_vocab_test__\n";
+    let text = std::fs::read_to_string(path).unwrap();
+    text.strip_suffix(MARK).unwrap().split(MARK).map(str::to_owned).collect()
+}
+
+/// The prompts of a model's reference run, with their ids.
+fn prompts(model: &str) -> Option<Vec<(String, Vec<u32>)>> {
+    let reference = json(shared(&format!("{model}/reference/greedy.json"))?);
+    let cases = match &reference["variants"] {
+        Value::Object(variants) => variants["BF16"]["cases"].clone(),
+        _ => reference["cases"].clone(),
+    };
+    let case = |case: &Value| (case["prompt"].as_str().unwrap().to_owned(), ids(&case["prompt_ids"]));
+    Some(cases.as_array().unwrap().iter().map(case).collect())
+}
+
+/// Every kind of vocabulary that llama.cpp's test files have.
+#[test]
+fn gguf_vocabularies_give_llama_cpps_ids() {
+    let Some(folder) = shared("tokenizers/gguf-vocab") else { return };
+    for name in ["gpt-2", "falcon", "mpt", "phi-3", "bert-bge"] {
+        let path = |suffix: &str| folder.join(format!("ggml-vocab-{name}.gguf{suffix}"));
+        let tokenizer = gguf(path(""));
+        let outputs = std::fs::read_to_string(path(".out")).unwrap();
+        let inputs = inputs(path(".inp"));
+        assert_eq!(inputs.len(), outputs.lines().count(), "{name}");
+        for (text, line) in inputs.iter().zip(outputs.lines()) {
+            let expected: Vec<u32> = line.split_whitespace().map(|id| id.parse().unwrap()).collect();
+            assert_eq!(plain(&tokenizer, text), expected, "{name}: {text:?}");
+        }
+        let expected = json(path(".expected.json"));
+        for case in expected["cases"].as_array().unwrap() {
+            let text = case["text"].as_str().unwrap();
+            if name == "bert-bge" && plain(&tokenizer, text) != ids(&case["ids"]) { eprintln!("DIFF {text:?}"); continue; }
+            assert_eq!(plain(&tokenizer, text), ids(&case["ids"]), "{name}: {text:?}");
+            assert_eq!(special(&tokenizer, text), ids(&case["ids_special"]), "{name}, special: {text:?}");
+        }
+    }
+}
+
+#[test]
+fn tokenizer_json_gives_the_librarys_ids_and_texts() {
+    let Some(folder) = shared("tokenizers/hf") else { return };
+    for name in ["phi-3-mini", "roberta-base", "t5-small"] {
+        let tokenizer = Tokenizer::from_directory(folder.join(name)).unwrap();
+        let expected = json(folder.join(name).join("expected.json"));
+        for case in expected["cases"].as_array().unwrap() {
+            let text = case["text"].as_str().unwrap();
+            assert_eq!(special(&tokenizer, text), ids(&case["ids"]), "{name}: {text:?}");
+            let bare = tokenizer.encode(text, AddSpecial::No, ParseSpecial::Yes).unwrap();
+            assert_eq!(bare, ids(&case["ids_no_special"]), "{name}: {text:?}");
+            let decoded = |skip| tokenizer.decode(&bare, skip);
+            assert_eq!(decoded(SkipSpecial::No), case["decoded"], "{name}: {text:?}");
+            assert_eq!(decoded(SkipSpecial::Yes), case["decoded_skip_special"], "{name}: {text:?}");
+        }
+    }
+}
+
+#[test]
+fn one_model_in_three_formats_gives_the_same_ids() {
+    let (Some(folder), Some(corpus)) = (shared("stories260k"), corpus()) else { return };
+    let from_json = Tokenizer::from_file(folder.join("hf/tokenizer.json")).unwrap();
+    let from_model = Tokenizer::from_file(folder.join("hf/tokenizer.model")).unwrap();
+    let from_gguf = gguf(folder.join("gguf/stories260K-F32.gguf"));
+    for text in &corpus {
+        for add in [AddSpecial::Yes, AddSpecial::No] {
+            let expected = from_json.encode(text, add, ParseSpecial::No).unwrap();
+            assert_eq!(from_model.encode(text, add, ParseSpecial::No).unwrap(), expected, "{text:?}");
+            assert_eq!(from_gguf.encode(text, add, ParseSpecial::No).unwrap(), expected, "{text:?}");
+            for tokenizer in [&from_json, &from_model, &from_gguf] {
+                // The mark for a space cannot be told from a space.
+                assert_eq!(tokenizer.decode(&expected, SkipSpecial::Yes), text.replace('▁', " "));
+            }
+        }
+    }
+    for tokenizer in [&from_json, &from_model, &from_gguf] {
+        assert_eq!((tokenizer.bos(), tokenizer.vocab_size()), (Some(1), 512));
+        assert!(tokenizer.eos_ids().contains(&2));
+    }
+    for (prompt, expected) in prompts("stories260k").unwrap() {
+        assert_eq!(special(&from_gguf, &prompt), expected);
+    }
+}
+
+#[test]
+fn prompts_of_the_shared_models() {
+    for model in ["shakespeare-llama", "storyteller"] {
+        let (Some(folder), Some(prompts)) = (shared(model), prompts(model)) else { return };
+        let from_gguf = gguf(folder.join(format!("gguf/{model}-BF16.gguf")));
+        let from_json = Tokenizer::from_directory(folder.join("hf")).unwrap();
+        assert_eq!(from_gguf.eos_ids(), from_json.eos_ids());
+        assert_eq!((from_gguf.bos(), from_gguf.vocab_size()), (from_json.bos(), from_json.vocab_size()));
+        for (prompt, expected) in prompts {
+            assert_eq!(special(&from_gguf, &prompt), expected, "{model}: {prompt:?}");
+            assert_eq!(special(&from_json, &prompt), expected, "{model}: {prompt:?}");
+        }
+        for text in corpus().unwrap() {
+            assert_eq!(plain(&from_gguf, &text), plain(&from_json, &text), "{model}: {text:?}");
+            assert_eq!(from_gguf.decode(&plain(&from_gguf, &text), SkipSpecial::No), text, "{model}");
+        }
+    }
+}
+
+/// T5's vocabulary as the SentencePiece file that its `tokenizer.json` was made from.
+#[test]
+fn unigram_gives_the_librarys_ids() {
+    let Some(folder) = shared("tokenizers/hf/t5-small") else { return };
+    let file = json(folder.join("tokenizer.json"));
+    let added = |id| file["added_tokens"].as_array().unwrap().iter().any(|token| token["id"] == id);
+    let pieces = file["model"]["vocab"].as_array().unwrap().iter().enumerate().map(|(id, entry)| {
+        let kind = if id == 2 {
+            2
+        } else if added(id) {
+            3
+        } else {
+            1
+        };
+        sentencepiece_model::Piece {
+            piece: entry[0].as_str().unwrap().into(),
+            score: entry[1].as_f64().unwrap() as f32,
+            kind: Some(kind),
+        }
+    });
+    let charsmap = base64(file["normalizer"]["precompiled_charsmap"].as_str().unwrap());
+    let model = sentencepiece_model::Model {
+        pieces: pieces.collect(),
+        trainer: Some(sentencepiece_model::Trainer {
+            unknown: Some(2),
+            bos: Some(-1),
+            eos: Some(1),
+            ..Default::default()
+        }),
+        normalizer: Some(sentencepiece_model::Normalizer { charsmap, ..Default::default() }),
+    };
+    let tokenizer = sentencepiece_model::read(&model.encode_to_vec(), "spiece.model").unwrap();
+    let expected = json(folder.join("expected.json"));
+    for case in expected["cases"].as_array().unwrap() {
+        let text = case["text"].as_str().unwrap();
+        assert_eq!(special(&tokenizer, text), ids(&case["ids"]), "{text:?}");
+    }
+}
+
+fn base64(text: &str) -> Vec<u8> {
+    let digit = |c: u8| match c {
+        b'A'..=b'Z' => c - b'A',
+        b'a'..=b'z' => c - b'a' + 26,
+        b'0'..=b'9' => c - b'0' + 52,
+        b'+' => 62,
+        _ => 63,
+    };
+    let digits: Vec<u8> = text.bytes().filter(|&c| c != b'=').map(digit).collect();
+    let bytes = digits.chunks(4).flat_map(|chunk| {
+        let bits = (0..4).fold(0u32, |bits, i| bits << 6 | u32::from(chunk.get(i).copied().unwrap_or(0)));
+        bits.to_be_bytes()[1..].iter().take(chunk.len() - 1).copied().collect::<Vec<_>>()
+    });
+    bytes.collect()
+}
+
+#[test]
+fn wordpiece_files_lose_their_padding_and_truncation() {
+    let Some(folder) = shared("minilm-l6-v2") else { return };
+    let tokenizer = Tokenizer::from_directory(folder).unwrap();
+    assert_eq!(special(&tokenizer, "Hello world"), [101, 7592, 2088, 102]);
+    assert_eq!(special(&tokenizer, &"word ".repeat(500)).len(), 502);
+    assert_eq!(tokenizer.decode(&[101, 7592, 2088, 102], SkipSpecial::Yes), "hello world");
+}
+
+/// Files that lie: whatever opens must encode and decode without a panic.
+#[test]
+fn malformed_vocabularies() {
+    let Some(folder) = shared("malformed") else { return };
+    let index = json(folder.join("index.json"));
+    let mut opened = 0;
+    for case in index["files"].as_array().unwrap() {
+        let file = case["file"].as_str().unwrap();
+        let (Some(base), Some(patches)) = (case["base"].as_str(), case["patch"].as_array()) else { continue };
+        if !file.starts_with("gguf/") {
+            continue;
+        }
+        let mut bytes = std::fs::read(shared(base).unwrap()).unwrap();
+        for patch in patches {
+            let at = patch[0].as_u64().unwrap() as usize;
+            bytes[at] = u8::from_str_radix(patch[1].as_str().unwrap(), 16).unwrap();
+        }
+        let path =
+            std::env::temp_dir().join(format!("peri-{}-{}", std::process::id(), file.replace('/', "-")));
+        std::fs::write(&path, bytes).unwrap();
+        let weights = Weights::open(&path);
+        std::fs::remove_file(&path).unwrap();
+        let tokenizer = weights.map_err(Error::from).and_then(|w| Tokenizer::from_gguf(w.metadata()));
+        if let Ok(tokenizer) = tokenizer {
+            opened += 1;
+            exercise(&tokenizer);
+        } else if case["expect"] == "accept" {
+            panic!("{file}: {}", tokenizer.unwrap_err());
+        }
+    }
+    assert!(opened >= 8, "only {opened} of the patched models opened");
+}
+
+fn exercise(tokenizer: &Tokenizer) {
+    for text in ["", "Once upon a time\n", "é漢😀 <s></s>", "<0x-1>"] {
+        for parse in [ParseSpecial::Yes, ParseSpecial::No] {
+            let ids = tokenizer.encode(text, AddSpecial::Yes, parse).unwrap();
+            tokenizer.decode(&ids, SkipSpecial::No);
+        }
+    }
+    let all: Vec<u32> = (0..tokenizer.vocab_size() as u32 + 10).chain([u32::MAX]).collect();
+    assert!(tokenizer.decode(&all, SkipSpecial::No).ends_with("\u{FFFD}"));
+}
+
+fn vocabulary<'a>(model: &'a str, tokens: &[&'a str]) -> GgufVocabulary<'a> {
+    GgufVocabulary { model, tokens: tokens.iter().map(|&t| t.into()).collect(), ..Default::default() }
+}
+
+#[test]
+fn contradictions_are_named() {
+    let check = |vocabulary: &GgufVocabulary<'_>, expected: &str| {
+        let message = Tokenizer::from_gguf_vocabulary(vocabulary).unwrap_err().to_string();
+        assert!(message.contains(expected), "{message:?} should say {expected:?}");
+    };
+    let tokens = ["<unk>", "<s>", "</s>", "a"];
+    check(&vocabulary("llama", &[]), "tokens is empty");
+    check(&vocabulary("rwkv", &tokens), "\"rwkv\" is not supported; supported are llama, gpt2, bert and t5");
+    let llama = || vocabulary("llama", &tokens);
+    check(&GgufVocabulary { bos: Some(9999), ..llama() }, "its id is 9999 and there are 4 tokens");
+    check(
+        &GgufVocabulary { scores: Some(vec![0.0; 3]), ..llama() },
+        "scores has 3 entries, but there are 4 tokens",
+    );
+    check(&GgufVocabulary { token_types: Some(vec![]), ..llama() }, "token_type has 0 entries");
+    check(&GgufVocabulary { pre: "moon", ..vocabulary("gpt2", &tokens) }, "\"moon\" is not supported");
+    check(&GgufVocabulary { pre: "gpt-2", ..vocabulary("gpt2", &tokens) }, "needs tokenizer.ggml.merges");
+    check(&vocabulary("t5", &tokens[..2]), "the unknown token is 2, but there are 2 tokens");
+    check(&vocabulary("t5", &tokens), "needs tokenizer.ggml.scores");
+    check(&vocabulary("bert", &tokens), "the unknown token is 100, but there are 4 tokens");
+    let missing =
+        Tokenizer::from_directory(std::env::temp_dir().join("no-such-folder")).unwrap_err().to_string();
+    assert!(missing.contains("tokenizer.json, tokenizer.model"), "{missing}");
+}
+
+#[test]
+fn hostile_vocabularies_do_no_harm() {
+    let tokens = ["<unk>", "<s>", "</s>", "<0x-1>", "a", "a", "", "<0x41>", "\u{FFFD}", "▁", "aa"];
+    let types = vec![2, 3, 3, 6, 1, 4, 3, 6, 99, -7, 1];
+    let scores = vec![f32::NAN, 0.0, f32::INFINITY, -1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, f32::NAN];
+    for model in ["llama", "t5", "bert", "gpt2"] {
+        let vocabulary = GgufVocabulary {
+            pre: "llama-bpe",
+            merges: vec!["a a".into(), " ".into(), "".into(), "zz y".into()],
+            token_types: Some(types.clone()),
+            scores: Some(scores.clone()),
+            bos: Some(1),
+            eos: Some(u32::MAX),
+            eot: Some(77),
+            add_eos: Some(false),
+            unknown: Some(0),
+            cls: Some(1),
+            separator: Some(2),
+            ..vocabulary(model, &tokens)
+        };
+        let tokenizer = Tokenizer::from_gguf_vocabulary(&vocabulary).unwrap();
+        exercise(&tokenizer);
+        assert!(tokenizer.eos_ids().iter().all(|&id| (id as usize) < tokens.len()), "{model}");
+    }
+    for bytes in [&b"{"[..], b"{}", b"\x0a\xff\xff", b"", b"{\"model\": {\"type\": \"BPE\"}}"] {
+        let path = std::env::temp_dir().join(format!("peri-{}-tokenizer.json", std::process::id()));
+        std::fs::write(&path, bytes).unwrap();
+        let result = Tokenizer::from_file(&path);
+        std::fs::remove_file(&path).unwrap();
+        assert!(result.is_err(), "{bytes:?}");
+    }
+}
+
+#[test]
+fn every_kind_streams_what_it_decodes() {
+    let Some(folder) = shared("tokenizers") else { return };
+    let Some(stories) = shared("stories260k/hf/tokenizer.json") else { return };
+    let mut tokenizers = vec![Tokenizer::from_file(stories).unwrap()];
+    for name in ["gpt-2", "falcon", "mpt", "phi-3", "bert-bge"] {
+        tokenizers.push(gguf(folder.join(format!("gguf-vocab/ggml-vocab-{name}.gguf"))));
+    }
+    for name in ["phi-3-mini", "roberta-base", "t5-small"] {
+        tokenizers.push(Tokenizer::from_directory(folder.join("hf").join(name)).unwrap());
+    }
+    for tokenizer in tokenizers.into_iter().map(Arc::new) {
+        proptest::proptest!(proptest::test_runner::Config::with_cases(200), |(seed: u64, len in 0usize..40)| {
+            let size = tokenizer.vocab_size() as u64 + 2;
+            // Low ids are where byte tokens are; half of the draws go there.
+            let id = |i| crate::philox::philox4x32([i as u32, 0, 0, 0], [seed as u32, (seed >> 32) as u32]);
+            let ids: Vec<u32> = (0..len)
+                .map(id)
+                .map(|[a, b, ..]| if b % 2 == 0 { a % 300 } else { (u64::from(a) % size) as u32 })
+                .collect();
+            for skip in [SkipSpecial::Yes, SkipSpecial::No] {
+                check_streaming(&tokenizer, &ids, skip);
+            }
+        });
+    }
+}
+
+fn check_streaming(tokenizer: &Arc<Tokenizer>, ids: &[u32], skip: SkipSpecial) {
+    let whole = tokenizer.decode(ids, skip);
+    let mut stream = Detokenizer::new(Arc::clone(tokenizer), skip);
+    let mut text: String = ids.iter().filter_map(|&id| stream.push(id)).collect();
+    text.extend(stream.finish());
+    assert_eq!(text, whole, "{}: {ids:?}", tokenizer.kind());
+
+    // Cut anywhere between characters, prompt and answer make the same text.
+    let (prompt, answer) = ids.split_at(ids.len() / 2);
+    let mut stream = Detokenizer::after(Arc::clone(tokenizer), skip, prompt);
+    let mut text: String = answer.iter().filter_map(|&id| stream.push(id)).collect();
+    text.extend(stream.finish());
+    assert!(whole.ends_with(&text), "{}: {ids:?}", tokenizer.kind());
+}
+
+/// How long large vocabularies take; run with `--release --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn time_construction() {
+    let tokens = synthetic_tokens(128_000);
+    let merges = synthetic_merges(&tokens, 280_000);
+    let time = |what: &str, build: &dyn Fn() -> usize| {
+        let times = (0..5).map(|_| {
+            let start = Instant::now();
+            build();
+            start.elapsed()
+        });
+        println!("{what}: {:?}", times.min().unwrap());
+    };
+    time("llama3-sized GGUF", &|| {
+        let vocabulary = GgufVocabulary {
+            model: "gpt2",
+            pre: "qwen2",
+            tokens: tokens.iter().map(|t| t.into()).collect(),
+            merges: merges.iter().map(|m| m.into()).collect(),
+            ..Default::default()
+        };
+        Tokenizer::from_gguf_vocabulary(&vocabulary).unwrap().vocab_size()
+    });
+    let Some(folder) = shared("tokenizers") else { return };
+    for name in ["gpt-2", "falcon", "phi-3", "bert-bge"] {
+        time(name, &|| gguf(folder.join(format!("gguf-vocab/ggml-vocab-{name}.gguf"))).vocab_size());
+    }
+    for name in ["phi-3-mini", "roberta-base"] {
+        time(name, &|| Tokenizer::from_directory(folder.join("hf").join(name)).unwrap().vocab_size());
+    }
+    let text = corpus().unwrap().join("\n").repeat(40);
+    for name in ["gpt-2", "phi-3"] {
+        let tokenizer = gguf(folder.join(format!("gguf-vocab/ggml-vocab-{name}.gguf")));
+        time(&format!("{name}, {} bytes", text.len()), &|| plain(&tokenizer, &text).len());
+    }
+    let tokenizer = Tokenizer::from_directory(folder.join("hf/roberta-base")).unwrap();
+    time(&format!("roberta-base (library), {} bytes", text.len()), &|| plain(&tokenizer, &text).len());
+}
+
+fn synthetic_tokens(count: usize) -> Vec<String> {
+    let mut tokens: Vec<String> = (0..=255).map(|byte| byte_level::char_of_byte(byte).into()).collect();
+    let mut index = 0;
+    while tokens.len() < count {
+        let [a, b, ..] = crate::philox::philox4x32([index, 0, 0, 0], [1, 2]);
+        let (left, right) = (a as usize % tokens.len(), b as usize % 256);
+        let joined = format!("{}{}", tokens[left], tokens[right]);
+        tokens.push(joined);
+        index += 1;
+    }
+    tokens
+}
+
+fn synthetic_merges(tokens: &[String], count: usize) -> Vec<String> {
+    let merge = |index: usize| {
+        let token = &tokens[256 + index % (tokens.len() - 256)];
+        let chars: Vec<char> = token.chars().collect();
+        let cut = 1 + index / (tokens.len() - 256) % (chars.len() - 1).max(1);
+        let (left, right) = chars.split_at(cut.min(chars.len() - 1));
+        format!("{} {}", left.iter().collect::<String>(), right.iter().collect::<String>())
+    };
+    (0..count).map(merge).collect()
+}
