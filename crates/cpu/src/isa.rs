@@ -1,23 +1,6 @@
-//! Variants of a kernel for different instruction sets, and the choice among them at run time.
+//! What this machine's instruction set has, and the choice among variants of a kernel at run time.
 
-/// One way to compute a kernel. A kernel's `VARIANTS` list them fastest first; the last is always available.
-pub struct Variant<K> {
-    /// The name shown in plans and benchmarks, such as `avx512`.
-    pub name: &'static str,
-    /// Whether this machine can run it.
-    pub available: fn() -> bool,
-    /// The kernel.
-    pub run: K,
-}
-
-/// The first variant that this machine can run.
-///
-/// # Panics
-/// If none is available, which a `VARIANTS` list that ends with a portable one rules out.
-pub fn best<K>(variants: &[Variant<K>]) -> &Variant<K> {
-    let found = variants.iter().find(|variant| (variant.available)());
-    found.expect("a list of variants ends with one that is always available")
-}
+pub use crate::kernels::variant::{Variant, fastest as best};
 
 /// AVX-512 as in Zen 4 and Sapphire Rapids: with byte dot products (VNNI) and bf16 dot products.
 #[cfg(target_arch = "x86_64")]

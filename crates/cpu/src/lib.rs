@@ -1,10 +1,14 @@
 //! The CPU device: thread pool and kernels.
 
+mod device;
 mod error;
+mod instruction_set;
 pub mod isa;
 pub mod kernels;
 mod threads;
 pub mod vec;
 
+pub use device::Cpu;
 pub use error::Error;
+pub use instruction_set::InstructionSet;
 pub use threads::Pool;

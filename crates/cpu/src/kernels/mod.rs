@@ -1,12 +1,30 @@
 //! What the CPU can compute, one concept a file.
 
+pub mod arg_reduce;
 pub mod attention;
+pub mod binary;
+pub(crate) mod concat;
+pub(crate) mod convert;
+pub(crate) mod copy;
 mod disjoint;
+mod elementwise;
+pub(crate) mod embedding;
+pub(crate) mod gather;
 pub mod kv_cache;
 pub mod matmul;
 pub mod norm;
+pub(crate) mod operands;
+pub(crate) mod ragged;
+pub mod reduce;
 pub mod rope;
 mod rows;
+pub(crate) mod select;
+pub(crate) mod slice;
 pub mod softmax;
+pub(crate) mod softmax_columns;
+mod strided;
+pub mod top_k;
+pub(crate) mod transpose;
+pub mod unary;
 pub mod variant;
 pub mod linear;

@@ -89,7 +89,18 @@ pub enum Epilogue {
 /// The scratch that a call needs, on every instruction set: room for the converted input.
 pub fn scratch_bytes(tokens: usize, weights: &[&PackedMatrix]) -> usize {
     let Some(columns) = weights.first().map(|matrix| matrix.columns()) else { return 0 };
-    let forms = forms(weights);
+    scratch_bytes_for(tokens, columns, weights.iter().map(|matrix| matrix.dtype()))
+}
+
+/// As [`scratch_bytes`], before there are matrices: for weights of these dtypes, each of which can be packed.
+pub fn scratch_bytes_for(tokens: usize, columns: usize, dtypes: impl Iterator<Item = DType>) -> usize {
+    let mut forms: Vec<Form> = Vec::new();
+    for dtype in dtypes {
+        let form = with_layout!(dtype, L => L::FORM, else unreachable!("only dtypes with a layout"));
+        if !forms.contains(&form) {
+            forms.push(form);
+        }
+    }
     let sizes = forms.iter().map(|form| (tokens * form.token_bytes(columns)).next_multiple_of(64));
     sizes.sum::<usize>() + 64
 }

@@ -1,0 +1,115 @@
+//! The CPU as a device: which kernel computes which op.
+
+mod normalize;
+mod paged;
+mod product;
+
+use std::sync::Arc;
+
+use engine::{Device, Kernel, NodeTypes, PackedWeight};
+use graph::Op;
+use tensor::Tensor;
+
+use crate::kernels::variant::Variant;
+use crate::kernels::{
+    arg_reduce, binary, concat, convert, copy, embedding, gather, ragged, reduce, select, slice, top_k,
+    transpose, unary,
+};
+use crate::{InstructionSet, Pool};
+
+/// The CPU: a pool of threads and the instruction set that its kernels may use.
+pub struct Cpu {
+    pub(crate) pool: Arc<Pool>,
+    limit: InstructionSet,
+}
+
+impl Cpu {
+    /// The CPU with `threads` threads, the caller's among them; 0 means one per core that this process may use.
+    pub fn new(threads: usize) -> Cpu {
+        Cpu::with_instruction_set(threads, InstructionSet::Avx512)
+    }
+
+    /// As [`Cpu::new`], with kernels for at most an instruction set: to compare them, or to compute the same on
+    /// every machine.
+    pub fn with_instruction_set(threads: usize, limit: InstructionSet) -> Cpu {
+        Cpu { pool: Arc::new(Pool::new(threads)), limit }
+    }
+
+    /// The threads.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// The fastest variant that this machine has and the limit allows.
+    pub(crate) fn pick<F>(&self, variants: &'static [Variant<F>]) -> &'static Variant<F> {
+        let allowed = |variant: &&Variant<F>| self.limit.allows(variant.name) && (variant.available)();
+        variants.iter().find(allowed).expect("every list of variants ends with a portable one")
+    }
+}
+
+impl Device for Cpu {
+    fn name(&self) -> &str {
+        "cpu"
+    }
+
+    fn target(&self) -> String {
+        format!("{} {}", std::env::consts::ARCH.replace('_', "-"), self.limit.available())
+    }
+
+    fn kernel(&self, node: &NodeTypes<'_>) -> Option<Arc<dyn Kernel>> {
+        let pool = || Arc::clone(&self.pool);
+        let dtype = node.inputs.first().map(|ty| ty.dtype)?;
+        match node.op {
+            // Values, which plans hold rather than compute.
+            Op::Constant(_) | Op::Weight(_) => None,
+            Op::Unary(function) => unary::kernel(self, *function, dtype, in_place(node).is_some()),
+            Op::Binary(function) => binary::kernel(self, *function, dtype, in_place(node)),
+            Op::Select(_) => kernel(select::SelectKernel { in_place: in_place(node), pool: pool() }),
+            Op::Cast(cast) => kernel(convert::CastKernel { from: dtype, to: cast.to, pool: pool() }),
+            Op::Reduce(op) => reduce::kernel(self, op.kind, op.axis, dtype),
+            Op::ArgReduce(op) => arg_reduce::kernel(self, op.kind, op.axis, dtype),
+            Op::Softmax(op) => normalize::softmax(self, op.axis, node),
+            Op::LayerNorm(norm) => normalize::layer_norm(self, norm.eps),
+            Op::RmsNorm(norm) => normalize::rms_norm(self, norm.eps),
+            Op::MatMul(_) => product::matmul(self, dtype),
+            Op::Linear(linear) => product::linear(self, linear, node),
+            Op::Gather(op) => kernel(gather::GatherKernel { axis: op.axis, pool: pool() }),
+            Op::Embedding(_) => kernel(embedding::EmbeddingKernel { dtype, pool: pool() }),
+            Op::Concat(op) => kernel(concat::ConcatKernel { axis: op.axis, pool: pool() }),
+            Op::Split(op) => kernel(slice::SplitKernel { axis: op.axis, pool: pool() }),
+            Op::Slice(slice) => kernel(slice::SliceKernel { slice: *slice, pool: pool() }),
+            Op::Reshape(_) => kernel(copy::CopyKernel { op: "reshape", in_place: true, pool: pool() }),
+            Op::Transpose(op) => kernel(transpose::TransposeKernel { order: op.order.clone(), pool: pool() }),
+            Op::Broadcast(_) => kernel(transpose::BroadcastKernel { pool: pool() }),
+            Op::TopK(op) => top_k::kernel(self, op.k, dtype),
+            Op::Load(_) => kernel(copy::CopyKernel { op: "load", in_place: false, pool: pool() }),
+            Op::Store(_) => kernel(copy::StoreKernel { pool: pool() }),
+            Op::RaggedPositions(_) => kernel(ragged::RaggedPositionsKernel),
+            Op::RopeTable(op) => paged::rope_table(self, op.scale),
+            Op::Rope(op) => paged::rope(self, op.style),
+            Op::KvStore(op) => paged::kv_store(self, op.layer),
+            Op::PagedAttention(op) => paged::attention(self, op),
+        }
+    }
+
+    fn packing(&self, node: &NodeTypes<'_>, position: usize) -> Option<String> {
+        match node.op {
+            Op::Linear(linear) => product::packing(linear, node, position),
+            _ => None,
+        }
+    }
+
+    fn pack(&self, layout: &str, weight: &Tensor) -> Result<PackedWeight, String> {
+        product::pack(&self.pool, layout, weight)
+    }
+}
+
+fn kernel(kernel: impl Kernel + 'static) -> Option<Arc<dyn Kernel>> {
+    Some(Arc::new(kernel))
+}
+
+/// The first operand of the result's very type.
+fn in_place(node: &NodeTypes<'_>) -> Option<usize> {
+    let result = node.outputs.first()?;
+    node.inputs.iter().position(|ty| ty.shape == result.shape && ty.dtype == result.dtype)
+}

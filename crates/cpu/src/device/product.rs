@@ -1,0 +1,229 @@
+//! Matrix products as kernels of the device.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use engine::{Call, Kernel, NodeTypes, Operand, PackedWeight};
+use graph::ops::{self, Unary};
+use tensor::{AlignedBytes, Bytes, DType, Element, Shape, Tensor, bf16, f16};
+
+use super::{Cpu, kernel};
+use crate::Pool;
+use crate::kernels::linear::{self, Activation, Epilogue, Norm, PackedMatrix};
+use crate::kernels::matmul::{self, MatmulShape, Matrix};
+use crate::kernels::operands::{elements, elements_mut, view};
+use crate::kernels::variant::Variant;
+use crate::vec::Scalar;
+
+/// Products of batches of matrices.
+pub(super) fn matmul(cpu: &Cpu, dtype: DType) -> Option<Arc<dyn Kernel>> {
+    let (variant, pool) = (cpu.pick(matmul::VARIANTS), Arc::clone(&cpu.pool));
+    match dtype {
+        DType::F32 => kernel(MatMulKernel { dtype, run: multiply::<f32>, variant, pool }),
+        DType::F16 => kernel(MatMulKernel { dtype, run: multiply::<f16>, variant, pool }),
+        DType::BF16 => kernel(MatMulKernel { dtype, run: multiply::<bf16>, variant, pool }),
+        _ => None,
+    }
+}
+
+/// A linear layer and what is fused with it.
+pub(super) fn linear(cpu: &Cpu, op: &ops::Linear, node: &NodeTypes<'_>) -> Option<Arc<dyn Kernel>> {
+    let epilogue = match op.gate {
+        None => Epilogue::Plain,
+        Some(gate) => Epilogue::Gate(activation(gate)?),
+    };
+    let dtypes = op.operands(node.inputs).weights.iter().map(|weight| weight.dtype).collect();
+    let (variant, pool) = (cpu.pick(linear::VARIANTS), Arc::clone(&cpu.pool));
+    kernel(LinearKernel { op: *op, epilogue, dtypes, variant, pool })
+}
+
+/// The layout of a weight of a linear layer.
+pub(super) fn packing(op: &ops::Linear, node: &NodeTypes<'_>, position: usize) -> Option<String> {
+    let first = 1 + usize::from(op.norm.is_some());
+    let is_weight = (first..first + op.weights).contains(&position);
+    is_weight.then(|| layout(node.inputs[position].dtype))
+}
+
+/// Brings a weight into panels.
+pub(super) fn pack(pool: &Pool, wanted: &str, weight: &Tensor) -> Result<PackedWeight, String> {
+    let found = layout(weight.dtype());
+    if found != wanted {
+        return Err(format!("{}{} packs as {found}, not as {wanted}", weight.dtype(), weight.shape()));
+    }
+    let matrix = pack_matrix(pool, weight)?;
+    Ok(PackedWeight { layout: found, bytes: matrix.bytes(), data: Arc::new(matrix) })
+}
+
+/// The name of the panels for weights of a dtype.
+fn layout(dtype: DType) -> String {
+    format!("panel16.{}", packed_as(dtype))
+}
+
+/// The dtype that panels hold: that of the weights, but for those that another holds exactly (f64, not made for
+/// weights, is rounded).
+fn packed_as(dtype: DType) -> DType {
+    match dtype {
+        DType::F64 => DType::F32,
+        dtype if dtype.is_float8() => DType::BF16,
+        dtype => dtype,
+    }
+}
+
+fn pack_matrix(pool: &Pool, weight: &Tensor) -> Result<PackedMatrix, String> {
+    let stored = weight.contiguous();
+    let weight = match packed_as(stored.dtype()) {
+        dtype if dtype == stored.dtype() => stored,
+        DType::F32 => Tensor::from_slice(*stored.shape(), &stored.to_f32_vec()),
+        _ => {
+            let values: Vec<bf16> = stored.to_f32_vec().into_iter().map(bf16::from_f32).collect();
+            Tensor::from_slice(*stored.shape(), &values)
+        }
+    };
+    PackedMatrix::pack(&weight, pool).map_err(|error| error.to_string())
+}
+
+fn activation(gate: Unary) -> Option<Activation> {
+    match gate {
+        Unary::Relu => Some(Activation::Relu),
+        Unary::Silu => Some(Activation::Silu),
+        Unary::GeluTanh => Some(Activation::GeluTanh),
+        Unary::Gelu => Some(Activation::GeluErf),
+        _ => None,
+    }
+}
+
+struct LinearKernel {
+    op: ops::Linear,
+    epilogue: Epilogue,
+    /// Of the weights.
+    dtypes: Vec<DType>,
+    variant: &'static Variant<linear::Kernel>,
+    pool: Arc<Pool>,
+}
+
+impl Kernel for LinearKernel {
+    fn name(&self) -> String {
+        let dtypes: Vec<&str> = self.dtypes.iter().map(|dtype| dtype.name()).collect();
+        let mut parts = vec![dtypes.join("+")];
+        parts.extend(self.op.norm.map(|_| "norm".to_string()));
+        parts.extend(self.op.bias.then(|| "bias".to_string()));
+        parts.extend(self.op.gate.map(|gate| graph::Op::from(gate).name().to_string()));
+        parts.extend(self.op.residual.then(|| "residual".to_string()));
+        format!("linear[{}].{}", parts.join(", "), self.variant.name)
+    }
+
+    fn scratch(&self, inputs: &[Shape], _outputs: &[Shape]) -> usize {
+        let (&columns, rows) = inputs[0].split_last().expect("the type rule asks for a last axis");
+        let dtypes = self.dtypes.iter().map(|&dtype| packed_as(dtype));
+        linear::scratch_bytes_for(rows.iter().product(), columns, dtypes)
+    }
+
+    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+        let roles = self.op.operands(&*call.inputs);
+        let input = floats(roles.x);
+        let tokens = tokens(roles.x);
+        let weights: Vec<Cow<'_, PackedMatrix>> =
+            roles.weights.iter().map(|weight| self.packed(weight)).collect::<Result<_, _>>()?;
+        let weights: Vec<&PackedMatrix> = weights.iter().map(|weight| &**weight).collect();
+        let norm = roles.norm.map(floats);
+        let biases: Vec<Cow<'_, [f32]>> = roles.biases.iter().map(floats).collect();
+        let biases: Vec<Option<&[f32]>> = biases.iter().map(|bias| Some(&**bias)).collect();
+        let residual = roles.residual.map(floats);
+        let mut outputs: Vec<&mut [f32]> =
+            call.outputs.iter_mut().map(|result| elements_mut(result.bytes)).collect();
+        let norm = norm.as_deref().zip(self.op.norm).map(|(weight, eps)| Norm { weight, eps });
+        linear::linear_with(
+            &self.variant.run,
+            &self.pool,
+            linear::Linear {
+                input: &input,
+                tokens,
+                norm,
+                weights: &weights,
+                biases: &biases,
+                epilogue: self.epilogue,
+                residual: residual.as_deref(),
+                outputs: &mut outputs,
+                scratch: call.scratch,
+            },
+        );
+        Ok(())
+    }
+}
+
+impl LinearKernel {
+    /// A weight in panels. One that is computed, and so comes as it is, is packed for this call.
+    fn packed<'c>(&self, weight: &'c Operand<'_>) -> Result<Cow<'c, PackedMatrix>, String> {
+        match weight {
+            Operand::Packed(packed) => match packed.data.downcast_ref() {
+                Some(matrix) => Ok(Cow::Borrowed(matrix)),
+                None => panic!("a weight in the layout {}, which is not the CPU's", packed.layout),
+            },
+            Operand::View(view) => {
+                let bytes = Bytes::new(AlignedBytes::copy_of(view.bytes));
+                let tensor =
+                    Tensor::from_bytes(view.dtype, view.shape, bytes).map_err(|error| error.to_string())?;
+                pack_matrix(&self.pool, &tensor).map(Cow::Owned)
+            }
+            Operand::InResult | Operand::Buffer(_) => panic!("a weight is a value to read"),
+        }
+    }
+}
+
+fn floats<'c>(operand: &'c Operand<'_>) -> Cow<'c, [f32]> {
+    match operand {
+        Operand::View(view) => elements(view.bytes),
+        _ => panic!("the input, norm, biases and residual of a linear layer are values to read"),
+    }
+}
+
+/// How many rows an operand [.., columns] has.
+fn tokens(operand: &Operand<'_>) -> usize {
+    match operand {
+        Operand::View(view) => view.shape[..view.shape.rank() - 1].iter().product(),
+        _ => panic!("the input of a linear layer is a value to read"),
+    }
+}
+
+type Multiply = fn(&Variant<matmul::Kernel>, &Pool, Call<'_, '_>);
+
+struct MatMulKernel {
+    dtype: DType,
+    run: Multiply,
+    variant: &'static Variant<matmul::Kernel>,
+    pool: Arc<Pool>,
+}
+
+impl Kernel for MatMulKernel {
+    fn name(&self) -> String {
+        format!("matmul[{}].{}", self.dtype, self.variant.name)
+    }
+
+    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+        (self.run)(self.variant, &self.pool, call);
+        Ok(())
+    }
+}
+
+fn multiply<T: Element + Scalar>(variant: &Variant<matmul::Kernel>, pool: &Pool, call: Call<'_, '_>) {
+    let (a, b) = (view(&call, 0), view(&call, 1));
+    let result = &mut call.outputs[0];
+    let (batch, sizes) = result.shape.split_at(result.shape.rank() - 2);
+    let shape = MatmulShape { batch, m: sizes[0], k: a.shape[a.shape.rank() - 1], n: sizes[1] };
+    let (strides_a, strides_b) = (strides(&a.shape, batch), strides(&b.shape, batch));
+    let (a, b) = (elements::<T>(a.bytes), elements::<T>(b.bytes));
+    let a = Matrix { data: &a, strides: &strides_a };
+    let b = Matrix { data: &b, strides: &strides_b };
+    matmul::matmul_with(variant, pool, shape, a, b, elements_mut(result.bytes));
+}
+
+/// The strides of a row-major operand whose batch axes are repeated to fill `batch`.
+fn strides(shape: &Shape, batch: &[usize]) -> Vec<usize> {
+    let own = shape.row_major_strides();
+    let missing = batch.len() + 2 - shape.rank();
+    let stride = |axis: usize| match axis.checked_sub(missing) {
+        Some(axis) if axis + 2 >= shape.rank() || shape[axis] != 1 => own[axis] as usize,
+        _ => 0,
+    };
+    (0..batch.len() + 2).map(stride).collect()
+}

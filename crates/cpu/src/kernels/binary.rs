@@ -1,0 +1,255 @@
+//! Functions of two elements, with broadcasting: plain loops that the compiler vectorizes. Bound by memory, but
+//! for `pow`.
+
+use std::sync::Arc;
+
+use engine::{Call, Kernel, Operand};
+use graph::ops::Binary;
+use tensor::{DType, Element, bf16, f16};
+
+use super::convert::Half;
+use super::elementwise::{BLOCK, Source, for_blocks};
+use super::operands::{CHUNK, elements, elements_mut};
+use super::variant::{Variant, variants};
+use crate::vec::Simd;
+use crate::{Cpu, Pool};
+
+/// A function from pairs of elements to elements of the same type.
+pub type Arithmetic<T> = unsafe fn(Binary, &[T], &[T], &mut [T]);
+/// A function from pairs of elements to truth values.
+pub type Comparison<T> = unsafe fn(Binary, &[T], &[T], &mut [u8]);
+
+variants! {
+    /// Arithmetic on f32.
+    pub const ARITHMETIC_F32 = arithmetic_f32, (function: Binary, x: &[f32], y: &[f32], z: &mut [f32])
+}
+variants! {
+    /// Arithmetic on f16, computed as f32.
+    pub const ARITHMETIC_F16 = arithmetic_half, (function: Binary, x: &[f16], y: &[f16], z: &mut [f16])
+}
+variants! {
+    /// Arithmetic on bf16, computed as f32.
+    pub const ARITHMETIC_BF16 = arithmetic_half, (function: Binary, x: &[bf16], y: &[bf16], z: &mut [bf16])
+}
+variants! {
+    /// Comparisons of f32.
+    pub const COMPARISON_F32 = comparison_f32, (function: Binary, x: &[f32], y: &[f32], z: &mut [u8])
+}
+
+/// A kernel for a function of elements of a dtype; `in_place` is an operand of the result's very shape.
+pub(crate) fn kernel(
+    cpu: &Cpu,
+    function: Binary,
+    dtype: DType,
+    in_place: Option<usize>,
+) -> Option<Arc<dyn Kernel>> {
+    let pool = Arc::clone(&cpu.pool);
+    macro_rules! make {
+        ($arithmetic:expr, $comparison:expr) => {
+            if function.is_comparison() {
+                Some(Arc::new(ComparisonKernel { function, dtype, variant: $comparison, pool }))
+            } else {
+                Some(Arc::new(ArithmeticKernel { function, dtype, variant: $arithmetic, in_place, pool }))
+            }
+        };
+    }
+    macro_rules! portable {
+        ($type:ty: $run:expr) => {{
+            static VARIANT: Variant<$type> = Variant { name: "portable", available: || true, run: $run };
+            &VARIANT
+        }};
+    }
+    macro_rules! integers {
+        ($T:ident) => {
+            make!(portable!(Arithmetic<$T>: integers::$T), portable!(Comparison<$T>: compare::<$T>))
+        };
+    }
+    match dtype {
+        DType::F32 => make!(cpu.pick(ARITHMETIC_F32), cpu.pick(COMPARISON_F32)),
+        DType::F16 => make!(cpu.pick(ARITHMETIC_F16), portable!(Comparison<f16>: compare::<f16>)),
+        DType::BF16 => make!(cpu.pick(ARITHMETIC_BF16), portable!(Comparison<bf16>: compare::<bf16>)),
+        DType::F64 => {
+            make!(portable!(Arithmetic<f64>: arithmetic_f64), portable!(Comparison<f64>: compare::<f64>))
+        }
+        DType::Bool | DType::U8 => integers!(u8),
+        DType::I8 => integers!(i8),
+        DType::U16 => integers!(u16),
+        DType::I16 => integers!(i16),
+        DType::U32 => integers!(u32),
+        DType::I32 => integers!(i32),
+        DType::U64 => integers!(u64),
+        DType::I64 => integers!(i64),
+        _ => None,
+    }
+}
+
+struct ArithmeticKernel<T: 'static> {
+    function: Binary,
+    dtype: DType,
+    variant: &'static Variant<Arithmetic<T>>,
+    in_place: Option<usize>,
+    pool: Arc<Pool>,
+}
+
+impl<T: Element> Kernel for ArithmeticKernel<T> {
+    fn name(&self) -> String {
+        format!("{}[{}].{}", graph::Op::from(self.function).name(), self.dtype, self.variant.name)
+    }
+
+    fn in_place(&self) -> Option<usize> {
+        // The divisors are looked at before the first result is written.
+        if self.divides_integers() { self.in_place.filter(|&position| position == 0) } else { self.in_place }
+    }
+
+    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+        let result = &mut call.outputs[0];
+        if self.divides_integers() && !result.bytes.is_empty() {
+            check_divisors::<T>(&call.inputs[1])?;
+        }
+        let x = Source::<T>::new(&call.inputs[0], &result.shape);
+        let y = Source::<T>::new(&call.inputs[1], &result.shape);
+        self.pool.run_on_pieces(elements_mut::<T>(result.bytes), CHUNK, &|index, chunk| {
+            let mut stages = ([T::zeroed(); BLOCK], [T::zeroed(); BLOCK]);
+            for_blocks(index * CHUNK, chunk, |start, block| {
+                let x = x.block(start, block, &mut stages.0);
+                let y = y.block(start, block, &mut stages.1);
+                // SAFETY: the variant was chosen because this machine has it.
+                unsafe { (self.variant.run)(self.function, x, y, block) };
+            });
+        });
+        Ok(())
+    }
+}
+
+impl<T> ArithmeticKernel<T> {
+    fn divides_integers(&self) -> bool {
+        self.function == Binary::Div && self.dtype.is_integer()
+    }
+}
+
+/// Refuses to divide by 0.
+fn check_divisors<T: Element>(divisors: &Operand<'_>) -> Result<(), String> {
+    let Operand::View(divisors) = divisors else { return Ok(()) };
+    match elements::<T>(divisors.bytes).iter().position(|&divisor| divisor == T::zeroed()) {
+        None => Ok(()),
+        Some(i) => {
+            Err(format!("operand 1, {}{}, divides by 0 at element {i}", divisors.dtype, divisors.shape))
+        }
+    }
+}
+
+struct ComparisonKernel<T: 'static> {
+    function: Binary,
+    dtype: DType,
+    variant: &'static Variant<Comparison<T>>,
+    pool: Arc<Pool>,
+}
+
+impl<T: Element> Kernel for ComparisonKernel<T> {
+    fn name(&self) -> String {
+        format!("{}[{}].{}", graph::Op::from(self.function).name(), self.dtype, self.variant.name)
+    }
+
+    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+        let result = &mut call.outputs[0];
+        let x = Source::<T>::new(&call.inputs[0], &result.shape);
+        let y = Source::<T>::new(&call.inputs[1], &result.shape);
+        self.pool.run_on_pieces(&mut *result.bytes, CHUNK, &|index, chunk| {
+            let mut stages = ([T::zeroed(); BLOCK], [T::zeroed(); BLOCK]);
+            for_blocks(index * CHUNK, chunk, |start, block| {
+                let x = x.outside(start, block.len(), &mut stages.0);
+                let y = y.outside(start, block.len(), &mut stages.1);
+                // SAFETY: the variant was chosen because this machine has it.
+                unsafe { (self.variant.run)(self.function, x, y, block) };
+            });
+        });
+        Ok(())
+    }
+}
+
+#[inline(always)]
+fn arithmetic_f32<S: Simd>(_s: S, function: Binary, x: &[f32], y: &[f32], z: &mut [f32]) {
+    match function {
+        Binary::Add => plain(x, y, z, |x, y| x + y),
+        Binary::Sub => plain(x, y, z, |x, y| x - y),
+        Binary::Mul => plain(x, y, z, |x, y| x * y),
+        Binary::Div => plain(x, y, z, |x, y| x / y),
+        // A comparison with a NaN in `y` is false and gives `y`; one in `x` is looked for.
+        Binary::Min => plain(x, y, z, |x, y| if x < y || x.is_nan() { x } else { y }),
+        Binary::Max => plain(x, y, z, |x, y| if x > y || x.is_nan() { x } else { y }),
+        Binary::Pow => plain(x, y, z, |x, y| if y == 2.0 { x * x } else { x.powf(y) }),
+        other => panic!("{other:?} is no arithmetic on floats, as the type rule says"),
+    }
+}
+
+#[inline(always)]
+fn comparison_f32<S: Simd>(_s: S, function: Binary, x: &[f32], y: &[f32], z: &mut [u8]) {
+    compare(function, x, y, z);
+}
+
+#[inline(always)]
+fn compare<T: Copy + PartialOrd>(function: Binary, x: &[T], y: &[T], z: &mut [u8]) {
+    match function {
+        Binary::Equal => plain(x, y, z, |x, y| u8::from(x == y)),
+        Binary::NotEqual => plain(x, y, z, |x, y| u8::from(x != y)),
+        Binary::Less => plain(x, y, z, |x, y| u8::from(x < y)),
+        Binary::LessEqual => plain(x, y, z, |x, y| u8::from(x <= y)),
+        Binary::Greater => plain(x, y, z, |x, y| u8::from(x > y)),
+        Binary::GreaterEqual => plain(x, y, z, |x, y| u8::from(x >= y)),
+        other => panic!("{other:?} is no comparison"),
+    }
+}
+
+fn arithmetic_f64(function: Binary, x: &[f64], y: &[f64], z: &mut [f64]) {
+    plain(x, y, z, |x, y| function.evaluate(x, y));
+}
+
+/// Computes as f32 and rounds.
+#[inline(always)]
+fn arithmetic_half<S: Simd, T: Half>(s: S, function: Binary, x: &[T], y: &[T], z: &mut [T]) {
+    const PART: usize = 256;
+    let mut wide = [[0f32; PART]; 3];
+    for ((x, y), z) in x.chunks(PART).zip(y.chunks(PART)).zip(z.chunks_mut(PART)) {
+        let [a, b, c] = &mut wide;
+        let (a, b, c) = (&mut a[..x.len()], &mut b[..x.len()], &mut c[..x.len()]);
+        T::widen(x, a);
+        T::widen(y, b);
+        arithmetic_f32(s, function, a, b, c);
+        T::narrow(c, z);
+    }
+}
+
+/// Arithmetic on integers, which wraps around, and logic on truth values, which are 0 or 1.
+mod integers {
+    use graph::ops::Binary;
+
+    use super::plain;
+
+    macro_rules! integers {
+        ($($T:ident),*) => { $(
+            pub(super) fn $T(function: Binary, x: &[$T], y: &[$T], z: &mut [$T]) {
+                match function {
+                    Binary::Add => plain(x, y, z, $T::wrapping_add),
+                    Binary::Sub => plain(x, y, z, $T::wrapping_sub),
+                    Binary::Mul => plain(x, y, z, $T::wrapping_mul),
+                    Binary::Div => plain(x, y, z, $T::wrapping_div),
+                    Binary::Min => plain(x, y, z, $T::min),
+                    Binary::Max => plain(x, y, z, $T::max),
+                    Binary::And => plain(x, y, z, |x, y| x & y),
+                    Binary::Or => plain(x, y, z, |x, y| x | y),
+                    Binary::Xor => plain(x, y, z, |x, y| x ^ y),
+                    other => panic!("{other:?} is no arithmetic on integers, as the type rule says"),
+                }
+            }
+        )* };
+    }
+
+    integers!(u8, i8, u16, i16, u32, i32, u64, i64);
+}
+
+#[inline(always)]
+fn plain<T: Copy, R>(x: &[T], y: &[T], z: &mut [R], function: impl Fn(T, T) -> R) {
+    for ((z, &x), &y) in z.iter_mut().zip(x).zip(y) {
+        *z = function(x, y);
+    }
+}

@@ -1,0 +1,263 @@
+//! Elements in another dtype: casts, and what is stored as anything read as f32. Bound by memory.
+
+use std::sync::Arc;
+
+use engine::{Call, Kernel};
+use half::slice::HalfFloatSliceExt;
+use tensor::{DType, Element, bf16, blocks, f16, float8};
+
+use super::elementwise::{BLOCK, for_blocks};
+use super::operands::{CHUNK, elements, elements_mut, view, with_type};
+use crate::Pool;
+
+/// Converts elements to a plain dtype.
+pub(crate) struct CastKernel {
+    /// Of the operand.
+    pub(crate) from: DType,
+    /// Of the result.
+    pub(crate) to: DType,
+    /// Converts.
+    pub(crate) pool: Arc<Pool>,
+}
+
+impl Kernel for CastKernel {
+    fn name(&self) -> String {
+        format!("cast[{}, {}]", self.from, self.to)
+    }
+
+    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+        let x = view(&call, 0);
+        let result = &mut *call.outputs[0].bytes;
+        match (self.from, self.to) {
+            (DType::F16, DType::F32) => each(&self.pool, x.bytes, result, f16::widen),
+            (DType::BF16, DType::F32) => each(&self.pool, x.bytes, result, bf16::widen),
+            (DType::F32, DType::F16) => each(&self.pool, x.bytes, result, f16::narrow),
+            (DType::F32, DType::BF16) => each(&self.pool, x.bytes, result, bf16::narrow),
+            (DType::Bool, to) => to_any::<u8>(&self.pool, to, x.bytes, result),
+            (from, to) => with_type!(from, S => to_any::<S>(&self.pool, to, x.bytes, result), _ => {
+                // Blocks and 8-bit floats, by way of f32, which holds them exactly.
+                with_type!(to, D => through_f32::<D>(&self.pool, from, x.bytes, result), _ => {
+                    through_f32::<Truth>(&self.pool, from, x.bytes, result)
+                })
+            }),
+        }
+        Ok(())
+    }
+}
+
+/// Reads elements of any dtype but `f64` and integers exactly, those rounded, as f32.
+///
+/// # Panics
+/// If the bytes are not those of as many elements.
+pub(crate) fn to_f32(dtype: DType, bytes: &[u8], values: &mut [f32]) {
+    match dtype {
+        DType::F16 => f16::widen(&elements(bytes), values),
+        DType::BF16 => bf16::widen(&elements(bytes), values),
+        DType::Bool => convert::<u8, f32>(bytes, values),
+        dtype if dtype.is_float8() => {
+            let table = float8::values(dtype);
+            for (value, &byte) in values.iter_mut().zip(bytes) {
+                *value = table[usize::from(byte)];
+            }
+        }
+        dtype if dtype.is_block() || dtype == DType::F32 => blocks::dequantize(dtype, bytes, values),
+        dtype => {
+            with_type!(dtype, T => convert::<T, f32>(bytes, values), _ => unreachable!("every dtype is listed"))
+        }
+    }
+}
+
+/// A half-precision float, converted a slice at a time.
+pub(crate) trait Half: Element {
+    /// As f32.
+    fn widen(from: &[Self], to: &mut [f32]);
+    /// Rounded.
+    fn narrow(from: &[f32], to: &mut [Self]);
+}
+
+macro_rules! half_slices {
+    ($($T:ty),*) => { $(
+        impl Half for $T {
+            fn widen(from: &[Self], to: &mut [f32]) {
+                from.convert_to_f32_slice(to);
+            }
+
+            fn narrow(from: &[f32], to: &mut [Self]) {
+                to.convert_from_f32_slice(from);
+            }
+        }
+    )* };
+}
+
+half_slices!(f16, bf16);
+
+fn convert<S: Element + To<D>, D: Copy>(bytes: &[u8], values: &mut [D]) {
+    for (value, &x) in values.iter_mut().zip(elements::<S>(bytes).iter()) {
+        *value = x.to();
+    }
+}
+
+fn to_any<S>(pool: &Pool, to: DType, from: &[u8], result: &mut [u8])
+where
+    S: Element + To<f16> + To<bf16> + To<f32> + To<f64> + To<Truth>,
+    S: To<u8> + To<i8> + To<u16> + To<i16> + To<u32> + To<i32> + To<u64> + To<i64>,
+{
+    with_type!(to, D => each(pool, from, result, one_by_one::<S, D>), _ => {
+        each(pool, from, result, one_by_one::<S, Truth>)
+    });
+}
+
+fn one_by_one<S: To<D>, D>(from: &[S], to: &mut [D]) {
+    for (slot, &x) in to.iter_mut().zip(from) {
+        *slot = x.to();
+    }
+}
+
+/// Converts chunk by chunk.
+fn each<S: bytemuck::Pod + Sync, D: bytemuck::Pod + Send>(
+    pool: &Pool,
+    from: &[u8],
+    result: &mut [u8],
+    convert: impl Fn(&[S], &mut [D]) + Sync,
+) {
+    let from = elements::<S>(from);
+    pool.run_on_pieces(elements_mut::<D>(result), CHUNK, &|index, piece| {
+        convert(&from[index * CHUNK..][..piece.len()], piece);
+    });
+}
+
+fn through_f32<D: bytemuck::Pod + Send>(pool: &Pool, dtype: DType, from: &[u8], result: &mut [u8])
+where
+    f32: To<D>,
+{
+    let bytes = |elements: usize| dtype.bytes_for(elements).expect("chunks are of whole blocks");
+    pool.run_on_pieces(elements_mut::<D>(result), CHUNK, &|index, piece| {
+        let mut stage = [0f32; BLOCK];
+        for_blocks(index * CHUNK, piece, |start, block| {
+            let stage = &mut stage[..block.len()];
+            to_f32(dtype, &from[bytes(start)..][..bytes(block.len())], stage);
+            one_by_one(stage, block);
+        });
+    });
+}
+
+/// A `bool` in memory.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(transparent)]
+struct Truth(u8);
+
+/// Conversion as `cast` defines it: to floats rounded once, to integers towards 0 and within the range,
+/// between integers wrapped around, to `bool` whether it is not 0.
+trait To<D>: Copy {
+    fn to(self) -> D;
+}
+
+macro_rules! to_primitives {
+    ($S:ty: $($D:ty),*) => { $(
+        impl To<$D> for $S {
+            #[inline(always)]
+            fn to(self) -> $D {
+                self as $D
+            }
+        }
+    )* };
+}
+
+macro_rules! primitives {
+    ($($S:ty => $odd:expr),*) => { $(
+        to_primitives!($S: f32, f64, u8, i8, u16, i16, u32, i32, u64, i64);
+
+        impl To<f16> for $S {
+            #[inline(always)]
+            fn to(self) -> f16 {
+                f16::from_f32($odd(self))
+            }
+        }
+
+        impl To<bf16> for $S {
+            #[inline(always)]
+            fn to(self) -> bf16 {
+                bf16::from_f32($odd(self))
+            }
+        }
+
+        impl To<Truth> for $S {
+            #[inline(always)]
+            fn to(self) -> Truth {
+                Truth(u8::from(self != 0 as $S))
+            }
+        }
+    )* };
+}
+
+primitives!(
+    f32 => |x| x, f64 => round_to_odd, u8 => |x| x as f32, i8 => |x| x as f32, u16 => |x| x as f32,
+    i16 => |x| x as f32, u32 => |x| round_to_odd(f64::from(x)), i32 => |x| round_to_odd(f64::from(x)),
+    u64 => |x| integer_round_to_odd(x, false), i64 => |x: i64| integer_round_to_odd(x.unsigned_abs(), x < 0)
+);
+
+macro_rules! halves {
+    ($($S:ty: $($D:ty),*;)*) => { $($(
+        impl To<$D> for $S {
+            #[inline(always)]
+            fn to(self) -> $D {
+                self.to_f32().to()
+            }
+        }
+    )*)* };
+}
+
+halves! {
+    f16: f16, bf16, f32, f64, u8, i8, u16, i16, u32, i32, u64, i64, Truth;
+    bf16: f16, bf16, f32, f64, u8, i8, u16, i16, u32, i32, u64, i64, Truth;
+}
+
+/// `x` where an f32 holds it, else the neighbour whose last bit is odd: so rounding the result to a shorter type
+/// is the same as rounding `x` itself (Boldo and Melquiond).
+pub(crate) fn round_to_odd(x: f64) -> f32 {
+    let near = x as f32;
+    let error = f64::from(near) - x;
+    if error == 0.0 || !near.is_finite() && x.is_infinite() || x.is_nan() {
+        return near;
+    }
+    let down = if near.is_sign_positive() == (error > 0.0) { near.to_bits() - 1 } else { near.to_bits() };
+    f32::from_bits(down | 1)
+}
+
+/// As [`round_to_odd`], of an integer and its sign.
+fn integer_round_to_odd(magnitude: u64, negative: bool) -> f32 {
+    // The low 11 bits do not fit in an f64; whether any is set does.
+    let kept = if magnitude >> 53 == 0 {
+        magnitude
+    } else {
+        magnitude & !0x7ff | u64::from(magnitude & 0x7ff != 0) << 11
+    };
+    let rounded = round_to_odd(kept as f64);
+    if negative { -rounded } else { rounded }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounding_to_odd_keeps_later_roundings_right() {
+        let just_above_a_tie = 1.0 + 2f64.powi(-11) + 2f64.powi(-40);
+        assert_eq!(f16::from_f32(just_above_a_tie as f32), f16::from_f32(1.0));
+        assert_eq!(f16::from_f32(round_to_odd(just_above_a_tie)), f16::from_f32(1.0 + 2f32.powi(-10)));
+        assert_eq!(f16::from_f32(round_to_odd(-just_above_a_tie)), f16::from_f32(-1.0 - 2f32.powi(-10)));
+        let just_below = 1.0 + 3.0 * 2f64.powi(-11) - 2f64.powi(-40);
+        assert_eq!(f16::from_f32(round_to_odd(just_below)), f16::from_f32(1.0 + 2f32.powi(-10)));
+        for exact in [0.0, -0.0, 1.5, f64::INFINITY, f64::NEG_INFINITY] {
+            assert_eq!(round_to_odd(exact).to_bits(), (exact as f32).to_bits());
+        }
+        assert!(round_to_odd(f64::NAN).is_nan());
+        assert_eq!(f16::from_f32(round_to_odd(1e300)), f16::INFINITY);
+        let tie = (1u64 << 62) + (1 << 54);
+        assert_eq!(bf16::from_f32(integer_round_to_odd(tie, false)).to_f32(), 2f32.powi(62));
+        assert_eq!(
+            bf16::from_f32(integer_round_to_odd(tie + 1, true)).to_f32(),
+            -2f32.powi(62) - 2f32.powi(55)
+        );
+    }
+}

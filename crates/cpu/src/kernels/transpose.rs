@@ -1,0 +1,160 @@
+//! Arrays seen along other strides: transposes and broadcasts.
+//!
+//! A transpose that moves the innermost axis goes tile by tile through a small buffer, so that whole cache lines
+//! are read and written, and rows a power of two apart do not evict each other. Bound by memory.
+
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use engine::{Call, Kernel};
+use tensor::MAX_RANK;
+
+use super::disjoint::Disjoint;
+use super::operands::{CHUNK, elements, elements_mut, view, with_width};
+use super::strided::Strided;
+use crate::Pool;
+
+/// The sides of a tile: two cache lines of f32.
+const TILE: usize = 32;
+/// A row of the buffer; one more than a tile, so that its columns lie in different cache sets.
+const PITCH: usize = TILE + 1;
+
+/// Axes in another order.
+pub(crate) struct TransposeKernel {
+    /// Axis `i` of the result is axis `order[i]` of the operand.
+    pub(crate) order: Vec<usize>,
+    /// Copies.
+    pub(crate) pool: Arc<Pool>,
+}
+
+impl Kernel for TransposeKernel {
+    fn name(&self) -> String {
+        "transpose".to_string()
+    }
+
+    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+        let x = view(&call, 0);
+        let own = x.shape.row_major_strides();
+        let mut strides = [0; MAX_RANK];
+        for (stride, &axis) in strides.iter_mut().zip(&self.order) {
+            *stride = own[axis];
+        }
+        let result = &mut call.outputs[0];
+        let walk = Strided::new(result.shape.dims(), &strides[..self.order.len()], 0);
+        with_width!(x.dtype.block().bytes, T => {
+            rearrange::<T>(&self.pool, &elements(x.bytes), &walk, elements_mut(result.bytes));
+        });
+        Ok(())
+    }
+}
+
+/// Repeats along axes of size 1 and new axes.
+pub(crate) struct BroadcastKernel {
+    /// Copies.
+    pub(crate) pool: Arc<Pool>,
+}
+
+impl Kernel for BroadcastKernel {
+    fn name(&self) -> String {
+        "broadcast".to_string()
+    }
+
+    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+        let x = view(&call, 0);
+        let result = &mut call.outputs[0];
+        let walk = Strided::broadcast(&x.shape, &result.shape);
+        with_width!(x.dtype.block().bytes, T => {
+            rearrange::<T>(&self.pool, &elements(x.bytes), &walk, elements_mut(result.bytes));
+        });
+        Ok(())
+    }
+}
+
+/// Copies a whole walk.
+fn rearrange<T: Pod + Send + Sync>(pool: &Pool, source: &[T], walk: &Strided, result: &mut [T]) {
+    if result.is_empty() {
+        return;
+    }
+    match Tiles::of(walk) {
+        Some(tiles) => tiles.transpose(pool, source, result),
+        None => pool.run_on_pieces(result, CHUNK, &|index, piece| walk.copy(source, index * CHUNK, piece)),
+    }
+}
+
+/// A walk whose innermost axis jumps through memory, while another goes straight.
+struct Tiles {
+    /// All axes but the two of the tiles: size, stride in the source, stride in the result.
+    outer: Vec<(usize, usize, usize)>,
+    /// The axis along which memory is read: size, stride in the result.
+    straight: (usize, usize),
+    /// The innermost axis of the result: size, stride in the source.
+    inner: (usize, usize),
+}
+
+impl Tiles {
+    /// The tiles of a walk, if it is one to be tiled: axes shorter than a few elements are not worth it.
+    fn of(walk: &Strided) -> Option<Tiles> {
+        let mut axes = Vec::new();
+        let mut result_stride = 1;
+        for (size, stride) in walk.axes().rev() {
+            axes.push((size, usize::try_from(stride).ok()?, result_stride));
+            result_stride *= size;
+        }
+        let (size, stride, _) = *axes.first()?;
+        let straight = axes.iter().position(|axis| axis.1 == 1)?;
+        let (straight_size, _, straight_result) = axes[straight];
+        if straight == 0 || stride == 0 || size < 4 || straight_size < 4 {
+            return None;
+        }
+        let outer = axes.iter().enumerate().filter(|&(i, _)| i != 0 && i != straight).map(|(_, &axis)| axis);
+        let outer = outer.collect();
+        Some(Tiles { outer, straight: (straight_size, straight_result), inner: (size, stride) })
+    }
+
+    fn transpose<T: Pod + Send + Sync>(&self, pool: &Pool, source: &[T], result: &mut [T]) {
+        let planes: usize = self.outer.iter().map(|axis| axis.0).product();
+        let bands = self.straight.0.div_ceil(TILE);
+        let result = Disjoint::new(result);
+        pool.run(planes * bands, &|task| {
+            let (from, to) = self.plane(task / bands);
+            let first = task % bands * TILE;
+            let rows = TILE.min(self.straight.0 - first);
+            for start in (0..self.inner.0).step_by(TILE) {
+                let columns = TILE.min(self.inner.0 - start);
+                let tile =
+                    read_tile(&source[from + first + start * self.inner.1..], self.inner.1, rows, columns);
+                for (row, line) in tile.chunks_exact(PITCH).take(rows).enumerate() {
+                    let position = to + (first + row) * self.straight.1 + start;
+                    // SAFETY: each run of the result belongs to one row of one tile, and each tile to one task.
+                    let run = unsafe { result.part(position..position + columns) };
+                    run.copy_from_slice(&line[..columns]);
+                }
+            }
+        });
+    }
+
+    /// Where a plane starts in the source and in the result.
+    fn plane(&self, index: usize) -> (usize, usize) {
+        let (mut rest, mut from, mut to) = (index, 0, 0);
+        for &(size, source_stride, result_stride) in &self.outer {
+            from += rest % size * source_stride;
+            to += rest % size * result_stride;
+            rest /= size;
+        }
+        (from, to)
+    }
+}
+
+/// Reads `columns` runs of `rows` elements, `stride` apart, and turns them: line `r` of the tile holds the
+/// `r`-th elements.
+#[inline]
+fn read_tile<T: Pod>(source: &[T], stride: usize, rows: usize, columns: usize) -> [T; TILE * PITCH] {
+    let mut tile = [T::zeroed(); TILE * PITCH];
+    for column in 0..columns {
+        let run = &source[column * stride..][..rows];
+        for (row, &element) in run.iter().enumerate() {
+            tile[row * PITCH + column] = element;
+        }
+    }
+    tile
+}
