@@ -8,15 +8,15 @@ use pipelines::OutOfMemory;
 /// The user pressed Ctrl-C, and what was under way was ended in order.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted")]
-pub struct Interrupted;
+pub(crate) struct Interrupted;
 
 /// Arguments that parse but make no sense.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Usage(pub String);
+pub(crate) struct Usage(pub String);
 
 /// Says what went wrong, and gives its code.
-pub fn code(result: anyhow::Result<()>) -> ExitCode {
+pub(crate) fn code(result: anyhow::Result<()>) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
     if is_broken_pipe(&error) {
         // Whoever reads our output has seen enough.

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether the user has asked us to stop.
 #[derive(Clone)]
-pub struct Interrupt(Arc<AtomicBool>);
+pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
     /// Starts listening. Called once.
-    pub fn listen() -> anyhow::Result<Interrupt> {
+    pub(crate) fn listen() -> anyhow::Result<Interrupt> {
         let asked = Interrupt(Arc::default());
         let handler = asked.clone();
         ctrlc::set_handler(move || {
@@ -21,7 +21,7 @@ impl Interrupt {
     }
 
     /// Whether Ctrl-C was pressed.
-    pub fn asked(&self) -> bool {
+    pub(crate) fn asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -21,7 +21,7 @@ struct Aligned<T: ?Sized>(T);
 
 /// Where the weights are and how they run.
 #[derive(clap::Args, Clone)]
-pub struct ModelArguments {
+pub(crate) struct ModelArguments {
     /// A GGUF file, or a folder with config.json and weights (default: a small storyteller that is built in)
     #[arg(long, value_name = "PATH")]
     pub model: Option<PathBuf>,
@@ -34,14 +34,14 @@ pub struct ModelArguments {
 
 /// How many threads.
 #[derive(clap::Args, Clone, Copy)]
-pub struct ThreadArguments {
+pub(crate) struct ThreadArguments {
     /// Threads to compute with; 0 is one per core that is free to use
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub threads: usize,
 }
 
 /// A loaded model, and what loading took.
-pub struct Loaded {
+pub(crate) struct Loaded {
     /// The model.
     pub model: Arc<TextModel>,
     /// From the first byte read to ready.
@@ -50,14 +50,14 @@ pub struct Loaded {
 
 impl ThreadArguments {
     /// A session on the CPU.
-    pub fn session(self) -> anyhow::Result<InferenceSession> {
-        Ok(InferenceSession::new([Cpu::new(self.threads) as Arc<dyn engine::Device>])?)
+    pub(crate) fn session(self) -> anyhow::Result<InferenceSession> {
+        Ok(InferenceSession::new([Arc::new(Cpu::new(self.threads)) as Arc<dyn engine::Device>])?)
     }
 }
 
 impl ModelArguments {
     /// Opens and compiles; reads no weights.
-    pub fn open(&self, session: &InferenceSession) -> anyhow::Result<CompiledText> {
+    pub(crate) fn open(&self, session: &InferenceSession) -> anyhow::Result<CompiledText> {
         match &self.model {
             Some(path) => {
                 let options = LoadOptions { weights: self.weights.clone(), ..LoadOptions::new(path) };
@@ -72,7 +72,7 @@ impl ModelArguments {
     }
 
     /// Opens, compiles, and packs the weights, with a progress bar on standard error.
-    pub fn load(&self, session: &InferenceSession, quiet: bool) -> anyhow::Result<Loaded> {
+    pub(crate) fn load(&self, session: &InferenceSession, quiet: bool) -> anyhow::Result<Loaded> {
         let start = Instant::now();
         let compiled = self.open(session)?;
         let progress = Progress::new(quiet);

@@ -5,13 +5,13 @@ use std::io::IsTerminal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// A bar for a phase that is measured in bytes; invisible where standard error is no terminal.
-pub struct Progress {
+pub(crate) struct Progress {
     bar: ProgressBar,
 }
 
 impl Progress {
     /// A bar that has not started.
-    pub fn new(quiet: bool) -> Progress {
+    pub(crate) fn new(quiet: bool) -> Progress {
         let bar = ProgressBar::new(0);
         let style = ProgressStyle::with_template("{msg:>10} {bar:30} {bytes}/{total_bytes} {bytes_per_sec}");
         bar.set_style(style.expect("a template of known fields"));
@@ -22,14 +22,14 @@ impl Progress {
     }
 
     /// Shows how far a phase is.
-    pub fn show(&self, phase: &'static str, done: u64, total: u64) {
+    pub(crate) fn show(&self, phase: &'static str, done: u64, total: u64) {
         self.bar.set_message(phase);
         self.bar.set_length(total);
         self.bar.set_position(done);
     }
 
     /// Takes the bar away.
-    pub fn finish(&self) {
+    pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }
 }

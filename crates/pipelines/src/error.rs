@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::{OutOfMemory, TooLong};
+
 /// What can go wrong in a pipeline. Each message says what, where, and the facts that disagree.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -25,6 +27,44 @@ pub enum Error {
         origin: String,
         /// What is wrong in it.
         problem: String,
+    },
+
+    /// The model's files.
+    #[error(transparent)]
+    Model(#[from] models::Error),
+
+    /// The model cannot be compiled, bound or run.
+    #[error(transparent)]
+    Engine(#[from] engine::Error),
+
+    /// The model does not fit into memory.
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
+
+    /// A sequence that the cache could never hold.
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
+
+    /// A prompt without tokens.
+    #[error("the prompt is empty, and the model has no token that begins a text")]
+    EmptyPrompt,
+
+    /// A prompt that leaves no room for an answer.
+    #[error("the prompt has {tokens} tokens, and the model's context holds {limit}, at least one of them new: shorten the prompt")]
+    PromptTooLong {
+        /// Tokens of the prompt.
+        tokens: usize,
+        /// The model's context length.
+        limit: usize,
+    },
+
+    /// A prompt token that the model does not have.
+    #[error("token {token} is beyond the model's vocabulary of {vocab}")]
+    UnknownToken {
+        /// The token.
+        token: u32,
+        /// Rows of the embedding.
+        vocab: usize,
     },
 
     /// A text that the tokenizer has no ids for.

@@ -9,7 +9,7 @@ use crate::batch::Batch;
 use crate::detokenizer::Detokenizer;
 use crate::page_pool::PagePool;
 use crate::runner::{Logits, Runner};
-use crate::sampler::{Sampler, SamplingParams};
+use crate::sampler::{Row, Sampler, SamplingParams, TokenCounts};
 use crate::scheduler::{Limits, Scheduler};
 use crate::sequence::{Sequence, SequenceId};
 use crate::text_model::TextModel;
@@ -92,13 +92,16 @@ pub struct Generator {
     model: Arc<TextModel>,
     runner: Runner,
     scheduler: Scheduler,
+    sampler: Sampler,
     active: HashMap<SequenceId, Active>,
     next_id: u64,
 }
 
 /// What the generator keeps of a sequence beside its tokens.
 struct Active {
-    sampler: Sampler,
+    sampling: SamplingParams,
+    /// Empty where the sampling does not look back.
+    history: TokenCounts,
     detokenizer: Detokenizer,
     ignore_eos: bool,
 }
@@ -116,6 +119,7 @@ impl Generator {
         Ok(Generator {
             runner: model.runner(num_pages)?,
             scheduler: Scheduler::new(limits, PagePool::new(num_pages, page_size)),
+            sampler: Sampler::default(),
             active: HashMap::new(),
             next_id: 0,
             model,
@@ -139,10 +143,15 @@ impl Generator {
         if len >= limit {
             return Err(Error::PromptTooLong { tokens: len, limit });
         }
+        request.sampling.validate(decoder.vocab)?;
         let id = SequenceId(self.next_id);
         let max_tokens = request.max_new_tokens.map_or(limit, |new| len.saturating_add(new.get()).min(limit));
         let active = Active {
-            sampler: Sampler::new(request.sampling)?,
+            history: match request.sampling.uses_history() {
+                true => TokenCounts::new(&request.prompt),
+                false => TokenCounts::default(),
+            },
+            sampling: request.sampling,
             detokenizer: Detokenizer::after(
                 Arc::clone(self.model.tokenizer()),
                 SkipSpecial::Yes,
@@ -188,8 +197,15 @@ impl Generator {
         let mut tokens = Vec::new();
         for (row, id) in batch.predicting().enumerate() {
             let sequence = self.scheduler.get(id).expect("a batch is made of sequences");
-            let active = self.active.get_mut(&id).expect("each sequence is active");
-            tokens.push(active.sampler.sample(logits.row(row), &sequence.tokens)?.token);
+            let active = &self.active[&id];
+            let row = Row {
+                logits: logits.row(row),
+                params: &active.sampling,
+                history: &active.history,
+                position: sequence.tokens.len() as u64,
+                allowed: None,
+            };
+            tokens.push(self.sampler.sample(&row)?.token);
         }
         Ok(tokens)
     }
@@ -201,6 +217,9 @@ impl Generator {
             let active = self.active.get_mut(&id).expect("each sequence is active");
             let stop = !active.ignore_eos && self.model.tokenizer().eos_ids().contains(&token);
             let full = sequence.tokens.len() >= sequence.max_tokens;
+            if active.sampling.uses_history() {
+                active.history.push(token);
+            }
             if !stop {
                 let text = active.detokenizer.push(token).unwrap_or_default();
                 events.push(Event { id, kind: EventKind::Token { token, text } });

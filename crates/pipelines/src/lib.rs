@@ -25,6 +25,8 @@ pub use generator::{Event, EventKind, FinishReason, Generator, GeneratorOptions,
 pub use memory::{Bytes as MemoryBytes, MemoryNeed, OutOfMemory, available as available_memory};
 pub use page_pool::{Page, PagePool};
 pub use runner::{Logits, Runner};
+pub use sampler::{Sampler, SamplingParams};
 pub use scheduler::{Limits, Scheduler, TooLong};
 pub use sequence::{Sequence, SequenceId};
 pub use text_model::{CompiledText, LoadOptions, TextModel};
+pub use tokenizer::{AddSpecial, ParseSpecial, SkipSpecial, Tokenizer};

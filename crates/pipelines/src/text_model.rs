@@ -5,12 +5,16 @@ use std::sync::Arc;
 
 use engine::{CompiledModel, InferenceSession, InitOptions, Model, Progress, WeightsRegistry};
 use models::{Checkpoint, Decoder};
-use tensor::Tensor;
+use tensor::{Bytes, Tensor};
+use weights::Weights;
 
 use crate::memory::{self, MemoryNeed};
 use crate::runner::Runner;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, OutOfMemory};
+
+/// Tokens in a page of the KV cache, unless asked otherwise: small against a text, large against its bookkeeping.
+const DEFAULT_PAGE_SIZE: usize = 64;
 
 /// Where a model is, and how it is to be loaded.
 #[derive(Debug, Clone)]
@@ -26,7 +30,7 @@ pub struct LoadOptions {
 impl LoadOptions {
     /// The model at a path, with the defaults.
     pub fn new(model: impl Into<PathBuf>) -> LoadOptions {
-        LoadOptions { model: model.into(), weights: None, page_size: 64 }
+        LoadOptions { model: model.into(), weights: None, page_size: DEFAULT_PAGE_SIZE }
     }
 }
 
@@ -55,6 +59,17 @@ impl CompiledText {
         let checkpoint = Checkpoint::open(&options.model, options.weights.as_deref())?;
         let tokenizer = tokenizer(&checkpoint, &options.model)?;
         CompiledText::new(session, checkpoint, tokenizer, options.page_size)
+    }
+
+    /// Compiles the model of a GGUF file that is in memory already; `name` stands for its path in messages.
+    ///
+    /// # Errors
+    /// As [`CompiledText::open`].
+    pub fn from_gguf(session: &InferenceSession, name: &str, bytes: Bytes) -> Result<CompiledText, Error> {
+        let weights = Weights::from_bytes(name, bytes).map_err(models::Error::from)?;
+        let checkpoint = Checkpoint::from_weights(weights, Path::new("config.json"))?;
+        let tokenizer = tokenizer(&checkpoint, Path::new(""))?;
+        CompiledText::new(session, checkpoint, tokenizer, DEFAULT_PAGE_SIZE)
     }
 
     /// Compiles a checkpoint that is open already.

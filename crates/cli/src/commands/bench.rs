@@ -15,7 +15,7 @@ use crate::model::{Loaded, ModelArguments, ThreadArguments};
 
 /// Arguments of `peri bench`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// A GGUF file, or a folder with config.json and weights
     path: PathBuf,
     #[command(flatten)]
@@ -67,7 +67,7 @@ struct Figure {
 }
 
 /// Measures.
-pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let interrupt = Interrupt::listen()?;
     let session = arguments.threads.session()?;
     let model =
@@ -169,6 +169,12 @@ fn peak_memory() -> Option<f64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok()? / 1024.0)
 }
 
+/// The device and the instruction set it uses.
+fn device(session: &engine::InferenceSession) -> String {
+    let device = &session.devices()[0];
+    format!("{} ({})", device.name(), device.target())
+}
+
 fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -190,7 +196,7 @@ fn print_json(
         let object = serde_json::json!({
             "bench": "perihelion",
             "model": arguments.path.file_stem().map(|name| name.to_string_lossy()),
-            "device": session.devices()[0].describe(),
+            "device": device(session),
             "metric": figure.name,
             "unit": figure.unit,
             "median": median(&figure.values),
@@ -208,7 +214,7 @@ fn print_table(
     figures: &[Figure],
 ) -> anyhow::Result<()> {
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header(["", "median", "best", "unit"]);
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(["", "median", "best", "unit"]);
     for figure in figures {
         let number = |value: f64| format!("{value:.2}");
         table.add_row([
@@ -222,7 +228,7 @@ fn print_table(
         table.column_mut(column).expect("four columns").set_cell_alignment(CellAlignment::Right);
     }
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{} on {}", arguments.path.display(), session.devices()[0].describe())?;
+    writeln!(out, "{} on {}", arguments.path.display(), device(session))?;
     writeln!(out, "{table}")?;
     Ok(())
 }

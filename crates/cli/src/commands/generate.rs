@@ -16,7 +16,7 @@ use crate::model::{Loaded, ModelArguments};
 
 /// Arguments of `peri generate`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The texts to continue; without any, one is read from standard input if that is piped
     #[arg(value_name = "PROMPT")]
     prompts: Vec<String>,
@@ -70,11 +70,10 @@ struct Job {
 }
 
 /// Generates.
-pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let prompts = prompts(arguments)?;
     let seed = arguments.seed.unwrap_or_else(drawn_seed);
     let sampling = sampling(arguments, seed);
-    sampling.validate()?;
     let interrupt = Interrupt::listen()?;
     let session = arguments.model.threads.session()?;
     let loaded = arguments.model.load(&session, arguments.quiet)?;
@@ -114,7 +113,10 @@ fn sampling(arguments: &Arguments, seed: u64) -> SamplingParams {
     let defaults = SamplingParams::default();
     SamplingParams {
         temperature: arguments.temperature.unwrap_or(0.7),
-        top_k: arguments.top_k.unwrap_or(40),
+        top_k: match arguments.top_k {
+            Some(0) => None,
+            given => given.or(Some(40)),
+        },
         top_p: arguments.top_p.unwrap_or(defaults.top_p),
         min_p: arguments.min_p.unwrap_or(defaults.min_p),
         repetition_penalty: arguments.repetition_penalty.unwrap_or(defaults.repetition_penalty),

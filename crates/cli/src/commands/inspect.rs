@@ -11,7 +11,7 @@ use crate::model::{ModelArguments, ThreadArguments};
 
 /// Arguments of `peri inspect`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// A GGUF file, or a folder with config.json and weights (default: the built-in storyteller)
     path: Option<PathBuf>,
     /// The weights, if they are not with the model
@@ -29,7 +29,7 @@ pub struct Arguments {
 }
 
 /// Shows a model.
-pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let threads = ThreadArguments { threads: 0 };
     let session = threads.session()?;
     let model = ModelArguments { model: arguments.path.clone(), weights: arguments.weights.clone(), threads };
@@ -78,7 +78,7 @@ fn facts(model: &CompiledText) -> Vec<(&'static str, String)> {
         ("context", format!("{} tokens", decoder.context_length)),
         ("output head", if decoder.tied { "tied to the embedding" } else { "its own" }.into()),
         ("tensors", types.join(", ")),
-        ("tokenizer", model.tokenizer().kind()),
+        ("tokenizer", model.tokenizer().kind().to_string()),
         ("weights", MemoryBytes(memory.weights).to_string()),
         (
             "cache",
@@ -116,7 +116,7 @@ fn tensor_bytes(tensor: &tensor::Tensor) -> u64 {
 
 fn tensors(model: &CompiledText) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header(["tensor", "type", "shape", "bytes"]);
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(["tensor", "type", "shape", "bytes"]);
     for (name, tensor) in model.checkpoint().weights().tensors() {
         let bytes = grouped(tensor_bytes(tensor) as usize);
         table.add_row([name.to_string(), tensor.dtype().to_string(), tensor.shape().to_string(), bytes]);

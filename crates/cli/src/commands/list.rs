@@ -6,7 +6,7 @@ use tensor::DType;
 
 /// Arguments of `peri list`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -19,7 +19,7 @@ fn encodings() -> impl Iterator<Item = DType> {
 }
 
 /// Prints architectures and encodings.
-pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     if arguments.json {
         let architectures: serde_json::Map<String, serde_json::Value> = models::ARCHITECTURES

@@ -1,7 +1,7 @@
 //! The subcommands, one file each: arguments, and what they do.
 
-pub mod bench;
-pub mod generate;
-pub mod inspect;
-pub mod list;
-pub mod tokenize;
+pub(crate) mod bench;
+pub(crate) mod generate;
+pub(crate) mod inspect;
+pub(crate) mod list;
+pub(crate) mod tokenize;

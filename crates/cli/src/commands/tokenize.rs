@@ -8,7 +8,7 @@ use pipelines::{AddSpecial, ParseSpecial, SkipSpecial, Tokenizer};
 
 /// Arguments of `peri tokenize`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// A GGUF file, a tokenizer.json or tokenizer.model, or a folder with one
     path: PathBuf,
     /// Read JSON arrays of ids, one a line, and print their texts
@@ -23,7 +23,7 @@ pub struct Arguments {
 }
 
 /// Tokenizes.
-pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let tokenizer = Tokenizer::open(&arguments.path).context("cannot open the tokenizer")?;
     let mut out = std::io::stdout().lock();
     if arguments.decode {

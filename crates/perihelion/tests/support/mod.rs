@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub fn session(threads: usize) -> InferenceSession {
-    InferenceSession::new([Cpu::new(threads) as Arc<dyn Device>]).unwrap()
+    InferenceSession::new([Arc::new(Cpu::new(threads)) as Arc<dyn Device>]).unwrap()
 }
 
 pub fn load(path: &Path) -> Arc<TextModel> {

@@ -21,6 +21,8 @@ mod tests;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use serde_json::Value;
@@ -94,6 +96,23 @@ enum Encoder {
 const MAX_TEXT: usize = 1 << 30;
 
 impl Tokenizer {
+    /// From a folder, a GGUF file, or one of the files of [`Tokenizer::from_file`].
+    ///
+    /// # Errors
+    /// As the function for each of these.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        if path.is_dir() {
+            return Self::from_directory(path);
+        }
+        let mut start = [0; 4];
+        let is_gguf = File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"GGUF";
+        match is_gguf {
+            true => Self::from_gguf(weights::Weights::open(path).map_err(models::Error::from)?.metadata()),
+            false => Self::from_file(path),
+        }
+    }
+
     /// From a `tokenizer.json` or a SentencePiece `.model` file, with the configuration files beside it.
     ///
     /// # Errors
