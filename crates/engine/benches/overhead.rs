@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use perihelion_engine::{Call, Device, InferenceSession, Kernel, NodeTypes, PackedWeight};
 use graph::{Builder, Dim, Error, Graph, Type};
+use perihelion_engine::{Call, Device, InferenceSession, Kernel, NodeTypes, PackedWeight};
 use tensor::{Buffer, DType, Tensor};
 
 struct Idle;

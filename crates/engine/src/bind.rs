@@ -17,12 +17,12 @@ pub(crate) enum BoundWeight {
     Packed(PackedWeight),
 }
 
-/// How far the packing of weights has come.
+/// How far one model's weights are bound. A weight that is read in two layouts counts twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes of weights, as stored, that are bound.
     pub done: usize,
-    /// Bytes of all weights.
+    /// Bytes of all its weights.
     pub total: usize,
 }
 

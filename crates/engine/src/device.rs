@@ -78,6 +78,9 @@ pub trait Kernel: Send + Sync {
 }
 
 /// One call of a kernel.
+///
+/// Results, scratch and buffers start at multiples of 64 bytes. Operands may start anywhere: one may be a part of
+/// a value, or a weight in a mapped file.
 pub struct Call<'a, 'm> {
     /// The operands.
     pub inputs: &'a mut [Operand<'m>],

@@ -114,7 +114,7 @@ impl Plan {
         &self.name
     }
 
-    /// The kernel of each step in order, or `None` where the op's reference stands in.
+    /// The op of each step in order and its kernel, or `None` where the op's reference stands in.
     pub fn kernels(&self) -> impl Iterator<Item = (&'static str, Option<String>)> + '_ {
         self.steps.iter().map(|step| (step.work.op_name(), step.work.kernel_name()))
     }

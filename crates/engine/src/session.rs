@@ -31,7 +31,7 @@ pub enum Source<'a> {
     Graph(&'a Graph),
     /// Several graphs.
     Module(&'a Module),
-    /// A file of graph text (`.graph`).
+    /// A file of graph text (`.graph`), with one graph or several.
     Path(&'a Path),
 }
 
@@ -98,8 +98,8 @@ impl InferenceSession {
             Source::Graph(graph) => std::slice::from_ref(graph),
             Source::Module(module) => &module.graphs,
             Source::Path(path) => {
-                parsed = read_graph(path)?;
-                std::slice::from_ref(&parsed)
+                parsed = read_module(path)?;
+                &parsed.graphs
             }
         };
         let mut names = BTreeSet::new();
@@ -129,7 +129,8 @@ impl InferenceSession {
         weights: &dyn WeightsRegistry,
         options: InitOptions<'_>,
     ) -> Result<Model, Error> {
-        one("init", self.init_all_with(one_plan("init", compiled)?, weights, options)?)
+        let models = self.init_all_with(one_model("init", compiled)?, weights, options)?;
+        Ok(models.into_values().next().expect("one plan makes one model"))
     }
 
     /// Binds weights to each model that was compiled. Gives them by name.
@@ -180,7 +181,8 @@ impl InferenceSession {
         weights: &dyn WeightsRegistry,
     ) -> Result<Model, Error> {
         let compiled = self.compile(source)?;
-        one("load", self.init_all(one_plan("load", &compiled)?, weights)?)
+        let models = self.init_all(one_model("load", &compiled)?, weights)?;
+        Ok(models.into_values().next().expect("one plan makes one model"))
     }
 
     /// Compiles graphs and binds their weights. Gives the models by name.
@@ -200,7 +202,7 @@ impl InferenceSession {
         self.check_devices(graph)?;
         let mut graph = graph.clone();
         passes::run(&mut graph, &options.passes);
-        graph.verify()?;
+        graph.verify().unwrap_or_else(|error| panic!("passes keep graphs well formed: {error}\n{graph}"));
         lower(&graph, Arc::clone(&self.devices[0]))
     }
 
@@ -257,6 +259,13 @@ impl CompiledModel {
     }
 }
 
+impl fmt::Debug for InferenceSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.devices.iter().map(|device| device.name()).collect();
+        write!(f, "InferenceSession({})", names.join(", "))
+    }
+}
+
 impl fmt::Display for CompiledModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.plans.iter().try_for_each(|plan| plan.fmt(f))
@@ -269,24 +278,19 @@ impl fmt::Debug for CompiledModel {
     }
 }
 
-fn one_plan<'c>(call: &'static str, compiled: &'c CompiledModel) -> Result<&'c CompiledModel, Error> {
+fn one_model<'c>(call: &'static str, compiled: &'c CompiledModel) -> Result<&'c CompiledModel, Error> {
     match compiled.plans.len() {
         1 => Ok(compiled),
         count => Err(Error::NotOneModel { call, count }),
     }
 }
 
-fn one(call: &'static str, models: BTreeMap<String, Model>) -> Result<Model, Error> {
-    let count = models.len();
-    models.into_values().next().ok_or(Error::NotOneModel { call, count })
-}
-
-fn read_graph(path: &Path) -> Result<Graph, Error> {
+fn read_module(path: &Path) -> Result<Module, Error> {
     let fail = |message: String| Error::File { path: path.to_path_buf(), message };
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("graph") => {
             let text = std::fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
-            Graph::parse(&text).map_err(|error| fail(error.to_string()))
+            Module::parse(&text).map_err(|error| fail(error.to_string()))
         }
         Some("mef") => {
             Err(fail("compiled artifacts cannot be read yet, expected graph text (.graph)".to_string()))
@@ -396,6 +400,18 @@ mod tests {
         graph.set_outputs(&[x]);
         let expected = "compiling `far`: a value is f32[2] @gpu:0, but the session's devices are: test";
         assert_eq!(message(session.compile(&graph)), expected);
+    }
+
+    #[test]
+    fn graph_text_is_read_from_files() {
+        let path = std::env::temp_dir().join(format!("perihelion-engine-{}.graph", std::process::id()));
+        std::fs::write(&path, named("a").to_string() + &named("b").to_string()).unwrap();
+        let compiled = session().compile(&path);
+        std::fs::write(&path, "graph g(").unwrap();
+        let error = message(session().compile(&path));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(compiled.unwrap().names().collect::<Vec<_>>(), ["a", "b"]);
+        assert!(error.starts_with(&format!("reading {}: line 1: ", path.display())), "{error}");
     }
 
     #[test]

@@ -49,3 +49,50 @@ fn constant(graph: &Graph, value: Value) -> Option<&Tensor> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{check, check_unchanged};
+    use super::run;
+
+    #[test]
+    fn chains_of_constants_become_one() {
+        check(
+            run,
+            "graph g(%x: f32[2]) {
+               %a = constant [1.0, 2.0] : f32[2]
+               %b = constant [3.0] : f32[]
+               %c = mul(%a, %b)
+               %d = neg(%c)
+               %e, %f = split(%d) {axis = 0, sizes = [1, 1]}
+               %y = add(%x, %d)
+               %z = add(%x, %f)
+               return %y, %z
+             }",
+            "graph g(%x: f32[2]) {
+               %d = constant [-3.0, -6.0] : f32[2]
+               %f = constant [-6.0] : f32[1]
+               %y = add(%x, %d)
+               %z = add(%x, %f)
+               return %y, %z
+             }",
+        );
+    }
+
+    #[test]
+    fn what_is_large_or_fails_or_is_not_constant_stays() {
+        check_unchanged(
+            run,
+            "graph g(%x: f32[n]) {
+               %a = constant [1.0] : f32[1]
+               %large = broadcast(%a) {shape = [300000]}
+               %w = weight \"w\" : f32[1]
+               %b = mul(%a, %w)
+               %c = constant [1] : i32[1]
+               %zero = constant [0] : i32[1]
+               %fails = div(%c, %zero)
+               return %large, %b, %fails
+             }",
+        );
+    }
+}

@@ -27,3 +27,43 @@ fn matches(graph: &Graph, id: NodeId) -> Option<(Linear, Vec<Value>)> {
         Some((Linear { bias: true, ..*linear }, [inputs, &[bias]].concat()))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{check, check_unchanged};
+    use super::run;
+
+    fn graph(body: &str) -> String {
+        format!(
+            "graph g(%x: f32[n, 4], %r: f32[n, 2], %b: f32[2]) {{
+               %v = weight \"v\" : f32[2, 4]
+               %bias = weight \"bias\" : f32[2]
+               {body}
+             }}"
+        )
+    }
+
+    #[test]
+    fn both_orders_fuse() {
+        let fused = graph("%z = linear(%x, %v, %bias) {bias = true} return %z");
+        check(run, &graph("%y = linear(%x, %v) %z = add(%y, %bias) return %z"), &fused);
+        check(run, &graph("%y = linear(%x, %v) %z = add(%bias, %y) return %z"), &fused);
+    }
+
+    #[test]
+    fn only_the_bias_of_a_plain_layer_fuses() {
+        for body in [
+            "%y = linear(%x, %v) %z = add(%y, %bias) return %z, %y",
+            "%y = linear(%x, %v) %z = add(%y, %b) return %z",
+            "%y = linear(%x, %v) %z = mul(%y, %bias) return %z",
+            "%y = linear(%x, %v, %bias) {bias = true} %z = add(%y, %bias) return %z",
+            "%y = linear(%x, %v, %r) {residual = true} %z = add(%y, %bias) return %z",
+        ] {
+            let text = match body.contains("%bias") {
+                true => graph(body),
+                false => graph(body).replace("%bias = weight \"bias\" : f32[2]", ""),
+            };
+            check_unchanged(run, &text);
+        }
+    }
+}

@@ -45,3 +45,65 @@ fn ordered(linear: Linear, inputs: &[Value], order: [usize; 2]) -> Vec<Value> {
     }
     ordered
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{check, check_unchanged};
+    use super::run;
+
+    fn graph(body: &str) -> String {
+        format!(
+            "graph g(%x: f32[n, 4]) {{
+               %v = weight \"v\" : f32[8, 4]
+               %w = weight \"w\" : f32[8, 4]
+               {body}
+             }}"
+        )
+    }
+
+    #[test]
+    fn either_product_can_be_gated() {
+        let products = "%a, %b = linear(%x, %v, %w) {weights = 2}";
+        let first = graph("%y = linear(%x, %v, %w) {weights = 2, gate = silu} return %y");
+        check(run, &graph(&format!("{products} %s = silu(%a) %y = mul(%s, %b) return %y")), &first);
+        check(run, &graph(&format!("{products} %s = silu(%a) %y = mul(%b, %s) return %y")), &first);
+        let second = graph("%y = linear(%x, %w, %v) {weights = 2, gate = gelu_tanh} return %y");
+        check(run, &graph(&format!("{products} %s = gelu_tanh(%b) %y = mul(%a, %s) return %y")), &second);
+    }
+
+    #[test]
+    fn biases_follow_their_weights() {
+        let graph = |body: &str| {
+            format!(
+                "graph g(%x: f32[n, 4], %c: f32[8], %d: f32[8]) {{
+                   %v = weight \"v\" : f32[8, 4]
+                   %w = weight \"w\" : f32[8, 4]
+                   {body}
+                 }}"
+            )
+        };
+        check(
+            run,
+            &graph(
+                "%a, %b = linear(%x, %v, %w, %c, %d) {weights = 2, bias = true}
+                 %s = gelu(%b)
+                 %y = mul(%s, %a)
+                 return %y",
+            ),
+            &graph("%y = linear(%x, %w, %v, %d, %c) {weights = 2, bias = true, gate = gelu} return %y"),
+        );
+    }
+
+    #[test]
+    fn what_others_read_stays() {
+        let products = "%a, %b = linear(%x, %v, %w) {weights = 2}";
+        for body in [
+            "%s = silu(%a) %y = mul(%s, %b) return %y, %b",
+            "%s = silu(%a) %y = mul(%s, %b) return %y, %s",
+            "%s = silu(%a) %y = mul(%s, %a) return %y, %b",
+            "%s = tanh(%a) %y = mul(%s, %b) return %y",
+        ] {
+            check_unchanged(run, &graph(&format!("{products} {body}")));
+        }
+    }
+}

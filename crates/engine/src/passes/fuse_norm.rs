@@ -36,3 +36,50 @@ fn reads_as_input(op: &Op, inputs: &[Value], value: Value) -> bool {
     let Op::Linear(linear) = op else { return false };
     linear.norm.is_none() && inputs[0] == value
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{check, check_unchanged};
+    use super::run;
+
+    fn graph(body: &str) -> String {
+        format!(
+            "graph g(%x: f32[n, 4]) {{
+               %g = weight \"g\" : f32[4]
+               %v = weight \"v\" : f32[8, 4]
+               %w = weight \"w\" : f32[4, 4]
+               {body}
+             }}"
+        )
+    }
+
+    #[test]
+    fn a_norm_goes_into_each_layer_that_reads_it() {
+        check(
+            run,
+            &graph(
+                "%h = rms_norm(%x, %g) {eps = 0.5}
+                 %a = linear(%h, %v)
+                 %b = linear(%h, %w, %x) {residual = true}
+                 return %a, %b",
+            ),
+            &graph(
+                "%a = linear(%x, %g, %v) {norm = 0.5}
+                 %b = linear(%x, %g, %w, %x) {norm = 0.5, residual = true}
+                 return %a, %b",
+            ),
+        );
+    }
+
+    #[test]
+    fn a_norm_with_other_readers_stays() {
+        let norm = "%h = rms_norm(%x, %g) {eps = 0.5} %a = linear(%h, %v)";
+        for body in [
+            "%b = linear(%h, %w) return %a, %b, %h",
+            "%b = linear(%h, %w, %h) {residual = true} return %a, %b",
+            "%b = linear(%h, %g, %w) {norm = 0.5} return %a, %b",
+        ] {
+            check_unchanged(run, &graph(&format!("{norm} {body}")));
+        }
+    }
+}

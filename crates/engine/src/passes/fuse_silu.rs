@@ -21,3 +21,29 @@ fn matches(graph: &Graph, id: NodeId) -> Option<Value> {
         (gated == x && graph.users(gate) == 1).then_some(x)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{check, check_unchanged};
+    use super::run;
+
+    #[test]
+    fn both_orders_fuse() {
+        let body = |product: &str| {
+            format!("graph g(%x: f32[n]) {{ %gate = sigmoid(%x) %y = mul({product}) return %y }}")
+        };
+        let fused = "graph g(%x: f32[n]) { %y = silu(%x) return %y }";
+        check(run, &body("%x, %gate"), fused);
+        check(run, &body("%gate, %x"), fused);
+        check_unchanged(run, &body("%gate, %gate"));
+    }
+
+    #[test]
+    fn a_sigmoid_with_other_readers_stays() {
+        check_unchanged(run, "graph g(%x: f32[n]) { %s = sigmoid(%x) %y = mul(%x, %s) return %y, %s }");
+        check_unchanged(
+            run,
+            "graph g(%x: f32[n], %z: f32[n]) { %s = sigmoid(%z) %y = mul(%x, %s) return %y }",
+        );
+    }
+}

@@ -30,3 +30,47 @@ fn is_pure(node: &Node) -> bool {
     (0..node.inputs.len()).all(|position| node.op.effect(position) == Effect::None)
         && !node.outputs.is_empty()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{check, check_unchanged};
+    use super::run;
+
+    #[test]
+    fn equal_nodes_are_computed_once() {
+        check(
+            run,
+            "graph g(%x: f32[n, 4]) {
+               %v = weight \"w\" : f32[4]
+               %w = weight \"w\" : f32[4]
+               %a = rms_norm(%x, %v) {eps = 1e-5}
+               %b = rms_norm(%x, %w) {eps = 1e-5}
+               %c = rms_norm(%x, %w) {eps = 1e-6}
+               %d = exp(%a)
+               %e = exp(%b)
+               return %d, %e, %c
+             }",
+            "graph g(%x: f32[n, 4]) {
+               %v = weight \"w\" : f32[4]
+               %a = rms_norm(%x, %v) {eps = 1e-5}
+               %c = rms_norm(%x, %v) {eps = 1e-6}
+               %d = exp(%a)
+               return %d, %d, %c
+             }",
+        );
+    }
+
+    #[test]
+    fn buffers_change_between_loads() {
+        check_unchanged(
+            run,
+            "graph g(%x: f32[n], %b: mut f32[n]) {
+               %old = load(%b)
+               store(%b, %x)
+               %new = load(%b)
+               store(%b, %x)
+               return %old, %new
+             }",
+        );
+    }
+}

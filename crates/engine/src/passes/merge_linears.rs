@@ -61,3 +61,79 @@ fn merge(graph: &mut Graph, group: &[NodeId]) {
         graph.remove(id);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{check, check_unchanged};
+    use super::run;
+
+    const WEIGHTS: &str = "%v = weight \"v\" : q8_0[64, 32]
+        %w = weight \"w\" : f32[8, 32]
+        %c = weight \"c\" : f32[64]
+        %d = weight \"d\" : f32[8]";
+
+    fn graph(body: &str) -> String {
+        format!("graph g(%x: f32[n, 32], %g: f32[32]) {{ {WEIGHTS} {body} }}")
+    }
+
+    #[test]
+    fn products_with_one_input_merge_where_the_first_stands() {
+        check(
+            run,
+            &graph(
+                "%a = linear(%x, %v, %c) {bias = true}
+                 %e = exp(%a)
+                 %b = linear(%x, %w, %d) {bias = true}
+                 return %e, %b",
+            ),
+            &graph(
+                "%a, %b = linear(%x, %v, %w, %c, %d) {weights = 2, bias = true}
+                 %e = exp(%a)
+                 return %e, %b",
+            ),
+        );
+    }
+
+    #[test]
+    fn a_norm_is_shared_or_not_merged() {
+        let graph = |body: &str| {
+            format!(
+                "graph g(%x: f32[n, 32], %g: f32[32]) {{
+                   %v = weight \"v\" : q8_0[64, 32]
+                   %w = weight \"w\" : f32[8, 32]
+                   {body}
+                 }}"
+            )
+        };
+        check(
+            run,
+            &graph(
+                "%a = linear(%x, %g, %v) {norm = 0.5}
+                 %b = linear(%x, %g, %w) {norm = 0.5}
+                 %c = linear(%x, %g, %w) {norm = 0.25}
+                 %d = linear(%x, %w)
+                 return %a, %b, %c, %d",
+            ),
+            &graph(
+                "%a, %b = linear(%x, %g, %v, %w) {weights = 2, norm = 0.5}
+                 %c = linear(%x, %g, %w) {norm = 0.25}
+                 %d = linear(%x, %w)
+                 return %a, %b, %c, %d",
+            ),
+        );
+    }
+
+    /// The second weight is computed from the first product.
+    #[test]
+    fn what_depends_on_the_first_product_stays() {
+        check_unchanged(
+            run,
+            "graph g(%x: f32[4, 4]) {
+               %v = weight \"v\" : f32[4, 4]
+               %a = linear(%x, %v)
+               %b = linear(%x, %a)
+               return %b
+             }",
+        );
+    }
+}

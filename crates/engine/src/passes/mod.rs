@@ -128,3 +128,79 @@ fn check(run: fn(&mut Graph), before: &str, after: &str) {
 fn check_unchanged(run: fn(&mut Graph), text: &str) {
     check(run, text, text);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The layers of a decoder without its attention: two biases, a shared norm, a gate, two residuals.
+    const LAYER: &str = "graph layer(%x: f32[n, 32]) {
+        %g = weight \"norm\" : f32[32]
+        %h = rms_norm(%x, %g) {eps = 0.5}
+        %q = weight \"q\" : q8_0[32, 32]
+        %q0 = linear(%h, %q)
+        %qb = weight \"q.bias\" : f32[32]
+        %q1 = add(%q0, %qb)
+        %k = weight \"k\" : q8_0[32, 32]
+        %k0 = linear(%h, %k)
+        %kb = weight \"k.bias\" : f32[32]
+        %k1 = add(%k0, %kb)
+        %mixed = mul(%q1, %k1)
+        %o = weight \"o\" : f16[32, 32]
+        %o0 = linear(%mixed, %o)
+        %x1 = add(%x, %o0)
+        %g1 = weight \"norm\" : f32[32]
+        %h1 = rms_norm(%x1, %g1) {eps = 0.5}
+        %gate = weight \"gate\" : f32[64, 32]
+        %up = weight \"up\" : f32[64, 32]
+        %down = weight \"down\" : f32[32, 64]
+        %up0 = linear(%h1, %up)
+        %gate0 = linear(%h1, %gate)
+        %s = sigmoid(%gate0)
+        %gated = mul(%gate0, %s)
+        %m = mul(%gated, %up0)
+        %m0 = linear(%m, %down)
+        %y = add(%m0, %x1)
+        return %y
+      }";
+
+    #[test]
+    fn the_passes_together_leave_four_nodes_of_a_layer() {
+        let all = |graph: &mut Graph| run(graph, &Passes::All);
+        check(
+            all,
+            LAYER,
+            "graph layer(%x: f32[n, 32]) {
+               %g = weight \"norm\" : f32[32]
+               %q = weight \"q\" : q8_0[32, 32]
+               %qb = weight \"q.bias\" : f32[32]
+               %k = weight \"k\" : q8_0[32, 32]
+               %kb = weight \"k.bias\" : f32[32]
+               %o = weight \"o\" : f16[32, 32]
+               %gate = weight \"gate\" : f32[64, 32]
+               %up = weight \"up\" : f32[64, 32]
+               %down = weight \"down\" : f32[32, 64]
+               %q1, %k1 = linear(%x, %g, %q, %k, %qb, %kb) {weights = 2, norm = 0.5, bias = true}
+               %mixed = mul(%q1, %k1)
+               %x1 = linear(%mixed, %o, %x) {residual = true}
+               %m = linear(%x1, %g, %gate, %up) {weights = 2, norm = 0.5, gate = silu}
+               %y = linear(%m, %down, %x1) {residual = true}
+               return %y
+             }",
+        );
+    }
+
+    #[test]
+    fn passes_can_be_left_out() {
+        let names = |passes: Passes| {
+            let mut graph = Graph::parse(LAYER).unwrap();
+            run(&mut graph, &passes);
+            graph.nodes().map(|(_, node)| node.op.name()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(Passes::None).len(), Graph::parse(LAYER).unwrap().len());
+        let without = names(Passes::Without(vec!["fuse_norm".to_string(), "fuse_silu".to_string()]));
+        assert!(without.contains(&"rms_norm") && without.contains(&"sigmoid"), "{without:?}");
+        let every = Passes::Without(PASSES.iter().map(|pass| pass.name.to_string()).collect());
+        assert_eq!(names(every).len(), Graph::parse(LAYER).unwrap().len());
+    }
+}

@@ -16,3 +16,30 @@ pub(super) fn run(graph: &mut Graph) {
 fn writes(node: &Node) -> bool {
     (0..node.inputs.len()).any(|position| node.op.effect(position) == Effect::Write)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::check;
+    use super::run;
+
+    #[test]
+    fn what_nobody_reads_goes_and_stores_stay() {
+        check(
+            run,
+            "graph g(%x: f32[n], %b: mut f32[n]) {
+               %w = weight \"unused\" : f32[4]
+               %a = neg(%x)
+               %d = exp(%a)
+               %old = load(%b)
+               %y = abs(%x)
+               store(%b, %y)
+               return %x
+             }",
+            "graph g(%x: f32[n], %b: mut f32[n]) {
+               %y = abs(%x)
+               store(%b, %y)
+               return %x
+             }",
+        );
+    }
+}

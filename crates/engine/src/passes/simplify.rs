@@ -83,3 +83,85 @@ fn is_all(graph: &Graph, value: Value, number: f64) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{check, check_unchanged};
+    use super::run;
+
+    #[test]
+    fn shapes_are_changed_once() {
+        check(
+            run,
+            "graph g(%x: f32[n, 4]) {
+               %a = reshape(%x) {shape = [4*n]}
+               %b = reshape(%a) {shape = [n, 2, 2]}
+               %c = reshape(%b) {shape = [2*n, 2]}
+               %d = reshape(%c) {shape = [n, 4]}
+               %e = transpose(%b) {order = [1, 2, 0]}
+               %f = transpose(%e) {order = [1, 0, 2]}
+               %g = transpose(%f) {order = [2, 1, 0]}
+               %h = broadcast(%d) {shape = [n, 4]}
+               return %c, %h, %g
+             }",
+            "graph g(%x: f32[n, 4]) {
+               %b = reshape(%x) {shape = [n, 2, 2]}
+               %c = reshape(%x) {shape = [2*n, 2]}
+               return %c, %x, %b
+             }",
+        );
+    }
+
+    #[test]
+    fn ops_that_change_nothing_go() {
+        check(
+            run,
+            "graph g(%x: f32[2, 2]) {
+               %one = constant [1.0] : f32[]
+               %zero = constant [0.0, 0.0] : f32[2]
+               %a = mul(%one, %x)
+               %b = div(%a, %one)
+               %c = sub(%b, %zero)
+               %d = neg(%c)
+               %e = neg(%d)
+               %f = cast(%e) {to = f32}
+               %g = concat(%f) {axis = 0}
+               %h = split(%g) {axis = 1, sizes = [2]}
+               %y = exp(%h)
+               return %y
+             }",
+            "graph g(%x: f32[2, 2]) {
+               %y = exp(%x)
+               return %y
+             }",
+        );
+    }
+
+    #[test]
+    fn what_changes_bits_types_or_order_stays() {
+        check_unchanged(
+            run,
+            "graph g(%x: f32[2, 2], %n: f32[2]) {
+               %minus = constant [-0.0] : f32[]
+               %zero = constant [0.0] : f32[]
+               %ones = constant [1.0, 1.0] : f32[2]
+               %a = add(%x, %zero)
+               %b = sub(%x, %minus)
+               %c = transpose(%x) {order = [1, 0]}
+               %d = cast(%x) {to = f16}
+               %e = mul(%n, %x)
+               %f = abs(%x)
+               %g = abs(%f)
+               return %a, %b, %c, %d, %e, %g, %ones
+             }",
+        );
+        check_unchanged(
+            run,
+            "graph g(%x: f32[2]) {
+               %ones = constant [1.0, 1.0] : f32[2, 1]
+               %a = mul(%x, %ones)
+               return %a
+             }",
+        );
+    }
+}
