@@ -75,7 +75,7 @@ fn network(layers: usize) -> Result<Graph, Error> {
     let mut b = Builder::new("network");
     let mut x = b.input("x", Type::new(DType::F32, [Dim::symbol("tokens"), 64.into()]));
     for layer in 0..layers {
-        let mut weight = |b: &mut Builder, name: &str| {
+        let weight = |b: &mut Builder, name: &str| {
             let shape = if name.ends_with("norm") { vec![64usize] } else { vec![64, 64] };
             b.weight(format!("{layer}.{name}"), Type::new(DType::F32, shape))
         };

@@ -91,14 +91,13 @@ impl Frame {
         let (arrays, parts): (Vec<Array>, Vec<Part>) = values.into_iter().unzip();
         let scratch: Vec<usize> = plan.steps.iter().map(|step| scratch_bytes(step, &arrays, plan)).collect();
 
-        let mut lifetimes = Vec::with_capacity(plan.storages.len() + scratch.len());
-        let mut bytes = Vec::with_capacity(plan.storages.len());
-        for storage in &plan.storages {
-            let shape = sizing.shape(&storage.ty)?;
-            bytes.push(sizing.bytes(storage.ty.dtype, &shape)?);
-            let in_arena = if storage.output.is_some() { 0 } else { bytes[bytes.len() - 1] };
-            lifetimes.push(Lifetime { bytes: in_arena, first: storage.first, last: storage.last });
-        }
+        let bytes: Vec<usize> = plan.storages.iter().map(|storage| parts[storage.value].end).collect();
+        let in_arena = plan.storages.iter().zip(&bytes).map(|(storage, &bytes)| Lifetime {
+            bytes: if storage.output.is_some() { 0 } else { bytes },
+            first: storage.first,
+            last: storage.last,
+        });
+        let mut lifetimes: Vec<Lifetime> = in_arena.collect();
         lifetimes.extend(scratch.iter().enumerate().map(|(i, &bytes)| Lifetime { bytes, first: i, last: i }));
         let placement = memory::place(&lifetimes).ok_or_else(|| sizing.too_large("the arena"))?;
 

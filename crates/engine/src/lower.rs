@@ -129,7 +129,8 @@ impl<'g> Lowering<'g> {
         let &StepOperand::Value(value) = operands.get(position)? else { return None };
         let Home::Storage(storage) = self.plan.values[value].home else { return None };
         let result = self.graph.ty(*node.outputs.first()?);
-        let Storage { last, ty, .. } = &self.plan.storages[storage];
+        let Storage { last, value: owner, .. } = &self.plan.storages[storage];
+        let ty = &self.plan.values[*owner].ty;
         let same_bytes = ty.dtype.block() == result.dtype.block() && ty.elements() == result.elements();
         let whole = self.plan.values[value].ty.elements() == ty.elements();
         let readers = operands.iter().filter(|operand| match operand {
@@ -146,10 +147,9 @@ impl<'g> Lowering<'g> {
     /// A result in new storage, or in that of an operand.
     fn result(&mut self, output: Value, taken: Option<usize>) -> usize {
         let step = self.plan.steps.len();
+        let storage = taken.unwrap_or_else(|| self.add_storage());
+        self.plan.storages[storage].last = self.last_uses[output.index()].unwrap_or(step);
         let ty = self.graph.ty(output).clone();
-        let last = self.last_uses[output.index()].unwrap_or(step);
-        let storage = taken.unwrap_or_else(|| self.add_storage(&ty, step));
-        self.plan.storages[storage].last = last;
         self.add_value(output, PlanValue { ty, home: Home::Storage(storage), offset: Dim::from(0) })
     }
 
@@ -159,15 +159,16 @@ impl<'g> Lowering<'g> {
         for (i, &output) in self.graph.outputs().iter().enumerate() {
             let value = self.value(output).expect("verified graphs define their outputs");
             let PlanValue { ty, home, .. } = &self.plan.values[value];
+            let ty = ty.clone();
             if let Home::Storage(storage) = *home {
                 let storage = &mut self.plan.storages[storage];
-                if storage.output.is_none() && storage.ty.elements() == ty.elements() {
+                let whole = self.plan.values[storage.value].ty.elements() == ty.elements();
+                if storage.output.is_none() && whole {
                     storage.output = Some(i);
                     continue;
                 }
             }
-            let ty = ty.clone();
-            let storage = self.add_storage(&ty, self.plan.steps.len());
+            let storage = self.add_storage();
             self.plan.storages[storage].output = Some(i);
             self.plan.values.push(PlanValue { ty, home: Home::Storage(storage), offset: Dim::from(0) });
             let results = vec![self.plan.values.len() - 1];
@@ -228,8 +229,10 @@ impl<'g> Lowering<'g> {
         self.plan.values.len() - 1
     }
 
-    fn add_storage(&mut self, ty: &Type, step: usize) -> usize {
-        self.plan.storages.push(Storage { ty: ty.clone(), first: step, last: step, output: None });
+    /// Storage for the value that is added next, from this step on.
+    fn add_storage(&mut self) -> usize {
+        let (value, step) = (self.plan.values.len(), self.plan.steps.len());
+        self.plan.storages.push(Storage { value, first: step, last: step, output: None });
         self.plan.storages.len() - 1
     }
 

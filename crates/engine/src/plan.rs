@@ -69,8 +69,8 @@ pub(crate) enum Home {
 
 /// Memory for the values of a call: one value, and those that are views of it or take it over.
 pub(crate) struct Storage {
-    /// The type of the value that needs it first; the others need as many bytes.
-    pub(crate) ty: Type,
+    /// The value that needs it first; the others need as many bytes.
+    pub(crate) value: usize,
     pub(crate) first: usize,
     pub(crate) last: usize,
     /// The output it is, or `None` for a place in the arena.
