@@ -19,6 +19,14 @@ pub enum Error {
         /// What is asked for, and why it cannot be.
         message: String,
     },
+    /// A pass to leave out does not exist.
+    #[error("there is no pass `{name}`, the passes are: {known}")]
+    UnknownPass {
+        /// The name given.
+        name: String,
+        /// The names of all passes.
+        known: String,
+    },
     /// A file that should hold a graph cannot be read.
     #[error("reading {path}: {message}")]
     File {

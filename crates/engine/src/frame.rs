@@ -7,6 +7,9 @@ use crate::Error;
 use crate::memory::{self, Lifetime};
 use crate::plan::{Home, Plan, PlanValue, Step, StepOperand, Work};
 
+/// Half of what an allocation can be, as arenas grow by more than is asked for.
+const LARGEST_ARENA: usize = isize::MAX as usize / 2;
+
 /// The steps of a plan for one size of each symbolic dim.
 pub(crate) struct Frame {
     /// What a frame is found by.
@@ -99,7 +102,9 @@ impl Frame {
         });
         let mut lifetimes: Vec<Lifetime> = in_arena.collect();
         lifetimes.extend(scratch.iter().enumerate().map(|(i, &bytes)| Lifetime { bytes, first: i, last: i }));
-        let placement = memory::place(&lifetimes).ok_or_else(|| sizing.too_large("the arena"))?;
+        let placement = memory::place(&lifetimes)
+            .filter(|placement| placement.bytes <= LARGEST_ARENA)
+            .ok_or_else(|| sizing.too_large("the arena"))?;
 
         let (storage_offsets, scratch_offsets) = placement.offsets.split_at(plan.storages.len());
         let places = Places { plan, arrays: &arrays, parts: &parts, bytes: &bytes, storage_offsets };

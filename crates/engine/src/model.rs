@@ -421,6 +421,54 @@ mod tests {
         assert!(profile.to_string().contains("1 x mul (reference)"), "{profile}");
     }
 
+    /// A prefill of two sequences and a decode step of both, with the cache kept from call to call.
+    #[test]
+    fn a_cache_is_kept_from_call_to_call() {
+        let graph = Graph::parse(
+            "graph attend(%x: f32[tokens, 2, 4], %cache: mut f32[pages, 1, 2, 2, 64], %offsets: u32[batch + 1],
+                          %lengths: u32[batch], %pages: u32[batch, width]) {
+               kv_store(%cache, %x, %x, %offsets, %lengths, %pages) {layer = 0}
+               %y = paged_attention(%x, %cache, %offsets, %lengths, %pages) {layer = 0, scale = 0.5}
+               return %y
+             }",
+        )
+        .unwrap();
+        let model = session().load(&graph, &()).unwrap();
+        let cache = Buffer::zeros(DType::F32, [4, 1, 2, 2, 64]);
+        let mut expected_cache = cache.to_tensor().unwrap();
+        let pages = Tensor::from_slice([2, 1], &[2u32, 0]);
+        for (tokens, offsets, lengths) in [(5, [0u32, 3, 5], [0u32, 0]), (2, [0, 1, 2], [3, 2])] {
+            let (offsets, lengths) = (Tensor::from_slice([3], &offsets), Tensor::from_slice([2], &lengths));
+            let x = noise([tokens, 2, 4], tokens);
+            let tensors = [x, expected_cache, offsets, lengths, pages.clone()];
+            let expected = graph.evaluate(&tensors, &|_| None).unwrap();
+            let mut inputs = buffers(&tensors);
+            inputs[1] = cache.clone();
+            let y = model.execute(&inputs).unwrap();
+            assert_eq!(y[0].to_vec::<f32>(), expected.outputs[0].to_vec::<f32>());
+            expected_cache = expected.buffers[0].clone();
+            assert_eq!(cache.to_vec::<f32>(), expected_cache.to_vec::<f32>());
+        }
+    }
+
+    #[test]
+    fn sizes_that_overflow_are_refused() {
+        let graph = Graph::parse(
+            "graph vast(%x: u8[n, 0]) {
+               %one = constant [1] : u8[1, 1]
+               %y = broadcast(%one) {shape = [n, 8]}
+               %z = add(%y, %y)
+               return %z
+             }",
+        )
+        .unwrap();
+        let model = session().load(&graph, &()).unwrap();
+        let error = model.execute(&[Buffer::zeros(DType::U8, [usize::MAX / 16, 0])]).unwrap_err().to_string();
+        assert!(error.starts_with("model `vast`: the arena overflows with n = "), "{error}");
+        let error = model.execute(&[Buffer::zeros(DType::U8, [1 << 62, 0])]).unwrap_err().to_string();
+        assert!(error.starts_with("model `vast`: u8[4611686018427387904, 8] overflows with n = "), "{error}");
+    }
+
     /// Appends a node that the numbers choose, if it fits the operands they choose.
     fn random_node(b: &mut Builder, pool: &mut Vec<Value>, [op, i, j]: [usize; 3]) -> Result<(), GraphError> {
         let (x, y) = (pool[i % pool.len()], pool[j % pool.len()]);

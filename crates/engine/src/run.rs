@@ -165,16 +165,12 @@ fn copy(call: Call<'_, '_>) {
     call.outputs[0].bytes.copy_from_slice(from.bytes);
 }
 
-/// Empties a list and gives it another lifetime. The standard library collects in place, so the allocation stays.
-fn recycle<A: Relifed<B>, B>(mut list: Vec<A>) -> Vec<B> {
+/// Empties a list and gives its items another lifetime. The standard library collects in place, so the allocation
+/// stays.
+fn recycle<A, B>(mut list: Vec<A>) -> Vec<B> {
     list.clear();
     list.into_iter().map(|_| unreachable!("the list is empty")).collect()
 }
-
-/// Marks types that differ in their lifetimes alone, so that nobody recycles into another layout.
-trait Relifed<B> {}
-impl<'b> Relifed<Operand<'b>> for Operand<'_> {}
-impl<'b> Relifed<ViewMut<'b>> for ViewMut<'_> {}
 
 impl Part {
     pub(crate) fn range(self) -> std::ops::Range<usize> {

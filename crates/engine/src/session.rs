@@ -87,12 +87,16 @@ impl InferenceSession {
     /// [`InferenceSession::compile`] with options.
     ///
     /// # Errors
-    /// As there.
+    /// As there, and if the options name a pass that does not exist.
     pub fn compile_with<'a>(
         &self,
         source: impl Into<Source<'a>>,
         options: &CompileOptions,
     ) -> Result<CompiledModel, Error> {
+        if let Some(name) = options.passes.unknown() {
+            let known: Vec<&str> = passes::PASSES.iter().map(|pass| pass.name).collect();
+            return Err(Error::UnknownPass { name: name.to_string(), known: known.join(", ") });
+        }
         let parsed;
         let graphs = match source.into() {
             Source::Graph(graph) => std::slice::from_ref(graph),

@@ -67,6 +67,12 @@ pub enum Passes {
 }
 
 impl Passes {
+    /// The first name that is no pass's.
+    pub(crate) fn unknown(&self) -> Option<&str> {
+        let Passes::Without(names) = self else { return None };
+        names.iter().find(|name| PASSES.iter().all(|pass| pass.name != **name)).map(|name| &name[..])
+    }
+
     fn contains(&self, pass: &Pass) -> bool {
         match self {
             Passes::All => true,
@@ -200,6 +206,8 @@ mod tests {
         assert_eq!(names(Passes::None).len(), Graph::parse(LAYER).unwrap().len());
         let without = names(Passes::Without(vec!["fuse_norm".to_string(), "fuse_silu".to_string()]));
         assert!(without.contains(&"rms_norm") && without.contains(&"sigmoid"), "{without:?}");
+        let misspelled = Passes::Without(vec!["fuse_norm".to_string(), "fuse_nrom".to_string()]);
+        assert_eq!(misspelled.unknown(), Some("fuse_nrom"));
         let every = Passes::Without(PASSES.iter().map(|pass| pass.name.to_string()).collect());
         assert_eq!(names(every).len(), Graph::parse(LAYER).unwrap().len());
     }
