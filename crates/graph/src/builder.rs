@@ -309,3 +309,80 @@ fn resolve_axis(ty: &Type, axis: isize) -> Option<usize> {
     let axis = if axis < 0 { axis + rank } else { axis };
     (0..rank).contains(&axis).then_some(axis as usize)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dims;
+
+    /// One layer of a decoder, without its feed-forward half.
+    fn attention_layer() -> Result<Graph, Error> {
+        let mut b = Builder::new("layer");
+        let x = b.input("x", Type::new(DType::F32, dims!["tokens", 32]));
+        let ids = b.input("ids", Type::new(DType::U32, dims!["tokens"]));
+        let cache = b.input("cache", Type::buffer(DType::F32, dims!["pages", 1, 2, 2, 128]));
+        let batch = RaggedBatch {
+            row_offsets: b.input("row_offsets", Type::new(DType::U32, [&Dim::from("batch") + &Dim::from(1)])),
+            cache_lengths: b.input("cache_lengths", Type::new(DType::U32, dims!["batch"])),
+            page_table: b.input("page_table", Type::new(DType::U32, dims!["batch", "max_pages"])),
+        };
+        let norm = b.weight("norm", Type::new(DType::F32, [32]))?;
+        let h = b.rms_norm(x, norm, 1e-5)?;
+        let weight = b.weight("qkv", Type::new(DType::Q8_0, [64, 32]))?;
+        let qkv = b.linear(h, weight)?;
+        let qkv = b.reshape(qkv, dims!["tokens", 8, 8])?;
+        let parts = b.split(qkv, -2, &[4, 2, 2])?;
+        let positions = b.ragged_positions(ids, &batch)?;
+        let frequencies = b.constant(Tensor::from_slice([4], &[1.0f32, 0.1, 0.01, 0.001]));
+        let table = b.rope_table(positions, frequencies, 1.0)?;
+        let q = b.rope(RopeStyle::HalfSplit, parts[0], table)?;
+        let k = b.rope(RopeStyle::HalfSplit, parts[1], table)?;
+        b.kv_store(0, cache, k, parts[2], &batch)?;
+        let attention = PagedAttention { layer: 0, scale: 0.5, window: None, softcap: None };
+        let y = b.paged_attention(attention, q, cache, &batch)?;
+        let y = b.reshape(y, dims!["tokens", 32])?;
+        let y = b.add(x, y)?;
+        b.finish(&[y])
+    }
+
+    #[test]
+    fn a_layer_prints() {
+        let expected = r#"graph layer(%x: f32[tokens, 32], %ids: u32[tokens], %cache: mut f32[pages, 1, 2, 2, 128], %row_offsets: u32[batch + 1], %cache_lengths: u32[batch], %page_table: u32[batch, max_pages]) {
+  %0 = weight "norm" : f32[32]
+  %1 = rms_norm(%x, %0) {eps = 1e-5} : f32[tokens, 32]
+  %2 = weight "qkv" : q8_0[64, 32]
+  %3 = linear(%1, %2) : f32[tokens, 64]
+  %4 = reshape(%3) {shape = [tokens, 8, 8]} : f32[tokens, 8, 8]
+  %5, %6, %7 = split(%4) {axis = 1, sizes = [4, 2, 2]} : f32[tokens, 4, 8], f32[tokens, 2, 8], f32[tokens, 2, 8]
+  %8 = ragged_positions(%ids, %row_offsets, %cache_lengths) : u32[tokens]
+  %9 = constant [1.0, 0.1, 0.01, 0.001] : f32[4]
+  %10 = rope_table(%8, %9) : f32[tokens, 2, 4]
+  %11 = rope(%5, %10) {style = half_split} : f32[tokens, 4, 8]
+  %12 = rope(%6, %10) {style = half_split} : f32[tokens, 2, 8]
+  kv_store(%cache, %12, %7, %row_offsets, %cache_lengths, %page_table) {layer = 0}
+  %13 = paged_attention(%11, %cache, %row_offsets, %cache_lengths, %page_table) {layer = 0, scale = 0.5} : f32[tokens, 4, 8]
+  %14 = reshape(%13) {shape = [tokens, 32]} : f32[tokens, 32]
+  %15 = add(%x, %14) : f32[tokens, 32]
+  return %15
+}
+"#;
+        let graph = attention_layer().unwrap();
+        assert_eq!(graph.to_string(), expected);
+        assert_eq!(Graph::parse(expected).unwrap().to_string(), expected);
+    }
+
+    #[test]
+    fn weights_are_shared_and_axes_count_from_the_end() {
+        let mut b = Builder::new("g");
+        let ty = Type::new(DType::F32, [2, 3]);
+        let w = b.weight("w", ty.clone()).unwrap();
+        assert_eq!(b.weight("w", ty.clone()).unwrap(), w);
+        assert_ne!(b.weight("w", ty.with_dtype(DType::F16)).unwrap(), w);
+        assert_eq!(b.dim(w, -1), Dim::from(3));
+        let error = b.softmax(w, -3).unwrap_err();
+        assert_eq!(error.to_string(), "softmax: f32[2, 3] has no axis -3");
+        let output = b.softmax(w, -2).unwrap();
+        let error = b.finish(&[output]).unwrap_err();
+        assert_eq!(error.to_string(), "graph `g`: weight `w` is both f32[2, 3] and f16[2, 3]");
+    }
+}

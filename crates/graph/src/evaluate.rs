@@ -93,3 +93,57 @@ fn bound(weight: &Weight, weights: &dyn Fn(&str) -> Option<Tensor>) -> Result<Te
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn evaluate(text: &str, inputs: &[Tensor]) -> Result<Evaluation, Error> {
+        let weights = |name: &str| (name == "w").then(|| Tensor::from_slice([2], &[10.0f32, 20.0]));
+        Graph::parse(text).unwrap().evaluate(inputs, &weights)
+    }
+
+    #[test]
+    fn buffers_change_in_program_order() {
+        let text = "graph g(%x: f32[n], %b: mut f32[n]) {
+                      %before = load(%b)
+                      store(%b, %x)
+                      %after = load(%b)
+                      %sum = add(%before, %after)
+                      store(%b, %sum)
+                      return %before, %after
+                    }";
+        let [x, b] = [[1.0f32, 2.0], [30.0, 40.0]].map(|values| Tensor::from_slice([2], &values));
+        let evaluation = evaluate(text, &[x, b]).unwrap();
+        let values: Vec<Vec<f32>> = evaluation.outputs.iter().map(|output| output.to_vec()).collect();
+        assert_eq!(values, [[30.0, 40.0], [1.0, 2.0]]);
+        assert_eq!(evaluation.buffers[0].to_vec::<f32>(), [31.0, 42.0]);
+    }
+
+    #[test]
+    fn what_is_given_must_fit() {
+        let line = |line: &str| format!("graph g(%x: f32[n]) {{ {line} return %0 }}");
+        let x = [Tensor::from_slice([2], &[1.0f32, 2.0])];
+        let cases = [
+            ("%0 = weight \"w\" : f32[3]", "weight 'w': got f32[2], expected f32[3]"),
+            ("%0 = weight \"v\" : f32[3]", "weight 'v' f32[3] has no value"),
+            (
+                "%0 = slice(%x) {axis = 0, start = -3}",
+                "slice: the range -3.. does not fit the 2 elements of axis 0",
+            ),
+            (
+                "%0 = broadcast(%x) {shape = [9000000000, n]}",
+                "f32[9000000000, 2] is too large for the interpreter",
+            ),
+            ("%0 = slice(%x) {axis = 0, start = 5}", "the dim n - 5 is -3"),
+        ];
+        for (text, message) in cases {
+            assert_eq!(evaluate(&line(text), &x).unwrap_err().to_string(), message);
+        }
+        let integers = [Tensor::from_slice([2], &[1i32, 2])];
+        let message = "input 0 'x': got i32[2], expected f32[n]";
+        assert_eq!(evaluate(&line("%0 = neg(%x)"), &integers).unwrap_err().to_string(), message);
+        let sum = evaluate(&line("%w = weight \"w\" : f32[2] %0 = add(%x, %w)"), &x).unwrap();
+        assert_eq!(sum.outputs[0].to_vec::<f32>(), [11.0, 22.0]);
+    }
+}

@@ -5,11 +5,41 @@
 //! A [`Graph`] is a list of nodes in program order over values in single-assignment form. Each value has a
 //! [`Type`]: an element type, a shape whose sizes may be symbols, a device. Each op ([`ops`]) states its type
 //! rule and its meaning; the meaning is slow and obvious, and every device is tested against it.
+//!
+//! ```
+//! # use perihelion_graph as graph;
+//! use graph::{Builder, Graph, Type, dims};
+//! use tensor::{DType, Tensor};
+//!
+//! let mut b = Builder::new("layer");
+//! let x = b.input("x", Type::new(DType::F32, dims!["tokens", 2]));
+//! let weight = b.weight("up.weight", Type::new(DType::F32, [3, 2]))?;
+//! let y = b.linear(x, weight)?;
+//! let y = b.silu(y)?;
+//! let graph = b.finish(&[y])?;
+//!
+//! let text = r#"graph layer(%x: f32[tokens, 2]) {
+//!   %0 = weight "up.weight" : f32[3, 2]
+//!   %1 = linear(%x, %0) : f32[tokens, 3]
+//!   %2 = silu(%1) : f32[tokens, 3]
+//!   return %2
+//! }
+//! "#;
+//! assert_eq!(graph.to_string(), text);
+//! assert_eq!(Graph::parse(text)?.to_string(), text);
+//!
+//! let x = Tensor::from_slice([1, 2], &[1.0f32, 2.0]);
+//! let weight = Tensor::from_slice([3, 2], &[0.0f32, 0.0, 50.0, 0.0, 0.0, -50.0]);
+//! let evaluation = graph.evaluate(&[x], &|name| (name == "up.weight").then(|| weight.clone()))?;
+//! assert_eq!(evaluation.outputs[0].to_vec::<f32>(), [0.0, 50.0, -3.7835059e-42]);
+//! # Ok::<(), graph::Error>(())
+//! ```
 
 #![forbid(unsafe_code)]
 
 mod bind;
 mod builder;
+pub mod conformance;
 mod dim;
 mod error;
 mod evaluate;

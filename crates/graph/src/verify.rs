@@ -216,3 +216,148 @@ fn something_results(graph: &Graph) -> Result<(), String> {
         "there are no outputs, and no node writes a buffer".to_string()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use tensor::DType;
+
+    use super::*;
+    use crate::graph::{Input, Node, NodeId};
+    use crate::ops::{Reshape, Unary, Weight};
+
+    /// `%0 = neg(%x)`, `%1 = exp(%0)`, `store(%cache, %x)`; value 2 is `%0`, value 3 is `%1`.
+    fn sound() -> Graph {
+        Graph::parse(
+            "graph g(%x: f32[n, 4], %cache: mut f32[n, 4]) {
+               %0 = neg(%x)
+               %1 = exp(%0)
+               store(%cache, %x)
+               return %1
+             }",
+        )
+        .unwrap()
+    }
+
+    /// What is said of a sound graph after a change.
+    fn broken(change: impl FnOnce(&mut Graph)) -> String {
+        let mut graph = sound();
+        graph.verify().unwrap();
+        change(&mut graph);
+        graph.verify().unwrap_err().to_string()
+    }
+
+    fn node(graph: &mut Graph, index: usize) -> &mut Node {
+        graph.nodes[index].as_mut().unwrap()
+    }
+
+    #[test]
+    fn each_rule_names_its_fault() {
+        type Change = fn(&mut Graph);
+        let cases: [(Change, &str); 18] = [
+            (|g| g.order[1] = g.order[0], "node 0 is in the order twice"),
+            (|g| g.order.push(NodeId(9)), "node 9 is in the order but does not exist"),
+            (|g| drop(g.order.pop()), "2 of 3 nodes are in the order"),
+            (|g| node(g, 1).inputs[0] = Value(9), "value 9 does not exist: there are 4"),
+            (|g| g.inputs[1].name = "x".into(), "two inputs are named `x`"),
+            (|g| g.inputs[1].name.clear(), "input 1 has no name"),
+            (|g| node(g, 1).outputs[0] = Value(2), "value 2 is defined twice"),
+            (|g| g.values[3].node = None, "value 3 is not known to be made by its node"),
+            (|g| g.order.swap(0, 1), "exp uses value 2 before it is defined"),
+            (|g| g.values[2].users = 5, "value 2 has 1 users, recorded are 5"),
+            (|g| g.values[3].ty.dtype = DType::F64, "exp makes f32[n, 4], recorded is f64[n, 4]"),
+            (|g| node(g, 0).op = Unary::Not.into(), "not: x is f32[n, 4], expected bool"),
+            (|g| node(g, 2).inputs.swap(0, 1), "store: operand 0 is f32[n, 4], expected a buffer"),
+            (|g| g.set_outputs(&[Value(1)]), "output input `cache` is a buffer: callers have it already"),
+            (
+                |g| {
+                    g.set_outputs(&[]);
+                    g.remove(g.order[2]);
+                },
+                "there are no outputs, and no node writes a buffer",
+            ),
+            (
+                |g| {
+                    let ty = Type::new(DType::F32, vec![Dim::from(1); 9]);
+                    g.input("wide", ty);
+                },
+                "input `wide` f32[1, 1, 1, 1, 1, 1, 1, 1, 1] has too many axes or terms",
+            ),
+            (
+                |g| {
+                    g.input("q", Type::new(DType::F32, [&Dim::from("a") * &Dim::from("b")]));
+                },
+                "no input determines the symbol `a` of the dim a*b",
+            ),
+            (
+                |g| {
+                    for dtype in [DType::F32, DType::F16] {
+                        g.push(Weight { name: "w".into(), ty: Type::new(dtype, [2]) }.into(), &[]).unwrap();
+                    }
+                },
+                "weight `w` is both f32[2] and f16[2]",
+            ),
+        ];
+        for (change, message) in cases {
+            assert_eq!(broken(change), format!("graph `g`: {message}"));
+        }
+    }
+
+    #[test]
+    fn outputs_must_be_defined() {
+        let message = broken(|g| {
+            let value = g.add_orphan();
+            g.set_outputs(&[value]);
+        });
+        assert_eq!(message, "graph `g`: output value 4 is never defined");
+    }
+
+    #[test]
+    fn symbols_must_come_from_inputs() {
+        let message = broken(|g| {
+            g.values[0].ty = Type::new(DType::F32, [4]);
+            g.values[1].ty = Type::buffer(DType::F32, [4]);
+            let shape = vec![Dim::from("m"), Dim::from(0)];
+            let empty = g.input("empty", Type::new(DType::F32, [0]));
+            g.push(Reshape { shape }.into(), &[empty]).unwrap();
+            for value in [2, 3] {
+                g.values[value].ty = Type::new(DType::F32, [4]);
+            }
+        });
+        assert_eq!(message, "graph `g`: no input determines the symbol `m` of the dim m");
+    }
+
+    #[test]
+    fn a_buffer_is_used_once_in_a_node() {
+        let text =
+            "graph g(%k: mut f32[1, 1, 2, 1, 16], %o: u32[2], %l: u32[1], %t: u32[1, 1], %q: f32[n, 1, 1]) {
+                      %0 = paged_attention(%q, %k, %o, %l, %t) {layer = 0, scale = 1.0}
+                      return %0
+                    }";
+        let mut graph = Graph::parse(text).unwrap();
+        graph.verify().unwrap();
+        // No op of today takes two buffers, so the rule is asked directly.
+        assert_eq!(buffers_are_used_once_in_a_node(&graph), Ok(()));
+        let q = graph.inputs[4].value;
+        graph.values[q.index()].ty.kind = Kind::Buffer;
+        let message = graph.verify().unwrap_err().to_string();
+        assert!(message.contains("expected a tensor"), "{message}");
+    }
+
+    #[test]
+    fn buffers_are_never_results() {
+        let mut graph = sound();
+        graph.values[3].ty.kind = Kind::Buffer;
+        assert_eq!(buffers_are_inputs(&graph), Err("exp makes the buffer value 3".to_string()));
+        graph.inputs.push(Input { name: "y".into(), value: Value(3) });
+        assert!(graph.verify().is_err());
+    }
+
+    impl Graph {
+        /// A value that nothing makes.
+        fn add_orphan(&mut self) -> Value {
+            let value = self.input("orphan", Type::new(DType::F32, [1]));
+            self.inputs.pop();
+            value
+        }
+    }
+}

@@ -176,3 +176,93 @@ impl Define for Binary {
         Ok(vec![result])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{assert_close, check_types, numbers, run};
+    use super::*;
+
+    #[test]
+    fn types() {
+        check_types(
+            Binary::Add,
+            &[
+                (&["f32[n, 1, 4]", "f32[3, 1]"], "f32[n, 3, 4]"),
+                (&["i64[]", "i64[n]"], "i64[n]"),
+                (&["f32[n]", "f32[m]"], "add: shapes do not broadcast: x f32[n], y f32[m]"),
+                (&["f32[n]", "f16[n]"], "add: dtypes differ: x f32[n], y f16[n]"),
+                (&["bool[n]", "bool[n]"], "add: x is bool[n], expected a float or an integer"),
+                (
+                    &["f32[n]", "f32[n] @gpu:0"],
+                    "add: devices differ: operand 0 f32[n], operand 1 f32[n] @gpu:0",
+                ),
+            ],
+        );
+        check_types(Binary::Less, &[(&["u8[n]", "u8[1]"], "bool[n]")]);
+        check_types(Binary::Equal, &[(&["bool[n]", "bool[n]"], "bool[n]")]);
+        check_types(
+            Binary::Pow,
+            &[(&["i32[1]", "i32[1]"], "pow: x is i32[1], expected f16, bf16, f32 or f64")],
+        );
+        check_types(Binary::And, &[(&["i32[1]", "i32[1]"], "and: x is i32[1], expected bool")]);
+    }
+
+    #[test]
+    fn floats() {
+        let nan = f32::NAN;
+        let x = Tensor::from_slice([4], &[6.0f32, -1.0, nan, f32::INFINITY]);
+        let y = Tensor::from_slice([4], &[4.0f32, 0.0, 1.0, f32::INFINITY]);
+        let (no, up) = (f64::NAN, f64::INFINITY);
+        let table: [(Binary, [f64; 4]); 13] = [
+            (Binary::Add, [10.0, -1.0, no, up]),
+            (Binary::Sub, [2.0, -1.0, no, no]),
+            (Binary::Mul, [24.0, 0.0, no, up]),
+            (Binary::Div, [1.5, -up, no, no]),
+            (Binary::Min, [4.0, -1.0, no, up]),
+            (Binary::Max, [6.0, 0.0, no, up]),
+            (Binary::Pow, [1296.0, 1.0, no, up]),
+            (Binary::Equal, [0.0, 0.0, 0.0, 1.0]),
+            (Binary::NotEqual, [1.0, 1.0, 1.0, 0.0]),
+            (Binary::Less, [0.0, 1.0, 0.0, 0.0]),
+            (Binary::LessEqual, [0.0, 1.0, 0.0, 1.0]),
+            (Binary::Greater, [1.0, 0.0, 0.0, 0.0]),
+            (Binary::GreaterEqual, [1.0, 0.0, 0.0, 1.0]),
+        ];
+        for (function, expected) in table {
+            assert_close(&numbers(function, &[&x, &y]), &expected, 0.0);
+        }
+        let [a, b] =
+            [[true, true, false, false], [true, false, true, false]].map(|x| Tensor::from_bools([4], &x));
+        for (function, expected) in [
+            (Binary::And, [1.0, 0.0, 0.0, 0.0]),
+            (Binary::Or, [1.0, 1.0, 1.0, 0.0]),
+            (Binary::Xor, [0.0, 1.0, 1.0, 0.0]),
+        ] {
+            assert_eq!(numbers(function, &[&a, &b]), expected);
+        }
+    }
+
+    #[test]
+    fn integers_wrap_and_quotients_truncate() {
+        let x = Tensor::from_slice([3], &[i32::MAX, i32::MIN, -7]);
+        let y = Tensor::from_slice([3], &[1i32, -1, 2]);
+        let of = |function| run(function, &[&x, &y]).unwrap()[0].to_vec::<i32>();
+        assert_eq!(of(Binary::Add), [i32::MIN, i32::MAX, -5]);
+        assert_eq!(of(Binary::Div), [i32::MAX, i32::MIN, -3]);
+        assert_eq!(of(Binary::Mul), [i32::MAX, i32::MIN, -14]);
+        let error = run(Binary::Div, &[&x, &Tensor::scalar(0i32)]).unwrap_err();
+        assert_eq!(error.to_string(), "div: an integer is divided by 0");
+        // f64 would take these for equal.
+        let near = [(1i64 << 60) + 1, 1i64 << 60].map(Tensor::scalar);
+        assert_eq!(numbers(Binary::Greater, &[&near[0], &near[1]]), [1.0]);
+    }
+
+    #[test]
+    fn shapes_broadcast() {
+        let x = Tensor::from_slice([2, 1], &[10.0f32, 20.0]);
+        let y = Tensor::from_slice([3], &[1.0f32, 2.0, 3.0]);
+        assert_eq!(numbers(Binary::Sub, &[&x, &y]), [9.0, 8.0, 7.0, 19.0, 18.0, 17.0]);
+        let empty = Tensor::zeros(DType::F32, [0, 3]);
+        assert_eq!(numbers(Binary::Sub, &[&empty, &y]), [0.0f64; 0]);
+    }
+}

@@ -69,3 +69,27 @@ pub(super) fn broadcast_operands(a: (&str, &Type), b: (&str, &Type)) -> Result<V
     broadcast(&a.1.shape, &b.1.shape)
         .ok_or_else(|| TypeError::new(format!("shapes do not broadcast: {} {}, {} {}", a.0, a.1, b.0, b.1)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{check_types, numbers};
+    use super::*;
+
+    #[test]
+    fn types_and_values() {
+        let op = Broadcast { shape: crate::dims![2, "n", 3].to_vec() };
+        check_types(
+            op,
+            &[
+                (&["f32[n, 1]"], "f32[2, n, 3]"),
+                (&["u8[]"], "u8[2, n, 3]"),
+                (&["f32[2, 1]"], "broadcast: x f32[2, 1] cannot become [2, n, 3]"),
+                (&["f32[1, 2, 1, 1]"], "broadcast: x f32[1, 2, 1, 1] cannot become [2, n, 3]"),
+                (&["q8_0[32]"], "broadcast: x is q8_0[32], whose blocks have no single elements"),
+            ],
+        );
+        let x = Tensor::from_slice([2, 1], &[1i16, 2]);
+        let op = Broadcast { shape: crate::dims![2, 2, 3].to_vec() };
+        assert_eq!(numbers(op, &[&x]), [1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0]);
+    }
+}

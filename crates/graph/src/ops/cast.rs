@@ -60,3 +60,40 @@ impl Define for Cast {
         Ok(vec![result])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{check_types, numbers, run};
+    use super::*;
+
+    #[test]
+    fn types() {
+        check_types(Cast { to: DType::F32 }, &[(&["q4_k[2, 256]"], "f32[2, 256]"), (&["bool[n]"], "f32[n]")]);
+        check_types(Cast { to: DType::Q8_0 }, &[(&["f32[32]"], "cast: x f32[32] cannot become q8_0")]);
+    }
+
+    #[test]
+    fn values() {
+        let (nan, infinity) = (f32::NAN, f32::INFINITY);
+        let x = Tensor::from_slice([6], &[-1.9f32, 2.5, nan, infinity, -infinity, 300.0]);
+        let table: [(DType, [f64; 6]); 4] = [
+            (DType::U8, [0.0, 2.0, 0.0, 255.0, 0.0, 255.0]),
+            (DType::I8, [-1.0, 2.0, 0.0, 127.0, -128.0, 127.0]),
+            (DType::Bool, [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]),
+            (DType::I64, [-1.0, 2.0, 0.0, i64::MAX as f64, i64::MIN as f64, 300.0]),
+        ];
+        for (to, expected) in table {
+            assert_eq!(numbers(Cast { to }, &[&x]), expected, "{to}");
+        }
+        let integers = Tensor::from_slice([2], &[-1i32, 511]);
+        assert_eq!(numbers(Cast { to: DType::U8 }, &[&integers]), [255.0, 255.0]);
+        // 2^24 + 1 is half way to the next f32; one more in the last place of an i64 decides it.
+        let halves = Tensor::from_slice([2], &[(1i64 << 54) + (1 << 30), (1i64 << 54) + (1 << 30) + 1]);
+        let rounded = run(Cast { to: DType::F32 }, &[&halves]).unwrap()[0].to_vec::<f32>();
+        assert_eq!(rounded, [2f32.powi(54), 2f32.powi(54) + 2f32.powi(31)]);
+        let bf16 =
+            run(Cast { to: DType::BF16 }, &[&Tensor::from_slice([1], &[(1i64 << 62) + (1 << 54) + 1])])
+                .unwrap();
+        assert_eq!(bf16[0].to_f64_vec(), [2f64.powi(62) + 2f64.powi(55)]);
+    }
+}

@@ -67,3 +67,30 @@ impl Define for Concat {
         Ok(vec![from_bytes(inputs[0].dtype(), outputs[0], &bytes)])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{check_types, numbers};
+    use super::*;
+
+    #[test]
+    fn types_and_values() {
+        check_types(
+            Concat { axis: 0 },
+            &[
+                (&["f32[n, 2]", "f32[m, 2]", "f32[3, 2]"], "f32[n + m + 3, 2]"),
+                (
+                    &["f32[n, 2]", "f32[m, 3]"],
+                    "concat: shapes differ beside axis 0: x0 f32[n, 2], x1 f32[m, 3]",
+                ),
+                (&["f32[n]", "f32[m, 3]"], "concat: shapes differ beside axis 0: x0 f32[n], x1 f32[m, 3]"),
+                (&["f32[n]", "i32[m]"], "concat: dtypes differ: x0 f32[n], x1 i32[m]"),
+                (&[], "concat: takes at least 1 operand, got 0"),
+                (&["f32[]", "f32[]"], "concat: x0 f32[] has no axis 0"),
+            ],
+        );
+        let (a, b) = (Tensor::from_slice([2, 1], &[1i16, 2]), Tensor::from_slice([2, 2], &[3i16, 4, 5, 6]));
+        assert_eq!(numbers(Concat { axis: 1 }, &[&a, &b]), [1.0, 3.0, 4.0, 2.0, 5.0, 6.0]);
+        assert_eq!(numbers(Concat { axis: 0 }, &[&a, &a]), [1.0, 2.0, 1.0, 2.0]);
+    }
+}

@@ -42,7 +42,16 @@ impl Define for Gather {
 
     fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
         let lanes = Lanes::of(inputs[0].shape(), self.axis);
-        let indices = indices(self.name(), inputs[1], lanes.len, true)?;
+        let check = |(position, index): (usize, i128)| {
+            let from_start = if index < 0 { index + lanes.len as i128 } else { index };
+            within(from_start, lanes.len).ok_or_else(|| {
+                let limit = format!("{} slices of axis {}", lanes.len, self.axis);
+                let message = format!("index {index} at position {position} is out of range for {limit}");
+                Error::evaluation("gather", message)
+            })
+        };
+        let indices =
+            integers(inputs[1]).into_iter().enumerate().map(check).collect::<Result<Vec<_>, _>>()?;
         let positions = (0..lanes.outer).flat_map(|outer| {
             let slice = move |index: &usize| (outer * lanes.len + index) * lanes.inner;
             indices.iter().map(slice).flat_map(|start| start..start + lanes.inner)
@@ -77,24 +86,75 @@ impl Define for Embedding {
 
     fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
         let [rows, columns] = [inputs[0].shape()[0], inputs[0].shape()[1]];
-        let ids = indices(self.name(), inputs[1], rows, false)?;
+        let check = |(position, id): (usize, i128)| {
+            let message = || format!("id {id} at position {position} is out of range for {rows} rows");
+            within(id, rows).ok_or_else(|| Error::evaluation("embedding", message()))
+        };
+        let ids = integers(inputs[1]).into_iter().enumerate().map(check).collect::<Result<Vec<_>, _>>()?;
         let table = inputs[0].to_f64_vec();
         let values: Vec<f64> = ids.iter().flat_map(|id| &table[id * columns..][..columns]).copied().collect();
         Ok(vec![from_f64(DType::F32, outputs[0], &values)])
     }
 }
 
-/// Indices into `limit` slices, checked.
-fn indices(op: &'static str, tensor: &Tensor, limit: usize, from_end: bool) -> Result<Vec<usize>, Error> {
-    let Numbers::Integers(indices) = Numbers::of(tensor) else { unreachable!("indices are integers") };
-    let check = |(position, &index): (usize, &i128)| {
-        let counted = if index < 0 && from_end { index + limit as i128 } else { index };
-        usize::try_from(counted).ok().filter(|&index| index < limit).ok_or_else(|| {
-            Error::evaluation(
-                op,
-                format!("index {index} at position {position} is out of range for {limit} rows"),
-            )
-        })
-    };
-    indices.iter().enumerate().map(check).collect()
+/// The elements of indices or ids.
+fn integers(tensor: &Tensor) -> Vec<i128> {
+    let Numbers::Integers(integers) = Numbers::of(tensor) else { unreachable!("indices are integers") };
+    integers
+}
+
+/// An index below `limit`.
+fn within(index: i128, limit: usize) -> Option<usize> {
+    usize::try_from(index).ok().filter(|&index| index < limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{check_types, numbers, run};
+    use super::*;
+
+    #[test]
+    fn types() {
+        check_types(
+            Gather { axis: 1 },
+            &[
+                (&["f16[2, n, 3]", "i32[4, 5]"], "f16[2, 4, 5, 3]"),
+                (&["f16[2]", "i32[4]"], "gather: table f16[2] has no axis 1"),
+                (&["f16[2, 3]", "f32[4]"], "gather: indices is f32[4], expected u32, i32 or i64"),
+            ],
+        );
+        check_types(
+            Embedding,
+            &[
+                (&["q6_k[100, 256]", "u32[tokens]"], "f32[tokens, 256]"),
+                (&["f32[100]", "u32[tokens]"], "embedding: table is f32[100], expected 2 axes"),
+                (
+                    &["i32[100, 2]", "u32[tokens]"],
+                    "embedding: table is i32[100, 2], expected a float or block dtype",
+                ),
+            ],
+        );
+    }
+
+    #[test]
+    fn values() {
+        let table = Tensor::from_slice([2, 3], &[1i16, 2, 3, 4, 5, 6]);
+        let last = Tensor::from_slice([2], &[-1i64, 0]);
+        assert_eq!(numbers(Gather { axis: 1 }, &[&table, &last]), [3.0, 1.0, 6.0, 4.0]);
+        assert_eq!(numbers(Gather { axis: 0 }, &[&table, &last]), [4.0, 5.0, 6.0, 1.0, 2.0, 3.0]);
+        let error = run(Gather { axis: 0 }, &[&table, &Tensor::from_slice([2], &[0i64, -3])]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "gather: index -3 at position 1 is out of range for 2 slices of axis 0"
+        );
+        let rows = Tensor::from_slice([2, 1], &[0.5f32, -2.0]);
+        assert_eq!(numbers(Embedding, &[&rows, &Tensor::from_slice([3], &[1u32, 0, 1])]), [-2.0, 0.5, -2.0]);
+        for wrong in [2i32, -1] {
+            let error = run(Embedding, &[&rows, &Tensor::from_slice([2], &[0, wrong])]).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!("embedding: id {wrong} at position 1 is out of range for 2 rows")
+            );
+        }
+    }
 }

@@ -157,3 +157,88 @@ impl Pages {
         (((page * self.cache[1] + self.layer) * 2 + part) * self.cache[3] + head) * self.cache[4]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{check_types, run};
+    use super::*;
+
+    #[test]
+    fn types() {
+        let good = [
+            "mut f32[pages, 2, 2, 4, 128]",
+            "f32[t, 4, 8]",
+            "f32[t, 4, 8]",
+            "u32[b + 1]",
+            "u32[b]",
+            "u32[b, m]",
+        ];
+        let with = |position: usize, ty: &'static str| {
+            let mut types = good;
+            types[position] = ty;
+            super::super::testing::infer(KvStore { layer: 1 }, &types)
+        };
+        let power = "with a power of two of at least 16 and head_dim 8";
+        let page =
+            |cache: &str| format!("kv_store: axis 4 of cache {cache} is no page_size · head_dim {power}");
+        assert_eq!(with(0, good[0]), "");
+        assert_eq!(
+            with(0, "f32[pages, 2, 2, 4, 128]"),
+            "kv_store: operand 0 is f32[pages, 2, 2, 4, 128], expected a buffer"
+        );
+        assert_eq!(with(0, "mut f32[p, 2, 2, 4, 64]"), page("mut f32[p, 2, 2, 4, 64]"));
+        assert_eq!(with(0, "mut f32[p, 2, 2, 4, 192]"), page("mut f32[p, 2, 2, 4, 192]"));
+        assert_eq!(
+            with(0, "mut f32[p, 1, 2, 4, 128]"),
+            "kv_store: layer 1 is out of range for cache mut f32[p, 1, 2, 4, 128]"
+        );
+        assert_eq!(
+            with(0, "mut f32[p, 2, 3, 4, 128]"),
+            "kv_store: axis 2 of cache mut f32[p, 2, 3, 4, 128] is no 2 (keys, values)"
+        );
+        assert_eq!(
+            with(0, "mut f32[p, 2, 2, 8, 128]"),
+            "kv_store: heads differ: cache mut f32[p, 2, 2, 8, 128], k f32[t, 4, 8]"
+        );
+        assert_eq!(with(2, "f32[t, 4, 9]"), "kv_store: v is f32[t, 4, 9], expected f32[t, 4, 8]");
+        assert_eq!(with(5, "u32[c, m]"), "kv_store: page_table is u32[c, m], expected u32[b, m]");
+        check_types(
+            KvStore { layer: 0 },
+            &[(
+                &["mut f32[1, 1, 2, 1, 16]"],
+                "kv_store: takes 6 operands (cache, k, v, row_offsets, cache_lengths, page_table), got 1",
+            )],
+        );
+    }
+
+    /// A token at position 17 of the second sequence, with pages of 16 and heads of 2.
+    fn store(page: u32, position: u32) -> Result<Vec<f64>, Error> {
+        let cache = Tensor::zeros(DType::F32, [3, 2, 2, 1, 32]);
+        let (k, v) =
+            (Tensor::from_slice([1, 1, 2], &[1.0f32, 2.0]), Tensor::from_slice([1, 1, 2], &[3.0f32, 4.0]));
+        let offsets = Tensor::from_slice([3], &[0u32, 0, 1]);
+        let lengths = Tensor::from_slice([2], &[0, position]);
+        let table = Tensor::from_slice([2, 2], &[0, 0, 0, page]);
+        run(KvStore { layer: 1 }, &[&cache, &k, &v, &offsets, &lengths, &table])
+            .map(|results| results[0].to_f64_vec())
+    }
+
+    #[test]
+    fn keys_lie_transposed_and_values_do_not() {
+        let cache = store(2, 17).unwrap();
+        // Page 2, layer 1: the keys of 16 slots for each of 2 dims, then the values of 2 dims for each slot.
+        let keys = ((2 * 2 + 1) * 2) * 32;
+        let values = keys + 32;
+        let mut expected = vec![0.0; cache.len()];
+        (expected[keys + 1], expected[keys + 16 + 1]) = (1.0, 2.0);
+        (expected[values + 2], expected[values + 3]) = (3.0, 4.0);
+        assert_eq!(cache, expected);
+    }
+
+    #[test]
+    fn pages_must_exist() {
+        let message = |page, position| store(page, position).unwrap_err().to_string();
+        assert_eq!(message(3, 17), "kv_store: page 3 of sequence 1 is out of range for 3 pages");
+        assert_eq!(message(2, 32), "kv_store: position 32 of sequence 1 is beyond its 32 slots");
+    }
+}

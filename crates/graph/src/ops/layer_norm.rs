@@ -57,3 +57,28 @@ impl Define for LayerNorm {
         Ok(vec![from_f64(DType::F32, outputs[0], &values)])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{assert_close, check_types, numbers};
+    use super::*;
+
+    #[test]
+    fn types_and_values() {
+        let op = LayerNorm { eps: 1e-5 };
+        check_types(
+            op,
+            &[
+                (&["f32[n, 4]", "f32[4]", "f32[4]"], "f32[n, 4]"),
+                (&["f32[n, 4]", "f32[4]", "f32[n, 4]"], "layer_norm: bias is f32[n, 4], expected f32[4]"),
+                (&["f32[n, 4]", "f32[4]"], "layer_norm: takes 3 operands (x, weight, bias), got 2"),
+            ],
+        );
+        let x = Tensor::from_slice([1, 4], &[1.0f32, 2.0, 3.0, 4.0]);
+        let weight = Tensor::from_slice([4], &[1.0f32, 1.0, 1.0, 10.0]);
+        let bias = Tensor::from_slice([4], &[0.0f32, 1.0, 0.0, 0.0]);
+        let expected =
+            [-1.341_635_420_054_6, 1.0 - 0.447_211_806_684_9, 0.447_211_806_684_9, 13.416_354_200_546];
+        assert_close(&numbers(op, &[&x, &weight, &bias]), &expected, 1e-7);
+    }
+}

@@ -102,3 +102,30 @@ impl Define for Weight {
         Err(Error::evaluation("weight", format!("`{}` is not bound to a value", self.name)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::check_types;
+    use super::*;
+
+    #[test]
+    fn types() {
+        let weight = |ty: &str| Weight { name: "w".into(), ty: ty.parse().unwrap() };
+        check_types(
+            weight("q4_k[2, 512]"),
+            &[(&[], "q4_k[2, 512]"), (&["f32[1]"], "weight: takes 0 operands, got 1")],
+        );
+        check_types(
+            weight("q4_k[2, 128]"),
+            &[(&[], "weight: `w` is q4_k[2, 128], no whole number of blocks of 256 in a row")],
+        );
+        check_types(weight("f32[n]"), &[(&[], "weight: `w` is f32[n], expected at most 8 sizes in numbers")]);
+        check_types(weight("mut f32[1]"), &[(&[], "weight: `w` is mut f32[1], expected a tensor")]);
+        let huge = weight("f64[9223372036854775807, 9]");
+        check_types(
+            huge,
+            &[(&[], "weight: `w` is f64[9223372036854775807, 9], no whole number of blocks of 1 in a row")],
+        );
+        check_types(Constant::new(Tensor::from_bools([1, 2], &[true, false])), &[(&[], "bool[1, 2]")]);
+    }
+}

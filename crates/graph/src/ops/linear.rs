@@ -194,3 +194,108 @@ fn product(x: &[f64], rows: usize, columns: usize, weight: &Tensor) -> Vec<f64> 
     }
     y
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{assert_close, check_types, numbers, run};
+    use super::*;
+
+    const PLAIN: Linear = Linear { weights: 1, norm: None, bias: false, gate: None, residual: false };
+
+    #[test]
+    fn types() {
+        check_types(
+            PLAIN,
+            &[
+                (&["f32[b, tokens, 256]", "q4_k[64, 256]"], "f32[b, tokens, 64]"),
+                (
+                    &["f32[tokens, 8]", "f32[4, 9]"],
+                    "linear: inner axes differ: x f32[tokens, 8], weight f32[4, 9]",
+                ),
+                (&["f16[tokens, 8]", "f32[4, 8]"], "linear: x is f16[tokens, 8], expected f32"),
+                (&["f32[1, 8]", "i8[4, 8]"], "linear: weight is i8[4, 8], expected a float or block dtype"),
+                (&["f32[1, 8]", "f32[8]"], "linear: weight is f32[8], expected 2 axes"),
+                (
+                    &["f32[1, 48]", "q8_0[4, 48]"],
+                    "linear: weight is q8_0[4, 48], whose rows are no whole number of blocks of 32",
+                ),
+                (&["f32[1, 8]"], "linear: takes 2 operands with these attributes, got 1"),
+            ],
+        );
+        let all =
+            Linear { weights: 2, norm: Some(1e-5), bias: true, gate: Some(Unary::Silu), residual: true };
+        let x = ["f32[n, 8]", "f32[8]", "f16[4, 8]", "f16[4, 8]", "f32[4]", "f32[4]", "f32[n, 4]"];
+        let with = |position: usize, ty: &'static str| {
+            let mut types = x;
+            types[position] = ty;
+            super::super::testing::infer(all, &types)
+        };
+        assert_eq!(with(0, x[0]), "f32[n, 4]");
+        assert_eq!(with(1, "f32[4]"), "linear: norm is f32[4], expected f32[8]");
+        assert_eq!(with(3, "f16[5, 8]"), "linear: bias is f32[4], expected f32[5]");
+        assert_eq!(with(5, "f32[4, 1]"), "linear: bias is f32[4, 1], expected f32[4]");
+        assert_eq!(with(6, "f32[n, 5]"), "linear: residual is f32[n, 5], expected f32[n, 4]");
+        let gated = Linear { weights: 2, gate: Some(Unary::Silu), ..PLAIN };
+        let rows = "linear: rows of gated weights differ: f32[4, 8], f32[5, 8]";
+        check_types(gated, &[(&["f32[1, 8]", "f32[4, 8]", "f32[5, 8]"], rows)]);
+        let three = Linear { weights: 3, ..PLAIN };
+        check_types(
+            three,
+            &[(&["f32[1, 8]", "f32[4, 8]", "f32[5, 8]", "f32[6, 8]"], "f32[1, 4], f32[1, 5], f32[1, 6]")],
+        );
+    }
+
+    #[test]
+    fn attributes_fit_together() {
+        let cases = [
+            (Linear { weights: 0, ..PLAIN }, "linear: weights is 0, expected at least 1"),
+            (Linear { gate: Some(Unary::Silu), ..PLAIN }, "linear: a gate takes 2 weights, got 1"),
+            (
+                Linear { weights: 2, gate: Some(Unary::Not), ..PLAIN },
+                "linear: gate is not, which is no function of floats",
+            ),
+            (Linear { weights: 2, residual: true, ..PLAIN }, "linear: a residual takes 1 result, got 2"),
+            (
+                Linear { norm: Some(f32::NAN), ..PLAIN },
+                "linear: eps is NaN, expected a finite number of at least 0",
+            ),
+            (
+                Linear { weights: usize::MAX, bias: true, ..PLAIN },
+                "linear: takes 18446744073709551615 operands with these attributes, got 1",
+            ),
+        ];
+        for (linear, message) in cases {
+            check_types(linear, &[(&["f32[1, 8]"], message)]);
+        }
+    }
+
+    #[test]
+    fn values() {
+        let x = Tensor::from_slice([2, 2], &[3.0f32, 4.0, 1.0, -1.0]);
+        let [gate, up] =
+            [[1.0f32, 0.0, 0.0, 1.0], [1.0, 1.0, 2.0, 0.0]].map(|w| Tensor::from_slice([2, 2], &w));
+        assert_eq!(numbers(PLAIN, &[&x, &up]), [7.0, 6.0, 0.0, 2.0]);
+        let bias = Tensor::from_slice([2], &[10.0f32, 20.0]);
+        assert_eq!(numbers(Linear { bias: true, ..PLAIN }, &[&x, &up, &bias]), [17.0, 26.0, 10.0, 22.0]);
+        assert_eq!(numbers(Linear { residual: true, ..PLAIN }, &[&x, &up, &x]), [10.0, 10.0, 1.0, 1.0]);
+        let both = run(Linear { weights: 2, ..PLAIN }, &[&x, &gate, &up]).unwrap();
+        assert_eq!(both[0].to_f64_vec(), [3.0, 4.0, 1.0, -1.0]);
+        assert_eq!(both[1].to_f64_vec(), [7.0, 6.0, 0.0, 2.0]);
+        let gated = Linear { weights: 2, gate: Some(Unary::Relu), ..PLAIN };
+        assert_eq!(numbers(gated, &[&x, &gate, &up]), [21.0, 24.0, 0.0, 0.0]);
+        // Rows become (3, 4)/√12.5 and (1, -1), then times (2, 1).
+        let norm = Tensor::from_slice([2], &[2.0f32, 1.0]);
+        let normalized = numbers(Linear { norm: Some(0.0), ..PLAIN }, &[&x, &norm, &gate]);
+        assert_close(&normalized, &[6.0 / 12.5f64.sqrt(), 4.0 / 12.5f64.sqrt(), 2.0, -1.0], 1e-7);
+    }
+
+    #[test]
+    fn blocks_are_dequantized() {
+        // A block of q8_0: the scale as f16 (0x3800 is 0.5), then 32 codes.
+        let codes = (1..=32).map(|code: u8| if code == 32 { (-32i8) as u8 } else { code });
+        let block: Vec<u8> = [0x00, 0x38].into_iter().chain(codes).collect();
+        let weight = super::super::elements::from_bytes(DType::Q8_0, [1, 32].into(), &block);
+        let x = Tensor::from_slice([1, 32], &[1.0f32; 32]);
+        assert_eq!(numbers(PLAIN, &[&x, &weight]), [0.5 * (496.0 - 32.0)]);
+    }
+}

@@ -57,3 +57,35 @@ impl Define for MatMul {
         Ok(vec![from_f64(DType::F32, outputs[0], &c)])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{check_types, numbers};
+    use super::*;
+
+    #[test]
+    fn types_and_values() {
+        check_types(
+            MatMul,
+            &[
+                (&["f32[b, 1, 2, k]", "f32[3, k, n]"], "f32[b, 3, 2, n]"),
+                (&["bf16[2, 3]", "bf16[3, 4]"], "f32[2, 4]"),
+                (
+                    &["f32[tokens, 8]", "f32[4, 9]"],
+                    "matmul: inner axes differ: a f32[tokens, 8], b f32[4, 9]",
+                ),
+                (
+                    &["f32[2, 2, 3]", "f32[4, 3, 2]"],
+                    "matmul: batches do not broadcast: a f32[2, 2, 3], b f32[4, 3, 2]",
+                ),
+                (&["f32[3]", "f32[3, 2]"], "matmul: expected at least 2 axes: a f32[3], b f32[3, 2]"),
+                (&["f64[2, 3]", "f64[3, 2]"], "matmul: a is f64[2, 3], expected f32, f16 or bf16"),
+            ],
+        );
+        let a = Tensor::from_slice([2, 1, 2, 2], &[1.0f32, 2.0, 3.0, 4.0, 0.0, 1.0, 1.0, 0.0]);
+        let b = Tensor::from_slice([1, 2, 1], &[5.0f32, 6.0]);
+        assert_eq!(numbers(MatMul, &[&a, &b]), [17.0, 39.0, 6.0, 5.0]);
+        let (none, also) = (Tensor::zeros(DType::F32, [1, 0]), Tensor::zeros(DType::F32, [0, 2]));
+        assert_eq!(numbers(MatMul, &[&none, &also]), [0.0, 0.0]);
+    }
+}

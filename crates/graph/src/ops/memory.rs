@@ -66,3 +66,31 @@ impl Define for Store {
         Ok(vec![inputs[1].contiguous()])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::check_types;
+    use super::*;
+
+    #[test]
+    fn types() {
+        check_types(
+            Load,
+            &[
+                (&["mut f32[n, 2]"], "f32[n, 2]"),
+                (&["f32[n, 2]"], "load: operand 0 is f32[n, 2], expected a buffer"),
+            ],
+        );
+        check_types(
+            Store,
+            &[
+                (&["mut f32[n, 2]", "f32[n, 2]"], ""),
+                (&["mut f32[n, 2]", "f32[n, 3]"], "store: types differ: buffer mut f32[n, 2], x f32[n, 3]"),
+                (
+                    &["mut f32[1]", "mut f32[1]"],
+                    "store: operand 1 is mut f32[1], expected a tensor (load the buffer first)",
+                ),
+            ],
+        );
+    }
+}

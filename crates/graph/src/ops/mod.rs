@@ -27,6 +27,8 @@ mod slice;
 mod softmax;
 mod special;
 mod split;
+#[cfg(test)]
+mod testing;
 mod top_k;
 mod transpose;
 mod unary;

@@ -133,3 +133,121 @@ impl PagedAttention {
         Ok(result)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::KvStore;
+    use super::super::testing::{assert_close, check_types, numbers, run};
+    use super::*;
+
+    const PLAIN: PagedAttention = PagedAttention { layer: 0, scale: 0.5, window: None, softcap: None };
+
+    #[test]
+    fn types() {
+        let others = ["u32[b + 1]", "u32[b]", "u32[b, m]"];
+        let check = |op: PagedAttention, q: &str, cache: &str, expected: &str| {
+            check_types(op, &[(&[&[q, cache], &others[..]].concat(), expected)]);
+        };
+        let cache = "mut f32[p, 1, 2, 2, 128]";
+        check(PLAIN, "f32[t, 6, 8]", cache, "f32[t, 6, 8]");
+        let message = "paged_attention: heads of q f32[t, 3, 8] are no multiple of those of cache mut f32[p, 1, 2, 2, 128]";
+        check(PLAIN, "f32[t, 3, 8]", cache, message);
+        let tensor = "paged_attention: operand 1 is f32[p, 1, 2, 2, 128], expected a buffer";
+        check(PLAIN, "f32[t, 6, 8]", &cache[4..], tensor);
+        let cases = [
+            (PagedAttention { window: Some(0), ..PLAIN }, "window is 0, expected at least 1"),
+            (
+                PagedAttention { softcap: Some(0.0), ..PLAIN },
+                "softcap is 0, expected a finite number above 0",
+            ),
+            (PagedAttention { scale: f32::NAN, ..PLAIN }, "scale is NaN, expected a finite number"),
+        ];
+        for (op, message) in cases {
+            check(op, "f32[t, 6, 8]", cache, &format!("paged_attention: {message}"));
+        }
+    }
+
+    /// Attention of the last `new` of the rows of `q` to all rows of `k` and `v`, each [tokens][head_dim].
+    fn plain(
+        op: &PagedAttention,
+        q: &[Vec<f64>],
+        k: &[Vec<f64>],
+        v: &[Vec<f64>],
+        new: usize,
+    ) -> Vec<Vec<f64>> {
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let attend = |(position, q): (usize, &Vec<f64>)| {
+            let mut weights: Vec<f64> = (0..k.len())
+                .map(|other| {
+                    let score = dot(q, &k[other]) * f64::from(op.scale);
+                    let score =
+                        op.softcap.map_or(score, |cap| (score / f64::from(cap)).tanh() * f64::from(cap));
+                    let seen = other <= position && op.window.is_none_or(|window| position - other < window);
+                    if seen { score.exp() } else { 0.0 }
+                })
+                .collect();
+            let sum: f64 = weights.iter().sum();
+            weights.iter_mut().for_each(|weight| *weight /= sum);
+            (0..q.len()).map(|d| weights.iter().zip(v).map(|(weight, v)| weight * v[d]).sum()).collect()
+        };
+        q.iter().enumerate().skip(q.len() - new).map(attend).collect()
+    }
+
+    /// Numbers without pattern, f32 each.
+    fn noise(shape: [usize; 3], seed: f64) -> Tensor {
+        let value = |i: usize| ((i as f64 + seed) * 12.9898).sin() as f32 * 2.0;
+        Tensor::from_slice(shape, &(0..shape.iter().product()).map(value).collect::<Vec<_>>())
+    }
+
+    /// The rows of one head.
+    fn head(x: &Tensor, rows: std::ops::Range<usize>, head: usize) -> Vec<Vec<f64>> {
+        let (values, [_, heads, size]) = (x.to_f64_vec(), [0, 1, 2].map(|axis| x.shape()[axis]));
+        rows.map(|row| values[(row * heads + head) * size..][..size].to_vec()).collect()
+    }
+
+    #[test]
+    fn pages_change_nothing() {
+        let (heads, kv_heads, size) = (4, 2, 3);
+        // Two sequences of 20 and 3 tokens: first 15 and 3 are stored, then 5 and 0 more, which attend.
+        let lengths = [20, 3];
+        let [q, k, v] =
+            [(heads, 0.1), (kv_heads, 0.2), (kv_heads, 0.3)].map(|(h, seed)| noise([23, h, size], seed));
+        let table = Tensor::from_slice([2, 2], &[3u32, 0, 1, 9]);
+        let rows = |x: &Tensor, rows: &[usize]| {
+            let (values, row) = (x.to_vec::<f32>(), x.shape()[1] * size);
+            let picked: Vec<f32> = rows.iter().flat_map(|&i| values[i * row..][..row].to_vec()).collect();
+            Tensor::from_slice([rows.len(), x.shape()[1], size], &picked)
+        };
+        let counts = |values: &[u32]| Tensor::from_slice([values.len()], values);
+        let first: Vec<usize> = (0..15).chain(20..23).collect();
+        let then: Vec<usize> = (15..20).collect();
+        let empty = Tensor::from_slice([4, 1, 2, kv_heads, 16 * size], &[f32::NAN; 4 * 2 * 2 * 48]);
+        let store = |cache: &Tensor, tokens: &[usize], offsets: &[u32], cached: &[u32]| {
+            let inputs =
+                [cache, &rows(&k, tokens), &rows(&v, tokens), &counts(offsets), &counts(cached), &table];
+            run(KvStore { layer: 0 }, &inputs).unwrap().swap_remove(0)
+        };
+        let cache = store(&empty, &first, &[0, 15, 18], &[0, 0]);
+        let cache = store(&cache, &then, &[0, 5, 5], &[15, 3]);
+        for (window, softcap) in [(None, None), (Some(4), None), (Some(100), Some(1.5)), (Some(1), None)] {
+            let op = PagedAttention { window, softcap, ..PLAIN };
+            let got =
+                numbers(op, &[&rows(&q, &then), &cache, &counts(&[0, 5, 5]), &counts(&[15, 3]), &table]);
+            let by_head: Vec<Vec<Vec<f64>>> = (0..heads)
+                .map(|h| {
+                    let all = 0..lengths[0];
+                    plain(
+                        &op,
+                        &head(&q, all.clone(), h),
+                        &head(&k, all.clone(), h / 2),
+                        &head(&v, all, h / 2),
+                        5,
+                    )
+                })
+                .collect();
+            let expected: Vec<f64> =
+                (0..5).flat_map(|row| by_head.iter().flat_map(move |rows| rows[row].clone())).collect();
+            assert_close(&got, &expected, 1e-6);
+        }
+    }
+}

@@ -93,3 +93,43 @@ fn excerpt(values: &[u32]) -> String {
         false => format!("{values:?}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{check_types, run};
+    use super::*;
+
+    #[test]
+    fn types_and_values() {
+        let op = RaggedPositions;
+        check_types(
+            op,
+            &[
+                (&["i32[tokens]", "u32[batch + 1]", "u32[batch]"], "u32[tokens]"),
+                (
+                    &["i32[tokens]", "u32[batch]", "u32[batch]"],
+                    "ragged_positions: row_offsets is u32[batch], expected u32[batch + 1]",
+                ),
+                (
+                    &["i32[tokens]", "u32[3]", "i32[2]"],
+                    "ragged_positions: cache_lengths is i32[2], expected u32",
+                ),
+                (&["i32[a, b]", "u32[3]", "u32[2]"], "ragged_positions: ids is i32[a, b], expected 1 axis"),
+            ],
+        );
+        let of = |tokens: usize, offsets: &[u32], lengths: &[u32]| {
+            let ids = Tensor::zeros(DType::I32, [tokens]);
+            let [offsets, lengths] = [offsets, lengths].map(|x| Tensor::from_slice([x.len()], x));
+            run(op, &[&ids, &offsets, &lengths]).map(|results| results[0].to_vec::<u32>())
+        };
+        assert_eq!(of(6, &[0, 2, 2, 6], &[5, 9, 0]).unwrap(), [5, 6, 0, 1, 2, 3]);
+        assert_eq!(of(0, &[0], &[]).unwrap(), [0u32; 0]);
+        for (tokens, offsets) in [(2, [0, 1]), (2, [1, 2]), (2, [3, 2])] {
+            let message = format!(
+                "ragged_positions: row_offsets must rise from 0 to the {tokens} rows, got {offsets:?}"
+            );
+            assert_eq!(of(tokens, &offsets, &[0]).unwrap_err().to_string(), message);
+        }
+        assert!(of(2, &[0, 2], &[u32::MAX]).unwrap_err().to_string().contains("beyond 2^32"));
+    }
+}

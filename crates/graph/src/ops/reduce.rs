@@ -193,3 +193,64 @@ fn reduced(x: &Type, axis: usize) -> Result<Type, TypeError> {
     shape[axis] = Dim::from(1);
     Ok(x.with_shape(shape))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{assert_close, check_types, numbers};
+    use super::*;
+
+    #[test]
+    fn types() {
+        let sum = |axis| Reduce { kind: ReduceKind::Sum, axis };
+        check_types(
+            sum(1),
+            &[
+                (&["f16[n, 3, 2]"], "f16[n, 1, 2]"),
+                (&["f32[n]"], "reduce_sum: x f32[n] has no axis 1"),
+                (&["bool[n, 1]"], "reduce_sum: x is bool[n, 1], expected a float or an integer"),
+            ],
+        );
+        let mean = Reduce { kind: ReduceKind::Mean, axis: 0 };
+        check_types(mean, &[(&["i32[2]"], "reduce_mean: x is i32[2], expected f16, bf16, f32 or f64")]);
+        let first = ArgReduce { kind: ArgReduceKind::Max, axis: 0 };
+        check_types(
+            first,
+            &[(&["f32[n, 2]"], "i64[1, 2]"), (&["f32[0, 2]"], "arg_max: axis 0 of x f32[0, 2] is empty")],
+        );
+    }
+
+    #[test]
+    fn values() {
+        let nan = f32::NAN;
+        let x = Tensor::from_slice([3, 2], &[3.0f32, 1.0, -2.0, nan, 3.0, 4.0]);
+        let table: [(ReduceKind, [f64; 2]); 5] = [
+            (ReduceKind::Sum, [4.0, f64::NAN]),
+            (ReduceKind::Mean, [4.0 / 3.0, f64::NAN]),
+            (ReduceKind::Max, [3.0, f64::NAN]),
+            (ReduceKind::Min, [-2.0, f64::NAN]),
+            (ReduceKind::Prod, [-18.0, f64::NAN]),
+        ];
+        for (kind, expected) in table {
+            assert_close(&numbers(Reduce { kind, axis: 0 }, &[&x]), &expected, 1e-7);
+        }
+        assert_eq!(numbers(ArgReduce { kind: ArgReduceKind::Max, axis: 0 }, &[&x]), [0.0, 2.0]);
+        assert_eq!(numbers(ArgReduce { kind: ArgReduceKind::Min, axis: 0 }, &[&x]), [1.0, 0.0]);
+        assert_eq!(numbers(ArgReduce { kind: ArgReduceKind::Max, axis: 1 }, &[&x]), [0.0, 0.0, 1.0]);
+        let all_nan = Tensor::from_slice([2], &[nan, nan]);
+        assert_eq!(numbers(ArgReduce { kind: ArgReduceKind::Min, axis: 0 }, &[&all_nan]), [0.0]);
+    }
+
+    #[test]
+    fn nothing_and_integers() {
+        let empty = Tensor::zeros(DType::F32, [2, 0]);
+        let infinity = f64::INFINITY;
+        for (kind, value) in ReduceKind::ALL.iter().zip([0.0, f64::NAN, -infinity, infinity, 1.0]) {
+            assert_close(&numbers(Reduce { kind: *kind, axis: 1 }, &[&empty]), &[value; 2], 0.0);
+        }
+        let none = Tensor::zeros(DType::I8, [0]);
+        assert_eq!(numbers(Reduce { kind: ReduceKind::Max, axis: 0 }, &[&none]), [-128.0]);
+        let x = Tensor::from_slice([3], &[100i8, 100, -3]);
+        assert_eq!(numbers(Reduce { kind: ReduceKind::Sum, axis: 0 }, &[&x]), [-59.0]);
+        assert_eq!(numbers(Reduce { kind: ReduceKind::Min, axis: 0 }, &[&x]), [-3.0]);
+    }
+}

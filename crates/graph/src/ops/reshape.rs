@@ -47,3 +47,32 @@ impl Define for Reshape {
         Ok(vec![inputs[0].reshape(outputs[0])])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{check_types, numbers};
+    use super::*;
+
+    #[test]
+    fn types_and_values() {
+        check_types(
+            Reshape { shape: crate::dims!["tokens", 4, 16].to_vec() },
+            &[
+                (&["f32[tokens, 64]"], "f32[tokens, 4, 16]"),
+                (
+                    &["f32[tokens, 60]"],
+                    "reshape: x f32[tokens, 60] has 60*tokens elements, [tokens, 4, 16] has 64*tokens",
+                ),
+                (
+                    &["q8_0[tokens, 64]"],
+                    "reshape: x is q8_0[tokens, 64], whose blocks have no single elements",
+                ),
+            ],
+        );
+        let x = Tensor::from_slice([2, 3], &[1u8, 2, 3, 4, 5, 6]).permute(&[1, 0]);
+        assert_eq!(
+            numbers(Reshape { shape: crate::dims![6].to_vec() }, &[&x]),
+            [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]
+        );
+    }
+}

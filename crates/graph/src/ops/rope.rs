@@ -146,3 +146,57 @@ impl Define for Rope {
         Ok(vec![from_f64(DType::F32, outputs[0], &x)])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{assert_close, check_types, numbers};
+    use super::*;
+
+    #[test]
+    fn types() {
+        check_types(
+            RopeTable::default(),
+            &[
+                (&["u32[tokens]", "f32[8]"], "f32[tokens, 2, 8]"),
+                (&["i64[tokens]", "f32[8]"], "rope_table: positions is i64[tokens], expected u32"),
+            ],
+        );
+        check_types(
+            Rope { style: RopeStyle::HalfSplit },
+            &[
+                (&["f32[tokens, 4, 20]", "f32[tokens, 2, 8]"], "f32[tokens, 4, 20]"),
+                (
+                    &["f32[tokens, 4, 20]", "f32[n, 2, 8]"],
+                    "rope: table is f32[n, 2, 8], expected f32[tokens, 2, 8]",
+                ),
+                (
+                    &["f32[n, 4, 8]", "f32[n, 2, 8]"],
+                    "rope: table f32[n, 2, 8] turns more elements than heads have: x f32[n, 4, 8]",
+                ),
+                (&["f32[n, 32]", "f32[n, 2, 8]"], "rope: x is f32[n, 32], expected 3 axes"),
+            ],
+        );
+    }
+
+    #[test]
+    fn values() {
+        let positions = Tensor::from_slice([2], &[0u32, 100]);
+        let frequencies = Tensor::from_slice([2], &[1.0f32, 0.5]);
+        let table = numbers(RopeTable { scale: 2.0 }, &[&positions, &frequencies]);
+        let angles = [
+            0.862_318_872_287_684,
+            0.964_966_028_492_113_3,
+            -0.506_365_641_109_758_8,
+            -0.262_374_853_703_928_8,
+        ];
+        assert_close(&table[..4], &[2.0, 2.0, 0.0, 0.0], 0.0);
+        assert_close(&table[4..], &angles.map(|x| 2.0 * x), 1e-7);
+        // A quarter turn of the first pair, none of the second, and an element beyond both.
+        let turn = Tensor::from_slice([1, 2, 2], &[0.0f32, 1.0, 1.0, 0.0]);
+        let x = Tensor::from_slice([1, 2, 5], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0]);
+        let interleaved = numbers(Rope { style: RopeStyle::Interleaved }, &[&x, &turn]);
+        assert_eq!(interleaved, [-2.0, 1.0, 3.0, 4.0, 5.0, -7.0, 6.0, 8.0, 9.0, 10.0]);
+        let half_split = numbers(Rope { style: RopeStyle::HalfSplit }, &[&x, &turn]);
+        assert_eq!(half_split, [-3.0, 2.0, 1.0, 4.0, 5.0, -8.0, 7.0, 6.0, 9.0, 10.0]);
+    }
+}

@@ -48,3 +48,30 @@ impl Define for Select {
         Ok(vec![from_bytes(a.dtype(), shape, &picked.flatten().copied().collect::<Vec<u8>>())])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{check_types, numbers};
+    use super::*;
+
+    #[test]
+    fn types_and_values() {
+        check_types(
+            Select,
+            &[
+                (&["bool[2, 1]", "f16[n]", "f16[]"], "f16[2, n]"),
+                (&["u8[1]", "f16[n]", "f16[]"], "select: condition is u8[1], expected bool"),
+                (&["bool[1]", "f16[n]", "f32[]"], "select: dtypes differ: a f16[n], b f32[]"),
+                (
+                    &["bool[2]", "f16[3]", "f16[]"],
+                    "select: shapes do not broadcast: condition bool[2], a f16[3], b f16[]",
+                ),
+            ],
+        );
+        let condition = Tensor::from_bools([2, 1], &[true, false]);
+        let (a, b) = (Tensor::from_slice([2], &[1.0f32, f32::NAN]), Tensor::scalar(7.0f32));
+        let results = numbers(Select, &[&condition, &a, &b]);
+        assert!(results[1].is_nan());
+        assert_eq!([results[0], results[2], results[3]], [1.0, 7.0, 7.0]);
+    }
+}

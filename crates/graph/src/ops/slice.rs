@@ -99,3 +99,52 @@ impl Slice {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{check_types, numbers};
+    use super::*;
+
+    #[test]
+    fn types() {
+        let slice = |start, stop, step| Slice { axis: 0, start, stop, step };
+        check_types(slice(1, None, 1), &[(&["f32[n, 2]"], "f32[n - 1, 2]"), (&["f32[5]"], "f32[4]")]);
+        check_types(
+            slice(-2, None, 1),
+            &[
+                (&["f32[n]"], "f32[2]"),
+                (&["f32[1]"], "slice: the range -2.. does not fit the 1 elements of axis 0 of x f32[1]"),
+            ],
+        );
+        check_types(slice(0, Some(5), 2), &[(&["f32[n]"], "f32[3]"), (&["f32[5]"], "f32[3]")]);
+        check_types(
+            slice(3, Some(2), 1),
+            &[(&["f32[5]"], "slice: the range 3..2 does not fit the 5 elements of axis 0 of x f32[5]")],
+        );
+        check_types(slice(0, None, 0), &[(&["f32[5]"], "slice: step is 0, expected at least 1")]);
+        check_types(
+            slice(0, None, 2),
+            &[(&["f32[n]"], "f32[((n + 1)//(2))]"), (&["f32[]"], "slice: x f32[] has no axis 0")],
+        );
+        check_types(
+            slice(i64::MIN, Some(i64::MIN), 1),
+            &[(
+                &["f32[5]"],
+                "slice: the range -9223372036854775808..-9223372036854775808 does not fit the 5 elements of axis 0 of x f32[5]",
+            )],
+        );
+    }
+
+    #[test]
+    fn values() {
+        let x = Tensor::from_slice([2, 4], &[1i8, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(numbers(Slice { axis: 1, start: 1, stop: None, step: 2 }, &[&x]), [2.0, 4.0, 6.0, 8.0]);
+        assert_eq!(numbers(Slice { axis: 1, start: -2, stop: Some(-1), step: 1 }, &[&x]), [3.0, 7.0]);
+        assert_eq!(numbers(Slice { axis: 0, start: 1, stop: Some(2), step: 1 }, &[&x]), [5.0, 6.0, 7.0, 8.0]);
+        // Sizes that are known only at run time are checked then.
+        let late =
+            Slice { axis: 1, start: 0, stop: Some(5), step: 1 }.reference(&[&x], &[Shape::new(&[2, 5])]);
+        let message = "slice: the range 0..5 does not fit the 4 elements of axis 1";
+        assert_eq!(late.unwrap_err().to_string(), message);
+    }
+}

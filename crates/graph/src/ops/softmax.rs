@@ -48,3 +48,28 @@ impl Define for Softmax {
         Ok(vec![from_f64(inputs[0].dtype(), outputs[0], &values)])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{assert_close, check_types, numbers};
+    use super::*;
+
+    #[test]
+    fn types_and_values() {
+        check_types(
+            Softmax { axis: 1 },
+            &[
+                (&["bf16[n, 3]"], "bf16[n, 3]"),
+                (&["f32[3]"], "softmax: x f32[3] has no axis 1"),
+                (&["i32[3, 3]"], "softmax: x is i32[3, 3], expected f16, bf16, f32 or f64"),
+            ],
+        );
+        let weights = [0.090_030_573_170_380_46, 0.244_728_471_054_797_64, 0.665_240_955_774_821_9];
+        let x = Tensor::from_slice([1, 3], &[1001.0f64, 1002.0, 1003.0]);
+        assert_close(&numbers(Softmax { axis: 1 }, &[&x]), &weights, 1e-15);
+        assert_eq!(numbers(Softmax { axis: 0 }, &[&x]), [1.0, 1.0, 1.0]);
+        let low = f64::NEG_INFINITY;
+        let masked = Tensor::from_slice([2, 2], &[low, 5.0, low, low]);
+        assert_close(&numbers(Softmax { axis: 1 }, &[&masked]), &[0.0, 1.0, f64::NAN, f64::NAN], 0.0);
+    }
+}

@@ -71,3 +71,25 @@ impl Define for Split {
         Ok(starts.zip(self.sizes.iter().zip(outputs)).map(part).collect())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{check_types, run};
+    use super::*;
+
+    #[test]
+    fn types_and_values() {
+        let op = Split { axis: 1, sizes: vec![1, 0, 2] };
+        check_types(
+            op.clone(),
+            &[
+                (&["u8[n, 3]"], "u8[n, 1], u8[n, 0], u8[n, 2]"),
+                (&["u8[n, 4]"], "split: sizes [1, 0, 2] have sum 3, axis 1 of x u8[n, 4] has 4"),
+                (&["u8[n]"], "split: x u8[n] has no axis 1"),
+            ],
+        );
+        let parts = run(op, &[&Tensor::from_slice([2, 3], &[1u8, 2, 3, 4, 5, 6])]).unwrap();
+        let values: Vec<Vec<u8>> = parts.iter().map(|part| part.to_vec()).collect();
+        assert_eq!(values, [vec![1, 4], vec![], vec![2, 3, 5, 6]]);
+    }
+}

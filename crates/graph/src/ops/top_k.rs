@@ -69,3 +69,28 @@ impl Define for TopK {
         Ok(vec![take(inputs[0], outputs[0], positions), Tensor::from_slice(outputs[1], &indices)])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{check_types, run};
+    use super::*;
+
+    #[test]
+    fn types_and_values() {
+        check_types(
+            TopK { k: 2 },
+            &[
+                (&["f16[n, 5]"], "f16[n, 2], i64[n, 2]"),
+                (&["f32[1]"], "top_k: k = 2 is more than the last axis of x f32[1]"),
+                (&["f32[]"], "top_k: x is f32[], expected at least 1 axis"),
+            ],
+        );
+        let (nan, low) = (f32::NAN, f32::NEG_INFINITY);
+        let x = Tensor::from_slice([2, 4], &[1.0f32, 3.0, 3.0, 2.0, nan, low, 5.0, nan]);
+        let results = run(TopK { k: 4 }, &[&x]).unwrap();
+        assert_eq!(results[1].to_vec::<i64>(), [1, 2, 3, 0, 2, 1, 0, 3]);
+        assert_eq!(results[0].to_vec::<f32>()[..6], [3.0, 3.0, 2.0, 1.0, 5.0, low]);
+        let late = TopK { k: 5 }.reference(&[&x], &[Shape::new(&[2, 5]), Shape::new(&[2, 5])]).unwrap_err();
+        assert_eq!(late.to_string(), "top_k: k = 5 is more than the last axis of x [2, 4]");
+    }
+}

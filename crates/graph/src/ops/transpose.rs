@@ -46,3 +46,28 @@ impl Define for Transpose {
         Ok(vec![inputs[0].permute(&self.order).contiguous()])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{check_types, numbers};
+    use super::*;
+
+    #[test]
+    fn types_and_values() {
+        let op = Transpose { order: vec![2, 0, 1] };
+        check_types(
+            op.clone(),
+            &[
+                (&["f32[a, b, c]"], "f32[c, a, b]"),
+                (&["f32[a, b]"], "transpose: order [2, 0, 1] is no permutation of the axes of x f32[a, b]"),
+            ],
+        );
+        let twice = Transpose { order: vec![0, 0] };
+        check_types(
+            twice,
+            &[(&["f32[a, b]"], "transpose: order [0, 0] is no permutation of the axes of x f32[a, b]")],
+        );
+        let x = Tensor::from_slice([2, 1, 3], &[1u8, 2, 3, 4, 5, 6]);
+        assert_eq!(numbers(op, &[&x]), [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+    }
+}

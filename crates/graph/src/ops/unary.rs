@@ -139,3 +139,80 @@ impl Unary {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{assert_close, check_types, numbers};
+    use super::*;
+
+    #[test]
+    fn types() {
+        check_types(
+            Unary::Exp,
+            &[
+                (&["f16[n, 2]"], "f16[n, 2]"),
+                (&["i32[3]"], "exp: x is i32[3], expected a float"),
+                (&["f32[3]", "f32[3]"], "exp: takes 1 operand (x), got 2"),
+                (&["mut f32[3]"], "exp: operand 0 is mut f32[3], expected a tensor (load the buffer first)"),
+            ],
+        );
+        check_types(
+            Unary::Abs,
+            &[
+                (&["i8[3] @gpu:1"], "i8[3] @gpu:1"),
+                (&["u8[3]"], "abs: x is u8[3], expected a float or a signed integer"),
+            ],
+        );
+        check_types(Unary::Not, &[(&["bool[]"], "bool[]"), (&["f32[]"], "not: x is f32[], expected bool")]);
+    }
+
+    #[test]
+    fn values() {
+        let (nan, infinity) = (f64::NAN, f64::INFINITY);
+        let table: &[(Unary, &[(f64, f64)])] = &[
+            (Unary::Abs, &[(-2.5, 2.5), (nan, nan)]),
+            (Unary::Ceil, &[(1.2, 2.0), (-1.2, -1.0)]),
+            (Unary::Cos, &[(0.0, 1.0), (1.0, 0.540_302_305_868_139_8)]),
+            (Unary::Erf, &[(0.5, 0.520_499_877_813_046_5)]),
+            (Unary::Exp, &[(2.0, 7.389_056_098_930_65), (-infinity, 0.0), (1000.0, infinity)]),
+            (Unary::Floor, &[(1.8, 1.0), (-1.2, -2.0)]),
+            (Unary::Gelu, &[(1.0, 0.841_344_746_068_542_9), (-8.0, -4.976_768_459_417_43e-15), (0.0, 0.0)]),
+            (Unary::GeluTanh, &[(1.0, 0.841_191_990_608_276_8)]),
+            (Unary::Log, &[(3.0, 1.098_612_288_668_109_8), (0.0, -infinity), (-1.0, nan)]),
+            (Unary::Neg, &[(2.0, -2.0), (infinity, -infinity)]),
+            (Unary::Reciprocal, &[(4.0, 0.25), (0.0, infinity)]),
+            (Unary::Relu, &[(-1.0, 0.0), (2.0, 2.0), (nan, nan)]),
+            (Unary::Round, &[(2.5, 2.0), (-1.5, -2.0), (0.4, 0.0)]),
+            (Unary::Rsqrt, &[(4.0, 0.5), (0.0, infinity)]),
+            (Unary::Sigmoid, &[(2.0, 0.880_797_077_977_882_3), (-infinity, 0.0)]),
+            (Unary::Silu, &[(1.0, 0.731_058_578_630_004_9), (-1000.0, 0.0)]),
+            (Unary::Sin, &[(1.0, 0.841_470_984_807_896_5), (infinity, nan)]),
+            (Unary::Sqrt, &[(9.0, 3.0), (-1.0, nan)]),
+            (Unary::Tanh, &[(0.5, 0.462_117_157_260_009_8), (infinity, 1.0)]),
+            (Unary::Trunc, &[(-1.8, -1.0)]),
+            (Unary::Not, &[]),
+        ];
+        assert!(Unary::ALL.iter().all(|function| table.iter().any(|(other, _)| other == function)));
+        for &(function, cases) in table {
+            let (x, expected): (Vec<f64>, Vec<f64>) = cases.iter().copied().unzip();
+            if !x.is_empty() {
+                assert_close(&numbers(function, &[&Tensor::from_slice([x.len()], &x)]), &expected, 1e-15);
+            }
+        }
+        // The tail keeps its digits.
+        let tail = numbers(Unary::Gelu, &[&Tensor::scalar(-8.0f64)])[0];
+        assert!((tail / -4.976_768_459_417_43e-15 - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn every_dtype() {
+        assert_eq!(numbers(Unary::Not, &[&Tensor::from_bools([2], &[true, false])]), [0.0, 1.0]);
+        assert_eq!(numbers(Unary::Abs, &[&Tensor::from_slice([3], &[-128i8, -3, 3])]), [-128.0, 3.0, 3.0]);
+        let large = Tensor::from_slice([1], &[-(1i64 << 60) - 1]);
+        let negated = super::super::testing::run(Unary::Neg, &[&large]).unwrap();
+        assert_eq!(negated[0].to_vec::<i64>(), [(1 << 60) + 1]);
+        // 1/3 in f16: 0x3555.
+        let third = Tensor::from_slice([1], &[tensor::f16::from_f32(3.0)]);
+        assert_eq!(numbers(Unary::Reciprocal, &[&third]), [f64::from(tensor::f16::from_bits(0x3555))]);
+    }
+}

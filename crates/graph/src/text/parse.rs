@@ -49,6 +49,20 @@ impl Graph {
     }
 }
 
+impl std::str::FromStr for Type {
+    type Err = Error;
+
+    /// The type that prints as this text.
+    fn from_str(text: &str) -> Result<Type, Error> {
+        let mut parser = Parser::new(text)?;
+        let ty = parser.ty()?;
+        match parser.token {
+            Token::End => Ok(ty),
+            _ => Err(parser.expected("the end after one type")),
+        }
+    }
+}
+
 /// What a value is called: a number is no name, so that an input may be called `"0"`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Name {
