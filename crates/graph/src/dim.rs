@@ -50,6 +50,12 @@ impl Bindings {
     }
 }
 
+impl<'s> FromIterator<(&'s str, usize)> for Bindings {
+    fn from_iter<I: IntoIterator<Item = (&'s str, usize)>>(pairs: I) -> Bindings {
+        Bindings(pairs.into_iter().map(|(symbol, size)| (symbol.into(), size)).collect())
+    }
+}
+
 impl Dim {
     /// A size that gets its number at run time.
     ///
@@ -71,6 +77,11 @@ impl Dim {
     /// The number, if it is known already.
     pub fn as_static(&self) -> Option<usize> {
         usize::try_from(self.as_integer()?).ok()
+    }
+
+    /// A number that may be negative, as part of an expression.
+    pub(crate) fn integer(number: i64) -> Dim {
+        Dim { terms: if number == 0 { vec![] } else { vec![(vec![], number)] } }
     }
 
     /// The name, if this is a lone symbol.
@@ -235,8 +246,7 @@ impl Atom {
 
 impl From<usize> for Dim {
     fn from(size: usize) -> Dim {
-        let size = i64::try_from(size).expect("a size below 2^63");
-        Dim { terms: if size == 0 { vec![] } else { vec![(vec![], size)] } }
+        Dim::integer(i64::try_from(size).expect("a size below 2^63"))
     }
 }
 

@@ -15,7 +15,7 @@ pub struct Evaluation {
 }
 
 /// More elements than this in one value are refused: the interpreter takes 8 to 16 bytes for each.
-const MAX_ELEMENTS: usize = 1 << 30;
+const MAX_ELEMENTS: usize = 1 << 28;
 
 impl Graph {
     /// Computes the outputs with the ops' references: exact, and slow. `inputs` holds the contents of buffers
@@ -96,6 +96,8 @@ fn bound(weight: &Weight, weights: &dyn Fn(&str) -> Option<Tensor>) -> Result<Te
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn evaluate(text: &str, inputs: &[Tensor]) -> Result<Evaluation, Error> {
@@ -143,7 +145,35 @@ mod tests {
         let integers = [Tensor::from_slice([2], &[1i32, 2])];
         let message = "input 0 'x': got i32[2], expected f32[n]";
         assert_eq!(evaluate(&line("%0 = neg(%x)"), &integers).unwrap_err().to_string(), message);
-        let sum = evaluate(&line("%w = weight \"w\" : f32[2] %0 = add(%x, %w)"), &x).unwrap();
+        let text = "graph g(%x: f32[2]) { %w = weight \"w\" : f32[2] %0 = add(%x, %w) return %0 }";
+        let sum = evaluate(text, &x).unwrap();
         assert_eq!(sum.outputs[0].to_vec::<f32>(), [11.0, 22.0]);
+    }
+
+    /// Inputs of the types of a graph, full of numbers without pattern.
+    fn inputs(graph: &Graph) -> Vec<Tensor> {
+        let bindings: Bindings = [("n", 3), ("m", 2)].into_iter().collect();
+        let input = |input: &crate::Input| {
+            let ty = graph.ty(input.value);
+            let shape = ty.resolve(&bindings).unwrap();
+            let integers: Vec<i64> = (0..shape.elements() as i64).map(|i| i * 7 % 5 - 2).collect();
+            let integers = Tensor::from_slice(shape, &integers);
+            let cast = crate::ops::Cast { to: ty.dtype };
+            Op::from(cast).reference(&[&integers], &[shape]).unwrap().swap_remove(0)
+        };
+        graph.inputs().iter().map(input).collect()
+    }
+
+    proptest! {
+        /// That results have the inferred types, the interpreter asserts itself.
+        #[test]
+        fn random_graphs_evaluate_or_say_why_not(picks in crate::random::picks()) {
+            let graph = crate::random::graph(&picks);
+            let weight = |_: &str| Some(Tensor::zeros(DType::Q8_0, [3, 64]));
+            match graph.evaluate(&inputs(&graph), &weight) {
+                Ok(evaluation) => prop_assert_eq!(evaluation.outputs.len(), graph.outputs().len()),
+                Err(error) => prop_assert!(matches!(error, Error::Evaluation { .. } | Error::Dim(_)), "{}", error),
+            }
+        }
     }
 }

@@ -45,6 +45,8 @@ mod error;
 mod evaluate;
 mod graph;
 pub mod ops;
+#[cfg(test)]
+mod random;
 mod text;
 mod ty;
 mod verify;

@@ -245,10 +245,10 @@ impl Attributes {
     ///
     /// # Errors
     /// If any are left.
-    pub fn expect_empty(&self, op: &str) -> Result<(), TypeError> {
+    pub fn expect_empty(&self) -> Result<(), TypeError> {
         match self.0.first() {
             None => Ok(()),
-            Some((name, _)) => Err(TypeError::new(format!("`{op}` has no attribute `{name}`"))),
+            Some((name, _)) => Err(TypeError::new(format!("there is no attribute `{name}`"))),
         }
     }
 }

@@ -59,7 +59,7 @@ impl Define for KvStore {
         let [mut cache, k, v] = [0, 1, 2].map(|i| inputs[i].to_f64_vec());
         let [count, heads, head_dim] = [0, 1, 2].map(|axis| inputs[1].shape()[axis]);
         let tokens = tokens("kv_store", count, inputs[3], inputs[4])?;
-        let pages = Pages::new("kv_store", inputs[0].shape(), self.layer, head_dim, inputs[5]);
+        let pages = Pages::new("kv_store", inputs[0].shape(), self.layer, head_dim, inputs[5])?;
         for (row, &token) in tokens.iter().enumerate() {
             for (head, d) in (0..heads).flat_map(|head| (0..head_dim).map(move |d| (head, d))) {
                 let from = (row * heads + head) * head_dim + d;
@@ -81,16 +81,22 @@ pub(super) fn expect_cache(cache: &Type, layer: usize, head_dim: &Dim) -> Result
     if cache.shape[1].as_static().is_some_and(|layers| layer >= layers) {
         return Err(TypeError::new(format!("layer {layer} is out of range for cache {cache}")));
     }
-    if let (Some(page), Some(head_dim)) = (cache.shape[4].as_static(), head_dim.as_static()) {
-        let size = page.checked_div(head_dim).unwrap_or(0);
-        if size * head_dim != page || !size.is_power_of_two() || size < 16 {
-            let rule = "page_size · head_dim with a power of two of at least 16";
-            return Err(TypeError::new(format!(
-                "axis 4 of cache {cache} is no {rule} and head_dim {head_dim}"
-            )));
-        }
+    if let (Some(elements), Some(head_dim)) = (cache.shape[4].as_static(), head_dim.as_static())
+        && page_size(elements, head_dim).is_none()
+    {
+        return Err(TypeError::new(format!(
+            "axis 4 of cache {cache} is no {PAGE_RULE} and head_dim {head_dim}"
+        )));
     }
     Ok(())
+}
+
+const PAGE_RULE: &str = "page_size · head_dim with a power of two of at least 16";
+
+/// How many tokens a page of so many elements holds, if that is a legal number.
+fn page_size(elements: usize, head_dim: usize) -> Option<usize> {
+    let size = elements.checked_div(head_dim)?;
+    (size * head_dim == elements && size.is_power_of_two() && size >= 16).then_some(size)
 }
 
 /// Where the elements of tokens lie in the cache.
@@ -99,6 +105,7 @@ pub(super) struct Pages {
     cache: Shape,
     layer: usize,
     head_dim: usize,
+    page_size: usize,
     /// [batch, max_pages]
     table: Vec<u32>,
     max_pages: usize,
@@ -112,14 +119,17 @@ impl Pages {
         layer: usize,
         head_dim: usize,
         table: &Tensor,
-    ) -> Pages {
-        Pages { op, cache: *cache, layer, head_dim, table: table.to_vec(), max_pages: table.shape()[1] }
+    ) -> Result<Pages, Error> {
+        let illegal = || format!("axis 4 of cache {cache} is no {PAGE_RULE} and head_dim {head_dim}");
+        let page_size = page_size(cache[4], head_dim).ok_or_else(|| Error::evaluation(op, illegal()))?;
+        let (max_pages, table) = (table.shape()[1], table.to_vec());
+        Ok(Pages { op, cache: *cache, layer, head_dim, page_size, table, max_pages })
     }
 
     /// The position in the cache of element `d` of the key of a token.
     pub(super) fn key(&self, token: Token, head: usize, d: usize) -> Result<usize, Error> {
         let (page, slot) = self.slot(token)?;
-        Ok(self.block(page, 0, head) + d * self.page_size() + slot)
+        Ok(self.block(page, 0, head) + d * self.page_size + slot)
     }
 
     /// The position in the cache of element `d` of the value of a token.
@@ -128,16 +138,12 @@ impl Pages {
         Ok(self.block(page, 1, head) + slot * self.head_dim + d)
     }
 
-    fn page_size(&self) -> usize {
-        self.cache[4] / self.head_dim
-    }
-
     fn slot(&self, token: Token) -> Result<(usize, usize), Error> {
         let Token { sequence, position } = token;
-        let (index, slot) = (position / self.page_size(), position % self.page_size());
+        let (index, slot) = (position / self.page_size, position % self.page_size);
         let fail = |message: String| Err(Error::evaluation(self.op, message));
         if index >= self.max_pages {
-            let reach = self.max_pages * self.page_size();
+            let reach = self.max_pages * self.page_size;
             return fail(format!("position {position} of sequence {sequence} is beyond its {reach} slots"));
         }
         let page = self.table[sequence * self.max_pages + index] as usize;

@@ -167,9 +167,9 @@ macro_rules! ops {
             pub fn parse(name: &str, mut attributes: Attributes) -> Result<Op, TypeError> {
                 let op = match name {
                     $(_ if $op::NAMES.contains(&name) => Op::$op($op::parse(name, &mut attributes)?),)*
-                    _ => return Err(TypeError::new(format!("unknown op `{name}`"))),
+                    _ => return Err(TypeError::new("there is no such op")),
                 };
-                attributes.expect_empty(name)?;
+                attributes.expect_empty()?;
                 Ok(op)
             }
 

@@ -75,7 +75,7 @@ impl Define for PagedAttention {
         let [count, heads, head_dim] = [0, 1, 2].map(|axis| outputs[0][axis]);
         let group = heads / inputs[1].shape()[3];
         let tokens = tokens("paged_attention", count, inputs[2], inputs[3])?;
-        let pages = Pages::new("paged_attention", inputs[1].shape(), self.layer, head_dim, inputs[4]);
+        let pages = Pages::new("paged_attention", inputs[1].shape(), self.layer, head_dim, inputs[4])?;
         let mut result = Vec::with_capacity(q.len());
         for (row, token) in tokens.into_iter().enumerate() {
             for head in 0..heads {

@@ -55,8 +55,8 @@ impl Define for Slice {
             self.range(size).map_err(|message| TypeError::new(format!("{message} of x {x}")))?;
         }
         let from_start = |index: i64| match index < 0 {
-            true => size - &Dim::from(index.unsigned_abs() as usize),
-            false => Dim::from(index as usize),
+            true => size + &Dim::integer(index),
+            false => Dim::integer(index),
         };
         let length = &self.stop.map_or_else(|| size.clone(), from_start) - &from_start(self.start);
         let step = Dim::from(self.step);
@@ -133,6 +133,7 @@ mod tests {
                 "slice: the range -9223372036854775808..-9223372036854775808 does not fit the 5 elements of axis 0 of x f32[5]",
             )],
         );
+        check_types(slice(-(1 << 62), None, 1), &[(&["f32[n]"], "f32[4611686018427387904]")]);
     }
 
     #[test]
