@@ -7,9 +7,9 @@ use tensor::{DType, Shape};
 use crate::{Bindings, Dim, Error, Graph, Type};
 
 impl Graph {
-    /// The number of each symbol when the inputs have these shapes. Lone symbols take their numbers first; then
-    /// expressions that know all but one symbol give that one (`batch + 1` of size 5 makes `batch` 4); all
-    /// others must agree.
+    /// The number of each symbol when the inputs have these shapes. Lone symbols take their numbers first;
+    /// then expressions that know all but one symbol give that one (`batch + 1` of size 5 makes `batch` 4);
+    /// all others must agree.
     ///
     /// # Errors
     /// If a shape does not fit, naming the input, what was given and what was expected; if a symbol gets two

@@ -19,11 +19,11 @@ pub struct Builder {
 /// The operands that say which tokens belong to which sequence, and where their keys and values are cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RaggedBatch {
-    /// u32[batch + 1]: the tokens of sequence `b` are rows `row_offsets[b]..row_offsets[b + 1]`.
+    /// `u32[batch + 1]`: the tokens of sequence `b` are rows `row_offsets[b]..row_offsets[b + 1]`.
     pub row_offsets: Value,
-    /// u32[batch]: the tokens of each sequence that were cached before this call.
+    /// `u32[batch]`: the tokens of each sequence that were cached before this call.
     pub cache_lengths: Value,
-    /// u32[batch, max_pages]: the page of the `p`-th `page_size` tokens of each sequence.
+    /// `u32[batch, max_pages]`: the page of the `p`-th `page_size` tokens of each sequence.
     pub page_table: Value,
 }
 
@@ -162,27 +162,28 @@ impl Builder {
         self.op(Softmax { axis }, &[x])
     }
 
-    /// `x` f32[.., n], `weight` f32[n], `bias` f32[n] → f32[.., n].
+    /// `x: f32[.., n]`, `weight: f32[n]`, `bias: f32[n]` → `f32[.., n]`.
     pub fn layer_norm(&mut self, x: Value, weight: Value, bias: Value, eps: f32) -> Result<Value, Error> {
         self.op(LayerNorm { eps }, &[x, weight, bias])
     }
 
-    /// `x` f32[.., n], `weight` f32[n] → f32[.., n].
+    /// `x: f32[.., n]`, `weight: f32[n]` → `f32[.., n]`.
     pub fn rms_norm(&mut self, x: Value, weight: Value, eps: f32) -> Result<Value, Error> {
         self.op(RmsNorm { eps }, &[x, weight])
     }
 
-    /// `a` [.., m, k], `b` [.., k, n] → f32[.., m, n]; the axes before the last two broadcast.
+    /// `a` [.., m, k], `b` [.., k, n] → `f32[.., m, n]`; the axes before the last two broadcast.
     pub fn matmul(&mut self, a: Value, b: Value) -> Result<Value, Error> {
         self.op(MatMul, &[a, b])
     }
 
-    /// `x · weightᵀ`: `x` f32[.., columns], `weight` [rows, columns] of any float or block dtype → f32[.., rows].
+    /// `x · weightᵀ`: `x: f32[.., columns]`, `weight` [rows, columns] of any float or block dtype →
+    /// `f32[.., rows]`.
     pub fn linear(&mut self, x: Value, weight: Value) -> Result<Value, Error> {
         self.op(Linear::default(), &[x, weight])
     }
 
-    /// `x · weightᵀ + bias`: as [`Builder::linear`], with `bias` f32[rows].
+    /// `x · weightᵀ + bias`: as [`Builder::linear`], with `bias: f32[rows]`.
     pub fn linear_with_bias(&mut self, x: Value, weight: Value, bias: Value) -> Result<Value, Error> {
         self.op(Linear { bias: true, ..Linear::default() }, &[x, weight, bias])
     }
@@ -193,7 +194,8 @@ impl Builder {
         self.op(Gather { axis }, &[table, indices])
     }
 
-    /// Rows of weights by id: `table` [rows, columns] of any float or block dtype, `ids` [..] → f32[.., columns].
+    /// Rows of weights by id: `table` [rows, columns] of any float or block dtype, `ids` [..] →
+    /// `f32[.., columns]`.
     pub fn embedding(&mut self, table: Value, ids: Value) -> Result<Value, Error> {
         self.op(Embedding, &[table, ids])
     }
@@ -234,7 +236,8 @@ impl Builder {
         self.op(Broadcast { shape: shape.into_iter().collect() }, &[x])
     }
 
-    /// The `k` largest along the last axis: `x` [.., n] → values [.., k] in descending order, indices i64[.., k].
+    /// The `k` largest along the last axis: `x` [.., n] → values [.., k] in descending order, indices
+    /// `i64[.., k]`.
     pub fn top_k(&mut self, x: Value, k: usize) -> Result<(Value, Value), Error> {
         let results = self.ops(TopK { k }, &[x])?;
         Ok((results[0], results[1]))
@@ -250,12 +253,13 @@ impl Builder {
         self.ops(Store, &[buffer, x]).map(|_| ())
     }
 
-    /// The position of each token in its sequence: `ids` [tokens] → u32[tokens].
+    /// The position of each token in its sequence: `ids` → `u32[tokens]`.
     pub fn ragged_positions(&mut self, ids: Value, batch: &RaggedBatch) -> Result<Value, Error> {
         self.op(RaggedPositions, &[ids, batch.row_offsets, batch.cache_lengths])
     }
 
-    /// Cosines and sines, times `scale`: `positions` u32[tokens], `inverse_frequencies` f32[n] → f32[tokens, 2, n].
+    /// Cosines and sines, times `scale`: `positions: u32[tokens]`, `inverse_frequencies: f32[n]` →
+    /// `f32[tokens, 2, n]`.
     pub fn rope_table(
         &mut self,
         positions: Value,
@@ -265,13 +269,14 @@ impl Builder {
         self.op(RopeTable { scale }, &[positions, inverse_frequencies])
     }
 
-    /// Rotary position embedding: `x` f32[tokens, heads, head_dim], `table` f32[tokens, 2, n] → the type of `x`.
+    /// Rotary position embedding: `x: f32[tokens, heads, head_dim]`, `table: f32[tokens, 2, n]` → the type of
+    /// `x`.
     pub fn rope(&mut self, style: RopeStyle, x: Value, table: Value) -> Result<Value, Error> {
         self.op(Rope { style }, &[x, table])
     }
 
-    /// Writes `k` and `v`, f32[tokens, kv_heads, head_dim], into a layer of the cache, a buffer
-    /// f32[pages, layers, 2, kv_heads, page_size · head_dim].
+    /// Writes `k` and `v`, `f32[tokens, kv_heads, head_dim]`, into a layer of the cache, a buffer
+    /// `f32[pages, layers, 2, kv_heads, page_size · head_dim]`.
     pub fn kv_store(
         &mut self,
         layer: usize,
@@ -284,8 +289,8 @@ impl Builder {
         self.ops(KvStore { layer }, &[cache, k, v, row_offsets, cache_lengths, page_table]).map(|_| ())
     }
 
-    /// Causal attention of `q` f32[tokens, heads, head_dim] to the cache, where `kv_store` has put the batch's own
-    /// keys and values → the type of `q`.
+    /// Causal attention of `q: f32[tokens, heads, head_dim]` to the cache, where `kv_store` has put the
+    /// batch's own keys and values → the type of `q`.
     pub fn paged_attention(
         &mut self,
         attention: PagedAttention,

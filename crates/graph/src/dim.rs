@@ -167,7 +167,8 @@ impl Dim {
         exact.then(|| usize::try_from(distance / slope).ok()).flatten()
     }
 
-    /// How many symbols, numbers and operations a shape may have: text and ops could nest without end otherwise.
+    /// How many symbols, numbers and operations a shape may have: text and ops could nest without end
+    /// otherwise.
     pub(crate) const MAX_COMPLEXITY: usize = 64;
 
     /// How many symbols, numbers and operations this expression has.

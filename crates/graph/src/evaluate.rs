@@ -172,7 +172,8 @@ mod tests {
             let weight = |_: &str| Some(Tensor::zeros(DType::Q8_0, [3, 64]));
             match graph.evaluate(&inputs(&graph), &weight) {
                 Ok(evaluation) => prop_assert_eq!(evaluation.outputs.len(), graph.outputs().len()),
-                Err(error) => prop_assert!(matches!(error, Error::Evaluation { .. } | Error::Dim(_)), "{}", error),
+                Err(Error::Evaluation { .. } | Error::Dim(_)) => {}
+                Err(error) => prop_assert!(false, "{}", error),
             }
         }
     }

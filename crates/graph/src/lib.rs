@@ -29,9 +29,9 @@
 //! assert_eq!(Graph::parse(text)?.to_string(), text);
 //!
 //! let x = Tensor::from_slice([1, 2], &[1.0f32, 2.0]);
-//! let weight = Tensor::from_slice([3, 2], &[0.0f32, 0.0, 50.0, 0.0, 0.0, -50.0]);
+//! let weight = Tensor::from_slice([3, 2], &[1.0f32, 0.0, 0.0, 0.0, 0.0, 50.0]);
 //! let evaluation = graph.evaluate(&[x], &|name| (name == "up.weight").then(|| weight.clone()))?;
-//! assert_eq!(evaluation.outputs[0].to_vec::<f32>(), [0.0, 50.0, -3.7835059e-42]);
+//! assert_eq!(evaluation.outputs[0].to_vec::<f32>(), [0.731_058_6, 0.0, 100.0]);
 //! # Ok::<(), graph::Error>(())
 //! ```
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::bind::Unknown;
 use crate::graph::infer;
 use crate::ops::Effect;
-use crate::{Dim, Error, Graph, Kind, Op, Type, Value};
+use crate::{Dim, Error, Graph, Kind, Module, Op, Type, Value};
 
 type Rule = fn(&Graph) -> Result<(), String>;
 
@@ -28,8 +28,8 @@ const RULES: &[Rule] = &[
 ];
 
 impl Graph {
-    /// Checks every structural rule: single assignment, program order, types that follow from operands, symbols
-    /// that inputs determine, legal attributes, sound use of buffers.
+    /// Checks every structural rule: single assignment, program order, types that follow from operands,
+    /// symbols that inputs determine, legal attributes, sound use of buffers.
     ///
     /// # Errors
     /// The first rule that is broken, with the facts that break it.
@@ -43,6 +43,25 @@ impl Graph {
             Some(input) => format!("input `{}`", input.name),
             None => format!("value {}", value.index()),
         }
+    }
+}
+
+impl Module {
+    /// Checks that the graphs have names of their own, and every rule of [`Graph::verify`] in each.
+    ///
+    /// # Errors
+    /// The first rule that is broken, with the facts that break it.
+    pub fn verify(&self) -> Result<(), Error> {
+        let mut names = BTreeSet::new();
+        for graph in &self.graphs {
+            let graph_name = graph.name().to_string();
+            if !names.insert(graph.name()) {
+                let message = "another graph of the module has this name".to_string();
+                return Err(Error::Invalid { graph: graph_name, message });
+            }
+            graph.verify()?;
+        }
+        Ok(())
     }
 }
 
@@ -99,8 +118,9 @@ fn operands_are_defined_before_use(graph: &Graph) -> Result<(), String> {
     let mut defined: BTreeSet<Value> = graph.inputs.iter().map(|input| input.value).collect();
     for (_, node) in graph.nodes() {
         for &value in &node.inputs {
-            let (op, label) = (node.op.name(), graph.label(value));
-            ensure(defined.contains(&value), || format!("{op} uses {label} before it is defined"))?;
+            ensure(defined.contains(&value), || {
+                format!("{} uses {} before it is defined", node.op.name(), graph.label(value))
+            })?;
         }
         defined.extend(&node.outputs);
     }
@@ -300,6 +320,15 @@ mod tests {
         for (change, message) in cases {
             assert_eq!(broken(change), format!("graph `g`: {message}"));
         }
+    }
+
+    #[test]
+    fn graphs_of_a_module_have_names_of_their_own() {
+        let mut module = Module { graphs: vec![sound()] };
+        module.verify().unwrap();
+        module.graphs.push(sound());
+        let message = "graph `g`: another graph of the module has this name";
+        assert_eq!(module.verify().unwrap_err().to_string(), message);
     }
 
     #[test]

@@ -70,7 +70,8 @@ impl Random {
         Tensor::from_slice(shape, &(0..shape.elements()).map(|_| float()).collect::<Vec<f32>>())
     }
 
-    /// Numbers of any plain dtype: floats in `-reach..reach`, integers over their whole range, both truth values.
+    /// Numbers of any plain dtype: floats in `-reach..reach`, integers over their whole range, both truth
+    /// values.
     pub(super) fn tensor(&mut self, dtype: DType, shape: impl Into<Shape>, reach: f32) -> Tensor {
         let shape = shape.into();
         if dtype.is_float() {

@@ -67,8 +67,8 @@ impl Problem {
         Ok(Problem { name, op, inputs, outputs, tolerance })
     }
 
-    /// A graph of the one op: operand `i` is the input `operand{i}`, or the weight of that name where models have
-    /// weights (a device packs those); the results are the outputs.
+    /// A graph of the one op: operand `i` is the input `operand{i}`, or the weight of that name where models
+    /// have weights (a device packs those); the results are the outputs.
     pub fn graph(&self) -> Graph {
         let mut graph = Graph::new(self.op.name());
         let operands: Vec<Value> = (0..self.inputs.len())
@@ -99,7 +99,8 @@ impl Problem {
         self.is_weight(position).then(|| self.inputs.get(position).cloned()).flatten()
     }
 
-    /// Compares what a device computed with the reference: the outputs, and what each buffer holds afterwards.
+    /// Compares what a device computed with the reference: the outputs, and what each buffer holds
+    /// afterwards.
     ///
     /// # Errors
     /// The first element that is too far off, with both values.

@@ -74,7 +74,8 @@ impl List {
                 let x = self.random.floats([size], 8.0);
                 self.add("", function, vec![x], tolerance(DType::F32));
             }
-            // Angles lose their meaning in f32 long before its end; limits of products with infinity are nobody's.
+            // Angles lose their meaning in f32 long before its end; limits of products with infinity are
+            // nobody's.
             let keep = |x: f32| match function {
                 Cos | Sin => x.abs() < 1e4 || !x.is_finite(),
                 Gelu | GeluTanh | Silu => x != f32::NEG_INFINITY,
@@ -288,8 +289,8 @@ impl List {
         }
     }
 
-    /// A device may round `x` to what multiplies the weights: bf16, or int8 in blocks. Six standard deviations of
-    /// the error of a sum of such products are allowed, and what a gate makes of them.
+    /// A device may round `x` to what multiplies the weights: bf16, or int8 in blocks. Six standard
+    /// deviations of the error of a sum of such products are allowed, and what a gate makes of them.
     fn linear_of(&mut self, what: &str, linear: Linear, inputs: Vec<Tensor>) {
         let (weights, x) = {
             let operands = linear.operands(&inputs);
@@ -463,8 +464,8 @@ impl List {
         }
     }
 
-    /// Pages in random order for sequences of (cached, new) tokens, unused entries of the table being 0, and how
-    /// many pages there are.
+    /// Pages in random order for sequences of (cached, new) tokens, unused entries of the table being 0, and
+    /// how many pages there are.
     fn page_table(&mut self, sequences: &[(usize, usize)], page_size: usize) -> (Tensor, usize) {
         let needed: Vec<usize> =
             sequences.iter().map(|&(cached, new)| (cached + new).div_ceil(page_size)).collect();

@@ -1,4 +1,5 @@
-//! The guards of type rules: how many operands, of which dtype, rank and shape, in messages that name both facts.
+//! The guards of type rules: how many operands, of which dtype, rank and shape, in messages that name both
+//! facts.
 
 use tensor::DType;
 

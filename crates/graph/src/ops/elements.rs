@@ -129,7 +129,8 @@ pub(super) fn from_bytes(dtype: DType, shape: Shape, bytes: &[u8]) -> Tensor {
     Tensor::from_bytes(dtype, shape, bytes).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// For each element of `to`, in row-major order, the position of the element of `from` that is broadcast to it.
+/// For each element of `to`, in row-major order, the position of the element of `from` that is broadcast to
+/// it.
 pub(super) fn broadcast_positions(from: &Shape, to: &Shape) -> impl Iterator<Item = usize> {
     let (from, to) = (*from, *to);
     let strides = from.row_major_strides();
@@ -175,7 +176,8 @@ impl Lanes {
 }
 
 /// Rounds to an `f32` such that rounding on to a half is as good as rounding once: an inexact result gets an
-/// odd last bit, so it is never mistaken for a tie (Boldo and Melquiond, "When double rounding is odd", 2005).
+/// odd last bit, so it is never mistaken for a tie (Boldo and Melquiond, "When double rounding is odd",
+/// 2005).
 fn round_to_odd(value: f64) -> f32 {
     let nearest = value as f32;
     if f64::from(nearest) == value || value.is_nan() {

@@ -60,8 +60,8 @@ impl Define for Gather {
     }
 }
 
-/// Picks rows and widens them: `table` [rows, columns] of any float or block dtype, `ids` u32, i32 or i64 [..]
-/// → f32[.., columns]. An id must be in `0..rows`.
+/// Picks rows and widens them: `table` [rows, columns] of any float or block dtype, `ids` u32, i32 or i64
+/// [..] → `f32[.., columns]`. An id must be in `0..rows`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Embedding;
 

@@ -1,8 +1,8 @@
 //! Writes the keys and values of new tokens into their pages of the cache.
 //!
-//! The cache is f32[pages, layers, 2, kv_heads, page_size · head_dim]. In (page, layer, 0, kv_head) lie the keys,
-//! transposed: [head_dim, page_size], so that scores are computed for neighbouring tokens at once; in (page,
-//! layer, 1, kv_head) the values: [page_size, head_dim].
+//! The cache is `f32[pages, layers, 2, kv_heads, page_size · head_dim]`. In (page, layer, 0, kv_head) lie the
+//! keys, transposed: [head_dim, page_size], so that scores are computed for neighbouring tokens at once; in
+//! (page, layer, 1, kv_head) the values: [page_size, head_dim].
 
 use tensor::{DType, Shape, Tensor};
 
@@ -13,7 +13,7 @@ use super::ragged::{Token, expect_lengths, expect_page_table, tokens};
 use super::{Attribute, Attributes, Define, Effect};
 use crate::{Dim, Error, Type, TypeError};
 
-/// Operands: `cache` (changed), `k` f32[tokens, kv_heads, head_dim], `v` of the same type, `row_offsets`,
+/// Operands: `cache` (changed), `k: f32[tokens, kv_heads, head_dim]`, `v` of the same type, `row_offsets`,
 /// `cache_lengths` and `page_table` of the batch. No results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KvStore {

@@ -8,8 +8,8 @@ use super::elements::from_f64;
 use super::{Attribute, Attributes, Define};
 use crate::{Error, Type, TypeError};
 
-/// Layer normalization: `x` f32[.., n], `weight` f32[n], `bias` f32[n] → f32[.., n]. The variance is that of
-/// the whole population (its divisor is n).
+/// Layer normalization: `x: f32[.., n]`, `weight: f32[n]`, `bias: f32[n]` → `f32[.., n]`. The variance is
+/// that of the whole population (its divisor is n).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LayerNorm {
     /// Added to the variance.

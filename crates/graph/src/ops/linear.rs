@@ -11,9 +11,9 @@ use crate::{Dim, Error, Type, TypeError};
 /// Matrix products of one input with one or more weights, `[.., columns] · [rows, columns]ᵀ → [.., rows]`,
 /// and what surrounds them. A plain linear layer is `Linear::default()`; passes set the rest.
 ///
-/// Operands, in order: `x` f32[.., columns]; the norm's weight f32[columns] if `norm`; the weights,
-/// [rows_i, columns] of any float or block dtype; their biases f32[rows_i] if `bias`; `residual`, of the
-/// first result's type, if `residual`. Results: f32[.., rows_i] for each weight; one if `gate`.
+/// Operands, in order: `x: f32[.., columns]`; the norm's weight `f32[columns]` if `norm`; the weights,
+/// [rows_i, columns] of any float or block dtype; their biases `f32[rows_i]` if `bias`; `residual`, of the
+/// first result's type, if `residual`. Results: `f32[.., rows_i]` for each weight; one if `gate`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Linear {
     /// How many weights share the input.

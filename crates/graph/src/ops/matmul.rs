@@ -8,7 +8,7 @@ use super::elements::{broadcast_positions, from_f64};
 use super::{Attributes, Define};
 use crate::{Error, Type, TypeError};
 
-/// Matrix products: `a` [.., m, k], `b` [.., k, n], both f32, f16 or bf16 → f32[.., m, n].
+/// Matrix products: `a` [.., m, k], `b` [.., k, n], both f32, f16 or bf16 → `f32[.., m, n]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MatMul;
 

@@ -1,4 +1,5 @@
-//! `y = softmax(scale · q · Kᵀ) · V`, causal, for a ragged batch whose keys and values lie in pages of a cache.
+//! `y = softmax(scale · q · Kᵀ) · V`, causal, for a ragged batch whose keys and values lie in pages of a
+//! cache.
 
 use tensor::{DType, Shape, Tensor};
 
@@ -10,12 +11,12 @@ use super::ragged::{Token, expect_lengths, expect_page_table, tokens};
 use super::{Attribute, Attributes, Define, Effect};
 use crate::{Error, Type, TypeError};
 
-/// Attention of each token to its sequence up to itself. Operands: `q` f32[tokens, heads, head_dim], `cache` (read;
-/// laid out as in `kv_store.rs`, with the batch's own keys and values stored already), `row_offsets`,
+/// Attention of each token to its sequence up to itself. Operands: `q: f32[tokens, heads, head_dim]`, `cache`
+/// (read; laid out as in `kv_store.rs`, with the batch's own keys and values stored already), `row_offsets`,
 /// `cache_lengths` and `page_table` of the batch. Result: the type of `q`.
 ///
-/// The number of heads is a multiple of the cache's; head `h` of the queries uses head `h / (heads / kv_heads)`
-/// of the cache.
+/// The number of heads is a multiple of the cache's; head `h` of the queries uses head
+/// `h / (heads / kv_heads)` of the cache.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PagedAttention {
     /// The layer of the cache.

@@ -1,9 +1,9 @@
 //! Ragged batches: the tokens of several sequences, one sequence after another, without padding.
 //!
-//! Three operands describe one: `row_offsets` u32[batch + 1] (the tokens of sequence `b` are rows
-//! `row_offsets[b]..row_offsets[b + 1]`), `cache_lengths` u32[batch] (how many tokens of each sequence were cached
-//! before this call), and for those that read or write the cache `page_table` u32[batch, max_pages] (the page of
-//! the `p`-th `page_size` tokens of each sequence).
+//! Three operands describe one: `row_offsets: u32[batch + 1]` (the tokens of sequence `b` are rows
+//! `row_offsets[b]..row_offsets[b + 1]`), `cache_lengths: u32[batch]` (how many tokens of each sequence were
+//! cached before this call), and for those that read or write the cache `page_table: u32[batch, max_pages]`
+//! (the page of the `p`-th `page_size` tokens of each sequence).
 
 use tensor::{DType, Shape, Tensor};
 
@@ -11,9 +11,11 @@ use super::check::{expect_dtype, expect_rank, expect_type, operands};
 use super::{Attributes, Define};
 use crate::{Dim, Error, Type, TypeError};
 
-/// `y_t = cache_lengths[b] + t - row_offsets[b]` for each token `t` of sequence `b`: its position in the sequence.
+/// `y_t = cache_lengths[b] + t - row_offsets[b]` for each token `t` of sequence `b`: its position in the
+/// sequence.
 ///
-/// Operands: `ids` u32 or i32 [tokens] (for its size alone), `row_offsets`, `cache_lengths`. Result: u32[tokens].
+/// Operands: `ids: u32[tokens]` or i32 (for its size alone), `row_offsets`, `cache_lengths`. Result:
+/// `u32[tokens]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RaggedPositions;
 

@@ -110,9 +110,11 @@ impl Define for Reduce {
     }
 }
 
-/// Finds an extreme along one axis: any float or integer dtype → its index as i64, with size 1 along the axis.
+/// Finds an extreme along one axis: any float or integer dtype → its index as i64, with size 1 along the
+/// axis.
 ///
-/// Of equal ones the first; NaN is passed over, and if all are NaN the index is 0. The axis must not be empty.
+/// Of equal ones the first; NaN is passed over, and if all are NaN the index is 0. The axis must not be
+/// empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ArgReduce {
     /// Which extreme.

@@ -8,7 +8,7 @@ use super::elements::from_f64;
 use super::{Attribute, Attributes, Define};
 use crate::{Error, Type, TypeError};
 
-/// Root-mean-square normalization: `x` f32[.., n], `weight` f32[n] → f32[.., n].
+/// Root-mean-square normalization: `x: f32[.., n]`, `weight: f32[n]` → `f32[.., n]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RmsNorm {
     /// Added to the mean square.

@@ -11,16 +11,17 @@ use super::elements::from_f64;
 use super::{Attribute, Attributes, Define};
 use crate::{Dim, Error, Type, TypeError};
 
-/// The cosines and sines of each position, for every layer to use: `positions` u32[tokens],
-/// `inverse_frequencies` f32[n] → f32[tokens, 2, n], the n cosines first. The angle is computed in f64.
+/// The cosines and sines of each position, for every layer to use: `positions: u32[tokens]`,
+/// `inverse_frequencies: f32[n]` → `f32[tokens, 2, n]`, the n cosines first. The angle is computed in f64.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RopeTable {
     /// What the results are multiplied by; 1 but for scaled variants such as YaRN.
     pub scale: f32,
 }
 
-/// Turns the first `2n` elements of each head and keeps the others: `x` f32[tokens, heads, head_dim], `table`
-/// f32[tokens, 2, n] → the type of `x`.
+/// Turns the first `2n` elements of each head and keeps the others: `x: f32[tokens, heads, head_dim]`,
+/// `table`
+/// `f32[tokens, 2, n]` → the type of `x`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rope {
     /// Which elements are pairs.

@@ -8,8 +8,8 @@ use super::elements::{Lanes, take};
 use super::{Attribute, Attributes, Define};
 use crate::{Dim, Error, Type, TypeError};
 
-/// Picks a range of an axis: `x` of any plain dtype → the same with `(stop - start) / step`, rounded up, along
-/// the axis. Both ends must lie within the axis, also when its size is known only at run time.
+/// Picks a range of an axis: `x` of any plain dtype → the same with `(stop - start) / step`, rounded up,
+/// along the axis. Both ends must lie within the axis, also when its size is known only at run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Slice {
     /// Along which axis.

@@ -22,7 +22,8 @@ pub(super) fn erfc(x: f64) -> f64 {
 /// Where the continued fraction takes over: 200 steps of it are exact from here on.
 const SERIES_BELOW: f64 = 1.5;
 
-/// Abramowitz and Stegun 7.1.6: `erf x = 2/√π e^(-x²) Σ 2ⁿ x^(2n+1) / (1·3·…·(2n+1))`; no term cancels another.
+/// Abramowitz and Stegun 7.1.6: `erf x = 2/√π e^(-x²) Σ 2ⁿ x^(2n+1) / (1·3·…·(2n+1))`; no term cancels
+/// another.
 fn series(x: f64) -> f64 {
     let (mut term, mut sum) = (x, x);
     for n in 1..60 {

@@ -22,8 +22,8 @@ pub(super) fn check_types(op: impl Into<Op>, cases: &[(&[&str], &str)]) {
     }
 }
 
-/// The results of the reference, and after them the new contents of buffers. The results have the types that the
-/// type rule gives.
+/// The results of the reference, and after them the new contents of buffers. The results have the types that
+/// the type rule gives.
 pub(super) fn run(op: impl Into<Op>, inputs: &[&Tensor]) -> Result<Vec<Tensor>, Error> {
     let op = op.into();
     let types: Vec<Type> = inputs.iter().map(|x| Type::new(x.dtype(), x.shape().iter().copied())).collect();

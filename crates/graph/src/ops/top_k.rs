@@ -8,7 +8,7 @@ use super::elements::{Lanes, Numbers, take};
 use super::{Attribute, Attributes, Define};
 use crate::{Dim, Error, Type, TypeError};
 
-/// Selects and sorts: `x` [.., n] of any float or integer dtype → values [.., k] and indices i64[.., k]. Of
+/// Selects and sorts: `x` [.., n] of any float or integer dtype → values [.., k] and indices `i64[.., k]`. Of
 /// equal ones the lowest index comes first; NaN comes last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TopK {

@@ -21,7 +21,8 @@ macro_rules! unary {
 
             /// The function itself, where false is 0 and true is 1.
             pub fn evaluate(self, x: f64) -> f64 {
-                match self { $(Unary::$variant => { let function: fn(f64) -> f64 = $function; function(x) })* }
+                let function: fn(f64) -> f64 = match self { $(Unary::$variant => $function,)* };
+                function(x)
             }
 
             const fn text(self) -> &'static str {

@@ -49,15 +49,19 @@ fn numbers(tensor: &Tensor) -> Option<Vec<String>> {
     macro_rules! print {
         ($($integer:ident: $rust:ty),*; $($float:ident: $bits:ty, $canonical:expr, $to_float:expr),*) => {
             match tensor.dtype() {
-                $(DType::$integer => Some(tensor.to_vec::<$rust>().iter().map(|value| value.to_string()).collect()),)*
+                $(DType::$integer => {
+                    Some(tensor.to_vec::<$rust>().iter().map(|value| value.to_string()).collect())
+                })*
                 $(DType::$float => {
-                    let bits = tensor.bytes().chunks_exact(size_of::<$bits>());
-                    let bits = bits.map(|bytes| <$bits>::from_le_bytes(bytes.try_into().expect("a whole element")));
-                    Some(bits.map(|bits| match $to_float(bits) {
-                        value if !value.is_nan() => format!("{value:?}"),
-                        _ if bits == $canonical => "nan".to_string(),
-                        _ => format!("nan({bits:#x})"),
-                    }).collect())
+                    let print = |bytes: &[u8]| {
+                        let bits = <$bits>::from_le_bytes(bytes.try_into().expect("a whole element"));
+                        match $to_float(bits) {
+                            value if !value.is_nan() => format!("{value:?}"),
+                            _ if bits == $canonical => "nan".to_string(),
+                            _ => format!("nan({bits:#x})"),
+                        }
+                    };
+                    Some(tensor.bytes().chunks_exact(size_of::<$bits>()).map(print).collect())
                 })*
                 DType::Bool if tensor.bytes().iter().all(|&byte| byte <= 1) => {
                     Some(tensor.bytes().iter().map(|&byte| (byte == 1).to_string()).collect())
@@ -119,7 +123,10 @@ fn element(number: &Number<'_>, dtype: DType) -> Result<Vec<u8>, String> {
     let wrong =
         || format!("expected a number of type {dtype}, found `{}{text}`", if negative { "-" } else { "" });
     macro_rules! read {
-        ($($integer:ident: $rust:ty),*; $($float:ident: $read:ty, $bits:ty, $canonical:expr, $from:expr),*) => {
+        (
+            $($integer:ident: $rust:ty),*;
+            $($float:ident: $read:ty, $bits:ty, $canonical:expr, $from:expr),*
+        ) => {
             match dtype {
                 $(DType::$integer => {
                     let value: i128 = text.parse().ok().filter(|_| bits.is_none()).ok_or_else(wrong)?;
