@@ -64,3 +64,52 @@ impl Detokenizer {
 fn may_become_a_character(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tokenizer::GgufVocabulary;
+
+    const TOKENS: [&str; 9] =
+        ["<unk>", "<s>", "▁Hi", "▁you", "<0xF0>", "<0x9F>", "<0x98>", "<0x80>", "<|user|>"];
+
+    fn tokenizer() -> Arc<Tokenizer> {
+        let vocabulary = GgufVocabulary {
+            model: "llama",
+            tokens: TOKENS.iter().map(|&token| token.into()).collect(),
+            token_types: Some(vec![2, 3, 1, 1, 6, 6, 6, 6, 3]),
+            ..Default::default()
+        };
+        Arc::new(Tokenizer::from_gguf_vocabulary(&vocabulary).unwrap())
+    }
+
+    fn check(mut detokenizer: Detokenizer, ids: &[u32], pieces: &[&str], rest: Option<&str>) {
+        let got: Vec<String> = ids.iter().map(|&id| detokenizer.push(id).unwrap_or_default()).collect();
+        assert_eq!(got, pieces, "{ids:?}");
+        assert_eq!(detokenizer.finish().as_deref(), rest, "{ids:?}");
+    }
+
+    #[test]
+    fn characters_come_whole() {
+        let start = || Detokenizer::new(tokenizer(), SkipSpecial::Yes);
+        check(start(), &[1, 2, 4, 5, 6, 7, 3], &["", "Hi", "", "", "", "😀", " you"], None);
+        check(start(), &[4, 5, 3, 7], &["", "", "\u{FFFD} you", "\u{FFFD}"], None);
+        check(start(), &[4, 5, 6], &["", "", ""], Some("\u{FFFD}"));
+        check(start(), &[99, 2], &["\u{FFFD}", "Hi"], None);
+    }
+
+    #[test]
+    fn the_first_space_belongs_to_the_start_of_the_text() {
+        let after = |prompt: &[u32]| Detokenizer::after(tokenizer(), SkipSpecial::Yes, prompt);
+        check(after(&[1, 2]), &[3], &[" you"], None);
+        check(after(&[1]), &[3], &["you"], None);
+        check(after(&[1, 4, 5]), &[6, 7], &["", "😀"], None);
+        check(Detokenizer::new(tokenizer(), SkipSpecial::No), &[8, 2], &["<|user|>", " Hi"], None);
+    }
+
+    #[test]
+    fn tokenizers_cross_threads() {
+        fn check<T: Send + Sync>() {}
+        check::<Detokenizer>();
+    }
+}

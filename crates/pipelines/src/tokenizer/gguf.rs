@@ -239,7 +239,7 @@ fn sentence_piece(gguf: &GgufVocabulary<'_>, vocabulary: Vocabulary) -> Built {
     let model = SentencePiece::new(&vocabulary, scores, unknown, normalizer);
     let kind = format!("SentencePiece BPE, {} tokens", vocabulary.len());
     Ok((
-        Tokenizer::new(Model::Own(Encoder::SentencePiece(model), vocabulary), decoder, kind),
+        Tokenizer::new(Model::Own(Box::new(Encoder::SentencePiece(model)), vocabulary), decoder, kind),
         Adds { bos: true, eos: false },
     ))
 }
@@ -259,7 +259,7 @@ fn unigram(gguf: &GgufVocabulary<'_>, vocabulary: Vocabulary) -> Built {
     let model = Unigram::new(&vocabulary, scores, unknown, gguf.byte_fallback, normalizer);
     let kind = format!("SentencePiece Unigram, {} tokens", vocabulary.len());
     Ok((
-        Tokenizer::new(Model::Own(Encoder::Unigram(model), vocabulary), decoder, kind),
+        Tokenizer::new(Model::Own(Box::new(Encoder::Unigram(model)), vocabulary), decoder, kind),
         Adds { bos: false, eos: true },
     ))
 }
@@ -280,7 +280,14 @@ fn byte_level(gguf: &GgufVocabulary<'_>, vocabulary: Vocabulary) -> Built {
         vocabulary.len(),
         model.num_merges()
     );
-    Ok((Tokenizer::new(Model::Own(Encoder::ByteLevel(model), vocabulary), Decoder::byte_level(), kind), adds))
+    Ok((
+        Tokenizer::new(
+            Model::Own(Box::new(Encoder::ByteLevel(model)), vocabulary),
+            Decoder::byte_level(),
+            kind,
+        ),
+        adds,
+    ))
 }
 
 fn charsmap(gguf: &GgufVocabulary<'_>) -> Result<Option<Charsmap>, String> {

@@ -81,7 +81,7 @@ pub struct Tokenizer {
 
 #[derive(Debug)]
 enum Model {
-    Own(Encoder, Vocabulary),
+    Own(Box<Encoder>, Vocabulary),
     HuggingFace(Box<HuggingFace>),
 }
 
@@ -192,7 +192,7 @@ impl Tokenizer {
         match &self.model {
             Model::Own(encoder, vocabulary) => {
                 let fragments = vocabulary.cut(text, parse == ParseSpecial::Yes);
-                match encoder {
+                match &**encoder {
                     Encoder::SentencePiece(encoder) => encoder.encode(vocabulary, &fragments, &mut ids)?,
                     Encoder::Unigram(encoder) => encoder.encode(vocabulary, &fragments, &mut ids),
                     Encoder::ByteLevel(encoder) => encoder.encode(vocabulary, &fragments, &mut ids),

@@ -1,5 +1,6 @@
 //! Tokenizers against the ids that llama.cpp, SentencePiece and `tokenizers` give.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -64,6 +65,10 @@ fn prompts(model: &str) -> Option<Vec<(String, Vec<u32>)>> {
     Some(cases.as_array().unwrap().iter().map(case).collect())
 }
 
+/// Where llama.cpp departs from BERT's own tokenizer, which we follow: it keeps the first letter of a decomposed
+/// Hangul syllable only, keeps the Devanagari signs that go with the accents, and has no limit on a word's length.
+const BERT_DIFFERS: [&str; 3] = ["안녕", "नमस", "xxxx"];
+
 /// Every kind of vocabulary that llama.cpp's test files have.
 #[test]
 fn gguf_vocabularies_give_llama_cpps_ids() {
@@ -81,9 +86,20 @@ fn gguf_vocabularies_give_llama_cpps_ids() {
         let expected = json(path(".expected.json"));
         for case in expected["cases"].as_array().unwrap() {
             let text = case["text"].as_str().unwrap();
-            if name == "bert-bge" && plain(&tokenizer, text) != ids(&case["ids"]) { eprintln!("DIFF {text:?}"); continue; }
+            if name == "bert-bge" && BERT_DIFFERS.iter().any(|start| text.starts_with(start)) {
+                continue;
+            }
             assert_eq!(plain(&tokenizer, text), ids(&case["ids"]), "{name}: {text:?}");
             assert_eq!(special(&tokenizer, text), ids(&case["ids_special"]), "{name}, special: {text:?}");
+            // BERT lowers letters, and SentencePiece cannot tell its mark for a space from a space.
+            if name != "bert-bge" {
+                let marks = if name == "phi-3" { " " } else { "▁" };
+                assert_eq!(
+                    tokenizer.decode(&ids(&case["ids"]), SkipSpecial::No),
+                    text.replace('▁', marks),
+                    "{name}"
+                );
+            }
         }
     }
 }
@@ -127,6 +143,8 @@ fn one_model_in_three_formats_gives_the_same_ids() {
         assert_eq!((tokenizer.bos(), tokenizer.vocab_size()), (Some(1), 512));
         assert!(tokenizer.eos_ids().contains(&2));
     }
+    // generation_config.json says [1, 2]; GGUF metadata has but the one.
+    assert!(from_json.eos_ids().iter().eq(&[1, 2]) && from_gguf.eos_ids().iter().eq(&[2]));
     for (prompt, expected) in prompts("stories260k").unwrap() {
         assert_eq!(special(&from_gguf, &prompt), expected);
     }
@@ -139,6 +157,7 @@ fn prompts_of_the_shared_models() {
         let from_gguf = gguf(folder.join(format!("gguf/{model}-BF16.gguf")));
         let from_json = Tokenizer::from_directory(folder.join("hf")).unwrap();
         assert_eq!(from_gguf.eos_ids(), from_json.eos_ids());
+        assert!(from_json.eos_ids().iter().eq(if model == "storyteller" { &[1] } else { &[0] }));
         assert_eq!((from_gguf.bos(), from_gguf.vocab_size()), (from_json.bos(), from_json.vocab_size()));
         for (prompt, expected) in prompts {
             assert_eq!(special(&from_gguf, &prompt), expected, "{model}: {prompt:?}");
@@ -213,6 +232,14 @@ fn wordpiece_files_lose_their_padding_and_truncation() {
     assert_eq!(special(&tokenizer, "Hello world"), [101, 7592, 2088, 102]);
     assert_eq!(special(&tokenizer, &"word ".repeat(500)).len(), 502);
     assert_eq!(tokenizer.decode(&[101, 7592, 2088, 102], SkipSpecial::Yes), "hello world");
+    // The GGUF file's vocabulary is the same, so all texts must come out the same.
+    let from_gguf = gguf(shared("tokenizers/gguf-vocab/ggml-vocab-bert-bge.gguf").unwrap());
+    for text in corpus().unwrap() {
+        assert_eq!(special(&from_gguf, &text), special(&tokenizer, &text), "{text:?}");
+        let literal =
+            |tokenizer: &Tokenizer| tokenizer.encode(&text, AddSpecial::Yes, ParseSpecial::No).unwrap();
+        assert_eq!(literal(&from_gguf), literal(&tokenizer), "{text:?}");
+    }
 }
 
 /// Files that lie: whatever opens must encode and decode without a panic.
@@ -313,6 +340,12 @@ fn hostile_vocabularies_do_no_harm() {
         exercise(&tokenizer);
         assert!(tokenizer.eos_ids().iter().all(|&id| (id as usize) < tokens.len()), "{model}");
     }
+    // The library panics on this character map, whose trie points outside itself.
+    let hostile = r#"{"added_tokens": [], "normalizer": {"type": "Precompiled", "precompiled_charsmap": "BAAAAP////9hAA=="},
+        "model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a", 0.0]]}}"#;
+    let tokenizer = hugging_face::read(hostile.as_bytes(), "tokenizer.json").unwrap();
+    let error = tokenizer.encode("a", AddSpecial::No, ParseSpecial::No).unwrap_err().to_string();
+    assert!(error.contains("malformed"), "{error}");
     for bytes in [&b"{"[..], b"{}", b"\x0a\xff\xff", b"", b"{\"model\": {\"type\": \"BPE\"}}"] {
         let path = std::env::temp_dir().join(format!("peri-{}-tokenizer.json", std::process::id()));
         std::fs::write(&path, bytes).unwrap();
@@ -364,66 +397,63 @@ fn check_streaming(tokenizer: &Arc<Tokenizer>, ids: &[u32], skip: SkipSpecial) {
     assert!(whole.ends_with(&text), "{}: {ids:?}", tokenizer.kind());
 }
 
-/// How long large vocabularies take; run with `--release --ignored --nocapture`.
+/// A vocabulary of Llama 3's size is ready within 150 ms. Run with `--release --ignored --nocapture`.
 #[test]
-#[ignore = "a measurement"]
-fn time_construction() {
-    let tokens = synthetic_tokens(128_000);
-    let merges = synthetic_merges(&tokens, 280_000);
-    let time = |what: &str, build: &dyn Fn() -> usize| {
+#[ignore = "a measurement: needs a release build and an idle machine"]
+fn construction_is_quick() {
+    let best_of_five = |what: &str, run: &dyn Fn() -> usize| {
         let times = (0..5).map(|_| {
             let start = Instant::now();
-            build();
+            run();
             start.elapsed()
         });
-        println!("{what}: {:?}", times.min().unwrap());
+        let best = times.min().unwrap();
+        println!("{what}: {best:?}");
+        best
     };
-    time("llama3-sized GGUF", &|| {
+    let tokens = synthetic_tokens(128_000);
+    let merges = synthetic_merges(&tokens, 280_000);
+    let large = best_of_five("GGUF of 128,000 tokens and 280,000 merges", &|| {
         let vocabulary = GgufVocabulary {
             model: "gpt2",
             pre: "qwen2",
-            tokens: tokens.iter().map(|t| t.into()).collect(),
-            merges: merges.iter().map(|m| m.into()).collect(),
+            tokens: tokens.iter().map(|token| token.into()).collect(),
+            merges: merges.iter().map(|merge| merge.into()).collect(),
             ..Default::default()
         };
         Tokenizer::from_gguf_vocabulary(&vocabulary).unwrap().vocab_size()
     });
-    let Some(folder) = shared("tokenizers") else { return };
-    for name in ["gpt-2", "falcon", "phi-3", "bert-bge"] {
-        time(name, &|| gguf(folder.join(format!("gguf-vocab/ggml-vocab-{name}.gguf"))).vocab_size());
-    }
-    for name in ["phi-3-mini", "roberta-base"] {
-        time(name, &|| Tokenizer::from_directory(folder.join("hf").join(name)).unwrap().vocab_size());
-    }
-    let text = corpus().unwrap().join("\n").repeat(40);
+    assert!(large.as_millis() < 150, "{large:?}");
+    let (Some(folder), Some(corpus)) = (shared("tokenizers"), corpus()) else { return };
+    let text = corpus.join("\n").repeat(40);
     for name in ["gpt-2", "phi-3"] {
-        let tokenizer = gguf(folder.join(format!("gguf-vocab/ggml-vocab-{name}.gguf")));
-        time(&format!("{name}, {} bytes", text.len()), &|| plain(&tokenizer, &text).len());
+        let path = folder.join(format!("gguf-vocab/ggml-vocab-{name}.gguf"));
+        best_of_five(name, &|| gguf(path.clone()).vocab_size());
+        let tokenizer = gguf(path);
+        best_of_five(&format!("{name}, {} bytes", text.len()), &|| plain(&tokenizer, &text).len());
     }
-    let tokenizer = Tokenizer::from_directory(folder.join("hf/roberta-base")).unwrap();
-    time(&format!("roberta-base (library), {} bytes", text.len()), &|| plain(&tokenizer, &text).len());
+    let path = folder.join("hf/roberta-base");
+    best_of_five("roberta-base (library)", &|| Tokenizer::from_directory(&path).unwrap().vocab_size());
+    let tokenizer = Tokenizer::from_directory(&path).unwrap();
+    best_of_five(&format!("roberta-base, {} bytes", text.len()), &|| plain(&tokenizer, &text).len());
 }
 
+/// The bytes, then every string of eight letters by length.
 fn synthetic_tokens(count: usize) -> Vec<String> {
     let mut tokens: Vec<String> = (0..=255).map(|byte| byte_level::char_of_byte(byte).into()).collect();
-    let mut index = 0;
+    let mut longest: Vec<String> = ('a'..='h').map(String::from).collect();
     while tokens.len() < count {
-        let [a, b, ..] = crate::philox::philox4x32([index, 0, 0, 0], [1, 2]);
-        let (left, right) = (a as usize % tokens.len(), b as usize % 256);
-        let joined = format!("{}{}", tokens[left], tokens[right]);
-        tokens.push(joined);
-        index += 1;
+        longest = longest.iter().flat_map(|text| ('a'..='h').map(move |c| format!("{text}{c}"))).collect();
+        tokens.extend(longest.iter().take(count - tokens.len()).cloned());
     }
     tokens
 }
 
+/// Every way to make a token of two others, as Llama 3's files list them; at most `count`.
 fn synthetic_merges(tokens: &[String], count: usize) -> Vec<String> {
-    let merge = |index: usize| {
-        let token = &tokens[256 + index % (tokens.len() - 256)];
-        let chars: Vec<char> = token.chars().collect();
-        let cut = 1 + index / (tokens.len() - 256) % (chars.len() - 1).max(1);
-        let (left, right) = chars.split_at(cut.min(chars.len() - 1));
-        format!("{} {}", left.iter().collect::<String>(), right.iter().collect::<String>())
-    };
-    (0..count).map(merge).collect()
+    let known: HashSet<&str> = tokens.iter().map(String::as_str).collect();
+    let splits =
+        tokens.iter().flat_map(|token| token.char_indices().skip(1).map(|(cut, _)| token.split_at(cut)));
+    let known = splits.filter(|(left, right)| known.contains(left) && known.contains(right));
+    known.map(|(left, right)| format!("{left} {right}")).take(count).collect()
 }
