@@ -106,7 +106,8 @@ impl Tokenizer {
             return Self::from_directory(path);
         }
         let mut start = [0; 4];
-        let is_gguf = File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"GGUF";
+        let is_gguf =
+            File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"GGUF";
         match is_gguf {
             true => Self::from_gguf(weights::Weights::open(path).map_err(models::Error::from)?.metadata()),
             false => Self::from_file(path),
