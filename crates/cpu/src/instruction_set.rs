@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::isa;
+#[cfg(target_arch = "x86_64")]
+use crate::vec::{Avx2, Avx512};
 
 /// Instruction sets, from the one every machine has to the largest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,12 +34,18 @@ impl InstructionSet {
     pub(crate) fn available(self) -> impl fmt::Display {
         #[cfg(target_arch = "x86_64")]
         return match self {
-            InstructionSet::Avx512 if isa::has_avx512() => "avx512+vnni+bf16",
-            InstructionSet::Avx512 if crate::vec::Avx512::available() => "avx512",
-            InstructionSet::Avx512 | InstructionSet::Avx2 if isa::has_avx2() => "avx2+fma+f16c",
+            InstructionSet::Avx512 if Avx512::available() && dot_products() => "avx512+vnni+bf16",
+            InstructionSet::Avx512 if Avx512::available() => "avx512",
+            InstructionSet::Avx512 | InstructionSet::Avx2 if Avx2::available() => "avx2+fma+f16c",
             _ => "portable",
         };
         #[cfg(not(target_arch = "x86_64"))]
         return "portable";
     }
+}
+
+/// Whether there are the dot products of bytes and of bf16 that quantized and bf16 weights are multiplied with.
+#[cfg(target_arch = "x86_64")]
+fn dot_products() -> bool {
+    is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avx512bf16")
 }

@@ -7,7 +7,7 @@ mod product;
 use std::sync::Arc;
 
 use engine::{Device, Kernel, NodeTypes, PackedWeight};
-use graph::Op;
+use graph::{Op, Type};
 use tensor::Tensor;
 
 use crate::kernels::variant::Variant;
@@ -62,9 +62,13 @@ impl Device for Cpu {
         match node.op {
             // Values, which plans hold rather than compute.
             Op::Constant(_) | Op::Weight(_) => None,
-            Op::Unary(function) => unary::kernel(self, *function, dtype, in_place(node).is_some()),
-            Op::Binary(function) => binary::kernel(self, *function, dtype, in_place(node)),
-            Op::Select(_) => kernel(select::SelectKernel { in_place: in_place(node), pool: pool() }),
+            Op::Unary(function) => unary::kernel(self, *function, dtype),
+            Op::Binary(function) => binary::kernel(self, *function, dtype, like_result(node).next()),
+            Op::Select(_) => {
+                // The condition of a selection among truth values has their type too.
+                let in_place = like_result(node).find(|&position| position > 0);
+                kernel(select::SelectKernel { in_place, pool: pool() })
+            }
             Op::Cast(cast) => kernel(convert::CastKernel { from: dtype, to: cast.to, pool: pool() }),
             Op::Reduce(op) => reduce::kernel(self, op.kind, op.axis, dtype),
             Op::ArgReduce(op) => arg_reduce::kernel(self, op.kind, op.axis, dtype),
@@ -108,8 +112,10 @@ fn kernel(kernel: impl Kernel + 'static) -> Option<Arc<dyn Kernel>> {
     Some(Arc::new(kernel))
 }
 
-/// The first operand of the result's very type.
-fn in_place(node: &NodeTypes<'_>) -> Option<usize> {
-    let result = node.outputs.first()?;
-    node.inputs.iter().position(|ty| ty.shape == result.shape && ty.dtype == result.dtype)
+/// The operands of the result's very type.
+fn like_result(node: &NodeTypes<'_>) -> impl Iterator<Item = usize> {
+    let alike = |ty: &Type| {
+        node.outputs.first().is_some_and(|result| ty.shape == result.shape && ty.dtype == result.dtype)
+    };
+    (0..node.inputs.len()).filter(move |&position| alike(node.inputs[position]))
 }

@@ -37,7 +37,7 @@ pub(super) fn kv_store(cpu: &Cpu, layer: usize) -> Option<Arc<dyn Kernel>> {
 /// Attention to the pages of a cache.
 pub(super) fn attention(cpu: &Cpu, op: &PagedAttention) -> Option<Arc<dyn Kernel>> {
     let variant = cpu.pick(<f32 as CacheElement>::VARIANTS);
-    kernel(AttentionKernel { op: op.clone(), variant, pool: Arc::clone(&cpu.pool) })
+    kernel(AttentionKernel { op: *op, variant, pool: Arc::clone(&cpu.pool) })
 }
 
 struct RopeTableKernel {

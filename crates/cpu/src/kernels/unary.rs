@@ -32,16 +32,10 @@ variants! {
 }
 
 /// A kernel for a function of elements of a dtype.
-pub(crate) fn kernel(cpu: &Cpu, function: Unary, dtype: DType, in_place: bool) -> Option<Arc<dyn Kernel>> {
+pub(crate) fn kernel(cpu: &Cpu, function: Unary, dtype: DType) -> Option<Arc<dyn Kernel>> {
     macro_rules! make {
         ($variant:expr) => {
-            Some(Arc::new(UnaryKernel {
-                function,
-                dtype,
-                variant: $variant,
-                in_place,
-                pool: Arc::clone(&cpu.pool),
-            }))
+            Some(Arc::new(UnaryKernel { function, dtype, variant: $variant, pool: Arc::clone(&cpu.pool) }))
         };
     }
     match dtype {
@@ -62,7 +56,6 @@ struct UnaryKernel<T: 'static> {
     function: Unary,
     dtype: DType,
     variant: &'static Variant<Map<T>>,
-    in_place: bool,
     pool: Arc<Pool>,
 }
 
@@ -72,7 +65,7 @@ impl<T: Element> Kernel for UnaryKernel<T> {
     }
 
     fn in_place(&self) -> Option<usize> {
-        self.in_place.then_some(0)
+        Some(0)
     }
 
     fn run(&self, call: Call<'_, '_>) -> Result<(), String> {

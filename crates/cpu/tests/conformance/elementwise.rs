@@ -1,0 +1,153 @@
+//! Unary, binary, select and cast.
+
+use graph::ops::{Binary, Cast, Select, Unary};
+use tensor::{DType, Tensor};
+
+use crate::problem::{FLOATS, Tolerance, check, check_refused, filled, integers, rounded, tame, wild};
+
+/// Lengths around a vector, a block and a thread's chunk.
+const LENGTHS: [usize; 8] = [0, 1, 15, 16, 17, 1000, 1025, 16 * 1024 + 3];
+
+/// How many last bits a function of f32 may lose: its own formula and a vectorized `exp` of 1 ulp.
+fn steps(function: Unary) -> f64 {
+    match function {
+        Unary::Abs | Unary::Ceil | Unary::Floor | Unary::Neg | Unary::Relu | Unary::Round | Unary::Trunc => {
+            0.0
+        }
+        Unary::Not | Unary::Reciprocal | Unary::Sqrt => 0.5,
+        Unary::Cos | Unary::Exp | Unary::Log | Unary::Rsqrt | Unary::Sin => 1.5,
+        Unary::Sigmoid | Unary::Silu | Unary::Tanh => 4.0,
+        Unary::Erf => 4.0,
+        // The tails fall like exp(-x²/2), whose argument carries the rounding of x² with it.
+        Unary::Gelu | Unary::GeluTanh => 100.0,
+    }
+}
+
+fn tolerance(function: Unary, dtype: DType) -> Tolerance {
+    match (function, rounded(dtype, steps(function))) {
+        // Where `tanh` is nearly -1 the definition itself cancels, and its f64 loses more than the kernel.
+        (Unary::GeluTanh, Tolerance::Near { relative, .. }) => Tolerance::Near { relative, absolute: 1e-15 },
+        // Where `exp(-x)` is infinite, what would be subnormal becomes 0.
+        (Unary::Sigmoid | Unary::Silu | Unary::Gelu, Tolerance::Near { relative, absolute }) => {
+            Tolerance::Near { relative, absolute: absolute.max(1e-36) }
+        }
+        (_, tolerance) => tolerance,
+    }
+}
+
+#[test]
+fn unary() {
+    for &function in Unary::ALL.iter().filter(|&&function| function != Unary::Not) {
+        for dtype in FLOATS {
+            for (seed, &len) in LENGTHS.iter().enumerate() {
+                check(function, &[wild(dtype, &[len], seed as u64)], tolerance(function, dtype));
+            }
+        }
+    }
+}
+
+#[test]
+fn unary_of_integers_and_truth_values() {
+    for function in [Unary::Abs, Unary::Neg, Unary::Relu] {
+        for dtype in integers().filter(|dtype| dtype.is_signed_integer()) {
+            check(function, &[wild(dtype, &[1000], 1)], Tolerance::Exact);
+        }
+    }
+    check(Unary::Not, &[wild(DType::Bool, &[1000], 1)], Tolerance::Exact);
+}
+
+/// Pairs of shapes that broadcast.
+const PAIRS: [(&[usize], &[usize]); 12] = [
+    (&[17], &[17]),
+    (&[3, 1000], &[3, 1000]),
+    (&[5, 16], &[16]),
+    (&[5, 16], &[5, 1]),
+    (&[40, 1, 33], &[7, 33]),
+    (&[1, 15], &[15, 1]),
+    (&[], &[2, 3]),
+    (&[2, 3], &[]),
+    (&[0, 4], &[4]),
+    (&[70, 300], &[1]),
+    (&[2, 1, 3, 1], &[1, 4, 1, 5]),
+    (&[], &[]),
+];
+
+#[test]
+fn binary() {
+    for &function in Binary::ALL {
+        for dtype in FLOATS.into_iter().filter(|_| !function.is_logical()) {
+            let tolerance = match function {
+                Binary::Pow => rounded(dtype, 1.0),
+                _ => rounded(dtype, 0.5),
+            };
+            for (x, y) in PAIRS {
+                check(function, &[wild(dtype, x, 3), wild(dtype, y, 4)], tolerance);
+            }
+        }
+    }
+}
+
+#[test]
+fn binary_of_integers() {
+    for &function in Binary::ALL.iter().filter(|function| !function.is_logical() && **function != Binary::Pow)
+    {
+        for dtype in integers() {
+            for (x, y) in PAIRS {
+                let y = match function {
+                    // 1 and up, and of signed types the smallest number over -1.
+                    Binary::Div => filled(
+                        dtype,
+                        y,
+                        &mut cycle(&[1.0, 3.0, 100.0, if dtype.is_signed_integer() { -1.0 } else { 2.0 }]),
+                    ),
+                    _ => wild(dtype, y, 4),
+                };
+                check(function, &[wild(dtype, x, 3), y], Tolerance::Exact);
+            }
+        }
+    }
+    let by_zero = Tensor::from_slice([3], &[1i32, 0, 2]);
+    check_refused(Binary::Div, &[by_zero.clone(), by_zero], &["operand 1", "divides by 0", "element 1"]);
+}
+
+fn cycle(values: &[f64]) -> impl FnMut() -> f64 {
+    let mut values = values.to_vec().into_iter().cycle();
+    move || values.next().expect("a cycle has no end")
+}
+
+#[test]
+fn binary_of_truth_values() {
+    for function in [Binary::And, Binary::Or, Binary::Xor, Binary::Equal, Binary::NotEqual] {
+        for (x, y) in PAIRS {
+            check(function, &[wild(DType::Bool, x, 3), wild(DType::Bool, y, 4)], Tolerance::Exact);
+        }
+    }
+}
+
+#[test]
+fn select() {
+    for &dtype in DType::ALL.iter().filter(|dtype| !dtype.is_block()) {
+        for (x, y) in PAIRS {
+            check(Select, &[wild(DType::Bool, x, 1), wild(dtype, y, 2), wild(dtype, x, 3)], Tolerance::Exact);
+            check(
+                Select,
+                &[wild(DType::Bool, x, 1), wild(dtype, x, 2), wild(dtype, &[], 3)],
+                Tolerance::Exact,
+            );
+        }
+    }
+}
+
+#[test]
+fn cast() {
+    let targets = || DType::ALL.iter().copied().filter(|dtype| !dtype.is_block() && !dtype.is_float8());
+    for &from in DType::ALL {
+        for to in targets() {
+            let last = if from.is_block() { 512 } else { 1000 };
+            for shape in [&[last][..], &[35, last], &[0, last]] {
+                check(Cast { to }, &[wild(from, shape, 5)], Tolerance::Exact);
+            }
+        }
+    }
+    check(Cast { to: DType::F32 }, &[tame(DType::F64, &[17], 1)], Tolerance::Exact);
+}

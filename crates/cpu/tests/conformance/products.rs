@@ -1,0 +1,106 @@
+//! Matrix products and linear layers.
+
+use graph::ops::{Linear, MatMul, Unary};
+use tensor::{DType, Tensor};
+
+use crate::problem::{Tolerance, check, tame};
+
+/// A sum of `k` products in f32.
+const SUM_OF_PRODUCTS: Tolerance = Tolerance::OfLargest(3e-6);
+
+#[test]
+fn matmul() {
+    let shapes: [(&[usize], &[usize]); 10] = [
+        (&[1, 1], &[1, 1]),
+        (&[15, 17], &[17, 16]),
+        (&[1, 1000], &[1000, 33]),
+        (&[40, 64], &[64, 1]),
+        (&[3, 5, 17], &[3, 17, 4]),
+        (&[3, 5, 17], &[17, 4]),
+        (&[2, 1, 5, 8], &[3, 8, 9]),
+        (&[300, 300], &[300, 300]),
+        (&[2, 3, 0], &[0, 4]),
+        (&[0, 4], &[4, 3]),
+    ];
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        for (a, b) in shapes {
+            check(MatMul, &[tame(dtype, a, 1), tame(dtype, b, 2)], SUM_OF_PRODUCTS);
+        }
+    }
+}
+
+/// How far a linear layer may be off: int8 activations for block weights and bf16 ones for bf16 weights cost up
+/// to half a step in 127 and 2⁻⁹ for each term, which partly cancel in sums.
+fn tolerance(dtype: DType) -> Tolerance {
+    match dtype {
+        dtype if dtype.is_block() => Tolerance::OfLargest(2e-2),
+        DType::BF16 => Tolerance::OfLargest(1e-2),
+        dtype if dtype.is_float8() => Tolerance::OfLargest(1e-2),
+        _ => Tolerance::OfLargest(1e-5),
+    }
+}
+
+fn check_linear(op: Linear, dtype: DType, tokens: usize, columns: usize, rows: usize) {
+    let mut inputs = vec![tame(DType::F32, &[tokens, columns], 1)];
+    inputs.extend(op.norm.map(|_| tame(DType::F32, &[columns], 2)));
+    inputs.extend((0..op.weights).map(|i| weight(dtype, rows, columns, 3 + i as u64)));
+    let biases = if op.bias { op.weights } else { 0 };
+    inputs.extend((0..biases).map(|i| tame(DType::F32, &[rows], 10 + i as u64)));
+    inputs.extend(op.residual.then(|| tame(DType::F32, &[tokens, rows], 20)));
+    let tolerance = match (op.gate, tolerance(dtype)) {
+        // Both factors are off.
+        (Some(_), Tolerance::OfLargest(share)) => Tolerance::OfLargest(2.0 * share),
+        (_, tolerance) => tolerance,
+    };
+    check(op, &inputs, tolerance);
+}
+
+/// Finite weights of any dtype.
+fn weight(dtype: DType, rows: usize, columns: usize, seed: u64) -> Tensor {
+    if !dtype.is_float8() {
+        return tame(dtype, &[rows, columns], seed);
+    }
+    // Bytes from 0x30 to 0x3f: small positive numbers in every 8-bit format but the exponents-only one.
+    let small: Vec<u8> = (0..rows * columns).map(|i| 0x30 + (i * 7919 % 16) as u8).collect();
+    let bytes = tensor::Bytes::new(tensor::AlignedBytes::copy_of(&small));
+    Tensor::from_bytes(dtype, [rows, columns], bytes).expect("a byte for each")
+}
+
+#[test]
+fn linear_of_every_dtype() {
+    for &dtype in DType::ALL.iter().filter(|dtype| dtype.is_float() || dtype.is_block()) {
+        let columns = if dtype.is_block() { 512 } else { 70 };
+        for tokens in [0, 1, 2, 13] {
+            check_linear(Linear::default(), dtype, tokens, columns, 33);
+        }
+    }
+}
+
+#[test]
+fn linear_with_all_that_fuses() {
+    let plain = Linear::default();
+    for dtype in [DType::F32, DType::BF16, DType::Q4K, DType::Q8_0] {
+        for tokens in [1, 17] {
+            let check = |op| check_linear(op, dtype, tokens, 256, 48);
+            check(Linear { norm: Some(1e-6), ..plain });
+            check(Linear { bias: true, ..plain });
+            check(Linear { residual: true, ..plain });
+            check(Linear { weights: 3, bias: true, norm: Some(1e-6), ..plain });
+            for gate in [Unary::Silu, Unary::GeluTanh, Unary::Gelu, Unary::Relu] {
+                check(Linear { weights: 2, gate: Some(gate), norm: Some(1e-6), ..plain });
+            }
+            check(Linear { norm: Some(1e-5), bias: true, residual: true, ..plain });
+        }
+    }
+}
+
+#[test]
+fn linear_of_weights_of_several_dtypes() {
+    let op = Linear { weights: 3, norm: Some(1e-6), ..Linear::default() };
+    let x = tame(DType::F32, &[5, 256], 1);
+    let norm = tame(DType::F32, &[256], 2);
+    let weights = [(DType::Q4K, 32), (DType::Q6K, 17), (DType::F16, 16)];
+    let weights = weights.map(|(dtype, rows)| tame(dtype, &[rows, 256], 3));
+    let inputs: Vec<Tensor> = [x, norm].into_iter().chain(weights).collect();
+    check(op, &inputs, tolerance(DType::Q4K));
+}
