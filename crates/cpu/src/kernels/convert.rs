@@ -75,21 +75,38 @@ pub(crate) trait Half: Element {
     fn narrow(from: &[f32], to: &mut [Self]);
 }
 
-macro_rules! half_slices {
-    ($($T:ty),*) => { $(
-        impl Half for $T {
-            fn widen(from: &[Self], to: &mut [f32]) {
-                from.convert_to_f32_slice(to);
-            }
+impl Half for f16 {
+    #[inline(always)]
+    fn widen(from: &[f16], to: &mut [f32]) {
+        from.convert_to_f32_slice(to);
+    }
 
-            fn narrow(from: &[f32], to: &mut [Self]) {
-                to.convert_from_f32_slice(from);
-            }
-        }
-    )* };
+    #[inline(always)]
+    fn narrow(from: &[f32], to: &mut [f16]) {
+        to.convert_from_f32_slice(from);
+    }
 }
 
-half_slices!(f16, bf16);
+/// Plain loops, which the compiler vectorizes.
+impl Half for bf16 {
+    #[inline(always)]
+    fn widen(from: &[bf16], to: &mut [f32]) {
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = f32::from_bits(u32::from(from.to_bits()) << 16);
+        }
+    }
+
+    #[inline(always)]
+    fn narrow(from: &[f32], to: &mut [bf16]) {
+        for (to, from) in to.iter_mut().zip(from) {
+            let bits = from.to_bits();
+            // To the nearest, halves to even. A NaN must not lose its last bit set.
+            let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+            let quiet = bits >> 16 | 0x40;
+            *to = bf16::from_bits(if from.is_nan() { quiet } else { rounded } as u16);
+        }
+    }
+}
 
 fn convert<S: Element + To<D>, D: Copy>(bytes: &[u8], values: &mut [D]) {
     for (value, &x) in values.iter_mut().zip(elements::<S>(bytes).iter()) {

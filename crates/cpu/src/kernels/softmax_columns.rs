@@ -1,19 +1,23 @@
-//! Softmax along an axis that is not the last: sixteen columns at a time, each in a lane of its own.
+//! Softmax along an axis that is not the last: bands of columns, each column in a lane of its own.
 //!
-//! Bound by memory: whole cache lines are read three times, and summed along the axis in order.
+//! Bound by memory: a band is read three times, row by row, and summed along the axis in order.
 
 use super::disjoint::Disjoint;
 use super::variant::{Variant, variants};
 use crate::Pool;
 use crate::vec::{LANES, Simd, exp};
 
-/// `columns(n, inner, x, out, start)`: softmax of the columns that start at elements `start..start + 16` (fewer at
-/// the end of a row) and have `n` elements, `inner` apart.
-pub(crate) type Kernel = unsafe fn(usize, usize, &[f32], &Disjoint<'_, f32>, usize);
+/// Columns of a band: a run of 1 KiB in each row.
+const BAND: usize = 256;
+
+/// `columns(n, inner, x, out, start, count)`: softmax of the `count` columns, at most [`BAND`], that start at elements
+/// `start..start + count` and have `n` elements, `inner` apart.
+pub(crate) type Kernel = unsafe fn(usize, usize, &[f32], &Disjoint<'_, f32>, usize, usize);
 
 variants! {
     /// Softmax of columns.
-    pub(crate) const VARIANTS = columns, (n: usize, inner: usize, x: &[f32], out: &Disjoint<'_, f32>, start: usize)
+    pub(crate) const VARIANTS = columns,
+        (n: usize, inner: usize, x: &[f32], out: &Disjoint<'_, f32>, start: usize, count: usize)
 }
 
 /// Softmax along the middle axis of `x[outer, n, inner]`.
@@ -33,47 +37,85 @@ pub(crate) fn softmax(
     if x.is_empty() {
         return;
     }
-    let (outer, groups) = (x.len() / (n * inner), inner.div_ceil(LANES));
-    let per_task = (super::operands::CHUNK / (n * LANES)).max(1);
+    let (outer, bands) = (x.len() / (n * inner), inner.div_ceil(BAND));
+    let per_task = (super::operands::CHUNK / (n * inner.min(BAND))).max(1);
     let out = Disjoint::new(out);
-    pool.run((outer * groups).div_ceil(per_task), &|task| {
-        for group in task * per_task..(outer * groups).min((task + 1) * per_task) {
-            let start = group / groups * n * inner + group % groups * LANES;
-            // SAFETY: the variant is available, and each group belongs to one task.
-            unsafe { (variant.run)(n, inner, x, &out, start) };
+    pool.run((outer * bands).div_ceil(per_task), &|task| {
+        for band in task * per_task..(outer * bands).min((task + 1) * per_task) {
+            let first = band % bands * BAND;
+            let (start, count) = (band / bands * n * inner + first, BAND.min(inner - first));
+            // SAFETY: the variant is available, and each band belongs to one task.
+            unsafe { (variant.run)(n, inner, x, &out, start, count) };
         }
     });
 }
 
 #[inline(always)]
-fn columns<S: Simd>(s: S, n: usize, inner: usize, x: &[f32], out: &Disjoint<'_, f32>, start: usize) {
-    let count = LANES.min(inner - start % inner);
-    let load = |i: usize| {
-        let run = &x[start + i * inner..][..count];
-        // SAFETY: the run has `count` values.
-        unsafe { s.load_partial(run.as_ptr(), count) }
-    };
-    let mut largest = s.splat(f32::NEG_INFINITY);
+fn columns<S: Simd>(
+    s: S,
+    n: usize,
+    inner: usize,
+    x: &[f32],
+    out: &Disjoint<'_, f32>,
+    start: usize,
+    count: usize,
+) {
+    let mut largest = [f32::NEG_INFINITY; BAND];
+    let mut sums = [0f32; BAND];
+    let (largest, sums) = (&mut largest[..count], &mut sums[..count]);
+    let row = |i: usize| start + i * inner..start + i * inner + count;
     for i in 0..n {
         // Where an element is NaN, the other operand is the second and stays.
-        largest = s.max(load(i), largest);
+        update(
+            s,
+            largest,
+            &x[row(i)],
+            #[inline(always)]
+            |most, x| s.max(x, most),
+        );
     }
-    let mut sum = s.splat(0.0);
     for i in 0..n {
-        let power = exp(s, s.sub(load(i), largest));
-        sum = s.add(sum, power);
-        // SAFETY: these columns belong to this call alone; the run has `count` values.
-        unsafe {
-            let run = out.part(start + i * inner..start + i * inner + count);
-            s.store_partial(run.as_mut_ptr(), power, count);
-        }
+        // SAFETY: these columns belong to this call alone.
+        let out = unsafe { out.part(row(i)) };
+        out.copy_from_slice(&x[row(i)]);
+        update(
+            s,
+            out,
+            largest,
+            #[inline(always)]
+            |x, most| exp(s, s.sub(x, most)),
+        );
+        update(
+            s,
+            sums,
+            out,
+            #[inline(always)]
+            |sum, power| s.add(sum, power),
+        );
     }
     for i in 0..n {
         // SAFETY: as above.
+        let out = unsafe { out.part(row(i)) };
+        update(
+            s,
+            out,
+            sums,
+            #[inline(always)]
+            |power, sum| s.div(power, sum),
+        );
+    }
+}
+
+/// `a = function(a, b)` for each element.
+#[inline(always)]
+fn update<S: Simd>(s: S, a: &mut [f32], b: &[f32], function: impl Fn(S::F32, S::F32) -> S::F32) {
+    for (a, b) in a.chunks_mut(LANES).zip(b.chunks(LANES)) {
+        let count = a.len();
+        assert_eq!(count, b.len(), "softmax: rows of one length");
+        // SAFETY: both have `count` values, at most sixteen.
         unsafe {
-            let run = out.part(start + i * inner..start + i * inner + count);
-            let power = s.load_partial(run.as_ptr(), count);
-            s.store_partial(run.as_mut_ptr(), s.div(power, sum), count);
+            let value = function(s.load_partial(a.as_ptr(), count), s.load_partial(b.as_ptr(), count));
+            s.store_partial(a.as_mut_ptr(), value, count);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Arrays seen along other strides: transposes and broadcasts.
 //!
 //! A transpose that moves the innermost axis goes tile by tile through a small buffer, so that whole cache lines
-//! are read and written, and rows a power of two apart do not evict each other. Bound by memory.
+//! are read and written, and rows a power of two apart do not evict each other. The tiles of a block, whose rows
+//! the TLB holds, come one after another. Bound by memory.
 
 use std::sync::Arc;
 
@@ -16,6 +17,8 @@ use crate::Pool;
 
 /// The sides of a tile: two cache lines of f32.
 const TILE: usize = 32;
+/// The sides of a block: source and result stay in the second-level cache.
+const BLOCK: usize = 8 * TILE;
 /// A row of the buffer; one more than a tile, so that its columns lie in different cache sets.
 const PITCH: usize = TILE + 1;
 
@@ -113,24 +116,43 @@ impl Tiles {
 
     fn transpose<T: Pod + Send + Sync>(&self, pool: &Pool, source: &[T], result: &mut [T]) {
         let planes: usize = self.outer.iter().map(|axis| axis.0).product();
-        let bands = self.straight.0.div_ceil(TILE);
+        let (down, across) = (self.straight.0.div_ceil(BLOCK), self.inner.0.div_ceil(BLOCK));
         let result = Disjoint::new(result);
-        pool.run(planes * bands, &|task| {
-            let (from, to) = self.plane(task / bands);
-            let first = task % bands * TILE;
-            let rows = TILE.min(self.straight.0 - first);
-            for start in (0..self.inner.0).step_by(TILE) {
-                let columns = TILE.min(self.inner.0 - start);
-                let tile =
-                    read_tile(&source[from + first + start * self.inner.1..], self.inner.1, rows, columns);
-                for (row, line) in tile.chunks_exact(PITCH).take(rows).enumerate() {
-                    let position = to + (first + row) * self.straight.1 + start;
-                    // SAFETY: each run of the result belongs to one row of one tile, and each tile to one task.
-                    let run = unsafe { result.part(position..position + columns) };
-                    run.copy_from_slice(&line[..columns]);
+        pool.run(planes * down * across, &|task| {
+            let (plane, block) = (task / (down * across), task % (down * across));
+            let (first, start) = (block / across * BLOCK, block % across * BLOCK);
+            for first in (first..self.straight.0.min(first + BLOCK)).step_by(TILE) {
+                for start in (start..self.inner.0.min(start + BLOCK)).step_by(TILE) {
+                    self.transpose_tile(source, &result, self.plane(plane), first, start);
                 }
             }
         });
+    }
+
+    /// The tile whose first element is the `first`-th of the straight and the `start`-th of the inner axis.
+    #[inline]
+    fn transpose_tile<T: Pod>(
+        &self,
+        source: &[T],
+        result: &Disjoint<'_, T>,
+        (from, to): (usize, usize),
+        first: usize,
+        start: usize,
+    ) {
+        let (rows, columns) = (TILE.min(self.straight.0 - first), TILE.min(self.inner.0 - start));
+        let mut tile = [[T::zeroed(); PITCH]; TILE];
+        for column in 0..columns {
+            let run = &source[from + first + (start + column) * self.inner.1..][..rows];
+            for (line, &element) in tile.iter_mut().zip(run) {
+                line[column] = element;
+            }
+        }
+        for (row, line) in tile[..rows].iter().enumerate() {
+            let position = to + (first + row) * self.straight.1 + start;
+            // SAFETY: each run of the result belongs to one row of one tile, and each tile to one task.
+            let run = unsafe { result.part(position..position + columns) };
+            run.copy_from_slice(&line[..columns]);
+        }
     }
 
     /// Where a plane starts in the source and in the result.
@@ -143,18 +165,4 @@ impl Tiles {
         }
         (from, to)
     }
-}
-
-/// Reads `columns` runs of `rows` elements, `stride` apart, and turns them: line `r` of the tile holds the
-/// `r`-th elements.
-#[inline]
-fn read_tile<T: Pod>(source: &[T], stride: usize, rows: usize, columns: usize) -> [T; TILE * PITCH] {
-    let mut tile = [T::zeroed(); TILE * PITCH];
-    for column in 0..columns {
-        let run = &source[column * stride..][..rows];
-        for (row, &element) in run.iter().enumerate() {
-            tile[row * PITCH + column] = element;
-        }
-    }
-    tile
 }

@@ -1,0 +1,161 @@
+//! What ops reach of the memory's speed: GB/s over what each reads and writes, the best of some runs.
+//!
+//! `cargo bench -p perihelion-cpu --bench ops -- [filter] [threads]`; each instruction set that this machine has, the
+//! fastest first.
+
+use std::time::{Duration, Instant};
+
+use engine::{Call, Device, Kernel, NodeTypes, Operand, View, ViewMut};
+use graph::ops::{
+    ArgReduce, ArgReduceKind, Binary, Cast, LayerNorm, Reduce, ReduceKind, RmsNorm, Softmax, TopK, Transpose,
+    Unary,
+};
+use graph::{Op, Type};
+use perihelion_cpu::{Cpu, InstructionSet};
+use tensor::{AlignedBytes, DType, Shape};
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|x| !x.starts_with("--")).collect();
+    let threads = arguments.iter().find_map(|x| x.parse().ok()).unwrap_or(0);
+    let filter = arguments.iter().find(|x| x.parse::<usize>().is_err()).cloned().unwrap_or_default();
+    let devices = InstructionSet::ALL.iter().rev().map(|&set| Cpu::with_instruction_set(threads, set));
+    let devices: Vec<Cpu> = devices.collect();
+    println!("{}, {} threads", devices[0].target(), devices[0].pool().threads());
+    for (op, operands) in problems() {
+        let mut seen = Vec::new();
+        for cpu in &devices {
+            let problem = Problem::new(cpu, op.clone(), &operands);
+            let name = problem.kernel.name();
+            if name.contains(&filter) && !seen.contains(&name) {
+                problem.measure(&name);
+            }
+            seen.push(name);
+        }
+    }
+}
+
+/// Ops and the types of their operands.
+fn problems() -> Vec<(Op, Vec<Type>)> {
+    let large = || Type::new(DType::F32, [64 << 20]);
+    let matrix = || Type::new(DType::F32, [4096, 4096]);
+    let row = || Type::new(DType::F32, [4096]);
+    let logits = || Type::new(DType::F32, [16, 128_256]);
+    vec![
+        (Softmax { axis: 1 }.into(), vec![matrix()]),
+        (Softmax { axis: 0 }.into(), vec![matrix()]),
+        (LayerNorm { eps: 1e-5 }.into(), vec![matrix(), row(), row()]),
+        (RmsNorm { eps: 1e-5 }.into(), vec![matrix(), row()]),
+        (Unary::Gelu.into(), vec![large()]),
+        (Unary::GeluTanh.into(), vec![large()]),
+        (Unary::Silu.into(), vec![large()]),
+        (Unary::Exp.into(), vec![large()]),
+        (Unary::Log.into(), vec![large()]),
+        (Unary::Relu.into(), vec![large()]),
+        (Binary::Add.into(), vec![large(), large()]),
+        (Binary::Mul.into(), vec![matrix(), row()]),
+        (Binary::Less.into(), vec![large(), large()]),
+        (Binary::Add.into(), vec![large().with_dtype(DType::BF16), large().with_dtype(DType::BF16)]),
+        (Cast { to: DType::F32 }.into(), vec![large().with_dtype(DType::BF16)]),
+        (Cast { to: DType::BF16 }.into(), vec![large()]),
+        (Transpose { order: vec![1, 0] }.into(), vec![matrix()]),
+        (Transpose { order: vec![1, 0] }.into(), vec![matrix().with_dtype(DType::BF16)]),
+        (Reduce { kind: ReduceKind::Sum, axis: 0 }.into(), vec![large()]),
+        (Reduce { kind: ReduceKind::Max, axis: 1 }.into(), vec![matrix()]),
+        (Reduce { kind: ReduceKind::Mean, axis: 0 }.into(), vec![matrix()]),
+        (ArgReduce { kind: ArgReduceKind::Max, axis: 1 }.into(), vec![logits()]),
+        (TopK { k: 50 }.into(), vec![logits()]),
+    ]
+}
+
+struct Problem {
+    op: Op,
+    kernel: std::sync::Arc<dyn Kernel>,
+    operands: Vec<Array>,
+    results: Vec<Array>,
+    scratch: AlignedBytes,
+}
+
+struct Array {
+    dtype: DType,
+    shape: Shape,
+    bytes: AlignedBytes,
+}
+
+impl Array {
+    fn new(ty: &Type) -> Array {
+        let shape = ty.static_shape().expect("a shape of numbers");
+        let bytes = AlignedBytes::zeroed(ty.dtype.bytes_for(shape.elements()).expect("whole blocks"));
+        Array { dtype: ty.dtype, shape, bytes }
+    }
+
+    /// Finite numbers that look random.
+    fn fill(&mut self) {
+        let mut state = 1u32;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / (1 << 21) as f32 - 4.0
+        };
+        match self.dtype {
+            DType::BF16 => {
+                let values: &mut [tensor::bf16] = bytemuck::cast_slice_mut(&mut self.bytes);
+                values.fill_with(|| tensor::bf16::from_f32(next()));
+            }
+            _ => bytemuck::cast_slice_mut::<u8, f32>(&mut self.bytes).fill_with(next),
+        }
+    }
+}
+
+impl Problem {
+    fn new(cpu: &Cpu, op: Op, operands: &[Type]) -> Problem {
+        let inputs: Vec<&Type> = operands.iter().collect();
+        let results = op.infer(&inputs).expect("operands that fit");
+        let outputs: Vec<&Type> = results.iter().collect();
+        let kernel =
+            cpu.kernel(&NodeTypes { op: &op, inputs: &inputs, outputs: &outputs }).expect("a kernel");
+        let operands: Vec<Array> = operands.iter().map(Array::new).collect();
+        let results: Vec<Array> = results.iter().map(Array::new).collect();
+        let shapes = |arrays: &[Array]| arrays.iter().map(|array| array.shape).collect::<Vec<_>>();
+        let scratch = AlignedBytes::zeroed(kernel.scratch(&shapes(&operands), &shapes(&results)));
+        Problem { op, kernel, operands, results, scratch }
+    }
+
+    fn measure(mut self, name: &str) {
+        self.operands.iter_mut().for_each(Array::fill);
+        self.run();
+        let (mut best, mut runs, begun) = (Duration::MAX, 0, Instant::now());
+        while runs < 5 || (begun.elapsed() < Duration::from_millis(500) && runs < 100) {
+            let start = Instant::now();
+            self.run();
+            best = best.min(start.elapsed());
+            runs += 1;
+        }
+        let bytes: usize = self.operands.iter().chain(&self.results).map(|array| array.bytes.len()).sum();
+        let shapes: Vec<String> = self.operands.iter().map(|array| array.shape.to_string()).collect();
+        let attributes: Vec<String> =
+            self.op.attributes().iter().map(|(key, value)| format!("{key} {value:?}")).collect();
+        println!(
+            "{name:28} {:>8.2} ms {:>7.1} GB/s  {} {}",
+            best.as_secs_f64() * 1e3,
+            bytes as f64 / best.as_secs_f64() / 1e9,
+            shapes.join(" "),
+            attributes.join(" "),
+        );
+    }
+
+    fn run(&mut self) {
+        let mut operands: Vec<Operand<'_>> = Vec::new();
+        for array in &self.operands {
+            operands.push(Operand::View(View {
+                dtype: array.dtype,
+                shape: array.shape,
+                bytes: &array.bytes,
+            }));
+        }
+        let mut results: Vec<ViewMut<'_>> = Vec::new();
+        for array in &mut self.results {
+            results.push(ViewMut { dtype: array.dtype, shape: array.shape, bytes: &mut array.bytes });
+        }
+        let call = Call { inputs: &mut operands, outputs: &mut results, scratch: &mut self.scratch };
+        self.kernel.run(call).expect("good data");
+    }
+}
