@@ -5,14 +5,14 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use cpu::Pool;
-use cpu::kernels::attention::{Attention, CacheElement, attention_with};
-use cpu::kernels::kv_cache::{KvLayout, RaggedBatch, store};
-use cpu::kernels::matmul::{self, MatmulShape, Matrix, matmul_with};
-use cpu::kernels::norm::{self, Norm, norm_with};
-use cpu::kernels::softmax::{self, softmax_with};
-use cpu::kernels::variant::Variant;
 use half::bf16;
+use perihelion_cpu::Pool;
+use perihelion_cpu::kernels::attention::{Attention, CacheElement, attention_with};
+use perihelion_cpu::kernels::kv_cache::{KvLayout, RaggedBatch, store};
+use perihelion_cpu::kernels::matmul::{self, MatmulShape, Matrix, matmul_with};
+use perihelion_cpu::kernels::norm::{self, Norm, norm_with};
+use perihelion_cpu::kernels::softmax::{self, softmax_with};
+use perihelion_cpu::kernels::variant::Variant;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|x| !x.starts_with("--")).collect();
@@ -138,7 +138,7 @@ impl<T: CacheElement> Case<T> {
         }
     }
 
-    fn run(&mut self, bench: &Bench, variant: &Variant<cpu::kernels::attention::Kernel<T>>) {
+    fn run(&mut self, bench: &Bench, variant: &Variant<perihelion_cpu::kernels::attention::Kernel<T>>) {
         let batch = RaggedBatch::new(self.layout, self.pages, &self.offsets, &self.lengths, &self.page_table);
         let batch = batch.expect("a batch");
         let (cache, q, out) = (&self.cache, &self.q, &mut self.out);

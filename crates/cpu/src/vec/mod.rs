@@ -149,6 +149,12 @@ pub trait Scalar: Copy + Send + Sync + 'static {
     /// `x`, rounded to nearest even.
     fn from_f32(x: f32) -> Self;
 
+    /// The same values, where they are f32 already.
+    #[inline(always)]
+    fn as_f32(_: &[Self]) -> Option<&[f32]> {
+        None
+    }
+
     /// Widens `from` into as many values of `to`.
     #[inline(always)]
     fn widen(from: &[Self], to: &mut [f32]) {
@@ -190,6 +196,11 @@ impl Scalar for f32 {
     #[inline(always)]
     fn from_f32(x: f32) -> Self {
         x
+    }
+
+    #[inline(always)]
+    fn as_f32(values: &[Self]) -> Option<&[f32]> {
+        Some(values)
     }
 
     #[inline(always)]

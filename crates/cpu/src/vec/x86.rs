@@ -78,6 +78,10 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     unsafe fn load_partial(self, from: *const f32, count: usize) -> __m512 {
+        if count == LANES {
+            // SAFETY: the caller's promise is the same.
+            return unsafe { self.load(from) };
+        }
         intrinsic!(_mm512_maskz_loadu_ps(first(count), from))
     }
 
@@ -101,6 +105,10 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     unsafe fn store_partial(self, to: *mut f32, lanes: __m512, count: usize) {
+        if count == LANES {
+            // SAFETY: the caller's promise is the same.
+            return unsafe { self.store(to, lanes) };
+        }
         intrinsic!(_mm512_mask_storeu_ps(to, first(count), lanes))
     }
 
@@ -216,6 +224,10 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     unsafe fn load_partial(self, from: *const f32, count: usize) -> Pair {
+        if count == LANES {
+            // SAFETY: the caller's promise is the same.
+            return unsafe { self.load(from) };
+        }
         let (low, high) = halves(count);
         intrinsic!({
             // The upper address may lie beyond the values; masked lanes are not touched.
@@ -256,6 +268,10 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     unsafe fn store_partial(self, to: *mut f32, lanes: Pair, count: usize) {
+        if count == LANES {
+            // SAFETY: the caller's promise is the same.
+            return unsafe { self.store(to, lanes) };
+        }
         let (low, high) = halves(count);
         intrinsic!({
             _mm256_maskstore_ps(to, lane_mask(low), lanes.0);

@@ -379,9 +379,9 @@ impl<T: Scalar> Sums<'_, T> {
         unsafe {
             let out = self.out.add(row * stride + dim);
             let weights = self.scores.add(row * SCORES_STRIDE);
-            for r in 0..R {
-                for c in 0..C {
-                    sums[r][c] = s.load(out.add(r * stride + c * LANES));
+            for (r, sums) in sums.iter_mut().enumerate() {
+                for (c, sum) in sums.iter_mut().enumerate() {
+                    *sum = s.load(out.add(r * stride + c * LANES));
                 }
             }
             let mut position = positions.start;
@@ -391,25 +391,25 @@ impl<T: Scalar> Sums<'_, T> {
                 for position in position..end {
                     let from = tile.add(position % TILE * self.dims);
                     let mut value = [s.splat(0.0); C];
-                    for c in 0..C {
-                        value[c] = if PARTIAL {
+                    for (c, value) in value.iter_mut().enumerate() {
+                        *value = if PARTIAL {
                             T::load_partial(s, from, self.dims - dim)
                         } else {
                             T::load(s, from.add(c * LANES))
                         };
                     }
-                    for r in 0..R {
+                    for (r, sums) in sums.iter_mut().enumerate() {
                         let weight = s.splat(*weights.add(r * SCORES_STRIDE + position));
-                        for c in 0..C {
-                            sums[r][c] = s.fma(weight, value[c], sums[r][c]);
+                        for (sum, value) in sums.iter_mut().zip(value) {
+                            *sum = s.fma(weight, value, *sum);
                         }
                     }
                 }
                 position = end;
             }
-            for r in 0..R {
-                for c in 0..C {
-                    s.store(out.add(r * stride + c * LANES), sums[r][c]);
+            for (r, sums) in sums.iter().enumerate() {
+                for (c, sum) in sums.iter().enumerate() {
+                    s.store(out.add(r * stride + c * LANES), *sum);
                 }
             }
         }

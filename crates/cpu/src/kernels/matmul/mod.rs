@@ -13,6 +13,7 @@ mod tile;
 use std::ops::Range;
 
 use self::pack::Lanes;
+use self::tile::RightForm;
 pub use self::tile::{Kernel, Product, VARIANTS};
 use super::disjoint::Disjoint;
 use super::variant::{Variant, fastest};
@@ -24,6 +25,10 @@ const BLOCK_K: usize = 512;
 
 /// Rows and columns packed at a time by a large product: two buffers of 8 MiB.
 const BLOCK_LANES: usize = 4096;
+
+/// So few rows that the right matrix is read, not computed with: long runs of it at a time, few `k`.
+const FEW_ROWS: usize = 8;
+const FEW_ROWS_BLOCK_K: usize = 16;
 
 /// Multiplications from which threads pack together.
 const LARGE: usize = 1 << 24;
@@ -185,7 +190,7 @@ impl<A: Scalar, B: Scalar> Call<'_, A, B> {
                 columns: sub(&part.columns, column, columns),
             };
             let (left, right) = (&left[row * ks.len()..], &right[column * ks.len()..]);
-            self.multiply(&share, ks.clone(), left, right);
+            self.multiply(&share, ks.clone(), left, right, RightForm::Packed);
         });
     }
 
@@ -205,19 +210,47 @@ impl<A: Scalar, B: Scalar> Call<'_, A, B> {
             };
             with_scratch(left_len + right_len, |scratch| {
                 let (left, right) = scratch.split_at_mut(left_len);
-                for ks in blocks(k, BLOCK_K) {
-                    self.left(item, part.rows.clone(), ks.clone()).pack(self.tile_rows, left);
-                    self.right(item, part.columns.clone(), ks.clone()).pack(self.tile_columns, right);
-                    self.multiply(&part, ks, left, right);
-                }
+                self.multiply_part(part, left, right);
             });
         });
+    }
+
+    fn multiply_part(&self, part: Part, left: &mut [f32], right: &mut [f32]) {
+        let direct = self.direct();
+        let whole = direct.map_or(0, |_| part.columns.len() / self.tile_columns * self.tile_columns);
+        let middle = part.columns.start + whole;
+        let first = Part { columns: part.columns.start..middle, rows: part.rows.clone(), ..part };
+        let rest = Part { columns: middle..part.columns.end, ..part };
+        let block_k = if whole > 0 && rest.rows.len() <= FEW_ROWS { FEW_ROWS_BLOCK_K } else { BLOCK_K };
+        for ks in blocks(self.shape.k, block_k) {
+            self.left(rest.item, rest.rows.clone(), ks.clone()).pack(self.tile_rows, left);
+            if let (Some(b), [.., stride, _]) = (direct, self.b.strides)
+                && whole > 0
+            {
+                let start = self.right(first.item, first.columns.clone(), ks.clone()).start;
+                let end = start + (ks.len() - 1) * stride + whole;
+                self.multiply(&first, ks.clone(), left, &b[start..end], RightForm::Direct(*stride));
+            }
+            if !rest.columns.is_empty() {
+                self.right(rest.item, rest.columns.clone(), ks.clone()).pack(self.tile_columns, right);
+                self.multiply(&rest, ks, left, right, RightForm::Packed);
+            }
+        }
+    }
+
+    /// The right matrix, if its whole tiles can be read as they lie: f32, columns side by side.
+    fn direct(&self) -> Option<&[f32]> {
+        match self.b.strides {
+            [.., _, 1] => B::as_f32(self.b.data),
+            _ => None,
+        }
     }
 
     /// Rows and columns of a part, in whole tiles: halved until there are enough parts, if there can be.
     fn part_size(&self, items: usize, wanted: usize) -> (usize, usize) {
         let MatmulShape { m, n, .. } = self.shape;
-        let (mut rows, mut columns) = (m.min(16 * self.tile_rows), n.min(256));
+        let most_columns = if m <= FEW_ROWS && self.direct().is_some() { 1024 } else { 256 };
+        let (mut rows, mut columns) = (m.min(16 * self.tile_rows), n.min(most_columns));
         while items * m.div_ceil(rows) * n.div_ceil(columns) < wanted {
             let half = |lanes: usize, tile: usize| (lanes / 2).next_multiple_of(tile);
             if columns > self.tile_columns && (columns > rows || rows <= self.tile_rows) {
@@ -231,12 +264,20 @@ impl<A: Scalar, B: Scalar> Call<'_, A, B> {
         (rows, columns)
     }
 
-    /// Multiplies packed panels: a part's rows, and its columns, from the first on.
-    fn multiply(&self, part: &Part, ks: Range<usize>, left: &[f32], right: &[f32]) {
+    /// Multiplies packed panels of a part's rows by its columns, from the first on.
+    fn multiply(&self, part: &Part, ks: Range<usize>, left: &[f32], right: &[f32], form: RightForm) {
         let MatmulShape { m, n, .. } = self.shape;
         let k = ks.len();
         let columns = part.columns.len();
-        assert!(right.len() >= columns.next_multiple_of(self.tile_columns) * k);
+        let right_len = match form {
+            RightForm::Packed => columns.next_multiple_of(self.tile_columns) * k,
+            RightForm::Direct(stride) => (k - 1) * stride + columns.next_multiple_of(self.tile_columns),
+        };
+        assert!(
+            right.len() >= right_len,
+            "matmul: {} elements of the right matrix for {right_len}",
+            right.len()
+        );
         for (panel, first) in part.rows.clone().step_by(self.tile_rows).enumerate() {
             let left = &left[panel * self.tile_rows * k..][..self.tile_rows * k];
             let rows = self.tile_rows.min(part.rows.end - first);
@@ -244,7 +285,7 @@ impl<A: Scalar, B: Scalar> Call<'_, A, B> {
             // SAFETY: the panels are as long as asserted, the part lies within `out` and is this chunk's alone.
             unsafe {
                 let out = self.out.pointer(start..start + (rows - 1) * n + columns);
-                (self.kernel)(&Product::new(left, right, k, rows, columns, out, n, ks.start > 0));
+                (self.kernel)(&Product::new(left, right, form, k, rows, columns, out, n, ks.start > 0));
             }
         }
     }
@@ -252,15 +293,20 @@ impl<A: Scalar, B: Scalar> Call<'_, A, B> {
     fn left(&self, item: usize, rows: Range<usize>, ks: Range<usize>) -> Lanes<'_, A> {
         let [.., row, column] = *self.a.strides else { unreachable!("checked: two strides and the batch's") };
         let start = offset(self.shape.batch, self.a.strides, item) + rows.start * row + ks.start * column;
-        let data = &self.a.data[start..];
-        Lanes { data, lanes: rows.len(), k: ks.len(), lane_stride: row, k_stride: column }
+        Lanes { data: self.a.data, start, lanes: rows.len(), k: ks.len(), lane_stride: row, k_stride: column }
     }
 
     fn right(&self, item: usize, columns: Range<usize>, ks: Range<usize>) -> Lanes<'_, B> {
         let [.., row, column] = *self.b.strides else { unreachable!("checked: two strides and the batch's") };
         let start = offset(self.shape.batch, self.b.strides, item) + columns.start * column + ks.start * row;
-        let data = &self.b.data[start..];
-        Lanes { data, lanes: columns.len(), k: ks.len(), lane_stride: column, k_stride: row }
+        Lanes {
+            data: self.b.data,
+            start,
+            lanes: columns.len(),
+            k: ks.len(),
+            lane_stride: column,
+            k_stride: row,
+        }
     }
 }
 

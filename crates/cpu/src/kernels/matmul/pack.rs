@@ -4,11 +4,16 @@
 
 use crate::vec::Scalar;
 
+/// Elements transposed at once: a cache line of each of a few lanes.
+const STEP: usize = 16;
+const GROUP: usize = 4;
+
 /// A part of a matrix seen as lanes: rows of the left matrix, columns of the right one.
 #[derive(Clone, Copy)]
 pub(super) struct Lanes<'a, T> {
-    /// From the first element on.
     pub(super) data: &'a [T],
+    /// The first element of the first lane.
+    pub(super) start: usize,
     pub(super) lanes: usize,
     /// Elements of each lane.
     pub(super) k: usize,
@@ -33,27 +38,52 @@ impl<T: Scalar> Lanes<'_, T> {
         }
         if self.lane_stride == 1 {
             for (i, to) in panel.chunks_exact_mut(width).enumerate() {
-                let from = i * self.k_stride;
+                let from = self.start + i * self.k_stride;
                 T::widen(&self.data[from + lanes.start..from + lanes.end], &mut to[..lanes.len()]);
             }
         } else if self.k_stride == 1 {
-            // In steps of a cache line of each lane, so that the panel's lines are still near when the next lane comes.
-            const STEP: usize = 16;
-            let mut widened = [0f32; STEP];
             for start in (0..self.k).step_by(STEP) {
                 let count = STEP.min(self.k - start);
-                for (column, lane) in lanes.clone().enumerate() {
-                    T::widen(&self.data[lane * self.lane_stride + start..][..count], &mut widened);
-                    let to = panel[start * width + column..].iter_mut().step_by(width);
-                    for (to, from) in to.zip(&widened[..count]) {
-                        *to = *from;
-                    }
+                for first in lanes.clone().step_by(GROUP) {
+                    let group = first..lanes.end.min(first + GROUP);
+                    let to = &mut panel[start * width + first - lanes.start..];
+                    self.transpose(group, start..start + count, width, to);
                 }
             }
         } else {
             for (i, to) in panel.chunks_exact_mut(width).enumerate() {
                 for (to, lane) in to.iter_mut().zip(lanes.clone()) {
-                    *to = self.data[i * self.k_stride + lane * self.lane_stride].to_f32();
+                    *to = self.data[self.start + i * self.k_stride + lane * self.lane_stride].to_f32();
+                }
+            }
+        }
+    }
+
+    /// Writes up to [`GROUP`] contiguous lanes side by side, up to [`STEP`] elements of each, in rows of `width`.
+    #[inline]
+    fn transpose(
+        &self,
+        lanes: std::ops::Range<usize>,
+        ks: std::ops::Range<usize>,
+        width: usize,
+        to: &mut [f32],
+    ) {
+        let mut widened = [[0f32; STEP]; GROUP];
+        for (widened, lane) in widened.iter_mut().zip(lanes.clone()) {
+            let from = self.start + lane * self.lane_stride;
+            T::widen(&self.data[from + ks.start..from + ks.end], widened);
+        }
+        if lanes.len() == GROUP && ks.len() == STEP {
+            let to = &mut to[..(STEP - 1) * width + GROUP];
+            for k in 0..STEP {
+                let row: &mut [f32; GROUP] =
+                    (&mut to[k * width..k * width + GROUP]).try_into().expect("GROUP long");
+                *row = std::array::from_fn(|lane| widened[lane][k]);
+            }
+        } else {
+            for (k, row) in to.chunks_mut(width).enumerate().take(ks.len()) {
+                for (to, lane) in row.iter_mut().zip(&widened[..lanes.len()]) {
+                    *to = lane[k];
                 }
             }
         }

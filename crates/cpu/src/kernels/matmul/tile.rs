@@ -3,24 +3,30 @@
 use crate::kernels::variant::variants;
 use crate::vec::{LANES, Simd};
 
-/// Vectors across the widest tile.
-const MAX_VECTORS: usize = 2;
-
 /// One panel of the left matrix, several of the right, and the part of the result that is their product.
 pub struct Product {
     /// `[k, tile rows]`
     left: *const f32,
-    /// `[panels, k, tile columns]`
     right: *const f32,
+    right_form: RightForm,
     k: usize,
     /// At most the tile's rows.
     rows: usize,
-    /// At most what the panels hold.
+    /// At most what `right` holds.
     columns: usize,
     out: *mut f32,
     out_stride: usize,
     /// Continue the sums in `out`, rather than start from 0.
     resume: bool,
+}
+
+/// How the right matrix lies in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RightForm {
+    /// `[panels, k, tile columns]`
+    Packed,
+    /// As it came: rows of whole tiles, this far apart.
+    Direct(usize),
 }
 
 /// Multiplies panels; sound where [`Product::new`]'s promise holds and the variant is available.
@@ -44,12 +50,13 @@ impl Product {
     /// A product of `rows × k` by `k × columns`.
     ///
     /// # Safety
-    /// Until it has been run, `left` holds a panel, `right` as many panels as `columns` need, and `out` is `rows`
-    /// runs of `columns`, `out_stride` apart, which no one else uses.
+    /// Until it has been run, `left` holds a panel, `right` in its form what `columns` need, and `out` is `rows` runs of
+    /// `columns`, `out_stride` apart, which no one else uses.
     #[expect(clippy::too_many_arguments, reason = "the plain arguments of a matrix product")]
     pub(super) unsafe fn new(
         left: &[f32],
         right: &[f32],
+        right_form: RightForm,
         k: usize,
         rows: usize,
         columns: usize,
@@ -57,7 +64,8 @@ impl Product {
         out_stride: usize,
         resume: bool,
     ) -> Product {
-        Product { left: left.as_ptr(), right: right.as_ptr(), k, rows, columns, out, out_stride, resume }
+        let (left, right) = (left.as_ptr(), right.as_ptr());
+        Product { left, right, right_form, k, rows, columns, out, out_stride, resume }
     }
 }
 
@@ -65,35 +73,71 @@ impl Product {
 fn multiply<S: Simd>(s: S, product: &Product) {
     // SAFETY: the promise made to `Product::new`; each arm has at least as many rows as the product.
     unsafe {
-        match (S::REGISTERS, product.rows) {
-            (32, 9..) => panels::<S, 14, 14, 2>(s, product),
-            (32, 5..) => panels::<S, 14, 8, 2>(s, product),
-            (32, 3..) => panels::<S, 14, 4, 2>(s, product),
-            (32, 2) => panels::<S, 14, 2, 2>(s, product),
-            (32, _) => panels::<S, 14, 1, 2>(s, product),
-            (8, 5..) => panels::<S, 6, 6, 1>(s, product),
-            (8, 3..) => panels::<S, 6, 4, 1>(s, product),
-            (8, 2) => panels::<S, 6, 2, 1>(s, product),
-            (8, _) => panels::<S, 6, 1, 1>(s, product),
-            (_, 2..) => panels::<S, 2, 2, 1>(s, product),
-            _ => panels::<S, 2, 1, 1>(s, product),
+        match (S::REGISTERS, product.right_form, product.rows) {
+            (32, RightForm::Direct(stride), 1) => direct::<S, 14, 1, 16, 2>(s, product, stride),
+            (32, RightForm::Direct(stride), 2) => direct::<S, 14, 2, 8, 2>(s, product, stride),
+            (32, RightForm::Direct(stride), 3..5) => direct::<S, 14, 4, 4, 2>(s, product, stride),
+            (32, RightForm::Direct(stride), 5..9) => direct::<S, 14, 8, 2, 2>(s, product, stride),
+            (32, RightForm::Direct(stride), _) => direct::<S, 14, 14, 2, 2>(s, product, stride),
+            (32, RightForm::Packed, 1) => packed::<S, 14, 1, 2>(s, product),
+            (32, RightForm::Packed, 2) => packed::<S, 14, 2, 2>(s, product),
+            (32, RightForm::Packed, 3..5) => packed::<S, 14, 4, 2>(s, product),
+            (32, RightForm::Packed, 5..9) => packed::<S, 14, 8, 2>(s, product),
+            (32, RightForm::Packed, _) => packed::<S, 14, 14, 2>(s, product),
+            (8, RightForm::Direct(stride), 1) => direct::<S, 6, 1, 4, 1>(s, product, stride),
+            (8, RightForm::Direct(stride), 2) => direct::<S, 6, 2, 2, 1>(s, product, stride),
+            (8, RightForm::Direct(stride), 3..5) => direct::<S, 6, 4, 1, 1>(s, product, stride),
+            (8, RightForm::Direct(stride), _) => direct::<S, 6, 6, 1, 1>(s, product, stride),
+            (8, RightForm::Packed, 1) => packed::<S, 6, 1, 1>(s, product),
+            (8, RightForm::Packed, 2) => packed::<S, 6, 2, 1>(s, product),
+            (8, RightForm::Packed, 3..5) => packed::<S, 6, 4, 1>(s, product),
+            (8, RightForm::Packed, _) => packed::<S, 6, 6, 1>(s, product),
+            (_, RightForm::Direct(stride), 1) => direct::<S, 2, 1, 2, 1>(s, product, stride),
+            (_, RightForm::Direct(stride), _) => direct::<S, 2, 2, 1, 1>(s, product, stride),
+            (_, RightForm::Packed, 1) => packed::<S, 2, 1, 1>(s, product),
+            (_, RightForm::Packed, _) => packed::<S, 2, 2, 1>(s, product),
         }
     }
 }
 
-/// Multiplies by each right panel, computing `R` rows of a left panel that has `STRIDE`, `C` vectors across.
+/// Multiplies packed panels, computing `R` rows of a left panel that has `STRIDE`, `C` vectors across.
 ///
 /// # Safety
 /// As [`Product::new`], and `product.rows <= R <= STRIDE`.
 #[inline(always)]
-unsafe fn panels<S: Simd, const STRIDE: usize, const R: usize, const C: usize>(s: S, product: &Product) {
-    const { assert!(C <= MAX_VECTORS && R <= STRIDE) };
+unsafe fn packed<S: Simd, const STRIDE: usize, const R: usize, const C: usize>(s: S, product: &Product) {
     for start in (0..product.columns).step_by(C * LANES) {
         // SAFETY: the caller's promise.
         unsafe {
             let right = product.right.add(start * product.k);
-            let out = product.out.add(start);
-            tile::<S, STRIDE, R, C>(s, product, right, out, (product.columns - start).min(C * LANES));
+            let columns = (product.columns - start).min(C * LANES);
+            tile::<S, STRIDE, R, C>(s, product, right, C * LANES, product.out.add(start), columns);
+        }
+    }
+}
+
+/// Multiplies whole tiles of an unpacked matrix, `C` vectors across, then the rest `LAST` across.
+///
+/// # Safety
+/// As [`packed`], and the columns are a multiple of `LAST` vectors.
+#[inline(always)]
+unsafe fn direct<S: Simd, const STRIDE: usize, const R: usize, const C: usize, const LAST: usize>(
+    s: S,
+    product: &Product,
+    right_stride: usize,
+) {
+    let mut start = 0;
+    // SAFETY: the caller's promise.
+    unsafe {
+        while start + C * LANES <= product.columns {
+            let (right, out) = (product.right.add(start), product.out.add(start));
+            tile::<S, STRIDE, R, C>(s, product, right, right_stride, out, C * LANES);
+            start += C * LANES;
+        }
+        while start < product.columns {
+            let (right, out) = (product.right.add(start), product.out.add(start));
+            tile::<S, STRIDE, R, LAST>(s, product, right, right_stride, out, LAST * LANES);
+            start += LAST * LANES;
         }
     }
 }
@@ -101,12 +145,13 @@ unsafe fn panels<S: Simd, const STRIDE: usize, const R: usize, const C: usize>(s
 /// One tile of `R` rows and `columns <= 16 C` columns.
 ///
 /// # Safety
-/// As [`panels`].
+/// As [`packed`]; `right` has `k` rows of `C` whole vectors.
 #[inline(always)]
 unsafe fn tile<S: Simd, const STRIDE: usize, const R: usize, const C: usize>(
     s: S,
     product: &Product,
     right: *const f32,
+    right_stride: usize,
     out: *mut f32,
     columns: usize,
 ) {
@@ -136,7 +181,7 @@ unsafe fn tile<S: Simd, const STRIDE: usize, const R: usize, const C: usize>(
                 }
             }
             left = left.add(STRIDE);
-            right = right.add(C * LANES);
+            right = right.wrapping_add(right_stride);
         }
         for (r, sums) in sums.iter().enumerate() {
             for (c, sum) in sums.iter().enumerate() {
