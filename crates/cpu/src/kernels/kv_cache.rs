@@ -261,7 +261,7 @@ pub fn store<T: Scalar>(
     length("kv_cache::store", "v", elements, v.len())?;
     let cache = Disjoint::new(cache);
     // One head to a chunk: whatever the page table says, no two chunks write the same element.
-    pool.run(layout.kv_heads * 2, &|chunk| {
+    let store_head = |chunk: usize| {
         let (kv_head, is_value) = (chunk / 2, chunk % 2 == 1);
         for run in runs(batch) {
             let page = batch.page(run.sequence, run.position);
@@ -279,7 +279,13 @@ pub fn store<T: Scalar>(
                 store_keys(&layout, head, slot, k, kv_head, run.rows);
             }
         }
-    });
+    };
+    // A few tokens are written sooner than other threads are called.
+    if elements < 16_384 {
+        (0..layout.kv_heads * 2).for_each(store_head);
+    } else {
+        pool.run(layout.kv_heads * 2, &store_head);
+    }
     Ok(())
 }
 
@@ -375,6 +381,26 @@ mod tests {
             }
         }
         assert_eq!(cache.iter().filter(|x| !x.is_nan()).count(), written);
+    }
+
+    #[test]
+    fn many_tokens_are_stored_by_all_threads_alike() {
+        let layout = KvLayout::new(1, 4, 20, 32).unwrap();
+        let batch = RaggedBatch::new(layout, 10, &[0, 300], &[7], &[9, 8, 7, 6, 5, 4, 3, 2, 1, 0]).unwrap();
+        let k: Vec<f32> = (0..300 * 80).map(|i| i as f32).collect();
+        let v: Vec<f32> = k.iter().map(|x| x + 0.5).collect();
+        let mut cache = vec![f32::NAN; 10 * layout.page_len()];
+        store(&Pool::new(4), &batch, 0, &mut cache, &k, &v).unwrap();
+        for row in 0..300 {
+            let (page, slot) = (batch.page(0, row + 7), (row + 7) % 32);
+            for head in 0..4 {
+                for dim in 0..20 {
+                    let want = k[(row * 4 + head) * 20 + dim];
+                    assert_eq!(cache[layout.keys(page, 0, head) + layout.key_element(slot, dim)], want);
+                    assert_eq!(cache[layout.values(page, 0, head) + slot * 20 + dim], want + 0.5);
+                }
+            }
+        }
     }
 
     #[test]
