@@ -78,13 +78,15 @@ mod registers {
             let operations = 2 * products * SUMS * STEPS * chunks;
             println!("limit  {name} {:.0} {unit}", operations as f64 / fastest(pool, chunks, body) / 1e9);
         };
-        if perihelion_cpu::isa::has_avx512() {
+        if perihelion_cpu::vec::Avx512::available() && is_x86_feature_detected!("avx512vnni") {
             // SAFETY: the features have just been found.
             run("int8", "Gop/s", 64, &|_| unsafe { int8() });
+        }
+        if perihelion_cpu::vec::Avx512::available() && is_x86_feature_detected!("avx512bf16") {
             // SAFETY: as above.
             run("bf16", "GFLOP/s", 32, &|_| unsafe { bf16() });
         }
-        if perihelion_cpu::isa::has_avx2() {
+        if perihelion_cpu::vec::Avx2::available() {
             // SAFETY: as above.
             run("f32", "GFLOP/s", 8, &|_| unsafe { fma() });
         }

@@ -11,6 +11,7 @@ use perihelion_cpu::Pool;
 use perihelion_cpu::kernels::linear::{
     Activation, Epilogue, Kernel, Linear, Norm, PackedMatrix, VARIANTS, linear, linear_with, scratch_bytes,
 };
+use perihelion_cpu::kernels::variant::{Variant, fastest};
 use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor};
 
 mod limits;
@@ -63,9 +64,8 @@ fn main() {
             }
             let matrices = rotation(dtype, rows, columns, &pool);
             for (tokens, variant) in lines {
-                let time = bench_linear(&variant.run, &pool, &matrices, tokens);
-                let chosen =
-                    if std::ptr::eq(variant, perihelion_cpu::isa::best(VARIANTS)) { "*" } else { " " };
+                let time = bench_linear(variant, &pool, &matrices, tokens);
+                let chosen = if std::ptr::eq(variant, fastest(VARIANTS)) { "*" } else { " " };
                 println!(
                     "{}{chosen} {:>9.1} us {:>7.1} GB/s {:>8.1} Gop/s",
                     line(tokens, variant.name),
@@ -79,7 +79,7 @@ fn main() {
 }
 
 /// Seconds per call: the fastest of several runs, each of which goes through the given work `calls` times.
-fn fastest(calls: usize, mut work: impl FnMut()) -> f64 {
+fn best_time(calls: usize, mut work: impl FnMut()) -> f64 {
     work();
     let start = Instant::now();
     let mut best = f64::INFINITY;
@@ -108,7 +108,7 @@ fn rotation(dtype: DType, rows: usize, columns: usize, pool: &Pool) -> Vec<Packe
     std::iter::once(first).chain(others).collect()
 }
 
-fn bench_linear(kernel: &Kernel, pool: &Pool, matrices: &[PackedMatrix], tokens: usize) -> f64 {
+fn bench_linear(variant: &Variant<Kernel>, pool: &Pool, matrices: &[PackedMatrix], tokens: usize) -> f64 {
     let (rows, columns) = (matrices[0].rows(), matrices[0].columns());
     let input: Vec<f32> = (0..tokens * columns).map(|index| (index % 101) as f32 / 50.0 - 1.0).collect();
     let mut output = vec![0.0; tokens * rows];
@@ -116,7 +116,7 @@ fn bench_linear(kernel: &Kernel, pool: &Pool, matrices: &[PackedMatrix], tokens:
     // One round is a few milliseconds of work, or once through all matrices.
     let calls = (20_000_000_000 / (rows * columns * tokens)).clamp(1, matrices.len());
     let mut next = 0;
-    fastest(calls, || {
+    best_time(calls, || {
         for _ in 0..calls {
             let weights = &[&matrices[next]];
             next = (next + 1) % matrices.len();
@@ -131,22 +131,17 @@ fn bench_linear(kernel: &Kernel, pool: &Pool, matrices: &[PackedMatrix], tokens:
                 outputs: &mut [&mut output],
                 scratch: &mut scratch,
             };
-            linear_with(kernel, pool, call);
+            linear_with(&variant.run, pool, call);
         }
         black_box(&mut output);
     })
 }
 
-fn call<'a>(
-    (pool, tokens): (&Pool, usize),
-    scratch: &'a mut [u8],
-    input: &'a [f32],
-    norm: Option<Norm<'a>>,
-    weights: &'a [&'a PackedMatrix],
-    epilogue: Epilogue,
-    residual: Option<&'a [f32]>,
-    outputs: &'a mut [&mut [f32]],
-) {
+/// A layer's call: its input and norm, weights, epilogue, and residual.
+type Layer<'a> = (&'a [f32], Option<Norm<'a>>, &'a [&'a PackedMatrix], Epilogue, Option<&'a [f32]>);
+
+fn call(pool: &Pool, tokens: usize, scratch: &mut [u8], layer: Layer, outputs: &mut [&mut [f32]]) {
+    let (input, norm, weights, epilogue, residual) = layer;
     linear(pool, Linear { input, tokens, norm, weights, biases: &[], epilogue, residual, outputs, scratch });
 }
 
@@ -183,23 +178,15 @@ fn bench_decoder(pool: &Pool) {
             let (mut k, mut v) = (vec![0.0f32; tokens * 512], vec![0.0f32; tokens * 512]);
             let (mut attended, mut wide) = (vec![0.0f32; tokens * 2048], vec![0.0f32; tokens * 8192]);
             let mut scratch = AlignedBytes::zeroed(2 * scratch_bytes(tokens, &[&layers[0][6]]));
-            let time = fastest(1, || {
+            let time = best_time(1, || {
                 for [wq, wk, wv, wo, gate, up, down] in &layers {
-                    let gated = Epilogue::Gate(Activation::Silu);
-                    let (plain, s) = (Epilogue::Plain, &mut scratch[..]);
-                    call(
-                        (pool, tokens),
-                        s,
-                        &stream,
-                        norm,
-                        &[wq, wk, wv],
-                        plain,
-                        None,
-                        &mut [&mut q, &mut k, &mut v],
-                    );
-                    call((pool, tokens), s, &q, None, &[wo], plain, Some(&stream), &mut [&mut attended]);
-                    call((pool, tokens), s, &attended, norm, &[gate, up], gated, None, &mut [&mut wide]);
-                    call((pool, tokens), s, &wide, None, &[down], plain, Some(&attended), &mut [&mut q]);
+                    let (plain, gated) = (Epilogue::Plain, Epilogue::Gate(Activation::Silu));
+                    let s = &mut scratch[..];
+                    let qkv = (&stream[..], norm, &[wq, wk, wv][..], plain, None);
+                    call(pool, tokens, s, qkv, &mut [&mut q, &mut k, &mut v]);
+                    call(pool, tokens, s, (&q, None, &[wo], plain, Some(&stream)), &mut [&mut attended]);
+                    call(pool, tokens, s, (&attended, norm, &[gate, up], gated, None), &mut [&mut wide]);
+                    call(pool, tokens, s, (&wide, None, &[down], plain, Some(&attended)), &mut [&mut q]);
                 }
             });
             let products: usize =
@@ -223,7 +210,7 @@ fn bench_pool(pool: &Pool) {
     };
     for micros in [0, 5, 50] {
         let chunks = pool.threads();
-        let time = fastest(1000, || {
+        let time = best_time(1000, || {
             for _ in 0..1000 {
                 pool.run(chunks, &|_| work(Duration::from_micros(micros)));
             }
@@ -236,7 +223,7 @@ fn bench_pack(pool: &Pool) {
     for dtype in DTYPES {
         let weight = weight(dtype, 16384, 8192);
         let bytes = weight.bytes().len();
-        let time = fastest(1, || {
+        let time = best_time(1, || {
             black_box(PackedMatrix::pack(&weight, pool).expect("a dtype that can be packed"));
         });
         println!("pack   {dtype:<6} {:.2} GB/s of the file", bytes as f64 / time / 1e9);

@@ -1,6 +1,6 @@
-//! Activation functions that follow a linear layer, on 16 values at once.
-//!
-//! Plain arithmetic in a fixed order, which compilers vectorize: the same bits on every instruction set.
+//! Activation functions that follow a linear layer, in lanes.
+
+use crate::vec::{Simd, exp, sigmoid};
 
 /// What is applied to the products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,38 +16,32 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// Applies the function to each value.
+    /// The function of each lane.
     #[inline(always)]
-    pub(super) fn apply(self, values: &mut [f32; 16]) {
+    pub(super) fn apply<S: Simd>(self, s: S, x: S::F32) -> S::F32 {
         match self {
-            Activation::Relu => each(values, |x| if x < 0.0 { 0.0 } else { x }),
-            Activation::Silu => each(values, |x| x / (1.0 + exp(-x))),
-            Activation::GeluTanh => each(values, gelu_tanh),
-            Activation::GeluErf => each(values, gelu_erf),
+            Activation::Relu => s.select(s.less(x, s.splat(0.0)), s.splat(0.0), x),
+            Activation::Silu => s.mul(x, sigmoid(s, x)),
+            Activation::GeluTanh => gelu_tanh(s, x),
+            Activation::GeluErf => gelu_erf(s, x),
         }
-    }
-}
-
-#[inline(always)]
-fn each(values: &mut [f32; 16], function: impl Fn(f32) -> f32) {
-    for value in values {
-        *value = function(*value);
     }
 }
 
 /// `(1 + tanh(y)) / 2` is the logistic function of `2 y`.
 #[inline(always)]
-fn gelu_tanh(x: f32) -> f32 {
+fn gelu_tanh<S: Simd>(s: S, x: S::F32) -> S::F32 {
     const TWICE_SQRT_2_OVER_PI: f32 = 1.595_769;
-    let y = TWICE_SQRT_2_OVER_PI * (x + 0.044715 * x * x * x);
-    x / (1.0 + exp(-y))
+    let cube = s.mul(s.mul(x, x), x);
+    let y = s.mul(s.splat(TWICE_SQRT_2_OVER_PI), s.fma(s.splat(0.044715), cube, x));
+    s.mul(x, sigmoid(s, y))
 }
 
-/// The upper tail of the normal distribution, from the rational-exponent fit of erfc in Numerical Recipes (section
-/// 6.2 of the second edition), whose relative error is below 1.2e-7.
+/// `x · Φ(x)`. The lower tail of the normal distribution is `t / 2 · exp(−z² + p(t))` with `z = |x| / √2` and
+/// `t = 1 / (1 + z / 2)`: the fit of erfc in Numerical Recipes (second edition, 6.2), within 1.2e-7 of its value.
 #[inline(always)]
-fn gelu_erf(x: f32) -> f32 {
-    const COEFFICIENTS: [f32; 10] = [
+fn gelu_erf<S: Simd>(s: S, x: S::F32) -> S::F32 {
+    const P: [f32; 10] = [
         0.170_872_77,
         -0.822_152_2,
         1.488_515_9,
@@ -59,39 +53,16 @@ fn gelu_erf(x: f32) -> f32 {
         1.000_023_7,
         -1.265_512_2,
     ];
-    let z = x.abs() * std::f32::consts::FRAC_1_SQRT_2;
-    let t = 1.0 / (1.0 + 0.5 * z);
-    let mut exponent = COEFFICIENTS[0];
-    for coefficient in &COEFFICIENTS[1..] {
-        exponent = exponent * t + coefficient;
+    let one = s.splat(1.0);
+    let z = s.mul(s.abs(x), s.splat(std::f32::consts::FRAC_1_SQRT_2));
+    let t = s.div(one, s.fma(s.splat(0.5), z, one));
+    let mut p = s.splat(P[0]);
+    for coefficient in &P[1..] {
+        p = s.fma(p, t, s.splat(*coefficient));
     }
-    let tail = 0.5 * t * exp(exponent - z * z);
-    x * if x < 0.0 { tail } else { 1.0 - tail }
-}
-
-/// `e^x` to about 2 ulp: `2^n · e^r` with `r` in ±ln 2 / 2 and a Taylor polynomial for `e^r`. Below the smallest
-/// normal number 0, above the largest infinity, NaN for NaN.
-#[inline(always)]
-fn exp(x: f32) -> f32 {
-    // ln 2 in two parts, the first with few enough bits that its product with n is exact.
-    const LN_2_HIGH: f32 = 0.693_359_4;
-    const LN_2_LOW: f32 = -2.121_944_4e-4;
-    // Added and subtracted, it rounds to an integer, which it leaves in the low bits of the sum.
-    const ROUND: f32 = 12_582_912.0;
-    let clamped = x.clamp(-88.0, 88.9);
-    let shifted = clamped * std::f32::consts::LOG2_E + ROUND;
-    let n = shifted - ROUND;
-    let r = (clamped - n * LN_2_HIGH) - n * LN_2_LOW;
-    let mut polynomial = 1.0 / 5040.0;
-    for coefficient in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
-        polynomial = polynomial * r + coefficient;
-    }
-    // Half of the exponent at a time, so that 2^128 is reached as 2^64 · 2^64.
-    let n = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
-    let power = |n: i32| f32::from_bits((n.wrapping_add(127) << 23) as u32);
-    let half = n >> 1;
-    let result = polynomial * power(half) * power(n.wrapping_sub(half));
-    if x < -87.3 { 0.0 } else { result }
+    let exponent = s.sub(p, s.mul(z, z));
+    let tail = s.mul(s.mul(s.splat(0.5), t), exp(s, exponent));
+    s.mul(x, s.select(s.less(x, s.splat(0.0)), tail, s.sub(one, tail)))
 }
 
 #[cfg(test)]
@@ -115,6 +86,11 @@ mod tests {
         x.signum() * (1.0 - (-x * x).exp() / fraction / std::f64::consts::PI.sqrt())
     }
 
+    fn apply(activation: Activation, x: f32) -> f32 {
+        let s = crate::vec::Portable;
+        s.to_array(activation.apply(s, s.splat(x)))[7]
+    }
+
     #[test]
     fn activations_match_their_formulas() {
         let formula = |activation, x: f64| match activation {
@@ -129,11 +105,10 @@ mod tests {
         for activation in [Activation::Relu, Activation::Silu, Activation::GeluTanh, Activation::GeluErf] {
             for step in -4000..=4000i32 {
                 let x = step as f32 / 100.0;
-                let mut values = [x; 16];
-                activation.apply(&mut values);
+                let got = apply(activation, x);
                 let expected = formula(activation, f64::from(x));
-                let error = (f64::from(values[7]) - expected).abs();
-                assert!(error <= 1e-6 * expected.abs() + 1e-7, "{activation:?}({x}) = {}", values[7]);
+                let error = (f64::from(got) - expected).abs();
+                assert!(error <= 1e-6 * expected.abs() + 1e-7, "{activation:?}({x}) = {got}");
             }
         }
     }
@@ -141,17 +116,14 @@ mod tests {
     #[test]
     fn activations_at_the_extremes() {
         for activation in [Activation::Silu, Activation::GeluTanh, Activation::GeluErf, Activation::Relu] {
-            let mut values = [0.0; 16];
-            values[..5].copy_from_slice(&[1e30, -1e30, f32::INFINITY, f32::NAN, -0.0]);
-            activation.apply(&mut values);
-            assert_eq!(values[0], 1e30, "{activation:?}");
-            assert_eq!(values[1].abs(), 0.0, "{activation:?}");
-            assert_eq!(values[2], f32::INFINITY, "{activation:?}");
-            assert!(values[3].is_nan() && values[4] == 0.0, "{activation:?}");
+            let [large, small, infinite, nan, zero] =
+                [1e30, -1e30, f32::INFINITY, f32::NAN, -0.0].map(|x| apply(activation, x));
+            assert_eq!(
+                (large, small.abs(), infinite, zero),
+                (1e30, 0.0, f32::INFINITY, 0.0),
+                "{activation:?}"
+            );
+            assert!(nan.is_nan(), "{activation:?}");
         }
-        for x in [-87.0f32, -20.5, -1.0, 0.0, 0.3, 1.0, 45.0, 88.0, 88.7] {
-            assert!((exp(x) / x.exp() - 1.0).abs() < 4e-7, "exp({x}) = {} and not {}", exp(x), x.exp());
-        }
-        assert_eq!((exp(-1000.0), exp(1000.0)), (0.0, f32::INFINITY));
     }
 }

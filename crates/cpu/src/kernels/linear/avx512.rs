@@ -27,9 +27,14 @@ impl Isa for Avx512 {
     const TILE: usize = 12;
     type Bytes = __m512i;
     type Ints = __m512i;
-    type Floats = __m512;
+    type Lanes = crate::vec::Avx512;
+
+    fn available() -> bool {
+        crate::isa::has_avx512() && crate::vec::Avx512::available()
+    }
 
     operations! {
+        fn lanes() -> crate::vec::Avx512 = crate::vec::Avx512::new();
         fn bytes(from: *const u8) -> __m512i = _mm512_loadu_si512(from.cast());
         fn store_bytes(to: *mut u8, bytes: __m512i) = _mm512_storeu_si512(to.cast(), bytes);
         fn low_nibbles(bytes: __m512i) -> __m512i = _mm512_and_si512(bytes, _mm512_set1_epi8(15));
@@ -55,27 +60,17 @@ impl Isa for Avx512 {
             _mm512_dpbusd_epi32(sums, codes, _mm512_set1_epi32(x.cast::<i32>().read_unaligned()));
         fn to_floats(ints: __m512i) -> __m512 = _mm512_cvtepi32_ps(ints);
 
-        fn zero() -> __m512 = _mm512_setzero_ps();
-        fn splat(from: *const u8) -> __m512 = _mm512_set1_ps(from.cast::<f32>().read_unaligned());
-        fn floats(from: *const u8) -> __m512 = _mm512_loadu_ps(from.cast());
-        fn store(to: *mut u8, floats: __m512) = _mm512_storeu_ps(to.cast(), floats);
-        fn halves(from: *const u8) -> __m512 = _mm512_cvtph_ps(_mm256_loadu_si256(from.cast()));
         fn unsigned(from: *const u8) -> __m512 =
             _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast())));
         fn signed(from: *const u8) -> __m512 =
             _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast())));
-        fn mul(a: __m512, b: __m512) -> __m512 = _mm512_mul_ps(a, b);
-        fn mul_add(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fmadd_ps(a, b, c);
-        fn negate(a: __m512) -> __m512 = _mm512_sub_ps(_mm512_setzero_ps(), a);
         fn dot_pairs(sums: __m512, pairs: *const u8, x: *const u8) -> __m512 = {
             let x = _mm512_set1_epi32(x.cast::<i32>().read_unaligned());
             let pairs = _mm512_loadu_si512(pairs.cast());
             _mm512_dpbf16_ps(sums, transmute::<__m512i, __m512bh>(pairs), transmute::<__m512i, __m512bh>(x))
         };
 
-        fn quantize(values: &[f32; 32]) -> Quantized = {
-            let low = _mm512_loadu_ps(values.as_ptr());
-            let high = _mm512_loadu_ps(values.as_ptr().add(16));
+        fn quantize(low: __m512, high: __m512) -> Quantized = {
             // Magnitudes compare as integers do, and NaN as the largest.
             let magnitude = _mm512_set1_epi32(0x7fff_ffff);
             let largest = _mm512_max_epu32(
@@ -99,6 +94,6 @@ impl Isa for Avx512 {
     }
 
     entry_points! {
-        #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni,avx512bf16")]
+        #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16")]
     }
 }

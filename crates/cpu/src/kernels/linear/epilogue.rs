@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use super::activation::Activation;
 use super::panel::ROWS;
-use super::simd::MAX_TILE;
+use super::simd::{Isa, MAX_TILE};
+use crate::vec::Simd;
 
 /// For each token of a tile the products with 16 rows.
 pub(super) type Products = [[f32; ROWS]; MAX_TILE];
@@ -12,7 +13,7 @@ pub(super) type Products = [[f32; ROWS]; MAX_TILE];
 /// What happens to the products of one panel (or of two, with a gate) before they are stored.
 pub(super) struct Finish<'a> {
     /// Of the panel's rows, and of the rows that are gated.
-    pub biases: [[f32; ROWS]; 2],
+    pub biases: [Option<&'a [f32]>; 2],
     pub activation: Option<Activation>,
     /// [tokens, rows], added last.
     pub residual: Option<&'a [f32]>,
@@ -27,49 +28,40 @@ pub(super) struct Finish<'a> {
 /// Stores `act(products + bias) [· (gated + bias)] [+ residual]` for each token of a tile.
 ///
 /// # Safety
-/// The output has room for all tokens, and nobody else touches these rows of these tokens.
+/// As [`Isa`]; the output has room for all tokens, and nobody else touches these rows of these tokens.
 #[inline(always)]
-pub(super) unsafe fn finish(
+pub(super) unsafe fn finish<I: Isa>(
     call: &Finish,
     tokens: Range<usize>,
     products: &Products,
     gated: Option<&Products>,
 ) {
     let count = call.range.len();
-    for (lane, token) in tokens.enumerate() {
-        let mut values = products[lane];
-        add(&mut values, &call.biases[0]);
-        if let Some(activation) = call.activation {
-            activation.apply(&mut values);
-        }
-        if let Some(gated) = gated {
-            let mut factors = gated[lane];
-            add(&mut factors, &call.biases[1]);
-            values.iter_mut().zip(factors).for_each(|(value, factor)| *value *= factor);
-        }
-        let start = token * call.rows + call.range.start;
-        if let Some(residual) = call.residual {
-            let residual = &residual[start..start + count];
-            match residual.first_chunk::<ROWS>() {
-                Some(residual) => add(&mut values, residual),
-                None => values.iter_mut().zip(residual).for_each(|(value, more)| *value += more),
+    // SAFETY: slices are cut to the panel's rows before they are loaded; the output is the caller's promise.
+    unsafe {
+        let s = I::lanes();
+        let load = |values: &[f32]| match values.len() {
+            ROWS => s.load(values.as_ptr()),
+            len => s.load_partial(values.as_ptr(), len),
+        };
+        let biases =
+            call.biases.map(|bias| bias.map_or(s.splat(0.0), |bias| load(&bias[call.range.clone()])));
+        for (lane, token) in tokens.enumerate() {
+            let mut values = s.add(load(&products[lane]), biases[0]);
+            if let Some(activation) = call.activation {
+                values = activation.apply(s, values);
+            }
+            if let Some(gated) = gated {
+                values = s.mul(values, s.add(load(&gated[lane]), biases[1]));
+            }
+            let start = token * call.rows + call.range.start;
+            if let Some(residual) = call.residual {
+                values = s.add(values, load(&residual[start..start + count]));
+            }
+            match count {
+                ROWS => s.store(call.output.add(start), values),
+                count => s.store_partial(call.output.add(start), values, count),
             }
         }
-        // SAFETY: rows `range` of this token lie within the output.
-        unsafe {
-            let output = call.output.add(start);
-            if count == ROWS {
-                output.cast::<[f32; ROWS]>().write_unaligned(values);
-            } else {
-                output.copy_from_nonoverlapping(values.as_ptr(), count);
-            }
-        }
-    }
-}
-
-#[inline(always)]
-fn add(values: &mut [f32; ROWS], more: &[f32; ROWS]) {
-    for (value, more) in values.iter_mut().zip(more) {
-        *value += more;
     }
 }

@@ -12,6 +12,8 @@
 
 mod activation;
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 mod epilogue;
 mod matrix;
@@ -31,17 +33,23 @@ use self::panel::{Layout, ROWS, with_layout};
 use self::prepare::{Form, Rows, Tile};
 use self::simd::{Isa, MAX_TILE};
 use crate::Pool;
-use crate::isa::{Variant, best};
+use crate::kernels::variant::{Variant, fastest};
 use crate::threads::SendPointer;
 
 pub use self::activation::Activation;
 pub use self::matrix::{PackError, PackedMatrix};
 
-/// The instruction sets, fastest first.
-pub const VARIANTS: &[Variant<Kernel>] = &[
+/// The instruction sets, fastest first. (A static: a constant's kernels would be compiled into each crate that reads it.)
+pub static VARIANTS: &[Variant<Kernel>] = &[
     #[cfg(target_arch = "x86_64")]
-    Variant { name: "avx512", available: crate::isa::has_avx512, run: Kernel::of::<avx512::Avx512>() },
-    Variant { name: "portable", available: || true, run: Kernel::of::<portable::Portable>() },
+    Variant { name: "avx512", available: avx512::Avx512::available, run: Kernel::of::<avx512::Avx512>() },
+    #[cfg(target_arch = "x86_64")]
+    Variant { name: "avx2", available: avx2::Avx2::available, run: Kernel::of::<avx2::Avx2>() },
+    Variant {
+        name: "portable",
+        available: portable::Portable::available,
+        run: Kernel::of::<portable::Portable>(),
+    },
 ];
 
 /// One call: sibling weights (such as q, k and v) times the same input.
@@ -110,14 +118,15 @@ pub fn scratch_bytes_for(tokens: usize, columns: usize, dtypes: impl Iterator<It
 /// # Panics
 /// If sizes do not belong together.
 pub fn linear(pool: &Pool, call: Linear) {
-    linear_with(&best(VARIANTS).run, pool, call);
+    linear_with(&fastest(VARIANTS).run, pool, call);
 }
 
-/// Computes a linear layer with a given variant, which must be available.
+/// Computes a linear layer with a variant of the caller's choice.
 ///
 /// # Panics
-/// If sizes do not belong together.
+/// If sizes do not belong together, or this machine cannot run the variant.
 pub fn linear_with(kernel: &Kernel, pool: &Pool, call: Linear) {
+    assert!((kernel.available)(), "linear: this machine cannot run the variant");
     check(&call);
     let columns = call.weights[0].columns();
     let tiles = Tiles { tokens: call.tokens, count: call.tokens.div_ceil(kernel.tile) };
@@ -141,6 +150,7 @@ pub fn linear_with(kernel: &Kernel, pool: &Pool, call: Linear) {
 
 /// The functions of an instruction set.
 pub struct Kernel {
+    available: fn() -> bool,
     tile: usize,
     prepare: unsafe fn(&Rows, &Tile),
     multiply: unsafe fn(&Product),
@@ -170,6 +180,7 @@ impl Kernel {
     const fn of<I: Isa>() -> Kernel {
         assert!(I::TILE <= MAX_TILE);
         Kernel {
+            available: I::available,
             tile: I::TILE,
             prepare: I::prepare,
             multiply: multiply::<I>,
@@ -405,7 +416,9 @@ fn multiply_panel(job: &Job, matrix: usize, panel: usize, tiles: Range<usize>) {
         }
         let range = panel * ROWS..pair[0].rows().min((panel + 1) * ROWS);
         let finish = Finish {
-            biases: std::array::from_fn(|index| bias_of(job, matrix + index, &range)),
+            biases: std::array::from_fn(|index| {
+                pair.get(index).and_then(|_| *job.biases.get(matrix + index)?)
+            }),
             activation: match job.epilogue {
                 Epilogue::Plain => None,
                 Epilogue::Activate(activation) | Epilogue::Gate(activation) => Some(activation),
@@ -439,17 +452,6 @@ fn multiply_panel(job: &Job, matrix: usize, panel: usize, tiles: Range<usize>) {
             unsafe { (job.kernel.finish)(&finish, tokens, &products[0], gated) };
         }
     });
-}
-
-/// A panel's part of a bias, padded with zeros.
-fn bias_of(job: &Job, matrix: usize, range: &Range<usize>) -> [f32; ROWS] {
-    let mut padded = [0.0; ROWS];
-    if let Some(bias) = job.biases.get(matrix).copied().flatten() {
-        // With a gate off, the next matrix may be shorter; its bias is not used.
-        let part = bias.get(range.clone()).unwrap_or(&[]);
-        padded[..part.len()].copy_from_slice(part);
-    }
-    padded
 }
 
 #[cfg(test)]

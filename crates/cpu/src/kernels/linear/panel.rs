@@ -17,7 +17,8 @@
 use std::marker::PhantomData;
 
 use super::prepare::Form;
-use super::simd::Isa;
+use super::simd::{Floats, Isa};
+use crate::vec::Simd;
 
 /// Rows in a panel.
 pub(super) const ROWS: usize = 16;
@@ -39,7 +40,7 @@ pub(super) trait Layout {
         panel: *const u8,
         columns: usize,
         x: *const u8,
-    ) -> [I::Floats; T];
+    ) -> [Floats<I>; T];
     /// Rewrites a panel as [`Layout::Wide`].
     unsafe fn widen<I: Isa>(panel: *const u8, columns: usize, to: *mut u8);
 }
@@ -55,6 +56,8 @@ pub(super) trait Codes {
     const SMALL: bool;
     /// The bytes they take.
     const BYTES: usize;
+    /// The same codes, a byte each.
+    type Wide: Codes;
     /// The codes of columns `4 · STEP..4 · STEP + 4`.
     unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes;
 }
@@ -69,14 +72,16 @@ pub(super) trait Factors {
     const MINIMUMS: bool;
     /// The bytes that a block's factors take.
     const BYTES: usize;
+    /// The same factors in f32.
+    type Wide: Factors;
     /// The f32 scale and minimum that all groups of a block share.
-    unsafe fn block<I: Isa>(factors: *const u8) -> (I::Floats, I::Floats);
+    unsafe fn block<I: Isa>(factors: *const u8) -> (Floats<I>, Floats<I>);
     /// The scale and minimum of a group.
     unsafe fn group<I: Isa>(
         factors: *const u8,
-        block: (I::Floats, I::Floats),
+        block: (Floats<I>, Floats<I>),
         group: usize,
-    ) -> (I::Floats, I::Floats);
+    ) -> (Floats<I>, Floats<I>);
 }
 
 /// Calls a macro with each of the eight steps of 32 columns as a literal, or with four of them.
@@ -108,8 +113,8 @@ macro_rules! steps {
 impl<C: Codes, F: Factors> Layout for Blocks<C, F> {
     const FORM: Form =
         Form::Int8 { groups: F::GROUPS, zero_point: if F::MINIMUMS { None } else { Some(C::ZERO_POINT) } };
-    type Wide = Blocks<WideOf<C>, WideOf<F>>;
-    const WIDENS: bool = C::BYTES < EightBits::<0>::BYTES;
+    type Wide = Blocks<C::Wide, F::Wide>;
+    const WIDENS: bool = C::BYTES < C::Wide::BYTES;
 
     fn panel_bytes(columns: usize) -> usize {
         columns / F::COLUMNS * (F::BYTES + F::COLUMNS / 32 * C::BYTES)
@@ -120,7 +125,7 @@ impl<C: Codes, F: Factors> Layout for Blocks<C, F> {
         panel: *const u8,
         columns: usize,
         x: *const u8,
-    ) -> [I::Floats; T] {
+    ) -> [Floats<I>; T] {
         let (mut factors, mut x) = (panel, x);
         // SAFETY: the pointers advance block by block through the panel and the tile.
         unsafe {
@@ -195,14 +200,14 @@ impl<C: Codes, F: Factors> Layout for Blocks<C, F> {
                             I::store(to.add(64 * (F::GROUPS + group)), minimum);
                         }
                     }
-                    to = to.add(WideOf::<F>::BYTES);
+                    to = to.add(F::Wide::BYTES);
                     macro_rules! step {
                         ($step:literal) => {
                             I::store_bytes(to.add(64 * $step), C::step::<I, $step>(codes));
                         };
                     }
                     steps!(0 of 1, step);
-                    to = to.add(WideOf::<C>::BYTES);
+                    to = to.add(C::Wide::BYTES);
                     codes = codes.add(C::BYTES);
                 }
                 factors = codes;
@@ -227,6 +232,7 @@ impl<const ZERO_POINT: i32> Codes for Nibbles<ZERO_POINT> {
     const ZERO_POINT: i32 = ZERO_POINT;
     const SMALL: bool = true;
     const BYTES: usize = 256;
+    type Wide = EightBits<true>;
 
     #[inline(always)]
     unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes {
@@ -242,6 +248,7 @@ impl Codes for Levels {
     const ZERO_POINT: i32 = 128;
     const SMALL: bool = false;
     const BYTES: usize = 256;
+    type Wide = EightBits<false>;
 
     #[inline(always)]
     unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes {
@@ -257,6 +264,7 @@ impl<const ZERO_POINT: i32> Codes for FiveBits<ZERO_POINT> {
     const ZERO_POINT: i32 = ZERO_POINT;
     const SMALL: bool = true;
     const BYTES: usize = 320;
+    type Wide = EightBits<true>;
 
     #[inline(always)]
     unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes {
@@ -272,6 +280,7 @@ impl<const ZERO_POINT: i32> Codes for SixBits<ZERO_POINT> {
     const ZERO_POINT: i32 = ZERO_POINT;
     const SMALL: bool = true;
     const BYTES: usize = 384;
+    type Wide = EightBits<true>;
 
     #[inline(always)]
     unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes {
@@ -289,13 +298,14 @@ impl<const ZERO_POINT: i32> Codes for SixBits<ZERO_POINT> {
     }
 }
 
-/// 8-bit codes. 512 bytes.
-pub(super) struct EightBits<const ZERO_POINT: i32>;
+/// 8-bit codes, all below 128 if `SMALL`: what others are widened to. 512 bytes.
+pub(super) struct EightBits<const SMALL: bool>;
 
-impl<const ZERO_POINT: i32> Codes for EightBits<ZERO_POINT> {
-    const ZERO_POINT: i32 = ZERO_POINT;
-    const SMALL: bool = false;
+impl<const SMALL: bool> Codes for EightBits<SMALL> {
+    const ZERO_POINT: i32 = 128;
+    const SMALL: bool = SMALL;
     const BYTES: usize = 512;
+    type Wide = Self;
 
     #[inline(always)]
     unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes {
@@ -304,29 +314,18 @@ impl<const ZERO_POINT: i32> Codes for EightBits<ZERO_POINT> {
     }
 }
 
-/// The wide form of codes (a byte each) or factors (f32, per group of columns).
-pub(super) struct WideOf<X>(PhantomData<X>);
+/// f32 scales of the groups of 32 columns, and with `MINIMUMS` f32 minimums after the scales: what others are widened to.
+pub(super) struct Singles<const GROUPS: usize, const MINIMUMS: bool>;
 
-impl<C: Codes> Codes for WideOf<C> {
-    const ZERO_POINT: i32 = C::ZERO_POINT;
-    const SMALL: bool = C::SMALL;
-    const BYTES: usize = 512;
-
-    #[inline(always)]
-    unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes {
-        // SAFETY: passed on to the caller.
-        unsafe { I::bytes(codes.add(64 * STEP)) }
-    }
-}
-
-impl<F: Factors> Factors for WideOf<F> {
+impl<const GROUPS: usize, const MINIMUMS: bool> Factors for Singles<GROUPS, MINIMUMS> {
     const COLUMNS: usize = 32;
-    const GROUPS: usize = F::GROUPS;
-    const MINIMUMS: bool = F::MINIMUMS;
-    const BYTES: usize = 64 * F::GROUPS * (1 + F::MINIMUMS as usize);
+    const GROUPS: usize = GROUPS;
+    const MINIMUMS: bool = MINIMUMS;
+    const BYTES: usize = 64 * GROUPS * (1 + MINIMUMS as usize);
+    type Wide = Self;
 
     #[inline(always)]
-    unsafe fn block<I: Isa>(_: *const u8) -> (I::Floats, I::Floats) {
+    unsafe fn block<I: Isa>(_: *const u8) -> (Floats<I>, Floats<I>) {
         // SAFETY: passed on to the caller.
         unsafe { (I::zero(), I::zero()) }
     }
@@ -334,13 +333,12 @@ impl<F: Factors> Factors for WideOf<F> {
     #[inline(always)]
     unsafe fn group<I: Isa>(
         factors: *const u8,
-        _: (I::Floats, I::Floats),
+        _: (Floats<I>, Floats<I>),
         group: usize,
-    ) -> (I::Floats, I::Floats) {
+    ) -> (Floats<I>, Floats<I>) {
         // SAFETY: passed on to the caller.
         unsafe {
-            let minimum =
-                if F::MINIMUMS { I::floats(factors.add(64 * (F::GROUPS + group))) } else { I::zero() };
+            let minimum = if MINIMUMS { I::floats(factors.add(64 * (GROUPS + group))) } else { I::zero() };
             (I::floats(factors.add(64 * group)), minimum)
         }
     }
@@ -354,15 +352,16 @@ impl<const MINIMUMS: bool> Factors for Halves<MINIMUMS> {
     const GROUPS: usize = 1;
     const MINIMUMS: bool = MINIMUMS;
     const BYTES: usize = 32 * (1 + MINIMUMS as usize);
+    type Wide = Singles<1, MINIMUMS>;
 
     #[inline(always)]
-    unsafe fn block<I: Isa>(factors: *const u8) -> (I::Floats, I::Floats) {
+    unsafe fn block<I: Isa>(factors: *const u8) -> (Floats<I>, Floats<I>) {
         // SAFETY: passed on to the caller.
         unsafe { (I::halves(factors), if MINIMUMS { I::halves(factors.add(32)) } else { I::zero() }) }
     }
 
     #[inline(always)]
-    unsafe fn group<I: Isa>(_: *const u8, block: (I::Floats, I::Floats), _: usize) -> (I::Floats, I::Floats) {
+    unsafe fn group<I: Isa>(_: *const u8, block: (Floats<I>, Floats<I>), _: usize) -> (Floats<I>, Floats<I>) {
         block
     }
 }
@@ -375,9 +374,10 @@ impl<const GROUPS: usize> Factors for Multiples<GROUPS> {
     const GROUPS: usize = GROUPS;
     const MINIMUMS: bool = false;
     const BYTES: usize = 32 + 16 * 8 * GROUPS;
+    type Wide = Singles<GROUPS, false>;
 
     #[inline(always)]
-    unsafe fn block<I: Isa>(factors: *const u8) -> (I::Floats, I::Floats) {
+    unsafe fn block<I: Isa>(factors: *const u8) -> (Floats<I>, Floats<I>) {
         // SAFETY: passed on to the caller.
         unsafe { (I::halves(factors), I::zero()) }
     }
@@ -385,9 +385,9 @@ impl<const GROUPS: usize> Factors for Multiples<GROUPS> {
     #[inline(always)]
     unsafe fn group<I: Isa>(
         factors: *const u8,
-        block: (I::Floats, I::Floats),
+        block: (Floats<I>, Floats<I>),
         group: usize,
-    ) -> (I::Floats, I::Floats) {
+    ) -> (Floats<I>, Floats<I>) {
         // SAFETY: passed on to the caller.
         unsafe { (I::mul(block.0, I::signed(factors.add(32 + 16 * group))), block.1) }
     }
@@ -402,19 +402,20 @@ impl<const GROUPS: usize> Factors for MultiplesAndMinimums<GROUPS> {
     const GROUPS: usize = GROUPS;
     const MINIMUMS: bool = true;
     const BYTES: usize = 64 + 2 * 16 * 8 * GROUPS;
+    type Wide = Singles<GROUPS, true>;
 
     #[inline(always)]
-    unsafe fn block<I: Isa>(factors: *const u8) -> (I::Floats, I::Floats) {
+    unsafe fn block<I: Isa>(factors: *const u8) -> (Floats<I>, Floats<I>) {
         // SAFETY: passed on to the caller.
-        unsafe { (I::halves(factors), I::negate(I::halves(factors.add(32)))) }
+        unsafe { (I::halves(factors), I::lanes().sub(I::zero(), I::halves(factors.add(32)))) }
     }
 
     #[inline(always)]
     unsafe fn group<I: Isa>(
         factors: *const u8,
-        block: (I::Floats, I::Floats),
+        block: (Floats<I>, Floats<I>),
         group: usize,
-    ) -> (I::Floats, I::Floats) {
+    ) -> (Floats<I>, Floats<I>) {
         // SAFETY: passed on to the caller.
         unsafe {
             let scale = I::unsigned(factors.add(64 + 16 * group));
@@ -441,7 +442,7 @@ impl<const BYTES: usize> Layout for Plain<BYTES> {
         panel: *const u8,
         columns: usize,
         x: *const u8,
-    ) -> [I::Floats; T] {
+    ) -> [Floats<I>; T] {
         // SAFETY: the panel holds 16 numbers per column, the tile T.
         unsafe {
             let mut sums = [I::zero(); T];
@@ -477,7 +478,7 @@ impl Layout for Pairs {
         panel: *const u8,
         columns: usize,
         x: *const u8,
-    ) -> [I::Floats; T] {
+    ) -> [Floats<I>; T] {
         // SAFETY: the panel holds 16 pairs per pair of columns, the tile T.
         unsafe {
             let mut sums = [I::zero(); T];
@@ -510,7 +511,7 @@ macro_rules! with_layout {
             ::tensor::DType::Q4_1 => with!(Blocks<Nibbles<0>, Halves<true>>),
             ::tensor::DType::Q5_0 => with!(Blocks<FiveBits<16>, Halves<false>>),
             ::tensor::DType::Q5_1 => with!(Blocks<FiveBits<0>, Halves<true>>),
-            ::tensor::DType::Q8_0 => with!(Blocks<EightBits<128>, Halves<false>>),
+            ::tensor::DType::Q8_0 => with!(Blocks<EightBits<false>, Halves<false>>),
             ::tensor::DType::Q2K => with!(Blocks<Nibbles<0>, MultiplesAndMinimums<2>>),
             ::tensor::DType::Q3K => with!(Blocks<Nibbles<4>, Multiples<2>>),
             ::tensor::DType::Q4K => with!(Blocks<Nibbles<0>, MultiplesAndMinimums<1>>),

@@ -1,10 +1,11 @@
 //! Panels in plain Rust, for any machine; compilers turn the loops over 16 rows into whatever registers it has.
 
-use half::{bf16, f16};
+use half::bf16;
 
 use super::panel::Layout;
-use super::prepare::{Rows, Tile};
-use super::simd::{Isa, Quantized, entry_points};
+use super::prepare::{Rows, Tile, scale_of};
+use super::simd::{Floats, Isa, Quantized, entry_points};
+use crate::vec::Simd;
 
 pub(super) struct Portable;
 
@@ -17,19 +18,25 @@ unsafe fn read<T: Copy>(from: *const u8) -> T {
 }
 
 #[inline(always)]
-fn map2<A: Copy, B: Copy, C: Copy + Default>(a: [A; 16], b: [B; 16], f: impl Fn(A, B) -> C) -> [C; 16] {
-    let mut result = [C::default(); 16];
-    for row in 0..16 {
-        result[row] = f(a[row], b[row]);
-    }
-    result
+fn lanes(values: [f32; 16]) -> Floats<Portable> {
+    // SAFETY: the array has sixteen values.
+    unsafe { crate::vec::Portable.load(values.as_ptr()) }
 }
 
 impl Isa for Portable {
     const TILE: usize = 4;
     type Bytes = [u8; 64];
     type Ints = [i32; 16];
-    type Floats = [f32; 16];
+    type Lanes = crate::vec::Portable;
+
+    fn available() -> bool {
+        true
+    }
+
+    #[inline(always)]
+    unsafe fn lanes() -> crate::vec::Portable {
+        crate::vec::Portable
+    }
 
     #[inline(always)]
     unsafe fn bytes(from: *const u8) -> [u8; 64] {
@@ -87,7 +94,8 @@ impl Isa for Portable {
         [unsafe { read(from) }; 16]
     }
 
-    #[inline(always)]
+    // A call: the kernels repeat it up to 32 times.
+    #[inline(never)]
     unsafe fn dot<const SMALL: bool>(mut sums: [i32; 16], codes: [u8; 64], x: *const u8) -> [i32; 16] {
         // SAFETY: passed on to the caller.
         let x: [i8; 4] = unsafe { read(x) };
@@ -100,87 +108,41 @@ impl Isa for Portable {
     }
 
     #[inline(always)]
-    unsafe fn to_floats(ints: [i32; 16]) -> [f32; 16] {
-        ints.map(|int| int as f32)
+    unsafe fn to_floats(ints: [i32; 16]) -> Floats<Self> {
+        lanes(ints.map(|int| int as f32))
     }
 
     #[inline(always)]
-    unsafe fn zero() -> [f32; 16] {
-        [0.0; 16]
-    }
-
-    #[inline(always)]
-    unsafe fn splat(from: *const u8) -> [f32; 16] {
+    unsafe fn unsigned(from: *const u8) -> Floats<Self> {
         // SAFETY: passed on to the caller.
-        [unsafe { read(from) }; 16]
+        lanes(unsafe { read::<[u8; 16]>(from) }.map(f32::from))
     }
 
     #[inline(always)]
-    unsafe fn floats(from: *const u8) -> [f32; 16] {
+    unsafe fn signed(from: *const u8) -> Floats<Self> {
         // SAFETY: passed on to the caller.
-        unsafe { read(from) }
+        lanes(unsafe { read::<[i8; 16]>(from) }.map(f32::from))
     }
 
     #[inline(always)]
-    unsafe fn store(to: *mut u8, floats: [f32; 16]) {
-        // SAFETY: passed on to the caller.
-        unsafe { to.cast::<[f32; 16]>().write_unaligned(floats) }
-    }
-
-    #[inline(always)]
-    unsafe fn halves(from: *const u8) -> [f32; 16] {
-        // SAFETY: passed on to the caller.
-        unsafe { read::<[u16; 16]>(from) }.map(|half| f16::from_bits(half).to_f32_const())
-    }
-
-    #[inline(always)]
-    unsafe fn unsigned(from: *const u8) -> [f32; 16] {
-        // SAFETY: passed on to the caller.
-        unsafe { read::<[u8; 16]>(from) }.map(f32::from)
-    }
-
-    #[inline(always)]
-    unsafe fn signed(from: *const u8) -> [f32; 16] {
-        // SAFETY: passed on to the caller.
-        unsafe { read::<[i8; 16]>(from) }.map(f32::from)
-    }
-
-    #[inline(always)]
-    unsafe fn mul(a: [f32; 16], b: [f32; 16]) -> [f32; 16] {
-        map2(a, b, |a, b| a * b)
-    }
-
-    // Rounded twice: without the instruction, a fused one is a slow library call.
-    #[inline(always)]
-    unsafe fn mul_add(a: [f32; 16], b: [f32; 16], c: [f32; 16]) -> [f32; 16] {
-        map2(map2(a, b, |a, b| a * b), c, |product, c| product + c)
-    }
-
-    #[inline(always)]
-    unsafe fn negate(a: [f32; 16]) -> [f32; 16] {
-        a.map(|a| -a)
-    }
-
-    #[inline(always)]
-    unsafe fn dot_pairs(mut sums: [f32; 16], pairs: *const u8, x: *const u8) -> [f32; 16] {
+    unsafe fn dot_pairs(sums: Floats<Self>, pairs: *const u8, x: *const u8) -> Floats<Self> {
         // SAFETY: passed on to the caller.
         let (pairs, x): ([[bf16; 2]; 16], [bf16; 2]) = unsafe { (read(pairs), read(x)) };
-        let x = x.map(widen);
-        for (sum, pair) in sums.iter_mut().zip(pairs) {
-            *sum += widen(pair[0]) * x[0];
-            *sum += widen(pair[1]) * x[1];
-        }
-        sums
+        let s = crate::vec::Portable;
+        let sums = s.fma(lanes(pairs.map(|pair| widen(pair[0]))), s.splat(widen(x[0])), sums);
+        s.fma(lanes(pairs.map(|pair| widen(pair[1]))), s.splat(widen(x[1])), sums)
     }
 
     #[inline(always)]
-    unsafe fn quantize(values: &[f32; 32]) -> Quantized {
+    unsafe fn quantize(low: Floats<Self>, high: Floats<Self>) -> Quantized {
+        let values = [low, high].map(|lanes| crate::vec::Portable.to_array(lanes));
         // Magnitudes compare as integers do, and NaN as the largest.
-        let largest = values.iter().fold(0, |largest, value| largest.max(value.to_bits() & 0x7fff_ffff));
-        let (scale, inverse) = super::prepare::scale_of(f32::from_bits(largest));
+        let magnitude = |value: &f32| value.to_bits() & 0x7fff_ffff;
+        let largest = values.iter().flatten().map(magnitude).max().expect("32 values");
+        let (scale, inverse) = scale_of(f32::from_bits(largest));
         let mut codes = [0; 32];
         let mut sums = [0; 2];
-        for (index, value) in values.iter().enumerate() {
+        for (index, value) in values.iter().flatten().enumerate() {
             let code = (value * inverse).round_ties_even() as i8;
             codes[index] = code as u8;
             sums[index / 16] += i32::from(code);

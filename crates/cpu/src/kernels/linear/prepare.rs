@@ -15,7 +15,8 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::simd::Isa;
+use super::simd::{Floats, Isa};
+use crate::vec::Simd;
 
 /// What a layout of weights wants of the input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,19 +68,21 @@ pub(super) struct Tile {
 pub(super) unsafe fn prepare<I: Isa>(rows: &Rows, tile: &Tile) {
     let columns = rows.columns;
     let width = tile.tokens.len();
+    // SAFETY: the caller vouches for the instruction set.
+    let s = unsafe { I::lanes() };
     for (lane, token) in tile.tokens.clone().enumerate() {
         let row = &rows.input[token * columns..][..columns];
-        let norm = rows.norm.map(|(weight, eps)| (weight, 1.0 / (mean_square(row) + eps).sqrt()));
+        let norm = rows.norm.map(|(weight, eps)| (weight, s.splat(1.0 / (mean_square(s, row) + eps).sqrt())));
         for block in tile.blocks.clone() {
             let first = 32 * block;
             let count = (columns - first).min(32);
-            let mut values = [0.0; 32];
-            values[..count].copy_from_slice(&row[first..first + count]);
-            if let Some((weight, factor)) = norm {
-                for (value, weight) in values[..count].iter_mut().zip(&weight[first..first + count]) {
-                    *value = *value * factor * weight;
-                }
-            }
+            // SAFETY: blocks begin within the row, and each load says how many values are left.
+            let values = [0, 16].map(|half| unsafe {
+                let value = load(s, &row[first..first + count], half);
+                norm.map_or(value, |(weight, factor)| {
+                    s.mul(s.mul(value, factor), load(s, &weight[first..first + count], half))
+                })
+            });
             for &(form, start) in rows.forms {
                 // SAFETY: the tile starts after its predecessors' tokens; lane and block lie within it.
                 unsafe {
@@ -87,10 +90,26 @@ pub(super) unsafe fn prepare<I: Isa>(rows: &Rows, tile: &Tile) {
                     match form {
                         Form::Int8 { groups, zero_point } => {
                             let record = start.add(block * width * (36 + 4 * groups));
-                            put_codes::<I>(&values, groups, zero_point, record, lane, width);
+                            put_codes::<I>(values, groups, zero_point, record, lane, width);
                         }
-                        Form::F32 => put_floats(&values[..count], start.add(4 * first * width), lane, width),
-                        Form::Bf16 => put_pairs(&values[..count], start.add(2 * first * width), lane, width),
+                        Form::F32 => {
+                            let values = values.map(|values| s.to_array(values));
+                            put_floats(
+                                &values.as_flattened()[..count],
+                                start.add(4 * first * width),
+                                lane,
+                                width,
+                            );
+                        }
+                        Form::Bf16 => {
+                            let values = values.map(|values| s.to_array(values));
+                            put_pairs(
+                                &values.as_flattened()[..count],
+                                start.add(2 * first * width),
+                                lane,
+                                width,
+                            );
+                        }
                     }
                 }
             }
@@ -98,32 +117,45 @@ pub(super) unsafe fn prepare<I: Isa>(rows: &Rows, tile: &Tile) {
     }
 }
 
-/// The mean of the squares, summed in 32 lanes, then lane to lane: the same on every instruction set.
+/// 16 of up to 32 values, from `first` on; zeros where there are fewer.
+///
+/// # Safety
+/// As [`Isa`].
 #[inline(always)]
-pub(super) fn mean_square(row: &[f32]) -> f32 {
-    let mut lanes = [0.0f32; 32];
-    let (blocks, rest) = row.as_chunks::<32>();
-    for block in blocks {
-        for (lane, value) in lanes.iter_mut().zip(block) {
-            *lane += value * value;
+unsafe fn load<S: Simd>(s: S, values: &[f32], first: usize) -> S::F32 {
+    // SAFETY: as many values are read as there are.
+    unsafe {
+        match values.len() {
+            32 => s.load(values.as_ptr().add(first)),
+            len => s.load_partial(values.as_ptr().add(first.min(len)), len.saturating_sub(first).min(16)),
         }
     }
-    for (lane, value) in lanes.iter_mut().zip(rest) {
-        *lane += value * value;
-    }
-    let mut width = 32;
-    while width > 1 {
-        width /= 2;
-        for lane in 0..width {
-            lanes[lane] += lanes[lane + width];
+}
+
+/// The mean of the squares, summed in the order of [`norm`](crate::kernels::norm): a layer gives the same bits with its
+/// norm fused as with the norm before it.
+#[inline(always)]
+pub(super) fn mean_square<S: Simd>(s: S, row: &[f32]) -> f32 {
+    let mut sums = [s.splat(0.0); 4];
+    let mut groups = row.chunks_exact(64);
+    for group in &mut groups {
+        for (index, sum) in sums.iter_mut().enumerate() {
+            // SAFETY: a group has four times sixteen values.
+            let value = unsafe { s.load(group.as_ptr().add(16 * index)) };
+            *sum = s.fma(value, value, *sum);
         }
     }
-    lanes[0] / row.len() as f32
+    for (chunk, sum) in groups.remainder().chunks(16).zip(&mut sums) {
+        // SAFETY: the chunk is as long as it says.
+        let value = unsafe { s.load_partial(chunk.as_ptr(), chunk.len()) };
+        *sum = s.fma(value, value, *sum);
+    }
+    s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3]))) / row.len() as f32
 }
 
 #[inline(always)]
 unsafe fn put_codes<I: Isa>(
-    values: &[f32; 32],
+    values: [Floats<I>; 2],
     groups: usize,
     zero_point: Option<i32>,
     record: *mut u8,
@@ -132,7 +164,7 @@ unsafe fn put_codes<I: Isa>(
 ) {
     // SAFETY: the record has room for `width` tokens, and `lane` is one of them.
     unsafe {
-        let quantized = I::quantize(values);
+        let quantized = I::quantize(values[0], values[1]);
         for (step, codes) in quantized.codes.as_chunks::<4>().0.iter().enumerate() {
             record.add(4 * (step * width + lane)).cast::<[u8; 4]>().write_unaligned(*codes);
         }

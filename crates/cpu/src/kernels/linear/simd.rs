@@ -9,6 +9,10 @@ use std::ops::Range;
 use super::epilogue::{Finish, Products};
 use super::panel::Layout;
 use super::prepare::{Rows, Tile};
+use crate::vec::Simd;
+
+/// An f32 for each of 16 rows.
+pub(super) type Floats<I> = <<I as Isa>::Lanes as Simd>::F32;
 
 /// The largest [`Isa::TILE`].
 pub(super) const MAX_TILE: usize = 12;
@@ -35,8 +39,13 @@ pub(super) trait Isa: Sized + 'static {
     type Bytes: Copy;
     /// An i32 for each of 16 rows.
     type Ints: Copy;
-    /// An f32 for each of 16 rows.
-    type Floats: Copy;
+    /// An f32 for each of 16 rows, and the arithmetic on them.
+    type Lanes: Simd;
+
+    /// Whether this machine has the instruction set.
+    fn available() -> bool;
+    /// The proof that the instruction set is there.
+    unsafe fn lanes() -> Self::Lanes;
 
     /// 64 bytes.
     unsafe fn bytes(from: *const u8) -> Self::Bytes;
@@ -61,33 +70,66 @@ pub(super) trait Isa: Sized + 'static {
     /// With `SMALL`, codes are at most 127.
     unsafe fn dot<const SMALL: bool>(sums: Self::Ints, codes: Self::Bytes, x: *const u8) -> Self::Ints;
     /// Converts to f32, rounding to nearest even.
-    unsafe fn to_floats(ints: Self::Ints) -> Self::Floats;
+    unsafe fn to_floats(ints: Self::Ints) -> Floats<Self>;
+
+    /// 16 u8.
+    unsafe fn unsigned(from: *const u8) -> Floats<Self>;
+    /// 16 i8.
+    unsafe fn signed(from: *const u8) -> Floats<Self>;
+    /// Adds for each row the products of its pair of bf16 at `pairs` (16 pairs) with the pair at `x`.
+    unsafe fn dot_pairs(sums: Floats<Self>, pairs: *const u8, x: *const u8) -> Floats<Self>;
+
+    /// Quantizes 32 values, the first 16 in `low`: `scale = max|x| / 127`, codes rounded to nearest even.
+    unsafe fn quantize(low: Floats<Self>, high: Floats<Self>) -> Quantized;
 
     /// Zeros.
-    unsafe fn zero() -> Self::Floats;
-    /// One f32, for all rows.
-    unsafe fn splat(from: *const u8) -> Self::Floats;
-    /// 16 f32.
-    unsafe fn floats(from: *const u8) -> Self::Floats;
-    /// Stores 16 f32.
-    unsafe fn store(to: *mut u8, floats: Self::Floats);
-    /// 16 f16.
-    unsafe fn halves(from: *const u8) -> Self::Floats;
-    /// 16 u8.
-    unsafe fn unsigned(from: *const u8) -> Self::Floats;
-    /// 16 i8.
-    unsafe fn signed(from: *const u8) -> Self::Floats;
-    /// `a · b`.
-    unsafe fn mul(a: Self::Floats, b: Self::Floats) -> Self::Floats;
-    /// `a · b + c`, rounded once where the instruction set can.
-    unsafe fn mul_add(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
-    /// `-a`.
-    unsafe fn negate(a: Self::Floats) -> Self::Floats;
-    /// Adds for each row the products of its pair of bf16 at `pairs` (16 pairs) with the pair at `x`.
-    unsafe fn dot_pairs(sums: Self::Floats, pairs: *const u8, x: *const u8) -> Self::Floats;
+    #[inline(always)]
+    unsafe fn zero() -> Floats<Self> {
+        // SAFETY: the caller vouches for the instruction set.
+        unsafe { Self::lanes() }.splat(0.0)
+    }
 
-    /// Quantizes 32 values: `scale = max|x| / 127`, codes rounded to nearest even.
-    unsafe fn quantize(values: &[f32; 32]) -> Quantized;
+    /// One f32, for all rows.
+    #[inline(always)]
+    unsafe fn splat(from: *const u8) -> Floats<Self> {
+        // SAFETY: the caller vouches for the instruction set and the pointer.
+        unsafe { Self::lanes().splat(from.cast::<f32>().read_unaligned()) }
+    }
+
+    /// 16 f32.
+    #[inline(always)]
+    unsafe fn floats(from: *const u8) -> Floats<Self> {
+        // SAFETY: the caller vouches for the instruction set and the pointer.
+        unsafe { Self::lanes().load(from.cast()) }
+    }
+
+    /// Stores 16 f32.
+    #[inline(always)]
+    unsafe fn store(to: *mut u8, floats: Floats<Self>) {
+        // SAFETY: the caller vouches for the instruction set and the pointer.
+        unsafe { Self::lanes().store(to.cast(), floats) }
+    }
+
+    /// 16 f16.
+    #[inline(always)]
+    unsafe fn halves(from: *const u8) -> Floats<Self> {
+        // SAFETY: the caller vouches for the instruction set and the pointer.
+        unsafe { Self::lanes().load_f16(from.cast()) }
+    }
+
+    /// `a · b`.
+    #[inline(always)]
+    unsafe fn mul(a: Floats<Self>, b: Floats<Self>) -> Floats<Self> {
+        // SAFETY: the caller vouches for the instruction set.
+        unsafe { Self::lanes() }.mul(a, b)
+    }
+
+    /// `a · b + c`, rounded once where the instruction set can.
+    #[inline(always)]
+    unsafe fn mul_add(a: Floats<Self>, b: Floats<Self>, c: Floats<Self>) -> Floats<Self> {
+        // SAFETY: the caller vouches for the instruction set.
+        unsafe { Self::lanes() }.fma(a, b, c)
+    }
 
     /// Multiplies one panel with a tile of `T` tokens; stores `T` times 16 f32 at `out`.
     unsafe fn multiply<L: Layout, const T: usize>(
@@ -138,7 +180,7 @@ macro_rules! entry_points {
             gated: Option<&crate::kernels::linear::epilogue::Products>,
         ) {
             // SAFETY: passed on to the caller.
-            unsafe { crate::kernels::linear::epilogue::finish(call, tokens, products, gated) }
+            unsafe { crate::kernels::linear::epilogue::finish::<Self>(call, tokens, products, gated) }
         }
     };
 }

@@ -5,7 +5,8 @@ use tensor::blocks::random_blocks;
 use tensor::{Bytes, Shape, Tensor};
 
 use super::*;
-use crate::isa::Variant;
+use crate::kernels::norm;
+use crate::kernels::variant::Variant;
 
 const DTYPES: [DType; 15] = [
     DType::F32,
@@ -77,7 +78,7 @@ fn rounded(form: Form, input: &[f32], columns: usize) -> Vec<f64> {
 
 /// What to compute, with defaults that tests override.
 struct Case<'a> {
-    kernel: &'a Kernel,
+    variant: &'a Variant<Kernel>,
     pool: &'a Pool,
     tokens: usize,
     norm: Option<Norm<'a>>,
@@ -87,8 +88,8 @@ struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    fn new(kernel: &'a Kernel, pool: &'a Pool, tokens: usize) -> Case<'a> {
-        Case { kernel, pool, tokens, norm: None, biases: &[], epilogue: Epilogue::Plain, residual: None }
+    fn new(variant: &'a Variant<Kernel>, pool: &'a Pool, tokens: usize) -> Case<'a> {
+        Case { variant, pool, tokens, norm: None, biases: &[], epilogue: Epilogue::Plain, residual: None }
     }
 
     fn run(&self, weights: &[&PackedMatrix], input: &[f32]) -> Vec<Vec<f32>> {
@@ -108,7 +109,7 @@ impl<'a> Case<'a> {
             outputs: &mut slices,
             scratch: &mut scratch[1..],
         };
-        linear_with(self.kernel, self.pool, call);
+        linear_with(&self.variant.run, self.pool, call);
         outputs
     }
 }
@@ -121,7 +122,7 @@ fn check(dtype: DType, rows: usize, columns: usize, tokens: usize) {
     let input = random(tokens * columns, 3);
     let (weights, x) = (weight.to_f64_vec(), rounded(packed.form(), &input, columns));
     for variant in variants() {
-        let output = Case::new(&variant.run, &pool, tokens).run(&[&packed], &input).remove(0);
+        let output = Case::new(variant, &pool, tokens).run(&[&packed], &input).remove(0);
         for (index, &got) in output.iter().enumerate() {
             let (token, row) = (index / rows, index % rows);
             let pairs = x[token * columns..][..columns].iter().zip(&weights[row * columns..][..columns]);
@@ -177,7 +178,7 @@ fn a_row_gives_the_same_bits_in_any_company() {
         let norm = random(columns, 4);
         for variant in variants() {
             let run = |pool, first: usize, tokens| {
-                let mut case = Case::new(&variant.run, pool, tokens);
+                let mut case = Case::new(variant, pool, tokens);
                 case.norm = Some(Norm { weight: &norm, eps: 1e-5 });
                 case.run(&[&packed], &input[first * columns..][..tokens * columns]).remove(0)
             };
@@ -207,22 +208,20 @@ fn siblings_norm_bias_gate_and_residual_combine() {
     for tokens in [1, 3, 30] {
         let input = random(tokens * columns, 1);
         let norm = Norm { weight: &random(columns, 2), eps: 1e-3 };
-        let normalized: Vec<f32> = input
-            .chunks(columns)
-            .flat_map(|row| {
-                let factor = 1.0 / (super::prepare::mean_square(row) + norm.eps).sqrt();
-                row.iter().zip(norm.weight).map(move |(x, weight)| x * factor * weight)
-            })
-            .collect();
         let biases: Vec<_> = weights.iter().map(|matrix| random(matrix.rows(), 8)).collect();
         let biases: Vec<_> = biases.iter().map(|bias| Some(&bias[..])).collect();
         let residual = random(tokens * 40, 6);
         for variant in variants() {
-            let plain = Case::new(&variant.run, &pool, tokens);
+            // The norm alone, by the same instruction set.
+            let mut normalized = vec![0.0; input.len()];
+            let alone = norm::RMS_VARIANTS.iter().find(|alone| alone.name == variant.name).unwrap();
+            let Norm { weight, eps } = norm;
+            norm::norm_with(alone, &pool, &norm::Norm { eps, weight, bias: None }, &input, &mut normalized);
+            let plain = Case::new(variant, &pool, tokens);
             let plain: Vec<_> =
                 weights.iter().map(|matrix| plain.run(&[matrix], &normalized).remove(0)).collect();
 
-            let mut case = Case::new(&variant.run, &pool, tokens);
+            let mut case = Case::new(variant, &pool, tokens);
             (case.norm, case.biases, case.residual) = (Some(norm), &biases, Some(&residual[..]));
             for (index, output) in case.run(&weights, &input).iter().enumerate() {
                 let rows = weights[index].rows();
@@ -257,7 +256,7 @@ fn strange_inputs_stay_in_their_row() {
     for dtype in DTYPES {
         let packed = PackedMatrix::pack(&weight(dtype, 20, columns, 2), &pool).unwrap();
         for variant in variants() {
-            let run = |input: &[f32]| Case::new(&variant.run, &pool, 3).run(&[&packed], input).remove(0);
+            let run = |input: &[f32]| Case::new(variant, &pool, 3).run(&[&packed], input).remove(0);
             let mut input = random(3 * columns, 5);
             let usual = run(&input);
             for value in strange {
@@ -287,7 +286,7 @@ fn empty_calls_do_nothing() {
         for variant in variants() {
             let run = |matrix: &PackedMatrix, tokens: usize| {
                 let input = random(tokens * matrix.columns(), 1);
-                Case::new(&variant.run, &pool, tokens).run(&[matrix], &input).remove(0)
+                Case::new(variant, &pool, tokens).run(&[matrix], &input).remove(0)
             };
             assert!(run(&packed(16, 32), 0).is_empty());
             assert!(run(&packed(0, 32), 3).is_empty());

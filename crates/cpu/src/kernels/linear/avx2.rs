@@ -1,0 +1,177 @@
+//! Panels in AVX2: two registers hold one column group of all 16 rows.
+//!
+//! Byte products are summed in pairs in 16 bits first, which must not saturate: codes up to 127 times inputs within
+//! ±127 stay below 2^15, and larger codes are split into their lower 7 bits and the eighth.
+
+use std::arch::x86_64::*;
+
+use super::avx512::levels;
+use super::panel::Layout;
+use super::prepare::{Rows, Tile, scale_of};
+use super::simd::{Floats, Isa, Quantized, entry_points, operations};
+
+pub(super) struct Avx2;
+
+type Pair = (__m256i, __m256i);
+
+/// The levels of `iq4_nl` plus 128, once per 128 bits.
+static LEVELS: [[u8; 16]; 2] = [levels(); 2];
+/// For each of 32 bytes the byte that holds its bit among four.
+static BYTE_OF_BIT: [[u8; 8]; 4] = [[0; 8], [1; 8], [2; 8], [3; 8]];
+/// For each of 32 bytes its bit in that byte.
+static BIT_OF_BYTE: [[u8; 8]; 4] = [[1, 2, 4, 8, 16, 32, 64, 128]; 4];
+
+impl Isa for Avx2 {
+    // 8 integer and 8 float registers of sums; floats make room between groups.
+    const TILE: usize = 4;
+    type Bytes = Pair;
+    type Ints = Pair;
+    type Lanes = crate::vec::Avx2;
+
+    fn available() -> bool {
+        crate::vec::Avx2::available()
+    }
+
+    operations! {
+        fn lanes() -> crate::vec::Avx2 = crate::vec::Avx2::new();
+        fn bytes(from: *const u8) -> Pair =
+            (_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(32).cast()));
+        fn store_bytes(to: *mut u8, bytes: Pair) = {
+            _mm256_storeu_si256(to.cast(), bytes.0);
+            _mm256_storeu_si256(to.add(32).cast(), bytes.1)
+        };
+        fn low_nibbles(bytes: Pair) -> Pair = both(bytes, |bytes| _mm256_and_si256(bytes, _mm256_set1_epi8(15)));
+        fn high_nibbles(bytes: Pair) -> Pair = both(bytes, |bytes| {
+            _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), _mm256_set1_epi8(15))
+        });
+        fn with_fifth_bits(nibbles: Pair, bits: *const u8) -> Pair =
+            (fifth_bits(nibbles.0, bits), fifth_bits(nibbles.1, bits.add(4)));
+        fn with_upper_bits<const FIELD: usize>(nibbles: Pair, pairs: Pair) -> Pair = {
+            let upper = both(pairs, |pairs| {
+                let pairs = match FIELD {
+                    0 => _mm256_slli_epi16::<4>(pairs),
+                    1 => _mm256_slli_epi16::<2>(pairs),
+                    2 => pairs,
+                    _ => _mm256_srli_epi16::<2>(pairs),
+                };
+                _mm256_and_si256(pairs, _mm256_set1_epi8(0x30))
+            });
+            (_mm256_or_si256(nibbles.0, upper.0), _mm256_or_si256(nibbles.1, upper.1))
+        };
+        fn levels(nibbles: Pair) -> Pair = both(nibbles, |nibbles| {
+            _mm256_shuffle_epi8(_mm256_loadu_si256(LEVELS.as_ptr().cast()), nibbles)
+        });
+
+        fn zero_ints() -> Pair = (_mm256_setzero_si256(), _mm256_setzero_si256());
+        fn splat_int(from: *const u8) -> Pair = {
+            let int = _mm256_set1_epi32(from.cast::<i32>().read_unaligned());
+            (int, int)
+        };
+        fn dot<const SMALL: bool>(sums: Pair, codes: Pair, x: *const u8) -> Pair = {
+            let x = _mm256_set1_epi32(x.cast::<i32>().read_unaligned());
+            (dot_rows::<SMALL>(sums.0, codes.0, x), dot_rows::<SMALL>(sums.1, codes.1, x))
+        };
+        fn to_floats(ints: Pair) -> Floats<Self> = (_mm256_cvtepi32_ps(ints.0), _mm256_cvtepi32_ps(ints.1));
+        fn unsigned(from: *const u8) -> Floats<Self> = {
+            let bytes = _mm_loadu_si128(from.cast());
+            let ints = (_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128::<8>(bytes)));
+            Self::to_floats(ints)
+        };
+        fn signed(from: *const u8) -> Floats<Self> = {
+            let bytes = _mm_loadu_si128(from.cast());
+            let ints = (_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes)));
+            Self::to_floats(ints)
+        };
+        fn dot_pairs(sums: Floats<Self>, pairs: *const u8, x: *const u8) -> Floats<Self> = {
+            let x = _mm256_set1_epi32(x.cast::<i32>().read_unaligned());
+            let pairs = Self::bytes(pairs);
+            (dot_row_pairs(sums.0, pairs.0, x), dot_row_pairs(sums.1, pairs.1, x))
+        };
+
+        fn quantize(low: Floats<Self>, high: Floats<Self>) -> Quantized = {
+            let (scale, inverse) = scale_of(largest(low, high));
+            let inverse = _mm256_set1_ps(inverse);
+            let code = |values| _mm256_cvtps_epi32(_mm256_mul_ps(values, inverse));
+            // Packing works in halves of 128 bits, so the codes come out four by four in another order.
+            let low = _mm256_packs_epi32(code(low.0), code(low.1));
+            let high = _mm256_packs_epi32(code(high.0), code(high.1));
+            let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+            let codes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), order);
+            let mut bytes = [0u8; 32];
+            _mm256_storeu_si256(bytes.as_mut_ptr().cast(), codes);
+            let sums = _mm256_maddubs_epi16(_mm256_set1_epi8(1), codes);
+            let sums = _mm256_madd_epi16(sums, _mm256_set1_epi16(1));
+            let sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32::<0b01_00_11_10>(sums));
+            let sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32::<0b10_11_00_01>(sums));
+            let sums = [_mm256_extract_epi32::<0>(sums), _mm256_extract_epi32::<4>(sums)];
+            Quantized { codes: bytes, scale, sums }
+        };
+    }
+
+    entry_points! {
+        #[target_feature(enable = "avx2,fma,f16c")]
+    }
+}
+
+#[inline(always)]
+fn both(bytes: Pair, function: impl Fn(__m256i) -> __m256i) -> Pair {
+    (function(bytes.0), function(bytes.1))
+}
+
+#[inline(always)]
+unsafe fn fifth_bits(nibbles: __m256i, bits: *const u8) -> __m256i {
+    // SAFETY: the caller vouches for the instruction set and the pointer.
+    unsafe {
+        let bits = _mm256_set1_epi32(bits.cast::<i32>().read_unaligned());
+        let bytes = _mm256_shuffle_epi8(bits, _mm256_loadu_si256(BYTE_OF_BIT.as_ptr().cast()));
+        let bit = _mm256_loadu_si256(BIT_OF_BYTE.as_ptr().cast());
+        let set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit);
+        _mm256_or_si256(nibbles, _mm256_and_si256(set, _mm256_set1_epi8(16)))
+    }
+}
+
+#[inline(always)]
+unsafe fn dot_rows<const SMALL: bool>(sums: __m256i, codes: __m256i, x: __m256i) -> __m256i {
+    // SAFETY: the caller vouches for the instruction set.
+    unsafe {
+        if SMALL {
+            let pairs = _mm256_maddubs_epi16(codes, x);
+            return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+        }
+        let lower = _mm256_maddubs_epi16(_mm256_and_si256(codes, _mm256_set1_epi8(127)), x);
+        let eighth = _mm256_and_si256(_mm256_srli_epi16::<7>(codes), _mm256_set1_epi8(1));
+        let eighth = _mm256_maddubs_epi16(eighth, x);
+        let sums = _mm256_add_epi32(sums, _mm256_madd_epi16(lower, _mm256_set1_epi16(1)));
+        _mm256_add_epi32(sums, _mm256_madd_epi16(eighth, _mm256_set1_epi16(128)))
+    }
+}
+
+#[inline(always)]
+unsafe fn dot_row_pairs(sums: __m256, pairs: __m256i, x: __m256i) -> __m256 {
+    // SAFETY: the caller vouches for the instruction set.
+    unsafe {
+        // A bf16 is the upper half of an f32.
+        let first = |pairs| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs));
+        let second =
+            |pairs| _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(0xffff_0000u32 as i32)));
+        let sums = _mm256_fmadd_ps(first(pairs), first(x), sums);
+        _mm256_fmadd_ps(second(pairs), second(x), sums)
+    }
+}
+
+/// The largest magnitude. Magnitudes compare as integers do, and NaN as the largest.
+#[inline(always)]
+unsafe fn largest(low: (__m256, __m256), high: (__m256, __m256)) -> f32 {
+    // SAFETY: the caller vouches for the instruction set.
+    unsafe {
+        let magnitude =
+            |values| _mm256_and_si256(_mm256_castps_si256(values), _mm256_set1_epi32(0x7fff_ffff));
+        let low = _mm256_max_epu32(magnitude(low.0), magnitude(low.1));
+        let high = _mm256_max_epu32(magnitude(high.0), magnitude(high.1));
+        let eight = _mm256_max_epu32(low, high);
+        let four = _mm_max_epu32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256::<1>(eight));
+        let two = _mm_max_epu32(four, _mm_shuffle_epi32::<0b01_00_11_10>(four));
+        let one = _mm_max_epu32(two, _mm_shuffle_epi32::<0b10_11_00_01>(two));
+        f32::from_bits(_mm_cvtsi128_si32(one) as u32)
+    }
+}
