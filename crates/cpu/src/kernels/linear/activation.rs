@@ -28,13 +28,13 @@ impl Activation {
     }
 }
 
-/// `(1 + tanh(y)) / 2` is the logistic function of `2 y`.
+/// `(1 + tanh u) / 2` is the logistic function of `2 u`, here with `u = √(2/π) · (x + 0.044715 x³)`.
 #[inline(always)]
 fn gelu_tanh<S: Simd>(s: S, x: S::F32) -> S::F32 {
-    const TWICE_SQRT_2_OVER_PI: f32 = 1.595_769;
-    let cube = s.mul(s.mul(x, x), x);
-    let y = s.mul(s.splat(TWICE_SQRT_2_OVER_PI), s.fma(s.splat(0.044715), cube, x));
-    s.mul(x, sigmoid(s, y))
+    // 2·√(2/π), and that times 0.044715.
+    const A: f32 = 1.595_769;
+    const B: f32 = 0.071_354_82;
+    s.mul(x, sigmoid(s, s.mul(x, s.fma(s.mul(x, x), s.splat(B), s.splat(A)))))
 }
 
 /// `x · Φ(x)`. The lower tail of the normal distribution is `t / 2 · exp(−z² + p(t))` with `z = |x| / √2` and

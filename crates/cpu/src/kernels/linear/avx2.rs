@@ -40,6 +40,7 @@ impl Isa for Avx2 {
             _mm256_storeu_si256(to.cast(), bytes.0);
             _mm256_storeu_si256(to.add(32).cast(), bytes.1)
         };
+        fn prefetch(from: *const u8) -> () = _mm_prefetch::<_MM_HINT_T0>(from.cast());
         fn low_nibbles(bytes: Pair) -> Pair = both(bytes, |bytes| _mm256_and_si256(bytes, _mm256_set1_epi8(15)));
         fn high_nibbles(bytes: Pair) -> Pair = both(bytes, |bytes| {
             _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), _mm256_set1_epi8(15))

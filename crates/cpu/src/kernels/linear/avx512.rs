@@ -37,6 +37,7 @@ impl Isa for Avx512 {
         fn lanes() -> crate::vec::Avx512 = crate::vec::Avx512::new();
         fn bytes(from: *const u8) -> __m512i = _mm512_loadu_si512(from.cast());
         fn store_bytes(to: *mut u8, bytes: __m512i) = _mm512_storeu_si512(to.cast(), bytes);
+        fn prefetch(from: *const u8) -> () = _mm_prefetch::<_MM_HINT_T0>(from.cast());
         fn low_nibbles(bytes: __m512i) -> __m512i = _mm512_and_si512(bytes, _mm512_set1_epi8(15));
         fn high_nibbles(bytes: __m512i) -> __m512i =
             _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), _mm512_set1_epi8(15));
@@ -84,12 +85,11 @@ impl Isa for Avx512 {
             let mut codes = [0u8; 32];
             _mm_storeu_si128(codes.as_mut_ptr().cast(), low);
             _mm_storeu_si128(codes.as_mut_ptr().add(16).cast(), high);
-            let codes_sum = |codes| {
-                let sums = _mm_dpbusd_epi32(_mm_setzero_si128(), _mm_set1_epi8(1), codes);
-                let sums = _mm_add_epi32(sums, _mm_shuffle_epi32::<0b01_00_11_10>(sums));
-                _mm_cvtsi128_si32(_mm_add_epi32(sums, _mm_shuffle_epi32::<0b10_11_00_01>(sums)))
-            };
-            Quantized { codes, scale, sums: [codes_sum(low), codes_sum(high)] }
+            let sums = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), _mm256_set_m128i(high, low));
+            let sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32::<0b01_00_11_10>(sums));
+            let sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32::<0b10_11_00_01>(sums));
+            let sums = [_mm256_extract_epi32::<0>(sums), _mm256_extract_epi32::<4>(sums)];
+            Quantized { codes, scale, sums }
         };
     }
 

@@ -158,8 +158,8 @@ pub struct Kernel {
     finish: unsafe fn(&Finish, Range<usize>, &Products, Option<&Products>),
 }
 
-/// Bytes of converted input that the panels go over at a time: about what stays in the second-level cache.
-const INPUT_BLOCK: usize = 1 << 20;
+/// Bytes of converted input that the panels go over at a time: what stays in the nearer caches beside a panel.
+const INPUT_BLOCK: usize = 2 << 20;
 /// What a chunk of work should take, in nanoseconds: long against claiming it, short against a time slice.
 const CHUNK_TIME: usize = 15_000;
 /// Elements that are not worth a region of their own for the prologue.

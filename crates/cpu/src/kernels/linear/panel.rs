@@ -20,6 +20,9 @@ use super::prepare::Form;
 use super::simd::{Floats, Isa};
 use crate::vec::Simd;
 
+/// How far ahead of their use weights are asked for, in bytes.
+const AHEAD: usize = 4096;
+
 /// Rows in a panel.
 pub(super) const ROWS: usize = 16;
 
@@ -134,6 +137,12 @@ impl<C: Codes, F: Factors> Layout for Blocks<C, F> {
                 let shared = F::block::<I>(factors);
                 let mut codes = factors.add(F::BYTES);
                 for piece in 0..F::COLUMNS / 32 {
+                    // One token passes so fast that the processor looks ahead far enough by itself.
+                    if Self::WIDENS && T >= 4 {
+                        for line in 0..C::BYTES / 64 {
+                            I::prefetch(codes.wrapping_add(AHEAD + 64 * line));
+                        }
+                    }
                     // x: int8 codes [8 steps, T, 4 columns], scales [T], corrections [groups, T]
                     let scales = x.add(32 * T);
                     macro_rules! group {

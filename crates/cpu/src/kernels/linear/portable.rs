@@ -45,6 +45,9 @@ impl Isa for Portable {
     }
 
     #[inline(always)]
+    unsafe fn prefetch(_: *const u8) {}
+
+    #[inline(always)]
     unsafe fn store_bytes(to: *mut u8, bytes: [u8; 64]) {
         // SAFETY: passed on to the caller.
         unsafe { to.cast::<[u8; 64]>().write_unaligned(bytes) }

@@ -66,52 +66,59 @@ pub(super) struct Tile {
 /// As [`Isa`]; each form has room for all tokens, and nobody else touches this tile's blocks.
 #[inline(always)]
 pub(super) unsafe fn prepare<I: Isa>(rows: &Rows, tile: &Tile) {
-    let columns = rows.columns;
-    let width = tile.tokens.len();
+    let (columns, width) = (rows.columns, tile.tokens.len());
     // SAFETY: the caller vouches for the instruction set.
     let s = unsafe { I::lanes() };
+    for &(form, start) in rows.forms {
+        // SAFETY: the tile starts after its predecessors' tokens; tokens and blocks lie within it.
+        unsafe {
+            let start = start.add(tile.tokens.start * form.token_bytes(columns));
+            match form {
+                Form::Int8 { groups, zero_point } => {
+                    each_block(s, rows, tile, |lane, block, low, high, _| {
+                        let record = start.add(block * width * (36 + 4 * groups));
+                        put_codes::<I>(low, high, groups, zero_point, record.add(4 * lane), width);
+                    })
+                }
+                Form::F32 => each_block(s, rows, tile, |lane, block, low, high, count| {
+                    let values = [s.to_array(low), s.to_array(high)];
+                    let start = start.add(4 * 32 * block * width + 4 * lane);
+                    put_floats(&values.as_flattened()[..count], start, width);
+                }),
+                Form::Bf16 => each_block(s, rows, tile, |lane, block, low, high, count| {
+                    let values = [s.to_array(low), s.to_array(high)];
+                    let start = start.add(4 * 16 * block * width + 4 * lane);
+                    put_pairs(&values.as_flattened()[..count], start, width);
+                }),
+            }
+        }
+    }
+}
+
+/// Calls `put` with the place in the tile, the block, the normalized values (zeros beyond the row) and their count.
+///
+/// # Safety
+/// As [`Isa`].
+#[inline(always)]
+unsafe fn each_block<S: Simd>(
+    s: S,
+    rows: &Rows,
+    tile: &Tile,
+    put: impl Fn(usize, usize, S::F32, S::F32, usize),
+) {
     for (lane, token) in tile.tokens.clone().enumerate() {
-        let row = &rows.input[token * columns..][..columns];
+        let row = &rows.input[token * rows.columns..][..rows.columns];
         let norm = rows.norm.map(|(weight, eps)| (weight, s.splat(1.0 / (mean_square(s, row) + eps).sqrt())));
         for block in tile.blocks.clone() {
-            let first = 32 * block;
-            let count = (columns - first).min(32);
-            // SAFETY: blocks begin within the row, and each load says how many values are left.
-            let values = [0, 16].map(|half| unsafe {
-                let value = load(s, &row[first..first + count], half);
-                norm.map_or(value, |(weight, factor)| {
-                    s.mul(s.mul(value, factor), load(s, &weight[first..first + count], half))
-                })
-            });
-            for &(form, start) in rows.forms {
-                // SAFETY: the tile starts after its predecessors' tokens; lane and block lie within it.
-                unsafe {
-                    let start = start.add(tile.tokens.start * form.token_bytes(columns));
-                    match form {
-                        Form::Int8 { groups, zero_point } => {
-                            let record = start.add(block * width * (36 + 4 * groups));
-                            put_codes::<I>(values, groups, zero_point, record, lane, width);
-                        }
-                        Form::F32 => {
-                            let values = values.map(|values| s.to_array(values));
-                            put_floats(
-                                &values.as_flattened()[..count],
-                                start.add(4 * first * width),
-                                lane,
-                                width,
-                            );
-                        }
-                        Form::Bf16 => {
-                            let values = values.map(|values| s.to_array(values));
-                            put_pairs(
-                                &values.as_flattened()[..count],
-                                start.add(2 * first * width),
-                                lane,
-                                width,
-                            );
-                        }
-                    }
+            let range = 32 * block..row.len().min(32 * (block + 1));
+            // SAFETY: a block begins within the row; `load` reads only what is left of it.
+            unsafe {
+                let (mut low, mut high) = (load(s, &row[range.clone()], 0), load(s, &row[range.clone()], 16));
+                if let Some((weight, factor)) = norm {
+                    low = s.mul(s.mul(low, factor), load(s, &weight[range.clone()], 0));
+                    high = s.mul(s.mul(high, factor), load(s, &weight[range.clone()], 16));
                 }
+                put(lane, block, low, high, range.len());
             }
         }
     }
@@ -153,22 +160,23 @@ pub(super) fn mean_square<S: Simd>(s: S, row: &[f32]) -> f32 {
     s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3]))) / row.len() as f32
 }
 
+/// Stores 32 values as codes, from one token's place in the first register of a record of `width` tokens on.
 #[inline(always)]
 unsafe fn put_codes<I: Isa>(
-    values: [Floats<I>; 2],
+    low: Floats<I>,
+    high: Floats<I>,
     groups: usize,
     zero_point: Option<i32>,
-    record: *mut u8,
-    lane: usize,
+    to: *mut u8,
     width: usize,
 ) {
-    // SAFETY: the record has room for `width` tokens, and `lane` is one of them.
+    // SAFETY: the record has room for `width` tokens.
     unsafe {
-        let quantized = I::quantize(values[0], values[1]);
+        let quantized = I::quantize(low, high);
         for (step, codes) in quantized.codes.as_chunks::<4>().0.iter().enumerate() {
-            record.add(4 * (step * width + lane)).cast::<[u8; 4]>().write_unaligned(*codes);
+            to.add(4 * step * width).cast::<[u8; 4]>().write_unaligned(*codes);
         }
-        let factors = record.add(32 * width + 4 * lane);
+        let factors = to.add(32 * width);
         factors.cast::<f32>().write_unaligned(quantized.scale);
         let [first, last] = quantized.sums;
         let sums = if groups == 1 { [first + last, 0] } else { [first, last] };
@@ -183,20 +191,20 @@ unsafe fn put_codes<I: Isa>(
 }
 
 #[inline(always)]
-unsafe fn put_floats(values: &[f32], start: *mut u8, lane: usize, width: usize) {
+unsafe fn put_floats(values: &[f32], to: *mut u8, width: usize) {
     for (index, &value) in values.iter().enumerate() {
-        // SAFETY: the tile has room for `width` tokens in each column, and `lane` is one of them.
-        unsafe { start.add(4 * (index * width + lane)).cast::<f32>().write_unaligned(value) };
+        // SAFETY: the tile has room for `width` tokens in each column.
+        unsafe { to.add(4 * index * width).cast::<f32>().write_unaligned(value) };
     }
 }
 
 #[inline(always)]
-unsafe fn put_pairs(values: &[f32], start: *mut u8, lane: usize, width: usize) {
+unsafe fn put_pairs(values: &[f32], to: *mut u8, width: usize) {
     for (index, pair) in values.chunks(2).enumerate() {
         let (first, second) = (bf16::from_f32(pair[0]), bf16::from_f32(*pair.get(1).unwrap_or(&0.0)));
         let pair = u32::from(first.to_bits()) | u32::from(second.to_bits()) << 16;
         // SAFETY: as in `put_floats`, for pairs of columns.
-        unsafe { start.add(4 * (index * width + lane)).cast::<u32>().write_unaligned(pair.to_le()) };
+        unsafe { to.add(4 * index * width).cast::<u32>().write_unaligned(pair.to_le()) };
     }
 }
 

@@ -49,6 +49,8 @@ pub(super) trait Isa: Sized + 'static {
 
     /// 64 bytes.
     unsafe fn bytes(from: *const u8) -> Self::Bytes;
+    /// Asks for a cache line that will be read soon. Any address will do.
+    unsafe fn prefetch(from: *const u8);
     /// Stores 64 bytes.
     unsafe fn store_bytes(to: *mut u8, bytes: Self::Bytes);
     /// The lower 4 bits of each byte.
@@ -186,6 +188,7 @@ macro_rules! entry_points {
 }
 
 /// Operations that are one expression each.
+#[cfg(target_arch = "x86_64")]
 macro_rules! operations {
     ($($(#[$attribute:meta])* fn $name:ident $(<const $constant:ident: $kind:ty>)? ($($argument:ident: $type:ty),*)
        $(-> $result:ty)? = $body:expr;)*) => {
@@ -200,4 +203,6 @@ macro_rules! operations {
     };
 }
 
-pub(super) use {entry_points, operations};
+pub(super) use entry_points;
+#[cfg(target_arch = "x86_64")]
+pub(super) use operations;
