@@ -121,9 +121,10 @@ impl Tiles {
         pool.run(planes * down * across, &|task| {
             let (plane, block) = (task / (down * across), task % (down * across));
             let (first, start) = (block / across * BLOCK, block % across * BLOCK);
+            let mut tile = [[T::zeroed(); PITCH]; TILE];
             for first in (first..self.straight.0.min(first + BLOCK)).step_by(TILE) {
                 for start in (start..self.inner.0.min(start + BLOCK)).step_by(TILE) {
-                    self.transpose_tile(source, &result, self.plane(plane), first, start);
+                    self.transpose_tile(source, &result, self.plane(plane), (first, start), &mut tile);
                 }
             }
         });
@@ -136,15 +137,16 @@ impl Tiles {
         source: &[T],
         result: &Disjoint<'_, T>,
         (from, to): (usize, usize),
-        first: usize,
-        start: usize,
+        (first, start): (usize, usize),
+        tile: &mut [[T; PITCH]; TILE],
     ) {
         let (rows, columns) = (TILE.min(self.straight.0 - first), TILE.min(self.inner.0 - start));
-        let mut tile = [[T::zeroed(); PITCH]; TILE];
         for column in 0..columns {
             let run = &source[from + first + (start + column) * self.inner.1..][..rows];
-            for (line, &element) in tile.iter_mut().zip(run) {
-                line[column] = element;
+            match run.first_chunk::<TILE>() {
+                // Of a length that the compiler knows, so that it unrolls the loop.
+                Some(run) => (0..TILE).for_each(|row| tile[row][column] = run[row]),
+                None => (0..rows).for_each(|row| tile[row][column] = run[row]),
             }
         }
         for (row, line) in tile[..rows].iter().enumerate() {

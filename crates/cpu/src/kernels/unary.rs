@@ -2,6 +2,7 @@
 //!
 //! Bound by memory from a few hundred KiB on, but for `sin`, `cos` and `log`, which call the C library.
 
+use std::f32::consts::{FRAC_2_SQRT_PI, SQRT_2};
 use std::sync::Arc;
 
 use engine::{Call, Kernel};
@@ -245,13 +246,13 @@ fn gelu<S: Simd>(s: S, x: S::F32) -> S::F32 {
 /// `x²` on 0..1 at Chebyshev nodes, with a relative error of 6e-8.
 #[inline(always)]
 fn erf<S: Simd>(s: S, x: S::F32) -> S::F32 {
-    let p = [1.128_379_1, -0.376_123_43, 0.112_803_17, -0.026_715_055, 0.004_921_762, -0.000_564_806];
+    let p = [FRAC_2_SQRT_PI, -0.376_123_43, 0.112_803_17, -0.026_715_055, 0.004_921_762, -0.000_564_806];
     let square = s.mul(x, x);
     let mut sum = s.splat(0.0);
     for &coefficient in p.iter().rev() {
         sum = s.fma(sum, square, s.splat(coefficient));
     }
-    let tail = normal_tail(s, s.mul(x, s.splat(std::f32::consts::SQRT_2)));
+    let tail = normal_tail(s, s.mul(x, s.splat(SQRT_2)));
     let large = s.copy_sign(s.fma(tail, s.splat(-2.0), s.splat(1.0)), x);
     s.select(s.less(square, s.splat(1.0)), s.mul(x, sum), large)
 }
@@ -260,7 +261,7 @@ fn erf<S: Simd>(s: S, x: S::F32) -> S::F32 {
 #[inline(always)]
 fn gelu_tanh<S: Simd>(s: S, x: S::F32) -> S::F32 {
     // 2·√(2/π), and that times 0.044715.
-    const A: f32 = 1.595_769_1;
+    const A: f32 = 1.595_769;
     const B: f32 = 0.071_354_82;
     let twice = s.mul(x, s.fma(s.mul(x, x), s.splat(B), s.splat(A)));
     s.mul(x, vec::sigmoid(s, twice))

@@ -98,7 +98,7 @@ fn binary_of_integers() {
                     Binary::Div => filled(
                         dtype,
                         y,
-                        &mut cycle(&[1.0, 3.0, 100.0, if dtype.is_signed_integer() { -1.0 } else { 2.0 }]),
+                        &mut cycle([1.0, 3.0, 100.0, if dtype.is_signed_integer() { -1.0 } else { 2.0 }]),
                     ),
                     _ => wild(dtype, y, 4),
                 };
@@ -110,8 +110,8 @@ fn binary_of_integers() {
     check_refused(Binary::Div, &[by_zero.clone(), by_zero], &["operand 1", "divides by 0", "element 1"]);
 }
 
-fn cycle(values: &[f64]) -> impl FnMut() -> f64 {
-    let mut values = values.to_vec().into_iter().cycle();
+fn cycle<const N: usize>(values: [f64; N]) -> impl FnMut() -> f64 {
+    let mut values = values.into_iter().cycle();
     move || values.next().expect("a cycle has no end")
 }
 
