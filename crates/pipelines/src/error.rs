@@ -50,7 +50,9 @@ pub enum Error {
     EmptyPrompt,
 
     /// A prompt that leaves no room for an answer.
-    #[error("the prompt has {tokens} tokens, and the model's context holds {limit}, at least one of them new: shorten the prompt")]
+    #[error(
+        "the prompt has {tokens} tokens, and the model's context holds {limit}, at least one of them new: shorten the prompt"
+    )]
     PromptTooLong {
         /// Tokens of the prompt.
         tokens: usize,

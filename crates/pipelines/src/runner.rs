@@ -63,7 +63,7 @@ impl Logits {
         self.values.as_slice::<f32>().len() / self.vocab
     }
 
-    /// The logits of a row, f32[vocab].
+    /// The logits of a row, `f32[vocab]`.
     pub fn row(&self, index: usize) -> &[f32] {
         &self.values.as_slice()[index * self.vocab..][..self.vocab]
     }

@@ -18,6 +18,9 @@ pub(crate) fn elements<'m, T: Pod>(bytes: &'m [u8]) -> Cow<'m, [T]> {
 /// # Panics
 /// If they are not aligned; the memory plan aligns results to cache lines.
 pub(crate) fn elements_mut<T: Pod>(bytes: &mut [u8]) -> &mut [T] {
+    if bytes.is_empty() {
+        return &mut []; // A result without elements may lie anywhere.
+    }
     bytemuck::try_cast_slice_mut(bytes)
         .unwrap_or_else(|error| panic!("a result of whole, aligned elements: {error}"))
 }

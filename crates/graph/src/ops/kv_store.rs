@@ -1,8 +1,8 @@
 //! Writes the keys and values of new tokens into their pages of the cache.
 //!
 //! The cache is `f32[pages, layers, 2, kv_heads, page_size · head_dim]`. In (page, layer, 0, kv_head) lie the
-//! keys, transposed: [head_dim, page_size], so that scores are computed for neighbouring tokens at once; in
-//! (page, layer, 1, kv_head) the values: [page_size, head_dim].
+//! keys, transposed in tiles of 16 tokens: [page_size / 16, head_dim, 16], so that scores are computed for
+//! neighbouring tokens at once; in (page, layer, 1, kv_head) the values: [page_size, head_dim].
 
 use tensor::{DType, Shape, Tensor};
 
@@ -12,6 +12,9 @@ use super::elements::from_f64;
 use super::ragged::{Token, expect_lengths, expect_page_table, tokens};
 use super::{Attribute, Attributes, Define, Effect};
 use crate::{Dim, Error, Type, TypeError};
+
+/// Tokens whose keys lie together.
+const TILE: usize = 16;
 
 /// Operands: `cache` (changed), `k: f32[tokens, kv_heads, head_dim]`, `v` of the same type, `row_offsets`,
 /// `cache_lengths` and `page_table` of the batch. No results.
@@ -129,7 +132,7 @@ impl Pages {
     /// The position in the cache of element `d` of the key of a token.
     pub(super) fn key(&self, token: Token, head: usize, d: usize) -> Result<usize, Error> {
         let (page, slot) = self.slot(token)?;
-        Ok(self.block(page, 0, head) + d * self.page_size + slot)
+        Ok(self.block(page, 0, head) + (slot / TILE * self.head_dim + d) * TILE + slot % TILE)
     }
 
     /// The position in the cache of element `d` of the value of a token.

@@ -1,8 +1,6 @@
 //! The same request gives the same bits: alone or in a batch, on any number of threads, prefilled whole or in
 //! chunks, whatever the pages.
 
-mod support;
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -61,7 +59,7 @@ fn run(
 
 fn load(path: &Path, threads: usize, page_size: usize) -> Arc<TextModel> {
     let options = LoadOptions { page_size, ..LoadOptions::new(path) };
-    Arc::new(TextModel::load(&support::session(threads), &options).unwrap())
+    Arc::new(TextModel::load(&crate::support::session(threads), &options).unwrap())
 }
 
 /// Pages for one long sequence and 64 short ones.

@@ -1,36 +1,30 @@
 //! Real trained models against reference logits and texts that another implementation computed in float64.
 
-mod support;
-
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use crate::support::{Reference, greedy, last_logits, load, load_with};
 use perihelion::pipelines::{LoadOptions, TextModel};
 use serde_json::Value;
-use support::{Reference, greedy, last_logits, load, load_with};
 
 /// How far a logit may be from the float64 reference.
 ///
-/// Float32 weights and activations: rounding alone, over a few hundred products.
-const F32: f32 = 5e-4;
-/// f16 and bf16 weights are used as they are, with f32 activations for f16 and bf16 activations for bf16; the
-/// latter have a relative error of 2^-9 each, which llama.cpp shows as 0.053 on the same files.
-const F16: f32 = 5e-4;
-const BF16: f32 = 0.06;
-/// Block-quantized weights are used exactly; activations are rounded to 8 bits per 32 values (relative error up
-/// to 2^-8 of the largest of them). llama.cpp rounds likewise and is off by up to 0.2 (stories260k), 0.11
-/// (shakespeare-llama) and 0.22 (storyteller).
-const BLOCKS: f32 = 1.0;
+/// f32 and f16 weights meet f32 activations: rounding alone, over a few hundred products.
+const EXACT: f32 = 5e-4;
+/// A PyTorch file whose norms are stored in f16 too, while the reference keeps them in f32.
+const F16_NORMS: f32 = 0.01;
+/// bf16 weights meet activations rounded to bf16, each by up to 2^-9 of itself. llama.cpp does the same, and is
+/// off by up to 0.053 (stories260k), 0.014 (shakespeare-llama), 0.029 (storyteller).
+const BF16: [f32; 3] = [0.08, 0.025, 0.035];
+/// Block-quantized weights are used exactly; activations are rounded to 8 bits per 32 values, each by up to 2^-8 of
+/// the largest of them. Where 32 values are half of a row (stories260k: rows of 64), that is a good part of it. llama.cpp
+/// rounds likewise and is off by up to 0.2 (stories260k), 0.11 (shakespeare-llama), 0.22 (storyteller).
+const BLOCKS: [f32; 3] = [0.3, 0.11, 0.2];
 
-/// A file of a model, the names of its reference logits, and the bound.
-struct Variant {
-    file: &'static str,
-    key: &'static str,
-    bound: f32,
-}
-
-const fn variant(file: &'static str, key: &'static str, bound: f32) -> Variant {
-    Variant { file, key, bound }
-}
+/// The models, as indices into the bounds.
+const STORIES: usize = 0;
+const SHAKESPEARE: usize = 1;
+const STORYTELLER: usize = 2;
 
 #[test]
 fn the_storyteller_writes_what_it_should() {
@@ -39,9 +33,9 @@ fn the_storyteller_writes_what_it_should() {
     let reference = Reference::open(&folder.join("greedy.json"), &folder.join("logits.safetensors"));
     for (index, case) in reference.cases(&[]).iter().enumerate() {
         let logits = last_logits(&model, &case.prompt_ids);
-        reference.check(&format!("last.{index}"), &logits, BLOCKS);
+        reference.check(&format!("last.{index}"), &logits, BLOCKS[STORYTELLER]);
         // Rounding activations may turn a near tie; up to there the text is the same.
-        case.check_greedy_until_near_tie(&model, BLOCKS);
+        case.check_greedy_until_near_tie(&model, BLOCKS[STORYTELLER]);
     }
 }
 
@@ -66,14 +60,14 @@ fn stories260k_float_files_give_the_same_text() {
                 case.prompt
             );
             let key = case.logits_key.as_ref().expect("each case has logits");
-            reference.check_last(key, &last_logits(&model, &case.prompt_ids), F32);
+            reference.check_last(key, &last_logits(&model, &case.prompt_ids), EXACT);
         }
     }
     let halves = [
-        ("gguf/stories260K-F16.gguf", "F16", F16),
-        ("pytorch/legacy_tar_f16.bin", "F16", 0.01),
-        ("gguf/stories260K-BF16.gguf", "BF16", BF16),
-        ("pytorch/pytorch_model.bf16.pth", "BF16", BF16),
+        ("gguf/stories260K-F16.gguf", "F16", EXACT),
+        ("pytorch/legacy_tar_f16.bin", "F16", F16_NORMS),
+        ("gguf/stories260K-BF16.gguf", "BF16", BF16[STORIES]),
+        ("pytorch/pytorch_model.bf16.pth", "BF16", BF16[STORIES]),
     ];
     for (file, key, bound) in halves {
         let model = load_from(&folder, &hf, file);
@@ -98,50 +92,36 @@ fn stories260k_quantized_files_stay_close() {
         let model = load(&folder.join(format!("gguf/stories260K-{key}.gguf")));
         for (index, case) in reference.cases(&["gguf_variants", key]).iter().enumerate() {
             let prompt = reference.prompt_ids(&case.prompt);
-            reference.check(&format!("{key}_last_{index}"), &last_logits(&model, &prompt), BLOCKS);
+            reference.check(&format!("{key}_last_{index}"), &last_logits(&model, &prompt), BLOCKS[STORIES]);
         }
     }
 }
 
 #[test]
 fn shakespeare_stays_close() {
-    let variants = [
-        variant("shakespeare-llama-BF16.gguf", "BF16", 0.02),
-        variant("shakespeare-llama-Q8_0.gguf", "Q8_0", 0.1),
-        variant("shakespeare-llama-Q4_0.gguf", "Q4_0", 0.1),
-        variant("shakespeare-llama-Q4_K_M.gguf", "Q4_K_M", 0.11),
-        variant("shakespeare-llama-Q5_K_M.gguf", "Q5_K_M", 0.11),
-        variant("shakespeare-llama-Q6_K.gguf", "Q6_K", 0.11),
-    ];
-    check_variants("shakespeare-llama", &variants);
+    check_variants("shakespeare-llama", SHAKESPEARE, &["BF16", "Q8_0", "Q4_0", "Q4_K_M", "Q5_K_M", "Q6_K"]);
 }
 
 #[test]
 fn storyteller_files_stay_close() {
-    let variants = [
-        variant("storyteller-BF16.gguf", "BF16", 0.03),
-        variant("storyteller-Q8_0.gguf", "Q8_0", BLOCKS),
-        variant("storyteller-Q4_0.gguf", "Q4_0", BLOCKS),
-        variant("storyteller-Q4_K_M.gguf", "Q4_K_M", BLOCKS),
-        variant("storyteller-Q6_K.gguf", "Q6_K", BLOCKS),
-    ];
-    check_variants("storyteller", &variants);
+    check_variants("storyteller", STORYTELLER, &["BF16", "Q8_0", "Q4_0", "Q4_K_M", "Q6_K"]);
 }
 
 /// Compares the last logits of every prompt; safetensors beside a BF16 GGUF hold the same weights.
-fn check_variants(name: &str, variants: &[Variant]) {
+fn check_variants(name: &str, bounds: usize, variants: &[&str]) {
     let Some(folder) = testdata::shared(name) else { return };
     let reference = reference(&folder);
     for variant in variants {
-        let mut models = vec![load(&folder.join("gguf").join(variant.file))];
-        if variant.key == "BF16" {
+        let bound = if *variant == "BF16" { BF16[bounds] } else { BLOCKS[bounds] };
+        let mut models = vec![load(&folder.join(format!("gguf/{name}-{variant}.gguf")))];
+        if *variant == "BF16" {
             models.push(load(&folder.join("hf")));
         }
         for model in models {
-            for (index, case) in reference.cases(&["variants", variant.key]).iter().enumerate() {
+            for (index, case) in reference.cases(&["variants", variant]).iter().enumerate() {
                 let logits = last_logits(&model, &case.prompt_ids);
-                reference.check_last(&format!("{}.{index}", variant.key), &logits, variant.bound);
-                case.check_greedy_until_near_tie(&model, variant.bound);
+                reference.check_last(&format!("{variant}.{index}"), &logits, bound);
+                case.check_greedy_until_near_tie(&model, bound);
             }
         }
     }
@@ -152,7 +132,7 @@ fn reference(folder: &Path) -> Reference {
 }
 
 /// PyTorch files have no configuration of their own.
-fn load_from(folder: &Path, hf: &Path, file: &str) -> std::sync::Arc<TextModel> {
+fn load_from(folder: &Path, hf: &Path, file: &str) -> Arc<TextModel> {
     let path: PathBuf = folder.join(file);
     if file.starts_with("pytorch/") {
         load_with(LoadOptions { weights: Some(path), ..LoadOptions::new(hf) })
@@ -170,6 +150,6 @@ fn prompts_become_the_reference_ids() {
     let model = load(&folder.join("gguf/storyteller-Q4_0.gguf"));
     for case in json["variants"]["Q4_0"]["cases"].as_array().unwrap() {
         let ids: Vec<u32> = serde_json::from_value(case["prompt_ids"].clone()).unwrap();
-        assert_eq!(support::encode(&model, case["prompt"].as_str().unwrap()), ids);
+        assert_eq!(crate::support::encode(&model, case["prompt"].as_str().unwrap()), ids);
     }
 }

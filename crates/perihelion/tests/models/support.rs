@@ -7,46 +7,51 @@ use std::sync::Arc;
 use perihelion::driver::{Cpu, Device, Tensor};
 use perihelion::engine::InferenceSession;
 use perihelion::pipelines::{
-    AddSpecial, Batch, EventKind, Generator, GeneratorOptions, LoadOptions, ParseSpecial, Request,
+    AddSpecial, Batch, EventKind, Generator, GeneratorOptions, LoadOptions, Logits, ParseSpecial, Request,
     SamplingParams, SequenceId, Slice, TextModel,
 };
 use perihelion::weights::Weights;
 use serde::Deserialize;
 use serde_json::Value;
 
-pub fn session(threads: usize) -> InferenceSession {
+pub(crate) fn session(threads: usize) -> InferenceSession {
     InferenceSession::new([Arc::new(Cpu::new(threads)) as Arc<dyn Device>]).unwrap()
 }
 
-pub fn load(path: &Path) -> Arc<TextModel> {
+pub(crate) fn load(path: &Path) -> Arc<TextModel> {
     load_with(LoadOptions::new(path))
 }
 
-pub fn load_with(options: LoadOptions) -> Arc<TextModel> {
+pub(crate) fn load_with(options: LoadOptions) -> Arc<TextModel> {
     let model = TextModel::load(&session(2), &options);
     Arc::new(model.unwrap_or_else(|error| panic!("{}: {error}", options.model.display())))
 }
 
-pub fn encode(model: &TextModel, prompt: &str) -> Vec<u32> {
+pub(crate) fn encode(model: &TextModel, prompt: &str) -> Vec<u32> {
     model.tokenizer().encode(prompt, AddSpecial::Yes, ParseSpecial::Yes).unwrap()
 }
 
-/// The logits after the last token of a prompt.
-pub fn last_logits(model: &TextModel, prompt: &[u32]) -> Vec<f32> {
-    let pages = prompt.len().div_ceil(model.page_size());
+/// The logits after each token.
+pub(crate) fn logits(model: &TextModel, tokens: &[u32]) -> Logits {
+    let pages = tokens.len().div_ceil(model.page_size());
     let mut runner = model.runner(pages).unwrap();
     let slice = Slice {
         id: SequenceId(0),
         cached: 0,
-        tokens: prompt.to_vec(),
+        tokens: tokens.to_vec(),
         pages: (0..pages as u32).collect(),
         predicts: true,
     };
-    runner.run(&Batch { slices: vec![slice] }, false).unwrap().row(0).to_vec()
+    runner.run(&Batch { slices: vec![slice] }, true).unwrap()
+}
+
+/// The logits after the last token of a prompt.
+pub(crate) fn last_logits(model: &TextModel, prompt: &[u32]) -> Vec<f32> {
+    logits(model, prompt).row(prompt.len() - 1).to_vec()
 }
 
 /// The likeliest continuation, of exactly `count` tokens.
-pub fn greedy(model: &Arc<TextModel>, prompt: &[u32], count: usize) -> Vec<u32> {
+pub(crate) fn greedy(model: &Arc<TextModel>, prompt: &[u32], count: usize) -> Vec<u32> {
     let options =
         GeneratorOptions { max_batch_tokens: 512, max_sequences: 1, cache_tokens: prompt.len() + count };
     let mut generator = Generator::new(Arc::clone(model), &options).unwrap();
@@ -69,46 +74,45 @@ pub fn greedy(model: &Arc<TextModel>, prompt: &[u32], count: usize) -> Vec<u32> 
 }
 
 /// Reference texts and logits of a model.
-pub struct Reference {
+pub(crate) struct Reference {
     json: Value,
     logits: Weights,
 }
 
 /// A prompt and its likeliest continuation.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Case {
-    pub prompt: String,
+pub(crate) struct Case {
+    pub(crate) prompt: String,
     #[serde(default)]
-    pub prompt_ids: Vec<u32>,
-    pub greedy_ids: Vec<u32>,
-    pub min_top2_margin: f32,
-    pub logits_key: Option<String>,
+    pub(crate) prompt_ids: Vec<u32>,
+    pub(crate) greedy_ids: Vec<u32>,
+    pub(crate) logits_key: Option<String>,
 }
 
 impl Reference {
-    pub fn open(greedy: &Path, logits: &Path) -> Reference {
+    pub(crate) fn open(greedy: &Path, logits: &Path) -> Reference {
         let json = serde_json::from_str(&std::fs::read_to_string(greedy).unwrap()).unwrap();
         Reference { json, logits: Weights::open(logits).unwrap() }
     }
 
     /// The cases under a path of keys.
-    pub fn cases(&self, path: &[&str]) -> Vec<Case> {
+    pub(crate) fn cases(&self, path: &[&str]) -> Vec<Case> {
         let section = path.iter().fold(&self.json, |value, key| &value[key]);
         serde_json::from_value(section["cases"].clone()).unwrap()
     }
 
     /// The ids of a prompt, which only the main cases list.
-    pub fn prompt_ids(&self, prompt: &str) -> Vec<u32> {
+    pub(crate) fn prompt_ids(&self, prompt: &str) -> Vec<u32> {
         self.cases(&[]).into_iter().find(|case| case.prompt == prompt).expect("a main case").prompt_ids
     }
 
     /// Compares logits with a reference row.
-    pub fn check(&self, key: &str, logits: &[f32], bound: f32) {
+    pub(crate) fn check(&self, key: &str, logits: &[f32], bound: f32) {
         self.compare(key, self.tensor(key).to_f32_vec(), logits, bound);
     }
 
     /// Compares logits with the last row of a reference.
-    pub fn check_last(&self, key: &str, logits: &[f32], bound: f32) {
+    pub(crate) fn check_last(&self, key: &str, logits: &[f32], bound: f32) {
         let all = self.tensor(key).to_f32_vec();
         self.compare(key, all[all.len() - logits.len()..].to_vec(), logits, bound);
     }
@@ -122,12 +126,25 @@ impl Reference {
         let worst = expected.iter().zip(logits).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         eprintln!("{key}: largest difference {worst:.6} (bound {bound})");
         assert!(worst <= bound, "{key}: a logit is off by {worst}, allowed are {bound}");
+        let divergence = divergence(&expected, logits);
+        assert!(divergence <= 1e-3, "{key}: the distributions diverge by {divergence} nats");
     }
+}
+
+/// The Kullback-Leibler divergence of the distribution of `logits` from that of `expected`, in nats.
+fn divergence(expected: &[f32], logits: &[f32]) -> f64 {
+    let log_probabilities = |logits: &[f32]| {
+        let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let mass: f64 = logits.iter().map(|&logit| f64::from(logit - largest).exp()).sum();
+        logits.iter().map(|&logit| f64::from(logit - largest) - mass.ln()).collect::<Vec<f64>>()
+    };
+    let (p, q) = (log_probabilities(expected), log_probabilities(logits));
+    p.iter().zip(q).map(|(p, q)| p.exp() * (p - q)).sum()
 }
 
 impl Case {
     /// The text is the reference's wherever the two likeliest tokens are further apart than rounding can turn.
-    pub fn check_greedy_until_near_tie(&self, model: &Arc<TextModel>, bound: f32) {
+    pub(crate) fn check_greedy_until_near_tie(&self, model: &Arc<TextModel>, bound: f32) {
         let mut context = self.prompt_ids.clone();
         for (step, &expected) in self.greedy_ids.iter().enumerate() {
             let logits = last_logits(model, &context);
