@@ -5,6 +5,7 @@
 
 mod attend;
 mod elementwise;
+mod every_device;
 mod moves;
 mod problem;
 mod products;
