@@ -36,10 +36,6 @@ impl Isa for Avx2 {
         fn lanes() -> crate::vec::Avx2 = crate::vec::Avx2::new();
         fn bytes(from: *const u8) -> Pair =
             (_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(32).cast()));
-        fn store_bytes(to: *mut u8, bytes: Pair) = {
-            _mm256_storeu_si256(to.cast(), bytes.0);
-            _mm256_storeu_si256(to.add(32).cast(), bytes.1)
-        };
         fn prefetch(from: *const u8) -> () = _mm_prefetch::<_MM_HINT_T0>(from.cast());
         fn low_nibbles(bytes: Pair) -> Pair = both(bytes, |bytes| _mm256_and_si256(bytes, _mm256_set1_epi8(15)));
         fn high_nibbles(bytes: Pair) -> Pair = both(bytes, |bytes| {

@@ -36,7 +36,6 @@ impl Isa for Avx512 {
     operations! {
         fn lanes() -> crate::vec::Avx512 = crate::vec::Avx512::new();
         fn bytes(from: *const u8) -> __m512i = _mm512_loadu_si512(from.cast());
-        fn store_bytes(to: *mut u8, bytes: __m512i) = _mm512_storeu_si512(to.cast(), bytes);
         fn prefetch(from: *const u8) -> () = _mm_prefetch::<_MM_HINT_T0>(from.cast());
         fn low_nibbles(bytes: __m512i) -> __m512i = _mm512_and_si512(bytes, _mm512_set1_epi8(15));
         fn high_nibbles(bytes: __m512i) -> __m512i =

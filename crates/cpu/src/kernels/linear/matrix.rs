@@ -192,15 +192,6 @@ impl PackedMatrix {
     pub(super) fn form(&self) -> Form {
         with_layout!(self.dtype, L => L::FORM, else unreachable!("checked when packed"))
     }
-
-    /// The bytes of one panel in wide form, or `None` if there is no such form.
-    pub(super) fn wide_bytes(&self) -> Option<usize> {
-        with_layout!(
-            self.dtype,
-            L => L::WIDENS.then(|| <L as Layout>::Wide::panel_bytes(self.columns)),
-            else unreachable!("checked when packed")
-        )
-    }
 }
 
 impl fmt::Debug for PackedMatrix {

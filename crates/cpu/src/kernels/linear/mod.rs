@@ -2,8 +2,8 @@
 //!
 //! 1. **Prologue** ([`prepare`]): each token's row is normalized and converted to what the weights multiply, once for
 //!    all weights of the call: int8 blocks for quantized weights, bf16 for bf16, f32 for f16 and f32.
-//! 2. **Products** ([`panel`]): panels of 16 rows times tiles of up to 12 tokens. Weights stream through once; codes
-//!    are widened to bytes first when a panel meets several tiles.
+//! 2. **Products** ([`panel`]): panels of 16 rows times tiles of up to 12 tokens. Weights stream through once, and
+//!    are unpacked in registers.
 //! 3. **Epilogue** ([`epilogue`]): bias, activation or gate, residual, while the tile is in the first-level cache.
 //!
 //! One token is bound by memory (weights stream at the speed of a plain read), many by the dot-product unit.
@@ -23,10 +23,9 @@ mod portable;
 mod prepare;
 mod simd;
 
-use std::cell::RefCell;
 use std::ops::Range;
 
-use tensor::{AlignedBytes, DType};
+use tensor::DType;
 
 use self::epilogue::{Finish, Products};
 use self::panel::{Layout, ROWS, with_layout};
@@ -154,7 +153,6 @@ pub struct Kernel {
     tile: usize,
     prepare: unsafe fn(&Rows, &Tile),
     multiply: unsafe fn(&Product),
-    widen: unsafe fn(DType, *const u8, usize, *mut u8),
     finish: unsafe fn(&Finish, Range<usize>, &Products, Option<&Products>),
 }
 
@@ -168,7 +166,6 @@ const SMALL_INPUT: usize = 1 << 14;
 /// One panel times one tile.
 struct Product {
     dtype: DType,
-    wide: bool,
     tokens: usize,
     columns: usize,
     panel: *const u8,
@@ -184,7 +181,6 @@ impl Kernel {
             tile: I::TILE,
             prepare: I::prepare,
             multiply: multiply::<I>,
-            widen: widen::<I>,
             finish: I::finish,
         }
     }
@@ -194,7 +190,7 @@ impl Kernel {
 unsafe fn multiply<I: Isa>(product: &Product) {
     let entry = with_layout!(
         product.dtype,
-        L => if product.wide { entry::<I, <L as Layout>::Wide>(product.tokens) } else { entry::<I, L>(product.tokens) },
+        L => entry::<I, L>(product.tokens),
         else unreachable!("checked when packed")
     );
     // SAFETY: passed on to the caller.
@@ -222,13 +218,6 @@ fn entry<I: Isa, L: Layout>(tokens: usize) -> Entry {
         11 => of::<I, L, 11>(),
         12 => of::<I, L, 12>(),
         _ => unreachable!("tiles are smaller"),
-    }
-}
-
-unsafe fn widen<I: Isa>(dtype: DType, panel: *const u8, columns: usize, to: *mut u8) {
-    // SAFETY: passed on to the caller.
-    unsafe {
-        with_layout!(dtype, L => I::widen::<L>(panel, columns, to), else unreachable!("checked when packed"))
     }
 }
 
@@ -343,11 +332,6 @@ struct Job<'a> {
     outputs: &'a [SendPointer<f32>],
 }
 
-thread_local! {
-    /// Panels in wide form; kept, as it stays in the core's own cache.
-    static WIDE: RefCell<AlignedBytes> = RefCell::new(AlignedBytes::zeroed(0));
-}
-
 /// Multiplies all panels with all tiles, in chunks of some panels times some tiles.
 fn multiply_all(pool: &Pool, job: &Job) {
     // With a gate, panels of the two matrices go together.
@@ -389,69 +373,42 @@ fn panel_time(matrix: &PackedMatrix, tokens: usize) -> usize {
 
 /// Multiplies a panel (and, with a gate, its sibling) with some tiles.
 fn multiply_panel(job: &Job, matrix: usize, panel: usize, tiles: Range<usize>) {
-    let pair = match job.epilogue {
-        Epilogue::Gate(_) => &job.weights[..2],
-        _ => &job.weights[matrix..=matrix],
+    let (pair, activation) = match job.epilogue {
+        Epilogue::Plain => (&job.weights[matrix..=matrix], None),
+        Epilogue::Activate(activation) => (&job.weights[matrix..=matrix], Some(activation)),
+        Epilogue::Gate(activation) => (&job.weights[..2], Some(activation)),
     };
-    WIDE.with_borrow_mut(|wide| {
-        let mut panels = [std::ptr::null(); 2];
-        let widens: [Option<usize>; 2] = std::array::from_fn(|index| {
-            pair.get(index).filter(|_| tiles.len() > 1).and_then(|matrix| matrix.wide_bytes())
-        });
-        let needed = widens.iter().flatten().sum();
-        if wide.len() < needed {
-            *wide = AlignedBytes::zeroed(needed);
-        }
-        let mut rest = &mut wide[..];
+    let rows = pair[0].rows();
+    let finish = Finish {
+        biases: std::array::from_fn(|index| pair.get(index).and_then(|_| *job.biases.get(matrix + index)?)),
+        activation,
+        residual: job.residual.filter(|_| matrix == 0),
+        output: job.outputs[matrix].get(),
+        rows,
+        range: panel * ROWS..rows.min((panel + 1) * ROWS),
+    };
+    for tile in tiles {
+        let tokens = job.tiles.get(tile);
+        let mut products: [Products; 2] = [[[0.0; ROWS]; MAX_TILE]; 2];
         for (index, weights) in pair.iter().enumerate() {
-            let source = weights.data()[panel * weights.panel_bytes()..][..weights.panel_bytes()].as_ptr();
-            panels[index] = source;
-            if let Some(bytes) = widens[index] {
-                let (to, after) = rest.split_at_mut(bytes);
-                // SAFETY: the variant is available, `source` is a whole panel and `to` as long as its wide form.
-                unsafe { (job.kernel.widen)(weights.dtype(), source, weights.columns(), to.as_mut_ptr()) };
-                panels[index] = to.as_ptr();
-                rest = after;
+            let (input, token_bytes) = &job.inputs[matrix + index];
+            let panel = &weights.data()[panel * weights.panel_bytes()..][..weights.panel_bytes()];
+            // SAFETY: the variant is available; panel, converted tile and products are whole.
+            unsafe {
+                (job.kernel.multiply)(&Product {
+                    dtype: weights.dtype(),
+                    tokens: tokens.len(),
+                    columns: weights.columns(),
+                    panel: panel.as_ptr(),
+                    x: input.get().add(tokens.start * token_bytes),
+                    out: products[index].as_mut_ptr().cast(),
+                });
             }
         }
-        let range = panel * ROWS..pair[0].rows().min((panel + 1) * ROWS);
-        let finish = Finish {
-            biases: std::array::from_fn(|index| {
-                pair.get(index).and_then(|_| *job.biases.get(matrix + index)?)
-            }),
-            activation: match job.epilogue {
-                Epilogue::Plain => None,
-                Epilogue::Activate(activation) | Epilogue::Gate(activation) => Some(activation),
-            },
-            residual: job.residual.filter(|_| matrix == 0),
-            output: job.outputs[matrix].get(),
-            rows: pair[0].rows(),
-            range,
-        };
-        for tile in tiles {
-            let tokens = job.tiles.get(tile);
-            let mut products: [Products; 2] = [[[0.0; ROWS]; MAX_TILE]; 2];
-            for (index, weights) in pair.iter().enumerate() {
-                let (input, token_bytes) = &job.inputs[matrix + index];
-                // SAFETY: the variant is available; panel, converted tile and products are whole; these rows of
-                // these tokens belong to this chunk alone.
-                unsafe {
-                    (job.kernel.multiply)(&Product {
-                        dtype: weights.dtype(),
-                        wide: widens[index].is_some(),
-                        tokens: tokens.len(),
-                        columns: weights.columns(),
-                        panel: panels[index],
-                        x: input.get().add(tokens.start * token_bytes),
-                        out: products[index].as_mut_ptr().cast(),
-                    });
-                }
-            }
-            let gated = (pair.len() == 2).then_some(&products[1]);
-            // SAFETY: the outputs have room for all tokens, and these rows of these tokens are this chunk's.
-            unsafe { (job.kernel.finish)(&finish, tokens, &products[0], gated) };
-        }
-    });
+        let gated = (pair.len() == 2).then_some(&products[1]);
+        // SAFETY: the outputs have room for all tokens, and these rows of these tokens are this chunk's alone.
+        unsafe { (job.kernel.finish)(&finish, tokens, &products[0], gated) };
+    }
 }
 
 #[cfg(test)]

@@ -159,7 +159,7 @@ impl<const ZERO_POINT: i32> Put<[u8; 32]> for SixBits<ZERO_POINT> {
     }
 }
 
-impl<const SMALL: bool> Put<[u8; 32]> for EightBits<SMALL> {
+impl<const ZERO_POINT: i32> Put<[u8; 32]> for EightBits<ZERO_POINT> {
     fn put(codes: &[u8; 32], row: usize, to: &mut [u8]) {
         for (step, codes) in codes.as_chunks::<4>().0.iter().enumerate() {
             to[64 * step + 4 * row..][..4].copy_from_slice(codes);

@@ -12,7 +12,8 @@
 //! group to group in f32. So the result depends on neither the number of tokens nor the tile.
 //!
 //! A full tile is bound by the dot-product unit: of 120 multiplications per 32 columns and 12 tokens, 96 are dot
-//! products and 24 apply scales. One token alone is bound by memory.
+//! products and 24 apply scales. One token alone is bound by memory. Codes are unpacked in registers for every tile:
+//! that costs nothing beside the multiplications, and packed panels stay in the first-level cache, which bytes would not.
 
 use std::marker::PhantomData;
 
@@ -31,11 +32,6 @@ pub(super) const ROWS: usize = 16;
 pub(super) trait Layout {
     /// What the layout wants of the input.
     const FORM: Form;
-    /// The same weights in bytes that take less time to read, for panels that meet several tiles.
-    type Wide: Layout;
-    /// Whether [`Layout::Wide`] differs from this.
-    const WIDENS: bool;
-
     /// The bytes of a panel.
     fn panel_bytes(columns: usize) -> usize;
     /// The products with `T` tokens.
@@ -44,8 +40,6 @@ pub(super) trait Layout {
         columns: usize,
         x: *const u8,
     ) -> [Floats<I>; T];
-    /// Rewrites a panel as [`Layout::Wide`].
-    unsafe fn widen<I: Isa>(panel: *const u8, columns: usize, to: *mut u8);
 }
 
 /// Quantized weights: codes of a kind with factors of a kind.
@@ -59,8 +53,6 @@ pub(super) trait Codes {
     const SMALL: bool;
     /// The bytes they take.
     const BYTES: usize;
-    /// The same codes, a byte each.
-    type Wide: Codes;
     /// The codes of columns `4 · STEP..4 · STEP + 4`.
     unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes;
 }
@@ -75,8 +67,6 @@ pub(super) trait Factors {
     const MINIMUMS: bool;
     /// The bytes that a block's factors take.
     const BYTES: usize;
-    /// The same factors in f32.
-    type Wide: Factors;
     /// The f32 scale and minimum that all groups of a block share.
     unsafe fn block<I: Isa>(factors: *const u8) -> (Floats<I>, Floats<I>);
     /// The scale and minimum of a group.
@@ -116,8 +106,6 @@ macro_rules! steps {
 impl<C: Codes, F: Factors> Layout for Blocks<C, F> {
     const FORM: Form =
         Form::Int8 { groups: F::GROUPS, zero_point: if F::MINIMUMS { None } else { Some(C::ZERO_POINT) } };
-    type Wide = Blocks<C::Wide, F::Wide>;
-    const WIDENS: bool = C::BYTES < C::Wide::BYTES;
 
     fn panel_bytes(columns: usize) -> usize {
         columns / F::COLUMNS * (F::BYTES + F::COLUMNS / 32 * C::BYTES)
@@ -138,7 +126,7 @@ impl<C: Codes, F: Factors> Layout for Blocks<C, F> {
                 let mut codes = factors.add(F::BYTES);
                 for piece in 0..F::COLUMNS / 32 {
                     // One token passes so fast that the processor looks ahead far enough by itself.
-                    if Self::WIDENS && T >= 4 {
+                    if T >= 4 {
                         for line in 0..C::BYTES / 64 {
                             I::prefetch(codes.wrapping_add(AHEAD + 64 * line));
                         }
@@ -192,37 +180,6 @@ impl<C: Codes, F: Factors> Layout for Blocks<C, F> {
             sums
         }
     }
-
-    #[inline(always)]
-    unsafe fn widen<I: Isa>(panel: *const u8, columns: usize, to: *mut u8) {
-        let (mut factors, mut to) = (panel, to);
-        // SAFETY: the pointers advance block by block through both panels.
-        unsafe {
-            for _ in 0..columns / F::COLUMNS {
-                let shared = F::block::<I>(factors);
-                let mut codes = factors.add(F::BYTES);
-                for piece in 0..F::COLUMNS / 32 {
-                    for group in 0..F::GROUPS {
-                        let (scale, minimum) = F::group::<I>(factors, shared, F::GROUPS * piece + group);
-                        I::store(to.add(64 * group), scale);
-                        if F::MINIMUMS {
-                            I::store(to.add(64 * (F::GROUPS + group)), minimum);
-                        }
-                    }
-                    to = to.add(F::Wide::BYTES);
-                    macro_rules! step {
-                        ($step:literal) => {
-                            I::store_bytes(to.add(64 * $step), C::step::<I, $step>(codes));
-                        };
-                    }
-                    steps!(0 of 1, step);
-                    to = to.add(C::Wide::BYTES);
-                    codes = codes.add(C::BYTES);
-                }
-                factors = codes;
-            }
-        }
-    }
 }
 
 /// 4-bit codes: columns 0..16 in the low nibbles of four registers, columns 16..32 in the high ones. 256 bytes.
@@ -241,7 +198,6 @@ impl<const ZERO_POINT: i32> Codes for Nibbles<ZERO_POINT> {
     const ZERO_POINT: i32 = ZERO_POINT;
     const SMALL: bool = true;
     const BYTES: usize = 256;
-    type Wide = EightBits<true>;
 
     #[inline(always)]
     unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes {
@@ -257,7 +213,6 @@ impl Codes for Levels {
     const ZERO_POINT: i32 = 128;
     const SMALL: bool = false;
     const BYTES: usize = 256;
-    type Wide = EightBits<false>;
 
     #[inline(always)]
     unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes {
@@ -273,7 +228,6 @@ impl<const ZERO_POINT: i32> Codes for FiveBits<ZERO_POINT> {
     const ZERO_POINT: i32 = ZERO_POINT;
     const SMALL: bool = true;
     const BYTES: usize = 320;
-    type Wide = EightBits<true>;
 
     #[inline(always)]
     unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes {
@@ -289,7 +243,6 @@ impl<const ZERO_POINT: i32> Codes for SixBits<ZERO_POINT> {
     const ZERO_POINT: i32 = ZERO_POINT;
     const SMALL: bool = true;
     const BYTES: usize = 384;
-    type Wide = EightBits<true>;
 
     #[inline(always)]
     unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes {
@@ -307,49 +260,18 @@ impl<const ZERO_POINT: i32> Codes for SixBits<ZERO_POINT> {
     }
 }
 
-/// 8-bit codes, all below 128 if `SMALL`: what others are widened to. 512 bytes.
-pub(super) struct EightBits<const SMALL: bool>;
+/// 8-bit codes. 512 bytes.
+pub(super) struct EightBits<const ZERO_POINT: i32>;
 
-impl<const SMALL: bool> Codes for EightBits<SMALL> {
-    const ZERO_POINT: i32 = 128;
-    const SMALL: bool = SMALL;
+impl<const ZERO_POINT: i32> Codes for EightBits<ZERO_POINT> {
+    const ZERO_POINT: i32 = ZERO_POINT;
+    const SMALL: bool = false;
     const BYTES: usize = 512;
-    type Wide = Self;
 
     #[inline(always)]
     unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes {
         // SAFETY: passed on to the caller.
         unsafe { I::bytes(codes.add(64 * STEP)) }
-    }
-}
-
-/// f32 scales of the groups of 32 columns, and with `MINIMUMS` f32 minimums after the scales: what others are widened to.
-pub(super) struct Singles<const GROUPS: usize, const MINIMUMS: bool>;
-
-impl<const GROUPS: usize, const MINIMUMS: bool> Factors for Singles<GROUPS, MINIMUMS> {
-    const COLUMNS: usize = 32;
-    const GROUPS: usize = GROUPS;
-    const MINIMUMS: bool = MINIMUMS;
-    const BYTES: usize = 64 * GROUPS * (1 + MINIMUMS as usize);
-    type Wide = Self;
-
-    #[inline(always)]
-    unsafe fn block<I: Isa>(_: *const u8) -> (Floats<I>, Floats<I>) {
-        // SAFETY: passed on to the caller.
-        unsafe { (I::zero(), I::zero()) }
-    }
-
-    #[inline(always)]
-    unsafe fn group<I: Isa>(
-        factors: *const u8,
-        _: (Floats<I>, Floats<I>),
-        group: usize,
-    ) -> (Floats<I>, Floats<I>) {
-        // SAFETY: passed on to the caller.
-        unsafe {
-            let minimum = if MINIMUMS { I::floats(factors.add(64 * (GROUPS + group))) } else { I::zero() };
-            (I::floats(factors.add(64 * group)), minimum)
-        }
     }
 }
 
@@ -361,7 +283,6 @@ impl<const MINIMUMS: bool> Factors for Halves<MINIMUMS> {
     const GROUPS: usize = 1;
     const MINIMUMS: bool = MINIMUMS;
     const BYTES: usize = 32 * (1 + MINIMUMS as usize);
-    type Wide = Singles<1, MINIMUMS>;
 
     #[inline(always)]
     unsafe fn block<I: Isa>(factors: *const u8) -> (Floats<I>, Floats<I>) {
@@ -383,7 +304,6 @@ impl<const GROUPS: usize> Factors for Multiples<GROUPS> {
     const GROUPS: usize = GROUPS;
     const MINIMUMS: bool = false;
     const BYTES: usize = 32 + 16 * 8 * GROUPS;
-    type Wide = Singles<GROUPS, false>;
 
     #[inline(always)]
     unsafe fn block<I: Isa>(factors: *const u8) -> (Floats<I>, Floats<I>) {
@@ -411,7 +331,6 @@ impl<const GROUPS: usize> Factors for MultiplesAndMinimums<GROUPS> {
     const GROUPS: usize = GROUPS;
     const MINIMUMS: bool = true;
     const BYTES: usize = 64 + 2 * 16 * 8 * GROUPS;
-    type Wide = Singles<GROUPS, true>;
 
     #[inline(always)]
     unsafe fn block<I: Isa>(factors: *const u8) -> (Floats<I>, Floats<I>) {
@@ -439,8 +358,6 @@ pub(super) struct Plain<const BYTES: usize>;
 
 impl<const BYTES: usize> Layout for Plain<BYTES> {
     const FORM: Form = Form::F32;
-    type Wide = Self;
-    const WIDENS: bool = false;
 
     fn panel_bytes(columns: usize) -> usize {
         columns * ROWS * BYTES
@@ -465,9 +382,6 @@ impl<const BYTES: usize> Layout for Plain<BYTES> {
             sums
         }
     }
-
-    #[inline(always)]
-    unsafe fn widen<I: Isa>(_: *const u8, _: usize, _: *mut u8) {}
 }
 
 /// bf16: for each pair of columns 16 pairs; an odd last column is paired with zeros. Multiplies bf16 inputs.
@@ -475,8 +389,6 @@ pub(super) struct Pairs;
 
 impl Layout for Pairs {
     const FORM: Form = Form::Bf16;
-    type Wide = Self;
-    const WIDENS: bool = false;
 
     fn panel_bytes(columns: usize) -> usize {
         columns.div_ceil(2) * ROWS * 4
@@ -500,9 +412,6 @@ impl Layout for Pairs {
             sums
         }
     }
-
-    #[inline(always)]
-    unsafe fn widen<I: Isa>(_: *const u8, _: usize, _: *mut u8) {}
 }
 
 /// Calls `$body` with `$L` as the layout of a dtype's panels; `$none` when there is none.
@@ -520,7 +429,7 @@ macro_rules! with_layout {
             ::tensor::DType::Q4_1 => with!(Blocks<Nibbles<0>, Halves<true>>),
             ::tensor::DType::Q5_0 => with!(Blocks<FiveBits<16>, Halves<false>>),
             ::tensor::DType::Q5_1 => with!(Blocks<FiveBits<0>, Halves<true>>),
-            ::tensor::DType::Q8_0 => with!(Blocks<EightBits<false>, Halves<false>>),
+            ::tensor::DType::Q8_0 => with!(Blocks<EightBits<128>, Halves<false>>),
             ::tensor::DType::Q2K => with!(Blocks<Nibbles<0>, MultiplesAndMinimums<2>>),
             ::tensor::DType::Q3K => with!(Blocks<Nibbles<4>, Multiples<2>>),
             ::tensor::DType::Q4K => with!(Blocks<Nibbles<0>, MultiplesAndMinimums<1>>),

@@ -48,12 +48,6 @@ impl Isa for Portable {
     unsafe fn prefetch(_: *const u8) {}
 
     #[inline(always)]
-    unsafe fn store_bytes(to: *mut u8, bytes: [u8; 64]) {
-        // SAFETY: passed on to the caller.
-        unsafe { to.cast::<[u8; 64]>().write_unaligned(bytes) }
-    }
-
-    #[inline(always)]
     unsafe fn low_nibbles(bytes: [u8; 64]) -> [u8; 64] {
         bytes.map(|byte| byte & 15)
     }

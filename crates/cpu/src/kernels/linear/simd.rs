@@ -51,8 +51,6 @@ pub(super) trait Isa: Sized + 'static {
     unsafe fn bytes(from: *const u8) -> Self::Bytes;
     /// Asks for a cache line that will be read soon. Any address will do.
     unsafe fn prefetch(from: *const u8);
-    /// Stores 64 bytes.
-    unsafe fn store_bytes(to: *mut u8, bytes: Self::Bytes);
     /// The lower 4 bits of each byte.
     unsafe fn low_nibbles(bytes: Self::Bytes) -> Self::Bytes;
     /// The upper 4 bits of each byte.
@@ -140,8 +138,6 @@ pub(super) trait Isa: Sized + 'static {
         x: *const u8,
         out: *mut u8,
     );
-    /// Rewrites a panel in the layout's wide form.
-    unsafe fn widen<L: Layout>(panel: *const u8, columns: usize, to: *mut u8);
     /// Converts a part of a tile of input rows.
     unsafe fn prepare(rows: &Rows, tile: &Tile);
     /// Stores the products of a tile.
@@ -160,12 +156,6 @@ macro_rules! entry_points {
                     Self::store(out.add(token * 64), sums);
                 }
             }
-        }
-
-        $(#[$features])*
-        unsafe fn widen<L: Layout>(panel: *const u8, columns: usize, to: *mut u8) {
-            // SAFETY: passed on to the caller.
-            unsafe { L::widen::<Self>(panel, columns, to) }
         }
 
         $(#[$features])*
