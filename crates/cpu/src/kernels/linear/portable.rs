@@ -17,6 +17,16 @@ unsafe fn read<T: Copy>(from: *const u8) -> T {
     unsafe { from.cast::<T>().read_unaligned() }
 }
 
+/// As `map` of arrays, in a loop that compilers vectorize.
+#[inline(always)]
+fn each<A: Copy, B: Copy + Default, const N: usize>(from: &[A; N], function: impl Fn(A) -> B) -> [B; N] {
+    let mut to = [B::default(); N];
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = function(*from);
+    }
+    to
+}
+
 #[inline(always)]
 fn lanes(values: [f32; 16]) -> Floats<Portable> {
     // SAFETY: the array has sixteen values.
@@ -49,12 +59,12 @@ impl Isa for Portable {
 
     #[inline(always)]
     unsafe fn low_nibbles(bytes: [u8; 64]) -> [u8; 64] {
-        bytes.map(|byte| byte & 15)
+        each(&bytes, |byte| byte & 15)
     }
 
     #[inline(always)]
     unsafe fn high_nibbles(bytes: [u8; 64]) -> [u8; 64] {
-        bytes.map(|byte| byte >> 4)
+        each(&bytes, |byte| byte >> 4)
     }
 
     #[inline(always)]
@@ -69,7 +79,7 @@ impl Isa for Portable {
 
     #[inline(always)]
     unsafe fn with_upper_bits<const FIELD: usize>(mut nibbles: [u8; 64], pairs: [u8; 64]) -> [u8; 64] {
-        for (nibble, pair) in nibbles.iter_mut().zip(pairs) {
+        for (nibble, pair) in nibbles.iter_mut().zip(&pairs) {
             *nibble |= (pair >> (2 * FIELD) & 3) << 4;
         }
         nibbles
@@ -77,7 +87,7 @@ impl Isa for Portable {
 
     #[inline(always)]
     unsafe fn levels(nibbles: [u8; 64]) -> [u8; 64] {
-        nibbles.map(|nibble| LEVELS[usize::from(nibble & 15)] as u8 ^ 128)
+        each(&nibbles, |nibble| LEVELS[usize::from(nibble & 15)] as u8 ^ 128)
     }
 
     #[inline(always)]
@@ -95,30 +105,30 @@ impl Isa for Portable {
     #[inline(never)]
     unsafe fn dot<const SMALL: bool>(mut sums: [i32; 16], codes: [u8; 64], x: *const u8) -> [i32; 16] {
         // SAFETY: passed on to the caller.
-        let x: [i8; 4] = unsafe { read(x) };
-        for (row, sum) in sums.iter_mut().enumerate() {
-            for column in 0..4 {
-                *sum += i32::from(codes[4 * row + column]) * i32::from(x[column]);
-            }
+        let x = unsafe { read::<[i8; 4]>(x) }.map(i32::from);
+        let rows: [u32; 16] = bytemuck::cast(codes);
+        for (sum, row) in sums.iter_mut().zip(rows) {
+            let code = |column: usize| (u32::from_le(row) >> (8 * column) & 255) as i32;
+            *sum += code(0) * x[0] + code(1) * x[1] + code(2) * x[2] + code(3) * x[3];
         }
         sums
     }
 
     #[inline(always)]
     unsafe fn to_floats(ints: [i32; 16]) -> Floats<Self> {
-        lanes(ints.map(|int| int as f32))
+        lanes(each(&ints, |int| int as f32))
     }
 
     #[inline(always)]
     unsafe fn unsigned(from: *const u8) -> Floats<Self> {
         // SAFETY: passed on to the caller.
-        lanes(unsafe { read::<[u8; 16]>(from) }.map(f32::from))
+        lanes(each(&unsafe { read::<[u8; 16]>(from) }, f32::from))
     }
 
     #[inline(always)]
     unsafe fn signed(from: *const u8) -> Floats<Self> {
         // SAFETY: passed on to the caller.
-        lanes(unsafe { read::<[i8; 16]>(from) }.map(f32::from))
+        lanes(each(&unsafe { read::<[i8; 16]>(from) }, f32::from))
     }
 
     #[inline(always)]
@@ -126,8 +136,8 @@ impl Isa for Portable {
         // SAFETY: passed on to the caller.
         let (pairs, x): ([[bf16; 2]; 16], [bf16; 2]) = unsafe { (read(pairs), read(x)) };
         let s = crate::vec::Portable;
-        let sums = s.fma(lanes(pairs.map(|pair| widen(pair[0]))), s.splat(widen(x[0])), sums);
-        s.fma(lanes(pairs.map(|pair| widen(pair[1]))), s.splat(widen(x[1])), sums)
+        let sums = s.fma(lanes(each(&pairs, |pair: [bf16; 2]| widen(pair[0]))), s.splat(widen(x[0])), sums);
+        s.fma(lanes(each(&pairs, |pair: [bf16; 2]| widen(pair[1]))), s.splat(widen(x[1])), sums)
     }
 
     #[inline(always)]
