@@ -3,17 +3,43 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use pipelines::OutOfMemory;
+use crate::advice;
+
+/// The codes as `peri --help` prints them.
+pub(crate) const CODES: &str = "\
+Exit codes:
+  0    success
+  1    something went wrong while running
+  2    wrong arguments, or a prompt that the model cannot take
+  3    the model cannot be opened: missing, damaged or unsupported
+  4    not enough memory
+  130  interrupted";
+
+/// Something went wrong while running.
+pub(crate) const FAILURE: u8 = 1;
+/// Wrong arguments, or a prompt that the model cannot take.
+pub(crate) const USAGE: u8 = 2;
+/// The model cannot be opened.
+pub(crate) const MODEL: u8 = 3;
+/// Not enough memory.
+pub(crate) const MEMORY: u8 = 4;
+/// Ctrl-C.
+pub(crate) const INTERRUPTED: u8 = 130;
 
 /// The user pressed Ctrl-C, and what was under way was ended in order.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted")]
 pub(crate) struct Interrupted;
 
-/// Arguments that parse but make no sense.
+/// Arguments that parse but make no sense, or input that does not.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Usage(pub String);
+
+/// A file beside the model's weights that makes no sense.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct BadModel(pub String);
 
 /// Says what went wrong, and gives its code.
 pub(crate) fn code(result: anyhow::Result<()>) -> ExitCode {
@@ -22,26 +48,80 @@ pub(crate) fn code(result: anyhow::Result<()>) -> ExitCode {
         // Whoever reads our output has seen enough.
         return ExitCode::SUCCESS;
     }
-    let (code, quiet) = if error.is::<Interrupted>() {
-        (130, true)
-    } else if error.is::<Usage>() {
-        (2, false)
-    } else if error.chain().any(|cause| cause.is::<OutOfMemory>()) {
-        (4, false)
-    } else if error.chain().any(|cause| cause.is::<models::Error>() || cause.is::<weights::Error>()) {
-        (3, false)
-    } else {
-        (1, false)
-    };
-    if !quiet {
-        // One line, whatever the message holds; a closed standard error changes nothing.
-        let message = format!("{error:#}").replace('\n', " ");
-        let _ = writeln!(std::io::stderr(), "peri: {message}");
+    if error.is::<Interrupted>() {
+        return ExitCode::from(INTERRUPTED);
     }
+    let (code, advice) = match error.downcast_ref::<pipelines::Error>() {
+        Some(error) => advice::of(error),
+        None if error.is::<Usage>() => (USAGE, None),
+        None if error.is::<BadModel>() => (MODEL, None),
+        None => (FAILURE, None),
+    };
+    say(&message(&error, advice));
     ExitCode::from(code)
+}
+
+/// What clap finds wrong with the arguments, in one line; help and versions as they are.
+pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind;
+    let asked = [
+        ErrorKind::DisplayHelp,
+        ErrorKind::DisplayVersion,
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand,
+    ];
+    if asked.contains(&error.kind()) {
+        // A closed standard output is none of our business here.
+        let _ = error.print();
+        return ExitCode::from(error.exit_code() as u8);
+    }
+    let text = error.render().to_string();
+    let text = text.split("\nUsage:").next().unwrap_or_default();
+    let text = text.split("\nFor more information").next().unwrap_or_default();
+    say(&format!("{}; see `peri help`", text.trim_start_matches("error:").trim()));
+    ExitCode::from(USAGE)
+}
+
+/// Text as it may stand in a line on a terminal: no line breaks, no escape sequences, no runs of spaces.
+pub(crate) fn one_line(text: &str) -> String {
+    let spaced: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    spaced.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn say(message: &str) {
+    // A closed standard error changes nothing.
+    let _ = writeln!(std::io::stderr(), "peri: {}", one_line(message));
+}
+
+/// The error and its causes, each that says something new, and what to do.
+fn message(error: &anyhow::Error, advice: Option<&str>) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !parts.iter().any(|part| part.contains(&cause)) {
+            parts.push(cause);
+        }
+    }
+    let advice = advice.map(|advice| format!("; {advice}")).unwrap_or_default();
+    parts.join(": ") + &advice
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
     kind == Some(std::io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let inner = std::io::Error::other("the disk is on fire");
+        let outer = anyhow::Error::new(inner).context("a.gguf: the disk is on fire").context("cannot open");
+        assert_eq!(message(&outer, Some("run")), "cannot open: a.gguf: the disk is on fire; run");
+    }
+
+    #[test]
+    fn lines_hold_no_surprises() {
+        assert_eq!(one_line("a\n  b\u{1b}[31m c\t"), "a b [31m c");
+    }
 }

@@ -2,11 +2,14 @@
 
 #![forbid(unsafe_code)]
 
+mod advice;
 mod commands;
 mod exit;
 mod interrupt;
 mod model;
+mod parse;
 mod progress;
+mod sampling;
 
 use clap::{Parser, Subcommand};
 
@@ -14,13 +17,9 @@ use clap::{Parser, Subcommand};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const EXIT_CODES: &str = "\
-Exit codes: 0 success; 1 something went wrong while running; 2 wrong arguments; \
-3 the model cannot be opened (missing, damaged or unsupported); 4 not enough memory; 130 interrupted.";
-
 /// Runs language models on this machine.
 #[derive(Parser)]
-#[command(name = "peri", version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "peri", version, after_help = exit::CODES, max_term_width = 100)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -36,17 +35,20 @@ enum Command {
     Bench(commands::bench::Arguments),
     /// Turn text from standard input into token ids, or back
     Tokenize(commands::tokenize::Arguments),
-    /// List the architectures and encodings that are supported
+    /// List the architectures, encodings and files that are supported
     List(commands::list::Arguments),
 }
 
 fn main() -> std::process::ExitCode {
-    let result = match Arguments::parse().command {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return exit::usage(&error),
+    };
+    exit::code(match arguments.command {
         Command::Generate(arguments) => commands::generate::run(&arguments),
         Command::Inspect(arguments) => commands::inspect::run(&arguments),
         Command::Bench(arguments) => commands::bench::run(&arguments),
         Command::Tokenize(arguments) => commands::tokenize::run(&arguments),
         Command::List(arguments) => commands::list::run(&arguments),
-    };
-    exit::code(result)
+    })
 }

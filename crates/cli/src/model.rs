@@ -1,85 +1,147 @@
 //! Which model, on which device: the arguments that several commands share, and loading with progress.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use cpu::Cpu;
 use engine::InferenceSession;
-use pipelines::{CompiledText, LoadOptions, TextModel};
+use pipelines::{CompiledText, LoadOptions, TextModel, Tokenizer};
 use tensor::Bytes;
+use weights::{Format, Weights};
 
+use crate::parse;
 use crate::progress::Progress;
 
 /// The model that needs no file: a small writer of fairy tales.
 static STORYTELLER: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../assets/storyteller/model.gguf"));
 
+/// What the model that needs no file is called.
+const BUILT_IN: &str = "storyteller";
+
 /// GGUF aligns tensors relative to the start of the file.
 #[repr(C, align(64))]
 struct Aligned<T: ?Sized>(T);
 
-/// Where the weights are and how they run.
+/// The model as a flag, where prompts are the positional arguments.
 #[derive(clap::Args, Clone)]
-pub(crate) struct ModelArguments {
-    /// A GGUF file, or a folder with config.json and weights (default: a small storyteller that is built in)
+pub(crate) struct ModelFlags {
+    /// A GGUF file, or a folder with config.json and weights [default: a small storyteller, built in]
     #[arg(long, value_name = "PATH")]
-    pub model: Option<PathBuf>,
+    model: Option<PathBuf>,
     /// The weights, if they are not with the model
     #[arg(long, value_name = "PATH", requires = "model")]
-    pub weights: Option<PathBuf>,
-    #[command(flatten)]
-    pub threads: ThreadArguments,
+    weights: Option<PathBuf>,
+}
+
+/// The model as a positional argument.
+#[derive(clap::Args, Clone)]
+pub(crate) struct ModelPath {
+    /// A GGUF file, or a folder with config.json and weights [default: a small storyteller, built in]
+    path: Option<PathBuf>,
+    /// The weights, if they are not with the model
+    #[arg(long, value_name = "PATH", requires = "path")]
+    weights: Option<PathBuf>,
 }
 
 /// How many threads.
 #[derive(clap::Args, Clone, Copy)]
 pub(crate) struct ThreadArguments {
     /// Threads to compute with; 0 is one per core that is free to use
-    #[arg(long, default_value_t = 0, value_name = "N")]
-    pub threads: usize,
+    #[arg(
+        long,
+        default_value = "0",
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = parse::threads
+    )]
+    threads: usize,
 }
 
-/// A loaded model, and what loading took.
-pub(crate) struct Loaded {
-    /// The model.
-    pub model: Arc<TextModel>,
-    /// From the first byte read to ready.
-    pub time: Duration,
+/// Where a model is. `None` is the one that is built in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Source<'a> {
+    model: Option<&'a Path>,
+    weights: Option<&'a Path>,
+}
+
+impl ModelFlags {
+    /// The model that is meant.
+    pub(crate) fn source(&self) -> Source<'_> {
+        Source { model: self.model.as_deref(), weights: self.weights.as_deref() }
+    }
+}
+
+impl ModelPath {
+    /// The model that is meant.
+    pub(crate) fn source(&self) -> Source<'_> {
+        Source { model: self.path.as_deref(), weights: self.weights.as_deref() }
+    }
 }
 
 impl ThreadArguments {
     /// A session on the CPU.
     pub(crate) fn session(self) -> anyhow::Result<InferenceSession> {
-        Ok(InferenceSession::new([Arc::new(Cpu::new(self.threads)) as Arc<dyn engine::Device>])?)
+        session(self.threads)
     }
 }
 
-impl ModelArguments {
-    /// Opens and compiles; reads no weights.
-    pub(crate) fn open(&self, session: &InferenceSession) -> anyhow::Result<CompiledText> {
-        match &self.model {
-            Some(path) => {
-                let options = LoadOptions { weights: self.weights.clone(), ..LoadOptions::new(path) };
-                CompiledText::open(session, &options).context("cannot open the model")
-            }
-            None => {
-                let bytes = Bytes::new(&STORYTELLER.0);
-                CompiledText::from_gguf(session, "storyteller", bytes)
-                    .context("cannot open the built-in model")
-            }
+/// A session on so many threads of the CPU; 0 is one per core.
+pub(crate) fn session(threads: usize) -> anyhow::Result<InferenceSession> {
+    Ok(InferenceSession::new([Arc::new(Cpu::new(threads)) as Arc<dyn engine::Device>])?)
+}
+
+impl Source<'_> {
+    /// What to call the model.
+    pub(crate) fn name(&self) -> String {
+        match self.model {
+            Some(path) => path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(),
+            None => BUILT_IN.to_string(),
         }
     }
 
-    /// Opens, compiles, and packs the weights, with a progress bar on standard error.
-    pub(crate) fn load(&self, session: &InferenceSession, quiet: bool) -> anyhow::Result<Loaded> {
-        let start = Instant::now();
-        let compiled = self.open(session)?;
-        let progress = Progress::new(quiet);
-        let model = compiled
-            .init(session, &mut |packed| progress.show("packing", packed.done as u64, packed.total as u64));
-        progress.finish();
-        let model = model.context("cannot load the model")?;
-        Ok(Loaded { model: Arc::new(model), time: start.elapsed() })
+    /// Opens and compiles; reads no weights.
+    pub(crate) fn open(&self, session: &InferenceSession) -> anyhow::Result<CompiledText> {
+        match self.model {
+            Some(path) => {
+                let weights = self.weights.map(Path::to_path_buf);
+                let options = LoadOptions { weights, ..LoadOptions::new(path) };
+                CompiledText::open(session, &options).context("cannot open the model")
+            }
+            None => CompiledText::from_gguf(session, BUILT_IN, Bytes::new(&STORYTELLER.0))
+                .context("cannot open the built-in model"),
+        }
     }
+
+    /// The model's `generation_config.json`, there or not. A GGUF file stands for itself and has none.
+    pub(crate) fn generation_config(&self, compiled: &CompiledText) -> Option<PathBuf> {
+        let model = self.model.filter(|_| compiled.checkpoint().weights().format() != Format::Gguf)?;
+        let folder = if model.is_dir() { Some(model) } else { model.parent() };
+        Some(folder?.join("generation_config.json"))
+    }
+}
+
+/// Packs the weights, with a progress bar on standard error.
+pub(crate) fn pack(
+    compiled: CompiledText,
+    session: &InferenceSession,
+    progress: &Progress,
+) -> anyhow::Result<Arc<TextModel>> {
+    let show = &mut |packed: engine::Progress| {
+        progress.bytes("packing", packed.done as u64, packed.total as u64);
+    };
+    let model = compiled.init(session, show);
+    progress.clear();
+    Ok(Arc::new(model.context("cannot load the model")?))
+}
+
+/// The tokenizer at a path, or that of the built-in model.
+pub(crate) fn tokenizer(path: Option<&Path>) -> anyhow::Result<Tokenizer> {
+    let tokenizer = match path {
+        Some(path) => Tokenizer::open(path),
+        None => Weights::from_bytes(BUILT_IN, Bytes::new(&STORYTELLER.0))
+            .map_err(pipelines::Error::from)
+            .and_then(|weights| Tokenizer::from_gguf(weights.metadata())),
+    };
+    tokenizer.context("cannot open the tokenizer")
 }

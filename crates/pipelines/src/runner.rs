@@ -1,10 +1,10 @@
 //! Runs a batch through the model: the one place that knows how a decoder graph is called.
 
-use engine::Model;
+use engine::{Model, Profile};
 use tensor::{Buffer, DType, ReadGuard};
 
 use crate::Error;
-use crate::batch::Batch;
+use crate::batch::{Batch, BatchInputs};
 
 /// An executable model with its KV cache.
 pub struct Runner {
@@ -36,18 +36,25 @@ impl Runner {
     pub fn run(&mut self, batch: &Batch, all_rows: bool) -> Result<Logits, Error> {
         let inputs = batch.inputs(all_rows);
         let output = self.output(inputs.output_rows.shape()[0]);
-        let inputs = [
-            inputs.tokens,
-            inputs.row_offsets,
-            inputs.cache_lengths,
-            inputs.page_table,
-            inputs.output_rows,
-            self.cache.clone(),
-        ];
-        self.model.execute_into(&inputs, std::slice::from_ref(&output))?;
+        self.model.execute_into(&self.operands(inputs), std::slice::from_ref(&output))?;
         let values = output.read().expect("the runner alone writes its outputs");
         self.spare = Some(output);
         Ok(Logits { values, vocab: self.vocab })
+    }
+
+    /// Runs a batch as [`Runner::run`] does, and tells how long each step of the plan took.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn profile(&mut self, batch: &Batch) -> Result<Profile, Error> {
+        let (_, profile) = self.model.profile(&self.operands(batch.inputs(false)))?;
+        Ok(profile)
+    }
+
+    /// The inputs of the model, in its order.
+    fn operands(&self, inputs: BatchInputs) -> [Buffer; 6] {
+        let BatchInputs { tokens, row_offsets, cache_lengths, page_table, output_rows } = inputs;
+        [tokens, row_offsets, cache_lengths, page_table, output_rows, self.cache.clone()]
     }
 
     /// A buffer for `rows` rows of logits that nobody reads any more.

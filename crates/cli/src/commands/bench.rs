@@ -2,39 +2,55 @@
 
 use std::io::Write;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
-use pipelines::{EventKind, Generator, GeneratorOptions, Request, SamplingParams, TextModel};
+use engine::Profile;
+use pipelines::{
+    Batch, EventKind, Generator, GeneratorOptions, Request, SamplingParams, SequenceId, Slice, TextModel,
+};
 
-use crate::exit::Interrupted;
+use crate::exit::{Interrupted, Usage};
 use crate::interrupt::Interrupt;
-use crate::model::{Loaded, ModelArguments, ThreadArguments};
+use crate::model::{self, ModelPath, ThreadArguments};
+use crate::parse;
+use crate::progress::Progress;
+
+const AFTER_HELP: &str = "\
+ppN: a prompt of N tokens. tgN: N tokens generated one by one. bN: N sequences generated together.
+
+Examples:
+  peri bench model.gguf --prompt 512 --batch 8,32
+  peri bench model.gguf --profile";
 
 /// Arguments of `peri bench`.
 #[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// A GGUF file, or a folder with config.json and weights
-    path: PathBuf,
+    #[command(flatten)]
+    model: ModelPath,
     #[command(flatten)]
     threads: ThreadArguments,
     /// Prompt lengths to measure
-    #[arg(long, value_delimiter = ',', default_value = "64,512", value_name = "TOKENS")]
+    #[arg(long, value_delimiter = ',', default_value = "64,512", value_name = "TOKENS", value_parser = parse::count)]
     prompt: Vec<NonZeroUsize>,
     /// Tokens to generate from an empty context
-    #[arg(long, default_value = "128", value_name = "TOKENS")]
+    #[arg(long, default_value = "128", value_name = "TOKENS", value_parser = parse::count)]
     generate: NonZeroUsize,
     /// Sequences to generate together
-    #[arg(long, value_delimiter = ',', default_value = "8,16", value_name = "SEQUENCES")]
+    #[arg(long, value_delimiter = ',', default_value = "8,16", value_name = "SEQUENCES", value_parser = parse::count)]
     batch: Vec<NonZeroUsize>,
     /// How often each figure is taken
-    #[arg(long, default_value = "3", value_name = "N")]
+    #[arg(long, default_value = "3", value_name = "N", value_parser = parse::count)]
     repetitions: NonZeroUsize,
     /// Print one JSON object a line for each figure
     #[arg(long)]
     json: bool,
+    /// Instead, print which kernels take the time of the first prompt length and of a decode step after it
+    #[arg(long, conflicts_with = "json")]
+    profile: bool,
 }
 
 /// One kind of work: so many sequences, each with so many prompt tokens, each making so many tokens.
@@ -69,46 +85,70 @@ struct Figure {
 /// Measures.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let interrupt = Interrupt::listen()?;
+    let start = Instant::now();
     let session = arguments.threads.session()?;
-    let model =
-        ModelArguments { model: Some(arguments.path.clone()), weights: None, threads: arguments.threads };
-    let Loaded { model, time } = model.load(&session, arguments.json)?;
-    let mut figures = vec![Figure { name: "load".into(), unit: "s", values: vec![time.as_secs_f64()] }];
+    let compiled = arguments.model.source().open(&session)?;
+    let model = model::pack(compiled, &session, &Progress::new(arguments.json))?;
+    let load = start.elapsed().as_secs_f64();
+    let title = format!("{} on {}", arguments.model.source().name(), device(&session));
+    if arguments.profile {
+        return print_profiles(&title, &model, arguments.prompt[0].get());
+    }
+    let mut figures = vec![Figure { name: "load".into(), unit: "s", values: vec![load] }];
+    let progress = Progress::new(arguments.json);
+    interrupt.watch();
     for (name, work) in plan(arguments, &model) {
+        progress.phase(format!("measuring {name}"));
         measure(&model, work, &interrupt)?; // The first run faults pages in and is not counted.
-        let mut times = Vec::new();
-        for _ in 0..arguments.repetitions.get() {
-            times.push(measure(&model, work, &interrupt)?);
-        }
+        let times: Vec<Times> = (0..arguments.repetitions.get())
+            .map(|_| measure(&model, work, &interrupt))
+            .collect::<anyhow::Result<_>>()?;
         figures.extend(work.figures(&name, &times));
     }
+    progress.clear();
     if let Some(peak) = peak_memory() {
         figures.push(Figure { name: "peak memory".into(), unit: "MiB", values: vec![peak] });
     }
-    if arguments.json {
-        print_json(arguments, &session, &figures)
-    } else {
-        print_table(arguments, &session, &figures)
-    }
+    let text = match arguments.json {
+        true => json(&arguments.model.source().name(), &device(&session), &figures),
+        false => format!("{title}\n{}\n", table(&figures)),
+    };
+    put(&text)
 }
 
-/// The works to measure, those left out that the model's context cannot hold.
+/// The works to measure. Those that the model's context cannot hold are left out, which standard error tells.
 fn plan(arguments: &Arguments, model: &TextModel) -> Vec<(String, Work)> {
     let prompts = arguments.prompt.iter().map(|prompt| {
         let prompt = prompt.get();
         (format!("pp{prompt}"), Work { sequences: 1, prompt, tokens: 1 })
     });
     let generate = arguments.generate.get();
-    let alone = (format!("tg{generate}"), Work { sequences: 1, prompt: 1, tokens: generate + 1 });
+    let alone =
+        (format!("tg{generate}"), Work { sequences: 1, prompt: 1, tokens: generate.saturating_add(1) });
     let batches = arguments.batch.iter().map(|sequences| {
         let sequences = sequences.get();
         (format!("b{sequences}"), Work { sequences, prompt: BATCH_PROMPT, tokens: BATCH_TOKENS })
     });
     let limit = model.decoder().context_length;
-    prompts.chain([alone]).chain(batches).filter(|(_, work)| work.prompt + work.tokens <= limit).collect()
+    let (fit, large): (Vec<_>, Vec<_>) =
+        prompts.chain([alone]).chain(batches).partition(|(_, work)| work.room() <= limit);
+    for (name, work) in large {
+        // A closed standard error changes nothing.
+        let _ = writeln!(
+            std::io::stderr(),
+            "peri: {name} is left out: it needs {} tokens, and the model's context holds {limit}",
+            work.room()
+        );
+    }
+    fit
 }
 
 impl Work {
+    /// Tokens of one sequence.
+    fn room(&self) -> usize {
+        self.prompt.saturating_add(self.tokens)
+    }
+
     fn figures(&self, name: &str, times: &[Times]) -> Vec<Figure> {
         let rate = |tokens: usize, time: Duration| tokens as f64 / time.as_secs_f64();
         if self.tokens > 1 {
@@ -125,17 +165,17 @@ impl Work {
 }
 
 fn measure(model: &Arc<TextModel>, work: Work, interrupt: &Interrupt) -> anyhow::Result<Times> {
-    let room = (work.prompt + work.tokens).next_multiple_of(model.page_size());
+    let room = work.room().next_multiple_of(model.page_size());
     let options = GeneratorOptions {
         max_batch_tokens: work.prompt.max(512),
         max_sequences: work.sequences,
-        cache_tokens: work.sequences * room,
+        cache_tokens: work.sequences.saturating_mul(room),
     };
     let mut generator = Generator::new(Arc::clone(model), &options)?;
     for sequence in 0..work.sequences {
         generator.add(Request {
             prompt: prompt(sequence, work.prompt, model.decoder().vocab),
-            sampling: SamplingParams { temperature: 0.0, ..SamplingParams::default() },
+            sampling: SamplingParams::default(),
             max_new_tokens: NonZeroUsize::new(work.tokens),
             ignore_eos: true,
         })?;
@@ -162,6 +202,31 @@ fn prompt(sequence: usize, len: usize, vocab: usize) -> Vec<u32> {
     (0..len).map(|i| ((sequence * 7919 + i * 104_729 + 300) % vocab) as u32).collect()
 }
 
+/// Where the time of a prompt goes, and that of the decode step that follows it.
+fn print_profiles(title: &str, model: &TextModel, tokens: usize) -> anyhow::Result<()> {
+    let limit = model.decoder().context_length;
+    if tokens >= limit {
+        let problem =
+            format!("cannot profile {tokens} tokens and one more: the model's context holds {limit}");
+        return Err(Usage(format!("{problem}; give a smaller --prompt")).into());
+    }
+    let pages = (tokens + 1).div_ceil(model.page_size());
+    let mut runner = model.runner(pages).map_err(pipelines::Error::from)?;
+    let mut profile = |cached: usize, count: usize| -> anyhow::Result<Profile> {
+        let batch = batch(prompt(0, count, model.decoder().vocab), cached, pages);
+        runner.run(&batch, false)?; // The first run plans memory and faults pages in.
+        Ok(runner.profile(&batch)?)
+    };
+    let (prefill, decode) = (profile(0, tokens)?, profile(tokens, 1)?);
+    put(&format!("{title}\n\nprompt of {tokens} tokens\n{prefill}\ndecode after {tokens} tokens\n{decode}"))
+}
+
+/// A batch of one sequence, of which `cached` tokens have run already.
+fn batch(tokens: Vec<u32>, cached: usize, pages: usize) -> Batch {
+    let pages = (0..pages as u32).collect();
+    Batch { slices: vec![Slice { id: SequenceId(0), cached, tokens, pages, predicts: true }] }
+}
+
 /// The most memory this process ever had, in MiB; `None` where the system does not say.
 fn peak_memory() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
@@ -178,41 +243,33 @@ fn device(session: &engine::InferenceSession) -> String {
 fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
+    let middle = sorted.len() / 2;
+    if sorted.len().is_multiple_of(2) { (sorted[middle - 1] + sorted[middle]) / 2.0 } else { sorted[middle] }
 }
 
 fn best(figure: &Figure) -> f64 {
     let better = if figure.unit == "tok/s" { f64::max } else { f64::min };
-    figure.values.iter().copied().reduce(better).unwrap_or(f64::NAN)
+    figure.values.iter().copied().reduce(better).expect("each figure is taken at least once")
 }
 
-fn print_json(
-    arguments: &Arguments,
-    session: &engine::InferenceSession,
-    figures: &[Figure],
-) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    for figure in figures {
+fn json(model: &str, device: &str, figures: &[Figure]) -> String {
+    let object = |figure: &Figure| {
         let object = serde_json::json!({
             "bench": "perihelion",
-            "model": arguments.path.file_stem().map(|name| name.to_string_lossy()),
-            "device": device(session),
+            "model": model,
+            "device": device,
             "metric": figure.name,
             "unit": figure.unit,
             "median": median(&figure.values),
             "best": best(figure),
             "values": figure.values,
         });
-        writeln!(out, "{object}")?;
-    }
-    Ok(())
+        format!("{object}\n")
+    };
+    figures.iter().map(object).collect()
 }
 
-fn print_table(
-    arguments: &Arguments,
-    session: &engine::InferenceSession,
-    figures: &[Figure],
-) -> anyhow::Result<()> {
+fn table(figures: &[Figure]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(["", "median", "best", "unit"]);
     for figure in figures {
@@ -227,8 +284,21 @@ fn print_table(
     for column in [1, 2] {
         table.column_mut(column).expect("four columns").set_cell_alignment(CellAlignment::Right);
     }
+    table
+}
+
+fn put(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{} on {}", arguments.path.display(), device(session))?;
-    writeln!(out, "{table}")?;
-    Ok(())
+    write!(out, "{text}").and_then(|()| out.flush()).context("cannot write to standard output")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_two_lies_between() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0]), 2.5);
+    }
 }

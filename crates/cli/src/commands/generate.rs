@@ -2,48 +2,54 @@
 
 use std::io::{IsTerminal, Read, Write};
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use pipelines::{
-    AddSpecial, EventKind, FinishReason, Generator, GeneratorOptions, ParseSpecial, Request, SamplingParams,
-    SequenceId,
+    AddSpecial, Event, EventKind, FinishReason, Generator, GeneratorOptions, ParseSpecial, Request,
+    SamplingParams, SequenceId, TextModel,
 };
 
 use crate::exit::{Interrupted, Usage};
 use crate::interrupt::Interrupt;
-use crate::model::{Loaded, ModelArguments};
+use crate::model::{self, ModelFlags, ThreadArguments};
+use crate::parse;
+use crate::progress::Progress;
+use crate::sampling::SamplingArguments;
+
+const AFTER_HELP: &str = "\
+* or what the generation_config.json beside the model recommends.
+
+Text goes to standard output, progress and timings to standard error. Ctrl-C ends the text where it is.
+
+Examples:
+  peri generate \"Once upon a time\"
+  peri generate --model llama.gguf --temperature 0 \"The capital of France is\"
+  cat prompt.txt | peri generate --model llama/ --max-new-tokens 50 --json";
 
 /// Arguments of `peri generate`.
 #[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// The texts to continue; without any, one is read from standard input if that is piped
     #[arg(value_name = "PROMPT")]
     prompts: Vec<String>,
     #[command(flatten)]
-    model: ModelArguments,
+    model: ModelFlags,
+    #[command(flatten)]
+    threads: ThreadArguments,
     /// The most tokens to add to each prompt
-    #[arg(long, default_value = "200", value_name = "N")]
+    #[arg(
+        long,
+        default_value = "200",
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = parse::count
+    )]
     max_new_tokens: NonZeroUsize,
-    /// How adventurous: 0 always takes the likeliest token, 1 draws as the model predicts
-    /// (default: what the model recommends, else 0.7; 0 if any other way of choosing is not given)
-    #[arg(long, value_name = "T")]
-    temperature: Option<f32>,
-    /// Draw among the K likeliest tokens only; 0 is all (default: 40)
-    #[arg(long, value_name = "K")]
-    top_k: Option<usize>,
-    /// Draw among the likeliest tokens that together have this probability
-    #[arg(long, value_name = "P")]
-    top_p: Option<f32>,
-    /// Draw among tokens at least this likely, relative to the likeliest
-    #[arg(long, value_name = "P")]
-    min_p: Option<f32>,
-    /// Divide the scores of tokens that occurred already by this
-    #[arg(long, value_name = "X")]
-    repetition_penalty: Option<f32>,
-    /// The same seed, prompt and options give the same text (default: drawn, and reported)
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
+    #[command(flatten)]
+    sampling: SamplingArguments,
     /// Go on after the model ends its text
     #[arg(long)]
     ignore_eos: bool,
@@ -53,10 +59,15 @@ pub(crate) struct Arguments {
     /// Print one JSON object a line for each prompt
     #[arg(long)]
     json: bool,
-    /// No progress and no figures on standard error
+    /// No progress and no timings on standard error
     #[arg(long, short)]
     quiet: bool,
 }
+
+/// Tokens in a step, prompt and decode together.
+const MAX_BATCH_TOKENS: usize = 512;
+/// Prompts that are continued at once; more wait.
+const MAX_SEQUENCES: usize = 64;
 
 /// One prompt and what became of it.
 struct Job {
@@ -66,30 +77,35 @@ struct Job {
     text: String,
     tokens: Vec<u32>,
     finished: Option<FinishReason>,
-    first_token: Option<Duration>,
 }
 
 /// Generates.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let prompts = prompts(arguments)?;
-    let seed = arguments.seed.unwrap_or_else(drawn_seed);
-    let sampling = sampling(arguments, seed);
     let interrupt = Interrupt::listen()?;
-    let session = arguments.model.threads.session()?;
-    let loaded = arguments.model.load(&session, arguments.quiet)?;
-    let (mut generator, mut jobs) = start(arguments, &loaded, &sampling, prompts)?;
     let begin = Instant::now();
-    let mut printer = Printer { shown: 0, json: arguments.json, echo: !arguments.no_echo, seed };
+    let session = arguments.threads.session()?;
+    let source = arguments.model.source();
+    let compiled = source.open(&session)?;
+    let sampling = arguments.sampling.resolve(source.generation_config(&compiled).as_deref())?;
+    let model = model::pack(compiled, &session, &Progress::new(arguments.quiet))?;
+    let mut clock = Clock::new(begin.elapsed());
+    let (mut generator, mut jobs) = start(arguments, &model, &sampling, prompts)?;
+    let mut printer = Printer::new(arguments, sampling.seed);
+    interrupt.watch();
     while !generator.is_idle() && !interrupt.asked() {
-        for event in generator.step()? {
+        let begin = Instant::now();
+        let events = generator.step()?;
+        clock.count(begin.elapsed(), &events, &jobs);
+        for event in events {
             let job = jobs.iter_mut().find(|job| job.id == event.id).expect("events are of our jobs");
-            job.take(event.kind, begin.elapsed());
+            job.take(event.kind);
         }
-        printer.show(&mut jobs)?;
+        printer.show(&jobs)?;
     }
-    printer.end(&mut jobs)?;
+    printer.end(&jobs)?;
     if !arguments.quiet {
-        report(&jobs, loaded.time, begin.elapsed(), seed, &sampling);
+        clock.report(&jobs, &sampling);
     }
     if interrupt.asked() { Err(Interrupted.into()) } else { Ok(()) }
 }
@@ -102,75 +118,64 @@ fn prompts(arguments: &Arguments) -> anyhow::Result<Vec<String>> {
     if std::io::stdin().is_terminal() {
         return Err(Usage("no prompt: give one as an argument or on standard input".into()).into());
     }
-    let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).context("the prompt on standard input")?;
+    let mut bytes = Vec::new();
+    std::io::stdin().read_to_end(&mut bytes).context("cannot read the prompt from standard input")?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Usage(format!(
+            "the prompt on standard input is not UTF-8 from byte {at} on: convert it, with iconv say"
+        ))
+    })?;
     // The newline that ends the last line of a file or an `echo` is not meant.
-    let text = text.strip_suffix('\n').map(|text| text.strip_suffix('\r').unwrap_or(text)).unwrap_or(&text);
+    let text = text.strip_suffix('\n').map_or(&text[..], |text| text.strip_suffix('\r').unwrap_or(text));
     Ok(vec![text.to_string()])
 }
 
-fn sampling(arguments: &Arguments, seed: u64) -> SamplingParams {
-    let defaults = SamplingParams::default();
-    SamplingParams {
-        temperature: arguments.temperature.unwrap_or(0.7),
-        top_k: match arguments.top_k {
-            Some(0) => None,
-            given => given.or(Some(40)),
-        },
-        top_p: arguments.top_p.unwrap_or(defaults.top_p),
-        min_p: arguments.min_p.unwrap_or(defaults.min_p),
-        repetition_penalty: arguments.repetition_penalty.unwrap_or(defaults.repetition_penalty),
-        seed,
-        ..defaults
-    }
-}
-
-/// A seed that differs from run to run.
-fn drawn_seed() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(std::process::id()) >> 32
-}
-
+/// A generator with a job for each prompt.
 fn start(
     arguments: &Arguments,
-    loaded: &Loaded,
+    model: &Arc<TextModel>,
     sampling: &SamplingParams,
     prompts: Vec<String>,
 ) -> anyhow::Result<(Generator, Vec<Job>)> {
-    let model = &loaded.model;
     let encode = |prompt: &String| model.tokenizer().encode(prompt, AddSpecial::Yes, ParseSpecial::Yes);
-    let tokens: Vec<Vec<u32>> = prompts.iter().map(encode).collect::<Result<_, _>>()?;
-    let room = |prompt: &Vec<u32>| {
-        let tokens = prompt.len().saturating_add(arguments.max_new_tokens.get());
-        tokens.min(model.decoder().context_length).next_multiple_of(model.page_size())
-    };
+    let encoded: Vec<Vec<u32>> = prompts.iter().map(encode).collect::<Result<_, _>>()?;
     let options = GeneratorOptions {
-        max_batch_tokens: 512,
-        max_sequences: 64,
-        cache_tokens: tokens.iter().map(room).fold(0, usize::saturating_add),
+        max_batch_tokens: MAX_BATCH_TOKENS,
+        max_sequences: MAX_SEQUENCES,
+        cache_tokens: cache_tokens(model, &encoded, arguments.max_new_tokens.get()),
     };
-    let mut generator = Generator::new(std::sync::Arc::clone(model), &options)?;
+    let mut generator = Generator::new(Arc::clone(model), &options)?;
     let mut jobs = Vec::new();
-    for (prompt, tokens) in prompts.into_iter().zip(tokens) {
-        let prompt_tokens = tokens.len();
-        let request = Request {
-            prompt: tokens,
+    for (prompt, encoded) in prompts.into_iter().zip(encoded) {
+        let prompt_tokens = encoded.len();
+        let id = generator.add(Request {
+            prompt: encoded,
             sampling: sampling.clone(),
             max_new_tokens: Some(arguments.max_new_tokens),
             ignore_eos: arguments.ignore_eos,
-        };
-        let id = generator.add(request)?;
+        })?;
         let (text, tokens) = (String::new(), Vec::new());
-        jobs.push(Job { id, prompt, prompt_tokens, text, tokens, finished: None, first_token: None });
+        jobs.push(Job { id, prompt, prompt_tokens, text, tokens, finished: None });
     }
     Ok((generator, jobs))
 }
 
+/// Room for as many of the longest sequences as may run at once.
+fn cache_tokens(model: &TextModel, encoded: &[Vec<u32>], max_new_tokens: usize) -> usize {
+    let room = |prompt: &Vec<u32>| {
+        let tokens = prompt.len().saturating_add(max_new_tokens);
+        tokens.min(model.decoder().context_length).next_multiple_of(model.page_size())
+    };
+    let mut rooms: Vec<usize> = encoded.iter().map(room).collect();
+    rooms.sort_unstable_by(|a, b| b.cmp(a));
+    rooms.into_iter().take(MAX_SEQUENCES).fold(0, usize::saturating_add)
+}
+
 impl Job {
-    fn take(&mut self, event: EventKind, now: Duration) {
+    fn take(&mut self, event: EventKind) {
         match event {
             EventKind::Token { token, text } => {
-                self.first_token.get_or_insert(now);
                 self.tokens.push(token);
                 self.text.push_str(&text);
             }
@@ -182,99 +187,142 @@ impl Job {
     }
 }
 
-/// Writes results in the order of the prompts, each as soon as those before it are complete.
+/// Writes results in the order of the prompts: text as it comes, JSON once it is complete.
 struct Printer {
-    /// Jobs that were written whole.
-    shown: usize,
     json: bool,
     echo: bool,
     seed: u64,
+    /// Jobs that were written whole.
+    shown: usize,
+    /// Whether the prompt of the next one was written, and how many bytes of its text.
+    begun: bool,
+    written: usize,
+    /// Newlines that were held back, since a text ends with exactly one.
+    held: usize,
 }
 
 impl Printer {
+    fn new(arguments: &Arguments, seed: u64) -> Printer {
+        let (json, echo) = (arguments.json, !arguments.no_echo);
+        Printer { json, echo, seed, shown: 0, begun: false, written: 0, held: 0 }
+    }
+
     /// Writes what is new.
-    fn show(&mut self, jobs: &mut [Job]) -> anyhow::Result<()> {
+    fn show(&mut self, jobs: &[Job]) -> anyhow::Result<()> {
+        self.write(jobs, false).context("cannot write to standard output")
+    }
+
+    /// Writes what is left, complete or not.
+    fn end(&mut self, jobs: &[Job]) -> anyhow::Result<()> {
+        self.write(jobs, true).context("cannot write to standard output")
+    }
+
+    fn write(&mut self, jobs: &[Job], last: bool) -> std::io::Result<()> {
         let mut out = std::io::stdout().lock();
-        while let Some(job) = jobs.get_mut(self.shown) {
-            if self.json {
-                if job.finished.is_none() {
-                    break;
-                }
-                self.write_json(&mut out, self.shown, job)?;
-            } else {
-                self.write_text(&mut out, job)?;
-                if job.finished.is_none() {
-                    break;
-                }
+        while let Some(job) = jobs.get(self.shown) {
+            let complete = last || job.finished.is_some();
+            match self.json {
+                true if complete => writeln!(out, "{}", self.object(job))?,
+                true => break,
+                false => self.write_new(&mut out, job)?,
+            }
+            if !complete {
+                break;
+            }
+            if !self.json {
                 writeln!(out)?;
             }
             self.shown += 1;
+            (self.begun, self.written, self.held) = (false, 0, 0);
         }
-        Ok(out.flush()?)
+        out.flush()
     }
 
-    /// Writes what an interruption left.
-    fn end(&mut self, jobs: &mut [Job]) -> anyhow::Result<()> {
-        let mut out = std::io::stdout().lock();
-        for index in self.shown..jobs.len() {
-            if self.json {
-                self.write_json(&mut out, index, &jobs[index])?;
-            } else {
-                self.write_text(&mut out, &mut jobs[index])?;
-                writeln!(out)?;
-            }
+    /// The part of a job's text that was not written yet.
+    fn write_new(&mut self, out: &mut impl Write, job: &Job) -> std::io::Result<()> {
+        if self.echo && !self.begun {
+            self.write_held(out, &job.prompt)?;
         }
-        Ok(out.flush()?)
-    }
-
-    /// Writes the part of a job's text that was not written yet. What was written is taken out of `prompt` and
-    /// `text`.
-    fn write_text(&self, out: &mut impl Write, job: &mut Job) -> anyhow::Result<()> {
-        let prompt = std::mem::take(&mut job.prompt);
-        if self.echo {
-            write!(out, "{prompt}")?;
-        }
-        write!(out, "{}", std::mem::take(&mut job.text))?;
+        self.write_held(out, &job.text[self.written..])?;
+        (self.begun, self.written) = (true, job.text.len());
         Ok(())
     }
 
-    fn write_json(&self, out: &mut impl Write, index: usize, job: &Job) -> anyhow::Result<()> {
-        let reason = job.finished.map_or("interrupted", FinishReason::name);
-        let object = serde_json::json!({
-            "index": index,
+    fn write_held(&mut self, out: &mut impl Write, text: &str) -> std::io::Result<()> {
+        let body = text.trim_end_matches('\n');
+        if !body.is_empty() {
+            write!(out, "{}{body}", "\n".repeat(self.held))?;
+            self.held = 0;
+        }
+        self.held += text.len() - body.len();
+        Ok(())
+    }
+
+    fn object(&self, job: &Job) -> serde_json::Value {
+        serde_json::json!({
+            "index": self.shown,
             "prompt": job.prompt,
             "text": job.text,
             "tokens": job.tokens,
             "prompt_tokens": job.prompt_tokens,
-            "finish_reason": reason,
+            "finish_reason": job.finished.map_or("interrupted", FinishReason::name),
             "seed": self.seed,
-        });
-        writeln!(out, "{object}")?;
-        Ok(())
+        })
     }
 }
 
-/// The closing figures.
-fn report(jobs: &[Job], load: Duration, total: Duration, seed: u64, sampling: &SamplingParams) {
-    let prompt: usize = jobs.iter().map(|job| job.prompt_tokens).sum();
-    let made: usize = jobs.iter().map(|job| job.tokens.len()).sum();
-    let first = jobs.iter().filter_map(|job| job.first_token).min();
-    let last_first = jobs.iter().filter_map(|job| job.first_token).max();
-    let rate = |tokens: usize, time: Duration| tokens as f64 / time.as_secs_f64().max(1e-9);
-    let mut lines = vec![format!("load {:.0} ms", load.as_secs_f64() * 1e3)];
-    if let (Some(first), Some(last_first)) = (first, last_first) {
-        lines.push(format!("prompt {prompt} tokens, {:.1} tok/s", rate(prompt, last_first)));
-        lines.push(format!("first token {:.1} ms", first.as_secs_f64() * 1e3));
-        let after = made.saturating_sub(jobs.len());
-        if after > 0 {
-            lines.push(format!(
-                "decode {made} tokens, {:.1} tok/s",
-                rate(after, total.saturating_sub(last_first))
-            ));
+/// Where the time went, for the closing line.
+struct Clock {
+    load: Duration,
+    /// Of the steps that read prompts; tokens of other sequences may be made beside.
+    prompt: Duration,
+    /// Of the steps that only made tokens, and how many those were.
+    decode: Duration,
+    decoded: usize,
+    first_token: Option<Duration>,
+}
+
+impl Clock {
+    fn new(load: Duration) -> Clock {
+        let (prompt, decode) = (Duration::ZERO, Duration::ZERO);
+        Clock { load, prompt, decode, decoded: 0, first_token: None }
+    }
+
+    /// Counts a step, before its events are taken.
+    fn count(&mut self, time: Duration, events: &[Event], jobs: &[Job]) {
+        let first = |event: &Event| jobs.iter().any(|job| job.id == event.id && job.tokens.is_empty());
+        if events.is_empty() || events.iter().any(first) {
+            self.prompt += time;
+            if !events.is_empty() {
+                self.first_token.get_or_insert(self.prompt + self.decode);
+            }
+        } else {
+            self.decode += time;
+            let predicted = |event: &&Event| {
+                !matches!(event.kind, EventKind::Finished { reason: FinishReason::Length, .. })
+            };
+            self.decoded += events.iter().filter(predicted).count();
         }
     }
-    if sampling.temperature > 0.0 {
-        lines.push(format!("seed {seed}"));
+
+    /// The closing line on standard error.
+    fn report(&self, jobs: &[Job], sampling: &SamplingParams) {
+        let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
+        let rate = |tokens: usize, time: Duration| tokens as f64 / time.as_secs_f64().max(1e-9);
+        let mut facts = vec![format!("load {:.0} ms", milliseconds(self.load))];
+        if let Some(first_token) = self.first_token {
+            let prompt = jobs.iter().map(|job| job.prompt_tokens).sum();
+            facts.push(format!("prompt {prompt} tokens, {:.1} tok/s", rate(prompt, self.prompt)));
+            facts.push(format!("first token {:.1} ms", milliseconds(first_token)));
+        }
+        if self.decoded > 0 {
+            let made: usize = jobs.iter().map(|job| job.tokens.len()).sum();
+            facts.push(format!("decode {made} tokens, {:.1} tok/s", rate(self.decoded, self.decode)));
+        }
+        if sampling.temperature > 0.0 {
+            facts.push(format!("seed {}", sampling.seed));
+        }
+        // A closed standard error changes nothing.
+        let _ = writeln!(std::io::stderr(), "\n[{}]", facts.join(" | "));
     }
-    eprintln!("\n[{}]", lines.join(" | "));
 }

@@ -2,53 +2,53 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::PathBuf;
 
+use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
 use pipelines::{CompiledText, MemoryBytes};
 
-use crate::model::{ModelArguments, ThreadArguments};
+use crate::exit::one_line;
+use crate::model::{self, ModelPath};
 
 /// Arguments of `peri inspect`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// A GGUF file, or a folder with config.json and weights (default: the built-in storyteller)
-    path: Option<PathBuf>,
-    /// The weights, if they are not with the model
-    #[arg(long, value_name = "PATH", requires = "path")]
-    weights: Option<PathBuf>,
+    #[command(flatten)]
+    model: ModelPath,
     /// List every tensor
     #[arg(long)]
     tensors: bool,
     /// Print the execution plan: steps, kernels, packed weights
     #[arg(long)]
     plan: bool,
-    /// Print JSON
-    #[arg(long, conflicts_with = "plan")]
+    /// Print JSON, tensors included
+    #[arg(long, conflicts_with_all = ["tensors", "plan"])]
     json: bool,
 }
 
 /// Shows a model.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let threads = ThreadArguments { threads: 0 };
-    let session = threads.session()?;
-    let model = ModelArguments { model: arguments.path.clone(), weights: arguments.weights.clone(), threads };
-    let model = model.open(&session)?;
+    // Nothing is computed, so one thread is enough.
+    let session = model::session(1)?;
+    let model = arguments.model.source().open(&session)?;
+    print(arguments, &model).context("cannot write to standard output")
+}
+
+fn print(arguments: &Arguments, model: &CompiledText) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if arguments.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&json(&model))?)?;
-        return Ok(());
+        return writeln!(out, "{:#}", json(model));
     }
-    for (name, value) in facts(&model) {
+    for (name, value) in facts(model) {
         writeln!(out, "{name:<16} {value}")?;
     }
     if arguments.tensors {
-        writeln!(out, "\n{}", tensors(&model))?;
+        writeln!(out, "\n{}", tensors(model))?;
     }
     if arguments.plan {
         writeln!(out, "\n{}", model.compiled())?;
     }
-    Ok(())
+    out.flush()
 }
 
 /// Names and values, in the order they print.
@@ -60,8 +60,8 @@ fn facts(model: &CompiledText) -> Vec<(&'static str, String)> {
     let types: Vec<String> =
         bytes_by_type(model).into_iter().map(|(dtype, (count, _))| format!("{count} {dtype}")).collect();
     vec![
-        ("name", config.name.clone().unwrap_or_else(|| "(none)".into())),
-        ("architecture", config.architecture.clone()),
+        ("name", config.name.as_deref().map_or("(none)".into(), one_line)),
+        ("architecture", one_line(&config.architecture)),
         ("format", model.checkpoint().weights().format().to_string()),
         ("parameters", grouped(decoder.parameters())),
         ("layers", decoder.layers.len().to_string()),
@@ -119,7 +119,7 @@ fn tensors(model: &CompiledText) -> Table {
     table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(["tensor", "type", "shape", "bytes"]);
     for (name, tensor) in model.checkpoint().weights().tensors() {
         let bytes = grouped(tensor_bytes(tensor) as usize);
-        table.add_row([name.to_string(), tensor.dtype().to_string(), tensor.shape().to_string(), bytes]);
+        table.add_row([one_line(name), tensor.dtype().to_string(), tensor.shape().to_string(), bytes]);
     }
     table.column_mut(3).expect("four columns").set_cell_alignment(CellAlignment::Right);
     table

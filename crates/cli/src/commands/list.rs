@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use anyhow::Context;
 use tensor::DType;
 
 /// Arguments of `peri list`.
@@ -12,34 +13,42 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
+/// The files that weights may be in.
+const FILES: [&str; 3] =
+    ["GGUF (.gguf, also split)", "safetensors (also sharded)", "PyTorch (.bin, .pt, .pth)"];
+
 /// The encodings that matrices may have on disk.
-fn encodings() -> impl Iterator<Item = DType> {
+fn encodings() -> Vec<&'static str> {
     let plain = [DType::F32, DType::F16, DType::BF16];
-    plain.into_iter().chain(DType::ALL.iter().copied().filter(|dtype| dtype.is_block()))
+    plain.iter().chain(DType::ALL.iter().filter(|dtype| dtype.is_block())).map(|dtype| dtype.name()).collect()
 }
 
-/// Prints architectures and encodings.
+/// Prints architectures, encodings and files.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let text = if arguments.json { json() } else { lines() };
     let mut out = std::io::stdout().lock();
-    if arguments.json {
-        let architectures: serde_json::Map<String, serde_json::Value> = models::ARCHITECTURES
-            .iter()
-            .map(|architecture| {
-                let encodings: Vec<&str> = encodings().map(DType::name).collect();
-                let facts =
-                    serde_json::json!({ "gguf": architecture.gguf, "supported_encodings": encodings });
-                (architecture.hugging_face.to_string(), facts)
-            })
-            .collect();
-        writeln!(out, "{}", serde_json::json!({ "architectures": architectures }))?;
-        return Ok(());
-    }
-    writeln!(out, "Architectures (Hugging Face name, GGUF name):")?;
+    writeln!(out, "{text}").context("cannot write to standard output")
+}
+
+fn json() -> String {
+    let architectures: serde_json::Map<String, serde_json::Value> = models::ARCHITECTURES
+        .iter()
+        .map(|architecture| {
+            let facts = serde_json::json!({ "gguf": architecture.gguf, "supported_encodings": encodings() });
+            (architecture.hugging_face.to_string(), facts)
+        })
+        .collect();
+    serde_json::json!({ "architectures": architectures, "files": FILES }).to_string()
+}
+
+fn lines() -> String {
+    let mut lines = vec!["Architectures (Hugging Face name, GGUF name):".to_string()];
     for architecture in models::ARCHITECTURES {
-        writeln!(out, "  {:<24} {}", architecture.hugging_face, architecture.gguf)?;
+        lines.push(format!("  {:<24} {}", architecture.hugging_face, architecture.gguf));
     }
-    writeln!(out, "Encodings of weights:")?;
-    writeln!(out, "  {}", encodings().map(DType::name).collect::<Vec<_>>().join(" "))?;
-    writeln!(out, "Files: GGUF (also split), safetensors (also sharded), PyTorch (.bin, .pt, .pth)")?;
-    Ok(())
+    lines.push("Encodings of weights:".into());
+    lines.push(format!("  {}", encodings().join(" ")));
+    lines.push("Files:".into());
+    lines.extend(FILES.map(|file| format!("  {file}")));
+    lines.join("\n")
 }

@@ -1,4 +1,4 @@
-//! `peri tokenize`: text on standard input to ids, or ids back to text.
+//! `peri tokenize`: lines of text on standard input to ids, or ids back to text.
 
 use std::io::{BufRead, Read, Write};
 use std::path::PathBuf;
@@ -6,55 +6,86 @@ use std::path::PathBuf;
 use anyhow::Context;
 use pipelines::{AddSpecial, ParseSpecial, SkipSpecial, Tokenizer};
 
+use crate::exit::Usage;
+use crate::model;
+
+const AFTER_HELP: &str = "\
+Examples:
+  echo \"Once upon a time\" | peri tokenize model.gguf
+  echo \"[1, 403, 407]\" | peri tokenize model.gguf --decode";
+
 /// Arguments of `peri tokenize`.
 #[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// A GGUF file, a tokenizer.json or tokenizer.model, or a folder with one
-    path: PathBuf,
-    /// Read JSON arrays of ids, one a line, and print their texts
+    /// A GGUF file, a tokenizer.json or tokenizer.model, or a folder with one [default: the storyteller's]
+    path: Option<PathBuf>,
+    /// Read JSON arrays of ids, one a line, and print the text of each
     #[arg(long)]
     decode: bool,
-    /// Tokenize each line by itself rather than the whole input
+    /// The whole input is one text, line breaks and all, rather than one text a line
     #[arg(long, conflicts_with = "decode")]
-    lines: bool,
-    /// Leave out the tokens that the model puts around a text
+    whole: bool,
+    /// Leave out the tokens that the model wants around a text
     #[arg(long, conflicts_with = "decode")]
     no_special: bool,
+    /// Print the decoded texts as JSON strings
+    #[arg(long, requires = "decode")]
+    json: bool,
 }
 
 /// Tokenizes.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let tokenizer = Tokenizer::open(&arguments.path).context("cannot open the tokenizer")?;
-    let mut out = std::io::stdout().lock();
-    if arguments.decode {
-        return decode(&tokenizer, &mut out);
+    let tokenizer = model::tokenizer(arguments.path.as_deref())?;
+    if arguments.whole {
+        let mut bytes = Vec::new();
+        std::io::stdin().lock().read_to_end(&mut bytes).context("cannot read standard input")?;
+        return put(&encode(&tokenizer, utf8(bytes, 1)?, arguments)?);
     }
-    let special = if arguments.no_special { AddSpecial::No } else { AddSpecial::Yes };
-    let mut encode = |text: &str| -> anyhow::Result<()> {
-        let ids = tokenizer.encode(text, special, ParseSpecial::Yes)?;
-        writeln!(out, "{}", serde_json::to_string(&ids)?)?;
-        Ok(())
-    };
-    if arguments.lines {
-        for line in std::io::stdin().lock().lines() {
-            encode(&line.context("standard input")?)?;
+    let mut input = std::io::stdin().lock();
+    for number in 1.. {
+        let mut bytes = Vec::new();
+        if input.read_until(b'\n', &mut bytes).context("cannot read standard input")? == 0 {
+            break;
         }
-        return Ok(());
-    }
-    let mut text = String::new();
-    std::io::stdin().lock().read_to_string(&mut text).context("standard input")?;
-    encode(&text)
-}
-
-fn decode(tokenizer: &Tokenizer, out: &mut impl Write) -> anyhow::Result<()> {
-    for (number, line) in std::io::stdin().lock().lines().enumerate() {
-        let line = line.context("standard input")?;
-        if line.trim().is_empty() {
-            continue;
+        let line = utf8(bytes, number)?;
+        let line = line.strip_suffix('\n').unwrap_or(&line);
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        match arguments.decode {
+            true if line.trim().is_empty() => {}
+            true => put(&decode(&tokenizer, line, number, arguments.json)?)?,
+            false => put(&encode(&tokenizer, line.to_string(), arguments)?)?,
         }
-        let ids: Vec<u32> = serde_json::from_str(&line)
-            .with_context(|| format!("line {}: expected an array of ids", number + 1))?;
-        writeln!(out, "{}", tokenizer.decode(&ids, SkipSpecial::Yes))?;
     }
     Ok(())
+}
+
+fn utf8(bytes: Vec<u8>, line: usize) -> Result<String, Usage> {
+    String::from_utf8(bytes)
+        .map_err(|error| Usage(format!("standard input, line {line}: {error}; convert it, with iconv say")))
+}
+
+fn encode(tokenizer: &Tokenizer, text: String, arguments: &Arguments) -> anyhow::Result<String> {
+    let special = if arguments.no_special { AddSpecial::No } else { AddSpecial::Yes };
+    Ok(serde_json::to_string(&tokenizer.encode(&text, special, ParseSpecial::Yes)?)?)
+}
+
+fn decode(tokenizer: &Tokenizer, line: &str, number: usize, json: bool) -> anyhow::Result<String> {
+    let wrong = |problem: String| Usage(format!("standard input, line {number}: {problem}"));
+    let ids: Vec<u32> = serde_json::from_str(line)
+        .map_err(|error| wrong(format!("{error}; give arrays of ids, such as [1, 2, 3]")))?;
+    let size = tokenizer.vocab_size();
+    if let Some(id) = ids.iter().find(|&&id| id as usize >= size) {
+        return Err(
+            wrong(format!("id {id} is beyond the vocabulary of {size} tokens; give ids below that")).into()
+        );
+    }
+    let text = tokenizer.decode(&ids, SkipSpecial::Yes);
+    Ok(if json { serde_json::to_string(&text)? } else { text })
+}
+
+/// Writes a line at once: who pipes line by line waits for it.
+fn put(line: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).context("cannot write to standard output")
 }

@@ -1,0 +1,71 @@
+//! What to do about an error, and the code it ends with: what the crates below cannot know, since they know no flags.
+
+use std::io::ErrorKind;
+
+use crate::exit::{FAILURE, MEMORY, MODEL, USAGE};
+
+/// The exit code of an error, and what to do about it where its message does not say.
+pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
+    use pipelines::Error;
+    match error {
+        Error::Model(error) => (MODEL, model(error)),
+        Error::Weights(error) => (MODEL, weights(error)),
+        Error::Read { source, .. } => (MODEL, Some(file(source))),
+        Error::Tokenizer { .. } => (
+            MODEL,
+            Some(
+                "the model's tokenizer.json or tokenizer.model belongs beside its config.json; a GGUF file has its own",
+            ),
+        ),
+        Error::OutOfMemory(_) => (MEMORY, None),
+        Error::TooLong(_) | Error::Encode(_) | Error::Sampling(_) => (USAGE, None),
+        Error::EmptyPrompt => (USAGE, Some("give a prompt that is not empty")),
+        Error::PromptTooLong { .. } => (USAGE, Some("or choose a model with a longer context")),
+        Error::UnknownToken { .. } => (MODEL, Some("the tokenizer and the weights are of different models")),
+        Error::NoCandidate { .. } => {
+            (FAILURE, Some("the weights may be damaged: compare them with where they came from"))
+        }
+        Error::Engine(_) => (FAILURE, None),
+    }
+}
+
+fn model(error: &models::Error) -> Option<&'static str> {
+    use models::Error;
+    match error {
+        Error::Weights(error) => weights(error),
+        Error::Architecture { .. } => {
+            Some("choose a model of a supported architecture; `peri list` shows all")
+        }
+        Error::Config { .. } => {
+            Some("a folder needs the config.json that its weights came with; a GGUF file has its own")
+        }
+        Error::Weight { .. } => {
+            Some("the weights and the configuration belong to different models, or one is damaged")
+        }
+        Error::Graph(_) => None,
+    }
+}
+
+fn weights(error: &weights::Error) -> Option<&'static str> {
+    use weights::Error;
+    match error {
+        Error::Io { source, .. } => Some(file(source)),
+        Error::UnknownFormat { .. } => Some("give a GGUF, safetensors or PyTorch file, or a folder with one"),
+        Error::Contradiction { .. } => Some("rename the file after its content"),
+        Error::Malformed { .. } => Some("the file may be incomplete: compare it with where it came from"),
+        Error::Refused { .. } => Some("convert it to safetensors where you trust it"),
+        Error::NoWeights { .. } => Some("name the folder or file that holds the weights"),
+        Error::SeveralModels { .. } => None,
+        _ => Some("choose another file of this model, or convert it anew"),
+    }
+}
+
+fn file(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::NotFound => {
+            "check the path: a model is a file or folder on this machine, nothing is downloaded"
+        }
+        ErrorKind::PermissionDenied => "ask for permission to read it",
+        _ => "check that it is a file or folder that can be read",
+    }
+}
