@@ -61,8 +61,8 @@ pub(crate) fn code(result: anyhow::Result<()>) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// What clap finds wrong with the arguments, in one line; help and versions as they are.
-pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+/// What clap finds wrong with the arguments of a command, in one line; help and versions as they are.
+pub(crate) fn usage(error: &clap::Error, command: &str) -> ExitCode {
     use clap::error::ErrorKind;
     let asked = [
         ErrorKind::DisplayHelp,
@@ -77,7 +77,8 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     let text = error.render().to_string();
     let text = text.split("\nUsage:").next().unwrap_or_default();
     let text = text.split("\nFor more information").next().unwrap_or_default();
-    say(&format!("{}; see `peri help`", text.trim_start_matches("error:").trim()));
+    let text = text.trim_start_matches("error:").trim().replace("\n\n  tip: ", "; ");
+    say(&format!("{text}; see `{command} --help`"));
     ExitCode::from(USAGE)
 }
 
@@ -100,8 +101,12 @@ fn message(error: &anyhow::Error, advice: Option<&str>) -> String {
             parts.push(cause);
         }
     }
-    let advice = advice.map(|advice| format!("; {advice}")).unwrap_or_default();
-    parts.join(": ") + &advice
+    let message = parts.join(": ");
+    match advice {
+        Some(another) if another.starts_with("or ") => format!("{message}, {another}"),
+        Some(advice) => format!("{message}; {advice}"),
+        None => message,
+    }
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

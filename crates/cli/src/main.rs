@@ -11,7 +11,7 @@ mod parse;
 mod progress;
 mod sampling;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Weights and KV pages are large and short-lived arrays many; mimalloc returns both to the system quickly.
 #[global_allocator]
@@ -42,7 +42,7 @@ enum Command {
 fn main() -> std::process::ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => return exit::usage(&error),
+        Err(error) => return exit::usage(&error, &named_command()),
     };
     exit::code(match arguments.command {
         Command::Generate(arguments) => commands::generate::run(&arguments),
@@ -51,4 +51,13 @@ fn main() -> std::process::ExitCode {
         Command::Tokenize(arguments) => commands::tokenize::run(&arguments),
         Command::List(arguments) => commands::list::run(&arguments),
     })
+}
+
+/// The command whose arguments are wrong, as far as it is known.
+fn named_command() -> String {
+    let name = std::env::args().nth(1).unwrap_or_default();
+    match Arguments::command().find_subcommand(&name) {
+        Some(command) => format!("peri {}", command.get_name()),
+        None => "peri".to_string(),
+    }
 }

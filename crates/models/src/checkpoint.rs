@@ -49,8 +49,10 @@ impl Checkpoint {
         let (config, decoder) = match weights.format() {
             Format::Gguf => {
                 let vocab = types.tensor("token_embd.weight").and_then(|t| t.shape().first().copied());
+                // First, so that an unknown one is refused as such, and not for a key that it does without.
+                let name = weights.metadata().str("general.architecture")?;
+                let architecture = Architecture::from_gguf(name)?;
                 let config = Config::from_gguf(weights.metadata(), vocab.unwrap_or(0))?;
-                let architecture = Architecture::from_gguf(&config.architecture)?;
                 let factors = types.tensor("rope_freqs.weight").map(Tensor::to_f32_vec);
                 let rope = Rope::new(&config, architecture.gguf_rope, factors.as_deref())?;
                 let decoder = (architecture.decoder)(&config, rope, &types);
@@ -60,8 +62,9 @@ impl Checkpoint {
                 let source = config_json.display().to_string();
                 let json = std::fs::read_to_string(config_json)
                     .map_err(|error| Error::config(&source, format!("the model's configuration: {error}")))?;
+                let name = Config::architecture_of_hugging_face(&source, &json)?;
+                let architecture = Architecture::from_hugging_face(&name)?;
                 let config = Config::from_hugging_face(&source, &json)?;
-                let architecture = Architecture::from_hugging_face(&config.architecture)?;
                 // Meta's own checkpoints pair neighbouring rows, as the model was trained.
                 let meta = weights.scheme() == Scheme::Meta;
                 let style = if meta { RopeStyle::Interleaved } else { RopeStyle::HalfSplit };

@@ -81,8 +81,8 @@ struct Job {
 
 /// Generates.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let prompts = prompts(arguments)?;
     let interrupt = Interrupt::listen()?;
+    let prompts = prompts(arguments)?;
     let begin = Instant::now();
     let session = arguments.threads.session()?;
     let source = arguments.model.source();

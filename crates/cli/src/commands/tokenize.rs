@@ -72,8 +72,11 @@ fn encode(tokenizer: &Tokenizer, text: String, arguments: &Arguments) -> anyhow:
 
 fn decode(tokenizer: &Tokenizer, line: &str, number: usize, json: bool) -> anyhow::Result<String> {
     let wrong = |problem: String| Usage(format!("standard input, line {number}: {problem}"));
-    let ids: Vec<u32> = serde_json::from_str(line)
-        .map_err(|error| wrong(format!("{error}; give arrays of ids, such as [1, 2, 3]")))?;
+    let ids: Vec<u32> = serde_json::from_str(line).map_err(|error| {
+        let (error, column) = (error.to_string(), error.column());
+        let problem = error.split(" at line").next().unwrap_or_default();
+        wrong(format!("{problem} at column {column}; give arrays of ids, such as [1, 2, 3]"))
+    })?;
     let size = tokenizer.vocab_size();
     if let Some(id) = ids.iter().find(|&&id| id as usize >= size) {
         return Err(

@@ -6,11 +6,16 @@ use serde_json::Value;
 use super::{Config, Scaling};
 use crate::Error;
 
+/// The key that says what the others mean.
+#[derive(Deserialize)]
+struct Head {
+    #[serde(default)]
+    architectures: Vec<String>,
+}
+
 /// The keys we read. Absent ones have the defaults that `transformers` gives a Llama.
 #[derive(Deserialize)]
 struct File {
-    #[serde(default)]
-    architectures: Vec<String>,
     #[serde(rename = "_name_or_path")]
     name: Option<String>,
     vocab_size: usize,
@@ -39,6 +44,22 @@ fn default_eps() -> f32 {
 }
 
 impl Config {
+    /// The architecture that a `config.json` names, whatever else is in it.
+    ///
+    /// # Errors
+    /// If it is no JSON, or names none or several.
+    pub(crate) fn architecture_of_hugging_face(source_name: &str, json: &str) -> Result<String, Error> {
+        let head: Head =
+            serde_json::from_str(json).map_err(|error| Error::config(source_name, error.to_string()))?;
+        match <[String; 1]>::try_from(head.architectures) {
+            Ok([architecture]) => Ok(architecture),
+            Err(names) => {
+                let message = format!("`architectures` names {names:?}, expected exactly one");
+                Err(Error::config(source_name, message))
+            }
+        }
+    }
+
     /// Reads `config.json`.
     ///
     /// # Errors
@@ -47,12 +68,6 @@ impl Config {
         let file: File =
             serde_json::from_str(json).map_err(|error| Error::config(source_name, error.to_string()))?;
         let error = |message: String| Error::config(source_name, message);
-        let [architecture] = &file.architectures[..] else {
-            return Err(error(format!(
-                "`architectures` names {:?}, expected exactly one",
-                file.architectures
-            )));
-        };
         if file.num_attention_heads == 0 {
             return Err(error("`num_attention_heads` is 0".into()));
         }
@@ -64,7 +79,7 @@ impl Config {
         let rotary = number("partial_rotary_factor").or(file.partial_rotary_factor).unwrap_or(1.0);
         Config {
             source_name: source_name.to_string(),
-            architecture: architecture.clone(),
+            architecture: Config::architecture_of_hugging_face(source_name, json)?,
             name: file.name.filter(|name| !name.is_empty()),
             vocab: file.vocab_size,
             hidden: file.hidden_size,

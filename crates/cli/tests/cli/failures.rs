@@ -1,0 +1,159 @@
+//! What goes wrong: one line that says what, why and what to do, and an exit code.
+
+use crate::support::{Folder, Outcome, peri, peri_reading, storyteller};
+
+/// Expects a code and one line on standard error with all of `parts`, and nothing on standard output.
+fn check(outcome: &Outcome, code: i32, parts: &[&str]) {
+    assert_eq!(outcome.code, Some(code), "{outcome:?}");
+    assert_eq!(outcome.stdout, "");
+    let line = outcome.stderr.strip_suffix('\n').unwrap();
+    assert!(line.starts_with("peri: ") && !line.contains('\n'), "{line}");
+    for part in parts {
+        assert_eq!(line.matches(part).count(), 1, "once {part:?}: {line}");
+    }
+}
+
+#[test]
+fn wrong_flags() {
+    let cases: &[(&[&str], &[&str])] = &[
+        (
+            &["generate", "--temperature", "-1"],
+            &["'-1' for '--temperature <T>'", "give 0 for greedy, or a positive number"],
+        ),
+        (&["generate", "--temperature", "hot"], &["'hot'", "give a number"]),
+        (&["generate", "--top-p", "1.5"], &["'1.5' for '--top-p <P>'", "above 0 and up to 1"]),
+        (&["generate", "--min-p=-0.1"], &["--min-p", "from 0 to 1"]),
+        (&["generate", "--repetition-penalty", "0"], &["--repetition-penalty", "a positive number"]),
+        (&["generate", "--top-k", "-3"], &["'-3' for '--top-k <K>'", "at least 0"]),
+        (&["generate", "--seed", "x"], &["--seed", "from 0 to 18446744073709551615"]),
+        (&["generate", "--max-new-tokens", "0"], &["--max-new-tokens", "at least 1"]),
+        (&["generate", "--threads", "-1"], &["'-1' for '--threads <N>'", "from 1 to 1024, or 0"]),
+        (&["generate", "--threads", "1000000"], &["--threads", "from 1 to 1024"]),
+        (
+            &["generate", "--weights", "x.bin"],
+            &["required arguments", "--model <PATH>", "see `peri generate --help`"],
+        ),
+        (&["bench", "--prompt", "8,0"], &["'0' for '--prompt <TOKENS>'", "at least 1"]),
+        (&["tokenize", "--json"], &["--decode"]),
+        (&["generate", "--temprature", "1"], &["'--temprature'", "exists: '--temperature'"]),
+        (&["create"], &["unrecognized subcommand 'create'; see `peri --help`"]),
+    ];
+    for (arguments, parts) in cases {
+        check(&peri(arguments), 2, parts);
+    }
+}
+
+#[test]
+fn files_that_are_no_models() {
+    let folder = Folder::new("no-models");
+    let model = std::fs::read(storyteller()).unwrap();
+    let empty = folder.path().display().to_string();
+    check(
+        &peri(&["inspect", &empty]),
+        3,
+        &[&empty, "no .gguf, .safetensors or PyTorch file", "name the folder or file"],
+    );
+
+    let nowhere = folder.path().join("nowhere.gguf").display().to_string();
+    for arguments in
+        [&["generate", "--model", &nowhere, "x"][..], &["inspect", &nowhere], &["bench", &nowhere]]
+    {
+        check(&peri(arguments), 3, &["cannot open the model", &nowhere, "No such file", "check the path"]);
+    }
+    check(&peri(&["tokenize", &nowhere]), 3, &["cannot open the tokenizer", &nowhere, "No such file"]);
+
+    let text = folder.file("notes.txt", "These are notes.");
+    check(&peri(&["inspect", &text]), 3, &[&text, "neither GGUF, safetensors nor PyTorch", "give a GGUF"]);
+
+    let short = folder.file("short.gguf", &model[..5000]);
+    check(&peri(&["generate", "--model", &short, "x"]), 3, &[&short, "malformed GGUF", "may be incomplete"]);
+}
+
+#[test]
+fn an_unknown_architecture_lists_the_known() {
+    let folder = Folder::new("architecture");
+    let mut bytes = std::fs::read(storyteller()).unwrap();
+    for at in 0..bytes.len() - 5 {
+        if &bytes[at..at + 5] == b"llama" {
+            bytes[at..at + 5].copy_from_slice(b"mamba");
+        }
+    }
+    let path = folder.file("mamba.gguf", bytes);
+    let parts = ["unsupported architecture `mamba`", "supported: llama", "`peri list` shows all"];
+    check(&peri(&["generate", "--model", &path, "x"]), 3, &parts);
+}
+
+#[test]
+fn a_folder_without_its_configuration() {
+    let Some(original) = testdata::shared("stories260k/hf") else { return };
+    for (lost, part) in
+        [("config.json", "config.json"), ("tokenizer", "the folder has none of tokenizer.json")]
+    {
+        let folder = Folder::copy_of(&format!("without-{lost}"), &original);
+        for entry in std::fs::read_dir(folder.path()).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if name == lost || lost == "tokenizer" && name.starts_with(lost) {
+                std::fs::remove_file(path).unwrap();
+            }
+        }
+        let outcome = peri(&["inspect", &folder.path().display().to_string()]);
+        assert!(outcome.stderr.contains(part), "{outcome:?}");
+        check(&outcome, 3, &["cannot open the model"]);
+    }
+}
+
+#[test]
+fn prompts_that_do_not_fit() {
+    let long = "once upon a time ".repeat(1000);
+    let parts = [
+        "the prompt has ",
+        "the model's context holds 512",
+        "shorten the prompt, or choose a model with a longer context",
+    ];
+    check(&peri(&["generate", &long]), 2, &parts);
+    check(&peri_reading(&["generate"], b"caf\xe9"), 2, &["not UTF-8 from byte 3 on"]);
+}
+
+#[test]
+fn more_memory_than_there_is() {
+    let arguments =
+        ["bench", "--prompt", "2", "--generate", "1", "--repetitions", "1", "--batch", "1000000000"];
+    check(
+        &peri(&arguments),
+        4,
+        &["the cache for 64000000000 tokens", "of memory is free", "fewer sequences"],
+    );
+}
+
+#[test]
+fn ids_that_are_none() {
+    let decode = |input: &str| peri_reading(&["tokenize", "--decode"], input.as_bytes());
+    let outcome = decode("[1, 2]\nfour");
+    assert_eq!(outcome.code, Some(2));
+    assert!(outcome.stderr.starts_with("peri: standard input, line 2: expected ident"), "{outcome:?}");
+    check(&decode("[99999]"), 2, &["line 1", "id 99999 is beyond the vocabulary of 4096 tokens"]);
+    check(&decode("[-1]"), 2, &["line 1", "give arrays of ids"]);
+    check(&peri_reading(&["tokenize"], b"\xff\n"), 2, &["line 1", "invalid utf-8"]);
+}
+
+#[test]
+fn a_full_disk_is_no_success() {
+    let Ok(full) = std::fs::OpenOptions::new().write(true).open("/dev/full") else { return };
+    let output = crate::support::command(&["list"]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let line = String::from_utf8(output.stderr).unwrap();
+    assert!(line.starts_with("peri: cannot write to standard output: No space left"), "{line}");
+}
+
+#[test]
+fn help_and_version_are_no_failures() {
+    let help = peri(&["--help"]).text();
+    for part in ["generate", "inspect", "bench", "tokenize", "list", "Exit codes:", "130"] {
+        assert!(help.contains(part), "{help}");
+    }
+    assert!(peri(&["generate", "--help"]).text().contains("Examples:"));
+    assert_eq!(peri(&["--version"]).text(), format!("peri {}\n", env!("CARGO_PKG_VERSION")));
+    let bare = peri(&[]);
+    assert!(bare.code == Some(2) && bare.stderr.contains("Commands:"), "{bare:?}");
+}

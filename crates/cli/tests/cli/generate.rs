@@ -1,0 +1,158 @@
+//! `peri generate`: text, JSON, standard input, seeds, threads, folders.
+
+use std::io::Read;
+
+use crate::support::{Folder, command, peri, peri_reading};
+
+const PROMPT: &str = "Once upon a time";
+
+/// A short continuation with further arguments.
+fn generate(arguments: &[&str]) -> String {
+    peri(&[&["generate", "--max-new-tokens", "24"], arguments].concat()).text()
+}
+
+#[test]
+fn text_alone_is_on_standard_output() {
+    let outcome = peri(&["generate", PROMPT, "--max-new-tokens", "24", "--seed", "1"]);
+    let figures = outcome.stderr.trim();
+    assert!(figures.starts_with("[load ") && figures.ends_with("| seed 1]"), "{figures}");
+    for figure in ["prompt 5 tokens", "first token ", "decode 24 tokens"] {
+        assert!(figures.contains(figure), "{figures}");
+    }
+    let text = outcome.text();
+    assert!(text.starts_with(PROMPT) && text.len() > PROMPT.len() + 40, "{text}");
+    assert!(text.ends_with('\n') && !text.ends_with("\n\n"), "{text:?}");
+    assert!(!text.contains("[load"), "{text}");
+}
+
+#[test]
+fn quiet_says_nothing_else() {
+    let outcome = peri(&["generate", "-q", "--max-new-tokens", "2", PROMPT]);
+    assert_eq!((outcome.code, &outcome.stderr[..]), (Some(0), ""));
+}
+
+#[test]
+fn greedy_reports_no_seed() {
+    let outcome = peri(&["generate", "--temperature", "0", "--max-new-tokens", "2", PROMPT]);
+    assert!(!outcome.stderr.contains("seed"), "{}", outcome.stderr);
+}
+
+#[test]
+fn a_seed_gives_the_same_text_on_any_number_of_threads() {
+    let with =
+        |seed, threads| generate(&["--seed", seed, "--threads", threads, "--temperature", "1.2", PROMPT]);
+    let first = with("7", "1");
+    assert_eq!(first, with("7", "3"));
+    assert_eq!(first, with("7", "0"));
+    assert_ne!(first, with("8", "1"));
+}
+
+#[test]
+fn without_a_seed_the_one_drawn_is_reported_and_gives_the_text_again() {
+    let drawn = peri(&["generate", "--max-new-tokens", "24", PROMPT]);
+    let seed = drawn.stderr.trim().rsplit("seed ").next().unwrap().trim_end_matches(']').to_string();
+    assert_eq!(generate(&["--seed", &seed, PROMPT]), drawn.text());
+}
+
+#[test]
+fn prompts_come_back_in_order_and_as_if_alone() {
+    let prompts = ["The cat", PROMPT, "There was once a king who had three daughters", "The cat"];
+    let alone: String = prompts.iter().map(|prompt| generate(&["--seed", "3", prompt])).collect();
+    assert_eq!(generate(&[&["--seed", "3"], &prompts[..]].concat()), alone);
+}
+
+#[test]
+fn a_prompt_may_come_on_standard_input() {
+    let piped = |text: &str| {
+        peri_reading(&["generate", "--max-new-tokens", "24", "--seed", "1"], text.as_bytes()).text()
+    };
+    let expected = generate(&["--seed", "1", PROMPT]);
+    assert_eq!(piped(PROMPT), expected);
+    assert_eq!(piped(&format!("{PROMPT}\n")), expected);
+    assert_eq!(piped(&format!("{PROMPT}\r\n")), expected);
+    // A prompt among the arguments is the one that counts.
+    let both = peri_reading(&["generate", "--max-new-tokens", "24", "--seed", "1", PROMPT], b"The cat");
+    assert_eq!(both.text(), expected);
+}
+
+#[test]
+fn an_empty_prompt_starts_from_nothing() {
+    let text = generate(&["--seed", "1", ""]);
+    assert!(text.trim().len() > 20, "{text:?}");
+}
+
+#[test]
+fn json_has_everything() {
+    let arguments = ["generate", "--json", "--seed", "1", "--max-new-tokens", "12", PROMPT, "The cat"];
+    let lines = peri(&arguments).json_lines();
+    let alone = ["generate", "--seed", "1", "--no-echo", "--max-new-tokens", "12", PROMPT];
+    let alone = peri(&alone).text();
+    assert_eq!(lines.len(), 2);
+    let first = &lines[0];
+    assert_eq!(first["index"], 0);
+    assert_eq!(first["prompt"], PROMPT);
+    assert_eq!(first["prompt_tokens"], 5);
+    assert_eq!(first["text"].as_str().unwrap().trim_end_matches('\n'), alone.trim_end_matches('\n'));
+    assert_eq!(first["tokens"].as_array().unwrap().len(), 12);
+    assert_eq!(first["finish_reason"], "length");
+    assert_eq!(first["seed"], 1);
+    assert_eq!((&lines[1]["index"], &lines[1]["prompt"]), (&1.into(), &"The cat".into()));
+}
+
+#[test]
+fn a_text_ends_where_the_model_ends_it_unless_told_otherwise() {
+    let tokens = |more: &[&str]| {
+        let arguments = ["generate", "--json", "--seed", "5", "--max-new-tokens", "100000", PROMPT];
+        let line = peri(&[&arguments[..], more].concat()).json_lines().remove(0);
+        (line["finish_reason"].as_str().unwrap().to_string(), line["tokens"].as_array().unwrap().len())
+    };
+    // The context bounds what was asked for.
+    let (reason, all) = tokens(&["--ignore-eos"]);
+    assert_eq!(reason, "length");
+    let (reason, some) = tokens(&[]);
+    assert!(reason == "stop" && some < all || reason == "length" && some == all, "{reason} {some} {all}");
+}
+
+#[test]
+fn whoever_reads_may_stop_reading() {
+    let arguments = ["generate", "--ignore-eos", "--max-new-tokens", "400", PROMPT];
+    let mut child = command(&arguments).spawn().unwrap();
+    let mut start = [0; 4];
+    child.stdout.take().unwrap().read_exact(&mut start).unwrap();
+    assert_eq!(&start, b"Once");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
+}
+
+#[test]
+fn folders_and_weights_apart_from_their_folder() {
+    let Some(folder) = testdata::shared("stories260k") else { return };
+    let path = |file: &str| folder.join(file).display().to_string();
+    let hf = path("hf");
+    let greedy = |more: &[&str]| generate(&[&["--temperature", "0", "--model", &hf, PROMPT], more].concat());
+    let text = greedy(&[]);
+    assert!(text.starts_with(PROMPT) && text.len() > PROMPT.len() + 20, "{text}");
+    for weights in ["pytorch/pytorch_model.bin", "pytorch/ckpt_nested.pt"] {
+        assert_eq!(greedy(&["--weights", &path(weights)]), text, "{weights}");
+    }
+}
+
+#[test]
+fn a_model_recommends_and_flags_decide() {
+    let Some(original) = testdata::shared("stories260k/hf") else { return };
+    let folder = Folder::copy_of("recommends", &original);
+    folder.file("generation_config.json", r#"{"do_sample": false, "eos_token_id": [1, 2]}"#);
+    let model = folder.path().display().to_string();
+    let with = |more: &[&str]| generate(&[&["--model", &model, PROMPT], more].concat());
+    assert_eq!(with(&["--seed", "1"]), with(&["--seed", "2"]));
+    let flag = ["--temperature", "1.5", "--top-k", "0", "--seed"];
+    assert_ne!(with(&[&flag[..], &["1"]].concat()), with(&[&flag[..], &["2"]].concat()));
+
+    folder.file("generation_config.json", r#"{"top_p": 7}"#);
+    let outcome = peri(&["generate", "--model", &model, PROMPT]);
+    assert_eq!(outcome.code, Some(3));
+    assert!(
+        outcome.stderr.contains("generation_config.json: sampling parameters: top_p is 7"),
+        "{outcome:?}"
+    );
+}

@@ -1,0 +1,49 @@
+//! Ctrl-C while text is made.
+
+use std::io::Read;
+use std::process::{Child, Command};
+
+use crate::support::command;
+
+/// Starts a long generation, waits for its first bytes, and presses Ctrl-C.
+fn interrupted(arguments: &[&str], prompts: usize, first: usize) -> (Option<i32>, String, String) {
+    let prompts = vec!["Once upon a time"; prompts];
+    let long = ["generate", "--ignore-eos", "--seed", "1", "--threads", "1"];
+    let mut child = command(&[&long[..], arguments, &prompts[..]].concat()).spawn().unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let mut text = vec![0; first];
+    stdout.read_exact(&mut text).unwrap();
+    interrupt(&child);
+    stdout.read_to_end(&mut text).unwrap();
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), String::from_utf8(text).unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+fn interrupt(child: &Child) {
+    let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn the_text_so_far_is_kept() {
+    let (code, text, figures) = interrupted(&["--max-new-tokens", "450"], 64, 30);
+    assert_eq!(code, Some(130));
+    assert!(text.starts_with("Once upon a time") && text.ends_with('\n'), "{text:?}");
+    assert!(text.len() > 30 && text.matches("Once upon a time").count() >= 64, "each prompt: {text:?}");
+    assert!(figures.trim().starts_with("[load ") && !figures.contains("peri:"), "{figures}");
+}
+
+#[test]
+fn json_says_what_was_interrupted() {
+    // 64 run at once and end together; the rest is under way or waits when the first line comes.
+    let (code, text, _) = interrupted(&["--json", "--max-new-tokens", "60"], 192, 1);
+    assert_eq!(code, Some(130));
+    let reasons: Vec<String> = text
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["finish_reason"].to_string())
+        .collect();
+    let count = |reason: &str| reasons.iter().filter(|found| found.trim_matches('"') == reason).count();
+    assert_eq!(reasons.len(), 192);
+    assert!(count("length") >= 64 && count("interrupted") > 0, "{reasons:?}");
+    assert_eq!(count("length") + count("interrupted"), 192);
+}

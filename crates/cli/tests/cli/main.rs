@@ -1,0 +1,10 @@
+//! The `peri` command as its users meet it: the real binary, its output, its exit codes.
+
+mod bench;
+mod failures;
+mod generate;
+mod inspect;
+mod interrupt;
+mod list;
+mod support;
+mod tokenize;
