@@ -2,6 +2,59 @@
 //!
 //! This crate holds no code of its own. It gives the parts the names that users know: [`driver`] (what data is and
 //! where it is computed on), [`graph`], [`engine`], [`models`], [`pipelines`].
+//!
+//! A language model writes:
+//!
+//! ```
+//! use std::num::NonZeroUsize;
+//! use std::sync::Arc;
+//!
+//! use perihelion::driver::{Cpu, Device};
+//! use perihelion::engine::InferenceSession;
+//! use perihelion::pipelines::{
+//!     AddSpecial, EventKind, Generator, GeneratorOptions, LoadOptions, ParseSpecial, Request, TextModel,
+//! };
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/storyteller/model.gguf");
+//! let session = InferenceSession::new([Arc::new(Cpu::new(0)) as Arc<dyn Device>])?;
+//! let model = Arc::new(TextModel::load(&session, &LoadOptions::new(path))?);
+//! let options = GeneratorOptions { max_batch_tokens: 512, max_sequences: 1, cache_tokens: 512 };
+//! let mut generator = Generator::new(Arc::clone(&model), &options)?;
+//! let prompt = model.tokenizer().encode("Once upon a time", AddSpecial::Yes, ParseSpecial::No)?;
+//! generator.add(Request { prompt, max_new_tokens: NonZeroUsize::new(8), ..Request::default() })?;
+//! let mut story = String::new();
+//! while !generator.is_idle() {
+//!     for event in generator.step()? {
+//!         if let EventKind::Token { text, .. } = event.kind {
+//!             story.push_str(&text);
+//!         }
+//!     }
+//! }
+//! assert!(!story.is_empty());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Any graph can be compiled once, and executed with inputs of any size:
+//!
+//! ```
+//! # use std::sync::Arc;
+//! use perihelion::driver::{Buffer, Cpu, Device};
+//! use perihelion::engine::InferenceSession;
+//! use perihelion::graph::Graph;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let session = InferenceSession::new([Arc::new(Cpu::new(0)) as Arc<dyn Device>])?;
+//! let graph = Graph::parse("graph twice(%x: f32[n]) { %y = add(%x, %x) return %y }")?;
+//! let model = session.load(&graph, &())?; // A graph without weights.
+//! for size in [1, 1000] {
+//!     let outputs = model.execute(&[Buffer::from_slice([size], &vec![0.5f32; size])])?;
+//!     assert_eq!(outputs[0].to_vec::<f32>(), vec![1.0; size]);
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
 
@@ -17,3 +70,8 @@ pub mod driver {
     pub use engine::Device;
     pub use tensor::{Buffer, DType, Shape, Tensor};
 }
+
+/// The example in the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

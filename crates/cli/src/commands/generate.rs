@@ -79,6 +79,18 @@ struct Job {
     finished: Option<FinishReason>,
 }
 
+/// What `--json` prints of a prompt.
+#[derive(serde::Serialize)]
+struct Object<'a> {
+    index: usize,
+    prompt: &'a str,
+    text: &'a str,
+    tokens: &'a [u32],
+    prompt_tokens: usize,
+    finish_reason: &'static str,
+    seed: u64,
+}
+
 /// Generates.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let interrupt = Interrupt::listen()?;
@@ -222,7 +234,7 @@ impl Printer {
         while let Some(job) = jobs.get(self.shown) {
             let complete = last || job.finished.is_some();
             match self.json {
-                true if complete => writeln!(out, "{}", self.object(job))?,
+                true if complete => writeln!(out, "{}", serde_json::to_string(&self.object(job))?)?,
                 true => break,
                 false => self.write_new(&mut out, job)?,
             }
@@ -258,16 +270,16 @@ impl Printer {
         Ok(())
     }
 
-    fn object(&self, job: &Job) -> serde_json::Value {
-        serde_json::json!({
-            "index": self.shown,
-            "prompt": job.prompt,
-            "text": job.text,
-            "tokens": job.tokens,
-            "prompt_tokens": job.prompt_tokens,
-            "finish_reason": job.finished.map_or("interrupted", FinishReason::name),
-            "seed": self.seed,
-        })
+    fn object<'a>(&self, job: &'a Job) -> Object<'a> {
+        Object {
+            index: self.shown,
+            prompt: &job.prompt,
+            text: &job.text,
+            tokens: &job.tokens,
+            prompt_tokens: job.prompt_tokens,
+            finish_reason: job.finished.map_or("interrupted", FinishReason::name),
+            seed: self.seed,
+        }
     }
 }
 

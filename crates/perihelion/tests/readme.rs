@@ -1,0 +1,53 @@
+//! The documents point at what is there: every link and every file that they name exists.
+
+use std::path::PathBuf;
+
+fn repository() -> PathBuf {
+    testdata::repository()
+}
+
+/// README, ARCHITECTURE and the pages of `docs/`, as paths from the root.
+fn documents() -> Vec<String> {
+    let mut documents = vec!["README.md".to_string(), "ARCHITECTURE.md".to_string()];
+    for entry in std::fs::read_dir(repository().join("docs")).unwrap() {
+        documents.push(format!("docs/{}", entry.unwrap().file_name().to_string_lossy()));
+    }
+    documents
+}
+
+/// What a document names: targets of links, relative to its folder, and code that is a path from the root.
+fn named(text: &str) -> (Vec<String>, Vec<String>) {
+    let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let links = links.filter(|link| !link.contains("://")).map(str::to_string).collect();
+    let code = text.split('`').skip(1).step_by(2);
+    let is_path = |code: &&str| {
+        ["crates/", "docs/", "assets/", "tools/"].iter().any(|folder| code.starts_with(folder))
+            && !code.contains(|c: char| c.is_whitespace() || c.is_uppercase())
+    };
+    (links, code.filter(is_path).map(str::to_string).collect())
+}
+
+#[test]
+fn what_documents_name_exists() {
+    let mut checked = 0;
+    for document in documents() {
+        let text = std::fs::read_to_string(repository().join(&document)).unwrap();
+        let (links, paths) = named(&text);
+        let folder = repository().join(&document).parent().unwrap().to_path_buf();
+        let targets = links.iter().map(|link| folder.join(link));
+        for target in targets.chain(paths.iter().map(|path| repository().join(path))) {
+            assert!(target.exists(), "{document} names {}, which is not there", target.display());
+            checked += 1;
+        }
+    }
+    assert!(checked > 30, "only {checked} links and paths found");
+}
+
+#[test]
+fn readme_and_architecture_lead_to_every_page() {
+    let read = |document: &str| std::fs::read_to_string(repository().join(document)).unwrap();
+    let (readme, architecture) = (read("README.md"), read("ARCHITECTURE.md"));
+    for page in documents().into_iter().skip(2) {
+        assert!(readme.contains(&page) && architecture.contains(&page), "nothing leads to {page}");
+    }
+}
