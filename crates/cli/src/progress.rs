@@ -30,9 +30,10 @@ impl Progress {
     /// Shows how far a phase is that is measured in bytes.
     pub(crate) fn bytes(&self, phase: &'static str, done: u64, total: u64) {
         if self.bar.length() != Some(total) {
+            // The length first: each of these may draw.
+            self.bar.set_length(total);
             self.bar.set_style(style("{msg} {bar:30} {bytes}/{total_bytes} {bytes_per_sec}"));
             self.bar.set_message(phase);
-            self.bar.set_length(total);
         }
         self.bar.set_position(done);
     }
