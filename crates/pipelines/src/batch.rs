@@ -49,7 +49,7 @@ pub struct BatchInputs {
     pub row_offsets: Buffer,
     /// u32[batch]: tokens of each sequence that the cache holds.
     pub cache_lengths: Buffer,
-    /// u32[batch, max_pages]: the pages of each sequence, padded with page 0, which nobody reads.
+    /// u32[batch, max_pages]: the pages of each sequence, padded to a power of two with page 0, which nobody reads.
     pub page_table: Buffer,
     /// u32[outputs]: the rows whose logits are wanted.
     pub output_rows: Buffer,
@@ -76,9 +76,11 @@ impl Batch {
         let mut tokens = Vec::with_capacity(self.num_tokens());
         let mut row_offsets = vec![0u32];
         let mut output_rows = Vec::new();
-        let max_pages = self.slices.iter().map(|slice| slice.pages.len()).max().unwrap_or(0);
+        // Few widths: the engine plans memory once for each.
+        let max_pages =
+            self.slices.iter().map(|slice| slice.pages.len()).max().unwrap_or(0).next_power_of_two();
         let mut page_table = vec![0; self.slices.len() * max_pages];
-        for (slice, row) in self.slices.iter().zip(page_table.chunks_mut(max_pages.max(1))) {
+        for (slice, row) in self.slices.iter().zip(page_table.chunks_mut(max_pages)) {
             tokens.extend_from_slice(&slice.tokens);
             row_offsets.push(tokens.len() as u32);
             row[..slice.pages.len()].copy_from_slice(&slice.pages);

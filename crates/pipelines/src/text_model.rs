@@ -34,10 +34,11 @@ impl LoadOptions {
     }
 }
 
-/// A checkpoint that was opened and compiled, without weights yet.
+/// A checkpoint that was opened and compiled, without weights or tokenizer yet.
 pub struct CompiledText {
     checkpoint: Arc<Checkpoint>,
-    tokenizer: Arc<Tokenizer>,
+    /// The folder with the tokenizer's files, for checkpoints that do not carry one.
+    folder: PathBuf,
     compiled: CompiledModel,
     page_size: usize,
 }
@@ -54,11 +55,12 @@ impl CompiledText {
     /// Opens a model and compiles its graph; no weight is read.
     ///
     /// # Errors
-    /// If the files cannot be read, or the architecture or tokenizer is not supported.
+    /// If the files cannot be read, or the architecture is not supported.
     pub fn open(session: &InferenceSession, options: &LoadOptions) -> Result<CompiledText, Error> {
         let checkpoint = Checkpoint::open(&options.model, options.weights.as_deref())?;
-        let tokenizer = tokenizer(&checkpoint, &options.model)?;
-        CompiledText::new(session, checkpoint, tokenizer, options.page_size)
+        let folder =
+            if options.model.is_dir() { Some(options.model.as_path()) } else { options.model.parent() };
+        CompiledText::new(session, checkpoint, folder.unwrap_or(Path::new("")), options.page_size)
     }
 
     /// Compiles the model of a GGUF file that is in memory already; `name` stands for its path in messages.
@@ -68,27 +70,22 @@ impl CompiledText {
     pub fn from_gguf(session: &InferenceSession, name: &str, bytes: Bytes) -> Result<CompiledText, Error> {
         let weights = Weights::from_bytes(name, bytes).map_err(models::Error::from)?;
         let checkpoint = Checkpoint::from_weights(weights, Path::new("config.json"))?;
-        let tokenizer = tokenizer(&checkpoint, Path::new(""))?;
-        CompiledText::new(session, checkpoint, tokenizer, DEFAULT_PAGE_SIZE)
+        CompiledText::new(session, checkpoint, Path::new(""), DEFAULT_PAGE_SIZE)
     }
 
-    /// Compiles a checkpoint that is open already.
+    /// Compiles a checkpoint that is open already. Its tokenizer is in the GGUF metadata, or else in `folder`.
     ///
     /// # Errors
     /// If the graph cannot be built or compiled.
     pub fn new(
         session: &InferenceSession,
         checkpoint: Checkpoint,
-        tokenizer: Tokenizer,
+        folder: &Path,
         page_size: usize,
     ) -> Result<CompiledText, Error> {
         let compiled = session.compile(&checkpoint.graph(page_size)?)?;
-        Ok(CompiledText {
-            checkpoint: Arc::new(checkpoint),
-            tokenizer: Arc::new(tokenizer),
-            compiled,
-            page_size,
-        })
+        let folder = folder.to_path_buf();
+        Ok(CompiledText { checkpoint: Arc::new(checkpoint), folder, compiled, page_size })
     }
 
     /// The checkpoint.
@@ -96,9 +93,16 @@ impl CompiledText {
         &self.checkpoint
     }
 
-    /// The tokenizer.
-    pub fn tokenizer(&self) -> &Tokenizer {
-        &self.tokenizer
+    /// Builds the tokenizer: that of the GGUF metadata, or of the files in the model's folder.
+    ///
+    /// # Errors
+    /// If there is none, or it is of a kind that is not supported.
+    pub fn tokenizer(&self) -> Result<Tokenizer, Error> {
+        let weights = self.checkpoint.weights();
+        match weights.format() {
+            weights::Format::Gguf => Tokenizer::from_gguf(weights.metadata()),
+            _ => Tokenizer::from_directory(&self.folder),
+        }
     }
 
     /// The compiled model, for printing its plan.
@@ -119,10 +123,10 @@ impl CompiledText {
         }
     }
 
-    /// Binds and packs the weights. `progress` is told of each weight.
+    /// Binds and packs the weights, and builds the tokenizer beside it. `progress` is told of each weight.
     ///
     /// # Errors
-    /// If a weight cannot be packed, or the weights do not fit into memory.
+    /// If a weight cannot be packed, the weights do not fit into memory, or as [`CompiledText::tokenizer`].
     pub fn init(
         self,
         session: &InferenceSession,
@@ -131,9 +135,13 @@ impl CompiledText {
         self.memory(0).check(0)?;
         let registry = CheckpointWeights(Arc::clone(&self.checkpoint));
         let options = InitOptions { progress: Some(progress), ..InitOptions::default() };
-        let model = session.init_with(&self.compiled, &registry, options)?;
-        let CompiledText { checkpoint, tokenizer, page_size, .. } = self;
-        Ok(TextModel { checkpoint, tokenizer, model, page_size })
+        let (model, tokenizer) = std::thread::scope(|scope| {
+            let tokenizer = scope.spawn(|| self.tokenizer());
+            let model = session.init_with(&self.compiled, &registry, options);
+            (model, tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        });
+        let (model, tokenizer) = (model?, Arc::new(tokenizer?));
+        Ok(TextModel { checkpoint: self.checkpoint, tokenizer, model, page_size: self.page_size })
     }
 }
 
@@ -196,13 +204,4 @@ impl WeightsRegistry for CheckpointWeights {
     fn release(&self, name: &str) {
         self.0.release(name);
     }
-}
-
-/// The tokenizer of a checkpoint: that of the GGUF metadata, or the files beside the weights.
-fn tokenizer(checkpoint: &Checkpoint, model: &Path) -> Result<Tokenizer, Error> {
-    if checkpoint.weights().format() == weights::Format::Gguf {
-        return Tokenizer::from_gguf(checkpoint.weights().metadata());
-    }
-    let folder = if model.is_dir() { Some(model) } else { model.parent() };
-    Tokenizer::from_directory(folder.unwrap_or(Path::new("")))
 }

@@ -78,7 +78,7 @@ fn facts(model: &CompiledText) -> Vec<(&'static str, String)> {
         ("context", format!("{} tokens", decoder.context_length)),
         ("output head", if decoder.tied { "tied to the embedding" } else { "its own" }.into()),
         ("tensors", types.join(", ")),
-        ("tokenizer", model.tokenizer().kind().to_string()),
+        ("tokenizer", tokenizer(model)),
         ("weights", MemoryBytes(memory.weights).to_string()),
         (
             "cache",
@@ -97,6 +97,13 @@ fn facts(model: &CompiledText) -> Vec<(&'static str, String)> {
             ),
         ),
     ]
+}
+
+/// The kind of the tokenizer. A model without one can be looked at all the same.
+fn tokenizer(model: &CompiledText) -> String {
+    model
+        .tokenizer()
+        .map_or_else(|error| one_line(&format!("none: {error}")), |tokenizer| tokenizer.kind().to_string())
 }
 
 /// Dtype → number of tensors and their bytes.

@@ -142,14 +142,14 @@ fn map_f32<S: Simd>(s: S, function: Unary, x: &[f32], y: &mut [f32]) {
             x,
             y,
             #[inline(always)]
-            |x| gelu(s, x),
+            |x| vec::gelu(s, x),
         ),
         Unary::GeluTanh => lanes(
             s,
             x,
             y,
             #[inline(always)]
-            |x| gelu_tanh(s, x),
+            |x| vec::gelu_tanh(s, x),
         ),
         Unary::Log => plain(x, y, f32::ln),
         Unary::Neg => plain(x, y, |x| -x),
@@ -219,29 +219,6 @@ fn map_half<S: Simd, T: Half>(s: S, function: Unary, x: &[T], y: &mut [T]) {
     }
 }
 
-/// `Φ(-|x|)` of the normal distribution: `t·p(t)·exp(-x²/2)` with `t = 1 / (1 + c·|x|)`, a form of Hastings's; `p`
-/// interpolates at Chebyshev nodes, with a relative error of 4e-8.
-#[inline(always)]
-fn normal_tail<S: Simd>(s: S, x: S::F32) -> S::F32 {
-    const C: f32 = 0.212_132_03;
-    let p = [0.084_586_45, 0.085_477_78, 0.073_364_37, 0.110_434_58, -0.053_942_207];
-    let q = [0.282_982_92, -0.263_762_18, 0.246_319_6, -0.065_461_315];
-    let one = s.splat(1.0);
-    let t = s.div(one, s.fma(s.abs(x), s.splat(C), one));
-    let mut sum = s.splat(0.0);
-    for &coefficient in p.iter().chain(&q).rev() {
-        sum = s.fma(sum, t, s.splat(coefficient));
-    }
-    s.mul(s.mul(t, sum), vec::exp(s, s.mul(s.mul(x, x), s.splat(-0.5))))
-}
-
-/// `x · Φ(x)`, where `Φ(x) = 1 - Φ(-x)` for positive `x`.
-#[inline(always)]
-fn gelu<S: Simd>(s: S, x: S::F32) -> S::F32 {
-    let tail = normal_tail(s, x);
-    s.mul(x, s.select(s.less(x, s.splat(0.0)), tail, s.sub(s.splat(1.0), tail)))
-}
-
 /// `1 - 2·Φ(-√2·|x|)` with the sign of `x`; where that cancels, a polynomial that interpolates `erf(x) / x` in
 /// `x²` on 0..1 at Chebyshev nodes, with a relative error of 6e-8.
 #[inline(always)]
@@ -252,17 +229,7 @@ fn erf<S: Simd>(s: S, x: S::F32) -> S::F32 {
     for &coefficient in p.iter().rev() {
         sum = s.fma(sum, square, s.splat(coefficient));
     }
-    let tail = normal_tail(s, s.mul(x, s.splat(SQRT_2)));
+    let tail = vec::normal_tail(s, s.mul(x, s.splat(SQRT_2)));
     let large = s.copy_sign(s.fma(tail, s.splat(-2.0), s.splat(1.0)), x);
     s.select(s.less(square, s.splat(1.0)), s.mul(x, sum), large)
-}
-
-/// `x · (1 + tanh u) / 2 = x · sigmoid(2u)` with `u = √(2/π)·(x + 0.044715·x³)`.
-#[inline(always)]
-fn gelu_tanh<S: Simd>(s: S, x: S::F32) -> S::F32 {
-    // 2·√(2/π), and that times 0.044715.
-    const A: f32 = 1.595_769;
-    const B: f32 = 0.071_354_82;
-    let twice = s.mul(x, s.fma(s.mul(x, x), s.splat(B), s.splat(A)));
-    s.mul(x, vec::sigmoid(s, twice))
 }

@@ -4,6 +4,7 @@
 //! order everywhere: AVX2 and AVX-512 give the same bits. The portable lanes fuse `a * b + c` only where the
 //! target has the instruction, so there the last bit may differ.
 
+mod gelu;
 mod math;
 mod portable;
 mod scratch;
@@ -13,6 +14,7 @@ mod x86;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
+pub use gelu::{gelu, gelu_tanh, normal_tail};
 pub use math::{exp, sigmoid, tanh};
 pub use portable::Portable;
 pub use scratch::with_scratch;

@@ -1,6 +1,6 @@
 //! Activation functions that follow a linear layer, in lanes.
 
-use crate::vec::{Simd, exp, sigmoid};
+use crate::vec::{Simd, gelu, gelu_tanh, sigmoid};
 
 /// What is applied to the products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,46 +23,9 @@ impl Activation {
             Activation::Relu => s.select(s.less(x, s.splat(0.0)), s.splat(0.0), x),
             Activation::Silu => s.mul(x, sigmoid(s, x)),
             Activation::GeluTanh => gelu_tanh(s, x),
-            Activation::GeluErf => gelu_erf(s, x),
+            Activation::GeluErf => gelu(s, x),
         }
     }
-}
-
-/// `(1 + tanh u) / 2` is the logistic function of `2 u`, here with `u = √(2/π) · (x + 0.044715 x³)`.
-#[inline(always)]
-fn gelu_tanh<S: Simd>(s: S, x: S::F32) -> S::F32 {
-    // 2·√(2/π), and that times 0.044715.
-    const A: f32 = 1.595_769;
-    const B: f32 = 0.071_354_82;
-    s.mul(x, sigmoid(s, s.mul(x, s.fma(s.mul(x, x), s.splat(B), s.splat(A)))))
-}
-
-/// `x · Φ(x)`. The lower tail of the normal distribution is `t / 2 · exp(−z² + p(t))` with `z = |x| / √2` and
-/// `t = 1 / (1 + z / 2)`: the fit of erfc in Numerical Recipes (second edition, 6.2), within 1.2e-7 of its value.
-#[inline(always)]
-fn gelu_erf<S: Simd>(s: S, x: S::F32) -> S::F32 {
-    const P: [f32; 10] = [
-        0.170_872_77,
-        -0.822_152_2,
-        1.488_515_9,
-        -1.135_204,
-        0.278_868_08,
-        -0.186_288_06,
-        0.096_784_18,
-        0.374_091_96,
-        1.000_023_7,
-        -1.265_512_2,
-    ];
-    let one = s.splat(1.0);
-    let z = s.mul(s.abs(x), s.splat(std::f32::consts::FRAC_1_SQRT_2));
-    let t = s.div(one, s.fma(s.splat(0.5), z, one));
-    let mut p = s.splat(P[0]);
-    for coefficient in &P[1..] {
-        p = s.fma(p, t, s.splat(*coefficient));
-    }
-    let exponent = s.sub(p, s.mul(z, z));
-    let tail = s.mul(s.mul(s.splat(0.5), t), exp(s, exponent));
-    s.mul(x, s.select(s.less(x, s.splat(0.0)), tail, s.sub(one, tail)))
 }
 
 #[cfg(test)]
