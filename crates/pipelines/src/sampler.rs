@@ -729,35 +729,4 @@ mod tests {
             prop_assert_eq!(by_min_p, all.iter().filter(|c| scale.weight(c.logit) >= min_p).count());
         }
     }
-
-    /// Top-k over a large vocabulary takes under 100 us. Run with `--release --ignored --nocapture`.
-    #[test]
-    #[ignore = "a measurement: needs a release build and an idle machine"]
-    fn sampling_is_quick() {
-        let logits = noise(128_256, 3);
-        let history = TokenCounts::new(&(0..1000).collect::<Vec<_>>());
-        let best = |what: &str, params: SamplingParams| {
-            let mut sampler = Sampler::default();
-            let times = (0..200).map(|position| {
-                let row =
-                    Row { logits: &logits, params: &params, history: &history, position, allowed: None };
-                let start = std::time::Instant::now();
-                sampler.sample(&row).unwrap();
-                start.elapsed()
-            });
-            let best = times.min().unwrap();
-            println!("{what}: {best:?}");
-            best
-        };
-        let greedy = best("greedy", SamplingParams::default());
-        let top_k = best("top-k 40", params(|p| p.top_k = Some(40)));
-        assert!(greedy.as_micros() < 100 && top_k.as_micros() < 100, "{greedy:?}, {top_k:?}");
-        best("top-k 40, penalties", params(|p| (p.top_k, p.repetition_penalty) = (Some(40), 1.1)));
-        best("top-k 1000", params(|p| p.top_k = Some(1000)));
-        best("top-p 0.95 of even logits", params(|p| p.top_p = 0.95));
-        best("top-p 0.95 of steep logits", params(|p| (p.temperature, p.top_p) = (0.01, 0.95)));
-        best("min-p 0.05", params(|p| p.min_p = 0.05));
-        best("whole vocabulary", params(|_| {}));
-        best("greedy, 20 logprobs", SamplingParams { logprobs: Some(20), ..Default::default() });
-    }
 }

@@ -1,9 +1,7 @@
 //! Tokenizers against the ids that llama.cpp, SentencePiece and `tokenizers` give.
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
 
 use prost::Message;
 use serde_json::Value;
@@ -395,65 +393,4 @@ fn check_streaming(tokenizer: &Arc<Tokenizer>, ids: &[u32], skip: SkipSpecial) {
     let mut text: String = answer.iter().filter_map(|&id| stream.push(id)).collect();
     text.extend(stream.finish());
     assert!(whole.ends_with(&text), "{}: {ids:?}", tokenizer.kind());
-}
-
-/// A vocabulary of Llama 3's size is ready within 150 ms. Run with `--release --ignored --nocapture`.
-#[test]
-#[ignore = "a measurement: needs a release build and an idle machine"]
-fn construction_is_quick() {
-    let best_of_five = |what: &str, run: &dyn Fn() -> usize| {
-        let times = (0..5).map(|_| {
-            let start = Instant::now();
-            run();
-            start.elapsed()
-        });
-        let best = times.min().unwrap();
-        println!("{what}: {best:?}");
-        best
-    };
-    let tokens = synthetic_tokens(128_000);
-    let merges = synthetic_merges(&tokens, 280_000);
-    let large = best_of_five("GGUF of 128,000 tokens and 280,000 merges", &|| {
-        let vocabulary = GgufVocabulary {
-            model: "gpt2",
-            pre: "qwen2",
-            tokens: tokens.iter().map(|token| token.into()).collect(),
-            merges: merges.iter().map(|merge| merge.into()).collect(),
-            ..Default::default()
-        };
-        Tokenizer::from_gguf_vocabulary(&vocabulary).unwrap().vocab_size()
-    });
-    assert!(large.as_millis() < 150, "{large:?}");
-    let (Some(folder), Some(corpus)) = (shared("tokenizers"), corpus()) else { return };
-    let text = corpus.join("\n").repeat(40);
-    for name in ["gpt-2", "phi-3"] {
-        let path = folder.join(format!("gguf-vocab/ggml-vocab-{name}.gguf"));
-        best_of_five(name, &|| gguf(path.clone()).vocab_size());
-        let tokenizer = gguf(path);
-        best_of_five(&format!("{name}, {} bytes", text.len()), &|| plain(&tokenizer, &text).len());
-    }
-    let path = folder.join("hf/roberta-base");
-    best_of_five("roberta-base (library)", &|| Tokenizer::from_directory(&path).unwrap().vocab_size());
-    let tokenizer = Tokenizer::from_directory(&path).unwrap();
-    best_of_five(&format!("roberta-base, {} bytes", text.len()), &|| plain(&tokenizer, &text).len());
-}
-
-/// The bytes, then every string of eight letters by length.
-fn synthetic_tokens(count: usize) -> Vec<String> {
-    let mut tokens: Vec<String> = (0..=255).map(|byte| byte_level::char_of_byte(byte).into()).collect();
-    let mut longest: Vec<String> = ('a'..='h').map(String::from).collect();
-    while tokens.len() < count {
-        longest = longest.iter().flat_map(|text| ('a'..='h').map(move |c| format!("{text}{c}"))).collect();
-        tokens.extend(longest.iter().take(count - tokens.len()).cloned());
-    }
-    tokens
-}
-
-/// Every way to make a token of two others, as Llama 3's files list them; at most `count`.
-fn synthetic_merges(tokens: &[String], count: usize) -> Vec<String> {
-    let known: HashSet<&str> = tokens.iter().map(String::as_str).collect();
-    let splits =
-        tokens.iter().flat_map(|token| token.char_indices().skip(1).map(|(cut, _)| token.split_at(cut)));
-    let known = splits.filter(|(left, right)| known.contains(left) && known.contains(right));
-    known.map(|(left, right)| format!("{left} {right}")).take(count).collect()
 }
