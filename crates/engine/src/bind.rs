@@ -43,30 +43,34 @@ impl BoundWeight {
 }
 
 /// The weights of a plan in the order of its slots. Every weight is checked before the first is packed.
+///
+/// The largest are packed first: both forms of a weight are in memory while it is packed, and least else then.
 pub(crate) fn bind(
     plan: &Plan,
     registry: &dyn WeightsRegistry,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Vec<BoundWeight>, Error> {
     let tensors = find(plan, registry)?;
-    let total = tensors.iter().map(|tensor| tensor.bytes().len()).sum();
+    let bytes: Vec<usize> = tensors.iter().map(|tensor| tensor.bytes().len()).collect();
+    let total = bytes.iter().sum();
+    let mut bound: Vec<BoundWeight> = tensors.into_iter().map(BoundWeight::Raw).collect();
+    let mut order: Vec<usize> = (0..bound.len()).collect();
+    order.sort_by_key(|&slot| (std::cmp::Reverse(bytes[slot]), slot));
+    let mut left = packings_left(plan);
     let mut done = 0;
-    let mut bound = Vec::with_capacity(tensors.len());
-    let mut slots_left = slots_by_name(plan);
-    for (slot, tensor) in plan.weights.iter().zip(tensors) {
-        let bytes = tensor.bytes().len();
-        bound.push(match &slot.packing {
-            None => BoundWeight::Raw(tensor),
-            Some(layout) => BoundWeight::Packed(pack(plan, &slot.source, layout, &tensor)?),
-        });
-        if let WeightSource::Named(name) = &slot.source {
-            let left = slots_left.get_mut(&name[..]).expect("counted above");
-            left.slots -= 1;
-            if left.slots == 0 && !left.raw {
-                registry.release(name);
+    for index in order {
+        let slot = &plan.weights[index];
+        if let (Some(layout), BoundWeight::Raw(tensor)) = (&slot.packing, &bound[index]) {
+            bound[index] = BoundWeight::Packed(pack(plan, &slot.source, layout, tensor)?);
+            if let WeightSource::Named(name) = &slot.source {
+                let left = left.get_mut(&name[..]).expect("counted above");
+                *left -= 1;
+                if *left == 0 {
+                    registry.release(name);
+                }
             }
         }
-        done += bytes;
+        done += bytes[index];
         progress(Progress { done, total });
     }
     Ok(bound)
@@ -79,7 +83,7 @@ pub(crate) fn unused_names<'p>(
 ) -> Vec<String> {
     let mut used = BTreeSet::new();
     for plan in plans {
-        used.extend(slots_by_name(plan).into_keys());
+        used.extend(plan.weights.iter().filter_map(|slot| slot.source.name()));
     }
     let mut unused = registry.names().unwrap_or_default();
     unused.retain(|name| !used.contains(&name[..]));
@@ -87,22 +91,15 @@ pub(crate) fn unused_names<'p>(
     unused
 }
 
-struct SlotsLeft {
-    slots: usize,
-    /// Whether one of the slots keeps the tensor as it is stored.
-    raw: bool,
-}
-
-fn slots_by_name(plan: &Plan) -> BTreeMap<&str, SlotsLeft> {
-    let mut names = BTreeMap::new();
-    for slot in &plan.weights {
-        if let WeightSource::Named(name) = &slot.source {
-            let left = names.entry(&name[..]).or_insert(SlotsLeft { slots: 0, raw: false });
-            left.slots += 1;
-            left.raw |= slot.packing.is_none();
-        }
+/// How many slots of each name are to be packed.
+fn packings_left(plan: &Plan) -> BTreeMap<&str, usize> {
+    let mut left = BTreeMap::new();
+    for name in
+        plan.weights.iter().filter(|slot| slot.packing.is_some()).filter_map(|slot| slot.source.name())
+    {
+        *left.entry(name).or_default() += 1;
     }
-    names
+    left
 }
 
 fn find(plan: &Plan, registry: &dyn WeightsRegistry) -> Result<Vec<Tensor>, Error> {
@@ -238,14 +235,14 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_packed_once_and_released_when_nobody_reads_them() {
+    fn weights_are_packed_once_the_largest_first_and_then_released() {
         let registry = Registry { tensors: weights(), released: RefCell::default() };
         let mut seen = Vec::new();
         let mut progress = |progress: Progress| seen.push(progress);
         let model = init(&registry, InitOptions { strict: false, progress: Some(&mut progress) }).unwrap();
-        assert_eq!(registry.released.take(), ["b"]);
+        assert_eq!(registry.released.take(), ["a", "b"]);
         let done: Vec<usize> = seen.iter().map(|progress| progress.done).collect();
-        assert_eq!(done, [16, 32, 40, 56]);
+        assert_eq!(done, [16, 32, 48, 56]);
         assert!(seen.iter().all(|progress| progress.total == 56));
         let plan = model.plan().to_string();
         let slots: Vec<&str> = plan.lines().filter(|line| line.contains("weight")).map(str::trim).collect();

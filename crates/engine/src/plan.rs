@@ -48,6 +48,16 @@ pub(crate) enum WeightSource {
     Constant(Tensor),
 }
 
+impl WeightSource {
+    /// The name in the registry, if it comes from there.
+    pub(crate) fn name(&self) -> Option<&str> {
+        match self {
+            WeightSource::Named(name) => Some(name),
+            WeightSource::Constant(_) => None,
+        }
+    }
+}
+
 /// A value: a row-major array somewhere in a home.
 pub(crate) struct PlanValue {
     pub(crate) ty: Type,

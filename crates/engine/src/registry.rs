@@ -17,7 +17,8 @@ pub trait WeightsRegistry {
         None
     }
 
-    /// The tensor was packed and is not read again: a registry over a mapped file may drop its pages.
+    /// The tensor was packed: it is not read again, or, where a step reads it as it is stored too, in few places.
+    /// A registry over a mapped file may drop its pages, which come back when read.
     fn release(&self, _name: &str) {}
 }
 
