@@ -47,10 +47,10 @@ pub trait WeightTypes {
 
 /// The inputs of the decoder graph, by position.
 ///
-/// A ragged batch: `tokens` u32[tokens] holds the new tokens of all sequences end to end, `row_offsets`
-/// u32[batch + 1] where each starts, `cache_lengths` u32[batch] how many earlier tokens of each are in the
-/// cache, `page_table` u32[batch, max_pages] in which pages; `output_rows` u32[outputs] names the tokens whose
-/// logits are wanted. The cache is f32[pages, layers, 2, kv_heads, page_size · head_dim].
+/// A ragged batch: `tokens: u32[tokens]` holds the new tokens of all sequences end to end,
+/// `row_offsets: u32[batch + 1]` where each starts, `cache_lengths: u32[batch]` how many earlier tokens of each
+/// are in the cache, `page_table: u32[batch, max_pages]` in which pages; `output_rows: u32[outputs]` names the
+/// tokens whose logits are wanted. The cache is `f32[pages, layers, 2, kv_heads, page_size · head_dim]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// The new tokens.

@@ -1,10 +1,10 @@
 //! The linear layer of a decoder, fused: `y = epilogue(norm(x) · Wᵀ + b)` for weights of any dtype.
 //!
-//! 1. **Prologue** ([`prepare`]): each token's row is normalized and converted to what the weights multiply, once for
+//! 1. **Prologue** (`prepare`): each token's row is normalized and converted to what the weights multiply, once for
 //!    all weights of the call: int8 blocks for quantized weights, bf16 for bf16, f32 for f16 and f32.
-//! 2. **Products** ([`panel`]): panels of 16 rows times tiles of up to 12 tokens. Weights stream through once, and
+//! 2. **Products** (`panel`): panels of 16 rows times tiles of up to 12 tokens. Weights stream through once, and
 //!    are unpacked in registers.
-//! 3. **Epilogue** ([`epilogue`]): bias, activation or gate, residual, while the tile is in the first-level cache.
+//! 3. **Epilogue** (`epilogue`): bias, activation or gate, residual, while the tile is in the first-level cache.
 //!
 //! One token is bound by memory (weights stream at the speed of a plain read), many by the dot-product unit.
 //!
@@ -61,7 +61,7 @@ pub struct Linear<'a, 'o> {
     pub norm: Option<Norm<'a>>,
     /// Matrices with the input's number of columns; with a gate exactly two, of equal rows.
     pub weights: &'a [&'a PackedMatrix],
-    /// [rows] for each matrix, or none at all.
+    /// `[rows]` for each matrix, or none at all.
     pub biases: &'a [Option<&'a [f32]>],
     /// What follows the products and biases.
     pub epilogue: Epilogue,
@@ -76,7 +76,7 @@ pub struct Linear<'a, 'o> {
 /// `x / sqrt(mean(x²) + eps) · weight`
 #[derive(Clone, Copy)]
 pub struct Norm<'a> {
-    /// [columns]
+    /// `[columns]`
     pub weight: &'a [f32],
     /// Keeps rows of zeros finite.
     pub eps: f32,

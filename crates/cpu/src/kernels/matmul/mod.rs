@@ -3,7 +3,7 @@
 //! Each element is one sum over `k` in order, `sum = a · b + sum`, from 0: its bits depend on its row and column alone,
 //! whatever the other rows, the threads, or the way below.
 //!
-//! Bound by arithmetic. Both matrices are copied into panels (narrower types are widened there), [`BLOCK_K`] of `k` at a
+//! Bound by arithmetic. Both matrices are copied into panels (narrower types are widened there), `BLOCK_K` of `k` at a
 //! time, and a tile of the result stays in registers while a block passes by. Large products pack once for all
 //! threads, then share tiles; small ones, and batches of small ones, are divided into parts that each pack for themselves.
 

@@ -29,7 +29,7 @@ pub(super) enum RightForm {
     Direct(usize),
 }
 
-/// Multiplies panels; sound where [`Product::new`]'s promise holds and the variant is available.
+/// Multiplies panels; sound where `Product::new`'s promise holds and the variant is available.
 pub type Kernel = unsafe fn(&Product);
 
 variants! {
@@ -103,7 +103,7 @@ fn multiply<S: Simd>(s: S, product: &Product) {
 /// Multiplies packed panels, computing `R` rows of a left panel that has `STRIDE`, `C` vectors across.
 ///
 /// # Safety
-/// As [`Product::new`], and `product.rows <= R <= STRIDE`.
+/// As `Product::new`, and `product.rows <= R <= STRIDE`.
 #[inline(always)]
 unsafe fn packed<S: Simd, const STRIDE: usize, const R: usize, const C: usize>(s: S, product: &Product) {
     for start in (0..product.columns).step_by(C * LANES) {
