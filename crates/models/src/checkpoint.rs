@@ -1,6 +1,7 @@
 //! A model as it rests on disk, opened: configuration, architecture, weights under canonical names.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use graph::ops::RopeStyle;
@@ -19,10 +20,19 @@ pub struct Checkpoint {
     /// The model.
     pub decoder: Decoder,
     weights: Weights,
-    /// Canonical name → the name in the files.
-    names: HashMap<String, String>,
+    /// By canonical name.
+    names: HashMap<String, Stored>,
     /// Vectors that are not stored in f32, converted.
     vectors: HashMap<String, Tensor>,
+}
+
+/// Where in the files a weight is.
+#[derive(Debug, Clone)]
+struct Stored {
+    /// The name of the tensor.
+    name: String,
+    /// The weight's rows, if the tensor holds others too.
+    rows: Option<Range<usize>>,
 }
 
 impl Checkpoint {
@@ -43,20 +53,20 @@ impl Checkpoint {
     /// As [`Checkpoint::open`].
     pub fn from_weights(weights: Weights, config_json: &Path) -> Result<Checkpoint, Error> {
         let names = weights.canonical_names()?;
-        let names: HashMap<String, String> =
-            names.into_iter().map(|(name, stored)| (name, stored.to_string())).collect();
+        let whole = |stored: &str| Stored { name: stored.to_string(), rows: None };
+        let mut names: HashMap<String, Stored> =
+            names.into_iter().map(|(name, stored)| (name, whole(stored))).collect();
         let types = Names { weights: &weights, names: &names };
-        let (config, decoder) = match weights.format() {
+        let (architecture, config, rope) = match weights.format() {
             Format::Gguf => {
                 let vocab = types.tensor("token_embd.weight").and_then(|t| t.shape().first().copied());
                 // First, so that an unknown one is refused as such, and not for a key that it does without.
                 let name = weights.metadata().str("general.architecture")?;
                 let architecture = Architecture::from_gguf(name)?;
                 let config = Config::from_gguf(weights.metadata(), vocab.unwrap_or(0))?;
-                let factors = types.tensor("rope_freqs.weight").map(Tensor::to_f32_vec);
+                let factors = types.tensor("rope_freqs.weight").map(|factors| factors.to_f32_vec());
                 let rope = Rope::new(&config, architecture.gguf_rope, factors.as_deref())?;
-                let decoder = (architecture.decoder)(&config, rope, &types);
-                (config, decoder)
+                (architecture, config, rope)
             }
             Format::Safetensors | Format::PyTorch => {
                 let source = config_json.display().to_string();
@@ -69,10 +79,12 @@ impl Checkpoint {
                 let meta = weights.scheme() == Scheme::Meta;
                 let style = if meta { RopeStyle::Interleaved } else { RopeStyle::HalfSplit };
                 let rope = Rope::new(&config, style, None)?;
-                let decoder = (architecture.decoder)(&config, rope, &types);
-                (config, decoder)
+                (architecture, config, rope)
             }
         };
+        unstack(&mut names, &weights, &config)?;
+        let types = Names { weights: &weights, names: &names };
+        let decoder = (architecture.decoder)(&config, rope, &types);
         check_weights(&decoder, &types)?;
         let vectors = narrow_vectors(&types);
         Ok(Checkpoint { config, decoder, names, vectors, weights })
@@ -90,15 +102,16 @@ impl Checkpoint {
     /// The value of a weight as the graph declares it: matrices as stored, vectors in f32;
     /// row-major.
     pub fn tensor(&self, canonical: &str) -> Option<Tensor> {
-        let stored = || self.weights.get(self.names.get(canonical)?);
+        let stored = || Names { weights: &self.weights, names: &self.names }.tensor(canonical);
         // A PyTorch checkpoint may hold a transposed view.
-        self.vectors.get(canonical).or_else(stored).map(Tensor::contiguous)
+        Some(self.vectors.get(canonical).cloned().or_else(stored)?.contiguous())
     }
 
-    /// Gives the memory of a weight's file pages back, once it was repacked.
+    /// Gives the memory of a weight's file pages back, once it was repacked. What else is in them can still be
+    /// read.
     pub fn release(&self, canonical: &str) {
-        if let Some(name) = self.names.get(canonical) {
-            self.weights.release(name);
+        if let Some(stored) = self.names.get(canonical) {
+            self.weights.release(&stored.name);
         }
     }
 
@@ -117,18 +130,23 @@ impl WeightTypes for Checkpoint {
 /// Weights by canonical name.
 struct Names<'a> {
     weights: &'a Weights,
-    names: &'a HashMap<String, String>,
+    names: &'a HashMap<String, Stored>,
 }
 
 impl Names<'_> {
-    fn tensor(&self, canonical: &str) -> Option<&Tensor> {
-        self.weights.get(self.names.get(canonical)?)
+    fn tensor(&self, canonical: &str) -> Option<Tensor> {
+        let stored = self.names.get(canonical)?;
+        let tensor = self.weights.get(&stored.name)?;
+        Some(match &stored.rows {
+            None => tensor.clone(),
+            Some(rows) => tensor.narrow(0, rows.clone()),
+        })
     }
 }
 
 impl WeightTypes for Names<'_> {
     fn dtype(&self, name: &str) -> Option<DType> {
-        self.tensor(name).map(Tensor::dtype)
+        self.tensor(name).map(|tensor| tensor.dtype())
     }
 }
 
@@ -136,6 +154,50 @@ impl WeightTypes for Names<'_> {
 fn config_path(model: &Path) -> PathBuf {
     let folder = if model.is_dir() { Some(model) } else { model.parent() };
     folder.unwrap_or(Path::new("")).join("config.json")
+}
+
+/// Names the parts of matrices that are stored one on the other: queries, keys and values, or gate and up.
+fn unstack(names: &mut HashMap<String, Stored>, weights: &Weights, config: &Config) -> Result<(), Error> {
+    let (query, keys) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
+    for layer in 0..config.layers {
+        for leaf in ["weight", "bias"] {
+            let name = |stem: &str| format!("blk.{layer}.{stem}.{leaf}");
+            let parts = [(name("attn_q"), query), (name("attn_k"), keys), (name("attn_v"), keys)];
+            take_apart(names, weights, &name("attn_qkv"), &parts)?;
+            if !names.contains_key(&name("ffn_gate")) {
+                let parts = [name("ffn_gate"), name("ffn_up")].map(|name| (name, config.feed_forward));
+                take_apart(names, weights, &name("ffn_up"), &parts)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Replaces a name by those of its parts, each so many rows.
+fn take_apart(
+    names: &mut HashMap<String, Stored>,
+    weights: &Weights,
+    stacked: &str,
+    parts: &[(String, usize)],
+) -> Result<(), Error> {
+    let Some(Stored { name, .. }) = names.remove(stacked) else { return Ok(()) };
+    let expected: usize = parts.iter().map(|(_, rows)| rows).sum();
+    let tensor = weights.get(&name).expect("names lead to tensors");
+    let found = tensor.shape().first().copied().unwrap_or(0);
+    if found != expected {
+        let message = format!("has {found} rows for {} weights, expected {expected}", parts.len());
+        return Err(Error::Weight { name: stacked.to_string(), message });
+    }
+    if tensor.dtype().is_block() && tensor.shape().rank() < 2 {
+        let message = format!("has the dtype {}, whose blocks cannot be taken apart", tensor.dtype());
+        return Err(Error::Weight { name: stacked.to_string(), message });
+    }
+    let mut start = 0;
+    for (part, rows) in parts {
+        names.insert(part.clone(), Stored { name: name.clone(), rows: Some(start..start + rows) });
+        start += rows;
+    }
+    Ok(())
 }
 
 /// Checks that each weight the graph will declare is there and has its shape. What a graph does not use is

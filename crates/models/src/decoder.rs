@@ -4,7 +4,7 @@ use graph::ops::{Embedding, Gather, RaggedPositions, RopeTable};
 use graph::{Dim, Graph, Type, Value};
 use tensor::{DType, Tensor};
 
-use crate::layers::{self, Attention, Context, FeedForward, Norm};
+use crate::layers::{self, Attention, Context, FeedForward, Norm, Norms};
 use crate::{Error, Rope};
 
 /// A decoder-only transformer.
@@ -16,6 +16,8 @@ pub struct Decoder {
     pub hidden: usize,
     /// The longest sequence the model was made for.
     pub context_length: usize,
+    /// The factor on embeddings.
+    pub embedding_scale: f32,
     /// The rotary embedding that all layers share.
     pub rope: Rope,
     /// The layers, first to last.
@@ -24,19 +26,21 @@ pub struct Decoder {
     pub norm: Norm,
     /// Whether the logits come from the embedding itself (tied), or from a matrix of their own.
     pub tied: bool,
+    /// The factor on logits.
+    pub logit_scale: f32,
 }
 
 /// One layer: attention, then a feed-forward block, each around the residual stream.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Layer {
-    /// The norm before attention.
-    pub attention_norm: Norm,
+    /// Where both blocks have their norms.
+    pub norms: Norms,
     /// Attention.
     pub attention: Attention,
-    /// The norm before the feed-forward block.
-    pub feed_forward_norm: Norm,
     /// The feed-forward block.
     pub feed_forward: FeedForward,
+    /// The factor on what each block adds to the residual stream.
+    pub residual_scale: f32,
 }
 
 /// The dtype of each stored weight, by canonical name.
@@ -104,14 +108,16 @@ impl Decoder {
             ragged: [row_offsets, cache_lengths, page_table],
         };
         let table = context.weight("token_embd.weight", [self.vocab, self.hidden])?;
-        let mut x = context.graph.push_one(Embedding.into(), &[table, tokens])?; // [tokens, hidden]
+        let embedded = context.graph.push_one(Embedding.into(), &[table, tokens])?; // [tokens, hidden]
+        let mut x = layers::scale(&mut context, embedded, self.embedding_scale)?;
         for (index, layer) in self.layers.iter().enumerate() {
             x = layer.build(&mut context, index, x)?;
         }
         let rows = context.graph.push_one(Gather { axis: 0 }.into(), &[x, output_rows])?; // [outputs, hidden]
-        let rows = self.norm.build(&mut context, "output_norm", rows)?;
+        let rows = self.norm.build(&mut context, "output_norm", self.hidden, rows)?;
         let head = if self.tied { "token_embd.weight" } else { "output.weight" };
         let logits = layers::linear(&mut context, head, [self.vocab, self.hidden], None, rows)?;
+        let logits = layers::scale(&mut context, logits, self.logit_scale)?;
         graph.set_outputs(&[logits]);
         Ok(graph)
     }
@@ -161,15 +167,30 @@ impl Decoder {
 impl Layer {
     fn build(&self, context: &mut Context<'_>, index: usize, x: Value) -> Result<Value, Error> {
         let prefix = format!("blk.{index}");
-        let normed = self.attention_norm.build(context, &format!("{prefix}.attn_norm"), x)?;
-        let attended = self.attention.build(context, index, &prefix, normed)?;
-        let x = layers::add(context, x, attended)?;
-        let normed = self.feed_forward_norm.build(context, &format!("{prefix}.ffn_norm"), x)?;
-        let fed = self.feed_forward.build(context, &prefix, normed)?;
-        layers::add(context, x, fed)
+        let read = self.norms.before(context, &format!("{prefix}.attn_norm"), x)?;
+        let attended = self.attention.build(context, index, &prefix, read)?;
+        let x = self.add(context, &format!("{prefix}.post_attention_norm"), x, attended)?;
+        let read = self.norms.before(context, &format!("{prefix}.ffn_norm"), x)?;
+        let fed = self.feed_forward.build(context, &prefix, read)?;
+        self.add(context, &format!("{prefix}.post_ffw_norm"), x, fed)
+    }
+
+    /// Adds the result of a block to the residual stream.
+    fn add(
+        &self,
+        context: &mut Context<'_>,
+        norm_name: &str,
+        x: Value,
+        result: Value,
+    ) -> Result<Value, Error> {
+        let result = self.norms.after(context, norm_name, result)?;
+        let result = layers::scale(context, result, self.residual_scale)?;
+        layers::add(context, x, result)
     }
 
     fn parameters(&self, hidden: usize) -> usize {
-        2 * hidden + self.attention.parameters(hidden) + self.feed_forward.parameters(hidden)
+        self.norms.parameters(hidden)
+            + self.attention.parameters(hidden)
+            + self.feed_forward.parameters(hidden)
     }
 }

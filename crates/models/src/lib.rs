@@ -17,8 +17,8 @@ mod rope;
 
 pub use architectures::{ARCHITECTURES, Architecture};
 pub use checkpoint::Checkpoint;
-pub use config::{Config, Scaling};
+pub use config::{Config, Multipliers, Scaling};
 pub use decoder::{Decoder, Layer, Step, WeightTypes};
 pub use error::Error;
-pub use layers::{Attention, FeedForward, Norm};
+pub use layers::{Attention, FeedForward, Norm, Norms, QkNorm};
 pub use rope::Rope;

@@ -3,7 +3,7 @@
 use graph::ops::{RopeStyle, Unary};
 
 use super::Architecture;
-use crate::{Attention, Config, Decoder, FeedForward, Layer, Norm, Rope, WeightTypes};
+use crate::{Attention, Config, Decoder, FeedForward, Layer, Norm, Norms, Rope, WeightTypes};
 
 /// Llama 1 to 3.x, and the many models of the same shape.
 pub(crate) const LLAMA: Architecture = Architecture {
@@ -13,24 +13,25 @@ pub(crate) const LLAMA: Architecture = Architecture {
     decoder: llama,
 };
 
-fn llama(config: &Config, rope: Rope, weights: &dyn WeightTypes) -> Decoder {
+pub(super) fn llama(config: &Config, rope: Rope, weights: &dyn WeightTypes) -> Decoder {
     let layer = llama_layer(config, weights);
     Decoder {
         vocab: config.vocab,
         hidden: config.hidden,
         context_length: config.context_length,
+        embedding_scale: 1.0,
         rope,
         layers: vec![layer; config.layers],
         norm: Norm { eps: config.norm_eps },
         tied: weights.dtype("output.weight").is_none(),
+        logit_scale: 1.0,
     }
 }
 
 fn llama_layer(config: &Config, weights: &dyn WeightTypes) -> Layer {
     let has = |name: &str| weights.dtype(&format!("blk.0.{name}")).is_some();
-    let norm = Norm { eps: config.norm_eps };
     Layer {
-        attention_norm: norm,
+        norms: Norms::Pre(Norm { eps: config.norm_eps }),
         attention: Attention {
             heads: config.heads,
             kv_heads: config.kv_heads,
@@ -38,13 +39,15 @@ fn llama_layer(config: &Config, weights: &dyn WeightTypes) -> Layer {
             scale: 1.0 / (config.head_dim as f32).sqrt(),
             qkv_bias: has("attn_q.bias"),
             output_bias: has("attn_output.bias"),
+            qk_norm: None,
+            rotated: true,
             window: None,
         },
-        feed_forward_norm: norm,
         feed_forward: FeedForward {
             width: config.feed_forward,
             activation: Unary::Silu,
             bias: has("ffn_gate.bias"),
         },
+        residual_scale: 1.0,
     }
 }

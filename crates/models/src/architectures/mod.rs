@@ -1,6 +1,13 @@
 //! The architectures we know. To add one, write the file and add a row to [`ARCHITECTURES`].
 
+mod granite;
 mod llama;
+mod mistral;
+mod olmo2;
+mod phi3;
+mod qwen2;
+mod qwen3;
+mod smollm3;
 
 use graph::ops::RopeStyle;
 
@@ -20,7 +27,17 @@ pub struct Architecture {
 }
 
 /// Every architecture, in the order `peri list` prints.
-pub const ARCHITECTURES: &[Architecture] = &[llama::LLAMA];
+pub const ARCHITECTURES: &[Architecture] = &[
+    // Before Mistral, whose GGUF files call themselves Llamas: the first row of a name is taken.
+    llama::LLAMA,
+    mistral::MISTRAL,
+    qwen2::QWEN2,
+    qwen3::QWEN3,
+    granite::GRANITE,
+    phi3::PHI3,
+    smollm3::SMOLLM3,
+    olmo2::OLMO2,
+];
 
 impl Architecture {
     /// The architecture with a GGUF name.
@@ -41,8 +58,9 @@ impl Architecture {
 }
 
 fn find(name: &str, key: fn(&Architecture) -> &'static str) -> Result<&'static Architecture, Error> {
-    ARCHITECTURES.iter().find(|architecture| key(architecture) == name).ok_or_else(|| Error::Architecture {
-        found: name.to_string(),
-        supported: ARCHITECTURES.iter().map(key).collect::<Vec<_>>().join(", "),
+    ARCHITECTURES.iter().find(|architecture| key(architecture) == name).ok_or_else(|| {
+        let mut supported: Vec<&str> = ARCHITECTURES.iter().map(key).collect();
+        supported.dedup();
+        Error::Architecture { found: name.to_string(), supported: supported.join(", ") }
     })
 }

@@ -2,7 +2,7 @@
 
 use weights::Metadata;
 
-use super::{Config, Scaling};
+use super::{Config, Multipliers, Scaling};
 use crate::Error;
 
 impl Config {
@@ -41,10 +41,25 @@ impl Config {
             rope_theta: metadata.optional::<f32>(&key("rope.freq_base"))?.unwrap_or(10000.0).into(),
             rope_dims: optional_size("rope.dimension_count")?.unwrap_or(head_dim),
             rope_scaling: scaling(metadata, &architecture)?,
+            rotated_layers: None,
+            // 0 says that there is none.
+            window: optional_size("attention.sliding_window")?.filter(|&window| window > 0),
+            full_layers: 0,
+            multipliers: multipliers(metadata, &architecture)?,
             architecture,
         }
         .checked()
     }
+}
+
+fn multipliers(metadata: &Metadata, architecture: &str) -> Result<Multipliers, Error> {
+    let number = |name: &str| metadata.optional::<f32>(&format!("{architecture}.{name}"));
+    Ok(Multipliers {
+        embedding: number("embedding_scale")?.unwrap_or(1.0),
+        attention: number("attention.scale")?,
+        residual: number("residual_scale")?.unwrap_or(1.0),
+        logit_divisor: number("logit_scale")?.unwrap_or(1.0),
+    })
 }
 
 fn scaling(metadata: &Metadata, architecture: &str) -> Result<Option<Scaling>, Error> {

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Config, Scaling};
+use super::{Config, MAX_LAYERS, Multipliers, Scaling};
 use crate::Error;
 
 /// The key that says what the others mean.
@@ -33,6 +33,15 @@ struct File {
     partial_rotary_factor: Option<f64>,
     rope_scaling: Option<Value>,
     rope_parameters: Option<Value>,
+    no_rope_layers: Option<Vec<u32>>,
+    no_rope_layer_interval: Option<usize>,
+    sliding_window: Option<usize>,
+    use_sliding_window: Option<bool>,
+    max_window_layers: Option<usize>,
+    embedding_multiplier: Option<f32>,
+    attention_multiplier: Option<f32>,
+    residual_multiplier: Option<f32>,
+    logits_scaling: Option<f32>,
 }
 
 fn default_context() -> usize {
@@ -80,7 +89,7 @@ impl Config {
         Config {
             source_name: source_name.to_string(),
             architecture: Config::architecture_of_hugging_face(source_name, json)?,
-            name: file.name.filter(|name| !name.is_empty()),
+            name: file.name.clone().filter(|name| !name.is_empty()),
             vocab: file.vocab_size,
             hidden: file.hidden_size,
             layers: file.num_hidden_layers,
@@ -92,12 +101,43 @@ impl Config {
             norm_eps: file.rms_norm_eps,
             rope_theta: number("rope_theta").or(file.rope_theta).unwrap_or(10000.0),
             rope_dims: (head_dim as f64 * rotary) as usize,
+            rotated_layers: file.rotated_layers(),
+            window: file.window(),
+            full_layers: file.max_window_layers.unwrap_or(0),
+            multipliers: file.multipliers(),
             rope_scaling: rope
                 .map(|rope| scaling(rope, file.max_position_embeddings).map_err(error))
                 .transpose()?
                 .flatten(),
         }
         .checked()
+    }
+}
+
+impl File {
+    fn rotated_layers(&self) -> Option<Vec<bool>> {
+        // Despite its name the list holds 1 where a layer rotates.
+        let listed = || Some(self.no_rope_layers.as_ref()?.iter().map(|&rotates| rotates != 0).collect());
+        let interval = || {
+            let interval = self.no_rope_layer_interval?;
+            Some((1..=self.num_hidden_layers.min(MAX_LAYERS)).map(|i| !i.is_multiple_of(interval)).collect())
+        };
+        listed().or_else(interval)
+    }
+
+    /// Families that have a switch for the window, beside a number of layers without, leave it off by default.
+    fn window(&self) -> Option<usize> {
+        let on = self.use_sliding_window.unwrap_or(self.max_window_layers.is_none());
+        self.sliding_window.filter(|&window| on && window > 0)
+    }
+
+    fn multipliers(&self) -> Multipliers {
+        Multipliers {
+            embedding: self.embedding_multiplier.unwrap_or(1.0),
+            attention: self.attention_multiplier,
+            residual: self.residual_multiplier.unwrap_or(1.0),
+            logit_divisor: self.logits_scaling.unwrap_or(1.0),
+        }
     }
 }
 
@@ -167,6 +207,22 @@ mod tests {
         let newer = r#", "rope_parameters": {"rope_theta": 7.5, "rope_type": "default"}"#;
         let config = Config::from_hugging_face("config.json", &llama(newer)).unwrap();
         assert_eq!((config.rope_theta, config.rope_scaling), (7.5, None));
+    }
+
+    #[test]
+    fn reads_what_other_families_say() {
+        let config = |extra: &str| Config::from_hugging_face("config.json", &llama(extra)).unwrap();
+        let mistral = config(r#", "sliding_window": 4096"#);
+        assert_eq!((mistral.window, mistral.full_layers), (Some(4096), 0));
+        assert_eq!(config(r#", "sliding_window": 4096, "max_window_layers": 28"#).window, None);
+        assert_eq!(config(r#", "sliding_window": 4096, "use_sliding_window": false"#).window, None);
+        let qwen = config(r#", "sliding_window": 9, "max_window_layers": 3, "use_sliding_window": true"#);
+        assert_eq!((qwen.window, qwen.full_layers), (Some(9), 3));
+        let rotated = config(r#", "no_rope_layer_interval": 4"#).rotated_layers.unwrap();
+        assert_eq!(rotated, [true, true, true, false].repeat(4));
+        let granite = config(r#", "attention_multiplier": 0.5, "logits_scaling": 8.0"#).multipliers;
+        let expected = Multipliers { attention: Some(0.5), logit_divisor: 8.0, ..Multipliers::default() };
+        assert_eq!(granite, expected);
     }
 
     #[test]

@@ -38,6 +38,33 @@ pub struct Config {
     pub rope_dims: usize,
     /// How the rotary frequencies are stretched.
     pub rope_scaling: Option<Scaling>,
+    /// Which layers rotate queries and keys, if the configuration lists them.
+    pub rotated_layers: Option<Vec<bool>>,
+    /// How far back a token sees, itself included; `None` is all the way.
+    pub window: Option<usize>,
+    /// The first layers, whose tokens see all the way whatever the window.
+    pub full_layers: usize,
+    /// Factors on what flows between the layers.
+    pub multipliers: Multipliers,
+}
+
+/// Factors that keep activations of the same size in models of all widths; 1 for most families.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Multipliers {
+    /// On the embedding.
+    pub embedding: f32,
+    /// On attention scores, if not `1 / sqrt(head_dim)`.
+    pub attention: Option<f32>,
+    /// On what each block adds to the residual stream.
+    pub residual: f32,
+    /// What logits are divided by.
+    pub logit_divisor: f32,
+}
+
+impl Default for Multipliers {
+    fn default() -> Multipliers {
+        Multipliers { embedding: 1.0, attention: None, residual: 1.0, logit_divisor: 1.0 }
+    }
 }
 
 /// How rotary frequencies are changed for contexts longer than the model was first trained on.
@@ -118,6 +145,26 @@ impl Config {
         if !(self.rope_theta.is_finite() && self.rope_theta > 1.0) {
             return Err(self.error(format!("the rope theta is {}, expected more than 1", self.rope_theta)));
         }
+        if let Some(layers) = &self.rotated_layers
+            && layers.len() != self.layers
+        {
+            return Err(self.error(format!(
+                "{} layers, but {} in the list of rotated ones",
+                self.layers,
+                layers.len()
+            )));
+        }
+        let Multipliers { embedding, attention, residual, logit_divisor } = self.multipliers;
+        for (what, factor) in [
+            ("embedding multiplier", embedding),
+            ("attention multiplier", attention.unwrap_or(1.0)),
+            ("residual multiplier", residual),
+            ("logit divisor", logit_divisor),
+        ] {
+            if !factor.is_normal() {
+                return Err(self.error(format!("the {what} is {factor}, expected a number other than 0")));
+            }
+        }
         Ok(self)
     }
 
@@ -147,6 +194,10 @@ pub(crate) mod tests {
             rope_theta: 10000.0,
             rope_dims: 16,
             rope_scaling: None,
+            rotated_layers: None,
+            window: None,
+            full_layers: 0,
+            multipliers: Multipliers::default(),
         }
     }
 
@@ -168,5 +219,14 @@ pub(crate) mod tests {
         );
         assert!(refusal(Config { rope_dims: 18, ..small() }).contains("18"));
         assert!(refusal(Config { norm_eps: f32::NAN, ..small() }).contains("NaN"));
+        assert_eq!(
+            refusal(Config { rotated_layers: Some(vec![true]), ..small() }),
+            "test: 2 layers, but 1 in the list of rotated ones"
+        );
+        let multipliers = Multipliers { logit_divisor: 0.0, ..Multipliers::default() };
+        assert_eq!(
+            refusal(Config { multipliers, ..small() }),
+            "test: the logit divisor is 0, expected a number other than 0"
+        );
     }
 }

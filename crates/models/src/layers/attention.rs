@@ -3,10 +3,10 @@
 use graph::Value;
 use graph::ops::{KvStore, PagedAttention, Reshape, Rope};
 
-use super::{Context, linear};
+use super::{Context, Norm, linear};
 use crate::Error;
 
-/// Self-attention with rotary positions.
+/// Self-attention, with rotary positions or none.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Attention {
     /// Query heads.
@@ -21,8 +21,21 @@ pub struct Attention {
     pub qkv_bias: bool,
     /// Whether the output projection has a bias.
     pub output_bias: bool,
+    /// The norm of queries and keys.
+    pub qk_norm: Option<QkNorm>,
+    /// Whether queries and keys are rotated by their positions.
+    pub rotated: bool,
     /// How far back a token sees, itself included; `None` is all the way.
     pub window: Option<usize>,
+}
+
+/// Which elements of queries and keys are normalized together, before they are rotated.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum QkNorm {
+    /// Those of a head, with one weight for all heads.
+    PerHead(Norm),
+    /// Those of all heads.
+    Whole(Norm),
 }
 
 impl Attention {
@@ -37,9 +50,9 @@ impl Attention {
         let query = self.project(context, prefix, "attn_q", self.heads, x)?;
         let key = self.project(context, prefix, "attn_k", self.kv_heads, x)?;
         let value = self.project(context, prefix, "attn_v", self.kv_heads, x)?;
-        let (style, table) = context.rope;
-        let query = context.graph.push_one(Rope { style }.into(), &[query, table])?;
-        let key = context.graph.push_one(Rope { style }.into(), &[key, table])?;
+        let query = self.place(context, &format!("{prefix}.attn_q_norm"), self.heads, query)?;
+        let key = self.place(context, &format!("{prefix}.attn_k_norm"), self.kv_heads, key)?;
+        let value = self.split_heads(context, self.kv_heads, value)?;
         let (cache, [row_offsets, cache_lengths, page_table]) = (context.cache, context.ragged);
         let stored = [cache, key, value, row_offsets, cache_lengths, page_table];
         context.graph.push(KvStore { layer }.into(), &stored)?;
@@ -66,10 +79,47 @@ impl Attention {
         let (query, keys) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
         let biases =
             if self.qkv_bias { query + 2 * keys } else { 0 } + if self.output_bias { hidden } else { 0 };
-        2 * hidden * (query + keys) + biases
+        let norms = match self.qk_norm {
+            None => 0,
+            Some(QkNorm::PerHead(_)) => 2 * self.head_dim,
+            Some(QkNorm::Whole(_)) => query + keys,
+        };
+        2 * hidden * (query + keys) + biases + norms
     }
 
-    /// f32[tokens, hidden] → f32[tokens, heads, head_dim]
+    /// Normalizes and rotates queries or keys: f32[tokens, heads · head_dim] → f32[tokens, heads, head_dim]
+    fn place(
+        &self,
+        context: &mut Context<'_>,
+        norm_name: &str,
+        heads: usize,
+        x: Value,
+    ) -> Result<Value, Error> {
+        let x = match self.qk_norm {
+            None => self.split_heads(context, heads, x)?,
+            Some(QkNorm::PerHead(norm)) => {
+                let x = self.split_heads(context, heads, x)?;
+                norm.build(context, norm_name, self.head_dim, x)?
+            }
+            Some(QkNorm::Whole(norm)) => {
+                let x = norm.build(context, norm_name, heads * self.head_dim, x)?;
+                self.split_heads(context, heads, x)?
+            }
+        };
+        if !self.rotated {
+            return Ok(x);
+        }
+        let (style, table) = context.rope;
+        Ok(context.graph.push_one(Rope { style }.into(), &[x, table])?)
+    }
+
+    /// f32[tokens, heads · head_dim] → f32[tokens, heads, head_dim]
+    fn split_heads(&self, context: &mut Context<'_>, heads: usize, x: Value) -> Result<Value, Error> {
+        let shape = vec!["tokens".into(), heads.into(), self.head_dim.into()];
+        Ok(context.graph.push_one(Reshape { shape }.into(), &[x])?)
+    }
+
+    /// f32[tokens, hidden] → f32[tokens, heads · head_dim]
     fn project(
         &self,
         context: &mut Context<'_>,
@@ -80,8 +130,6 @@ impl Attention {
     ) -> Result<Value, Error> {
         let bias = self.qkv_bias.then(|| format!("{prefix}.{name}.bias"));
         let shape = [heads * self.head_dim, context.hidden];
-        let projected = linear(context, &format!("{prefix}.{name}.weight"), shape, bias.as_deref(), x)?;
-        let shape = vec!["tokens".into(), heads.into(), self.head_dim.into()];
-        Ok(context.graph.push_one(Reshape { shape }.into(), &[projected])?)
+        linear(context, &format!("{prefix}.{name}.weight"), shape, bias.as_deref(), x)
     }
 }

@@ -4,13 +4,13 @@ mod attention;
 mod feed_forward;
 mod norm;
 
-use graph::ops::{Binary, Linear, RopeStyle, Weight};
+use graph::ops::{Binary, Constant, Linear, RopeStyle, Weight};
 use graph::{Graph, Type, Value};
-use tensor::DType;
+use tensor::{DType, Tensor};
 
-pub use attention::Attention;
+pub use attention::{Attention, QkNorm};
 pub use feed_forward::FeedForward;
-pub use norm::Norm;
+pub use norm::{Norm, Norms};
 
 use crate::{Error, WeightTypes};
 
@@ -82,4 +82,13 @@ pub(crate) fn linear(
 /// The sum of two values.
 pub(crate) fn add(context: &mut Context<'_>, x: Value, y: Value) -> Result<Value, Error> {
     Ok(context.graph.push_one(Binary::Add.into(), &[x, y])?)
+}
+
+/// A value times a number.
+pub(crate) fn scale(context: &mut Context<'_>, x: Value, factor: f32) -> Result<Value, Error> {
+    if factor == 1.0 {
+        return Ok(x);
+    }
+    let factor = context.graph.push_one(Constant::new(Tensor::scalar(factor)).into(), &[])?;
+    Ok(context.graph.push_one(Binary::Mul.into(), &[x, factor])?)
 }

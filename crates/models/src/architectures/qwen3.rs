@@ -1,0 +1,23 @@
+//! Qwen3: Qwen2 with RMS-normalized queries and keys.
+
+use graph::ops::RopeStyle;
+
+use super::Architecture;
+use super::mistral::mistral;
+use crate::{Config, Decoder, Norm, QkNorm, Rope, WeightTypes};
+
+/// Qwen3, dense.
+pub(crate) const QWEN3: Architecture = Architecture {
+    hugging_face: "Qwen3ForCausalLM",
+    gguf: "qwen3",
+    gguf_rope: RopeStyle::HalfSplit,
+    decoder: qwen3,
+};
+
+fn qwen3(config: &Config, rope: Rope, weights: &dyn WeightTypes) -> Decoder {
+    let mut decoder = mistral(config, rope, weights);
+    for layer in &mut decoder.layers {
+        layer.attention.qk_norm = Some(QkNorm::PerHead(Norm { eps: config.norm_eps }));
+    }
+    decoder
+}

@@ -1,0 +1,24 @@
+//! SmolLM3: Llama without positions in every fourth layer.
+
+use graph::ops::RopeStyle;
+
+use super::Architecture;
+use super::llama::llama;
+use crate::{Config, Decoder, Rope, WeightTypes};
+
+/// SmolLM3.
+pub(crate) const SMOLLM3: Architecture = Architecture {
+    hugging_face: "SmolLM3ForCausalLM",
+    gguf: "smollm3",
+    gguf_rope: RopeStyle::Interleaved,
+    decoder: smollm3,
+};
+
+fn smollm3(config: &Config, rope: Rope, weights: &dyn WeightTypes) -> Decoder {
+    let mut decoder = llama(config, rope, weights);
+    for (index, layer) in decoder.layers.iter_mut().enumerate() {
+        let listed = config.rotated_layers.as_ref().map(|layers| layers[index]);
+        layer.attention.rotated = listed.unwrap_or(index % 4 != 3);
+    }
+    decoder
+}
