@@ -1,5 +1,6 @@
 //! Real trained models: what they compute, and that it is always the same.
 
+mod architectures;
 mod determinism;
 mod hostile;
 mod reference;

@@ -1,0 +1,137 @@
+//! Every architecture against PyTorch: tiny random checkpoints and the logits that `transformers` computes for
+//! them, both written by `tools/tiny_checkpoints.py`.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use perihelion::driver::Tensor;
+use perihelion::engine::Model;
+use perihelion::graph::{Graph, Op};
+use perihelion::models::{ARCHITECTURES, Checkpoint};
+use perihelion::pipelines::{Batch, Runner, SequenceId, Slice};
+use perihelion::weights::Weights;
+
+/// How far a logit may be from PyTorch's, as a fraction of the largest: both round to f32.
+const BOUND: f32 = 1e-4;
+const PAGE_SIZE: usize = 16;
+const CHUNKS: &[&[usize]] = &[&[1, 39], &[39, 1], &[16, 16, 8], &[7, 3, 20, 1, 1, 8]];
+
+/// A checkpoint that travels with the repository.
+struct Golden {
+    name: String,
+    folder: PathBuf,
+    tokens: Vec<u32>,
+    /// f32[tokens, vocab]
+    logits: Vec<f32>,
+}
+
+fn goldens() -> Vec<Golden> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/goldens");
+    let folders = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    folders.map(Golden::open).collect()
+}
+
+impl Golden {
+    fn open(folder: PathBuf) -> Golden {
+        let expected = Weights::open(&folder.join("logits.safetensors")).unwrap();
+        let tensor = |name: &str| expected.get(name).unwrap();
+        Golden {
+            name: folder.file_name().unwrap().to_string_lossy().into_owned(),
+            tokens: tensor("tokens").to_vec::<i32>().into_iter().map(|token| token as u32).collect(),
+            logits: tensor("logits").to_f32_vec(),
+            folder,
+        }
+    }
+
+    fn checkpoint(&self) -> Checkpoint {
+        self.open_file("model.safetensors")
+    }
+
+    /// The checkpoint in each format in which it is there.
+    fn checkpoints(&self) -> Vec<(String, Checkpoint)> {
+        let files = ["model.safetensors", "model.gguf"].into_iter();
+        let files = files.filter(|file| self.folder.join(file).exists());
+        files.map(|file| (format!("{}/{file}", self.name), self.open_file(file))).collect()
+    }
+
+    /// The logits are PyTorch's, and the same bits in chunks.
+    fn check(&self, name: &str, checkpoint: &Checkpoint) {
+        let model = load(checkpoint);
+        let whole = run(checkpoint, &model, &self.tokens, &[self.tokens.len()]);
+        assert_eq!(whole.len(), self.logits.len(), "{name}");
+        let largest = self.logits.iter().fold(0.0, |largest: f32, logit| largest.max(logit.abs()));
+        assert!(whole.iter().all(|logit| logit.is_finite()), "{name}");
+        let differences = whole.iter().zip(&self.logits).map(|(a, b)| (a - b).abs() / largest);
+        let worst = differences.fold(0.0, f32::max);
+        eprintln!("{name}: largest relative difference {worst:.1e}");
+        assert!(worst <= BOUND, "{name}: a logit is off by {worst} of the largest");
+        let bits = |logits: &[f32]| logits.iter().map(|logit| logit.to_bits()).collect::<Vec<_>>();
+        for chunks in CHUNKS {
+            let chunked = run(checkpoint, &model, &self.tokens, chunks);
+            assert!(bits(&chunked) == bits(&whole), "{name}: other bits in chunks of {chunks:?}");
+        }
+    }
+
+    fn open_file(&self, file: &str) -> Checkpoint {
+        let path = self.folder.join(file);
+        Checkpoint::open(&path, None).unwrap_or_else(|error| panic!("{}/{file}: {error}", self.name))
+    }
+}
+
+fn load(checkpoint: &Checkpoint) -> Model {
+    let graph = checkpoint.graph(PAGE_SIZE).unwrap();
+    crate::support::session(2).load(&graph, &weights(checkpoint, &graph)).unwrap()
+}
+
+/// What a graph asks for.
+fn weights(checkpoint: &Checkpoint, graph: &Graph) -> HashMap<String, Tensor> {
+    let names = graph.nodes().filter_map(|(_, node)| match &node.op {
+        Op::Weight(weight) => Some(weight.name.clone()),
+        _ => None,
+    });
+    names.map(|name| (name.clone(), checkpoint.tensor(&name).unwrap())).collect()
+}
+
+/// The logits of every token, run in chunks.
+fn run(checkpoint: &Checkpoint, model: &Model, tokens: &[u32], chunks: &[usize]) -> Vec<f32> {
+    let decoder = &checkpoint.decoder;
+    let mut runner = Runner::new(model.clone(), decoder.cache_shape(5, PAGE_SIZE), decoder.vocab);
+    let mut logits = Vec::new();
+    let mut done = 0;
+    for &chunk in chunks {
+        let tokens = tokens[done..done + chunk].to_vec();
+        let slice = Slice { id: SequenceId(0), cached: done, tokens, pages: vec![3, 1, 4], predicts: true };
+        let rows = runner.run(&Batch { slices: vec![slice] }, true).unwrap();
+        (0..chunk).for_each(|row| logits.extend_from_slice(rows.row(row)));
+        done += chunk;
+    }
+    logits
+}
+
+#[test]
+fn logits_are_those_of_pytorch() {
+    for golden in goldens() {
+        for (name, checkpoint) in golden.checkpoints() {
+            golden.check(&name, &checkpoint);
+        }
+    }
+}
+
+/// Each weight of a file is used, and counted.
+#[test]
+fn parameters_are_those_of_the_file() {
+    for (name, checkpoint) in goldens().iter().flat_map(Golden::checkpoints) {
+        let stored: usize = checkpoint.weights().tensors().map(|(_, tensor)| tensor.elements()).sum();
+        assert_eq!(checkpoint.decoder.parameters(), stored, "{name}");
+    }
+}
+
+#[test]
+fn every_architecture_has_a_golden() {
+    let found: Vec<String> = goldens().iter().map(|golden| golden.checkpoint().config.architecture).collect();
+    // Llama is proven by the real models.
+    for architecture in ARCHITECTURES.iter().filter(|architecture| architecture.gguf != "llama") {
+        assert!(found.iter().any(|name| name == architecture.hugging_face), "{}", architecture.hugging_face);
+    }
+    assert!(found.contains(&"MistralForCausalLM".to_string()));
+}

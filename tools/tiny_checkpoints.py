@@ -1,0 +1,122 @@
+"""Writes crates/perihelion/tests/models/goldens: a tiny random checkpoint of each architecture, and its logits.
+
+Needs the packages `torch`, `transformers`, `safetensors` and `gguf`: python tools/tiny_checkpoints.py [NAME ...]
+"""
+
+import sys
+from pathlib import Path
+
+import gguf
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+OUTPUT = Path(__file__).parent.parent / "crates/perihelion/tests/models/goldens"
+
+# Longer than any window below.
+LENGTH = 40
+SIZES = {
+    "vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
+    "pad_token_id": None, "bos_token_id": 1, "eos_token_id": 2, "tie_word_embeddings": False,
+}
+# Small bases, so that rotation is fast enough to matter within LENGTH tokens.
+THETA = {"rope_type": "default", "rope_theta": 500.0}
+MODELS = {
+    "mistral": ("Mistral", {"sliding_window": 11, "rms_norm_eps": 1e-5}),
+    "qwen2": ("Qwen2", {"tie_word_embeddings": True}),
+    "qwen2_window": ("Qwen2", {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1}),
+    "qwen3": ("Qwen3", {"head_dim": 16}),
+    "granite": ("Granite", {
+        "embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.4, "logits_scaling": 5.0,
+        "tie_word_embeddings": True,
+    }),
+    "phi3": ("Phi3", {"sliding_window": 13}),
+    "phi3_partial": ("Phi3", {
+        "sliding_window": None, "rope_parameters": {**THETA, "partial_rotary_factor": 0.5},
+        "tie_word_embeddings": True,
+    }),
+    "smollm3": ("SmolLM3", {
+        "num_hidden_layers": 4, "intermediate_size": 32, "no_rope_layer_interval": 3, "tie_word_embeddings": True,
+    }),
+    "olmo2": ("Olmo2", {}),
+}
+# Those that are written as GGUF too, and whether rows of queries and keys lie in pairs there.
+GGUF = {"qwen3": False, "granite": True, "phi3": False, "olmo2": False}
+
+
+def randomize(model: torch.nn.Module, random: torch.Generator) -> None:
+    """Gives every parameter values that show when it is left out."""
+    for name, parameter in sorted(model.named_parameters()):
+        noise = torch.randn(parameter.shape, generator=random)
+        if parameter.dim() == 2:
+            noise *= 1.0 if "embed" in name else 1.5 / parameter.shape[1] ** 0.5
+        else:
+            noise = 0.4 * noise + (0.0 if name.endswith("bias") else 1.0)
+        parameter.data.copy_(noise)
+
+
+def interleaved(weight: torch.Tensor, heads: int) -> torch.Tensor:
+    """Puts the two rows of each rotated pair, which are half a head apart, beside each other."""
+    return weight.reshape(heads, 2, -1, weight.shape[-1]).transpose(1, 2).reshape(weight.shape)
+
+
+def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, weights: dict) -> None:
+    writer = gguf.GGUFWriter(path, name)
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_freq_base(THETA["rope_theta"])
+    if getattr(config, "head_dim", None):
+        writer.add_key_length(config.head_dim)
+        writer.add_value_length(config.head_dim)
+    if getattr(config, "sliding_window", None):
+        writer.add_sliding_window(config.sliding_window)
+    if name == "granite":
+        writer.add_embedding_scale(config.embedding_multiplier)
+        writer.add_attention_scale(config.attention_multiplier)
+        writer.add_residual_scale(config.residual_multiplier)
+        writer.add_logit_scale(config.logits_scaling)
+    architecture = next(arch for arch, spelled in gguf.MODEL_ARCH_NAMES.items() if spelled == name)
+    names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
+    for stored, weight in weights.items():
+        for projection, heads in ("q_proj", config.num_attention_heads), ("k_proj", config.num_key_value_heads):
+            if GGUF[name] and projection in stored:
+                weight = interleaved(weight, heads)
+        writer.add_tensor(names.get_name(stored, (".weight", ".bias")), weight.contiguous().numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def write(name: str, family: str, settings: dict) -> None:
+    config = getattr(transformers, f"{family}Config")(**{**SIZES, "rope_parameters": dict(THETA), **settings})
+    config._attn_implementation = "eager"
+    model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
+    random = torch.Generator().manual_seed(20240607)
+    with torch.no_grad():
+        randomize(model, random)
+        tokens = torch.randint(0, config.vocab_size, (LENGTH,), generator=random)
+        logits = model(tokens[None], use_cache=False).logits[0]
+    folder = OUTPUT / name
+    model.save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    save_file({"tokens": tokens.int(), "logits": logits.contiguous()}, folder / "logits.safetensors")
+    if name in GGUF:
+        write_gguf(name, folder / "model.gguf", config, load_file(folder / "model.safetensors"))
+    print(f"{name}: logits up to {logits.abs().max():.2f}")
+
+
+def main() -> None:
+    for name in sys.argv[1:] or MODELS:
+        write(name, *MODELS[name])
+
+
+if __name__ == "__main__":
+    main()
