@@ -86,9 +86,11 @@ fn an_unknown_architecture_lists_the_known() {
 #[test]
 fn a_folder_without_its_configuration() {
     let Some(original) = testdata::shared("stories260k/hf") else { return };
-    for (lost, part) in
-        [("config.json", "config.json"), ("tokenizer", "the folder has none of tokenizer.json")]
-    {
+    let cases = [
+        ("config.json", "config.json", "cannot open the model"),
+        ("tokenizer", "the folder has none of tokenizer.json", "cannot load the model"),
+    ];
+    for (lost, part, refusal) in cases {
         let folder = Folder::copy_of(&format!("without-{lost}"), &original);
         for entry in std::fs::read_dir(folder.path()).unwrap() {
             let path = entry.unwrap().path();
@@ -97,9 +99,9 @@ fn a_folder_without_its_configuration() {
                 std::fs::remove_file(path).unwrap();
             }
         }
-        let outcome = peri(&["inspect", &folder.path().display().to_string()]);
+        let outcome = peri(&["generate", "--model", &folder.path().display().to_string(), "x"]);
         assert!(outcome.stderr.contains(part), "{outcome:?}");
-        check(&outcome, 3, &["cannot open the model"]);
+        check(&outcome, 3, &[refusal]);
     }
 }
 
