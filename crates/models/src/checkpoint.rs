@@ -64,7 +64,9 @@ impl Checkpoint {
                 let name = weights.metadata().str("general.architecture")?;
                 let architecture = Architecture::from_gguf(name)?;
                 let config = Config::from_gguf(weights.metadata(), vocab.unwrap_or(0))?;
-                let factors = types.tensor("rope_freqs.weight").map(|factors| factors.to_f32_vec());
+                let factors = ["rope_freqs.weight", "rope_factors_short.weight"];
+                let factors = factors.into_iter().find_map(|name| types.tensor(name));
+                let factors = factors.map(|factors| factors.to_f32_vec());
                 let rope = Rope::new(&config, architecture.gguf_rope, factors.as_deref())?;
                 (architecture, config, rope)
             }
@@ -78,7 +80,7 @@ impl Checkpoint {
                 // Meta's own checkpoints pair neighbouring rows, as the model was trained.
                 let meta = weights.scheme() == Scheme::Meta;
                 let style = if meta { RopeStyle::Interleaved } else { RopeStyle::HalfSplit };
-                let rope = Rope::new(&config, style, None)?;
+                let rope = Rope::new(&config, style, config.rope_factors.as_deref())?;
                 (architecture, config, rope)
             }
         };

@@ -40,8 +40,11 @@ impl Rope {
         }
         let inverse_frequencies: Vec<f32> =
             frequencies.into_iter().map(|frequency| frequency as f32).collect();
-        if !inverse_frequencies.iter().all(|frequency| frequency.is_finite()) {
-            return Err(Error::config(&config.source_name, "the rope frequencies are not finite"));
+        if !(scale.is_finite() && inverse_frequencies.iter().all(|frequency| frequency.is_finite())) {
+            return Err(Error::config(
+                &config.source_name,
+                "the rope frequencies or their factor are not finite",
+            ));
         }
         Ok(Rope { style, inverse_frequencies, scale: scale as f32 })
     }
@@ -56,6 +59,7 @@ fn scaled(base: &[f64], config: &Config) -> (Vec<f64>, f64) {
             let scale = |f: &f64| llama3(*f, factor, low_frequency, high_frequency, original_context);
             (base.iter().map(scale).collect(), 1.0)
         }
+        Some(Scaling::LongRope { attention_factor, .. }) => (base.to_vec(), attention_factor),
         Some(Scaling::Yarn { factor, original_context, beta_fast, beta_slow, attention_factor }) => {
             let ramp = yarn_ramp(config, original_context, beta_fast, beta_slow);
             let blend = |(i, f): (usize, &f64)| f / factor * ramp(i) + f * (1.0 - ramp(i));

@@ -26,6 +26,7 @@ impl Config {
             let message = format!("keys of {head_dim} and values of {value_dim} dims are not supported");
             return Err(Error::config("GGUF metadata", message));
         }
+        let rope_scaling = scaling(metadata, &architecture)?;
         Config {
             source_name: "GGUF metadata".into(),
             name: metadata.optional::<&str>("general.name")?.map(str::to_string),
@@ -36,11 +37,13 @@ impl Config {
             kv_heads: optional_size("attention.head_count_kv")?.unwrap_or(heads),
             head_dim,
             feed_forward: size("feed_forward_length")?,
-            context_length: size("context_length")?,
+            context_length: Scaling::usable_context(rope_scaling, size("context_length")?),
             norm_eps: metadata.f32(&key("attention.layer_norm_rms_epsilon"))?,
             rope_theta: metadata.optional::<f32>(&key("rope.freq_base"))?.unwrap_or(10000.0).into(),
             rope_dims: optional_size("rope.dimension_count")?.unwrap_or(head_dim),
-            rope_scaling: scaling(metadata, &architecture)?,
+            rope_scaling,
+            // A tensor holds them.
+            rope_factors: None,
             rotated_layers: None,
             // 0 says that there is none.
             window: optional_size("attention.sliding_window")?.filter(|&window| window > 0),
@@ -69,9 +72,14 @@ fn scaling(metadata: &Metadata, architecture: &str) -> Result<Option<Scaling>, E
     // Files made before the keys were grouped say only by how much positions are shrunk.
     let legacy = metadata.optional::<f32>(&format!("{architecture}.rope.scale_linear"))?;
     let Some(factor) = metadata.optional::<f32>(&key("factor"))?.or(legacy).map(f64::from) else {
-        return match kind {
-            None | Some("none") => Ok(None),
-            Some(kind) => Err(error(format!("rope scaling `{kind}` lacks `{}`", key("factor")))),
+        let original = metadata.optional::<usize>(&key("original_context_length"))?;
+        let attention_factor = metadata.optional::<f32>(&key("attn_factor"))?.unwrap_or(1.0).into();
+        return match (kind, original) {
+            (None | Some("longrope"), Some(original_context)) => {
+                Ok(Some(Scaling::LongRope { original_context, attention_factor }))
+            }
+            (None | Some("none"), _) => Ok(None),
+            (Some(kind), _) => Err(error(format!("rope scaling `{kind}` lacks `{}`", key("factor")))),
         };
     };
     if !(factor.is_finite() && factor > 0.0) {

@@ -33,6 +33,7 @@ struct File {
     partial_rotary_factor: Option<f64>,
     rope_scaling: Option<Value>,
     rope_parameters: Option<Value>,
+    original_max_position_embeddings: Option<usize>,
     no_rope_layers: Option<Vec<u32>>,
     no_rope_layer_interval: Option<usize>,
     sliding_window: Option<usize>,
@@ -86,6 +87,11 @@ impl Config {
             file.rope_parameters.as_ref().or(file.rope_scaling.as_ref()).filter(|rope| !rope.is_null());
         let number = |key: &str| rope.and_then(|rope| rope.get(key)).and_then(Value::as_f64);
         let rotary = number("partial_rotary_factor").or(file.partial_rotary_factor).unwrap_or(1.0);
+        let original = file.original_max_position_embeddings;
+        let rope_scaling = rope
+            .map(|rope| scaling(rope, file.max_position_embeddings, original).map_err(error))
+            .transpose()?
+            .flatten();
         Config {
             source_name: source_name.to_string(),
             architecture: Config::architecture_of_hugging_face(source_name, json)?,
@@ -97,7 +103,7 @@ impl Config {
             kv_heads: file.num_key_value_heads.unwrap_or(file.num_attention_heads),
             head_dim,
             feed_forward: file.intermediate_size,
-            context_length: file.max_position_embeddings,
+            context_length: Scaling::usable_context(rope_scaling, file.max_position_embeddings),
             norm_eps: file.rms_norm_eps,
             rope_theta: number("rope_theta").or(file.rope_theta).unwrap_or(10000.0),
             rope_dims: (head_dim as f64 * rotary) as usize,
@@ -105,10 +111,15 @@ impl Config {
             window: file.window(),
             full_layers: file.max_window_layers.unwrap_or(0),
             multipliers: file.multipliers(),
-            rope_scaling: rope
-                .map(|rope| scaling(rope, file.max_position_embeddings).map_err(error))
-                .transpose()?
-                .flatten(),
+            rope_factors: match rope_scaling {
+                Some(Scaling::LongRope { .. }) => {
+                    Some(rope.and_then(|rope| numbers(rope.get("short_factor")?)).ok_or_else(|| {
+                        error("the rope scaling lacks `short_factor`, a list of numbers".into())
+                    })?)
+                }
+                _ => None,
+            },
+            rope_scaling,
         }
         .checked()
     }
@@ -141,7 +152,12 @@ impl File {
     }
 }
 
-fn scaling(rope: &Value, context: usize) -> Result<Option<Scaling>, String> {
+fn numbers(list: &Value) -> Option<Vec<f32>> {
+    list.as_array()?.iter().map(|number| number.as_f64().map(|number| number as f32)).collect()
+}
+
+/// Some families keep the original context outside the scaling.
+fn scaling(rope: &Value, context: usize, original: Option<usize>) -> Result<Option<Scaling>, String> {
     let number = |key: &str| rope.get(key).and_then(Value::as_f64);
     let need = |key: &str| number(key).ok_or(format!("the rope scaling lacks `{key}`"));
     let kind =
@@ -150,7 +166,8 @@ fn scaling(rope: &Value, context: usize) -> Result<Option<Scaling>, String> {
         factor if factor.is_finite() && factor >= 1.0 => Ok(factor),
         factor => Err(format!("the rope scaling's factor is {factor}, expected at least 1")),
     };
-    let original_context = number("original_max_position_embeddings").unwrap_or(context as f64);
+    let original = number("original_max_position_embeddings").or(original.map(|length| length as f64));
+    let original_context = original.unwrap_or(context as f64);
     match kind {
         "default" => Ok(None),
         "linear" => Ok(Some(Scaling::Linear { factor: factor()? })),
@@ -170,9 +187,16 @@ fn scaling(rope: &Value, context: usize) -> Result<Option<Scaling>, String> {
                 attention_factor: number("attention_factor").unwrap_or(0.1 * factor.ln() + 1.0),
             }))
         }
-        other => {
-            Err(format!("rope scaling `{other}` is not supported; known: default, linear, llama3, yarn"))
+        // `su` is what LongRoPE was called at first.
+        "longrope" | "su" => {
+            let stretch = number("factor").unwrap_or(context as f64 / original_context).max(1.0);
+            let derived = (1.0 + stretch.ln() / original_context.ln()).sqrt();
+            let attention_factor = number("attention_factor").unwrap_or(derived);
+            Ok(Some(Scaling::LongRope { original_context: original_context as usize, attention_factor }))
         }
+        other => Err(format!(
+            "rope scaling `{other}` is not supported; known: default, linear, llama3, yarn, longrope"
+        )),
     }
 }
 
@@ -223,6 +247,21 @@ mod tests {
         let granite = config(r#", "attention_multiplier": 0.5, "logits_scaling": 8.0"#).multipliers;
         let expected = Multipliers { attention: Some(0.5), logit_divisor: 8.0, ..Multipliers::default() };
         assert_eq!(granite, expected);
+    }
+
+    #[test]
+    fn longrope_ends_with_the_original_context() {
+        let scaling = |rest: &str| {
+            let scaling =
+                r#", "original_max_position_embeddings": 4096, "rope_scaling": {"type": "longrope""#;
+            Config::from_hugging_face("config.json", &llama(&format!("{scaling}{rest}}}")))
+        };
+        let config = scaling(r#", "short_factor": [1, 1.5]"#).unwrap();
+        assert_eq!((config.context_length, config.rope_factors), (4096, Some(vec![1.0, 1.5])));
+        let Some(Scaling::LongRope { attention_factor, .. }) = config.rope_scaling else { panic!() };
+        // sqrt(1 + ln(32) / ln(4096))
+        assert!((attention_factor - 1.190_238_1).abs() < 1e-6, "{attention_factor}");
+        assert!(scaling("").unwrap_err().to_string().contains("lacks `short_factor`"));
     }
 
     #[test]

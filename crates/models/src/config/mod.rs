@@ -38,6 +38,8 @@ pub struct Config {
     pub rope_dims: usize,
     /// How the rotary frequencies are stretched.
     pub rope_scaling: Option<Scaling>,
+    /// What the frequency of each pair is divided by, if the configuration lists it.
+    pub rope_factors: Option<Vec<f32>>,
     /// Which layers rotate queries and keys, if the configuration lists them.
     pub rotated_layers: Option<Vec<bool>>,
     /// How far back a token sees, itself included; `None` is all the way.
@@ -99,6 +101,24 @@ pub enum Scaling {
         /// The factor on rotated vectors.
         attention_factor: f64,
     },
+    /// LongRoPE (Ding et al. 2024): each pair has a factor of its own. Of the two lists that models come with, we
+    /// use that for sequences within the original context, and let no sequence be longer.
+    LongRope {
+        /// The context before stretching, in tokens.
+        original_context: usize,
+        /// The factor on rotated vectors.
+        attention_factor: f64,
+    },
+}
+
+impl Scaling {
+    /// How long sequences can be, of the length that a configuration states.
+    fn usable_context(scaling: Option<Scaling>, stated: usize) -> usize {
+        match scaling {
+            Some(Scaling::LongRope { original_context, .. }) => stated.min(original_context),
+            _ => stated,
+        }
+    }
 }
 
 /// Sizes beyond these are no model but a damaged or hostile file.
@@ -194,6 +214,7 @@ pub(crate) mod tests {
             rope_theta: 10000.0,
             rope_dims: 16,
             rope_scaling: None,
+            rope_factors: None,
             rotated_layers: None,
             window: None,
             full_layers: 0,
