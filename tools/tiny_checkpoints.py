@@ -36,6 +36,14 @@ MODELS = {
         "sliding_window": None, "rope_parameters": {**THETA, "partial_rotary_factor": 0.5},
         "tie_word_embeddings": True,
     }),
+    # Within the original context, so that the short factors hold.
+    "phi3_longrope": ("Phi3", {
+        "max_position_embeddings": 256, "original_max_position_embeddings": 64, "sliding_window": None,
+        "tie_word_embeddings": True, "rope_parameters": {
+            "rope_type": "longrope", "rope_theta": 500.0, "short_factor": [1.0, 1.5, 0.7, 2.0],
+            "long_factor": [2.0, 3.0, 4.0, 5.0], "original_max_position_embeddings": 64,
+        },
+    }),
     "smollm3": ("SmolLM3", {
         "num_hidden_layers": 4, "intermediate_size": 32, "no_rope_layer_interval": 3, "tie_word_embeddings": True,
     }),
