@@ -92,6 +92,10 @@ impl Config {
             .map(|rope| scaling(rope, file.max_position_embeddings, original).map_err(error))
             .transpose()?
             .flatten();
+        let rope_factors = match (rope_scaling, rope) {
+            (Some(Scaling::LongRope { .. }), Some(rope)) => Some(short_factors(rope).map_err(error)?),
+            _ => None,
+        };
         Config {
             source_name: source_name.to_string(),
             architecture: Config::architecture_of_hugging_face(source_name, json)?,
@@ -111,15 +115,8 @@ impl Config {
             window: file.window(),
             full_layers: file.max_window_layers.unwrap_or(0),
             multipliers: file.multipliers(),
-            rope_factors: match rope_scaling {
-                Some(Scaling::LongRope { .. }) => {
-                    Some(rope.and_then(|rope| numbers(rope.get("short_factor")?)).ok_or_else(|| {
-                        error("the rope scaling lacks `short_factor`, a list of numbers".into())
-                    })?)
-                }
-                _ => None,
-            },
             rope_scaling,
+            rope_factors,
         }
         .checked()
     }
@@ -152,8 +149,11 @@ impl File {
     }
 }
 
-fn numbers(list: &Value) -> Option<Vec<f32>> {
-    list.as_array()?.iter().map(|number| number.as_f64().map(|number| number as f32)).collect()
+/// LongRoPE's factors for sequences within the original context.
+fn short_factors(rope: &Value) -> Result<Vec<f32>, String> {
+    let list = rope.get("short_factor").and_then(Value::as_array);
+    let numbers = list.and_then(|list| list.iter().map(|value| Some(value.as_f64()? as f32)).collect());
+    numbers.ok_or_else(|| "the rope scaling lacks `short_factor`, a list of numbers".to_string())
 }
 
 /// Some families keep the original context outside the scaling.
