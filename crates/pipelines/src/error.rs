@@ -29,6 +29,22 @@ pub enum Error {
         problem: String,
     },
 
+    /// A chat template that cannot be read or rendered.
+    #[error("chat template {name}: {problem}")]
+    ChatTemplate {
+        /// The template's name; `default` where it has none.
+        name: String,
+        /// What is wrong with it, and where.
+        problem: String,
+    },
+
+    /// A conversation that the model's chat template refuses.
+    #[error("the model's chat template refuses this conversation: {message}")]
+    ChatRefused {
+        /// The template's own words.
+        message: String,
+    },
+
     /// The model's files.
     #[error(transparent)]
     Model(#[from] models::Error),

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+pub mod chat_template;
 pub mod detokenizer;
 pub mod error;
 mod generator;
@@ -19,6 +20,7 @@ mod text_model;
 pub mod tokenizer;
 
 pub use batch::{Batch, Slice};
+pub use chat_template::{ChatContext, ChatTemplate};
 pub use detokenizer::Detokenizer;
 pub use error::Error;
 pub use generator::{Event, EventKind, FinishReason, Generator, GeneratorOptions, Request};

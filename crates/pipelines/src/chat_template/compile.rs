@@ -1,0 +1,107 @@
+//! A template as instructions, with a charge before each whose cost grows with its operands.
+//!
+//! `minijinja` counts instructions, but one instruction may double a string, and forty of them fill any memory.
+//! So operators that make values become calls of ours (their names are no identifiers, hence no template reaches
+//! or hides them), and those that walk values first charge for the walk.
+
+use std::collections::BTreeMap;
+
+use minijinja::machinery::{CodeGenerator, Instruction, Instructions, parse};
+use minijinja::{Error, Value};
+
+use super::syntax;
+use super::work::{ADD, CHARGE, CONCAT, EACH, HOLD, MULTIPLY, SLICE};
+
+/// A template ready to be evaluated.
+pub(super) struct Program<'source> {
+    pub(super) root: Instructions<'source>,
+    pub(super) blocks: BTreeMap<&'source str, Instructions<'source>>,
+}
+
+/// Compiles a source.
+pub(super) fn compile<'source>(name: &'source str, source: &'source str) -> Result<Program<'source>, Error> {
+    syntax::check(source)?;
+    let ast = parse(source, name, syntax::config())?;
+    let mut generator = CodeGenerator::new(name, source);
+    generator.compile_stmt(&ast);
+    let (root, blocks) = generator.finish();
+    let blocks = blocks.into_iter().map(|(block, code)| (block, charged(name, source, &code))).collect();
+    Ok(Program { root: charged(name, source, &root), blocks })
+}
+
+/// The same instructions with their charges; jumps lead to where their targets moved.
+fn charged<'source>(
+    name: &'source str,
+    source: &'source str,
+    code: &Instructions<'source>,
+) -> Instructions<'source> {
+    let expansions: Vec<Vec<Instruction<'source>>> =
+        (0..).map_while(|index| code.get(index)).map(expansion).collect();
+    let mut places = Vec::with_capacity(expansions.len() + 1);
+    let mut place = 0;
+    for expansion in &expansions {
+        places.push(place);
+        place += expansion.len() as u32;
+    }
+    places.push(place);
+    let mut moved = Instructions::new(name, source);
+    for (index, expansion) in (0..).zip(expansions) {
+        let line = code.get_line(index).unwrap_or(0).min(usize::from(u16::MAX)) as u16;
+        for instruction in expansion {
+            moved.add_with_line(retargeted(instruction, &places), line);
+        }
+    }
+    moved
+}
+
+/// What stands for one instruction. A jump to it leads to the first.
+fn expansion<'source>(instruction: &Instruction<'source>) -> Vec<Instruction<'source>> {
+    use Instruction as I;
+    let charge_top = || [I::DupTop, I::CallFunction(CHARGE, Some(1)), I::DiscardTop];
+    let call = |name, operands| vec![I::CallFunction(name, Some(operands))];
+    match instruction {
+        I::Add => call(ADD, 2),
+        I::Mul => call(MULTIPLY, 2),
+        I::StringConcat => call(CONCAT, 2),
+        I::Slice => call(SLICE, 4),
+        I::EmitRaw(text) => {
+            [I::LoadConst(Value::from(*text))].into_iter().chain(charge_top()).chain([I::Emit]).collect()
+        }
+        I::PushLoop(_) => vec![I::DupTop, I::CallFunction(EACH, Some(1)), I::DiscardTop, instruction.clone()],
+        I::StoreLocal(_)
+        | I::Emit
+        | I::Eq
+        | I::Ne
+        | I::Gt
+        | I::Gte
+        | I::Lt
+        | I::Lte
+        | I::In
+        | I::CompareAndPreserve(_) => charge_top().into_iter().chain([instruction.clone()]).collect(),
+        // The value lies below the namespace that is to hold it.
+        I::SetAttr(_) => {
+            let hold = [I::Swap, I::DupTop, I::CallFunction(HOLD, Some(1)), I::DiscardTop, I::Swap];
+            hold.into_iter().chain([instruction.clone()]).collect()
+        }
+        // The key lies above.
+        I::GetItem => charge_top().into_iter().chain([instruction.clone()]).collect(),
+        I::BuildList(_) | I::BuildMap(_) | I::BuildTuple(_) => {
+            [instruction.clone()].into_iter().chain(charge_top()).collect()
+        }
+        other => vec![other.clone()],
+    }
+}
+
+fn retargeted<'source>(instruction: Instruction<'source>, places: &[u32]) -> Instruction<'source> {
+    use Instruction as I;
+    let moved = |target: u32| places[target as usize];
+    match instruction {
+        I::Iterate(target) => I::Iterate(moved(target)),
+        I::Jump(target) => I::Jump(moved(target)),
+        I::JumpIfFalse(target) => I::JumpIfFalse(moved(target)),
+        I::JumpIfFalseOrPop(target) => I::JumpIfFalseOrPop(moved(target)),
+        I::JumpIfTrueOrPop(target) => I::JumpIfTrueOrPop(moved(target)),
+        I::BuildMacro(name, target, flags) => I::BuildMacro(name, moved(target), flags),
+        other => other,
+    }
+}

@@ -1,0 +1,267 @@
+//! Chat templates: a conversation becomes the prompt that a model was trained on.
+//!
+//! Models carry their prompt format as a Jinja template, written for Python's jinja2 as Hugging Face
+//! `transformers` sets it up (`utils/chat_template_utils.py`). This module renders it with `minijinja` and
+//! fills what differs. A template comes from a stranger's file, so what it may spend is limited: see [`Limits`].
+
+mod compile;
+mod date;
+mod filters;
+mod json;
+mod syntax;
+mod work;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::SystemTime;
+
+use minijinja::machinery::{eval, make_string_output};
+use minijinja::value::Serde;
+use minijinja::{AutoEscape, Environment, ErrorKind, Value};
+use weights::{MetaValue, Metadata};
+
+use crate::Error;
+use filters::Refusal;
+
+/// The chat template of a model: one Jinja source, or several by name.
+#[derive(Clone)]
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    sources: BTreeMap<String, String>,
+    limits: Limits,
+}
+
+/// What a template may spend before it is stopped with an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of the template's own text.
+    pub source: usize,
+    /// Instructions of one rendering. A turn of a conversation takes a few hundred.
+    pub fuel: u64,
+    /// Macros, loops and includes inside one another.
+    pub depth: usize,
+    /// Bytes of text and items of lists that one rendering makes or walks.
+    pub work: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { source: 1 << 20, fuel: 20_000_000, depth: 200, work: 256 << 20 }
+    }
+}
+
+/// What a template sees.
+#[derive(Debug, Clone, Copy)]
+pub struct ChatContext<'a> {
+    /// `messages`: objects with `role`, `content`, and what else the model's template reads.
+    pub messages: &'a [serde_json::Value],
+    /// `tools`: function schemas as in the OpenAI API; null for the template when absent.
+    pub tools: Option<&'a [serde_json::Value]>,
+    /// `documents`: for retrieval; null for the template when absent.
+    pub documents: Option<&'a [serde_json::Value]>,
+    /// `add_generation_prompt`: whether the prompt ends where the assistant is to speak.
+    pub add_generation_prompt: bool,
+    /// `bos_token`: the text of the token that begins a text; undefined for the template when absent.
+    pub bos: Option<&'a str>,
+    /// `eos_token`: the text of the token that ends a text; undefined for the template when absent.
+    pub eos: Option<&'a str>,
+    /// What `strftime_now` formats, in UTC.
+    pub now: SystemTime,
+    /// More variables, `enable_thinking` for one. They win over those above.
+    pub extra: Option<&'a serde_json::Map<String, serde_json::Value>>,
+}
+
+impl<'a> ChatContext<'a> {
+    /// Messages to be answered now, and nothing else.
+    pub fn new(messages: &'a [serde_json::Value]) -> ChatContext<'a> {
+        ChatContext {
+            messages,
+            tools: None,
+            documents: None,
+            add_generation_prompt: true,
+            bos: None,
+            eos: None,
+            now: SystemTime::now(),
+            extra: None,
+        }
+    }
+}
+
+/// The name of a template that has none.
+const DEFAULT: &str = "default";
+/// The name of the template that `transformers` takes when there are tools.
+const TOOL_USE: &str = "tool_use";
+/// The key of GGUF metadata that holds the template; named ones add a dot and their name.
+const GGUF_KEY: &str = "tokenizer.chat_template";
+
+impl ChatTemplate {
+    /// A template from its Jinja source.
+    ///
+    /// # Errors
+    /// [`Error::ChatTemplate`] when the source is not a template, or longer than [`Limits::source`].
+    pub fn new(source: &str) -> Result<ChatTemplate, Error> {
+        ChatTemplate::with_limits([(DEFAULT, source)], Limits::default())
+    }
+
+    /// Templates from their names and sources, held to `limits`.
+    ///
+    /// # Errors
+    /// [`Error::ChatTemplate`] when there is none, or one is not a template or longer than [`Limits::source`].
+    pub fn with_limits<'a>(
+        sources: impl IntoIterator<Item = (&'a str, &'a str)>,
+        limits: Limits,
+    ) -> Result<ChatTemplate, Error> {
+        let mut programs = BTreeMap::new();
+        for (name, source) in sources {
+            if source.len() > limits.source {
+                let problem = format!("has {} bytes; the limit is {}", source.len(), limits.source);
+                return Err(Error::ChatTemplate { name: name.to_owned(), problem });
+            }
+            let source = syntax::without_extensions(source);
+            compile::compile(name, &source).map_err(|error| failure(name, &error))?;
+            programs.insert(name.to_owned(), source);
+        }
+        if programs.is_empty() {
+            return Err(Error::ChatTemplate { name: DEFAULT.to_owned(), problem: "is missing".to_owned() });
+        }
+        Ok(ChatTemplate { environment: filters::environment(limits), sources: programs, limits })
+    }
+
+    /// The template in a `tokenizer_config.json`, or `None` where it has none.
+    ///
+    /// `chat_template` is a source there, or a list of objects with `name` and `template`.
+    ///
+    /// # Errors
+    /// [`Error::ChatTemplate`] when the file is not JSON, `chat_template` has neither shape, or as
+    /// [`ChatTemplate::new`].
+    pub fn from_tokenizer_config(json: &str) -> Result<Option<ChatTemplate>, Error> {
+        let problem = |problem: String| Error::ChatTemplate { name: DEFAULT.to_owned(), problem };
+        let config: serde_json::Value = serde_json::from_str(json)
+            .map_err(|error| problem(format!("tokenizer_config.json is not JSON: {error}")))?;
+        let named = match config.get("chat_template") {
+            None | Some(serde_json::Value::Null) => return Ok(None),
+            Some(serde_json::Value::String(source)) => return ChatTemplate::new(source).map(Some),
+            Some(serde_json::Value::Array(named)) => named,
+            Some(_) => return Err(problem("chat_template is neither a string nor a list".to_owned())),
+        };
+        let sources =
+            named.iter().map(|entry| Some((entry.get("name")?.as_str()?, entry.get("template")?.as_str()?)));
+        let sources: Option<Vec<_>> = sources.collect();
+        let sources = sources
+            .ok_or_else(|| problem("an entry of chat_template lacks a name or a template".to_owned()))?;
+        ChatTemplate::with_limits(sources, Limits::default()).map(Some)
+    }
+
+    /// The template in GGUF metadata, or `None` where it has none.
+    ///
+    /// `tokenizer.chat_template` is the default; `tokenizer.chat_template.NAME` is one with a name.
+    ///
+    /// # Errors
+    /// [`Error::ChatTemplate`] when such a key holds no text, or as [`ChatTemplate::new`].
+    pub fn from_gguf(metadata: &Metadata) -> Result<Option<ChatTemplate>, Error> {
+        let mut sources = Vec::new();
+        for (key, value) in metadata.iter() {
+            let name = match key.strip_prefix(GGUF_KEY) {
+                Some("") => DEFAULT,
+                Some(rest) if rest.starts_with('.') => &rest[1..],
+                _ => continue,
+            };
+            let MetaValue::String(source) = value else {
+                let problem = format!("the metadata's {key} is not a string");
+                return Err(Error::ChatTemplate { name: name.to_owned(), problem });
+            };
+            sources.push((name, source.as_str()));
+        }
+        if sources.is_empty() {
+            return Ok(None);
+        }
+        ChatTemplate::with_limits(sources, Limits::default()).map(Some)
+    }
+
+    /// The names of the templates; one without a name is `default`.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.sources.keys().map(String::as_str)
+    }
+
+    /// The prompt of a conversation.
+    ///
+    /// Of several templates, `tool_use` is taken when there are tools, and else `default`.
+    ///
+    /// # Errors
+    /// [`Error::ChatRefused`] when the template itself refuses the conversation, with its message.
+    /// [`Error::ChatTemplate`] when there is no such template, it fails, or it exceeds its [`Limits`].
+    pub fn render(&self, context: &ChatContext) -> Result<String, Error> {
+        let with_tools = context.tools.is_some() && self.names().any(|name| name == TOOL_USE);
+        self.render_named(if with_tools { TOOL_USE } else { DEFAULT }, context)
+    }
+
+    /// The prompt of a conversation, from the template with this name.
+    ///
+    /// # Errors
+    /// As [`ChatTemplate::render`].
+    pub fn render_named(&self, name: &str, context: &ChatContext) -> Result<String, Error> {
+        let Some((name, source)) = self.sources.get_key_value(name) else {
+            let problem = format!("is missing; there are {}", self.names().collect::<Vec<_>>().join(", "));
+            return Err(Error::ChatTemplate { name: name.to_owned(), problem });
+        };
+        self.evaluate(name, source, variables(context)).map_err(|error| failure(name, &error))
+    }
+
+    /// Compiling takes about as long as rendering, and what is compiled borrows its source, so each call compiles.
+    fn evaluate(&self, name: &str, source: &str, variables: Value) -> Result<String, minijinja::Error> {
+        let program = compile::compile(name, source)?;
+        let mut text = String::new();
+        let mut output = make_string_output(&mut text);
+        eval(&self.environment, &program.root, variables, &program.blocks, &mut output, AutoEscape::None)?;
+        drop(output);
+        Ok(text)
+    }
+}
+
+impl fmt::Debug for ChatTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChatTemplate")
+            .field("names", &self.sources.keys())
+            .field("limits", &self.limits)
+            .finish()
+    }
+}
+
+/// The template's variables.
+fn variables(context: &ChatContext) -> Value {
+    let now = context.now;
+    let mut variables: BTreeMap<&str, Value> = BTreeMap::from([
+        ("messages", Value::from(Serde(context.messages))),
+        ("tools", Value::from(Serde(context.tools))),
+        ("documents", Value::from(Serde(context.documents))),
+        ("add_generation_prompt", Value::from(context.add_generation_prompt)),
+        ("strftime_now", Value::from_function(move |format: &str| date::strftime(now, format))),
+    ]);
+    variables.extend(context.bos.map(|bos| ("bos_token", Value::from(bos))));
+    variables.extend(context.eos.map(|eos| ("eos_token", Value::from(eos))));
+    for (name, value) in context.extra.into_iter().flatten() {
+        variables.insert(name, Value::from(Serde(value)));
+    }
+    Value::from_pairs(variables)
+}
+
+/// An error of the template engine as one of ours: the template's own refusal, or a fault with its place.
+fn failure(name: &str, error: &minijinja::Error) -> Error {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    let mut innermost = error.to_string();
+    while let Some(error) = cause {
+        if let Some(Refusal(message)) = error.downcast_ref() {
+            return Error::ChatRefused { message: message.clone() };
+        }
+        innermost = error.to_string();
+        cause = error.source();
+    }
+    let problem = match error.kind() {
+        ErrorKind::OutOfFuel => "takes too many steps for one rendering".to_owned(),
+        _ => innermost,
+    };
+    Error::ChatTemplate { name: name.to_owned(), problem }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,269 @@
+//! Chat templates against what jinja2 makes of them, and against what a hostile file may hold.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use super::*;
+
+#[derive(serde::Deserialize)]
+struct Expected {
+    base: serde_json::Map<String, Value>,
+    contexts: BTreeMap<String, serde_json::Map<String, Value>>,
+    templates: BTreeMap<String, ExpectedTemplate>,
+}
+
+#[derive(serde::Deserialize)]
+struct ExpectedTemplate {
+    cases: BTreeMap<String, Case>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(untagged)]
+enum Case {
+    Rendered { rendered: String },
+    Refused { error: String },
+}
+
+/// 2025-07-26, noon.
+const NOW: Duration = Duration::from_secs(1_753_531_200);
+
+/// Cases where jinja2 and this module differ, and why.
+const DIFFERENCES: &[(&str, &str, &str)] = &[];
+
+#[test]
+fn templates_render_as_in_jinja2() {
+    let Some(folder) = testdata::shared("chat-templates") else { return };
+    let text = std::fs::read_to_string(folder.join("expected.json")).expect("expected.json is readable");
+    let expected: Expected = serde_json::from_str(&text).expect("expected.json has its shape");
+    let mut problems = Vec::new();
+    let mut cases = 0;
+    for (name, template) in &expected.templates {
+        let source =
+            std::fs::read_to_string(folder.join(format!("templates/{name}.jinja"))).expect("a source");
+        let program = ChatTemplate::new(&source).unwrap_or_else(|error| panic!("{name}: {error}"));
+        for (case, outcome) in &template.cases {
+            let differs =
+                DIFFERENCES.iter().any(|&(template, context, _)| (template, context) == (name, case));
+            let problem = difference(&program, &expected.base, &expected.contexts[case], outcome);
+            cases += 1;
+            match problem {
+                Some(problem) if !differs => problems.push(format!("{name}, {case}: {problem}")),
+                None if differs => problems.push(format!("{name}, {case}: no longer differs")),
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(cases, 41 * 15);
+    assert!(problems.is_empty(), "{} of {cases} cases:\n{}", problems.len(), problems.join("\n"));
+}
+
+/// What is wrong with one rendering.
+fn difference(
+    program: &ChatTemplate,
+    base: &serde_json::Map<String, Value>,
+    given: &serde_json::Map<String, Value>,
+    outcome: &Case,
+) -> Option<String> {
+    let mut extra = base.clone();
+    extra.extend(given.clone());
+    for own in ["messages", "tools", "documents", "add_generation_prompt"] {
+        extra.remove(own);
+    }
+    let list = |name: &str| given.get(name).and_then(Value::as_array).map(Vec::as_slice);
+    let context = ChatContext {
+        tools: list("tools"),
+        documents: list("documents"),
+        add_generation_prompt: given["add_generation_prompt"] == true,
+        now: UNIX_EPOCH + NOW,
+        extra: Some(&extra),
+        ..ChatContext::new(list("messages").expect("every context has messages"))
+    };
+    match (program.render(&context), outcome) {
+        (Ok(text), Case::Rendered { rendered }) if text == *rendered => None,
+        (Err(_), Case::Refused { error }) if !error.starts_with("TemplateError: ") => None,
+        (Err(Error::ChatRefused { message }), Case::Refused { error })
+            if error.strip_prefix("TemplateError: ") == Some(&message) =>
+        {
+            None
+        }
+        (Ok(text), Case::Rendered { rendered }) => {
+            Some(format!("\n  rendered {text:?}\n  expected {rendered:?}"))
+        }
+        (Ok(text), Case::Refused { error }) => Some(format!("\n  rendered {text:?}\n  expected {error}")),
+        (Err(error), Case::Rendered { .. }) => Some(format!("failed: {error}")),
+        (Err(error), Case::Refused { error: expected }) => {
+            Some(format!("\n  failed: {error}\n  expected {expected}"))
+        }
+    }
+}
+
+const CHATML: &str = "{% for message in messages %}\n\
+    {{ '<|im_start|>' + message['role'] + '\\n' + message['content'] | trim + '<|im_end|>' }}\n\
+    {% endfor %}\n\
+    {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}\n";
+
+const LLAMA: &str = "{{- bos_token }}\n\
+    {%- if messages[0].role == 'system' %}\n    {%- set system = messages[0].content %}\n\
+    {%- set messages = messages[1:] %}\n{%- else %}\n    {%- set system = 'Be kind.' %}\n{%- endif %}\n\
+    {{- '<|header|>system<|end|>\\n' + strftime_now('%d %b %Y') + ': ' + system }}\n\
+    {%- for message in messages %}\n\
+    {%- if message.role not in ['user', 'assistant'] %}{{ raise_exception('No ' ~ message.role ~ '!') }}{% endif %}\n\
+    {{- '<|header|>' ~ message.role ~ '<|end|>' ~ message.content.strip() }}\n\
+    {%- endfor %}\n{%- if tools is not none %}{{ '|' ~ tools | tojson }}{% endif %}";
+
+fn conversation() -> Vec<Value> {
+    vec![json!({"role": "system", "content": "Be brief."}), json!({"role": "user", "content": " Hi\n"})]
+}
+
+fn render(source: &str) -> Result<String, Error> {
+    let messages = conversation();
+    let context = ChatContext { now: UNIX_EPOCH + NOW, bos: Some("<s>"), ..ChatContext::new(&messages) };
+    ChatTemplate::new(source)?.render(&context)
+}
+
+/// With limits that are soon reached.
+fn render_hostile(source: &str) -> Result<String, Error> {
+    let limits = Limits { fuel: 300_000, work: 8 << 20, ..Limits::default() };
+    ChatTemplate::with_limits([("default", source)], limits)?.render(&ChatContext::new(&conversation()))
+}
+
+fn check(source: &str, expected: &str) {
+    assert_eq!(render(source).unwrap_or_else(|error| panic!("{source}: {error}")), expected, "{source}");
+}
+
+fn check_fails(source: &str, words: &str) {
+    let error = render_hostile(source).map(|text| text.len()).expect_err("too much").to_string();
+    assert!(error.contains(words), "{}: {error}", &source[..source.len().min(200)]);
+}
+
+#[test]
+fn conversations_are_framed() {
+    check(
+        CHATML,
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n",
+    );
+    check(LLAMA, "<s><|header|>system<|end|>\n26 Jul 2025: Be brief.<|header|>user<|end|>Hi");
+}
+
+#[test]
+fn tools_keep_the_order_of_their_keys() {
+    let messages = conversation();
+    let tools = [json!({"type": "function", "a": {"name": "é", "b": [1.0, 1e-7, null, true]}})];
+    let context = ChatContext { tools: Some(&tools), now: UNIX_EPOCH + NOW, ..ChatContext::new(&messages) };
+    let text = ChatTemplate::new(LLAMA).expect("a template").render(&context).expect("a prompt");
+    let json = r#"[{"type": "function", "a": {"name": "é", "b": [1.0, 1e-07, null, true]}}]"#;
+    assert_eq!(text.split_once('|').map(|_| text.rsplit_once("Hi|").map(|(_, json)| json)), Some(Some(json)));
+}
+
+#[test]
+fn refusals_carry_the_template_s_words() {
+    let messages = [json!({"role": "robot", "content": ""})];
+    let error = ChatTemplate::new(LLAMA).expect("a template").render(&ChatContext::new(&messages));
+    assert!(matches!(error, Err(Error::ChatRefused { message }) if message == "No robot!"));
+}
+
+#[test]
+fn expressions_mean_what_they_mean_in_python() {
+    check("{{ [1, 2, 3][::-1] }}{{ 'abcd'[-3:-1] }}{{ [][::-1] }}{{ 'abc'[5:] }}", "[3, 2, 1]bc[]");
+    check(
+        "{{ 1 + 2 }} {{ 1 + 0.5 }} {{ 'a' + 'b' }} {{ [1] + [2] }} {{ 'a' ~ 1 ~ none }}",
+        "3 1.5 ab [1, 2] a1None",
+    );
+    check(
+        "{% set n = 3 %}{{ 'ab' * n }} {{ n * 2 }} {{ true }} {{ {'a': none} }}",
+        "ababab 6 True {'a': None}",
+    );
+    check(
+        "{% for i in range(9) %}{% if i == 1 %}{% continue %}{% endif %}{% if i > 2 %}{% break %}{% endif %}{{ i }}{% endfor %}",
+        "02",
+    );
+    check(
+        "{% set ns = namespace(n=0) %}{% for i in [1, 2] %}{% set ns.n = ns.n + i %}{% endfor %}{{ ns.n }}",
+        "3",
+    );
+    check(
+        "{% generation %}{% set x = 1 %}{{ x }}{% endgeneration %}{{ x is defined }}{{ tools is none }}",
+        "1FalseTrue",
+    );
+    check("{{ {'a': [1, {}], 'b': []} | tojson(indent=1) }}", "{\n \"a\": [\n  1,\n  {}\n ],\n \"b\": []\n}");
+    check(
+        "{{ 'é\u{1}😀' | tojson(ensure_ascii=true) }}{{ '<é>' | tojson }}",
+        r#""\u00e9\u0001\ud83d\ude00""<é>""#,
+    );
+}
+
+#[test]
+fn templates_are_found_where_models_keep_them() {
+    let named =
+        r#"{"chat_template": [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"}]}"#;
+    let named = ChatTemplate::from_tokenizer_config(named).expect("a template").expect("there is one");
+    let tools = [json!({})];
+    let plain = ChatContext::new(&[]);
+    assert_eq!(named.render(&plain).expect("a prompt"), "d");
+    assert_eq!(named.render(&ChatContext { tools: Some(&tools), ..plain }).expect("a prompt"), "t");
+    assert!(ChatTemplate::from_tokenizer_config("{}").expect("JSON").is_none());
+    assert!(ChatTemplate::from_tokenizer_config(r#"{"chat_template": 3}"#).is_err());
+
+    let mut metadata = Metadata::new();
+    assert!(ChatTemplate::from_gguf(&metadata).expect("metadata").is_none());
+    metadata.insert("tokenizer.chat_template", MetaValue::String("d".to_owned()));
+    metadata.insert("tokenizer.chat_template.rag", MetaValue::String("r".to_owned()));
+    let template = ChatTemplate::from_gguf(&metadata).expect("a template").expect("there is one");
+    assert_eq!(template.names().collect::<Vec<_>>(), ["default", "rag"]);
+    assert_eq!(template.render_named("rag", &plain).expect("a prompt"), "r");
+    assert!(template.render_named("none", &plain).is_err());
+}
+
+#[test]
+fn endless_templates_are_stopped() {
+    let loops = "{% for a in range(99999) %}".repeat(4) + &"{% endfor %}".repeat(4);
+    check_fails(&loops, "too many steps");
+    check_fails("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recursion limit");
+    check_fails("{% for a in [1] recursive %}{{ loop([1]) }}{% endfor %}", "recursion limit");
+    check_fails("{% block a %}{{ self.a() }}{% endblock %}", "recursion limit");
+    check_fails("{% include 'default' %}", "");
+}
+
+#[test]
+fn deep_templates_are_refused() {
+    check_fails(&format!("{{{{ {}1{} }}}}", "(".repeat(9999), ")".repeat(9999)), "");
+    check_fails(&"{% if true %}".repeat(9999), "");
+    check_fails(&format!("{{{{ 1{} }}}}", " | string".repeat(99_999)), "one tag");
+    check_fails(&format!("{{% if 0 %}}{}{{% endif %}}", "{% elif 0 %}".repeat(60_000)), "elif");
+    check_fails(&("{% set a = [] %}".to_owned() + &"{% set a = [a] %}".repeat(9999)), "nested too deeply");
+    check_fails(
+        &("{% set a = {} %}".to_owned() + &"{% set a = dict(a=a) %}".repeat(9999)),
+        "nested too deeply",
+    );
+    check_fails("{% set n = namespace() %}{% set n.n = n %}{{ n }}", "namespace");
+    check_fails("{% set n = namespace() %}{% set n.n = [n] %}{{ n }}", "namespace");
+}
+
+#[test]
+fn large_texts_are_stopped() {
+    let repeat = |body: &str| {
+        format!("{{% set n = namespace(a='aaaa', l=[1]) %}}{{% for i in range(99999) %}}{body}{{% endfor %}}")
+    };
+    for body in [
+        "{% set n.a = n.a ~ n.a %}",
+        "{% set n.a = n.a + n.a %}",
+        "{% set n.a = n.a * loop.index %}",
+        "{% set n.a %}{{ n.a }}{{ n.a }}{% endset %}",
+        "{% set n.a = n.a | replace('a', 'aa') %}",
+        "{% set n.a = n.a.replace('a', 'aa') %}",
+        "{% set n.a = [n.a, n.a] | join(n.a) %}",
+        "{% set n.l = n.l + n.l %}",
+        "{% set n.l = [n.l, n.l] %}",
+        "{{ n.a }}{% set n.a = n.a ~ 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' %}",
+    ] {
+        assert!(render_hostile(&repeat(body)).map(|text| text.len()).is_err(), "{body}");
+    }
+    check_fails("{% set n = 999999999999 %}{{ 'a' * n }}", "too many steps");
+    check_fails("{{ '%999999999d' | format(1) }}", "too many steps");
+    check_fails("{{ [1] | batch(999999999, 1) }}", "too many steps");
+    check_fails("{{ 'a' * 99999999 }}", "product");
+    let long = "a".repeat(2 << 20);
+    check_fails(&long, "the limit is");
+}
