@@ -10,7 +10,7 @@ use minijinja::machinery::{CodeGenerator, Instruction, Instructions, parse};
 use minijinja::{Error, Value};
 
 use super::syntax;
-use super::work::{ADD, CHARGE, CONCAT, EACH, HOLD, MULTIPLY, SLICE};
+use super::work::{ADD, CHARGE, CONCAT, EACH, HOLD, KEEP, MULTIPLY, SLICE};
 
 /// A template ready to be evaluated.
 pub(super) struct Program<'source> {
@@ -57,7 +57,8 @@ fn charged<'source>(
 /// What stands for one instruction. A jump to it leads to the first.
 fn expansion<'source>(instruction: &Instruction<'source>) -> Vec<Instruction<'source>> {
     use Instruction as I;
-    let charge_top = || [I::DupTop, I::CallFunction(CHARGE, Some(1)), I::DiscardTop];
+    let pay = |name| [I::DupTop, I::CallFunction(name, Some(1)), I::DiscardTop];
+    let charge_top = || pay(CHARGE);
     let call = |name, operands| vec![I::CallFunction(name, Some(operands))];
     match instruction {
         I::Add => call(ADD, 2),
@@ -67,17 +68,11 @@ fn expansion<'source>(instruction: &Instruction<'source>) -> Vec<Instruction<'so
         I::EmitRaw(text) => {
             [I::LoadConst(Value::from(*text))].into_iter().chain(charge_top()).chain([I::Emit]).collect()
         }
-        I::PushLoop(_) => vec![I::DupTop, I::CallFunction(EACH, Some(1)), I::DiscardTop, instruction.clone()],
-        I::StoreLocal(_)
-        | I::Emit
-        | I::Eq
-        | I::Ne
-        | I::Gt
-        | I::Gte
-        | I::Lt
-        | I::Lte
-        | I::In
-        | I::CompareAndPreserve(_) => charge_top().into_iter().chain([instruction.clone()]).collect(),
+        I::PushLoop(_) => pay(EACH).into_iter().chain([instruction.clone()]).collect(),
+        I::StoreLocal(_) => pay(KEEP).into_iter().chain([instruction.clone()]).collect(),
+        I::Emit | I::Eq | I::Ne | I::Gt | I::Gte | I::Lt | I::Lte | I::In | I::CompareAndPreserve(_) => {
+            charge_top().into_iter().chain([instruction.clone()]).collect()
+        }
         // The value lies below the namespace that is to hold it.
         I::SetAttr(_) => {
             let hold = [I::Swap, I::DupTop, I::CallFunction(HOLD, Some(1)), I::DiscardTop, I::Swap];
@@ -86,7 +81,7 @@ fn expansion<'source>(instruction: &Instruction<'source>) -> Vec<Instruction<'so
         // The key lies above.
         I::GetItem => charge_top().into_iter().chain([instruction.clone()]).collect(),
         I::BuildList(_) | I::BuildMap(_) | I::BuildTuple(_) => {
-            [instruction.clone()].into_iter().chain(charge_top()).collect()
+            [instruction.clone()].into_iter().chain(pay(KEEP)).collect()
         }
         other => vec![other.clone()],
     }

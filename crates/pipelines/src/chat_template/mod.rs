@@ -36,7 +36,7 @@ pub struct ChatTemplate {
 pub struct Limits {
     /// Bytes of the template's own text.
     pub source: usize,
-    /// Instructions of one rendering. A turn of a conversation takes a few hundred.
+    /// Instructions of one rendering. A turn of a conversation takes a few thousand at most.
     pub fuel: u64,
     /// Macros, loops and includes inside one another.
     pub depth: usize,
@@ -257,7 +257,7 @@ fn failure(name: &str, error: &minijinja::Error) -> Error {
         cause = error.source();
     }
     let problem = match error.kind() {
-        ErrorKind::OutOfFuel => "takes too many steps for one rendering".to_owned(),
+        ErrorKind::OutOfFuel => "takes too many steps or makes too much text for one rendering".to_owned(),
         _ => innermost,
     };
     Error::ChatTemplate { name: name.to_owned(), problem }

@@ -5,9 +5,11 @@ use std::fmt::{self, Write};
 use minijinja::value::{Rest, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
 
-/// Charges for its operand.
+/// Charges for all of its operand, which something is about to walk.
 pub(super) const CHARGE: &str = "(charge)";
-/// Charges for its operand, which something is about to hold.
+/// Charges for the items of its operand, which gets a name. Texts are shared, so they cost nothing then.
+pub(super) const KEEP: &str = "(keep)";
+/// As [`KEEP`], for what another value is about to hold.
 pub(super) const HOLD: &str = "(hold)";
 /// Refuses to go through what is null, as Python does.
 pub(super) const EACH: &str = "(each)";
@@ -28,8 +30,12 @@ struct Budget(u64);
 
 /// Adds the operators that compiled templates call.
 pub(super) fn add_operators(environment: &mut Environment<'static>, work: u64) {
-    environment.add_function(CHARGE, move |state: &mut State, value: &Value| weigh(state, work, value, 0));
-    environment.add_function(HOLD, move |state: &mut State, value: &Value| weigh(state, work, value, 1));
+    environment.add_function(CHARGE, move |state: &mut State, value: &Value| weigh(state, work, value));
+    for (name, depth) in [(KEEP, 0), (HOLD, 1)] {
+        environment.add_function(name, move |state: &mut State, value: &Value| {
+            charge_walk(state, work, |left| walk(value, depth, |_| 1, left))
+        });
+    }
     environment.add_function(EACH, |value: &Value| match value.is_none() {
         true => Err(fault("none is not iterable")),
         false => Ok(()),
@@ -42,8 +48,8 @@ pub(super) fn add_operators(environment: &mut Environment<'static>, work: u64) {
         multiply(state, work, left, right)
     });
     environment.add_function(CONCAT, move |state: &mut State, left: &Value, right: &Value| {
-        weigh(state, work, left, 0)?;
-        weigh(state, work, right, 0)?;
+        weigh(state, work, left)?;
+        weigh(state, work, right)?;
         let mut text = Text { text: String::new(), limit: left_over(state, work) };
         write!(text, "{left}{right}").map_err(|fmt::Error| exhausted())?;
         spend(state, work, text.text.len() as u64)?;
@@ -66,10 +72,18 @@ pub(super) fn spend(state: &mut State, work: u64, amount: u64) -> Result<(), Err
 }
 
 /// Charges for all that a value holds, so that whoever walks it next is paid for.
-pub(super) fn weigh(state: &mut State, work: u64, value: &Value, depth: usize) -> Result<(), Error> {
-    let mut left = left_over(state, work);
-    let before = left;
-    walk(value, depth, &mut left)?;
+pub(super) fn weigh(state: &mut State, work: u64, value: &Value) -> Result<(), Error> {
+    charge_walk(state, work, |left| walk(value, 0, shallow, left))
+}
+
+fn charge_walk(
+    state: &mut State,
+    work: u64,
+    walk: impl FnOnce(&mut u64) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let before = left_over(state, work);
+    let mut left = before;
+    walk(&mut left)?;
     spend(state, work, before - left)
 }
 
@@ -90,7 +104,7 @@ pub(super) fn charge_call(state: &mut State, work: u64, name: &str, operands: &[
             | "values" | "map" | "select" | "reject" | "selectattr" | "rejectattr" => {
                 spend(state, work, shallow(operand))?;
             }
-            _ => weigh(state, work, operand, 0)?,
+            _ => weigh(state, work, operand)?,
         }
     }
     spend(state, work, growth(name, operands))
@@ -125,19 +139,20 @@ fn left_over(state: &mut State, work: u64) -> u64 {
     state.get_or_insert_extension_with(|| Budget(work)).0
 }
 
-fn walk(value: &Value, depth: usize, left: &mut u64) -> Result<(), Error> {
+/// Takes from `left` for a value and all it holds; a text costs what `text` says.
+fn walk(value: &Value, depth: usize, text: fn(&Value) -> u64, left: &mut u64) -> Result<(), Error> {
     if depth > MAX_DEPTH {
         return Err(fault("a value is nested too deeply"));
     }
     let own = match value.kind() {
-        ValueKind::String | ValueKind::Bytes => shallow(value),
+        ValueKind::String | ValueKind::Bytes => text(value),
         _ => 1,
     };
     *left = left.checked_sub(own).ok_or_else(exhausted)?;
     match value.kind() {
         ValueKind::Seq | ValueKind::Iterable => {
             for item in value.try_iter()? {
-                walk(&item, depth + 1, left)?;
+                walk(&item, depth + 1, text, left)?;
             }
         }
         ValueKind::Map => {
@@ -148,8 +163,8 @@ fn walk(value: &Value, depth: usize, left: &mut u64) -> Result<(), Error> {
                 return Err(fault("a namespace cannot be kept in another value"));
             }
             for key in value.try_iter()? {
-                walk(&key, depth + 1, left)?;
-                walk(&value.get_item(&key)?, depth + 1, left)?;
+                walk(&key, depth + 1, text, left)?;
+                walk(&value.get_item(&key)?, depth + 1, text, left)?;
             }
         }
         _ => {}
