@@ -17,6 +17,12 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
                 "the model's tokenizer.json or tokenizer.model belongs beside its config.json; a GGUF file has its own",
             ),
         ),
+        Error::ChatTemplate { .. } => {
+            (MODEL, Some("the model's chat template is damaged, or made for another renderer"))
+        }
+        Error::ChatRefused { .. } => {
+            (USAGE, Some("change the conversation to what the model's chat template takes"))
+        }
         Error::OutOfMemory(_) => (MEMORY, None),
         Error::TooLong(_) | Error::Encode(_) | Error::Sampling(_) => (USAGE, None),
         Error::EmptyPrompt => (USAGE, Some("give a prompt that is not empty")),
