@@ -46,6 +46,6 @@ impl InstructionSet {
 
 /// Whether there are the dot products of bytes and of bf16 that quantized and bf16 weights are multiplied with.
 #[cfg(target_arch = "x86_64")]
-fn dot_products() -> bool {
+pub(crate) fn dot_products() -> bool {
     is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avx512bf16")
 }

@@ -3,7 +3,6 @@
 mod device;
 mod error;
 mod instruction_set;
-pub mod isa;
 pub mod kernels;
 mod threads;
 pub mod vec;

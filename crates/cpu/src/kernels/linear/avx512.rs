@@ -30,7 +30,7 @@ impl Isa for Avx512 {
     type Lanes = crate::vec::Avx512;
 
     fn available() -> bool {
-        crate::isa::has_avx512() && crate::vec::Avx512::available()
+        crate::vec::Avx512::available() && crate::instruction_set::dot_products()
     }
 
     operations! {

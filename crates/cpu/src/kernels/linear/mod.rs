@@ -6,7 +6,7 @@
 //!    are unpacked in registers.
 //! 3. **Epilogue** (`epilogue`): bias, activation or gate, residual, while the tile is in the first-level cache.
 //!
-//! One token is bound by memory (weights stream at the speed of a plain read), many by the dot-product unit.
+//! One token is bound by memory, many by the dot-product unit.
 //!
 //! Results depend on a row and the columns alone. Token count, neighbours, threads and tiles change no bit.
 
