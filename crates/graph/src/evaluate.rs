@@ -31,7 +31,7 @@ impl Graph {
     ) -> Result<Evaluation, Error> {
         self.verify()?;
         let given: Vec<(DType, Shape)> = inputs.iter().map(|input| (input.dtype(), *input.shape())).collect();
-        let bindings = self.bind_inputs(&given)?;
+        let mut bindings = self.bind_inputs(&given)?;
         let mut values: Vec<Option<Tensor>> = vec![None; self.value_count()];
         for (input, tensor) in self.inputs().iter().zip(inputs) {
             values[input.value.index()] = Some(tensor.clone());
@@ -39,7 +39,7 @@ impl Graph {
         for (_, node) in self.nodes() {
             match &node.op {
                 Op::Weight(weight) => values[node.outputs[0].index()] = Some(bound(weight, weights)?),
-                _ => self.step(node, &bindings, &mut values)?,
+                _ => self.step(node, &mut bindings, &mut values)?,
             }
         }
         let take = |value: crate::Value| values[value.index()].clone().expect("verified: defined before use");
@@ -50,13 +50,16 @@ impl Graph {
         })
     }
 
-    fn step(&self, node: &Node, bindings: &Bindings, values: &mut [Option<Tensor>]) -> Result<(), Error> {
-        let types: Vec<&Type> = node.outputs.iter().map(|&value| self.ty(value)).collect();
-        let shapes: Vec<Shape> =
-            types.iter().map(|ty| resolve(ty, bindings)).collect::<Result<_, Error>>()?;
+    fn step(&self, node: &Node, bindings: &mut Bindings, values: &mut [Option<Tensor>]) -> Result<(), Error> {
         let operand =
             |value: &crate::Value| values[value.index()].as_ref().expect("verified: defined before use");
         let inputs: Vec<&Tensor> = node.inputs.iter().map(operand).collect();
+        for (symbol, size) in node.op.defines().into_iter().zip(node.op.sizes(&inputs)?) {
+            bindings.insert(symbol, size);
+        }
+        let types: Vec<&Type> = node.outputs.iter().map(|&value| self.ty(value)).collect();
+        let shapes: Vec<Shape> =
+            types.iter().map(|ty| resolve(ty, bindings)).collect::<Result<_, Error>>()?;
         let mut results = node.op.reference(&inputs, &shapes)?.into_iter();
         for ((&value, ty), shape) in node.outputs.iter().zip(types).zip(&shapes) {
             let result = results.next().expect("a reference gives every result");

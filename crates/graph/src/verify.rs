@@ -21,7 +21,7 @@ const RULES: &[Rule] = &[
     buffers_are_used_once_in_a_node,
     buffers_are_inputs,
     types_follow_from_operands,
-    symbols_are_determined_by_inputs,
+    symbols_are_determined,
     weights_have_one_type,
     outputs_are_tensors,
     something_results,
@@ -29,7 +29,7 @@ const RULES: &[Rule] = &[
 
 impl Graph {
     /// Checks every structural rule: single assignment, program order, types that follow from operands,
-    /// symbols that inputs determine, legal attributes, sound use of buffers.
+    /// symbols that inputs or earlier nodes determine, legal attributes, sound use of buffers.
     ///
     /// # Errors
     /// The first rule that is broken, with the facts that break it.
@@ -166,7 +166,7 @@ fn types_follow_from_operands(graph: &Graph) -> Result<(), String> {
     Ok(())
 }
 
-fn symbols_are_determined_by_inputs(graph: &Graph) -> Result<(), String> {
+fn symbols_are_determined(graph: &Graph) -> Result<(), String> {
     let shapes = graph.inputs.iter().flat_map(|input| &graph.ty(input.value).shape);
     let mut expressions: Vec<&Dim> = shapes.filter(|dim| dim.as_static().is_none()).collect();
     let mut known: BTreeSet<&str> = BTreeSet::new();
@@ -181,11 +181,22 @@ fn symbols_are_determined_by_inputs(graph: &Graph) -> Result<(), String> {
             break;
         }
     }
-    let results = graph.nodes().flat_map(|(_, node)| node.outputs.iter().flat_map(|&v| &graph.ty(v).shape));
-    for dim in expressions.into_iter().chain(results) {
-        if let Some(symbol) = dim.symbols().into_iter().find(|symbol| !known.contains(symbol)) {
-            return Err(format!("no input determines the symbol `{symbol}` of the dim {dim}"));
+    let determined = |dim: &Dim, known: &BTreeSet<&str>| match dim
+        .symbols()
+        .into_iter()
+        .find(|symbol| !known.contains(symbol))
+    {
+        None => Ok(()),
+        Some(symbol) => Err(format!("no input determines the symbol `{symbol}` of the dim {dim}")),
+    };
+    expressions.into_iter().try_for_each(|dim| determined(dim, &known))?;
+    for (_, node) in graph.nodes() {
+        for symbol in node.op.defines() {
+            let (op, fresh) = (node.op.name(), known.insert(symbol));
+            ensure(fresh, || format!("{op} defines the symbol `{symbol}`, which has a size already"))?;
         }
+        let mut results = node.outputs.iter().flat_map(|&value| &graph.ty(value).shape);
+        results.try_for_each(|dim| determined(dim, &known))?;
     }
     Ok(())
 }

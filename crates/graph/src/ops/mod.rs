@@ -106,6 +106,20 @@ pub trait Define: Debug + Clone + PartialEq + Sized {
         Effect::None
     }
 
+    /// The symbols whose sizes this op finds in its data, such as the number of nonzero elements. Each is new in the
+    /// graph.
+    fn defines(&self) -> Vec<&str> {
+        Vec::new()
+    }
+
+    /// The sizes of the symbols that [`Define::defines`] lists, in that order.
+    ///
+    /// # Errors
+    /// If the data makes no sense.
+    fn sizes(&self, _inputs: &[&Tensor]) -> Result<Vec<usize>, Error> {
+        Ok(Vec::new())
+    }
+
     /// The meaning: slow and obvious. `outputs` are the shapes of the results. Floating-point results are
     /// computed in f64 and rounded once. Gives the results, then the new contents of each buffer operand that
     /// the op writes, in operand order.
@@ -150,6 +164,19 @@ macro_rules! ops {
             /// What happens to operand `position`, if it is a buffer.
             pub fn effect(&self, position: usize) -> Effect {
                 match self { $(Op::$op(op) => op.effect(position),)* }
+            }
+
+            /// The symbols whose sizes it finds in its data.
+            pub fn defines(&self) -> Vec<&str> {
+                match self { $(Op::$op(op) => op.defines(),)* }
+            }
+
+            /// The sizes of those symbols; see [`Define::sizes`].
+            ///
+            /// # Errors
+            /// If the data makes no sense.
+            pub fn sizes(&self, inputs: &[&Tensor]) -> Result<Vec<usize>, Error> {
+                match self { $(Op::$op(op) => op.sizes(inputs),)* }
             }
 
             /// The meaning, slow and obvious; see [`Define::reference`].
