@@ -4,15 +4,22 @@
 
 pub mod blocks;
 mod buffer;
+mod checkpoint;
 mod dtype;
+mod error;
 pub mod float8;
+pub mod print;
+mod scalar;
 mod shape;
 mod storage;
 mod tensor;
 
 pub use buffer::{Buffer, BufferBusy, ReadGuard, WriteGuard};
+pub use checkpoint::{load_max_buffer, save_binary, save_max_checkpoint};
 pub use dtype::{Block, DType, Element};
+pub use error::Error;
 pub use half::{bf16, f16};
+pub use scalar::Scalar;
 pub use shape::{MAX_RANK, Shape};
 pub use storage::{AlignedBytes, Bytes};
-pub use tensor::{Tensor, TensorError};
+pub use tensor::Tensor;

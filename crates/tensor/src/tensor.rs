@@ -3,46 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::{AlignedBytes, Bytes, DType, Element, MAX_RANK, Shape, bf16, blocks, f16, float8};
-
-/// Why bytes, a shape and strides make no tensor.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TensorError {
-    /// The bytes given are not the bytes needed.
-    #[error("{dtype}{shape} needs {needed} bytes, got {got}")]
-    Bytes {
-        /// Of the elements.
-        dtype: DType,
-        /// The sizes of the axes.
-        shape: Shape,
-        /// A number, or words where no number of bytes would do.
-        needed: String,
-        /// The number of bytes given.
-        got: usize,
-    },
-    /// A view reaches outside its storage.
-    #[error(
-        "a view of {shape} with strides {strides:?} at offset {offset} leaves its storage of {len} elements"
-    )]
-    OutOfBounds {
-        /// Of the view.
-        shape: Shape,
-        /// Of the view, in elements.
-        strides: Vec<isize>,
-        /// Of the view's first element, in elements.
-        offset: usize,
-        /// How many elements are stored.
-        len: usize,
-    },
-    /// Quantized blocks cannot be viewed with strides.
-    #[error("{dtype} is stored in blocks of {block}, which cannot be strided")]
-    StridedBlocks {
-        /// A block format.
-        dtype: DType,
-        /// Elements in one block.
-        block: usize,
-    },
-}
+use crate::{AlignedBytes, Bytes, DType, Element, Error, MAX_RANK, Shape, bf16, blocks, f16, float8, print};
 
 /// An immutable strided array. Clones and views share the bytes.
 #[derive(Clone)]
@@ -61,12 +22,12 @@ impl Tensor {
     ///
     /// # Errors
     /// If there are not exactly as many bytes as dtype and shape need.
-    pub fn from_bytes(dtype: DType, shape: impl Into<Shape>, bytes: Bytes) -> Result<Tensor, TensorError> {
+    pub fn from_bytes(dtype: DType, shape: impl Into<Shape>, bytes: Bytes) -> Result<Tensor, Error> {
         let shape = shape.into();
         let needed = dtype.bytes_for_shape(&shape);
         if needed != Some(bytes.len()) {
             let needed = needed.map_or("an impossible number of".to_string(), |n| n.to_string());
-            return Err(TensorError::Bytes { dtype, shape, needed, got: bytes.len() });
+            return Err(Error::Bytes { dtype, shape, needed, got: bytes.len() });
         }
         Ok(Tensor { dtype, shape, strides: shape.row_major_strides(), offset: 0, bytes })
     }
@@ -217,13 +178,13 @@ impl Tensor {
     ///
     /// # Errors
     /// If any element would lie outside the storage, or the dtype is stored in blocks.
-    pub fn strided(&self, shape: Shape, strides: &[isize], offset: usize) -> Result<Tensor, TensorError> {
+    pub fn strided(&self, shape: Shape, strides: &[isize], offset: usize) -> Result<Tensor, Error> {
         let block = self.dtype.block();
         if self.dtype.is_block() {
-            return Err(TensorError::StridedBlocks { dtype: self.dtype, block: block.elements });
+            return Err(Error::StridedBlocks { dtype: self.dtype, block: block.elements });
         }
         let len = self.bytes.len() / block.bytes;
-        let out_of_bounds = || TensorError::OutOfBounds { shape, strides: strides.to_vec(), offset, len };
+        let out_of_bounds = || Error::OutOfBounds { shape, strides: strides.to_vec(), offset, len };
         if strides.len() != shape.rank() || shape.checked_elements().is_none() {
             return Err(out_of_bounds());
         }
@@ -335,6 +296,20 @@ impl Tensor {
         self.strided(shape, &strides[..shape.rank()], self.offset).unwrap_or_else(|error| panic!("{error}"))
     }
 
+    /// The bytes of one element, and of those stored behind it.
+    ///
+    /// # Panics
+    /// If the index lies outside the shape, or elements share bytes.
+    pub(crate) fn element_bytes(&self, index: &[usize]) -> &[u8] {
+        assert_eq!(self.dtype.block().elements, 1, "elements of {} share bytes", self.dtype);
+        let inside =
+            index.len() == self.shape.rank() && index.iter().zip(&self.shape[..]).all(|(i, dim)| i < dim);
+        assert!(inside, "{index:?} lies outside {}", self.shape);
+        let steps = index.iter().zip(self.strides).map(|(&i, stride)| i as isize * stride);
+        let position = self.offset as isize + steps.sum::<isize>();
+        &self.bytes[position as usize * self.dtype.block().bytes..]
+    }
+
     /// The storage position, in elements, of each element in row-major order.
     fn positions(&self) -> impl Iterator<Item = usize> + '_ {
         let mut index = [0usize; MAX_RANK];
@@ -352,6 +327,14 @@ impl Tensor {
             }
             current
         })
+    }
+}
+
+/// The values in columns as NumPy shows them, summarized beyond 1000; dtype and shape.
+impl fmt::Display for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let values = print::format_values(&print::Elements::of(self), "Tensor(".len());
+        write!(f, "Tensor({values}, dtype={}, shape={})", self.dtype, self.shape)
     }
 }
 
