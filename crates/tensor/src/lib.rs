@@ -10,6 +10,7 @@ mod error;
 pub mod float8;
 pub mod print;
 mod scalar;
+mod mapped;
 mod shape;
 mod storage;
 mod tensor;

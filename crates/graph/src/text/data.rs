@@ -7,15 +7,17 @@ use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor, bf16, f16};
 use crate::Type;
 
 /// Constants of more elements than this print as bytes.
-const MAX_NUMBERS: usize = 16;
+pub(super) const MAX_NUMBERS: usize = 16;
 
 /// Data as it was read, before its type is known.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) enum Data<'t> {
     /// Hexadecimal digits.
     Bytes(&'t str),
     /// Numbers in row-major order.
     Numbers(Vec<Number<'t>>),
+    /// Bytes that are kept beside the text.
+    Detached(Bytes),
 }
 
 /// A number as it was read.
@@ -87,15 +89,16 @@ const NAN_F64: u64 = 0x7ff8_0000_0000_0000;
 /// The tensor that data of a type is.
 pub(super) fn parse(data: &Data<'_>, ty: &Type) -> Result<Tensor, String> {
     let shape = ty.static_shape().ok_or_else(|| format!("a constant has sizes in numbers, found {ty}"))?;
+    let copy = |bytes: Vec<u8>| Bytes::new(AlignedBytes::copy_of(&bytes));
     let bytes = match data {
-        Data::Bytes(digits) => hex_bytes(digits)?,
+        Data::Bytes(digits) => copy(hex_bytes(digits)?),
         Data::Numbers(numbers) => {
             expect_count(numbers.len(), &shape, ty)?;
             let elements = numbers.iter().map(|number| element(number, ty.dtype));
-            elements.collect::<Result<Vec<_>, _>>()?.concat()
+            copy(elements.collect::<Result<Vec<_>, _>>()?.concat())
         }
+        Data::Detached(bytes) => bytes.clone(),
     };
-    let bytes = Bytes::new(AlignedBytes::copy_of(&bytes));
     Tensor::from_bytes(ty.dtype, shape, bytes).map_err(|error| error.to_string())
 }
 

@@ -22,12 +22,14 @@
 //! attribute = "true" | "false" | number | word | string | dtype | "[" dims "]"
 //! type      = ["mut"] dtype "[" dims "]" ["@" ("cpu" | "gpu" ":" number)]
 //! dim       = sums, products and quotients "//" of numbers, words and dims in parentheses
-//! data      = "[" numbers "]" | "0x" hexadecimal bytes in memory order
+//! data      = "[" numbers "]" | "0x" hexadecimal bytes in memory order | "@" number
 //! name      = word | string
 //! ```
-//! Results may be named freely, and their types left out but for leaves; `#` starts a comment.
+//! Results may be named freely, and their types left out but for leaves; `#` starts a comment. `@3` is the fourth of
+//! the constants that are kept beside the text, see [`crate::Graph::detached_text`].
 
 mod data;
+mod detached;
 mod lexer;
 mod parse;
 mod print;

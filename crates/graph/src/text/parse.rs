@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use tensor::DType;
+use tensor::{Bytes, DType};
 
 use super::data::{self, Data, Number};
 use super::lexer::{Lexer, Token};
@@ -40,7 +40,15 @@ impl Graph {
     /// # Errors
     /// If the text does not parse, with the line, what was expected and what was found.
     pub fn parse(text: &str) -> Result<Graph, Error> {
-        let mut parser = Parser::new(text)?;
+        Graph::parse_detached(text, &[])
+    }
+
+    /// The graph of a text whose large constants are kept beside it, as [`Graph::detached_text`] makes it.
+    ///
+    /// # Errors
+    /// As [`Graph::parse`], and if a constant is not there or has another size than its type.
+    pub fn parse_detached(text: &str, constants: &[Bytes]) -> Result<Graph, Error> {
+        let mut parser = Parser { detached: constants, ..Parser::new(text)? };
         let graph = parser.graph()?;
         match parser.token {
             Token::End => Ok(graph),
@@ -75,6 +83,8 @@ struct Parser<'t> {
     /// The next token, and the line it stands on.
     token: Token<'t>,
     line: usize,
+    /// What `constant @0` and so on stand for.
+    detached: &'t [Bytes],
 }
 
 /// The right side of a node before its types are read.
@@ -88,7 +98,7 @@ impl<'t> Parser<'t> {
     fn new(text: &'t str) -> Result<Parser<'t>, Error> {
         let mut lexer = Lexer::new(text);
         let (token, line) = lexer.next()?;
-        Ok(Parser { lexer, token, line })
+        Ok(Parser { lexer, token, line, detached: &[] })
     }
 
     fn graph(&mut self) -> Result<Graph, Error> {
@@ -194,6 +204,9 @@ impl<'t> Parser<'t> {
             self.advance()?;
             return Ok(Data::Bytes(digits));
         }
+        if self.accept("@")? {
+            return self.detached();
+        }
         self.symbol("[")?;
         let mut numbers = Vec::new();
         while !self.accept("]")? {
@@ -217,6 +230,16 @@ impl<'t> Parser<'t> {
             numbers.push(Number { negative, text, bits });
         }
         Ok(Data::Numbers(numbers))
+    }
+
+    /// The constant with the number that stands next.
+    fn detached(&mut self) -> Result<Data<'t>, Error> {
+        let (token, line) = self.advance()?;
+        let Token::Number(digits) = token else { return Err(unexpected("a constant's number", &token, line)) };
+        let found = digits.parse().ok().and_then(|index: usize| self.detached.get(index));
+        let known = self.detached.len();
+        let message = || format!("there is no constant @{digits} beside the text, which has {known}");
+        found.cloned().map(Data::Detached).ok_or_else(|| Error::Parse { line, message: message() })
     }
 
     fn attributes(&mut self) -> Result<Attributes, Error> {

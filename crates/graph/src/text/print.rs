@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::data;
+use super::detached::Detached;
 use crate::{Dim, Graph, Module, Node, Op, Value};
 
 impl fmt::Display for Module {
@@ -16,6 +17,17 @@ impl fmt::Display for Module {
 
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, None)
+    }
+}
+
+impl Graph {
+    /// Writes the text, with large constants in it or in a list of their own.
+    pub(super) fn write(
+        &self,
+        f: &mut dyn fmt::Write,
+        mut detached: Option<&mut Detached>,
+    ) -> fmt::Result {
         let names = self.value_names();
         let name = |value: &Value| &names[value.index()][..];
         let list = |values: &[Value]| values.iter().map(name).collect::<Vec<_>>().join(", ");
@@ -27,7 +39,7 @@ impl fmt::Display for Graph {
             if !node.outputs.is_empty() {
                 write!(f, "{} = ", list(&node.outputs))?;
             }
-            write_op(f, node, &list(&node.inputs))?;
+            write_op(f, node, &list(&node.inputs), detached.as_deref_mut())?;
             for (i, &output) in node.outputs.iter().enumerate() {
                 write!(f, "{} {}", if i == 0 { " :" } else { "," }, self.ty(output))?;
             }
@@ -36,9 +48,7 @@ impl fmt::Display for Graph {
         let outputs = list(self.outputs());
         writeln!(f, "  return{}{outputs}\n}}", if outputs.is_empty() { "" } else { " " })
     }
-}
 
-impl Graph {
     /// The name of each value in text, such as `%0` or `%tokens`; empty for values that are no more.
     pub fn value_names(&self) -> Vec<String> {
         let mut names = vec![String::new(); self.value_count()];
@@ -53,10 +63,21 @@ impl Graph {
     }
 }
 
-fn write_op(f: &mut fmt::Formatter<'_>, node: &Node, operands: &str) -> fmt::Result {
+fn write_op(
+    f: &mut dyn fmt::Write,
+    node: &Node,
+    operands: &str,
+    detached: Option<&mut Detached>,
+) -> fmt::Result {
     match &node.op {
         Op::Weight(weight) => return write!(f, "weight {:?}", weight.name),
-        Op::Constant(constant) => return write!(f, "constant {}", data::print(&constant.value.0)),
+        Op::Constant(constant) => {
+            let value = &constant.value.0;
+            return match detached.and_then(|detached| detached.index(value)) {
+                Some(index) => write!(f, "constant @{index}"),
+                None => write!(f, "constant {}", data::print(value)),
+            };
+        }
         op => write!(f, "{}({operands})", op.name())?,
     }
     let attributes = node.op.attributes();
