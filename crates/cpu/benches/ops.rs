@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use engine::{Call, Device, Kernel, NodeTypes, Operand, View, ViewMut};
 use graph::ops::{
-    ArgReduce, ArgReduceKind, Binary, Cast, LayerNorm, Reduce, ReduceKind, RmsNorm, Softmax, TopK, Transpose,
-    Unary,
+    ArgReduce, ArgReduceKind, Attribute, Attributes, Binary, Cast, LayerNorm, Reduce, ReduceKind, RmsNorm,
+    Softmax, TopK, Transpose, Unary,
 };
 use graph::{Op, Type};
 use perihelion_cpu::{Cpu, InstructionSet};
@@ -39,6 +39,7 @@ fn problems() -> Vec<(Op, Vec<Type>)> {
     let large = || Type::new(DType::F32, [64 << 20]);
     let matrix = || Type::new(DType::F32, [4096, 4096]);
     let row = || Type::new(DType::F32, [4096]);
+    let scalar = || Type::new(DType::F32, [0usize; 0]);
     let logits = || Type::new(DType::F32, [16, 128_256]);
     vec![
         (Softmax { axis: 1 }.into(), vec![matrix()]),
@@ -55,6 +56,15 @@ fn problems() -> Vec<(Op, Vec<Type>)> {
         (Binary::Mul.into(), vec![matrix(), row()]),
         (Binary::Less.into(), vec![large(), large()]),
         (Binary::Add.into(), vec![large().with_dtype(DType::BF16), large().with_dtype(DType::BF16)]),
+        (
+            program("mul(x0, x1); add(t0, x2); gelu(t1); add(t2, x3)"),
+            vec![large(), scalar(), scalar(), scalar()],
+        ),
+        (
+            program("mul(x0, x1); add(t0, x2); gelu_tanh(t1); add(t2, x3)"),
+            vec![large(), scalar(), scalar(), scalar()],
+        ),
+        (program("add(x0, x1); gelu(t0)"), vec![matrix(), row()]),
         (Cast { to: DType::F32 }.into(), vec![large().with_dtype(DType::BF16)]),
         (Cast { to: DType::BF16 }.into(), vec![large()]),
         (Transpose { order: vec![1, 0] }.into(), vec![matrix()]),
@@ -65,6 +75,11 @@ fn problems() -> Vec<(Op, Vec<Type>)> {
         (ArgReduce { kind: ArgReduceKind::Max, axis: 1 }.into(), vec![logits()]),
         (TopK { k: 50 }.into(), vec![logits()]),
     ]
+}
+
+fn program(text: &str) -> Op {
+    let text = Attribute::Text(text.to_string());
+    Op::parse("elementwise", Attributes::default().with("program", text)).expect("a program")
 }
 
 struct Problem {

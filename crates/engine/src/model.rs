@@ -411,7 +411,8 @@ mod tests {
 
     #[test]
     fn a_profile_tells_each_step() {
-        let model = session().load(&triple(), &()).unwrap();
+        let options = CompileOptions { passes: Passes::None };
+        let model = session().init(&session().compile_with(&triple(), &options).unwrap(), &()).unwrap();
         let (outputs, profile) = model.profile(&[Buffer::from_slice([1, 2], &[1f32, 2.0])]).unwrap();
         assert_eq!(outputs[0].to_vec::<f32>(), [3.0, 6.0]);
         let steps: Vec<(&str, Option<&str>, &str)> =

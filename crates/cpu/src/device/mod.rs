@@ -12,8 +12,8 @@ use tensor::Tensor;
 
 use crate::kernels::variant::Variant;
 use crate::kernels::{
-    arg_reduce, binary, concat, convert, copy, embedding, gather, ragged, reduce, select, slice, top_k,
-    transpose, unary,
+    arg_reduce, binary, concat, convert, copy, embedding, gather, program, ragged, reduce, select, slice,
+    top_k, transpose, unary,
 };
 use crate::{InstructionSet, Pool};
 
@@ -62,14 +62,16 @@ impl Device for Cpu {
         match node.op {
             // Values, which plans hold rather than compute.
             Op::Constant(_) | Op::Weight(_) => None,
-            Op::Unary(function) => unary::kernel(self, *function, dtype),
-            Op::Binary(function) => binary::kernel(self, *function, dtype, like_result(node).next()),
+            Op::Unary(function) => Some(unary::kernel(self, *function, dtype)?),
+            Op::Binary(function) => Some(binary::kernel(self, *function, dtype, like_result(node).next())?),
             Op::Select(_) => {
                 // The condition of a selection among truth values has their type too.
                 let in_place = like_result(node).find(|&position| position > 0);
-                kernel(select::SelectKernel { in_place, pool: pool() })
+                let width = node.outputs[0].dtype.block().bytes;
+                kernel(select::SelectKernel { in_place, width, pool: pool() })
             }
             Op::Cast(cast) => kernel(convert::CastKernel { from: dtype, to: cast.to, pool: pool() }),
+            Op::Elementwise(op) => program::kernel(self, op, node.inputs, like_result(node).next()),
             Op::Reduce(op) => reduce::kernel(self, op.kind, op.axis, dtype),
             Op::ArgReduce(op) => arg_reduce::kernel(self, op.kind, op.axis, dtype),
             Op::Softmax(op) => normalize::softmax(self, op.axis, node),

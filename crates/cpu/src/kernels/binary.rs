@@ -8,7 +8,7 @@ use graph::ops::Binary;
 use tensor::{DType, Element, bf16, f16};
 
 use super::convert::Half;
-use super::elementwise::{BLOCK, Source, for_blocks};
+use super::elementwise::{BLOCK, ElementKernel, Source, for_blocks};
 use super::operands::{CHUNK, elements, elements_mut};
 use super::variant::{Variant, variants};
 use crate::vec::Simd;
@@ -42,7 +42,7 @@ pub(crate) fn kernel(
     function: Binary,
     dtype: DType,
     in_place: Option<usize>,
-) -> Option<Arc<dyn Kernel>> {
+) -> Option<Arc<dyn ElementKernel>> {
     let pool = Arc::clone(&cpu.pool);
     macro_rules! make {
         ($arithmetic:expr, $comparison:expr) => {
@@ -121,6 +121,18 @@ impl<T: Element> Kernel for ArithmeticKernel<T> {
     }
 }
 
+impl<T: Element> ElementKernel for ArithmeticKernel<T> {
+    fn run_on_tile(&self, operands: &[&[u8]], result: &mut [u8]) {
+        let (x, y) = (elements(operands[0]), elements(operands[1]));
+        // SAFETY: the variant was chosen because this machine has it.
+        unsafe { (self.variant.run)(self.function, &x, &y, elements_mut(result)) };
+    }
+
+    fn is_total(&self) -> bool {
+        !self.divides_integers()
+    }
+}
+
 impl<T> ArithmeticKernel<T> {
     fn divides_integers(&self) -> bool {
         self.function == Binary::Div && self.dtype.is_integer()
@@ -164,6 +176,14 @@ impl<T: Element> Kernel for ComparisonKernel<T> {
             });
         });
         Ok(())
+    }
+}
+
+impl<T: Element> ElementKernel for ComparisonKernel<T> {
+    fn run_on_tile(&self, operands: &[&[u8]], result: &mut [u8]) {
+        let (x, y) = (elements(operands[0]), elements(operands[1]));
+        // SAFETY: the variant was chosen because this machine has it.
+        unsafe { (self.variant.run)(self.function, &x, &y, result) };
     }
 }
 

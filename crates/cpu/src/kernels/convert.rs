@@ -6,7 +6,7 @@ use engine::{Call, Kernel};
 use half::slice::HalfFloatSliceExt;
 use tensor::{DType, Element, bf16, blocks, f16, float8};
 
-use super::elementwise::{BLOCK, for_blocks};
+use super::elementwise::{BLOCK, ElementKernel, for_blocks};
 use super::operands::{CHUNK, elements, elements_mut, view, with_type};
 use crate::Pool;
 
@@ -26,22 +26,33 @@ impl Kernel for CastKernel {
     }
 
     fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
-        let x = view(&call, 0);
-        let result = &mut *call.outputs[0].bytes;
+        let x = view(&call, 0).bytes;
+        let bytes = |elements: usize| self.from.bytes_for(elements).expect("chunks are of whole blocks");
+        let width = self.to.block().bytes;
+        self.pool.run_on_pieces(&mut *call.outputs[0].bytes, CHUNK * width, &|index, piece| {
+            let from = &x[bytes(index * CHUNK)..][..bytes(piece.len() / width)];
+            self.run_on_tile(&[from], piece);
+        });
+        Ok(())
+    }
+}
+
+impl ElementKernel for CastKernel {
+    fn run_on_tile(&self, operands: &[&[u8]], result: &mut [u8]) {
+        let x = operands[0];
         match (self.from, self.to) {
-            (DType::F16, DType::F32) => each(&self.pool, x.bytes, result, f16::widen),
-            (DType::BF16, DType::F32) => each(&self.pool, x.bytes, result, bf16::widen),
-            (DType::F32, DType::F16) => each(&self.pool, x.bytes, result, f16::narrow),
-            (DType::F32, DType::BF16) => each(&self.pool, x.bytes, result, bf16::narrow),
-            (DType::Bool, to) => to_any::<u8>(&self.pool, to, x.bytes, result),
-            (from, to) => with_type!(from, S => to_any::<S>(&self.pool, to, x.bytes, result), _ => {
+            (DType::F16, DType::F32) => f16::widen(&elements(x), elements_mut(result)),
+            (DType::BF16, DType::F32) => bf16::widen(&elements(x), elements_mut(result)),
+            (DType::F32, DType::F16) => f16::narrow(&elements(x), elements_mut(result)),
+            (DType::F32, DType::BF16) => bf16::narrow(&elements(x), elements_mut(result)),
+            (DType::Bool, to) => to_any::<u8>(to, x, result),
+            (from, to) => with_type!(from, S => to_any::<S>(to, x, result), _ => {
                 // Blocks and 8-bit floats, by way of f32, which holds them exactly.
-                with_type!(to, D => through_f32::<D>(&self.pool, from, x.bytes, result), _ => {
-                    through_f32::<Truth>(&self.pool, from, x.bytes, result)
+                with_type!(to, D => through_f32::<D>(from, x, result), _ => {
+                    through_f32::<Truth>(from, x, result)
                 })
             }),
         }
-        Ok(())
     }
 }
 
@@ -114,13 +125,14 @@ fn convert<S: Element + To<D>, D: Copy>(bytes: &[u8], values: &mut [D]) {
     }
 }
 
-fn to_any<S>(pool: &Pool, to: DType, from: &[u8], result: &mut [u8])
+fn to_any<S>(to: DType, from: &[u8], result: &mut [u8])
 where
     S: Element + To<f16> + To<bf16> + To<f32> + To<f64> + To<Truth>,
     S: To<u8> + To<i8> + To<u16> + To<i16> + To<u32> + To<i32> + To<u64> + To<i64>,
 {
-    with_type!(to, D => each(pool, from, result, one_by_one::<S, D>), _ => {
-        each(pool, from, result, one_by_one::<S, Truth>)
+    let from = elements::<S>(from);
+    with_type!(to, D => one_by_one::<S, D>(&from, elements_mut(result)), _ => {
+        one_by_one::<S, Truth>(&from, elements_mut(result))
     });
 }
 
@@ -130,31 +142,16 @@ fn one_by_one<S: To<D>, D>(from: &[S], to: &mut [D]) {
     }
 }
 
-/// Converts chunk by chunk.
-fn each<S: bytemuck::Pod + Sync, D: bytemuck::Pod + Send>(
-    pool: &Pool,
-    from: &[u8],
-    result: &mut [u8],
-    convert: impl Fn(&[S], &mut [D]) + Sync,
-) {
-    let from = elements::<S>(from);
-    pool.run_on_pieces(elements_mut::<D>(result), CHUNK, &|index, piece| {
-        convert(&from[index * CHUNK..][..piece.len()], piece);
-    });
-}
-
-fn through_f32<D: bytemuck::Pod + Send>(pool: &Pool, dtype: DType, from: &[u8], result: &mut [u8])
+fn through_f32<D: bytemuck::Pod>(dtype: DType, from: &[u8], result: &mut [u8])
 where
     f32: To<D>,
 {
     let bytes = |elements: usize| dtype.bytes_for(elements).expect("chunks are of whole blocks");
-    pool.run_on_pieces(elements_mut::<D>(result), CHUNK, &|index, piece| {
-        let mut stage = [0f32; BLOCK];
-        for_blocks(index * CHUNK, piece, |start, block| {
-            let stage = &mut stage[..block.len()];
-            to_f32(dtype, &from[bytes(start)..][..bytes(block.len())], stage);
-            one_by_one(stage, block);
-        });
+    let mut stage = [0f32; BLOCK];
+    for_blocks(0, elements_mut::<D>(result), |start, block| {
+        let stage = &mut stage[..block.len()];
+        to_f32(dtype, &from[bytes(start)..][..bytes(block.len())], stage);
+        one_by_one(stage, block);
     });
 }
 

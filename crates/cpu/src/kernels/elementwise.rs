@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use bytemuck::Pod;
-use engine::Operand;
+use engine::{Kernel, Operand};
 use tensor::Shape;
 
 use super::operands::elements;
@@ -14,6 +14,18 @@ use super::strided::Strided;
 
 /// Elements of a block: three operands of 8 bytes each fit in the L1 cache.
 pub(crate) const BLOCK: usize = 1024;
+
+/// A kernel that computes each element by itself, and so can compute a few of them too.
+pub(crate) trait ElementKernel: Kernel {
+    /// Computes as many elements as `result` holds from as many of each operand. All start at multiples of their
+    /// elements' sizes.
+    fn run_on_tile(&self, operands: &[&[u8]], result: &mut [u8]);
+
+    /// Whether it gives a result for all data.
+    fn is_total(&self) -> bool {
+        true
+    }
+}
 
 /// An operand, as the result's shape sees it.
 pub(crate) enum Source<'m, T: Pod> {

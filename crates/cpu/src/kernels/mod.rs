@@ -15,6 +15,7 @@ pub mod linear;
 pub mod matmul;
 pub mod norm;
 pub(crate) mod operands;
+pub(crate) mod program;
 pub(crate) mod ragged;
 pub mod reduce;
 pub mod rope;

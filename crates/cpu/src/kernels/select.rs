@@ -5,14 +5,16 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use engine::{Call, Kernel};
 
-use super::elementwise::{BLOCK, Source, for_blocks};
-use super::operands::{CHUNK, elements_mut, with_width};
+use super::elementwise::{BLOCK, ElementKernel, Source, for_blocks};
+use super::operands::{CHUNK, elements, elements_mut, with_width};
 use crate::Pool;
 
 /// Elements of operand 1 where operand 0 is true, else of operand 2.
 pub(crate) struct SelectKernel {
     /// An operand (1 or 2) of the result's very shape, if there is one.
     pub(crate) in_place: Option<usize>,
+    /// Bytes of an element of operands 1 and 2.
+    pub(crate) width: usize,
     /// Computes.
     pub(crate) pool: Arc<Pool>,
 }
@@ -27,8 +29,17 @@ impl Kernel for SelectKernel {
     }
 
     fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
-        with_width!(call.outputs[0].dtype.block().bytes, T => select::<T>(&self.pool, call));
+        with_width!(self.width, T => select::<T>(&self.pool, call));
         Ok(())
+    }
+}
+
+impl ElementKernel for SelectKernel {
+    fn run_on_tile(&self, operands: &[&[u8]], result: &mut [u8]) {
+        with_width!(self.width, T => {
+            let (a, b) = (elements::<T>(operands[1]), elements::<T>(operands[2]));
+            pick(operands[0], &a, &b, elements_mut(result));
+        });
     }
 }
 
@@ -43,9 +54,13 @@ fn select<T: Pod + Send + Sync>(pool: &Pool, call: Call<'_, '_>) {
             let condition = condition.outside(start, block.len(), &mut stages.0);
             let a = a.block(start, block, &mut stages.1);
             let b = b.block(start, block, &mut stages.2);
-            for (((slot, &condition), &a), &b) in block.iter_mut().zip(condition).zip(a).zip(b) {
-                *slot = if condition != 0 { a } else { b };
-            }
+            pick(condition, a, b, block);
         });
     });
+}
+
+fn pick<T: Copy>(condition: &[u8], a: &[T], b: &[T], result: &mut [T]) {
+    for (((slot, &condition), &a), &b) in result.iter_mut().zip(condition).zip(a).zip(b) {
+        *slot = if condition != 0 { a } else { b };
+    }
 }

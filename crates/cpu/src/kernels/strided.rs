@@ -67,6 +67,17 @@ impl Strided {
         }
     }
 
+    /// Where the elements `start..start + len` of the walk lie, if side by side.
+    pub(crate) fn run(&self, start: usize, len: usize) -> Option<usize> {
+        if self.is_contiguous() {
+            return Some(self.offset + start);
+        }
+        let inner = self.rank - 1;
+        let (index, position) = self.locate(start);
+        let inside = self.strides[inner] == 1 && index[inner] + len <= self.dims[inner];
+        inside.then_some(position as usize)
+    }
+
     /// Copies the elements `start..start + out.len()` of the walk.
     pub(crate) fn copy<T: Copy>(&self, source: &[T], start: usize, out: &mut [T]) {
         if self.is_contiguous() {
@@ -136,6 +147,9 @@ mod tests {
                 let mut out = vec![u32::MAX; end - start];
                 walk.copy(source, start, &mut out);
                 assert_eq!(out, expected[start..end], "{start}..{end} of {walk:?}");
+                if let Some(position) = walk.run(start, end - start).filter(|_| end > start) {
+                    assert_eq!(source[position..][..end - start], expected[start..end], "{walk:?}");
+                }
             }
         }
     }
@@ -153,6 +167,14 @@ mod tests {
             &source,
             &[0, 0, 1, 1, 2, 2, 0, 0, 1, 1, 2, 2],
         );
+    }
+
+    #[test]
+    fn runs_end_with_a_row() {
+        let walk = Strided::broadcast(&[4].into(), &[2, 3, 4].into());
+        assert_eq!([walk.run(4, 4), walk.run(9, 3), walk.run(9, 4)], [Some(0), Some(1), None]);
+        assert_eq!(Strided::broadcast(&[3, 1].into(), &[3, 4].into()).run(0, 4), None);
+        assert_eq!(Strided::new(&[2, 3], &[3, 1], 5).run(1, 5), Some(6));
     }
 
     #[test]

@@ -10,8 +10,8 @@ use graph::ops::Unary;
 use tensor::{DType, Element, bf16, f16};
 
 use super::convert::Half;
-use super::elementwise::{BLOCK, Source, for_blocks};
-use super::operands::{CHUNK, elements_mut};
+use super::elementwise::{BLOCK, ElementKernel, Source, for_blocks};
+use super::operands::{CHUNK, elements, elements_mut};
 use super::variant::{Variant, variants};
 use crate::vec::{self, LANES, Simd};
 use crate::{Cpu, Pool};
@@ -33,7 +33,7 @@ variants! {
 }
 
 /// A kernel for a function of elements of a dtype.
-pub(crate) fn kernel(cpu: &Cpu, function: Unary, dtype: DType) -> Option<Arc<dyn Kernel>> {
+pub(crate) fn kernel(cpu: &Cpu, function: Unary, dtype: DType) -> Option<Arc<dyn ElementKernel>> {
     macro_rules! make {
         ($variant:expr) => {
             Some(Arc::new(UnaryKernel { function, dtype, variant: $variant, pool: Arc::clone(&cpu.pool) }))
@@ -81,6 +81,13 @@ impl<T: Element> Kernel for UnaryKernel<T> {
             });
         });
         Ok(())
+    }
+}
+
+impl<T: Element> ElementKernel for UnaryKernel<T> {
+    fn run_on_tile(&self, operands: &[&[u8]], result: &mut [u8]) {
+        // SAFETY: the variant was chosen because this machine has it.
+        unsafe { (self.variant.run)(self.function, &elements(operands[0]), elements_mut(result)) };
     }
 }
 

@@ -1,9 +1,12 @@
 //! Unary, binary, select and cast.
 
-use graph::ops::{Binary, Cast, Select, Unary};
+use graph::Op;
+use graph::ops::{Attribute, Attributes, Binary, Cast, ElementSource, Select, Unary};
 use tensor::{DType, Tensor};
 
-use crate::problem::{FLOATS, Tolerance, check, check_refused, filled, integers, rounded, tame, wild};
+use crate::problem::{
+    FLOATS, Tolerance, check, check_refused, filled, integers, on_each_device, rounded, tame, wild,
+};
 
 /// Lengths around a vector, a block and a thread's chunk.
 const LENGTHS: [usize; 8] = [0, 1, 15, 16, 17, 1000, 1025, 16 * 1024 + 3];
@@ -150,4 +153,65 @@ fn cast() {
         }
     }
     check(Cast { to: DType::F32 }, &[tame(DType::F64, &[17], 1)], Tolerance::Exact);
+}
+
+fn program(text: &str) -> Op {
+    let text = Attribute::Text(text.to_string());
+    Op::parse("elementwise", Attributes::default().with("program", text)).unwrap()
+}
+
+/// A program gives the bits that its steps give one by one, whatever the sizes and the broadcasting.
+#[test]
+fn programs_are_their_steps() {
+    for dtype in FLOATS {
+        for shape in [&[0usize][..], &[1], &[511], &[513], &[3, 1000], &[40, 1025], &[2, 1, 16 * 1024 + 3]] {
+            let last = *shape.last().unwrap();
+            let [x, row] = [shape, &[last]].map(|shape| wild(dtype, shape, 3));
+            let (scalar, one) = (wild(dtype, &[], 4), wild(dtype, &[1; 3][..shape.len()], 5));
+            let mut column = shape.to_vec();
+            *column.last_mut().unwrap() = 1;
+            let column = wild(dtype, &column, 6);
+            check_bits(
+                &program(
+                    "mul(x0, x1); add(t0, x2); gelu(t1); max(t2, x3); sub(t3, x4); less(t4, x0); select(t5, t4, t2)",
+                ),
+                &[x.clone(), scalar, row, one, column],
+            );
+            check_bits(&program("exp(x0); mul(t0, t0); tanh(t1)"), &[x]);
+        }
+    }
+    let [x, y] = [1, 2].map(|seed| wild(DType::I32, &[70, 300], seed));
+    check_bits(
+        &program("mul(x0, x1); cast[f16](t0); sigmoid(t1); cast[u8](t2); not_equal(t3, t3); not(t4)"),
+        &[x, y],
+    );
+    let [p, q] = [1, 2].map(|seed| wild(DType::Bool, &[1000], seed));
+    check_bits(&program("and(x0, x1); cast[f64](t0); sqrt(t1)"), &[p, q]);
+}
+
+/// Large enough to be streamed past the caches.
+#[test]
+fn streamed_programs_are_their_steps() {
+    let x = tame(DType::F32, &[(32 << 20) / 4 + 1000], 1);
+    check_bits(&program("mul(x0, x1); silu(t0); add(t1, x0)"), &[x, Tensor::scalar(0.3f32)]);
+}
+
+/// Compares with the steps' own kernels on each device.
+fn check_bits(op: &Op, inputs: &[Tensor]) {
+    let Op::Elementwise(elementwise) = op else { panic!("{op:?} is no program") };
+    on_each_device(&|solve| {
+        let mut results: Vec<Tensor> = Vec::new();
+        for step in &elementwise.program {
+            let operands = step.operands.iter().map(|&source| match source {
+                ElementSource::Operand(i) => inputs[i].clone(),
+                ElementSource::Step(i) => results[i].clone(),
+            });
+            results.extend(solve(step.function.op(), &operands.collect::<Vec<_>>()));
+        }
+        let got = solve(op.clone(), inputs);
+        assert!(got[0].bytes() == results.last().unwrap().bytes(), "{op:?} of {inputs:?}");
+    });
+    // Every way operands can lie, whose results `check` compares to the bit; how close the reference is, steps' own
+    // tests say.
+    check(op.clone(), inputs, Tolerance::OfLargest(f64::INFINITY));
 }

@@ -76,6 +76,19 @@ pub(crate) fn solve_each(op: impl Into<Op>, inputs: &[Tensor]) -> Vec<Vec<Tensor
     DEVICES.iter().flat_map(|(_, devices)| devices).map(solve).collect()
 }
 
+/// Gives the results of an op.
+pub(crate) type Solve<'a> = &'a dyn Fn(Op, &[Tensor]) -> Vec<Tensor>;
+
+/// Calls `body` with each device's way to solve a problem.
+pub(crate) fn on_each_device(body: &dyn Fn(Solve<'_>)) {
+    for cpu in DEVICES.iter().flat_map(|(_, devices)| devices) {
+        body(&|op, inputs| {
+            let problem = Problem::new(op, inputs);
+            problem.solve(cpu, Way::Plain).expect("always possible").expect("good data")
+        });
+    }
+}
+
 /// How operands reach the kernel.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Way {

@@ -6,6 +6,7 @@ use graph::{Graph, NodeId, Op, Value};
 
 mod fold_constants;
 mod fuse_bias;
+mod fuse_elementwise;
 mod fuse_gate;
 mod fuse_norm;
 mod fuse_residual;
@@ -50,8 +51,10 @@ passes! {
     fuse_gate,
     // After the merges. The norm's users are then as few as they get.
     fuse_norm,
-    // Last: a residual ends a linear layer, and merged ones take none.
+    // After the other layers' fusions: a residual ends a linear layer, and merged ones take none.
     fuse_residual,
+    // Last: it takes whatever functions of elements the patterns above have left.
+    fuse_elementwise,
 }
 
 /// Which passes run.
@@ -204,7 +207,8 @@ mod tests {
             graph.nodes().map(|(_, node)| node.op.name()).collect::<Vec<_>>()
         };
         assert_eq!(names(Passes::None).len(), Graph::parse(LAYER).unwrap().len());
-        let without = names(Passes::Without(vec!["fuse_norm".to_string(), "fuse_silu".to_string()]));
+        let left_out = ["fuse_norm", "fuse_silu", "fuse_elementwise"].map(str::to_string);
+        let without = names(Passes::Without(left_out.to_vec()));
         assert!(without.contains(&"rms_norm") && without.contains(&"sigmoid"), "{without:?}");
         let misspelled = Passes::Without(vec!["fuse_norm".to_string(), "fuse_nrom".to_string()]);
         assert_eq!(misspelled.unknown(), Some("fuse_nrom"));

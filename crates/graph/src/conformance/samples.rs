@@ -18,6 +18,7 @@ pub fn problems() -> Vec<Problem> {
     list.unary();
     list.binary();
     list.select_and_cast();
+    list.elementwise();
     list.reductions();
     list.softmax();
     list.norms();
@@ -153,6 +154,32 @@ impl List {
                 self.add(&format!("to {to}"), Cast { to }, vec![x], Tolerance::Exact);
             }
         }
+    }
+
+    fn elementwise(&mut self) {
+        let program = |text: &str| {
+            let text = Attribute::Text(text.to_string());
+            Op::parse("elementwise", Attributes::default().with("program", text)).expect("a program")
+        };
+        for size in SIZES {
+            let [x, bias] = [&[3, size][..], &[size]].map(|shape| self.random.floats(Shape::new(shape), 4.0));
+            let op = program("mul(x0, x1); add(t0, x2); gelu(t1); add(t2, x3); mul(t3, x0)");
+            let scalar = Tensor::scalar(0.75f32);
+            self.add("", op, vec![x, scalar, bias.clone(), bias], rounding(DType::F32, 1e-5));
+        }
+        for dtype in FLOATS {
+            let x = awkward(dtype, |_| true);
+            let op = program("neg(x0); max(t0, x1); less(x0, x1); select(t2, t1, x0); cast[bf16](t3)");
+            let y = self.random.tensor(dtype, [x.elements(), 1], 4.0);
+            self.add("awkward", op, vec![x, y], Tolerance::Exact);
+        }
+        for dtype in [DType::I8, DType::I64] {
+            let [x, y] = [17, 1].map(|n| self.random.tensor(dtype, [n], 50.0));
+            let op = program("mul(x0, x1); abs(t0); cast[u8](t1); cast[f32](t2)");
+            self.add("", op, vec![x, y], Tolerance::Exact);
+        }
+        let [p, q] = [[4, 1], [1, 17]].map(|shape| self.random.tensor(DType::Bool, shape, 1.0));
+        self.add("", program("and(x0, x1); not(t0); xor(t1, x0)"), vec![p, q], Tolerance::Exact);
     }
 
     fn reductions(&mut self) {

@@ -9,6 +9,7 @@ mod cast;
 mod check;
 mod concat;
 mod elements;
+mod elementwise;
 mod gather;
 mod kv_store;
 mod layer_norm;
@@ -42,6 +43,7 @@ pub use binary::Binary;
 pub use broadcast::Broadcast;
 pub use cast::Cast;
 pub use concat::Concat;
+pub use elementwise::{ElementFunction, ElementSource, ElementStep, Elementwise};
 pub use gather::{Embedding, Gather};
 pub use kv_store::KvStore;
 pub use layer_norm::LayerNorm;
@@ -221,6 +223,8 @@ ops! {
     Select,
     /// Another dtype.
     Cast,
+    /// Functions of elements one after another.
+    Elementwise,
     /// Sum, mean, extreme or product along an axis.
     Reduce,
     /// The index of an extreme along an axis.
