@@ -26,7 +26,29 @@ enum Atom {
 /// A shape of numbers, symbols and expressions: `dims!["tokens", 4, &half]`.
 #[macro_export]
 macro_rules! dims {
+    () => { ([] as [$crate::Dim; 0]) };
     ($($dim:expr),* $(,)?) => { [$($crate::Dim::from($dim)),*] };
+}
+
+/// A dim in place of each symbol: how the sizes of a graph are said in the terms of its caller.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Substitution(BTreeMap<Arc<str>, Dim>);
+
+impl Substitution {
+    /// The dim in place of a symbol, if there is one.
+    pub fn get(&self, symbol: &str) -> Option<&Dim> {
+        self.0.get(symbol)
+    }
+
+    /// Puts a dim in place of a symbol.
+    pub fn insert(&mut self, symbol: &str, dim: Dim) {
+        self.0.insert(symbol.into(), dim);
+    }
+
+    /// Symbols and the dims in their place, in the symbols' order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Dim)> {
+        self.0.iter().map(|(symbol, dim)| (&**symbol, dim))
+    }
 }
 
 /// The number of each symbol in one run.
@@ -63,6 +85,11 @@ impl Dim {
     /// If `name` is no identifier (letters, digits and underscores, not starting with a digit).
     pub fn symbol(name: &str) -> Dim {
         assert!(Dim::is_identifier(name), "`{name}` is no identifier");
+        Dim::atom(Atom::Symbol(name.into()))
+    }
+
+    /// A symbol that no text can name.
+    pub(crate) fn unchecked_symbol(name: &str) -> Dim {
         Dim::atom(Atom::Symbol(name.into()))
     }
 
@@ -132,6 +159,40 @@ impl Dim {
     /// Every symbol in this expression, in order of appearance.
     pub fn symbols(&self) -> Vec<&str> {
         self.terms.iter().flat_map(|(product, _)| product).flat_map(Atom::symbols).collect()
+    }
+
+    /// This expression with other dims in place of symbols; symbols without one stay. `None` if the result divides
+    /// by 0 or has too many terms to compute with.
+    pub fn substitute(&self, symbols: &Substitution) -> Option<Dim> {
+        let mut sum = Dim::from(0);
+        for (product, coefficient) in &self.terms {
+            let mut term = Dim::integer(*coefficient);
+            for atom in product {
+                term = tractable(&term * &atom.substitute(symbols)?)?;
+            }
+            sum = tractable(&sum + &term)?;
+        }
+        Some(sum)
+    }
+
+    /// The dim that makes this expression, linear in `symbol`, equal to `dim`, if its terms divide.
+    pub(crate) fn solve_for(&self, symbol: &str, dim: &Dim) -> Option<Dim> {
+        let is_symbol = |product: &[Atom]| matches!(product, [Atom::Symbol(name)] if **name == *symbol);
+        let (with, without): (Vec<_>, Vec<_>) = self
+            .terms
+            .iter()
+            .cloned()
+            .partition(|(product, _)| product.iter().any(|atom| atom.symbols().contains(&symbol)));
+        let [(product, coefficient)] = &with[..] else { return None };
+        if !is_symbol(product) {
+            return None;
+        }
+        let distance = dim - &Dim { terms: without };
+        let terms = distance.terms.iter().map(|(product, c)| {
+            (c.checked_rem(*coefficient)? == 0)
+                .then(|| Some((product.clone(), c.checked_div(*coefficient)?)))?
+        });
+        Some(Dim { terms: terms.collect::<Option<_>>()? })
     }
 
     /// What this leaves open once the symbols that `known` names have numbers.
@@ -227,6 +288,19 @@ impl Atom {
         }
     }
 
+    fn substitute(&self, symbols: &Substitution) -> Option<Dim> {
+        match self {
+            Atom::Symbol(name) => {
+                Some(symbols.get(name).cloned().unwrap_or_else(|| Dim::unchecked_symbol(name)))
+            }
+            Atom::FloorDiv(a, b) => {
+                let (a, b) = (a.substitute(symbols)?, b.substitute(symbols)?);
+                let divides = b.as_integer().is_none_or(|number| number > 0);
+                divides.then(|| a.floor_div(&b))
+            }
+        }
+    }
+
     fn evaluate(&self, bindings: &Bindings) -> Result<i64, Error> {
         match self {
             Atom::Symbol(name) => {
@@ -243,6 +317,10 @@ impl Atom {
             },
         }
     }
+}
+
+fn tractable(dim: Dim) -> Option<Dim> {
+    (dim.complexity() <= Dim::MAX_COMPLEXITY).then_some(dim)
 }
 
 impl From<usize> for Dim {
@@ -339,6 +417,22 @@ mod tests {
         assert_eq!((&n - &n).as_static(), Some(0));
         assert_eq!((&(&n * &n) + &Dim::from(1)).to_string(), "n*n + 1");
         assert_eq!(n.floor_div(&two).to_string(), "((n)//(2))");
+    }
+
+    #[test]
+    fn symbols_give_way_to_dims() {
+        let [n, m, two] = [Dim::symbol("n"), Dim::symbol("m"), Dim::from(2)];
+        let mut symbols = Substitution::default();
+        symbols.insert("n", &m + &m);
+        let half = n.floor_div(&two);
+        assert_eq!(half.substitute(&symbols), Some(m.clone()));
+        assert_eq!((&(&n * &n) + &m).substitute(&symbols), Some(&(&(&m + &m) * &(&m + &m)) + &m));
+        symbols.insert("n", Dim::from(0));
+        assert_eq!(two.floor_div(&n).substitute(&symbols), None);
+        let offset = &(&n * &two) + &Dim::from(2);
+        assert_eq!(offset.solve_for("n", &(&(&m * &two) - &Dim::from(4))), Some(&m - &Dim::from(3)));
+        assert_eq!(offset.solve_for("n", &m), None);
+        assert_eq!(half.solve_for("n", &m), None);
     }
 
     #[test]

@@ -14,6 +14,12 @@ pub struct Evaluation {
     pub buffers: Vec<Tensor>,
 }
 
+/// What a graph computed, and what its inputs hold afterwards: buffers may have changed.
+struct Run {
+    outputs: Vec<Tensor>,
+    inputs: Vec<Tensor>,
+}
+
 /// More elements than this in one value are refused: the interpreter takes 8 to 16 bytes for each.
 const MAX_ELEMENTS: usize = 1 << 28;
 
@@ -30,6 +36,14 @@ impl Graph {
         weights: &dyn Fn(&str) -> Option<Tensor>,
     ) -> Result<Evaluation, Error> {
         self.verify()?;
+        let mut run = self.run(inputs, weights)?;
+        let mut kinds = self.inputs().iter().map(|input| self.ty(input.value).kind);
+        run.inputs.retain(|_| kinds.next() == Some(Kind::Buffer));
+        Ok(Evaluation { outputs: run.outputs, buffers: run.inputs })
+    }
+
+    /// Runs a verified graph.
+    fn run(&self, inputs: &[Tensor], weights: &dyn Fn(&str) -> Option<Tensor>) -> Result<Run, Error> {
         let given: Vec<(DType, Shape)> = inputs.iter().map(|input| (input.dtype(), *input.shape())).collect();
         let mut bindings = self.bind_inputs(&given)?;
         let mut values: Vec<Option<Tensor>> = vec![None; self.value_count()];
@@ -39,28 +53,43 @@ impl Graph {
         for (_, node) in self.nodes() {
             match &node.op {
                 Op::Weight(weight) => values[node.outputs[0].index()] = Some(bound(weight, weights)?),
-                _ => self.step(node, &mut bindings, &mut values)?,
+                _ => self.step(node, &mut bindings, &mut values, weights)?,
             }
         }
         let take = |value: crate::Value| values[value.index()].clone().expect("verified: defined before use");
-        let buffers = self.inputs().iter().filter(|input| self.ty(input.value).kind == Kind::Buffer);
-        Ok(Evaluation {
+        Ok(Run {
             outputs: self.outputs().iter().map(|&value| take(value)).collect(),
-            buffers: buffers.map(|input| take(input.value)).collect(),
+            inputs: self.inputs().iter().map(|input| take(input.value)).collect(),
         })
     }
 
-    fn step(&self, node: &Node, bindings: &mut Bindings, values: &mut [Option<Tensor>]) -> Result<(), Error> {
+    fn step(
+        &self,
+        node: &Node,
+        bindings: &mut Bindings,
+        values: &mut [Option<Tensor>],
+        weights: &dyn Fn(&str) -> Option<Tensor>,
+    ) -> Result<(), Error> {
         let operand =
             |value: &crate::Value| values[value.index()].as_ref().expect("verified: defined before use");
         let inputs: Vec<&Tensor> = node.inputs.iter().map(operand).collect();
-        for (symbol, size) in node.op.defines().into_iter().zip(node.op.sizes(&inputs)?) {
-            bindings.insert(symbol, size);
-        }
         let types: Vec<&Type> = node.outputs.iter().map(|&value| self.ty(value)).collect();
-        let shapes: Vec<Shape> =
-            types.iter().map(|ty| resolve(ty, bindings)).collect::<Result<_, Error>>()?;
-        let mut results = node.op.reference(&inputs, &shapes)?.into_iter();
+        let (results, shapes) = if node.op.regions().is_empty() {
+            for (symbol, size) in node.op.defines().into_iter().zip(node.op.sizes(&inputs)?) {
+                bindings.insert(symbol, size);
+            }
+            let shapes: Vec<Shape> =
+                types.iter().map(|ty| resolve(ty, bindings)).collect::<Result<_, Error>>()?;
+            (node.op.reference(&inputs, &shapes)?, shapes)
+        } else {
+            let results = regions(&node.op, &inputs, weights)?;
+            for (ty, result) in types.iter().zip(&results) {
+                ty.bind_symbols(result.shape(), bindings);
+            }
+            let shapes = types.iter().map(|ty| resolve(ty, bindings)).collect::<Result<_, Error>>()?;
+            (results, shapes)
+        };
+        let mut results = results.into_iter();
         for ((&value, ty), shape) in node.outputs.iter().zip(types).zip(&shapes) {
             let result = results.next().expect("a reference gives every result");
             let fits = result.dtype() == ty.dtype && result.shape() == shape;
@@ -75,6 +104,42 @@ impl Graph {
         }
         Ok(())
     }
+}
+
+/// The results of an op that runs verified graphs, then the new contents of each buffer operand that it writes.
+pub(crate) fn regions(
+    op: &Op,
+    inputs: &[&Tensor],
+    weights: &dyn Fn(&str) -> Option<Tensor>,
+) -> Result<Vec<Tensor>, Error> {
+    let inputs: Vec<Tensor> = inputs.iter().map(|&input| input.clone()).collect();
+    let is_true = |tensor: &Tensor| tensor.to_f64_vec() != [0.0];
+    let run = match op {
+        Op::Cond(cond) => {
+            let branch = if is_true(&inputs[0]) { &cond.then } else { &cond.otherwise };
+            let mut run = branch.run(&inputs[1..], weights)?;
+            run.inputs.insert(0, inputs[0].clone());
+            run
+        }
+        Op::While(op) => {
+            let mut state = inputs;
+            let mut outputs = state[..op.body.outputs().len()].to_vec();
+            loop {
+                let condition = op.predicate.run(&state, weights)?;
+                state = condition.inputs;
+                if !is_true(&condition.outputs[0]) {
+                    break Run { outputs, inputs: state };
+                }
+                let next = op.body.run(&state, weights)?;
+                (state, outputs) = (next.inputs, next.outputs);
+                state[..outputs.len()].clone_from_slice(&outputs);
+            }
+        }
+        Op::Call(call) => call.graph.run(&inputs, &|name| weights(&format!("{}{name}", call.prefix)))?,
+        op => unreachable!("{} runs no graphs", op.name()),
+    };
+    let written = run.inputs.into_iter().enumerate().filter(|&(i, _)| op.effect(i) == Effect::Write);
+    Ok(run.outputs.into_iter().chain(written.map(|(_, tensor)| tensor)).collect())
 }
 
 fn resolve(ty: &Type, bindings: &Bindings) -> Result<Shape, Error> {

@@ -1,9 +1,10 @@
 //! Graphs: nodes in program order over values in single-assignment form.
 
 use std::collections::BTreeMap;
+use std::panic::Location;
 
 use crate::ops::{Effect, Op};
-use crate::{Error, Kind, Type, TypeError};
+use crate::{Dim, Error, Kind, Type, TypeError};
 
 /// A value: an input of the graph, or a result of a node. Made by one graph and meaningful in it alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -22,6 +23,8 @@ pub struct Node {
     pub inputs: Vec<Value>,
     /// What it makes; empty for a pure store.
     pub outputs: Vec<Value>,
+    /// Where the program that built the graph made it; `None` for what was read from text.
+    pub location: Option<&'static Location<'static>>,
 }
 
 /// A parameter of the graph.
@@ -40,6 +43,8 @@ pub(crate) struct ValueInfo {
     pub(crate) node: Option<NodeId>,
     /// How many operands and graph outputs are this value.
     pub(crate) users: usize,
+    /// The most that a node did to it, if it is a buffer.
+    pub(crate) effect: Effect,
 }
 
 /// A computation: inputs, nodes in program order, outputs.
@@ -53,6 +58,10 @@ pub struct Graph {
     pub(crate) nodes: Vec<Option<Node>>,
     pub(crate) order: Vec<NodeId>,
     pub(crate) values: Vec<ValueInfo>,
+    /// The nodes of this graph and, for each that holds graphs, of those.
+    size: usize,
+    /// How deep graphs nest in nodes, this one included.
+    depth: usize,
 }
 
 /// Several graphs that are compiled together, each under its own name.
@@ -63,6 +72,13 @@ pub struct Module {
 }
 
 impl Graph {
+    /// How deep graphs may nest in the nodes of graphs.
+    pub const MAX_DEPTH: usize = 32;
+
+    /// How many nodes a graph may have, where nodes that hold graphs count with all of theirs: a short text could say
+    /// a graph of any size otherwise.
+    pub const MAX_SIZE: usize = 1 << 20;
+
     /// An empty graph.
     pub fn new(name: impl Into<String>) -> Graph {
         Graph {
@@ -72,6 +88,8 @@ impl Graph {
             nodes: Vec::new(),
             order: Vec::new(),
             values: Vec::new(),
+            size: 0,
+            depth: 1,
         }
     }
 
@@ -97,12 +115,26 @@ impl Graph {
         value
     }
 
-    /// Appends a node.
+    /// Appends a node, which remembers its caller's place in the source.
     ///
     /// # Errors
     /// If the operands do not fit the op.
+    #[track_caller]
     pub fn push(&mut self, op: Op, inputs: &[Value]) -> Result<Vec<Value>, Error> {
-        let (node, outputs) = self.add_node(op, inputs)?;
+        self.push_from(op, inputs, Some(Location::caller()))
+    }
+
+    /// [`Graph::push`] for a node that was made elsewhere.
+    ///
+    /// # Errors
+    /// If the operands do not fit the op.
+    pub fn push_from(
+        &mut self,
+        op: Op,
+        inputs: &[Value],
+        location: Option<&'static Location<'static>>,
+    ) -> Result<Vec<Value>, Error> {
+        let (node, outputs) = self.add_node(op, inputs, location)?;
         self.order.push(node);
         Ok(outputs)
     }
@@ -114,6 +146,7 @@ impl Graph {
     ///
     /// # Panics
     /// If the op makes more or fewer values.
+    #[track_caller]
     pub fn push_one(&mut self, op: Op, inputs: &[Value]) -> Result<Value, Error> {
         let outputs = self.push(op, inputs)?;
         assert_eq!(outputs.len(), 1, "the number of results");
@@ -190,7 +223,7 @@ impl Graph {
         self.values.len()
     }
 
-    /// Inserts a node before another.
+    /// Inserts a node before another, from the same place in the source.
     ///
     /// # Errors
     /// If the operands do not fit the op.
@@ -199,7 +232,8 @@ impl Graph {
     /// If `before` was removed.
     pub fn insert_before(&mut self, before: NodeId, op: Op, inputs: &[Value]) -> Result<Vec<Value>, Error> {
         let position = self.order.iter().position(|&id| id == before).expect("a node of this graph");
-        let (node, outputs) = self.add_node(op, inputs)?;
+        let location = self.node(before).location;
+        let (node, outputs) = self.add_node(op, inputs, location)?;
         self.order.insert(position, node);
         Ok(outputs)
     }
@@ -226,6 +260,7 @@ impl Graph {
     /// If a result has users.
     pub fn remove(&mut self, id: NodeId) {
         let node = self.nodes[id.0 as usize].take().expect("a node of this graph");
+        self.size -= size(&node.op);
         assert!(
             node.outputs.iter().all(|&value| self.users(value) == 0),
             "removing {:?} that has users",
@@ -271,23 +306,126 @@ impl Graph {
         uses
     }
 
-    fn add_node(&mut self, op: Op, inputs: &[Value]) -> Result<(NodeId, Vec<Value>), Error> {
+    fn add_node(
+        &mut self,
+        op: Op,
+        inputs: &[Value],
+        location: Option<&'static Location<'static>>,
+    ) -> Result<(NodeId, Vec<Value>), Error> {
         let types: Vec<&Type> = inputs.iter().map(|&value| self.ty(value)).collect();
         let results = infer(&op, &types)?;
+        self.grow(&op)?;
         let id = NodeId(u32::try_from(self.nodes.len()).expect("fewer than 2^32 nodes"));
-        for value in inputs {
-            self.values[value.0 as usize].users += 1;
+        for (position, value) in inputs.iter().enumerate() {
+            let value = &mut self.values[value.0 as usize];
+            value.users += 1;
+            value.effect = value.effect.max(op.effect(position));
         }
         let outputs: Vec<Value> = results.into_iter().map(|ty| self.add_value(ty, Some(id))).collect();
-        self.nodes.push(Some(Node { op, inputs: inputs.to_vec(), outputs: outputs.clone() }));
+        self.nodes.push(Some(Node { op, inputs: inputs.to_vec(), outputs: outputs.clone(), location }));
         Ok((id, outputs))
+    }
+
+    /// Notes the size of a node that is added, if graphs in it are not too large.
+    fn grow(&mut self, op: &Op) -> Result<(), Error> {
+        let depth = op.regions().iter().map(|region| 1 + region.depth).max().unwrap_or(1);
+        let size = self.size.saturating_add(size(op));
+        let fault = match depth {
+            1 => None,
+            _ if depth > Graph::MAX_DEPTH => Some(format!("graphs nest deeper than {}", Graph::MAX_DEPTH)),
+            _ if size > Graph::MAX_SIZE => Some(format!(
+                "the graph has more than {} nodes with those of the graphs in it",
+                Graph::MAX_SIZE
+            )),
+            _ => None,
+        };
+        if let Some(message) = fault {
+            return Err(Error::Type { op: op.name(), error: TypeError(message) });
+        }
+        (self.size, self.depth) = (size, self.depth.max(depth));
+        Ok(())
+    }
+
+    /// This graph with a prefix before the names of its weights.
+    pub fn with_prefix(&self, prefix: &str) -> Graph {
+        let mut graph = self.clone();
+        for node in graph.nodes.iter_mut().flatten() {
+            node.op = node.op.with_prefix(prefix);
+        }
+        graph
+    }
+
+    /// The weights by name, with their types; those of graphs within too.
+    pub fn weights(&self) -> BTreeMap<String, Type> {
+        let mut weights = BTreeMap::new();
+        for (_, node) in self.nodes() {
+            let prefix = if let Op::Call(call) = &node.op { &call.prefix[..] } else { "" };
+            if let Op::Weight(weight) = &node.op {
+                weights.insert(weight.name.clone(), weight.ty.clone());
+            }
+            let within = node.op.regions().into_iter().flat_map(|region| region.weights());
+            weights.extend(within.map(|(name, ty)| (format!("{prefix}{name}"), ty)));
+        }
+        weights
+    }
+
+    /// The symbols of the outputs' types whose sizes nodes find in their data.
+    pub(crate) fn symbols_of_results(&self) -> Vec<&str> {
+        let dims = self.outputs.iter().flat_map(|&output| &self.ty(output).shape);
+        let mut symbols: Vec<&str> = dims.flat_map(Dim::symbols).collect();
+        symbols.sort_unstable();
+        symbols.dedup();
+        let defined: Vec<&str> = self.nodes().flat_map(|(_, node)| node.op.defines()).collect();
+        symbols.retain(|symbol| defined.contains(symbol));
+        symbols
+    }
+
+    /// What happens to input `position`, if it is a buffer.
+    pub(crate) fn input_effect(&self, position: usize) -> Effect {
+        match self.inputs.get(position).map(|input| &self.values[input.value.0 as usize]) {
+            Some(value) if value.ty.kind == Kind::Buffer => value.effect.max(Effect::Read),
+            _ => Effect::None,
+        }
+    }
+
+    /// For each value its place in program order; for values that are no more, a number beyond all places.
+    fn value_numbers(&self) -> Vec<usize> {
+        let mut numbers = vec![usize::MAX; self.values.len()];
+        let inputs = self.inputs.iter().map(|input| input.value);
+        let results = self.nodes().flat_map(|(_, node)| node.outputs.iter().copied());
+        inputs.chain(results).enumerate().for_each(|(number, value)| numbers[value.index()] = number);
+        numbers
     }
 
     fn add_value(&mut self, ty: Type, node: Option<NodeId>) -> Value {
         let value = Value(u32::try_from(self.values.len()).expect("fewer than 2^32 values"));
-        self.values.push(ValueInfo { ty, node, users: 0 });
+        self.values.push(ValueInfo { ty, node, users: 0, effect: Effect::None });
         value
     }
+}
+
+/// Equal computations: the same names, types and ops in the same order. Where nodes were made does not matter.
+impl PartialEq for Graph {
+    fn eq(&self, other: &Graph) -> bool {
+        let (a, b) = (self.value_numbers(), other.value_numbers());
+        let equal = |x: &[Value], y: &[Value]| {
+            x.iter().map(|value| a[value.index()]).eq(y.iter().map(|value| b[value.index()]))
+        };
+        let alike = |(x, y): (&Node, &Node)| {
+            equal(&x.inputs, &y.inputs) && x.outputs.len() == y.outputs.len() && x.op == y.op
+        };
+        let input = |graph: &Graph, input: &Input| (input.name.clone(), graph.ty(input.value).clone());
+        self.name == other.name
+            && self.inputs.iter().map(|i| input(self, i)).eq(other.inputs.iter().map(|i| input(other, i)))
+            && self.len() == other.len()
+            && self.nodes().map(|(_, node)| node).zip(other.nodes().map(|(_, node)| node)).all(alike)
+            && equal(&self.outputs, &other.outputs)
+    }
+}
+
+/// The nodes that a node stands for: itself, and those of the graphs it holds.
+fn size(op: &Op) -> usize {
+    op.regions().iter().map(|region| region.size).fold(1, usize::saturating_add)
 }
 
 /// The types of the results of an op: its own rule, after those that hold for all.
@@ -299,7 +437,7 @@ pub(crate) fn infer(op: &Op, types: &[&Type]) -> Result<Vec<Type>, Error> {
             let wanted = if wants_buffer { "a buffer" } else { "a tensor (load the buffer first)" };
             return Err(refuse(format!("operand {position} is {ty}, expected {wanted}")));
         }
-        if ty.device != types[0].device {
+        if ty.device != types[0].device && op.regions().is_empty() {
             return Err(refuse(format!("devices differ: operand 0 {}, operand {position} {ty}", types[0])));
         }
     }

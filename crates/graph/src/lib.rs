@@ -37,6 +37,7 @@
 
 #![forbid(unsafe_code)]
 
+mod apply;
 mod bind;
 mod builder;
 pub mod conformance;
@@ -52,7 +53,7 @@ mod ty;
 mod verify;
 
 pub use builder::{Builder, RaggedBatch};
-pub use dim::{Bindings, Dim};
+pub use dim::{Bindings, Dim, Substitution};
 pub use error::{Error, TypeError};
 pub use evaluate::Evaluation;
 pub use graph::{Graph, Input, Module, Node, NodeId, Value};

@@ -84,6 +84,17 @@ impl Type {
         Shape::try_new(&dims?)
     }
 
+    /// Gives lone symbols that have no number yet the sizes of their axes.
+    pub fn bind_symbols(&self, shape: &Shape, bindings: &mut Bindings) {
+        for (dim, &size) in self.shape.iter().zip(shape.iter()) {
+            if let Some(symbol) = dim.as_symbol()
+                && bindings.get(symbol).is_none()
+            {
+                bindings.insert(symbol, size);
+            }
+        }
+    }
+
     /// The shape in numbers once the symbols have theirs.
     ///
     /// # Errors

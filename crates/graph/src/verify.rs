@@ -24,7 +24,6 @@ const RULES: &[Rule] = &[
     symbols_are_determined,
     weights_have_one_type,
     outputs_are_tensors,
-    something_results,
 ];
 
 impl Graph {
@@ -34,6 +33,23 @@ impl Graph {
     /// # Errors
     /// The first rule that is broken, with the facts that break it.
     pub fn verify(&self) -> Result<(), Error> {
+        self.verify_part()?;
+        something_results(self).map_err(|message| Error::Invalid { graph: self.name().to_string(), message })
+    }
+
+    /// [`Graph::verify`] of a graph that a node runs, which need not do anything.
+    pub(crate) fn verify_part(&self) -> Result<(), Error> {
+        self.verify_in(&mut BTreeSet::new())
+    }
+
+    /// Graphs within are checked first, as the rules rely on them. Those that several nodes run are checked once.
+    fn verify_in(&self, checked: &mut BTreeSet<*const Graph>) -> Result<(), Error> {
+        let within = self.nodes.iter().flatten().flat_map(|node| node.op.regions());
+        for region in within.map(|region| &**region) {
+            if checked.insert(std::ptr::from_ref(region)) {
+                region.verify_in(checked)?;
+            }
+        }
         let invalid = |message| Error::Invalid { graph: self.name().to_string(), message };
         RULES.iter().try_for_each(|rule| rule(self)).map_err(invalid)
     }
@@ -202,13 +218,24 @@ fn symbols_are_determined(graph: &Graph) -> Result<(), String> {
 }
 
 fn weights_have_one_type(graph: &Graph) -> Result<(), String> {
-    let mut types: BTreeMap<&str, &Type> = BTreeMap::new();
+    let mut types: BTreeMap<String, &Type> = BTreeMap::new();
+    expect_one_type(graph, "", &mut types)
+}
+
+fn expect_one_type<'g>(
+    graph: &'g Graph,
+    prefix: &str,
+    types: &mut BTreeMap<String, &'g Type>,
+) -> Result<(), String> {
     for (_, node) in graph.nodes() {
-        let Op::Weight(weight) = &node.op else { continue };
-        let first = *types.entry(&weight.name).or_insert(&weight.ty);
-        ensure(*first == weight.ty, || {
-            format!("weight `{}` is both {first} and {}", weight.name, weight.ty)
-        })?;
+        if let Op::Weight(weight) = &node.op {
+            let name = format!("{prefix}{}", weight.name);
+            let first = *types.entry(name.clone()).or_insert(&weight.ty);
+            ensure(*first == weight.ty, || format!("weight `{name}` is both {first} and {}", weight.ty))?;
+        }
+        let own = if let Op::Call(call) = &node.op { &call.prefix[..] } else { "" };
+        let prefix = format!("{prefix}{own}");
+        node.op.regions().into_iter().try_for_each(|region| expect_one_type(region, &prefix, types))?;
     }
     Ok(())
 }

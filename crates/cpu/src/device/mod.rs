@@ -95,6 +95,7 @@ impl Device for Cpu {
             Op::Rope(op) => paged::rope(self, op.style),
             Op::KvStore(op) => paged::kv_store(self, op.layer),
             Op::PagedAttention(op) => paged::attention(self, op),
+            Op::Cond(_) | Op::While(_) | Op::Call(_) => None,
         }
     }
 

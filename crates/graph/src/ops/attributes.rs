@@ -1,10 +1,11 @@
 //! What an op knows besides its operands, as text can hold it.
 
 use std::fmt;
+use std::sync::Arc;
 
 use tensor::{DType, Tensor};
 
-use crate::{Dim, Type, TypeError};
+use crate::{Dim, Graph, Type, TypeError};
 
 /// The value of an attribute.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +28,8 @@ pub enum Attribute {
     Type(Type),
     /// Data.
     Tensor(TensorData),
+    /// A graph that the op runs.
+    Graph(Arc<Graph>),
 }
 
 /// A constant's data; equal when dtype, shape and bytes are.
@@ -78,13 +81,14 @@ impl fmt::Display for Attribute {
             Attribute::Dims(dims) => write!(f, "{dims:?}"),
             Attribute::Type(ty) => write!(f, "{ty}"),
             Attribute::Tensor(TensorData(tensor)) => write!(f, "{}{}", tensor.dtype(), tensor.shape()),
+            Attribute::Graph(graph) => write!(f, "graph {}", graph.name()),
         }
     }
 }
 
 /// Whether a text reads back as itself without quotes.
 fn is_word(text: &str) -> bool {
-    Dim::is_identifier(text) && !["true", "false"].contains(&text) && text.parse::<DType>().is_err()
+    Dim::is_identifier(text) && !["true", "false", "graph"].contains(&text) && text.parse::<DType>().is_err()
 }
 
 /// Named attributes in the order they print.
@@ -114,6 +118,12 @@ impl Attributes {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Other attributes under the same names, unless one has none.
+    pub(crate) fn try_map(self, mut map: impl FnMut(Attribute) -> Option<Attribute>) -> Option<Attributes> {
+        let pairs = self.0.into_iter().map(|(name, attribute)| Some((name, map(attribute)?)));
+        pairs.collect::<Option<_>>().map(Attributes)
     }
 
     /// Takes an attribute out, if it is there.
@@ -206,6 +216,18 @@ impl Attributes {
             None => Ok(None),
             Some(Attribute::Tensor(value)) => Ok(Some(value)),
             Some(other) => Err(wrong_kind(name, "data", &other)),
+        }
+    }
+
+    /// Takes a graph out, if it is there.
+    ///
+    /// # Errors
+    /// If it is something else.
+    pub fn graph(&mut self, name: &str) -> Result<Option<Arc<Graph>>, TypeError> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(Attribute::Graph(value)) => Ok(Some(value)),
+            Some(other) => Err(wrong_kind(name, "a graph", &other)),
         }
     }
 

@@ -8,6 +8,7 @@ mod broadcast;
 mod cast;
 mod check;
 mod concat;
+mod control;
 mod elements;
 mod elementwise;
 mod gather;
@@ -35,6 +36,7 @@ mod transpose;
 mod unary;
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use tensor::{Shape, Tensor};
 
@@ -43,6 +45,7 @@ pub use binary::Binary;
 pub use broadcast::Broadcast;
 pub use cast::Cast;
 pub use concat::Concat;
+pub use control::{Call, Cond, While};
 pub use elementwise::{ElementFunction, ElementSource, ElementStep, Elementwise};
 pub use gather::{Embedding, Gather};
 pub use kv_store::KvStore;
@@ -65,10 +68,10 @@ pub use top_k::TopK;
 pub use transpose::Transpose;
 pub use unary::Unary;
 
-use crate::{Error, Type, TypeError};
+use crate::{Error, Graph, Substitution, Type, TypeError};
 
 /// What a node does to a buffer operand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
     /// The operand is a tensor.
     None,
@@ -106,6 +109,11 @@ pub trait Define: Debug + Clone + PartialEq + Sized {
     /// What happens to operand `position`, if it is a buffer.
     fn effect(&self, _position: usize) -> Effect {
         Effect::None
+    }
+
+    /// The graphs that this op runs. They take all they use as operands.
+    fn regions(&self) -> Vec<&Arc<Graph>> {
+        Vec::new()
     }
 
     /// The symbols whose sizes this op finds in its data, such as the number of nonzero elements. Each is new in the
@@ -168,6 +176,11 @@ macro_rules! ops {
                 match self { $(Op::$op(op) => op.effect(position),)* }
             }
 
+            /// The graphs that it runs.
+            pub fn regions(&self) -> Vec<&Arc<Graph>> {
+                match self { $(Op::$op(op) => op.regions(),)* }
+            }
+
             /// The symbols whose sizes it finds in its data.
             pub fn defines(&self) -> Vec<&str> {
                 match self { $(Op::$op(op) => op.defines(),)* }
@@ -208,6 +221,59 @@ macro_rules! ops {
             }
         }
     };
+}
+
+impl Op {
+    /// This op with other graphs in place of those it runs, in the order of [`Op::regions`].
+    ///
+    /// # Panics
+    /// If the op does not take them.
+    pub fn with_regions(&self, regions: impl IntoIterator<Item = Arc<Graph>>) -> Op {
+        let mut regions = regions.into_iter();
+        let replaced = self.map_attributes(|attribute| match attribute {
+            Attribute::Graph(_) => regions.next().map(Attribute::Graph),
+            other => Some(other),
+        });
+        replaced.expect("a graph in place of each")
+    }
+
+    /// This op with other dims in place of symbols. The graphs it holds have symbols of their own, and the symbols
+    /// it defines stay. `None` if an expression gets too large, or divides by 0.
+    pub fn substitute(&self, symbols: &Substitution) -> Option<Op> {
+        self.map_attributes(|attribute| match attribute {
+            Attribute::Dims(dims) => {
+                Some(Attribute::Dims(dims.iter().map(|dim| dim.substitute(symbols)).collect::<Option<_>>()?))
+            }
+            Attribute::Type(ty) => Some(Attribute::Type(crate::apply::substitute(&ty, symbols)?)),
+            other => Some(other),
+        })
+    }
+
+    /// This op with a prefix before the names of all weights that it and the graphs in it name.
+    pub fn with_prefix(&self, prefix: &str) -> Op {
+        match self {
+            _ if prefix.is_empty() => self.clone(),
+            Op::Weight(weight) => {
+                Weight { name: format!("{prefix}{}", weight.name), ..weight.clone() }.into()
+            }
+            Op::Call(call) => Call { prefix: format!("{prefix}{}", call.prefix), ..call.clone() }.into(),
+            op if op.regions().is_empty() => op.clone(),
+            op => {
+                op.with_regions(op.regions().into_iter().map(|region| Arc::new(region.with_prefix(prefix))))
+            }
+        }
+    }
+
+    fn map_attributes(&self, map: impl FnMut(Attribute) -> Option<Attribute>) -> Option<Op> {
+        let attributes = self.attributes();
+        let mappable = |attribute: &Attribute| {
+            matches!(attribute, Attribute::Dims(_) | Attribute::Type(_) | Attribute::Graph(_))
+        };
+        if !attributes.iter().any(|(_, attribute)| mappable(attribute)) {
+            return Some(self.clone());
+        }
+        Some(Op::parse(self.name(), attributes.try_map(map)?).expect("an op parses from its attributes"))
+    }
 }
 
 ops! {
@@ -271,4 +337,10 @@ ops! {
     KvStore,
     /// Attention to the pages of a cache.
     PagedAttention,
+    /// One graph or another, as a condition says.
+    Cond,
+    /// A graph again and again, as long as a condition holds.
+    While,
+    /// A graph of its own.
+    Call,
 }

@@ -38,7 +38,7 @@ impl Graph {
     /// One that several nodes share is there once. [`Graph::parse_detached`] puts them together again.
     pub fn detached_text(&self) -> (String, Vec<Tensor>) {
         let (mut text, mut detached) = (String::new(), Detached::default());
-        self.write(&mut text, Some(&mut detached)).expect("writing to a string");
+        self.write_detached(&mut text, &mut detached).expect("writing to a string");
         (text, detached.constants)
     }
 }

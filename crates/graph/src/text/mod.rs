@@ -19,12 +19,13 @@
 //! leaf      = "weight" string | "constant" data
 //! values    = [value {"," value}]            value = "%" (name | number)
 //! attributes = "{" word "=" attribute {"," word "=" attribute} "}"
-//! attribute = "true" | "false" | number | word | string | dtype | "[" dims "]"
+//! attribute = "true" | "false" | number | word | string | dtype | "[" dims "]" | graph | "@" name
 //! type      = ["mut"] dtype "[" dims "]" ["@" ("cpu" | "gpu" ":" number)]
 //! dim       = sums, products and quotients "//" of numbers, words and dims in parentheses
 //! data      = "[" numbers "]" | "0x" hexadecimal bytes in memory order | "@" number
 //! name      = word | string
 //! ```
+//! A node that runs graphs holds them as attributes; `@name` is the last graph of that name within the text so far.
 //! Results may be named freely, and their types left out but for leaves; `#` starts a comment. `@3` is the fourth of
 //! the constants that are kept beside the text, see [`crate::Graph::detached_text`].
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
 use tensor::{Bytes, DType};
 
@@ -23,7 +24,8 @@ impl Module {
         let mut module = Module::default();
         while parser.token != Token::End {
             let line = parser.line;
-            let graph = parser.graph()?;
+            parser.within.clear();
+            let graph = parser.graph(1)?;
             if module.graphs.iter().any(|other| other.name() == graph.name()) {
                 let message = format!("a second graph is named `{}`", graph.name());
                 return Err(Error::Parse { line, message });
@@ -49,7 +51,7 @@ impl Graph {
     /// As [`Graph::parse`], and if a constant is not there or has another size than its type.
     pub fn parse_detached(text: &str, constants: &[Bytes]) -> Result<Graph, Error> {
         let mut parser = Parser { detached: constants, ..Parser::new(text)? };
-        let graph = parser.graph()?;
+        let graph = parser.graph(1)?;
         match parser.token {
             Token::End => Ok(graph),
             _ => Err(parser.expected("the end after one graph")),
@@ -85,6 +87,8 @@ struct Parser<'t> {
     line: usize,
     /// What `constant @0` and so on stand for.
     detached: &'t [Bytes],
+    /// The graphs within the graph so far, by name.
+    within: HashMap<String, Arc<Graph>>,
 }
 
 /// The right side of a node before its types are read.
@@ -98,10 +102,14 @@ impl<'t> Parser<'t> {
     fn new(text: &'t str) -> Result<Parser<'t>, Error> {
         let mut lexer = Lexer::new(text);
         let (token, line) = lexer.next()?;
-        Ok(Parser { lexer, token, line, detached: &[] })
+        Ok(Parser { lexer, token, line, detached: &[], within: HashMap::new() })
     }
 
-    fn graph(&mut self) -> Result<Graph, Error> {
+    fn graph(&mut self, depth: usize) -> Result<Graph, Error> {
+        if depth > Graph::MAX_DEPTH {
+            let message = format!("graphs nest deeper than {}", Graph::MAX_DEPTH);
+            return Err(Error::Parse { line: self.line, message });
+        }
         self.word("graph")?;
         let mut graph = Graph::new(self.word_or_text("the name of the graph")?);
         let mut names = HashMap::new();
@@ -114,7 +122,7 @@ impl<'t> Parser<'t> {
         }
         self.symbol("{")?;
         while self.token != Token::Word("return") {
-            self.node(&mut graph, &mut names)?;
+            self.node(&mut graph, &mut names, depth)?;
         }
         self.word("return")?;
         let outputs = self.values(&names, "}")?;
@@ -135,7 +143,12 @@ impl<'t> Parser<'t> {
         define(names, Name::Text(name.clone()), graph.input(name, ty), line)
     }
 
-    fn node(&mut self, graph: &mut Graph, names: &mut HashMap<Name, Value>) -> Result<(), Error> {
+    fn node(
+        &mut self,
+        graph: &mut Graph,
+        names: &mut HashMap<Name, Value>,
+        depth: usize,
+    ) -> Result<(), Error> {
         let line = self.line;
         let mut results = Vec::new();
         if self.token == Token::Symbol("%") {
@@ -145,7 +158,7 @@ impl<'t> Parser<'t> {
             }
             self.symbol("=")?;
         }
-        let right = self.right(names)?;
+        let right = self.right(names, depth)?;
         let types = self.types()?;
         let at_line = |error: &dyn std::fmt::Display| Error::Parse { line, message: error.to_string() };
         let leaf_type = || match &types[..] {
@@ -165,7 +178,7 @@ impl<'t> Parser<'t> {
                 (Op::parse(name, attributes).map_err(|error| at_line(&format!("{name}: {error}")))?, inputs)
             }
         };
-        let values = graph.push(op, &inputs).map_err(|error| at_line(&error))?;
+        let values = graph.push_from(op, &inputs, None).map_err(|error| at_line(&error))?;
         if values.len() != results.len() {
             let message = format!("expected {} results, found {} names", values.len(), results.len());
             return Err(Error::Parse { line, message });
@@ -180,7 +193,7 @@ impl<'t> Parser<'t> {
         results.into_iter().zip(values).try_for_each(|(name, value)| define(names, name, value, line))
     }
 
-    fn right(&mut self, names: &HashMap<Name, Value>) -> Result<Right<'t>, Error> {
+    fn right(&mut self, names: &HashMap<Name, Value>, depth: usize) -> Result<Right<'t>, Error> {
         let Token::Word(name) = self.token else { return Err(self.expected("an op")) };
         self.advance()?;
         match name {
@@ -192,7 +205,7 @@ impl<'t> Parser<'t> {
             _ => {
                 self.symbol("(")?;
                 let inputs = self.values(names, ")")?;
-                Ok(Right::Op { name, inputs, attributes: self.attributes()? })
+                Ok(Right::Op { name, inputs, attributes: self.attributes(depth)? })
             }
         }
     }
@@ -235,14 +248,16 @@ impl<'t> Parser<'t> {
     /// The constant with the number that stands next.
     fn detached(&mut self) -> Result<Data<'t>, Error> {
         let (token, line) = self.advance()?;
-        let Token::Number(digits) = token else { return Err(unexpected("a constant's number", &token, line)) };
+        let Token::Number(digits) = token else {
+            return Err(unexpected("a constant's number", &token, line));
+        };
         let found = digits.parse().ok().and_then(|index: usize| self.detached.get(index));
         let known = self.detached.len();
         let message = || format!("there is no constant @{digits} beside the text, which has {known}");
         found.cloned().map(Data::Detached).ok_or_else(|| Error::Parse { line, message: message() })
     }
 
-    fn attributes(&mut self) -> Result<Attributes, Error> {
+    fn attributes(&mut self, depth: usize) -> Result<Attributes, Error> {
         let mut attributes = Attributes::default();
         if !self.accept("{")? {
             return Ok(attributes);
@@ -257,7 +272,7 @@ impl<'t> Parser<'t> {
             }
             self.advance()?;
             self.symbol("=")?;
-            attributes = attributes.with(name, self.attribute()?);
+            attributes = attributes.with(name, self.attribute(depth)?);
             if self.accept("}")? {
                 return Ok(attributes);
             }
@@ -265,7 +280,19 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn attribute(&mut self) -> Result<Attribute, Error> {
+    fn attribute(&mut self, depth: usize) -> Result<Attribute, Error> {
+        if self.token == Token::Word("graph") {
+            let graph = Arc::new(self.graph(depth + 1)?);
+            self.within.insert(graph.name().to_string(), Arc::clone(&graph));
+            return Ok(Attribute::Graph(graph));
+        }
+        if self.accept("@")? {
+            let line = self.line;
+            let name = self.word_or_text("the name of a graph")?;
+            let graph = self.within.get(&name).cloned().map(Attribute::Graph);
+            let message = || format!("there is no graph `{name}` before this");
+            return graph.ok_or_else(|| Error::Parse { line, message: message() });
+        }
         if self.token == Token::Symbol("[") {
             let dims = self.dims()?;
             let integers: Option<Vec<i64>> = dims.iter().map(Dim::as_integer).collect();

@@ -1,9 +1,12 @@
 //! From graphs to text.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
 use super::data;
 use super::detached::Detached;
+use crate::ops::Attribute;
 use crate::{Dim, Graph, Module, Node, Op, Value};
 
 impl fmt::Display for Module {
@@ -17,36 +20,16 @@ impl fmt::Display for Module {
 
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.write(f, None)
+        Printer::default().graph(f, self, "")?;
+        f.write_str("\n")
     }
 }
 
 impl Graph {
-    /// Writes the text, with large constants in it or in a list of their own.
-    pub(super) fn write(
-        &self,
-        f: &mut dyn fmt::Write,
-        mut detached: Option<&mut Detached>,
-    ) -> fmt::Result {
-        let names = self.value_names();
-        let name = |value: &Value| &names[value.index()][..];
-        let list = |values: &[Value]| values.iter().map(name).collect::<Vec<_>>().join(", ");
-        let inputs =
-            self.inputs().iter().map(|input| format!("{}: {}", name(&input.value), self.ty(input.value)));
-        writeln!(f, "graph {}({}) {{", word_or_text(self.name()), inputs.collect::<Vec<_>>().join(", "))?;
-        for (_, node) in self.nodes() {
-            f.write_str("  ")?;
-            if !node.outputs.is_empty() {
-                write!(f, "{} = ", list(&node.outputs))?;
-            }
-            write_op(f, node, &list(&node.inputs), detached.as_deref_mut())?;
-            for (i, &output) in node.outputs.iter().enumerate() {
-                write!(f, "{} {}", if i == 0 { " :" } else { "," }, self.ty(output))?;
-            }
-            f.write_str("\n")?;
-        }
-        let outputs = list(self.outputs());
-        writeln!(f, "  return{}{outputs}\n}}", if outputs.is_empty() { "" } else { " " })
+    /// Writes the text with its large constants in a list of their own.
+    pub(super) fn write_detached(&self, f: &mut dyn fmt::Write, detached: &mut Detached) -> fmt::Result {
+        Printer { detached: Some(detached), ..Printer::default() }.graph(f, self, "")?;
+        f.write_str("\n")
     }
 
     /// The name of each value in text, such as `%0` or `%tokens`; empty for values that are no more.
@@ -63,29 +46,69 @@ impl Graph {
     }
 }
 
-fn write_op(
-    f: &mut dyn fmt::Write,
-    node: &Node,
-    operands: &str,
-    detached: Option<&mut Detached>,
-) -> fmt::Result {
-    match &node.op {
-        Op::Weight(weight) => return write!(f, "weight {:?}", weight.name),
-        Op::Constant(constant) => {
-            let value = &constant.value.0;
-            return match detached.and_then(|detached| detached.index(value)) {
-                Some(index) => write!(f, "constant @{index}"),
-                None => write!(f, "constant {}", data::print(value)),
-            };
+#[derive(Default)]
+struct Printer<'d> {
+    /// Where large constants go, if not into the text.
+    detached: Option<&'d mut Detached>,
+    /// The graphs within that were printed, by name; later ones are named.
+    printed: HashMap<String, Arc<Graph>>,
+}
+
+impl Printer<'_> {
+    fn graph(&mut self, f: &mut dyn fmt::Write, graph: &Graph, indent: &str) -> fmt::Result {
+        let names = graph.value_names();
+        let name = |value: &Value| &names[value.index()][..];
+        let list = |values: &[Value]| values.iter().map(name).collect::<Vec<_>>().join(", ");
+        let inputs =
+            graph.inputs().iter().map(|input| format!("{}: {}", name(&input.value), graph.ty(input.value)));
+        writeln!(f, "graph {}({}) {{", word_or_text(graph.name()), inputs.collect::<Vec<_>>().join(", "))?;
+        for (_, node) in graph.nodes() {
+            write!(f, "{indent}  ")?;
+            if !node.outputs.is_empty() {
+                write!(f, "{} = ", list(&node.outputs))?;
+            }
+            self.op(f, node, &list(&node.inputs), indent)?;
+            for (i, &output) in node.outputs.iter().enumerate() {
+                write!(f, "{} {}", if i == 0 { " :" } else { "," }, graph.ty(output))?;
+            }
+            f.write_str("\n")?;
         }
-        op => write!(f, "{}({operands})", op.name())?,
+        let outputs = list(graph.outputs());
+        write!(f, "{indent}  return{}{outputs}\n{indent}}}", if outputs.is_empty() { "" } else { " " })
     }
-    let attributes = node.op.attributes();
-    if !attributes.is_empty() {
-        let pairs: Vec<String> = attributes.iter().map(|(name, value)| format!("{name} = {value}")).collect();
-        write!(f, " {{{}}}", pairs.join(", "))?;
+
+    fn op(&mut self, f: &mut dyn fmt::Write, node: &Node, operands: &str, indent: &str) -> fmt::Result {
+        match &node.op {
+            Op::Weight(weight) => return write!(f, "weight {:?}", weight.name),
+            Op::Constant(constant) => {
+                let value = &constant.value.0;
+                return match self.detached.as_mut().and_then(|detached| detached.index(value)) {
+                    Some(index) => write!(f, "constant @{index}"),
+                    None => write!(f, "constant {}", data::print(value)),
+                };
+            }
+            op => write!(f, "{}({operands})", op.name())?,
+        }
+        let attributes = node.op.attributes();
+        for (i, (name, value)) in attributes.iter().enumerate() {
+            write!(f, "{}{name} = ", if i == 0 { " {" } else { ", " })?;
+            match value {
+                Attribute::Graph(graph) => self.within(f, graph, indent)?,
+                value => write!(f, "{value}")?,
+            }
+        }
+        f.write_str(if attributes.is_empty() { "" } else { "}" })
     }
-    Ok(())
+
+    fn within(&mut self, f: &mut dyn fmt::Write, graph: &Arc<Graph>, indent: &str) -> fmt::Result {
+        let known = self.printed.get(graph.name());
+        if known.is_some_and(|other| Arc::ptr_eq(other, graph) || other == graph) {
+            return write!(f, "@{}", word_or_text(graph.name()));
+        }
+        self.graph(f, graph, &format!("{indent}  "))?;
+        self.printed.insert(graph.name().to_string(), Arc::clone(graph));
+        Ok(())
+    }
 }
 
 fn word_or_text(name: &str) -> String {

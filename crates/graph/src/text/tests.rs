@@ -19,6 +19,13 @@ const SAMPLE: &str = r#"graph decoder(%x: f32[tokens, 4], %"7 seas": mut f32[pag
   %11 = load(%"7 seas") : f32[pages, 2*tokens + 1]
   store(%"7 seas", %11)
   %12 = constant 0x000102030405060708090a0b0c0d0e0f1011 : u8[18]
+  %13 = cond(%5, %x, %"7 seas") {then = graph "the one"(%y: f32[m, 4], %b: mut f32[k, 2*m + 1]) {
+    %0 = call(%y) {graph = graph inner(%"0": f32[k, 4]) {
+      return %"0"
+    }, prefix = "layers.0."} : f32[m, 4]
+    %1 = call(%0) {graph = @inner, prefix = a} : f32[m, 4]
+    return %1
+  }, otherwise = @"the one"} : f32[tokens, 4]
   return %2, %10, %2
 }
 "#;
@@ -76,6 +83,9 @@ fn errors_name_the_line_and_both_sides() {
         ),
         ("  %0 = weight \"w\" : f32[1, 1, 1, 1, 1, 1, 1, 1, 1]", "the shape has too many axes or terms"),
         ("  %0 = weight \"w\" : f32[2] @tpu", "expected cpu or gpu, found `tpu`"),
+        ("  %0 = call(%x) {graph = @inner}", "there is no graph `inner` before this"),
+        ("  %0 = call(%x) {graph = inner}", "call: attribute `graph` is inner, expected a graph"),
+        ("  %0 = neg(%x) {graph = graph g() { return }}", "neg: there is no attribute `graph`"),
         ("  $", "unexpected character '$'"),
     ];
     for (line, message) in cases {
@@ -101,6 +111,22 @@ fn hostile_dims_end_early() {
         .collect();
     let text = format!("graph g(%x: f32[n]) {{ %0 = neg(%x) {nested} return %0 }}");
     assert!(Graph::parse(&text).unwrap_err().to_string().contains("too many axes or terms"));
+}
+
+#[test]
+fn hostile_nesting_ends_early() {
+    let deep = "graph g() { %0 = call() {graph = ".repeat(100_000);
+    assert_eq!(Graph::parse(&deep).unwrap_err().to_string(), "line 1: graphs nest deeper than 32");
+    // Each graph runs the one before twice.
+    let first = "graph g0(%x: f32[1]) { return %x }".to_string();
+    let nested = (1..30).fold(first, |inner, i| {
+        format!("graph g{i}(%x: f32[1]) {{ %y = call(%x) {{graph = {inner}}} %z = call(%y) {{graph = @g{}}} return %z }}", i - 1)
+    });
+    let error = Graph::parse(&nested).unwrap_err().to_string();
+    assert!(
+        error.ends_with("call: the graph has more than 1048576 nodes with those of the graphs in it"),
+        "{error}"
+    );
 }
 
 /// Checks that a graph survives text: same text again, and the same ops and types.

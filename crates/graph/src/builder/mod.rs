@@ -1,5 +1,7 @@
 //! Building graphs by hand: one method for each op, with its shapes.
 
+mod control;
+
 use std::collections::HashMap;
 
 use tensor::{DType, Tensor};
