@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use graph::Type;
 use tensor::Tensor;
 
-use crate::plan::{Plan, WeightSource};
+use crate::artifact::{StoredWeight, StoredWeights};
+use crate::plan::{Plan, WeightSlot, WeightSource};
 use crate::{Error, PackedWeight, WeightsRegistry};
 
 /// A weight slot with its contents.
@@ -42,38 +43,73 @@ impl BoundWeight {
     }
 }
 
+/// Where weights come from: what the registry does not give is looked for in an artifact.
+#[derive(Clone, Copy)]
+pub(crate) struct Sources<'a> {
+    pub(crate) registry: &'a dyn WeightsRegistry,
+    pub(crate) stored: Option<&'a StoredWeights>,
+}
+
 /// The weights of a plan in the order of its slots. Every weight is checked before the first is packed.
-///
-/// The largest are packed first: both forms of a weight are in memory while it is packed, and least else then.
 pub(crate) fn bind(
     plan: &Plan,
-    registry: &dyn WeightsRegistry,
+    sources: Sources<'_>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Vec<BoundWeight>, Error> {
-    let tensors = find(plan, registry)?;
-    let bytes: Vec<usize> = tensors.iter().map(|tensor| tensor.bytes().len()).collect();
-    let total = bytes.iter().sum();
-    let mut bound: Vec<BoundWeight> = tensors.into_iter().map(BoundWeight::Raw).collect();
-    let mut order: Vec<usize> = (0..bound.len()).collect();
-    order.sort_by_key(|&slot| (std::cmp::Reverse(bytes[slot]), slot));
-    let mut left = packings_left(plan);
+    let slots: Vec<usize> = (0..plan.weights.len()).collect();
+    let mut bound: Vec<Option<BoundWeight>> = vec![None; slots.len()];
+    bind_each(plan, &slots, sources, progress, &mut |slot, weight| {
+        bound[slot] = Some(weight);
+        Ok(())
+    })?;
+    Ok(bound.into_iter().map(|weight| weight.expect("each slot is bound once")).collect())
+}
+
+/// Gives the weights of some slots of a plan to `sink`, one by one. Every weight is checked before the first is packed.
+///
+/// The largest are packed first: both forms of a weight are in memory while it is packed, and least else then.
+pub(crate) fn bind_each(
+    plan: &Plan,
+    slots: &[usize],
+    sources: Sources<'_>,
+    progress: &mut dyn FnMut(Progress),
+    sink: &mut dyn FnMut(usize, BoundWeight) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut found = find(plan, slots, sources)?;
+    if let Some(stored) = sources.stored {
+        let used: Vec<StoredWeight> = found.iter().filter_map(|(_, weight)| weight.stored()).collect();
+        stored.verify(&used)?;
+    }
+    found.sort_by_key(|(slot, weight)| (std::cmp::Reverse(weight.bytes()), *slot));
+    let total = found.iter().map(|(_, weight)| weight.bytes()).sum();
+    let mut left = packings_left(plan, &found);
     let mut done = 0;
-    for index in order {
+    for (index, weight) in found {
         let slot = &plan.weights[index];
-        if let (Some(layout), BoundWeight::Raw(tensor)) = (&slot.packing, &bound[index]) {
-            bound[index] = BoundWeight::Packed(pack(plan, &slot.source, layout, tensor)?);
-            if let WeightSource::Named(name) = &slot.source {
-                let left = left.get_mut(&name[..]).expect("counted above");
-                *left -= 1;
-                if *left == 0 {
-                    registry.release(name);
-                }
+        done += weight.bytes();
+        let bound = match (weight, &slot.packing) {
+            (Found::Stored(weight), _) => {
+                let stored = sources.stored.expect("where it was found");
+                stored.bind(slot, weight, &*plan.device)?
             }
-        }
-        done += bytes[index];
+            (Found::Given(tensor), None) => BoundWeight::Raw(tensor),
+            (Found::Given(tensor), Some(layout)) => {
+                let packed = pack(plan, &slot.source, layout, &tensor)?;
+                drop(tensor);
+                if let Some(name) = slot.source.name() {
+                    let left = left.get_mut(name).expect("counted above");
+                    *left -= 1;
+                    if *left == 0 {
+                        sources.registry.release(name);
+                    }
+                }
+                BoundWeight::Packed(packed)
+            }
+        };
+        sink(index, bound)?;
         progress(Progress { done, total });
     }
-    Ok(bound)
+    Ok(())
 }
 
 /// The names that the registry offers and no plan uses; none if the registry does not tell its names.
@@ -91,37 +127,82 @@ pub(crate) fn unused_names<'p>(
     unused
 }
 
-/// How many slots of each name are to be packed.
-fn packings_left(plan: &Plan) -> BTreeMap<&str, usize> {
+/// A weight before it is bound.
+enum Found {
+    /// As the registry or the graph has it.
+    Given(Tensor),
+    /// In the artifact, in the layout of its slot.
+    Stored(StoredWeight),
+}
+
+impl Found {
+    fn bytes(&self) -> usize {
+        match self {
+            Found::Given(tensor) => tensor.bytes().len(),
+            Found::Stored(weight) => weight.bytes,
+        }
+    }
+
+    fn stored(&self) -> Option<StoredWeight> {
+        match self {
+            Found::Given(_) => None,
+            Found::Stored(weight) => Some(*weight),
+        }
+    }
+}
+
+/// How many weights of each name are to be packed.
+fn packings_left<'p>(plan: &'p Plan, found: &[(usize, Found)]) -> BTreeMap<&'p str, usize> {
     let mut left = BTreeMap::new();
-    for name in
-        plan.weights.iter().filter(|slot| slot.packing.is_some()).filter_map(|slot| slot.source.name())
-    {
-        *left.entry(name).or_default() += 1;
+    for (slot, weight) in found {
+        let slot = &plan.weights[*slot];
+        if let (Found::Given(_), Some(_), Some(name)) = (weight, &slot.packing, slot.source.name()) {
+            *left.entry(name).or_default() += 1;
+        }
     }
     left
 }
 
-fn find(plan: &Plan, registry: &dyn WeightsRegistry) -> Result<Vec<Tensor>, Error> {
-    let mut found: BTreeMap<&str, Tensor> = BTreeMap::new();
-    let tensors = plan.weights.iter().map(|slot| match &slot.source {
-        WeightSource::Constant(tensor) => Ok(tensor.contiguous()),
-        WeightSource::Named(name) => {
-            if let Some(tensor) = found.get(&name[..]) {
-                return Ok(tensor.clone());
+fn find(plan: &Plan, slots: &[usize], sources: Sources<'_>) -> Result<Vec<(usize, Found)>, Error> {
+    let mut given: BTreeMap<&str, Option<Tensor>> = BTreeMap::new();
+    let found = slots.iter().map(|&index| {
+        let slot = &plan.weights[index];
+        let stored = || sources.stored.and_then(|stored| stored.find(slot)).map(Found::Stored);
+        let found = match &slot.source {
+            WeightSource::Constant(tensor) => match slot.packing.as_ref().and_then(|_| stored()) {
+                Some(stored) => stored,
+                None => Found::Given(tensor.contiguous()),
+            },
+            WeightSource::Named(name) => {
+                let tensor = given.entry(name).or_insert_with(|| sources.registry.get(name));
+                match tensor {
+                    Some(tensor) => {
+                        check(name, tensor, &slot.ty)?;
+                        Found::Given(tensor.clone())
+                    }
+                    None => stored().ok_or_else(|| missing(plan, slot, sources))?,
+                }
             }
-            let missing = || Error::MissingWeight {
-                model: plan.name.clone(),
-                name: name.clone(),
-                expected: slot.ty.to_string(),
-            };
-            let tensor = registry.get(name).ok_or_else(missing)?;
-            check(name, &tensor, &slot.ty)?;
-            found.insert(name, tensor.clone());
-            Ok(tensor)
-        }
+        };
+        Ok((index, found))
     });
-    tensors.collect()
+    found.collect()
+}
+
+fn missing(plan: &Plan, slot: &WeightSlot, sources: Sources<'_>) -> Error {
+    let name = slot.source.name().expect("constants are never missing").to_string();
+    let model = plan.name.clone();
+    match sources.stored.and_then(|stored| stored.describe(slot)) {
+        None => Error::MissingWeight { model, name, expected: slot.ty.to_string() },
+        Some(found) => {
+            let wanted = slot.packing.as_ref().map_or(String::new(), |layout| format!(" as {layout}"));
+            let message = format!(
+                "the artifact has {found}, but `{model}` needs {}{wanted}, and the registry has none",
+                slot.ty
+            );
+            Error::Weight { name, message }
+        }
+    }
 }
 
 fn check(name: &str, tensor: &Tensor, expected: &Type) -> Result<(), Error> {
@@ -267,8 +348,8 @@ mod tests {
         let address = tensor.bytes().as_ptr();
         let session = session();
         let compiled = session.compile(&graph).unwrap();
-        let bound =
-            bind(compiled.plans().next().unwrap(), &|_: &str| Some(tensor.clone()), &mut |_| ()).unwrap();
+        let sources = Sources { registry: &|_: &str| Some(tensor.clone()), stored: None };
+        let bound = bind(compiled.plans().next().unwrap(), sources, &mut |_| ()).unwrap();
         assert_eq!(bound[0].raw().as_ptr(), address);
     }
 }

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use graph::{Op, Type};
-use tensor::{DType, Shape, Tensor};
+use tensor::{Bytes, DType, Shape, Tensor};
 
 /// A place where plans run. The CPU is one; an accelerator is another crate that implements this.
 ///
@@ -16,6 +16,12 @@ pub trait Device: Send + Sync {
     /// What compiled plans depend on, such as the instruction set. Part of the key of compiled artifacts, so it
     /// holds nothing that does not change a plan (the number of threads does not).
     fn target(&self) -> String;
+
+    /// Whether this device can do what a device of its name with a target can, as [`Device::target`] tells it: whether
+    /// artifacts made there run here.
+    fn runs_target(&self, target: &str) -> bool {
+        target == self.target()
+    }
 
     /// The kernel that computes a node, or `None` where this device has none: the engine then runs the op's
     /// reference on the host, and the plan says so.
@@ -30,6 +36,24 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// If the weight cannot be brought into it, in words.
     fn pack(&self, layout: &str, weight: &Tensor) -> Result<PackedWeight, String>;
+
+    /// A packed weight as bytes for [`Device::load_packed`], on this machine or another.
+    ///
+    /// # Errors
+    /// If the device stores no packed weights, in words.
+    fn save_packed(&self, weight: &PackedWeight) -> Result<Bytes, String> {
+        Err(format!("{} stores no packed weights, got {}", self.name(), weight.layout))
+    }
+
+    /// The packed weight of saved bytes, used where they lie, if possible. They begin at a multiple of 64 bytes, and
+    /// are untrusted: whatever they hold, no kernel may leave them.
+    ///
+    /// # Errors
+    /// If they are no weight of the type `ty` in the layout, in words.
+    fn load_packed(&self, layout: &str, ty: &Type, bytes: Bytes) -> Result<PackedWeight, String> {
+        let name = self.name();
+        Err(format!("{name} stores no packed weights, got {} bytes for {ty} as {layout}", bytes.len()))
+    }
 }
 
 /// A node as lowering sees it: the op and the types around it.

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::ArtifactFault;
+
 /// A compile, an init or a call failed. The message names what, where, and the two facts that disagree.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -33,6 +35,22 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
+        message: String,
+    },
+    /// A file of compiled models is none, or none for this session.
+    #[error("artifact {path}: {fault}")]
+    Artifact {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: ArtifactFault,
+    },
+    /// A file cannot be written.
+    #[error("writing {path}: {message}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
         message: String,
     },
     /// Two graphs of one module share a name.

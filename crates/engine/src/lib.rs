@@ -4,12 +4,15 @@
 //!
 //! ```text
 //! Graph ─verify─▶ PASSES ─verify, lower─▶ Plan = CompiledModel ─init: bind, pack─▶ Model ─execute─▶ Buffers
-//!                 passes/*        lower                          bind                frame, memory, run
+//!                 passes/*        lower       │                  bind                frame, memory, run
+//!                                 file ◀─save─┘ artifact, cache
 //! ```
 
 #![forbid(unsafe_code)]
 
+mod artifact;
 mod bind;
+mod cache;
 mod device;
 mod error;
 mod frame;
@@ -26,7 +29,9 @@ mod session;
 #[cfg(test)]
 mod testing;
 
+pub use artifact::{Artifact, ArtifactFault, ArtifactModel, ArtifactWeight, ExportOptions};
 pub use bind::Progress;
+pub use cache::CompileCache;
 pub use device::{Call, Device, Kernel, NodeTypes, Operand, PackedWeight, View, ViewMut};
 pub use error::Error;
 pub use model::{Model, TensorSpec};
@@ -35,4 +40,4 @@ pub use plan::Plan;
 pub use profile::{Profile, StepTime};
 pub use reference::ReferenceDevice;
 pub use registry::WeightsRegistry;
-pub use session::{Builder, CompileOptions, CompiledModel, InferenceSession, InitOptions, Source};
+pub use session::{Builder, CacheUse, CompileOptions, CompiledModel, InferenceSession, InitOptions, Source};

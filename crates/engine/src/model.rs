@@ -1,12 +1,14 @@
 //! A compiled graph with its weights: what callers execute.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use graph::Type;
+use graph::{Graph, Type};
 use tensor::{AlignedBytes, Buffer, DType, ReadGuard, Shape, WriteGuard};
 
 use crate::Error;
+use crate::artifact;
 use crate::bind::BoundWeight;
 use crate::frame::Frame;
 use crate::plan::Plan;
@@ -34,6 +36,8 @@ pub struct Model {
 }
 
 struct Shared {
+    /// What the plan was lowered from; artifacts hold it.
+    graph: Arc<Graph>,
     plan: Arc<Plan>,
     weights: Vec<BoundWeight>,
     inputs: Vec<TensorSpec>,
@@ -56,14 +60,14 @@ enum Guard {
 }
 
 impl Model {
-    pub(crate) fn new(plan: Arc<Plan>, weights: Vec<BoundWeight>) -> Model {
+    pub(crate) fn new(graph: Arc<Graph>, plan: Arc<Plan>, weights: Vec<BoundWeight>) -> Model {
         let inputs =
             plan.inputs.iter().map(|input| TensorSpec { name: input.name.clone(), ty: input.ty.clone() });
         let outputs = plan.outputs.iter().enumerate();
         let outputs = outputs.map(|(i, ty)| TensorSpec { name: format!("output{i}"), ty: ty.clone() });
         let (inputs, outputs) = (inputs.collect(), outputs.collect());
         let (frames, workspaces) = (Mutex::default(), Mutex::default());
-        Model { shared: Arc::new(Shared { plan, weights, inputs, outputs, frames, workspaces }) }
+        Model { shared: Arc::new(Shared { graph, plan, weights, inputs, outputs, frames, workspaces }) }
     }
 
     /// The name of the graph it was compiled from.
@@ -84,6 +88,23 @@ impl Model {
     /// What [`Model::execute`] gives, in order.
     pub fn output_metadata(&self) -> &[TensorSpec] {
         &self.shared.outputs
+    }
+
+    /// Writes an artifact of the model with its weights, in the layouts they are packed in: it loads without a
+    /// registry. See [`crate::Artifact`].
+    ///
+    /// # Errors
+    /// If the file cannot be written, or the device stores no packed weights.
+    pub fn export_mef(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let Shared { graph, plan, weights, .. } = &*self.shared;
+        let path = path.as_ref();
+        let contents =
+            artifact::Contents { device: &*plan.device, key: "", models: vec![(graph, plan)] };
+        let file = artifact::write(path, &contents, |writer| {
+            let mut missing = writer.missing(plan).into_iter();
+            missing.try_for_each(|slot| writer.weight(plan, slot, &weights[slot]))
+        })?;
+        file.commit().map_err(artifact::failed(path))
     }
 
     /// Computes the outputs, each in a fresh buffer.
@@ -556,7 +577,7 @@ mod tests {
             for session in [session(), reference_session()] {
                 for passes in [Passes::All, Passes::None] {
                     let exact = passes == Passes::None;
-                    let compiled = session.compile_with(&graph, &CompileOptions { passes }).unwrap();
+                    let compiled = session.compile_with(&graph, &CompileOptions { passes, ..CompileOptions::default() }).unwrap();
                     let model = session.init(&compiled, &weight).unwrap();
                     let inputs = buffers(&tensors);
                     for _ in 0..2 {

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use graph::{DeviceRef, Graph, Module};
 
-use crate::bind::{self, Progress};
+use crate::artifact::{self, Artifact, ExportOptions, StoredWeights};
+use crate::bind::{self, Progress, Sources};
+use crate::cache::CompileCache;
 use crate::lower::lower;
 use crate::passes::{self, Passes};
 use crate::plan::Plan;
@@ -16,12 +18,14 @@ use crate::{Device, Error, Model, WeightsRegistry};
 /// Compiles graphs for its devices and makes models of them.
 pub struct InferenceSession {
     devices: Vec<Arc<dyn Device>>,
+    cache: Option<CompileCache>,
 }
 
 /// The parts of a session to be.
 #[derive(Default)]
 pub struct Builder {
     devices: Vec<Arc<dyn Device>>,
+    cache: Option<CompileCache>,
 }
 
 /// What can be compiled.
@@ -31,15 +35,27 @@ pub enum Source<'a> {
     Graph(&'a Graph),
     /// Several graphs.
     Module(&'a Module),
-    /// A file of graph text (`.graph`), with one graph or several.
+    /// A file of graph text (`.graph`), with one graph or several; or of compiled models (`.mef`), see [`Artifact`].
     Path(&'a Path),
 }
 
 /// How to compile.
 #[derive(Debug, Clone, Default)]
 pub struct CompileOptions {
-    /// Which passes run.
+    /// Which passes run. They have run already on what an artifact holds.
     pub passes: Passes,
+    /// Whether the session's compile cache is used.
+    pub cache: CacheUse,
+}
+
+/// Whether a compile uses the session's cache, if it has one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum CacheUse {
+    /// Looks for the result there, and else puts it there.
+    #[default]
+    Use,
+    /// Leaves it alone.
+    Bypass,
 }
 
 /// How to bind weights.
@@ -51,10 +67,15 @@ pub struct InitOptions<'a> {
     pub progress: Option<&'a mut dyn FnMut(Progress)>,
 }
 
-/// Graphs as plans: how they are computed on a device. Holds no weights, and is the start of any number of models.
+/// Graphs as plans: how they are computed on a device. Is the start of any number of models. Holds no weights, but for
+/// those of the artifact it was read from.
 #[derive(Clone)]
 pub struct CompiledModel {
+    device: Arc<dyn Device>,
+    /// What the plans were lowered from.
+    graphs: Vec<Arc<Graph>>,
     plans: Vec<Arc<Plan>>,
+    stored: Option<Arc<StoredWeights>>,
 }
 
 impl InferenceSession {
@@ -76,10 +97,11 @@ impl InferenceSession {
         &self.devices
     }
 
-    /// Compiles a graph, a module, or a file of graph text.
+    /// Compiles a graph, a module, or a file of graph text; or reads an artifact.
     ///
     /// # Errors
-    /// If it is malformed, needs a device that is not there, or two graphs share a name.
+    /// If it is malformed, needs a device that is not there, or two graphs share a name. If an artifact was altered, or
+    /// made by another version or for a target that is not there.
     pub fn compile<'a>(&self, source: impl Into<Source<'a>>) -> Result<CompiledModel, Error> {
         self.compile_with(source, &CompileOptions::default())
     }
@@ -101,18 +123,20 @@ impl InferenceSession {
         let graphs = match source.into() {
             Source::Graph(graph) => std::slice::from_ref(graph),
             Source::Module(module) => &module.graphs,
+            Source::Path(path) if is_artifact(path) => return self.read(&Artifact::open(path)?),
             Source::Path(path) => {
                 parsed = read_module(path)?;
                 &parsed.graphs
             }
         };
-        let mut names = BTreeSet::new();
-        if let Some(graph) = graphs.iter().find(|graph| !names.insert(graph.name())) {
-            return Err(Error::DuplicateModel { name: graph.name().to_string() });
+        check_names(graphs)?;
+        match &self.cache {
+            Some(cache) if options.cache == CacheUse::Use => {
+                let key = cache.key(graphs, &options.passes, &*self.devices[0]);
+                cache.find_or_make(&key, &|entry| self.read(entry), &|| self.build(graphs, options))
+            }
+            _ => self.build(graphs, options),
         }
-        let plans =
-            graphs.iter().map(|graph| self.plan(graph, options).map(Arc::new)).collect::<Result<_, _>>()?;
-        Ok(CompiledModel { plans })
     }
 
     /// Binds weights to the one model that was compiled.
@@ -159,18 +183,18 @@ impl InferenceSession {
         weights: &dyn WeightsRegistry,
         options: InitOptions<'_>,
     ) -> Result<BTreeMap<String, Model>, Error> {
-        let plans = &compiled.plans;
         if options.strict {
-            let unused = bind::unused_names(plans.iter().map(|plan| &**plan), weights);
+            let unused = bind::unused_names(compiled.plans(), weights);
             if !unused.is_empty() {
                 return Err(Error::UnknownWeights { names: unused.join(", ") });
             }
         }
         let mut ignore = |_| ();
         let progress = options.progress.unwrap_or(&mut ignore);
-        let models = plans.iter().map(|plan| {
-            let bound = bind::bind(plan, weights, progress)?;
-            Ok((plan.name().to_string(), Model::new(Arc::clone(plan), bound)))
+        let sources = Sources { registry: weights, stored: compiled.stored.as_deref() };
+        let models = compiled.graphs.iter().zip(&compiled.plans).map(|(graph, plan)| {
+            let bound = bind::bind(plan, sources, progress)?;
+            Ok((plan.name().to_string(), Model::new(Arc::clone(graph), Arc::clone(plan), bound)))
         });
         models.collect()
     }
@@ -201,13 +225,31 @@ impl InferenceSession {
         self.init_all(&self.compile(source)?, weights)
     }
 
-    fn plan(&self, graph: &Graph, options: &CompileOptions) -> Result<Plan, Error> {
+    fn build(&self, graphs: &[Graph], options: &CompileOptions) -> Result<CompiledModel, Error> {
+        let optimized = graphs.iter().map(|graph| self.optimize(graph, options));
+        CompiledModel::lower(Arc::clone(&self.devices[0]), optimized.collect::<Result<_, _>>()?)
+    }
+
+    fn optimize(&self, graph: &Graph, options: &CompileOptions) -> Result<Graph, Error> {
         graph.verify()?;
         self.check_devices(graph)?;
         let mut graph = graph.clone();
         passes::run(&mut graph, &options.passes);
         graph.verify().unwrap_or_else(|error| panic!("passes keep graphs well formed: {error}\n{graph}"));
-        lower(&graph, Arc::clone(&self.devices[0]))
+        Ok(graph)
+    }
+
+    /// The compiled model of an artifact.
+    fn read(&self, artifact: &Artifact) -> Result<CompiledModel, Error> {
+        let device = artifact.choose(&self.devices)?;
+        let (graphs, constants) = artifact.graphs()?;
+        check_names(&graphs)?;
+        for graph in &graphs {
+            graph.verify()?;
+            self.check_devices(graph)?;
+        }
+        let compiled = CompiledModel::lower(Arc::clone(device), graphs)?;
+        Ok(CompiledModel { stored: artifact.stored_weights(constants)?.map(Arc::new), ..compiled })
     }
 
     /// Values live in host memory so far, whatever computes them.
@@ -239,6 +281,12 @@ impl Builder {
         devices.into_iter().fold(self, Builder::device)
     }
 
+    /// Keeps what is compiled in a cache. Without one, which is what a session starts with, nothing is written.
+    pub fn compile_cache(mut self, cache: impl Into<Option<CompileCache>>) -> Builder {
+        self.cache = cache.into();
+        self
+    }
+
     /// The session.
     ///
     /// # Errors
@@ -247,7 +295,7 @@ impl Builder {
         if self.devices.is_empty() {
             return Err(Error::NoDevice);
         }
-        Ok(InferenceSession { devices: self.devices })
+        Ok(InferenceSession { devices: self.devices, cache: self.cache })
     }
 }
 
@@ -260,6 +308,36 @@ impl CompiledModel {
     /// The plans, in the order of the graphs.
     pub fn plans(&self) -> impl Iterator<Item = &Plan> {
         self.plans.iter().map(|plan| &**plan)
+    }
+
+    /// Writes an artifact without weights, see [`Artifact`]. The file is there whole or not at all.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn export_mef(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        self.export_mef_with(path, ExportOptions::default())
+    }
+
+    /// [`CompiledModel::export_mef`] with options, such as weights to pack and store.
+    ///
+    /// # Errors
+    /// As there, if a weight is missing or not what the graph expects, or the device stores no packed weights.
+    pub fn export_mef_with(&self, path: impl AsRef<Path>, options: ExportOptions<'_>) -> Result<(), Error> {
+        artifact::export(path.as_ref(), &self.contents(""), self.stored.as_deref(), options)
+    }
+
+    /// What an artifact holds of it.
+    pub(crate) fn contents<'a>(&'a self, key: &'a str) -> artifact::Contents<'a> {
+        let models = self.graphs.iter().zip(&self.plans).map(|(graph, plan)| (&**graph, &**plan));
+        artifact::Contents { device: &*self.device, key, models: models.collect() }
+    }
+
+    /// The compiled model of verified graphs, after the passes.
+    fn lower(device: Arc<dyn Device>, graphs: Vec<Graph>) -> Result<CompiledModel, Error> {
+        let plans = graphs.iter().map(|graph| lower(graph, Arc::clone(&device)).map(Arc::new));
+        let plans = plans.collect::<Result<_, _>>()?;
+        let graphs = graphs.into_iter().map(Arc::new).collect();
+        Ok(CompiledModel { device, graphs, plans, stored: None })
     }
 }
 
@@ -289,6 +367,19 @@ fn one_model<'c>(call: &'static str, compiled: &'c CompiledModel) -> Result<&'c 
     }
 }
 
+fn check_names(graphs: &[Graph]) -> Result<(), Error> {
+    let mut names = BTreeSet::new();
+    match graphs.iter().find(|graph| !names.insert(graph.name())) {
+        None => Ok(()),
+        Some(graph) => Err(Error::DuplicateModel { name: graph.name().to_string() }),
+    }
+}
+
+/// Whether a file is, or says it is, an artifact.
+fn is_artifact(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "mef") || Artifact::is_one(path)
+}
+
 fn read_module(path: &Path) -> Result<Module, Error> {
     let fail = |message: String| Error::File { path: path.to_path_buf(), message };
     match path.extension().and_then(|extension| extension.to_str()) {
@@ -296,10 +387,7 @@ fn read_module(path: &Path) -> Result<Module, Error> {
             let text = std::fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
             Module::parse(&text).map_err(|error| fail(error.to_string()))
         }
-        Some("mef") => {
-            Err(fail("compiled artifacts cannot be read yet, expected graph text (.graph)".to_string()))
-        }
-        _ => Err(fail("expected a file of graph text (.graph)".to_string())),
+        _ => Err(fail("expected a file of graph text (.graph) or of compiled models (.mef)".to_string())),
     }
 }
 
@@ -422,8 +510,8 @@ mod tests {
     fn files_that_hold_no_graph_are_named() {
         let session = session();
         let check = |path: &str, expected: &str| assert_eq!(message(session.compile(path)), expected);
-        check("a.mef", "reading a.mef: compiled artifacts cannot be read yet, expected graph text (.graph)");
-        check("a.txt", "reading a.txt: expected a file of graph text (.graph)");
+        check("a.mef", "reading a.mef: No such file or directory (os error 2)");
+        check("a.txt", "reading a.txt: expected a file of graph text (.graph) or of compiled models (.mef)");
         assert!(message(session.compile("no/such.graph")).starts_with("reading no/such.graph: "));
     }
 

@@ -1,10 +1,11 @@
 //! What tests share: a device with two kernels, and graphs to run on it.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use graph::ops::{Binary, Linear};
 use graph::{Graph, Op, Type};
-use tensor::{Buffer, DType, Shape, Tensor};
+use tensor::{AlignedBytes, Buffer, Bytes, DType, Shape, Tensor};
 
 use crate::{Call, Device, InferenceSession, Kernel, NodeTypes, Operand, PackedWeight, ReferenceDevice};
 
@@ -48,6 +49,18 @@ impl Device for TestDevice {
             .collect();
         let bytes = by_columns.len() * 4;
         Ok(PackedWeight { layout: layout.to_string(), bytes, data: Arc::new(by_columns) })
+    }
+
+    fn save_packed(&self, weight: &PackedWeight) -> Result<Bytes, String> {
+        let values = weight.data.downcast_ref::<Vec<f32>>().ok_or("another device's weight")?;
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Ok(Bytes::new(AlignedBytes::copy_of(&bytes)))
+    }
+
+    fn load_packed(&self, layout: &str, ty: &Type, bytes: Bytes) -> Result<PackedWeight, String> {
+        let tensor = Tensor::from_bytes(ty.dtype, ty.static_shape().ok_or("no sizes")?, bytes);
+        let values = tensor.map_err(|error| error.to_string())?.to_vec::<f32>();
+        Ok(PackedWeight { layout: layout.to_string(), bytes: values.len() * 4, data: Arc::new(values) })
     }
 }
 
@@ -112,6 +125,29 @@ impl Kernel for Product {
             }
         }
         Ok(())
+    }
+}
+
+/// A folder for the files of one test, which goes with the test.
+pub(crate) struct TestFolder(PathBuf);
+
+impl TestFolder {
+    /// An empty folder.
+    pub(crate) fn new(test: &str) -> TestFolder {
+        let path = std::env::temp_dir().join(format!("perihelion-{}-{test}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        TestFolder(path)
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TestFolder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -43,8 +43,8 @@ pub(super) struct Header {
     /// The device it was compiled for: its name, and its target.
     pub(super) device: String,
     pub(super) target: String,
-    /// How it was compiled.
-    pub(super) settings: String,
+    /// What it was compiled from, for an entry of a compile cache; else empty.
+    pub(super) key: String,
     pub(super) models: Vec<ModelRecord>,
     pub(super) weights: Vec<WeightRecord>,
     /// In file order, without gaps but for alignment.
@@ -104,7 +104,7 @@ impl SectionRecord {
 }
 
 /// The crate and its version, as artifacts name their maker.
-pub(super) fn maker() -> String {
+pub(crate) fn maker() -> String {
     format!("perihelion {}", env!("CARGO_PKG_VERSION"))
 }
 
@@ -259,7 +259,7 @@ mod tests {
             maker: maker(),
             device: "d".to_string(),
             target: "t".to_string(),
-            settings: String::new(),
+            key: String::new(),
             models: vec![ModelRecord { name: "m".to_string(), graph: 0, constants: vec![1] }],
             weights: vec![],
             sections: vec![record(64, &[7; 70]), record(192, &[8; 64])],
@@ -346,7 +346,7 @@ mod tests {
         check(&|header| header.sections[1].len = 65, behind);
         let huge = format!("section 1 of {} bytes reaches behind byte 256", u64::MAX);
         check(&|header| header.sections[1].len = u64::MAX, &huge);
-        check(&|header| drop(header.sections.pop()), "the sections end at byte 192, expected 256");
+        check(&|header| header.sections.truncate(1), "the sections end at byte 192, expected 256");
         check(&|header| header.models[0].graph = 2, "there is no section 2, but 2");
         check(&|header| header.models[0].constants.push(u32::MAX), "there is no section 4294967295, but 2");
         let weight = |source, section| WeightRecord { source, ty: String::new(), layout: None, section };
@@ -355,7 +355,7 @@ mod tests {
         check(&|header| header.weights.push(weight(SourceRecord::Constant(9), 0)), missing);
         // A count that the bytes cannot pay for.
         let mut lying = postcard::to_stdvec(&"maker").unwrap();
-        lying.extend(postcard::to_stdvec(&("d", "t", "s", u64::MAX)).unwrap());
+        lying.extend(postcard::to_stdvec(&("d", "t", "k", u64::MAX)).unwrap());
         let lying = [&preamble(64, &lying)[..], &lying].concat();
         assert!(fault(&lying).starts_with("malformed: the header: "), "{}", fault(&lying));
     }
