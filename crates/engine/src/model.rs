@@ -98,8 +98,7 @@ impl Model {
     pub fn export_mef(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let Shared { graph, plan, weights, .. } = &*self.shared;
         let path = path.as_ref();
-        let contents =
-            artifact::Contents { device: &*plan.device, key: "", models: vec![(graph, plan)] };
+        let contents = artifact::Contents { device: &*plan.device, key: "", models: vec![(graph, plan)] };
         let file = artifact::write(path, &contents, |writer| {
             let mut missing = writer.missing(plan).into_iter();
             missing.try_for_each(|slot| writer.weight(plan, slot, &weights[slot]))
@@ -432,7 +431,7 @@ mod tests {
 
     #[test]
     fn a_profile_tells_each_step() {
-        let options = CompileOptions { passes: Passes::None };
+        let options = CompileOptions { passes: Passes::None, ..CompileOptions::default() };
         let model = session().init(&session().compile_with(&triple(), &options).unwrap(), &()).unwrap();
         let (outputs, profile) = model.profile(&[Buffer::from_slice([1, 2], &[1f32, 2.0])]).unwrap();
         assert_eq!(outputs[0].to_vec::<f32>(), [3.0, 6.0]);

@@ -23,8 +23,8 @@ mod read;
 mod weights;
 mod write;
 
-pub(crate) use self::container::maker;
 pub(crate) use self::atomic_file::{AtomicFile, TEMPORARY};
+pub(crate) use self::container::maker;
 pub use self::fault::ArtifactFault;
 pub use self::read::{Artifact, ArtifactModel, ArtifactWeight};
 pub(crate) use self::weights::{StoredWeight, StoredWeights};

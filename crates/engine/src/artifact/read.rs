@@ -62,7 +62,8 @@ impl Artifact {
     /// # Errors
     /// If the file cannot be read, is something else, was cut off, or its header was altered.
     pub fn open(path: &Path) -> Result<Artifact, Error> {
-        let unreadable = |error: std::io::Error| Error::File { path: path.into(), message: error.to_string() };
+        let unreadable =
+            |error: std::io::Error| Error::File { path: path.into(), message: error.to_string() };
         let file = Bytes::map(path).map_err(unreadable)?;
         let header =
             container::read(&file).map_err(|fault| Error::Artifact { path: path.to_path_buf(), fault })?;
