@@ -52,7 +52,7 @@ fn main() -> Result<(), Error> {
         let graph = network(layers)?;
         let compile = microseconds(20, || drop(session.compile(&graph).expect("compiles")));
         let model = session.load(&graph, &weights).expect("loads");
-        let steps = model.plan().kernels().count();
+        let steps = model.program().kernels().count();
         let x = [Buffer::zeros(DType::F32, [1, 64])];
         let y = model.execute(&x).expect("runs");
         let call = microseconds(2000, || model.execute_into(&x, &y).expect("runs"));

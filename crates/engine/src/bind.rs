@@ -1,4 +1,4 @@
-//! Weights for a plan: each found by name, checked, and packed where a kernel wants it so.
+//! Weights for a program: each found by name, checked, and packed where a kernel wants it so.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,8 +6,8 @@ use graph::Type;
 use tensor::Tensor;
 
 use crate::artifact::{StoredWeight, StoredWeights};
-use crate::plan::{Plan, WeightSlot, WeightSource};
-use crate::{Error, PackedWeight, WeightsRegistry};
+use crate::plan::{WeightSlot, WeightSource};
+use crate::{Error, PackedWeight, Program, WeightsRegistry};
 
 /// A weight slot with its contents.
 #[derive(Clone)]
@@ -31,14 +31,14 @@ impl BoundWeight {
     pub(crate) fn raw(&self) -> &[u8] {
         match self {
             BoundWeight::Raw(tensor) => tensor.bytes(),
-            BoundWeight::Packed(_) => unreachable!("the plan reads this slot as it is stored"),
+            BoundWeight::Packed(_) => unreachable!("the program reads this slot as it is stored"),
         }
     }
 
     pub(crate) fn packed(&self) -> &PackedWeight {
         match self {
             BoundWeight::Packed(weight) => weight,
-            BoundWeight::Raw(_) => unreachable!("the plan reads this slot packed"),
+            BoundWeight::Raw(_) => unreachable!("the program reads this slot packed"),
         }
     }
 }
@@ -50,51 +50,51 @@ pub(crate) struct Sources<'a> {
     pub(crate) stored: Option<&'a StoredWeights>,
 }
 
-/// The weights of a plan in the order of its slots. Every weight is checked before the first is packed.
+/// The weights of a program in the order of its slots. Every weight is checked before the first is packed.
 pub(crate) fn bind(
-    plan: &Plan,
+    program: &Program,
     sources: Sources<'_>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Vec<BoundWeight>, Error> {
-    let slots: Vec<usize> = (0..plan.weights.len()).collect();
+    let slots: Vec<usize> = (0..program.weights.len()).collect();
     let mut bound: Vec<Option<BoundWeight>> = vec![None; slots.len()];
-    bind_each(plan, &slots, sources, progress, &mut |slot, weight| {
+    bind_each(program, &slots, sources, progress, &mut |slot, weight| {
         bound[slot] = Some(weight);
         Ok(())
     })?;
     Ok(bound.into_iter().map(|weight| weight.expect("each slot is bound once")).collect())
 }
 
-/// Gives the weights of some slots of a plan to `sink`, one by one. Every weight is checked before the first is packed.
+/// Gives the weights of some slots of a program to `sink`, one by one. Every weight is checked before the first is packed.
 ///
 /// The largest are packed first: both forms of a weight are in memory while it is packed, and least else then.
 pub(crate) fn bind_each(
-    plan: &Plan,
+    program: &Program,
     slots: &[usize],
     sources: Sources<'_>,
     progress: &mut dyn FnMut(Progress),
     sink: &mut dyn FnMut(usize, BoundWeight) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let mut found = find(plan, slots, sources)?;
+    let mut found = find(program, slots, sources)?;
     if let Some(stored) = sources.stored {
         let used: Vec<StoredWeight> = found.iter().filter_map(|(_, weight)| weight.stored()).collect();
         stored.verify(&used)?;
     }
     found.sort_by_key(|(slot, weight)| (std::cmp::Reverse(weight.bytes()), *slot));
     let total = found.iter().map(|(_, weight)| weight.bytes()).sum();
-    let mut left = packings_left(plan, &found);
+    let mut left = packings_left(program, &found);
     let mut done = 0;
     for (index, weight) in found {
-        let slot = &plan.weights[index];
+        let slot = &program.weights[index];
         done += weight.bytes();
         let bound = match (weight, &slot.packing) {
             (Found::Stored(weight), _) => {
                 let stored = sources.stored.expect("where it was found");
-                stored.bind(slot, weight, &*plan.device)?
+                stored.bind(slot, weight, &*program.device)?
             }
             (Found::Given(tensor), None) => BoundWeight::Raw(tensor),
             (Found::Given(tensor), Some(layout)) => {
-                let packed = pack(plan, &slot.source, layout, &tensor)?;
+                let packed = pack(program, &slot.source, layout, &tensor)?;
                 drop(tensor);
                 if let Some(name) = slot.source.name() {
                     let left = left.get_mut(name).expect("counted above");
@@ -112,14 +112,14 @@ pub(crate) fn bind_each(
     Ok(())
 }
 
-/// The names that the registry offers and no plan uses; none if the registry does not tell its names.
+/// The names that the registry offers and no program uses; none if the registry does not tell its names.
 pub(crate) fn unused_names<'p>(
-    plans: impl IntoIterator<Item = &'p Plan>,
+    programs: impl IntoIterator<Item = &'p Program>,
     registry: &dyn WeightsRegistry,
 ) -> Vec<String> {
     let mut used = BTreeSet::new();
-    for plan in plans {
-        used.extend(plan.weights.iter().filter_map(|slot| slot.source.name()));
+    for program in programs {
+        used.extend(program.weights.iter().filter_map(|slot| slot.source.name()));
     }
     let mut unused = registry.names().unwrap_or_default();
     unused.retain(|name| !used.contains(&name[..]));
@@ -152,10 +152,10 @@ impl Found {
 }
 
 /// How many weights of each name are to be packed.
-fn packings_left<'p>(plan: &'p Plan, found: &[(usize, Found)]) -> BTreeMap<&'p str, usize> {
+fn packings_left<'p>(program: &'p Program, found: &[(usize, Found)]) -> BTreeMap<&'p str, usize> {
     let mut left = BTreeMap::new();
     for (slot, weight) in found {
-        let slot = &plan.weights[*slot];
+        let slot = &program.weights[*slot];
         if let (Found::Given(_), Some(_), Some(name)) = (weight, &slot.packing, slot.source.name()) {
             *left.entry(name).or_default() += 1;
         }
@@ -163,10 +163,10 @@ fn packings_left<'p>(plan: &'p Plan, found: &[(usize, Found)]) -> BTreeMap<&'p s
     left
 }
 
-fn find(plan: &Plan, slots: &[usize], sources: Sources<'_>) -> Result<Vec<(usize, Found)>, Error> {
+fn find(program: &Program, slots: &[usize], sources: Sources<'_>) -> Result<Vec<(usize, Found)>, Error> {
     let mut given: BTreeMap<&str, Option<Tensor>> = BTreeMap::new();
     let found = slots.iter().map(|&index| {
-        let slot = &plan.weights[index];
+        let slot = &program.weights[index];
         let stored = || sources.stored.and_then(|stored| stored.find(slot)).map(Found::Stored);
         let found = match &slot.source {
             WeightSource::Constant(tensor) => match slot.packing.as_ref().and_then(|_| stored()) {
@@ -180,7 +180,7 @@ fn find(plan: &Plan, slots: &[usize], sources: Sources<'_>) -> Result<Vec<(usize
                         check(name, tensor, &slot.ty)?;
                         Found::Given(tensor.clone())
                     }
-                    None => stored().ok_or_else(|| missing(plan, slot, sources))?,
+                    None => stored().ok_or_else(|| missing(program, slot, sources))?,
                 }
             }
         };
@@ -189,9 +189,9 @@ fn find(plan: &Plan, slots: &[usize], sources: Sources<'_>) -> Result<Vec<(usize
     found.collect()
 }
 
-fn missing(plan: &Plan, slot: &WeightSlot, sources: Sources<'_>) -> Error {
+fn missing(program: &Program, slot: &WeightSlot, sources: Sources<'_>) -> Error {
     let name = slot.source.name().expect("constants are never missing").to_string();
-    let model = plan.name.clone();
+    let model = program.name.clone();
     match sources.stored.and_then(|stored| stored.describe(slot)) {
         None => Error::MissingWeight { model, name, expected: slot.ty.to_string() },
         Some(found) => {
@@ -220,8 +220,13 @@ fn check(name: &str, tensor: &Tensor, expected: &Type) -> Result<(), Error> {
     Ok(())
 }
 
-fn pack(plan: &Plan, source: &WeightSource, layout: &str, tensor: &Tensor) -> Result<PackedWeight, Error> {
-    plan.device.pack(layout, tensor).map_err(|message| {
+fn pack(
+    program: &Program,
+    source: &WeightSource,
+    layout: &str,
+    tensor: &Tensor,
+) -> Result<PackedWeight, Error> {
+    program.device.pack(layout, tensor).map_err(|message| {
         let name = match source {
             WeightSource::Named(name) => name.clone(),
             WeightSource::Constant(_) => "a constant".to_string(),
@@ -325,7 +330,7 @@ mod tests {
         let done: Vec<usize> = seen.iter().map(|progress| progress.done).collect();
         assert_eq!(done, [16, 32, 48, 56]);
         assert!(seen.iter().all(|progress| progress.total == 56));
-        let plan = model.plan().to_string();
+        let plan = model.program().to_string();
         let slots: Vec<&str> = plan.lines().filter(|line| line.contains("weight")).map(str::trim).collect();
         assert_eq!(
             slots,
@@ -349,7 +354,7 @@ mod tests {
         let session = session();
         let compiled = session.compile(&graph).unwrap();
         let sources = Sources { registry: &|_: &str| Some(tensor.clone()), stored: None };
-        let bound = bind(compiled.plans().next().unwrap(), sources, &mut |_| ()).unwrap();
+        let bound = bind(compiled.programs().next().unwrap(), sources, &mut |_| ()).unwrap();
         assert_eq!(bound[0].raw().as_ptr(), address);
     }
 }

@@ -94,6 +94,15 @@ pub trait Kernel: Send + Sync {
         None
     }
 
+    /// For an op that defines symbols: their sizes, in the order of [`graph::ops::Define::defines`]; `None` leaves it
+    /// to the op. The engine then calls [`Kernel::run`] with results of these sizes.
+    ///
+    /// # Errors
+    /// If the data makes no sense, in words.
+    fn sizes(&self, _inputs: &[View<'_>]) -> Result<Option<Vec<usize>>, String> {
+        Ok(None)
+    }
+
     /// Computes the results.
     ///
     /// # Errors

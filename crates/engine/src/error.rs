@@ -138,5 +138,7 @@ pub enum Error {
         op: String,
         /// What is wrong with the data.
         message: String,
+        /// Where the program that built the graph made the node, if it is known.
+        location: Option<&'static std::panic::Location<'static>>,
     },
 }

@@ -5,15 +5,19 @@ use tensor::{DType, Shape};
 
 use crate::Error;
 use crate::memory::{self, Lifetime};
-use crate::plan::{Home, Plan, PlanValue, Step, StepOperand, Work};
+use crate::plan::{Home, Plan, PlanValue, Step, StepOperand, WeightSlot, Work};
 
 /// Half of what an allocation can be, as arenas grow by more than is asked for.
 const LARGEST_ARENA: usize = isize::MAX as usize / 2;
 
 /// The steps of a plan for one size of each symbolic dim.
 pub(crate) struct Frame {
-    /// What a frame is found by.
+    /// What the frame of a whole graph is found by.
     pub(crate) input_shapes: Vec<Shape>,
+    /// What the frame of a part of one is found by.
+    pub(crate) given: Bindings,
+    /// Those, and what the plan gives sizes.
+    pub(crate) bindings: Bindings,
     pub(crate) output_shapes: Vec<Shape>,
     pub(crate) steps: Vec<FrameStep>,
     /// Bytes of the arena.
@@ -86,13 +90,14 @@ pub(crate) enum Role {
 
 impl Frame {
     /// The plan with sizes for its symbols.
-    pub(crate) fn new(plan: &Plan, bindings: &Bindings) -> Result<Frame, Error> {
+    pub(crate) fn new(plan: &Plan, weights: &[WeightSlot], bindings: &Bindings) -> Result<Frame, Error> {
         let sizing = Sizing { plan, bindings };
         let input_shapes = sizing.shapes(plan.inputs.iter().map(|input| &input.ty))?;
         let output_shapes = sizing.shapes(&plan.outputs)?;
         let values = plan.values.iter().map(|value| sizing.value(value)).collect::<Result<Vec<_>, _>>()?;
         let (arrays, parts): (Vec<Array>, Vec<Part>) = values.into_iter().unzip();
-        let scratch: Vec<usize> = plan.steps.iter().map(|step| scratch_bytes(step, &arrays, plan)).collect();
+        let scratch: Vec<usize> =
+            plan.steps.iter().map(|step| scratch_bytes(step, &arrays, weights)).collect();
 
         let bytes: Vec<usize> = plan.storages.iter().map(|storage| parts[storage.value].end).collect();
         let in_arena = plan.storages.iter().zip(&bytes).map(|(storage, &bytes)| Lifetime {
@@ -107,11 +112,12 @@ impl Frame {
             .ok_or_else(|| sizing.too_large("the arena"))?;
 
         let (storage_offsets, scratch_offsets) = placement.offsets.split_at(plan.storages.len());
-        let places = Places { plan, arrays: &arrays, parts: &parts, bytes: &bytes, storage_offsets };
+        let places = Places { plan, weights, arrays: &arrays, parts: &parts, bytes: &bytes, storage_offsets };
         let steps = plan.steps.iter().enumerate().map(|(i, step)| {
             places.step(step, Part { start: scratch_offsets[i], end: scratch_offsets[i] + scratch[i] })
         });
-        Ok(Frame { steps: steps.collect(), input_shapes, output_shapes, arena: placement.bytes })
+        let (steps, given, arena) = (steps.collect(), bindings.clone(), placement.bytes);
+        Ok(Frame { steps, input_shapes, given, bindings: bindings.clone(), output_shapes, arena })
     }
 }
 
@@ -153,21 +159,21 @@ impl Sizing<'_> {
     }
 }
 
-fn scratch_bytes(step: &Step, arrays: &[Array], plan: &Plan) -> usize {
+fn scratch_bytes(step: &Step, arrays: &[Array], weights: &[WeightSlot]) -> usize {
     let Work::Kernel(_, kernel) = &step.work else { return 0 };
     let operands: Vec<Shape> =
-        step.operands.iter().map(|&operand| operand_array(operand, arrays, plan).shape).collect();
+        step.operands.iter().map(|&operand| operand_array(operand, arrays, weights).shape).collect();
     let results: Vec<Shape> = step.results.iter().map(|&result| arrays[result].shape).collect();
     kernel.scratch(&operands, &results)
 }
 
-fn operand_array(operand: StepOperand, arrays: &[Array], plan: &Plan) -> Array {
+fn operand_array(operand: StepOperand, arrays: &[Array], weights: &[WeightSlot]) -> Array {
     match operand {
         StepOperand::Value(value) | StepOperand::InPlace(value) | StepOperand::Written(value) => {
             arrays[value]
         }
         StepOperand::Packed(slot) => {
-            let ty = &plan.weights[slot].ty;
+            let ty = &weights[slot].ty;
             Array { dtype: ty.dtype, shape: ty.static_shape().expect("lowering admits only static weights") }
         }
     }
@@ -176,6 +182,7 @@ fn operand_array(operand: StepOperand, arrays: &[Array], plan: &Plan) -> Array {
 /// Where each value of a plan lies.
 struct Places<'a> {
     plan: &'a Plan,
+    weights: &'a [WeightSlot],
     /// Of each value.
     arrays: &'a [Array],
     /// Of each value, in its home.
@@ -189,7 +196,7 @@ impl Places<'_> {
     fn step(&self, step: &Step, scratch: Part) -> FrameStep {
         let mut pieces = Vec::new();
         let operands = step.operands.iter().enumerate().map(|(position, &operand)| FrameOperand {
-            array: operand_array(operand, self.arrays, self.plan),
+            array: operand_array(operand, self.arrays, self.weights),
             source: self.operand(position, operand, &mut pieces),
         });
         let operands = operands.collect();

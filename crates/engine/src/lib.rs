@@ -3,9 +3,9 @@
 //! Floor 2: knows `tensor` and `graph`. Knows no architecture and no kernel, and has no `unsafe`.
 //!
 //! ```text
-//! Graph ─verify─▶ PASSES ─verify, lower─▶ Plan = CompiledModel ─init: bind, pack─▶ Model ─execute─▶ Buffers
-//!                 passes/*        lower       │                  bind                frame, memory, run
-//!                                 file ◀─save─┘ artifact, cache
+//! Graph ─verify─▶ PASSES ─verify, split, lower─▶ Program = CompiledModel ─init: bind, pack─▶ Model ─execute─▶ Buffers
+//!                 passes/*        split, lower      │                     bind         execute, frame, memory, run
+//!                                       file ◀─save─┘ artifact, cache
 //! ```
 
 #![forbid(unsafe_code)]
@@ -15,6 +15,7 @@ mod bind;
 mod cache;
 mod device;
 mod error;
+mod execute;
 mod frame;
 mod lower;
 mod memory;
@@ -22,10 +23,12 @@ mod model;
 pub mod passes;
 mod plan;
 mod profile;
+mod program;
 mod reference;
 mod registry;
 mod run;
 mod session;
+mod split;
 #[cfg(test)]
 mod testing;
 
@@ -36,8 +39,8 @@ pub use device::{Call, Device, Kernel, NodeTypes, Operand, PackedWeight, View, V
 pub use error::Error;
 pub use model::{Model, TensorSpec};
 pub use passes::Passes;
-pub use plan::Plan;
 pub use profile::{Profile, StepTime};
+pub use program::Program;
 pub use reference::ReferenceDevice;
 pub use registry::WeightsRegistry;
 pub use session::{Builder, CacheUse, CompileOptions, CompiledModel, InferenceSession, InitOptions, Source};

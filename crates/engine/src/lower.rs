@@ -18,9 +18,17 @@ use crate::{Device, Error, Kernel, NodeTypes};
 /// The last step of what lives to the end, until the number of steps is known.
 const END: usize = usize::MAX;
 
-/// The plan of a verified graph on a device.
-pub(crate) fn lower(graph: &Graph, device: Arc<dyn Device>) -> Result<Plan, Error> {
-    let mut lowering = Lowering::new(graph, device)?;
+/// What the plans of one program share, and how far they are numbered.
+pub(crate) struct Shared {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) weights: Vec<WeightSlot>,
+    pub(crate) plans: usize,
+    pub(crate) steps: usize,
+}
+
+/// The plan of a graph, or of a run of its nodes, that is well formed, on a device.
+pub(crate) fn lower(graph: &Graph, shared: &mut Shared) -> Result<Plan, Error> {
+    let mut lowering = Lowering::new(graph, shared)?;
     for (_, node) in graph.nodes() {
         lowering.node(node)?;
     }
@@ -28,8 +36,9 @@ pub(crate) fn lower(graph: &Graph, device: Arc<dyn Device>) -> Result<Plan, Erro
     lowering.finish()
 }
 
-struct Lowering<'g> {
+struct Lowering<'g, 's> {
     graph: &'g Graph,
+    shared: &'s mut Shared,
     plan: Plan,
     /// The constants and weights of the graph.
     leaves: HashMap<Value, &'g Op>,
@@ -39,25 +48,23 @@ struct Lowering<'g> {
     last_uses: Vec<Option<usize>>,
 }
 
-impl<'g> Lowering<'g> {
-    fn new(graph: &'g Graph, device: Arc<dyn Device>) -> Result<Lowering<'g>, Error> {
+impl<'g, 's> Lowering<'g, 's> {
+    fn new(graph: &'g Graph, shared: &'s mut Shared) -> Result<Lowering<'g, 's>, Error> {
         let plan = Plan {
             name: graph.name().to_string(),
-            device,
+            index: shared.plans,
+            first_step: shared.steps,
             inputs: Vec::new(),
             outputs: graph.outputs().iter().map(|&value| graph.ty(value).clone()).collect(),
-            signature: Graph::new(graph.name()),
-            weights: Vec::new(),
             values: Vec::new(),
             storages: Vec::new(),
             steps: Vec::new(),
         };
         let last_uses = last_uses(graph);
-        let mut lowering =
-            Lowering { graph, plan, leaves: HashMap::new(), values: HashMap::new(), last_uses };
+        let (leaves, values) = (HashMap::new(), HashMap::new());
+        let mut lowering = Lowering { graph, shared, plan, leaves, values, last_uses };
         for (i, input) in graph.inputs().iter().enumerate() {
             let ty = graph.ty(input.value).clone();
-            lowering.plan.signature.input(&input.name, ty.clone());
             lowering.plan.inputs.push(PlanInput { name: input.name.clone(), ty: ty.clone(), written: false });
             lowering.add_value(input.value, PlanValue { ty, home: Home::Input(i), offset: Dim::from(0) });
         }
@@ -86,11 +93,11 @@ impl<'g> Lowering<'g> {
         let inputs: Vec<&Type> = node.inputs.iter().map(|&value| self.graph.ty(value)).collect();
         let outputs: Vec<&Type> = node.outputs.iter().map(|&value| self.graph.ty(value)).collect();
         let types = NodeTypes { op: &node.op, inputs: &inputs, outputs: &outputs };
-        let kernel = self.plan.device.kernel(&types);
+        let kernel = self.shared.device.kernel(&types);
         let mut operands = Vec::with_capacity(node.inputs.len());
         for (position, &value) in node.inputs.iter().enumerate() {
             let packing = match kernel {
-                Some(_) if self.leaves.contains_key(&value) => self.plan.device.packing(&types, position),
+                Some(_) if self.leaves.contains_key(&value) => self.shared.device.packing(&types, position),
                 _ => None,
             };
             operands.push(match packing {
@@ -108,7 +115,7 @@ impl<'g> Lowering<'g> {
             Some(kernel) => Work::Kernel(node.op.clone(), kernel),
             None => Work::Reference(node.op.clone()),
         };
-        self.plan.steps.push(Step { work, operands, results });
+        self.plan.steps.push(Step { work, operands, results, location: node.location });
         Ok(())
     }
 
@@ -176,6 +183,7 @@ impl<'g> Lowering<'g> {
                 work: Work::Copy,
                 operands: vec![StepOperand::Value(value)],
                 results,
+                location: None,
             });
         }
     }
@@ -185,6 +193,8 @@ impl<'g> Lowering<'g> {
         for storage in &mut self.plan.storages {
             storage.last = storage.last.min(end);
         }
+        self.shared.plans += 1;
+        self.shared.steps += end;
         Ok(self.plan)
     }
 
@@ -198,29 +208,10 @@ impl<'g> Lowering<'g> {
         Ok(self.add_value(value, PlanValue { ty, home, offset: Dim::from(0) }))
     }
 
-    /// The slot of a leaf in a layout: one per weight and layout, however many nodes read it.
     fn slot(&mut self, leaf: Value, packing: Option<String>) -> Result<usize, Error> {
-        let op = self.leaves[&leaf];
-        let ty = self.graph.ty(leaf).clone();
-        let source = match op {
-            Op::Constant(constant) => WeightSource::Constant(constant.value.0.clone()),
-            Op::Weight(weight) => WeightSource::Named(weight.name.clone()),
-            _ => unreachable!("leaves are constants and weights"),
-        };
-        if ty.static_shape().is_none() {
-            return Err(self.error(format!("a weight has no static shape: {ty}")));
-        }
-        let same = |slot: &WeightSlot| match (&slot.source, &source) {
-            (WeightSource::Named(a), WeightSource::Named(b)) => {
-                a == b && slot.packing == packing && slot.ty == ty
-            }
-            _ => false,
-        };
-        if let Some(slot) = self.plan.weights.iter().position(same) {
-            return Ok(slot);
-        }
-        self.plan.weights.push(WeightSlot { source, ty, packing });
-        Ok(self.plan.weights.len() - 1)
+        self.shared
+            .slot(self.leaves[&leaf], self.graph.ty(leaf), packing)
+            .map_err(|message| Error::Compile { graph: self.plan.name.clone(), message })
     }
 
     fn add_value(&mut self, value: Value, planned: PlanValue) -> usize {
@@ -235,13 +226,34 @@ impl<'g> Lowering<'g> {
         self.plan.storages.push(Storage { value, first: step, last: step, output: None });
         self.plan.storages.len() - 1
     }
+}
 
-    fn error(&self, message: String) -> Error {
-        Error::Compile { graph: self.plan.name.clone(), message }
+impl Shared {
+    /// The slot of a leaf in a layout: one per weight and layout, however many nodes of whatever plans read it.
+    pub(crate) fn slot(&mut self, op: &Op, ty: &Type, packing: Option<String>) -> Result<usize, String> {
+        let source = match op {
+            Op::Constant(constant) => WeightSource::Constant(constant.value.0.clone()),
+            Op::Weight(weight) => WeightSource::Named(weight.name.clone()),
+            _ => unreachable!("leaves are constants and weights"),
+        };
+        if ty.static_shape().is_none() {
+            return Err(format!("a weight has no static shape: {ty}"));
+        }
+        let same = |slot: &WeightSlot| match (&slot.source, &source) {
+            (WeightSource::Named(a), WeightSource::Named(b)) => {
+                a == b && slot.packing == packing && slot.ty == *ty
+            }
+            _ => false,
+        };
+        if let Some(slot) = self.weights.iter().position(same) {
+            return Ok(slot);
+        }
+        self.weights.push(WeightSlot { source, ty: ty.clone(), packing });
+        Ok(self.weights.len() - 1)
     }
 }
 
-fn is_leaf(op: &Op) -> bool {
+pub(crate) fn is_leaf(op: &Op) -> bool {
     matches!(op, Op::Constant(_) | Op::Weight(_))
 }
 
@@ -319,10 +331,11 @@ mod tests {
     use tensor::DType;
 
     use super::*;
+    use crate::Program;
     use crate::testing::{TestDevice, build, f32};
 
     fn check(graph: &Graph, expected: &str) {
-        let printed = lower(graph, Arc::new(TestDevice)).unwrap().to_string();
+        let printed = Program::new(graph, Arc::new(TestDevice)).unwrap().to_string();
         let lines =
             |text: &str| text.lines().map(|line| line.trim().to_string()).collect::<Vec<_>>().join("\n");
         assert_eq!(lines(&printed).trim(), lines(expected).trim());

@@ -7,16 +7,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use graph::{Graph, Type};
 use tensor::{AlignedBytes, Buffer, DType, ReadGuard, Shape, WriteGuard};
 
-use crate::Error;
 use crate::artifact;
 use crate::bind::BoundWeight;
-use crate::frame::Frame;
+use crate::execute::{Execution, Held, HeldMemory, Made};
+use crate::frame::{Array, Frame};
 use crate::plan::Plan;
-use crate::profile::Profile;
 use crate::run::{self, Lists, Memory};
+use crate::{Error, Profile, Program};
 
-/// Frames kept for sizes seen before: a server's decode batches come in this many sizes or so.
-const FRAMES: usize = 64;
+/// Frames of a plan kept for sizes seen before: a server's decode batches come in this many sizes or so.
+pub(crate) const FRAMES: usize = 64;
 
 /// The name and type of an input or output.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,22 +36,22 @@ pub struct Model {
 }
 
 struct Shared {
-    /// What the plan was lowered from; artifacts hold it.
+    /// What the program was made from; artifacts hold it.
     graph: Arc<Graph>,
-    plan: Arc<Plan>,
+    program: Arc<Program>,
     weights: Vec<BoundWeight>,
     inputs: Vec<TensorSpec>,
     outputs: Vec<TensorSpec>,
-    /// The most recently used first.
-    frames: Mutex<Vec<Arc<Frame>>>,
+    /// Of each plan, the most recently used first.
+    frames: Vec<Mutex<Vec<Arc<Frame>>>>,
     /// One for each call that ever ran beside others.
     workspaces: Mutex<Vec<Workspace>>,
 }
 
 /// What a call needs to itself and hands on to later calls, so that these allocate nothing large.
-struct Workspace {
-    arena: AlignedBytes,
-    lists: Lists,
+pub(crate) struct Workspace {
+    pub(crate) arena: AlignedBytes,
+    pub(crate) lists: Lists,
 }
 
 enum Guard {
@@ -60,24 +60,26 @@ enum Guard {
 }
 
 impl Model {
-    pub(crate) fn new(graph: Arc<Graph>, plan: Arc<Plan>, weights: Vec<BoundWeight>) -> Model {
+    pub(crate) fn new(graph: Arc<Graph>, program: Arc<Program>, weights: Vec<BoundWeight>) -> Model {
+        let inputs = program.root.inputs.iter();
         let inputs =
-            plan.inputs.iter().map(|input| TensorSpec { name: input.name.clone(), ty: input.ty.clone() });
-        let outputs = plan.outputs.iter().enumerate();
-        let outputs = outputs.map(|(i, ty)| TensorSpec { name: format!("output{i}"), ty: ty.clone() });
-        let (inputs, outputs) = (inputs.collect(), outputs.collect());
-        let (frames, workspaces) = (Mutex::default(), Mutex::default());
-        Model { shared: Arc::new(Shared { graph, plan, weights, inputs, outputs, frames, workspaces }) }
+            inputs.map(|input| TensorSpec { name: input.name.clone(), ty: input.ty.clone() }).collect();
+        let outputs = program.root.outputs.iter().enumerate();
+        let outputs =
+            outputs.map(|(i, ty)| TensorSpec { name: format!("output{i}"), ty: ty.clone() }).collect();
+        let frames = (0..program.plans).map(|_| Mutex::default()).collect();
+        let workspaces = Mutex::default();
+        Model { shared: Arc::new(Shared { graph, program, weights, inputs, outputs, frames, workspaces }) }
     }
 
     /// The name of the graph it was compiled from.
     pub fn name(&self) -> &str {
-        &self.shared.plan.name
+        self.program().name()
     }
 
-    /// The plan it executes.
-    pub fn plan(&self) -> &Plan {
-        &self.shared.plan
+    /// The program it executes.
+    pub fn program(&self) -> &Program {
+        &self.shared.program
     }
 
     /// What [`Model::execute`] takes, in order.
@@ -96,12 +98,13 @@ impl Model {
     /// # Errors
     /// If the file cannot be written, or the device stores no packed weights.
     pub fn export_mef(&self, path: impl AsRef<Path>) -> Result<(), Error> {
-        let Shared { graph, plan, weights, .. } = &*self.shared;
+        let Shared { graph, program, weights, .. } = &*self.shared;
         let path = path.as_ref();
-        let contents = artifact::Contents { device: &*plan.device, key: "", models: vec![(graph, plan)] };
+        let models = vec![(&**graph, &**program)];
+        let contents = artifact::Contents { device: &*program.device, key: "", models };
         let file = artifact::write(path, &contents, |writer| {
-            let mut missing = writer.missing(plan).into_iter();
-            missing.try_for_each(|slot| writer.weight(plan, slot, &weights[slot]))
+            let mut missing = writer.missing(program).into_iter();
+            missing.try_for_each(|slot| writer.weight(program, slot, &weights[slot]))
         })?;
         file.commit().map_err(artifact::failed(path))
     }
@@ -114,9 +117,12 @@ impl Model {
     /// # Errors
     /// If an input is not what the model expects or is in use, or the data (an index, say) makes no sense.
     pub fn execute(&self, inputs: &[Buffer]) -> Result<Vec<Buffer>, Error> {
-        let frame = self.frame(inputs)?;
-        let outputs = self.fresh_outputs(&frame);
-        self.run(&frame, inputs, &outputs, None)?;
+        let Some(plan) = self.whole() else {
+            return Ok(self.run_parts(inputs, None)?.into_iter().map(buffer).collect());
+        };
+        let frame = self.frame(plan, inputs)?;
+        let outputs = fresh_outputs(plan, &frame);
+        self.run(plan, &frame, inputs, &outputs, None)?;
         Ok(outputs)
     }
 
@@ -126,9 +132,11 @@ impl Model {
     /// As [`Model::execute`], and if a buffer does not fit its output or is in use. After an error of a step,
     /// the contents of the outputs are undefined.
     pub fn execute_into(&self, inputs: &[Buffer], outputs: &[Buffer]) -> Result<(), Error> {
-        let frame = self.frame(inputs)?;
-        self.check_outputs(&frame, outputs)?;
-        self.run(&frame, inputs, outputs, None)
+        let Some(plan) = self.whole() else { return self.run_parts_into(inputs, outputs) };
+        let frame = self.frame(plan, inputs)?;
+        let arrays = plan.outputs.iter().zip(&frame.output_shapes);
+        self.check_outputs(arrays.map(|(ty, &shape)| Array { dtype: ty.dtype, shape }), outputs)?;
+        self.run(plan, &frame, inputs, outputs, None)
     }
 
     /// Executes, and tells how long each step took.
@@ -136,20 +144,56 @@ impl Model {
     /// # Errors
     /// As [`Model::execute`].
     pub fn profile(&self, inputs: &[Buffer]) -> Result<(Vec<Buffer>, Profile), Error> {
-        let frame = self.frame(inputs)?;
-        let outputs = self.fresh_outputs(&frame);
+        let mut profile = Profile::default();
+        let Some(plan) = self.whole() else {
+            let outputs = self.run_parts(inputs, Some(&mut profile))?;
+            return Ok((outputs.into_iter().map(buffer).collect(), profile));
+        };
+        let frame = self.frame(plan, inputs)?;
+        let outputs = fresh_outputs(plan, &frame);
         let mut seconds = Vec::with_capacity(frame.steps.len());
-        self.run(&frame, inputs, &outputs, Some(&mut seconds))?;
-        Ok((outputs, Profile::new(self.plan(), &frame, &seconds)))
+        self.run(plan, &frame, inputs, &outputs, Some(&mut seconds))?;
+        profile.add(plan, &frame, &seconds);
+        Ok((outputs, profile))
     }
 
-    fn fresh_outputs(&self, frame: &Frame) -> Vec<Buffer> {
-        let outputs = self.plan().outputs.iter().zip(&frame.output_shapes);
-        outputs.map(|(ty, &shape)| Buffer::zeros(ty.dtype, shape)).collect()
+    /// The one plan of the program, if it has no other parts.
+    fn whole(&self) -> Option<&Plan> {
+        self.program().root.whole()
+    }
+
+    fn run_parts(&self, inputs: &[Buffer], profile: Option<&mut Profile>) -> Result<Vec<Made>, Error> {
+        let Shared { program, weights, frames, .. } = &*self.shared;
+        let arrays: Vec<Array> =
+            inputs.iter().map(|input| Array { dtype: input.dtype(), shape: *input.shape() }).collect();
+        // Also checks the number of inputs.
+        let given: Vec<(DType, Shape)> = arrays.iter().map(|array| (array.dtype, array.shape)).collect();
+        program.root.signature.bind_inputs(&given)?;
+        let mut guards = self.lock_inputs(inputs)?;
+        let held = guards.iter_mut().zip(arrays).map(|(guard, array)| match guard {
+            Guard::Read(guard) => Held { array, memory: HeldMemory::Read(guard) },
+            Guard::Write(guard) => Held { array, memory: HeldMemory::Write(guard) },
+        });
+        let mut workspace = self.workspace(0);
+        let mut execution = Execution { program, weights, frames, workspace: &mut workspace, profile };
+        let results = execution.block(&program.root, held.collect());
+        lock(&self.shared.workspaces).push(workspace);
+        results
+    }
+
+    fn run_parts_into(&self, inputs: &[Buffer], outputs: &[Buffer]) -> Result<(), Error> {
+        let mut guards = lock_outputs(outputs)?;
+        let results = self.run_parts(inputs, None)?;
+        self.check_outputs(results.iter().map(|(array, _)| *array), outputs)?;
+        for (guard, (_, bytes)) in guards.iter_mut().zip(results) {
+            guard.copy_from_slice(&bytes);
+        }
+        Ok(())
     }
 
     fn run(
         &self,
+        plan: &Plan,
         frame: &Frame,
         inputs: &[Buffer],
         outputs: &[Buffer],
@@ -174,47 +218,48 @@ impl Model {
                 }
             }
         }
-        let result = run::run(self.plan(), frame, &mut memory, &mut workspace.lists, seconds);
+        let result = run::run(plan, frame, &mut memory, &mut workspace.lists, seconds);
         lock(&self.shared.workspaces).push(workspace);
         result
     }
 
     /// The frame for the shapes of the inputs, which are checked by making it.
-    fn frame(&self, inputs: &[Buffer]) -> Result<Arc<Frame>, Error> {
-        if let Some(frame) = self.known_frame(inputs) {
+    fn frame(&self, plan: &Plan, inputs: &[Buffer]) -> Result<Arc<Frame>, Error> {
+        if let Some(frame) = self.known_frame(plan, inputs) {
             return Ok(frame);
         }
         let given: Vec<(DType, Shape)> = inputs.iter().map(|input| (input.dtype(), *input.shape())).collect();
-        let bindings = self.plan().signature.bind_inputs(&given)?;
-        let frame = Arc::new(Frame::new(self.plan(), &bindings)?);
-        let mut frames = lock(&self.shared.frames);
+        let bindings = self.program().root.signature.bind_inputs(&given)?;
+        let frame = Arc::new(Frame::new(plan, &self.program().weights, &bindings)?);
+        let mut frames = lock(&self.shared.frames[plan.index]);
         frames.truncate(FRAMES - 1);
         frames.insert(0, Arc::clone(&frame));
         Ok(frame)
     }
 
-    fn known_frame(&self, inputs: &[Buffer]) -> Option<Arc<Frame>> {
-        let expected = &self.plan().inputs;
-        if !inputs.iter().map(Buffer::dtype).eq(expected.iter().map(|input| input.ty.dtype)) {
+    fn known_frame(&self, plan: &Plan, inputs: &[Buffer]) -> Option<Arc<Frame>> {
+        if !inputs.iter().map(Buffer::dtype).eq(plan.inputs.iter().map(|input| input.ty.dtype)) {
             return None;
         }
-        let mut frames = lock(&self.shared.frames);
+        let mut frames = lock(&self.shared.frames[plan.index]);
         let fits = |frame: &Arc<Frame>| inputs.iter().map(Buffer::shape).eq(&frame.input_shapes);
         let position = frames.iter().position(fits)?;
         frames[..=position].rotate_right(1);
         Some(Arc::clone(&frames[0]))
     }
 
-    fn check_outputs(&self, frame: &Frame, outputs: &[Buffer]) -> Result<(), Error> {
-        let plan = &self.shared.plan;
-        if outputs.len() != plan.outputs.len() {
-            let (got, expected) = (outputs.len(), plan.outputs.len());
-            return Err(Error::OutputCount { model: plan.name.clone(), got, expected });
+    fn check_outputs(
+        &self,
+        expected: impl ExactSizeIterator<Item = Array>,
+        outputs: &[Buffer],
+    ) -> Result<(), Error> {
+        if outputs.len() != expected.len() {
+            let (got, expected) = (outputs.len(), expected.len());
+            return Err(Error::OutputCount { model: self.name().to_string(), got, expected });
         }
-        let expected = plan.outputs.iter().zip(&frame.output_shapes);
-        for (position, (given, (ty, shape))) in outputs.iter().zip(expected).enumerate() {
-            if given.dtype() != ty.dtype || given.shape() != shape {
-                let message = format!("got {}{}, expected {}{shape}", given.dtype(), given.shape(), ty.dtype);
+        for (position, (given, Array { dtype, shape })) in outputs.iter().zip(expected).enumerate() {
+            if given.dtype() != dtype || *given.shape() != shape {
+                let message = format!("got {}{}, expected {dtype}{shape}", given.dtype(), given.shape());
                 return Err(Error::Output { position, message });
             }
         }
@@ -222,7 +267,7 @@ impl Model {
     }
 
     fn lock_inputs(&self, inputs: &[Buffer]) -> Result<Vec<Guard>, Error> {
-        let inputs = inputs.iter().zip(&self.shared.plan.inputs).enumerate();
+        let inputs = inputs.iter().zip(&self.program().root.inputs).enumerate();
         let guards = inputs.map(|(position, (buffer, input))| {
             let guard = match input.written {
                 true => buffer.write().map(Guard::Write),
@@ -241,12 +286,27 @@ impl Model {
         let mut workspace = lock(&self.shared.workspaces)
             .pop()
             .unwrap_or_else(|| Workspace { arena: AlignedBytes::zeroed(0), lists: Lists::default() });
-        if workspace.arena.len() < arena {
-            // A half more than asked for: sizes that grow call by call then allocate but a few times.
-            workspace.arena = AlignedBytes::zeroed(arena.saturating_add(arena / 2));
-        }
+        workspace.reserve(arena);
         workspace
     }
+}
+
+impl Workspace {
+    pub(crate) fn reserve(&mut self, arena: usize) {
+        if self.arena.len() < arena {
+            // A half more than asked for: sizes that grow call by call then allocate but a few times.
+            self.arena = AlignedBytes::zeroed(arena.saturating_add(arena / 2));
+        }
+    }
+}
+
+fn fresh_outputs(plan: &Plan, frame: &Frame) -> Vec<Buffer> {
+    let outputs = plan.outputs.iter().zip(&frame.output_shapes);
+    outputs.map(|(ty, &shape)| Buffer::zeros(ty.dtype, shape)).collect()
+}
+
+fn buffer((array, bytes): Made) -> Buffer {
+    Buffer::from_bytes(array.dtype, array.shape, bytes)
 }
 
 fn lock_outputs(outputs: &[Buffer]) -> Result<Vec<WriteGuard>, Error> {
@@ -258,7 +318,7 @@ fn lock_outputs(outputs: &[Buffer]) -> Result<Vec<WriteGuard>, Error> {
 }
 
 /// Nothing here can be left half changed, so what a panicking thread held is good still.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -588,7 +648,7 @@ mod tests {
                             let pairs = got.to_vec::<f32>().into_iter().zip(expected.to_vec::<f32>());
                             for (got, expected) in pairs {
                                 let same = if exact { got == expected || got.is_nan() } else { close(got, expected) };
-                                prop_assert!(same, "{got} is not {expected}\n{}", model.plan());
+                                prop_assert!(same, "{got} is not {expected}\n{}", model.program());
                             }
                         }
                         let old = Buffer::from_tensor(&tensors[1]);

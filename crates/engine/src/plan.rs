@@ -1,30 +1,32 @@
-//! How a graph is computed on one device: steps over values in memory. No weights, no sizes of symbolic dims.
+//! How nodes are computed on one device: steps over values in memory. No weights, no sizes of symbolic dims.
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::panic::Location;
 use std::sync::Arc;
 
-use graph::{Bindings, Dim, Graph, Op, Type};
+use graph::{Bindings, Dim, Op, Type};
 use tensor::Tensor;
 
+use crate::Kernel;
 use crate::frame::Frame;
-use crate::{Device, Kernel};
 
-/// The steps that compute a graph, and where their values live. Prints for people, and for tests.
-pub struct Plan {
+/// The steps that compute a graph, or a run of its nodes, and where their values live.
+pub(crate) struct Plan {
     pub(crate) name: String,
-    pub(crate) device: Arc<dyn Device>,
+    /// Its number among the plans of the program.
+    pub(crate) index: usize,
+    /// The number of its first step among the steps of the program.
+    pub(crate) first_step: usize,
     pub(crate) inputs: Vec<PlanInput>,
     pub(crate) outputs: Vec<Type>,
-    /// The inputs alone, to bind the symbols of.
-    pub(crate) signature: Graph,
-    pub(crate) weights: Vec<WeightSlot>,
     pub(crate) values: Vec<PlanValue>,
     pub(crate) storages: Vec<Storage>,
     pub(crate) steps: Vec<Step>,
 }
 
-/// A parameter of the plan.
+/// A parameter of a plan.
+#[derive(Clone)]
 pub(crate) struct PlanInput {
     pub(crate) name: String,
     pub(crate) ty: Type,
@@ -93,6 +95,8 @@ pub(crate) struct Step {
     pub(crate) operands: Vec<StepOperand>,
     /// Values, by index.
     pub(crate) results: Vec<usize>,
+    /// Where the node was made.
+    pub(crate) location: Option<&'static Location<'static>>,
 }
 
 /// Who computes a step.
@@ -119,22 +123,12 @@ pub(crate) enum StepOperand {
 }
 
 impl Plan {
-    /// The name of the graph it computes.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The op of each step in order and its kernel, or `None` where the op's reference stands in.
-    pub fn kernels(&self) -> impl Iterator<Item = (&'static str, Option<String>)> + '_ {
-        self.steps.iter().map(|step| (step.work.op_name(), step.work.kernel_name()))
-    }
-
     /// Bytes of the arena once the symbolic dims have sizes, or `None` if a size is missing or impossible.
-    pub fn arena_bytes(&self, bindings: &Bindings) -> Option<usize> {
-        Some(Frame::new(self, bindings).ok()?.arena)
+    pub(crate) fn arena_bytes(&self, weights: &[WeightSlot], bindings: &Bindings) -> Option<usize> {
+        Some(Frame::new(self, weights, bindings).ok()?.arena)
     }
 
-    /// The symbolic dims, in the order of their names.
+    /// The symbolic dims of the inputs, in the order of their names.
     fn symbols(&self) -> BTreeSet<&str> {
         self.inputs.iter().flat_map(|input| &input.ty.shape).flat_map(Dim::symbols).collect()
     }
@@ -170,27 +164,13 @@ impl fmt::Display for WeightSlot {
     }
 }
 
-impl fmt::Display for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "plan {} on {}", self.name, self.device.name())?;
-        for (i, input) in self.inputs.iter().enumerate() {
-            writeln!(f, "  input {i} '{}' {}", input.name, input.ty)?;
-        }
-        for (i, weight) in self.weights.iter().enumerate() {
-            writeln!(f, "  w{i} = {weight}")?;
-        }
-        for (i, step) in self.steps.iter().enumerate() {
-            self.fmt_step(f, i, step)?;
-        }
-        for (i, ty) in self.outputs.iter().enumerate() {
-            writeln!(f, "  output {i} {ty}")?;
-        }
-        self.fmt_arena(f)
-    }
-}
-
 impl Plan {
-    fn fmt_step(&self, f: &mut fmt::Formatter<'_>, number: usize, step: &Step) -> fmt::Result {
+    pub(crate) fn fmt_steps(&self, f: &mut dyn fmt::Write) -> fmt::Result {
+        let steps = self.steps.iter().enumerate();
+        steps.map(|(i, step)| (self.first_step + i, step)).try_for_each(|(i, step)| self.fmt_step(f, i, step))
+    }
+
+    fn fmt_step(&self, f: &mut dyn fmt::Write, number: usize, step: &Step) -> fmt::Result {
         write!(f, "  {number}: ")?;
         for (i, &result) in step.results.iter().enumerate() {
             write!(f, "{}{}", if i > 0 { ", " } else { "" }, self.place(result))?;
@@ -231,7 +211,7 @@ impl Plan {
     }
 
     /// The arena has no simple formula, as values are placed anew for each size; so its bytes at some sizes.
-    fn fmt_arena(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    pub(crate) fn fmt_arena(&self, f: &mut dyn fmt::Write, weights: &[WeightSlot]) -> fmt::Result {
         let symbols: Vec<&str> = self.symbols().into_iter().collect();
         let samples: &[usize] = if symbols.is_empty() { &[1] } else { &[1, 16, 256] };
         f.write_str("  arena")?;
@@ -240,18 +220,13 @@ impl Plan {
             for symbol in &symbols {
                 bindings.insert(symbol, size);
             }
-            let bytes = self.arena_bytes(&bindings).map_or("?".to_string(), |bytes| bytes.to_string());
+            let bytes =
+                self.arena_bytes(weights, &bindings).map_or("?".to_string(), |bytes| bytes.to_string());
             write!(f, "{} {bytes} bytes", if i > 0 { "," } else { "" })?;
             if !symbols.is_empty() {
                 write!(f, " where {} = {size}", symbols.join(" = "))?;
             }
         }
         writeln!(f)
-    }
-}
-
-impl fmt::Debug for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Plan({})", self.name)
     }
 }

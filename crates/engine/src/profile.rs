@@ -7,7 +7,7 @@ use crate::frame::Frame;
 use crate::plan::{Plan, StepOperand};
 
 /// The time of each step of one call. Prints as a table of kernels, the slowest first.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Profile {
     /// In the order they ran.
     pub steps: Vec<StepTime>,
@@ -27,7 +27,8 @@ pub struct StepTime {
 }
 
 impl Profile {
-    pub(crate) fn new(plan: &Plan, frame: &Frame, seconds: &[f64]) -> Profile {
+    /// Adds the steps of a plan.
+    pub(crate) fn add(&mut self, plan: &Plan, frame: &Frame, seconds: &[f64]) {
         let steps = plan.steps.iter().zip(&frame.steps).zip(seconds).map(|((step, sized), seconds)| {
             let operands = sized.operands.iter().zip(&step.operands).map(|(operand, planned)| {
                 let packed = if let StepOperand::Packed(_) = planned { " packed" } else { "" };
@@ -42,7 +43,7 @@ impl Profile {
                 microseconds: seconds * 1e6,
             }
         });
-        Profile { steps: steps.collect() }
+        self.steps.extend(steps);
     }
 
     /// The sum over all steps.

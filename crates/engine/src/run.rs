@@ -36,9 +36,10 @@ pub(crate) fn run(
     for (i, (step, sized)) in plan.steps.iter().zip(&frame.steps).enumerate() {
         let start = seconds.is_some().then(Instant::now);
         run_step(&step.work, sized, memory, lists).map_err(|message| Error::Step {
-            step: i,
+            step: plan.first_step + i,
             op: step.work.op_name().to_string(),
             message,
+            location: step.location,
         })?;
         if let (Some(seconds), Some(start)) = (&mut seconds, start) {
             seconds.push(start.elapsed().as_secs_f64());
@@ -136,10 +137,7 @@ fn run_reference(op: &graph::Op, call: Call<'_, '_>, results: &[Array]) -> Resul
     let inputs: Vec<Tensor> = call.inputs.iter().map(to_tensor).collect();
     let inputs: Vec<&Tensor> = inputs.iter().collect();
     let shapes: Vec<Shape> = results.iter().map(|array| array.shape).collect();
-    let computed = op.reference(&inputs, &shapes).map_err(|error| match error {
-        graph::Error::Evaluation { message, .. } => message,
-        other => other.to_string(),
-    })?;
+    let computed = in_words(op.reference(&inputs, &shapes))?;
     let written = call.inputs.iter_mut().filter_map(|operand| match operand {
         Operand::Buffer(view) => Some(view),
         _ => None,
@@ -148,6 +146,14 @@ fn run_reference(op: &graph::Op, call: Call<'_, '_>, results: &[Array]) -> Resul
         target.bytes.copy_from_slice(tensor.contiguous().bytes());
     }
     Ok(())
+}
+
+/// What a reference says is wrong, without the op, which the step's error names.
+pub(crate) fn in_words<T>(result: Result<T, graph::Error>) -> Result<T, String> {
+    result.map_err(|error| match error {
+        graph::Error::Evaluation { message, .. } => message,
+        other => other.to_string(),
+    })
 }
 
 fn to_tensor(operand: &Operand<'_>) -> Tensor {

@@ -10,10 +10,8 @@ use graph::{DeviceRef, Graph, Module};
 use crate::artifact::{self, Artifact, ExportOptions, StoredWeights};
 use crate::bind::{self, Progress, Sources};
 use crate::cache::CompileCache;
-use crate::lower::lower;
 use crate::passes::{self, Passes};
-use crate::plan::Plan;
-use crate::{Device, Error, Model, WeightsRegistry};
+use crate::{Device, Error, Model, Program, WeightsRegistry};
 
 /// Compiles graphs for its devices and makes models of them.
 pub struct InferenceSession {
@@ -67,14 +65,14 @@ pub struct InitOptions<'a> {
     pub progress: Option<&'a mut dyn FnMut(Progress)>,
 }
 
-/// Graphs as plans: how they are computed on a device. Is the start of any number of models. Holds no weights, but for
+/// Graphs as programs: how they are computed on a device. Is the start of any number of models. Holds no weights, but for
 /// those of the artifact it was read from.
 #[derive(Clone)]
 pub struct CompiledModel {
     device: Arc<dyn Device>,
-    /// What the plans were lowered from.
+    /// What the programs were made from.
     graphs: Vec<Arc<Graph>>,
-    plans: Vec<Arc<Plan>>,
+    programs: Vec<Arc<Program>>,
     stored: Option<Arc<StoredWeights>>,
 }
 
@@ -158,7 +156,7 @@ impl InferenceSession {
         options: InitOptions<'_>,
     ) -> Result<Model, Error> {
         let models = self.init_all_with(one_model("init", compiled)?, weights, options)?;
-        Ok(models.into_values().next().expect("one plan makes one model"))
+        Ok(models.into_values().next().expect("one program makes one model"))
     }
 
     /// Binds weights to each model that was compiled. Gives them by name.
@@ -184,7 +182,7 @@ impl InferenceSession {
         options: InitOptions<'_>,
     ) -> Result<BTreeMap<String, Model>, Error> {
         if options.strict {
-            let unused = bind::unused_names(compiled.plans(), weights);
+            let unused = bind::unused_names(compiled.programs(), weights);
             if !unused.is_empty() {
                 return Err(Error::UnknownWeights { names: unused.join(", ") });
             }
@@ -192,9 +190,9 @@ impl InferenceSession {
         let mut ignore = |_| ();
         let progress = options.progress.unwrap_or(&mut ignore);
         let sources = Sources { registry: weights, stored: compiled.stored.as_deref() };
-        let models = compiled.graphs.iter().zip(&compiled.plans).map(|(graph, plan)| {
-            let bound = bind::bind(plan, sources, progress)?;
-            Ok((plan.name().to_string(), Model::new(Arc::clone(graph), Arc::clone(plan), bound)))
+        let models = compiled.graphs.iter().zip(&compiled.programs).map(|(graph, program)| {
+            let bound = bind::bind(program, sources, progress)?;
+            Ok((program.name().to_string(), Model::new(Arc::clone(graph), Arc::clone(program), bound)))
         });
         models.collect()
     }
@@ -210,7 +208,7 @@ impl InferenceSession {
     ) -> Result<Model, Error> {
         let compiled = self.compile(source)?;
         let models = self.init_all(one_model("load", &compiled)?, weights)?;
-        Ok(models.into_values().next().expect("one plan makes one model"))
+        Ok(models.into_values().next().expect("one program makes one model"))
     }
 
     /// Compiles graphs and binds their weights. Gives the models by name.
@@ -302,12 +300,12 @@ impl Builder {
 impl CompiledModel {
     /// The names of the models.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.plans.iter().map(|plan| plan.name())
+        self.programs.iter().map(|program| program.name())
     }
 
-    /// The plans, in the order of the graphs.
-    pub fn plans(&self) -> impl Iterator<Item = &Plan> {
-        self.plans.iter().map(|plan| &**plan)
+    /// The programs, in the order of the graphs.
+    pub fn programs(&self) -> impl Iterator<Item = &Program> {
+        self.programs.iter().map(|program| &**program)
     }
 
     /// Writes an artifact without weights, see [`Artifact`]. The file is there whole or not at all.
@@ -328,16 +326,16 @@ impl CompiledModel {
 
     /// What an artifact holds of it.
     pub(crate) fn contents<'a>(&'a self, key: &'a str) -> artifact::Contents<'a> {
-        let models = self.graphs.iter().zip(&self.plans).map(|(graph, plan)| (&**graph, &**plan));
+        let models = self.graphs.iter().zip(&self.programs).map(|(graph, program)| (&**graph, &**program));
         artifact::Contents { device: &*self.device, key, models: models.collect() }
     }
 
     /// The compiled model of verified graphs, after the passes.
     fn lower(device: Arc<dyn Device>, graphs: Vec<Graph>) -> Result<CompiledModel, Error> {
-        let plans = graphs.iter().map(|graph| lower(graph, Arc::clone(&device)).map(Arc::new));
-        let plans = plans.collect::<Result<_, _>>()?;
+        let programs = graphs.iter().map(|graph| Program::new(graph, Arc::clone(&device)).map(Arc::new));
+        let programs = programs.collect::<Result<_, _>>()?;
         let graphs = graphs.into_iter().map(Arc::new).collect();
-        Ok(CompiledModel { device, graphs, plans, stored: None })
+        Ok(CompiledModel { device, graphs, programs, stored: None })
     }
 }
 
@@ -350,7 +348,7 @@ impl fmt::Debug for InferenceSession {
 
 impl fmt::Display for CompiledModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.plans.iter().try_for_each(|plan| plan.fmt(f))
+        self.programs.iter().try_for_each(|program| program.fmt(f))
     }
 }
 
@@ -361,7 +359,7 @@ impl fmt::Debug for CompiledModel {
 }
 
 fn one_model<'c>(call: &'static str, compiled: &'c CompiledModel) -> Result<&'c CompiledModel, Error> {
-    match compiled.plans.len() {
+    match compiled.programs.len() {
         1 => Ok(compiled),
         count => Err(Error::NotOneModel { call, count }),
     }

@@ -77,7 +77,7 @@ impl Graph {
 
     /// How many nodes a graph may have, where nodes that hold graphs count with all of theirs: a short text could say
     /// a graph of any size otherwise.
-    pub const MAX_SIZE: usize = 1 << 20;
+    pub const MAX_SIZE: usize = 1 << 16;
 
     /// An empty graph.
     pub fn new(name: impl Into<String>) -> Graph {
@@ -380,8 +380,8 @@ impl Graph {
         symbols
     }
 
-    /// What happens to input `position`, if it is a buffer.
-    pub(crate) fn input_effect(&self, position: usize) -> Effect {
+    /// What nodes do to input `position`, if it is a buffer.
+    pub fn input_effect(&self, position: usize) -> Effect {
         match self.inputs.get(position).map(|input| &self.values[input.value.0 as usize]) {
             Some(value) if value.ty.kind == Kind::Buffer => value.effect.max(Effect::Read),
             _ => Effect::None,

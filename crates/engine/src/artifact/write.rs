@@ -15,8 +15,8 @@ use super::container::{
 };
 use super::weights::{StoredWeights, address};
 use crate::bind::{self, BoundWeight, Progress};
-use crate::plan::{Plan, WeightSlot, WeightSource};
-use crate::{Device, Error, WeightsRegistry};
+use crate::plan::{WeightSlot, WeightSource};
+use crate::{Device, Error, Program, WeightsRegistry};
 
 /// What an artifact holds besides compiled graphs.
 #[derive(Default)]
@@ -33,7 +33,7 @@ pub(crate) struct Contents<'a> {
     pub(crate) device: &'a dyn Device,
     /// Empty, but for a compile cache.
     pub(crate) key: &'a str,
-    pub(crate) models: Vec<(&'a Graph, &'a Plan)>,
+    pub(crate) models: Vec<(&'a Graph, &'a Program)>,
 }
 
 /// Writes an artifact, with weights if the options say so, and waits for the disk.
@@ -47,10 +47,10 @@ pub(crate) fn export(
     let progress = options.progress.unwrap_or(&mut ignore);
     let file = write(path, contents, |writer| {
         let Some(registry) = options.weights else { return Ok(()) };
-        for (_, plan) in &contents.models {
-            let missing = writer.missing(plan);
-            let sink = &mut |slot: usize, weight: BoundWeight| writer.weight(plan, slot, &weight);
-            bind::bind_each(plan, &missing, bind::Sources { registry, stored }, progress, sink)?;
+        for (_, program) in &contents.models {
+            let missing = writer.missing(program);
+            let sink = &mut |slot: usize, weight: BoundWeight| writer.weight(program, slot, &weight);
+            bind::bind_each(program, &missing, bind::Sources { registry, stored }, progress, sink)?;
         }
         Ok(())
     })?;
@@ -122,8 +122,8 @@ impl<'p> Writer<'p> {
         Ok(())
     }
 
-    /// The slots of a plan that an artifact with weights holds, and this one does not hold yet.
-    pub(crate) fn missing(&self, plan: &Plan) -> Vec<usize> {
+    /// The slots of a program that an artifact with weights holds, and this one does not hold yet.
+    pub(crate) fn missing(&self, program: &Program) -> Vec<usize> {
         let is_missing = |slot: &WeightSlot| match self.source(slot) {
             // Graphs hold what is not packed.
             Some(SourceRecord::Constant(_)) if slot.packing.is_none() => false,
@@ -133,17 +133,22 @@ impl<'p> Writer<'p> {
             }
             None => false,
         };
-        (0..plan.weights.len()).filter(|&slot| is_missing(&plan.weights[slot])).collect()
+        (0..program.weights.len()).filter(|&slot| is_missing(&program.weights[slot])).collect()
     }
 
-    /// Adds a weight of a plan.
-    pub(crate) fn weight(&mut self, plan: &Plan, slot: usize, weight: &BoundWeight) -> Result<(), Error> {
-        let slot = &plan.weights[slot];
+    /// Adds a weight of a program.
+    pub(crate) fn weight(
+        &mut self,
+        program: &Program,
+        slot: usize,
+        weight: &BoundWeight,
+    ) -> Result<(), Error> {
+        let slot = &program.weights[slot];
         let source = self.source(slot).expect("asked for by `missing`");
         let section = match weight {
             BoundWeight::Raw(tensor) => self.section(tensor.bytes())?,
             BoundWeight::Packed(packed) => {
-                let bytes = plan.device.save_packed(packed).map_err(|message| Error::Weight {
+                let bytes = program.device.save_packed(packed).map_err(|message| Error::Weight {
                     name: slot.source.name().unwrap_or("a constant").to_string(),
                     message: format!("storing as {}: {message}", packed.layout),
                 })?;

@@ -26,7 +26,8 @@ pub(super) fn run(graph: &mut Graph) {
 fn evaluate(graph: &Graph, id: NodeId) -> Option<Vec<Tensor>> {
     let node = graph.node(id);
     let pure = (0..node.inputs.len()).all(|position| node.op.effect(position) == Effect::None);
-    if is_leaf(&node.op) || node.outputs.is_empty() || !pure {
+    // A loop might never end.
+    if is_leaf(&node.op) || node.outputs.is_empty() || !pure || !node.op.regions().is_empty() {
         return None;
     }
     let inputs: Option<Vec<&Tensor>> = node.inputs.iter().map(|&input| constant(graph, input)).collect();

@@ -2,6 +2,8 @@
 //!
 //! A pass keeps the types of values, and a second run of it changes nothing.
 
+use std::sync::Arc;
+
 use graph::{Graph, NodeId, Op, Value};
 
 mod fold_constants;
@@ -12,6 +14,7 @@ mod fuse_norm;
 mod fuse_residual;
 mod fuse_silu;
 mod hoist_leaves;
+mod inline_calls;
 mod merge_common_subexpressions;
 mod merge_linears;
 mod remove_dead;
@@ -33,7 +36,9 @@ macro_rules! passes {
 }
 
 passes! {
-    // First, since merging moves nodes up to where their weights are defined.
+    // Before all others, which then see nodes where calls were.
+    inline_calls,
+    // Early, since merging moves nodes up to where their weights are defined.
     hoist_leaves,
     // Before simplify, which knows neutral constants when it sees them.
     fold_constants,
@@ -95,6 +100,24 @@ pub fn run(graph: &mut Graph, passes: &Passes) {
         (pass.run)(graph);
         remove_dead::run(graph);
     }
+    run_within(graph, passes);
+}
+
+/// Runs the passes over the graphs that nodes run.
+fn run_within(graph: &mut Graph, passes: &Passes) {
+    for id in graph.node_ids() {
+        let node = graph.node(id);
+        if node.op.regions().is_empty() {
+            continue;
+        }
+        let regions = node.op.regions().into_iter().map(|region| {
+            let mut region = Graph::clone(region);
+            run(&mut region, passes);
+            Arc::new(region)
+        });
+        let (op, inputs) = (node.op.with_regions(regions), node.inputs.clone());
+        replace(graph, id, op, &inputs);
+    }
 }
 
 /// Computes the results of a node by another op.
@@ -116,6 +139,7 @@ fn forward(graph: &mut Graph, id: NodeId, value: Value) {
 fn is_leaf(op: &Op) -> bool {
     matches!(op, Op::Constant(_) | Op::Weight(_))
 }
+
 /// Runs one pass on graph text and compares the text that comes out; then checks that a second run changes
 /// nothing.
 #[cfg(test)]
@@ -194,6 +218,29 @@ mod tests {
                %x1 = linear(%mixed, %o, %x) {residual = true}
                %m = linear(%x1, %g, %gate, %up) {weights = 2, norm = 0.5, gate = silu}
                %y = linear(%m, %down, %x1) {residual = true}
+               return %y
+             }",
+        );
+    }
+
+    #[test]
+    fn graphs_within_are_rewritten_too() {
+        let all = |graph: &mut Graph| run(graph, &Passes::All);
+        check(
+            all,
+            "graph g(%p: bool[], %x: f32[n]) {
+               %y = cond(%p, %x) {then = graph a(%x: f32[n]) {
+                 %s = sigmoid(%x)
+                 %y = mul(%x, %s)
+                 return %y
+               }, otherwise = graph b(%x: f32[n]) { %y = neg(%x) %z = neg(%y) return %z }}
+               return %y
+             }",
+            "graph g(%p: bool[], %x: f32[n]) {
+               %y = cond(%p, %x) {then = graph a(%x: f32[n]) {
+                 %y = silu(%x)
+                 return %y
+               }, otherwise = graph b(%x: f32[n]) { return %x }}
                return %y
              }",
         );

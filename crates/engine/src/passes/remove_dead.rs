@@ -1,14 +1,27 @@
-//! `y = f(x)`, and nobody reads `y` → nothing, unless `f` writes a buffer.
+//! `y = f(x)`, and nobody reads `y` → nothing, unless `f` writes a buffer or finds a size that others have.
+
+use std::collections::BTreeSet;
 
 use graph::ops::Effect;
-use graph::{Graph, Node};
+use graph::{Dim, Graph, Node};
 
 /// Runs backwards, so that what only dead nodes read is dead when its turn comes.
 pub(super) fn run(graph: &mut Graph) {
+    let defined: Vec<&str> = graph.nodes().flat_map(|(_, node)| node.op.defines()).collect();
+    let defined: BTreeSet<String> = defined.into_iter().map(str::to_string).collect();
+    // Those of them in the types of live values so far.
+    let mut symbols: BTreeSet<String> = BTreeSet::new();
     for id in graph.node_ids().into_iter().rev() {
         let node = graph.node(id);
-        if !writes(node) && node.outputs.iter().all(|&output| graph.users(output) == 0) {
+        let read = node.outputs.iter().any(|&output| graph.users(output) > 0);
+        if !read && !writes(node) && !node.op.defines().into_iter().any(|symbol| symbols.contains(symbol)) {
             graph.remove(id);
+            continue;
+        }
+        if !defined.is_empty() {
+            let dims = node.outputs.iter().flat_map(|&output| &graph.ty(output).shape);
+            let live = dims.flat_map(Dim::symbols).filter(|&symbol| defined.contains(symbol));
+            symbols.extend(live.map(str::to_string));
         }
     }
 }

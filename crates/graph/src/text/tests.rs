@@ -124,7 +124,7 @@ fn hostile_nesting_ends_early() {
     });
     let error = Graph::parse(&nested).unwrap_err().to_string();
     assert!(
-        error.ends_with("call: the graph has more than 1048576 nodes with those of the graphs in it"),
+        error.ends_with("call: the graph has more than 65536 nodes with those of the graphs in it"),
         "{error}"
     );
 }

@@ -1,0 +1,280 @@
+//! How a graph is computed: plans, and between them what finds sizes in data or decides what runs.
+//!
+//! A graph whose sizes follow from its inputs is one plan. Others are taken apart: a plan for each run of nodes
+//! whose sizes are known by then.
+
+use std::fmt::{self, Write};
+use std::panic::Location;
+use std::sync::Arc;
+
+use graph::{Bindings, Graph, Op, Type};
+
+use crate::lower::Shared;
+use crate::plan::{Plan, PlanInput, WeightSlot};
+use crate::split::split;
+use crate::{Device, Error, Kernel};
+
+/// A graph as it is computed on one device. Holds no weights and no sizes of symbolic dims. Prints for people, and
+/// for tests.
+pub struct Program {
+    pub(crate) name: String,
+    pub(crate) device: Arc<dyn Device>,
+    /// Of all plans; each is bound once.
+    pub(crate) weights: Vec<WeightSlot>,
+    pub(crate) root: Block,
+    /// The number of plans in all blocks.
+    pub(crate) plans: usize,
+}
+
+/// How one graph is computed: the program's own, or one that a node runs.
+pub(crate) struct Block {
+    pub(crate) inputs: Vec<PlanInput>,
+    pub(crate) outputs: Vec<Type>,
+    /// The inputs alone, to bind the symbols of.
+    pub(crate) signature: Graph,
+    /// In the order they run.
+    pub(crate) parts: Vec<Part>,
+    /// The names of the values that parts hand to one another; the inputs come first.
+    pub(crate) values: Vec<String>,
+    /// What each output is.
+    pub(crate) results: Vec<Source>,
+}
+
+/// A piece of a block.
+pub(crate) struct Part {
+    pub(crate) work: PartWork,
+    /// Values that no later part reads.
+    pub(crate) last_used: Vec<usize>,
+}
+
+/// What a part does.
+pub(crate) enum PartWork {
+    /// Steps whose sizes are known once those of the values before are.
+    Plan {
+        plan: Plan,
+        /// The value that each input is.
+        inputs: Vec<usize>,
+        /// The value that each output becomes.
+        outputs: Vec<usize>,
+    },
+    /// The sizes that a node finds in its data. The next plan computes its results.
+    Sizes(SizesPart),
+    /// Other blocks, as a node says.
+    Run { control: Control, operands: Vec<Source>, outputs: Vec<usize>, types: Vec<Type>, at: PartStep },
+}
+
+/// A node that finds sizes in its data.
+pub(crate) struct SizesPart {
+    pub(crate) op: Op,
+    pub(crate) kernel: Option<Arc<dyn Kernel>>,
+    pub(crate) operands: Vec<Source>,
+    pub(crate) at: PartStep,
+}
+
+/// Where a part that is no plan stands.
+pub(crate) struct PartStep {
+    /// Its number among the steps of the program.
+    pub(crate) step: usize,
+    /// Where the node was made.
+    pub(crate) location: Option<&'static Location<'static>>,
+}
+
+/// Which blocks run, and how often.
+pub(crate) enum Control {
+    /// One of two.
+    Cond { then: Block, otherwise: Block },
+    /// One again and again.
+    While { predicate: Block, body: Block },
+    /// One.
+    Call(Block),
+}
+
+/// What a part reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A value of the block.
+    Value(usize),
+    /// A weight as it is stored.
+    Weight(usize),
+}
+
+impl Program {
+    /// The program of a verified graph on a device.
+    pub(crate) fn new(graph: &Graph, device: Arc<dyn Device>) -> Result<Program, Error> {
+        let mut shared = Shared { device, weights: Vec::new(), plans: 0, steps: 0 };
+        let root = split(graph, &mut shared)?;
+        let Shared { device, weights, plans, .. } = shared;
+        Ok(Program { name: graph.name().to_string(), device, weights, root, plans })
+    }
+
+    /// The name of the graph it computes.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The op of each step of all plans in order and its kernel, or `None` where the op's reference stands in.
+    pub fn kernels(&self) -> impl Iterator<Item = (&'static str, Option<String>)> + '_ {
+        let steps = self.root.plans().into_iter().flat_map(|plan| &plan.steps);
+        steps.map(|step| (step.work.op_name(), step.work.kernel_name()))
+    }
+
+    /// Bytes of the largest arena of a plan once the symbolic dims have sizes, or `None` if a size is missing or
+    /// impossible, or found in data.
+    pub fn arena_bytes(&self, bindings: &Bindings) -> Option<usize> {
+        let bytes = self.root.plans().into_iter().map(|plan| plan.arena_bytes(&self.weights, bindings));
+        bytes.collect::<Option<Vec<usize>>>()?.into_iter().max()
+    }
+}
+
+impl Block {
+    /// The one plan of a graph whose sizes follow from its inputs.
+    pub(crate) fn whole(&self) -> Option<&Plan> {
+        match &self.parts[..] {
+            [Part { work: PartWork::Plan { plan, .. }, .. }] => Some(plan),
+            _ => None,
+        }
+    }
+
+    /// Every plan, those of blocks within too.
+    fn plans(&self) -> Vec<&Plan> {
+        let mut plans = Vec::new();
+        for part in &self.parts {
+            match &part.work {
+                PartWork::Plan { plan, .. } => plans.push(plan),
+                PartWork::Sizes(_) => {}
+                PartWork::Run { control, .. } => {
+                    plans.extend(control.blocks().into_iter().flat_map(|(_, block)| block.plans()));
+                }
+            }
+        }
+        plans
+    }
+}
+
+impl Control {
+    /// The blocks by name.
+    fn blocks(&self) -> Vec<(&'static str, &Block)> {
+        match self {
+            Control::Cond { then, otherwise } => vec![("then", then), ("otherwise", otherwise)],
+            Control::While { predicate, body } => vec![("predicate", predicate), ("body", body)],
+            Control::Call(block) => vec![("graph", block)],
+        }
+    }
+
+    pub(crate) fn op_name(&self) -> &'static str {
+        match self {
+            Control::Cond { .. } => "cond",
+            Control::While { .. } => "while",
+            Control::Call(_) => "call",
+        }
+    }
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whole = self.root.whole();
+        let form = if whole.is_some() { "plan" } else { "program" };
+        writeln!(f, "{form} {} on {}", self.name, self.device.name())?;
+        for (i, input) in self.root.inputs.iter().enumerate() {
+            writeln!(f, "  input {i} '{}' {}", input.name, input.ty)?;
+        }
+        for (i, weight) in self.weights.iter().enumerate() {
+            writeln!(f, "  w{i} = {weight}")?;
+        }
+        match whole {
+            Some(plan) => plan.fmt_steps(f)?,
+            None => self.fmt_parts(f, &self.root)?,
+        }
+        for (i, ty) in self.root.outputs.iter().enumerate() {
+            writeln!(f, "  output {i} {ty}")?;
+        }
+        whole.map_or(Ok(()), |plan| plan.fmt_arena(f, &self.weights))
+    }
+}
+
+impl Program {
+    fn fmt_parts(&self, f: &mut dyn Write, block: &Block) -> fmt::Result {
+        for part in &block.parts {
+            self.fmt_part(f, block, &part.work)?;
+        }
+        if block.whole().is_none() {
+            let results: Vec<String> = block.results.iter().map(|&result| block.place(result)).collect();
+            writeln!(f, "  return {}", results.join(", "))?;
+        }
+        Ok(())
+    }
+
+    fn fmt_part(&self, f: &mut dyn Write, block: &Block, work: &PartWork) -> fmt::Result {
+        let list =
+            |sources: &[Source]| sources.iter().map(|&s| block.place(s)).collect::<Vec<_>>().join(", ");
+        match work {
+            PartWork::Plan { plan, outputs, .. } => {
+                let outputs: Vec<Source> = outputs.iter().map(|&value| Source::Value(value)).collect();
+                writeln!(f, "  plan of {}", list(&outputs))?;
+                let mut within = indented(f);
+                plan.fmt_steps(&mut within)?;
+                plan.fmt_arena(&mut within, &self.weights)
+            }
+            PartWork::Sizes(SizesPart { op, kernel, operands, at }) => {
+                let name = kernel.as_ref().map_or(format!("{} (reference)", op.name()), |k| k.name());
+                writeln!(
+                    f,
+                    "  {}: {} = sizes of {name}({})",
+                    at.step,
+                    op.defines().join(", "),
+                    list(operands)
+                )
+            }
+            PartWork::Run { control, operands, outputs, types, at } => {
+                let outputs: Vec<Source> = outputs.iter().map(|&value| Source::Value(value)).collect();
+                let arrow = if outputs.is_empty() { "" } else { " = " };
+                let types: Vec<String> = types.iter().map(Type::to_string).collect();
+                let colon = if types.is_empty() { "" } else { ": " };
+                let (name, types) = (control.op_name(), types.join(", "));
+                let (outputs, operands) = (list(&outputs), list(operands));
+                writeln!(f, "  {}: {outputs}{arrow}{name}({operands}){colon}{types}", at.step)?;
+                for (name, block) in control.blocks() {
+                    writeln!(f, "    {name}")?;
+                    self.fmt_parts(&mut indented(&mut indented(f)), block)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Block {
+    fn place(&self, source: Source) -> String {
+        match source {
+            Source::Value(value) => format!("'{}'", self.values[value]),
+            Source::Weight(slot) => format!("w{slot}"),
+        }
+    }
+}
+
+/// Puts two spaces before each line.
+struct Indented<'f> {
+    to: &'f mut dyn Write,
+    at_start: bool,
+}
+
+impl Write for Indented<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for line in text.split_inclusive('\n') {
+            self.to.write_str(if self.at_start { "  " } else { "" })?;
+            self.to.write_str(line)?;
+            self.at_start = line.ends_with('\n');
+        }
+        Ok(())
+    }
+}
+
+fn indented(to: &mut dyn Write) -> Indented<'_> {
+    Indented { to, at_start: true }
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Program({})", self.name)
+    }
+}

@@ -1,0 +1,272 @@
+//! Graph → block: nodes whose sizes are known before anything runs make one plan; a node that finds sizes in its
+//! data, or runs graphs, ends a plan and another begins behind it.
+
+use std::collections::{BTreeSet, HashMap};
+
+use graph::ops::Effect;
+use graph::{Graph, Node, NodeId, Op, Type, Value};
+
+use crate::lower::{Shared, is_leaf, lower};
+use crate::plan::PlanInput;
+use crate::program::{Block, Control, Part, PartStep, PartWork, SizesPart, Source};
+use crate::{Error, NodeTypes};
+
+/// The block of a graph that is well formed. Blocks of graphs within are made on the way.
+pub(crate) fn split(graph: &Graph, shared: &mut Shared) -> Result<Block, Error> {
+    let mut splitting = Splitting::new(graph, shared);
+    let segments = segments(graph);
+    if let [] | [Segment::Static(_)] = &segments[..] {
+        splitting.whole()?;
+        return Ok(splitting.block);
+    }
+    splitting.note_last_uses(&segments);
+    for (i, segment) in segments.iter().enumerate() {
+        match segment {
+            Segment::Static(nodes) => splitting.plan(i, nodes)?,
+            Segment::Sizes(node) => splitting.sizes(graph.node(*node))?,
+            Segment::Run(node) => splitting.run(graph.node(*node))?,
+        }
+    }
+    splitting.block.results =
+        graph.outputs().iter().map(|&output| splitting.source(output)).collect::<Result<_, _>>()?;
+    splitting.release();
+    Ok(splitting.block)
+}
+
+/// Nodes that become one part.
+enum Segment {
+    Static(Vec<NodeId>),
+    /// The sizes of a node, which is the first of the segment behind this.
+    Sizes(NodeId),
+    /// A node that runs graphs.
+    Run(NodeId),
+}
+
+fn segments(graph: &Graph) -> Vec<Segment> {
+    let mut segments = Vec::new();
+    for (id, node) in graph.nodes().filter(|(_, node)| !is_leaf(&node.op)) {
+        if !node.op.regions().is_empty() {
+            segments.push(Segment::Run(id));
+        } else if finds_sizes(&node.op) {
+            segments.extend([Segment::Sizes(id), Segment::Static(vec![id])]);
+        } else if let Some(Segment::Static(nodes)) = segments.last_mut() {
+            nodes.push(id);
+        } else {
+            segments.push(Segment::Static(vec![id]));
+        }
+    }
+    segments
+}
+
+/// Whether sizes of an op's results are known only when its operands are.
+fn finds_sizes(op: &Op) -> bool {
+    !op.defines().is_empty()
+}
+
+struct Splitting<'g, 's> {
+    graph: &'g Graph,
+    shared: &'s mut Shared,
+    block: Block,
+    /// The number in the block of each value that parts hand to one another.
+    numbers: HashMap<Value, usize>,
+    names: Vec<String>,
+    /// By value: the last segment that reads it; beyond all for outputs.
+    last_uses: HashMap<Value, usize>,
+}
+
+impl<'g, 's> Splitting<'g, 's> {
+    fn new(graph: &'g Graph, shared: &'s mut Shared) -> Splitting<'g, 's> {
+        let mut signature = Graph::new(graph.name());
+        let mut inputs = Vec::new();
+        for (i, input) in graph.inputs().iter().enumerate() {
+            let ty = graph.ty(input.value).clone();
+            signature.input(&input.name, ty.clone());
+            let written = graph.input_effect(i) == Effect::Write;
+            inputs.push(PlanInput { name: input.name.clone(), ty, written });
+        }
+        let outputs = graph.outputs().iter().map(|&output| graph.ty(output).clone()).collect();
+        let (parts, values, results) = (Vec::new(), Vec::new(), Vec::new());
+        let block = Block { inputs, outputs, signature, parts, values, results };
+        let names = graph.value_names().into_iter().map(|name| name.trim_start_matches('%').to_string());
+        let names = names.collect();
+        let (numbers, last_uses) = (HashMap::new(), HashMap::new());
+        let mut splitting = Splitting { graph, shared, block, numbers, names, last_uses };
+        for input in graph.inputs() {
+            splitting.number(input.value);
+        }
+        splitting
+    }
+
+    /// One plan for everything.
+    fn whole(&mut self) -> Result<(), Error> {
+        let plan = lower(self.graph, self.shared)?;
+        let inputs: Vec<usize> = (0..plan.inputs.len()).collect();
+        let outputs: Vec<usize> = (0..plan.outputs.len()).map(|i| inputs.len() + i).collect();
+        self.block.inputs.clone_from(&plan.inputs);
+        self.block.values.extend((0..outputs.len()).map(|i| format!("output{i}")));
+        self.block.results = outputs.iter().map(|&value| Source::Value(value)).collect();
+        self.block.parts =
+            vec![Part { work: PartWork::Plan { plan, inputs, outputs }, last_used: Vec::new() }];
+        Ok(())
+    }
+
+    fn note_last_uses(&mut self, segments: &[Segment]) {
+        for (i, segment) in segments.iter().enumerate() {
+            let nodes = match segment {
+                Segment::Static(nodes) => &nodes[..],
+                Segment::Sizes(node) | Segment::Run(node) => std::slice::from_ref(node),
+            };
+            let read = nodes.iter().flat_map(|&node| self.graph.node(node).inputs.iter().copied());
+            self.last_uses.extend(read.map(|value| (value, i)));
+        }
+        self.last_uses.extend(self.graph.outputs().iter().map(|&output| (output, segments.len())));
+    }
+
+    /// A plan of some nodes: a graph of their own, whose inputs are what they read, and whose outputs are what is
+    /// read after them.
+    fn plan(&mut self, segment: usize, nodes: &[NodeId]) -> Result<(), Error> {
+        let mut part = PartGraph::new(self.graph);
+        for &id in nodes {
+            part.node(self.graph.node(id))?;
+        }
+        let made = nodes.iter().flat_map(|&id| self.graph.node(id).outputs.iter().copied());
+        let kept: Vec<Value> =
+            made.filter(|value| self.last_uses.get(value).is_some_and(|&last| last > segment)).collect();
+        let inputs = part.inputs.iter().map(|&value| self.number(value)).collect();
+        let outputs = kept.iter().map(|&value| self.number(value)).collect();
+        let plan = lower(&part.finish(&kept), self.shared)?;
+        self.push(PartWork::Plan { plan, inputs, outputs });
+        Ok(())
+    }
+
+    fn sizes(&mut self, node: &'g Node) -> Result<(), Error> {
+        let inputs: Vec<&Type> = node.inputs.iter().map(|&value| self.graph.ty(value)).collect();
+        let outputs: Vec<&Type> = node.outputs.iter().map(|&value| self.graph.ty(value)).collect();
+        let types = NodeTypes { op: &node.op, inputs: &inputs, outputs: &outputs };
+        let kernel = self.shared.device.kernel(&types);
+        let operands = node.inputs.iter().map(|&input| self.source(input)).collect::<Result<_, _>>()?;
+        let at = self.step(node);
+        self.push(PartWork::Sizes(SizesPart { op: node.op.clone(), kernel, operands, at }));
+        Ok(())
+    }
+
+    fn run(&mut self, node: &'g Node) -> Result<(), Error> {
+        let operands = node.inputs.iter().map(|&input| self.source(input)).collect::<Result<_, _>>()?;
+        let at = self.step(node);
+        let control = match &node.op {
+            Op::Cond(cond) => Control::Cond {
+                then: split(&cond.then, self.shared)?,
+                otherwise: split(&cond.otherwise, self.shared)?,
+            },
+            Op::While(op) => Control::While {
+                predicate: split(&op.predicate, self.shared)?,
+                body: split(&op.body, self.shared)?,
+            },
+            Op::Call(call) => Control::Call(split(&call.graph.with_prefix(&call.prefix), self.shared)?),
+            op => unreachable!("{} runs no graphs", op.name()),
+        };
+        let outputs = node.outputs.iter().map(|&value| self.number(value)).collect();
+        let types = node.outputs.iter().map(|&value| self.graph.ty(value).clone()).collect();
+        self.push(PartWork::Run { control, operands, outputs, types, at });
+        Ok(())
+    }
+
+    fn push(&mut self, work: PartWork) {
+        self.block.parts.push(Part { work, last_used: Vec::new() });
+    }
+
+    /// Notes for each part the values that no later one reads, as their memory can go.
+    fn release(&mut self) {
+        let mut needed: BTreeSet<usize> = (0..self.block.inputs.len()).collect();
+        needed.extend(self.block.results.iter().filter_map(|source| source.value()));
+        for part in self.block.parts.iter_mut().rev() {
+            let values: BTreeSet<usize> = match &part.work {
+                PartWork::Plan { inputs, outputs, .. } => inputs.iter().chain(outputs).copied().collect(),
+                PartWork::Sizes(part) => part.operands.iter().filter_map(|s| s.value()).collect(),
+                PartWork::Run { operands, outputs, .. } => {
+                    operands.iter().filter_map(|s| s.value()).chain(outputs.iter().copied()).collect()
+                }
+            };
+            part.last_used = values.iter().copied().filter(|&value| needed.insert(value)).collect();
+        }
+    }
+
+    fn step(&mut self, node: &Node) -> PartStep {
+        self.shared.steps += 1;
+        PartStep { step: self.shared.steps - 1, location: node.location }
+    }
+
+    fn source(&mut self, value: Value) -> Result<Source, Error> {
+        match self.graph.defined_by(value) {
+            Some((op, _)) if is_leaf(op) => {
+                let slot = self.shared.slot(op, self.graph.ty(value), None);
+                let fail = |message| Error::Compile { graph: self.graph.name().to_string(), message };
+                slot.map(Source::Weight).map_err(fail)
+            }
+            _ => Ok(Source::Value(self.number(value))),
+        }
+    }
+
+    fn number(&mut self, value: Value) -> usize {
+        *self.numbers.entry(value).or_insert_with(|| {
+            self.block.values.push(self.names[value.index()].clone());
+            self.block.values.len() - 1
+        })
+    }
+}
+
+/// Some nodes of a graph as a graph.
+struct PartGraph<'g> {
+    whole: &'g Graph,
+    graph: Graph,
+    /// The values of the part by those of the whole.
+    values: HashMap<Value, Value>,
+    /// What the nodes read of the rest.
+    inputs: Vec<Value>,
+    names: Vec<String>,
+}
+
+impl<'g> PartGraph<'g> {
+    fn new(whole: &'g Graph) -> PartGraph<'g> {
+        let (graph, names) = (Graph::new(whole.name()), whole.value_names());
+        PartGraph { whole, graph, values: HashMap::new(), inputs: Vec::new(), names }
+    }
+
+    fn node(&mut self, node: &Node) -> Result<(), Error> {
+        let inputs = node.inputs.iter().map(|&input| self.value(input)).collect::<Result<Vec<_>, _>>()?;
+        let outputs = self.graph.push_from(node.op.clone(), &inputs, node.location)?;
+        self.values.extend(node.outputs.iter().copied().zip(outputs));
+        Ok(())
+    }
+
+    fn value(&mut self, value: Value) -> Result<Value, Error> {
+        if let Some(&known) = self.values.get(&value) {
+            return Ok(known);
+        }
+        let here = match self.whole.defined_by(value) {
+            Some((op, _)) if is_leaf(op) => self.graph.push_from(op.clone(), &[], None)?[0],
+            _ => {
+                self.inputs.push(value);
+                let name = self.names[value.index()].trim_start_matches('%');
+                self.graph.input(name, self.whole.ty(value).clone())
+            }
+        };
+        self.values.insert(value, here);
+        Ok(here)
+    }
+
+    fn finish(mut self, outputs: &[Value]) -> Graph {
+        let outputs: Vec<Value> = outputs.iter().map(|output| self.values[output]).collect();
+        self.graph.set_outputs(&outputs);
+        self.graph
+    }
+}
+
+impl Source {
+    pub(crate) fn value(self) -> Option<usize> {
+        match self {
+            Source::Value(value) => Some(value),
+            Source::Weight(_) => None,
+        }
+    }
+}
