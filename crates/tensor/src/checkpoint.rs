@@ -15,10 +15,10 @@
 //! The elements lie behind it, row-major; here at the next multiple of 64, so that a mapped file is aligned.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Read, Seek, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::{Component, Path, PathBuf};
 
-use crate::{AlignedBytes, Buffer, DType, Error, MAX_RANK, Shape, Tensor};
+use crate::{Buffer, DType, Error, MAX_RANK, MapMode, Shape, Tensor};
 
 const MAGIC: [u8; 8] = [0x93, 0xf0, 0x9f, 0x94, 0xa5, 0x2b, 0x2b, 0x93];
 /// The version written; a reader takes any minor version.
@@ -56,19 +56,14 @@ pub fn save_max_checkpoint(directory: &Path, label: &str, tensor: &Tensor) -> Re
     Ok(path)
 }
 
-/// Reads the tensor of a `.max` file.
+/// The tensor of a `.max` file, mapped rather than read; writing it leaves the file as it is.
 ///
 /// # Errors
 /// If the file cannot be read, is none, is of a newer version, holds several tensors, or is damaged.
-pub fn load_max_buffer(path: &Path) -> Result<Buffer, Error> {
+pub fn load_max_buffer(path: impl AsRef<Path>) -> Result<Buffer, Error> {
+    let path = path.as_ref();
     let head = read_head(path)?;
-    let io = Error::io(path);
-    let mut file = File::open(path).map_err(&io)?;
-    file.seek(io::SeekFrom::Start(head.offset)).map_err(&io)?;
-    let mut bytes =
-        AlignedBytes::zeroed(head.dtype.bytes_for_shape(&head.shape).expect("checked with the head"));
-    file.read_exact(&mut bytes).map_err(&io)?;
-    Ok(Buffer::from_bytes(head.dtype, head.shape, bytes))
+    Buffer::mmap(path, head.dtype, head.shape, head.offset, MapMode::CopyOnWrite)
 }
 
 /// What the head of a `.max` file says of its tensor.

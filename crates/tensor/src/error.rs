@@ -125,6 +125,9 @@ pub enum Error {
         /// What is wrong with it.
         message: String,
     },
+    /// No way to map a file.
+    #[error("no mode of mapping files is called `{0}`, they are: c, r, r+")]
+    MapMode(String),
     /// A label that would name no file inside the output directory.
     #[error("the label `{0}` is no relative path of plain names, so no file can be named by it")]
     Label(String),

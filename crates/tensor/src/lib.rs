@@ -5,6 +5,7 @@
 pub mod blocks;
 mod buffer;
 mod checkpoint;
+mod device;
 mod dtype;
 mod error;
 pub mod float8;
@@ -13,10 +14,12 @@ pub mod print;
 mod scalar;
 mod shape;
 mod storage;
+mod strided;
 mod tensor;
 
-pub use buffer::{Buffer, BufferBusy, ReadGuard, WriteGuard};
+pub use buffer::{Buffer, Index, MapMode, ReadGuard, WriteGuard};
 pub use checkpoint::{load_max_buffer, save_binary, save_max_checkpoint};
+pub use device::{DeviceSpec, DeviceType};
 pub use dtype::{Block, DType, Element};
 pub use error::Error;
 pub use half::{bf16, f16};

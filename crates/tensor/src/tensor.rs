@@ -3,7 +3,9 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::{AlignedBytes, Bytes, DType, Element, Error, MAX_RANK, Shape, bf16, blocks, f16, float8, print};
+use crate::{
+    AlignedBytes, Bytes, DType, Element, Error, MAX_RANK, Shape, bf16, blocks, f16, float8, print, strided,
+};
 
 /// An immutable strided array. Clones and views share the bytes.
 #[derive(Clone)]
@@ -89,10 +91,7 @@ impl Tensor {
 
     /// Whether the elements lie in row-major order without gaps.
     pub fn is_contiguous(&self) -> bool {
-        let expected = self.shape.row_major_strides();
-        self.elements() == 0
-            || (0..self.shape.rank())
-                .all(|axis| self.shape[axis] == 1 || self.strides[axis] == expected[axis])
+        strided::is_contiguous(&self.shape, &self.strides)
     }
 
     /// The same elements in row-major order: itself when it is so already, else a copy.
@@ -311,22 +310,8 @@ impl Tensor {
     }
 
     /// The storage position, in elements, of each element in row-major order.
-    fn positions(&self) -> impl Iterator<Item = usize> + '_ {
-        let mut index = [0usize; MAX_RANK];
-        let mut position = self.offset as isize;
-        (0..self.elements()).map(move |_| {
-            let current = position as usize;
-            for axis in (0..self.shape.rank()).rev() {
-                index[axis] += 1;
-                position += self.strides[axis];
-                if index[axis] < self.shape[axis] {
-                    break;
-                }
-                position -= self.strides[axis] * self.shape[axis] as isize;
-                index[axis] = 0;
-            }
-            current
-        })
+    fn positions(&self) -> impl Iterator<Item = usize> {
+        strided::positions(self.shape, self.strides, self.offset as isize)
     }
 }
 

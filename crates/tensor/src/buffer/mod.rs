@@ -1,0 +1,404 @@
+//! Memory that a computation may change while others hold it: a KV cache, an output, an input.
+
+mod element;
+mod index;
+mod mapped;
+mod memory;
+mod view;
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::print::{self, Elements};
+use crate::{
+    AlignedBytes, Bytes, DType, DeviceSpec, Element, Error, MAX_RANK, Scalar, Shape, Tensor, strided,
+};
+
+pub use index::Index;
+pub use mapped::MapMode;
+use memory::Memory;
+pub use memory::{ReadGuard, WriteGuard};
+
+/// An array in shared, mutable host memory. Clones and views share the memory.
+///
+/// Access is checked at run time, as a `RefCell` does: many readers or one writer of the memory, whichever part of it
+/// they look at. The engine holds a guard on each input for the length of a call, so two calls that would write the
+/// same cache get an error, not a race.
+///
+/// Buffers are row-major when made. Views made by [`Buffer::slice`] may have gaps; what needs the bytes in a row, such
+/// as [`Buffer::read`] and the engine, refuses these, and [`Buffer::contiguous`] makes a row-major copy.
+#[derive(Clone)]
+pub struct Buffer {
+    dtype: DType,
+    shape: Shape,
+    /// In elements; those of axes of one, and of arrays without elements, are row-major.
+    strides: [isize; MAX_RANK],
+    /// Of the first element in the memory, in bytes.
+    start: usize,
+    contiguous: bool,
+    read_only: bool,
+    memory: Arc<Memory>,
+}
+
+/// Making buffers.
+impl Buffer {
+    /// A buffer for others to fill. What it holds until then is unspecified; it costs no more than [`Buffer::zeros`].
+    ///
+    /// # Panics
+    /// As [`Buffer::zeros`].
+    pub fn uninitialized(dtype: DType, shape: impl Into<Shape>) -> Buffer {
+        Buffer::zeros(dtype, shape)
+    }
+
+    /// A buffer of zeros.
+    ///
+    /// # Panics
+    /// If the size overflows, or the dtype's blocks do not divide the elements.
+    pub fn zeros(dtype: DType, shape: impl Into<Shape>) -> Buffer {
+        let shape = shape.into();
+        Buffer::from_bytes(dtype, shape, AlignedBytes::zeroed(expect_bytes(dtype, &shape)))
+    }
+
+    /// A buffer of ones.
+    ///
+    /// # Panics
+    /// As [`Buffer::full`].
+    pub fn ones(dtype: DType, shape: impl Into<Shape>) -> Buffer {
+        Buffer::full(dtype, shape, 1).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// A buffer of one value throughout, rounded to the dtype if that is a float.
+    ///
+    /// # Errors
+    /// If the elements cannot hold the value, as [`Buffer::set`] says.
+    ///
+    /// # Panics
+    /// If the size overflows.
+    pub fn full(dtype: DType, shape: impl Into<Shape>, value: impl Into<Scalar>) -> Result<Buffer, Error> {
+        let (shape, mut element) = (shape.into(), [0; 8]);
+        value.into().write(dtype, &mut element)?;
+        let mut bytes = AlignedBytes::zeroed(expect_bytes(dtype, &shape));
+        let size = dtype.block().bytes;
+        bytes.chunks_exact_mut(size).for_each(|slot| slot.copy_from_slice(&element[..size]));
+        Ok(Buffer::from_bytes(dtype, shape, bytes))
+    }
+
+    /// A buffer of one value and no axes.
+    pub fn scalar<T: Element>(value: T) -> Buffer {
+        Buffer::from_slice(Shape::SCALAR, &[value])
+    }
+
+    /// A buffer of zeros in page-locked memory, from which devices copy without a detour.
+    ///
+    /// # Errors
+    /// If the system grants the process no more such memory.
+    ///
+    /// # Panics
+    /// As [`Buffer::zeros`].
+    pub fn pinned(dtype: DType, shape: impl Into<Shape>) -> Result<Buffer, Error> {
+        let shape = shape.into();
+        let memory = mapped::pinned(expect_bytes(dtype, &shape))?;
+        Ok(Buffer::over(dtype, shape, memory))
+    }
+
+    /// A buffer over bytes of our own.
+    ///
+    /// # Panics
+    /// If the number of bytes is not what dtype and shape need.
+    pub fn from_bytes(dtype: DType, shape: impl Into<Shape>, bytes: AlignedBytes) -> Buffer {
+        let shape = shape.into();
+        assert_eq!(dtype.bytes_for_shape(&shape), Some(bytes.len()), "bytes for {dtype}{shape}");
+        Buffer::over(dtype, shape, Memory::aligned(bytes))
+    }
+
+    /// A buffer holding a copy of `values`.
+    ///
+    /// # Panics
+    /// If the shape holds another number of elements.
+    pub fn from_slice<T: Element>(shape: impl Into<Shape>, values: &[T]) -> Buffer {
+        Buffer::from_bytes(T::DTYPE, shape, AlignedBytes::copy_of(bytemuck::cast_slice(values)))
+    }
+
+    /// A `bool` buffer.
+    ///
+    /// # Panics
+    /// If the shape holds another number of elements.
+    pub fn from_bools(shape: impl Into<Shape>, values: &[bool]) -> Buffer {
+        let values: Vec<u8> = values.iter().map(|&value| u8::from(value)).collect();
+        Buffer::from_bytes(DType::Bool, shape, AlignedBytes::copy_of(&values))
+    }
+
+    /// A buffer holding a copy of a tensor, made row-major.
+    pub fn from_tensor(tensor: &Tensor) -> Buffer {
+        let tensor = tensor.contiguous();
+        Buffer::from_bytes(tensor.dtype(), *tensor.shape(), AlignedBytes::copy_of(tensor.bytes()))
+    }
+
+    /// A read-only buffer over the memory of a tensor, or of a row-major copy if it has gaps.
+    pub fn over_tensor(tensor: &Tensor) -> Buffer {
+        let tensor = tensor.contiguous();
+        let (data, len) = (NonNull::from(tensor.bytes()).cast(), tensor.bytes().len());
+        // SAFETY: the tensor keeps its bytes, which nobody writes, and a read-only buffer does not either.
+        let memory = unsafe { Memory::foreign(data, len, Box::new(tensor.clone())) };
+        Buffer::over(tensor.dtype(), *tensor.shape(), memory).read_only()
+    }
+
+    /// A row-major buffer over memory of another owner, which is dropped with the last view of it; its drop frees the
+    /// memory. A null pointer may stand for no bytes.
+    ///
+    /// # Errors
+    /// If the size overflows, rows are no whole number of blocks, or `data` is null where there are bytes. The owner is
+    /// dropped then.
+    ///
+    /// # Safety
+    /// Until the owner is dropped, `data` is valid for reads and writes of the bytes that dtype and shape need, but for
+    /// reads only if the buffer is at once made [`Buffer::read_only`]; and nobody writes them but through this buffer's
+    /// guards, or reads them while one of its [`WriteGuard`]s lives. The owner may be dropped on any thread.
+    pub unsafe fn from_foreign(
+        dtype: DType,
+        shape: impl Into<Shape>,
+        data: *mut u8,
+        owner: impl Send + 'static,
+    ) -> Result<Buffer, Error> {
+        let shape = shape.into();
+        let impossible = |needed: &str| Error::Bytes { dtype, shape, needed: needed.to_string(), got: 0 };
+        let len = dtype.bytes_for_shape(&shape).filter(|&len| isize::try_from(len).is_ok());
+        let len = len.ok_or_else(|| impossible("an impossible number of"))?;
+        let data = match NonNull::new(data) {
+            Some(data) => data,
+            None if len == 0 => NonNull::dangling(),
+            None => return Err(impossible(&len.to_string())),
+        };
+        // SAFETY: the caller's promise is that of `foreign`.
+        let memory = unsafe { Memory::foreign(data, len, Box::new(owner)) };
+        Ok(Buffer::over(dtype, shape, memory))
+    }
+
+    /// The whole memory as a row-major array.
+    fn over(dtype: DType, shape: Shape, memory: Memory) -> Buffer {
+        assert_eq!(dtype.bytes_for_shape(&shape), Some(memory.len()), "bytes for {dtype}{shape}");
+        let strides = shape.row_major_strides();
+        Buffer {
+            dtype,
+            shape,
+            strides,
+            start: 0,
+            contiguous: true,
+            read_only: false,
+            memory: Arc::new(memory),
+        }
+    }
+}
+
+/// What a buffer is.
+impl Buffer {
+    /// The type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The sizes of the axes.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// The number of axes.
+    pub fn rank(&self) -> usize {
+        self.shape.rank()
+    }
+
+    /// The number of elements; one if there are no axes.
+    pub fn num_elements(&self) -> usize {
+        self.shape.elements()
+    }
+
+    /// Bytes of one element; of one block where several elements share bytes.
+    pub fn element_size(&self) -> usize {
+        self.dtype.block().bytes
+    }
+
+    /// The distance between neighbours along each axis, in elements.
+    pub fn strides(&self) -> &[isize] {
+        &self.strides[..self.rank()]
+    }
+
+    /// Whether the elements lie in row-major order without gaps.
+    pub fn is_contiguous(&self) -> bool {
+        self.contiguous
+    }
+
+    /// Whether writing is refused, through this view and those made of it.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Whether the memory is page-locked.
+    pub fn is_pinned(&self) -> bool {
+        self.memory.pinned
+    }
+
+    /// Where the memory is.
+    pub fn device(&self) -> DeviceSpec {
+        DeviceSpec::cpu()
+    }
+
+    /// Whether the host reads and writes the memory itself.
+    pub fn is_host(&self) -> bool {
+        self.device().is_host()
+    }
+
+    /// Whether both are views of the same memory.
+    pub fn shares_memory_with(&self, other: &Buffer) -> bool {
+        Arc::ptr_eq(&self.memory, &other.memory)
+    }
+
+    /// The first element. Valid while this or another view of the memory lives; reading and writing through it heeds no
+    /// guard.
+    pub(crate) fn data(&self) -> NonNull<u8> {
+        // SAFETY: the start of a buffer lies in its memory, or at its end.
+        unsafe { self.memory.data().add(self.start) }
+    }
+}
+
+/// Access to the contents.
+impl Buffer {
+    /// Read access to the bytes.
+    ///
+    /// # Errors
+    /// While someone writes, and for a view with gaps.
+    pub fn read(&self) -> Result<ReadGuard, Error> {
+        self.check_contiguous()?;
+        self.memory.read(self.start, self.bytes())
+    }
+
+    /// Write access to the bytes.
+    ///
+    /// # Errors
+    /// While anyone else reads or writes, for a view with gaps, and for read-only memory.
+    pub fn write(&self) -> Result<WriteGuard, Error> {
+        self.check_contiguous()?;
+        self.check_writable()?;
+        self.memory.write(self.start, self.bytes())
+    }
+
+    /// A copy of the elements in row-major order; `bool` is read as `u8`.
+    ///
+    /// # Panics
+    /// If `T` is not this buffer's element type, or someone writes at the same time.
+    pub fn to_vec<T: Element>(&self) -> Vec<T> {
+        assert!(self.dtype.reads_as::<T>(), "a {} buffer has no elements of type {}", self.dtype, T::DTYPE);
+        let rows = self.contiguous().expect("nobody writes a buffer that is being read back");
+        let guard = rows.read().expect("nobody writes a buffer that is being read back");
+        bytemuck::pod_collect_to_vec(&guard)
+    }
+
+    /// A copy of the contents.
+    ///
+    /// # Errors
+    /// While someone writes.
+    pub fn to_tensor(&self) -> Result<Tensor, Error> {
+        let bytes = Bytes::new(self.packed()?);
+        Ok(Tensor::from_bytes(self.dtype, self.shape, bytes).expect("a buffer's bytes fit its shape"))
+    }
+
+    /// The contents without a copy. While the tensor or a view of it lives, nobody can write the buffer's memory.
+    ///
+    /// # Errors
+    /// While someone writes, and for a view with gaps.
+    pub fn as_tensor(&self) -> Result<Tensor, Error> {
+        let bytes = Bytes::new(self.read()?);
+        Ok(Tensor::from_bytes(self.dtype, self.shape, bytes).expect("a buffer's bytes fit its shape"))
+    }
+
+    /// The elements in row-major order in memory of their own.
+    fn packed(&self) -> Result<AlignedBytes, Error> {
+        if self.contiguous {
+            return Ok(AlignedBytes::copy_of(&self.read()?));
+        }
+        let memory = self.memory.read(0, self.memory.len())?;
+        let (run, outer) = strided::runs(&self.shape, &self.strides);
+        let bytes_of = |elements: usize| self.dtype.bytes_for(elements).expect("runs of whole blocks");
+        let mut packed = AlignedBytes::zeroed(bytes_of(self.num_elements()));
+        let positions = strided::positions(outer, self.strides, 0);
+        for (slot, position) in packed.chunks_exact_mut(bytes_of(run)).zip(positions) {
+            // Positions before the first element are negative, and wrap around.
+            let offset = self.byte_offset(position as isize);
+            slot.copy_from_slice(&memory[offset..][..slot.len()]);
+        }
+        Ok(packed)
+    }
+
+    /// Where in the memory an element lies, given its distance from the first.
+    fn byte_offset(&self, elements: isize) -> usize {
+        let block = self.dtype.block();
+        self.start.wrapping_add_signed(elements / block.elements as isize * block.bytes as isize)
+    }
+
+    /// The bytes of all elements.
+    fn bytes(&self) -> usize {
+        let block = self.dtype.block();
+        self.shape.elements() / block.elements * block.bytes
+    }
+
+    fn check_contiguous(&self) -> Result<(), Error> {
+        match self.contiguous {
+            true => Ok(()),
+            false => Err(Error::NotContiguous { strides: self.strides().to_vec() }),
+        }
+    }
+
+    fn check_writable(&self) -> Result<(), Error> {
+        if self.read_only { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+}
+
+/// The bytes that dtype and shape need.
+fn expect_bytes(dtype: DType, shape: &Shape) -> usize {
+    dtype.bytes_for_shape(shape).unwrap_or_else(|| {
+        panic!("{dtype}{shape} overflows or is no whole number of blocks of {}", dtype.block().elements)
+    })
+}
+
+/// What it is, not what it holds.
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({}{}", self.dtype, self.shape)?;
+        if !self.contiguous {
+            write!(f, ", strides {:?}", self.strides())?;
+        }
+        if self.read_only {
+            f.write_str(", read-only")?;
+        }
+        if self.is_pinned() {
+            f.write_str(", pinned")?;
+        }
+        write!(f, ", {})", self.device())
+    }
+}
+
+/// The values in columns as NumPy shows them, summarized beyond 1000; dtype, shape and device.
+impl fmt::Display for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let values = self.values("Buffer(".len()).unwrap_or_else(|error| format!("<{error}>"));
+        write!(f, "Buffer({values}, dtype={}, shape={}, device={})", self.dtype, self.shape, self.device())
+    }
+}
+
+impl Buffer {
+    fn values(&self, indent: usize) -> Result<String, Error> {
+        if self.dtype.block().elements > 1 {
+            return Ok(print::format_values(&Elements::of(&self.to_tensor()?), indent));
+        }
+        let memory = self.memory.read(0, self.memory.len())?;
+        let read = |index: &[usize]| {
+            let steps = index.iter().zip(self.strides).map(|(&position, stride)| position as isize * stride);
+            Scalar::read(self.dtype, &memory[self.byte_offset(steps.sum())..])
+        };
+        let elements = Elements { dtype: self.dtype, dims: self.shape.to_vec(), read: Box::new(read) };
+        Ok(print::format_values(&elements, indent))
+    }
+}
+
+#[cfg(test)]
+mod tests;
