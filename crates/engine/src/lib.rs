@@ -31,6 +31,7 @@ mod session;
 mod split;
 #[cfg(test)]
 mod testing;
+mod written;
 
 pub use artifact::{Artifact, ArtifactFault, ArtifactModel, ArtifactWeight, ExportOptions};
 pub use bind::Progress;

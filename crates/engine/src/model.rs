@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use graph::{Graph, Type};
-use tensor::{AlignedBytes, Buffer, DType, ReadGuard, Shape, WriteGuard};
+use tensor::{AlignedBytes, Buffer, DType, ReadGuard, Shape};
 
 use crate::artifact;
 use crate::bind::BoundWeight;
@@ -13,6 +13,7 @@ use crate::execute::{Execution, Held, HeldMemory, Made};
 use crate::frame::{Array, Frame};
 use crate::plan::Plan;
 use crate::run::{self, Lists, Memory};
+use crate::written::Written;
 use crate::{Error, Profile, Program};
 
 /// Frames of a plan kept for sizes seen before: a server's decode batches come in this many sizes or so.
@@ -56,7 +57,7 @@ pub(crate) struct Workspace {
 
 enum Guard {
     Read(ReadGuard),
-    Write(WriteGuard),
+    Write(Written),
 }
 
 impl Model {
@@ -172,21 +173,23 @@ impl Model {
         let mut guards = self.lock_inputs(inputs)?;
         let held = guards.iter_mut().zip(arrays).map(|(guard, array)| match guard {
             Guard::Read(guard) => Held { array, memory: HeldMemory::Read(guard) },
-            Guard::Write(guard) => Held { array, memory: HeldMemory::Write(guard) },
+            Guard::Write(written) => Held { array, memory: HeldMemory::Write(written.bytes()) },
         });
         let mut workspace = self.workspace(0);
         let mut execution = Execution { program, weights, frames, workspace: &mut workspace, profile };
         let results = execution.block(&program.root, held.collect());
         lock(&self.shared.workspaces).push(workspace);
+        guards.into_iter().for_each(Guard::finish);
         results
     }
 
     fn run_parts_into(&self, inputs: &[Buffer], outputs: &[Buffer]) -> Result<(), Error> {
-        let mut guards = lock_outputs(outputs)?;
+        let guards = lock_outputs(outputs)?;
         let results = self.run_parts(inputs, None)?;
         self.check_outputs(results.iter().map(|(array, _)| *array), outputs)?;
-        for (guard, (_, bytes)) in guards.iter_mut().zip(results) {
-            guard.copy_from_slice(&bytes);
+        for (mut written, (_, bytes)) in guards.into_iter().zip(results) {
+            written.bytes().copy_from_slice(&bytes);
+            written.finish();
         }
         Ok(())
     }
@@ -208,18 +211,20 @@ impl Model {
             weights: &self.shared.weights,
         };
         memory.regions.push(&mut workspace.arena);
-        memory.regions.extend(outputs.iter_mut().map(|guard| &mut guard[..]));
+        memory.regions.extend(outputs.iter_mut().map(Written::bytes));
         for guard in &mut inputs {
             match guard {
                 Guard::Read(guard) => memory.inputs.push(guard),
                 Guard::Write(guard) => {
-                    memory.regions.push(guard);
+                    memory.regions.push(guard.bytes());
                     memory.inputs.push(&[]);
                 }
             }
         }
         let result = run::run(plan, frame, &mut memory, &mut workspace.lists, seconds);
         lock(&self.shared.workspaces).push(workspace);
+        outputs.into_iter().for_each(Written::finish);
+        inputs.into_iter().for_each(Guard::finish);
         result
     }
 
@@ -270,7 +275,7 @@ impl Model {
         let inputs = inputs.iter().zip(&self.program().root.inputs).enumerate();
         let guards = inputs.map(|(position, (buffer, input))| {
             let guard = match input.written {
-                true => buffer.write().map(Guard::Write),
+                true => Written::lock(buffer).map(Guard::Write),
                 false => buffer.read().map(Guard::Read),
             };
             guard.map_err(|busy| Error::Input {
@@ -309,10 +314,19 @@ fn buffer((array, bytes): Made) -> Buffer {
     Buffer::from_bytes(array.dtype, array.shape, bytes)
 }
 
-fn lock_outputs(outputs: &[Buffer]) -> Result<Vec<WriteGuard>, Error> {
+impl Guard {
+    /// Puts what steps wrote into the caller's memory.
+    fn finish(self) {
+        if let Guard::Write(written) = self {
+            written.finish();
+        }
+    }
+}
+
+fn lock_outputs(outputs: &[Buffer]) -> Result<Vec<Written>, Error> {
     let outputs = outputs.iter().enumerate();
     let guards = outputs.map(|(position, buffer)| {
-        buffer.write().map_err(|busy| Error::Output { position, message: busy.to_string() })
+        Written::lock(buffer).map_err(|busy| Error::Output { position, message: busy.to_string() })
     });
     guards.collect()
 }
@@ -339,7 +353,7 @@ mod tests {
     use graph::ops::{Binary, Unary};
     use graph::{Builder, Error as GraphError, Graph, Value};
     use proptest::prelude::*;
-    use tensor::Tensor;
+    use tensor::{Index, Tensor};
 
     use super::*;
     use crate::testing::{buffers, build, f32, noise, reference_session, session};
@@ -411,6 +425,42 @@ mod tests {
         let same = model.execute(&[cache.clone(), cache.clone()]).unwrap_err().to_string();
         assert_eq!(same, "input 1 'x': the buffer is being written by another call");
         assert!(model.execute(&[cache, x]).is_ok());
+    }
+
+    #[test]
+    fn parts_of_buffers_are_inputs_and_outputs() {
+        let model = session().load(&triple(), &()).unwrap();
+        let all = Buffer::from_slice([5, 2], &[0f32, 0.0, 1.0, 2.0, 3.0, 4.0, 0.0, 0.0, 0.0, 0.0]);
+        let x = all.slice(&[(1..3).into()]).unwrap();
+        let results = Buffer::zeros(DType::F32, [4, 2]);
+        let y = results.slice(&[(1..3).into()]).unwrap();
+        model.execute_into(std::slice::from_ref(&x), std::slice::from_ref(&y)).unwrap();
+        assert_eq!(results.to_vec::<f32>(), [0.0, 0.0, 3.0, 6.0, 9.0, 12.0, 0.0, 0.0]);
+        assert_eq!(model.execute(&[x]).unwrap()[0].to_vec::<f32>(), [3.0, 6.0, 9.0, 12.0]);
+
+        let gaps = Buffer::zeros(DType::F32, [2, 4]).slice(&[Index::ALL, Index::ALL.step(2)]).unwrap();
+        let error = model.execute(std::slice::from_ref(&gaps)).unwrap_err().to_string();
+        assert_eq!(error, "input 0 'x': got strides [4, 2], expected a row-major buffer");
+        let x = Buffer::zeros(DType::F32, [2, 2]);
+        let error = model.execute_into(std::slice::from_ref(&x), &[gaps]).unwrap_err().to_string();
+        assert_eq!(error, "output 0: got strides [4, 2], expected a row-major buffer");
+        let error = model.execute_into(&[x], &[Buffer::zeros(DType::F32, [2, 2]).read_only()]).unwrap_err();
+        assert_eq!(error.to_string(), "output 0: the buffer is read-only");
+    }
+
+    #[test]
+    fn parts_of_buffers_are_written_where_they_lie() {
+        let graph = build("store", |b| {
+            let cache = b.input("cache", Type::buffer(DType::F32, [2]));
+            let x = b.input("x", f32(&["2"]));
+            b.store(cache, x)?;
+            Ok(vec![b.load(cache)?])
+        });
+        let all = Buffer::zeros(DType::F32, [4]);
+        let cache = all.slice(&[(1..3).into()]).unwrap();
+        let model = session().load(&graph, &()).unwrap();
+        model.execute(&[cache, Buffer::from_slice([2], &[1f32, 2.0])]).unwrap();
+        assert_eq!(all.to_vec::<f32>(), [0.0, 1.0, 2.0, 0.0]);
     }
 
     #[test]
