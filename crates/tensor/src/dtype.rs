@@ -117,6 +117,22 @@ impl DType {
         DType::ALL.iter().copied().find(|dtype| dtype.code() == code)
     }
 
+    /// Bits of one element; of quantized blocks, rounded up.
+    pub const fn size_in_bits(self) -> usize {
+        let block = self.block();
+        (block.bytes * 8).div_ceil(block.elements)
+    }
+
+    /// Bytes that one element takes, rounded up.
+    pub const fn size_in_bytes(self) -> usize {
+        self.size_in_bits().div_ceil(8)
+    }
+
+    /// The alignment, in bytes, that elements have in memory; 1 where several share bytes.
+    pub const fn align(self) -> usize {
+        if self.block().elements == 1 { self.block().bytes } else { 1 }
+    }
+
     /// Whether elements are stored in quantized blocks of more than one.
     pub const fn is_block(self) -> bool {
         self.block().elements > 1

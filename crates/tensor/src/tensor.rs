@@ -295,6 +295,12 @@ impl Tensor {
         self.strided(shape, &strides[..shape.rank()], self.offset).unwrap_or_else(|error| panic!("{error}"))
     }
 
+    /// The first element, valid while the storage lives.
+    pub(crate) fn data(&self) -> *const u8 {
+        let block = self.dtype.block();
+        self.bytes[self.offset / block.elements * block.bytes..].as_ptr()
+    }
+
     /// The bytes of one element, and of those stored behind it.
     ///
     /// # Panics
