@@ -42,10 +42,37 @@ impl InstructionSet {
         #[cfg(not(target_arch = "x86_64"))]
         return "portable";
     }
+
+    /// Whether what this machine has of the set covers that of another, as [`InstructionSet::available`] words it.
+    pub(crate) fn covers(self, other: &str) -> bool {
+        let place = |words: &str| WORDS.iter().position(|known| *known == words);
+        place(other).is_some_and(|other| Some(other) <= place(&self.available().to_string()))
+    }
 }
+
+/// What machines may have, each covering those before it.
+const WORDS: &[&str] = &["portable", "avx2+fma+f16c", "avx512", "avx512+vnni+bf16"];
 
 /// Whether there are the dot products of bytes and of bf16 that quantized and bf16 weights are multiplied with.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn dot_products() -> bool {
     is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avx512bf16")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn larger_sets_cover_smaller_ones() {
+        for (i, small) in InstructionSet::ALL.iter().enumerate() {
+            for large in &InstructionSet::ALL[i..] {
+                assert!(large.covers(&small.available().to_string()), "{large:?} covers {small:?}");
+            }
+        }
+        assert!(!InstructionSet::Avx512.covers("sve2"));
+        assert!(!InstructionSet::Portable.covers("avx2+fma+f16c"));
+        let best = InstructionSet::Avx512.available().to_string();
+        assert!(WORDS.contains(&&best[..]), "{best} is known");
+    }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use engine::{Device, Kernel, NodeTypes, PackedWeight};
 use graph::{Op, Type};
-use tensor::Tensor;
+use tensor::{Bytes, Tensor};
 
 use crate::kernels::variant::Variant;
 use crate::kernels::{
@@ -54,6 +54,11 @@ impl Device for Cpu {
 
     fn target(&self) -> String {
         format!("{} {}", std::env::consts::ARCH.replace('_', "-"), self.limit.available())
+    }
+
+    fn runs_target(&self, target: &str) -> bool {
+        let (architecture, set) = target.split_once(' ').unwrap_or_default();
+        self.target().starts_with(&format!("{architecture} ")) && self.limit.covers(set)
     }
 
     fn kernel(&self, node: &NodeTypes<'_>) -> Option<Arc<dyn Kernel>> {
@@ -108,6 +113,14 @@ impl Device for Cpu {
 
     fn pack(&self, layout: &str, weight: &Tensor) -> Result<PackedWeight, String> {
         product::pack(&self.pool, layout, weight)
+    }
+
+    fn save_packed(&self, weight: &PackedWeight) -> Result<Bytes, String> {
+        product::save(weight)
+    }
+
+    fn load_packed(&self, layout: &str, ty: &Type, bytes: Bytes) -> Result<PackedWeight, String> {
+        product::load(layout, ty, bytes)
     }
 }
 

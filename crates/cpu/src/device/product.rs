@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use engine::{Call, Kernel, NodeTypes, Operand, PackedWeight};
+use graph::Type;
 use graph::ops::{self, Unary};
 use tensor::{AlignedBytes, Bytes, DType, Element, Shape, Tensor, bf16, f16};
 
@@ -51,6 +52,28 @@ pub(super) fn pack(pool: &Pool, wanted: &str, weight: &Tensor) -> Result<PackedW
         return Err(format!("{}{} packs as {found}, not as {wanted}", weight.dtype(), weight.shape()));
     }
     let matrix = pack_matrix(pool, weight)?;
+    Ok(PackedWeight { layout: found, bytes: matrix.bytes(), data: Arc::new(matrix) })
+}
+
+/// A weight in panels as bytes: the panels alone.
+pub(super) fn save(weight: &PackedWeight) -> Result<Bytes, String> {
+    let matrix: &PackedMatrix =
+        weight.data.downcast_ref().ok_or_else(|| format!("{} is not a layout of the CPU", weight.layout))?;
+    Ok(matrix.packed_bytes().clone())
+}
+
+/// A weight in panels of saved bytes, used where they lie.
+pub(super) fn load(wanted: &str, ty: &Type, bytes: Bytes) -> Result<PackedWeight, String> {
+    let found = layout(ty.dtype);
+    if found != wanted {
+        return Err(format!("{ty} packs as {found}, not as {wanted}"));
+    }
+    let shape = ty.static_shape().ok_or_else(|| format!("{ty} has sizes without numbers"))?;
+    let &[rows, columns] = shape.dims() else {
+        return Err(format!("a weight matrix is [rows, columns], got {ty}"));
+    };
+    let matrix = PackedMatrix::from_panels(packed_as(ty.dtype), rows, columns, bytes)
+        .map_err(|error| error.to_string())?;
     Ok(PackedWeight { layout: found, bytes: matrix.bytes(), data: Arc::new(matrix) })
 }
 

@@ -28,9 +28,6 @@ pub enum PackError {
         /// Input features.
         columns: usize,
     },
-    /// Stored bytes do not begin as a packed matrix does.
-    #[error("packed matrix: {0}")]
-    Header(String),
     /// Stored bytes are too few or too many.
     #[error("packed {dtype} matrix of [{rows}, {columns}] takes {needed} bytes, got {got}")]
     Length {
@@ -56,11 +53,6 @@ pub struct PackedMatrix {
     panel_bytes: usize,
     bytes: Bytes,
 }
-
-/// The bytes before the panels in a stored matrix: as long as a cache line, so that aligned files stay aligned.
-const HEADER: usize = 64;
-/// The first bytes of a stored matrix. The digit changes with the layout of any dtype.
-const MAGIC: &[u8; 8] = b"panel16\x01";
 
 impl PackedMatrix {
     /// Packs a tensor [rows, columns] of any plain float or block dtype but the 8-bit floats.
@@ -133,44 +125,29 @@ impl PackedMatrix {
         }
     }
 
-    /// The matrix as bytes that [`PackedMatrix::from_bytes`] reads on any machine.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(HEADER + self.bytes.len());
-        bytes.extend_from_slice(MAGIC);
-        bytes.extend_from_slice(&u64::from(self.dtype.code()).to_le_bytes());
-        bytes.extend_from_slice(&(self.rows as u64).to_le_bytes());
-        bytes.extend_from_slice(&(self.columns as u64).to_le_bytes());
-        bytes.resize(HEADER, 0);
-        bytes.extend_from_slice(&self.bytes);
-        bytes
-    }
-
-    /// A stored matrix, used where it lies. It reads fastest from huge pages and cache-line aligned.
+    /// A matrix of panels that were stored, used where they lie. They read fastest from huge pages and cache-line
+    /// aligned.
     ///
     /// # Errors
-    /// If the bytes are none, or not all of one.
-    pub fn from_bytes(bytes: Bytes) -> Result<PackedMatrix, PackError> {
-        let header = |message: String| PackError::Header(message);
-        let Some((fields, _)) = bytes.split_first_chunk::<HEADER>() else {
-            return Err(header(format!("the header takes {HEADER} bytes, got {}", bytes.len())));
-        };
-        if !fields.starts_with(MAGIC) {
-            return Err(header(format!("begins with {:?}, not {MAGIC:?}", &fields[..8])));
-        }
-        let field =
-            |index: usize| u64::from_le_bytes(*fields[8 * index..].first_chunk().expect("in the header"));
-        let code = field(1);
-        let dtype = u8::try_from(code).ok().and_then(DType::from_code);
-        let dtype = dtype.ok_or_else(|| header(format!("unknown dtype code {code}")))?;
-        let size = |index| usize::try_from(field(index)).map_err(|_| header("a size above 2^32".into()));
-        let (rows, columns) = (size(2)?, size(3)?);
+    /// If these are not exactly the bytes that dtype and sizes ask for. What they hold changes results, never what is
+    /// read.
+    pub fn from_panels(
+        dtype: DType,
+        rows: usize,
+        columns: usize,
+        panels: Bytes,
+    ) -> Result<PackedMatrix, PackError> {
         let (panel_bytes, needed) = sizes(dtype, rows, columns)?;
-        let got = bytes.len() - HEADER;
+        let got = panels.len();
         if got != needed {
             return Err(PackError::Length { dtype, rows, columns, needed, got });
         }
-        let bytes = bytes.slice(HEADER..bytes.len()).expect("longer than its header");
-        Ok(PackedMatrix { dtype, rows, columns, panel_bytes, bytes })
+        Ok(PackedMatrix { dtype, rows, columns, panel_bytes, bytes: panels })
+    }
+
+    /// The panels one after another, which [`PackedMatrix::from_panels`] reads on any machine.
+    pub fn packed_bytes(&self) -> &Bytes {
+        &self.bytes
     }
 
     /// The number of panels; the last may be padded with rows of zeros.

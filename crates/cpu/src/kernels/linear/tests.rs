@@ -301,54 +301,31 @@ fn stored_matrices_come_back() {
     for dtype in DTYPES {
         let packed = PackedMatrix::pack(&weight(dtype, 18, 512, 3), &pool).unwrap();
         assert_eq!(packed.layout(), format!("panel16.{dtype}"));
-        let stored = packed.to_bytes();
-        let loaded = PackedMatrix::from_bytes(Bytes::new(stored.clone())).unwrap();
+        let stored = packed.packed_bytes();
+        let loaded = PackedMatrix::from_panels(dtype, 18, 512, stored.clone()).unwrap();
         assert_eq!((loaded.rows(), loaded.columns(), loaded.dtype()), (18, 512, dtype));
         assert_eq!(loaded.data(), packed.data());
-        let short = PackedMatrix::from_bytes(Bytes::new(stored[..stored.len() - 1].to_vec()));
+        let short = PackedMatrix::from_panels(dtype, 18, 512, stored.slice(1..stored.len()).unwrap());
         assert!(short.unwrap_err().to_string().contains("takes"));
     }
 }
 
 #[test]
-fn hostile_bytes_are_refused() {
+fn hostile_sizes_are_refused() {
     let pool = Pool::new(1);
-    let stored = PackedMatrix::pack(&weight(DType::Q4K, 16, 256, 3), &pool).unwrap().to_bytes();
-    let with = |at: usize, value: u64| {
-        let mut bytes = stored.clone();
-        bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
-        PackedMatrix::from_bytes(Bytes::new(bytes)).unwrap_err().to_string()
+    let packed = PackedMatrix::pack(&weight(DType::Q4K, 16, 256, 3), &pool).unwrap();
+    let load = |dtype, rows, columns| {
+        PackedMatrix::from_panels(dtype, rows, columns, packed.packed_bytes().clone())
+            .unwrap_err()
+            .to_string()
     };
-    assert!(with(0, 0).contains("begins with"));
-    assert_eq!(with(8, 7), "packed matrix: unknown dtype code 7");
-    assert_eq!(with(8, u64::from(DType::I32.code())), "no packed layout holds i32 weights");
-    assert_eq!(with(16, u64::MAX), format!("a packed q4_k matrix of [{}, 256] is too large", u64::MAX));
-    assert_eq!(with(24, 255), "a packed q4_k matrix of [16, 255] is too large");
-    assert!(with(24, 512).contains("takes 4736 bytes, got 2368"));
-    assert!(PackedMatrix::from_bytes(Bytes::new(vec![0u8; 63])).is_err());
-}
-
-#[test]
-fn packed_weights_stay_small() {
-    let pool = Pool::new(1);
-    let bits = |dtype| {
-        let packed = PackedMatrix::pack(&weight(dtype, 16, 512, 3), &pool).unwrap();
-        packed.bytes() as f64 * 8.0 / (16.0 * 512.0)
-    };
-    assert_eq!([DType::Q4_0, DType::Q5_0, DType::Q8_0, DType::Iq4Nl].map(bits), [4.5, 5.5, 8.5, 4.5]);
-    assert_eq!([DType::Q4K, DType::Q5K, DType::Q6K, DType::Iq4Xs].map(bits), [4.625, 5.625, 6.5625, 4.3125]);
-    assert_eq!([DType::F32, DType::F16, DType::BF16].map(bits), [32.0, 16.0, 16.0]);
-}
-
-#[test]
-fn odd_tensors_are_refused() {
-    let pool = Pool::new(1);
-    let error = |tensor: Tensor| PackedMatrix::pack(&tensor, &pool).unwrap_err().to_string();
-    assert_eq!(error(Tensor::zeros(DType::F32, [3])), "a weight matrix is [rows, columns], got f32[3]");
-    assert_eq!(error(Tensor::zeros(DType::I8, [3, 4])), "no packed layout holds i8 weights");
-    // A transposed view is packed as what it shows.
-    let tensor = weight(DType::F32, 5, 9, 1);
-    let turned = PackedMatrix::pack(&tensor.permute(&[1, 0]), &pool).unwrap();
-    let copied = PackedMatrix::pack(&tensor.permute(&[1, 0]).contiguous(), &pool).unwrap();
-    assert_eq!(turned.data(), copied.data());
+    assert_eq!(load(DType::I32, 16, 256), "no packed layout holds i32 weights");
+    assert_eq!(
+        load(DType::Q4K, usize::MAX, 256),
+        format!("a packed q4_k matrix of [{}, 256] is too large", usize::MAX)
+    );
+    assert_eq!(load(DType::Q4K, 16, 255), "a packed q4_k matrix of [16, 255] is too large");
+    assert!(load(DType::Q4K, 16, 512).contains("takes 4736 bytes, got 2368"));
+    assert!(load(DType::Q4K, 17, 256).contains("takes 4736 bytes, got 2368"));
+    assert!(load(DType::Q8_0, 16, 256).contains("bytes, got 2368"));
 }
