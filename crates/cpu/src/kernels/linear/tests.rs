@@ -329,3 +329,28 @@ fn hostile_sizes_are_refused() {
     assert!(load(DType::Q4K, 17, 256).contains("takes 4736 bytes, got 2368"));
     assert!(load(DType::Q8_0, 16, 256).contains("bytes, got 2368"));
 }
+
+#[test]
+fn packed_weights_stay_small() {
+    let pool = Pool::new(1);
+    let bits = |dtype| {
+        let packed = PackedMatrix::pack(&weight(dtype, 16, 512, 3), &pool).unwrap();
+        packed.bytes() as f64 * 8.0 / (16.0 * 512.0)
+    };
+    assert_eq!([DType::Q4_0, DType::Q5_0, DType::Q8_0, DType::Iq4Nl].map(bits), [4.5, 5.5, 8.5, 4.5]);
+    assert_eq!([DType::Q4K, DType::Q5K, DType::Q6K, DType::Iq4Xs].map(bits), [4.625, 5.625, 6.5625, 4.3125]);
+    assert_eq!([DType::F32, DType::F16, DType::BF16].map(bits), [32.0, 16.0, 16.0]);
+}
+
+#[test]
+fn odd_tensors_are_refused() {
+    let pool = Pool::new(1);
+    let error = |tensor: Tensor| PackedMatrix::pack(&tensor, &pool).unwrap_err().to_string();
+    assert_eq!(error(Tensor::zeros(DType::F32, [3])), "a weight matrix is [rows, columns], got f32[3]");
+    assert_eq!(error(Tensor::zeros(DType::I8, [3, 4])), "no packed layout holds i8 weights");
+    // A transposed view is packed as what it shows.
+    let tensor = weight(DType::F32, 5, 9, 1);
+    let turned = PackedMatrix::pack(&tensor.permute(&[1, 0]), &pool).unwrap();
+    let copied = PackedMatrix::pack(&tensor.permute(&[1, 0]).contiguous(), &pool).unwrap();
+    assert_eq!(turned.data(), copied.data());
+}
