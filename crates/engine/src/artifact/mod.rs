@@ -20,6 +20,8 @@ mod atomic_file;
 mod container;
 mod fault;
 mod read;
+#[cfg(test)]
+mod tests;
 mod weights;
 mod write;
 
