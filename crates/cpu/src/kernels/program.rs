@@ -18,7 +18,7 @@ use super::operands::{CHUNK, elements, elements_mut, with_width};
 use super::select::SelectKernel;
 use super::strided::Strided;
 use super::{binary, unary};
-use crate::vec::{stream, with_scratch};
+use crate::vec::{Stream, prefetch, with_scratch};
 use crate::{Cpu, Pool};
 
 /// Elements of a tile: a dozen of f32 fit in the L1 cache.
@@ -131,6 +131,7 @@ impl ProgramKernel {
             let longest = TILE.min(part.len() / width);
             let repeated = sources.iter().zip(&mut *stages).filter(|(source, _)| source.is_repeated());
             repeated.for_each(|(source, stage)| source.copy(start, &mut stage[..longest * source.width]));
+            let stream = streamed.then(Stream::begin);
             let mut found = vec![None; sources.len()];
             for (index, result) in part.chunks_mut(TILE * width).enumerate() {
                 let (start, len) = (start + index * TILE, result.len() / width);
@@ -138,14 +139,20 @@ impl ProgramKernel {
                     *found = source.find(start, len, result, stage);
                 }
                 let tile = Tile { sources, found: &found, stages, len };
-                self.run_tile(&tile, registers, result, streamed);
+                self.run_tile(&tile, registers, result, stream.as_ref());
             }
         });
     }
 
-    fn run_tile(&self, tile: &Tile<'_>, registers: &mut [&mut [u8]], result: &mut [u8], streamed: bool) {
+    fn run_tile(
+        &self,
+        tile: &Tile<'_>,
+        registers: &mut [&mut [u8]],
+        result: &mut [u8],
+        stream: Option<&Stream>,
+    ) {
         for (number, step) in self.steps.iter().enumerate() {
-            let direct = number + 1 == self.steps.len() && !streamed;
+            let direct = number + 1 == self.steps.len() && stream.is_none();
             // No operand is in this register, so the others stay readable.
             let register = std::mem::take(&mut registers[step.register]);
             let mut operands: [&[u8]; 3] = [&[]; 3];
@@ -159,9 +166,9 @@ impl ProgramKernel {
             step.kernel.run_on_tile(&operands[..step.operands.len()], to);
             registers[step.register] = register;
         }
-        if streamed {
+        if let Some(stream) = stream {
             let last = self.steps.last().expect("a program has steps");
-            stream(&registers[last.register][..result.len()], result);
+            stream.copy(&registers[last.register][..result.len()], result);
         }
     }
 }
@@ -236,8 +243,13 @@ impl<'m> Source<'m> {
         match &self.memory {
             None => stage[..result.len()].copy_from_slice(result),
             Some(_) if self.is_repeated() => {}
-            Some((_, walk)) => match walk.run(start, len) {
-                Some(position) => return Some(position),
+            Some((memory, walk)) => match walk.run(start, len) {
+                Some(position) => {
+                    // The tile after this one, meanwhile.
+                    let next = memory.len().min((position + len) * self.width);
+                    prefetch(&memory[next..memory.len().min(next + len * self.width)]);
+                    return Some(position);
+                }
                 None => self.copy(start, &mut stage[..len * self.width]),
             },
         }

@@ -1,20 +1,54 @@
 //! Stores that pass the caches by: for results so large that nothing of them would be found there again.
 
-/// Copies `from` to `to` without reading `to`'s cache lines first, which saves a third of the traffic of a copy that
-/// no cache holds. Other threads see it once they have synchronized with the caller, as with plain stores.
-///
-/// # Panics
-/// If the lengths differ.
-pub fn stream(from: &[u8], to: &mut [u8]) {
-    assert_eq!(from.len(), to.len(), "stream: the lengths of the two sides");
-    let whole = stream_lines(from, to);
-    to[whole..].copy_from_slice(&from[whole..]);
+/// Leave to store past the caches. Once it is dropped, all it stored is visible to whoever synchronizes with the
+/// thread, as plain stores are.
+pub struct Stream(());
+
+impl Stream {
+    /// Begins to store.
+    pub fn begin() -> Stream {
+        Stream(())
+    }
+
+    /// Copies `from` to `to` without reading `to`'s cache lines first, which saves a third of the traffic of a copy
+    /// that no cache holds.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn copy(&self, from: &[u8], to: &mut [u8]) {
+        assert_eq!(from.len(), to.len(), "stream: the lengths of the two sides");
+        let whole = stream_vectors(from, to);
+        to[whole..].copy_from_slice(&from[whole..]);
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // SAFETY: every x86-64 has it. Streaming stores are ordered with later ones only by a fence.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            std::arch::x86_64::_mm_sfence()
+        };
+    }
+}
+
+/// Asks for the cache lines of `bytes`, which will be read soon.
+#[inline]
+pub fn prefetch(bytes: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in bytes.chunks(64) {
+        // SAFETY: every x86-64 has it, and it only hints.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast());
+        }
+    }
 }
 
 /// Streams the whole vectors where `to` is aligned for them; returns how many bytes that were.
 #[cfg(target_arch = "x86_64")]
-fn stream_lines(from: &[u8], to: &mut [u8]) -> usize {
-    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+fn stream_vectors(from: &[u8], to: &mut [u8]) -> usize {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
     const VECTOR: usize = size_of::<__m128i>();
     if !to.as_ptr().addr().is_multiple_of(VECTOR) {
         return 0;
@@ -27,19 +61,17 @@ fn stream_lines(from: &[u8], to: &mut [u8]) -> usize {
             _mm_stream_si128(to.as_mut_ptr().add(start).cast(), vector);
         }
     }
-    // SAFETY: every x86-64 has it. Streaming stores are ordered with later ones only by a fence.
-    unsafe { _mm_sfence() };
     whole
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn stream_lines(_from: &[u8], _to: &mut [u8]) -> usize {
+fn stream_vectors(_from: &[u8], _to: &mut [u8]) -> usize {
     0
 }
 
 #[cfg(test)]
 mod tests {
-    use super::stream;
+    use super::Stream;
 
     #[test]
     fn every_byte_arrives_whatever_the_alignment() {
@@ -47,7 +79,7 @@ mod tests {
         for start in 0..20 {
             for len in [0, 1, 15, 16, 17, 100, 200] {
                 let mut to = vec![7u8; 256];
-                stream(&from[3..][..len], &mut to[start..][..len]);
+                Stream::begin().copy(&from[3..][..len], &mut to[start..][..len]);
                 assert_eq!(to[start..][..len], from[3..][..len]);
                 assert!(to[..start].iter().chain(&to[start + len..]).all(|&byte| byte == 7));
             }
