@@ -65,8 +65,8 @@ impl Device for Cpu {
         let pool = || Arc::clone(&self.pool);
         let dtype = node.inputs.first().map(|ty| ty.dtype)?;
         match node.op {
-            // Values, which plans hold rather than compute.
-            Op::Constant(_) | Op::Weight(_) => None,
+            // Values, which plans hold rather than compute; and what the engine does itself.
+            Op::Constant(_) | Op::Weight(_) | Op::Print(_) => None,
             Op::Unary(function) => Some(unary::kernel(self, *function, dtype)?),
             Op::Binary(function) => Some(binary::kernel(self, *function, dtype, like_result(node).next())?),
             Op::Select(_) => {

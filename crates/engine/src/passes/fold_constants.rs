@@ -27,7 +27,8 @@ fn evaluate(graph: &Graph, id: NodeId) -> Option<Vec<Tensor>> {
     let node = graph.node(id);
     let pure = (0..node.inputs.len()).all(|position| node.op.effect(position) == Effect::None);
     // A loop might never end.
-    if is_leaf(&node.op) || node.outputs.is_empty() || !pure || !node.op.regions().is_empty() {
+    let computes = node.op.regions().is_empty() && !node.op.has_side_effect();
+    if is_leaf(&node.op) || node.outputs.is_empty() || !pure || !computes {
         return None;
     }
     let inputs: Option<Vec<&Tensor>> = node.inputs.iter().map(|&input| constant(graph, input)).collect();

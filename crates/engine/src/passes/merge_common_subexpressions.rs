@@ -29,6 +29,7 @@ pub(super) fn run(graph: &mut Graph) {
 fn is_pure(node: &Node) -> bool {
     (0..node.inputs.len()).all(|position| node.op.effect(position) == Effect::None)
         && !node.outputs.is_empty()
+        && !node.op.has_side_effect()
 }
 
 #[cfg(test)]

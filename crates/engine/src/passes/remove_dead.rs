@@ -1,4 +1,5 @@
-//! `y = f(x)`, and nobody reads `y` → nothing, unless `f` writes a buffer or finds a size that others have.
+//! `y = f(x)`, and nobody reads `y` → nothing, unless `f` writes a buffer, has a side effect or finds a size that
+//! others have.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +15,7 @@ pub(super) fn run(graph: &mut Graph) {
     for id in graph.node_ids().into_iter().rev() {
         let node = graph.node(id);
         let read = node.outputs.iter().any(|&output| graph.users(output) > 0);
-        if !read && !writes(node) && !node.op.defines().into_iter().any(|symbol| symbols.contains(symbol)) {
+        if !read && !acts(node) && !node.op.defines().into_iter().any(|symbol| symbols.contains(symbol)) {
             graph.remove(id);
             continue;
         }
@@ -26,8 +27,9 @@ pub(super) fn run(graph: &mut Graph) {
     }
 }
 
-fn writes(node: &Node) -> bool {
-    (0..node.inputs.len()).any(|position| node.op.effect(position) == Effect::Write)
+fn acts(node: &Node) -> bool {
+    node.op.has_side_effect()
+        || (0..node.inputs.len()).any(|position| node.op.effect(position) == Effect::Write)
 }
 
 #[cfg(test)]
@@ -46,11 +48,13 @@ mod tests {
                %old = load(%b)
                %y = abs(%x)
                store(%b, %y)
+               print() {label = done, text = yes}
                return %x
              }",
             "graph g(%x: f32[n], %b: mut f32[n]) {
                %y = abs(%x)
                store(%b, %y)
+               print() {label = done, text = yes}
                return %x
              }",
         );

@@ -255,6 +255,16 @@ impl Builder {
         self.ops(Store, &[buffer, x]).map(|_| ())
     }
 
+    /// Shows `x` when the program comes past, as the print options of the session say.
+    pub fn print(&mut self, x: Value, label: impl Into<String>) -> Result<(), Error> {
+        self.ops(Print { label: label.into(), text: None }, &[x]).map(|_| ())
+    }
+
+    /// Shows a text when the program comes past.
+    pub fn print_text(&mut self, text: impl Into<String>, label: impl Into<String>) -> Result<(), Error> {
+        self.ops(Print { label: label.into(), text: Some(text.into()) }, &[]).map(|_| ())
+    }
+
     /// The position of each token in its sequence: `ids` → `u32[tokens]`.
     pub fn ragged_positions(&mut self, ids: Value, batch: &RaggedBatch) -> Result<Value, Error> {
         self.op(RaggedPositions, &[ids, batch.row_offsets, batch.cache_lengths])

@@ -19,6 +19,7 @@ mod linear;
 mod matmul;
 mod memory;
 mod paged_attention;
+mod print;
 mod ragged;
 mod reduce;
 mod reshape;
@@ -55,6 +56,7 @@ pub use linear::{Linear, LinearOperands};
 pub use matmul::MatMul;
 pub use memory::{Load, Store};
 pub use paged_attention::PagedAttention;
+pub use print::Print;
 pub use ragged::RaggedPositions;
 pub use reduce::{ArgReduce, ArgReduceKind, Reduce, ReduceKind};
 pub use reshape::Reshape;
@@ -114,6 +116,12 @@ pub trait Define: Debug + Clone + PartialEq + Sized {
     /// The graphs that this op runs. They take all they use as operands.
     fn regions(&self) -> Vec<&Arc<Graph>> {
         Vec::new()
+    }
+
+    /// Whether it does something beside giving results and writing buffers, so that it runs though nobody reads it,
+    /// once for each time it is written, and in the order written.
+    fn has_side_effect(&self) -> bool {
+        false
     }
 
     /// The symbols whose sizes this op finds in its data, such as the number of nonzero elements. Each is new in the
@@ -179,6 +187,13 @@ macro_rules! ops {
             /// The graphs that it runs.
             pub fn regions(&self) -> Vec<&Arc<Graph>> {
                 match self { $(Op::$op(op) => op.regions(),)* }
+            }
+
+            /// Whether it, or a node of a graph that it runs, does something beside giving results and writing
+            /// buffers; see [`Define::has_side_effect`].
+            pub fn has_side_effect(&self) -> bool {
+                let own = match self { $(Op::$op(op) => op.has_side_effect(),)* };
+                own || self.regions().iter().any(|graph| graph.nodes().any(|(_, node)| node.op.has_side_effect()))
             }
 
             /// The symbols whose sizes it finds in its data.
@@ -337,6 +352,8 @@ ops! {
     KvStore,
     /// Attention to the pages of a cache.
     PagedAttention,
+    /// A value or a text shown.
+    Print,
     /// One graph or another, as a condition says.
     Cond,
     /// A graph again and again, as long as a condition holds.
