@@ -4,7 +4,10 @@ use std::any::Any;
 use std::sync::Arc;
 
 use graph::{Op, Type};
-use tensor::{Bytes, DType, Shape, Tensor};
+use tensor::{Bytes, DType, DeviceSpec, Shape, Tensor};
+
+use crate::Error;
+use crate::devices::{self, DeviceStats};
 
 /// A place where plans run. The CPU is one; an accelerator is another crate that implements this.
 ///
@@ -12,6 +15,63 @@ use tensor::{Bytes, DType, Shape, Tensor};
 pub trait Device: Send + Sync {
     /// The short name in plans and messages, such as `cpu`.
     fn name(&self) -> &str;
+
+    /// Which device this is: the host, unless it says otherwise.
+    fn spec(&self) -> DeviceSpec {
+        DeviceSpec::cpu()
+    }
+
+    /// The number among devices of its kind; the host's is 0.
+    fn id(&self) -> i32 {
+        self.spec().id().max(0)
+    }
+
+    /// The kind of device: `cpu` or `gpu`.
+    fn label(&self) -> &'static str {
+        self.spec().device_type().label()
+    }
+
+    /// How the device is driven: `cpu`, `cuda`, ….
+    fn api(&self) -> &str {
+        self.label()
+    }
+
+    /// Whether this is the host.
+    fn is_host(&self) -> bool {
+        self.spec().is_host()
+    }
+
+    /// Whether compiled models run on it.
+    fn is_compatible(&self) -> bool {
+        true
+    }
+
+    /// The memory there is, where that is known.
+    fn stats(&self) -> Option<DeviceStats> {
+        if self.is_host() { devices::host_stats() } else { None }
+    }
+
+    /// Whether this device reads and writes the memory of another without a copy.
+    fn can_access(&self, other: &dyn Device) -> bool {
+        self.spec() == other.spec()
+    }
+
+    /// Waits until all that was asked of the device is done. The host computes while it is called, so nothing is left.
+    ///
+    /// # Errors
+    /// If what was asked failed.
+    fn synchronize(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// The name of an accelerator's architecture, such as `sm_90`.
+    ///
+    /// # Errors
+    /// On the host, which has none.
+    fn architecture_name(&self) -> Result<String, Error> {
+        let message = format!("{} has no architecture name, accelerators do", self.spec());
+        Err(tensor::Error::Device(message).into())
+    }
 
     /// What compiled plans depend on, such as the instruction set. Part of the key of compiled artifacts, so it
     /// holds nothing that does not change a plan (the number of threads does not).

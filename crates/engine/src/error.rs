@@ -10,6 +10,9 @@ pub enum Error {
     /// The graph, its text, or the inputs of a call are wrong.
     #[error(transparent)]
     Graph(#[from] graph::Error),
+    /// A device or a buffer cannot be had or used as asked.
+    #[error(transparent)]
+    Driver(#[from] tensor::Error),
     /// A session needs a device to run on.
     #[error("an inference session needs at least one device, got none")]
     NoDevice,

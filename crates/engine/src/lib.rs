@@ -14,6 +14,7 @@ mod artifact;
 mod bind;
 mod cache;
 mod device;
+pub mod devices;
 mod error;
 mod execute;
 mod frame;

@@ -66,9 +66,41 @@ pub use weights;
 
 /// What data is, and the devices that compute on it.
 pub mod driver {
+    use std::sync::Arc;
+
     pub use cpu::Cpu;
     pub use engine::Device;
-    pub use tensor::{Buffer, DType, Shape, Tensor};
+    pub use engine::devices::{DeviceStats, Platform};
+    pub use tensor::{
+        Buffer, DType, DeviceSpec, DeviceType, DlpackTensor, Error, FloatInfo, Index, MapMode, RawDlpack,
+        Scalar, Shape, Tensor, dlpack, load_max_buffer,
+    };
+
+    /// The devices of this build.
+    const PLATFORM: Platform = Platform::new(|| Arc::new(Cpu::new(0)));
+
+    /// How many accelerators can be used.
+    pub fn accelerator_count() -> usize {
+        PLATFORM.accelerator_count()
+    }
+
+    /// Every accelerator; without any, the CPU.
+    pub fn scan_available_devices() -> Vec<DeviceSpec> {
+        PLATFORM.scan_available_devices()
+    }
+
+    /// Whether [`load_devices`] can open all of them.
+    pub fn devices_exist(specs: &[DeviceSpec]) -> bool {
+        PLATFORM.devices_exist(specs)
+    }
+
+    /// Opens devices, in this order.
+    ///
+    /// # Errors
+    /// If one is not there, with the number of those that are, and why there are no more.
+    pub fn load_devices(specs: &[DeviceSpec]) -> Result<Vec<Arc<dyn Device>>, Error> {
+        PLATFORM.load_devices(specs)
+    }
 }
 
 /// The example in the README compiles.
