@@ -116,6 +116,13 @@ pub trait Device: Send + Sync {
     }
 }
 
+/// For [`tensor::Buffer::to`].
+impl From<&dyn Device> for DeviceSpec {
+    fn from(device: &dyn Device) -> DeviceSpec {
+        device.spec()
+    }
+}
+
 /// A node as lowering sees it: the op and the types around it.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeTypes<'a> {

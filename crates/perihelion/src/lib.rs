@@ -77,7 +77,20 @@ pub mod driver {
     };
 
     /// The devices of this build.
-    const PLATFORM: Platform = Platform::new(|| Arc::new(Cpu::new(0)));
+    const PLATFORM: Platform = Platform::new(cpu);
+
+    /// The CPU, with a thread for each core.
+    pub fn cpu() -> Arc<dyn Device> {
+        Arc::new(Cpu::new(0))
+    }
+
+    /// An accelerator, counted from 0.
+    ///
+    /// # Errors
+    /// If it is not there, with the number of those that are, and why there are no more.
+    pub fn accelerator(id: i32) -> Result<Arc<dyn Device>, Error> {
+        Ok(load_devices(&[DeviceSpec::accelerator(id)?])?.remove(0))
+    }
 
     /// How many accelerators can be used.
     pub fn accelerator_count() -> usize {

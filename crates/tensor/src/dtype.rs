@@ -27,8 +27,7 @@ macro_rules! dtypes {
         pub enum DType { $($(#[$doc])* $variant = $code,)* }
 
         impl DType {
-            /// Every dtype, in the order of their codes.
-            pub const ALL: &[DType] = &[$(DType::$variant,)*];
+            const LISTED: &[DType] = &[$(DType::$variant,)*];
 
             /// The name used in graph text and messages, such as `f32` or `q4_k`.
             pub const fn name(self) -> &'static str {
@@ -44,6 +43,12 @@ macro_rules! dtypes {
 }
 
 dtypes! {
+    /// 4-bit float, 2 exponent bits and 1 mantissa bit, finite; two to a byte.
+    F4E2M1 = 64, "f4e2m1fn", 2 per 1;
+    /// 6-bit float, 2 exponent and 3 mantissa bits, finite; four to three bytes.
+    F6E2M3 = 65, "f6e2m3fn", 4 per 3;
+    /// 6-bit float, 3 exponent and 2 mantissa bits, finite; four to three bytes.
+    F6E3M2 = 66, "f6e3m2fn", 4 per 3;
     /// One byte, 0 or 1.
     Bool = 1, "bool", 1 per 1;
     /// 8-bit exponent-only scale.
@@ -107,6 +112,17 @@ dtypes! {
 }
 
 impl DType {
+    /// The dtypes that are stored, printed and cast from, and no more: floats of less than a byte.
+    pub const STORED_ONLY: &[DType] = DType::LISTED.split_at(3).0;
+
+    /// Every other dtype, in the order of their codes: what ops compute with.
+    pub const ALL: &[DType] = DType::LISTED.split_at(3).1;
+
+    /// Every dtype there is.
+    pub fn every() -> impl Iterator<Item = DType> {
+        DType::LISTED.iter().copied()
+    }
+
     /// The code stored in files.
     pub const fn code(self) -> u8 {
         self as u8
@@ -114,7 +130,7 @@ impl DType {
 
     /// The dtype with a code, if there is one.
     pub fn from_code(code: u8) -> Option<DType> {
-        DType::ALL.iter().copied().find(|dtype| dtype.code() == code)
+        DType::every().find(|dtype| dtype.code() == code)
     }
 
     /// Bits of one element; of quantized blocks, rounded up.
@@ -133,14 +149,24 @@ impl DType {
         if self.block().elements == 1 { self.block().bytes } else { 1 }
     }
 
-    /// Whether elements are stored in quantized blocks of more than one.
+    /// Whether several elements share bytes: those of quantized blocks, and floats of less than a byte.
     pub const fn is_block(self) -> bool {
         self.block().elements > 1
     }
 
     /// Whether this is a plain floating-point number.
     pub const fn is_float(self) -> bool {
-        matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64) || self.is_float8()
+        matches!(self, DType::F32 | DType::F64) || self.is_half() || self.is_float8() || self.is_sub_byte()
+    }
+
+    /// Whether this is a 16-bit float.
+    pub const fn is_half(self) -> bool {
+        matches!(self, DType::F16 | DType::BF16)
+    }
+
+    /// Whether this is a float of less than a byte.
+    pub const fn is_sub_byte(self) -> bool {
+        matches!(self, DType::F4E2M1 | DType::F6E2M3 | DType::F6E3M2)
     }
 
     /// Whether this is an 8-bit float.
@@ -151,6 +177,21 @@ impl DType {
     /// Whether this is an integer (`bool` is not).
     pub const fn is_integer(self) -> bool {
         self.is_signed_integer() || self.is_unsigned_integer()
+    }
+
+    /// Whether this is an integer, under the name that users of the engine know.
+    pub const fn is_integral(self) -> bool {
+        self.is_integer()
+    }
+
+    /// Whether this is a plain number that can be negative.
+    pub const fn is_signed(self) -> bool {
+        self.is_signed_integer() || self.is_float() && !matches!(self, DType::F8E8M0)
+    }
+
+    /// Whether this is an integer that cannot be negative.
+    pub const fn is_unsigned(self) -> bool {
+        self.is_unsigned_integer()
     }
 
     /// Whether this is a signed integer.
@@ -196,11 +237,7 @@ impl FromStr for DType {
     type Err = String;
 
     fn from_str(name: &str) -> Result<DType, String> {
-        DType::ALL
-            .iter()
-            .copied()
-            .find(|dtype| dtype.name() == name)
-            .ok_or_else(|| format!("unknown dtype `{name}`"))
+        DType::every().find(|dtype| dtype.name() == name).ok_or_else(|| format!("unknown dtype `{name}`"))
     }
 }
 
@@ -223,12 +260,50 @@ mod tests {
 
     #[test]
     fn codes_and_names_round_trip() {
-        for &dtype in DType::ALL {
+        for dtype in DType::every() {
             assert_eq!(DType::from_code(dtype.code()), Some(dtype));
             assert_eq!(dtype.name().parse(), Ok(dtype));
         }
         assert_eq!(DType::from_code(0), None);
         assert!("q9_z".parse::<DType>().unwrap_err().contains("q9_z"));
+    }
+
+    #[test]
+    fn codes_are_those_of_the_engine() {
+        let code = |name: &str| name.parse::<DType>().unwrap().code();
+        let codes = [("bool", 1), ("f4e2m1fn", 64), ("f6e3m2fn", 66), ("f8e8m0fnu", 73), ("f8e5m2fnuz", 78)];
+        for (name, expected) in codes.into_iter().chain([("f16", 79), ("f64", 82), ("u8", 134), ("i64", 141)])
+        {
+            assert_eq!(code(name), expected, "{name}");
+        }
+        assert!(DType::STORED_ONLY.iter().all(|dtype| dtype.is_sub_byte()));
+        assert!(DType::ALL.iter().all(|dtype| !dtype.is_sub_byte()));
+    }
+
+    #[test]
+    fn kinds_of_numbers_are_told_apart() {
+        let kinds = |dtype: DType| {
+            (dtype.is_float(), dtype.is_half(), dtype.is_integral(), dtype.is_signed(), dtype.is_unsigned())
+        };
+        assert_eq!(kinds(DType::BF16), (true, true, false, true, false));
+        assert_eq!(kinds(DType::F8E8M0), (true, false, false, false, false));
+        assert_eq!(kinds(DType::F4E2M1), (true, false, false, true, false));
+        assert_eq!(kinds(DType::I8), (false, false, true, true, false));
+        assert_eq!(kinds(DType::U64), (false, false, true, false, true));
+        assert_eq!(kinds(DType::Bool), (false, false, false, false, false));
+        assert_eq!(kinds(DType::Q4K), (false, false, false, false, false));
+    }
+
+    #[test]
+    fn elements_have_sizes() {
+        let sizes = |dtype: DType| (dtype.size_in_bits(), dtype.size_in_bytes(), dtype.align());
+        assert_eq!(sizes(DType::F64), (64, 8, 8));
+        assert_eq!(sizes(DType::Bool), (8, 1, 1));
+        assert_eq!(sizes(DType::F4E2M1), (4, 1, 1));
+        assert_eq!(sizes(DType::F6E2M3), (6, 1, 1));
+        assert_eq!(sizes(DType::Q4_0), (5, 1, 1));
+        assert_eq!(DType::F6E2M3.bytes_for_shape(&Shape::new(&[2, 8])), Some(12));
+        assert_eq!(DType::F4E2M1.bytes_for_shape(&Shape::new(&[2, 3])), None);
     }
 
     #[test]

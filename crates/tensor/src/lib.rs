@@ -1,4 +1,4 @@
-//! What data is: dtypes, shapes, strided tensors, mutable buffers, quantized blocks, 8-bit floats.
+//! What data is: dtypes, shapes, strided tensors, mutable buffers, quantized blocks, small floats.
 //!
 //! Floor 0: knows no graph, no file format, no device.
 
@@ -10,10 +10,12 @@ pub mod dlpack;
 mod dtype;
 mod error;
 pub mod float8;
+mod float_info;
 mod mapped;
 pub mod print;
 mod scalar;
 mod shape;
+pub mod small_float;
 mod storage;
 mod strided;
 mod tensor;
@@ -24,6 +26,7 @@ pub use device::{DeviceSpec, DeviceType};
 pub use dlpack::{DlpackTensor, RawDlpack};
 pub use dtype::{Block, DType, Element};
 pub use error::Error;
+pub use float_info::FloatInfo;
 pub use half::{bf16, f16};
 pub use scalar::Scalar;
 pub use shape::{MAX_RANK, Shape};

@@ -87,7 +87,7 @@ pub(super) fn last_axis<'a>(name: &str, ty: &'a Type) -> Result<&'a Dim, TypeErr
 
 /// Refuses what is no matrix of floats or of blocks: a weight.
 pub(super) fn expect_weight(name: &str, ty: &Type) -> Result<(), TypeError> {
-    if !ty.dtype.is_float() && !ty.dtype.is_block() {
+    if !DType::ALL.contains(&ty.dtype) || !ty.dtype.is_float() && !ty.dtype.is_block() {
         return Err(TypeError::new(format!("{name} is {ty}, expected a float or block dtype")));
     }
     expect_rank(name, ty, 2)?;

@@ -29,7 +29,7 @@ pub mod q8_0;
 
 use half::f16;
 
-use crate::DType;
+use crate::{DType, small_float};
 
 pub use random::random_blocks;
 
@@ -81,15 +81,16 @@ macro_rules! formats {
         /// Every block format.
         pub const FORMATS: &[Format] = &[$($module::FORMAT,)*];
 
-        /// Dequantizes whole blocks: `bytes` of `dtype` into `values`.
+        /// Dequantizes whole blocks: `bytes` of `dtype` into `values`. Unpacks floats of less than a byte.
         ///
         /// # Panics
-        /// If `dtype` is neither a block format nor f32, or the lengths do not belong together.
+        /// If `dtype` is none of these nor f32, or the lengths do not belong together.
         pub fn dequantize(dtype: DType, bytes: &[u8], values: &mut [f32]) {
             check_lengths(dtype, bytes.len(), values.len());
             match dtype {
                 DType::F32 => bytemuck::cast_slice_mut(values).copy_from_slice(bytes),
                 $(DType::$dtype => each_block(bytes, values, $module::dequantize),)*
+                dtype if dtype.is_sub_byte() => small_float::unpack(dtype, bytes, values),
                 _ => panic!("{dtype} is no block format"),
             }
         }

@@ -29,6 +29,9 @@ const CODES: &[(DType, u8)] = &[
     (DType::F8E5M2, 12),
     (DType::F8E5M2Fnuz, 13),
     (DType::F8E8M0, 14),
+    (DType::F6E2M3, 15),
+    (DType::F6E3M2, 16),
+    (DType::F4E2M1, 17),
 ];
 
 /// A dtype in the protocol's words, if it has them.
