@@ -1,0 +1,133 @@
+//! A compile cache that several processes share, and that they may die in at any instant.
+//!
+//! The writers are this very test program, started again with the folder in an environment variable.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use graph::{Builder, Graph, Type};
+use perihelion_engine::{Artifact, CompileCache, Device, InferenceSession, ReferenceDevice};
+use tensor::{Buffer, DType, Tensor};
+
+/// Names the folder to a writer.
+const FOLDER: &str = "PERIHELION_TEST_CACHE";
+/// How many graphs the writers compile in turn.
+const GRAPHS: usize = 4;
+/// Elements of each graph's constant: an entry takes many writes.
+const ELEMENTS: usize = 1 << 16;
+
+/// `x + number`, with a large constant.
+fn graph(number: usize) -> Graph {
+    let mut b = Builder::new("sum");
+    let x = b.input("x", Type::new(DType::F32, [ELEMENTS]));
+    let constant = b.constant(Tensor::from_slice([ELEMENTS], &vec![number as f32; ELEMENTS]));
+    let y = b.add(x, constant).unwrap();
+    b.finish(&[y]).unwrap()
+}
+
+fn session(folder: &Path) -> InferenceSession {
+    let device = Arc::new(ReferenceDevice) as Arc<dyn Device>;
+    InferenceSession::builder().device(device).compile_cache(CompileCache::at(folder)).build().unwrap()
+}
+
+/// Compiles a graph through the cache and checks what it computes.
+fn check(folder: &Path, number: usize) {
+    let model = session(folder).load(&graph(number), &()).unwrap();
+    let y = model.execute(&[Buffer::zeros(DType::F32, [ELEMENTS])]).unwrap();
+    assert!(y[0].to_vec::<f32>().iter().all(|&value| value == number as f32), "graph {number}");
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "mef")).collect()
+}
+
+/// An empty folder.
+fn folder(test: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn start_writer(folder: &Path) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "writer", "--nocapture"]).env(FOLDER, folder);
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// No test of its own: what the processes do that the tests below start. Compiles and forgets, over and over.
+#[test]
+fn writer() {
+    let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
+    let session = session(&folder);
+    let graphs: Vec<Graph> = (0..GRAPHS).map(graph).collect();
+    let end = Instant::now() + Duration::from_secs(20);
+    while Instant::now() < end {
+        for (number, graph) in graphs.iter().enumerate() {
+            drop(session.compile(graph).unwrap());
+            // So that it is written again. Another writer may have been quicker.
+            let mut entries = entries(&folder);
+            entries.sort();
+            if let Some(entry) = entries.get(number % entries.len().max(1)) {
+                let _ = fs::remove_file(entry);
+            }
+        }
+    }
+}
+
+#[test]
+fn writers_may_be_killed_at_any_instant() {
+    let folder = folder("killed");
+    let start = Instant::now();
+    let (mut kills, mut unfinished) = (0, 0);
+    while start.elapsed() < Duration::from_secs(3) {
+        let mut writers = [start_writer(&folder), start_writer(&folder)];
+        // Anywhere from the start of the process on, and ever further into its first rounds.
+        let rounds = kills / 37;
+        std::thread::sleep(Duration::from_micros(3_000 + 617 * (kills % 37) * (1 + rounds)));
+        for writer in &mut writers {
+            writer.kill().unwrap();
+            writer.wait().unwrap();
+        }
+        kills += 1;
+        for path in entries(&folder) {
+            Artifact::open(&path).and_then(|entry| entry.verify()).unwrap();
+        }
+        check(&folder, kills as usize % GRAPHS);
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "tmp") {
+                unfinished += 1;
+                fs::remove_file(path).unwrap();
+            }
+        }
+    }
+    println!("{kills} times two writers were killed, {unfinished} of them within a write");
+    assert!(unfinished > 0, "no writer was killed within a write");
+    (0..GRAPHS).for_each(|number| check(&folder, number));
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn many_write_the_same_entry_at_once() {
+    let folder = folder("shared");
+    let mut writers = [start_writer(&folder), start_writer(&folder), start_writer(&folder)];
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(1) {
+        std::thread::scope(|scope| {
+            for number in 0..GRAPHS {
+                let folder = &folder;
+                scope.spawn(move || check(folder, number));
+            }
+        });
+    }
+    for writer in &mut writers {
+        assert!(writer.try_wait().unwrap().is_none(), "a writer failed");
+        writer.kill().unwrap();
+        writer.wait().unwrap();
+    }
+    fs::remove_dir_all(folder).unwrap();
+}
