@@ -36,7 +36,7 @@ pub(crate) struct Interrupted;
 #[error("{0}")]
 pub(crate) struct Usage(pub String);
 
-/// A file beside the model's weights that makes no sense.
+/// An artifact, or a file beside the model's weights, that makes no sense.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct BadModel(pub String);

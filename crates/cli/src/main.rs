@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod advice;
+mod artifact;
 mod commands;
 mod exit;
 mod interrupt;

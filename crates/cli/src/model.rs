@@ -79,6 +79,13 @@ impl ModelPath {
     }
 }
 
+impl ModelPath {
+    /// The path, if it names compiled models rather than a checkpoint.
+    pub(crate) fn artifact(&self) -> Option<&Path> {
+        self.path.as_deref().filter(|path| path.extension().is_some_and(|extension| extension == "mef"))
+    }
+}
+
 impl ThreadArguments {
     /// A session on the CPU.
     pub(crate) fn session(self) -> anyhow::Result<InferenceSession> {

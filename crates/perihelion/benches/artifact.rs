@@ -131,8 +131,9 @@ impl Layer<'_> {
     }
 
     fn linear(&mut self, name: &str, x: Value, rows: usize, columns: usize) -> Result<Value, Error> {
-        let weight =
-            self.b.weight(format!("{}.{name}.weight", self.name), Type::new(self.weights, [rows, columns]))?;
+        let weight = self
+            .b
+            .weight(format!("{}.{name}.weight", self.name), Type::new(self.weights, [rows, columns]))?;
         let bias = self.b.weight(format!("{}.{name}.bias", self.name), Type::new(DType::F32, [rows]))?;
         self.b.linear_with_bias(x, weight, bias)
     }

@@ -1,4 +1,4 @@
-//! `peri inspect`: what a model is, without running it.
+//! `peri inspect`: what a model or an artifact is, without running it.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -7,6 +7,7 @@ use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
 use pipelines::{CompiledText, MemoryBytes};
 
+use crate::artifact::{self, Show};
 use crate::exit::one_line;
 use crate::model::{self, ModelPath};
 
@@ -28,6 +29,10 @@ pub(crate) struct Arguments {
 
 /// Shows a model.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    if let Some(path) = arguments.model.artifact() {
+        let Arguments { tensors, plan, json, .. } = *arguments;
+        return artifact::show(path, &Show { weights: tensors, plan, json });
+    }
     // Nothing is computed, so one thread is enough.
     let session = model::session(1)?;
     let model = arguments.model.source().open(&session)?;

@@ -1,6 +1,6 @@
 //! `peri inspect`.
 
-use crate::support::{peri, storyteller};
+use crate::support::{Folder, peri, storyteller};
 
 #[test]
 fn facts_of_the_built_in_model() {
@@ -43,4 +43,46 @@ fn json_has_everything() {
     assert_eq!(norm["shape"], serde_json::json!([256]));
     let bytes: u64 = tensors.iter().map(|tensor| tensor["bytes"].as_u64().unwrap()).sum();
     assert_eq!(value["weights_bytes"], bytes);
+}
+
+#[test]
+fn artifacts_tell_what_they_hold() {
+    let folder = Folder::new("artifact");
+    let path = folder.path().join("twice.mef");
+    let shown = path.display().to_string();
+    let device: std::sync::Arc<dyn engine::Device> = std::sync::Arc::new(cpu::Cpu::new(1));
+    let target = device.target();
+    let session = engine::InferenceSession::new([device]).unwrap();
+    let text = "graph twice(%x: f32[n, 2]) { %w = weight \"w\" : f32[3, 2] %y = linear(%x, %w) return %y }";
+    let compiled = session.compile(&graph::Graph::parse(text).unwrap()).unwrap();
+    let weight = tensor::Tensor::from_slice([3, 2], &[1f32; 6]);
+    let weights = move |_: &str| Some(weight.clone());
+    let options = engine::ExportOptions { weights: Some(&weights), progress: None };
+    compiled.export_mef_with(&path, options).unwrap();
+
+    let text = peri(&["inspect", &shown, "--tensors", "--plan"]).text();
+    let facts = [
+        format!("made for         cpu ({target})\n"),
+        "runs here        yes\n".to_string(),
+        "models           twice (".to_string(),
+        "weights          1 panel16.f32 of 128 B\n".to_string(),
+        "in 2 sections, intact\n".to_string(),
+        "linear[f32]".to_string(),
+    ];
+    facts.iter().for_each(|fact| assert!(text.contains(fact), "no {fact:?} in\n{text}"));
+    let value: serde_json::Value =
+        serde_json::from_str(&peri(&["inspect", &shown, "--json"]).text()).unwrap();
+    assert_eq!(
+        (&value["models"][0]["name"], &value["obstacle"]),
+        (&"twice".into(), &serde_json::Value::Null)
+    );
+    assert_eq!(value["weights"][0]["layout"], "panel16.f32");
+
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let failed = peri(&["inspect", &shown]);
+    assert_eq!(failed.code, Some(3));
+    assert!(failed.stderr.contains(": altered: "), "{}", failed.stderr);
 }

@@ -1,0 +1,134 @@
+//! Artifacts made for the CPU: packed weights of every layout come back without packing, and run where their
+//! instruction set is.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use engine::{Artifact, Device, ExportOptions, InferenceSession, Model};
+use graph::{Builder, Graph, Type};
+use perihelion_cpu::{Cpu, InstructionSet};
+use tensor::{AlignedBytes, Buffer, Bytes, DType, Tensor, bf16, f16};
+
+const COLUMNS: usize = 512;
+const ROWS: usize = 19;
+
+/// Every dtype that a linear layer takes.
+const DTYPES: &[DType] = &[
+    DType::F64,
+    DType::F32,
+    DType::F16,
+    DType::BF16,
+    DType::F8E4M3,
+    DType::Q4_0,
+    DType::Q4_1,
+    DType::Q5_0,
+    DType::Q5_1,
+    DType::Q8_0,
+    DType::Q2K,
+    DType::Q3K,
+    DType::Q4K,
+    DType::Q5K,
+    DType::Q6K,
+    DType::Iq4Nl,
+    DType::Iq4Xs,
+];
+
+fn session(set: InstructionSet) -> InferenceSession {
+    let device: Arc<dyn Device> = Arc::new(Cpu::with_instruction_set(2, set));
+    InferenceSession::new([device]).unwrap()
+}
+
+/// A linear layer for each dtype, and one whose weight is a constant.
+fn graph() -> Graph {
+    let mut b = Builder::new("layers");
+    let x = b.input("x", Type::new(DType::F32, ["n".into(), graph::Dim::from(COLUMNS)]));
+    let mut outputs = Vec::new();
+    for dtype in DTYPES {
+        let weight = b.weight(dtype.name(), Type::new(*dtype, [ROWS, COLUMNS])).unwrap();
+        outputs.push(b.linear(x, weight).unwrap());
+    }
+    let constant = b.constant(weight(DType::F32));
+    outputs.push(b.linear(x, constant).unwrap());
+    b.finish(&outputs).unwrap()
+}
+
+/// Numbers of a dtype. Any bytes are a block, but scales from random bytes would be huge or NaN.
+fn weight(dtype: DType) -> Tensor {
+    let values: Vec<f32> =
+        (0..ROWS * COLUMNS).map(|i| ((i * 7919 + 13) % 1009) as f32 / 504.5 - 1.0).collect();
+    let shape = [ROWS, COLUMNS];
+    match dtype {
+        DType::F64 => Tensor::from_slice(shape, &values.iter().map(|&v| f64::from(v)).collect::<Vec<_>>()),
+        DType::F32 => Tensor::from_slice(shape, &values),
+        DType::F16 => Tensor::from_slice(shape, &values.into_iter().map(f16::from_f32).collect::<Vec<_>>()),
+        DType::BF16 => Tensor::from_slice(shape, &values.into_iter().map(bf16::from_f32).collect::<Vec<_>>()),
+        _ => {
+            let len = dtype.bytes_for(ROWS * COLUMNS).unwrap();
+            // 0x2f and less: no exponent of an f16 or an 8-bit float is large.
+            let bytes: Vec<u8> = (0..len).map(|i| (i * 31 % 0x30) as u8).collect();
+            let bytes = Bytes::new(AlignedBytes::copy_of(&bytes));
+            Tensor::from_bytes(dtype, shape, bytes).unwrap()
+        }
+    }
+}
+
+fn registry(name: &str) -> Option<Tensor> {
+    DTYPES.iter().find(|dtype| dtype.name() == name).map(|&dtype| weight(dtype))
+}
+
+fn run(model: &Model) -> Vec<Vec<f32>> {
+    let x: Vec<f32> = (0..3 * COLUMNS).map(|i| (i % 23) as f32 / 11.0 - 1.0).collect();
+    let outputs = model.execute(&[Buffer::from_slice([3, COLUMNS], &x)]).unwrap();
+    outputs.iter().map(Buffer::to_vec).collect()
+}
+
+/// The path of an artifact with weights for an instruction set, and what its model computes there.
+fn export(set: InstructionSet, test: &str) -> (PathBuf, Vec<Vec<f32>>) {
+    let path = std::env::temp_dir().join(format!("perihelion-{}-{test}-{set:?}.mef", std::process::id()));
+    let session = session(set);
+    let compiled = session.compile(&graph()).unwrap();
+    let options = ExportOptions { weights: Some(&registry), progress: None };
+    compiled.export_mef_with(&path, options).unwrap();
+    (path, run(&session.init(&compiled, &registry).unwrap()))
+}
+
+#[test]
+fn every_layout_comes_back_to_the_bit() {
+    let (path, expected) = export(InstructionSet::Avx512, "layouts");
+    let model = session(InstructionSet::Avx512).load(&path, &()).unwrap();
+    let computed = run(&model);
+    assert!(computed.iter().flatten().all(|value| value.is_finite() && *value != 0.0));
+    assert_eq!(computed, expected);
+    let artifact = Artifact::open(&path).unwrap();
+    assert!(
+        artifact.weights().all(|weight| weight.layout.is_some_and(|layout| layout.starts_with("panel16.")))
+    );
+    assert_eq!(artifact.weights().count(), DTYPES.len() + 1);
+    fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn artifacts_run_where_their_instruction_set_is() {
+    for (i, &made_for) in InstructionSet::ALL.iter().enumerate() {
+        let (path, _) = export(made_for, "targets");
+        let made_for = session(made_for).devices()[0].target();
+        for (j, &set) in InstructionSet::ALL.iter().enumerate() {
+            let session = session(set);
+            let here = session.devices()[0].target();
+            match session.load(&path, &()) {
+                Ok(model) => {
+                    assert!(j >= i || here == made_for, "{made_for} does not run on {here}");
+                    let expected = session.load(&graph(), &registry).unwrap();
+                    assert_eq!(run(&model), run(&expected), "made for {made_for}, run on {here}");
+                }
+                Err(error) => {
+                    assert!(j < i, "{error}");
+                    let words = format!("it was made for cpu ({made_for}), but here is cpu ({here})");
+                    assert!(error.to_string().contains(&words), "{error}");
+                }
+            }
+        }
+        fs::remove_file(path).unwrap();
+    }
+}
