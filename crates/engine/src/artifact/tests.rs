@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use graph::{Graph, Module};
-use tensor::{Buffer, Tensor};
+use graph::{Graph, Module, Type};
+use tensor::{Buffer, DType, Tensor};
 
 use super::container::{self, preamble};
 use crate::testing::{TestDevice, TestFolder, build, f32, noise, reference_session, session};
@@ -128,6 +128,42 @@ fn packed_artifacts_need_no_registry_and_may_have_one() {
 fn sorted(mut lines: Vec<String>) -> Vec<String> {
     lines.sort();
     lines
+}
+
+/// Weights and constants of graphs that nodes run are stored with those of the graph around them.
+#[test]
+fn graphs_within_graphs_come_back() {
+    let folder = TestFolder::new("artifact_within");
+    let path = folder.path().join("within.mef");
+    let graph = build("choice", |b| {
+        let pick = b.input("pick", Type::new(DType::Bool, [0usize; 0]));
+        let x = b.input("x", f32(&["n", "5"]));
+        b.cond(
+            pick,
+            &[x],
+            |b, x| {
+                let weight = b.weight("b", f32(&["4", "5"]))?;
+                Ok(vec![b.linear(x[0], weight)?])
+            },
+            |b, x| {
+                let constant = b.constant(noise([4, 5], 9));
+                Ok(vec![b.linear(x[0], constant)?])
+            },
+        )
+    });
+    let session = session();
+    let compiled = session.compile(&graph).unwrap();
+    compiled.export_mef_with(&path, ExportOptions { weights: Some(&weights()), progress: None }).unwrap();
+    let (made, read) = (session.init(&compiled, &weights()).unwrap(), session.load(&path, &()).unwrap());
+    assert_eq!(Artifact::open(&path).unwrap().weights().count(), 2);
+    let run = |model: &Model, pick| {
+        let pick = Buffer::from_tensor(&Tensor::from_bools([0usize; 0], &[pick]));
+        model.execute(&[pick, Buffer::from_tensor(&noise([3, 5], 7))]).unwrap()[0].to_vec::<f32>()
+    };
+    for pick in [true, false] {
+        assert_eq!(run(&read, pick), run(&made, pick));
+    }
+    assert_ne!(run(&read, true), run(&read, false));
 }
 
 #[test]
