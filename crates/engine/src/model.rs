@@ -350,7 +350,7 @@ impl fmt::Debug for Model {
 
 #[cfg(test)]
 mod tests {
-    use graph::ops::{Binary, Unary};
+    use graph::ops::{Binary, ReduceKind, Unary};
     use graph::{Builder, Error as GraphError, Graph, Value};
     use proptest::prelude::*;
     use tensor::{Index, Tensor};
@@ -639,9 +639,54 @@ mod tests {
                 pool.push(b.mul(x, one)?);
             }
             23 => b.store(pool_buffer(b), x)?,
+            24 => {
+                let (p, buffer) = (is_negative(b, x)?, pool_buffer(b));
+                let then = |b: &mut Builder, v: &[Value]| {
+                    b.store(v[1], v[0])?;
+                    Ok(vec![b.silu(v[0])?, v[0]])
+                };
+                pool.extend(
+                    b.cond(p, &[x, buffer], then, |b, v| Ok(vec![v[0], b.unary(Unary::Neg, v[0])?]))?,
+                );
+            }
+            25 => {
+                let body = |b: &mut Builder, v: &[Value]| {
+                    let w = b.weight(
+                        format!("w{columns}.{columns}.0"),
+                        Type::new(DType::F32, [columns, columns]),
+                    )?;
+                    Ok(vec![b.linear(v[0], w)?])
+                };
+                let inputs = [("rows", Type::new(DType::F32, [graph::Dim::symbol("rows"), columns.into()]))];
+                let layer = Builder::subgraph("layer", &inputs, body)?;
+                pool.extend(b.call(&layer, &[x], "layer.")?);
+            }
+            26 => {
+                let zero = b.constant(Tensor::scalar(0i64));
+                let next = |b: &mut Builder, carried: &[Value], captured: &[Value]| {
+                    let one = b.constant(Tensor::scalar(1i64));
+                    let old = b.load(captured[1])?;
+                    b.store(captured[1], old)?;
+                    Ok(vec![b.add(carried[0], one)?, b.add(carried[1], captured[0])?])
+                };
+                let few = |b: &mut Builder, carried: &[Value], _: &[Value]| {
+                    let end = b.constant(Tensor::scalar((j % 3) as i64));
+                    b.binary(Binary::Less, carried[0], end)
+                };
+                pool.push(b.while_loop(&[zero, x], &[x, pool_buffer(b)], few, next)?[1]);
+            }
             _ => pool.push(b.load(pool_buffer(b))?),
         }
         Ok(())
+    }
+
+    /// Whether the sum of all elements is negative: `bool[]`.
+    fn is_negative(b: &mut Builder, x: Value) -> Result<Value, GraphError> {
+        let flat = b.reshape(x, [b.ty(x).elements()])?;
+        let sum = b.reduce(ReduceKind::Sum, flat, 0)?;
+        let sum = b.reshape(sum, [])?;
+        let zero = b.constant(Tensor::scalar(0f32));
+        b.binary(Binary::Less, sum, zero)
     }
 
     fn pool_buffer(b: &Builder) -> Value {
@@ -670,17 +715,13 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(300))]
         #[test]
         fn models_compute_what_graphs_mean(
-            choices in prop::collection::vec(prop::array::uniform3(0usize..25), 1..24),
+            choices in prop::collection::vec(prop::array::uniform3(0usize..28), 1..24),
             n in 1usize..4,
         ) {
             let graph = random_graph(&choices);
             let tensors = [noise([n, 4], 1), noise([n, 4], 2)];
             let weight = |name: &str| {
-                let mut shapes = graph.nodes().filter_map(|(_, node)| match &node.op {
-                    graph::Op::Weight(weight) if weight.name == name => weight.ty.static_shape(),
-                    _ => None,
-                });
-                Some(noise(shapes.next_back()?, name.len()))
+                Some(noise(graph.weights().get(name)?.static_shape()?, name.len()))
             };
             let Ok(expected) = graph.evaluate(&tensors, &weight) else { return Ok(()) };
             for session in [session(), reference_session()] {

@@ -111,7 +111,8 @@ impl Kernel for Product {
         let columns = x.shape[x.shape.rank() - 1];
         let rows = call.outputs[0].shape[x.shape.rank() - 1];
         assert_eq!(call.scratch.len(), rows * 8, "the scratch asked for");
-        for (x, y) in x_values.chunks_exact(columns).zip(call.outputs[0].bytes.chunks_exact_mut(rows * 4)) {
+        for (i, y) in call.outputs[0].bytes.chunks_exact_mut(rows * 4).enumerate() {
+            let x = &x_values[i * columns..][..columns];
             call.scratch.fill(0);
             for (x, column) in x.iter().zip(weight.chunks_exact(rows)) {
                 for (sum, w) in call.scratch.chunks_exact_mut(8).zip(column) {
