@@ -132,6 +132,16 @@ pub enum Error {
         /// The sizes of the symbolic dims.
         sizes: String,
     },
+    /// A value has not the shape that the graph asserts.
+    #[error("rebind of {value}: {message}")]
+    Rebind {
+        /// Its name in the graph.
+        value: String,
+        /// The axis, both sizes, and what the graph says about it.
+        message: String,
+        /// Where the program that built the graph made the node, if it is known.
+        location: Option<&'static std::panic::Location<'static>>,
+    },
     /// A step of a plan could not compute its results from the data given.
     #[error("step {step}, {op}: {message}")]
     Step {

@@ -459,6 +459,43 @@ mod tests {
     }
 
     #[test]
+    fn asserted_shapes_are_checked_before_anything_runs() {
+        let graph = Graph::parse(
+            "graph g(%x: f32[n], %y: f32[m]) {
+               %a = rebind(%x) {shape = [k], symbols = [k]}
+               %b = rebind(%y) {shape = [k], message = \"x and y go together\"}
+               %c = add(%a, %b)
+               %p = constant [true] : bool[]
+               %d = cond(%p, %c) {then = graph same(%x: f32[l]) { return %x }, otherwise = @same}
+               %e = add(%d, %b)
+               return %e
+             }",
+        );
+        let model = session().load(&graph.unwrap(), &()).unwrap();
+        let of = |size: usize| Buffer::from_slice([size], &vec![1f32; size]);
+        assert_eq!(model.execute(&[of(2), of(2)]).unwrap()[0].to_vec::<f32>(), [3.0; 2]);
+        let error = model.execute(&[of(2), of(3)]).unwrap_err().to_string();
+        assert_eq!(error, "rebind of %y: axis 0 is 3, expected k = 2: x and y go together");
+    }
+
+    #[test]
+    fn what_is_called_may_bring_sizes() {
+        let graph = Graph::parse(
+            "graph g(%x: f32[n]) {
+               %y = call(%x) {graph = graph named(%x: f32[n]) {
+                 %y = rebind(%x) {shape = [k], symbols = [k]}
+                 return %y
+               }}
+               %z = reshape(%y) {shape = [k, 1]}
+               return %z
+             }",
+        );
+        let model = session().load(&graph.unwrap(), &()).unwrap();
+        let z = model.execute(&[Buffer::from_slice([2], &[1f32, 2.0])]).unwrap();
+        assert_eq!(z[0].shape(), &tensor::Shape::new(&[2, 1]));
+    }
+
+    #[test]
     fn steps_of_all_parts_are_numbered() {
         let graph = Graph::parse(
             "graph g(%p: bool[], %x: f32[n]) {

@@ -5,7 +5,7 @@ use tensor::{DType, Shape};
 
 use crate::Error;
 use crate::memory::{self, Lifetime};
-use crate::plan::{Home, Plan, PlanValue, Step, StepOperand, WeightSlot, Work};
+use crate::plan::{Home, Plan, PlanRebind, PlanValue, Step, StepOperand, WeightSlot, Work};
 
 /// Half of what an allocation can be, as arenas grow by more than is asked for.
 const LARGEST_ARENA: usize = isize::MAX as usize / 2;
@@ -91,7 +91,9 @@ pub(crate) enum Role {
 impl Frame {
     /// The plan with sizes for its symbols.
     pub(crate) fn new(plan: &Plan, weights: &[WeightSlot], bindings: &Bindings) -> Result<Frame, Error> {
-        let sizing = Sizing { plan, bindings };
+        let given = bindings.clone();
+        let bindings = rebind(plan, &given)?;
+        let sizing = Sizing { plan, bindings: &bindings };
         let input_shapes = sizing.shapes(plan.inputs.iter().map(|input| &input.ty))?;
         let output_shapes = sizing.shapes(&plan.outputs)?;
         let values = plan.values.iter().map(|value| sizing.value(value)).collect::<Result<Vec<_>, _>>()?;
@@ -116,9 +118,23 @@ impl Frame {
         let steps = plan.steps.iter().enumerate().map(|(i, step)| {
             places.step(step, Part { start: scratch_offsets[i], end: scratch_offsets[i] + scratch[i] })
         });
-        let (steps, given, arena) = (steps.collect(), bindings.clone(), placement.bytes);
-        Ok(Frame { steps, input_shapes, given, bindings: bindings.clone(), output_shapes, arena })
+        let (steps, arena) = (steps.collect(), placement.bytes);
+        Ok(Frame { steps, input_shapes, given, bindings, output_shapes, arena })
     }
+}
+
+/// Checks the shapes that are asserted, and gives the symbols that these bring their sizes.
+fn rebind(plan: &Plan, given: &Bindings) -> Result<Bindings, Error> {
+    let mut bindings = given.clone();
+    for PlanRebind { value, name, rebind, location } in &plan.rebinds {
+        let shape = plan.values[*value].ty.resolve(&bindings)?;
+        rebind.bind(&shape, &mut bindings).map_err(|message| Error::Rebind {
+            value: name.clone(),
+            message,
+            location: *location,
+        })?;
+    }
+    Ok(bindings)
 }
 
 struct Sizing<'a> {

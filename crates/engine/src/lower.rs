@@ -11,7 +11,7 @@ use graph::ops::Effect;
 use graph::{Dim, Graph, Node, Op, Type, Value};
 
 use crate::plan::{
-    Home, Plan, PlanInput, PlanValue, Step, StepOperand, Storage, WeightSlot, WeightSource, Work,
+    Home, Plan, PlanInput, PlanRebind, PlanValue, Step, StepOperand, Storage, WeightSlot, WeightSource, Work,
 };
 use crate::{Device, Error, Kernel, NodeTypes};
 
@@ -56,6 +56,7 @@ impl<'g, 's> Lowering<'g, 's> {
             first_step: shared.steps,
             inputs: Vec::new(),
             outputs: graph.outputs().iter().map(|&value| graph.ty(value).clone()).collect(),
+            rebinds: Vec::new(),
             values: Vec::new(),
             storages: Vec::new(),
             steps: Vec::new(),
@@ -78,6 +79,11 @@ impl<'g, 's> Lowering<'g, 's> {
         }
         if let Some(offsets) = views(self.graph, node) {
             let source = self.value(node.inputs[0])?;
+            if let Op::Rebind(rebind) = &node.op {
+                let name = self.graph.value_names().swap_remove(node.inputs[0].index());
+                let (rebind, location) = (rebind.clone(), node.location);
+                self.plan.rebinds.push(PlanRebind { value: source, name, rebind, location });
+            }
             let PlanValue { home, offset, .. } = &self.plan.values[source];
             let (home, offset) = (*home, offset.clone());
             for (&output, part) in node.outputs.iter().zip(&offsets) {
@@ -286,7 +292,7 @@ fn views(graph: &Graph, node: &Node) -> Option<Vec<Dim>> {
     let source = graph.ty(*node.inputs.first()?);
     let start = || Some(vec![Dim::from(0)]);
     match &node.op {
-        Op::Reshape(_) => start(),
+        Op::Reshape(_) | Op::Rebind(_) => start(),
         // Nothing is repeated, so only axes of size 1 were added.
         Op::Broadcast(_) if graph.ty(node.outputs[0]).elements() == source.elements() => start(),
         // Axes of size 1 move; the others keep their order.

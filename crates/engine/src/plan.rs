@@ -5,6 +5,7 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
+use graph::ops::Rebind;
 use graph::{Bindings, Dim, Op, Type};
 use tensor::Tensor;
 
@@ -20,6 +21,8 @@ pub(crate) struct Plan {
     pub(crate) first_step: usize,
     pub(crate) inputs: Vec<PlanInput>,
     pub(crate) outputs: Vec<Type>,
+    /// Shapes to check when sizes are known.
+    pub(crate) rebinds: Vec<PlanRebind>,
     pub(crate) values: Vec<PlanValue>,
     pub(crate) storages: Vec<Storage>,
     pub(crate) steps: Vec<Step>,
@@ -32,6 +35,17 @@ pub(crate) struct PlanInput {
     pub(crate) ty: Type,
     /// Whether steps write it.
     pub(crate) written: bool,
+}
+
+/// A value whose shape is asserted.
+pub(crate) struct PlanRebind {
+    /// The value, by index.
+    pub(crate) value: usize,
+    /// Its name in the graph, such as `%3`.
+    pub(crate) name: String,
+    pub(crate) rebind: Rebind,
+    /// Where the node was made.
+    pub(crate) location: Option<&'static Location<'static>>,
 }
 
 /// A weight or constant in one layout. The same weight may have several slots.

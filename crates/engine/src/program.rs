@@ -51,7 +51,7 @@ pub(crate) struct Part {
 pub(crate) enum PartWork {
     /// Steps whose sizes are known once those of the values before are.
     Plan {
-        plan: Plan,
+        plan: Box<Plan>,
         /// The value that each input is.
         inputs: Vec<usize>,
         /// The value that each output becomes.
@@ -137,7 +137,7 @@ impl Block {
 
     /// Every plan, those of blocks within too.
     fn plans(&self) -> Vec<&Plan> {
-        let mut plans = Vec::new();
+        let mut plans: Vec<&Plan> = Vec::new();
         for part in &self.parts {
             match &part.work {
                 PartWork::Plan { plan, .. } => plans.push(plan),

@@ -58,9 +58,9 @@ fn segments(graph: &Graph) -> Vec<Segment> {
     segments
 }
 
-/// Whether sizes of an op's results are known only when its operands are.
+/// Whether sizes of an op's results are known only when its operands are; those of a rebind are when their sizes are.
 fn finds_sizes(op: &Op) -> bool {
-    !op.defines().is_empty()
+    !op.defines().is_empty() && !matches!(op, Op::Rebind(_))
 }
 
 struct Splitting<'g, 's> {
@@ -105,8 +105,10 @@ impl<'g, 's> Splitting<'g, 's> {
         self.block.inputs.clone_from(&plan.inputs);
         self.block.values.extend((0..outputs.len()).map(|i| format!("output{i}")));
         self.block.results = outputs.iter().map(|&value| Source::Value(value)).collect();
-        self.block.parts =
-            vec![Part { work: PartWork::Plan { plan, inputs, outputs }, last_used: Vec::new() }];
+        self.block.parts = vec![Part {
+            work: PartWork::Plan { plan: Box::new(plan), inputs, outputs },
+            last_used: Vec::new(),
+        }];
         Ok(())
     }
 
@@ -135,7 +137,7 @@ impl<'g, 's> Splitting<'g, 's> {
         let inputs = part.inputs.iter().map(|&value| self.number(value)).collect();
         let outputs = kept.iter().map(|&value| self.number(value)).collect();
         let plan = lower(&part.finish(&kept), self.shared)?;
-        self.push(PartWork::Plan { plan, inputs, outputs });
+        self.push(PartWork::Plan { plan: Box::new(plan), inputs, outputs });
         Ok(())
     }
 

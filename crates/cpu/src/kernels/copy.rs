@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use engine::{Call, Kernel, Operand};
 
-use super::operands::view;
+use super::operands::{elements_mut, view};
 use crate::Pool;
 
 /// Bytes one thread copies at a time.
@@ -32,6 +32,23 @@ impl Kernel for CopyKernel {
     fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
         if !matches!(call.inputs[0], Operand::InResult) {
             copy(&self.pool, view(&call, 0).bytes, call.outputs[0].bytes);
+        }
+        Ok(())
+    }
+}
+
+/// The sizes of the axes of operand 0.
+pub(crate) struct ShapeKernel;
+
+impl Kernel for ShapeKernel {
+    fn name(&self) -> String {
+        "shape_to_tensor".to_string()
+    }
+
+    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+        let shape = view(&call, 0).shape;
+        for (result, &size) in elements_mut::<i64>(call.outputs[0].bytes).iter_mut().zip(shape.iter()) {
+            *result = size as i64;
         }
         Ok(())
     }

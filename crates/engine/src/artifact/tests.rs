@@ -239,7 +239,7 @@ fn files_for_others_are_named() {
     // Either device will do.
     let devices: [Arc<dyn crate::Device>; 2] = [Arc::new(crate::ReferenceDevice), Arc::new(TestDevice)];
     let model = InferenceSession::new(devices).unwrap().load(&path, &()).unwrap();
-    assert!(model.plan().to_string().starts_with("plan g on test"));
+    assert!(model.program().to_string().starts_with("plan g on test"));
     let good = fs::read(&path).unwrap();
     let mut header = container::read(&good).unwrap();
     let offset = good.len() - postcard::to_stdvec(&header).unwrap().len();

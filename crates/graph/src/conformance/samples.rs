@@ -34,6 +34,7 @@ pub fn problems() -> Vec<Problem> {
     list.rope();
     list.attention();
     list.control();
+    list.shapes();
     list.problems
 }
 
@@ -511,6 +512,16 @@ impl List {
 }
 
 impl List {
+    fn shapes(&mut self) {
+        for shape in [&[][..], &[0], &[17, 1], &[2, 3, 4]] {
+            let x = self.random.floats(shape, 1.0);
+            let dims = shape.iter().copied().map(crate::Dim::from).collect();
+            let rebind = Rebind { shape: dims, symbols: vec![], message: None };
+            self.add("", rebind, vec![x.clone()], Tolerance::Exact);
+            self.add("", ShapeToTensor, vec![x], Tolerance::Exact);
+        }
+    }
+
     fn control(&mut self) {
         let graph = |text: &str| Arc::new(Graph::parse(text).expect("a graph"));
         let negate = graph("graph negate(%x: f32[n, 2]) { %y = neg(%x) return %y, %x }");

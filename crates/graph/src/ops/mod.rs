@@ -21,11 +21,13 @@ mod memory;
 mod paged_attention;
 mod print;
 mod ragged;
+mod rebind;
 mod reduce;
 mod reshape;
 mod rms_norm;
 mod rope;
 mod select;
+mod shape_to_tensor;
 mod slice;
 mod softmax;
 mod special;
@@ -58,11 +60,13 @@ pub use memory::{Load, Store};
 pub use paged_attention::PagedAttention;
 pub use print::Print;
 pub use ragged::RaggedPositions;
+pub use rebind::Rebind;
 pub use reduce::{ArgReduce, ArgReduceKind, Reduce, ReduceKind};
 pub use reshape::Reshape;
 pub use rms_norm::RmsNorm;
 pub use rope::{Rope, RopeStyle, RopeTable};
 pub use select::Select;
+pub use shape_to_tensor::ShapeToTensor;
 pub use slice::Slice;
 pub use softmax::Softmax;
 pub use split::Split;
@@ -354,6 +358,10 @@ ops! {
     PagedAttention,
     /// A value or a text shown.
     Print,
+    /// The same values, of a shape that is asserted.
+    Rebind,
+    /// The sizes of a tensor's axes.
+    ShapeToTensor,
     /// One graph or another, as a condition says.
     Cond,
     /// A graph again and again, as long as a condition holds.

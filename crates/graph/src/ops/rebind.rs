@@ -1,0 +1,167 @@
+//! `y = x`, of a shape that is asserted: what the type rules cannot prove, checked when the sizes are known.
+
+use tensor::{Shape, Tensor};
+
+use super::attributes::required;
+use super::check::operands;
+use super::{Attribute, Attributes, Define};
+use crate::{Bindings, Dim, Error, Type, TypeError};
+
+/// `x` of any type → the same of the shape `shape`, which the sizes at run time must equal.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rebind {
+    /// The asserted shape, of as many axes as `x` has.
+    pub shape: Vec<Dim>,
+    /// The symbols of the shape that are new in the graph: each gets the size of the first axis that is it alone.
+    pub symbols: Vec<String>,
+    /// What to say if the sizes differ.
+    pub message: Option<String>,
+}
+
+impl Rebind {
+    /// Gives the new symbols their sizes, and checks all others.
+    ///
+    /// # Errors
+    /// If a size differs: the axis and both sizes, and the message.
+    pub fn bind(&self, given: &Shape, bindings: &mut Bindings) -> Result<(), String> {
+        for (dim, &size) in self.shape.iter().zip(given.iter()) {
+            if let Some(symbol) = dim.as_symbol()
+                && bindings.get(symbol).is_none()
+            {
+                bindings.insert(symbol, size);
+            }
+        }
+        for (axis, (dim, &size)) in self.shape.iter().zip(given.iter()).enumerate() {
+            match dim.resolve(bindings) {
+                Ok(expected) if expected == size => {}
+                Ok(expected) => return Err(self.differs(axis, size, expected)),
+                Err(error) => return Err(format!("axis {axis} is {size}, but {error}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn differs(&self, axis: usize, size: usize, expected: usize) -> String {
+        let dim = &self.shape[axis];
+        let name = if dim.as_static().is_some() { String::new() } else { format!("{dim} = ") };
+        let reason = self.message.as_ref().map_or(String::new(), |message| format!(": {message}"));
+        format!("axis {axis} is {size}, expected {name}{expected}{reason}")
+    }
+}
+
+impl Define for Rebind {
+    const NAMES: &[&str] = &["rebind"];
+
+    fn name(&self) -> &'static str {
+        "rebind"
+    }
+
+    fn attributes(&self) -> Attributes {
+        let symbols = || Attribute::Dims(self.symbols.iter().map(|symbol| Dim::symbol(symbol)).collect());
+        Attributes::default()
+            .with("shape", Attribute::Dims(self.shape.clone()))
+            .with_some("symbols", (!self.symbols.is_empty()).then(symbols))
+            .with_some("message", self.message.clone().map(Attribute::Text))
+    }
+
+    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Rebind, TypeError> {
+        let shape = required("shape", attributes.dims("shape")?)?;
+        let symbols = attributes.dims("symbols")?.unwrap_or_default();
+        let symbols = symbols.iter().map(|dim| match dim.as_symbol() {
+            Some(symbol) => Ok(symbol.to_string()),
+            None => Err(TypeError::new(format!("attribute `symbols` has {dim}, expected a symbol"))),
+        });
+        Ok(Rebind {
+            shape,
+            symbols: symbols.collect::<Result<_, _>>()?,
+            message: attributes.text("message")?,
+        })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [x] = operands(inputs, ["x"])?;
+        let shape = &self.shape;
+        if x.rank() != shape.len() {
+            return Err(TypeError::new(format!("x is {x}, expected {} axes for {shape:?}", shape.len())));
+        }
+        let never = |(given, wanted): (&Dim, &Dim)| matches!((given.as_static(), wanted.as_static()), (Some(a), Some(b)) if a != b);
+        if let Some(axis) = x.shape.iter().zip(shape).position(never) {
+            return Err(TypeError::new(format!("x is {x}, which axis {axis} of {shape:?} can never be")));
+        }
+        let alone = |symbol: &String| shape.iter().any(|dim| dim.as_symbol() == Some(symbol));
+        match self.symbols.iter().find(|symbol| !alone(symbol)) {
+            None => Ok(vec![x.with_shape(shape.iter().cloned())]),
+            Some(symbol) => {
+                Err(TypeError::new(format!("no axis of {shape:?} is the new symbol `{symbol}` alone")))
+            }
+        }
+    }
+
+    fn defines(&self) -> Vec<&str> {
+        self.symbols.iter().map(|symbol| &symbol[..]).collect()
+    }
+
+    fn sizes(&self, inputs: &[&Tensor]) -> Result<Vec<usize>, Error> {
+        let axis = |symbol: &String| self.shape.iter().position(|dim| dim.as_symbol() == Some(symbol));
+        let size = |symbol| inputs[0].shape()[axis(symbol).expect("the type rule asks for one")];
+        Ok(self.symbols.iter().map(size).collect())
+    }
+
+    fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
+        let sizes = inputs[0].shape().iter().zip(outputs[0].iter());
+        match sizes.enumerate().find(|(_, (given, expected))| given != expected) {
+            None => Ok(vec![inputs[0].contiguous()]),
+            Some((axis, (&given, &expected))) => {
+                Err(Error::evaluation("rebind", self.differs(axis, given, expected)))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::check_types;
+    use super::*;
+    use crate::Graph;
+
+    fn rebind(shape: &[Dim], symbols: &[&str]) -> Rebind {
+        let symbols = symbols.iter().map(|symbol| symbol.to_string()).collect();
+        Rebind { shape: shape.to_vec(), symbols, message: Some("see the docs".to_string()) }
+    }
+
+    #[test]
+    fn types() {
+        let [k, four] = [Dim::from("k"), Dim::from(4)];
+        check_types(
+            rebind(&[k.clone(), four.clone()], &["k"]),
+            &[
+                (&["q8_0[n, m]"], "q8_0[k, 4]"),
+                (&["f32[n]"], "rebind: x is f32[n], expected 2 axes for [k, 4]"),
+                (&["f32[n, 5]"], "rebind: x is f32[n, 5], which axis 1 of [k, 4] can never be"),
+            ],
+        );
+        check_types(
+            rebind(&[&k + &k], &["k"]),
+            &[(&["f32[n]"], "rebind: no axis of [2*k] is the new symbol `k` alone")],
+        );
+    }
+
+    #[test]
+    fn sizes_are_checked_when_they_are_known() {
+        let text = "graph g(%x: f32[n], %y: f32[m]) {
+                      %a = rebind(%x) {shape = [k], symbols = [k], message = \"too short\"}
+                      %b = rebind(%y) {shape = [2*k], message = \"the axes do not match\"}
+                      return %a, %b
+                    }";
+        let graph = Graph::parse(text).unwrap();
+        graph.verify().unwrap();
+        assert_eq!(Graph::parse(&graph.to_string()).unwrap(), graph);
+        let run = |n: usize, m: usize| {
+            let inputs = [n, m].map(|size| Tensor::zeros(tensor::DType::F32, [size]));
+            graph.evaluate(&inputs, &|_| None)
+        };
+        assert_eq!(run(3, 6).unwrap().outputs[1].shape(), &Shape::new(&[6]));
+        let message = "rebind: axis 0 is 7, expected 2*k = 6: the axes do not match";
+        assert_eq!(run(3, 7).unwrap_err().to_string(), message);
+    }
+}
