@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use perihelion_pipelines::philox::uniform;
 use perihelion_pipelines::sampler::{Row, Sampler, SamplingParams, TokenCounts};
 use perihelion_pipelines::tokenizer::GgufVocabulary;
 use perihelion_pipelines::{AddSpecial, ParseSpecial, Tokenizer};
+use tensor::philox::uniform;
 
 /// Llama 3's.
 const VOCABULARY: usize = 128_256;

@@ -11,7 +11,6 @@ pub mod error;
 mod generator;
 mod memory;
 mod page_pool;
-pub mod philox;
 mod runner;
 pub mod sampler;
 mod scheduler;

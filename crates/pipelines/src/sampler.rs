@@ -10,8 +10,10 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 
+use tensor::philox;
+
+use crate::Error;
 use crate::error::InvalidField;
-use crate::{Error, philox};
 
 /// How one request's tokens are chosen. The default is greedy: the most probable token, always.
 #[derive(Debug, Clone, PartialEq)]

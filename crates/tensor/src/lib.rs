@@ -1,4 +1,4 @@
-//! What data is: dtypes, shapes, strided tensors, mutable buffers, quantized blocks, small floats.
+//! What data is: dtypes, shapes, strided tensors, mutable buffers, quantized blocks, small floats, random bits.
 //!
 //! Floor 0: knows no graph, no file format, no device.
 
@@ -12,6 +12,7 @@ mod error;
 pub mod float8;
 mod float_info;
 mod mapped;
+pub mod philox;
 pub mod print;
 mod scalar;
 mod shape;

@@ -368,7 +368,7 @@ fn every_kind_streams_what_it_decodes() {
         proptest::proptest!(proptest::test_runner::Config::with_cases(200), |(seed: u64, len in 0usize..40)| {
             let size = tokenizer.vocab_size() as u64 + 2;
             // Low ids are where byte tokens are; half of the draws go there.
-            let id = |i| crate::philox::philox4x32([i as u32, 0, 0, 0], [seed as u32, (seed >> 32) as u32]);
+            let id = |i| tensor::philox::philox4x32([i as u32, 0, 0, 0], [seed as u32, (seed >> 32) as u32]);
             let ids: Vec<u32> = (0..len)
                 .map(id)
                 .map(|[a, b, ..]| if b % 2 == 0 { a % 300 } else { (u64::from(a) % size) as u32 })
