@@ -73,7 +73,7 @@ fn problems() -> Vec<(Op, Vec<Type>)> {
         (Reduce { kind: ReduceKind::Max, axis: 1 }.into(), vec![matrix()]),
         (Reduce { kind: ReduceKind::Mean, axis: 0 }.into(), vec![matrix()]),
         (ArgReduce { kind: ArgReduceKind::Max, axis: 1 }.into(), vec![logits()]),
-        (TopK { k: 50 }.into(), vec![logits()]),
+        (TopK { k: 50, axis: 1, smallest: false }.into(), vec![logits()]),
     ]
 }
 

@@ -63,7 +63,7 @@ pub(crate) fn graph(picks: &Picks) -> Graph {
             9 => (Slice { axis: index % 2, start: number % 5, stop: None, step }.into(), vec![x]),
             10 => (Reshape { shape: vec![b.ty(x).elements(), 1.into()] }.into(), vec![x]),
             11 => (Transpose { order: vec![1, 0] }.into(), vec![x]),
-            12 => (TopK { k: index }.into(), vec![x]),
+            12 => (TopK { k: index, axis: index % 2, smallest: index > 1 }.into(), vec![x]),
             13 => (RopeTable { scale: eps }.into(), vec![x, y]),
             14 => (Linear { norm: Some(eps.abs()), ..Linear::default() }.into(), vec![x, y, values[7]]),
             _ => (Load.into(), vec![x]),

@@ -12,8 +12,8 @@ use tensor::{Bytes, Tensor};
 
 use crate::kernels::variant::Variant;
 use crate::kernels::{
-    arg_reduce, binary, concat, convert, copy, embedding, gather, program, ragged, reduce, select, slice,
-    top_k, transpose, unary,
+    arg_reduce, arg_sort, axis_maps, band_part, binary, concat, convert, copy, cumsum, embedding, gather,
+    generate, masked, program, ragged, reduce, region, scatter, select, slice, top_k, transpose, unary,
 };
 use crate::{InstructionSet, Pool};
 
@@ -63,7 +63,7 @@ impl Device for Cpu {
 
     fn kernel(&self, node: &NodeTypes<'_>) -> Option<Arc<dyn Kernel>> {
         let pool = || Arc::clone(&self.pool);
-        let dtype = node.inputs.first().map(|ty| ty.dtype)?;
+        let dtype = node.inputs.first().or(node.outputs.first()).map(|ty| ty.dtype)?;
         match node.op {
             // Values, which plans hold rather than compute; and what the engine does itself.
             Op::Constant(_) | Op::Weight(_) | Op::Print(_) => None,
@@ -92,9 +92,32 @@ impl Device for Cpu {
             Op::Reshape(_) => kernel(copy::CopyKernel { op: "reshape", in_place: true, pool: pool() }),
             Op::Transpose(op) => kernel(transpose::TransposeKernel { order: op.order.clone(), pool: pool() }),
             Op::Broadcast(_) => kernel(transpose::BroadcastKernel { pool: pool() }),
-            Op::TopK(op) => top_k::kernel(self, op.k, dtype),
+            Op::TopK(op) => top_k::kernel(self, *op, dtype),
+            Op::ArgSort(op) => arg_sort::kernel(*op, dtype, &self.pool),
+            Op::CumSum(op) => cumsum::kernel(*op, dtype, &self.pool),
+            Op::Pad(op) => kernel(axis_maps::PadKernel { op: op.clone(), pool: pool() }),
+            Op::Tile(_) => kernel(axis_maps::TileKernel { pool: pool() }),
+            Op::RepeatInterleave(op) => {
+                kernel(axis_maps::RepeatInterleaveKernel { op: op.clone(), pool: pool() })
+            }
+            Op::Flip(op) => kernel(axis_maps::FlipKernel { op: op.clone(), pool: pool() }),
+            Op::BandPart(op) => kernel(band_part::BandPartKernel { op: *op, pool: pool() }),
+            Op::GatherNd(op) => kernel(scatter::GatherNdKernel { batch_dims: op.batch_dims, pool: pool() }),
+            Op::Scatter(op) => {
+                scatter::kernel(node.op.name(), op.kind, scatter::Place::Axis(op.axis), dtype, &self.pool)
+            }
+            Op::ScatterNd(op) => {
+                scatter::kernel(node.op.name(), op.kind, scatter::Place::Tuples, dtype, &self.pool)
+            }
+            Op::MaskedScatter(op) => kernel(masked::MaskedScatterKernel { op: op.clone(), pool: pool() }),
+            Op::NonZero(op) => masked::nonzero(op, dtype, &self.pool),
+            Op::Range(op) => generate::range(op, dtype, &self.pool),
+            Op::Random(op) => kernel(generate::RandomKernel { op: op.clone(), pool: pool() }),
+            Op::DynamicSlice(op) => kernel(region::DynamicSliceKernel { op: op.clone(), pool: pool() }),
             Op::Load(_) => kernel(copy::CopyKernel { op: "load", in_place: false, pool: pool() }),
             Op::Store(_) => kernel(copy::StoreKernel { pool: pool() }),
+            Op::LoadSlice(op) => kernel(region::LoadSliceKernel { steps: op.steps.clone(), pool: pool() }),
+            Op::StoreSlice(op) => kernel(region::StoreSliceKernel { steps: op.steps.clone(), pool: pool() }),
             Op::RaggedPositions(_) => kernel(ragged::RaggedPositionsKernel),
             Op::RopeTable(op) => paged::rope_table(self, op.scale),
             Op::Rope(op) => paged::rope(self, op.style),

@@ -50,9 +50,13 @@ pub(crate) struct Rows<'m> {
     limit: usize,
 }
 
-enum Ids<'m> {
+/// Indices of any dtype, as they are stored.
+pub(crate) enum Ids<'m> {
+    /// u32.
     U32(Cow<'m, [u32]>),
+    /// i32.
     I32(Cow<'m, [i32]>),
+    /// i64.
     I64(Cow<'m, [i64]>),
 }
 
@@ -63,13 +67,7 @@ impl<'m> Rows<'m> {
     /// If one is not within the axis.
     pub(crate) fn new(ids: View<'m>, limit: usize, from_end: bool) -> Result<Rows<'m>, String> {
         let shape = ids.shape;
-        let ids = match ids.dtype {
-            DType::U32 => Ids::U32(elements(ids.bytes)),
-            DType::I32 => Ids::I32(elements(ids.bytes)),
-            DType::I64 => Ids::I64(elements(ids.bytes)),
-            other => panic!("indices of type {other}, which the type rule refuses"),
-        };
-        let rows = Rows { ids, limit };
+        let rows = Rows { ids: Ids::of(ids), limit };
         let end = i64::try_from(limit).unwrap_or(i64::MAX);
         let allowed = if from_end { -end..end } else { 0..end };
         match (0..rows.len()).find(|&i| !allowed.contains(&rows.value(i))) {
@@ -83,11 +81,7 @@ impl<'m> Rows<'m> {
 
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        match &self.ids {
-            Ids::U32(ids) => ids.len(),
-            Ids::I32(ids) => ids.len(),
-            Ids::I64(ids) => ids.len(),
-        }
+        self.ids.len()
     }
 
     /// An index, counted from the start.
@@ -97,7 +91,36 @@ impl<'m> Rows<'m> {
     }
 
     fn value(&self, i: usize) -> i64 {
-        match &self.ids {
+        self.ids.get(i)
+    }
+}
+
+impl<'m> Ids<'m> {
+    /// The indices in an operand.
+    ///
+    /// # Panics
+    /// If it is of no dtype of indices.
+    pub(crate) fn of(ids: View<'m>) -> Ids<'m> {
+        match ids.dtype {
+            DType::U32 => Ids::U32(elements(ids.bytes)),
+            DType::I32 => Ids::I32(elements(ids.bytes)),
+            DType::I64 => Ids::I64(elements(ids.bytes)),
+            other => panic!("indices of type {other}, which the type rule refuses"),
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Ids::U32(ids) => ids.len(),
+            Ids::I32(ids) => ids.len(),
+            Ids::I64(ids) => ids.len(),
+        }
+    }
+
+    /// An index as it is stored.
+    pub(crate) fn get(&self, i: usize) -> i64 {
+        match self {
             Ids::U32(ids) => ids[i].into(),
             Ids::I32(ids) => ids[i].into(),
             Ids::I64(ids) => ids[i],
@@ -106,7 +129,7 @@ impl<'m> Rows<'m> {
 }
 
 /// The index along each axis of an element.
-fn coordinates(shape: &Shape, element: usize) -> Vec<usize> {
+pub(crate) fn coordinates(shape: &Shape, element: usize) -> Vec<usize> {
     let mut index = [0; MAX_RANK];
     let mut rest = element;
     for axis in (0..shape.rank()).rev() {

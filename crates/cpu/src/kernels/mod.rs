@@ -1,25 +1,33 @@
 //! What the CPU can compute, one concept a file.
 
 pub mod arg_reduce;
+pub(crate) mod arg_sort;
 pub mod attention;
+pub(crate) mod axis_maps;
+pub(crate) mod band_part;
 pub mod binary;
 pub(crate) mod concat;
 pub(crate) mod convert;
 pub(crate) mod copy;
+pub(crate) mod cumsum;
 mod disjoint;
 mod elementwise;
 pub(crate) mod embedding;
 pub(crate) mod gather;
+pub(crate) mod generate;
 pub mod kv_cache;
 pub mod linear;
+pub(crate) mod masked;
 pub mod matmul;
 pub mod norm;
 pub(crate) mod operands;
 pub(crate) mod program;
 pub(crate) mod ragged;
 pub mod reduce;
+pub(crate) mod region;
 pub mod rope;
 mod rows;
+pub(crate) mod scatter;
 pub(crate) mod select;
 pub(crate) mod slice;
 pub mod softmax;

@@ -56,7 +56,14 @@ impl Kernel for SplitKernel {
 }
 
 /// Copies the indices `start`, `start + step`, … of an axis, as many as the result has.
-fn copy_part(pool: &Pool, x: View<'_>, axis: usize, start: usize, step: usize, result: &mut ViewMut<'_>) {
+pub(crate) fn copy_part(
+    pool: &Pool,
+    x: View<'_>,
+    axis: usize,
+    start: usize,
+    step: usize,
+    result: &mut ViewMut<'_>,
+) {
     if result.bytes.is_empty() {
         return;
     }

@@ -7,6 +7,7 @@ mod attend;
 mod elementwise;
 mod every_device;
 mod moves;
+mod picks;
 mod problem;
 mod products;
 mod reductions;

@@ -91,18 +91,24 @@ fn top_k() {
             (&[2, 20_000], 40),
             (&[0, 9], 2),
         ] {
-            check(TopK { k }, &[wild(dtype, shape, 1)], Tolerance::Exact);
-            check(TopK { k }, &[tame(dtype, shape, 2)], Tolerance::Exact);
+            let top = |smallest| TopK { k, axis: shape.len() - 1, smallest };
+            check(top(false), &[wild(dtype, shape, 1)], Tolerance::Exact);
+            check(top(true), &[wild(dtype, shape, 2)], Tolerance::Exact);
+            check(
+                TopK { k: k.min(shape[0]), axis: 0, smallest: false },
+                &[tame(dtype, shape, 2)],
+                Tolerance::Exact,
+            );
             let mut i = 0;
             let ties = filled(dtype, shape, &mut || {
                 i += 1;
                 f64::from(i * 7919 % 5)
             });
-            check(TopK { k }, &[ties], Tolerance::Exact);
+            check(top(false), &[ties], Tolerance::Exact);
         }
     }
     let nothing = Tensor::from_slice([2, 100], &[f32::NAN; 200]);
-    check(TopK { k: 3 }, &[nothing], Tolerance::Exact);
+    check(TopK { k: 3, axis: 1, smallest: false }, &[nothing], Tolerance::Exact);
 }
 
 #[test]
@@ -139,7 +145,7 @@ fn norms() {
 #[test]
 fn empty_axes_are_refused() {
     // The type rule refuses an axis that is known to be empty; one that turns out so is refused by the kernel.
-    let k = TopK { k: 2 };
+    let k = TopK { k: 2, axis: 1, smallest: false };
     check(k, &[Tensor::from_slice([0, 2], &[0f32; 0])], Tolerance::Exact);
     let table = Tensor::from_slice([2, 1], &[1f32, 2.0]);
     check_refused(graph::ops::Embedding, &[table, Tensor::from_slice([1], &[2u32])], &["is 2", "2 rows"]);

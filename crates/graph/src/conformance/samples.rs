@@ -1,10 +1,12 @@
 //! The problems, op by op.
 
+mod moves;
+
 use std::sync::Arc;
 
 use tensor::{DType, Shape, Tensor};
 
-use super::data::{AWKWARD, Random, SIZES, awkward, cast};
+use super::data::{Random, SIZES, awkward, cast};
 use super::{Problem, Tolerance};
 use crate::ops::*;
 use crate::{Graph, Op};
@@ -29,8 +31,8 @@ pub fn problems() -> Vec<Problem> {
     list.linear_variants();
     list.lookups();
     list.movement();
-    list.top_k();
     list.memory();
+    list.moves();
     list.rope();
     list.attention();
     list.control();
@@ -409,19 +411,6 @@ impl List {
                 Tolerance::Exact,
             );
         }
-    }
-
-    fn top_k(&mut self) {
-        for (columns, k) in [(1, 1), (15, 3), (17, 17), (1000, 40), (16, 0)] {
-            let x = self.random.floats([3, columns], 1.0);
-            self.add(&format!("k {k}"), TopK { k }, vec![x], Tolerance::Exact);
-            let ties = unary(Unary::Round, &self.random.floats([3, columns], 4.0));
-            self.add(&format!("k {k} with ties"), TopK { k }, vec![ties], Tolerance::Exact);
-        }
-        let x = Tensor::from_slice([1, AWKWARD.len()], &AWKWARD);
-        self.add("awkward", TopK { k: AWKWARD.len() }, vec![x], Tolerance::Exact);
-        let x = self.random.tensor(DType::I64, [2, 17], 1.0);
-        self.add("", TopK { k: 5 }, vec![x], Tolerance::Exact);
     }
 
     fn memory(&mut self) {

@@ -41,6 +41,15 @@ impl Numbers {
         }
     }
 
+    /// The order of elements `i` and `j` in a sorted list: NaN comes last, in both directions.
+    pub(super) fn rank(&self, i: usize, j: usize, descending: bool) -> Ordering {
+        match self.compare(i, self, j) {
+            Some(order) if descending => order.reverse(),
+            Some(order) => order,
+            None => self.is_nan(i).cmp(&self.is_nan(j)),
+        }
+    }
+
     /// Whether element `i` is NaN.
     pub(super) fn is_nan(&self, i: usize) -> bool {
         matches!(self, Numbers::Floats(values) if values[i].is_nan())

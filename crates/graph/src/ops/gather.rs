@@ -4,7 +4,8 @@ use tensor::{DType, Shape, Tensor};
 
 use super::attributes::required;
 use super::check::{INDICES, expect_axis, expect_dtype, expect_plain, expect_weight, operands};
-use super::elements::{Lanes, Numbers, from_f64, take};
+use super::elements::{Lanes, from_f64, take};
+use super::indexing::integers;
 use super::{Attribute, Attributes, Define};
 use crate::{Error, Type, TypeError};
 
@@ -95,12 +96,6 @@ impl Define for Embedding {
         let values: Vec<f64> = ids.iter().flat_map(|id| &table[id * columns..][..columns]).copied().collect();
         Ok(vec![from_f64(DType::F32, outputs[0], &values)])
     }
-}
-
-/// The elements of indices or ids.
-fn integers(tensor: &Tensor) -> Vec<i128> {
-    let Numbers::Integers(integers) = Numbers::of(tensor) else { unreachable!("indices are integers") };
-    integers
 }
 
 /// An index below `limit`.

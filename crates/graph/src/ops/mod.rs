@@ -2,30 +2,45 @@
 //!
 //! To add one, write the file and add a row to `ops!` below.
 
+mod arg_sort;
 mod attributes;
+mod band_part;
 mod binary;
 mod broadcast;
 mod cast;
 mod check;
 mod concat;
 mod control;
+mod cumsum;
+mod dynamic_slice;
 mod elements;
 mod elementwise;
+mod flip;
 mod gather;
+mod gather_nd;
+mod indexing;
 mod kv_store;
 mod layer_norm;
 mod leaf;
 mod linear;
+mod masked;
 mod matmul;
 mod memory;
+mod out_dim;
+mod pad;
 mod paged_attention;
 mod print;
 mod ragged;
+mod random;
+mod range;
 mod rebind;
 mod reduce;
+mod region;
+mod repeat;
 mod reshape;
 mod rms_norm;
 mod rope;
+mod scatter;
 mod select;
 mod shape_to_tensor;
 mod slice;
@@ -43,28 +58,42 @@ use std::sync::Arc;
 
 use tensor::{Shape, Tensor};
 
+pub use arg_sort::ArgSort;
 pub use attributes::{Attribute, Attributes, TensorData};
+pub use band_part::BandPart;
 pub use binary::Binary;
 pub use broadcast::Broadcast;
 pub use cast::Cast;
 pub use concat::Concat;
 pub use control::{Call, Cond, While};
+pub use cumsum::CumSum;
+pub use dynamic_slice::DynamicSlice;
 pub use elementwise::{ElementFunction, ElementSource, ElementStep, Elementwise};
+pub use flip::Flip;
 pub use gather::{Embedding, Gather};
+pub use gather_nd::GatherNd;
 pub use kv_store::KvStore;
 pub use layer_norm::LayerNorm;
 pub use leaf::{Constant, Weight};
 pub use linear::{Linear, LinearOperands};
+pub use masked::{MaskedScatter, NonZero};
 pub use matmul::MatMul;
 pub use memory::{Load, Store};
+pub use out_dim::OutDim;
+pub use pad::{Pad, PadMode};
 pub use paged_attention::PagedAttention;
 pub use print::Print;
 pub use ragged::RaggedPositions;
+pub use random::{Distribution, Random};
+pub use range::Range;
 pub use rebind::Rebind;
 pub use reduce::{ArgReduce, ArgReduceKind, Reduce, ReduceKind};
+pub use region::{LoadSlice, StoreSlice, box_starts};
+pub use repeat::{RepeatInterleave, Repeats, Tile};
 pub use reshape::Reshape;
 pub use rms_norm::RmsNorm;
 pub use rope::{Rope, RopeStyle, RopeTable};
+pub use scatter::{Scatter, ScatterKind, ScatterNd};
 pub use select::Select;
 pub use shape_to_tensor::ShapeToTensor;
 pub use slice::Slice;
@@ -340,12 +369,46 @@ ops! {
     Transpose,
     /// Repetition along axes of size 1.
     Broadcast,
-    /// The largest elements and where they were.
+    /// The largest or smallest elements and where they were.
     TopK,
+    /// The indices that put elements in order.
+    ArgSort,
+    /// Running sums along an axis.
+    CumSum,
+    /// Elements before and after those of each axis.
+    Pad,
+    /// The whole again and again.
+    Tile,
+    /// Each element of an axis several times.
+    RepeatInterleave,
+    /// Axes turned around.
+    Flip,
+    /// A band of diagonals of matrices.
+    BandPart,
+    /// Slices at tuples of indices.
+    GatherNd,
+    /// Elements replaced, or combined with updates, by an index along an axis.
+    Scatter,
+    /// Slices replaced, or combined with updates, by tuples of indices.
+    ScatterNd,
+    /// Elements replaced where a mask is true.
+    MaskedScatter,
+    /// Where elements are not 0.
+    NonZero,
+    /// An arithmetic sequence.
+    Range,
+    /// Random numbers.
+    Random,
+    /// A range of an axis that data determines.
+    DynamicSlice,
     /// The contents of a buffer.
     Load,
     /// New contents for a buffer.
     Store,
+    /// A box of the contents of a buffer.
+    LoadSlice,
+    /// New contents for a box of a buffer.
+    StoreSlice,
     /// The position of each token of a ragged batch.
     RaggedPositions,
     /// The cosines and sines of rotary position embedding.

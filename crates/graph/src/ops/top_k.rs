@@ -1,44 +1,52 @@
-//! The `k` largest elements of the last axis, in descending order, and where they were.
+//! The `k` largest or smallest elements of an axis, in order, and where they were.
 
 use tensor::{DType, Shape, Tensor};
 
 use super::attributes::required;
-use super::check::{expect_number, last_axis, operands};
+use super::check::{expect_axis, expect_number, operands};
 use super::elements::{Lanes, Numbers, take};
 use super::{Attribute, Attributes, Define};
 use crate::{Dim, Error, Type, TypeError};
 
-/// Selects and sorts: `x` [.., n] of any float or integer dtype → values [.., k] and indices `i64[.., k]`. Of
-/// equal ones the lowest index comes first; NaN comes last.
+/// Selects and sorts: `x` of any float or integer dtype → values and i64 indices, both with `k` elements along the
+/// axis. Of equal ones the lowest index comes first; NaN comes last, whether the largest or the smallest are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TopK {
-    /// How many; at most the size of the last axis.
+    /// How many; at most the size of the axis.
     pub k: usize,
+    /// Along which axis.
+    pub axis: usize,
+    /// Whether the smallest are selected, in ascending order, rather than the largest in descending order.
+    pub smallest: bool,
 }
 
+const NAMES: &[&str] = &["top_k", "bottom_k"];
+
 impl Define for TopK {
-    const NAMES: &[&str] = &["top_k"];
+    const NAMES: &[&str] = NAMES;
 
     fn name(&self) -> &'static str {
-        "top_k"
+        NAMES[usize::from(self.smallest)]
     }
 
     fn attributes(&self) -> Attributes {
-        Attributes::default().with("k", Attribute::index(self.k))
+        Attributes::default().with("k", Attribute::index(self.k)).with("axis", Attribute::index(self.axis))
     }
 
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<TopK, TypeError> {
-        Ok(TopK { k: required("k", attributes.int("k")?)? })
+    fn parse(name: &str, attributes: &mut Attributes) -> Result<TopK, TypeError> {
+        let k = required("k", attributes.int("k")?)?;
+        Ok(TopK { k, axis: required("axis", attributes.int("axis")?)?, smallest: name == NAMES[1] })
     }
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;
         expect_number("x", x)?;
-        if last_axis("x", x)?.as_static().is_some_and(|size| size < self.k) {
-            return Err(TypeError::new(format!("k = {} is more than the last axis of x {x}", self.k)));
+        let size = expect_axis("x", x, self.axis)?;
+        if size.as_static().is_some_and(|size| size < self.k) {
+            return Err(TypeError::new(format!("k = {} is more than axis {} of x {x}", self.k, self.axis)));
         }
         let mut shape = x.shape.clone();
-        shape[x.rank() - 1] = Dim::from(self.k);
+        shape[self.axis] = Dim::from(self.k);
         let values = x.with_shape(shape);
         let indices = values.with_dtype(DType::I64);
         Ok(vec![values, indices])
@@ -46,27 +54,23 @@ impl Define for TopK {
 
     fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
         let (shape, k) = (inputs[0].shape(), self.k);
-        let lanes = Lanes::of(shape, shape.rank() - 1);
+        let lanes = Lanes::of(shape, self.axis);
         if lanes.len < k {
-            return Err(Error::evaluation(
-                "top_k",
-                format!("k = {k} is more than the last axis of x {shape}"),
-            ));
+            let message = format!("k = {k} is more than axis {} of x {shape}", self.axis);
+            return Err(Error::evaluation(self.name(), message));
         }
         let x = Numbers::of(inputs[0]);
-        let descending = |&i: &usize, &j: &usize| match x.compare(j, &x, i) {
-            Some(order) => order,
-            None => x.is_nan(i).cmp(&x.is_nan(j)),
-        };
-        let mut positions = Vec::new();
-        for lane in lanes.iter() {
-            let mut lane: Vec<usize> = lane.collect();
-            lane.sort_by(descending); // stable
-            positions.extend_from_slice(&lane[..k]);
+        let mut from = vec![0; outputs[0].elements()];
+        let mut indices = vec![0i64; from.len()];
+        for (lane, slots) in lanes.iter().zip(Lanes::of(&outputs[0], self.axis).iter()) {
+            let lane: Vec<usize> = lane.collect();
+            let mut order: Vec<usize> = (0..lane.len()).collect();
+            order.sort_by(|&i, &j| x.rank(lane[i], lane[j], !self.smallest)); // stable
+            for (slot, index) in slots.zip(order) {
+                (from[slot], indices[slot]) = (lane[index], index as i64);
+            }
         }
-        let indices: Vec<i64> =
-            positions.iter().map(|position| (position % lanes.len.max(1)) as i64).collect();
-        Ok(vec![take(inputs[0], outputs[0], positions), Tensor::from_slice(outputs[1], &indices)])
+        Ok(vec![take(inputs[0], outputs[0], from), Tensor::from_slice(outputs[1], &indices)])
     }
 }
 
@@ -77,20 +81,26 @@ mod tests {
 
     #[test]
     fn types_and_values() {
+        let top = |k, axis| TopK { k, axis, smallest: false };
         check_types(
-            TopK { k: 2 },
+            top(2, 1),
             &[
                 (&["f16[n, 5]"], "f16[n, 2], i64[n, 2]"),
-                (&["f32[1]"], "top_k: k = 2 is more than the last axis of x f32[1]"),
-                (&["f32[]"], "top_k: x is f32[], expected at least 1 axis"),
+                (&["f32[3, 1]"], "top_k: k = 2 is more than axis 1 of x f32[3, 1]"),
+                (&["f32[]"], "top_k: x f32[] has no axis 1"),
             ],
         );
         let (nan, low) = (f32::NAN, f32::NEG_INFINITY);
         let x = Tensor::from_slice([2, 4], &[1.0f32, 3.0, 3.0, 2.0, nan, low, 5.0, nan]);
-        let results = run(TopK { k: 4 }, &[&x]).unwrap();
+        let results = run(top(4, 1), &[&x]).unwrap();
         assert_eq!(results[1].to_vec::<i64>(), [1, 2, 3, 0, 2, 1, 0, 3]);
         assert_eq!(results[0].to_vec::<f32>()[..6], [3.0, 3.0, 2.0, 1.0, 5.0, low]);
-        let late = TopK { k: 5 }.reference(&[&x], &[Shape::new(&[2, 5]), Shape::new(&[2, 5])]).unwrap_err();
-        assert_eq!(late.to_string(), "top_k: k = 5 is more than the last axis of x [2, 4]");
+        let results = run(TopK { k: 2, axis: 1, smallest: true }, &[&x]).unwrap();
+        assert_eq!(results[1].to_vec::<i64>(), [0, 3, 1, 2]);
+        let results = run(top(1, 0), &[&x]).unwrap();
+        assert_eq!(results[0].to_vec::<f32>(), [1.0, 3.0, 5.0, 2.0]);
+        assert_eq!(results[1].to_vec::<i64>(), [0, 0, 1, 0]);
+        let late = top(5, 1).reference(&[&x], &[Shape::new(&[2, 5]), Shape::new(&[2, 5])]).unwrap_err();
+        assert_eq!(late.to_string(), "top_k: k = 5 is more than axis 1 of x [2, 4]");
     }
 }

@@ -8,7 +8,7 @@ use crate::{Builder, Dim, Error, Graph, Module, Type, random};
 const SAMPLE: &str = r#"graph decoder(%x: f32[tokens, 4], %"7 seas": mut f32[pages, 2*tokens + 1], %far: bf16[((n)//(2)), n] @gpu:1) {
   %0 = weight "blk.0.\"norm\".weight" : f32[4]
   %1 = rms_norm(%x, %0) {eps = 1e-5} : f32[tokens, 4]
-  %2, %3 = top_k(%1) {k = 2} : f32[tokens, 2], i64[tokens, 2]
+  %2, %3 = top_k(%1) {k = 2, axis = 1} : f32[tokens, 2], i64[tokens, 2]
   %4 = constant [1.0, -inf, nan, nan(0x7fc00001), -0.0] : f32[5]
   %5 = constant [true] : bool[]
   %6 = weight "w" : q4_0[8, 32]

@@ -1,0 +1,153 @@
+//! The indices that put lanes in order.
+//!
+//! An element becomes a key whose order as an integer is its own, with its index below: no two are equal, so that any
+//! way to sort them is stable. Short lanes are sorted one to a thread; long ones in parts, which are then merged in
+//! pairs, each result cut into pieces for the threads. Bound by comparisons.
+
+use std::sync::Arc;
+
+use engine::{Call, Kernel};
+use graph::ops::ArgSort;
+use tensor::{DType, Element, bf16, f16};
+
+use super::disjoint::Disjoint;
+use super::operands::{CHUNK, elements, elements_mut, view, with_type};
+use crate::Pool;
+
+/// A kernel that sorts along an axis.
+pub(crate) fn kernel(op: ArgSort, dtype: DType, pool: &Arc<Pool>) -> Option<Arc<dyn Kernel>> {
+    let pool = Arc::clone(pool);
+    with_type!(dtype, T => {
+        let element = std::marker::PhantomData::<T>;
+        Some(Arc::new(ArgSortKernel { op, element, pool }))
+    }, _ => None)
+}
+
+struct ArgSortKernel<T> {
+    op: ArgSort,
+    element: std::marker::PhantomData<T>,
+    pool: Arc<Pool>,
+}
+
+impl<T: Key> Kernel for ArgSortKernel<T> {
+    fn name(&self) -> String {
+        format!("argsort[{}]", T::DTYPE)
+    }
+
+    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+        let x = view(&call, 0);
+        let (n, inner) = (x.shape[self.op.axis], x.shape[self.op.axis + 1..].iter().product::<usize>());
+        let x = elements::<T>(x.bytes);
+        if x.is_empty() {
+            return Ok(());
+        }
+        let result = Disjoint::new(elements_mut::<i64>(call.outputs[0].bytes));
+        let lanes = x.len() / n;
+        let start = |lane: usize| lane / inner * n * inner + lane % inner;
+        let key = |lane: usize, i: usize| {
+            let key = match x[start(lane) + i * inner].key() {
+                Some(key) if self.op.descending => !key,
+                Some(key) => key,
+                None => u64::MAX,
+            };
+            u128::from(key) << 64 | i as u128
+        };
+        let write = |lane: usize, i: usize, key: u128| {
+            let slot = start(lane) + i * inner;
+            // SAFETY: each element of the result is written once, by one task.
+            let slot = unsafe { result.part(slot..slot + 1) };
+            slot[0] = key as u64 as i64;
+        };
+        if n > CHUNK && lanes < self.pool.threads() {
+            for lane in 0..lanes {
+                let keys = sorted(&self.pool, n, &|i| key(lane, i));
+                self.pool.run(n.div_ceil(CHUNK), &|chunk| {
+                    (chunk * CHUNK..n.min((chunk + 1) * CHUNK)).for_each(|i| write(lane, i, keys[i]));
+                });
+            }
+            return Ok(());
+        }
+        let per_task = (CHUNK / n).max(1);
+        self.pool.run(lanes.div_ceil(per_task), &|task| {
+            let mut keys: Vec<u128> = Vec::with_capacity(n);
+            for lane in task * per_task..lanes.min((task + 1) * per_task) {
+                keys.clear();
+                keys.extend((0..n).map(|i| key(lane, i)));
+                keys.sort_unstable();
+                keys.iter().enumerate().for_each(|(i, &key)| write(lane, i, key));
+            }
+        });
+        Ok(())
+    }
+}
+
+trait Key: Element {
+    /// An integer of the same order, zeros being equal; none for NaN. That of no float is 0 or the largest.
+    fn key(self) -> Option<u64>;
+}
+
+macro_rules! integers {
+    ($($T:ty),*) => { $(
+        impl Key for $T {
+            fn key(self) -> Option<u64> {
+                Some((i128::from(self) - i128::from(<$T>::MIN)) as u64)
+            }
+        }
+    )* };
+}
+
+integers!(u8, i8, u16, i16, u32, i32, u64, i64);
+
+macro_rules! floats {
+    ($($T:ty),*) => { $(
+        impl Key for $T {
+            fn key(self) -> Option<u64> {
+                let value = f64::from(self);
+                // Without the sign of zero; the bits of negative numbers, which fall as they rise, turned around.
+                let bits = (value + 0.0).to_bits();
+                let key = if bits >> 63 == 1 { !bits } else { bits | 1 << 63 };
+                (!value.is_nan()).then_some(key)
+            }
+        }
+    )* };
+}
+
+floats!(f16, bf16, f32, f64);
+
+/// The keys of a long lane, in order.
+fn sorted(pool: &Pool, n: usize, key: &(dyn Fn(usize) -> u128 + Sync)) -> Vec<u128> {
+    let mut keys = vec![0; n];
+    pool.run_on_pieces(&mut keys, CHUNK, &|index, part| {
+        part.iter_mut().enumerate().for_each(|(i, slot)| *slot = key(index * CHUNK + i));
+        part.sort_unstable();
+    });
+    let mut merged = vec![0; n];
+    let mut length = CHUNK;
+    while length < n {
+        pool.run_on_pieces(&mut merged, CHUNK, &|index, piece| {
+            let start = index * CHUNK;
+            let pair = start / (2 * length) * (2 * length);
+            let middle = n.min(pair + length);
+            merge(&keys[pair..middle], &keys[middle..n.min(pair + 2 * length)], start - pair, piece);
+        });
+        std::mem::swap(&mut keys, &mut merged);
+        length *= 2;
+    }
+    keys
+}
+
+/// The elements `start..start + piece.len()` of two sorted lists merged.
+fn merge(a: &[u128], b: &[u128], start: usize, piece: &mut [u128]) {
+    // How many of the first `start` come from `a`: the fewest such that the rest of `b` is larger.
+    let (mut low, mut high) = (start.saturating_sub(b.len()), start.min(a.len()));
+    while low < high {
+        let middle = (low + high) / 2;
+        if a[middle] < b[start - middle - 1] { low = middle + 1 } else { high = middle }
+    }
+    let (mut i, mut j) = (low, start - low);
+    for slot in piece {
+        let from_a = j == b.len() || (i < a.len() && a[i] < b[j]);
+        *slot = if from_a { a[i] } else { b[j] };
+        if from_a { i += 1 } else { j += 1 }
+    }
+}

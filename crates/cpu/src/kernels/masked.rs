@@ -1,0 +1,127 @@
+//! Where elements are not zero, and elements put where a mask is true.
+//!
+//! Chunks are counted first, so that each knows where its part of the list begins; then they are gone through again.
+//! Bound by memory.
+
+use std::sync::Arc;
+
+use engine::{Call, Kernel, Operand};
+use graph::ops::{MaskedScatter, NonZero};
+use tensor::{DType, Element};
+
+use super::copy::CHUNK_BYTES;
+use super::disjoint::Disjoint;
+use super::operands::{CHUNK, elements, elements_mut, view, with_type, with_width};
+use super::strided::Strided;
+use crate::Pool;
+
+/// A kernel that lists the indices of elements.
+pub(crate) fn nonzero(op: &NonZero, dtype: DType, pool: &Arc<Pool>) -> Option<Arc<dyn Kernel>> {
+    let (op, pool) = (op.clone(), Arc::clone(pool));
+    let dtype = if dtype == DType::Bool { DType::U8 } else { dtype };
+    with_type!(dtype, T => {
+        let element = std::marker::PhantomData::<T>;
+        Some(Arc::new(NonZeroKernel { op, element, pool }))
+    }, _ => None)
+}
+
+struct NonZeroKernel<T> {
+    op: NonZero,
+    element: std::marker::PhantomData<T>,
+    pool: Arc<Pool>,
+}
+
+impl<T: Element> Kernel for NonZeroKernel<T> {
+    fn name(&self) -> String {
+        format!("nonzero[{}]", T::DTYPE)
+    }
+
+    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+        let x = view(&call, 0);
+        let (shape, rank, x) = (x.shape, x.shape.rank(), elements::<T>(x.bytes));
+        let count = |chunk: usize| {
+            let end = x.len().min((chunk + 1) * CHUNK);
+            x[chunk * CHUNK..end].iter().filter(|&&x| x != T::zeroed()).count()
+        };
+        let starts = starts(&self.pool, x.len().div_ceil(CHUNK), &count);
+        let found = starts[starts.len() - 1];
+        self.op.out_dim.expect(found, call.outputs[0].shape[0])?;
+        let result = Disjoint::new(elements_mut::<i64>(call.outputs[0].bytes));
+        let strides = shape.row_major_strides();
+        self.pool.run(starts.len() - 1, &|chunk| {
+            // SAFETY: each chunk has a part of the list of its own.
+            let mut list = unsafe { result.part(starts[chunk] * rank..starts[chunk + 1] * rank) };
+            let end = x.len().min((chunk + 1) * CHUNK);
+            for position in (chunk * CHUNK..end).filter(|&position| x[position] != T::zeroed()) {
+                let (indices, rest) = list.split_at_mut(rank);
+                for (axis, index) in indices.iter_mut().enumerate() {
+                    *index = (position / strides[axis] as usize % shape[axis]) as i64;
+                }
+                list = rest;
+            }
+        });
+        Ok(())
+    }
+}
+
+/// Puts elements where a mask is true.
+pub(crate) struct MaskedScatterKernel {
+    /// What is an error.
+    pub(crate) op: MaskedScatter,
+    /// Counts and copies.
+    pub(crate) pool: Arc<Pool>,
+}
+
+impl Kernel for MaskedScatterKernel {
+    fn name(&self) -> String {
+        "masked_scatter".to_string()
+    }
+
+    fn in_place(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+        let (mask, updates) = (view(&call, 1), view(&call, 2));
+        let x = (!matches!(call.inputs[0], Operand::InResult)).then(|| view(&call, 0).bytes);
+        let result = &mut call.outputs[0];
+        let count = result.shape.elements();
+        let walk = Strided::broadcast(&mask.shape, &result.shape);
+        let chunk_of = |chunk: usize, stage: &mut Vec<u8>| {
+            stage.resize(CHUNK.min(count - chunk * CHUNK), 0);
+            walk.copy(mask.bytes, chunk * CHUNK, stage);
+        };
+        let starts = starts(&self.pool, count.div_ceil(CHUNK), &|chunk| {
+            let mut stage = Vec::new();
+            chunk_of(chunk, &mut stage);
+            stage.iter().filter(|&&mask| mask != 0).count()
+        });
+        self.op.check(starts[starts.len() - 1], updates.shape.elements())?;
+        if let Some(x) = x {
+            self.pool.run_on_pieces(result.bytes, CHUNK_BYTES, &|index, piece| {
+                piece.copy_from_slice(&x[index * CHUNK_BYTES..][..piece.len()]);
+            });
+        }
+        with_width!(result.dtype.block().bytes, T => {
+            let updates = elements::<T>(updates.bytes);
+            self.pool.run_on_pieces(elements_mut::<T>(result.bytes), CHUNK, &|chunk, piece| {
+                let mut stage = Vec::new();
+                chunk_of(chunk, &mut stage);
+                let places = piece.iter_mut().zip(&stage).filter(|&(_, &mask)| mask != 0);
+                let updates = &updates[starts[chunk]..];
+                places.zip(updates).for_each(|((slot, _), &update)| *slot = update);
+            });
+        });
+        Ok(())
+    }
+}
+
+/// Where the part of each chunk begins in a list, and where the list ends.
+fn starts(pool: &Pool, chunks: usize, count: &(dyn Fn(usize) -> usize + Sync)) -> Vec<usize> {
+    let mut starts = vec![0; chunks + 1];
+    pool.run_on_pieces(&mut starts[1..], 1, &|chunk, slot| slot[0] = count(chunk));
+    for chunk in 0..chunks {
+        starts[chunk + 1] += starts[chunk];
+    }
+    starts
+}

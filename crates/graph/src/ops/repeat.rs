@@ -1,0 +1,249 @@
+//! Repetition: of a whole tensor, and of each element of an axis.
+
+use tensor::{DType, Shape, Tensor};
+
+use super::attributes::required;
+use super::check::{expect_axis, expect_dtype, expect_plain, expect_rank, operands};
+use super::elements::take;
+use super::indexing::{integers, mapped};
+use super::out_dim::OutDim;
+use super::{Attribute, Attributes, Define};
+use crate::{Dim, Error, Type, TypeError};
+
+/// The whole again and again along each axis: `x` [d..] of any plain dtype → [repeats · d..].
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Tile {
+    /// How often, for each axis.
+    pub repeats: Vec<Dim>,
+}
+
+impl Define for Tile {
+    const NAMES: &[&str] = &["tile"];
+
+    fn name(&self) -> &'static str {
+        "tile"
+    }
+
+    fn attributes(&self) -> Attributes {
+        Attributes::default().with("repeats", Attribute::Dims(self.repeats.clone()))
+    }
+
+    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Tile, TypeError> {
+        Ok(Tile { repeats: required("repeats", attributes.dims("repeats")?)? })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [x] = operands(inputs, ["x"])?;
+        expect_plain("x", x)?;
+        match self.repeats.len() == x.rank() {
+            true => Ok(vec![x.with_shape(x.shape.iter().zip(&self.repeats).map(|(size, n)| size * n))]),
+            false => {
+                let message = format!("repeats is {:?}, expected one for each axis of x {x}", self.repeats);
+                Err(TypeError::new(message))
+            }
+        }
+    }
+
+    fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
+        let shape = inputs[0].shape();
+        let positions = mapped(shape, &outputs[0], |axis, index| Some(index % shape[axis]));
+        Ok(vec![take(inputs[0], outputs[0], positions.into_iter().flatten())])
+    }
+}
+
+/// Each element of an axis several times in a row: `x` of any plain dtype → the same with a longer axis.
+///
+/// How often is an attribute, or an operand `repeats: i32 or i64[n]` with a number for each of the `n` elements of the
+/// axis; the size of the result is then their sum.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RepeatInterleave {
+    /// Along which axis.
+    pub axis: usize,
+    /// How often.
+    pub repeats: Repeats,
+}
+
+/// How often a [`RepeatInterleave`] gives each element.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Repeats {
+    /// Each as often.
+    Each(usize),
+    /// As an operand says; the axis of the result has this size.
+    Counts(OutDim),
+}
+
+impl RepeatInterleave {
+    /// For each index along the axis of the result, the index along the axis of `size` elements of `x`.
+    ///
+    /// # Errors
+    /// If a count is negative, or there are too many, in words.
+    pub fn sources(&self, size: usize, counts: Option<&[i64]>) -> Result<Vec<usize>, String> {
+        let Some(counts) = counts else {
+            let Repeats::Each(repeats) = self.repeats else { unreachable!("counts are an operand") };
+            return Ok((0..size).flat_map(|index| std::iter::repeat_n(index, repeats)).collect());
+        };
+        if counts.len() != size {
+            return Err(format!("repeats has {} elements, axis {} has {size}", counts.len(), self.axis));
+        }
+        let total = total(counts)?;
+        let mut sources = Vec::new();
+        sources.try_reserve_exact(total).map_err(|_| format!("{total} repetitions do not fit the memory"))?;
+        for (index, &count) in counts.iter().enumerate() {
+            sources.extend(std::iter::repeat_n(index, count as usize));
+        }
+        Ok(sources)
+    }
+}
+
+/// The sum of counts.
+fn total(counts: &[i64]) -> Result<usize, String> {
+    if let Some((position, count)) = counts.iter().enumerate().find(|&(_, &count)| count < 0) {
+        return Err(format!("repeats is {count} at position {position}, expected at least 0"));
+    }
+    let sum: i128 = counts.iter().map(|&count| i128::from(count)).sum();
+    usize::try_from(sum).map_err(|_| format!("{sum} repetitions are too many"))
+}
+
+impl Define for RepeatInterleave {
+    const NAMES: &[&str] = &["repeat_interleave"];
+
+    fn name(&self) -> &'static str {
+        "repeat_interleave"
+    }
+
+    fn attributes(&self) -> Attributes {
+        let axis = Attributes::default().with("axis", Attribute::index(self.axis));
+        match &self.repeats {
+            Repeats::Each(repeats) => axis.with("repeats", Attribute::index(*repeats)),
+            Repeats::Counts(out_dim) => out_dim.attributes(axis),
+        }
+    }
+
+    fn parse(_name: &str, attributes: &mut Attributes) -> Result<RepeatInterleave, TypeError> {
+        let axis = required("axis", attributes.int("axis")?)?;
+        let repeats = match attributes.int("repeats")? {
+            Some(repeats) => Repeats::Each(repeats),
+            None => Repeats::Counts(OutDim::parse(attributes)?),
+        };
+        Ok(RepeatInterleave { axis, repeats })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let (x, size) = match &self.repeats {
+            Repeats::Each(repeats) => {
+                let [x] = operands(inputs, ["x"])?;
+                (x, expect_axis("x", x, self.axis)? * &Dim::from(*repeats))
+            }
+            Repeats::Counts(out_dim) => {
+                let [x, repeats] = operands(inputs, ["x", "repeats"])?;
+                expect_dtype("repeats", repeats, &[DType::I32, DType::I64])?;
+                expect_rank("repeats", repeats, 1)?;
+                let axis = expect_axis("x", x, self.axis)?;
+                if repeats.shape[0] != *axis {
+                    return Err(TypeError::new(format!(
+                        "repeats is {repeats}, expected one for each of the {axis} elements of axis {} of x {x}",
+                        self.axis
+                    )));
+                }
+                (x, out_dim.dim()?)
+            }
+        };
+        expect_plain("x", x)?;
+        let mut shape = x.shape.clone();
+        shape[self.axis] = size;
+        Ok(vec![x.with_shape(shape)])
+    }
+
+    fn defines(&self) -> Vec<&str> {
+        match &self.repeats {
+            Repeats::Each(_) => vec![],
+            Repeats::Counts(out_dim) => out_dim.defines(),
+        }
+    }
+
+    fn sizes(&self, inputs: &[&Tensor]) -> Result<Vec<usize>, Error> {
+        match &self.repeats {
+            Repeats::Each(_) => Ok(vec![]),
+            Repeats::Counts(out_dim) => {
+                let total = total(&counts(inputs[1]));
+                let total = total.map_err(|message| Error::evaluation("repeat_interleave", message))?;
+                Ok(out_dim.sizes(total))
+            }
+        }
+    }
+
+    fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
+        let refuse = |message| Error::evaluation("repeat_interleave", message);
+        let shape = inputs[0].shape();
+        let counts = inputs.get(1).map(|repeats| counts(repeats));
+        let sources = self.sources(shape[self.axis], counts.as_deref()).map_err(refuse)?;
+        if let Repeats::Counts(out_dim) = &self.repeats {
+            out_dim.expect(sources.len(), outputs[0][self.axis]).map_err(refuse)?;
+        }
+        let source = |axis, index| Some(if axis == self.axis { sources[index] } else { index });
+        let positions = mapped(shape, &outputs[0], source);
+        Ok(vec![take(inputs[0], outputs[0], positions.into_iter().flatten())])
+    }
+}
+
+fn counts(repeats: &Tensor) -> Vec<i64> {
+    integers(repeats).into_iter().map(|count| count as i64).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{check_types, numbers, run};
+    use super::*;
+    use crate::{Graph, dims};
+
+    #[test]
+    fn tiles() {
+        let tile = Tile { repeats: dims!["k", 2].to_vec() };
+        check_types(
+            tile,
+            &[
+                (&["f16[n, 3]"], "f16[k*n, 6]"),
+                (&["f16[3]"], "tile: repeats is [k, 2], expected one for each axis of x f16[3]"),
+            ],
+        );
+        let x = Tensor::from_slice([1, 2], &[1i8, 2]);
+        assert_eq!(numbers(Tile { repeats: dims![2, 2].to_vec() }, &[&x]), [1., 2., 1., 2., 1., 2., 1., 2.]);
+        assert_eq!(numbers(Tile { repeats: dims![0, 2].to_vec() }, &[&x]), [0.0; 0]);
+    }
+
+    #[test]
+    fn elements_repeat() {
+        let each = |repeats| RepeatInterleave { axis: 1, repeats: Repeats::Each(repeats) };
+        let counted = |out_dim| RepeatInterleave { axis: 0, repeats: Repeats::Counts(out_dim) };
+        check_types(
+            each(3),
+            &[(&["f16[2, n]"], "f16[2, 3*n]"), (&["f16[2]"], "repeat_interleave: x f16[2] has no axis 1")],
+        );
+        check_types(
+            counted("total".into()),
+            &[
+                (&["f16[n, 2]", "i64[n]"], "f16[total, 2]"),
+                (
+                    &["f16[n, 2]", "i64[2]"],
+                    "repeat_interleave: repeats is i64[2], expected one for each of the n elements of axis 0 of x f16[n, 2]",
+                ),
+            ],
+        );
+        let x = Tensor::from_slice([2, 2], &[1i16, 2, 3, 4]);
+        assert_eq!(numbers(each(2), &[&x]), [1., 1., 2., 2., 3., 3., 4., 4.]);
+        let text = "graph g(%x: i16[n, 2], %r: i64[n]) {
+                      %0 = repeat_interleave(%x, %r) {axis = 0, out_dim = total}
+                      return %0
+                    }";
+        let graph = Graph::parse(text).unwrap();
+        let counts = Tensor::from_slice([2], &[0i64, 3]);
+        let results = graph.evaluate(&[x.clone(), counts], &|_| None).unwrap();
+        assert_eq!(results.outputs[0].to_vec::<i16>(), [3, 4, 3, 4, 3, 4]);
+        let negative = graph.evaluate(&[x.clone(), Tensor::from_slice([2], &[1i64, -1])], &|_| None);
+        let message = "repeat_interleave: repeats is -1 at position 1, expected at least 0";
+        assert_eq!(negative.unwrap_err().to_string(), message);
+        let known = counted(OutDim::Known(3.into()));
+        let error = run(known, &[&x, &Tensor::from_slice([2], &[1i64, 1])]).unwrap_err();
+        assert_eq!(error.to_string(), "repeat_interleave: the data gives a size of 2, expected 3");
+    }
+}
