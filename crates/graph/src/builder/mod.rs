@@ -1,6 +1,8 @@
 //! Building graphs by hand: one method for each op, with its shapes.
 
 mod control;
+mod moves;
+mod slicing;
 
 use std::collections::HashMap;
 
@@ -9,6 +11,8 @@ use tensor::{DType, Tensor};
 use crate::ops::*;
 use crate::{Dim, Error, Graph, Type, TypeError, Value};
 
+pub use slicing::Index;
+
 /// A graph in the making. Axes may be negative, which counts from the end.
 ///
 /// Every method that adds a node fails if the operands do not fit the op, with the two facts that disagree.
@@ -16,6 +20,8 @@ use crate::{Dim, Error, Graph, Type, TypeError, Value};
 pub struct Builder {
     graph: Graph,
     weights: HashMap<String, Value>,
+    /// Of the next random op.
+    seed: Option<u64>,
 }
 
 /// The operands that say which tokens belong to which sequence, and where their keys and values are cached.
@@ -32,7 +38,7 @@ pub struct RaggedBatch {
 impl Builder {
     /// A builder of a graph without inputs.
     pub fn new(name: impl Into<String>) -> Builder {
-        Builder { graph: Graph::new(name), weights: HashMap::new() }
+        Builder { graph: Graph::new(name), weights: HashMap::new(), seed: None }
     }
 
     /// The graph with these outputs, verified.
@@ -236,13 +242,6 @@ impl Builder {
     /// `x` repeated along axes where it has size 1 or none.
     pub fn broadcast(&mut self, x: Value, shape: impl IntoIterator<Item = Dim>) -> Result<Value, Error> {
         self.op(Broadcast { shape: shape.into_iter().collect() }, &[x])
-    }
-
-    /// The `k` largest along the last axis: `x` [.., n] → values [.., k] in descending order, indices
-    /// `i64[.., k]`.
-    pub fn top_k(&mut self, x: Value, k: usize) -> Result<(Value, Value), Error> {
-        let results = self.ops(TopK { k }, &[x])?;
-        Ok((results[0], results[1]))
     }
 
     /// The contents of a buffer at this point.

@@ -1,0 +1,355 @@
+//! Methods for ops that move, pick and sort elements, and for those that make them.
+
+use std::f64::consts::TAU;
+
+use tensor::{DType, Tensor};
+
+use super::Builder;
+use crate::ops::*;
+use crate::{Dim, Error, TypeError, Value};
+
+impl Builder {
+    /// `x` [d..] with `(before, after)` elements around those of each axis, all `value` []: → [before + d + after..].
+    pub fn pad(&mut self, x: Value, paddings: &[(usize, usize)], value: Value) -> Result<Value, Error> {
+        let (before, after) = paddings.iter().copied().unzip();
+        self.op(Pad { mode: PadMode::Constant, before, after }, &[x, value])
+    }
+
+    /// As [`Builder::pad`], with elements of `x` that are mirrored at its ends.
+    pub fn pad_reflect(&mut self, x: Value, paddings: &[(usize, usize)]) -> Result<Value, Error> {
+        let (before, after) = paddings.iter().copied().unzip();
+        self.op(Pad { mode: PadMode::Reflect, before, after }, &[x])
+    }
+
+    /// As [`Builder::pad`], with the first and last elements of `x`.
+    pub fn pad_edge(&mut self, x: Value, paddings: &[(usize, usize)]) -> Result<Value, Error> {
+        let (before, after) = paddings.iter().copied().unzip();
+        self.op(Pad { mode: PadMode::Edge, before, after }, &[x])
+    }
+
+    /// The whole again and again: `x` [d..] → [repeats · d..].
+    pub fn tile(&mut self, x: Value, repeats: impl IntoIterator<Item = Dim>) -> Result<Value, Error> {
+        self.op(Tile { repeats: repeats.into_iter().collect() }, &[x])
+    }
+
+    /// Each element of an axis `repeats` times in a row: [.., n, ..] → [.., repeats · n, ..].
+    pub fn repeat_interleave(&mut self, x: Value, repeats: usize, axis: isize) -> Result<Value, Error> {
+        let axis = self.axis("repeat_interleave", x, axis)?;
+        self.op(RepeatInterleave { axis, repeats: Repeats::Each(repeats) }, &[x])
+    }
+
+    /// Each element of an axis as often as `repeats` (i32 or i64[n]) says: [.., n, ..] → [.., out_dim, ..]. A symbol
+    /// that has no size yet gets the sum.
+    pub fn repeat_interleave_by(
+        &mut self,
+        x: Value,
+        repeats: Value,
+        axis: isize,
+        out_dim: impl Into<Dim>,
+    ) -> Result<Value, Error> {
+        let axis = self.axis("repeat_interleave", x, axis)?;
+        let repeats_op = Repeats::Counts(self.out_dim(out_dim));
+        self.op(RepeatInterleave { axis, repeats: repeats_op }, &[x, repeats])
+    }
+
+    /// Axes turned around: [..] → [..].
+    pub fn flip(&mut self, x: Value, axes: &[isize]) -> Result<Value, Error> {
+        let axes = axes.iter().map(|&axis| self.axis("flip", x, axis)).collect::<Result<_, _>>()?;
+        self.op(Flip { axes }, &[x])
+    }
+
+    /// The band of `lower` diagonals below the main one and `upper` above it, `None` being all; other elements become 0:
+    /// [.., rows, columns] → the same.
+    pub fn band_part(
+        &mut self,
+        x: Value,
+        lower: Option<usize>,
+        upper: Option<usize>,
+    ) -> Result<Value, Error> {
+        self.op(BandPart { lower, upper, exclude: false }, &[x])
+    }
+
+    /// Slices at tuples of indices: `x` [b.., n_0, …, n_(k-1), s..], `indices` [b.., i.., k] → [b.., i.., s..], where
+    /// `batch_dims` axes `b` are common to both.
+    pub fn gather_nd(&mut self, x: Value, indices: Value, batch_dims: usize) -> Result<Value, Error> {
+        self.op(GatherNd { batch_dims }, &[x, indices])
+    }
+
+    /// `x` where element [.., j, ..] of `updates` has met element [.., `indices[.., j, ..]`, ..]. `updates` and
+    /// `indices` have one shape; those that meet the same element do so in order.
+    pub fn scatter(
+        &mut self,
+        kind: ScatterKind,
+        x: Value,
+        updates: Value,
+        indices: Value,
+        axis: isize,
+    ) -> Result<Value, Error> {
+        let axis = self.axis("scatter", x, axis)?;
+        self.op(Scatter { kind, axis }, &[x, updates, indices])
+    }
+
+    /// `x` [n_0, …, n_(k-1), s..] where `updates` [i.., s..] have met the slices at `indices` [i.., k], in order.
+    pub fn scatter_nd(
+        &mut self,
+        kind: ScatterKind,
+        x: Value,
+        updates: Value,
+        indices: Value,
+    ) -> Result<Value, Error> {
+        self.op(ScatterNd { kind }, &[x, updates, indices])
+    }
+
+    /// `x` with the elements of `updates`, in row-major order, where `mask` (bool, broadcast to `x`) is true. `out_dim`
+    /// is a new symbol for the number of such places, if it is of use elsewhere.
+    pub fn masked_scatter(
+        &mut self,
+        x: Value,
+        mask: Value,
+        updates: Value,
+        out_dim: Option<&str>,
+    ) -> Result<Value, Error> {
+        self.op(MaskedScatter { out_dim: out_dim.map(str::to_string) }, &[x, mask, updates])
+    }
+
+    /// The indices of elements that are not 0: [..] → `i64[out_dim, rank]`. A symbol that has no size yet gets their
+    /// number.
+    pub fn nonzero(&mut self, x: Value, out_dim: impl Into<Dim>) -> Result<Value, Error> {
+        let out_dim = self.out_dim(out_dim);
+        self.op(NonZero { out_dim }, &[x])
+    }
+
+    /// The indices (i64) that put an axis in ascending order: [..] → [..]. Equal elements keep their order; NaN comes
+    /// last.
+    pub fn argsort(&mut self, x: Value, axis: isize) -> Result<Value, Error> {
+        let axis = self.axis("argsort", x, axis)?;
+        self.op(ArgSort { axis, descending: false }, &[x])
+    }
+
+    /// As [`Builder::argsort`], in descending order.
+    pub fn argsort_descending(&mut self, x: Value, axis: isize) -> Result<Value, Error> {
+        let axis = self.axis("argsort", x, axis)?;
+        self.op(ArgSort { axis, descending: true }, &[x])
+    }
+
+    /// The `k` largest along an axis: `x` [.., n, ..] → values [.., k, ..] in descending order, and i64 indices.
+    pub fn top_k(&mut self, x: Value, k: usize, axis: isize) -> Result<(Value, Value), Error> {
+        let axis = self.axis("top_k", x, axis)?;
+        let results = self.ops(TopK { k, axis, smallest: false }, &[x])?;
+        Ok((results[0], results[1]))
+    }
+
+    /// The `k` smallest along an axis: `x` [.., n, ..] → values [.., k, ..] in ascending order, and i64 indices.
+    pub fn bottom_k(&mut self, x: Value, k: usize, axis: isize) -> Result<(Value, Value), Error> {
+        let axis = self.axis("bottom_k", x, axis)?;
+        let results = self.ops(TopK { k, axis, smallest: true }, &[x])?;
+        Ok((results[0], results[1]))
+    }
+
+    /// Running sums along an axis: [..] → [..]. Where `exclusive`, an element is left out of its own sum; where
+    /// `reverse`, the sums start at the end.
+    pub fn cumsum(&mut self, x: Value, axis: isize, exclusive: bool, reverse: bool) -> Result<Value, Error> {
+        let axis = self.axis("cumsum", x, axis)?;
+        self.op(CumSum { axis, exclusive, reverse }, &[x])
+    }
+
+    /// `start`, `start + step`, … before `stop`: → [⌈(stop - start) / step⌉] of a float or integer dtype.
+    pub fn range(&mut self, start: f64, stop: f64, step: f64, dtype: DType) -> Result<Value, Error> {
+        let size = Range::count(start, stop, step).map_err(|message| refuse("range", message))?;
+        let [start, stop, step] = [start, stop, step].map(|number| scalar("range", dtype, number));
+        let operands = [start?, stop?, step?].map(|value| self.constant(value));
+        self.op(Range { out_dim: OutDim::Known(size.into()) }, &operands)
+    }
+
+    /// `0, 1, …` before `size`, which may be a symbol: → [size] of a float or integer dtype.
+    pub fn range_to(&mut self, size: impl Into<Dim>, dtype: DType) -> Result<Value, Error> {
+        let [start, step] = [0.0, 1.0].map(|number| scalar("range", dtype, number));
+        let operands = [start?, step?].map(|value| self.constant(value));
+        self.op(Range { out_dim: OutDim::Known(size.into()) }, &operands)
+    }
+
+    /// `start`, `start + step`, … before `stop`, which are values [] of one float or integer dtype: → [out_dim]. A
+    /// symbol that has no size yet gets their number.
+    pub fn range_of(
+        &mut self,
+        start: Value,
+        stop: Value,
+        step: Value,
+        out_dim: impl Into<Dim>,
+    ) -> Result<Value, Error> {
+        let out_dim = self.out_dim(out_dim);
+        self.op(Range { out_dim }, &[start, stop, step])
+    }
+
+    /// Hann's window, `(1 - cos(2πi / n)) / 2` → [length] of one of the four plain float dtypes. `n` is the length where
+    /// the window is periodic, as for spectra, and one less where it is symmetric, as for filters.
+    pub fn hann_window(&mut self, length: usize, periodic: bool, dtype: DType) -> Result<Value, Error> {
+        let period = if periodic { length } else { length.saturating_sub(1) };
+        let value = |i| {
+            if period == 0 || length == 1 { 1.0 } else { 0.5 - 0.5 * (TAU * i as f64 / period as f64).cos() }
+        };
+        let values: Vec<f64> = (0..length).map(value).collect();
+        if !dtype.is_float() || dtype.is_float8() {
+            return Err(refuse("hann_window", format!("dtype is {dtype}, expected f16, bf16, f32 or f64")));
+        }
+        Ok(self.constant(cast(&Tensor::from_slice([length], &values), dtype)))
+    }
+
+    /// Sets the seed of the next random op. Each op advances it by one, so that a graph draws the same numbers each
+    /// time it is built and run.
+    pub fn set_seed(&mut self, seed: u64) {
+        self.seed = Some(seed);
+    }
+
+    /// Random numbers, evenly from `low` up to `high`: → [shape..] of one of the four plain float dtypes.
+    ///
+    /// # Errors
+    /// If no seed was set.
+    pub fn random_uniform(
+        &mut self,
+        dtype: DType,
+        shape: impl IntoIterator<Item = Dim>,
+        low: f32,
+        high: f32,
+    ) -> Result<Value, Error> {
+        self.random("random_uniform", Distribution::Uniform { low, high }, dtype, shape)
+    }
+
+    /// Normally distributed random numbers: → [shape..] of one of the four plain float dtypes.
+    ///
+    /// # Errors
+    /// If no seed was set.
+    pub fn random_normal(
+        &mut self,
+        dtype: DType,
+        shape: impl IntoIterator<Item = Dim>,
+        mean: f32,
+        std: f32,
+    ) -> Result<Value, Error> {
+        self.random("random_normal", Distribution::Normal { mean, std }, dtype, shape)
+    }
+
+    /// Pairs of neighbors of the last axis as the real and imaginary parts of complex numbers: [.., 2n] → [.., n, 2].
+    pub fn as_interleaved_complex(&mut self, x: Value) -> Result<Value, Error> {
+        let ty = self.ty(x);
+        let Some((last, outer)) = ty.shape.split_last() else {
+            let message = format!("x is {ty}, expected at least 1 axis");
+            return Err(refuse("as_interleaved_complex", message));
+        };
+        let pairs = last.floor_div(&Dim::from(2));
+        if &pairs * &Dim::from(2) != *last {
+            let message = format!("x is {ty}, whose last axis must be even");
+            return Err(refuse("as_interleaved_complex", message));
+        }
+        let shape: Vec<Dim> = outer.iter().cloned().chain([pairs, Dim::from(2)]).collect();
+        self.reshape(x, shape)
+    }
+
+    /// A size that follows from data: new where it is a symbol that has no size yet.
+    pub(super) fn out_dim(&self, dim: impl Into<Dim>) -> OutDim {
+        let dim = dim.into();
+        let inputs = self.graph.inputs().iter().flat_map(|input| &self.graph.ty(input.value).shape);
+        let is_known = |symbol: &str| {
+            inputs.clone().flat_map(Dim::symbols).any(|other| other == symbol)
+                || self.graph.nodes().any(|(_, node)| node.op.defines().contains(&symbol))
+        };
+        match dim.as_symbol() {
+            Some(symbol) if !is_known(symbol) => OutDim::New(symbol.to_string()),
+            _ => OutDim::Known(dim),
+        }
+    }
+
+    fn random(
+        &mut self,
+        op: &'static str,
+        distribution: Distribution,
+        dtype: DType,
+        shape: impl IntoIterator<Item = Dim>,
+    ) -> Result<Value, Error> {
+        let no_seed = || refuse(op, "there is no seed: call set_seed first".to_string());
+        let seed = self.seed.ok_or_else(no_seed)?;
+        let value = self.op(Random { distribution, dtype, shape: shape.into_iter().collect(), seed }, &[])?;
+        self.seed = Some(seed.wrapping_add(1));
+        Ok(value)
+    }
+}
+
+/// An [`Error::Type`].
+pub(super) fn refuse(op: &'static str, message: String) -> Error {
+    Error::Type { op, error: TypeError::new(message) }
+}
+
+/// A number in a dtype; integers must hold it exactly.
+fn scalar(op: &'static str, dtype: DType, number: f64) -> Result<Tensor, Error> {
+    let value = match dtype.is_block() || dtype == DType::Bool {
+        true => return Err(refuse(op, format!("dtype is {dtype}, expected a float or an integer"))),
+        false => cast(&Tensor::scalar(number), dtype),
+    };
+    match dtype.is_integer() && value.to_f64_vec() != [number] {
+        true => Err(refuse(op, format!("{number} is no {dtype}"))),
+        false => Ok(value),
+    }
+}
+
+fn cast(x: &Tensor, to: DType) -> Tensor {
+    Cast { to }.reference(&[x], &[*x.shape()]).expect("numbers can be cast").swap_remove(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Type, dims};
+
+    #[test]
+    fn ranges_and_windows() {
+        let mut b = Builder::new("g");
+        let x = b.input("x", Type::new(DType::F32, dims!["n"]));
+        let down = b.range(5.0, 0.0, -2.0, DType::I32).unwrap();
+        let to = b.range_to("n", DType::I64).unwrap();
+        let window = b.hann_window(4, true, DType::F32).unwrap();
+        let symmetric = b.hann_window(3, false, DType::F16).unwrap();
+        let error = b.range(0.5, 3.0, 1.0, DType::I32).unwrap_err();
+        assert_eq!(error.to_string(), "range: 0.5 is no i32");
+        let graph = b.finish(&[down, to, window, symmetric, x]).unwrap();
+        let outputs = graph.evaluate(&[Tensor::zeros(DType::F32, [3])], &|_| None).unwrap().outputs;
+        assert_eq!(outputs[0].to_vec::<i32>(), [5, 3, 1]);
+        assert_eq!(outputs[1].to_vec::<i64>(), [0, 1, 2]);
+        assert_eq!(outputs[2].to_vec::<f32>(), [0.0, 0.5, 1.0, 0.5]);
+        assert_eq!(outputs[3].to_f64_vec(), [0.0, 1.0, 0.0]);
+    }
+
+    #[test]
+    fn seeds_advance() {
+        let mut b = Builder::new("g");
+        let error = b.random_normal(DType::F32, dims![4], 0.0, 1.0).unwrap_err();
+        assert_eq!(error.to_string(), "random_normal: there is no seed: call set_seed first");
+        b.set_seed(7);
+        let draws = [(); 2].map(|()| b.random_uniform(DType::F32, dims![4], 0.0, 1.0).unwrap());
+        b.set_seed(8);
+        let again = b.random_uniform(DType::F32, dims![4], 0.0, 1.0).unwrap();
+        let graph = b.finish(&[draws[0], draws[1], again]).unwrap();
+        let outputs = graph.evaluate(&[], &|_| None).unwrap().outputs;
+        assert_ne!(outputs[0].to_vec::<f32>(), outputs[1].to_vec::<f32>());
+        assert_eq!(outputs[1].to_vec::<f32>(), outputs[2].to_vec::<f32>());
+    }
+
+    #[test]
+    fn symbols_are_new_once() {
+        let mut b = Builder::new("g");
+        let x = b.input("x", Type::new(DType::F32, dims!["n"]));
+        let found = b.nonzero(x, "found").unwrap();
+        let again = b.nonzero(x, "found").unwrap();
+        let all = b.nonzero(x, "n").unwrap();
+        let complex = b.as_interleaved_complex(found);
+        assert_eq!(
+            complex.unwrap_err().to_string(),
+            "as_interleaved_complex: x is i64[found, 1], whose last axis must be even"
+        );
+        let graph = b.finish(&[found, again, all]).unwrap();
+        let evaluate =
+            |values: &[f32]| graph.evaluate(&[Tensor::from_slice([values.len()], values)], &|_| None);
+        assert_eq!(evaluate(&[1.0, 2.0]).unwrap().outputs[1].elements(), 2);
+        let message = "nonzero: the data gives a size of 1, expected n = 2";
+        assert_eq!(evaluate(&[0.0, 2.0]).unwrap_err().to_string(), message);
+    }
+}

@@ -1,0 +1,368 @@
+//! Slices as Python writes them: `x[1, ..., 2:-1, None]`, of tensors and of buffers.
+
+use tensor::{DType, Tensor};
+
+use super::Builder;
+use super::moves::refuse;
+use crate::ops::*;
+use crate::{Dim, Error, Type, Value};
+
+/// What becomes of an axis, or of several, in a slice. Axes that no index names stay as they are.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Index {
+    /// One element, and the axis is gone: `x[i]`. A negative index counts from the end.
+    At(i64),
+    /// As [`Index::At`], of a value [] of u32, i32 or i64.
+    AtValue(Value),
+    /// Elements `start`, `start + step`, … before `stop`: `x[start:stop:step]`. Negative ends count from the end; those
+    /// outside an axis whose size is a number become its ends, as in Python. Where the size is a symbol, they must lie
+    /// within it when the graph runs.
+    Range {
+        /// The first; `None` is the first there is.
+        start: Option<i64>,
+        /// The one after the last; `None` is the end.
+        stop: Option<i64>,
+        /// The distance, at least 1.
+        step: usize,
+    },
+    /// As [`Index::Range`], with ends that are values [] of i32 or i64: `x[(slice(start, stop, step), out_dim)]`. The
+    /// size is `out_dim`; a symbol that has no size yet gets it from the data. Of tensors only.
+    Span {
+        /// The first; `None` is the first there is.
+        start: Option<Value>,
+        /// The one after the last; `None` is the end.
+        stop: Option<Value>,
+        /// The distance, at least 1; `None` is 1.
+        step: Option<Value>,
+        /// The size of the axis of the result.
+        out_dim: Dim,
+    },
+    /// `size` elements from a value [] of i32 or i64 on, all of which must be there.
+    Window {
+        /// The first; a negative one counts from the end.
+        start: Value,
+        /// How many.
+        size: Dim,
+    },
+    /// As many whole axes as the other indices leave: `x[...]`. At most one.
+    Ellipsis,
+    /// A new axis of size 1: `x[None]`.
+    NewAxis,
+}
+
+impl Index {
+    /// The whole of an axis: `x[:]`.
+    pub const ALL: Index = Index::Range { start: None, stop: None, step: 1 };
+
+    /// `x[start:stop]`.
+    pub fn range(start: impl Into<Option<i64>>, stop: impl Into<Option<i64>>) -> Index {
+        Index::Range { start: start.into(), stop: stop.into(), step: 1 }
+    }
+}
+
+/// An axis of a box in a buffer.
+struct Side {
+    start: Start,
+    size: Dim,
+    step: usize,
+}
+
+enum Start {
+    Known(i64),
+    Value(Value),
+}
+
+impl Builder {
+    /// A slice of a tensor, as Python writes it: `b.slice_tensor(x, &[Index::At(0), Index::Ellipsis])`.
+    pub fn slice_tensor(&mut self, x: Value, indices: &[Index]) -> Result<Value, Error> {
+        let indices = expand("slice_tensor", self.ty(x), indices)?;
+        let (mut x, mut axis) = (x, 0);
+        // What the axes of the last reshape are.
+        let mut shape: Vec<Dim> = Vec::new();
+        for index in indices {
+            match index {
+                Index::NewAxis => {
+                    shape.push(Dim::from(1));
+                    continue;
+                }
+                Index::AtValue(value) => {
+                    self.expect_scalar("slice_tensor", value)?;
+                    x = self.op(Gather { axis }, &[x, value])?;
+                    continue;
+                }
+                _ => x = self.slice_axis(x, axis, &index)?,
+            }
+            if !matches!(index, Index::At(_)) {
+                shape.push(self.ty(x).shape[axis].clone());
+            }
+            axis += 1;
+        }
+        if shape == self.ty(x).shape { Ok(x) } else { self.reshape(x, shape) }
+    }
+
+    /// A slice of what a buffer holds at this point; `Index::Span` excepted. Reads the slice alone.
+    pub fn load_slice(&mut self, buffer: Value, indices: &[Index]) -> Result<Value, Error> {
+        let indices = expand("load_slice", self.ty(buffer), indices)?;
+        let sides = self.sides("load_slice", buffer, &indices)?;
+        let starts = self.starts(&sides)?;
+        let shape: Vec<Dim> = sides.iter().map(|side| side.size.clone()).collect();
+        let steps = sides.iter().map(|side| side.step).collect();
+        let x = self.op(LoadSlice { shape, steps }, &[buffer, starts])?;
+        let shape = seen(&indices, &sides);
+        if shape == self.ty(x).shape { Ok(x) } else { self.reshape(x, shape) }
+    }
+
+    /// Overwrites a slice of a buffer with `x`, which is broadcast to its shape; `Index::Span` excepted:
+    /// `buffer[i:j] = x`.
+    pub fn store_slice(&mut self, buffer: Value, indices: &[Index], x: Value) -> Result<(), Error> {
+        let indices = expand("store_slice", self.ty(buffer), indices)?;
+        let sides = self.sides("store_slice", buffer, &indices)?;
+        let starts = self.starts(&sides)?;
+        let shape = seen(&indices, &sides);
+        let x = if shape == self.ty(x).shape { x } else { self.broadcast(x, shape)? };
+        let shape: Vec<Dim> = sides.iter().map(|side| side.size.clone()).collect();
+        let x = if shape == self.ty(x).shape { x } else { self.reshape(x, shape)? };
+        let steps = sides.iter().map(|side| side.step).collect();
+        self.ops(StoreSlice { steps }, &[buffer, x, starts]).map(|_| ())
+    }
+
+    /// `x` with an index applied to an axis, which stays.
+    fn slice_axis(&mut self, x: Value, axis: usize, index: &Index) -> Result<Value, Error> {
+        match index {
+            Index::At(at) => {
+                let stop = (*at != -1).then(|| at.wrapping_add(1));
+                self.op(Slice { axis, start: *at, stop, step: 1 }, &[x])
+            }
+            Index::Range { start, stop, step } => {
+                let (start, stop) = clip(&self.ty(x).shape[axis], *start, *stop);
+                match (start, stop, step) {
+                    (0, None, 1) => Ok(x),
+                    _ => self.op(Slice { axis, start, stop, step: *step }, &[x]),
+                }
+            }
+            Index::Span { start, stop, step, out_dim } => {
+                let out_dim = self.out_dim(out_dim);
+                let mut end = |value: &Option<Value>, otherwise: i64| {
+                    value.unwrap_or_else(|| self.constant(Tensor::scalar(otherwise)))
+                };
+                let ends = [x, end(start, 0), end(stop, i64::MAX), end(step, 1)];
+                self.op(DynamicSlice { axis, out_dim }, &ends)
+            }
+            Index::Window { start, size } => {
+                let step = self.constant(Tensor::scalar(1i64));
+                let out_dim = OutDim::Known(size.clone());
+                self.op(DynamicSlice { axis, out_dim }, &[x, *start, step])
+            }
+            Index::AtValue(_) | Index::Ellipsis | Index::NewAxis => {
+                unreachable!("no index that keeps an axis")
+            }
+        }
+    }
+
+    /// The box of a buffer that indices name.
+    fn sides(&self, op: &'static str, buffer: Value, indices: &[Index]) -> Result<Vec<Side>, Error> {
+        let ty = self.ty(buffer);
+        let named = indices.iter().filter(|&index| *index != Index::NewAxis);
+        let side = |(size, index): (&Dim, &Index)| {
+            let one = Dim::from(1);
+            Ok(match index {
+                Index::At(at) => Side { start: Start::Known(*at), size: one, step: 1 },
+                Index::AtValue(value) => Side { start: Start::Value(*value), size: one, step: 1 },
+                Index::Window { start, size } => {
+                    Side { start: Start::Value(*start), size: size.clone(), step: 1 }
+                }
+                Index::Range { start, stop, step } => {
+                    let (start, stop) = clip(size, *start, *stop);
+                    let whole = Type::new(ty.dtype, [size.clone()]);
+                    let part = Slice { axis: 0, start, stop, step: *step }.infer(&[&whole]);
+                    let part =
+                        part.map_err(|error| Error::Type { op, error })?.swap_remove(0).shape.swap_remove(0);
+                    Side { start: Start::Known(start), size: part, step: *step }
+                }
+                _ => {
+                    return Err(refuse(
+                        op,
+                        "the size of a slice of a buffer must be known: use a window".to_string(),
+                    ));
+                }
+            })
+        };
+        ty.shape.iter().zip(named).map(side).collect()
+    }
+
+    /// The starts of a box as one value, `i64[rank]`.
+    fn starts(&mut self, sides: &[Side]) -> Result<Value, Error> {
+        let known: Option<Vec<i64>> = sides
+            .iter()
+            .map(|side| match side.start {
+                Start::Known(start) => Some(start),
+                Start::Value(_) => None,
+            })
+            .collect();
+        if let Some(starts) = known {
+            return Ok(self.constant(Tensor::from_slice([starts.len()], &starts)));
+        }
+        let mut parts = Vec::new();
+        for side in sides {
+            parts.push(match side.start {
+                Start::Known(start) => self.constant(Tensor::from_slice([1], &[start])),
+                Start::Value(value) => {
+                    self.expect_scalar("slice", value)?;
+                    let value = self.cast(value, DType::I64)?;
+                    self.reshape(value, [Dim::from(1)])?
+                }
+            });
+        }
+        self.concat(&parts, 0)
+    }
+
+    fn expect_scalar(&self, op: &'static str, value: Value) -> Result<(), Error> {
+        let ty = self.ty(value);
+        let is_index = [DType::U32, DType::I32, DType::I64].contains(&ty.dtype);
+        match is_index && ty.rank() == 0 {
+            true => Ok(()),
+            false => Err(refuse(op, format!("an index is {ty}, expected u32[], i32[] or i64[]"))),
+        }
+    }
+}
+
+/// Indices for every axis: the ellipsis, and axes that are not named, become whole axes.
+fn expand(op: &'static str, ty: &Type, indices: &[Index]) -> Result<Vec<Index>, Error> {
+    let named = indices.iter().filter(|index| !matches!(index, Index::Ellipsis | Index::NewAxis)).count();
+    let mut ellipses = indices.iter().filter(|&index| *index == Index::Ellipsis);
+    if ellipses.next().is_some() && ellipses.next().is_some() {
+        return Err(refuse(op, "more than one ellipsis".to_string()));
+    }
+    let Some(left) = ty.rank().checked_sub(named) else {
+        return Err(refuse(op, format!("{named} indices into {ty}, which has {} axes", ty.rank())));
+    };
+    let whole = std::iter::repeat_n(Index::ALL, left);
+    let at = indices.iter().position(|index| *index == Index::Ellipsis);
+    let (before, after) = match at {
+        Some(at) => (&indices[..at], &indices[at + 1..]),
+        None => (indices, &[][..]),
+    };
+    Ok(before.iter().cloned().chain(whole).chain(after.iter().cloned()).collect())
+}
+
+/// The shape that indices make of a box: axes with one index are gone, new ones are there.
+fn seen(indices: &[Index], sides: &[Side]) -> Vec<Dim> {
+    let mut sides = sides.iter();
+    let mut shape = Vec::new();
+    for index in indices {
+        match index {
+            Index::NewAxis => shape.push(Dim::from(1)),
+            Index::At(_) | Index::AtValue(_) => drop(sides.next()),
+            _ => shape.extend(sides.next().map(|side| side.size.clone())),
+        }
+    }
+    shape
+}
+
+/// The ends of a range, clipped to an axis whose size is a number, as in Python.
+fn clip(size: &Dim, start: Option<i64>, stop: Option<i64>) -> (i64, Option<i64>) {
+    let Some(size) = size.as_static().and_then(|size| i64::try_from(size).ok()) else {
+        return (start.unwrap_or(0), stop);
+    };
+    let end = |end: i64| if end < 0 { end.saturating_add(size).max(0) } else { end.min(size) };
+    let start = end(start.unwrap_or(0));
+    let stop = end(stop.unwrap_or(size)).max(start);
+    (start, (stop != size).then_some(stop))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Graph, dims};
+
+    /// `x` is i32[3, n] holding 0, 1, …; the shape and the elements of its slice.
+    fn check(indices: impl FnOnce(&mut Builder) -> Vec<Index>, expected: Result<(&str, &[i32]), &str>) {
+        let mut b = Builder::new("g");
+        let x = b.input("x", Type::new(DType::I32, dims![3, "n"]));
+        let indices = indices(&mut b);
+        let result = b.slice_tensor(x, &indices).and_then(|slice| {
+            let ty = b.ty(slice).to_string();
+            let results = b.finish(&[slice])?.evaluate(&[numbers()], &|_| None)?;
+            Ok((ty, results.outputs[0].to_vec::<i32>()))
+        });
+        match (result, expected) {
+            (Ok((ty, values)), Ok(expected)) => assert_eq!((&ty[..], &values[..]), expected),
+            (Err(error), Err(expected)) => assert_eq!(error.to_string(), expected),
+            (result, expected) => panic!("{result:?}, expected {expected:?}"),
+        }
+    }
+
+    fn numbers() -> Tensor {
+        Tensor::from_slice([3, 4], &(0..12).collect::<Vec<i32>>())
+    }
+
+    fn scalar(b: &mut Builder, value: i64) -> Value {
+        b.constant(Tensor::scalar(value))
+    }
+
+    #[test]
+    fn tensors() {
+        check(|_| vec![], Ok(("i32[3, n]", &(0..12).collect::<Vec<_>>())));
+        check(|_| vec![Index::At(-1)], Ok(("i32[n]", &[8, 9, 10, 11])));
+        check(|_| vec![Index::At(0), Index::At(-1)], Ok(("i32[]", &[3])));
+        check(|_| vec![Index::Ellipsis, Index::At(1)], Ok(("i32[3]", &[1, 5, 9])));
+        check(
+            |_| vec![Index::NewAxis, Index::range(1, 99), Index::range(0, 2)],
+            Ok(("i32[1, 2, 2]", &[4, 5, 8, 9])),
+        );
+        check(|_| vec![Index::range(2, 1)], Ok(("i32[0, n]", &[])));
+        check(
+            |_| vec![Index::Range { start: None, stop: None, step: 2 }, Index::At(0), Index::NewAxis],
+            Ok(("i32[2, 1]", &[0, 8])),
+        );
+        check(|b| vec![Index::AtValue(scalar(b, -2)), Index::range(-2, None)], Ok(("i32[2]", &[6, 7])));
+        check(
+            |b| {
+                let (start, stop) = (Some(scalar(b, -3)), Some(scalar(b, 99)));
+                vec![Index::At(0), Index::Span { start, stop, step: None, out_dim: "m".into() }]
+            },
+            Ok(("i32[m]", &[1, 2, 3])),
+        );
+        check(
+            |b| vec![Index::Window { start: scalar(b, 1), size: 2.into() }, Index::At(0)],
+            Ok(("i32[2]", &[4, 8])),
+        );
+        check(|_| vec![Index::At(0); 3], Err("slice_tensor: 3 indices into i32[3, n], which has 2 axes"));
+        check(|_| vec![Index::Ellipsis; 2], Err("slice_tensor: more than one ellipsis"));
+        check(
+            |_| vec![Index::At(3)],
+            Err("slice: the range 3..4 does not fit the 3 elements of axis 0 of x i32[3, n]"),
+        );
+    }
+
+    fn buffer(body: impl FnOnce(&mut Builder, Value) -> Result<Vec<Value>, Error>) -> Result<Graph, Error> {
+        let mut b = Builder::new("g");
+        let buffer = b.input("buffer", Type::buffer(DType::I32, dims![3, "n"]));
+        let outputs = body(&mut b, buffer)?;
+        b.finish(&outputs)
+    }
+
+    #[test]
+    fn buffers() {
+        let graph = buffer(|b, buffer| {
+            let row = b.constant(Tensor::from_slice([2], &[-1i32, -2]));
+            b.store_slice(buffer, &[Index::range(1, None), Index::range(1, 3)], row)?;
+            let at = b.constant(Tensor::scalar(0i32));
+            let one = b.constant(Tensor::scalar(7i32));
+            b.store_slice(buffer, &[Index::AtValue(at), Index::At(-1)], one)?;
+            let column = b.load_slice(buffer, &[Index::Ellipsis, Index::At(1), Index::NewAxis])?;
+            Ok(vec![column])
+        });
+        let evaluation = graph.unwrap().evaluate(&[numbers()], &|_| None).unwrap();
+        assert_eq!(evaluation.outputs[0].shape().dims(), [3, 1]);
+        assert_eq!(evaluation.outputs[0].to_vec::<i32>(), [1, -1, -1]);
+        let expected = [0, 1, 2, 7, 4, -1, -2, 7, 8, -1, -2, 11];
+        assert_eq!(evaluation.buffers[0].to_vec::<i32>(), expected);
+        let error = buffer(|b, buffer| {
+            let span = Index::Span { start: None, stop: None, step: None, out_dim: "m".into() };
+            b.load_slice(buffer, &[span]).map(|value| vec![value])
+        });
+        let message = "load_slice: the size of a slice of a buffer must be known: use a window";
+        assert_eq!(error.unwrap_err().to_string(), message);
+    }
+}
