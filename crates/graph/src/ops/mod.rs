@@ -11,11 +11,14 @@ mod cast;
 mod check;
 mod concat;
 mod control;
+mod conv;
+mod conv_transpose;
 mod cumsum;
 mod dynamic_slice;
 mod elements;
 mod elementwise;
 mod flip;
+mod fold;
 mod gather;
 mod gather_nd;
 mod indexing;
@@ -29,6 +32,7 @@ mod memory;
 mod out_dim;
 mod pad;
 mod paged_attention;
+mod pool;
 mod print;
 mod ragged;
 mod random;
@@ -52,6 +56,7 @@ mod testing;
 mod top_k;
 mod transpose;
 mod unary;
+mod window;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -66,10 +71,13 @@ pub use broadcast::Broadcast;
 pub use cast::Cast;
 pub use concat::Concat;
 pub use control::{Call, Cond, While};
+pub use conv::{Conv, FilterLayout};
+pub use conv_transpose::ConvTranspose;
 pub use cumsum::CumSum;
 pub use dynamic_slice::DynamicSlice;
 pub use elementwise::{ElementFunction, ElementSource, ElementStep, Elementwise};
 pub use flip::Flip;
+pub use fold::Fold;
 pub use gather::{Embedding, Gather};
 pub use gather_nd::GatherNd;
 pub use kv_store::KvStore;
@@ -82,6 +90,7 @@ pub use memory::{Load, Store};
 pub use out_dim::OutDim;
 pub use pad::{Pad, PadMode};
 pub use paged_attention::PagedAttention;
+pub use pool::{Pool2d, PoolKind};
 pub use print::Print;
 pub use ragged::RaggedPositions;
 pub use random::{Distribution, Random};
@@ -102,6 +111,7 @@ pub use split::Split;
 pub use top_k::TopK;
 pub use transpose::Transpose;
 pub use unary::Unary;
+pub use window::{ImageLayout, Windows};
 
 use crate::{Error, Graph, Substitution, Type, TypeError};
 
@@ -431,4 +441,12 @@ ops! {
     While,
     /// A graph of its own.
     Call,
+    /// Convolutions over two or three spatial axes.
+    Conv,
+    /// Transposed convolutions.
+    ConvTranspose,
+    /// Windows laid over each other and summed.
+    Fold,
+    /// The mean or the largest element of each window.
+    Pool2d,
 }
