@@ -1,5 +1,6 @@
 //! The CPU as a device: which kernel computes which op.
 
+mod image;
 mod normalize;
 mod paged;
 mod product;
@@ -126,18 +127,25 @@ impl Device for Cpu {
             Op::ShapeToTensor(_) => kernel(copy::ShapeKernel),
             // A view, and what the engine runs itself.
             Op::Rebind(_) | Op::Cond(_) | Op::While(_) | Op::Call(_) => None,
+            Op::Cond(_) | Op::While(_) | Op::Call(_) => None,
+            Op::Conv(op) => image::convolution(self, op, dtype),
+            Op::ConvTranspose(_) | Op::Fold(_) | Op::Pool2d(_) => None,
         }
     }
 
     fn packing(&self, node: &NodeTypes<'_>, position: usize) -> Option<String> {
         match node.op {
             Op::Linear(linear) => product::packing(linear, node, position),
+            Op::Conv(conv) => image::packing(self, conv, node, position),
             _ => None,
         }
     }
 
     fn pack(&self, layout: &str, weight: &Tensor) -> Result<PackedWeight, String> {
-        product::pack(&self.pool, layout, weight)
+        match layout.starts_with("filter.") {
+            true => image::pack(layout, weight),
+            false => product::pack(&self.pool, layout, weight),
+        }
     }
 
     fn save_packed(&self, weight: &PackedWeight) -> Result<Bytes, String> {

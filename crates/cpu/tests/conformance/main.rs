@@ -6,6 +6,7 @@
 mod attend;
 mod elementwise;
 mod every_device;
+mod images;
 mod moves;
 mod picks;
 mod problem;

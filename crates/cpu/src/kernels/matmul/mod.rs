@@ -13,7 +13,8 @@ mod tile;
 use std::ops::Range;
 
 use self::pack::Lanes;
-use self::tile::RightForm;
+pub(super) use self::tile::RightForm;
+pub(crate) use self::tile::tile_size;
 pub use self::tile::{Kernel, Product, VARIANTS};
 use super::disjoint::Disjoint;
 use super::variant::{Variant, fastest};
@@ -90,7 +91,7 @@ pub fn matmul_with<A: Scalar, B: Scalar>(
     }
     check("left", a, batch, m, k);
     check("right", b, batch, k, n);
-    let (tile_rows, tile_columns) = tile::tile_size(variant.name);
+    let (tile_rows, tile_columns) = tile_size(variant.name);
     let call = Call { kernel: variant.run, tile_rows, tile_columns, shape, a, b, out: Disjoint::new(out) };
     if m > 2 * tile_rows && m.saturating_mul(k).saturating_mul(n) >= LARGE {
         (0..items).for_each(|item| call.together(pool, item));

@@ -22,7 +22,7 @@ pub struct Product {
 
 /// How the right matrix lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RightForm {
+pub(in crate::kernels) enum RightForm {
     /// `[panels, k, tile columns]`
     Packed,
     /// As it came: rows of whole tiles, this far apart.
@@ -38,7 +38,7 @@ variants! {
 }
 
 /// Rows and columns of the tile of the variant with this name.
-pub(super) fn tile_size(variant: &str) -> (usize, usize) {
+pub(crate) fn tile_size(variant: &str) -> (usize, usize) {
     match variant {
         "avx512" => (14, 32),
         "avx2" => (6, 16),
@@ -53,7 +53,7 @@ impl Product {
     /// Until it has been run, `left` holds a panel, `right` in its form what `columns` need, and `out` is `rows` runs of
     /// `columns`, `out_stride` apart, which no one else uses.
     #[expect(clippy::too_many_arguments, reason = "the plain arguments of a matrix product")]
-    pub(super) unsafe fn new(
+    pub(in crate::kernels) unsafe fn new(
         left: &[f32],
         right: &[f32],
         right_form: RightForm,

@@ -1,0 +1,114 @@
+//! The sizes of a convolution, once they are numbers.
+
+use graph::ops::{self, ImageLayout, Windows};
+use tensor::Shape;
+
+/// The sizes of a convolution. Spatial axes are depth, height and width; an image has depth 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Geometry {
+    /// Whether images are [spatial.., channels] rather than [channels, spatial..].
+    pub channels_last: bool,
+    /// How many images.
+    pub batch: usize,
+    /// Groups of channels.
+    pub groups: usize,
+    /// Channels of the operand in one group.
+    pub channels: usize,
+    /// Channels of the result in one group.
+    pub results: usize,
+    /// Spatial sizes of the operand.
+    pub from: [usize; 3],
+    /// Spatial sizes of the result.
+    pub to: [usize; 3],
+    /// Spatial sizes of the window.
+    pub window: [usize; 3],
+    /// From one position of the window to the next.
+    pub strides: [usize; 3],
+    /// From one element of the window to the next.
+    pub dilations: [usize; 3],
+    /// Padding before the first element.
+    pub before: [usize; 3],
+}
+
+impl Geometry {
+    /// The sizes of a convolution with an operand and result of these shapes, and a window of these sizes.
+    pub fn new(op: &ops::Conv, x: &Shape, window: &[usize], result: &Shape) -> Geometry {
+        let rank = x.rank();
+        let channel_axis = op.layout.channel_axis(rank);
+        let Windows { strides, dilations, padding } = &op.windows;
+        let before: Vec<usize> = padding.iter().map(|&[before, _]| before).collect();
+        let first = op.layout.first_spatial_axis();
+        let spatial = |shape: &Shape| three(&shape[first..][..rank - 2], 1);
+        let geometry = Geometry {
+            channels_last: op.layout == ImageLayout::ChannelsLast,
+            batch: x[0],
+            groups: op.groups,
+            channels: x[channel_axis] / op.groups,
+            results: result[channel_axis] / op.groups,
+            from: spatial(x),
+            to: spatial(result),
+            window: three(window, 1),
+            strides: three(strides, 1),
+            dilations: three(dilations, 1),
+            before: three(&before, 0),
+        };
+        geometry.flattened()
+    }
+
+    /// A window of one element that visits every element needs no rows.
+    fn flattened(self) -> Geometry {
+        let plain = self.window == [1; 3] && self.strides == [1; 3] && self.from == self.to;
+        match plain && self.before == [0; 3] {
+            true => {
+                let all = [1, 1, self.positions()];
+                Geometry { from: all, to: all, ..self }
+            }
+            false => self,
+        }
+    }
+
+    /// Whether each channel of the result sees one channel, another for each.
+    pub fn is_depthwise(&self) -> bool {
+        self.channels == 1 && self.results == 1 && self.groups > 1
+    }
+
+    /// Elements of the window.
+    pub fn taps(&self) -> usize {
+        self.window.iter().product()
+    }
+
+    /// Terms of each sum.
+    pub fn terms(&self) -> usize {
+        self.taps() * self.channels
+    }
+
+    /// Positions of the window in an image.
+    pub fn positions(&self) -> usize {
+        self.to.iter().product()
+    }
+
+    /// Elements of all images.
+    pub fn operand_len(&self) -> usize {
+        self.batch * self.groups * self.channels * self.from.iter().product::<usize>()
+    }
+
+    /// Elements of the result.
+    pub fn result_len(&self) -> usize {
+        self.batch * self.groups * self.results * self.positions()
+    }
+
+    /// The tap with a number, along each axis.
+    pub(super) fn tap(&self, number: usize) -> [usize; 3] {
+        let [_, height, width] = self.window;
+        [number / (height * width), number / width % height, number % width]
+    }
+}
+
+/// Two or three numbers, the missing one first.
+fn three(values: &[usize], missing: usize) -> [usize; 3] {
+    match *values {
+        [height, width] => [missing, height, width],
+        [depth, height, width] => [depth, height, width],
+        _ => unreachable!("convolutions have two or three spatial axes"),
+    }
+}
