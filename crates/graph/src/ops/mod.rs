@@ -21,19 +21,24 @@ mod flip;
 mod fold;
 mod gather;
 mod gather_nd;
+mod group_norm;
 mod indexing;
+mod irfft;
 mod kv_store;
 mod layer_norm;
 mod leaf;
 mod linear;
+mod log_softmax;
 mod masked;
 mod matmul;
 mod memory;
+mod non_maximum_suppression;
 mod out_dim;
 mod pad;
 mod paged_attention;
 mod pool;
 mod print;
+mod quantized;
 mod ragged;
 mod random;
 mod range;
@@ -42,7 +47,9 @@ mod reduce;
 mod region;
 mod repeat;
 mod reshape;
+mod resize;
 mod rms_norm;
+mod roi_align;
 mod rope;
 mod scatter;
 mod select;
@@ -80,18 +87,23 @@ pub use flip::Flip;
 pub use fold::Fold;
 pub use gather::{Embedding, Gather};
 pub use gather_nd::GatherNd;
+pub use group_norm::GroupNorm;
+pub use irfft::{FftNorm, Irfft};
 pub use kv_store::KvStore;
 pub use layer_norm::LayerNorm;
 pub use leaf::{Constant, Weight};
 pub use linear::{Linear, LinearOperands};
+pub use log_softmax::LogSoftmax;
 pub use masked::{MaskedScatter, NonZero};
 pub use matmul::MatMul;
 pub use memory::{Load, Store};
+pub use non_maximum_suppression::NonMaximumSuppression;
 pub use out_dim::OutDim;
 pub use pad::{Pad, PadMode};
 pub use paged_attention::PagedAttention;
 pub use pool::{Pool2d, PoolKind};
 pub use print::Print;
+pub use quantized::{Dequantize, QMatMul};
 pub use ragged::RaggedPositions;
 pub use random::{Distribution, Random};
 pub use range::Range;
@@ -100,7 +112,9 @@ pub use reduce::{ArgReduce, ArgReduceKind, Reduce, ReduceKind};
 pub use region::{LoadSlice, StoreSlice, box_starts};
 pub use repeat::{RepeatInterleave, Repeats, Tile};
 pub use reshape::Reshape;
+pub use resize::{Coordinates, Interpolation, Neighbors, Resize, Rounding};
 pub use rms_norm::RmsNorm;
+pub use roi_align::{Region, RoiAlign, RoiMode};
 pub use rope::{Rope, RopeStyle, RopeTable};
 pub use scatter::{Scatter, ScatterKind, ScatterNd};
 pub use select::Select;
@@ -449,4 +463,20 @@ ops! {
     Fold,
     /// The mean or the largest element of each window.
     Pool2d,
+    /// Tensors at other sizes.
+    Resize,
+    /// Regions of images at one size.
+    RoiAlign,
+    /// The best of overlapping boxes.
+    NonMaximumSuppression,
+    /// `(x - mean(x)) / sqrt(variance(x) + eps) · weight + bias` over groups of channels.
+    GroupNorm,
+    /// `x_i - ln Σ_j e^(x_j)` along an axis.
+    LogSoftmax,
+    /// The real signal of half a spectrum.
+    Irfft,
+    /// The elements of quantized blocks that come as bytes.
+    Dequantize,
+    /// The product with quantized weights that come as bytes.
+    QMatMul,
 }

@@ -1,0 +1,169 @@
+//! `y_t = 1/n Σ_k X_k e^(2πikt/n)`: the real signal of half a spectrum.
+
+use std::f64::consts::PI;
+
+use tensor::{DType, Shape, Tensor};
+
+use super::attributes::required;
+use super::check::{expect_axis, expect_dtype, operands};
+use super::elements::{Lanes, from_f64};
+use super::{Attribute, Attributes, Define};
+use crate::{Dim, Error, Type, TypeError};
+
+/// What the sum is multiplied by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum FftNorm {
+    /// `1 / n`: the inverse of a transform without factor.
+    #[default]
+    Backward,
+    /// `1 / √n`: in both directions.
+    Ortho,
+    /// 1.
+    Forward,
+}
+
+/// The inverse of the Fourier transform of a real signal, as `numpy.fft.irfft`: `x: f32[.., bins, .., 2]`, where the last
+/// axis holds real and imaginary parts → `f32[.., length, ..]`. Of the spectrum `length / 2 + 1` bins count; missing ones
+/// are 0, and so are the imaginary parts of the first and, for an even length, the last.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Irfft {
+    /// Along which axis; not the last of `x`.
+    pub axis: usize,
+    /// How many elements the signal has.
+    pub length: Dim,
+    /// The factor.
+    pub norm: FftNorm,
+}
+
+impl FftNorm {
+    /// The factor for a signal of `length` elements.
+    pub fn factor(self, length: usize) -> f64 {
+        match self {
+            FftNorm::Backward => 1.0 / length as f64,
+            FftNorm::Ortho => 1.0 / (length as f64).sqrt(),
+            FftNorm::Forward => 1.0,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            FftNorm::Backward => "backward",
+            FftNorm::Ortho => "ortho",
+            FftNorm::Forward => "forward",
+        }
+    }
+}
+
+impl Define for Irfft {
+    const NAMES: &[&str] = &["irfft"];
+
+    fn name(&self) -> &'static str {
+        "irfft"
+    }
+
+    fn attributes(&self) -> Attributes {
+        let norm = (self.norm != FftNorm::Backward).then(|| Attribute::Text(self.norm.name().to_string()));
+        Attributes::default()
+            .with("axis", Attribute::index(self.axis))
+            .with("length", Attribute::Dims(vec![self.length.clone()]))
+            .with_some("norm", norm)
+    }
+
+    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Irfft, TypeError> {
+        let length = required("length", attributes.dims("length")?)?;
+        let [length] = <[Dim; 1]>::try_from(length)
+            .map_err(|dims| TypeError::new(format!("length is {dims:?}, expected one number")))?;
+        let norm = match attributes.text("norm")?.as_deref() {
+            None | Some("backward") => FftNorm::Backward,
+            Some("ortho") => FftNorm::Ortho,
+            Some("forward") => FftNorm::Forward,
+            Some(other) => {
+                return Err(TypeError::new(format!("norm is {other}, expected backward, ortho or forward")));
+            }
+        };
+        Ok(Irfft { axis: required("axis", attributes.int("axis")?)?, length, norm })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [x] = operands(inputs, ["x"])?;
+        expect_dtype("x", x, &[DType::F32])?;
+        expect_axis("x", x, self.axis)?;
+        let Some((pair, shape)) = x.shape.split_last().filter(|(_, shape)| self.axis < shape.len()) else {
+            return Err(TypeError::new(format!("axis {} of x {x} is that of the two parts", self.axis)));
+        };
+        if pair.as_static() != Some(2) {
+            return Err(TypeError::new(format!(
+                "x is {x}, expected a last axis of 2: real and imaginary part"
+            )));
+        }
+        if self.length.as_static().map_or(self.length.as_integer().is_some(), |length| length == 0) {
+            return Err(TypeError::new(format!("length is {}, expected at least 1", self.length)));
+        }
+        let mut shape = shape.to_vec();
+        shape[self.axis] = self.length.clone();
+        Ok(vec![x.with_shape(shape)])
+    }
+
+    fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
+        let (x, shape) = (inputs[0].to_f64_vec(), inputs[0].shape());
+        let spectra = Lanes::of(&Shape::new(&shape[..shape.rank() - 1]), self.axis);
+        let signals = Lanes::of(&outputs[0], self.axis);
+        let length = signals.len;
+        let mut y = vec![0.0; outputs[0].elements()];
+        for (spectrum, signal) in spectra.iter().zip(signals.iter()) {
+            let bins: Vec<[f64; 2]> =
+                spectrum.take(length / 2 + 1).map(|i| [x[2 * i], x[2 * i + 1]]).collect();
+            for (t, i) in signal.enumerate() {
+                let term = |(k, [real, imaginary]): (usize, &[f64; 2])| {
+                    // The angle is taken modulo a turn first, which is exact.
+                    let angle = 2.0 * PI * (k * t % length) as f64 / length as f64;
+                    match k == 0 || 2 * k == length {
+                        true => real * angle.cos(),
+                        false => 2.0 * (real * angle.cos() - imaginary * angle.sin()),
+                    }
+                };
+                y[i] = bins.iter().enumerate().map(term).sum::<f64>() * self.norm.factor(length);
+            }
+        }
+        Ok(vec![from_f64(DType::F32, outputs[0], &y)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{assert_close, check_types, numbers};
+    use super::*;
+
+    fn irfft(axis: usize, length: usize) -> Irfft {
+        Irfft { axis, length: length.into(), norm: FftNorm::Backward }
+    }
+
+    #[test]
+    fn types() {
+        check_types(
+            Irfft { length: "t".into(), ..irfft(1, 1) },
+            &[
+                (&["f32[n, 9, 3, 2]"], "f32[n, t, 3]"),
+                (&["f32[n, 2]"], "irfft: axis 1 of x f32[n, 2] is that of the two parts"),
+                (
+                    &["f32[n, 9, 3]"],
+                    "irfft: x is f32[n, 9, 3], expected a last axis of 2: real and imaginary part",
+                ),
+            ],
+        );
+        check_types(irfft(0, 0), &[(&["f32[9, 2]"], "irfft: length is 0, expected at least 1")]);
+    }
+
+    #[test]
+    fn values() {
+        // Of `numpy.fft.irfft([1+2j, 3+4j, 5+6j], n)`.
+        let x = Tensor::from_slice([3, 2], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        assert_close(&numbers(irfft(0, 4), &[&x]), &[3.0, -3.0, 0.0, 1.0], 1e-6);
+        let five = [3.4, -3.979_588_63, 1.189_292_83, -1.494_865_64, 1.885_161_44];
+        assert_close(&numbers(irfft(0, 5), &[&x]), &five, 1e-6);
+        assert_eq!(numbers(irfft(0, 1), &[&x]), [1.0]);
+        assert_close(&numbers(irfft(0, 2), &[&x]), &[2.0, -1.0], 1e-6);
+        let ortho = Irfft { norm: FftNorm::Ortho, ..irfft(0, 4) };
+        assert_close(&numbers(ortho, &[&x]), &[6.0, -6.0, 0.0, 2.0], 1e-6);
+    }
+}
