@@ -1,6 +1,6 @@
 //! The CPU as a device: which kernel computes which op.
 
-mod image;
+mod convolution;
 mod normalize;
 mod paged;
 mod product;
@@ -13,8 +13,9 @@ use tensor::{Bytes, Tensor};
 
 use crate::kernels::variant::Variant;
 use crate::kernels::{
-    arg_reduce, arg_sort, axis_maps, band_part, binary, concat, convert, copy, cumsum, embedding, gather,
-    generate, masked, program, ragged, reduce, region, scatter, select, slice, top_k, transpose, unary,
+    arg_reduce, arg_sort, axis_maps, band_part, binary, concat, conv_transpose, convert, copy, cumsum,
+    dequantize, embedding, fold, fourier, gather, generate, group_norm, log_softmax, masked, pool2d, program,
+    ragged, reduce, region, resize, roi_align, scatter, select, slice, top_k, transpose, unary,
 };
 use crate::{InstructionSet, Pool};
 
@@ -130,20 +131,36 @@ impl Device for Cpu {
             Op::Cond(_) | Op::While(_) | Op::Call(_) => None,
             Op::Conv(op) => image::convolution(self, op, dtype),
             Op::ConvTranspose(_) | Op::Fold(_) | Op::Pool2d(_) => None,
+            Op::Conv(op) => convolution::conv(self, op, dtype),
+            Op::ConvTranspose(op) => conv_transpose::kernel(self, op, dtype),
+            Op::Fold(op) => fold::kernel(self, op, dtype),
+            Op::Pool2d(op) => pool2d::kernel(self, op, dtype),
+            Op::Resize(op) => resize::kernel(self, op, dtype),
+            Op::RoiAlign(op) => roi_align::kernel(self, op, dtype),
+            // Few boxes, compared in order: the reference is the way to do it.
+            Op::NonMaximumSuppression(_) => None,
+            Op::GroupNorm(op) => group_norm::kernel(self, *op),
+            Op::LogSoftmax(op) => log_softmax::kernel(self, op.axis, dtype),
+            Op::Irfft(op) => fourier::kernel(self, op),
+            Op::Dequantize(op) => {
+                kernel(dequantize::DequantizeKernel { encoding: op.encoding, pool: pool() })
+            }
+            Op::QMatMul(op) => product::qmatmul(self, op.encoding),
         }
     }
 
     fn packing(&self, node: &NodeTypes<'_>, position: usize) -> Option<String> {
         match node.op {
             Op::Linear(linear) => product::packing(linear, node, position),
-            Op::Conv(conv) => image::packing(self, conv, node, position),
+            Op::QMatMul(op) => (position == 1).then(|| product::layout(op.encoding)),
+            Op::Conv(conv) => convolution::packing(self, conv, node, position),
             _ => None,
         }
     }
 
     fn pack(&self, layout: &str, weight: &Tensor) -> Result<PackedWeight, String> {
         match layout.starts_with("filter.") {
-            true => image::pack(layout, weight),
+            true => convolution::pack(layout, weight),
             false => product::pack(&self.pool, layout, weight),
         }
     }

@@ -38,6 +38,13 @@ pub(super) fn linear(cpu: &Cpu, op: &ops::Linear, node: &NodeTypes<'_>) -> Optio
     kernel(LinearKernel { op: *op, epilogue, dtypes, variant, pool })
 }
 
+/// A linear layer whose weight comes as the bytes of quantized blocks.
+pub(super) fn qmatmul(cpu: &Cpu, encoding: DType) -> Option<Arc<dyn Kernel>> {
+    let (op, epilogue, dtypes) = (ops::Linear::default(), Epilogue::Plain, vec![encoding]);
+    let (variant, pool) = (cpu.pick(linear::VARIANTS), Arc::clone(&cpu.pool));
+    kernel(LinearKernel { op, epilogue, dtypes, variant, pool })
+}
+
 /// The layout of a weight of a linear layer.
 pub(super) fn packing(op: &ops::Linear, node: &NodeTypes<'_>, position: usize) -> Option<String> {
     let first = 1 + usize::from(op.norm.is_some());
@@ -47,6 +54,11 @@ pub(super) fn packing(op: &ops::Linear, node: &NodeTypes<'_>, position: usize) -
 
 /// Brings a weight into panels.
 pub(super) fn pack(pool: &Pool, wanted: &str, weight: &Tensor) -> Result<PackedWeight, String> {
+    let encoding = wanted.strip_prefix("panel16.").and_then(|dtype| dtype.parse().ok());
+    let weight = &match encoding {
+        Some(encoding) if weight.dtype() == DType::U8 => as_blocks(weight, encoding)?,
+        _ => weight.clone(),
+    };
     let found = layout(weight.dtype());
     if found != wanted {
         return Err(format!("{}{} packs as {found}, not as {wanted}", weight.dtype(), weight.shape()));
@@ -78,7 +90,7 @@ pub(super) fn load(wanted: &str, ty: &Type, bytes: Bytes) -> Result<PackedWeight
 }
 
 /// The name of the panels for weights of a dtype.
-fn layout(dtype: DType) -> String {
+pub(super) fn layout(dtype: DType) -> String {
     format!("panel16.{}", packed_as(dtype))
 }
 
@@ -103,6 +115,14 @@ fn pack_matrix(pool: &Pool, weight: &Tensor) -> Result<PackedMatrix, String> {
         }
     };
     PackedMatrix::pack(&weight, pool).map_err(|error| error.to_string())
+}
+
+/// The blocks that bytes `u8[rows, bytes]` are.
+fn as_blocks(bytes: &Tensor, encoding: DType) -> Result<Tensor, String> {
+    let (shape, block) = (bytes.shape(), encoding.block());
+    let columns = shape[1] / block.bytes * block.elements;
+    let blocks = Bytes::new(AlignedBytes::copy_of(bytes.contiguous().bytes()));
+    Tensor::from_bytes(encoding, [shape[0], columns], blocks).map_err(|error| error.to_string())
 }
 
 fn activation(gate: Unary) -> Option<Activation> {
@@ -145,8 +165,12 @@ impl Kernel for LinearKernel {
         let roles = self.op.operands(&*call.inputs);
         let input = floats(roles.x);
         let tokens = tokens(roles.x);
-        let weights: Vec<Cow<'_, PackedMatrix>> =
-            roles.weights.iter().map(|weight| self.packed(weight)).collect::<Result<_, _>>()?;
+        let weights: Vec<Cow<'_, PackedMatrix>> = roles
+            .weights
+            .iter()
+            .zip(&self.dtypes)
+            .map(|(weight, &dtype)| self.packed(weight, dtype))
+            .collect::<Result<_, _>>()?;
         let weights: Vec<&PackedMatrix> = weights.iter().map(|weight| &**weight).collect();
         let norm = roles.norm.map(floats);
         let biases: Vec<Cow<'_, [f32]>> = roles.biases.iter().map(floats).collect();
@@ -176,7 +200,7 @@ impl Kernel for LinearKernel {
 
 impl LinearKernel {
     /// A weight in panels. One that is computed, and so comes as it is, is packed for this call.
-    fn packed<'c>(&self, weight: &'c Operand<'_>) -> Result<Cow<'c, PackedMatrix>, String> {
+    fn packed<'c>(&self, weight: &'c Operand<'_>, dtype: DType) -> Result<Cow<'c, PackedMatrix>, String> {
         match weight {
             Operand::Packed(packed) => match packed.data.downcast_ref() {
                 Some(matrix) => Ok(Cow::Borrowed(matrix)),
@@ -186,6 +210,7 @@ impl LinearKernel {
                 let bytes = Bytes::new(AlignedBytes::copy_of(view.bytes));
                 let tensor =
                     Tensor::from_bytes(view.dtype, view.shape, bytes).map_err(|error| error.to_string())?;
+                let tensor = if dtype == view.dtype { tensor } else { as_blocks(&tensor, dtype)? };
                 pack_matrix(&self.pool, &tensor).map(Cow::Owned)
             }
             Operand::InResult | Operand::Buffer(_) => panic!("a weight is a value to read"),

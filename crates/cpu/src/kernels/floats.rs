@@ -27,15 +27,16 @@ pub(crate) fn read(view: View<'_>) -> Cow<'_, [f32]> {
 ///
 /// # Panics
 /// If the result is neither f32 nor a half.
-pub(crate) fn write(result: &mut ViewMut<'_>, compute: impl FnOnce(&mut [f32])) {
+pub(crate) fn write<R>(result: &mut ViewMut<'_>, compute: impl FnOnce(&mut [f32]) -> R) -> R {
     if result.dtype == DType::F32 {
         return compute(elements_mut(result.bytes));
     }
     let mut values = vec![0f32; result.shape.elements()];
-    compute(&mut values);
+    let outcome = compute(&mut values);
     match result.dtype {
         DType::F16 => f16::narrow(&values, elements_mut(result.bytes)),
         DType::BF16 => bf16::narrow(&values, elements_mut(result.bytes)),
         other => unreachable!("a kernel of floats for {other}"),
     }
+    outcome
 }

@@ -83,7 +83,7 @@ fn layer_rows<S: Simd>(s: S, norm: &Norm<'_>, x: &[f32], out: &mut [f32]) {
 
 /// The sum of `x - mean`, or of its `SQUARED` elements.
 #[inline(always)]
-fn sum<S: Simd, const SQUARED: bool>(s: S, x: &[f32], mean: f32) -> f32 {
+pub(super) fn sum<S: Simd, const SQUARED: bool>(s: S, x: &[f32], mean: f32) -> f32 {
     let mean = s.splat(mean);
     let mut sums = [s.splat(0.0); 4];
     let mut groups = x.chunks_exact(4 * LANES);

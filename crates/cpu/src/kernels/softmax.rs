@@ -50,7 +50,7 @@ fn rows<S: Simd>(s: S, dims: usize, x: &[f32], out: &mut [f32]) {
 }
 
 #[inline(always)]
-fn largest<S: Simd>(s: S, x: &[f32]) -> f32 {
+pub(super) fn largest<S: Simd>(s: S, x: &[f32]) -> f32 {
     let mut largest = [s.splat(f32::NEG_INFINITY); 4];
     let mut groups = x.chunks_exact(4 * LANES);
     for group in &mut groups {
@@ -67,7 +67,7 @@ fn largest<S: Simd>(s: S, x: &[f32]) -> f32 {
 
 /// Writes `exp(x - largest)` and returns the sum.
 #[inline(always)]
-fn weights<S: Simd>(s: S, x: &[f32], largest: f32, out: &mut [f32]) -> f32 {
+pub(super) fn weights<S: Simd>(s: S, x: &[f32], largest: f32, out: &mut [f32]) -> f32 {
     let largest = s.splat(largest);
     let mut sums = [s.splat(0.0); 4];
     let mut groups = x.chunks_exact(4 * LANES).zip(out.chunks_exact_mut(4 * LANES));

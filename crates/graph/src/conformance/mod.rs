@@ -11,6 +11,7 @@
 
 mod data;
 mod samples;
+mod samples_nn;
 
 use tensor::{DType, Shape, Tensor};
 
@@ -132,6 +133,7 @@ impl Problem {
             Op::Linear(linear) => position > 0 && !(linear.residual && position + 1 == self.inputs.len()),
             Op::RmsNorm(_) | Op::LayerNorm(_) => position > 0,
             Op::Embedding(_) => position == 0,
+            Op::Conv(_) | Op::QMatMul(_) => position > 0,
             _ => false,
         }
     }

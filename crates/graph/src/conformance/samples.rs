@@ -37,6 +37,7 @@ pub fn problems() -> Vec<Problem> {
     list.attention();
     list.control();
     list.shapes();
+    list.problems.extend(super::samples_nn::problems());
     list.problems
 }
 

@@ -1,4 +1,4 @@
-//! Ops on images as kernels of the device.
+//! Convolutions as kernels of the device.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use tensor::{AlignedBytes, Bytes, DType, Tensor};
 use super::{Cpu, kernel};
 use crate::Pool;
 use crate::kernels::conv::{
-    self, Conv, DEPTHWISE_VARIANTS, Depthwise, DepthwiseKernel, FilterForm, Geometry, PackedFilter, Side,
+    self as kernels, Conv, DEPTHWISE_VARIANTS, Depthwise, DepthwiseKernel, FilterForm, Geometry,
+    PackedFilter, Side,
 };
 use crate::kernels::floats::{self, is_float};
 use crate::kernels::matmul;
@@ -18,7 +19,7 @@ use crate::kernels::operands::view;
 use crate::kernels::variant::Variant;
 
 /// A convolution of f32, or of halves by way of f32.
-pub(super) fn convolution(cpu: &Cpu, op: &ops::Conv, dtype: DType) -> Option<Arc<dyn Kernel>> {
+pub(super) fn conv(cpu: &Cpu, op: &ops::Conv, dtype: DType) -> Option<Arc<dyn Kernel>> {
     let (variant, depthwise) = (cpu.pick(matmul::VARIANTS), cpu.pick(DEPTHWISE_VARIANTS));
     let (op, form, pool) = (op.clone(), form(cpu, op), Arc::clone(&cpu.pool));
     if is_float(dtype) { kernel(ConvKernel { op, form, dtype, variant, depthwise, pool }) } else { None }
@@ -82,7 +83,7 @@ impl Kernel for ConvKernel {
                     let filter = self.taps(&geometry, *filter);
                     let (geometry, bias) = (&geometry, bias.as_deref());
                     let conv = Depthwise { geometry, x: &x, filter: &filter, bias };
-                    floats::write(result, |out| conv::depthwise(self.depthwise, &self.pool, &conv, out));
+                    floats::write(result, |out| kernels::depthwise(self.depthwise, &self.pool, &conv, out));
                     return Ok(());
                 }
                 Cow::Owned(PackedFilter::pack(self.form, &tensor(*filter)?)?)
@@ -91,7 +92,7 @@ impl Kernel for ConvKernel {
         };
         let geometry = &Geometry::new(&self.op, &shape, filter.window(), &result.shape);
         let conv = Conv { geometry, x: &x, filter: &filter, bias: bias.as_deref() };
-        floats::write(result, |out| conv::conv(self.variant, &self.pool, &conv, out));
+        floats::write(result, |out| kernels::conv(self.variant, &self.pool, &conv, out));
         Ok(())
     }
 }
