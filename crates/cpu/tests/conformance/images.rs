@@ -1,9 +1,12 @@
 //! Ops on images: sizes around those of tiles and vectors, padding, strides, dilations, groups.
 
-use graph::ops::{Conv, FilterLayout, ImageLayout, Windows};
+use graph::ops::{
+    Conv, ConvTranspose, Coordinates, FftNorm, FilterLayout, GroupNorm, ImageLayout, Interpolation, Irfft,
+    Pool2d, PoolKind, Resize, RoiAlign, RoiMode, Windows,
+};
 use tensor::{DType, Tensor};
 
-use crate::problem::{Tolerance, check, tame};
+use crate::problem::{Tolerance, check, check_refused, tame, wild};
 
 /// A shape of images from [batch, channels, spatial..].
 fn images(layout: ImageLayout, dtype: DType, sizes: &[usize], seed: u64) -> Tensor {
@@ -99,4 +102,110 @@ fn convolutions_of_volumes() {
     check_conv(DType::F32, &[2, 3, 5, 6, 7], &[4, 3, 2, 3, 2], 1, &windows);
     check_conv(DType::F32, &[1, 17, 5, 6, 7], &[17, 1, 2, 3, 2], 17, &windows);
     check_conv(DType::F32, &[2, 5, 3, 4, 5], &[6, 5, 1, 1, 1], 1, &Windows::new(3));
+}
+
+fn small(dtype: DType) -> Tolerance {
+    if dtype == DType::F32 { Tolerance::OfLargest(1e-5) } else { Tolerance::OfLargest(1e-2) }
+}
+
+#[test]
+fn transposed_convolutions() {
+    let windows = Windows { strides: vec![2, 3], dilations: vec![1, 2], padding: vec![[1, 0], [0, 2]] };
+    for (channels, results, groups) in [(3, 17, 1), (17, 3, 1), (6, 4, 2), (17, 17, 17), (0, 2, 1)] {
+        for (layout, filter_layout) in [
+            (ImageLayout::ChannelsLast, FilterLayout::Rscf),
+            (ImageLayout::ChannelsFirst, FilterLayout::Fcrs),
+            (ImageLayout::ChannelsLast, FilterLayout::Fcrs),
+            (ImageLayout::ChannelsFirst, FilterLayout::Rscf),
+        ] {
+            for dtype in [DType::F32, DType::F16] {
+                let op = ConvTranspose {
+                    windows: windows.clone(),
+                    output_padding: vec![1, 2],
+                    groups,
+                    layout,
+                    filter_layout,
+                };
+                let inputs = [
+                    images(layout, dtype, &[2, channels, 4, 7], 1),
+                    filter(filter_layout, dtype, &[channels, results / groups, 3, 2], 2),
+                    tame(dtype, &[results], 3),
+                ];
+                check(op, &inputs, small(dtype));
+            }
+        }
+    }
+}
+
+#[test]
+fn pooling_of_wild_values() {
+    for kind in [PoolKind::Max, PoolKind::Average { count_padding: true }] {
+        for layout in [ImageLayout::ChannelsLast, ImageLayout::ChannelsFirst] {
+            for strides in [[1, 1], [2, 2], [1, 3]] {
+                let op = Pool2d {
+                    windows: Windows::new(2).with_strides(strides).with_padding(&[1, 2]),
+                    round_up: true,
+                    layout,
+                    ..Pool2d::new(kind, [2, 3])
+                };
+                let x = match kind {
+                    PoolKind::Max => wild(DType::F32, &[2, 17, 18, 19], 1),
+                    PoolKind::Average { .. } => tame(DType::F32, &[2, 17, 18, 19], 1),
+                };
+                let tolerance = if kind == PoolKind::Max { Tolerance::Exact } else { small(DType::F32) };
+                check(op, &[x], tolerance);
+            }
+        }
+    }
+}
+
+#[test]
+fn large_images_are_resized_in_chunks() {
+    for interpolation in [Interpolation::Linear, Interpolation::Cubic { a: -0.75 }] {
+        for (height, width) in [(300, 77), (31, 400)] {
+            let op = Resize {
+                size: graph::dims![1, 3, height, width].to_vec(),
+                interpolation,
+                coordinates: Coordinates::HalfPixel,
+                antialias: height < width,
+            };
+            check(op, &[tame(DType::F32, &[1, 3, 100, 133], 1)], small(DType::F32));
+        }
+    }
+}
+
+#[test]
+fn bad_data_is_refused() {
+    let op = RoiAlign {
+        size: vec![2, 2],
+        scale: 1.0,
+        samples: 0,
+        aligned: true,
+        mode: RoiMode::Average,
+        layout: ImageLayout::ChannelsLast,
+    };
+    let x = tame(DType::F32, &[2, 4, 4, 3], 1);
+    for row in [[2.0f32, 0.0, 0.0, 1.0, 1.0], [0.5, 0.0, 0.0, 1.0, 1.0], [f32::NAN, 0.0, 0.0, 1.0, 1.0]] {
+        let regions = Tensor::from_slice([1, 5], &row);
+        check_refused(op.clone(), &[x.clone(), regions], &["row 0 of operand 1", "a region of image"]);
+    }
+    let huge = Tensor::from_slice([1, 5], &[0.0f32, 0.0, 0.0, 1e30, 1e30]);
+    check_refused(op, &[x, huge], &["makes bins of"]);
+}
+
+#[test]
+fn groups_are_normalized() {
+    for (shape, groups) in [(&[2, 6, 5, 17][..], 2), (&[1, 3, 4000], 3), (&[2, 64], 8)] {
+        let weights = [2, 3].map(|seed| tame(DType::F32, &[shape[1]], seed));
+        let inputs = [tame(DType::F32, shape, 1)].into_iter().chain(weights).collect::<Vec<_>>();
+        check(GroupNorm { groups, eps: 1e-5 }, &inputs, small(DType::F32));
+    }
+}
+
+#[test]
+fn signals_of_any_length() {
+    for length in [1, 2, 3, 15, 16, 17, 97, 210, 1000, 1009] {
+        let x = tame(DType::F32, &[2, length / 2 + 1, 3, 2], 1);
+        check(Irfft { axis: 1, length: length.into(), norm: FftNorm::Ortho }, &[x], small(DType::F32));
+    }
 }

@@ -17,7 +17,7 @@ use tensor::{DType, Shape, Tensor};
 
 use crate::graph::infer;
 use crate::ops::{Effect, Weight};
-use crate::{Error, Graph, Kind, Op, Type, Value};
+use crate::{Bindings, Error, Graph, Kind, Op, Type, Value};
 
 pub use samples::problems;
 
@@ -66,6 +66,7 @@ impl Problem {
         let results = infer(&op, &types.iter().collect::<Vec<_>>())?;
         let sizes = op.sizes(&inputs.iter().collect::<Vec<_>>())?;
         let bindings = op.defines().into_iter().zip(sizes).collect();
+        let bindings: Bindings = op.defines().into_iter().zip(sizes).collect();
         let outputs = results.iter().map(|ty| ty.resolve(&bindings)).collect::<Result<_, Error>>()?;
         Ok(Problem { name, op, inputs, outputs, tolerance })
     }
