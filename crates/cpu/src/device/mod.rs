@@ -128,7 +128,6 @@ impl Device for Cpu {
             Op::ShapeToTensor(_) => kernel(copy::ShapeKernel),
             // A view, and what the engine runs itself.
             Op::Rebind(_) | Op::Cond(_) | Op::While(_) | Op::Call(_) => None,
-            Op::Cond(_) | Op::While(_) | Op::Call(_) => None,
             Op::Conv(op) => convolution::conv(self, op, dtype),
             Op::ConvTranspose(op) => conv_transpose::kernel(self, op, dtype),
             Op::Fold(op) => fold::kernel(self, op, dtype),

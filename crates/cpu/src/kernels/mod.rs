@@ -23,8 +23,6 @@ pub(crate) mod gather;
 pub(crate) mod generate;
 pub(crate) mod group_norm;
 pub mod kv_cache;
-pub mod kv_cache;
-pub mod linear;
 pub mod linear;
 pub(crate) mod log_softmax;
 pub(crate) mod masked;

@@ -65,7 +65,6 @@ impl Problem {
         let types: Vec<Type> = (0..inputs.len()).map(|i| operand_type(&op, &inputs, i)).collect();
         let results = infer(&op, &types.iter().collect::<Vec<_>>())?;
         let sizes = op.sizes(&inputs.iter().collect::<Vec<_>>())?;
-        let bindings = op.defines().into_iter().zip(sizes).collect();
         let bindings: Bindings = op.defines().into_iter().zip(sizes).collect();
         let outputs = results.iter().map(|ty| ty.resolve(&bindings)).collect::<Result<_, Error>>()?;
         Ok(Problem { name, op, inputs, outputs, tolerance })
