@@ -85,6 +85,7 @@ impl Device for Cpu {
             Op::LayerNorm(norm) => normalize::layer_norm(self, norm.eps),
             Op::RmsNorm(norm) => normalize::rms_norm(self, norm.eps),
             Op::MatMul(_) => product::matmul(self, dtype),
+            Op::Attention(op) => product::attention(self, op.scale),
             Op::Linear(linear) => product::linear(self, linear, node),
             Op::Gather(op) => kernel(gather::GatherKernel { axis: op.axis, pool: pool() }),
             Op::Embedding(_) => kernel(embedding::EmbeddingKernel { dtype, pool: pool() }),

@@ -11,8 +11,11 @@ use tensor::{AlignedBytes, Bytes, DType, Element, Shape, Tensor, bf16, f16};
 use super::{Cpu, kernel};
 use crate::Pool;
 use crate::kernels::linear::{self, Activation, Epilogue, Norm, PackedMatrix};
+use crate::kernels::matmul::attention::{self, AttentionInputs, AttentionShape};
 use crate::kernels::matmul::{self, MatmulShape, Matrix};
 use crate::kernels::operands::{elements, elements_mut, view};
+use crate::kernels::softmax;
+use crate::kernels::strided::Strided;
 use crate::kernels::variant::Variant;
 use crate::vec::Scalar;
 
@@ -25,6 +28,12 @@ pub(super) fn matmul(cpu: &Cpu, dtype: DType) -> Option<Arc<dyn Kernel>> {
         DType::BF16 => kernel(MatMulKernel { dtype, run: multiply::<bf16>, variant, pool }),
         _ => None,
     }
+}
+
+/// Attention of every token to every key.
+pub(super) fn attention(cpu: &Cpu, scale: f32) -> Option<Arc<dyn Kernel>> {
+    let variants = (cpu.pick(matmul::VARIANTS), cpu.pick(softmax::VARIANTS));
+    kernel(AttentionKernel { scale, variants, pool: Arc::clone(&cpu.pool) })
 }
 
 /// A linear layer and what is fused with it.
@@ -230,6 +239,34 @@ fn tokens(operand: &Operand<'_>) -> usize {
     match operand {
         Operand::View(view) => view.shape[..view.shape.rank() - 1].iter().product(),
         _ => panic!("the input of a linear layer is a value to read"),
+    }
+}
+
+struct AttentionKernel {
+    scale: f32,
+    variants: (&'static Variant<matmul::Kernel>, &'static Variant<softmax::Kernel>),
+    pool: Arc<Pool>,
+}
+
+impl Kernel for AttentionKernel {
+    fn name(&self) -> String {
+        format!("attention.{}", self.variants.0.name)
+    }
+
+    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+        let (q, k, v) = (view(&call, 0), view(&call, 1), view(&call, 2));
+        let (batch, sizes) = q.shape.split_at(q.shape.rank() - 3);
+        let (keys, width) = (k.shape[batch.len()], v.shape[batch.len() + 2]);
+        let (items, heads) = (batch.iter().product(), sizes[1]);
+        let shape = AttentionShape { items, tokens: sizes[0], keys, heads, dim: sizes[2], width };
+        let scores = Shape::new(&[batch, &[heads, sizes[0], keys]].concat());
+        let mask = (call.inputs.len() > 3).then(|| view(&call, 3));
+        let mask = mask.map(|mask| (elements(mask.bytes), Strided::broadcast(&mask.shape, &scores)));
+        let (q, k, v) = (elements(q.bytes), elements(k.bytes), elements(v.bytes));
+        let mask = mask.as_ref().map(|(mask, walk)| (&**mask, *walk));
+        let inputs = AttentionInputs { scale: self.scale, q: &q, k: &k, v: &v, mask };
+        attention::attention(self.variants, &self.pool, shape, &inputs, elements_mut(call.outputs[0].bytes));
+        Ok(())
     }
 }
 

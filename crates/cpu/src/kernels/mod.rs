@@ -43,7 +43,7 @@ pub(crate) mod select;
 pub(crate) mod slice;
 pub mod softmax;
 pub(crate) mod softmax_columns;
-mod strided;
+pub(crate) mod strided;
 pub mod top_k;
 pub(crate) mod transpose;
 pub mod unary;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use graph::{Graph, NodeId, Op, Value};
 
 mod fold_constants;
+mod fuse_attention;
 mod fuse_bias;
 mod fuse_elementwise;
 mod fuse_gate;
@@ -58,6 +59,8 @@ passes! {
     fuse_norm,
     // After the other layers' fusions: a residual ends a linear layer, and merged ones take none.
     fuse_residual,
+    // After simplify, which makes one transpose of two; before fuse_elementwise, which would take scale and mask.
+    fuse_attention,
     // Last: it takes whatever functions of elements the patterns above have left.
     fuse_elementwise,
 }

@@ -38,6 +38,7 @@ pub fn problems() -> Vec<Problem> {
     list.control();
     list.shapes();
     list.problems.extend(super::samples_nn::problems());
+    list.dense_attention();
     list.problems
 }
 
@@ -187,6 +188,22 @@ impl List {
         }
         let [p, q] = [[4, 1], [1, 17]].map(|shape| self.random.tensor(DType::Bool, shape, 1.0));
         self.add("", program("and(x0, x1); not(t0); xor(t1, x0)"), vec![p, q], Tolerance::Exact);
+    }
+
+    fn dense_attention(&mut self) {
+        let shapes =
+            [[1, 1, 1, 1, 1, 1], [2, 15, 17, 3, 16, 8], [1, 17, 16, 2, 5, 33], [1, 3, 130, 1, 64, 64]];
+        for [batch, tokens, keys, heads, dim, width] in shapes {
+            let [q, k, v] = [[tokens, dim], [keys, dim], [keys, width]]
+                .map(|[rows, dim]| self.random.floats([batch, rows, heads, dim], 1.0));
+            let mut mask = self.random.floats([tokens, keys], 4.0).to_vec::<f32>();
+            mask.iter_mut().step_by(3).skip(1).for_each(|mask| *mask = f32::NEG_INFINITY);
+            let mask = Tensor::from_slice([tokens, keys], &mask);
+            let tolerance = Tolerance::Close { relative: 1e-5, absolute: 1e-5 };
+            let op = Attention { scale: 0.25 };
+            self.add("", op, vec![q.clone(), k.clone(), v.clone()], tolerance);
+            self.add("", op, vec![q, k, v, mask], tolerance);
+        }
     }
 
     fn reductions(&mut self) {

@@ -3,6 +3,7 @@
 //! To add one, write the file and add a row to `ops!` below.
 
 mod arg_sort;
+mod attention;
 mod attributes;
 mod band_part;
 mod binary;
@@ -71,6 +72,7 @@ use std::sync::Arc;
 use tensor::{Shape, Tensor};
 
 pub use arg_sort::ArgSort;
+pub use attention::Attention;
 pub use attributes::{Attribute, Attributes, TensorData};
 pub use band_part::BandPart;
 pub use binary::Binary;
@@ -377,6 +379,8 @@ ops! {
     MatMul,
     /// The fused linear layer `epilogue(norm(x) · Wᵀ + b)`.
     Linear,
+    /// Attention of every token to every key.
+    Attention,
     /// Slices along an axis, by index.
     Gather,
     /// Rows of a table of weights, by id.

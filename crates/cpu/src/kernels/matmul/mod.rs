@@ -7,6 +7,7 @@
 //! time, and a tile of the result stays in registers while a block passes by. Large products pack once for all
 //! threads, then share tiles; small ones, and batches of small ones, are divided into parts that each pack for themselves.
 
+pub(crate) mod attention;
 mod pack;
 mod tile;
 
