@@ -352,7 +352,7 @@ fn shape(tensor: &abi::Tensor) -> &[usize] {
     &tensor.shape[..tensor.rank as usize]
 }
 
-fn read<'c>(text: &'c abi::Text) -> Option<&'c str> {
+fn read(text: &abi::Text) -> Option<&str> {
     // SAFETY: texts of a call have so many bytes, and live as long as the call.
     std::str::from_utf8(unsafe { slice(text.data, text.len) }).ok()
 }

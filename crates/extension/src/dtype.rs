@@ -103,7 +103,7 @@ impl BF16 {
         if value.is_nan() {
             return BF16((bits >> 16 | 0x40) as u16);
         }
-        BF16((bits + 0x7fff + (bits >> 16 & 1) >> 16) as u16)
+        BF16(((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16)
     }
 
     /// The same number, exactly.
