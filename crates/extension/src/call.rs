@@ -329,13 +329,12 @@ unsafe extern "C" fn chunk(work: *mut c_void, index: usize) {
 }
 
 fn check<T: Element>(what: &str, tensor: &abi::Tensor) -> Result<(), String> {
-    let reads_bool = tensor.dtype == DType::BOOL.0 && T::DTYPE == DType::U8;
-    if tensor.dtype != T::DTYPE.0 && !reads_bool {
-        let name = std::any::type_name::<T>();
-        return Err(format!("{what} has the dtype {}, but is used as {name} ({})", tensor.dtype, T::DTYPE.0));
+    let dtype = DType(tensor.dtype);
+    if dtype != T::DTYPE && (dtype, T::DTYPE) != (DType::BOOL, DType::U8) {
+        return Err(format!("{what} is {dtype}, expected {}", T::DTYPE));
     }
     if !tensor.data.cast::<T>().is_aligned() || !tensor.bytes.is_multiple_of(size_of::<T>()) {
-        return Err(format!("{what} is no array of aligned {}", std::any::type_name::<T>()));
+        return Err(format!("{what} is no array of aligned {dtype}"));
     }
     Ok(())
 }

@@ -1,36 +1,56 @@
 //! Types of elements: codes, and the Rust types that read them.
 
+use std::fmt;
+
 /// The type of a tensor's elements, by its code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DType(pub u32);
 
-impl DType {
+macro_rules! dtypes {
+    ($($(#[$doc:meta])* $constant:ident = $code:literal, $name:literal;)*) => {
+        impl DType {
+            $($(#[$doc])* pub const $constant: DType = DType($code);)*
+        }
+
+        impl fmt::Display for DType {
+            /// The name in graph text; the number of a dtype that this crate has no Rust type for.
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self.0 {
+                    $($code => f.write_str($name),)*
+                    code => write!(f, "dtype {code}"),
+                }
+            }
+        }
+    };
+}
+
+dtypes! {
     /// One byte, 0 or 1.
-    pub const BOOL: DType = DType(1);
+    BOOL = 1, "bool";
     /// IEEE half precision.
-    pub const F16: DType = DType(79);
+    F16 = 79, "f16";
     /// The upper half of an `f32`.
-    pub const BF16: DType = DType(80);
+    BF16 = 80, "bf16";
     /// IEEE single precision.
-    pub const F32: DType = DType(81);
+    F32 = 81, "f32";
     /// IEEE double precision.
-    pub const F64: DType = DType(82);
+    F64 = 82, "f64";
     /// Unsigned 8-bit integer.
-    pub const U8: DType = DType(134);
+    U8 = 134, "u8";
     /// Signed 8-bit integer.
-    pub const I8: DType = DType(135);
+    I8 = 135, "i8";
     /// Unsigned 16-bit integer.
-    pub const U16: DType = DType(136);
+    U16 = 136, "u16";
     /// Signed 16-bit integer.
-    pub const I16: DType = DType(137);
+    I16 = 137, "i16";
     /// Unsigned 32-bit integer.
-    pub const U32: DType = DType(138);
+    U32 = 138, "u32";
     /// Signed 32-bit integer.
-    pub const I32: DType = DType(139);
+    I32 = 139, "i32";
     /// Unsigned 64-bit integer.
-    pub const U64: DType = DType(140);
+    U64 = 140, "u64";
     /// Signed 64-bit integer.
-    pub const I64: DType = DType(141);
+    I64 = 141, "i64";
 }
 
 /// A half-precision number, as its bits.

@@ -114,7 +114,8 @@ fn open(path: &Path, digest: blake3::Hash) -> Result<Table, Error> {
         return Err(Error::Changed { path: path.to_path_buf() });
     }
     let fail = |error: libloading::Error| {
-        let message = format!("the system's loader refuses it: {error}");
+        let reason = std::error::Error::source(&error).map_or(error.to_string(), |source| source.to_string());
+        let message = format!("the system's loader refuses it: {reason}");
         Error::NotALibrary { path: path.to_path_buf(), message }
     };
     let library = open_now(path).map_err(fail)?;

@@ -124,8 +124,12 @@ impl Build<'_> {
         for (name, text) in extension::SOURCES {
             fs::write(sources.join(name), text).map_err(io)?;
         }
+        // Where it is compiled must not show in what is made.
+        let mut remap = OsString::from("--remap-path-prefix=");
+        remap.push(&sources);
+        remap.push(format!("={SDK}"));
         let mut command = Command::new(&self.compiler.rustc);
-        command.args(FLAGS).args(["--crate-type=rlib", "--crate-name", SDK, "-o"]).arg(output);
+        command.args(FLAGS).arg(remap).args(["--crate-type=rlib", "--crate-name", SDK, "-o"]).arg(output);
         self.finish(command.arg(sources.join("lib.rs")))
     }
 
