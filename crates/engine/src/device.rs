@@ -97,6 +97,12 @@ pub trait Device: Send + Sync {
     /// If the weight cannot be brought into it, in words.
     fn pack(&self, layout: &str, weight: &Tensor) -> Result<PackedWeight, String>;
 
+    /// Calls `body` once with each of `0..chunks`, on any of the device's threads and in any order, and returns when all
+    /// are done. For ops of extensions.
+    fn parallel_for(&self, chunks: usize, body: &(dyn Fn(usize) + Sync)) {
+        (0..chunks).for_each(body);
+    }
+
     /// A packed weight as bytes for [`Device::load_packed`], on this machine or another.
     ///
     /// # Errors

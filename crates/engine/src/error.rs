@@ -13,6 +13,27 @@ pub enum Error {
     /// A device or a buffer cannot be had or used as asked.
     #[error(transparent)]
     Driver(#[from] tensor::Error),
+    /// A library of custom ops cannot be loaded.
+    #[error(transparent)]
+    Extension(#[from] extensions::Error),
+    /// Two libraries of custom ops have an op of the same name.
+    #[error("the op `{name}` is in two extensions: {first}, and {second}")]
+    AmbiguousOp {
+        /// The name.
+        name: String,
+        /// The library that was there first.
+        first: String,
+        /// The other one.
+        second: String,
+    },
+    /// An op of a library cannot be used in graphs.
+    #[error("the op `{name}` of an extension: {error}")]
+    Op {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        error: graph::TypeError,
+    },
     /// A session needs a device to run on.
     #[error("an inference session needs at least one device, got none")]
     NoDevice,

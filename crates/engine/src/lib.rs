@@ -1,6 +1,6 @@
 //! How a graph becomes an executable: passes, lowering, memory plan, session, the Device trait.
 //!
-//! Floor 2: knows `tensor` and `graph`. Knows no architecture and no kernel, and has no `unsafe`.
+//! Floor 2: knows `tensor`, `graph` and `extensions`. Knows no architecture and no kernel, and has no `unsafe`.
 //!
 //! ```text
 //! Graph ─verify─▶ PASSES ─verify, split, lower─▶ Program = CompiledModel ─init: bind, pack─▶ Model ─execute─▶ Buffers
@@ -13,6 +13,7 @@
 mod artifact;
 mod bind;
 mod cache;
+mod custom;
 mod device;
 pub mod devices;
 mod error;
@@ -34,9 +35,15 @@ mod split;
 mod testing;
 mod written;
 
+/// Libraries of custom ops one by one, and packages of them.
+pub mod extension {
+    pub use extensions::{Compiler, Error, Library, MANIFEST, pack};
+}
+
 pub use artifact::{Artifact, ArtifactFault, ArtifactModel, ArtifactWeight, ExportOptions};
 pub use bind::Progress;
 pub use cache::CompileCache;
+pub use custom::Extensions;
 pub use device::{Call, Device, Kernel, NodeTypes, Operand, PackedWeight, View, ViewMut};
 pub use error::Error;
 pub use model::{Model, TensorSpec};

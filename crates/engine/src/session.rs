@@ -10,6 +10,7 @@ use graph::{DeviceRef, Graph, Module};
 use crate::artifact::{self, Artifact, ExportOptions, StoredWeights};
 use crate::bind::{self, Progress, Sources};
 use crate::cache::CompileCache;
+use crate::custom::Extensions;
 use crate::passes::{self, Passes};
 use crate::{Device, Error, Model, Program, WeightsRegistry};
 
@@ -17,6 +18,7 @@ use crate::{Device, Error, Model, Program, WeightsRegistry};
 pub struct InferenceSession {
     devices: Vec<Arc<dyn Device>>,
     cache: Option<CompileCache>,
+    extensions: Extensions,
 }
 
 /// The parts of a session to be.
@@ -24,6 +26,7 @@ pub struct InferenceSession {
 pub struct Builder {
     devices: Vec<Arc<dyn Device>>,
     cache: Option<CompileCache>,
+    extensions: Extensions,
 }
 
 /// What can be compiled.
@@ -44,6 +47,8 @@ pub struct CompileOptions {
     pub passes: Passes,
     /// Whether the session's compile cache is used.
     pub cache: CacheUse,
+    /// Libraries of custom ops, besides those of the session.
+    pub custom_extensions: Extensions,
 }
 
 /// Whether a compile uses the session's cache, if it has one.
@@ -95,6 +100,11 @@ impl InferenceSession {
         &self.devices
     }
 
+    /// The libraries of custom ops that all graphs are compiled with.
+    pub fn custom_extensions(&self) -> &Extensions {
+        &self.extensions
+    }
+
     /// Compiles a graph, a module, or a file of graph text; or reads an artifact.
     ///
     /// # Errors
@@ -117,23 +127,26 @@ impl InferenceSession {
             let known: Vec<&str> = passes::PASSES.iter().map(|pass| pass.name).collect();
             return Err(Error::UnknownPass { name: name.to_string(), known: known.join(", ") });
         }
+        let extensions = self.extensions.with(&options.custom_extensions)?;
         let parsed;
         let graphs = match source.into() {
             Source::Graph(graph) => std::slice::from_ref(graph),
             Source::Module(module) => &module.graphs,
-            Source::Path(path) if is_artifact(path) => return self.read(&Artifact::open(path)?),
+            Source::Path(path) if is_artifact(path) => return self.read(&Artifact::open(path)?, &extensions),
             Source::Path(path) => {
                 parsed = read_module(path)?;
                 &parsed.graphs
             }
         };
         check_names(graphs)?;
+        let extensions = extensions.used_by(graphs);
         match &self.cache {
             Some(cache) if options.cache == CacheUse::Use => {
-                let key = cache.key(graphs, &options.passes, &*self.devices[0]);
-                cache.find_or_make(&key, &|entry| self.read(entry), &|| self.build(graphs, options))
+                let key = cache.key(graphs, &options.passes, &*extensions.on(&self.devices[0]));
+                let make = || self.build(graphs, options, &extensions);
+                cache.find_or_make(&key, &|entry| self.read(entry, &extensions), &make)
             }
-            _ => self.build(graphs, options),
+            _ => self.build(graphs, options, &extensions),
         }
     }
 
@@ -206,7 +219,20 @@ impl InferenceSession {
         source: impl Into<Source<'a>>,
         weights: &dyn WeightsRegistry,
     ) -> Result<Model, Error> {
-        let compiled = self.compile(source)?;
+        self.load_with(source, weights, &CompileOptions::default())
+    }
+
+    /// [`InferenceSession::load`] with options for the compile.
+    ///
+    /// # Errors
+    /// As there, and as the options ask.
+    pub fn load_with<'a>(
+        &self,
+        source: impl Into<Source<'a>>,
+        weights: &dyn WeightsRegistry,
+        options: &CompileOptions,
+    ) -> Result<Model, Error> {
+        let compiled = self.compile_with(source, options)?;
         let models = self.init_all(one_model("load", &compiled)?, weights)?;
         Ok(models.into_values().next().expect("one program makes one model"))
     }
@@ -223,28 +249,41 @@ impl InferenceSession {
         self.init_all(&self.compile(source)?, weights)
     }
 
-    fn build(&self, graphs: &[Graph], options: &CompileOptions) -> Result<CompiledModel, Error> {
-        let optimized = graphs.iter().map(|graph| self.optimize(graph, options));
-        CompiledModel::lower(Arc::clone(&self.devices[0]), optimized.collect::<Result<_, _>>()?)
+    fn build(
+        &self,
+        graphs: &[Graph],
+        options: &CompileOptions,
+        extensions: &Extensions,
+    ) -> Result<CompiledModel, Error> {
+        let optimized = graphs.iter().map(|graph| self.optimize(graph, options, extensions));
+        CompiledModel::lower(extensions.on(&self.devices[0]), optimized.collect::<Result<_, _>>()?)
     }
 
-    fn optimize(&self, graph: &Graph, options: &CompileOptions) -> Result<Graph, Error> {
+    fn optimize(
+        &self,
+        graph: &Graph,
+        options: &CompileOptions,
+        extensions: &Extensions,
+    ) -> Result<Graph, Error> {
         graph.verify()?;
         self.check_devices(graph)?;
         let mut graph = graph.clone();
+        extensions.adopt(&mut graph)?;
         passes::run(&mut graph, &options.passes);
         graph.verify().unwrap_or_else(|error| panic!("passes keep graphs well formed: {error}\n{graph}"));
         Ok(graph)
     }
 
     /// The compiled model of an artifact.
-    fn read(&self, artifact: &Artifact) -> Result<CompiledModel, Error> {
-        let device = artifact.choose(&self.devices)?;
+    fn read(&self, artifact: &Artifact, extensions: &Extensions) -> Result<CompiledModel, Error> {
+        let devices: Vec<Arc<dyn Device>> = self.devices.iter().map(|device| extensions.on(device)).collect();
+        let device = artifact.choose(&devices)?;
         let (graphs, constants) = artifact.graphs()?;
         check_names(&graphs)?;
         for graph in &graphs {
             graph.verify()?;
             self.check_devices(graph)?;
+            extensions.check_all(graph)?;
         }
         let compiled = CompiledModel::lower(Arc::clone(device), graphs)?;
         Ok(CompiledModel { stored: artifact.stored_weights(constants)?.map(Arc::new), ..compiled })
@@ -279,6 +318,12 @@ impl Builder {
         devices.into_iter().fold(self, Builder::device)
     }
 
+    /// Compiles all graphs with libraries of custom ops.
+    pub fn custom_extensions(mut self, extensions: Extensions) -> Builder {
+        self.extensions = extensions;
+        self
+    }
+
     /// Keeps what is compiled in a cache. Without one, which is what a session starts with, nothing is written.
     pub fn compile_cache(mut self, cache: impl Into<Option<CompileCache>>) -> Builder {
         self.cache = cache.into();
@@ -293,7 +338,7 @@ impl Builder {
         if self.devices.is_empty() {
             return Err(Error::NoDevice);
         }
-        Ok(InferenceSession { devices: self.devices, cache: self.cache })
+        Ok(InferenceSession { devices: self.devices, cache: self.cache, extensions: self.extensions })
     }
 }
 

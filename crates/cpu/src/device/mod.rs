@@ -67,8 +67,8 @@ impl Device for Cpu {
         let pool = || Arc::clone(&self.pool);
         let dtype = node.inputs.first().or(node.outputs.first()).map(|ty| ty.dtype)?;
         match node.op {
-            // Values, which plans hold rather than compute; and what the engine does itself.
-            Op::Constant(_) | Op::Weight(_) | Op::Print(_) => None,
+            // Values, which plans hold rather than compute; what the engine does itself; what libraries compute.
+            Op::Constant(_) | Op::Weight(_) | Op::Print(_) | Op::Custom(_) => None,
             Op::Unary(function) => Some(unary::kernel(self, *function, dtype)?),
             Op::Binary(function) => Some(binary::kernel(self, *function, dtype, like_result(node).next())?),
             Op::Select(_) => {
@@ -145,6 +145,10 @@ impl Device for Cpu {
             }
             Op::QMatMul(op) => product::qmatmul(self, op.encoding),
         }
+    }
+
+    fn parallel_for(&self, chunks: usize, body: &(dyn Fn(usize) + Sync)) {
+        self.pool.run(chunks, body);
     }
 
     fn packing(&self, node: &NodeTypes<'_>, position: usize) -> Option<String> {

@@ -3,6 +3,7 @@
 mod control;
 mod moves;
 mod slicing;
+mod custom;
 
 use std::collections::HashMap;
 

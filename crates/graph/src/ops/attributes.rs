@@ -26,6 +26,8 @@ pub enum Attribute {
     Dims(Vec<Dim>),
     /// A type.
     Type(Type),
+    /// A list of types.
+    Types(Vec<Type>),
     /// Data.
     Tensor(TensorData),
     /// A graph that the op runs.
@@ -80,6 +82,10 @@ impl fmt::Display for Attribute {
             Attribute::Ints(values) => write!(f, "{values:?}"),
             Attribute::Dims(dims) => write!(f, "{dims:?}"),
             Attribute::Type(ty) => write!(f, "{ty}"),
+            Attribute::Types(types) => {
+                let types: Vec<String> = types.iter().map(Type::to_string).collect();
+                write!(f, "[{}]", types.join(", "))
+            }
             Attribute::Tensor(TensorData(tensor)) => write!(f, "{}{}", tensor.dtype(), tensor.shape()),
             Attribute::Graph(graph) => write!(f, "graph {}", graph.name()),
         }
@@ -204,6 +210,19 @@ impl Attributes {
             None => Ok(None),
             Some(Attribute::Type(value)) => Ok(Some(value)),
             Some(other) => Err(wrong_kind(name, "a type", &other)),
+        }
+    }
+
+    /// Takes a list of types out, if it is there.
+    ///
+    /// # Errors
+    /// If it is something else.
+    pub fn types(&mut self, name: &str) -> Result<Option<Vec<Type>>, TypeError> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(Attribute::Types(value)) => Ok(Some(value)),
+            Some(Attribute::Ints(values)) if values.is_empty() => Ok(Some(Vec::new())),
+            Some(other) => Err(wrong_kind(name, "a list of types", &other)),
         }
     }
 

@@ -16,6 +16,7 @@ mod conv;
 mod conv_transpose;
 mod cumsum;
 mod dynamic_slice;
+mod custom;
 mod elements;
 mod elementwise;
 mod flip;
@@ -84,6 +85,7 @@ pub use conv::{Conv, FilterLayout};
 pub use conv_transpose::ConvTranspose;
 pub use cumsum::CumSum;
 pub use dynamic_slice::DynamicSlice;
+pub use custom::{Custom, CustomOps, CustomParameter, CustomSignature, ParameterKind};
 pub use elementwise::{ElementFunction, ElementSource, ElementStep, Elementwise};
 pub use flip::Flip;
 pub use fold::Fold;
@@ -319,6 +321,10 @@ impl Op {
                 Some(Attribute::Dims(dims.iter().map(|dim| dim.substitute(symbols)).collect::<Option<_>>()?))
             }
             Attribute::Type(ty) => Some(Attribute::Type(crate::apply::substitute(&ty, symbols)?)),
+            Attribute::Types(types) => {
+                let types = types.iter().map(|ty| crate::apply::substitute(ty, symbols));
+                Some(Attribute::Types(types.collect::<Option<_>>()?))
+            }
             other => Some(other),
         })
     }
@@ -341,7 +347,10 @@ impl Op {
     fn map_attributes(&self, map: impl FnMut(Attribute) -> Option<Attribute>) -> Option<Op> {
         let attributes = self.attributes();
         let mappable = |attribute: &Attribute| {
-            matches!(attribute, Attribute::Dims(_) | Attribute::Type(_) | Attribute::Graph(_))
+            matches!(
+                attribute,
+                Attribute::Dims(_) | Attribute::Type(_) | Attribute::Types(_) | Attribute::Graph(_)
+            )
         };
         if !attributes.iter().any(|(_, attribute)| mappable(attribute)) {
             return Some(self.clone());
@@ -483,4 +492,6 @@ ops! {
     Dequantize,
     /// The product with quantized weights that come as bytes.
     QMatMul,
+    /// What a library computes.
+    Custom,
 }

@@ -19,7 +19,8 @@
 //! leaf      = "weight" string | "constant" data
 //! values    = [value {"," value}]            value = "%" (name | number)
 //! attributes = "{" word "=" attribute {"," word "=" attribute} "}"
-//! attribute = "true" | "false" | number | word | string | dtype | "[" dims "]" | graph | "@" name
+//! attribute = "true" | "false" | number | word | string | dtype | "[" dims "]" | "[" types "]" | graph | "@" name
+//! types     = type {"," type}
 //! type      = ["mut"] dtype "[" dims "]" ["@" ("cpu" | "gpu" ":" number)]
 //! dim       = sums, products and quotients "//" of numbers, words and dims in parentheses
 //! data      = "[" numbers "]" | "0x" hexadecimal bytes in memory order | "@" number

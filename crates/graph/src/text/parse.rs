@@ -294,6 +294,9 @@ impl<'t> Parser<'t> {
             return graph.ok_or_else(|| Error::Parse { line, message: message() });
         }
         if self.token == Token::Symbol("[") {
+            if self.is_list_of_types()? {
+                return Ok(Attribute::Types(self.list_of_types()?));
+            }
             let dims = self.dims()?;
             let integers: Option<Vec<i64>> = dims.iter().map(Dim::as_integer).collect();
             return Ok(integers.map_or(Attribute::Dims(dims), Attribute::Ints));
@@ -317,6 +320,28 @@ impl<'t> Parser<'t> {
             Token::Text(text) => Ok(Attribute::Text(text)),
             found => Err(unexpected("the value of an attribute", &found, line)),
         }
+    }
+
+    /// Whether the list that starts here holds types: a symbol may be called as a dtype is, but no shape follows it.
+    fn is_list_of_types(&self) -> Result<bool, Error> {
+        let mut ahead = self.lexer.clone();
+        Ok(match ahead.next()?.0 {
+            Token::Word("mut") => matches!(ahead.next()?.0, Token::Word(_)),
+            Token::Word(word) => word.parse::<DType>().is_ok() && ahead.next()?.0 == Token::Symbol("["),
+            _ => false,
+        })
+    }
+
+    fn list_of_types(&mut self) -> Result<Vec<Type>, Error> {
+        self.symbol("[")?;
+        let mut types = Vec::new();
+        while !self.accept("]")? {
+            if !types.is_empty() {
+                self.symbol(",")?;
+            }
+            types.push(self.ty()?);
+        }
+        Ok(types)
     }
 
     /// Values up to a closing symbol, which is taken too.

@@ -1,0 +1,138 @@
+//! Ops of libraries as kernels, on any device whose memory is the host's.
+
+use std::sync::Arc;
+
+use extensions::{Argument, Array, ArrayMut, Guards, ParameterKind};
+use graph::ops::{Attribute, Attributes};
+use graph::{Op, Type};
+use tensor::{Bytes, Tensor};
+
+use super::Extensions;
+use crate::{Call, Device, Kernel, NodeTypes, Operand, PackedWeight};
+
+/// What stands between a device's target and the extensions that a plan needs.
+const WITH: &str = " with ";
+
+/// A device that runs the ops of libraries too.
+pub(super) struct Extended {
+    device: Arc<dyn Device>,
+    extensions: Extensions,
+}
+
+impl Extended {
+    pub(super) fn new(device: &Arc<dyn Device>, extensions: &Extensions) -> Extended {
+        Extended { device: Arc::clone(device), extensions: extensions.clone() }
+    }
+}
+
+impl Device for Extended {
+    fn name(&self) -> &str {
+        self.device.name()
+    }
+
+    fn target(&self) -> String {
+        format!("{}{WITH}{}", self.device.target(), self.extensions.describe())
+    }
+
+    /// Extensions are told by name and version: each kind of machine has another library, of another digest.
+    fn runs_target(&self, target: &str) -> bool {
+        let (device, needed) = target.split_once(WITH).unwrap_or((target, ""));
+        let known: Vec<String> = graph::ops::CustomOps::searched(&self.extensions);
+        let label = |needed: &str| needed.rsplit_once(" (").map(|(label, _)| label.to_string());
+        self.device.runs_target(device)
+            && needed
+                .split(", ")
+                .filter(|needed| !needed.is_empty())
+                .all(|needed| label(needed).is_some_and(|label| known.contains(&label)))
+    }
+
+    fn kernel(&self, node: &NodeTypes<'_>) -> Option<Arc<dyn Kernel>> {
+        let Op::Custom(custom) = node.op else { return self.device.kernel(node) };
+        let op = self.extensions.op(&custom.op)?.clone();
+        let arguments = arguments(&op, &custom.parameters);
+        Some(Arc::new(CustomKernel { op, arguments, device: Arc::clone(&self.device) }))
+    }
+
+    fn packing(&self, node: &NodeTypes<'_>, position: usize) -> Option<String> {
+        match node.op {
+            Op::Custom(_) => None,
+            _ => self.device.packing(node, position),
+        }
+    }
+
+    fn pack(&self, layout: &str, weight: &Tensor) -> Result<PackedWeight, String> {
+        self.device.pack(layout, weight)
+    }
+
+    fn save_packed(&self, weight: &PackedWeight) -> Result<Bytes, String> {
+        self.device.save_packed(weight)
+    }
+
+    fn load_packed(&self, layout: &str, ty: &Type, bytes: Bytes) -> Result<PackedWeight, String> {
+        self.device.load_packed(layout, ty, bytes)
+    }
+
+    fn parallel_for(&self, chunks: usize, body: &(dyn Fn(usize) + Sync)) {
+        self.device.parallel_for(chunks, body);
+    }
+}
+
+/// An op of a library, with its parameters.
+struct CustomKernel {
+    op: extensions::Op,
+    arguments: Vec<(String, Argument)>,
+    device: Arc<dyn Device>,
+}
+
+impl Kernel for CustomKernel {
+    fn name(&self) -> String {
+        format!("{}[{}]", self.op.signature().name, self.op.library())
+    }
+
+    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+        let mut operands: Vec<extensions::Operand<'_>> = call.inputs.iter_mut().map(lend).collect();
+        let results = call.outputs.iter_mut();
+        let mut results: Vec<ArrayMut<'_>> = results
+            .map(|view| ArrayMut { dtype: view.dtype, shape: view.shape, bytes: view.bytes })
+            .collect();
+        let parallel = |chunks: usize, body: &(dyn Fn(usize) + Sync)| self.device.parallel_for(chunks, body);
+        self.op.run(&self.arguments, &mut operands, &mut results, &parallel, GUARDS)
+    }
+}
+
+/// Builds for finding faults watch what ops write.
+const GUARDS: Guards = if cfg!(debug_assertions) { Guards::On } else { Guards::Off };
+
+fn lend<'m>(operand: &'m mut Operand<'_>) -> extensions::Operand<'m> {
+    match operand {
+        Operand::View(view) => {
+            extensions::Operand::Read(Array { dtype: view.dtype, shape: view.shape, bytes: view.bytes })
+        }
+        Operand::Buffer(view) => {
+            extensions::Operand::Write(ArrayMut { dtype: view.dtype, shape: view.shape, bytes: view.bytes })
+        }
+        Operand::InResult | Operand::Packed(_) => unreachable!("this kernel asks for neither"),
+    }
+}
+
+/// Parameters as the library wants them: a whole number may stand for a number.
+pub(super) fn arguments(op: &extensions::Op, parameters: &Attributes) -> Vec<(String, Argument)> {
+    let is_float = |name: &str| {
+        let mut declared = op.signature().parameters.iter();
+        declared.any(|parameter| parameter.name == name && parameter.kind == ParameterKind::Float)
+    };
+    let argument = |(name, value): (&str, &Attribute)| {
+        let argument = match value {
+            Attribute::Bool(value) => Argument::Bool(*value),
+            Attribute::Int(value) if is_float(name) => Argument::Float(*value as f64),
+            Attribute::Int(value) => Argument::Int(*value),
+            Attribute::Float(value) => Argument::Float(f64::from(*value)),
+            Attribute::Text(value) => Argument::Text(value.clone()),
+            Attribute::DType(value) => Argument::DType(*value),
+            Attribute::Ints(values) => Argument::Ints(values.clone()),
+            other => unreachable!("checked: {other} is no parameter"),
+        };
+        (name.to_string(), argument)
+    };
+    parameters.iter().map(argument).collect()
+}

@@ -1,0 +1,236 @@
+//! Graphs with ops of libraries are built, compiled, run, saved and loaded on the CPU.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use perihelion::driver::{Buffer, Cpu, DType, Device};
+use perihelion::engine::extension::Compiler;
+use perihelion::engine::{
+    Artifact, CompileCache, CompileOptions, Error, Extensions, InferenceSession, Model,
+};
+use perihelion::graph::ops::{Attribute, Attributes};
+use perihelion::graph::{Builder, Graph, Type, dims};
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The extensions of sources within the repository; `None`, with a word to the reader, where there is no compiler.
+fn load(sources: &[&str]) -> Option<Extensions> {
+    let compiler = Compiler {
+        cache: Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache")),
+        ..Compiler::from_env()
+    };
+    if Command::new(&compiler.rustc).arg("-V").output().is_err() {
+        eprintln!("skipped: there is no `{}`", compiler.rustc.display());
+        return None;
+    }
+    let paths = sources.iter().map(|source| repository().join(source));
+    Some(Extensions::load_all_with(paths, &compiler).unwrap_or_else(|error| panic!("{error}")))
+}
+
+const LEAKY: &str = "examples/extensions/leaky_relu.rs";
+const FAULTY: &str = "crates/extensions/tests/sources/faulty.rs";
+const SHADOW: &str = "crates/extensions/tests/sources/shadow.rs";
+
+fn session(extensions: &Extensions) -> InferenceSession {
+    let builder = InferenceSession::builder().device(Arc::new(Cpu::new(2)) as Arc<dyn Device>);
+    builder.custom_extensions(extensions.clone()).build().unwrap()
+}
+
+fn run(model: &Model, x: &[f32]) -> Result<Vec<f32>, Error> {
+    Ok(model.execute(&[Buffer::from_slice([x.len()], x)])?[0].to_vec())
+}
+
+fn message<T>(result: Result<T, Error>) -> String {
+    result.err().expect("an error").to_string()
+}
+
+/// `neg(op(neg(x)))`, with sizes known when it runs.
+fn around(op: &str) -> Graph {
+    let text = format!(
+        "graph around(%x: f32[n]) {{
+           %a = neg(%x)
+           %b = custom(%a) {{op = {op}, results = [f32[n]]}}
+           %c = neg(%b)
+           return %c
+         }}"
+    );
+    Graph::parse(&text).unwrap()
+}
+
+#[test]
+fn an_op_of_a_source_runs_within_a_graph() {
+    let Some(extensions) = load(&[LEAKY]) else { return };
+    let session = session(&extensions);
+    let mut b = Builder::new("net");
+    let x = b.input("x", Type::new(DType::F32, dims!["n"]));
+    let slope = Attributes::default().with("slope", Attribute::Float(0.5));
+    let y = b.custom(session.custom_extensions(), "leaky_relu", &[x], vec![b.ty(x).clone()], slope).unwrap();
+    let z = b.add(y[0], x).unwrap();
+    let graph = b.finish(&[z]).unwrap();
+    let compiled = session.compile(&graph).unwrap();
+    let plan = compiled.to_string();
+    assert!(plan.contains("leaky_relu[leaky_relu 1.0]('x')"), "{plan}");
+    let model = session.init(&compiled, &()).unwrap();
+    for size in [0, 1, 5, 1000] {
+        let x: Vec<f32> = (0..size).map(|i| i as f32 - 2.0).collect();
+        let expected: Vec<f32> = x.iter().map(|&x| x + if x > 0.0 { x } else { 0.5 * x }).collect();
+        assert_eq!(run(&model, &x).unwrap(), expected);
+    }
+    let again = session.load(&Graph::parse(&graph.to_string()).unwrap(), &()).unwrap();
+    assert_eq!(run(&again, &[-2.0, 3.0]).unwrap(), [-3.0, 6.0]);
+}
+
+#[test]
+fn a_compile_may_bring_its_own_extensions() {
+    let Some(extensions) = load(&[LEAKY]) else { return };
+    let session = session(&Extensions::default());
+    let graph = around("leaky_relu");
+    let none = "compiling `around`: there is no op `leaky_relu` (no extensions are loaded)";
+    assert_eq!(message(session.compile(&graph)), none);
+    let options = CompileOptions { custom_extensions: extensions, ..CompileOptions::default() };
+    let model = session.load_with(&graph, &(), &options).unwrap();
+    assert_eq!(run(&model, &[2.0, -3.0]).unwrap(), [0.02, -3.0]);
+    let other = "compiling `around`: there is no op `relu6` (searched: leaky_relu 1.0)";
+    assert_eq!(message(session.compile_with(&around("relu6"), &options)), other);
+}
+
+#[test]
+fn text_is_checked_as_builders_are() {
+    let Some(extensions) = load(&[LEAKY]) else { return };
+    let session = session(&extensions);
+    let check = |node: &str, expected: &str| {
+        let text = format!("graph g(%x: f32[2], %b: mut f32[2]) {{ %y = {node} return %y }}");
+        let error = message(session.compile(&Graph::parse(&text).unwrap()));
+        assert_eq!(error, format!("compiling `g`: `leaky_relu` of leaky_relu 1.0: {expected}"));
+    };
+    let op = "op = leaky_relu, results = [f32[2]]";
+    check(&format!("custom(%x, %x) {{{op}}}"), "takes 1 operands (x), got 2");
+    check(&format!("custom(%x) {{{op}, slop = 1.0}}"), "there is no parameter `slop`");
+    check(
+        &format!("custom(%x) {{{op}, slope = steep}}"),
+        "the parameter `slope` is steep, expected a finite number",
+    );
+    let buffer = "operand 0 (x) is mut f32[2], expected a tensor";
+    check(&format!("inplace_custom(%b) {{{op}, writes = [0]}}"), buffer);
+    let lie = "result 0 is stated as f64[2], but it makes f32[2]";
+    check("custom(%x) {op = leaky_relu, results = [f64[2]]}", lie);
+}
+
+#[test]
+fn faults_of_an_op_are_errors_of_the_call() {
+    let Some(extensions) = load(&[FAULTY]) else { return };
+    let session = session(&extensions);
+    let model = session.load(&around("panics"), &()).unwrap();
+    let panicked = "step 1, custom: `panics` of faulty 0: it panicked: -1 is negative";
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    assert_eq!(message(run(&model, &[1.0])), panicked);
+                    assert_eq!(run(&model, &[-1.0, -2.0]).unwrap(), [-2.0, -4.0]);
+                }
+            });
+        }
+    });
+    let lies = session.load(&around("lies_about_shape"), &()).unwrap();
+    let lie = "step 1, custom: `lies_about_shape` of faulty 0: result 0 is stated as f32[3], but it makes f32[7, 7]";
+    assert_eq!(message(run(&lies, &[1.0; 3])), lie);
+    let refuses = session.load(&around("refuses"), &()).unwrap();
+    assert_eq!(message(run(&refuses, &[1.0])), "step 1, custom: `refuses` of faulty 0: [1] is too much");
+}
+
+#[test]
+fn threads_of_the_device_run_parallel_loops() {
+    let Some(extensions) = load(&[FAULTY]) else { return };
+    let model = session(&extensions).load(&around("thread_panics"), &()).unwrap();
+    let error = message(run(&model, &[1.0]));
+    assert!(error.contains("`thread_panics` of faulty 0: it panicked: assertion"), "{error}");
+    assert!(error.contains("the sixth chunk"), "{error}");
+}
+
+#[test]
+fn an_op_shadows_the_built_in_one_of_its_name() {
+    let Some(extensions) = load(&[SHADOW]) else { return };
+    let text = "graph g(%x: f32[1, 2]) {
+                  %w = constant [1.0, 0.0, 0.0, 1.0] : f32[2, 2]
+                  %a = linear(%x, %w)
+                  %y = silu(%a)
+                  return %y
+                }";
+    let graph = Graph::parse(text).unwrap();
+    let model = session(&extensions).load(&graph, &()).unwrap();
+    let outputs = model.execute(&[Buffer::from_slice([1, 2], &[1f32, 2.0])]).unwrap();
+    assert_eq!(outputs[0].to_vec::<f32>(), [1001.0, 1002.0], "though a pass would fuse the built-in op");
+    let branch = "graph g(%p: bool[], %x: f32[2]) {
+                    %y = cond(%p, %x) {
+                      then = graph then(%x: f32[2]) { %y = silu(%x) return %y },
+                      otherwise = graph otherwise(%x: f32[2]) { return %x }
+                    }
+                    return %y
+                  }";
+    session(&extensions).compile(&Graph::parse(branch).unwrap()).unwrap();
+    let text = "graph g(%x: f32[2]) { %y = concat(%x, %x) {axis = 0} return %y }";
+    let error = message(session(&extensions).compile(&Graph::parse(text).unwrap()));
+    let expected = "compiling `g`: `concat` of shadow 1.0 shadows the built-in op, but cannot stand for it: `concat` \
+                    of shadow 1.0: takes 1 operands (x), got 2";
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn libraries_count_once_and_ops_are_not_ambiguous() {
+    let Some(extensions) = load(&[LEAKY, LEAKY, FAULTY]) else { return };
+    assert_eq!(extensions.libraries().len(), 2);
+    assert!(extensions.describe().starts_with("leaky_relu 1.0 ("), "{}", extensions.describe());
+    let folder = folder("ambiguous");
+    let other = folder.join("other.rs");
+    let text = fs::read_to_string(repository().join(LEAKY)).unwrap();
+    fs::write(&other, text.replace("name: \"leaky_relu\"", "name: \"other\"")).unwrap();
+    let other = load(&[other.to_str().unwrap()]).unwrap();
+    let error = message(extensions.with(&other));
+    assert_eq!(error, "the op `leaky_relu` is in two extensions: leaky_relu 1.0, and other 1.0");
+}
+
+#[test]
+fn artifacts_name_the_extensions_they_need() {
+    let Some(extensions) = load(&[LEAKY]) else { return };
+    let path = folder("custom_artifact").join("model.mef");
+    let with = session(&extensions);
+    with.compile(&around("leaky_relu")).unwrap().export_mef(&path).unwrap();
+    assert!(Artifact::open(&path).unwrap().target().contains(" with leaky_relu 1.0 ("));
+    let model = with.load(&path, &()).unwrap();
+    assert_eq!(run(&model, &[2.0, -3.0]).unwrap(), [0.02, -3.0]);
+    let without = message(session(&Extensions::default()).load(&path, &()));
+    assert!(without.contains("with leaky_relu 1.0"), "{without}");
+    let plain = Graph::parse("graph g(%x: f32[n]) { %y = neg(%x) return %y }").unwrap();
+    with.compile(&plain).unwrap().export_mef(&path).unwrap();
+    session(&Extensions::default()).load(&path, &()).unwrap();
+}
+
+#[test]
+fn a_changed_extension_misses_the_compile_cache() {
+    let Some(extensions) = load(&[LEAKY]) else { return };
+    let folder = folder("custom_cache");
+    let changed = folder.join("leaky_relu.rs");
+    let text = fs::read_to_string(repository().join(LEAKY)).unwrap();
+    fs::write(&changed, text.replace("slope * x", "slope * x - 1.0")).unwrap();
+    let changed = load(&[changed.to_str().unwrap()]).unwrap();
+    let results = [&extensions, &changed, &extensions].map(|extensions| {
+        let builder = InferenceSession::builder().device(Arc::new(Cpu::new(1)) as Arc<dyn Device>);
+        let cache = CompileCache::new(folder.join("cache"));
+        let session = builder.custom_extensions(extensions.clone()).compile_cache(cache).build().unwrap();
+        run(&session.load(&around("leaky_relu"), &()).unwrap(), &[2.0, -3.0]).unwrap()
+    });
+    assert_eq!(results, [[0.02, -3.0], [1.02, -3.0], [0.02, -3.0]]);
+}
+
+/// A folder of a test's own, empty at first.
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
