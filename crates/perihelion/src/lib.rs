@@ -1,6 +1,6 @@
 //! Perihelion: compile a graph once, bind weights, execute on the CPU; or load a language model and let it write.
 //!
-//! This crate holds no code of its own. It gives the parts the names that users know: [`driver`] (what data is and
+//! This crate holds no logic of its own. It gives the parts the names that users know: [`driver`] (what data is and
 //! where it is computed on), [`graph`], [`engine`], [`models`], [`pipelines`].
 //!
 //! A language model writes:
