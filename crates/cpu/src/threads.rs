@@ -388,7 +388,7 @@ mod tests {
                                 sum.fetch_add(outer * 5 + inner, Ordering::Relaxed);
                             });
                         });
-                        assert_eq!(sum.into_inner(), (0..35).sum());
+                        assert_eq!(sum.into_inner(), (0..35).sum::<usize>());
                     }
                 });
             }

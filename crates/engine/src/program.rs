@@ -58,9 +58,9 @@ pub(crate) enum PartWork {
         outputs: Vec<usize>,
     },
     /// The sizes that a node finds in its data. The next plan computes its results.
-    Sizes(SizesPart),
+    Sizes(Box<SizesPart>),
     /// Other blocks, as a node says.
-    Run { control: Control, operands: Vec<Source>, outputs: Vec<usize>, types: Vec<Type>, at: PartStep },
+    Run { control: Box<Control>, operands: Vec<Source>, outputs: Vec<usize>, types: Vec<Type>, at: PartStep },
 }
 
 /// A node that finds sizes in its data.
@@ -215,7 +215,8 @@ impl Program {
                 plan.fmt_steps(&mut within)?;
                 plan.fmt_arena(&mut within, &self.weights)
             }
-            PartWork::Sizes(SizesPart { op, kernel, operands, at }) => {
+            PartWork::Sizes(part) => {
+                let SizesPart { op, kernel, operands, at } = &**part;
                 let name = kernel.as_ref().map_or(format!("{} (reference)", op.name()), |k| k.name());
                 writeln!(
                     f,

@@ -148,7 +148,8 @@ impl<'g, 's> Splitting<'g, 's> {
         let kernel = self.shared.device.kernel(&types);
         let operands = node.inputs.iter().map(|&input| self.source(input)).collect::<Result<_, _>>()?;
         let at = self.step(node);
-        self.push(PartWork::Sizes(SizesPart { op: node.op.clone(), kernel, operands, at }));
+        let part = SizesPart { op: node.op.clone(), kernel, operands, at };
+        self.push(PartWork::Sizes(Box::new(part)));
         Ok(())
     }
 
@@ -169,7 +170,7 @@ impl<'g, 's> Splitting<'g, 's> {
         };
         let outputs = node.outputs.iter().map(|&value| self.number(value)).collect();
         let types = node.outputs.iter().map(|&value| self.graph.ty(value).clone()).collect();
-        self.push(PartWork::Run { control, operands, outputs, types, at });
+        self.push(PartWork::Run { control: Box::new(control), operands, outputs, types, at });
         Ok(())
     }
 

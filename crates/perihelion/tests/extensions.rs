@@ -220,7 +220,7 @@ fn a_changed_extension_misses_the_compile_cache() {
     let changed = load(&[changed.to_str().unwrap()]).unwrap();
     let results = [&extensions, &changed, &extensions].map(|extensions| {
         let builder = InferenceSession::builder().device(Arc::new(Cpu::new(1)) as Arc<dyn Device>);
-        let cache = CompileCache::new(folder.join("cache"));
+        let cache = CompileCache::at(folder.join("cache"));
         let session = builder.custom_extensions(extensions.clone()).compile_cache(cache).build().unwrap();
         run(&session.load(&around("leaky_relu"), &()).unwrap(), &[2.0, -3.0]).unwrap()
     });

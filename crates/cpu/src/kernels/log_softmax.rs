@@ -45,7 +45,7 @@ impl engine::Kernel for LogSoftmaxKernel {
         }
         if self.dtype == DType::F64 {
             let (x, out) = (elements(x.bytes), elements_mut(call.outputs[0].bytes));
-            lanes(&self.pool, dims, inner, &x, out, |x, out| row_of_f64(x, out));
+            lanes(&self.pool, dims, inner, &x, out, row_of_f64);
             return Ok(());
         }
         let x = floats::read(x);

@@ -1,9 +1,9 @@
 //! Building graphs by hand: one method for each op, with its shapes.
 
 mod control;
+mod custom;
 mod moves;
 mod slicing;
-mod custom;
 
 use std::collections::HashMap;
 
