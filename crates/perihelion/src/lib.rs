@@ -55,6 +55,31 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! What was compiled is saved, here with its weights packed, and starts again without packing:
+//!
+//! ```
+//! # use std::collections::HashMap;
+//! # use std::sync::Arc;
+//! use perihelion::driver::{Buffer, Cpu, Device, Tensor};
+//! use perihelion::engine::{ExportOptions, InferenceSession};
+//! use perihelion::graph::Graph;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let path = std::env::temp_dir().join(format!("perihelion-doc-{}.mef", std::process::id()));
+//! let session = InferenceSession::new([Arc::new(Cpu::new(0)) as Arc<dyn Device>])?;
+//! let text = r#"graph sum(%x: f32[n, 2]) { %w = weight "w" : f32[1, 2] %y = linear(%x, %w) return %y }"#;
+//! let compiled = session.compile(&Graph::parse(text)?)?;
+//! let weights = HashMap::from([("w".to_string(), Tensor::from_slice([1, 2], &[1.0f32, 1.0]))]);
+//! compiled.export_mef_with(&path, ExportOptions { weights: Some(&weights), ..ExportOptions::default() })?;
+//!
+//! let model = session.load(&path, &())?; // In this process or another, and with no registry.
+//! let outputs = model.execute(&[Buffer::from_slice([1, 2], &[3.0f32, 4.0])])?;
+//! assert_eq!(outputs[0].to_vec::<f32>(), [7.0]);
+//! # std::fs::remove_file(path)?;
+//! # Ok(())
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
 
