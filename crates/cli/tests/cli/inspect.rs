@@ -65,7 +65,7 @@ fn artifacts_tell_what_they_hold() {
         format!("made for         cpu ({target})\n"),
         "runs here        yes\n".to_string(),
         "models           twice (".to_string(),
-        "weights          1 panel16.f32 of 128 B\n".to_string(),
+        "weights          1 panel16.f32 of 0.12 KiB\n".to_string(),
         "in 2 sections, intact\n".to_string(),
         "linear[f32]".to_string(),
     ];
