@@ -139,10 +139,10 @@ impl InferenceSession {
             }
         };
         check_names(graphs)?;
-        let extensions = extensions.used_by(graphs);
         match &self.cache {
             Some(cache) if options.cache == CacheUse::Use => {
-                let key = cache.key(graphs, &options.passes, &*extensions.on(&self.devices[0]));
+                let key =
+                    cache.key(graphs, &options.passes, &*extensions.used_by(graphs).on(&self.devices[0]));
                 let make = || self.build(graphs, options, &extensions);
                 cache.find_or_make(&key, &|entry| self.read(entry, &extensions), &make)
             }
@@ -256,7 +256,8 @@ impl InferenceSession {
         extensions: &Extensions,
     ) -> Result<CompiledModel, Error> {
         let optimized = graphs.iter().map(|graph| self.optimize(graph, options, extensions));
-        CompiledModel::lower(extensions.on(&self.devices[0]), optimized.collect::<Result<_, _>>()?)
+        let device = extensions.used_by(graphs).on(&self.devices[0]);
+        CompiledModel::lower(device, optimized.collect::<Result<_, _>>()?)
     }
 
     fn optimize(
@@ -276,8 +277,11 @@ impl InferenceSession {
 
     /// The compiled model of an artifact.
     fn read(&self, artifact: &Artifact, extensions: &Extensions) -> Result<CompiledModel, Error> {
-        let devices: Vec<Arc<dyn Device>> = self.devices.iter().map(|device| extensions.on(device)).collect();
-        let device = artifact.choose(&devices)?;
+        let extended: Vec<Arc<dyn Device>> =
+            self.devices.iter().map(|device| extensions.on(device)).collect();
+        let chosen = artifact.choose(&extended)?;
+        let position = extended.iter().position(|device| Arc::ptr_eq(device, chosen));
+        let device = &self.devices[position.expect("chosen among these")];
         let (graphs, constants) = artifact.graphs()?;
         check_names(&graphs)?;
         for graph in &graphs {
@@ -285,7 +289,7 @@ impl InferenceSession {
             self.check_devices(graph)?;
             extensions.check_all(graph)?;
         }
-        let compiled = CompiledModel::lower(Arc::clone(device), graphs)?;
+        let compiled = CompiledModel::lower(extensions.used_by(&graphs).on(device), graphs)?;
         Ok(CompiledModel { stored: artifact.stored_weights(constants)?.map(Arc::new), ..compiled })
     }
 

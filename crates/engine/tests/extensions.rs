@@ -1,20 +1,25 @@
-//! Graphs with ops of libraries are built, compiled, run, saved and loaded on the CPU.
+//! Graphs with ops of libraries are built, compiled, run, saved and loaded.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use perihelion::driver::{Buffer, Cpu, DType, Device};
-use perihelion::engine::extension::Compiler;
-use perihelion::engine::{
-    Artifact, CompileCache, CompileOptions, Error, Extensions, InferenceSession, Model,
+use graph::ops::{Attribute, Attributes};
+use graph::{Builder, Graph, Type, dims};
+use perihelion_engine::extension::Compiler;
+use perihelion_engine::{
+    Artifact, CompileCache, CompileOptions, Device, Error, Extensions, InferenceSession, Model,
+    ReferenceDevice,
 };
-use perihelion::graph::ops::{Attribute, Attributes};
-use perihelion::graph::{Builder, Graph, Type, dims};
+use tensor::{Buffer, DType};
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn device() -> Arc<dyn Device> {
+    Arc::new(ReferenceDevice)
 }
 
 /// The extensions of sources within the repository; `None`, with a word to the reader, where there is no compiler.
@@ -36,7 +41,7 @@ const FAULTY: &str = "crates/extensions/tests/sources/faulty.rs";
 const SHADOW: &str = "crates/extensions/tests/sources/shadow.rs";
 
 fn session(extensions: &Extensions) -> InferenceSession {
-    let builder = InferenceSession::builder().device(Arc::new(Cpu::new(2)) as Arc<dyn Device>);
+    let builder = InferenceSession::builder().device(device());
     builder.custom_extensions(extensions.clone()).build().unwrap()
 }
 
@@ -219,7 +224,7 @@ fn a_changed_extension_misses_the_compile_cache() {
     fs::write(&changed, text.replace("slope * x", "slope * x - 1.0")).unwrap();
     let changed = load(&[changed.to_str().unwrap()]).unwrap();
     let results = [&extensions, &changed, &extensions].map(|extensions| {
-        let builder = InferenceSession::builder().device(Arc::new(Cpu::new(1)) as Arc<dyn Device>);
+        let builder = InferenceSession::builder().device(device());
         let cache = CompileCache::at(folder.join("cache"));
         let session = builder.custom_extensions(extensions.clone()).compile_cache(cache).build().unwrap();
         run(&session.load(&around("leaky_relu"), &()).unwrap(), &[2.0, -3.0]).unwrap()
