@@ -12,7 +12,7 @@ use perihelion_engine::{
     Artifact, CompileCache, CompileOptions, Device, Error, Extensions, InferenceSession, Model,
     ReferenceDevice,
 };
-use tensor::{Buffer, DType};
+use tensor::{Buffer, DType, Tensor};
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -32,6 +32,7 @@ fn load(sources: &[&str]) -> Option<Extensions> {
         eprintln!("skipped: there is no `{}`", compiler.rustc.display());
         return None;
     }
+    // A path that is absolute stays itself.
     let paths = sources.iter().map(|source| repository().join(source));
     Some(Extensions::load_all_with(paths, &compiler).unwrap_or_else(|error| panic!("{error}")))
 }
@@ -177,7 +178,12 @@ fn an_op_shadows_the_built_in_one_of_its_name() {
                     }
                     return %y
                   }";
-    session(&extensions).compile(&Graph::parse(branch).unwrap()).unwrap();
+    let model = session(&extensions).load(&Graph::parse(branch).unwrap(), &()).unwrap();
+    for (predicate, expected) in [(true, [1001.0, 1002.0]), (false, [1.0, 2.0])] {
+        let predicate = Buffer::from_tensor(&Tensor::from_bools([0; 0], &[predicate]));
+        let y = model.execute(&[predicate, Buffer::from_slice([2], &[1f32, 2.0])]).unwrap();
+        assert_eq!(y[0].to_vec::<f32>(), expected, "in a graph that a node runs");
+    }
     let text = "graph g(%x: f32[2]) { %y = concat(%x, %x) {axis = 0} return %y }";
     let error = message(session(&extensions).compile(&Graph::parse(text).unwrap()));
     let expected = "compiling `g`: `concat` of shadow 1.0 shadows the built-in op, but cannot stand for it: `concat` \
@@ -238,4 +244,29 @@ fn folder(name: &str) -> PathBuf {
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
     folder
+}
+
+/// The blocks of a kind in the page about extensions, without their indentation.
+fn blocks(kind: &str) -> Vec<String> {
+    let page = fs::read_to_string(repository().join("docs/write-an-extension.md")).unwrap();
+    let blocks = page.split(&format!("```{kind}\n")).skip(1);
+    let text = |block: &str| {
+        let lines = block.lines().take_while(|line| line.trim() != "```");
+        lines.map(|line| line.trim_start_matches("   ").to_string() + "\n").collect()
+    };
+    blocks.map(text).collect()
+}
+
+#[test]
+fn the_page_about_extensions_is_right() {
+    let source = folder("page").join("safe_math.rs");
+    let code = blocks("rust,ignore").concat();
+    fs::write(&source, code).unwrap();
+    let Some(extensions) = load(&[source.to_str().unwrap()]) else { return };
+    let node = blocks("text").concat();
+    let graph = Graph::parse(&format!("graph logs(%x: f32[n]) {{ {node} return %y }}")).unwrap();
+    let model = session(&extensions).load(&graph, &()).unwrap();
+    let x: Vec<f32> = (0..10_000).map(|i| i as f32 - 5000.0).collect();
+    let expected: Vec<f32> = x.iter().map(|x| (x.abs() + 0.5).ln()).collect();
+    assert_eq!(run(&model, &x).unwrap(), expected);
 }

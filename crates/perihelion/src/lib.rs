@@ -145,3 +145,8 @@ pub mod driver {
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The examples of the page about extensions compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/write-an-extension.md")]
+struct WriteAnExtension;

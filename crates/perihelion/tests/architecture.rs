@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 /// Crates by floor, lowest first. A crate may depend on lower floors only.
 const FLOORS: &[&[&str]] = &[
-    &["tensor"],
-    &["graph", "weights"],
+    &["tensor", "extension"],
+    &["graph", "weights", "extensions"],
     &["engine", "models"],
     &["pipelines", "cpu"],
     &["cli", "perihelion"],
