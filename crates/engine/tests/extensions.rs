@@ -249,7 +249,8 @@ fn folder(name: &str) -> PathBuf {
 /// The blocks of a kind in the page about extensions, without their indentation.
 fn blocks(kind: &str) -> Vec<String> {
     let page = fs::read_to_string(repository().join("docs/write-an-extension.md")).unwrap();
-    let blocks = page.split(&format!("```{kind}\n")).skip(1);
+    let start = format!("```{kind}\n");
+    let blocks = page.split(&start).skip(1);
     let text = |block: &str| {
         let lines = block.lines().take_while(|line| line.trim() != "```");
         lines.map(|line| line.trim_start_matches("   ").to_string() + "\n").collect()
