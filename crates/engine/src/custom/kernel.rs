@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use extensions::{Argument, Array, ArrayMut, Guards, ParameterKind};
-use graph::ops::{Attribute, Attributes};
+use graph::ops::{Attribute, Attributes, CustomOps};
 use graph::{Op, Type};
-use tensor::{Bytes, Tensor};
+use tensor::{Bytes, DeviceSpec, Tensor};
 
 use super::Extensions;
-use crate::{Call, Device, Kernel, NodeTypes, Operand, PackedWeight};
+use crate::devices::DeviceStats;
+use crate::{Call, Device, Error, Kernel, NodeTypes, Operand, PackedWeight};
 
 /// What stands between a device's target and the extensions that a plan needs.
 const WITH: &str = " with ";
 
-/// A device that runs the ops of libraries too.
+/// A device that runs the ops of libraries too, and is else what it was.
 pub(super) struct Extended {
     device: Arc<dyn Device>,
     extensions: Extensions,
@@ -30,6 +31,34 @@ impl Device for Extended {
         self.device.name()
     }
 
+    fn spec(&self) -> DeviceSpec {
+        self.device.spec()
+    }
+
+    fn api(&self) -> &str {
+        self.device.api()
+    }
+
+    fn is_compatible(&self) -> bool {
+        self.device.is_compatible()
+    }
+
+    fn stats(&self) -> Option<DeviceStats> {
+        self.device.stats()
+    }
+
+    fn can_access(&self, other: &dyn Device) -> bool {
+        self.device.can_access(other)
+    }
+
+    fn synchronize(&self) -> Result<(), Error> {
+        self.device.synchronize()
+    }
+
+    fn architecture_name(&self) -> Result<String, Error> {
+        self.device.architecture_name()
+    }
+
     fn target(&self) -> String {
         format!("{}{WITH}{}", self.device.target(), self.extensions.describe())
     }
@@ -37,7 +66,7 @@ impl Device for Extended {
     /// Extensions are told by name and version: each kind of machine has another library, of another digest.
     fn runs_target(&self, target: &str) -> bool {
         let (device, needed) = target.split_once(WITH).unwrap_or((target, ""));
-        let known: Vec<String> = graph::ops::CustomOps::searched(&self.extensions);
+        let known = self.extensions.searched();
         let label = |needed: &str| needed.rsplit_once(" (").map(|(label, _)| label.to_string());
         self.device.runs_target(device)
             && needed
