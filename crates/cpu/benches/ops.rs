@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use engine::{Call, Device, Kernel, NodeTypes, Operand, View, ViewMut};
+use engine::{Call, Device, Kernel, KernelSettings, NodeTypes, Operand, View, ViewMut};
 use graph::ops::{
     ArgReduce, ArgReduceKind, Attribute, Attributes, Binary, Cast, LayerNorm, Reduce, ReduceKind, RmsNorm,
     Softmax, TopK, Transpose, Unary,
@@ -125,8 +125,9 @@ impl Problem {
         let inputs: Vec<&Type> = operands.iter().collect();
         let results = op.infer(&inputs).expect("operands that fit");
         let outputs: Vec<&Type> = results.iter().collect();
-        let kernel =
-            cpu.kernel(&NodeTypes { op: &op, inputs: &inputs, outputs: &outputs }).expect("a kernel");
+        let settings = &KernelSettings::default();
+        let node = NodeTypes { op: &op, inputs: &inputs, outputs: &outputs, settings };
+        let kernel = cpu.kernel(&node).expect("a kernel");
         let operands: Vec<Array> = operands.iter().map(Array::new).collect();
         let results: Vec<Array> = results.iter().map(Array::new).collect();
         let shapes = |arrays: &[Array]| arrays.iter().map(|array| array.shape).collect::<Vec<_>>();

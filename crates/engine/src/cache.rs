@@ -21,7 +21,7 @@ use graph::Graph;
 
 use crate::artifact::{self, Artifact, TEMPORARY};
 use crate::passes::Passes;
-use crate::{CompiledModel, Device, Error};
+use crate::{CompiledModel, Device, Error, KernelSettings};
 
 /// Bytes of all entries, unless said otherwise.
 const LIMIT: u64 = 1 << 30;
@@ -70,7 +70,13 @@ impl CompileCache {
     }
 
     /// What a compiled model follows from, as the name of its entry.
-    pub(crate) fn key(&self, graphs: &[Graph], passes: &Passes, device: &dyn Device) -> String {
+    pub(crate) fn key(
+        &self,
+        graphs: &[Graph],
+        passes: &Passes,
+        settings: &KernelSettings,
+        device: &dyn Device,
+    ) -> String {
         let mut hasher = blake3::Hasher::new();
         // Each part with its length, so that no two lists of parts read alike.
         let mut part = |bytes: &[u8]| {
@@ -81,6 +87,7 @@ impl CompileCache {
         part(device.name().as_bytes());
         part(device.target().as_bytes());
         part(format!("{passes:?}").as_bytes());
+        part(settings.to_string().as_bytes());
         for graph in graphs {
             let (text, constants) = graph.detached_text();
             part(text.as_bytes());
@@ -252,6 +259,10 @@ mod tests {
         let bypass = CompileOptions { cache: CacheUse::Bypass, ..CompileOptions::default() };
         session.compile_with(&graph(3.0), &bypass).unwrap();
         assert_eq!(entries(&cache).len(), 4);
+        session.use_old_top_k_kernel("on");
+        session.compile(&graph(1.0)).unwrap();
+        assert_eq!(entries(&cache).len(), 5);
+        session.use_old_top_k_kernel("off");
         let printed = |session: &InferenceSession| session.compile(&graph(1.0)).unwrap().to_string();
         assert_eq!(printed(&session), printed(&crate::testing::session()));
     }

@@ -9,6 +9,8 @@ use tensor::{Bytes, DType, DeviceSpec, Shape, Tensor};
 use crate::Error;
 use crate::devices::{self, DeviceStats};
 
+use crate::KernelSettings;
+
 /// A place where plans run. The CPU is one; an accelerator is another crate that implements this.
 ///
 /// The engine never names a device: doors make them and hand them to a session.
@@ -120,6 +122,31 @@ pub trait Device: Send + Sync {
         let name = self.name();
         Err(format!("{name} stores no packed weights, got {} bytes for {ty} as {layout}", bytes.len()))
     }
+
+    /// How many threads of the host compute for it, those that call it among them.
+    fn threads(&self) -> usize {
+        1
+    }
+
+    /// The same device with another number of threads; 0 means as many as it thinks best. `None` where threads are
+    /// not its own to choose.
+    fn with_threads(&self, _threads: usize) -> Option<Arc<dyn Device>> {
+        None
+    }
+
+    /// Where to mark the steps of profiled calls, for tools that watch the device, such as NVTX ranges.
+    fn marker(&self) -> Option<&dyn Marker> {
+        None
+    }
+}
+
+/// Marks ranges of time for a tool that watches a device.
+pub trait Marker: Send + Sync {
+    /// A range begins on this thread, within those that have not ended.
+    fn push(&self, name: &str);
+
+    /// The range that began last ends.
+    fn pop(&self);
 }
 
 /// For [`tensor::Buffer::to`].
@@ -138,6 +165,8 @@ pub struct NodeTypes<'a> {
     pub inputs: &'a [&'a Type],
     /// The types of the results.
     pub outputs: &'a [&'a Type],
+    /// What the session was set to.
+    pub settings: &'a KernelSettings,
 }
 
 /// A weight in a layout of its device's own.

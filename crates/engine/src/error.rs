@@ -1,5 +1,7 @@
 //! What can go wrong between a graph and its results.
 
+use std::backtrace::Backtrace;
+use std::convert::Infallible;
 use std::path::PathBuf;
 
 use crate::ArtifactFault;
@@ -37,6 +39,22 @@ pub enum Error {
     /// A session needs a device to run on.
     #[error("an inference session needs at least one device, got none")]
     NoDevice,
+    /// A setting cannot have this value.
+    #[error("the {what} is `{value}`, expected {expected}")]
+    Setting {
+        /// The setting.
+        what: String,
+        /// The value given.
+        value: String,
+        /// What it can be.
+        expected: String,
+    },
+    /// The debug option `pre_jit` is on, so compiling stopped once all passes ran.
+    #[error("compiling `{graph}` stopped after its passes, as the debug option `pre_jit` asks")]
+    CompilationStopped {
+        /// The graph's name.
+        graph: String,
+    },
     /// The graph asks for something its device cannot give.
     #[error("compiling `{graph}`: {message}")]
     Compile {
@@ -109,11 +127,43 @@ pub enum Error {
         /// What it is and what it must be.
         message: String,
     },
+    /// The weights of a model were released, and no others bound since.
+    #[error("the weights of model `{model}` were released; reload them before it is executed")]
+    WeightsReleased {
+        /// The model's name.
+        model: String,
+    },
     /// The registry holds names that no model uses, and the caller asked for none.
     #[error("weights that no model uses: {names}")]
     UnknownWeights {
         /// Their names.
         names: String,
+    },
+    /// The arguments of a call do not match the inputs.
+    #[error("model `{model}`: {message}")]
+    Arguments {
+        /// The model's name.
+        model: String,
+        /// What does not match.
+        message: String,
+    },
+    /// What is to be captured or replayed does not fit.
+    #[error("model `{model}`, capture {keys:?}: {message}")]
+    Capture {
+        /// The model's name.
+        model: String,
+        /// The keys of the capture.
+        keys: Vec<u64>,
+        /// What does not fit.
+        message: String,
+    },
+    /// A trace, or what debugging asks for, cannot be written.
+    #[error("writing {path}: {message}")]
+    Written {
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        message: String,
     },
     /// An input is in use by another call.
     #[error("input {position} '{name}': {message}")]
@@ -175,4 +225,26 @@ pub enum Error {
         /// Where the program that built the graph made the node, if it is known.
         location: Option<&'static std::panic::Location<'static>>,
     },
+    /// An error of a call, and the stack of the caller: the debug option `stack_trace_on_error` is on.
+    #[error("{error}\nstack trace:\n{stack}")]
+    Traced {
+        /// What went wrong.
+        #[source]
+        error: Box<Error>,
+        /// Where the model was called.
+        stack: Box<Backtrace>,
+    },
+}
+
+impl Error {
+    pub(crate) fn setting(what: &str, value: &str, expected: &str) -> Error {
+        Error::Setting { what: what.to_string(), value: value.to_string(), expected: expected.to_string() }
+    }
+}
+
+/// For settings given as a member, which cannot be wrong.
+impl From<Infallible> for Error {
+    fn from(never: Infallible) -> Error {
+        match never {}
+    }
 }

@@ -11,17 +11,17 @@ use crate::frame::{Array, Frame};
 use crate::model::{FRAMES, Workspace, lock};
 use crate::plan::Plan;
 use crate::program::{Block, Control, Part, PartStep, PartWork, Program, SizesPart, Source};
-use crate::run::{self, Memory};
-use crate::{Error, Profile, StepTime, View};
+use crate::run::{self, Hooks, Memory};
+use crate::{Error, StepTime, View};
 
 /// One call of a program that is more than one plan.
-pub(crate) struct Execution<'r> {
+pub(crate) struct Execution<'r, 'h> {
     pub(crate) program: &'r Program,
     pub(crate) weights: &'r [BoundWeight],
     /// Of each plan, the most recently used first.
     pub(crate) frames: &'r [Mutex<Vec<Arc<Frame>>>],
     pub(crate) workspace: &'r mut Workspace,
-    pub(crate) profile: Option<&'r mut Profile>,
+    pub(crate) hooks: &'r mut Hooks<'h>,
 }
 
 /// A value between parts.
@@ -42,7 +42,7 @@ pub(crate) enum HeldMemory<'m> {
 /// A result of a block.
 pub(crate) type Made = (Array, AlignedBytes);
 
-impl<'r> Execution<'r> {
+impl<'r> Execution<'r, '_> {
     /// The results of a block.
     pub(crate) fn block(&mut self, block: &Block, inputs: Vec<Held<'_>>) -> Result<Vec<Made>, Error> {
         let given: Vec<(DType, Shape)> =
@@ -118,11 +118,7 @@ impl<'r> Execution<'r> {
                 HeldMemory::Own(_) => unreachable!("plans borrow what they read"),
             }
         }
-        let mut seconds = self.profile.is_some().then(Vec::new);
-        run::run(plan, frame, &mut memory, lists, seconds.as_mut())?;
-        if let (Some(profile), Some(seconds)) = (&mut self.profile, seconds) {
-            profile.add(plan, frame, &seconds);
-        }
+        run::run(plan, frame, &mut memory, lists, self.hooks)?;
         Ok(made)
     }
 
@@ -139,17 +135,17 @@ impl<'r> Execution<'r> {
                 run::in_words(op.sizes(&tensors.iter().collect::<Vec<_>>()))
             }
         });
-        let (step, op_name, location) = (*step, op.name().to_string(), *location);
-        let sizes = found.map_err(|message| Error::Step { step, op: op_name, message, location })?;
+        let sizes = found.map_err(|message| self.hooks.error(*step, op.name(), *location, message))?;
         assert_eq!(sizes.len(), op.defines().len(), "a size for each symbol of {}", op.name());
-        if let Some(profile) = &mut self.profile {
+        if let Some(watch) = &mut self.hooks.watch {
             let shapes: Vec<String> = views.iter().map(|v| format!("{}{}", v.dtype, v.shape)).collect();
-            profile.steps.push(StepTime {
+            let time = StepTime {
                 op: op.name(),
                 kernel: kernel.as_ref().map(|kernel| format!("sizes of {}", kernel.name())),
                 shapes: format!("{} → {sizes:?}", shapes.join(", ")),
                 microseconds: start.elapsed().as_secs_f64() * 1e6,
-            });
+            };
+            watch.steps.push((start, time));
         }
         Ok(sizes)
     }

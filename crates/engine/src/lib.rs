@@ -10,29 +10,39 @@
 
 #![forbid(unsafe_code)]
 
+mod arguments;
 mod artifact;
 mod bind;
 mod cache;
+mod capture;
+mod clamp;
 mod custom;
+mod debug;
 mod device;
 pub mod devices;
 mod error;
 mod execute;
 mod frame;
+mod instruments;
 mod lower;
 mod memory;
 mod model;
 pub mod passes;
 mod plan;
+mod print;
 mod profile;
 mod program;
 mod reference;
 mod registry;
 mod run;
 mod session;
+mod setters;
+mod settings;
 mod split;
 #[cfg(test)]
 mod testing;
+mod trace;
+mod watch;
 mod written;
 
 /// Libraries of custom ops one by one, and packages of them.
@@ -40,16 +50,22 @@ pub mod extension {
     pub use extensions::{Compiler, Error, Library, MANIFEST, pack};
 }
 
+pub use arguments::Argument;
 pub use artifact::{Artifact, ArtifactFault, ArtifactModel, ArtifactWeight, ExportOptions};
 pub use bind::Progress;
 pub use cache::CompileCache;
 pub use custom::Extensions;
-pub use device::{Call, Device, Kernel, NodeTypes, Operand, PackedWeight, View, ViewMut};
+pub use debug::DebugConfig;
+pub use device::{Call, Device, Kernel, Marker, NodeTypes, Operand, PackedWeight, View, ViewMut};
 pub use error::Error;
 pub use model::{Model, TensorSpec};
 pub use passes::Passes;
-pub use profile::{Profile, StepTime};
+pub use profile::{Profile, StepTime, Totals};
 pub use program::Program;
 pub use reference::ReferenceDevice;
 pub use registry::WeightsRegistry;
 pub use session::{Builder, CacheUse, CompileOptions, CompiledModel, InferenceSession, InitOptions, Source};
+pub use settings::{
+    AssertLevel, KernelSettings, LogLevel, PrintOptions, PrintStyle, Profiling, SplitKReductionPrecision,
+    TopKKernel, UninitializedReadMode,
+};

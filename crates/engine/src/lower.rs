@@ -13,7 +13,7 @@ use graph::{Dim, Graph, Node, Op, Type, Value};
 use crate::plan::{
     Home, Plan, PlanInput, PlanRebind, PlanValue, Step, StepOperand, Storage, WeightSlot, WeightSource, Work,
 };
-use crate::{Device, Error, Kernel, NodeTypes};
+use crate::{Device, Error, Kernel, KernelSettings, NodeTypes};
 
 /// The last step of what lives to the end, until the number of steps is known.
 const END: usize = usize::MAX;
@@ -21,6 +21,7 @@ const END: usize = usize::MAX;
 /// What the plans of one program share, and how far they are numbered.
 pub(crate) struct Shared {
     pub(crate) device: Arc<dyn Device>,
+    pub(crate) settings: KernelSettings,
     pub(crate) weights: Vec<WeightSlot>,
     pub(crate) plans: usize,
     pub(crate) steps: usize,
@@ -98,7 +99,8 @@ impl<'g, 's> Lowering<'g, 's> {
     fn step(&mut self, node: &Node) -> Result<(), Error> {
         let inputs: Vec<&Type> = node.inputs.iter().map(|&value| self.graph.ty(value)).collect();
         let outputs: Vec<&Type> = node.outputs.iter().map(|&value| self.graph.ty(value)).collect();
-        let types = NodeTypes { op: &node.op, inputs: &inputs, outputs: &outputs };
+        let settings = self.shared.settings;
+        let types = NodeTypes { op: &node.op, inputs: &inputs, outputs: &outputs, settings: &settings };
         let kernel = self.shared.device.kernel(&types);
         let mut operands = Vec::with_capacity(node.inputs.len());
         for (position, &value) in node.inputs.iter().enumerate() {
@@ -341,7 +343,8 @@ mod tests {
     use crate::testing::{TestDevice, build, f32};
 
     fn check(graph: &Graph, expected: &str) {
-        let printed = Program::new(graph, Arc::new(TestDevice)).unwrap().to_string();
+        let printed =
+            Program::new(graph, Arc::new(TestDevice), &crate::KernelSettings::default()).unwrap().to_string();
         let lines =
             |text: &str| text.lines().map(|line| line.trim().to_string()).collect::<Vec<_>>().join("\n");
         assert_eq!(lines(&printed).trim(), lines(expected).trim());

@@ -1,20 +1,25 @@
 //! A compiled graph with its weights: what callers execute.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Instant;
 
-use graph::{Graph, Type};
+use graph::{DeviceRef, Graph, Type};
 use tensor::{AlignedBytes, Buffer, DType, ReadGuard, Shape};
 
 use crate::artifact;
-use crate::bind::BoundWeight;
+use crate::bind::{self, BoundWeight, Sources};
+use crate::capture::Captured;
 use crate::execute::{Execution, Held, HeldMemory, Made};
 use crate::frame::{Array, Frame};
+use crate::instruments::Instruments;
 use crate::plan::Plan;
-use crate::run::{self, Lists, Memory};
+use crate::run::{self, Hooks, Lists, Memory};
+use crate::watch::{self, TimedStep, Watch};
 use crate::written::Written;
-use crate::{Error, Profile, Program};
+use crate::{Device, Error, LogLevel, Profile, Profiling, Program, WeightsRegistry};
 
 /// Frames of a plan kept for sizes seen before: a server's decode batches come in this many sizes or so.
 pub(crate) const FRAMES: usize = 64;
@@ -40,7 +45,10 @@ struct Shared {
     /// What the program was made from; artifacts hold it.
     graph: Arc<Graph>,
     program: Arc<Program>,
-    weights: Vec<BoundWeight>,
+    /// `None` once released. Calls hold on to those they started with.
+    weights: RwLock<Option<Arc<[BoundWeight]>>>,
+    instruments: Arc<Instruments>,
+    captures: Mutex<BTreeMap<Vec<u64>, Captured>>,
     inputs: Vec<TensorSpec>,
     outputs: Vec<TensorSpec>,
     /// Of each plan, the most recently used first.
@@ -61,7 +69,12 @@ enum Guard {
 }
 
 impl Model {
-    pub(crate) fn new(graph: Arc<Graph>, program: Arc<Program>, weights: Vec<BoundWeight>) -> Model {
+    pub(crate) fn new(
+        graph: Arc<Graph>,
+        program: Arc<Program>,
+        weights: Vec<BoundWeight>,
+        instruments: Arc<Instruments>,
+    ) -> Model {
         let inputs = program.root.inputs.iter();
         let inputs =
             inputs.map(|input| TensorSpec { name: input.name.clone(), ty: input.ty.clone() }).collect();
@@ -69,8 +82,11 @@ impl Model {
         let outputs =
             outputs.map(|(i, ty)| TensorSpec { name: format!("output{i}"), ty: ty.clone() }).collect();
         let frames = (0..program.plans).map(|_| Mutex::default()).collect();
-        let workspaces = Mutex::default();
-        Model { shared: Arc::new(Shared { graph, program, weights, inputs, outputs, frames, workspaces }) }
+        let weights = RwLock::new(Some(weights.into()));
+        let (captures, workspaces) = (Mutex::default(), Mutex::default());
+        let shared =
+            Shared { graph, program, weights, instruments, captures, inputs, outputs, frames, workspaces };
+        Model { shared: Arc::new(shared) }
     }
 
     /// The name of the graph it was compiled from.
@@ -99,7 +115,8 @@ impl Model {
     /// # Errors
     /// If the file cannot be written, or the device stores no packed weights.
     pub fn export_mef(&self, path: impl AsRef<Path>) -> Result<(), Error> {
-        let Shared { graph, program, weights, .. } = &*self.shared;
+        let Shared { graph, program, .. } = &*self.shared;
+        let weights = self.weights()?;
         let path = path.as_ref();
         let models = vec![(&**graph, &**program)];
         let contents = artifact::Contents { device: &*program.device, key: "", models };
@@ -118,13 +135,7 @@ impl Model {
     /// # Errors
     /// If an input is not what the model expects or is in use, or the data (an index, say) makes no sense.
     pub fn execute(&self, inputs: &[Buffer]) -> Result<Vec<Buffer>, Error> {
-        let Some(plan) = self.whole() else {
-            return Ok(self.run_parts(inputs, None)?.into_iter().map(buffer).collect());
-        };
-        let frame = self.frame(plan, inputs)?;
-        let outputs = fresh_outputs(plan, &frame);
-        self.run(plan, &frame, inputs, &outputs, None)?;
-        Ok(outputs)
+        self.observed(false, |hooks| self.compute(inputs, hooks)).map(|(outputs, _)| outputs)
     }
 
     /// Computes the outputs into buffers of the caller's, which saves large ones from being allocated each time.
@@ -133,11 +144,7 @@ impl Model {
     /// As [`Model::execute`], and if a buffer does not fit its output or is in use. After an error of a step,
     /// the contents of the outputs are undefined.
     pub fn execute_into(&self, inputs: &[Buffer], outputs: &[Buffer]) -> Result<(), Error> {
-        let Some(plan) = self.whole() else { return self.run_parts_into(inputs, outputs) };
-        let frame = self.frame(plan, inputs)?;
-        let arrays = plan.outputs.iter().zip(&frame.output_shapes);
-        self.check_outputs(arrays.map(|(ty, &shape)| Array { dtype: ty.dtype, shape }), outputs)?;
-        self.run(plan, &frame, inputs, outputs, None)
+        self.observed(false, |hooks| self.compute_into(inputs, outputs, hooks)).map(|_| ())
     }
 
     /// Executes, and tells how long each step took.
@@ -145,17 +152,120 @@ impl Model {
     /// # Errors
     /// As [`Model::execute`].
     pub fn profile(&self, inputs: &[Buffer]) -> Result<(Vec<Buffer>, Profile), Error> {
-        let mut profile = Profile::default();
+        let (outputs, steps) = self.observed(true, |hooks| self.compute(inputs, hooks))?;
+        Ok((outputs, Profile { steps: steps.into_iter().map(|(_, time)| time).collect() }))
+    }
+
+    /// What it takes and gives, as in `mlp(x: f32[n, 64]) -> (output0: f32[n, 64])`.
+    pub fn signature(&self) -> String {
+        let list = |specs: &[TensorSpec]| {
+            specs.iter().map(|spec| format!("{}: {}", spec.name, spec.ty)).collect::<Vec<_>>().join(", ")
+        };
+        format!("{}({}) -> ({})", self.name(), list(self.input_metadata()), list(self.output_metadata()))
+    }
+
+    /// The devices it runs on.
+    pub fn devices(&self) -> Vec<Arc<dyn Device>> {
+        vec![Arc::clone(&self.program().device)]
+    }
+
+    /// Where each input must lie.
+    pub fn input_devices(&self) -> Vec<DeviceRef> {
+        self.input_metadata().iter().map(|spec| spec.ty.device).collect()
+    }
+
+    /// Where each output lies.
+    pub fn output_devices(&self) -> Vec<DeviceRef> {
+        self.output_metadata().iter().map(|spec| spec.ty.device).collect()
+    }
+
+    /// The kernels it runs on, each with the number of its steps, in the order of their names. Where an op's reference
+    /// stands in, the name says so.
+    pub fn kernel_summaries(&self) -> Vec<(String, usize)> {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for (op, kernel) in self.program().kernels() {
+            *counts.entry(kernel.unwrap_or_else(|| format!("{op} (reference)"))).or_default() += 1;
+        }
+        counts.into_iter().collect()
+    }
+
+    /// Binds other weights, of the same names and types. Calls that run keep those they started with.
+    ///
+    /// # Errors
+    /// As [`crate::InferenceSession::init`]; the weights are then those from before.
+    pub fn reload(&self, weights: &dyn WeightsRegistry) -> Result<(), Error> {
+        let sources = Sources { registry: weights, stored: None };
+        let bound = bind::bind(self.program(), sources, &mut |_| ())?;
+        *self.shared.weights.write().unwrap_or_else(PoisonError::into_inner) = Some(bound.into());
+        Ok(())
+    }
+
+    /// Lets go of the weights once no call uses them. Calls fail until others are bound with [`Model::reload`].
+    pub fn release_weights(&self) {
+        *self.shared.weights.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    pub(crate) fn captures(&self) -> MutexGuard<'_, BTreeMap<Vec<u64>, Captured>> {
+        lock(&self.shared.captures)
+    }
+
+    /// Makes a call, with what the settings ask for around it. Gives how long its steps took, if it is timed or watched.
+    fn observed<T>(
+        &self,
+        timed: bool,
+        body: impl FnOnce(&mut Hooks<'_>) -> Result<T, Error>,
+    ) -> Result<(T, Vec<TimedStep>), Error> {
+        let (program, instruments) = (self.program(), &*self.shared.instruments);
+        let settings = &program.settings;
+        let sync = instruments.debug.device_sync_mode();
+        let watched = timed || sync || Watch::is_needed(settings);
+        instruments.traced(|| {
+            let watch = watched.then(|| Watch::new(program, sync));
+            let mut hooks = Hooks { instruments, settings, watch };
+            let start = watched.then(Instant::now);
+            if settings.log_level.shows(LogLevel::Debug) {
+                tracing::debug!(target: "perihelion::kernel", model = self.name(), "call");
+            }
+            let outcome = body(&mut hooks);
+            if let (Err(error), true) = (&outcome, settings.log_level.shows(LogLevel::Error)) {
+                tracing::error!(target: "perihelion::kernel", model = self.name(), "{error}");
+            }
+            let outputs = outcome?;
+            let steps = hooks.watch.map(|watch| watch.steps).unwrap_or_default();
+            if let (Some(start), true) = (start, settings.profiling != Profiling::Off) {
+                let detailed = settings.profiling == Profiling::Detailed;
+                instruments.recorder.record(self.name(), start, &steps, detailed)?;
+            }
+            Ok((outputs, steps))
+        })
+    }
+
+    fn compute(&self, inputs: &[Buffer], hooks: &mut Hooks<'_>) -> Result<Vec<Buffer>, Error> {
         let Some(plan) = self.whole() else {
-            let outputs = self.run_parts(inputs, Some(&mut profile))?;
-            return Ok((outputs.into_iter().map(buffer).collect(), profile));
+            return Ok(self.run_parts(inputs, hooks)?.into_iter().map(buffer).collect());
         };
         let frame = self.frame(plan, inputs)?;
         let outputs = fresh_outputs(plan, &frame);
-        let mut seconds = Vec::with_capacity(frame.steps.len());
-        self.run(plan, &frame, inputs, &outputs, Some(&mut seconds))?;
-        profile.add(plan, &frame, &seconds);
-        Ok((outputs, profile))
+        self.run(plan, &frame, inputs, &outputs, hooks)?;
+        Ok(outputs)
+    }
+
+    fn compute_into(
+        &self,
+        inputs: &[Buffer],
+        outputs: &[Buffer],
+        hooks: &mut Hooks<'_>,
+    ) -> Result<(), Error> {
+        let Some(plan) = self.whole() else { return self.run_parts_into(inputs, outputs, hooks) };
+        let frame = self.frame(plan, inputs)?;
+        let arrays = plan.outputs.iter().zip(&frame.output_shapes);
+        self.check_outputs(arrays.map(|(ty, &shape)| Array { dtype: ty.dtype, shape }), outputs)?;
+        self.run(plan, &frame, inputs, outputs, hooks)
+    }
+
+    fn weights(&self) -> Result<Arc<[BoundWeight]>, Error> {
+        let weights = self.shared.weights.read().unwrap_or_else(PoisonError::into_inner);
+        weights.clone().ok_or_else(|| Error::WeightsReleased { model: self.name().to_string() })
     }
 
     /// The one plan of the program, if it has no other parts.
@@ -163,8 +273,9 @@ impl Model {
         self.program().root.whole()
     }
 
-    fn run_parts(&self, inputs: &[Buffer], profile: Option<&mut Profile>) -> Result<Vec<Made>, Error> {
-        let Shared { program, weights, frames, .. } = &*self.shared;
+    fn run_parts(&self, inputs: &[Buffer], hooks: &mut Hooks<'_>) -> Result<Vec<Made>, Error> {
+        let Shared { program, frames, .. } = &*self.shared;
+        let weights = &*self.weights()?;
         let arrays: Vec<Array> =
             inputs.iter().map(|input| Array { dtype: input.dtype(), shape: *input.shape() }).collect();
         // Also checks the number of inputs.
@@ -176,16 +287,25 @@ impl Model {
             Guard::Write(written) => Held { array, memory: HeldMemory::Write(written.bytes()) },
         });
         let mut workspace = self.workspace(0);
-        let mut execution = Execution { program, weights, frames, workspace: &mut workspace, profile };
+        let mut execution = Execution { program, weights, frames, workspace: &mut workspace, hooks };
         let results = execution.block(&program.root, held.collect());
         lock(&self.shared.workspaces).push(workspace);
         guards.into_iter().for_each(Guard::finish);
-        results
+        let results = results?;
+        for (position, (array, bytes)) in results.iter().enumerate() {
+            watch::check_output(&program.settings, hooks.watch.as_ref(), position, *array, bytes)?;
+        }
+        Ok(results)
     }
 
-    fn run_parts_into(&self, inputs: &[Buffer], outputs: &[Buffer]) -> Result<(), Error> {
+    fn run_parts_into(
+        &self,
+        inputs: &[Buffer],
+        outputs: &[Buffer],
+        hooks: &mut Hooks<'_>,
+    ) -> Result<(), Error> {
         let guards = lock_outputs(outputs)?;
-        let results = self.run_parts(inputs, None)?;
+        let results = self.run_parts(inputs, hooks)?;
         self.check_outputs(results.iter().map(|(array, _)| *array), outputs)?;
         for (mut written, (_, bytes)) in guards.into_iter().zip(results) {
             written.bytes().copy_from_slice(&bytes);
@@ -200,15 +320,16 @@ impl Model {
         frame: &Frame,
         inputs: &[Buffer],
         outputs: &[Buffer],
-        seconds: Option<&mut Vec<f64>>,
+        hooks: &mut Hooks<'_>,
     ) -> Result<(), Error> {
+        let weights = self.weights()?;
         let mut inputs = self.lock_inputs(inputs)?;
         let mut outputs = lock_outputs(outputs)?;
         let mut workspace = self.workspace(frame.arena);
         let mut memory = Memory {
             regions: Vec::with_capacity(1 + outputs.len() + inputs.len()),
             inputs: Vec::with_capacity(inputs.len()),
-            weights: &self.shared.weights,
+            weights: &weights,
         };
         memory.regions.push(&mut workspace.arena);
         memory.regions.extend(outputs.iter_mut().map(Written::bytes));
@@ -221,8 +342,15 @@ impl Model {
                 }
             }
         }
-        let result = run::run(plan, frame, &mut memory, &mut workspace.lists, seconds);
+        let result = run::run(plan, frame, &mut memory, &mut workspace.lists, hooks);
         lock(&self.shared.workspaces).push(workspace);
+        let result = result.and_then(|()| {
+            let forms = plan.outputs.iter().map(|ty| ty.dtype).zip(&frame.output_shapes);
+            forms.zip(&mut outputs).enumerate().try_for_each(|(position, ((dtype, &shape), bytes))| {
+                let (array, watch) = (Array { dtype, shape }, hooks.watch.as_ref());
+                watch::check_output(hooks.settings, watch, position, array, bytes.bytes())
+            })
+        });
         outputs.into_iter().for_each(Written::finish);
         inputs.into_iter().for_each(Guard::finish);
         result
@@ -236,6 +364,10 @@ impl Model {
         let given: Vec<(DType, Shape)> = inputs.iter().map(|input| (input.dtype(), *input.shape())).collect();
         let bindings = self.program().root.signature.bind_inputs(&given)?;
         let frame = Arc::new(Frame::new(plan, &self.program().weights, &bindings)?);
+        if self.program().settings.log_level.shows(LogLevel::Info) {
+            let (model, arena) = (self.name(), frame.arena);
+            tracing::info!(target: "perihelion::kernel", model, arena, "new sizes");
+        }
         let mut frames = lock(&self.shared.frames[plan.index]);
         frames.truncate(FRAMES - 1);
         frames.insert(0, Arc::clone(&frame));

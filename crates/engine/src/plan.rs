@@ -149,6 +149,13 @@ impl Plan {
 }
 
 impl Work {
+    pub(crate) fn op(&self) -> Option<&Op> {
+        match self {
+            Work::Kernel(op, _) | Work::Reference(op) => Some(op),
+            Work::Copy => None,
+        }
+    }
+
     pub(crate) fn op_name(&self) -> &'static str {
         match self {
             Work::Kernel(op, _) | Work::Reference(op) => op.name(),
@@ -159,6 +166,7 @@ impl Work {
     pub(crate) fn kernel_name(&self) -> Option<String> {
         match self {
             Work::Kernel(_, kernel) => Some(kernel.name()),
+            Work::Reference(Op::Print(_)) => Some("print".to_string()),
             Work::Reference(_) => None,
             Work::Copy => Some("copy".to_string()),
         }

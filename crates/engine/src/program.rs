@@ -12,13 +12,14 @@ use graph::{Bindings, Graph, Op, Type};
 use crate::lower::Shared;
 use crate::plan::{Plan, PlanInput, WeightSlot};
 use crate::split::split;
-use crate::{Device, Error, Kernel};
+use crate::{Device, Error, Kernel, KernelSettings};
 
 /// A graph as it is computed on one device. Holds no weights and no sizes of symbolic dims. Prints for people, and
 /// for tests.
 pub struct Program {
     pub(crate) name: String,
     pub(crate) device: Arc<dyn Device>,
+    pub(crate) settings: KernelSettings,
     /// Of all plans; each is bound once.
     pub(crate) weights: Vec<WeightSlot>,
     pub(crate) root: Block,
@@ -100,16 +101,26 @@ pub(crate) enum Source {
 
 impl Program {
     /// The program of a verified graph on a device.
-    pub(crate) fn new(graph: &Graph, device: Arc<dyn Device>) -> Result<Program, Error> {
-        let mut shared = Shared { device, weights: Vec::new(), plans: 0, steps: 0 };
+    pub(crate) fn new(
+        graph: &Graph,
+        device: Arc<dyn Device>,
+        settings: &KernelSettings,
+    ) -> Result<Program, Error> {
+        let settings = *settings;
+        let mut shared = Shared { device, settings, weights: Vec::new(), plans: 0, steps: 0 };
         let root = split(graph, &mut shared)?;
         let Shared { device, weights, plans, .. } = shared;
-        Ok(Program { name: graph.name().to_string(), device, weights, root, plans })
+        Ok(Program { name: graph.name().to_string(), device, settings, weights, root, plans })
     }
 
     /// The name of the graph it computes.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What the session was set to when it was compiled.
+    pub fn settings(&self) -> &KernelSettings {
+        &self.settings
     }
 
     /// The op of each step of all plans in order and its kernel, or `None` where the op's reference stands in.
@@ -175,6 +186,9 @@ impl fmt::Display for Program {
         let whole = self.root.whole();
         let form = if whole.is_some() { "plan" } else { "program" };
         writeln!(f, "{form} {} on {}", self.name, self.device.name())?;
+        if self.settings != KernelSettings::default() {
+            writeln!(f, "  with {}", self.settings)?;
+        }
         for (i, input) in self.root.inputs.iter().enumerate() {
             writeln!(f, "  input {i} '{}' {}", input.name, input.ty)?;
         }

@@ -1,13 +1,17 @@
 //! The loop over the steps of a frame: hands each kernel its memory. Allocates nothing per step.
 
-use std::time::Instant;
+use std::panic::Location;
 
+use graph::Op;
 use tensor::{AlignedBytes, Bytes, Shape, Tensor};
 
 use crate::bind::BoundWeight;
+use crate::clamp::clamp;
 use crate::frame::{Array, Frame, FrameStep, Part, Piece, Role, Source};
-use crate::plan::{Plan, Work};
-use crate::{Call, Error, Operand, View, ViewMut};
+use crate::instruments::Instruments;
+use crate::plan::{Plan, Step, Work};
+use crate::watch::Watch;
+use crate::{Call, Error, KernelSettings, Operand, View, ViewMut};
 
 /// The memory of one call.
 pub(crate) struct Memory<'r> {
@@ -25,30 +29,57 @@ pub(crate) struct Lists {
     results: Vec<ViewMut<'static>>,
 }
 
-/// Runs the steps. With `seconds`, notes what each took.
+/// What steps do beside computing.
+pub(crate) struct Hooks<'c> {
+    /// What prints, and knows how.
+    pub(crate) instruments: &'c Instruments,
+    pub(crate) settings: &'c KernelSettings,
+    /// Nothing in plain calls.
+    pub(crate) watch: Option<Watch<'c>>,
+}
+
+impl Hooks<'_> {
+    /// The error of a step.
+    pub(crate) fn error(
+        &self,
+        step: usize,
+        op: &str,
+        location: Option<&'static Location<'static>>,
+        message: String,
+    ) -> Error {
+        let message = match location.filter(|_| self.settings.source_tracebacks) {
+            Some(location) => format!("{message} (built at {location})"),
+            None => message,
+        };
+        Error::Step { step, op: op.to_string(), message, location }
+    }
+}
+
+/// Runs the steps.
 pub(crate) fn run(
     plan: &Plan,
     frame: &Frame,
     memory: &mut Memory<'_>,
     lists: &mut Lists,
-    mut seconds: Option<&mut Vec<f64>>,
+    hooks: &mut Hooks<'_>,
 ) -> Result<(), Error> {
     for (i, (step, sized)) in plan.steps.iter().zip(&frame.steps).enumerate() {
-        let start = seconds.is_some().then(Instant::now);
-        run_step(&step.work, sized, memory, lists).map_err(|message| Error::Step {
-            step: plan.first_step + i,
-            op: step.work.op_name().to_string(),
-            message,
-            location: step.location,
-        })?;
-        if let (Some(seconds), Some(start)) = (&mut seconds, start) {
-            seconds.push(start.elapsed().as_secs_f64());
-        }
+        let number = plan.first_step + i;
+        run_step(number, step, sized, memory, lists, hooks)
+            .map_err(|message| hooks.error(number, step.work.op_name(), step.location, message))?;
     }
     Ok(())
 }
 
-fn run_step(work: &Work, step: &FrameStep, memory: &mut Memory<'_>, lists: &mut Lists) -> Result<(), String> {
+fn run_step(
+    number: usize,
+    planned: &Step,
+    step: &FrameStep,
+    memory: &mut Memory<'_>,
+    lists: &mut Lists,
+    hooks: &mut Hooks<'_>,
+) -> Result<(), String> {
+    let clamped;
     let mut operands: Vec<Operand<'_>> = recycle(std::mem::take(&mut lists.operands));
     let mut results: Vec<ViewMut<'_>> = recycle(std::mem::take(&mut lists.results));
     let Memory { regions, inputs, weights } = memory;
@@ -68,15 +99,32 @@ fn run_step(work: &Work, step: &FrameStep, memory: &mut Memory<'_>, lists: &mut 
         bytes: &mut [],
     }));
     let scratch = hand_out(&step.pieces, regions, &mut operands, &mut results);
+    if let Some(op) = planned.work.op()
+        && let Some((position, indices)) = clamp(hooks.settings.assert_level, op, &operands)
+    {
+        clamped = indices;
+        let Operand::View(view) = &mut operands[position] else { unreachable!("indices are read") };
+        view.bytes = &clamped;
+    }
+    if let Some(watch) = &mut hooks.watch {
+        watch.before(number, planned, step, &operands, &mut results, scratch)?;
+    }
     let call = Call { inputs: &mut operands, outputs: &mut results, scratch };
-    let outcome = match work {
+    let mut outcome = match &planned.work {
         Work::Kernel(_, kernel) => kernel.run(call),
+        Work::Reference(Op::Print(print)) => {
+            let Instruments { printer, .. } = hooks.instruments;
+            printer.print(print, call.inputs, &hooks.instruments.print_options())
+        }
         Work::Reference(op) => run_reference(op, call, &step.results),
         Work::Copy => {
             copy(call);
             Ok(())
         }
     };
+    if let Some(watch) = &mut hooks.watch {
+        outcome = outcome.and_then(|()| watch.after(planned, step, &results));
+    }
     lists.operands = recycle(operands);
     lists.results = recycle(results);
     outcome

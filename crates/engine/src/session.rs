@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use graph::{DeviceRef, Graph, Module};
 
@@ -11,14 +11,22 @@ use crate::artifact::{self, Artifact, ExportOptions, StoredWeights};
 use crate::bind::{self, Progress, Sources};
 use crate::cache::CompileCache;
 use crate::custom::Extensions;
+use crate::debug::DebugConfig;
+use crate::debug::dump::Dump;
+use crate::instruments::Instruments;
 use crate::passes::{self, Passes};
-use crate::{Device, Error, Model, Program, WeightsRegistry};
+use crate::{Device, Error, KernelSettings, Model, Program, WeightsRegistry, setters};
 
 /// Compiles graphs for its devices and makes models of them.
+///
+/// A session can be used from many threads. What its setters change holds for what is compiled afterwards.
 pub struct InferenceSession {
     devices: Vec<Arc<dyn Device>>,
     cache: Option<CompileCache>,
     extensions: Extensions,
+    num_threads: usize,
+    pub(crate) settings: Mutex<KernelSettings>,
+    pub(crate) instruments: Arc<Instruments>,
 }
 
 /// The parts of a session to be.
@@ -27,7 +35,12 @@ pub struct Builder {
     devices: Vec<Arc<dyn Device>>,
     cache: Option<CompileCache>,
     extensions: Extensions,
+    num_threads: usize,
+    host: Option<HostFactory>,
 }
+
+/// Makes the host's device with so many threads; 0 means as many as it thinks best.
+type HostFactory = Box<dyn FnOnce(usize) -> Arc<dyn Device>>;
 
 /// What can be compiled.
 #[derive(Debug, Clone, Copy)]
@@ -105,6 +118,16 @@ impl InferenceSession {
         &self.extensions
     }
 
+    /// How many threads the host computes with; 0 if it chooses itself.
+    pub fn num_threads(&self) -> usize {
+        self.num_threads
+    }
+
+    /// What to check, log and write while models compile and run.
+    pub fn debug(&self) -> &DebugConfig {
+        &self.instruments.debug
+    }
+
     /// Compiles a graph, a module, or a file of graph text; or reads an artifact.
     ///
     /// # Errors
@@ -139,14 +162,17 @@ impl InferenceSession {
             }
         };
         check_names(graphs)?;
+        let settings = self.kernel_settings();
+        // Who watches a graph on its way wants it to go that way.
+        let watched = self.debug().pre_jit() || self.debug().ir_output_dir().is_some();
         match &self.cache {
-            Some(cache) if options.cache == CacheUse::Use => {
-                let key =
-                    cache.key(graphs, &options.passes, &*extensions.used_by(graphs).on(&self.devices[0]));
-                let make = || self.build(graphs, options, &extensions);
+            Some(cache) if options.cache == CacheUse::Use && !watched => {
+                let device = extensions.used_by(graphs).on(&self.devices[0]);
+                let key = cache.key(graphs, &options.passes, &settings, &*device);
+                let make = || self.build(graphs, options, &extensions, &settings);
                 cache.find_or_make(&key, &|entry| self.read(entry, &extensions), &make)
             }
-            _ => self.build(graphs, options, &extensions),
+            _ => self.build(graphs, options, &extensions, &settings),
         }
     }
 
@@ -205,7 +231,8 @@ impl InferenceSession {
         let sources = Sources { registry: weights, stored: compiled.stored.as_deref() };
         let models = compiled.graphs.iter().zip(&compiled.programs).map(|(graph, program)| {
             let bound = bind::bind(program, sources, progress)?;
-            Ok((program.name().to_string(), Model::new(Arc::clone(graph), Arc::clone(program), bound)))
+            let (graph, program) = (Arc::clone(graph), Arc::clone(program));
+            Ok((program.name().to_string(), Model::new(graph, program, bound, Arc::clone(&self.instruments))))
         });
         models.collect()
     }
@@ -254,10 +281,17 @@ impl InferenceSession {
         graphs: &[Graph],
         options: &CompileOptions,
         extensions: &Extensions,
+        settings: &KernelSettings,
     ) -> Result<CompiledModel, Error> {
-        let optimized = graphs.iter().map(|graph| self.optimize(graph, options, extensions));
+        let optimized = graphs.iter().map(|graph| self.optimize(graph, options, extensions, settings));
+        let optimized = optimized.collect::<Result<_, _>>()?;
         let device = extensions.used_by(graphs).on(&self.devices[0]);
-        CompiledModel::lower(device, optimized.collect::<Result<_, _>>()?)
+        let compiled = CompiledModel::lower(device, optimized, settings)?;
+        let directory = self.debug().ir_output_dir();
+        compiled
+            .programs()
+            .try_for_each(|program| Dump::new(program.name(), directory.clone()).program(program))?;
+        Ok(compiled)
     }
 
     fn optimize(
@@ -265,13 +299,23 @@ impl InferenceSession {
         graph: &Graph,
         options: &CompileOptions,
         extensions: &Extensions,
+        settings: &KernelSettings,
     ) -> Result<Graph, Error> {
         graph.verify()?;
         self.check_devices(graph)?;
         let mut graph = graph.clone();
         extensions.adopt(&mut graph)?;
-        passes::run(&mut graph, &options.passes);
+        let mut dump = Dump::new(graph.name(), self.debug().ir_output_dir());
+        dump.graph("input", &graph)?;
+        if settings.per_tensor_fp8_quantize {
+            passes::quantize_fp8(&mut graph);
+            dump.graph("quantize_fp8", &graph)?;
+        }
+        passes::run(&mut graph, &options.passes, &mut |pass, graph| dump.graph(pass, graph))?;
         graph.verify().unwrap_or_else(|error| panic!("passes keep graphs well formed: {error}\n{graph}"));
+        if self.debug().pre_jit() {
+            return Err(Error::CompilationStopped { graph: graph.name().to_string() });
+        }
         Ok(graph)
     }
 
@@ -289,7 +333,8 @@ impl InferenceSession {
             self.check_devices(graph)?;
             extensions.check_all(graph)?;
         }
-        let compiled = CompiledModel::lower(extensions.used_by(&graphs).on(device), graphs)?;
+        let device = extensions.used_by(&graphs).on(device);
+        let compiled = CompiledModel::lower(device, graphs, artifact.settings())?;
         Ok(CompiledModel { stored: artifact.stored_weights(constants)?.map(Arc::new), ..compiled })
     }
 
@@ -311,7 +356,7 @@ impl InferenceSession {
 impl Builder {
     /// Adds a device behind those given before.
     pub fn device(mut self, device: Arc<dyn Device>) -> Builder {
-        if !self.devices.iter().any(|other| Arc::ptr_eq(other, &device)) {
+        if !self.devices.iter().any(|other| is_same(other, &device)) {
             self.devices.push(device);
         }
         self
@@ -328,6 +373,18 @@ impl Builder {
         self
     }
 
+    /// How many threads the host computes with; 0 lets it choose.
+    pub fn num_threads(mut self, threads: usize) -> Builder {
+        self.num_threads = threads;
+        self
+    }
+
+    /// How to make the host's device, which becomes the last if none of those given is one.
+    pub fn host(mut self, make: impl FnOnce(usize) -> Arc<dyn Device> + 'static) -> Builder {
+        self.host = Some(Box::new(make));
+        self
+    }
+
     /// Keeps what is compiled in a cache. Without one, which is what a session starts with, nothing is written.
     pub fn compile_cache(mut self, cache: impl Into<Option<CompileCache>>) -> Builder {
         self.cache = cache.into();
@@ -337,13 +394,29 @@ impl Builder {
     /// The session.
     ///
     /// # Errors
-    /// If there are no devices.
+    /// If there are no devices, or the environment holds settings that cannot be.
     pub fn build(self) -> Result<InferenceSession, Error> {
-        if self.devices.is_empty() {
+        let Builder { mut devices, cache, extensions, num_threads, host } = self;
+        for device in devices.iter_mut().filter(|device| num_threads > 0 && device.is_host()) {
+            if let Some(other) = device.with_threads(num_threads) {
+                *device = other;
+            }
+        }
+        if let Some(make) = host.filter(|_| !devices.iter().any(|device| device.is_host())) {
+            devices.push(make(num_threads));
+        }
+        if devices.is_empty() {
             return Err(Error::NoDevice);
         }
-        Ok(InferenceSession { devices: self.devices, cache: self.cache, extensions: self.extensions })
+        let settings = Mutex::new(setters::from_environment(&|name| std::env::var(name).ok())?);
+        let instruments = Arc::new(Instruments::new()?);
+        Ok(InferenceSession { devices, cache, extensions, num_threads, settings, instruments })
     }
+}
+
+/// Whether two handles are one device. A machine has one host, whatever its threads.
+fn is_same(a: &Arc<dyn Device>, b: &Arc<dyn Device>) -> bool {
+    Arc::ptr_eq(a, b) || (a.is_host() && b.is_host() && a.name() == b.name() && a.target() == b.target())
 }
 
 impl CompiledModel {
@@ -380,8 +453,13 @@ impl CompiledModel {
     }
 
     /// The compiled model of verified graphs, after the passes.
-    fn lower(device: Arc<dyn Device>, graphs: Vec<Graph>) -> Result<CompiledModel, Error> {
-        let programs = graphs.iter().map(|graph| Program::new(graph, Arc::clone(&device)).map(Arc::new));
+    fn lower(
+        device: Arc<dyn Device>,
+        graphs: Vec<Graph>,
+        settings: &KernelSettings,
+    ) -> Result<CompiledModel, Error> {
+        let programs =
+            graphs.iter().map(|graph| Program::new(graph, Arc::clone(&device), settings).map(Arc::new));
         let programs = programs.collect::<Result<_, _>>()?;
         let graphs = graphs.into_iter().map(Arc::new).collect();
         Ok(CompiledModel { device, graphs, programs, stored: None })
@@ -391,7 +469,11 @@ impl CompiledModel {
 impl fmt::Debug for InferenceSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.devices.iter().map(|device| device.name()).collect();
-        write!(f, "InferenceSession({})", names.join(", "))
+        write!(f, "InferenceSession({}", names.join(", "))?;
+        match self.num_threads {
+            0 => f.write_str(")"),
+            threads => write!(f, ", num_threads = {threads})"),
+        }
     }
 }
 

@@ -144,7 +144,8 @@ impl<'g, 's> Splitting<'g, 's> {
     fn sizes(&mut self, node: &'g Node) -> Result<(), Error> {
         let inputs: Vec<&Type> = node.inputs.iter().map(|&value| self.graph.ty(value)).collect();
         let outputs: Vec<&Type> = node.outputs.iter().map(|&value| self.graph.ty(value)).collect();
-        let types = NodeTypes { op: &node.op, inputs: &inputs, outputs: &outputs };
+        let settings = &self.shared.settings;
+        let types = NodeTypes { op: &node.op, inputs: &inputs, outputs: &outputs, settings };
         let kernel = self.shared.device.kernel(&types);
         let operands = node.inputs.iter().map(|&input| self.source(input)).collect::<Result<_, _>>()?;
         let at = self.step(node);

@@ -1,6 +1,7 @@
 //! Perihelion: compile a graph once, bind weights, execute on the CPU; or load a language model and let it write.
 //!
-//! This crate holds no logic of its own. It gives the parts the names that users know: [`driver`] (what data is and
+//! This crate holds no logic but the choice of the CPU where a session is given no other host. It gives the parts the
+//! names that users know: [`driver`] (what data is and
 //! where it is computed on), [`graph`], [`engine`], [`models`], [`pipelines`].
 //!
 //! A language model writes:
@@ -9,7 +10,6 @@
 //! use std::num::NonZeroUsize;
 //! use std::sync::Arc;
 //!
-//! use perihelion::driver::{Cpu, Device};
 //! use perihelion::engine::InferenceSession;
 //! use perihelion::pipelines::{
 //!     AddSpecial, EventKind, Generator, GeneratorOptions, LoadOptions, ParseSpecial, Request, TextModel,
@@ -17,7 +17,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/storyteller/model.gguf");
-//! let session = InferenceSession::new([Arc::new(Cpu::new(0)) as Arc<dyn Device>])?;
+//! let session = InferenceSession::new([])?; // On the CPU.
 //! let model = Arc::new(TextModel::load(&session, &LoadOptions::new(path))?);
 //! let options = GeneratorOptions { max_batch_tokens: 512, max_sequences: 1, cache_tokens: 512 };
 //! let mut generator = Generator::new(Arc::clone(&model), &options)?;
@@ -39,13 +39,12 @@
 //! Any graph can be compiled once, and executed with inputs of any size:
 //!
 //! ```
-//! # use std::sync::Arc;
-//! use perihelion::driver::{Buffer, Cpu, Device};
+//! use perihelion::driver::Buffer;
 //! use perihelion::engine::InferenceSession;
 //! use perihelion::graph::Graph;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let session = InferenceSession::new([Arc::new(Cpu::new(0)) as Arc<dyn Device>])?;
+//! let session = InferenceSession::new([])?; // On the CPU.
 //! let graph = Graph::parse("graph twice(%x: f32[n]) { %y = add(%x, %x) return %y }")?;
 //! let model = session.load(&graph, &())?; // A graph without weights.
 //! for size in [1, 1000] {
@@ -83,7 +82,8 @@
 
 #![forbid(unsafe_code)]
 
-pub use engine;
+pub mod engine;
+
 pub use graph;
 pub use models;
 pub use pipelines;

@@ -1,6 +1,7 @@
 //! The CPU as a device: which kernel computes which op.
 
 mod convolution;
+mod fp8;
 mod normalize;
 mod paged;
 mod product;
@@ -87,6 +88,7 @@ impl Device for Cpu {
             Op::MatMul(_) => product::matmul(self, dtype),
             Op::Attention(op) => product::attention(self, op.scale),
             Op::Linear(linear) => product::linear(self, linear, node),
+            Op::Fp8Product(op) => fp8::product(self, *op),
             Op::Gather(op) => kernel(gather::GatherKernel { axis: op.axis, pool: pool() }),
             Op::Embedding(_) => kernel(embedding::EmbeddingKernel { dtype, pool: pool() }),
             Op::Concat(op) => kernel(concat::ConcatKernel { axis: op.axis, pool: pool() }),
@@ -95,7 +97,7 @@ impl Device for Cpu {
             Op::Reshape(_) => kernel(copy::CopyKernel { op: "reshape", in_place: true, pool: pool() }),
             Op::Transpose(op) => kernel(transpose::TransposeKernel { order: op.order.clone(), pool: pool() }),
             Op::Broadcast(_) => kernel(transpose::BroadcastKernel { pool: pool() }),
-            Op::TopK(op) => top_k::kernel(self, *op, dtype),
+            Op::TopK(op) => top_k::kernel(self, *op, dtype, node.settings.top_k()),
             Op::ArgSort(op) => arg_sort::kernel(*op, dtype, &self.pool),
             Op::CumSum(op) => cumsum::kernel(*op, dtype, &self.pool),
             Op::Pad(op) => kernel(axis_maps::PadKernel { op: op.clone(), pool: pool() }),
@@ -151,19 +153,29 @@ impl Device for Cpu {
         self.pool.run(chunks, body);
     }
 
+    fn threads(&self) -> usize {
+        self.pool.threads()
+    }
+
+    fn with_threads(&self, threads: usize) -> Option<Arc<dyn Device>> {
+        Some(Arc::new(Cpu::with_instruction_set(threads, self.limit)))
+    }
+
     fn packing(&self, node: &NodeTypes<'_>, position: usize) -> Option<String> {
         match node.op {
             Op::Linear(linear) => product::packing(linear, node, position),
             Op::QMatMul(op) => (position == 1).then(|| product::layout(op.encoding)),
             Op::Conv(conv) => convolution::packing(self, conv, node, position),
+            Op::Fp8Product(op) => fp8::packing(*op, node, position),
             _ => None,
         }
     }
 
     fn pack(&self, layout: &str, weight: &Tensor) -> Result<PackedWeight, String> {
-        match layout.starts_with("filter.") {
-            true => convolution::pack(layout, weight),
-            false => product::pack(&self.pool, layout, weight),
+        match layout {
+            fp8::LAYOUT => fp8::pack(&self.pool, weight),
+            layout if layout.starts_with("filter.") => convolution::pack(layout, weight),
+            layout => product::pack(&self.pool, layout, weight),
         }
     }
 

@@ -303,7 +303,7 @@ fn multiply<T: Element + Scalar>(variant: &Variant<matmul::Kernel>, pool: &Pool,
 }
 
 /// The strides of a row-major operand whose batch axes are repeated to fill `batch`.
-fn strides(shape: &Shape, batch: &[usize]) -> Vec<usize> {
+pub(super) fn strides(shape: &Shape, batch: &[usize]) -> Vec<usize> {
     let own = shape.row_major_strides();
     let missing = batch.len() + 2 - shape.rank();
     let stride = |axis: usize| match axis.checked_sub(missing) {

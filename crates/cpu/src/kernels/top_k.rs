@@ -4,11 +4,14 @@
 //! Candidates that beat the worst of the k best so far are collected; when twice as many have come together, the
 //! better half is selected and the bar raised. Blocks without a candidate are passed over by a loop that the
 //! compiler vectorizes, so that for a small k a row is read about as fast as memory gives it.
+//!
+//! A session may ask for one of two other ways to the same results: `fused` finds the k-th value digit by digit, from
+//! histograms of the elements that share the digits above, and so takes no longer for a large k; `sort` sorts the row.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use engine::{Call, Kernel};
+use engine::{Call, Kernel, TopKKernel as Way};
 use graph::ops::TopK;
 use tensor::{DType, Element};
 
@@ -33,45 +36,92 @@ variants! {
 }
 
 /// A kernel that picks along an axis.
-pub(crate) fn kernel(cpu: &Cpu, op: TopK, dtype: DType) -> Option<Arc<dyn Kernel>> {
+pub(crate) fn kernel(cpu: &Cpu, op: TopK, dtype: DType, way: Way) -> Option<Arc<dyn Kernel>> {
     let pool = Arc::clone(&cpu.pool);
-    with_type!(dtype, T => Some(Arc::new(TopKKernel::<T> { op, variant: T::variant(cpu), pool })), _ => None)
+    with_type!(
+        dtype,
+        T => Some(Arc::new(TopKKernel::<T> { op, way, variant: T::variant(cpu), pool })),
+        _ => None
+    )
 }
 
-/// An element type that can be compared block by block.
+/// An element type that can be compared block by block, and digit by digit.
 trait Beyond: Element {
+    /// Bits of the keys.
+    const BITS: u32 = 8 * size_of::<Self>() as u32;
+
     fn variant(cpu: &Cpu) -> &'static Variant<AnyBeyond<Self>>;
+
+    /// A whole number in the order of the values, equal for equal ones; `None` for NaN. Of floats, neither 0 nor the
+    /// largest.
+    fn key(self) -> Option<u64>;
 }
 
-macro_rules! portable {
-    ($($T:ty),*) => { $(
+macro_rules! beyond {
+    ($($T:ty, $key:expr;)*) => { $(
         impl Beyond for $T {
             fn variant(_cpu: &Cpu) -> &'static Variant<AnyBeyond<$T>> {
                 static VARIANT: Variant<AnyBeyond<$T>> =
                     Variant { name: "portable", available: || true, run: any_beyond::<$T> };
                 &VARIANT
             }
+
+            fn key(self) -> Option<u64> {
+                let key: fn($T) -> Option<u64> = $key;
+                key(self)
+            }
         }
     )* };
 }
 
-portable!(tensor::f16, tensor::bf16, f64, u8, i8, u16, i16, u32, i32, u64, i64);
+beyond! {
+    tensor::f16, |x| (!x.is_nan()).then(|| float_key(x.to_bits().into(), 16));
+    tensor::bf16, |x| (!x.is_nan()).then(|| float_key(x.to_bits().into(), 16));
+    f64, |x| (!x.is_nan()).then(|| float_key(x.to_bits(), 64));
+    u8, |x| Some(x.into());
+    u16, |x| Some(x.into());
+    u32, |x| Some(x.into());
+    u64, Some;
+    i8, |x| Some((x as u8 ^ 1 << 7).into());
+    i16, |x| Some((x as u16 ^ 1 << 15).into());
+    i32, |x| Some((x as u32 ^ 1 << 31).into());
+    i64, |x| Some(x as u64 ^ 1 << 63);
+}
 
 impl Beyond for f32 {
     fn variant(cpu: &Cpu) -> &'static Variant<AnyBeyond<f32>> {
         cpu.pick(F32)
     }
+
+    fn key(self) -> Option<u64> {
+        (!self.is_nan()).then(|| float_key(self.to_bits().into(), 32))
+    }
+}
+
+/// The key of a float: negative ones count down from the middle, positive ones up. Both zeros are the middle.
+fn float_key(bits: u64, width: u32) -> u64 {
+    let sign = 1u64 << (width - 1);
+    match bits & sign == 0 || bits == sign {
+        true => bits | sign,
+        false => !bits & (u64::MAX >> (64 - width)),
+    }
 }
 
 struct TopKKernel<T: 'static> {
     op: TopK,
+    way: Way,
     variant: &'static Variant<AnyBeyond<T>>,
     pool: Arc<Pool>,
 }
 
-impl<T: Element> Kernel for TopKKernel<T> {
+impl<T: Beyond> Kernel for TopKKernel<T> {
     fn name(&self) -> String {
-        format!("{}[{}].{}", graph::Op::from(self.op).name(), T::DTYPE, self.variant.name)
+        let way = match self.way {
+            Way::Select => self.variant.name,
+            Way::Fused => "fused",
+            Way::Sort => "sort",
+        };
+        format!("{}[{}].{way}", graph::Op::from(self.op).name(), T::DTYPE)
     }
 
     fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
@@ -97,7 +147,11 @@ impl<T: Element> Kernel for TopKKernel<T> {
                 let plane = &x[outer * n * inner..][..n * inner];
                 let rows = if inner == 1 { plane } else { copy_out(plane, inner, first, width, &mut lanes) };
                 for (column, row) in rows.chunks_exact(n).enumerate() {
-                    self.select(row, &mut best);
+                    match self.way {
+                        Way::Select => self.select(row, &mut best),
+                        Way::Fused => self.search(row, &mut best),
+                        Way::Sort => self.sort(row, &mut best),
+                    }
                     for (rank, &(value, i)) in best.iter().enumerate() {
                         let slot = (outer * k + rank) * inner + first + column;
                         // SAFETY: each lane of the results belongs to one task.
@@ -129,7 +183,7 @@ fn copy_out<'l, T: Element>(
     lanes
 }
 
-impl<T: Element> TopKKernel<T> {
+impl<T: Beyond> TopKKernel<T> {
     /// Leaves the best of a row in `best`, in order.
     fn select(&self, row: &[T], best: &mut Vec<(T, usize)>) {
         let k = self.op.k;
@@ -151,6 +205,56 @@ impl<T: Element> TopKKernel<T> {
         }
         keep(best, k, &rank);
         best.sort_unstable_by(rank);
+    }
+
+    /// As [`TopKKernel::select`], by searching for the key of the worst that is kept.
+    fn search(&self, row: &[T], best: &mut Vec<(T, usize)>) {
+        best.clear();
+        let (bar, mut ties) = self.threshold(row);
+        for (i, &value) in row.iter().enumerate() {
+            let key = self.key(value);
+            if key > bar || (key == bar && ties > 0) {
+                ties -= usize::from(key == bar);
+                best.push((value, i));
+            }
+        }
+        best.sort_unstable_by(|a, b| self.rank(a, b));
+    }
+
+    /// The key of the `k`-th best, and how many elements of that key are among the `k` best.
+    fn threshold(&self, row: &[T]) -> (u64, usize) {
+        let (mut bar, mut known, mut missing) = (0u64, 0u64, self.op.k);
+        for shift in (0..T::BITS).step_by(8).rev() {
+            let mut counts = [0usize; 256];
+            for key in row.iter().map(|&value| self.key(value)).filter(|key| key & known == bar) {
+                counts[(key >> shift) as usize & 0xff] += 1;
+            }
+            let mut digit = 255;
+            while counts[digit] < missing {
+                missing -= counts[digit];
+                digit -= 1;
+            }
+            bar |= (digit as u64) << shift;
+            known |= 0xff << shift;
+        }
+        (bar, missing)
+    }
+
+    /// A key that is larger for what is better, and 0 for NaN.
+    fn key(&self, value: T) -> u64 {
+        match (value.key(), self.op.smallest) {
+            (None, _) => 0,
+            (Some(key), false) => key,
+            (Some(key), true) => !key & (u64::MAX >> (64 - T::BITS)),
+        }
+    }
+
+    /// As [`TopKKernel::select`], by sorting everything.
+    fn sort(&self, row: &[T], best: &mut Vec<(T, usize)>) {
+        best.clear();
+        best.extend(row.iter().copied().zip(0..));
+        best.sort_unstable_by(|a, b| self.rank(a, b));
+        best.truncate(self.op.k);
     }
 
     fn any_beyond(&self, block: &[T], bar: T) -> bool {

@@ -20,6 +20,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::fault::ArtifactFault;
+use crate::KernelSettings;
 
 /// The first bytes: no text begins so, and a transfer that changes line ends breaks them.
 pub(super) const MAGIC: [u8; 8] = *b"\x93PeriMEF";
@@ -43,6 +44,8 @@ pub(super) struct Header {
     /// The device it was compiled for: its name, and its target.
     pub(super) device: String,
     pub(super) target: String,
+    /// What the session was set to.
+    pub(super) settings: KernelSettings,
     /// What it was compiled from, for an entry of a compile cache; else empty.
     pub(super) key: String,
     pub(super) models: Vec<ModelRecord>,
@@ -259,6 +262,7 @@ mod tests {
             maker: maker(),
             device: "d".to_string(),
             target: "t".to_string(),
+            settings: KernelSettings::default(),
             key: String::new(),
             models: vec![ModelRecord { name: "m".to_string(), graph: 0, constants: vec![1] }],
             weights: vec![],

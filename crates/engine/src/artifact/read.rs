@@ -11,7 +11,7 @@ use tensor::Bytes;
 
 use super::container::{self, Header, MAGIC, SourceRecord, maker};
 use super::weights::StoredWeights;
-use crate::{ArtifactFault, Device, Error};
+use crate::{ArtifactFault, Device, Error, KernelSettings};
 
 /// A file of compiled models, mapped into memory. Clones share the mapping.
 ///
@@ -94,6 +94,11 @@ impl Artifact {
     /// What it needs of the device, such as an instruction set.
     pub fn target(&self) -> &str {
         &self.header().target
+    }
+
+    /// What the session that compiled it was set to.
+    pub fn settings(&self) -> &KernelSettings {
+        &self.header().settings
     }
 
     /// Bytes of the file.

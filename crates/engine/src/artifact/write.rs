@@ -16,7 +16,7 @@ use super::container::{
 use super::weights::{StoredWeights, address};
 use crate::bind::{self, BoundWeight, Progress};
 use crate::plan::{WeightSlot, WeightSource};
-use crate::{Device, Error, Program, WeightsRegistry};
+use crate::{Device, Error, KernelSettings, Program, WeightsRegistry};
 
 /// What an artifact holds besides compiled graphs.
 #[derive(Default)]
@@ -92,6 +92,10 @@ impl<'p> Writer<'p> {
             maker: maker(),
             device: contents.device.name().to_string(),
             target: contents.device.target(),
+            settings: contents
+                .models
+                .first()
+                .map_or_else(KernelSettings::default, |(_, model)| model.settings),
             key: contents.key.to_string(),
             models: Vec::new(),
             weights: Vec::new(),

@@ -2,6 +2,7 @@
 //!
 //! A pass keeps the types of values, and a second run of it changes nothing.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use graph::{Graph, NodeId, Op, Value};
@@ -18,6 +19,7 @@ mod hoist_leaves;
 mod inline_calls;
 mod merge_common_subexpressions;
 mod merge_linears;
+mod quantize_fp8;
 mod remove_dead;
 mod simplify;
 
@@ -93,21 +95,36 @@ impl Passes {
     }
 }
 
-/// Runs the passes over a verified graph. Dead nodes go after each: a user that nobody reads hides patterns.
-pub fn run(graph: &mut Graph, passes: &Passes) {
+/// Runs the passes over a verified graph, and calls `after` with the name of each and what became of the graph. Dead
+/// nodes go after each: a user that nobody reads hides patterns.
+pub(crate) fn run<E>(
+    graph: &mut Graph,
+    passes: &Passes,
+    after: &mut dyn FnMut(&str, &Graph) -> Result<(), E>,
+) -> Result<(), E> {
     if *passes == Passes::None {
-        return;
+        return Ok(());
     }
     remove_dead::run(graph);
     for pass in PASSES.iter().filter(|pass| passes.contains(pass)) {
         (pass.run)(graph);
         remove_dead::run(graph);
+        after(pass.name, graph)?;
     }
-    run_within(graph, passes);
+    let mut quiet = |_: &str, _: &Graph| Ok::<(), Infallible>(());
+    run_within(graph, &mut |region| run(region, passes, &mut quiet).unwrap_or_else(|never| match never {}));
+    Ok(())
 }
 
-/// Runs the passes over the graphs that nodes run.
-fn run_within(graph: &mut Graph, passes: &Passes) {
+/// Rounds the operands of products to 8-bit floats, in the graphs that nodes run too. Comes before all passes, where
+/// the session asks for it: they fuse what makes other products.
+pub(crate) fn quantize_fp8(graph: &mut Graph) {
+    quantize_fp8::run(graph);
+    run_within(graph, &mut quantize_fp8);
+}
+
+/// Runs something over the graphs that nodes run.
+fn run_within(graph: &mut Graph, pass: &mut dyn FnMut(&mut Graph)) {
     for id in graph.node_ids() {
         let node = graph.node(id);
         if node.op.regions().is_empty() {
@@ -115,7 +132,7 @@ fn run_within(graph: &mut Graph, passes: &Passes) {
         }
         let regions = node.op.regions().into_iter().map(|region| {
             let mut region = Graph::clone(region);
-            run(&mut region, passes);
+            pass(&mut region);
             Arc::new(region)
         });
         let (op, inputs) = (node.op.with_regions(regions), node.inputs.clone());
@@ -169,6 +186,10 @@ fn check_unchanged(run: fn(&mut Graph), text: &str) {
 mod tests {
     use super::*;
 
+    fn run_all(graph: &mut Graph, passes: &Passes) {
+        super::run(graph, passes, &mut |_, _| Ok::<(), Infallible>(())).unwrap();
+    }
+
     /// The layers of a decoder without its attention: two biases, a shared norm, a gate, two residuals.
     const LAYER: &str = "graph layer(%x: f32[n, 32]) {
         %g = weight \"norm\" : f32[32]
@@ -202,7 +223,7 @@ mod tests {
 
     #[test]
     fn the_passes_together_leave_four_nodes_of_a_layer() {
-        let all = |graph: &mut Graph| run(graph, &Passes::All);
+        let all = |graph: &mut Graph| run_all(graph, &Passes::All);
         check(
             all,
             LAYER,
@@ -228,7 +249,7 @@ mod tests {
 
     #[test]
     fn graphs_within_are_rewritten_too() {
-        let all = |graph: &mut Graph| run(graph, &Passes::All);
+        let all = |graph: &mut Graph| run_all(graph, &Passes::All);
         check(
             all,
             "graph g(%p: bool[], %x: f32[n]) {
@@ -253,7 +274,7 @@ mod tests {
     fn passes_can_be_left_out() {
         let names = |passes: Passes| {
             let mut graph = Graph::parse(LAYER).unwrap();
-            run(&mut graph, &passes);
+            run_all(&mut graph, &passes);
             graph.nodes().map(|(_, node)| node.op.name()).collect::<Vec<_>>()
         };
         assert_eq!(names(Passes::None).len(), Graph::parse(LAYER).unwrap().len());

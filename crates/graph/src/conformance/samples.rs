@@ -27,6 +27,7 @@ pub fn problems() -> Vec<Problem> {
     list.softmax();
     list.norms();
     list.matmul();
+    list.fp8_products();
     list.linear();
     list.linear_variants();
     list.lookups();
@@ -286,6 +287,20 @@ impl List {
                 let (a, b) = (self.random.tensor(dtype, a, 1.0), self.random.tensor(dtype, b, 1.0));
                 let absolute = 1e-6 * (k as f64).sqrt();
                 self.add("", MatMul, vec![a, b], Tolerance::Close { relative: 1e-6, absolute });
+            }
+        }
+    }
+
+    fn fp8_products(&mut self) {
+        for (m, k, n) in [(1, 1, 1), (15, 17, 16), (3, 1000, 33), (0, 4, 4)] {
+            for dtype in [DType::F32, DType::BF16] {
+                let (a, b) =
+                    (self.random.tensor(dtype, [2, m, k], 1.0), self.random.tensor(dtype, [k, n], 1.0));
+                let absolute = 1e-6 * k as f64;
+                let tolerance = Tolerance::Close { relative: 1e-6, absolute };
+                self.add("", Fp8Product::MatMul, vec![a, b], tolerance);
+                let (x, w) = (self.random.floats([m, k], 1.0), self.random.tensor(dtype, [n, k], 1.0));
+                self.add("", Fp8Product::Linear, vec![x, w], Tolerance::Close { relative: 1e-6, absolute });
             }
         }
     }

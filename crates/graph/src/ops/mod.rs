@@ -21,6 +21,7 @@ mod elements;
 mod elementwise;
 mod flip;
 mod fold;
+mod fp8_product;
 mod gather;
 mod gather_nd;
 mod group_norm;
@@ -89,6 +90,7 @@ pub use dynamic_slice::DynamicSlice;
 pub use elementwise::{ElementFunction, ElementSource, ElementStep, Elementwise};
 pub use flip::Flip;
 pub use fold::Fold;
+pub use fp8_product::Fp8Product;
 pub use gather::{Embedding, Gather};
 pub use gather_nd::GatherNd;
 pub use group_norm::GroupNorm;
@@ -456,6 +458,8 @@ ops! {
     KvStore,
     /// Attention to the pages of a cache.
     PagedAttention,
+    /// Products of operands rounded to 8-bit floats.
+    Fp8Product,
     /// A value or a text shown.
     Print,
     /// The same values, of a shape that is asserted.

@@ -1,0 +1,201 @@
+//! Debugging of a session: what is checked, logged and written while its models compile and run.
+
+pub(crate) mod crash;
+pub(crate) mod dump;
+mod environment;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::{AssertLevel, Error, LogLevel, PrintStyle, UninitializedReadMode};
+
+/// What to check, log and write, each unset until someone sets it.
+///
+/// Every session has one ([`crate::InferenceSession::debug`]); what it leaves unset is taken from the one of the
+/// process ([`DebugConfig::process`]), and then from the environment variable `PERIHELION_DEBUG`: names in kebab case
+/// with commas between them, as in `nan-check, assert-level=all`. A name alone turns on, `sensible` stands for
+/// [`DebugConfig::sensible_mode`], and unknown names are told on standard error.
+///
+/// Checks take effect for what is compiled afterwards; `device_sync_mode`, the stack traces and the print style at once.
+#[derive(Debug, Default)]
+pub struct DebugConfig {
+    /// For each [`Flag`] the bit of its value, and 16 bits above it whether it is set.
+    flags: AtomicU32,
+    values: Mutex<Values>,
+    /// Where unset options are looked up.
+    below: Option<&'static DebugConfig>,
+}
+
+/// What takes more than a bit.
+#[derive(Debug, Default)]
+struct Values {
+    uninitialized_read_mode: Option<UninitializedReadMode>,
+    op_log_level: Option<LogLevel>,
+    assert_level: Option<AssertLevel>,
+    ir_output_dir: Option<PathBuf>,
+    print_style: Option<PrintStyle>,
+}
+
+macro_rules! flags {
+    ($($(#[$docs:meta])* $Flag:ident, $get:ident, $set:ident;)*) => {
+        #[derive(Debug, Clone, Copy)]
+        enum Flag { $($Flag,)* }
+
+        impl DebugConfig {
+            $(
+                $(#[$docs])*
+                pub fn $get(&self) -> bool {
+                    self.flag(Flag::$Flag)
+                }
+
+                #[doc = concat!("Sets [`DebugConfig::", stringify!($get), "`].")]
+                pub fn $set(&self, on: bool) {
+                    self.set_flag(Flag::$Flag, on);
+                }
+            )*
+        }
+    };
+}
+
+macro_rules! values {
+    ($($(#[$docs:meta])* $get:ident, $set:ident: $Value:ty;)*) => {
+        impl DebugConfig {
+            $(
+                $(#[$docs])*
+                pub fn $get(&self) -> Option<$Value> {
+                    self.layers().find_map(|layer| layer.values().$get.clone())
+                }
+
+                #[doc = concat!("Sets [`DebugConfig::", stringify!($get), "`].")]
+                pub fn $set(&self, value: impl Into<$Value>) {
+                    self.values().$get = Some(value.into());
+                }
+            )*
+        }
+    };
+}
+
+flags! {
+    /// Whether the step that makes the first NaN fails its call.
+    NanCheck, nan_check, set_nan_check;
+    /// Whether memory is filled with a pattern before it is written, and reads of that pattern are found.
+    UninitializedReadCheck, uninitialized_read_check, set_uninitialized_read_check;
+    /// Whether each step waits for its device, so that failures show where they arise.
+    DeviceSyncMode, device_sync_mode, set_device_sync_mode;
+    /// Whether errors of calls carry the stack of the caller.
+    StackTraceOnError, stack_trace_on_error, set_stack_trace_on_error;
+    /// Whether a panic during a call prints the stack of its thread to standard error.
+    StackTraceOnCrash, stack_trace_on_crash, set_stack_trace_on_crash;
+    /// Whether messages about steps name the place in the source where their op was built.
+    SourceTracebacks, source_tracebacks, set_source_tracebacks;
+    /// Whether compiling stops with [`Error::CompilationStopped`] once all passes ran.
+    PreJit, pre_jit, set_pre_jit;
+}
+
+values! {
+    /// What an uninitialized read does. Unset: the call fails.
+    uninitialized_read_mode, set_uninitialized_read_mode: UninitializedReadMode;
+    /// The level at which each op that runs is logged. Unset: it is not.
+    op_log_level, set_op_log_level: LogLevel;
+    /// Which checks stay in compiled models. Unset: [`AssertLevel::Safe`].
+    assert_level, set_assert_level: AssertLevel;
+    /// The directory where compiling writes the graph after each pass, and the plan.
+    ir_output_dir, set_ir_output_dir: PathBuf;
+    /// How the values of [`graph::ops::Print`] are shown. Unset: [`PrintStyle::Compact`].
+    print_style, set_print_style: PrintStyle;
+}
+
+impl DebugConfig {
+    /// The one that sessions fall back to.
+    pub fn process() -> &'static DebugConfig {
+        static PROCESS: OnceLock<DebugConfig> = OnceLock::new();
+        PROCESS.get_or_init(|| DebugConfig { below: Some(environment::layer()), ..DebugConfig::default() })
+    }
+
+    /// The one of a new session.
+    ///
+    /// # Errors
+    /// If the environment gives an option a value that it cannot have.
+    pub(crate) fn of_session() -> Result<DebugConfig, Error> {
+        environment::check()?;
+        Ok(DebugConfig { below: Some(DebugConfig::process()), ..DebugConfig::default() })
+    }
+
+    /// Turns on what helps most to find a mistake: `nan_check`, `assert_level` ALL, `device_sync_mode`, both stack
+    /// traces and `source_tracebacks`. What is set later wins.
+    pub fn sensible_mode(&self) {
+        self.set_nan_check(true);
+        self.set_assert_level(AssertLevel::All);
+        self.set_device_sync_mode(true);
+        self.set_stack_trace_on_error(true);
+        self.set_stack_trace_on_crash(true);
+        self.set_source_tracebacks(true);
+    }
+
+    /// Unsets everything that was set here.
+    pub fn reset(&self) {
+        self.flags.store(0, Ordering::Relaxed);
+        *self.values() = Values::default();
+    }
+
+    /// This configuration and those it falls back to.
+    fn layers(&self) -> impl Iterator<Item = &DebugConfig> {
+        std::iter::successors(Some(self), |layer| layer.below)
+    }
+
+    fn flag(&self, flag: Flag) -> bool {
+        let bits = self.layers().map(|layer| layer.flags.load(Ordering::Relaxed) >> flag as u32);
+        bits.into_iter().find(|bits| bits >> 16 & 1 == 1).is_some_and(|bits| bits & 1 == 1)
+    }
+
+    fn set_flag(&self, flag: Flag, on: bool) {
+        let (value, known) = (1 << flag as u32, 1 << (16 + flag as u32));
+        let change = |bits| Some(if on { bits | known | value } else { (bits | known) & !value });
+        // Never fails, as the change is always some.
+        let _ = self.flags.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+    }
+
+    fn values(&self) -> MutexGuard<'_, Values> {
+        self.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two_layers() -> (&'static DebugConfig, DebugConfig) {
+        let below: &DebugConfig = Box::leak(Box::default());
+        (below, DebugConfig { below: Some(below), ..DebugConfig::default() })
+    }
+
+    #[test]
+    fn the_session_wins_over_the_process() {
+        let (process, session) = two_layers();
+        assert!(!session.nan_check() && session.assert_level().is_none());
+        process.set_nan_check(true);
+        process.set_assert_level(AssertLevel::Warn);
+        assert!(session.nan_check());
+        assert_eq!(session.assert_level(), Some(AssertLevel::Warn));
+        session.set_nan_check(false);
+        session.set_assert_level(AssertLevel::None);
+        assert!(!session.nan_check() && process.nan_check());
+        assert_eq!(session.assert_level(), Some(AssertLevel::None));
+        session.reset();
+        assert!(session.nan_check());
+        assert_eq!(session.assert_level(), Some(AssertLevel::Warn));
+    }
+
+    #[test]
+    fn sensible_mode_yields_to_what_is_set_later() {
+        let (_, config) = two_layers();
+        config.sensible_mode();
+        assert!(config.nan_check() && config.device_sync_mode() && config.source_tracebacks());
+        assert!(config.stack_trace_on_error() && config.stack_trace_on_crash());
+        assert_eq!(config.assert_level(), Some(AssertLevel::All));
+        assert!(!config.uninitialized_read_check() && !config.pre_jit());
+        config.set_nan_check(false);
+        assert!(!config.nan_check() && config.device_sync_mode());
+    }
+}

@@ -1,0 +1,182 @@
+//! The setters of a session, under the names of the documentation.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{MutexGuard, PoisonError};
+
+use crate::settings::turns_on;
+use crate::{
+    AssertLevel, Error, InferenceSession, KernelSettings, LogLevel, PrintOptions, PrintStyle, Profiling,
+    SplitKReductionPrecision, Totals,
+};
+
+/// The variable that [`InferenceSession::gpu_profiling`] overrides.
+const PROFILING: &str = "PERIHELION_ENABLE_PROFILING";
+
+impl InferenceSession {
+    /// What the next compile is set to.
+    pub fn kernel_settings(&self) -> KernelSettings {
+        let debug = self.debug();
+        let check = debug.uninitialized_read_check();
+        KernelSettings {
+            assert_level: debug.assert_level().unwrap_or_default(),
+            op_log_level: debug.op_log_level().unwrap_or_default(),
+            nan_check: debug.nan_check(),
+            uninitialized_read_check: check.then(|| debug.uninitialized_read_mode().unwrap_or_default()),
+            source_tracebacks: debug.source_tracebacks(),
+            ..*self.settings()
+        }
+    }
+
+    /// Quantizes the operands of matrix products to `f8e4m3` with one f32 scale per tensor, where they are floats; a
+    /// device without such products computes with the rounded values. `false`, `off`, `no` and `0` turn it off.
+    ///
+    /// The scale of an activation depends on all of its rows, so a row's results depend on those beside it.
+    pub fn enable_per_tensor_fp8_quantize(&self, mode: &str) {
+        self.settings().per_tensor_fp8_quantize = turns_on(mode);
+    }
+
+    /// Picks the largest elements with the kernel made for fused sampling. `false`, `off`, `no` and `0` turn it off.
+    pub fn use_fi_topk_kernel(&self, mode: &str) {
+        self.settings().fi_top_k = turns_on(mode);
+    }
+
+    /// Picks the largest elements with a full sort, whatever [`InferenceSession::use_fi_topk_kernel`] says. `false`,
+    /// `off`, `no` and `0` turn it off.
+    pub fn use_old_top_k_kernel(&self, mode: &str) {
+        self.settings().old_top_k = turns_on(mode);
+    }
+
+    /// Sets in which precision the partial sums of long matrix products are added up.
+    ///
+    /// # Errors
+    /// If it is the name of no member.
+    pub fn set_split_k_reduction_precision<P>(&self, precision: P) -> Result<(), Error>
+    where
+        P: TryInto<SplitKReductionPrecision>,
+        Error: From<P::Error>,
+    {
+        self.settings().split_k_reduction_precision = precision.try_into()?;
+        Ok(())
+    }
+
+    /// Sets which checks stay in compiled models; the same as [`crate::DebugConfig::set_assert_level`].
+    ///
+    /// The name is the documentation's; kernels here are Rust.
+    pub fn set_mojo_assert_level(&self, level: AssertLevel) {
+        self.debug().set_assert_level(level);
+    }
+
+    /// Sets the least severe events that compiled models log, through [`tracing`] under the target
+    /// `perihelion::kernel`.
+    ///
+    /// The name is the documentation's; kernels here are Rust.
+    ///
+    /// # Errors
+    /// If it is the name of no member.
+    pub fn set_mojo_log_level<L>(&self, level: L) -> Result<(), Error>
+    where
+        L: TryInto<LogLevel>,
+        Error: From<L::Error>,
+    {
+        self.settings().log_level = level.try_into()?;
+        Ok(())
+    }
+
+    /// Measures the calls of models on any device: `off`, `on` (each step) or `detailed` (also the shapes they saw, and
+    /// the phases of calls). Overrides the environment variable `PERIHELION_ENABLE_PROFILING`.
+    ///
+    /// What was measured goes into a trace for Perfetto ([`InferenceSession::set_trace_file`]) and into a summary
+    /// ([`InferenceSession::profile_summary`]). A device marks the steps for its own tools ([`crate::Marker`]).
+    ///
+    /// # Errors
+    /// If it is no mode.
+    pub fn gpu_profiling<M>(&self, mode: M) -> Result<(), Error>
+    where
+        M: TryInto<Profiling>,
+        Error: From<M::Error>,
+    {
+        self.settings().profiling = mode.try_into()?;
+        Ok(())
+    }
+
+    /// The file of the trace. Unset, it is what the environment variable `PERIHELION_TRACE_FILE` names, or else
+    /// `perihelion-PID-NUMBER.trace.json` in the current directory. It is complete once the session and its models are
+    /// gone.
+    pub fn set_trace_file(&self, path: impl Into<PathBuf>) {
+        self.instruments.recorder.set_path(path.into());
+    }
+
+    /// Writes what was measured so far. Gives the file, or nothing if nothing was measured.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write_trace(&self) -> Result<Option<PathBuf>, Error> {
+        self.instruments.recorder.write()
+    }
+
+    /// How long each kernel took in the calls that were measured so far.
+    pub fn profile_summary(&self) -> Totals {
+        self.instruments.recorder.totals()
+    }
+
+    /// Sets how the values of [`graph::ops::Print`] are shown by all models of this session, at once. `precision` counts
+    /// for [`PrintStyle::Full`], the directory for the two binary styles.
+    ///
+    /// # Errors
+    /// If it is the name of no style, or a binary style has no directory.
+    pub fn set_debug_print_options<S>(
+        &self,
+        style: S,
+        precision: usize,
+        output_directory: Option<&Path>,
+    ) -> Result<(), Error>
+    where
+        S: TryInto<PrintStyle>,
+        Error: From<S::Error>,
+    {
+        let output_directory = output_directory.map(Path::to_path_buf);
+        let options = PrintOptions { style: style.try_into()?, precision, output_directory };
+        options.check()?;
+        self.debug().set_print_style(options.style);
+        self.instruments.printer.set_options(options);
+        Ok(())
+    }
+
+    /// How values print now.
+    pub fn debug_print_options(&self) -> PrintOptions {
+        self.instruments.print_options()
+    }
+
+    /// Lets what models print go elsewhere than to standard output.
+    pub fn set_print_sink(&self, sink: impl Write + Send + 'static) {
+        self.instruments.printer.set_sink(Box::new(sink));
+    }
+
+    fn settings(&self) -> MutexGuard<'_, KernelSettings> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The settings of a new session.
+///
+/// # Errors
+/// If the profiling mode is none.
+pub(crate) fn from_environment(variable: &dyn Fn(&str) -> Option<String>) -> Result<KernelSettings, Error> {
+    let on = |name: &str| variable(name).is_some_and(|word| turns_on(&word));
+    let profiling = match variable(PROFILING).as_deref() {
+        None | Some("") => Profiling::Off,
+        Some("1" | "true") => Profiling::On,
+        Some("0" | "false") => Profiling::Off,
+        Some(mode) => {
+            mode.parse().map_err(|_| Error::setting(PROFILING, mode, "one of off, on, detailed"))?
+        }
+    };
+    Ok(KernelSettings {
+        profiling,
+        per_tensor_fp8_quantize: on("ENABLE_PER_TENSOR_FP8_QUANTIZE"),
+        fi_top_k: on("USE_FI_TOPK_KERNEL"),
+        old_top_k: on("USE_OLD_TOP_K_KERNEL"),
+        ..KernelSettings::default()
+    })
+}
