@@ -127,6 +127,17 @@ pub(crate) fn unused_names<'p>(
     unused
 }
 
+/// Refuses what is not row-major among the weights that no program uses, so that all of a registry is treated alike.
+pub(crate) fn check_unused<'p>(
+    programs: impl IntoIterator<Item = &'p Program>,
+    registry: &dyn WeightsRegistry,
+) -> Result<(), Error> {
+    unused_names(programs, registry).iter().try_for_each(|name| match registry.get(name) {
+        Some(tensor) => check_contiguous(name, &tensor),
+        None => Ok(()),
+    })
+}
+
 /// A weight before it is bound.
 enum Found {
     /// As the registry or the graph has it.
@@ -210,12 +221,15 @@ fn check(name: &str, tensor: &Tensor, expected: &Type) -> Result<(), Error> {
     if tensor.dtype() != expected.dtype || Some(*tensor.shape()) != expected.static_shape() {
         return fail(format!("got {}{}, expected {expected}", tensor.dtype(), tensor.shape()));
     }
+    check_contiguous(name, tensor)
+}
+
+fn check_contiguous(name: &str, tensor: &Tensor) -> Result<(), Error> {
     if !tensor.is_contiguous() {
         let strides = tensor.strides();
-        return fail(format!(
-            "got strides {strides:?} with shape {}, expected a row-major tensor",
-            tensor.shape()
-        ));
+        let message =
+            format!("got strides {strides:?} with shape {}, expected a row-major tensor", tensor.shape());
+        return Err(Error::Weight { name: name.to_string(), message });
     }
     Ok(())
 }

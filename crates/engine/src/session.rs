@@ -226,6 +226,7 @@ impl InferenceSession {
                 return Err(Error::UnknownWeights { names: unused.join(", ") });
             }
         }
+        bind::check_unused(compiled.programs(), weights)?;
         let mut ignore = |_| ();
         let progress = options.progress.unwrap_or(&mut ignore);
         let sources = Sources { registry: weights, stored: compiled.stored.as_deref() };

@@ -101,6 +101,22 @@ impl Device for Extended {
         self.device.load_packed(layout, ty, bytes)
     }
 
+    fn spec(&self) -> tensor::DeviceSpec {
+        self.device.spec()
+    }
+
+    fn synchronize(&self) -> Result<(), crate::Error> {
+        self.device.synchronize()
+    }
+
+    fn threads(&self) -> usize {
+        self.device.threads()
+    }
+
+    fn marker(&self) -> Option<&dyn crate::Marker> {
+        self.device.marker()
+    }
+
     fn parallel_for(&self, chunks: usize, body: &(dyn Fn(usize) + Sync)) {
         self.device.parallel_for(chunks, body);
     }
