@@ -314,7 +314,7 @@ mod tests {
             let graph = build("g", |b| {
                 let x = b.input("x", f32(&["n"]));
                 b.print(x, label)?;
-                Ok(vec![])
+                Ok(vec![x])
             });
             let model = session.load(&graph, &()).unwrap();
             let error = model.execute(&[Buffer::from_slice([1], &[1f32])]).unwrap_err().to_string();

@@ -333,7 +333,7 @@ mod tests {
         assert!(run(&before, &[4.0]).unwrap()[0].is_nan(), "what was compiled before stays as it is");
         session.debug().set_source_tracebacks(true);
         let error = run(&load(&session, &root()), &[4.0]).unwrap_err();
-        assert!(error.contains("(built at ") && error.contains("watch.rs:"), "{error}");
+        assert!(error.contains(" (built at ") && error.contains(".rs:"), "{error}");
     }
 
     #[test]
