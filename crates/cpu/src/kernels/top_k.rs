@@ -304,3 +304,42 @@ fn any_beyond<T: Element>(smallest: bool, values: &[T], bar: T, any: &mut bool) 
         false => values.iter().fold(false, |any, &value| any | (value > bar)),
     };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check<T: Beyond>(row: &[T]) {
+        let cpu = Cpu::new(1);
+        for (k, smallest) in (1..=row.len()).flat_map(|k| [(k, false), (k, true)]) {
+            let op = TopK { k, axis: 0, smallest };
+            let kernel = TopKKernel::<T> {
+                op,
+                way: Way::Select,
+                variant: T::variant(&cpu),
+                pool: Arc::clone(&cpu.pool),
+            };
+            let positions = |find: &dyn Fn(&mut Vec<(T, usize)>)| {
+                let mut best = Vec::new();
+                find(&mut best);
+                best.into_iter().map(|(_, position)| position).collect::<Vec<_>>()
+            };
+            let selected = positions(&|best| kernel.select(row, best));
+            assert_eq!(positions(&|best| kernel.search(row, best)), selected, "{op:?} of {row:?}");
+            assert_eq!(positions(&|best| kernel.sort(row, best)), selected, "{op:?} of {row:?}");
+        }
+    }
+
+    #[test]
+    fn all_ways_give_the_same() {
+        let (nan, inf) = (f32::NAN, f32::INFINITY);
+        let floats = [0.0, -0.0, nan, 1.0, -1.0, inf, -inf, 1.0, nan, 3e-40, -2.5, f32::MAX, 0.0];
+        check(&floats);
+        check(&floats.map(f64::from));
+        check(&floats.map(tensor::bf16::from_f32));
+        check(&floats.map(tensor::f16::from_f32));
+        check(&[i64::MIN, -1, 0, 5, i64::MAX, 5, -1]);
+        check(&[i8::MIN, -1, 0, 5, i8::MAX, 5, -1]);
+        check(&[u64::MAX, 0, 7, 7, 1 << 40, 255, 256]);
+    }
+}
