@@ -52,7 +52,7 @@ mod text;
 mod ty;
 mod verify;
 
-pub use builder::{Builder, Index, RaggedBatch};
+pub use builder::{Approximation, Builder, Index, Operand, RaggedBatch};
 pub use dim::{Bindings, Dim, Substitution};
 pub use error::{Error, TypeError};
 pub use evaluate::Evaluation;

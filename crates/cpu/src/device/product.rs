@@ -26,6 +26,15 @@ pub(super) fn matmul(cpu: &Cpu, dtype: DType) -> Option<Arc<dyn Kernel>> {
         DType::F32 => kernel(MatMulKernel { dtype, run: multiply::<f32>, variant, pool }),
         DType::F16 => kernel(MatMulKernel { dtype, run: multiply::<f16>, variant, pool }),
         DType::BF16 => kernel(MatMulKernel { dtype, run: multiply::<bf16>, variant, pool }),
+        DType::F64 => kernel(ExactKernel { dtype, run: multiply_exact::<f64>, pool }),
+        DType::U8 => kernel(ExactKernel { dtype, run: multiply_exact::<u8>, pool }),
+        DType::I8 => kernel(ExactKernel { dtype, run: multiply_exact::<i8>, pool }),
+        DType::U16 => kernel(ExactKernel { dtype, run: multiply_exact::<u16>, pool }),
+        DType::I16 => kernel(ExactKernel { dtype, run: multiply_exact::<i16>, pool }),
+        DType::U32 => kernel(ExactKernel { dtype, run: multiply_exact::<u32>, pool }),
+        DType::I32 => kernel(ExactKernel { dtype, run: multiply_exact::<i32>, pool }),
+        DType::U64 => kernel(ExactKernel { dtype, run: multiply_exact::<u64>, pool }),
+        DType::I64 => kernel(ExactKernel { dtype, run: multiply_exact::<i64>, pool }),
         _ => None,
     }
 }
@@ -300,6 +309,36 @@ fn multiply<T: Element + Scalar>(variant: &Variant<matmul::Kernel>, pool: &Pool,
     let a = Matrix { data: &a, strides: &strides_a };
     let b = Matrix { data: &b, strides: &strides_b };
     matmul::matmul_with(variant, pool, shape, a, b, elements_mut(result.bytes));
+}
+
+/// Products of f64 and of integers.
+struct ExactKernel {
+    dtype: DType,
+    run: fn(&Pool, Call<'_, '_>),
+    pool: Arc<Pool>,
+}
+
+impl Kernel for ExactKernel {
+    fn name(&self) -> String {
+        format!("matmul[{}].portable", self.dtype)
+    }
+
+    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+        (self.run)(&self.pool, call);
+        Ok(())
+    }
+}
+
+fn multiply_exact<T: matmul::Wide>(pool: &Pool, call: Call<'_, '_>) {
+    let (a, b) = (view(&call, 0), view(&call, 1));
+    let result = &mut call.outputs[0];
+    let (batch, sizes) = result.shape.split_at(result.shape.rank() - 2);
+    let shape = MatmulShape { batch, m: sizes[0], k: a.shape[a.shape.rank() - 1], n: sizes[1] };
+    let (strides_a, strides_b) = (strides(&a.shape, batch), strides(&b.shape, batch));
+    let (a, b) = (elements::<T>(a.bytes), elements::<T>(b.bytes));
+    let a = Matrix { data: &a, strides: &strides_a };
+    let b = Matrix { data: &b, strides: &strides_b };
+    matmul::matmul_exact(pool, shape, a, b, elements_mut(result.bytes));
 }
 
 /// The strides of a row-major operand whose batch axes are repeated to fill `batch`.

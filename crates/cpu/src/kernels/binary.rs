@@ -91,20 +91,20 @@ struct ArithmeticKernel<T: 'static> {
     pool: Arc<Pool>,
 }
 
-impl<T: Element> Kernel for ArithmeticKernel<T> {
+impl<T: Element + PartialOrd> Kernel for ArithmeticKernel<T> {
     fn name(&self) -> String {
         format!("{}[{}].{}", graph::Op::from(self.function).name(), self.dtype, self.variant.name)
     }
 
     fn in_place(&self) -> Option<usize> {
-        // The divisors are looked at before the first result is written.
-        if self.divides_integers() { self.in_place.filter(|&position| position == 0) } else { self.in_place }
+        // Operand 1 is looked at before the first result is written.
+        if self.is_partial() { self.in_place.filter(|&position| position == 0) } else { self.in_place }
     }
 
     fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
         let result = &mut call.outputs[0];
-        if self.divides_integers() && !result.bytes.is_empty() {
-            check_divisors::<T>(&call.inputs[1])?;
+        if self.is_partial() && !result.bytes.is_empty() {
+            check::<T>(self.function, &call.inputs[1])?;
         }
         let x = Source::<T>::new(&call.inputs[0], &result.shape);
         let y = Source::<T>::new(&call.inputs[1], &result.shape);
@@ -121,7 +121,7 @@ impl<T: Element> Kernel for ArithmeticKernel<T> {
     }
 }
 
-impl<T: Element> ElementKernel for ArithmeticKernel<T> {
+impl<T: Element + PartialOrd> ElementKernel for ArithmeticKernel<T> {
     fn run_on_tile(&self, operands: &[&[u8]], result: &mut [u8]) {
         let (x, y) = (elements(operands[0]), elements(operands[1]));
         // SAFETY: the variant was chosen because this machine has it.
@@ -129,23 +129,25 @@ impl<T: Element> ElementKernel for ArithmeticKernel<T> {
     }
 
     fn is_total(&self) -> bool {
-        !self.divides_integers()
+        !self.is_partial()
     }
 }
 
 impl<T> ArithmeticKernel<T> {
-    fn divides_integers(&self) -> bool {
-        self.function == Binary::Div && self.dtype.is_integer()
+    fn is_partial(&self) -> bool {
+        self.function.is_partial() && self.dtype.is_integer()
     }
 }
 
-/// Refuses to divide by 0.
-fn check_divisors<T: Element>(divisors: &Operand<'_>) -> Result<(), String> {
-    let Operand::View(divisors) = divisors else { return Ok(()) };
-    match elements::<T>(divisors.bytes).iter().position(|&divisor| divisor == T::zeroed()) {
+/// Refuses to divide by 0, and negative powers.
+fn check<T: Element + PartialOrd>(function: Binary, operand: &Operand<'_>) -> Result<(), String> {
+    let Operand::View(view) = operand else { return Ok(()) };
+    let refused = |&y: &T| if function == Binary::Pow { y < T::zeroed() } else { y == T::zeroed() };
+    match elements::<T>(view.bytes).iter().position(refused) {
         None => Ok(()),
         Some(i) => {
-            Err(format!("operand 1, {}{}, divides by 0 at element {i}", divisors.dtype, divisors.shape))
+            let what = if function == Binary::Pow { "is a negative power" } else { "divides by 0" };
+            Err(format!("operand 1, {}{}, {what} at element {i}", view.dtype, view.shape))
         }
     }
 }
@@ -194,6 +196,10 @@ fn arithmetic_f32<S: Simd>(_s: S, function: Binary, x: &[f32], y: &[f32], z: &mu
         Binary::Sub => plain(x, y, z, |x, y| x - y),
         Binary::Mul => plain(x, y, z, |x, y| x * y),
         Binary::Div => plain(x, y, z, |x, y| x / y),
+        // In f64, where no quotient is rounded up to a whole number.
+        Binary::FloorDiv | Binary::Mod => {
+            plain(x, y, z, |x, y| function.evaluate(f64::from(x), f64::from(y)) as f32);
+        }
         // A comparison with a NaN in `y` is false and gives `y`; one in `x` is looked for.
         Binary::Min => plain(x, y, z, |x, y| if x < y || x.is_nan() { x } else { y }),
         Binary::Max => plain(x, y, z, |x, y| if x > y || x.is_nan() { x } else { y }),
@@ -253,6 +259,25 @@ mod integers {
                     Binary::Sub => plain(x, y, z, $T::wrapping_sub),
                     Binary::Mul => plain(x, y, z, $T::wrapping_mul),
                     Binary::Div => plain(x, y, z, $T::wrapping_div),
+                    Binary::FloorDiv => plain(x, y, z, |x, y| {
+                        let rest = x.wrapping_rem(y);
+                        let above = rest != 0 && is_negative(rest) != is_negative(y);
+                        x.wrapping_div(y).wrapping_sub($T::from(above))
+                    }),
+                    Binary::Mod => plain(x, y, z, |x, y| {
+                        let rest = x.wrapping_rem(y);
+                        if rest != 0 && is_negative(rest) != is_negative(y) { rest.wrapping_add(y) } else { rest }
+                    }),
+                    Binary::Pow => plain(x, y, z, |x, y| {
+                        let (mut power, mut left, mut result) = (x, y, 1);
+                        while left > 0 {
+                            if left & 1 == 1 {
+                                result = $T::wrapping_mul(result, power);
+                            }
+                            (power, left) = (power.wrapping_mul(power), left >> 1);
+                        }
+                        result
+                    }),
                     Binary::Min => plain(x, y, z, $T::min),
                     Binary::Max => plain(x, y, z, $T::max),
                     Binary::And => plain(x, y, z, |x, y| x & y),
@@ -265,6 +290,10 @@ mod integers {
     }
 
     integers!(u8, i8, u16, i16, u32, i32, u64, i64);
+
+    fn is_negative<T: Default + PartialOrd>(x: T) -> bool {
+        x < T::default()
+    }
 }
 
 #[inline(always)]

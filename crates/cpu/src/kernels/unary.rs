@@ -1,6 +1,6 @@
 //! Functions of one element: plain loops that the compiler vectorizes, and the transcendental ones in lanes.
 //!
-//! Bound by memory from a few hundred KiB on, but for `sin`, `cos` and `log`, which call the C library.
+//! Bound by memory from a few hundred KiB on, but for `sin`, `cos`, `acos`, `atanh` and the logarithms, which call the C library.
 
 use std::f32::consts::{FRAC_2_SQRT_PI, SQRT_2};
 use std::sync::Arc;
@@ -127,6 +127,8 @@ integers!(I8: i8, I16: i16, I32: i32, I64: i64);
 fn map_f32<S: Simd>(s: S, function: Unary, x: &[f32], y: &mut [f32]) {
     match function {
         Unary::Abs => plain(x, y, f32::abs),
+        Unary::Acos => plain(x, y, f32::acos),
+        Unary::Atanh => plain(x, y, f32::atanh),
         Unary::Ceil => plain(x, y, f32::ceil),
         Unary::Cos => plain(x, y, f32::cos),
         Unary::Erf => lanes(
@@ -158,7 +160,15 @@ fn map_f32<S: Simd>(s: S, function: Unary, x: &[f32], y: &mut [f32]) {
             #[inline(always)]
             |x| vec::gelu_tanh(s, x),
         ),
+        Unary::GeluQuick => lanes(
+            s,
+            x,
+            y,
+            #[inline(always)]
+            |x| s.mul(x, vec::sigmoid(s, s.mul(x, s.splat(1.702)))),
+        ),
         Unary::Log => plain(x, y, f32::ln),
+        Unary::Log1p => plain(x, y, f32::ln_1p),
         Unary::Neg => plain(x, y, |x| -x),
         Unary::Not => panic!("`not` of floats, which the type rule refuses"),
         Unary::Reciprocal => plain(x, y, |x| 1.0 / x),

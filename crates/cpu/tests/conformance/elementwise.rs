@@ -19,10 +19,12 @@ fn steps(function: Unary) -> f64 {
         }
         Unary::Not | Unary::Reciprocal | Unary::Sqrt => 0.5,
         Unary::Cos | Unary::Exp | Unary::Log | Unary::Rsqrt | Unary::Sin => 1.5,
+        Unary::Acos | Unary::Log1p => 1.5,
+        Unary::Atanh => 4.0,
         Unary::Sigmoid | Unary::Silu | Unary::Tanh => 4.0,
         Unary::Erf => 4.0,
         // The tails fall like exp(-x²/2), whose argument carries the rounding of x² with it.
-        Unary::Gelu | Unary::GeluTanh => 100.0,
+        Unary::Gelu | Unary::GeluQuick | Unary::GeluTanh => 100.0,
     }
 }
 
@@ -31,9 +33,10 @@ fn tolerance(function: Unary, dtype: DType) -> Tolerance {
         // Where `tanh` is nearly -1 the definition itself cancels, and its f64 loses more than the kernel.
         (Unary::GeluTanh, Tolerance::Near { relative, .. }) => Tolerance::Near { relative, absolute: 1e-15 },
         // Where `exp(-x)` is infinite, what would be subnormal becomes 0.
-        (Unary::Sigmoid | Unary::Silu | Unary::Gelu, Tolerance::Near { relative, absolute }) => {
-            Tolerance::Near { relative, absolute: absolute.max(1e-36) }
-        }
+        (
+            Unary::Sigmoid | Unary::Silu | Unary::Gelu | Unary::GeluQuick,
+            Tolerance::Near { relative, absolute },
+        ) => Tolerance::Near { relative, absolute: absolute.max(1e-36) },
         (_, tolerance) => tolerance,
     }
 }

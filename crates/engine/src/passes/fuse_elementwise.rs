@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use graph::ops::{Binary, ElementFunction, ElementSource, ElementStep, Elementwise};
+use graph::ops::{ElementFunction, ElementSource, ElementStep, Elementwise};
 use graph::{Graph, NodeId, Op, Value};
 use tensor::DType;
 
@@ -70,11 +70,11 @@ fn function(graph: &Graph, id: NodeId) -> Option<ElementFunction> {
     let node = graph.node(id);
     let function = ElementFunction::of(&node.op)?;
     let dtype = graph.ty(node.inputs[0]).dtype;
-    let divides = node.op == Op::Binary(Binary::Div) && dtype.is_integer();
+    let partial = matches!(node.op, Op::Binary(function) if function.is_partial()) && dtype.is_integer();
     let plain =
         |dtype: DType| dtype.is_integer() || dtype == DType::Bool || dtype.is_float() && !dtype.is_float8();
     let types = node.inputs.iter().map(|&input| graph.ty(input).dtype);
-    (!divides && types.into_iter().all(plain)).then_some(function)
+    (!partial && types.into_iter().all(plain)).then_some(function)
 }
 
 /// The members as one op, and its operands.

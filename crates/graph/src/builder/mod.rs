@@ -2,21 +2,28 @@
 
 mod control;
 mod custom;
+mod elementwise;
 mod moves;
+mod operand;
+mod product;
+mod shape;
 mod slicing;
 
 use std::collections::HashMap;
 
-use tensor::{DType, Tensor};
+use tensor::Tensor;
 
+pub use self::elementwise::Approximation;
+pub use self::operand::Operand;
+pub use self::slicing::Index;
 use crate::ops::*;
 use crate::{Dim, Error, Graph, Type, TypeError, Value};
 
-pub use slicing::Index;
-
 /// A graph in the making. Axes may be negative, which counts from the end.
 ///
-/// Every method that adds a node fails if the operands do not fit the op, with the two facts that disagree.
+/// Values of different dtypes go together where one of the dtypes holds both: see [`Operand`]. Every method that adds
+/// a node remembers its caller's place in the source, and fails if the operands do not fit the op, with the two facts
+/// that disagree.
 #[derive(Debug, Clone)]
 pub struct Builder {
     graph: Graph,
@@ -78,6 +85,7 @@ impl Builder {
     }
 
     /// A value bound by name later. The same name with the same type gives the same value.
+    #[track_caller]
     pub fn weight(&mut self, name: impl Into<String>, ty: Type) -> Result<Value, Error> {
         let name = name.into();
         match self.weights.get(&name) {
@@ -91,6 +99,7 @@ impl Builder {
     }
 
     /// A value known now.
+    #[track_caller]
     pub fn constant(&mut self, value: Tensor) -> Value {
         self.op(Constant::new(value), &[]).expect("a tensor has a type")
     }
@@ -99,105 +108,65 @@ impl Builder {
     ///
     /// # Panics
     /// If the op makes more or fewer values.
+    #[track_caller]
     pub fn op(&mut self, op: impl Into<Op>, inputs: &[Value]) -> Result<Value, Error> {
         self.graph.push_one(op.into(), inputs)
     }
 
     /// Any op.
+    #[track_caller]
     pub fn ops(&mut self, op: impl Into<Op>, inputs: &[Value]) -> Result<Vec<Value>, Error> {
         self.graph.push(op.into(), inputs)
     }
 
-    /// A function of each element: [..] → [..].
-    pub fn unary(&mut self, function: Unary, x: Value) -> Result<Value, Error> {
-        self.op(function, &[x])
-    }
-
-    /// `x · sigmoid(x)`: [..] → [..].
-    pub fn silu(&mut self, x: Value) -> Result<Value, Error> {
-        self.unary(Unary::Silu, x)
-    }
-
-    /// A function of each pair of elements; shapes broadcast.
-    pub fn binary(&mut self, function: Binary, x: Value, y: Value) -> Result<Value, Error> {
-        self.op(function, &[x, y])
-    }
-
-    /// `x + y`; shapes broadcast.
-    pub fn add(&mut self, x: Value, y: Value) -> Result<Value, Error> {
-        self.binary(Binary::Add, x, y)
-    }
-
-    /// `x - y`; shapes broadcast.
-    pub fn sub(&mut self, x: Value, y: Value) -> Result<Value, Error> {
-        self.binary(Binary::Sub, x, y)
-    }
-
-    /// `x · y` for each pair of elements; shapes broadcast.
-    pub fn mul(&mut self, x: Value, y: Value) -> Result<Value, Error> {
-        self.binary(Binary::Mul, x, y)
-    }
-
-    /// `x / y`; shapes broadcast.
-    pub fn div(&mut self, x: Value, y: Value) -> Result<Value, Error> {
-        self.binary(Binary::Div, x, y)
-    }
-
-    /// `a` where `condition` (bool) is true, else `b`; shapes broadcast.
-    pub fn select(&mut self, condition: Value, a: Value, b: Value) -> Result<Value, Error> {
-        self.op(Select, &[condition, a, b])
-    }
-
-    /// `x` in another dtype; `x` itself if it has that dtype.
-    pub fn cast(&mut self, x: Value, to: DType) -> Result<Value, Error> {
-        if self.ty(x).dtype == to { Ok(x) } else { self.op(Cast { to }, &[x]) }
-    }
-
     /// Sum, mean, extreme or product along an axis, which stays with size 1.
+    #[track_caller]
     pub fn reduce(&mut self, kind: ReduceKind, x: Value, axis: isize) -> Result<Value, Error> {
         let axis = self.axis("reduce", x, axis)?;
         self.op(Reduce { kind, axis }, &[x])
     }
 
     /// The index (i64) of an extreme along an axis, which stays with size 1.
+    #[track_caller]
     pub fn arg_reduce(&mut self, kind: ArgReduceKind, x: Value, axis: isize) -> Result<Value, Error> {
         let axis = self.axis("arg_reduce", x, axis)?;
         self.op(ArgReduce { kind, axis }, &[x])
     }
 
     /// `e^(x_i) / Σ_j e^(x_j)` along an axis: [..] → [..].
+    #[track_caller]
     pub fn softmax(&mut self, x: Value, axis: isize) -> Result<Value, Error> {
         let axis = self.axis("softmax", x, axis)?;
         self.op(Softmax { axis }, &[x])
     }
 
     /// `x: f32[.., n]`, `weight: f32[n]`, `bias: f32[n]` → `f32[.., n]`.
+    #[track_caller]
     pub fn layer_norm(&mut self, x: Value, weight: Value, bias: Value, eps: f32) -> Result<Value, Error> {
         self.op(LayerNorm { eps }, &[x, weight, bias])
     }
 
     /// `x: f32[.., n]`, `weight: f32[n]` → `f32[.., n]`.
+    #[track_caller]
     pub fn rms_norm(&mut self, x: Value, weight: Value, eps: f32) -> Result<Value, Error> {
         self.op(RmsNorm { eps }, &[x, weight])
     }
 
-    /// `a` [.., m, k], `b` [.., k, n] → `f32[.., m, n]`; the axes before the last two broadcast.
-    pub fn matmul(&mut self, a: Value, b: Value) -> Result<Value, Error> {
-        self.op(MatMul, &[a, b])
-    }
-
     /// `x · weightᵀ`: `x: f32[.., columns]`, `weight` [rows, columns] of any float or block dtype →
     /// `f32[.., rows]`.
+    #[track_caller]
     pub fn linear(&mut self, x: Value, weight: Value) -> Result<Value, Error> {
         self.op(Linear::default(), &[x, weight])
     }
 
     /// `x · weightᵀ + bias`: as [`Builder::linear`], with `bias: f32[rows]`.
+    #[track_caller]
     pub fn linear_with_bias(&mut self, x: Value, weight: Value, bias: Value) -> Result<Value, Error> {
         self.op(Linear { bias: true, ..Linear::default() }, &[x, weight, bias])
     }
 
     /// Slices of an axis by index: `table` [a.., n, b..], `indices` [i..] → [a.., i.., b..].
+    #[track_caller]
     pub fn gather(&mut self, table: Value, indices: Value, axis: isize) -> Result<Value, Error> {
         let axis = self.axis("gather", table, axis)?;
         self.op(Gather { axis }, &[table, indices])
@@ -205,11 +174,13 @@ impl Builder {
 
     /// Rows of weights by id: `table` [rows, columns] of any float or block dtype, `ids` [..] →
     /// `f32[.., columns]`.
+    #[track_caller]
     pub fn embedding(&mut self, table: Value, ids: Value) -> Result<Value, Error> {
         self.op(Embedding, &[table, ids])
     }
 
     /// Tensors one after another along an axis.
+    #[track_caller]
     pub fn concat(&mut self, parts: &[Value], axis: isize) -> Result<Value, Error> {
         let axis = match parts.first() {
             Some(&first) => self.axis("concat", first, axis)?,
@@ -219,38 +190,45 @@ impl Builder {
     }
 
     /// A tensor taken apart along an axis; the sizes sum to the axis.
+    #[track_caller]
     pub fn split(&mut self, x: Value, axis: isize, sizes: &[usize]) -> Result<Vec<Value>, Error> {
         let axis = self.axis("split", x, axis)?;
         self.ops(Split { axis, sizes: sizes.to_vec() }, &[x])
     }
 
     /// The elements `start..stop` of an axis; negative ends count from its end, no `stop` is its end.
+    #[track_caller]
     pub fn slice(&mut self, x: Value, axis: isize, start: i64, stop: Option<i64>) -> Result<Value, Error> {
         let axis = self.axis("slice", x, axis)?;
         self.op(Slice { axis, start, stop, step: 1 }, &[x])
     }
 
     /// The same elements under another shape: `b.reshape(x, dims!["tokens", heads, head_dim])`.
+    #[track_caller]
     pub fn reshape(&mut self, x: Value, shape: impl IntoIterator<Item = Dim>) -> Result<Value, Error> {
         self.op(Reshape { shape: shape.into_iter().collect() }, &[x])
     }
 
     /// Axis `i` of the result is axis `order[i]` of `x`.
+    #[track_caller]
     pub fn transpose(&mut self, x: Value, order: &[usize]) -> Result<Value, Error> {
         self.op(Transpose { order: order.to_vec() }, &[x])
     }
 
     /// `x` repeated along axes where it has size 1 or none.
+    #[track_caller]
     pub fn broadcast(&mut self, x: Value, shape: impl IntoIterator<Item = Dim>) -> Result<Value, Error> {
         self.op(Broadcast { shape: shape.into_iter().collect() }, &[x])
     }
 
     /// The contents of a buffer at this point.
+    #[track_caller]
     pub fn load(&mut self, buffer: Value) -> Result<Value, Error> {
         self.op(Load, &[buffer])
     }
 
     /// Overwrites a buffer with `x` of its type.
+    #[track_caller]
     pub fn store(&mut self, buffer: Value, x: Value) -> Result<(), Error> {
         self.ops(Store, &[buffer, x]).map(|_| ())
     }
@@ -266,12 +244,14 @@ impl Builder {
     }
 
     /// The position of each token in its sequence: `ids` → `u32[tokens]`.
+    #[track_caller]
     pub fn ragged_positions(&mut self, ids: Value, batch: &RaggedBatch) -> Result<Value, Error> {
         self.op(RaggedPositions, &[ids, batch.row_offsets, batch.cache_lengths])
     }
 
     /// Cosines and sines, times `scale`: `positions: u32[tokens]`, `inverse_frequencies: f32[n]` →
     /// `f32[tokens, 2, n]`.
+    #[track_caller]
     pub fn rope_table(
         &mut self,
         positions: Value,
@@ -283,12 +263,14 @@ impl Builder {
 
     /// Rotary position embedding: `x: f32[tokens, heads, head_dim]`, `table: f32[tokens, 2, n]` → the type of
     /// `x`.
+    #[track_caller]
     pub fn rope(&mut self, style: RopeStyle, x: Value, table: Value) -> Result<Value, Error> {
         self.op(Rope { style }, &[x, table])
     }
 
     /// Writes `k` and `v`, `f32[tokens, kv_heads, head_dim]`, into a layer of the cache, a buffer
     /// `f32[pages, layers, 2, kv_heads, page_size · head_dim]`.
+    #[track_caller]
     pub fn kv_store(
         &mut self,
         layer: usize,
@@ -303,6 +285,7 @@ impl Builder {
 
     /// Causal attention of `q: f32[tokens, heads, head_dim]` to the cache, where `kv_store` has put the
     /// batch's own keys and values → the type of `q`.
+    #[track_caller]
     pub fn paged_attention(
         &mut self,
         attention: PagedAttention,
@@ -329,6 +312,8 @@ fn resolve_axis(ty: &Type, axis: isize) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use tensor::DType;
+
     use super::*;
     use crate::dims;
 

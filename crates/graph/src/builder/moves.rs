@@ -10,29 +10,34 @@ use crate::{Dim, Error, TypeError, Value};
 
 impl Builder {
     /// `x` [d..] with `(before, after)` elements around those of each axis, all `value` []: → [before + d + after..].
+    #[track_caller]
     pub fn pad(&mut self, x: Value, paddings: &[(usize, usize)], value: Value) -> Result<Value, Error> {
         let (before, after) = paddings.iter().copied().unzip();
         self.op(Pad { mode: PadMode::Constant, before, after }, &[x, value])
     }
 
     /// As [`Builder::pad`], with elements of `x` that are mirrored at its ends.
+    #[track_caller]
     pub fn pad_reflect(&mut self, x: Value, paddings: &[(usize, usize)]) -> Result<Value, Error> {
         let (before, after) = paddings.iter().copied().unzip();
         self.op(Pad { mode: PadMode::Reflect, before, after }, &[x])
     }
 
     /// As [`Builder::pad`], with the first and last elements of `x`.
+    #[track_caller]
     pub fn pad_edge(&mut self, x: Value, paddings: &[(usize, usize)]) -> Result<Value, Error> {
         let (before, after) = paddings.iter().copied().unzip();
         self.op(Pad { mode: PadMode::Edge, before, after }, &[x])
     }
 
     /// The whole again and again: `x` [d..] → [repeats · d..].
+    #[track_caller]
     pub fn tile(&mut self, x: Value, repeats: impl IntoIterator<Item = Dim>) -> Result<Value, Error> {
         self.op(Tile { repeats: repeats.into_iter().collect() }, &[x])
     }
 
     /// Each element of an axis `repeats` times in a row: [.., n, ..] → [.., repeats · n, ..].
+    #[track_caller]
     pub fn repeat_interleave(&mut self, x: Value, repeats: usize, axis: isize) -> Result<Value, Error> {
         let axis = self.axis("repeat_interleave", x, axis)?;
         self.op(RepeatInterleave { axis, repeats: Repeats::Each(repeats) }, &[x])
@@ -40,6 +45,7 @@ impl Builder {
 
     /// Each element of an axis as often as `repeats` (i32 or i64[n]) says: [.., n, ..] → [.., out_dim, ..]. A symbol
     /// that has no size yet gets the sum.
+    #[track_caller]
     pub fn repeat_interleave_by(
         &mut self,
         x: Value,
@@ -53,6 +59,7 @@ impl Builder {
     }
 
     /// Axes turned around: [..] → [..].
+    #[track_caller]
     pub fn flip(&mut self, x: Value, axes: &[isize]) -> Result<Value, Error> {
         let axes = axes.iter().map(|&axis| self.axis("flip", x, axis)).collect::<Result<_, _>>()?;
         self.op(Flip { axes }, &[x])
@@ -60,6 +67,7 @@ impl Builder {
 
     /// The band of `lower` diagonals below the main one and `upper` above it, `None` being all; other elements become 0:
     /// [.., rows, columns] → the same.
+    #[track_caller]
     pub fn band_part(
         &mut self,
         x: Value,
@@ -71,12 +79,14 @@ impl Builder {
 
     /// Slices at tuples of indices: `x` [b.., n_0, …, n_(k-1), s..], `indices` [b.., i.., k] → [b.., i.., s..], where
     /// `batch_dims` axes `b` are common to both.
+    #[track_caller]
     pub fn gather_nd(&mut self, x: Value, indices: Value, batch_dims: usize) -> Result<Value, Error> {
         self.op(GatherNd { batch_dims }, &[x, indices])
     }
 
     /// `x` where element [.., j, ..] of `updates` has met element [.., `indices[.., j, ..]`, ..]. `updates` and
     /// `indices` have one shape; those that meet the same element do so in order.
+    #[track_caller]
     pub fn scatter(
         &mut self,
         kind: ScatterKind,
@@ -90,6 +100,7 @@ impl Builder {
     }
 
     /// `x` [n_0, …, n_(k-1), s..] where `updates` [i.., s..] have met the slices at `indices` [i.., k], in order.
+    #[track_caller]
     pub fn scatter_nd(
         &mut self,
         kind: ScatterKind,
@@ -102,6 +113,7 @@ impl Builder {
 
     /// `x` with the elements of `updates`, in row-major order, where `mask` (bool, broadcast to `x`) is true. `out_dim`
     /// is a new symbol for the number of such places, if it is of use elsewhere.
+    #[track_caller]
     pub fn masked_scatter(
         &mut self,
         x: Value,
@@ -114,6 +126,7 @@ impl Builder {
 
     /// The indices of elements that are not 0: [..] → `i64[out_dim, rank]`. A symbol that has no size yet gets their
     /// number.
+    #[track_caller]
     pub fn nonzero(&mut self, x: Value, out_dim: impl Into<Dim>) -> Result<Value, Error> {
         let out_dim = self.out_dim(out_dim);
         self.op(NonZero { out_dim }, &[x])
@@ -121,18 +134,21 @@ impl Builder {
 
     /// The indices (i64) that put an axis in ascending order: [..] → [..]. Equal elements keep their order; NaN comes
     /// last.
+    #[track_caller]
     pub fn argsort(&mut self, x: Value, axis: isize) -> Result<Value, Error> {
         let axis = self.axis("argsort", x, axis)?;
         self.op(ArgSort { axis, descending: false }, &[x])
     }
 
     /// As [`Builder::argsort`], in descending order.
+    #[track_caller]
     pub fn argsort_descending(&mut self, x: Value, axis: isize) -> Result<Value, Error> {
         let axis = self.axis("argsort", x, axis)?;
         self.op(ArgSort { axis, descending: true }, &[x])
     }
 
     /// The `k` largest along an axis: `x` [.., n, ..] → values [.., k, ..] in descending order, and i64 indices.
+    #[track_caller]
     pub fn top_k(&mut self, x: Value, k: usize, axis: isize) -> Result<(Value, Value), Error> {
         let axis = self.axis("top_k", x, axis)?;
         let results = self.ops(TopK { k, axis, smallest: false }, &[x])?;
@@ -140,6 +156,7 @@ impl Builder {
     }
 
     /// The `k` smallest along an axis: `x` [.., n, ..] → values [.., k, ..] in ascending order, and i64 indices.
+    #[track_caller]
     pub fn bottom_k(&mut self, x: Value, k: usize, axis: isize) -> Result<(Value, Value), Error> {
         let axis = self.axis("bottom_k", x, axis)?;
         let results = self.ops(TopK { k, axis, smallest: true }, &[x])?;
@@ -148,12 +165,14 @@ impl Builder {
 
     /// Running sums along an axis: [..] → [..]. Where `exclusive`, an element is left out of its own sum; where
     /// `reverse`, the sums start at the end.
+    #[track_caller]
     pub fn cumsum(&mut self, x: Value, axis: isize, exclusive: bool, reverse: bool) -> Result<Value, Error> {
         let axis = self.axis("cumsum", x, axis)?;
         self.op(CumSum { axis, exclusive, reverse }, &[x])
     }
 
     /// `start`, `start + step`, … before `stop`: → [⌈(stop - start) / step⌉] of a float or integer dtype.
+    #[track_caller]
     pub fn range(&mut self, start: f64, stop: f64, step: f64, dtype: DType) -> Result<Value, Error> {
         let size = Range::count(start, stop, step).map_err(|message| refuse("range", message))?;
         let [start, stop, step] = [start, stop, step].map(|number| scalar("range", dtype, number));
@@ -162,6 +181,7 @@ impl Builder {
     }
 
     /// `0, 1, …` before `size`, which may be a symbol: → [size] of a float or integer dtype.
+    #[track_caller]
     pub fn range_to(&mut self, size: impl Into<Dim>, dtype: DType) -> Result<Value, Error> {
         let [start, step] = [0.0, 1.0].map(|number| scalar("range", dtype, number));
         let operands = [start?, step?].map(|value| self.constant(value));
@@ -170,6 +190,7 @@ impl Builder {
 
     /// `start`, `start + step`, … before `stop`, which are values [] of one float or integer dtype: → [out_dim]. A
     /// symbol that has no size yet gets their number.
+    #[track_caller]
     pub fn range_of(
         &mut self,
         start: Value,
@@ -183,6 +204,7 @@ impl Builder {
 
     /// Hann's window, `(1 - cos(2πi / n)) / 2` → [length] of one of the four plain float dtypes. `n` is the length where
     /// the window is periodic, as for spectra, and one less where it is symmetric, as for filters.
+    #[track_caller]
     pub fn hann_window(&mut self, length: usize, periodic: bool, dtype: DType) -> Result<Value, Error> {
         let period = if periodic { length } else { length.saturating_sub(1) };
         let value = |i| {
@@ -197,6 +219,7 @@ impl Builder {
 
     /// Sets the seed of the next random op. Each op advances it by one, so that a graph draws the same numbers each
     /// time it is built and run.
+    #[track_caller]
     pub fn set_seed(&mut self, seed: u64) {
         self.seed = Some(seed);
     }
@@ -205,6 +228,7 @@ impl Builder {
     ///
     /// # Errors
     /// If no seed was set.
+    #[track_caller]
     pub fn random_uniform(
         &mut self,
         dtype: DType,
@@ -219,6 +243,7 @@ impl Builder {
     ///
     /// # Errors
     /// If no seed was set.
+    #[track_caller]
     pub fn random_normal(
         &mut self,
         dtype: DType,
@@ -230,6 +255,7 @@ impl Builder {
     }
 
     /// Pairs of neighbors of the last axis as the real and imaginary parts of complex numbers: [.., 2n] → [.., n, 2].
+    #[track_caller]
     pub fn as_interleaved_complex(&mut self, x: Value) -> Result<Value, Error> {
         let ty = self.ty(x);
         let Some((last, outer)) = ty.shape.split_last() else {

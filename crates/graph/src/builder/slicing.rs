@@ -74,6 +74,7 @@ enum Start {
 
 impl Builder {
     /// A slice of a tensor, as Python writes it: `b.slice_tensor(x, &[Index::At(0), Index::Ellipsis])`.
+    #[track_caller]
     pub fn slice_tensor(&mut self, x: Value, indices: &[Index]) -> Result<Value, Error> {
         let indices = expand("slice_tensor", self.ty(x), indices)?;
         let (mut x, mut axis) = (x, 0);
@@ -101,6 +102,7 @@ impl Builder {
     }
 
     /// A slice of what a buffer holds at this point; `Index::Span` excepted. Reads the slice alone.
+    #[track_caller]
     pub fn load_slice(&mut self, buffer: Value, indices: &[Index]) -> Result<Value, Error> {
         let indices = expand("load_slice", self.ty(buffer), indices)?;
         let sides = self.sides("load_slice", buffer, &indices)?;
@@ -114,6 +116,7 @@ impl Builder {
 
     /// Overwrites a slice of a buffer with `x`, which is broadcast to its shape; `Index::Span` excepted:
     /// `buffer[i:j] = x`.
+    #[track_caller]
     pub fn store_slice(&mut self, buffer: Value, indices: &[Index], x: Value) -> Result<(), Error> {
         let indices = expand("store_slice", self.ty(buffer), indices)?;
         let sides = self.sides("store_slice", buffer, &indices)?;

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use tensor::{DType, Shape, Tensor};
 
 use super::broadcast::broadcast_operands;
-use super::check::{FLOATS, expect_dtype, expect_number, expect_same_dtype, operands};
+use super::check::{expect_dtype, expect_number, expect_same_dtype, operands};
 use super::elements::{Numbers, broadcast_positions, from_f64, from_i128};
 use super::{Attributes, Define};
 use crate::{Error, Type, TypeError};
@@ -41,11 +41,15 @@ binary! {
     Mul = "mul";
     /// `x / y`; of integers the quotient rounded towards 0, and dividing by 0 is an error.
     Div = "div";
+    /// `⌊x / y⌋`; dividing an integer by 0 is an error.
+    FloorDiv = "floor_div";
+    /// `x - ⌊x / y⌋ · y`, of the sign of `y`; of integers, dividing by 0 is an error.
+    Mod = "mod";
     /// The smaller one; NaN if either is.
     Min = "min";
     /// The larger one; NaN if either is.
     Max = "max";
-    /// `x^y`, of floats.
+    /// `x^y`; of integers it wraps around, and a negative `y` is an error.
     Pow = "pow";
     /// `x = y`
     Equal = "equal";
@@ -79,6 +83,16 @@ impl Binary {
         matches!(self, Binary::And | Binary::Or | Binary::Xor)
     }
 
+    /// Whether there are integers that this refuses.
+    pub fn is_partial(self) -> bool {
+        matches!(self, Binary::Div | Binary::FloorDiv | Binary::Mod | Binary::Pow)
+    }
+
+    /// What is wrong with the integers that this refuses.
+    fn fault(self) -> &'static str {
+        if self == Binary::Pow { "an integer has a negative power" } else { "an integer is divided by 0" }
+    }
+
     fn compares(self, ordering: Option<Ordering>) -> bool {
         match self {
             Binary::Equal => ordering == Some(Ordering::Equal),
@@ -101,6 +115,8 @@ impl Binary {
             Binary::Sub => x - y,
             Binary::Mul => x * y,
             Binary::Div => x / y,
+            Binary::FloorDiv => (x / y).floor(),
+            Binary::Mod => floor_mod(x, y),
             Binary::Min if x.is_nan() || y.is_nan() => f64::NAN,
             Binary::Min => x.min(y),
             Binary::Max if x.is_nan() || y.is_nan() => f64::NAN,
@@ -110,13 +126,20 @@ impl Binary {
         }
     }
 
-    /// Arithmetic on integers and truth values, or `None` for a division by 0.
+    /// Arithmetic on integers and truth values, or `None` for a division by 0 or a negative power.
     fn evaluate_integers(self, x: i128, y: i128) -> Option<i128> {
         match self {
             Binary::Add => Some(x + y),
             Binary::Sub => Some(x - y),
             Binary::Mul => Some(x.wrapping_mul(y)),
             Binary::Div => x.checked_div(y),
+            Binary::FloorDiv => {
+                x.checked_rem(y).map(|_| x.div_euclid(y) - i128::from(y < 0 && x.rem_euclid(y) != 0))
+            }
+            Binary::Mod => {
+                x.checked_rem(y).map(|rest| if rest != 0 && (rest < 0) != (y < 0) { rest + y } else { rest })
+            }
+            Binary::Pow => Some(wrapping_pow(x, u64::try_from(y).ok()?)),
             Binary::Min => Some(x.min(y)),
             Binary::Max => Some(x.max(y)),
             Binary::And => Some(x & y),
@@ -125,6 +148,27 @@ impl Binary {
             other => unreachable!("{} of integers", other.text()),
         }
     }
+}
+
+/// `x - ⌊x / y⌋ · y` without its rounding: the remainder is exact, and takes the sign of `y`.
+fn floor_mod(x: f64, y: f64) -> f64 {
+    let rest = x % y;
+    match rest != 0.0 && (rest < 0.0) != (y < 0.0) {
+        true => rest + y,
+        false => rest.abs().copysign(if rest == 0.0 { y } else { rest }),
+    }
+}
+
+/// `x^y` in two's complement, where the low bits of products are right however many there are.
+fn wrapping_pow(x: i128, mut y: u64) -> i128 {
+    let (mut power, mut result) = (x, 1i128);
+    while y > 0 {
+        if y % 2 == 1 {
+            result = result.wrapping_mul(power);
+        }
+        (power, y) = (power.wrapping_mul(power), y / 2);
+    }
+    result
 }
 
 impl Define for Binary {
@@ -145,7 +189,6 @@ impl Define for Binary {
         match self {
             _ if self.is_logical() => expect_dtype("x", x, &[DType::Bool])?,
             Binary::Equal | Binary::NotEqual if x.dtype == DType::Bool => {}
-            Binary::Pow => expect_dtype("x", x, FLOATS)?,
             _ => expect_number("x", x)?,
         }
         let result = x.with_shape(broadcast_operands(("x", x), ("y", y))?);
@@ -163,8 +206,7 @@ impl Define for Binary {
             (Numbers::Integers(a), Numbers::Integers(b)) => {
                 let results: Option<Vec<i128>> =
                     pairs.map(|(i, j)| self.evaluate_integers(a[i], b[j])).collect();
-                let results =
-                    results.ok_or_else(|| Error::evaluation(self.text(), "an integer is divided by 0"))?;
+                let results = results.ok_or_else(|| Error::evaluation(self.text(), self.fault()))?;
                 from_i128(x.dtype(), shape, &results)
             }
             (Numbers::Floats(a), Numbers::Floats(b)) => {
@@ -200,10 +242,6 @@ mod tests {
         );
         check_types(Binary::Less, &[(&["u8[n]", "u8[1]"], "bool[n]")]);
         check_types(Binary::Equal, &[(&["bool[n]", "bool[n]"], "bool[n]")]);
-        check_types(
-            Binary::Pow,
-            &[(&["i32[1]", "i32[1]"], "pow: x is i32[1], expected f16, bf16, f32 or f64")],
-        );
         check_types(Binary::And, &[(&["i32[1]", "i32[1]"], "and: x is i32[1], expected bool")]);
     }
 
@@ -213,11 +251,13 @@ mod tests {
         let x = Tensor::from_slice([4], &[6.0f32, -1.0, nan, f32::INFINITY]);
         let y = Tensor::from_slice([4], &[4.0f32, 0.0, 1.0, f32::INFINITY]);
         let (no, up) = (f64::NAN, f64::INFINITY);
-        let table: [(Binary, [f64; 4]); 13] = [
+        let table: [(Binary, [f64; 4]); 15] = [
             (Binary::Add, [10.0, -1.0, no, up]),
             (Binary::Sub, [2.0, -1.0, no, no]),
             (Binary::Mul, [24.0, 0.0, no, up]),
             (Binary::Div, [1.5, -up, no, no]),
+            (Binary::FloorDiv, [1.0, -up, no, no]),
+            (Binary::Mod, [2.0, no, no, no]),
             (Binary::Min, [4.0, -1.0, no, up]),
             (Binary::Max, [6.0, 0.0, no, up]),
             (Binary::Pow, [1296.0, 1.0, no, up]),
@@ -250,11 +290,29 @@ mod tests {
         assert_eq!(of(Binary::Add), [i32::MIN, i32::MAX, -5]);
         assert_eq!(of(Binary::Div), [i32::MAX, i32::MIN, -3]);
         assert_eq!(of(Binary::Mul), [i32::MAX, i32::MIN, -14]);
+        assert_eq!(of(Binary::FloorDiv), [i32::MAX, i32::MIN, -4]);
+        assert_eq!(of(Binary::Mod), [0, 0, 1]);
+        let signs = [[7i32, -7, 7, -7], [2, 2, -2, -2]].map(|x| Tensor::from_slice([4], &x));
+        let of_signs = |function| run(function, &[&signs[0], &signs[1]]).unwrap()[0].to_vec::<i32>();
+        assert_eq!(of_signs(Binary::FloorDiv), [3, -4, -4, 3]);
+        assert_eq!(of_signs(Binary::Mod), [1, 1, -1, -1]);
+        let [x8, y8] = [[3u8, 2, 0], [5, 8, 0]].map(|x| Tensor::from_slice([3], &x));
+        assert_eq!(run(Binary::Pow, &[&x8, &y8]).unwrap()[0].to_vec::<u8>(), [243, 0, 1]);
+        let error = run(Binary::Pow, &[&x, &Tensor::scalar(-1i32)]).unwrap_err();
+        assert_eq!(error.to_string(), "pow: an integer has a negative power");
         let error = run(Binary::Div, &[&x, &Tensor::scalar(0i32)]).unwrap_err();
         assert_eq!(error.to_string(), "div: an integer is divided by 0");
         // f64 would take these for equal.
         let near = [(1i64 << 60) + 1, 1i64 << 60].map(Tensor::scalar);
         assert_eq!(numbers(Binary::Greater, &[&near[0], &near[1]]), [1.0]);
+    }
+
+    #[test]
+    fn remainders_have_the_sign_of_the_divisor() {
+        let x = Tensor::from_slice([4], &[5.5f32, -5.5, 5.5, -5.5]);
+        let y = Tensor::from_slice([4], &[2.0f32, 2.0, -2.0, -2.0]);
+        assert_eq!(numbers(Binary::Mod, &[&x, &y]), [1.5, 0.5, -0.5, -1.5]);
+        assert_eq!(numbers(Binary::FloorDiv, &[&x, &y]), [2.0, -3.0, -3.0, 2.0]);
     }
 
     #[test]

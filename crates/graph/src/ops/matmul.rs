@@ -3,12 +3,13 @@
 use tensor::{DType, Shape, Tensor};
 
 use super::broadcast::broadcast;
-use super::check::{expect_dtype, expect_same_dtype, operands};
-use super::elements::{broadcast_positions, from_f64};
+use super::check::{expect_number, expect_same_dtype, operands};
+use super::elements::{Numbers, broadcast_positions, from_f64, from_i128};
 use super::{Attributes, Define};
 use crate::{Error, Type, TypeError};
 
-/// Matrix products: `a` [.., m, k], `b` [.., k, n], both f32, f16 or bf16 → `f32[.., m, n]`.
+/// Matrix products: `a` [.., m, k], `b` [.., k, n], both f32, f16 or bf16 → `f32[.., m, n]`. Those of f64 and of
+/// integers, which wrap around, keep the dtype.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MatMul;
 
@@ -25,7 +26,7 @@ impl Define for MatMul {
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [a, b] = operands(inputs, ["a", "b"])?;
-        expect_dtype("a", a, &[DType::F32, DType::F16, DType::BF16])?;
+        expect_number("a", a)?;
         expect_same_dtype(("a", a), ("b", b))?;
         let ([a_batch @ .., m, inner], [b_batch @ .., k, n]) = (&a.shape[..], &b.shape[..]) else {
             return Err(TypeError::new(format!("expected at least 2 axes: a {a}, b {b}")));
@@ -36,26 +37,48 @@ impl Define for MatMul {
         let batch = broadcast(a_batch, b_batch)
             .ok_or_else(|| TypeError::new(format!("batches do not broadcast: a {a}, b {b}")))?;
         let shape = batch.iter().chain([m, n]).cloned();
-        Ok(vec![a.with_shape(shape).with_dtype(DType::F32)])
+        let dtype = if [DType::F16, DType::BF16].contains(&a.dtype) { DType::F32 } else { a.dtype };
+        Ok(vec![a.with_shape(shape).with_dtype(dtype)])
     }
 
     fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
-        let (a, b) = (inputs[0].to_f64_vec(), inputs[1].to_f64_vec());
-        let split = |shape: &Shape| {
-            (Shape::new(&shape[..shape.rank() - 2]), shape[shape.rank() - 2], shape[shape.rank() - 1])
-        };
-        let (a_batch, m, k) = split(inputs[0].shape());
-        let (b_batch, _, n) = split(inputs[1].shape());
-        let (batch, ..) = split(&outputs[0]);
-        let mut c = Vec::with_capacity(outputs[0].elements());
-        for (p, q) in broadcast_positions(&a_batch, &batch).zip(broadcast_positions(&b_batch, &batch)) {
-            let (a, b) = (&a[p * m * k..][..m * k], &b[q * k * n..][..k * n]);
-            for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
-                c.push((0..k).fold(0.0, |sum, l| sum + a[i * k + l] * b[l * n + j]));
+        let (shape, dtype) = (outputs[0], inputs[0].dtype());
+        let dtype = if [DType::F16, DType::BF16].contains(&dtype) { DType::F32 } else { dtype };
+        Ok(vec![match (Numbers::of(inputs[0]), Numbers::of(inputs[1])) {
+            (Numbers::Floats(a), Numbers::Floats(b)) => {
+                let sums = products(inputs, &shape, 0.0, |sum, i, j| sum + a[i] * b[j]);
+                from_f64(dtype, shape, &sums)
             }
-        }
-        Ok(vec![from_f64(DType::F32, outputs[0], &c)])
+            (Numbers::Integers(a), Numbers::Integers(b)) => {
+                let add = |sum: i128, i, j| sum.wrapping_add(i128::wrapping_mul(a[i], b[j]));
+                from_i128(dtype, shape, &products(inputs, &shape, 0, add))
+            }
+            _ => unreachable!("operands of one dtype"),
+        }])
     }
+}
+
+/// The sums of products, where `add` adds that of two elements by their positions.
+fn products<T: Copy>(
+    inputs: &[&Tensor],
+    output: &Shape,
+    zero: T,
+    add: impl Fn(T, usize, usize) -> T,
+) -> Vec<T> {
+    let split = |shape: &Shape| {
+        (Shape::new(&shape[..shape.rank() - 2]), shape[shape.rank() - 2], shape[shape.rank() - 1])
+    };
+    let (a_batch, m, k) = split(inputs[0].shape());
+    let (b_batch, _, n) = split(inputs[1].shape());
+    let (batch, ..) = split(output);
+    let mut c = Vec::with_capacity(output.elements());
+    for (p, q) in broadcast_positions(&a_batch, &batch).zip(broadcast_positions(&b_batch, &batch)) {
+        let (a, b) = (p * m * k, q * k * n);
+        for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
+            c.push((0..k).fold(zero, |sum, l| add(sum, a + i * k + l, b + l * n + j)));
+        }
+    }
+    c
 }
 
 #[cfg(test)]
@@ -79,12 +102,16 @@ mod tests {
                     "matmul: batches do not broadcast: a f32[2, 2, 3], b f32[4, 3, 2]",
                 ),
                 (&["f32[3]", "f32[3, 2]"], "matmul: expected at least 2 axes: a f32[3], b f32[3, 2]"),
-                (&["f64[2, 3]", "f64[3, 2]"], "matmul: a is f64[2, 3], expected f32, f16 or bf16"),
+                (&["f64[2, 3]", "f64[3, 2]"], "f64[2, 2]"),
+                (&["u8[2, 3]", "u8[3, 2]"], "u8[2, 2]"),
+                (&["bool[2, 3]", "bool[3, 2]"], "matmul: a is bool[2, 3], expected a float or an integer"),
             ],
         );
         let a = Tensor::from_slice([2, 1, 2, 2], &[1.0f32, 2.0, 3.0, 4.0, 0.0, 1.0, 1.0, 0.0]);
         let b = Tensor::from_slice([1, 2, 1], &[5.0f32, 6.0]);
         assert_eq!(numbers(MatMul, &[&a, &b]), [17.0, 39.0, 6.0, 5.0]);
+        let bytes = Tensor::from_slice([1, 2], &[200u8, 3]);
+        assert_eq!(numbers(MatMul, &[&bytes, &Tensor::from_slice([2, 1], &[2u8, 5])]), [159.0]);
         let (none, also) = (Tensor::zeros(DType::F32, [1, 0]), Tensor::zeros(DType::F32, [0, 2]));
         assert_eq!(numbers(MatMul, &[&none, &also]), [0.0, 0.0]);
     }

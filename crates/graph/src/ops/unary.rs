@@ -37,6 +37,10 @@ macro_rules! unary {
 unary! {
     /// `|x|`
     Abs = "abs": f64::abs;
+    /// `arccos x` in radians
+    Acos = "acos": f64::acos;
+    /// `artanh x = ln((1 + x) / (1 - x)) / 2`
+    Atanh = "atanh": f64::atanh;
     /// The next whole number above.
     Ceil = "ceil": f64::ceil;
     /// `cos x`, radians
@@ -53,8 +57,12 @@ unary! {
     GeluTanh = "gelu_tanh": |x| {
         0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
     };
+    /// `x / (1 + e^(-1.702 x))`
+    GeluQuick = "gelu_quick": |x| x / (1.0 + (-1.702 * x).exp());
     /// The natural logarithm.
     Log = "log": f64::ln;
+    /// `ln(1 + x)`, which keeps its digits near 0.
+    Log1p = "log1p": f64::ln_1p;
     /// `-x`
     Neg = "neg": |x| -x;
     /// `1 - x`, of truth values.
@@ -172,6 +180,8 @@ mod tests {
         let (nan, infinity) = (f64::NAN, f64::INFINITY);
         let table: &[(Unary, &[(f64, f64)])] = &[
             (Unary::Abs, &[(-2.5, 2.5), (nan, nan)]),
+            (Unary::Acos, &[(0.5, 1.047_197_551_196_597_7), (-1.0, std::f64::consts::PI), (2.0, nan)]),
+            (Unary::Atanh, &[(0.5, 0.549_306_144_334_054_8), (1.0, infinity), (-2.0, nan)]),
             (Unary::Ceil, &[(1.2, 2.0), (-1.2, -1.0)]),
             (Unary::Cos, &[(0.0, 1.0), (1.0, 0.540_302_305_868_139_8)]),
             (Unary::Erf, &[(0.5, 0.520_499_877_813_046_5)]),
@@ -179,6 +189,8 @@ mod tests {
             (Unary::Floor, &[(1.8, 1.0), (-1.2, -2.0)]),
             (Unary::Gelu, &[(1.0, 0.841_344_746_068_542_9), (-8.0, -4.976_768_459_417_43e-15), (0.0, 0.0)]),
             (Unary::GeluTanh, &[(1.0, 0.841_191_990_608_276_8)]),
+            (Unary::GeluQuick, &[(1.0, 0.845_795_765_932_821_2), (-1000.0, 0.0)]),
+            (Unary::Log1p, &[(1e-10, 9.999_999_999_5e-11), (-1.0, -infinity), (-2.0, nan)]),
             (Unary::Log, &[(3.0, 1.098_612_288_668_109_8), (0.0, -infinity), (-1.0, nan)]),
             (Unary::Neg, &[(2.0, -2.0), (infinity, -infinity)]),
             (Unary::Reciprocal, &[(4.0, 0.25), (0.0, infinity)]),

@@ -8,11 +8,13 @@
 //! threads, then share tiles; small ones, and batches of small ones, are divided into parts that each pack for themselves.
 
 pub(crate) mod attention;
+mod exact;
 mod pack;
 mod tile;
 
 use std::ops::Range;
 
+pub use self::exact::{Wide, matmul_exact};
 use self::pack::Lanes;
 pub(super) use self::tile::RightForm;
 pub(crate) use self::tile::tile_size;

@@ -1,0 +1,264 @@
+//! What a builder takes where a value may be a number too, and the dtype that operands have in common.
+
+use tensor::{DType, Tensor};
+
+use super::Builder;
+use crate::ops::{Cast, Define};
+use crate::{Error, Type, TypeError, Value};
+
+/// An operand of a function of elements: a value of the graph, a number, or data.
+///
+/// Among values of the graph, the highest category (bool, unsigned, signed, float) and the widest width must be those
+/// of one of them; the others are cast. Numbers and data take the dtype of the values: whole numbers must be exact in
+/// it, and a float goes into no integer.
+#[derive(Debug, Clone)]
+pub enum Operand {
+    /// A value of the graph.
+    Value(Value),
+    /// A truth value.
+    Bool(bool),
+    /// A whole number.
+    Int(i64),
+    /// A number.
+    Float(f64),
+    /// Data.
+    Tensor(Tensor),
+}
+
+macro_rules! from {
+    ($($T:ty => $variant:ident,)*) => { $(
+        impl From<$T> for Operand {
+            fn from(value: $T) -> Operand {
+                Operand::$variant(value.into())
+            }
+        }
+    )* };
+}
+
+from! {
+    Value => Value,
+    bool => Bool,
+    i32 => Int,
+    i64 => Int,
+    u8 => Int,
+    u32 => Int,
+    f32 => Float,
+    f64 => Float,
+    Tensor => Tensor,
+}
+
+impl From<usize> for Operand {
+    /// # Panics
+    /// If the number is 2^63 or more.
+    fn from(value: usize) -> Operand {
+        Operand::Int(i64::try_from(value).expect("a number below 2^63"))
+    }
+}
+
+impl Builder {
+    /// The operands as values of the dtype that they have in common.
+    #[track_caller]
+    pub(super) fn promote(&mut self, op: &'static str, operands: &[Operand]) -> Result<Vec<Value>, Error> {
+        let dtype = self.common_dtype(op, operands)?;
+        let mut values = Vec::with_capacity(operands.len());
+        for operand in operands {
+            values.push(match operand {
+                Operand::Value(value) => self.cast(*value, dtype)?,
+                literal => {
+                    let tensor = literal_tensor(literal, dtype);
+                    self.constant(tensor.map_err(|error| Error::Type { op, error })?)
+                }
+            });
+        }
+        Ok(values)
+    }
+
+    /// The one of the values' dtypes that holds them all.
+    pub(super) fn common_dtype(&self, op: &'static str, operands: &[Operand]) -> Result<DType, Error> {
+        let fail = |message| Err(Error::Type { op, error: TypeError(message) });
+        let types: Vec<&Type> = operands.iter().filter_map(|operand| self.operand_type(operand)).collect();
+        let mut dtypes: Vec<DType> = types.iter().map(|ty| ty.dtype).collect();
+        dtypes.dedup();
+        match dtypes[..] {
+            [] => return fail("no operand is a value of the graph".to_string()),
+            [dtype] => return Ok(dtype),
+            _ => {}
+        }
+        let highest = dtypes.iter().map(|dtype| category(*dtype)).max().flatten();
+        // Signed numbers need a bit more than unsigned ones.
+        let width = |dtype: &DType| match (highest, category(*dtype)) {
+            (Some(SIGNED), Some(UNSIGNED)) => 2 * dtype.block().bytes,
+            _ => dtype.block().bytes,
+        };
+        let widest = dtypes.iter().map(width).max();
+        let all_known = dtypes.iter().all(|dtype| category(*dtype).is_some());
+        let fits = |dtype: &&DType| all_known && category(**dtype) == highest && Some(width(dtype)) == widest;
+        match dtypes.iter().filter(fits).collect::<Vec<_>>()[..] {
+            [first, ref others @ ..] if others.iter().all(|other| *other == first) => Ok(*first),
+            _ => {
+                let list: Vec<String> = types.iter().map(|ty| ty.to_string()).collect();
+                fail(format!("no dtype of the operands holds them all, cast some: {}", list.join(", ")))
+            }
+        }
+    }
+
+    fn operand_type(&self, operand: &Operand) -> Option<&Type> {
+        match operand {
+            Operand::Value(value) => Some(self.ty(*value)),
+            _ => None,
+        }
+    }
+}
+
+const UNSIGNED: u8 = 1;
+const SIGNED: u8 = 2;
+const FLOAT: u8 = 3;
+
+/// Bool, unsigned, signed, float, in this order; none for blocks and floats that are only stored.
+fn category(dtype: DType) -> Option<u8> {
+    match dtype {
+        DType::Bool => Some(0),
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 => Some(UNSIGNED),
+        DType::I8 | DType::I16 | DType::I32 | DType::I64 => Some(SIGNED),
+        DType::F16 | DType::BF16 | DType::F32 | DType::F64 => Some(FLOAT),
+        _ => None,
+    }
+}
+
+/// A number or data in a dtype.
+fn literal_tensor(literal: &Operand, dtype: DType) -> Result<Tensor, TypeError> {
+    match literal {
+        Operand::Value(_) => unreachable!("a value is no literal"),
+        Operand::Bool(value) => cast(&Tensor::from_bools([], &[*value]), dtype),
+        Operand::Int(value) => {
+            expect_exact(*value, dtype)?;
+            cast(&Tensor::scalar(*value), dtype)
+        }
+        Operand::Float(value) => {
+            let tensor = cast_float(&Tensor::scalar(*value), dtype)?;
+            match value.is_finite() && tensor.to_f64_vec()[0].is_infinite() {
+                true => Err(TypeError::new(format!("the number {value} is beyond {dtype}"))),
+                false => Ok(tensor),
+            }
+        }
+        Operand::Tensor(tensor) if tensor.dtype() == dtype => Ok(tensor.clone()),
+        Operand::Tensor(tensor) if tensor.dtype().is_float() => cast_float(tensor, dtype),
+        Operand::Tensor(tensor) if tensor.dtype() == DType::U64 => {
+            let large = tensor.to_vec::<u64>().into_iter().find(|&value| i64::try_from(value).is_err());
+            match large {
+                Some(value) if dtype.is_integer() => {
+                    Err(TypeError::new(format!("the whole number {value} is not exact in {dtype}")))
+                }
+                _ => exact_tensor(tensor, dtype),
+            }
+        }
+        Operand::Tensor(tensor) => exact_tensor(tensor, dtype),
+    }
+}
+
+/// Whole numbers or truth values, each of which must be exact.
+fn exact_tensor(tensor: &Tensor, dtype: DType) -> Result<Tensor, TypeError> {
+    if tensor.dtype().is_integer() {
+        let integers = cast(tensor, DType::I64)?;
+        integers.to_vec::<i64>().into_iter().try_for_each(|value| expect_exact(value, dtype))?;
+    }
+    cast(tensor, dtype)
+}
+
+fn cast_float(tensor: &Tensor, dtype: DType) -> Result<Tensor, TypeError> {
+    match category(dtype) {
+        Some(FLOAT) => cast(tensor, dtype),
+        _ => Err(TypeError::new(format!("a float does not go into {dtype}"))),
+    }
+}
+
+fn cast(tensor: &Tensor, to: DType) -> Result<Tensor, TypeError> {
+    let ty = Type::new(tensor.dtype(), tensor.shape().iter().copied());
+    Cast { to }.infer(&[&ty])?;
+    let results = Cast { to }.reference(&[tensor], &[*tensor.shape()]);
+    let mut results = results.map_err(|error| TypeError::new(error.to_string()))?;
+    Ok(results.swap_remove(0))
+}
+
+/// Refuses a whole number that a dtype cannot tell from its neighbors.
+fn expect_exact(value: i64, dtype: DType) -> Result<(), TypeError> {
+    let limits = match dtype {
+        DType::U8 => Some((0, i128::from(u8::MAX))),
+        DType::I8 => Some((i128::from(i8::MIN), i128::from(i8::MAX))),
+        DType::U16 => Some((0, i128::from(u16::MAX))),
+        DType::I16 => Some((i128::from(i16::MIN), i128::from(i16::MAX))),
+        DType::U32 => Some((0, i128::from(u32::MAX))),
+        DType::I32 => Some((i128::from(i32::MIN), i128::from(i32::MAX))),
+        DType::U64 => Some((0, i128::from(u64::MAX))),
+        DType::I64 => Some((i128::from(i64::MIN), i128::from(i64::MAX))),
+        DType::F16 => Some((-(1 << 11), 1 << 11)),
+        DType::BF16 => Some((-(1 << 8), 1 << 8)),
+        DType::F32 => Some((-(1 << 24), 1 << 24)),
+        DType::F64 => Some((-(1 << 53), 1 << 53)),
+        _ => None,
+    };
+    match limits.is_some_and(|(least, most)| (least..=most).contains(&i128::from(value))) {
+        true => Ok(()),
+        false => Err(TypeError::new(format!("the whole number {value} is not exact in {dtype}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dims;
+
+    /// The type of the sum of inputs of two dtypes, or the error.
+    fn sum(a: DType, b: DType) -> String {
+        let mut builder = Builder::new("g");
+        let x = builder.input("x", Type::new(a, dims!["n"]));
+        let y = builder.input("y", Type::new(b, dims!["n"]));
+        match builder.add(x, y) {
+            Ok(z) => builder.ty(z).to_string(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn one_of_the_dtypes_holds_both() {
+        use DType::*;
+        assert_eq!(sum(F32, F32), "f32[n]");
+        assert_eq!(sum(F32, I32), "f32[n]");
+        assert_eq!(sum(U8, F16), "f16[n]");
+        assert_eq!(sum(I64, U32), "i64[n]");
+        assert_eq!(sum(Bool, I8), "i8[n]");
+        assert_eq!(sum(F16, F64), "f64[n]");
+        let refusal = "add: no dtype of the operands holds them all, cast some: ";
+        for (a, b) in [(U8, I8), (I32, F16), (F16, BF16), (U64, I32), (Q8_0, F32)] {
+            assert_eq!(sum(a, b), format!("{refusal}{a}[n], {b}[n]"));
+        }
+    }
+
+    #[test]
+    fn numbers_take_the_dtype_of_the_values() {
+        let with = |dtype: DType, literal: Operand| {
+            let mut b = Builder::new("g");
+            let x = b.input("x", Type::new(dtype, dims!["n"]));
+            b.mul(x, literal).map(|y| b.ty(y).to_string()).unwrap_or_else(|error| error.to_string())
+        };
+        assert_eq!(with(DType::F16, 2048.into()), "f16[n]");
+        assert_eq!(with(DType::F16, 2049.into()), "mul: the whole number 2049 is not exact in f16");
+        assert_eq!(with(DType::BF16, 257.into()), "mul: the whole number 257 is not exact in bf16");
+        assert_eq!(with(DType::F32, (1 << 24).into()), "f32[n]");
+        assert_eq!(with(DType::U8, (-1).into()), "mul: the whole number -1 is not exact in u8");
+        assert_eq!(with(DType::I32, 0.5.into()), "mul: a float does not go into i32");
+        assert_eq!(with(DType::F16, 0.1.into()), "f16[n]");
+        assert_eq!(with(DType::F16, 1e9.into()), "mul: the number 1000000000 is beyond f16");
+        assert_eq!(with(DType::I64, true.into()), "i64[n]");
+        let integers = Tensor::from_slice([1], &[300i64]);
+        assert_eq!(with(DType::BF16, integers.into()), "mul: the whole number 300 is not exact in bf16");
+        let huge = Tensor::from_slice([1], &[u64::MAX]);
+        let message = "mul: the whole number 18446744073709551615 is not exact in i64";
+        assert_eq!(with(DType::I64, huge.into()), message);
+        let floats = Tensor::from_slice([1], &[0.1f64]);
+        assert_eq!(with(DType::F16, floats.clone().into()), "f16[n]");
+        assert_eq!(with(DType::I16, floats.into()), "mul: a float does not go into i16");
+        let mut b = Builder::new("g");
+        assert_eq!(b.add(1, 2.0).unwrap_err().to_string(), "add: no operand is a value of the graph");
+    }
+}
