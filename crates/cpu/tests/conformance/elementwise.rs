@@ -101,7 +101,7 @@ fn binary_of_integers() {
             for (x, y) in PAIRS {
                 let y = match function {
                     // 1 and up, and of signed types the smallest number over -1.
-                    Binary::Div => filled(
+                    Binary::Div | Binary::FloorDiv | Binary::Mod => filled(
                         dtype,
                         y,
                         &mut cycle([1.0, 3.0, 100.0, if dtype.is_signed_integer() { -1.0 } else { 2.0 }]),
@@ -113,7 +113,16 @@ fn binary_of_integers() {
         }
     }
     let by_zero = Tensor::from_slice([3], &[1i32, 0, 2]);
-    check_refused(Binary::Div, &[by_zero.clone(), by_zero], &["operand 1", "divides by 0", "element 1"]);
+    for function in [Binary::Div, Binary::FloorDiv, Binary::Mod] {
+        let operands = [by_zero.clone(), by_zero.clone()];
+        check_refused(function, &operands, &["operand 1", "divides by 0", "element 1"]);
+    }
+    for dtype in integers() {
+        let powers = filled(dtype, &[17], &mut cycle([0.0, 1.0, 2.0, 5.0, 90.0]));
+        check(Binary::Pow, &[wild(dtype, &[17], 3), powers], Tolerance::Exact);
+    }
+    let negative = Tensor::from_slice([2], &[1i32, -1]);
+    check_refused(Binary::Pow, &[negative.clone(), negative], &["operand 1", "negative power", "element 1"]);
 }
 
 fn cycle<const N: usize>(values: [f64; N]) -> impl FnMut() -> f64 {

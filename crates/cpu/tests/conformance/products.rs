@@ -27,6 +27,11 @@ fn matmul() {
             check(MatMul, &[tame(dtype, a, 1), tame(dtype, b, 2)], SUM_OF_PRODUCTS);
         }
     }
+    for dtype in [DType::F64, DType::U8, DType::I8, DType::I32, DType::U64, DType::I64] {
+        for (a, b) in shapes {
+            check(MatMul, &[tame(dtype, a, 1), tame(dtype, b, 2)], Tolerance::Exact);
+        }
+    }
 }
 
 /// How far a linear layer may be off: int8 activations for block weights and bf16 ones for bf16 weights cost up

@@ -40,7 +40,7 @@ unary! {
     /// `arccos x` in radians
     Acos = "acos": f64::acos;
     /// `artanh x = ln((1 + x) / (1 - x)) / 2`
-    Atanh = "atanh": f64::atanh;
+    Atanh = "atanh": |x| x.abs().atanh().copysign(x);
     /// The next whole number above.
     Ceil = "ceil": f64::ceil;
     /// `cos x`, radians
