@@ -475,6 +475,28 @@ mod tests {
     }
 
     #[test]
+    fn sizes_found_in_data_are_known_from_then_on() {
+        let graph = build("found", |b: &mut Builder| {
+            let x = b.input("x", f32(&["n"]));
+            let doubled = b.add(x, x)?;
+            let places = b.nonzero(doubled, "k")?;
+            let count = b.shape_to_tensor(places)?;
+            let again = b.add(places, 1)?;
+            Ok(vec![again, count, doubled])
+        });
+        let model = session().load(&graph, &()).unwrap();
+        for values in [&[0f32, 3.0, 0.0, 4.0][..], &[0.0], &[], &[1.0, 1.0]] {
+            let x = Tensor::from_slice([values.len()], values);
+            let expected = graph.evaluate(std::slice::from_ref(&x), &|_| None).unwrap();
+            let outputs = model.execute(&[Buffer::from_tensor(&x)]).unwrap();
+            for (got, expected) in outputs.iter().zip(&expected.outputs) {
+                assert_eq!(got.shape(), expected.shape());
+                assert_eq!(got.to_tensor().unwrap().to_f64_vec(), expected.to_f64_vec());
+            }
+        }
+    }
+
+    #[test]
     fn what_is_called_may_bring_sizes() {
         let graph = Graph::parse(
             "graph g(%x: f32[n]) {
