@@ -78,12 +78,13 @@ impl Kernel for RepeatInterleaveKernel {
         "repeat_interleave".to_string()
     }
 
+    fn sizes(&self, inputs: &[View<'_>]) -> Result<Option<Vec<usize>>, String> {
+        Ok(Some(vec![RepeatInterleave::total(&counts(inputs[1]))?]))
+    }
+
     fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
         let (x, axis) = (view(&call, 0), self.op.axis);
-        let counts: Option<Vec<i64>> = (call.inputs.len() > 1).then(|| {
-            let counts = Ids::of(view(&call, 1));
-            (0..counts.len()).map(|i| counts.get(i)).collect()
-        });
+        let counts = (call.inputs.len() > 1).then(|| counts(view(&call, 1)));
         let sources = self.op.sources(x.shape[axis], counts.as_deref())?;
         let result = &mut call.outputs[0];
         if let Repeats::Counts(out_dim) = &self.op.repeats {
@@ -94,6 +95,11 @@ impl Kernel for RepeatInterleaveKernel {
         map_axes(&self.pool, x, &maps, None, result);
         Ok(())
     }
+}
+
+fn counts(repeats: View<'_>) -> Vec<i64> {
+    let counts = Ids::of(repeats);
+    (0..counts.len()).map(|i| counts.get(i)).collect()
 }
 
 /// Turns axes around.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{Call, Kernel};
+use engine::{Call, Kernel, View};
 use graph::ops::{OutDim, Random, Range, ReduceKind};
 use tensor::{DType, bf16, f16};
 
@@ -28,6 +28,11 @@ struct RangeKernel<T> {
 impl<T: Sequence> Kernel for RangeKernel<T> {
     fn name(&self) -> String {
         format!("range[{}]", T::DTYPE)
+    }
+
+    fn sizes(&self, inputs: &[View<'_>]) -> Result<Option<Vec<usize>>, String> {
+        let operand = |position: usize| elements::<T>(inputs[position].bytes)[0];
+        Ok(Some(vec![T::count(operand(0), operand(1), operand(2))?]))
     }
 
     fn run(&self, call: Call<'_, '_>) -> Result<(), String> {

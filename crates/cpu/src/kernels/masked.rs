@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use engine::{Call, Kernel, Operand};
+use engine::{Call, Kernel, Operand, View};
 use graph::ops::{MaskedScatter, NonZero};
-use tensor::{DType, Element};
+use tensor::{DType, Element, Shape};
 
 use super::copy::CHUNK_BYTES;
 use super::disjoint::Disjoint;
@@ -36,14 +36,15 @@ impl<T: Element> Kernel for NonZeroKernel<T> {
         format!("nonzero[{}]", T::DTYPE)
     }
 
+    fn sizes(&self, inputs: &[View<'_>]) -> Result<Option<Vec<usize>>, String> {
+        let starts = self.starts(&elements(inputs[0].bytes));
+        Ok(Some(vec![starts[starts.len() - 1]]))
+    }
+
     fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
         let x = view(&call, 0);
         let (shape, rank, x) = (x.shape, x.shape.rank(), elements::<T>(x.bytes));
-        let count = |chunk: usize| {
-            let end = x.len().min((chunk + 1) * CHUNK);
-            x[chunk * CHUNK..end].iter().filter(|&&x| x != T::zeroed()).count()
-        };
-        let starts = starts(&self.pool, x.len().div_ceil(CHUNK), &count);
+        let starts = self.starts(&x);
         let found = starts[starts.len() - 1];
         self.op.out_dim.expect(found, call.outputs[0].shape[0])?;
         let result = Disjoint::new(elements_mut::<i64>(call.outputs[0].bytes));
@@ -64,6 +65,15 @@ impl<T: Element> Kernel for NonZeroKernel<T> {
     }
 }
 
+impl<T: Element> NonZeroKernel<T> {
+    fn starts(&self, x: &[T]) -> Vec<usize> {
+        starts(&self.pool, x.len().div_ceil(CHUNK), &|chunk| {
+            let end = x.len().min((chunk + 1) * CHUNK);
+            x[chunk * CHUNK..end].iter().filter(|&&x| x != T::zeroed()).count()
+        })
+    }
+}
+
 /// Puts elements where a mask is true.
 pub(crate) struct MaskedScatterKernel {
     /// What is an error.
@@ -81,21 +91,17 @@ impl Kernel for MaskedScatterKernel {
         Some(0)
     }
 
+    fn sizes(&self, inputs: &[View<'_>]) -> Result<Option<Vec<usize>>, String> {
+        let starts = Mask::new(inputs[1], &inputs[0].shape).starts(&self.pool);
+        Ok(Some(vec![starts[starts.len() - 1]]))
+    }
+
     fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
         let (mask, updates) = (view(&call, 1), view(&call, 2));
         let x = (!matches!(call.inputs[0], Operand::InResult)).then(|| view(&call, 0).bytes);
         let result = &mut call.outputs[0];
-        let count = result.shape.elements();
-        let walk = Strided::broadcast(&mask.shape, &result.shape);
-        let chunk_of = |chunk: usize, stage: &mut Vec<u8>| {
-            stage.resize(CHUNK.min(count - chunk * CHUNK), 0);
-            walk.copy(mask.bytes, chunk * CHUNK, stage);
-        };
-        let starts = starts(&self.pool, count.div_ceil(CHUNK), &|chunk| {
-            let mut stage = Vec::new();
-            chunk_of(chunk, &mut stage);
-            stage.iter().filter(|&&mask| mask != 0).count()
-        });
+        let mask = Mask::new(mask, &result.shape);
+        let starts = mask.starts(&self.pool);
         self.op.check(starts[starts.len() - 1], updates.shape.elements())?;
         if let Some(x) = x {
             self.pool.run_on_pieces(result.bytes, CHUNK_BYTES, &|index, piece| {
@@ -105,14 +111,37 @@ impl Kernel for MaskedScatterKernel {
         with_width!(result.dtype.block().bytes, T => {
             let updates = elements::<T>(updates.bytes);
             self.pool.run_on_pieces(elements_mut::<T>(result.bytes), CHUNK, &|chunk, piece| {
-                let mut stage = Vec::new();
-                chunk_of(chunk, &mut stage);
+                let stage = mask.chunk(chunk);
                 let places = piece.iter_mut().zip(&stage).filter(|&(_, &mask)| mask != 0);
                 let updates = &updates[starts[chunk]..];
                 places.zip(updates).for_each(|((slot, _), &update)| *slot = update);
             });
         });
         Ok(())
+    }
+}
+
+/// A mask, as the shape of the result sees it.
+struct Mask<'m> {
+    bytes: &'m [u8],
+    walk: Strided,
+    count: usize,
+}
+
+impl<'m> Mask<'m> {
+    fn new(mask: View<'m>, shape: &Shape) -> Mask<'m> {
+        Mask { bytes: mask.bytes, walk: Strided::broadcast(&mask.shape, shape), count: shape.elements() }
+    }
+
+    fn chunk(&self, chunk: usize) -> Vec<u8> {
+        let mut stage = vec![0; CHUNK.min(self.count - chunk * CHUNK)];
+        self.walk.copy(self.bytes, chunk * CHUNK, &mut stage);
+        stage
+    }
+
+    fn starts(&self, pool: &Pool) -> Vec<usize> {
+        let count = |chunk| self.chunk(chunk).into_iter().filter(|&mask| mask != 0).count();
+        starts(pool, self.count.div_ceil(CHUNK), &count)
     }
 }
 

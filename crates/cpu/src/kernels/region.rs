@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{Call, Kernel, Operand};
+use engine::{Call, Kernel, Operand, View};
 use graph::ops::{DynamicSlice, box_starts};
 use tensor::{MAX_RANK, Shape};
 
@@ -128,6 +128,12 @@ pub(crate) struct DynamicSliceKernel {
 impl Kernel for DynamicSliceKernel {
     fn name(&self) -> String {
         "dynamic_slice".to_string()
+    }
+
+    fn sizes(&self, inputs: &[View<'_>]) -> Result<Option<Vec<usize>>, String> {
+        let [start, stop, step] = [1, 2, 3].map(|position| Ids::of(inputs[position]).get(0));
+        let (_, count) = DynamicSlice::range(inputs[0].shape[self.op.axis], start, stop, step)?;
+        Ok(Some(vec![count]))
     }
 
     fn run(&self, call: Call<'_, '_>) -> Result<(), String> {

@@ -26,8 +26,8 @@ pub(super) fn run(graph: &mut Graph) {
 fn evaluate(graph: &Graph, id: NodeId) -> Option<Vec<Tensor>> {
     let node = graph.node(id);
     let pure = (0..node.inputs.len()).all(|position| node.op.effect(position) == Effect::None);
-    // A loop might never end.
-    let computes = node.op.regions().is_empty() && !node.op.has_side_effect();
+    // A loop might never end, and a constant defines no symbol.
+    let computes = node.op.regions().is_empty() && !node.op.has_side_effect() && node.op.defines().is_empty();
     if is_leaf(&node.op) || node.outputs.is_empty() || !pure || !computes {
         return None;
     }

@@ -73,6 +73,18 @@ pub enum Repeats {
 }
 
 impl RepeatInterleave {
+    /// The sum of counts.
+    ///
+    /// # Errors
+    /// If one is negative, or there are too many, in words.
+    pub fn total(counts: &[i64]) -> Result<usize, String> {
+        if let Some((position, count)) = counts.iter().enumerate().find(|&(_, &count)| count < 0) {
+            return Err(format!("repeats is {count} at position {position}, expected at least 0"));
+        }
+        let sum: i128 = counts.iter().map(|&count| i128::from(count)).sum();
+        usize::try_from(sum).map_err(|_| format!("{sum} repetitions are too many"))
+    }
+
     /// For each index along the axis of the result, the index along the axis of `size` elements of `x`.
     ///
     /// # Errors
@@ -85,7 +97,7 @@ impl RepeatInterleave {
         if counts.len() != size {
             return Err(format!("repeats has {} elements, axis {} has {size}", counts.len(), self.axis));
         }
-        let total = total(counts)?;
+        let total = RepeatInterleave::total(counts)?;
         let mut sources = Vec::new();
         sources.try_reserve_exact(total).map_err(|_| format!("{total} repetitions do not fit the memory"))?;
         for (index, &count) in counts.iter().enumerate() {
@@ -93,15 +105,6 @@ impl RepeatInterleave {
         }
         Ok(sources)
     }
-}
-
-/// The sum of counts.
-fn total(counts: &[i64]) -> Result<usize, String> {
-    if let Some((position, count)) = counts.iter().enumerate().find(|&(_, &count)| count < 0) {
-        return Err(format!("repeats is {count} at position {position}, expected at least 0"));
-    }
-    let sum: i128 = counts.iter().map(|&count| i128::from(count)).sum();
-    usize::try_from(sum).map_err(|_| format!("{sum} repetitions are too many"))
 }
 
 impl Define for RepeatInterleave {
@@ -165,7 +168,7 @@ impl Define for RepeatInterleave {
         match &self.repeats {
             Repeats::Each(_) => Ok(vec![]),
             Repeats::Counts(out_dim) => {
-                let total = total(&counts(inputs[1]));
+                let total = RepeatInterleave::total(&counts(inputs[1]));
                 let total = total.map_err(|message| Error::evaluation("repeat_interleave", message))?;
                 Ok(out_dim.sizes(total))
             }

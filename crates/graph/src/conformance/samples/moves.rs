@@ -68,9 +68,12 @@ impl List {
                 }
                 let counts: Vec<i64> = (0..x.shape()[axis] as i64).map(|i| i * 5 % 4).collect();
                 let total = counts.iter().sum::<i64>() as usize;
-                let op = RepeatInterleave { axis, repeats: Repeats::Counts(OutDim::Known(total.into())) };
                 let counts = Tensor::from_slice([counts.len()], &counts);
-                self.add(&format!("axis {axis} by counts"), op, vec![x, counts], Tolerance::Exact);
+                for out_dim in ways(total) {
+                    let what = format!("axis {axis} by counts, {out_dim:?}");
+                    let op = RepeatInterleave { axis, repeats: Repeats::Counts(out_dim) };
+                    self.add(&what, op, vec![x.clone(), counts.clone()], Tolerance::Exact);
+                }
             }
             for axes in [vec![], vec![0], vec![2], vec![1, 2], vec![0, 1, 2]] {
                 let x = self.random.tensor(dtype, [3, 16, 17], 1.0);
@@ -95,11 +98,16 @@ impl List {
                 let values = self.random.tensor(dtype, shape, 3.0);
                 let x = Select.reference(&[&mask, &values, &zero], &[shape]).expect("a mix").swap_remove(0);
                 let count = x.to_f64_vec().into_iter().filter(|&x| x != 0.0).count();
-                let op = NonZero { out_dim: OutDim::Known(count.into()) };
-                self.add("", op, vec![x.clone()], Tolerance::Exact);
+                for out_dim in ways(count) {
+                    let what = format!("{out_dim:?}");
+                    self.add(&what, NonZero { out_dim }, vec![x.clone()], Tolerance::Exact);
+                }
                 let updates = self.random.tensor(dtype, [shape.elements() + 2], 3.0);
-                let op = MaskedScatter { out_dim: None };
-                self.add("", op, vec![x, mask, updates], Tolerance::Exact);
+                for out_dim in [None, Some("places".to_string())] {
+                    let what = format!("{out_dim:?}");
+                    let inputs = vec![x.clone(), mask.clone(), updates.clone()];
+                    self.add(&what, MaskedScatter { out_dim }, inputs, Tolerance::Exact);
+                }
             }
             let (x, updates) =
                 (self.random.tensor(dtype, [3, 17], 1.0), self.random.tensor(dtype, [3, 17], 1.0));
@@ -221,10 +229,12 @@ impl List {
         for dtype in FLOATS.into_iter().chain(INTEGERS) {
             for (start, stop, step, size) in [(0, 17, 1, 17), (3, 100, 7, 14), (5, 2, 1, 0)] {
                 let [start, stop, step] = [start, stop, step].map(|n: u8| cast(&Tensor::scalar(n), dtype));
+                for out_dim in ways(size) {
+                    let inputs = vec![start.clone(), stop.clone(), step.clone()];
+                    self.add(&format!("{size} {out_dim:?}"), Range { out_dim }, inputs, Tolerance::Exact);
+                }
                 let op = Range { out_dim: OutDim::Known(size.into()) };
-                let what = format!("{size}");
-                self.add(&what, op.clone(), vec![start.clone(), stop, step.clone()], Tolerance::Exact);
-                self.add(&format!("{what} without stop"), op, vec![start, step], Tolerance::Exact);
+                self.add(&format!("{size} without stop"), op, vec![start, step], Tolerance::Exact);
             }
         }
         for dtype in FLOATS {
@@ -265,13 +275,20 @@ impl List {
                 for (ends, count) in
                     [(vec![1, -1, 1], size - 2), (vec![-99, 99, 2], size.div_ceil(2)), (vec![-2, 1], 2)]
                 {
-                    let op = DynamicSlice { axis, out_dim: OutDim::Known(count.into()) };
-                    let inputs = [vec![x.clone()], scalars(&ends)].concat();
-                    self.add(&format!("axis {axis} {ends:?}"), op, inputs, Tolerance::Exact);
+                    for out_dim in ways(count).into_iter().take(ends.len() - 1) {
+                        let what = format!("axis {axis} {ends:?} {out_dim:?}");
+                        let inputs = [vec![x.clone()], scalars(&ends)].concat();
+                        self.add(&what, DynamicSlice { axis, out_dim }, inputs, Tolerance::Exact);
+                    }
                 }
             }
         }
     }
+}
+
+/// A size that data determines, known or not.
+fn ways(size: usize) -> [OutDim; 2] {
+    [OutDim::Known(size.into()), OutDim::New("found".to_string())]
 }
 
 /// Sums and products of some elements: exact in integers, rounded once or a few times in floats.
