@@ -40,6 +40,7 @@
 mod apply;
 mod bind;
 mod builder;
+mod builder_nn;
 pub mod conformance;
 mod dim;
 mod error;
@@ -48,11 +49,13 @@ mod graph;
 pub mod ops;
 #[cfg(test)]
 mod random;
+pub mod sharding;
 mod text;
 mod ty;
 mod verify;
 
 pub use builder::{Approximation, Builder, Index, Operand, RaggedBatch};
+pub use builder_nn::Suppression;
 pub use dim::{Bindings, Dim, Substitution};
 pub use error::{Error, TypeError};
 pub use evaluate::Evaluation;

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use engine::{Call, Kernel, NodeTypes, Operand, PackedWeight, View};
+use graph::Type;
 use graph::ops::{self, FilterLayout, ImageLayout};
 use tensor::{AlignedBytes, Bytes, DType, Tensor};
 
@@ -41,6 +42,20 @@ pub(super) fn packing(cpu: &Cpu, op: &ops::Conv, node: &NodeTypes<'_>, position:
 pub(super) fn pack(layout: &str, filter: &Tensor) -> Result<PackedWeight, String> {
     let packed = PackedFilter::pack(layout.parse()?, filter)?;
     Ok(PackedWeight { layout: layout.to_string(), bytes: packed.bytes(), data: Arc::new(packed) })
+}
+
+/// The panels of a filter.
+pub(super) fn save(weight: &PackedWeight) -> Result<Bytes, String> {
+    let filter: &PackedFilter =
+        weight.data.downcast_ref().ok_or_else(|| format!("{} is not a layout of the CPU", weight.layout))?;
+    Ok(filter.saved().clone())
+}
+
+/// A filter of saved panels, used where they lie.
+pub(super) fn load(layout: &str, ty: &Type, bytes: Bytes) -> Result<PackedWeight, String> {
+    let shape = ty.static_shape().ok_or_else(|| format!("{ty} has sizes without numbers"))?;
+    let filter = PackedFilter::from_panels(layout.parse()?, &shape, bytes)?;
+    Ok(PackedWeight { layout: layout.to_string(), bytes: filter.bytes(), data: Arc::new(filter) })
 }
 
 fn form(cpu: &Cpu, op: &ops::Conv) -> FilterForm {

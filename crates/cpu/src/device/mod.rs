@@ -180,11 +180,17 @@ impl Device for Cpu {
     }
 
     fn save_packed(&self, weight: &PackedWeight) -> Result<Bytes, String> {
-        product::save(weight)
+        match weight.layout.starts_with("filter.") {
+            true => convolution::save(weight),
+            false => product::save(weight),
+        }
     }
 
     fn load_packed(&self, layout: &str, ty: &Type, bytes: Bytes) -> Result<PackedWeight, String> {
-        product::load(layout, ty, bytes)
+        match layout.starts_with("filter.") {
+            true => convolution::load(layout, ty, bytes),
+            false => product::load(layout, ty, bytes),
+        }
     }
 }
 

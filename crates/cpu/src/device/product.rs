@@ -72,8 +72,7 @@ pub(super) fn packing(op: &ops::Linear, node: &NodeTypes<'_>, position: usize) -
 
 /// Brings a weight into panels.
 pub(super) fn pack(pool: &Pool, wanted: &str, weight: &Tensor) -> Result<PackedWeight, String> {
-    let encoding = wanted.strip_prefix("panel16.").and_then(|dtype| dtype.parse().ok());
-    let weight = &match encoding {
+    let weight = &match encoding(wanted) {
         Some(encoding) if weight.dtype() == DType::U8 => as_blocks(weight, encoding)?,
         _ => weight.clone(),
     };
@@ -94,15 +93,19 @@ pub(super) fn save(weight: &PackedWeight) -> Result<Bytes, String> {
 
 /// A weight in panels of saved bytes, used where they lie.
 pub(super) fn load(wanted: &str, ty: &Type, bytes: Bytes) -> Result<PackedWeight, String> {
-    let found = layout(ty.dtype);
+    let shape = ty.static_shape().ok_or_else(|| format!("{ty} has sizes without numbers"))?;
+    let &[rows, stored] = shape.dims() else {
+        return Err(format!("a weight matrix is [rows, columns], got {ty}"));
+    };
+    let (dtype, columns) = match encoding(wanted) {
+        Some(encoding) if ty.dtype == DType::U8 => (encoding, columns_of(stored, encoding)),
+        _ => (ty.dtype, stored),
+    };
+    let found = layout(dtype);
     if found != wanted {
         return Err(format!("{ty} packs as {found}, not as {wanted}"));
     }
-    let shape = ty.static_shape().ok_or_else(|| format!("{ty} has sizes without numbers"))?;
-    let &[rows, columns] = shape.dims() else {
-        return Err(format!("a weight matrix is [rows, columns], got {ty}"));
-    };
-    let matrix = PackedMatrix::from_panels(packed_as(ty.dtype), rows, columns, bytes)
+    let matrix = PackedMatrix::from_panels(packed_as(dtype), rows, columns, bytes)
         .map_err(|error| error.to_string())?;
     Ok(PackedWeight { layout: found, bytes: matrix.bytes(), data: Arc::new(matrix) })
 }
@@ -135,12 +138,23 @@ fn pack_matrix(pool: &Pool, weight: &Tensor) -> Result<PackedMatrix, String> {
     PackedMatrix::pack(&weight, pool).map_err(|error| error.to_string())
 }
 
+/// The dtype of the blocks that a layout holds.
+fn encoding(layout: &str) -> Option<DType> {
+    let dtype: DType = layout.strip_prefix("panel16.")?.parse().ok()?;
+    dtype.is_block().then_some(dtype)
+}
+
+/// How many elements the blocks of a row of bytes hold.
+fn columns_of(bytes: usize, encoding: DType) -> usize {
+    bytes / encoding.block().bytes * encoding.block().elements
+}
+
 /// The blocks that bytes `u8[rows, bytes]` are.
 fn as_blocks(bytes: &Tensor, encoding: DType) -> Result<Tensor, String> {
-    let (shape, block) = (bytes.shape(), encoding.block());
-    let columns = shape[1] / block.bytes * block.elements;
+    let shape = bytes.shape();
     let blocks = Bytes::new(AlignedBytes::copy_of(bytes.contiguous().bytes()));
-    Tensor::from_bytes(encoding, [shape[0], columns], blocks).map_err(|error| error.to_string())
+    Tensor::from_bytes(encoding, [shape[0], columns_of(shape[1], encoding)], blocks)
+        .map_err(|error| error.to_string())
 }
 
 fn activation(gate: Unary) -> Option<Activation> {

@@ -51,7 +51,7 @@ pub struct Region {
 }
 
 /// More samples than this along a side of a bin are refused: regions can be as large as numbers are.
-const MAX_SAMPLES: f64 = 4096.0;
+const MAX_SAMPLES: f64 = 1024.0;
 
 impl RoiAlign {
     /// A region from its row of numbers.

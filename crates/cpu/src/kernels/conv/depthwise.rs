@@ -94,17 +94,27 @@ fn row<S: Simd>(s: S, conv: &Depthwise<'_>, number: usize, out: &mut [f32]) {
             // SAFETY: every slice has `channels` elements, of which `count` are left.
             unsafe {
                 let mut sum = match conv.bias {
-                    Some(bias) => s.load_partial(bias.as_ptr().add(start), count),
+                    Some(bias) => load(s, bias.as_ptr().add(start), count),
                     None => s.splat(0.0),
                 };
                 for (x, filter) in &taps {
-                    let x = s.load_partial(x.as_ptr().add(start), count);
-                    sum = s.fma(x, s.load_partial(filter.as_ptr().add(start), count), sum);
+                    let x = load(s, x.as_ptr().add(start), count);
+                    sum = s.fma(x, load(s, filter.as_ptr().add(start), count), sum);
                 }
                 s.store_partial(out.as_mut_ptr().add(start), sum, count);
             }
         }
     }
+}
+
+/// Sixteen values or the last few: whole vectors load faster.
+///
+/// # Safety
+/// `count <= 16` values are readable at `from`.
+#[inline(always)]
+unsafe fn load<S: Simd>(s: S, from: *const f32, count: usize) -> S::F32 {
+    // SAFETY: the caller's promise.
+    unsafe { if count == LANES { s.load(from) } else { s.load_partial(from, count) } }
 }
 
 /// The pixel under a tap of the window at a position; `None` in the padding.

@@ -5,9 +5,12 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use graph::ops::FilterLayout;
-use tensor::Tensor;
+use tensor::{AlignedBytes, Bytes, Shape, Tensor};
 
 use super::{BLOCK_K, Geometry};
+
+/// No tile is wider.
+const MAX_WIDTH: usize = 64;
 
 /// Which matrix of the product a filter is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +44,8 @@ pub struct PackedFilter {
     /// Channels of the result of one group.
     results: usize,
     terms: usize,
-    data: Vec<f32>,
+    /// f32.
+    data: Bytes,
 }
 
 impl PackedFilter {
@@ -50,17 +54,50 @@ impl PackedFilter {
     /// # Errors
     /// If its channels do not fall into the groups.
     pub fn pack(form: FilterForm, filter: &Tensor) -> Result<PackedFilter, String> {
-        let (shape, rank) = (filter.shape(), filter.shape().rank());
-        let all = if rank > 2 { shape[form.stored.result_axis(rank)] } else { 0 };
-        if rank < 3 || form.groups == 0 || !all.is_multiple_of(form.groups) || form.width == 0 {
-            return Err(format!("{}{shape} does not pack as {form}", filter.dtype()));
+        let mut packed = PackedFilter::empty(form, filter.shape())?;
+        let bytes = packed.len().ok_or_else(|| format!("{form} of shape {} is too large", filter.shape()))?;
+        let mut data = AlignedBytes::zeroed(bytes);
+        packed.fill(&filter.to_f32_vec(), bytemuck::cast_slice_mut(&mut data));
+        packed.data = Bytes::new(data);
+        Ok(packed)
+    }
+
+    /// The filter of a shape whose panels were saved.
+    ///
+    /// # Errors
+    /// If the bytes are not as many as its panels take, or lie unaligned.
+    pub fn from_panels(form: FilterForm, shape: &Shape, data: Bytes) -> Result<PackedFilter, String> {
+        let packed = PackedFilter::empty(form, shape)?;
+        match Some(data.len()) == packed.len() && bytemuck::try_cast_slice::<u8, f32>(&data).is_ok() {
+            true => Ok(PackedFilter { data, ..packed }),
+            false => Err(format!("{} bytes are no filter of shape {shape} as {form}", data.len())),
         }
-        let (channels, results) = (shape[form.stored.channel_axis(rank)], all / form.groups);
+    }
+
+    fn empty(form: FilterForm, shape: &Shape) -> Result<PackedFilter, String> {
+        let rank = shape.rank();
+        let all = if rank > 2 { shape[form.stored.result_axis(rank)] } else { 0 };
+        let sound =
+            (1..=MAX_WIDTH).contains(&form.width) && form.groups > 0 && shape.checked_elements().is_some();
+        if rank < 3 || !sound || !all.is_multiple_of(form.groups) {
+            return Err(format!("a filter of shape {shape} does not pack as {form}"));
+        }
         let window = form.stored.spatial(shape).to_vec();
-        let taps: usize = window.iter().product();
-        let (terms, lanes) = (taps * channels, results.next_multiple_of(form.width));
-        let values = filter.to_f32_vec();
-        let mut data = vec![0f32; form.groups * terms * lanes];
+        let terms = window.iter().product::<usize>() * shape[form.stored.channel_axis(rank)];
+        Ok(PackedFilter { form, window, results: all / form.groups, terms, data: Bytes::new([]) })
+    }
+
+    /// Bytes of all panels.
+    fn len(&self) -> Option<usize> {
+        let lanes = self.results.checked_next_multiple_of(self.form.width)?;
+        self.form.groups.checked_mul(self.terms)?.checked_mul(lanes)?.checked_mul(size_of::<f32>())
+    }
+
+    /// Writes the panels of a filter.
+    fn fill(&self, values: &[f32], data: &mut [f32]) {
+        let PackedFilter { form, results, terms, .. } = *self;
+        let (taps, all) = (self.window.iter().product::<usize>(), results * form.groups);
+        let (channels, lanes) = (terms / taps.max(1), results.next_multiple_of(form.width));
         let mut panels = data.chunks_exact_mut(form.width);
         for group in 0..form.groups {
             for start in (0..terms).step_by(BLOCK_K) {
@@ -82,7 +119,6 @@ impl PackedFilter {
                 }
             }
         }
-        Ok(PackedFilter { form, window, results, terms, data })
     }
 
     /// Spatial sizes.
@@ -95,16 +131,22 @@ impl PackedFilter {
         self.form.width
     }
 
+    /// The panels.
+    pub fn saved(&self) -> &Bytes {
+        &self.data
+    }
+
     /// Bytes it takes.
     pub fn bytes(&self) -> usize {
-        size_of_val(&self.data[..])
+        self.data.len()
     }
 
     /// The panels of some channels, whole ones but for the end, of a block of terms.
     pub(super) fn panels(&self, group: usize, terms: &Range<usize>, channels: &Range<usize>) -> &[f32] {
         let lanes = self.results.next_multiple_of(self.form.width);
         let start = (group * self.terms + terms.start) * lanes + channels.start * terms.len();
-        &self.data[start..][..channels.len().next_multiple_of(self.form.width) * terms.len()]
+        let data: &[f32] = bytemuck::cast_slice(&self.data);
+        &data[start..][..channels.len().next_multiple_of(self.form.width) * terms.len()]
     }
 
     /// # Panics
