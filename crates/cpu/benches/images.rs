@@ -36,8 +36,10 @@ struct Problem {
     flops: Option<usize>,
 }
 
-/// `[batch, channels, height, width]`, `[results, channels of a group, height, width]`, groups, stride, padding.
-const CONVOLUTIONS: [(&str, [usize; 4], [usize; 4], usize, usize, usize); 8] = [
+/// A name, `[batch, channels, height, width]`, `[results, channels of a group, height, width]`, groups, stride, padding.
+type Convolution = (&'static str, [usize; 4], [usize; 4], usize, usize, usize);
+
+const CONVOLUTIONS: [Convolution; 8] = [
     ("stem 7x7", [1, 3, 224, 224], [64, 3, 7, 7], 1, 2, 3),
     ("3x3 at 56", [1, 64, 56, 56], [64, 64, 3, 3], 1, 1, 1),
     ("3x3 at 28", [1, 128, 28, 28], [128, 128, 3, 3], 1, 1, 1),
