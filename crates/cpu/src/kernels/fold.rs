@@ -67,7 +67,7 @@ impl Windows {
     }
 }
 
-/// Sums windows into channels [channels, height, width], each from its bias.
+/// Sums windows, whose positions lie side by side, into channels [channels, height, width], each from its bias.
 pub(crate) fn channels_first(
     pool: &Pool,
     windows: &Windows,
@@ -76,6 +76,7 @@ pub(crate) fn channels_first(
     out: &mut [f32],
 ) {
     let ([down, across], [height, width]) = (windows.positions, windows.size);
+    assert_eq!(columns.position, 1, "fold: positions side by side");
     if out.is_empty() {
         return;
     }
@@ -91,12 +92,13 @@ pub(crate) fn channels_first(
             for i in inside(down, stride_down, above, height) {
                 let line = ((i * stride_down) as isize + above) as usize;
                 let first = ((seen.start * stride_across) as isize + before) as usize;
-                let to = out[line * width..][first..width].iter_mut().step_by(stride_across);
-                let from = channel * columns.channel
-                    + tap * columns.tap
-                    + (i * across + seen.start) * columns.position;
-                let from = columns.data[from..].iter().step_by(columns.position);
-                to.zip(from).take(seen.len()).for_each(|(to, from)| *to += from);
+                let to = &mut out[line * width + first..(line + 1) * width];
+                let from = channel * columns.channel + tap * columns.tap + i * across;
+                let from = &columns.data[from + seen.start..from + seen.end];
+                match stride_across {
+                    1 => to.iter_mut().zip(from).for_each(|(to, from)| *to += from),
+                    stride => to.chunks_mut(stride).zip(from).for_each(|(to, from)| to[0] += from),
+                }
             }
         }
     });

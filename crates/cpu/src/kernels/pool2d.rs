@@ -1,4 +1,4 @@
-//! The mean or the largest element of each window of an image, tap after tap.
+//! The mean or the largest element of each window of an image: down its columns, then across.
 //!
 //! Bound by memory for small windows. Threads share rows of the result. Where channels lie last, all of a pixel are
 //! computed side by side; where they come first, all positions of a row are.
@@ -13,7 +13,7 @@ use super::floats::{self, is_float};
 use super::operands::view;
 use super::variant::{Variant, variants};
 use super::window::inside;
-use crate::vec::Simd;
+use crate::vec::{Simd, with_scratch};
 use crate::{Cpu, Pool};
 
 /// Pooling of images of known sizes.
@@ -136,7 +136,7 @@ fn larger(a: f32, b: f32) -> f32 {
     if a.is_nan() || a >= b { a } else { b }
 }
 
-/// Joins the elements of each window of a row.
+/// Joins the elements of each window of a row: down the columns of the image first, then across.
 #[inline(always)]
 fn row(
     pooling: &Pooling<'_>,
@@ -147,30 +147,45 @@ fn row(
     join: impl Fn(f32, f32) -> f32,
 ) {
     let ([height, width], windows) = (pooling.from, &pooling.op.windows);
-    out.fill(start);
     // Of one channel, or of all where they lie last.
-    let lanes = out.len() / pooling.to[1].max(1);
+    let lanes = out.len() / pooling.to[1];
     let x = &pooling.x[image * height * width * lanes..][..height * width * lanes];
-    let stride = windows.strides[1];
-    for (tap_row, tap_column) in
-        (0..pooling.op.window[0]).flat_map(|row| (0..pooling.op.window[1]).map(move |column| (row, column)))
-    {
-        let Some(from) = windows.element(0, line, tap_row, height) else { continue };
-        let before = pooling.offset(1, tap_column);
-        let seen = inside(pooling.to[1], stride, before, width);
-        if seen.is_empty() {
-            continue;
+    with_scratch(width * lanes, |columns| {
+        columns.fill(start);
+        for tap in 0..pooling.op.window[0] {
+            let Some(from) = windows.element(0, line, tap, height) else { continue };
+            let x = &x[from * width * lanes..][..width * lanes];
+            columns.iter_mut().zip(x).for_each(|(column, x)| *column = join(*column, *x));
         }
-        let first = ((seen.start * stride) as isize + before) as usize;
-        let x = &x[(from * width + first) * lanes..(from + 1) * width * lanes];
-        let out = &mut out[seen.start * lanes..seen.end * lanes];
-        match (lanes, stride) {
-            (_, 1) => out.iter_mut().zip(x).for_each(|(out, x)| *out = join(*out, *x)),
-            (1, _) => out.iter_mut().zip(x.iter().step_by(stride)).for_each(|(out, x)| *out = join(*out, *x)),
-            _ => {
-                for (out, x) in out.chunks_exact_mut(lanes).zip(x.chunks(stride * lanes)) {
-                    out.iter_mut().zip(x).for_each(|(out, x)| *out = join(*out, *x));
-                }
+        out.fill(start);
+        for tap in 0..pooling.op.window[1] {
+            across(pooling, tap, columns, out, &join);
+        }
+    });
+}
+
+/// Joins what a column of each window sees.
+#[inline(always)]
+fn across(
+    pooling: &Pooling<'_>,
+    tap: usize,
+    columns: &[f32],
+    out: &mut [f32],
+    join: impl Fn(f32, f32) -> f32,
+) {
+    let (stride, before) = (pooling.op.windows.strides[1], pooling.offset(1, tap));
+    let (lanes, seen) = (out.len() / pooling.to[1], inside(pooling.to[1], stride, before, pooling.from[1]));
+    if seen.is_empty() {
+        return;
+    }
+    let x = &columns[((seen.start * stride) as isize + before) as usize * lanes..];
+    let out = &mut out[seen.start * lanes..seen.end * lanes];
+    match (lanes, stride) {
+        (_, 1) => out.iter_mut().zip(x).for_each(|(out, x)| *out = join(*out, *x)),
+        (1, _) => out.iter_mut().zip(x.chunks(stride)).for_each(|(out, x)| *out = join(*out, x[0])),
+        _ => {
+            for (out, x) in out.chunks_exact_mut(lanes).zip(x.chunks(stride * lanes)) {
+                out.iter_mut().zip(x).for_each(|(out, x)| *out = join(*out, *x));
             }
         }
     }

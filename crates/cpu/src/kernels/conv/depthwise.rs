@@ -135,15 +135,16 @@ fn channel<S: Simd>(s: S, conv: &Depthwise<'_>, number: usize, out: &mut [f32]) 
     let (x, group) = (&conv.x[number * plane..][..plane], number % geometry.groups);
     let filter = &conv.filter[group * taps..][..taps];
     let padded = Padded::new(geometry);
+    let offsets: Vec<usize> = (0..taps).map(|tap| padded.tap(geometry, tap)).collect();
     with_scratch(padded.len(), |copy| {
         padded.fill(geometry, x, copy);
         let [_, height, width] = geometry.to;
         for (line, out) in out.chunks_exact_mut(width).enumerate() {
+            let copy = &copy[padded.line(geometry, line / height, line % height)..];
             for start in (0..width).step_by(LANES) {
                 let mut sum = s.splat(conv.bias.map_or(0.0, |bias| bias[group]));
-                for (tap, &factor) in filter.iter().enumerate() {
-                    let from = padded.tap(geometry, line / height, line % height, tap) + start;
-                    let from = &copy[from..][..LANES];
+                for (&offset, &factor) in offsets.iter().zip(filter) {
+                    let from = &copy[offset + start..][..LANES];
                     // SAFETY: as many as sliced.
                     sum = s.fma(unsafe { s.load(from.as_ptr()) }, s.splat(factor), sum);
                 }
@@ -193,28 +194,32 @@ impl Padded {
                 continue;
             };
             let x = &x[(plane * height + line) * width..][..width];
-            if self.parts == 1 {
-                let count = width.min(self.part.saturating_sub(before[2]));
-                row[before[2].min(self.part)..][..count].copy_from_slice(&x[..count]);
-                continue;
-            }
-            for (column, &value) in x.iter().enumerate() {
-                let column = column + before[2];
-                if column / self.parts < self.part {
-                    row[column % self.parts * self.part + column / self.parts] = value;
+            for (remainder, row) in row.chunks_exact_mut(self.part).enumerate() {
+                // The first column of the image with this remainder, and where it goes.
+                let first = (remainder + self.parts - before[2] % self.parts) % self.parts;
+                let to = ((first + before[2]) / self.parts).min(self.part);
+                let from = x.get(first..).unwrap_or_default();
+                match self.parts {
+                    1 => row[to..].iter_mut().zip(from).for_each(|(to, from)| *to = *from),
+                    parts => {
+                        row[to..].iter_mut().zip(from.chunks(parts)).for_each(|(to, from)| *to = from[0])
+                    }
                 }
             }
         }
     }
 
-    /// Where the elements under a tap start that the positions of a row see.
-    fn tap(&self, geometry: &Geometry, plane: usize, line: usize, tap: usize) -> usize {
+    /// Where the elements begin that the first tap sees from the positions of a row.
+    fn line(&self, geometry: &Geometry, plane: usize, line: usize) -> usize {
+        let row = plane * geometry.strides[0] * self.sizes[1] + line * geometry.strides[1];
+        row * self.parts * self.part
+    }
+
+    /// How far from there the elements are that another tap sees.
+    fn tap(&self, geometry: &Geometry, tap: usize) -> usize {
         let [depth, height, width] = geometry.tap(tap);
-        let [strides, dilations] = [geometry.strides, geometry.dilations];
-        let row = (plane * strides[0] + depth * dilations[0]) * self.sizes[1]
-            + line * strides[1]
-            + height * dilations[1];
-        let column = width * dilations[2];
+        let [down, along, across] = geometry.dilations;
+        let (row, column) = (depth * down * self.sizes[1] + height * along, width * across);
         row * self.parts * self.part + column % self.parts * self.part + column / self.parts
     }
 }

@@ -182,7 +182,7 @@ fn run(geometry: &Geometry, tap: usize, position: usize, count: usize) -> Option
 #[inline]
 fn transpose(pixels: &[Option<&[f32]>], to: &mut [f32], width: usize, count: usize) {
     const ZEROS: [f32; STEP] = [0.0; STEP];
-    if let ([a, b, c, d], true) = (pixels, to.len() >= (count - 1) * width + 4) {
+    if let ([a, b, c, d], true) = (pixels, count >= STEP / 2 && to.len() >= (count - 1) * width + 4) {
         for start in (0..count).step_by(STEP) {
             let take = STEP.min(count - start);
             let part = |pixel: &Option<&[f32]>| -> [f32; STEP] {
