@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::{Call, Device, Kernel, NodeTypes, Operand, PackedWeight, View, ViewMut};
+use engine::{Call, Device, Kernel, KernelSettings, NodeTypes, Operand, PackedWeight, View, ViewMut};
 use graph::ops::{
     Conv, ConvTranspose, Coordinates, FilterLayout, ImageLayout, Interpolation, Pool2d, PoolKind, Resize,
     Windows,
@@ -131,7 +131,8 @@ impl Problem {
         let inputs: Vec<&Type> = types.iter().collect();
         let results = self.op.infer(&inputs).expect("operands that fit");
         let outputs: Vec<&Type> = results.iter().collect();
-        let node = NodeTypes { op: &self.op, inputs: &inputs, outputs: &outputs };
+        let settings = &KernelSettings::default();
+        let node = NodeTypes { op: &self.op, inputs: &inputs, outputs: &outputs, settings };
         let kernel = cpu.kernel(&node).expect("a kernel");
         let packed: Vec<Option<PackedWeight>> = (0..inputs.len())
             .map(|i| Some(cpu.pack(&cpu.packing(&node, i)?, &self.operands[i]).expect("a weight that packs")))

@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(std::fs::read(folder.path().join("x")).unwrap(), x.read().unwrap()[..]);
         session.set_debug_print_options("BINARY_MAX_CHECKPOINT", 6, Some(folder.path())).unwrap();
         run().unwrap();
-        let loaded = tensor::load_max_buffer(&folder.path().join("x.max")).unwrap();
+        let loaded = tensor::load_max_buffer(folder.path().join("x.max")).unwrap();
         assert_eq!(loaded.to_vec::<f32>(), [0.5, 1.0]);
         let error = session.set_debug_print_options("BINARY", 6, None).unwrap_err().to_string();
         assert_eq!(error, "the output directory is ``, expected a directory, as the print style is BINARY");

@@ -40,7 +40,6 @@
 mod apply;
 mod bind;
 mod builder;
-mod builder_nn;
 pub mod conformance;
 mod dim;
 mod error;
@@ -54,8 +53,7 @@ mod text;
 mod ty;
 mod verify;
 
-pub use builder::{Approximation, Builder, Index, Operand, RaggedBatch};
-pub use builder_nn::Suppression;
+pub use builder::{Approximation, Builder, Index, Operand, RaggedBatch, Suppression};
 pub use dim::{Bindings, Dim, Substitution};
 pub use error::{Error, TypeError};
 pub use evaluate::Evaluation;

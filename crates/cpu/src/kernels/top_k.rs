@@ -319,7 +319,8 @@ mod tests {
                 variant: T::variant(&cpu),
                 pool: Arc::clone(&cpu.pool),
             };
-            let positions = |find: &dyn Fn(&mut Vec<(T, usize)>)| {
+            type Found<T> = Vec<(T, usize)>;
+            let positions = |find: &dyn Fn(&mut Found<T>)| {
                 let mut best = Vec::new();
                 find(&mut best);
                 best.into_iter().map(|(_, position)| position).collect::<Vec<_>>()

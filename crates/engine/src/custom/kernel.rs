@@ -101,14 +101,6 @@ impl Device for Extended {
         self.device.load_packed(layout, ty, bytes)
     }
 
-    fn spec(&self) -> tensor::DeviceSpec {
-        self.device.spec()
-    }
-
-    fn synchronize(&self) -> Result<(), crate::Error> {
-        self.device.synchronize()
-    }
-
     fn threads(&self) -> usize {
         self.device.threads()
     }

@@ -10,6 +10,7 @@ impl Builder {
     /// # Errors
     /// If no library has the op, or an operand is a buffer, or numbers of operands and results or the names and kinds of
     /// parameters are not what the library declares.
+    #[track_caller]
     pub fn custom(
         &mut self,
         ops: &dyn CustomOps,
@@ -31,6 +32,7 @@ impl Builder {
     ///
     /// # Errors
     /// As [`Builder::custom`], but one operand at least must be a buffer.
+    #[track_caller]
     pub fn inplace_custom(
         &mut self,
         ops: &dyn CustomOps,

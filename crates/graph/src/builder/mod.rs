@@ -3,6 +3,7 @@
 mod control;
 mod custom;
 mod elementwise;
+mod images;
 mod moves;
 mod operand;
 mod product;
@@ -14,6 +15,7 @@ use std::collections::HashMap;
 use tensor::Tensor;
 
 pub use self::elementwise::Approximation;
+pub use self::images::Suppression;
 pub use self::operand::Operand;
 pub use self::slicing::Index;
 use crate::ops::*;

@@ -19,6 +19,7 @@ pub struct Suppression {
 impl Builder {
     /// A convolution: `x` [batch, height, width, channels], `filter` [height, width, channels of a group, results] and
     /// perhaps `bias` [results], or what the layouts of `conv` say → [batch, height, width, results] of the dtype of `x`.
+    #[track_caller]
     pub fn conv2d(
         &mut self,
         conv: Conv,
@@ -33,6 +34,7 @@ impl Builder {
     }
 
     /// As [`Builder::conv2d`], over depth, height and width.
+    #[track_caller]
     pub fn conv3d(
         &mut self,
         conv: Conv,
@@ -48,6 +50,7 @@ impl Builder {
 
     /// What a convolution does to gradients: `x` [batch, height, width, channels], `filter` [height, width, results of a
     /// group, channels] and perhaps `bias` [results], or what the layouts say → [batch, height, width, results].
+    #[track_caller]
     pub fn conv2d_transpose(
         &mut self,
         conv: ConvTranspose,
@@ -59,6 +62,7 @@ impl Builder {
     }
 
     /// Windows summed into images: `x` [batch, channels · window, positions] → [batch, channels, size..].
+    #[track_caller]
     pub fn fold(
         &mut self,
         x: Value,
@@ -71,16 +75,19 @@ impl Builder {
 
     /// The mean or the largest element of each window: [batch, height, width, channels] → the same with fewer rows and
     /// columns.
+    #[track_caller]
     pub fn pool2d(&mut self, pool: Pool2d, x: Value) -> Result<Value, Error> {
         self.op(pool, &[x])
     }
 
     /// `x` at another size of as many axes.
+    #[track_caller]
     pub fn resize(&mut self, resize: Resize, x: Value) -> Result<Value, Error> {
         self.op(resize, &[x])
     }
 
     /// `x` at another size by the nearest elements.
+    #[track_caller]
     pub fn resize_nearest(
         &mut self,
         x: Value,
@@ -93,6 +100,7 @@ impl Builder {
     }
 
     /// `x` at another size on lines between elements.
+    #[track_caller]
     pub fn resize_linear(
         &mut self,
         x: Value,
@@ -104,6 +112,7 @@ impl Builder {
     }
 
     /// `x` at another size on cubics through elements, as PyTorch's.
+    #[track_caller]
     pub fn resize_bicubic(
         &mut self,
         x: Value,
@@ -115,12 +124,14 @@ impl Builder {
     }
 
     /// Regions of images: `x` [batch, height, width, channels], `regions` [count, 5] → [count, size.., channels].
+    #[track_caller]
     pub fn roi_align(&mut self, align: RoiAlign, x: Value, regions: Value) -> Result<Value, Error> {
         self.op(align, &[x, regions])
     }
 
     /// The best of overlapping boxes: `boxes: f32[batch, n, 4]` (y and x of two corners), `scores: f32[batch, classes, n]`
     /// → `i64[count, 3]`, image, class and box. `count` names the size, which the data gives.
+    #[track_caller]
     pub fn non_maximum_suppression(
         &mut self,
         boxes: Value,
@@ -134,6 +145,7 @@ impl Builder {
     }
 
     /// `x: f32[batch, channels, ..]`, `weight: f32[channels]`, `bias: f32[channels]` → the type of `x`.
+    #[track_caller]
     pub fn group_norm(
         &mut self,
         x: Value,
@@ -145,14 +157,9 @@ impl Builder {
         self.op(GroupNorm { groups, eps }, &[x, weight, bias])
     }
 
-    /// `x_i - ln Σ_j e^(x_j)` along an axis: [..] → [..].
-    pub fn log_softmax(&mut self, x: Value, axis: isize) -> Result<Value, Error> {
-        let axis = self.axis_of("log_softmax", x, axis, self.ty(x).rank())?;
-        self.op(LogSoftmax { axis }, &[x])
-    }
-
     /// The real signal of half a spectrum: `x: f32[.., bins, .., 2]` → `f32[.., length, ..]`; without a length,
     /// `2 · (bins - 1)`. The axis counts without that of the two parts.
+    #[track_caller]
     pub fn irfft(
         &mut self,
         x: Value,
@@ -167,6 +174,7 @@ impl Builder {
     }
 
     /// The elements of quantized blocks: `u8[.., bytes]`, or a block dtype → f32.
+    #[track_caller]
     pub fn dequantize(&mut self, encoding: DType, x: Value) -> Result<Value, Error> {
         match self.ty(x).dtype == encoding && encoding.is_block() {
             true => self.cast(x, DType::F32),
@@ -176,6 +184,7 @@ impl Builder {
 
     /// `x · weightᵀ` with quantized weights: `x: f32[.., columns]`, `weight: u8[rows, bytes]` or of the block dtype
     /// [rows, columns] → `f32[.., rows]`.
+    #[track_caller]
     pub fn qmatmul(&mut self, encoding: DType, x: Value, weight: Value) -> Result<Value, Error> {
         match self.ty(weight).dtype == encoding && encoding.is_block() {
             true => self.linear(x, weight),
@@ -184,6 +193,7 @@ impl Builder {
     }
 
     /// The parts of `parts` on all devices one after another, on each device.
+    #[track_caller]
     pub fn allgather(
         &mut self,
         parts: &[Value],
@@ -198,12 +208,14 @@ impl Builder {
     }
 
     /// The sum of tensors of one type, on each of their devices.
+    #[track_caller]
     pub fn allreduce_sum(&mut self, parts: &[Value], signals: &[Value]) -> Result<Vec<Value>, Error> {
         self.expect_participants("allreduce_sum", parts, signals)?;
         Ok(parts.to_vec())
     }
 
     /// The sum of tensors of one type, a share of it along an axis on each of their devices.
+    #[track_caller]
     pub fn reducescatter_sum(
         &mut self,
         parts: &[Value],
@@ -218,12 +230,14 @@ impl Builder {
     }
 
     /// `x` on the device of each signal buffer.
+    #[track_caller]
     pub fn distributed_broadcast(&mut self, x: Value, signals: &[Value]) -> Result<Vec<Value>, Error> {
         self.expect_participants("distributed_broadcast", &[x], signals)?;
         Ok(vec![x])
     }
 
     /// Each of `parts`, which lie on one device, on the device of its signal buffer.
+    #[track_caller]
     pub fn distributed_scatter(&mut self, parts: &[Value], signals: &[Value]) -> Result<Vec<Value>, Error> {
         self.expect_participants("distributed_scatter", parts, signals)?;
         Ok(parts.to_vec())
@@ -293,7 +307,7 @@ mod tests {
             let windows = Windows::new(2).with_strides([2, 2]).with_padding(&[1, 1]);
             let y = b.conv2d_transpose(ConvTranspose { windows, ..ConvTranspose::new() }, y, filter, None)?;
             let y = b.resize_linear(y, dims!["n", 32, 32, 5], Coordinates::AlignCorners)?;
-            let y = b.log_softmax(y, -1)?;
+            let y = b.logsoftmax(y, -1)?;
             b.finish(&[y])
         };
         let expected = r#"graph net(%x: f32[n, h, w, 3]) {
