@@ -1,4 +1,5 @@
-//! What ops reach of the memory's speed: GB/s over what each reads and writes, the best of some runs.
+//! What ops reach of the memory's speed: GB/s over what each reads and writes, the best of some runs; of products,
+//! GFLOP/s.
 //!
 //! `cargo bench -p perihelion-cpu --bench ops -- [filter] [threads]`; each instruction set that this machine has, the
 //! fastest first.
@@ -7,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use engine::{Call, Device, Kernel, KernelSettings, NodeTypes, Operand, View, ViewMut};
 use graph::ops::{
-    ArgReduce, ArgReduceKind, Attribute, Attributes, Binary, Cast, LayerNorm, Reduce, ReduceKind, RmsNorm,
-    Softmax, TopK, Transpose, Unary,
+    ArgReduce, ArgReduceKind, Attention, Attribute, Attributes, Binary, Cast, LayerNorm, MatMul, Reduce,
+    ReduceKind, RmsNorm, Softmax, TopK, Transpose, Unary,
 };
 use graph::{Op, Type};
 use perihelion_cpu::{Cpu, InstructionSet};
@@ -41,7 +42,12 @@ fn problems() -> Vec<(Op, Vec<Type>)> {
     let row = || Type::new(DType::F32, [4096]);
     let scalar = || Type::new(DType::F32, [0usize; 0]);
     let logits = || Type::new(DType::F32, [16, 128_256]);
+    let square = |n: usize| Type::new(DType::F32, [n, n]);
+    let heads = || Type::new(DType::F32, [32, 128, 12, 32]);
     vec![
+        (MatMul.into(), vec![square(1024), square(1024)]),
+        (MatMul.into(), vec![square(2048), square(2048)]),
+        (Attention { scale: 0.125 }.into(), vec![heads(), heads(), heads()]),
         (Softmax { axis: 1 }.into(), vec![matrix()]),
         (Softmax { axis: 0 }.into(), vec![matrix()]),
         (LayerNorm { eps: 1e-5 }.into(), vec![matrix(), row(), row()]),
@@ -149,13 +155,27 @@ impl Problem {
         let shapes: Vec<String> = self.operands.iter().map(|array| array.shape.to_string()).collect();
         let attributes: Vec<String> =
             self.op.attributes().iter().map(|(key, value)| format!("{key} {value:?}")).collect();
+        let (work, unit) = match self.flops() {
+            0 => (bytes, "GB/s"),
+            flops => (flops, "GFLOP/s"),
+        };
         println!(
-            "{name:28} {:>8.2} ms {:>7.1} GB/s  {} {}",
+            "{name:28} {:>8.2} ms {:>7.1} {unit}  {} {}",
             best.as_secs_f64() * 1e3,
-            bytes as f64 / best.as_secs_f64() / 1e9,
+            work as f64 / best.as_secs_f64() / 1e9,
             shapes.join(" "),
             attributes.join(" "),
         );
+    }
+
+    /// Of matrix products; 0 for ops that memory bounds.
+    fn flops(&self) -> usize {
+        let shapes: Vec<&Shape> = self.operands.iter().map(|array| &array.shape).collect();
+        match self.op {
+            Op::MatMul(_) => 2 * shapes[0].elements() * shapes[1][1],
+            Op::Attention(_) => 4 * shapes[0].elements() * shapes[1][1],
+            _ => 0,
+        }
     }
 
     fn run(&mut self) {

@@ -38,12 +38,13 @@ pub fn softmax_with(variant: &Variant<Kernel>, pool: &Pool, dims: usize, x: &[f3
 fn rows<S: Simd>(s: S, dims: usize, x: &[f32], out: &mut [f32]) {
     for (x, out) in x.chunks_exact(dims).zip(out.chunks_exact_mut(dims)) {
         let sum = weights(s, x, largest(s, x), out);
-        let sum = s.splat(sum);
+        // One division a row: of vectors they take longer than the exponentials. The sum is at least 1, or NaN.
+        let factor = s.splat(1.0 / sum);
         for chunk in out.chunks_mut(LANES) {
             // SAFETY: the chunk is as long as it says.
             unsafe {
                 let weight = s.load_partial(chunk.as_ptr(), chunk.len());
-                s.store_partial(chunk.as_mut_ptr(), s.div(weight, sum), chunk.len());
+                s.store_partial(chunk.as_mut_ptr(), s.mul(weight, factor), chunk.len());
             }
         }
     }
