@@ -108,6 +108,45 @@ fn every_layout_comes_back_to_the_bit() {
     fs::remove_file(path).unwrap();
 }
 
+/// Weights that are no panels alone: rounded to 8-bit floats with a scale, as bytes of blocks, and filters.
+#[test]
+fn other_packed_weights_come_back_to_the_bit() {
+    let text = "graph g(%x: f32[n, 512], %image: f32[1, 5, 6, 3]) {
+                  %w = weight \"f32\" : f32[19, 512]
+                  %y = fp8_linear(%x, %w)
+                  %filter = weight \"filter\" : f32[3, 2, 3, 17]
+                  %z = conv2d(%image, %filter) {strides = [1, 1], dilations = [1, 1], padding = [0, 0, 0, 0]}
+                  %bytes = weight \"bytes\" : u8[19, 544]
+                  %q = qmatmul(%x, %bytes) {encoding = q8_0}
+                  return %y, %z, %q
+                }";
+    let graph = Graph::parse(text).unwrap();
+    let registry = |name: &str| match name {
+        "filter" => {
+            Some(Tensor::from_slice([3, 2, 3, 17], &(0..306).map(|i| i as f32 / 300.0).collect::<Vec<_>>()))
+        }
+        "bytes" => Some(Tensor::from_slice([19, 544], weight(DType::Q8_0).bytes())),
+        _ => registry(name),
+    };
+    let path = std::env::temp_dir().join(format!("perihelion-{}-others.mef", std::process::id()));
+    let session = session(InstructionSet::Avx512);
+    let compiled = session.compile(&graph).unwrap();
+    compiled.export_mef_with(&path, ExportOptions { weights: Some(&registry), progress: None }).unwrap();
+    let run = |model: &Model| -> Vec<Vec<f32>> {
+        let numbers = |count: usize| (0..count).map(|i| (i % 23) as f32 / 11.0 - 1.0).collect::<Vec<_>>();
+        let x = Buffer::from_slice([3, COLUMNS], &numbers(3 * COLUMNS));
+        let image = Buffer::from_slice([1, 5, 6, 3], &numbers(90));
+        model.execute(&[x, image]).unwrap().iter().map(Buffer::to_vec).collect()
+    };
+    let expected = run(&session.init(&compiled, &registry).unwrap());
+    assert!(expected.iter().flatten().all(|value| value.is_finite() && *value != 0.0));
+    assert_eq!(run(&session.load(&path, &()).unwrap()), expected);
+    let layouts: Vec<bool> =
+        Artifact::open(&path).unwrap().weights().map(|weight| weight.layout.is_some()).collect();
+    assert_eq!(layouts, [true; 3]);
+    fs::remove_file(path).unwrap();
+}
+
 #[test]
 fn artifacts_run_where_their_instruction_set_is() {
     for (i, &made_for) in InstructionSet::ALL.iter().enumerate() {

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use engine::{Call, Kernel, NodeTypes, Operand, PackedWeight, View};
+use graph::Type;
 use graph::ops::Fp8Product;
 use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor, bf16};
 
@@ -38,8 +39,29 @@ pub(super) fn packing(op: Fp8Product, node: &NodeTypes<'_>, position: usize) -> 
 
 /// Rounds a weight and brings it into panels.
 pub(super) fn pack(pool: &Pool, weight: &Tensor) -> Result<PackedWeight, String> {
-    let scaled = Scaled::new(pool, weight)?;
-    Ok(PackedWeight { layout: LAYOUT.to_string(), bytes: scaled.matrix.bytes(), data: Arc::new(scaled) })
+    Ok(Scaled::new(pool, weight)?.packed())
+}
+
+/// The panels of a weight, then its scale.
+pub(super) fn save(weight: &PackedWeight) -> Result<Bytes, String> {
+    let scaled: &Scaled =
+        weight.data.downcast_ref().ok_or_else(|| format!("{} is not a layout of the CPU", weight.layout))?;
+    Ok(Bytes::new([scaled.matrix.packed_bytes(), &scaled.scale.to_le_bytes()[..]].concat()))
+}
+
+/// A weight of saved panels, used where they lie, and their scale.
+pub(super) fn load(ty: &Type, bytes: Bytes) -> Result<PackedWeight, String> {
+    let shape = ty.static_shape().ok_or_else(|| format!("{ty} has sizes without numbers"))?;
+    let &[rows, columns] = shape.dims() else {
+        return Err(format!("a weight matrix is [rows, columns], got {ty}"));
+    };
+    let Some((panels, scale)) = bytes.split_last_chunk::<4>() else {
+        return Err(format!("{} bytes hold no scale", bytes.len()));
+    };
+    let (end, scale) = (panels.len(), f32::from_le_bytes(*scale));
+    let panels = bytes.slice(0..end).expect("a range of the bytes");
+    let matrix = PackedMatrix::from_panels(DType::BF16, rows, columns, panels);
+    Ok(Scaled { matrix: matrix.map_err(|error| error.to_string())?, scale }.packed())
 }
 
 /// A rounded weight.
@@ -56,6 +78,10 @@ impl Scaled {
         let rounded = Tensor::from_slice(*weight.shape(), &rounded);
         let matrix = PackedMatrix::pack(&rounded, pool).map_err(|error| error.to_string())?;
         Ok(Scaled { matrix, scale })
+    }
+
+    fn packed(self) -> PackedWeight {
+        PackedWeight { layout: LAYOUT.to_string(), bytes: self.matrix.bytes(), data: Arc::new(self) }
     }
 }
 

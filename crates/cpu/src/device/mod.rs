@@ -180,16 +180,18 @@ impl Device for Cpu {
     }
 
     fn save_packed(&self, weight: &PackedWeight) -> Result<Bytes, String> {
-        match weight.layout.starts_with("filter.") {
-            true => convolution::save(weight),
-            false => product::save(weight),
+        match &weight.layout[..] {
+            fp8::LAYOUT => fp8::save(weight),
+            layout if layout.starts_with("filter.") => convolution::save(weight),
+            _ => product::save(weight),
         }
     }
 
     fn load_packed(&self, layout: &str, ty: &Type, bytes: Bytes) -> Result<PackedWeight, String> {
-        match layout.starts_with("filter.") {
-            true => convolution::load(layout, ty, bytes),
-            false => product::load(layout, ty, bytes),
+        match layout {
+            fp8::LAYOUT => fp8::load(ty, bytes),
+            layout if layout.starts_with("filter.") => convolution::load(layout, ty, bytes),
+            layout => product::load(layout, ty, bytes),
         }
     }
 }
