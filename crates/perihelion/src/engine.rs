@@ -45,6 +45,11 @@ impl SessionBuilder {
         SessionBuilder(self.0.num_threads(threads.into().unwrap_or(0)))
     }
 
+    /// Compiles all graphs with libraries of custom ops.
+    pub fn custom_extensions(self, extensions: Extensions) -> SessionBuilder {
+        SessionBuilder(self.0.custom_extensions(extensions))
+    }
+
     /// Keeps what is compiled in a cache.
     pub fn compile_cache(self, cache: impl Into<Option<CompileCache>>) -> SessionBuilder {
         SessionBuilder(self.0.compile_cache(cache))
