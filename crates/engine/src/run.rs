@@ -123,6 +123,7 @@ fn run_step(
         }
     };
     if let Some(watch) = &mut hooks.watch {
+        watch.ended();
         outcome = outcome.and_then(|()| watch.after(planned, step, &results));
     }
     lists.operands = recycle(operands);

@@ -7,7 +7,7 @@ use tensor::{DType, Shape};
 use crate::frame::{Array, FrameStep, Source};
 use crate::plan::Step;
 use crate::{
-    AssertLevel, Error, KernelSettings, LogLevel, Operand, Profiling, Program, StepTime,
+    AssertLevel, Error, KernelSettings, LogLevel, Marker, Operand, Profiling, Program, StepTime,
     UninitializedReadMode, ViewMut,
 };
 
@@ -64,11 +64,18 @@ impl<'c> Watch<'c> {
             poison(operands, results);
             fill(scratch);
         }
-        if let Some(marker) = self.program.device.marker() {
-            self.mark(|| marker.push(op));
+        if let Some(marker) = self.marker() {
+            marker.push(op);
         }
         self.started = Instant::now();
         Ok(())
+    }
+
+    /// After a step, whether it was computed or failed.
+    pub(crate) fn ended(&self) {
+        if let Some(marker) = self.marker() {
+            marker.pop();
+        }
     }
 
     /// After a step was computed.
@@ -82,9 +89,6 @@ impl<'c> Watch<'c> {
             self.program.device.synchronize().map_err(|error| error.to_string())?;
         }
         let time = StepTime::new(step, sized, self.started.elapsed());
-        if let Some(marker) = self.program.device.marker() {
-            self.mark(|| marker.pop());
-        }
         if self.settings.log_level == LogLevel::Trace {
             self.log_step(&time);
         }
@@ -124,10 +128,8 @@ impl<'c> Watch<'c> {
         }
     }
 
-    fn mark(&self, marks: impl FnOnce()) {
-        if self.settings.profiling != Profiling::Off {
-            marks();
-        }
+    fn marker(&self) -> Option<&dyn Marker> {
+        if self.settings.profiling == Profiling::Off { None } else { self.program.device.marker() }
     }
 
     fn log_step(&self, time: &StepTime) {

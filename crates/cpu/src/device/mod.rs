@@ -8,7 +8,7 @@ mod product;
 
 use std::sync::Arc;
 
-use engine::{Device, Kernel, NodeTypes, PackedWeight};
+use engine::{Device, Kernel, Marker, NodeTypes, PackedWeight};
 use graph::{Op, Type};
 use tensor::{Bytes, Tensor};
 
@@ -18,6 +18,7 @@ use crate::kernels::{
     dequantize, embedding, fold, fourier, gather, generate, group_norm, log_softmax, masked, pool2d, program,
     ragged, reduce, region, resize, roi_align, scatter, select, slice, top_k, transpose, unary,
 };
+use crate::nvtx::Nvtx;
 use crate::{InstructionSet, Pool};
 
 /// The CPU: a pool of threads and the instruction set that its kernels may use.
@@ -159,6 +160,10 @@ impl Device for Cpu {
 
     fn with_threads(&self, threads: usize) -> Option<Arc<dyn Device>> {
         Some(Arc::new(Cpu::with_instruction_set(threads, self.limit)))
+    }
+
+    fn marker(&self) -> Option<&dyn Marker> {
+        Nvtx::installed().map(|nvtx| nvtx as &dyn Marker)
     }
 
     fn packing(&self, node: &NodeTypes<'_>, position: usize) -> Option<String> {
