@@ -1,0 +1,193 @@
+//! Kinds of nodes that multiply matrices: products, linear layers, attention.
+
+use graph::ops::*;
+use graph::{Dim, Error, Value};
+use tensor::blocks::random_blocks;
+use tensor::{DType, Tensor};
+
+use crate::growth::{Growth, Kindred, misfit};
+
+pub(crate) const KINDS: &[Kindred] = &[
+    matmul,
+    squared,
+    linear,
+    linear,
+    layer,
+    several,
+    gate,
+    embedding,
+    dequantize,
+    qmatmul,
+    attention,
+    written_attention,
+    rope,
+    paged,
+];
+
+/// Blocks that linear layers are often quantized to.
+const BLOCKS: [DType; 6] = [DType::Q4_0, DType::Q8_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Iq4Nl];
+
+fn matmul(g: &mut Growth) -> Result<Vec<Value>, Error> {
+    let x = g.find(0, |ty| ty.rank() >= 2 && MatMul.infer(&[ty, ty]).is_ok() || ty.rank() == 2)?;
+    g.apply(MatMul, x, 1)
+}
+
+/// `x · xᵀ`, which always fits.
+fn squared(g: &mut Growth) -> Result<Vec<Value>, Error> {
+    let x = g.find(0, |ty| ty.rank() >= 2 && ty.dtype.is_float())?;
+    let rank = g.b.ty(x).rank();
+    let mut order: Vec<usize> = (0..rank).collect();
+    order.swap(rank - 2, rank - 1);
+    let transposed = g.b.transpose(x, &order)?;
+    let operands = if g.number(0, 2) == 0 { [x, transposed] } else { [transposed, x] };
+    g.b.ops(MatMul, &operands)
+}
+
+/// A weight for the columns of `x`, of a block dtype where those are a multiple of 32.
+fn weight(g: &mut Growth, x: Value, rows: usize) -> Result<Value, Error> {
+    let columns = g.b.dim(x, -1);
+    let is_wide = columns.as_static().is_some_and(|columns| columns % 32 == 0);
+    let dtype = match g.number(1, 3) {
+        0 => DType::F32,
+        1 => g.choose(2, &[DType::F16, DType::BF16]),
+        _ if is_wide => g.choose(2, &BLOCKS),
+        _ => DType::F32,
+    };
+    g.weight(dtype, [rows.into(), columns])
+}
+
+fn linear(g: &mut Growth) -> Result<Vec<Value>, Error> {
+    let x = g.rows(0, 1)?;
+    let rows = g.choose(0, &[1, 6, 17, 64]);
+    let w = weight(g, x, rows)?;
+    if g.number(3, 2) == 0 {
+        return Ok(vec![g.b.linear(x, w)?]);
+    }
+    let bias = g.weight(DType::F32, [rows])?;
+    Ok(vec![g.b.linear_with_bias(x, w, bias)?])
+}
+
+/// A norm, a linear layer, a bias, and what was there before: what passes make one step.
+fn layer(g: &mut Growth) -> Result<Vec<Value>, Error> {
+    let x = g.rows(0, 1)?;
+    let columns = g.b.dim(x, -1);
+    let norm = g.weight(DType::F32, [columns.clone()])?;
+    let h = g.b.rms_norm(x, norm, 1e-3)?;
+    let rows = columns.as_static().ok_or_else(|| misfit("unknown columns"))?;
+    let w = weight(g, h, rows)?;
+    let y = g.b.linear(h, w)?;
+    let bias = g.weight(DType::F32, [rows])?;
+    let y = g.b.op(Binary::Add, &[y, bias])?;
+    Ok(vec![g.b.op(Binary::Add, &[x, y])?])
+}
+
+/// Several layers of one operand.
+fn several(g: &mut Growth) -> Result<Vec<Value>, Error> {
+    let x = g.rows(0, 2)?;
+    let rows = g.choose(0, &[3, 16]);
+    (0..3).map(|_| weight(g, x, rows).and_then(|w| g.b.linear(x, w))).collect()
+}
+
+/// `silu(x · Aᵀ) · (x · Bᵀ)`
+fn gate(g: &mut Growth) -> Result<Vec<Value>, Error> {
+    let x = g.rows(0, 2)?;
+    let rows = g.choose(0, &[5, 32]);
+    let (a, b) = (weight(g, x, rows)?, weight(g, x, rows)?);
+    let (a, b) = (g.b.linear(x, a)?, g.b.linear(x, b)?);
+    let function = g.choose(4, &[Unary::Silu, Unary::Gelu, Unary::GeluTanh]);
+    let a = g.b.op(function, &[a])?;
+    Ok(vec![g.b.op(Binary::Mul, &[a, b])?])
+}
+
+fn embedding(g: &mut Growth) -> Result<Vec<Value>, Error> {
+    let dtype = g.choose(0, &[DType::F32, DType::F16, DType::Q8_0, DType::Q4_0]);
+    let table = g.weight(dtype, [7usize, 32])?;
+    let ids = g.indices([g.number(1, 18)], 7)?;
+    Ok(vec![g.b.embedding(table, ids)?])
+}
+
+/// The bytes of a weight that is quantized.
+fn bytes(g: &mut Growth, encoding: DType, rows: usize, columns: usize) -> Result<Value, Error> {
+    let block = encoding.block();
+    let blocks = columns / block.elements;
+    let bytes = random_blocks(encoding, rows * blocks, g.noise().bits());
+    g.constant(Tensor::from_slice([rows, blocks * block.bytes], &bytes))
+}
+
+fn dequantize(g: &mut Growth) -> Result<Vec<Value>, Error> {
+    let encoding = g.choose(0, &[DType::Q4_0, DType::Q4K, DType::Q6K, DType::Q8_0]);
+    let weight = bytes(g, encoding, 3, encoding.block().elements)?;
+    g.b.ops(Dequantize { encoding }, &[weight])
+}
+
+fn qmatmul(g: &mut Growth) -> Result<Vec<Value>, Error> {
+    let x =
+        g.find(0, |ty| ty.dtype == DType::F32 && ty.rank() > 0 && ty.shape.last() == Some(&Dim::from(64)))?;
+    let encoding = g.choose(0, &BLOCKS);
+    let weight = bytes(g, encoding, 17, 64)?;
+    g.b.ops(QMatMul { encoding }, &[x, weight])
+}
+
+fn attention(g: &mut Growth) -> Result<Vec<Value>, Error> {
+    let q = g.rows(0, 3)?;
+    g.apply(Attention { scale: 0.25 }, q, 2)
+}
+
+/// Attention as models write it, with heads moved before tokens, which a pass takes for one op.
+fn written_attention(g: &mut Growth) -> Result<Vec<Value>, Error> {
+    let q = g.find(0, |ty| ty.dtype == DType::F32 && ty.rank() == 4)?;
+    let (k, v) = (g.find(1, |ty| ty == g.b.ty(q))?, g.find(2, |ty| ty == g.b.ty(q))?);
+    let (q, v) = (g.b.transpose(q, &[0, 2, 1, 3])?, g.b.transpose(v, &[0, 2, 1, 3])?);
+    let k = g.b.transpose(k, &[0, 2, 3, 1])?;
+    let scores = g.b.matmul(q, k)?;
+    let scale = g.constant(Tensor::scalar(0.25f32))?;
+    let scores = g.b.op(Binary::Mul, &[scores, scale])?;
+    let shares = g.b.softmax(scores, -1)?;
+    let mixed = g.b.matmul(shares, v)?;
+    Ok(vec![g.b.transpose(mixed, &[0, 2, 1, 3])?])
+}
+
+fn rope(g: &mut Growth) -> Result<Vec<Value>, Error> {
+    let x = g.rows(0, 3)?;
+    let shape = g.b.ty(x).shape.clone();
+    let Some(half) = shape[shape.len() - 1].as_static().filter(|&columns| columns > 1).map(|size| size / 2)
+    else {
+        return Err(misfit("heads without pairs"));
+    };
+    let tokens = shape[..shape.len() - 2].iter().fold(Dim::from(1), |product, dim| &product * dim);
+    let x =
+        g.b.reshape(x, [tokens.clone(), shape[shape.len() - 2].clone(), shape[shape.len() - 1].clone()])?;
+    let positions = g.b.range_to(tokens, DType::U32)?;
+    let powers: Vec<f32> = (0..half).map(|i| 0.1f32.powi(i as i32)).collect();
+    let frequencies = g.constant(Tensor::from_slice([half], &powers))?;
+    let table = g.b.rope_table(positions, frequencies, 1.0)?;
+    let style = g.choose(0, &[RopeStyle::Interleaved, RopeStyle::HalfSplit]);
+    Ok(vec![table, g.b.rope(style, x, table)?])
+}
+
+/// Two sequences of a ragged batch, of 3 and 1 tokens, attend to the cache.
+fn paged(g: &mut Growth) -> Result<Vec<Value>, Error> {
+    let x = g.find(0, |ty| {
+        ty.dtype == DType::F32 && ty.elements().as_static().is_some_and(|elements| elements >= 32)
+    })?;
+    let elements = g.b.ty(x).elements();
+    let flat = g.b.reshape(x, [elements])?;
+    let heads = g.b.slice(flat, 0, 0, Some(32))?;
+    let k = g.b.reshape(heads, [4.into(), 1.into(), Dim::from(8)])?;
+    let lengths = [g.number(0, 20) as u32, g.number(1, 20) as u32];
+    let batch = graph::RaggedBatch {
+        row_offsets: g.constant(Tensor::from_slice([3], &[0u32, 3, 4]))?,
+        cache_lengths: g.constant(Tensor::from_slice([2], &lengths))?,
+        page_table: g.constant(Tensor::from_slice([2, 2], &[4u32, 1, 0, 5]))?,
+    };
+    let (layer, cache) = (g.number(2, 2), g.cache);
+    g.b.kv_store(layer, cache, k, k, &batch)?;
+    let q = g.b.concat(&[k, k], 1)?;
+    let window = g.choose(3, &[None, Some(5)]);
+    let softcap = g.choose(4, &[None, Some(3.0)]);
+    let attention = PagedAttention { layer, scale: 0.5, window, softcap };
+    let y = g.b.paged_attention(attention, q, cache, &batch)?;
+    let ids = g.indices([4], 4)?;
+    let ids = g.b.cast(ids, DType::U32)?;
+    Ok(vec![y, g.b.ragged_positions(ids, &batch)?])
+}
