@@ -10,7 +10,7 @@ use tensor::{Buffer, DType, Tensor};
 
 use crate::data::Noise;
 use crate::growth::Sample;
-use crate::tolerance::{Slack, slack, unit};
+use crate::tolerance::{Slack, largest_of, slack, unit};
 use crate::walk::{disturb, walk};
 
 /// The CPU with 1 and with 4 threads.
@@ -37,8 +37,30 @@ impl Drop for Devices {
     }
 }
 
+/// How much was compared.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Claims {
+    /// Graphs that compute something.
+    pub(crate) graphs: usize,
+    /// Outputs of graphs.
+    pub(crate) outputs: usize,
+    /// Those that small changes on the way change by less than a hundredth.
+    pub(crate) steady: usize,
+    /// Those that small changes on the way leave as they are.
+    pub(crate) exact: usize,
+}
+
+impl Claims {
+    pub(crate) fn add(&mut self, other: Claims) {
+        self.graphs += other.graphs;
+        self.outputs += other.outputs;
+        self.steady += other.steady;
+        self.exact += other.exact;
+    }
+}
+
 /// Runs a graph in every way, and gives the names of the ops that ran, before passes and after.
-pub(crate) fn check(devices: &Devices, sample: &Sample) -> Result<Vec<&'static str>, String> {
+pub(crate) fn check(devices: &Devices, sample: &Sample) -> Result<(Vec<&'static str>, Claims), String> {
     let Sample { graph, inputs } = sample;
     let types = graph.weights();
     let weights = |name: &str| {
@@ -55,7 +77,7 @@ pub(crate) fn check(devices: &Devices, sample: &Sample) -> Result<Vec<&'static s
         Err(error) => {
             let refused = run(&plain, graph, inputs).is_err();
             let message = format!("the references fail ({error}), but not the model");
-            return if refused { Ok(Vec::new()) } else { Err(message) };
+            return if refused { Ok((Vec::new(), Claims::default())) } else { Err(message) };
         }
     };
     each_node(&load(&devices.four, &exposed(graph), Passes::None)?, graph, inputs, &weights)?;
@@ -90,7 +112,7 @@ pub(crate) fn check(devices: &Devices, sample: &Sample) -> Result<Vec<&'static s
     let buffers: Vec<Buffer> = inputs.iter().map(Buffer::from_tensor).collect();
     let (_, profile) = four.profile(&buffers).map_err(failed)?;
     let written = graph.nodes().map(|(_, node)| node.op.name());
-    Ok(written.chain(profile.steps.iter().map(|step| step.op)).collect())
+    Ok((written.chain(profile.steps.iter().map(|step| step.op)).collect(), spread.claims(&expected)))
 }
 
 /// The outputs of a model, then what buffers hold.
@@ -118,10 +140,10 @@ fn made(graph: &Graph) -> Vec<Value> {
     graph.nodes().flat_map(|(_, node)| node.outputs.iter().copied()).collect()
 }
 
-/// The graph with every value as an output.
+/// The graph with every value as an output, then its own outputs.
 fn exposed(graph: &Graph) -> Graph {
     let mut exposed = graph.clone();
-    exposed.set_outputs(&made(graph));
+    exposed.set_outputs(&[&made(graph)[..], graph.outputs()].concat());
     exposed
 }
 
@@ -200,6 +222,21 @@ impl Spread {
         Spread { reaches }
     }
 
+    fn claims(&self, expected: &[Tensor]) -> Claims {
+        let reaches = self.reaches.iter().zip(expected);
+        let widest = reaches.filter_map(|(reach, expected)| {
+            let reach = reach.as_ref()?.iter().copied().fold(0.0, f64::max);
+            Some((reach, largest_of(expected)))
+        });
+        let widest: Vec<(f64, f64)> = widest.collect();
+        Claims {
+            graphs: 1,
+            outputs: expected.len(),
+            steady: widest.iter().filter(|(reach, largest)| *reach <= 0.01 * largest).count(),
+            exact: widest.iter().filter(|(reach, _)| *reach == 0.0).count(),
+        }
+    }
+
     fn accept(&self, what: &str, computed: &[Tensor], expected: &[Tensor]) -> Result<(), String> {
         for (i, ((got, expected), reach)) in computed.iter().zip(expected).zip(&self.reaches).enumerate() {
             let Some(reach) = reach else { continue };
@@ -231,7 +268,7 @@ fn widen(reach: &mut Option<Vec<f64>>, moved: &Tensor, expected: &Tensor) {
 /// Where an order or a comparison turned in one place, it may turn in another.
 fn level(reach: &mut [f64], expected: &Tensor) {
     let widest = reach.iter().copied().fold(0.0, f64::max);
-    let largest = crate::tolerance::largest_of(expected);
+    let largest = largest_of(expected);
     if widest > 0.01 * largest || expected.dtype() == DType::Bool && widest > 0.0 {
         reach.fill(widest);
     }

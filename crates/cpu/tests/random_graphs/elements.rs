@@ -10,6 +10,7 @@ use crate::growth::{Growth, Kindred, misfit};
 pub(crate) const KINDS: &[Kindred] = &[
     unary,
     unary,
+    unary,
     binary,
     binary,
     binary,

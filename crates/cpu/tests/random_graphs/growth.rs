@@ -72,6 +72,7 @@ pub(crate) fn grow(picks: &[Pick], [n, m]: [usize; 2]) -> Sample {
     let unused =
         |&(_, value): &(u32, Value)| g.b.graph().users(value) == 0 && g.b.graph().node_of(value).is_some();
     let outputs: Vec<Value> = g.pool.iter().filter(|entry| unused(entry)).map(|&(_, value)| value).collect();
+    let outputs = if outputs.is_empty() { vec![g.pool[0].1] } else { outputs };
     let graph = g.b.finish(&outputs).unwrap_or_else(|error| panic!("{error}"));
     let inputs = graph.inputs().iter().map(|input| {
         let ty = graph.ty(input.value);

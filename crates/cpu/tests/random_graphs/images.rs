@@ -7,7 +7,7 @@ use tensor::{DType, Tensor};
 use crate::growth::{Growth, Kindred, misfit};
 
 pub(crate) const KINDS: &[Kindred] =
-    &[conv, conv, conv_transpose, fold, pool, pool, resize, resize, roi_align, suppress, irfft];
+    &[conv, conv, conv3d, conv_transpose, fold, pool, pool, resize, resize, roi_align, suppress, irfft];
 
 /// Images of floats with channels last: four axes, whose sizes but the first are known.
 fn image(g: &Growth) -> Result<(Value, usize), Error> {
@@ -39,6 +39,17 @@ fn conv(g: &mut Growth) -> Result<Vec<Value>, Error> {
     }
     let bias = g.weight(dtype, [filters])?;
     g.b.ops(op, &[x, filter, bias])
+}
+
+/// The pictures of a batch as the slices of one body.
+fn conv3d(g: &mut Growth) -> Result<Vec<Value>, Error> {
+    let (x, channels) = image(g)?;
+    let dtype = g.b.ty(x).dtype;
+    let mut shape = g.b.ty(x).shape.clone();
+    shape.insert(0, Dim::from(1));
+    let x = g.b.reshape(x, shape)?;
+    let filter = g.weight(dtype, [1, 2, 2, channels, 5])?;
+    g.b.ops(Conv::new(3), &[x, filter])
 }
 
 fn conv_transpose(g: &mut Growth) -> Result<Vec<Value>, Error> {

@@ -24,7 +24,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 
-use crate::check::Devices;
+use crate::check::{Claims, Devices};
 use crate::growth::{Pick, grow};
 
 /// Ops that no random graph has: printing gives nothing, and libraries of ops have tests of their own.
@@ -56,14 +56,18 @@ fn random_graphs_compute_what_they_mean() {
     };
     let devices = Devices::new();
     let seen = RefCell::new(BTreeSet::new());
+    let claims = RefCell::new(Claims::default());
     let result = TestRunner::new(config).run(&(picks(), 0usize..8, 0usize..8), |(picks, n, m)| {
         let sample = grow(&picks, [n, m]);
         let ops = check::check(&devices, &sample);
         let ops = ops.map_err(|error| TestCaseError::fail(format!("{error}\n{}", sample.graph)))?;
+        let (ops, claimed) = ops;
         seen.borrow_mut().extend(ops);
+        claims.borrow_mut().add(claimed);
         Ok(())
     });
     result.unwrap_or_else(|error| panic!("{error}"));
+    println!("{:?}", claims.borrow());
     let seen = seen.into_inner();
     let missing: Vec<&str> =
         Op::names().filter(|name| !seen.contains(name) && !LEFT_OUT.contains(name)).collect();

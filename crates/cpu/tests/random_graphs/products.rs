@@ -10,6 +10,7 @@ use crate::growth::{Growth, Kindred, misfit};
 pub(crate) const KINDS: &[Kindred] = &[
     matmul,
     squared,
+    rounded,
     linear,
     linear,
     layer,
@@ -41,6 +42,15 @@ fn squared(g: &mut Growth) -> Result<Vec<Value>, Error> {
     let transposed = g.b.transpose(x, &order)?;
     let operands = if g.number(0, 2) == 0 { [x, transposed] } else { [transposed, x] };
     g.b.ops(MatMul, &operands)
+}
+
+/// Products of operands rounded to 8 bits.
+fn rounded(g: &mut Growth) -> Result<Vec<Value>, Error> {
+    let x = g.rows(0, 2)?;
+    let w = g.weight(DType::F32, [17.into(), g.b.dim(x, -1)])?;
+    let y = g.b.op(Fp8Product::Linear, &[x, w])?;
+    let columns = g.weight(DType::F32, [17usize, 3])?;
+    Ok(vec![g.b.op(Fp8Product::MatMul, &[y, columns])?])
 }
 
 /// A weight for the columns of `x`, of a block dtype where those are a multiple of 32.

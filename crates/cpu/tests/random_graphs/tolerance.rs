@@ -81,6 +81,11 @@ pub(crate) fn slack(op: &Op, inputs: &[&Tensor], dtype: DType) -> Slack {
             let terms = *inputs[0].shape().last().unwrap_or(&1);
             sum(dtype, terms, largest_of(inputs[0]) * largest_of(inputs[1]))
         }
+        // Exact products of rounded operands; one of another rounding is a step of 1/16 away.
+        Op::Fp8Product(_) => {
+            let terms = *inputs[0].shape().last().unwrap_or(&1);
+            sum(dtype, terms, largest_of(inputs[0]) * largest_of(inputs[1]))
+        }
         Op::Linear(op) => {
             let operands = op.operands(inputs);
             linear(inputs[0], operands.weights[0], operands.biases.first().copied())
