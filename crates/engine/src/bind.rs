@@ -7,6 +7,7 @@ use tensor::Tensor;
 
 use crate::artifact::{StoredWeight, StoredWeights};
 use crate::plan::{WeightSlot, WeightSource};
+use crate::registry::not_row_major;
 use crate::{Error, PackedWeight, Program, WeightsRegistry};
 
 /// A weight slot with its contents.
@@ -132,7 +133,7 @@ pub(crate) fn check_unused<'p>(
     programs: impl IntoIterator<Item = &'p Program>,
     registry: &dyn WeightsRegistry,
 ) -> Result<(), Error> {
-    unused_names(programs, registry).iter().try_for_each(|name| match registry.get(name) {
+    unused_names(programs, registry).iter().try_for_each(|name| match given(registry, name)? {
         Some(tensor) => check_contiguous(name, &tensor),
         None => Ok(()),
     })
@@ -162,6 +163,11 @@ impl Found {
     }
 }
 
+/// What the registry has under a name.
+fn given(registry: &dyn WeightsRegistry, name: &str) -> Result<Option<Tensor>, Error> {
+    registry.get(name).map_err(|message| Error::Weight { name: name.to_string(), message })
+}
+
 /// How many weights of each name are to be packed.
 fn packings_left<'p>(program: &'p Program, found: &[(usize, Found)]) -> BTreeMap<&'p str, usize> {
     let mut left = BTreeMap::new();
@@ -175,7 +181,7 @@ fn packings_left<'p>(program: &'p Program, found: &[(usize, Found)]) -> BTreeMap
 }
 
 fn find(program: &Program, slots: &[usize], sources: Sources<'_>) -> Result<Vec<(usize, Found)>, Error> {
-    let mut given: BTreeMap<&str, Option<Tensor>> = BTreeMap::new();
+    let mut known: BTreeMap<&str, Option<Tensor>> = BTreeMap::new();
     let found = slots.iter().map(|&index| {
         let slot = &program.weights[index];
         let stored = || sources.stored.and_then(|stored| stored.find(slot)).map(Found::Stored);
@@ -185,8 +191,10 @@ fn find(program: &Program, slots: &[usize], sources: Sources<'_>) -> Result<Vec<
                 None => Found::Given(tensor.contiguous()),
             },
             WeightSource::Named(name) => {
-                let tensor = given.entry(name).or_insert_with(|| sources.registry.get(name));
-                match tensor {
+                if !known.contains_key(&name[..]) {
+                    known.insert(name, given(sources.registry, name)?);
+                }
+                match &known[&name[..]] {
                     Some(tensor) => {
                         check(name, tensor, &slot.ty)?;
                         Found::Given(tensor.clone())
@@ -225,13 +233,13 @@ fn check(name: &str, tensor: &Tensor, expected: &Type) -> Result<(), Error> {
 }
 
 fn check_contiguous(name: &str, tensor: &Tensor) -> Result<(), Error> {
-    if !tensor.is_contiguous() {
-        let strides = tensor.strides();
-        let message =
-            format!("got strides {strides:?} with shape {}, expected a row-major tensor", tensor.shape());
-        return Err(Error::Weight { name: name.to_string(), message });
+    match tensor.is_contiguous() {
+        true => Ok(()),
+        false => {
+            let message = not_row_major(tensor.strides(), tensor.shape());
+            Err(Error::Weight { name: name.to_string(), message })
+        }
     }
-    Ok(())
 }
 
 fn pack(
@@ -283,8 +291,8 @@ mod tests {
     }
 
     impl WeightsRegistry for Registry {
-        fn get(&self, name: &str) -> Option<Tensor> {
-            self.tensors.get(name).cloned()
+        fn get(&self, name: &str) -> Result<Option<Tensor>, String> {
+            Ok(self.tensors.get(name).cloned())
         }
 
         fn release(&self, name: &str) {

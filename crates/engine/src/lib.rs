@@ -63,7 +63,7 @@ pub use passes::Passes;
 pub use profile::{Profile, StepTime, Totals};
 pub use program::Program;
 pub use reference::ReferenceDevice;
-pub use registry::WeightsRegistry;
+pub use registry::{WeightValue, WeightsRegistry};
 pub use session::{Builder, CacheUse, CompileOptions, CompiledModel, InferenceSession, InitOptions, Source};
 pub use settings::{
     AssertLevel, KernelSettings, LogLevel, PrintOptions, PrintStyle, Profiling, SplitKReductionPrecision,

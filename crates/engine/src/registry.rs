@@ -2,15 +2,19 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher;
+use std::sync::Arc;
 
-use tensor::Tensor;
+use tensor::{Buffer, DlpackTensor, Shape, Tensor};
 
-/// Names and their tensors. Maps are registries, and so are functions from a name to a tensor.
+/// Names and their tensors. Maps to any [`WeightValue`] are registries, and so are functions from a name to a tensor.
 ///
 /// Tensors are shared, not copied, unless a kernel packs them.
 pub trait WeightsRegistry {
     /// The tensor with a name, if there is one.
-    fn get(&self, name: &str) -> Option<Tensor>;
+    ///
+    /// # Errors
+    /// If there is one that cannot be read where it lies, in words.
+    fn get(&self, name: &str) -> Result<Option<Tensor>, String>;
 
     /// Every name, if that is known; a strict init checks that each is used.
     fn names(&self) -> Option<Vec<String>> {
@@ -22,9 +26,44 @@ pub trait WeightsRegistry {
     fn release(&self, _name: &str) {}
 }
 
-impl<S: BuildHasher> WeightsRegistry for HashMap<String, Tensor, S> {
-    fn get(&self, name: &str) -> Option<Tensor> {
-        self.get(name).cloned()
+/// What a map of weights may hold: a [`Tensor`], a [`Buffer`], or what another library shares, as
+/// `Arc<`[`DlpackTensor`]`>`.
+pub trait WeightValue {
+    /// The value without a copy. It lives as long as a model uses it, whatever the caller drops.
+    ///
+    /// # Errors
+    /// If it is not row-major, is being written, or is nothing that a tensor can be, in words.
+    fn as_weight(&self) -> Result<Tensor, String>;
+}
+
+impl WeightValue for Tensor {
+    fn as_weight(&self) -> Result<Tensor, String> {
+        match self.is_contiguous() {
+            true => Ok(self.clone()),
+            false => Err(not_row_major(self.strides(), self.shape())),
+        }
+    }
+}
+
+/// While a model reads the buffer where it lies, it cannot be written.
+impl WeightValue for Buffer {
+    fn as_weight(&self) -> Result<Tensor, String> {
+        match self.is_contiguous() {
+            true => self.as_tensor().map_err(|error| error.to_string()),
+            false => Err(not_row_major(self.strides(), self.shape())),
+        }
+    }
+}
+
+impl WeightValue for Arc<DlpackTensor> {
+    fn as_weight(&self) -> Result<Tensor, String> {
+        Tensor::from_shared_dlpack(self).map_err(|error| error.to_string())
+    }
+}
+
+impl<V: WeightValue, S: BuildHasher> WeightsRegistry for HashMap<String, V, S> {
+    fn get(&self, name: &str) -> Result<Option<Tensor>, String> {
+        self.get(name).map(V::as_weight).transpose()
     }
 
     fn names(&self) -> Option<Vec<String>> {
@@ -32,9 +71,9 @@ impl<S: BuildHasher> WeightsRegistry for HashMap<String, Tensor, S> {
     }
 }
 
-impl WeightsRegistry for BTreeMap<String, Tensor> {
-    fn get(&self, name: &str) -> Option<Tensor> {
-        self.get(name).cloned()
+impl<V: WeightValue> WeightsRegistry for BTreeMap<String, V> {
+    fn get(&self, name: &str) -> Result<Option<Tensor>, String> {
+        self.get(name).map(V::as_weight).transpose()
     }
 
     fn names(&self) -> Option<Vec<String>> {
@@ -44,8 +83,8 @@ impl WeightsRegistry for BTreeMap<String, Tensor> {
 
 /// No weights, for graphs that have none.
 impl WeightsRegistry for () {
-    fn get(&self, _name: &str) -> Option<Tensor> {
-        None
+    fn get(&self, _name: &str) -> Result<Option<Tensor>, String> {
+        Ok(None)
     }
 
     fn names(&self) -> Option<Vec<String>> {
@@ -54,7 +93,75 @@ impl WeightsRegistry for () {
 }
 
 impl<F: Fn(&str) -> Option<Tensor>> WeightsRegistry for F {
-    fn get(&self, name: &str) -> Option<Tensor> {
-        self(name)
+    fn get(&self, name: &str) -> Result<Option<Tensor>, String> {
+        Ok(self(name))
+    }
+}
+
+/// Why strides are refused.
+pub(crate) fn not_row_major(strides: &[isize], shape: &Shape) -> String {
+    format!("got strides {strides:?} with shape {shape}, expected a row-major tensor")
+}
+
+#[cfg(test)]
+mod tests {
+    use tensor::Index;
+
+    use super::*;
+    use crate::testing::{build, f32, session};
+    use crate::{Error, Model};
+
+    fn load(weights: &dyn WeightsRegistry) -> Result<Model, Error> {
+        let graph = build("g", |b| {
+            let x = b.input("x", f32(&["2"]));
+            let w = b.weight("w", f32(&["2"]))?;
+            Ok(vec![b.mul(x, w)?])
+        });
+        session().load(&graph, weights)
+    }
+
+    fn run(model: &Model) -> Vec<f32> {
+        model.execute(&[Buffer::from_slice([2], &[10f32, 20.0])]).unwrap()[0].to_vec()
+    }
+
+    #[test]
+    fn buffers_are_weights_where_they_lie() {
+        let buffer = Buffer::from_slice([2], &[1f32, 2.0]);
+        let address = buffer.read().unwrap().as_ptr();
+        assert_eq!(buffer.as_weight().unwrap().bytes().as_ptr(), address);
+        let weights = BTreeMap::from([("w".to_string(), buffer.clone())]);
+        let model = load(&weights).unwrap();
+        drop(weights);
+        assert_eq!(run(&model), [10.0, 40.0]);
+        assert_eq!(buffer.write().err().unwrap().to_string(), "the buffer is being read by another call");
+        drop(model);
+        assert!(buffer.write().is_ok());
+    }
+
+    #[test]
+    fn what_other_libraries_share_are_weights_where_they_lie() {
+        let buffer = Buffer::from_slice([2], &[1f32, 3.0]);
+        let address = buffer.read().unwrap().as_ptr();
+        let shared = Arc::new(buffer.to_dlpack().unwrap());
+        drop(buffer);
+        assert_eq!(shared.as_weight().unwrap().bytes().as_ptr(), address);
+        let model = load(&HashMap::from([("w".to_string(), shared)])).unwrap();
+        assert_eq!(run(&model), [10.0, 60.0]);
+    }
+
+    #[test]
+    fn what_is_not_row_major_is_refused_used_or_not() {
+        let gaps = Buffer::zeros(tensor::DType::F32, [4]).slice(&[Index::ALL.step(2)]).unwrap();
+        let message = |name: &str| {
+            format!("weight `{name}`: got strides [2] with shape [2], expected a row-major tensor")
+        };
+        let error = load(&HashMap::from([("w".to_string(), gaps.clone())])).unwrap_err();
+        assert_eq!(error.to_string(), message("w"));
+        let good = Buffer::from_slice([2], &[1f32, 2.0]);
+        let weights = BTreeMap::from([("v".to_string(), gaps.clone()), ("w".to_string(), good)]);
+        assert_eq!(load(&weights).unwrap_err().to_string(), message("v"));
+        let shared = Arc::new(gaps.to_dlpack().unwrap());
+        let error = load(&HashMap::from([("w".to_string(), shared)])).unwrap_err().to_string();
+        assert_eq!(error, "weight `w`: DLPack: strides [2] of shape [2], expected a row-major array");
     }
 }

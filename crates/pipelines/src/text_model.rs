@@ -197,8 +197,8 @@ impl TextModel {
 struct CheckpointWeights(Arc<Checkpoint>);
 
 impl WeightsRegistry for CheckpointWeights {
-    fn get(&self, name: &str) -> Option<Tensor> {
-        self.0.tensor(name)
+    fn get(&self, name: &str) -> Result<Option<Tensor>, String> {
+        Ok(self.0.tensor(name))
     }
 
     fn release(&self, name: &str) {

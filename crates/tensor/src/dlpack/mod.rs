@@ -8,6 +8,7 @@ mod export;
 mod types;
 
 use std::slice;
+use std::sync::Arc;
 
 pub use abi::*;
 use export::Source;
@@ -220,6 +221,10 @@ impl Buffer {
     /// If the structure breaks the protocol, or holds no row-major array of a dtype known here in host memory. Its
     /// deleter is called then.
     pub fn from_dlpack(tensor: DlpackTensor) -> Result<Buffer, Error> {
+        Buffer::from_shared_dlpack(Arc::new(tensor))
+    }
+
+    fn from_shared_dlpack(tensor: Arc<DlpackTensor>) -> Result<Buffer, Error> {
         match &tensor.source {
             Some(Source::Buffer(buffer)) if buffer.is_contiguous() => return Ok(buffer.clone()),
             Some(Source::Tensor(source)) if source.is_contiguous() => return Ok(Buffer::over_tensor(source)),
@@ -228,7 +233,8 @@ impl Buffer {
         let (dtype, shape, data) = tensor.check()?;
         let read_only = tensor.is_read_only();
         // SAFETY: `check` found the memory to be as large as dtype and shape need; the contract of `from_raw` says the
-        // rest, and `tensor` keeps the memory.
+        // rest, and `tensor` keeps the memory. Nobody writes it where the structure is shared: of that only
+        // `Tensor::from_shared_dlpack` makes buffers, to read them.
         let buffer = unsafe { Buffer::from_foreign(dtype, shape, data, tensor) }?;
         Ok(if read_only { buffer.read_only() } else { buffer })
     }
@@ -258,9 +264,17 @@ impl Tensor {
     /// # Errors
     /// As [`Buffer::from_dlpack`], and while someone writes the buffer it was exported from.
     pub fn from_dlpack(tensor: DlpackTensor) -> Result<Tensor, Error> {
+        Tensor::from_shared_dlpack(&Arc::new(tensor))
+    }
+
+    /// As [`Tensor::from_dlpack`], of a structure that others keep too; the last one frees it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn from_shared_dlpack(tensor: &Arc<DlpackTensor>) -> Result<Tensor, Error> {
         match &tensor.source {
             Some(Source::Tensor(source)) if source.is_contiguous() => Ok(source.clone()),
-            _ => Buffer::from_dlpack(tensor)?.as_tensor(),
+            _ => Buffer::from_shared_dlpack(Arc::clone(tensor))?.as_tensor(),
         }
     }
 }
