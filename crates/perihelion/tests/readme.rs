@@ -6,11 +6,20 @@ fn repository() -> PathBuf {
     testdata::repository()
 }
 
-/// README, ARCHITECTURE and the pages of `docs/`, as paths from the root.
+/// README, ARCHITECTURE and the pages under `docs/`, as paths from the root.
 fn documents() -> Vec<String> {
     let mut documents = vec!["README.md".to_string(), "ARCHITECTURE.md".to_string()];
-    for entry in std::fs::read_dir(repository().join("docs")).unwrap() {
-        documents.push(format!("docs/{}", entry.unwrap().file_name().to_string_lossy()));
+    let mut folders = vec!["docs".to_string()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(repository().join(&folder)).unwrap() {
+            let entry = entry.unwrap();
+            let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
+            match entry.file_type().unwrap().is_dir() {
+                true => folders.push(path),
+                false if path.ends_with(".md") => documents.push(path),
+                false => {}
+            }
+        }
     }
     documents
 }

@@ -80,6 +80,19 @@ impl Builder {
         self.op(pool, &[x])
     }
 
+    /// The mean of each window, whose padding counts as zeros; [`Builder::pool2d`] leaves it out.
+    #[track_caller]
+    pub fn avg_pool2d(&mut self, x: Value, window: [usize; 2], windows: Windows) -> Result<Value, Error> {
+        let kind = PoolKind::Average { count_padding: true };
+        self.pool2d(Pool2d { windows, ..Pool2d::new(kind, window) }, x)
+    }
+
+    /// The largest element of each window.
+    #[track_caller]
+    pub fn max_pool2d(&mut self, x: Value, window: [usize; 2], windows: Windows) -> Result<Value, Error> {
+        self.pool2d(Pool2d { windows, ..Pool2d::new(PoolKind::Max, window) }, x)
+    }
+
     /// `x` at another size of as many axes.
     #[track_caller]
     pub fn resize(&mut self, resize: Resize, x: Value) -> Result<Value, Error> {

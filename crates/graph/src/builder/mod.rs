@@ -2,6 +2,7 @@
 
 mod control;
 mod custom;
+mod devices;
 mod elementwise;
 mod images;
 mod moves;
@@ -100,6 +101,12 @@ impl Builder {
         }
     }
 
+    /// [`Builder::weight`] under its other name.
+    #[track_caller]
+    pub fn constant_external(&mut self, name: impl Into<String>, ty: Type) -> Result<Value, Error> {
+        self.weight(name, ty)
+    }
+
     /// A value known now.
     #[track_caller]
     pub fn constant(&mut self, value: Tensor) -> Value {
@@ -152,6 +159,19 @@ impl Builder {
     #[track_caller]
     pub fn rms_norm(&mut self, x: Value, weight: Value, eps: f32) -> Result<Value, Error> {
         self.op(RmsNorm { eps }, &[x, weight])
+    }
+
+    /// [`Builder::rms_norm`] whose weight is `weight + offset`, as some models store it.
+    #[track_caller]
+    pub fn rms_norm_with_offset(
+        &mut self,
+        x: Value,
+        weight: Value,
+        eps: f32,
+        offset: f32,
+    ) -> Result<Value, Error> {
+        let weight = if offset == 0.0 { weight } else { self.add(weight, offset)? };
+        self.rms_norm(x, weight, eps)
     }
 
     /// `x · weightᵀ`: `x: f32[.., columns]`, `weight` [rows, columns] of any float or block dtype →
@@ -221,6 +241,12 @@ impl Builder {
     #[track_caller]
     pub fn broadcast(&mut self, x: Value, shape: impl IntoIterator<Item = Dim>) -> Result<Value, Error> {
         self.op(Broadcast { shape: shape.into_iter().collect() }, &[x])
+    }
+
+    /// [`Builder::broadcast`] under its other name.
+    #[track_caller]
+    pub fn broadcast_to(&mut self, x: Value, shape: impl IntoIterator<Item = Dim>) -> Result<Value, Error> {
+        self.broadcast(x, shape)
     }
 
     /// The contents of a buffer at this point.
