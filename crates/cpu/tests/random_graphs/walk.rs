@@ -115,14 +115,18 @@ pub(crate) fn disturb(
         if matches!(node.op, Op::Binary(_) | Op::Cast(_)) {
             relative += 2.0 * unit(dtype);
         }
-        if absolute == f64::INFINITY {
+        let is_claimed = absolute != f64::INFINITY;
+        if !is_claimed {
             absolute = 1.0 + largest_of(&result);
         }
         if relative == 0.0 && absolute == 0.0 {
             return result;
         }
-        let moved =
-            |x: f64| if x.is_finite() { x + noise.number() * (relative * x.abs() + absolute) } else { x };
+        let moved = |x: f64| match x.is_finite() {
+            true => x + noise.number() * (relative * x.abs() + absolute),
+            false if is_claimed => x,
+            false => noise.number(),
+        };
         let values: Vec<f64> = result.to_f64_vec().into_iter().map(moved).collect();
         crate::data::cast(&Tensor::from_slice(*result.shape(), &values), dtype)
     });
