@@ -93,7 +93,7 @@ pub use weights;
 pub mod driver {
     use std::sync::Arc;
 
-    pub use cpu::Cpu;
+    pub use cpu::{Cpu, InstructionSet};
     pub use engine::Device;
     pub use engine::devices::{DeviceStats, Platform};
     pub use tensor::{
