@@ -1,6 +1,7 @@
 //! `docs/reference/` tells the truth: every name has its row, every path leads somewhere, every test exists.
 
 mod behavior;
+mod ops;
 mod paths;
 
 use std::collections::BTreeSet;
