@@ -402,6 +402,26 @@ mod tests {
     }
 
     #[test]
+    fn norms_have_offsets_and_windows_have_means() {
+        let mut b = Builder::new("g");
+        let x = b.input("x", Type::new(DType::F32, dims![1, 2, 2, 1]));
+        let w = b.constant_external("w", Type::new(DType::F32, [1])).unwrap();
+        let norm = b.rms_norm_with_offset(x, w, 0.0, 1.0).unwrap();
+        let padded = || Windows::new(2).with_padding(&[1, 0]);
+        let mean = b.avg_pool2d(x, [2, 2], padded()).unwrap();
+        let largest = b.max_pool2d(x, [2, 2], padded()).unwrap();
+        let wide = b.broadcast_to(w, dims![2, 1]).unwrap();
+        let x = Tensor::from_slice([1, 2, 2, 1], &[1f32, -2.0, 3.0, 4.0]);
+        let weights = |_: &str| Some(Tensor::from_slice([1], &[0.5f32]));
+        let graph = b.finish(&[norm, mean, largest, wide]).unwrap();
+        let outputs = graph.evaluate(&[x], &weights).unwrap().outputs;
+        assert_eq!(outputs[0].to_vec::<f32>(), [1.5, -1.5, 1.5, 1.5]);
+        assert_eq!(outputs[1].to_vec::<f32>(), [-0.25, 1.5, 1.75]);
+        assert_eq!(outputs[2].to_vec::<f32>(), [1.0, 4.0, 4.0]);
+        assert_eq!(outputs[3].to_vec::<f32>(), [0.5, 0.5]);
+    }
+
+    #[test]
     fn weights_are_shared_and_axes_count_from_the_end() {
         let mut b = Builder::new("g");
         let ty = Type::new(DType::F32, [2, 3]);
