@@ -10,6 +10,10 @@ impl Builder {
     /// What `then` makes of the captured values if `predicate`, one bool on the host, is true; else what `otherwise`
     /// makes of them. Both get the captured values, and give results of the same types; buffers may be captured.
     ///
+    /// Weights are better asked for within a branch, by [`Builder::weight`]: a device packs them as any others, and the
+    /// same name gives the same weight in all graphs. A captured weight is a value like those computed, and is used as
+    /// it is stored.
+    ///
     /// ```
     /// # use perihelion_graph as graph;
     /// # use graph::{Builder, Error, Type, dims};

@@ -48,6 +48,7 @@ impl Builder {
         self.custom_op("inplace_custom", ops, op, values, results, parameters)
     }
 
+    #[track_caller]
     fn custom_op(
         &mut self,
         name: &'static str,

@@ -267,16 +267,4 @@ mod tests {
         };
         assert_eq!(values(known, x).1, [0.0, 1.0, f64::NEG_INFINITY]);
     }
-
-    #[test]
-    fn nodes_remember_where_they_were_made() {
-        let mut b = Builder::new("g");
-        let x = b.input("x", Type::new(DType::I32, dims!["n"]));
-        let (y, line) = (b.div(x, 2).unwrap(), line!());
-        for (_, node) in b.graph().nodes() {
-            let location = node.location.unwrap();
-            assert_eq!((location.file(), location.line()), (file!(), line), "{}", node.op.name());
-        }
-        assert_eq!(b.ty(y).dtype, DType::F64);
-    }
 }

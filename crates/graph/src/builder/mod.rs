@@ -262,11 +262,13 @@ impl Builder {
     }
 
     /// Shows `x` when the program comes past, as the print options of the session say.
+    #[track_caller]
     pub fn print(&mut self, x: Value, label: impl Into<String>) -> Result<(), Error> {
         self.ops(Print { label: label.into(), text: None }, &[x]).map(|_| ())
     }
 
     /// Shows a text when the program comes past.
+    #[track_caller]
     pub fn print_text(&mut self, text: impl Into<String>, label: impl Into<String>) -> Result<(), Error> {
         self.ops(Print { label: label.into(), text: Some(text.into()) }, &[]).map(|_| ())
     }

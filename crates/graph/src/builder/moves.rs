@@ -176,7 +176,7 @@ impl Builder {
     pub fn range(&mut self, start: f64, stop: f64, step: f64, dtype: DType) -> Result<Value, Error> {
         let size = Range::count(start, stop, step).map_err(|message| refuse("range", message))?;
         let [start, stop, step] = [start, stop, step].map(|number| scalar("range", dtype, number));
-        let operands = [start?, stop?, step?].map(|value| self.constant(value));
+        let operands = [self.constant(start?), self.constant(stop?), self.constant(step?)];
         self.op(Range { out_dim: OutDim::Known(size.into()) }, &operands)
     }
 
@@ -184,7 +184,7 @@ impl Builder {
     #[track_caller]
     pub fn range_to(&mut self, size: impl Into<Dim>, dtype: DType) -> Result<Value, Error> {
         let [start, step] = [0.0, 1.0].map(|number| scalar("range", dtype, number));
-        let operands = [start?, step?].map(|value| self.constant(value));
+        let operands = [self.constant(start?), self.constant(step?)];
         self.op(Range { out_dim: OutDim::Known(size.into()) }, &operands)
     }
 
@@ -285,6 +285,7 @@ impl Builder {
         }
     }
 
+    #[track_caller]
     fn random(
         &mut self,
         op: &'static str,

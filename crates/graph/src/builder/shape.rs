@@ -99,7 +99,10 @@ impl Builder {
     /// Values of one type behind one another along a new axis.
     #[track_caller]
     pub fn stack(&mut self, values: &[Value], axis: isize) -> Result<Value, Error> {
-        let parts = values.iter().map(|&value| self.unsqueeze(value, axis)).collect::<Result<Vec<_>, _>>()?;
+        let mut parts = Vec::with_capacity(values.len());
+        for &value in values {
+            parts.push(self.unsqueeze(value, axis)?);
+        }
         let Some(&first) = parts.first() else {
             return Err(Error::Type {
                 op: "stack",

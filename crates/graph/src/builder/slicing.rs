@@ -130,6 +130,7 @@ impl Builder {
     }
 
     /// `x` with an index applied to an axis, which stays.
+    #[track_caller]
     fn slice_axis(&mut self, x: Value, axis: usize, index: &Index) -> Result<Value, Error> {
         match index {
             Index::At(at) => {
@@ -145,11 +146,14 @@ impl Builder {
             }
             Index::Span { start, stop, step, out_dim } => {
                 let out_dim = self.out_dim(out_dim);
-                let mut end = |value: &Option<Value>, otherwise: i64| {
-                    value.unwrap_or_else(|| self.constant(Tensor::scalar(otherwise)))
-                };
-                let ends = [x, end(start, 0), end(stop, i64::MAX), end(step, 1)];
-                self.op(DynamicSlice { axis, out_dim }, &ends)
+                let mut operands = vec![x];
+                for (end, otherwise) in [(start, 0), (stop, i64::MAX), (step, 1i64)] {
+                    operands.push(match end {
+                        Some(end) => *end,
+                        None => self.constant(Tensor::scalar(otherwise)),
+                    });
+                }
+                self.op(DynamicSlice { axis, out_dim }, &operands)
             }
             Index::Window { start, size } => {
                 let step = self.constant(Tensor::scalar(1i64));
@@ -194,6 +198,7 @@ impl Builder {
     }
 
     /// The starts of a box as one value, `i64[rank]`.
+    #[track_caller]
     fn starts(&mut self, sides: &[Side]) -> Result<Value, Error> {
         let known: Option<Vec<i64>> = sides
             .iter()
