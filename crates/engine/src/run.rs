@@ -100,7 +100,7 @@ fn run_step(
     }));
     let scratch = hand_out(&step.pieces, regions, &mut operands, &mut results);
     if let Some(op) = planned.work.op()
-        && let Some((position, indices)) = clamp(hooks.settings.assert_level, op, &operands)
+        && let Some((position, indices)) = clamp(hooks.settings.assert_level, op, &operands, &results)
     {
         clamped = indices;
         let Operand::View(view) = &mut operands[position] else { unreachable!("indices are read") };

@@ -366,6 +366,73 @@ mod tests {
     }
 
     #[test]
+    fn all_ops_with_indices_fail_or_clamp() {
+        // Of [1, 2, 3, 4] or [[1, 2], [3, 4]], with indices of which two are beyond it.
+        let cases = [
+            ("%y = gather_nd(%m, %i)", vec![4i64, -9], vec![3f32]),
+            ("%y = scatter(%x, %u, %i) {axis = 0}", vec![7, -7], vec![9.0, 2.0, 3.0, 8.0]),
+            ("%y = scatter_nd(%m, %s, %i)", vec![5, -5], vec![1.0, 2.0, 8.0, 4.0]),
+        ];
+        for (node, indices, expected) in cases {
+            let text = format!(
+                "graph g(%x: f32[4], %m: f32[2, 2], %u: f32[2], %s: f32[], %i: i64[2]) {{ {node} return %y }}"
+            );
+            let x = [1f32, 2.0, 3.0, 4.0];
+            let inputs = [
+                Buffer::from_slice([4], &x),
+                Buffer::from_slice([2, 2], &x),
+                Buffer::from_slice([2], &[8f32, 9.0]),
+                Buffer::from_slice([], &[8f32]),
+                Buffer::from_slice([2], &indices),
+            ];
+            check_levels(&Graph::parse(&text).unwrap(), &inputs, &expected);
+        }
+    }
+
+    #[test]
+    fn starts_of_slices_fail_or_clamp() {
+        let x = || Buffer::from_slice([5], &[1f32, 2.0, 3.0, 4.0, 5.0]);
+        let window = "graph g(%x: f32[5], %start: i32[]) {
+                        %step = constant [2] : i32[]
+                        %y = dynamic_slice(%x, %start, %step) {axis = 0, size = [2]}
+                        return %y
+                      }";
+        let window = Graph::parse(window).unwrap();
+        for (start, expected) in [(9, [3.0, 5.0]), (3, [3.0, 5.0]), (-1, [3.0, 5.0]), (-9, [1.0, 3.0])] {
+            check_levels(&window, &[x(), Buffer::from_slice([], &[start])], &expected);
+        }
+        let load = "graph g(%x: mut f32[5], %start: i64[1]) {
+                      %y = load_slice(%x, %start) {shape = [3], steps = [2]}
+                      return %y
+                    }";
+        check_levels(
+            &Graph::parse(load).unwrap(),
+            &[x(), Buffer::from_slice([1], &[4i64])],
+            &[1.0, 3.0, 5.0],
+        );
+        let store = "graph g(%x: mut f32[5], %new: f32[2], %start: i64[1]) {
+                       store_slice(%x, %new, %start) {steps = [1]}
+                       %y = load(%x)
+                       return %y
+                     }";
+        let inputs = [x(), Buffer::from_slice([2], &[7f32, 8.0]), Buffer::from_slice([1], &[4i64])];
+        check_levels(&Graph::parse(store).unwrap(), &inputs, &[1.0, 2.0, 3.0, 7.0, 8.0]);
+    }
+
+    /// A call fails at the usual level, and clamps at the lower ones, of which one warns.
+    fn check_levels(graph: &Graph, inputs: &[Buffer], expected: &[f32]) {
+        let session = reference_session();
+        assert!(load(&session, graph).execute(inputs).is_err(), "{graph}");
+        for (level, warnings) in [(AssertLevel::None, 0), (AssertLevel::Warn, 1)] {
+            session.set_mojo_assert_level(level);
+            let model = load(&session, graph);
+            let lines =
+                logged(|| assert_eq!(model.execute(inputs).unwrap()[0].to_vec::<f32>(), expected, "{graph}"));
+            assert_eq!(lines.len(), warnings, "{lines:?}");
+        }
+    }
+
+    #[test]
     fn logs_are_as_loud_as_asked() {
         let session = reference_session();
         let lines = |session: &InferenceSession| {
