@@ -83,14 +83,15 @@ choices! {
 choices! {
     /// Which checks stay in compiled models. Whatever the level, no index reaches memory out of range.
     AssertLevel: &'static str, "assert level" {
-        /// None: an index out of range reads the nearest row.
+        /// None: an index out of range means the nearest one in it, and so does the start of a slice.
         None = "NONE", "none";
         /// As [`AssertLevel::None`], and a warning is logged.
         Warn = "WARN", "warn";
         /// A call with an index out of range fails.
         #[default]
         Safe = "SAFE", "safe";
-        /// As [`AssertLevel::Safe`], and a call with NaN or infinity in an output fails.
+        /// As [`AssertLevel::Safe`], and a call fails with NaN or infinity in an output, or where an op of a library writes
+        /// near its results, but outside of them.
         All = "ALL", "all";
     }
 }
@@ -187,7 +188,8 @@ pub struct KernelSettings {
     pub nan_check: bool,
     /// Whether reads of memory that nobody wrote are looked for, and what they do.
     pub uninitialized_read_check: Option<UninitializedReadMode>,
-    /// Whether messages about steps name the place in the source where their op was built.
+    /// Whether messages about steps, and about nodes that cannot be compiled, name the place in the source where their
+    /// op was built.
     pub source_tracebacks: bool,
 }
 

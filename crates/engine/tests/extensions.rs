@@ -9,7 +9,7 @@ use graph::ops::{Attribute, Attributes};
 use graph::{Builder, Graph, Type, dims};
 use perihelion_engine::extension::Compiler;
 use perihelion_engine::{
-    Artifact, CompileCache, CompileOptions, Device, Error, Extensions, InferenceSession, Model,
+    Artifact, AssertLevel, CompileCache, CompileOptions, Device, Error, Extensions, InferenceSession, Model,
     ReferenceDevice,
 };
 use tensor::{Buffer, DType, Tensor};
@@ -147,6 +147,17 @@ fn faults_of_an_op_are_errors_of_the_call() {
     assert_eq!(message(run(&lies, &[1.0; 3])), lie);
     let refuses = session.load(&around("refuses"), &()).unwrap();
     assert_eq!(message(run(&refuses, &[1.0])), "step 1, custom: `refuses` of faulty 0: [1] is too much");
+}
+
+#[test]
+fn the_highest_assert_level_watches_what_ops_write() {
+    let Some(extensions) = load(&[FAULTY]) else { return };
+    let session = session(&extensions);
+    session.set_mojo_assert_level(AssertLevel::All);
+    for op in ["overruns", "underruns"] {
+        let error = message(run(&session.load(&around(op), &()).unwrap(), &[1.0; 3]));
+        assert!(error.starts_with(&format!("step 1, custom: `{op}` of faulty 0: ")), "{error}");
+    }
 }
 
 #[test]

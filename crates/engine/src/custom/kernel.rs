@@ -9,7 +9,7 @@ use tensor::{Bytes, DeviceSpec, Tensor};
 
 use super::Extensions;
 use crate::devices::DeviceStats;
-use crate::{Call, Device, Error, Kernel, NodeTypes, Operand, PackedWeight};
+use crate::{AssertLevel, Call, Device, Error, Kernel, NodeTypes, Operand, PackedWeight};
 
 /// What stands between a device's target and the extensions that a plan needs.
 const WITH: &str = " with ";
@@ -79,7 +79,8 @@ impl Device for Extended {
         let Op::Custom(custom) = node.op else { return self.device.kernel(node) };
         let op = self.extensions.op(&custom.op)?.clone();
         let arguments = arguments(&op, &custom.parameters);
-        Some(Arc::new(CustomKernel { op, arguments, device: Arc::clone(&self.device) }))
+        let guards = guards(node.settings.assert_level);
+        Some(Arc::new(CustomKernel { op, arguments, guards, device: Arc::clone(&self.device) }))
     }
 
     fn packing(&self, node: &NodeTypes<'_>, position: usize) -> Option<String> {
@@ -118,6 +119,7 @@ impl Device for Extended {
 struct CustomKernel {
     op: extensions::Op,
     arguments: Vec<(String, Argument)>,
+    guards: Guards,
     device: Arc<dyn Device>,
 }
 
@@ -133,12 +135,14 @@ impl Kernel for CustomKernel {
             .map(|view| ArrayMut { dtype: view.dtype, shape: view.shape, bytes: view.bytes })
             .collect();
         let parallel = |chunks: usize, body: &(dyn Fn(usize) + Sync)| self.device.parallel_for(chunks, body);
-        self.op.run(&self.arguments, &mut operands, &mut results, &parallel, GUARDS)
+        self.op.run(&self.arguments, &mut operands, &mut results, &parallel, self.guards)
     }
 }
 
-/// Builds for finding faults watch what ops write.
-const GUARDS: Guards = if cfg!(debug_assertions) { Guards::On } else { Guards::Off };
+/// Whether to watch what ops write: at the highest level, and in builds for finding faults.
+fn guards(level: AssertLevel) -> Guards {
+    if cfg!(debug_assertions) || level == AssertLevel::All { Guards::On } else { Guards::Off }
+}
 
 fn lend<'m>(operand: &'m mut Operand<'_>) -> extensions::Operand<'m> {
     match operand {
