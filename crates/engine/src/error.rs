@@ -4,6 +4,8 @@ use std::backtrace::Backtrace;
 use std::convert::Infallible;
 use std::path::PathBuf;
 
+use graph::{Graph, NodeId};
+
 use crate::ArtifactFault;
 
 /// A compile, an init or a call failed. The message names what, where, and the two facts that disagree.
@@ -62,6 +64,8 @@ pub enum Error {
         graph: String,
         /// What is asked for, and why it cannot be.
         message: String,
+        /// Where the op was built, if a node of the graph is meant.
+        location: Option<&'static std::panic::Location<'static>>,
     },
     /// A pass to leave out does not exist.
     #[error("there is no pass `{name}`, the passes are: {known}")]
@@ -239,6 +243,23 @@ pub enum Error {
 impl Error {
     pub(crate) fn setting(what: &str, value: &str, expected: &str) -> Error {
         Error::Setting { what: what.to_string(), value: value.to_string(), expected: expected.to_string() }
+    }
+
+    /// What a device cannot give to a graph, or to one of its nodes.
+    pub(crate) fn compile(graph: &Graph, node: Option<NodeId>, message: String) -> Error {
+        let location = node.and_then(|id| graph.node(id).location);
+        Error::Compile { graph: graph.name().to_string(), message, location }
+    }
+
+    /// This error with the place in the source in its message, if it knows one.
+    pub(crate) fn located(self) -> Error {
+        match self {
+            Error::Compile { graph, message, location: Some(location) } => {
+                let message = format!("{message} (built at {location})");
+                Error::Compile { graph, message, location: Some(location) }
+            }
+            other => other,
+        }
     }
 }
 

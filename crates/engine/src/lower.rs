@@ -219,7 +219,7 @@ impl<'g, 's> Lowering<'g, 's> {
     fn slot(&mut self, leaf: Value, packing: Option<String>) -> Result<usize, Error> {
         self.shared
             .slot(self.leaves[&leaf], self.graph.ty(leaf), packing)
-            .map_err(|message| Error::Compile { graph: self.plan.name.clone(), message })
+            .map_err(|message| Error::compile(self.graph, self.graph.node_of(leaf), message))
     }
 
     fn add_value(&mut self, value: Value, planned: PlanValue) -> usize {

@@ -284,10 +284,11 @@ impl InferenceSession {
         extensions: &Extensions,
         settings: &KernelSettings,
     ) -> Result<CompiledModel, Error> {
+        let located = |error: Error| if settings.source_tracebacks { error.located() } else { error };
         let optimized = graphs.iter().map(|graph| self.optimize(graph, options, extensions, settings));
-        let optimized = optimized.collect::<Result<_, _>>()?;
+        let optimized = optimized.collect::<Result<_, _>>().map_err(located)?;
         let device = extensions.used_by(graphs).on(&self.devices[0]);
-        let compiled = CompiledModel::lower(device, optimized, settings)?;
+        let compiled = CompiledModel::lower(device, optimized, settings).map_err(located)?;
         let directory = self.debug().ir_output_dir();
         compiled
             .programs()
@@ -339,16 +340,19 @@ impl InferenceSession {
         Ok(CompiledModel { stored: artifact.stored_weights(constants)?.map(Arc::new), ..compiled })
     }
 
-    /// Values live in host memory so far, whatever computes them.
+    /// Values live in host memory so far, whatever computes them, also in the graphs that nodes run.
     fn check_devices(&self, graph: &Graph) -> Result<(), Error> {
+        let regions = graph.nodes().flat_map(|(_, node)| node.op.regions());
+        regions.into_iter().try_for_each(|region| self.check_devices(region))?;
         let values =
             graph.nodes().flat_map(|(_, node)| &node.outputs).chain(graph.inputs().iter().map(|i| &i.value));
-        match values.map(|&value| graph.ty(value)).find(|ty| ty.device != DeviceRef::Cpu) {
+        match values.copied().find(|&value| graph.ty(value).device != DeviceRef::Cpu) {
             None => Ok(()),
-            Some(ty) => {
+            Some(value) => {
                 let names: Vec<&str> = self.devices.iter().map(|device| device.name()).collect();
-                let message = format!("a value is {ty}, but the session's devices are: {}", names.join(", "));
-                Err(Error::Compile { graph: graph.name().to_string(), message })
+                let (ty, names) = (graph.ty(value), names.join(", "));
+                let message = format!("a value is {ty}, but the session's devices are: {names}");
+                Err(Error::compile(graph, graph.node_of(value), message))
             }
         }
     }
@@ -622,6 +626,28 @@ mod tests {
         graph.set_outputs(&[x]);
         let expected = "compiling `far`: a value is f32[2] @gpu:0, but the session's devices are: test";
         assert_eq!(message(session.compile(&graph)), expected);
+    }
+
+    #[test]
+    fn what_is_elsewhere_is_found_in_graphs_within_and_told_by_its_place() {
+        let session = session();
+        let far = || Type { device: DeviceRef::Gpu(0), ..f32(&["2"]) };
+        let mut line = 0;
+        let graph = build("g", |b| {
+            let (p, x) = (b.input("p", Type::new(DType::Bool, graph::dims![])), b.input("x", f32(&["2"])));
+            let then = |b: &mut graph::Builder, x: &[graph::Value]| {
+                line = line!() + 1;
+                b.weight("far", far())?;
+                Ok(x.to_vec())
+            };
+            b.cond(p, &[x], then, |_, x| Ok(x.to_vec()))
+        });
+        let expected = "compiling `then`: a value is f32[2] @gpu:0, but the session's devices are: test";
+        assert_eq!(message(session.compile(&graph)), expected);
+        session.debug().set_source_tracebacks(true);
+        let error = message(session.compile(&graph));
+        let place = format!("{expected} (built at {}:{line}:", file!());
+        assert!(error.starts_with(&place), "{error}");
     }
 
     #[test]

@@ -204,7 +204,7 @@ impl<'g, 's> Splitting<'g, 's> {
         match self.graph.defined_by(value) {
             Some((op, _)) if is_leaf(op) => {
                 let slot = self.shared.slot(op, self.graph.ty(value), None);
-                let fail = |message| Error::Compile { graph: self.graph.name().to_string(), message };
+                let fail = |message| Error::compile(self.graph, self.graph.node_of(value), message);
                 slot.map(Source::Weight).map_err(fail)
             }
             _ => Ok(Source::Value(self.number(value))),

@@ -30,7 +30,7 @@ impl Extensions {
     pub(crate) fn check_all(&self, graph: &Graph) -> Result<(), Error> {
         for (id, node) in graph.nodes() {
             if let Op::Custom(custom) = &node.op {
-                let fail = |message| Error::Compile { graph: graph.name().to_string(), message };
+                let fail = |message| Error::compile(graph, Some(id), message);
                 self.check(custom, &types(graph, id)).map_err(fail)?;
             }
             node.op.regions().into_iter().try_for_each(|region| self.check_all(region))?;
@@ -39,13 +39,12 @@ impl Extensions {
     }
 
     fn shadow_all(&self, graph: &mut Graph) -> Result<(), Error> {
-        let name = graph.name().to_string();
         for id in graph.node_ids() {
             let node = graph.node(id);
             let replacement = match &node.op {
                 op if !op.regions().is_empty() => Some(self.shadow_regions(op)?),
                 _ => {
-                    let fail = |message| Error::Compile { graph: name.clone(), message };
+                    let fail = |message| Error::compile(graph, Some(id), message);
                     self.shadow(node, &types(graph, id)).map_err(fail)?.map(Op::from)
                 }
             };

@@ -87,7 +87,8 @@ flags! {
     StackTraceOnError, stack_trace_on_error, set_stack_trace_on_error;
     /// Whether a panic during a call prints the stack of its thread to standard error.
     StackTraceOnCrash, stack_trace_on_crash, set_stack_trace_on_crash;
-    /// Whether messages about steps name the place in the source where their op was built.
+    /// Whether messages about steps, and about nodes that cannot be compiled, name the place in the source where their
+    /// op was built.
     SourceTracebacks, source_tracebacks, set_source_tracebacks;
     /// Whether compiling stops with [`Error::CompilationStopped`] once all passes ran.
     PreJit, pre_jit, set_pre_jit;
