@@ -343,6 +343,32 @@ mod tests {
     }
 
     #[test]
+    fn weights_that_nobody_uses_are_row_major_too() {
+        let mut weights = weights();
+        weights.insert("extra".to_string(), noise([2, 3], 1).permute(&[1, 0]));
+        let error = init(&weights, InitOptions::default()).unwrap_err().to_string();
+        let expected = "weight `extra`: got strides [1, 3] with shape [3, 2], expected a row-major tensor";
+        assert_eq!(error, expected);
+        // A registry that does not tell its names is asked for none.
+        assert!(init(&|name: &str| weights.get(name).cloned(), InitOptions::default()).is_ok());
+    }
+
+    #[test]
+    fn weights_of_graphs_within_are_packed() {
+        let graph = build("g", |b| {
+            let (p, x) =
+                (b.input("p", Type::new(DType::Bool, graph::dims![])), b.input("x", f32(&["n", "2"])));
+            let with = |b: &mut graph::Builder, x: &[graph::Value]| {
+                let w = b.weight("w", f32(&["2", "2"]))?;
+                Ok(vec![b.linear(x[0], w)?])
+            };
+            b.cond(p, &[x], with, |_, x| Ok(x.to_vec()))
+        });
+        let plan = session().compile(&graph).unwrap().to_string();
+        assert!(plan.contains("weight \"w\" f32[2, 2] as columns"), "{plan}");
+    }
+
+    #[test]
     fn weights_are_packed_once_the_largest_first_and_then_released() {
         let registry = Registry { tensors: weights(), released: RefCell::default() };
         let mut seen = Vec::new();

@@ -78,6 +78,30 @@ fn modules_come_back_by_name_and_ask_for_their_weights() {
 }
 
 #[test]
+fn settings_are_those_of_the_compile_wherever_it_is_loaded() {
+    let folder = TestFolder::new("artifact_settings");
+    let path = folder.path().join("roots.mef");
+    let graph = build("roots", |b| {
+        let x = b.input("x", f32(&["n"]));
+        Ok(vec![b.sqrt(x)?])
+    });
+    let session = reference_session();
+    session.debug().set_nan_check(true);
+    session.use_fi_topk_kernel("on");
+    session.compile(&graph).unwrap().export_mef(&path).unwrap();
+    let settings = session.kernel_settings();
+    assert_eq!(Artifact::open(&path).unwrap().settings(), &settings);
+    let other = reference_session();
+    let root =
+        |model: &Model| model.execute(&[Buffer::from_slice([1], &[-1f32])]).map(|y| y[0].to_vec::<f32>());
+    let model = other.load(&path, &()).unwrap();
+    assert_eq!(message(root(&model)), "step 0, sqrt: result 0, f32[1], is NaN at [0]");
+    let plan = other.compile(&path).unwrap().to_string();
+    assert!(plan.contains("\n  with fi_top_k = true, nan_check = true\n"), "{plan}");
+    assert!(root(&other.load(&graph, &()).unwrap()).unwrap()[0].is_nan());
+}
+
+#[test]
 fn packed_artifacts_need_no_registry_and_may_have_one() {
     let folder = TestFolder::new("artifact_packed");
     let path = folder.path().join("packed.mef");
