@@ -15,7 +15,9 @@ use crate::debug::DebugConfig;
 use crate::debug::dump::Dump;
 use crate::instruments::Instruments;
 use crate::passes::{self, Passes};
-use crate::{Device, Error, KernelSettings, Model, Program, WeightsRegistry, setters};
+use crate::{
+    Device, Error, KernelSettings, Model, Program, SplitKReductionPrecision, WeightsRegistry, setters,
+};
 
 /// Compiles graphs for its devices and makes models of them.
 ///
@@ -312,6 +314,10 @@ impl InferenceSession {
         if settings.per_tensor_fp8_quantize {
             passes::quantize_fp8(&mut graph);
             dump.graph("quantize_fp8", &graph)?;
+        }
+        if settings.split_k_reduction_precision == SplitKReductionPrecision::Output {
+            passes::split_products(&mut graph);
+            dump.graph("split_products", &graph)?;
         }
         passes::run(&mut graph, &options.passes, &mut |pass, graph| dump.graph(pass, graph))?;
         graph.verify().unwrap_or_else(|error| panic!("passes keep graphs well formed: {error}\n{graph}"));

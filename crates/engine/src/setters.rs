@@ -47,8 +47,11 @@ impl InferenceSession {
         self.settings().old_top_k = turns_on(mode);
     }
 
-    /// Sets in which precision the partial sums of long matrix products are added up. It matters where the result is
-    /// narrower than the accumulator: for results in f32, as products give them now, both members mean the same.
+    /// Sets in which precision the partial sums of long matrix products are kept: it matters for
+    /// [`graph::Builder::matmul`] of f16 or bf16 over an inner axis of more than 512, of which 512 make a partial sum.
+    /// By [`SplitKReductionPrecision::Accum`] all is added up in f32 and rounded once, by
+    /// [`SplitKReductionPrecision::Output`] each partial sum is rounded too. Products that give f32 stay as they are, and
+    /// those that [`InferenceSession::enable_per_tensor_fp8_quantize`] makes.
     ///
     /// # Errors
     /// If it is the name of no member.

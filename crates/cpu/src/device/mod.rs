@@ -87,6 +87,7 @@ impl Device for Cpu {
             Op::LayerNorm(norm) => normalize::layer_norm(self, norm.eps),
             Op::RmsNorm(norm) => normalize::rms_norm(self, norm.eps),
             Op::MatMul(_) => product::matmul(self, dtype),
+            Op::SplitMatMul(op) => product::split_matmul(self, dtype, op.chunk),
             Op::Attention(op) => product::attention(self, op.scale),
             Op::Linear(linear) => product::linear(self, linear, node),
             Op::Fp8Product(op) => fp8::product(self, *op),

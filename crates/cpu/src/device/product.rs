@@ -39,6 +39,16 @@ pub(super) fn matmul(cpu: &Cpu, dtype: DType) -> Option<Arc<dyn Kernel>> {
     }
 }
 
+/// Products of halves whose partial sums are halves.
+pub(super) fn split_matmul(cpu: &Cpu, dtype: DType, chunk: usize) -> Option<Arc<dyn Kernel>> {
+    let (variant, pool) = (cpu.pick(matmul::VARIANTS), Arc::clone(&cpu.pool));
+    match dtype {
+        DType::F16 => kernel(SplitKernel { dtype, chunk, run: multiply_split::<f16>, variant, pool }),
+        DType::BF16 => kernel(SplitKernel { dtype, chunk, run: multiply_split::<bf16>, variant, pool }),
+        _ => None,
+    }
+}
+
 /// Attention of every token to every key.
 pub(super) fn attention(cpu: &Cpu, scale: f32) -> Option<Arc<dyn Kernel>> {
     let variants = (cpu.pick(matmul::VARIANTS), cpu.pick(softmax::VARIANTS));
@@ -323,6 +333,43 @@ fn multiply<T: Element + Scalar>(variant: &Variant<matmul::Kernel>, pool: &Pool,
     let a = Matrix { data: &a, strides: &strides_a };
     let b = Matrix { data: &b, strides: &strides_b };
     matmul::matmul_with(variant, pool, shape, a, b, elements_mut(result.bytes));
+}
+
+/// Products of halves, some of the inner axis at a time.
+struct SplitKernel {
+    dtype: DType,
+    chunk: usize,
+    run: fn(&SplitKernel, Call<'_, '_>),
+    variant: &'static Variant<matmul::Kernel>,
+    pool: Arc<Pool>,
+}
+
+impl Kernel for SplitKernel {
+    fn name(&self) -> String {
+        format!("split_matmul[{}, {}].{}", self.dtype, self.chunk, self.variant.name)
+    }
+
+    fn scratch(&self, _inputs: &[Shape], outputs: &[Shape]) -> usize {
+        outputs[0].elements().saturating_mul(2 * size_of::<f32>())
+    }
+
+    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+        (self.run)(self, call);
+        Ok(())
+    }
+}
+
+fn multiply_split<T: Element + Scalar>(kernel: &SplitKernel, call: Call<'_, '_>) {
+    let (a, b) = (view(&call, 0), view(&call, 1));
+    let result = &mut call.outputs[0];
+    let (batch, sizes) = result.shape.split_at(result.shape.rank() - 2);
+    let shape = MatmulShape { batch, m: sizes[0], k: a.shape[a.shape.rank() - 1], n: sizes[1] };
+    let (strides_a, strides_b) = (strides(&a.shape, batch), strides(&b.shape, batch));
+    let (a, b) = (elements::<T>(a.bytes), elements::<T>(b.bytes));
+    let a = Matrix { data: &a, strides: &strides_a };
+    let b = Matrix { data: &b, strides: &strides_b };
+    let (scratch, out) = (elements_mut(call.scratch), elements_mut(result.bytes));
+    matmul::matmul_split(kernel.variant, &kernel.pool, shape, (a, b), kernel.chunk, scratch, out);
 }
 
 /// Products of f64 and of integers.

@@ -22,6 +22,7 @@ mod merge_linears;
 mod quantize_fp8;
 mod remove_dead;
 mod simplify;
+mod split_products;
 
 /// One rewrite of a graph.
 #[derive(Debug, Clone, Copy)]
@@ -121,6 +122,14 @@ pub(crate) fn run<E>(
 pub(crate) fn quantize_fp8(graph: &mut Graph) {
     quantize_fp8::run(graph);
     run_within(graph, &mut quantize_fp8);
+}
+
+/// Rounds the partial sums of products that become halves, in the graphs that nodes run too. Comes before all passes,
+/// where the session asks for it: they take the casts.
+pub(crate) fn split_products(graph: &mut Graph) {
+    split_products::run(graph);
+    remove_dead::run(graph);
+    run_within(graph, &mut split_products);
 }
 
 /// Runs something over the graphs that nodes run.

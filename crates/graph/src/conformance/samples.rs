@@ -28,6 +28,7 @@ pub fn problems() -> Vec<Problem> {
     list.norms();
     list.matmul();
     list.fp8_products();
+    list.split_matmul();
     list.linear();
     list.linear_variants();
     list.lookups();
@@ -291,6 +292,18 @@ impl List {
                 let (a, b) = (self.random.tensor(dtype, a, 1.0), self.random.tensor(dtype, b, 1.0));
                 let absolute = 1e-6 * (k as f64).sqrt();
                 self.add("", MatMul, vec![a, b], Tolerance::Close { relative: 1e-6, absolute });
+            }
+        }
+    }
+
+    /// A partial sum near the middle of two halves may be rounded to either.
+    fn split_matmul(&mut self) {
+        for (m, k, n) in [(1, 1, 1), (15, 17, 16), (3, 1000, 33), (0, 4, 4), (2, 0, 3)] {
+            for (dtype, step) in [(DType::F16, 1e-3), (DType::BF16, 8e-3)] {
+                let (a, b) =
+                    (self.random.tensor(dtype, [2, m, k], 1.0), self.random.tensor(dtype, [k, n], 1.0));
+                let tolerance = Tolerance::Close { relative: step, absolute: step * (k as f64).sqrt() };
+                self.add("", SplitMatMul { chunk: 16 }, vec![a, b], tolerance);
             }
         }
     }

@@ -61,6 +61,7 @@ mod slice;
 mod softmax;
 mod special;
 mod split;
+mod split_matmul;
 #[cfg(test)]
 mod testing;
 mod top_k;
@@ -128,6 +129,7 @@ pub use shape_to_tensor::ShapeToTensor;
 pub use slice::Slice;
 pub use softmax::Softmax;
 pub use split::Split;
+pub use split_matmul::SplitMatMul;
 pub use top_k::TopK;
 pub use transpose::Transpose;
 pub use unary::Unary;
@@ -460,6 +462,8 @@ ops! {
     PagedAttention,
     /// Products of operands rounded to 8-bit floats.
     Fp8Product,
+    /// Matrix products whose partial sums are kept in halves.
+    SplitMatMul,
     /// A value or a text shown.
     Print,
     /// The same values, of a shape that is asserted.

@@ -10,12 +10,14 @@
 pub(crate) mod attention;
 mod exact;
 mod pack;
+mod split;
 mod tile;
 
 use std::ops::Range;
 
 pub use self::exact::{Wide, matmul_exact};
 use self::pack::Lanes;
+pub(crate) use self::split::matmul_split;
 pub(super) use self::tile::RightForm;
 pub(crate) use self::tile::tile_size;
 pub use self::tile::{Kernel, Product, VARIANTS};
