@@ -1,8 +1,9 @@
 //! What the reference says and no other test shows.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use perihelion::driver::{self, Buffer, Tensor};
 use perihelion::engine::extension::Compiler;
@@ -72,10 +73,13 @@ fn what_is_compiled_is_saved_and_starts_again() {
 #[test]
 fn weights_come_from_any_producer_of_dlpack() {
     let producer = Buffer::from_slice([2], &[10f32, 20.0]);
-    let tensor = Tensor::from_dlpack(producer.to_dlpack().unwrap()).unwrap();
-    drop(producer);
-    let model = session().load(&sum(), &move |name: &str| (name == "w").then(|| tensor.clone())).unwrap();
+    let registry = HashMap::from([("w".to_string(), Arc::new(producer.to_dlpack().unwrap()))]);
+    let model = session().load(&sum(), &registry).unwrap();
+    assert!(producer.write().is_err(), "the model reads it where it lies");
+    drop((producer, registry));
     assert_eq!(run(&model), [11.0, 22.0]);
+    let buffers = BTreeMap::from([("w".to_string(), Buffer::from_slice([2], &[30f32, 40.0]))]);
+    assert_eq!(run(&session().load(&sum(), &buffers).unwrap()), [31.0, 42.0]);
 }
 
 #[test]

@@ -115,6 +115,7 @@ types! {
 traits! {
     perihelion::driver::Device,
     perihelion::engine::Marker,
+    perihelion::engine::WeightValue,
     perihelion::engine::WeightsRegistry,
 }
 
@@ -159,13 +160,14 @@ functions! {
         load_all([""]),
     }
     perihelion::driver::Buffer {
+        from_dlpack(any()),
         mmap("", DType::F32, [1], 0, MapMode::Read),
     }
     perihelion::driver::Cpu {
         with_instruction_set(0, InstructionSet::ALL[0]),
     }
     perihelion::driver::Tensor {
-        from_dlpack(Buffer::scalar(0f32).to_dlpack().unwrap()),
+        from_dlpack(any()),
     }
 }
 
