@@ -127,7 +127,7 @@ use std::sync::Arc;
 pub use ::engine::*;
 
 /// A session whose last device is the CPU, unless one of those given is. All it can do is what
-/// [`engine::InferenceSession`](::engine::InferenceSession) can.
+/// [`engine::InferenceSession`] can.
 pub struct InferenceSession(::engine::InferenceSession);
 
 impl InferenceSession {
@@ -146,7 +146,7 @@ impl InferenceSession {
     }
 }
 
-/// The parts of a session to be, as [`engine::Builder`](::engine::Builder).
+/// The parts of a session to be, as [`engine::Builder`].
 pub struct SessionBuilder(::engine::Builder);
 
 impl SessionBuilder {
