@@ -69,7 +69,7 @@ fn child_with_a_wrong_option() {
     if !is_child("child_with_a_wrong_option") {
         return;
     }
-    let error = session(ReferenceDevice).err().expect("a wrong option").to_string();
+    let error = session(ReferenceDevice).expect_err("a wrong option").to_string();
     let expected = "the PERIHELION_DEBUG assert-level is `loud`, expected one of none, warn, safe, all";
     assert_eq!(error, expected);
 }
