@@ -212,6 +212,8 @@ methods! {
         execute(&[]),
         execute_into(&[], &[]),
         profile(&[]),
+        release_weights(),
+        reload(&()),
     }
     perihelion::engine::DebugConfig {
         device_sync_mode(),
