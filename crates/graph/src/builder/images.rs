@@ -80,14 +80,14 @@ impl Builder {
         self.op(pool, &[x])
     }
 
-    /// The mean of each window, whose padding counts as zeros; [`Builder::pool2d`] leaves it out.
+    /// The mean of each window, channels last; padding counts as zeros. [`Builder::pool2d`] has more settings.
     #[track_caller]
     pub fn avg_pool2d(&mut self, x: Value, window: [usize; 2], windows: Windows) -> Result<Value, Error> {
         let kind = PoolKind::Average { count_padding: true };
         self.pool2d(Pool2d { windows, ..Pool2d::new(kind, window) }, x)
     }
 
-    /// The largest element of each window.
+    /// The largest element of each window, channels last. [`Builder::pool2d`] has more settings.
     #[track_caller]
     pub fn max_pool2d(&mut self, x: Value, window: [usize; 2], windows: Windows) -> Result<Value, Error> {
         self.pool2d(Pool2d { windows, ..Pool2d::new(PoolKind::Max, window) }, x)
@@ -358,6 +358,13 @@ mod tests {
         }
         let error = b.qmatmul(DType::BF16, x, bytes).unwrap_err();
         assert_eq!(error.to_string(), "qmatmul: encoding is bf16, expected a dtype of quantized blocks");
+        let image = b.input("image", Type::new(DType::F32, dims!["n", 8, 9, 3]));
+        let windows = || Windows::new(2).with_strides([2, 2]).with_padding(&[1, 1]);
+        let mean = b.avg_pool2d(image, [3, 3], windows()).unwrap();
+        let largest = b.max_pool2d(image, [3, 3], windows()).unwrap();
+        for pooled in [mean, largest] {
+            assert_eq!(b.ty(pooled).to_string(), "f32[n, 4, 5, 3]");
+        }
         let deep = b.conv2d(Conv::new(3), x, x, None).unwrap_err();
         assert_eq!(deep.to_string(), "conv2d: strides is [1, 1, 1], expected 2 numbers");
     }
