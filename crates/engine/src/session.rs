@@ -276,7 +276,20 @@ impl InferenceSession {
         source: impl Into<Source<'a>>,
         weights: &dyn WeightsRegistry,
     ) -> Result<BTreeMap<String, Model>, Error> {
-        self.init_all(&self.compile(source)?, weights)
+        self.load_all_with(source, weights, &CompileOptions::default())
+    }
+
+    /// [`InferenceSession::load_all`] with options for the compile.
+    ///
+    /// # Errors
+    /// As there, and as the options ask.
+    pub fn load_all_with<'a>(
+        &self,
+        source: impl Into<Source<'a>>,
+        weights: &dyn WeightsRegistry,
+        options: &CompileOptions,
+    ) -> Result<BTreeMap<String, Model>, Error> {
+        self.init_all(&self.compile_with(source, options)?, weights)
     }
 
     fn build(
@@ -342,7 +355,8 @@ impl InferenceSession {
             extensions.check_all(graph)?;
         }
         let device = extensions.used_by(&graphs).on(device);
-        let compiled = CompiledModel::lower(device, graphs, artifact.settings())?;
+        let settings = artifact.settings().watched_as(&self.kernel_settings());
+        let compiled = CompiledModel::lower(device, graphs, &settings)?;
         Ok(CompiledModel { stored: artifact.stored_weights(constants)?.map(Arc::new), ..compiled })
     }
 

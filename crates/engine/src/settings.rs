@@ -209,6 +209,20 @@ impl KernelSettings {
             (false, false) => TopKKernel::Select,
         }
     }
+
+    /// What these compute, with what others measure, log and look for: a model that was compiled elsewhere is watched as
+    /// the session that loads it says.
+    pub(crate) fn watched_as(&self, other: &KernelSettings) -> KernelSettings {
+        KernelSettings {
+            profiling: other.profiling,
+            log_level: other.log_level,
+            op_log_level: other.op_log_level,
+            nan_check: other.nan_check,
+            uninitialized_read_check: other.uninitialized_read_check,
+            source_tracebacks: other.source_tracebacks,
+            ..*self
+        }
+    }
 }
 
 impl fmt::Display for KernelSettings {

@@ -139,7 +139,7 @@ fn several_models_share_the_extensions_of_a_compile() {
     let session = session();
     assert!(session.load_all(&module, &()).is_err());
     let options = CompileOptions { custom_extensions, ..CompileOptions::default() };
-    let models = session.init_all(&session.compile_with(&module, &options).unwrap(), &()).unwrap();
+    let models = session.load_all_with(&module, &(), &options).unwrap();
     let x = Buffer::from_slice([2], &[-1f32, 2.0]);
     for model in models.values() {
         assert_eq!(model.execute(std::slice::from_ref(&x)).unwrap()[0].to_vec::<f32>(), [-0.5, 2.0]);

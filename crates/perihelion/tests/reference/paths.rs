@@ -176,7 +176,7 @@ methods! {
         debug(),
         devices(),
         compile(""),
-        compile_with("", &CompileOptions::default()),
+        load_all_with("", &(), &CompileOptions::default()),
         init(&any(), &()),
         init_with(&any(), &(), InitOptions::default()),
         init_all(&any(), &()),
