@@ -1,6 +1,6 @@
 //! Matrix products and linear layers.
 
-use graph::ops::{Linear, MatMul, Unary};
+use graph::ops::{Linear, MatMul, SplitMatMul, Unary};
 use tensor::{DType, Tensor};
 
 use crate::problem::{Tolerance, check, tame};
@@ -30,6 +30,27 @@ fn matmul() {
     for dtype in [DType::F64, DType::U8, DType::I8, DType::I32, DType::U64, DType::I64] {
         for (a, b) in shapes {
             check(MatMul, &[tame(dtype, a, 1), tame(dtype, b, 2)], Tolerance::Exact);
+        }
+    }
+}
+
+#[test]
+fn matmul_of_rounded_partial_sums() {
+    let shapes: [(&[usize], &[usize]); 6] = [
+        (&[1, 1], &[1, 1]),
+        (&[2, 1, 5, 1000], &[3, 1000, 9]),
+        (&[300, 300], &[300, 300]),
+        (&[3, 15, 512], &[512, 40]),
+        (&[2, 3, 0], &[0, 4]),
+        (&[0, 600], &[600, 3]),
+    ];
+    // A partial sum near the middle of two halves may become either.
+    for (dtype, share) in [(DType::F16, 1e-3), (DType::BF16, 8e-3)] {
+        for (a, b) in shapes {
+            let inputs = [tame(dtype, a, 1), tame(dtype, b, 2)];
+            for chunk in [1, 64, 512] {
+                check(SplitMatMul { chunk }, &inputs, Tolerance::OfLargest(share));
+            }
         }
     }
 }
