@@ -12,6 +12,7 @@ use engine::{Device, Kernel, Marker, NodeTypes, PackedWeight};
 use graph::{Op, Type};
 use tensor::{Bytes, Tensor};
 
+use crate::kernels::non_maximum_suppression::NonMaximumSuppressionKernel;
 use crate::kernels::variant::Variant;
 use crate::kernels::{
     arg_reduce, arg_sort, axis_maps, band_part, binary, concat, conv_transpose, convert, copy, cumsum,
@@ -139,8 +140,9 @@ impl Device for Cpu {
             Op::Pool2d(op) => pool2d::kernel(self, op, dtype),
             Op::Resize(op) => resize::kernel(self, op, dtype),
             Op::RoiAlign(op) => roi_align::kernel(self, op, dtype),
-            // Few boxes, compared in order: the reference is the way to do it.
-            Op::NonMaximumSuppression(_) => None,
+            Op::NonMaximumSuppression(op) => {
+                kernel(NonMaximumSuppressionKernel { centered: op.centered, pool: pool() })
+            }
             Op::GroupNorm(op) => group_norm::kernel(self, *op),
             Op::LogSoftmax(op) => log_softmax::kernel(self, op.axis, dtype),
             Op::Irfft(op) => fourier::kernel(self, op),

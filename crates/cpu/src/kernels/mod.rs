@@ -27,6 +27,7 @@ pub mod linear;
 pub(crate) mod log_softmax;
 pub(crate) mod masked;
 pub mod matmul;
+pub(crate) mod non_maximum_suppression;
 pub mod norm;
 pub(crate) mod operands;
 pub(crate) mod pool2d;

@@ -1,10 +1,15 @@
 //! Ops on images: sizes around those of tiles and vectors, padding, strides, dilations, groups.
 
+use std::sync::Arc;
+
+use engine::{Device, InferenceSession};
+use graph::Graph;
 use graph::ops::{
     Conv, ConvTranspose, Coordinates, FftNorm, FilterLayout, GroupNorm, ImageLayout, Interpolation, Irfft,
     Pool2d, PoolKind, Resize, RoiAlign, RoiMode, Windows,
 };
-use tensor::{DType, Tensor};
+use perihelion_cpu::Cpu;
+use tensor::{Buffer, DType, Tensor};
 
 use crate::problem::{Tolerance, check, check_refused, tame, wild};
 
@@ -207,5 +212,50 @@ fn signals_of_any_length() {
     for length in [1, 2, 3, 15, 16, 17, 97, 210, 1000, 1009] {
         let x = tame(DType::F32, &[2, length / 2 + 1, 3, 2], 1);
         check(Irfft { axis: 1, length: length.into(), norm: FftNorm::Ortho }, &[x], small(DType::F32));
+    }
+}
+
+#[test]
+fn the_best_boxes() {
+    let (batch, classes) = (2, 3);
+    for count in [0, 1, 17, 300] {
+        let boxes = tame(DType::F32, &[batch, count, 4], 1);
+        // Scores that tie, and some that are no numbers.
+        let scores = tame(DType::F32, &[batch, classes, count], 2).to_vec::<f32>();
+        let odd = |(i, score): (usize, f32)| match i % 23 {
+            0 => f32::NAN,
+            1 => f32::INFINITY,
+            _ => (score * 8.0).round(),
+        };
+        let scores: Vec<f32> = scores.into_iter().enumerate().map(odd).collect();
+        let scores = Tensor::from_slice([batch, classes, count], &scores);
+        for (most, overlap, least) in
+            [(1000i64, 0.3f32, f32::NEG_INFINITY), (7, 0.0, 0.5), (1000, -1.0, 0.0), (-1, 0.5, 0.0)]
+        {
+            let limits = [Tensor::scalar(most), Tensor::scalar(overlap), Tensor::scalar(least)];
+            let inputs: Vec<Tensor> = [boxes.clone(), scores.clone()].into_iter().chain(limits).collect();
+            ["false", "true"].iter().for_each(|centered| check_boxes(centered, &inputs));
+        }
+    }
+}
+
+/// The size of the result is found in the data, so whole models are compared.
+fn check_boxes(centered: &str, inputs: &[Tensor]) {
+    let text = format!(
+        "graph g(%b: f32[i, n, 4], %s: f32[i, c, n], %most: i64[], %overlap: f32[], %least: f32[]) {{
+           %y = non_maximum_suppression(%b, %s, %most, %overlap, %least) {{count = kept, centered = {centered}}}
+           return %y
+         }}"
+    );
+    let graph = Graph::parse(&text).unwrap();
+    let expected = graph.evaluate(inputs, &|_| None).unwrap().outputs[0].to_vec::<i64>();
+    for threads in [1, 4] {
+        let device: Arc<dyn Device> = Arc::new(Cpu::new(threads));
+        let session = InferenceSession::new([device]).unwrap();
+        let compiled = session.compile(&graph).unwrap();
+        assert!(!compiled.to_string().contains("reference"), "{compiled}");
+        let buffers: Vec<Buffer> = inputs.iter().map(Buffer::from_tensor).collect();
+        let outputs = session.init(&compiled, &()).unwrap().execute(&buffers).unwrap();
+        assert_eq!(outputs[0].to_vec::<i64>(), expected, "{} boxes", inputs[0].shape()[1]);
     }
 }
