@@ -18,7 +18,7 @@ pub struct Suppression {
 
 impl Builder {
     /// A convolution: `x` [batch, height, width, channels], `filter` [height, width, channels of a group, results] and
-    /// perhaps `bias` [results], or what the layouts of `conv` say → [batch, height, width, results] of the dtype of `x`.
+    /// perhaps `bias: [results]`, or what the layouts of `conv` say → [batch, height, width, results] of the dtype of `x`.
     #[track_caller]
     pub fn conv2d(
         &mut self,
@@ -49,7 +49,7 @@ impl Builder {
     }
 
     /// What a convolution does to gradients: `x` [batch, height, width, channels], `filter` [height, width, results of a
-    /// group, channels] and perhaps `bias` [results], or what the layouts say → [batch, height, width, results].
+    /// group, channels] and perhaps `bias: [results]`, or what the layouts say → [batch, height, width, results].
     #[track_caller]
     pub fn conv2d_transpose(
         &mut self,

@@ -43,7 +43,7 @@ impl Builder {
         self.op(RepeatInterleave { axis, repeats: Repeats::Each(repeats) }, &[x])
     }
 
-    /// Each element of an axis as often as `repeats` (i32 or i64[n]) says: [.., n, ..] → [.., out_dim, ..]. A symbol
+    /// Each element of an axis as often as `repeats` (i32 or `i64[n]`) says: [.., n, ..] → [.., out_dim, ..]. A symbol
     /// that has no size yet gets the sum.
     #[track_caller]
     pub fn repeat_interleave_by(
@@ -180,7 +180,7 @@ impl Builder {
         self.op(Range { out_dim: OutDim::Known(size.into()) }, &operands)
     }
 
-    /// `0, 1, …` before `size`, which may be a symbol: → [size] of a float or integer dtype.
+    /// `0, 1, …` before `size`, which may be a symbol: → `[size]` of a float or integer dtype.
     #[track_caller]
     pub fn range_to(&mut self, size: impl Into<Dim>, dtype: DType) -> Result<Value, Error> {
         let [start, step] = [0.0, 1.0].map(|number| scalar("range", dtype, number));
@@ -188,7 +188,7 @@ impl Builder {
         self.op(Range { out_dim: OutDim::Known(size.into()) }, &operands)
     }
 
-    /// `start`, `start + step`, … before `stop`, which are values [] of one float or integer dtype: → [out_dim]. A
+    /// `start`, `start + step`, … before `stop`, which are values [] of one float or integer dtype: → `[out_dim]`. A
     /// symbol that has no size yet gets their number.
     #[track_caller]
     pub fn range_of(
@@ -202,7 +202,7 @@ impl Builder {
         self.op(Range { out_dim }, &[start, stop, step])
     }
 
-    /// Hann's window, `(1 - cos(2πi / n)) / 2` → [length] of one of the four plain float dtypes. `n` is the length where
+    /// Hann's window, `(1 - cos(2πi / n)) / 2` → `[length]` of one of the four plain float dtypes. `n` is the length where
     /// the window is periodic, as for spectra, and one less where it is symmetric, as for filters.
     #[track_caller]
     pub fn hann_window(&mut self, length: usize, periodic: bool, dtype: DType) -> Result<Value, Error> {

@@ -15,7 +15,7 @@ impl Builder {
         self.cast(product, dtype)
     }
 
-    /// `x` [m], `y` [n] → [m, n]: the product of each pair.
+    /// `x: [m]`, `y: [n]` → `[m, n]`: the product of each pair.
     #[track_caller]
     pub fn outer(&mut self, x: impl Into<Operand>, y: impl Into<Operand>) -> Result<Value, Error> {
         let operands = self.promote("outer", &[x.into(), y.into()])?;

@@ -22,7 +22,7 @@ pub enum FilterLayout {
 /// A convolution over two or three spatial axes (as many as `windows` has).
 ///
 /// Operands: `x`, images of `groups · C` channels; `filter` of `filter_layout`, whose sizes are numbers; optionally
-/// `bias` [F]. All are of one float dtype, which the result has too: as many images, of F channels, with one
+/// `bias: [F]`. All are of one float dtype, which the result has too: as many images, of F channels, with one
 /// element for each position of the window. Group `g` of the results' channels sees group `g` of the operand's.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Conv {

@@ -10,7 +10,7 @@ use super::{Attribute, Attributes, Define, Windows};
 use crate::{Dim, Error, Type, TypeError};
 
 /// Puts images together from their windows, as `torch.nn.functional.fold` does: `x` [batch, channels · height · width
-/// of the window, positions] of any float dtype → [batch, channels, size[0], size[1]]. Elements that several windows
+/// of the window, positions] of any float dtype → `[batch, channels, size[0], size[1]]`. Elements that several windows
 /// cover are their sum, those that none covers are 0.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Fold {

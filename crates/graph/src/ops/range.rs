@@ -8,7 +8,7 @@ use super::out_dim::OutDim;
 use super::{Attributes, Define};
 use crate::{Error, Type, TypeError};
 
-/// An arithmetic sequence: `start`, `stop` and `step` [] of one float or integer dtype → [n] of that dtype: all
+/// An arithmetic sequence: `start`, `stop` and `step` [] of one float or integer dtype → `[n]` of that dtype: all
 /// `start + i · step` before `stop`, `n = ⌈(stop - start) / step⌉` of them, or none.
 ///
 /// Where `n` is known already, `stop` may be left out: `range(start, step)`. Integers wrap around then.
