@@ -57,9 +57,10 @@ pub(super) fn attention(cpu: &Cpu, scale: f32) -> Option<Arc<dyn Kernel>> {
 
 /// A linear layer and what is fused with it.
 pub(super) fn linear(cpu: &Cpu, op: &ops::Linear, node: &NodeTypes<'_>) -> Option<Arc<dyn Kernel>> {
-    let epilogue = match op.gate {
-        None => Epilogue::Plain,
-        Some(gate) => Epilogue::Gate(activation(gate)?),
+    let epilogue = match (op.gate, op.activation) {
+        (None, None) => Epilogue::Plain,
+        (None, Some(function)) => Epilogue::Activate(activation(function)?),
+        (Some(gate), _) => Epilogue::Gate(activation(gate)?),
     };
     let dtypes = op.operands(node.inputs).weights.iter().map(|weight| weight.dtype).collect();
     let (variant, pool) = (cpu.pick(linear::VARIANTS), Arc::clone(&cpu.pool));
@@ -167,12 +168,15 @@ fn as_blocks(bytes: &Tensor, encoding: DType) -> Result<Tensor, String> {
         .map_err(|error| error.to_string())
 }
 
-fn activation(gate: Unary) -> Option<Activation> {
-    match gate {
+fn activation(function: Unary) -> Option<Activation> {
+    match function {
         Unary::Relu => Some(Activation::Relu),
         Unary::Silu => Some(Activation::Silu),
         Unary::GeluTanh => Some(Activation::GeluTanh),
         Unary::Gelu => Some(Activation::GeluErf),
+        Unary::GeluQuick => Some(Activation::GeluQuick),
+        Unary::Sigmoid => Some(Activation::Sigmoid),
+        Unary::Tanh => Some(Activation::Tanh),
         _ => None,
     }
 }
@@ -192,7 +196,8 @@ impl Kernel for LinearKernel {
         let mut parts = vec![dtypes.join("+")];
         parts.extend(self.op.norm.map(|_| "norm".to_string()));
         parts.extend(self.op.bias.then(|| "bias".to_string()));
-        parts.extend(self.op.gate.map(|gate| graph::Op::from(gate).name().to_string()));
+        let function = self.op.gate.or(self.op.activation);
+        parts.extend(function.map(|function| graph::Op::from(function).name().to_string()));
         parts.extend(self.op.residual.then(|| "residual".to_string()));
         format!("linear[{}].{}", parts.join(", "), self.variant.name)
     }

@@ -3,7 +3,7 @@
 use graph::ops::{Linear, MatMul, SplitMatMul, Unary};
 use tensor::{DType, Tensor};
 
-use crate::problem::{Tolerance, check, tame};
+use crate::problem::{Tolerance, check, solve_each, tame};
 
 /// A sum of `k` products in f32.
 const SUM_OF_PRODUCTS: Tolerance = Tolerance::OfLargest(3e-6);
@@ -73,8 +73,8 @@ fn check_linear(op: Linear, dtype: DType, tokens: usize, columns: usize, rows: u
     let biases = if op.bias { op.weights } else { 0 };
     inputs.extend((0..biases).map(|i| tame(DType::F32, &[rows], 10 + i as u64)));
     inputs.extend(op.residual.then(|| tame(DType::F32, &[tokens, rows], 20)));
-    let tolerance = match (op.gate, tolerance(dtype)) {
-        // Both factors are off.
+    let tolerance = match (op.gate.or(op.activation), tolerance(dtype)) {
+        // Both factors of a gate are off, and an activation makes the largest result smaller.
         (Some(_), Tolerance::OfLargest(share)) => Tolerance::OfLargest(2.0 * share),
         (_, tolerance) => tolerance,
     };
@@ -115,7 +115,26 @@ fn linear_with_all_that_fuses() {
             for gate in [Unary::Silu, Unary::GeluTanh, Unary::Gelu, Unary::Relu] {
                 check(Linear { weights: 2, gate: Some(gate), norm: Some(1e-6), ..plain });
             }
+            for activation in [Unary::Gelu, Unary::GeluQuick] {
+                check(Linear { activation: Some(activation), bias: true, residual: true, ..plain });
+            }
             check(Linear { norm: Some(1e-5), bias: true, residual: true, ..plain });
+        }
+    }
+}
+
+#[test]
+fn an_activation_within_a_layer_changes_no_bit() {
+    use Unary::{Gelu, GeluQuick, GeluTanh, Relu, Sigmoid, Silu, Tanh};
+    let plain = Linear { bias: true, ..Linear::default() };
+    let x = tame(DType::F32, &[13, 70], 1);
+    let inputs = [x, weight(DType::F32, 33, 70, 2), tame(DType::F32, &[33], 3)];
+    let products = solve_each(plain, &inputs);
+    for activation in [Gelu, GeluQuick, GeluTanh, Relu, Sigmoid, Silu, Tanh] {
+        let fused = solve_each(Linear { activation: Some(activation), ..plain }, &inputs);
+        for (device, (fused, product)) in fused.iter().zip(&products).enumerate() {
+            let apart = &solve_each(activation, product)[device];
+            assert!(fused[0].bytes() == apart[0].bytes(), "{activation:?} on device {device}");
         }
     }
 }

@@ -18,7 +18,7 @@ fn matches(graph: &Graph, id: NodeId) -> Option<(Linear, Vec<Value>)> {
     let (Op::Binary(Binary::Add), &[a, b]) = (&node.op, &node.inputs[..]) else { return None };
     [(a, b), (b, a)].into_iter().find_map(|(y, bias)| {
         let (Op::Linear(linear), inputs) = graph.defined_by(y)? else { return None };
-        let plain = linear.weights == 1 && !linear.bias && !linear.residual;
+        let plain = linear.weights == 1 && !linear.bias && linear.activation.is_none() && !linear.residual;
         let per_row = graph.ty(bias).shape[..] == graph.ty(y).shape[graph.ty(y).rank() - 1..];
         let leaf = graph.defined_by(bias).is_some_and(|(op, _)| is_leaf(op));
         if !plain || !per_row || !leaf || graph.users(y) != 1 {

@@ -27,7 +27,8 @@ fn matches(graph: &Graph, id: NodeId) -> Option<(Linear, Vec<Value>)> {
             _ => return None,
         };
         let alone = [gated, y, up].iter().all(|&value| graph.users(value) == 1);
-        if !known || !alone || graph.ty(y) != graph.ty(up) {
+        let plain = linear.activation.is_none();
+        if !known || !alone || !plain || graph.ty(y) != graph.ty(up) {
             return None;
         }
         Some((Linear { gate: Some(gate), ..linear }, ordered(linear, &products.inputs, order)))

@@ -22,7 +22,7 @@ fn groups(graph: &Graph) -> Vec<Vec<NodeId>> {
     let mut groups: BTreeMap<Shared, Vec<NodeId>> = BTreeMap::new();
     for (id, node) in graph.nodes() {
         let Op::Linear(linear) = &node.op else { continue };
-        if linear.gate.is_some() || linear.residual {
+        if linear.gate.is_some() || linear.activation.is_some() || linear.residual {
             continue;
         }
         let operands = linear.operands(&node.inputs);

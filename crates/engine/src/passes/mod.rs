@@ -8,6 +8,7 @@ use std::sync::Arc;
 use graph::{Graph, NodeId, Op, Value};
 
 mod fold_constants;
+mod fuse_activation;
 mod fuse_attention;
 mod fuse_bias;
 mod fuse_elementwise;
@@ -58,6 +59,9 @@ passes! {
     // once for all that share it.
     merge_linears,
     fuse_gate,
+    // After fuse_gate, which wants the activation of a product beside another; before fuse_residual, since residuals
+    // come last.
+    fuse_activation,
     // After the merges. The norm's users are then as few as they get.
     fuse_norm,
     // After the other layers' fusions: a residual ends a linear layer, and merged ones take none.

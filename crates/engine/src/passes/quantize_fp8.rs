@@ -47,6 +47,9 @@ fn take_apart(graph: &mut Graph, id: NodeId, linear: Linear) {
         let gated = add(gate.into(), &[gated]);
         products = vec![add(Binary::Mul.into(), &[gated, up])];
     }
+    if let Some(activation) = linear.activation {
+        products.iter_mut().for_each(|product| *product = add(activation.into(), &[*product]));
+    }
     if let Some(&residual) = operands.residual {
         products[0] = add(Binary::Add.into(), &[products[0], residual]);
     }

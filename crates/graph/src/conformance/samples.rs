@@ -348,6 +348,7 @@ impl List {
             ("residual", Linear { residual: true, ..plain }),
             ("three weights", Linear { weights: 3, norm: Some(1e-6), bias: true, ..plain }),
             ("silu gate", gated),
+            ("gelu", Linear { activation: Some(Unary::Gelu), bias: true, ..plain }),
             ("gelu gate", Linear { gate: Some(Unary::GeluTanh), norm: Some(1e-5), ..gated }),
             ("everything", Linear { norm: Some(1e-5), bias: true, residual: true, ..gated }),
         ];

@@ -24,6 +24,8 @@ pub struct Linear {
     pub bias: bool,
     /// With two weights: the one result is `gate(y_0) · y_1`.
     pub gate: Option<Unary>,
+    /// Without a gate: what is applied to every result, before a residual.
+    pub activation: Option<Unary>,
     /// Whether a residual is added to the (one) result.
     pub residual: bool,
 }
@@ -45,7 +47,7 @@ pub struct LinearOperands<'a, T> {
 
 impl Default for Linear {
     fn default() -> Linear {
-        Linear { weights: 1, norm: None, bias: false, gate: None, residual: false }
+        Linear { weights: 1, norm: None, bias: false, gate: None, activation: None, residual: false }
     }
 }
 
@@ -83,18 +85,27 @@ impl Define for Linear {
             .with_some("norm", self.norm.map(Attribute::Float))
             .with_some("bias", self.bias.then_some(Attribute::Bool(true)))
             .with_some("gate", self.gate.map(|gate| Attribute::Text(gate.name().to_string())))
+            .with_some(
+                "activation",
+                self.activation.map(|function| Attribute::Text(function.name().to_string())),
+            )
             .with_some("residual", self.residual.then_some(Attribute::Bool(true)))
     }
 
     fn parse(_name: &str, attributes: &mut Attributes) -> Result<Linear, TypeError> {
-        let unknown =
-            |name: &str| TypeError::new(format!("gate is {name}, which is no function of one element"));
-        let gate = attributes.text("gate")?;
+        let mut function = |role: &str| {
+            let unknown =
+                |name: &str| TypeError::new(format!("{role} is {name}, which is no function of one element"));
+            let name = attributes.text(role)?;
+            name.map(|name| Unary::with_name(&name).ok_or_else(|| unknown(&name))).transpose()
+        };
+        let (gate, activation) = (function("gate")?, function("activation")?);
         Ok(Linear {
             weights: attributes.int("weights")?.unwrap_or(1),
             norm: attributes.float("norm")?,
             bias: attributes.flag("bias")?,
-            gate: gate.map(|name| Unary::with_name(&name).ok_or_else(|| unknown(&name))).transpose()?,
+            gate,
+            activation,
             residual: attributes.flag("residual")?,
         })
     }
@@ -157,6 +168,9 @@ impl Define for Linear {
             let up = results.pop().expect("two weights");
             results[0].iter_mut().zip(up).for_each(|(y, up)| *y = gate.evaluate(*y) * up);
         }
+        if let Some(activation) = self.activation {
+            results.iter_mut().flatten().for_each(|y| *y = activation.evaluate(*y));
+        }
         if let Some(residual) = operands.residual {
             results[0].iter_mut().zip(residual.to_f64_vec()).for_each(|(y, residual)| *y += residual);
         }
@@ -172,8 +186,16 @@ impl Linear {
         if self.gate.is_some() && self.weights != 2 {
             return Err(TypeError::new(format!("a gate takes 2 weights, got {}", self.weights)));
         }
-        if self.gate == Some(Unary::Not) {
-            return Err(TypeError::new("gate is not, which is no function of floats"));
+        for (role, function) in [("gate", self.gate), ("activation", self.activation)] {
+            if function == Some(Unary::Not) {
+                return Err(TypeError::new(format!("{role} is not, which is no function of floats")));
+            }
+        }
+        if let (Some(gate), Some(activation)) = (self.gate, self.activation) {
+            let (gate, activation) = (gate.name(), activation.name());
+            return Err(TypeError::new(format!(
+                "takes a gate or an activation, got {gate} and {activation}"
+            )));
         }
         if self.residual && self.weights != 1 && self.gate.is_none() {
             return Err(TypeError::new(format!("a residual takes 1 result, got {}", self.weights)));
@@ -200,7 +222,8 @@ mod tests {
     use super::super::testing::{assert_close, check_types, numbers, run};
     use super::*;
 
-    const PLAIN: Linear = Linear { weights: 1, norm: None, bias: false, gate: None, residual: false };
+    const PLAIN: Linear =
+        Linear { weights: 1, norm: None, bias: false, gate: None, activation: None, residual: false };
 
     #[test]
     fn types() {
@@ -222,8 +245,14 @@ mod tests {
                 (&["f32[1, 8]"], "linear: takes 2 operands with these attributes, got 1"),
             ],
         );
-        let all =
-            Linear { weights: 2, norm: Some(1e-5), bias: true, gate: Some(Unary::Silu), residual: true };
+        let all = Linear {
+            weights: 2,
+            norm: Some(1e-5),
+            bias: true,
+            gate: Some(Unary::Silu),
+            residual: true,
+            ..PLAIN
+        };
         let x = ["f32[n, 8]", "f32[8]", "f16[4, 8]", "f16[4, 8]", "f32[4]", "f32[4]", "f32[n, 4]"];
         let with = |position: usize, ty: &'static str| {
             let mut types = x;
@@ -254,6 +283,14 @@ mod tests {
                 Linear { weights: 2, gate: Some(Unary::Not), ..PLAIN },
                 "linear: gate is not, which is no function of floats",
             ),
+            (
+                Linear { activation: Some(Unary::Not), ..PLAIN },
+                "linear: activation is not, which is no function of floats",
+            ),
+            (
+                Linear { weights: 2, gate: Some(Unary::Silu), activation: Some(Unary::Relu), ..PLAIN },
+                "linear: takes a gate or an activation, got silu and relu",
+            ),
             (Linear { weights: 2, residual: true, ..PLAIN }, "linear: a residual takes 1 result, got 2"),
             (
                 Linear { norm: Some(f32::NAN), ..PLAIN },
@@ -281,6 +318,9 @@ mod tests {
         let both = run(Linear { weights: 2, ..PLAIN }, &[&x, &gate, &up]).unwrap();
         assert_eq!(both[0].to_f64_vec(), [3.0, 4.0, 1.0, -1.0]);
         assert_eq!(both[1].to_f64_vec(), [7.0, 6.0, 0.0, 2.0]);
+        let activated = Linear { activation: Some(Unary::Neg), ..PLAIN };
+        assert_eq!(numbers(activated, &[&x, &up]), [-7.0, -6.0, 0.0, -2.0]);
+        assert_eq!(numbers(Linear { residual: true, ..activated }, &[&x, &up, &x]), [-4.0, -2.0, 1.0, -3.0]);
         let gated = Linear { weights: 2, gate: Some(Unary::Relu), ..PLAIN };
         assert_eq!(numbers(gated, &[&x, &gate, &up]), [21.0, 24.0, 0.0, 0.0]);
         // Rows become (3, 4)/√12.5 and (1, -1), then times (2, 1).

@@ -1,6 +1,6 @@
 //! Activation functions that follow a linear layer, in lanes.
 
-use crate::vec::{Simd, gelu, gelu_tanh, sigmoid};
+use crate::vec::{Simd, gelu, gelu_tanh, sigmoid, tanh};
 
 /// What is applied to the products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +13,12 @@ pub enum Activation {
     GeluTanh,
     /// `x / 2 · (1 + erf(x / √2))`
     GeluErf,
+    /// `x / (1 + exp(−1.702 x))`
+    GeluQuick,
+    /// `1 / (1 + exp(−x))`
+    Sigmoid,
+    /// `tanh x`
+    Tanh,
 }
 
 impl Activation {
@@ -24,6 +30,9 @@ impl Activation {
             Activation::Silu => s.mul(x, sigmoid(s, x)),
             Activation::GeluTanh => gelu_tanh(s, x),
             Activation::GeluErf => gelu(s, x),
+            Activation::GeluQuick => s.mul(x, sigmoid(s, s.mul(x, s.splat(1.702)))),
+            Activation::Sigmoid => sigmoid(s, x),
+            Activation::Tanh => tanh(s, x),
         }
     }
 }
@@ -64,8 +73,13 @@ mod tests {
                 x / 2.0 * (1.0 + y.tanh())
             }
             Activation::GeluErf => x / 2.0 * (1.0 + erf(x / 2f64.sqrt())),
+            Activation::GeluQuick => x / (1.0 + (-1.702 * x).exp()),
+            Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+            Activation::Tanh => x.tanh(),
         };
-        for activation in [Activation::Relu, Activation::Silu, Activation::GeluTanh, Activation::GeluErf] {
+        let gelus = [Activation::GeluTanh, Activation::GeluErf, Activation::GeluQuick];
+        let others = [Activation::Relu, Activation::Silu, Activation::Sigmoid, Activation::Tanh];
+        for activation in gelus.into_iter().chain(others) {
             for step in -4000..=4000i32 {
                 let x = step as f32 / 100.0;
                 let got = apply(activation, x);
@@ -78,7 +92,8 @@ mod tests {
 
     #[test]
     fn activations_at_the_extremes() {
-        for activation in [Activation::Silu, Activation::GeluTanh, Activation::GeluErf, Activation::Relu] {
+        let unbounded = [Activation::Silu, Activation::GeluTanh, Activation::GeluErf, Activation::GeluQuick];
+        for activation in unbounded.into_iter().chain([Activation::Relu]) {
             let [large, small, infinite, nan, zero] =
                 [1e30, -1e30, f32::INFINITY, f32::NAN, -0.0].map(|x| apply(activation, x));
             assert_eq!(

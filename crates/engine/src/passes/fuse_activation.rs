@@ -1,0 +1,81 @@
+//! `gelu(linear(x, W))` → `linear[gelu](x, W)`, when nobody else reads the product; also for other activations.
+
+use graph::ops::{Linear, Unary};
+use graph::{Graph, NodeId, Op, Value};
+
+use super::replace;
+
+pub(super) fn run(graph: &mut Graph) {
+    for id in graph.node_ids() {
+        if let Some((linear, inputs)) = matches(graph, id) {
+            replace(graph, id, linear, &inputs);
+        }
+    }
+}
+
+fn matches(graph: &Graph, id: NodeId) -> Option<(Linear, Vec<Value>)> {
+    let node = graph.node(id);
+    let (&Op::Unary(activation), &[y]) = (&node.op, &node.inputs[..]) else { return None };
+    let (&Op::Linear(linear), inputs) = graph.defined_by(y)? else { return None };
+    let plain = linear.weights == 1 && linear.activation.is_none() && !linear.residual;
+    if !plain || !is_activation(activation) || graph.users(y) != 1 {
+        return None;
+    }
+    Some((Linear { activation: Some(activation), ..linear }, inputs.to_vec()))
+}
+
+/// Whether networks have it after linear layers, so that devices know it there.
+fn is_activation(function: Unary) -> bool {
+    use Unary::{Gelu, GeluQuick, GeluTanh, Relu, Sigmoid, Silu, Tanh};
+    matches!(function, Gelu | GeluQuick | GeluTanh | Relu | Sigmoid | Silu | Tanh)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{check, check_unchanged};
+    use super::run;
+
+    fn graph(body: &str) -> String {
+        format!(
+            "graph g(%x: f32[n, 4], %r: f32[n, 2], %b: f32[2]) {{
+               %w = weight \"w\" : f32[2, 4]
+               {body}
+             }}"
+        )
+    }
+
+    #[test]
+    fn activations_follow_products_and_biases() {
+        for name in ["gelu", "gelu_quick", "gelu_tanh", "relu", "sigmoid", "silu", "tanh"] {
+            check(
+                run,
+                &graph(&format!("%a = linear(%x, %w, %b) {{bias = true}} %y = {name}(%a) return %y")),
+                &graph(&format!("%y = linear(%x, %w, %b) {{bias = true, activation = {name}}} return %y")),
+            );
+        }
+    }
+
+    #[test]
+    fn only_the_first_activation_is_taken() {
+        check(
+            run,
+            &graph("%a = linear(%x, %w) %b0 = relu(%a) %y = tanh(%b0) return %y"),
+            &graph("%b0 = linear(%x, %w) {activation = relu} %y = tanh(%b0) return %y"),
+        );
+    }
+
+    #[test]
+    fn what_is_no_activation_of_one_product_stays() {
+        for body in [
+            "%a = linear(%x, %w) %y = gelu(%a) return %y, %a",
+            "%a = linear(%x, %w) %y = exp(%a) return %y",
+            "%a = linear(%x, %w, %r) {residual = true} %y = gelu(%a) return %y",
+            "%v = weight \"v\" : f32[2, 4]
+             %a, %c = linear(%x, %v, %w) {weights = 2} %y = gelu(%a) return %y, %c",
+            "%v = weight \"v\" : f32[2, 4]
+             %a = linear(%x, %v, %w) {weights = 2, gate = silu} %y = gelu(%a) return %y",
+        ] {
+            check_unchanged(run, &graph(body));
+        }
+    }
+}
