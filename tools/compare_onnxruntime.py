@@ -39,7 +39,7 @@ def problems():
         line, inputs = rf"matmul.*\[{n}, {n}\] \[{n}, {n}\]", {"x": random(n, n), "w": random(n, n)}
         yield f"matmul {n}", "matmul[f32]", line, graph([node], [("x", shape), ("w", shape)], shape), inputs
         constant = graph([node], [("x", shape)], shape, [("w", inputs["w"])])
-        yield f"matmul {n}, right side constant", "matmul[f32]", line, constant, {"x": inputs["x"]}
+        yield f"matmul {n}, right side constant", "matmul[f32]", f"packed {line}", constant, {"x": inputs["x"]}
     shape, x = [4096, 4096], {"x": random(4096, 4096)}
     node = helper.make_node("Softmax", ["x"], ["y"], axis=-1)
     yield "softmax 4096 x 4096", "softmax[f32]", r"\[4096, 4096\] axis Int\(1\)", graph([node], [("x", shape)], shape), x

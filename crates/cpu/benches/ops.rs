@@ -6,14 +6,14 @@
 
 use std::time::{Duration, Instant};
 
-use engine::{Call, Device, Kernel, KernelSettings, NodeTypes, Operand, View, ViewMut};
+use engine::{Call, Device, Kernel, KernelSettings, NodeTypes, Operand, PackedWeight, View, ViewMut};
 use graph::ops::{
     ArgReduce, ArgReduceKind, Attention, Attribute, Attributes, Binary, Cast, LayerNorm, MatMul, Reduce,
     ReduceKind, RmsNorm, Softmax, TopK, Transpose, Unary,
 };
 use graph::{Op, Type};
 use perihelion_cpu::{Cpu, InstructionSet};
-use tensor::{AlignedBytes, DType, Shape};
+use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|x| !x.starts_with("--")).collect();
@@ -29,6 +29,11 @@ fn main() {
             let name = problem.kernel.name();
             if name.contains(&filter) && !seen.contains(&name) {
                 problem.measure(&name);
+                if op == MatMul.into() {
+                    Problem::new(cpu, op.clone(), &operands)
+                        .with_right_packed(cpu)
+                        .measure("packed matmul[f32]");
+                }
             }
             seen.push(name);
         }
@@ -94,6 +99,8 @@ struct Problem {
     operands: Vec<Array>,
     results: Vec<Array>,
     scratch: AlignedBytes,
+    /// The last operand, as the kernel wants it if it is a constant.
+    packed: Option<PackedWeight>,
 }
 
 struct Array {
@@ -138,7 +145,17 @@ impl Problem {
         let results: Vec<Array> = results.iter().map(Array::new).collect();
         let shapes = |arrays: &[Array]| arrays.iter().map(|array| array.shape).collect::<Vec<_>>();
         let scratch = AlignedBytes::zeroed(kernel.scratch(&shapes(&operands), &shapes(&results)));
-        Problem { op, kernel, operands, results, scratch }
+        Problem { op, kernel, operands, results, scratch, packed: None }
+    }
+
+    /// With a constant right side.
+    fn with_right_packed(mut self, cpu: &Cpu) -> Problem {
+        let right = self.operands.last_mut().expect("two sides");
+        right.fill();
+        let bytes = Bytes::new(AlignedBytes::copy_of(&right.bytes));
+        let right = Tensor::from_bytes(right.dtype, right.shape, bytes).expect("as many bytes");
+        self.packed = Some(cpu.pack("columns16.f32", &right).expect("a matrix of f32"));
+        self
     }
 
     fn measure(mut self, name: &str) {
@@ -186,6 +203,9 @@ impl Problem {
                 shape: array.shape,
                 bytes: &array.bytes,
             }));
+        }
+        if let (Some(packed), Some(right)) = (&self.packed, operands.last_mut()) {
+            *right = Operand::Packed(packed);
         }
         let mut results: Vec<ViewMut<'_>> = Vec::new();
         for array in &mut self.results {

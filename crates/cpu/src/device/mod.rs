@@ -171,6 +171,7 @@ impl Device for Cpu {
 
     fn packing(&self, node: &NodeTypes<'_>, position: usize) -> Option<String> {
         match node.op {
+            Op::MatMul(_) => product::matmul_packing(node, position),
             Op::Linear(linear) => product::packing(linear, node, position),
             Op::QMatMul(op) => (position == 1).then(|| product::layout(op.encoding)),
             Op::Conv(conv) => convolution::packing(self, conv, node, position),
@@ -182,6 +183,7 @@ impl Device for Cpu {
     fn pack(&self, layout: &str, weight: &Tensor) -> Result<PackedWeight, String> {
         match layout {
             fp8::LAYOUT => fp8::pack(&self.pool, weight),
+            product::COLUMNS => product::pack_columns(&self.pool, weight),
             layout if layout.starts_with("filter.") => convolution::pack(layout, weight),
             layout => product::pack(&self.pool, layout, weight),
         }
@@ -198,6 +200,7 @@ impl Device for Cpu {
     fn load_packed(&self, layout: &str, ty: &Type, bytes: Bytes) -> Result<PackedWeight, String> {
         match layout {
             fp8::LAYOUT => fp8::load(ty, bytes),
+            product::COLUMNS => product::load_columns(ty, bytes),
             layout if layout.starts_with("filter.") => convolution::load(layout, ty, bytes),
             layout => product::load(layout, ty, bytes),
         }

@@ -19,13 +19,18 @@ use crate::kernels::strided::Strided;
 use crate::kernels::variant::Variant;
 use crate::vec::Scalar;
 
+/// The layout of a right matrix `f32[k, n]` of a product: panels of 16 of its columns, as those of a linear layer's
+/// weight `[n, k]`.
+pub(super) const COLUMNS: &str = "columns16.f32";
+
 /// Products of batches of matrices.
 pub(super) fn matmul(cpu: &Cpu, dtype: DType) -> Option<Arc<dyn Kernel>> {
-    let (variant, pool) = (cpu.pick(matmul::VARIANTS), Arc::clone(&cpu.pool));
+    let (variant, packed) = (cpu.pick(matmul::VARIANTS), cpu.pick(linear::VARIANTS));
+    let pool = Arc::clone(&cpu.pool);
     match dtype {
-        DType::F32 => kernel(MatMulKernel { dtype, run: multiply::<f32>, variant, pool }),
-        DType::F16 => kernel(MatMulKernel { dtype, run: multiply::<f16>, variant, pool }),
-        DType::BF16 => kernel(MatMulKernel { dtype, run: multiply::<bf16>, variant, pool }),
+        DType::F32 => kernel(MatMulKernel { dtype, run: multiply::<f32>, variant, packed, pool }),
+        DType::F16 => kernel(MatMulKernel { dtype, run: multiply::<f16>, variant, packed, pool }),
+        DType::BF16 => kernel(MatMulKernel { dtype, run: multiply::<bf16>, variant, packed, pool }),
         DType::F64 => kernel(ExactKernel { dtype, run: multiply_exact::<f64>, pool }),
         DType::U8 => kernel(ExactKernel { dtype, run: multiply_exact::<u8>, pool }),
         DType::I8 => kernel(ExactKernel { dtype, run: multiply_exact::<i8>, pool }),
@@ -79,6 +84,33 @@ pub(super) fn packing(op: &ops::Linear, node: &NodeTypes<'_>, position: usize) -
     let first = 1 + usize::from(op.norm.is_some());
     let is_weight = (first..first + op.weights).contains(&position);
     is_weight.then(|| layout(node.inputs[position].dtype))
+}
+
+/// The layout of the right side of a product.
+pub(super) fn matmul_packing(node: &NodeTypes<'_>, position: usize) -> Option<String> {
+    let right = node.inputs[position];
+    (position == 1 && right.dtype == DType::F32 && right.rank() == 2).then(|| COLUMNS.to_string())
+}
+
+/// Brings the columns of a right matrix into panels.
+pub(super) fn pack_columns(pool: &Pool, right: &Tensor) -> Result<PackedWeight, String> {
+    if right.dtype() != DType::F32 || right.shape().rank() != 2 {
+        return Err(format!("{COLUMNS} is a layout of f32[k, n], got {}{}", right.dtype(), right.shape()));
+    }
+    packed_columns(pack_matrix(pool, &right.permute(&[1, 0]))?)
+}
+
+/// A right matrix in panels of saved bytes, used where they lie.
+pub(super) fn load_columns(ty: &Type, bytes: Bytes) -> Result<PackedWeight, String> {
+    let shape = ty.static_shape().ok_or_else(|| format!("{ty} has sizes without numbers"))?;
+    let (DType::F32, &[k, n]) = (ty.dtype, shape.dims()) else {
+        return Err(format!("{COLUMNS} is a layout of f32[k, n], got {ty}"));
+    };
+    packed_columns(PackedMatrix::from_panels(DType::F32, n, k, bytes).map_err(|error| error.to_string())?)
+}
+
+fn packed_columns(matrix: PackedMatrix) -> Result<PackedWeight, String> {
+    Ok(PackedWeight { layout: COLUMNS.to_string(), bytes: matrix.bytes(), data: Arc::new(matrix) })
 }
 
 /// Brings a weight into panels.
@@ -268,7 +300,7 @@ impl LinearKernel {
 fn floats<'c>(operand: &'c Operand<'_>) -> Cow<'c, [f32]> {
     match operand {
         Operand::View(view) => elements(view.bytes),
-        _ => panic!("the input, norm, biases and residual of a linear layer are values to read"),
+        _ => panic!("the input, norm, biases and residual of a product are values to read"),
     }
 }
 
@@ -314,6 +346,8 @@ struct MatMulKernel {
     dtype: DType,
     run: Multiply,
     variant: &'static Variant<matmul::Kernel>,
+    /// For a right side in panels.
+    packed: &'static Variant<linear::Kernel>,
     pool: Arc<Pool>,
 }
 
@@ -322,10 +356,49 @@ impl Kernel for MatMulKernel {
         format!("matmul[{}].{}", self.dtype, self.variant.name)
     }
 
+    /// What the right side may need that comes in panels.
+    fn scratch(&self, inputs: &[Shape], _outputs: &[Shape]) -> usize {
+        match (self.dtype, inputs[0].split_last()) {
+            (DType::F32, Some((&k, rows))) if inputs[1].rank() == 2 => {
+                linear::scratch_bytes_for(rows.iter().product(), k, [DType::F32].into_iter())
+            }
+            _ => 0,
+        }
+    }
+
     fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
-        (self.run)(self.variant, &self.pool, call);
+        match &call.inputs[1] {
+            Operand::Packed(right) => multiply_packed(&self.packed.run, &self.pool, right, call),
+            _ => (self.run)(self.variant, &self.pool, call),
+        }
         Ok(())
     }
+}
+
+/// The product with a right side in panels. Sums run as without them, so that they have the same bits.
+fn multiply_packed(kernel: &linear::Kernel, pool: &Pool, right: &PackedWeight, call: Call<'_, '_>) {
+    let Some(right) = right.data.downcast_ref::<PackedMatrix>() else {
+        panic!("a right matrix in the layout {}, which is not the CPU's", right.layout)
+    };
+    let (input, tokens) = (floats(&call.inputs[0]), tokens(&call.inputs[0]));
+    let outputs = &mut [&mut *elements_mut(call.outputs[0].bytes)];
+    let epilogue = Epilogue::Plain;
+    let (weights, scratch) = (&[right], call.scratch);
+    linear::linear_with(
+        kernel,
+        pool,
+        linear::Linear {
+            input: &input,
+            tokens,
+            norm: None,
+            weights,
+            biases: &[],
+            epilogue,
+            residual: None,
+            outputs,
+            scratch,
+        },
+    );
 }
 
 fn multiply<T: Element + Scalar>(variant: &Variant<matmul::Kernel>, pool: &Pool, call: Call<'_, '_>) {
