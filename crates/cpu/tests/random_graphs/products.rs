@@ -33,7 +33,7 @@ fn matmul(g: &mut Growth) -> Result<Vec<Value>, Error> {
     g.apply(MatMul, x, 1)
 }
 
-/// `x · xᵀ`, which always fits.
+/// `x · xᵀ`, which always fits; of halves sometimes with partial sums in halves.
 fn squared(g: &mut Growth) -> Result<Vec<Value>, Error> {
     let x = g.find(0, |ty| ty.rank() >= 2 && ty.dtype.is_float())?;
     let rank = g.b.ty(x).rank();
@@ -41,7 +41,11 @@ fn squared(g: &mut Growth) -> Result<Vec<Value>, Error> {
     order.swap(rank - 2, rank - 1);
     let transposed = g.b.transpose(x, &order)?;
     let operands = if g.number(0, 2) == 0 { [x, transposed] } else { [transposed, x] };
-    g.b.ops(MatMul, &operands)
+    let is_half = [DType::F16, DType::BF16].contains(&g.b.ty(x).dtype);
+    match g.number(1, 2) {
+        0 if is_half => g.b.ops(SplitMatMul { chunk: 1 + g.number(2, 3) }, &operands),
+        _ => g.b.ops(MatMul, &operands),
+    }
 }
 
 /// Products of operands rounded to 8 bits.

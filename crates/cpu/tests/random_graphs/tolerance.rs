@@ -77,7 +77,7 @@ pub(crate) fn slack(op: &Op, inputs: &[&Tensor], dtype: DType) -> Slack {
             Slack { relative: 8.0 * unit(dtype), absolute: 64.0 * unit(dtype) * reach + tiny(dtype) }
         }
         Op::LayerNorm(_) | Op::RmsNorm(_) | Op::GroupNorm(_) => norm(inputs),
-        Op::MatMul(_) => {
+        Op::MatMul(_) | Op::SplitMatMul(_) => {
             let terms = *inputs[0].shape().last().unwrap_or(&1);
             sum(dtype, terms, largest_of(inputs[0]) * largest_of(inputs[1]))
         }
