@@ -2,8 +2,9 @@
 
 use tensor::DType;
 
+use super::{Builder, resolve_axis};
 use crate::ops::*;
-use crate::{Builder, Dim, Error, Kind, TypeError, Value};
+use crate::{Dim, Error, Kind, TypeError, Value};
 
 /// The numbers of a non-maximum suppression, each a value without axes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,10 +28,7 @@ impl Builder {
         filter: Value,
         bias: Option<Value>,
     ) -> Result<Value, Error> {
-        self.expect("conv2d", conv.windows.strides.len() == 2, || {
-            format!("strides is {:?}, expected 2 numbers", conv.windows.strides)
-        })?;
-        self.op(conv, &[&[x, filter], bias.as_slice()].concat())
+        self.conv("conv2d", 2, conv, (x, filter, bias))
     }
 
     /// As [`Builder::conv2d`], over depth, height and width.
@@ -42,10 +40,7 @@ impl Builder {
         filter: Value,
         bias: Option<Value>,
     ) -> Result<Value, Error> {
-        self.expect("conv3d", conv.windows.strides.len() == 3, || {
-            format!("strides is {:?}, expected 3 numbers", conv.windows.strides)
-        })?;
-        self.op(conv, &[&[x, filter], bias.as_slice()].concat())
+        self.conv("conv3d", 3, conv, (x, filter, bias))
     }
 
     /// What a convolution does to gradients: `x` [batch, height, width, channels], `filter` [height, width, results of a
@@ -180,8 +175,12 @@ impl Builder {
         axis: isize,
         norm: FftNorm,
     ) -> Result<Value, Error> {
-        let axis = self.axis_of("irfft", x, axis, self.ty(x).rank().saturating_sub(1))?;
-        let bins = &self.ty(x).shape[axis];
+        let ty = self.ty(x);
+        // The last axis holds the two parts of each number.
+        let missing =
+            || Error::Type { op: "irfft", error: TypeError::new(format!("{ty} has no axis {axis}")) };
+        let axis = resolve_axis(ty.rank().saturating_sub(1), axis).ok_or_else(missing)?;
+        let bins = &ty.shape[axis];
         let length = length.unwrap_or_else(|| &Dim::from(2) * &(bins - &Dim::from(1)));
         self.op(Irfft { axis, length, norm }, &[x])
     }
@@ -215,7 +214,7 @@ impl Builder {
     ) -> Result<Vec<Value>, Error> {
         self.expect_participants("allgather", parts, signals)?;
         if let [part] = parts {
-            self.axis_of("allgather", *part, axis, self.ty(*part).rank())?;
+            self.axis("allgather", *part, axis)?;
         }
         Ok(parts.to_vec())
     }
@@ -237,7 +236,7 @@ impl Builder {
     ) -> Result<Vec<Value>, Error> {
         self.expect_participants("reducescatter_sum", parts, signals)?;
         if let [part] = parts {
-            self.axis_of("reducescatter_sum", *part, axis, self.ty(*part).rank())?;
+            self.axis("reducescatter_sum", *part, axis)?;
         }
         Ok(parts.to_vec())
     }
@@ -291,13 +290,19 @@ impl Builder {
         }
     }
 
-    /// An axis of the first `rank`, counted from the start.
-    fn axis_of(&self, op: &'static str, x: Value, axis: isize, rank: usize) -> Result<usize, Error> {
-        let resolved = if axis < 0 { axis + rank as isize } else { axis };
-        self.expect(op, (0..rank as isize).contains(&resolved), || {
-            format!("{} has no axis {axis}", self.ty(x))
+    /// A convolution over so many axes.
+    #[track_caller]
+    fn conv(
+        &mut self,
+        op: &'static str,
+        axes: usize,
+        conv: Conv,
+        (x, filter, bias): (Value, Value, Option<Value>),
+    ) -> Result<Value, Error> {
+        self.expect(op, conv.windows.strides.len() == axes, || {
+            format!("strides is {:?}, expected {axes} numbers", conv.windows.strides)
         })?;
-        Ok(resolved as usize)
+        self.op(conv, &[&[x, filter], bias.as_slice()].concat())
     }
 }
 

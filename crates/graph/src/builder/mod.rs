@@ -78,7 +78,7 @@ impl Builder {
     /// If there is no such axis.
     pub fn dim(&self, value: Value, axis: isize) -> Dim {
         let ty = self.ty(value);
-        let axis = resolve_axis(ty, axis).unwrap_or_else(|| panic!("{ty} has no axis {axis}"));
+        let axis = resolve_axis(ty.rank(), axis).unwrap_or_else(|| panic!("{ty} has no axis {axis}"));
         ty.shape[axis].clone()
     }
 
@@ -329,13 +329,13 @@ impl Builder {
 
     fn axis(&self, op: &'static str, x: Value, axis: isize) -> Result<usize, Error> {
         let ty = self.ty(x);
-        resolve_axis(ty, axis)
+        resolve_axis(ty.rank(), axis)
             .ok_or_else(|| Error::Type { op, error: TypeError::new(format!("{ty} has no axis {axis}")) })
     }
 }
 
-fn resolve_axis(ty: &Type, axis: isize) -> Option<usize> {
-    let rank = ty.rank() as isize;
+fn resolve_axis(rank: usize, axis: isize) -> Option<usize> {
+    let rank = rank as isize;
     let axis = if axis < 0 { axis + rank } else { axis };
     (0..rank).contains(&axis).then_some(axis as usize)
 }

@@ -113,7 +113,7 @@ impl Builder {
             let message = format!("types differ: {}, {}", self.ty(values[0]), self.ty(other));
             return Err(Error::Type { op: "stack", error: TypeError(message) });
         }
-        let axis = resolve_axis(self.ty(first), axis).expect("the axis that was added");
+        let axis = resolve_axis(self.ty(first).rank(), axis).expect("the axis that was added");
         self.op(Concat { axis }, &parts)
     }
 
