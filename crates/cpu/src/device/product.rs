@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use bytemuck::Pod;
 use engine::{Call, Kernel, NodeTypes, Operand, PackedWeight};
 use graph::Type;
 use graph::ops::{self, Unary};
@@ -402,15 +403,9 @@ fn multiply_packed(kernel: &linear::Kernel, pool: &Pool, right: &PackedWeight, c
 }
 
 fn multiply<T: Element + Scalar>(variant: &Variant<matmul::Kernel>, pool: &Pool, call: Call<'_, '_>) {
-    let (a, b) = (view(&call, 0), view(&call, 1));
-    let result = &mut call.outputs[0];
-    let (batch, sizes) = result.shape.split_at(result.shape.rank() - 2);
-    let shape = MatmulShape { batch, m: sizes[0], k: a.shape[a.shape.rank() - 1], n: sizes[1] };
-    let (strides_a, strides_b) = (strides(&a.shape, batch), strides(&b.shape, batch));
-    let (a, b) = (elements::<T>(a.bytes), elements::<T>(b.bytes));
-    let a = Matrix { data: &a, strides: &strides_a };
-    let b = Matrix { data: &b, strides: &strides_b };
-    matmul::matmul_with(variant, pool, shape, a, b, elements_mut(result.bytes));
+    with_sides::<T>(call, |shape, a, b, _, out| {
+        matmul::matmul_with(variant, pool, shape, a, b, elements_mut(out))
+    });
 }
 
 /// Products of halves, some of the inner axis at a time.
@@ -438,16 +433,11 @@ impl Kernel for SplitKernel {
 }
 
 fn multiply_split<T: Element + Scalar>(kernel: &SplitKernel, call: Call<'_, '_>) {
-    let (a, b) = (view(&call, 0), view(&call, 1));
-    let result = &mut call.outputs[0];
-    let (batch, sizes) = result.shape.split_at(result.shape.rank() - 2);
-    let shape = MatmulShape { batch, m: sizes[0], k: a.shape[a.shape.rank() - 1], n: sizes[1] };
-    let (strides_a, strides_b) = (strides(&a.shape, batch), strides(&b.shape, batch));
-    let (a, b) = (elements::<T>(a.bytes), elements::<T>(b.bytes));
-    let a = Matrix { data: &a, strides: &strides_a };
-    let b = Matrix { data: &b, strides: &strides_b };
-    let (scratch, out) = (elements_mut(call.scratch), elements_mut(result.bytes));
-    matmul::matmul_split(kernel.variant, &kernel.pool, shape, (a, b), kernel.chunk, scratch, out);
+    let SplitKernel { variant, pool, chunk, .. } = kernel;
+    with_sides::<T>(call, |shape, a, b, scratch, out| {
+        let (scratch, out) = (elements_mut(scratch), elements_mut(out));
+        matmul::matmul_split(variant, pool, shape, (a, b), *chunk, scratch, out);
+    });
 }
 
 /// Products of f64 and of integers.
@@ -469,15 +459,23 @@ impl Kernel for ExactKernel {
 }
 
 fn multiply_exact<T: matmul::Wide>(pool: &Pool, call: Call<'_, '_>) {
+    with_sides::<T>(call, |shape, a, b, _, out| matmul::matmul_exact(pool, shape, a, b, elements_mut(out)));
+}
+
+/// Hands the sizes and the two sides of a product to `multiply`, with the scratch and the bytes of the result.
+fn with_sides<T: Pod>(
+    call: Call<'_, '_>,
+    multiply: impl FnOnce(MatmulShape<'_>, Matrix<'_, T>, Matrix<'_, T>, &mut [u8], &mut [u8]),
+) {
     let (a, b) = (view(&call, 0), view(&call, 1));
     let result = &mut call.outputs[0];
     let (batch, sizes) = result.shape.split_at(result.shape.rank() - 2);
     let shape = MatmulShape { batch, m: sizes[0], k: a.shape[a.shape.rank() - 1], n: sizes[1] };
     let (strides_a, strides_b) = (strides(&a.shape, batch), strides(&b.shape, batch));
-    let (a, b) = (elements::<T>(a.bytes), elements::<T>(b.bytes));
+    let (a, b) = (elements(a.bytes), elements(b.bytes));
     let a = Matrix { data: &a, strides: &strides_a };
     let b = Matrix { data: &b, strides: &strides_b };
-    matmul::matmul_exact(pool, shape, a, b, elements_mut(result.bytes));
+    multiply(shape, a, b, call.scratch, result.bytes);
 }
 
 /// The strides of a row-major operand whose batch axes are repeated to fill `batch`.
