@@ -19,7 +19,7 @@ pub use gelu::{gelu, gelu_tanh, normal_tail};
 pub use math::{exp, sigmoid, tanh};
 pub use portable::Portable;
 pub use scratch::with_scratch;
-pub use stream::{Stream, prefetch};
+pub use stream::{Stream, prefetch, prefetch_line};
 #[cfg(target_arch = "x86_64")]
 pub use x86::{Avx2, Avx512};
 

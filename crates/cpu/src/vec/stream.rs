@@ -37,11 +37,18 @@ impl Drop for Stream {
 pub fn prefetch(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
     for line in bytes.chunks(64) {
-        // SAFETY: every x86-64 has it, and it only hints.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast());
-        }
+        prefetch_line(line.as_ptr());
+    }
+}
+
+/// Asks for the cache line of an address, which need not be mapped.
+#[inline]
+pub fn prefetch_line<T>(address: *const T) {
+    // SAFETY: every x86-64 has it, and it only hints.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
     }
 }
 

@@ -34,6 +34,7 @@ use self::simd::{Isa, MAX_TILE};
 use crate::Pool;
 use crate::kernels::variant::{Variant, fastest};
 use crate::threads::SendPointer;
+use crate::vec::prefetch_line;
 
 pub use self::activation::Activation;
 pub use self::matrix::{PackError, PackedMatrix};
@@ -156,8 +157,8 @@ pub struct Kernel {
     finish: unsafe fn(&Finish, Range<usize>, &Products, Option<&Products>),
 }
 
-/// Bytes of converted input that the panels go over at a time: what stays in the nearer caches beside a panel.
-const INPUT_BLOCK: usize = 2 << 20;
+/// Bytes of converted input that the panels go over at a time: what stays in the second-level cache beside a panel.
+const INPUT_BLOCK: usize = 512 << 10;
 /// What a chunk of work should take, in nanoseconds: long against claiming it, short against a time slice.
 const CHUNK_TIME: usize = 15_000;
 /// Elements that are not worth a region of their own for the prologue.
@@ -389,6 +390,7 @@ fn multiply_panel(job: &Job, matrix: usize, panel: usize, tiles: Range<usize>) {
     };
     for tile in tiles {
         let tokens = job.tiles.get(tile);
+        fetch_ends(&finish, tokens.clone());
         let mut products: [Products; 2] = [[[0.0; ROWS]; MAX_TILE]; 2];
         for (index, weights) in pair.iter().enumerate() {
             let (input, token_bytes) = &job.inputs[matrix + index];
@@ -408,6 +410,17 @@ fn multiply_panel(job: &Job, matrix: usize, panel: usize, tiles: Range<usize>) {
         let gated = (pair.len() == 2).then_some(&products[1]);
         // SAFETY: the outputs have room for all tokens, and these rows of these tokens are this chunk's alone.
         unsafe { (job.kernel.finish)(&finish, tokens, &products[0], gated) };
+    }
+}
+
+/// Asks for what the epilogue will read and write, so that it is there when the products are.
+fn fetch_ends(finish: &Finish, tokens: Range<usize>) {
+    for token in tokens {
+        let start = token * finish.rows + finish.range.start;
+        prefetch_line(finish.output.wrapping_add(start));
+        if let Some(residual) = finish.residual {
+            prefetch_line(&residual[start]);
+        }
     }
 }
 
