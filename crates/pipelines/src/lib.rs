@@ -6,6 +6,7 @@
 
 mod batch;
 pub mod chat_template;
+pub mod config;
 pub mod detokenizer;
 pub mod error;
 mod generator;

@@ -1,0 +1,170 @@
+//! How the weights of a model are encoded, as names, file names and files say it.
+
+use std::path::Path;
+
+use tensor::DType;
+
+use super::enums::named;
+
+/// A dtype of quantized blocks, as the ops `qmatmul` and `dequantize` take it.
+pub type QuantizationEncoding = DType;
+
+named! { "encoding",
+    /// How the matrices of a model are stored.
+    ///
+    /// Real files mix types: a file's encoding is that of most of its matrices, and the others load all the same.
+    SupportedEncoding {
+        /// IEEE single precision.
+        Float32 = "float32",
+        /// The upper half of single precision.
+        Bfloat16 = "bfloat16",
+        /// 4-bit weights, one scale per 32.
+        Q4_0 = "q4_0",
+        /// 4-bit weights, scale and minimum per 32, superscales per 256. Files mix them with `q6_k`.
+        Q4K = "q4_k",
+        /// 6-bit weights, scale per 16, superscale per 256.
+        Q6K = "q6_k",
+        /// IEEE half precision.
+        Float16 = "float16",
+        /// 4-bit weights, one scale and one minimum per 32.
+        Q4_1 = "q4_1",
+        /// 5-bit weights, one scale per 32.
+        Q5_0 = "q5_0",
+        /// 5-bit weights, one scale and one minimum per 32.
+        Q5_1 = "q5_1",
+        /// 5-bit weights, scale and minimum per 32, superscales per 256.
+        Q5K = "q5_k",
+        /// 8-bit weights, one scale per 32.
+        Q8_0 = "q8_0",
+        /// 2-bit weights, scale and minimum per 16, superscales per 256.
+        Q2K = "q2_k",
+        /// 3-bit weights, scale per 16, superscale per 256.
+        Q3K = "q3_k",
+        /// 4-bit indices into a table of 16 levels, one scale per 32.
+        Iq4Nl = "iq4_nl",
+        /// 4-bit indices into a table of 16 levels, scale per 32, superscale per 256.
+        Iq4Xs = "iq4_xs",
+    }
+}
+
+/// Parts of file names and the encodings they promise; the first that a name has counts. As the reference has
+/// them, except that every `q4_k` counts, and not only `q4_k_m`.
+const IN_FILE_NAMES: &[(&str, SupportedEncoding)] = &[
+    ("f32", SupportedEncoding::Float32),
+    ("float32", SupportedEncoding::Float32),
+    ("fp32", SupportedEncoding::Float32),
+    ("bf16", SupportedEncoding::Bfloat16),
+    ("bfloat16", SupportedEncoding::Bfloat16),
+    ("fp16", SupportedEncoding::Float16),
+    ("float16", SupportedEncoding::Float16),
+    ("q4_k", SupportedEncoding::Q4K),
+    ("q4_0", SupportedEncoding::Q4_0),
+    ("q6_k", SupportedEncoding::Q6K),
+];
+
+impl SupportedEncoding {
+    /// The encoding that a file's name promises. Folders do not count, nor does case.
+    ///
+    /// A hint and no more: what is in the file decides. Many names promise nothing, such as `model-q8_0.gguf`.
+    pub fn parse_from_file_name(name: impl AsRef<Path>) -> Option<SupportedEncoding> {
+        let name = name.as_ref().file_name()?.to_string_lossy().to_ascii_lowercase();
+        IN_FILE_NAMES.iter().find(|(part, _)| name.contains(part)).map(|&(_, encoding)| encoding)
+    }
+
+    /// The dtype of the tensors as graphs see them: that of the numbers; of quantized blocks, their bytes.
+    pub const fn dtype(self) -> DType {
+        if self.stored_dtype().is_block() { DType::U8 } else { self.stored_dtype() }
+    }
+
+    /// The blocks, if these are quantized.
+    pub fn quantization_encoding(self) -> Option<QuantizationEncoding> {
+        Some(self.stored_dtype()).filter(|dtype| dtype.is_block())
+    }
+
+    /// The dtype of keys and values in the cache.
+    pub const fn cache_dtype(self) -> DType {
+        match self {
+            SupportedEncoding::Bfloat16 => DType::BF16,
+            _ => DType::F32,
+        }
+    }
+
+    /// The dtype of the tensors in files.
+    pub const fn stored_dtype(self) -> DType {
+        match self {
+            SupportedEncoding::Float32 => DType::F32,
+            SupportedEncoding::Bfloat16 => DType::BF16,
+            SupportedEncoding::Float16 => DType::F16,
+            SupportedEncoding::Q4_0 => DType::Q4_0,
+            SupportedEncoding::Q4_1 => DType::Q4_1,
+            SupportedEncoding::Q5_0 => DType::Q5_0,
+            SupportedEncoding::Q5_1 => DType::Q5_1,
+            SupportedEncoding::Q8_0 => DType::Q8_0,
+            SupportedEncoding::Q2K => DType::Q2K,
+            SupportedEncoding::Q3K => DType::Q3K,
+            SupportedEncoding::Q4K => DType::Q4K,
+            SupportedEncoding::Q5K => DType::Q5K,
+            SupportedEncoding::Q6K => DType::Q6K,
+            SupportedEncoding::Iq4Nl => DType::Iq4Nl,
+            SupportedEncoding::Iq4Xs => DType::Iq4Xs,
+        }
+    }
+
+    /// The encoding of tensors of a dtype.
+    pub fn from_dtype(dtype: DType) -> Option<SupportedEncoding> {
+        SupportedEncoding::ALL.iter().copied().find(|encoding| encoding.stored_dtype() == dtype)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_names_promise_encodings() {
+        use SupportedEncoding::*;
+        let cases = [
+            ("llama-3.1-8b-instruct-q4_k_m.gguf", Some(Q4K)),
+            ("tiny.Q4_K_S.gguf", Some(Q4K)),
+            ("tiny-Q4_K.gguf", Some(Q4K)),
+            ("tiny-q4_0.gguf", Some(Q4_0)),
+            ("tiny-Q6_K.gguf", Some(Q6K)),
+            ("tiny-F32.gguf", Some(Float32)),
+            ("tiny-float32.gguf", Some(Float32)),
+            ("tiny.fp32.gguf", Some(Float32)),
+            ("bf32-like.gguf", Some(Float32)),
+            ("tiny-f32-q4_0.gguf", Some(Float32)),
+            ("TINY-BF16.gguf", Some(Bfloat16)),
+            ("tiny.bfloat16.safetensors", Some(Bfloat16)),
+            ("tiny.fp16.bin", Some(Float16)),
+            ("tiny.f16.gguf", None),
+            ("tiny-q5_k_m.gguf", None),
+            ("tiny-Q8_0.gguf", None),
+            ("tiny-q4_1.gguf", None),
+            ("model.safetensors", None),
+            ("snapshots/0af32c/tiny.gguf", None),
+            ("q4_0/tiny-q6_k.gguf", Some(Q6K)),
+            ("", None),
+            ("..", None),
+        ];
+        for (name, encoding) in cases {
+            assert_eq!(SupportedEncoding::parse_from_file_name(name), encoding, "{name}");
+        }
+    }
+
+    #[test]
+    fn encodings_have_dtypes() {
+        let facts = |encoding: SupportedEncoding| {
+            (encoding.dtype(), encoding.quantization_encoding(), encoding.cache_dtype())
+        };
+        assert_eq!(facts(SupportedEncoding::Float32), (DType::F32, None, DType::F32));
+        assert_eq!(facts(SupportedEncoding::Bfloat16), (DType::BF16, None, DType::BF16));
+        assert_eq!(facts(SupportedEncoding::Q4K), (DType::U8, Some(DType::Q4K), DType::F32));
+        for dtype in DType::every() {
+            let stored = SupportedEncoding::from_dtype(dtype);
+            let runs = dtype.is_block() && !dtype.is_float()
+                || matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
+            assert_eq!(stored.map(SupportedEncoding::stored_dtype), runs.then_some(dtype));
+        }
+    }
+}
