@@ -19,7 +19,7 @@
 //! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/storyteller/model.gguf");
 //! let session = InferenceSession::new([])?; // On the CPU.
 //! let model = Arc::new(TextModel::load(&session, &LoadOptions::new(path))?);
-//! let options = GeneratorOptions { max_batch_tokens: 512, max_sequences: 1, cache_tokens: 512 };
+//! let options = GeneratorOptions { cache_tokens: Some(512), ..GeneratorOptions::default() };
 //! let mut generator = Generator::new(Arc::clone(&model), &options)?;
 //! let prompt = model.tokenizer().encode("Once upon a time", AddSpecial::Yes, ParseSpecial::No)?;
 //! generator.add(Request { prompt, max_new_tokens: NonZeroUsize::new(8), ..Request::default() })?;

@@ -2,11 +2,11 @@
 
 use tensor::Buffer;
 
-use crate::page_pool::Page;
+use crate::kv_cache::{Page, PageCopy};
 use crate::sequence::{Sequence, SequenceId};
 
 /// The part of one sequence that runs in a step. Made by the scheduler.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Slice {
     /// The sequence.
     pub id: SequenceId,
@@ -18,6 +18,9 @@ pub struct Slice {
     pub pages: Vec<Page>,
     /// Whether the last of these tokens is the sequence's last, so that its logits predict the next one.
     pub predicts: bool,
+    /// Rows that run after the tokens for nothing but a common length. Nobody sees what they compute: no token
+    /// looks ahead, and what they leave in the cache is written over before the sequence gets there.
+    pub padding: usize,
 }
 
 impl Slice {
@@ -30,6 +33,7 @@ impl Slice {
             tokens: sequence.tokens[sequence.cached..end].to_vec(),
             pages: sequence.pages.clone(),
             predicts: end == sequence.tokens.len(),
+            padding: 0,
         }
     }
 }
@@ -39,7 +43,12 @@ impl Slice {
 pub struct Batch {
     /// In the order in which they lie in the model's inputs.
     pub slices: Vec<Slice>,
+    /// What is copied in the cache before the slices run, in order.
+    pub copies: Vec<PageCopy>,
 }
+
+/// The token of rows that run for nothing.
+const PADDING: u32 = 0;
 
 /// A batch as the decoder graph takes it.
 pub struct BatchInputs {
@@ -61,9 +70,9 @@ impl Batch {
         self.slices.is_empty()
     }
 
-    /// Tokens that run.
+    /// Rows that run.
     pub fn num_tokens(&self) -> usize {
-        self.slices.iter().map(|slice| slice.tokens.len()).sum()
+        self.slices.iter().map(|slice| slice.tokens.len() + slice.padding).sum()
     }
 
     /// The sequences whose next token this step predicts, in the order of the rows of logits.
@@ -81,15 +90,17 @@ impl Batch {
             self.slices.iter().map(|slice| slice.pages.len()).max().unwrap_or(0).next_power_of_two();
         let mut page_table = vec![0; self.slices.len() * max_pages];
         for (slice, row) in self.slices.iter().zip(page_table.chunks_mut(max_pages)) {
+            let start = tokens.len() as u32;
             tokens.extend_from_slice(&slice.tokens);
+            let end = tokens.len() as u32;
+            tokens.extend(std::iter::repeat_n(PADDING, slice.padding));
             row_offsets.push(tokens.len() as u32);
             row[..slice.pages.len()].copy_from_slice(&slice.pages);
-            if slice.predicts {
-                output_rows.push(tokens.len() as u32 - 1);
+            if all_rows {
+                output_rows.extend(start..end);
+            } else if slice.predicts {
+                output_rows.push(end - 1);
             }
-        }
-        if all_rows {
-            output_rows = (0..tokens.len() as u32).collect();
         }
         let cache_lengths: Vec<u32> = self.slices.iter().map(|slice| slice.cached as u32).collect();
         BatchInputs {
@@ -114,9 +125,10 @@ mod tests {
             tokens: tokens.to_vec(),
             pages: pages.to_vec(),
             predicts,
+            padding: 0,
         };
-        let batch =
-            Batch { slices: vec![slice(7, 16, &[5], &[3, 1], true), slice(8, 0, &[1, 2, 3], &[0], false)] };
+        let slices = vec![slice(7, 16, &[5], &[3, 1], true), slice(8, 0, &[1, 2, 3], &[0], false)];
+        let mut batch = Batch { slices, ..Batch::default() };
         let inputs = batch.inputs(false);
         assert_eq!(inputs.tokens.to_vec::<u32>(), [5, 1, 2, 3]);
         assert_eq!(inputs.row_offsets.to_vec::<u32>(), [0, 1, 4]);
@@ -125,5 +137,12 @@ mod tests {
         assert_eq!(inputs.output_rows.to_vec::<u32>(), [0]);
         assert_eq!(batch.inputs(true).output_rows.to_vec::<u32>(), [0, 1, 2, 3]);
         assert_eq!(batch.predicting().collect::<Vec<_>>(), [SequenceId(7)]);
+        // Padding runs, and its logits are never asked for.
+        batch.slices[0].padding = 2;
+        let inputs = batch.inputs(false);
+        assert_eq!(inputs.tokens.to_vec::<u32>(), [5, PADDING, PADDING, 1, 2, 3]);
+        assert_eq!(inputs.row_offsets.to_vec::<u32>(), [0, 3, 6]);
+        assert_eq!(inputs.output_rows.to_vec::<u32>(), [0]);
+        assert_eq!(batch.inputs(true).output_rows.to_vec::<u32>(), [0, 3, 4, 5]);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::kv_cache::KVCacheStrategy;
 use crate::{OutOfMemory, TooLong};
 
 /// What can go wrong in a pipeline. Each message says what, where, and the facts that disagree.
@@ -60,6 +61,32 @@ pub enum Error {
     /// A sequence that the cache could never hold.
     #[error(transparent)]
     TooLong(#[from] TooLong),
+
+    /// Options of a generator outside their ranges, or that contradict each other; all of them are listed.
+    #[error("generator options: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Options(Vec<InvalidField>),
+
+    /// A cache without room for one sequence.
+    #[error(
+        "the cache holds {tokens} tokens, and the {strategy} strategy reserves {reserved} for each sequence: give a larger cache, a smaller max_length, or take the paged strategy"
+    )]
+    CacheTooSmall {
+        /// What reserves.
+        strategy: KVCacheStrategy,
+        /// Tokens that the cache holds.
+        tokens: usize,
+        /// Tokens that each sequence may grow to.
+        reserved: usize,
+    },
+
+    /// A cache of more pages than can be numbered.
+    #[error("a cache of {pages} pages of {page_size} tokens: at most 4294967295 pages can be numbered")]
+    TooManyPages {
+        /// Pages asked for.
+        pages: usize,
+        /// Tokens in each.
+        page_size: usize,
+    },
 
     /// A prompt without tokens.
     #[error("the prompt is empty, and the model has no token that begins a text")]

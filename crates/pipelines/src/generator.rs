@@ -7,10 +7,10 @@ use std::sync::Arc;
 use crate::Error;
 use crate::batch::Batch;
 use crate::detokenizer::Detokenizer;
-use crate::page_pool::PagePool;
+use crate::generator_options::GeneratorOptions;
 use crate::runner::{Logits, Runner};
 use crate::sampler::{Row, Sampler, SamplingParams, TokenCounts};
-use crate::scheduler::{Limits, Scheduler};
+use crate::scheduler::Scheduler;
 use crate::sequence::{Sequence, SequenceId};
 use crate::text_model::TextModel;
 use crate::tokenizer::SkipSpecial;
@@ -26,17 +26,8 @@ pub struct Request {
     pub max_new_tokens: Option<NonZeroUsize>,
     /// Whether the model's end-of-sequence tokens are tokens like any other.
     pub ignore_eos: bool,
-}
-
-/// How large a generator's batches and cache are.
-#[derive(Debug, Clone, Copy)]
-pub struct GeneratorOptions {
-    /// Tokens in a step, prompt and decode together.
-    pub max_batch_tokens: usize,
-    /// Sequences that run at once.
-    pub max_sequences: usize,
-    /// Tokens that the KV cache holds, all sequences together.
-    pub cache_tokens: usize,
+    /// With prefix caching, pages are shared only with requests of the same salt.
+    pub cache_salt: Option<String>,
 }
 
 /// Something happened to a sequence.
@@ -94,6 +85,7 @@ pub struct Generator {
     scheduler: Scheduler,
     sampler: Sampler,
     active: HashMap<SequenceId, Active>,
+    max_length: usize,
     next_id: u64,
 }
 
@@ -110,15 +102,14 @@ impl Generator {
     /// A generator with nothing to do.
     ///
     /// # Errors
-    /// If the cache does not fit into memory.
+    /// If options are out of range or contradict each other, or the cache does not fit into memory.
     pub fn new(model: Arc<TextModel>, options: &GeneratorOptions) -> Result<Generator, Error> {
-        let page_size = model.page_size();
-        let num_pages = options.cache_tokens.div_ceil(page_size).max(1);
-        let limits =
-            Limits { max_batch_tokens: options.max_batch_tokens, max_sequences: options.max_sequences };
+        let max_length = options.check(model.decoder().context_length)?;
+        let cache = options.cache(max_length, model.page_size())?;
         Ok(Generator {
-            runner: model.runner(num_pages)?,
-            scheduler: Scheduler::new(limits, PagePool::new(num_pages, page_size)),
+            runner: model.runner(cache.num_pages())?,
+            scheduler: Scheduler::new(options.limits(), options.batching(), cache),
+            max_length,
             sampler: Sampler::default(),
             active: HashMap::new(),
             next_id: 0,
@@ -133,7 +124,7 @@ impl Generator {
     /// cache, or the sampling parameters are out of range.
     pub fn add(&mut self, request: Request) -> Result<SequenceId, Error> {
         let decoder = self.model.decoder();
-        let (len, limit) = (request.prompt.len(), decoder.context_length);
+        let (len, limit) = (request.prompt.len(), self.max_length);
         if len == 0 {
             return Err(Error::EmptyPrompt);
         }
@@ -159,7 +150,9 @@ impl Generator {
             ),
             ignore_eos: request.ignore_eos,
         };
-        self.scheduler.add(Sequence::new(id, request.prompt, max_tokens))?;
+        let mut sequence = Sequence::new(id, request.prompt, max_tokens);
+        sequence.cache_salt = request.cache_salt.map(Arc::from);
+        self.scheduler.add(sequence)?;
         self.active.insert(id, active);
         self.next_id += 1;
         Ok(id)
@@ -174,6 +167,16 @@ impl Generator {
     /// Whether every sequence is over.
     pub fn is_idle(&self) -> bool {
         self.scheduler.is_idle()
+    }
+
+    /// Who runs and who waits, and the cache.
+    pub fn scheduler(&self) -> &Scheduler {
+        &self.scheduler
+    }
+
+    /// Forgets what the cache holds of earlier requests: those that start from now on compute all their tokens.
+    pub fn reset_prefix_cache(&mut self) {
+        self.scheduler.reset_prefixes();
     }
 
     /// Runs one step, and says what came of it.

@@ -5,6 +5,7 @@ use tensor::{Buffer, DType, ReadGuard};
 
 use crate::Error;
 use crate::batch::{Batch, BatchInputs};
+use crate::kv_cache::PageCopy;
 
 /// An executable model with its KV cache.
 pub struct Runner {
@@ -34,6 +35,7 @@ impl Runner {
     /// # Errors
     /// If the model refuses its inputs, such as a token beyond the vocabulary.
     pub fn run(&mut self, batch: &Batch, all_rows: bool) -> Result<Logits, Error> {
+        self.copy_pages(&batch.copies);
         let inputs = batch.inputs(all_rows);
         let output = self.output(inputs.output_rows.shape()[0]);
         self.model.execute_into(&self.operands(inputs), std::slice::from_ref(&output))?;
@@ -47,8 +49,21 @@ impl Runner {
     /// # Errors
     /// As there.
     pub fn profile(&mut self, batch: &Batch) -> Result<Profile, Error> {
+        self.copy_pages(&batch.copies);
         let (_, profile) = self.model.profile(&self.operands(batch.inputs(false)))?;
         Ok(profile)
+    }
+
+    fn copy_pages(&self, copies: &[PageCopy]) {
+        if copies.is_empty() {
+            return;
+        }
+        let mut cache = self.cache.write().expect("nobody reads or writes the cache between steps");
+        let page = cache.len() / self.cache.shape()[0];
+        for &PageCopy { from, to } in copies {
+            let from = from as usize * page;
+            cache.copy_within(from..from + page, to as usize * page);
+        }
     }
 
     /// The inputs of the model, in its order.

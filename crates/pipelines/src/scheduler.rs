@@ -4,11 +4,15 @@
 //! What is left of the token budget goes to waiting sequences in the order they came, so a long prompt is
 //! prefilled in chunks beside others that decode. When pages run out, the newest running sequence gives its
 //! pages back and waits at the front of the queue; its tokens, generated ones included, run again later.
+//!
+//! So those that run and those that wait, one after the other, are always in the order in which they came. The
+//! first of them runs in every step, and nobody takes its pages: it ends after finitely many steps, whatever comes
+//! after it, and then another is first. Nobody starves.
 
 use std::collections::VecDeque;
 
 use crate::batch::{Batch, Slice};
-use crate::page_pool::PagePool;
+use crate::kv_cache::KvCache;
 use crate::sequence::{Sequence, SequenceId};
 
 /// What bounds a step.
@@ -17,7 +21,24 @@ pub struct Limits {
     /// Tokens in a step, prompt and decode together.
     pub max_batch_tokens: usize,
     /// Sequences that run at once.
-    pub max_sequences: usize,
+    pub max_cache_batch_size: usize,
+    /// Sequences of which a step runs prompt tokens.
+    pub max_ce_batch_size: usize,
+    /// Decode steps that follow each other without a look at who waits.
+    pub max_num_steps: usize,
+}
+
+/// When a waiting sequence may start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Batching {
+    /// As soon as there is room for it, beside others wherever they are.
+    Continuous,
+    /// When nothing else runs: those that start together run until the last of them has ended. Their prompts run
+    /// in one step, padded to a common length.
+    Homogenous {
+        /// The common length is a multiple of this, unless it is 1.
+        pad_to_multiple_of: usize,
+    },
 }
 
 /// Why a sequence can never run.
@@ -28,18 +49,21 @@ pub struct Limits {
 pub struct TooLong {
     /// Tokens the sequence may need.
     pub max_tokens: usize,
-    /// Tokens the whole cache holds.
+    /// Tokens that the cache holds of one sequence.
     pub capacity: usize,
 }
 
-/// Waiting and running sequences, and the pages they share.
+/// Waiting and running sequences, and the cache they share.
 #[derive(Debug)]
 pub struct Scheduler {
     limits: Limits,
-    pages: PagePool,
+    batching: Batching,
+    cache: KvCache,
     waiting: VecDeque<Sequence>,
     /// Oldest first.
     running: Vec<Sequence>,
+    /// Decode steps that follow the last one without planning: room for their tokens is reserved.
+    steps_left: usize,
     preemptions: usize,
 }
 
@@ -47,10 +71,14 @@ impl Scheduler {
     /// A scheduler with nothing to do.
     ///
     /// # Panics
-    /// If a limit is 0: nothing could ever run.
-    pub fn new(limits: Limits, pages: PagePool) -> Scheduler {
-        assert!(limits.max_batch_tokens > 0 && limits.max_sequences > 0, "{limits:?} lets nothing run");
-        Scheduler { limits, pages, waiting: VecDeque::new(), running: Vec::new(), preemptions: 0 }
+    /// If a limit, or what prompts are padded to, is 0: nothing could ever run.
+    pub fn new(limits: Limits, batching: Batching, cache: KvCache) -> Scheduler {
+        let Limits { max_batch_tokens, max_cache_batch_size, max_ce_batch_size, max_num_steps } = limits;
+        let least = max_batch_tokens.min(max_cache_batch_size).min(max_ce_batch_size).min(max_num_steps);
+        assert!(least > 0, "{limits:?} lets nothing run");
+        assert!(batching != Batching::Homogenous { pad_to_multiple_of: 0 }, "{batching:?} has no multiples");
+        let (waiting, running) = (VecDeque::new(), Vec::new());
+        Scheduler { limits, batching, cache, waiting, running, steps_left: 0, preemptions: 0 }
     }
 
     /// Queues a sequence.
@@ -60,8 +88,8 @@ impl Scheduler {
     pub fn add(&mut self, sequence: Sequence) -> Result<(), TooLong> {
         // The last token is never run, so it needs no room.
         let needed = sequence.max_tokens.max(sequence.tokens.len() + 1) - 1;
-        if self.pages.pages_for(needed) > self.pages.num_pages() {
-            let capacity = self.pages.num_pages() * self.pages.page_size();
+        let capacity = self.cache.capacity();
+        if needed > capacity {
             return Err(TooLong { max_tokens: sequence.max_tokens, capacity });
         }
         self.waiting.push_back(sequence);
@@ -76,34 +104,18 @@ impl Scheduler {
             let position = self.waiting.iter().position(|s| s.id == id)?;
             self.waiting.remove(position)?
         };
-        self.pages.release(&mut sequence.pages);
+        self.cache.release(&mut sequence);
         Some(sequence)
     }
 
-    /// The next step's batch; empty only if there are no sequences.
+    /// The next step's batch; empty only if there are no sequences. It must be run before the next is asked for,
+    /// or its sequences removed.
     pub fn schedule(&mut self) -> Batch {
-        let mut batch = Batch::default();
-        let mut budget = self.limits.max_batch_tokens;
-        let mut next = 0;
-        while next < self.running.len() && budget > 0 {
-            let count = self.running[next].pending().min(budget);
-            if self.make_room(next, count) {
-                batch.slices.push(Slice::of(&self.running[next], count));
-                budget -= count;
-                next += 1;
-            }
-        }
-        // A sequence that was just preempted waits at least until someone else has finished or grown.
-        while budget > 0 && self.running.len() < self.limits.max_sequences && next == self.running.len() {
-            let Some(sequence) = self.waiting.front_mut() else { break };
-            let count = sequence.pending().min(budget);
-            if !self.pages.grow(&mut sequence.pages, sequence.cached + count) {
-                break;
-            }
-            batch.slices.push(Slice::of(sequence, count));
-            budget -= count;
-            self.running.extend(self.waiting.pop_front());
-            next += 1;
+        let counts = self.decode_again().unwrap_or_else(|| self.plan());
+        let slices = self.running.iter().zip(&counts).map(|(s, &count)| Slice::of(s, count)).collect();
+        let mut batch = Batch { slices, copies: self.cache.take_copies() };
+        if let Batching::Homogenous { pad_to_multiple_of } = self.batching {
+            self.pad(&mut batch, pad_to_multiple_of);
         }
         batch
     }
@@ -122,6 +134,7 @@ impl Scheduler {
             if let Some(sequence) = self.running.iter_mut().find(|s| s.id == slice.id) {
                 sequence.cached = slice.cached + slice.tokens.len();
                 sequence.tokens.extend(token);
+                self.cache.publish(sequence);
             }
         }
     }
@@ -136,14 +149,110 @@ impl Scheduler {
         self.running.is_empty() && self.waiting.is_empty()
     }
 
+    /// Sequences that run.
+    pub fn num_running(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Sequences that wait for room.
+    pub fn num_waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// How often a running sequence had to give its pages back.
     pub fn preemptions(&self) -> usize {
         self.preemptions
     }
 
-    /// The pages and how many of them are free.
-    pub fn pages(&self) -> &PagePool {
-        &self.pages
+    /// The cache, and how much of it is free.
+    pub fn cache(&self) -> &KvCache {
+        &self.cache
+    }
+
+    /// Forgets what pages hold: see [`KvCache::reset_prefixes`].
+    pub fn reset_prefixes(&mut self) {
+        self.cache.reset_prefixes();
+    }
+
+    /// A decode step of those that still run, if the last plan was for one more.
+    fn decode_again(&mut self) -> Option<Vec<usize>> {
+        self.steps_left = self.steps_left.checked_sub(1)?;
+        (!self.running.is_empty()).then(|| vec![1; self.running.len()])
+    }
+
+    /// Decides who runs, and gives the number of tokens for each of the first of those that run.
+    fn plan(&mut self) -> Vec<usize> {
+        self.steps_left = 0;
+        let mut counts = Vec::new();
+        let mut budget = self.limits.max_batch_tokens;
+        self.plan_running(&mut counts, &mut budget);
+        match self.batching {
+            Batching::Continuous => self.start_beside(&mut counts, budget),
+            Batching::Homogenous { pad_to_multiple_of } if self.running.is_empty() => {
+                self.start_together(&mut counts, pad_to_multiple_of);
+            }
+            Batching::Homogenous { .. } => (),
+        }
+        self.reserve_steps(counts.len());
+        counts
+    }
+
+    fn plan_running(&mut self, counts: &mut Vec<usize>, budget: &mut usize) {
+        while counts.len() < self.running.len() && *budget > 0 {
+            let next = counts.len();
+            let count = self.running[next].pending().min(*budget);
+            if self.make_room(next, count) {
+                counts.push(count);
+                *budget -= count;
+            }
+        }
+    }
+
+    /// Starts those that wait, as long as there is room and budget. One that was just preempted finds no room
+    /// until someone else has ended: an older sequence has taken some of what it needs.
+    fn start_beside(&mut self, counts: &mut Vec<usize>, mut budget: usize) {
+        let mut prefilling = self.running.iter().filter(|sequence| !sequence.decodes()).count();
+        while budget > 0
+            && counts.len() == self.running.len()
+            && self.running.len() < self.limits.max_cache_batch_size
+            && prefilling < self.limits.max_ce_batch_size
+            && let Some(sequence) = self.waiting.front_mut()
+            && self.cache.start(sequence)
+        {
+            let count = sequence.pending().min(budget);
+            counts.push(count);
+            budget -= count;
+            prefilling += 1;
+            self.running.extend(self.waiting.pop_front());
+        }
+    }
+
+    /// Starts as many of those that wait as fit the budget when all are as long as the longest, and at least one.
+    fn start_together(&mut self, counts: &mut Vec<usize>, multiple: usize) {
+        let budget = self.limits.max_batch_tokens;
+        let most = self.limits.max_cache_batch_size.min(self.limits.max_ce_batch_size);
+        let mut longest = 0;
+        while self.running.len() < most
+            && let Some(sequence) = self.waiting.front_mut()
+        {
+            longest = sequence.pending().max(longest);
+            let rows = padded(longest, multiple).saturating_mul(self.running.len() + 1);
+            if (rows > budget && !self.running.is_empty()) || !self.cache.start(sequence) {
+                break;
+            }
+            self.running.extend(self.waiting.pop_front());
+        }
+        counts.extend(self.running.iter().map(|sequence| sequence.pending().min(budget)));
+    }
+
+    /// Pads slices to a common length, as far as the budget and the room that each sequence has in the cache go.
+    fn pad(&self, batch: &mut Batch, multiple: usize) {
+        let longest = batch.slices.iter().map(|slice| slice.tokens.len()).max().unwrap_or(0);
+        let length = padded(longest, multiple).min(self.limits.max_batch_tokens / batch.slices.len().max(1));
+        for slice in &mut batch.slices {
+            let room = slice.pages.len() * self.cache.page_size() - slice.cached;
+            slice.padding = length.min(room).saturating_sub(slice.tokens.len());
+        }
     }
 
     /// Grows the pages of `running[index]` for `count` more tokens, preempting newer sequences as needed. When
@@ -151,12 +260,11 @@ impl Scheduler {
     fn make_room(&mut self, index: usize, count: usize) -> bool {
         loop {
             let sequence = &mut self.running[index];
-            if self.pages.grow(&mut sequence.pages, sequence.cached + count) {
+            if self.cache.grow(sequence, sequence.cached + count) {
                 return true;
             }
             let mut newest = self.running.pop().expect("running[index] exists");
-            self.pages.release(&mut newest.pages);
-            newest.cached = 0;
+            self.cache.release(&mut newest);
             self.waiting.push_front(newest);
             self.preemptions += 1;
             if index == self.running.len() {
@@ -164,104 +272,36 @@ impl Scheduler {
             }
         }
     }
+
+    /// Where all that run decode, and nobody who waits can start: lends them the pages for as many further steps
+    /// as allowed, wanted and free. Nobody is preempted for that.
+    fn reserve_steps(&mut self, planned: usize) {
+        let running = &mut self.running;
+        if planned < running.len() || !running.iter().all(Sequence::decodes) {
+            return;
+        }
+        let longest = running.iter().map(Sequence::remaining).max().unwrap_or(0);
+        let mut steps = self.limits.max_num_steps.min(longest);
+        let room = |sequence: &Sequence, steps: usize| sequence.cached + steps.min(sequence.remaining());
+        let missing = |steps| running.iter().map(|s| self.cache.missing(s, room(s, steps))).sum::<usize>();
+        while steps > 1 && missing(steps) > self.cache.num_free() {
+            steps /= 2;
+        }
+        if steps < 2 {
+            return;
+        }
+        for sequence in running {
+            let grown = self.cache.grow(sequence, room(sequence, steps));
+            debug_assert!(grown, "the pages that are missing were counted");
+        }
+        self.steps_left = steps - 1;
+    }
+}
+
+/// The length to which prompts are padded of which the longest has `longest` tokens.
+fn padded(longest: usize, multiple: usize) -> usize {
+    if longest > 1 { longest.checked_next_multiple_of(multiple).unwrap_or(usize::MAX) } else { longest }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Runs a script: `(batch tokens, sequences, pages, page size)`, then steps until idle. Each line of the
-    /// result is a step: `id:cached+count`, with `!` where the next token is predicted. The token predicted is
-    /// always 9; sequences end at `max_tokens`.
-    fn check(limits: (usize, usize), pages: (usize, usize), sequences: &[(usize, usize)], expected: &str) {
-        let limits = Limits { max_batch_tokens: limits.0, max_sequences: limits.1 };
-        let mut scheduler = Scheduler::new(limits, PagePool::new(pages.0, pages.1));
-        for (id, &(prompt, max_tokens)) in sequences.iter().enumerate() {
-            scheduler.add(Sequence::new(SequenceId(id as u64), vec![1; prompt], max_tokens)).unwrap();
-        }
-        let mut lines = Vec::new();
-        while !scheduler.is_idle() {
-            let batch = scheduler.schedule();
-            assert!(!batch.is_empty(), "no progress after {lines:?}");
-            assert!(
-                batch.num_tokens() <= limits.max_batch_tokens && batch.slices.len() <= limits.max_sequences
-            );
-            let text = |s: &Slice| {
-                format!("{}:{}+{}{}", s.id.0, s.cached, s.tokens.len(), if s.predicts { "!" } else { "" })
-            };
-            lines.push(batch.slices.iter().map(text).collect::<Vec<_>>().join(" "));
-            let predicting: Vec<SequenceId> = batch.predicting().collect();
-            scheduler.advance(&batch, &vec![9; predicting.len()]);
-            for id in predicting {
-                let sequence = scheduler.get(id).unwrap();
-                if sequence.tokens.len() >= sequence.max_tokens {
-                    scheduler.remove(id);
-                }
-            }
-        }
-        assert_eq!(scheduler.pages().num_free(), pages.0, "all pages come back");
-        assert_eq!(lines.join("\n"), expected.trim().lines().map(str::trim).collect::<Vec<_>>().join("\n"));
-    }
-
-    #[test]
-    fn a_prompt_is_prefilled_then_decoded() {
-        check((8, 4), (4, 16), &[(5, 7)], "0:0+5!\n0:5+1!");
-    }
-
-    #[test]
-    fn long_prompts_run_in_chunks_beside_decoding_ones() {
-        check(
-            (4, 4),
-            (8, 16),
-            &[(2, 5), (7, 8)],
-            "0:0+2! 1:0+2
-             0:2+1! 1:2+3
-             0:3+1! 1:5+2!",
-        );
-    }
-
-    #[test]
-    fn no_more_sequences_than_allowed() {
-        check((8, 1), (8, 16), &[(2, 4), (2, 3)], "0:0+2!\n0:2+1!\n1:0+2!");
-    }
-
-    #[test]
-    fn the_newest_gives_its_pages_to_the_oldest() {
-        // Three pages of 16: both start with one, sequence 0 takes the third at 17 tokens, and 1 must yield
-        // when it wants a second as well. It then waits until 0 is done, and runs all its tokens again.
-        check(
-            (64, 4),
-            (3, 16),
-            &[(16, 35), (16, 18)],
-            &[
-                "0:0+16! 1:0+16!".to_string(),
-                "0:16+1!".to_string(),
-                (17..34).map(|n| format!("0:{n}+1!")).collect::<Vec<_>>().join("\n"),
-                "1:0+17!".to_string(),
-            ]
-            .join("\n"),
-        );
-    }
-
-    #[test]
-    fn what_never_fits_is_refused() {
-        let limits = Limits { max_batch_tokens: 8, max_sequences: 2 };
-        let mut scheduler = Scheduler::new(limits, PagePool::new(2, 16));
-        let error = scheduler.add(Sequence::new(SequenceId(0), vec![1], 34)).unwrap_err();
-        assert_eq!(error, TooLong { max_tokens: 34, capacity: 32 });
-        assert!(scheduler.add(Sequence::new(SequenceId(1), vec![1], 33)).is_ok());
-    }
-
-    #[test]
-    fn aborting_frees_pages_at_once() {
-        let limits = Limits { max_batch_tokens: 8, max_sequences: 2 };
-        let mut scheduler = Scheduler::new(limits, PagePool::new(2, 16));
-        scheduler.add(Sequence::new(SequenceId(0), vec![1, 2], 9)).unwrap();
-        let batch = scheduler.schedule();
-        assert_eq!(scheduler.pages().num_free(), 1);
-        assert!(scheduler.remove(SequenceId(0)).is_some());
-        assert_eq!(scheduler.pages().num_free(), 2);
-        scheduler.advance(&batch, &[3]);
-        assert!(scheduler.is_idle() && scheduler.schedule().is_empty());
-    }
-}
+mod tests;

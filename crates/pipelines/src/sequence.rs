@@ -1,9 +1,11 @@
 //! One text in the making: its tokens, and how many of them the cache holds.
 
-use crate::page_pool::Page;
+use std::sync::Arc;
+
+use crate::kv_cache::{Page, PrefixState};
 
 /// Names a sequence for as long as the generator lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct SequenceId(pub u64);
 
 /// What the scheduler knows of a text.
@@ -17,10 +19,18 @@ pub struct Sequence {
     pub prompt: usize,
     /// The sequence ends when it has this many tokens.
     pub max_tokens: usize,
+    /// Whom pages are shared with: those with the same salt.
+    pub cache_salt: Option<Arc<str>>,
+    /// Whether every token runs, even if pages that hold its keys and values are found: its logits are wanted.
+    pub compute_all: bool,
     /// How many tokens' keys and values are in the cache. Set by the scheduler after each step.
     pub cached: usize,
-    /// The pages that hold them, in order. Lent by the page pool.
+    /// How many tokens of the prompt were in the cache when the sequence first started. Set by the cache.
+    pub cached_prompt: Option<usize>,
+    /// The pages that hold the tokens, in order. Lent by the cache.
     pub pages: Vec<Page>,
+    /// What the pages are called. Kept by the cache.
+    pub(crate) prefix: PrefixState,
 }
 
 impl Sequence {
@@ -30,7 +40,18 @@ impl Sequence {
     /// Without at least one token: there is nothing to predict from.
     pub fn new(id: SequenceId, prompt: Vec<u32>, max_tokens: usize) -> Sequence {
         assert!(!prompt.is_empty(), "a sequence starts with a token");
-        Sequence { id, prompt: prompt.len(), tokens: prompt, max_tokens, cached: 0, pages: Vec::new() }
+        Sequence {
+            id,
+            prompt: prompt.len(),
+            tokens: prompt,
+            max_tokens,
+            cache_salt: None,
+            compute_all: false,
+            cached: 0,
+            cached_prompt: None,
+            pages: Vec::new(),
+            prefix: PrefixState::default(),
+        }
     }
 
     /// The tokens generated so far.
@@ -41,5 +62,15 @@ impl Sequence {
     /// Tokens that must run before the next one can be predicted.
     pub fn pending(&self) -> usize {
         self.tokens.len() - self.cached
+    }
+
+    /// Whether the prompt is done, and only the last token has to run.
+    pub fn decodes(&self) -> bool {
+        self.pending() == 1 && !self.generated().is_empty()
+    }
+
+    /// Tokens that may yet be made.
+    pub fn remaining(&self) -> usize {
+        self.max_tokens.saturating_sub(self.tokens.len())
     }
 }

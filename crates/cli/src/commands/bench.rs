@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
 use engine::Profile;
-use pipelines::{
-    Batch, EventKind, Generator, GeneratorOptions, Request, SamplingParams, SequenceId, Slice, TextModel,
-};
+use pipelines::{Batch, EventKind, Generator, GeneratorOptions, Request, SamplingParams, Slice, TextModel};
 
 use crate::exit::{Interrupted, Usage};
 use crate::interrupt::Interrupt;
@@ -168,8 +166,9 @@ fn measure(model: &Arc<TextModel>, work: Work, interrupt: &Interrupt) -> anyhow:
     let room = work.room().next_multiple_of(model.page_size());
     let options = GeneratorOptions {
         max_batch_tokens: work.prompt.max(512),
-        max_sequences: work.sequences,
-        cache_tokens: work.sequences.saturating_mul(room),
+        max_cache_batch_size: work.sequences,
+        cache_tokens: Some(work.sequences.saturating_mul(room)),
+        ..GeneratorOptions::default()
     };
     let mut generator = Generator::new(Arc::clone(model), &options)?;
     for sequence in 0..work.sequences {
@@ -178,6 +177,7 @@ fn measure(model: &Arc<TextModel>, work: Work, interrupt: &Interrupt) -> anyhow:
             sampling: SamplingParams::default(),
             max_new_tokens: NonZeroUsize::new(work.tokens),
             ignore_eos: true,
+            ..Request::default()
         })?;
     }
     let start = Instant::now();
@@ -224,7 +224,8 @@ fn print_profiles(title: &str, model: &TextModel, tokens: usize) -> anyhow::Resu
 /// A batch of one sequence, of which `cached` tokens have run already.
 fn batch(tokens: Vec<u32>, cached: usize, pages: usize) -> Batch {
     let pages = (0..pages as u32).collect();
-    Batch { slices: vec![Slice { id: SequenceId(0), cached, tokens, pages, predicts: true }] }
+    let slice = Slice { cached, tokens, pages, predicts: true, ..Slice::default() };
+    Batch { slices: vec![slice], ..Batch::default() }
 }
 
 /// The most memory this process ever had, in MiB; `None` where the system does not say.

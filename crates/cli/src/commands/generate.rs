@@ -154,8 +154,9 @@ fn start(
     let encoded: Vec<Vec<u32>> = prompts.iter().map(encode).collect::<Result<_, _>>()?;
     let options = GeneratorOptions {
         max_batch_tokens: MAX_BATCH_TOKENS,
-        max_sequences: MAX_SEQUENCES,
-        cache_tokens: cache_tokens(model, &encoded, arguments.max_new_tokens.get()),
+        max_cache_batch_size: MAX_SEQUENCES,
+        cache_tokens: Some(cache_tokens(model, &encoded, arguments.max_new_tokens.get())),
+        ..GeneratorOptions::default()
     };
     let mut generator = Generator::new(Arc::clone(model), &options)?;
     let mut jobs = Vec::new();
@@ -166,6 +167,7 @@ fn start(
             sampling: sampling.clone(),
             max_new_tokens: Some(arguments.max_new_tokens),
             ignore_eos: arguments.ignore_eos,
+            ..Request::default()
         })?;
         let (text, tokens) = (String::new(), Vec::new());
         jobs.push(Job { id, prompt, prompt_tokens, text, tokens, finished: None });

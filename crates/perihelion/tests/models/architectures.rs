@@ -8,7 +8,7 @@ use perihelion::driver::Tensor;
 use perihelion::engine::Model;
 use perihelion::graph::{Graph, Op};
 use perihelion::models::{ARCHITECTURES, Checkpoint};
-use perihelion::pipelines::{Batch, Runner, SequenceId, Slice};
+use perihelion::pipelines::{Batch, Runner, Slice};
 use perihelion::weights::Weights;
 
 /// How far a logit may be from PyTorch's, as a fraction of the largest: both round to f32.
@@ -100,8 +100,8 @@ fn run(checkpoint: &Checkpoint, model: &Model, tokens: &[u32], chunks: &[usize])
     let mut done = 0;
     for &chunk in chunks {
         let tokens = tokens[done..done + chunk].to_vec();
-        let slice = Slice { id: SequenceId(0), cached: done, tokens, pages: vec![3, 1, 4], predicts: true };
-        let rows = runner.run(&Batch { slices: vec![slice] }, true).unwrap();
+        let slice = Slice { cached: done, tokens, pages: vec![3, 1, 4], predicts: true, ..Slice::default() };
+        let rows = runner.run(&Batch { slices: vec![slice], ..Batch::default() }, true).unwrap();
         (0..chunk).for_each(|row| logits.extend_from_slice(rows.row(row)));
         done += chunk;
     }

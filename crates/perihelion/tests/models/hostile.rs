@@ -27,7 +27,7 @@ struct Index {
 /// Loads a model and lets it write a few tokens.
 fn generate(options: &LoadOptions) -> Result<(), String> {
     let model = TextModel::load(&crate::support::session(1), options).map_err(|error| error.to_string())?;
-    let options = GeneratorOptions { max_batch_tokens: 64, max_sequences: 1, cache_tokens: 64 };
+    let options = GeneratorOptions { cache_tokens: Some(64), ..GeneratorOptions::default() };
     let mut generator = Generator::new(Arc::new(model), &options).map_err(|error| error.to_string())?;
     let request =
         Request { prompt: vec![1, 5, 9], max_new_tokens: NonZeroUsize::new(4), ..Request::default() };

@@ -41,8 +41,9 @@ pub(crate) fn logits(model: &TextModel, tokens: &[u32]) -> Logits {
         tokens: tokens.to_vec(),
         pages: (0..pages as u32).collect(),
         predicts: true,
+        ..Slice::default()
     };
-    runner.run(&Batch { slices: vec![slice] }, true).unwrap()
+    runner.run(&Batch { slices: vec![slice], ..Batch::default() }, true).unwrap()
 }
 
 /// The logits after the last token of a prompt.
@@ -53,13 +54,14 @@ pub(crate) fn last_logits(model: &TextModel, prompt: &[u32]) -> Vec<f32> {
 /// The likeliest continuation, of exactly `count` tokens.
 pub(crate) fn greedy(model: &Arc<TextModel>, prompt: &[u32], count: usize) -> Vec<u32> {
     let options =
-        GeneratorOptions { max_batch_tokens: 512, max_sequences: 1, cache_tokens: prompt.len() + count };
+        GeneratorOptions { cache_tokens: Some(prompt.len() + count), ..GeneratorOptions::default() };
     let mut generator = Generator::new(Arc::clone(model), &options).unwrap();
     let request = Request {
         prompt: prompt.to_vec(),
         sampling: SamplingParams { temperature: 0.0, ..SamplingParams::default() },
         max_new_tokens: NonZeroUsize::new(count),
         ignore_eos: true,
+        ..Request::default()
     };
     generator.add(request).unwrap();
     let mut tokens = Vec::new();

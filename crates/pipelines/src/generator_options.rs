@@ -1,0 +1,132 @@
+//! How a generator shares out its steps and its cache.
+
+use crate::Error;
+use crate::error::InvalidField;
+use crate::kv_cache::{KVCacheStrategy, KvCache};
+use crate::scheduler::{Batching, Limits};
+
+/// How large a generator's batches and cache are, and how they are filled. What a request gets depends on none of
+/// it.
+#[derive(Debug, Clone)]
+pub struct GeneratorOptions {
+    /// Tokens of one sequence, prompt and generated; `None` is the model's context length, which is the most.
+    pub max_length: Option<usize>,
+    /// How the cache is shared out among sequences; [`KVCacheStrategy::ModelDefault`] is paged.
+    pub cache_strategy: KVCacheStrategy,
+    /// Whether sequences that begin alike share the pages of their beginning; paged only.
+    pub enable_prefix_caching: bool,
+    /// Sequences that run at once.
+    pub max_cache_batch_size: usize,
+    /// Sequences of which a step runs prompt tokens; [`GeneratorOptions::max_cache_batch_size`], if that is less.
+    pub max_ce_batch_size: usize,
+    /// Tokens in a step, prompt and decode together; longer prompts run in chunks.
+    pub max_batch_tokens: usize,
+    /// Decode steps that follow each other without a look at who waits.
+    pub max_num_steps: usize,
+    /// What the common length of prompts that run together is a multiple of; naive only.
+    pub pad_to_multiple_of: usize,
+    /// Tokens that the KV cache holds, all sequences together; `None` is room for as many of the longest sequences
+    /// as run at once.
+    pub cache_tokens: Option<usize>,
+}
+
+impl Default for GeneratorOptions {
+    /// One sequence at a time, as long as the model's context, in pages.
+    fn default() -> GeneratorOptions {
+        GeneratorOptions {
+            max_length: None,
+            cache_strategy: KVCacheStrategy::Paged,
+            enable_prefix_caching: false,
+            max_cache_batch_size: 1,
+            max_ce_batch_size: 32,
+            max_batch_tokens: 512,
+            max_num_steps: 1,
+            pad_to_multiple_of: 2,
+            cache_tokens: None,
+        }
+    }
+}
+
+impl GeneratorOptions {
+    /// Tokens of one sequence, if the options make sense for a model of that context length.
+    ///
+    /// # Errors
+    /// With every option that is out of range or contradicts another.
+    pub(crate) fn check(&self, context_length: usize) -> Result<usize, Error> {
+        let mut invalid = Vec::new();
+        let mut require = |ok: bool, field, value: String, fix: &str| {
+            if !ok {
+                invalid.push(InvalidField { field, value, fix: fix.to_string() });
+            }
+        };
+        for (field, value) in [
+            ("max_cache_batch_size", self.max_cache_batch_size),
+            ("max_ce_batch_size", self.max_ce_batch_size),
+            ("max_batch_tokens", self.max_batch_tokens),
+            ("max_num_steps", self.max_num_steps),
+            ("pad_to_multiple_of", self.pad_to_multiple_of),
+        ] {
+            require(value > 0, field, value.to_string(), "give at least 1");
+        }
+        let max_length = self.max_length.unwrap_or(context_length);
+        let fix = format!("give 1 to {context_length}, the model's context length");
+        require((1..=context_length).contains(&max_length), "max_length", max_length.to_string(), &fix);
+        require(
+            !self.enable_prefix_caching || self.is_paged(),
+            "enable_prefix_caching",
+            self.enable_prefix_caching.to_string(),
+            &format!("the cache strategy is {}, and only paged shares prefixes", self.cache_strategy),
+        );
+        if invalid.is_empty() { Ok(max_length) } else { Err(Error::Options(invalid)) }
+    }
+
+    /// A cache for sequences of up to `max_length` tokens.
+    ///
+    /// # Errors
+    /// If one such sequence needs more room than the cache is to have, and the strategy gives it all at once.
+    pub(crate) fn cache(&self, max_length: usize, page_size: usize) -> Result<KvCache, Error> {
+        let reserved = match self.batching() {
+            Batching::Continuous => max_length,
+            Batching::Homogenous { pad_to_multiple_of } => {
+                max_length.checked_next_multiple_of(pad_to_multiple_of).unwrap_or(usize::MAX)
+            }
+        };
+        let pages = reserved.div_ceil(page_size);
+        let num_pages = match self.cache_tokens {
+            Some(tokens) => tokens.div_ceil(page_size).max(1),
+            None => pages.saturating_mul(self.max_cache_batch_size),
+        };
+        if !self.is_paged() && num_pages < pages {
+            let tokens = num_pages * page_size;
+            return Err(Error::CacheTooSmall { strategy: self.cache_strategy, tokens, reserved });
+        }
+        if u32::try_from(num_pages).is_err() {
+            return Err(Error::TooManyPages { pages: num_pages, page_size });
+        }
+        Ok(match (self.is_paged(), self.enable_prefix_caching) {
+            (false, _) => KvCache::slots(num_pages, page_size, reserved),
+            (true, false) => KvCache::paged(num_pages, page_size),
+            (true, true) => KvCache::with_prefix_caching(num_pages, page_size),
+        })
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            max_batch_tokens: self.max_batch_tokens,
+            max_cache_batch_size: self.max_cache_batch_size,
+            max_ce_batch_size: self.max_ce_batch_size,
+            max_num_steps: self.max_num_steps,
+        }
+    }
+
+    pub(crate) fn batching(&self) -> Batching {
+        match self.cache_strategy {
+            KVCacheStrategy::Naive => Batching::Homogenous { pad_to_multiple_of: self.pad_to_multiple_of },
+            _ => Batching::Continuous,
+        }
+    }
+
+    fn is_paged(&self) -> bool {
+        matches!(self.cache_strategy, KVCacheStrategy::Paged | KVCacheStrategy::ModelDefault)
+    }
+}

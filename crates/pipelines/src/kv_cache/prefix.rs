@@ -1,0 +1,272 @@
+//! Prefix caching: full pages are known by what they hold, and lent again to sequences that begin alike.
+//!
+//! The pages form a tree: each hangs from the page before it, first pages from a root of their cache salt. A page
+//! has a name, the keyed hash of its parent's name and its own tokens, which finds it; its tokens and its parent
+//! are compared as well, so that no collision can lend a page that holds something else.
+//!
+//! Whoever holds a page holds its parent too, and pages are released tail first, so a page never outlives its
+//! parent here.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use blake3::Hasher;
+
+use super::page_pool::{Page, PagePool};
+use crate::sequence::Sequence;
+
+/// How many tokens of prompts were in the cache already when their sequences started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PrefixStats {
+    /// Tokens of all prompts.
+    pub prompt_tokens: u64,
+    /// Those that did not have to run.
+    pub cached_tokens: u64,
+}
+
+impl PrefixStats {
+    /// Cached tokens as a part of all, from 0 to 1.
+    pub fn hit_rate(&self) -> f64 {
+        if self.prompt_tokens == 0 { 0.0 } else { self.cached_tokens as f64 / self.prompt_tokens as f64 }
+    }
+}
+
+/// The name of a full page and all before it.
+type Name = [u8; 32];
+
+/// What a sequence's pages are called.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct PrefixState {
+    /// The names of full pages, as far as they were needed yet.
+    names: Vec<Name>,
+    /// How many of the first pages are in the tree.
+    published: usize,
+    /// Of when the sequence started.
+    epoch: u64,
+}
+
+/// The longest beginning of a sequence that pages hold.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Hit {
+    /// Pages that hold it in full.
+    pub(super) pages: Vec<Page>,
+    /// A page that begins as the next one is to begin.
+    pub(super) partial: Option<Partial>,
+}
+
+/// A page of which only the beginning can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Partial {
+    pub(super) page: Page,
+    /// Tokens of the beginning.
+    tokens: usize,
+}
+
+impl Hit {
+    /// Tokens that need not run.
+    pub(super) fn tokens(&self, page_size: usize) -> usize {
+        self.pages.len() * page_size + self.partial.map_or(0, |partial| partial.tokens)
+    }
+}
+
+/// The tree of full pages.
+#[derive(Debug)]
+pub(super) struct PrefixCache {
+    page_size: usize,
+    /// Nobody outside this process can foresee a name.
+    key: [u8; 32],
+    /// Makes a name of what was hashed; tests make names collide.
+    finish: fn(&Hasher) -> Name,
+    by_name: HashMap<Name, Page>,
+    /// By page.
+    nodes: Vec<Option<Node>>,
+    /// First pages, by salt.
+    roots: HashMap<Option<Arc<str>>, Vec<Page>>,
+    /// How often everything was forgotten.
+    epoch: u64,
+    stats: PrefixStats,
+}
+
+#[derive(Debug)]
+struct Node {
+    name: Name,
+    parent: Parent,
+    tokens: Box<[u32]>,
+    children: Vec<Page>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Parent {
+    Root(Option<Arc<str>>),
+    Page(Page),
+}
+
+impl PrefixCache {
+    pub(super) fn new(num_pages: usize, page_size: usize) -> PrefixCache {
+        PrefixCache {
+            page_size,
+            key: random_key(),
+            finish: |hasher| *hasher.finalize().as_bytes(),
+            by_name: HashMap::new(),
+            nodes: (0..num_pages).map(|_| None).collect(),
+            roots: HashMap::new(),
+            epoch: 0,
+            stats: PrefixStats::default(),
+        }
+    }
+
+    pub(super) fn stats(&self) -> PrefixStats {
+        self.stats
+    }
+
+    /// Whether a page is in the tree.
+    pub(super) fn holds(&self, page: Page) -> bool {
+        self.nodes[page as usize].is_some()
+    }
+
+    /// The longest beginning of a sequence that is in the tree, but for its last token: that one must run, as the
+    /// next is predicted from it.
+    pub(super) fn find(&self, sequence: &mut Sequence) -> Hit {
+        if sequence.compute_all {
+            return Hit::default();
+        }
+        self.name_pages(sequence);
+        let reusable = &sequence.tokens[..sequence.tokens.len() - 1];
+        let mut hit = Hit::default();
+        let mut parent = Parent::Root(sequence.cache_salt.clone());
+        for (name, tokens) in sequence.prefix.names.iter().zip(reusable.chunks_exact(self.page_size)) {
+            let Some(page) = self.get(name, &parent, tokens) else { break };
+            hit.pages.push(page);
+            parent = Parent::Page(page);
+        }
+        hit.partial = self.find_partial(&parent, &reusable[hit.pages.len() * self.page_size..]);
+        hit
+    }
+
+    /// Takes note that a sequence runs with the pages that were found for it.
+    pub(super) fn note_start(&mut self, sequence: &mut Sequence) {
+        sequence.prefix.published = sequence.cached / self.page_size;
+        sequence.prefix.epoch = self.epoch;
+        if sequence.cached_prompt.is_none() {
+            self.stats.prompt_tokens += sequence.prompt as u64;
+            self.stats.cached_tokens += sequence.cached as u64;
+        }
+    }
+
+    /// Puts the pages that a sequence has filled into the tree. Where the same page is there already, the sequence
+    /// holds that one from now on, and its own is free.
+    pub(super) fn publish(&mut self, sequence: &mut Sequence, pool: &mut PagePool) {
+        // What began before everything was forgotten stays forgotten.
+        if sequence.prefix.epoch != self.epoch {
+            return;
+        }
+        while (sequence.prefix.published + 1) * self.page_size <= sequence.cached {
+            let index = sequence.prefix.published;
+            self.name_pages(sequence);
+            let name = sequence.prefix.names[index];
+            let tokens = &sequence.tokens[index * self.page_size..][..self.page_size];
+            let parent = match index.checked_sub(1) {
+                None => Parent::Root(sequence.cache_salt.clone()),
+                Some(before) => Parent::Page(sequence.pages[before]),
+            };
+            match self.get(&name, &parent, tokens) {
+                None => self.insert(sequence.pages[index], name, parent, tokens.into()),
+                Some(page) => {
+                    pool.hold(page);
+                    pool.release(std::mem::replace(&mut sequence.pages[index], page), false);
+                }
+            }
+            sequence.prefix.published += 1;
+        }
+    }
+
+    /// Takes a page out of the tree, if it is there: it will hold something else.
+    pub(super) fn forget(&mut self, page: Page) {
+        let Some(node) = self.nodes[page as usize].take() else { return };
+        debug_assert!(node.children.is_empty(), "pages are released tail first");
+        if self.by_name.get(&node.name) == Some(&page) {
+            self.by_name.remove(&node.name);
+        }
+        let siblings = self.children_mut(&node.parent);
+        siblings.retain(|&sibling| sibling != page);
+        if let (Parent::Root(salt), true) = (&node.parent, siblings.is_empty()) {
+            self.roots.remove(salt);
+        }
+    }
+
+    /// Forgets everything.
+    pub(super) fn reset(&mut self) {
+        self.by_name.clear();
+        self.roots.clear();
+        self.nodes.fill_with(|| None);
+        self.epoch += 1;
+        self.stats = PrefixStats::default();
+    }
+
+    /// Names the full pages of a sequence that have no name yet.
+    fn name_pages(&self, sequence: &mut Sequence) {
+        let names = &mut sequence.prefix.names;
+        for tokens in sequence.tokens.chunks_exact(self.page_size).skip(names.len()) {
+            let mut hasher = Hasher::new_keyed(&self.key);
+            match (names.last(), &sequence.cache_salt) {
+                (Some(parent), _) => hasher.update(b"page").update(parent),
+                (None, None) => hasher.update(b"root"),
+                (None, Some(salt)) => {
+                    hasher.update(b"salt").update(&(salt.len() as u64).to_le_bytes()).update(salt.as_bytes())
+                }
+            };
+            tokens.iter().for_each(|token| {
+                hasher.update(&token.to_le_bytes());
+            });
+            names.push((self.finish)(&hasher));
+        }
+    }
+
+    fn get(&self, name: &Name, parent: &Parent, tokens: &[u32]) -> Option<Page> {
+        let page = *self.by_name.get(name)?;
+        let node = self.nodes[page as usize].as_ref().expect("names are those of nodes");
+        (node.parent == *parent && *node.tokens == *tokens).then_some(page)
+    }
+
+    /// The page below `parent` that has most tokens in common with what follows there.
+    fn find_partial(&self, parent: &Parent, following: &[u32]) -> Option<Partial> {
+        let children = match parent {
+            Parent::Root(salt) => self.roots.get(salt)?,
+            Parent::Page(page) => {
+                &self.nodes[*page as usize].as_ref().expect("a page that was found").children
+            }
+        };
+        let common = |&page: &Page| {
+            let node = self.nodes[page as usize].as_ref().expect("children are nodes");
+            let tokens = node.tokens.iter().zip(following).take_while(|(a, b)| a == b).count();
+            Partial { page, tokens }
+        };
+        children.iter().map(common).max_by_key(|partial| partial.tokens).filter(|partial| partial.tokens > 0)
+    }
+
+    fn insert(&mut self, page: Page, name: Name, parent: Parent, tokens: Box<[u32]>) {
+        self.children_mut(&parent).push(page);
+        self.by_name.insert(name, page);
+        self.nodes[page as usize] = Some(Node { name, parent, tokens, children: Vec::new() });
+    }
+
+    fn children_mut(&mut self, parent: &Parent) -> &mut Vec<Page> {
+        match parent {
+            Parent::Root(salt) => self.roots.entry(salt.clone()).or_default(),
+            Parent::Page(page) => {
+                &mut self.nodes[*page as usize].as_mut().expect("a page outlives its children").children
+            }
+        }
+    }
+}
+
+/// A key of the randomness that the standard library takes from the system.
+fn random_key() -> [u8; 32] {
+    let mut key = [0; 32];
+    let random = RandomState::new();
+    for (index, part) in key.chunks_exact_mut(8).enumerate() {
+        part.copy_from_slice(&random.hash_one(index).to_le_bytes());
+    }
+    key
+}

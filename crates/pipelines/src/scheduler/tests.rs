@@ -1,0 +1,306 @@
+//! The scheduler as a script: sequences in, batches out.
+
+use super::*;
+use crate::kv_cache::PageCopy;
+
+/// Limits that bind nothing but the tokens of a step.
+fn limits(max_batch_tokens: usize) -> Limits {
+    Limits { max_batch_tokens, max_cache_batch_size: 64, max_ce_batch_size: 64, max_num_steps: 1 }
+}
+
+fn continuous(limits: Limits, cache: KvCache) -> Scheduler {
+    Scheduler::new(limits, Batching::Continuous, cache)
+}
+
+fn naive(limits: Limits, cache: KvCache, pad_to_multiple_of: usize) -> Scheduler {
+    Scheduler::new(limits, Batching::Homogenous { pad_to_multiple_of }, cache)
+}
+
+/// A sequence whose tokens are all different from each other and from those of other sequences.
+fn distinct(id: u64, prompt: usize, max_tokens: usize) -> Sequence {
+    let tokens = (0..prompt as u32).map(|i| 1000 * (id as u32 + 1) + i).collect();
+    Sequence::new(SequenceId(id), tokens, max_tokens)
+}
+
+/// What happens before a step.
+enum Command {
+    Add(Sequence),
+    Cancel(u64),
+}
+
+/// A script in the making: what was commanded when, and what ran.
+struct Script {
+    scheduler: Scheduler,
+    commands: Vec<(usize, Command)>,
+    steps: Vec<String>,
+    copies: Vec<PageCopy>,
+}
+
+impl Script {
+    /// Sequences of `(prompt, max_tokens)`, all there from the start.
+    fn new(scheduler: Scheduler, sequences: &[(usize, usize)]) -> Script {
+        let add = |(id, &(prompt, max_tokens)): (usize, &(usize, usize))| {
+            (0, Command::Add(distinct(id as u64, prompt, max_tokens)))
+        };
+        let commands = sequences.iter().enumerate().map(add).collect();
+        Script { scheduler, commands, steps: Vec::new(), copies: Vec::new() }
+    }
+
+    /// Before step `step`, counted from 0.
+    fn at(mut self, step: usize, command: Command) -> Script {
+        self.commands.push((step, command));
+        self
+    }
+
+    /// Steps until nothing is left to do. The token predicted is always 9; sequences end at `max_tokens`.
+    fn run(mut self) -> Script {
+        while !self.scheduler.is_idle() || !self.commands.is_empty() {
+            let now = self.steps.len();
+            let (due, later) = self.commands.drain(..).partition(|&(step, _)| step <= now);
+            self.commands = later;
+            let due: Vec<(usize, Command)> = due;
+            for (_, command) in due {
+                match command {
+                    Command::Add(sequence) => self.scheduler.add(sequence).unwrap(),
+                    Command::Cancel(id) => drop(self.scheduler.remove(SequenceId(id)).unwrap()),
+                }
+            }
+            self.step();
+        }
+        let cache = self.scheduler.cache();
+        assert_eq!(
+            cache.num_free() + cache.num_pages() % (cache.capacity() / cache.page_size()),
+            cache.num_pages()
+        );
+        self
+    }
+
+    fn step(&mut self) {
+        let Limits { max_batch_tokens, max_cache_batch_size, .. } = self.scheduler.limits;
+        let batch = self.scheduler.schedule();
+        assert!(!batch.is_empty() || self.scheduler.is_idle(), "no progress after {:?}", self.steps);
+        assert!(batch.num_tokens() <= max_batch_tokens && batch.slices.len() <= max_cache_batch_size);
+        self.steps.push(batch.slices.iter().map(print).collect::<Vec<_>>().join(" "));
+        self.copies.extend(&batch.copies);
+        let predicting: Vec<SequenceId> = batch.predicting().collect();
+        self.scheduler.advance(&batch, &vec![9; predicting.len()]);
+        for id in predicting {
+            let sequence = self.scheduler.get(id).unwrap();
+            if sequence.tokens.len() >= sequence.max_tokens {
+                self.scheduler.remove(id);
+            }
+        }
+    }
+
+    #[track_caller]
+    fn prints(self, expected: &str) -> Script {
+        let lines: Vec<&str> = expected.trim().lines().map(str::trim).collect();
+        assert_eq!(self.steps, lines);
+        self
+    }
+}
+
+/// `id:cached+count`, with `~n` for n rows of padding, and `!` where the next token is predicted.
+fn print(slice: &Slice) -> String {
+    let padding = if slice.padding > 0 { format!("~{}", slice.padding) } else { String::new() };
+    let predicts = if slice.predicts { "!" } else { "" };
+    format!("{}:{}+{}{padding}{predicts}", slice.id.0, slice.cached, slice.tokens.len())
+}
+
+/// Steps in which one sequence decodes alone, from `cached` tokens to the end of `range`.
+fn alone(id: u64, cached: std::ops::Range<usize>) -> String {
+    cached.map(|n| format!("{id}:{n}+1!")).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_prompt_is_prefilled_then_decoded() {
+    let scheduler = continuous(limits(8), KvCache::paged(4, 16));
+    Script::new(scheduler, &[(5, 7)]).run().prints("0:0+5!\n0:5+1!");
+}
+
+#[test]
+fn long_prompts_run_in_chunks_beside_decoding_ones() {
+    let scheduler = continuous(limits(4), KvCache::paged(8, 16));
+    Script::new(scheduler, &[(2, 5), (7, 8)]).run().prints(
+        "0:0+2! 1:0+2
+         0:2+1! 1:2+3
+         0:3+1! 1:5+2!",
+    );
+}
+
+#[test]
+fn no_more_sequences_than_allowed() {
+    let limits = Limits { max_cache_batch_size: 1, ..limits(8) };
+    let scheduler = continuous(limits, KvCache::paged(8, 16));
+    Script::new(scheduler, &[(2, 4), (2, 3)]).run().prints("0:0+2!\n0:2+1!\n1:0+2!");
+}
+
+#[test]
+fn no_more_prompts_in_a_step_than_allowed() {
+    let limits = Limits { max_ce_batch_size: 2, ..limits(8) };
+    let scheduler = continuous(limits, KvCache::paged(8, 16));
+    Script::new(scheduler, &[(2, 5), (2, 5), (2, 4), (9, 10)]).run().prints(
+        "0:0+2! 1:0+2!
+         0:2+1! 1:2+1! 2:0+2! 3:0+4
+         0:3+1! 1:3+1! 2:2+1! 3:4+5!",
+    );
+}
+
+#[test]
+fn the_newest_gives_its_pages_to_the_oldest() {
+    // Three pages of 16: both start with one, sequence 0 takes the third at 17 tokens, and 1 must yield
+    // when it wants a second as well. It then waits until 0 is done, and runs all its tokens again.
+    let scheduler = continuous(limits(64), KvCache::paged(3, 16));
+    let script = Script::new(scheduler, &[(16, 35), (16, 18)]).run();
+    assert_eq!(script.scheduler.preemptions(), 1);
+    script.prints(&format!("0:0+16! 1:0+16!\n0:16+1!\n{}\n1:0+17!", alone(0, 17..34)));
+}
+
+#[test]
+fn what_never_fits_is_refused() {
+    let mut scheduler = continuous(limits(8), KvCache::paged(2, 16));
+    let error = scheduler.add(distinct(0, 1, 34)).unwrap_err();
+    assert_eq!(error, TooLong { max_tokens: 34, capacity: 32 });
+    assert!(scheduler.add(distinct(1, 1, 33)).is_ok());
+    // A slot is all that a sequence ever gets.
+    let mut scheduler = continuous(limits(8), KvCache::slots(4, 16, 20));
+    assert_eq!(scheduler.add(distinct(0, 1, 34)), Err(TooLong { max_tokens: 34, capacity: 32 }));
+}
+
+#[test]
+fn aborting_frees_pages_at_once() {
+    let mut scheduler = continuous(limits(8), KvCache::paged(2, 16));
+    scheduler.add(distinct(0, 2, 9)).unwrap();
+    let batch = scheduler.schedule();
+    assert_eq!(scheduler.cache().num_free(), 1);
+    assert!(scheduler.remove(SequenceId(0)).is_some());
+    assert_eq!(scheduler.cache().num_free(), 2);
+    scheduler.advance(&batch, &[3]);
+    assert!(scheduler.is_idle() && scheduler.schedule().is_empty());
+}
+
+#[test]
+fn a_slot_is_claimed_whole_and_never_taken_away() {
+    // Two slots of two pages each: the third waits for the end of the first, however few tokens all have.
+    let scheduler = continuous(limits(64), KvCache::slots(5, 16, 20));
+    let mut script = Script::new(scheduler, &[(2, 4), (3, 20), (2, 3)]);
+    script.scheduler.add(distinct(3, 1, 20)).unwrap();
+    let batch = script.scheduler.schedule();
+    assert_eq!(batch.slices[0].pages, [0, 1]);
+    assert_eq!(script.scheduler.cache().num_free(), 2);
+    script.scheduler.remove(SequenceId(3));
+    assert_eq!(script.scheduler.cache().num_free(), 4);
+    let script = script.run();
+    assert_eq!(script.scheduler.preemptions(), 0);
+    script.prints(&format!(
+        "0:0+2! 1:0+3!
+         0:2+1! 1:3+1!
+         1:4+1! 2:0+2!
+         {}",
+        alone(1, 5..19)
+    ));
+}
+
+#[test]
+fn naive_batches_run_to_completion_together() {
+    // Sequence 3 fits the third step, as 1 has ended, and still waits for 0. It was there from the start, and 4
+    // is only there later; they share the next batch all the same.
+    let limits = Limits { max_cache_batch_size: 3, ..limits(64) };
+    let scheduler = naive(limits, KvCache::slots(3, 16, 16), 4);
+    Script::new(scheduler, &[(5, 8), (2, 3), (1, 3), (1, 2)])
+        .at(1, Command::Add(distinct(4, 3, 4)))
+        .run()
+        .prints(
+            "0:0+5~3! 1:0+2~6! 2:0+1~7!
+             0:5+1! 2:1+1!
+             0:6+1!
+             3:0+1~3! 4:0+3~1!",
+        );
+}
+
+#[test]
+fn naive_prompts_of_one_token_are_not_padded() {
+    let scheduler = naive(limits(64), KvCache::slots(4, 16, 16), 8);
+    Script::new(scheduler, &[(1, 3), (1, 2)]).run().prints("0:0+1! 1:0+1!\n0:1+1!");
+}
+
+#[test]
+fn naive_padding_counts_against_the_budget() {
+    // Three prompts padded to 4 are 12 rows, of which 11 are allowed.
+    let scheduler = naive(limits(11), KvCache::slots(4, 16, 16), 4);
+    Script::new(scheduler, &[(1, 2), (2, 3), (3, 4)]).run().prints("0:0+1~3! 1:0+2~2!\n2:0+3~1!");
+    // A prompt beyond the budget runs alone, in chunks.
+    let scheduler = naive(limits(5), KvCache::slots(4, 16, 16), 4);
+    Script::new(scheduler, &[(11, 12), (1, 2)]).run().prints("0:0+5\n0:5+5\n0:10+1!\n1:0+1!");
+    let scheduler = naive(limits(6), KvCache::slots(4, 16, 16), 4);
+    Script::new(scheduler, &[(9, 10), (1, 2)]).run().prints("0:0+6\n0:6+3~1!\n1:0+1!");
+}
+
+#[test]
+fn naive_padding_stays_in_the_slot() {
+    let scheduler = naive(limits(64), KvCache::slots(2, 16, 16), 64);
+    Script::new(scheduler, &[(10, 11), (3, 4)]).run().prints("0:0+10~6! 1:0+3~13!");
+}
+
+#[test]
+fn several_decode_steps_follow_each_other() {
+    // The plan of step 1 is for four decode steps. Sequence 2 comes meanwhile and waits for their end; sequence 1
+    // ends in the middle and gives its page back at once.
+    let limits = Limits { max_num_steps: 4, ..limits(64) };
+    let scheduler = continuous(limits, KvCache::paged(8, 16));
+    let script = Script::new(scheduler, &[(2, 9), (3, 6)]).at(2, Command::Add(distinct(2, 1, 3))).run();
+    script.prints(
+        "0:0+2! 1:0+3!
+         0:2+1! 1:3+1!
+         0:3+1! 1:4+1!
+         0:4+1!
+         0:5+1!
+         0:6+1! 2:0+1!
+         0:7+1! 2:1+1!",
+    );
+}
+
+#[test]
+fn pages_for_all_decode_steps_are_reserved() {
+    let limits = Limits { max_num_steps: 40, ..limits(64) };
+    let mut scheduler = continuous(limits, KvCache::paged(4, 16));
+    scheduler.add(distinct(0, 2, 100)).unwrap_err();
+    scheduler.add(distinct(0, 2, 60)).unwrap();
+    let free_after_step = |scheduler: &mut Scheduler| {
+        let batch = scheduler.schedule();
+        scheduler.advance(&batch, &[9]);
+        scheduler.cache().num_free()
+    };
+    // Positions 2 to 41 take three pages.
+    assert_eq!([1, 2, 3].map(|_| free_after_step(&mut scheduler)), [3, 1, 1]);
+    assert!(scheduler.remove(SequenceId(0)).is_some());
+    assert_eq!(scheduler.cache().num_free(), 4);
+    // Two that would need four pages more have two: they take as many steps as those hold, and preempt nobody.
+    scheduler.add(distinct(1, 16, 50)).unwrap();
+    scheduler.add(distinct(2, 16, 50)).unwrap();
+    for _ in 0..12 {
+        let batch = scheduler.schedule();
+        assert_eq!(batch.slices.len(), 2);
+        scheduler.advance(&batch, &[9, 9]);
+    }
+    assert_eq!((scheduler.cache().num_free(), scheduler.preemptions()), (0, 0));
+}
+
+#[test]
+fn cancelling_ends_decode_steps_early() {
+    let limits = Limits { max_num_steps: 8, ..limits(64) };
+    let scheduler = continuous(limits, KvCache::paged(8, 16));
+    Script::new(scheduler, &[(2, 12), (2, 12)])
+        .at(2, Command::Add(distinct(2, 2, 4)))
+        .at(3, Command::Cancel(0))
+        .at(4, Command::Cancel(1))
+        .run()
+        .prints(
+            "0:0+2! 1:0+2!
+             0:2+1! 1:2+1!
+             0:3+1! 1:3+1!
+             1:4+1!
+             2:0+2!
+             2:2+1!",
+        );
+}
