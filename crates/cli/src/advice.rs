@@ -24,7 +24,12 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
             (USAGE, Some("change the conversation to what the model's chat template takes"))
         }
         Error::OutOfMemory(_) => (MEMORY, None),
-        Error::TooLong(_) | Error::Encode(_) | Error::Sampling(_) => (USAGE, None),
+        Error::TooLong(_)
+        | Error::Encode(_)
+        | Error::Sampling(_)
+        | Error::Options(_)
+        | Error::CacheTooSmall { .. }
+        | Error::TooManyPages { .. } => (USAGE, None),
         Error::EmptyPrompt => (USAGE, Some("give a prompt that is not empty")),
         Error::PromptTooLong { .. } => (USAGE, Some("or choose a model with a longer context")),
         Error::UnknownToken { .. } => (MODEL, Some("the tokenizer and the weights are of different models")),
