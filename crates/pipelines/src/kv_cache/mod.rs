@@ -45,20 +45,20 @@ pub struct KvCache {
 
 #[derive(Debug)]
 enum Policy {
-    Paged(Paged),
+    Paged(Box<Paged>),
     Slots(Slots),
 }
 
 impl KvCache {
     /// Pages on demand.
     pub fn paged(num_pages: usize, page_size: usize) -> KvCache {
-        let policy = Policy::Paged(Paged::new(num_pages, page_size));
+        let policy = Policy::Paged(Box::new(Paged::new(num_pages, page_size)));
         KvCache { page_size, num_pages, policy }
     }
 
     /// Pages on demand, shared by sequences that begin alike.
     pub fn with_prefix_caching(num_pages: usize, page_size: usize) -> KvCache {
-        let policy = Policy::Paged(Paged::with_prefix_caching(num_pages, page_size));
+        let policy = Policy::Paged(Box::new(Paged::with_prefix_caching(num_pages, page_size)));
         KvCache { page_size, num_pages, policy }
     }
 
