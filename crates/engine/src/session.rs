@@ -148,34 +148,7 @@ impl InferenceSession {
         source: impl Into<Source<'a>>,
         options: &CompileOptions,
     ) -> Result<CompiledModel, Error> {
-        if let Some(name) = options.passes.unknown() {
-            let known: Vec<&str> = passes::PASSES.iter().map(|pass| pass.name).collect();
-            return Err(Error::UnknownPass { name: name.to_string(), known: known.join(", ") });
-        }
-        let extensions = self.extensions.with(&options.custom_extensions)?;
-        let parsed;
-        let graphs = match source.into() {
-            Source::Graph(graph) => std::slice::from_ref(graph),
-            Source::Module(module) => &module.graphs,
-            Source::Path(path) if is_artifact(path) => return self.read(&Artifact::open(path)?, &extensions),
-            Source::Path(path) => {
-                parsed = read_module(path)?;
-                &parsed.graphs
-            }
-        };
-        check_names(graphs)?;
-        let settings = self.kernel_settings();
-        // Who watches a graph on its way wants it to go that way.
-        let watched = self.debug().pre_jit() || self.debug().ir_output_dir().is_some();
-        match &self.cache {
-            Some(cache) if options.cache == CacheUse::Use && !watched => {
-                let device = extensions.used_by(graphs).on(&self.devices[0]);
-                let key = cache.key(graphs, &options.passes, &settings, &*device);
-                let make = || self.build(graphs, options, &extensions, &settings);
-                cache.find_or_make(&key, &|entry| self.read(entry, &extensions), &make)
-            }
-            _ => self.build(graphs, options, &extensions, &settings),
-        }
+        self.compile_by(source.into(), options, &|artifact, extensions| self.read(artifact, extensions))
     }
 
     /// Binds weights to the one model that was compiled.
@@ -262,7 +235,7 @@ impl InferenceSession {
         weights: &dyn WeightsRegistry,
         options: &CompileOptions,
     ) -> Result<Model, Error> {
-        let compiled = self.compile_with(source, options)?;
+        let compiled = self.compile_to_bind(source.into(), options)?;
         let models = self.init_all(one_model("load", &compiled)?, weights)?;
         Ok(models.into_values().next().expect("one program makes one model"))
     }
@@ -289,7 +262,55 @@ impl InferenceSession {
         weights: &dyn WeightsRegistry,
         options: &CompileOptions,
     ) -> Result<BTreeMap<String, Model>, Error> {
-        self.init_all(&self.compile_with(source, options)?, weights)
+        self.init_all(&self.compile_to_bind(source.into(), options)?, weights)
+    }
+
+    /// Compiles what will be bound at once: the weights that an artifact holds are checked while it is lowered.
+    fn compile_to_bind(&self, source: Source<'_>, options: &CompileOptions) -> Result<CompiledModel, Error> {
+        self.compile_by(source, options, &|artifact, extensions| {
+            std::thread::scope(|scope| {
+                // Those that are used are asked for again, and then their fault is told.
+                scope.spawn(|| artifact.verify());
+                self.read(artifact, extensions)
+            })
+        })
+    }
+
+    /// Compiles graphs, or reads them with `read` where they are compiled.
+    fn compile_by(
+        &self,
+        source: Source<'_>,
+        options: &CompileOptions,
+        read: &dyn Fn(&Artifact, &Extensions) -> Result<CompiledModel, Error>,
+    ) -> Result<CompiledModel, Error> {
+        if let Some(name) = options.passes.unknown() {
+            let known: Vec<&str> = passes::PASSES.iter().map(|pass| pass.name).collect();
+            return Err(Error::UnknownPass { name: name.to_string(), known: known.join(", ") });
+        }
+        let extensions = self.extensions.with(&options.custom_extensions)?;
+        let parsed;
+        let graphs = match source {
+            Source::Graph(graph) => std::slice::from_ref(graph),
+            Source::Module(module) => &module.graphs,
+            Source::Path(path) if is_artifact(path) => return read(&Artifact::open(path)?, &extensions),
+            Source::Path(path) => {
+                parsed = read_module(path)?;
+                &parsed.graphs
+            }
+        };
+        check_names(graphs)?;
+        let settings = self.kernel_settings();
+        // Who watches a graph on its way wants it to go that way.
+        let watched = self.debug().pre_jit() || self.debug().ir_output_dir().is_some();
+        match &self.cache {
+            Some(cache) if options.cache == CacheUse::Use && !watched => {
+                let device = extensions.used_by(graphs).on(&self.devices[0]);
+                let key = cache.key(graphs, &options.passes, &settings, &*device);
+                let make = || self.build(graphs, options, &extensions, &settings);
+                cache.find_or_make(&key, &|entry| self.read(entry, &extensions), &make)
+            }
+            _ => self.build(graphs, options, &extensions, &settings),
+        }
     }
 
     fn build(

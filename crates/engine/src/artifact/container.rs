@@ -119,10 +119,15 @@ pub(super) fn digest(bytes: &[u8]) -> Digest {
     }
 }
 
-/// The first of some sections that is not as it was written. Reads them all, with several threads.
+/// The first of some sections that is not as it was written. Reads them all, with several threads where there is
+/// much to read: little is not to wait for threads that are busy.
 pub(super) fn first_altered(file: &[u8], header: &Header, sections: &[u32]) -> Option<u32> {
     let altered = |section: &&u32| !header.sections[**section as usize].is_intact(file);
-    sections.par_iter().find_first(altered).copied()
+    let bytes: u64 = sections.iter().map(|&section| header.sections[section as usize].len).sum();
+    match bytes < PARALLEL as u64 {
+        true => sections.iter().find(altered).copied(),
+        false => sections.par_iter().find_first(altered).copied(),
+    }
 }
 
 /// The first bytes of a file that ends with `header` at `offset`.
