@@ -17,6 +17,10 @@ pub enum Error {
         source: std::io::Error,
     },
 
+    /// A model's files, and where they come from.
+    #[error(transparent)]
+    Hub(#[from] crate::hub::HubError),
+
     /// A file of weights, or its metadata.
     #[error(transparent)]
     Weights(#[from] weights::Error),

@@ -11,6 +11,7 @@ pub mod detokenizer;
 pub mod error;
 mod generator;
 mod generator_options;
+pub mod hub;
 mod kv_cache;
 mod memory;
 mod runner;

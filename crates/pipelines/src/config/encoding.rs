@@ -4,7 +4,9 @@ use std::path::Path;
 
 use tensor::DType;
 
+use super::content::Content;
 use super::enums::named;
+use crate::hub::HubError;
 
 /// A dtype of quantized blocks, as the ops `qmatmul` and `dequantize` take it.
 pub type QuantizationEncoding = DType;
@@ -69,6 +71,24 @@ impl SupportedEncoding {
     pub fn parse_from_file_name(name: impl AsRef<Path>) -> Option<SupportedEncoding> {
         let name = name.as_ref().file_name()?.to_string_lossy().to_ascii_lowercase();
         IN_FILE_NAMES.iter().find(|(part, _)| name.contains(part)).map(|&(_, encoding)| encoding)
+    }
+
+    /// The encoding of a file of weights on this machine, read from its tensors.
+    ///
+    /// # Errors
+    /// If the file cannot be read, its encoding is none that runs, or its name promises another one.
+    pub fn of_file(path: impl AsRef<Path>) -> Result<SupportedEncoding, HubError> {
+        let path = path.as_ref();
+        Content::of(&[path])?.of_file_named(&path.to_string_lossy())
+    }
+
+    /// What a name suggests where the file is not at hand: more than it promises.
+    pub(crate) fn guess_from_file_name(name: &str) -> Option<SupportedEncoding> {
+        let lower = name.rsplit('/').next()?.to_ascii_lowercase();
+        let has = |encoding: &&SupportedEncoding| lower.contains(encoding.name());
+        SupportedEncoding::parse_from_file_name(name)
+            .or_else(|| SupportedEncoding::ALL.iter().find(has).copied())
+            .or_else(|| lower.contains("f16").then_some(SupportedEncoding::Float16))
     }
 
     /// The dtype of the tensors as graphs see them: that of the numbers; of quantized blocks, their bytes.

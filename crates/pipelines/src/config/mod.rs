@@ -1,8 +1,11 @@
 //! What a pipeline is configured with: engines, formats, encodings, strategies, and where models come from.
 
+mod content;
 mod encoding;
 mod enums;
 mod nearest;
+mod repo;
 
 pub use encoding::{QuantizationEncoding, SupportedEncoding};
 pub use enums::{KVCacheStrategy, PipelineEngine, RepoType, RopeType, UnknownName, WeightsFormat};
+pub use repo::{FilesByFormat, HuggingFaceRepo, RepoOptions};

@@ -1,0 +1,29 @@
+//! Where models come from: a hub, the cache of what was downloaded from it, and paths on this machine.
+//!
+//! What the cache holds is used without asking anybody. With `HF_HUB_OFFLINE=1` the network is never touched. Names
+//! from users and hubs are checked before they become paths. Downloads are the cargo feature `hub`.
+
+mod cache;
+mod error;
+mod info;
+mod names;
+mod online;
+mod progress;
+#[cfg(not(feature = "hub"))]
+#[path = "no_remote.rs"]
+mod remote;
+#[cfg(feature = "hub")]
+mod remote;
+mod settings;
+mod shards;
+
+pub use cache::{RepoFile, Snapshot};
+pub use error::HubError;
+pub use info::ModelInfo;
+pub use names::{Repo, file_path, is_repo_id};
+pub use progress::Progress;
+pub use settings::{Hub, Token};
+
+pub(crate) use cache::{MAX_DEPTH, list_files};
+pub(crate) use online::Online;
+pub(crate) use shards::sets;
