@@ -22,6 +22,11 @@ SIZES = {
 }
 # Small bases, so that rotation is fast enough to matter within LENGTH tokens.
 THETA = {"rope_type": "default", "rope_theta": 500.0}
+# Heads of another size than that of the model over their number.
+GEMMA = {
+    "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 12, "intermediate_size": 24,
+    "tie_word_embeddings": True,
+}
 MODELS = {
     "mistral": ("Mistral", {"sliding_window": 11, "rms_norm_eps": 1e-5}),
     "qwen2": ("Qwen2", {"tie_word_embeddings": True}),
@@ -48,9 +53,31 @@ MODELS = {
         "num_hidden_layers": 4, "intermediate_size": 32, "no_rope_layer_interval": 3, "tie_word_embeddings": True,
     }),
     "olmo2": ("Olmo2", {}),
+    "gemma": ("Gemma", {**GEMMA}),
+    # Caps small enough to bend scores and logits of these sizes.
+    "gemma2": ("Gemma2", {
+        **GEMMA, "query_pre_attn_scalar": 12, "sliding_window": 10, "attn_logit_softcapping": 4.0,
+        "final_logit_softcapping": 20.0,
+    }),
+    "gemma3": ("Gemma3", {
+        **GEMMA, "num_hidden_layers": 7, "query_pre_attn_scalar": 20, "sliding_window": 10, "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+        },
+    }),
+    # Beside a model that sees, which we leave out.
+    "gemma3_vision": ("Gemma3ForConditionalGeneration", {
+        **GEMMA, "sliding_window": 10, "layer_types": ["sliding_attention", "full_attention"],
+        "rope_parameters": None, "vision_config": {
+            "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1,
+            "image_size": 28, "patch_size": 14,
+        },
+    }),
 }
 # Those that are written as GGUF too, and whether rows of queries and keys lie in pairs there.
-GGUF = {"qwen3": False, "granite": True, "phi3": False, "olmo2": False}
+GGUF = {
+    "qwen3": False, "granite": True, "phi3": False, "olmo2": False, "gemma": False, "gemma2": False, "gemma3": False,
+}
 
 
 def randomize(model: torch.nn.Module, random: torch.Generator) -> None:
@@ -60,7 +87,8 @@ def randomize(model: torch.nn.Module, random: torch.Generator) -> None:
         if parameter.dim() == 2:
             noise *= 1.0 if "embed" in name else 1.5 / parameter.shape[1] ** 0.5
         else:
-            noise = 0.4 * noise + (0.0 if name.endswith("bias") else 1.0)
+            centered = name.endswith("bias") or "Gemma" in type(model).__name__
+            noise = 0.4 * noise + (0.0 if centered else 1.0)
         parameter.data.copy_(noise)
 
 
@@ -79,7 +107,13 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(THETA["rope_theta"])
+    rope = config.rope_parameters.get("full_attention", config.rope_parameters)
+    writer.add_rope_freq_base(rope["rope_theta"])
+    if rope["rope_type"] == "linear":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(rope["factor"])
+    if rope is not config.rope_parameters:
+        writer.add_rope_freq_base_swa(config.rope_parameters["sliding_attention"]["rope_theta"])
     if getattr(config, "head_dim", None):
         writer.add_key_length(config.head_dim)
         writer.add_value_length(config.head_dim)
@@ -90,12 +124,19 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
         writer.add_attention_scale(config.attention_multiplier)
         writer.add_residual_scale(config.residual_multiplier)
         writer.add_logit_scale(config.logits_scaling)
+    if name in ("gemma2", "gemma3"):
+        writer.add_attention_scale(config.query_pre_attn_scalar**-0.5)
+    if name == "gemma2":
+        writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
+        writer.add_final_logit_softcapping(config.final_logit_softcapping)
     architecture = next(arch for arch, spelled in gguf.MODEL_ARCH_NAMES.items() if spelled == name)
     names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
     for stored, weight in weights.items():
         for projection, heads in ("q_proj", config.num_attention_heads), ("k_proj", config.num_key_value_heads):
             if GGUF[name] and projection in stored:
                 weight = interleaved(weight, heads)
+        if name.startswith("gemma") and stored.endswith("norm.weight"):
+            weight = weight + 1.0
         writer.add_tensor(names.get_name(stored, (".weight", ".bias")), weight.contiguous().numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -104,13 +145,17 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
 
 
 def write(name: str, family: str, settings: dict) -> None:
-    config = getattr(transformers, f"{family}Config")(**{**SIZES, "rope_parameters": dict(THETA), **settings})
+    model_class = getattr(transformers, family if "For" in family else f"{family}ForCausalLM")
+    settings = {**SIZES, "rope_parameters": dict(THETA), **settings}
+    if "vision_config" in settings:
+        settings = {"vision_config": settings.pop("vision_config"), "text_config": settings}
+    config = model_class.config_class(**settings)
     config._attn_implementation = "eager"
-    model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
+    model = model_class(config).eval()
     random = torch.Generator().manual_seed(20240607)
     with torch.no_grad():
         randomize(model, random)
-        tokens = torch.randint(0, config.vocab_size, (LENGTH,), generator=random)
+        tokens = torch.randint(0, config.get_text_config().vocab_size, (LENGTH,), generator=random)
         logits = model(tokens[None], use_cache=False).logits[0]
     folder = OUTPUT / name
     model.save_pretrained(folder)

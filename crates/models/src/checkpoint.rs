@@ -22,7 +22,7 @@ pub struct Checkpoint {
     weights: Weights,
     /// By canonical name.
     names: HashMap<String, Stored>,
-    /// Vectors that are not stored in f32, converted.
+    /// Vectors that are not stored as the graph takes them, converted.
     vectors: HashMap<String, Tensor>,
 }
 
@@ -57,18 +57,17 @@ impl Checkpoint {
         let mut names: HashMap<String, Stored> =
             names.into_iter().map(|(name, stored)| (name, whole(stored))).collect();
         let types = Names { weights: &weights, names: &names };
-        let (architecture, config, rope) = match weights.format() {
+        let (architecture, config, style) = match weights.format() {
             Format::Gguf => {
                 let vocab = types.tensor("token_embd.weight").and_then(|t| t.shape().first().copied());
                 // First, so that an unknown one is refused as such, and not for a key that it does without.
                 let name = weights.metadata().str("general.architecture")?;
                 let architecture = Architecture::from_gguf(name)?;
-                let config = Config::from_gguf(weights.metadata(), vocab.unwrap_or(0))?;
+                let mut config = Config::from_gguf(weights.metadata(), vocab.unwrap_or(0))?;
                 let factors = ["rope_freqs.weight", "rope_factors_short.weight"];
                 let factors = factors.into_iter().find_map(|name| types.tensor(name));
-                let factors = factors.map(|factors| factors.to_f32_vec());
-                let rope = Rope::new(&config, architecture.gguf_rope, factors.as_deref())?;
-                (architecture, config, rope)
+                config.rope.factors = factors.map(|factors| factors.to_f32_vec());
+                (architecture, config, architecture.gguf_rope)
             }
             Format::Safetensors | Format::PyTorch => {
                 let source = config_json.display().to_string();
@@ -80,15 +79,15 @@ impl Checkpoint {
                 // Meta's own checkpoints pair neighbouring rows, as the model was trained.
                 let meta = weights.scheme() == Scheme::Meta;
                 let style = if meta { RopeStyle::Interleaved } else { RopeStyle::HalfSplit };
-                let rope = Rope::new(&config, style, config.rope_factors.as_deref())?;
-                (architecture, config, rope)
+                (architecture, config, style)
             }
         };
         unstack(&mut names, &weights, &config)?;
         let types = Names { weights: &weights, names: &names };
-        let decoder = (architecture.decoder)(&config, rope, &types);
+        let decoder = (architecture.decoder)(&config, Rope::all(&config, style)?, &types);
         check_weights(&decoder, &types)?;
-        let vectors = narrow_vectors(&types);
+        let zero_centered = architecture.zero_centered_norms && weights.format() != Format::Gguf;
+        let vectors = converted_vectors(&types, zero_centered);
         Ok(Checkpoint { config, decoder, names, vectors, weights })
     }
 
@@ -231,12 +230,20 @@ fn check_weights(decoder: &Decoder, types: &Names<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-fn narrow_vectors(types: &Names<'_>) -> HashMap<String, Tensor> {
+/// The vectors that have another dtype than f32, or are the weights of norms and stored less 1.
+fn converted_vectors(types: &Names<'_>, zero_centered_norms: bool) -> HashMap<String, Tensor> {
     let stored = types.names.keys().filter_map(|name| Some((name, types.tensor(name)?)));
-    let other = stored.filter(|(_, tensor)| tensor.shape().rank() == 1 && tensor.as_slice::<f32>().is_none());
-    other
-        .map(|(name, tensor)| (name.clone(), Tensor::from_slice(*tensor.shape(), &tensor.to_f32_vec())))
-        .collect()
+    let vectors = stored.filter(|(_, tensor)| tensor.shape().rank() == 1);
+    let converted = vectors.filter_map(|(name, tensor)| {
+        let centered = zero_centered_norms && name.ends_with("norm.weight");
+        if !centered && tensor.as_slice::<f32>().is_some() {
+            return None;
+        }
+        let mut values = tensor.to_f32_vec();
+        values.iter_mut().for_each(|value| *value += if centered { 1.0 } else { 0.0 });
+        Some((name.clone(), Tensor::from_slice(*tensor.shape(), &values)))
+    });
+    converted.collect()
 }
 
 #[cfg(test)]
@@ -278,8 +285,8 @@ mod tests {
         }
         let gguf = Checkpoint::open(&folder.join("gguf/stories260K-F32.gguf"), None).unwrap();
         assert_eq!(gguf.decoder.layers, reference.decoder.layers);
-        assert_eq!(gguf.decoder.rope.inverse_frequencies, reference.decoder.rope.inverse_frequencies);
-        assert_eq!(gguf.decoder.rope.style, RopeStyle::Interleaved);
+        assert_eq!(gguf.decoder.ropes[0].inverse_frequencies, reference.decoder.ropes[0].inverse_frequencies);
+        assert_eq!(gguf.decoder.ropes[0].style, RopeStyle::Interleaved);
         check(&gguf, 260_032);
     }
 

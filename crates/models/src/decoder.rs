@@ -1,8 +1,8 @@
 //! A decoder-only transformer as a value, and the graph, sizes and counts that follow from it.
 
-use graph::ops::{Embedding, Gather, RaggedPositions, RopeTable};
+use graph::ops::{Embedding, Gather, RaggedPositions};
 use graph::{Dim, Graph, Type, Value};
-use tensor::{DType, Tensor};
+use tensor::DType;
 
 use crate::layers::{self, Attention, Context, FeedForward, Norm, Norms};
 use crate::{Error, Rope};
@@ -18,8 +18,8 @@ pub struct Decoder {
     pub context_length: usize,
     /// The factor on embeddings.
     pub embedding_scale: f32,
-    /// The rotary embedding that all layers share.
-    pub rope: Rope,
+    /// The rotary embeddings that layers choose from.
+    pub ropes: Vec<Rope>,
     /// The layers, first to last.
     pub layers: Vec<Layer>,
     /// The norm after the last layer.
@@ -28,6 +28,8 @@ pub struct Decoder {
     pub tied: bool,
     /// The factor on logits.
     pub logit_scale: f32,
+    /// Logits `s` become `c · tanh(s / c)` for this `c`, after scaling.
+    pub logit_softcap: Option<f32>,
 }
 
 /// One layer: attention, then a feed-forward block, each around the residual stream.
@@ -98,12 +100,13 @@ impl Decoder {
         let [tokens, row_offsets, cache_lengths, page_table, output_rows, cache] =
             self.inputs(&mut graph, page_size);
         let positions = graph.push_one(RaggedPositions.into(), &[tokens, row_offsets, cache_lengths])?;
-        let rope_table = self.rope_table(&mut graph, positions)?;
+        let ropes = self.ropes.iter().map(|rope| Ok((rope.style, rope.table(&mut graph, positions)?)));
+        let ropes = ropes.collect::<Result<_, Error>>()?;
         let mut context = Context {
             graph: &mut graph,
             weights,
             hidden: self.hidden,
-            rope: (self.rope.style, rope_table),
+            ropes,
             cache,
             ragged: [row_offsets, cache_lengths, page_table],
         };
@@ -118,6 +121,7 @@ impl Decoder {
         let head = if self.tied { "token_embd.weight" } else { "output.weight" };
         let logits = layers::linear(&mut context, head, [self.vocab, self.hidden], None, rows)?;
         let logits = layers::scale(&mut context, logits, self.logit_scale)?;
+        let logits = layers::softcap(&mut context, logits, self.logit_softcap)?;
         graph.set_outputs(&[logits]);
         Ok(graph)
     }
@@ -154,13 +158,6 @@ impl Decoder {
         ];
         let mut inputs = Step::INPUTS.iter().zip(types).map(|(&(_, name), ty)| graph.input(name, ty));
         std::array::from_fn(|_| inputs.next().expect("six inputs"))
-    }
-
-    fn rope_table(&self, graph: &mut Graph, positions: Value) -> Result<Value, Error> {
-        let frequencies = &self.rope.inverse_frequencies;
-        let frequencies = Tensor::from_slice([frequencies.len()], frequencies);
-        let frequencies = graph.push_one(graph::ops::Constant::new(frequencies).into(), &[])?;
-        Ok(graph.push_one(RopeTable { scale: self.rope.scale }.into(), &[positions, frequencies])?)
     }
 }
 

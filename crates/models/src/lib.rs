@@ -17,7 +17,7 @@ mod rope;
 
 pub use architectures::{ARCHITECTURES, Architecture};
 pub use checkpoint::Checkpoint;
-pub use config::{Config, Multipliers, Scaling};
+pub use config::{Config, Multipliers, RopeConfig, Scaling};
 pub use decoder::{Decoder, Layer, Step, WeightTypes};
 pub use error::Error;
 pub use layers::{Attention, FeedForward, Norm, Norms, QkNorm};

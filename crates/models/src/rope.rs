@@ -1,8 +1,10 @@
 //! Rotary position embedding: the angle each pair of dims turns by per position.
 
-use graph::ops::RopeStyle;
+use graph::ops::{Constant, RopeStyle, RopeTable};
+use graph::{Graph, Value};
+use tensor::Tensor;
 
-use crate::{Config, Error, Scaling};
+use crate::{Config, Error, RopeConfig, Scaling};
 
 /// The rotary embedding of a model.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,21 +19,34 @@ pub struct Rope {
 }
 
 impl Rope {
+    /// The embeddings of a configuration: that of all layers, and after it that of layers with a window, if it is
+    /// another.
+    ///
+    /// # Errors
+    /// As [`Rope::new`].
+    pub fn all(config: &Config, style: RopeStyle) -> Result<Vec<Rope>, Error> {
+        let ropes = [Some(&config.rope), config.local_rope.as_ref()].into_iter().flatten();
+        let ropes = ropes.map(|rope| Rope::new(rope, style));
+        ropes.collect::<Result<_, _>>().map_err(|message| Error::config(&config.source_name, message))
+    }
+
     /// The embedding that a configuration describes: `theta^(-2i/dims)`, scaled, then divided by per-pair
-    /// factors if the checkpoint carries some.
+    /// factors if there are some.
     ///
     /// # Errors
     /// If the factors are not one per pair, or the scaling makes no sense.
-    pub fn new(config: &Config, style: RopeStyle, factors: Option<&[f32]>) -> Result<Rope, Error> {
-        let dims = config.rope_dims;
+    pub fn new(config: &RopeConfig, style: RopeStyle) -> Result<Rope, String> {
+        let dims = config.dims;
         let base: Vec<f64> =
-            (0..dims / 2).map(|i| config.rope_theta.powf(-2.0 * i as f64 / dims as f64)).collect();
+            (0..dims / 2).map(|i| config.theta.powf(-2.0 * i as f64 / dims as f64)).collect();
         let (mut frequencies, scale) = scaled(&base, config);
-        if let Some(factors) = factors {
+        if let Some(factors) = &config.factors {
             if factors.len() != frequencies.len() {
-                let message =
-                    format!("{} rope factors for {} rotated pairs", factors.len(), frequencies.len());
-                return Err(Error::config(&config.source_name, message));
+                return Err(format!(
+                    "{} rope factors for {} rotated pairs",
+                    factors.len(),
+                    frequencies.len()
+                ));
             }
             frequencies
                 .iter_mut()
@@ -41,18 +56,22 @@ impl Rope {
         let inverse_frequencies: Vec<f32> =
             frequencies.into_iter().map(|frequency| frequency as f32).collect();
         if !(scale.is_finite() && inverse_frequencies.iter().all(|frequency| frequency.is_finite())) {
-            return Err(Error::config(
-                &config.source_name,
-                "the rope frequencies or their factor are not finite",
-            ));
+            return Err("the rope frequencies or their factor are not finite".into());
         }
         Ok(Rope { style, inverse_frequencies, scale: scale as f32 })
+    }
+
+    /// The cosines and sines of positions: u32[tokens] → f32[tokens, 2, pairs]
+    pub(crate) fn table(&self, graph: &mut Graph, positions: Value) -> Result<Value, Error> {
+        let frequencies = Tensor::from_slice([self.inverse_frequencies.len()], &self.inverse_frequencies);
+        let frequencies = graph.push_one(Constant::new(frequencies).into(), &[])?;
+        Ok(graph.push_one(RopeTable { scale: self.scale }.into(), &[positions, frequencies])?)
     }
 }
 
 /// The frequencies after scaling, and the attention factor.
-fn scaled(base: &[f64], config: &Config) -> (Vec<f64>, f64) {
-    match config.rope_scaling {
+fn scaled(base: &[f64], config: &RopeConfig) -> (Vec<f64>, f64) {
+    match config.scaling {
         None => (base.to_vec(), 1.0),
         Some(Scaling::Linear { factor }) => (base.iter().map(|f| f / factor).collect(), 1.0),
         Some(Scaling::Llama3 { factor, low_frequency, high_frequency, original_context }) => {
@@ -85,15 +104,15 @@ fn llama3(frequency: f64, factor: f64, low: f64, high: f64, original_context: f6
 /// YaRN (Peng et al. 2023, section 3.2): 0 for pairs that turn more than `beta_fast` times over the original
 /// context, 1 for those that turn less than `beta_slow` times, linear in the pair's index between.
 fn yarn_ramp(
-    config: &Config,
+    config: &RopeConfig,
     original_context: f64,
     beta_fast: f64,
     beta_slow: f64,
 ) -> impl Fn(usize) -> f64 {
-    let dims = config.rope_dims as f64;
+    let dims = config.dims as f64;
     let turns = 2.0 * std::f64::consts::PI;
     let pair_that_turns =
-        |times: f64| dims * (original_context / (times * turns)).ln() / (2.0 * config.rope_theta.ln());
+        |times: f64| dims * (original_context / (times * turns)).ln() / (2.0 * config.theta.ln());
     let low = pair_that_turns(beta_fast).floor().max(0.0);
     let high = pair_that_turns(beta_slow).ceil().min(dims - 1.0);
     move |pair| ((pair as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0)
@@ -103,13 +122,8 @@ fn yarn_ramp(
 mod tests {
     use super::*;
 
-    fn config(scaling: Option<Scaling>) -> Config {
-        Config {
-            rope_theta: 500_000.0,
-            rope_dims: 128,
-            rope_scaling: scaling,
-            ..crate::config::tests::small()
-        }
+    fn config(scaling: Option<Scaling>) -> RopeConfig {
+        RopeConfig { theta: 500_000.0, dims: 128, scaling, factors: None }
     }
 
     #[test]
@@ -120,9 +134,8 @@ mod tests {
             high_frequency: 4.0,
             original_context: 8192.0,
         };
-        let plain = Rope::new(&config(None), RopeStyle::HalfSplit, None).unwrap().inverse_frequencies;
-        let scaled =
-            Rope::new(&config(Some(scaling)), RopeStyle::HalfSplit, None).unwrap().inverse_frequencies;
+        let plain = Rope::new(&config(None), RopeStyle::HalfSplit).unwrap().inverse_frequencies;
+        let scaled = Rope::new(&config(Some(scaling)), RopeStyle::HalfSplit).unwrap().inverse_frequencies;
         assert_eq!(plain[0], 1.0);
         assert_eq!(scaled[..20], plain[..20]);
         assert_eq!(scaled[63], plain[63] / 8.0);
@@ -138,8 +151,8 @@ mod tests {
             beta_slow: 1.0,
             attention_factor: 1.5,
         };
-        let plain = Rope::new(&config(None), RopeStyle::HalfSplit, None).unwrap();
-        let scaled = Rope::new(&config(Some(scaling)), RopeStyle::HalfSplit, None).unwrap();
+        let plain = Rope::new(&config(None), RopeStyle::HalfSplit).unwrap();
+        let scaled = Rope::new(&config(Some(scaling)), RopeStyle::HalfSplit).unwrap();
         assert_eq!(scaled.scale, 1.5);
         assert_eq!(scaled.inverse_frequencies[0], plain.inverse_frequencies[0]);
         assert_eq!(scaled.inverse_frequencies[63], plain.inverse_frequencies[63] / 4.0);
@@ -147,7 +160,9 @@ mod tests {
 
     #[test]
     fn factors_are_one_per_pair() {
-        let error = Rope::new(&config(None), RopeStyle::Interleaved, Some(&[1.0])).unwrap_err();
+        let rope = RopeConfig { factors: Some(vec![1.0]), ..config(None) };
+        let config = Config { rope, ..crate::config::tests::small() };
+        let error = Rope::all(&config, RopeStyle::Interleaved).unwrap_err();
         assert_eq!(error.to_string(), "test: 1 rope factors for 64 rotated pairs");
     }
 }

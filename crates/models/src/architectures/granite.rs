@@ -11,11 +11,12 @@ pub(crate) const GRANITE: Architecture = Architecture {
     hugging_face: "GraniteForCausalLM",
     gguf: "granite",
     gguf_rope: RopeStyle::Interleaved,
+    zero_centered_norms: false,
     decoder: granite,
 };
 
-fn granite(config: &Config, rope: Rope, weights: &dyn WeightTypes) -> Decoder {
-    let mut decoder = llama(config, rope, weights);
+fn granite(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
+    let mut decoder = llama(config, ropes, weights);
     let multipliers = config.multipliers;
     for layer in &mut decoder.layers {
         layer.attention.scale = multipliers.attention.unwrap_or(layer.attention.scale);

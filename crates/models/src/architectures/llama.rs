@@ -10,21 +10,23 @@ pub(crate) const LLAMA: Architecture = Architecture {
     hugging_face: "LlamaForCausalLM",
     gguf: "llama",
     gguf_rope: RopeStyle::Interleaved,
+    zero_centered_norms: false,
     decoder: llama,
 };
 
-pub(super) fn llama(config: &Config, rope: Rope, weights: &dyn WeightTypes) -> Decoder {
+pub(super) fn llama(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
     let layer = llama_layer(config, weights);
     Decoder {
         vocab: config.vocab,
         hidden: config.hidden,
         context_length: config.context_length,
         embedding_scale: 1.0,
-        rope,
+        ropes,
         layers: vec![layer; config.layers],
         norm: Norm { eps: config.norm_eps },
         tied: weights.dtype("output.weight").is_none(),
         logit_scale: 1.0,
+        logit_softcap: config.logit_softcap,
     }
 }
 
@@ -40,12 +42,13 @@ fn llama_layer(config: &Config, weights: &dyn WeightTypes) -> Layer {
             qkv_bias: has("attn_q.bias"),
             output_bias: has("attn_output.bias"),
             qk_norm: None,
-            rotated: true,
+            rope: Some(0),
             window: None,
+            softcap: config.attention_softcap,
         },
         feed_forward: FeedForward {
             width: config.feed_forward,
-            activation: Unary::Silu,
+            activation: config.activation.unwrap_or(Unary::Silu),
             bias: has("ffn_gate.bias"),
         },
         residual_scale: 1.0,

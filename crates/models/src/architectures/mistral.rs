@@ -11,13 +11,25 @@ pub(crate) const MISTRAL: Architecture = Architecture {
     hugging_face: "MistralForCausalLM",
     gguf: "llama",
     gguf_rope: RopeStyle::Interleaved,
+    zero_centered_norms: false,
     decoder: mistral,
 };
 
-pub(super) fn mistral(config: &Config, rope: Rope, weights: &dyn WeightTypes) -> Decoder {
-    let mut decoder = llama(config, rope, weights);
-    for layer in decoder.layers.iter_mut().skip(config.full_layers) {
-        layer.attention.window = config.window;
+pub(super) fn mistral(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
+    windowed(llama(config, ropes, weights), config, |_| true)
+}
+
+/// Gives layers the window of the configuration and the last of the ropes: those that the configuration lists, or
+/// else those that `usual` tells by their index.
+pub(super) fn windowed(decoder: Decoder, config: &Config, usual: impl Fn(usize) -> bool) -> Decoder {
+    let mut decoder = decoder;
+    let local = decoder.ropes.len() - 1;
+    for (index, layer) in decoder.layers.iter_mut().enumerate() {
+        let listed = config.windowed_layers.as_ref().map(|layers| layers[index]);
+        if config.window.is_some() && listed.unwrap_or_else(|| usual(index)) {
+            layer.attention.window = config.window;
+            layer.attention.rope = layer.attention.rope.map(|_| local);
+        }
     }
     decoder
 }

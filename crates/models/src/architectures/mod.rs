@@ -1,5 +1,8 @@
 //! The architectures we know. To add one, write the file and add a row to [`ARCHITECTURES`].
 
+mod gemma;
+mod gemma2;
+mod gemma3;
 mod granite;
 mod llama;
 mod mistral;
@@ -22,8 +25,12 @@ pub struct Architecture {
     pub gguf: &'static str,
     /// The order of query and key rows in GGUF files. (Hugging Face files are always half-split.)
     pub gguf_rope: RopeStyle,
-    /// The model of a configuration. The weights say what configurations leave out: ties and biases.
-    pub decoder: fn(&Config, Rope, &dyn WeightTypes) -> Decoder,
+    /// Whether the weights of norms in Hugging Face files are less by 1 than what norms multiply by. (GGUF files
+    /// hold the latter.)
+    pub zero_centered_norms: bool,
+    /// The model of a configuration and its ropes, as [`Rope::all`] has them. The weights say what configurations
+    /// leave out: ties and biases.
+    pub decoder: fn(&Config, Vec<Rope>, &dyn WeightTypes) -> Decoder,
 }
 
 /// Every architecture, in the order `peri list` prints.
@@ -37,6 +44,10 @@ pub const ARCHITECTURES: &[Architecture] = &[
     phi3::PHI3,
     smollm3::SMOLLM3,
     olmo2::OLMO2,
+    gemma::GEMMA,
+    gemma2::GEMMA2,
+    gemma3::GEMMA3,
+    gemma3::GEMMA3_VISION,
 ];
 
 impl Architecture {

@@ -11,11 +11,12 @@ pub(crate) const OLMO2: Architecture = Architecture {
     hugging_face: "Olmo2ForCausalLM",
     gguf: "olmo2",
     gguf_rope: RopeStyle::HalfSplit,
+    zero_centered_norms: false,
     decoder: olmo2,
 };
 
-fn olmo2(config: &Config, rope: Rope, weights: &dyn WeightTypes) -> Decoder {
-    let mut decoder = llama(config, rope, weights);
+fn olmo2(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
+    let mut decoder = llama(config, ropes, weights);
     let norm = Norm { eps: config.norm_eps };
     for layer in &mut decoder.layers {
         layer.norms = Norms::Post(norm);

@@ -10,5 +10,6 @@ pub(crate) const PHI3: Architecture = Architecture {
     hugging_face: "Phi3ForCausalLM",
     gguf: "phi3",
     gguf_rope: RopeStyle::HalfSplit,
+    zero_centered_norms: false,
     decoder: mistral,
 };

@@ -10,5 +10,6 @@ pub(crate) const QWEN2: Architecture = Architecture {
     hugging_face: "Qwen2ForCausalLM",
     gguf: "qwen2",
     gguf_rope: RopeStyle::HalfSplit,
+    zero_centered_norms: false,
     decoder: mistral,
 };

@@ -11,11 +11,12 @@ pub(crate) const QWEN3: Architecture = Architecture {
     hugging_face: "Qwen3ForCausalLM",
     gguf: "qwen3",
     gguf_rope: RopeStyle::HalfSplit,
+    zero_centered_norms: false,
     decoder: qwen3,
 };
 
-fn qwen3(config: &Config, rope: Rope, weights: &dyn WeightTypes) -> Decoder {
-    let mut decoder = mistral(config, rope, weights);
+fn qwen3(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
+    let mut decoder = mistral(config, ropes, weights);
     for layer in &mut decoder.layers {
         layer.attention.qk_norm = Some(QkNorm::PerHead(Norm { eps: config.norm_eps }));
     }

@@ -11,14 +11,15 @@ pub(crate) const SMOLLM3: Architecture = Architecture {
     hugging_face: "SmolLM3ForCausalLM",
     gguf: "smollm3",
     gguf_rope: RopeStyle::Interleaved,
+    zero_centered_norms: false,
     decoder: smollm3,
 };
 
-fn smollm3(config: &Config, rope: Rope, weights: &dyn WeightTypes) -> Decoder {
-    let mut decoder = llama(config, rope, weights);
+fn smollm3(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
+    let mut decoder = llama(config, ropes, weights);
     for (index, layer) in decoder.layers.iter_mut().enumerate() {
         let listed = config.rotated_layers.as_ref().map(|layers| layers[index]);
-        layer.attention.rotated = listed.unwrap_or(index % 4 != 3);
+        layer.attention.rope = listed.unwrap_or(index % 4 != 3).then_some(0);
     }
     decoder
 }

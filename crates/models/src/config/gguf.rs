@@ -1,8 +1,8 @@
 //! The `{architecture}.*` keys of a GGUF file's metadata.
 
-use weights::Metadata;
+use weights::{MetaArray, MetaValue, Metadata};
 
-use super::{Config, Multipliers, Scaling};
+use super::{Config, MAX_LAYERS, Multipliers, RopeConfig, Scaling};
 use crate::Error;
 
 impl Config {
@@ -15,6 +15,7 @@ impl Config {
         let key = |name: &str| format!("{architecture}.{name}");
         let size = |name: &str| metadata.usize(&key(name));
         let optional_size = |name: &str| metadata.optional::<usize>(&key(name));
+        let optional_number = |name: &str| metadata.optional::<f32>(&key(name));
         let heads = size("attention.head_count")?;
         let hidden = size("embedding_length")?;
         if heads == 0 {
@@ -26,33 +27,74 @@ impl Config {
             let message = format!("keys of {head_dim} and values of {value_dim} dims are not supported");
             return Err(Error::config("GGUF metadata", message));
         }
-        let rope_scaling = scaling(metadata, &architecture)?;
+        let layers = size("block_count")?;
+        // 0 says that there is none.
+        let window = optional_size("attention.sliding_window")?.filter(|&window| window > 0);
+        let rope = RopeConfig {
+            theta: optional_number("rope.freq_base")?.unwrap_or(10000.0).into(),
+            dims: optional_size("rope.dimension_count")?.unwrap_or(head_dim),
+            scaling: scaling(metadata, &architecture)?,
+            // A tensor holds them.
+            factors: None,
+        };
         Config {
             source_name: "GGUF metadata".into(),
             name: metadata.optional::<&str>("general.name")?.map(str::to_string),
             vocab: optional_size("vocab_size")?.unwrap_or(vocab),
             hidden,
-            layers: size("block_count")?,
+            layers,
             heads,
             kv_heads: optional_size("attention.head_count_kv")?.unwrap_or(heads),
             head_dim,
             feed_forward: size("feed_forward_length")?,
-            context_length: Scaling::usable_context(rope_scaling, size("context_length")?),
+            context_length: Scaling::usable_context(rope.scaling, size("context_length")?),
             norm_eps: metadata.f32(&key("attention.layer_norm_rms_epsilon"))?,
-            rope_theta: metadata.optional::<f32>(&key("rope.freq_base"))?.unwrap_or(10000.0).into(),
-            rope_dims: optional_size("rope.dimension_count")?.unwrap_or(head_dim),
-            rope_scaling,
-            // A tensor holds them.
-            rope_factors: None,
+            activation: None,
+            local_rope: window.and(local_rope(metadata, &architecture, &rope)?),
+            rope,
             rotated_layers: None,
-            // 0 says that there is none.
-            window: optional_size("attention.sliding_window")?.filter(|&window| window > 0),
-            full_layers: 0,
+            window,
+            windowed_layers: windowed_layers(metadata, &architecture, layers)?,
             multipliers: multipliers(metadata, &architecture)?,
+            attention_softcap: optional_number("attn_logit_softcapping")?,
+            logit_softcap: optional_number("final_logit_softcapping")?,
             architecture,
         }
         .checked()
     }
+}
+
+/// The rotary embedding of layers that have the window. Which families have another there, files do not say.
+fn local_rope(
+    metadata: &Metadata,
+    architecture: &str,
+    rope: &RopeConfig,
+) -> Result<Option<RopeConfig>, Error> {
+    let usual = match architecture {
+        "gemma3" => Some(10000.0),
+        // OLMo 3, whose files call themselves so, stretches the others alone.
+        "olmo2" => Some(rope.theta),
+        _ => None,
+    };
+    let said = metadata.optional::<f32>(&format!("{architecture}.rope.freq_base_swa"))?;
+    let theta = said.map(f64::from).or(usual);
+    let local = theta.map(|theta| RopeConfig { theta, dims: rope.dims, scaling: None, factors: None });
+    Ok(local.filter(|local| local != rope))
+}
+
+/// A flag for each layer, or every how many layers one has no window.
+fn windowed_layers(
+    metadata: &Metadata,
+    architecture: &str,
+    layers: usize,
+) -> Result<Option<Vec<bool>>, Error> {
+    let key = format!("{architecture}.attention.sliding_window_pattern");
+    if let Some(MetaValue::Array(MetaArray::Bool(windowed))) = metadata.get(&key) {
+        return Ok(Some(windowed.clone()));
+    }
+    let every = metadata.optional::<usize>(&key)?;
+    let windowed = |index: usize, every: usize| every != 0 && !(index + 1).is_multiple_of(every);
+    Ok(every.map(|every| (0..layers.min(MAX_LAYERS)).map(|index| windowed(index, every)).collect()))
 }
 
 fn multipliers(metadata: &Metadata, architecture: &str) -> Result<Multipliers, Error> {

@@ -3,6 +3,8 @@
 mod gguf;
 mod hugging_face;
 
+use graph::ops::Unary;
+
 use crate::Error;
 
 /// What a checkpoint says about its model, in one vocabulary for GGUF metadata and Hugging Face `config.json`.
@@ -32,22 +34,37 @@ pub struct Config {
     pub context_length: usize,
     /// `eps` of the norms.
     pub norm_eps: f32,
-    /// The base of the rotary frequencies.
-    pub rope_theta: f64,
-    /// Dims of each head that are rotated.
-    pub rope_dims: usize,
-    /// How the rotary frequencies are stretched.
-    pub rope_scaling: Option<Scaling>,
-    /// What the frequency of each pair is divided by, if the configuration lists it.
-    pub rope_factors: Option<Vec<f32>>,
+    /// The function of the feed-forward block, if the configuration says one.
+    pub activation: Option<Unary>,
+    /// The rotary embedding.
+    pub rope: RopeConfig,
+    /// The rotary embedding of layers that have the window, if it is another.
+    pub local_rope: Option<RopeConfig>,
     /// Which layers rotate queries and keys, if the configuration lists them.
     pub rotated_layers: Option<Vec<bool>>,
     /// How far back a token sees, itself included; `None` is all the way.
     pub window: Option<usize>,
-    /// The first layers, whose tokens see all the way whatever the window.
-    pub full_layers: usize,
+    /// Which layers have the window, if the configuration lists them.
+    pub windowed_layers: Option<Vec<bool>>,
     /// Factors on what flows between the layers.
     pub multipliers: Multipliers,
+    /// Attention scores `s` become `c · tanh(s / c)` for this `c`.
+    pub attention_softcap: Option<f32>,
+    /// Logits `s` become `c · tanh(s / c)` for this `c`.
+    pub logit_softcap: Option<f32>,
+}
+
+/// A rotary embedding as configurations describe it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RopeConfig {
+    /// The base of the frequencies.
+    pub theta: f64,
+    /// Dims of each head that are rotated.
+    pub dims: usize,
+    /// How the frequencies are stretched.
+    pub scaling: Option<Scaling>,
+    /// What the frequency of each pair is divided by, if the configuration lists it.
+    pub factors: Option<Vec<f32>>,
 }
 
 /// Factors that keep activations of the same size in models of all widths; 1 for most families.
@@ -141,7 +158,6 @@ impl Config {
             ("head size", self.head_dim, MAX_HEAD),
             ("feed-forward size", self.feed_forward, MAX_SIZE),
             ("context length", self.context_length, usize::MAX),
-            ("number of rotated dims", self.rope_dims, self.head_dim),
         ];
         for (what, size, limit) in sizes {
             if size == 0 || size > limit {
@@ -154,25 +170,29 @@ impl Config {
                 self.heads, self.kv_heads
             )));
         }
-        if !self.rope_dims.is_multiple_of(2) {
-            return Err(self.error(format!("{} rotated dims are no whole number of pairs", self.rope_dims)));
-        }
         if !(self.norm_eps.is_finite() && self.norm_eps >= 0.0) {
             return Err(
                 self.error(format!("the norm's eps is {}, expected a small positive number", self.norm_eps))
             );
         }
-        if !(self.rope_theta.is_finite() && self.rope_theta > 1.0) {
-            return Err(self.error(format!("the rope theta is {}, expected more than 1", self.rope_theta)));
+        [Some(&self.rope), self.local_rope.as_ref()]
+            .into_iter()
+            .flatten()
+            .try_for_each(|rope| rope.check(self.head_dim))
+            .map_err(|message| self.error(message))?;
+        for (kind, listed) in [("rotated", &self.rotated_layers), ("windowed", &self.windowed_layers)] {
+            let count = listed.as_ref().map_or(self.layers, Vec::len);
+            if count != self.layers {
+                let message = format!("{} layers, but {count} in the list of {kind} ones", self.layers);
+                return Err(self.error(message));
+            }
         }
-        if let Some(layers) = &self.rotated_layers
-            && layers.len() != self.layers
-        {
-            return Err(self.error(format!(
-                "{} layers, but {} in the list of rotated ones",
-                self.layers,
-                layers.len()
-            )));
+        for (what, softcap) in [("attention", self.attention_softcap), ("logit", self.logit_softcap)] {
+            if let Some(cap) = softcap
+                && !(cap.is_finite() && cap > 0.0)
+            {
+                return Err(self.error(format!("the {what} softcap is {cap}, expected a positive number")));
+            }
         }
         let Multipliers { embedding, attention, residual, logit_divisor } = self.multipliers;
         for (what, factor) in [
@@ -190,6 +210,23 @@ impl Config {
 
     fn error(&self, message: String) -> Error {
         Error::config(&self.source_name, message)
+    }
+}
+
+impl RopeConfig {
+    /// Checks that the numbers fit heads of a size.
+    fn check(&self, head_dim: usize) -> Result<(), String> {
+        let RopeConfig { theta, dims, .. } = *self;
+        if dims == 0 || dims > head_dim {
+            return Err(format!("the number of rotated dims is {dims}, expected 1 to {head_dim}"));
+        }
+        if !dims.is_multiple_of(2) {
+            return Err(format!("{dims} rotated dims are no whole number of pairs"));
+        }
+        if !(theta.is_finite() && theta > 1.0) {
+            return Err(format!("the rope theta is {theta}, expected more than 1"));
+        }
+        Ok(())
     }
 }
 
@@ -211,14 +248,15 @@ pub(crate) mod tests {
             feed_forward: 96,
             context_length: 128,
             norm_eps: 1e-5,
-            rope_theta: 10000.0,
-            rope_dims: 16,
-            rope_scaling: None,
-            rope_factors: None,
+            activation: None,
+            rope: RopeConfig { theta: 10000.0, dims: 16, scaling: None, factors: None },
+            local_rope: None,
             rotated_layers: None,
             window: None,
-            full_layers: 0,
+            windowed_layers: None,
             multipliers: Multipliers::default(),
+            attention_softcap: None,
+            logit_softcap: None,
         }
     }
 
@@ -238,7 +276,12 @@ pub(crate) mod tests {
             refusal(Config { layers: 100_000, ..small() }),
             "test: the number of layers is 100000, expected 1 to 4096"
         );
-        assert!(refusal(Config { rope_dims: 18, ..small() }).contains("18"));
+        let rope = |dims| RopeConfig { dims, ..small().rope };
+        assert!(
+            refusal(Config { rope: rope(18), ..small() }).contains("rotated dims is 18, expected 1 to 16")
+        );
+        assert!(refusal(Config { local_rope: Some(rope(3)), ..small() }).contains("3 rotated dims"));
+        assert!(refusal(Config { logit_softcap: Some(-1.0), ..small() }).contains("the logit softcap is -1"));
         assert!(refusal(Config { norm_eps: f32::NAN, ..small() }).contains("NaN"));
         assert_eq!(
             refusal(Config { rotated_layers: Some(vec![true]), ..small() }),

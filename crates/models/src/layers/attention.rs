@@ -23,10 +23,12 @@ pub struct Attention {
     pub output_bias: bool,
     /// The norm of queries and keys.
     pub qk_norm: Option<QkNorm>,
-    /// Whether queries and keys are rotated by their positions.
-    pub rotated: bool,
+    /// Which of the decoder's rotary embeddings turns queries and keys; `None` leaves them as they are.
+    pub rope: Option<usize>,
     /// How far back a token sees, itself included; `None` is all the way.
     pub window: Option<usize>,
+    /// Scores `s` become `c · tanh(s / c)` for this `c`, after scaling.
+    pub softcap: Option<f32>,
 }
 
 /// Which elements of queries and keys are normalized together, before they are rotated.
@@ -56,7 +58,8 @@ impl Attention {
         let (cache, [row_offsets, cache_lengths, page_table]) = (context.cache, context.ragged);
         let stored = [cache, key, value, row_offsets, cache_lengths, page_table];
         context.graph.push(KvStore { layer }.into(), &stored)?;
-        let attention = PagedAttention { layer, scale: self.scale, window: self.window, softcap: None };
+        let attention =
+            PagedAttention { layer, scale: self.scale, window: self.window, softcap: self.softcap };
         let attended = context
             .graph
             .push_one(attention.into(), &[query, cache, row_offsets, cache_lengths, page_table])?;
@@ -106,10 +109,8 @@ impl Attention {
                 self.split_heads(context, heads, x)?
             }
         };
-        if !self.rotated {
-            return Ok(x);
-        }
-        let (style, table) = context.rope;
+        let Some(rope) = self.rope else { return Ok(x) };
+        let (style, table) = context.ropes[rope];
         Ok(context.graph.push_one(Rope { style }.into(), &[x, table])?)
     }
 

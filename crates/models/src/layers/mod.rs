@@ -4,7 +4,7 @@ mod attention;
 mod feed_forward;
 mod norm;
 
-use graph::ops::{Binary, Constant, Linear, RopeStyle, Weight};
+use graph::ops::{Binary, Constant, Linear, RopeStyle, Unary, Weight};
 use graph::{Graph, Type, Value};
 use tensor::{DType, Tensor};
 
@@ -22,8 +22,8 @@ pub(crate) struct Context<'a> {
     pub(crate) weights: &'a dyn WeightTypes,
     /// The width of the residual stream.
     pub(crate) hidden: usize,
-    /// Which dims pair up, and the table of angles of this step.
-    pub(crate) rope: (RopeStyle, Value),
+    /// Which dims pair up, and the table of angles of this step, for each of the decoder's ropes.
+    pub(crate) ropes: Vec<(RopeStyle, Value)>,
     /// The cache.
     pub(crate) cache: Value,
     /// Row offsets, cache lengths, page table.
@@ -91,4 +91,13 @@ pub(crate) fn scale(context: &mut Context<'_>, x: Value, factor: f32) -> Result<
     }
     let factor = context.graph.push_one(Constant::new(Tensor::scalar(factor)).into(), &[])?;
     Ok(context.graph.push_one(Binary::Mul.into(), &[x, factor])?)
+}
+
+/// `cap · tanh(x / cap)`
+pub(crate) fn softcap(context: &mut Context<'_>, x: Value, cap: Option<f32>) -> Result<Value, Error> {
+    let Some(cap) = cap else { return Ok(x) };
+    let bound = context.graph.push_one(Constant::new(Tensor::scalar(cap)).into(), &[])?;
+    let ratio = context.graph.push_one(Binary::Div.into(), &[x, bound])?;
+    let squashed = context.graph.push_one(Unary::Tanh.into(), &[ratio])?;
+    scale(context, squashed, cap)
 }

@@ -20,6 +20,8 @@ pub enum Norms {
     Pre(Norm),
     /// On what a block adds to the residual stream.
     Post(Norm),
+    /// On both.
+    Sandwich(Norm),
 }
 
 impl Norm {
@@ -40,7 +42,7 @@ impl Norms {
     /// What a block reads of the residual stream.
     pub(crate) fn before(&self, context: &mut Context<'_>, name: &str, x: Value) -> Result<Value, Error> {
         match self {
-            Norms::Pre(norm) => norm.build(context, name, context.hidden, x),
+            Norms::Pre(norm) | Norms::Sandwich(norm) => norm.build(context, name, context.hidden, x),
             Norms::Post(_) => Ok(x),
         }
     }
@@ -49,12 +51,15 @@ impl Norms {
     pub(crate) fn after(&self, context: &mut Context<'_>, name: &str, x: Value) -> Result<Value, Error> {
         match self {
             Norms::Pre(_) => Ok(x),
-            Norms::Post(norm) => norm.build(context, name, context.hidden, x),
+            Norms::Post(norm) | Norms::Sandwich(norm) => norm.build(context, name, context.hidden, x),
         }
     }
 
     /// The number of weights.
     pub fn parameters(&self, hidden: usize) -> usize {
-        2 * hidden
+        match self {
+            Norms::Pre(_) | Norms::Post(_) => 2 * hidden,
+            Norms::Sandwich(_) => 4 * hidden,
+        }
     }
 }

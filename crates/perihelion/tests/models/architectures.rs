@@ -117,11 +117,13 @@ fn logits_are_those_of_pytorch() {
     }
 }
 
-/// Each weight of a file is used, and counted.
+/// Each weight of a file is used, and counted, but for those of the half that sees.
 #[test]
 fn parameters_are_those_of_the_file() {
+    let seeing = |name: &str| name.starts_with("vision_tower.") || name.starts_with("multi_modal_projector.");
     for (name, checkpoint) in goldens().iter().flat_map(Golden::checkpoints) {
-        let stored: usize = checkpoint.weights().tensors().map(|(_, tensor)| tensor.elements()).sum();
+        let stored = checkpoint.weights().tensors().filter(|(name, _)| !seeing(name));
+        let stored: usize = stored.map(|(_, tensor)| tensor.elements()).sum();
         assert_eq!(checkpoint.decoder.parameters(), stored, "{name}");
     }
 }

@@ -1,5 +1,9 @@
 //! `config.json` of a Hugging Face folder.
 
+mod defaults;
+mod rope;
+
+use graph::ops::Unary;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -29,16 +33,20 @@ struct File {
     max_position_embeddings: usize,
     #[serde(default = "default_eps")]
     rms_norm_eps: f32,
-    rope_theta: Option<f64>,
-    partial_rotary_factor: Option<f64>,
-    rope_scaling: Option<Value>,
-    rope_parameters: Option<Value>,
-    original_max_position_embeddings: Option<usize>,
+    hidden_act: Option<String>,
+    hidden_activation: Option<String>,
+    #[serde(flatten)]
+    rope: rope::File,
     no_rope_layers: Option<Vec<u32>>,
     no_rope_layer_interval: Option<usize>,
     sliding_window: Option<usize>,
     use_sliding_window: Option<bool>,
     max_window_layers: Option<usize>,
+    layer_types: Option<Vec<String>>,
+    sliding_window_pattern: Option<Value>,
+    attn_logit_softcapping: Option<f32>,
+    final_logit_softcapping: Option<f32>,
+    query_pre_attn_scalar: Option<f32>,
     embedding_multiplier: Option<f32>,
     attention_multiplier: Option<f32>,
     residual_multiplier: Option<f32>,
@@ -75,27 +83,15 @@ impl Config {
     /// # Errors
     /// If it is no JSON, a key is missing or of the wrong kind, or the numbers contradict each other.
     pub fn from_hugging_face(source_name: &str, json: &str) -> Result<Config, Error> {
-        let file: File =
-            serde_json::from_str(json).map_err(|error| Error::config(source_name, error.to_string()))?;
         let error = |message: String| Error::config(source_name, message);
+        let invalid = |invalid: serde_json::Error| error(invalid.to_string());
+        let keys = defaults::complete(serde_json::from_str(json).map_err(invalid)?);
+        let file: File = serde_json::from_value(keys.into()).map_err(invalid)?;
         if file.num_attention_heads == 0 {
             return Err(error("`num_attention_heads` is 0".into()));
         }
         let head_dim = file.head_dim.unwrap_or(file.hidden_size / file.num_attention_heads);
-        // Newer files keep theta beside the scaling in `rope_parameters`; older ones keep both apart.
-        let rope =
-            file.rope_parameters.as_ref().or(file.rope_scaling.as_ref()).filter(|rope| !rope.is_null());
-        let number = |key: &str| rope.and_then(|rope| rope.get(key)).and_then(Value::as_f64);
-        let rotary = number("partial_rotary_factor").or(file.partial_rotary_factor).unwrap_or(1.0);
-        let original = file.original_max_position_embeddings;
-        let rope_scaling = rope
-            .map(|rope| scaling(rope, file.max_position_embeddings, original).map_err(error))
-            .transpose()?
-            .flatten();
-        let rope_factors = match (rope_scaling, rope) {
-            (Some(Scaling::LongRope { .. }), Some(rope)) => Some(short_factors(rope).map_err(error)?),
-            _ => None,
-        };
+        let (rope, local_rope) = file.rope.read(head_dim, file.max_position_embeddings).map_err(error)?;
         Config {
             source_name: source_name.to_string(),
             architecture: Config::architecture_of_hugging_face(source_name, json)?,
@@ -107,22 +103,40 @@ impl Config {
             kv_heads: file.num_key_value_heads.unwrap_or(file.num_attention_heads),
             head_dim,
             feed_forward: file.intermediate_size,
-            context_length: Scaling::usable_context(rope_scaling, file.max_position_embeddings),
+            context_length: Scaling::usable_context(rope.scaling, file.max_position_embeddings),
             norm_eps: file.rms_norm_eps,
-            rope_theta: number("rope_theta").or(file.rope_theta).unwrap_or(10000.0),
-            rope_dims: (head_dim as f64 * rotary) as usize,
+            activation: file.activation().map_err(error)?,
+            rope,
+            local_rope,
             rotated_layers: file.rotated_layers(),
             window: file.window(),
-            full_layers: file.max_window_layers.unwrap_or(0),
+            windowed_layers: file.windowed_layers().map_err(error)?,
             multipliers: file.multipliers(),
-            rope_scaling,
-            rope_factors,
+            attention_softcap: file.attn_logit_softcapping,
+            logit_softcap: file.final_logit_softcapping,
         }
         .checked()
     }
 }
 
 impl File {
+    /// Gemma says with the older key what it never meant, and with the newer one what it does.
+    fn activation(&self) -> Result<Option<Unary>, String> {
+        let Some(name) = self.hidden_activation.as_ref().or(self.hidden_act.as_ref()) else {
+            return Ok(None);
+        };
+        match name.as_str() {
+            "silu" | "swish" => Ok(Some(Unary::Silu)),
+            "gelu" => Ok(Some(Unary::Gelu)),
+            "gelu_pytorch_tanh" | "gelu_new" | "gelu_fast" => Ok(Some(Unary::GeluTanh)),
+            "quick_gelu" => Ok(Some(Unary::GeluQuick)),
+            "relu" => Ok(Some(Unary::Relu)),
+            _ => Err(format!(
+                "the activation `{name}` is not supported; known: silu, gelu, gelu_pytorch_tanh, quick_gelu, relu"
+            )),
+        }
+    }
+
     fn rotated_layers(&self) -> Option<Vec<bool>> {
         // Despite its name the list holds 1 where a layer rotates.
         let listed = || Some(self.no_rope_layers.as_ref()?.iter().map(|&rotates| rotates != 0).collect());
@@ -139,72 +153,56 @@ impl File {
         self.sliding_window.filter(|&window| on && window > 0)
     }
 
+    /// Newer files list the kind of each layer; older ones say every how many layers one has no window, or how many
+    /// of the first have none.
+    fn windowed_layers(&self) -> Result<Option<Vec<bool>>, String> {
+        let all = |windowed: &dyn Fn(usize) -> bool| {
+            Ok(Some((0..self.num_hidden_layers.min(MAX_LAYERS)).map(windowed).collect()))
+        };
+        if let Some(kinds) = &self.layer_types {
+            let windowed = kinds.iter().map(|kind| match kind.as_str() {
+                "full_attention" => Ok(false),
+                "sliding_attention" => Ok(true),
+                _ => Err(format!(
+                    "layers of the type `{kind}` are not supported; known: full_attention, sliding_attention"
+                )),
+            });
+            return windowed.collect::<Result<_, _>>().map(Some);
+        }
+        match (&self.sliding_window_pattern, self.max_window_layers) {
+            (Some(Value::Number(every)), _) => match every.as_u64() {
+                Some(0) => all(&|_| false),
+                Some(every) => all(&|index| !(index as u64 + 1).is_multiple_of(every)),
+                None => Err(format!("`sliding_window_pattern` is {every}, expected a number of layers")),
+            },
+            // A letter for each layer of the pattern: L has the window.
+            (Some(Value::String(letters)), _) if !letters.is_empty() => {
+                all(&|index| letters.as_bytes()[index % letters.len()] == b'L')
+            }
+            (Some(Value::Null) | None, Some(full)) => all(&|index| index >= full),
+            (Some(Value::Null) | None, None) => Ok(None),
+            (Some(other), _) => {
+                Err(format!("`sliding_window_pattern` is {other}, expected a number of layers"))
+            }
+        }
+    }
+
     fn multipliers(&self) -> Multipliers {
+        let query_scale = self.query_pre_attn_scalar.map(|scalar| 1.0 / scalar.sqrt());
         Multipliers {
             embedding: self.embedding_multiplier.unwrap_or(1.0),
-            attention: self.attention_multiplier,
+            attention: self.attention_multiplier.or(query_scale),
             residual: self.residual_multiplier.unwrap_or(1.0),
             logit_divisor: self.logits_scaling.unwrap_or(1.0),
         }
     }
 }
 
-/// LongRoPE's factors for sequences within the original context.
-fn short_factors(rope: &Value) -> Result<Vec<f32>, String> {
-    let list = rope.get("short_factor").and_then(Value::as_array);
-    let numbers = list.and_then(|list| list.iter().map(|value| Some(value.as_f64()? as f32)).collect());
-    numbers.ok_or_else(|| "the rope scaling lacks `short_factor`, a list of numbers".to_string())
-}
-
-/// Some families keep the original context outside the scaling.
-fn scaling(rope: &Value, context: usize, original: Option<usize>) -> Result<Option<Scaling>, String> {
-    let number = |key: &str| rope.get(key).and_then(Value::as_f64);
-    let need = |key: &str| number(key).ok_or(format!("the rope scaling lacks `{key}`"));
-    let kind =
-        rope.get("rope_type").or_else(|| rope.get("type")).and_then(Value::as_str).unwrap_or("default");
-    let factor = || match need("factor")? {
-        factor if factor.is_finite() && factor >= 1.0 => Ok(factor),
-        factor => Err(format!("the rope scaling's factor is {factor}, expected at least 1")),
-    };
-    let original = number("original_max_position_embeddings").or(original.map(|length| length as f64));
-    let original_context = original.unwrap_or(context as f64);
-    match kind {
-        "default" => Ok(None),
-        "linear" => Ok(Some(Scaling::Linear { factor: factor()? })),
-        "llama3" => Ok(Some(Scaling::Llama3 {
-            factor: factor()?,
-            low_frequency: need("low_freq_factor")?,
-            high_frequency: need("high_freq_factor")?,
-            original_context,
-        })),
-        "yarn" => {
-            let factor = factor()?;
-            Ok(Some(Scaling::Yarn {
-                factor,
-                original_context,
-                beta_fast: number("beta_fast").unwrap_or(32.0),
-                beta_slow: number("beta_slow").unwrap_or(1.0),
-                attention_factor: number("attention_factor").unwrap_or(0.1 * factor.ln() + 1.0),
-            }))
-        }
-        // `su` is what LongRoPE was called at first.
-        "longrope" | "su" => {
-            let stretch = number("factor").unwrap_or(context as f64 / original_context).max(1.0);
-            let derived = (1.0 + stretch.ln() / original_context.ln()).sqrt();
-            let attention_factor = number("attention_factor").unwrap_or(derived);
-            Ok(Some(Scaling::LongRope { original_context: original_context as usize, attention_factor }))
-        }
-        other => Err(format!(
-            "rope scaling `{other}` is not supported; known: default, linear, llama3, yarn, longrope"
-        )),
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn llama(extra: &str) -> String {
+    pub(super) fn llama(extra: &str) -> String {
         format!(
             r#"{{"architectures": ["LlamaForCausalLM"], "vocab_size": 128256, "hidden_size": 2048,
                 "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8,
@@ -218,9 +216,9 @@ mod tests {
         let scaling = r#", "rope_scaling": {"factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
             "original_max_position_embeddings": 8192, "rope_type": "llama3"}"#;
         let config = Config::from_hugging_face("config.json", &llama(scaling)).unwrap();
-        assert_eq!((config.head_dim, config.rope_dims, config.kv_heads), (64, 64, 8));
+        assert_eq!((config.head_dim, config.rope.dims, config.kv_heads), (64, 64, 8));
         assert_eq!(
-            config.rope_scaling,
+            config.rope.scaling,
             Some(Scaling::Llama3 {
                 factor: 32.0,
                 low_frequency: 1.0,
@@ -230,38 +228,24 @@ mod tests {
         );
         let newer = r#", "rope_parameters": {"rope_theta": 7.5, "rope_type": "default"}"#;
         let config = Config::from_hugging_face("config.json", &llama(newer)).unwrap();
-        assert_eq!((config.rope_theta, config.rope_scaling), (7.5, None));
+        assert_eq!((config.rope.theta, config.rope.scaling), (7.5, None));
     }
 
     #[test]
     fn reads_what_other_families_say() {
         let config = |extra: &str| Config::from_hugging_face("config.json", &llama(extra)).unwrap();
         let mistral = config(r#", "sliding_window": 4096"#);
-        assert_eq!((mistral.window, mistral.full_layers), (Some(4096), 0));
+        assert_eq!((mistral.window, mistral.windowed_layers), (Some(4096), None));
         assert_eq!(config(r#", "sliding_window": 4096, "max_window_layers": 28"#).window, None);
         assert_eq!(config(r#", "sliding_window": 4096, "use_sliding_window": false"#).window, None);
         let qwen = config(r#", "sliding_window": 9, "max_window_layers": 3, "use_sliding_window": true"#);
-        assert_eq!((qwen.window, qwen.full_layers), (Some(9), 3));
+        assert_eq!(qwen.window, Some(9));
+        assert_eq!(qwen.windowed_layers, Some([vec![false; 3], vec![true; 13]].concat()));
         let rotated = config(r#", "no_rope_layer_interval": 4"#).rotated_layers.unwrap();
         assert_eq!(rotated, [true, true, true, false].repeat(4));
         let granite = config(r#", "attention_multiplier": 0.5, "logits_scaling": 8.0"#).multipliers;
         let expected = Multipliers { attention: Some(0.5), logit_divisor: 8.0, ..Multipliers::default() };
         assert_eq!(granite, expected);
-    }
-
-    #[test]
-    fn longrope_ends_with_the_original_context() {
-        let scaling = |rest: &str| {
-            let scaling =
-                r#", "original_max_position_embeddings": 4096, "rope_scaling": {"type": "longrope""#;
-            Config::from_hugging_face("config.json", &llama(&format!("{scaling}{rest}}}")))
-        };
-        let config = scaling(r#", "short_factor": [1, 1.5]"#).unwrap();
-        assert_eq!((config.context_length, config.rope_factors), (4096, Some(vec![1.0, 1.5])));
-        let Some(Scaling::LongRope { attention_factor, .. }) = config.rope_scaling else { panic!() };
-        // sqrt(1 + ln(32) / ln(4096))
-        assert!((attention_factor - 1.190_238_1).abs() < 1e-6, "{attention_factor}");
-        assert!(scaling("").unwrap_err().to_string().contains("lacks `short_factor`"));
     }
 
     #[test]

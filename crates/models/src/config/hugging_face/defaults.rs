@@ -1,0 +1,37 @@
+//! What `transformers` assumes where a `config.json` says nothing.
+
+use serde_json::{Map, Value, json};
+
+/// The configuration of the text half, if there is one, with what it leaves out: inside of others, files say only what
+/// differs from the defaults of the family.
+pub(super) fn complete(mut json: Map<String, Value>) -> Map<String, Value> {
+    if let Some(Value::Object(text)) = json.remove("text_config") {
+        let outer = std::mem::replace(&mut json, text);
+        json.extend(outer.into_iter().filter(|(key, _)| key == "architectures" || key == "_name_or_path"));
+    }
+    let family = json.get("model_type").and_then(Value::as_str).unwrap_or_default();
+    if let Value::Object(defaults) = of_family(family) {
+        for (key, value) in defaults {
+            json.entry(key).or_insert(value);
+        }
+    }
+    json
+}
+
+/// By `model_type`.
+fn of_family(family: &str) -> Value {
+    match family {
+        "gemma" => json!({ "head_dim": 256, "max_position_embeddings": 8192 }),
+        "gemma2" => json!({
+            "head_dim": 256, "max_position_embeddings": 8192, "sliding_window": 4096, "query_pre_attn_scalar": 256,
+            "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
+        }),
+        "gemma3_text" => json!({
+            "vocab_size": 262_208, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
+            "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+            "max_position_embeddings": 131_072, "sliding_window": 4096, "query_pre_attn_scalar": 256,
+            "rope_theta": 1e6, "rope_local_base_freq": 1e4,
+        }),
+        _ => Value::Null,
+    }
+}

@@ -1,0 +1,160 @@
+//! The rotary embeddings of a `config.json`, in each of the ways in which files have said them.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::super::{RopeConfig, Scaling};
+
+/// The keys about rotation. Older files keep base and scaling apart; newer ones have both in `rope_parameters`, and
+/// one such object for each kind of layer if the kinds differ.
+#[derive(Deserialize)]
+pub(super) struct File {
+    rope_theta: Option<f64>,
+    rope_local_base_freq: Option<f64>,
+    partial_rotary_factor: Option<f64>,
+    rope_scaling: Option<Value>,
+    rope_parameters: Option<Value>,
+    original_max_position_embeddings: Option<usize>,
+}
+
+impl File {
+    /// The embedding of heads of a size, and that of layers with a window, if it is another.
+    pub(super) fn read(
+        &self,
+        head_dim: usize,
+        context: usize,
+    ) -> Result<(RopeConfig, Option<RopeConfig>), String> {
+        let theta = self.rope_theta.unwrap_or(10000.0);
+        let read = |rope, theta| self.one(rope, theta, head_dim, context);
+        let rope = self.rope_parameters.as_ref().or(self.rope_scaling.as_ref());
+        let kinds = ["full_attention", "sliding_attention"].map(|kind| rope.and_then(|rope| rope.get(kind)));
+        let (rope, local) = match (kinds, self.rope_local_base_freq) {
+            // The scaling is that of the other layers.
+            ([None, None], Some(local)) => (read(rope, theta)?, read(None, local)?),
+            ([None, None], None) => return Ok((read(rope, theta)?, None)),
+            ([full, local], theta_of_local) => {
+                (read(full, theta)?, read(local, theta_of_local.unwrap_or(theta))?)
+            }
+        };
+        let local = Some(local).filter(|local| *local != rope);
+        Ok((rope, local))
+    }
+
+    /// The embedding that an object says, with the keys around it for what it leaves out.
+    fn one(
+        &self,
+        rope: Option<&Value>,
+        theta: f64,
+        head_dim: usize,
+        context: usize,
+    ) -> Result<RopeConfig, String> {
+        let rope = rope.filter(|rope| !rope.is_null());
+        let number = |key: &str| rope.and_then(|rope| rope.get(key)).and_then(Value::as_f64);
+        let rotary = number("partial_rotary_factor").or(self.partial_rotary_factor).unwrap_or(1.0);
+        let scaling = match rope {
+            None => None,
+            Some(rope) => scaling(rope, context, self.original_max_position_embeddings)?,
+        };
+        let factors = match (scaling, rope) {
+            (Some(Scaling::LongRope { .. }), Some(rope)) => Some(short_factors(rope)?),
+            _ => None,
+        };
+        let theta = number("rope_theta").unwrap_or(theta);
+        Ok(RopeConfig { theta, dims: (head_dim as f64 * rotary) as usize, scaling, factors })
+    }
+}
+
+/// LongRoPE's factors for sequences within the original context.
+fn short_factors(rope: &Value) -> Result<Vec<f32>, String> {
+    let list = rope.get("short_factor").and_then(Value::as_array);
+    let numbers = list.and_then(|list| list.iter().map(|value| Some(value.as_f64()? as f32)).collect());
+    numbers.ok_or_else(|| "the rope scaling lacks `short_factor`, a list of numbers".to_string())
+}
+
+/// Some families keep the original context outside the scaling.
+fn scaling(rope: &Value, context: usize, original: Option<usize>) -> Result<Option<Scaling>, String> {
+    let number = |key: &str| rope.get(key).and_then(Value::as_f64);
+    let need = |key: &str| number(key).ok_or(format!("the rope scaling lacks `{key}`"));
+    let kind =
+        rope.get("rope_type").or_else(|| rope.get("type")).and_then(Value::as_str).unwrap_or("default");
+    let factor = || match need("factor")? {
+        factor if factor.is_finite() && factor >= 1.0 => Ok(factor),
+        factor => Err(format!("the rope scaling's factor is {factor}, expected at least 1")),
+    };
+    let original = number("original_max_position_embeddings").or(original.map(|length| length as f64));
+    let original_context = original.unwrap_or(context as f64);
+    match kind {
+        "default" => Ok(None),
+        "linear" => Ok(Some(Scaling::Linear { factor: factor()? })),
+        "llama3" => Ok(Some(Scaling::Llama3 {
+            factor: factor()?,
+            low_frequency: need("low_freq_factor")?,
+            high_frequency: need("high_freq_factor")?,
+            original_context,
+        })),
+        "yarn" => {
+            let factor = factor()?;
+            Ok(Some(Scaling::Yarn {
+                factor,
+                original_context,
+                beta_fast: number("beta_fast").unwrap_or(32.0),
+                beta_slow: number("beta_slow").unwrap_or(1.0),
+                attention_factor: number("attention_factor").unwrap_or(0.1 * factor.ln() + 1.0),
+            }))
+        }
+        // `su` is what LongRoPE was called at first.
+        "longrope" | "su" => {
+            let stretch = number("factor").unwrap_or(context as f64 / original_context).max(1.0);
+            let derived = (1.0 + stretch.ln() / original_context.ln()).sqrt();
+            let attention_factor = number("attention_factor").unwrap_or(derived);
+            Ok(Some(Scaling::LongRope { original_context: original_context as usize, attention_factor }))
+        }
+        other => Err(format!(
+            "rope scaling `{other}` is not supported; known: default, linear, llama3, yarn, longrope"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::llama;
+    use super::*;
+    use crate::Config;
+
+    fn read(extra: &str) -> Config {
+        Config::from_hugging_face("config.json", &llama(extra)).unwrap()
+    }
+
+    #[test]
+    fn kinds_of_layers_have_ropes_of_their_own() {
+        let older =
+            r#", "rope_local_base_freq": 10000.0, "rope_scaling": {"factor": 8.0, "rope_type": "linear"}"#;
+        let newer = r#", "rope_parameters": {
+            "full_attention": {"rope_theta": 500000.0, "factor": 8.0, "rope_type": "linear"},
+            "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"}}"#;
+        let [older, newer] = [older, newer].map(read);
+        assert_eq!(
+            (older.rope.theta, older.rope.scaling),
+            (500_000.0, Some(Scaling::Linear { factor: 8.0 }))
+        );
+        let local = older.local_rope.as_ref().unwrap();
+        assert_eq!((local.theta, local.scaling), (10_000.0, None));
+        assert_eq!((newer.rope, newer.local_rope), (older.rope, older.local_rope));
+        assert_eq!(read(r#", "rope_local_base_freq": 500000.0"#).local_rope, None);
+    }
+
+    #[test]
+    fn longrope_ends_with_the_original_context() {
+        let scaling = |rest: &str| {
+            let scaling =
+                r#", "original_max_position_embeddings": 4096, "rope_scaling": {"type": "longrope""#;
+            Config::from_hugging_face("config.json", &llama(&format!("{scaling}{rest}}}")))
+        };
+        let config = scaling(r#", "short_factor": [1, 1.5]"#).unwrap();
+        assert_eq!((config.context_length, config.rope.factors), (4096, Some(vec![1.0, 1.5])));
+        let Some(Scaling::LongRope { attention_factor, .. }) = config.rope.scaling else { panic!() };
+        // sqrt(1 + ln(32) / ln(4096))
+        assert!((attention_factor - 1.190_238_1).abs() < 1e-6, "{attention_factor}");
+        assert!(scaling("").unwrap_err().to_string().contains("lacks `short_factor`"));
+    }
+}
