@@ -41,6 +41,7 @@ pub fn problems() -> Vec<Problem> {
     list.shapes();
     list.problems.extend(super::samples_nn::problems());
     list.dense_attention();
+    list.ragged_attention();
     list.problems
 }
 
@@ -209,6 +210,24 @@ impl List {
             let op = Attention { scale: 0.25 };
             self.add("", op, vec![q.clone(), k.clone(), v.clone()], tolerance);
             self.add("", op, vec![q, k, v, mask], tolerance);
+        }
+    }
+
+    fn ragged_attention(&mut self) {
+        let batches: [&[u32]; 5] = [&[0, 1], &[0, 17], &[0, 15, 15, 16, 33], &[0, 130], &[0]];
+        for offsets in batches {
+            let tokens = offsets[offsets.len() - 1] as usize;
+            let row_offsets = Tensor::from_slice([offsets.len()], offsets);
+            for (heads, dim, width, reach) in [(1, 1, 1, 0), (3, 16, 8, 7), (2, 5, 33, 128)] {
+                let [q, k, v] = [dim, dim, width].map(|dim| self.random.floats([tokens, heads, dim], 2.0));
+                let bias = self.random.floats([heads, 2 * reach + 1], 4.0);
+                let tolerance = Tolerance::Close { relative: 1e-5, absolute: 1e-5 };
+                let what = format!("{} sequences", offsets.len() - 1);
+                let op = RaggedAttention { scale: 0.25 };
+                let inputs = vec![q, k, v, row_offsets.clone()];
+                self.add(&what, op, inputs.clone(), tolerance);
+                self.add(&what, op, inputs.into_iter().chain([bias]).collect(), tolerance);
+            }
         }
     }
 

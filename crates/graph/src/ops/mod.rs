@@ -43,6 +43,7 @@ mod pool;
 mod print;
 mod quantized;
 mod ragged;
+mod ragged_attention;
 mod random;
 mod range;
 mod rebind;
@@ -112,6 +113,7 @@ pub use pool::{Pool2d, PoolKind};
 pub use print::Print;
 pub use quantized::{Dequantize, QMatMul};
 pub use ragged::RaggedPositions;
+pub use ragged_attention::RaggedAttention;
 pub use random::{Distribution, Random};
 pub use range::Range;
 pub use rebind::Rebind;
@@ -460,6 +462,8 @@ ops! {
     KvStore,
     /// Attention to the pages of a cache.
     PagedAttention,
+    /// Attention within the sequences of a ragged batch, in both directions.
+    RaggedAttention,
     /// Products of operands rounded to 8-bit floats.
     Fp8Product,
     /// Matrix products whose partial sums are kept in halves.

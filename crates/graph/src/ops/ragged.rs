@@ -5,6 +5,8 @@
 //! cached before this call), and for those that read or write the cache `page_table: u32[batch, max_pages]`
 //! (the page of the `p`-th `page_size` tokens of each sequence).
 
+use std::ops::Range;
+
 use tensor::{DType, Shape, Tensor};
 
 use super::check::{expect_dtype, expect_rank, expect_type, operands};
@@ -78,15 +80,21 @@ pub(super) fn tokens(
     cache_lengths: &Tensor,
 ) -> Result<Vec<Token>, Error> {
     let (offsets, lengths) = (row_offsets.to_vec::<u32>(), cache_lengths.to_vec::<u32>());
-    let rising = offsets.is_sorted() && offsets.len() == lengths.len() + 1;
-    if !rising || offsets[0] != 0 || offsets[lengths.len()] as usize != count {
-        let message = format!("row_offsets must rise from 0 to the {count} rows, got {}", excerpt(&offsets));
-        return Err(Error::evaluation(op, message));
-    }
-    let rows = offsets.windows(2).zip(&lengths).enumerate().flat_map(|(sequence, (rows, &cached))| {
-        (0..(rows[1] - rows[0]) as usize).map(move |i| Token { sequence, position: cached as usize + i })
+    let rows = rows(op, count, &offsets)?.into_iter().zip(&lengths).enumerate();
+    let rows = rows.flat_map(|(sequence, (rows, &cached))| {
+        (0..rows.len()).map(move |i| Token { sequence, position: cached as usize + i })
     });
     Ok(rows.collect())
+}
+
+/// The rows of each sequence.
+pub(super) fn rows(op: &'static str, count: usize, offsets: &[u32]) -> Result<Vec<Range<usize>>, Error> {
+    let ends = (offsets.first(), offsets.last().map(|&last| last as usize));
+    if !offsets.is_sorted() || ends != (Some(&0), Some(count)) {
+        let message = format!("row_offsets must rise from 0 to the {count} rows, got {}", excerpt(offsets));
+        return Err(Error::evaluation(op, message));
+    }
+    Ok(offsets.windows(2).map(|rows| rows[0] as usize..rows[1] as usize).collect())
 }
 
 fn excerpt(values: &[u32]) -> String {
