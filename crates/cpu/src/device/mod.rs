@@ -131,6 +131,7 @@ impl Device for Cpu {
             Op::Rope(op) => paged::rope(self, op.style),
             Op::KvStore(op) => paged::kv_store(self, op.layer),
             Op::PagedAttention(op) => paged::attention(self, op),
+            Op::RaggedAttention(op) => product::ragged_attention(self, op.scale),
             Op::ShapeToTensor(_) => kernel(copy::ShapeKernel),
             // A view, and what the engine runs itself.
             Op::Rebind(_) | Op::Cond(_) | Op::While(_) | Op::Call(_) => None,

@@ -16,7 +16,7 @@ impl Kernel for RaggedPositionsKernel {
         let (offsets, lengths) =
             (elements::<u32>(view(&call, 1).bytes), elements::<u32>(view(&call, 2).bytes));
         let positions = elements_mut::<u32>(call.outputs[0].bytes);
-        check_offsets(&offsets, positions.len())?;
+        check_offsets(1, &offsets, positions.len())?;
         for (sequence, (rows, &cached)) in offsets.windows(2).zip(lengths.iter()).enumerate() {
             let rows = &mut positions[rows[0] as usize..rows[1] as usize];
             if cached.checked_add(rows.len().saturating_sub(1) as u32).is_none() {
@@ -33,16 +33,21 @@ impl Kernel for RaggedPositionsKernel {
     }
 }
 
-/// Refuses offsets that do not rise from 0 to the number of tokens.
-fn check_offsets(offsets: &[u32], tokens: usize) -> Result<(), String> {
-    let (first, last) = (offsets[0], offsets[offsets.len() - 1]);
+/// Refuses offsets, operand `position` of an op, that do not rise from 0 to the number of tokens.
+pub(crate) fn check_offsets(position: usize, offsets: &[u32], tokens: usize) -> Result<(), String> {
+    let (Some(&first), Some(&last)) = (offsets.first(), offsets.last()) else {
+        return Err(format!("operand {position} is empty, but must go from 0 to the {tokens} tokens"));
+    };
     if first != 0 || last as usize != tokens {
         return Err(format!(
-            "operand 1 goes from {first} to {last}, but must go from 0 to the {tokens} tokens"
+            "operand {position} goes from {first} to {last}, but must go from 0 to the {tokens} tokens"
         ));
     }
     match offsets.windows(2).position(|pair| pair[0] > pair[1]) {
         None => Ok(()),
-        Some(i) => Err(format!("operand 1 falls from {} to {} at [{}]", offsets[i], offsets[i + 1], i + 1)),
+        Some(i) => {
+            let (from, to) = (offsets[i], offsets[i + 1]);
+            Err(format!("operand {position} falls from {from} to {to} at [{}]", i + 1))
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Ragged batches, rotary embedding, and attention over the paged cache.
 
-use graph::ops::{KvStore, PagedAttention, RaggedPositions, Rope, RopeStyle, RopeTable};
+use graph::ops::{KvStore, PagedAttention, RaggedAttention, RaggedPositions, Rope, RopeStyle, RopeTable};
 use tensor::{DType, Tensor};
 
 use crate::problem::{Tolerance, check, check_refused, reference, solve_each, tame};
@@ -30,6 +30,50 @@ fn ragged_positions() {
         &[ids(2), list(&[0, 2]), list(&[u32::MAX])],
         &["operand 2", "[0]", "2^32"],
     );
+}
+
+#[test]
+fn ragged_attention() {
+    let op = RaggedAttention { scale: 0.2 };
+    let rows = |tokens: usize, seed: u64| tame(DType::F32, &[tokens, 3, 24], seed);
+    // Sums of up to 300 values in f32.
+    let tolerance = Tolerance::Near { relative: 2e-5, absolute: 2e-5 };
+    for offsets in [&[0, 1, 1, 18, 318][..], &[0, 300], &[0, 5, 5]] {
+        let tokens = offsets[offsets.len() - 1] as usize;
+        let inputs = vec![rows(tokens, 1), rows(tokens, 2), rows(tokens, 3), list(offsets)];
+        check(op, &inputs, tolerance);
+        for reach in [0, 16, 1000] {
+            let bias = tame(DType::F32, &[3, 2 * reach + 1], 4);
+            check(op, &[&inputs[..], &[bias]].concat(), tolerance);
+        }
+    }
+    let inputs = |offsets: &[u32]| [rows(6, 1), rows(6, 2), rows(6, 3), list(offsets)];
+    check_refused(op, &inputs(&[0, 5]), &["operand 3", "0 to 5", "6 tokens"]);
+    check_refused(op, &inputs(&[0, 7, 6]), &["operand 3", "from 7 to 6", "[2]"]);
+    check_refused(op, &inputs(&[]), &["operand 3", "empty", "6 tokens"]);
+}
+
+/// A sequence has the same bits alone as among others.
+#[test]
+fn sequences_are_alone_in_a_batch() {
+    let op = RaggedAttention { scale: 0.2 };
+    let lengths = [17u32, 1, 130, 64];
+    let tokens: u32 = lengths.iter().sum();
+    let rows: Vec<Tensor> = (0..3).map(|seed| tame(DType::F32, &[tokens as usize, 2, 32], seed)).collect();
+    let bias = tame(DType::F32, &[2, 21], 9);
+    let solve = |rows: Vec<Tensor>, offsets: &[u32]| {
+        let inputs: Vec<Tensor> = rows.into_iter().chain([list(offsets), bias.clone()]).collect();
+        solve_each(op, &inputs).into_iter().map(|results| results[0].to_vec::<f32>()).collect::<Vec<_>>()
+    };
+    let offsets: Vec<u32> = (0..=lengths.len()).map(|n| lengths[..n].iter().sum()).collect();
+    let together = solve(rows.clone(), &offsets);
+    for pair in offsets.windows(2) {
+        let range = pair[0] as usize..pair[1] as usize;
+        let own = rows.iter().map(|rows| rows.narrow(0, range.clone()).contiguous()).collect();
+        for (alone, together) in solve(own, &[0, pair[1] - pair[0]]).iter().zip(&together) {
+            assert_eq!(alone[..], together[range.start * 64..range.end * 64]);
+        }
+    }
 }
 
 #[test]

@@ -21,6 +21,7 @@ pub(crate) const KINDS: &[Kindred] = &[
     qmatmul,
     attention,
     written_attention,
+    ragged_attention,
     rope,
     paged,
 ];
@@ -159,6 +160,18 @@ fn written_attention(g: &mut Growth) -> Result<Vec<Value>, Error> {
     let shares = g.b.softmax(scores, -1)?;
     let mixed = g.b.matmul(shares, v)?;
     Ok(vec![g.b.transpose(mixed, &[0, 2, 1, 3])?])
+}
+
+/// The tokens of one batch item after another are one sequence, and an empty one.
+fn ragged_attention(g: &mut Growth) -> Result<Vec<Value>, Error> {
+    let q = g.find(0, |ty| ty.dtype == DType::F32 && ty.rank() == 3 && ty.shape[0].as_static().is_some())?;
+    let shape = g.b.ty(q).shape.clone();
+    let tokens = shape[0].as_static().expect("a fixed number of tokens") as u32;
+    let offsets = g.constant(Tensor::from_slice([3], &[0, tokens, tokens]))?;
+    let bias = g.weight(DType::F32, [shape[1].clone(), 7.into()])?;
+    let operands = [q, q, q, offsets, bias];
+    let operands = if g.number(0, 2) == 0 { &operands[..4] } else { &operands[..] };
+    g.b.ops(RaggedAttention { scale: 0.25 }, operands)
 }
 
 fn rope(g: &mut Growth) -> Result<Vec<Value>, Error> {

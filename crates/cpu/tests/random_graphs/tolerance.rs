@@ -103,6 +103,7 @@ pub(crate) fn slack(op: &Op, inputs: &[&Tensor], dtype: DType) -> Slack {
             sum(dtype, terms, (largest_of(inputs[0]) * largest_of(inputs[1])).max(bias))
         }
         Op::Attention(op) => attention(inputs[0], inputs[1], inputs[2], f64::from(op.scale)),
+        Op::RaggedAttention(op) => attention(inputs[0], inputs[1], inputs[2], f64::from(op.scale)),
         Op::PagedAttention(op) => attention(inputs[0], inputs[1], inputs[1], f64::from(op.scale)),
         Op::Fold(_) | Op::Pool2d(_) => sum(dtype, 16, largest_of(inputs[0])),
         Op::Resize(_) | Op::RoiAlign(_) => sum(dtype, 100, largest_of(inputs[0])),

@@ -4,6 +4,9 @@
 //! Each row is computed alone, in the order that [`super`] gives products and [`softmax`](crate::kernels::softmax) rows:
 //! its bits depend on shapes alone.
 
+use std::cmp::Reverse;
+use std::ops::Range;
+
 use super::pack::Lanes;
 use super::tile::{Kernel, Product, RightForm, tile_size};
 use crate::Pool;
@@ -16,16 +19,22 @@ use crate::vec::with_scratch;
 /// Tiles of rows that are worth packing keys and values for.
 const LEAST_TILES: usize = 4;
 
-/// The sizes of attention: `q [items, tokens, heads, dim]`, `k [items, keys, heads, dim]`, `v [items, keys, heads, width]`
-/// → `[items, tokens, heads, width]`.
+/// The sizes of attention: `q [.., heads, dim]`, `k [.., heads, dim]`, `v [.., heads, width]` → `[.., heads, width]`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AttentionShape {
-    pub(crate) items: usize,
-    pub(crate) tokens: usize,
-    pub(crate) keys: usize,
     pub(crate) heads: usize,
     pub(crate) dim: usize,
     pub(crate) width: usize,
+}
+
+/// Which rows attend to which: `tokens` rows of `q` from `first_token` on to `keys` rows of `k` and `v` from `first_key`
+/// on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Item {
+    pub(crate) first_token: usize,
+    pub(crate) tokens: usize,
+    pub(crate) first_key: usize,
+    pub(crate) keys: usize,
 }
 
 /// What attention reads.
@@ -34,11 +43,20 @@ pub(crate) struct AttentionInputs<'a> {
     pub(crate) q: &'a [f32],
     pub(crate) k: &'a [f32],
     pub(crate) v: &'a [f32],
-    /// Added to the scores: elements, and the walk over them as `[items, heads, tokens, keys]`.
-    pub(crate) mask: Option<(&'a [f32], Strided)>,
+    pub(crate) bias: Bias<'a>,
 }
 
-/// `softmax(scale · q · kᵀ + mask) · v`, head by head.
+/// What is added to the scores.
+pub(crate) enum Bias<'a> {
+    /// Nothing.
+    None,
+    /// Elements, and the walk over them as `[items, heads, tokens, keys]`: items of one size.
+    Mask(&'a [f32], Strided),
+    /// `[heads, 2 · reach + 1]`, by how far a key is behind the query.
+    Distance(&'a [f32]),
+}
+
+/// `softmax(scale · q · kᵀ + bias) · v`, head by head. Every row of `out` belongs to one item.
 ///
 /// # Panics
 /// When lengths disagree, or this machine cannot run a variant.
@@ -46,6 +64,7 @@ pub(crate) fn attention(
     (variant, softmax): (&Variant<Kernel>, &Variant<softmax::Kernel>),
     pool: &Pool,
     shape: AttentionShape,
+    items: &[Item],
     inputs: &AttentionInputs,
     out: &mut [f32],
 ) {
@@ -54,32 +73,65 @@ pub(crate) fn attention(
         "attention: this machine cannot run {}",
         variant.name
     );
-    let AttentionShape { items, tokens, keys, heads, dim, width } = shape;
-    assert_eq!(inputs.q.len(), items * tokens * heads * dim, "attention: length of q");
-    assert_eq!(inputs.k.len(), items * keys * heads * dim, "attention: length of k");
-    assert_eq!(inputs.v.len(), items * keys * heads * width, "attention: length of v");
-    assert_eq!(out.len(), items * tokens * heads * width, "attention: length of out");
-    if out.is_empty() || keys == 0 || dim == 0 {
-        return trivial(shape, inputs, out);
+    check(shape, items, inputs, out);
+    if out.is_empty() {
+        return;
     }
     let (tile_rows, tile_columns) = tile_size(variant.name);
-    let wanted = (4 * pool.threads()).div_ceil(items * heads);
-    let parts = wanted.clamp(1, tokens.div_ceil(LEAST_TILES * tile_rows));
-    let rows = tokens.div_ceil(parts).next_multiple_of(tile_rows);
-    let parts = tokens.div_ceil(rows);
+    let tasks = tasks(shape.heads, items, tile_rows, pool.threads());
     let call = Call {
         kernel: variant.run,
         softmax: softmax.run,
         tile_rows,
         tile_columns,
         shape,
+        items,
         inputs,
         out: Disjoint::new(out),
     };
-    pool.run(items * heads * parts, &|chunk| {
-        let (head, part) = (chunk / parts, chunk % parts);
-        call.head(head / heads, head % heads, part * rows..tokens.min((part + 1) * rows));
+    pool.run(tasks.len(), &|task| {
+        let Task { item, head, rows } = &tasks[task];
+        match items[*item].keys == 0 || shape.dim == 0 {
+            true => call.trivial(*item, *head, rows.clone()),
+            false => call.head(*item, *head, rows.clone()),
+        }
     });
+}
+
+fn check(shape: AttentionShape, items: &[Item], inputs: &AttentionInputs, out: &[f32]) {
+    let AttentionShape { heads, dim, width } = shape;
+    let tokens = items.iter().map(|item| item.first_token + item.tokens).max().unwrap_or(0);
+    let keys = items.iter().map(|item| item.first_key + item.keys).max().unwrap_or(0);
+    assert_eq!(inputs.q.len(), tokens * heads * dim, "attention: length of q");
+    assert_eq!(inputs.k.len(), keys * heads * dim, "attention: length of k");
+    assert_eq!(inputs.v.len(), keys * heads * width, "attention: length of v");
+    assert_eq!(out.len(), tokens * heads * width, "attention: length of out");
+}
+
+/// Some rows of one head of an item.
+struct Task {
+    item: usize,
+    head: usize,
+    /// Counted from the item's first token.
+    rows: Range<usize>,
+}
+
+/// A few tasks for each thread, those with the most keys first.
+fn tasks(heads: usize, items: &[Item], tile_rows: usize, threads: usize) -> Vec<Task> {
+    let tokens: usize = items.iter().map(|item| item.tokens).sum();
+    let share = (tokens * heads).div_ceil(4 * threads).max(LEAST_TILES * tile_rows);
+    let mut tasks = Vec::new();
+    for (index, item) in items.iter().enumerate().filter(|(_, item)| item.tokens > 0) {
+        let parts = item.tokens.div_ceil(share);
+        let rows = item.tokens.div_ceil(parts).next_multiple_of(tile_rows);
+        for head in 0..heads {
+            let starts = (0..item.tokens).step_by(rows);
+            let part = |start: usize| start..item.tokens.min(start + rows);
+            tasks.extend(starts.map(|start| Task { item: index, head, rows: part(start) }));
+        }
+    }
+    tasks.sort_by_key(|task| Reverse(items[task.item].keys));
+    tasks
 }
 
 struct Call<'a> {
@@ -88,14 +140,16 @@ struct Call<'a> {
     tile_rows: usize,
     tile_columns: usize,
     shape: AttentionShape,
+    items: &'a [Item],
     inputs: &'a AttentionInputs<'a>,
     out: Disjoint<'a, f32>,
 }
 
 impl Call<'_> {
     /// Some rows of one head.
-    fn head(&self, item: usize, head: usize, rows: std::ops::Range<usize>) {
-        let AttentionShape { tokens, keys, heads, dim, width, .. } = self.shape;
+    fn head(&self, index: usize, head: usize, rows: Range<usize>) {
+        let AttentionShape { heads, dim, width } = self.shape;
+        let Item { first_token, first_key, keys, .. } = self.items[index];
         let columns = |n: usize| n.next_multiple_of(self.tile_columns);
         let sizes = [
             columns(keys) * dim,
@@ -113,15 +167,15 @@ impl Call<'_> {
                 piece
             });
             let (row, lane) = (heads * dim, heads * width);
-            let start = (item * keys * heads + head) * dim;
+            let start = (first_key * heads + head) * dim;
             Lanes { data: self.inputs.k, start, lanes: keys, k: dim, lane_stride: row, k_stride: 1 }
                 .pack(self.tile_columns, k);
-            let start = (item * keys * heads + head) * width;
+            let start = (first_key * heads + head) * width;
             Lanes { data: self.inputs.v, start, lanes: width, k: keys, lane_stride: 1, k_stride: lane }
                 .pack(self.tile_columns, v);
             for first in rows.clone().step_by(self.tile_rows) {
                 let count = self.tile_rows.min(rows.end - first);
-                let start = ((item * tokens + first) * heads + head) * dim;
+                let start = ((first_token + first) * heads + head) * dim;
                 Lanes { data: self.inputs.q, start, lanes: count, k: dim, lane_stride: row, k_stride: 1 }
                     .pack(self.tile_rows, left);
                 left[..self.tile_rows * dim].iter_mut().for_each(|q| *q *= self.inputs.scale);
@@ -132,12 +186,12 @@ impl Call<'_> {
                     let form = RightForm::Packed;
                     (self.kernel)(&Product::new(left, k, form, dim, count, keys, out, keys, false));
                 }
-                self.add_mask(((item * heads + head) * tokens + first) * keys, scores, shares);
+                self.add_bias(index, head, first, scores, shares);
                 // SAFETY: the variant is available.
                 unsafe { (self.softmax)(keys, scores, shares) };
                 Lanes { data: shares, start: 0, lanes: count, k: keys, lane_stride: keys, k_stride: 1 }
                     .pack(self.tile_rows, left);
-                let start = ((item * tokens + first) * heads + head) * width;
+                let start = ((first_token + first) * heads + head) * width;
                 // SAFETY: as above; no one else writes these rows of this head.
                 unsafe {
                     let out = self.out.pointer(start..start + (count - 1) * lane + width);
@@ -148,31 +202,58 @@ impl Call<'_> {
         });
     }
 
-    /// Adds the mask from its element `start` on; `stage` holds as many elements as there are scores.
-    fn add_mask(&self, start: usize, scores: &mut [f32], stage: &mut [f32]) {
-        if let Some((mask, walk)) = &self.inputs.mask {
-            walk.copy(mask, start, stage);
-            scores.iter_mut().zip(stage).for_each(|(score, mask)| *score += *mask);
+    /// Adds the bias to the scores of whole rows from `first` on; `stage` holds as many elements as there are scores.
+    fn add_bias(&self, index: usize, head: usize, first: usize, scores: &mut [f32], stage: &mut [f32]) {
+        let Item { tokens, keys, .. } = self.items[index];
+        match self.inputs.bias {
+            Bias::None => {}
+            Bias::Mask(mask, walk) => {
+                walk.copy(mask, ((index * self.shape.heads + head) * tokens + first) * keys, stage);
+                add(scores, stage);
+            }
+            Bias::Distance(bias) => {
+                let len = bias.len() / self.shape.heads;
+                let bias = &bias[head * len..][..len];
+                for (row, scores) in (first..).zip(scores.chunks_exact_mut(keys)) {
+                    add_by_distance(scores, bias, row);
+                }
+            }
+        }
+    }
+
+    /// Some rows whose scores are the bias alone, or that have no keys.
+    fn trivial(&self, index: usize, head: usize, rows: Range<usize>) {
+        let AttentionShape { heads, width, .. } = self.shape;
+        let Item { first_token, first_key, keys, .. } = self.items[index];
+        for row in rows {
+            let (mut scores, mut stage) = (vec![0.0; keys], vec![0.0; keys]);
+            if keys > 0 {
+                self.add_bias(index, head, row, &mut scores, &mut stage);
+            }
+            let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let weights: Vec<f32> = scores.iter().map(|score| (score - largest).exp()).collect();
+            let sum: f32 = weights.iter().sum();
+            let start = ((first_token + row) * heads + head) * width;
+            // SAFETY: no one else writes these rows of this head.
+            let out = unsafe { self.out.part(start..start + width) };
+            for (column, y) in out.iter_mut().enumerate() {
+                let value = |key: usize| self.inputs.v[((first_key + key) * heads + head) * width + column];
+                *y = weights.iter().enumerate().map(|(key, weight)| weight / sum * value(key)).sum();
+            }
         }
     }
 }
 
-/// Sums of nothing, and of values weighed by the mask alone.
-fn trivial(shape: AttentionShape, inputs: &AttentionInputs, out: &mut [f32]) {
-    let AttentionShape { tokens, keys, heads, width, .. } = shape;
-    for (i, y) in out.iter_mut().enumerate() {
-        let (column, head, token, item) =
-            (i % width, i / width % heads, i / (width * heads) % tokens, i / (width * heads * tokens));
-        let mut scores = vec![0.0; keys];
-        if let Some((mask, walk)) = &inputs.mask
-            && keys > 0
-        {
-            walk.copy(mask, ((item * heads + head) * tokens + token) * keys, &mut scores);
-        }
-        let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let weights: Vec<f32> = scores.iter().map(|score| (score - largest).exp()).collect();
-        let sum: f32 = weights.iter().sum();
-        let value = |key: usize| inputs.v[((item * keys + key) * heads + head) * width + column];
-        *y = weights.iter().enumerate().map(|(key, weight)| weight / sum * value(key)).sum();
-    }
+/// Adds to the scores of all keys for query `row` a bias for each distance, the outermost for all that are further.
+fn add_by_distance(scores: &mut [f32], bias: &[f32], row: usize) {
+    let (reach, last) = (bias.len() / 2, bias.len() - 1);
+    let near = row.saturating_sub(reach)..scores.len().min(row + reach + 1);
+    scores[..near.start].iter_mut().for_each(|score| *score += bias[0]);
+    scores[near.end..].iter_mut().for_each(|score| *score += bias[last]);
+    let first = reach + near.start - row;
+    add(&mut scores[near], &bias[first..]);
+}
+
+fn add(scores: &mut [f32], bias: &[f32]) {
+    scores.iter_mut().zip(bias).for_each(|(score, bias)| *score += bias);
 }
