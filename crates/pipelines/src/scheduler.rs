@@ -304,4 +304,6 @@ fn padded(longest: usize, multiple: usize) -> usize {
 }
 
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod tests;

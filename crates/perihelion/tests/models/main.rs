@@ -3,5 +3,6 @@
 mod architectures;
 mod determinism;
 mod hostile;
+mod mixes;
 mod reference;
 mod support;

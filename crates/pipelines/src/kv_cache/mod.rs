@@ -62,10 +62,10 @@ impl KvCache {
         KvCache { page_size, num_pages, policy }
     }
 
-    /// As many slots of at least `slot_tokens` tokens as there are pages for.
+    /// As many slots of at least `slot_tokens` tokens as `num_pages` pages are enough for.
     pub fn slots(num_pages: usize, page_size: usize, slot_tokens: usize) -> KvCache {
-        let policy = Policy::Slots(Slots::new(num_pages, slot_tokens.div_ceil(page_size)));
-        KvCache { page_size, num_pages, policy }
+        let slots = Slots::new(num_pages, slot_tokens.div_ceil(page_size));
+        KvCache { page_size, num_pages: slots.num_free(), policy: Policy::Slots(slots) }
     }
 
     /// Tokens in a page.
@@ -158,3 +158,6 @@ impl KvCache {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

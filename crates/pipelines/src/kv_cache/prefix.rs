@@ -270,3 +270,44 @@ fn random_key() -> [u8; 32] {
     }
     key
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sequence::SequenceId;
+
+    /// All pages have one name; still nobody gets a page that holds something else.
+    #[test]
+    fn names_that_collide_lend_nothing_wrong() {
+        let mut pool = PagePool::new(8);
+        let mut prefixes = PrefixCache { finish: |_| [7; 32], ..PrefixCache::new(8, 2) };
+        let mut publish = |prefixes: &mut PrefixCache, tokens: &[u32]| {
+            let mut sequence = Sequence::new(SequenceId(0), tokens.to_vec(), 100);
+            sequence.pages = tokens.chunks(2).map(|_| pool.take().unwrap()).collect();
+            sequence.cached = tokens.len();
+            prefixes.publish(&mut sequence, &mut pool);
+            sequence.pages
+        };
+        let find = |prefixes: &PrefixCache, tokens: &[u32]| {
+            let mut sequence = Sequence::new(SequenceId(0), tokens.to_vec(), 100);
+            prefixes.find(&mut sequence).pages
+        };
+        let first = publish(&mut prefixes, &[1, 2]);
+        assert_eq!(find(&prefixes, &[1, 2, 9]), first);
+        assert_eq!(find(&prefixes, &[3, 4, 9]), []);
+        let second = publish(&mut prefixes, &[3, 4]);
+        assert_eq!(find(&prefixes, &[3, 4, 9]), second);
+        assert_eq!(find(&prefixes, &[1, 2, 9]), [], "the name finds the other page now");
+        // The same tokens after others are another page.
+        let third = publish(&mut prefixes, &[5, 6, 3, 4]);
+        assert_ne!(third[1], second[0]);
+        assert_eq!(find(&prefixes, &[3, 4, 9]), []);
+        third.iter().rev().chain(&second).chain(&first).for_each(|&page| prefixes.forget(page));
+        assert!(prefixes.by_name.is_empty() && prefixes.roots.is_empty());
+    }
+
+    #[test]
+    fn keys_differ() {
+        assert_ne!(random_key(), random_key());
+    }
+}

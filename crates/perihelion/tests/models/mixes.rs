@@ -1,0 +1,243 @@
+//! Random mixes of requests, over every way to share the cache and the steps: each request gets the tokens, and the
+//! bits of their log-probabilities, that it gets alone.
+//!
+//! `PERIHELION_MIXES` is the number of mixes. To run many of them with optimized code:
+//!
+//! ```text
+//! PERIHELION_MIXES=2000 cargo test --profile bench -p perihelion --test models mixes
+//! ```
+
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use perihelion::pipelines::{
+    EventKind, Generator, GeneratorOptions, KVCacheStrategy, LoadOptions, Request, SamplingParams, SequenceId,
+    TextModel,
+};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestError, TestRunner};
+
+use crate::support::session;
+
+/// Mixes that are tried unless the environment says otherwise.
+const MIXES: u32 = 60;
+
+/// Tokens of the texts with which many prompts begin.
+const TEXT: usize = 56;
+
+/// A request, when it comes, and when it is cancelled if it is.
+#[derive(Debug, Clone)]
+struct Arrival {
+    step: usize,
+    cancelled: Option<usize>,
+    request: Request,
+}
+
+#[derive(Debug, Clone)]
+struct Mix {
+    model: usize,
+    threads: usize,
+    page_size: usize,
+    /// Tokens that the cache holds beside the longest sequence.
+    spare: usize,
+    options: GeneratorOptions,
+    arrivals: Vec<Arrival>,
+}
+
+/// What one request got.
+type Answer = Vec<u32>;
+
+/// Models by file, threads and page size; loaded when first asked for.
+#[derive(Default)]
+struct Models {
+    paths: Vec<PathBuf>,
+    loaded: HashMap<(usize, usize, usize), Arc<TextModel>>,
+}
+
+impl Models {
+    fn get(&mut self, model: usize, threads: usize, page_size: usize) -> Arc<TextModel> {
+        let load = || {
+            let options = LoadOptions { page_size, ..LoadOptions::new(&self.paths[model]) };
+            Arc::new(TextModel::load(&session(threads), &options).unwrap())
+        };
+        Arc::clone(self.loaded.entry((model, threads, page_size)).or_insert_with(load))
+    }
+}
+
+fn sampling() -> impl Strategy<Value = SamplingParams> {
+    let temperature = prop::sample::select(vec![0.0, 0.8, 1.4]);
+    let filters = (prop::option::of(1..40usize), prop::sample::select(vec![1.0, 0.9]));
+    (temperature, filters, prop::sample::select(vec![1.0, 1.3]), any::<u64>()).prop_map(
+        |(temperature, (top_k, top_p), repetition_penalty, seed)| SamplingParams {
+            temperature,
+            top_k,
+            top_p,
+            repetition_penalty,
+            seed,
+            logprobs: Some(3),
+            ..SamplingParams::default()
+        },
+    )
+}
+
+/// Requests for a model of any vocabulary of at least 400 tokens.
+fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
+    let beginning = (0..3u32, 0..TEXT)
+        .prop_map(|(text, len)| (0..len as u32).map(|i| (i * i + text * (i / 20) * 31) % 400).collect());
+    let prompt = (beginning, prop::collection::vec(0..400u32, 1..10))
+        .prop_map(|(beginning, end): (Vec<u32>, Vec<u32>)| [beginning, end].concat());
+    let salt = prop::sample::select(vec![None, None, None, Some("salt".to_string())]);
+    let request = (prompt, 1..14usize, any::<bool>(), sampling(), salt).prop_map(
+        |(prompt, max_new, ignore_eos, sampling, cache_salt)| Request {
+            prompt,
+            sampling,
+            max_new_tokens: NonZeroUsize::new(max_new),
+            ignore_eos,
+            cache_salt,
+            ..Request::default()
+        },
+    );
+    let arrival = (0..16usize, prop::option::weighted(0.15, 0..10usize), request).prop_map(
+        |(step, after, request)| Arrival { step, cancelled: after.map(|after| step + after), request },
+    );
+    prop::collection::vec(arrival, 1..8)
+}
+
+fn options() -> impl Strategy<Value = GeneratorOptions> {
+    let strategy = prop_oneof![
+        1 => Just((KVCacheStrategy::Paged, false)),
+        3 => Just((KVCacheStrategy::Paged, true)),
+        1 => Just((KVCacheStrategy::Continuous, false)),
+        1 => Just((KVCacheStrategy::Naive, false)),
+    ];
+    let budget = prop::sample::select(vec![1, 5, 16, 33, 100, 512]);
+    (strategy, 1..7usize, 1..4usize, budget, 1..7usize, 1..20usize).prop_map(
+        |(strategy, max_cache_batch_size, max_ce_batch_size, max_batch_tokens, max_num_steps, pad)| {
+            GeneratorOptions {
+                cache_strategy: strategy.0,
+                enable_prefix_caching: strategy.1,
+                max_cache_batch_size,
+                max_ce_batch_size,
+                max_batch_tokens,
+                max_num_steps,
+                pad_to_multiple_of: pad,
+                ..GeneratorOptions::default()
+            }
+        },
+    )
+}
+
+fn mixes(models: usize) -> impl Strategy<Value = Mix> {
+    let page_size = prop::sample::select(vec![16, 32, 64]);
+    (0..models, 1..=4usize, page_size, 0..160usize, options(), arrivals()).prop_map(
+        |(model, threads, page_size, spare, options, arrivals)| Mix {
+            model,
+            threads,
+            page_size,
+            spare,
+            options,
+            arrivals,
+        },
+    )
+}
+
+/// Tokens of the longest sequence that may come of some requests.
+fn longest<'a>(requests: impl Iterator<Item = &'a Request>) -> usize {
+    let length = |request: &Request| request.prompt.len() + request.max_new_tokens.map_or(0, NonZeroUsize::get);
+    requests.map(length).max().unwrap_or(0)
+}
+
+impl Mix {
+    fn generator(&self, model: Arc<TextModel>) -> Generator {
+        let longest = longest(self.arrivals.iter().map(|arrival| &arrival.request));
+        let padded = longest.next_multiple_of(self.options.pad_to_multiple_of);
+        let options = GeneratorOptions {
+            max_length: Some(longest),
+            cache_tokens: Some(padded + self.spare),
+            ..self.options.clone()
+        };
+        Generator::new(model, &options).unwrap()
+    }
+
+    /// What each request gets; of those that were cancelled, what they got until then.
+    fn run(&self, model: Arc<TextModel>) -> Vec<Answer> {
+        let mut generator = self.generator(model);
+        let mut ids: Vec<Option<SequenceId>> = vec![None; self.arrivals.len()];
+        let mut answers: BTreeMap<SequenceId, Answer> = BTreeMap::new();
+        let mut step = 0;
+        while !generator.is_idle() || self.arrivals.iter().any(|arrival| arrival.step >= step) {
+            for (id, arrival) in ids.iter_mut().zip(&self.arrivals) {
+                if arrival.step == step {
+                    let added = generator.add(arrival.request.clone()).unwrap();
+                    answers.insert(added, Answer::new());
+                    *id = Some(added);
+                }
+                if arrival.cancelled == Some(step) {
+                    generator.abort(id.expect("it is cancelled after it came"));
+                }
+            }
+            take(&mut generator, &mut answers);
+            step += 1;
+        }
+        let cache = generator.scheduler().cache();
+        assert_eq!(cache.num_free(), cache.num_pages(), "all pages come back");
+        ids.iter().map(|id| answers.remove(&id.expect("all came")).expect("all are answered")).collect()
+    }
+}
+
+/// Runs a step, and adds what comes of it to the answers.
+fn take(generator: &mut Generator, answers: &mut BTreeMap<SequenceId, Answer>) {
+    for event in generator.step().unwrap() {
+        if let EventKind::Token { token, .. } = event.kind {
+            answers.get_mut(&event.id).expect("only those that were added").push(token);
+        }
+    }
+}
+
+/// What a request gets when there is no other, in one chunk and one page after the other.
+fn alone(model: &Arc<TextModel>, request: &Request) -> Answer {
+    let length = longest(std::iter::once(request));
+    let options = GeneratorOptions { cache_tokens: Some(length), ..GeneratorOptions::default() };
+    let mut generator = Generator::new(Arc::clone(model), &options).unwrap();
+    let id = generator.add(request.clone()).unwrap();
+    let mut answers = BTreeMap::from([(id, Answer::new())]);
+    while !generator.is_idle() {
+        take(&mut generator, &mut answers);
+    }
+    answers.remove(&id).expect("it was asked for")
+}
+
+fn check(mix: &Mix, models: &mut Models) -> Result<(), TestCaseError> {
+    let answers = mix.run(models.get(mix.model, mix.threads, mix.page_size));
+    let reference = models.get(mix.model, 1, 64);
+    for (index, (arrival, answer)) in mix.arrivals.iter().zip(&answers).enumerate() {
+        let expected = alone(&reference, &arrival.request);
+        match arrival.cancelled {
+            None => prop_assert_eq!(answer, &expected, "request {}", index),
+            Some(_) => prop_assert!(expected.starts_with(answer), "request {}: {:?}", index, answer),
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn each_request_of_a_mix_gets_what_it_gets_alone() {
+    let mut models = Models::default();
+    models.paths.push(testdata::asset("storyteller/model.gguf"));
+    if let Some(folder) = testdata::shared("stories260k/gguf") {
+        models.paths.extend(["F32", "Q8_0"].map(|name| folder.join(format!("stories260K-{name}.gguf"))));
+    }
+    let cases = match std::env::var("PERIHELION_MIXES") {
+        Ok(count) => count.parse().expect("PERIHELION_MIXES is a number"),
+        Err(_) => MIXES,
+    };
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 300, ..Config::default() };
+    let strategy = mixes(models.paths.len());
+    let models = std::cell::RefCell::new(models);
+    match TestRunner::new(config).run(&strategy, |mix| check(&mix, &mut models.borrow_mut())) {
+        Err(TestError::Fail(reason, mix)) => panic!("{reason}\n{mix:#?}"),
+        result => result.unwrap(),
+    }
+}

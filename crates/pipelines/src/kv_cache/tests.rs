@@ -1,0 +1,170 @@
+//! Prefix caching: what is found, what is kept, what is copied.
+
+use super::*;
+use crate::sequence::SequenceId;
+
+const PAGE: usize = 4;
+
+fn sequence(tokens: impl IntoIterator<Item = u32>) -> Sequence {
+    Sequence::new(SequenceId(0), tokens.into_iter().collect(), 100)
+}
+
+/// Starts a sequence and runs all its tokens; how many it found in the cache, and which copies it asked for.
+fn start(cache: &mut KvCache, sequence: &mut Sequence) -> (usize, Vec<PageCopy>) {
+    assert!(cache.start(sequence));
+    let found = sequence.cached;
+    sequence.cached = sequence.tokens.len();
+    cache.publish(sequence);
+    (found, cache.take_copies())
+}
+
+/// Starts a sequence, runs it and lets it go.
+fn visit(cache: &mut KvCache, tokens: impl IntoIterator<Item = u32>) -> usize {
+    let mut sequence = sequence(tokens);
+    let (found, _) = start(cache, &mut sequence);
+    cache.release(&mut sequence);
+    found
+}
+
+#[test]
+fn full_pages_are_shared_and_the_next_is_copied() {
+    let mut cache = KvCache::with_prefix_caching(8, PAGE);
+    let mut first = sequence(0..12);
+    assert_eq!(start(&mut cache, &mut first), (0, vec![]));
+    // The second page is shared, and two tokens of the third.
+    let mut second = sequence((0..10).chain([90, 91, 92]));
+    assert_eq!(start(&mut cache, &mut second), (10, vec![PageCopy { from: 2, to: 3 }]));
+    assert_eq!(second.pages, [0, 1, 3, 4]);
+    assert_eq!((cache.num_free(), second.cached_prompt), (3, Some(10)));
+    assert_eq!(cache.prefix_stats(), PrefixStats { prompt_tokens: 25, cached_tokens: 10 });
+    cache.release(&mut first);
+    assert_eq!(cache.num_free(), 4, "the shared pages are still held");
+    cache.release(&mut second);
+    assert_eq!(cache.num_free(), 8);
+}
+
+#[test]
+fn the_last_token_always_runs() {
+    let mut cache = KvCache::with_prefix_caching(8, PAGE);
+    assert_eq!(visit(&mut cache, 0..8), 0);
+    assert_eq!(visit(&mut cache, 0..8), 7, "one page, and three tokens of the next");
+    assert_eq!(visit(&mut cache, 0..9), 8);
+    assert_eq!(visit(&mut cache, 0..1), 0);
+}
+
+#[test]
+fn generated_pages_are_published_too() {
+    let mut cache = KvCache::with_prefix_caching(8, PAGE);
+    let mut talker = sequence(0..3);
+    start(&mut cache, &mut talker);
+    for token in 3..9 {
+        talker.tokens.push(token);
+        assert!(cache.grow(&mut talker, talker.tokens.len()));
+        talker.cached += 1;
+        cache.publish(&mut talker);
+    }
+    assert_eq!(visit(&mut cache, 0..20), 8, "while it still talks");
+    cache.release(&mut talker);
+    assert_eq!(visit(&mut cache, (0..7).chain([70])), 7);
+}
+
+#[test]
+fn the_same_page_is_kept_once() {
+    let mut cache = KvCache::with_prefix_caching(8, PAGE);
+    let (mut a, mut b) = (sequence(0..9), sequence(0..9));
+    // Both start before either has run.
+    assert!(cache.start(&mut a) && cache.start(&mut b));
+    assert_eq!(cache.num_free(), 2);
+    for sequence in [&mut a, &mut b] {
+        sequence.cached = 9;
+        cache.publish(sequence);
+    }
+    assert_eq!((&a.pages[..2], cache.num_free()), (&b.pages[..2], 4));
+    assert_ne!(a.pages[2], b.pages[2], "which is not full");
+    cache.release(&mut a);
+    cache.release(&mut b);
+    assert_eq!(cache.num_free(), 8);
+}
+
+#[test]
+fn salts_share_nothing_with_each_other() {
+    let mut cache = KvCache::with_prefix_caching(16, PAGE);
+    let mut visit = |salt: Option<&str>| {
+        let mut sequence = sequence(0..9);
+        sequence.cache_salt = salt.map(Into::into);
+        let (found, _) = start(&mut cache, &mut sequence);
+        cache.release(&mut sequence);
+        found
+    };
+    let visits = [None, Some(""), Some("a"), Some("b"), None, Some(""), Some("b")].map(&mut visit);
+    assert_eq!(visits, [0, 0, 0, 0, 8, 8, 8]);
+}
+
+#[test]
+fn a_sequence_that_wants_all_logits_computes_all() {
+    let mut cache = KvCache::with_prefix_caching(8, PAGE);
+    visit(&mut cache, 0..9);
+    let mut scored = sequence((0..9).chain([50, 51, 52]));
+    scored.compute_all = true;
+    assert_eq!(start(&mut cache, &mut scored), (0, vec![]));
+    cache.release(&mut scored);
+    assert_eq!(visit(&mut cache, (0..9).chain([50, 51, 52, 53])), 12, "others profit from it");
+}
+
+#[test]
+fn what_was_used_last_is_kept_longest_and_tails_go_first() {
+    let mut cache = KvCache::with_prefix_caching(6, PAGE);
+    visit(&mut cache, 0..9); // Two full pages.
+    visit(&mut cache, 100..109); // Two more.
+    visit(&mut cache, 0..9); // The first two again.
+    visit(&mut cache, 200..212); // Two blank pages, and the tail of the second visitor's.
+    assert_eq!(visit(&mut cache, (100..109).chain([0])), 4);
+    let mut cache = KvCache::with_prefix_caching(6, PAGE);
+    visit(&mut cache, 0..9);
+    visit(&mut cache, 100..109);
+    visit(&mut cache, 0..9);
+    visit(&mut cache, 200..212);
+    assert_eq!(visit(&mut cache, 0..9), 8);
+}
+
+#[test]
+fn too_little_room_takes_nothing() {
+    let mut cache = KvCache::with_prefix_caching(4, PAGE);
+    visit(&mut cache, 0..9);
+    let mut other = sequence(100..105);
+    start(&mut cache, &mut other);
+    // Two pages are found, both free; a third is blank or kept, and two more are needed.
+    let mut long = sequence(0..13);
+    assert!(!cache.start(&mut long));
+    assert!(long.pages.is_empty() && long.cached == 0 && long.cached_prompt.is_none());
+    assert_eq!((cache.num_free(), cache.prefix_stats().prompt_tokens), (2, 14));
+    cache.release(&mut other);
+    assert!(cache.start(&mut long));
+}
+
+#[test]
+fn forgetting_reaches_those_that_run() {
+    let mut cache = KvCache::with_prefix_caching(8, PAGE);
+    visit(&mut cache, 50..59);
+    let mut running = sequence(0..9);
+    start(&mut cache, &mut running);
+    cache.reset_prefixes();
+    assert_eq!(cache.prefix_stats(), PrefixStats::default());
+    assert_eq!((visit(&mut cache, 50..59), visit(&mut cache, 50..59)), (0, 8));
+    running.tokens.extend(9..13);
+    assert!(cache.grow(&mut running, 13));
+    running.cached = 13;
+    cache.publish(&mut running);
+    cache.release(&mut running);
+    assert_eq!(cache.num_free(), 8);
+    assert_eq!(visit(&mut cache, 0..13), 0);
+}
+
+#[test]
+fn a_copy_may_take_the_place_of_its_source() {
+    let mut cache = KvCache::with_prefix_caching(1, PAGE);
+    visit(&mut cache, 0..4);
+    let mut again = sequence(0..3);
+    assert_eq!(start(&mut cache, &mut again), (2, vec![]));
+    assert_eq!(again.pages, [0]);
+}

@@ -1,0 +1,226 @@
+//! The scheduler and its cache against a machine whose cache slots say what they hold: whatever comes when, and
+//! however little room there is, each sequence gets what it would get alone.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::kv_cache::PageCopy;
+
+/// Tokens that the machine knows; few, so that texts often begin alike.
+const VOCAB: u32 = 3;
+
+/// What a slot holds, if the token there and all before it are those of `tokens`.
+fn digest(before: u64, token: u32) -> u64 {
+    (before ^ u64::from(token + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+}
+
+/// The next token, from the slots of all tokens so far.
+fn predict(slots: impl Iterator<Item = u64>) -> u32 {
+    let all = slots.fold(0u64, |sum, slot| sum.wrapping_mul(31).wrapping_add(slot));
+    ((all >> 32) % u64::from(VOCAB)) as u32
+}
+
+/// What a prompt is continued with, alone.
+fn continuation(prompt: &[u32], max_tokens: usize) -> Vec<u32> {
+    let (mut tokens, mut slots, mut last) = (prompt.to_vec(), Vec::new(), 0);
+    while tokens.len() < max_tokens {
+        for &token in &tokens[slots.len()..] {
+            last = digest(last, token);
+            slots.push(last);
+        }
+        tokens.push(predict(slots.iter().copied()));
+    }
+    tokens
+}
+
+/// A cache of slots, and a model that reads what it computes with from there.
+struct Machine {
+    page_size: usize,
+    slots: Vec<u64>,
+}
+
+impl Machine {
+    fn slot(&self, slice: &Slice, position: usize) -> usize {
+        slice.pages[position / self.page_size] as usize * self.page_size + position % self.page_size
+    }
+
+    /// Copies, stores all new tokens, and only then looks at what is stored: as the kernels do.
+    fn run(&mut self, batch: &Batch) -> Vec<u32> {
+        for &PageCopy { from, to } in &batch.copies {
+            let from = from as usize * self.page_size;
+            self.slots.copy_within(from..from + self.page_size, to as usize * self.page_size);
+        }
+        for slice in &batch.slices {
+            let padding = std::iter::repeat_n(VOCAB, slice.padding);
+            for (position, token) in (slice.cached..).zip(slice.tokens.iter().copied().chain(padding)) {
+                let before = position.checked_sub(1).map_or(0, |before| self.slots[self.slot(slice, before)]);
+                let slot = self.slot(slice, position);
+                self.slots[slot] = digest(before, token);
+            }
+        }
+        let seen = |slice: &Slice| slice.cached + slice.tokens.len();
+        let predicted = batch.slices.iter().filter(|slice| slice.predicts);
+        predicted.map(|s| predict((0..seen(s)).map(|position| self.slots[self.slot(s, position)]))).collect()
+    }
+}
+
+/// A sequence, when it comes, and when it is cancelled if it is.
+#[derive(Debug, Clone)]
+struct Arrival {
+    step: usize,
+    cancelled: Option<usize>,
+    prompt: Vec<u32>,
+    max_new: usize,
+    salt: Option<&'static str>,
+    compute_all: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Strategy {
+    Paged,
+    Prefixes,
+    Continuous,
+    Naive(usize),
+}
+
+#[derive(Debug, Clone)]
+struct Mix {
+    strategy: Strategy,
+    limits: Limits,
+    page_size: usize,
+    spare_pages: usize,
+    reset: usize,
+    arrivals: Vec<Arrival>,
+}
+
+fn arrivals() -> impl proptest::strategy::Strategy<Value = Vec<Arrival>> {
+    let beginning = (0..3usize, 0..24usize).prop_map(|(text, len)| {
+        // Three texts that everyone quotes, the third of which begins like the second.
+        (0..len).map(|i| if text == 2 && i > 9 { 1 } else { (i * (text.min(1) + 2) % 7) as u32 % VOCAB }).collect()
+    });
+    let prompt = (beginning, prop::collection::vec(0..VOCAB, 1..6))
+        .prop_map(|(beginning, end): (Vec<u32>, Vec<u32>)| [beginning, end].concat());
+    let cancelled = prop::option::weighted(0.2, 0..20usize);
+    let salt = prop::sample::select(vec![None, None, Some("a"), Some("")]);
+    let arrival = (0..30usize, cancelled, prompt, 1..20usize, salt, prop::bool::weighted(0.2)).prop_map(
+        |(step, after, prompt, max_new, salt, compute_all)| {
+            let cancelled = after.map(|after| step + after);
+            Arrival { step, cancelled, prompt, max_new, salt, compute_all }
+        },
+    );
+    prop::collection::vec(arrival, 1..12)
+}
+
+fn mixes() -> impl proptest::strategy::Strategy<Value = Mix> {
+    let strategy = prop_oneof![
+        1 => Just(Strategy::Paged),
+        4 => Just(Strategy::Prefixes),
+        1 => Just(Strategy::Continuous),
+        1 => (1..9usize).prop_map(Strategy::Naive),
+    ];
+    let limits = (1..40usize, 1..6usize, 1..4usize, 1..6usize).prop_map(
+        |(max_batch_tokens, max_cache_batch_size, max_ce_batch_size, max_num_steps)| Limits {
+            max_batch_tokens,
+            max_cache_batch_size,
+            max_ce_batch_size,
+            max_num_steps,
+        },
+    );
+    let page_size = prop::sample::select(vec![1, 2, 4, 16]);
+    (strategy, limits, page_size, 0..20usize, 0..120usize, arrivals()).prop_map(
+        |(strategy, limits, page_size, spare_pages, reset, arrivals)| Mix {
+            strategy,
+            limits,
+            page_size,
+            spare_pages,
+            reset,
+            arrivals,
+        },
+    )
+}
+
+impl Mix {
+    /// A scheduler whose cache has room for the longest sequence, and a little more.
+    fn scheduler(&self) -> Scheduler {
+        let longest = self.arrivals.iter().map(|a| a.prompt.len() + a.max_new).max().unwrap();
+        let padded = match self.strategy {
+            Strategy::Naive(multiple) => longest.next_multiple_of(multiple),
+            _ => longest,
+        };
+        let num_pages = padded.div_ceil(self.page_size) + self.spare_pages;
+        let (batching, cache) = match self.strategy {
+            Strategy::Paged => (Batching::Continuous, KvCache::paged(num_pages, self.page_size)),
+            Strategy::Prefixes => (Batching::Continuous, KvCache::with_prefix_caching(num_pages, self.page_size)),
+            Strategy::Continuous => (Batching::Continuous, KvCache::slots(num_pages, self.page_size, longest)),
+            Strategy::Naive(pad_to_multiple_of) => {
+                (Batching::Homogenous { pad_to_multiple_of }, KvCache::slots(num_pages, self.page_size, padded))
+            }
+        };
+        Scheduler::new(self.limits, batching, cache)
+    }
+
+    fn add_and_cancel(&self, step: usize, scheduler: &mut Scheduler) {
+        for (id, arrival) in (0..).map(SequenceId).zip(&self.arrivals) {
+            if arrival.step == step {
+                let max_tokens = arrival.prompt.len() + arrival.max_new;
+                let mut sequence = Sequence::new(id, arrival.prompt.clone(), max_tokens);
+                sequence.cache_salt = arrival.salt.map(Into::into);
+                sequence.compute_all = arrival.compute_all;
+                scheduler.add(sequence).unwrap();
+            }
+            if arrival.cancelled == Some(step) {
+                scheduler.remove(id);
+            }
+        }
+    }
+
+    fn check(&self) {
+        let mut scheduler = self.scheduler();
+        let slots = vec![u64::MAX; scheduler.cache().num_pages() * self.page_size];
+        let mut machine = Machine { page_size: self.page_size, slots };
+        let mut finished: HashMap<SequenceId, Vec<u32>> = HashMap::new();
+        for step in 0.. {
+            assert!(step < 2000, "it never ends");
+            self.add_and_cancel(step, &mut scheduler);
+            if step == self.reset {
+                scheduler.reset_prefixes();
+            }
+            if scheduler.is_idle() && self.arrivals.iter().all(|arrival| arrival.step < step) {
+                break;
+            }
+            let batch = scheduler.schedule();
+            let first = scheduler.running.first().map(|sequence| sequence.id);
+            assert_eq!(batch.slices.first().map(|slice| slice.id), first, "the first runs in every step");
+            assert!(batch.num_tokens() <= self.limits.max_batch_tokens);
+            assert!(batch.slices.len() <= self.limits.max_cache_batch_size);
+            let predicted = machine.run(&batch);
+            scheduler.advance(&batch, &predicted);
+            for id in batch.predicting() {
+                if scheduler.get(id).unwrap().remaining() == 0 {
+                    finished.insert(id, scheduler.remove(id).unwrap().tokens);
+                }
+            }
+        }
+        assert_eq!(scheduler.cache().num_free(), scheduler.cache().num_pages(), "all pages come back");
+        for (id, arrival) in (0..).map(SequenceId).zip(&self.arrivals) {
+            match finished.get(&id) {
+                Some(tokens) => {
+                    let expected = continuation(&arrival.prompt, arrival.prompt.len() + arrival.max_new);
+                    assert_eq!(*tokens, expected, "{id:?}");
+                }
+                None => assert!(arrival.cancelled.is_some(), "{id:?} was lost"),
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn each_sequence_gets_what_it_gets_alone(mix in mixes()) {
+        mix.check();
+    }
+}
