@@ -124,6 +124,38 @@ pub enum Error {
     #[error("sampling parameters: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Sampling(Vec<InvalidField>),
 
+    /// A configuration that cannot be; all that is wrong with it is listed.
+    #[error("configuration: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Config(Vec<InvalidField>),
+
+    /// A file of settings that cannot be read as such.
+    #[error("{}:{line}:{column}: {problem}", path.display())]
+    ConfigFile {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// The column, from 1.
+        column: usize,
+        /// What is wrong there.
+        problem: String,
+    },
+
+    /// An environment variable with a value that its field cannot have.
+    #[error("{variable} is `{value}`: {expected}")]
+    Environment {
+        /// The variable.
+        variable: String,
+        /// Its value.
+        value: String,
+        /// What it may be.
+        expected: String,
+    },
+
+    /// A name that no field of the configuration has.
+    #[error(transparent)]
+    UnknownField(#[from] crate::config::UnknownField),
+
     /// Logits that leave no token to choose.
     #[error("sampler: no token to choose: each of the {vocab_size} logits is NaN, -inf, or forbidden")]
     NoCandidate {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::memory_plan::Fitting;
+
 /// Bytes that a model, its cache and one step need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryNeed {
@@ -40,6 +42,40 @@ pub enum OutOfMemory {
         tokens: usize,
         /// Bytes free.
         available: u64,
+    },
+    /// The weights fit and leave nothing for a cache.
+    #[error(
+        "the weights need {}, and leave no room for a cache in the {} of {} free that may be used: raise gpu_memory_utilization, or take a smaller model or a smaller quantization",
+        Bytes(*weights), Bytes(*usable), Bytes(*available)
+    )]
+    NoRoom {
+        /// Bytes of weights.
+        weights: u64,
+        /// Bytes that may be used.
+        usable: u64,
+        /// Bytes free.
+        available: u64,
+    },
+    /// A configuration asks for more than fits.
+    #[error(
+        "the weights need {} and the cache for {batch} {} of {length} tokens {}, but {} of the {} free may be used: {fitting}",
+        Bytes(*weights), if *batch == 1 { "sequence" } else { "sequences" }, Bytes(*cache), Bytes(*usable), Bytes(*available)
+    )]
+    Settings {
+        /// Bytes of weights.
+        weights: u64,
+        /// Bytes of cache.
+        cache: u64,
+        /// Tokens of a sequence.
+        length: usize,
+        /// Sequences at once.
+        batch: usize,
+        /// Bytes that may be used.
+        usable: u64,
+        /// Bytes free.
+        available: u64,
+        /// What would fit.
+        fitting: Fitting,
     },
 }
 

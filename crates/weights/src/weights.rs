@@ -1,7 +1,7 @@
 //! The weights of a model: named tensors, as they rest in its files.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use indexmap::IndexMap;
 use tensor::{Bytes, Tensor};
@@ -44,6 +44,19 @@ impl Weights {
         let contents = read(files)?;
         source.check(&contents)?;
         Ok(Weights { contents })
+    }
+
+    /// Opens files that together hold the weights of one model: shards, of which there is no index.
+    ///
+    /// # Errors
+    /// As [`Weights::open`], and if there are no files.
+    pub fn open_all(paths: &[PathBuf]) -> Result<Weights, Error> {
+        if paths.is_empty() {
+            return Err(Error::NoWeights { path: PathBuf::new() });
+        }
+        let files: Vec<WeightFile> =
+            paths.iter().map(|path| WeightFile::open(path)).collect::<Result<_, _>>()?;
+        Ok(Weights { contents: read(files)? })
     }
 
     /// The weights of a file that is in memory already, whole; `name` stands for its path in messages.

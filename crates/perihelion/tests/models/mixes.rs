@@ -13,8 +13,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use perihelion::pipelines::{
-    EventKind, Generator, GeneratorOptions, KVCacheStrategy, LoadOptions, Request, SamplingParams, SequenceId,
-    TextModel,
+    EventKind, Generator, GeneratorOptions, KVCacheStrategy, LoadOptions, Request, SamplingParams,
+    SequenceId, TextModel,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};
@@ -99,9 +99,10 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
             ..Request::default()
         },
     );
-    let arrival = (0..16usize, prop::option::weighted(0.15, 0..10usize), request).prop_map(
-        |(step, after, request)| Arrival { step, cancelled: after.map(|after| step + after), request },
-    );
+    let arrival =
+        (0..16usize, prop::option::weighted(0.15, 0..10usize), request).prop_map(|(step, after, request)| {
+            Arrival { step, cancelled: after.map(|after| step + after), request }
+        });
     prop::collection::vec(arrival, 1..8)
 }
 
@@ -145,7 +146,8 @@ fn mixes(models: usize) -> impl Strategy<Value = Mix> {
 
 /// Tokens of the longest sequence that may come of some requests.
 fn longest<'a>(requests: impl Iterator<Item = &'a Request>) -> usize {
-    let length = |request: &Request| request.prompt.len() + request.max_new_tokens.map_or(0, NonZeroUsize::get);
+    let length =
+        |request: &Request| request.prompt.len() + request.max_new_tokens.map_or(0, NonZeroUsize::get);
     requests.map(length).max().unwrap_or(0)
 }
 

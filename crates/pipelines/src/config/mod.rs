@@ -9,3 +9,11 @@ mod repo;
 pub use encoding::{QuantizationEncoding, SupportedEncoding};
 pub use enums::{KVCacheStrategy, PipelineEngine, RepoType, RopeType, UnknownName, WeightsFormat};
 pub use repo::{FilesByFormat, HuggingFaceRepo, RepoOptions};
+mod pipeline;
+
+pub use encoding::{QuantizationEncoding, SupportedEncoding};
+pub use enums::{KVCacheStrategy, PipelineEngine, RepoType, RopeType, UnknownName, WeightsFormat};
+pub use pipeline::{
+    Auto, Cached, FIELDS, Field, Item, Kind, Layers, Machine, Origin, PipelineConfig, ResolvedConfig,
+    UnknownField, WeightsConverter,
+};

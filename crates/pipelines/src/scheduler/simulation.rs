@@ -98,7 +98,9 @@ struct Mix {
 fn arrivals() -> impl proptest::strategy::Strategy<Value = Vec<Arrival>> {
     let beginning = (0..3usize, 0..24usize).prop_map(|(text, len)| {
         // Three texts that everyone quotes, the third of which begins like the second.
-        (0..len).map(|i| if text == 2 && i > 9 { 1 } else { (i * (text.min(1) + 2) % 7) as u32 % VOCAB }).collect()
+        (0..len)
+            .map(|i| if text == 2 && i > 9 { 1 } else { (i * (text.min(1) + 2) % 7) as u32 % VOCAB })
+            .collect()
     });
     let prompt = (beginning, prop::collection::vec(0..VOCAB, 1..6))
         .prop_map(|(beginning, end): (Vec<u32>, Vec<u32>)| [beginning, end].concat());
@@ -152,11 +154,16 @@ impl Mix {
         let num_pages = padded.div_ceil(self.page_size) + self.spare_pages;
         let (batching, cache) = match self.strategy {
             Strategy::Paged => (Batching::Continuous, KvCache::paged(num_pages, self.page_size)),
-            Strategy::Prefixes => (Batching::Continuous, KvCache::with_prefix_caching(num_pages, self.page_size)),
-            Strategy::Continuous => (Batching::Continuous, KvCache::slots(num_pages, self.page_size, longest)),
-            Strategy::Naive(pad_to_multiple_of) => {
-                (Batching::Homogenous { pad_to_multiple_of }, KvCache::slots(num_pages, self.page_size, padded))
+            Strategy::Prefixes => {
+                (Batching::Continuous, KvCache::with_prefix_caching(num_pages, self.page_size))
             }
+            Strategy::Continuous => {
+                (Batching::Continuous, KvCache::slots(num_pages, self.page_size, longest))
+            }
+            Strategy::Naive(pad_to_multiple_of) => (
+                Batching::Homogenous { pad_to_multiple_of },
+                KvCache::slots(num_pages, self.page_size, padded),
+            ),
         };
         Scheduler::new(self.limits, batching, cache)
     }

@@ -1,0 +1,112 @@
+//! What a configuration says of itself alone: ranges, and fields that exclude each other.
+
+use super::{Auto, PipelineConfig};
+use crate::config::{KVCacheStrategy, PipelineEngine};
+use crate::error::InvalidField;
+
+/// Everything that is wrong, each with its value and what to give instead.
+#[derive(Debug, Default)]
+pub(super) struct Problems(pub(super) Vec<InvalidField>);
+
+impl Problems {
+    /// Notes a problem.
+    pub(super) fn add(&mut self, field: &'static str, value: impl ToString, fix: impl Into<String>) {
+        self.0.push(InvalidField { field, value: value.to_string(), fix: fix.into() });
+    }
+
+    /// Notes a problem unless all is well.
+    fn expect(&mut self, good: bool, field: &'static str, value: impl ToString, fix: &str) {
+        if !good {
+            self.add(field, value, fix);
+        }
+    }
+}
+
+/// Checks what needs neither files nor devices. `strategy` is the one that will be used.
+pub(super) fn check(config: &PipelineConfig, strategy: KVCacheStrategy, problems: &mut Problems) {
+    ranges(config, problems);
+    let PipelineConfig { enable_prefix_caching, huggingface_repo_id, weight_path, .. } = config;
+    problems.expect(
+        !enable_prefix_caching || strategy == KVCacheStrategy::Paged,
+        "enable_prefix_caching",
+        enable_prefix_caching,
+        &format!("pages are shared by the cache strategy paged only: set cache_strategy, which is {strategy}, to paged"),
+    );
+    problems.expect(
+        !(huggingface_repo_id.trim().is_empty() && weight_path.is_empty()),
+        "huggingface_repo_id",
+        "empty",
+        "name a model: a repo such as org/name, a folder, or a GGUF file",
+    );
+    if config.engine == Some(PipelineEngine::HuggingFace) {
+        let native: Vec<&str> = native().collect();
+        let fix = format!(
+            "there is no fallback engine: leave it out or give max, with a model of a native architecture: {}",
+            native.join(", ")
+        );
+        problems.add("engine", "huggingface", fix);
+    }
+}
+
+/// The names of the architectures that have a graph here.
+pub(super) fn native() -> impl Iterator<Item = &'static str> {
+    models::ARCHITECTURES.iter().map(|architecture| architecture.hugging_face)
+}
+
+fn ranges(config: &PipelineConfig, problems: &mut Problems) {
+    let at_least_1 = "give a whole number, at least 1";
+    let sizes = [("max_length", config.max_length), ("max_cache_batch_size", config.max_cache_batch_size)];
+    for (field, size) in sizes {
+        problems.expect(size != Auto::At(0), field, 0, "give a whole number, at least 1, or auto");
+    }
+    let numbers =
+        [("max_ce_batch_size", config.max_ce_batch_size), ("pad_to_multiple_of", config.pad_to_multiple_of)];
+    for (field, number) in numbers {
+        problems.expect(number > 0, field, number, at_least_1);
+    }
+    let new = config.max_new_tokens;
+    problems.expect(
+        new == -1 || new > 0,
+        "max_new_tokens",
+        new,
+        "give a whole number, at least 1, or -1 for no limit of its own",
+    );
+    if let (Ok(new), Some(length)) = (usize::try_from(new), config.max_length.given())
+        && new > length
+        && config.max_length != PipelineConfig::default().max_length
+    {
+        let fix = format!("give less than {length}, which is max_length, or raise that");
+        problems.add("max_new_tokens", new, fix);
+    }
+    let steps = config.max_num_steps;
+    problems.expect(
+        steps == -1 || steps > 0,
+        "max_num_steps",
+        steps,
+        "give a whole number, at least 1, or -1 for the device's choice",
+    );
+    let page = config.kv_cache_page_size;
+    problems.expect(
+        page.is_power_of_two() && page >= MIN_PAGE_SIZE,
+        "kv_cache_page_size",
+        page,
+        &format!("give a power of two, at least {MIN_PAGE_SIZE}"),
+    );
+    let part = config.gpu_memory_utilization;
+    problems.expect(
+        part > 0.0 && part <= 1.0,
+        "gpu_memory_utilization",
+        part,
+        "give a number above 0 and up to 1",
+    );
+    let top_k = config.top_k;
+    problems.expect(
+        top_k.is_none_or(|k| k == -1 || k > 0),
+        "top_k",
+        top_k.unwrap_or_default(),
+        "give a whole number, at least 1, or -1 for all tokens; none is greedy",
+    );
+}
+
+/// The attention kernels read pages of this many tokens or more.
+pub(super) const MIN_PAGE_SIZE: usize = 16;

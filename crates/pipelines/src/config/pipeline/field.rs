@@ -1,0 +1,372 @@
+//! What every field of a configuration can be asked: its name, what it may hold, its value as text.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde_json::Value;
+use tensor::DeviceSpec;
+
+use super::PipelineConfig;
+use crate::config::nearest::nearest;
+use crate::config::{KVCacheStrategy, PipelineEngine, RopeType, SupportedEncoding, UnknownName};
+
+/// A field of [`PipelineConfig`]: a row of [`FIELDS`](super::FIELDS).
+pub struct Field {
+    /// The name, in files and in the struct.
+    pub name: &'static str,
+    /// Names that mean the same: those of later versions of the interface.
+    pub aliases: &'static [&'static str],
+    /// What it may hold.
+    pub kind: Kind,
+    /// What it does, in a line or two.
+    pub(super) help: &'static str,
+    pub(super) get: fn(&PipelineConfig) -> Value,
+    pub(super) set: fn(&mut PipelineConfig, &Value) -> Result<(), String>,
+}
+
+/// What a field may hold. Ranges are no part of it: a configuration is validated as a whole.
+#[derive(Debug, Clone, Copy)]
+pub struct Kind {
+    /// One value, or each value of a list.
+    pub item: Item,
+    /// Whether it is a list.
+    pub list: bool,
+    /// The word for no value, where there may be none: `auto` or `none`.
+    pub none: Option<&'static str>,
+}
+
+/// A single value.
+#[derive(Debug, Clone, Copy)]
+pub enum Item {
+    /// `true` or `false`.
+    Bool,
+    /// A whole number.
+    Integer,
+    /// A number.
+    Number,
+    /// Any text.
+    Text,
+    /// A file or folder.
+    Path,
+    /// `cpu`, `gpu` or `gpu:0`.
+    Device,
+    /// One of some names.
+    Choice(fn() -> Vec<&'static str>),
+}
+
+impl Field {
+    /// What the field does, in a line or two.
+    pub fn help(&self) -> &'static str {
+        self.help.trim()
+    }
+
+    /// The value in a configuration.
+    pub fn value(&self, config: &PipelineConfig) -> Value {
+        (self.get)(config)
+    }
+
+    /// Changes the value in a configuration.
+    ///
+    /// # Errors
+    /// If it is of another kind: what it may be instead.
+    pub fn set(&self, config: &mut PipelineConfig, value: &Value) -> Result<(), String> {
+        (self.set)(config, value)
+    }
+
+    /// The value that a text on a command line or in the environment stands for. Lists are separated by commas.
+    ///
+    /// # Errors
+    /// What it may be instead.
+    pub fn parse(&self, text: &str) -> Result<Value, String> {
+        let value = self.kind.parse(text);
+        self.set(&mut PipelineConfig::default(), &value).map(|()| value)
+    }
+
+    /// The value in a configuration as [`Field::parse`] reads it.
+    pub fn text(&self, config: &PipelineConfig) -> String {
+        let item = |value: &Value| match value {
+            Value::Null => self.kind.none.unwrap_or("none").to_string(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        match self.value(config) {
+            Value::Array(values) => values.iter().map(item).collect::<Vec<_>>().join(","),
+            value => item(&value),
+        }
+    }
+
+    /// The field with a name or an alias; dashes count as underscores.
+    ///
+    /// # Errors
+    /// If there is none, with the nearest.
+    pub fn find(name: &str) -> Result<&'static Field, UnknownField> {
+        let plain = name.replace('-', "_");
+        let known = |field: &&Field| field.name == plain || field.aliases.contains(&&plain[..]);
+        super::FIELDS.iter().find(known).ok_or_else(|| {
+            let names = super::FIELDS.iter().flat_map(|field| field.aliases.iter().chain([&field.name]));
+            UnknownField { name: name.to_string(), nearest: nearest(&plain, names.copied()) }
+        })
+    }
+}
+
+/// A name that no field has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no field `{name}`{}", .nearest.map_or_else(String::new, |name| format!(": did you mean `{name}`?")))]
+pub struct UnknownField {
+    /// The name.
+    pub name: String,
+    /// The name most like it.
+    pub nearest: Option<&'static str>,
+}
+
+impl Kind {
+    const fn one(item: Item) -> Kind {
+        Kind { item, list: false, none: None }
+    }
+
+    /// A text as a value. What it does not fit stays text, for the field to refuse.
+    fn parse(&self, text: &str) -> Value {
+        match self.none {
+            Some(none) if none.eq_ignore_ascii_case(text) => Value::Null,
+            _ if self.list => text.split(',').filter(|part| !part.is_empty()).map(Value::from).collect(),
+            _ => self.item.parse(text),
+        }
+    }
+}
+
+impl Item {
+    fn parse(&self, text: &str) -> Value {
+        let parsed = match self {
+            Item::Bool => match &text.to_ascii_lowercase()[..] {
+                "true" | "1" | "on" | "yes" => Some(Value::Bool(true)),
+                "false" | "0" | "off" | "no" => Some(Value::Bool(false)),
+                _ => None,
+            },
+            Item::Integer => text.parse::<i64>().ok().map(Value::from),
+            Item::Number => text.parse::<f64>().ok().map(Value::from),
+            Item::Text | Item::Path | Item::Device | Item::Choice(_) => None,
+        };
+        parsed.unwrap_or_else(|| Value::from(text))
+    }
+}
+
+/// A type that a field can have.
+pub(super) trait Setting: Sized {
+    const KIND: Kind;
+
+    fn value(&self) -> Value;
+
+    fn read(value: &Value) -> Result<Self, String>;
+}
+
+impl Setting for bool {
+    const KIND: Kind = Kind::one(Item::Bool);
+
+    fn value(&self) -> Value {
+        Value::from(*self)
+    }
+
+    fn read(value: &Value) -> Result<bool, String> {
+        value.as_bool().ok_or_else(|| "give true or false".to_string())
+    }
+}
+
+impl Setting for usize {
+    const KIND: Kind = Kind::one(Item::Integer);
+
+    fn value(&self) -> Value {
+        Value::from(*self)
+    }
+
+    fn read(value: &Value) -> Result<usize, String> {
+        let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
+        number.ok_or_else(|| "give a whole number, at least 0".to_string())
+    }
+}
+
+impl Setting for i64 {
+    const KIND: Kind = Kind::one(Item::Integer);
+
+    fn value(&self) -> Value {
+        Value::from(*self)
+    }
+
+    fn read(value: &Value) -> Result<i64, String> {
+        value.as_i64().ok_or_else(|| "give a whole number".to_string())
+    }
+}
+
+impl Setting for f64 {
+    const KIND: Kind = Kind::one(Item::Number);
+
+    fn value(&self) -> Value {
+        Value::from(*self)
+    }
+
+    fn read(value: &Value) -> Result<f64, String> {
+        value.as_f64().ok_or_else(|| "give a number".to_string())
+    }
+}
+
+impl Setting for String {
+    const KIND: Kind = Kind::one(Item::Text);
+
+    fn value(&self) -> Value {
+        Value::from(&self[..])
+    }
+
+    fn read(value: &Value) -> Result<String, String> {
+        value.as_str().map(str::to_string).ok_or_else(|| "give a text".to_string())
+    }
+}
+
+impl Setting for PathBuf {
+    const KIND: Kind = Kind::one(Item::Path);
+
+    fn value(&self) -> Value {
+        Value::from(self.to_string_lossy())
+    }
+
+    fn read(value: &Value) -> Result<PathBuf, String> {
+        value.as_str().map(PathBuf::from).ok_or_else(|| "give a path".to_string())
+    }
+}
+
+impl Setting for DeviceSpec {
+    const KIND: Kind = Kind::one(Item::Device);
+
+    fn value(&self) -> Value {
+        Value::from(self.to_string())
+    }
+
+    fn read(value: &Value) -> Result<DeviceSpec, String> {
+        let expected = || "give cpu, or gpu:0 and so on".to_string();
+        let text = value.as_str().ok_or_else(expected)?.to_ascii_lowercase();
+        match &text[..] {
+            "cpu" => Ok(DeviceSpec::cpu()),
+            "gpu" => DeviceSpec::accelerator(0).map_err(|error| error.to_string()),
+            other => {
+                let id = other.strip_prefix("gpu:").and_then(|id| id.parse().ok()).ok_or_else(expected)?;
+                DeviceSpec::accelerator(id).map_err(|error| error.to_string())
+            }
+        }
+    }
+}
+
+/// Enums of the configuration, by their names.
+macro_rules! choices {
+    ($($ty:ty),*) => {$(
+        impl Setting for $ty {
+            const KIND: Kind = Kind::one(Item::Choice(|| <$ty>::ALL.iter().map(|value| value.name()).collect()));
+
+            fn value(&self) -> Value {
+                Value::from(self.name())
+            }
+
+            fn read(value: &Value) -> Result<$ty, String> {
+                named(value, || <$ty>::ALL.iter().map(|value| value.name()).collect())
+            }
+        }
+    )*};
+}
+
+choices!(PipelineEngine, SupportedEncoding, KVCacheStrategy, RopeType);
+
+fn named<T: FromStr<Err = UnknownName>>(
+    value: &Value,
+    names: fn() -> Vec<&'static str>,
+) -> Result<T, String> {
+    let names = || format!("give one of {}", names().join(", "));
+    let text = value.as_str().ok_or_else(names)?;
+    text.parse().map_err(|error: UnknownName| match error.nearest() {
+        Some(nearest) => format!("{}; did you mean {nearest}?", names()),
+        None => names(),
+    })
+}
+
+impl<T: Setting> Setting for Option<T> {
+    const KIND: Kind = Kind { none: Some("none"), ..T::KIND };
+
+    fn value(&self) -> Value {
+        self.as_ref().map_or(Value::Null, T::value)
+    }
+
+    fn read(value: &Value) -> Result<Option<T>, String> {
+        match value {
+            Value::Null => Ok(None),
+            // Where a file has no word for nothing.
+            Value::String(word)
+                if word == "none"
+                    && !matches!(T::KIND.item, Item::Choice(names) if names().contains(&"none")) =>
+            {
+                Ok(None)
+            }
+            value => T::read(value).map(Some),
+        }
+    }
+}
+
+impl<T: Setting> Setting for Vec<T> {
+    const KIND: Kind = Kind { list: true, ..T::KIND };
+
+    fn value(&self) -> Value {
+        self.iter().map(T::value).collect()
+    }
+
+    fn read(value: &Value) -> Result<Vec<T>, String> {
+        match value {
+            Value::Array(values) => values.iter().map(T::read).collect(),
+            one => Ok(vec![T::read(one).map_err(|expected| format!("{expected}, or a list of such"))?]),
+        }
+    }
+}
+
+/// A size that may be left to the model and the machine: `auto` where there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Auto {
+    /// As large as the model and the memory allow.
+    #[default]
+    Auto,
+    /// This many.
+    At(usize),
+}
+
+impl Auto {
+    /// The number, if one is given.
+    pub fn given(self) -> Option<usize> {
+        match self {
+            Auto::Auto => None,
+            Auto::At(size) => Some(size),
+        }
+    }
+}
+
+impl From<usize> for Auto {
+    fn from(size: usize) -> Auto {
+        Auto::At(size)
+    }
+}
+
+impl From<Option<usize>> for Auto {
+    fn from(size: Option<usize>) -> Auto {
+        size.map_or(Auto::Auto, Auto::At)
+    }
+}
+
+impl Setting for Auto {
+    const KIND: Kind = Kind { none: Some("auto"), ..usize::KIND };
+
+    fn value(&self) -> Value {
+        self.given().map_or(Value::from("auto"), Value::from)
+    }
+
+    fn read(value: &Value) -> Result<Auto, String> {
+        match value {
+            Value::Null => Ok(Auto::Auto),
+            Value::String(word) if word == "auto" => Ok(Auto::Auto),
+            value => usize::read(value)
+                .map(Auto::At)
+                .map_err(|_| "give a whole number, at least 1, or auto".to_string()),
+        }
+    }
+}

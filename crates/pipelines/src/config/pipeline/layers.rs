@@ -1,0 +1,148 @@
+//! Where the values of a configuration come from: defaults, a file, the environment, the command line; later ones win.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::{FIELDS, Field, PipelineConfig, UnknownField, file};
+use crate::Error;
+
+/// The start of the names of environment variables: `PERI_MAX_LENGTH` sets `max_length`.
+pub(crate) const ENVIRONMENT_PREFIX: &str = "PERI_";
+
+/// Who set a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// Nobody.
+    Default,
+    /// The command, for what it does.
+    Command,
+    /// A file.
+    File {
+        /// Which.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+    },
+    /// An environment variable of this name.
+    Environment(String),
+    /// A flag or an argument of the command line.
+    Argument,
+}
+
+/// A configuration, and who set each of its values. What is set later wins, so layers are added from the weakest.
+#[derive(Debug, Clone)]
+pub struct Layers {
+    config: PipelineConfig,
+    /// In the order of [`FIELDS`].
+    origins: Vec<Origin>,
+}
+
+impl Default for Layers {
+    fn default() -> Layers {
+        Layers { config: PipelineConfig::default(), origins: vec![Origin::Default; FIELDS.len()] }
+    }
+}
+
+impl Layers {
+    /// Sets a field.
+    ///
+    /// # Errors
+    /// If there is no such field, or the value is of another kind.
+    pub fn set(&mut self, name: &str, value: &Value, origin: Origin) -> Result<(), Error> {
+        let field = Field::find(name)?;
+        let wrong = |fix| {
+            Error::Config(vec![crate::error::InvalidField {
+                field: field.name,
+                value: value.to_string(),
+                fix,
+            }])
+        };
+        field.set(&mut self.config, value).map_err(wrong)?;
+        let index = FIELDS.iter().position(|other| other.name == field.name).expect("found among them");
+        self.origins[index] = origin;
+        Ok(())
+    }
+
+    /// Adds the settings of a TOML file.
+    ///
+    /// # Errors
+    /// If it cannot be read, names a field that there is not, or gives one a value of another kind; with the place.
+    pub fn file(&mut self, path: &Path) -> Result<(), Error> {
+        for setting in file::read(path)? {
+            let origin = Origin::File { path: path.to_path_buf(), line: setting.line };
+            self.set(setting.field.name, &setting.value, origin)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the variables that begin with [`ENVIRONMENT_PREFIX`]; an empty one counts as unset. Gives those that
+    /// name no field.
+    ///
+    /// # Errors
+    /// If a value is not one of its field.
+    pub fn environment(
+        &mut self,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Vec<UnknownField>, Error> {
+        let mut variables: Vec<(String, String)> = variables.into_iter().collect();
+        // The own name of a field after its aliases, so that it wins.
+        variables.sort_by_key(|(variable, _)| (own_name(variable), variable.clone()));
+        let mut unknown = Vec::new();
+        for (variable, text) in variables {
+            let Some(name) = variable.strip_prefix(ENVIRONMENT_PREFIX).filter(|_| !text.is_empty()) else {
+                continue;
+            };
+            match Field::find(&name.to_ascii_lowercase()) {
+                Ok(field) => {
+                    let value = field.parse(&text).map_err(|expected| Error::Environment {
+                        variable: variable.clone(),
+                        value: text.clone(),
+                        expected,
+                    })?;
+                    self.set(field.name, &value, Origin::Environment(variable))?;
+                }
+                Err(error) => unknown.push(UnknownField { name: variable, ..error }),
+            }
+        }
+        Ok(unknown)
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &PipelineConfig {
+        &self.config
+    }
+
+    /// Every field, and who set it.
+    pub fn fields(&self) -> impl Iterator<Item = (&'static Field, &Origin)> {
+        FIELDS.iter().zip(&self.origins)
+    }
+
+    /// Whether someone else than the defaults and the command set a field.
+    ///
+    /// # Panics
+    /// If there is no such field.
+    pub fn is_set(&self, name: &str) -> bool {
+        let (_, origin) = self.fields().find(|(field, _)| field.name == name).expect("a name of the table");
+        !matches!(origin, Origin::Default | Origin::Command)
+    }
+}
+
+/// Whether a variable is named as a field, and not as an alias of one.
+fn own_name(variable: &str) -> bool {
+    let name = variable.strip_prefix(ENVIRONMENT_PREFIX).unwrap_or_default().to_ascii_lowercase();
+    FIELDS.iter().any(|field| field.name == name)
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Default => f.write_str("default"),
+            Origin::Command => f.write_str("default of the command"),
+            Origin::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Origin::Environment(variable) => f.write_str(variable),
+            Origin::Argument => f.write_str("command line"),
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! From what was asked for to what will be done: every choice made, every contradiction found, all at once.
+
+use std::path::{Path, PathBuf};
+
+use engine::devices::Platform;
+use models::{Architecture, Checkpoint};
+use weights::Format;
+
+use super::check::{Problems, check, native};
+use super::methods::{ONE_DEVICE, names};
+use super::{Auto, PipelineConfig};
+use crate::config::nearest::nearest;
+use crate::config::{KVCacheStrategy, PipelineEngine, SupportedEncoding};
+use crate::memory_plan::{MemoryPlan, MemoryRequest};
+use crate::{Error, memory};
+
+/// What a configuration is resolved against.
+#[derive(Clone, Copy)]
+pub struct Machine<'p> {
+    /// The devices there are.
+    pub devices: &'p Platform,
+    /// Bytes of memory that are free; `None` where nobody knows.
+    pub free_memory: Option<u64>,
+}
+
+impl<'p> Machine<'p> {
+    /// This machine, with the devices that a door can open.
+    pub fn new(devices: &'p Platform) -> Machine<'p> {
+        Machine { devices, free_memory: memory::available() }
+    }
+}
+
+/// A configuration with every choice made, and the model it is of, opened.
+#[derive(Debug)]
+pub struct ResolvedConfig {
+    pub(crate) config: PipelineConfig,
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) folder: PathBuf,
+    pub(crate) plan: MemoryPlan,
+    warnings: Vec<String>,
+}
+
+impl PipelineConfig {
+    /// Checks everything: what the configuration says, the files it names, the devices and the memory there are.
+    /// Gives what is worth a warning.
+    ///
+    /// # Errors
+    /// All that is wrong, each field with its value and what to give instead.
+    pub fn validate(&self, machine: Machine<'_>) -> Result<Vec<String>, Error> {
+        self.resolve(machine).map(|resolved| resolved.warnings)
+    }
+
+    /// Makes every choice that is left open, and opens the model. No weight is read.
+    ///
+    /// # Errors
+    /// As [`PipelineConfig::validate`]. If nothing is wrong but that the model cannot be opened, or does not fit into
+    /// memory, that error as it is.
+    pub fn resolve(&self, machine: Machine<'_>) -> Result<ResolvedConfig, Error> {
+        let mut problems = Problems::default();
+        check(self, self.strategy(), &mut problems);
+        let files = self.files();
+        let opened = match self.huggingface_repo_id.is_empty() && self.weight_path.is_empty() {
+            true => None,
+            false => Some(self.open(&files.weights, &files.folder)),
+        };
+        let checkpoint = match opened {
+            Some(Ok(checkpoint)) => checkpoint,
+            Some(Err(error)) if problems.0.is_empty() => return Err(error),
+            Some(Err(error)) => {
+                problems.add("huggingface_repo_id", &self.huggingface_repo_id, error.to_string());
+                return Err(Error::Config(problems.0));
+            }
+            None => return Err(Error::Config(problems.0)),
+        };
+        self.resolve_with(checkpoint, &files.folder, machine, problems)
+    }
+
+    /// Makes every choice for a model that is open already. Its tokenizer is in the GGUF metadata, or else in `folder`.
+    ///
+    /// # Errors
+    /// As [`PipelineConfig::resolve`].
+    pub fn resolve_checkpoint(
+        &self,
+        checkpoint: Checkpoint,
+        folder: &Path,
+        machine: Machine<'_>,
+    ) -> Result<ResolvedConfig, Error> {
+        let mut problems = Problems::default();
+        let named = PipelineConfig { huggingface_repo_id: "-".to_string(), ..self.clone() };
+        check(&named, self.strategy(), &mut problems);
+        self.resolve_with(checkpoint, folder, machine, problems)
+    }
+
+    fn resolve_with(
+        &self,
+        checkpoint: Checkpoint,
+        folder: &Path,
+        machine: Machine<'_>,
+        mut problems: Problems,
+    ) -> Result<ResolvedConfig, Error> {
+        let mut config = self.clone();
+        let mut warnings = self.warnings();
+        config.resolve_devices(machine.devices, &mut problems);
+        config.resolve_architecture(&checkpoint, &mut problems);
+        config.resolve_encoding(&checkpoint, &mut problems);
+        config.resolve_length(checkpoint.decoder.context_length, &mut problems, &mut warnings);
+        config.engine = Some(PipelineEngine::Max);
+        config.cache_strategy = self.strategy();
+        let on_host = config.device_specs.first().is_none_or(|spec| spec.is_host());
+        if config.max_num_steps == -1 {
+            config.max_num_steps = if on_host { 1 } else { STEPS_OF_ACCELERATORS };
+        }
+        if !problems.0.is_empty() {
+            return Err(Error::Config(problems.0));
+        }
+        let request = config.memory_request(&checkpoint, machine.free_memory, on_host);
+        let plan = request.plan()?;
+        config.max_length = Auto::At(plan.max_length);
+        config.max_cache_batch_size = Auto::At(plan.max_batch);
+        config.max_ce_batch_size = config.max_ce_batch_size.min(plan.max_batch);
+        warnings.extend(plan.warnings.iter().cloned());
+        Ok(ResolvedConfig { config, checkpoint, folder: folder.to_path_buf(), plan, warnings })
+    }
+
+    /// The cache strategy that will be used. Every decoder can do all of them, and prefers pages.
+    fn strategy(&self) -> KVCacheStrategy {
+        match self.cache_strategy {
+            KVCacheStrategy::ModelDefault => KVCacheStrategy::Paged,
+            strategy => strategy,
+        }
+    }
+
+    fn open(&self, weights: &[PathBuf], folder: &Path) -> Result<Checkpoint, Error> {
+        let weights = match weights {
+            [one] => weights::Weights::open(one),
+            several => weights::Weights::open_all(several),
+        };
+        let weights = weights.map_err(models::Error::from)?;
+        Ok(Checkpoint::from_weights(weights, &folder.join("config.json"))?)
+    }
+
+    /// What is no error and has no effect either.
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let mut warn = |given: bool, warning: &str| {
+            if given {
+                warnings.push(warning.to_string());
+            }
+        };
+        let saved = self.serialized_model_path.is_some();
+        warn(
+            saved && self.save_to_serialized_model_path.is_some(),
+            "save_to_serialized_model_path has no effect beside serialized_model_path, which was saved before",
+        );
+        warn(self.trust_remote_code, "trust_remote_code has no effect: the code of a repo is never run");
+        warn(
+            self.force_download && Path::new(&self.huggingface_repo_id).exists(),
+            "force_download has no effect: the model is on this machine",
+        );
+        warnings
+    }
+
+    fn resolve_devices(&mut self, platform: &Platform, problems: &mut Problems) {
+        self.device_specs = self.specs_of(platform);
+        if !platform.devices_exist(&self.device_specs) {
+            let error = platform.load_devices(&self.device_specs).map(drop).err();
+            let fix = error.map(|error| error.to_string()).unwrap_or_default();
+            problems.add(
+                "device_specs",
+                names(&self.device_specs),
+                format!("{fix}: give cpu, or devices that are there"),
+            );
+        } else if self.device_specs.len() > 1 {
+            problems.add("device_specs", names(&self.device_specs), ONE_DEVICE);
+        }
+    }
+
+    fn resolve_architecture(&mut self, checkpoint: &Checkpoint, problems: &mut Problems) {
+        let found = &checkpoint.config.architecture;
+        let found = match checkpoint.weights().format() {
+            Format::Gguf => Architecture::from_gguf(found).map(|architecture| architecture.hugging_face),
+            _ => Architecture::from_hugging_face(found).map(|architecture| architecture.hugging_face),
+        };
+        let found = found.expect("what is open is of a known architecture");
+        if let Some(given) = &self.architecture
+            && given != found
+        {
+            let meant =
+                nearest(given, native()).map_or_else(String::new, |name| format!(" (did you mean {name}?)"));
+            problems.add("architecture", given, format!("the files are of {found}: leave it out{meant}"));
+        }
+        self.architecture = Some(found.to_string());
+    }
+
+    fn resolve_encoding(&mut self, checkpoint: &Checkpoint, problems: &mut Problems) {
+        let Some(found) = encoding_of(checkpoint) else { return };
+        let files: Vec<String> =
+            checkpoint.weights().files().iter().map(|file| file.path().display().to_string()).collect();
+        if let Some(asked) = self.quantization_encoding
+            && asked != found
+        {
+            let fix = format!("{} has {found}: give that, or other weights", files.join(", "));
+            problems.add("quantization_encoding", asked, fix);
+        }
+        self.quantization_encoding = Some(found);
+    }
+
+    /// A length that the model cannot take is refused, unless it is the default, which is nobody's wish.
+    fn resolve_length(&mut self, limit: usize, problems: &mut Problems, warnings: &mut Vec<String>) {
+        let Some(length) = self.max_length.given().filter(|&length| length > limit) else { return };
+        if self.max_length == PipelineConfig::default().max_length {
+            warnings.push(format!(
+                "max_length is lowered from the default {length} to {limit}, which the model was made for"
+            ));
+            self.max_length = Auto::At(limit);
+        } else {
+            problems.add("max_length", length, format!("give at most {limit}, which the model was made for"));
+        }
+    }
+
+    fn memory_request(&self, checkpoint: &Checkpoint, free: Option<u64>, on_host: bool) -> MemoryRequest {
+        MemoryRequest {
+            weights: checkpoint.weights().bytes(),
+            cache_bytes_per_token: checkpoint.decoder.cache_bytes_per_token() as u64,
+            page_size: self.kv_cache_page_size,
+            strategy: self.cache_strategy,
+            free,
+            utilization: self.gpu_memory_utilization,
+            model_length: checkpoint.decoder.context_length,
+            max_length: self.max_length,
+            max_batch: self.max_cache_batch_size,
+            on_host,
+        }
+    }
+}
+
+/// Steps without scheduling between them where each launch costs.
+const STEPS_OF_ACCELERATORS: i64 = 10;
+
+/// The encoding of most bytes of a model's matrices.
+fn encoding_of(checkpoint: &Checkpoint) -> Option<SupportedEncoding> {
+    let mut bytes = std::collections::BTreeMap::new();
+    for (_, tensor) in checkpoint.weights().tensors().filter(|(_, tensor)| tensor.shape().rank() >= 2) {
+        if let Some(encoding) = SupportedEncoding::from_dtype(tensor.dtype()) {
+            *bytes.entry(encoding).or_insert(0) += tensor.dtype().bytes_for(tensor.elements()).unwrap_or(0);
+        }
+    }
+    bytes.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(encoding, _)| encoding)
+}
+
+impl ResolvedConfig {
+    /// The configuration, with every field decided.
+    pub fn config(&self) -> &PipelineConfig {
+        &self.config
+    }
+
+    /// The model, opened.
+    pub fn checkpoint(&self) -> &Checkpoint {
+        &self.checkpoint
+    }
+
+    /// How memory is divided.
+    pub fn memory(&self) -> &MemoryPlan {
+        &self.plan
+    }
+
+    /// What is worth a warning.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+}

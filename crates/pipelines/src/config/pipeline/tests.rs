@@ -1,0 +1,346 @@
+//! The table, the struct, the page and files agree; and every field has its effect.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use engine::devices::Platform;
+use serde_json::json;
+use tensor::DeviceSpec;
+
+use super::*;
+use crate::Error;
+use crate::config::WeightsFormat;
+
+/// The fields of the page that users set, which begin with no underscore.
+fn names_of_the_page() -> Vec<String> {
+    let path = testdata::repository().join("docs/reference/pipelines-names.txt");
+    let text = std::fs::read_to_string(path).unwrap();
+    let names = text.lines().filter_map(|line| line.strip_prefix("PipelineConfig."));
+    let fields = names.take_while(|name| *name != "device").map(str::to_string);
+    fields.filter(|name| !name.starts_with('_')).collect()
+}
+
+/// Every field with a value of its own, as a file may have it.
+fn everything() -> serde_json::Value {
+    json!({
+        "huggingface_repo_id": "org/name",
+        "engine": "max",
+        "architecture": "LlamaForCausalLM",
+        "weight_path": ["a-00001-of-00002.safetensors", "a-00002-of-00002.safetensors"],
+        "device_specs": ["cpu"],
+        "quantization_encoding": "q4_k",
+        "serialized_model_path": "in.mef",
+        "save_to_serialized_model_path": "out.mef",
+        "max_length": 1024,
+        "max_new_tokens": 7,
+        "max_cache_batch_size": 3,
+        "max_ce_batch_size": 2,
+        "cache_strategy": "paged",
+        "max_num_steps": 4,
+        "pad_to_multiple_of": 8,
+        "kv_cache_page_size": 64,
+        "enable_prefix_caching": true,
+        "gpu_memory_utilization": 0.5,
+        "top_k": 40,
+        "trust_remote_code": true,
+        "force_download": true,
+        "enable_echo": true,
+        "rope_type": "neox",
+    })
+}
+
+#[test]
+fn the_table_is_that_of_the_page() {
+    let names: Vec<&str> = FIELDS.iter().map(|field| field.name).collect();
+    assert_eq!(names, names_of_the_page());
+    assert_eq!(PipelineConfig::help().len(), FIELDS.len());
+    for field in FIELDS {
+        assert!(field.help().len() > 20 && !field.help().contains('\n'), "{}: {}", field.name, field.help());
+        for name in field.aliases.iter().chain([&field.name]) {
+            assert_eq!(Field::find(name).unwrap().name, field.name, "an alias leads to one field");
+            assert_eq!(Field::find(&name.replace('_', "-")).unwrap().name, field.name);
+        }
+    }
+}
+
+#[test]
+fn defaults_are_those_of_the_page() {
+    let expected = json!({
+        "huggingface_repo_id": "",
+        "weight_path": [],
+        "device_specs": [],
+        "max_length": 512,
+        "max_new_tokens": -1,
+        "max_cache_batch_size": 1,
+        "max_ce_batch_size": 32,
+        "cache_strategy": "continuous",
+        "max_num_steps": 1,
+        "pad_to_multiple_of": 2,
+        "kv_cache_page_size": 512,
+        "enable_prefix_caching": false,
+        "gpu_memory_utilization": 0.9,
+        "trust_remote_code": false,
+        "force_download": false,
+        "enable_echo": false,
+    });
+    assert_eq!(serde_json::to_value(PipelineConfig::default()).unwrap(), expected);
+}
+
+#[test]
+fn every_field_survives_files_and_flags() {
+    let config: PipelineConfig = serde_json::from_value(everything()).unwrap();
+    assert_eq!(serde_json::to_value(&config).unwrap(), everything());
+    let toml = toml::to_string(&config).unwrap();
+    assert_eq!(toml::from_str::<PipelineConfig>(&toml).unwrap(), config, "{toml}");
+    let mut from_flags = PipelineConfig::default();
+    for field in FIELDS {
+        assert_ne!(field.value(&config), field.value(&PipelineConfig::default()), "{} is set", field.name);
+        let value = field.parse(&field.text(&config)).unwrap();
+        field.set(&mut from_flags, &value).unwrap();
+        let default = field.text(&PipelineConfig::default());
+        if !default.is_empty() {
+            let value = field.parse(&default).unwrap();
+            let mut again = config.clone();
+            field.set(&mut again, &value).unwrap();
+            assert_eq!(field.value(&again), field.value(&PipelineConfig::default()), "{}", field.name);
+        }
+    }
+    assert_eq!(from_flags, config);
+}
+
+#[test]
+fn names_of_later_versions_are_understood() {
+    let later = "model_path = 'm'\nmax_batch_size = 4\ndevice_memory_utilization = 0.5\ndevices = 'gpu:1'\n\
+                 max_length = 'auto'\nquantization_encoding = 'none'";
+    let config: PipelineConfig = toml::from_str(later).unwrap();
+    let expected = PipelineConfig::new("m")
+        .max_cache_batch_size(4)
+        .gpu_memory_utilization(0.5)
+        .device_specs(vec![DeviceSpec::accelerator(1).unwrap()])
+        .max_length(Auto::Auto);
+    assert_eq!(config, expected);
+}
+
+/// What a file of settings is refused for.
+fn refused(text: &str) -> String {
+    file::parse(Path::new("peri.toml"), text).err().unwrap().to_string()
+}
+
+#[test]
+fn bad_files_are_refused_with_the_place() {
+    let cases = [
+        ("max_lenght = 8", "peri.toml:1:1: there is no field `max_lenght`: did you mean `max_length`?"),
+        (
+            "top_k = 3\n  cache_strategy = 'pagd'",
+            "peri.toml:2:20: cache_strategy is 'pagd': give one of model_default, naive, continuous, paged; did you mean paged?",
+        ),
+        ("max_length = -1", "peri.toml:1:14: max_length is -1: give a whole number, at least 1, or auto"),
+        ("max_length = 1\nmax_length = 2", "peri.toml:2:1: duplicate key"),
+        (
+            "model = 'a'\nmodel_path = 'b'",
+            "peri.toml:2:1: `model_path`: huggingface_repo_id is set in line 1 already",
+        ),
+        ("enable_echo = 1", "peri.toml:1:15: enable_echo is 1: give true or false"),
+        ("device_specs = ['tpu']", "peri.toml:1:16: device_specs is ['tpu']: give cpu, or gpu:0 and so on"),
+        ("[max_length]\na = 1", "peri.toml:1:"),
+        ("top_k = ", "peri.toml:1:9: "),
+        ("top_k = 99999999999999999999", "peri.toml:1:9: "),
+        ("_devices = []", "peri.toml:1:1: there is no field `_devices`"),
+    ];
+    for (text, expected) in cases {
+        assert!(refused(text).starts_with(expected), "{text}: {}", refused(text));
+    }
+    let deep = format!("top_k = {}1{}", "[".repeat(100_000), "]".repeat(100_000));
+    assert!(refused(&deep).starts_with("peri.toml:1:"));
+    assert!(file::parse(Path::new("peri.toml"), "# nothing\n").unwrap().is_empty());
+}
+
+#[test]
+fn later_layers_win_and_are_remembered() {
+    let path = std::env::temp_dir().join(format!("perihelion-layers-{}.toml", std::process::id()));
+    std::fs::write(&path, "# mine\nmax_length = 100\nmax_new_tokens = 10\ntop_k = 1\n").unwrap();
+    let variables = [
+        ("PERI_MAX_NEW_TOKENS", "20"),
+        ("PERI_TOP_K", "2"),
+        ("PERI_CACHE_STRATEGY", ""),
+        ("PERI_MODLE", "x"),
+        ("HOME", "/"),
+    ];
+    let mut layers = Layers::default();
+    layers.set("max_length", &json!("auto"), Origin::Command).unwrap();
+    layers.file(&path).unwrap();
+    let unknown =
+        layers.environment(variables.map(|(name, value)| (name.to_string(), value.to_string()))).unwrap();
+    layers.set("top-k", &json!(3), Origin::Argument).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(layers.config(), &PipelineConfig::default().max_length(100).max_new_tokens(20).top_k(3));
+    let origin = |name: &str| layers.fields().find(|(field, _)| field.name == name).unwrap().1.to_string();
+    assert_eq!(origin("max_length"), format!("{}:2", path.display()));
+    assert_eq!(
+        (origin("max_new_tokens"), origin("top_k")),
+        ("PERI_MAX_NEW_TOKENS".into(), "command line".into())
+    );
+    assert_eq!(origin("cache_strategy"), "default");
+    assert!(layers.is_set("top_k") && !layers.is_set("engine"));
+    assert_eq!(unknown.len(), 1);
+    assert_eq!(unknown[0].to_string(), "there is no field `PERI_MODLE`: did you mean `model`?");
+    let wrong = [("PERI_MAX_LENGTH".to_string(), "long".to_string())];
+    let error = Layers::default().environment(wrong).unwrap_err().to_string();
+    assert_eq!(error, "PERI_MAX_LENGTH is `long`: give a whole number, at least 1, or auto");
+}
+
+const HOST: Platform = Platform::new(|| Arc::new(cpu::Cpu::new(1)));
+
+fn storyteller() -> PathBuf {
+    testdata::asset("storyteller/model.gguf")
+}
+
+fn config() -> PipelineConfig {
+    PipelineConfig::new(storyteller().display().to_string())
+}
+
+/// Resolved on a machine with 1 GiB free.
+fn resolve(config: &PipelineConfig) -> Result<ResolvedConfig, Error> {
+    config.resolve(Machine { devices: &HOST, free_memory: Some(1 << 30) })
+}
+
+/// The fields that are wrong.
+fn wrong(config: &PipelineConfig) -> Vec<(&'static str, String)> {
+    match resolve(config) {
+        Err(Error::Config(fields)) => {
+            fields.into_iter().map(|field| (field.field, field.to_string())).collect()
+        }
+        Err(error) => panic!("{error}"),
+        Ok(_) => Vec::new(),
+    }
+}
+
+#[test]
+fn what_is_open_is_decided() {
+    let resolved = resolve(&config()).unwrap();
+    let decided = resolved.config();
+    assert_eq!(decided.engine, Some(PipelineEngine::Max));
+    assert_eq!(decided.architecture.as_deref(), Some("LlamaForCausalLM"));
+    assert_eq!(decided.quantization_encoding, Some(SupportedEncoding::Q4K));
+    assert_eq!(decided.device_specs, [DeviceSpec::cpu()]);
+    assert_eq!((decided.max_length, decided.max_ce_batch_size), (Auto::At(512), 1));
+    assert_eq!(decided.cache_strategy, KVCacheStrategy::Continuous);
+    assert_eq!(resolved.memory().cache, 512 * 8192);
+    assert_eq!(resolved.warnings(), [""; 0]);
+    let open =
+        config().cache_strategy(KVCacheStrategy::ModelDefault).max_num_steps(-1).max_length(Auto::Auto);
+    let resolved = resolve(&open).unwrap();
+    assert_eq!(resolved.config().cache_strategy, KVCacheStrategy::Paged);
+    assert_eq!((resolved.config().max_num_steps, resolved.config().max_length), (1, Auto::At(512)));
+}
+
+#[test]
+fn all_that_is_wrong_is_told_at_once() {
+    let everything = PipelineConfig::default()
+        .engine(PipelineEngine::HuggingFace)
+        .max_length(0)
+        .max_new_tokens(-2)
+        .max_cache_batch_size(0)
+        .max_ce_batch_size(0_usize)
+        .max_num_steps(0)
+        .pad_to_multiple_of(0_usize)
+        .kv_cache_page_size(100_usize)
+        .enable_prefix_caching(true)
+        .gpu_memory_utilization(1.5)
+        .top_k(0);
+    let wrong = wrong(&everything);
+    let expected = [
+        "max_length is 0: give a whole number, at least 1, or auto",
+        "max_cache_batch_size is 0: give a whole number, at least 1, or auto",
+        "max_ce_batch_size is 0: give a whole number, at least 1",
+        "pad_to_multiple_of is 0: give a whole number, at least 1",
+        "max_new_tokens is -2: give a whole number, at least 1, or -1 for no limit of its own",
+        "max_num_steps is 0: give a whole number, at least 1, or -1 for the device's choice",
+        "kv_cache_page_size is 100: give a power of two, at least 16",
+        "gpu_memory_utilization is 1.5: give a number above 0 and up to 1",
+        "top_k is 0: give a whole number, at least 1, or -1 for all tokens; none is greedy",
+        "enable_prefix_caching is true: pages are shared by the cache strategy paged only: set cache_strategy, which is continuous, to paged",
+        "huggingface_repo_id is empty: name a model: a repo such as org/name, a folder, or a GGUF file",
+    ];
+    assert_eq!(wrong[..expected.len()].iter().map(|(_, text)| &text[..]).collect::<Vec<_>>(), expected);
+    let (field, text) = &wrong[expected.len()];
+    assert_eq!(*field, "engine");
+    assert!(text.contains("there is no fallback engine") && text.contains("LlamaForCausalLM"), "{text}");
+    assert_eq!(wrong.len(), expected.len() + 1);
+}
+
+/// Expects one field to be wrong, and its text to have all of some parts.
+fn check_wrong(config: &PipelineConfig, field: &str, parts: &[&str]) {
+    let wrong = wrong(config);
+    assert_eq!(wrong.iter().map(|(field, _)| *field).collect::<Vec<_>>(), [field], "{wrong:?}");
+    for part in parts {
+        assert!(wrong[0].1.contains(part), "no {part:?} in {}", wrong[0].1);
+    }
+}
+
+#[test]
+fn what_contradicts_the_model_is_refused() {
+    check_wrong(&config().max_length(600), "max_length", &["600", "at most 512"]);
+    check_wrong(&config().max_length(100).max_new_tokens(101), "max_new_tokens", &["101", "less than 100"]);
+    check_wrong(
+        &config().architecture("LlamaForCausalML".to_string()),
+        "architecture",
+        &["the files are of LlamaForCausalLM", "did you mean LlamaForCausalLM?"],
+    );
+    check_wrong(
+        &config().quantization_encoding(SupportedEncoding::Q6K),
+        "quantization_encoding",
+        &["q6_k", "model.gguf has q4_k"],
+    );
+    let gpu = DeviceSpec::accelerator(3).unwrap();
+    check_wrong(&config().device_specs(vec![gpu]), "device_specs", &["gpu:3 is not available: found "]);
+    let two = vec![DeviceSpec::cpu(), DeviceSpec::cpu()];
+    check_wrong(&config().device_specs(two.clone()), "device_specs", &["cpu, cpu", "on one device"]);
+    assert!(config().device_specs(two).device_of(&HOST).is_err());
+}
+
+#[test]
+fn memory_is_planned_before_anything_is_loaded() {
+    let large = config().max_cache_batch_size(1000);
+    let error = resolve(&large).unwrap_err();
+    assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
+    assert!(error.to_string().ends_with("lower max_cache_batch_size to 229"), "{error}");
+    let paged = resolve(&large.cache_strategy(KVCacheStrategy::Paged)).unwrap();
+    assert!(paged.warnings()[0].starts_with("the cache holds "), "{:?}", paged.warnings());
+    let half = resolve(&config().gpu_memory_utilization(0.001).max_length(Auto::Auto)).unwrap_err();
+    assert!(half.to_string().contains("raise gpu_memory_utilization"), "{half}");
+}
+
+#[test]
+fn what_has_no_effect_is_told() {
+    let resolved = resolve(&config().trust_remote_code(true).force_download(true)).unwrap();
+    let warnings = resolved.warnings();
+    assert!(warnings.len() == 2, "{warnings:?}");
+    assert!(warnings[0].starts_with("trust_remote_code") && warnings[1].starts_with("force_download"));
+}
+
+#[test]
+fn names_formats_and_dtypes() {
+    assert_eq!(config().short_name(), "model.gguf");
+    assert_eq!(PipelineConfig::new("org/name").short_name(), "name");
+    assert_eq!(PipelineConfig::default().short_name(), "model");
+    let format = |paths: &[&str]| {
+        PipelineConfig::default()
+            .weight_path(paths.iter().map(PathBuf::from).collect::<Vec<_>>())
+            .weights_format()
+    };
+    assert_eq!(format(&["a.GGUF"]).unwrap(), WeightsFormat::Gguf);
+    assert_eq!(format(&["a.bin", "b.pth"]).unwrap(), WeightsFormat::Pytorch);
+    for (paths, part) in [
+        (&[][..], "weight_path is empty"),
+        (&["a.gguf", "b.safetensors"][..], "give files of one format"),
+        (&["a.onnx"][..], "weight_path is a.onnx: give files that end in"),
+    ] {
+        let error = format(paths).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+    assert!(config().dtype().is_err());
+    assert_eq!(config().quantization_encoding(SupportedEncoding::Q4K).dtype().unwrap(), tensor::DType::U8);
+    let devices = config().devices_of(&HOST).unwrap();
+    assert!(devices.len() == 1 && devices[0].is_host());
+}

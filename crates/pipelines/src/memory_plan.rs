@@ -1,0 +1,341 @@
+//! How memory is divided between weights and cache, and what sizes fit, before anything is loaded.
+//!
+//! The cache may have `free · utilization - weights` bytes. What a configuration leaves open is made as large as fits;
+//! what it asks for and does not fit is refused with what would.
+
+use std::fmt;
+
+use crate::OutOfMemory;
+use crate::config::{Auto, KVCacheStrategy};
+use crate::memory::Bytes;
+
+/// What is asked of memory.
+#[derive(Debug, Clone, Copy)]
+pub struct MemoryRequest {
+    /// Bytes of weights.
+    pub weights: u64,
+    /// Bytes of cache for each token.
+    pub cache_bytes_per_token: u64,
+    /// Tokens in a page of the cache.
+    pub page_size: usize,
+    /// How the cache is used.
+    pub strategy: KVCacheStrategy,
+    /// Bytes that are free; `None` where nobody knows.
+    pub free: Option<u64>,
+    /// The part of them that may be used.
+    pub utilization: f64,
+    /// The most tokens that the model can take.
+    pub model_length: usize,
+    /// Tokens of a sequence.
+    pub max_length: Auto,
+    /// Sequences in the cache at once.
+    pub max_batch: Auto,
+    /// Whether the first device is the host.
+    pub on_host: bool,
+}
+
+/// How memory is divided, and the sizes that follow. It prints as lines of text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryPlan {
+    /// Bytes of weights.
+    pub weights: u64,
+    /// Bytes of cache.
+    pub cache: u64,
+    /// Bytes that are free; `None` where nobody knows.
+    pub free: Option<u64>,
+    /// Tokens that the cache holds, all sequences together.
+    pub cache_tokens: usize,
+    /// Tokens of a sequence.
+    pub max_length: usize,
+    /// Whether that was left open.
+    pub length_inferred: bool,
+    /// Sequences in the cache at once.
+    pub max_batch: usize,
+    /// Whether that was left open.
+    pub batch_inferred: bool,
+    /// What is worth knowing of it.
+    pub warnings: Vec<String>,
+}
+
+/// What would fit instead of what was asked for: each is told where lowering it alone is enough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fitting {
+    /// `max_length`.
+    pub length: Option<usize>,
+    /// `max_cache_batch_size`.
+    pub batch: Option<usize>,
+}
+
+/// Sequences at once that are never exceeded by a number that was left open.
+const MAX_INFERRED_BATCH: u64 = 4096;
+/// Sequences at once where pages make the number uncritical.
+const PAGED_BATCH: usize = 512;
+
+impl MemoryRequest {
+    /// Divides the memory.
+    ///
+    /// # Errors
+    /// If not even the weights fit, or the cache does not beside them; with what would.
+    pub fn plan(&self) -> Result<MemoryPlan, OutOfMemory> {
+        let Some(free) = self.free else { return Ok(self.unknown()) };
+        let usable = (free as f64 * self.utilization) as u64;
+        if self.weights > free {
+            return Err(OutOfMemory::Weights { weights: self.weights, available: free });
+        }
+        let workspace = usable.saturating_sub(self.weights);
+        let max_batch = self.max_batch.given().unwrap_or_else(|| self.infer_batch(workspace));
+        let wanted = self.max_length.given().unwrap_or(self.model_length);
+        let paged = self.strategy == KVCacheStrategy::Paged;
+        // Pages are taken as sequences grow, so one sequence of full length must fit, and all of them need not.
+        let certain = if paged { 1 } else { max_batch };
+        let fits = self.longest(workspace, certain);
+        let max_length = if self.max_length == Auto::Auto { wanted.min(fits) } else { wanted };
+        if max_length > fits || max_length == 0 {
+            return Err(self.refuse(workspace, usable, wanted, certain));
+        }
+        let full = self.bytes(max_length, max_batch);
+        let cache = if paged { full.min(workspace - workspace % self.page_bytes()) } else { full };
+        let mut plan = self.divided(max_length, max_batch, cache);
+        if max_length < wanted {
+            plan.warnings.push(format!(
+                "max_length is lowered from the model's {wanted} to {max_length}, for which {} of free memory are enough",
+                Bytes(free)
+            ));
+        }
+        if cache < full {
+            plan.warnings.push(format!(
+                "the cache holds {} tokens, fewer than the {max_batch} sequences of {max_length} tokens allowed at \
+                 once: they wait for each other when all are long",
+                plan.cache_tokens
+            ));
+        }
+        if (self.weights + cache) as f64 > 0.95 * free as f64 {
+            plan.warnings.push(format!(
+                "weights and cache take {} of {} free: little is left for anything else",
+                Bytes(self.weights + cache),
+                Bytes(free)
+            ));
+        }
+        Ok(plan)
+    }
+
+    /// Where nobody knows what is free, nothing is checked.
+    fn unknown(&self) -> MemoryPlan {
+        let max_length = self.max_length.given().unwrap_or(self.model_length);
+        let max_batch = self.max_batch.given().unwrap_or(1);
+        let mut plan = self.divided(max_length, max_batch, self.bytes(max_length, max_batch));
+        plan.warnings.push("the system does not say how much memory is free: nothing is checked".to_string());
+        plan
+    }
+
+    fn divided(&self, max_length: usize, max_batch: usize, cache: u64) -> MemoryPlan {
+        let pages = usize::try_from(cache / self.page_bytes()).unwrap_or(usize::MAX);
+        MemoryPlan {
+            weights: self.weights,
+            cache,
+            free: self.free,
+            cache_tokens: pages.saturating_mul(self.page_size),
+            max_length,
+            length_inferred: self.max_length == Auto::Auto,
+            max_batch,
+            batch_inferred: self.max_batch == Auto::Auto,
+            warnings: Vec::new(),
+        }
+    }
+
+    fn infer_batch(&self, workspace: u64) -> usize {
+        match self.strategy {
+            _ if self.on_host => 1,
+            KVCacheStrategy::Paged => PAGED_BATCH,
+            _ => {
+                let length = self.max_length.given().unwrap_or(self.model_length);
+                (workspace / self.bytes(length, 1).max(1)).clamp(1, MAX_INFERRED_BATCH) as usize
+            }
+        }
+    }
+
+    /// The longest sequences of which so many fit, within what the model can take.
+    fn longest(&self, workspace: u64, batch: usize) -> usize {
+        let pages = workspace / self.page_bytes().saturating_mul(batch as u64).max(1);
+        usize::try_from(pages).unwrap_or(usize::MAX).saturating_mul(self.page_size).min(self.model_length)
+    }
+
+    /// Whoever set the length or the number of sequences is told which would fit. What was left open was made as small
+    /// as it can be already.
+    fn refuse(&self, workspace: u64, usable: u64, length: usize, batch: usize) -> OutOfMemory {
+        let (weights, available) = (self.weights, self.free.unwrap_or(usable));
+        if self.longest(workspace, 1) == 0 {
+            return OutOfMemory::NoRoom { weights, usable, available };
+        }
+        let shorter = self.longest(workspace, batch);
+        let shortest = self.max_length.given().unwrap_or(1);
+        let fewer = usize::try_from(workspace / self.bytes(shortest, 1).max(1)).unwrap_or(usize::MAX);
+        let fitting = Fitting {
+            length: Some(shorter).filter(|&fits| fits > 0 && fits < length && self.max_length != Auto::Auto),
+            batch: Some(fewer).filter(|&fits| fits > 0 && fits < batch && self.max_batch != Auto::Auto),
+        };
+        let cache = self.bytes(length, batch);
+        OutOfMemory::Settings { weights, cache, length, batch, usable, available, fitting }
+    }
+
+    /// Bytes of so many sequences of a length, in whole pages.
+    fn bytes(&self, length: usize, batch: usize) -> u64 {
+        let pages = length.div_ceil(self.page_size) as u64;
+        pages.saturating_mul(self.page_bytes()).saturating_mul(batch as u64)
+    }
+
+    fn page_bytes(&self) -> u64 {
+        self.cache_bytes_per_token.saturating_mul(self.page_size as u64).max(1)
+    }
+}
+
+impl fmt::Display for MemoryPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let origin = |inferred: bool| if inferred { "auto-inferred" } else { "current" };
+        let total = self.weights.saturating_add(self.cache);
+        writeln!(f, "weights               {}", Bytes(self.weights))?;
+        writeln!(f, "cache                 {} for {} tokens", Bytes(self.cache), self.cache_tokens)?;
+        match self.free {
+            Some(free) => writeln!(f, "total                 {} of {} free", Bytes(total), Bytes(free))?,
+            None => writeln!(f, "total                 {}", Bytes(total))?,
+        }
+        writeln!(f, "max_length            {} ({})", self.max_length, origin(self.length_inferred))?;
+        write!(f, "max_cache_batch_size  {} ({})", self.max_batch, origin(self.batch_inferred))
+    }
+}
+
+impl fmt::Display for Fitting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let length = self.length.map(|length| format!("lower max_length to {length}"));
+        let batch = self.batch.map(|batch| format!("lower max_cache_batch_size to {batch}"));
+        match [length, batch].into_iter().flatten().collect::<Vec<_>>() {
+            words if words.is_empty() => f.write_str("lower max_length and max_cache_batch_size"),
+            words => f.write_str(&words.join(", or ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 100 bytes a token, pages of 16, 10 000 bytes of weights, 100 000 free, 90 % of them usable: 80 000 of cache.
+    const REQUEST: MemoryRequest = MemoryRequest {
+        weights: 10_000,
+        cache_bytes_per_token: 100,
+        page_size: 16,
+        strategy: KVCacheStrategy::Continuous,
+        free: Some(100_000),
+        utilization: 0.9,
+        model_length: 4096,
+        max_length: Auto::At(160),
+        max_batch: Auto::At(1),
+        on_host: true,
+    };
+
+    /// The length, sequences and bytes of cache of a request that fits.
+    fn fits(request: MemoryRequest) -> (usize, usize, u64) {
+        let plan = request.plan().unwrap();
+        (plan.max_length, plan.max_batch, plan.cache)
+    }
+
+    fn refusal(request: MemoryRequest) -> String {
+        request.plan().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_is_left_open_is_as_large_as_fits() {
+        assert_eq!(fits(REQUEST), (160, 1, 16_000));
+        assert_eq!(fits(MemoryRequest { max_length: Auto::At(5), ..REQUEST }), (5, 1, 1600), "whole pages");
+        // 80 000 bytes are 800 tokens.
+        assert_eq!(fits(MemoryRequest { max_length: Auto::Auto, ..REQUEST }), (800, 1, 80_000));
+        assert_eq!(
+            fits(MemoryRequest { max_length: Auto::Auto, max_batch: Auto::At(3), ..REQUEST }),
+            (256, 3, 76_800)
+        );
+        let small = MemoryRequest { model_length: 100, max_length: Auto::Auto, ..REQUEST };
+        assert_eq!(fits(small), (100, 1, 11_200), "no longer than the model");
+        // A host runs one; elsewhere it is as many as fit, or a fixed number where pages are shared out.
+        let open = MemoryRequest { max_batch: Auto::Auto, ..REQUEST };
+        assert_eq!(fits(open), (160, 1, 16_000));
+        assert_eq!(fits(MemoryRequest { on_host: false, ..open }), (160, 5, 80_000));
+        let paged = MemoryRequest { on_host: false, strategy: KVCacheStrategy::Paged, ..open };
+        assert_eq!(fits(paged), (160, 512, 80_000));
+        assert_eq!(fits(MemoryRequest { max_length: Auto::Auto, ..paged }), (800, 512, 80_000));
+    }
+
+    #[test]
+    fn pages_need_not_hold_all_sequences_at_full_length() {
+        let request = MemoryRequest { strategy: KVCacheStrategy::Paged, max_batch: Auto::At(100), ..REQUEST };
+        let plan = request.plan().unwrap();
+        assert_eq!((plan.cache, plan.cache_tokens, plan.max_batch), (80_000, 800, 100));
+        assert!(
+            plan.warnings[0].starts_with("the cache holds 800 tokens, fewer than"),
+            "{:?}",
+            plan.warnings
+        );
+        assert!(
+            refusal(MemoryRequest { max_length: Auto::At(801), ..request })
+                .contains("lower max_length to 800")
+        );
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_what_would() {
+        let both = MemoryRequest { max_length: Auto::At(400), max_batch: Auto::At(4), ..REQUEST };
+        assert_eq!(
+            refusal(both),
+            "the weights need 9.77 KiB and the cache for 4 sequences of 400 tokens 156.25 KiB, but 87.89 KiB of the \
+             97.66 KiB free may be used: lower max_length to 192, or lower max_cache_batch_size to 2"
+        );
+        let length = MemoryRequest { max_length: Auto::At(1000), max_batch: Auto::Auto, ..REQUEST };
+        assert!(refusal(length).ends_with("may be used: lower max_length to 800"), "{}", refusal(length));
+        let batch = MemoryRequest { max_length: Auto::Auto, max_batch: Auto::At(60), ..REQUEST };
+        assert!(
+            refusal(batch).ends_with("may be used: lower max_cache_batch_size to 50"),
+            "{}",
+            refusal(batch)
+        );
+    }
+
+    #[test]
+    fn weights_alone_may_be_too_much() {
+        let text = refusal(MemoryRequest { weights: 100_001, ..REQUEST });
+        assert!(text.contains("take a smaller model or a smaller quantization"), "{text}");
+        let text = refusal(MemoryRequest { weights: 89_000, max_length: Auto::Auto, ..REQUEST });
+        assert!(
+            text.contains("leave no room for a cache") && text.contains("gpu_memory_utilization"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn it_warns_of_the_edge_and_of_what_nobody_knows() {
+        let tight = MemoryRequest { utilization: 1.0, max_length: Auto::Auto, ..REQUEST };
+        let plan = tight.plan().unwrap();
+        assert!(
+            plan.warnings.iter().any(|warning| warning.starts_with("weights and cache take")),
+            "{plan:?}"
+        );
+        assert!(
+            plan.warnings[0].starts_with("max_length is lowered from the model's 4096 to 896"),
+            "{plan:?}"
+        );
+        let unknown = MemoryRequest { free: None, max_length: Auto::Auto, max_batch: Auto::Auto, ..REQUEST };
+        let plan = unknown.plan().unwrap();
+        assert_eq!((plan.max_length, plan.max_batch, plan.warnings.len()), (4096, 1, 1));
+    }
+
+    #[test]
+    fn plans_print() {
+        let plan = MemoryRequest { max_length: Auto::Auto, ..REQUEST }.plan().unwrap();
+        assert_eq!(
+            plan.to_string(),
+            "weights               9.77 KiB\n\
+             cache                 78.12 KiB for 800 tokens\n\
+             total                 87.89 KiB of 97.66 KiB free\n\
+             max_length            800 (auto-inferred)\n\
+             max_cache_batch_size  1 (current)"
+        );
+    }
+}
