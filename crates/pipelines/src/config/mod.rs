@@ -4,12 +4,8 @@ mod content;
 mod encoding;
 mod enums;
 mod nearest;
-mod repo;
-
-pub use encoding::{QuantizationEncoding, SupportedEncoding};
-pub use enums::{KVCacheStrategy, PipelineEngine, RepoType, RopeType, UnknownName, WeightsFormat};
-pub use repo::{FilesByFormat, HuggingFaceRepo, RepoOptions};
 mod pipeline;
+mod repo;
 
 pub use encoding::{QuantizationEncoding, SupportedEncoding};
 pub use enums::{KVCacheStrategy, PipelineEngine, RepoType, RopeType, UnknownName, WeightsFormat};
@@ -17,3 +13,4 @@ pub use pipeline::{
     Auto, Cached, FIELDS, Field, Item, Kind, Layers, Machine, Origin, PipelineConfig, ResolvedConfig,
     UnknownField, WeightsConverter,
 };
+pub use repo::{FilesByFormat, HuggingFaceRepo, RepoOptions};
