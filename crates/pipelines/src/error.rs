@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::kv_cache::KVCacheStrategy;
+use crate::config::KVCacheStrategy;
 use crate::{OutOfMemory, TooLong};
 
 /// What can go wrong in a pipeline. Each message says what, where, and the facts that disagree.

@@ -1,8 +1,9 @@
 //! How a generator shares out its steps and its cache.
 
 use crate::Error;
+use crate::config::KVCacheStrategy;
 use crate::error::InvalidField;
-use crate::kv_cache::{KVCacheStrategy, KvCache};
+use crate::kv_cache::KvCache;
 use crate::scheduler::{Batching, Limits};
 
 /// How large a generator's batches and cache are, and how they are filled. What a request gets depends on none of

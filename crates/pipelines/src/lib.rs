@@ -28,7 +28,7 @@ pub use detokenizer::Detokenizer;
 pub use error::Error;
 pub use generator::{Event, EventKind, FinishReason, Generator, Request};
 pub use generator_options::GeneratorOptions;
-pub use kv_cache::{KVCacheStrategy, KvCache, Page, PageCopy, PrefixStats};
+pub use kv_cache::{KvCache, Page, PageCopy, PrefixStats};
 pub use memory::{Bytes as MemoryBytes, MemoryNeed, OutOfMemory, available as available_memory};
 pub use memory_plan::{Fitting, MemoryPlan, MemoryRequest};
 pub use runner::{Logits, Runner};

@@ -1,4 +1,6 @@
-//! `peri bench`: prompt processing, generation, batched generation, load time, memory.
+//! `peri bench`: prompt processing, generation, batched generation, load time, memory; what prefix caching saves.
+
+mod shared_prefix;
 
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -9,6 +11,8 @@ use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
 use engine::Profile;
 use pipelines::{Batch, EventKind, Generator, GeneratorOptions, Request, SamplingParams, Slice, TextModel};
+
+use shared_prefix::SharedPrefix;
 
 use crate::exit::{Interrupted, Usage};
 use crate::interrupt::Interrupt;
@@ -21,6 +25,7 @@ ppN: a prompt of N tokens. tgN: N tokens generated one by one. bN: N sequences g
 
 Examples:
   peri bench model.gguf --prompt 512 --batch 8,32
+  peri bench model.gguf --shared-prefix 512 --concurrency 16
   peri bench model.gguf --profile";
 
 /// Arguments of `peri bench`.
@@ -49,6 +54,12 @@ pub(crate) struct Arguments {
     /// Instead, print which kernels take the time of the first prompt length and of a decode step after it
     #[arg(long, conflicts_with = "json")]
     profile: bool,
+    /// Instead, measure the time to first token of prompts that share so many tokens, with and without prefix caching
+    #[arg(long, value_name = "TOKENS", value_parser = parse::count, conflicts_with = "profile")]
+    shared_prefix: Option<NonZeroUsize>,
+    /// Prompts with a shared prefix that come at once
+    #[arg(long, default_value = "16", value_name = "PROMPTS", value_parser = parse::count, requires = "shared_prefix")]
+    concurrency: NonZeroUsize,
 }
 
 /// One kind of work: so many sequences, each with so many prompt tokens, each making so many tokens.
@@ -95,13 +106,19 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut figures = vec![Figure { name: "load".into(), unit: "s", values: vec![load] }];
     let progress = Progress::new(arguments.json);
     interrupt.watch();
-    for (name, work) in plan(arguments, &model) {
-        progress.phase(format!("measuring {name}"));
-        measure(&model, work, &interrupt)?; // The first run faults pages in and is not counted.
-        let times: Vec<Times> = (0..arguments.repetitions.get())
-            .map(|_| measure(&model, work, &interrupt))
-            .collect::<anyhow::Result<_>>()?;
-        figures.extend(work.figures(&name, &times));
+    let repetitions = arguments.repetitions.get();
+    if let Some(shared) = arguments.shared_prefix {
+        progress.phase("measuring prompts that begin alike");
+        let work = SharedPrefix { prompts: arguments.concurrency.get(), shared: shared.get() };
+        figures.extend(work.measure(&model, repetitions, &interrupt)?);
+    } else {
+        for (name, work) in plan(arguments, &model) {
+            progress.phase(format!("measuring {name}"));
+            measure(&model, work, &interrupt)?; // The first run faults pages in and is not counted.
+            let times: Vec<Times> =
+                (0..repetitions).map(|_| measure(&model, work, &interrupt)).collect::<anyhow::Result<_>>()?;
+            figures.extend(work.figures(&name, &times));
+        }
     }
     progress.clear();
     if let Some(peak) = peak_memory() {
@@ -249,7 +266,7 @@ fn median(values: &[f64]) -> f64 {
 }
 
 fn best(figure: &Figure) -> f64 {
-    let better = if figure.unit == "tok/s" { f64::max } else { f64::min };
+    let better = if matches!(figure.unit, "tok/s" | "times") { f64::max } else { f64::min };
     figure.values.iter().copied().reduce(better).expect("each figure is taken at least once")
 }
 

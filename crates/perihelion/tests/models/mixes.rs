@@ -12,9 +12,9 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use perihelion::pipelines::config::KVCacheStrategy;
 use perihelion::pipelines::{
-    EventKind, Generator, GeneratorOptions, KVCacheStrategy, LoadOptions, Request, SamplingParams,
-    SequenceId, TextModel,
+    EventKind, Generator, GeneratorOptions, LoadOptions, Request, SamplingParams, SequenceId, TextModel,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};

@@ -14,12 +14,10 @@ mod page_pool;
 mod paged;
 mod prefix;
 mod slots;
-mod strategy;
 
 pub use page_pool::Page;
 pub(crate) use prefix::PrefixState;
 pub use prefix::PrefixStats;
-pub use strategy::KVCacheStrategy;
 
 use paged::Paged;
 use slots::Slots;

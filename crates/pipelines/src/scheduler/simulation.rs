@@ -78,7 +78,7 @@ struct Arrival {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Strategy {
+enum Sharing {
     Paged,
     Prefixes,
     Continuous,
@@ -87,7 +87,7 @@ enum Strategy {
 
 #[derive(Debug, Clone)]
 struct Mix {
-    strategy: Strategy,
+    strategy: Sharing,
     limits: Limits,
     page_size: usize,
     spare_pages: usize,
@@ -95,7 +95,7 @@ struct Mix {
     arrivals: Vec<Arrival>,
 }
 
-fn arrivals() -> impl proptest::strategy::Strategy<Value = Vec<Arrival>> {
+fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
     let beginning = (0..3usize, 0..24usize).prop_map(|(text, len)| {
         // Three texts that everyone quotes, the third of which begins like the second.
         (0..len)
@@ -115,12 +115,12 @@ fn arrivals() -> impl proptest::strategy::Strategy<Value = Vec<Arrival>> {
     prop::collection::vec(arrival, 1..12)
 }
 
-fn mixes() -> impl proptest::strategy::Strategy<Value = Mix> {
+fn mixes() -> impl Strategy<Value = Mix> {
     let strategy = prop_oneof![
-        1 => Just(Strategy::Paged),
-        4 => Just(Strategy::Prefixes),
-        1 => Just(Strategy::Continuous),
-        1 => (1..9usize).prop_map(Strategy::Naive),
+        1 => Just(Sharing::Paged),
+        4 => Just(Sharing::Prefixes),
+        1 => Just(Sharing::Continuous),
+        1 => (1..9usize).prop_map(Sharing::Naive),
     ];
     let limits = (1..40usize, 1..6usize, 1..4usize, 1..6usize).prop_map(
         |(max_batch_tokens, max_cache_batch_size, max_ce_batch_size, max_num_steps)| Limits {
@@ -148,19 +148,17 @@ impl Mix {
     fn scheduler(&self) -> Scheduler {
         let longest = self.arrivals.iter().map(|a| a.prompt.len() + a.max_new).max().unwrap();
         let padded = match self.strategy {
-            Strategy::Naive(multiple) => longest.next_multiple_of(multiple),
+            Sharing::Naive(multiple) => longest.next_multiple_of(multiple),
             _ => longest,
         };
         let num_pages = padded.div_ceil(self.page_size) + self.spare_pages;
         let (batching, cache) = match self.strategy {
-            Strategy::Paged => (Batching::Continuous, KvCache::paged(num_pages, self.page_size)),
-            Strategy::Prefixes => {
+            Sharing::Paged => (Batching::Continuous, KvCache::paged(num_pages, self.page_size)),
+            Sharing::Prefixes => {
                 (Batching::Continuous, KvCache::with_prefix_caching(num_pages, self.page_size))
             }
-            Strategy::Continuous => {
-                (Batching::Continuous, KvCache::slots(num_pages, self.page_size, longest))
-            }
-            Strategy::Naive(pad_to_multiple_of) => (
+            Sharing::Continuous => (Batching::Continuous, KvCache::slots(num_pages, self.page_size, longest)),
+            Sharing::Naive(pad_to_multiple_of) => (
                 Batching::Homogenous { pad_to_multiple_of },
                 KvCache::slots(num_pages, self.page_size, padded),
             ),

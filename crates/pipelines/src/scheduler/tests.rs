@@ -235,7 +235,7 @@ fn naive_padding_counts_against_the_budget() {
 
 #[test]
 fn naive_padding_stays_in_the_slot() {
-    let scheduler = naive(limits(64), KvCache::slots(2, 16, 16), 64);
+    let scheduler = naive(limits(256), KvCache::slots(2, 16, 16), 64);
     Script::new(scheduler, &[(10, 11), (3, 4)]).run().prints("0:0+10~6! 1:0+3~13!");
 }
 

@@ -1,0 +1,106 @@
+//! Time to first token of prompts that begin alike, with prefix caching and without.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Instant;
+
+use pipelines::{EventKind, Generator, GeneratorOptions, Request, TextModel};
+
+use super::{Figure, median, prompt};
+use crate::exit::{Interrupted, Usage};
+use crate::interrupt::Interrupt;
+
+/// Tokens in which prompts differ, after those that they share.
+const OWN: usize = 16;
+
+/// Prompts that come at once, when one with the same beginning has been answered before.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SharedPrefix {
+    pub(super) prompts: usize,
+    /// Tokens that all of them begin with.
+    pub(super) shared: usize,
+}
+
+impl SharedPrefix {
+    /// The time to first token with and without prefix caching, by turns, and how much shorter it is with.
+    pub(super) fn measure(
+        self,
+        model: &Arc<TextModel>,
+        repetitions: usize,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<Vec<Figure>> {
+        let (length, limit) = (self.shared.saturating_add(OWN), model.decoder().context_length);
+        if length >= limit {
+            let problem = format!(
+                "prompts of {} shared tokens and {OWN} of their own: the model's context holds {limit}",
+                self.shared
+            );
+            return Err(Usage(format!("{problem}; give a smaller --shared-prefix")).into());
+        }
+        let (mut off, mut on) = (Vec::new(), Vec::new());
+        for repetition in 0..=repetitions {
+            let times = [false, true].map(|caching| self.time_to_first_token(model, caching, interrupt));
+            let [without, with] = times;
+            // The first time faults pages in and is not counted.
+            if repetition > 0 {
+                off.push(without?);
+                on.push(with?);
+            }
+        }
+        let ratios = off.iter().zip(&on).map(|(off, on)| off / on).collect();
+        let name = format!("time to first token, {} sharing {}", self.prompts, self.shared);
+        Ok(vec![
+            Figure { name: format!("{name}, no prefix caching"), unit: "ms", values: off },
+            Figure { name: format!("{name}, prefix caching"), unit: "ms", values: on },
+            Figure { name: "shorter with prefix caching".into(), unit: "times", values: ratios },
+        ])
+    }
+
+    /// The median time from when all prompts come to the first token of each, in milliseconds.
+    fn time_to_first_token(
+        self,
+        model: &Arc<TextModel>,
+        enable_prefix_caching: bool,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<f64> {
+        let options = GeneratorOptions {
+            max_length: Some(self.shared + OWN + 1),
+            enable_prefix_caching,
+            max_cache_batch_size: self.prompts.saturating_add(1),
+            ..GeneratorOptions::default()
+        };
+        let mut generator = Generator::new(Arc::clone(model), &options)?;
+        self.first_tokens(&mut generator, 0..1, interrupt)?;
+        Ok(median(&self.first_tokens(&mut generator, 1..self.prompts + 1, interrupt)?))
+    }
+
+    /// Runs some of the prompts together; the milliseconds to the first token of each.
+    fn first_tokens(
+        self,
+        generator: &mut Generator,
+        prompts: std::ops::Range<usize>,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<Vec<f64>> {
+        let vocab = generator.model().decoder().vocab;
+        let shared = prompt(0, self.shared, vocab);
+        let start = Instant::now();
+        for index in prompts {
+            generator.add(Request {
+                prompt: [&shared[..], &prompt(index + 1, OWN, vocab)].concat(),
+                max_new_tokens: NonZeroUsize::new(1),
+                ignore_eos: true,
+                ..Request::default()
+            })?;
+        }
+        let mut times = Vec::new();
+        while !generator.is_idle() {
+            if interrupt.asked() {
+                return Err(Interrupted.into());
+            }
+            let events = generator.step()?;
+            let tokens = events.iter().filter(|event| matches!(event.kind, EventKind::Token { .. })).count();
+            times.extend(std::iter::repeat_n(start.elapsed().as_secs_f64() * 1e3, tokens));
+        }
+        Ok(times)
+    }
+}
