@@ -22,15 +22,37 @@ SIZES = {
 }
 # Small bases, so that rotation is fast enough to matter within LENGTH tokens.
 THETA = {"rope_type": "default", "rope_theta": 500.0}
+SMALL = {"intermediate_size": 16, "tie_word_embeddings": True}
 # Heads of another size than that of the model over their number.
 GEMMA = {
     "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 12, "intermediate_size": 24,
     "tie_word_embeddings": True,
 }
+# LongRoPE's factors, of heads of 8 dims.
+LONGROPE = {
+    "rope_type": "longrope", "rope_theta": 500.0, "short_factor": [1.0, 1.5, 0.7, 2.0],
+    "long_factor": [2.0, 3.0, 4.0, 5.0],
+}
+YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 64}
 MODELS = {
+    "llama_linear": ("Llama", {**SMALL, "rope_parameters": {**THETA, "rope_type": "linear", "factor": 4.0}}),
+    "llama_llama3": ("Llama", {**SMALL, "rope_parameters": {
+        **THETA, "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    }}),
+    "ministral": ("Ministral", {
+        **SMALL, "head_dim": 8, "sliding_window": 11, "layer_types": ["full_attention", "sliding_attention"],
+    }),
     "mistral": ("Mistral", {"sliding_window": 11, "rms_norm_eps": 1e-5}),
+    "mistral3": ("Mistral3ForConditionalGeneration", {
+        **SMALL, "model_type": "mistral", "head_dim": 12, "sliding_window": None, "vision_config": {
+            "model_type": "pixtral", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
+            "num_attention_heads": 1, "head_dim": 8, "image_size": 28, "patch_size": 14,
+        },
+    }),
     "qwen2": ("Qwen2", {"tie_word_embeddings": True}),
     "qwen2_window": ("Qwen2", {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1}),
+    "qwen2_yarn": ("Qwen2", {**SMALL, "rope_parameters": YARN}),
     "qwen3": ("Qwen3", {"head_dim": 16}),
     "granite": ("Granite", {
         "embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.4, "logits_scaling": 5.0,
@@ -44,15 +66,22 @@ MODELS = {
     # Within the original context, so that the short factors hold.
     "phi3_longrope": ("Phi3", {
         "max_position_embeddings": 256, "original_max_position_embeddings": 64, "sliding_window": None,
-        "tie_word_embeddings": True, "rope_parameters": {
-            "rope_type": "longrope", "rope_theta": 500.0, "short_factor": [1.0, 1.5, 0.7, 2.0],
-            "long_factor": [2.0, 3.0, 4.0, 5.0], "original_max_position_embeddings": 64,
-        },
+        "tie_word_embeddings": True, "rope_parameters": {**LONGROPE, "original_max_position_embeddings": 64},
+    }),
+    # Beyond it.
+    "phi3_longrope_long": ("Phi3", {
+        **SMALL, "max_position_embeddings": 256, "original_max_position_embeddings": 32, "sliding_window": None,
+        "rope_parameters": {**LONGROPE, "original_max_position_embeddings": 32},
     }),
     "smollm3": ("SmolLM3", {
         "num_hidden_layers": 4, "intermediate_size": 32, "no_rope_layer_interval": 3, "tie_word_embeddings": True,
     }),
     "olmo2": ("Olmo2", {}),
+    "olmo3": ("Olmo3", {**SMALL, "num_hidden_layers": 4, "sliding_window": 10, "rope_parameters": {
+        "full_attention": YARN, "sliding_attention": THETA,
+    }}),
+    "exaone4": ("Exaone4", {**SMALL, "num_hidden_layers": 5, "sliding_window": 10, "sliding_window_pattern": 4}),
+    "exaone4_full": ("Exaone4", {**SMALL, "sliding_window": None, "layer_types": ["full_attention"] * 2}),
     "gemma": ("Gemma", {**GEMMA}),
     # Caps small enough to bend scores and logits of these sizes.
     "gemma2": ("Gemma2", {
@@ -76,8 +105,11 @@ MODELS = {
 }
 # Those that are written as GGUF too, and whether rows of queries and keys lie in pairs there.
 GGUF = {
-    "qwen3": False, "granite": True, "phi3": False, "olmo2": False, "gemma": False, "gemma2": False, "gemma3": False,
+    "qwen3": False, "granite": True, "phi3": False, "olmo2": False, "olmo3": False, "exaone4": False, "gemma": False,
+    "gemma2": False, "gemma3": False,
 }
+# What the GGUF files of some call themselves.
+GGUF_NAMES = {"olmo3": "olmo2"}
 
 
 def randomize(model: torch.nn.Module, random: torch.Generator) -> None:
@@ -98,7 +130,8 @@ def interleaved(weight: torch.Tensor, heads: int) -> torch.Tensor:
 
 
 def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, weights: dict) -> None:
-    writer = gguf.GGUFWriter(path, name)
+    spelled = GGUF_NAMES.get(name, name)
+    writer = gguf.GGUFWriter(path, spelled)
     writer.add_vocab_size(config.vocab_size)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
@@ -112,7 +145,13 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
     if rope["rope_type"] == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(rope["factor"])
-    if rope is not config.rope_parameters:
+    if rope["rope_type"] == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rope["factor"])
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    if name == "exaone4":
+        writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
+    if name == "gemma3":
         writer.add_rope_freq_base_swa(config.rope_parameters["sliding_attention"]["rope_theta"])
     if getattr(config, "head_dim", None):
         writer.add_key_length(config.head_dim)
@@ -129,7 +168,7 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
     if name == "gemma2":
         writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
         writer.add_final_logit_softcapping(config.final_logit_softcapping)
-    architecture = next(arch for arch, spelled in gguf.MODEL_ARCH_NAMES.items() if spelled == name)
+    architecture = next(arch for arch, other in gguf.MODEL_ARCH_NAMES.items() if other == spelled)
     names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
     for stored, weight in weights.items():
         for projection, heads in ("q_proj", config.num_attention_heads), ("k_proj", config.num_key_value_heads):

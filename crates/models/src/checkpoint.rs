@@ -12,6 +12,17 @@ use weights::{Format, Weights};
 use crate::architectures::Architecture;
 use crate::{Config, Decoder, Error, Rope, WeightTypes};
 
+/// What of a checkpoint its user decides.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CheckpointOptions {
+    /// Which dims of queries and keys form a pair in GGUF files, if not those that the architecture says. Other files
+    /// leave no choice.
+    pub gguf_rope: Option<RopeStyle>,
+    /// The longest sequence that will be run, if it is known. It matters to models that turn positions otherwise in
+    /// sequences beyond their original context (LongRoPE): they are made for longer ones only if this is longer.
+    pub max_length: Option<usize>,
+}
+
 /// A checkpoint of a supported architecture, with weights that fit its configuration.
 #[derive(Debug)]
 pub struct Checkpoint {
@@ -42,8 +53,20 @@ impl Checkpoint {
     /// # Errors
     /// If the files cannot be read, the architecture is unknown, or the weights do not fit the configuration.
     pub fn open(model: &Path, weights: Option<&Path>) -> Result<Checkpoint, Error> {
+        Checkpoint::open_with(model, weights, CheckpointOptions::default())
+    }
+
+    /// As [`Checkpoint::open`], with options.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open`].
+    pub fn open_with(
+        model: &Path,
+        weights: Option<&Path>,
+        options: CheckpointOptions,
+    ) -> Result<Checkpoint, Error> {
         let weights = Weights::open(weights.unwrap_or(model))?;
-        Checkpoint::from_weights(weights, &config_path(model))
+        Checkpoint::from_weights_with(weights, &config_path(model), options)
     }
 
     /// A model of weights that are open already; `config_json` is read unless the weights are GGUF, which carry
@@ -52,40 +75,31 @@ impl Checkpoint {
     /// # Errors
     /// As [`Checkpoint::open`].
     pub fn from_weights(weights: Weights, config_json: &Path) -> Result<Checkpoint, Error> {
+        Checkpoint::from_weights_with(weights, config_json, CheckpointOptions::default())
+    }
+
+    /// As [`Checkpoint::from_weights`], with options.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open`].
+    pub fn from_weights_with(
+        weights: Weights,
+        config_json: &Path,
+        options: CheckpointOptions,
+    ) -> Result<Checkpoint, Error> {
         let names = weights.canonical_names()?;
         let whole = |stored: &str| Stored { name: stored.to_string(), rows: None };
         let mut names: HashMap<String, Stored> =
             names.into_iter().map(|(name, stored)| (name, whole(stored))).collect();
-        let types = Names { weights: &weights, names: &names };
         let (architecture, config, style) = match weights.format() {
-            Format::Gguf => {
-                let vocab = types.tensor("token_embd.weight").and_then(|t| t.shape().first().copied());
-                // First, so that an unknown one is refused as such, and not for a key that it does without.
-                let name = weights.metadata().str("general.architecture")?;
-                let architecture = Architecture::from_gguf(name)?;
-                let mut config = Config::from_gguf(weights.metadata(), vocab.unwrap_or(0))?;
-                let factors = ["rope_freqs.weight", "rope_factors_short.weight"];
-                let factors = factors.into_iter().find_map(|name| types.tensor(name));
-                config.rope.factors = factors.map(|factors| factors.to_f32_vec());
-                (architecture, config, architecture.gguf_rope)
-            }
-            Format::Safetensors | Format::PyTorch => {
-                let source = config_json.display().to_string();
-                let json = std::fs::read_to_string(config_json)
-                    .map_err(|error| Error::config(&source, format!("the model's configuration: {error}")))?;
-                let name = Config::architecture_of_hugging_face(&source, &json)?;
-                let architecture = Architecture::from_hugging_face(&name)?;
-                let config = Config::from_hugging_face(&source, &json)?;
-                // Meta's own checkpoints pair neighbouring rows, as the model was trained.
-                let meta = weights.scheme() == Scheme::Meta;
-                let style = if meta { RopeStyle::Interleaved } else { RopeStyle::HalfSplit };
-                (architecture, config, style)
-            }
+            Format::Gguf => of_metadata(&Names { weights: &weights, names: &names }, options.gguf_rope)?,
+            Format::Safetensors | Format::PyTorch => of_json(&weights, config_json)?,
         };
+        let config = config.for_length(options.max_length);
         unstack(&mut names, &weights, &config)?;
         let types = Names { weights: &weights, names: &names };
         let decoder = (architecture.decoder)(&config, Rope::all(&config, style)?, &types);
-        check_weights(&decoder, &types)?;
+        check_weights(&config, &decoder, &types)?;
         let zero_centered = architecture.zero_centered_norms && weights.format() != Format::Gguf;
         let vectors = converted_vectors(&types, zero_centered);
         Ok(Checkpoint { config, decoder, names, vectors, weights })
@@ -151,6 +165,38 @@ impl WeightTypes for Names<'_> {
     }
 }
 
+/// What the metadata of a GGUF file says, and which dims of its queries and keys form a pair.
+fn of_metadata(
+    types: &Names<'_>,
+    rope: Option<RopeStyle>,
+) -> Result<(&'static Architecture, Config, RopeStyle), Error> {
+    let metadata = types.weights.metadata();
+    // First, so that an unknown one is refused as such, and not for a key that it does without.
+    let architecture = Architecture::from_gguf(metadata.str("general.architecture")?)?;
+    let vocab = types.tensor("token_embd.weight").and_then(|embedding| embedding.shape().first().copied());
+    let mut config = Config::from_gguf(metadata, vocab.unwrap_or(0))?;
+    let factors = |name: &str| types.tensor(name).map(|factors| factors.to_f32_vec());
+    config.rope.factors = factors("rope_freqs.weight").or_else(|| factors("rope_factors_short.weight"));
+    config.rope.long_factors = factors("rope_factors_long.weight");
+    Ok((architecture, config, rope.unwrap_or(architecture.gguf_rope)))
+}
+
+/// What `config.json` says, and which dims of queries and keys form a pair.
+fn of_json(
+    weights: &Weights,
+    config_json: &Path,
+) -> Result<(&'static Architecture, Config, RopeStyle), Error> {
+    let source = config_json.display().to_string();
+    let json = std::fs::read_to_string(config_json)
+        .map_err(|error| Error::config(&source, format!("the model's configuration: {error}")))?;
+    let architecture =
+        Architecture::from_hugging_face(&Config::architecture_of_hugging_face(&source, &json)?)?;
+    let config = Config::from_hugging_face(&source, &json)?;
+    // Meta's own checkpoints pair neighbouring rows, as the model was trained.
+    let meta = weights.scheme() == Scheme::Meta;
+    Ok((architecture, config, if meta { RopeStyle::Interleaved } else { RopeStyle::HalfSplit }))
+}
+
 /// `config.json` in the folder of a model.
 fn config_path(model: &Path) -> PathBuf {
     let folder = if model.is_dir() { Some(model) } else { model.parent() };
@@ -203,13 +249,19 @@ fn take_apart(
 
 /// Checks that each weight the graph will declare is there and has its shape. What a graph does not use is
 /// none of our business: files carry rotary tables, old heads, and the like.
-fn check_weights(decoder: &Decoder, types: &Names<'_>) -> Result<(), Error> {
+fn check_weights(config: &Config, decoder: &Decoder, types: &Names<'_>) -> Result<(), Error> {
     let layers_stored =
         (0..).take_while(|i| types.tensor(&format!("blk.{i}.attn_q.weight")).is_some()).count();
     if layers_stored < decoder.layers.len() {
         return Err(Error::Weight {
             name: format!("blk.{layers_stored}.attn_q.weight"),
             message: format!("missing: the configuration says {} layers", decoder.layers.len()),
+        });
+    }
+    if decoder.tied && config.tied == Some(false) {
+        return Err(Error::Weight {
+            name: "output.weight".into(),
+            message: "missing: the configuration does not tie it to the embedding".into(),
         });
     }
     let graph = decoder.build("check", types, 16)?;
@@ -240,7 +292,9 @@ fn converted_vectors(types: &Names<'_>, zero_centered_norms: bool) -> HashMap<St
             return None;
         }
         let mut values = tensor.to_f32_vec();
-        values.iter_mut().for_each(|value| *value += if centered { 1.0 } else { 0.0 });
+        if centered {
+            values.iter_mut().for_each(|value| *value += 1.0);
+        }
         Some((name.clone(), Tensor::from_slice(*tensor.shape(), &values)))
     });
     converted.collect()
@@ -254,7 +308,6 @@ mod tests {
     fn check(checkpoint: &Checkpoint, parameters: usize) {
         assert_eq!(checkpoint.decoder.parameters(), parameters);
         let graph = checkpoint.graph(16).unwrap();
-        //VERIFY
         let declared = graph.nodes().filter(|(_, node)| matches!(node.op, graph::Op::Weight(_))).count();
         let tied = usize::from(checkpoint.decoder.tied);
         assert_eq!(declared, checkpoint.names.len() + tied, "each weight once, a tied one twice");

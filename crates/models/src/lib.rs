@@ -16,7 +16,7 @@ mod layers;
 mod rope;
 
 pub use architectures::{ARCHITECTURES, Architecture};
-pub use checkpoint::Checkpoint;
+pub use checkpoint::{Checkpoint, CheckpointOptions};
 pub use config::{Config, Multipliers, RopeConfig, Scaling};
 pub use decoder::{Decoder, Layer, Step, WeightTypes};
 pub use error::Error;

@@ -79,8 +79,16 @@ fn scaled(base: &[f64], config: &RopeConfig) -> (Vec<f64>, f64) {
             (base.iter().map(scale).collect(), 1.0)
         }
         Some(Scaling::LongRope { attention_factor, .. }) => (base.to_vec(), attention_factor),
-        Some(Scaling::Yarn { factor, original_context, beta_fast, beta_slow, attention_factor }) => {
-            let ramp = yarn_ramp(config, original_context, beta_fast, beta_slow);
+        Some(Scaling::Yarn {
+            factor,
+            original_context,
+            beta_fast,
+            beta_slow,
+            truncate,
+            attention_factor,
+        }) => {
+            let ends = [beta_fast, beta_slow].map(|turns| pair_that_turns(turns, config, original_context));
+            let ramp = yarn_ramp(config.dims, ends, truncate);
             let blend = |(i, f): (usize, &f64)| f / factor * ramp(i) + f * (1.0 - ramp(i));
             (base.iter().enumerate().map(blend).collect(), attention_factor)
         }
@@ -101,21 +109,18 @@ fn llama3(frequency: f64, factor: f64, low: f64, high: f64, original_context: f6
     }
 }
 
-/// YaRN (Peng et al. 2023, section 3.2): 0 for pairs that turn more than `beta_fast` times over the original
-/// context, 1 for those that turn less than `beta_slow` times, linear in the pair's index between.
-fn yarn_ramp(
-    config: &RopeConfig,
-    original_context: f64,
-    beta_fast: f64,
-    beta_slow: f64,
-) -> impl Fn(usize) -> f64 {
-    let dims = config.dims as f64;
-    let turns = 2.0 * std::f64::consts::PI;
-    let pair_that_turns =
-        |times: f64| dims * (original_context / (times * turns)).ln() / (2.0 * config.theta.ln());
-    let low = pair_that_turns(beta_fast).floor().max(0.0);
-    let high = pair_that_turns(beta_slow).ceil().min(dims - 1.0);
+/// YaRN (Peng et al. 2023, section 3.2): 0 for pairs that turn often over the original context, 1 for those that turn
+/// seldom, linear in the pair's index between the two `ends`.
+fn yarn_ramp(dims: usize, ends: [f64; 2], truncate: bool) -> impl Fn(usize) -> f64 {
+    let [low, high] = if truncate { [ends[0].floor(), ends[1].ceil()] } else { ends };
+    let (low, high) = (low.max(0.0), high.min(dims as f64 - 1.0));
     move |pair| ((pair as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0)
+}
+
+/// The index, which need not be whole, of the pair that turns so many times over the original context.
+fn pair_that_turns(times: f64, config: &RopeConfig, original_context: f64) -> f64 {
+    let turn = 2.0 * std::f64::consts::PI;
+    config.dims as f64 * (original_context / (times * turn)).ln() / (2.0 * config.theta.ln())
 }
 
 #[cfg(test)]
@@ -123,7 +128,7 @@ mod tests {
     use super::*;
 
     fn config(scaling: Option<Scaling>) -> RopeConfig {
-        RopeConfig { theta: 500_000.0, dims: 128, scaling, factors: None }
+        RopeConfig { theta: 500_000.0, dims: 128, scaling, factors: None, long_factors: None }
     }
 
     #[test]
@@ -149,6 +154,7 @@ mod tests {
             original_context: 32768.0,
             beta_fast: 32.0,
             beta_slow: 1.0,
+            truncate: true,
             attention_factor: 1.5,
         };
         let plain = Rope::new(&config(None), RopeStyle::HalfSplit).unwrap();

@@ -44,7 +44,7 @@ fn json() -> String {
 fn lines() -> String {
     let mut lines = vec!["Architectures (Hugging Face name, GGUF name):".to_string()];
     for architecture in models::ARCHITECTURES {
-        lines.push(format!("  {:<24} {}", architecture.hugging_face, architecture.gguf));
+        lines.push(format!("  {:<32} {}", architecture.hugging_face, architecture.gguf));
     }
     lines.push("Encodings of weights:".into());
     lines.push(format!("  {}", encodings().join(" ")));

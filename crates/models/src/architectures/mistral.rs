@@ -15,6 +15,13 @@ pub(crate) const MISTRAL: Architecture = Architecture {
     decoder: mistral,
 };
 
+/// Ministral, whose configuration lists the layers that have the window.
+pub(crate) const MINISTRAL: Architecture = Architecture { hugging_face: "MinistralForCausalLM", ..MISTRAL };
+
+/// Mistral Small 3.1 and later, of which we run the text half.
+pub(crate) const MISTRAL3: Architecture =
+    Architecture { hugging_face: "Mistral3ForConditionalGeneration", ..MISTRAL };
+
 pub(super) fn mistral(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
     windowed(llama(config, ropes, weights), config, |_| true)
 }

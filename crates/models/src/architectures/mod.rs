@@ -1,5 +1,6 @@
 //! The architectures we know. To add one, write the file and add a row to [`ARCHITECTURES`].
 
+mod exaone4;
 mod gemma;
 mod gemma2;
 mod gemma3;
@@ -38,12 +39,16 @@ pub const ARCHITECTURES: &[Architecture] = &[
     // Before Mistral, whose GGUF files call themselves Llamas: the first row of a name is taken.
     llama::LLAMA,
     mistral::MISTRAL,
+    mistral::MINISTRAL,
+    mistral::MISTRAL3,
     qwen2::QWEN2,
     qwen3::QWEN3,
     granite::GRANITE,
     phi3::PHI3,
     smollm3::SMOLLM3,
     olmo2::OLMO2,
+    olmo2::OLMO3,
+    exaone4::EXAONE4,
     gemma::GEMMA,
     gemma2::GEMMA2,
     gemma3::GEMMA3,

@@ -4,6 +4,7 @@ use graph::ops::RopeStyle;
 
 use super::Architecture;
 use super::llama::llama;
+use super::mistral::windowed;
 use crate::{Config, Decoder, Rope, WeightTypes};
 
 /// SmolLM3.
@@ -16,10 +17,11 @@ pub(crate) const SMOLLM3: Architecture = Architecture {
 };
 
 fn smollm3(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
+    let rotated =
+        |index: usize| config.rotated_layers.as_ref().map_or(index % 4 != 3, |layers| layers[index]);
     let mut decoder = llama(config, ropes, weights);
     for (index, layer) in decoder.layers.iter_mut().enumerate() {
-        let listed = config.rotated_layers.as_ref().map(|layers| layers[index]);
-        layer.attention.rope = listed.unwrap_or(index % 4 != 3).then_some(0);
+        layer.attention.rope = rotated(index).then_some(0);
     }
-    decoder
+    windowed(decoder, config, |index| !rotated(index))
 }

@@ -27,15 +27,20 @@ impl Config {
             let message = format!("keys of {head_dim} and values of {value_dim} dims are not supported");
             return Err(Error::config("GGUF metadata", message));
         }
+        // The first files of Gemma 2 leave out what other families had no need of.
+        let of_gemma2 = |number: f32| (architecture == "gemma2").then_some(number);
         let layers = size("block_count")?;
         // 0 says that there is none.
-        let window = optional_size("attention.sliding_window")?.filter(|&window| window > 0);
+        let window =
+            optional_size("attention.sliding_window")?.or(of_gemma2(4096.0).map(|window| window as usize));
+        let window = window.filter(|&window| window > 0);
         let rope = RopeConfig {
             theta: optional_number("rope.freq_base")?.unwrap_or(10000.0).into(),
             dims: optional_size("rope.dimension_count")?.unwrap_or(head_dim),
             scaling: scaling(metadata, &architecture)?,
-            // A tensor holds them.
+            // Tensors hold them.
             factors: None,
+            long_factors: None,
         };
         Config {
             source_name: "GGUF metadata".into(),
@@ -47,7 +52,7 @@ impl Config {
             kv_heads: optional_size("attention.head_count_kv")?.unwrap_or(heads),
             head_dim,
             feed_forward: size("feed_forward_length")?,
-            context_length: Scaling::usable_context(rope.scaling, size("context_length")?),
+            context_length: Scaling::reach(rope.scaling, size("context_length")?),
             norm_eps: metadata.f32(&key("attention.layer_norm_rms_epsilon"))?,
             activation: None,
             local_rope: window.and(local_rope(metadata, &architecture, &rope)?),
@@ -56,8 +61,9 @@ impl Config {
             window,
             windowed_layers: windowed_layers(metadata, &architecture, layers)?,
             multipliers: multipliers(metadata, &architecture)?,
-            attention_softcap: optional_number("attn_logit_softcapping")?,
-            logit_softcap: optional_number("final_logit_softcapping")?,
+            attention_softcap: optional_number("attn_logit_softcapping")?.or(of_gemma2(50.0)),
+            logit_softcap: optional_number("final_logit_softcapping")?.or(of_gemma2(30.0)),
+            tied: None,
             architecture,
         }
         .checked()
@@ -78,7 +84,13 @@ fn local_rope(
     };
     let said = metadata.optional::<f32>(&format!("{architecture}.rope.freq_base_swa"))?;
     let theta = said.map(f64::from).or(usual);
-    let local = theta.map(|theta| RopeConfig { theta, dims: rope.dims, scaling: None, factors: None });
+    let local = theta.map(|theta| RopeConfig {
+        theta,
+        dims: rope.dims,
+        scaling: None,
+        factors: None,
+        long_factors: None,
+    });
     Ok(local.filter(|local| local != rope))
 }
 
@@ -140,6 +152,7 @@ fn scaling(metadata: &Metadata, architecture: &str) -> Result<Option<Scaling>, E
                 original_context: original,
                 beta_fast: number("yarn_beta_fast", 32.0)?,
                 beta_slow: number("yarn_beta_slow", 1.0)?,
+                truncate: true,
                 attention_factor: number("attn_factor", 1.0)? * (0.1 * factor.ln() + 1.0),
             }))
         }

@@ -52,6 +52,8 @@ pub struct Config {
     pub attention_softcap: Option<f32>,
     /// Logits `s` become `c · tanh(s / c)` for this `c`.
     pub logit_softcap: Option<f32>,
+    /// Whether the logits come from the embedding itself, if the configuration says it.
+    pub tied: Option<bool>,
 }
 
 /// A rotary embedding as configurations describe it.
@@ -63,8 +65,11 @@ pub struct RopeConfig {
     pub dims: usize,
     /// How the frequencies are stretched.
     pub scaling: Option<Scaling>,
-    /// What the frequency of each pair is divided by, if the configuration lists it.
+    /// What the frequency of each pair is divided by, if the checkpoint lists it; of LongRoPE's two lists that for
+    /// sequences within the original context.
     pub factors: Option<Vec<f32>>,
+    /// LongRoPE's list for longer sequences.
+    pub long_factors: Option<Vec<f32>>,
 }
 
 /// Factors that keep activations of the same size in models of all widths; 1 for most families.
@@ -115,11 +120,13 @@ pub enum Scaling {
         beta_fast: f64,
         /// Pairs that turn less often than this are stretched fully.
         beta_slow: f64,
+        /// Whether the blend starts and ends with whole pairs.
+        truncate: bool,
         /// The factor on rotated vectors.
         attention_factor: f64,
     },
-    /// LongRoPE (Ding et al. 2024): each pair has a factor of its own. Of the two lists that models come with, we
-    /// use that for sequences within the original context, and let no sequence be longer.
+    /// LongRoPE (Ding et al. 2024): each pair has a factor of its own. Of the two lists that models come with, one
+    /// is chosen when a checkpoint is opened, as [`crate::CheckpointOptions::max_length`] says.
     LongRope {
         /// The context before stretching, in tokens.
         original_context: usize,
@@ -129,10 +136,13 @@ pub enum Scaling {
 }
 
 impl Scaling {
-    /// How long sequences can be, of the length that a configuration states.
-    fn usable_context(scaling: Option<Scaling>, stated: usize) -> usize {
+    /// How long sequences can be, of the length that a configuration states. Those with YaRN may state what was before
+    /// stretching; of those with linear scaling, some do and some do not, and stated is what we keep to.
+    fn reach(scaling: Option<Scaling>, stated: usize) -> usize {
         match scaling {
-            Some(Scaling::LongRope { original_context, .. }) => stated.min(original_context),
+            Some(Scaling::Yarn { factor, original_context, .. }) => {
+                stated.max((original_context * factor) as usize)
+            }
             _ => stated,
         }
     }
@@ -208,6 +218,20 @@ impl Config {
         Ok(self)
     }
 
+    /// Makes the choice that LongRoPE leaves: beyond the original context its long factors hold, within it the short
+    /// ones, which let no sequence be longer. It is made once for all sequences, as a token's key would otherwise
+    /// depend on how long its sequence becomes.
+    pub(crate) fn for_length(mut self, max_length: Option<usize>) -> Config {
+        for rope in [Some(&mut self.rope), self.local_rope.as_mut()].into_iter().flatten() {
+            let Some(Scaling::LongRope { original_context, .. }) = rope.scaling else { continue };
+            match rope.long_factors.take() {
+                Some(long) if max_length > Some(original_context) => rope.factors = Some(long),
+                _ => self.context_length = self.context_length.min(original_context),
+            }
+        }
+        self
+    }
+
     fn error(&self, message: String) -> Error {
         Error::config(&self.source_name, message)
     }
@@ -249,7 +273,7 @@ pub(crate) mod tests {
             context_length: 128,
             norm_eps: 1e-5,
             activation: None,
-            rope: RopeConfig { theta: 10000.0, dims: 16, scaling: None, factors: None },
+            rope: RopeConfig { theta: 10000.0, dims: 16, scaling: None, factors: None, long_factors: None },
             local_rope: None,
             rotated_layers: None,
             window: None,
@@ -257,6 +281,7 @@ pub(crate) mod tests {
             multipliers: Multipliers::default(),
             attention_softcap: None,
             logit_softcap: None,
+            tied: None,
         }
     }
 

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use perihelion::driver::Tensor;
 use perihelion::engine::Model;
+use perihelion::graph::ops::RopeStyle;
 use perihelion::graph::{Graph, Op};
-use perihelion::models::{ARCHITECTURES, Checkpoint};
+use perihelion::models::{ARCHITECTURES, Checkpoint, CheckpointOptions};
 use perihelion::pipelines::{Batch, Runner, Slice};
 use perihelion::weights::Weights;
 
@@ -73,8 +74,14 @@ impl Golden {
     }
 
     fn open_file(&self, file: &str) -> Checkpoint {
-        let path = self.folder.join(file);
-        Checkpoint::open(&path, None).unwrap_or_else(|error| panic!("{}/{file}: {error}", self.name))
+        self.open_with(file, None)
+    }
+
+    /// For sequences as long as that whose logits are known.
+    fn open_with(&self, file: &str, gguf_rope: Option<RopeStyle>) -> Checkpoint {
+        let options = CheckpointOptions { gguf_rope, max_length: Some(self.tokens.len()) };
+        let checkpoint = Checkpoint::open_with(&self.folder.join(file), None, options);
+        checkpoint.unwrap_or_else(|error| panic!("{}/{file}: {error}", self.name))
     }
 }
 
@@ -125,6 +132,23 @@ fn parameters_are_those_of_the_file() {
         let stored = checkpoint.weights().tensors().filter(|(name, _)| !seeing(name));
         let stored: usize = stored.map(|(_, tensor)| tensor.elements()).sum();
         assert_eq!(checkpoint.decoder.parameters(), stored, "{name}");
+    }
+}
+
+/// Which dims form a pair can be said of GGUF files, and of no others.
+#[test]
+fn pairs_are_chosen_in_gguf_files_alone() {
+    let golden = Golden::open(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/goldens/granite"));
+    let logits = |file: &str, style: Option<RopeStyle>| {
+        let checkpoint = golden.open_with(file, style);
+        run(&checkpoint, &load(&checkpoint), &golden.tokens, &[golden.tokens.len()])
+    };
+    let styles = [RopeStyle::Interleaved, RopeStyle::HalfSplit];
+    let [interleaved, half_split] = styles.map(|style| logits("model.gguf", Some(style)));
+    assert_eq!(interleaved, logits("model.gguf", None));
+    assert_ne!(half_split, interleaved);
+    for style in styles {
+        assert_eq!(logits("model.safetensors", Some(style)), logits("model.safetensors", None));
     }
 }
 

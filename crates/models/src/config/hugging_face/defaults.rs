@@ -32,6 +32,23 @@ fn of_family(family: &str) -> Value {
             "max_position_embeddings": 131_072, "sliding_window": 4096, "query_pre_attn_scalar": 256,
             "rope_theta": 1e6, "rope_local_base_freq": 1e4,
         }),
+        "qwen2" | "qwen3" => json!({ "max_position_embeddings": 32768, "use_sliding_window": false }),
+        "mistral" | "ministral" => json!({
+            "num_key_value_heads": 8, "max_position_embeddings": 131_072, "sliding_window": 4096,
+        }),
+        "phi3" => json!({ "rms_norm_eps": 1e-5, "max_position_embeddings": 4096 }),
+        "smollm3" => json!({
+            "rope_theta": 2e6, "num_key_value_heads": 4, "max_position_embeddings": 32768,
+            "no_rope_layer_interval": 4, "use_sliding_window": false,
+        }),
+        "olmo2" => json!({ "rms_norm_eps": 1e-5 }),
+        // Scaling is that of the layers that see all the way.
+        "olmo3" => json!({
+            "rms_norm_eps": 1e-5, "rope_theta": 5e5, "rope_local_base_freq": 5e5, "sliding_window": 4096,
+        }),
+        "exaone4" => json!({
+            "rms_norm_eps": 1e-5, "sliding_window": 4096, "sliding_window_pattern": 4,
+        }),
         _ => Value::Null,
     }
 }

@@ -47,6 +47,7 @@ struct File {
     attn_logit_softcapping: Option<f32>,
     final_logit_softcapping: Option<f32>,
     query_pre_attn_scalar: Option<f32>,
+    tie_word_embeddings: Option<bool>,
     embedding_multiplier: Option<f32>,
     attention_multiplier: Option<f32>,
     residual_multiplier: Option<f32>,
@@ -103,7 +104,7 @@ impl Config {
             kv_heads: file.num_key_value_heads.unwrap_or(file.num_attention_heads),
             head_dim,
             feed_forward: file.intermediate_size,
-            context_length: Scaling::usable_context(rope.scaling, file.max_position_embeddings),
+            context_length: Scaling::reach(rope.scaling, file.max_position_embeddings),
             norm_eps: file.rms_norm_eps,
             activation: file.activation().map_err(error)?,
             rope,
@@ -114,6 +115,7 @@ impl Config {
             multipliers: file.multipliers(),
             attention_softcap: file.attn_logit_softcapping,
             logit_softcap: file.final_logit_softcapping,
+            tied: file.tie_word_embeddings,
         }
         .checked()
     }

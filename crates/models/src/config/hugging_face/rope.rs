@@ -55,20 +55,23 @@ impl File {
             None => None,
             Some(rope) => scaling(rope, context, self.original_max_position_embeddings)?,
         };
-        let factors = match (scaling, rope) {
-            (Some(Scaling::LongRope { .. }), Some(rope)) => Some(short_factors(rope)?),
-            _ => None,
+        let [factors, long_factors] = match (scaling, rope) {
+            (Some(Scaling::LongRope { .. }), Some(rope)) => {
+                [Some(factors(rope, "short_factor")?), Some(factors(rope, "long_factor")?)]
+            }
+            _ => [None, None],
         };
         let theta = number("rope_theta").unwrap_or(theta);
-        Ok(RopeConfig { theta, dims: (head_dim as f64 * rotary) as usize, scaling, factors })
+        let dims = (head_dim as f64 * rotary) as usize;
+        Ok(RopeConfig { theta, dims, scaling, factors, long_factors })
     }
 }
 
-/// LongRoPE's factors for sequences within the original context.
-fn short_factors(rope: &Value) -> Result<Vec<f32>, String> {
-    let list = rope.get("short_factor").and_then(Value::as_array);
+/// One of LongRoPE's lists.
+fn factors(rope: &Value, key: &str) -> Result<Vec<f32>, String> {
+    let list = rope.get(key).and_then(Value::as_array);
     let numbers = list.and_then(|list| list.iter().map(|value| Some(value.as_f64()? as f32)).collect());
-    numbers.ok_or_else(|| "the rope scaling lacks `short_factor`, a list of numbers".to_string())
+    numbers.ok_or_else(|| format!("the rope scaling lacks `{key}`, a list of numbers"))
 }
 
 /// Some families keep the original context outside the scaling.
@@ -92,25 +95,36 @@ fn scaling(rope: &Value, context: usize, original: Option<usize>) -> Result<Opti
             high_frequency: need("high_freq_factor")?,
             original_context,
         })),
-        "yarn" => {
-            let factor = factor()?;
+        // Stretches sequences beyond the stated length, and there are none.
+        "dynamic" => Ok(None),
+        // Phi-3's first files call LongRoPE so.
+        "yarn" if rope.get("short_factor").is_none() => {
+            let factor =
+                if number("factor").is_some() { factor()? } else { context as f64 / original_context };
+            let grown = |scale: f64| if factor > 1.0 { 0.1 * scale * factor.ln() + 1.0 } else { 1.0 };
+            let given = |key: &str| number(key).filter(|&number| number != 0.0);
+            let derived = match (given("mscale"), given("mscale_all_dim")) {
+                (Some(scale), Some(all)) => grown(scale) / grown(all),
+                _ => grown(1.0),
+            };
             Ok(Some(Scaling::Yarn {
                 factor,
                 original_context,
-                beta_fast: number("beta_fast").unwrap_or(32.0),
-                beta_slow: number("beta_slow").unwrap_or(1.0),
-                attention_factor: number("attention_factor").unwrap_or(0.1 * factor.ln() + 1.0),
+                beta_fast: given("beta_fast").unwrap_or(32.0),
+                beta_slow: given("beta_slow").unwrap_or(1.0),
+                truncate: rope.get("truncate").and_then(Value::as_bool).unwrap_or(true),
+                attention_factor: number("attention_factor").unwrap_or(derived),
             }))
         }
         // `su` is what LongRoPE was called at first.
-        "longrope" | "su" => {
+        "longrope" | "su" | "yarn" => {
             let stretch = number("factor").unwrap_or(context as f64 / original_context).max(1.0);
             let derived = (1.0 + stretch.ln() / original_context.ln()).sqrt();
             let attention_factor = number("attention_factor").unwrap_or(derived);
             Ok(Some(Scaling::LongRope { original_context: original_context as usize, attention_factor }))
         }
         other => Err(format!(
-            "rope scaling `{other}` is not supported; known: default, linear, llama3, yarn, longrope"
+            "rope scaling `{other}` is not supported; known: default, linear, dynamic, llama3, yarn, longrope"
         )),
     }
 }
@@ -144,17 +158,38 @@ mod tests {
     }
 
     #[test]
-    fn longrope_ends_with_the_original_context() {
+    fn longrope_is_chosen_by_length() {
         let scaling = |rest: &str| {
             let scaling =
                 r#", "original_max_position_embeddings": 4096, "rope_scaling": {"type": "longrope""#;
             Config::from_hugging_face("config.json", &llama(&format!("{scaling}{rest}}}")))
         };
-        let config = scaling(r#", "short_factor": [1, 1.5]"#).unwrap();
-        assert_eq!((config.context_length, config.rope.factors), (4096, Some(vec![1.0, 1.5])));
-        let Some(Scaling::LongRope { attention_factor, .. }) = config.rope.scaling else { panic!() };
+        let config = || scaling(r#", "short_factor": [1, 1.5], "long_factor": [2, 3]"#).unwrap();
+        let Some(Scaling::LongRope { attention_factor, .. }) = config().rope.scaling else { panic!() };
         // sqrt(1 + ln(32) / ln(4096))
         assert!((attention_factor - 1.190_238_1).abs() < 1e-6, "{attention_factor}");
+        for max_length in [None, Some(4096)] {
+            let config = config().for_length(max_length);
+            assert_eq!((config.context_length, config.rope.factors), (4096, Some(vec![1.0, 1.5])));
+        }
+        let long = config().for_length(Some(4097));
+        assert_eq!((long.context_length, long.rope.factors), (131_072, Some(vec![2.0, 3.0])));
         assert!(scaling("").unwrap_err().to_string().contains("lacks `short_factor`"));
+    }
+
+    #[test]
+    fn yarn_says_its_factor_in_many_ways() {
+        let yarn = |rest: &str| {
+            let keys = r#""type": "yarn", "original_max_position_embeddings": 65536"#;
+            read(&format!(r#", "rope_scaling": {{{keys}, {rest}}}"#))
+        };
+        let factors = |config: &Config| match config.rope.scaling {
+            Some(Scaling::Yarn { factor, attention_factor, .. }) => (factor, attention_factor),
+            other => panic!("{other:?}"),
+        };
+        let plain = yarn(r#""factor": 4.0"#);
+        assert_eq!((factors(&plain), plain.context_length), ((4.0, 0.1 * 4f64.ln() + 1.0), 262_144));
+        assert_eq!(factors(&yarn(r#""factor": null, "attention_factor": 1.5"#)), (2.0, 1.5));
+        assert_eq!(factors(&yarn(r#""factor": 4.0, "mscale": 1.0, "mscale_all_dim": 1.0"#)), (4.0, 1.0));
     }
 }
