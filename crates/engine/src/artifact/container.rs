@@ -11,13 +11,15 @@
 //!     header            [`Header`] in postcard
 //! ```
 //!
-//! Each section has a blake3 digest in the header. The header is last, so that sections can be written before the
-//! digests of those behind them are known.
+//! Each section has a checksum in the header, XXH3 of 128 bits: it tells damage, and at memory speed, since loading
+//! waits for it. Whoever alters a file on purpose can alter the header too, whatever the checksum. The header is last,
+//! so that sections can be written before the checksums of those behind them are known.
 
 use std::ops::Range;
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use twox_hash::XxHash3_128;
 
 use super::fault::ArtifactFault;
 use crate::KernelSettings;
@@ -25,16 +27,17 @@ use crate::KernelSettings;
 /// The first bytes: no text begins so, and a transfer that changes line ends breaks them.
 pub(super) const MAGIC: [u8; 8] = *b"\x93PeriMEF";
 /// Raised when the preamble or the header change shape.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
 /// Bytes of the preamble.
 pub(super) const PREAMBLE: usize = 64;
 /// A cache line, and the widest vector register: where sections begin.
 pub(super) const ALIGNMENT: usize = 64;
 
-/// Longer sections are worth several threads.
-const PARALLEL: usize = 256 << 10;
+/// Longer sections are checked piece by piece, so that several threads can.
+const PIECE: usize = 256 << 10;
 
-pub(super) type Digest = [u8; blake3::OUT_LEN];
+/// The checksum of a section.
+pub(super) type Checksum = u128;
 
 /// What an artifact holds, and where.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,7 +92,7 @@ pub(super) enum SourceRecord {
 pub(super) struct SectionRecord {
     pub(super) offset: u64,
     pub(super) len: u64,
-    pub(super) digest: Digest,
+    pub(super) checksum: Checksum,
 }
 
 impl SectionRecord {
@@ -102,7 +105,7 @@ impl SectionRecord {
     pub(super) fn is_intact(&self, file: &[u8]) -> bool {
         let range = self.range();
         let padding = &file[range.end..range.end.next_multiple_of(ALIGNMENT)];
-        padding.iter().all(|&byte| byte == 0) && digest(&file[range]) == self.digest
+        padding.iter().all(|&byte| byte == 0) && checksum(&file[range]) == self.checksum
     }
 }
 
@@ -111,11 +114,15 @@ pub(crate) fn maker() -> String {
     format!("perihelion {}", env!("CARGO_PKG_VERSION"))
 }
 
-/// The blake3 digest of bytes, computed by several threads where there are many.
-pub(super) fn digest(bytes: &[u8]) -> Digest {
+/// The checksum of a section: that of its bytes, or of the checksums of its pieces if it is longer than one.
+pub(super) fn checksum(bytes: &[u8]) -> Checksum {
     match bytes.len() {
-        0..PARALLEL => *blake3::hash(bytes).as_bytes(),
-        _ => *blake3::Hasher::new().update_rayon(bytes).finalize().as_bytes(),
+        0..=PIECE => XxHash3_128::oneshot(bytes),
+        _ => {
+            let pieces: Vec<Checksum> = bytes.par_chunks(PIECE).map(XxHash3_128::oneshot).collect();
+            let pieces: Vec<u8> = pieces.iter().flat_map(|piece| piece.to_le_bytes()).collect();
+            XxHash3_128::oneshot(&pieces)
+        }
     }
 }
 
@@ -124,7 +131,7 @@ pub(super) fn digest(bytes: &[u8]) -> Digest {
 pub(super) fn first_altered(file: &[u8], header: &Header, sections: &[u32]) -> Option<u32> {
     let altered = |section: &&u32| !header.sections[**section as usize].is_intact(file);
     let bytes: u64 = sections.iter().map(|&section| header.sections[section as usize].len).sum();
-    match bytes < PARALLEL as u64 {
+    match bytes <= PIECE as u64 {
         true => sections.iter().find(altered).copied(),
         false => sections.par_iter().find_first(altered).copied(),
     }
@@ -137,7 +144,7 @@ pub(super) fn preamble(offset: u64, header: &[u8]) -> [u8; PREAMBLE] {
     bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
     bytes[16..24].copy_from_slice(&offset.to_le_bytes());
     bytes[24..32].copy_from_slice(&(header.len() as u64).to_le_bytes());
-    bytes[32..].copy_from_slice(&digest(header));
+    bytes[32..].copy_from_slice(blake3::hash(header).as_bytes());
     let check = check(&bytes);
     bytes[12..16].copy_from_slice(&check);
     bytes
@@ -161,7 +168,7 @@ pub(super) fn read(file: &[u8]) -> Result<Header, ArtifactFault> {
         return Err(malformed(format!("a header at byte {offset}")));
     }
     let bytes = &file[offset as usize..];
-    if digest(bytes) != preamble[32..] {
+    if *blake3::hash(bytes).as_bytes() != preamble[32..] {
         return Err(ArtifactFault::Altered { section: "the header".to_string() });
     }
     let (header, rest): (Header, _) =
@@ -261,7 +268,7 @@ mod tests {
         let record = |offset, contents: &[u8]| SectionRecord {
             offset,
             len: contents.len() as u64,
-            digest: digest(contents),
+            checksum: checksum(contents),
         };
         let header = Header {
             maker: maker(),
@@ -340,6 +347,17 @@ mod tests {
     }
 
     /// Headers that were never altered and lie all the same.
+    #[test]
+    fn a_bit_of_any_piece_changes_the_checksum() {
+        let bytes = vec![7; 2 * PIECE + 1];
+        for byte in [0, PIECE - 1, PIECE, 2 * PIECE] {
+            let mut altered = bytes.clone();
+            altered[byte] ^= 0x10;
+            assert_ne!(checksum(&altered), checksum(&bytes), "byte {byte}");
+        }
+        assert_ne!(checksum(&bytes[1..]), checksum(&bytes), "a byte less");
+    }
+
     #[test]
     fn hostile_headers_are_refused() {
         let (good, _) = sample();

@@ -5,7 +5,7 @@
 //! It may hold weights too, in the layouts of the device that it was made for, and as graphs describe them where
 //! steps read them so.
 //!
-//! **Safe to read.** Every byte is covered by a digest. Opening checks the header; graphs and constants are checked
+//! **Safe to read.** Every byte is covered by a checksum. Opening checks the header; graphs and constants are checked
 //! before they are parsed, weights before they are bound, all with several threads. What was altered, cut off, made by
 //! another version or for another instruction set is refused with an error that says which.
 //!

@@ -10,8 +10,8 @@ use tensor::Tensor;
 
 use super::AtomicFile;
 use super::container::{
-    ALIGNMENT, Digest, Header, ModelRecord, PREAMBLE, SectionRecord, SourceRecord, WeightRecord, digest,
-    maker, preamble,
+    ALIGNMENT, Header, ModelRecord, PREAMBLE, SectionRecord, SourceRecord, WeightRecord, checksum, maker,
+    preamble,
 };
 use super::weights::{StoredWeights, address};
 use crate::bind::{self, BoundWeight, Progress};
@@ -79,7 +79,7 @@ pub(crate) struct Writer<'p> {
     /// Where the next section goes.
     position: u64,
     /// Equal contents are stored once.
-    known: HashMap<Digest, u32>,
+    known: HashMap<blake3::Hash, u32>,
     /// By the address of its bytes: the section of a constant.
     constants: HashMap<usize, u32>,
     /// The constants, so that no other data comes to lie at their addresses.
@@ -177,8 +177,7 @@ impl<'p> Writer<'p> {
 
     fn section(&mut self, bytes: &[u8]) -> Result<u32, Error> {
         let index = u32::try_from(self.header.sections.len()).expect("fewer than 2^32 sections");
-        let digest = digest(bytes);
-        match self.known.entry(digest) {
+        match self.known.entry(blake3::Hasher::new().update_rayon(bytes).finalize()) {
             Entry::Occupied(known) => return Ok(*known.get()),
             Entry::Vacant(entry) => entry.insert(index),
         };
@@ -186,7 +185,7 @@ impl<'p> Writer<'p> {
         self.put(bytes)?;
         self.put(&[0; ALIGNMENT][..padding])?;
         let (offset, len) = (self.position, bytes.len() as u64);
-        self.header.sections.push(SectionRecord { offset, len, digest });
+        self.header.sections.push(SectionRecord { offset, len, checksum: checksum(bytes) });
         self.position += len + padding as u64;
         Ok(index)
     }
