@@ -14,3 +14,5 @@ pub use pipeline::{
     UnknownField, WeightsConverter,
 };
 pub use repo::{FilesByFormat, HuggingFaceRepo, RepoOptions};
+
+pub(crate) use repo::ModelFiles;

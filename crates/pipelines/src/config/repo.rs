@@ -62,11 +62,11 @@ enum Place {
 }
 
 /// The files of one model, and its encoding if that runs.
-#[derive(Debug, Clone)]
-struct ModelFiles {
-    format: WeightsFormat,
-    files: Vec<String>,
-    encoding: Option<SupportedEncoding>,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ModelFiles {
+    pub(crate) format: WeightsFormat,
+    pub(crate) files: Vec<String>,
+    pub(crate) encoding: Option<SupportedEncoding>,
 }
 
 impl HuggingFaceRepo {
@@ -304,6 +304,17 @@ impl HuggingFaceRepo {
         }
     }
 
+    /// The names and sizes of its files; of a repository on a hub all that the hub has, if it may be asked.
+    ///
+    /// # Errors
+    /// If they cannot be listed.
+    pub fn all_files(&self) -> Result<Vec<RepoFile>, HubError> {
+        match &self.place {
+            Place::Local { .. } => self.files(),
+            Place::Online(online) => online.all_files(),
+        }
+    }
+
     /// The folder its files are in: of a repository on a hub, the snapshot in the cache, if there is one.
     pub fn folder(&self) -> Option<PathBuf> {
         match &self.place {
@@ -312,7 +323,7 @@ impl HuggingFaceRepo {
         }
     }
 
-    fn missing(&self, file: &str) -> HubError {
+    pub(crate) fn missing(&self, file: &str) -> HubError {
         let files = self.files().unwrap_or_default();
         let nearest = nearest(file, files.iter().map(|file| file.name.as_str())).map(str::to_string);
         HubError::MissingFile { repo: self.repo_id.clone(), file: file.to_string(), nearest }
@@ -323,14 +334,26 @@ impl HuggingFaceRepo {
         encoding: SupportedEncoding,
         weights_format: Option<WeightsFormat>,
     ) -> Result<FilesByFormat<PathBuf>, HubError> {
-        let cached = in_encoding(self.models()?, encoding, weights_format);
+        let fits = |model: &ModelFiles| {
+            model.encoding == Some(encoding) && weights_format.is_none_or(|format| format == model.format)
+        };
+        Ok(by_format(self.models_with(&fits)?.into_iter().filter(fits)))
+    }
+
+    /// The models that [`HuggingFaceRepo::files`] lists or, if none of them fits, those on the hub.
+    pub(crate) fn models_with(
+        &self,
+        fits: &dyn Fn(&ModelFiles) -> bool,
+    ) -> Result<Vec<ModelFiles>, HubError> {
+        let models = self.models()?.to_vec();
         match &self.place {
             // The cache may have a part of what the hub has.
-            Place::Online(online) if cached.is_empty() && online.lists_the_cache()? && online.can_ask() => {
-                let models = self.models_of(&online.all_files()?)?;
-                Ok(in_encoding(&models, encoding, weights_format))
+            Place::Online(online)
+                if online.can_ask() && online.lists_the_cache()? && !models.iter().any(fits) =>
+            {
+                self.models_of(&online.all_files()?)
             }
-            _ => Ok(cached),
+            _ => Ok(models),
         }
     }
 
@@ -467,21 +490,13 @@ fn belongs_to(name: &str, only: &str) -> bool {
     name == only || WeightsFormat::of_file_name(name).is_none() || sets([name, only]).len() == 1
 }
 
-/// The files of an encoding, by format.
-fn in_encoding(
-    models: &[ModelFiles],
-    encoding: SupportedEncoding,
-    weights_format: Option<WeightsFormat>,
-) -> FilesByFormat<PathBuf> {
+/// The files of models, by format.
+fn by_format(models: impl Iterator<Item = ModelFiles>) -> FilesByFormat<PathBuf> {
     let mut files = FilesByFormat::new();
-    for format in [WeightsFormat::Gguf, WeightsFormat::Safetensors, WeightsFormat::Pytorch] {
-        let fits = |model: &&ModelFiles| model.format == format && model.encoding == Some(encoding);
-        let found: Vec<PathBuf> =
-            models.iter().filter(fits).flat_map(|model| &model.files).map(PathBuf::from).collect();
-        if !found.is_empty() && weights_format.is_none_or(|only| only == format) {
-            files.insert(format, found);
-        }
+    for model in models {
+        files.entry(model.format).or_insert_with(Vec::new).extend(model.files.into_iter().map(PathBuf::from));
     }
+    files.sort_unstable_keys();
     files
 }
 

@@ -187,6 +187,14 @@ pub enum HubError {
         /// The encodings.
         encodings: Vec<SupportedEncoding>,
     },
+    /// A repository with several files to choose from.
+    #[error("{repo} has several models: name one of the files {}", files.join(", "))]
+    SeveralFiles {
+        /// The repository.
+        repo: String,
+        /// The first file of each.
+        files: Vec<String>,
+    },
     /// A repository that has the model in other encodings.
     #[error("{repo} has no weights in {encoding}: it has {}", names(encodings))]
     MissingEncoding {

@@ -14,14 +14,18 @@ mod progress;
 mod remote;
 #[cfg(feature = "hub")]
 mod remote;
+mod resolve;
 mod settings;
 mod shards;
+#[cfg(all(test, feature = "hub"))]
+mod tests;
 
 pub use cache::{RepoFile, Snapshot};
 pub use error::HubError;
 pub use info::ModelInfo;
 pub use names::{Repo, file_path, is_repo_id};
 pub use progress::Progress;
+pub use resolve::{LocalModel, PlannedFile, Pull, Wanted, resolve};
 pub use settings::{Hub, Token};
 
 pub(crate) use cache::{MAX_DEPTH, list_files};

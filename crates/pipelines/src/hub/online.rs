@@ -54,11 +54,12 @@ impl Online {
         cfg!(feature = "hub") && !self.hub.offline
     }
 
-    /// The files in the cache, if they are a model whose parts are all there; else those on the hub.
+    /// The files in the cache, if they are a model whose parts are all there and the hub was not asked anyway; else
+    /// those on the hub.
     pub(crate) fn files(&self) -> Result<Vec<RepoFile>, HubError> {
         match self.cached_model()? {
-            Some(files) => Ok(files),
-            None => self.all_files(),
+            Some(files) if self.info.get().is_none() => Ok(files),
+            _ => self.all_files(),
         }
     }
 

@@ -85,6 +85,12 @@ impl Hub {
         }
     }
 
+    /// Bytes that are free where the cache is, or will be. `None` where the system does not say.
+    pub fn free_space(&self) -> Option<u64> {
+        let folder = self.cache.ancestors().find(|folder| folder.exists())?;
+        fs4::available_space(folder).ok()
+    }
+
     fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Hub, HubError> {
         let first = |names: &[&str]| names.iter().find_map(|name| variable(name));
         let user = first(&["HOME", "USERPROFILE"]).map(PathBuf::from);
