@@ -2,6 +2,8 @@
 
 use std::io::ErrorKind;
 
+use pipelines::hub::HubError;
+
 use crate::exit::{FAILURE, MEMORY, MODEL, USAGE};
 
 /// The exit code of an error, and what to do about it where its message does not say.
@@ -37,6 +39,36 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
             (FAILURE, Some("the weights may be damaged: compare them with where they came from"))
         }
         Error::Engine(_) => (FAILURE, None),
+        Error::Hub(error) => hub(error),
+    }
+}
+
+fn hub(error: &HubError) -> (u8, Option<&'static str>) {
+    match error {
+        HubError::InvalidName { .. }
+        | HubError::UnknownName(_)
+        | HubError::Setting { .. }
+        | HubError::NotOnline { .. }
+        | HubError::MissingRevision { .. }
+        | HubError::MissingFile { .. }
+        | HubError::MissingEncoding { .. } => (USAGE, None),
+        HubError::SeveralEncodings { .. } => (USAGE, Some("say --quantization-encoding")),
+        HubError::SeveralFiles { .. } => (USAGE, None),
+        HubError::Weights(error) => (MODEL, weights(error)),
+        HubError::MissingRepo { .. }
+        | HubError::Gated { .. }
+        | HubError::Offline { .. }
+        | HubError::NoDownloads { .. }
+        | HubError::NoWeights { .. }
+        | HubError::Contradiction { .. }
+        | HubError::UnknownEncoding { .. } => (MODEL, None),
+        HubError::Escapes { .. } | HubError::Cache { .. } => {
+            (MODEL, Some("delete the repository's folder in the cache, and pull it again"))
+        }
+        HubError::Network { .. } => (FAILURE, Some("check the network; what has arrived is kept")),
+        HubError::WrongDigest { .. } => (FAILURE, Some("try again")),
+        HubError::DiskFull { .. } => (FAILURE, Some("free some, or set HF_HUB_CACHE to another disk")),
+        HubError::RateLimited { .. } | HubError::Protocol { .. } | HubError::Io { .. } => (FAILURE, None),
     }
 }
 
@@ -74,7 +106,7 @@ fn weights(error: &weights::Error) -> Option<&'static str> {
 fn file(error: &std::io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::NotFound => {
-            "check the path: a model is a file or folder on this machine, nothing is downloaded"
+            "check the path: a model is a file or folder on this machine; `peri pull` fetches one from a hub"
         }
         ErrorKind::PermissionDenied => "ask for permission to read it",
         _ => "check that it is a file or folder that can be read",

@@ -11,6 +11,7 @@ mod model;
 mod parse;
 mod progress;
 mod sampling;
+mod transfer;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -38,6 +39,8 @@ enum Command {
     Tokenize(commands::tokenize::Arguments),
     /// List the architectures, encodings and files that are supported
     List(commands::list::Arguments),
+    /// Fetch a model from a hub
+    Pull(commands::pull::Arguments),
 }
 
 fn main() -> std::process::ExitCode {
@@ -51,6 +54,7 @@ fn main() -> std::process::ExitCode {
         Command::Bench(arguments) => commands::bench::run(&arguments),
         Command::Tokenize(arguments) => commands::tokenize::run(&arguments),
         Command::List(arguments) => commands::list::run(&arguments),
+        Command::Pull(arguments) => commands::pull::run(&arguments),
     })
 }
 

@@ -4,4 +4,5 @@ pub(crate) mod bench;
 pub(crate) mod generate;
 pub(crate) mod inspect;
 pub(crate) mod list;
+pub(crate) mod pull;
 pub(crate) mod tokenize;

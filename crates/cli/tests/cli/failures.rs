@@ -151,7 +151,7 @@ fn a_full_disk_is_no_success() {
 #[test]
 fn help_and_version_are_no_failures() {
     let help = peri(&["--help"]).text();
-    for part in ["generate", "inspect", "bench", "tokenize", "list", "Exit codes:", "130"] {
+    for part in ["generate", "inspect", "bench", "tokenize", "list", "pull", "Exit codes:", "130"] {
         assert!(help.contains(part), "{help}");
     }
     assert!(peri(&["generate", "--help"]).text().contains("Examples:"));

@@ -6,5 +6,6 @@ mod generate;
 mod inspect;
 mod interrupt;
 mod list;
+mod pull;
 mod support;
 mod tokenize;

@@ -1,0 +1,138 @@
+//! `peri pull`: fetches a model from a hub into the cache that all tools share.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use indicatif::HumanBytes;
+use pipelines::config::{HuggingFaceRepo, RepoOptions, RepoType, SupportedEncoding, WeightsFormat};
+use pipelines::hub::{Hub, HubError, Pull, Wanted};
+
+use crate::exit::one_line;
+use crate::transfer::Transfer;
+
+/// Arguments of `peri pull`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// The repository: owner/name
+    repo: String,
+    /// Only these files: names, or patterns with * and ? [default: one model, with configuration and tokenizer]
+    files: Vec<String>,
+    /// The encoding of the weights, where there are several
+    #[arg(long, value_name = "ENCODING", conflicts_with = "files")]
+    quantization_encoding: Option<SupportedEncoding>,
+    /// The format of the weights, where there are several
+    #[arg(long, value_name = "FORMAT", conflicts_with = "files")]
+    weights_format: Option<WeightsFormat>,
+    /// A branch, tag or commit
+    #[arg(long, default_value = "main")]
+    revision: String,
+    /// Fetch even what is here
+    #[arg(long)]
+    force_download: bool,
+    /// Say what would be fetched, and fetch nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Show no progress
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  peri pull Qwen/Qwen3-0.6B
+  peri pull Qwen/Qwen3-0.6B-GGUF --quantization-encoding q8_0
+  peri pull Qwen/Qwen3-0.6B-GGUF '*Q8_0.gguf'
+
+What breaks off is resumed by the next run. HF_HOME or HF_HUB_CACHE says where models are kept, HF_TOKEN opens
+private and gated repositories, HF_ENDPOINT names another hub, HF_HUB_OFFLINE=1 forbids the network.";
+
+/// Says what it takes, and fetches it.
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let hub = Hub::from_env().map_err(pipelines::Error::from)?;
+    let pull = plan(arguments, &hub).map_err(pipelines::Error::from)?;
+    let mut out = std::io::stdout().lock();
+    if !arguments.json {
+        out.write_all(lines(&pull, &hub).as_bytes()).context("cannot write to standard output")?;
+    }
+    let mut paths = Vec::new();
+    if !arguments.dry_run {
+        check_space(&pull, &hub)?;
+        let transfer = Transfer::new(pull.bytes(), arguments.quiet);
+        let fetched = pull.fetch(&|progress| transfer.report(progress));
+        transfer.clear();
+        paths = fetched.map_err(pipelines::Error::from)?;
+    }
+    let end = match arguments.json {
+        true => json(&pull, &hub, &paths).to_string(),
+        false if arguments.dry_run => "nothing was fetched (--dry-run)".to_string(),
+        false => format!("in {}", pull.repo().folder().unwrap_or_default().display()),
+    };
+    writeln!(out, "{end}").context("cannot write to standard output")
+}
+
+/// Looks at the hub's newest commit, and at what of it is here.
+fn plan(arguments: &Arguments, hub: &Hub) -> Result<Pull, HubError> {
+    let options = RepoOptions {
+        repo_type: Some(RepoType::Online),
+        revision: Some(arguments.revision.clone()),
+        hub: Some(hub.clone()),
+        refresh: true,
+        ..RepoOptions::default()
+    };
+    let wanted = Wanted {
+        encoding: arguments.quantization_encoding,
+        format: arguments.weights_format,
+        files: arguments.files.clone(),
+        force_download: arguments.force_download,
+    };
+    Pull::plan(HuggingFaceRepo::open(&arguments.repo, options)?, &wanted)
+}
+
+/// Says no before the first byte, if not everything has room.
+fn check_space(pull: &Pull, hub: &Hub) -> Result<(), pipelines::Error> {
+    match hub.free_space() {
+        Some(available) if available < pull.bytes() => {
+            Err(HubError::DiskFull { path: hub.cache.clone(), needed: pull.bytes(), available }.into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The plan: files and sizes, then what that is together.
+fn lines(pull: &Pull, hub: &Hub) -> String {
+    let commit = pull.repo().commit().unwrap_or_default();
+    let mut text = format!("{} at {}\n", pull.repo(), &commit[..commit.len().min(12)]);
+    let width = pull.files().iter().map(|file| file.name.chars().count()).max().unwrap_or(0);
+    for file in pull.files() {
+        let size = file.size.map_or_else(|| "unknown size".to_string(), |size| HumanBytes(size).to_string());
+        let here = if file.cached { "  here" } else { "" };
+        text += &format!("  {:<width$}  {size:>12}{here}\n", one_line(&file.name));
+    }
+    let free = hub.free_space().map_or_else(String::new, |free| format!(", {} free", HumanBytes(free)));
+    text + &format!("{} to fetch{free}\n", HumanBytes(pull.bytes()))
+}
+
+fn json(pull: &Pull, hub: &Hub, paths: &[PathBuf]) -> serde_json::Value {
+    let files: Vec<serde_json::Value> = pull
+        .files()
+        .iter()
+        .enumerate()
+        .map(|(index, file)| {
+            let path = paths.get(index);
+            serde_json::json!({"name": file.name, "bytes": file.size, "cached": file.cached, "path": path})
+        })
+        .collect();
+    serde_json::json!({
+        "repo": pull.repo().repo_id(),
+        "commit": pull.repo().commit(),
+        "folder": pull.repo().folder(),
+        "bytes_to_fetch": pull.bytes(),
+        "bytes_free": hub.free_space(),
+        "files": files,
+    })
+}
