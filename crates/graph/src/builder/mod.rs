@@ -187,6 +187,13 @@ impl Builder {
         self.op(Linear { bias: true, ..Linear::default() }, &[x, weight, bias])
     }
 
+    /// As [`Builder::linear`], each row with the matrix of an expert: `x: f32[.., columns]`, `experts` [..] or [.., k],
+    /// `weight` [experts, rows, columns] → `f32[.., rows]` with the axes of `experts`.
+    #[track_caller]
+    pub fn expert_linear(&mut self, x: Value, experts: Value, weight: Value) -> Result<Value, Error> {
+        self.op(ExpertLinear::default(), &[x, experts, weight])
+    }
+
     /// Slices of an axis by index: `table` [a.., n, b..], `indices` [i..] → [a.., i.., b..].
     #[track_caller]
     pub fn gather(&mut self, table: Value, indices: Value, axis: isize) -> Result<Value, Error> {

@@ -99,6 +99,12 @@ impl Random {
         from_bytes(dtype, [rows, columns].into(), &random_blocks(dtype, count, self.bits()))
     }
 
+    /// The weights [experts, rows, columns] of experts, as [`Random::weight`].
+    pub(super) fn experts(&mut self, dtype: DType, [experts, rows, columns]: [usize; 3]) -> Tensor {
+        let weight = self.weight(dtype, experts * rows, columns);
+        from_bytes(dtype, [experts, rows, columns].into(), weight.bytes())
+    }
+
     /// The numbers below `count` in random order.
     pub(super) fn shuffled(&mut self, count: usize) -> Vec<u32> {
         let mut numbers: Vec<u32> = (0..count as u32).collect();

@@ -131,6 +131,7 @@ impl Problem {
     fn is_weight(&self, position: usize) -> bool {
         match &self.op {
             Op::Linear(linear) => position > 0 && !(linear.residual && position + 1 == self.inputs.len()),
+            Op::ExpertLinear(_) => position > 1,
             Op::RmsNorm(_) | Op::LayerNorm(_) => position > 0,
             Op::Embedding(_) => position == 0,
             Op::Conv(_) | Op::QMatMul(_) => position > 0,

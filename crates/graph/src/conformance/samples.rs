@@ -31,6 +31,7 @@ pub fn problems() -> Vec<Problem> {
     list.split_matmul();
     list.linear();
     list.linear_variants();
+    list.expert_linear();
     list.lookups();
     list.movement();
     list.memory();
@@ -392,32 +393,36 @@ impl List {
         }
     }
 
-    /// A device may round `x` to what multiplies the weights: bf16, or int8 in blocks. Six standard
-    /// deviations of the error of a sum of such products are allowed, and what a gate makes of them.
-    fn linear_of(&mut self, what: &str, linear: Linear, inputs: Vec<Tensor>) {
-        let (weights, x) = {
-            let operands = linear.operands(&inputs);
-            let largest =
-                |x: &Tensor| x.to_f64_vec().into_iter().fold(0.0, |largest: f64, x| largest.max(x.abs()));
-            let norm = operands.norm.map(largest);
-            // A normalized row is at most √n long, and random ones are at most 3 in any place.
-            (operands.weights, norm.map_or_else(|| largest(operands.x), |norm| 3.0 * norm))
-        };
-        let dtype = weights[0].dtype();
-        let unit = match dtype {
-            DType::BF16 => 1.0 / 512.0,
-            dtype if dtype.is_block() => 1.0 / 254.0,
-            _ => 1e-7,
-        };
-        let squares: f64 = weights[0].to_f64_vec().iter().map(|w| w * w).sum();
-        let deviation = (squares / weights[0].shape()[0] as f64).sqrt() * x * unit;
-        let mut absolute = 6.0 * deviation + 1e-6;
-        if linear.gate.is_some() {
-            // The derivatives of the gates are at most 1.13.
-            let reach = (squares / weights[0].shape()[0] as f64).sqrt() * x * 4.0;
-            absolute *= 1.13 * reach + reach;
+    fn expert_linear(&mut self) {
+        let weights = FLOATS.into_iter().filter(|&dtype| dtype != DType::F64);
+        for dtype in weights.chain(DType::ALL.iter().copied().filter(|dtype| dtype.is_block())) {
+            let columns = if dtype.is_block() { dtype.block().elements } else { 17 };
+            for (tokens, chosen, experts, rows) in
+                [(1, 2, 8, 17), (5, 1, 1, 16), (17, 3, 4, 15), (40, 2, 3, 33), (0, 2, 4, 4), (3, 0, 4, 4)]
+            {
+                let x = self.random.floats([tokens, columns], 2.0);
+                let ids = self.random.indices([tokens, chosen], experts);
+                let weight = self.random.experts(dtype, [experts, rows, columns]);
+                self.expert_linear_of("", ExpertLinear::default(), vec![x, ids, weight]);
+            }
+            let (x, ids) = (self.random.floats([2, 3, columns], 1.0), self.random.indices([2, 3], 5));
+            let inputs = [(); 2].map(|()| self.random.experts(dtype, [5, 17, columns]));
+            let gated = ExpertLinear { gate: Some(Unary::Silu) };
+            self.expert_linear_of("silu gate", gated, [x, ids].into_iter().chain(inputs).collect());
         }
-        self.add(what, linear, inputs, Tolerance::Close { relative: 1e-5, absolute });
+    }
+
+    fn expert_linear_of(&mut self, what: &str, op: ExpertLinear, inputs: Vec<Tensor>) {
+        let tolerance = product_tolerance(largest(&inputs[0]), &inputs[2], op.gate.is_some());
+        self.add(what, op, inputs, tolerance);
+    }
+
+    fn linear_of(&mut self, what: &str, linear: Linear, inputs: Vec<Tensor>) {
+        let operands = linear.operands(&inputs);
+        // A normalized row is at most √n long, and random ones are at most 3 in any place.
+        let x = operands.norm.map_or_else(|| largest(operands.x), |norm| 3.0 * largest(norm));
+        let tolerance = product_tolerance(x, &operands.weights[0], linear.gate.is_some());
+        self.add(what, linear, inputs, tolerance);
     }
 
     fn lookups(&mut self) {
@@ -615,6 +620,30 @@ impl List {
             self.add(&format!("to {end}"), op.clone(), inputs, Tolerance::Exact);
         }
     }
+}
+
+/// The largest magnitude.
+fn largest(x: &Tensor) -> f64 {
+    x.to_f64_vec().into_iter().fold(0.0, |largest: f64, x| largest.max(x.abs()))
+}
+
+/// A device may round `x`, whose elements are at most `reach`, to what multiplies the weights: bf16, or int8 in
+/// blocks. Six standard deviations of the error of a sum of such products are allowed, and what a gate makes of them.
+fn product_tolerance(reach: f64, weight: &Tensor, gated: bool) -> Tolerance {
+    let unit = match weight.dtype() {
+        DType::BF16 => 1.0 / 512.0,
+        dtype if dtype.is_block() => 1.0 / 254.0,
+        _ => 1e-7,
+    };
+    let rows: usize = weight.shape()[..weight.shape().rank() - 1].iter().product();
+    let squares: f64 = weight.to_f64_vec().iter().map(|w| w * w).sum();
+    let deviation = (squares / rows as f64).sqrt() * reach;
+    let mut absolute = 6.0 * deviation * unit + 1e-6;
+    if gated {
+        // The derivatives of the gates are at most 1.13.
+        absolute *= (1.13 + 1.0) * deviation * 4.0;
+    }
+    Tolerance::Close { relative: 1e-5, absolute }
 }
 
 /// Row offsets and cache lengths of sequences of (cached, new) tokens.

@@ -87,12 +87,22 @@ pub(super) fn last_axis<'a>(name: &str, ty: &'a Type) -> Result<&'a Dim, TypeErr
 
 /// Refuses what is no matrix of floats or of blocks: a weight.
 pub(super) fn expect_weight(name: &str, ty: &Type) -> Result<(), TypeError> {
+    expect_matrices(name, ty, 2)
+}
+
+/// Refuses what are no matrices [experts, rows, columns] of floats or of blocks: the weights of experts.
+pub(super) fn expect_experts(name: &str, ty: &Type) -> Result<(), TypeError> {
+    expect_matrices(name, ty, 3)
+}
+
+/// Refuses what is not `rank` axes of floats or of blocks, the last of whole blocks.
+fn expect_matrices(name: &str, ty: &Type, rank: usize) -> Result<(), TypeError> {
     if !DType::ALL.contains(&ty.dtype) || !ty.dtype.is_float() && !ty.dtype.is_block() {
         return Err(TypeError::new(format!("{name} is {ty}, expected a float or block dtype")));
     }
-    expect_rank(name, ty, 2)?;
+    expect_rank(name, ty, rank)?;
     let block = ty.dtype.block().elements;
-    match ty.shape[1].as_static() {
+    match ty.shape[rank - 1].as_static() {
         Some(columns) if columns.is_multiple_of(block) => Ok(()),
         None if block == 1 => Ok(()),
         _ => Err(TypeError::new(format!(

@@ -19,6 +19,7 @@ mod custom;
 mod dynamic_slice;
 mod elements;
 mod elementwise;
+mod expert_linear;
 mod flip;
 mod fold;
 mod fp8_product;
@@ -90,6 +91,7 @@ pub use cumsum::CumSum;
 pub use custom::{Custom, CustomOps, CustomParameter, CustomSignature, ParameterKind};
 pub use dynamic_slice::DynamicSlice;
 pub use elementwise::{ElementFunction, ElementSource, ElementStep, Elementwise};
+pub use expert_linear::ExpertLinear;
 pub use flip::Flip;
 pub use fold::Fold;
 pub use fp8_product::Fp8Product;
@@ -394,6 +396,8 @@ ops! {
     MatMul,
     /// The fused linear layer `epilogue(norm(x) · Wᵀ + b)`.
     Linear,
+    /// The linear layer of a mixture of experts.
+    ExpertLinear,
     /// Attention of every token to every key.
     Attention,
     /// Slices along an axis, by index.
