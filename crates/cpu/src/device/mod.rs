@@ -1,6 +1,7 @@
 //! The CPU as a device: which kernel computes which op.
 
 mod convolution;
+mod experts;
 mod fp8;
 mod normalize;
 mod paged;
@@ -91,6 +92,7 @@ impl Device for Cpu {
             Op::SplitMatMul(op) => product::split_matmul(self, dtype, op.chunk),
             Op::Attention(op) => product::attention(self, op.scale),
             Op::Linear(linear) => product::linear(self, linear, node),
+            Op::ExpertLinear(op) => experts::linear(self, *op, node),
             Op::Fp8Product(op) => fp8::product(self, *op),
             Op::Gather(op) => kernel(gather::GatherKernel { axis: op.axis, pool: pool() }),
             Op::Embedding(_) => kernel(embedding::EmbeddingKernel { dtype, pool: pool() }),
@@ -174,6 +176,7 @@ impl Device for Cpu {
         match node.op {
             Op::MatMul(_) => product::matmul_packing(node, position),
             Op::Linear(linear) => product::packing(linear, node, position),
+            Op::ExpertLinear(_) => experts::packing(node, position),
             Op::QMatMul(op) => (position == 1).then(|| product::layout(op.encoding)),
             Op::Conv(conv) => convolution::packing(self, conv, node, position),
             Op::Fp8Product(op) => fp8::packing(*op, node, position),

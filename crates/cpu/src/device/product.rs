@@ -145,8 +145,10 @@ pub(super) fn save(weight: &PackedWeight) -> Result<Bytes, String> {
 /// A weight in panels of saved bytes, used where they lie.
 pub(super) fn load(wanted: &str, ty: &Type, bytes: Bytes) -> Result<PackedWeight, String> {
     let shape = ty.static_shape().ok_or_else(|| format!("{ty} has sizes without numbers"))?;
-    let &[rows, stored] = shape.dims() else {
-        return Err(format!("a weight matrix is [rows, columns], got {ty}"));
+    let (experts, rows, stored) = match *shape.dims() {
+        [rows, stored] => (1, rows, stored),
+        [experts, rows, stored] => (experts, rows, stored),
+        _ => return Err(format!("a weight is [rows, columns] or [experts, rows, columns], got {ty}")),
     };
     let (dtype, columns) = match encoding(wanted) {
         Some(encoding) if ty.dtype == DType::U8 => (encoding, columns_of(stored, encoding)),
@@ -156,7 +158,7 @@ pub(super) fn load(wanted: &str, ty: &Type, bytes: Bytes) -> Result<PackedWeight
     if found != wanted {
         return Err(format!("{ty} packs as {found}, not as {wanted}"));
     }
-    let matrix = PackedMatrix::from_panels(packed_as(dtype), rows, columns, bytes)
+    let matrix = PackedMatrix::experts_from_panels(packed_as(dtype), [experts, rows, columns], bytes)
         .map_err(|error| error.to_string())?;
     Ok(PackedWeight { layout: found, bytes: matrix.bytes(), data: Arc::new(matrix) })
 }
@@ -168,7 +170,7 @@ pub(super) fn layout(dtype: DType) -> String {
 
 /// The dtype that panels hold: that of the weights, but for those that another holds exactly (f64, not made for
 /// weights, is rounded).
-fn packed_as(dtype: DType) -> DType {
+pub(super) fn packed_as(dtype: DType) -> DType {
     match dtype {
         DType::F64 => DType::F32,
         dtype if dtype.is_float8() => DType::BF16,
@@ -208,7 +210,7 @@ fn as_blocks(bytes: &Tensor, encoding: DType) -> Result<Tensor, String> {
         .map_err(|error| error.to_string())
 }
 
-fn activation(function: Unary) -> Option<Activation> {
+pub(super) fn activation(function: Unary) -> Option<Activation> {
     match function {
         Unary::Relu => Some(Activation::Relu),
         Unary::Silu => Some(Activation::Silu),
@@ -256,7 +258,7 @@ impl Kernel for LinearKernel {
             .weights
             .iter()
             .zip(&self.dtypes)
-            .map(|(weight, &dtype)| self.packed(weight, dtype))
+            .map(|(weight, &dtype)| packed(&self.pool, weight, dtype))
             .collect::<Result<_, _>>()?;
         let weights: Vec<&PackedMatrix> = weights.iter().map(|weight| &**weight).collect();
         let norm = roles.norm.map(floats);
@@ -285,23 +287,25 @@ impl Kernel for LinearKernel {
     }
 }
 
-impl LinearKernel {
-    /// A weight in panels. One that is computed, and so comes as it is, is packed for this call.
-    fn packed<'c>(&self, weight: &'c Operand<'_>, dtype: DType) -> Result<Cow<'c, PackedMatrix>, String> {
-        match weight {
-            Operand::Packed(packed) => match packed.data.downcast_ref() {
-                Some(matrix) => Ok(Cow::Borrowed(matrix)),
-                None => panic!("a weight in the layout {}, which is not the CPU's", packed.layout),
-            },
-            Operand::View(view) => {
-                let bytes = Bytes::new(AlignedBytes::copy_of(view.bytes));
-                let tensor =
-                    Tensor::from_bytes(view.dtype, view.shape, bytes).map_err(|error| error.to_string())?;
-                let tensor = if dtype == view.dtype { tensor } else { as_blocks(&tensor, dtype)? };
-                pack_matrix(&self.pool, &tensor).map(Cow::Owned)
-            }
-            Operand::InResult | Operand::Buffer(_) => panic!("a weight is a value to read"),
+/// A weight in panels. One that is computed, and so comes as it is, is packed for this call.
+pub(super) fn packed<'c>(
+    pool: &Pool,
+    weight: &'c Operand<'_>,
+    dtype: DType,
+) -> Result<Cow<'c, PackedMatrix>, String> {
+    match weight {
+        Operand::Packed(packed) => match packed.data.downcast_ref() {
+            Some(matrix) => Ok(Cow::Borrowed(matrix)),
+            None => panic!("a weight in the layout {}, which is not the CPU's", packed.layout),
+        },
+        Operand::View(view) => {
+            let bytes = Bytes::new(AlignedBytes::copy_of(view.bytes));
+            let tensor =
+                Tensor::from_bytes(view.dtype, view.shape, bytes).map_err(|error| error.to_string())?;
+            let tensor = if dtype == view.dtype { tensor } else { as_blocks(&tensor, dtype)? };
+            pack_matrix(pool, &tensor).map(Cow::Owned)
         }
+        Operand::InResult | Operand::Buffer(_) => panic!("a weight is a value to read"),
     }
 }
 

@@ -1,9 +1,9 @@
 //! Matrix products and linear layers.
 
-use graph::ops::{Linear, MatMul, SplitMatMul, Unary};
+use graph::ops::{ExpertLinear, Linear, MatMul, SplitMatMul, Unary};
 use tensor::{DType, Tensor};
 
-use crate::problem::{Tolerance, check, solve_each, tame};
+use crate::problem::{Tolerance, check, check_refused, solve_each, tame};
 
 /// A sum of `k` products in f32.
 const SUM_OF_PRODUCTS: Tolerance = Tolerance::OfLargest(3e-6);
@@ -148,4 +148,42 @@ fn linear_of_weights_of_several_dtypes() {
     let weights = weights.map(|(dtype, rows)| tame(dtype, &[rows, 256], 3));
     let inputs: Vec<Tensor> = [x, norm].into_iter().chain(weights).collect();
     check(op, &inputs, tolerance(DType::Q4K));
+}
+
+/// Experts of rows, in an order without pattern.
+fn chosen(shape: &[usize], experts: usize) -> Tensor {
+    let count: usize = shape.iter().product();
+    Tensor::from_slice(shape, &(0..count).map(|i| (i * 7919 % 101 % experts) as i64).collect::<Vec<_>>())
+}
+
+#[test]
+fn expert_linear() {
+    let gated = ExpertLinear { gate: Some(Unary::Silu) };
+    for &dtype in DType::ALL.iter().filter(|dtype| dtype.is_float() || dtype.is_block()) {
+        let columns = if dtype.is_block() { 512 } else { 70 };
+        let [gate, up] = [3, 4].map(|seed| weight(dtype, 6 * 33, columns, seed).reshape([6, 33, columns]));
+        for (x, experts) in [
+            (&[1, columns][..], &[1, 2][..]),
+            (&[columns], &[]),
+            (&[2, 3, columns], &[2, 3]),
+            (&[17, columns], &[17, 3]),
+            (&[0, columns], &[0, 2]),
+            (&[2, columns], &[2, 0]),
+        ] {
+            let (x, experts) = (tame(DType::F32, x, 1), chosen(experts, 6));
+            check(ExpertLinear::default(), &[x.clone(), experts.clone(), gate.clone()], tolerance(dtype));
+            let Tolerance::OfLargest(share) = tolerance(dtype) else { panic!("sums cancel") };
+            let tolerance = Tolerance::OfLargest(2.0 * share);
+            check(gated, &[x, experts, gate.clone(), up.clone()], tolerance);
+        }
+    }
+}
+
+#[test]
+fn experts_that_are_not_there_are_refused() {
+    let (x, weight) = (tame(DType::F32, &[3, 8], 1), tame(DType::F32, &[4, 5, 8], 2));
+    for wrong in [4i64, -1, i64::MAX, i64::MIN] {
+        let experts = Tensor::from_slice([3], &[0, wrong, 1]);
+        check_refused(ExpertLinear::default(), &[x.clone(), experts, weight.clone()], &[&wrong.to_string()]);
+    }
 }

@@ -16,6 +16,7 @@ pub(crate) const KINDS: &[Kindred] = &[
     layer,
     several,
     gate,
+    experts,
     embedding,
     dequantize,
     qmatmul,
@@ -112,6 +113,26 @@ fn gate(g: &mut Growth) -> Result<Vec<Value>, Error> {
     let function = g.choose(4, &[Unary::Silu, Unary::Gelu, Unary::GeluTanh]);
     let a = g.b.op(function, &[a])?;
     Ok(vec![g.b.op(Binary::Mul, &[a, b])?])
+}
+
+/// Rows times the matrices of their experts, which take turns.
+fn experts(g: &mut Growth) -> Result<Vec<Value>, Error> {
+    let x = g.rows(0, 2)?;
+    let columns = g.b.dim(x, -1);
+    let tokens = g.b.ty(x).shape[..g.b.ty(x).rank() - 1].iter().fold(Dim::from(1), |all, dim| &all * dim);
+    let x = g.b.reshape(x, [tokens.clone(), columns.clone()])?;
+    let turns = g.b.range_to(tokens, DType::I32)?;
+    let count = g.constant(Tensor::scalar(3i32))?;
+    let chosen = g.b.op(Binary::Mod, &[turns, count])?;
+    let is_wide = columns.as_static().is_some_and(|columns| columns % 32 == 0);
+    let blocks = if is_wide { BLOCKS } else { [DType::BF16; 6] };
+    let dtype = if g.number(1, 2) == 0 { DType::F32 } else { g.choose(2, &blocks) };
+    let weights = (0..2).map(|_| g.weight(dtype, [3.into(), 17.into(), columns.clone()]));
+    let weights = weights.collect::<Result<Vec<Value>, Error>>()?;
+    match g.number(3, 2) {
+        0 => Ok(vec![g.b.expert_linear(x, chosen, weights[0])?]),
+        _ => g.b.ops(ExpertLinear { gate: Some(Unary::Silu) }, &[x, chosen, weights[0], weights[1]]),
+    }
 }
 
 fn embedding(g: &mut Growth) -> Result<Vec<Value>, Error> {

@@ -90,6 +90,15 @@ pub(crate) fn slack(op: &Op, inputs: &[&Tensor], dtype: DType) -> Slack {
             let operands = op.operands(inputs);
             linear(inputs[0], operands.weights[0], operands.biases.first().copied())
         }
+        Op::ExpertLinear(op) => {
+            let weight = inputs[2];
+            let &[experts, rows, columns] = weight.shape().dims() else { panic!("three axes") };
+            let product = linear(inputs[0], &weight.reshape([experts * rows, columns]), None);
+            // Each factor of a gate has the other's size, and the derivatives of gates are at most 1.13.
+            let reach = columns as f64 * largest_of(inputs[0]) * largest_of(weight);
+            let gate = if op.gate.is_some() { 1.0 + 3.0 * reach } else { 1.0 };
+            Slack { absolute: product.absolute * gate, ..product }
+        }
         Op::QMatMul(op) => {
             let bytes = inputs[1];
             let columns = bytes.shape()[1] / op.encoding.block().bytes * op.encoding.block().elements;

@@ -19,16 +19,27 @@ pub(super) struct Finish<'a> {
     pub residual: Option<&'a [f32]>,
     /// [tokens, rows]
     pub output: *mut f32,
+    /// Where in the output each token goes; none if they are in order.
+    pub order: Option<&'a [usize]>,
     /// Rows of the whole matrix.
     pub rows: usize,
     /// The panel's rows that exist.
     pub range: Range<usize>,
 }
 
+impl Finish<'_> {
+    /// Where in the output a token goes.
+    #[inline(always)]
+    pub fn place(&self, token: usize) -> usize {
+        self.order.map_or(token, |order| order[token])
+    }
+}
+
 /// Stores `act(products + bias) [· (gated + bias)] [+ residual]` for each token of a tile.
 ///
 /// # Safety
-/// As [`Isa`]; the output has room for all tokens, and nobody else touches these rows of these tokens.
+/// As [`Isa`]; the output has room for all tokens, of which no two go to one place, and nobody else touches these rows
+/// of these tokens.
 #[inline(always)]
 pub(super) unsafe fn finish<I: Isa>(
     call: &Finish,
@@ -54,7 +65,7 @@ pub(super) unsafe fn finish<I: Isa>(
             if let Some(gated) = gated {
                 values = s.mul(values, s.add(load(&gated[lane]), biases[1]));
             }
-            let start = token * call.rows + call.range.start;
+            let start = call.place(token) * call.rows + call.range.start;
             if let Some(residual) = call.residual {
                 values = s.add(values, load(&residual[start..start + count]));
             }

@@ -12,8 +12,8 @@ use crate::Pool;
 /// Why a tensor cannot be packed, or bytes are no packed matrix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PackError {
-    /// Weights have two axes.
-    #[error("a weight matrix is [rows, columns], got {0}")]
+    /// Weights have two axes, or those of experts three.
+    #[error("a weight is [rows, columns] or [experts, rows, columns], got {0}")]
     Rank(String),
     /// No panels hold this dtype.
     #[error("no packed layout holds {0} weights")]
@@ -44,10 +44,12 @@ pub enum PackError {
     },
 }
 
-/// Weights [rows, columns] in panels of 16 rows, bit for bit as their file has them. Clones share the bytes.
+/// Weights [rows, columns] in panels of 16 rows, bit for bit as their file has them; or such matrices of several
+/// experts, one after another. Clones share the bytes.
 #[derive(Clone)]
 pub struct PackedMatrix {
     dtype: DType,
+    experts: usize,
     rows: usize,
     columns: usize,
     panel_bytes: usize,
@@ -55,32 +57,39 @@ pub struct PackedMatrix {
 }
 
 impl PackedMatrix {
-    /// Packs a tensor [rows, columns] of any plain float or block dtype but the 8-bit floats.
+    /// Packs a tensor [rows, columns] or [experts, rows, columns] of any plain float or block dtype but the 8-bit floats.
     ///
     /// # Errors
     /// If the tensor has another rank or dtype.
     pub fn pack(weight: &Tensor, pool: &Pool) -> Result<PackedMatrix, PackError> {
-        let &[rows, columns] = &weight.shape()[..] else {
-            return Err(PackError::Rank(format!("{}{}", weight.dtype(), weight.shape())));
+        let (experts, rows, columns) = match weight.shape()[..] {
+            [rows, columns] => (1, rows, columns),
+            [experts, rows, columns] => (experts, rows, columns),
+            _ => return Err(PackError::Rank(format!("{}{}", weight.dtype(), weight.shape()))),
         };
         let dtype = weight.dtype();
-        let (panel_bytes, total) = sizes(dtype, rows, columns)?;
+        let (panel_bytes, total) = sizes(dtype, [experts, rows, columns])?;
         let weight = weight.contiguous();
         let mut packed = AlignedBytes::zeroed(total);
         if total > 0 {
             let row_bytes = dtype.bytes_for(columns).expect("a tensor's rows are whole blocks");
-            let source = weight.bytes();
+            let (source, panels) = (weight.bytes(), rows.div_ceil(ROWS));
             pool.run_on_pieces(&mut packed, panel_bytes, &|index, panel| {
-                let first = index * ROWS;
-                let rows: [&[u8]; ROWS] = std::array::from_fn(|row| {
-                    let start = (first + row).min(rows) * row_bytes;
-                    &source[start..(start + row_bytes).min(source.len())]
+                let (expert, first) = (index / panels, index % panels * ROWS);
+                let present = ROWS.min(rows - first);
+                let rows: [&[u8]; ROWS] = std::array::from_fn(|row| match row < present {
+                    true => &source[(expert * rows + first + row) * row_bytes..][..row_bytes],
+                    false => &[],
                 });
-                let present = rows.iter().take_while(|row| !row.is_empty()).count();
                 with_layout!(dtype, L => L::pack(dtype, &rows[..present], panel), else unreachable!());
             });
         }
-        Ok(PackedMatrix { dtype, rows, columns, panel_bytes, bytes: Bytes::new(packed) })
+        Ok(PackedMatrix { dtype, experts, rows, columns, panel_bytes, bytes: Bytes::new(packed) })
+    }
+
+    /// The number of matrices.
+    pub fn experts(&self) -> usize {
+        self.experts
     }
 
     /// The number of output features.
@@ -137,12 +146,24 @@ impl PackedMatrix {
         columns: usize,
         panels: Bytes,
     ) -> Result<PackedMatrix, PackError> {
-        let (panel_bytes, needed) = sizes(dtype, rows, columns)?;
+        PackedMatrix::experts_from_panels(dtype, [1, rows, columns], panels)
+    }
+
+    /// As [`PackedMatrix::from_panels`], for matrices [experts, rows, columns].
+    ///
+    /// # Errors
+    /// As [`PackedMatrix::from_panels`].
+    pub fn experts_from_panels(
+        dtype: DType,
+        [experts, rows, columns]: [usize; 3],
+        panels: Bytes,
+    ) -> Result<PackedMatrix, PackError> {
+        let (panel_bytes, needed) = sizes(dtype, [experts, rows, columns])?;
         let got = panels.len();
         if got != needed {
             return Err(PackError::Length { dtype, rows, columns, needed, got });
         }
-        Ok(PackedMatrix { dtype, rows, columns, panel_bytes, bytes: panels })
+        Ok(PackedMatrix { dtype, experts, rows, columns, panel_bytes, bytes: panels })
     }
 
     /// The panels one after another, which [`PackedMatrix::from_panels`] reads on any machine.
@@ -150,7 +171,7 @@ impl PackedMatrix {
         &self.bytes
     }
 
-    /// The number of panels; the last may be padded with rows of zeros.
+    /// The number of panels of one matrix; the last may be padded with rows of zeros.
     pub(super) fn panels(&self) -> usize {
         self.rows.div_ceil(ROWS)
     }
@@ -160,9 +181,9 @@ impl PackedMatrix {
         self.panel_bytes
     }
 
-    /// All panels.
-    pub(super) fn data(&self) -> &[u8] {
-        &self.bytes
+    /// One panel of the matrix of an expert.
+    pub(super) fn panel(&self, expert: usize, panel: usize) -> &[u8] {
+        &self.bytes[(expert * self.panels() + panel) * self.panel_bytes..][..self.panel_bytes]
     }
 
     /// What the kernels for this matrix want of the input.
@@ -173,18 +194,21 @@ impl PackedMatrix {
 
 impl fmt::Debug for PackedMatrix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PackedMatrix({} [{}, {}])", self.layout(), self.rows, self.columns)
+        let experts = if self.experts == 1 { String::new() } else { format!("{}, ", self.experts) };
+        write!(f, "PackedMatrix({} [{experts}{}, {}])", self.layout(), self.rows, self.columns)
     }
 }
 
 /// The bytes of a panel, and of all.
-fn sizes(dtype: DType, rows: usize, columns: usize) -> Result<(usize, usize), PackError> {
+fn sizes(dtype: DType, [experts, rows, columns]: [usize; 3]) -> Result<(usize, usize), PackError> {
     let too_large = PackError::Size { dtype, rows, columns };
     // No layout takes more than 64 bytes per column and panel, and rows must be whole blocks.
     if columns > isize::MAX as usize / 128 || dtype.bytes_for(columns).is_none() {
         return Err(too_large);
     }
     let panel = with_layout!(dtype, L => L::panel_bytes(columns), else return Err(PackError::DType(dtype)));
-    let total = rows.div_ceil(ROWS).checked_mul(panel).filter(|&total| total <= isize::MAX as usize);
+    let panels = rows.div_ceil(ROWS).checked_mul(experts);
+    let total = panels.and_then(|panels| panels.checked_mul(panel));
+    let total = total.filter(|&total| total <= isize::MAX as usize);
     total.map(|total| (panel, total)).ok_or(too_large)
 }

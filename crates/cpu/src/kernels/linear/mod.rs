@@ -16,6 +16,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod epilogue;
+mod experts;
 mod matrix;
 mod pack;
 mod panel;
@@ -37,6 +38,7 @@ use crate::threads::SendPointer;
 use crate::vec::prefetch_line;
 
 pub use self::activation::Activation;
+pub use self::experts::{ExpertLinear, expert_linear_with, expert_scratch_bytes_for};
 pub use self::matrix::{PackError, PackedMatrix};
 
 /// The instruction sets, fastest first. (A static: a constant's kernels would be compiled into each crate that reads it.)
@@ -132,8 +134,8 @@ pub fn linear_with(kernel: &Kernel, pool: &Pool, call: Linear) {
     let tiles = Tiles { tokens: call.tokens, count: call.tokens.div_ceil(kernel.tile) };
     let forms = place(&forms(call.weights), call.tokens, columns, call.scratch);
     let norm = call.norm.map(|norm| (norm.weight, norm.eps));
-    let rows = Rows { input: call.input, columns, norm, forms: &forms };
-    prepare_all(kernel, pool, &rows, tiles);
+    let rows = Rows { input: call.input, columns, sources: None, norm, forms: &forms };
+    prepare_all(kernel, pool, &rows, call.tokens, tiles.count, &|tile| tiles.get(tile));
     let outputs: Vec<_> = call.outputs.iter_mut().map(|output| SendPointer(output.as_mut_ptr())).collect();
     let job = Job {
         kernel,
@@ -232,6 +234,7 @@ fn check(call: &Linear) {
     assert!(call.biases.is_empty() || call.biases.len() == weights.len(), "linear: a bias for each matrix");
     for (index, matrix) in weights.iter().enumerate() {
         assert_eq!(matrix.columns(), columns, "linear: columns of matrix {index}");
+        assert_eq!(matrix.experts(), 1, "linear: matrices of matrix {index}");
         if let Some(bias) = call.biases.get(index).copied().flatten() {
             assert_eq!(bias.len(), matrix.rows(), "linear: bias {index}");
         }
@@ -300,23 +303,29 @@ impl Tiles {
 }
 
 /// Converts the input, on one thread when it is small, since it is done before others would have woken.
-fn prepare_all(kernel: &Kernel, pool: &Pool, rows: &Rows, tiles: Tiles) {
+fn prepare_all(
+    kernel: &Kernel,
+    pool: &Pool,
+    rows: &Rows,
+    tokens: usize,
+    tiles: usize,
+    tile: &(dyn Fn(usize) -> Range<usize> + Sync),
+) {
     let blocks = rows.columns.div_ceil(32);
-    let small = tiles.tokens * rows.columns * rows.forms.len() <= SMALL_INPUT;
+    let small = tokens * rows.columns * rows.forms.len() <= SMALL_INPUT;
     // Few tiles are cut along the columns too. Each slice computes the norm of its rows again.
-    let slices =
-        if small { 1 } else { (2 * pool.threads()).div_ceil(tiles.count).min(blocks.div_ceil(8)).max(1) };
+    let slices = if small { 1 } else { (2 * pool.threads()).div_ceil(tiles).min(blocks.div_ceil(8)).max(1) };
     let body = |chunk: usize| {
-        let (tile, slice) = (chunk / slices, chunk % slices);
+        let (index, slice) = (chunk / slices, chunk % slices);
         let blocks = slice * blocks / slices..(slice + 1) * blocks / slices;
-        let tile = Tile { tokens: tiles.get(tile), blocks };
+        let tile = Tile { tokens: tile(index), blocks };
         // SAFETY: the variant is available; the forms have room; tiles and slices are disjoint.
         unsafe { (kernel.prepare)(rows, &tile) };
     };
     if small {
-        (0..tiles.count).for_each(body);
+        (0..tiles).for_each(body);
     } else {
-        pool.run(tiles.count * slices, &body);
+        pool.run(tiles * slices, &body);
     }
 }
 
@@ -385,38 +394,61 @@ fn multiply_panel(job: &Job, matrix: usize, panel: usize, tiles: Range<usize>) {
         activation,
         residual: job.residual.filter(|_| matrix == 0),
         output: job.outputs[matrix].get(),
+        order: None,
         rows,
         range: panel * ROWS..rows.min((panel + 1) * ROWS),
     };
     for tile in tiles {
-        let tokens = job.tiles.get(tile);
-        fetch_ends(&finish, tokens.clone());
-        let mut products: [Products; 2] = [[[0.0; ROWS]; MAX_TILE]; 2];
-        for (index, weights) in pair.iter().enumerate() {
-            let (input, token_bytes) = &job.inputs[matrix + index];
-            let panel = &weights.data()[panel * weights.panel_bytes()..][..weights.panel_bytes()];
-            // SAFETY: the variant is available; panel, converted tile and products are whole.
-            unsafe {
-                (job.kernel.multiply)(&Product {
-                    dtype: weights.dtype(),
-                    tokens: tokens.len(),
-                    columns: weights.columns(),
-                    panel: panel.as_ptr(),
-                    x: input.get().add(tokens.start * token_bytes),
-                    out: products[index].as_mut_ptr().cast(),
-                });
-            }
-        }
-        let gated = (pair.len() == 2).then_some(&products[1]);
-        // SAFETY: the outputs have room for all tokens, and these rows of these tokens are this chunk's alone.
-        unsafe { (job.kernel.finish)(&finish, tokens, &products[0], gated) };
+        let at = Place { expert: 0, panel, tokens: job.tiles.get(tile) };
+        // SAFETY: the variant is available; the converted tiles are whole; the outputs have room for all tokens, and
+        // these rows of these tokens are this chunk's alone.
+        unsafe { multiply_tile(job.kernel, pair, &job.inputs[matrix..], at, &finish) };
     }
+}
+
+/// A panel of the matrix of an expert (0 where there is but one), and the tokens of a tile.
+struct Place {
+    expert: usize,
+    panel: usize,
+    tokens: Range<usize>,
+}
+
+/// Multiplies a panel, or a pair that is gated, with a tile.
+///
+/// # Safety
+/// The variant is available, each input (start, and bytes per token) holds the whole converted tile, and as for
+/// [`Isa::finish`].
+unsafe fn multiply_tile(
+    kernel: &Kernel,
+    pair: &[&PackedMatrix],
+    inputs: &[(SendPointer<u8>, usize)],
+    at: Place,
+    finish: &Finish,
+) {
+    fetch_ends(finish, at.tokens.clone());
+    let mut products: [Products; 2] = [[[0.0; ROWS]; MAX_TILE]; 2];
+    for ((weights, (input, token_bytes)), out) in pair.iter().zip(inputs).zip(&mut products) {
+        // SAFETY: the caller vouches for variant and tile; panel and products are whole.
+        unsafe {
+            (kernel.multiply)(&Product {
+                dtype: weights.dtype(),
+                tokens: at.tokens.len(),
+                columns: weights.columns(),
+                panel: weights.panel(at.expert, at.panel).as_ptr(),
+                x: input.get().add(at.tokens.start * token_bytes),
+                out: out.as_mut_ptr().cast(),
+            });
+        }
+    }
+    let gated = (pair.len() == 2).then_some(&products[1]);
+    // SAFETY: as the caller promises.
+    unsafe { (kernel.finish)(finish, at.tokens, &products[0], gated) };
 }
 
 /// Asks for what the epilogue will read and write, so that it is there when the products are.
 fn fetch_ends(finish: &Finish, tokens: Range<usize>) {
     for token in tokens {
-        let start = token * finish.rows + finish.range.start;
+        let start = finish.place(token) * finish.rows + finish.range.start;
         prefetch_line(finish.output.wrapping_add(start));
         if let Some(residual) = finish.residual {
             prefetch_line(&residual[start]);

@@ -45,6 +45,8 @@ pub(super) struct Rows<'a> {
     /// [tokens, columns]
     pub input: &'a [f32],
     pub columns: usize,
+    /// Which row of the input each token is; none if they are in order.
+    pub sources: Option<&'a [usize]>,
     /// Weight and epsilon of an RMS norm that each row gets first.
     pub norm: Option<(&'a [f32], f32)>,
     /// The forms wanted, each with the start of its first tile.
@@ -107,7 +109,8 @@ unsafe fn each_block<S: Simd>(
     put: impl Fn(usize, usize, S::F32, S::F32, usize),
 ) {
     for (lane, token) in tile.tokens.clone().enumerate() {
-        let row = &rows.input[token * rows.columns..][..rows.columns];
+        let source = rows.sources.map_or(token, |sources| sources[token]);
+        let row = &rows.input[source * rows.columns..][..rows.columns];
         let norm = rows.norm.map(|(weight, eps)| (weight, s.splat(1.0 / (mean_square(s, row) + eps).sqrt())));
         for block in tile.blocks.clone() {
             let range = 32 * block..row.len().min(32 * (block + 1));

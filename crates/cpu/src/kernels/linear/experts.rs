@@ -1,0 +1,210 @@
+//! The linear layer of a mixture of experts: rows, grouped by their experts, times panels of the experts' matrices.
+//!
+//! 1. **Grouping**: rows are put in the order of their experts, those of one expert in the order they came, and each
+//!    expert's rows are cut into tiles.
+//! 2. **Prologue, products, epilogue** as in a dense layer, but that a tile meets the panels of its expert alone. Rows
+//!    are gathered as they are converted, and results are scattered as they are stored: no copy of either is made.
+//!
+//! One token is bound by memory: only matrices of experts that have rows are read. Many are bound by the dot-product
+//! unit, as long as each expert has some tiles.
+//!
+//! Results depend on a row and its expert alone, since a row's bits are the same in any tile.
+
+use std::ops::Range;
+
+use tensor::DType;
+
+use super::epilogue::Finish;
+use super::panel::ROWS;
+use super::prepare::Rows;
+use super::{
+    CHUNK_TIME, Epilogue, INPUT_BLOCK, Kernel, PackedMatrix, Place, forms, input_of, multiply_tile,
+    panel_time, place, prepare_all, scratch_bytes_for,
+};
+use crate::Pool;
+use crate::threads::SendPointer;
+
+/// One call: rows times the matrices of their experts.
+pub struct ExpertLinear<'a> {
+    /// [rows / per_row, columns]
+    pub input: &'a [f32],
+    /// The number of result rows.
+    pub rows: usize,
+    /// How many result rows in a row come from one input row.
+    pub per_row: usize,
+    /// The expert of each result row, which the weights have.
+    pub expert: &'a dyn Fn(usize) -> usize,
+    /// The experts' matrices; with a gate exactly two, of equal experts and rows.
+    pub weights: &'a [&'a PackedMatrix],
+    /// What follows the products: nothing or a gate.
+    pub epilogue: Epilogue,
+    /// [rows, rows of a matrix]
+    pub output: &'a mut [f32],
+    /// At least [`expert_scratch_bytes_for`].
+    pub scratch: &'a mut [u8],
+}
+
+/// The scratch that a call needs: room for the converted input, and for the order of rows.
+pub fn expert_scratch_bytes_for(rows: usize, columns: usize, dtypes: impl Iterator<Item = DType>) -> usize {
+    scratch_bytes_for(rows, columns, dtypes) + 2 * order_bytes(rows)
+}
+
+/// Computes the linear layer of a mixture of experts.
+///
+/// # Panics
+/// If sizes do not belong together, an expert is none of the weights', or this machine cannot run the variant.
+pub fn expert_linear_with(kernel: &Kernel, pool: &Pool, call: ExpertLinear) {
+    assert!((kernel.available)(), "expert_linear: this machine cannot run the variant");
+    check(&call);
+    let (rows, columns) = (call.rows, call.weights[0].columns());
+    if call.output.is_empty() {
+        return;
+    }
+    let start = call.scratch.as_ptr().align_offset(64);
+    let (orders, converted) = call.scratch[start..].split_at_mut(2 * order_bytes(rows));
+    let (order, sources) = orders.split_at_mut(order_bytes(rows));
+    let [order, sources] =
+        [order, sources].map(|bytes| &mut bytemuck::cast_slice_mut::<u8, usize>(bytes)[..rows]);
+    let ends = group(call.expert, call.weights[0].experts(), order);
+    sources.iter_mut().zip(&*order).for_each(|(source, row)| *source = row / call.per_row);
+    let tiles = tiles(&ends, kernel.tile);
+    let forms = place(&forms(call.weights), rows, columns, converted);
+    let converted = Rows { input: call.input, columns, sources: Some(sources), norm: None, forms: &forms };
+    prepare_all(kernel, pool, &converted, rows, tiles.len(), &|tile| tiles[tile].rows.clone());
+    let job = Job {
+        kernel,
+        weights: call.weights,
+        epilogue: call.epilogue,
+        tiles: &tiles,
+        order,
+        inputs: call.weights.iter().map(|matrix| input_of(matrix, &forms)).collect(),
+        output: SendPointer(call.output.as_mut_ptr()),
+    };
+    multiply_all(pool, &job);
+}
+
+fn check(call: &ExpertLinear) {
+    let (rows, weights) = (call.rows, call.weights);
+    let first = weights.first().expect("expert_linear: no weights");
+    let gate = matches!(call.epilogue, Epilogue::Gate(_));
+    assert_eq!(weights.len(), 1 + usize::from(gate), "expert_linear: a gate takes two");
+    let sizes = |matrix: &PackedMatrix| [matrix.experts(), matrix.rows(), matrix.columns()];
+    assert!(weights.iter().all(|matrix| sizes(matrix) == sizes(first)), "expert_linear: sizes of weights");
+    assert!(rows == 0 || call.per_row > 0 && rows.is_multiple_of(call.per_row), "expert_linear: rows");
+    let read = if rows == 0 { 0 } else { rows / call.per_row };
+    assert!(call.input.len() >= read * first.columns(), "expert_linear: input of {read} rows");
+    assert_eq!(call.output.len(), rows * first.rows(), "expert_linear: output of {rows} rows");
+    let dtypes = weights.iter().map(|matrix| matrix.dtype());
+    let needed = expert_scratch_bytes_for(rows, first.columns(), dtypes);
+    let got = call.scratch.len();
+    assert!(got >= needed, "expert_linear: scratch of {got} bytes, {needed} needed");
+}
+
+/// The bytes of a list of rows.
+fn order_bytes(rows: usize) -> usize {
+    (rows * size_of::<usize>()).next_multiple_of(64)
+}
+
+/// Puts rows in the order of their experts, and gives the end of each expert's rows. A counting sort, which is stable.
+fn group(expert: &dyn Fn(usize) -> usize, experts: usize, order: &mut [usize]) -> Vec<usize> {
+    let mut ends = vec![0; experts];
+    (0..order.len()).for_each(|row| ends[expert(row)] += 1);
+    let mut start = 0;
+    for end in &mut ends {
+        (start, *end) = (start + *end, start);
+    }
+    for row in 0..order.len() {
+        let next = &mut ends[expert(row)];
+        order[*next] = row;
+        *next += 1;
+    }
+    ends
+}
+
+/// Some rows, in their order, of one expert.
+struct ExpertTile {
+    expert: usize,
+    rows: Range<usize>,
+}
+
+/// Each expert's rows, cut into tiles whose sizes differ by at most one.
+fn tiles(ends: &[usize], size: usize) -> Vec<ExpertTile> {
+    let mut tiles = Vec::new();
+    let mut start = 0;
+    for (expert, &end) in ends.iter().enumerate() {
+        let (rows, count) = (end - start, (end - start).div_ceil(size));
+        let cut = |index: usize| start + index * rows / count;
+        tiles.extend((0..count).map(|index| ExpertTile { expert, rows: cut(index)..cut(index + 1) }));
+        start = end;
+    }
+    tiles
+}
+
+/// What the threads need for the products.
+struct Job<'a> {
+    kernel: &'a Kernel,
+    weights: &'a [&'a PackedMatrix],
+    epilogue: Epilogue,
+    tiles: &'a [ExpertTile],
+    /// Where in the output each row goes.
+    order: &'a [usize],
+    /// The start and the bytes per row of the input in each matrix's form.
+    inputs: Vec<(SendPointer<u8>, usize)>,
+    output: SendPointer<f32>,
+}
+
+/// Multiplies all tiles with the panels of their experts, in chunks of some panels times some tiles of one expert.
+fn multiply_all(pool: &Pool, job: &Job) {
+    let panels = job.weights[0].panels();
+    let blocks = blocks(job);
+    let tokens = job.order.len().div_ceil(blocks.len());
+    let time: usize = job.weights.iter().map(|matrix| panel_time(matrix, tokens)).sum();
+    let share = blocks.len() * panels / (4 * pool.threads());
+    let at_a_time = (CHUNK_TIME / time).min(share).clamp(1, panels);
+    let groups = panels.div_ceil(at_a_time);
+    pool.run(blocks.len() * groups, &|chunk| {
+        let (block, group) = (&blocks[chunk / groups], chunk % groups);
+        for panel in group * at_a_time..panels.min((group + 1) * at_a_time) {
+            multiply_panel(job, panel, &job.tiles[block.clone()]);
+        }
+    });
+}
+
+/// Tiles of one expert that stay in the nearer caches together.
+fn blocks(job: &Job) -> Vec<Range<usize>> {
+    let tile_bytes = job.inputs[0].1 * job.kernel.tile;
+    let limit = (INPUT_BLOCK / tile_bytes.max(1)).max(1);
+    let mut blocks = Vec::new();
+    let mut start = 0;
+    for tiles in job.tiles.chunk_by(|a, b| a.expert == b.expert) {
+        let count = tiles.len().div_ceil(limit);
+        let cut = |index: usize| start + index * tiles.len() / count;
+        blocks.extend((0..count).map(|index| cut(index)..cut(index + 1)));
+        start += tiles.len();
+    }
+    blocks
+}
+
+/// Multiplies a panel (and, with a gate, its sibling) of an expert with some of its tiles.
+fn multiply_panel(job: &Job, panel: usize, tiles: &[ExpertTile]) {
+    let rows = job.weights[0].rows();
+    let activation = match job.epilogue {
+        Epilogue::Plain => None,
+        Epilogue::Activate(activation) | Epilogue::Gate(activation) => Some(activation),
+    };
+    let finish = Finish {
+        biases: [None, None],
+        activation,
+        residual: None,
+        output: job.output.get(),
+        order: Some(job.order),
+        rows,
+        range: panel * ROWS..rows.min((panel + 1) * ROWS),
+    };
+    for tile in tiles {
+        let at = Place { expert: tile.expert, panel, tokens: tile.rows.clone() };
+        // SAFETY: the variant is available; the converted tiles are whole; the output has room for all rows, of which
+        // the order names each once, and these columns of these rows are this chunk's alone.
+        unsafe { multiply_tile(job.kernel, job.weights, &job.inputs, at, &finish) };
+    }
+}
