@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use graph::Type;
-use tensor::Tensor;
+use tensor::{DType, Shape, Tensor};
 
 use crate::artifact::{StoredWeight, StoredWeights};
 use crate::plan::{WeightSlot, WeightSource};
@@ -88,7 +88,12 @@ pub(crate) fn bind_each(
     for (index, weight) in found {
         let slot = &program.weights[index];
         done += weight.bytes();
+        let weight = match weight {
+            Found::Promised(_) => Found::Given(redeem(slot, sources.registry)?),
+            found => found,
+        };
         let bound = match (weight, &slot.packing) {
+            (Found::Promised(_), _) => unreachable!("redeemed above"),
             (Found::Stored(weight), _) => {
                 let stored = sources.stored.expect("where it was found");
                 stored.bind(slot, weight, &*program.device)?
@@ -143,6 +148,8 @@ pub(crate) fn check_unused<'p>(
 enum Found {
     /// As the registry or the graph has it.
     Given(Tensor),
+    /// In the registry, which has said its type; so many bytes.
+    Promised(usize),
     /// In the artifact, in the layout of its slot.
     Stored(StoredWeight),
 }
@@ -151,13 +158,14 @@ impl Found {
     fn bytes(&self) -> usize {
         match self {
             Found::Given(tensor) => tensor.bytes().len(),
+            Found::Promised(bytes) => *bytes,
             Found::Stored(weight) => weight.bytes,
         }
     }
 
     fn stored(&self) -> Option<StoredWeight> {
         match self {
-            Found::Given(_) => None,
+            Found::Given(_) | Found::Promised(_) => None,
             Found::Stored(weight) => Some(*weight),
         }
     }
@@ -173,11 +181,34 @@ fn packings_left<'p>(program: &'p Program, found: &[(usize, Found)]) -> BTreeMap
     let mut left = BTreeMap::new();
     for (slot, weight) in found {
         let slot = &program.weights[*slot];
-        if let (Found::Given(_), Some(_), Some(name)) = (weight, &slot.packing, slot.source.name()) {
+        let is_here = !matches!(weight, Found::Stored(_));
+        if let (true, Some(_), Some(name)) = (is_here, &slot.packing, slot.source.name()) {
             *left.entry(name).or_default() += 1;
         }
     }
     left
+}
+
+/// What the registry says of a weight that it has, if it says it beforehand, checked; so many bytes.
+fn promised(slot: &WeightSlot, registry: &dyn WeightsRegistry) -> Result<Option<usize>, Error> {
+    let Some(name) = slot.source.name() else { return Ok(None) };
+    let failed = |message| Error::Weight { name: name.to_string(), message };
+    let Some((dtype, shape)) = registry.describe(name).map_err(failed)? else { return Ok(None) };
+    check_type(name, dtype, shape, &slot.ty)?;
+    let bytes = dtype.bytes_for(shape.elements());
+    bytes.map(Some).ok_or_else(|| failed(format!("{dtype}{shape} is no whole number of blocks")))
+}
+
+/// The tensor of a weight that the registry has described.
+fn redeem(slot: &WeightSlot, registry: &dyn WeightsRegistry) -> Result<Tensor, Error> {
+    let name = slot.source.name().expect("constants are not described");
+    let missing = || Error::Weight {
+        name: name.to_string(),
+        message: format!("the registry described {}, but has none", slot.ty),
+    };
+    let tensor = given(registry, name)?.ok_or_else(missing)?;
+    check(name, &tensor, &slot.ty)?;
+    Ok(tensor)
 }
 
 fn find(program: &Program, slots: &[usize], sources: Sources<'_>) -> Result<Vec<(usize, Found)>, Error> {
@@ -191,6 +222,9 @@ fn find(program: &Program, slots: &[usize], sources: Sources<'_>) -> Result<Vec<
                 None => Found::Given(tensor.contiguous()),
             },
             WeightSource::Named(name) => {
+                if let Some(bytes) = promised(slot, sources.registry)? {
+                    return Ok((index, Found::Promised(bytes)));
+                }
                 if !known.contains_key(&name[..]) {
                     known.insert(name, given(sources.registry, name)?);
                 }
@@ -225,11 +259,18 @@ fn missing(program: &Program, slot: &WeightSlot, sources: Sources<'_>) -> Error 
 }
 
 fn check(name: &str, tensor: &Tensor, expected: &Type) -> Result<(), Error> {
-    let fail = |message| Err(Error::Weight { name: name.to_string(), message });
-    if tensor.dtype() != expected.dtype || Some(*tensor.shape()) != expected.static_shape() {
-        return fail(format!("got {}{}, expected {expected}", tensor.dtype(), tensor.shape()));
-    }
+    check_type(name, tensor.dtype(), *tensor.shape(), expected)?;
     check_contiguous(name, tensor)
+}
+
+fn check_type(name: &str, dtype: DType, shape: Shape, expected: &Type) -> Result<(), Error> {
+    match dtype == expected.dtype && Some(shape) == expected.static_shape() {
+        true => Ok(()),
+        false => {
+            let message = format!("got {dtype}{shape}, expected {expected}");
+            Err(Error::Weight { name: name.to_string(), message })
+        }
+    }
 }
 
 fn check_contiguous(name: &str, tensor: &Tensor) -> Result<(), Error> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use tensor::{Buffer, DlpackTensor, Shape, Tensor};
+use tensor::{Buffer, DType, DlpackTensor, Shape, Tensor};
 
 /// Names and their tensors. Maps to any [`WeightValue`] are registries, and so are functions from a name to a tensor.
 ///
@@ -15,6 +15,16 @@ pub trait WeightsRegistry {
     /// # Errors
     /// If there is one that cannot be read where it lies, in words.
     fn get(&self, name: &str) -> Result<Option<Tensor>, String>;
+
+    /// The dtype and shape of the tensor with a name, if the registry knows them before it gives the tensor. One that
+    /// makes tensors as they are asked for, such as by stacking others, then makes each when it is packed, and not all of
+    /// them before.
+    ///
+    /// # Errors
+    /// As [`WeightsRegistry::get`].
+    fn describe(&self, _name: &str) -> Result<Option<(DType, Shape)>, String> {
+        Ok(None)
+    }
 
     /// Every name, if that is known; a strict init checks that each is used.
     fn names(&self) -> Option<Vec<String>> {
