@@ -1,11 +1,13 @@
 //! A model as it rests on disk, opened: configuration, architecture, weights under canonical names.
 
+mod experts;
+
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use graph::ops::RopeStyle;
-use tensor::{DType, Tensor};
+use tensor::{DType, Shape, Tensor};
 use weights::names::Scheme;
 use weights::{Format, Weights};
 
@@ -37,13 +39,17 @@ pub struct Checkpoint {
     vectors: HashMap<String, Tensor>,
 }
 
-/// Where in the files a weight is.
+/// Where in the files a weight is, by the names of tensors.
 #[derive(Debug, Clone)]
-struct Stored {
-    /// The name of the tensor.
-    name: String,
-    /// The weight's rows, if the tensor holds others too.
-    rows: Option<Range<usize>>,
+enum Stored {
+    /// In a tensor of its own.
+    Whole(String),
+    /// In a range of an axis of a tensor that holds other weights too.
+    Part { name: String, axis: usize, range: Range<usize> },
+    /// In a tensor with more axes of size 1 than the weight, which is a vector.
+    Vector(String),
+    /// In tensors of the same type, one for each expert.
+    Experts(Vec<String>),
 }
 
 impl Checkpoint {
@@ -88,15 +94,15 @@ impl Checkpoint {
         options: CheckpointOptions,
     ) -> Result<Checkpoint, Error> {
         let names = weights.canonical_names()?;
-        let whole = |stored: &str| Stored { name: stored.to_string(), rows: None };
         let mut names: HashMap<String, Stored> =
-            names.into_iter().map(|(name, stored)| (name, whole(stored))).collect();
+            names.into_iter().map(|(name, stored)| (name, Stored::Whole(stored.to_string()))).collect();
         let (architecture, config, style) = match weights.format() {
             Format::Gguf => of_metadata(&Names { weights: &weights, names: &names }, options.gguf_rope)?,
             Format::Safetensors | Format::PyTorch => of_json(&weights, config_json)?,
         };
         let config = config.for_length(options.max_length);
         unstack(&mut names, &weights, &config)?;
+        experts::gather(&mut names, &weights, &config)?;
         let types = Names { weights: &weights, names: &names };
         let decoder = (architecture.decoder)(&config, Rope::all(&config, style)?, &types);
         check_weights(&config, &decoder, &types)?;
@@ -114,8 +120,16 @@ impl Checkpoint {
         self.decoder.build("decoder", &types, page_size)
     }
 
+    /// The dtype and shape of a weight as the graph declares it; nothing is read.
+    pub fn describe(&self, canonical: &str) -> Option<(DType, Shape)> {
+        match self.vectors.get(canonical) {
+            Some(vector) => Some((vector.dtype(), *vector.shape())),
+            None => Names { weights: &self.weights, names: &self.names }.describe(canonical),
+        }
+    }
+
     /// The value of a weight as the graph declares it: matrices as stored, vectors in f32;
-    /// row-major.
+    /// row-major. Experts that are stored one by one are copied together.
     pub fn tensor(&self, canonical: &str) -> Option<Tensor> {
         let stored = || Names { weights: &self.weights, names: &self.names }.tensor(canonical);
         // A PyTorch checkpoint may hold a transposed view.
@@ -125,8 +139,12 @@ impl Checkpoint {
     /// Gives the memory of a weight's file pages back, once it was repacked. What else is in them can still be
     /// read.
     pub fn release(&self, canonical: &str) {
-        if let Some(stored) = self.names.get(canonical) {
-            self.weights.release(&stored.name);
+        match self.names.get(canonical) {
+            Some(Stored::Experts(names)) => names.iter().for_each(|name| self.weights.release(name)),
+            Some(Stored::Whole(name) | Stored::Part { name, .. } | Stored::Vector(name)) => {
+                self.weights.release(name);
+            }
+            None => (),
         }
     }
 
@@ -149,19 +167,47 @@ struct Names<'a> {
 }
 
 impl Names<'_> {
+    /// A view, or a copy of experts whose matrices lie apart.
     fn tensor(&self, canonical: &str) -> Option<Tensor> {
-        let stored = self.names.get(canonical)?;
-        let tensor = self.weights.get(&stored.name)?;
-        Some(match &stored.rows {
-            None => tensor.clone(),
-            Some(rows) => tensor.narrow(0, rows.clone()),
-        })
+        match self.names.get(canonical)? {
+            Stored::Whole(name) => self.weights.get(name).cloned(),
+            Stored::Vector(name) => self.weights.get(name).map(|tensor| tensor.reshape([tensor.elements()])),
+            Stored::Part { name, axis: 0, range } => Some(self.weights.get(name)?.narrow(0, range.clone())),
+            Stored::Part { name, axis, range } => {
+                let tensor = self.weights.get(name)?;
+                let parts =
+                    (0..tensor.shape()[0]).map(|i| tensor.narrow(0, i..i + 1).narrow(*axis, range.clone()));
+                let (dtype, shape) = self.describe(canonical)?;
+                Some(experts::concatenate(dtype, shape, parts))
+            }
+            Stored::Experts(names) => {
+                let parts = names.iter().filter_map(|name| self.weights.get(name).cloned());
+                let (dtype, shape) = self.describe(canonical)?;
+                Some(experts::concatenate(dtype, shape, parts))
+            }
+        }
+    }
+
+    /// The dtype and shape of what [`Names::tensor`] gives.
+    fn describe(&self, canonical: &str) -> Option<(DType, Shape)> {
+        let (name, shape): (&String, &dyn Fn(&[usize]) -> Vec<usize>) = match self.names.get(canonical)? {
+            Stored::Whole(name) => (name, &|shape| shape.to_vec()),
+            Stored::Vector(name) => (name, &|shape| vec![shape.iter().product()]),
+            Stored::Part { name, axis, range } => (name, &|shape| {
+                let mut shape = shape.to_vec();
+                shape[*axis] = range.len();
+                shape
+            }),
+            Stored::Experts(names) => (names.first()?, &|shape| [&[names.len()], shape].concat()),
+        };
+        let tensor = self.weights.get(name)?;
+        Some((tensor.dtype(), Shape::new(&shape(tensor.shape()))))
     }
 }
 
 impl WeightTypes for Names<'_> {
     fn dtype(&self, name: &str) -> Option<DType> {
-        self.tensor(name).map(|tensor| tensor.dtype())
+        self.describe(name).map(|(dtype, _)| dtype)
     }
 }
 
@@ -210,38 +256,40 @@ fn unstack(names: &mut HashMap<String, Stored>, weights: &Weights, config: &Conf
         for leaf in ["weight", "bias"] {
             let name = |stem: &str| format!("blk.{layer}.{stem}.{leaf}");
             let parts = [(name("attn_q"), query), (name("attn_k"), keys), (name("attn_v"), keys)];
-            take_apart(names, weights, &name("attn_qkv"), &parts)?;
+            take_apart(names, weights, &name("attn_qkv"), 0, &parts)?;
             if !names.contains_key(&name("ffn_gate")) {
                 let parts = [name("ffn_gate"), name("ffn_up")].map(|name| (name, config.feed_forward));
-                take_apart(names, weights, &name("ffn_up"), &parts)?;
+                take_apart(names, weights, &name("ffn_up"), 0, &parts)?;
             }
         }
     }
     Ok(())
 }
 
-/// Replaces a name by those of its parts, each so many rows.
+/// Replaces a name by those of its parts, each so many rows, which lie along an axis.
 fn take_apart(
     names: &mut HashMap<String, Stored>,
     weights: &Weights,
     stacked: &str,
+    axis: usize,
     parts: &[(String, usize)],
 ) -> Result<(), Error> {
-    let Some(Stored { name, .. }) = names.remove(stacked) else { return Ok(()) };
+    let Some(Stored::Whole(name)) = names.remove(stacked) else { return Ok(()) };
     let expected: usize = parts.iter().map(|(_, rows)| rows).sum();
     let tensor = weights.get(&name).expect("names lead to tensors");
-    let found = tensor.shape().first().copied().unwrap_or(0);
+    let found = tensor.shape().get(axis).copied().unwrap_or(0);
     if found != expected {
         let message = format!("has {found} rows for {} weights, expected {expected}", parts.len());
         return Err(Error::Weight { name: stacked.to_string(), message });
     }
-    if tensor.dtype().is_block() && tensor.shape().rank() < 2 {
+    if tensor.dtype().is_block() && tensor.shape().rank() < axis + 2 {
         let message = format!("has the dtype {}, whose blocks cannot be taken apart", tensor.dtype());
         return Err(Error::Weight { name: stacked.to_string(), message });
     }
     let mut start = 0;
     for (part, rows) in parts {
-        names.insert(part.clone(), Stored { name: name.clone(), rows: Some(start..start + rows) });
+        let range = start..start + rows;
+        names.insert(part.clone(), Stored::Part { name: name.clone(), axis, range });
         start += rows;
     }
     Ok(())
@@ -267,15 +315,15 @@ fn check_weights(config: &Config, decoder: &Decoder, types: &Names<'_>) -> Resul
     let graph = decoder.build("check", types, 16)?;
     for (_, node) in graph.nodes() {
         let graph::Op::Weight(weight) = &node.op else { continue };
-        let found = types.tensor(&weight.name).expect("build refuses missing weights");
+        let (dtype, found) = types.describe(&weight.name).expect("build refuses missing weights");
         let expected = weight.ty.static_shape().expect("weights have fixed shapes");
-        if *found.shape() != expected {
-            let message = format!("is {}, but the configuration makes it {expected}", found.shape());
+        if found != expected {
+            let message = format!("is {found}, but the configuration makes it {expected}");
             return Err(Error::Weight { name: weight.name.clone(), message });
         }
-        let usable = found.dtype().is_block() || found.dtype().is_float() && !found.dtype().is_float8();
+        let usable = dtype.is_block() || dtype.is_float() && !dtype.is_float8();
         if !usable {
-            let message = format!("has the dtype {}, expected a float or block dtype", found.dtype());
+            let message = format!("has the dtype {dtype}, expected a float or block dtype");
             return Err(Error::Weight { name: weight.name.clone(), message });
         }
     }
@@ -284,8 +332,8 @@ fn check_weights(config: &Config, decoder: &Decoder, types: &Names<'_>) -> Resul
 
 /// The vectors that have another dtype than f32, or are the weights of norms and stored less 1.
 fn converted_vectors(types: &Names<'_>, zero_centered_norms: bool) -> HashMap<String, Tensor> {
-    let stored = types.names.keys().filter_map(|name| Some((name, types.tensor(name)?)));
-    let vectors = stored.filter(|(_, tensor)| tensor.shape().rank() == 1);
+    let is_vector = |name: &&String| types.describe(name).is_some_and(|(_, shape)| shape.rank() == 1);
+    let vectors = types.names.keys().filter(is_vector).filter_map(|name| Some((name, types.tensor(name)?)));
     let converted = vectors.filter_map(|(name, tensor)| {
         let centered = zero_centered_norms && name.ends_with("norm.weight");
         if !centered && tensor.as_slice::<f32>().is_some() {

@@ -139,8 +139,18 @@ impl Decoder {
 
     /// The number of weights.
     pub fn parameters(&self) -> usize {
+        self.count(|block| block.parameters(self.hidden))
+    }
+
+    /// The number of weights that compute each token: fewer than all if layers have experts.
+    pub fn active_parameters(&self) -> usize {
+        self.count(|block| block.active_parameters(self.hidden))
+    }
+
+    fn count(&self, feed_forward: impl Fn(&FeedForward) -> usize) -> usize {
         let embedding = self.vocab * self.hidden;
-        let layers: usize = self.layers.iter().map(|layer| layer.parameters(self.hidden)).sum();
+        let of_layer = |layer: &Layer| layer.parameters(self.hidden) + feed_forward(&layer.feed_forward);
+        let layers: usize = self.layers.iter().map(of_layer).sum();
         embedding * if self.tied { 1 } else { 2 } + layers + self.hidden
     }
 
@@ -185,9 +195,8 @@ impl Layer {
         layers::add(context, x, result)
     }
 
+    /// The number of weights beside the feed-forward block's.
     fn parameters(&self, hidden: usize) -> usize {
-        self.norms.parameters(hidden)
-            + self.attention.parameters(hidden)
-            + self.feed_forward.parameters(hidden)
+        self.norms.parameters(hidden) + self.attention.parameters(hidden)
     }
 }

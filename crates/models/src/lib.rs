@@ -17,8 +17,8 @@ mod rope;
 
 pub use architectures::{ARCHITECTURES, Architecture};
 pub use checkpoint::{Checkpoint, CheckpointOptions};
-pub use config::{Config, Multipliers, RopeConfig, Scaling};
+pub use config::{Config, ExpertConfig, Multipliers, RopeConfig, Scaling};
 pub use decoder::{Decoder, Layer, Step, WeightTypes};
 pub use error::Error;
-pub use layers::{Attention, FeedForward, Norm, Norms, QkNorm};
+pub use layers::{Attention, Experts, FeedForward, Norm, Norms, QkNorm, SharedExpert};
 pub use rope::Rope;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use engine::{CompiledModel, InferenceSession, InitOptions, Model, Progress, WeightsRegistry};
 use models::{Checkpoint, Decoder};
-use tensor::{Bytes, Tensor};
+use tensor::{Bytes, DType, Shape, Tensor};
 use weights::Weights;
 
 use crate::memory::{self, MemoryNeed};
@@ -199,6 +199,10 @@ struct CheckpointWeights(Arc<Checkpoint>);
 impl WeightsRegistry for CheckpointWeights {
     fn get(&self, name: &str) -> Result<Option<Tensor>, String> {
         Ok(self.0.tensor(name))
+    }
+
+    fn describe(&self, name: &str) -> Result<Option<(DType, Shape)>, String> {
+        Ok(self.0.describe(name))
     }
 
     fn release(&self, name: &str) {

@@ -78,6 +78,15 @@ const LAYER: &[(&str, &str)] = &[
     ("block_sparse_moe.experts.#.w1", "ffn_gate.#"),
     ("block_sparse_moe.experts.#.w2", "ffn_down.#"),
     ("block_sparse_moe.experts.#.w3", "ffn_up.#"),
+    // All experts stacked; those of gate and up one on the other within each.
+    ("mlp.experts.gate_up_proj", "ffn_gate_up_exps"),
+    ("mlp.experts.down_proj", "ffn_down_exps"),
+    ("block_sparse_moe.experts.gate_up_proj", "ffn_gate_up_exps"),
+    ("block_sparse_moe.experts.down_proj", "ffn_down_exps"),
+    ("block_sparse_moe.router", "ffn_gate_inp"),
+    ("block_sparse_moe.input_linear", "ffn_gate_up_exps"),
+    ("block_sparse_moe.output_linear", "ffn_down_exps"),
+    ("block_sparse_moe.router.layer", "ffn_gate_inp"),
     ("mlp.shared_expert_gate", "ffn_gate_inp_shexp"),
     ("mlp.shared_expert.gate_proj", "ffn_gate_shexp"),
     ("mlp.shared_expert.up_proj", "ffn_up_shexp"),
@@ -202,6 +211,8 @@ mod tests {
         check("model.layers.0.post_attention_layernorm.weight", "blk.0.ffn_norm.weight");
         check("model.layers.1.mlp.experts.63.up_proj.weight", "blk.1.ffn_up.63.weight");
         check("model.layers.1.block_sparse_moe.experts.7.w2.weight", "blk.1.ffn_down.7.weight");
+        check("model.layers.1.mlp.experts.gate_up_proj", "blk.1.ffn_gate_up_exps.weight");
+        check("model.layers.1.block_sparse_moe.output_linear.weight", "blk.1.ffn_down_exps.weight");
         check("layers.2.attention.wq.weight", "blk.2.attn_q.weight");
         check("_orig_mod.tok_embeddings.weight", "token_embd.weight");
         check("output.weight", "output.weight");

@@ -5,6 +5,7 @@ use std::io::Write;
 
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
+use models::{Decoder, FeedForward};
 use pipelines::{CompiledText, MemoryBytes};
 
 use crate::artifact::{self, Show};
@@ -68,10 +69,10 @@ fn facts(model: &CompiledText) -> Vec<(&'static str, String)> {
         ("name", config.name.as_deref().map_or("(none)".into(), one_line)),
         ("architecture", one_line(&config.architecture)),
         ("format", model.checkpoint().weights().format().to_string()),
-        ("parameters", grouped(decoder.parameters())),
+        ("parameters", parameters(decoder)),
         ("layers", decoder.layers.len().to_string()),
         ("hidden size", decoder.hidden.to_string()),
-        ("feed forward", decoder.layers[0].feed_forward.width.to_string()),
+        ("feed forward", feed_forward(decoder)),
         (
             "heads",
             format!(
@@ -102,6 +103,33 @@ fn facts(model: &CompiledText) -> Vec<(&'static str, String)> {
             ),
         ),
     ]
+}
+
+/// How many there are, and how many compute a token.
+fn parameters(decoder: &Decoder) -> String {
+    let (all, active) = (decoder.parameters(), decoder.active_parameters());
+    match active == all {
+        true => grouped(all),
+        false => format!("{}, {} active for each token", grouped(all), grouped(active)),
+    }
+}
+
+/// The blocks that layers have, each kind once.
+fn feed_forward(decoder: &Decoder) -> String {
+    let mut kinds: Vec<String> = Vec::new();
+    for kind in decoder.layers.iter().map(|layer| block(&layer.feed_forward)) {
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    kinds.join(", or ")
+}
+
+/// The inner width of a block, and of its experts.
+fn block(block: &FeedForward) -> String {
+    let Some(experts) = block.experts else { return block.width.to_string() };
+    let shared = experts.shared.map_or(String::new(), |shared| format!(", and one of {}", shared.width));
+    format!("{} of {} experts of {}{shared}", experts.per_token, experts.count, block.width)
 }
 
 /// The kind of the tokenizer. A model without one can be looked at all the same.

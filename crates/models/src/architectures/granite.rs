@@ -15,7 +15,7 @@ pub(crate) const GRANITE: Architecture = Architecture {
     decoder: granite,
 };
 
-fn granite(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
+pub(super) fn granite(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
     let mut decoder = llama(config, ropes, weights);
     let multipliers = config.multipliers;
     for layer in &mut decoder.layers {

@@ -5,12 +5,17 @@ mod gemma;
 mod gemma2;
 mod gemma3;
 mod granite;
+mod granite_moe;
 mod llama;
 mod mistral;
+mod mixtral;
 mod olmo2;
+mod olmoe;
 mod phi3;
 mod qwen2;
+mod qwen2_moe;
 mod qwen3;
+mod qwen3_moe;
 mod smollm3;
 
 use graph::ops::RopeStyle;
@@ -36,18 +41,23 @@ pub struct Architecture {
 
 /// Every architecture, in the order `peri list` prints.
 pub const ARCHITECTURES: &[Architecture] = &[
-    // Before Mistral, whose GGUF files call themselves Llamas: the first row of a name is taken.
+    // Before Mistral and Mixtral, whose GGUF files call themselves Llamas: the first row of a name is taken.
     llama::LLAMA,
     mistral::MISTRAL,
     mistral::MINISTRAL,
     mistral::MISTRAL3,
+    mixtral::MIXTRAL,
     qwen2::QWEN2,
+    qwen2_moe::QWEN2_MOE,
     qwen3::QWEN3,
+    qwen3_moe::QWEN3_MOE,
     granite::GRANITE,
+    granite_moe::GRANITE_MOE,
     phi3::PHI3,
     smollm3::SMOLLM3,
     olmo2::OLMO2,
     olmo2::OLMO3,
+    olmoe::OLMOE,
     exaone4::EXAONE4,
     gemma::GEMMA,
     gemma2::GEMMA2,

@@ -15,7 +15,7 @@ pub(crate) const QWEN3: Architecture = Architecture {
     decoder: qwen3,
 };
 
-fn qwen3(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
+pub(super) fn qwen3(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
     let mut decoder = mistral(config, ropes, weights);
     for layer in &mut decoder.layers {
         layer.attention.qk_norm = Some(QkNorm::PerHead(Norm { eps: config.norm_eps }));

@@ -2,7 +2,7 @@
 
 use weights::{MetaArray, MetaValue, Metadata};
 
-use super::{Config, MAX_LAYERS, Multipliers, RopeConfig, Scaling};
+use super::{Config, ExpertConfig, MAX_LAYERS, Multipliers, RopeConfig, Scaling};
 use crate::Error;
 
 impl Config {
@@ -52,6 +52,9 @@ impl Config {
             kv_heads: optional_size("attention.head_count_kv")?.unwrap_or(heads),
             head_dim,
             feed_forward: size("feed_forward_length")?,
+            experts: experts(metadata, &architecture)?,
+            // The weights show them.
+            sparse_layers: None,
             context_length: Scaling::reach(rope.scaling, size("context_length")?),
             norm_eps: metadata.f32(&key("attention.layer_norm_rms_epsilon"))?,
             activation: None,
@@ -107,6 +110,22 @@ fn windowed_layers(
     let every = metadata.optional::<usize>(&key)?;
     let windowed = |index: usize, every: usize| every != 0 && !(index + 1).is_multiple_of(every);
     Ok(every.map(|every| (0..layers.min(MAX_LAYERS)).map(|index| windowed(index, every)).collect()))
+}
+
+/// Files of dense models may count 0 experts. Only some say the width of each, and whether shares sum to 1.
+fn experts(metadata: &Metadata, architecture: &str) -> Result<Option<ExpertConfig>, Error> {
+    let key = |name: &str| format!("{architecture}.{name}");
+    let size = |name: &str| metadata.optional::<usize>(&key(name));
+    let Some(count) = size("expert_count")?.filter(|&count| count > 0) else { return Ok(None) };
+    let width = size("expert_feed_forward_length")?.filter(|&width| width > 0);
+    let normalized = metadata.optional::<bool>(&key("expert_weights_norm"))?;
+    Ok(Some(ExpertConfig {
+        count,
+        per_token: metadata.usize(&key("expert_used_count"))?,
+        width: width.map_or_else(|| metadata.usize(&key("feed_forward_length")), Ok)?,
+        shared_width: size("expert_shared_feed_forward_length")?.filter(|&width| width > 0),
+        normalized: normalized.unwrap_or(!matches!(architecture, "qwen2moe" | "olmoe")),
+    }))
 }
 
 fn multipliers(metadata: &Metadata, architecture: &str) -> Result<Multipliers, Error> {

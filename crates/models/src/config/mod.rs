@@ -30,6 +30,10 @@ pub struct Config {
     pub head_dim: usize,
     /// The width inside the feed-forward block.
     pub feed_forward: usize,
+    /// The experts in place of that block.
+    pub experts: Option<ExpertConfig>,
+    /// Which layers have experts, if the configuration says so.
+    pub sparse_layers: Option<Vec<bool>>,
     /// The longest sequence the model was made for.
     pub context_length: usize,
     /// `eps` of the norms.
@@ -70,6 +74,21 @@ pub struct RopeConfig {
     pub factors: Option<Vec<f32>>,
     /// LongRoPE's list for longer sequences.
     pub long_factors: Option<Vec<f32>>,
+}
+
+/// A mixture of experts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpertConfig {
+    /// How many there are.
+    pub count: usize,
+    /// How many of them each token gets.
+    pub per_token: usize,
+    /// The width inside each.
+    pub width: usize,
+    /// The width inside an expert that every token gets beside.
+    pub shared_width: Option<usize>,
+    /// Whether the shares of a token's experts sum to 1.
+    pub normalized: bool,
 }
 
 /// Factors that keep activations of the same size in models of all widths; 1 for most families.
@@ -152,6 +171,7 @@ impl Scaling {
 const MAX_SIZE: usize = 1 << 24;
 const MAX_LAYERS: usize = 1 << 12;
 const MAX_HEAD: usize = 1 << 14;
+const MAX_EXPERTS: usize = 1 << 12;
 
 impl Config {
     /// Checks that the numbers fit each other, so that nothing built from them divides by zero or overflows.
@@ -169,7 +189,15 @@ impl Config {
             ("feed-forward size", self.feed_forward, MAX_SIZE),
             ("context length", self.context_length, usize::MAX),
         ];
-        for (what, size, limit) in sizes {
+        let experts = self.experts.map(|experts| {
+            [
+                ("number of experts", experts.count, MAX_EXPERTS),
+                ("number of experts per token", experts.per_token, experts.count),
+                ("feed-forward size of experts", experts.width, MAX_SIZE),
+                ("feed-forward size of the shared expert", experts.shared_width.unwrap_or(1), MAX_SIZE),
+            ]
+        });
+        for (what, size, limit) in sizes.into_iter().chain(experts.into_iter().flatten()) {
             if size == 0 || size > limit {
                 return Err(self.error(format!("the {what} is {size}, expected 1 to {limit}")));
             }
@@ -190,7 +218,11 @@ impl Config {
             .flatten()
             .try_for_each(|rope| rope.check(self.head_dim))
             .map_err(|message| self.error(message))?;
-        for (kind, listed) in [("rotated", &self.rotated_layers), ("windowed", &self.windowed_layers)] {
+        for (kind, listed) in [
+            ("rotated", &self.rotated_layers),
+            ("windowed", &self.windowed_layers),
+            ("sparse", &self.sparse_layers),
+        ] {
             let count = listed.as_ref().map_or(self.layers, Vec::len);
             if count != self.layers {
                 let message = format!("{} layers, but {count} in the list of {kind} ones", self.layers);
@@ -270,6 +302,8 @@ pub(crate) mod tests {
             kv_heads: 2,
             head_dim: 16,
             feed_forward: 96,
+            experts: None,
+            sparse_layers: None,
             context_length: 128,
             norm_eps: 1e-5,
             activation: None,
@@ -307,6 +341,13 @@ pub(crate) mod tests {
         );
         assert!(refusal(Config { local_rope: Some(rope(3)), ..small() }).contains("3 rotated dims"));
         assert!(refusal(Config { logit_softcap: Some(-1.0), ..small() }).contains("the logit softcap is -1"));
+        let experts = |count, per_token| {
+            let experts = ExpertConfig { count, per_token, width: 96, shared_width: None, normalized: true };
+            Config { experts: Some(experts), ..small() }
+        };
+        assert!(experts(8, 8).checked().is_ok());
+        assert_eq!(refusal(experts(8, 9)), "test: the number of experts per token is 9, expected 1 to 8");
+        assert_eq!(refusal(experts(5000, 1)), "test: the number of experts is 5000, expected 1 to 4096");
         assert!(refusal(Config { norm_eps: f32::NAN, ..small() }).contains("NaN"));
         assert_eq!(
             refusal(Config { rotated_layers: Some(vec![true]), ..small() }),

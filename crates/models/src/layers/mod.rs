@@ -1,6 +1,7 @@
 //! The blocks that decoders are built of, and what they need while a graph is built.
 
 mod attention;
+mod experts;
 mod feed_forward;
 mod norm;
 
@@ -9,6 +10,7 @@ use graph::{Graph, Type, Value};
 use tensor::{DType, Tensor};
 
 pub use attention::{Attention, QkNorm};
+pub use experts::{Experts, SharedExpert};
 pub use feed_forward::FeedForward;
 pub use norm::{Norm, Norms};
 
@@ -36,11 +38,23 @@ impl Context<'_> {
     /// # Errors
     /// If the checkpoint lacks it.
     pub(crate) fn weight(&mut self, name: &str, shape: [usize; 2]) -> Result<Value, Error> {
+        self.matrices(name, &shape)
+    }
+
+    /// The matrices [experts, rows, columns] of experts as the checkpoint stores them.
+    ///
+    /// # Errors
+    /// If the checkpoint lacks them.
+    pub(crate) fn experts(&mut self, name: &str, shape: [usize; 3]) -> Result<Value, Error> {
+        self.matrices(name, &shape)
+    }
+
+    fn matrices(&mut self, name: &str, shape: &[usize]) -> Result<Value, Error> {
         let dtype = self.weights.dtype(name).ok_or_else(|| Error::Weight {
             name: name.to_string(),
             message: format!("missing from the checkpoint, expected {shape:?}"),
         })?;
-        self.declare(name, Type::new(dtype, shape))
+        self.declare(name, Type::new(dtype, shape.iter().copied()))
     }
 
     /// A vector (a norm's weight, a bias); given to the graph in f32 whatever the checkpoint stores.

@@ -49,6 +49,25 @@ fn of_family(family: &str) -> Value {
         "exaone4" => json!({
             "rms_norm_eps": 1e-5, "sliding_window": 4096, "sliding_window_pattern": 4,
         }),
+        "mixtral" => json!({
+            "rms_norm_eps": 1e-5, "num_key_value_heads": 8, "max_position_embeddings": 131_072, "rope_theta": 1e6,
+            "num_local_experts": 8, "num_experts_per_tok": 2,
+        }),
+        "qwen2_moe" => json!({
+            "num_key_value_heads": 16, "max_position_embeddings": 32768, "use_sliding_window": false,
+            "num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408,
+            "shared_expert_intermediate_size": 5632, "norm_topk_prob": false, "decoder_sparse_step": 1,
+        }),
+        "qwen3_moe" => json!({
+            "num_key_value_heads": 4, "max_position_embeddings": 32768, "use_sliding_window": false,
+            "num_local_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768, "norm_topk_prob": false,
+            "decoder_sparse_step": 1,
+        }),
+        "olmoe" => json!({
+            "rms_norm_eps": 1e-5, "max_position_embeddings": 4096, "num_experts": 64, "num_experts_per_tok": 8,
+            "norm_topk_prob": false,
+        }),
+        "granitemoe" => json!({ "num_local_experts": 8, "num_experts_per_tok": 2 }),
         _ => Value::Null,
     }
 }

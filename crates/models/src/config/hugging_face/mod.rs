@@ -1,6 +1,7 @@
 //! `config.json` of a Hugging Face folder.
 
 mod defaults;
+mod experts;
 mod rope;
 
 use graph::ops::Unary;
@@ -33,6 +34,8 @@ struct File {
     max_position_embeddings: usize,
     #[serde(default = "default_eps")]
     rms_norm_eps: f32,
+    #[serde(flatten)]
+    experts: experts::File,
     hidden_act: Option<String>,
     hidden_activation: Option<String>,
     #[serde(flatten)]
@@ -52,6 +55,7 @@ struct File {
     attention_multiplier: Option<f32>,
     residual_multiplier: Option<f32>,
     logits_scaling: Option<f32>,
+    clip_qkv: Option<f32>,
 }
 
 fn default_context() -> usize {
@@ -91,6 +95,9 @@ impl Config {
         if file.num_attention_heads == 0 {
             return Err(error("`num_attention_heads` is 0".into()));
         }
+        if let Some(limit) = file.clip_qkv {
+            return Err(error(format!("`clip_qkv` is {limit}, which is not supported, expected null")));
+        }
         let head_dim = file.head_dim.unwrap_or(file.hidden_size / file.num_attention_heads);
         let (rope, local_rope) = file.rope.read(head_dim, file.max_position_embeddings).map_err(error)?;
         Config {
@@ -104,6 +111,8 @@ impl Config {
             kv_heads: file.num_key_value_heads.unwrap_or(file.num_attention_heads),
             head_dim,
             feed_forward: file.intermediate_size,
+            experts: file.experts.read(file.intermediate_size).map_err(error)?,
+            sparse_layers: file.experts.sparse_layers(file.num_hidden_layers).map_err(error)?,
             context_length: Scaling::reach(rope.scaling, file.max_position_embeddings),
             norm_eps: file.rms_norm_eps,
             activation: file.activation().map_err(error)?,

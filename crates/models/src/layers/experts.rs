@@ -1,0 +1,117 @@
+//! A mixture of experts: a router gives each token to a few of many feed-forward blocks.
+
+use graph::Value;
+use graph::ops::{Binary, ExpertLinear, Linear, Reduce, ReduceKind, Reshape, Softmax, TopK, Unary};
+
+use super::feed_forward::dense;
+use super::{Context, FeedForward, add};
+use crate::Error;
+
+/// Which experts a token gets: `Σ_i share_i · expert_i(x)` over the `per_token` experts of the highest scores `x · Rᵀ`
+/// (Shazeer et al. 2017); of equal scores the first expert's counts more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Experts {
+    /// How many there are.
+    pub count: usize,
+    /// How many of them each token gets.
+    pub per_token: usize,
+    /// Whether the shares of a token sum to 1: the softmax of its experts' scores, which is also what the softmax of all
+    /// scores becomes when those chosen are divided by their sum. Else the shares are those of the softmax of all.
+    pub normalized: bool,
+    /// An expert that every token gets beside.
+    pub shared: Option<SharedExpert>,
+}
+
+/// A feed-forward block for every token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedExpert {
+    /// The inner width.
+    pub width: usize,
+    /// Whether its result is multiplied with `sigmoid(x · gᵀ)`.
+    pub gated: bool,
+}
+
+impl Experts {
+    /// f32[tokens, hidden] → f32[tokens, hidden], for experts of an inner width and function of the gate.
+    pub(super) fn build(
+        &self,
+        context: &mut Context<'_>,
+        prefix: &str,
+        expert: &FeedForward,
+        x: Value,
+    ) -> Result<Value, Error> {
+        let hidden = context.hidden;
+        let (shares, chosen) = self.route(context, prefix, x)?; // [tokens, per_token]
+        let inner = [self.count, expert.width, hidden];
+        let gate = context.experts(&format!("{prefix}.ffn_gate_exps.weight"), inner)?;
+        let up = context.experts(&format!("{prefix}.ffn_up_exps.weight"), inner)?;
+        let outer = [self.count, hidden, expert.width];
+        let down = context.experts(&format!("{prefix}.ffn_down_exps.weight"), outer)?;
+        let gated = ExpertLinear { gate: Some(expert.activation) };
+        let inner = context.graph.push_one(gated.into(), &[x, chosen, gate, up])?;
+        let y = context.graph.push_one(ExpertLinear::default().into(), &[inner, chosen, down])?;
+        let shares = reshape(context, vec!["tokens".into(), self.per_token.into(), 1.into()], shares)?;
+        let y = context.graph.push_one(Binary::Mul.into(), &[y, shares])?; // [tokens, per_token, hidden]
+        let sum = Reduce { kind: ReduceKind::Sum, axis: 1 };
+        let y = context.graph.push_one(sum.into(), &[y])?;
+        let y = reshape(context, vec!["tokens".into(), hidden.into()], y)?;
+        match self.shared {
+            None => Ok(y),
+            Some(shared) => {
+                let shared = shared.build(context, prefix, expert.activation, x)?;
+                add(context, y, shared)
+            }
+        }
+    }
+
+    /// The number of weights, and of those that compute each token.
+    pub(super) fn parameters(&self, hidden: usize, width: usize) -> [usize; 2] {
+        let shared =
+            self.shared.map_or(0, |shared| 3 * hidden * shared.width + if shared.gated { hidden } else { 0 });
+        let always = hidden * self.count + shared;
+        [self.count, self.per_token].map(|experts| always + experts * 3 * hidden * width)
+    }
+
+    /// The shares and numbers of each token's experts, [tokens, per_token] each.
+    fn route(&self, context: &mut Context<'_>, prefix: &str, x: Value) -> Result<(Value, Value), Error> {
+        let router =
+            context.weight(&format!("{prefix}.ffn_gate_inp.weight"), [self.count, context.hidden])?;
+        let scores = context.graph.push_one(Linear::default().into(), &[x, router])?; // [tokens, count]
+        let softmax =
+            |context: &mut Context<'_>, x: Value| context.graph.push_one(Softmax { axis: 1 }.into(), &[x]);
+        let top = TopK { k: self.per_token, axis: 1, smallest: false };
+        let ranked = if self.normalized { scores } else { softmax(context, scores)? };
+        let [shares, chosen] = context.graph.push(top.into(), &[ranked])?[..] else {
+            unreachable!("values and indices")
+        };
+        let shares = if self.normalized { softmax(context, shares)? } else { shares };
+        Ok((shares, chosen))
+    }
+}
+
+impl SharedExpert {
+    fn build(
+        &self,
+        context: &mut Context<'_>,
+        prefix: &str,
+        activation: Unary,
+        x: Value,
+    ) -> Result<Value, Error> {
+        let names = ["gate", "up", "down"].map(|name| format!("{prefix}.ffn_{name}_shexp"));
+        let block = FeedForward { width: self.width, activation, bias: false, experts: None };
+        let y = dense(context, &block, &names, x)?;
+        if !self.gated {
+            return Ok(y);
+        }
+        let gate = context.vector(&format!("{prefix}.ffn_gate_inp_shexp.weight"), context.hidden)?;
+        let products = context.graph.push_one(Binary::Mul.into(), &[x, gate])?;
+        let sum = Reduce { kind: ReduceKind::Sum, axis: 1 };
+        let gate = context.graph.push_one(sum.into(), &[products])?; // [tokens, 1]
+        let gate = context.graph.push_one(Unary::Sigmoid.into(), &[gate])?;
+        Ok(context.graph.push_one(Binary::Mul.into(), &[y, gate])?)
+    }
+}
+
+fn reshape(context: &mut Context<'_>, shape: Vec<graph::Dim>, x: Value) -> Result<Value, Error> {
+    Ok(context.graph.push_one(Reshape { shape }.into(), &[x])?)
+}
