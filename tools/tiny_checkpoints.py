@@ -3,6 +3,7 @@
 Needs the packages `torch`, `transformers`, `safetensors` and `gguf`: python tools/tiny_checkpoints.py [NAME ...]
 """
 
+import re
 import sys
 from pathlib import Path
 
@@ -102,22 +103,46 @@ MODELS = {
             "image_size": 28, "patch_size": 14,
         },
     }),
+    "mixtral": ("Mixtral", {"sliding_window": 21, "num_local_experts": 5, "num_experts_per_tok": 2}),
+    # All experts in one tensor, as `transformers` has them in memory.
+    "mixtral_stacked": ("Mixtral", {"num_local_experts": 3, "num_experts_per_tok": 1, "intermediate_size": 32}),
+    "qwen2_moe": ("Qwen2Moe", {
+        "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 64, "norm_topk_prob": False,
+    }),
+    "qwen3_moe": ("Qwen3Moe", {
+        "head_dim": 16, "num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 32, "norm_topk_prob": True,
+    }),
+    # Experts in the second layer alone.
+    "qwen3_moe_sparse": ("Qwen3Moe", {
+        "num_hidden_layers": 3, "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+        "norm_topk_prob": False, "decoder_sparse_step": 1, "mlp_only_layers": [0, 2],
+    }),
+    "olmoe": ("Olmoe", {"num_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 32, "norm_topk_prob": False}),
+    "granite_moe": ("GraniteMoe", {
+        "num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 32, "embedding_multiplier": 3.0,
+        "attention_multiplier": 0.2, "residual_multiplier": 0.4, "logits_scaling": 5.0, "tie_word_embeddings": True,
+    }),
 }
 # Those that are written as GGUF too, and whether rows of queries and keys lie in pairs there.
 GGUF = {
     "qwen3": False, "granite": True, "phi3": False, "olmo2": False, "olmo3": False, "exaone4": False, "gemma": False,
-    "gemma2": False, "gemma3": False,
+    "gemma2": False, "gemma3": False, "mixtral": True, "mixtral_stacked": True, "qwen2_moe": False, "qwen3_moe": False,
+    "olmoe": False, "granite_moe": True,
 }
 # What the GGUF files of some call themselves.
-GGUF_NAMES = {"olmo3": "olmo2"}
+GGUF_NAMES = {
+    "olmo3": "olmo2", "mixtral": "llama", "mixtral_stacked": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe",
+    "granite_moe": "granitemoe",
+}
 
 
 def randomize(model: torch.nn.Module, random: torch.Generator) -> None:
     """Gives every parameter values that show when it is left out."""
     for name, parameter in sorted(model.named_parameters()):
         noise = torch.randn(parameter.shape, generator=random)
-        if parameter.dim() == 2:
-            noise *= 1.0 if "embed" in name else 1.5 / parameter.shape[1] ** 0.5
+        if parameter.dim() in (2, 3):
+            noise *= 1.0 if "embed" in name else 1.5 / parameter.shape[-1] ** 0.5
         else:
             centered = name.endswith("bias") or "Gemma" in type(model).__name__
             noise = 0.4 * noise + (0.0 if centered else 1.0)
@@ -127,6 +152,23 @@ def randomize(model: torch.nn.Module, random: torch.Generator) -> None:
 def interleaved(weight: torch.Tensor, heads: int) -> torch.Tensor:
     """Puts the two rows of each rotated pair, which are half a head apart, beside each other."""
     return weight.reshape(heads, 2, -1, weight.shape[-1]).transpose(1, 2).reshape(weight.shape)
+
+
+def stacked(weights: dict) -> dict:
+    """All experts of a layer in one tensor each for gate, up and down, under the names that `gguf` maps."""
+    result, experts = {}, {}
+    for name, weight in weights.items():
+        if match := re.fullmatch(r"(.*\.experts\.)(\d+)\.(.*)", name):
+            experts.setdefault(match[1] + match[3], {})[int(match[2])] = weight
+        elif name.endswith((".input_linear.weight", ".experts.gate_up_proj")):
+            # GGUF has gate and up apart.
+            gate, up = weight.chunk(2, dim=1)
+            layer = name.split(".")[2]
+            result[f"model.layers.{layer}.mlp.experts.gate_proj.weight"] = gate
+            result[f"model.layers.{layer}.mlp.experts.up_proj.weight"] = up
+        else:
+            result[name.replace(".experts.down_proj", ".experts.down_proj.weight")] = weight
+    return result | {name: torch.stack([part[i] for i in sorted(part)]) for name, part in experts.items()}
 
 
 def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, weights: dict) -> None:
@@ -158,7 +200,7 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
         writer.add_value_length(config.head_dim)
     if getattr(config, "sliding_window", None):
         writer.add_sliding_window(config.sliding_window)
-    if name == "granite":
+    if spelled.startswith("granite"):
         writer.add_embedding_scale(config.embedding_multiplier)
         writer.add_attention_scale(config.attention_multiplier)
         writer.add_residual_scale(config.residual_multiplier)
@@ -168,15 +210,33 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
     if name == "gemma2":
         writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
         writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    # Of two names, configurations have one.
+    experts = getattr(config, "num_experts", None) or getattr(config, "num_local_experts", None)
+    if experts:
+        writer.add_expert_count(experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+    if getattr(config, "moe_intermediate_size", None):
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    if getattr(config, "shared_expert_intermediate_size", None):
+        writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
     architecture = next(arch for arch, other in gguf.MODEL_ARCH_NAMES.items() if other == spelled)
     names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
-    for stored, weight in weights.items():
+    for stored, weight in stacked(weights).items():
         for projection, heads in ("q_proj", config.num_attention_heads), ("k_proj", config.num_key_value_heads):
             if GGUF[name] and projection in stored:
                 weight = interleaved(weight, heads)
         if name.startswith("gemma") and stored.endswith("norm.weight"):
             weight = weight + 1.0
-        writer.add_tensor(names.get_name(stored, (".weight", ".bias")), weight.contiguous().numpy())
+        if stored.endswith("shared_expert_gate.weight"):
+            weight = weight[0]
+        target = names.get_name(stored, (".weight", ".bias"))
+        if name == "mixtral_stacked" and "_exps" in target:
+            # As early files had them: one by one.
+            for expert, matrix in enumerate(weight):
+                apart = target.replace("_exps", f".{expert}")
+                writer.add_tensor(apart, matrix.contiguous().numpy())
+            continue
+        writer.add_tensor(target, weight.contiguous().numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -197,7 +257,8 @@ def write(name: str, family: str, settings: dict) -> None:
         tokens = torch.randint(0, config.get_text_config().vocab_size, (LENGTH,), generator=random)
         logits = model(tokens[None], use_cache=False).logits[0]
     folder = OUTPUT / name
-    model.save_pretrained(folder)
+    # Experts one by one, or all together as they are in memory.
+    model.save_pretrained(folder, save_original_format="stacked" not in name)
     (folder / "generation_config.json").unlink(missing_ok=True)
     save_file({"tokens": tokens.int(), "logits": logits.contiguous()}, folder / "logits.safetensors")
     if name in GGUF:
