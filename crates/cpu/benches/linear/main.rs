@@ -14,6 +14,7 @@ use perihelion_cpu::kernels::linear::{
 use perihelion_cpu::kernels::variant::{Variant, fastest};
 use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor};
 
+mod experts;
 mod limits;
 
 /// [rows, columns] of the 1B model, and the sizes of a small encoder.
@@ -44,6 +45,9 @@ fn main() {
     }
     if wanted("decoder") {
         bench_decoder(&pool);
+    }
+    if wanted("experts") {
+        experts::print(&pool);
     }
     for dtype in DTYPES {
         for (rows, columns) in SHAPES {

@@ -14,25 +14,32 @@ use perihelion::weights::Weights;
 
 /// How far a logit may be from PyTorch's, as a fraction of the largest: both round to f32.
 const BOUND: f32 = 1e-4;
-const PAGE_SIZE: usize = 16;
+pub(crate) const PAGE_SIZE: usize = 16;
 const CHUNKS: &[&[usize]] = &[&[1, 39], &[39, 1], &[16, 16, 8], &[7, 3, 20, 1, 1, 8]];
 
 /// A checkpoint that travels with the repository.
-struct Golden {
+pub(crate) struct Golden {
     name: String,
-    folder: PathBuf,
-    tokens: Vec<u32>,
+    pub(crate) folder: PathBuf,
+    pub(crate) tokens: Vec<u32>,
     /// f32[tokens, vocab]
     logits: Vec<f32>,
 }
 
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/goldens")
+}
+
 fn goldens() -> Vec<Golden> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/goldens");
-    let folders = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let folders = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
     folders.map(Golden::open).collect()
 }
 
 impl Golden {
+    pub(crate) fn named(name: &str) -> Golden {
+        Golden::open(folder().join(name))
+    }
+
     fn open(folder: PathBuf) -> Golden {
         let expected = Weights::open(&folder.join("logits.safetensors")).unwrap();
         let tensor = |name: &str| expected.get(name).unwrap();
@@ -44,7 +51,7 @@ impl Golden {
         }
     }
 
-    fn checkpoint(&self) -> Checkpoint {
+    pub(crate) fn checkpoint(&self) -> Checkpoint {
         self.open_file("model.safetensors")
     }
 

@@ -1,0 +1,161 @@
+//! Mixtures of experts: quantized ones beside their dequantized weights, and the same bits in any company.
+
+use std::collections::HashMap;
+
+use perihelion::driver::{DType, Shape, Tensor};
+use perihelion::engine::{Model, WeightsRegistry};
+use perihelion::graph::Op;
+use perihelion::models::{Checkpoint, WeightTypes};
+use perihelion::pipelines::{Batch, Runner, SequenceId, Slice};
+use tensor::{AlignedBytes, Bytes, blocks};
+
+use crate::architectures::{Golden, PAGE_SIZE};
+
+/// A checkpoint whose experts are stored in another dtype.
+struct Experts<'a> {
+    checkpoint: &'a Checkpoint,
+    dtype: DType,
+}
+
+fn is_expert(name: &str) -> bool {
+    name.ends_with("_exps.weight")
+}
+
+impl WeightTypes for Experts<'_> {
+    fn dtype(&self, name: &str) -> Option<DType> {
+        if is_expert(name) { Some(self.dtype) } else { self.checkpoint.dtype(name) }
+    }
+}
+
+impl Experts<'_> {
+    /// The model, with experts as `convert` has them.
+    fn load(&self, convert: impl Fn(&Tensor) -> Tensor) -> Model {
+        let graph = self.checkpoint.decoder.build("experts", self, PAGE_SIZE).unwrap();
+        let names = graph.nodes().filter_map(|(_, node)| match &node.op {
+            Op::Weight(weight) => Some(weight.name.clone()),
+            _ => None,
+        });
+        let convert = |name: String| {
+            let tensor = self.checkpoint.tensor(&name).unwrap();
+            let tensor = if is_expert(&name) { convert(&tensor) } else { tensor };
+            (name, tensor)
+        };
+        let weights: HashMap<String, Tensor> = names.map(convert).collect();
+        crate::support::session(2).load(&graph, &weights).unwrap()
+    }
+}
+
+fn quantized(tensor: &Tensor, dtype: DType) -> Tensor {
+    let bytes = blocks::quantize(dtype, &tensor.to_f32_vec());
+    Tensor::from_bytes(dtype, *tensor.shape(), Bytes::new(AlignedBytes::copy_of(&bytes))).unwrap()
+}
+
+fn slice(id: u64, tokens: &[u32], pages: &[u32]) -> Slice {
+    Slice { id: SequenceId(id), cached: 0, tokens: tokens.to_vec(), pages: pages.to_vec(), predicts: true }
+}
+
+/// The logits of all tokens of some sequences that run together.
+fn logits(checkpoint: &Checkpoint, model: &Model, slices: Vec<Slice>) -> Vec<Vec<f32>> {
+    let decoder = &checkpoint.decoder;
+    let rows: usize = slices.iter().map(|slice| slice.tokens.len()).sum();
+    let mut runner = Runner::new(model.clone(), decoder.cache_shape(9, PAGE_SIZE), decoder.vocab);
+    let logits = runner.run(&Batch { slices }, true).unwrap();
+    (0..rows).map(|row| logits.row(row).to_vec()).collect()
+}
+
+#[test]
+fn quantized_experts_compute_as_their_weights_say() {
+    for name in ["mixtral_stacked", "qwen3_moe", "granite_moe", "olmoe"] {
+        let golden = Golden::named(name);
+        let checkpoint = golden.checkpoint();
+        let slices = || vec![slice(0, &golden.tokens, &[2, 0, 5])];
+        for dtype in [DType::Q8_0, DType::Q4_0, DType::Iq4Nl] {
+            let experts = Experts { checkpoint: &checkpoint, dtype };
+            let got = logits(&checkpoint, &experts.load(|tensor| quantized(tensor, dtype)), slices());
+            let plain = Experts { checkpoint: &checkpoint, dtype: DType::F32 };
+            let dequantized =
+                |tensor: &Tensor| Tensor::from_slice(*tensor.shape(), &quantized(tensor, dtype).to_f32_vec());
+            let expected = logits(&checkpoint, &plain.load(dequantized), slices());
+            let largest = expected.iter().flatten().fold(0.0f32, |largest, x| largest.max(x.abs()));
+            // Where activations in 8 bits turn the scores of two experts, a token gets others: most do not.
+            let close = |(a, b): (&Vec<f32>, &Vec<f32>)| {
+                a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 0.04 * largest)
+            };
+            let agreeing = got.iter().zip(&expected).filter(|pair| close(*pair)).count();
+            assert!(agreeing * 10 >= got.len() * 9, "{name} {dtype}: {agreeing} of {}", got.len());
+        }
+    }
+}
+
+#[test]
+fn company_changes_no_bit() {
+    for name in ["mixtral", "qwen2_moe", "qwen3_moe_sparse"] {
+        let golden = Golden::named(name);
+        let checkpoint = golden.checkpoint();
+        let experts = Experts { checkpoint: &checkpoint, dtype: DType::F32 };
+        let model = experts.load(Tensor::clone);
+        let parts = [&golden.tokens[..17], &golden.tokens[5..6], &golden.tokens[20..40]];
+        let pages = [[0u32, 1], [2, 3], [4, 5]];
+        let all = (0..3).map(|i| slice(i as u64, parts[i], &pages[i])).collect();
+        let together = logits(&checkpoint, &model, all);
+        let alone = (0..3).flat_map(|i| logits(&checkpoint, &model, vec![slice(9, parts[i], &pages[i])]));
+        let bits = |rows: Vec<Vec<f32>>| -> Vec<u32> { rows.concat().iter().map(|x| x.to_bits()).collect() };
+        assert!(bits(alone.collect()) == bits(together), "{name}");
+    }
+}
+
+#[test]
+fn numbers_of_experts_that_disagree_are_refused() {
+    let cases = [
+        ("mixtral", "num_local_experts", "4", "blk.0.ffn_gate.4.weight`: the configuration says 4 experts"),
+        (
+            "mixtral",
+            "num_local_experts",
+            "6",
+            "ffn_gate.5.weight`: missing: the configuration says 6 experts",
+        ),
+        ("mixtral", "num_experts_per_tok", "6", "number of experts per token is 6, expected 1 to 5"),
+        ("mixtral", "num_local_experts", "null", "blk.0.ffn_gate.weight`: missing from the checkpoint"),
+        ("mixtral_stacked", "num_local_experts", "4", "is [3, 32], but the configuration makes it [4, 32]"),
+        ("mixtral_stacked", "intermediate_size", "33", "has 64 rows for 2 weights, expected 66"),
+        ("qwen3_moe_sparse", "decoder_sparse_step", "0", "`decoder_sparse_step` is 0"),
+        ("olmoe", "clip_qkv", "4.0", "`clip_qkv` is 4, which is not supported"),
+    ];
+    for (index, (name, key, value, expected)) in cases.into_iter().enumerate() {
+        let golden = Golden::named(name);
+        let text = std::fs::read_to_string(golden.folder.join("config.json")).unwrap();
+        let mut config: serde_json::Value = serde_json::from_str(&text).unwrap();
+        config[key] = serde_json::from_str(value).unwrap();
+        let folder = std::env::temp_dir().join(format!("perihelion-experts-{}-{index}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
+        let weights = golden.folder.join("model.safetensors");
+        let error = Checkpoint::open(&folder, Some(&weights)).unwrap_err().to_string();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(error.contains(expected), "{name}, {key} {value}: {error}");
+    }
+}
+
+/// What is described is what is given, and experts that lie apart are copied when they are asked for.
+#[test]
+fn descriptions_are_true() {
+    struct Described<'a>(&'a Checkpoint);
+    impl WeightsRegistry for Described<'_> {
+        fn get(&self, name: &str) -> Result<Option<Tensor>, String> {
+            Ok(self.0.tensor(name))
+        }
+
+        fn describe(&self, name: &str) -> Result<Option<(DType, Shape)>, String> {
+            Ok(self.0.describe(name))
+        }
+    }
+    for name in ["mixtral", "mixtral_stacked", "qwen2_moe"] {
+        let golden = Golden::named(name);
+        let checkpoint = golden.checkpoint();
+        let graph = checkpoint.graph(PAGE_SIZE).unwrap();
+        let model = crate::support::session(1).load(&graph, &Described(&checkpoint)).unwrap();
+        let slices = || vec![slice(0, &golden.tokens, &[2, 0, 5])];
+        let plain = Experts { checkpoint: &checkpoint, dtype: DType::F32 }.load(Tensor::clone);
+        assert_eq!(logits(&checkpoint, &model, slices()), logits(&checkpoint, &plain, slices()), "{name}");
+    }
+}
