@@ -118,7 +118,9 @@ fn other_packed_weights_come_back_to_the_bit() {
                   %z = conv2d(%image, %filter) {strides = [1, 1], dilations = [1, 1], padding = [0, 0, 0, 0]}
                   %bytes = weight \"bytes\" : u8[19, 544]
                   %q = qmatmul(%x, %bytes) {encoding = q8_0}
-                  return %y, %z, %q
+                  %codes = weight \"codes\" : u8[264, 19]
+                  %r = gptq_matmul(%x, %codes) {bits = 4, group_size = 128, sym = true}
+                  return %y, %z, %q, %r
                 }";
     let graph = Graph::parse(text).unwrap();
     let registry = |name: &str| match name {
@@ -126,6 +128,11 @@ fn other_packed_weights_come_back_to_the_bit() {
             Some(Tensor::from_slice([3, 2, 3, 17], &(0..306).map(|i| i as f32 / 300.0).collect::<Vec<_>>()))
         }
         "bytes" => Some(Tensor::from_slice([19, 544], weight(DType::Q8_0).bytes())),
+        // Scales of 1/16 after the codes.
+        "codes" => {
+            let codes = (0..256 * 19).map(|i| (i * 37 % 251) as u8);
+            Some(Tensor::from_slice([264, 19], &codes.chain([0, 0x2c].repeat(4 * 19)).collect::<Vec<u8>>()))
+        }
         _ => registry(name),
     };
     let path = std::env::temp_dir().join(format!("perihelion-{}-others.mef", std::process::id()));
@@ -143,7 +150,7 @@ fn other_packed_weights_come_back_to_the_bit() {
     assert_eq!(run(&session.load(&path, &()).unwrap()), expected);
     let layouts: Vec<bool> =
         Artifact::open(&path).unwrap().weights().map(|weight| weight.layout.is_some()).collect();
-    assert_eq!(layouts, [true; 3]);
+    assert_eq!(layouts, [true; 4]);
     fs::remove_file(path).unwrap();
 }
 

@@ -3,6 +3,7 @@
 mod convolution;
 mod experts;
 mod fp8;
+mod gptq;
 mod normalize;
 mod paged;
 mod product;
@@ -153,6 +154,7 @@ impl Device for Cpu {
                 kernel(dequantize::DequantizeKernel { encoding: op.encoding, pool: pool() })
             }
             Op::QMatMul(op) => product::qmatmul(self, op.encoding),
+            Op::GptqMatMul(op) => gptq::matmul(self, *op, dtype),
         }
     }
 
@@ -178,6 +180,7 @@ impl Device for Cpu {
             Op::Linear(linear) => product::packing(linear, node, position),
             Op::ExpertLinear(_) => experts::packing(node, position),
             Op::QMatMul(op) => (position == 1).then(|| product::layout(op.encoding)),
+            Op::GptqMatMul(op) => gptq::packing(*op, position),
             Op::Conv(conv) => convolution::packing(self, conv, node, position),
             Op::Fp8Product(op) => fp8::packing(*op, node, position),
             _ => None,
@@ -189,6 +192,7 @@ impl Device for Cpu {
             fp8::LAYOUT => fp8::pack(&self.pool, weight),
             product::COLUMNS => product::pack_columns(&self.pool, weight),
             layout if layout.starts_with("filter.") => convolution::pack(layout, weight),
+            layout if layout.starts_with(gptq::LAYOUT) => gptq::pack(&self.pool, layout, weight),
             layout => product::pack(&self.pool, layout, weight),
         }
     }
@@ -206,6 +210,7 @@ impl Device for Cpu {
             fp8::LAYOUT => fp8::load(ty, bytes),
             product::COLUMNS => product::load_columns(ty, bytes),
             layout if layout.starts_with("filter.") => convolution::load(layout, ty, bytes),
+            layout if layout.starts_with(gptq::LAYOUT) => gptq::load(layout, ty, bytes),
             layout => product::load(layout, ty, bytes),
         }
     }

@@ -21,6 +21,7 @@ pub(crate) mod fold;
 pub(crate) mod fourier;
 pub(crate) mod gather;
 pub(crate) mod generate;
+pub(crate) mod gptq;
 pub(crate) mod group_norm;
 pub mod kv_cache;
 pub mod linear;

@@ -63,6 +63,12 @@ pub trait Simd: Copy {
     /// Sixteen values are readable at `from`.
     unsafe fn load_f16(self, from: *const f16) -> Self::F32;
 
+    /// Four bits of each of sixteen little-endian words of 32 bits: those from bit `4 · index` on, `index < 8`.
+    ///
+    /// # Safety
+    /// Sixteen words, 64 bytes, are readable at `from`.
+    unsafe fn load_nibbles(self, from: *const u8, index: u32) -> Self::F32;
+
     /// Writes the sixteen lanes from `to` on.
     ///
     /// # Safety

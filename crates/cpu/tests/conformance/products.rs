@@ -1,9 +1,9 @@
 //! Matrix products and linear layers.
 
-use graph::ops::{ExpertLinear, Linear, MatMul, SplitMatMul, Unary};
+use graph::ops::{ExpertLinear, GptqMatMul, Linear, MatMul, SplitMatMul, Unary};
 use tensor::{DType, Tensor};
 
-use crate::problem::{Tolerance, check, check_refused, solve_each, tame};
+use crate::problem::{Random, Tolerance, check, check_refused, reference, solve_each, tame};
 
 /// A sum of `k` products in f32.
 const SUM_OF_PRODUCTS: Tolerance = Tolerance::OfLargest(3e-6);
@@ -186,4 +186,83 @@ fn experts_that_are_not_there_are_refused() {
         let experts = Tensor::from_slice([3], &[0, wrong, 1]);
         check_refused(ExpertLinear::default(), &[x.clone(), experts, weight.clone()], &[&wrong.to_string()]);
     }
+}
+
+/// A weight of GPTQ with its permutation and zero points, as `op` takes them.
+fn gptq_weights(op: GptqMatMul, rows: usize, columns: usize) -> Vec<Tensor> {
+    let mut random = Random(7);
+    let groups = op.group_size.map_or(1, |size| columns / size);
+    let codes = (0..columns / 2 * rows).map(|_| random.next() as u8).collect::<Vec<u8>>();
+    let scales = tame(DType::F16, &[groups, rows], 8);
+    let bytes = [&codes, scales.bytes()].concat();
+    let mut weights = vec![Tensor::from_slice([columns / 2 + 2 * groups, rows], &bytes)];
+    if op.desc_act {
+        let mut order: Vec<i32> = (0..columns as i32).collect();
+        (1..columns).for_each(|i| order.swap(i, random.below(i + 1)));
+        weights.push(Tensor::from_slice([columns], &order));
+    }
+    if !op.sym {
+        let zeros: Vec<i32> = (0..groups * rows / 8).map(|_| random.next() as i32).collect();
+        weights.push(Tensor::from_slice([groups, rows / 8], &zeros));
+    }
+    weights
+}
+
+#[test]
+fn gptq_matmul() {
+    for (tokens, rows, columns) in [(1, 8, 32), (1, 64, 96), (2, 72, 64), (15, 136, 160), (70, 200, 32)] {
+        for (desc_act, sym) in [(false, true), (true, true), (false, false), (true, false)] {
+            for group_size in [Some(32), None] {
+                let op = GptqMatMul { bits: 4, group_size, desc_act, sym };
+                let weights = gptq_weights(op, rows, columns);
+                for dtype in [DType::F32, DType::BF16, DType::F16] {
+                    let inputs = [&[tame(dtype, &[tokens, columns], 9)], &weights[..]].concat();
+                    // Blocks take inputs of 8 bits; all else is rounded to the dtype of the results alone.
+                    let share = match dtype {
+                        _ if sym && !desc_act => 2e-2,
+                        DType::F32 => 3e-6,
+                        DType::F16 => 1e-3,
+                        _ => 8e-3,
+                    };
+                    check(op, &inputs, Tolerance::OfLargest(share));
+                }
+            }
+        }
+    }
+    let op = GptqMatMul { desc_act: true, ..GptqMatMul::default() };
+    let mut inputs = [&[tame(DType::F32, &[0, 3, 128], 9)], &gptq_weights(op, 5, 128)[..]].concat();
+    check(op, &inputs, Tolerance::Exact);
+    inputs[0] = tame(DType::F32, &[3, 128], 9);
+    inputs[2] = Tensor::from_slice([128], &[127i32; 128]);
+    check_refused(op, &inputs, &["permutation[1] is 127", "below 128"]);
+}
+
+/// A row alone, or among any others, and any rows of the weight beside it: the same bits.
+#[test]
+fn gptq_rows_are_their_own() {
+    let op = GptqMatMul { group_size: Some(32), desc_act: true, ..GptqMatMul::default() };
+    let (weights, x) = (gptq_weights(op, 70, 256), tame(DType::F32, &[19, 256], 3));
+    let all = [&[x.clone()], &weights[..]].concat();
+    for (together, threads) in solve_each(op, &all).into_iter().zip(0..) {
+        for row in [0, 7, 8, 18] {
+            let alone = Tensor::from_slice([1, 256], &x.to_f32_vec()[256 * row..][..256]);
+            let alone = &solve_each(op, &[&[alone], &weights[..]].concat())[threads][0];
+            let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<u32>>();
+            let expected = &together[0].to_f32_vec()[70 * row..][..70];
+            assert_eq!(bits(&alone.to_f32_vec()), bits(expected), "row {row}");
+        }
+    }
+}
+
+/// Columns that lie as they were, under a permutation that says so, are those without one.
+#[test]
+fn gptq_in_order_needs_no_permutation() {
+    let plain = GptqMatMul { group_size: Some(64), ..GptqMatMul::default() };
+    let ordered = GptqMatMul { desc_act: true, ..plain };
+    let weights = gptq_weights(plain, 40, 192);
+    let (x, order) =
+        (tame(DType::F32, &[3, 192], 4), Tensor::from_slice([192], &(0..192).collect::<Vec<i32>>()));
+    let inputs = [x, weights[0].clone(), order];
+    let [plain, ordered] = [reference(plain, &inputs[..2]), reference(ordered, &inputs)];
+    assert_eq!(plain[0].bytes(), ordered[0].bytes());
 }

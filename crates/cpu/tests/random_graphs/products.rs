@@ -20,6 +20,7 @@ pub(crate) const KINDS: &[Kindred] = &[
     embedding,
     dequantize,
     qmatmul,
+    gptq_matmul,
     attention,
     written_attention,
     ragged_attention,
@@ -162,6 +163,34 @@ fn qmatmul(g: &mut Growth) -> Result<Vec<Value>, Error> {
     let encoding = g.choose(0, &BLOCKS);
     let weight = bytes(g, encoding, 17, 64)?;
     g.b.ops(QMatMul { encoding }, &[x, weight])
+}
+
+/// Weights of GPTQ, with and without permutation and zero points.
+fn gptq_matmul(g: &mut Growth) -> Result<Vec<Value>, Error> {
+    let x = g.find(0, |ty| {
+        let is_input = [DType::F16, DType::BF16, DType::F32].contains(&ty.dtype);
+        is_input && ty.shape.last().and_then(Dim::as_static).is_some_and(|size| size > 0 && size % 32 == 0)
+    })?;
+    let (rows, columns) = (24, g.b.dim(x, -1).as_static().expect("found as such"));
+    let group_size = g.choose(1, &[None, Some(32)]);
+    let (desc_act, sym) = (g.number(2, 2) == 0, g.number(3, 2) == 0);
+    let groups = group_size.map_or(1, |size| columns / size);
+    let mut noise = g.noise();
+    let codes = (0..columns / 2 * rows).map(|_| noise.bits() as u8);
+    let scales: Vec<u8> =
+        (0..groups * rows).flat_map(|i| tensor::f16::from_f32(i as f32 / 1e3).to_le_bytes()).collect();
+    let bytes: Vec<u8> = codes.chain(scales).collect();
+    let zeros: Vec<i32> = (0..groups * rows / 8).map(|_| noise.bits() as i32).collect();
+    // From the last column to the first.
+    let order: Vec<i32> = (0..columns).map(|j| (columns - 1 - j) as i32).collect();
+    let mut weights = vec![g.constant(Tensor::from_slice([columns / 2 + 2 * groups, rows], &bytes))?];
+    if desc_act {
+        weights.push(g.constant(Tensor::from_slice([columns], &order))?);
+    }
+    if !sym {
+        weights.push(g.constant(Tensor::from_slice([groups, rows / 8], &zeros))?);
+    }
+    Ok(vec![g.b.gptq_matmul(GptqMatMul { bits: 4, group_size, desc_act, sym }, x, &weights)?])
 }
 
 fn attention(g: &mut Growth) -> Result<Vec<Value>, Error> {

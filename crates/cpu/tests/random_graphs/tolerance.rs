@@ -106,6 +106,15 @@ pub(crate) fn slack(op: &Op, inputs: &[&Tensor], dtype: DType) -> Slack {
             let weight = crate::data::from_bytes(op.encoding, shape, bytes.contiguous().bytes());
             linear(inputs[0], &weight, None)
         }
+        Op::GptqMatMul(op) => {
+            let weight = op.dequantize(op.operands(inputs)).expect("a permutation");
+            let columns = weight.shape()[1];
+            let row = |row: &[f64]| row.iter().map(|w| w.abs()).sum::<f64>();
+            let longest = weight.to_f64_vec().chunks(columns.max(1)).map(row).fold(0.0, f64::max);
+            let largest = largest_of(inputs[0]);
+            let exact = sum(dtype, columns, largest * largest_of(&weight));
+            Slack { absolute: exact.absolute + longest * largest / 254.0, ..exact }
+        }
         Op::Conv(_) | Op::ConvTranspose(_) => {
             let terms = inputs[1].elements();
             let bias = inputs.get(2).map_or(0.0, |bias| largest_of(bias));

@@ -204,6 +204,13 @@ impl Builder {
         }
     }
 
+    /// `x · Wᵀ` with weights that GPTQ quantized: `x: f32[.., columns]` (or f16, bf16) → `[.., rows]` of its dtype.
+    /// `weights` are the operands after `x`, as [`GptqMatMul`] lists them.
+    #[track_caller]
+    pub fn gptq_matmul(&mut self, op: GptqMatMul, x: Value, weights: &[Value]) -> Result<Value, Error> {
+        self.op(op, &[&[x], weights].concat())
+    }
+
     /// The parts of `parts` on all devices one after another, on each device.
     #[track_caller]
     pub fn allgather(

@@ -134,7 +134,7 @@ impl Problem {
             Op::ExpertLinear(_) => position > 1,
             Op::RmsNorm(_) | Op::LayerNorm(_) => position > 0,
             Op::Embedding(_) => position == 0,
-            Op::Conv(_) | Op::QMatMul(_) => position > 0,
+            Op::Conv(_) | Op::QMatMul(_) | Op::GptqMatMul(_) => position > 0,
             _ => false,
         }
     }

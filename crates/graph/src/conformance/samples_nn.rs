@@ -18,6 +18,7 @@ pub(super) fn problems() -> Vec<Problem> {
     list.norms();
     list.signals();
     list.quantized();
+    list.gptq();
     list.problems
 }
 
@@ -297,6 +298,47 @@ impl List {
                 self.add(QMatMul { encoding }, vec![x, bytes], tolerance);
             }
         }
+    }
+
+    fn gptq(&mut self) {
+        let sizes = [(1, 1, 32), (3, 16, 64), (16, 17, 64), (5, 40, 128), (17, 72, 256), (9, 200, 1024)];
+        for (index, (tokens, rows, columns)) in sizes.into_iter().enumerate() {
+            let dtype = [DType::BF16, DType::F32, DType::F16][index % 3];
+            for (desc_act, sym) in [(false, true), (true, true), (false, false), (true, false)] {
+                for group_size in [Some(32), Some(128), None] {
+                    let groups = group_size.map_or(1, |size| columns / size);
+                    if groups > 0 && (sym || rows % 8 == 0) {
+                        let op = GptqMatMul { bits: 4, group_size, desc_act, sym };
+                        self.gptq_of(op, dtype, (tokens, rows, columns), groups);
+                    }
+                }
+            }
+        }
+    }
+
+    fn gptq_of(&mut self, op: GptqMatMul, dtype: DType, sizes: (usize, usize, usize), groups: usize) {
+        let (tokens, rows, columns) = sizes;
+        let codes = self.random.tensor(DType::U8, [columns / 2, rows], 1.0);
+        let scales = self.random.tensor(DType::F16, [groups, rows], 0.1);
+        let bytes = [codes.bytes(), scales.bytes()].concat();
+        let mut inputs = vec![
+            self.random.tensor(dtype, [tokens, columns], 1.0),
+            Tensor::from_slice([columns / 2 + 2 * groups, rows], &bytes),
+        ];
+        if op.desc_act {
+            let order: Vec<i32> =
+                self.random.shuffled(columns).into_iter().map(|column| column as i32).collect();
+            inputs.push(Tensor::from_slice([columns], &order));
+        }
+        if !op.sym {
+            inputs.push(self.random.tensor(DType::I32, [groups, rows / 8], 1.0));
+        }
+        let weight = op.dequantize(op.operands(&inputs.iter().collect::<Vec<_>>())).expect("a permutation");
+        let squares: f64 = weight.to_f64_vec().iter().map(|w| w * w).sum::<f64>() / rows as f64;
+        // As for a linear layer: six deviations of a sum of inputs rounded to 8 bits.
+        let absolute = 6.0 * squares.sqrt() / 254.0 + 1e-6;
+        let relative = if dtype == DType::F32 { 1e-5 } else { 1.0 / 128.0 };
+        self.add(op, inputs, Tolerance::Close { relative, absolute });
     }
 }
 

@@ -25,6 +25,7 @@ mod fold;
 mod fp8_product;
 mod gather;
 mod gather_nd;
+mod gptq;
 mod group_norm;
 mod indexing;
 mod irfft;
@@ -97,6 +98,7 @@ pub use fold::Fold;
 pub use fp8_product::Fp8Product;
 pub use gather::{Embedding, Gather};
 pub use gather_nd::GatherNd;
+pub use gptq::{GptqMatMul, GptqOperands};
 pub use group_norm::GroupNorm;
 pub use irfft::{FftNorm, Irfft};
 pub use kv_store::KvStore;
@@ -508,6 +510,8 @@ ops! {
     Dequantize,
     /// The product with quantized weights that come as bytes.
     QMatMul,
+    /// The product with weights of 4 bits as GPTQ quantizes them.
+    GptqMatMul,
     /// What a library computes.
     Custom,
 }

@@ -248,7 +248,11 @@ fn refusals_are_understood_and_not_repeated() {
         ("HEAD /", What::Status(404, ""), "ada/tiny has no file `config.json`"),
         ("HEAD /", What::Status(418, ""), "status 418"),
         ("GET /ada/tiny/resolve", What::Status(403, ""), "the token has no right"),
-        ("GET /ada/tiny/resolve", What::Status(302, "Location: ftp://x/y\r\n"), "redirects to no web address"),
+        (
+            "GET /ada/tiny/resolve",
+            What::Status(302, "Location: ftp://x/y\r\n"),
+            "redirects to no web address",
+        ),
     ];
     for (on, fault, message) in cases {
         let world = World::new();
