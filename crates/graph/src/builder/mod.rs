@@ -306,7 +306,7 @@ impl Builder {
     }
 
     /// Writes `k` and `v`, `f32[tokens, kv_heads, head_dim]`, into a layer of the cache, a buffer
-    /// `f32[pages, layers, 2, kv_heads, page_size · head_dim]`.
+    /// `[pages, layers, 2, kv_heads, page_size · head_dim]` of f32, or of bf16 or f16, to which they are then rounded.
     #[track_caller]
     pub fn kv_store(
         &mut self,

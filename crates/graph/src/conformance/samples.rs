@@ -535,7 +535,9 @@ impl List {
                 [(1, 1, 4, 16), (4, 2, 16, 16), (6, 2, 24, 32), (8, 8, 64, 16)]
             {
                 let (table, pages) = self.page_table(sequences, page_size);
-                let cache = self.random.floats([pages, 2, 2, kv_heads, page_size * head_dim], 2.0);
+                let dtype = [DType::F32, DType::BF16, DType::F16][(number + head_dim / 8) % 3];
+                let shape = [pages, 2, 2, kv_heads, page_size * head_dim];
+                let cache = self.random.tensor(dtype, shape, 2.0);
                 let heads_of =
                     |random: &mut Random, heads: usize| random.floats([tokens, heads, head_dim], 2.0);
                 let [k, v, q] = [kv_heads, kv_heads, heads].map(|heads| heads_of(&mut self.random, heads));

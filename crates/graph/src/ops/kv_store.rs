@@ -1,6 +1,7 @@
 //! Writes the keys and values of new tokens into their pages of the cache.
 //!
-//! The cache is `f32[pages, layers, 2, kv_heads, page_size · head_dim]`. In (page, layer, 0, kv_head) lie the
+//! The cache is `[pages, layers, 2, kv_heads, page_size · head_dim]` of f32, or of bf16 or f16, to which keys and values
+//! are then rounded. In (page, layer, 0, kv_head) lie the
 //! keys, transposed in tiles of 16 tokens: [page_size / 16, head_dim, 16], so that scores are computed for
 //! neighbouring tokens at once; in (page, layer, 1, kv_head) the values: [page_size, head_dim].
 
@@ -70,13 +71,13 @@ impl Define for KvStore {
                 cache[pages.value(token, head, d)?] = v[from];
             }
         }
-        Ok(vec![from_f64(DType::F32, *inputs[0].shape(), &cache)])
+        Ok(vec![from_f64(inputs[0].dtype(), *inputs[0].shape(), &cache)])
     }
 }
 
 /// Checks the cache that heads of `head_dim` elements are stored in.
 pub(super) fn expect_cache(cache: &Type, layer: usize, head_dim: &Dim) -> Result<(), TypeError> {
-    expect_dtype("cache", cache, &[DType::F32])?;
+    expect_dtype("cache", cache, &[DType::F16, DType::BF16, DType::F32])?;
     expect_rank("cache", cache, 5)?;
     if cache.shape[2] != Dim::from(2) {
         return Err(TypeError::new(format!("axis 2 of cache {cache} is no 2 (keys, values)")));
@@ -190,7 +191,13 @@ mod tests {
         let power = "with a power of two of at least 16 and head_dim 8";
         let page =
             |cache: &str| format!("kv_store: axis 4 of cache {cache} is no page_size · head_dim {power}");
-        assert_eq!(with(0, good[0]), "");
+        for cache in [good[0], "mut bf16[pages, 2, 2, 4, 128]", "mut f16[pages, 2, 2, 4, 128]"] {
+            assert_eq!(with(0, cache), "");
+        }
+        assert_eq!(
+            with(0, "mut f64[p, 2, 2, 4, 128]"),
+            "kv_store: cache is mut f64[p, 2, 2, 4, 128], expected f16, bf16 or f32"
+        );
         assert_eq!(
             with(0, "f32[pages, 2, 2, 4, 128]"),
             "kv_store: operand 0 is f32[pages, 2, 2, 4, 128], expected a buffer"
@@ -221,10 +228,10 @@ mod tests {
     }
 
     /// A token at position 17 of the second sequence, with pages of 16 and heads of 2.
-    fn store(page: u32, position: u32) -> Result<Vec<f64>, Error> {
-        let cache = Tensor::zeros(DType::F32, [3, 2, 2, 1, 32]);
-        let (k, v) =
-            (Tensor::from_slice([1, 1, 2], &[1.0f32, 2.0]), Tensor::from_slice([1, 1, 2], &[3.0f32, 4.0]));
+    fn store(dtype: DType, page: u32, position: u32) -> Result<Vec<f64>, Error> {
+        let cache = Tensor::zeros(dtype, [3, 2, 2, 1, 32]);
+        let rows = |values: [f32; 2]| Tensor::from_slice([1, 1, 2], &values);
+        let (k, v) = (rows([1.0, 2.0]), rows([3.0, 4.0 + 3.0 / 64.0]));
         let offsets = Tensor::from_slice([3], &[0u32, 0, 1]);
         let lengths = Tensor::from_slice([2], &[0, position]);
         let table = Tensor::from_slice([2, 2], &[0, 0, 0, page]);
@@ -234,19 +241,22 @@ mod tests {
 
     #[test]
     fn keys_lie_transposed_and_values_do_not() {
-        let cache = store(2, 17).unwrap();
+        let cache = store(DType::F32, 2, 17).unwrap();
         // Page 2, layer 1: the keys of 16 slots for each of 2 dims, then the values of 2 dims for each slot.
         let keys = ((2 * 2 + 1) * 2) * 32;
         let values = keys + 32;
         let mut expected = vec![0.0; cache.len()];
         (expected[keys + 1], expected[keys + 16 + 1]) = (1.0, 2.0);
-        (expected[values + 2], expected[values + 3]) = (3.0, 4.0);
+        (expected[values + 2], expected[values + 3]) = (3.0, 4.0 + 3.0 / 64.0);
         assert_eq!(cache, expected);
+        // In the middle of 4 + 2/64 and 4 + 4/64, which bf16 has: to the even one of the two.
+        expected[values + 3] = 4.0 + 4.0 / 64.0;
+        assert_eq!(store(DType::BF16, 2, 17).unwrap(), expected);
     }
 
     #[test]
     fn pages_must_exist() {
-        let message = |page, position| store(page, position).unwrap_err().to_string();
+        let message = |page, position| store(DType::F32, page, position).unwrap_err().to_string();
         assert_eq!(message(3, 17), "kv_store: page 3 of sequence 1 is out of range for 3 pages");
         assert_eq!(message(2, 32), "kv_store: position 32 of sequence 1 is beyond its 32 slots");
     }
