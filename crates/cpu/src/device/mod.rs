@@ -133,7 +133,7 @@ impl Device for Cpu {
             Op::RopeTable(op) => paged::rope_table(self, op.scale),
             Op::Rope(op) => paged::rope(self, op.style),
             Op::KvStore(op) => paged::kv_store(self, op.layer),
-            Op::PagedAttention(op) => paged::attention(self, op),
+            Op::PagedAttention(op) => paged::attention(self, op, node.inputs[1].dtype),
             Op::RaggedAttention(op) => product::ragged_attention(self, op.scale),
             Op::ShapeToTensor(_) => kernel(copy::ShapeKernel),
             // A view, and what the engine runs itself.

@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use bytemuck::Pod;
 use engine::{Call, Kernel, Operand};
 use graph::ops::{PagedAttention, RopeStyle};
-use tensor::Shape;
+use tensor::{DType, Shape, bf16, f16};
 
 use super::{Cpu, kernel};
 use crate::Pool;
@@ -14,6 +15,7 @@ use crate::kernels::kv_cache::{self, KvLayout, RaggedBatch};
 use crate::kernels::operands::{elements, elements_mut, view};
 use crate::kernels::rope::{self, RopeShape};
 use crate::kernels::variant::Variant;
+use crate::vec::Scalar;
 
 /// The cosines and sines of positions.
 pub(super) fn rope_table(cpu: &Cpu, scale: f32) -> Option<Arc<dyn Kernel>> {
@@ -35,9 +37,17 @@ pub(super) fn kv_store(cpu: &Cpu, layer: usize) -> Option<Arc<dyn Kernel>> {
 }
 
 /// Attention to the pages of a cache.
-pub(super) fn attention(cpu: &Cpu, op: &PagedAttention) -> Option<Arc<dyn Kernel>> {
-    let variant = cpu.pick(<f32 as CacheElement>::VARIANTS);
-    kernel(AttentionKernel { op: *op, variant, pool: Arc::clone(&cpu.pool) })
+pub(super) fn attention(cpu: &Cpu, op: &PagedAttention, cache: DType) -> Option<Arc<dyn Kernel>> {
+    match cache {
+        DType::F32 => attention_to::<f32>(cpu, op),
+        DType::BF16 => attention_to::<bf16>(cpu, op),
+        DType::F16 => attention_to::<f16>(cpu, op),
+        _ => None,
+    }
+}
+
+fn attention_to<T: CacheElement + Pod>(cpu: &Cpu, op: &PagedAttention) -> Option<Arc<dyn Kernel>> {
+    kernel(AttentionKernel { op: *op, variant: cpu.pick(T::VARIANTS), pool: Arc::clone(&cpu.pool) })
 }
 
 struct RopeTableKernel {
@@ -107,19 +117,35 @@ impl Kernel for KvStoreKernel {
             return Ok(());
         }
         let batch = lists.batch(&cache.shape, k.shape[2])?;
-        let cache = elements_mut::<f32>(cache.bytes);
         let (k, v) = (elements(k.bytes), elements(v.bytes));
-        kv_cache::store(&self.pool, &batch, self.layer, cache, &k, &v).map_err(|error| error.to_string())
+        let store = match cache.dtype {
+            DType::F32 => store_in::<f32>,
+            DType::BF16 => store_in::<bf16>,
+            DType::F16 => store_in::<f16>,
+            other => unreachable!("a cache of {other}"),
+        };
+        store(&self.pool, &batch, self.layer, cache.bytes, &k, &v)
     }
 }
 
-struct AttentionKernel {
+fn store_in<T: Scalar + Pod>(
+    pool: &Pool,
+    batch: &RaggedBatch<'_>,
+    layer: usize,
+    cache: &mut [u8],
+    k: &[f32],
+    v: &[f32],
+) -> Result<(), String> {
+    kv_cache::store(pool, batch, layer, elements_mut::<T>(cache), k, v).map_err(|error| error.to_string())
+}
+
+struct AttentionKernel<T: 'static> {
     op: PagedAttention,
-    variant: &'static Variant<attention::Kernel<f32>>,
+    variant: &'static Variant<attention::Kernel<T>>,
     pool: Arc<Pool>,
 }
 
-impl Kernel for AttentionKernel {
+impl<T: CacheElement + Pod> Kernel for AttentionKernel<T> {
     fn name(&self) -> String {
         format!("paged_attention.{}", self.variant.name)
     }
@@ -134,7 +160,7 @@ impl Kernel for AttentionKernel {
         let lists = Lists::new(&call, 2);
         let batch = lists.batch(&cache.shape, head_dim)?;
         let attention = Attention { heads, scale, window, softcap };
-        let (q, cache) = (elements(q.bytes), elements::<f32>(cache.bytes));
+        let (q, cache) = (elements(q.bytes), elements::<T>(cache.bytes));
         let out = elements_mut(call.outputs[0].bytes);
         attention::attention_with(self.variant, &self.pool, &attention, &batch, layer, &cache, &q, out)
             .map_err(|error| error.to_string())

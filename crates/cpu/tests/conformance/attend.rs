@@ -3,7 +3,7 @@
 use graph::ops::{KvStore, PagedAttention, RaggedAttention, RaggedPositions, Rope, RopeStyle, RopeTable};
 use tensor::{DType, Tensor};
 
-use crate::problem::{Tolerance, check, check_refused, reference, solve_each, tame};
+use crate::problem::{Tolerance, check, check_refused, reference, solve_each, tame, wild};
 
 fn list(values: &[u32]) -> Tensor {
     Tensor::from_slice([values.len()], values)
@@ -97,6 +97,8 @@ fn rope() {
 
 /// Three sequences: a prefill, a decode, and a prefill after what is cached.
 struct Batch {
+    /// Of the cache.
+    dtype: DType,
     page_size: usize,
     head_dim: usize,
     kv_heads: usize,
@@ -122,7 +124,7 @@ impl Batch {
 
     fn cache(&self) -> Tensor {
         let shape = [3 * self.pages(), Batch::LAYERS, 2, self.kv_heads, self.page_size * self.head_dim];
-        tame(DType::F32, &shape, 5)
+        tame(self.dtype, &shape, 5)
     }
 
     fn new_rows(&self, heads: usize, seed: u64) -> Tensor {
@@ -136,11 +138,21 @@ impl Batch {
 }
 
 /// A page of sixteen positions is one tile of the kernels, whose layout is then that of the op's definition.
-const DEFINED: Batch = Batch { page_size: 16, head_dim: 24, kv_heads: 2 };
+const DEFINED: Batch = Batch { dtype: DType::F32, page_size: 16, head_dim: 24, kv_heads: 2 };
+
+/// What a cache may keep.
+const KEPT: [DType; 3] = [DType::F32, DType::BF16, DType::F16];
 
 #[test]
 fn kv_store() {
-    check(KvStore { layer: 1 }, &DEFINED.store_inputs(), Tolerance::Exact);
+    for dtype in KEPT {
+        check(KvStore { layer: 1 }, &Batch { dtype, ..DEFINED }.store_inputs(), Tolerance::Exact);
+        // Values of every size, those that no half has among them, and NaN.
+        let mut inputs = Batch { dtype, ..DEFINED }.store_inputs();
+        inputs[1] = wild(DType::F32, inputs[1].shape(), 8);
+        inputs[2] = wild(DType::F32, inputs[2].shape(), 9);
+        check(KvStore { layer: 0 }, &inputs, Tolerance::Exact);
+    }
 }
 
 #[test]
@@ -149,18 +161,25 @@ fn paged_attention() {
         [(2, None, None), (6, Some(40), None), (4, None, Some(3.0)), (2, Some(1), None)]
     {
         let op = PagedAttention { layer: 1, scale: 0.2, window, softcap };
-        let inputs: Vec<Tensor> =
-            [DEFINED.new_rows(heads, 8), DEFINED.cache()].into_iter().chain(DEFINED.lists()).collect();
-        // Weighted means of 300 values in f32.
-        check(op, &inputs, Tolerance::Near { relative: 2e-5, absolute: 2e-5 });
+        for dtype in KEPT {
+            let batch = Batch { dtype, ..DEFINED };
+            let inputs = [batch.new_rows(heads, 8), batch.cache()].into_iter().chain(batch.lists());
+            // Weighted means of 300 values in f32.
+            check(op, &inputs.collect::<Vec<Tensor>>(), Tolerance::Near { relative: 2e-5, absolute: 2e-5 });
+        }
     }
 }
 
 /// Larger pages hold several tiles, and only what is stored and read back counts.
 #[test]
 fn what_is_stored_is_attended_to() {
-    let batch = Batch { page_size: 64, head_dim: 16, kv_heads: 1 };
-    let empty = Tensor::zeros(DType::F32, *batch.cache().shape());
+    for dtype in KEPT {
+        store_and_attend(&Batch { dtype, page_size: 64, head_dim: 16, kv_heads: 1 });
+    }
+}
+
+fn store_and_attend(batch: &Batch) {
+    let empty = Tensor::zeros(batch.dtype, *batch.cache().shape());
     let (store, attend) =
         (KvStore { layer: 0 }, PagedAttention { layer: 0, scale: 0.25, window: None, softcap: None });
     let [row_offsets, _, table] = batch.lists();

@@ -98,7 +98,8 @@ impl Growth {
             pool.push((tag, b.input(name, Type::new(dtype, shape))));
         }
         let buffer = b.input("buffer", Type::buffer(DType::F32, dims!["n", 6]));
-        let cache = b.input("cache", Type::buffer(DType::F32, dims![6, 2, 2, 1, 16 * 8]));
+        let kept = [DType::F32, DType::BF16, DType::F16][bindings.get("n").unwrap_or(0) % 3];
+        let cache = b.input("cache", Type::buffer(kept, dims![6, 2, 2, 1, 16 * 8]));
         let pick = Pick { kind: 0, tag: 0, operands: [0; 4], numbers: [0; 5] };
         Growth { b, pool, bindings, pick, names: 0, buffer, cache }
     }

@@ -14,7 +14,7 @@
 mod plan;
 mod tile;
 
-use half::bf16;
+use half::{bf16, f16};
 
 use self::plan::{Plan, Task};
 use super::disjoint::Disjoint;
@@ -75,8 +75,13 @@ impl CacheElement for bf16 {
     const VARIANTS: &'static [Variant<Kernel<bf16>>] = VARIANTS_BF16;
 }
 
+impl CacheElement for f16 {
+    const VARIANTS: &'static [Variant<Kernel<f16>>] = VARIANTS_F16;
+}
+
 variants!(const VARIANTS_F32 = tile::run, (call: &Call<'_, f32>, task: usize, scratch: &mut [f32]));
 variants!(const VARIANTS_BF16 = tile::run, (call: &Call<'_, bf16>, task: usize, scratch: &mut [f32]));
+variants!(const VARIANTS_F16 = tile::run, (call: &Call<'_, f16>, task: usize, scratch: &mut [f32]));
 
 /// Attends from the batch's new tokens, `q[tokens, heads, head_dim]`, to their sequences' pasts and themselves.
 ///

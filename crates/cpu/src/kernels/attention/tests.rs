@@ -1,7 +1,5 @@
 //! Attention against a slow f64 reference, and against itself under every division of the work.
 
-use half::bf16;
-
 use super::*;
 use crate::kernels::kv_cache::{KvLayout, store};
 
@@ -197,20 +195,26 @@ fn same_bits(a: &[Vec<f32>], b: &[Vec<f32>]) -> bool {
 
 #[test]
 fn bits_depend_on_neither_chunks_nor_pages_nor_threads() {
+    divided::<f32>();
+    divided::<bf16>();
+    divided::<f16>();
+}
+
+fn divided<T: CacheElement>() {
     for window in [None, Some(100)] {
         let mut shape = shape(6, 2, 40);
         shape.attention.window = window;
         let sequence = Sequence::new(shape, 700, 4);
-        for variant in available::<f32>() {
-            let whole = run::<f32>(shape, &[&sequence], &plain(variant));
+        for variant in available::<T>() {
+            let whole = run::<T>(shape, &[&sequence], &plain(variant));
             for (chunk, page_size, threads) in
                 [(700, 32, 1), (700, 512, 4), (1, 16, 4), (3, 512, 3), (64, 32, 2), (257, 16, 1), (5, 128, 1)]
             {
                 let how = How { variant, threads, page_size, chunk };
                 assert!(
-                    same_bits(&whole, &run::<f32>(shape, &[&sequence], &how)),
+                    same_bits(&whole, &run::<T>(shape, &[&sequence], &how)),
                     "{} in chunks of {chunk}, pages of {page_size}, {threads} threads, window {window:?}",
-                    f32::VARIANTS[variant].name
+                    T::VARIANTS[variant].name
                 );
             }
         }
@@ -250,16 +254,23 @@ fn what_a_row_may_not_see_cannot_touch_it() {
 }
 
 #[test]
-fn a_cache_of_bf16_is_read_as_what_it_holds() {
-    let shape = shape(6, 2, 40);
-    let mut sequence = Sequence::new(shape, 300, 6);
-    for x in sequence.k.iter_mut().chain(&mut sequence.v) {
-        *x = bf16::from_f32(*x).to_f32();
-    }
-    for variant in available::<f32>() {
-        let wide = run::<f32>(shape, &[&sequence], &plain(variant));
-        let narrow = run::<bf16>(shape, &[&sequence], &plain(variant));
-        assert!(same_bits(&wide, &narrow), "{}", f32::VARIANTS[variant].name);
+fn a_cache_of_halves_is_read_as_what_it_holds() {
+    read_as_held::<bf16>();
+    read_as_held::<f16>();
+}
+
+fn read_as_held<T: CacheElement>() {
+    for head_dim in [1, 15, 16, 17, 40, 64, 100, 128] {
+        let shape = shape(6, 2, head_dim);
+        let mut sequence = Sequence::new(shape, 300, 6);
+        for x in sequence.k.iter_mut().chain(&mut sequence.v) {
+            *x = T::from_f32(*x).to_f32();
+        }
+        for variant in available::<f32>() {
+            let wide = run::<f32>(shape, &[&sequence], &plain(variant));
+            let narrow = run::<T>(shape, &[&sequence], &plain(variant));
+            assert!(same_bits(&wide, &narrow), "{} for {head_dim}", f32::VARIANTS[variant].name);
+        }
     }
 }
 
