@@ -114,10 +114,10 @@ impl Checkpoint {
     /// The graph of one step; see [`Decoder::build`].
     ///
     /// # Errors
-    /// If a weight is missing.
-    pub fn graph(&self, page_size: usize) -> Result<graph::Graph, Error> {
+    /// If a weight is missing, or no cache keeps `cache_dtype`.
+    pub fn graph(&self, page_size: usize, cache_dtype: DType) -> Result<graph::Graph, Error> {
         let types = Names { weights: &self.weights, names: &self.names };
-        self.decoder.build("decoder", &types, page_size)
+        self.decoder.build("decoder", &types, page_size, cache_dtype)
     }
 
     /// The dtype and shape of a weight as the graph declares it; nothing is read.
@@ -312,7 +312,7 @@ fn check_weights(config: &Config, decoder: &Decoder, types: &Names<'_>) -> Resul
             message: "missing: the configuration does not tie it to the embedding".into(),
         });
     }
-    let graph = decoder.build("check", types, 16)?;
+    let graph = decoder.build("check", types, 16, DType::F32)?;
     for (_, node) in graph.nodes() {
         let graph::Op::Weight(weight) = &node.op else { continue };
         let (dtype, found) = types.describe(&weight.name).expect("build refuses missing weights");
@@ -355,7 +355,7 @@ mod tests {
     /// The graph of one step of a real model prints, verifies, and declares all that is stored.
     fn check(checkpoint: &Checkpoint, parameters: usize) {
         assert_eq!(checkpoint.decoder.parameters(), parameters);
-        let graph = checkpoint.graph(16).unwrap();
+        let graph = checkpoint.graph(16, DType::F32).unwrap();
         let declared = graph.nodes().filter(|(_, node)| matches!(node.op, graph::Op::Weight(_))).count();
         let tied = usize::from(checkpoint.decoder.tied);
         assert_eq!(declared, checkpoint.names.len() + tied, "each weight once, a tied one twice");
@@ -367,7 +367,8 @@ mod tests {
         let checkpoint = Checkpoint::open(&path, None).unwrap();
         assert!(checkpoint.decoder.tied);
         check(&checkpoint, 7_344_384);
-        assert_eq!(checkpoint.decoder.cache_bytes_per_token(), 8 * 2 * 4 * 32 * 4);
+        assert_eq!(checkpoint.decoder.cache_bytes_per_token(DType::F32), 8 * 2 * 4 * 32 * 4);
+        assert_eq!(checkpoint.decoder.cache_bytes_per_token(DType::BF16), 8 * 2 * 4 * 32 * 2);
         let norm = checkpoint.tensor("blk.7.ffn_norm.weight").unwrap();
         assert_eq!((norm.dtype(), norm.shape().dims()), (DType::F32, &[256][..]));
     }

@@ -56,7 +56,7 @@ pub trait WeightTypes {
 /// A ragged batch: `tokens: u32[tokens]` holds the new tokens of all sequences end to end,
 /// `row_offsets: u32[batch + 1]` where each starts, `cache_lengths: u32[batch]` how many earlier tokens of each
 /// are in the cache, `page_table: u32[batch, max_pages]` in which pages; `output_rows: u32[outputs]` names the
-/// tokens whose logits are wanted. The cache is `f32[pages, layers, 2, kv_heads, page_size · head_dim]`.
+/// tokens whose logits are wanted. The cache is `[pages, layers, 2, kv_heads, page_size · head_dim]`, of f32, bf16 or f16.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// The new tokens.
@@ -86,19 +86,25 @@ impl Step {
 }
 
 impl Decoder {
-    /// The graph of one step over a paged cache: inputs as [`Step`] says; one output, the logits
-    /// f32[outputs, vocab].
+    /// The graph of one step over a paged cache that keeps `cache_dtype`, f32, bf16 or f16: inputs as [`Step`] says; one
+    /// output, the logits f32[outputs, vocab].
     ///
     /// # Errors
-    /// If a weight is missing from `weights`.
+    /// If a weight is missing from `weights`, or no cache keeps `cache_dtype`.
     ///
     /// # Panics
     /// If `page_size` is no power of two of at least 16.
-    pub fn build(&self, name: &str, weights: &dyn WeightTypes, page_size: usize) -> Result<Graph, Error> {
+    pub fn build(
+        &self,
+        name: &str,
+        weights: &dyn WeightTypes,
+        page_size: usize,
+        cache_dtype: DType,
+    ) -> Result<Graph, Error> {
         assert!(page_size.is_power_of_two() && page_size >= 16, "a page of {page_size} tokens");
         let mut graph = Graph::new(name);
         let [tokens, row_offsets, cache_lengths, page_table, output_rows, cache] =
-            self.inputs(&mut graph, page_size);
+            self.inputs(&mut graph, page_size, cache_dtype);
         let positions = graph.push_one(RaggedPositions.into(), &[tokens, row_offsets, cache_lengths])?;
         let ropes = self.ropes.iter().map(|rope| Ok((rope.style, rope.table(&mut graph, positions)?)));
         let ropes = ropes.collect::<Result<_, Error>>()?;
@@ -132,9 +138,9 @@ impl Decoder {
         [pages, self.layers.len(), 2, attention.kv_heads, page_size * attention.head_dim]
     }
 
-    /// Bytes of cache for each token: keys and values of all layers, in f32.
-    pub fn cache_bytes_per_token(&self) -> usize {
-        self.cache_shape(1, 1).iter().product::<usize>() * size_of::<f32>()
+    /// Bytes of cache for each token: keys and values of all layers, as `cache_dtype`.
+    pub fn cache_bytes_per_token(&self, cache_dtype: DType) -> usize {
+        self.cache_shape(1, 1).iter().product::<usize>() * cache_dtype.block().bytes
     }
 
     /// The number of weights.
@@ -154,7 +160,7 @@ impl Decoder {
         embedding * if self.tied { 1 } else { 2 } + layers + self.hidden
     }
 
-    fn inputs(&self, graph: &mut Graph, page_size: usize) -> [Value; 6] {
+    fn inputs(&self, graph: &mut Graph, page_size: usize, cache_dtype: DType) -> [Value; 6] {
         let [_, cache_shape @ ..] = self.cache_shape(1, page_size);
         let batch = Dim::symbol("batch");
         let cache_dims = std::iter::once(Dim::symbol("pages")).chain(cache_shape.map(Dim::from));
@@ -164,7 +170,7 @@ impl Decoder {
             Type::new(DType::U32, [batch.clone()]),
             Type::new(DType::U32, [batch, Dim::symbol("max_pages")]),
             Type::new(DType::U32, ["outputs"]),
-            Type::buffer(DType::F32, cache_dims),
+            Type::buffer(cache_dtype, cache_dims),
         ];
         let mut inputs = Step::INPUTS.iter().zip(types).map(|(&(_, name), ty)| graph.input(name, ty));
         std::array::from_fn(|_| inputs.next().expect("six inputs"))

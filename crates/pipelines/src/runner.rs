@@ -1,6 +1,7 @@
 //! Runs a batch through the model: the one place that knows how a decoder graph is called.
 
 use engine::{Model, Profile};
+use models::Step;
 use tensor::{Buffer, DType, ReadGuard};
 
 use crate::Error;
@@ -10,7 +11,7 @@ use crate::kv_cache::PageCopy;
 /// An executable model with its KV cache.
 pub struct Runner {
     model: Model,
-    /// f32[pages, layers, 2, kv_heads, page_size · head_dim]
+    /// [pages, layers, 2, kv_heads, page_size · head_dim] of the dtype that the model was built for
     cache: Buffer,
     /// The logits of an earlier step; used again where the size is the same, as it is from decode to decode.
     spare: Option<Buffer>,
@@ -25,8 +26,15 @@ pub struct Logits {
 
 impl Runner {
     /// A runner with an empty cache of the given shape. Memory is taken page by page as sequences grow.
+    ///
+    /// # Panics
+    /// If the model has no cache among its inputs, as decoders have it.
     pub fn new(model: Model, cache_shape: [usize; 5], vocab: usize) -> Runner {
-        Runner { model, cache: Buffer::zeros(DType::F32, cache_shape), spare: None, vocab }
+        let position = Step::INPUTS.iter().position(|(step, _)| *step == Step::Cache);
+        let dtype =
+            position.and_then(|position| model.input_metadata().get(position)).map(|spec| spec.ty.dtype);
+        let cache = Buffer::zeros(dtype.expect("a decoder's inputs"), cache_shape);
+        Runner { model, cache, spare: None, vocab }
     }
 
     /// Runs a batch: stores its keys and values, and gives the logits of the slices that predict, in their

@@ -15,6 +15,8 @@ use crate::{Error, OutOfMemory};
 
 /// Tokens in a page of the KV cache, unless asked otherwise: small against a text, large against its bookkeeping.
 const DEFAULT_PAGE_SIZE: usize = 64;
+/// What the KV cache keeps, unless asked otherwise: keys and values as they are computed.
+const DEFAULT_CACHE_DTYPE: DType = DType::F32;
 
 /// Where a model is, and how it is to be loaded.
 #[derive(Debug, Clone)]
@@ -25,12 +27,19 @@ pub struct LoadOptions {
     pub weights: Option<PathBuf>,
     /// Tokens in a page of the KV cache: a power of two, at least 16.
     pub page_size: usize,
+    /// What the KV cache keeps: f32, or bf16 or f16, which take half the memory.
+    pub cache_dtype: DType,
 }
 
 impl LoadOptions {
     /// The model at a path, with the defaults.
     pub fn new(model: impl Into<PathBuf>) -> LoadOptions {
-        LoadOptions { model: model.into(), weights: None, page_size: DEFAULT_PAGE_SIZE }
+        LoadOptions {
+            model: model.into(),
+            weights: None,
+            page_size: DEFAULT_PAGE_SIZE,
+            cache_dtype: DEFAULT_CACHE_DTYPE,
+        }
     }
 }
 
@@ -41,6 +50,7 @@ pub struct CompiledText {
     folder: PathBuf,
     compiled: CompiledModel,
     page_size: usize,
+    cache_dtype: DType,
 }
 
 /// A model ready to write.
@@ -49,6 +59,7 @@ pub struct TextModel {
     tokenizer: Arc<Tokenizer>,
     model: Model,
     page_size: usize,
+    cache_dtype: DType,
 }
 
 impl CompiledText {
@@ -60,7 +71,8 @@ impl CompiledText {
         let checkpoint = Checkpoint::open(&options.model, options.weights.as_deref())?;
         let folder =
             if options.model.is_dir() { Some(options.model.as_path()) } else { options.model.parent() };
-        CompiledText::new(session, checkpoint, folder.unwrap_or(Path::new("")), options.page_size)
+        let folder = folder.unwrap_or(Path::new(""));
+        CompiledText::new(session, checkpoint, folder, options.page_size, options.cache_dtype)
     }
 
     /// Compiles the model of a GGUF file that is in memory already; `name` stands for its path in messages.
@@ -70,7 +82,7 @@ impl CompiledText {
     pub fn from_gguf(session: &InferenceSession, name: &str, bytes: Bytes) -> Result<CompiledText, Error> {
         let weights = Weights::from_bytes(name, bytes).map_err(models::Error::from)?;
         let checkpoint = Checkpoint::from_weights(weights, Path::new("config.json"))?;
-        CompiledText::new(session, checkpoint, Path::new(""), DEFAULT_PAGE_SIZE)
+        CompiledText::new(session, checkpoint, Path::new(""), DEFAULT_PAGE_SIZE, DEFAULT_CACHE_DTYPE)
     }
 
     /// Compiles a checkpoint that is open already. Its tokenizer is in the GGUF metadata, or else in `folder`.
@@ -82,10 +94,11 @@ impl CompiledText {
         checkpoint: Checkpoint,
         folder: &Path,
         page_size: usize,
+        cache_dtype: DType,
     ) -> Result<CompiledText, Error> {
-        let compiled = session.compile(&checkpoint.graph(page_size)?)?;
+        let compiled = session.compile(&checkpoint.graph(page_size, cache_dtype)?)?;
         let folder = folder.to_path_buf();
-        Ok(CompiledText { checkpoint: Arc::new(checkpoint), folder, compiled, page_size })
+        Ok(CompiledText { checkpoint: Arc::new(checkpoint), folder, compiled, page_size, cache_dtype })
     }
 
     /// The checkpoint.
@@ -105,6 +118,11 @@ impl CompiledText {
         }
     }
 
+    /// What the KV cache keeps.
+    pub fn cache_dtype(&self) -> DType {
+        self.cache_dtype
+    }
+
     /// The compiled model, for printing its plan.
     pub fn compiled(&self) -> &CompiledModel {
         &self.compiled
@@ -118,7 +136,7 @@ impl CompiledText {
             weights: self.checkpoint.weights().bytes(),
             cache: (pages as u64)
                 .saturating_mul(self.page_size as u64)
-                .saturating_mul(decoder.cache_bytes_per_token() as u64),
+                .saturating_mul(decoder.cache_bytes_per_token(self.cache_dtype) as u64),
             available: memory::available().unwrap_or(u64::MAX),
         }
     }
@@ -141,7 +159,8 @@ impl CompiledText {
             (model, tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
         let (model, tokenizer) = (model?, Arc::new(tokenizer?));
-        Ok(TextModel { checkpoint: self.checkpoint, tokenizer, model, page_size: self.page_size })
+        let CompiledText { checkpoint, page_size, cache_dtype, .. } = self;
+        Ok(TextModel { checkpoint, tokenizer, model, page_size, cache_dtype })
     }
 }
 
@@ -179,13 +198,19 @@ impl TextModel {
         self.page_size
     }
 
+    /// What the KV cache keeps.
+    pub fn cache_dtype(&self) -> DType {
+        self.cache_dtype
+    }
+
     /// A runner with a cache of `pages` pages.
     ///
     /// # Errors
     /// If that does not fit into the memory that is free.
     pub fn runner(&self, pages: usize) -> Result<Runner, OutOfMemory> {
         let tokens = pages.saturating_mul(self.page_size);
-        let cache = (tokens as u64).saturating_mul(self.decoder().cache_bytes_per_token() as u64);
+        let token_bytes = self.decoder().cache_bytes_per_token(self.cache_dtype) as u64;
+        let cache = (tokens as u64).saturating_mul(token_bytes);
         let available = memory::available().unwrap_or(u64::MAX);
         MemoryNeed { weights: 0, cache, available }.check(tokens)?;
         let shape = self.decoder().cache_shape(pages, self.page_size);

@@ -91,7 +91,7 @@ fn facts(model: &CompiledText) -> Vec<(&'static str, String)> {
             format!(
                 "{} for {tokens} tokens, {} a token",
                 MemoryBytes(memory.cache),
-                MemoryBytes(decoder.cache_bytes_per_token() as u64)
+                MemoryBytes(decoder.cache_bytes_per_token(model.cache_dtype()) as u64)
             ),
         ),
         (
@@ -187,7 +187,7 @@ fn json(model: &CompiledText) -> serde_json::Value {
         "parameters": decoder.parameters(),
         "context_length": decoder.context_length,
         "weights_bytes": model.checkpoint().weights().bytes(),
-        "cache_bytes_per_token": decoder.cache_bytes_per_token(),
+        "cache_bytes_per_token": decoder.cache_bytes_per_token(model.cache_dtype()),
         "tensors": tensors,
     })
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use engine::devices::Platform;
 use models::{Architecture, Checkpoint};
+use tensor::DType;
 use weights::Format;
 
 use super::check::{Problems, check, native};
@@ -218,10 +219,15 @@ impl PipelineConfig {
         }
     }
 
+    /// What the KV cache keeps: what is computed, unless the weights are rounded as much anyway.
+    fn cache_dtype(&self) -> DType {
+        self.quantization_encoding.map_or(DType::F32, SupportedEncoding::cache_dtype)
+    }
+
     fn memory_request(&self, checkpoint: &Checkpoint, free: Option<u64>, on_host: bool) -> MemoryRequest {
         MemoryRequest {
             weights: checkpoint.weights().bytes(),
-            cache_bytes_per_token: checkpoint.decoder.cache_bytes_per_token() as u64,
+            cache_bytes_per_token: checkpoint.decoder.cache_bytes_per_token(self.cache_dtype()) as u64,
             page_size: self.kv_cache_page_size,
             strategy: self.cache_strategy,
             free,
@@ -257,6 +263,11 @@ impl ResolvedConfig {
     /// The model, opened.
     pub fn checkpoint(&self) -> &Checkpoint {
         &self.checkpoint
+    }
+
+    /// What the KV cache keeps.
+    pub fn cache_dtype(&self) -> DType {
+        self.config.cache_dtype()
     }
 
     /// How memory is divided.
