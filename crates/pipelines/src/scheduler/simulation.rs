@@ -181,6 +181,12 @@ impl Mix {
         }
     }
 
+    /// Whether those that run and then those that wait are in the order in which they came.
+    fn in_order(&self, scheduler: &Scheduler) -> bool {
+        let all = scheduler.running.iter().chain(&scheduler.waiting);
+        all.map(|sequence| (self.arrivals[sequence.id.0 as usize].step, sequence.id)).is_sorted()
+    }
+
     fn check(&self) {
         let mut scheduler = self.scheduler();
         let slots = vec![u64::MAX; scheduler.cache().num_pages() * self.page_size];
@@ -198,6 +204,8 @@ impl Mix {
             let batch = scheduler.schedule();
             let first = scheduler.running.first().map(|sequence| sequence.id);
             assert_eq!(batch.slices.first().map(|slice| slice.id), first, "the first runs in every step");
+            assert!(batch.slices.iter().all(|slice| !slice.tokens.is_empty()), "each that runs gets further");
+            assert!(self.in_order(&scheduler), "those that came first are first");
             assert!(batch.num_tokens() <= self.limits.max_batch_tokens);
             assert!(batch.slices.len() <= self.limits.max_cache_batch_size);
             let predicted = machine.run(&batch);
