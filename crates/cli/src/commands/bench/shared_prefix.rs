@@ -39,12 +39,12 @@ impl SharedPrefix {
         }
         let (mut off, mut on) = (Vec::new(), Vec::new());
         for repetition in 0..=repetitions {
-            let times = [false, true].map(|caching| self.time_to_first_token(model, caching, interrupt));
-            let [without, with] = times;
+            let without = self.time_to_first_token(model, false, interrupt)?;
+            let with = self.time_to_first_token(model, true, interrupt)?;
             // The first time faults pages in and is not counted.
             if repetition > 0 {
-                off.push(without?);
-                on.push(with?);
+                off.push(without);
+                on.push(with);
             }
         }
         let ratios = off.iter().zip(&on).map(|(off, on)| off / on).collect();
@@ -70,37 +70,34 @@ impl SharedPrefix {
             ..GeneratorOptions::default()
         };
         let mut generator = Generator::new(Arc::clone(model), &options)?;
-        self.first_tokens(&mut generator, 0..1, interrupt)?;
-        Ok(median(&self.first_tokens(&mut generator, 1..self.prompts + 1, interrupt)?))
-    }
-
-    /// Runs some of the prompts together; the milliseconds to the first token of each.
-    fn first_tokens(
-        self,
-        generator: &mut Generator,
-        prompts: std::ops::Range<usize>,
-        interrupt: &Interrupt,
-    ) -> anyhow::Result<Vec<f64>> {
-        let vocab = generator.model().decoder().vocab;
+        let vocab = model.decoder().vocab;
         let shared = prompt(0, self.shared, vocab);
-        let start = Instant::now();
-        for index in prompts {
-            generator.add(Request {
-                prompt: [&shared[..], &prompt(index + 1, OWN, vocab)].concat(),
-                max_new_tokens: NonZeroUsize::new(1),
-                ignore_eos: true,
-                ..Request::default()
-            })?;
+        let request = |index| Request {
+            prompt: [&shared[..], &prompt(index + 1, OWN, vocab)].concat(),
+            max_new_tokens: NonZeroUsize::new(1),
+            ignore_eos: true,
+            ..Request::default()
+        };
+        generator.add(request(0))?;
+        first_tokens(&mut generator, interrupt)?;
+        for index in 1..=self.prompts {
+            generator.add(request(index))?;
         }
-        let mut times = Vec::new();
-        while !generator.is_idle() {
-            if interrupt.asked() {
-                return Err(Interrupted.into());
-            }
-            let events = generator.step()?;
-            let tokens = events.iter().filter(|event| matches!(event.kind, EventKind::Token { .. })).count();
-            times.extend(std::iter::repeat_n(start.elapsed().as_secs_f64() * 1e3, tokens));
-        }
-        Ok(times)
+        Ok(median(&first_tokens(&mut generator, interrupt)?))
     }
+}
+
+/// Runs all that was added; the milliseconds until the first token of each.
+fn first_tokens(generator: &mut Generator, interrupt: &Interrupt) -> anyhow::Result<Vec<f64>> {
+    let start = Instant::now();
+    let mut times = Vec::new();
+    while !generator.is_idle() {
+        if interrupt.asked() {
+            return Err(Interrupted.into());
+        }
+        let events = generator.step()?;
+        let tokens = events.iter().filter(|event| matches!(event.kind, EventKind::Token { .. })).count();
+        times.extend(std::iter::repeat_n(start.elapsed().as_secs_f64() * 1e3, tokens));
+    }
+    Ok(times)
 }
