@@ -27,7 +27,7 @@ pub(crate) fn print(pool: &Pool) {
             .map(|_| PackedMatrix::pack(&weight(dtype, PER_TOKEN * ROWS, COLUMNS), pool).expect("as above"))
             .collect();
         for tokens in [1, 16, 512] {
-            let mut line = |what: &str, time: f64, read: usize| {
+            let line = |what: &str, time: f64, read: usize| {
                 let products = tokens * PER_TOKEN * ROWS * COLUMNS;
                 println!(
                     "{what} {dtype:<6} tokens={tokens:<4} {:>9.1} us {:>7.1} GB/s {:>8.1} Gop/s",

@@ -30,7 +30,7 @@ pub(super) struct Finish<'a> {
 impl Finish<'_> {
     /// Where in the output a token goes.
     #[inline(always)]
-    pub fn place(&self, token: usize) -> usize {
+    pub(super) fn place(&self, token: usize) -> usize {
         self.order.map_or(token, |order| order[token])
     }
 }
