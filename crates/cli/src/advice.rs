@@ -29,6 +29,8 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
         Error::TooLong(_)
         | Error::Encode(_)
         | Error::Sampling(_)
+        | Error::Request(_)
+        | Error::PromptBeyondMaxLength { .. }
         | Error::Options(_)
         | Error::CacheTooSmall { .. }
         | Error::TooManyPages { .. } => (USAGE, None),
@@ -38,7 +40,7 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
         Error::NoCandidate { .. } => {
             (FAILURE, Some("the weights may be damaged: compare them with where they came from"))
         }
-        Error::Engine(_) => (FAILURE, None),
+        Error::Engine(_) | Error::Defect(_) => (FAILURE, None),
         Error::Hub(error) => hub(error),
     }
 }

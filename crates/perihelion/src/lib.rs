@@ -7,7 +7,6 @@
 //! A language model writes:
 //!
 //! ```
-//! use std::num::NonZeroUsize;
 //! use std::sync::Arc;
 //!
 //! use perihelion::engine::InferenceSession;
@@ -22,7 +21,7 @@
 //! let options = GeneratorOptions { cache_tokens: Some(512), ..GeneratorOptions::default() };
 //! let mut generator = Generator::new(Arc::clone(&model), &options)?;
 //! let prompt = model.tokenizer().encode("Once upon a time", AddSpecial::Yes, ParseSpecial::No)?;
-//! generator.add(Request { prompt, max_new_tokens: NonZeroUsize::new(8), ..Request::default() })?;
+//! generator.add(Request { prompt, max_new_tokens: Some(8), ..Request::default() })?;
 //! let mut story = String::new();
 //! while !generator.is_idle() {
 //!     for event in generator.step()? {

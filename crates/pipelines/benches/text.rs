@@ -75,7 +75,14 @@ fn sampling() {
     for (what, params) in cases {
         let (mut sampler, mut position) = (Sampler::default(), 0);
         best(what, 100, || {
-            let row = Row { logits: &logits, params: &params, history: &history, position, allowed: None };
+            let row = Row {
+                logits: &logits,
+                params: &params,
+                history: &history,
+                position,
+                allowed: None,
+                forbidden: &[],
+            };
             black_box(sampler.sample(&row).expect("a token"));
             position += 1;
         });

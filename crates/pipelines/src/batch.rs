@@ -1,5 +1,7 @@
 //! What runs in one step: a run of tokens for each of several sequences, laid end to end.
 
+use std::ops::Range;
+
 use tensor::Buffer;
 
 use crate::kv_cache::{Page, PageCopy};
@@ -18,6 +20,9 @@ pub struct Slice {
     pub pages: Vec<Page>,
     /// Whether the last of these tokens is the sequence's last, so that its logits predict the next one.
     pub predicts: bool,
+    /// How many of these tokens, counted from the last, have their logits computed: one if the slice predicts, more
+    /// where the prompt itself is scored.
+    pub outputs: usize,
     /// Rows that run after the tokens for nothing but a common length. Nobody sees what they compute: no token
     /// looks ahead, and what they leave in the cache is written over before the sequence gets there.
     pub padding: usize,
@@ -27,12 +32,15 @@ impl Slice {
     /// The next `count` tokens of a sequence.
     pub fn of(sequence: &Sequence, count: usize) -> Slice {
         let end = sequence.cached + count;
+        let predicts = end == sequence.tokens.len();
+        let scored = sequence.compute_all && sequence.cached < sequence.prompt;
         Slice {
             id: sequence.id,
             cached: sequence.cached,
             tokens: sequence.tokens[sequence.cached..end].to_vec(),
             pages: sequence.pages.clone(),
-            predicts: end == sequence.tokens.len(),
+            predicts,
+            outputs: if scored { count } else { usize::from(predicts) },
             padding: 0,
         }
     }
@@ -75,13 +83,22 @@ impl Batch {
         self.slices.iter().map(|slice| slice.tokens.len() + slice.padding).sum()
     }
 
-    /// The sequences whose next token this step predicts, in the order of the rows of logits.
+    /// The sequences whose next token this step predicts, in the order of their slices.
     pub fn predicting(&self) -> impl Iterator<Item = SequenceId> + '_ {
         self.slices.iter().filter(|slice| slice.predicts).map(|slice| slice.id)
     }
 
-    /// The model's inputs. With `all_rows`, logits of every token are wanted (for echo and scoring).
-    pub fn inputs(&self, all_rows: bool) -> BatchInputs {
+    /// The slices, each with the rows of logits that are its own; where a slice predicts, the last of them.
+    pub fn rows(&self) -> impl Iterator<Item = (&Slice, Range<usize>)> {
+        self.slices.iter().scan(0, |end, slice| {
+            let start = *end;
+            *end += slice.outputs;
+            Some((slice, start..*end))
+        })
+    }
+
+    /// The model's inputs.
+    pub fn inputs(&self) -> BatchInputs {
         let mut tokens = Vec::with_capacity(self.num_tokens());
         let mut row_offsets = vec![0u32];
         let mut output_rows = Vec::new();
@@ -90,17 +107,12 @@ impl Batch {
             self.slices.iter().map(|slice| slice.pages.len()).max().unwrap_or(0).next_power_of_two();
         let mut page_table = vec![0; self.slices.len() * max_pages];
         for (slice, row) in self.slices.iter().zip(page_table.chunks_mut(max_pages)) {
-            let start = tokens.len() as u32;
             tokens.extend_from_slice(&slice.tokens);
             let end = tokens.len() as u32;
             tokens.extend(std::iter::repeat_n(PADDING, slice.padding));
             row_offsets.push(tokens.len() as u32);
             row[..slice.pages.len()].copy_from_slice(&slice.pages);
-            if all_rows {
-                output_rows.extend(start..end);
-            } else if slice.predicts {
-                output_rows.push(end - 1);
-            }
+            output_rows.extend(end - slice.outputs as u32..end);
         }
         let cache_lengths: Vec<u32> = self.slices.iter().map(|slice| slice.cached as u32).collect();
         BatchInputs {
@@ -119,30 +131,44 @@ mod tests {
 
     #[test]
     fn slices_lie_end_to_end() {
-        let slice = |id, cached, tokens: &[u32], pages: &[u32], predicts| Slice {
+        let slice = |id, cached, tokens: &[u32], pages: &[u32], outputs| Slice {
             id: SequenceId(id),
             cached,
             tokens: tokens.to_vec(),
             pages: pages.to_vec(),
-            predicts,
+            predicts: outputs > 0,
+            outputs,
             padding: 0,
         };
-        let slices = vec![slice(7, 16, &[5], &[3, 1], true), slice(8, 0, &[1, 2, 3], &[0], false)];
+        let slices = vec![slice(7, 16, &[5], &[3, 1], 1), slice(8, 0, &[1, 2, 3], &[0], 0)];
         let mut batch = Batch { slices, ..Batch::default() };
-        let inputs = batch.inputs(false);
+        let inputs = batch.inputs();
         assert_eq!(inputs.tokens.to_vec::<u32>(), [5, 1, 2, 3]);
         assert_eq!(inputs.row_offsets.to_vec::<u32>(), [0, 1, 4]);
         assert_eq!(inputs.cache_lengths.to_vec::<u32>(), [16, 0]);
         assert_eq!(inputs.page_table.to_vec::<u32>(), [3, 1, 0, 0]);
         assert_eq!(inputs.output_rows.to_vec::<u32>(), [0]);
-        assert_eq!(batch.inputs(true).output_rows.to_vec::<u32>(), [0, 1, 2, 3]);
         assert_eq!(batch.predicting().collect::<Vec<_>>(), [SequenceId(7)]);
         // Padding runs, and its logits are never asked for.
         batch.slices[0].padding = 2;
-        let inputs = batch.inputs(false);
+        let inputs = batch.inputs();
         assert_eq!(inputs.tokens.to_vec::<u32>(), [5, PADDING, PADDING, 1, 2, 3]);
         assert_eq!(inputs.row_offsets.to_vec::<u32>(), [0, 3, 6]);
         assert_eq!(inputs.output_rows.to_vec::<u32>(), [0]);
-        assert_eq!(batch.inputs(true).output_rows.to_vec::<u32>(), [0, 3, 4, 5]);
+        batch.slices.push(slice(9, 0, &[4, 6, 8], &[2], 2));
+        assert_eq!(batch.inputs().output_rows.to_vec::<u32>(), [0, 7, 8]);
+        assert_eq!(batch.rows().map(|(_, rows)| rows).collect::<Vec<_>>(), [0..1, 1..1, 1..3]);
+    }
+
+    #[test]
+    fn a_scored_prompt_has_logits_throughout() {
+        let mut sequence = Sequence { compute_all: true, ..Sequence::new(SequenceId(0), vec![1; 5], 9) };
+        let outputs = |sequence: &Sequence, count| Slice::of(sequence, count).outputs;
+        assert_eq!((outputs(&sequence, 3), outputs(&sequence, 5)), (3, 5));
+        sequence.tokens.push(2);
+        sequence.cached = 5;
+        assert_eq!(outputs(&sequence, 1), 1);
+        let plain = Sequence { compute_all: false, cached: 0, ..sequence };
+        assert_eq!((outputs(&plain, 3), outputs(&plain, 6)), (0, 1));
     }
 }

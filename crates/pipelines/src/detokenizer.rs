@@ -26,11 +26,15 @@ impl Detokenizer {
     /// Goes on after a prompt, so that the first word keeps its space: prompt and pieces together are the text of
     /// all the ids.
     pub fn after(tokenizer: Arc<Tokenizer>, skip: SkipSpecial, prompt: &[u32]) -> Self {
-        let mut detokenizer = Self::new(tokenizer, skip);
+        Self::new(tokenizer, skip).past(prompt)
+    }
+
+    /// Goes past tokens whose text is not wanted.
+    pub(crate) fn past(mut self, prompt: &[u32]) -> Self {
         for &id in prompt {
-            detokenizer.push(id);
+            self.push(id);
         }
-        detokenizer
+        self
     }
 
     /// The text that `id` completes, if it completes any.
@@ -52,6 +56,13 @@ impl Detokenizer {
         }
         self.pending.drain(..done);
         (!text.is_empty()).then_some(text)
+    }
+
+    /// The bytes that `id` would add to the text now, a special token those of its name.
+    pub fn bytes(&self, id: u32) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.tokenizer.append_text(id, SkipSpecial::No, &mut self.state.clone(), &mut bytes);
+        bytes
     }
 
     /// What is left when no more ids come: U+FFFD if a character was never completed.

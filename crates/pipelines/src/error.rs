@@ -107,6 +107,17 @@ pub enum Error {
         limit: usize,
     },
 
+    /// A prompt that leaves no room for an answer within `max_length`, which is less than the model's context.
+    #[error(
+        "the prompt has {tokens} tokens, and max_length is {limit} for prompt and answer together: shorten the prompt or raise max_length"
+    )]
+    PromptBeyondMaxLength {
+        /// Tokens of the prompt.
+        tokens: usize,
+        /// `max_length`.
+        limit: usize,
+    },
+
     /// A prompt token that the model does not have.
     #[error("token {token} is beyond the model's vocabulary of {vocab}")]
     UnknownToken {
@@ -155,6 +166,14 @@ pub enum Error {
     /// A name that no field of the configuration has.
     #[error(transparent)]
     UnknownField(#[from] crate::config::UnknownField),
+
+    /// A request with fields outside their ranges; all of them are listed.
+    #[error("request: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Request(Vec<InvalidField>),
+
+    /// A defect of ours that one sequence came upon.
+    #[error("a defect was met while a token was made: {0}")]
+    Defect(String),
 
     /// Logits that leave no token to choose.
     #[error("sampler: no token to choose: each of the {vocab_size} logits is NaN, -inf, or forbidden")]

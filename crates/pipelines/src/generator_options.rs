@@ -1,4 +1,4 @@
-//! How a generator shares out its steps and its cache.
+//! How a generator shares out its steps and its cache, and what its requests may ask for.
 
 use crate::Error;
 use crate::config::KVCacheStrategy;
@@ -6,12 +6,18 @@ use crate::error::InvalidField;
 use crate::kv_cache::KvCache;
 use crate::scheduler::{Batching, Limits};
 
-/// How large a generator's batches and cache are, and how they are filled. What a request gets depends on none of
-/// it.
+/// How large a generator's batches and cache are, how they are filled, and what requests may ask for. What a request
+/// gets depends on none of the rest.
 #[derive(Debug, Clone)]
 pub struct GeneratorOptions {
     /// Tokens of one sequence, prompt and generated; `None` is the model's context length, which is the most.
     pub max_length: Option<usize>,
+    /// Tokens to make for requests that do not say how many; `None` is until the model ends its text or
+    /// [`GeneratorOptions::max_length`] is reached.
+    pub max_new_tokens: Option<usize>,
+    /// Whether requests may have log-probabilities of their prompts, which cost the logits of every token of the
+    /// prompt in memory and time.
+    pub enable_echo: bool,
     /// How the cache is shared out among sequences; [`KVCacheStrategy::ModelDefault`] is paged.
     pub cache_strategy: KVCacheStrategy,
     /// Whether sequences that begin alike share the pages of their beginning; paged only.
@@ -36,6 +42,8 @@ impl Default for GeneratorOptions {
     fn default() -> GeneratorOptions {
         GeneratorOptions {
             max_length: None,
+            max_new_tokens: None,
+            enable_echo: false,
             cache_strategy: KVCacheStrategy::Paged,
             enable_prefix_caching: false,
             max_cache_batch_size: 1,

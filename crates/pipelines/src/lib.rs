@@ -26,7 +26,10 @@ pub use batch::{Batch, Slice};
 pub use chat_template::{ChatContext, ChatTemplate};
 pub use detokenizer::Detokenizer;
 pub use error::Error;
-pub use generator::{Event, EventKind, FinishReason, Generator, Request};
+pub use generator::{
+    Event, EventKind, FinishReason, Generator, MAX_SAMPLES, MAX_STOP_BYTES, MAX_STOP_TOKENS, MAX_STOPS,
+    Request, TokenLogprob, TokenLogprobs, Warning,
+};
 pub use generator_options::GeneratorOptions;
 pub use kv_cache::{KvCache, Page, PageCopy, PrefixStats};
 pub use memory::{Bytes as MemoryBytes, MemoryNeed, OutOfMemory, available as available_memory};

@@ -37,14 +37,14 @@ impl Runner {
         Runner { model, cache, spare: None, vocab }
     }
 
-    /// Runs a batch: stores its keys and values, and gives the logits of the slices that predict, in their
-    /// order, or with `all_rows` those of every token.
+    /// Runs a batch: stores its keys and values, and gives the logits of the tokens that each slice wants them of,
+    /// in the order of [`Batch::rows`].
     ///
     /// # Errors
     /// If the model refuses its inputs, such as a token beyond the vocabulary.
-    pub fn run(&mut self, batch: &Batch, all_rows: bool) -> Result<Logits, Error> {
+    pub fn run(&mut self, batch: &Batch) -> Result<Logits, Error> {
         self.copy_pages(&batch.copies);
-        let inputs = batch.inputs(all_rows);
+        let inputs = batch.inputs();
         let output = self.output(inputs.output_rows.shape()[0]);
         self.model.execute_into(&self.operands(inputs), std::slice::from_ref(&output))?;
         let values = output.read().expect("the runner alone writes its outputs");
@@ -58,7 +58,7 @@ impl Runner {
     /// As there.
     pub fn profile(&mut self, batch: &Batch) -> Result<Profile, Error> {
         self.copy_pages(&batch.copies);
-        let (_, profile) = self.model.profile(&self.operands(batch.inputs(false)))?;
+        let (_, profile) = self.model.profile(&self.operands(batch.inputs()))?;
         Ok(profile)
     }
 

@@ -15,6 +15,11 @@ use tensor::philox;
 use crate::Error;
 use crate::error::InvalidField;
 
+/// The most probable tokens that a request may have reported at each place.
+pub const MAX_LOGPROBS: usize = 256;
+/// The most tokens that a request may bias.
+pub const MAX_LOGIT_BIAS: usize = 4096;
+
 /// How one request's tokens are chosen. The default is greedy: the most probable token, always.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SamplingParams {
@@ -64,6 +69,12 @@ impl SamplingParams {
     /// # Errors
     /// All the fields that are wrong, each with its value and what to give instead.
     pub fn validate(&self, vocab_size: usize) -> Result<(), Error> {
+        let wrong = self.problems(vocab_size);
+        if wrong.is_empty() { Ok(()) } else { Err(Error::Sampling(wrong)) }
+    }
+
+    /// The fields that are wrong.
+    pub(crate) fn problems(&self, vocab_size: usize) -> Vec<InvalidField> {
         let mut wrong = Vec::new();
         let mut check = |good: bool, field, value: String, fix: String| {
             if !good {
@@ -101,7 +112,14 @@ impl SamplingParams {
             "0".into(),
             "give at least 1, or leave it out for all tokens".into(),
         );
-        for (&token, &bias) in &self.logit_bias {
+        let biased = self.logit_bias.len();
+        check(
+            biased <= MAX_LOGIT_BIAS,
+            "logit_bias",
+            format!("{biased} tokens"),
+            format!("give at most {MAX_LOGIT_BIAS}"),
+        );
+        for (&token, &bias) in self.logit_bias.iter().take(MAX_LOGIT_BIAS) {
             let entry = || format!("{{{token}: {bias}}}");
             check(finite(bias), "logit_bias", entry(), "give a finite number".into());
             let known = (token as usize) < vocab_size;
@@ -112,7 +130,14 @@ impl SamplingParams {
                 format!("give a token below {vocab_size}, the vocabulary's size"),
             );
         }
-        if wrong.is_empty() { Ok(()) } else { Err(Error::Sampling(wrong)) }
+        wrong.extend(self.logprobs.and_then(|count| Self::logprobs_problem("logprobs", count)));
+        wrong
+    }
+
+    /// What is wrong with a number of most probable tokens to report, if anything.
+    pub(crate) fn logprobs_problem(field: &'static str, count: usize) -> Option<InvalidField> {
+        let fix = format!("give at most {MAX_LOGPROBS}");
+        (count > MAX_LOGPROBS).then(|| InvalidField { field, value: count.to_string(), fix })
     }
 
     /// Whether the tokens so far make a difference: [`Row::history`] may be empty otherwise.
@@ -154,6 +179,8 @@ pub struct Row<'a> {
     pub position: u64,
     /// One bit per token, lowest first in each word: whether a grammar allows it. Tokens past the end are forbidden.
     pub allowed: Option<&'a [u32]>,
+    /// Tokens that cannot be chosen here.
+    pub forbidden: &'a [u32],
 }
 
 /// A chosen token.
@@ -228,7 +255,8 @@ impl Sampler {
 /// Writes the logits after penalties, bias and mask; `false` if they are as they were.
 fn adjust(row: &Row<'_>, adjusted: &mut Vec<f32>) -> bool {
     let params = row.params;
-    if !params.uses_history() && params.logit_bias.is_empty() && row.allowed.is_none() {
+    let masked = row.allowed.is_some() || !row.forbidden.is_empty();
+    if !params.uses_history() && params.logit_bias.is_empty() && !masked {
         return false;
     }
     adjusted.clear();
@@ -251,6 +279,11 @@ fn adjust(row: &Row<'_>, adjusted: &mut Vec<f32>) -> bool {
             for (bit, logit) in logits.iter_mut().enumerate() {
                 *logit = if word >> bit & 1 == 1 { *logit } else { f32::NEG_INFINITY };
             }
+        }
+    }
+    for &token in row.forbidden {
+        if let Some(logit) = adjusted.get_mut(token as usize) {
+            *logit = f32::NEG_INFINITY;
         }
     }
     true
@@ -489,7 +522,7 @@ mod tests {
     }
 
     fn sample(logits: &[f32], params: &SamplingParams, history: &TokenCounts, position: u64) -> u32 {
-        let row = Row { logits, params, history, position, allowed: None };
+        let row = Row { logits, params, history, position, allowed: None, forbidden: &[] };
         Sampler::default().sample(&row).unwrap().token
     }
 
@@ -534,6 +567,7 @@ mod tests {
                     history: &TokenCounts::default(),
                     position: 0,
                     allowed: None,
+                    forbidden: &[],
                 };
                 let error = Sampler::default().sample(&row).unwrap_err();
                 assert!(matches!(error, Error::NoCandidate { vocab_size } if vocab_size == logits.len()));
@@ -600,9 +634,17 @@ mod tests {
                         history: &history,
                         position,
                         allowed: None,
+                        forbidden: &[],
                     })
                     .unwrap();
-                let row = Row { logits: &logits, params: &one, history: &history, position, allowed: None };
+                let row = Row {
+                    logits: &logits,
+                    params: &one,
+                    history: &history,
+                    position,
+                    allowed: None,
+                    forbidden: &[],
+                };
                 shared.sample(&row).unwrap().token
             })
             .collect();
@@ -619,7 +661,14 @@ mod tests {
             });
             let mut adjusted = Vec::new();
             adjust(
-                &Row { logits, params: &params, history, position: 0, allowed: Some(&[0b1011]) },
+                &Row {
+                    logits,
+                    params: &params,
+                    history,
+                    position: 0,
+                    allowed: Some(&[0b1011]),
+                    forbidden: &[],
+                },
                 &mut adjusted,
             );
             adjusted
@@ -672,7 +721,14 @@ mod tests {
         let sum: f32 = [1.0f32, 2.0, 0.0].iter().map(|logit| logit.exp()).sum();
         let history = TokenCounts::default();
         let params = params(|p| (p.logit_bias, p.logprobs) = ([(3, 1000.0)].into(), Some(2)));
-        let row = Row { logits: &logits, params: &params, history: &history, position: 0, allowed: None };
+        let row = Row {
+            logits: &logits,
+            params: &params,
+            history: &history,
+            position: 0,
+            allowed: None,
+            forbidden: &[],
+        };
         let Sampled { token, logprobs: Some(logprobs) } = Sampler::default().sample(&row).unwrap() else {
             panic!()
         };

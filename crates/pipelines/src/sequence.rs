@@ -21,7 +21,8 @@ pub struct Sequence {
     pub max_tokens: usize,
     /// Whom pages are shared with: those with the same salt.
     pub cache_salt: Option<Arc<str>>,
-    /// Whether every token runs, even if pages that hold its keys and values are found: its logits are wanted.
+    /// Whether every token runs, even if pages that hold its keys and values are found: the logits of the whole
+    /// prompt are wanted.
     pub compute_all: bool,
     /// How many tokens' keys and values are in the cache. Set by the scheduler after each step.
     pub cached: usize,

@@ -192,7 +192,7 @@ fn measure(model: &Arc<TextModel>, work: Work, interrupt: &Interrupt) -> anyhow:
         generator.add(Request {
             prompt: prompt(sequence, work.prompt, model.decoder().vocab),
             sampling: SamplingParams::default(),
-            max_new_tokens: NonZeroUsize::new(work.tokens),
+            max_new_tokens: Some(work.tokens),
             ignore_eos: true,
             ..Request::default()
         })?;
@@ -231,7 +231,7 @@ fn print_profiles(title: &str, model: &TextModel, tokens: usize) -> anyhow::Resu
     let mut runner = model.runner(pages).map_err(pipelines::Error::from)?;
     let mut profile = |cached: usize, count: usize| -> anyhow::Result<Profile> {
         let batch = batch(prompt(0, count, model.decoder().vocab), cached, pages);
-        runner.run(&batch, false)?; // The first run plans memory and faults pages in.
+        runner.run(&batch)?; // The first run plans memory and faults pages in.
         Ok(runner.profile(&batch)?)
     };
     let (prefill, decode) = (profile(0, tokens)?, profile(tokens, 1)?);
@@ -241,7 +241,7 @@ fn print_profiles(title: &str, model: &TextModel, tokens: usize) -> anyhow::Resu
 /// A batch of one sequence, of which `cached` tokens have run already.
 fn batch(tokens: Vec<u32>, cached: usize, pages: usize) -> Batch {
     let pages = (0..pages as u32).collect();
-    let slice = Slice { cached, tokens, pages, predicts: true, ..Slice::default() };
+    let slice = Slice { cached, tokens, pages, predicts: true, outputs: 1, ..Slice::default() };
     Batch { slices: vec![slice], ..Batch::default() }
 }
 

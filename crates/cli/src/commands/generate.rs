@@ -111,7 +111,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         clock.count(begin.elapsed(), &events, &jobs);
         for event in events {
             let job = jobs.iter_mut().find(|job| job.id == event.id).expect("events are of our jobs");
-            job.take(event.kind);
+            job.take(event.kind)?;
         }
         printer.show(&jobs)?;
     }
@@ -165,7 +165,7 @@ fn start(
         let id = generator.add(Request {
             prompt: encoded,
             sampling: sampling.clone(),
-            max_new_tokens: Some(arguments.max_new_tokens),
+            max_new_tokens: Some(arguments.max_new_tokens.get()),
             ignore_eos: arguments.ignore_eos,
             ..Request::default()
         })?;
@@ -187,9 +187,9 @@ fn cache_tokens(model: &TextModel, encoded: &[Vec<u32>], max_new_tokens: usize) 
 }
 
 impl Job {
-    fn take(&mut self, event: EventKind) {
+    fn take(&mut self, event: EventKind) -> anyhow::Result<()> {
         match event {
-            EventKind::Token { token, text } => {
+            EventKind::Token { token, text, .. } => {
                 self.tokens.push(token);
                 self.text.push_str(&text);
             }
@@ -197,7 +197,11 @@ impl Job {
                 self.text.push_str(&text);
                 self.finished = Some(reason);
             }
+            EventKind::Failed(error) => return Err(error.into()),
+            // Nothing was asked for that these report.
+            EventKind::Started { .. } | EventKind::Warning(_) | EventKind::PromptToken { .. } => {}
         }
+        Ok(())
     }
 }
 
@@ -305,17 +309,20 @@ impl Clock {
     /// Counts a step, before its events are taken.
     fn count(&mut self, time: Duration, events: &[Event], jobs: &[Job]) {
         let first = |event: &Event| jobs.iter().any(|job| job.id == event.id && job.tokens.is_empty());
-        if events.is_empty() || events.iter().any(first) {
+        let predicted = |event: &&Event| match event.kind {
+            EventKind::Token { .. } => true,
+            EventKind::Finished { reason, .. } => reason != FinishReason::Length,
+            _ => false,
+        };
+        let predicted: Vec<&Event> = events.iter().filter(predicted).collect();
+        if predicted.is_empty() || predicted.iter().any(|event| first(event)) {
             self.prompt += time;
-            if !events.is_empty() {
+            if !predicted.is_empty() {
                 self.first_token.get_or_insert(self.prompt + self.decode);
             }
         } else {
             self.decode += time;
-            let predicted = |event: &&Event| {
-                !matches!(event.kind, EventKind::Finished { reason: FinishReason::Length, .. })
-            };
-            self.decoded += events.iter().filter(predicted).count();
+            self.decoded += predicted.len();
         }
     }
 

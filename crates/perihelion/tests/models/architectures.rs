@@ -115,8 +115,9 @@ fn run(checkpoint: &Checkpoint, model: &Model, tokens: &[u32], chunks: &[usize])
     let mut done = 0;
     for &chunk in chunks {
         let tokens = tokens[done..done + chunk].to_vec();
-        let slice = Slice { cached: done, tokens, pages: vec![3, 1, 4], predicts: true, ..Slice::default() };
-        let rows = runner.run(&Batch { slices: vec![slice], ..Batch::default() }, true).unwrap();
+        let pages = vec![3, 1, 4];
+        let slice = Slice { cached: done, tokens, pages, predicts: true, outputs: chunk, ..Slice::default() };
+        let rows = runner.run(&Batch { slices: vec![slice], ..Batch::default() }).unwrap();
         (0..chunk).for_each(|row| logits.extend_from_slice(rows.row(row)));
         done += chunk;
     }

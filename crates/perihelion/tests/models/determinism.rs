@@ -34,6 +34,7 @@ fn run(
             tokens: tokens.to_vec(),
             pages: pages.to_vec(),
             predicts: true,
+            outputs: tokens.len(),
             ..Slice::default()
         };
         // The others are prompts and single tokens of different lengths, some before ours and some behind.
@@ -47,7 +48,7 @@ fn run(
         let position = slices.len() / 2;
         slices.insert(position, slice(0, done, &sequence[done..done + chunk], pages));
         let first: usize = slices[..position].iter().map(|slice| slice.tokens.len()).sum();
-        let logits = runner.run(&Batch { slices, ..Batch::default() }, true).unwrap();
+        let logits = runner.run(&Batch { slices, ..Batch::default() }).unwrap();
         for row in first..first + chunk {
             let row = logits.row(row);
             assert_eq!(row.len(), vocab);

@@ -1,10 +1,9 @@
 //! Damaged and hostile files, from opening to the first tokens: refused with an error, or run; never a panic.
 
 use std::fs;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use perihelion::pipelines::{Generator, GeneratorOptions, LoadOptions, Request, TextModel};
+use perihelion::pipelines::{EventKind, Generator, GeneratorOptions, LoadOptions, Request, TextModel};
 use serde::Deserialize;
 
 /// One row of the index of malformed files: an edit of a real model.
@@ -29,11 +28,14 @@ fn generate(options: &LoadOptions) -> Result<(), String> {
     let model = TextModel::load(&crate::support::session(1), options).map_err(|error| error.to_string())?;
     let options = GeneratorOptions { cache_tokens: Some(64), ..GeneratorOptions::default() };
     let mut generator = Generator::new(Arc::new(model), &options).map_err(|error| error.to_string())?;
-    let request =
-        Request { prompt: vec![1, 5, 9], max_new_tokens: NonZeroUsize::new(4), ..Request::default() };
+    let request = Request { prompt: vec![1, 5, 9], max_new_tokens: Some(4), ..Request::default() };
     generator.add(request).map_err(|error| error.to_string())?;
     while !generator.is_idle() {
-        generator.step().map_err(|error| format!("while running: {error}"))?;
+        for event in generator.step().map_err(|error| format!("while running: {error}"))? {
+            if let EventKind::Failed(error) = event.kind {
+                return Err(format!("while running: {error}"));
+            }
+        }
     }
     Ok(())
 }

@@ -1,6 +1,5 @@
 //! What the tests of this crate share: models, greedy texts, reference data.
 
-use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -41,9 +40,10 @@ pub(crate) fn logits(model: &TextModel, tokens: &[u32]) -> Logits {
         tokens: tokens.to_vec(),
         pages: (0..pages as u32).collect(),
         predicts: true,
+        outputs: tokens.len(),
         ..Slice::default()
     };
-    runner.run(&Batch { slices: vec![slice], ..Batch::default() }, true).unwrap()
+    runner.run(&Batch { slices: vec![slice], ..Batch::default() }).unwrap()
 }
 
 /// The logits after the last token of a prompt.
@@ -59,7 +59,7 @@ pub(crate) fn greedy(model: &Arc<TextModel>, prompt: &[u32], count: usize) -> Ve
     let request = Request {
         prompt: prompt.to_vec(),
         sampling: SamplingParams { temperature: 0.0, ..SamplingParams::default() },
-        max_new_tokens: NonZeroUsize::new(count),
+        max_new_tokens: Some(count),
         ignore_eos: true,
         ..Request::default()
     };

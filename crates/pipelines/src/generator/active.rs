@@ -1,0 +1,197 @@
+//! One sequence from its first token to its end: logits in, events out.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::event::{EventKind, FinishReason, TokenLogprobs, Warning};
+use super::request::Request;
+use super::stop_strings::{StopSearch, StopStrings};
+use crate::Error;
+use crate::batch::Slice;
+use crate::detokenizer::Detokenizer;
+use crate::runner::Logits;
+use crate::sampler::{Logprobs, Row, Sampled, Sampler, TokenCounts};
+use crate::sequence::Sequence;
+use crate::tokenizer::{SkipSpecial, Tokenizer};
+
+/// What the generator keeps of a sequence beside its tokens.
+pub(super) struct Active {
+    /// Without its prompt, which the sequence has.
+    request: Request,
+    tokenizer: Arc<Tokenizer>,
+    detokenizer: Detokenizer,
+    /// Empty where the sampling does not look back.
+    history: TokenCounts,
+    stops: StopSearch,
+    /// What cannot be chosen before `min_new_tokens`.
+    forbidden: Vec<u32>,
+    /// How many of the most probable tokens to report beside each of the prompt's.
+    scores: Option<usize>,
+    /// To be reported with the first step.
+    warning: Option<Warning>,
+    started: bool,
+    /// Tokens of the prompt that were reported.
+    echoed: usize,
+    /// Tokens of the answer that were reported.
+    generated: usize,
+}
+
+/// A sequence's part of a step.
+pub(super) struct Run<'a> {
+    /// The sequence before the step.
+    pub(super) sequence: &'a Sequence,
+    /// What ran of it.
+    pub(super) slice: &'a Slice,
+    /// The logits of the step.
+    pub(super) logits: &'a Logits,
+    /// Its rows of them.
+    pub(super) rows: Range<usize>,
+}
+
+/// What a step means for a sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Its prompt has not been read to the end.
+    Reading,
+    /// It grew by this token.
+    Grew(u32),
+    /// It is over.
+    Over,
+}
+
+impl Active {
+    pub(super) fn new(request: Request, tokenizer: &Arc<Tokenizer>, enable_echo: bool) -> Active {
+        let start = Detokenizer::new(Arc::clone(tokenizer), SkipSpecial::Yes);
+        let wanted = request.scores();
+        let scores = wanted.filter(|_| enable_echo);
+        let reports_prompt = request.echo || scores.is_some();
+        let detokenizer = match reports_prompt {
+            true => start,
+            false => start.past(&request.prompt),
+        };
+        let eos = tokenizer.eos_ids().iter().filter(|_| !request.ignore_eos);
+        Active {
+            forbidden: eos.chain(&request.stop_token_ids).copied().collect(),
+            history: match request.sampling.uses_history() {
+                true => TokenCounts::new(&request.prompt),
+                false => TokenCounts::default(),
+            },
+            stops: StopSearch::new(Arc::new(StopStrings::new(&request.stop))),
+            warning: (wanted.is_some() && scores.is_none()).then_some(Warning::EchoDisabled),
+            started: false,
+            echoed: if reports_prompt { 0 } else { request.prompt.len() },
+            generated: 0,
+            scores,
+            tokenizer: Arc::clone(tokenizer),
+            detokenizer,
+            request: Request { prompt: Vec::new(), ..request },
+        }
+    }
+
+    /// Whether logits of the whole prompt are wanted.
+    pub(super) fn scores_prompt(&self) -> bool {
+        self.scores.is_some()
+    }
+
+    /// Reports what a step brings.
+    ///
+    /// # Errors
+    /// If there is no token to choose.
+    pub(super) fn take(
+        &mut self,
+        run: &Run<'_>,
+        sampler: &mut Sampler,
+        events: &mut Vec<EventKind>,
+    ) -> Result<Outcome, Error> {
+        if !self.started {
+            self.started = true;
+            events.push(EventKind::Started { cached_tokens: run.slice.cached });
+            events.extend(self.warning.take().map(EventKind::Warning));
+        }
+        self.report_prompt(run, events);
+        if !run.slice.predicts {
+            return Ok(Outcome::Reading);
+        }
+        if run.sequence.tokens.len() >= run.sequence.max_tokens {
+            self.finish(FinishReason::Length, events);
+            return Ok(Outcome::Over);
+        }
+        let row = Row {
+            logits: run.logits.row(run.rows.end - 1),
+            params: &self.request.sampling,
+            history: &self.history,
+            position: run.sequence.tokens.len() as u64,
+            allowed: None,
+            forbidden: if self.may_stop() { &[] } else { &self.forbidden },
+        };
+        let sampled = sampler.sample(&row)?;
+        let token = sampled.token;
+        let full = run.sequence.tokens.len() + 1 >= run.sequence.max_tokens;
+        let over = self.accept(sampled, full, events);
+        Ok(if over { Outcome::Over } else { Outcome::Grew(token) })
+    }
+
+    /// Whether as many tokens were made as must be.
+    fn may_stop(&self) -> bool {
+        self.generated >= self.request.min_new_tokens
+    }
+
+    /// Reports the tokens of the prompt, as far as their log-probabilities are known where they are wanted: row `i`
+    /// of the prompt predicts token `i + 1`. What ran before a preemption was reported then.
+    fn report_prompt(&mut self, run: &Run<'_>, events: &mut Vec<EventKind>) {
+        let prompt = run.sequence.prompt;
+        let read = run.slice.cached + run.slice.tokens.len();
+        let known = if self.scores.is_some() { (read + 1).min(prompt) } else { prompt };
+        // The position whose logits are the first row.
+        let first = read - run.rows.len();
+        for position in self.echoed..known {
+            let token = run.sequence.tokens[position];
+            let logprobs = self.scores.filter(|_| position > 0).map(|top| {
+                let row = run.logits.row(run.rows.start + position - 1 - first);
+                TokenLogprobs::new(token, Logprobs::of(row, token, top), &self.detokenizer)
+            });
+            let text = self.detokenizer.push(token).unwrap_or_default();
+            events.push(EventKind::PromptToken { token, text, logprobs });
+        }
+        self.echoed = self.echoed.max(known);
+    }
+
+    /// Reports a chosen token, and says whether it is the last.
+    fn accept(&mut self, sampled: Sampled, full: bool, events: &mut Vec<EventKind>) -> bool {
+        let token = sampled.token;
+        if !self.request.ignore_eos && self.tokenizer.eos_ids().contains(&token) {
+            return self.finish(FinishReason::Stop, events);
+        }
+        if self.request.stop_token_ids.contains(&token) {
+            return self.finish(FinishReason::StopToken(token), events);
+        }
+        if self.request.sampling.uses_history() {
+            self.history.push(token);
+        }
+        let searched = self.may_stop();
+        let logprobs =
+            sampled.logprobs.map(|logprobs| TokenLogprobs::new(token, logprobs, &self.detokenizer));
+        let piece = self.detokenizer.push(token).unwrap_or_default();
+        self.generated += 1;
+        let (text, stop) = if searched { self.stops.push(&piece) } else { (piece, None) };
+        events.push(EventKind::Token { token, text, logprobs });
+        if let Some(stop) = stop {
+            let reason = FinishReason::StopString(stop);
+            events.push(EventKind::Finished { reason, text: String::new() });
+            return true;
+        }
+        full && self.finish(FinishReason::Length, events)
+    }
+
+    /// Reports the end, with all that was held back. Always true: the sequence is over.
+    fn finish(&mut self, reason: FinishReason, events: &mut Vec<EventKind>) -> bool {
+        let rest = self.detokenizer.clone().finish().unwrap_or_default();
+        let (mut text, stop) = self.stops.push(&rest);
+        let reason = stop.map_or(reason, FinishReason::StopString);
+        if stop.is_none() {
+            text.push_str(&self.stops.finish());
+        }
+        events.push(EventKind::Finished { reason, text });
+        true
+    }
+}

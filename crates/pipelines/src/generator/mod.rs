@@ -1,0 +1,198 @@
+//! Makes tokens: requests in, events out, one step at a time.
+
+mod active;
+mod event;
+mod request;
+mod stop_strings;
+
+#[cfg(test)]
+mod tests;
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use active::{Active, Outcome, Run};
+pub use event::{Event, EventKind, FinishReason, TokenLogprob, TokenLogprobs, Warning};
+pub use request::{MAX_SAMPLES, MAX_STOP_BYTES, MAX_STOP_TOKENS, MAX_STOPS, Request};
+
+use crate::Error;
+use crate::batch::Batch;
+use crate::generator_options::GeneratorOptions;
+use crate::runner::{Logits, Runner};
+use crate::sampler::Sampler;
+use crate::scheduler::Scheduler;
+use crate::sequence::{Sequence, SequenceId};
+use crate::text_model::TextModel;
+
+/// Continues many prompts together. What a request gets depends on that request alone: not on the others, nor on
+/// how its prompt was cut into steps.
+pub struct Generator {
+    model: Arc<TextModel>,
+    max_length: usize,
+    max_new_tokens: Option<usize>,
+    enable_echo: bool,
+    runner: Runner,
+    scheduler: Scheduler,
+    sampler: Sampler,
+    active: HashMap<SequenceId, Active>,
+    next_id: u64,
+}
+
+impl Generator {
+    /// A generator with nothing to do.
+    ///
+    /// # Errors
+    /// If options are out of range or contradict each other, or the cache does not fit into memory.
+    pub fn new(model: Arc<TextModel>, options: &GeneratorOptions) -> Result<Generator, Error> {
+        let max_length = options.check(model.decoder().context_length)?;
+        let cache = options.cache(max_length, model.page_size())?;
+        Ok(Generator {
+            runner: model.runner(cache.num_pages())?,
+            scheduler: Scheduler::new(options.limits(), options.batching(), cache),
+            sampler: Sampler::default(),
+            active: HashMap::new(),
+            max_length,
+            max_new_tokens: options.max_new_tokens,
+            enable_echo: options.enable_echo,
+            next_id: 0,
+            model,
+        })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Arc<TextModel> {
+        &self.model
+    }
+
+    /// Who runs and who waits, and the cache.
+    pub fn scheduler(&self) -> &Scheduler {
+        &self.scheduler
+    }
+
+    /// Forgets what the cache holds of earlier requests: those that start from now on compute all their tokens.
+    pub fn reset_prefix_cache(&mut self) {
+        self.scheduler.reset_prefixes();
+    }
+
+    /// Queues a request.
+    ///
+    /// # Errors
+    /// If the prompt is empty, has tokens that the model does not know, is too long for `max_length`, the model or
+    /// the cache, or other fields are out of range.
+    pub fn add(&mut self, request: Request) -> Result<SequenceId, Error> {
+        let vocab = self.model.decoder().vocab;
+        let max_tokens = self.max_tokens(&request)?;
+        if let Some(&token) = request.prompt.iter().find(|&&token| token as usize >= vocab) {
+            return Err(Error::UnknownToken { token, vocab });
+        }
+        request.validate(vocab)?;
+        let id = SequenceId(self.next_id);
+        let prompt = request.prompt.clone();
+        let cache_salt = request.cache_salt.as_deref().map(Arc::from);
+        let active = Active::new(request, self.model.tokenizer(), self.enable_echo);
+        let compute_all = active.scores_prompt();
+        self.scheduler.add(Sequence { compute_all, cache_salt, ..Sequence::new(id, prompt, max_tokens) })?;
+        self.active.insert(id, active);
+        self.next_id += 1;
+        Ok(id)
+    }
+
+    /// Queues a request `count` times, with the seeds of [`Request::samples`]. Queues all or none.
+    ///
+    /// # Errors
+    /// As [`Generator::add`], and [`Request::samples`].
+    pub fn add_samples(&mut self, request: &Request, count: usize) -> Result<Vec<SequenceId>, Error> {
+        let mut ids = Vec::new();
+        for sample in request.samples(count)? {
+            match self.add(sample) {
+                Ok(id) => ids.push(id),
+                Err(error) => {
+                    ids.into_iter().for_each(|id| self.abort(id));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(ids)
+    }
+
+    /// Forgets a sequence and frees its pages. A sequence that is over already is ignored.
+    pub fn abort(&mut self, id: SequenceId) {
+        self.scheduler.remove(id);
+        self.active.remove(&id);
+    }
+
+    /// Whether every sequence is over.
+    pub fn is_idle(&self) -> bool {
+        self.scheduler.is_idle()
+    }
+
+    /// Runs one step, and says what came of it. What goes wrong in one sequence ends that one with
+    /// [`EventKind::Failed`]; the others go on as if it had never been.
+    ///
+    /// # Errors
+    /// If the model cannot run. The sequences of the step stay as they were, to be aborted or tried again.
+    pub fn step(&mut self) -> Result<Vec<Event>, Error> {
+        let batch = self.scheduler.schedule();
+        if batch.is_empty() {
+            return Ok(Vec::new());
+        }
+        let logits = self.runner.run(&batch)?;
+        Ok(self.settle(&batch, &logits))
+    }
+
+    /// The most tokens that a request's sequence may have.
+    fn max_tokens(&self, request: &Request) -> Result<usize, Error> {
+        let (tokens, limit) = (request.prompt.len(), self.max_length);
+        if tokens == 0 {
+            return Err(Error::EmptyPrompt);
+        }
+        let new = request.max_new_tokens.or(self.max_new_tokens).unwrap_or(usize::MAX);
+        // A prompt that is only read may fill everything.
+        if tokens > limit || tokens == limit && new > 0 {
+            return Err(match limit == self.model.decoder().context_length {
+                true => Error::PromptTooLong { tokens, limit },
+                false => Error::PromptBeyondMaxLength { tokens, limit },
+            });
+        }
+        Ok(tokens.saturating_add(new).min(limit))
+    }
+
+    /// Takes the tokens of a step that ran, and says what came of it.
+    fn settle(&mut self, batch: &Batch, logits: &Logits) -> Vec<Event> {
+        let (mut events, mut tokens, mut over) = (Vec::new(), Vec::new(), Vec::new());
+        for (slice, rows) in batch.rows() {
+            let id = slice.id;
+            let sequence = self.scheduler.get(id).expect("a batch is made of sequences");
+            let active = self.active.get_mut(&id).expect("each sequence is active");
+            let run = Run { sequence, slice, logits, rows };
+            let mut kinds = Vec::new();
+            let outcome =
+                guarded(|| active.take(&run, &mut self.sampler, &mut kinds)).unwrap_or_else(|error| {
+                    kinds.push(EventKind::Failed(Arc::new(error)));
+                    Outcome::Over
+                });
+            events.extend(kinds.into_iter().map(|kind| Event { id, kind }));
+            over.extend((outcome == Outcome::Over).then_some(id));
+            if slice.predicts {
+                // The scheduler wants a token of each; that of a sequence that is over is not read.
+                tokens.push(if let Outcome::Grew(token) = outcome { token } else { 0 });
+            }
+        }
+        self.scheduler.advance(batch, &tokens);
+        over.into_iter().for_each(|id| self.abort(id));
+        events
+    }
+}
+
+/// A panic becomes an error, so that the sequence it happened in is the only one that ends.
+fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(Error::Defect(panic_message(&*panic))))
+}
+
+/// What a panic said.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without words".into())
+}

@@ -1,0 +1,185 @@
+//! What is asked for: a prompt, how its tokens are chosen, and when to stop.
+
+use tensor::philox;
+
+use crate::Error;
+use crate::error::InvalidField;
+use crate::sampler::SamplingParams;
+
+/// What is wanted of a prompt.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// The tokens to continue; at least one.
+    pub prompt: Vec<u32>,
+    /// How tokens are chosen.
+    pub sampling: SamplingParams,
+    /// The most tokens to make: 0 only reads the prompt, `usize::MAX` goes on until the model ends its text or
+    /// `max_length` is reached. `None` is what [`GeneratorOptions`](crate::GeneratorOptions) say.
+    pub max_new_tokens: Option<usize>,
+    /// Until this many tokens are made, end-of-sequence tokens and those of `stop_token_ids` cannot be chosen, and
+    /// stop strings are not looked for.
+    pub min_new_tokens: usize,
+    /// Whether the model's end-of-sequence tokens are tokens like any other.
+    pub ignore_eos: bool,
+    /// Texts at whose first occurrence in the answer it ends; they are not part of it.
+    pub stop: Vec<String>,
+    /// Tokens that end the answer, and are not part of it.
+    pub stop_token_ids: Vec<u32>,
+    /// Whether the prompt's tokens and text come before the answer's.
+    pub echo: bool,
+    /// Whether to report log-probabilities of the prompt's tokens, and of this many of the most probable in their
+    /// place. With `echo`, `sampling.logprobs` asks for them too.
+    pub prompt_logprobs: Option<usize>,
+    /// With prefix caching, pages are shared only with requests of the same salt.
+    pub cache_salt: Option<String>,
+}
+
+/// The most answers to one prompt that [`Request::samples`] makes.
+pub const MAX_SAMPLES: usize = 128;
+/// The most stop strings of a request.
+pub const MAX_STOPS: usize = 256;
+/// The most bytes of a request's stop strings together.
+pub const MAX_STOP_BYTES: usize = 1 << 16;
+/// The most stop tokens of a request.
+pub const MAX_STOP_TOKENS: usize = 4096;
+
+impl Request {
+    /// Checks every field against its range.
+    ///
+    /// # Errors
+    /// All the fields that are wrong, each with its value and what to give instead.
+    pub fn validate(&self, vocab_size: usize) -> Result<(), Error> {
+        let mut wrong = self.sampling.problems(vocab_size);
+        let mut check = |good: bool, field, value: String, fix: String| {
+            if !good {
+                wrong.push(InvalidField { field, value, fix });
+            }
+        };
+        let (count, bytes) = (self.stop.len(), self.stop.iter().map(String::len).sum::<usize>());
+        check(
+            count <= MAX_STOPS && bytes <= MAX_STOP_BYTES,
+            "stop",
+            format!("{count} strings of {bytes} bytes"),
+            format!("give at most {MAX_STOPS} strings, and {MAX_STOP_BYTES} bytes together"),
+        );
+        let empty = self.stop.iter().any(String::is_empty);
+        check(!empty, "stop", "\"\"".into(), "give strings that are not empty".into());
+        let count = self.stop_token_ids.len();
+        check(
+            count <= MAX_STOP_TOKENS,
+            "stop_token_ids",
+            format!("{count} tokens"),
+            format!("give at most {MAX_STOP_TOKENS}"),
+        );
+        let unknown = self.stop_token_ids.iter().find(|&&token| token as usize >= vocab_size);
+        check(
+            unknown.is_none(),
+            "stop_token_ids",
+            unknown.map_or_else(String::new, u32::to_string),
+            format!("give tokens below {vocab_size}, the vocabulary's size"),
+        );
+        let most = self.max_new_tokens.unwrap_or(usize::MAX);
+        check(
+            self.min_new_tokens <= most,
+            "min_new_tokens",
+            self.min_new_tokens.to_string(),
+            format!("give at most max_new_tokens, which is {most}"),
+        );
+        wrong.extend(
+            self.prompt_logprobs.and_then(|count| SamplingParams::logprobs_problem("prompt_logprobs", count)),
+        );
+        if wrong.is_empty() { Ok(()) } else { Err(Error::Request(wrong)) }
+    }
+
+    /// The log-probabilities wanted of the prompt: how many of the most probable tokens beside each.
+    pub fn scores(&self) -> Option<usize> {
+        self.prompt_logprobs.or(if self.echo { self.sampling.logprobs } else { None })
+    }
+
+    /// This request `count` times, for several answers to one prompt. The first has the request's own seed, and so
+    /// the answer that it would get alone; the seeds of the others are derived from it.
+    ///
+    /// # Errors
+    /// If `count` is 0 or more than [`MAX_SAMPLES`].
+    pub fn samples(&self, count: usize) -> Result<Vec<Request>, Error> {
+        if !(1..=MAX_SAMPLES).contains(&count) {
+            let fix = format!("give 1 to {MAX_SAMPLES}");
+            return Err(Error::Request(vec![InvalidField { field: "n", value: count.to_string(), fix }]));
+        }
+        let sample = |index| {
+            let seed = derived_seed(self.sampling.seed, index);
+            Request { sampling: SamplingParams { seed, ..self.sampling.clone() }, ..self.clone() }
+        };
+        Ok((0..count as u32).map(sample).collect())
+    }
+}
+
+/// The seed of one of several answers. Counters of this form are never those of a draw, whose third word is 0.
+fn derived_seed(seed: u64, index: u32) -> u64 {
+    if index == 0 {
+        return seed;
+    }
+    let [low, high, ..] = philox::philox4x32([index, 0, 1, 0], [seed as u32, (seed >> 32) as u32]);
+    u64::from(high) << 32 | u64::from(low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(edit: impl FnOnce(&mut Request)) -> String {
+        let mut request = Request::default();
+        edit(&mut request);
+        request.validate(100).err().map_or_else(String::new, |error| error.to_string())
+    }
+
+    #[test]
+    fn hostile_sizes_are_refused() {
+        assert_eq!(problems(|_| ()), "");
+        assert_eq!(
+            problems(|r| r.stop = vec!["x".into(); 100_000]),
+            "request: stop is 100000 strings of 100000 bytes: give at most 256 strings, and 65536 bytes together"
+        );
+        assert!(problems(|r| r.stop = vec!["x".repeat(70_000)]).contains("65536 bytes"));
+        assert!(problems(|r| r.stop = vec!["a".into(), String::new()]).contains("not empty"));
+        assert!(problems(|r| r.stop_token_ids = vec![5; 5000]).contains("at most 4096"));
+        assert!(
+            problems(|r| r.stop_token_ids = vec![5, 100])
+                .contains("stop_token_ids is 100: give tokens below 100")
+        );
+        assert!(
+            problems(|r| r.prompt_logprobs = Some(1_000_000))
+                .contains("prompt_logprobs is 1000000: give at most")
+        );
+        assert!(
+            problems(|r| r.sampling.logprobs = Some(1_000_000)).contains("logprobs is 1000000: give at most")
+        );
+        assert!(
+            problems(|r| r.sampling.logit_bias = (0..100_000).map(|t| (t, 1.0)).collect())
+                .contains("100000 tokens")
+        );
+    }
+
+    #[test]
+    fn all_problems_come_at_once() {
+        let text = problems(|r| {
+            (r.min_new_tokens, r.max_new_tokens) = (5, Some(4));
+            r.sampling.temperature = f32::NAN;
+            r.stop = vec![String::new()];
+        });
+        for field in ["temperature", "stop", "min_new_tokens is 5: give at most max_new_tokens, which is 4"] {
+            assert!(text.contains(field), "{text}");
+        }
+    }
+
+    #[test]
+    fn samples_differ_in_their_seeds_alone() {
+        let mut request = Request { prompt: vec![1, 2], ..Request::default() };
+        request.sampling.seed = 7;
+        let samples = request.samples(100).unwrap();
+        let seeds: std::collections::HashSet<u64> = samples.iter().map(|r| r.sampling.seed).collect();
+        assert!(seeds.len() == 100 && samples[0].sampling.seed == 7 && samples[99].prompt == [1, 2]);
+        assert_eq!(request.samples(3).unwrap()[2].sampling.seed, samples[2].sampling.seed);
+        assert!(request.samples(0).is_err() && request.samples(1_000_000).is_err());
+    }
+}

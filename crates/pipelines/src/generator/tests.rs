@@ -1,0 +1,351 @@
+//! The generator on real models.
+
+use std::collections::HashMap;
+
+use engine::InferenceSession;
+
+use super::*;
+use crate::sampler::SamplingParams;
+use crate::text_model::LoadOptions;
+use crate::tokenizer::{AddSpecial, ParseSpecial, SkipSpecial};
+
+/// The model that every clone has: byte-level BPE, 4096 tokens, a context of 512.
+fn storyteller() -> Arc<TextModel> {
+    load(&testdata::asset("storyteller/model.gguf"))
+}
+
+fn load(path: &std::path::Path) -> Arc<TextModel> {
+    let session = InferenceSession::new([Arc::new(cpu::Cpu::new(2)) as Arc<dyn engine::Device>]).unwrap();
+    Arc::new(TextModel::load(&session, &LoadOptions::new(path)).unwrap())
+}
+
+fn encode(model: &TextModel, text: &str) -> Vec<u32> {
+    model.tokenizer().encode(text, AddSpecial::Yes, ParseSpecial::No).unwrap()
+}
+
+/// Room for a few sequences, and steps so short that prompts are read in chunks.
+fn options() -> GeneratorOptions {
+    GeneratorOptions {
+        max_cache_batch_size: 4,
+        max_batch_tokens: 7,
+        enable_echo: true,
+        ..GeneratorOptions::default()
+    }
+}
+
+fn request(model: &TextModel, prompt: &str, max_new_tokens: usize) -> Request {
+    let sampling = SamplingParams { temperature: 1.0, seed: 3, ..SamplingParams::default() };
+    let prompt = encode(model, prompt);
+    Request { prompt, sampling, max_new_tokens: Some(max_new_tokens), ..Request::default() }
+}
+
+/// What became of a request.
+#[derive(Debug, Default, Clone, PartialEq)]
+struct Answer {
+    prompt: Vec<u32>,
+    prompt_text: String,
+    prompt_logprobs: Vec<Option<TokenLogprobs>>,
+    tokens: Vec<u32>,
+    text: String,
+    logprobs: Vec<TokenLogprobs>,
+    warnings: Vec<Warning>,
+    finished: Option<FinishReason>,
+    failed: Option<String>,
+}
+
+impl Answer {
+    fn take(&mut self, kind: EventKind) {
+        assert!(self.finished.is_none() && self.failed.is_none(), "{kind:?} after the end");
+        match kind {
+            EventKind::Started { cached_tokens } => assert_eq!(cached_tokens, 0),
+            EventKind::Warning(warning) => self.warnings.push(warning),
+            EventKind::PromptToken { token, text, logprobs } => {
+                assert!(self.tokens.is_empty(), "the prompt comes first");
+                self.prompt.push(token);
+                self.prompt_text.push_str(&text);
+                self.prompt_logprobs.push(logprobs);
+            }
+            EventKind::Token { token, text, logprobs } => {
+                self.tokens.push(token);
+                self.text.push_str(&text);
+                self.logprobs.extend(logprobs);
+            }
+            EventKind::Finished { reason, text } => {
+                self.text.push_str(&text);
+                self.finished = Some(reason);
+            }
+            EventKind::Failed(error) => self.failed = Some(error.to_string()),
+        }
+    }
+}
+
+fn run_all(model: &Arc<TextModel>, options: &GeneratorOptions, requests: Vec<Request>) -> Vec<Answer> {
+    let mut generator = Generator::new(Arc::clone(model), options).unwrap();
+    let ids: Vec<SequenceId> = requests.into_iter().map(|request| generator.add(request).unwrap()).collect();
+    let mut answers: HashMap<SequenceId, Answer> = HashMap::new();
+    while !generator.is_idle() {
+        for event in generator.step().unwrap() {
+            answers.entry(event.id).or_default().take(event.kind);
+        }
+    }
+    let cache = generator.scheduler().cache();
+    assert_eq!(cache.num_free(), cache.num_pages(), "all pages come back");
+    ids.iter().map(|id| answers.remove(id).unwrap()).collect()
+}
+
+fn run(model: &Arc<TextModel>, request: Request) -> Answer {
+    run_all(model, &options(), vec![request]).remove(0)
+}
+
+/// Log-probabilities as bits, so that equal means equal.
+fn bits(answer: &Answer) -> Vec<u32> {
+    let all = answer.prompt_logprobs.iter().flatten().chain(&answer.logprobs);
+    all.flat_map(|at| at.top.iter().chain([&at.chosen])).map(|entry| entry.logprob.to_bits()).collect()
+}
+
+#[test]
+fn a_stop_string_ends_the_text_wherever_tokens_part() {
+    let model = storyteller();
+    let plain = run(&model, request(&model, "Once upon a time", 40));
+    assert_eq!(plain.finished, Some(FinishReason::Length));
+    // Strings of one to nine bytes from anywhere in the text, words or not.
+    for (start, length) in [(0, 1), (5, 3), (11, 9), (20, 6), (31, 4)] {
+        let stop = plain.text[start..start + length].to_string();
+        let first = plain.text.find(&stop).unwrap();
+        let never = "\u{1F600} never".to_string();
+        let answer = run(
+            &model,
+            Request { stop: vec![never, stop.clone()], ..request(&model, "Once upon a time", 40) },
+        );
+        assert_eq!(answer.text, plain.text[..first], "{stop:?}");
+        assert_eq!(answer.finished, Some(FinishReason::StopString(1)));
+        assert!(plain.tokens.starts_with(&answer.tokens));
+    }
+}
+
+#[test]
+fn stop_tokens_and_the_least_number_of_tokens() {
+    let model = storyteller();
+    let base = request(&model, "Once upon a time", 30);
+    let plain = run(&model, base.clone());
+    let stop = plain.tokens[10];
+    let first = plain.tokens.iter().position(|&token| token == stop).unwrap();
+    let stopped = run(&model, Request { stop_token_ids: vec![stop], ..base.clone() });
+    assert_eq!(stopped.tokens, plain.tokens[..first]);
+    assert_eq!(stopped.finished, Some(FinishReason::StopToken(stop)));
+    // The token cannot be chosen before its time, and stop strings are not looked for.
+    let later =
+        Request { stop_token_ids: vec![stop], stop: vec![" ".into()], min_new_tokens: 20, ..base.clone() };
+    let later = run(&model, later);
+    assert!(later.tokens.len() >= 20 && !later.tokens[..20].contains(&stop), "{later:?}");
+    assert!(later.text.contains(' '));
+    // An end that the model is made to want at once.
+    let eos = *model.tokenizer().eos_ids().first().unwrap();
+    let mut wants_to_end = base;
+    wants_to_end.sampling.logit_bias = [(eos, 1e6)].into();
+    let answer = run(&model, wants_to_end.clone());
+    assert_eq!((answer.tokens.len(), answer.finished), (0, Some(FinishReason::Stop)));
+    let answer = run(&model, Request { min_new_tokens: 5, ..wants_to_end.clone() });
+    assert_eq!((answer.tokens.len(), answer.finished), (5, Some(FinishReason::Stop)));
+    let answer = run(&model, Request { ignore_eos: true, min_new_tokens: 5, ..wants_to_end });
+    assert_eq!((answer.tokens, answer.finished), (vec![eos; 30], Some(FinishReason::Length)));
+}
+
+#[test]
+fn max_length_bounds_prompt_and_answer() {
+    let model = storyteller();
+    let long = |tokens: usize, new| Request {
+        prompt: (0..tokens as u32).map(|token| 100 + token).collect(),
+        max_new_tokens: new,
+        ignore_eos: true,
+        ..Request::default()
+    };
+    let fast = GeneratorOptions { max_batch_tokens: 512, ..options() };
+    let answers =
+        run_all(&model, &fast, vec![long(500, None), long(500, Some(usize::MAX)), long(512, Some(0))]);
+    assert_eq!(answers.iter().map(|answer| answer.tokens.len()).collect::<Vec<_>>(), [12, 12, 0]);
+    assert!(answers.iter().all(|answer| answer.finished == Some(FinishReason::Length)));
+    let bounded = GeneratorOptions { max_length: Some(100), max_new_tokens: Some(5), ..fast.clone() };
+    let answers = run_all(&model, &bounded, vec![long(98, None), long(10, None), long(10, Some(7))]);
+    assert_eq!(answers.iter().map(|answer| answer.tokens.len()).collect::<Vec<_>>(), [2, 5, 7]);
+    let mut generator = Generator::new(Arc::clone(&model), &bounded).unwrap();
+    assert_eq!(
+        generator.add(long(101, Some(0))).unwrap_err().to_string(),
+        "the prompt has 101 tokens, and max_length is 100 for prompt and answer together: shorten the prompt or \
+         raise max_length"
+    );
+    assert!(generator.add(long(100, Some(1))).is_err() && generator.add(long(100, Some(0))).is_ok());
+    let beyond = GeneratorOptions { max_length: Some(513), ..fast.clone() };
+    let error = Generator::new(Arc::clone(&model), &beyond).err().unwrap().to_string();
+    assert!(error.contains("max_length is 513") && error.contains("512"), "{error}");
+}
+
+/// The last token that fits may be the one that ends the text; it is not part of it.
+#[test]
+fn an_end_in_the_last_place_is_an_end() {
+    let model = storyteller();
+    let eos = *model.tokenizer().eos_ids().first().unwrap();
+    let mut base = request(&model, "Once upon a time", 5);
+    base.sampling.logit_bias = [(eos, 1e6)].into();
+    let answer = run(&model, Request { min_new_tokens: 4, ..base });
+    assert_eq!((answer.tokens.len(), answer.finished), (4, Some(FinishReason::Stop)));
+}
+
+/// Text, tokens and log-probabilities of all combinations are those of the others, in any chunks.
+fn check_combinations(model: &Arc<TextModel>, prompt: &str) {
+    let tokens = encode(model, prompt);
+    let full = Request {
+        echo: true,
+        prompt_logprobs: Some(2),
+        sampling: SamplingParams { logprobs: Some(3), ..request(model, prompt, 12).sampling },
+        ..request(model, prompt, 12)
+    };
+    let reference = run(model, full.clone());
+    assert_eq!(reference.prompt, tokens);
+    let all: Vec<u32> = tokens.iter().chain(&reference.tokens).copied().collect();
+    let whole = format!("{}{}", reference.prompt_text, reference.text);
+    assert_eq!(whole, model.tokenizer().decode(&all, SkipSpecial::Yes), "{prompt:?}");
+    assert!(reference.prompt_logprobs[0].is_none());
+    assert!(reference.prompt_logprobs[1..].iter().flatten().all(|at| at.top.len() == 2));
+    assert!(reference.logprobs.iter().all(|at| at.top.len() == 3 && at.chosen.logprob <= 0.0));
+    // The tokens' bytes, end to end, are the text's.
+    let entries = reference.prompt_logprobs.iter().flatten().chain(&reference.logprobs).map(|at| &at.chosen);
+    let mut bytes = Vec::new();
+    for (entry, &token) in entries.zip(&all[1..]) {
+        assert_eq!(entry.token, token);
+        if !model.tokenizer().is_special(token) {
+            bytes.extend_from_slice(&entry.bytes);
+        }
+    }
+    let rest = String::from_utf8_lossy(&bytes).into_owned();
+    assert!(model.tokenizer().is_special(all[0]) && rest == whole, "{rest:?} is not {whole:?}");
+
+    for options in [options(), GeneratorOptions { max_batch_tokens: 64, ..options() }] {
+        for case in 0..16 {
+            let (echo, logprobs, scores, stop) = (case & 1 > 0, case & 2 > 0, case & 4 > 0, case & 8 > 0);
+            let mut request = Request { echo, ..full.clone() };
+            request.sampling.logprobs = logprobs.then_some(3);
+            request.prompt_logprobs = scores.then_some(2);
+            let cut = reference.text.char_indices().nth(reference.text.chars().count() / 2).unwrap().0;
+            request.stop = Vec::from_iter(stop.then(|| reference.text[cut..].chars().take(2).collect()));
+            let end =
+                request.stop.first().map_or(reference.text.len(), |s| reference.text.find(&s[..]).unwrap());
+            let answer = run_all(model, &options, vec![request.clone()]).remove(0);
+            assert_eq!(answer.text, reference.text[..end], "{request:?}");
+            assert!(reference.tokens.starts_with(&answer.tokens) && answer.warnings.is_empty());
+            let expected = if echo || scores { &reference.prompt[..] } else { &[] };
+            assert_eq!(answer.prompt, expected);
+            let scored = scores || echo && logprobs;
+            assert_eq!(
+                answer.prompt_logprobs.iter().flatten().count(),
+                if scored { tokens.len() - 1 } else { 0 }
+            );
+            if scores {
+                assert_eq!(answer.prompt_logprobs, reference.prompt_logprobs);
+            }
+            assert_eq!(answer.logprobs.len(), if logprobs { answer.tokens.len() } else { 0 });
+            if logprobs {
+                assert!(reference.logprobs.starts_with(&answer.logprobs));
+            }
+        }
+    }
+}
+
+#[test]
+fn echo_log_probabilities_and_stops_align() {
+    let model = storyteller();
+    // Characters of two to four bytes, a joined family, combining marks, right to left, half a surrogate's escape.
+    for prompt in ["Once upon a time", "né 👩‍👩‍👧 e\u{301}\u{323}", "שלום \u{FFFD}\\ud83d\t\n  "]
+    {
+        check_combinations(&model, prompt);
+    }
+    // SentencePiece, where the first word's space is not its own.
+    let Some(path) = testdata::shared("stories260k/gguf/stories260K-F32.gguf") else { return };
+    let model = load(&path);
+    for prompt in ["Once upon a time", "Zoë 🦊 ran", " two  spaces"] {
+        check_combinations(&model, prompt);
+    }
+}
+
+#[test]
+fn a_prompt_is_scored_as_it_would_be_made() {
+    let model = storyteller();
+    let mut made = request(&model, "Once upon a time", 20);
+    made.sampling.logprobs = Some(4);
+    let answer = run(&model, made.clone());
+    let mut read = Request { max_new_tokens: Some(0), prompt_logprobs: Some(4), ..made.clone() };
+    read.prompt.extend(&answer.tokens);
+    let score = run(&model, read.clone());
+    let first = made.prompt.len();
+    for (at, (read, made)) in score.prompt_logprobs[first..].iter().zip(&answer.logprobs).enumerate() {
+        assert_eq!(read.as_ref(), Some(made), "token {at}");
+    }
+    assert!(score.tokens.is_empty() && score.finished == Some(FinishReason::Length));
+    // Whoever runs beside, and when pages are short: the same bits.
+    let others = ["The fox", "A king had three sons, and", "There was"].map(|text| request(&model, text, 60));
+    let tight = GeneratorOptions { cache_tokens: Some(128), ..options() };
+    let mut mix = others.to_vec();
+    mix.insert(1, read);
+    let answers = run_all(&model, &tight, mix);
+    assert_eq!(answers[1], score);
+    assert_eq!(bits(&answers[1]), bits(&score));
+}
+
+#[test]
+fn prompts_are_not_scored_unless_enabled() {
+    let model = storyteller();
+    let mut wants = Request { echo: true, ..request(&model, "The fox", 6) };
+    wants.sampling.logprobs = Some(1);
+    let scored = run(&model, wants.clone());
+    let options = GeneratorOptions { enable_echo: false, ..options() };
+    let answer = run_all(&model, &options, vec![wants]).remove(0);
+    assert_eq!(answer.warnings, [Warning::EchoDisabled]);
+    assert!(answer.warnings[0].to_string().contains("enable_echo"));
+    assert!(answer.prompt == scored.prompt && answer.prompt_logprobs.iter().all(Option::is_none));
+    assert!(answer.text == scored.text && answer.logprobs == scored.logprobs);
+}
+
+#[test]
+fn what_goes_wrong_in_one_sequence_ends_that_one() {
+    let model = storyteller();
+    let good = ["The fox", "A king had"].map(|text| request(&model, text, 20));
+    // Every token is one that may not be chosen yet.
+    let vocab = model.decoder().vocab as u32;
+    let poisoned = Request {
+        stop_token_ids: (0..vocab).collect(),
+        min_new_tokens: 1,
+        echo: true,
+        ..request(&model, "Once upon a time", 20)
+    };
+    let [first, second] = good.clone();
+    let answers = run_all(&model, &options(), vec![first, poisoned, second]);
+    let alone = good.map(|request| run(&model, request));
+    assert!(answers[0] == alone[0] && answers[2] == alone[1]);
+    assert!(answers[1].failed.as_ref().unwrap().contains("no token to choose"), "{:?}", answers[1]);
+    assert_eq!(answers[1].prompt, encode(&model, "Once upon a time"));
+}
+
+#[test]
+fn panics_become_errors() {
+    let error = guarded::<()>(|| panic!("index {} is out of bounds", 7)).unwrap_err();
+    assert_eq!(error.to_string(), "a defect was met while a token was made: index 7 is out of bounds");
+    assert_eq!(guarded(|| Ok(3)).unwrap(), 3);
+}
+
+#[test]
+fn samples_of_a_prompt_differ_and_the_first_is_the_plain_answer() {
+    let model = storyteller();
+    let base = request(&model, "Once upon a time", 15);
+    let mut generator = Generator::new(Arc::clone(&model), &options()).unwrap();
+    let ids = generator.add_samples(&base, 6).unwrap();
+    let mut texts: HashMap<SequenceId, Answer> = HashMap::new();
+    while !generator.is_idle() {
+        for event in generator.step().unwrap() {
+            texts.entry(event.id).or_default().take(event.kind);
+        }
+    }
+    assert_eq!(texts[&ids[0]], run(&model, base.clone()));
+    let different: std::collections::HashSet<&str> = ids.iter().map(|id| &texts[id].text[..]).collect();
+    assert_eq!(different.len(), 6);
+    assert!(generator.add_samples(&Request { prompt: vec![], ..base }, 2).is_err() && generator.is_idle());
+}
