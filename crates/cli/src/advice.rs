@@ -13,6 +13,7 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
         Error::Model(error) => (MODEL, model(error)),
         Error::Weights(error) => (MODEL, weights(error)),
         Error::Read { source, .. } => (MODEL, Some(file(source))),
+        Error::GenerationConfig { .. } => (MODEL, None),
         Error::Tokenizer { .. } => (
             MODEL,
             Some(
@@ -40,7 +41,8 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
         Error::NoCandidate { .. } => {
             (FAILURE, Some("the weights may be damaged: compare them with where they came from"))
         }
-        Error::Engine(_) | Error::Defect(_) => (FAILURE, None),
+        Error::NoChatTemplate => (USAGE, None),
+        Error::Engine(_) | Error::Defect(_) | Error::Stopped(_) => (FAILURE, None),
         Error::Hub(error) => hub(error),
     }
 }

@@ -131,6 +131,15 @@ pub enum Error {
     #[error("encode: {0}")]
     Encode(String),
 
+    /// A `generation_config.json` that is none.
+    #[error("{}: {problem}; mend or remove the file", path.display())]
+    GenerationConfig {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it.
+        problem: String,
+    },
+
     /// Sampling parameters outside their ranges; all of them are listed.
     #[error("sampling parameters: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Sampling(Vec<InvalidField>),
@@ -170,6 +179,14 @@ pub enum Error {
     /// A request with fields outside their ranges; all of them are listed.
     #[error("request: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Request(Vec<InvalidField>),
+
+    /// A conversation for a model that has no template for conversations.
+    #[error("the model has no chat template: give a text, or a template of your own")]
+    NoChatTemplate,
+
+    /// A text generator that no longer runs.
+    #[error("the text generator has ended: {0}")]
+    Stopped(String),
 
     /// A defect of ours that one sequence came upon.
     #[error("a defect was met while a token was made: {0}")]

@@ -17,8 +17,10 @@ mod memory;
 mod memory_plan;
 mod runner;
 pub mod sampler;
+mod sampling_defaults;
 mod scheduler;
 mod sequence;
+mod text_generator;
 mod text_model;
 pub mod tokenizer;
 
@@ -36,7 +38,12 @@ pub use memory::{Bytes as MemoryBytes, MemoryNeed, OutOfMemory, available as ava
 pub use memory_plan::{Fitting, MemoryPlan, MemoryRequest};
 pub use runner::{Logits, Runner};
 pub use sampler::{Sampler, SamplingParams};
+pub use sampling_defaults::SamplingDefaults;
 pub use scheduler::{Batching, Limits, Scheduler, TooLong};
 pub use sequence::{Sequence, SequenceId};
+pub use text_generator::{
+    AsyncTextStream, Chat, Completion, HIGH_WATER, Prompt, PromptToken, Status, TextGenerator, TextRequest,
+    TextStream, Timings, Usage,
+};
 pub use text_model::{CompiledText, LoadOptions, TextModel};
 pub use tokenizer::{AddSpecial, ParseSpecial, SkipSpecial, Tokenizer};

@@ -30,7 +30,7 @@ impl WeightTypes for Experts<'_> {
 impl Experts<'_> {
     /// The model, with experts as `convert` has them.
     fn load(&self, convert: impl Fn(&Tensor) -> Tensor) -> Model {
-        let graph = self.checkpoint.decoder.build("experts", self, PAGE_SIZE, DType::F32).unwrap();
+        let graph = self.checkpoint.decoder.build("experts", self, PAGE_SIZE).unwrap();
         let names = graph.nodes().filter_map(|(_, node)| match &node.op {
             Op::Weight(weight) => Some(weight.name.clone()),
             _ => None,
@@ -51,8 +51,14 @@ fn quantized(tensor: &Tensor, dtype: DType) -> Tensor {
 }
 
 fn slice(id: u64, tokens: &[u32], pages: &[u32]) -> Slice {
-    let (tokens, pages) = (tokens.to_vec(), pages.to_vec());
-    Slice { id: SequenceId(id), cached: 0, tokens, pages, predicts: true, padding: 0 }
+    Slice {
+        id: SequenceId(id),
+        tokens: tokens.to_vec(),
+        pages: pages.to_vec(),
+        predicts: true,
+        outputs: tokens.len(),
+        ..Slice::default()
+    }
 }
 
 /// The logits of all tokens of some sequences that run together.
@@ -60,7 +66,7 @@ fn logits(checkpoint: &Checkpoint, model: &Model, slices: Vec<Slice>) -> Vec<Vec
     let decoder = &checkpoint.decoder;
     let rows: usize = slices.iter().map(|slice| slice.tokens.len()).sum();
     let mut runner = Runner::new(model.clone(), decoder.cache_shape(9, PAGE_SIZE), decoder.vocab);
-    let logits = runner.run(&Batch { slices, ..Batch::default() }, true).unwrap();
+    let logits = runner.run(&Batch { slices, ..Batch::default() }).unwrap();
     (0..rows).map(|row| logits.row(row).to_vec()).collect()
 }
 
@@ -153,7 +159,7 @@ fn descriptions_are_true() {
     for name in ["mixtral", "mixtral_stacked", "qwen2_moe"] {
         let golden = Golden::named(name);
         let checkpoint = golden.checkpoint();
-        let graph = checkpoint.graph(PAGE_SIZE, DType::F32).unwrap();
+        let graph = checkpoint.graph(PAGE_SIZE).unwrap();
         let model = crate::support::session(1).load(&graph, &Described(&checkpoint)).unwrap();
         let slices = || vec![slice(0, &golden.tokens, &[2, 0, 5])];
         let plain = Experts { checkpoint: &checkpoint, dtype: DType::F32 }.load(Tensor::clone);

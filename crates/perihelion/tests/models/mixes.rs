@@ -8,7 +8,6 @@
 //! ```
 
 use std::collections::{BTreeMap, HashMap};
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -93,7 +92,7 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
         |(prompt, max_new, ignore_eos, sampling, cache_salt)| Request {
             prompt,
             sampling,
-            max_new_tokens: NonZeroUsize::new(max_new),
+            max_new_tokens: Some(max_new),
             ignore_eos,
             cache_salt,
             ..Request::default()
@@ -146,8 +145,7 @@ fn mixes(models: usize) -> impl Strategy<Value = Mix> {
 
 /// Tokens of the longest sequence that may come of some requests.
 fn longest<'a>(requests: impl Iterator<Item = &'a Request>) -> usize {
-    let length =
-        |request: &Request| request.prompt.len() + request.max_new_tokens.map_or(0, NonZeroUsize::get);
+    let length = |request: &Request| request.prompt.len() + request.max_new_tokens.unwrap_or(0);
     requests.map(length).max().unwrap_or(0)
 }
 

@@ -37,6 +37,7 @@ pub struct Generator {
     scheduler: Scheduler,
     sampler: Sampler,
     active: HashMap<SequenceId, Active>,
+    paused: HashMap<SequenceId, Sequence>,
     next_id: u64,
 }
 
@@ -53,6 +54,7 @@ impl Generator {
             scheduler: Scheduler::new(options.limits(), options.batching(), cache),
             sampler: Sampler::default(),
             active: HashMap::new(),
+            paused: HashMap::new(),
             max_length,
             max_new_tokens: options.max_new_tokens,
             enable_echo: options.enable_echo,
@@ -120,10 +122,31 @@ impl Generator {
     /// Forgets a sequence and frees its pages. A sequence that is over already is ignored.
     pub fn abort(&mut self, id: SequenceId) {
         self.scheduler.remove(id);
+        self.paused.remove(&id);
         self.active.remove(&id);
     }
 
-    /// Whether every sequence is over.
+    /// Takes a sequence's place and its pages away until it is resumed. It then runs its tokens again and goes on
+    /// with the same result.
+    pub fn pause(&mut self, id: SequenceId) {
+        if let Some(sequence) = self.scheduler.remove(id) {
+            self.paused.insert(id, sequence);
+        }
+    }
+
+    /// Queues a sequence that was paused, behind those that wait already. Any other is ignored.
+    pub fn resume(&mut self, id: SequenceId) {
+        if let Some(sequence) = self.paused.remove(&id) {
+            self.scheduler.add(sequence).expect("the cache has room for what it had room for before");
+        }
+    }
+
+    /// Sequences that are paused.
+    pub fn num_paused(&self) -> usize {
+        self.paused.len()
+    }
+
+    /// Whether every sequence is over or paused.
     pub fn is_idle(&self) -> bool {
         self.scheduler.is_idle()
     }

@@ -1,6 +1,5 @@
 //! Time to first token of prompts that begin alike, with prefix caching and without.
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -74,7 +73,7 @@ impl SharedPrefix {
         let shared = prompt(0, self.shared, vocab);
         let request = |index| Request {
             prompt: [&shared[..], &prompt(index + 1, OWN, vocab)].concat(),
-            max_new_tokens: NonZeroUsize::new(1),
+            max_new_tokens: Some(1),
             ignore_eos: true,
             ..Request::default()
         };

@@ -1,0 +1,222 @@
+//! Text from prompts, from any thread, blocking or async.
+//!
+//! One plain thread owns the [`Generator`](crate::Generator). Requests and cancellations go to it through one
+//! channel, what comes of each request comes back through a channel of its own, and nothing is locked while the
+//! model computes. Requests of all threads share its steps, and each gets what it would get alone.
+//!
+//! - Dropping a stream, or the future of an answer, cancels its request before the next step, wherever it is: waiting,
+//!   half read or answering.
+//! - A stream that is not read holds up nobody. Once it is [`HIGH_WATER`] events behind, its request is paused: it
+//!   gives up its place and its part of the cache, and goes on, with the same result, when it has been read halfway.
+//! - The thread ends when the last handle and the last stream are dropped; streams may outlive the handles.
+
+mod completion;
+mod prompt;
+mod stream;
+mod worker;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use async_channel::{Receiver, Sender};
+
+pub use completion::{Completion, PromptToken, Timings, Usage};
+pub use prompt::{Chat, Prompt, TextRequest};
+pub use stream::{AsyncTextStream, TextStream};
+pub use worker::{HIGH_WATER, Status};
+
+use crate::generator::{Generator, Request};
+use crate::generator_options::GeneratorOptions;
+use crate::text_model::TextModel;
+use crate::{ChatTemplate, Error};
+use worker::{Command, Ticket};
+
+/// A handle to a model that writes. Clones share the model, its thread and its cache.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use perihelion_pipelines::{GeneratorOptions, LoadOptions, TextGenerator, TextModel, TextRequest};
+/// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/storyteller/model.gguf");
+/// # let devices = [Arc::new(cpu::Cpu::new(2)) as Arc<dyn engine::Device>];
+/// # let session = engine::InferenceSession::new(devices)?;
+/// let model = Arc::new(TextModel::load(&session, &LoadOptions::new(path))?);
+/// let generator = TextGenerator::new(model, &GeneratorOptions::default())?;
+///
+/// let mut request = TextRequest::from("Once upon a time");
+/// request.parameters.max_new_tokens = Some(16);
+/// request.parameters.stop = vec![".".into()];
+/// let answer = generator.generate(request)?;
+/// println!("{} ({} tokens, {:?})", answer.text, answer.usage.generated_tokens, answer.reason);
+/// # assert!(!answer.text.is_empty() && !answer.text.contains('.'));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct TextGenerator {
+    shared: Arc<Shared>,
+    commands: Sender<Command>,
+}
+
+/// What handles share.
+struct Shared {
+    model: Arc<TextModel>,
+    chat_template: Option<ChatTemplate>,
+    next_ticket: AtomicU64,
+    end: End,
+}
+
+/// How the thread ended.
+#[derive(Debug, Clone)]
+pub(crate) struct End {
+    /// Set before the thread's channels close, if it did not end in order.
+    reason: Arc<OnceLock<String>>,
+    /// Closed when the thread has ended.
+    closed: Arc<Receiver<()>>,
+}
+
+impl TextGenerator {
+    /// Starts a thread for a model. Its chat template is that of its GGUF file, if it has one.
+    ///
+    /// # Errors
+    /// As [`Generator::new`]; if the chat template is no template; or if no thread can be started.
+    pub fn new(model: Arc<TextModel>, options: &GeneratorOptions) -> Result<TextGenerator, Error> {
+        let chat_template = ChatTemplate::from_gguf(model.checkpoint().weights().metadata())?;
+        TextGenerator::start(model, options, chat_template)
+    }
+
+    /// Starts a thread for a model, with a chat template other than its own.
+    ///
+    /// # Errors
+    /// As [`Generator::new`], or if no thread can be started.
+    pub fn with_chat_template(
+        model: Arc<TextModel>,
+        options: &GeneratorOptions,
+        chat_template: ChatTemplate,
+    ) -> Result<TextGenerator, Error> {
+        TextGenerator::start(model, options, Some(chat_template))
+    }
+
+    fn start(
+        model: Arc<TextModel>,
+        options: &GeneratorOptions,
+        chat_template: Option<ChatTemplate>,
+    ) -> Result<TextGenerator, Error> {
+        let generator = Generator::new(Arc::clone(&model), options)?;
+        let (commands, received) = async_channel::unbounded();
+        let end = worker::spawn(generator, received)?;
+        let shared = Shared { model, chat_template, next_ticket: AtomicU64::new(0), end };
+        Ok(TextGenerator { shared: Arc::new(shared), commands })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Arc<TextModel> {
+        &self.shared.model
+    }
+
+    /// The answer to a request.
+    ///
+    /// # Errors
+    /// If the request is refused, or something goes wrong while it is answered.
+    pub fn generate(&self, request: impl Into<TextRequest>) -> Result<Completion, Error> {
+        self.stream(request)?.completion()
+    }
+
+    /// The answer to a request, as it is made.
+    ///
+    /// # Errors
+    /// If the prompt has no tokens in this model's vocabulary, or its chat template refuses it. All else comes
+    /// through the stream.
+    pub fn stream(&self, request: impl Into<TextRequest>) -> Result<TextStream, Error> {
+        let request = self.encode(request.into())?;
+        Ok(self.submit(request))
+    }
+
+    /// The answer to a request. Dropping the future cancels it.
+    ///
+    /// # Errors
+    /// As [`TextGenerator::generate`].
+    pub async fn generate_async(&self, request: impl Into<TextRequest>) -> Result<Completion, Error> {
+        self.stream(request)?.completion_async().await
+    }
+
+    /// The answer to a request, as it is made.
+    ///
+    /// # Errors
+    /// As [`TextGenerator::stream`].
+    pub fn stream_async(&self, request: impl Into<TextRequest>) -> Result<AsyncTextStream, Error> {
+        Ok(AsyncTextStream::new(self.stream(request)?))
+    }
+
+    /// Several answers to one prompt, made together, with the seeds of [`Request::samples`].
+    ///
+    /// # Errors
+    /// As [`TextGenerator::stream`], and [`Request::samples`].
+    pub fn samples(&self, request: impl Into<TextRequest>, count: usize) -> Result<Vec<TextStream>, Error> {
+        let request = self.encode(request.into())?;
+        Ok(request.samples(count)?.into_iter().map(|sample| self.submit(sample)).collect())
+    }
+
+    /// How much there is to do, and how full the cache is. Waits for the step that runs.
+    ///
+    /// # Errors
+    /// If the thread has ended.
+    pub fn status(&self) -> Result<Status, Error> {
+        let (reply, status) = async_channel::bounded(1);
+        // An error shows in the reply, which then never comes.
+        let _ = self.commands.send_blocking(Command::Status(reply));
+        status.recv_blocking().map_err(|_| self.shared.end.error())
+    }
+
+    /// Cancels all requests, of all handles, and waits until the thread has ended.
+    pub fn shutdown(self) {
+        let _ = self.commands.send_blocking(Command::Stop);
+        let _ = self.shared.end.closed.recv_blocking();
+    }
+
+    /// Makes the prompt tokens.
+    fn encode(&self, request: TextRequest) -> Result<Request, Error> {
+        let TextRequest { prompt, parameters } = request;
+        let prompt = prompt.encode(self.shared.model.tokenizer(), self.shared.chat_template.as_ref())?;
+        Ok(Request { prompt, ..parameters })
+    }
+
+    fn submit(&self, request: Request) -> TextStream {
+        let ticket = Ticket(self.shared.next_ticket.fetch_add(1, Ordering::Relaxed));
+        let prompt_tokens = request.prompt.len();
+        let echo = request.echo;
+        let (messages, received) = async_channel::unbounded();
+        let stream = TextStream::new(
+            ticket,
+            received,
+            self.commands.clone(),
+            self.shared.end.clone(),
+            prompt_tokens,
+            echo,
+        );
+        let submission = stream.submission(request, messages);
+        // An error shows in the stream, whose channel is then closed.
+        let _ = self.commands.send_blocking(Command::Add(Box::new(submission)));
+        stream
+    }
+}
+
+impl End {
+    /// Why there is no answer.
+    fn error(&self) -> Error {
+        Error::Stopped(self.reason.get().cloned().unwrap_or_else(|| "it was shut down".into()))
+    }
+}
+
+impl std::fmt::Debug for TextGenerator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TextGenerator").field("end", &self.shared.end.reason.get()).finish_non_exhaustive()
+    }
+}
+
+/// The time now, as all parts of this module measure it.
+fn now() -> Instant {
+    Instant::now()
+}

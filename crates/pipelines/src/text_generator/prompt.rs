@@ -1,0 +1,134 @@
+//! Prompts as callers have them: text, tokens, or a conversation.
+
+use serde_json::{Map, Value};
+
+use crate::Error;
+use crate::chat_template::{ChatContext, ChatTemplate};
+use crate::generator::Request;
+use crate::tokenizer::{AddSpecial, ParseSpecial, Tokenizer};
+
+/// A prompt, and what is wanted of it.
+#[derive(Debug, Clone)]
+pub struct TextRequest {
+    /// What is continued.
+    pub prompt: Prompt,
+    /// How, and how far. The `prompt` here is filled in.
+    pub parameters: Request,
+}
+
+/// What is continued.
+#[derive(Debug, Clone)]
+pub enum Prompt {
+    /// A text.
+    Text {
+        /// The text.
+        text: String,
+        /// Whether the tokens that the model wants around a text are added.
+        add: AddSpecial,
+        /// Whether the names of special tokens in it mean these.
+        parse: ParseSpecial,
+    },
+    /// Tokens, as they are.
+    Tokens(Vec<u32>),
+    /// A conversation, for the model's chat template.
+    Chat(Chat),
+}
+
+/// A conversation.
+#[derive(Debug, Clone)]
+pub struct Chat {
+    /// Objects with `role`, `content`, and what else the model's template reads.
+    pub messages: Vec<Value>,
+    /// Function schemas as in the OpenAI API.
+    pub tools: Option<Vec<Value>>,
+    /// Whether the prompt ends where the assistant is to speak.
+    pub add_generation_prompt: bool,
+    /// More variables of the template, `enable_thinking` for one.
+    pub extra: Map<String, Value>,
+}
+
+impl Chat {
+    /// Messages to be answered now, and nothing else.
+    pub fn new(messages: Vec<Value>) -> Chat {
+        Chat { messages, tools: None, add_generation_prompt: true, extra: Map::new() }
+    }
+}
+
+impl Prompt {
+    /// The tokens of the prompt.
+    pub(super) fn encode(
+        self,
+        tokenizer: &Tokenizer,
+        template: Option<&ChatTemplate>,
+    ) -> Result<Vec<u32>, Error> {
+        match self {
+            Prompt::Text { text, add, parse } => tokenizer.encode(&text, add, parse),
+            Prompt::Tokens(tokens) => Ok(tokens),
+            Prompt::Chat(chat) => {
+                let text = chat.render(tokenizer, template.ok_or(Error::NoChatTemplate)?)?;
+                // The template writes all special tokens itself.
+                tokenizer.encode(&text, AddSpecial::No, ParseSpecial::Yes)
+            }
+        }
+    }
+}
+
+impl Chat {
+    fn render(&self, tokenizer: &Tokenizer, template: &ChatTemplate) -> Result<String, Error> {
+        let name = |id: Option<u32>| id.and_then(|id| tokenizer.token(id));
+        let (bos, eos) = (name(tokenizer.bos()), name(tokenizer.eos_ids().first().copied()));
+        template.render(&ChatContext {
+            tools: self.tools.as_deref(),
+            add_generation_prompt: self.add_generation_prompt,
+            bos: bos.as_deref(),
+            eos: eos.as_deref(),
+            extra: Some(&self.extra),
+            ..ChatContext::new(&self.messages)
+        })
+    }
+}
+
+impl TextRequest {
+    /// A prompt to be continued as a [`Request`] is by default.
+    pub fn new(prompt: impl Into<Prompt>) -> TextRequest {
+        TextRequest { prompt: prompt.into(), parameters: Request::default() }
+    }
+}
+
+/// Text from a stranger: special tokens around it, none in it.
+impl From<String> for Prompt {
+    fn from(text: String) -> Prompt {
+        Prompt::Text { text, add: AddSpecial::Yes, parse: ParseSpecial::No }
+    }
+}
+
+impl From<&str> for Prompt {
+    fn from(text: &str) -> Prompt {
+        text.to_owned().into()
+    }
+}
+
+impl From<Vec<u32>> for Prompt {
+    fn from(tokens: Vec<u32>) -> Prompt {
+        Prompt::Tokens(tokens)
+    }
+}
+
+impl From<Chat> for Prompt {
+    fn from(chat: Chat) -> Prompt {
+        Prompt::Chat(chat)
+    }
+}
+
+impl<P: Into<Prompt>> From<P> for TextRequest {
+    fn from(prompt: P) -> TextRequest {
+        TextRequest::new(prompt)
+    }
+}
+
+/// A request that has its tokens already.
+impl From<Request> for TextRequest {
+    fn from(mut parameters: Request) -> TextRequest {
+        TextRequest { prompt: Prompt::Tokens(std::mem::take(&mut parameters.prompt)), parameters }
+    }
+}

@@ -1,0 +1,231 @@
+//! The text generator on the model that every clone has.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::time::Duration;
+
+use engine::InferenceSession;
+use futures_core::Stream;
+use futures_lite::future::{block_on, or, yield_now, zip};
+
+use super::*;
+use crate::generator::{EventKind, FinishReason};
+use crate::sampler::SamplingParams;
+use crate::text_model::LoadOptions;
+
+fn storyteller() -> Arc<TextModel> {
+    let session = InferenceSession::new([Arc::new(cpu::Cpu::new(2)) as Arc<dyn engine::Device>]).unwrap();
+    let path = testdata::asset("storyteller/model.gguf");
+    Arc::new(TextModel::load(&session, &LoadOptions::new(path)).unwrap())
+}
+
+fn options() -> GeneratorOptions {
+    GeneratorOptions {
+        max_cache_batch_size: 4,
+        max_batch_tokens: 32,
+        enable_echo: true,
+        ..GeneratorOptions::default()
+    }
+}
+
+fn start() -> TextGenerator {
+    TextGenerator::new(storyteller(), &options()).unwrap()
+}
+
+fn request(prompt: &str, max_new_tokens: usize) -> TextRequest {
+    let mut request = TextRequest::from(prompt);
+    request.parameters.max_new_tokens = Some(max_new_tokens);
+    request.parameters.ignore_eos = true;
+    request.parameters.sampling = SamplingParams { temperature: 1.0, seed: 5, ..SamplingParams::default() };
+    request
+}
+
+/// Asks until it is so: requests are handled between steps.
+fn wait_until(generator: &TextGenerator, what: &str, so: impl Fn(Status) -> bool) {
+    for _ in 0..2000 {
+        if so(generator.status().unwrap()) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("never {what}: {:?}", generator.status());
+}
+
+fn nothing_is_left(generator: &TextGenerator) {
+    wait_until(generator, "idle", |status| {
+        let Status { running, waiting, paused, free_pages, num_pages } = status;
+        (running, waiting, paused) == (0, 0, 0) && free_pages == num_pages
+    });
+}
+
+#[test]
+fn blocking_and_async_callers_get_the_same() {
+    let generator = start();
+    let mut wanted = request("Once upon a time", 30);
+    wanted.parameters.echo = true;
+    wanted.parameters.sampling.logprobs = Some(2);
+    let whole = generator.generate(wanted.clone()).unwrap();
+    assert!(whole.text.starts_with("Once upon a time") && whole.reason == FinishReason::Length);
+    assert_eq!((whole.tokens.len(), whole.logprobs.len(), whole.usage.generated_tokens), (30, 30, 30));
+    assert_eq!(whole.prompt.len(), whole.usage.prompt_tokens);
+    let Timings { queue, first_token, total } = whole.timings;
+    assert!(queue.unwrap() <= first_token.unwrap() && first_token.unwrap() <= total.unwrap());
+    let same = |other: &Completion| {
+        (&other.text, &other.tokens, &other.logprobs, &other.prompt)
+            == (&whole.text, &whole.tokens, &whole.logprobs, &whole.prompt)
+    };
+    // Two tasks and two threads at once, on one handle's clones.
+    let (one, other) = block_on(zip(
+        generator.generate_async(wanted.clone()),
+        generator.clone().generate_async(wanted.clone()),
+    ));
+    assert!(same(&one.unwrap()) && same(&other.unwrap()));
+    std::thread::scope(|scope| {
+        let threads =
+            [0, 1].map(|_| scope.spawn(|| generator.stream(wanted.clone()).unwrap().completion().unwrap()));
+        threads.into_iter().for_each(|thread| assert!(same(&thread.join().unwrap())));
+    });
+    let mut stream = generator.stream_async(wanted).unwrap();
+    let mut text = String::new();
+    block_on(async {
+        while let Some(event) = poll_fn(|context| Pin::new(&mut stream).poll_next(context)).await {
+            match event.unwrap() {
+                EventKind::PromptToken { text: piece, .. }
+                | EventKind::Token { text: piece, .. }
+                | EventKind::Finished { text: piece, .. } => text.push_str(&piece),
+                _ => {}
+            }
+        }
+    });
+    assert_eq!(text, whole.text);
+    assert_eq!(stream.usage(), whole.usage);
+    nothing_is_left(&generator);
+}
+
+#[test]
+fn dropping_cancels_wherever_a_request_is() {
+    let generator = start();
+    // Four that answer, and two that wait for a place.
+    let mut streams: Vec<TextStream> =
+        (0..6).map(|_| generator.stream(request("Once upon a time", 400)).unwrap()).collect();
+    assert!(streams[0].by_ref().any(|event| matches!(event, Ok(EventKind::Token { .. }))));
+    let status = generator.status().unwrap();
+    assert!(status.running == 4 && status.waiting == 2 && status.free_pages < status.num_pages, "{status:?}");
+    drop(streams.pop());
+    assert_eq!(generator.status().unwrap().waiting, 1);
+    drop(streams);
+    nothing_is_left(&generator);
+    // One whose prompt takes several steps to read, as a future that loses a race.
+    let long = request(&"Once upon a time there was a king. ".repeat(40), 50);
+    let lost = block_on(or(async { generator.generate_async(long).await.ok() }, async {
+        yield_now().await;
+        None
+    }));
+    assert!(lost.is_none());
+    nothing_is_left(&generator);
+}
+
+#[test]
+fn a_slow_reader_is_paused_and_loses_nothing() {
+    let generator = start();
+    let expected = generator.generate(request("Once upon a time", 480)).unwrap();
+    let mut slow = generator.stream(request("Once upon a time", 480)).unwrap();
+    wait_until(&generator, "paused", |status| status.paused == 1);
+    let status = generator.status().unwrap();
+    assert_eq!((status.running, status.free_pages), (0, status.num_pages));
+    // Others do not notice.
+    assert!(!generator.generate(request("The fox", 20)).unwrap().text.is_empty());
+    let mut tokens = Vec::new();
+    for event in slow.by_ref() {
+        if let EventKind::Token { token, .. } = event.unwrap() {
+            tokens.push(token);
+        }
+    }
+    assert_eq!(tokens, expected.tokens);
+    assert_eq!(slow.usage(), expected.usage);
+    // A paused one that nobody will read is forgotten.
+    let forgotten = generator.stream(request("Once upon a time", 480)).unwrap();
+    wait_until(&generator, "paused", |status| status.paused == 1);
+    drop(forgotten);
+    nothing_is_left(&generator);
+}
+
+#[test]
+fn prompts_come_as_text_tokens_and_conversations() {
+    let model = storyteller();
+    let template = ChatTemplate::new(
+        "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:",
+    )
+    .unwrap();
+    let generator = TextGenerator::with_chat_template(Arc::clone(&model), &options(), template).unwrap();
+    let messages = vec![serde_json::json!({"role": "user", "content": "a tale"})];
+    let same = |prompt: Prompt| {
+        let mut wanted = request("", 8);
+        (wanted.prompt, wanted.parameters.echo) = (prompt, true);
+        generator.generate(wanted).unwrap().prompt.iter().map(|token| token.token).collect::<Vec<_>>()
+    };
+    let chat = same(Chat::new(messages.clone()).into());
+    assert_eq!(chat, same("user: a tale\nassistant:".into()));
+    assert_eq!(chat, same(chat.clone().into()));
+    // A name of a special token in a text is text, unless it is said to be more.
+    let name = "<|endofstory|>";
+    let parsed =
+        same(Prompt::Text { text: name.into(), add: crate::AddSpecial::No, parse: crate::ParseSpecial::Yes });
+    assert!(parsed.len() == 1 && same(name.into()).len() > 2);
+    let plain = TextGenerator::new(model, &options()).unwrap();
+    let error = plain.generate(Chat::new(messages)).unwrap_err();
+    assert!(matches!(error, Error::NoChatTemplate), "{error}");
+}
+
+#[test]
+fn samples_are_made_together() {
+    let generator = start();
+    let plain = generator.generate(request("Once upon a time", 12)).unwrap();
+    let streams = generator.samples(request("Once upon a time", 12), 3).unwrap();
+    let texts: Vec<String> = streams.into_iter().map(|stream| stream.completion().unwrap().text).collect();
+    assert!(texts[0] == plain.text && texts[1] != texts[0] && texts[2] != texts[1]);
+    assert!(generator.samples("a", 0).is_err() && generator.samples("a", 1_000_000).is_err());
+}
+
+#[test]
+fn refusals_and_ends_reach_the_callers() {
+    let generator = start();
+    let error = generator.generate(Vec::<u32>::new()).unwrap_err();
+    assert!(matches!(error, Error::EmptyPrompt), "{error}");
+    let mut stream = generator.stream(vec![99_999]).unwrap();
+    assert!(matches!(stream.next(), Some(Err(Error::UnknownToken { token: 99_999, .. }))));
+    assert!(stream.next().is_none());
+    // A stream outlives the handles.
+    let survivor = generator.clone().stream(request("Once upon a time", 20)).unwrap();
+    let closed = generator.shared.end.closed.clone();
+    drop(generator);
+    assert_eq!(survivor.completion().unwrap().tokens.len(), 20);
+    assert!(closed.recv_blocking().is_err(), "the thread ends with the last stream");
+    // Shutting down ends all.
+    let generator = start();
+    let stream = generator.stream(request("Once upon a time", 400)).unwrap();
+    let other = generator.clone();
+    generator.shutdown();
+    let end = stream.last().unwrap().unwrap_err().to_string();
+    assert_eq!(end, "the text generator has ended: it was shut down");
+    assert!(other.status().is_err() && other.generate("x").is_err());
+}
+
+#[test]
+fn a_panic_of_the_thread_is_an_error_and_no_hang() {
+    let generator = start();
+    let stream = generator.stream(request("Once upon a time", 400)).unwrap();
+    generator.commands.send_blocking(Command::Panic).unwrap();
+    let end = stream.last().unwrap().unwrap_err().to_string();
+    assert_eq!(end, "the text generator has ended: a defect ended it: on purpose");
+    assert_eq!(generator.generate("x").unwrap_err().to_string(), end);
+    generator.shutdown();
+}
+
+#[test]
+fn handles_and_streams_cross_threads() {
+    fn check<T: Send + Sync>() {}
+    check::<TextGenerator>();
+    check::<TextStream>();
+    check::<AsyncTextStream>();
+}
