@@ -88,7 +88,7 @@ fn export(set: InstructionSet, test: &str) -> (PathBuf, Vec<Vec<f32>>) {
     let path = std::env::temp_dir().join(format!("perihelion-{}-{test}-{set:?}.mef", std::process::id()));
     let session = session(set);
     let compiled = session.compile(&graph()).unwrap();
-    let options = ExportOptions { weights: Some(&registry), progress: None };
+    let options = ExportOptions { weights: Some(&registry), ..ExportOptions::default() };
     compiled.export_mef_with(&path, options).unwrap();
     (path, run(&session.init(&compiled, &registry).unwrap()))
 }
@@ -138,7 +138,9 @@ fn other_packed_weights_come_back_to_the_bit() {
     let path = std::env::temp_dir().join(format!("perihelion-{}-others.mef", std::process::id()));
     let session = session(InstructionSet::Avx512);
     let compiled = session.compile(&graph).unwrap();
-    compiled.export_mef_with(&path, ExportOptions { weights: Some(&registry), progress: None }).unwrap();
+    compiled
+        .export_mef_with(&path, ExportOptions { weights: Some(&registry), ..ExportOptions::default() })
+        .unwrap();
     let run = |model: &Model| -> Vec<Vec<f32>> {
         let numbers = |count: usize| (0..count).map(|i| (i % 23) as f32 / 11.0 - 1.0).collect::<Vec<_>>();
         let x = Buffer::from_slice([3, COLUMNS], &numbers(3 * COLUMNS));

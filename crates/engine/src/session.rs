@@ -489,7 +489,7 @@ impl CompiledModel {
     /// # Errors
     /// As there, if a weight is missing or not what the graph expects, or the device stores no packed weights.
     pub fn export_mef_with(&self, path: impl AsRef<Path>, options: ExportOptions<'_>) -> Result<(), Error> {
-        artifact::export(path.as_ref(), &self.contents(""), self.stored.as_deref(), options)
+        artifact::export(path.as_ref(), &self.contents(options.key), self.stored.as_deref(), options)
     }
 
     /// What an artifact holds of it.

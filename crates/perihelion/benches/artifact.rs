@@ -52,7 +52,7 @@ fn measure(
     row("compile", || session.compile(graph).map(drop));
     row("init: pack", || session.init(&compiled, weights).map(drop));
     row("export", || compiled.export_mef(&plain));
-    let with_weights = || ExportOptions { weights: Some(weights), progress: None };
+    let with_weights = || ExportOptions { weights: Some(weights), ..ExportOptions::default() };
     row("export with weights", || compiled.export_mef_with(&packed, with_weights()));
     cached.compile(graph)?;
     row("compile, from the cache", || cached.compile(graph).map(drop));

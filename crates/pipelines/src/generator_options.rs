@@ -1,7 +1,7 @@
 //! How a generator shares out its steps and its cache, and what its requests may ask for.
 
 use crate::Error;
-use crate::config::KVCacheStrategy;
+use crate::config::{KVCacheStrategy, ResolvedConfig};
 use crate::error::InvalidField;
 use crate::kv_cache::KvCache;
 use crate::scheduler::{Batching, Limits};
@@ -52,6 +52,23 @@ impl Default for GeneratorOptions {
             max_num_steps: 1,
             pad_to_multiple_of: 2,
             cache_tokens: None,
+        }
+    }
+}
+
+impl From<&ResolvedConfig> for GeneratorOptions {
+    fn from(resolved: &ResolvedConfig) -> GeneratorOptions {
+        let (config, memory) = (resolved.config(), resolved.memory());
+        GeneratorOptions {
+            max_length: Some(memory.max_length),
+            cache_strategy: config.cache_strategy,
+            enable_prefix_caching: config.enable_prefix_caching,
+            max_cache_batch_size: memory.max_batch,
+            max_ce_batch_size: config.max_ce_batch_size,
+            max_num_steps: usize::try_from(config.max_num_steps).unwrap_or(1),
+            pad_to_multiple_of: config.pad_to_multiple_of,
+            cache_tokens: Some(memory.cache_tokens),
+            ..GeneratorOptions::default()
         }
     }
 }

@@ -20,12 +20,14 @@ pub mod sampler;
 mod sampling_defaults;
 mod scheduler;
 mod sequence;
+mod serialized;
 mod text_generator;
 mod text_model;
 pub mod tokenizer;
 
 pub use batch::{Batch, Slice};
 pub use chat_template::{ChatContext, ChatTemplate};
+pub use config::KVCacheStrategy;
 pub use detokenizer::Detokenizer;
 pub use error::Error;
 pub use generator::{

@@ -20,6 +20,8 @@ pub struct MemoryRequest {
     pub page_size: usize,
     /// How the cache is used.
     pub strategy: KVCacheStrategy,
+    /// What room for a sequence is a multiple of, beside whole pages.
+    pub pad_to_multiple_of: usize,
     /// Bytes that are free; `None` where nobody knows.
     pub free: Option<u64>,
     /// The part of them that may be used.
@@ -157,7 +159,8 @@ impl MemoryRequest {
     /// The longest sequences of which so many fit, within what the model can take.
     fn longest(&self, workspace: u64, batch: usize) -> usize {
         let pages = workspace / self.page_bytes().saturating_mul(batch as u64).max(1);
-        usize::try_from(pages).unwrap_or(usize::MAX).saturating_mul(self.page_size).min(self.model_length)
+        let tokens = usize::try_from(pages).unwrap_or(usize::MAX).saturating_mul(self.page_size);
+        (tokens - tokens % self.pad_to_multiple_of).min(self.model_length)
     }
 
     /// Whoever set the length or the number of sequences is told which would fit. What was left open was made as small
@@ -180,7 +183,8 @@ impl MemoryRequest {
 
     /// Bytes of so many sequences of a length, in whole pages.
     fn bytes(&self, length: usize, batch: usize) -> u64 {
-        let pages = length.div_ceil(self.page_size) as u64;
+        let padded = length.div_ceil(self.pad_to_multiple_of).saturating_mul(self.pad_to_multiple_of);
+        let pages = padded.div_ceil(self.page_size) as u64;
         pages.saturating_mul(self.page_bytes()).saturating_mul(batch as u64)
     }
 
@@ -225,6 +229,7 @@ mod tests {
         cache_bytes_per_token: 100,
         page_size: 16,
         strategy: KVCacheStrategy::Continuous,
+        pad_to_multiple_of: 1,
         free: Some(100_000),
         utilization: 0.9,
         model_length: 4096,
@@ -247,6 +252,9 @@ mod tests {
     fn what_is_left_open_is_as_large_as_fits() {
         assert_eq!(fits(REQUEST), (160, 1, 16_000));
         assert_eq!(fits(MemoryRequest { max_length: Auto::At(5), ..REQUEST }), (5, 1, 1600), "whole pages");
+        let padded = MemoryRequest { pad_to_multiple_of: 48, ..REQUEST };
+        assert_eq!(fits(padded), (160, 1, 19_200), "and whole paddings");
+        assert_eq!(fits(MemoryRequest { max_length: Auto::Auto, ..padded }), (768, 1, 76_800));
         // 80 000 bytes are 800 tokens.
         assert_eq!(fits(MemoryRequest { max_length: Auto::Auto, ..REQUEST }), (800, 1, 80_000));
         assert_eq!(

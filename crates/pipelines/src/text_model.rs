@@ -8,8 +8,10 @@ use models::{Checkpoint, Decoder};
 use tensor::{Bytes, DType, Shape, Tensor};
 use weights::Weights;
 
+use crate::config::ResolvedConfig;
 use crate::memory::{self, MemoryNeed};
 use crate::runner::Runner;
+use crate::serialized::Identity;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, OutOfMemory};
 
@@ -51,6 +53,17 @@ pub struct CompiledText {
     compiled: CompiledModel,
     page_size: usize,
     cache_dtype: DType,
+    packed: Packed,
+}
+
+/// Where the packed weights of a compiled model are.
+enum Packed {
+    /// Nowhere: they are packed when the model is initialized.
+    No,
+    /// In the file that it was read from.
+    Stored,
+    /// In a file that is to be written first.
+    ToSave(PathBuf, Identity),
 }
 
 /// A model ready to write.
@@ -98,7 +111,30 @@ impl CompiledText {
     ) -> Result<CompiledText, Error> {
         let compiled = session.compile(&checkpoint.graph(page_size, cache_dtype)?)?;
         let folder = folder.to_path_buf();
-        Ok(CompiledText { checkpoint: Arc::new(checkpoint), folder, compiled, page_size, cache_dtype })
+        let (checkpoint, packed) = (Arc::new(checkpoint), Packed::No);
+        Ok(CompiledText { checkpoint, folder, compiled, page_size, cache_dtype, packed })
+    }
+
+    /// Compiles the model of a resolved configuration, or reads it from the file of `serialized_model_path`.
+    ///
+    /// # Errors
+    /// As [`CompiledText::new`], and if the file was made from another model or with other settings.
+    pub fn from_config(session: &InferenceSession, resolved: ResolvedConfig) -> Result<CompiledText, Error> {
+        let cache_dtype = resolved.cache_dtype();
+        let ResolvedConfig { config, checkpoint, folder, .. } = resolved;
+        let page_size = config.kv_cache_page_size;
+        let encoding = config.quantization_encoding.map_or_else(String::new, |encoding| encoding.to_string());
+        let identity = || Identity::of(&checkpoint, encoding, page_size, cache_dtype);
+        let (compiled, packed) = match (config.serialized_model_path, config.save_to_serialized_model_path) {
+            (Some(path), _) => (identity()?.load(session, &path)?, Packed::Stored),
+            (None, Some(path)) => {
+                let identity = identity()?;
+                (session.compile(&checkpoint.graph(page_size, cache_dtype)?)?, Packed::ToSave(path, identity))
+            }
+            (None, None) => return CompiledText::new(session, checkpoint, &folder, page_size, cache_dtype),
+        };
+        let checkpoint = Arc::new(checkpoint);
+        Ok(CompiledText { checkpoint, folder, compiled, page_size, cache_dtype, packed })
     }
 
     /// The checkpoint.
@@ -146,16 +182,25 @@ impl CompiledText {
     /// # Errors
     /// If a weight cannot be packed, the weights do not fit into memory, or as [`CompiledText::tokenizer`].
     pub fn init(
-        self,
+        mut self,
         session: &InferenceSession,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<TextModel, Error> {
         self.memory(0).check(0)?;
-        let registry = CheckpointWeights(Arc::clone(&self.checkpoint));
+        let mut registry: Box<dyn WeightsRegistry> =
+            Box::new(CheckpointWeights(Arc::clone(&self.checkpoint)));
+        if let Packed::ToSave(path, identity) = &self.packed {
+            identity.save(&self.compiled, &*registry, path, progress)?;
+            self.compiled = identity.load(session, path)?;
+            self.packed = Packed::Stored;
+        }
+        if matches!(self.packed, Packed::Stored) {
+            registry = Box::new(());
+        }
         let options = InitOptions { progress: Some(progress), ..InitOptions::default() };
         let (model, tokenizer) = std::thread::scope(|scope| {
             let tokenizer = scope.spawn(|| self.tokenizer());
-            let model = session.init_with(&self.compiled, &registry, options);
+            let model = session.init_with(&self.compiled, &*registry, options);
             (model, tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
         let (model, tokenizer) = (model?, Arc::new(tokenizer?));
@@ -171,6 +216,14 @@ impl TextModel {
     /// As [`CompiledText::open`] and [`CompiledText::init`].
     pub fn load(session: &InferenceSession, options: &LoadOptions) -> Result<TextModel, Error> {
         CompiledText::open(session, options)?.init(session, &mut |_| ())
+    }
+
+    /// Compiles and initializes the model of a resolved configuration.
+    ///
+    /// # Errors
+    /// As [`CompiledText::from_config`] and [`CompiledText::init`].
+    pub fn from_config(session: &InferenceSession, resolved: ResolvedConfig) -> Result<TextModel, Error> {
+        CompiledText::from_config(session, resolved)?.init(session, &mut |_| ())
     }
 
     /// The model as a value.

@@ -57,7 +57,7 @@ fn artifacts_tell_what_they_hold() {
     let compiled = session.compile(&graph::Graph::parse(text).unwrap()).unwrap();
     let weight = tensor::Tensor::from_slice([3, 2], &[1f32; 6]);
     let weights = move |_: &str| Some(weight.clone());
-    let options = engine::ExportOptions { weights: Some(&weights), progress: None };
+    let options = engine::ExportOptions { weights: Some(&weights), ..engine::ExportOptions::default() };
     compiled.export_mef_with(&path, options).unwrap();
 
     let text = peri(&["inspect", &shown, "--tensors", "--plan"]).text();

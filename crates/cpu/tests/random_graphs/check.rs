@@ -104,7 +104,7 @@ pub(crate) fn check(devices: &Devices, sample: &Sample) -> Result<(Vec<&'static 
 
     let failed = |error: engine::Error| format!("its artifact: {error}");
     let compiled = devices.four.compile(graph).map_err(failed)?;
-    let options = ExportOptions { weights: Some(&weights), progress: None };
+    let options = ExportOptions { weights: Some(&weights), ..ExportOptions::default() };
     compiled.export_mef_with(&devices.artifact, options).map_err(failed)?;
     let stored = devices.four.load(&devices.artifact, &()).map_err(failed)?;
     same_bits("an artifact", &computed, &run(&stored, graph, inputs)?)?;

@@ -189,8 +189,8 @@ impl Artifact {
         })
     }
 
-    /// The key of an entry of a compile cache; else empty.
-    pub(crate) fn key(&self) -> &str {
+    /// What it is told apart by, as it was exported; of an entry of a compile cache, its key; else empty.
+    pub fn key(&self) -> &str {
         &self.header().key
     }
 

@@ -44,7 +44,9 @@ fn message<T>(result: Result<T, Error>) -> String {
 fn packed(session: &InferenceSession, path: &Path) -> CompiledModel {
     let compiled = session.compile(&network("g")).unwrap();
     let weights = weights();
-    compiled.export_mef_with(path, ExportOptions { weights: Some(&weights), progress: None }).unwrap();
+    compiled
+        .export_mef_with(path, ExportOptions { weights: Some(&weights), ..ExportOptions::default() })
+        .unwrap();
     compiled
 }
 
@@ -143,7 +145,7 @@ fn packed_artifacts_need_no_registry_and_may_have_one() {
     model.export_mef(&again).unwrap();
     check_again();
     let read = session.compile(&path).unwrap();
-    read.export_mef_with(&again, ExportOptions { weights: Some(&()), progress: None }).unwrap();
+    read.export_mef_with(&again, ExportOptions { weights: Some(&()), ..ExportOptions::default() }).unwrap();
     check_again();
     let without = folder.path().join("without.mef");
     session.compile(&path).unwrap().export_mef(&without).unwrap();
@@ -178,7 +180,9 @@ fn graphs_within_graphs_come_back() {
     });
     let session = session();
     let compiled = session.compile(&graph).unwrap();
-    compiled.export_mef_with(&path, ExportOptions { weights: Some(&weights()), progress: None }).unwrap();
+    compiled
+        .export_mef_with(&path, ExportOptions { weights: Some(&weights()), ..ExportOptions::default() })
+        .unwrap();
     let (made, read) = (session.init(&compiled, &weights()).unwrap(), session.load(&path, &()).unwrap());
     assert_eq!(Artifact::open(&path).unwrap().weights().count(), 2);
     let run = |model: &Model, pick| {
@@ -326,7 +330,7 @@ fn failed_exports_leave_nothing_behind() {
     let path = folder.path().join("failed.mef");
     let compiled = session().compile(&network("g")).unwrap();
     let export = |weights: &dyn WeightsRegistry, path: &Path| {
-        compiled.export_mef_with(path, ExportOptions { weights: Some(weights), progress: None })
+        compiled.export_mef_with(path, ExportOptions { weights: Some(weights), ..ExportOptions::default() })
     };
     let missing = "model `g`: no weight `a` in the registry, expected f32[5, 5]";
     assert_eq!(message(export(&(), &path)), missing);

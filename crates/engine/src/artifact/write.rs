@@ -24,6 +24,8 @@ pub struct ExportOptions<'a> {
     /// Where to find the weights that are to be stored, packed for the device; those that the compiled model's own
     /// artifact holds need not be there. `None` stores no weights: each init then takes them from a registry.
     pub weights: Option<&'a dyn WeightsRegistry>,
+    /// What the file is told apart by, for those who would not take it for another: [`Artifact::key`](crate::Artifact::key).
+    pub key: &'a str,
     /// Called after each weight, for one model after another.
     pub progress: Option<&'a mut dyn FnMut(Progress)>,
 }
@@ -31,7 +33,7 @@ pub struct ExportOptions<'a> {
 /// What every artifact of a compiled model holds.
 pub(crate) struct Contents<'a> {
     pub(crate) device: &'a dyn Device,
-    /// Empty, but for a compile cache.
+    /// What it is told apart by: an entry of a compile cache, or for whoever exports it; else empty.
     pub(crate) key: &'a str,
     pub(crate) models: Vec<(&'a Graph, &'a Program)>,
 }

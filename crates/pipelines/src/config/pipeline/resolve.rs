@@ -12,6 +12,7 @@ use super::methods::{ONE_DEVICE, names};
 use super::{Auto, PipelineConfig};
 use crate::config::nearest::nearest;
 use crate::config::{KVCacheStrategy, PipelineEngine, SupportedEncoding};
+use crate::hub::Progress;
 use crate::memory_plan::{MemoryPlan, MemoryRequest};
 use crate::{Error, memory};
 
@@ -57,23 +58,36 @@ impl PipelineConfig {
     /// As [`PipelineConfig::validate`]. If nothing is wrong but that the model cannot be opened, or does not fit into
     /// memory, that error as it is.
     pub fn resolve(&self, machine: Machine<'_>) -> Result<ResolvedConfig, Error> {
+        self.resolve_fetching(machine, &|_| ())
+    }
+
+    /// As [`PipelineConfig::resolve`], telling how far files are that must be fetched.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn resolve_fetching(
+        &self,
+        machine: Machine<'_>,
+        progress: &(dyn Fn(Progress<'_>) + Sync),
+    ) -> Result<ResolvedConfig, Error> {
         let mut problems = Problems::default();
         check(self, self.strategy(), &mut problems);
-        let files = self.files();
-        let opened = match self.huggingface_repo_id.is_empty() && self.weight_path.is_empty() {
-            true => None,
-            false => Some(self.open(&files.weights, &files.folder)),
-        };
-        let checkpoint = match opened {
-            Some(Ok(checkpoint)) => checkpoint,
-            Some(Err(error)) if problems.0.is_empty() => return Err(error),
-            Some(Err(error)) => {
-                problems.add("huggingface_repo_id", &self.huggingface_repo_id, error.to_string());
-                return Err(Error::Config(problems.0));
+        if self.huggingface_repo_id.trim().is_empty() && self.weight_path.is_empty() {
+            return Err(Error::Config(problems.0));
+        }
+        let mut config = self.clone();
+        match config.open(progress) {
+            Ok((checkpoint, folder)) => config.resolve_with(checkpoint, &folder, machine, problems),
+            Err(Error::Config(more)) => {
+                problems.0.extend(more);
+                Err(Error::Config(problems.0))
             }
-            None => return Err(Error::Config(problems.0)),
-        };
-        self.resolve_with(checkpoint, &files.folder, machine, problems)
+            Err(error) if problems.0.is_empty() => Err(error),
+            Err(error) => {
+                problems.add("huggingface_repo_id", &self.huggingface_repo_id, error.to_string());
+                Err(Error::Config(problems.0))
+            }
+        }
     }
 
     /// Makes every choice for a model that is open already. Its tokenizer is in the GGUF metadata, or else in `folder`.
@@ -131,13 +145,12 @@ impl PipelineConfig {
         }
     }
 
-    fn open(&self, weights: &[PathBuf], folder: &Path) -> Result<Checkpoint, Error> {
-        let weights = match weights {
-            [one] => weights::Weights::open(one),
-            several => weights::Weights::open_all(several),
-        };
-        let weights = weights.map_err(models::Error::from)?;
-        Ok(Checkpoint::from_weights(weights, &folder.join("config.json"))?)
+    /// Fetches and opens the model.
+    fn open(&mut self, progress: &(dyn Fn(Progress<'_>) + Sync)) -> Result<(Checkpoint, PathBuf), Error> {
+        self.download_weights_with(progress)?;
+        let weights = self.load_weights()?;
+        let folder = self.folder()?;
+        Ok((Checkpoint::from_weights(weights, &folder.join("config.json"))?, folder))
     }
 
     /// What is no error and has no effect either.
@@ -230,6 +243,11 @@ impl PipelineConfig {
             cache_bytes_per_token: checkpoint.decoder.cache_bytes_per_token(self.cache_dtype()) as u64,
             page_size: self.kv_cache_page_size,
             strategy: self.cache_strategy,
+            pad_to_multiple_of: if self.cache_strategy == KVCacheStrategy::Naive {
+                self.pad_to_multiple_of
+            } else {
+                1
+            },
             free,
             utilization: self.gpu_memory_utilization,
             model_length: checkpoint.decoder.context_length,
