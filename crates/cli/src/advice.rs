@@ -33,6 +33,10 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
         | Error::Request(_)
         | Error::PromptBeyondMaxLength { .. }
         | Error::Options(_)
+        | Error::Config(_)
+        | Error::ConfigFile { .. }
+        | Error::Environment { .. }
+        | Error::UnknownField(_)
         | Error::CacheTooSmall { .. }
         | Error::TooManyPages { .. } => (USAGE, None),
         Error::EmptyPrompt => (USAGE, Some("give a prompt that is not empty")),

@@ -88,6 +88,11 @@ pub(crate) fn one_line(text: &str) -> String {
     spaced.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// Says what is no failure.
+pub(crate) fn warn(warning: &str) {
+    say(&format!("warning: {warning}"));
+}
+
 fn say(message: &str) {
     // A closed standard error changes nothing.
     let _ = writeln!(std::io::stderr(), "peri: {}", one_line(message));

@@ -11,6 +11,7 @@ mod model;
 mod parse;
 mod progress;
 mod sampling;
+mod settings;
 mod transfer;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -37,6 +38,8 @@ enum Command {
     Bench(commands::bench::Arguments),
     /// Turn text from standard input into token ids, or back
     Tokenize(commands::tokenize::Arguments),
+    /// Show settings and who set them
+    Config(commands::config::Arguments),
     /// List the architectures, encodings and files that are supported
     List(commands::list::Arguments),
     /// Fetch a model from a hub
@@ -53,6 +56,7 @@ fn main() -> std::process::ExitCode {
         Command::Inspect(arguments) => commands::inspect::run(&arguments),
         Command::Bench(arguments) => commands::bench::run(&arguments),
         Command::Tokenize(arguments) => commands::tokenize::run(&arguments),
+        Command::Config(arguments) => commands::config::run(&arguments),
         Command::List(arguments) => commands::list::run(&arguments),
         Command::Pull(arguments) => commands::pull::run(&arguments),
     })

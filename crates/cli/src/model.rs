@@ -6,7 +6,10 @@ use std::sync::Arc;
 use anyhow::Context;
 use cpu::Cpu;
 use engine::InferenceSession;
-use pipelines::{CompiledText, LoadOptions, TextModel, Tokenizer};
+use engine::devices::Platform;
+use models::Checkpoint;
+use pipelines::config::{Layers, Machine, PipelineConfig, ResolvedConfig};
+use pipelines::{CompiledText, TextModel, Tokenizer, hub};
 use tensor::Bytes;
 use weights::{Format, Weights};
 
@@ -19,30 +22,12 @@ static STORYTELLER: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../assets/s
 /// What the model that needs no file is called.
 const BUILT_IN: &str = "storyteller";
 
+/// The devices of this build.
+static PLATFORM: Platform = Platform::new(|| Arc::new(Cpu::new(0)));
+
 /// GGUF aligns tensors relative to the start of the file.
 #[repr(C, align(64))]
 struct Aligned<T: ?Sized>(T);
-
-/// The model as a flag, where prompts are the positional arguments.
-#[derive(clap::Args, Clone)]
-pub(crate) struct ModelFlags {
-    /// A GGUF file, or a folder with config.json and weights [default: a small storyteller, built in]
-    #[arg(long, value_name = "PATH")]
-    model: Option<PathBuf>,
-    /// The weights, if they are not with the model
-    #[arg(long, value_name = "PATH", requires = "model")]
-    weights: Option<PathBuf>,
-}
-
-/// The model as a positional argument.
-#[derive(clap::Args, Clone)]
-pub(crate) struct ModelPath {
-    /// A GGUF file, or a folder with config.json and weights [default: a small storyteller, built in]
-    path: Option<PathBuf>,
-    /// The weights, if they are not with the model
-    #[arg(long, value_name = "PATH", requires = "path")]
-    weights: Option<PathBuf>,
-}
 
 /// How many threads.
 #[derive(clap::Args, Clone, Copy)]
@@ -58,32 +43,10 @@ pub(crate) struct ThreadArguments {
     threads: usize,
 }
 
-/// Where a model is. `None` is the one that is built in.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Source<'a> {
-    model: Option<&'a Path>,
-    weights: Option<&'a Path>,
-}
-
-impl ModelFlags {
-    /// The model that is meant.
-    pub(crate) fn source(&self) -> Source<'_> {
-        Source { model: self.model.as_deref(), weights: self.weights.as_deref() }
-    }
-}
-
-impl ModelPath {
-    /// The model that is meant.
-    pub(crate) fn source(&self) -> Source<'_> {
-        Source { model: self.path.as_deref(), weights: self.weights.as_deref() }
-    }
-}
-
-impl ModelPath {
-    /// The path, if it names compiled models rather than a checkpoint.
-    pub(crate) fn artifact(&self) -> Option<&Path> {
-        self.path.as_deref().filter(|path| path.extension().is_some_and(|extension| extension == "mef"))
-    }
+/// A model and how it is to be run, as the arguments and all else say it.
+#[derive(Debug)]
+pub(crate) struct Source {
+    layers: Layers,
 }
 
 impl ThreadArguments {
@@ -98,33 +61,75 @@ pub(crate) fn session(threads: usize) -> anyhow::Result<InferenceSession> {
     Ok(InferenceSession::new([Arc::new(Cpu::new(threads)) as Arc<dyn engine::Device>])?)
 }
 
-impl Source<'_> {
+impl Source {
+    /// The model that is meant.
+    pub(crate) fn new(layers: Layers) -> Source {
+        Source { layers }
+    }
+
+    /// What was asked for.
+    pub(crate) fn config(&self) -> &PipelineConfig {
+        self.layers.config()
+    }
+
+    /// Whether someone set a field.
+    pub(crate) fn is_set(&self, field: &str) -> bool {
+        self.layers.is_set(field)
+    }
+
     /// What to call the model.
     pub(crate) fn name(&self) -> String {
-        match self.model {
-            Some(path) => path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(),
-            None => BUILT_IN.to_string(),
-        }
+        if self.is_built_in() { BUILT_IN.to_string() } else { self.config().short_name() }
     }
 
-    /// Opens and compiles; reads no weights.
-    pub(crate) fn open(&self, session: &InferenceSession) -> anyhow::Result<CompiledText> {
-        match self.model {
-            Some(path) => {
-                let weights = self.weights.map(Path::to_path_buf);
-                let options = LoadOptions { weights, ..LoadOptions::new(path) };
-                CompiledText::open(session, &options).context("cannot open the model")
+    /// Decides everything that is left open, and opens the model; fetches what is not on this machine.
+    pub(crate) fn resolve(&self, progress: &Progress) -> anyhow::Result<ResolvedConfig> {
+        self.resolve_on(Machine::new(&PLATFORM), progress)
+    }
+
+    /// As [`Source::resolve`], whether it fits into memory or not.
+    pub(crate) fn look(&self, progress: &Progress) -> anyhow::Result<ResolvedConfig> {
+        self.resolve_on(Machine { free_memory: None, ..Machine::new(&PLATFORM) }, progress)
+    }
+
+    fn resolve_on(&self, machine: Machine<'_>, progress: &Progress) -> anyhow::Result<ResolvedConfig> {
+        if self.is_built_in() {
+            let open = || {
+                let weights = Weights::from_bytes(BUILT_IN, Bytes::new(&STORYTELLER.0))?;
+                Checkpoint::from_weights(weights, Path::new(""))
+            };
+            let checkpoint =
+                open().map_err(pipelines::Error::from).context("cannot open the built-in model")?;
+            return Ok(self.config().resolve_checkpoint(checkpoint, Path::new(""), machine)?);
+        }
+        let resolved = self.config().resolve_fetching(machine, &|step| {
+            if let hub::Progress::Bytes { done, total, .. } = step {
+                progress.bytes("fetching", done, total);
             }
-            None => CompiledText::from_gguf(session, BUILT_IN, Bytes::new(&STORYTELLER.0))
-                .context("cannot open the built-in model"),
+        });
+        progress.clear();
+        match resolved {
+            Err(error @ pipelines::Error::Config(_)) => Err(error.into()),
+            other => other.context("cannot open the model"),
         }
     }
 
-    /// The model's `generation_config.json`, there or not. A GGUF file stands for itself and has none.
-    pub(crate) fn generation_config(&self, compiled: &CompiledText) -> Option<PathBuf> {
-        let model = self.model.filter(|_| compiled.checkpoint().weights().format() != Format::Gguf)?;
-        let folder = if model.is_dir() { Some(model) } else { model.parent() };
-        Some(folder?.join("generation_config.json"))
+    fn is_built_in(&self) -> bool {
+        self.config().huggingface_repo_id.is_empty() && self.config().weight_path.is_empty()
+    }
+}
+
+/// The model's `generation_config.json`, there or not. A GGUF file stands for itself and has none.
+pub(crate) fn generation_config(resolved: &ResolvedConfig) -> Option<PathBuf> {
+    let is_gguf = resolved.checkpoint().weights().format() == Format::Gguf;
+    (!is_gguf).then(|| resolved.folder().join("generation_config.json"))
+}
+
+/// Compiles a model; reads no weights.
+pub(crate) fn compile(session: &InferenceSession, resolved: ResolvedConfig) -> anyhow::Result<CompiledText> {
+    match CompiledText::from_config(session, resolved) {
+        Err(error @ pipelines::Error::Config(_)) => Err(error.into()),
+        other => other.context("cannot open the model"),
     }
 }
 

@@ -18,11 +18,6 @@ pub(crate) fn count(text: &str) -> Result<NonZeroUsize, String> {
     text.parse().map_err(|_| "give a whole number, at least 1".to_string())
 }
 
-/// A whole number where 0 has a meaning of its own.
-pub(crate) fn whole(text: &str) -> Result<usize, String> {
-    text.parse().map_err(|_| "give a whole number, at least 0".to_string())
-}
-
 /// A seed.
 pub(crate) fn seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("give a whole number from 0 to {}", u64::MAX))
@@ -63,6 +58,6 @@ mod tests {
         assert_eq!(threads("8"), Ok(8));
         assert_eq!(threads("-1").unwrap_err(), "give a whole number from 1 to 1024, or 0 for one per core");
         assert!(threads("99999999999999999999").is_err() && threads("1025").is_err());
-        assert!(count("0").is_err() && count("1").is_ok() && whole("0").is_ok() && whole("-1").is_err());
+        assert!(count("0").is_err() && count("1").is_ok());
     }
 }

@@ -13,9 +13,6 @@ pub(crate) struct SamplingArguments {
     /// 0 always takes the likeliest token, 1 draws as the model predicts [default: 0.7 *]
     #[arg(long, value_name = "T", allow_negative_numbers = true, value_parser = temperature)]
     temperature: Option<f32>,
-    /// Draw among the K likeliest tokens; 0 is all [default: 40 *]
-    #[arg(long, value_name = "K", allow_negative_numbers = true, value_parser = parse::whole)]
-    top_k: Option<usize>,
     /// Draw among the likeliest tokens that together have probability P [default: 1 *]
     #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = top_p)]
     top_p: Option<f32>,
@@ -39,23 +36,46 @@ const HOUSE: SamplingDefaults = SamplingDefaults {
     repetition_penalty: None,
 };
 
+/// The `top_k` that someone set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TopK {
+    /// None: the likeliest token, always.
+    Greedy,
+    /// Among so many; 0 or less is all.
+    Among(i64),
+}
+
 impl SamplingArguments {
-    /// The parameters: flags, before the recommendations of a `generation_config.json` if there is one, before
-    /// defaults.
-    pub(crate) fn resolve(&self, generation_config: Option<&Path>) -> anyhow::Result<SamplingParams> {
+    /// The parameters: flags and the `top_k` that was set, before the recommendations of a `generation_config.json` if
+    /// there is one, before defaults.
+    pub(crate) fn resolve(
+        &self,
+        top_k: Option<TopK>,
+        generation_config: Option<&Path>,
+    ) -> anyhow::Result<SamplingParams> {
         let recommended = generation_config.map(SamplingDefaults::from_generation_config).transpose()?;
-        Ok(self.merged(recommended.unwrap_or_default()))
+        Ok(self.merged(top_k, recommended.unwrap_or_default()))
     }
 
-    fn merged(&self, recommended: SamplingDefaults) -> SamplingParams {
+    fn merged(&self, top_k: Option<TopK>, recommended: SamplingDefaults) -> SamplingParams {
+        let nothing = SamplingDefaults::default();
+        let (set, recommended) = match top_k {
+            None => (nothing, recommended),
+            Some(TopK::Greedy) => (SamplingDefaults { temperature: Some(0.0), ..nothing }, recommended),
+            // Whoever sets how many tokens to draw among wants to draw, even where the model would not.
+            Some(TopK::Among(k)) => (
+                SamplingDefaults { top_k: Some(usize::try_from(k).unwrap_or(0)), ..nothing },
+                SamplingDefaults { temperature: recommended.temperature.filter(|&t| t > 0.0), ..recommended },
+            ),
+        };
         let flags = SamplingDefaults {
             temperature: self.temperature,
-            top_k: self.top_k,
+            top_k: None,
             top_p: self.top_p,
             min_p: self.min_p,
             repetition_penalty: self.repetition_penalty,
         };
-        let params = flags.or(recommended).or(HOUSE).params();
+        let params = flags.or(set).or(recommended).or(HOUSE).params();
         SamplingParams { seed: self.seed.unwrap_or_else(drawn_seed), ..params }
     }
 }
@@ -87,15 +107,19 @@ mod tests {
 
     #[test]
     fn flags_before_recommendations_before_defaults() {
-        let check = |flags: &SamplingArguments, recommended, expected: (f32, Option<usize>, f32)| {
-            let params = flags.merged(recommended);
+        let check = |flags: &SamplingArguments, top_k, recommended, expected: (f32, Option<usize>, f32)| {
+            let params = flags.merged(top_k, recommended);
             assert_eq!((params.temperature, params.top_k, params.top_p), expected);
         };
         let (none, nothing) = (SamplingArguments::default(), SamplingDefaults::default());
-        check(&none, nothing, (0.7, Some(40), 1.0));
+        check(&none, None, nothing, (0.7, Some(40), 1.0));
         let recommended = SamplingDefaults { temperature: Some(0.6), top_p: Some(0.9), ..nothing };
-        check(&none, recommended, (0.6, Some(40), 0.9));
-        let flags = SamplingArguments { temperature: Some(1.5), top_k: Some(0), ..none };
-        check(&flags, recommended, (1.5, None, 0.9));
+        check(&none, None, recommended, (0.6, Some(40), 0.9));
+        check(&none, Some(TopK::Greedy), recommended, (0.0, Some(40), 0.9));
+        let greedy = SamplingDefaults { temperature: Some(0.0), top_k: Some(7), ..nothing };
+        check(&none, None, greedy, (0.0, Some(7), 1.0));
+        check(&none, Some(TopK::Among(3)), greedy, (0.7, Some(3), 1.0));
+        let flags = SamplingArguments { temperature: Some(1.5), ..none };
+        check(&flags, Some(TopK::Among(0)), greedy, (1.5, None, 1.0));
     }
 }

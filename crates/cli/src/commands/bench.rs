@@ -16,9 +16,10 @@ use shared_prefix::SharedPrefix;
 
 use crate::exit::{Interrupted, Usage};
 use crate::interrupt::Interrupt;
-use crate::model::{self, ModelPath, ThreadArguments};
+use crate::model::{self, ThreadArguments};
 use crate::parse;
 use crate::progress::Progress;
+use crate::settings::ModelPath;
 
 const AFTER_HELP: &str = "\
 ppN: a prompt of N tokens. tgN: N tokens generated one by one. bN: N sequences generated together.
@@ -96,10 +97,16 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let interrupt = Interrupt::listen()?;
     let start = Instant::now();
     let session = arguments.threads.session()?;
-    let compiled = arguments.model.source().open(&session)?;
+    let defaults = [
+        ("max_length", "auto".into()),
+        ("cache_strategy", "paged".into()),
+        ("kv_cache_page_size", 64.into()),
+    ];
+    let source = arguments.model.source(&defaults)?;
+    let compiled = model::compile(&session, source.resolve(&Progress::new(arguments.json))?)?;
     let model = model::pack(compiled, &session, &Progress::new(arguments.json))?;
     let load = start.elapsed().as_secs_f64();
-    let title = format!("{} on {}", arguments.model.source().name(), device(&session));
+    let title = format!("{} on {}", source.name(), device(&session));
     if arguments.profile {
         return print_profiles(&title, &model, arguments.prompt[0].get());
     }
@@ -125,7 +132,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         figures.push(Figure { name: "peak memory".into(), unit: "MiB", values: vec![peak] });
     }
     let text = match arguments.json {
-        true => json(&arguments.model.source().name(), &device(&session), &figures),
+        true => json(&source.name(), &device(&session), &figures),
         false => format!("{title}\n{}\n", table(&figures)),
     };
     put(&text)

@@ -1,24 +1,27 @@
 //! `peri generate`: continues prompts, as text or JSON.
 
 use std::io::{IsTerminal, Read, Write};
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use pipelines::config::{KVCacheStrategy, ResolvedConfig};
 use pipelines::{
     AddSpecial, Event, EventKind, FinishReason, Generator, GeneratorOptions, ParseSpecial, Request,
     SamplingParams, SequenceId, TextModel,
 };
 
-use crate::exit::{Interrupted, Usage};
+use crate::exit::{self, Interrupted, Usage};
 use crate::interrupt::Interrupt;
-use crate::model::{self, ModelFlags, ThreadArguments};
-use crate::parse;
+use crate::model::{self, Source, ThreadArguments};
 use crate::progress::Progress;
-use crate::sampling::SamplingArguments;
+use crate::sampling::{SamplingArguments, TopK};
+use crate::settings::ModelFlags;
 
 const AFTER_HELP: &str = "\
+Here max_length is auto, max_new_tokens 200, cache_strategy paged and kv_cache_page_size 64 by default, and as many
+prompts run at once as there are, up to 64. Tokens are drawn among the 40 likeliest unless --top-k says otherwise *.
+
 * or what the generation_config.json beside the model recommends.
 
 Text goes to standard output, progress and timings to standard error. Ctrl-C ends the text where it is.
@@ -39,15 +42,6 @@ pub(crate) struct Arguments {
     model: ModelFlags,
     #[command(flatten)]
     threads: ThreadArguments,
-    /// The most tokens to add to each prompt
-    #[arg(
-        long,
-        default_value = "200",
-        value_name = "N",
-        allow_negative_numbers = true,
-        value_parser = parse::count
-    )]
-    max_new_tokens: NonZeroUsize,
     #[command(flatten)]
     sampling: SamplingArguments,
     /// Go on after the model ends its text
@@ -68,6 +62,8 @@ pub(crate) struct Arguments {
 const MAX_BATCH_TOKENS: usize = 512;
 /// Prompts that are continued at once; more wait.
 const MAX_SEQUENCES: usize = 64;
+/// Tokens in a page: small against a text, large against its bookkeeping.
+const PAGE_SIZE: usize = 64;
 
 /// One prompt and what became of it.
 struct Job {
@@ -97,12 +93,27 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let prompts = prompts(arguments)?;
     let begin = Instant::now();
     let session = arguments.threads.session()?;
-    let source = arguments.model.source();
-    let compiled = source.open(&session)?;
-    let sampling = arguments.sampling.resolve(source.generation_config(&compiled).as_deref())?;
-    let model = model::pack(compiled, &session, &Progress::new(arguments.quiet))?;
+    let progress = Progress::new(arguments.quiet);
+    let source = arguments.model.source(&defaults(prompts.len()))?;
+    let resolved = source.resolve(&progress)?;
+    if !arguments.quiet {
+        warn(&source, &resolved);
+    }
+    let top_k = source.is_set("top_k").then(|| source.config().top_k.map_or(TopK::Greedy, TopK::Among));
+    let sampling = arguments.sampling.resolve(top_k, model::generation_config(&resolved).as_deref())?;
+    let options =
+        GeneratorOptions { max_batch_tokens: MAX_BATCH_TOKENS, ..GeneratorOptions::from(&resolved) };
+    // -1 is no limit but that of the length.
+    let max_new_tokens = usize::try_from(resolved.config().max_new_tokens).ok().filter(|&count| count > 0);
+    let model = model::pack(model::compile(&session, resolved)?, &session, &progress)?;
     let mut clock = Clock::new(begin.elapsed());
-    let (mut generator, mut jobs) = start(arguments, &model, &sampling, prompts)?;
+    let request = Request {
+        sampling: sampling.clone(),
+        max_new_tokens,
+        ignore_eos: arguments.ignore_eos,
+        ..Request::default()
+    };
+    let (mut generator, mut jobs) = start(&model, options, &request, prompts)?;
     let mut printer = Printer::new(arguments, sampling.seed);
     interrupt.watch();
     while !generator.is_idle() && !interrupt.asked() {
@@ -143,32 +154,45 @@ fn prompts(arguments: &Arguments) -> anyhow::Result<Vec<String>> {
     Ok(vec![text.to_string()])
 }
 
-/// A generator with a job for each prompt.
+/// What is so unless someone says otherwise: as many prompts at once as there are, in pages that they share out.
+fn defaults(prompts: usize) -> [(&'static str, serde_json::Value); 5] {
+    [
+        ("max_length", "auto".into()),
+        ("max_new_tokens", 200.into()),
+        ("max_cache_batch_size", prompts.clamp(1, MAX_SEQUENCES).into()),
+        ("cache_strategy", "paged".into()),
+        ("kv_cache_page_size", PAGE_SIZE.into()),
+    ]
+}
+
+/// Says what is worth a warning. Limits that nobody asked for are told only to prompts that meet them.
+fn warn(source: &Source, resolved: &ResolvedConfig) {
+    let asked = source.is_set("max_length") || source.is_set("max_cache_batch_size");
+    let limits = &resolved.memory().warnings;
+    for warning in resolved.warnings().iter().filter(|warning| asked || !limits.contains(warning)) {
+        exit::warn(warning);
+    }
+}
+
+/// A generator with a job for each prompt; `request` is what they have in common.
 fn start(
-    arguments: &Arguments,
     model: &Arc<TextModel>,
-    sampling: &SamplingParams,
+    mut options: GeneratorOptions,
+    request: &Request,
     prompts: Vec<String>,
 ) -> anyhow::Result<(Generator, Vec<Job>)> {
     let encode = |prompt: &String| model.tokenizer().encode(prompt, AddSpecial::Yes, ParseSpecial::Yes);
     let encoded: Vec<Vec<u32>> = prompts.iter().map(encode).collect::<Result<_, _>>()?;
-    let options = GeneratorOptions {
-        max_batch_tokens: MAX_BATCH_TOKENS,
-        max_cache_batch_size: MAX_SEQUENCES,
-        cache_tokens: Some(cache_tokens(model, &encoded, arguments.max_new_tokens.get())),
-        ..GeneratorOptions::default()
-    };
+    if options.cache_strategy == KVCacheStrategy::Paged {
+        let most = options.cache_tokens.unwrap_or(usize::MAX);
+        options.cache_tokens =
+            Some(most.min(cache_tokens(model, &encoded, &options, request.max_new_tokens)));
+    }
     let mut generator = Generator::new(Arc::clone(model), &options)?;
     let mut jobs = Vec::new();
     for (prompt, encoded) in prompts.into_iter().zip(encoded) {
         let prompt_tokens = encoded.len();
-        let id = generator.add(Request {
-            prompt: encoded,
-            sampling: sampling.clone(),
-            max_new_tokens: Some(arguments.max_new_tokens.get()),
-            ignore_eos: arguments.ignore_eos,
-            ..Request::default()
-        })?;
+        let id = generator.add(Request { prompt: encoded, ..request.clone() })?;
         let (text, tokens) = (String::new(), Vec::new());
         jobs.push(Job { id, prompt, prompt_tokens, text, tokens, finished: None });
     }
@@ -176,14 +200,20 @@ fn start(
 }
 
 /// Room for as many of the longest sequences as may run at once.
-fn cache_tokens(model: &TextModel, encoded: &[Vec<u32>], max_new_tokens: usize) -> usize {
+fn cache_tokens(
+    model: &TextModel,
+    encoded: &[Vec<u32>],
+    options: &GeneratorOptions,
+    max_new_tokens: Option<usize>,
+) -> usize {
+    let longest = options.max_length.unwrap_or(model.decoder().context_length);
     let room = |prompt: &Vec<u32>| {
-        let tokens = prompt.len().saturating_add(max_new_tokens);
-        tokens.min(model.decoder().context_length).next_multiple_of(model.page_size())
+        let tokens = max_new_tokens.map_or(longest, |new| prompt.len().saturating_add(new));
+        tokens.min(longest).next_multiple_of(model.page_size())
     };
     let mut rooms: Vec<usize> = encoded.iter().map(room).collect();
     rooms.sort_unstable_by(|a, b| b.cmp(a));
-    rooms.into_iter().take(MAX_SEQUENCES).fold(0, usize::saturating_add)
+    rooms.into_iter().take(options.max_cache_batch_size).fold(0, usize::saturating_add)
 }
 
 impl Job {

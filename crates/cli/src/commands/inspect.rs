@@ -10,7 +10,9 @@ use pipelines::{CompiledText, MemoryBytes};
 
 use crate::artifact::{self, Show};
 use crate::exit::one_line;
-use crate::model::{self, ModelPath};
+use crate::model;
+use crate::progress::Progress;
+use crate::settings::ModelPath;
 
 /// Arguments of `peri inspect`.
 #[derive(clap::Args)]
@@ -28,6 +30,9 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
+/// Tokens in a page, for the plan that is shown.
+const PAGE_SIZE: usize = 64;
+
 /// Shows a model.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(path) = arguments.model.artifact() {
@@ -36,7 +41,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     // Nothing is computed, so one thread is enough.
     let session = model::session(1)?;
-    let model = arguments.model.source().open(&session)?;
+    let source =
+        arguments.model.source(&[("max_length", "auto".into()), ("kv_cache_page_size", PAGE_SIZE.into())])?;
+    let model = model::compile(&session, source.look(&Progress::new(true))?)?;
     print(arguments, &model).context("cannot write to standard output")
 }
 

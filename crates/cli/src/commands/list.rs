@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::Context;
-use tensor::DType;
+use pipelines::config::SupportedEncoding;
 
 /// Arguments of `peri list`.
 #[derive(clap::Args)]
@@ -17,10 +17,35 @@ pub(crate) struct Arguments {
 const FILES: [&str; 3] =
     ["GGUF (.gguf, also split)", "safetensors (also sharded)", "PyTorch (.bin, .pt, .pth)"];
 
-/// The encodings that matrices may have on disk.
+/// Models of each architecture that are published on the hub.
+const EXAMPLES: &[(&str, &[&str])] = &[
+    ("LlamaForCausalLM", &["meta-llama/Llama-3.2-1B-Instruct", "HuggingFaceTB/SmolLM2-135M-Instruct"]),
+    ("MistralForCausalLM", &["mistralai/Mistral-7B-Instruct-v0.3"]),
+    ("Qwen2ForCausalLM", &["Qwen/Qwen2.5-0.5B-Instruct"]),
+    ("Qwen3ForCausalLM", &["Qwen/Qwen3-0.6B"]),
+    ("GraniteForCausalLM", &["ibm-granite/granite-3.3-2b-instruct"]),
+    ("Phi3ForCausalLM", &["microsoft/Phi-3.5-mini-instruct", "microsoft/Phi-4-mini-instruct"]),
+    ("SmolLM3ForCausalLM", &["HuggingFaceTB/SmolLM3-3B"]),
+    ("Olmo2ForCausalLM", &["allenai/OLMo-2-0425-1B-Instruct"]),
+    ("Olmo3ForCausalLM", &["allenai/Olmo-3-7B-Instruct"]),
+    ("Exaone4ForCausalLM", &["LGAI-EXAONE/EXAONE-4.0-1.2B"]),
+    ("MinistralForCausalLM", &["mistralai/Ministral-8B-Instruct-2410"]),
+    ("GemmaForCausalLM", &["google/gemma-2b-it"]),
+    ("Gemma2ForCausalLM", &["google/gemma-2-2b-it"]),
+    ("Gemma3ForCausalLM", &["google/gemma-3-1b-it"]),
+    ("Gemma3ForConditionalGeneration", &["google/gemma-3-4b-it"]),
+    ("MixtralForCausalLM", &["mistralai/Mixtral-8x7B-Instruct-v0.1"]),
+    ("Qwen3MoeForCausalLM", &["Qwen/Qwen3-30B-A3B"]),
+];
+
+/// The encodings of weights.
 fn encodings() -> Vec<&'static str> {
-    let plain = [DType::F32, DType::F16, DType::BF16];
-    plain.iter().chain(DType::ALL.iter().filter(|dtype| dtype.is_block())).map(|dtype| dtype.name()).collect()
+    SupportedEncoding::ALL.iter().map(|encoding| encoding.name()).collect()
+}
+
+/// Models of an architecture.
+fn examples(architecture: &str) -> &'static [&'static str] {
+    EXAMPLES.iter().find(|(name, _)| *name == architecture).map_or(&[], |(_, repos)| repos)
 }
 
 /// Prints architectures, encodings and files.
@@ -34,7 +59,11 @@ fn json() -> String {
     let architectures: serde_json::Map<String, serde_json::Value> = models::ARCHITECTURES
         .iter()
         .map(|architecture| {
-            let facts = serde_json::json!({ "gguf": architecture.gguf, "supported_encodings": encodings() });
+            let facts = serde_json::json!({
+                "example_repo_ids": examples(architecture.hugging_face),
+                "supported_encodings": encodings(),
+                "gguf": architecture.gguf,
+            });
             (architecture.hugging_face.to_string(), facts)
         })
         .collect();
@@ -51,4 +80,16 @@ fn lines() -> String {
     lines.push("Files:".into());
     lines.extend(FILES.map(|file| format!("  {file}")));
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_architecture_has_an_example() {
+        for architecture in models::ARCHITECTURES {
+            assert!(!examples(architecture.hugging_face).is_empty(), "{}", architecture.hugging_face);
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! The subcommands, one file each: arguments, and what they do.
 
 pub(crate) mod bench;
+pub(crate) mod config;
 pub(crate) mod generate;
 pub(crate) mod inspect;
 pub(crate) mod list;

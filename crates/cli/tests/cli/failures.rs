@@ -24,15 +24,35 @@ fn wrong_flags() {
         (&["generate", "--top-p", "1.5"], &["'1.5' for '--top-p <P>'", "above 0 and up to 1"]),
         (&["generate", "--min-p=-0.1"], &["--min-p", "from 0 to 1"]),
         (&["generate", "--repetition-penalty", "0"], &["--repetition-penalty", "a positive number"]),
-        (&["generate", "--top-k", "-3"], &["'-3' for '--top-k <K>'", "at least 0"]),
+        (&["generate", "--top-k", "-3"], &["'-3' for '--top-k <K>'", "or 0 for all tokens"]),
+        (&["generate", "--max-length", "long"], &["'long' for '--max-length <N>'", "or auto"]),
+        (
+            &["generate", "--kv-cache-page-size", "48"],
+            &["'48' for '--kv-cache-page-size <N>'", "a power of two"],
+        ),
+        (
+            &["generate", "--cache-strategy", "pagd"],
+            &["'pagd' for '--cache-strategy <NAME>'", "did you mean paged?"],
+        ),
+        (
+            &[
+                "generate",
+                "--engine",
+                "huggingface",
+                "--cache-strategy",
+                "naive",
+                "--enable-prefix-caching",
+                "x",
+            ],
+            &[
+                "configuration: enable_prefix_caching is true",
+                "engine is huggingface: there is no fallback engine",
+            ],
+        ),
         (&["generate", "--seed", "x"], &["--seed", "from 0 to 18446744073709551615"]),
         (&["generate", "--max-new-tokens", "0"], &["--max-new-tokens", "at least 1"]),
         (&["generate", "--threads", "-1"], &["'-1' for '--threads <N>'", "from 1 to 1024, or 0"]),
         (&["generate", "--threads", "1000000"], &["--threads", "from 1 to 1024"]),
-        (
-            &["generate", "--weights", "x.bin"],
-            &["required arguments", "--model <PATH>", "see `peri generate --help`"],
-        ),
         (&["bench", "--prompt", "8,0"], &["'0' for '--prompt <TOKENS>'", "at least 1"]),
         (&["tokenize", "--json"], &["--decode"]),
         (&["generate", "--temprature", "1"], &["'--temprature'", "exists: '--temperature'"]),
@@ -60,6 +80,11 @@ fn files_that_are_no_models() {
     {
         check(&peri(arguments), 3, &["cannot open the model", &nowhere, "No such file", "check the path"]);
     }
+    check(
+        &peri(&["generate", "--weights", "x.bin", "x"]),
+        3,
+        &["cannot open the model", "x.bin", "check the path"],
+    );
     check(&peri(&["tokenize", &nowhere]), 3, &["cannot open the tokenizer", &nowhere, "No such file"]);
 
     let text = folder.file("notes.txt", "These are notes.");

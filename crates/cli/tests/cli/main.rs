@@ -1,6 +1,7 @@
 //! The `peri` command as its users meet it: the real binary, its output, its exit codes.
 
 mod bench;
+mod config;
 mod failures;
 mod generate;
 mod inspect;

@@ -53,7 +53,8 @@ pub(super) fn native() -> impl Iterator<Item = &'static str> {
     models::ARCHITECTURES.iter().map(|architecture| architecture.hugging_face)
 }
 
-fn ranges(config: &PipelineConfig, problems: &mut Problems) {
+/// Checks each field by itself.
+pub(super) fn ranges(config: &PipelineConfig, problems: &mut Problems) {
     let at_least_1 = "give a whole number, at least 1";
     let sizes = [("max_length", config.max_length), ("max_cache_batch_size", config.max_cache_batch_size)];
     for (field, size) in sizes {
@@ -71,13 +72,6 @@ fn ranges(config: &PipelineConfig, problems: &mut Problems) {
         new,
         "give a whole number, at least 1, or -1 for no limit of its own",
     );
-    if let (Ok(new), Some(length)) = (usize::try_from(new), config.max_length.given())
-        && new > length
-        && config.max_length != PipelineConfig::default().max_length
-    {
-        let fix = format!("give less than {length}, which is max_length, or raise that");
-        problems.add("max_new_tokens", new, fix);
-    }
     let steps = config.max_num_steps;
     problems.expect(
         steps == -1 || steps > 0,
@@ -101,10 +95,10 @@ fn ranges(config: &PipelineConfig, problems: &mut Problems) {
     );
     let top_k = config.top_k;
     problems.expect(
-        top_k.is_none_or(|k| k == -1 || k > 0),
+        top_k.is_none_or(|k| k >= -1),
         "top_k",
         top_k.unwrap_or_default(),
-        "give a whole number, at least 1, or -1 for all tokens; none is greedy",
+        "give a whole number, at least 1, or 0 for all tokens; none is greedy",
     );
 }
 

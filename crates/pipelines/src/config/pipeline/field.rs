@@ -7,6 +7,7 @@ use serde_json::Value;
 use tensor::DeviceSpec;
 
 use super::PipelineConfig;
+use super::check::{Problems, ranges};
 use crate::config::nearest::nearest;
 use crate::config::{KVCacheStrategy, PipelineEngine, RopeType, SupportedEncoding, UnknownName};
 
@@ -73,13 +74,21 @@ impl Field {
         (self.set)(config, value)
     }
 
-    /// The value that a text on a command line or in the environment stands for. Lists are separated by commas.
+    /// The value that a text on a command line or in the environment stands for, within its range. Lists are separated
+    /// by commas.
     ///
     /// # Errors
     /// What it may be instead.
     pub fn parse(&self, text: &str) -> Result<Value, String> {
         let value = self.kind.parse(text);
-        self.set(&mut PipelineConfig::default(), &value).map(|()| value)
+        let mut config = PipelineConfig::default();
+        self.set(&mut config, &value)?;
+        let mut problems = Problems::default();
+        ranges(&config, &mut problems);
+        match problems.0.into_iter().find(|problem| problem.field == self.name) {
+            Some(problem) => Err(problem.fix),
+            None => Ok(value),
+        }
     }
 
     /// The value in a configuration as [`Field::parse`] reads it.

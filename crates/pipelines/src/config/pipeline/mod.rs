@@ -157,7 +157,7 @@ fields! {
     enable_prefix_caching: bool = false, aliases [];
     /// The part of the free memory to use: the cache has this much less the weights.
     gpu_memory_utilization: f64 = 0.9, aliases ["device_memory_utilization"];
-    /// Draw among the K likeliest tokens; none is greedy, -1 draws among all.
+    /// Draw among the K likeliest tokens; none is greedy, 0 draws among all.
     top_k: Option<i64> = None, aliases [];
     /// Allows repos with code of their own. Their code is never run here, so there is nothing that this allows.
     trust_remote_code: bool = false, aliases [];

@@ -288,6 +288,11 @@ impl ResolvedConfig {
         self.config.cache_dtype()
     }
 
+    /// The folder with the model's tokenizer and further files, unless a GGUF file has all inside.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// How memory is divided.
     pub fn memory(&self) -> &MemoryPlan {
         &self.plan

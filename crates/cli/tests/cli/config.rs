@@ -1,0 +1,123 @@
+//! `peri config`, and settings of every command: who wins, and what is refused.
+
+use crate::support::{Folder, Outcome, command, peri};
+
+/// Runs `peri` with environment variables.
+fn peri_with(variables: &[(&str, &str)], arguments: &[&str]) -> Outcome {
+    let output = command(arguments).envs(variables.iter().copied()).output().unwrap();
+    Outcome {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+#[test]
+fn flags_before_environment_before_file_before_defaults() {
+    let folder = Folder::new("settings");
+    let file = folder.file("peri.toml", "max_length = 100\nmax_new_tokens = 10\nmodel_path = 'm'\n");
+    let environment = [("PERI_MAX_LENGTH", "200"), ("PERI_MAX_NEW_TOKENS", "20"), ("PERI_CONFIG", &file)];
+    let shown = peri_with(&environment, &["config", "show", "--json", "--max-length", "300"]).text();
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let check = |field: &str, value: serde_json::Value, origin: &str| {
+        assert_eq!(shown[field], serde_json::json!({ "value": value, "origin": origin }), "{field}");
+    };
+    check("max_length", 300.into(), "command line");
+    check("max_new_tokens", 20.into(), "PERI_MAX_NEW_TOKENS");
+    check("huggingface_repo_id", "m".into(), &format!("{file}:3"));
+    check("max_ce_batch_size", 32.into(), "default");
+    check("engine", serde_json::Value::Null, "default");
+
+    let lines = peri_with(&environment, &["config", "show", "--origin", "file"]).text();
+    assert_eq!(lines, format!("{:<48} # {file}:3\n", "huggingface_repo_id = \"m\""));
+    // What is printed is a file of settings.
+    let all = peri_with(&environment, &["config", "show"]).text();
+    let again = folder.file("again.toml", &all);
+    let values =
+        |text: &str| text.lines().map(|line| line[..48.min(line.len())].to_string()).collect::<Vec<_>>();
+    assert_eq!(values(&peri(&["config", "show", "--config", &again]).text()), values(&all));
+}
+
+#[test]
+fn bad_settings_are_refused_with_the_place() {
+    let folder = Folder::new("bad-settings");
+    let cases = [
+        (
+            "a.toml",
+            "max_lenght = 8",
+            "a.toml:1:1: there is no field `max_lenght`: did you mean `max_length`?",
+        ),
+        ("b.toml", "\ncache_strategy = 'pagd'", "b.toml:2:18: cache_strategy is 'pagd'"),
+        ("c.toml", "max_length = ", "c.toml:1:14: "),
+    ];
+    for (name, text, expected) in cases {
+        let file = folder.file(name, text);
+        for arguments in [&["config", "show", "--config", &file][..], &["generate", "x", "--config", &file]] {
+            let outcome = peri(arguments);
+            assert_eq!(outcome.code, Some(2), "{outcome:?}");
+            assert!(outcome.stderr.contains(expected), "{}", outcome.stderr);
+        }
+    }
+    let outcome = peri_with(&[("PERI_TOP_K", "many")], &["config", "show"]);
+    assert_eq!(outcome.code, Some(2));
+    assert!(outcome.stderr.starts_with("peri: PERI_TOP_K is `many`: give a whole number"), "{outcome:?}");
+    let outcome = peri_with(&[("PERI_TOPK", "1")], &["config", "show"]);
+    assert_eq!(outcome.code, Some(0));
+    assert_eq!(outcome.stderr, "peri: warning: there is no field `PERI_TOPK`: did you mean `top_k`?\n");
+}
+
+#[test]
+fn settings_are_checked_against_the_model() {
+    let text = peri(&["config", "check"]).text();
+    for part in [
+        "weights               4.44 MiB",
+        "max_length            512 (current)",
+        "max_cache_batch_size  1 (current)",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    let outcome = peri(&["config", "check", "--max-length", "513", "--device-specs", "gpu:7"]);
+    assert_eq!(outcome.code, Some(2));
+    for part in ["max_length is 513: give at most 512", "device_specs is gpu:7", "found 0 accelerators"] {
+        assert!(outcome.stderr.contains(part), "{outcome:?}");
+    }
+}
+
+#[test]
+fn strategies_and_limits_change_no_text() {
+    let text = |arguments: &[&str]| {
+        let common =
+            ["generate", "--seed", "4", "--max-new-tokens", "20", "Once upon a time", "The king", "The"];
+        peri(&[&common[..], arguments].concat()).text()
+    };
+    let expected = text(&[]);
+    for arguments in [
+        &["--cache-strategy", "continuous"][..],
+        &["--cache-strategy", "naive", "--pad-to-multiple-of", "3"],
+        &["--enable-prefix-caching", "--kv-cache-page-size", "16"],
+        &["--max-batch-size", "1", "--max-num-steps", "4"],
+        &["--max-length", "64"],
+    ] {
+        assert_eq!(text(arguments), expected, "{arguments:?}");
+    }
+    assert_ne!(text(&["--max-length", "16"]), expected);
+}
+
+#[test]
+fn a_saved_model_starts_and_knows_what_it_was_made_from() {
+    let folder = Folder::new("serialized");
+    let path = folder.path().join("model.mef").display().to_string();
+    let text = |arguments: &[&str]| {
+        peri(&[&["generate", "--seed", "4", "--max-new-tokens", "20", "The king"], arguments].concat())
+    };
+    let expected = text(&[]).text();
+    assert_eq!(text(&["--save-to-serialized-model-path", &path]).text(), expected);
+    assert_eq!(text(&["--serialized-model-path", &path]).text(), expected);
+    let refused = text(&["--serialized-model-path", &path, "--kv-cache-page-size", "128"]);
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.stderr.contains("kv_cache_page_size 64 instead of 128"), "{}", refused.stderr);
+    let Some(other) = testdata::shared("stories260k/gguf/stories260K-Q4_0.gguf") else { return };
+    let refused = text(&["--serialized-model-path", &path, "--model", &other.display().to_string()]);
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.stderr.contains("the encoding q4_k instead of q4_0"), "{}", refused.stderr);
+}
