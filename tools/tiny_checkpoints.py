@@ -45,6 +45,12 @@ MODELS = {
         **SMALL, "head_dim": 8, "sliding_window": 11, "layer_types": ["full_attention", "sliding_attention"],
     }),
     "mistral": ("Mistral", {"sliding_window": 11, "rms_norm_eps": 1e-5}),
+    "ministral3": ("Ministral3", {
+        **SMALL, "head_dim": 8, "rope_parameters": {
+            **YARN, "original_max_position_embeddings": 16, "mscale": 1.0, "mscale_all_dim": 1.0,
+            "llama_4_scaling_beta": 0.5,
+        },
+    }),
     "mistral3": ("Mistral3ForConditionalGeneration", {
         **SMALL, "model_type": "mistral", "head_dim": 12, "sliding_window": None, "vision_config": {
             "model_type": "pixtral", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
@@ -128,12 +134,12 @@ MODELS = {
 GGUF = {
     "qwen3": False, "granite": True, "phi3": False, "olmo2": False, "olmo3": False, "exaone4": False, "gemma": False,
     "gemma2": False, "gemma3": False, "mixtral": True, "mixtral_stacked": True, "qwen2_moe": False, "qwen3_moe": False,
-    "olmoe": False, "granite_moe": True,
+    "olmoe": False, "granite_moe": True, "ministral3": True,
 }
 # What the GGUF files of some call themselves.
 GGUF_NAMES = {
     "olmo3": "olmo2", "mixtral": "llama", "mixtral_stacked": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe",
-    "granite_moe": "granitemoe",
+    "granite_moe": "granitemoe", "ministral3": "mistral3",
 }
 
 
@@ -191,6 +197,9 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         writer.add_rope_scaling_factor(rope["factor"])
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    if name == "ministral3":
+        writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
+        writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
     if name == "exaone4":
         writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
     if name == "gemma3":

@@ -4,7 +4,7 @@ use graph::ops::{Embedding, Gather, RaggedPositions};
 use graph::{Dim, Graph, Type, Value};
 use tensor::DType;
 
-use crate::layers::{self, Attention, Context, FeedForward, Norm, Norms};
+use crate::layers::{self, Attention, Context, FeedForward, Norm, Norms, Temperature};
 use crate::{Error, Rope};
 
 /// A decoder-only transformer.
@@ -20,6 +20,8 @@ pub struct Decoder {
     pub embedding_scale: f32,
     /// The rotary embeddings that layers choose from.
     pub ropes: Vec<Rope>,
+    /// The factor on queries, if it is not 1.
+    pub temperature: Option<Temperature>,
     /// The layers, first to last.
     pub layers: Vec<Layer>,
     /// The norm after the last layer.
@@ -108,11 +110,14 @@ impl Decoder {
         let positions = graph.push_one(RaggedPositions.into(), &[tokens, row_offsets, cache_lengths])?;
         let ropes = self.ropes.iter().map(|rope| Ok((rope.style, rope.table(&mut graph, positions)?)));
         let ropes = ropes.collect::<Result<_, Error>>()?;
+        let temperature = self.temperature.map(|temperature| temperature.build(&mut graph, positions));
+        let temperature = temperature.transpose()?;
         let mut context = Context {
             graph: &mut graph,
             weights,
             hidden: self.hidden,
             ropes,
+            temperature,
             cache,
             ragged: [row_offsets, cache_lengths, page_table],
         };

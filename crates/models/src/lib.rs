@@ -20,5 +20,5 @@ pub use checkpoint::{Checkpoint, CheckpointOptions};
 pub use config::{Config, ExpertConfig, Multipliers, RopeConfig, Scaling};
 pub use decoder::{Decoder, Layer, Step, WeightTypes};
 pub use error::Error;
-pub use layers::{Attention, Experts, FeedForward, Norm, Norms, QkNorm, SharedExpert};
+pub use layers::{Attention, Experts, FeedForward, Norm, Norms, QkNorm, SharedExpert, Temperature};
 pub use rope::Rope;

@@ -26,6 +26,7 @@ pub(super) fn llama(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes
         context_length: config.context_length,
         embedding_scale: 1.0,
         ropes,
+        temperature: config.temperature,
         layers: (0..config.layers)
             .map(|index| Layer {
                 feed_forward: with_experts(config, index, layer.feed_forward, weights),

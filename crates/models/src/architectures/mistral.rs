@@ -18,9 +18,13 @@ pub(crate) const MISTRAL: Architecture = Architecture {
 /// Ministral, whose configuration lists the layers that have the window.
 pub(crate) const MINISTRAL: Architecture = Architecture { hugging_face: "MinistralForCausalLM", ..MISTRAL };
 
-/// Mistral Small 3.1 and later, of which we run the text half.
+/// Ministral 3, whose queries grow with their positions.
+pub(crate) const MINISTRAL3: Architecture =
+    Architecture { hugging_face: "Ministral3ForCausalLM", gguf: "mistral3", ..MISTRAL };
+
+/// Mistral Small 3.1 and later, and Ministral 3 that sees, of which we run the text half.
 pub(crate) const MISTRAL3: Architecture =
-    Architecture { hugging_face: "Mistral3ForConditionalGeneration", ..MISTRAL };
+    Architecture { hugging_face: "Mistral3ForConditionalGeneration", ..MINISTRAL3 };
 
 pub(super) fn mistral(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
     windowed(llama(config, ropes, weights), config, |_| true)

@@ -45,6 +45,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     llama::LLAMA,
     mistral::MISTRAL,
     mistral::MINISTRAL,
+    mistral::MINISTRAL3,
     mistral::MISTRAL3,
     mixtral::MIXTRAL,
     qwen2::QWEN2,

@@ -3,7 +3,7 @@
 use weights::{MetaArray, MetaValue, Metadata};
 
 use super::{Config, ExpertConfig, MAX_LAYERS, Multipliers, RopeConfig, Scaling};
-use crate::Error;
+use crate::{Error, Temperature};
 
 impl Config {
     /// Reads a GGUF file's metadata. `vocab` is the number of rows of the embedding, for files that do not say.
@@ -59,6 +59,7 @@ impl Config {
             norm_eps: metadata.f32(&key("attention.layer_norm_rms_epsilon"))?,
             activation: None,
             local_rope: window.and(local_rope(metadata, &architecture, &rope)?),
+            temperature: temperature(rope.scaling, optional_number("attention.temperature_scale")?),
             rope,
             rotated_layers: None,
             window,
@@ -128,6 +129,13 @@ fn experts(metadata: &Metadata, architecture: &str) -> Result<Option<ExpertConfi
     }))
 }
 
+/// Only stretched models have one, which counts by their original context.
+fn temperature(scaling: Option<Scaling>, growth: Option<f32>) -> Option<Temperature> {
+    let growth = growth.filter(|&growth| growth != 0.0)?;
+    let Some(Scaling::Yarn { original_context, .. }) = scaling else { return None };
+    Some(Temperature { growth, context: original_context as usize })
+}
+
 fn multipliers(metadata: &Metadata, architecture: &str) -> Result<Multipliers, Error> {
     let number = |name: &str| metadata.optional::<f32>(&format!("{architecture}.{name}"));
     Ok(Multipliers {
@@ -166,13 +174,15 @@ fn scaling(metadata: &Metadata, architecture: &str) -> Result<Option<Scaling>, E
             let number = |name: &str, default: f64| {
                 metadata.optional::<f32>(&key(name)).map(|value| value.map_or(default, f64::from))
             };
+            let grown = |scale: f64| if factor > 1.0 { 0.1 * scale * factor.ln() + 1.0 } else { 1.0 };
             Ok(Some(Scaling::Yarn {
                 factor,
                 original_context: original,
                 beta_fast: number("yarn_beta_fast", 32.0)?,
                 beta_slow: number("yarn_beta_slow", 1.0)?,
                 truncate: true,
-                attention_factor: number("attn_factor", 1.0)? * (0.1 * factor.ln() + 1.0),
+                attention_factor: number("attn_factor", 1.0)? * grown(1.0)
+                    / grown(number("yarn_log_multiplier", 0.0)?),
             }))
         }
         Some(other) => {

@@ -5,7 +5,7 @@ mod hugging_face;
 
 use graph::ops::Unary;
 
-use crate::Error;
+use crate::{Error, Temperature};
 
 /// What a checkpoint says about its model, in one vocabulary for GGUF metadata and Hugging Face `config.json`.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,6 +44,8 @@ pub struct Config {
     pub rope: RopeConfig,
     /// The rotary embedding of layers that have the window, if it is another.
     pub local_rope: Option<RopeConfig>,
+    /// The factor on queries, if it is not 1.
+    pub temperature: Option<Temperature>,
     /// Which layers rotate queries and keys, if the configuration lists them.
     pub rotated_layers: Option<Vec<bool>>,
     /// How far back a token sees, itself included; `None` is all the way.
@@ -236,6 +238,12 @@ impl Config {
                 return Err(self.error(format!("the {what} softcap is {cap}, expected a positive number")));
             }
         }
+        if let Some(Temperature { growth, context }) = self.temperature
+            && !(growth.is_finite() && growth >= 0.0 && context > 0)
+        {
+            let message = format!("queries cannot grow by {growth} every {context} tokens");
+            return Err(self.error(message));
+        }
         let Multipliers { embedding, attention, residual, logit_divisor } = self.multipliers;
         for (what, factor) in [
             ("embedding multiplier", embedding),
@@ -309,6 +317,7 @@ pub(crate) mod tests {
             activation: None,
             rope: RopeConfig { theta: 10000.0, dims: 16, scaling: None, factors: None, long_factors: None },
             local_rope: None,
+            temperature: None,
             rotated_layers: None,
             window: None,
             windowed_layers: None,

@@ -1,7 +1,7 @@
 //! Causal self-attention over a paged cache, with heads that share keys and values.
 
 use graph::Value;
-use graph::ops::{KvStore, PagedAttention, Reshape, Rope};
+use graph::ops::{Binary, KvStore, PagedAttention, Reshape, Rope};
 
 use super::{Context, Norm, linear};
 use crate::Error;
@@ -53,6 +53,10 @@ impl Attention {
         let key = self.project(context, prefix, "attn_k", self.kv_heads, x)?;
         let value = self.project(context, prefix, "attn_v", self.kv_heads, x)?;
         let query = self.place(context, &format!("{prefix}.attn_q_norm"), self.heads, query)?;
+        let query = match context.temperature {
+            None => query,
+            Some(factor) => context.graph.push_one(Binary::Mul.into(), &[query, factor])?,
+        };
         let key = self.place(context, &format!("{prefix}.attn_k_norm"), self.kv_heads, key)?;
         let value = self.split_heads(context, self.kv_heads, value)?;
         let (cache, [row_offsets, cache_lengths, page_table]) = (context.cache, context.ragged);

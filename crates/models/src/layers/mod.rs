@@ -4,6 +4,7 @@ mod attention;
 mod experts;
 mod feed_forward;
 mod norm;
+mod temperature;
 
 use graph::ops::{Binary, Constant, Linear, RopeStyle, Unary, Weight};
 use graph::{Graph, Type, Value};
@@ -13,6 +14,7 @@ pub use attention::{Attention, QkNorm};
 pub use experts::{Experts, SharedExpert};
 pub use feed_forward::FeedForward;
 pub use norm::{Norm, Norms};
+pub use temperature::Temperature;
 
 use crate::{Error, WeightTypes};
 
@@ -26,6 +28,8 @@ pub(crate) struct Context<'a> {
     pub(crate) hidden: usize,
     /// Which dims pair up, and the table of angles of this step, for each of the decoder's ropes.
     pub(crate) ropes: Vec<(RopeStyle, Value)>,
+    /// The factor on queries, f32[tokens, 1, 1].
+    pub(crate) temperature: Option<Value>,
     /// The cache.
     pub(crate) cache: Value,
     /// Row offsets, cache lengths, page table.

@@ -30,7 +30,7 @@ impl WeightTypes for Experts<'_> {
 impl Experts<'_> {
     /// The model, with experts as `convert` has them.
     fn load(&self, convert: impl Fn(&Tensor) -> Tensor) -> Model {
-        let graph = self.checkpoint.decoder.build("experts", self, PAGE_SIZE).unwrap();
+        let graph = self.checkpoint.decoder.build("experts", self, PAGE_SIZE, DType::F32).unwrap();
         let names = graph.nodes().filter_map(|(_, node)| match &node.op {
             Op::Weight(weight) => Some(weight.name.clone()),
             _ => None,
@@ -159,7 +159,7 @@ fn descriptions_are_true() {
     for name in ["mixtral", "mixtral_stacked", "qwen2_moe"] {
         let golden = Golden::named(name);
         let checkpoint = golden.checkpoint();
-        let graph = checkpoint.graph(PAGE_SIZE).unwrap();
+        let graph = checkpoint.graph(PAGE_SIZE, DType::F32).unwrap();
         let model = crate::support::session(1).load(&graph, &Described(&checkpoint)).unwrap();
         let slices = || vec![slice(0, &golden.tokens, &[2, 0, 5])];
         let plain = Experts { checkpoint: &checkpoint, dtype: DType::F32 }.load(Tensor::clone);

@@ -34,7 +34,18 @@ fn of_family(family: &str) -> Value {
         }),
         "qwen2" | "qwen3" => json!({ "max_position_embeddings": 32768, "use_sliding_window": false }),
         "mistral" | "ministral" => json!({
-            "num_key_value_heads": 8, "max_position_embeddings": 131_072, "sliding_window": 4096,
+            "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+            "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131_072,
+            "sliding_window": 4096,
+        }),
+        "ministral3" => json!({
+            "vocab_size": 131_072, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 34,
+            "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "rms_norm_eps": 1e-5,
+            "max_position_embeddings": 262_144, "rope_parameters": {
+                "rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 16384,
+                "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+                "llama_4_scaling_beta": 0.1,
+            },
         }),
         "phi3" => json!({ "rms_norm_eps": 1e-5, "max_position_embeddings": 4096 }),
         "smollm3" => json!({

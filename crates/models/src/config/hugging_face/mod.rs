@@ -116,6 +116,7 @@ impl Config {
             context_length: Scaling::reach(rope.scaling, file.max_position_embeddings),
             norm_eps: file.rms_norm_eps,
             activation: file.activation().map_err(error)?,
+            temperature: file.rope.temperature().map_err(error)?,
             rope,
             local_rope,
             rotated_layers: file.rotated_layers(),

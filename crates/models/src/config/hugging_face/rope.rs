@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::super::{RopeConfig, Scaling};
+use crate::Temperature;
 
 /// The keys about rotation. Older files keep base and scaling apart; newer ones have both in `rope_parameters`, and
 /// one such object for each kind of layer if the kinds differ.
@@ -38,6 +39,17 @@ impl File {
         };
         let local = Some(local).filter(|local| *local != rope);
         Ok((rope, local))
+    }
+
+    /// What lies beside the rotation, though it is none.
+    pub(super) fn temperature(&self) -> Result<Option<Temperature>, String> {
+        let number = |key: &str| self.rope_parameters.as_ref()?.get(key)?.as_f64();
+        let Some(growth) = number("llama_4_scaling_beta").filter(|&growth| growth != 0.0) else {
+            return Ok(None);
+        };
+        let context = number("original_max_position_embeddings")
+            .ok_or("`llama_4_scaling_beta` lacks `original_max_position_embeddings`")?;
+        Ok(Some(Temperature { growth: growth as f32, context: context as usize }))
     }
 
     /// The embedding that an object says, with the keys around it for what it leaves out.
