@@ -150,11 +150,11 @@ fn scaling(metadata: &Metadata, architecture: &str) -> Result<Option<Scaling>, E
     let key = |name: &str| format!("{architecture}.rope.scaling.{name}");
     let error = |message: String| Error::config("GGUF metadata", message);
     let kind = metadata.optional::<&str>(&key("type"))?;
+    let original = metadata.optional::<usize>(&key("original_context_length"))?;
+    let attention_factor = f64::from(metadata.optional::<f32>(&key("attn_factor"))?.unwrap_or(1.0));
     // Files made before the keys were grouped say only by how much positions are shrunk.
     let legacy = metadata.optional::<f32>(&format!("{architecture}.rope.scale_linear"))?;
     let Some(factor) = metadata.optional::<f32>(&key("factor"))?.or(legacy).map(f64::from) else {
-        let original = metadata.optional::<usize>(&key("original_context_length"))?;
-        let attention_factor = metadata.optional::<f32>(&key("attn_factor"))?.unwrap_or(1.0).into();
         return match (kind, original) {
             (None | Some("longrope"), Some(original_context)) => {
                 Ok(Some(Scaling::LongRope { original_context, attention_factor }))
@@ -170,23 +170,118 @@ fn scaling(metadata: &Metadata, architecture: &str) -> Result<Option<Scaling>, E
         Some("none") => Ok(None),
         None | Some("linear") => Ok(Some(Scaling::Linear { factor })),
         Some("yarn") => {
-            let original = metadata.usize(&key("original_context_length"))? as f64;
+            let original_context = metadata.usize(&key("original_context_length"))? as f64;
             let number = |name: &str, default: f64| {
                 metadata.optional::<f32>(&key(name)).map(|value| value.map_or(default, f64::from))
             };
             let grown = |scale: f64| if factor > 1.0 { 0.1 * scale * factor.ln() + 1.0 } else { 1.0 };
             Ok(Some(Scaling::Yarn {
                 factor,
-                original_context: original,
+                original_context,
                 beta_fast: number("yarn_beta_fast", 32.0)?,
                 beta_slow: number("yarn_beta_slow", 1.0)?,
                 truncate: true,
-                attention_factor: number("attn_factor", 1.0)? * grown(1.0)
-                    / grown(number("yarn_log_multiplier", 0.0)?),
+                attention_factor: attention_factor * grown(1.0) / grown(number("yarn_log_multiplier", 0.0)?),
             }))
         }
-        Some(other) => {
-            Err(error(format!("rope scaling `{other}` is not supported; known: none, linear, yarn")))
+        // Its factors say all that this one does.
+        Some("longrope") => {
+            let original_context = metadata.usize(&key("original_context_length"))?;
+            Ok(Some(Scaling::LongRope { original_context, attention_factor }))
         }
+        Some(other) => Err(error(format!(
+            "rope scaling `{other}` is not supported; known: none, linear, yarn, longrope"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A small model of a family, with keys of its own.
+    fn read(family: &str, keys: &[(&str, MetaValue)]) -> Result<Config, Error> {
+        let mut metadata = Metadata::default();
+        metadata.insert("general.architecture", family);
+        for (key, size) in [
+            ("block_count", 6u32),
+            ("context_length", 4096),
+            ("embedding_length", 64),
+            ("feed_forward_length", 96),
+            ("attention.head_count", 4),
+        ] {
+            metadata.insert(format!("{family}.{key}"), size);
+        }
+        metadata.insert(format!("{family}.attention.layer_norm_rms_epsilon"), 1e-6f32);
+        for (key, value) in keys {
+            metadata.insert(format!("{family}.{key}"), value.clone());
+        }
+        Config::from_gguf(&metadata, 32)
+    }
+
+    #[test]
+    fn layers_with_a_window_may_be_listed_or_counted() {
+        let window = || ("attention.sliding_window", MetaValue::from(512u32));
+        let layers = |pattern: MetaValue| {
+            read("gemma3", &[window(), ("attention.sliding_window_pattern", pattern)])
+                .map(|c| c.windowed_layers)
+        };
+        let counted = layers(3u32.into()).unwrap().unwrap();
+        assert_eq!(counted, [true, true, false, true, true, false]);
+        let listed = vec![true, false, false, false, false, true];
+        assert_eq!(layers(listed.clone().into()).unwrap(), Some(listed));
+        let error = layers(vec![true].into()).unwrap_err().to_string();
+        assert_eq!(error, "GGUF metadata: 6 layers, but 1 in the list of windowed ones");
+        assert_eq!(read("gemma3", &[window()]).unwrap().windowed_layers, None);
+    }
+
+    #[test]
+    fn families_differ_in_what_files_leave_out() {
+        let scaled = [
+            ("attention.sliding_window", MetaValue::from(512u32)),
+            ("rope.freq_base", 1e6f32.into()),
+            ("rope.scaling.type", "linear".into()),
+            ("rope.scaling.factor", 8.0f32.into()),
+        ];
+        let gemma3 = read("gemma3", &scaled).unwrap();
+        assert_eq!((gemma3.rope.theta, gemma3.rope.scaling), (1e6, Some(Scaling::Linear { factor: 8.0 })));
+        let local = gemma3.local_rope.unwrap();
+        assert_eq!((local.theta, local.scaling), (1e4, None));
+        assert_eq!(read("olmo2", &scaled).unwrap().local_rope.unwrap().theta, 1e6);
+        assert_eq!(read("phi3", &scaled).unwrap().local_rope, None);
+        assert_eq!(read("gemma3", &scaled[1..]).unwrap().local_rope, None);
+        let gemma2 = read("gemma2", &[]).unwrap();
+        assert_eq!(
+            (gemma2.window, gemma2.attention_softcap, gemma2.logit_softcap),
+            (Some(4096), Some(50.0), Some(30.0))
+        );
+    }
+
+    #[test]
+    fn scalings() {
+        let original = || ("rope.scaling.original_context_length", MetaValue::from(1024u32));
+        let yarn = |keys: &[(&'static str, MetaValue)]| {
+            let common =
+                [original(), ("rope.scaling.type", "yarn".into()), ("rope.scaling.factor", 16.0f32.into())];
+            read("mistral3", &[&common, keys].concat()).unwrap()
+        };
+        let attention_factor = |config: &Config| match config.rope.scaling {
+            Some(Scaling::Yarn { attention_factor, .. }) => attention_factor,
+            other => panic!("{other:?}"),
+        };
+        let plain = yarn(&[]);
+        assert_eq!((plain.context_length, plain.temperature), (16 * 1024, None));
+        assert_eq!(attention_factor(&plain), 0.1 * 16f64.ln() + 1.0);
+        let cancelled = yarn(&[
+            ("rope.scaling.yarn_log_multiplier", 1.0f32.into()),
+            ("attention.temperature_scale", 0.5f32.into()),
+        ]);
+        assert_eq!(attention_factor(&cancelled), 1.0);
+        assert_eq!(cancelled.temperature, Some(Temperature { growth: 0.5, context: 1024 }));
+        let expected = Some(Scaling::LongRope { original_context: 1024, attention_factor: 1.0 });
+        assert_eq!(read("phi3", &[original()]).unwrap().rope.scaling, expected);
+        let unknown = [("rope.scaling.type", "magic".into()), ("rope.scaling.factor", 2.0f32.into())];
+        let error = read("llama", &unknown).unwrap_err().to_string();
+        assert!(error.contains("rope scaling `magic` is not supported"), "{error}");
     }
 }

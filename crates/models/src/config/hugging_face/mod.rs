@@ -51,6 +51,7 @@ struct File {
     final_logit_softcapping: Option<f32>,
     query_pre_attn_scalar: Option<f32>,
     tie_word_embeddings: Option<bool>,
+    use_bidirectional_attention: Option<bool>,
     embedding_multiplier: Option<f32>,
     attention_multiplier: Option<f32>,
     residual_multiplier: Option<f32>,
@@ -97,6 +98,11 @@ impl Config {
         }
         if let Some(limit) = file.clip_qkv {
             return Err(error(format!("`clip_qkv` is {limit}, which is not supported, expected null")));
+        }
+        if file.use_bidirectional_attention == Some(true) {
+            return Err(error(
+                "tokens see later ones (`use_bidirectional_attention`), which is not supported".into(),
+            ));
         }
         let head_dim = file.head_dim.unwrap_or(file.hidden_size / file.num_attention_heads);
         let (rope, local_rope) = file.rope.read(head_dim, file.max_position_embeddings).map_err(error)?;
@@ -267,6 +273,20 @@ pub(super) mod tests {
         assert!(refusal("[").starts_with("config.json: "));
         let unknown = llama(r#", "rope_scaling": {"type": "magic", "factor": 2.0}"#);
         assert!(refusal(&unknown).contains("rope scaling `magic` is not supported"));
+        let encoder = llama(r#", "use_bidirectional_attention": true"#);
+        assert!(refusal(&encoder).contains("tokens see later ones"));
+        for (kinds, said) in [
+            (
+                r#""layer_types": ["linear_attention"]"#,
+                "layers of the type `linear_attention` are not supported",
+            ),
+            (r#""layer_types": ["full_attention"]"#, "16 layers, but 1 in the list of windowed ones"),
+            (r#""sliding_window_pattern": -1"#, "`sliding_window_pattern` is -1"),
+            (r#""hidden_act": "magic""#, "the activation `magic` is not supported"),
+        ] {
+            let error = refusal(&llama(&format!(", {kinds}")));
+            assert!(error.contains(said), "{error}");
+        }
         let negative = llama("").replace("2048", "-2048");
         assert!(refusal(&negative).contains("invalid value: integer `-2048`"));
     }
