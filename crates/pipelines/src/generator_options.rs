@@ -106,34 +106,35 @@ impl GeneratorOptions {
         if invalid.is_empty() { Ok(max_length) } else { Err(Error::Options(invalid)) }
     }
 
-    /// A cache for sequences of up to `max_length` tokens.
+    /// Pages of a cache for sequences of up to `max_length` tokens.
     ///
     /// # Errors
     /// If one such sequence needs more room than the cache is to have, and the strategy gives it all at once.
-    pub(crate) fn cache(&self, max_length: usize, page_size: usize) -> Result<KvCache, Error> {
-        let reserved = match self.batching() {
-            Batching::Continuous => max_length,
-            Batching::Homogenous { pad_to_multiple_of } => {
-                max_length.checked_next_multiple_of(pad_to_multiple_of).unwrap_or(usize::MAX)
-            }
-        };
+    pub(crate) fn num_pages(&self, max_length: usize, page_size: usize) -> Result<usize, Error> {
+        let reserved = self.reserved(max_length);
         let pages = reserved.div_ceil(page_size);
         let num_pages = match self.cache_tokens {
             Some(tokens) => tokens.div_ceil(page_size).max(1),
             None => pages.saturating_mul(self.max_cache_batch_size),
         };
         if !self.is_paged() && num_pages < pages {
-            let tokens = num_pages * page_size;
+            let tokens = num_pages.saturating_mul(page_size);
             return Err(Error::CacheTooSmall { strategy: self.cache_strategy, tokens, reserved });
         }
         if u32::try_from(num_pages).is_err() {
             return Err(Error::TooManyPages { pages: num_pages, page_size });
         }
-        Ok(match (self.is_paged(), self.enable_prefix_caching) {
-            (false, _) => KvCache::slots(num_pages, page_size, reserved),
+        // Pages that make no slot are of no use.
+        Ok(if self.is_paged() { num_pages } else { num_pages - num_pages % pages })
+    }
+
+    /// A cache of so many pages.
+    pub(crate) fn cache(&self, num_pages: usize, max_length: usize, page_size: usize) -> KvCache {
+        match (self.is_paged(), self.enable_prefix_caching) {
+            (false, _) => KvCache::slots(num_pages, page_size, self.reserved(max_length)),
             (true, false) => KvCache::paged(num_pages, page_size),
             (true, true) => KvCache::with_prefix_caching(num_pages, page_size),
-        })
+        }
     }
 
     pub(crate) fn limits(&self) -> Limits {
@@ -152,7 +153,66 @@ impl GeneratorOptions {
         }
     }
 
+    /// Tokens that a sequence of up to `max_length` tokens may take, with padding where prompts are padded.
+    fn reserved(&self, max_length: usize) -> usize {
+        match self.batching() {
+            Batching::Continuous => max_length,
+            Batching::Homogenous { pad_to_multiple_of } => {
+                max_length.checked_next_multiple_of(pad_to_multiple_of).unwrap_or(usize::MAX)
+            }
+        }
+    }
+
     fn is_paged(&self) -> bool {
         matches!(self.cache_strategy, KVCacheStrategy::Paged | KVCacheStrategy::ModelDefault)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_is_wrong_is_told_at_once() {
+        let options = GeneratorOptions {
+            max_length: Some(600),
+            cache_strategy: KVCacheStrategy::Continuous,
+            enable_prefix_caching: true,
+            max_num_steps: 0,
+            ..GeneratorOptions::default()
+        };
+        assert_eq!(
+            options.check(512).unwrap_err().to_string(),
+            "generator options: max_num_steps is 0: give at least 1; \
+             max_length is 600: give 1 to 512, the model's context length; \
+             enable_prefix_caching is true: the cache strategy is continuous, and only paged shares prefixes"
+        );
+        assert_eq!(GeneratorOptions::default().check(512).unwrap(), 512);
+    }
+
+    #[test]
+    fn caches_are_as_large_as_they_must_be() {
+        let pages = |strategy, tokens, sequences, pad_to_multiple_of| {
+            let options = GeneratorOptions {
+                cache_strategy: strategy,
+                cache_tokens: tokens,
+                max_cache_batch_size: sequences,
+                pad_to_multiple_of,
+                ..GeneratorOptions::default()
+            };
+            options.num_pages(100, 16).map_err(|error| error.to_string())
+        };
+        // Seven pages hold 100 tokens, and 112; eight hold 128.
+        assert_eq!(pages(KVCacheStrategy::Paged, None, 3, 2), Ok(21));
+        assert_eq!(pages(KVCacheStrategy::Paged, Some(1), 3, 2), Ok(1));
+        assert_eq!(pages(KVCacheStrategy::Continuous, None, 3, 2), Ok(21));
+        assert_eq!(pages(KVCacheStrategy::Continuous, Some(240), 3, 2), Ok(14), "15 pages are two slots");
+        assert_eq!(pages(KVCacheStrategy::Naive, None, 3, 64), Ok(24));
+        assert_eq!(
+            pages(KVCacheStrategy::Naive, Some(112), 3, 64).unwrap_err(),
+            "the cache holds 112 tokens, and the naive strategy reserves 128 for each sequence: \
+             give a larger cache, a smaller max_length, or take the paged strategy"
+        );
+        assert!(pages(KVCacheStrategy::Naive, None, 3, usize::MAX).unwrap_err().starts_with("a cache of"));
     }
 }

@@ -1,5 +1,5 @@
 //! Random mixes of requests, over every way to share the cache and the steps: each request gets the tokens, and the
-//! bits of their log-probabilities, that it gets alone.
+//! bits of their log-probabilities and its prompt's, that it gets alone.
 //!
 //! `PERIHELION_MIXES` is the number of mixes. To run many of them with optimized code:
 //!
@@ -45,8 +45,9 @@ struct Mix {
     arrivals: Vec<Arrival>,
 }
 
-/// What one request got.
-type Answer = Vec<u32>;
+/// What one request heard but for how much of its prompt was cached: each event as it prints, which for a number is
+/// with as many digits as tell it from every other.
+type Answer = Vec<String>;
 
 /// Models by file, threads and page size; loaded when first asked for.
 #[derive(Default)]
@@ -88,12 +89,18 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
     let prompt = (beginning, prop::collection::vec(0..400u32, 1..10))
         .prop_map(|(beginning, end): (Vec<u32>, Vec<u32>)| [beginning, end].concat());
     let salt = prop::sample::select(vec![None, None, None, Some("salt".to_string())]);
-    let request = (prompt, 1..14usize, any::<bool>(), sampling(), salt).prop_map(
-        |(prompt, max_new, ignore_eos, sampling, cache_salt)| Request {
+    let stop = prop::sample::select(vec![vec![], vec![], vec!["e".to_string()], vec![" th".to_string()]]);
+    let ends = (1..14usize, any::<bool>(), stop);
+    let echo = (prop::bool::weighted(0.2), prop::option::weighted(0.2, 0..3usize));
+    let request = (prompt, ends, echo, sampling(), salt).prop_map(
+        |(prompt, (max_new, ignore_eos, stop), (echo, prompt_logprobs), sampling, cache_salt)| Request {
             prompt,
             sampling,
             max_new_tokens: Some(max_new),
             ignore_eos,
+            stop,
+            echo,
+            prompt_logprobs,
             cache_salt,
             ..Request::default()
         },
@@ -123,6 +130,7 @@ fn options() -> impl Strategy<Value = GeneratorOptions> {
                 max_batch_tokens,
                 max_num_steps,
                 pad_to_multiple_of: pad,
+                enable_echo: true,
                 ..GeneratorOptions::default()
             }
         },
@@ -190,8 +198,9 @@ impl Mix {
 /// Runs a step, and adds what comes of it to the answers.
 fn take(generator: &mut Generator, answers: &mut BTreeMap<SequenceId, Answer>) {
     for event in generator.step().unwrap() {
-        if let EventKind::Token { token, .. } = event.kind {
-            answers.get_mut(&event.id).expect("only those that were added").push(token);
+        if !matches!(event.kind, EventKind::Started { .. }) {
+            let answer = answers.get_mut(&event.id).expect("only those that were added");
+            answer.push(format!("{:?}", event.kind));
         }
     }
 }
@@ -199,7 +208,8 @@ fn take(generator: &mut Generator, answers: &mut BTreeMap<SequenceId, Answer>) {
 /// What a request gets when there is no other, in one chunk and one page after the other.
 fn alone(model: &Arc<TextModel>, request: &Request) -> Answer {
     let length = longest(std::iter::once(request));
-    let options = GeneratorOptions { cache_tokens: Some(length), ..GeneratorOptions::default() };
+    let options =
+        GeneratorOptions { cache_tokens: Some(length), enable_echo: true, ..GeneratorOptions::default() };
     let mut generator = Generator::new(Arc::clone(model), &options).unwrap();
     let id = generator.add(request.clone()).unwrap();
     let mut answers = BTreeMap::from([(id, Answer::new())]);

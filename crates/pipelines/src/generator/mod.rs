@@ -48,9 +48,13 @@ impl Generator {
     /// If options are out of range or contradict each other, or the cache does not fit into memory.
     pub fn new(model: Arc<TextModel>, options: &GeneratorOptions) -> Result<Generator, Error> {
         let max_length = options.check(model.decoder().context_length)?;
-        let cache = options.cache(max_length, model.page_size())?;
+        let page_size = model.page_size();
+        let num_pages = options.num_pages(max_length, page_size)?;
+        // First of all, as it finds out whether there is memory for so many pages.
+        let runner = model.runner(num_pages)?;
+        let cache = options.cache(num_pages, max_length, page_size);
         Ok(Generator {
-            runner: model.runner(cache.num_pages())?,
+            runner,
             scheduler: Scheduler::new(options.limits(), options.batching(), cache),
             sampler: Sampler::default(),
             active: HashMap::new(),
