@@ -1,0 +1,217 @@
+//! A compiled graph with its weights: what callers execute.
+
+mod calls;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use graph::{DeviceRef, Graph, Type};
+use tensor::Buffer;
+
+use crate::artifact;
+use crate::bind::{self, BoundWeight, Sources};
+use crate::capture::Captured;
+use crate::frame::Frame;
+use crate::instruments::Instruments;
+use crate::{Device, Error, Profile, Program, WeightsRegistry};
+
+pub(crate) use calls::Workspace;
+
+/// Frames of a plan kept for sizes seen before: a server's decode batches come in this many sizes or so.
+pub(crate) const FRAMES: usize = 64;
+
+/// The name and type of an input or output.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TensorSpec {
+    /// The name of the input in the graph; outputs are `output0`, `output1`, ….
+    pub name: String,
+    /// Its type; a buffer's is `mut`.
+    pub ty: Type,
+}
+
+/// A compiled graph with its weights bound. Clones share everything.
+///
+/// Any number of threads may execute it at once, with results independent of each other.
+#[derive(Clone)]
+pub struct Model {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// What the program was made from; artifacts hold it.
+    graph: Arc<Graph>,
+    program: Arc<Program>,
+    /// `None` once released. Calls hold on to those they started with.
+    weights: RwLock<Option<Arc<[BoundWeight]>>>,
+    instruments: Arc<Instruments>,
+    captures: Mutex<BTreeMap<Vec<u64>, Captured>>,
+    inputs: Vec<TensorSpec>,
+    outputs: Vec<TensorSpec>,
+    /// Of each plan, the most recently used first.
+    frames: Vec<Mutex<Vec<Arc<Frame>>>>,
+    /// One for each call that ever ran beside others.
+    workspaces: Mutex<Vec<Workspace>>,
+}
+
+impl Model {
+    pub(crate) fn new(
+        graph: Arc<Graph>,
+        program: Arc<Program>,
+        weights: Vec<BoundWeight>,
+        instruments: Arc<Instruments>,
+    ) -> Model {
+        let inputs = program.root.inputs.iter();
+        let inputs =
+            inputs.map(|input| TensorSpec { name: input.name.clone(), ty: input.ty.clone() }).collect();
+        let outputs = program.root.outputs.iter().enumerate();
+        let outputs =
+            outputs.map(|(i, ty)| TensorSpec { name: format!("output{i}"), ty: ty.clone() }).collect();
+        let frames = (0..program.plans).map(|_| Mutex::default()).collect();
+        let weights = RwLock::new(Some(weights.into()));
+        let (captures, workspaces) = (Mutex::default(), Mutex::default());
+        let shared =
+            Shared { graph, program, weights, instruments, captures, inputs, outputs, frames, workspaces };
+        Model { shared: Arc::new(shared) }
+    }
+
+    /// The name of the graph it was compiled from.
+    pub fn name(&self) -> &str {
+        self.program().name()
+    }
+
+    /// The program it executes.
+    pub fn program(&self) -> &Program {
+        &self.shared.program
+    }
+
+    /// What [`Model::execute`] takes, in order.
+    pub fn input_metadata(&self) -> &[TensorSpec] {
+        &self.shared.inputs
+    }
+
+    /// What [`Model::execute`] gives, in order.
+    pub fn output_metadata(&self) -> &[TensorSpec] {
+        &self.shared.outputs
+    }
+
+    /// Writes an artifact of the model with its weights, in the layouts they are packed in: it loads without a
+    /// registry. See [`crate::Artifact`].
+    ///
+    /// # Errors
+    /// If the file cannot be written, or the device stores no packed weights.
+    pub fn export_mef(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let Shared { graph, program, .. } = &*self.shared;
+        let weights = self.weights()?;
+        let path = path.as_ref();
+        let models = vec![(&**graph, &**program)];
+        let contents = artifact::Contents { device: &*program.device, key: "", models };
+        let file = artifact::write(path, &contents, |writer| {
+            let mut missing = writer.missing(program).into_iter();
+            missing.try_for_each(|slot| writer.weight(program, slot, &weights[slot]))
+        })?;
+        file.commit().map_err(artifact::failed(path))
+    }
+
+    /// Computes the outputs, each in a fresh buffer.
+    ///
+    /// Inputs are read, and those of [`graph::Kind::Buffer`] that the graph writes are written; all are held for the
+    /// length of the call, so a call that would write what another one uses fails.
+    ///
+    /// # Errors
+    /// If an input is not what the model expects or is in use, or the data (an index, say) makes no sense.
+    pub fn execute(&self, inputs: &[Buffer]) -> Result<Vec<Buffer>, Error> {
+        self.observed(false, |hooks| self.compute(inputs, hooks)).map(|(outputs, _)| outputs)
+    }
+
+    /// Computes the outputs into buffers of the caller's, which saves large ones from being allocated each time.
+    ///
+    /// # Errors
+    /// As [`Model::execute`], and if a buffer does not fit its output or is in use. After an error of a step,
+    /// the contents of the outputs are undefined.
+    pub fn execute_into(&self, inputs: &[Buffer], outputs: &[Buffer]) -> Result<(), Error> {
+        self.observed(false, |hooks| self.compute_into(inputs, outputs, hooks)).map(|_| ())
+    }
+
+    /// Executes, and tells how long each step took.
+    ///
+    /// # Errors
+    /// As [`Model::execute`].
+    pub fn profile(&self, inputs: &[Buffer]) -> Result<(Vec<Buffer>, Profile), Error> {
+        let (outputs, steps) = self.observed(true, |hooks| self.compute(inputs, hooks))?;
+        Ok((outputs, Profile { steps: steps.into_iter().map(|(_, time)| time).collect() }))
+    }
+
+    /// What it takes and gives, as in `mlp(x: f32[n, 64]) -> (output0: f32[n, 64])`.
+    pub fn signature(&self) -> String {
+        let list = |specs: &[TensorSpec]| {
+            specs.iter().map(|spec| format!("{}: {}", spec.name, spec.ty)).collect::<Vec<_>>().join(", ")
+        };
+        format!("{}({}) -> ({})", self.name(), list(self.input_metadata()), list(self.output_metadata()))
+    }
+
+    /// The devices it runs on.
+    pub fn devices(&self) -> Vec<Arc<dyn Device>> {
+        vec![Arc::clone(&self.program().device)]
+    }
+
+    /// Where each input must lie.
+    pub fn input_devices(&self) -> Vec<DeviceRef> {
+        self.input_metadata().iter().map(|spec| spec.ty.device).collect()
+    }
+
+    /// Where each output lies.
+    pub fn output_devices(&self) -> Vec<DeviceRef> {
+        self.output_metadata().iter().map(|spec| spec.ty.device).collect()
+    }
+
+    /// The kernels it runs on, each with the number of its steps, in the order of their names. Where an op's reference
+    /// stands in, the name says so.
+    pub fn kernel_summaries(&self) -> Vec<(String, usize)> {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for (op, kernel) in self.program().kernels() {
+            *counts.entry(kernel.unwrap_or_else(|| format!("{op} (reference)"))).or_default() += 1;
+        }
+        counts.into_iter().collect()
+    }
+
+    /// Binds other weights, of the same names and types. Calls that run keep those they started with.
+    ///
+    /// # Errors
+    /// As [`crate::InferenceSession::init`]; the weights are then those from before.
+    pub fn reload(&self, weights: &dyn WeightsRegistry) -> Result<(), Error> {
+        let sources = Sources { registry: weights, stored: None };
+        let bound = bind::bind(self.program(), sources, &mut |_| ())?;
+        *self.shared.weights.write().unwrap_or_else(PoisonError::into_inner) = Some(bound.into());
+        Ok(())
+    }
+
+    /// Lets go of the weights once no call uses them. Calls fail until others are bound with [`Model::reload`].
+    pub fn release_weights(&self) {
+        *self.shared.weights.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    pub(crate) fn captures(&self) -> MutexGuard<'_, BTreeMap<Vec<u64>, Captured>> {
+        lock(&self.shared.captures)
+    }
+}
+
+/// Nothing here can be left half changed, so what a panicking thread held is good still.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Display for TensorSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.name, self.ty)
+    }
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Model({})", self.name())
+    }
+}
