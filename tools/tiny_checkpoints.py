@@ -13,6 +13,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 OUTPUT = Path(__file__).parent.parent / "crates/perihelion/tests/models/goldens"
+ENCODERS_OUTPUT = OUTPUT.parent / "encoders"
 
 # Longer than any window below.
 LENGTH = 40
@@ -141,6 +142,24 @@ GGUF_NAMES = {
     "olmo3": "olmo2", "mixtral": "llama", "mixtral_stacked": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe",
     "granite_moe": "granitemoe", "ministral3": "mistral3",
 }
+# Texts that are longer than the furthest relative position that has a bucket of its own.
+ENCODER_LENGTH = 150
+ENCODER_SIZES = {
+    "vocab_size": 80, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 3,
+    "max_position_embeddings": 152,
+}
+ENCODERS = {
+    "bert": ("BertModel", {}),
+    "bert_masked": ("BertForMaskedLM", {"hidden_act": "gelu_new", "layer_norm_eps": 0.1}),
+    "mpnet": ("MPNetModel", {"layer_norm_eps": 1e-5}),
+    "mpnet_masked": ("MPNetForMaskedLM", {"hidden_act": "relu"}),
+    "roberta": ("RobertaModel", {"pad_token_id": 1, "type_vocab_size": 1, "layer_norm_eps": 1e-5}),
+    "roberta_masked": ("RobertaForMaskedLM", {"pad_token_id": 0}),
+    "xlm_roberta": ("XLMRobertaModel", {"pad_token_id": 1, "type_vocab_size": 1}),
+    "xlm_roberta_masked": ("XLMRobertaForMaskedLM", {"pad_token_id": 1}),
+}
+# Those that are written as GGUF too, which is so of one model of each kind of positions.
+ENCODERS_GGUF = ["bert", "roberta"]
 
 
 def randomize(model: torch.nn.Module, random: torch.Generator) -> None:
@@ -275,9 +294,57 @@ def write(name: str, family: str, settings: dict) -> None:
     print(f"{name}: logits up to {logits.abs().max():.2f}")
 
 
+def write_encoder_gguf(path: Path, config: transformers.PretrainedConfig, weights: dict) -> None:
+    """As llama.cpp's converter does: positions before the first are left out."""
+    first = config.pad_token_id + 1 if config.model_type == "roberta" else 0
+    writer = gguf.GGUFWriter(path, "bert")
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_context_length(config.max_position_embeddings - first)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_layer_norm_eps(config.layer_norm_eps)
+    writer.add_causal_attention(False)
+    writer.add_token_type_count(config.type_vocab_size)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.BERT, config.num_hidden_layers)
+    for stored, weight in weights.items():
+        if stored.startswith("pooler."):
+            continue
+        weight = weight[first:] if "position_embeddings" in stored else weight
+        writer.add_tensor(names.get_name(stored, (".weight", ".bias")), weight.contiguous().numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def write_encoder(name: str, family: str, settings: dict) -> None:
+    model_class = getattr(transformers, family)
+    config = model_class.config_class(**{**ENCODER_SIZES, **settings})
+    config._attn_implementation = "eager"
+    model = model_class(config).eval()
+    random = torch.Generator().manual_seed(20240607)
+    with torch.no_grad():
+        randomize(model, random)
+        # Not the token of padding, which has no position.
+        tokens = torch.randint(2, config.vocab_size, (ENCODER_LENGTH,), generator=random)
+        hidden = model.base_model(tokens[None]).last_hidden_state[0]
+    folder = ENCODERS_OUTPUT / name
+    model.save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    save_file({"tokens": tokens.int(), "hidden": hidden.contiguous()}, folder / "hidden.safetensors")
+    if name in ENCODERS_GGUF:
+        write_encoder_gguf(folder / "model.gguf", config, load_file(folder / "model.safetensors"))
+    print(f"{name}: hidden states up to {hidden.abs().max():.2f}")
+
+
 def main() -> None:
-    for name in sys.argv[1:] or MODELS:
-        write(name, *MODELS[name])
+    for name in sys.argv[1:] or [*MODELS, *ENCODERS]:
+        if name in MODELS:
+            write(name, *MODELS[name])
+        else:
+            write_encoder(name, *ENCODERS[name])
 
 
 if __name__ == "__main__":

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use graph::ops::RopeStyle;
 use tensor::{DType, Shape, Tensor};
 use weights::names::Scheme;
-use weights::{Format, Weights};
+use weights::{Format, Metadata, Weights};
 
-use crate::architectures::Architecture;
-use crate::{Config, Decoder, Error, Rope, WeightTypes};
+use crate::architectures::{Architecture, EncoderArchitecture};
+use crate::{Config, Decoder, Encoder, EncoderConfig, Error, Rope, WeightTypes};
 
 /// What of a checkpoint its user decides.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -31,12 +31,21 @@ pub struct Checkpoint {
     /// What it says of itself.
     pub config: Config,
     /// The model.
-    pub decoder: Decoder,
+    pub network: Network,
     weights: Weights,
     /// By canonical name.
     names: HashMap<String, Stored>,
     /// Vectors that are not stored as the graph takes them, converted.
     vectors: HashMap<String, Tensor>,
+}
+
+/// The model of a checkpoint.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Network {
+    /// It makes text.
+    Decoder(Decoder),
+    /// It makes embeddings.
+    Encoder(Encoder),
 }
 
 /// Where in the files a weight is, by the names of tensors.
@@ -96,42 +105,73 @@ impl Checkpoint {
         let names = weights.canonical_names()?;
         let mut names: HashMap<String, Stored> =
             names.into_iter().map(|(name, stored)| (name, Stored::Whole(stored.to_string()))).collect();
-        let (architecture, config, style) = match weights.format() {
-            Format::Gguf => of_metadata(&Names { weights: &weights, names: &names }, options.gguf_rope)?,
-            Format::Safetensors | Format::PyTorch => of_json(&weights, config_json)?,
+        let description = Description::of(&weights, config_json)?;
+        let (config, network, zero_centered) = match description.encoder()? {
+            Some(architecture) => encoder(architecture, &description, &weights, &mut names)?,
+            None => decoder(&description, &weights, &mut names, options)?,
         };
-        let config = config.for_length(options.max_length);
-        unstack(&mut names, &weights, &config)?;
-        experts::gather(&mut names, &weights, &config)?;
         let types = Names { weights: &weights, names: &names };
-        let decoder = (architecture.decoder)(&config, Rope::all(&config, style)?, &types);
-        check_weights(&config, &decoder, &types)?;
-        let zero_centered = architecture.zero_centered_norms && weights.format() != Format::Gguf;
+        check_weights(&config, &network, &types)?;
         let vectors = converted_vectors(&types, zero_centered);
-        Ok(Checkpoint { config, decoder, names, vectors, weights })
+        Ok(Checkpoint { config, network, names, vectors, weights })
     }
 
-    /// The graph of one step; see [`Decoder::build`].
+    /// The model, if it makes text.
     ///
     /// # Errors
-    /// If a weight is missing, or no cache keeps `cache_dtype`.
+    /// If it is an encoder.
+    pub fn decoder(&self) -> Result<&Decoder, Error> {
+        match &self.network {
+            Network::Decoder(decoder) => Ok(decoder),
+            Network::Encoder(_) => Err(Error::NotADecoder { name: self.config.architecture.clone() }),
+        }
+    }
+
+    /// The model, if it is an encoder.
+    ///
+    /// # Errors
+    /// If it makes text.
+    pub fn encoder(&self) -> Result<&Encoder, Error> {
+        match &self.network {
+            Network::Encoder(encoder) => Ok(encoder),
+            Network::Decoder(_) => Err(Error::NotAnEncoder { name: self.config.architecture.clone() }),
+        }
+    }
+
+    /// The graph of one step of a decoder; see [`Decoder::build`].
+    ///
+    /// # Errors
+    /// If a weight is missing, no cache keeps `cache_dtype`, or the model is an encoder.
     pub fn graph(&self, page_size: usize, cache_dtype: DType) -> Result<graph::Graph, Error> {
-        let types = Names { weights: &self.weights, names: &self.names };
-        self.decoder.build("decoder", &types, page_size, cache_dtype)
+        self.decoder()?.build("decoder", &self.types(), page_size, cache_dtype)
+    }
+
+    /// The graph of hidden states: of a batch of texts, [`Encoder::build`], or of one step over a cache of f32,
+    /// [`Decoder::build_hidden`].
+    ///
+    /// # Errors
+    /// If a weight is missing.
+    pub fn hidden_graph(&self, page_size: usize) -> Result<graph::Graph, Error> {
+        match &self.network {
+            Network::Decoder(decoder) => {
+                decoder.build_hidden("decoder", &self.types(), page_size, DType::F32)
+            }
+            Network::Encoder(encoder) => encoder.build("encoder", &self.types()),
+        }
     }
 
     /// The dtype and shape of a weight as the graph declares it; nothing is read.
     pub fn describe(&self, canonical: &str) -> Option<(DType, Shape)> {
         match self.vectors.get(canonical) {
             Some(vector) => Some((vector.dtype(), *vector.shape())),
-            None => Names { weights: &self.weights, names: &self.names }.describe(canonical),
+            None => self.types().describe(canonical),
         }
     }
 
     /// The value of a weight as the graph declares it: matrices as stored, vectors in f32;
     /// row-major. Experts that are stored one by one are copied together.
     pub fn tensor(&self, canonical: &str) -> Option<Tensor> {
-        let stored = || Names { weights: &self.weights, names: &self.names }.tensor(canonical);
+        let stored = || self.types().tensor(canonical);
         // A PyTorch checkpoint may hold a transposed view.
         Some(self.vectors.get(canonical).cloned().or_else(stored)?.contiguous())
     }
@@ -152,11 +192,15 @@ impl Checkpoint {
     pub fn weights(&self) -> &Weights {
         &self.weights
     }
+
+    fn types(&self) -> Names<'_> {
+        Names { weights: &self.weights, names: &self.names }
+    }
 }
 
 impl WeightTypes for Checkpoint {
     fn dtype(&self, name: &str) -> Option<DType> {
-        Names { weights: &self.weights, names: &self.names }.dtype(name)
+        self.types().dtype(name)
     }
 }
 
@@ -211,36 +255,103 @@ impl WeightTypes for Names<'_> {
     }
 }
 
-/// What the metadata of a GGUF file says, and which dims of its queries and keys form a pair.
-fn of_metadata(
-    types: &Names<'_>,
-    rope: Option<RopeStyle>,
-) -> Result<(&'static Architecture, Config, RopeStyle), Error> {
-    let metadata = types.weights.metadata();
-    // First, so that an unknown one is refused as such, and not for a key that it does without.
-    let architecture = Architecture::from_gguf(metadata.str("general.architecture")?)?;
-    let vocab = types.tensor("token_embd.weight").and_then(|embedding| embedding.shape().first().copied());
-    let mut config = Config::from_gguf(metadata, vocab.unwrap_or(0))?;
-    let factors = |name: &str| types.tensor(name).map(|factors| factors.to_f32_vec());
-    config.rope.factors = factors("rope_freqs.weight").or_else(|| factors("rope_factors_short.weight"));
-    config.rope.long_factors = factors("rope_factors_long.weight");
-    Ok((architecture, config, rope.unwrap_or(architecture.gguf_rope)))
+/// What says which model the weights are of.
+enum Description<'a> {
+    Gguf(&'a Metadata),
+    HuggingFace { source: String, json: String },
 }
 
-/// What `config.json` says, and which dims of queries and keys form a pair.
-fn of_json(
+impl<'a> Description<'a> {
+    fn of(weights: &'a Weights, config_json: &Path) -> Result<Description<'a>, Error> {
+        if weights.format() == Format::Gguf {
+            return Ok(Description::Gguf(weights.metadata()));
+        }
+        let source = config_json.display().to_string();
+        let json = std::fs::read_to_string(config_json)
+            .map_err(|error| Error::config(&source, format!("the model's configuration: {error}")))?;
+        Ok(Description::HuggingFace { source, json })
+    }
+
+    /// The architecture, if it is that of an encoder.
+    fn encoder(&self) -> Result<Option<&'static EncoderArchitecture>, Error> {
+        Ok(match self {
+            Description::Gguf(metadata) => {
+                EncoderArchitecture::from_gguf(metadata.str("general.architecture")?)
+            }
+            Description::HuggingFace { source, json } => {
+                EncoderArchitecture::from_hugging_face(&Config::architecture_of_hugging_face(source, json)?)
+            }
+        })
+    }
+
+    /// The architecture, if it is that of a decoder.
+    fn decoder(&self) -> Result<&'static Architecture, Error> {
+        match self {
+            Description::Gguf(metadata) => Architecture::from_gguf(metadata.str("general.architecture")?),
+            Description::HuggingFace { source, json } => {
+                Architecture::from_hugging_face(&Config::architecture_of_hugging_face(source, json)?)
+            }
+        }
+    }
+
+    fn config(&self, types: &Names<'_>) -> Result<Config, Error> {
+        match self {
+            Description::Gguf(metadata) => {
+                let rows = |tensor: (DType, Shape)| tensor.1.first().copied();
+                let vocab = types.describe("token_embd.weight").and_then(rows);
+                Config::from_gguf(metadata, vocab.unwrap_or(0))
+            }
+            Description::HuggingFace { source, json } => Config::from_hugging_face(source, json),
+        }
+    }
+}
+
+/// The encoder that is described; none has norms whose weights are less by 1.
+fn encoder(
+    architecture: &EncoderArchitecture,
+    description: &Description<'_>,
     weights: &Weights,
-    config_json: &Path,
-) -> Result<(&'static Architecture, Config, RopeStyle), Error> {
-    let source = config_json.display().to_string();
-    let json = std::fs::read_to_string(config_json)
-        .map_err(|error| Error::config(&source, format!("the model's configuration: {error}")))?;
-    let architecture =
-        Architecture::from_hugging_face(&Config::architecture_of_hugging_face(&source, &json)?)?;
-    let config = Config::from_hugging_face(&source, &json)?;
-    // Meta's own checkpoints pair neighbouring rows, as the model was trained.
-    let meta = weights.scheme() == Scheme::Meta;
-    Ok((architecture, config, if meta { RopeStyle::Interleaved } else { RopeStyle::HalfSplit }))
+    names: &mut HashMap<String, Stored>,
+) -> Result<(Config, Network, bool), Error> {
+    let config = description.config(&Names { weights, names })?;
+    let own = match description {
+        Description::Gguf(metadata) => EncoderConfig::from_gguf(metadata)?,
+        Description::HuggingFace { source, json } => EncoderConfig::from_hugging_face(source, json)?,
+    };
+    unstack_attention(names, weights, &config)?;
+    let encoder = (architecture.encoder)(&config, &own, &Names { weights, names })?;
+    Ok((config, Network::Encoder(encoder), false))
+}
+
+/// The decoder that is described, and whether the weights of its norms are stored less by 1.
+fn decoder(
+    description: &Description<'_>,
+    weights: &Weights,
+    names: &mut HashMap<String, Stored>,
+    options: CheckpointOptions,
+) -> Result<(Config, Network, bool), Error> {
+    // First, so that an unknown one is refused as such, and not for a key that it does without.
+    let architecture = description.decoder()?;
+    let types = Names { weights, names };
+    let mut config = description.config(&types)?;
+    let gguf = matches!(description, Description::Gguf(_));
+    if gguf {
+        let factors = |name: &str| types.tensor(name).map(|factors| factors.to_f32_vec());
+        config.rope.factors = factors("rope_freqs.weight").or_else(|| factors("rope_factors_short.weight"));
+        config.rope.long_factors = factors("rope_factors_long.weight");
+    }
+    let style = match weights.scheme() {
+        _ if gguf => options.gguf_rope.unwrap_or(architecture.gguf_rope),
+        // Meta's own checkpoints pair neighbouring rows, as the model was trained.
+        Scheme::Meta => RopeStyle::Interleaved,
+        _ => RopeStyle::HalfSplit,
+    };
+    let config = config.for_length(options.max_length);
+    unstack_attention(names, weights, &config)?;
+    unstack_gates(names, weights, &config)?;
+    experts::gather(names, weights, &config)?;
+    let decoder = (architecture.decoder)(&config, Rope::all(&config, style)?, &Names { weights, names });
+    Ok((config, Network::Decoder(decoder), architecture.zero_centered_norms && !gguf))
 }
 
 /// `config.json` in the folder of a model.
@@ -249,14 +360,32 @@ fn config_path(model: &Path) -> PathBuf {
     folder.unwrap_or(Path::new("")).join("config.json")
 }
 
-/// Names the parts of matrices that are stored one on the other: queries, keys and values, or gate and up.
-fn unstack(names: &mut HashMap<String, Stored>, weights: &Weights, config: &Config) -> Result<(), Error> {
+/// Names the queries, keys and values of matrices that hold them one on the other.
+fn unstack_attention(
+    names: &mut HashMap<String, Stored>,
+    weights: &Weights,
+    config: &Config,
+) -> Result<(), Error> {
     let (query, keys) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
     for layer in 0..config.layers {
         for leaf in ["weight", "bias"] {
             let name = |stem: &str| format!("blk.{layer}.{stem}.{leaf}");
             let parts = [(name("attn_q"), query), (name("attn_k"), keys), (name("attn_v"), keys)];
             take_apart(names, weights, &name("attn_qkv"), 0, &parts)?;
+        }
+    }
+    Ok(())
+}
+
+/// Names the gates of matrices that hold them on the matrices they gate.
+fn unstack_gates(
+    names: &mut HashMap<String, Stored>,
+    weights: &Weights,
+    config: &Config,
+) -> Result<(), Error> {
+    for layer in 0..config.layers {
+        for leaf in ["weight", "bias"] {
+            let name = |stem: &str| format!("blk.{layer}.{stem}.{leaf}");
             if !names.contains_key(&name("ffn_gate")) {
                 let parts = [name("ffn_gate"), name("ffn_up")].map(|name| (name, config.feed_forward));
                 take_apart(names, weights, &name("ffn_up"), 0, &parts)?;
@@ -297,22 +426,25 @@ fn take_apart(
 
 /// Checks that each weight the graph will declare is there and has its shape. What a graph does not use is
 /// none of our business: files carry rotary tables, old heads, and the like.
-fn check_weights(config: &Config, decoder: &Decoder, types: &Names<'_>) -> Result<(), Error> {
+fn check_weights(config: &Config, network: &Network, types: &Names<'_>) -> Result<(), Error> {
     let layers_stored =
         (0..).take_while(|i| types.tensor(&format!("blk.{i}.attn_q.weight")).is_some()).count();
-    if layers_stored < decoder.layers.len() {
+    if layers_stored < config.layers {
         return Err(Error::Weight {
             name: format!("blk.{layers_stored}.attn_q.weight"),
-            message: format!("missing: the configuration says {} layers", decoder.layers.len()),
+            message: format!("missing: the configuration says {} layers", config.layers),
         });
     }
-    if decoder.tied && config.tied == Some(false) {
+    if matches!(network, Network::Decoder(decoder) if decoder.tied) && config.tied == Some(false) {
         return Err(Error::Weight {
             name: "output.weight".into(),
             message: "missing: the configuration does not tie it to the embedding".into(),
         });
     }
-    let graph = decoder.build("check", types, 16, DType::F32)?;
+    let graph = match network {
+        Network::Decoder(decoder) => decoder.build("check", types, 16, DType::F32)?,
+        Network::Encoder(encoder) => encoder.build("check", types)?,
+    };
     for (_, node) in graph.nodes() {
         let graph::Op::Weight(weight) = &node.op else { continue };
         let (dtype, found) = types.describe(&weight.name).expect("build refuses missing weights");
@@ -354,10 +486,10 @@ mod tests {
 
     /// The graph of one step of a real model prints, verifies, and declares all that is stored.
     fn check(checkpoint: &Checkpoint, parameters: usize) {
-        assert_eq!(checkpoint.decoder.parameters(), parameters);
+        assert_eq!(checkpoint.decoder().unwrap().parameters(), parameters);
         let graph = checkpoint.graph(16, DType::F32).unwrap();
         let declared = graph.nodes().filter(|(_, node)| matches!(node.op, graph::Op::Weight(_))).count();
-        let tied = usize::from(checkpoint.decoder.tied);
+        let tied = usize::from(checkpoint.decoder().unwrap().tied);
         assert_eq!(declared, checkpoint.names.len() + tied, "each weight once, a tied one twice");
     }
 
@@ -365,10 +497,10 @@ mod tests {
     fn the_storyteller_opens() {
         let path = testdata::asset("storyteller/model.gguf");
         let checkpoint = Checkpoint::open(&path, None).unwrap();
-        assert!(checkpoint.decoder.tied);
+        assert!(checkpoint.decoder().unwrap().tied);
         check(&checkpoint, 7_344_384);
-        assert_eq!(checkpoint.decoder.cache_bytes_per_token(DType::F32), 8 * 2 * 4 * 32 * 4);
-        assert_eq!(checkpoint.decoder.cache_bytes_per_token(DType::BF16), 8 * 2 * 4 * 32 * 2);
+        assert_eq!(checkpoint.decoder().unwrap().cache_bytes_per_token(DType::F32), 8 * 2 * 4 * 32 * 4);
+        assert_eq!(checkpoint.decoder().unwrap().cache_bytes_per_token(DType::BF16), 8 * 2 * 4 * 32 * 2);
         let norm = checkpoint.tensor("blk.7.ffn_norm.weight").unwrap();
         assert_eq!((norm.dtype(), norm.shape().dims()), (DType::F32, &[256][..]));
     }
@@ -382,13 +514,16 @@ mod tests {
         for file in ["pytorch_model.bin", "pytorch_model.bf16.pth", "ckpt_nested.pt", "legacy_tar_f16.bin"] {
             let weights = folder.join("pytorch").join(file);
             let checkpoint = Checkpoint::open(&hf, Some(&weights)).unwrap_or_else(|e| panic!("{file}: {e}"));
-            assert_eq!(checkpoint.decoder, reference.decoder, "{file}");
+            assert_eq!(checkpoint.decoder().unwrap(), reference.decoder().unwrap(), "{file}");
             check(&checkpoint, 260_032);
         }
         let gguf = Checkpoint::open(&folder.join("gguf/stories260K-F32.gguf"), None).unwrap();
-        assert_eq!(gguf.decoder.layers, reference.decoder.layers);
-        assert_eq!(gguf.decoder.ropes[0].inverse_frequencies, reference.decoder.ropes[0].inverse_frequencies);
-        assert_eq!(gguf.decoder.ropes[0].style, RopeStyle::Interleaved);
+        assert_eq!(gguf.decoder().unwrap().layers, reference.decoder().unwrap().layers);
+        assert_eq!(
+            gguf.decoder().unwrap().ropes[0].inverse_frequencies,
+            reference.decoder().unwrap().ropes[0].inverse_frequencies
+        );
+        assert_eq!(gguf.decoder().unwrap().ropes[0].style, RopeStyle::Interleaved);
         check(&gguf, 260_032);
     }
 

@@ -4,7 +4,7 @@ use graph::ops::{Embedding, Gather, RaggedPositions};
 use graph::{Dim, Graph, Type, Value};
 use tensor::DType;
 
-use crate::layers::{self, Attention, Context, FeedForward, Norm, Norms, Temperature};
+use crate::layers::{self, Attention, Cached, Context, FeedForward, Norm, Norms, Temperature};
 use crate::{Error, Rope};
 
 /// A decoder-only transformer.
@@ -75,6 +75,13 @@ pub enum Step {
     Cache,
 }
 
+/// What a graph gives of the rows that are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Output {
+    Hidden,
+    Logits,
+}
+
 impl Step {
     /// Every input, in order.
     pub const INPUTS: &[(Step, &str)] = &[
@@ -103,6 +110,35 @@ impl Decoder {
         page_size: usize,
         cache_dtype: DType,
     ) -> Result<Graph, Error> {
+        self.build_up_to(Output::Logits, name, weights, page_size, cache_dtype)
+    }
+
+    /// The graph of one step that ends before the head: its output is f32[outputs, hidden], the hidden states of
+    /// the rows that [`Step::OutputRows`] names, after the last norm.
+    ///
+    /// # Errors
+    /// As [`Decoder::build`].
+    ///
+    /// # Panics
+    /// As there.
+    pub fn build_hidden(
+        &self,
+        name: &str,
+        weights: &dyn WeightTypes,
+        page_size: usize,
+        cache_dtype: DType,
+    ) -> Result<Graph, Error> {
+        self.build_up_to(Output::Hidden, name, weights, page_size, cache_dtype)
+    }
+
+    fn build_up_to(
+        &self,
+        output: Output,
+        name: &str,
+        weights: &dyn WeightTypes,
+        page_size: usize,
+        cache_dtype: DType,
+    ) -> Result<Graph, Error> {
         assert!(page_size.is_power_of_two() && page_size >= 16, "a page of {page_size} tokens");
         let mut graph = Graph::new(name);
         let [tokens, row_offsets, cache_lengths, page_table, output_rows, cache] =
@@ -116,10 +152,7 @@ impl Decoder {
             graph: &mut graph,
             weights,
             hidden: self.hidden,
-            ropes,
-            temperature,
-            cache,
-            ragged: [row_offsets, cache_lengths, page_table],
+            shared: Cached { ropes, temperature, cache, ragged: [row_offsets, cache_lengths, page_table] },
         };
         let table = context.weight("token_embd.weight", [self.vocab, self.hidden])?;
         let embedded = context.graph.push_one(Embedding.into(), &[table, tokens])?; // [tokens, hidden]
@@ -129,6 +162,10 @@ impl Decoder {
         }
         let rows = context.graph.push_one(Gather { axis: 0 }.into(), &[x, output_rows])?; // [outputs, hidden]
         let rows = self.norm.build(&mut context, "output_norm", self.hidden, rows)?;
+        if output == Output::Hidden {
+            graph.set_outputs(&[rows]);
+            return Ok(graph);
+        }
         let head = if self.tied { "token_embd.weight" } else { "output.weight" };
         let logits = layers::linear(&mut context, head, [self.vocab, self.hidden], None, rows)?;
         let logits = layers::scale(&mut context, logits, self.logit_scale)?;

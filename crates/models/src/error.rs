@@ -22,6 +22,18 @@ pub enum Error {
         /// The names we know, in the same naming.
         supported: String,
     },
+    /// The model makes embeddings and no text.
+    #[error("{name} is an encoder, which makes embeddings and no text")]
+    NotADecoder {
+        /// The architecture.
+        name: String,
+    },
+    /// The model makes text, and no hidden states without a cache.
+    #[error("{name} is a decoder, not an encoder")]
+    NotAnEncoder {
+        /// The architecture.
+        name: String,
+    },
     /// A weight is missing or has another shape than the configuration says.
     #[error("weight `{name}`: {message}")]
     Weight {

@@ -3,7 +3,8 @@
 //! Floor 2: knows `graph` and `weights`; builds graphs and runs none.
 //!
 //! [`Checkpoint::open`] reads a file or folder. Its [`Config`] and [`Architecture`] give a [`Decoder`], a model
-//! as a value, from which everything else follows: the graph, the bytes per cached token, the parameter count.
+//! as a value, from which everything else follows: the graph, the bytes per cached token, the parameter count. What
+//! makes embeddings and no text is an [`Encoder`], of an [`EncoderArchitecture`].
 
 #![forbid(unsafe_code)]
 
@@ -11,14 +12,19 @@ pub mod architectures;
 mod checkpoint;
 mod config;
 mod decoder;
+mod encoder;
 mod error;
 mod layers;
 mod rope;
 
-pub use architectures::{ARCHITECTURES, Architecture};
-pub use checkpoint::{Checkpoint, CheckpointOptions};
-pub use config::{Config, ExpertConfig, Multipliers, RopeConfig, Scaling};
+pub use architectures::{ARCHITECTURES, Architecture, ENCODERS, EncoderArchitecture};
+pub use checkpoint::{Checkpoint, CheckpointOptions, Network};
+pub use config::{Config, EncoderConfig, ExpertConfig, Multipliers, RopeConfig, Scaling};
 pub use decoder::{Decoder, Layer, Step, WeightTypes};
+pub use encoder::{Encoder, EncoderLayer, Positions, RelativeBias};
 pub use error::Error;
-pub use layers::{Attention, Experts, FeedForward, Norm, Norms, QkNorm, SharedExpert, Temperature};
+pub use layers::{
+    Attention, Experts, FeedForward, LayerNorm, Mlp, Norm, Norms, QkNorm, SelfAttention, SharedExpert,
+    Temperature,
+};
 pub use rope::Rope;

@@ -22,6 +22,7 @@ const PREFIXES: &[&str] = &[
     "transformer.",
     "bert.",
     "mpnet.",
+    "roberta.",
 ];
 
 /// What the numbered layers are called.

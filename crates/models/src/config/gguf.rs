@@ -56,7 +56,7 @@ impl Config {
             // The weights show them.
             sparse_layers: None,
             context_length: Scaling::reach(rope.scaling, size("context_length")?),
-            norm_eps: metadata.f32(&key("attention.layer_norm_rms_epsilon"))?,
+            norm_eps: norm_eps(metadata, &architecture)?,
             activation: None,
             local_rope: window.and(local_rope(metadata, &architecture, &rope)?),
             temperature: temperature(rope.scaling, optional_number("attention.temperature_scale")?),
@@ -134,6 +134,16 @@ fn temperature(scaling: Option<Scaling>, growth: Option<f32>) -> Option<Temperat
     let growth = growth.filter(|&growth| growth != 0.0)?;
     let Some(Scaling::Yarn { original_context, .. }) = scaling else { return None };
     Some(Temperature { growth, context: original_context as usize })
+}
+
+/// That of RMS norms, or else of layer norms.
+fn norm_eps(metadata: &Metadata, architecture: &str) -> Result<f32, Error> {
+    let layer_norm = metadata.optional::<f32>(&format!("{architecture}.attention.layer_norm_epsilon"))?;
+    let rms_norm = format!("{architecture}.attention.layer_norm_rms_epsilon");
+    match layer_norm {
+        Some(eps) if metadata.get(&rms_norm).is_none() => Ok(eps),
+        _ => Ok(metadata.f32(&rms_norm)?),
+    }
 }
 
 fn multipliers(metadata: &Metadata, architecture: &str) -> Result<Multipliers, Error> {

@@ -1,11 +1,14 @@
 //! A model's hyperparameters, whichever file they came from.
 
+mod encoder;
 mod gguf;
 mod hugging_face;
 
 use graph::ops::Unary;
 
 use crate::{Error, Temperature};
+
+pub use encoder::EncoderConfig;
 
 /// What a checkpoint says about its model, in one vocabulary for GGUF metadata and Hugging Face `config.json`.
 #[derive(Debug, Clone, PartialEq)]

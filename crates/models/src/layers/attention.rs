@@ -3,7 +3,7 @@
 use graph::Value;
 use graph::ops::{Binary, KvStore, PagedAttention, Reshape, Rope};
 
-use super::{Context, Norm, linear};
+use super::{Cached, Context, Norm, linear};
 use crate::Error;
 
 /// Self-attention, with rotary positions or none.
@@ -53,13 +53,13 @@ impl Attention {
         let key = self.project(context, prefix, "attn_k", self.kv_heads, x)?;
         let value = self.project(context, prefix, "attn_v", self.kv_heads, x)?;
         let query = self.place(context, &format!("{prefix}.attn_q_norm"), self.heads, query)?;
-        let query = match context.temperature {
+        let query = match context.shared.temperature {
             None => query,
             Some(factor) => context.graph.push_one(Binary::Mul.into(), &[query, factor])?,
         };
         let key = self.place(context, &format!("{prefix}.attn_k_norm"), self.kv_heads, key)?;
         let value = self.split_heads(context, self.kv_heads, value)?;
-        let (cache, [row_offsets, cache_lengths, page_table]) = (context.cache, context.ragged);
+        let Cached { cache, ragged: [row_offsets, cache_lengths, page_table], .. } = context.shared;
         let stored = [cache, key, value, row_offsets, cache_lengths, page_table];
         context.graph.push(KvStore { layer }.into(), &stored)?;
         let attention =
@@ -114,7 +114,7 @@ impl Attention {
             }
         };
         let Some(rope) = self.rope else { return Ok(x) };
-        let (style, table) = context.ropes[rope];
+        let (style, table) = context.shared.ropes[rope];
         Ok(context.graph.push_one(Rope { style }.into(), &[x, table])?)
     }
 

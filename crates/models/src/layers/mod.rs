@@ -1,9 +1,12 @@
-//! The blocks that decoders are built of, and what they need while a graph is built.
+//! The blocks that models are built of, and what they need while a graph is built.
 
 mod attention;
 mod experts;
 mod feed_forward;
+mod layer_norm;
+mod mlp;
 mod norm;
+mod self_attention;
 mod temperature;
 
 use graph::ops::{Binary, Constant, Linear, RopeStyle, Unary, Weight};
@@ -13,19 +16,29 @@ use tensor::{DType, Tensor};
 pub use attention::{Attention, QkNorm};
 pub use experts::{Experts, SharedExpert};
 pub use feed_forward::FeedForward;
+pub use layer_norm::LayerNorm;
+pub use mlp::Mlp;
 pub use norm::{Norm, Norms};
+pub use self_attention::SelfAttention;
+pub(crate) use self_attention::Texts;
 pub use temperature::Temperature;
 
 use crate::{Error, WeightTypes};
 
 /// The graph in the making and the values that all layers share.
-pub(crate) struct Context<'a> {
+pub(crate) struct Context<'a, V = Cached> {
     /// The graph in the making.
     pub(crate) graph: &'a mut Graph,
     /// What the checkpoint holds.
     pub(crate) weights: &'a dyn WeightTypes,
     /// The width of the residual stream.
     pub(crate) hidden: usize,
+    /// The values.
+    pub(crate) shared: V,
+}
+
+/// The values that all layers of a decoder share.
+pub(crate) struct Cached {
     /// Which dims pair up, and the table of angles of this step, for each of the decoder's ropes.
     pub(crate) ropes: Vec<(RopeStyle, Value)>,
     /// The factor on queries, f32[tokens, 1, 1].
@@ -36,7 +49,7 @@ pub(crate) struct Context<'a> {
     pub(crate) ragged: [Value; 3],
 }
 
-impl Context<'_> {
+impl<V> Context<'_, V> {
     /// A matrix as the checkpoint stores it.
     ///
     /// # Errors
@@ -79,8 +92,8 @@ impl Context<'_> {
 }
 
 /// `x · Wᵀ + b`, f32[.., columns] → f32[.., rows], for a weight of shape `[rows, columns]`.
-pub(crate) fn linear(
-    context: &mut Context<'_>,
+pub(crate) fn linear<V>(
+    context: &mut Context<'_, V>,
     weight: &str,
     shape: [usize; 2],
     bias: Option<&str>,
@@ -97,8 +110,18 @@ pub(crate) fn linear(
     }
 }
 
+/// `x · Wᵀ + b` for the weights `{name}.weight` and `{name}.bias`.
+pub(crate) fn biased<V>(
+    context: &mut Context<'_, V>,
+    name: &str,
+    shape: [usize; 2],
+    x: Value,
+) -> Result<Value, Error> {
+    linear(context, &format!("{name}.weight"), shape, Some(&format!("{name}.bias")), x)
+}
+
 /// The sum of two values.
-pub(crate) fn add(context: &mut Context<'_>, x: Value, y: Value) -> Result<Value, Error> {
+pub(crate) fn add<V>(context: &mut Context<'_, V>, x: Value, y: Value) -> Result<Value, Error> {
     Ok(context.graph.push_one(Binary::Add.into(), &[x, y])?)
 }
 

@@ -30,7 +30,7 @@ impl WeightTypes for Experts<'_> {
 impl Experts<'_> {
     /// The model, with experts as `convert` has them.
     fn load(&self, convert: impl Fn(&Tensor) -> Tensor) -> Model {
-        let graph = self.checkpoint.decoder.build("experts", self, PAGE_SIZE, DType::F32).unwrap();
+        let graph = self.checkpoint.decoder().unwrap().build("experts", self, PAGE_SIZE, DType::F32).unwrap();
         let names = graph.nodes().filter_map(|(_, node)| match &node.op {
             Op::Weight(weight) => Some(weight.name.clone()),
             _ => None,
@@ -63,7 +63,7 @@ fn slice(id: u64, tokens: &[u32], pages: &[u32]) -> Slice {
 
 /// The logits of all tokens of some sequences that run together.
 fn logits(checkpoint: &Checkpoint, model: &Model, slices: Vec<Slice>) -> Vec<Vec<f32>> {
-    let decoder = &checkpoint.decoder;
+    let decoder = checkpoint.decoder().unwrap();
     let rows: usize = slices.iter().map(|slice| slice.tokens.len()).sum();
     let mut runner = Runner::new(model.clone(), decoder.cache_shape(9, PAGE_SIZE), decoder.vocab);
     let logits = runner.run(&Batch { slices, ..Batch::default() }).unwrap();

@@ -2,6 +2,7 @@
 
 mod architectures;
 mod determinism;
+mod encoders;
 mod experts;
 mod hostile;
 mod mixes;

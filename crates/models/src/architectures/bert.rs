@@ -1,0 +1,52 @@
+//! BERT: learned positions, token types, layer norms behind each block, attention in both directions.
+
+use graph::ops::Unary;
+
+use super::EncoderArchitecture;
+use crate::encoder::{Encoder, EncoderLayer, Positions};
+use crate::{Config, EncoderConfig, Error, LayerNorm, Mlp, SelfAttention, WeightTypes};
+
+/// BERT, and the many models of its shape: MiniLM, BGE, E5, GTE.
+pub(crate) const BERT: EncoderArchitecture =
+    EncoderArchitecture { hugging_face: "BertModel", gguf: "bert", encoder: bert };
+
+/// BERT with a head that fills gaps, of which embeddings make no use.
+pub(crate) const BERT_MASKED: EncoderArchitecture =
+    EncoderArchitecture { hugging_face: "BertForMaskedLM", ..BERT };
+
+fn bert(config: &Config, encoder: &EncoderConfig, weights: &dyn WeightTypes) -> Result<Encoder, Error> {
+    with_positions_from(0, config, encoder, weights)
+}
+
+/// A BERT whose texts start at another row of the table of positions than the first.
+pub(super) fn with_positions_from(
+    first: usize,
+    config: &Config,
+    encoder: &EncoderConfig,
+    weights: &dyn WeightTypes,
+) -> Result<Encoder, Error> {
+    let rows = config.context_length;
+    if first >= rows {
+        let message = format!("texts start at position {first}, but there are {rows} positions");
+        return Err(Error::config(&config.source_name, message));
+    }
+    let norm = LayerNorm { eps: encoder.norm_eps };
+    let (heads, head_dim) = (config.heads, config.head_dim);
+    let layer = EncoderLayer {
+        attention: SelfAttention { heads, head_dim, scale: 1.0 / (head_dim as f32).sqrt() },
+        feed_forward: Mlp {
+            width: config.feed_forward,
+            activation: config.activation.unwrap_or(Unary::Gelu),
+        },
+        norm,
+    };
+    Ok(Encoder {
+        vocab: config.vocab,
+        hidden: config.hidden,
+        positions: Positions { rows, first },
+        token_types: weights.dtype("token_types.weight").map(|_| encoder.token_types),
+        relative_bias: None,
+        norm,
+        layers: vec![layer; config.layers],
+    })
+}

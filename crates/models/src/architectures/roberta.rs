@@ -1,0 +1,30 @@
+//! RoBERTa: BERT with positions that start behind that of padding.
+
+use super::EncoderArchitecture;
+use super::bert::with_positions_from;
+use crate::encoder::Encoder;
+use crate::{Config, EncoderConfig, Error, WeightTypes};
+
+/// RoBERTa. GGUF files leave out the positions before the first, and call it a BERT.
+pub(crate) const ROBERTA: EncoderArchitecture =
+    EncoderArchitecture { hugging_face: "RobertaModel", gguf: "bert", encoder: roberta };
+
+/// RoBERTa with a head that fills gaps.
+pub(crate) const ROBERTA_MASKED: EncoderArchitecture =
+    EncoderArchitecture { hugging_face: "RobertaForMaskedLM", ..ROBERTA };
+
+/// RoBERTa for a hundred languages: BGE-M3, multilingual E5.
+pub(crate) const XLM_ROBERTA: EncoderArchitecture =
+    EncoderArchitecture { hugging_face: "XLMRobertaModel", ..ROBERTA };
+
+/// The same with a head that fills gaps.
+pub(crate) const XLM_ROBERTA_MASKED: EncoderArchitecture =
+    EncoderArchitecture { hugging_face: "XLMRobertaForMaskedLM", ..ROBERTA };
+
+/// The padding of `transformers`' configurations that do not say one.
+const PADDING: usize = 1;
+
+fn roberta(config: &Config, encoder: &EncoderConfig, weights: &dyn WeightTypes) -> Result<Encoder, Error> {
+    let padding = encoder.padding.unwrap_or(PADDING);
+    with_positions_from(padding.saturating_add(1), config, encoder, weights)
+}

@@ -1,0 +1,363 @@
+//! Every encoder against PyTorch: tiny random checkpoints and the hidden states that `transformers` computes for them,
+//! both written by `tools/tiny_checkpoints.py`. And a real one, all-MiniLM-L6-v2, from text to vector.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use perihelion::driver::Buffer;
+use perihelion::engine::Model;
+use perihelion::models::{Checkpoint, ENCODERS};
+use perihelion::pipelines::{
+    Batch, CompiledText, Embedder, EmbedderOptions, LoadOptions, Pooling, Prompt, Runner, SequenceId, Slice,
+    Truncate,
+};
+use perihelion::weights::Weights;
+
+use crate::support::session;
+
+/// How far a hidden state may be from PyTorch's, as a fraction of the largest: both round to f32.
+const BOUND: f32 = 1e-4;
+const PAGE_SIZE: usize = 16;
+
+/// A checkpoint that travels with the repository.
+struct Golden {
+    name: String,
+    folder: PathBuf,
+    tokens: Vec<u32>,
+    /// f32[tokens, hidden]
+    hidden: Vec<f32>,
+}
+
+fn goldens() -> Vec<Golden> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/encoders");
+    let folders = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    folders.map(Golden::open).collect()
+}
+
+impl Golden {
+    fn open(folder: PathBuf) -> Golden {
+        let expected = Weights::open(&folder.join("hidden.safetensors")).unwrap();
+        let tensor = |name: &str| expected.get(name).unwrap();
+        Golden {
+            name: folder.file_name().unwrap().to_string_lossy().into_owned(),
+            tokens: tensor("tokens").to_vec::<i32>().into_iter().map(|token| token as u32).collect(),
+            hidden: tensor("hidden").to_f32_vec(),
+            folder,
+        }
+    }
+
+    /// The checkpoint in each format in which it is there.
+    fn checkpoints(&self) -> Vec<(String, Checkpoint)> {
+        let files = ["model.safetensors", "model.gguf"].into_iter();
+        let files = files.filter(|file| self.folder.join(file).exists());
+        let open = |file: &str| Checkpoint::open(&self.folder.join(file), None);
+        files
+            .map(|file| {
+                let name = format!("{}/{file}", self.name);
+                let checkpoint = open(file).unwrap_or_else(|error| panic!("{name}: {error}"));
+                (name, checkpoint)
+            })
+            .collect()
+    }
+}
+
+fn load(checkpoint: &Checkpoint, threads: usize) -> Model {
+    let graph = checkpoint.hidden_graph(PAGE_SIZE).unwrap();
+    session(threads).load(&graph, &|name: &str| checkpoint.tensor(name)).unwrap()
+}
+
+/// The hidden states of some texts.
+fn run(model: &Model, texts: &[&[u32]]) -> Vec<f32> {
+    let tokens = texts.concat();
+    let offsets: Vec<u32> =
+        (0..=texts.len()).map(|n| texts[..n].iter().map(|text| text.len() as u32).sum()).collect();
+    let inputs = [Buffer::from_slice([tokens.len()], &tokens), Buffer::from_slice([offsets.len()], &offsets)];
+    model.execute(&inputs).unwrap()[0].to_vec::<f32>()
+}
+
+fn worst(got: &[f32], expected: &[f32]) -> f32 {
+    assert_eq!(got.len(), expected.len());
+    assert!(got.iter().all(|x| x.is_finite()));
+    let largest = expected.iter().fold(0.0, |largest: f32, x| largest.max(x.abs()));
+    got.iter().zip(expected).map(|(a, b)| (a - b).abs() / largest).fold(0.0, f32::max)
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+#[test]
+fn hidden_states_are_those_of_pytorch() {
+    for golden in goldens() {
+        for (name, checkpoint) in golden.checkpoints() {
+            let hidden = run(&load(&checkpoint, 2), &[&golden.tokens]);
+            let worst = worst(&hidden, &golden.hidden);
+            eprintln!("{name}: largest relative difference {worst:.1e}");
+            assert!(worst <= BOUND, "{name}: a hidden state is off by {worst} of the largest");
+        }
+    }
+}
+
+/// A text has the same bits alone and among 63 others, on one thread and on four.
+#[test]
+fn texts_are_alone_in_a_batch() {
+    for golden in goldens() {
+        for (name, checkpoint) in golden.checkpoints() {
+            let alone = bits(&run(&load(&checkpoint, 1), &[&golden.tokens]));
+            let width = alone.len() / golden.tokens.len();
+            for threads in [1, 4] {
+                let model = load(&checkpoint, threads);
+                for (others, place) in [(1, 0), (7, 3), (63, 40)] {
+                    let mut texts: Vec<&[u32]> =
+                        (0..others).map(|i| &golden.tokens[..1 + i * 13 % golden.tokens.len()]).collect();
+                    let start: usize = texts[..place].iter().map(|text| text.len()).sum();
+                    texts.insert(place, &golden.tokens);
+                    let all = bits(&run(&model, &texts));
+                    let own = &all[start * width..][..alone.len()];
+                    assert!(own == alone, "{name}: other bits among {others} on {threads} threads");
+                }
+            }
+        }
+    }
+}
+
+/// Each weight of a GGUF file, which has no heads, is used and counted.
+#[test]
+fn parameters_are_those_of_the_file() {
+    for (name, checkpoint) in goldens().iter().flat_map(Golden::checkpoints) {
+        let stored: usize = checkpoint.weights().tensors().map(|(_, tensor)| tensor.elements()).sum();
+        let counted = checkpoint.encoder().unwrap().parameters();
+        match name.ends_with(".gguf") {
+            true => assert_eq!(counted, stored, "{name}"),
+            false => assert!(counted <= stored, "{name}: {counted} of {stored}"),
+        }
+    }
+}
+
+#[test]
+fn every_encoder_has_a_golden() {
+    let architecture = |golden: &Golden| golden.checkpoints().swap_remove(0).1.config.architecture;
+    let found: Vec<String> = goldens().iter().map(architecture).collect();
+    for encoder in ENCODERS {
+        assert!(found.iter().any(|name| name == encoder.hugging_face), "{}", encoder.hugging_face);
+    }
+}
+
+#[test]
+fn encoders_make_no_text() {
+    for golden in goldens().iter().filter(|golden| golden.folder.join("model.gguf").exists()) {
+        for file in ["model.safetensors", "model.gguf"] {
+            let options = LoadOptions::new(golden.folder.join(file));
+            let error = CompiledText::open(&session(1), &options).err().unwrap().to_string();
+            assert!(error.ends_with("is an encoder, which makes embeddings and no text"), "{error}");
+        }
+    }
+}
+
+/// Configurations that contradict the weights, or ask for what is not there.
+#[test]
+fn hostile_configurations_are_refused() {
+    let goldens = goldens();
+    let folder = std::env::temp_dir().join(format!("perihelion-encoders-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let refusal = |name: &str, from: &str, to: &str| {
+        let golden = goldens.iter().find(|golden| golden.name == name).unwrap();
+        fs::copy(golden.folder.join("model.safetensors"), folder.join("model.safetensors")).unwrap();
+        let config = fs::read_to_string(golden.folder.join("config.json")).unwrap();
+        assert!(config.contains(from), "{from} in {config}");
+        fs::write(folder.join("config.json"), config.replace(from, to)).unwrap();
+        Checkpoint::open(&folder, None).err().unwrap_or_else(|| panic!("{to} is taken")).to_string()
+    };
+    for (name, from, to, expected) in [
+        ("bert", "\"num_attention_heads\": 3", "\"num_attention_heads\": 0", "`num_attention_heads` is 0"),
+        ("bert", "\"num_attention_heads\": 3", "\"num_attention_heads\": 5", "is [24, 24], but"),
+        (
+            "bert",
+            "\"num_hidden_layers\": 2",
+            "\"num_hidden_layers\": 3",
+            "missing: the configuration says 3 layers",
+        ),
+        (
+            "bert",
+            "\"type_vocab_size\": 2",
+            "\"type_vocab_size\": 3",
+            "is [2, 24], but the configuration makes it [3, 24]",
+        ),
+        ("bert", "\"max_position_embeddings\": 152", "\"max_position_embeddings\": 4096", "[4096, 24]"),
+        ("bert", "\"is_decoder\": false", "\"is_decoder\": true", "`is_decoder` is true"),
+        (
+            "roberta",
+            "\"pad_token_id\": 1",
+            "\"pad_token_id\": 151",
+            "texts start at position 152, but there are 152",
+        ),
+        ("roberta", "\"pad_token_id\": 1", "\"pad_token_id\": 18446744073709551615", "positions"),
+        (
+            "mpnet",
+            "\"relative_attention_num_buckets\": 32",
+            "\"relative_attention_num_buckets\": 64",
+            "`relative_attention_num_buckets` is 64, expected 32",
+        ),
+    ] {
+        let error = refusal(name, from, to);
+        assert!(error.contains(expected), "{to}: {error}");
+    }
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+/// A decoder's hidden states are those that its head makes logits of.
+#[test]
+fn decoders_have_hidden_states() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/goldens/qwen3");
+    let checkpoint = Checkpoint::open(&folder.join("model.safetensors"), None).unwrap();
+    let golden = Weights::open(&folder.join("logits.safetensors")).unwrap();
+    let tokens: Vec<u32> = golden.get("tokens").unwrap().to_vec::<i32>().iter().map(|&t| t as u32).collect();
+    let logits = golden.get("logits").unwrap().to_f32_vec();
+    let decoder = checkpoint.decoder().unwrap();
+    let mut runner = Runner::new(load(&checkpoint, 2), decoder.cache_shape(3, PAGE_SIZE), decoder.hidden);
+    let slice =
+        Slice { id: SequenceId(0), cached: 0, tokens: tokens.clone(), pages: vec![2, 0, 1], predicts: true };
+    let hidden = runner.run(&Batch { slices: vec![slice] }, true).unwrap();
+    let head = checkpoint.tensor("output.weight").unwrap().to_f32_vec();
+    let dot = |a: &[f32], b: &[f32]| {
+        a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>() as f32
+    };
+    let got: Vec<f32> = (0..tokens.len())
+        .flat_map(|row| head.chunks_exact(decoder.hidden).map(move |head| (row, head)))
+        .map(|(row, head)| dot(hidden.row(row), head))
+        .collect();
+    assert!(worst(&got, &logits) <= BOUND);
+}
+
+fn minilm(threads: usize, options: &EmbedderOptions) -> Option<Embedder> {
+    let load = LoadOptions::new(testdata::shared("minilm-l6-v2")?);
+    Some(Embedder::load(&session(threads), &load, options, &mut |_| ()).unwrap())
+}
+
+const TRUNCATED: EmbedderOptions = EmbedderOptions {
+    pooling: None,
+    normalize: None,
+    dimensions: None,
+    truncate: Truncate::Right,
+    max_length: None,
+    prompt: None,
+    max_batch_tokens: 0,
+};
+
+/// The sentences of the reference.
+fn sentences() -> (Vec<String>, Vec<Vec<u32>>) {
+    let reference = testdata::shared("minilm-l6-v2/reference/sentences.json").unwrap();
+    let reference: serde_json::Value = serde_json::from_slice(&fs::read(reference).unwrap()).unwrap();
+    let list = |key: &str| reference[key].clone();
+    (serde_json::from_value(list("sentences")).unwrap(), serde_json::from_value(list("input_ids")).unwrap())
+}
+
+#[test]
+fn minilm_embeds_as_sentence_transformers_does() {
+    let Some(embedder) = minilm(2, &TRUNCATED) else { return };
+    assert_eq!((embedder.pooling(), embedder.max_length(), embedder.dimensions()), (Pooling::Mean, 256, 384));
+    let (sentences, ids) = sentences();
+    for (sentence, ids) in sentences.iter().zip(&ids) {
+        assert_eq!(embedder.tokenize(sentence).unwrap(), *ids, "{sentence}");
+    }
+    let reference = testdata::shared("minilm-l6-v2/reference/embeddings.safetensors").unwrap();
+    let reference = Weights::open(&reference).unwrap().get("embeddings").unwrap().to_f32_vec();
+    let vectors = embedder.embed(&sentences).unwrap();
+    let differences = vectors.concat().into_iter().zip(&reference).map(|(a, b)| (a - b).abs());
+    let worst = differences.fold(0.0, f32::max);
+    eprintln!("all-MiniLM-L6-v2: largest difference {worst:.1e}");
+    assert!(worst <= 1e-5, "off by {worst}");
+}
+
+/// Batches, threads and the number of texts change no bit.
+#[test]
+fn minilm_is_deterministic() {
+    let Some(reference) = minilm(1, &TRUNCATED) else { return };
+    let (sentences, _) = sentences();
+    let alone: Vec<Vec<f32>> =
+        sentences.iter().map(|text| reference.embed(&[text]).unwrap().swap_remove(0)).collect();
+    for (threads, max_batch_tokens) in [(1, 0), (2, 40), (4, 300), (4, 1)] {
+        let embedder = minilm(threads, &EmbedderOptions { max_batch_tokens, ..TRUNCATED }).unwrap();
+        let together: Vec<&String> = sentences.iter().cycle().take(64).collect();
+        for (vector, expected) in embedder.embed(&together).unwrap().iter().zip(alone.iter().cycle()) {
+            assert_eq!(bits(vector), bits(expected), "{threads} threads, {max_batch_tokens} tokens");
+        }
+    }
+}
+
+#[test]
+fn options_override_the_files() {
+    let load = |options: EmbedderOptions| minilm(1, &options);
+    let Some(usual) = load(EmbedderOptions::default()) else { return };
+    let text = ["A feline is resting on a rug."];
+    let full = usual.embed(&text).unwrap().swap_remove(0);
+    let length = |vector: &[f32]| vector.iter().map(|x| x * x).sum::<f32>().sqrt();
+    assert!((length(&full) - 1.0).abs() < 1e-6);
+    let short = load(EmbedderOptions { dimensions: Some(64), ..Default::default() }).unwrap();
+    let short = short.embed(&text).unwrap().swap_remove(0);
+    let rest = length(&full[..64]);
+    assert!(short.len() == 64 && short.iter().zip(&full).all(|(a, b)| (a - b / rest).abs() < 1e-6));
+    let plain = load(EmbedderOptions { normalize: Some(false), ..Default::default() }).unwrap();
+    let plain = plain.embed(&text).unwrap().swap_remove(0);
+    let factor = length(&plain);
+    assert!(factor > 1.5 && plain.iter().zip(&full).all(|(a, b)| (a / factor - b).abs() < 1e-6));
+    let first = load(EmbedderOptions { pooling: Some(Pooling::Cls), ..Default::default() }).unwrap();
+    assert_ne!(first.embed(&text).unwrap()[0], full);
+    let prompted =
+        load(EmbedderOptions { prompt: Some(Prompt::Text("A feline ".into())), ..Default::default() })
+            .unwrap();
+    assert_eq!(prompted.embed(&["is resting on a rug."]).unwrap()[0], full);
+}
+
+#[test]
+fn texts_that_do_not_fit_are_refused() {
+    let Some(embedder) = minilm(1, &EmbedderOptions::default()) else { return };
+    let long = "word ".repeat(300);
+    let refusal = |texts: &[&str]| embedder.embed(texts).unwrap_err().to_string();
+    let expected = "text 1 (counted from 0) has 302 tokens, and the model takes 256: shorten or truncate it";
+    assert_eq!(refusal(&["short", &long]), expected);
+    assert_eq!(embedder.embed::<&str>(&[]).unwrap(), Vec::<Vec<f32>>::new());
+    let refusal = embedder.embed_tokens(&[vec![101, 99_999, 102]]).unwrap_err().to_string();
+    assert_eq!(refusal, "token 99999 is beyond the model's vocabulary of 30522");
+    assert!(embedder.embed_tokens(&[vec![]]).unwrap_err().to_string().contains("has no tokens"));
+    let folder = LoadOptions::new(testdata::shared("minilm-l6-v2").unwrap());
+    let refused = |options: EmbedderOptions| {
+        Embedder::load(&session(1), &folder, &options, &mut |_| ()).err().unwrap().to_string()
+    };
+    assert_eq!(
+        refused(EmbedderOptions { dimensions: Some(385), ..Default::default() }),
+        "dimensions is 385: give 1 to 384, which is what the model has"
+    );
+    assert!(
+        refused(EmbedderOptions { max_length: Some(0), ..Default::default() }).contains("max_length is 0")
+    );
+}
+
+/// A decoder embeds by its last token, the same bits in every batch; what files do not say must be given.
+#[test]
+fn decoders_embed_by_their_last_token() {
+    let Some(folder) = testdata::shared("stories260k/hf") else { return };
+    let load = |threads: usize, options: EmbedderOptions| {
+        Embedder::load(&session(threads), &LoadOptions::new(&folder), &options, &mut |_| ())
+    };
+    let error = load(1, EmbedderOptions::default()).err().unwrap().to_string();
+    assert!(error.contains("files do not say how hidden states become one vector"), "{error}");
+    let options = |pooling, max_batch_tokens| EmbedderOptions {
+        pooling: Some(pooling),
+        max_batch_tokens,
+        ..Default::default()
+    };
+    let texts = ["Once upon a time", "The cat", "Lily and Ben went to the park and played with a ball."];
+    for pooling in [Pooling::Last, Pooling::Mean] {
+        let embedder = load(1, options(pooling, 0)).unwrap();
+        let alone: Vec<Vec<f32>> = texts.iter().flat_map(|text| embedder.embed(&[text]).unwrap()).collect();
+        for (threads, tokens) in [(1, 0), (4, 0), (3, 9)] {
+            assert_eq!(load(threads, options(pooling, tokens)).unwrap().embed(&texts).unwrap(), alone);
+        }
+        // The vector of the last token is a hidden state of unit length; of a mean, the last is a part.
+        let tokens = embedder.tokenize(texts[0]).unwrap();
+        let model = load(2, options(Pooling::Last, 0)).unwrap();
+        let last = model.embed_tokens(std::slice::from_ref(&tokens)).unwrap().swap_remove(0);
+        assert_eq!(last == alone[0], pooling == Pooling::Last);
+    }
+}
