@@ -146,15 +146,15 @@ impl Checkpoint {
         self.decoder()?.build("decoder", &self.types(), page_size, cache_dtype)
     }
 
-    /// The graph of hidden states: of a batch of texts, [`Encoder::build`], or of one step over a cache of f32,
+    /// The graph of hidden states: of a batch of texts, [`Encoder::build`], which has no cache, or of one step,
     /// [`Decoder::build_hidden`].
     ///
     /// # Errors
-    /// If a weight is missing.
-    pub fn hidden_graph(&self, page_size: usize) -> Result<graph::Graph, Error> {
+    /// If a weight is missing, or no cache keeps `cache_dtype`.
+    pub fn hidden_graph(&self, page_size: usize, cache_dtype: DType) -> Result<graph::Graph, Error> {
         match &self.network {
             Network::Decoder(decoder) => {
-                decoder.build_hidden("decoder", &self.types(), page_size, DType::F32)
+                decoder.build_hidden("decoder", &self.types(), page_size, cache_dtype)
             }
             Network::Encoder(encoder) => encoder.build("encoder", &self.types()),
         }

@@ -34,6 +34,39 @@ pub enum Error {
         problem: String,
     },
 
+    /// A model whose files ask for embeddings that cannot be made.
+    #[error("{origin}: {problem}")]
+    Embedding {
+        /// The file, the format of the metadata, or the architecture.
+        origin: String,
+        /// What is wrong, or missing.
+        problem: String,
+    },
+
+    /// An option that does not fit the model that embeds.
+    #[error(transparent)]
+    EmbedderOption(InvalidField),
+
+    /// A text without tokens, which has no embedding.
+    #[error("text {index} (counted from 0) has no tokens")]
+    EmptyText {
+        /// Which of the texts.
+        index: usize,
+    },
+
+    /// A text of more tokens than a model embeds.
+    #[error(
+        "text {index} (counted from 0) has {tokens} tokens, and the model takes {limit}: shorten or truncate it"
+    )]
+    TextTooLong {
+        /// Which of the texts.
+        index: usize,
+        /// Its tokens, those around it included.
+        tokens: usize,
+        /// The most that the model takes.
+        limit: usize,
+    },
+
     /// A chat template that cannot be read or rendered.
     #[error("chat template {name}: {problem}")]
     ChatTemplate {
@@ -213,6 +246,10 @@ pub struct InvalidField {
 }
 
 impl Error {
+    pub(crate) fn embedding(origin: impl ToString, problem: impl ToString) -> Self {
+        Error::Embedding { origin: origin.to_string(), problem: problem.to_string() }
+    }
+
     pub(crate) fn tokenizer(origin: impl ToString, problem: impl ToString) -> Self {
         Error::Tokenizer { origin: origin.to_string(), problem: problem.to_string() }
     }

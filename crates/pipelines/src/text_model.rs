@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::{CompiledModel, InferenceSession, InitOptions, Model, Progress, WeightsRegistry};
-use models::{Checkpoint, Decoder};
+use models::{Checkpoint, Decoder, Network};
 use tensor::{Bytes, DType, Shape, Tensor};
 use weights::Weights;
 
@@ -42,6 +42,12 @@ impl LoadOptions {
             page_size: DEFAULT_PAGE_SIZE,
             cache_dtype: DEFAULT_CACHE_DTYPE,
         }
+    }
+
+    /// The folder that holds the files beside the weights.
+    pub(crate) fn folder(&self) -> &Path {
+        let folder = if self.model.is_dir() { Some(self.model.as_path()) } else { self.model.parent() };
+        folder.unwrap_or(Path::new(""))
     }
 }
 
@@ -82,10 +88,7 @@ impl CompiledText {
     /// If the files cannot be read, or the architecture is not supported.
     pub fn open(session: &InferenceSession, options: &LoadOptions) -> Result<CompiledText, Error> {
         let checkpoint = Checkpoint::open(&options.model, options.weights.as_deref())?;
-        let folder =
-            if options.model.is_dir() { Some(options.model.as_path()) } else { options.model.parent() };
-        let folder = folder.unwrap_or(Path::new(""));
-        CompiledText::new(session, checkpoint, folder, options.page_size, options.cache_dtype)
+        CompiledText::new(session, checkpoint, options.folder(), options.page_size, options.cache_dtype)
     }
 
     /// Compiles the model of a GGUF file that is in memory already; `name` stands for its path in messages.
@@ -109,7 +112,11 @@ impl CompiledText {
         page_size: usize,
         cache_dtype: DType,
     ) -> Result<CompiledText, Error> {
-        let compiled = session.compile(&checkpoint.graph(page_size, cache_dtype)?)?;
+        let graph = match &checkpoint.network {
+            Network::Decoder(_) => checkpoint.graph(page_size, cache_dtype)?,
+            Network::Encoder(_) => checkpoint.hidden_graph(page_size, cache_dtype)?,
+        };
+        let compiled = session.compile(&graph)?;
         let folder = folder.to_path_buf();
         let (checkpoint, packed) = (Arc::new(checkpoint), Packed::No);
         Ok(CompiledText { checkpoint, folder, compiled, page_size, cache_dtype, packed })
@@ -147,11 +154,7 @@ impl CompiledText {
     /// # Errors
     /// If there is none, or it is of a kind that is not supported.
     pub fn tokenizer(&self) -> Result<Tokenizer, Error> {
-        let weights = self.checkpoint.weights();
-        match weights.format() {
-            weights::Format::Gguf => Tokenizer::from_gguf(weights.metadata()),
-            _ => Tokenizer::from_directory(&self.folder),
-        }
+        tokenizer(&self.checkpoint, &self.folder)
     }
 
     /// What the KV cache keeps.
@@ -166,13 +169,16 @@ impl CompiledText {
 
     /// What the weights and a cache of `tokens` tokens need, and what there is.
     pub fn memory(&self, tokens: usize) -> MemoryNeed {
-        let decoder = &self.checkpoint.decoder;
+        let bytes_per_token = match &self.checkpoint.network {
+            Network::Decoder(decoder) => decoder.cache_bytes_per_token(self.cache_dtype),
+            Network::Encoder(_) => 0,
+        };
         let pages = tokens.div_ceil(self.page_size);
         MemoryNeed {
             weights: self.checkpoint.weights().bytes(),
             cache: (pages as u64)
                 .saturating_mul(self.page_size as u64)
-                .saturating_mul(decoder.cache_bytes_per_token(self.cache_dtype) as u64),
+                .saturating_mul(bytes_per_token as u64),
             available: memory::available().unwrap_or(u64::MAX),
         }
     }
@@ -180,12 +186,14 @@ impl CompiledText {
     /// Binds and packs the weights, and builds the tokenizer beside it. `progress` is told of each weight.
     ///
     /// # Errors
-    /// If a weight cannot be packed, the weights do not fit into memory, or as [`CompiledText::tokenizer`].
+    /// If the model is an encoder, a weight cannot be packed, the weights do not fit into memory, or as
+    /// [`CompiledText::tokenizer`].
     pub fn init(
         mut self,
         session: &InferenceSession,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<TextModel, Error> {
+        self.checkpoint.decoder()?;
         self.memory(0).check(0)?;
         let mut registry: Box<dyn WeightsRegistry> =
             Box::new(CheckpointWeights(Arc::clone(&self.checkpoint)));
@@ -228,7 +236,7 @@ impl TextModel {
 
     /// The model as a value.
     pub fn decoder(&self) -> &Decoder {
-        &self.checkpoint.decoder
+        self.checkpoint.decoder().expect("only decoders are initialized")
     }
 
     /// The checkpoint.
@@ -271,8 +279,17 @@ impl TextModel {
     }
 }
 
+/// The tokenizer of a checkpoint: that of its GGUF metadata, or of the files in its folder.
+pub(crate) fn tokenizer(checkpoint: &Checkpoint, folder: &Path) -> Result<Tokenizer, Error> {
+    let weights = checkpoint.weights();
+    match weights.format() {
+        weights::Format::Gguf => Tokenizer::from_gguf(weights.metadata()),
+        _ => Tokenizer::from_directory(folder),
+    }
+}
+
 /// A checkpoint as the engine asks for weights.
-struct CheckpointWeights(Arc<Checkpoint>);
+pub(crate) struct CheckpointWeights(pub(crate) Arc<Checkpoint>);
 
 impl WeightsRegistry for CheckpointWeights {
     fn get(&self, name: &str) -> Result<Option<Tensor>, String> {

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use perihelion::driver::Buffer;
+use perihelion::driver::{Buffer, DType};
 use perihelion::engine::Model;
 use perihelion::models::{Checkpoint, ENCODERS};
 use perihelion::pipelines::{
@@ -62,7 +62,7 @@ impl Golden {
 }
 
 fn load(checkpoint: &Checkpoint, threads: usize) -> Model {
-    let graph = checkpoint.hidden_graph(PAGE_SIZE).unwrap();
+    let graph = checkpoint.hidden_graph(PAGE_SIZE, DType::F32).unwrap();
     session(threads).load(&graph, &|name: &str| checkpoint.tensor(name)).unwrap()
 }
 
