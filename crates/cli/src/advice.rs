@@ -26,6 +26,12 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
         Error::ChatRefused { .. } => {
             (USAGE, Some("change the conversation to what the model's chat template takes"))
         }
+        Error::Embedding { .. } => {
+            (MODEL, Some("choose how with --pooling, or another model; `peri encode --help` says more"))
+        }
+        Error::EmbedderOption(_) => (USAGE, None),
+        Error::EmptyText { .. } => (USAGE, Some("give texts that are not empty")),
+        Error::TextTooLong { .. } => (USAGE, Some("--truncate leaves out the last tokens")),
         Error::OutOfMemory(_) => (MEMORY, None),
         Error::TooLong(_)
         | Error::Encode(_)
@@ -93,7 +99,8 @@ fn model(error: &models::Error) -> Option<&'static str> {
         Error::Weight { .. } => {
             Some("the weights and the configuration belong to different models, or one is damaged")
         }
-        Error::Graph(_) => None,
+        Error::NotADecoder { .. } => Some("use `peri encode`, or choose a model that makes text"),
+        Error::NotAnEncoder { .. } | Error::Graph(_) => None,
     }
 }
 

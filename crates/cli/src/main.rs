@@ -32,6 +32,8 @@ struct Arguments {
 enum Command {
     /// Continue prompts
     Generate(commands::generate::Arguments),
+    /// Turn texts into vectors
+    Encode(commands::encode::Arguments),
     /// Show what a model is: architecture, tensors, memory, tokenizer, plan
     Inspect(commands::inspect::Arguments),
     /// Measure prompt processing, generation and batched generation
@@ -53,6 +55,7 @@ fn main() -> std::process::ExitCode {
     };
     exit::code(match arguments.command {
         Command::Generate(arguments) => commands::generate::run(&arguments),
+        Command::Encode(arguments) => commands::encode::run(&arguments),
         Command::Inspect(arguments) => commands::inspect::run(&arguments),
         Command::Bench(arguments) => commands::bench::run(&arguments),
         Command::Tokenize(arguments) => commands::tokenize::run(&arguments),

@@ -66,7 +66,7 @@ fn print(arguments: &Arguments, model: &CompiledText) -> std::io::Result<()> {
 
 /// Names and values, in the order they print.
 fn facts(model: &CompiledText) -> Vec<(&'static str, String)> {
-    let (config, decoder) = (&model.checkpoint().config, &model.checkpoint().decoder);
+    let (config, decoder) = (&model.checkpoint().config, model.decoder());
     let attention = decoder.layers[0].attention;
     let tokens = decoder.context_length.min(4096);
     let memory = model.memory(tokens);
@@ -173,7 +173,7 @@ fn tensors(model: &CompiledText) -> Table {
 }
 
 fn json(model: &CompiledText) -> serde_json::Value {
-    let decoder = &model.checkpoint().decoder;
+    let decoder = model.decoder();
     let tensors: Vec<serde_json::Value> = model
         .checkpoint()
         .weights()

@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod config;
+pub(crate) mod encode;
 pub(crate) mod generate;
 pub(crate) mod inspect;
 pub(crate) mod list;

@@ -2,6 +2,7 @@
 
 mod bench;
 mod config;
+mod encode;
 mod failures;
 mod generate;
 mod inspect;

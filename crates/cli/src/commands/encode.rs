@@ -1,0 +1,271 @@
+//! `peri encode`: texts to vectors, as numbers or JSON, or to how alike they are.
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use pipelines::{Embedder, EmbedderOptions, Embedding, LoadOptions, Pooling, Prompt, Truncate};
+
+use crate::exit::Usage;
+use crate::model;
+use crate::parse;
+use crate::progress::Progress;
+
+const AFTER_HELP: &str = "\
+Vectors go to standard output, one text a line, progress and timings to standard error.
+
+Examples:
+  peri encode --model all-MiniLM-L6-v2/ \"The cat sits on the mat.\"
+  peri encode --model all-MiniLM-L6-v2/ --json < lines.txt > vectors.jsonl
+  peri encode --model all-MiniLM-L6-v2/ --similarity \"a cat\" \"a kitten\" \"a car\"
+  peri encode --model bge.gguf --pooling cls --prompt \"query: \" \"capital of France\"";
+
+/// Texts that are read from standard input before their vectors are written.
+const LINES: usize = 1024;
+
+/// Arguments of `peri encode`.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    /// The texts; without any, each line of standard input is one
+    #[arg(value_name = "TEXT")]
+    texts: Vec<String>,
+    /// A GGUF file, or a folder with config.json, a tokenizer and weights
+    #[arg(long, value_name = "PATH")]
+    model: Option<PathBuf>,
+    /// The weights, if they are not with the model
+    #[arg(long, value_name = "PATH", requires = "model")]
+    weights: Option<PathBuf>,
+    /// Threads to compute with; 0 is one per core that is free to use
+    #[arg(
+        long,
+        default_value = "0",
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = parse::threads
+    )]
+    threads: usize,
+    /// How hidden states become one vector: mean, cls, last, max, mean_sqrt_len, weighted_mean [default: as the model's
+    /// files say]
+    #[arg(long, value_name = "HOW", value_parser = pooling)]
+    pooling: Option<Pooling>,
+    /// Give vectors the length 1 [default: as the model's files say, else yes]
+    #[arg(long, overrides_with = "no_normalize")]
+    normalize: bool,
+    /// Leave vectors as long as they are
+    #[arg(long)]
+    no_normalize: bool,
+    /// Give the first N dims only, for models that were trained for that
+    #[arg(long, value_name = "N", value_parser = parse::count)]
+    dimensions: Option<NonZeroUsize>,
+    /// Leave out the last tokens of texts that are too long, which are an error otherwise
+    #[arg(long)]
+    truncate: bool,
+    /// The most tokens of a text [default: as many as the model takes]
+    #[arg(long, value_name = "N", value_parser = parse::count)]
+    max_length: Option<NonZeroUsize>,
+    /// A text to put before each
+    #[arg(long, value_name = "TEXT")]
+    prompt: Option<String>,
+    /// The same, by the name that the model's files have for it, such as query
+    #[arg(long, value_name = "NAME", conflicts_with = "prompt")]
+    prompt_name: Option<String>,
+    /// Tokens to compute at once
+    #[arg(long, value_name = "N", value_parser = parse::count)]
+    max_batch_tokens: Option<NonZeroUsize>,
+    /// Print how alike the texts are, the cosines of all pairs, in place of vectors
+    #[arg(long)]
+    similarity: bool,
+    /// Print one JSON object a line for each text
+    #[arg(long)]
+    json: bool,
+    /// No progress and no timings on standard error
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+fn pooling(name: &str) -> Result<Pooling, String> {
+    name.parse::<Pooling>().map_err(|error| error.fix)
+}
+
+/// Embeds.
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    if arguments.texts.is_empty() && std::io::stdin().is_terminal() {
+        return Err(Usage("no text: give one as an argument or on standard input".into()).into());
+    }
+    let Some(model) = &arguments.model else {
+        let message = "no model: give one that embeds with --model; the one that is built in only writes";
+        return Err(Usage(message.into()).into());
+    };
+    let load = LoadOptions { weights: arguments.weights.clone(), ..LoadOptions::new(model) };
+    let begin = Instant::now();
+    let session = model::session(arguments.threads)?;
+    let progress = Progress::new(arguments.quiet);
+    let show = &mut |packed: engine::Progress| {
+        progress.bytes("packing", packed.done as u64, packed.total as u64);
+    };
+    let embedder = Embedder::load(&session, &load, &arguments.options(), show);
+    progress.clear();
+    let embedder = embedder.context("cannot open the model")?;
+    let mut work = Work::new(embedder, arguments, begin.elapsed());
+    match arguments.texts.is_empty() {
+        true => work.read(std::io::stdin().lock())?,
+        false => work.add(arguments.texts.clone())?,
+    }
+    work.end()?;
+    if !arguments.quiet {
+        work.report();
+    }
+    Ok(())
+}
+
+impl Arguments {
+    fn options(&self) -> EmbedderOptions {
+        let text = self.prompt.clone().map(Prompt::Text);
+        EmbedderOptions {
+            pooling: self.pooling,
+            normalize: (self.normalize || self.no_normalize).then_some(!self.no_normalize),
+            dimensions: self.dimensions.map(NonZeroUsize::get),
+            truncate: if self.truncate { Truncate::Right } else { Truncate::Never },
+            max_length: self.max_length.map(NonZeroUsize::get),
+            prompt: text.or_else(|| self.prompt_name.clone().map(Prompt::Named)),
+            max_batch_tokens: self.max_batch_tokens.map_or(0, NonZeroUsize::get),
+        }
+    }
+}
+
+/// What `--json` prints of a text.
+#[derive(serde::Serialize)]
+struct Object<'a> {
+    index: usize,
+    text: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    embedding: Option<&'a [f32]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    similarity: Option<Vec<f64>>,
+    tokens: usize,
+}
+
+/// The texts so far.
+struct Work {
+    embedder: Embedder,
+    similarity: bool,
+    json: bool,
+    /// Those whose similarity is printed at the end.
+    kept: Vec<(String, Embedding)>,
+    texts: usize,
+    tokens: usize,
+    load: Duration,
+    encode: Duration,
+}
+
+impl Work {
+    fn new(embedder: Embedder, arguments: &Arguments, load: Duration) -> Work {
+        let Arguments { similarity, json, .. } = *arguments;
+        let (kept, encode) = (Vec::new(), Duration::ZERO);
+        Work { embedder, similarity, json, kept, texts: 0, tokens: 0, load, encode }
+    }
+
+    /// Embeds each line of the input, some at a time.
+    fn read(&mut self, mut input: impl BufRead) -> anyhow::Result<()> {
+        let mut texts = Vec::new();
+        for number in 1.. {
+            let mut bytes = Vec::new();
+            if input.read_until(b'\n', &mut bytes).context("cannot read standard input")? == 0 {
+                break;
+            }
+            let line = String::from_utf8(bytes).map_err(|error| {
+                Usage(format!("standard input, line {number}: {error}; convert it, with iconv say"))
+            })?;
+            let line = line.strip_suffix('\n').unwrap_or(&line);
+            texts.push(line.strip_suffix('\r').unwrap_or(line).to_string());
+            if texts.len() == LINES {
+                self.add(std::mem::take(&mut texts))?;
+            }
+        }
+        self.add(texts)
+    }
+
+    /// Embeds texts, and prints their vectors.
+    fn add(&mut self, texts: Vec<String>) -> anyhow::Result<()> {
+        let begin = Instant::now();
+        let embeddings = self.embedder.encode(&texts).with_context(|| self.place())?;
+        self.encode += begin.elapsed();
+        let first = self.texts;
+        self.texts += texts.len();
+        self.tokens += embeddings.iter().map(|embedding| embedding.tokens).sum::<usize>();
+        if self.similarity {
+            self.kept.extend(texts.into_iter().zip(embeddings));
+            return Ok(());
+        }
+        let lines = (first..).zip(texts.iter().zip(&embeddings)).map(|(index, (text, embedding))| {
+            let Embedding { vector, tokens } = embedding;
+            match self.json {
+                true => {
+                    let (embedding, tokens) = (Some(&vector[..]), *tokens);
+                    serde_json::to_string(&Object { index, text, embedding, similarity: None, tokens })
+                }
+                false => Ok(joined(vector.iter().map(f32::to_string))),
+            }
+        });
+        print(lines)
+    }
+
+    /// Where the texts of an error are counted from.
+    fn place(&self) -> String {
+        match self.texts {
+            0 => "cannot embed".to_string(),
+            done => format!("cannot embed what comes after {done} texts"),
+        }
+    }
+
+    /// Prints what needs all texts.
+    fn end(&self) -> anyhow::Result<()> {
+        let lines = self.kept.iter().enumerate().map(|(index, (text, own))| {
+            let row = self.kept.iter().map(|(_, other)| cosine(&own.vector, &other.vector));
+            match self.json {
+                true => {
+                    let (similarity, tokens) = (Some(row.collect()), own.tokens);
+                    serde_json::to_string(&Object { index, text, embedding: None, similarity, tokens })
+                }
+                false => Ok(joined(row.map(|cosine| format!("{cosine:.4}")))),
+            }
+        });
+        print(lines)
+    }
+
+    /// The closing line on standard error.
+    fn report(&self) {
+        let seconds = self.encode.as_secs_f64();
+        let rate = |count: usize| count as f64 / seconds.max(1e-9);
+        let facts = [
+            format!("load {:.0} ms", self.load.as_secs_f64() * 1e3),
+            format!("{} texts, {:.1} texts/s", self.texts, rate(self.texts)),
+            format!("{} tokens, {:.1} tok/s", self.tokens, rate(self.tokens)),
+            format!("{} dims, pooling {}", self.embedder.dimensions(), self.embedder.pooling().name()),
+        ];
+        // A closed standard error changes nothing.
+        let _ = writeln!(std::io::stderr(), "\n[{}]", facts.join(" | "));
+    }
+}
+
+/// The cosine of the angle between two vectors; 0 where one of them has no direction.
+fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+    let lengths = (dot(a, a) * dot(b, b)).sqrt();
+    if lengths == 0.0 { 0.0 } else { dot(a, b) / lengths }
+}
+
+fn joined(numbers: impl Iterator<Item = String>) -> String {
+    numbers.collect::<Vec<_>>().join(" ")
+}
+
+fn print(lines: impl Iterator<Item = serde_json::Result<String>>) -> anyhow::Result<()> {
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    for line in lines {
+        writeln!(out, "{}", line?).context("cannot write to standard output")?;
+    }
+    out.flush().context("cannot write to standard output")
+}

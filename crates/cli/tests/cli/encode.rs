@@ -1,0 +1,82 @@
+//! `peri encode`.
+
+use crate::support::{Outcome, peri, peri_reading, storyteller};
+
+/// Embeds with all-MiniLM-L6-v2, if it is there.
+fn encode(arguments: &[&str], input: &str) -> Option<Outcome> {
+    let model = testdata::shared("minilm-l6-v2")?.display().to_string();
+    Some(peri_reading(&[&["encode", "--model", &model], arguments].concat(), input.as_bytes()))
+}
+
+fn numbers(line: &str) -> Vec<f64> {
+    line.split(' ').map(|number| number.parse().unwrap()).collect()
+}
+
+#[test]
+fn arguments_and_lines_give_the_same_vectors() {
+    let Some(outcome) = encode(&["The cat sits on the mat.", "naïve café"], "") else { return };
+    assert!(outcome.stderr.contains("2 texts") && outcome.stderr.contains("384 dims, pooling mean"));
+    let text = outcome.text();
+    assert_eq!(text.lines().count(), 2);
+    let vector = numbers(text.lines().next().unwrap());
+    let length: f64 = vector.iter().map(|x| x * x).sum();
+    assert!(vector.len() == 384 && (length - 1.0).abs() < 1e-6, "{length}");
+    let lines = encode(&["--threads", "3"], "The cat sits on the mat.\nnaïve café\r\n").unwrap();
+    assert_eq!(lines.text(), text);
+}
+
+#[test]
+fn json_has_text_vector_and_tokens() {
+    let Some(outcome) = encode(&["--json", "--dimensions", "8", "The cat sits on the mat.", ""], "") else { return };
+    let objects = outcome.json_lines();
+    assert_eq!(objects.len(), 2);
+    assert_eq!((&objects[0]["index"], &objects[0]["tokens"]), (&0.into(), &9.into()));
+    assert_eq!((&objects[1]["index"], &objects[1]["text"], &objects[1]["tokens"]), (&1.into(), &"".into(), &2.into()));
+    assert_eq!(objects[0]["embedding"].as_array().unwrap().len(), 8);
+    assert!(objects[0].get("similarity").is_none());
+}
+
+#[test]
+fn similar_texts_have_larger_cosines() {
+    let texts = ["--similarity", "--quiet", "a cat", "a kitten", "stock markets fell"];
+    let Some(outcome) = encode(&texts, "") else { return };
+    assert_eq!(outcome.stderr, "");
+    let rows: Vec<Vec<f64>> = outcome.text().lines().map(numbers).collect();
+    assert!(rows.len() == 3 && rows.iter().enumerate().all(|(i, row)| row.len() == 3 && row[i] == 1.0));
+    assert!(rows[0][1] > 0.7 && rows[0][2] < 0.3 && rows[0][1] == rows[1][0], "{rows:?}");
+    let objects = encode(&["--similarity", "--json", "a cat", "a kitten"], "").unwrap().json_lines();
+    assert_eq!(objects[1]["similarity"].as_array().unwrap().len(), 2);
+    assert!(objects[1].get("embedding").is_none());
+}
+
+#[test]
+fn long_texts_are_refused_unless_truncated() {
+    let long = "word ".repeat(400);
+    let Some(outcome) = encode(&[&long], "") else { return };
+    assert_eq!(outcome.code, Some(2));
+    assert!(outcome.stderr.contains("has 402 tokens, and the model takes 256"), "{}", outcome.stderr);
+    let objects = encode(&["--truncate", "--json", &long], "").unwrap().json_lines();
+    assert_eq!(objects[0]["tokens"], 256);
+    let objects = encode(&["--truncate", "--json", "--max-length", "10", &long], "").unwrap().json_lines();
+    assert_eq!(objects[0]["tokens"], 10);
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    let check = |outcome: Outcome, code: i32, expected: &str| {
+        assert_eq!(outcome.code, Some(code), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains(expected) && outcome.stderr.lines().count() == 1, "{}", outcome.stderr);
+    };
+    check(peri(&["encode", "text"]), 2, "no model: give one that embeds with --model");
+    check(peri(&["encode", "--pooling", "best", "text"]), 2, "choose one of mean, cls, last");
+    let decoder = peri(&["encode", "--model", &storyteller(), "text"]);
+    check(decoder, 3, "llama is a decoder whose files do not say how hidden states become one vector");
+    let vector = peri(&["encode", "--model", &storyteller(), "--pooling", "last", "Once upon a time"]).text();
+    assert_eq!(numbers(vector.trim()).len(), 256);
+    let Some(folder) = testdata::shared("minilm-l6-v2") else { return };
+    let folder = folder.display().to_string();
+    let generate = peri(&["generate", "--model", &folder, "text"]);
+    check(generate, 3, "BertModel is an encoder, which makes embeddings and no text; use `peri encode`");
+    check(encode(&["--dimensions", "1000", "text"], "").unwrap(), 2, "give 1 to 384");
+    check(encode(&["--prompt-name", "query", "text"], "").unwrap(), 2, "the model's files name no prompts");
+}
