@@ -48,6 +48,40 @@ pub enum Network {
     Encoder(Encoder),
 }
 
+impl Network {
+    /// Tokens of the longest sequence it was made for.
+    pub fn context_length(&self) -> usize {
+        match self {
+            Network::Decoder(decoder) => decoder.context_length,
+            Network::Encoder(encoder) => encoder.context_length(),
+        }
+    }
+
+    /// Rows of its embedding.
+    pub fn vocab(&self) -> usize {
+        match self {
+            Network::Decoder(decoder) => decoder.vocab,
+            Network::Encoder(encoder) => encoder.vocab,
+        }
+    }
+
+    /// Bytes of cache for each token; encoders have none.
+    pub fn cache_bytes_per_token(&self, cache_dtype: DType) -> usize {
+        match self {
+            Network::Decoder(decoder) => decoder.cache_bytes_per_token(cache_dtype),
+            Network::Encoder(_) => 0,
+        }
+    }
+
+    /// The number of weights.
+    pub fn parameters(&self) -> usize {
+        match self {
+            Network::Decoder(decoder) => decoder.parameters(),
+            Network::Encoder(encoder) => encoder.parameters(),
+        }
+    }
+}
+
 /// Where in the files a weight is, by the names of tensors.
 #[derive(Debug, Clone)]
 enum Stored {

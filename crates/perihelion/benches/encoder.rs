@@ -2,7 +2,7 @@
 //!
 //! `cargo bench -p perihelion --bench encoder -- [threads] [profile]` prints the time of a forward pass for one
 //! sequence of 128 tokens and for 32 of them, of compiling and loading a graph of 12 layers, and of calling a graph of
-//! one op.
+//! one op; and texts per second of the real model, where its files are.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use perihelion::driver::{Buffer, Cpu, DType, Device, Tensor};
 use perihelion::engine::{InferenceSession, Model};
 use perihelion::graph::ops::{ReduceKind, Unary};
 use perihelion::graph::{Builder, Dim, Error, Graph, Type, Value};
+use perihelion::pipelines::{Embedder, EmbedderOptions, LoadOptions};
 
 const HIDDEN: usize = 384;
 const HEADS: usize = 12;
@@ -30,7 +31,29 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         forward(&model, batch, arguments.iter().any(|argument| argument == "profile"))?;
     }
     compile(&session)?;
-    call(&session)
+    call(&session)?;
+    embed(&session)
+}
+
+/// Texts per second of the real model, from tokens to vectors, where it is there.
+fn embed(session: &InferenceSession) -> Result<(), Box<dyn std::error::Error>> {
+    let Some(folder) = testdata::shared("minilm-l6-v2") else { return Ok(()) };
+    let embedder =
+        Embedder::load(session, &LoadOptions::new(folder), &EmbedderOptions::default(), &mut |_| ())?;
+    // Tokens from 1000 on are words.
+    let text =
+        |i: usize| (0..TOKENS).map(|token| 1000 + ((i * TOKENS + token) * 7919 % 20_000) as u32).collect();
+    for batch in [1, 32] {
+        let texts: Vec<Vec<u32>> = (0..batch).map(text).collect();
+        let best =
+            best_of(Duration::from_secs(3), || drop(embedder.embed_tokens(&texts).expect("good tokens")));
+        println!(
+            "all-MiniLM-L6-v2, {batch:>2} x {TOKENS} tokens: {:>8.3} ms, {:>7.1} texts/s",
+            best.as_secs_f64() * 1e3,
+            batch as f64 / best.as_secs_f64()
+        );
+    }
+    Ok(())
 }
 
 /// The time of a forward pass.

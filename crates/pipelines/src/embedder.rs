@@ -233,10 +233,7 @@ impl Embedder {
         if tokens.len() > self.max_length {
             return Err(Error::TextTooLong { index, tokens: tokens.len(), limit: self.max_length });
         }
-        let vocab = match &self.checkpoint.network {
-            Network::Decoder(decoder) => decoder.vocab,
-            Network::Encoder(encoder) => encoder.vocab,
-        };
+        let vocab = self.checkpoint.network.vocab();
         match tokens.iter().find(|&&token| token as usize >= vocab) {
             Some(&token) => Err(Error::UnknownToken { token, vocab }),
             None => Ok(()),

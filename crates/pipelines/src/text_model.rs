@@ -169,10 +169,7 @@ impl CompiledText {
 
     /// What the weights and a cache of `tokens` tokens need, and what there is.
     pub fn memory(&self, tokens: usize) -> MemoryNeed {
-        let bytes_per_token = match &self.checkpoint.network {
-            Network::Decoder(decoder) => decoder.cache_bytes_per_token(self.cache_dtype),
-            Network::Encoder(_) => 0,
-        };
+        let bytes_per_token = self.checkpoint.network.cache_bytes_per_token(self.cache_dtype);
         let pages = tokens.div_ceil(self.page_size);
         MemoryNeed {
             weights: self.checkpoint.weights().bytes(),

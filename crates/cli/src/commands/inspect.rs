@@ -5,7 +5,7 @@ use std::io::Write;
 
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
-use models::{Decoder, FeedForward};
+use models::{Decoder, Encoder, FeedForward, Network};
 use pipelines::{CompiledText, MemoryBytes};
 
 use crate::artifact::{self, Show};
@@ -66,16 +66,39 @@ fn print(arguments: &Arguments, model: &CompiledText) -> std::io::Result<()> {
 
 /// Names and values, in the order they print.
 fn facts(model: &CompiledText) -> Vec<(&'static str, String)> {
-    let (config, decoder) = (&model.checkpoint().config, model.decoder());
-    let attention = decoder.layers[0].attention;
-    let tokens = decoder.context_length.min(4096);
+    let config = &model.checkpoint().config;
+    let (network, tokens) = match &model.checkpoint().network {
+        Network::Decoder(decoder) => (decoder_facts(decoder), decoder.context_length.min(4096)),
+        Network::Encoder(encoder) => (encoder_facts(encoder), 0),
+    };
     let memory = model.memory(tokens);
     let types: Vec<String> =
         bytes_by_type(model).into_iter().map(|(dtype, (count, _))| format!("{count} {dtype}")).collect();
-    vec![
+    let mut facts = vec![
         ("name", config.name.as_deref().map_or("(none)".into(), one_line)),
         ("architecture", one_line(&config.architecture)),
         ("format", model.checkpoint().weights().format().to_string()),
+    ];
+    facts.extend(network);
+    facts.extend([
+        ("tensors", types.join(", ")),
+        ("tokenizer", tokenizer(model)),
+        ("weights", MemoryBytes(memory.weights).to_string()),
+    ]);
+    if tokens > 0 {
+        let per_token =
+            MemoryBytes(model.checkpoint().network.cache_bytes_per_token(model.cache_dtype()) as u64);
+        let cache = format!("{} for {tokens} tokens, {per_token} a token", MemoryBytes(memory.cache));
+        facts.push(("cache", cache));
+    }
+    let needed = MemoryBytes(memory.weights + memory.cache);
+    facts.push(("memory needed", format!("{needed} of {} free", MemoryBytes(memory.available))));
+    facts
+}
+
+fn decoder_facts(decoder: &Decoder) -> Vec<(&'static str, String)> {
+    let attention = decoder.layers[0].attention;
+    vec![
         ("parameters", parameters(decoder)),
         ("layers", decoder.layers.len().to_string()),
         ("hidden size", decoder.hidden.to_string()),
@@ -90,25 +113,20 @@ fn facts(model: &CompiledText) -> Vec<(&'static str, String)> {
         ("vocabulary", decoder.vocab.to_string()),
         ("context", format!("{} tokens", decoder.context_length)),
         ("output head", if decoder.tied { "tied to the embedding" } else { "its own" }.into()),
-        ("tensors", types.join(", ")),
-        ("tokenizer", tokenizer(model)),
-        ("weights", MemoryBytes(memory.weights).to_string()),
-        (
-            "cache",
-            format!(
-                "{} for {tokens} tokens, {} a token",
-                MemoryBytes(memory.cache),
-                MemoryBytes(decoder.cache_bytes_per_token(model.cache_dtype()) as u64)
-            ),
-        ),
-        (
-            "memory needed",
-            format!(
-                "{} of {} free",
-                MemoryBytes(memory.weights + memory.cache),
-                MemoryBytes(memory.available)
-            ),
-        ),
+    ]
+}
+
+fn encoder_facts(encoder: &Encoder) -> Vec<(&'static str, String)> {
+    let layer = encoder.layers[0];
+    vec![
+        ("parameters", grouped(encoder.parameters())),
+        ("layers", encoder.layers.len().to_string()),
+        ("hidden size", encoder.hidden.to_string()),
+        ("feed forward", layer.feed_forward.width.to_string()),
+        ("heads", format!("{}, {} dims each", layer.attention.heads, layer.attention.head_dim)),
+        ("vocabulary", encoder.vocab.to_string()),
+        ("context", format!("{} tokens", encoder.context_length())),
+        ("output", "hidden states, no text".into()),
     ]
 }
 
@@ -173,7 +191,7 @@ fn tensors(model: &CompiledText) -> Table {
 }
 
 fn json(model: &CompiledText) -> serde_json::Value {
-    let decoder = model.decoder();
+    let network = &model.checkpoint().network;
     let tensors: Vec<serde_json::Value> = model
         .checkpoint()
         .weights()
@@ -191,10 +209,10 @@ fn json(model: &CompiledText) -> serde_json::Value {
         facts(model).into_iter().map(|(name, value)| (name.replace([' ', '-'], "_"), value.into())).collect();
     serde_json::json!({
         "facts": facts,
-        "parameters": decoder.parameters(),
-        "context_length": decoder.context_length,
+        "parameters": network.parameters(),
+        "context_length": network.context_length(),
         "weights_bytes": model.checkpoint().weights().bytes(),
-        "cache_bytes_per_token": decoder.cache_bytes_per_token(model.cache_dtype()),
+        "cache_bytes_per_token": network.cache_bytes_per_token(model.cache_dtype()),
         "tensors": tensors,
     })
 }

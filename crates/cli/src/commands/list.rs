@@ -36,6 +36,9 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("Gemma3ForConditionalGeneration", &["google/gemma-3-4b-it"]),
     ("MixtralForCausalLM", &["mistralai/Mixtral-8x7B-Instruct-v0.1"]),
     ("Qwen3MoeForCausalLM", &["Qwen/Qwen3-30B-A3B"]),
+    ("BertModel", &["sentence-transformers/all-MiniLM-L6-v2", "BAAI/bge-small-en-v1.5"]),
+    ("MPNetForMaskedLM", &["sentence-transformers/all-mpnet-base-v2"]),
+    ("XLMRobertaModel", &["BAAI/bge-m3", "intfloat/multilingual-e5-small"]),
 ];
 
 /// The encodings of weights.
@@ -56,17 +59,20 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 fn json() -> String {
-    let architectures: serde_json::Map<String, serde_json::Value> = models::ARCHITECTURES
-        .iter()
-        .map(|architecture| {
-            let facts = serde_json::json!({
-                "example_repo_ids": examples(architecture.hugging_face),
-                "supported_encodings": encodings(),
-                "gguf": architecture.gguf,
-            });
-            (architecture.hugging_face.to_string(), facts)
-        })
-        .collect();
+    let facts = |name: &str, gguf: &str, task: &str| {
+        let facts = serde_json::json!({
+            "example_repo_ids": examples(name),
+            "supported_encodings": encodings(),
+            "gguf": gguf,
+            "task": task,
+        });
+        (name.to_string(), facts)
+    };
+    let decoders = models::ARCHITECTURES.iter();
+    let decoders = decoders.map(|decoder| facts(decoder.hugging_face, decoder.gguf, "text_generation"));
+    let encoders = models::ENCODERS.iter();
+    let encoders = encoders.map(|encoder| facts(encoder.hugging_face, encoder.gguf, "embeddings_generation"));
+    let architectures: serde_json::Map<String, serde_json::Value> = decoders.chain(encoders).collect();
     serde_json::json!({ "architectures": architectures, "files": FILES }).to_string()
 }
 
@@ -74,6 +80,10 @@ fn lines() -> String {
     let mut lines = vec!["Architectures (Hugging Face name, GGUF name):".to_string()];
     for architecture in models::ARCHITECTURES {
         lines.push(format!("  {:<32} {}", architecture.hugging_face, architecture.gguf));
+    }
+    lines.push("Encoders:".into());
+    for encoder in models::ENCODERS {
+        lines.push(format!("  {:<32} {}", encoder.hugging_face, encoder.gguf));
     }
     lines.push("Encodings of weights:".into());
     lines.push(format!("  {}", encodings().join(" ")));

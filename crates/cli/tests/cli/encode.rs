@@ -27,11 +27,16 @@ fn arguments_and_lines_give_the_same_vectors() {
 
 #[test]
 fn json_has_text_vector_and_tokens() {
-    let Some(outcome) = encode(&["--json", "--dimensions", "8", "The cat sits on the mat.", ""], "") else { return };
+    let Some(outcome) = encode(&["--json", "--dimensions", "8", "The cat sits on the mat.", ""], "") else {
+        return;
+    };
     let objects = outcome.json_lines();
     assert_eq!(objects.len(), 2);
     assert_eq!((&objects[0]["index"], &objects[0]["tokens"]), (&0.into(), &9.into()));
-    assert_eq!((&objects[1]["index"], &objects[1]["text"], &objects[1]["tokens"]), (&1.into(), &"".into(), &2.into()));
+    assert_eq!(
+        (&objects[1]["index"], &objects[1]["text"], &objects[1]["tokens"]),
+        (&1.into(), &"".into(), &2.into())
+    );
     assert_eq!(objects[0]["embedding"].as_array().unwrap().len(), 8);
     assert!(objects[0].get("similarity").is_none());
 }
@@ -65,7 +70,11 @@ fn long_texts_are_refused_unless_truncated() {
 fn what_cannot_be_done_is_said() {
     let check = |outcome: Outcome, code: i32, expected: &str| {
         assert_eq!(outcome.code, Some(code), "{}", outcome.stderr);
-        assert!(outcome.stderr.contains(expected) && outcome.stderr.lines().count() == 1, "{}", outcome.stderr);
+        assert!(
+            outcome.stderr.contains(expected) && outcome.stderr.lines().count() == 1,
+            "{}",
+            outcome.stderr
+        );
     };
     check(peri(&["encode", "text"]), 2, "no model: give one that embeds with --model");
     check(peri(&["encode", "--pooling", "best", "text"]), 2, "choose one of mean, cls, last");

@@ -86,3 +86,13 @@ fn artifacts_tell_what_they_hold() {
     assert_eq!(failed.code, Some(3));
     assert!(failed.stderr.contains(": altered: "), "{}", failed.stderr);
 }
+
+#[test]
+fn encoders_have_no_cache() {
+    let Some(folder) = testdata::shared("minilm-l6-v2") else { return };
+    let text = peri(&["inspect", &folder.display().to_string()]).text();
+    for line in ["architecture     BertModel", "parameters       22 565 376", "context          512 tokens"] {
+        assert!(text.contains(line), "{text}");
+    }
+    assert!(text.contains("hidden states, no text") && !text.contains("cache"), "{text}");
+}

@@ -5,7 +5,7 @@ use crate::support::peri;
 #[test]
 fn names_what_is_supported() {
     let text = peri(&["list"]).text();
-    for part in ["LlamaForCausalLM", "q4_k", "bfloat16", "GGUF", "safetensors", "PyTorch"] {
+    for part in ["LlamaForCausalLM", "BertModel", "q4_k", "bfloat16", "GGUF", "safetensors", "PyTorch"] {
         assert!(text.contains(part), "{text}");
     }
 }
@@ -14,7 +14,8 @@ fn names_what_is_supported() {
 fn json_has_the_same() {
     let value: serde_json::Value = serde_json::from_str(&peri(&["list", "--json"]).text()).unwrap();
     let llama = &value["architectures"]["LlamaForCausalLM"];
-    assert_eq!(llama["gguf"], "llama");
+    assert_eq!((&llama["gguf"], &llama["task"]), (&"llama".into(), &"text_generation".into()));
+    assert_eq!(value["architectures"]["MPNetModel"]["task"], "embeddings_generation");
     assert!(!llama["example_repo_ids"].as_array().unwrap().is_empty());
     assert!(llama["supported_encodings"].as_array().unwrap().contains(&"q4_k".into()));
     assert_eq!(value["files"].as_array().unwrap().len(), 3);

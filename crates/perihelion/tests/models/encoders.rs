@@ -8,8 +8,7 @@ use perihelion::driver::{Buffer, DType};
 use perihelion::engine::Model;
 use perihelion::models::{Checkpoint, ENCODERS};
 use perihelion::pipelines::{
-    Batch, CompiledText, Embedder, EmbedderOptions, LoadOptions, Pooling, Prompt, Runner, SequenceId, Slice,
-    Truncate,
+    Batch, CompiledText, Embedder, EmbedderOptions, LoadOptions, Pooling, Prompt, Runner, Slice, Truncate,
 };
 use perihelion::weights::Weights;
 
@@ -148,7 +147,8 @@ fn encoders_make_no_text() {
     for golden in goldens().iter().filter(|golden| golden.folder.join("model.gguf").exists()) {
         for file in ["model.safetensors", "model.gguf"] {
             let options = LoadOptions::new(golden.folder.join(file));
-            let error = CompiledText::open(&session(1), &options).err().unwrap().to_string();
+            let compiled = CompiledText::open(&session(1), &options).unwrap();
+            let error = compiled.init(&session(1), &mut |_| ()).err().unwrap().to_string();
             assert!(error.ends_with("is an encoder, which makes embeddings and no text"), "{error}");
         }
     }
@@ -215,9 +215,8 @@ fn decoders_have_hidden_states() {
     let logits = golden.get("logits").unwrap().to_f32_vec();
     let decoder = checkpoint.decoder().unwrap();
     let mut runner = Runner::new(load(&checkpoint, 2), decoder.cache_shape(3, PAGE_SIZE), decoder.hidden);
-    let slice =
-        Slice { id: SequenceId(0), cached: 0, tokens: tokens.clone(), pages: vec![2, 0, 1], predicts: true };
-    let hidden = runner.run(&Batch { slices: vec![slice] }, true).unwrap();
+    let slice = Slice { tokens: tokens.clone(), pages: vec![2, 0, 1], predicts: true, ..Slice::default() };
+    let hidden = runner.run(&Batch { slices: vec![slice], ..Batch::default() }, true).unwrap();
     let head = checkpoint.tensor("output.weight").unwrap().to_f32_vec();
     let dot = |a: &[f32], b: &[f32]| {
         a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>() as f32

@@ -118,8 +118,7 @@ impl PipelineConfig {
         config.resolve_devices(machine.devices, &mut problems);
         config.resolve_architecture(&checkpoint, &mut problems);
         config.resolve_encoding(&checkpoint, &mut problems);
-        let decoder = checkpoint.decoder()?;
-        config.resolve_length(decoder.context_length, &mut problems, &mut warnings);
+        config.resolve_length(checkpoint.network.context_length(), &mut problems, &mut warnings);
         config.engine = Some(PipelineEngine::Max);
         config.cache_strategy = self.strategy();
         let on_host = config.device_specs.first().is_none_or(|spec| spec.is_host());
@@ -129,7 +128,7 @@ impl PipelineConfig {
         if !problems.0.is_empty() {
             return Err(Error::Config(problems.0));
         }
-        let request = config.memory_request(&checkpoint, decoder, machine.free_memory, on_host);
+        let request = config.memory_request(&checkpoint, machine.free_memory, on_host);
         let plan = request.plan()?;
         config.max_length = Auto::At(plan.max_length);
         config.max_cache_batch_size = Auto::At(plan.max_batch);
@@ -238,16 +237,10 @@ impl PipelineConfig {
         self.quantization_encoding.map_or(DType::F32, SupportedEncoding::cache_dtype)
     }
 
-    fn memory_request(
-        &self,
-        checkpoint: &Checkpoint,
-        decoder: &Decoder,
-        free: Option<u64>,
-        on_host: bool,
-    ) -> MemoryRequest {
+    fn memory_request(&self, checkpoint: &Checkpoint, free: Option<u64>, on_host: bool) -> MemoryRequest {
         MemoryRequest {
             weights: checkpoint.weights().bytes(),
-            cache_bytes_per_token: decoder.cache_bytes_per_token(self.cache_dtype()) as u64,
+            cache_bytes_per_token: checkpoint.network.cache_bytes_per_token(self.cache_dtype()) as u64,
             page_size: self.kv_cache_page_size,
             strategy: self.cache_strategy,
             pad_to_multiple_of: if self.cache_strategy == KVCacheStrategy::Naive {
@@ -257,7 +250,7 @@ impl PipelineConfig {
             },
             free,
             utilization: self.gpu_memory_utilization,
-            model_length: decoder.context_length,
+            model_length: checkpoint.network.context_length(),
             max_length: self.max_length,
             max_batch: self.max_cache_batch_size,
             on_host,
