@@ -274,28 +274,32 @@ impl Embedder {
     }
 
     fn decoded(&self, texts: &[Vec<u32>], decoder: &Decoder) -> Result<Vec<Vec<f32>>, Error> {
+        let read = |tokens: &Vec<u32>| if self.pooling == Pooling::Last { 1 } else { tokens.len() };
         let mut pages = 0;
         let slice = |(index, tokens): (usize, &Vec<u32>)| {
             let first = pages;
             pages += tokens.len().div_ceil(self.page_size) as Page;
-            let (id, tokens) = (SequenceId(index as u64), tokens.clone());
-            Slice { id, tokens, pages: (first..pages).collect(), predicts: true, ..Slice::default() }
+            Slice {
+                id: SequenceId(index as u64),
+                tokens: tokens.clone(),
+                pages: (first..pages).collect(),
+                predicts: true,
+                outputs: read(tokens),
+                ..Slice::default()
+            }
         };
         let slices = texts.iter().enumerate().map(slice).collect();
-        let batch = Batch { slices, ..Batch::default() };
         let tokens = pages as usize * self.page_size;
         let cache = (tokens as u64).saturating_mul(decoder.cache_bytes_per_token(self.cache_dtype) as u64);
         let available = memory::available().unwrap_or(u64::MAX);
         MemoryNeed { weights: 0, cache, available }.check(tokens)?;
         let shape = decoder.cache_shape(pages as usize, self.page_size);
         let mut runner = Runner::new(self.model.clone(), shape, decoder.hidden);
-        let all_rows = self.pooling != Pooling::Last;
-        let hidden = runner.run(&batch, all_rows)?; // [tokens, hidden], or [texts, hidden]
+        let hidden = runner.run(&Batch { slices, ..Batch::default() })?; // [outputs, hidden]
         let mut first = 0;
         let vector = |tokens: &Vec<u32>| {
-            let count = if all_rows { tokens.len() } else { 1 };
-            let rows: Vec<&[f32]> = (first..first + count).map(|row| hidden.row(row)).collect();
-            first += count;
+            let rows: Vec<&[f32]> = (first..first + read(tokens)).map(|row| hidden.row(row)).collect();
+            first += rows.len();
             self.vector(&rows.concat(), decoder.hidden)
         };
         Ok(texts.iter().map(vector).collect())

@@ -215,8 +215,10 @@ fn decoders_have_hidden_states() {
     let logits = golden.get("logits").unwrap().to_f32_vec();
     let decoder = checkpoint.decoder().unwrap();
     let mut runner = Runner::new(load(&checkpoint, 2), decoder.cache_shape(3, PAGE_SIZE), decoder.hidden);
-    let slice = Slice { tokens: tokens.clone(), pages: vec![2, 0, 1], predicts: true, ..Slice::default() };
-    let hidden = runner.run(&Batch { slices: vec![slice], ..Batch::default() }, true).unwrap();
+    let outputs = tokens.len();
+    let slice =
+        Slice { tokens: tokens.clone(), pages: vec![2, 0, 1], predicts: true, outputs, ..Slice::default() };
+    let hidden = runner.run(&Batch { slices: vec![slice], ..Batch::default() }).unwrap();
     let head = checkpoint.tensor("output.weight").unwrap().to_f32_vec();
     let dot = |a: &[f32], b: &[f32]| {
         a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>() as f32
