@@ -39,7 +39,7 @@ pub struct EmbedderOptions {
     /// The most tokens of a text, those around it included; no more than the files say.
     pub max_length: Option<usize>,
     /// What stands before every text.
-    pub prompt: Option<Prompt>,
+    pub prompt: Option<EmbeddingPrompt>,
     /// Tokens that are computed at once; a longer text is computed alone. 0 is a number that suits most machines.
     pub max_batch_tokens: usize,
 }
@@ -56,7 +56,7 @@ pub enum Truncate {
 
 /// What stands before a text, to tell the model what it is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Prompt {
+pub enum EmbeddingPrompt {
     /// One that the model's files name, such as `query`.
     Named(String),
     /// A text.
@@ -357,10 +357,10 @@ impl Settled {
 }
 
 /// The text of the prompt.
-fn prompt(config: &EmbeddingConfig, wanted: Option<&Prompt>) -> Result<String, Error> {
+fn prompt(config: &EmbeddingConfig, wanted: Option<&EmbeddingPrompt>) -> Result<String, Error> {
     let text = match (wanted, &config.default_prompt) {
-        (Some(Prompt::Text(text)), _) => text.clone(),
-        (Some(Prompt::Named(name)), _) | (None, Some(name)) => {
+        (Some(EmbeddingPrompt::Text(text)), _) => text.clone(),
+        (Some(EmbeddingPrompt::Named(name)), _) | (None, Some(name)) => {
             config.prompts.get(name).cloned().ok_or_else(|| {
                 let names: Vec<&str> = config.prompts.keys().map(String::as_str).collect();
                 let fix = match names.is_empty() {
@@ -409,16 +409,16 @@ mod tests {
     fn prompts_are_named_or_given() {
         let prompts = [("query".to_string(), "query: ".to_string())].into();
         let config = EmbeddingConfig { prompts, ..EmbeddingConfig::default() };
-        let named = |name: &str| Some(Prompt::Named(name.to_string()));
+        let named = |name: &str| Some(EmbeddingPrompt::Named(name.to_string()));
         assert_eq!(prompt(&config, None).unwrap(), "");
         assert_eq!(prompt(&config, named("query").as_ref()).unwrap(), "query: ");
-        assert_eq!(prompt(&config, Some(&Prompt::Text("find ".into()))).unwrap(), "find ");
+        assert_eq!(prompt(&config, Some(&EmbeddingPrompt::Text("find ".into()))).unwrap(), "find ");
         let error = prompt(&config, named("passage").as_ref()).unwrap_err().to_string();
         assert_eq!(error, "prompt is passage: the model's files name query");
         let usual = EmbeddingConfig { default_prompt: Some("query".into()), ..config };
         assert_eq!(prompt(&usual, None).unwrap(), "query: ");
         let excluding = EmbeddingConfig { excludes_prompt: true, ..usual };
         assert!(prompt(&excluding, None).unwrap_err().to_string().contains("not supported"));
-        assert_eq!(prompt(&excluding, Some(&Prompt::Text(String::new()))).unwrap(), "");
+        assert_eq!(prompt(&excluding, Some(&EmbeddingPrompt::Text(String::new()))).unwrap(), "");
     }
 }

@@ -32,7 +32,7 @@ pub use batch::{Batch, Slice};
 pub use chat_template::{ChatContext, ChatTemplate};
 pub use config::KVCacheStrategy;
 pub use detokenizer::Detokenizer;
-pub use embedder::{Embedder, EmbedderOptions, Embedding, Prompt, Truncate};
+pub use embedder::{Embedder, EmbedderOptions, Embedding, EmbeddingPrompt, Truncate};
 pub use error::Error;
 pub use generator::{
     Event, EventKind, FinishReason, Generator, MAX_SAMPLES, MAX_STOP_BYTES, MAX_STOP_TOKENS, MAX_STOPS,

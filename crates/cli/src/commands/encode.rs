@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use pipelines::{Embedder, EmbedderOptions, Embedding, LoadOptions, Pooling, Prompt, Truncate};
+use pipelines::{Embedder, EmbedderOptions, Embedding, EmbeddingPrompt, LoadOptions, Pooling, Truncate};
 
 use crate::exit::Usage;
 use crate::model;
@@ -123,14 +123,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 
 impl Arguments {
     fn options(&self) -> EmbedderOptions {
-        let text = self.prompt.clone().map(Prompt::Text);
+        let text = self.prompt.clone().map(EmbeddingPrompt::Text);
         EmbedderOptions {
             pooling: self.pooling,
             normalize: (self.normalize || self.no_normalize).then_some(!self.no_normalize),
             dimensions: self.dimensions.map(NonZeroUsize::get),
             truncate: if self.truncate { Truncate::Right } else { Truncate::Never },
             max_length: self.max_length.map(NonZeroUsize::get),
-            prompt: text.or_else(|| self.prompt_name.clone().map(Prompt::Named)),
+            prompt: text.or_else(|| self.prompt_name.clone().map(EmbeddingPrompt::Named)),
             max_batch_tokens: self.max_batch_tokens.map_or(0, NonZeroUsize::get),
         }
     }

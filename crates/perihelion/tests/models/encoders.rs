@@ -8,7 +8,8 @@ use perihelion::driver::{Buffer, DType};
 use perihelion::engine::Model;
 use perihelion::models::{Checkpoint, ENCODERS};
 use perihelion::pipelines::{
-    Batch, CompiledText, Embedder, EmbedderOptions, LoadOptions, Pooling, Prompt, Runner, Slice, Truncate,
+    Batch, CompiledText, Embedder, EmbedderOptions, EmbeddingPrompt, LoadOptions, Pooling, Runner, Slice,
+    Truncate,
 };
 use perihelion::weights::Weights;
 
@@ -304,9 +305,11 @@ fn options_override_the_files() {
     assert!(factor > 1.5 && plain.iter().zip(&full).all(|(a, b)| (a / factor - b).abs() < 1e-6));
     let first = load(EmbedderOptions { pooling: Some(Pooling::Cls), ..Default::default() }).unwrap();
     assert_ne!(first.embed(&text).unwrap()[0], full);
-    let prompted =
-        load(EmbedderOptions { prompt: Some(Prompt::Text("A feline ".into())), ..Default::default() })
-            .unwrap();
+    let prompted = load(EmbedderOptions {
+        prompt: Some(EmbeddingPrompt::Text("A feline ".into())),
+        ..Default::default()
+    })
+    .unwrap();
     assert_eq!(prompted.embed(&["is resting on a rug."]).unwrap()[0], full);
 }
 
