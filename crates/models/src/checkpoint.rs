@@ -23,6 +23,8 @@ pub struct CheckpointOptions {
     /// The longest sequence that will be run, if it is known. It matters to models that turn positions otherwise in
     /// sequences beyond their original context (LongRoPE): they are made for longer ones only if this is longer.
     pub max_length: Option<usize>,
+    /// The Hugging Face name of the architecture, if not the one that the files name.
+    pub architecture: Option<&'static str>,
 }
 
 /// A checkpoint of a supported architecture, with weights that fit its configuration.
@@ -139,7 +141,7 @@ impl Checkpoint {
         let names = weights.canonical_names()?;
         let mut names: HashMap<String, Stored> =
             names.into_iter().map(|(name, stored)| (name, Stored::Whole(stored.to_string()))).collect();
-        let description = Description::of(&weights, config_json)?;
+        let description = Description::of(&weights, config_json, options.architecture)?;
         let (config, network, zero_centered) = match description.encoder()? {
             Some(architecture) => encoder(architecture, &description, &weights, &mut names)?,
             None => decoder(&description, &weights, &mut names, options)?,
@@ -291,29 +293,42 @@ impl WeightTypes for Names<'_> {
 
 /// What says which model the weights are of.
 enum Description<'a> {
-    Gguf(&'a Metadata),
-    HuggingFace { source: String, json: String },
+    /// The architecture is the one that was asked for, by its Hugging Face name.
+    Gguf { metadata: &'a Metadata, architecture: Option<&'static str> },
+    /// The architecture is the one that was asked for, or else that of the configuration.
+    HuggingFace { source: String, json: String, architecture: String },
 }
 
 impl<'a> Description<'a> {
-    fn of(weights: &'a Weights, config_json: &Path) -> Result<Description<'a>, Error> {
+    fn of(
+        weights: &'a Weights,
+        config_json: &Path,
+        architecture: Option<&'static str>,
+    ) -> Result<Description<'a>, Error> {
         if weights.format() == Format::Gguf {
-            return Ok(Description::Gguf(weights.metadata()));
+            return Ok(Description::Gguf { metadata: weights.metadata(), architecture });
         }
         let source = config_json.display().to_string();
         let json = std::fs::read_to_string(config_json)
             .map_err(|error| Error::config(&source, format!("the model's configuration: {error}")))?;
-        Ok(Description::HuggingFace { source, json })
+        let architecture = match architecture {
+            Some(name) => name.to_string(),
+            None => Config::architecture_of_hugging_face(&source, &json)?,
+        };
+        Ok(Description::HuggingFace { source, json, architecture })
     }
 
     /// The architecture, if it is that of an encoder.
     fn encoder(&self) -> Result<Option<&'static EncoderArchitecture>, Error> {
         Ok(match self {
-            Description::Gguf(metadata) => {
+            Description::Gguf { metadata, architecture: None } => {
                 EncoderArchitecture::from_gguf(metadata.str("general.architecture")?)
             }
-            Description::HuggingFace { source, json } => {
-                EncoderArchitecture::from_hugging_face(&Config::architecture_of_hugging_face(source, json)?)
+            Description::Gguf { architecture: Some(name), .. } => {
+                EncoderArchitecture::from_hugging_face(name)
+            }
+            Description::HuggingFace { architecture, .. } => {
+                EncoderArchitecture::from_hugging_face(architecture)
             }
         })
     }
@@ -321,21 +336,24 @@ impl<'a> Description<'a> {
     /// The architecture, if it is that of a decoder.
     fn decoder(&self) -> Result<&'static Architecture, Error> {
         match self {
-            Description::Gguf(metadata) => Architecture::from_gguf(metadata.str("general.architecture")?),
-            Description::HuggingFace { source, json } => {
-                Architecture::from_hugging_face(&Config::architecture_of_hugging_face(source, json)?)
+            Description::Gguf { metadata, architecture: None } => {
+                Architecture::from_gguf(metadata.str("general.architecture")?)
             }
+            Description::Gguf { architecture: Some(name), .. } => Architecture::from_hugging_face(name),
+            Description::HuggingFace { architecture, .. } => Architecture::from_hugging_face(architecture),
         }
     }
 
     fn config(&self, types: &Names<'_>) -> Result<Config, Error> {
         match self {
-            Description::Gguf(metadata) => {
+            Description::Gguf { metadata, .. } => {
                 let rows = |tensor: (DType, Shape)| tensor.1.first().copied();
                 let vocab = types.describe("token_embd.weight").and_then(rows);
                 Config::from_gguf(metadata, vocab.unwrap_or(0))
             }
-            Description::HuggingFace { source, json } => Config::from_hugging_face(source, json),
+            Description::HuggingFace { source, json, architecture } => {
+                Config::from_hugging_face_as(source, json, architecture.clone())
+            }
         }
     }
 }
@@ -349,8 +367,8 @@ fn encoder(
 ) -> Result<(Config, Network, bool), Error> {
     let config = description.config(&Names { weights, names })?;
     let own = match description {
-        Description::Gguf(metadata) => EncoderConfig::from_gguf(metadata)?,
-        Description::HuggingFace { source, json } => EncoderConfig::from_hugging_face(source, json)?,
+        Description::Gguf { metadata, .. } => EncoderConfig::from_gguf(metadata)?,
+        Description::HuggingFace { source, json, .. } => EncoderConfig::from_hugging_face(source, json)?,
     };
     unstack_attention(names, weights, &config)?;
     let encoder = (architecture.encoder)(&config, &own, &Names { weights, names })?;
@@ -368,7 +386,7 @@ fn decoder(
     let architecture = description.decoder()?;
     let types = Names { weights, names };
     let mut config = description.config(&types)?;
-    let gguf = matches!(description, Description::Gguf(_));
+    let gguf = matches!(description, Description::Gguf { .. });
     if gguf {
         let factors = |name: &str| types.tensor(name).map(|factors| factors.to_f32_vec());
         config.rope.factors = factors("rope_freqs.weight").or_else(|| factors("rope_factors_short.weight"));

@@ -82,10 +82,10 @@
 #![forbid(unsafe_code)]
 
 pub mod engine;
+pub mod pipelines;
 
 pub use graph;
 pub use models;
-pub use pipelines;
 pub use weights;
 
 /// What data is, and the devices that compute on it.
@@ -101,7 +101,7 @@ pub mod driver {
     };
 
     /// The devices of this build.
-    const PLATFORM: Platform = Platform::new(cpu);
+    pub(crate) static PLATFORM: Platform = Platform::new(cpu);
 
     /// The CPU, with a thread for each core.
     pub fn cpu() -> Arc<dyn Device> {

@@ -61,6 +61,8 @@ impl From<&ResolvedConfig> for GeneratorOptions {
         let (config, memory) = (resolved.config(), resolved.memory());
         GeneratorOptions {
             max_length: Some(memory.max_length),
+            max_new_tokens: usize::try_from(config.max_new_tokens).ok(),
+            enable_echo: config.enable_echo,
             cache_strategy: config.cache_strategy,
             enable_prefix_caching: config.enable_prefix_caching,
             max_cache_batch_size: memory.max_batch,

@@ -107,6 +107,22 @@ impl Weights {
         self.contents.tensors.get(name).map(|stored| &stored.tensor)
     }
 
+    /// The same weights, those under another name for which `rename` gives one.
+    ///
+    /// # Errors
+    /// If two tensors get one name.
+    pub fn renamed(mut self, rename: impl Fn(&str) -> Option<String>) -> Result<Weights, Error> {
+        let mut tensors: IndexMap<String, Stored> = IndexMap::with_capacity(self.len());
+        for (name, stored) in std::mem::take(&mut self.contents.tensors) {
+            let key = rename(&name).unwrap_or_else(|| name.clone());
+            if tensors.insert(key.clone(), stored).is_some() {
+                return Err(Error::AmbiguousName { first: key.clone(), canonical: key, second: name });
+            }
+        }
+        self.contents.tensors = tensors;
+        Ok(self)
+    }
+
     /// Whose names these are, and thereby whose layout of `attn_q` and `attn_k`.
     pub fn scheme(&self) -> Scheme {
         match self.format() {

@@ -87,7 +87,8 @@ impl Golden {
 
     /// For sequences as long as that whose logits are known.
     fn open_with(&self, file: &str, gguf_rope: Option<RopeStyle>) -> Checkpoint {
-        let options = CheckpointOptions { gguf_rope, max_length: Some(self.tokens.len()) };
+        let options =
+            CheckpointOptions { gguf_rope, max_length: Some(self.tokens.len()), ..Default::default() };
         let checkpoint = Checkpoint::open_with(&self.folder.join(file), None, options);
         checkpoint.unwrap_or_else(|error| panic!("{}/{file}: {error}", self.name))
     }

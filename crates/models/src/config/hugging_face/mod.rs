@@ -89,6 +89,16 @@ impl Config {
     /// # Errors
     /// If it is no JSON, a key is missing or of the wrong kind, or the numbers contradict each other.
     pub fn from_hugging_face(source_name: &str, json: &str) -> Result<Config, Error> {
+        let architecture = Config::architecture_of_hugging_face(source_name, json)?;
+        Config::from_hugging_face_as(source_name, json, architecture)
+    }
+
+    /// As [`Config::from_hugging_face`], of an architecture that its reader knows.
+    pub(crate) fn from_hugging_face_as(
+        source_name: &str,
+        json: &str,
+        architecture: String,
+    ) -> Result<Config, Error> {
         let error = |message: String| Error::config(source_name, message);
         let invalid = |invalid: serde_json::Error| error(invalid.to_string());
         let keys = defaults::complete(serde_json::from_str(json).map_err(invalid)?);
@@ -108,7 +118,7 @@ impl Config {
         let (rope, local_rope) = file.rope.read(head_dim, file.max_position_embeddings).map_err(error)?;
         Config {
             source_name: source_name.to_string(),
-            architecture: Config::architecture_of_hugging_face(source_name, json)?,
+            architecture,
             name: file.name.clone().filter(|name| !name.is_empty()),
             vocab: file.vocab_size,
             hidden: file.hidden_size,

@@ -3,43 +3,47 @@
 use std::fmt;
 use std::sync::OnceLock;
 
-/// A value that is found once, when it is first asked for. It is no part of what a configuration says: all are equal,
-/// and none is written to files.
-pub struct Cached<T>(OnceLock<T>);
+/// A value that is found once for what it follows from, when it is first asked for. It is no part of what a
+/// configuration says: all are equal, and none is written to files.
+pub struct Cached<K, T>(OnceLock<(K, T)>);
 
-impl<T> Cached<T> {
-    /// The value, which `find` gives the first time.
+impl<K: PartialEq, T: Clone> Cached<K, T> {
+    /// The value, which `find` gives the first time, and whenever it follows from something else.
     ///
     /// # Errors
     /// That of `find`, which is then asked again the next time.
-    pub fn get_or_try<E>(&self, find: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
-        if let Some(found) = self.0.get() {
-            return Ok(found);
+    pub fn get_or_try<E>(&self, key: K, find: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        if let Some((known, found)) = self.0.get()
+            && *known == key
+        {
+            return Ok(found.clone());
         }
         let found = find()?;
-        Ok(self.0.get_or_init(|| found))
+        // One that follows from something else stays: a fresh configuration asks anew.
+        let _ = self.0.set((key, found.clone()));
+        Ok(found)
     }
 }
 
-impl<T> Default for Cached<T> {
-    fn default() -> Cached<T> {
+impl<K, T> Default for Cached<K, T> {
+    fn default() -> Cached<K, T> {
         Cached(OnceLock::new())
     }
 }
 
-impl<T: Clone> Clone for Cached<T> {
-    fn clone(&self) -> Cached<T> {
+impl<K: Clone, T: Clone> Clone for Cached<K, T> {
+    fn clone(&self) -> Cached<K, T> {
         Cached(self.0.clone())
     }
 }
 
-impl<T> PartialEq for Cached<T> {
-    fn eq(&self, _: &Cached<T>) -> bool {
+impl<K, T> PartialEq for Cached<K, T> {
+    fn eq(&self, _: &Cached<K, T>) -> bool {
         true
     }
 }
 
-impl<T> fmt::Debug for Cached<T> {
+impl<K, T> fmt::Debug for Cached<K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.get().is_some() { "found" } else { "not asked for" })
     }

@@ -1,6 +1,7 @@
 //! What a configuration says of itself alone: ranges, and fields that exclude each other.
 
 use super::{Auto, PipelineConfig};
+use crate::config::nearest::nearest;
 use crate::config::{KVCacheStrategy, PipelineEngine};
 use crate::error::InvalidField;
 
@@ -38,13 +39,35 @@ pub(super) fn check(config: &PipelineConfig, strategy: KVCacheStrategy, problems
         "empty",
         "name a model: a repo such as org/name, a folder, or a GGUF file",
     );
+    if let Some(given) = config.architecture.as_deref().filter(|given| !native().any(|name| name == *given)) {
+        let names: Vec<&str> = native().collect();
+        let meant =
+            nearest(given, native()).map_or_else(String::new, |name| format!("; did you mean {name}?"));
+        let fix = format!("give one that has a graph here: {}{meant}", names.join(", "));
+        problems.add("architecture", given, fix);
+    }
     if config.engine == Some(PipelineEngine::HuggingFace) {
-        let native: Vec<&str> = native().collect();
+        let names: Vec<&str> = native().collect();
         let fix = format!(
-            "there is no fallback engine: leave it out or give max, with a model of a native architecture: {}",
-            native.join(", ")
+            "there is no fallback engine: leave it out or give max, with a model of a native architecture: {}{}",
+            names.join(", "),
+            nearest_native(config)
         );
         problems.add("engine", "huggingface", fix);
+    }
+}
+
+/// The native architecture that is most like the model's, in words, if that is known and none of them.
+fn nearest_native(config: &PipelineConfig) -> String {
+    let named = || {
+        let json = config.huggingface_config().ok()?;
+        Some(json.get("architectures")?.get(0)?.as_str()?.to_string())
+    };
+    let Some(name) = config.architecture.clone().or_else(named) else { return String::new() };
+    match nearest(&name, native()) {
+        Some(same) if same == name => format!("; {name} is one of them"),
+        Some(nearest) => format!("; the nearest to {name} is {nearest}"),
+        None => String::new(),
     }
 }
 

@@ -10,8 +10,8 @@ use engine::devices::Platform;
 use tensor::{DType, DeviceSpec};
 
 use super::{FIELDS, PipelineConfig};
-use crate::Error;
 use crate::config::WeightsFormat;
+use crate::{Error, SamplingDefaults};
 
 /// Gives a tensor of a checkpoint the name that its architecture knows; `None` keeps the name it has.
 #[derive(Clone)]
@@ -59,6 +59,17 @@ impl PipelineConfig {
         last(Path::new(&self.huggingface_repo_id)).or_else(weights).unwrap_or_else(|| "model".to_string())
     }
 
+    /// How tokens are chosen where requests leave it open: greedily without `top_k`, else among so many.
+    pub fn sampling_defaults(&self) -> SamplingDefaults {
+        match self.top_k {
+            None => SamplingDefaults { temperature: Some(0.0), ..SamplingDefaults::default() },
+            Some(k) => SamplingDefaults {
+                top_k: Some(usize::try_from(k).unwrap_or(0)),
+                ..SamplingDefaults::default()
+            },
+        }
+    }
+
     /// The dtype of the weights as graphs see them.
     ///
     /// # Errors
@@ -97,8 +108,9 @@ impl PipelineConfig {
     /// # Errors
     /// If one is not there, with the number of those that are.
     pub fn devices_of(&self, platform: &Platform) -> Result<Vec<Arc<dyn Device>>, Error> {
-        let open = || platform.load_devices(&self.specs_of(platform)).map_err(engine::Error::from);
-        Ok(self._devices.get_or_try(open)?.clone())
+        let specs = self.specs_of(platform);
+        let open = || platform.load_devices(&specs).map_err(engine::Error::from);
+        Ok(self._devices.get_or_try(specs.clone(), open)?)
     }
 
     /// The one device of `device_specs`.

@@ -65,9 +65,9 @@ macro_rules! fields {
                 pub $name: $ty,
             )*
             /// `config.json` of the repo, once it was read.
-            pub _huggingface_config: Cached<Arc<Value>>,
+            pub _huggingface_config: Cached<String, Arc<Value>>,
             /// The devices of `device_specs`, once they were opened.
-            pub _devices: Cached<Vec<Arc<dyn Device>>>,
+            pub _devices: Cached<Vec<DeviceSpec>, Vec<Arc<dyn Device>>>,
             /// Gives the tensors of a checkpoint the names that its architecture knows.
             pub _weights_converter: Option<WeightsConverter>,
             /// The repo that `weight_path` is of, where it is another one than the model's.

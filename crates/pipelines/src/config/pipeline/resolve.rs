@@ -1,18 +1,20 @@
 //! From what was asked for to what will be done: every choice made, every contradiction found, all at once.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use engine::devices::Platform;
-use models::{Architecture, Checkpoint};
+use models::{Architecture, Checkpoint, CheckpointOptions};
+use serde_json::Value;
 use tensor::DType;
 use weights::Format;
 
 use super::check::{Problems, check, native};
 use super::methods::{ONE_DEVICE, names};
 use super::{Auto, PipelineConfig};
-use crate::config::nearest::nearest;
-use crate::config::{KVCacheStrategy, PipelineEngine, SupportedEncoding};
-use crate::hub::Progress;
+use crate::config::content::Content;
+use crate::config::{KVCacheStrategy, PipelineEngine, RopeType, SupportedEncoding};
+use crate::hub::{HubError, Progress};
 use crate::memory_plan::{MemoryPlan, MemoryRequest};
 use crate::{Error, memory};
 
@@ -77,7 +79,11 @@ impl PipelineConfig {
         }
         let mut config = self.clone();
         match config.open(progress) {
-            Ok((checkpoint, folder)) => config.resolve_with(checkpoint, &folder, machine, problems),
+            Ok((checkpoint, folder, warnings)) => {
+                let mut resolved = config.resolve_with(checkpoint, &folder, machine, problems)?;
+                resolved.warnings.splice(0..0, warnings);
+                Ok(resolved)
+            }
             Err(Error::Config(more)) => {
                 problems.0.extend(more);
                 Err(Error::Config(problems.0))
@@ -116,7 +122,13 @@ impl PipelineConfig {
         let mut config = self.clone();
         let mut warnings = self.warnings();
         config.resolve_devices(machine.devices, &mut problems);
-        config.resolve_architecture(&checkpoint, &mut problems);
+        config.resolve_architecture(&checkpoint);
+        if config.rope_type.is_some() && checkpoint.weights().format() != Format::Gguf {
+            warnings.push(
+                "rope_type has no effect: the weights are no GGUF files, and only those leave a choice"
+                    .into(),
+            );
+        }
         config.resolve_encoding(&checkpoint, &mut problems);
         config.resolve_length(checkpoint.network.context_length(), &mut problems, &mut warnings);
         config.engine = Some(PipelineEngine::Max);
@@ -146,11 +158,27 @@ impl PipelineConfig {
     }
 
     /// Fetches and opens the model.
-    fn open(&mut self, progress: &(dyn Fn(Progress<'_>) + Sync)) -> Result<(Checkpoint, PathBuf), Error> {
+    fn open(
+        &mut self,
+        progress: &(dyn Fn(Progress<'_>) + Sync),
+    ) -> Result<(Checkpoint, PathBuf, Vec<String>), Error> {
         self.download_weights_with(progress)?;
         let weights = self.load_weights()?;
         let folder = self.folder()?;
-        Ok((Checkpoint::from_weights(weights, &folder.join("config.json"))?, folder))
+        let mut warnings = Vec::new();
+        // A GGUF file names its architecture itself. That config.json names none is for the models to say.
+        if weights.format() != Format::Gguf
+            && self.huggingface_config().is_ok_and(|config| names_several(&config))
+        {
+            warnings = self.update_architecture()?;
+        }
+        let options = CheckpointOptions {
+            gguf_rope: self.rope_type.and_then(RopeType::style),
+            max_length: self.max_length.given(),
+            architecture: native().find(|&name| self.architecture.as_deref() == Some(name)),
+        };
+        let checkpoint = Checkpoint::from_weights_with(weights, &folder.join("config.json"), options)?;
+        Ok((checkpoint, folder, warnings))
     }
 
     /// What is no error and has no effect either.
@@ -189,32 +217,40 @@ impl PipelineConfig {
         }
     }
 
-    fn resolve_architecture(&mut self, checkpoint: &Checkpoint, problems: &mut Problems) {
+    /// What the files name, unless another one was asked for.
+    fn resolve_architecture(&mut self, checkpoint: &Checkpoint) {
         let found = &checkpoint.config.architecture;
-        let found = match checkpoint.weights().format() {
-            Format::Gguf => Architecture::from_gguf(found).map(|architecture| architecture.hugging_face),
-            _ => Architecture::from_hugging_face(found).map(|architecture| architecture.hugging_face),
+        let architecture = match checkpoint.weights().format() {
+            Format::Gguf => Architecture::from_gguf(found),
+            _ => Architecture::from_hugging_face(found),
         };
-        let found = found.expect("what is open is of a known architecture");
-        if let Some(given) = &self.architecture
-            && given != found
-        {
-            let meant =
-                nearest(given, native()).map_or_else(String::new, |name| format!(" (did you mean {name}?)"));
-            problems.add("architecture", given, format!("the files are of {found}: leave it out{meant}"));
+        if let (None, Ok(architecture)) = (&self.architecture, architecture) {
+            self.architecture = Some(architecture.hugging_face.to_string());
         }
-        self.architecture = Some(found.to_string());
     }
 
     fn resolve_encoding(&mut self, checkpoint: &Checkpoint, problems: &mut Problems) {
-        let Some(found) = encoding_of(checkpoint) else { return };
-        let files: Vec<String> =
-            checkpoint.weights().files().iter().map(|file| file.path().display().to_string()).collect();
+        let files: Vec<&Path> = checkpoint.weights().files().iter().map(|file| file.path()).collect();
+        let shown = || files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
+        let found = match encoding_of(checkpoint, &files) {
+            Ok(Some(found)) => found,
+            Ok(None) => return,
+            Err(error) => {
+                return problems.add(
+                    "weight_path",
+                    shown(),
+                    format!("{error}: rename it, or give other weights"),
+                );
+            }
+        };
         if let Some(asked) = self.quantization_encoding
             && asked != found
         {
-            let fix = format!("{} has {found}: give that, or other weights", files.join(", "));
-            problems.add("quantization_encoding", asked, fix);
+            problems.add(
+                "quantization_encoding",
+                asked,
+                format!("{} has {found}: give that, or other weights", shown()),
+            );
         }
         self.quantization_encoding = Some(found);
     }
@@ -261,15 +297,25 @@ impl PipelineConfig {
 /// Steps without scheduling between them where each launch costs.
 const STEPS_OF_ACCELERATORS: i64 = 10;
 
-/// The encoding of most bytes of a model's matrices.
-fn encoding_of(checkpoint: &Checkpoint) -> Option<SupportedEncoding> {
-    let mut bytes = std::collections::BTreeMap::new();
+/// Whether a `config.json` names several architectures.
+fn names_several(config: &Value) -> bool {
+    config.get("architectures").and_then(Value::as_array).is_some_and(|names| names.len() > 1)
+}
+
+/// The encoding of a model's files, whose names must not promise another one; of a model in memory, that of most bytes
+/// of its matrices.
+fn encoding_of(checkpoint: &Checkpoint, files: &[&Path]) -> Result<Option<SupportedEncoding>, HubError> {
+    if files.iter().all(|file| file.exists()) {
+        let name = files[0].file_name().unwrap_or_default().to_string_lossy();
+        return Content::of(files)?.of_file_named(&name).map(Some);
+    }
+    let mut bytes = BTreeMap::new();
     for (_, tensor) in checkpoint.weights().tensors().filter(|(_, tensor)| tensor.shape().rank() >= 2) {
         if let Some(encoding) = SupportedEncoding::from_dtype(tensor.dtype()) {
             *bytes.entry(encoding).or_insert(0) += tensor.dtype().bytes_for(tensor.elements()).unwrap_or(0);
         }
     }
-    bytes.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(encoding, _)| encoding)
+    Ok(bytes.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(encoding, _)| encoding))
 }
 
 impl ResolvedConfig {

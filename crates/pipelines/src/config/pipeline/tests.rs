@@ -284,7 +284,7 @@ fn what_contradicts_the_model_is_refused() {
     check_wrong(
         &config().architecture("LlamaForCausalML".to_string()),
         "architecture",
-        &["the files are of LlamaForCausalLM", "did you mean LlamaForCausalLM?"],
+        &["give one that has a graph here", "did you mean LlamaForCausalLM?"],
     );
     check_wrong(
         &config().quantization_encoding(SupportedEncoding::Q6K),
@@ -342,4 +342,143 @@ fn names_formats_and_dtypes() {
     assert_eq!(config().quantization_encoding(SupportedEncoding::Q4K).dtype().unwrap(), tensor::DType::U8);
     let devices = config().devices_of(&HOST).unwrap();
     assert!(devices.len() == 1 && devices[0].is_host());
+}
+
+#[test]
+fn weights_of_another_place_or_with_other_names() {
+    let Some(folder) = testdata::shared("stories260k") else { return };
+    let hf = folder.join("hf").display().to_string();
+    let binary = folder.join("pytorch/pytorch_model.bin");
+    let resolved = resolve(&PipelineConfig::new(&hf).weight_path(vec![binary.clone()])).unwrap();
+    assert_eq!(resolved.config().weights_format().unwrap(), WeightsFormat::Pytorch);
+    assert_eq!(resolved.config().architecture.as_deref(), Some("LlamaForCausalLM"));
+    assert_eq!(resolved.config().weights_size().unwrap(), Some(binary.metadata().unwrap().len()));
+    // Relative to the model's folder.
+    let own = PipelineConfig::new(&hf).weight_path(vec![PathBuf::from("model.safetensors")]);
+    assert_eq!(resolve(&own).unwrap().config().weight_path, [folder.join("hf/model.safetensors")]);
+    // A file alone, and the wrong one of two.
+    let gguf = |name: &str| folder.join("gguf").join(name);
+    let alone = PipelineConfig::default().weight_path(vec![gguf("stories260K-Q8_0.gguf")]);
+    assert_eq!(resolve(&alone).unwrap().config().quantization_encoding, Some(SupportedEncoding::Q8_0));
+    let two = vec![gguf("stories260K-Q8_0.gguf"), gguf("stories260K-F32.gguf")];
+    check_wrong(&PipelineConfig::default().weight_path(two), "weight_path", &["several models: give one"]);
+    let lost = PipelineConfig::new(&hf).weight_path(vec![PathBuf::from("lost.bin")]);
+    assert!(resolve(&lost).unwrap_err().to_string().contains("lost.bin"));
+    // Of a folder with many, the one in the encoding that is asked for.
+    let many = PipelineConfig::new(folder.join("gguf").display().to_string());
+    let resolved = resolve(&many.clone().quantization_encoding(SupportedEncoding::Q5_1)).unwrap();
+    assert_eq!(resolved.config().weight_path, [gguf("stories260K-Q5_1.gguf")]);
+    check_wrong(
+        &many.quantization_encoding(SupportedEncoding::Q4K),
+        "quantization_encoding",
+        &["q4_k", "q8_0", "give one of these"],
+    );
+    // A converter gives tensors the names that are known.
+    let spoiled = WeightsConverter::new(|name| (name == "model.norm.weight").then(|| "final.weight".into()));
+    let config = PipelineConfig { _weights_converter: Some(spoiled), ..PipelineConfig::new(&hf) };
+    assert!(resolve(&config).unwrap_err().to_string().contains("output_norm.weight"));
+}
+
+#[test]
+fn config_json_tells_the_architecture() {
+    let Some(original) = testdata::shared("stories260k/hf") else { return };
+    let mut config = PipelineConfig::new(original.display().to_string());
+    assert_eq!(config.huggingface_config().unwrap()["hidden_size"], 64);
+    assert_eq!(config.update_architecture().unwrap(), [""; 0]);
+    assert_eq!(config.architecture.as_deref(), Some("LlamaForCausalLM"));
+    assert_eq!(config.huggingface_weights_repo().unwrap().repo_id(), original.display().to_string());
+
+    let folder = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(&original).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::write(folder.path().join(entry.file_name()), std::fs::read(entry.path()).unwrap()).unwrap();
+    }
+    let architectures = |names: &str| {
+        let json = std::fs::read_to_string(original.join("config.json")).unwrap();
+        let mut json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        json["architectures"] = serde_json::from_str(names).unwrap();
+        std::fs::write(folder.path().join("config.json"), json.to_string()).unwrap();
+        PipelineConfig::new(folder.path().display().to_string())
+    };
+    let several = architectures(r#"["LlamaForCausalLM", "MambaForCausalLM"]"#);
+    assert!(resolve(&several).unwrap().warnings()[0].ends_with("the first is taken"));
+    let unknown = architectures(r#"["MyLlama"]"#);
+    assert!(resolve(&unknown).unwrap_err().to_string().contains("unsupported architecture `MyLlama`"));
+    assert!(resolve(&unknown.architecture("LlamaForCausalLM".to_string())).is_ok());
+    assert!(architectures("[]").update_architecture().is_err());
+}
+
+#[test]
+fn the_rope_type_is_that_of_gguf_files_alone() {
+    let ropes = |config: &PipelineConfig| {
+        let resolved = resolve(config).unwrap();
+        (resolved.checkpoint().decoder.ropes[0].style, resolved.warnings().len())
+    };
+    use graph::ops::RopeStyle::{HalfSplit, Interleaved};
+    assert_eq!(ropes(&config()), (Interleaved, 0));
+    assert_eq!(ropes(&config().rope_type(RopeType::Neox)), (HalfSplit, 0));
+    assert_eq!(ropes(&config().rope_type(RopeType::None)), (Interleaved, 0));
+    let Some(hf) = testdata::shared("stories260k/hf") else { return };
+    let hf = PipelineConfig::new(hf.display().to_string());
+    assert_eq!(ropes(&hf.rope_type(RopeType::Normal)), (HalfSplit, 1));
+}
+
+#[test]
+fn names_of_files_must_not_contradict_them() {
+    let Some(gguf) = testdata::shared("stories260k/gguf/stories260K-Q8_0.gguf") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let renamed = folder.path().join("stories-q4_0.gguf");
+    std::fs::copy(gguf, &renamed).unwrap();
+    let config = PipelineConfig::new(renamed.display().to_string());
+    check_wrong(&config, "weight_path", &["q4_0", "q8_0", "rename it"]);
+}
+
+#[test]
+fn floats_stand_in_for_each_other() {
+    let Some(hf) = testdata::shared("stories260k/hf") else { return };
+    let hf = PipelineConfig::new(hf.display().to_string());
+    let resolved = resolve(&hf.clone().quantization_encoding(SupportedEncoding::Bfloat16)).unwrap();
+    assert_eq!(resolved.config().quantization_encoding, Some(SupportedEncoding::Float32));
+    // Weights that were named must be as they are said to be.
+    let named = hf.weight_path(vec![PathBuf::from("model.safetensors")]);
+    check_wrong(
+        &named.quantization_encoding(SupportedEncoding::Bfloat16),
+        "quantization_encoding",
+        &["bfloat16", "model.safetensors has float32"],
+    );
+}
+
+#[test]
+fn the_fallback_names_what_is_nearest() {
+    let engine = PipelineEngine::HuggingFace;
+    let config = config().architecture("LlamaForCausalML".to_string()).engine(engine);
+    let wrong = wrong(&config);
+    let text = &wrong.iter().find(|(field, _)| *field == "engine").unwrap().1;
+    assert!(text.ends_with("the nearest to LlamaForCausalML is LlamaForCausalLM"), "{text}");
+}
+
+#[test]
+fn limits_reach_the_generator() {
+    let config = config()
+        .max_length(128)
+        .max_new_tokens(7)
+        .max_cache_batch_size(4)
+        .max_ce_batch_size(8_usize)
+        .cache_strategy(KVCacheStrategy::Naive)
+        .max_num_steps(3)
+        .pad_to_multiple_of(5_usize)
+        .kv_cache_page_size(16_usize)
+        .enable_echo(true)
+        .top_k(9);
+    let resolved = resolve(&config).unwrap();
+    let options = crate::GeneratorOptions::from(&resolved);
+    assert_eq!((options.max_length, options.max_new_tokens), (Some(128), Some(7)));
+    assert_eq!((options.max_cache_batch_size, options.max_ce_batch_size), (4, 4), "the lesser of the two");
+    assert_eq!((options.cache_strategy, options.max_num_steps), (KVCacheStrategy::Naive, 3));
+    assert_eq!((options.pad_to_multiple_of, options.enable_echo), (5, true));
+    // Four sequences of 130 tokens, padded, in pages of 16.
+    assert_eq!(options.cache_tokens, Some(4 * 144));
+    assert_eq!(resolved.config().sampling_defaults().top_k, Some(9));
+    let prefixes = self::config().cache_strategy(KVCacheStrategy::Paged).enable_prefix_caching(true);
+    assert!(crate::GeneratorOptions::from(&resolve(&prefixes).unwrap()).enable_prefix_caching);
 }

@@ -43,7 +43,7 @@ impl PipelineConfig {
             })?;
             Ok::<_, Error>(Arc::new(config))
         };
-        self._huggingface_config.get_or_try(read).cloned()
+        self._huggingface_config.get_or_try(self.huggingface_repo_id.clone(), read)
     }
 
     /// The repo of the weights: the model's, unless `weight_path` is of another one.
@@ -142,6 +142,10 @@ impl PipelineConfig {
             several => Weights::open_all(several),
         };
         let weights = opened.map_err(models::Error::from)?;
+        let weights = match &self._weights_converter {
+            Some(converter) => weights.renamed(|name| converter.name(name)).map_err(models::Error::from)?,
+            None => weights,
+        };
         if weights.format() == Format::Gguf && self.weight_path.len() > weights.files().len() {
             let names: Vec<String> = self.weight_path.iter().map(|path| path.display().to_string()).collect();
             return Err(problem(
@@ -248,6 +252,10 @@ impl PipelineConfig {
             let fix = format!("{repo} has {}: give one of these, or name weight_path", names.join(", "));
             return Err(problem("quantization_encoding", encoding, fix));
         };
+        // Files in the other of the two load as well, and say themselves which it is.
+        if alternate.is_some_and(|alternate| !there.contains(&encoding) && there.contains(&alternate)) {
+            self.quantization_encoding = alternate;
+        }
         self.weight_path = files;
         if model.is_dir() {
             self.weight_path.iter_mut().for_each(|file| *file = model.join(&*file));
