@@ -77,6 +77,7 @@ pub(super) fn spawn(generator: Generator, commands: Receiver<Command>) -> Result
             // Before the channels close, so that whoever finds them closed finds the reason.
             let _ = reason.set(format!("a defect ended it: {}", panic_message(&*panic)));
         }
+        worker.close();
         drop(worker);
         drop(alive);
     };
@@ -115,6 +116,13 @@ impl Worker {
                 Err(TryRecvError::Empty) => self.step(),
             }
         }
+    }
+
+    /// Takes no more commands, and drops those that nobody will look at: whoever waits for an answer to them would
+    /// wait for as long as they are kept.
+    fn close(&mut self) {
+        self.commands.close();
+        while self.commands.try_recv().is_ok() {}
     }
 
     fn obey(&mut self, command: Command) {
