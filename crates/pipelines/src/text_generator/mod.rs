@@ -2,13 +2,7 @@
 //!
 //! One plain thread owns the [`Generator`](crate::Generator). Requests and cancellations go to it through one
 //! channel, what comes of each request comes back through a channel of its own, and nothing is locked while the
-//! model computes. Requests of all threads share its steps, and each gets what it would get alone.
-//!
-//! - Dropping a stream, or the future of an answer, cancels its request before the next step, wherever it is: waiting,
-//!   half read or answering.
-//! - A stream that is not read holds up nobody. Once it is [`HIGH_WATER`] events behind, its request is paused: it
-//!   gives up its place and its part of the cache, and goes on, with the same result, when it has been read halfway.
-//! - The thread ends when the last handle and the last stream are dropped; streams may outlive the handles.
+//! model computes.
 
 mod completion;
 mod prompt;
@@ -35,7 +29,16 @@ use crate::text_model::TextModel;
 use crate::{ChatTemplate, Error};
 use worker::{Command, Ticket};
 
-/// A handle to a model that writes. Clones share the model, its thread and its cache.
+/// A handle to a model that writes. Clones share the model, its thread and its cache; requests of all of them share its
+/// steps, and each gets what it would get alone.
+///
+/// - Dropping a stream, or the future of an answer, cancels its request before the next step, wherever it is: waiting,
+///   half read or answering.
+/// - A stream that is not read holds up nobody. Once it is [`HIGH_WATER`] events behind, its request is paused: it
+///   gives up its place and its part of the cache, and goes on, with the same result, when it has been read halfway.
+/// - The thread ends when the last handle and the last stream are dropped; streams may outlive the handles.
+///   [`TextGenerator::shutdown`] ends it at once.
+/// - Should the thread end by a defect of ours, all that wait for it get an error with the reason.
 ///
 /// ```
 /// # use std::sync::Arc;
