@@ -121,7 +121,7 @@ fn weights(error: &weights::Error) -> Option<&'static str> {
 fn file(error: &std::io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::NotFound => {
-            "check the path: a model is a file or folder on this machine; `peri pull` fetches one from a hub"
+            "check the path: a model is a file, a folder, or the name of a repo such as org/name"
         }
         ErrorKind::PermissionDenied => "ask for permission to read it",
         _ => "check that it is a file or folder that can be read",

@@ -79,11 +79,14 @@ fn says_what_it_takes_and_fetches_it() {
     assert_eq!(lines[4], format!("in {}", snapshot.display()));
     assert_eq!(std::fs::read_to_string(snapshot.join("tiny-Q8_0.gguf")).unwrap(), "GGUF eight");
 
-    let again = pull(&hub, &cache, &[&arguments[..], &["--json"]].concat(), true);
+    let again = pull(&hub, &cache, &["ada/tiny", "*.gguf", "--json"], true);
     let value = &again.json_lines()[0];
     assert_eq!(value["bytes_to_fetch"], 0);
-    assert_eq!((&value["commit"], &value["files"][1]["cached"]), (&COMMIT.into(), &true.into()));
-    assert_eq!(value["files"][1]["path"], snapshot.join("tiny-Q8_0.gguf").display().to_string());
+    assert_eq!((&value["commit"], &value["files"][0]["cached"]), (&COMMIT.into(), &true.into()));
+    assert_eq!(value["files"][0]["path"], snapshot.join("tiny-Q8_0.gguf").display().to_string());
+    // What is here is looked at, and this is no model.
+    let damaged = pull(&hub, &cache, &arguments, true);
+    assert!(damaged.code == Some(3) && damaged.stderr.contains("malformed GGUF"), "{damaged:?}");
     let quiet = pull(&hub, &cache, &["ada/tiny", "*.json", "--force-download", "--quiet"], false);
     assert_eq!((quiet.code, quiet.stderr.as_str()), (Some(0), ""));
 }

@@ -67,6 +67,8 @@ pub(crate) struct ModelFiles {
     pub(crate) format: WeightsFormat,
     pub(crate) files: Vec<String>,
     pub(crate) encoding: Option<SupportedEncoding>,
+    /// Why the files cannot be read, if they cannot.
+    pub(crate) problem: Option<String>,
 }
 
 impl HuggingFaceRepo {
@@ -370,36 +372,35 @@ impl HuggingFaceRepo {
         let mut models = Vec::new();
         for (format, names) in weight_files(files.iter().map(|file| file.name.as_str())) {
             for set in sets(names.iter().map(String::as_str)) {
-                let encoding = self.encoding_of(format, &set)?;
+                let (encoding, problem) = self.encoding_of(format, &set)?;
                 let files = set.into_iter().map(str::to_string).collect();
-                models.push(ModelFiles { format, files, encoding });
+                models.push(ModelFiles { format, files, encoding, problem });
             }
         }
         Ok(models)
     }
 
-    /// The encoding of one model: from its files, or from what is known without them.
+    /// The encoding of one model: from its files, or from what is known without them. And why they cannot be read.
     fn encoding_of(
         &self,
         format: WeightsFormat,
         set: &[&str],
-    ) -> Result<Option<SupportedEncoding>, HubError> {
+    ) -> Result<(Option<SupportedEncoding>, Option<String>), HubError> {
         let mut paths = Vec::new();
         for name in set {
             paths.extend(self.cached(name)?);
         }
-        if paths.len() < set.len() {
-            return match &self.place {
-                Place::Local { .. } => Ok(None),
-                Place::Online(online) => online.guess_encoding(format, set[0]),
-            };
-        }
-        match Content::of(&paths) {
-            Ok(content) => Ok(content.encoding),
-            Err(error) => {
-                tracing::warn!("{self}: `{}` does not count: {error}", set[0]);
-                Ok(None)
+        match &self.place {
+            Place::Online(online) if paths.len() < set.len() => {
+                Ok((online.guess_encoding(format, set[0])?, None))
             }
+            _ => Ok(match Content::of(&paths) {
+                Ok(content) => (content.encoding, None),
+                Err(error) => {
+                    tracing::warn!("{self}: `{}` does not count: {error}", set[0]);
+                    (None, Some(error.to_string()))
+                }
+            }),
         }
     }
 }
@@ -421,7 +422,8 @@ impl Place {
     }
 
     fn online(repo_id: &str, options: &RepoOptions) -> Result<Place, HubError> {
-        if options.repo_type.is_none() && !is_repo_id(repo_id) {
+        let is_file_name = !repo_id.contains('/') && WeightsFormat::of_file_name(repo_id).is_some();
+        if options.repo_type.is_none() && (is_file_name || !is_repo_id(repo_id)) {
             // A path, and none that exists.
             let source = std::io::Error::from(std::io::ErrorKind::NotFound);
             return Err(HubError::io(Path::new(repo_id))(source));

@@ -158,6 +158,12 @@ fn choose(repo: &HuggingFaceRepo, wanted: &Wanted) -> Result<ModelFiles, HubErro
     let mut models: Vec<&ModelFiles> = all.iter().filter(|model| fits(model)).collect();
     let name = repo.to_string();
     let Some(first) = models.first() else {
+        // It may be the one that is wanted.
+        if let Some((file, problem)) =
+            all.iter().find_map(|model| Some((&model.files[0], model.problem.clone()?)))
+        {
+            return Err(HubError::UnknownEncoding { file: file.clone(), problem });
+        }
         return Err(match wanted.encoding {
             Some(encoding) if !all.is_empty() => {
                 HubError::MissingEncoding { repo: name, encoding, encodings: encodings(all.iter()) }

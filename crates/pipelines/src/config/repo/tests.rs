@@ -257,7 +257,10 @@ fn a_cache_is_enough() {
     assert!(error.contains("HF_HUB_OFFLINE"), "{error}");
     let error = HuggingFaceRepo::open("ada/other", options.clone()).unwrap_err().to_string();
     assert!(error.contains("ada/other is not in the cache"), "{error}");
-    assert!(HuggingFaceRepo::open("../ada/tiny", options.clone()).is_err());
+    for path in ["../ada/tiny", "nowhere.gguf"] {
+        let error = HuggingFaceRepo::open(path, options.clone()).unwrap_err();
+        assert!(matches!(error, HubError::Io { .. }), "{error}");
+    }
     assert!(
         HuggingFaceRepo::open("/no/such/path", options).unwrap_err().to_string().contains("/no/such/path: ")
     );
