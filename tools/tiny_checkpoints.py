@@ -166,7 +166,7 @@ def randomize(model: torch.nn.Module, random: torch.Generator) -> None:
     """Gives every parameter values that show when it is left out."""
     for name, parameter in sorted(model.named_parameters()):
         noise = torch.randn(parameter.shape, generator=random)
-        if parameter.dim() in (2, 3):
+        if parameter.dim() == 2 or ".experts." in name:
             noise *= 1.0 if "embed" in name else 1.5 / parameter.shape[-1] ** 0.5
         else:
             centered = name.endswith("bias") or "Gemma" in type(model).__name__

@@ -432,6 +432,49 @@ mod tests {
         );
     }
 
+    /// Says what each weight is, and makes it when it is asked for.
+    struct Maker {
+        types: HashMap<String, (DType, Shape)>,
+        log: RefCell<Vec<String>>,
+    }
+
+    impl WeightsRegistry for Maker {
+        fn get(&self, name: &str) -> Result<Option<Tensor>, String> {
+            self.log.borrow_mut().push(format!("get {name}"));
+            Ok(weights().remove(name))
+        }
+
+        fn describe(&self, name: &str) -> Result<Option<(DType, Shape)>, String> {
+            Ok(self.types.get(name).copied())
+        }
+
+        fn release(&self, name: &str) {
+            self.log.borrow_mut().push(format!("release {name}"));
+        }
+    }
+
+    #[test]
+    fn described_weights_are_made_one_by_one() {
+        let types: HashMap<String, (DType, Shape)> =
+            weights().into_iter().map(|(name, tensor)| (name, (tensor.dtype(), *tensor.shape()))).collect();
+        let maker = |types| Maker { types, log: RefCell::default() };
+        let all = maker(types.clone());
+        init(&all, InitOptions::default()).unwrap();
+        let log = all.log.take();
+        assert_eq!(log, ["get a", "release a", "get b", "release b", "get a", "get c"]);
+
+        let mut wrong = types.clone();
+        wrong.insert("c".to_string(), (DType::F32, Shape::new(&[3])));
+        let error = init(&maker(wrong), InitOptions::default()).unwrap_err().to_string();
+        assert_eq!(error, "weight `c`: got f32[3], expected f32[2]");
+        let mut more = types;
+        more.insert("d".to_string(), (DType::F32, Shape::new(&[2])));
+        let graph = build("g", |b| Ok(vec![b.weight("d", f32(&["2"]))?]));
+        let session = session();
+        let error = session.init(&session.compile(&graph).unwrap(), &maker(more)).unwrap_err().to_string();
+        assert_eq!(error, "weight `d`: the registry described f32[2], but has none");
+    }
+
     #[test]
     fn raw_weights_are_shared() {
         let graph = build("g", |b| {
