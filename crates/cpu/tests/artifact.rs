@@ -108,10 +108,11 @@ fn every_layout_comes_back_to_the_bit() {
     fs::remove_file(path).unwrap();
 }
 
-/// Weights that are no panels alone: rounded to 8-bit floats with a scale, as bytes of blocks, and filters.
+/// Weights that are no panels of one matrix alone: rounded to 8-bit floats with a scale, as bytes of blocks, filters, and
+/// those of experts.
 #[test]
 fn other_packed_weights_come_back_to_the_bit() {
-    let text = "graph g(%x: f32[n, 512], %image: f32[1, 5, 6, 3]) {
+    let text = "graph g(%x: f32[n, 512], %image: f32[1, 5, 6, 3], %chosen: u32[n]) {
                   %w = weight \"f32\" : f32[19, 512]
                   %y = fp8_linear(%x, %w)
                   %filter = weight \"filter\" : f32[3, 2, 3, 17]
@@ -120,13 +121,19 @@ fn other_packed_weights_come_back_to_the_bit() {
                   %q = qmatmul(%x, %bytes) {encoding = q8_0}
                   %codes = weight \"codes\" : u8[264, 19]
                   %r = gptq_matmul(%x, %codes) {bits = 4, group_size = 128, sym = true}
-                  return %y, %z, %q, %r
+                  %experts = weight \"experts\" : q8_0[4, 19, 512]
+                  %e = expert_linear(%x, %chosen, %experts)
+                  return %y, %z, %q, %r, %e
                 }";
     let graph = Graph::parse(text).unwrap();
+    let experts = weight(DType::Q8_0).bytes().repeat(4);
+    let experts = Bytes::new(AlignedBytes::copy_of(&experts));
+    let experts = Tensor::from_bytes(DType::Q8_0, [4, 19, 512], experts).unwrap();
     let registry = |name: &str| match name {
         "filter" => {
             Some(Tensor::from_slice([3, 2, 3, 17], &(0..306).map(|i| i as f32 / 300.0).collect::<Vec<_>>()))
         }
+        "experts" => Some(experts.clone()),
         "bytes" => Some(Tensor::from_slice([19, 544], weight(DType::Q8_0).bytes())),
         // Scales of 1/16 after the codes.
         "codes" => {
@@ -145,7 +152,8 @@ fn other_packed_weights_come_back_to_the_bit() {
         let numbers = |count: usize| (0..count).map(|i| (i % 23) as f32 / 11.0 - 1.0).collect::<Vec<_>>();
         let x = Buffer::from_slice([3, COLUMNS], &numbers(3 * COLUMNS));
         let image = Buffer::from_slice([1, 5, 6, 3], &numbers(90));
-        model.execute(&[x, image]).unwrap().iter().map(Buffer::to_vec).collect()
+        let chosen = Buffer::from_slice([3], &[2u32, 0, 3]);
+        model.execute(&[x, image, chosen]).unwrap().iter().map(Buffer::to_vec).collect()
     };
     let expected = run(&session.init(&compiled, &registry).unwrap());
     assert!(expected.iter().flatten().all(|value| value.is_finite() && *value != 0.0));

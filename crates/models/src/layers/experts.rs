@@ -8,7 +8,7 @@ use super::{Context, FeedForward, add};
 use crate::Error;
 
 /// Which experts a token gets: `Σ_i share_i · expert_i(x)` over the `per_token` experts of the highest scores `x · Rᵀ`
-/// (Shazeer et al. 2017); of equal scores the first expert's counts more.
+/// (Shazeer et al. 2017); of equal scores the first ones count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Experts {
     /// How many there are.

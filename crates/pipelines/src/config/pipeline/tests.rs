@@ -412,7 +412,7 @@ fn config_json_tells_the_architecture() {
 fn the_rope_type_is_that_of_gguf_files_alone() {
     let ropes = |config: &PipelineConfig| {
         let resolved = resolve(config).unwrap();
-        (resolved.checkpoint().decoder.ropes[0].style, resolved.warnings().len())
+        (resolved.checkpoint().decoder().unwrap().ropes[0].style, resolved.warnings().len())
     };
     use graph::ops::RopeStyle::{HalfSplit, Interleaved};
     assert_eq!(ropes(&config()), (Interleaved, 0));
