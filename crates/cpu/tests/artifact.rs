@@ -160,7 +160,7 @@ fn other_packed_weights_come_back_to_the_bit() {
     assert_eq!(run(&session.load(&path, &()).unwrap()), expected);
     let layouts: Vec<bool> =
         Artifact::open(&path).unwrap().weights().map(|weight| weight.layout.is_some()).collect();
-    assert_eq!(layouts, [true; 4]);
+    assert_eq!(layouts, [true; 5]);
     fs::remove_file(path).unwrap();
 }
 
