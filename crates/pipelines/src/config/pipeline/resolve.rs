@@ -130,6 +130,8 @@ impl PipelineConfig {
             );
         }
         config.resolve_encoding(&checkpoint, &mut problems);
+        let files = checkpoint.weights().files().iter().map(|file| file.path());
+        config.weight_path = files.filter(|file| file.exists()).map(Path::to_path_buf).collect();
         config.resolve_length(checkpoint.network.context_length(), &mut problems, &mut warnings);
         config.engine = Some(PipelineEngine::Max);
         config.cache_strategy = self.strategy();

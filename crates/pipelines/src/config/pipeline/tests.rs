@@ -225,6 +225,7 @@ fn what_is_open_is_decided() {
     assert_eq!(decided.device_specs, [DeviceSpec::cpu()]);
     assert_eq!((decided.max_length, decided.max_ce_batch_size), (Auto::At(512), 1));
     assert_eq!(decided.cache_strategy, KVCacheStrategy::Continuous);
+    assert_eq!(decided.weight_path, [storyteller()]);
     assert_eq!(resolved.memory().cache, 512 * 8192);
     assert_eq!(resolved.warnings(), [""; 0]);
     let open =
@@ -481,4 +482,14 @@ fn limits_reach_the_generator() {
     assert_eq!(resolved.config().sampling_defaults().top_k, Some(9));
     let prefixes = self::config().cache_strategy(KVCacheStrategy::Paged).enable_prefix_caching(true);
     assert!(crate::GeneratorOptions::from(&resolve(&prefixes).unwrap()).enable_prefix_caching);
+}
+
+#[test]
+fn files_that_are_not_there_are_no_repos() {
+    let nowhere = std::env::temp_dir().join("perihelion-nowhere.gguf").display().to_string();
+    for model in ["nowhere.gguf", &nowhere] {
+        let error = resolve(&PipelineConfig::new(model)).unwrap_err();
+        assert!(matches!(error, Error::Model(models::Error::Weights(_))), "{error:?}");
+        assert!(error.to_string().contains("nowhere.gguf"), "{error}");
+    }
 }

@@ -114,6 +114,10 @@ impl PipelineConfig {
         self.place_weights()?;
         if self.weight_path.is_empty() {
             self.choose_weights()?;
+            // That it is not there is told when it is opened.
+            if self.is_file() {
+                return Ok(());
+            }
         }
         if self.weight_path.iter().all(|path| path.exists()) {
             return Ok(());
