@@ -198,6 +198,7 @@ fn refusals_and_ends_reach_the_callers() {
     let mut stream = generator.stream(vec![99_999]).unwrap();
     assert!(matches!(stream.next(), Some(Err(Error::UnknownToken { token: 99_999, .. }))));
     assert!(stream.next().is_none());
+    drop(stream);
     // A stream outlives the handles.
     let survivor = generator.clone().stream(request("Once upon a time", 20)).unwrap();
     let closed = generator.shared.end.closed.clone();
