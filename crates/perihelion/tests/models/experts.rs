@@ -114,14 +114,14 @@ fn company_changes_no_bit() {
 #[test]
 fn numbers_of_experts_that_disagree_are_refused() {
     let cases = [
-        ("mixtral", "num_local_experts", "4", "blk.0.ffn_gate.4.weight`: the configuration says 4 experts"),
+        ("mixtral", "num_local_experts", "5", "blk.0.ffn_gate.5.weight`: the configuration says 5 experts"),
         (
             "mixtral",
             "num_local_experts",
-            "6",
-            "ffn_gate.5.weight`: missing: the configuration says 6 experts",
+            "7",
+            "ffn_gate.6.weight`: missing: the configuration says 7 experts",
         ),
-        ("mixtral", "num_experts_per_tok", "6", "number of experts per token is 6, expected 1 to 5"),
+        ("mixtral", "num_experts_per_tok", "7", "number of experts per token is 7, expected 1 to 6"),
         ("mixtral", "num_local_experts", "null", "blk.0.ffn_gate.weight`: missing from the checkpoint"),
         ("mixtral_stacked", "num_local_experts", "4", "is [3, 32], but the configuration makes it [4, 32]"),
         ("mixtral_stacked", "intermediate_size", "33", "has 64 rows for 2 weights, expected 66"),
