@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use perihelion::driver::DType;
 use perihelion::pipelines::{Batch, LoadOptions, Page, Runner, SequenceId, Slice, TextModel};
 
 /// The tokens whose logits are compared, and where they are cut when run in chunks.
@@ -59,8 +60,8 @@ fn run(
     bits
 }
 
-fn load(path: &Path, threads: usize, page_size: usize) -> Arc<TextModel> {
-    let options = LoadOptions { page_size, ..LoadOptions::new(path) };
+fn load(path: &Path, threads: usize, page_size: usize, cache_dtype: DType) -> Arc<TextModel> {
+    let options = LoadOptions { page_size, cache_dtype, ..LoadOptions::new(path) };
     Arc::new(TextModel::load(&crate::support::session(threads), &options).unwrap())
 }
 
@@ -70,7 +71,11 @@ fn runner(model: &TextModel) -> Runner {
 }
 
 fn check(path: &Path) {
-    let reference_model = load(path, 1, 64);
+    check_with(path, DType::F32);
+}
+
+fn check_with(path: &Path, cache_dtype: DType) {
+    let reference_model = load(path, 1, 64, cache_dtype);
     let vocab = reference_model.decoder().vocab;
     let sequence = tokens(1, LENGTH, vocab);
     let expected = run(&mut runner(&reference_model), vocab, &sequence, &[0], &[LENGTH], &[]);
@@ -78,7 +83,7 @@ fn check(path: &Path) {
     for threads in 1..=4 {
         // Three pages of 16, out of order, or one of 64 that is not the first.
         for (page_size, pages) in [(16, &[7, 2, 5][..]), (64, &[3][..])] {
-            let model = load(path, threads, page_size);
+            let model = load(path, threads, page_size, cache_dtype);
             let mut runner = runner(&model);
             for chunks in CHUNKS {
                 let bits = run(&mut runner, vocab, &sequence, pages, chunks, &[]);
@@ -103,6 +108,13 @@ fn check(path: &Path) {
 #[test]
 fn the_storyteller_is_deterministic() {
     check(&testdata::asset("storyteller/model.gguf"));
+}
+
+#[test]
+fn caches_of_halves_are_deterministic() {
+    let Some(folder) = testdata::shared("stories260k") else { return };
+    check_with(&folder.join("gguf/stories260K-BF16.gguf"), DType::BF16);
+    check_with(&folder.join("gguf/stories260K-F16.gguf"), DType::F16);
 }
 
 #[test]

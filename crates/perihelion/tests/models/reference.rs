@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::support::{Reference, greedy, last_logits, load, load_with};
+use perihelion::driver::DType;
 use perihelion::pipelines::{LoadOptions, TextModel};
 use serde_json::Value;
 
@@ -113,12 +114,16 @@ fn check_variants(name: &str, bounds: usize, variants: &[&str]) {
     let reference = reference(&folder);
     for variant in variants {
         let bound = if *variant == "BF16" { BF16[bounds] } else { BLOCKS[bounds] };
-        let mut models = vec![load(&folder.join(format!("gguf/{name}-{variant}.gguf")))];
+        let gguf = LoadOptions::new(folder.join(format!("gguf/{name}-{variant}.gguf")));
+        let mut models = vec![load_with(gguf.clone())];
         if *variant == "BF16" {
             models.push(load(&folder.join("hf")));
+            // Keys and values that are rounded as the weights are move logits no further.
+            models.push(load_with(LoadOptions { cache_dtype: DType::BF16, ..gguf }));
         }
         for model in models {
             for (index, case) in reference.cases(&["variants", variant]).iter().enumerate() {
+                eprintln!("{name}, cache of {}", model.cache_dtype());
                 let logits = last_logits(&model, &case.prompt_ids);
                 reference.check_last(&format!("{variant}.{index}"), &logits, bound);
                 case.check_greedy_until_near_tie(&model, bound);
