@@ -37,14 +37,11 @@ pub(super) fn packing(op: GptqMatMul, position: usize) -> Option<String> {
 /// Brings codes and scales into panels of blocks.
 pub(super) fn pack(pool: &Pool, layout: &str, weight: &Tensor) -> Result<PackedWeight, String> {
     let stored = weight.contiguous();
-    let (op, &[bytes, rows]) = (op_of(layout)?, &stored.shape()[..]) else {
-        return Err(format!(
-            "{layout} is a layout of u8[bytes, rows], got {}{}",
-            weight.dtype(),
-            weight.shape()
-        ));
+    let (DType::U8, &[bytes, rows]) = (stored.dtype(), &stored.shape()[..]) else {
+        let found = format!("{}{}", stored.dtype(), stored.shape());
+        return Err(format!("{layout} is a layout of u8[bytes, rows], got {found}"));
     };
-    let weight = weight_of(op, bytes, rows, stored.bytes())?;
+    let weight = weight_of(op_of(layout)?, bytes, rows, stored.bytes())?;
     let matrix = PackedMatrix::pack(&gptq::to_q4_0(pool, weight), pool).map_err(|error| error.to_string())?;
     Ok(packed(layout, matrix))
 }
@@ -52,7 +49,7 @@ pub(super) fn pack(pool: &Pool, layout: &str, weight: &Tensor) -> Result<PackedW
 /// A weight of saved panels, used where they lie.
 pub(super) fn load(layout: &str, ty: &Type, bytes: Bytes) -> Result<PackedWeight, String> {
     let shape = ty.static_shape().ok_or_else(|| format!("{ty} has sizes without numbers"))?;
-    let &[stored, rows] = shape.dims() else {
+    let (DType::U8, &[stored, rows]) = (ty.dtype, shape.dims()) else {
         return Err(format!("{layout} is a layout of u8[bytes, rows], got {ty}"));
     };
     let columns =
@@ -72,13 +69,11 @@ fn has_blocks(op: GptqMatMul) -> bool {
 }
 
 fn op_of(layout: &str) -> Result<GptqMatMul, String> {
-    let group_size = match layout.strip_prefix(LAYOUT) {
-        Some("all") => None,
-        size => Some(
-            size.and_then(|size| size.parse().ok())
-                .filter(|size: &usize| *size > 0 && size % 32 == 0)
-                .ok_or_else(|| format!("{layout} is no layout of the CPU"))?,
-        ),
+    let unknown = || format!("{layout} is no layout of the CPU");
+    let whole = |size: &usize| *size > 0 && size.is_multiple_of(32);
+    let group_size = match layout.strip_prefix(LAYOUT).ok_or_else(unknown)? {
+        "all" => None,
+        size => Some(size.parse().ok().filter(whole).ok_or_else(unknown)?),
     };
     Ok(GptqMatMul { group_size, ..GptqMatMul::default() })
 }
@@ -87,7 +82,7 @@ fn weight_of(op: GptqMatMul, stored: usize, rows: usize, bytes: &[u8]) -> Result
     let columns = op.columns(stored).ok_or_else(|| {
         format!("u8[{stored}, {rows}] holds no whole groups of {:?} columns", op.group_size)
     })?;
-    Ok(Weight { bytes, rows, columns, group_size: op.group_size.unwrap_or(columns).max(1) })
+    Ok(Weight { bytes, rows, columns, group_size: op.group_size.unwrap_or(columns) })
 }
 
 /// Weights in panels of blocks.
@@ -144,7 +139,7 @@ impl Kernel for BlocksKernel {
 
 impl BlocksKernel {
     fn multiply(&self, matrix: &PackedMatrix, input: &[f32], out: &mut [f32], scratch: &mut [u8]) {
-        let tokens = input.len().checked_div(matrix.columns()).unwrap_or(0);
+        let tokens = input.len() / matrix.columns();
         linear::linear_with(
             &self.variant.run,
             &self.pool,

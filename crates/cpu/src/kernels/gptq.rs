@@ -1,9 +1,9 @@
 //! Weights of GPTQ: as blocks of `q4_0` where those hold them, and the product with those that no blocks hold.
 //!
-//! Columns that were permuted, and zero points other than 8, leave no run of columns with one scale that blocks could
-//! hold. Such weights are read where they lie: a word has 8 columns of one row, and the words of neighbouring rows are
-//! neighbours, so a register holds a column of 16 rows. Its codes become weights in f32, which multiply the tokens of
-//! a tile. Few tokens are bound by unpacking, at about half the speed of blocks.
+//! A permutation of columns, and zero points, are operands of their own, which the packing of a weight does not see. Such
+//! weights are read where they lie: a word has 8 columns of one row, and the words of neighbouring rows are neighbours,
+//! so a register holds a column of 16 rows. Its codes become weights in f32, which multiply the tokens of a tile. One
+//! token is bound by unpacking.
 //!
 //! A result is one sum over the columns in the order of their storage. Tokens, tiles and threads change no bit.
 

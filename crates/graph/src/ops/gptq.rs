@@ -71,12 +71,13 @@ impl GptqMatMul {
         GptqOperands { x, weight, permutation: permutation.first(), zeros: zeros.first() }
     }
 
-    /// How many columns so many rows of bytes hold, if a whole number of groups.
+    /// How many columns so many rows of bytes hold, if a whole number of groups, and at least one.
     pub fn columns(&self, bytes: usize) -> Option<usize> {
-        match self.group_size {
+        let columns = match self.group_size {
             Some(size) => bytes.is_multiple_of(group_bytes(size)).then(|| bytes / group_bytes(size) * size),
             None => Some(2 * bytes.checked_sub(2)?).filter(|columns| columns.is_multiple_of(32)),
-        }
+        };
+        columns.filter(|&columns| columns > 0)
     }
 
     /// The weights `f32[rows, columns]` that operands stand for, with columns in the order of those of `x`.
@@ -220,13 +221,11 @@ impl Define for GptqMatMul {
 
     fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
         let operands = self.operands(inputs);
-        let columns = *operands.x.shape().last().expect("the type rule asks for a last axis");
-        let (x, weight) = (operands.x.to_f64_vec(), self.dequantize(self.operands(inputs))?.to_f64_vec());
+        let weight = self.dequantize(self.operands(inputs))?;
+        let (columns, x, weight) = (weight.shape()[1], operands.x.to_f64_vec(), weight.to_f64_vec());
         let dot = |x: &[f64], w: &[f64]| x.iter().zip(w).map(|(x, w)| x * w).sum::<f64>();
-        let values: Vec<f64> = match columns {
-            0 => vec![0.0; outputs[0].elements()],
-            _ => x.chunks(columns).flat_map(|x| weight.chunks(columns).map(move |w| dot(x, w))).collect(),
-        };
+        let rows = x.chunks(columns).flat_map(|x| weight.chunks(columns).map(move |w| dot(x, w)));
+        let values: Vec<f64> = rows.collect();
         Ok(vec![from_f64(operands.x.dtype(), outputs[0], &values)])
     }
 }
@@ -255,6 +254,10 @@ mod tests {
                 (&["f64[n, 256]", "u8[132, 5]"], "gptq_matmul: x is f64[n, 256], expected f16, bf16 or f32"),
                 (&["f32[n, 256]", "i32[32, 5]"], "gptq_matmul: weight is i32[32, 5], expected u8"),
                 (&["f32[n, 256]"], "gptq_matmul: takes 2 operands with these attributes, got 1"),
+                (
+                    &["f32[n, 0]", "u8[0, 5]"],
+                    "gptq_matmul: weight is u8[0, 5], expected a whole number of groups of 66 bytes along its first axis",
+                ),
                 (
                     &["f32[n, 256]", "u8[130, 5]"],
                     "gptq_matmul: weight is u8[130, 5], expected a whole number of groups of 66 bytes along its first axis",
