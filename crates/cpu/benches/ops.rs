@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use engine::{Call, Device, Kernel, KernelSettings, NodeTypes, Operand, PackedWeight, View, ViewMut};
 use graph::ops::{
-    ArgReduce, ArgReduceKind, Attention, Attribute, Attributes, Binary, Cast, LayerNorm, MatMul, Reduce,
-    ReduceKind, RmsNorm, Softmax, TopK, Transpose, Unary,
+    ArgReduce, ArgReduceKind, Attention, Attribute, Attributes, Binary, Cast, GptqMatMul, LayerNorm, MatMul,
+    Reduce, ReduceKind, RmsNorm, Softmax, TopK, Transpose, Unary,
 };
 use graph::{Op, Type};
 use perihelion_cpu::{Cpu, InstructionSet};
@@ -49,10 +49,16 @@ fn problems() -> Vec<(Op, Vec<Type>)> {
     let logits = || Type::new(DType::F32, [16, 128_256]);
     let square = |n: usize| Type::new(DType::F32, [n, n]);
     let heads = || Type::new(DType::F32, [32, 128, 12, 32]);
+    let gptq = |tokens: usize| {
+        let zeros = Type::new(DType::I32, [32, 512]);
+        vec![Type::new(DType::BF16, [tokens, 4096]), Type::new(DType::U8, [32 * 66, 4096]), zeros]
+    };
     vec![
         (MatMul.into(), vec![square(1024), square(1024)]),
         (MatMul.into(), vec![square(2048), square(2048)]),
         (Attention { scale: 0.125 }.into(), vec![heads(), heads(), heads()]),
+        (GptqMatMul { sym: false, ..GptqMatMul::default() }.into(), gptq(1)),
+        (GptqMatMul { sym: false, ..GptqMatMul::default() }.into(), gptq(64)),
         (Softmax { axis: 1 }.into(), vec![matrix()]),
         (Softmax { axis: 0 }.into(), vec![matrix()]),
         (LayerNorm { eps: 1e-5 }.into(), vec![matrix(), row(), row()]),
@@ -191,6 +197,7 @@ impl Problem {
         match self.op {
             Op::MatMul(_) => 2 * shapes[0].elements() * shapes[1][1],
             Op::Attention(_) => 4 * shapes[0].elements() * shapes[1][1],
+            Op::GptqMatMul(_) if shapes[0][0] > 1 => 2 * shapes[0].elements() * shapes[1][1],
             _ => 0,
         }
     }
