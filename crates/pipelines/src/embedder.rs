@@ -335,8 +335,7 @@ impl Settled {
             Network::Decoder(decoder) => (decoder.hidden, decoder.context_length, None),
         };
         let Some(pooling) = options.pooling.or(config.pooling).or(usual) else {
-            let problem =
-                "is a decoder whose files do not say how hidden states become one vector; give the pooling";
+            let problem = "a decoder, whose files do not say how hidden states become one vector";
             return Err(Error::embedding(&checkpoint.config.architecture, problem));
         };
         let limit = config.max_length.map_or(context, |length| length.min(context));

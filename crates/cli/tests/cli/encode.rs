@@ -79,7 +79,7 @@ fn what_cannot_be_done_is_said() {
     check(peri(&["encode", "text"]), 2, "no model: give one that embeds with --model");
     check(peri(&["encode", "--pooling", "best", "text"]), 2, "choose one of mean, cls, last");
     let decoder = peri(&["encode", "--model", &storyteller(), "text"]);
-    check(decoder, 3, "llama is a decoder whose files do not say how hidden states become one vector");
+    check(decoder, 3, "llama: a decoder, whose files do not say how hidden states become one vector");
     let vector = peri(&["encode", "--model", &storyteller(), "--pooling", "last", "Once upon a time"]).text();
     assert_eq!(numbers(vector.trim()).len(), 256);
     let Some(folder) = testdata::shared("minilm-l6-v2") else { return };

@@ -279,7 +279,9 @@ pub(super) mod tests {
     #[test]
     fn says_what_is_wrong() {
         let refusal = |json: &str| Config::from_hugging_face("config.json", json).unwrap_err().to_string();
-        assert!(refusal("{}").contains("missing field `vocab_size`"));
+        assert!(refusal("{}").contains("`architectures` names [], expected exactly one"));
+        let nameless = r#"{"architectures": ["LlamaForCausalLM"]}"#;
+        assert!(refusal(nameless).contains("missing field `vocab_size`"));
         assert!(refusal("[").starts_with("config.json: "));
         let unknown = llama(r#", "rope_scaling": {"type": "magic", "factor": 2.0}"#);
         assert!(refusal(&unknown).contains("rope scaling `magic` is not supported"));
