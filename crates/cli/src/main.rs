@@ -40,12 +40,24 @@ enum Command {
     Bench(commands::bench::Arguments),
     /// Turn text from standard input into token ids, or back
     Tokenize(commands::tokenize::Arguments),
+    /// Say what a model takes and whether it fits, before anything is loaded
+    Plan(commands::plan::Arguments),
+    /// Score texts: perplexity, and divergence from saved logits
+    Eval(commands::eval::Arguments),
+    /// Check this machine: what it can do, and whether what models need is in order
+    Doctor(commands::doctor::Arguments),
+    /// Fetch, compile and pack a model, so that what runs it later starts faster
+    WarmCache(commands::warm_cache::Arguments),
     /// Show settings and who set them
     Config(commands::config::Arguments),
     /// List the architectures, encodings and files that are supported
     List(commands::list::Arguments),
     /// Fetch a model from a hub
     Pull(commands::pull::Arguments),
+    /// Print what a shell needs to complete commands and flags
+    Completions(commands::completions::Arguments),
+    /// Print or write manual pages
+    Man(commands::man::Arguments),
 }
 
 fn main() -> std::process::ExitCode {
@@ -59,16 +71,27 @@ fn main() -> std::process::ExitCode {
         Command::Inspect(arguments) => commands::inspect::run(&arguments),
         Command::Bench(arguments) => commands::bench::run(&arguments),
         Command::Tokenize(arguments) => commands::tokenize::run(&arguments),
+        Command::Plan(arguments) => commands::plan::run(&arguments),
+        Command::Eval(arguments) => commands::eval::run(&arguments),
+        Command::Doctor(arguments) => commands::doctor::run(&arguments),
+        Command::WarmCache(arguments) => commands::warm_cache::run(&arguments),
         Command::Config(arguments) => commands::config::run(&arguments),
         Command::List(arguments) => commands::list::run(&arguments),
         Command::Pull(arguments) => commands::pull::run(&arguments),
+        Command::Completions(arguments) => commands::completions::run(&arguments),
+        Command::Man(arguments) => commands::man::run(&arguments),
     })
+}
+
+/// The whole command line, for what is made from it.
+fn command() -> clap::Command {
+    Arguments::command()
 }
 
 /// The command whose arguments are wrong, as far as it is known.
 fn named_command() -> String {
     let name = std::env::args().nth(1).unwrap_or_default();
-    match Arguments::command().find_subcommand(&name) {
+    match command().find_subcommand(&name) {
         Some(command) => format!("peri {}", command.get_name()),
         None => "peri".to_string(),
     }

@@ -8,7 +8,7 @@ use cpu::Cpu;
 use engine::InferenceSession;
 use engine::devices::Platform;
 use models::Checkpoint;
-use pipelines::config::{Layers, Machine, PipelineConfig, ResolvedConfig};
+use pipelines::config::{Layers, Machine, PipelineConfig, ResolvedConfig, Unfetched};
 use pipelines::{CompiledText, TextModel, Tokenizer, hub};
 use tensor::Bytes;
 use weights::{Format, Weights};
@@ -67,6 +67,11 @@ impl Source {
         Source { layers }
     }
 
+    /// The model that needs no file, with nothing set.
+    pub(crate) fn built_in() -> Source {
+        Source { layers: Layers::default() }
+    }
+
     /// What was asked for.
     pub(crate) fn config(&self) -> &PipelineConfig {
         self.layers.config()
@@ -90,6 +95,17 @@ impl Source {
     /// As [`Source::resolve`], whether it fits into memory or not.
     pub(crate) fn look(&self, progress: &Progress) -> anyhow::Result<ResolvedConfig> {
         self.resolve_on(Machine { free_memory: None, ..Machine::new(&PLATFORM) }, progress)
+    }
+
+    /// What a hub says of the model, if its weights are not all on this machine.
+    pub(crate) fn look_ahead(&self) -> anyhow::Result<Option<Unfetched>> {
+        if self.is_built_in() {
+            return Ok(None);
+        }
+        match self.config().look_ahead(Machine::new(&PLATFORM)) {
+            Err(error @ pipelines::Error::Config(_)) => Err(error.into()),
+            other => other.context("cannot open the model"),
+        }
     }
 
     fn resolve_on(&self, machine: Machine<'_>, progress: &Progress) -> anyhow::Result<ResolvedConfig> {

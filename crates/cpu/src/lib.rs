@@ -4,6 +4,7 @@ mod device;
 mod error;
 mod instruction_set;
 pub mod kernels;
+pub mod limits;
 mod nvtx;
 mod threads;
 pub mod vec;

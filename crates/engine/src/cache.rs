@@ -45,6 +45,19 @@ pub struct CompileCache {
     limit: u64,
 }
 
+/// What is in the folder of a [`CompileCache`].
+#[derive(Debug, Default)]
+pub struct CacheHealth {
+    /// Compiled models.
+    pub entries: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// What is wrong with those that are damaged. They are made again when they are needed.
+    pub damaged: Vec<Error>,
+    /// Files that are being written, or were when their process died.
+    pub unfinished: usize,
+}
+
 impl CompileCache {
     /// A cache in a folder of its own, which is made when the first entry is. Holds 1 GiB.
     pub fn at(folder: impl Into<PathBuf>) -> CompileCache {
@@ -67,6 +80,30 @@ impl CompileCache {
     /// Where the entries are.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// Looks at all entries, and checks that every byte is what was written.
+    ///
+    /// # Errors
+    /// If the folder cannot be read. One that is not there is empty.
+    pub fn check(&self) -> io::Result<CacheHealth> {
+        let mut health = CacheHealth::default();
+        let entries = match fs::read_dir(&self.folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(health),
+            entries => entries?,
+        };
+        for entry in entries {
+            let path = entry?.path();
+            let Ok(metadata) = path.metadata() else { continue };
+            if path.to_string_lossy().ends_with(TEMPORARY) {
+                health.unfinished += 1;
+            } else if path.extension().is_some_and(|extension| extension == EXTENSION) {
+                health.entries += 1;
+                health.bytes += metadata.len();
+                health.damaged.extend(Artifact::open(&path).and_then(|entry| entry.verify()).err());
+            }
+        }
+        Ok(health)
     }
 
     /// What a compiled model follows from, as the name of its entry.
@@ -281,10 +318,24 @@ mod tests {
         altered[100] ^= 1;
         for damaged in [&altered[..], &good[..good.len() / 2], &other, b"", b"text"] {
             fs::write(&path, damaged).unwrap();
+            assert_eq!(cache.check().unwrap().damaged.len(), usize::from(damaged != &other[..]));
             let compiled = session.compile(&graph(1.0)).unwrap();
             assert_eq!(added(&session, &compiled), 1.0);
             assert_eq!(fs::read(&path).unwrap(), good, "the entry is made again");
         }
+    }
+
+    #[test]
+    fn a_check_counts_what_is_there() {
+        let folder = TestFolder::new("cache_check");
+        let cache = CompileCache::at(folder.path().join("none"));
+        assert_eq!(cache.check().unwrap().entries, 0);
+        cached(&cache).compile(&graph(1.0)).unwrap();
+        fs::write(cache.folder().join(".a.mef.1.1.tmp"), "unfinished").unwrap();
+        let health = cache.check().unwrap();
+        let bytes = entries(&cache).iter().map(|path| path.metadata().unwrap().len()).max().unwrap();
+        assert_eq!((health.entries, health.bytes, health.unfinished), (1, bytes, 1));
+        assert!(health.damaged.is_empty());
     }
 
     #[test]

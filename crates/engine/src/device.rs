@@ -99,6 +99,12 @@ pub trait Device: Send + Sync {
     /// If the weight cannot be brought into it, in words.
     fn pack(&self, layout: &str, weight: &Tensor) -> Result<PackedWeight, String>;
 
+    /// Bytes that a weight of type `ty` will take in a layout that [`Device::packing`] named; `None` where the device
+    /// does not know before it packs.
+    fn packed_bytes(&self, _layout: &str, _ty: &Type) -> Option<usize> {
+        None
+    }
+
     /// Calls `body` once with each of `0..chunks`, on any of the device's threads and in any order, and returns when all
     /// are done. For ops of extensions.
     fn parallel_for(&self, chunks: usize, body: &(dyn Fn(usize) + Sync)) {

@@ -53,7 +53,7 @@ pub mod extension {
 pub use arguments::Argument;
 pub use artifact::{Artifact, ArtifactFault, ArtifactModel, ArtifactWeight, ExportOptions};
 pub use bind::Progress;
-pub use cache::CompileCache;
+pub use cache::{CacheHealth, CompileCache};
 pub use custom::Extensions;
 pub use debug::DebugConfig;
 pub use device::{Call, Device, Kernel, Marker, NodeTypes, Operand, PackedWeight, View, ViewMut};
@@ -61,7 +61,7 @@ pub use error::Error;
 pub use model::{Model, TensorSpec};
 pub use passes::Passes;
 pub use profile::{Profile, StepTime, Totals};
-pub use program::Program;
+pub use program::{Program, WeightMemory};
 pub use reference::ReferenceDevice;
 pub use registry::{WeightValue, WeightsRegistry};
 pub use session::{Builder, CacheUse, CompileOptions, CompiledModel, InferenceSession, InitOptions, Source};

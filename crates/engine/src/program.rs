@@ -99,6 +99,15 @@ pub(crate) enum Source {
     Weight(usize),
 }
 
+/// Bytes of weights in memory once a program is initialized.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WeightMemory {
+    /// In layouts of the device, which are copies.
+    pub packed: u64,
+    /// As stored: mapped from files, which the system may give back under pressure.
+    pub stored: u64,
+}
+
 impl Program {
     /// The program of a verified graph on a device.
     pub(crate) fn new(
@@ -127,6 +136,26 @@ impl Program {
     pub fn kernels(&self) -> impl Iterator<Item = (&'static str, Option<String>)> + '_ {
         let steps = self.root.plans().into_iter().flat_map(|plan| &plan.steps);
         steps.map(|step| (step.work.op_name(), step.work.kernel_name()))
+    }
+
+    /// The memory that the weights of the registry will take, those that are packed and those used as stored. Where
+    /// the device does not know before it packs, a layout counts as much as the weight does in its file.
+    pub fn weight_memory(&self) -> WeightMemory {
+        let mut memory = WeightMemory::default();
+        for slot in self.weights.iter().filter(|slot| slot.source.name().is_some()) {
+            let stored = || {
+                let elements = slot.ty.static_shape().map(|shape| shape.elements());
+                elements.and_then(|elements| slot.ty.dtype.bytes_for(elements)).unwrap_or(0)
+            };
+            match &slot.packing {
+                Some(layout) => {
+                    let packed = self.device.packed_bytes(layout, &slot.ty);
+                    memory.packed += packed.unwrap_or_else(stored) as u64;
+                }
+                None => memory.stored += stored() as u64,
+            }
+        }
+        memory
     }
 
     /// Bytes of the largest arena of a plan once the symbolic dims have sizes, or `None` if a size is missing or

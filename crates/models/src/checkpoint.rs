@@ -51,6 +51,37 @@ pub enum Network {
 }
 
 impl Network {
+    /// The model that a `config.json` describes, whose weights are not there. What only weights say is taken as it is in
+    /// most models: no biases but those of the architecture, and an output of its own unless the configuration ties it.
+    /// `source` stands for the file in messages; `architecture` is the Hugging Face name, if not the one in the file.
+    ///
+    /// # Errors
+    /// If the configuration cannot be read, or the architecture is unknown.
+    pub fn from_config_json(
+        source: &str,
+        json: &str,
+        architecture: Option<&str>,
+    ) -> Result<(Config, Network), Error> {
+        let architecture = match architecture {
+            Some(name) => name.to_string(),
+            None => Config::architecture_of_hugging_face(source, json)?,
+        };
+        let config = Config::from_hugging_face_as(source, json, architecture.clone())?;
+        let types = Unseen { tied: config.tied == Some(true) };
+        let network = match EncoderArchitecture::from_hugging_face(&architecture) {
+            Some(encoder) => {
+                let own = EncoderConfig::from_hugging_face(source, json)?;
+                Network::Encoder((encoder.encoder)(&config, &own, &types)?)
+            }
+            None => {
+                let architecture = Architecture::from_hugging_face(&architecture)?;
+                let ropes = Rope::all(&config, RopeStyle::HalfSplit)?;
+                Network::Decoder((architecture.decoder)(&config, ropes, &types))
+            }
+        };
+        Ok((config, network))
+    }
+
     /// Tokens of the longest sequence it was made for.
     pub fn context_length(&self) -> usize {
         match self {
@@ -288,6 +319,18 @@ impl Names<'_> {
 impl WeightTypes for Names<'_> {
     fn dtype(&self, name: &str) -> Option<DType> {
         self.describe(name).map(|(dtype, _)| dtype)
+    }
+}
+
+/// The weights of a model of which only the configuration is there.
+struct Unseen {
+    /// Whether the embedding is the output as well.
+    tied: bool,
+}
+
+impl WeightTypes for Unseen {
+    fn dtype(&self, name: &str) -> Option<DType> {
+        (name == "output.weight" && !self.tied).then_some(DType::BF16)
     }
 }
 

@@ -21,6 +21,7 @@ mod runner;
 pub mod sampler;
 mod sampling_defaults;
 mod scheduler;
+mod scorer;
 mod sentence_transformers;
 mod sequence;
 mod serialized;
@@ -40,13 +41,16 @@ pub use generator::{
 };
 pub use generator_options::GeneratorOptions;
 pub use kv_cache::{KvCache, Page, PageCopy, PrefixStats};
-pub use memory::{Bytes as MemoryBytes, MemoryNeed, OutOfMemory, available as available_memory};
+pub use memory::{
+    Bytes as MemoryBytes, MemoryNeed, OutOfMemory, available as available_memory, limit as memory_limit,
+};
 pub use memory_plan::{Fitting, MemoryPlan, MemoryRequest};
 pub use pooling::Pooling;
 pub use runner::{Logits, Runner};
 pub use sampler::{Sampler, SamplingParams};
 pub use sampling_defaults::SamplingDefaults;
 pub use scheduler::{Batching, Limits, Scheduler, TooLong};
+pub use scorer::{Divergence, Scorer, Window, divergence, log_probability, windows};
 pub use sequence::{Sequence, SequenceId};
 pub use text_generator::{
     AsyncTextStream, Chat, Completion, HIGH_WATER, Prompt, PromptToken, Status, TextGenerator, TextRequest,

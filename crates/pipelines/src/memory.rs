@@ -104,6 +104,13 @@ pub fn available() -> Option<u64> {
     Some(group_folders(&groups).iter().filter_map(|folder| group_available(folder)).fold(machine, u64::min))
 }
 
+/// Bytes that the control groups around this process (a container) allow it; `None` without a limit.
+pub fn limit() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let limit = |folder: &PathBuf| fs::read_to_string(folder.join("memory.max")).ok()?.trim().parse().ok();
+    group_folders(&groups).iter().filter_map(limit).min()
+}
+
 /// `MemAvailable` of `/proc/meminfo`, in bytes.
 fn machine_available(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

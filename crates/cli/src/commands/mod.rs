@@ -1,10 +1,16 @@
 //! The subcommands, one file each: arguments, and what they do.
 
 pub(crate) mod bench;
+pub(crate) mod completions;
 pub(crate) mod config;
+pub(crate) mod doctor;
 pub(crate) mod encode;
+pub(crate) mod eval;
 pub(crate) mod generate;
 pub(crate) mod inspect;
 pub(crate) mod list;
+pub(crate) mod man;
+pub(crate) mod plan;
 pub(crate) mod pull;
 pub(crate) mod tokenize;
+pub(crate) mod warm_cache;

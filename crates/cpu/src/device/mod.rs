@@ -14,6 +14,7 @@ use engine::{Device, Kernel, Marker, NodeTypes, PackedWeight};
 use graph::{Op, Type};
 use tensor::{Bytes, Tensor};
 
+use crate::kernels::linear::PackedMatrix;
 use crate::kernels::non_maximum_suppression::NonMaximumSuppressionKernel;
 use crate::kernels::variant::Variant;
 use crate::kernels::{
@@ -194,6 +195,20 @@ impl Device for Cpu {
             layout if layout.starts_with("filter.") => convolution::pack(layout, weight),
             layout if layout.starts_with(gptq::LAYOUT) => gptq::pack(&self.pool, layout, weight),
             layout => product::pack(&self.pool, layout, weight),
+        }
+    }
+
+    fn packed_bytes(&self, layout: &str, ty: &Type) -> Option<usize> {
+        let shape = ty.static_shape()?;
+        match layout {
+            product::COLUMNS => match *shape.dims() {
+                [k, n] => PackedMatrix::bytes_of(ty.dtype, &[n, k]),
+                _ => None,
+            },
+            layout if layout.starts_with("panel16.") && layout != fp8::LAYOUT => {
+                PackedMatrix::bytes_of(ty.dtype, shape.dims())
+            }
+            _ => None,
         }
     }
 

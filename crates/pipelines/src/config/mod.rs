@@ -11,7 +11,7 @@ pub use encoding::{QuantizationEncoding, SupportedEncoding};
 pub use enums::{KVCacheStrategy, PipelineEngine, RepoType, RopeType, UnknownName, WeightsFormat};
 pub use pipeline::{
     Auto, Cached, FIELDS, Field, Item, Kind, Layers, Machine, Origin, PipelineConfig, ResolvedConfig,
-    UnknownField, WeightsConverter,
+    Unfetched, UnknownField, WeightsConverter,
 };
 pub use repo::{FilesByFormat, HuggingFaceRepo, RepoOptions};
 

@@ -4,6 +4,7 @@
 //! from users and hubs are checked before they become paths. Downloads are the cargo feature `hub`.
 
 mod cache;
+mod contents;
 mod error;
 mod info;
 mod names;
@@ -21,6 +22,7 @@ mod shards;
 mod tests;
 
 pub use cache::{RepoFile, Snapshot};
+pub use contents::CacheContents;
 pub use error::HubError;
 pub use info::ModelInfo;
 pub use names::{Repo, file_path, is_repo_id};

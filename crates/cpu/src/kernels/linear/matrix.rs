@@ -87,6 +87,17 @@ impl PackedMatrix {
         Ok(PackedMatrix { dtype, experts, rows, columns, panel_bytes, bytes: Bytes::new(packed) })
     }
 
+    /// The bytes that a weight of this dtype and shape takes in panels, without packing it; `None` for what cannot be
+    /// packed.
+    pub fn bytes_of(dtype: DType, shape: &[usize]) -> Option<usize> {
+        let sizes_of = match *shape {
+            [rows, columns] => [1, rows, columns],
+            [experts, rows, columns] => [experts, rows, columns],
+            _ => return None,
+        };
+        sizes(dtype, sizes_of).ok().map(|(_, total)| total)
+    }
+
     /// The number of matrices.
     pub fn experts(&self) -> usize {
         self.experts

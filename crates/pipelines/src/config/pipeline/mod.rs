@@ -10,6 +10,7 @@ mod resolve;
 mod serialize;
 #[cfg(test)]
 mod tests;
+mod unfetched;
 mod weight_path;
 
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ pub use self::field::{Auto, Field, Item, Kind, UnknownField};
 pub use self::layers::{Layers, Origin};
 pub use self::methods::WeightsConverter;
 pub use self::resolve::{Machine, ResolvedConfig};
+pub use self::unfetched::Unfetched;
 use crate::config::{KVCacheStrategy, PipelineEngine, RopeType, SupportedEncoding};
 
 /// The struct, its defaults, its setters and the table of its fields. The first line of a field's documentation is

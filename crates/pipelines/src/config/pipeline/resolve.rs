@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use engine::devices::Platform;
-use models::{Architecture, Checkpoint, CheckpointOptions};
+use models::{Architecture, Checkpoint, CheckpointOptions, Network};
 use serde_json::Value;
 use tensor::DType;
 use weights::Format;
@@ -41,6 +41,7 @@ pub struct ResolvedConfig {
     pub(crate) checkpoint: Checkpoint,
     pub(crate) folder: PathBuf,
     pub(crate) plan: MemoryPlan,
+    request: MemoryRequest,
     warnings: Vec<String>,
 }
 
@@ -142,17 +143,18 @@ impl PipelineConfig {
         if !problems.0.is_empty() {
             return Err(Error::Config(problems.0));
         }
-        let request = config.memory_request(&checkpoint, machine.free_memory, on_host);
+        let weights = checkpoint.weights().bytes();
+        let request = config.memory_request(&checkpoint.network, weights, machine.free_memory, on_host);
         let plan = request.plan()?;
         config.max_length = Auto::At(plan.max_length);
         config.max_cache_batch_size = Auto::At(plan.max_batch);
         config.max_ce_batch_size = config.max_ce_batch_size.min(plan.max_batch);
         warnings.extend(plan.warnings.iter().cloned());
-        Ok(ResolvedConfig { config, checkpoint, folder: folder.to_path_buf(), plan, warnings })
+        Ok(ResolvedConfig { config, checkpoint, folder: folder.to_path_buf(), plan, request, warnings })
     }
 
     /// The cache strategy that will be used. Every decoder can do all of them, and prefers pages.
-    fn strategy(&self) -> KVCacheStrategy {
+    pub(super) fn strategy(&self) -> KVCacheStrategy {
         match self.cache_strategy {
             KVCacheStrategy::ModelDefault => KVCacheStrategy::Paged,
             strategy => strategy,
@@ -204,7 +206,7 @@ impl PipelineConfig {
         warnings
     }
 
-    fn resolve_devices(&mut self, platform: &Platform, problems: &mut Problems) {
+    pub(super) fn resolve_devices(&mut self, platform: &Platform, problems: &mut Problems) {
         self.device_specs = self.specs_of(platform);
         if !platform.devices_exist(&self.device_specs) {
             let error = platform.load_devices(&self.device_specs).map(drop).err();
@@ -258,7 +260,7 @@ impl PipelineConfig {
     }
 
     /// A length that the model cannot take is refused, unless it is the default, which is nobody's wish.
-    fn resolve_length(&mut self, limit: usize, problems: &mut Problems, warnings: &mut Vec<String>) {
+    pub(super) fn resolve_length(&mut self, limit: usize, problems: &mut Problems, warnings: &mut Vec<String>) {
         let Some(length) = self.max_length.given().filter(|&length| length > limit) else { return };
         if self.max_length == PipelineConfig::default().max_length {
             warnings.push(format!(
@@ -271,24 +273,27 @@ impl PipelineConfig {
     }
 
     /// What the KV cache keeps: what is computed, unless the weights are rounded as much anyway.
-    fn cache_dtype(&self) -> DType {
+    pub(super) fn cache_dtype(&self) -> DType {
         self.quantization_encoding.map_or(DType::F32, SupportedEncoding::cache_dtype)
     }
 
-    fn memory_request(&self, checkpoint: &Checkpoint, free: Option<u64>, on_host: bool) -> MemoryRequest {
+    pub(super) fn memory_request(
+        &self,
+        network: &Network,
+        weights: u64,
+        free: Option<u64>,
+        on_host: bool,
+    ) -> MemoryRequest {
+        let strategy = self.strategy();
         MemoryRequest {
-            weights: checkpoint.weights().bytes(),
-            cache_bytes_per_token: checkpoint.network.cache_bytes_per_token(self.cache_dtype()) as u64,
+            weights,
+            cache_bytes_per_token: network.cache_bytes_per_token(self.cache_dtype()) as u64,
             page_size: self.kv_cache_page_size,
-            strategy: self.cache_strategy,
-            pad_to_multiple_of: if self.cache_strategy == KVCacheStrategy::Naive {
-                self.pad_to_multiple_of
-            } else {
-                1
-            },
+            strategy,
+            pad_to_multiple_of: if strategy == KVCacheStrategy::Naive { self.pad_to_multiple_of } else { 1 },
             free,
             utilization: self.gpu_memory_utilization,
-            model_length: checkpoint.network.context_length(),
+            model_length: network.context_length(),
             max_length: self.max_length,
             max_batch: self.max_cache_batch_size,
             on_host,
@@ -339,6 +344,11 @@ impl ResolvedConfig {
     /// The folder with the model's tokenizer and further files, unless a GGUF file has all inside.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// What is asked of memory, with what was left open as it was.
+    pub fn memory_request(&self) -> &MemoryRequest {
+        &self.request
     }
 
     /// How memory is divided.

@@ -111,13 +111,10 @@ impl PipelineConfig {
     /// # Errors
     /// As there.
     pub fn download_weights_with(&mut self, progress: &(dyn Fn(Progress<'_>) + Sync)) -> Result<(), Error> {
-        self.place_weights()?;
-        if self.weight_path.is_empty() {
-            self.choose_weights()?;
-            // That it is not there is told when it is opened.
-            if self.is_file() {
-                return Ok(());
-            }
+        self.locate_weights()?;
+        // Of a file that is not there, that is told when it is opened.
+        if self.is_file() {
+            return Ok(());
         }
         if self.weight_path.iter().all(|path| path.exists()) {
             return Ok(());
@@ -131,6 +128,18 @@ impl PipelineConfig {
         let fetched = repo.download_all(&names, self.force_download, progress)?;
         self.weight_path = here.into_iter().cloned().chain(fetched).collect();
         tracing::info!("fetched in {:.1} s", start.elapsed().as_secs_f64());
+        Ok(())
+    }
+
+    /// Makes `weight_path` the files of the weights, of which those of a hub need not be here; fetches none.
+    ///
+    /// # Errors
+    /// If there are none in the encoding that is asked for, or the hub cannot be asked.
+    pub fn locate_weights(&mut self) -> Result<(), Error> {
+        self.place_weights()?;
+        if self.weight_path.is_empty() {
+            self.choose_weights()?;
+        }
         Ok(())
     }
 

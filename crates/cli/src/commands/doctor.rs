@@ -1,0 +1,307 @@
+//! `peri doctor`: what this machine can do, and whether all that models need is in order.
+
+mod machine;
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use cpu::{Pool, limits};
+use engine::CompileCache;
+use pipelines::hub::Hub;
+use pipelines::{
+    AddSpecial, EventKind, Generator, GeneratorOptions, MemoryBytes, ParseSpecial, Request, SamplingParams,
+};
+use serde_json::{Value, json};
+
+use crate::exit::one_line;
+use crate::model::{self, ThreadArguments};
+use crate::progress::Progress;
+
+const AFTER_HELP: &str = "\
+What is wrong is told in lines of their own, warnings too; something broken ends with code 1.
+
+JSON: ok, problems[], warnings[], version, system{os, architecture, kernel}, cpu{model, instruction_sets[], used,
+cores, physical_cores, allowed, quota_cores, threads}, memory{total_bytes, available_bytes, limit_bytes,
+transparent_hugepages}, limits{read_bytes_per_second, read_buffer_bytes, f32_operations_per_second},
+compile_cache{folder, entries, bytes, unfinished, damaged[]}, hub_cache{folder, repos, bytes, free_bytes,
+incomplete[], offline, endpoint, token}, environment{}, self_test{prompt, text, ok}. What is not known is null.";
+
+/// Arguments of `peri doctor`.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    threads: ThreadArguments,
+    /// Leave out what takes time: the speed of memory and of arithmetic
+    #[arg(long)]
+    no_bench: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// How long each limit is measured.
+const TIME: Duration = Duration::from_millis(250);
+/// Bytes that the speed of memory is measured on: more than last-level caches hold.
+const BUFFER: u64 = 512 << 20;
+/// What the built-in model is given, and what it says next.
+const PROMPT: &str = "Once upon a time";
+const NEXT: &str = " there";
+/// Less memory than this is too little for any model but the smallest.
+const LITTLE_MEMORY: u64 = 512 << 20;
+
+/// What was found. The report holds the same facts as the lines.
+#[derive(Default)]
+struct Findings {
+    report: serde_json::Map<String, Value>,
+    lines: Vec<(&'static str, String)>,
+    problems: Vec<String>,
+    warnings: Vec<String>,
+}
+
+/// Checks everything.
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let session = arguments.threads.session()?;
+    let mut findings = Findings::default();
+    findings.system();
+    findings.cpu(&session);
+    findings.memory();
+    if !arguments.no_bench {
+        findings.limits(session.devices()[0].threads());
+    }
+    findings.compile_cache();
+    findings.hub_cache();
+    findings.environment();
+    findings.self_test(&session);
+    let text = if arguments.json { findings.json() } else { findings.text() };
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{text}").and_then(|()| out.flush()).context("cannot write to standard output")?;
+    match &findings.problems[..] {
+        [] => Ok(()),
+        problems => Err(anyhow::anyhow!("something is broken: {}", problems.join("; "))),
+    }
+}
+
+impl Findings {
+    fn line(&mut self, name: &'static str, value: impl AsRef<str>) {
+        self.lines.push((name, one_line(value.as_ref())));
+    }
+
+    fn system(&mut self) {
+        let kernel = machine::kernel();
+        let (os, architecture) = (std::env::consts::OS, std::env::consts::ARCH);
+        let version = env!("CARGO_PKG_VERSION");
+        self.line("version", format!("peri {version}"));
+        self.line("system", format!("{os} {} {architecture}", kernel.as_deref().unwrap_or("")));
+        self.report.insert("version".into(), version.into());
+        let system = json!({"os": os, "architecture": architecture, "kernel": kernel});
+        self.report.insert("system".into(), system);
+    }
+
+    fn cpu(&mut self, session: &engine::InferenceSession) {
+        let (device, cores) = (&session.devices()[0], machine::Cores::of_this_machine());
+        let (found, used) = (machine::instruction_sets(), device.target());
+        self.line("processor", cores.model.as_deref().unwrap_or("unknown"));
+        self.line("instruction sets", if found.is_empty() { "portable".into() } else { found.join(" ") });
+        self.line("used", &used);
+        self.line("cores", cores.words());
+        self.line("threads", device.threads().to_string());
+        if let Some(quota) = cores.quota.filter(|&quota| quota + 0.5 < device.threads() as f64) {
+            self.warnings.push(format!(
+                "{} threads share {quota:.2} cores, which the control group allows: give --threads {}",
+                device.threads(),
+                (quota as usize).max(1)
+            ));
+        }
+        let cpu = json!({
+            "model": cores.model,
+            "instruction_sets": found,
+            "used": used,
+            "cores": cores.usable,
+            "physical_cores": cores.physical,
+            "allowed": cores.allowed,
+            "quota_cores": cores.quota,
+            "threads": device.threads(),
+        });
+        self.report.insert("cpu".into(), cpu);
+    }
+
+    fn memory(&mut self) {
+        let (total, available) = (machine::total_memory(), pipelines::available_memory());
+        let (limit, huge) = (pipelines::memory_limit(), machine::huge_pages());
+        let words = |bytes: Option<u64>| bytes.map_or("unknown".to_string(), |bytes| MemoryBytes(bytes).to_string());
+        let allowed = limit.map_or(String::new(), |limit| format!(", {} allowed", MemoryBytes(limit)));
+        self.line("memory", format!("{} in all, {} available{allowed}", words(total), words(available)));
+        self.line("huge pages", huge.as_deref().unwrap_or("unknown"));
+        if available.is_some_and(|available| available < LITTLE_MEMORY) {
+            self.warnings.push(format!("only {} of memory are available", words(available)));
+        }
+        if huge.as_deref() == Some("never") {
+            let advice = "transparent huge pages are off, so that weights read slower: allow them with `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`";
+            self.warnings.push(advice.to_string());
+        }
+        let memory = json!({
+            "total_bytes": total,
+            "available_bytes": available,
+            "limit_bytes": limit,
+            "transparent_hugepages": huge,
+        });
+        self.report.insert("memory".into(), memory);
+    }
+
+    fn limits(&mut self, threads: usize) {
+        let pool = Pool::new(threads);
+        let buffer = pipelines::available_memory().map_or(BUFFER, |available| BUFFER.min(available / 4));
+        let read = limits::read_bandwidth(&pool, buffer as usize, TIME);
+        let operations = limits::f32_operations(&pool, TIME);
+        self.line(
+            "memory reads",
+            format!("{:.1} GB/s from {}, {} threads", read / 1e9, MemoryBytes(buffer), pool.threads()),
+        );
+        if let Some(operations) = operations {
+            self.line("f32 arithmetic", format!("{:.0} GFLOP/s", operations / 1e9));
+        }
+        let limits = json!({
+            "read_bytes_per_second": read,
+            "read_buffer_bytes": buffer,
+            "f32_operations_per_second": operations,
+        });
+        self.report.insert("limits".into(), limits);
+    }
+
+    fn compile_cache(&mut self) {
+        let Some(cache) = CompileCache::user() else {
+            self.line("compile cache", "off");
+            self.report.insert("compile_cache".into(), Value::Null);
+            return;
+        };
+        let folder = cache.folder().display().to_string();
+        let health = match cache.check() {
+            Ok(health) => health,
+            Err(error) => {
+                self.problems.push(format!("the compile cache {folder} cannot be read: {error}"));
+                return;
+            }
+        };
+        let damaged: Vec<String> = health.damaged.iter().map(ToString::to_string).collect();
+        let bytes = MemoryBytes(health.bytes);
+        self.line("compile cache", format!("{folder}: {} models, {bytes}", health.entries));
+        for problem in &damaged {
+            self.problems.push(format!("damaged in the compile cache: {problem}: delete it"));
+        }
+        let report = json!({
+            "folder": folder,
+            "entries": health.entries,
+            "bytes": health.bytes,
+            "unfinished": health.unfinished,
+            "damaged": damaged,
+        });
+        self.report.insert("compile_cache".into(), report);
+    }
+
+    fn hub_cache(&mut self) {
+        let hub = match Hub::from_env() {
+            Ok(hub) => hub,
+            Err(error) => return self.problems.push(error.to_string()),
+        };
+        let folder = hub.cache.display().to_string();
+        let contents = match hub.contents() {
+            Ok(contents) => contents,
+            Err(error) => return self.problems.push(format!("the cache of models: {error}")),
+        };
+        let bytes = MemoryBytes(contents.bytes);
+        self.line("hub cache", format!("{folder}: {} repos, {bytes}", contents.repos));
+        self.line("hub", if hub.offline { "offline".to_string() } else { machine::without_secrets(&hub.endpoint) });
+        if !contents.incomplete.is_empty() {
+            let names: Vec<String> = contents.incomplete.iter().map(|path| path.display().to_string()).collect();
+            self.warnings.push(format!("downloads that broke off, which `peri pull` resumes: {}", names.join(", ")));
+        }
+        let report = json!({
+            "folder": folder,
+            "repos": contents.repos,
+            "bytes": contents.bytes,
+            "free_bytes": hub.free_space(),
+            "incomplete": contents.incomplete,
+            "offline": hub.offline,
+            "endpoint": machine::without_secrets(&hub.endpoint),
+            "token": hub.token.is_some(),
+        });
+        self.report.insert("hub_cache".into(), report);
+    }
+
+    fn environment(&mut self) {
+        let variables = machine::variables(std::env::vars_os());
+        if variables.is_empty() {
+            self.line("environment", "no variables of ours are set");
+        }
+        for (name, value) in &variables {
+            self.line("environment", format!("{name}={value}"));
+        }
+        let variables: serde_json::Map<String, Value> =
+            variables.into_iter().map(|(name, value)| (name, value.into())).collect();
+        self.report.insert("environment".into(), variables.into());
+    }
+
+    /// One token of the built-in model: everything from its file to the sampler works.
+    fn self_test(&mut self, session: &engine::InferenceSession) {
+        let text = next_token(session).map_err(|error| format!("{error:#}"));
+        let ok = text.as_deref() == Ok(NEXT);
+        self.line("self-test", if ok { format!("{PROMPT:?} goes on with {NEXT:?}") } else { "failed".to_string() });
+        match &text {
+            Ok(text) if !ok => {
+                self.problems.push(format!("the built-in model goes on with {text:?} after {PROMPT:?}, expected {NEXT:?}"));
+            }
+            Err(error) => self.problems.push(format!("the built-in model does not run: {error}")),
+            Ok(_) => {}
+        }
+        self.report.insert("self_test".into(), json!({"prompt": PROMPT, "text": text.ok(), "ok": ok}));
+    }
+
+    fn text(&self) -> String {
+        let rows = self.lines.iter().map(|(name, value)| format!("{name:<16} {value}"));
+        let warnings = self.warnings.iter().map(|warning| format!("{:<16} {}", "warning", one_line(warning)));
+        let problems = self.problems.iter().map(|problem| format!("{:<16} {}", "problem", one_line(problem)));
+        let end = match (&self.problems[..], &self.warnings[..]) {
+            ([], []) => "everything is in order",
+            ([], _) => "nothing is broken",
+            _ => "something is broken",
+        };
+        rows.chain(warnings).chain(problems).chain([end.to_string()]).collect::<Vec<_>>().join("\n")
+    }
+
+    fn json(&self) -> String {
+        let mut report = json!({
+            "ok": self.problems.is_empty(),
+            "problems": self.problems,
+            "warnings": self.warnings,
+        });
+        let object = report.as_object_mut().expect("made as an object");
+        object.extend(self.report.clone());
+        format!("{report:#}")
+    }
+}
+
+/// The likeliest token after the prompt, as text.
+fn next_token(session: &engine::InferenceSession) -> anyhow::Result<String> {
+    let source = model::Source::built_in();
+    let progress = Progress::new(true);
+    let compiled = model::compile(session, source.resolve(&progress)?)?;
+    let model = model::pack(compiled, session, &progress)?;
+    let prompt = model.tokenizer().encode(PROMPT, AddSpecial::Yes, ParseSpecial::No)?;
+    let options = GeneratorOptions { cache_tokens: Some(64), ..GeneratorOptions::default() };
+    let mut generator = Generator::new(Arc::clone(&model), &options)?;
+    let sampling = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
+    generator.add(Request { prompt, sampling, max_new_tokens: Some(1), ..Request::default() })?;
+    let mut text = String::new();
+    while !generator.is_idle() {
+        for event in generator.step()? {
+            if let EventKind::Token { text: new, .. } = event.kind {
+                text += &new;
+            }
+        }
+    }
+    ensure!(!text.is_empty(), "it made no text");
+    Ok(text)
+}

@@ -1,0 +1,46 @@
+//! `peri man`: manual pages, of the same commands and flags that `--help` tells of.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap_mangen::Man;
+
+use crate::exit::Usage;
+
+const AFTER_HELP: &str = "\
+Examples:
+  peri man --out ~/.local/share/man/man1
+  peri man generate | man -l -";
+
+/// Arguments of `peri man`.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    /// The command, such as generate or config show [default: peri itself]
+    #[arg(value_name = "COMMAND", conflicts_with = "out")]
+    command: Vec<String>,
+    /// A folder to write a page for every command to; it is made if it is not there
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Prints a page, or writes all.
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let mut root = crate::command();
+    root.build();
+    if let Some(folder) = &arguments.out {
+        let failed = || format!("cannot write manual pages to {}", folder.display());
+        std::fs::create_dir_all(folder).with_context(failed)?;
+        return clap_mangen::generate_to(root, folder).with_context(failed);
+    }
+    let mut command = &root;
+    for name in &arguments.command {
+        let unknown = || Usage(format!("there is no command `{name}`: `peri --help` lists them"));
+        command = command.find_subcommand(name).ok_or_else(unknown)?;
+    }
+    let mut page = Vec::new();
+    Man::new(command.clone()).render(&mut page).context("cannot make the manual page")?;
+    let mut out = std::io::stdout().lock();
+    out.write_all(&page).and_then(|()| out.flush()).context("cannot write to standard output")
+}

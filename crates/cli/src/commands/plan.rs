@@ -1,0 +1,259 @@
+//! `peri plan`: what a model and its cache will take, and whether that fits, before anything is loaded.
+
+use std::io::Write;
+
+use anyhow::Context;
+use engine::WeightMemory;
+use models::Network;
+use pipelines::config::Unfetched;
+use pipelines::hub::PlannedFile;
+use pipelines::{MemoryBytes, MemoryPlan, MemoryRequest, OutOfMemory, available_memory};
+use serde_json::{Value, json};
+
+use crate::exit::{one_line, warn};
+use crate::model::{self, Source};
+use crate::progress::Progress;
+use crate::settings::ModelPath;
+
+const AFTER_HELP: &str = "\
+Only headers are read, and of a repo that is not here the list of files and config.json. \"total\" is what the check
+compares: the files of weights and the cache. What is free is what this machine, or the container around it, leaves.
+Ends with code 4 if it does not fit.
+
+JSON: model, architecture, task, parameters, active_parameters, encoding, files[{name, bytes, cached}],
+bytes_to_fetch, weights_bytes, weights_packed_bytes, weights_mapped_bytes, cache_strategy, cache_dtype,
+cache_page_size, cache_bytes_per_token, cache_bytes, cache_tokens, max_length, max_length_inferred,
+max_cache_batch_size, max_cache_batch_size_inferred, total_bytes, usable_bytes, free_bytes, fits, problem, warnings.
+What is not known is null.
+
+Examples:
+  peri plan model.gguf --max-length 8192 --max-cache-batch-size 4 --cache-strategy paged
+  peri plan Qwen/Qwen3-0.6B --max-length auto --json";
+
+/// Arguments of `peri plan`.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    model: ModelPath,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is known of a model, here or not.
+struct Report {
+    model: String,
+    architecture: Option<String>,
+    network: Option<Network>,
+    encoding: Option<String>,
+    files: Vec<PlannedFile>,
+    to_fetch: u64,
+    weights: Option<u64>,
+    /// In memory, where the weights can be asked.
+    memory: Option<WeightMemory>,
+    cache_dtype: String,
+    request: Option<MemoryRequest>,
+    /// How memory is divided if it fits, else why it does not.
+    plan: Option<Result<MemoryPlan, OutOfMemory>>,
+    warnings: Vec<String>,
+}
+
+/// Plans.
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let source = arguments.model.source(&[])?;
+    let report = match source.look_ahead()? {
+        Some(unfetched) => Report::ahead(&source, unfetched),
+        None => Report::of(&source)?,
+    };
+    let mut text = report.lines();
+    if arguments.json {
+        text = format!("{:#}\n", report.json());
+    } else {
+        report.warnings.iter().for_each(|warning| warn(warning));
+    }
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")?;
+    match report.plan {
+        Some(Err(refusal)) => Err(pipelines::Error::from(refusal).into()),
+        _ => Ok(()),
+    }
+}
+
+impl Report {
+    /// Of a model that is on this machine.
+    fn of(source: &Source) -> anyhow::Result<Report> {
+        let resolved = source.look(&Progress::new(true))?;
+        let request = MemoryRequest { free: available_memory(), ..*resolved.memory_request() };
+        let checkpoint = resolved.checkpoint();
+        let file = |file: &weights::WeightFile| PlannedFile {
+            name: file.path().display().to_string(),
+            size: file.path().metadata().ok().map(|metadata| metadata.len()),
+            cached: true,
+        };
+        let mut report = Report {
+            model: source.name(),
+            architecture: resolved.config().architecture.clone(),
+            network: Some(checkpoint.network.clone()),
+            encoding: resolved.config().quantization_encoding.map(|encoding| encoding.to_string()),
+            files: checkpoint.weights().files().iter().map(file).collect(),
+            to_fetch: 0,
+            weights: Some(checkpoint.weights().bytes()),
+            memory: None,
+            cache_dtype: resolved.cache_dtype().to_string(),
+            request: Some(request),
+            plan: Some(request.plan()),
+            // Those of the look alone are about memory, which it was not told of.
+            warnings: resolved.warnings().to_vec(),
+        };
+        report.warnings.retain(|warning| !resolved.memory().warnings.contains(warning));
+        report.add_plan_warnings();
+        // Nothing is computed, so one thread is enough.
+        let compiled = model::compile(&model::session(1)?, resolved)?;
+        report.memory = compiled.compiled().programs().next().map(engine::Program::weight_memory);
+        Ok(report)
+    }
+
+    /// Of a model that is on a hub.
+    fn ahead(source: &Source, unfetched: Unfetched) -> Report {
+        let (cache_dtype, to_fetch) = (unfetched.cache_dtype().to_string(), unfetched.bytes_to_fetch());
+        let Unfetched { config, files, bytes, model, memory, warnings } = unfetched;
+        let (architecture, network) = model.unzip();
+        let mut report = Report {
+            model: source.name(),
+            architecture,
+            network,
+            encoding: config.quantization_encoding.map(|encoding| encoding.to_string()),
+            files,
+            to_fetch,
+            weights: bytes,
+            memory: None,
+            cache_dtype,
+            request: memory,
+            plan: memory.map(|memory| memory.plan()),
+            warnings,
+        };
+        if report.network.is_none() {
+            let why = "the model's sizes are in its GGUF file, which is not here: only its bytes are known";
+            report.warnings.push(why.to_string());
+        }
+        report.add_plan_warnings();
+        report
+    }
+
+    fn add_plan_warnings(&mut self) {
+        if let Some(Ok(plan)) = &self.plan {
+            self.warnings.extend(plan.warnings.iter().cloned());
+        }
+    }
+
+    fn fits(&self) -> Option<&MemoryPlan> {
+        self.plan.as_ref()?.as_ref().ok()
+    }
+
+    fn problem(&self) -> Option<String> {
+        self.plan.as_ref()?.as_ref().err().map(ToString::to_string)
+    }
+
+    /// Names and values, in the order they print.
+    fn lines(&self) -> String {
+        let unknown = || "unknown".to_string();
+        let mut rows = vec![
+            ("model", one_line(&self.model)),
+            ("architecture", self.architecture.as_deref().map_or_else(unknown, one_line)),
+            ("parameters", self.parameters().unwrap_or_else(unknown)),
+            ("encoding", self.encoding.clone().unwrap_or_else(unknown)),
+            ("weights on disk", self.weights.map_or_else(unknown, words)),
+        ];
+        if self.to_fetch > 0 {
+            rows.push(("to fetch", words(self.to_fetch)));
+        }
+        if let Some(WeightMemory { packed, stored }) = self.memory {
+            rows.push(("weights loaded", format!("{} packed, {} mapped", words(packed), words(stored))));
+        }
+        if let Some(request) = self.request.filter(|request| request.cache_bytes_per_token > 0) {
+            let per_token = words(request.cache_bytes_per_token);
+            let cache =
+                format!("{}, pages of {} tokens, {}, {per_token} a token", request.strategy, request.page_size, self.cache_dtype);
+            rows.push(("cache", cache));
+        }
+        rows.extend(self.fits().into_iter().flat_map(division));
+        let verdict = match (&self.plan, self.problem()) {
+            (Some(_), Some(problem)) => format!("no: {problem}"),
+            (Some(Ok(MemoryPlan { free: None, .. })), _) => unknown(),
+            (Some(_), None) => "yes".to_string(),
+            (None, _) => unknown(),
+        };
+        rows.push(("fits", verdict));
+        rows.into_iter().map(|(name, value)| format!("{name:<21} {value}\n")).collect()
+    }
+
+    fn parameters(&self) -> Option<String> {
+        let network = self.network.as_ref()?;
+        let (all, active) = (network.parameters(), active(network));
+        Some(if all == active { all.to_string() } else { format!("{all}, {active} active for each token") })
+    }
+
+    fn json(&self) -> Value {
+        let (network, request, plan) = (self.network.as_ref(), self.request.as_ref(), self.fits());
+        let file = |file: &PlannedFile| json!({"name": file.name, "bytes": file.size, "cached": file.cached});
+        let total = request.map(|request| plan.map_or(request.weights, |plan| plan.weights + plan.cache));
+        let usable = request.and_then(|request| Some((request.free? as f64 * request.utilization) as u64));
+        json!({
+            "model": self.model,
+            "architecture": self.architecture,
+            "task": network.map(|network| match network {
+                Network::Decoder(_) => "text_generation",
+                Network::Encoder(_) => "embeddings_generation",
+            }),
+            "parameters": network.map(Network::parameters),
+            "active_parameters": network.map(active),
+            "encoding": self.encoding,
+            "files": self.files.iter().map(file).collect::<Vec<_>>(),
+            "bytes_to_fetch": self.to_fetch,
+            "weights_bytes": self.weights,
+            "weights_packed_bytes": self.memory.map(|memory| memory.packed),
+            "weights_mapped_bytes": self.memory.map(|memory| memory.stored),
+            "cache_strategy": request.map(|request| request.strategy.to_string()),
+            "cache_dtype": self.cache_dtype,
+            "cache_page_size": request.map(|request| request.page_size),
+            "cache_bytes_per_token": request.map(|request| request.cache_bytes_per_token),
+            "cache_bytes": plan.map(|plan| plan.cache),
+            "cache_tokens": plan.map(|plan| plan.cache_tokens),
+            "max_length": plan.map(|plan| plan.max_length),
+            "max_length_inferred": plan.map(|plan| plan.length_inferred),
+            "max_cache_batch_size": plan.map(|plan| plan.max_batch),
+            "max_cache_batch_size_inferred": plan.map(|plan| plan.batch_inferred),
+            "total_bytes": total,
+            "usable_bytes": usable,
+            "free_bytes": request.and_then(|request| request.free),
+            "fits": self.plan.as_ref().filter(|_| request.is_some_and(|r| r.free.is_some())).map(Result::is_ok),
+            "problem": self.problem(),
+            "warnings": self.warnings,
+        })
+    }
+}
+
+/// How memory is divided.
+fn division(plan: &MemoryPlan) -> Vec<(&'static str, String)> {
+    let origin = |inferred: bool| if inferred { "auto-inferred" } else { "current" };
+    let total = words(plan.weights.saturating_add(plan.cache));
+    vec![
+        ("cache in all", format!("{} for {} tokens", words(plan.cache), plan.cache_tokens)),
+        ("max_length", format!("{} ({})", plan.max_length, origin(plan.length_inferred))),
+        ("max_cache_batch_size", format!("{} ({})", plan.max_batch, origin(plan.batch_inferred))),
+        ("total", plan.free.map_or(total.clone(), |free| format!("{total} of {} free", words(free)))),
+    ]
+}
+
+/// Parameters that compute a token.
+fn active(network: &Network) -> usize {
+    match network {
+        Network::Decoder(decoder) => decoder.active_parameters(),
+        Network::Encoder(encoder) => encoder.parameters(),
+    }
+}
+
+fn words(bytes: u64) -> String {
+    MemoryBytes(bytes).to_string()
+}

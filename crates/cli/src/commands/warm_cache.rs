@@ -1,0 +1,134 @@
+//! `peri warm-cache`: everything that starting a model takes, done once: fetching, compiling, packing, saving.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use pipelines::MemoryBytes;
+use pipelines::config::ResolvedConfig;
+use serde_json::{Value, json};
+
+use crate::exit::{one_line, warn};
+use crate::model::{self, ThreadArguments};
+use crate::progress::Progress;
+use crate::settings::ModelPath;
+
+const AFTER_HELP: &str = "\
+What stays: files of a repo, in the cache of the hub; with --target, a file with the compiled model and its packed
+weights, which --serialized-model-path starts from. Without it, nothing that was compiled stays.
+
+JSON: model, files[], serialized_model_path, serialized_bytes, seconds{resolve, compile, load}.
+
+Examples:
+  peri warm-cache Qwen/Qwen3-0.6B
+  peri warm-cache model.gguf --target model.mef
+  peri generate --model model.gguf --serialized-model-path model.mef \"Once upon a time\"";
+
+/// Arguments of `peri warm-cache`.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    model: ModelPath,
+    #[command(flatten)]
+    threads: ThreadArguments,
+    /// The file to write the compiled model with its packed weights to; short for --save-to-serialized-model-path
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["save_to_serialized_model_path", "serialized_model_path"])]
+    target: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Show no progress
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// What was done.
+struct Warmed {
+    model: String,
+    files: Vec<PathBuf>,
+    saved: Option<(PathBuf, u64)>,
+    resolve: Duration,
+    compile: Duration,
+    load: Duration,
+}
+
+/// Warms.
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let warmed = warm(arguments)?;
+    let text = if arguments.json { format!("{:#}\n", warmed.json()) } else { warmed.lines() };
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
+}
+
+fn warm(arguments: &Arguments) -> anyhow::Result<Warmed> {
+    let target = arguments.target.as_ref().map(|path| {
+        let text = path.to_str().context("--target is no UTF-8")?;
+        Ok::<_, anyhow::Error>(("save_to_serialized_model_path", Value::from(text)))
+    });
+    let target = target.transpose()?;
+    let source = arguments.model.source(target.as_slice())?;
+    let progress = Progress::new(arguments.quiet);
+    let start = Instant::now();
+    let resolved = source.resolve(&progress)?;
+    let resolve = start.elapsed();
+    resolved.warnings().iter().for_each(|warning| warn(warning));
+    let (files, path) = (files(&resolved), saved_path(&resolved));
+    let session = arguments.threads.session()?;
+    let start = Instant::now();
+    let compiled = model::compile(&session, resolved)?;
+    let compile = start.elapsed();
+    let start = Instant::now();
+    model::pack(compiled, &session, &progress)?;
+    let load = start.elapsed();
+    let size = |path: PathBuf| {
+        let bytes = path.metadata().with_context(|| format!("cannot read {}", path.display()))?.len();
+        Ok::<_, anyhow::Error>((path, bytes))
+    };
+    let saved = path.map(size).transpose()?;
+    Ok(Warmed { model: source.name(), files, saved, resolve, compile, load })
+}
+
+/// The files of the weights; none for the model that is built in.
+fn files(resolved: &ResolvedConfig) -> Vec<PathBuf> {
+    let files = resolved.checkpoint().weights().files().iter().map(|file| file.path().to_path_buf());
+    files.filter(|file| file.exists()).collect()
+}
+
+/// Where the compiled model is written, unless it was read from a file itself.
+fn saved_path(resolved: &ResolvedConfig) -> Option<PathBuf> {
+    let config = resolved.config();
+    config.save_to_serialized_model_path.clone().filter(|_| config.serialized_model_path.is_none())
+}
+
+impl Warmed {
+    fn lines(&self) -> String {
+        let seconds = |time: Duration| format!("{:.2} s", time.as_secs_f64());
+        let mut lines = vec![format!("{}: found in {}", one_line(&self.model), seconds(self.resolve))];
+        lines.extend(self.files.iter().map(|file| format!("  {}", one_line(&file.display().to_string()))));
+        lines.push(format!("compiled in {}, packed in {}", seconds(self.compile), seconds(self.load)));
+        lines.push(match &self.saved {
+            Some((path, bytes)) => {
+                format!("saved to {} ({})", one_line(&path.display().to_string()), MemoryBytes(*bytes))
+            }
+            None => "nothing compiled was saved: --target names a file for it".to_string(),
+        });
+        lines.join("\n") + "\n"
+    }
+
+    fn json(&self) -> Value {
+        let (path, bytes) = self.saved.clone().unzip();
+        json!({
+            "model": self.model,
+            "files": self.files,
+            "serialized_model_path": path,
+            "serialized_bytes": bytes,
+            "seconds": {
+                "resolve": self.resolve.as_secs_f64(),
+                "compile": self.compile.as_secs_f64(),
+                "load": self.load.as_secs_f64(),
+            },
+        })
+    }
+}
