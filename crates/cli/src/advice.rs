@@ -21,7 +21,7 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
             ),
         ),
         Error::ChatTemplate { .. } => {
-            (MODEL, Some("the model's chat template is damaged, or made for another renderer"))
+            (MODEL, Some("the chat template is damaged, or made for another renderer"))
         }
         Error::ChatRefused { .. } => {
             (USAGE, Some("change the conversation to what the model's chat template takes"))

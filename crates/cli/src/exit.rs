@@ -51,14 +51,19 @@ pub(crate) fn code(result: anyhow::Result<()>) -> ExitCode {
     if error.is::<Interrupted>() {
         return ExitCode::from(INTERRUPTED);
     }
+    ExitCode::from(report(&error))
+}
+
+/// Says what went wrong and what to do about it; gives the code that a command ends with for it.
+pub(crate) fn report(error: &anyhow::Error) -> u8 {
     let (code, advice) = match error.downcast_ref::<pipelines::Error>() {
         Some(error) => advice::of(error),
         None if error.is::<Usage>() => (USAGE, None),
         None if error.is::<BadModel>() => (MODEL, None),
         None => (FAILURE, None),
     };
-    say(&message(&error, advice));
-    ExitCode::from(code)
+    say(&message(error, advice));
+    code
 }
 
 /// What clap finds wrong with the arguments of a command, in one line; help and versions as they are.
@@ -114,7 +119,8 @@ fn message(error: &anyhow::Error, advice: Option<&str>) -> String {
     }
 }
 
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
+/// Whether whoever reads our output has gone.
+pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
     kind == Some(std::io::ErrorKind::BrokenPipe)
 }

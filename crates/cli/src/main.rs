@@ -5,9 +5,11 @@
 mod advice;
 mod artifact;
 mod commands;
+mod conversation;
 mod exit;
 mod interrupt;
 mod model;
+mod output;
 mod parse;
 mod progress;
 mod sampling;
@@ -32,6 +34,10 @@ struct Arguments {
 enum Command {
     /// Continue prompts
     Generate(commands::generate::Arguments),
+    /// Talk with a model
+    Chat(commands::chat::Arguments),
+    /// Make prompts of conversations with a chat template
+    Render(commands::render::Arguments),
     /// Turn texts into vectors
     Encode(commands::encode::Arguments),
     /// Show what a model is: architecture, tensors, memory, tokenizer, plan
@@ -67,6 +73,8 @@ fn main() -> std::process::ExitCode {
     };
     exit::code(match arguments.command {
         Command::Generate(arguments) => commands::generate::run(&arguments),
+        Command::Chat(arguments) => commands::chat::run(&arguments),
+        Command::Render(arguments) => commands::render::run(&arguments),
         Command::Encode(arguments) => commands::encode::run(&arguments),
         Command::Inspect(arguments) => commands::inspect::run(&arguments),
         Command::Bench(arguments) => commands::bench::run(&arguments),

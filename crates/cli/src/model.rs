@@ -8,11 +8,12 @@ use cpu::Cpu;
 use engine::InferenceSession;
 use engine::devices::Platform;
 use models::Checkpoint;
-use pipelines::config::{Layers, Machine, PipelineConfig, ResolvedConfig, Unfetched};
+use pipelines::config::{Layers, Machine, Origin, PipelineConfig, ResolvedConfig, Unfetched};
 use pipelines::{CompiledText, TextModel, Tokenizer, hub};
 use tensor::Bytes;
 use weights::{Format, Weights};
 
+use crate::exit;
 use crate::parse;
 use crate::progress::Progress;
 
@@ -82,6 +83,23 @@ impl Source {
         self.layers.is_set(field)
     }
 
+    /// Sets a field unless someone did.
+    pub(crate) fn default_to(&mut self, field: &str, value: &serde_json::Value) -> anyhow::Result<()> {
+        if !self.is_set(field) {
+            self.layers.set(field, value, Origin::Command)?;
+        }
+        Ok(())
+    }
+
+    /// Says what is worth a warning. Limits that nobody asked for are told only to prompts that meet them.
+    pub(crate) fn warn(&self, resolved: &ResolvedConfig) {
+        let asked = self.is_set("max_length") || self.is_set("max_cache_batch_size");
+        let limits = &resolved.memory().warnings;
+        for warning in resolved.warnings().iter().filter(|warning| asked || !limits.contains(warning)) {
+            exit::warn(warning);
+        }
+    }
+
     /// What to call the model.
     pub(crate) fn name(&self) -> String {
         if self.is_built_in() { BUILT_IN.to_string() } else { self.config().short_name() }
@@ -130,7 +148,8 @@ impl Source {
         }
     }
 
-    fn is_built_in(&self) -> bool {
+    /// Whether no model is named.
+    pub(crate) fn is_built_in(&self) -> bool {
         self.config().huggingface_repo_id.is_empty() && self.config().weight_path.is_empty()
     }
 }
@@ -139,6 +158,11 @@ impl Source {
 pub(crate) fn generation_config(resolved: &ResolvedConfig) -> Option<PathBuf> {
     let is_gguf = resolved.checkpoint().weights().format() == Format::Gguf;
     (!is_gguf).then(|| resolved.folder().join("generation_config.json"))
+}
+
+/// The most tokens of an answer, unless there is no limit but that of the length.
+pub(crate) fn max_new_tokens(resolved: &ResolvedConfig) -> Option<usize> {
+    usize::try_from(resolved.config().max_new_tokens).ok().filter(|&count| count > 0)
 }
 
 /// Compiles a model; reads no weights.

@@ -1,10 +1,11 @@
 //! How tokens are chosen: what flags say, else what the model recommends, else defaults of our own.
 
 use std::hash::{BuildHasher, RandomState};
-use std::path::Path;
 
+use pipelines::config::ResolvedConfig;
 use pipelines::{SamplingDefaults, SamplingParams};
 
+use crate::model::{self, Source};
 use crate::parse;
 
 /// The flags.
@@ -38,7 +39,7 @@ const HOUSE: SamplingDefaults = SamplingDefaults {
 
 /// The `top_k` that someone set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TopK {
+enum TopK {
     /// None: the likeliest token, always.
     Greedy,
     /// Among so many; 0 or less is all.
@@ -46,14 +47,16 @@ pub(crate) enum TopK {
 }
 
 impl SamplingArguments {
-    /// The parameters: flags and the `top_k` that was set, before the recommendations of a `generation_config.json` if
-    /// there is one, before defaults.
+    /// The parameters for a model: flags and the `top_k` that was set, before the recommendations of its
+    /// `generation_config.json` if there is one, before defaults.
     pub(crate) fn resolve(
         &self,
-        top_k: Option<TopK>,
-        generation_config: Option<&Path>,
+        source: &Source,
+        resolved: &ResolvedConfig,
     ) -> anyhow::Result<SamplingParams> {
-        let recommended = generation_config.map(SamplingDefaults::from_generation_config).transpose()?;
+        let top_k = source.is_set("top_k").then(|| source.config().top_k.map_or(TopK::Greedy, TopK::Among));
+        let file = model::generation_config(resolved);
+        let recommended = file.as_deref().map(SamplingDefaults::from_generation_config).transpose()?;
         Ok(self.merged(top_k, recommended.unwrap_or_default()))
     }
 

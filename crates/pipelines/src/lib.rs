@@ -30,7 +30,7 @@ mod text_model;
 pub mod tokenizer;
 
 pub use batch::{Batch, Slice};
-pub use chat_template::{ChatContext, ChatTemplate};
+pub use chat_template::{ChatContext, ChatTemplate, Moment};
 pub use config::KVCacheStrategy;
 pub use detokenizer::Detokenizer;
 pub use embedder::{Embedder, EmbedderOptions, Embedding, EmbeddingPrompt, Truncate};

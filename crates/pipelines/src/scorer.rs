@@ -128,7 +128,8 @@ pub fn divergence(reference: &[f32], logits: &[f32]) -> Divergence {
 
 /// The first of the largest values.
 fn top(logits: &[f32]) -> usize {
-    let better = |best: usize, (index, &logit): (usize, &f32)| if logit > logits[best] { index } else { best };
+    let better =
+        |best: usize, (index, &logit): (usize, &f32)| if logit > logits[best] { index } else { best };
     logits.iter().enumerate().fold(0, better)
 }
 
@@ -147,11 +148,15 @@ mod tests {
 
     #[test]
     fn every_position_counts_once_with_context() {
-        for (len, window, stride) in [(0, 4, 2), (1, 4, 2), (4, 4, 2), (5, 4, 2), (17, 8, 3), (17, 8, 8), (9, 1, 1)] {
+        for (len, window, stride) in
+            [(0, 4, 2), (1, 4, 2), (4, 4, 2), (5, 4, 2), (17, 8, 3), (17, 8, 8), (9, 1, 1)]
+        {
             let mut next = 0;
             for part in windows(len, window, stride) {
                 assert_eq!(part.scored, next, "{len} {window} {stride}");
-                assert!(part.end - part.start <= window && part.start <= part.scored && part.scored < part.end);
+                assert!(
+                    part.end - part.start <= window && part.start <= part.scored && part.scored < part.end
+                );
                 assert!(part.start == 0 || part.scored - part.start >= window - stride);
                 next = part.end;
             }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use engine::{CompiledModel, InferenceSession, InitOptions, Model, Progress, WeightsRegistry};
 use models::{Checkpoint, Decoder, Network};
 use tensor::{Bytes, DType, Shape, Tensor};
-use weights::Weights;
+use weights::{Format, Weights};
 
 use crate::config::ResolvedConfig;
 use crate::memory::{self, MemoryNeed};
 use crate::runner::Runner;
 use crate::serialized::Identity;
 use crate::tokenizer::Tokenizer;
-use crate::{Error, OutOfMemory};
+use crate::{ChatTemplate, Error, OutOfMemory};
 
 /// Tokens in a page of the KV cache, unless asked otherwise: small against a text, large against its bookkeeping.
 const DEFAULT_PAGE_SIZE: usize = 64;
@@ -75,6 +75,7 @@ enum Packed {
 /// A model ready to write.
 pub struct TextModel {
     checkpoint: Arc<Checkpoint>,
+    folder: PathBuf,
     tokenizer: Arc<Tokenizer>,
     model: Model,
     page_size: usize,
@@ -209,8 +210,8 @@ impl CompiledText {
             (model, tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
         let (model, tokenizer) = (model?, Arc::new(tokenizer?));
-        let CompiledText { checkpoint, page_size, cache_dtype, .. } = self;
-        Ok(TextModel { checkpoint, tokenizer, model, page_size, cache_dtype })
+        let CompiledText { checkpoint, folder, page_size, cache_dtype, .. } = self;
+        Ok(TextModel { checkpoint, folder, tokenizer, model, page_size, cache_dtype })
     }
 }
 
@@ -246,6 +247,15 @@ impl TextModel {
         &self.tokenizer
     }
 
+    /// The chat template: that of the GGUF metadata, or of the files in the model's folder; `None` where there is
+    /// none.
+    ///
+    /// # Errors
+    /// If there is one, but it is no template.
+    pub fn chat_template(&self) -> Result<Option<ChatTemplate>, Error> {
+        chat_template(&self.checkpoint, &self.folder)
+    }
+
     /// The executable.
     pub fn model(&self) -> &Model {
         &self.model
@@ -276,12 +286,19 @@ impl TextModel {
     }
 }
 
-/// The tokenizer of a checkpoint: that of its GGUF metadata, or of the files in its folder.
+/// The tokenizer of a checkpoint: in its GGUF metadata, or else in `folder`.
 pub(crate) fn tokenizer(checkpoint: &Checkpoint, folder: &Path) -> Result<Tokenizer, Error> {
-    let weights = checkpoint.weights();
-    match weights.format() {
-        weights::Format::Gguf => Tokenizer::from_gguf(weights.metadata()),
+    match checkpoint.weights().format() {
+        Format::Gguf => Tokenizer::from_gguf(checkpoint.weights().metadata()),
         _ => Tokenizer::from_directory(folder),
+    }
+}
+
+/// The chat template of a checkpoint, as [`tokenizer`].
+pub(crate) fn chat_template(checkpoint: &Checkpoint, folder: &Path) -> Result<Option<ChatTemplate>, Error> {
+    match checkpoint.weights().format() {
+        Format::Gguf => ChatTemplate::from_gguf(checkpoint.weights().metadata()),
+        _ => ChatTemplate::from_directory(folder),
     }
 }
 

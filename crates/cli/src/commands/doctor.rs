@@ -131,7 +131,8 @@ impl Findings {
     fn memory(&mut self) {
         let (total, available) = (machine::total_memory(), pipelines::available_memory());
         let (limit, huge) = (pipelines::memory_limit(), machine::huge_pages());
-        let words = |bytes: Option<u64>| bytes.map_or("unknown".to_string(), |bytes| MemoryBytes(bytes).to_string());
+        let words =
+            |bytes: Option<u64>| bytes.map_or("unknown".to_string(), |bytes| MemoryBytes(bytes).to_string());
         let allowed = limit.map_or(String::new(), |limit| format!(", {} allowed", MemoryBytes(limit)));
         self.line("memory", format!("{} in all, {} available{allowed}", words(total), words(available)));
         self.line("huge pages", huge.as_deref().unwrap_or("unknown"));
@@ -213,10 +214,15 @@ impl Findings {
         };
         let bytes = MemoryBytes(contents.bytes);
         self.line("hub cache", format!("{folder}: {} repos, {bytes}", contents.repos));
-        self.line("hub", if hub.offline { "offline".to_string() } else { machine::without_secrets(&hub.endpoint) });
+        self.line(
+            "hub",
+            if hub.offline { "offline".to_string() } else { machine::without_secrets(&hub.endpoint) },
+        );
         if !contents.incomplete.is_empty() {
-            let names: Vec<String> = contents.incomplete.iter().map(|path| path.display().to_string()).collect();
-            self.warnings.push(format!("downloads that broke off, which `peri pull` resumes: {}", names.join(", ")));
+            let names: Vec<String> =
+                contents.incomplete.iter().map(|path| path.display().to_string()).collect();
+            self.warnings
+                .push(format!("downloads that broke off, which `peri pull` resumes: {}", names.join(", ")));
         }
         let report = json!({
             "folder": folder,
@@ -248,10 +254,15 @@ impl Findings {
     fn self_test(&mut self, session: &engine::InferenceSession) {
         let text = next_token(session).map_err(|error| format!("{error:#}"));
         let ok = text.as_deref() == Ok(NEXT);
-        self.line("self-test", if ok { format!("{PROMPT:?} goes on with {NEXT:?}") } else { "failed".to_string() });
+        self.line(
+            "self-test",
+            if ok { format!("{PROMPT:?} goes on with {NEXT:?}") } else { "failed".to_string() },
+        );
         match &text {
             Ok(text) if !ok => {
-                self.problems.push(format!("the built-in model goes on with {text:?} after {PROMPT:?}, expected {NEXT:?}"));
+                self.problems.push(format!(
+                    "the built-in model goes on with {text:?} after {PROMPT:?}, expected {NEXT:?}"
+                ));
             }
             Err(error) => self.problems.push(format!("the built-in model does not run: {error}")),
             Ok(_) => {}

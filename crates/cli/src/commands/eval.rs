@@ -124,7 +124,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     score(arguments, &model, &tokens, saved.as_ref(), &mut outcome, (&interrupt, &progress))?;
     outcome.seconds = start.elapsed().as_secs_f64();
     progress.clear();
-    let text = if arguments.json { format!("{:#}\n", outcome.json(arguments)) } else { outcome.lines(arguments) };
+    let text =
+        if arguments.json { format!("{:#}\n", outcome.json(arguments)) } else { outcome.lines(arguments) };
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
 }
@@ -211,7 +212,8 @@ fn tokens(
         _ if tokens.is_empty() => Err(Usage("the text is empty; give one".into()).into()),
         Some(token) => {
             let problem = format!("token {token} is beyond the model's vocabulary of {vocab}");
-            Err(BadModel(format!("{problem}: the tokenizer, or the saved logits, are of another model")).into())
+            Err(BadModel(format!("{problem}: the tokenizer, or the saved logits, are of another model"))
+                .into())
         }
         None => Ok(tokens),
     }
@@ -236,10 +238,9 @@ fn sizes(
         let problem = format!("a stride of {stride} tokens, and a window of {window}");
         return Err(Usage(format!("{problem}; give a --stride of at most the window")).into());
     }
-    if let (Some(expected), _) | (_, Some(expected)) = (
-        saved_window.filter(|&saved| saved != window),
-        saved_stride.filter(|&saved| saved != stride),
-    ) {
+    if let (Some(expected), _) | (_, Some(expected)) =
+        (saved_window.filter(|&saved| saved != window), saved_stride.filter(|&saved| saved != stride))
+    {
         warn(&format!(
             "the saved logits were made with another window or stride ({expected}): what was seen differs"
         ));
@@ -260,7 +261,10 @@ impl Outcome {
         }
         if let Some(agreement) = self.agreement.as_ref().filter(|agreement| !agreement.is_empty()) {
             let [mean, median, p99, max] = agreement.summary();
-            rows.push(("divergence", format!("mean {mean:.6}, median {median:.6}, p99 {p99:.6}, max {max:.6}")));
+            rows.push((
+                "divergence",
+                format!("mean {mean:.6}, median {median:.6}, p99 {p99:.6}, max {max:.6}"),
+            ));
             let percent = 100.0 * agreement.top1();
             rows.push(("same top token", format!("{percent:.2} % of {} rows", agreement.rows())));
             if let Some((saved, ratio)) = agreement.perplexities() {

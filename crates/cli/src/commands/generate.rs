@@ -5,17 +5,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use pipelines::config::{KVCacheStrategy, ResolvedConfig};
+use pipelines::config::KVCacheStrategy;
 use pipelines::{
     AddSpecial, Event, EventKind, FinishReason, Generator, GeneratorOptions, ParseSpecial, Request,
     SamplingParams, SequenceId, TextModel,
 };
 
-use crate::exit::{self, Interrupted, Usage};
+use crate::exit::{Interrupted, Usage};
 use crate::interrupt::Interrupt;
-use crate::model::{self, Source, ThreadArguments};
+use crate::model::{self, ThreadArguments};
+use crate::output::TextOutput;
 use crate::progress::Progress;
-use crate::sampling::{SamplingArguments, TopK};
+use crate::sampling::SamplingArguments;
 use crate::settings::ModelFlags;
 
 const AFTER_HELP: &str = "\
@@ -97,14 +98,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let source = arguments.model.source(&defaults(prompts.len()))?;
     let resolved = source.resolve(&progress)?;
     if !arguments.quiet {
-        warn(&source, &resolved);
+        source.warn(&resolved);
     }
-    let top_k = source.is_set("top_k").then(|| source.config().top_k.map_or(TopK::Greedy, TopK::Among));
-    let sampling = arguments.sampling.resolve(top_k, model::generation_config(&resolved).as_deref())?;
+    let sampling = arguments.sampling.resolve(&source, &resolved)?;
     let options =
         GeneratorOptions { max_batch_tokens: MAX_BATCH_TOKENS, ..GeneratorOptions::from(&resolved) };
-    // -1 is no limit but that of the length.
-    let max_new_tokens = usize::try_from(resolved.config().max_new_tokens).ok().filter(|&count| count > 0);
+    let max_new_tokens = model::max_new_tokens(&resolved);
     let model = model::pack(model::compile(&session, resolved)?, &session, &progress)?;
     let mut clock = Clock::new(begin.elapsed());
     let request = Request {
@@ -163,15 +162,6 @@ fn defaults(prompts: usize) -> [(&'static str, serde_json::Value); 5] {
         ("cache_strategy", "paged".into()),
         ("kv_cache_page_size", PAGE_SIZE.into()),
     ]
-}
-
-/// Says what is worth a warning. Limits that nobody asked for are told only to prompts that meet them.
-fn warn(source: &Source, resolved: &ResolvedConfig) {
-    let asked = source.is_set("max_length") || source.is_set("max_cache_batch_size");
-    let limits = &resolved.memory().warnings;
-    for warning in resolved.warnings().iter().filter(|warning| asked || !limits.contains(warning)) {
-        exit::warn(warning);
-    }
 }
 
 /// A generator with a job for each prompt; `request` is what they have in common.
@@ -245,14 +235,13 @@ struct Printer {
     /// Whether the prompt of the next one was written, and how many bytes of its text.
     begun: bool,
     written: usize,
-    /// Newlines that were held back, since a text ends with exactly one.
-    held: usize,
+    output: TextOutput,
 }
 
 impl Printer {
     fn new(arguments: &Arguments, seed: u64) -> Printer {
         let (json, echo) = (arguments.json, !arguments.no_echo);
-        Printer { json, echo, seed, shown: 0, begun: false, written: 0, held: 0 }
+        Printer { json, echo, seed, shown: 0, begun: false, written: 0, output: TextOutput::new() }
     }
 
     /// Writes what is new.
@@ -278,10 +267,10 @@ impl Printer {
                 break;
             }
             if !self.json {
-                writeln!(out)?;
+                self.output.end(&mut out)?;
             }
             self.shown += 1;
-            (self.begun, self.written, self.held) = (false, 0, 0);
+            (self.begun, self.written) = (false, 0);
         }
         out.flush()
     }
@@ -289,20 +278,10 @@ impl Printer {
     /// The part of a job's text that was not written yet.
     fn write_new(&mut self, out: &mut impl Write, job: &Job) -> std::io::Result<()> {
         if self.echo && !self.begun {
-            self.write_held(out, &job.prompt)?;
+            self.output.write(out, &job.prompt)?;
         }
-        self.write_held(out, &job.text[self.written..])?;
+        self.output.write(out, &job.text[self.written..])?;
         (self.begun, self.written) = (true, job.text.len());
-        Ok(())
-    }
-
-    fn write_held(&mut self, out: &mut impl Write, text: &str) -> std::io::Result<()> {
-        let body = text.trim_end_matches('\n');
-        if !body.is_empty() {
-            write!(out, "{}{body}", "\n".repeat(self.held))?;
-            self.held = 0;
-        }
-        self.held += text.len() - body.len();
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! The subcommands, one file each: arguments, and what they do.
 
 pub(crate) mod bench;
+pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod doctor;
@@ -12,5 +13,6 @@ pub(crate) mod list;
 pub(crate) mod man;
 pub(crate) mod plan;
 pub(crate) mod pull;
+pub(crate) mod render;
 pub(crate) mod tokenize;
 pub(crate) mod warm_cache;

@@ -173,8 +173,10 @@ impl Report {
         }
         if let Some(request) = self.request.filter(|request| request.cache_bytes_per_token > 0) {
             let per_token = words(request.cache_bytes_per_token);
-            let cache =
-                format!("{}, pages of {} tokens, {}, {per_token} a token", request.strategy, request.page_size, self.cache_dtype);
+            let cache = format!(
+                "{}, pages of {} tokens, {}, {per_token} a token",
+                request.strategy, request.page_size, self.cache_dtype
+            );
             rows.push(("cache", cache));
         }
         rows.extend(self.fits().into_iter().flat_map(division));

@@ -1,48 +1,44 @@
 //! `strftime_now`: a date in words, as Python's `strftime` in the C locale writes it.
 
-use std::fmt::Write;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::fmt::strtime;
+use jiff::tz::TimeZone;
 use minijinja::{Error, ErrorKind};
 
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
+/// A date and a time of day, where it does not matter in which time zone: what `strftime_now` formats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment(DateTime);
 
-const WEEKDAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+/// The directives of Python that are the same here.
+const SAME: &str = "aAbBCdDeFGgHhIjklmMnpRrSstTuUVwWyY%";
 
-const DAY: i64 = 86_400;
+impl Moment {
+    /// Now, in the time zone of this machine: that of `TZ`, or of the system; UTC where there is none.
+    pub fn now() -> Moment {
+        let zone = TimeZone::try_system().unwrap_or(TimeZone::UTC);
+        Moment(Timestamp::now().to_zoned(zone).datetime())
+    }
 
-/// A moment by the calendar, in UTC.
-struct Civil {
-    year: i64,
-    /// From 0.
-    month: usize,
-    /// From 1.
-    day: i64,
-    /// From 1.
-    day_of_year: i64,
-    /// From Sunday, 0.
-    weekday: usize,
-    /// Since midnight.
-    second: i64,
-    microsecond: u32,
+    /// A time in UTC; years beyond -9999 and 9999 become these.
+    pub fn utc(time: SystemTime) -> Moment {
+        let bound = if time < SystemTime::UNIX_EPOCH { Timestamp::MIN } else { Timestamp::MAX };
+        Moment(TimeZone::UTC.to_datetime(Timestamp::try_from(time).unwrap_or(bound)))
+    }
+
+    /// Itself as `format` says; a directive that Python does not know is an error.
+    pub(super) fn strftime(self, format: &str) -> Result<String, Error> {
+        let problem = |problem: String| Error::new(ErrorKind::InvalidOperation, problem);
+        let translated = translated(format)
+            .ok_or_else(|| problem(format!("strftime_now: unknown directive in {format:?}")))?;
+        strtime::format(translated, self.0).map_err(|error| problem(format!("strftime_now: {error}")))
+    }
 }
 
-/// `moment` in UTC as `format` says; a directive that Python does not know is an error.
-pub(super) fn strftime(moment: SystemTime, format: &str) -> Result<String, Error> {
-    let civil = Civil::new(moment);
+/// Python's directives in words of the library.
+fn translated(format: &str) -> Option<String> {
     let mut text = String::new();
     let mut letters = format.chars();
     while let Some(letter) = letters.next() {
@@ -50,130 +46,64 @@ pub(super) fn strftime(moment: SystemTime, format: &str) -> Result<String, Error
             text.push(letter);
             continue;
         }
-        let mut directive = letters.next();
-        let padded = directive != Some('-');
-        if !padded {
-            directive = letters.next();
+        let mut directive = letters.next()?;
+        let bare = directive == '-';
+        if bare {
+            directive = letters.next()?;
         }
-        directive.and_then(|directive| civil.write(&mut text, directive, padded)).ok_or_else(|| {
-            Error::new(ErrorKind::InvalidOperation, format!("strftime_now: unknown directive in {format:?}"))
-        })?;
-    }
-    Ok(text)
-}
-
-impl Civil {
-    fn new(moment: SystemTime) -> Civil {
-        let (seconds, microsecond) = match moment.duration_since(UNIX_EPOCH) {
-            Ok(since) => (since.as_secs() as i64, since.subsec_micros()),
-            Err(before) => (-(before.duration().as_secs() as i64), 0),
-        };
-        let days = seconds.div_euclid(DAY);
-        // Years run from March, so that the leap day comes last (H. Hinnant, "chrono-Compatible Low-Level Date
-        // Algorithms": an era is 400 years, 146 097 days).
-        let shifted = days + 719_468;
-        let era = shifted.div_euclid(146_097);
-        let of_era = shifted.rem_euclid(146_097);
-        let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-        let from_march = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let month_from_march = (5 * from_march + 2) / 153;
-        let day = from_march - (153 * month_from_march + 2) / 5 + 1;
-        let month = ((month_from_march + 2) % 12) as usize;
-        let year = year_of_era + era * 400 + i64::from(month < 2);
-        let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-        let before = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334][month];
-        let day_of_year = before + i64::from(leap && month > 1) + day;
-        let weekday = (days + 4).rem_euclid(7) as usize;
-        Civil { year, month, day, day_of_year, weekday, second: seconds.rem_euclid(DAY), microsecond }
-    }
-
-    /// Appends what one directive stands for; `None` when there is none of that letter.
-    fn write(&self, text: &mut String, directive: char, padded: bool) -> Option<()> {
-        let hour = self.second / 3600;
-        let half_day_hour = (hour + 11) % 12 + 1;
-        let pad =
-            |width: usize, number: i64| format!("{number:0width$}", width = if padded { width } else { 0 });
-        let expansion = match directive {
-            'Y' => pad(4, self.year),
-            'y' => pad(2, self.year.rem_euclid(100)),
-            'm' => pad(2, self.month as i64 + 1),
-            'B' => MONTHS[self.month].to_owned(),
-            'b' | 'h' => MONTHS[self.month][..3].to_owned(),
-            'd' => pad(2, self.day),
-            'e' if padded => format!("{:2}", self.day),
-            'e' => self.day.to_string(),
-            'j' => pad(3, self.day_of_year),
-            'A' => WEEKDAYS[self.weekday].to_owned(),
-            'a' => WEEKDAYS[self.weekday][..3].to_owned(),
-            'w' => self.weekday.to_string(),
-            'u' => if self.weekday == 0 { 7 } else { self.weekday }.to_string(),
-            'H' => pad(2, hour),
-            'I' => pad(2, half_day_hour),
-            'M' => pad(2, self.second / 60 % 60),
-            'S' => pad(2, self.second % 60),
-            'f' => format!("{:06}", self.microsecond),
-            'p' => if hour < 12 { "AM" } else { "PM" }.to_owned(),
+        match directive {
+            'c' => text.push_str("%a %b %e %H:%M:%S %Y"),
+            'x' => text.push_str("%m/%d/%y"),
+            'X' => text.push_str("%H:%M:%S"),
+            'f' => text.push_str("%6f"),
             // Python leaves the zone of a naive datetime empty.
-            'Z' | 'z' => String::new(),
-            'F' => return self.write_all(text, "Y-m-d"),
-            'T' | 'X' => return self.write_all(text, "H:M:S"),
-            'R' => return self.write_all(text, "H:M"),
-            'D' | 'x' => return self.write_all(text, "m/d/y"),
-            'c' => return self.write_all(text, "a b e H:M:S Y"),
-            'n' => "\n".to_owned(),
-            't' => "\t".to_owned(),
-            '%' => "%".to_owned(),
-            _ => return None,
-        };
-        text.write_str(&expansion).ok()
-    }
-
-    /// Appends directives given by their letters alone.
-    fn write_all(&self, text: &mut String, directives: &str) -> Option<()> {
-        for letter in directives.chars() {
-            match letter.is_alphabetic() {
-                true => self.write(text, letter, true)?,
-                false => text.push(letter),
-            }
+            'z' | 'Z' => {}
+            _ if !SAME.contains(directive) => return None,
+            _ if bare => text.extend(['%', '-', directive]),
+            _ => text.extend(['%', directive]),
         }
-        Some(())
     }
+    Some(text)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
 
-    fn at(seconds: u64, format: &str) -> String {
-        strftime(UNIX_EPOCH + Duration::from_secs(seconds), format).expect("known directives")
+    fn at(milliseconds: u64, format: &str) -> String {
+        Moment::utc(UNIX_EPOCH + Duration::from_millis(milliseconds))
+            .strftime(format)
+            .expect("known directives")
     }
 
     #[test]
     fn dates_read_as_in_python() {
-        assert_eq!(at(1_753_531_200, "%d %b %Y"), "26 Jul 2025");
+        assert_eq!(at(1_753_531_200_000, "%d %b %Y"), "26 Jul 2025");
         assert_eq!(
-            at(1_753_531_200, "%A, %B %-d, %Y %H:%M:%S %I%p"),
+            at(1_753_531_200_000, "%A, %B %-d, %Y %H:%M:%S %I%p"),
             "Saturday, July 26, 2025 12:00:00 12PM"
         );
         assert_eq!(
-            at(0, "%c|%F %T|%j|%y|%a|%%"),
-            "Thu Jan  1 00:00:00 1970|1970-01-01 00:00:00|001|70|Thu|%"
+            at(0, "%c|%F %T|%j|%-j|%y|%a|%%|%x %X|%D|%e|%-e|%w%u|%Z%z|"),
+            "Thu Jan  1 00:00:00 1970|1970-01-01 00:00:00|001|1|70|Thu|%|01/01/70 00:00:00|01/01/70| 1|1|44||"
         );
+        assert_eq!(at(1_753_531_200_250, "%f %% é%H"), "250000 % é12");
+        assert_eq!(at(1_753_531_200_000, "%f"), "000000");
     }
 
     #[test]
     fn leap_days_are_counted() {
-        assert_eq!(at(951_782_400, "%F %j %a"), "2000-02-29 060 Tue");
-        assert_eq!(at(1_735_603_200, "%F %j %a"), "2024-12-31 366 Tue");
-        assert_eq!(at(4_107_542_400, "%F %j %a"), "2100-03-01 060 Mon");
+        assert_eq!(at(951_782_400_000, "%F %j %a"), "2000-02-29 060 Tue");
+        assert_eq!(at(1_735_603_200_000, "%F %j %a"), "2024-12-31 366 Tue");
+        assert_eq!(at(4_107_542_400_000, "%F %j %a"), "2100-03-01 060 Mon");
     }
 
     #[test]
     fn unknown_directives_are_refused() {
-        for format in ["%", "%-", "%Q"] {
-            assert!(strftime(UNIX_EPOCH, format).is_err(), "{format}");
+        for format in ["%", "%-", "%Q", "%N", "%:z"] {
+            assert!(Moment::utc(UNIX_EPOCH).strftime(format).is_err(), "{format}");
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod compile;
 mod date;
+mod files;
 mod filters;
 mod json;
 mod syntax;
@@ -13,7 +14,6 @@ mod work;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::SystemTime;
 
 use minijinja::machinery::{eval, make_string_output};
 use minijinja::value::Serde;
@@ -21,6 +21,7 @@ use minijinja::{AutoEscape, Environment, ErrorKind, Value};
 use weights::{MetaValue, Metadata};
 
 use crate::Error;
+pub use date::Moment;
 use filters::Refusal;
 
 /// The chat template of a model: one Jinja source, or several by name.
@@ -65,8 +66,8 @@ pub struct ChatContext<'a> {
     pub bos: Option<&'a str>,
     /// `eos_token`: the text of the token that ends a text; undefined for the template when absent.
     pub eos: Option<&'a str>,
-    /// What `strftime_now` formats, in UTC.
-    pub now: SystemTime,
+    /// What `strftime_now` formats.
+    pub now: Moment,
     /// More variables, `enable_thinking` for one. They win over those above.
     pub extra: Option<&'a serde_json::Map<String, serde_json::Value>>,
 }
@@ -81,7 +82,7 @@ impl<'a> ChatContext<'a> {
             add_generation_prompt: true,
             bos: None,
             eos: None,
-            now: SystemTime::now(),
+            now: Moment::now(),
             extra: None,
         }
     }
@@ -137,7 +138,7 @@ impl ChatTemplate {
     pub fn from_tokenizer_config(json: &str) -> Result<Option<ChatTemplate>, Error> {
         let problem = |problem: String| Error::ChatTemplate { name: DEFAULT.to_owned(), problem };
         let config: serde_json::Value = serde_json::from_str(json)
-            .map_err(|error| problem(format!("tokenizer_config.json is not JSON: {error}")))?;
+            .map_err(|error| problem(format!("the file that holds it is not JSON: {error}")))?;
         let named = match config.get("chat_template") {
             None | Some(serde_json::Value::Null) => return Ok(None),
             Some(serde_json::Value::String(source)) => return ChatTemplate::new(source).map(Some),
@@ -235,7 +236,7 @@ fn variables(context: &ChatContext) -> Value {
         ("tools", Value::from(Serde(context.tools))),
         ("documents", Value::from(Serde(context.documents))),
         ("add_generation_prompt", Value::from(context.add_generation_prompt)),
-        ("strftime_now", Value::from_function(move |format: &str| date::strftime(now, format))),
+        ("strftime_now", Value::from_function(move |format: &str| now.strftime(format))),
     ]);
     variables.extend(context.bos.map(|bos| ("bos_token", Value::from(bos))));
     variables.extend(context.eos.map(|eos| ("eos_token", Value::from(eos))));

@@ -67,7 +67,7 @@ fn difference(
         tools: list("tools"),
         documents: list("documents"),
         add_generation_prompt: given["add_generation_prompt"] == true,
-        now: UNIX_EPOCH + NOW,
+        now: Moment::utc(UNIX_EPOCH + NOW),
         extra: Some(&extra),
         ..ChatContext::new(list("messages").expect("every context has messages"))
     };
@@ -110,7 +110,8 @@ fn conversation() -> Vec<Value> {
 
 fn render(source: &str) -> Result<String, Error> {
     let messages = conversation();
-    let context = ChatContext { now: UNIX_EPOCH + NOW, bos: Some("<s>"), ..ChatContext::new(&messages) };
+    let context =
+        ChatContext { now: Moment::utc(UNIX_EPOCH + NOW), bos: Some("<s>"), ..ChatContext::new(&messages) };
     ChatTemplate::new(source)?.render(&context)
 }
 
@@ -142,7 +143,11 @@ fn conversations_are_framed() {
 fn tools_keep_the_order_of_their_keys() {
     let messages = conversation();
     let tools = [json!({"type": "function", "a": {"name": "é", "b": [1.0, 1e-7, null, true]}})];
-    let context = ChatContext { tools: Some(&tools), now: UNIX_EPOCH + NOW, ..ChatContext::new(&messages) };
+    let context = ChatContext {
+        tools: Some(&tools),
+        now: Moment::utc(UNIX_EPOCH + NOW),
+        ..ChatContext::new(&messages)
+    };
     let text = ChatTemplate::new(LLAMA).expect("a template").render(&context).expect("a prompt");
     let json = r#"[{"type": "function", "a": {"name": "é", "b": [1.0, 1e-07, null, true]}}]"#;
     assert_eq!(text.split_once('|').map(|_| text.rsplit_once("Hi|").map(|(_, json)| json)), Some(Some(json)));

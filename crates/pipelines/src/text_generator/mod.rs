@@ -81,12 +81,12 @@ pub(crate) struct End {
 }
 
 impl TextGenerator {
-    /// Starts a thread for a model. Its chat template is that of its GGUF file, if it has one.
+    /// Starts a thread for a model. Its chat template is that of its own files, if they have one.
     ///
     /// # Errors
     /// As [`Generator::new`]; if the chat template is no template; or if no thread can be started.
     pub fn new(model: Arc<TextModel>, options: &GeneratorOptions) -> Result<TextGenerator, Error> {
-        let chat_template = ChatTemplate::from_gguf(model.checkpoint().weights().metadata())?;
+        let chat_template = model.chat_template()?;
         TextGenerator::start(model, options, chat_template)
     }
 

@@ -41,6 +41,8 @@ pub struct Chat {
     pub messages: Vec<Value>,
     /// Function schemas as in the OpenAI API.
     pub tools: Option<Vec<Value>>,
+    /// Texts to answer from, for templates that take them.
+    pub documents: Option<Vec<Value>>,
     /// Whether the prompt ends where the assistant is to speak.
     pub add_generation_prompt: bool,
     /// More variables of the template, `enable_thinking` for one.
@@ -50,7 +52,26 @@ pub struct Chat {
 impl Chat {
     /// Messages to be answered now, and nothing else.
     pub fn new(messages: Vec<Value>) -> Chat {
-        Chat { messages, tools: None, add_generation_prompt: true, extra: Map::new() }
+        Chat { messages, tools: None, documents: None, add_generation_prompt: true, extra: Map::new() }
+    }
+
+    /// The prompt's text. The tokens that begin and end a text are those of the tokenizer, if there is one and
+    /// `extra` says nothing else.
+    ///
+    /// # Errors
+    /// As [`ChatTemplate::render`].
+    pub fn render(&self, template: &ChatTemplate, tokenizer: Option<&Tokenizer>) -> Result<String, Error> {
+        let name = |id: fn(&Tokenizer) -> Option<u32>| tokenizer.and_then(|own| own.token(id(own)?));
+        let (bos, eos) = (name(Tokenizer::bos), name(Tokenizer::eos));
+        template.render(&ChatContext {
+            tools: self.tools.as_deref(),
+            documents: self.documents.as_deref(),
+            add_generation_prompt: self.add_generation_prompt,
+            bos: bos.as_deref(),
+            eos: eos.as_deref(),
+            extra: Some(&self.extra),
+            ..ChatContext::new(&self.messages)
+        })
     }
 }
 
@@ -65,26 +86,11 @@ impl Prompt {
             Prompt::Text { text, add, parse } => tokenizer.encode(&text, add, parse),
             Prompt::Tokens(tokens) => Ok(tokens),
             Prompt::Chat(chat) => {
-                let text = chat.render(tokenizer, template.ok_or(Error::NoChatTemplate)?)?;
+                let text = chat.render(template.ok_or(Error::NoChatTemplate)?, Some(tokenizer))?;
                 // The template writes all special tokens itself.
                 tokenizer.encode(&text, AddSpecial::No, ParseSpecial::Yes)
             }
         }
-    }
-}
-
-impl Chat {
-    fn render(&self, tokenizer: &Tokenizer, template: &ChatTemplate) -> Result<String, Error> {
-        let name = |id: Option<u32>| id.and_then(|id| tokenizer.token(id));
-        let (bos, eos) = (name(tokenizer.bos()), name(tokenizer.eos_ids().first().copied()));
-        template.render(&ChatContext {
-            tools: self.tools.as_deref(),
-            add_generation_prompt: self.add_generation_prompt,
-            bos: bos.as_deref(),
-            eos: eos.as_deref(),
-            extra: Some(&self.extra),
-            ..ChatContext::new(&self.messages)
-        })
     }
 }
 

@@ -319,7 +319,7 @@ impl Tokenizer {
         if own && gguf.add_eos.unwrap_or(adds.eos) {
             self.after.push(needed(eos, "EOS")?);
         }
-        self.bos = known(bos);
+        (self.bos, self.eos) = (known(bos), known(eos));
         self.eos_ids.extend([eos, gguf.eot, gguf.eom].into_iter().filter_map(known));
         let ends: Vec<u32> = ENDS.iter().filter_map(|text| self.id(text)).collect();
         self.eos_ids.extend(ends);

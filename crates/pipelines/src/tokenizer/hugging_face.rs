@@ -147,6 +147,15 @@ impl Companions {
         given.chain(named).find(|&id| tokenizer.token(id).is_some())
     }
 
+    /// The one EOS that stands in chats: the token that the tokenizer config names, or else the first id that the
+    /// generation config or the model config gives.
+    pub(super) fn eos(&self, tokenizer: &Tokenizer) -> Option<u32> {
+        let given =
+            [&self.generation, &self.config].into_iter().flat_map(|config| ids(&config["eos_token_id"]));
+        let mut known = given.filter(|&id| tokenizer.token(id).is_some());
+        self.named("eos_token", tokenizer).or_else(|| known.next())
+    }
+
     /// EOS: every id that the generation config gives (or else the model config), and the token that the tokenizer
     /// config names.
     pub(super) fn eos_ids(&self, tokenizer: &Tokenizer) -> BTreeSet<u32> {

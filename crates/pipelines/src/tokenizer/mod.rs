@@ -71,6 +71,7 @@ pub struct Tokenizer {
     model: Model,
     decoder: Decoder,
     bos: Option<u32>,
+    eos: Option<u32>,
     eos_ids: BTreeSet<u32>,
     /// What `AddSpecial::Yes` puts in front of a text; a `tokenizer.json` does so itself.
     before: Vec<u32>,
@@ -177,7 +178,7 @@ impl Tokenizer {
 
     fn new(model: Model, decoder: Decoder, kind: String) -> Self {
         let (before, after) = (Vec::new(), Vec::new());
-        Self { model, decoder, bos: None, eos_ids: BTreeSet::new(), before, after, kind }
+        Self { model, decoder, bos: None, eos: None, eos_ids: BTreeSet::new(), before, after, kind }
     }
 
     /// The ids of `text`.
@@ -268,6 +269,11 @@ impl Tokenizer {
         self.bos
     }
 
+    /// The token that ends a text, as chat templates write it, if the model has one.
+    pub fn eos(&self) -> Option<u32> {
+        self.eos.or_else(|| self.eos_ids.first().copied())
+    }
+
     /// The tokens that end a generation.
     pub fn eos_ids(&self) -> &BTreeSet<u32> {
         &self.eos_ids
@@ -292,13 +298,13 @@ impl Tokenizer {
     /// Takes over what the files beside the tokenizer say.
     fn heed(&mut self, companions: &Companions) {
         self.bos = companions.bos(self).or(self.bos);
+        self.eos = companions.eos(self).or(self.eos);
         self.eos_ids.extend(companions.eos_ids(self));
         // A `tokenizer.json` says in its post-processor what goes around a text.
         if let Model::Own(..) = self.model {
-            let given = [
-                ("add_bos_token", self.bos, &mut self.before),
-                ("add_eos_token", self.eos_ids.first().copied(), &mut self.after),
-            ];
+            let eos = self.eos();
+            let given =
+                [("add_bos_token", self.bos, &mut self.before), ("add_eos_token", eos, &mut self.after)];
             for (key, id, around) in given {
                 match companions.adds(key) {
                     Some(true) if around.is_empty() => around.extend(id),

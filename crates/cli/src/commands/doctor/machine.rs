@@ -90,7 +90,8 @@ pub(super) fn variables(all: impl Iterator<Item = (OsString, OsString)>) -> BTre
         PREFIXES.iter().any(|prefix| name.starts_with(prefix)).then(|| {
             let secret = SECRETS.iter().any(|word| name.contains(word)) && !name.ends_with("_PATH");
             let value = value.to_string_lossy();
-            let shown = if secret && !is_switch(&name) { HIDDEN.to_string() } else { without_secrets(&value) };
+            let shown =
+                if secret && !is_switch(&name) { HIDDEN.to_string() } else { without_secrets(&value) };
             (name, shown)
         })
     });

@@ -50,7 +50,9 @@ pub(super) struct LogitsReader {
 impl LogitsWriter {
     /// Begins a file: its header and the tokens.
     pub(super) fn create(path: &Path, of: &Tokens<'_>) -> anyhow::Result<LogitsWriter> {
-        let name = path.file_name().ok_or_else(|| Usage(format!("--logits-out {} names no file", path.display())))?;
+        let name = path
+            .file_name()
+            .ok_or_else(|| Usage(format!("--logits-out {} names no file", path.display())))?;
         let mut hidden = std::ffi::OsString::from(".");
         hidden.push(name);
         hidden.push(format!(".{}.tmp", std::process::id()));
@@ -103,10 +105,17 @@ fn header(of: &Tokens<'_>) -> anyhow::Result<Vec<u8>> {
     let elements = of.tokens.len().checked_mul(of.vocab).context("so many logits are beyond any file")?;
     let end = bytes(elements)?.checked_add(tokens).context("so many logits are beyond any file")?;
     let infos = vec![
-        (TOKENS.to_string(), TensorInfo { dtype: Dtype::U32, shape: vec![of.tokens.len()], data_offsets: (0, tokens) }),
+        (
+            TOKENS.to_string(),
+            TensorInfo { dtype: Dtype::U32, shape: vec![of.tokens.len()], data_offsets: (0, tokens) },
+        ),
         (
             LOGITS.to_string(),
-            TensorInfo { dtype: Dtype::F32, shape: vec![of.tokens.len(), of.vocab], data_offsets: (tokens, end) },
+            TensorInfo {
+                dtype: Dtype::F32,
+                shape: vec![of.tokens.len(), of.vocab],
+                data_offsets: (tokens, end),
+            },
         ),
     ];
     let facts = [
@@ -115,7 +124,8 @@ fn header(of: &Tokens<'_>) -> anyhow::Result<Vec<u8>> {
         ("window", of.window.to_string()),
         ("stride", of.stride.to_string()),
     ];
-    let facts: HashMap<String, String> = facts.into_iter().map(|(key, value)| (key.to_string(), value)).collect();
+    let facts: HashMap<String, String> =
+        facts.into_iter().map(|(key, value)| (key.to_string(), value)).collect();
     let mut json = serde_json::to_vec(&Metadata::new(Some(facts), infos)?)?;
     json.resize(json.len().next_multiple_of(8), b' ');
     Ok([&(json.len() as u64).to_le_bytes()[..], &json].concat())
@@ -125,9 +135,12 @@ impl LogitsReader {
     /// Opens a file and checks its tensors.
     pub(super) fn open(path: &Path) -> anyhow::Result<LogitsReader> {
         let wrong = |problem: String| Usage(format!("{}: {problem}", path.display()));
-        let file = Weights::open(path).map_err(|error| Usage(format!("cannot open saved logits: {error}")))?;
+        let file =
+            Weights::open(path).map_err(|error| Usage(format!("cannot open saved logits: {error}")))?;
         let find = |name: &str| {
-            file.get(name).cloned().ok_or_else(|| wrong(format!("there is no tensor `{name}`; give a file of --logits-out")))
+            file.get(name)
+                .cloned()
+                .ok_or_else(|| wrong(format!("there is no tensor `{name}`; give a file of --logits-out")))
         };
         let (tokens, logits) = (find(TOKENS)?, find(LOGITS)?);
         let shape = |tensor: &Tensor| format!("{}{}", tensor.dtype(), tensor.shape());
@@ -150,7 +163,14 @@ impl LogitsReader {
         };
         let (first, window, stride) = (tokens.len() - rows, number("window"), number("stride"));
         let stride = stride.filter(|&stride| window.is_some_and(|window| stride <= window));
-        Ok(LogitsReader { path: path.to_path_buf(), tokens, logits: logits.contiguous(), first, window, stride })
+        Ok(LogitsReader {
+            path: path.to_path_buf(),
+            tokens,
+            logits: logits.contiguous(),
+            first,
+            window,
+            stride,
+        })
     }
 
     /// The tokens they are of.

@@ -16,7 +16,7 @@ use crate::config::content::Content;
 use crate::config::{KVCacheStrategy, PipelineEngine, RopeType, SupportedEncoding};
 use crate::hub::{HubError, Progress};
 use crate::memory_plan::{MemoryPlan, MemoryRequest};
-use crate::{Error, memory};
+use crate::{ChatTemplate, Error, Tokenizer, memory, text_model};
 
 /// What a configuration is resolved against.
 #[derive(Clone, Copy)]
@@ -260,7 +260,12 @@ impl PipelineConfig {
     }
 
     /// A length that the model cannot take is refused, unless it is the default, which is nobody's wish.
-    pub(super) fn resolve_length(&mut self, limit: usize, problems: &mut Problems, warnings: &mut Vec<String>) {
+    pub(super) fn resolve_length(
+        &mut self,
+        limit: usize,
+        problems: &mut Problems,
+        warnings: &mut Vec<String>,
+    ) {
         let Some(length) = self.max_length.given().filter(|&length| length > limit) else { return };
         if self.max_length == PipelineConfig::default().max_length {
             warnings.push(format!(
@@ -339,6 +344,22 @@ impl ResolvedConfig {
     /// What the KV cache keeps.
     pub fn cache_dtype(&self) -> DType {
         self.config.cache_dtype()
+    }
+
+    /// Builds the model's tokenizer.
+    ///
+    /// # Errors
+    /// As [`CompiledText::tokenizer`](crate::CompiledText::tokenizer).
+    pub fn tokenizer(&self) -> Result<Tokenizer, Error> {
+        text_model::tokenizer(&self.checkpoint, &self.folder)
+    }
+
+    /// Reads the model's chat template.
+    ///
+    /// # Errors
+    /// As [`TextModel::chat_template`](crate::TextModel::chat_template).
+    pub fn chat_template(&self) -> Result<Option<ChatTemplate>, Error> {
+        text_model::chat_template(&self.checkpoint, &self.folder)
     }
 
     /// The folder with the model's tokenizer and further files, unless a GGUF file has all inside.

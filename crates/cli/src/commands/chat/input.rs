@@ -1,0 +1,243 @@
+//! Messages as they are typed or piped: lines, lines that go on, and blocks.
+
+use std::borrow::Cow;
+use std::io::{BufRead, IsTerminal};
+use std::path::PathBuf;
+
+use anyhow::Context;
+use reedline::{
+    FileBackedHistory, Prompt, PromptEditMode, PromptHistorySearch, Reedline, Signal, ValidationResult,
+    Validator,
+};
+
+use crate::exit::{self, Usage};
+
+/// What came.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Input {
+    /// A message, or a command.
+    Line(String),
+    /// A message, whatever it looks like.
+    Block(String),
+    /// Ctrl-C instead of a message.
+    Interrupted,
+    End,
+}
+
+/// Where messages come from.
+pub(super) enum Reader {
+    /// A terminal, with line editing and a history.
+    Terminal(Box<Reedline>),
+    /// Anything else: lines, with their number so far.
+    Lines(Box<dyn BufRead>, usize),
+}
+
+/// Around a message that is taken as it stands.
+const BLOCK: &str = "\"\"\"";
+/// Messages that the history keeps.
+const HISTORY: usize = 10_000;
+
+impl Reader {
+    /// For standard input; `history` says whether what is typed is remembered from one conversation to the next.
+    pub(super) fn new(history: bool) -> Reader {
+        // The editor draws on standard error.
+        if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+            return Reader::Lines(Box::new(std::io::stdin().lock()), 0);
+        }
+        let mut editor = Reedline::create().with_validator(Box::new(Whole)).use_bracketed_paste(true);
+        if history {
+            match history_file() {
+                Ok(history) => editor = editor.with_history(Box::new(history)),
+                Err(error) => exit::warn(&format!("what is typed is not remembered: {error:#}")),
+            }
+        }
+        Reader::Terminal(Box::new(editor))
+    }
+
+    /// Whether someone types.
+    pub(super) fn is_terminal(&self) -> bool {
+        matches!(self, Reader::Terminal(_))
+    }
+
+    /// The next message that is not empty.
+    pub(super) fn read(&mut self) -> anyhow::Result<Input> {
+        loop {
+            let input = match self {
+                Reader::Terminal(editor) => typed(editor)?,
+                Reader::Lines(lines, number) => piped(lines, number)?,
+            };
+            match input {
+                Input::Line(text) | Input::Block(text) if text.trim().is_empty() => {}
+                input => return Ok(input),
+            }
+        }
+    }
+}
+
+fn typed(editor: &mut Reedline) -> anyhow::Result<Input> {
+    Ok(match editor.read_line(&Mark).context("cannot read from the terminal")? {
+        Signal::Success(text) => input(&text),
+        Signal::CtrlC => Input::Interrupted,
+        _ => Input::End,
+    })
+}
+
+fn piped(lines: &mut dyn BufRead, number: &mut usize) -> anyhow::Result<Input> {
+    let (mut text, begin) = (String::new(), *number + 1);
+    loop {
+        let mut line = Vec::new();
+        let ended = lines.read_until(b'\n', &mut line).context("cannot read standard input")? == 0;
+        if ended && text.is_empty() {
+            return Ok(Input::End);
+        }
+        if ended && text.starts_with(BLOCK) {
+            return Err(Usage(format!(
+                "standard input, line {begin}: {BLOCK} begins a block that never ends"
+            ))
+            .into());
+        }
+        if ended {
+            return Ok(input(text.strip_suffix("\\\n").unwrap_or(&text)));
+        }
+        *number += 1;
+        let line = String::from_utf8(line).map_err(|_| {
+            Usage(format!("standard input, line {number}: not UTF-8; convert it, with iconv say"))
+        })?;
+        let line = line.strip_suffix('\n').unwrap_or(&line);
+        text.push_str(line.strip_suffix('\r').unwrap_or(line));
+        if is_whole(&text) {
+            return Ok(input(&text));
+        }
+        text.push('\n');
+    }
+}
+
+/// Whether a message ends here. A block whose quotes stand alone ends with such a line, so that quotes may be in it.
+fn is_whole(text: &str) -> bool {
+    let Some(rest) = text.strip_prefix(BLOCK) else { return !text.ends_with('\\') };
+    match rest.split_once('\n') {
+        Some((first, rest)) if first.trim().is_empty() => {
+            rest.rsplit('\n').next().is_some_and(|last| last.trim_end() == BLOCK)
+        }
+        _ => rest.trim_end().ends_with(BLOCK),
+    }
+}
+
+/// What is meant by a text: the inside of a block, or lines without the backslashes between them.
+fn input(text: &str) -> Input {
+    match text.strip_prefix(BLOCK).and_then(|rest| rest.trim_end().strip_suffix(BLOCK)) {
+        Some(inside) => {
+            let inside = match inside.split_once('\n') {
+                Some((first, rest)) if first.trim().is_empty() => rest,
+                _ => inside,
+            };
+            Input::Block(inside.strip_suffix('\n').unwrap_or(inside).to_string())
+        }
+        None => Input::Line(text.replace("\\\n", "\n")),
+    }
+}
+
+/// The history, in a file that nobody else may read.
+fn history_file() -> anyhow::Result<FileBackedHistory> {
+    let state = std::env::var_os("XDG_STATE_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let home = std::env::var_os("HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let folder = state
+        .or_else(|| Some(home?.join(".local/state")))
+        .context("neither XDG_STATE_HOME nor HOME is set")?
+        .join("peri");
+    std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    let path = folder.join("chat_history");
+    let mut options = std::fs::OpenOptions::new();
+    options.append(true).create(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(&path).with_context(|| path.display().to_string())?;
+    FileBackedHistory::with_file(HISTORY, path.clone()).with_context(|| path.display().to_string())
+}
+
+/// Lets Enter begin a new line where a message does not end.
+struct Whole;
+
+impl Validator for Whole {
+    fn validate(&self, text: &str) -> ValidationResult {
+        if is_whole(text) { ValidationResult::Complete } else { ValidationResult::Incomplete }
+    }
+}
+
+/// What stands before a message.
+struct Mark;
+
+impl Prompt for Mark {
+    fn render_prompt_left(&self) -> Cow<'_, str> {
+        Cow::Borrowed("")
+    }
+
+    fn render_prompt_right(&self) -> Cow<'_, str> {
+        Cow::Borrowed("")
+    }
+
+    fn render_prompt_indicator(&self, _: PromptEditMode) -> Cow<'_, str> {
+        Cow::Borrowed("> ")
+    }
+
+    fn render_prompt_multiline_indicator(&self) -> Cow<'_, str> {
+        Cow::Borrowed("  ")
+    }
+
+    fn render_prompt_history_search_indicator(&self, search: PromptHistorySearch) -> Cow<'_, str> {
+        Cow::Owned(format!("search `{}`: ", search.term))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The messages of an input, and why it ended if not in order.
+    fn messages(text: &[u8]) -> (Vec<String>, Option<String>) {
+        let mut reader = Reader::Lines(Box::new(std::io::Cursor::new(text.to_vec())), 0);
+        let mut messages = Vec::new();
+        loop {
+            match reader.read() {
+                Ok(Input::Line(text) | Input::Block(text)) => messages.push(text),
+                Ok(_) => return (messages, None),
+                Err(error) => return (messages, Some(error.to_string())),
+            }
+        }
+    }
+
+    #[test]
+    fn lines_go_on_and_blocks_stand() {
+        let check = |text: &str, expected: &[&str]| {
+            assert_eq!(
+                messages(text.as_bytes()),
+                (expected.iter().map(|&m| m.into()).collect(), None),
+                "{text}"
+            );
+        };
+        check("", &[]);
+        check("Hi\n\n  \nthere", &["Hi", "there"]);
+        check("Hi\r\n/reset\r\n", &["Hi", "/reset"]);
+        check("one\\\ntwo\\\r\nthree\nfour\n", &["one\ntwo\nthree", "four"]);
+        check("the end\\\n", &["the end"]);
+        check("\"\"\"\na\\\n\n/b\n\"\"\"\nc\n", &["a\\\n\n/b", "c"]);
+        check("\"\"\"one line\"\"\"\n", &["one line"]);
+        let python = "def f():\n    \"\"\"Does.\"\"\"\n    \"\"\"";
+        check(&format!("\"\"\"\n{python}\n\"\"\"\nrun it"), &[python, "run it"]);
+        check("say \"\"\"\nnothing\n", &["say \"\"\"", "nothing"]);
+    }
+
+    #[test]
+    fn blocks_are_no_commands() {
+        assert_eq!(input("/exit"), Input::Line("/exit".into()));
+        assert_eq!(input("\"\"\"/exit\"\"\" "), Input::Block("/exit".into()));
+    }
+
+    #[test]
+    fn what_is_wrong_has_a_line() {
+        let (before, error) = messages(b"Hi\n\"\"\"\nno end\n");
+        assert_eq!(before, ["Hi"]);
+        assert!(error.unwrap().starts_with("standard input, line 2: "));
+        assert!(messages(b"a\n\xff\n").1.unwrap().contains("line 2: not UTF-8"));
+    }
+}

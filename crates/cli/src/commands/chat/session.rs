@@ -1,0 +1,232 @@
+//! A conversation with a model: what was said, what comes next, and what it took.
+
+use std::path::Path;
+use std::time::Instant;
+
+use futures_lite::{StreamExt, future};
+use pipelines::{
+    AsyncTextStream, Chat, Error, EventKind, FinishReason, Prompt, Request, TextGenerator, TextRequest,
+};
+use serde_json::{Value, json};
+
+use super::answer::{Answer, Totals};
+use super::display::Display;
+use crate::conversation;
+use crate::exit::{Interrupted, Usage};
+use crate::interrupt::Interrupt;
+
+/// A conversation.
+pub(super) struct Session {
+    generator: TextGenerator,
+    /// What all answers have in common.
+    request: Request,
+    /// The most tokens of a conversation.
+    max_length: usize,
+    chat: Chat,
+    interrupt: Interrupt,
+    /// Answers to the last message that were thrown away.
+    retries: u64,
+    totals: Totals,
+    last: Option<Answer>,
+}
+
+impl Session {
+    /// A conversation that begins with the messages of `chat`.
+    pub(super) fn new(
+        generator: TextGenerator,
+        request: Request,
+        max_length: usize,
+        chat: Chat,
+        interrupt: Interrupt,
+    ) -> Session {
+        let (totals, last) = (Totals::default(), None);
+        Session { generator, request, max_length, chat, interrupt, retries: 0, totals, last }
+    }
+
+    /// The answer to a message. Where there is none, the message is taken back.
+    pub(super) fn say(&mut self, text: &str, display: &mut Display) -> anyhow::Result<Answer> {
+        self.retries = 0;
+        self.chat.messages.push(json!({"role": "user", "content": text}));
+        self.answer(display).inspect_err(|_| {
+            self.chat.messages.pop();
+        })
+    }
+
+    /// Another answer to the last message. Where there is none, the old one stays.
+    pub(super) fn retry(&mut self, display: &mut Display) -> anyhow::Result<Answer> {
+        let is_answer = self.chat.messages.last().is_some_and(|last| last["role"] == "assistant");
+        let Some(old) = self.chat.messages.pop_if(|_| is_answer) else {
+            return Err(Usage("there is no answer yet that could be thrown away".into()).into());
+        };
+        self.retries += 1;
+        self.answer(display).inspect_err(|_| self.chat.messages.push(old))
+    }
+
+    /// Takes back the last message of the user and all after it.
+    pub(super) fn undo(&mut self) -> Result<(), Usage> {
+        let is_user = |message: &Value| message["role"] == "user";
+        let Some(last) = self.chat.messages.iter().rposition(is_user) else {
+            return Err(Usage("there is no message yet that could be taken back".into()));
+        };
+        self.chat.messages.truncate(last);
+        self.last = None;
+        Ok(())
+    }
+
+    /// Begins anew, with the same system message.
+    pub(super) fn reset(&mut self) {
+        let keep = usize::from(self.system().is_some());
+        self.chat.messages.truncate(keep);
+        self.last = None;
+    }
+
+    /// Whether answers depend on their seed.
+    pub(super) fn is_sampled(&self) -> bool {
+        self.request.sampling.temperature > 0.0
+    }
+
+    /// The system message.
+    pub(super) fn system(&self) -> Option<&str> {
+        let first = self.chat.messages.first().filter(|first| first["role"] == "system")?;
+        Some(first["content"].as_str().unwrap_or_default())
+    }
+
+    /// Sets the system message, or removes it if `text` is empty.
+    pub(super) fn set_system(&mut self, text: &str) {
+        if self.system().is_some() {
+            self.chat.messages.remove(0);
+        }
+        if !text.is_empty() {
+            self.chat.messages.insert(0, json!({"role": "system", "content": text}));
+        }
+    }
+
+    /// Writes the conversation to a file: a list of messages, or an object if there is more than that.
+    pub(super) fn save(&self, path: &Path) -> Result<usize, Usage> {
+        let Chat { messages, tools, documents, .. } = &self.chat;
+        let value = match (tools, documents) {
+            (None, None) => json!(messages),
+            _ => json!({"messages": messages, "tools": tools, "documents": documents}),
+        };
+        let text = format!("{value:#}\n");
+        std::fs::write(path, text).map_err(|error| Usage(format!("{}: {error}", path.display())))?;
+        Ok(messages.len())
+    }
+
+    /// Goes on with the conversation of a file. What variables it does not set stay as they are.
+    pub(super) fn load(&mut self, path: &Path) -> Result<usize, Usage> {
+        let json = std::fs::read(path).map_err(|error| Usage(format!("{}: {error}", path.display())))?;
+        let chat = conversation::read(&json, &path.display().to_string())?;
+        let mut extra = std::mem::take(&mut self.chat.extra);
+        extra.extend(chat.extra);
+        self.chat = Chat { extra, add_generation_prompt: true, ..chat };
+        self.last = None;
+        Ok(self.chat.messages.len())
+    }
+
+    /// What it took, and how full the context is.
+    pub(super) fn stats(&self) -> String {
+        let used = self.last.as_ref().map_or_else(String::new, |last| {
+            let tokens = last.usage.prompt_tokens + last.usage.generated_tokens;
+            format!(", {tokens} tokens of {}", self.max_length)
+        });
+        let last = self
+            .last
+            .as_ref()
+            .map_or_else(String::new, |last| format!("\nlast answer    {}", last.line(self.is_sampled())));
+        format!("conversation   {} messages{used}\n{}{last}", self.chat.messages.len(), self.totals.lines())
+    }
+
+    /// Why an answer ended before the model ended it, if that is so.
+    pub(super) fn cut(&self, answer: &Answer) -> Option<String> {
+        if answer.reason != Some(FinishReason::Length) {
+            return None;
+        }
+        let generated = answer.usage.generated_tokens;
+        Some(match self.request.max_new_tokens {
+            Some(most) if generated >= most => {
+                format!("the answer ends after {most} tokens, as max_new_tokens says")
+            }
+            _ => format!(
+                "the answer ends because the conversation has come to {} tokens, and max_length is {}; /undo takes \
+                 back the last message, /reset begins anew",
+                answer.usage.prompt_tokens + generated,
+                self.max_length
+            ),
+        })
+    }
+
+    /// Has the model speak.
+    fn answer(&mut self, display: &mut Display) -> anyhow::Result<Answer> {
+        let mut parameters = self.request.clone();
+        // Another seed, so that another answer comes.
+        parameters.sampling.seed = parameters.sampling.seed.wrapping_add(self.retries);
+        let seed = parameters.sampling.seed;
+        display.begin();
+        self.interrupt.watch();
+        let prompt = Prompt::Chat(self.chat.clone());
+        let answer = self
+            .generator
+            .stream_async(TextRequest { prompt, parameters })
+            .map_err(anyhow::Error::from)
+            .and_then(|stream| future::block_on(read(stream, seed, &self.interrupt, display)));
+        self.interrupt.rest();
+        let answer = answer.and_then(said).inspect_err(|error| display.fail(error)).map_err(too_long)?;
+        display.end(&answer)?;
+        self.chat.messages.push(json!({"role": "assistant", "content": answer.text}));
+        self.totals.count(&answer);
+        self.last = Some(answer.clone());
+        Ok(answer)
+    }
+}
+
+/// An answer, unless Ctrl-C came before it began.
+fn said(answer: Answer) -> anyhow::Result<Answer> {
+    if answer.reason.is_none() && answer.text.is_empty() { Err(Interrupted.into()) } else { Ok(answer) }
+}
+
+/// What to do about a conversation that does not fit.
+fn too_long(error: anyhow::Error) -> anyhow::Error {
+    let (tokens, limit) = match error.downcast_ref() {
+        Some(Error::PromptTooLong { tokens, limit } | Error::PromptBeyondMaxLength { tokens, limit }) => {
+            (tokens, limit)
+        }
+        _ => return error,
+    };
+    Usage(format!(
+        "with this message the conversation has {tokens} tokens, and there is room for {limit}, the answer included; \
+         nothing is dropped and the message is not added: shorten it, or /undo the last one, or /reset to begin anew"
+    ))
+    .into()
+}
+
+/// Reads an answer up to its end, or until Ctrl-C.
+async fn read(
+    mut stream: AsyncTextStream,
+    seed: u64,
+    interrupt: &Interrupt,
+    display: &mut Display,
+) -> anyhow::Result<Answer> {
+    let (begin, mut text, mut reason) = (Instant::now(), String::new(), None);
+    let pressed = || async {
+        interrupt.pressed().await;
+        None
+    };
+    while let Some(event) = future::or(pressed(), stream.next()).await {
+        let part = match event? {
+            EventKind::Token { text, .. } => text,
+            EventKind::Finished { reason: why, text } => {
+                reason = Some(why);
+                text
+            }
+            _ => continue,
+        };
+        if reason.is_none() || !part.is_empty() {
+            display.text(&part, &stream.usage())?;
+        }
+        text.push_str(&part);
+    }
+    let (usage, timings) = (stream.usage(), stream.timings());
+    let total = timings.total.unwrap_or_else(|| begin.elapsed());
+    Ok(Answer { text, reason, usage, timings, total, seed })
+}

@@ -1,0 +1,143 @@
+//! Conversations as JSON, and the templates that make prompts of them.
+
+use std::path::PathBuf;
+
+use pipelines::config::ResolvedConfig;
+use pipelines::{Chat, ChatTemplate, Error};
+use serde_json::{Map, Value};
+
+use crate::exit::{Usage, one_line};
+use crate::model::Source;
+
+/// Which template, and what it is told beside the conversation.
+#[derive(clap::Args, Clone)]
+pub(crate) struct TemplateArguments {
+    /// The chat template: a Jinja file, or a tokenizer_config.json or folder with one [default: the model's own]
+    #[arg(long, value_name = "FILE")]
+    template: Option<PathBuf>,
+    /// Set a variable of the template, as JSON or else as text, such as enable_thinking=false; may be repeated
+    #[arg(long = "variable", value_name = "NAME=VALUE", value_parser = variable)]
+    variables: Vec<(String, Value)>,
+}
+
+impl TemplateArguments {
+    /// The template of a file, if one is given.
+    pub(crate) fn given(&self) -> anyhow::Result<Option<ChatTemplate>> {
+        let Some(path) = &self.template else { return Ok(None) };
+        let template = ChatTemplate::open(path).map_err(|error| match error {
+            Error::Read { source, .. } => Usage(format!("--template {}: {source}", path.display())),
+            Error::ChatTemplate { problem, .. } => Usage(format!("--template {}: {problem}", path.display())),
+            other => Usage(other.to_string()),
+        });
+        Ok(Some(template?))
+    }
+
+    /// The template of a file, or else the model's own.
+    pub(crate) fn template(
+        &self,
+        source: &Source,
+        resolved: &ResolvedConfig,
+        otherwise: &str,
+    ) -> anyhow::Result<ChatTemplate> {
+        if let Some(template) = self.given()? {
+            return Ok(template);
+        }
+        resolved.chat_template()?.ok_or_else(|| {
+            let name = one_line(&source.name());
+            Usage(format!("{name} has no chat template: give one with --template FILE, {otherwise}")).into()
+        })
+    }
+
+    /// Tells a conversation's template what the flags say; they win.
+    pub(crate) fn set_variables(&self, chat: &mut Chat) {
+        chat.extra.extend(self.variables.iter().cloned());
+    }
+}
+
+/// The conversation in a text: a list of messages, or an object that holds it as `messages`, with `tools`,
+/// `documents`, `add_generation_prompt` and further variables of the template. `origin` names the text in errors.
+pub(crate) fn read(json: &[u8], origin: &str) -> Result<Chat, Usage> {
+    let wrong = |problem: &str| Usage(format!("{origin}: {problem}"));
+    let value: Value = serde_json::from_slice(json).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        let text = error.to_string();
+        let problem = text.split(" at line ").next().unwrap_or_default();
+        Usage(format!("{origin}:{line}:{column}: not JSON: {problem}"))
+    })?;
+    let mut object = match value {
+        Value::Array(messages) => Map::from_iter([("messages".to_string(), Value::Array(messages))]),
+        Value::Object(object) => object,
+        _ => return Err(wrong("give a list of messages, or an object with `messages`")),
+    };
+    let mut list = |name: &str| match object.remove(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Array(values)) => Ok(Some(values)),
+        Some(_) => Err(wrong(&format!("`{name}` is not a list"))),
+    };
+    let messages = list("messages")?.ok_or_else(|| wrong("there are no `messages`"))?;
+    let (tools, documents) = (list("tools")?, list("documents")?);
+    for (index, message) in messages.iter().enumerate() {
+        if !message["role"].is_string() {
+            return Err(wrong(&format!(
+                "message {} has no role: give objects such as {{\"role\": \"user\", \"content\": \"...\"}}",
+                index + 1
+            )));
+        }
+    }
+    let add_generation_prompt = match object.remove("add_generation_prompt") {
+        None | Some(Value::Null) => true,
+        Some(Value::Bool(add)) => add,
+        Some(_) => return Err(wrong("`add_generation_prompt` is neither true nor false")),
+    };
+    Ok(Chat { tools, documents, add_generation_prompt, extra: object, ..Chat::new(messages) })
+}
+
+fn variable(text: &str) -> Result<(String, Value), String> {
+    let (name, value) = text.split_once('=').ok_or("give NAME=VALUE, such as enable_thinking=false")?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if name.is_empty() || !name.chars().all(plain) {
+        return Err(format!("`{name}` is no name of a variable: give letters, digits and underscores"));
+    }
+    let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+    Ok((name.to_string(), value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(json: &str) -> String {
+        read(json.as_bytes(), "chat.json").err().map_or_else(String::new, |error| error.to_string())
+    }
+
+    #[test]
+    fn both_shapes_are_read() {
+        let list = read(br#"[{"role": "user", "content": "Hi"}]"#, "").unwrap();
+        assert!(list.messages.len() == 1 && list.add_generation_prompt && list.tools.is_none());
+        let object =
+            r#"{"messages": [], "tools": [{}], "documents": null, "add_generation_prompt": false, "x": 1}"#;
+        let object = read(object.as_bytes(), "").unwrap();
+        assert!(!object.add_generation_prompt && object.documents.is_none());
+        assert_eq!((object.tools.unwrap().len(), &object.extra["x"]), (1, &Value::from(1)));
+    }
+
+    #[test]
+    fn what_is_wrong_has_a_place() {
+        assert_eq!(problem("[\n  {\"role\": }]"), "chat.json:2:12: not JSON: expected value");
+        assert_eq!(problem("3"), "chat.json: give a list of messages, or an object with `messages`");
+        assert_eq!(problem("{}"), "chat.json: there are no `messages`");
+        assert_eq!(problem(r#"{"messages": {}}"#), "chat.json: `messages` is not a list");
+        assert!(problem(r#"[{"role": "user"}, "Hi"]"#).contains("message 2 has no role"));
+        assert!(
+            problem(r#"{"messages": [], "add_generation_prompt": 1}"#).contains("neither true nor false")
+        );
+        assert!(problem(&"[".repeat(100_000)).contains("recursion limit"));
+    }
+
+    #[test]
+    fn variables_are_json_or_text() {
+        assert_eq!(variable("enable_thinking=false"), Ok(("enable_thinking".into(), Value::Bool(false))));
+        assert_eq!(variable("effort=high"), Ok(("effort".into(), Value::from("high"))));
+        assert!(variable("effort").is_err() && variable("=1").is_err() && variable("a b=1").is_err());
+    }
+}
