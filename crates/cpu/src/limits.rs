@@ -119,7 +119,7 @@ mod tests {
     fn every_word_is_read() {
         for length in [0, 1, 15, 16, 17, 1000] {
             let words: Vec<u64> = (0..length).collect();
-            assert_eq!(sum(&words), (0..length).sum());
+            assert_eq!(sum(&words), (0..length).sum::<u64>());
         }
     }
 

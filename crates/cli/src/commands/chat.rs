@@ -84,8 +84,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         session.set_system(text);
     }
     let mut reader = Reader::new(!arguments.no_history);
-    let mut display = Display::new(arguments.json, arguments.quiet, session.is_sampled());
-    if reader.is_terminal() && !arguments.quiet {
+    let typed = reader.is_terminal();
+    let mut display = Display::new(arguments.json, arguments.quiet, typed, session.is_sampled());
+    if typed && !arguments.quiet {
         note("/help lists the commands, Ctrl-D leaves.");
     }
     loop {
@@ -103,7 +104,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         match result {
             Ok(true) => {}
             Ok(false) => return Ok(()),
-            Err(error) if reader.is_terminal() && !is_fatal(&error) => recover(&error),
+            Err(error) if typed && !is_fatal(&error) => recover(&error),
             Err(error) => return Err(error),
         }
     }

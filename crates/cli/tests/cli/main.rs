@@ -1,6 +1,7 @@
 //! The `peri` command as its users meet it: the real binary, its output, its exit codes.
 
 mod bench;
+mod chat;
 mod config;
 mod encode;
 mod failures;
@@ -9,5 +10,6 @@ mod inspect;
 mod interrupt;
 mod list;
 mod pull;
+mod render;
 mod support;
 mod tokenize;

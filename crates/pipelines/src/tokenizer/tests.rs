@@ -138,7 +138,7 @@ fn one_model_in_three_formats_gives_the_same_ids() {
         }
     }
     for tokenizer in [&from_json, &from_model, &from_gguf] {
-        assert_eq!((tokenizer.bos(), tokenizer.vocab_size()), (Some(1), 512));
+        assert_eq!((tokenizer.bos(), tokenizer.eos(), tokenizer.vocab_size()), (Some(1), Some(2), 512));
         assert!(tokenizer.eos_ids().contains(&2));
     }
     // generation_config.json says [1, 2]; GGUF metadata has but the one.

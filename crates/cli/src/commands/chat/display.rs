@@ -30,16 +30,18 @@ struct Title {
 }
 
 impl Display {
-    /// For answers as text or JSON; `sampled` says whether their seed matters.
-    pub(super) fn new(json: bool, quiet: bool, sampled: bool) -> Display {
+    /// For answers as text or JSON; `typed` says whether someone types messages, and sees how fast answers come.
+    /// `sampled` says whether their seed matters.
+    pub(super) fn new(json: bool, quiet: bool, typed: bool, sampled: bool) -> Display {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-        let title = !quiet && !dumb && std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
+        let live = typed && !quiet && !json;
+        let title = live && !dumb && std::io::stdout().is_terminal();
         Display {
             json,
             quiet,
             sampled,
             output: TextOutput::new(),
-            progress: Progress::new(quiet || json),
+            progress: Progress::new(!live),
             title: title.then(Title::new),
             answers: 0,
             first_token: None,

@@ -1,0 +1,235 @@
+//! `peri chat`, piped: turns, commands, seeds, a context that is full, Ctrl-C.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::support::{Folder, Outcome, command, peri_reading};
+
+const TEMPLATE: &str = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}\
+    {% if add_generation_prompt %}assistant: {% endif %}";
+
+/// A folder with a template, and `peri chat` on it.
+struct Chat {
+    folder: Folder,
+    template: String,
+}
+
+impl Chat {
+    fn new(name: &str) -> Chat {
+        let folder = Folder::new(&format!("chat-{name}"));
+        let template = folder.file("template.jinja", TEMPLATE);
+        Chat { folder, template }
+    }
+
+    fn run(&self, arguments: &[&str], input: &str) -> Outcome {
+        let mut all = vec!["chat", "--template", &self.template];
+        for (flag, value) in [("--max-new-tokens", "12"), ("--seed", "1")] {
+            if !arguments.contains(&flag) {
+                all.extend([flag, value]);
+            }
+        }
+        peri_reading(&[&all[..], arguments].concat(), input.as_bytes())
+    }
+
+    fn json(&self, arguments: &[&str], input: &str) -> Vec<Value> {
+        self.run(&[&["--json"], arguments].concat(), input).json_lines()
+    }
+}
+
+fn text(answer: &Value) -> &str {
+    answer["text"].as_str().unwrap()
+}
+
+#[test]
+fn two_turns_share_a_conversation() {
+    let chat = Chat::new("turns");
+    let input = "Once upon a time there was a king who lived in a castle\nAnd then?\n";
+    let answers = chat.json(&[], input);
+    assert_eq!(answers.len(), 2);
+    let [first, second] = &answers[..] else { unreachable!() };
+    assert_eq!((&first["index"], &second["index"]), (&0.into(), &1.into()));
+    assert_eq!(first["usage"]["cached_tokens"], 0);
+    // All of the first turn but what does not fill a page, and its last tokens, is there already.
+    let count = |answer: &Value, name: &str| answer["usage"][name].as_u64().unwrap();
+    let held = count(first, "prompt_tokens");
+    assert!(count(second, "cached_tokens") >= held / 16 * 16, "{answers:?}");
+    assert!(count(second, "prompt_tokens") > held + 4, "{answers:?}");
+    assert!(count(first, "generated_tokens") <= 12 && first["seed"] == 1, "{first}");
+    assert!(first["timings"]["first_token_ms"].as_f64().unwrap() > 0.0, "{first}");
+    assert!(first["timings"]["total_ms"].as_f64().unwrap() > 0.0, "{first}");
+
+    // As text, the answers alone are on standard output.
+    let outcome = chat.run(&[], input);
+    assert!(outcome.stderr.contains(" cached | first token "), "{outcome:?}");
+    assert!(!outcome.stderr.contains('\u{1b}'), "{outcome:?}");
+    let expected: Vec<String> =
+        answers.iter().map(|answer| text(answer).trim_end_matches('\n').to_string() + "\n").collect();
+    assert_eq!(outcome.text(), expected.concat());
+    assert_eq!(chat.run(&["--quiet", "--max-new-tokens", "100"], "Hi\n").stderr, "");
+}
+
+#[test]
+fn a_seed_gives_the_same_answers_and_caching_changes_none() {
+    let chat = Chat::new("seed");
+    let input = "Tell me of a fox.\nAnd of a hen?\n";
+    let texts = |arguments: &[&str]| -> Vec<String> {
+        chat.json(arguments, input).iter().map(|answer| text(answer).to_string()).collect()
+    };
+    let first = texts(&[]);
+    assert_eq!(first, texts(&["--threads", "1"]));
+    assert_eq!(first, texts(&["--enable-prefix-caching=false"]));
+    assert_eq!(first, texts(&["--cache-strategy", "continuous"]));
+    assert_ne!(first, texts(&["--system", "Be a wolf."]));
+    assert_ne!(first, texts(&["--seed", "2"]));
+}
+
+#[test]
+fn conversations_begin_anew_and_go_back() {
+    let chat = Chat::new("reset");
+    let answers = chat.json(&[], "A fox\nA hen\n/reset\nA fox\nA hen\n/undo\nA hen\n/retry\n");
+    let texts: Vec<&str> = answers.iter().map(text).collect();
+    assert_eq!(texts.len(), 6);
+    assert_eq!(texts[..2], texts[2..4], "/reset");
+    assert_eq!(texts[3], texts[4], "/undo");
+    assert_ne!(texts[4], texts[5], "/retry");
+    assert_eq!(answers[4]["usage"]["prompt_tokens"], answers[5]["usage"]["prompt_tokens"]);
+    assert_eq!(answers[5]["seed"], 2);
+}
+
+#[test]
+fn system_messages_are_set_and_stay() {
+    let chat = Chat::new("system");
+    let saved = |input: &str, name: &str, arguments: &[&str]| -> Value {
+        let path = chat.folder.path().join(name).display().to_string();
+        chat.run(arguments, &format!("{input}/save {path}\n")).text();
+        serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+    };
+    let roles = |messages: &Value| -> Vec<String> {
+        messages.as_array().unwrap().iter().map(|m| m["role"].as_str().unwrap().to_string()).collect()
+    };
+    let messages = saved("Hi\n/reset\n", "a.json", &["--system", "Be brief."]);
+    assert_eq!(messages, serde_json::json!([{"role": "system", "content": "Be brief."}]));
+    let messages = saved("Hi\n/system Be long.\n", "b.json", &["--system", "Be brief."]);
+    assert_eq!(roles(&messages), ["system", "user", "assistant"]);
+    assert_eq!(messages[0]["content"], "Be long.");
+    assert_eq!(roles(&saved("/system x\nHi\n/system \"\"\n", "c.json", &[])), ["user", "assistant"]);
+    let shown = chat.run(&["--system", "Be \u{1b}[31mred."], "/system\n").stderr;
+    assert!(shown.contains("Be \\u{1b}[31mred."), "{shown:?}");
+}
+
+#[test]
+fn what_is_saved_goes_on() {
+    let chat = Chat::new("save");
+    let path = chat.folder.path().join("saved.json").display().to_string();
+    let whole = chat.json(&["--system", "Be kind."], "A fox\nA hen\n");
+    chat.json(&["--system", "Be kind."], &format!("A fox\n/save {path}\n"));
+    let rest = chat.json(&[], &format!("/load {path}\nA hen\n"));
+    assert_eq!(text(&rest[0]), text(&whole[1]));
+    assert_eq!(text(&chat.json(&["--load", &path], "A hen\n")[0]), text(&whole[1]));
+    // The same file makes the prompt again.
+    let prompt = peri_reading(&["render", &path, "--template", &chat.template], b"").text();
+    assert!(prompt.starts_with("system: Be kind.\nuser: A fox\nassistant: "), "{prompt}");
+}
+
+#[test]
+fn messages_may_have_several_lines() {
+    let chat = Chat::new("lines");
+    let path = chat.folder.path().join("lines.json").display().to_string();
+    chat.run(&[], &format!("one\\\ntwo\n\"\"\"\n/exit\n\n three\n\"\"\"\n/save {path}\n/exit\nnever\n"))
+        .text();
+    let messages: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    assert_eq!(messages.as_array().unwrap().len(), 4);
+    assert_eq!(messages[0]["content"], "one\ntwo");
+    assert_eq!(messages[2]["content"], "/exit\n\n three");
+}
+
+#[test]
+fn statistics_count_what_was_cached() {
+    let chat = Chat::new("stats");
+    let outcome = chat.run(&["--quiet"], "Once upon a time there was a king\nAnd then?\n/stats\n");
+    for part in
+        ["conversation   4 messages, ", " tokens of 512", "answers        2, ", " of them from the cache"]
+    {
+        assert!(outcome.stderr.contains(part), "{outcome:?}");
+    }
+    assert!(!outcome.stderr.contains(", 0 of them from the cache"), "{outcome:?}");
+}
+
+#[test]
+fn a_full_context_drops_nothing() {
+    let chat = Chat::new("full");
+    let long = "once upon a time ".repeat(30);
+    let outcome = chat.run(&["--json", "--max-length", "128"], &format!("A fox\n{long}\nnever\n"));
+    assert_eq!((outcome.code, outcome.stdout.lines().count()), (Some(2), 1), "{outcome:?}");
+    for part in
+        ["the conversation has ", " tokens, and there is room for 128", "nothing is dropped", "/reset"]
+    {
+        assert!(outcome.stderr.contains(part), "{outcome:?}");
+    }
+    // An answer that fills it says so.
+    let outcome = chat.run(&["--max-length", "24", "--max-new-tokens", "-1"], "A fox\n");
+    assert!(outcome.stderr.contains("max_length is 24; /undo"), "{outcome:?}");
+    let cut = chat.run(&["--max-new-tokens", "2"], "A fox\n").stderr;
+    assert!(cut.contains("ends after 2 tokens, as max_new_tokens says"), "{cut}");
+}
+
+#[test]
+fn what_is_wrong_ends_a_script() {
+    let chat = Chat::new("wrong");
+    let check = |outcome: &Outcome, code: i32, parts: &[&str]| {
+        assert_eq!(outcome.code, Some(code), "{outcome:?}");
+        for part in parts {
+            assert!(outcome.stderr.contains(part), "{part:?}: {outcome:?}");
+        }
+    };
+    let none = peri_reading(&["chat"], b"Hi\n");
+    check(&none, 2, &["storyteller has no chat template", "--template FILE", "`peri generate`"]);
+    check(&chat.run(&[], "/rest\n"), 2, &["there is no command /rest; /help lists them"]);
+    check(&chat.run(&[], "/retry\n"), 2, &["there is no answer yet"]);
+    check(&chat.run(&[], "/undo\n"), 2, &["there is no message yet"]);
+    check(&chat.run(&[], "/load /nowhere/at/all.json\n"), 2, &["/nowhere/at/all.json: No such file"]);
+    check(&chat.run(&[], "/save /nowhere/at/all.json\n"), 2, &["/nowhere/at/all.json: No such file"]);
+    check(&chat.run(&[], "\"\"\"\nHi\n"), 2, &["line 1", "never ends"]);
+    let strict = chat.folder.file("strict.jinja", "{{ raise_exception('No chats today') }}");
+    let refused = peri_reading(&["chat", "--template", &strict], b"Hi\n");
+    check(&refused, 2, &["refuses this conversation: No chats today"]);
+    assert_eq!(refused.stdout, "");
+    assert_eq!(chat.run(&[], "").text(), "");
+    assert!(chat.run(&[], "/help\n").stderr.contains("/reset"));
+}
+
+#[test]
+fn an_interrupted_answer_is_kept() {
+    let chat = Chat::new("interrupt");
+    let arguments = [
+        "chat",
+        "--template",
+        &chat.template,
+        "--seed",
+        "1",
+        "--threads",
+        "1",
+        "--temperature",
+        "3",
+        "--top-k",
+        "0",
+    ];
+    let mut child = command(&arguments).stdin(Stdio::piped()).spawn().unwrap();
+    let input = "Tell a long story\n/reset\n".repeat(1000);
+    child.stdin.as_mut().unwrap().write_all(input.as_bytes()).unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut start = [0; 4];
+    stdout.read_exact(&mut start).unwrap();
+    let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(status.success());
+    let mut rest = Vec::new();
+    stdout.read_until(0, &mut rest).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert!(rest.ends_with(b"\n"), "{rest:?}");
+    let figures = String::from_utf8(output.stderr).unwrap();
+    let last = figures.trim_end();
+    assert!(last.ends_with("| stopped]") || last.ends_with("the conversation is as it was."), "{figures}");
+}
