@@ -301,18 +301,20 @@ impl Names<'_> {
 
     /// The dtype and shape of what [`Names::tensor`] gives.
     fn describe(&self, canonical: &str) -> Option<(DType, Shape)> {
-        let (name, shape): (&String, &dyn Fn(&[usize]) -> Vec<usize>) = match self.names.get(canonical)? {
-            Stored::Whole(name) => (name, &|shape| shape.to_vec()),
-            Stored::Vector(name) => (name, &|shape| vec![shape.iter().product()]),
-            Stored::Part { name, axis, range } => (name, &|shape| {
-                let mut shape = shape.to_vec();
-                shape[*axis] = range.len();
-                shape
-            }),
-            Stored::Experts(names) => (names.first()?, &|shape| [&[names.len()], shape].concat()),
+        let stored = self.names.get(canonical)?;
+        let name = match stored {
+            Stored::Whole(name) | Stored::Vector(name) | Stored::Part { name, .. } => name,
+            Stored::Experts(names) => names.first()?,
         };
         let tensor = self.weights.get(name)?;
-        Some((tensor.dtype(), Shape::new(&shape(tensor.shape()))))
+        let mut shape = tensor.shape().to_vec();
+        match stored {
+            Stored::Whole(_) => {}
+            Stored::Vector(_) => shape = vec![shape.iter().product()],
+            Stored::Part { axis, range, .. } => shape[*axis] = range.len(),
+            Stored::Experts(names) => shape.insert(0, names.len()),
+        }
+        Some((tensor.dtype(), Shape::new(&shape)))
     }
 }
 

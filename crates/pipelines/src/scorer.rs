@@ -66,7 +66,7 @@ impl Scorer {
         &mut self,
         tokens: &[u32],
         window: Window,
-        visit: &mut dyn FnMut(usize, &[f32]) -> Result<(), E>,
+        mut visit: impl FnMut(usize, &[f32]) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut at = window.start;
         while at < window.end {

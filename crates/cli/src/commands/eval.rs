@@ -153,7 +153,7 @@ fn score(
             return Err(Interrupted.into());
         }
         progress.phase(format!("scoring token {} of {}", part.scored, tokens.len()));
-        scorer.score(tokens, part, &mut |at, logits| -> anyhow::Result<()> {
+        scorer.score(tokens, part, |at, logits| -> anyhow::Result<()> {
             if let Some(writer) = &mut writer {
                 writer.row(logits)?;
             }

@@ -242,7 +242,7 @@ fn gptq_matmul() {
 fn gptq_rows_are_their_own() {
     let op = GptqMatMul { group_size: Some(32), desc_act: true, ..GptqMatMul::default() };
     let (weights, x) = (gptq_weights(op, 70, 256), tame(DType::F32, &[19, 256], 3));
-    let all = [&[x.clone()], &weights[..]].concat();
+    let all = [std::slice::from_ref(&x), &weights[..]].concat();
     for (together, threads) in solve_each(op, &all).into_iter().zip(0..) {
         for row in [0, 7, 8, 18] {
             let alone = Tensor::from_slice([1, 256], &x.to_f32_vec()[256 * row..][..256]);

@@ -15,7 +15,10 @@ use crate::{Error, SamplingDefaults};
 
 /// Gives a tensor of a checkpoint the name that its architecture knows; `None` keeps the name it has.
 #[derive(Clone)]
-pub struct WeightsConverter(Arc<dyn Fn(&str) -> Option<String> + Send + Sync>);
+pub struct WeightsConverter(Arc<Rename>);
+
+/// From the name in the files to another one.
+type Rename = dyn Fn(&str) -> Option<String> + Send + Sync;
 
 impl WeightsConverter {
     /// A converter of names.
