@@ -56,7 +56,7 @@ fn wrong_flags() {
         (&["bench", "--prompt", "8,0"], &["'0' for '--prompt <TOKENS>'", "at least 1"]),
         (&["tokenize", "--json"], &["--decode"]),
         (&["generate", "--temprature", "1"], &["'--temprature'", "exists: '--temperature'"]),
-        (&["create"], &["unrecognized subcommand 'create'; see `peri --help`"]),
+        (&["quilt"], &["unrecognized subcommand 'quilt'; see `peri --help`"]),
     ];
     for (arguments, parts) in cases {
         check(&peri(arguments), 2, parts);
