@@ -24,6 +24,8 @@ use crate::settings::ModelPath;
 const AFTER_HELP: &str = "\
 ppN: a prompt of N tokens. tgN: N tokens generated one by one. bN: N sequences generated together.
 
+JSON, a line for each figure: bench, model, device, metric, unit, median, best, values[].
+
 Examples:
   peri bench model.gguf --prompt 512 --batch 8,32
   peri bench model.gguf --shared-prefix 512 --concurrency 16

@@ -15,6 +15,8 @@ use crate::settings::ModelFlags;
 const AFTER_HELP: &str = "\
 Later ones win: defaults, the file of --config or PERI_CONFIG, the environment (PERI_MAX_LENGTH=4096), flags.
 
+JSON of show: for each field its value, and its origin in words.
+
 Examples:
   peri config show --config peri.toml --max-length 4096
   peri config show --origin file --json

@@ -25,6 +25,8 @@ prompts run at once as there are, up to 64. Tokens are drawn among the 40 likeli
 
 * or what the generation_config.json beside the model recommends.
 
+JSON, a line for each prompt: index, prompt, text, tokens[], prompt_tokens, finish_reason, seed.
+
 Text goes to standard output, progress and timings to standard error. Ctrl-C ends the text where it is.
 
 Examples:

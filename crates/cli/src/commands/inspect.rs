@@ -14,8 +14,15 @@ use crate::model;
 use crate::progress::Progress;
 use crate::settings::ModelPath;
 
+const AFTER_HELP: &str = "\
+JSON of a model: facts{} in words, parameters, context_length, weights_bytes, cache_bytes_per_token,
+tensors[{name, type, shape[], bytes}].
+JSON of an artifact (.mef): made_by, device, target, obstacle, models[{name, text_bytes, constants, constant_bytes}],
+weights[{name, type, layout, bytes}], bytes, sections.";
+
 /// Arguments of `peri inspect`.
 #[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     model: ModelPath,

@@ -5,8 +5,12 @@ use std::io::Write;
 use anyhow::Context;
 use pipelines::config::SupportedEncoding;
 
+const AFTER_HELP: &str = "\
+JSON: architectures{name: {example_repo_ids[], supported_encodings[], gguf, task}}, files[].";
+
 /// Arguments of `peri list`.
 #[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// Print JSON
     #[arg(long)]

@@ -48,6 +48,8 @@ Examples:
   peri pull Qwen/Qwen3-0.6B-GGUF --quantization-encoding q8_0
   peri pull Qwen/Qwen3-0.6B-GGUF '*Q8_0.gguf'
 
+JSON: repo, commit, folder, bytes_to_fetch, bytes_free, files[{name, bytes, cached, path}].
+
 What breaks off is resumed by the next run. HF_HOME or HF_HUB_CACHE says where models are kept, HF_TOKEN opens
 private and gated repositories, HF_ENDPOINT names another hub, HF_HUB_OFFLINE=1 forbids the network.";
 

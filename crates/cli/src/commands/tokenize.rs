@@ -10,6 +10,8 @@ use crate::exit::Usage;
 use crate::model;
 
 const AFTER_HELP: &str = "\
+Ids are JSON as they are: an array a line.
+
 Examples:
   echo \"Once upon a time\" | peri tokenize model.gguf
   echo \"[1, 403, 407]\" | peri tokenize model.gguf --decode";

@@ -1,0 +1,60 @@
+//! `peri doctor`.
+
+use serde_json::Value;
+
+use crate::support::{Folder, Outcome, command};
+
+/// Runs it with caches of its own.
+fn doctor(caches: &Folder, arguments: &[&str]) -> Outcome {
+    let output = command(&[&["doctor"], arguments].concat())
+        .env("PERIHELION_CACHE_DIR", caches.path().join("cache"))
+        .env("HF_HUB_CACHE", caches.path().join("hub"))
+        .env("HF_TOKEN", "hf_secret")
+        .output()
+        .unwrap();
+    Outcome {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+#[test]
+fn a_machine_that_runs_these_tests_is_well() {
+    let caches = Folder::new("doctor-well");
+    let text = doctor(&caches, &["--json"]).text();
+    assert!(!text.contains("hf_secret"), "{text}");
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&report["ok"], &report["self_test"]["ok"]), (&true.into(), &true.into()), "{text}");
+    assert_eq!(report["environment"]["HF_TOKEN"], "(hidden)");
+    assert!(report["cpu"]["threads"].as_u64().unwrap() > 0);
+    assert!(report["limits"]["read_bytes_per_second"].as_f64().unwrap() > 0.0);
+    assert_eq!((&report["hub_cache"]["repos"], &report["compile_cache"]["entries"]), (&0.into(), &0.into()));
+}
+
+#[test]
+fn damage_ends_with_code_1() {
+    let caches = Folder::new("doctor-damage");
+    let (compiled, blobs) =
+        (caches.path().join("cache/compiled"), caches.path().join("hub/models--a--b/blobs"));
+    std::fs::create_dir_all(&compiled).unwrap();
+    std::fs::create_dir_all(&blobs).unwrap();
+    std::fs::write(compiled.join("bad.mef"), "damaged").unwrap();
+    std::fs::write(blobs.join("x.incomplete"), "123").unwrap();
+    let outcome = doctor(&caches, &["--no-bench"]);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("something is broken: damaged in the compile cache"),
+        "{}",
+        outcome.stderr
+    );
+    assert!(
+        outcome.stdout.contains("bad.mef") && outcome.stdout.contains("x.incomplete"),
+        "{}",
+        outcome.stdout
+    );
+    assert!(outcome.stdout.ends_with("something is broken\n"), "{}", outcome.stdout);
+    let report: Value = serde_json::from_str(&doctor(&caches, &["--no-bench", "--json"]).stdout).unwrap();
+    assert_eq!((&report["ok"], &report["hub_cache"]["repos"]), (&false.into(), &1.into()));
+    assert_eq!(report["compile_cache"]["damaged"].as_array().unwrap().len(), 1);
+}

@@ -1,0 +1,30 @@
+//! `peri warm-cache`.
+
+use serde_json::Value;
+
+use crate::support::{Folder, peri, storyteller};
+
+#[test]
+fn what_was_saved_starts_a_model() {
+    let folder = Folder::new("warm");
+    let (model, target) = (storyteller(), folder.path().join("model.mef").display().to_string());
+    let text = peri(&["warm-cache", &model, "--target", &target, "--json"]).text();
+    let warmed: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (&warmed["serialized_model_path"], &warmed["files"][0]),
+        (&target.clone().into(), &model.clone().into())
+    );
+    let bytes = std::fs::metadata(&target).unwrap().len();
+    assert_eq!(warmed["serialized_bytes"], bytes);
+    assert!(warmed["seconds"]["compile"].as_f64().unwrap() > 0.0);
+    let plan = ["plan", "--json", &model, "--serialized-model-path", &target];
+    let plan: Value = serde_json::from_str(&peri(&plan).text()).unwrap();
+    assert_eq!(plan["fits"], true);
+}
+
+#[test]
+fn without_a_target_nothing_stays() {
+    let text = peri(&["warm-cache"]).text();
+    assert!(text.starts_with("storyteller: found in "), "{text}");
+    assert!(text.ends_with("nothing compiled was saved: --target names a file for it\n"), "{text}");
+}
