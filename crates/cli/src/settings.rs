@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use clap::builder::{TypedValueParser, ValueParser};
-use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
+use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, ValueHint};
 use pipelines::config::{FIELDS, Field, Item, Layers, Origin};
 use serde_json::Value;
 
@@ -142,6 +142,7 @@ fn flag(field: &'static Field) -> Arg {
         .value_name(value_name(field))
         .help(help(field))
         .help_heading(HEADING);
+    let arg = if matches!(field.kind.item, Item::Path) { arg.value_hint(ValueHint::AnyPath) } else { arg };
     match field.kind.item {
         Item::Bool => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
         Item::Integer | Item::Number => arg.allow_negative_numbers(true),
@@ -153,7 +154,7 @@ fn flag(field: &'static Field) -> Arg {
 /// The model, as a flag or not.
 fn model(arg: Arg) -> Arg {
     let field = Field::find(MODEL).expect("the table has it");
-    arg.value_parser(parser(field)).value_name("MODEL").help_heading(HEADING).help(
+    arg.value_parser(parser(field)).value_name("MODEL").value_hint(ValueHint::AnyPath).help_heading(HEADING).help(
         "A GGUF file, a folder with config.json and weights, or a repo of a hub [default: a small storyteller, built in]",
     )
 }

@@ -16,6 +16,8 @@ use crate::progress::Progress;
 const AFTER_HELP: &str = "\
 Vectors go to standard output, one text a line, progress and timings to standard error.
 
+JSON, a line for each text: index, text, embedding[] or with --similarity similarity[], tokens.
+
 Examples:
   peri encode --model all-MiniLM-L6-v2/ \"The cat sits on the mat.\"
   peri encode --model all-MiniLM-L6-v2/ --json < lines.txt > vectors.jsonl

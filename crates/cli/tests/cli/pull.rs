@@ -7,15 +7,17 @@ use crate::support::{Folder, Outcome, command};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// What the hub has: a name, an ETag, a content.
-const FILES: [(&str, &str, &str); 3] = [
+/// A file of a hub: a name, an ETag, a content.
+pub(crate) type File = (&'static str, &'static str, &'static str);
+
+const FILES: &[File] = &[
     ("config.json", "one", "{}"),
     ("tiny-Q4_0.gguf", "two", "GGUF four"),
     ("tiny-Q8_0.gguf", "three", "GGUF eight"),
 ];
 
-/// Starts a hub with the repository `ada/tiny`; gives its address.
-fn hub() -> String {
+/// Starts a hub with the repository `ada/tiny`, whose safetensors files are bf16; gives its address.
+pub(crate) fn hub(files: &'static [File]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {
@@ -24,7 +26,7 @@ fn hub() -> String {
             let mut lines = reader.lines().map_while(Result::ok).take_while(|line| !line.is_empty());
             let line = lines.next().unwrap_or_default();
             lines.for_each(drop);
-            let (status, etag, content) = answer(line.split(' ').nth(1).unwrap_or_default());
+            let (status, etag, content) = answer(files, line.split(' ').nth(1).unwrap_or_default());
             let head =
                 format!("HTTP/1.1 {status} X\r\nETag: \"{etag}\"\r\nContent-Length: {}\r\n", content.len());
             let content = if line.starts_with("HEAD") { "" } else { &content };
@@ -34,17 +36,19 @@ fn hub() -> String {
     address
 }
 
-fn answer(path: &str) -> (u16, &'static str, String) {
+fn answer(files: &[File], path: &str) -> (u16, &'static str, String) {
     if path.starts_with("/api/models/ada/tiny/") {
-        let file = |&(name, _, content): &(&str, &str, &str)| serde_json::json!({"rfilename": name, "size": content.len()});
-        let siblings: Vec<_> = FILES.iter().map(file).collect();
+        let file = |&(name, _, content): &File| serde_json::json!({"rfilename": name, "size": content.len()});
+        let siblings: Vec<_> = files.iter().map(file).collect();
+        let safetensors = serde_json::json!({"parameters": {"BF16": 1}});
         return (
             200,
             "",
-            serde_json::json!({"id": "ada/tiny", "sha": COMMIT, "siblings": siblings}).to_string(),
+            serde_json::json!({"id": "ada/tiny", "sha": COMMIT, "siblings": siblings, "safetensors": safetensors})
+                .to_string(),
         );
     }
-    let found = FILES.iter().find(|(name, ..)| path == format!("/ada/tiny/resolve/{COMMIT}/{name}"));
+    let found = files.iter().find(|(name, ..)| path == format!("/ada/tiny/resolve/{COMMIT}/{name}"));
     found.map_or((404, "", String::new()), |&(_, etag, content)| (200, etag, content.to_string()))
 }
 
@@ -63,7 +67,7 @@ fn pull(endpoint: &str, cache: &Folder, arguments: &[&str], offline: bool) -> Ou
 
 #[test]
 fn says_what_it_takes_and_fetches_it() {
-    let (hub, cache) = (hub(), Folder::new("pull"));
+    let (hub, cache) = (hub(FILES), Folder::new("pull"));
     let snapshot = cache.path().join("models--ada--tiny/snapshots").join(COMMIT);
     let arguments = ["ada/tiny", "--quantization-encoding", "q8_0"];
     let dry = pull(&hub, &cache, &[&arguments[..], &["--dry-run"]].concat(), false).text();
@@ -96,7 +100,7 @@ fn says_what_it_takes_and_fetches_it() {
 
 #[test]
 fn refusals_say_what_to_do() {
-    let (hub, cache) = (hub(), Folder::new("no-pull"));
+    let (hub, cache) = (hub(FILES), Folder::new("no-pull"));
     let cases: &[(&[&str], i32, &[&str])] = &[
         (&["ada/tiny"], 2, &["choose one of q4_0, q8_0", "--quantization-encoding"]),
         (&["ada/tiny", "--quantization-encoding", "q6_k"], 2, &["no weights in q6_k: it has q4_0, q8_0"]),
