@@ -1,0 +1,103 @@
+//! Which model runs, from which files, and as what.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use perihelion::pipelines::config::{
+    Devices, PipelineConfig, RopeType, SupportedEncoding, WeightsConverter, machine,
+};
+
+use crate::support::{answer, config, copy, folder, refused, storyteller, text_generator};
+
+#[test]
+fn models_come_from_where_they_are_said_to_be() {
+    let Some(data) = testdata::shared("stories260k") else { return };
+    let hf = config(&data.join("hf"));
+    let expected = answer(&hf);
+    assert_ne!(answer(&storyteller()), expected, "another model");
+    let pytorch = hf.clone().weight_path(vec![data.join("pytorch/pytorch_model.bin")]);
+    assert_eq!(answer(&pytorch), expected, "the same weights in another format");
+    let file = |name: &str| data.join("gguf").join(name);
+    let q8_0 = answer(&config(&file("stories260K-Q8_0.gguf")));
+    assert_ne!(q8_0, expected, "weights that are rounded");
+    assert_eq!(answer(&hf.weight_path(vec![file("stories260K-Q8_0.gguf")])), q8_0, "the weights of a file");
+    let encoded = |encoding| answer(&config(&data.join("gguf")).quantization_encoding(encoding));
+    assert_eq!(encoded(SupportedEncoding::Q8_0), q8_0, "those of the encoding that is asked for");
+    assert_ne!(encoded(SupportedEncoding::Q5_1), q8_0);
+}
+
+#[test]
+fn an_architecture_that_is_named_is_built() {
+    let Some(hf) = testdata::shared("stories260k/hf") else { return };
+    let folder = folder("architecture");
+    copy(&hf, &folder);
+    let json = fs::read_to_string(hf.join("config.json")).unwrap();
+    fs::write(folder.join("config.json"), json.replace("LlamaForCausalLM", "MyLlama")).unwrap();
+    let (_, message) = refused(&config(&folder));
+    assert!(message.contains("unsupported architecture `MyLlama`"), "{message}");
+    let named = config(&folder).architecture("LlamaForCausalLM".to_string());
+    assert_eq!(answer(&named), answer(&config(&hf)));
+}
+
+#[test]
+fn the_rope_type_changes_what_a_gguf_file_says() {
+    let expected = answer(&storyteller());
+    assert_eq!(answer(&storyteller().rope_type(RopeType::Normal)), expected, "as Llama files are stored");
+    assert_eq!(answer(&storyteller().rope_type(RopeType::None)), expected, "as the architecture has it");
+    assert_ne!(answer(&storyteller().rope_type(RopeType::Neox)), expected);
+}
+
+#[test]
+fn tensors_get_the_names_that_are_known() {
+    let Some(hf) = testdata::shared("stories260k/hf") else { return };
+    let folder = folder("converter");
+    copy(&hf, &folder);
+    let mut bytes = fs::read(hf.join("model.safetensors")).unwrap();
+    let (known, stored) = (b"model.norm.weight", b"final.norm.weight");
+    let at = bytes.windows(known.len()).position(|window| window == known).unwrap();
+    bytes[at..at + known.len()].copy_from_slice(stored);
+    fs::write(folder.join("model.safetensors"), bytes).unwrap();
+    assert!(text_generator(&config(&folder)).is_err(), "a weight is missing");
+    let converter =
+        WeightsConverter::new(|name| (name == "final.norm.weight").then(|| "model.norm.weight".to_string()));
+    let converted = PipelineConfig { _weights_converter: Some(converter), ..config(&folder) };
+    assert_eq!(answer(&converted), answer(&config(&hf)));
+}
+
+#[test]
+fn what_was_found_is_kept() {
+    let Some(hf) = testdata::shared("stories260k/hf") else { return };
+    let folder = folder("kept");
+    copy(&hf, &folder);
+    let config = config(&folder);
+    let first = config.huggingface_config().unwrap();
+    fs::remove_file(folder.join("config.json")).unwrap();
+    assert!(Arc::ptr_eq(&first, &config.huggingface_config().unwrap()));
+    assert!(PipelineConfig::new(folder.display().to_string()).huggingface_config().is_err());
+    let devices = config.devices().unwrap();
+    assert!(Arc::ptr_eq(&devices[0], &config.device().unwrap()));
+    assert_eq!(config, PipelineConfig::new(folder.display().to_string()), "it is no part of what is said");
+}
+
+#[test]
+fn saved_models_start_and_know_what_they_are() {
+    let folder = folder("saved");
+    let file = folder.join("model.mef");
+    let expected = answer(&storyteller());
+    assert_eq!(answer(&storyteller().save_to_serialized_model_path(file.clone())), expected);
+    let saved = |path: PathBuf| storyteller().serialized_model_path(path);
+    assert_eq!(answer(&saved(file.clone())), expected);
+    let refused = |config: &PipelineConfig| text_generator(config).unwrap_err().to_string();
+    let message = refused(&saved(file.clone()).kv_cache_page_size(64_usize));
+    assert!(message.contains("kv_cache_page_size 512 instead of 64"), "{message}");
+    let message = refused(&saved(file.clone()).rope_type(RopeType::Neox));
+    assert!(message.contains("another graph, as rope_type"), "{message}");
+    let message = refused(&saved(folder.join("lost.mef")));
+    assert!(message.contains("lost.mef"), "{message}");
+    let both = saved(file).save_to_serialized_model_path(folder.join("again.mef"));
+    let warnings = both.validate(machine()).unwrap();
+    assert!(warnings[0].starts_with("save_to_serialized_model_path has no effect"), "{warnings:?}");
+    assert_eq!(answer(&both), expected);
+    assert!(!folder.join("again.mef").exists());
+}
