@@ -10,6 +10,21 @@ use std::path::Path;
 
 use testdata::repository;
 
+/// A page that has a row for each name of a list.
+struct Page {
+    /// The page is `NAME.md`, its list `NAME-names.txt`.
+    name: &'static str,
+    /// The names that the list has at least.
+    least: usize,
+    /// The paths that it may name, and names all of.
+    known: fn() -> Vec<&'static str>,
+}
+
+const PAGES: &[Page] = &[
+    Page { name: "engine", least: 70, known: paths::engine::known },
+    Page { name: "pipelines", least: 100, known: paths::pipelines::known },
+];
+
 /// What a row of the table says.
 struct Row {
     name: String,
@@ -18,12 +33,18 @@ struct Row {
     tests: Vec<String>,
 }
 
-fn read(document: &str) -> String {
-    fs::read_to_string(repository().join("docs/reference").join(document)).unwrap()
+impl Page {
+    fn text(&self) -> String {
+        read(&format!("{}.md", self.name))
+    }
+
+    fn names(&self) -> Vec<String> {
+        read(&format!("{}-names.txt", self.name)).lines().map(str::to_string).collect()
+    }
 }
 
-fn names() -> Vec<String> {
-    read("engine-names.txt").lines().map(str::to_string).collect()
+fn read(document: &str) -> String {
+    fs::read_to_string(repository().join("docs/reference").join(document)).unwrap()
 }
 
 /// The rows of all tables of a page. Each has five cells: name, path, what it does, tests, differences.
@@ -75,35 +96,38 @@ fn add_tests(folder: &Path, tests: &mut BTreeSet<String>) {
 
 #[test]
 fn every_name_has_one_row() {
-    let rows: Vec<String> = rows(&read("engine.md")).into_iter().map(|row| row.name).collect();
-    let names = names();
-    for name in &names {
-        let count = rows.iter().filter(|row| *row == name).count();
-        assert_eq!(count, 1, "rows of `{name}`");
+    for page in PAGES {
+        let rows: Vec<String> = rows(&page.text()).into_iter().map(|row| row.name).collect();
+        let names = page.names();
+        for name in &names {
+            let count = rows.iter().filter(|row| *row == name).count();
+            assert_eq!(count, 1, "{}: rows of `{name}`", page.name);
+        }
+        let strange: Vec<&String> = rows.iter().filter(|row| !names.contains(row)).collect();
+        assert!(strange.is_empty(), "{}: rows of names that are not listed: {strange:?}", page.name);
+        assert!(names.len() > page.least, "{}: {names:?}", page.name);
     }
-    let strange: Vec<&String> = rows.iter().filter(|row| !names.contains(row)).collect();
-    assert!(strange.is_empty(), "rows of names that are not listed: {strange:?}");
-    assert!(names.len() > 70, "{names:?}");
 }
 
 #[test]
 fn every_row_names_a_path_that_is_there() {
-    let page = read("engine.md");
-    let known = paths::known();
-    for Row { name, path, here, .. } in rows(&page) {
-        assert!(known.contains(&&path[..]), "`{name}` is said to be at {path}, which nobody compiled");
-        assert!(!here.is_empty(), "what `{name}` does is not said");
-    }
-    for path in known {
-        let last = path.rsplit("::").next().unwrap();
-        assert!(page.contains(last), "{path} is compiled, and the page does not name it");
+    for page in PAGES {
+        let (text, known) = (page.text(), (page.known)());
+        for Row { name, path, here, .. } in rows(&text) {
+            assert!(known.contains(&&path[..]), "`{name}` is said to be at {path}, which nobody compiled");
+            assert!(!here.is_empty(), "what `{name}` does is not said");
+        }
+        for path in known {
+            let last = path.rsplit("::").next().unwrap();
+            assert!(text.contains(last), "{path} is compiled, and {}.md does not name it", page.name);
+        }
     }
 }
 
 #[test]
 fn every_row_names_tests_that_exist() {
     let known = tests();
-    for Row { name, tests, .. } in rows(&read("engine.md")) {
+    for Row { name, tests, .. } in PAGES.iter().flat_map(|page| rows(&page.text())) {
         assert!(!tests.is_empty(), "no test shows `{name}`");
         for test in tests {
             assert!(known.contains(&test), "`{name}` is said to be shown by the test `{test}`");

@@ -1,95 +1,11 @@
-//! The paths that the reference names: this compiles as long as all of them lead somewhere.
+//! The paths of the page about the inference session.
 
 use perihelion::driver::{Buffer, DType, InstructionSet, MapMode};
 use perihelion::engine::{AssertLevel, CompileOptions, ExportOptions, Extensions, InitOptions};
 
-/// Types.
-macro_rules! types {
-    ($($path:path,)*) => {
-        const TYPES: &[&str] = &[$(stringify!($path),)*];
+use super::any;
 
-        const _: fn() = || {
-            $(let _ = any::<$path>();)*
-        };
-    };
-}
-
-/// Traits.
-macro_rules! traits {
-    ($($path:path,)*) => {
-        const TRAITS: &[&str] = &[$(stringify!($path),)*];
-
-        const _: fn() = || {
-            $(let _ = any::<&dyn $path>();)*
-        };
-    };
-}
-
-/// Members of enumerations.
-macro_rules! members {
-    ($($path:path,)*) => {
-        const MEMBERS: &[&str] = &[$(stringify!($path),)*];
-
-        const _: fn() = || {
-            $(let _ = matches!(any(), $path { .. });)*
-        };
-    };
-}
-
-/// Functions of modules.
-macro_rules! free_functions {
-    ($($path:path => ($($argument:expr),*),)*) => {
-        const FREE_FUNCTIONS: &[&str] = &[$(stringify!($path),)*];
-
-        const _: fn() = || {
-            $(let _ = $path($($argument),*);)*
-        };
-    };
-}
-
-/// Functions of types.
-macro_rules! functions {
-    ($($Type:path { $($name:ident($($argument:expr),*),)* })*) => {
-        const FUNCTIONS: &[&str] = &[$($(concat!(stringify!($Type), "::", stringify!($name)),)*)*];
-
-        const _: fn() = || {
-            $($(let _ = <$Type>::$name($($argument),*);)*)*
-        };
-    };
-}
-
-/// Methods, also those of what a type derefs to.
-macro_rules! methods {
-    ($($Type:path { $($name:ident($($argument:expr),*),)* })*) => {
-        const METHODS: &[&str] = &[$($(concat!(stringify!($Type), "::", stringify!($name)),)*)*];
-
-        const _: fn() = || {
-            $($(let _ = any::<$Type>().$name($($argument),*);)*)*
-        };
-    };
-}
-
-/// Fields.
-macro_rules! fields {
-    ($($Type:path { $($name:ident,)* })*) => {
-        const FIELDS: &[&str] = &[$($(concat!(stringify!($Type), "::", stringify!($name)),)*)*];
-
-        const _: fn() = || {
-            $($(let _ = &any::<$Type>().$name;)*)*
-        };
-    };
-}
-
-/// Every path. Those of the modules lead to the others.
-pub(crate) fn known() -> Vec<&'static str> {
-    let modules = &["perihelion::driver", "perihelion::engine", "perihelion::graph"];
-    [modules, TYPES, TRAITS, MEMBERS, FREE_FUNCTIONS, FUNCTIONS, METHODS, FIELDS].concat()
-}
-
-/// Stands for a value of any type in what is compiled and never called.
-fn any<T>() -> T {
-    unreachable!("only compiled")
-}
+known!("perihelion::driver", "perihelion::engine", "perihelion::graph");
 
 types! {
     perihelion::driver::Buffer,
