@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use perihelion::driver::DType;
 use perihelion::pipelines::config::KVCacheStrategy;
 use perihelion::pipelines::{
     EventKind, Generator, GeneratorOptions, LoadOptions, Request, SamplingParams, SequenceId, TextModel,
@@ -21,7 +22,7 @@ use proptest::test_runner::{Config, TestError, TestRunner};
 use crate::support::session;
 
 /// Mixes that are tried unless the environment says otherwise.
-const MIXES: u32 = 60;
+const MIXES: u32 = 75;
 
 /// Tokens of the texts with which many prompts begin.
 const TEXT: usize = 56;
@@ -49,17 +50,37 @@ struct Mix {
 /// with as many digits as tell it from every other.
 type Answer = Vec<String>;
 
-/// Models by file, threads and page size; loaded when first asked for.
-#[derive(Default)]
+/// What came of a mix.
+struct Outcome {
+    answers: Vec<Answer>,
+    /// How often a sequence had to give back its pages.
+    preemptions: usize,
+    /// Tokens of prompts that did not have to run.
+    cached_tokens: u64,
+}
+
+/// Models by file with what their caches keep, threads and page size; loaded when first asked for.
 struct Models {
-    paths: Vec<PathBuf>,
+    files: Vec<(PathBuf, DType)>,
     loaded: HashMap<(usize, usize, usize), Arc<TextModel>>,
 }
 
 impl Models {
+    /// Floats and quantized weights, with caches of full and of half precision.
+    fn new() -> Models {
+        let storyteller = testdata::asset("storyteller/model.gguf");
+        let mut files = vec![(storyteller.clone(), DType::F32), (storyteller, DType::BF16)];
+        if let Some(folder) = testdata::shared("stories260k/gguf") {
+            let more = [("F32", DType::F32), ("BF16", DType::BF16), ("Q8_0", DType::F32)];
+            files.extend(more.map(|(name, dtype)| (folder.join(format!("stories260K-{name}.gguf")), dtype)));
+        }
+        Models { files, loaded: HashMap::new() }
+    }
+
     fn get(&mut self, model: usize, threads: usize, page_size: usize) -> Arc<TextModel> {
         let load = || {
-            let options = LoadOptions { page_size, ..LoadOptions::new(&self.paths[model]) };
+            let (path, cache_dtype) = &self.files[model];
+            let options = LoadOptions { page_size, cache_dtype: *cache_dtype, ..LoadOptions::new(path) };
             Arc::new(TextModel::load(&session(threads), &options).unwrap())
         };
         Arc::clone(self.loaded.entry((model, threads, page_size)).or_insert_with(load))
@@ -170,7 +191,7 @@ impl Mix {
     }
 
     /// What each request gets; of those that were cancelled, what they got until then.
-    fn run(&self, model: Arc<TextModel>) -> Vec<Answer> {
+    fn run(&self, model: Arc<TextModel>) -> Outcome {
         let mut generator = self.generator(model);
         let mut ids: Vec<Option<SequenceId>> = vec![None; self.arrivals.len()];
         let mut answers: BTreeMap<SequenceId, Answer> = BTreeMap::new();
@@ -189,9 +210,16 @@ impl Mix {
             take(&mut generator, &mut answers);
             step += 1;
         }
-        let cache = generator.scheduler().cache();
+        let scheduler = generator.scheduler();
+        let cache = scheduler.cache();
         assert_eq!(cache.num_free(), cache.num_pages(), "all pages come back");
-        ids.iter().map(|id| answers.remove(&id.expect("all came")).expect("all are answered")).collect()
+        let answer =
+            |id: &Option<SequenceId>| answers.remove(&id.expect("all came")).expect("all are answered");
+        Outcome {
+            answers: ids.iter().map(answer).collect(),
+            preemptions: scheduler.preemptions(),
+            cached_tokens: cache.prefix_stats().cached_tokens,
+        }
     }
 }
 
@@ -219,35 +247,77 @@ fn alone(model: &Arc<TextModel>, request: &Request) -> Answer {
     answers.remove(&id).expect("it was asked for")
 }
 
-fn check(mix: &Mix, models: &mut Models) -> Result<(), TestCaseError> {
-    let answers = mix.run(models.get(mix.model, mix.threads, mix.page_size));
+fn check(mix: &Mix, models: &mut Models) -> Result<Outcome, TestCaseError> {
+    let outcome = mix.run(models.get(mix.model, mix.threads, mix.page_size));
     let reference = models.get(mix.model, 1, 64);
-    for (index, (arrival, answer)) in mix.arrivals.iter().zip(&answers).enumerate() {
+    for (index, (arrival, answer)) in mix.arrivals.iter().zip(&outcome.answers).enumerate() {
         let expected = alone(&reference, &arrival.request);
         match arrival.cancelled {
             None => prop_assert_eq!(answer, &expected, "request {}", index),
             Some(_) => prop_assert!(expected.starts_with(answer), "request {}: {:?}", index, answer),
         }
     }
-    Ok(())
+    Ok(outcome)
 }
 
 #[test]
 fn each_request_of_a_mix_gets_what_it_gets_alone() {
-    let mut models = Models::default();
-    models.paths.push(testdata::asset("storyteller/model.gguf"));
-    if let Some(folder) = testdata::shared("stories260k/gguf") {
-        models.paths.extend(["F32", "Q8_0"].map(|name| folder.join(format!("stories260K-{name}.gguf"))));
-    }
+    let models = Models::new();
     let cases = match std::env::var("PERIHELION_MIXES") {
         Ok(count) => count.parse().expect("PERIHELION_MIXES is a number"),
         Err(_) => MIXES,
     };
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 300, ..Config::default() };
-    let strategy = mixes(models.paths.len());
+    let strategy = mixes(models.files.len());
     let models = std::cell::RefCell::new(models);
-    match TestRunner::new(config).run(&strategy, |mix| check(&mix, &mut models.borrow_mut())) {
+    match TestRunner::new(config).run(&strategy, |mix| check(&mix, &mut models.borrow_mut()).map(drop)) {
         Err(TestError::Fail(reason, mix)) => panic!("{reason}\n{mix:#?}"),
         result => result.unwrap(),
+    }
+}
+
+/// Four requests that begin alike, each for 24 tokens, so many steps after each other.
+fn alike(steps: usize) -> Vec<Arrival> {
+    let request = |index: u32| Request {
+        prompt: (300..320).chain([index]).collect(),
+        sampling: SamplingParams { logprobs: Some(3), ..SamplingParams::default() },
+        max_new_tokens: Some(24),
+        ignore_eos: true,
+        prompt_logprobs: (index == 3).then_some(1),
+        ..Request::default()
+    };
+    (0..4)
+        .map(|index| Arrival { step: index as usize * steps, cancelled: None, request: request(index) })
+        .collect()
+}
+
+/// What mixes come to by chance, each of it for certain.
+#[test]
+fn every_way_of_sharing_gives_what_a_request_gets_alone() {
+    let mut models = Models::new();
+    let paged =
+        GeneratorOptions { max_cache_batch_size: 4, enable_echo: true, ..GeneratorOptions::default() };
+    let of = |cache_strategy| GeneratorOptions { cache_strategy, pad_to_multiple_of: 7, ..paged.clone() };
+    let prefixes = GeneratorOptions { enable_prefix_caching: true, ..paged.clone() };
+    let several = GeneratorOptions { max_num_steps: 4, max_batch_tokens: 13, ..paged.clone() };
+    // What is spare beside one sequence, steps between requests; whether sequences are preempted, and hit prefixes.
+    let ways = [
+        ("naive", of(KVCacheStrategy::Naive), 200, 1, false, false),
+        ("continuous", of(KVCacheStrategy::Continuous), 200, 1, false, false),
+        ("paged", paged.clone(), 200, 1, false, false),
+        ("several steps, prompts in chunks", several, 200, 0, false, false),
+        ("prefixes", prefixes.clone(), 200, 8, false, true),
+        ("preemption", paged, 16, 0, true, false),
+        ("preemption and prefixes", prefixes, 16, 2, true, true),
+    ];
+    for model in 0..models.files.len() {
+        for (name, options, spare, steps, preempts, hits) in &ways {
+            let arrivals = alike(*steps);
+            let options = options.clone();
+            let mix = Mix { model, threads: 2, page_size: 16, spare: *spare, options, arrivals };
+            let outcome = check(&mix, &mut models).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let seen = (outcome.preemptions > 0, outcome.cached_tokens > 0);
+            assert_eq!(seen, (*preempts, *hits), "{name}: what it is called");
+        }
     }
 }
