@@ -20,6 +20,10 @@ use crate::progress::Progress;
 /// The model that needs no file: a small writer of fairy tales.
 static STORYTELLER: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../assets/storyteller/model.gguf"));
 
+/// Tokens in a page: small against a text, large against its bookkeeping. The same for every command, so that what one
+/// saves another can start from.
+pub(crate) const PAGE_SIZE: usize = 64;
+
 /// What the model that needs no file is called.
 const BUILT_IN: &str = "storyteller";
 

@@ -102,7 +102,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let defaults = [
         ("max_length", "auto".into()),
         ("cache_strategy", "paged".into()),
-        ("kv_cache_page_size", 64.into()),
+        ("kv_cache_page_size", model::PAGE_SIZE.into()),
     ];
     let source = arguments.model.source(&defaults)?;
     let compiled = model::compile(&session, source.resolve(&Progress::new(arguments.json))?)?;

@@ -65,8 +65,6 @@ pub(crate) struct Arguments {
 const MAX_BATCH_TOKENS: usize = 512;
 /// Prompts that are continued at once; more wait.
 const MAX_SEQUENCES: usize = 64;
-/// Tokens in a page: small against a text, large against its bookkeeping.
-const PAGE_SIZE: usize = 64;
 
 /// One prompt and what became of it.
 struct Job {
@@ -162,7 +160,7 @@ fn defaults(prompts: usize) -> [(&'static str, serde_json::Value); 5] {
         ("max_new_tokens", 200.into()),
         ("max_cache_batch_size", prompts.clamp(1, MAX_SEQUENCES).into()),
         ("cache_strategy", "paged".into()),
-        ("kv_cache_page_size", PAGE_SIZE.into()),
+        ("kv_cache_page_size", model::PAGE_SIZE.into()),
     ]
 }
 

@@ -37,9 +37,6 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// Tokens in a page, for the plan that is shown.
-const PAGE_SIZE: usize = 64;
-
 /// Shows a model.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(path) = arguments.model.artifact() {
@@ -49,7 +46,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     // Nothing is computed, so one thread is enough.
     let session = model::session(1)?;
     let source =
-        arguments.model.source(&[("max_length", "auto".into()), ("kv_cache_page_size", PAGE_SIZE.into())])?;
+        arguments.model.source(&[("max_length", "auto".into()), ("kv_cache_page_size", model::PAGE_SIZE.into())])?;
     let model = model::compile(&session, source.look(&Progress::new(true))?)?;
     print(arguments, &model).context("cannot write to standard output")
 }

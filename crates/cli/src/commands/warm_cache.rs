@@ -67,8 +67,9 @@ fn warm(arguments: &Arguments) -> anyhow::Result<Warmed> {
         let text = path.to_str().context("--target is no UTF-8")?;
         Ok::<_, anyhow::Error>(("save_to_serialized_model_path", Value::from(text)))
     });
-    let target = target.transpose()?;
-    let source = arguments.model.source(target.as_slice())?;
+    let page_size = ("kv_cache_page_size", model::PAGE_SIZE.into());
+    let defaults: Vec<_> = target.transpose()?.into_iter().chain([page_size]).collect();
+    let source = arguments.model.source(&defaults)?;
     let progress = Progress::new(arguments.quiet);
     let start = Instant::now();
     let resolved = source.resolve(&progress)?;
