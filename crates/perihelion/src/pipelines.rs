@@ -1,22 +1,95 @@
 //! Language models: from a configuration to text, on the devices of this build.
 //!
+//! A configuration says which model is to run, and within which limits. Resolving it makes every choice that it leaves
+//! open, and finds all that is wrong, before any weight is read. What comes of it is a model, and a thread that lets it
+//! write:
+//!
 //! ```
 //! use std::sync::Arc;
 //!
 //! use perihelion::engine::InferenceSession;
 //! use perihelion::pipelines::config::{Devices, KVCacheStrategy, PipelineConfig, machine};
-//! use perihelion::pipelines::{Generator, GeneratorOptions, TextModel};
+//! use perihelion::pipelines::{GeneratorOptions, TextGenerator, TextModel};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/storyteller/model.gguf");
-//! let config = PipelineConfig::new(path).cache_strategy(KVCacheStrategy::Paged).max_length(256);
+//! let config = PipelineConfig::new(path) // Or "org/name", or a folder.
+//!     .cache_strategy(KVCacheStrategy::Paged)
+//!     .kv_cache_page_size(64_usize)
+//!     .enable_prefix_caching(true)
+//!     .max_cache_batch_size(4);
 //! let resolved = config.resolve(machine())?;
 //! println!("{}", resolved.memory());
 //! let session = InferenceSession::new(resolved.config().devices()?)?;
 //! let options = GeneratorOptions::from(&resolved);
 //! let model = Arc::new(TextModel::from_config(&session, resolved)?);
-//! let generator = Generator::new(model, &options)?;
-//! # assert!(generator.is_idle());
+//! let generator = TextGenerator::new(model, &options)?;
+//! let answer = generator.generate("Once upon a time")?;
+//! println!("{} ({} tokens)", answer.text, answer.usage.generated_tokens);
+//! # assert!(!answer.text.is_empty());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! An answer is read as it is made, by a thread or a task; dropping the stream cancels it:
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use perihelion::engine::InferenceSession;
+//! use perihelion::pipelines::{EventKind, TextRequest};
+//! # use perihelion::pipelines::{GeneratorOptions, LoadOptions, TextGenerator, TextModel};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/storyteller/model.gguf");
+//! # let session = InferenceSession::new([])?;
+//! # let model = TextModel::load(&session, &LoadOptions::new(path))?;
+//! # let generator = TextGenerator::new(Arc::new(model), &GeneratorOptions::default())?;
+//! let mut request = TextRequest::from("The fox");
+//! request.parameters.max_new_tokens = Some(24);
+//! request.parameters.sampling.temperature = 0.8;
+//! request.parameters.sampling.seed = 7;
+//! # let mut text = String::new();
+//! for event in generator.stream(request)? {
+//!     if let EventKind::Token { text: piece, .. } | EventKind::Finished { text: piece, .. } = event? {
+//!         print!("{piece}");
+//! #       text.push_str(&piece);
+//!     }
+//! }
+//! # assert!(!text.is_empty());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Texts become vectors:
+//!
+//! ```
+//! # use perihelion::engine::InferenceSession;
+//! use perihelion::pipelines::{Embedder, EmbedderOptions, LoadOptions, Pooling};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/storyteller/model.gguf");
+//! # let session = InferenceSession::new([])?;
+//! // What the files of an embedding model say need not be said here.
+//! let options = EmbedderOptions { pooling: Some(Pooling::Mean), ..EmbedderOptions::default() };
+//! let embedder = Embedder::load(&session, &LoadOptions::new(path), &options, &mut |_| ())?;
+//! let vectors = embedder.embed(&["The fox", "The raven"])?;
+//! assert_eq!((vectors.len(), vectors[0].len()), (2, embedder.dimensions()));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A repository of a hub, a folder and a file answer the same questions:
+//!
+//! ```
+//! use perihelion::pipelines::config::{HuggingFaceRepo, SupportedEncoding, WeightsFormat};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/storyteller/model.gguf");
+//! let repo = HuggingFaceRepo::new(path)?; // Or "org/name": from the cache, or else the hub.
+//! assert_eq!(repo.formats_available()?, [WeightsFormat::Gguf]);
+//! assert_eq!(repo.encoding_for_file("model.gguf")?, SupportedEncoding::Q4K);
+//! let files = repo.files_for_encoding(SupportedEncoding::Q4K, None, None)?;
+//! assert_eq!(files[&WeightsFormat::Gguf], [std::path::Path::new("model.gguf")]);
 //! # Ok(())
 //! # }
 //! ```
