@@ -29,7 +29,11 @@ struct Example {
 fn examples_print_what_they_show() {
     let examples: Vec<Example> = DOCUMENTS.iter().flat_map(|document| examples(document)).collect();
     let commands: Vec<&str> = examples.iter().map(|example| &example.command[..]).collect();
-    for command in ["generate", "inspect", "bench", "tokenize", "list", "config", "plan", "eval", "doctor"] {
+    let shown = [
+        "generate", "inspect", "bench", "tokenize", "list", "config", "plan", "eval", "doctor", "encode",
+        "pull",
+    ];
+    for command in shown {
         let named = |line: &&str| line.contains(&format!("peri {command}"));
         assert!(commands.iter().any(named), "no example of {command} among {commands:#?}");
     }

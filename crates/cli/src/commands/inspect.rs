@@ -45,8 +45,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     // Nothing is computed, so one thread is enough.
     let session = model::session(1)?;
-    let source =
-        arguments.model.source(&[("max_length", "auto".into()), ("kv_cache_page_size", model::PAGE_SIZE.into())])?;
+    let source = arguments
+        .model
+        .source(&[("max_length", "auto".into()), ("kv_cache_page_size", model::PAGE_SIZE.into())])?;
     let model = model::compile(&session, source.look(&Progress::new(true))?)?;
     print(arguments, &model).context("cannot write to standard output")
 }
