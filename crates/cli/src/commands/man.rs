@@ -27,7 +27,8 @@ pub(crate) struct Arguments {
 
 /// Prints a page, or writes all.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let mut root = crate::command();
+    // `peri help` has what `--help` has, and needs no pages.
+    let mut root = crate::command().disable_help_subcommand(true);
     root.build();
     if let Some(folder) = &arguments.out {
         let failed = || format!("cannot write manual pages to {}", folder.display());
