@@ -88,7 +88,7 @@ impl Online {
         let known = self.info.get().and_then(|info| info.siblings.iter().find(|file| file.name == name));
         match known.and_then(|file| file.size) {
             Some(size) => Ok(Some(size)),
-            None => Remote::of(&self.hub, name)?.size_of(&self.repo, name),
+            None => Remote::of(&self.hub, &self.named(name))?.size_of(&self.repo, name),
         }
     }
 
@@ -110,7 +110,12 @@ impl Online {
         if lacking.is_empty() {
             return Ok(paths.into_iter().flatten().collect());
         }
-        let remote = Remote::of(&self.hub, lacking[0])?;
+        let what = if force {
+            format!("a newer copy of {}", self.named(lacking[0]))
+        } else {
+            self.named(lacking[0])
+        };
+        let remote = Remote::of(&self.hub, &what)?;
         let mut fetched =
             remote.download(&self.repo, self.asked.revision(), &lacking, force, progress)?.into_iter();
         Ok(paths.into_iter().filter_map(|cached| cached.or_else(|| fetched.next())).collect())
@@ -158,6 +163,11 @@ impl Online {
             .map_err(|error| HubError::Cache { path: path.clone(), problem: error.to_string() })?;
         let dtype = ["dtype", "torch_dtype"].iter().find_map(|key| config.get(key)?.as_str());
         Ok(dtype.and_then(|dtype| dtype.trim_start_matches("torch.").parse().ok()))
+    }
+
+    /// What a file is called where its repository does not go without saying.
+    fn named(&self, file: &str) -> String {
+        format!("{file} of {}", self.repo)
     }
 
     fn snapshot(&self) -> Result<Option<Snapshot>, HubError> {
