@@ -31,7 +31,7 @@ fn examples_print_what_they_show() {
     let commands: Vec<&str> = examples.iter().map(|example| &example.command[..]).collect();
     let shown = [
         "generate", "inspect", "bench", "tokenize", "list", "config", "plan", "eval", "doctor", "encode",
-        "pull",
+        "pull", "chat", "render",
     ];
     for command in shown {
         let named = |line: &&str| line.contains(&format!("peri {command}"));
