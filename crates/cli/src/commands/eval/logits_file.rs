@@ -1,4 +1,4 @@
-//! Saved logits: a safetensors file with `tokens` u32[tokens] and `logits` f32[rows, vocab], written row by row.
+//! Saved logits: a safetensors file with `tokens: u32[tokens]` and `logits: f32[rows, vocab]`, written row by row.
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -77,7 +77,7 @@ impl Layers {
         Ok(())
     }
 
-    /// Adds the variables that begin with [`ENVIRONMENT_PREFIX`]; an empty one counts as unset. Gives those that
+    /// Adds the variables that begin with `PERI_`; an empty one counts as unset. Gives those that
     /// name no field.
     ///
     /// # Errors
