@@ -61,7 +61,7 @@ struct Report {
 
 /// Plans.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let source = arguments.model.source(&[])?;
+    let source = arguments.model.source(&[("kv_cache_page_size", model::PAGE_SIZE.into())])?;
     let report = match source.look_ahead()? {
         Some(unfetched) => Report::ahead(&source, unfetched),
         None => Report::of(&source)?,
