@@ -8,8 +8,9 @@ use cpu::Cpu;
 use engine::InferenceSession;
 use engine::devices::Platform;
 use models::Checkpoint;
-use pipelines::config::{Layers, Machine, Origin, PipelineConfig, ResolvedConfig, Unfetched};
-use pipelines::{CompiledText, TextModel, Tokenizer, hub};
+use pipelines::config::{Layers, Machine, Origin, PipelineConfig, RepoOptions, ResolvedConfig, Unfetched};
+use pipelines::hub::Wanted;
+use pipelines::{CompiledText, LoadOptions, TextModel, Tokenizer, hub};
 use tensor::Bytes;
 use weights::{Format, Weights};
 
@@ -58,6 +59,24 @@ impl ThreadArguments {
     /// A session on the CPU.
     pub(crate) fn session(self) -> anyhow::Result<InferenceSession> {
         session(self.threads)
+    }
+}
+
+/// Where the model of a path, or of the name of a repo, is on this machine; fetches what is not.
+pub(crate) fn fetch(model: &Path, progress: &Progress) -> anyhow::Result<LoadOptions> {
+    let Some(repo) = model.to_str().filter(|name| !model.exists() && hub::is_repo_id(name)) else {
+        return Ok(LoadOptions::new(model));
+    };
+    let show = |step: hub::Progress<'_>| show_fetching(step, progress);
+    let local = hub::resolve(repo, RepoOptions::default(), &Wanted::default(), &show);
+    progress.clear();
+    let local = local.map_err(pipelines::Error::from).context("cannot open the model")?;
+    Ok(LoadOptions { weights: Some(local.weights), ..LoadOptions::new(local.folder) })
+}
+
+fn show_fetching(step: hub::Progress<'_>, progress: &Progress) {
+    if let hub::Progress::Bytes { done, total, .. } = step {
+        progress.bytes("fetching", done, total);
     }
 }
 
@@ -140,11 +159,7 @@ impl Source {
                 open().map_err(pipelines::Error::from).context("cannot open the built-in model")?;
             return Ok(self.config().resolve_checkpoint(checkpoint, Path::new(""), machine)?);
         }
-        let resolved = self.config().resolve_fetching(machine, &|step| {
-            if let hub::Progress::Bytes { done, total, .. } = step {
-                progress.bytes("fetching", done, total);
-            }
-        });
+        let resolved = self.config().resolve_fetching(machine, &|step| show_fetching(step, progress));
         progress.clear();
         match resolved {
             Err(error @ pipelines::Error::Config(_)) => Err(error.into()),

@@ -9,7 +9,7 @@ use anyhow::Context;
 use pipelines::{Embedder, EmbedderOptions, Embedding, EmbeddingPrompt, LoadOptions, Pooling, Truncate};
 
 use crate::exit::Usage;
-use crate::model;
+use crate::model::{self, ThreadArguments};
 use crate::parse;
 use crate::progress::Progress;
 
@@ -34,21 +34,14 @@ pub(crate) struct Arguments {
     /// The texts; without any, each line of standard input is one
     #[arg(value_name = "TEXT")]
     texts: Vec<String>,
-    /// A GGUF file, or a folder with config.json, a tokenizer and weights
-    #[arg(long, value_name = "PATH")]
+    /// A GGUF file, a folder with config.json, a tokenizer and weights, or a repo of a hub
+    #[arg(long, value_name = "MODEL")]
     model: Option<PathBuf>,
     /// The weights, if they are not with the model
     #[arg(long, value_name = "PATH", requires = "model")]
     weights: Option<PathBuf>,
-    /// Threads to compute with; 0 is one per core that is free to use
-    #[arg(
-        long,
-        default_value = "0",
-        value_name = "N",
-        allow_negative_numbers = true,
-        value_parser = parse::threads
-    )]
-    threads: usize,
+    #[command(flatten)]
+    threads: ThreadArguments,
     /// How hidden states become one vector: mean, cls, last, max, mean_sqrt_len, weighted_mean [default: as the model's
     /// files say]
     #[arg(long, value_name = "HOW", value_parser = pooling)]
@@ -101,10 +94,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let message = "no model: give one that embeds with --model; the one that is built in only writes";
         return Err(Usage(message.into()).into());
     };
-    let load = LoadOptions { weights: arguments.weights.clone(), ..LoadOptions::new(model) };
     let begin = Instant::now();
-    let session = model::session(arguments.threads)?;
+    let session = arguments.threads.session()?;
     let progress = Progress::new(arguments.quiet);
+    let load = model::fetch(model, &progress)?;
+    let load = LoadOptions { weights: arguments.weights.clone().or(load.weights), ..load };
     let show = &mut |packed: engine::Progress| {
         progress.bytes("packing", packed.done as u64, packed.total as u64);
     };

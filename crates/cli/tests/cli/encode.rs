@@ -1,6 +1,6 @@
 //! `peri encode`.
 
-use crate::support::{Outcome, peri, peri_reading, storyteller};
+use crate::support::{Folder, Outcome, command, peri, peri_reading, storyteller};
 
 /// Embeds with all-MiniLM-L6-v2, if it is there.
 fn encode(arguments: &[&str], input: &str) -> Option<Outcome> {
@@ -88,4 +88,40 @@ fn what_cannot_be_done_is_said() {
     check(generate, 3, "BertModel is an encoder, which makes embeddings and no text; use `peri encode`");
     check(encode(&["--dimensions", "1000", "text"], "").unwrap(), 2, "give 1 to 384");
     check(encode(&["--prompt-name", "query", "text"], "").unwrap(), 2, "the model's files name no prompts");
+}
+
+#[test]
+fn a_repo_in_the_cache_is_a_model() {
+    let cache = Folder::new("encode-hub");
+    let encode = |repo: &str| {
+        let arguments = ["encode", "--model", repo, "--quiet", "The cat sits on the mat."];
+        let output = command(&arguments)
+            .env("HF_HUB_CACHE", cache.path())
+            .env("HF_HUB_OFFLINE", "1")
+            .output()
+            .unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).unwrap(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    let (code, _, said) = encode("ada/nothing");
+    assert!(code == Some(3) && said.contains("ada/nothing is not in the cache"), "{said}");
+
+    let Some(model) = testdata::shared("minilm-l6-v2") else { return };
+    let commit = "0123456789abcdef0123456789abcdef01234567";
+    let repo = cache.path().join("models--ada--minilm");
+    let snapshot = repo.join("snapshots").join(commit);
+    std::fs::create_dir_all(snapshot.join("1_Pooling")).unwrap();
+    std::fs::create_dir_all(repo.join("refs")).unwrap();
+    std::fs::write(repo.join("refs/main"), commit).unwrap();
+    let files =
+        ["config.json", "tokenizer.json", "tokenizer_config.json", "modules.json", "model.safetensors"];
+    for file in files.iter().chain(&["sentence_bert_config.json", "1_Pooling/config.json"]) {
+        std::fs::copy(model.join(file), snapshot.join(file)).unwrap();
+    }
+    let path = model.display().to_string();
+    assert_eq!(encode("ada/minilm"), encode(&path));
+    assert_eq!(encode("ada/minilm").0, Some(0));
 }
