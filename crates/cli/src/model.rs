@@ -1,6 +1,6 @@
 //! Which model, on which device: the arguments that several commands share, and loading with progress.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -12,7 +12,7 @@ use pipelines::config::{Layers, Machine, Origin, PipelineConfig, RepoOptions, Re
 use pipelines::hub::Wanted;
 use pipelines::{CompiledText, LoadOptions, TextModel, Tokenizer, hub};
 use tensor::Bytes;
-use weights::{Format, Weights};
+use weights::Weights;
 
 use crate::exit;
 use crate::parse;
@@ -171,12 +171,6 @@ impl Source {
     pub(crate) fn is_built_in(&self) -> bool {
         self.config().huggingface_repo_id.is_empty() && self.config().weight_path.is_empty()
     }
-}
-
-/// The model's `generation_config.json`, there or not. A GGUF file stands for itself and has none.
-pub(crate) fn generation_config(resolved: &ResolvedConfig) -> Option<PathBuf> {
-    let is_gguf = resolved.checkpoint().weights().format() == Format::Gguf;
-    (!is_gguf).then(|| resolved.folder().join("generation_config.json"))
 }
 
 /// The most tokens of an answer, unless there is no limit but that of the length.

@@ -2,10 +2,10 @@
 
 use std::hash::{BuildHasher, RandomState};
 
+use pipelines::SamplingOptions;
 use pipelines::config::ResolvedConfig;
-use pipelines::{SamplingDefaults, SamplingParams};
 
-use crate::model::{self, Source};
+use crate::model::Source;
 use crate::parse;
 
 /// The flags.
@@ -28,59 +28,42 @@ pub(crate) struct SamplingArguments {
     seed: Option<u64>,
 }
 
-/// What suits most models: neither dull nor wild.
-const HOUSE: SamplingDefaults = SamplingDefaults {
-    temperature: Some(0.7),
-    top_k: Some(40),
-    top_p: None,
-    min_p: None,
-    repetition_penalty: None,
-};
-
-/// The `top_k` that someone set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TopK {
-    /// None: the likeliest token, always.
-    Greedy,
-    /// Among so many; 0 or less is all.
-    Among(i64),
-}
-
 impl SamplingArguments {
-    /// The parameters for a model: flags and the `top_k` that was set, before the recommendations of its
-    /// `generation_config.json` if there is one, before defaults.
-    pub(crate) fn resolve(
-        &self,
-        source: &Source,
-        resolved: &ResolvedConfig,
-    ) -> anyhow::Result<SamplingParams> {
-        let top_k = source.is_set("top_k").then(|| source.config().top_k.map_or(TopK::Greedy, TopK::Among));
-        let file = model::generation_config(resolved);
-        let recommended = file.as_deref().map(SamplingDefaults::from_generation_config).transpose()?;
-        Ok(self.merged(top_k, recommended.unwrap_or_default()))
+    /// How tokens are chosen: as flags say and the `top_k` that was set, before what the model's makers recommend, before
+    /// defaults.
+    pub(crate) fn options(&self, source: &Source, resolved: &ResolvedConfig) -> SamplingOptions {
+        let top_k = source.is_set("top_k").then_some(source.config().top_k);
+        self.over(top_k, resolved.recommended_sampling())
     }
 
-    fn merged(&self, top_k: Option<TopK>, recommended: SamplingDefaults) -> SamplingParams {
-        let nothing = SamplingDefaults::default();
-        let (set, recommended) = match top_k {
-            None => (nothing, recommended),
-            Some(TopK::Greedy) => (SamplingDefaults { temperature: Some(0.0), ..nothing }, recommended),
-            // Whoever sets how many tokens to draw among wants to draw, even where the model would not.
-            Some(TopK::Among(k)) => (
-                SamplingDefaults { top_k: Some(usize::try_from(k).unwrap_or(0)), ..nothing },
-                SamplingDefaults { temperature: recommended.temperature.filter(|&t| t > 0.0), ..recommended },
-            ),
+    /// The seed, drawn if none is given.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed.unwrap_or_else(drawn_seed)
+    }
+
+    /// The flags over the `top_k` that someone set, over recommendations, over defaults.
+    fn over(&self, top_k: Option<Option<i64>>, recommended: SamplingOptions) -> SamplingOptions {
+        let set = match top_k {
+            None => SamplingOptions::default(),
+            Some(None) => SamplingOptions::GREEDY,
+            Some(Some(k)) => {
+                SamplingOptions { top_k: Some(usize::try_from(k).unwrap_or(0)), ..SamplingOptions::default() }
+            }
         };
-        let flags = SamplingDefaults {
+        let flags = SamplingOptions {
             temperature: self.temperature,
-            top_k: None,
             top_p: self.top_p,
             min_p: self.min_p,
             repetition_penalty: self.repetition_penalty,
+            ..SamplingOptions::default()
         };
-        let params = flags.or(set).or(recommended).or(HOUSE).params();
-        SamplingParams { seed: self.seed.unwrap_or_else(drawn_seed), ..params }
+        flags.or(set).or(recommended).or(house())
     }
+}
+
+/// What suits most models: neither dull nor wild.
+fn house() -> SamplingOptions {
+    SamplingOptions { temperature: Some(0.7), top_k: Some(40), ..SamplingOptions::default() }
 }
 
 fn temperature(text: &str) -> Result<f32, String> {
@@ -111,18 +94,18 @@ mod tests {
     #[test]
     fn flags_before_recommendations_before_defaults() {
         let check = |flags: &SamplingArguments, top_k, recommended, expected: (f32, Option<usize>, f32)| {
-            let params = flags.merged(top_k, recommended);
+            let params = flags.over(top_k, recommended).params();
             assert_eq!((params.temperature, params.top_k, params.top_p), expected);
         };
-        let (none, nothing) = (SamplingArguments::default(), SamplingDefaults::default());
+        let (none, nothing) = (SamplingArguments::default(), SamplingOptions::default());
         check(&none, None, nothing, (0.7, Some(40), 1.0));
-        let recommended = SamplingDefaults { temperature: Some(0.6), top_p: Some(0.9), ..nothing };
+        let recommended = SamplingOptions { temperature: Some(0.6), top_p: Some(0.9), ..nothing };
         check(&none, None, recommended, (0.6, Some(40), 0.9));
-        check(&none, Some(TopK::Greedy), recommended, (0.0, Some(40), 0.9));
-        let greedy = SamplingDefaults { temperature: Some(0.0), top_k: Some(7), ..nothing };
+        check(&none, Some(None), recommended, (0.0, Some(40), 0.9));
+        let greedy = SamplingOptions { temperature: Some(0.0), top_k: Some(7), ..nothing };
         check(&none, None, greedy, (0.0, Some(7), 1.0));
-        check(&none, Some(TopK::Among(3)), greedy, (0.7, Some(3), 1.0));
+        check(&none, Some(Some(3)), greedy, (0.7, Some(3), 1.0));
         let flags = SamplingArguments { temperature: Some(1.5), ..none };
-        check(&flags, Some(TopK::Among(0)), greedy, (1.5, None, 1.0));
+        check(&flags, Some(Some(0)), greedy, (1.5, None, 1.0));
     }
 }

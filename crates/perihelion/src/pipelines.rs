@@ -5,11 +5,9 @@
 //! write:
 //!
 //! ```
-//! use std::sync::Arc;
-//!
 //! use perihelion::engine::InferenceSession;
+//! use perihelion::pipelines::TextGenerator;
 //! use perihelion::pipelines::config::{Devices, KVCacheStrategy, PipelineConfig, machine};
-//! use perihelion::pipelines::{GeneratorOptions, TextGenerator, TextModel};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/storyteller/model.gguf");
@@ -21,9 +19,7 @@
 //! let resolved = config.resolve(machine())?;
 //! println!("{}", resolved.memory());
 //! let session = InferenceSession::new(resolved.config().devices()?)?;
-//! let options = GeneratorOptions::from(&resolved);
-//! let model = Arc::new(TextModel::from_config(&session, resolved)?);
-//! let generator = TextGenerator::new(model, &options)?;
+//! let generator = TextGenerator::from_config(&session, resolved)?;
 //! let answer = generator.generate("Once upon a time")?;
 //! println!("{} ({} tokens)", answer.text, answer.usage.generated_tokens);
 //! # assert!(!answer.text.is_empty());
@@ -46,8 +42,8 @@
 //! # let generator = TextGenerator::new(Arc::new(model), &GeneratorOptions::default())?;
 //! let mut request = TextRequest::from("The fox");
 //! request.parameters.max_new_tokens = Some(24);
-//! request.parameters.sampling.temperature = 0.8;
-//! request.parameters.sampling.seed = 7;
+//! request.parameters.sampling.temperature = Some(0.8);
+//! request.parameters.seed = 7;
 //! # let mut text = String::new();
 //! for event in generator.stream(request)? {
 //!     if let EventKind::Token { text: piece, .. } | EventKind::Finished { text: piece, .. } = event? {

@@ -4,6 +4,7 @@ use crate::Error;
 use crate::config::{KVCacheStrategy, ResolvedConfig};
 use crate::error::InvalidField;
 use crate::kv_cache::KvCache;
+use crate::sampling_options::SamplingOptions;
 use crate::scheduler::{Batching, Limits};
 
 /// How large a generator's batches and cache are, how they are filled, and what requests may ask for. What a request
@@ -15,6 +16,8 @@ pub struct GeneratorOptions {
     /// Tokens to make for requests that do not say how many; `None` is until the model ends its text or
     /// [`GeneratorOptions::max_length`] is reached.
     pub max_new_tokens: Option<usize>,
+    /// How tokens are chosen for requests that leave it open; what is open here too is greedy.
+    pub sampling: SamplingOptions,
     /// Whether requests may have log-probabilities of their prompts, which cost the logits of every token of the
     /// prompt in memory and time.
     pub enable_echo: bool,
@@ -43,6 +46,7 @@ impl Default for GeneratorOptions {
         GeneratorOptions {
             max_length: None,
             max_new_tokens: None,
+            sampling: SamplingOptions::default(),
             enable_echo: false,
             cache_strategy: KVCacheStrategy::Paged,
             enable_prefix_caching: false,
@@ -62,6 +66,7 @@ impl From<&ResolvedConfig> for GeneratorOptions {
         GeneratorOptions {
             max_length: Some(memory.max_length),
             max_new_tokens: usize::try_from(config.max_new_tokens).ok(),
+            sampling: resolved.sampling_defaults(),
             enable_echo: config.enable_echo,
             cache_strategy: config.cache_strategy,
             enable_prefix_caching: config.enable_prefix_caching,
@@ -105,6 +110,7 @@ impl GeneratorOptions {
             self.enable_prefix_caching.to_string(),
             &format!("the cache strategy is {}, and only paged shares prefixes", self.cache_strategy),
         );
+        invalid.extend(self.sampling.params().problems(usize::MAX));
         if invalid.is_empty() { Ok(max_length) } else { Err(Error::Options(invalid)) }
     }
 
@@ -181,13 +187,15 @@ mod tests {
             cache_strategy: KVCacheStrategy::Continuous,
             enable_prefix_caching: true,
             max_num_steps: 0,
+            sampling: SamplingOptions { top_p: Some(0.0), ..SamplingOptions::default() },
             ..GeneratorOptions::default()
         };
         assert_eq!(
             options.check(512).unwrap_err().to_string(),
             "generator options: max_num_steps is 0: give at least 1; \
              max_length is 600: give 1 to 512, the model's context length; \
-             enable_prefix_caching is true: the cache strategy is continuous, and only paged shares prefixes"
+             enable_prefix_caching is true: the cache strategy is continuous, and only paged shares prefixes; \
+             top_p is 0: give a number above 0 and up to 1"
         );
         assert_eq!(GeneratorOptions::default().check(512).unwrap(), 512);
     }

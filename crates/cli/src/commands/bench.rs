@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
 use engine::Profile;
-use pipelines::{Batch, EventKind, Generator, GeneratorOptions, Request, SamplingParams, Slice, TextModel};
+use pipelines::{Batch, EventKind, Generator, GeneratorOptions, Request, SamplingOptions, Slice, TextModel};
 
 use shared_prefix::SharedPrefix;
 
@@ -200,7 +200,7 @@ fn measure(model: &Arc<TextModel>, work: Work, interrupt: &Interrupt) -> anyhow:
     for sequence in 0..work.sequences {
         generator.add(Request {
             prompt: prompt(sequence, work.prompt, model.decoder().vocab),
-            sampling: SamplingParams::default(),
+            sampling: SamplingOptions::GREEDY,
             max_new_tokens: Some(work.tokens),
             ignore_eos: true,
             ..Request::default()

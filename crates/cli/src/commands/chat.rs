@@ -149,10 +149,10 @@ fn source(arguments: &Arguments) -> anyhow::Result<Source> {
 
 /// What all answers have in common.
 fn request(arguments: &Arguments, source: &Source, resolved: &ResolvedConfig) -> anyhow::Result<Request> {
-    let sampling = arguments.sampling.resolve(source, resolved)?;
+    let sampling = arguments.sampling.options(source, resolved);
     // Without a limit, an answer goes on until the context is full.
     let max_new_tokens = Some(model::max_new_tokens(resolved).unwrap_or(usize::MAX));
-    Ok(Request { sampling, max_new_tokens, ..Request::default() })
+    Ok(Request { sampling, seed: arguments.sampling.seed(), max_new_tokens, ..Request::default() })
 }
 
 /// Says something to the model; gives whether the conversation goes on.

@@ -11,7 +11,7 @@ use cpu::{Pool, limits};
 use engine::CompileCache;
 use pipelines::hub::Hub;
 use pipelines::{
-    AddSpecial, EventKind, Generator, GeneratorOptions, MemoryBytes, ParseSpecial, Request, SamplingParams,
+    AddSpecial, EventKind, Generator, GeneratorOptions, MemoryBytes, ParseSpecial, Request, SamplingOptions,
 };
 use serde_json::{Value, json};
 
@@ -303,7 +303,7 @@ fn next_token(session: &engine::InferenceSession) -> anyhow::Result<String> {
     let prompt = model.tokenizer().encode(PROMPT, AddSpecial::Yes, ParseSpecial::No)?;
     let options = GeneratorOptions { cache_tokens: Some(64), ..GeneratorOptions::default() };
     let mut generator = Generator::new(Arc::clone(&model), &options)?;
-    let sampling = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
+    let sampling = SamplingOptions::GREEDY;
     generator.add(Request { prompt, sampling, max_new_tokens: Some(1), ..Request::default() })?;
     let mut text = String::new();
     while !generator.is_idle() {

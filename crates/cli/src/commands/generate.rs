@@ -8,7 +8,7 @@ use anyhow::Context;
 use pipelines::config::KVCacheStrategy;
 use pipelines::{
     AddSpecial, Event, EventKind, FinishReason, Generator, GeneratorOptions, ParseSpecial, Request,
-    SamplingParams, SequenceId, TextModel,
+    SequenceId, TextModel,
 };
 
 use crate::exit::{Interrupted, Usage};
@@ -100,20 +100,21 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if !arguments.quiet {
         source.warn(&resolved);
     }
-    let sampling = arguments.sampling.resolve(&source, &resolved)?;
+    let sampling = arguments.sampling.options(&source, &resolved);
     let options =
         GeneratorOptions { max_batch_tokens: MAX_BATCH_TOKENS, ..GeneratorOptions::from(&resolved) };
     let max_new_tokens = model::max_new_tokens(&resolved);
     let model = model::pack(model::compile(&session, resolved)?, &session, &progress)?;
     let mut clock = Clock::new(begin.elapsed());
     let request = Request {
-        sampling: sampling.clone(),
+        sampling,
+        seed: arguments.sampling.seed(),
         max_new_tokens,
         ignore_eos: arguments.ignore_eos,
         ..Request::default()
     };
     let (mut generator, mut jobs) = start(&model, options, &request, prompts)?;
-    let mut printer = Printer::new(arguments, sampling.seed);
+    let mut printer = Printer::new(arguments, request.seed);
     interrupt.watch();
     while !generator.is_idle() && !interrupt.asked() {
         let begin = Instant::now();
@@ -127,7 +128,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     printer.end(&jobs)?;
     if !arguments.quiet {
-        clock.report(&jobs, &sampling);
+        clock.report(&jobs, &request);
     }
     if interrupt.asked() { Err(Interrupted.into()) } else { Ok(()) }
 }
@@ -336,7 +337,7 @@ impl Clock {
     }
 
     /// The closing line on standard error.
-    fn report(&self, jobs: &[Job], sampling: &SamplingParams) {
+    fn report(&self, jobs: &[Job], request: &Request) {
         let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
         let rate = |tokens: usize, time: Duration| tokens as f64 / time.as_secs_f64().max(1e-9);
         let mut facts = vec![format!("load {:.0} ms", milliseconds(self.load))];
@@ -349,8 +350,8 @@ impl Clock {
             let made: usize = jobs.iter().map(|job| job.tokens.len()).sum();
             facts.push(format!("decode {made} tokens, {:.1} tok/s", rate(self.decoded, self.decode)));
         }
-        if sampling.temperature > 0.0 {
-            facts.push(format!("seed {}", sampling.seed));
+        if request.sampling.params().temperature > 0.0 {
+            facts.push(format!("seed {}", request.seed));
         }
         // A closed standard error changes nothing.
         let _ = writeln!(std::io::stderr(), "\n[{}]", facts.join(" | "));

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use perihelion::driver::DType;
 use perihelion::pipelines::config::KVCacheStrategy;
 use perihelion::pipelines::{
-    EventKind, Generator, GeneratorOptions, LoadOptions, Request, SamplingParams, SequenceId, TextModel,
+    EventKind, Generator, GeneratorOptions, LoadOptions, Request, SamplingOptions, SequenceId, TextModel,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};
@@ -87,18 +87,16 @@ impl Models {
     }
 }
 
-fn sampling() -> impl Strategy<Value = SamplingParams> {
+fn sampling() -> impl Strategy<Value = SamplingOptions> {
     let temperature = prop::sample::select(vec![0.0, 0.8, 1.4]);
     let filters = (prop::option::of(1..40usize), prop::sample::select(vec![1.0, 0.9]));
-    (temperature, filters, prop::sample::select(vec![1.0, 1.3]), any::<u64>()).prop_map(
-        |(temperature, (top_k, top_p), repetition_penalty, seed)| SamplingParams {
-            temperature,
+    (temperature, filters, prop::sample::select(vec![1.0, 1.3])).prop_map(
+        |(temperature, (top_k, top_p), repetition_penalty)| SamplingOptions {
+            temperature: Some(temperature),
             top_k,
-            top_p,
-            repetition_penalty,
-            seed,
-            logprobs: Some(3),
-            ..SamplingParams::default()
+            top_p: Some(top_p),
+            repetition_penalty: Some(repetition_penalty),
+            ..SamplingOptions::default()
         },
     )
 }
@@ -113,17 +111,21 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
     let stop = prop::sample::select(vec![vec![], vec![], vec!["e".to_string()], vec![" th".to_string()]]);
     let ends = (1..14usize, any::<bool>(), stop);
     let echo = (prop::bool::weighted(0.2), prop::option::weighted(0.2, 0..3usize));
-    let request = (prompt, ends, echo, sampling(), salt).prop_map(
-        |(prompt, (max_new, ignore_eos, stop), (echo, prompt_logprobs), sampling, cache_salt)| Request {
-            prompt,
-            sampling,
-            max_new_tokens: Some(max_new),
-            ignore_eos,
-            stop,
-            echo,
-            prompt_logprobs,
-            cache_salt,
-            ..Request::default()
+    let request = (prompt, ends, echo, (sampling(), any::<u64>()), salt).prop_map(
+        |(prompt, (max_new, ignore_eos, stop), (echo, prompt_logprobs), (sampling, seed), cache_salt)| {
+            Request {
+                prompt,
+                sampling,
+                seed,
+                logprobs: Some(3),
+                max_new_tokens: Some(max_new),
+                ignore_eos,
+                stop,
+                echo,
+                prompt_logprobs,
+                cache_salt,
+                ..Request::default()
+            }
         },
     );
     let arrival =
@@ -280,7 +282,7 @@ fn each_request_of_a_mix_gets_what_it_gets_alone() {
 fn alike(steps: usize) -> Vec<Arrival> {
     let request = |index: u32| Request {
         prompt: (300..320).chain([index]).collect(),
-        sampling: SamplingParams { logprobs: Some(3), ..SamplingParams::default() },
+        logprobs: Some(3),
         max_new_tokens: Some(24),
         ignore_eos: true,
         prompt_logprobs: (index == 3).then_some(1),

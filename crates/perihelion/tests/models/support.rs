@@ -7,7 +7,7 @@ use perihelion::driver::{Cpu, Device, Tensor};
 use perihelion::engine::InferenceSession;
 use perihelion::pipelines::{
     AddSpecial, Batch, EventKind, Generator, GeneratorOptions, LoadOptions, Logits, ParseSpecial, Request,
-    SamplingParams, SequenceId, Slice, TextModel,
+    SamplingOptions, SequenceId, Slice, TextModel,
 };
 use perihelion::weights::Weights;
 use serde::Deserialize;
@@ -58,7 +58,7 @@ pub(crate) fn greedy(model: &Arc<TextModel>, prompt: &[u32], count: usize) -> Ve
     let mut generator = Generator::new(Arc::clone(model), &options).unwrap();
     let request = Request {
         prompt: prompt.to_vec(),
-        sampling: SamplingParams { temperature: 0.0, ..SamplingParams::default() },
+        sampling: SamplingOptions::GREEDY,
         max_new_tokens: Some(count),
         ignore_eos: true,
         ..Request::default()

@@ -1,7 +1,7 @@
 //! How a model runs: lengths, batches, caches, steps, and how tokens are chosen.
 
 use perihelion::pipelines::config::{Auto, KVCacheStrategy, Machine, PipelineConfig, machine};
-use perihelion::pipelines::{Error, EventKind, FinishReason, Generator, Request, Warning};
+use perihelion::pipelines::{Error, EventKind, FinishReason, Generator, Request, SamplingOptions, Warning};
 
 use crate::support::{answer, generator, request, storyteller, text, text_generator};
 
@@ -143,18 +143,20 @@ fn memory_bounds_what_is_left_open() {
 
 #[test]
 fn tokens_are_chosen_as_configured() {
-    let generator = text_generator(&storyteller()).unwrap();
-    let drawn = |config: PipelineConfig, seed| {
+    let asked = |config: PipelineConfig, seed, sampling| {
         let mut request = request(Some(16));
-        request.parameters.sampling = config.sampling_defaults().params();
-        request.parameters.sampling.seed = seed;
-        generator.generate(request).unwrap().tokens
+        (request.parameters.sampling, request.parameters.seed) = (sampling, seed);
+        text_generator(&config).unwrap().generate(request).unwrap().tokens
     };
+    let drawn = |config, seed| asked(config, seed, SamplingOptions::default());
     let greedy = drawn(storyteller(), 1);
     assert_eq!(drawn(storyteller(), 2), greedy);
     assert_eq!(drawn(storyteller().top_k(1), 2), greedy, "one candidate is the likeliest");
     assert_ne!(drawn(storyteller().top_k(40), 1), drawn(storyteller().top_k(40), 2));
     assert_ne!(drawn(storyteller().top_k(0), 3), drawn(storyteller().top_k(2), 3));
+    assert_eq!(asked(storyteller().top_k(40), 2, SamplingOptions::GREEDY), greedy, "requests come first");
+    let own = SamplingOptions { top_k: Some(2), ..SamplingOptions::default() };
+    assert_eq!(asked(storyteller(), 3, own), drawn(storyteller().top_k(2), 3));
 }
 
 #[test]

@@ -8,6 +8,8 @@ use perihelion::pipelines::config::{
     Devices, PipelineConfig, RopeType, SupportedEncoding, WeightsConverter, machine,
 };
 
+use perihelion::pipelines::TextRequest;
+
 use crate::support::{answer, config, copy, folder, refused, storyteller, text_generator};
 
 #[test]
@@ -100,4 +102,27 @@ fn saved_models_start_and_know_what_they_are() {
     assert!(warnings[0].starts_with("save_to_serialized_model_path has no effect"), "{warnings:?}");
     assert_eq!(answer(&both), expected);
     assert!(!folder.join("again.mef").exists());
+}
+
+#[test]
+fn what_a_model_recommends_is_a_default() {
+    let Some(original) = testdata::shared("stories260k/hf") else { return };
+    let folder = folder("recommends");
+    copy(&original, &folder);
+    let asked = |recommended: &str, top_k: Option<i64>, seed| {
+        std::fs::write(folder.join("generation_config.json"), recommended).unwrap();
+        let config = PipelineConfig { top_k, ..config(&folder) };
+        let mut request = TextRequest::new((300..310).collect::<Vec<u32>>());
+        (request.parameters.max_new_tokens, request.parameters.seed) = (Some(16), seed);
+        text_generator(&config).unwrap().generate(request).unwrap().tokens
+    };
+    let greedy = asked("{}", None, 1);
+    assert_eq!(asked(r#"{"do_sample": false, "temperature": 2}"#, None, 2), greedy);
+    let warm = r#"{"do_sample": true, "temperature": 1.5}"#;
+    assert_ne!(asked(warm, None, 1), asked(warm, None, 2));
+    assert_eq!(asked(warm, Some(1), 2), greedy, "the configuration comes first");
+    let error = std::fs::write(folder.join("generation_config.json"), r#"{"top_p": 7}"#)
+        .map(|()| config(&folder).resolve(machine()).unwrap_err().to_string());
+    assert!(error.unwrap().contains("generation_config.json: sampling parameters: top_p is 7"));
+    std::fs::remove_dir_all(&folder).unwrap();
 }

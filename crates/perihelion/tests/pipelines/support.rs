@@ -7,7 +7,7 @@ use std::sync::Arc;
 use perihelion::engine::InferenceSession;
 use perihelion::pipelines::config::{Devices, PipelineConfig, machine};
 use perihelion::pipelines::{
-    Completion, Error, Generator, GeneratorOptions, SamplingParams, TextGenerator, TextModel, TextRequest,
+    Completion, Error, Generator, GeneratorOptions, SamplingOptions, TextGenerator, TextModel, TextRequest,
 };
 
 pub(crate) fn config(model: &Path) -> PipelineConfig {
@@ -36,22 +36,17 @@ pub(crate) fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The model of a configuration, and how it is to run.
-fn load(config: &PipelineConfig) -> Result<(Arc<TextModel>, GeneratorOptions), Error> {
-    let resolved = config.resolve(machine())?;
-    let session = InferenceSession::new(resolved.config().devices()?)?;
-    let options = GeneratorOptions::from(&resolved);
-    Ok((Arc::new(TextModel::from_config(&session, resolved)?), options))
-}
-
 pub(crate) fn generator(config: &PipelineConfig) -> Generator {
-    let (model, options) = load(config).unwrap();
-    Generator::new(model, &options).unwrap()
+    let resolved = config.resolve(machine()).unwrap();
+    let session = InferenceSession::new(resolved.config().devices().unwrap()).unwrap();
+    let options = GeneratorOptions::from(&resolved);
+    Generator::new(Arc::new(TextModel::from_config(&session, resolved).unwrap()), &options).unwrap()
 }
 
 pub(crate) fn text_generator(config: &PipelineConfig) -> Result<TextGenerator, Error> {
-    let (model, options) = load(config)?;
-    TextGenerator::new(model, &options)
+    let resolved = config.resolve(machine())?;
+    let session = InferenceSession::new(resolved.config().devices()?)?;
+    TextGenerator::from_config(&session, resolved)
 }
 
 /// A beginning to be continued greedily, whether the text ends or not, with log-probabilities.
@@ -59,8 +54,8 @@ pub(crate) fn request(max_new_tokens: Option<usize>) -> TextRequest {
     let mut request = TextRequest::from("Once upon a time");
     request.parameters.max_new_tokens = max_new_tokens;
     request.parameters.ignore_eos = true;
-    request.parameters.sampling =
-        SamplingParams { temperature: 0.0, logprobs: Some(1), ..SamplingParams::default() };
+    request.parameters.sampling = SamplingOptions::GREEDY;
+    request.parameters.logprobs = Some(1);
     request
 }
 

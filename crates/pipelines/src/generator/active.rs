@@ -10,7 +10,8 @@ use crate::Error;
 use crate::batch::Slice;
 use crate::detokenizer::Detokenizer;
 use crate::runner::Logits;
-use crate::sampler::{Logprobs, Row, Sampled, Sampler, TokenCounts};
+use crate::sampler::{Logprobs, Row, Sampled, Sampler, SamplingParams, TokenCounts};
+use crate::sampling_options::SamplingOptions;
 use crate::sequence::Sequence;
 use crate::tokenizer::{SkipSpecial, Tokenizer};
 
@@ -18,6 +19,8 @@ use crate::tokenizer::{SkipSpecial, Tokenizer};
 pub(super) struct Active {
     /// Without its prompt, which the sequence has.
     request: Request,
+    /// How its tokens are chosen.
+    params: SamplingParams,
     tokenizer: Arc<Tokenizer>,
     detokenizer: Detokenizer,
     /// Empty where the sampling does not look back.
@@ -60,7 +63,14 @@ pub(super) enum Outcome {
 }
 
 impl Active {
-    pub(super) fn new(request: Request, tokenizer: &Arc<Tokenizer>, enable_echo: bool) -> Active {
+    /// What is open in the request's sampling, `defaults` say.
+    pub(super) fn new(
+        request: Request,
+        defaults: SamplingOptions,
+        tokenizer: &Arc<Tokenizer>,
+        enable_echo: bool,
+    ) -> Active {
+        let params = request.params(defaults);
         let start = Detokenizer::new(Arc::clone(tokenizer), SkipSpecial::Yes);
         let wanted = request.scores();
         let scores = wanted.filter(|_| enable_echo);
@@ -72,7 +82,7 @@ impl Active {
         let eos = tokenizer.eos_ids().iter().filter(|_| !request.ignore_eos);
         Active {
             forbidden: eos.chain(&request.stop_token_ids).copied().collect(),
-            history: match request.sampling.uses_history() {
+            history: match params.uses_history() {
                 true => TokenCounts::new(&request.prompt),
                 false => TokenCounts::default(),
             },
@@ -81,6 +91,7 @@ impl Active {
             started: false,
             echoed: if reports_prompt { 0 } else { request.prompt.len() },
             generated: 0,
+            params,
             scores,
             tokenizer: Arc::clone(tokenizer),
             detokenizer,
@@ -118,7 +129,7 @@ impl Active {
         }
         let row = Row {
             logits: run.logits.row(run.rows.end - 1),
-            params: &self.request.sampling,
+            params: &self.params,
             history: &self.history,
             position: run.sequence.tokens.len() as u64,
             allowed: None,
@@ -165,7 +176,7 @@ impl Active {
         if self.request.stop_token_ids.contains(&token) {
             return self.finish(FinishReason::StopToken(token), events);
         }
-        if self.request.sampling.uses_history() {
+        if self.params.uses_history() {
             self.history.push(token);
         }
         let searched = self.may_stop();

@@ -22,6 +22,7 @@ use crate::batch::Batch;
 use crate::generator_options::GeneratorOptions;
 use crate::runner::{Logits, Runner};
 use crate::sampler::Sampler;
+use crate::sampling_options::SamplingOptions;
 use crate::scheduler::Scheduler;
 use crate::sequence::{Sequence, SequenceId};
 use crate::text_model::TextModel;
@@ -32,6 +33,7 @@ pub struct Generator {
     model: Arc<TextModel>,
     max_length: usize,
     max_new_tokens: Option<usize>,
+    sampling: SamplingOptions,
     enable_echo: bool,
     runner: Runner,
     scheduler: Scheduler,
@@ -61,6 +63,7 @@ impl Generator {
             paused: HashMap::new(),
             max_length,
             max_new_tokens: options.max_new_tokens,
+            sampling: options.sampling,
             enable_echo: options.enable_echo,
             next_id: 0,
             model,
@@ -97,7 +100,7 @@ impl Generator {
         let id = SequenceId(self.next_id);
         let prompt = request.prompt.clone();
         let cache_salt = request.cache_salt.as_deref().map(Arc::from);
-        let active = Active::new(request, self.model.tokenizer(), self.enable_echo);
+        let active = Active::new(request, self.sampling, self.model.tokenizer(), self.enable_echo);
         let compute_all = active.scores_prompt();
         self.scheduler.add(Sequence { compute_all, cache_salt, ..Sequence::new(id, prompt, max_tokens) })?;
         self.active.insert(id, active);

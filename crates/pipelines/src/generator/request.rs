@@ -1,18 +1,27 @@
 //! What is asked for: a prompt, how its tokens are chosen, and when to stop.
 
+use std::collections::BTreeMap;
+
 use tensor::philox;
 
 use crate::Error;
 use crate::error::InvalidField;
 use crate::sampler::SamplingParams;
+use crate::sampling_options::SamplingOptions;
 
 /// What is wanted of a prompt.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     /// The tokens to continue; at least one.
     pub prompt: Vec<u32>,
-    /// How tokens are chosen.
-    pub sampling: SamplingParams,
+    /// How tokens are chosen. What is open here, [`GeneratorOptions`](crate::GeneratorOptions) say.
+    pub sampling: SamplingOptions,
+    /// Where the random numbers come from: [`SamplingParams::seed`].
+    pub seed: u64,
+    /// Added to the logits of these tokens: [`SamplingParams::logit_bias`].
+    pub logit_bias: BTreeMap<u32, f32>,
+    /// Whether to report log-probabilities of the answer's tokens, and of this many of the most probable in their place.
+    pub logprobs: Option<usize>,
     /// The most tokens to make: 0 only reads the prompt, `usize::MAX` goes on until the model ends its text or
     /// `max_length` is reached. `None` is what [`GeneratorOptions`](crate::GeneratorOptions) say.
     pub max_new_tokens: Option<usize>,
@@ -28,7 +37,7 @@ pub struct Request {
     /// Whether the prompt's tokens and text come before the answer's.
     pub echo: bool,
     /// Whether to report log-probabilities of the prompt's tokens, and of this many of the most probable in their
-    /// place. With `echo`, `sampling.logprobs` asks for them too.
+    /// place. With `echo`, `logprobs` asks for them too.
     pub prompt_logprobs: Option<usize>,
     /// With prefix caching, pages are shared only with requests of the same salt.
     pub cache_salt: Option<String>,
@@ -49,7 +58,7 @@ impl Request {
     /// # Errors
     /// All the fields that are wrong, each with its value and what to give instead.
     pub fn validate(&self, vocab_size: usize) -> Result<(), Error> {
-        let mut wrong = self.sampling.problems(vocab_size);
+        let mut wrong = self.params(SamplingOptions::default()).problems(vocab_size);
         let mut check = |good: bool, field, value: String, fix: String| {
             if !good {
                 wrong.push(InvalidField { field, value, fix });
@@ -93,7 +102,17 @@ impl Request {
 
     /// The log-probabilities wanted of the prompt: how many of the most probable tokens beside each.
     pub fn scores(&self) -> Option<usize> {
-        self.prompt_logprobs.or(if self.echo { self.sampling.logprobs } else { None })
+        self.prompt_logprobs.or(if self.echo { self.logprobs } else { None })
+    }
+
+    /// How its tokens are chosen; `defaults` say what it leaves open.
+    pub fn params(&self, defaults: SamplingOptions) -> SamplingParams {
+        SamplingParams {
+            seed: self.seed,
+            logit_bias: self.logit_bias.clone(),
+            logprobs: self.logprobs,
+            ..self.sampling.or(defaults).params()
+        }
     }
 
     /// This request `count` times, for several answers to one prompt. The first has the request's own seed, and so
@@ -106,10 +125,7 @@ impl Request {
             let fix = format!("give 1 to {MAX_SAMPLES}");
             return Err(Error::Request(vec![InvalidField { field: "n", value: count.to_string(), fix }]));
         }
-        let sample = |index| {
-            let seed = derived_seed(self.sampling.seed, index);
-            Request { sampling: SamplingParams { seed, ..self.sampling.clone() }, ..self.clone() }
-        };
+        let sample = |index| Request { seed: derived_seed(self.seed, index), ..self.clone() };
         Ok((0..count as u32).map(sample).collect())
     }
 }
@@ -151,12 +167,9 @@ mod tests {
             problems(|r| r.prompt_logprobs = Some(1_000_000))
                 .contains("prompt_logprobs is 1000000: give at most")
         );
+        assert!(problems(|r| r.logprobs = Some(1_000_000)).contains("logprobs is 1000000: give at most"));
         assert!(
-            problems(|r| r.sampling.logprobs = Some(1_000_000)).contains("logprobs is 1000000: give at most")
-        );
-        assert!(
-            problems(|r| r.sampling.logit_bias = (0..100_000).map(|t| (t, 1.0)).collect())
-                .contains("100000 tokens")
+            problems(|r| r.logit_bias = (0..100_000).map(|t| (t, 1.0)).collect()).contains("100000 tokens")
         );
     }
 
@@ -164,7 +177,7 @@ mod tests {
     fn all_problems_come_at_once() {
         let text = problems(|r| {
             (r.min_new_tokens, r.max_new_tokens) = (5, Some(4));
-            r.sampling.temperature = f32::NAN;
+            r.sampling.temperature = Some(f32::NAN);
             r.stop = vec![String::new()];
         });
         for field in ["temperature", "stop", "min_new_tokens is 5: give at most max_new_tokens, which is 4"] {
@@ -175,11 +188,11 @@ mod tests {
     #[test]
     fn samples_differ_in_their_seeds_alone() {
         let mut request = Request { prompt: vec![1, 2], ..Request::default() };
-        request.sampling.seed = 7;
+        request.seed = 7;
         let samples = request.samples(100).unwrap();
-        let seeds: std::collections::HashSet<u64> = samples.iter().map(|r| r.sampling.seed).collect();
-        assert!(seeds.len() == 100 && samples[0].sampling.seed == 7 && samples[99].prompt == [1, 2]);
-        assert_eq!(request.samples(3).unwrap()[2].sampling.seed, samples[2].sampling.seed);
+        let seeds: std::collections::HashSet<u64> = samples.iter().map(|r| r.seed).collect();
+        assert!(seeds.len() == 100 && samples[0].seed == 7 && samples[99].prompt == [1, 2]);
+        assert_eq!(request.samples(3).unwrap()[2].seed, samples[2].seed);
         assert!(request.samples(0).is_err() && request.samples(1_000_000).is_err());
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use engine::InferenceSession;
 
 use super::*;
-use crate::sampler::SamplingParams;
+use crate::sampling_options::SamplingOptions;
 use crate::text_model::LoadOptions;
 use crate::tokenizer::{AddSpecial, ParseSpecial, SkipSpecial};
 
@@ -34,9 +34,9 @@ fn options() -> GeneratorOptions {
 }
 
 fn request(model: &TextModel, prompt: &str, max_new_tokens: usize) -> Request {
-    let sampling = SamplingParams { temperature: 1.0, seed: 3, ..SamplingParams::default() };
+    let sampling = SamplingOptions { temperature: Some(1.0), ..SamplingOptions::default() };
     let prompt = encode(model, prompt);
-    Request { prompt, sampling, max_new_tokens: Some(max_new_tokens), ..Request::default() }
+    Request { prompt, sampling, seed: 3, max_new_tokens: Some(max_new_tokens), ..Request::default() }
 }
 
 /// What became of a request.
@@ -142,7 +142,7 @@ fn stop_tokens_and_the_least_number_of_tokens() {
     // An end that the model is made to want at once.
     let eos = *model.tokenizer().eos_ids().first().unwrap();
     let mut wants_to_end = base;
-    wants_to_end.sampling.logit_bias = [(eos, 1e6)].into();
+    wants_to_end.logit_bias = [(eos, 1e6)].into();
     let answer = run(&model, wants_to_end.clone());
     assert_eq!((answer.tokens.len(), answer.finished), (0, Some(FinishReason::Stop)));
     let answer = run(&model, Request { min_new_tokens: 5, ..wants_to_end.clone() });
@@ -186,7 +186,7 @@ fn an_end_in_the_last_place_is_an_end() {
     let model = storyteller();
     let eos = *model.tokenizer().eos_ids().first().unwrap();
     let mut base = request(&model, "Once upon a time", 5);
-    base.sampling.logit_bias = [(eos, 1e6)].into();
+    base.logit_bias = [(eos, 1e6)].into();
     let answer = run(&model, Request { min_new_tokens: 4, ..base });
     assert_eq!((answer.tokens.len(), answer.finished), (4, Some(FinishReason::Stop)));
 }
@@ -194,12 +194,8 @@ fn an_end_in_the_last_place_is_an_end() {
 /// Text, tokens and log-probabilities of all combinations are those of the others, in any chunks.
 fn check_combinations(model: &Arc<TextModel>, prompt: &str) {
     let tokens = encode(model, prompt);
-    let full = Request {
-        echo: true,
-        prompt_logprobs: Some(2),
-        sampling: SamplingParams { logprobs: Some(3), ..request(model, prompt, 12).sampling },
-        ..request(model, prompt, 12)
-    };
+    let full =
+        Request { echo: true, prompt_logprobs: Some(2), logprobs: Some(3), ..request(model, prompt, 12) };
     let reference = run(model, full.clone());
     assert_eq!(reference.prompt, tokens);
     let all: Vec<u32> = tokens.iter().chain(&reference.tokens).copied().collect();
@@ -224,7 +220,7 @@ fn check_combinations(model: &Arc<TextModel>, prompt: &str) {
         for case in 0..16 {
             let (echo, logprobs, scores, stop) = (case & 1 > 0, case & 2 > 0, case & 4 > 0, case & 8 > 0);
             let mut request = Request { echo, ..full.clone() };
-            request.sampling.logprobs = logprobs.then_some(3);
+            request.logprobs = logprobs.then_some(3);
             request.prompt_logprobs = scores.then_some(2);
             let cut = reference.text.char_indices().nth(reference.text.chars().count() / 2).unwrap().0;
             request.stop = Vec::from_iter(stop.then(|| reference.text[cut..].chars().take(2).collect()));
@@ -271,7 +267,7 @@ fn echo_log_probabilities_and_stops_align() {
 fn a_prompt_is_scored_as_it_would_be_made() {
     let model = storyteller();
     let mut made = request(&model, "Once upon a time", 20);
-    made.sampling.logprobs = Some(4);
+    made.logprobs = Some(4);
     let answer = run(&model, made.clone());
     let mut read = Request { max_new_tokens: Some(0), prompt_logprobs: Some(4), ..made.clone() };
     read.prompt.extend(&answer.tokens);
@@ -295,7 +291,7 @@ fn a_prompt_is_scored_as_it_would_be_made() {
 fn prompts_are_not_scored_unless_enabled() {
     let model = storyteller();
     let mut wants = Request { echo: true, ..request(&model, "The fox", 6) };
-    wants.sampling.logprobs = Some(1);
+    wants.logprobs = Some(1);
     let scored = run(&model, wants.clone());
     let options = GeneratorOptions { enable_echo: false, ..options() };
     let answer = run_all(&model, &options, vec![wants]).remove(0);

@@ -17,12 +17,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use async_channel::{Receiver, Sender};
+use engine::InferenceSession;
 
 pub use completion::{Completion, PromptToken, Timings, Usage};
 pub use prompt::{Chat, Prompt, TextRequest};
 pub use stream::{AsyncTextStream, TextStream};
 pub use worker::{HIGH_WATER, Status};
 
+use crate::config::ResolvedConfig;
 use crate::generator::{Generator, Request};
 use crate::generator_options::GeneratorOptions;
 use crate::text_model::TextModel;
@@ -88,6 +90,16 @@ impl TextGenerator {
     pub fn new(model: Arc<TextModel>, options: &GeneratorOptions) -> Result<TextGenerator, Error> {
         let chat_template = model.chat_template()?;
         TextGenerator::start(model, options, chat_template)
+    }
+
+    /// Loads the model of a configuration onto a session's devices, and starts a thread for it that runs as the
+    /// configuration says.
+    ///
+    /// # Errors
+    /// As [`TextModel::from_config`] and [`TextGenerator::new`].
+    pub fn from_config(session: &InferenceSession, resolved: ResolvedConfig) -> Result<TextGenerator, Error> {
+        let options = GeneratorOptions::from(&resolved);
+        TextGenerator::new(Arc::new(TextModel::from_config(session, resolved)?), &options)
     }
 
     /// Starts a thread for a model, with a chat template other than its own.

@@ -4,13 +4,11 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::time::Duration;
 
-use engine::InferenceSession;
 use futures_core::Stream;
 use futures_lite::future::{block_on, or, yield_now, zip};
 
 use super::*;
 use crate::generator::{EventKind, FinishReason};
-use crate::sampler::SamplingParams;
 use crate::text_model::LoadOptions;
 
 fn storyteller() -> Arc<TextModel> {
@@ -36,7 +34,8 @@ fn request(prompt: &str, max_new_tokens: usize) -> TextRequest {
     let mut request = TextRequest::from(prompt);
     request.parameters.max_new_tokens = Some(max_new_tokens);
     request.parameters.ignore_eos = true;
-    request.parameters.sampling = SamplingParams { temperature: 1.0, seed: 5, ..SamplingParams::default() };
+    request.parameters.sampling.temperature = Some(1.0);
+    request.parameters.seed = 5;
     request
 }
 
@@ -63,7 +62,7 @@ fn blocking_and_async_callers_get_the_same() {
     let generator = start();
     let mut wanted = request("Once upon a time", 30);
     wanted.parameters.echo = true;
-    wanted.parameters.sampling.logprobs = Some(2);
+    wanted.parameters.logprobs = Some(2);
     let whole = generator.generate(wanted.clone()).unwrap();
     assert!(whole.text.starts_with("Once upon a time") && whole.reason == FinishReason::Length);
     assert_eq!((whole.tokens.len(), whole.logprobs.len(), whole.usage.generated_tokens), (30, 30, 30));

@@ -82,7 +82,7 @@ impl Session {
 
     /// Whether answers depend on their seed.
     pub(super) fn is_sampled(&self) -> bool {
-        self.request.sampling.temperature > 0.0
+        self.request.sampling.params().temperature > 0.0
     }
 
     /// The system message.
@@ -160,8 +160,8 @@ impl Session {
     fn answer(&mut self, display: &mut Display) -> anyhow::Result<Answer> {
         let mut parameters = self.request.clone();
         // Another seed, so that another answer comes.
-        parameters.sampling.seed = parameters.sampling.seed.wrapping_add(self.retries);
-        let seed = parameters.sampling.seed;
+        parameters.seed = parameters.seed.wrapping_add(self.retries);
+        let seed = parameters.seed;
         display.begin();
         self.interrupt.watch();
         let prompt = Prompt::Chat(self.chat.clone());

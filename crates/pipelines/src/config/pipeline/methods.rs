@@ -11,7 +11,7 @@ use tensor::{DType, DeviceSpec};
 
 use super::{FIELDS, PipelineConfig};
 use crate::config::WeightsFormat;
-use crate::{Error, SamplingDefaults};
+use crate::{Error, SamplingOptions};
 
 /// Gives a tensor of a checkpoint the name that its architecture knows; `None` keeps the name it has.
 #[derive(Clone)]
@@ -62,15 +62,11 @@ impl PipelineConfig {
         last(Path::new(&self.huggingface_repo_id)).or_else(weights).unwrap_or_else(|| "model".to_string())
     }
 
-    /// How tokens are chosen where requests leave it open: greedily without `top_k`, else among so many.
-    pub fn sampling_defaults(&self) -> SamplingDefaults {
-        match self.top_k {
-            None => SamplingDefaults { temperature: Some(0.0), ..SamplingDefaults::default() },
-            Some(k) => SamplingDefaults {
-                top_k: Some(usize::try_from(k).unwrap_or(0)),
-                ..SamplingDefaults::default()
-            },
-        }
+    /// What the configuration says of how tokens are chosen where requests leave it open: among the `top_k` most
+    /// probable, if it is set.
+    pub fn sampling_defaults(&self) -> SamplingOptions {
+        let top_k = self.top_k.map(|k| usize::try_from(k).unwrap_or(0));
+        SamplingOptions { top_k, ..SamplingOptions::default() }
     }
 
     /// The dtype of the weights as graphs see them.

@@ -16,7 +16,7 @@ use crate::config::content::Content;
 use crate::config::{KVCacheStrategy, PipelineEngine, RopeType, SupportedEncoding};
 use crate::hub::{HubError, Progress};
 use crate::memory_plan::{MemoryPlan, MemoryRequest};
-use crate::{ChatTemplate, Error, Tokenizer, memory, text_model};
+use crate::{ChatTemplate, Error, SamplingOptions, Tokenizer, memory, text_model};
 
 /// What a configuration is resolved against.
 #[derive(Clone, Copy)]
@@ -42,6 +42,7 @@ pub struct ResolvedConfig {
     pub(crate) folder: PathBuf,
     pub(crate) plan: MemoryPlan,
     request: MemoryRequest,
+    recommended: SamplingOptions,
     warnings: Vec<String>,
 }
 
@@ -143,6 +144,7 @@ impl PipelineConfig {
         if !problems.0.is_empty() {
             return Err(Error::Config(problems.0));
         }
+        let recommended = recommended_sampling(&checkpoint, folder)?;
         let weights = checkpoint.weights().bytes();
         let request = config.memory_request(&checkpoint.network, weights, machine.free_memory, on_host);
         let plan = request.plan()?;
@@ -150,7 +152,8 @@ impl PipelineConfig {
         config.max_cache_batch_size = Auto::At(plan.max_batch);
         config.max_ce_batch_size = config.max_ce_batch_size.min(plan.max_batch);
         warnings.extend(plan.warnings.iter().cloned());
-        Ok(ResolvedConfig { config, checkpoint, folder: folder.to_path_buf(), plan, request, warnings })
+        let folder = folder.to_path_buf();
+        Ok(ResolvedConfig { config, checkpoint, folder, plan, request, recommended, warnings })
     }
 
     /// The cache strategy that will be used. Every decoder can do all of them, and prefers pages.
@@ -330,6 +333,19 @@ fn encoding_of(checkpoint: &Checkpoint, files: &[&Path]) -> Result<Option<Suppor
     Ok(bytes.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(encoding, _)| encoding))
 }
 
+/// What a model's files say of how its tokens are to be chosen. A GGUF file stands for itself: what lies beside it may
+/// belong to another model.
+fn recommended_sampling(checkpoint: &Checkpoint, folder: &Path) -> Result<SamplingOptions, Error> {
+    let weights = checkpoint.weights();
+    match weights.format() {
+        Format::Gguf => SamplingOptions::from_gguf(weights.metadata()).map_err(|error| {
+            let path = weights.files().first().map_or(folder, |file| file.path()).to_path_buf();
+            Error::GenerationConfig { path, problem: error.to_string() }
+        }),
+        _ => SamplingOptions::from_generation_config(&folder.join("generation_config.json")),
+    }
+}
+
 impl ResolvedConfig {
     /// The configuration, with every field decided.
     pub fn config(&self) -> &PipelineConfig {
@@ -344,6 +360,18 @@ impl ResolvedConfig {
     /// What the KV cache keeps.
     pub fn cache_dtype(&self) -> DType {
         self.config.cache_dtype()
+    }
+
+    /// How the makers of the model want its tokens chosen: what its `generation_config.json` says, or the metadata of a
+    /// GGUF file.
+    pub fn recommended_sampling(&self) -> SamplingOptions {
+        self.recommended
+    }
+
+    /// How tokens are chosen where requests leave it open: as the configuration says, else as the model's makers
+    /// recommend, else greedily.
+    pub fn sampling_defaults(&self) -> SamplingOptions {
+        self.config.sampling_defaults().or(self.recommended)
     }
 
     /// Builds the model's tokenizer.

@@ -479,7 +479,7 @@ fn limits_reach_the_generator() {
     assert_eq!((options.pad_to_multiple_of, options.enable_echo), (5, true));
     // Four sequences of 130 tokens, padded, in pages of 16.
     assert_eq!(options.cache_tokens, Some(4 * 144));
-    assert_eq!(resolved.config().sampling_defaults().top_k, Some(9));
+    assert_eq!((resolved.config().sampling_defaults().top_k, options.sampling.top_k), (Some(9), Some(9)));
     let prefixes = self::config().cache_strategy(KVCacheStrategy::Paged).enable_prefix_caching(true);
     assert!(crate::GeneratorOptions::from(&resolve(&prefixes).unwrap()).enable_prefix_caching);
 }
