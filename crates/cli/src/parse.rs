@@ -23,6 +23,15 @@ pub(crate) fn seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("give a whole number from 0 to {}", u64::MAX))
 }
 
+/// A token, and what is added to its logit.
+pub(crate) fn logit_bias(text: &str) -> Result<(u32, f32), String> {
+    let parsed =
+        text.split_once('=').and_then(|(token, bias)| Some((token.parse().ok()?, bias.parse().ok()?)));
+    parsed.filter(|(_, bias): &(u32, f32)| bias.is_finite()).ok_or_else(|| {
+        "give the id of a token and a finite number, 42=-1.5 for one; `peri tokenize` tells ids".to_string()
+    })
+}
+
 /// A number that becomes a field of [`SamplingParams`], in the range that the sampler states.
 pub(crate) fn sampling(text: &str, set: fn(&mut SamplingParams, f32)) -> Result<f32, String> {
     let value = text.parse().map_err(|_| "give a number".to_string())?;

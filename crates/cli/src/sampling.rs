@@ -2,8 +2,8 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use pipelines::SamplingOptions;
 use pipelines::config::ResolvedConfig;
+use pipelines::{Request, SamplingOptions};
 
 use crate::model::Source;
 use crate::parse;
@@ -23,22 +23,31 @@ pub(crate) struct SamplingArguments {
     /// Make tokens that occurred already less likely, if above 1 [default: 1 *]
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = repetition_penalty)]
     repetition_penalty: Option<f32>,
+    /// Make tokens less likely by so much for each time they stand in the answer [default: 0]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = frequency_penalty)]
+    frequency_penalty: Option<f32>,
+    /// Make tokens less likely by so much once they stand in the answer [default: 0]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = presence_penalty)]
+    presence_penalty: Option<f32>,
+    /// Make a token more likely by so much, or less; may be given for several tokens
+    #[arg(long, value_name = "TOKEN=X", allow_negative_numbers = true, value_parser = parse::logit_bias)]
+    logit_bias: Vec<(u32, f32)>,
     /// The same seed, prompt and options give the same text [default: drawn, and reported]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse::seed)]
     seed: Option<u64>,
 }
 
 impl SamplingArguments {
-    /// How tokens are chosen: as flags say and the `top_k` that was set, before what the model's makers recommend, before
-    /// defaults.
-    pub(crate) fn options(&self, source: &Source, resolved: &ResolvedConfig) -> SamplingOptions {
+    /// A request whose tokens are chosen as flags say and the `top_k` that was set, before what the model's makers
+    /// recommend, before defaults; with a seed that is drawn if none is given.
+    pub(crate) fn request(&self, source: &Source, resolved: &ResolvedConfig) -> Request {
         let top_k = source.is_set("top_k").then_some(source.config().top_k);
-        self.over(top_k, resolved.recommended_sampling())
-    }
-
-    /// The seed, drawn if none is given.
-    pub(crate) fn seed(&self) -> u64 {
-        self.seed.unwrap_or_else(drawn_seed)
+        Request {
+            sampling: self.over(top_k, resolved.recommended_sampling()),
+            seed: self.seed.unwrap_or_else(drawn_seed),
+            logit_bias: self.logit_bias.iter().copied().collect(),
+            ..Request::default()
+        }
     }
 
     /// The flags over the `top_k` that someone set, over recommendations, over defaults.
@@ -55,6 +64,8 @@ impl SamplingArguments {
             top_p: self.top_p,
             min_p: self.min_p,
             repetition_penalty: self.repetition_penalty,
+            frequency_penalty: self.frequency_penalty,
+            presence_penalty: self.presence_penalty,
             ..SamplingOptions::default()
         };
         flags.or(set).or(recommended).or(house())
@@ -80,6 +91,14 @@ fn min_p(text: &str) -> Result<f32, String> {
 
 fn repetition_penalty(text: &str) -> Result<f32, String> {
     parse::sampling(text, |params, value| params.repetition_penalty = value)
+}
+
+fn frequency_penalty(text: &str) -> Result<f32, String> {
+    parse::sampling(text, |params, value| params.frequency_penalty = value)
+}
+
+fn presence_penalty(text: &str) -> Result<f32, String> {
+    parse::sampling(text, |params, value| params.presence_penalty = value)
 }
 
 /// A seed that differs from run to run, and is short enough to be typed again.

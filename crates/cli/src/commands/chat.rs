@@ -121,7 +121,7 @@ fn open(arguments: &Arguments, interrupt: Interrupt) -> anyhow::Result<Session> 
     if !arguments.quiet {
         source.warn(&resolved);
     }
-    let request = request(arguments, &source, &resolved)?;
+    let request = request(arguments, &source, &resolved);
     let options =
         GeneratorOptions { max_batch_tokens: MAX_BATCH_TOKENS, ..GeneratorOptions::from(&resolved) };
     let max_length = resolved.memory().max_length;
@@ -148,11 +148,10 @@ fn source(arguments: &Arguments) -> anyhow::Result<Source> {
 }
 
 /// What all answers have in common.
-fn request(arguments: &Arguments, source: &Source, resolved: &ResolvedConfig) -> anyhow::Result<Request> {
-    let sampling = arguments.sampling.options(source, resolved);
+fn request(arguments: &Arguments, source: &Source, resolved: &ResolvedConfig) -> Request {
     // Without a limit, an answer goes on until the context is full.
     let max_new_tokens = Some(model::max_new_tokens(resolved).unwrap_or(usize::MAX));
-    Ok(Request { sampling, seed: arguments.sampling.seed(), max_new_tokens, ..Request::default() })
+    Request { max_new_tokens, ..arguments.sampling.request(source, resolved) }
 }
 
 /// Says something to the model; gives whether the conversation goes on.

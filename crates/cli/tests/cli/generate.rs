@@ -100,6 +100,52 @@ fn json_has_everything() {
 }
 
 #[test]
+fn requests_are_granted_in_full() {
+    let base = ["generate", "--json", "--temperature", "0", "--max-new-tokens", "12", PROMPT];
+    let of = |more: &[&str]| peri(&[&base[..], more].concat()).json_lines();
+    let plain = of(&[]).remove(0);
+    assert_eq!((&plain["stop_reason"], plain.get("logprobs")), (&serde_json::Value::Null, None));
+    let text = plain["text"].as_str().unwrap();
+    let (before, stop) = (&text[..text.len() / 2], &text[text.len() / 2..][..3]);
+    let stopped = of(&["--stop", "never said", "--stop", stop]).remove(0);
+    assert_eq!((&stopped["stop_reason"], &stopped["finish_reason"]), (&stop.into(), &"stop".into()));
+    assert_eq!(stopped["text"], before[..before.find(stop).unwrap_or(before.len())]);
+    let third = plain["tokens"][2].to_string();
+    let ended = of(&["--stop-token-id", &third]).remove(0);
+    assert_eq!((&ended["stop_reason"], ended["tokens"].as_array().unwrap().len()), (&plain["tokens"][2], 2));
+    let later = of(&["--stop-token-id", &third, "--min-new-tokens", "5"]).remove(0);
+    assert!(later["tokens"].as_array().unwrap().len() >= 5, "{later}");
+    let biased = of(&["--logit-bias", &format!("{third}=-100")]).remove(0);
+    assert_ne!(biased["tokens"][2], plain["tokens"][2]);
+    assert_ne!(of(&["--presence-penalty", "5"]), of(&["--frequency-penalty", "-5"]));
+
+    let scored = of(&["--logprobs", "2", "--prompt-logprobs", "1"]).remove(0);
+    assert_eq!(scored["tokens"], plain["tokens"]);
+    let (made, prompt) = (&scored["logprobs"], scored["prompt_logprobs"].as_array().unwrap());
+    assert_eq!((made.as_array().unwrap().len(), prompt.len()), (12, 5));
+    assert_eq!(made[0]["token"], made[0]["top"][0]["token"], "greedy");
+    assert_eq!(made[0]["logprob"], made[0]["top"][0]["logprob"]);
+    assert!(prompt[0]["logprob"].is_null() && prompt[1]["logprob"].as_f64().unwrap() <= 0.0);
+    let refused = peri(&["generate", "--logprobs", "2", PROMPT]);
+    assert!(refused.code == Some(2) && refused.stderr.contains("--json"), "{refused:?}");
+}
+
+#[test]
+fn samples_come_again_with_their_own_seeds() {
+    let of = |seed: &str, more: &[&str]| {
+        let base = ["generate", "--json", "--max-new-tokens", "12", "--seed", seed, "--temperature", "1.5"];
+        peri(&[&base[..], more].concat()).json_lines()
+    };
+    let three = of("7", &["-n", "3", PROMPT, "The cat"]);
+    let places: Vec<_> = three.iter().map(|line| (line["index"].as_u64(), line["sample"].as_u64())).collect();
+    let expected = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)];
+    assert_eq!(places, expected.map(|(index, sample)| (Some(index), Some(sample))));
+    assert_ne!(three[0]["tokens"], three[1]["tokens"]);
+    assert_eq!(of(&three[1]["seed"].to_string(), &[PROMPT])[0]["tokens"], three[1]["tokens"]);
+    assert_eq!(of("7", &[PROMPT])[0]["tokens"], three[0]["tokens"]);
+}
+
+#[test]
 fn a_text_ends_where_the_model_ends_it_unless_told_otherwise() {
     let tokens = |more: &[&str]| {
         let arguments = ["generate", "--json", "--seed", "5", "--max-new-tokens", "100000", PROMPT];
