@@ -16,6 +16,7 @@ mod bind;
 mod cache;
 mod capture;
 mod clamp;
+mod compiled_model;
 mod custom;
 mod debug;
 mod device;
@@ -54,6 +55,7 @@ pub use arguments::Argument;
 pub use artifact::{Artifact, ArtifactFault, ArtifactModel, ArtifactWeight, ExportOptions};
 pub use bind::Progress;
 pub use cache::{CacheHealth, CompileCache};
+pub use compiled_model::CompiledModel;
 pub use custom::Extensions;
 pub use debug::DebugConfig;
 pub use device::{Call, Device, Kernel, Marker, NodeTypes, Operand, PackedWeight, View, ViewMut};
@@ -64,7 +66,7 @@ pub use profile::{Profile, StepTime, Totals};
 pub use program::{Program, WeightMemory};
 pub use reference::ReferenceDevice;
 pub use registry::{WeightValue, WeightsRegistry};
-pub use session::{Builder, CacheUse, CompileOptions, CompiledModel, InferenceSession, InitOptions, Source};
+pub use session::{Builder, CacheUse, CompileOptions, InferenceSession, InitOptions, Source};
 pub use settings::{
     AssertLevel, KernelSettings, LogLevel, PrintOptions, PrintStyle, Profiling, SplitKReductionPrecision,
     TopKKernel, UninitializedReadMode,

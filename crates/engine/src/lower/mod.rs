@@ -4,12 +4,17 @@
 //! Nodes that only see memory under another shape become views and cost nothing. A result takes over an operand's
 //! memory where its kernel allows that and nobody reads the operand afterwards.
 
+#[cfg(test)]
+mod tests;
+mod views;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use graph::ops::Effect;
 use graph::{Dim, Graph, Node, Op, Type, Value};
 
+use self::views::views;
 use crate::plan::{
     Home, Plan, PlanInput, PlanRebind, PlanValue, Step, StepOperand, Storage, WeightSlot, WeightSource, Work,
 };
@@ -287,188 +292,4 @@ fn last_uses(graph: &Graph) -> Vec<Option<usize>> {
         last[root(&viewed, output).index()] = Some(END);
     }
     last
-}
-
-/// For a node whose results are its operand's memory under other shapes: where each starts, in elements.
-fn views(graph: &Graph, node: &Node) -> Option<Vec<Dim>> {
-    let source = graph.ty(*node.inputs.first()?);
-    let start = || Some(vec![Dim::from(0)]);
-    match &node.op {
-        Op::Reshape(_) | Op::Rebind(_) => start(),
-        // Nothing is repeated, so only axes of size 1 were added.
-        Op::Broadcast(_) if graph.ty(node.outputs[0]).elements() == source.elements() => start(),
-        // Axes of size 1 move; the others keep their order.
-        Op::Transpose(transpose) => {
-            let moved: Vec<usize> =
-                transpose.order.iter().copied().filter(|&axis| source.shape[axis] != Dim::from(1)).collect();
-            if moved.is_sorted() { start() } else { None }
-        }
-        // A range that a size at run time may not hold is for a kernel to check.
-        Op::Slice(slice) if slice.step == 1 && leads(source, slice.axis) => {
-            let start = match source.shape[slice.axis].as_static() {
-                Some(size) => slice.range(size).ok()?.0,
-                None if slice.stop.is_none() => usize::try_from(slice.start).ok()?,
-                None => return None,
-            };
-            Some(vec![&Dim::from(start) * &inner(source, slice.axis)])
-        }
-        Op::Split(split) if leads(source, split.axis) => {
-            let inner = inner(source, split.axis);
-            let starts =
-                split.sizes.iter().scan(0, |start, size| Some(std::mem::replace(start, *start + size)));
-            Some(starts.map(|start| &Dim::from(start) * &inner).collect())
-        }
-        _ => None,
-    }
-}
-
-/// Whether parts along an axis are contiguous: no axis before it has more than one element.
-fn leads(ty: &Type, axis: usize) -> bool {
-    !ty.dtype.is_block() && ty.shape[..axis].iter().all(|dim| *dim == Dim::from(1))
-}
-
-/// The number of elements behind an axis.
-fn inner(ty: &Type, axis: usize) -> Dim {
-    ty.shape[axis + 1..].iter().fold(Dim::from(1), |product, dim| &product * dim)
-}
-
-#[cfg(test)]
-mod tests {
-    use graph::Type;
-    use graph::ops::Unary;
-    use tensor::DType;
-
-    use super::*;
-    use crate::Program;
-    use crate::testing::{TestDevice, build, f32};
-
-    fn check(graph: &Graph, expected: &str) {
-        let printed =
-            Program::new(graph, Arc::new(TestDevice), &crate::KernelSettings::default()).unwrap().to_string();
-        let lines =
-            |text: &str| text.lines().map(|line| line.trim().to_string()).collect::<Vec<_>>().join("\n");
-        assert_eq!(lines(&printed).trim(), lines(expected).trim());
-    }
-
-    #[test]
-    fn kernels_and_references_mix() {
-        let graph = build("mixed", |b| {
-            let x = b.input("x", f32(&["n", "4"]));
-            let w = b.weight("w", f32(&["4", "4"]))?;
-            let y = b.linear(x, w)?;
-            let y = b.silu(y)?;
-            Ok(vec![b.linear(y, w)?])
-        });
-        check(
-            &graph,
-            "plan mixed on test
-             input 0 'x' f32[n, 4]
-             w0 = weight \"w\" f32[4, 4] as columns
-             0: %0 = linear.test('x', w0): f32[n, 4]
-             1: %1 = silu (reference)(%0): f32[n, 4]
-             2: output 0 = linear.test(%1, w0): f32[n, 4]
-             output 0 f32[n, 4]
-             arena 192 bytes where n = 1, 512 bytes where n = 16, 8192 bytes where n = 256",
-        );
-    }
-
-    #[test]
-    fn results_take_over_memory_that_nobody_reads_again() {
-        let graph = build("chain", |b| {
-            let x = b.input("x", f32(&["4"]));
-            let a = b.unary(Unary::Neg, x)?;
-            let kept = b.add(a, x)?; // a is read again
-            let b1 = b.add(kept, a)?;
-            let twice = b.add(b1, b1)?; // two operands in one memory
-            let view = b.reshape(twice, [2.into(), 2.into()])?;
-            let y = b.add(view, view)?;
-            let z = b.input("z", f32(&["2", "2"]));
-            Ok(vec![b.add(y, z)?, kept])
-        });
-        check(
-            &graph,
-            "plan chain on test
-             input 0 'x' f32[4]
-             input 1 'z' f32[2, 2]
-             0: %0 = neg (reference)('x'): f32[4]
-             1: output 1 = add.test(%0, 'x'): f32[4]
-             2: %2 = add.test(output 1, %0): f32[4]
-             3: %3 = add.test(%2, %2): f32[4]
-             4: output 0 = add.test(%3, %3): f32[2, 2]
-             5: output 0 = add.test(output 0 in place, 'z'): f32[2, 2]
-             output 0 f32[2, 2]
-             output 1 f32[4]
-             arena 128 bytes",
-        );
-    }
-
-    #[test]
-    fn views_cost_nothing() {
-        let graph = build("views", |b| {
-            let x = b.input("x", f32(&["n", "4"]));
-            let y = b.unary(Unary::Neg, x)?;
-            let row = b.reshape(y, [1.into(), b.dim(y, 0), 4.into()])?;
-            let turned = b.transpose(row, &[1, 0, 2])?;
-            let tail = b.slice(y, 0, 2, None)?;
-            let inner = b.slice(y, 1, 2, None)?;
-            let parts = b.split(x, 0, &[]).map(|_| ()).is_err();
-            assert!(parts, "a symbolic axis is not split");
-            let turned = b.unary(Unary::Exp, turned)?;
-            let tail = b.unary(Unary::Exp, tail)?;
-            Ok(vec![turned, tail, inner])
-        });
-        check(
-            &graph,
-            "plan views on test
-             input 0 'x' f32[n, 4]
-             0: %0 = neg (reference)('x'): f32[n, 4]
-             1: output 2 = slice (reference)(%0): f32[n, 2]
-             2: output 0 = exp (reference)(%0): f32[n, 1, 4]
-             3: output 1 = exp (reference)(%0+8): f32[n - 2, 4]
-             output 0 f32[n, 1, 4]
-             output 1 f32[n - 2, 4]
-             output 2 f32[n, 2]
-             arena ? bytes where n = 1, 256 bytes where n = 16, 4096 bytes where n = 256",
-        );
-    }
-
-    #[test]
-    fn parts_of_a_leading_axis_are_views() {
-        let graph = build("parts", |b| {
-            let x = b.input("x", f32(&["4", "3"]));
-            let parts = b.split(x, 0, &[1, 3])?;
-            let second = b.slice(parts[1], 0, -2, Some(-1))?;
-            Ok(vec![b.unary(Unary::Neg, parts[1])?, b.unary(Unary::Neg, second)?])
-        });
-        check(
-            &graph,
-            "plan parts on test
-             input 0 'x' f32[4, 3]
-             0: output 0 = neg (reference)('x'+3): f32[3, 3]
-             1: output 1 = neg (reference)('x'+6): f32[1, 3]
-             output 0 f32[3, 3]
-             output 1 f32[1, 3]
-             arena 0 bytes",
-        );
-    }
-
-    #[test]
-    fn written_buffers_are_marked() {
-        let graph = build("store", |b| {
-            let cache = b.input("cache", Type::buffer(DType::F32, [2]));
-            let other = b.input("other", Type::buffer(DType::F32, [2]));
-            let x = b.load(other)?;
-            b.store(cache, x)?;
-            Ok(vec![])
-        });
-        check(
-            &graph,
-            "plan store on test
-             input 0 'cache' mut f32[2]
-             input 1 'other' mut f32[2]
-             0: %0 = load (reference)('other'): f32[2]
-             1: store (reference)(mut 'cache', %0)
-             arena 64 bytes",
-        );
-    }
 }

@@ -1,0 +1,176 @@
+//! Weights for a program: each found by name, checked, and packed where a kernel wants it so.
+
+mod find;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tensor::Tensor;
+
+use self::find::{Found, check_contiguous, find, given, redeem};
+use crate::artifact::{StoredWeight, StoredWeights};
+use crate::plan::WeightSource;
+use crate::{Error, PackedWeight, Program, WeightsRegistry};
+
+/// A weight slot with its contents.
+#[derive(Clone)]
+pub(crate) enum BoundWeight {
+    /// As stored; shared with the registry.
+    Raw(Tensor),
+    /// In the device's layout.
+    Packed(PackedWeight),
+}
+
+/// How far one model's weights are bound. A weight that is read in two layouts counts twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes of weights, as stored, that are bound.
+    pub done: usize,
+    /// Bytes of all its weights.
+    pub total: usize,
+}
+
+impl BoundWeight {
+    pub(crate) fn raw(&self) -> &[u8] {
+        match self {
+            BoundWeight::Raw(tensor) => tensor.bytes(),
+            BoundWeight::Packed(_) => unreachable!("the program reads this slot as it is stored"),
+        }
+    }
+
+    pub(crate) fn packed(&self) -> &PackedWeight {
+        match self {
+            BoundWeight::Packed(weight) => weight,
+            BoundWeight::Raw(_) => unreachable!("the program reads this slot packed"),
+        }
+    }
+}
+
+/// Where weights come from: what the registry does not give is looked for in an artifact.
+#[derive(Clone, Copy)]
+pub(crate) struct Sources<'a> {
+    pub(crate) registry: &'a dyn WeightsRegistry,
+    pub(crate) stored: Option<&'a StoredWeights>,
+}
+
+/// The weights of a program in the order of its slots. Every weight is checked before the first is packed.
+pub(crate) fn bind(
+    program: &Program,
+    sources: Sources<'_>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Vec<BoundWeight>, Error> {
+    let slots: Vec<usize> = (0..program.weights.len()).collect();
+    let mut bound: Vec<Option<BoundWeight>> = vec![None; slots.len()];
+    bind_each(program, &slots, sources, progress, &mut |slot, weight| {
+        bound[slot] = Some(weight);
+        Ok(())
+    })?;
+    Ok(bound.into_iter().map(|weight| weight.expect("each slot is bound once")).collect())
+}
+
+/// Gives the weights of some slots of a program to `sink`, one by one. Every weight is checked before the first is packed.
+///
+/// The largest are packed first: both forms of a weight are in memory while it is packed, and least else then.
+pub(crate) fn bind_each(
+    program: &Program,
+    slots: &[usize],
+    sources: Sources<'_>,
+    progress: &mut dyn FnMut(Progress),
+    sink: &mut dyn FnMut(usize, BoundWeight) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut found = find(program, slots, sources)?;
+    if let Some(stored) = sources.stored {
+        let used: Vec<StoredWeight> = found.iter().filter_map(|(_, weight)| weight.stored()).collect();
+        stored.verify(&used)?;
+    }
+    found.sort_by_key(|(slot, weight)| (std::cmp::Reverse(weight.bytes()), *slot));
+    let total = found.iter().map(|(_, weight)| weight.bytes()).sum();
+    let mut left = packings_left(program, &found);
+    let mut done = 0;
+    for (index, weight) in found {
+        let slot = &program.weights[index];
+        done += weight.bytes();
+        let weight = match weight {
+            Found::Promised(_) => Found::Given(redeem(slot, sources.registry)?),
+            found => found,
+        };
+        let bound = match (weight, &slot.packing) {
+            (Found::Promised(_), _) => unreachable!("redeemed above"),
+            (Found::Stored(weight), _) => {
+                let stored = sources.stored.expect("where it was found");
+                stored.bind(slot, weight, &*program.device)?
+            }
+            (Found::Given(tensor), None) => BoundWeight::Raw(tensor),
+            (Found::Given(tensor), Some(layout)) => {
+                let packed = pack(program, &slot.source, layout, &tensor)?;
+                drop(tensor);
+                if let Some(name) = slot.source.name() {
+                    let left = left.get_mut(name).expect("counted above");
+                    *left -= 1;
+                    if *left == 0 {
+                        sources.registry.release(name);
+                    }
+                }
+                BoundWeight::Packed(packed)
+            }
+        };
+        sink(index, bound)?;
+        progress(Progress { done, total });
+    }
+    Ok(())
+}
+
+/// The names that the registry offers and no program uses; none if the registry does not tell its names.
+pub(crate) fn unused_names<'p>(
+    programs: impl IntoIterator<Item = &'p Program>,
+    registry: &dyn WeightsRegistry,
+) -> Vec<String> {
+    let mut used = BTreeSet::new();
+    for program in programs {
+        used.extend(program.weights.iter().filter_map(|slot| slot.source.name()));
+    }
+    let mut unused = registry.names().unwrap_or_default();
+    unused.retain(|name| !used.contains(&name[..]));
+    unused.sort();
+    unused
+}
+
+/// Refuses what is not row-major among the weights that no program uses, so that all of a registry is treated alike.
+pub(crate) fn check_unused<'p>(
+    programs: impl IntoIterator<Item = &'p Program>,
+    registry: &dyn WeightsRegistry,
+) -> Result<(), Error> {
+    unused_names(programs, registry).iter().try_for_each(|name| match given(registry, name)? {
+        Some(tensor) => check_contiguous(name, &tensor),
+        None => Ok(()),
+    })
+}
+
+/// How many weights of each name are to be packed.
+fn packings_left<'p>(program: &'p Program, found: &[(usize, Found)]) -> BTreeMap<&'p str, usize> {
+    let mut left = BTreeMap::new();
+    for (slot, weight) in found {
+        let slot = &program.weights[*slot];
+        let is_here = !matches!(weight, Found::Stored(_));
+        if let (true, Some(_), Some(name)) = (is_here, &slot.packing, slot.source.name()) {
+            *left.entry(name).or_default() += 1;
+        }
+    }
+    left
+}
+
+fn pack(
+    program: &Program,
+    source: &WeightSource,
+    layout: &str,
+    tensor: &Tensor,
+) -> Result<PackedWeight, Error> {
+    program.device.pack(layout, tensor).map_err(|message| {
+        let name = match source {
+            WeightSource::Named(name) => name.clone(),
+            WeightSource::Constant(_) => "a constant".to_string(),
+        };
+        Error::Weight { name, message: format!("packing as {layout}: {message}") }
+    })
+}

@@ -1,0 +1,131 @@
+//! What parts hand to one another, and who borrows, copies or keeps it.
+
+use tensor::AlignedBytes;
+
+use crate::View;
+use crate::bind::BoundWeight;
+use crate::frame::Array;
+use crate::program::{Program, Source};
+
+/// A value between parts.
+pub(crate) struct Held<'m> {
+    pub(crate) array: Array,
+    pub(crate) memory: HeldMemory<'m>,
+}
+
+/// The memory of a value between parts.
+pub(crate) enum HeldMemory<'m> {
+    Read(&'m [u8]),
+    /// A buffer that parts may write.
+    Write(&'m mut [u8]),
+    /// Made by a part.
+    Own(AlignedBytes),
+}
+
+/// A result of a block.
+pub(crate) type Made = (Array, AlignedBytes);
+
+impl Held<'_> {
+    pub(super) fn bytes(&self) -> &[u8] {
+        match &self.memory {
+            HeldMemory::Read(bytes) => bytes,
+            HeldMemory::Write(bytes) => bytes,
+            HeldMemory::Own(bytes) => bytes,
+        }
+    }
+
+    pub(super) fn view(&self) -> View<'_> {
+        View { dtype: self.array.dtype, shape: self.array.shape, bytes: self.bytes() }
+    }
+
+    pub(super) fn copy(&self) -> Made {
+        (self.array, AlignedBytes::copy_of(self.bytes()))
+    }
+
+    fn borrow(&mut self, written: bool) -> Held<'_> {
+        let memory = match &mut self.memory {
+            HeldMemory::Write(bytes) => match written {
+                true => HeldMemory::Write(bytes),
+                false => HeldMemory::Read(bytes),
+            },
+            HeldMemory::Read(bytes) => HeldMemory::Read(bytes),
+            HeldMemory::Own(bytes) => HeldMemory::Read(bytes),
+        };
+        Held { array: self.array, memory }
+    }
+
+    fn share(&self) -> Held<'_> {
+        Held { array: self.array, memory: HeldMemory::Read(self.bytes()) }
+    }
+}
+
+/// Values to hand to a part: each to write by one taker, or to read by any number.
+pub(super) fn borrow<'v>(
+    values: &'v mut [Option<Held<'_>>],
+    wanted: &[usize],
+    written: impl Fn(usize) -> bool,
+) -> Vec<Held<'v>> {
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_by_key(|&position| wanted[position]);
+    let mut borrowed: Vec<(usize, Held<'v>)> = Vec::with_capacity(wanted.len());
+    let mut values = values.iter_mut().enumerate();
+    for takers in order.chunk_by(|&a, &b| wanted[a] == wanted[b]) {
+        let (_, value) = values.find(|(i, _)| *i == wanted[takers[0]]).expect("a value of the block");
+        let value = value.as_mut().expect("made by an earlier part");
+        match takers {
+            [taker] => borrowed.push((*taker, value.borrow(written(*taker)))),
+            takers => borrowed.extend(takers.iter().map(|&taker| (taker, value.share()))),
+        }
+    }
+    borrowed.sort_by_key(|(position, _)| *position);
+    borrowed.into_iter().map(|(_, held)| held).collect()
+}
+
+pub(super) fn put(values: &mut [Option<Held<'_>>], outputs: &[usize], made: Vec<Made>) {
+    for (&output, (array, bytes)) in outputs.iter().zip(made) {
+        values[output] = Some(Held { array, memory: HeldMemory::Own(bytes) });
+    }
+}
+
+/// The results of a block: what parts made is handed on, where nothing else is it; all else is copied.
+pub(super) fn results(
+    sources: &[Source],
+    values: &mut [Option<Held<'_>>],
+    program: &Program,
+    weights: &[BoundWeight],
+) -> Vec<Made> {
+    let result = |(i, source): (usize, &Source)| {
+        let value = match source {
+            Source::Weight(slot) => return weight(program, weights, *slot).copy(),
+            Source::Value(value) => *value,
+        };
+        let again = sources[i + 1..].contains(source);
+        match values[value].take().expect("made by a part, or an input") {
+            Held { array, memory: HeldMemory::Own(bytes) } if !again => (array, bytes),
+            held => {
+                let copy = held.copy();
+                values[value] = Some(held);
+                copy
+            }
+        }
+    };
+    sources.iter().enumerate().map(result).collect()
+}
+
+/// The carried values and the captured ones.
+pub(super) fn state<'s>(carried: &'s [Made], captured: &'s mut [Held<'_>]) -> Vec<Held<'s>> {
+    let carried =
+        carried.iter().map(|(array, bytes)| Held { array: *array, memory: HeldMemory::Read(bytes) });
+    carried.chain(captured.iter_mut().map(|held| held.borrow(true))).collect()
+}
+
+pub(super) fn weight<'r>(program: &Program, weights: &'r [BoundWeight], slot: usize) -> Held<'r> {
+    let ty = &program.weights[slot].ty;
+    let shape = ty.static_shape().expect("lowering admits only static weights");
+    Held { array: Array { dtype: ty.dtype, shape }, memory: HeldMemory::Read(weights[slot].raw()) }
+}
+
+pub(super) fn empty(array: Array) -> Made {
+    let bytes = array.dtype.bytes_for(array.shape.elements()).expect("frames have whole blocks");
+    (array, AlignedBytes::zeroed(bytes))
+}

@@ -1,0 +1,188 @@
+//! Graphs become programs: checked, optimized and lowered, or found in the cache; or read from an artifact.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use graph::{DeviceRef, Graph};
+
+use super::source::{is_artifact, read_module};
+use super::{InferenceSession, Source};
+use crate::artifact::Artifact;
+use crate::custom::Extensions;
+use crate::debug::dump::Dump;
+use crate::passes::{self, Passes};
+use crate::{CompiledModel, Device, Error, KernelSettings, SplitKReductionPrecision};
+
+/// How to compile.
+#[derive(Debug, Clone, Default)]
+pub struct CompileOptions {
+    /// Which passes run. They have run already on what an artifact holds.
+    pub passes: Passes,
+    /// Whether the session's compile cache is used.
+    pub cache: CacheUse,
+    /// Libraries of custom ops, besides those of the session.
+    pub custom_extensions: Extensions,
+}
+
+/// Whether a compile uses the session's cache, if it has one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum CacheUse {
+    /// Looks for the result there, and else puts it there.
+    #[default]
+    Use,
+    /// Leaves it alone.
+    Bypass,
+}
+
+impl InferenceSession {
+    /// Compiles a graph, a module, or a file of graph text; or reads an artifact.
+    ///
+    /// # Errors
+    /// If it is malformed, needs a device that is not there, or two graphs share a name. If an artifact was altered, or
+    /// made by another version or for a target that is not there.
+    pub fn compile<'a>(&self, source: impl Into<Source<'a>>) -> Result<CompiledModel, Error> {
+        self.compile_with(source, &CompileOptions::default())
+    }
+
+    /// [`InferenceSession::compile`] with options.
+    ///
+    /// # Errors
+    /// As there, and if the options name a pass that does not exist.
+    pub fn compile_with<'a>(
+        &self,
+        source: impl Into<Source<'a>>,
+        options: &CompileOptions,
+    ) -> Result<CompiledModel, Error> {
+        self.compile_by(source.into(), options, &|artifact, extensions| self.read(artifact, extensions))
+    }
+
+    /// Compiles graphs, or reads them with `read` where they are compiled.
+    pub(super) fn compile_by(
+        &self,
+        source: Source<'_>,
+        options: &CompileOptions,
+        read: &dyn Fn(&Artifact, &Extensions) -> Result<CompiledModel, Error>,
+    ) -> Result<CompiledModel, Error> {
+        if let Some(name) = options.passes.unknown() {
+            let known: Vec<&str> = passes::PASSES.iter().map(|pass| pass.name).collect();
+            return Err(Error::UnknownPass { name: name.to_string(), known: known.join(", ") });
+        }
+        let extensions = self.extensions.with(&options.custom_extensions)?;
+        let parsed;
+        let graphs = match source {
+            Source::Graph(graph) => std::slice::from_ref(graph),
+            Source::Module(module) => &module.graphs,
+            Source::Path(path) if is_artifact(path) => return read(&Artifact::open(path)?, &extensions),
+            Source::Path(path) => {
+                parsed = read_module(path)?;
+                &parsed.graphs
+            }
+        };
+        check_names(graphs)?;
+        let settings = self.kernel_settings();
+        // Who watches a graph on its way wants it to go that way.
+        let watched = self.debug().pre_jit() || self.debug().ir_output_dir().is_some();
+        match &self.cache {
+            Some(cache) if options.cache == CacheUse::Use && !watched => {
+                let device = extensions.used_by(graphs).on(&self.devices[0]);
+                let key = cache.key(graphs, &options.passes, &settings, &*device);
+                let make = || self.build(graphs, options, &extensions, &settings);
+                cache.find_or_make(&key, &|entry| self.read(entry, &extensions), &make)
+            }
+            _ => self.build(graphs, options, &extensions, &settings),
+        }
+    }
+
+    fn build(
+        &self,
+        graphs: &[Graph],
+        options: &CompileOptions,
+        extensions: &Extensions,
+        settings: &KernelSettings,
+    ) -> Result<CompiledModel, Error> {
+        let located = |error: Error| if settings.source_tracebacks { error.located() } else { error };
+        let optimized = graphs.iter().map(|graph| self.optimize(graph, options, extensions, settings));
+        let optimized = optimized.collect::<Result<_, _>>().map_err(located)?;
+        let device = extensions.used_by(graphs).on(&self.devices[0]);
+        let compiled = CompiledModel::lower(device, optimized, settings).map_err(located)?;
+        let directory = self.debug().ir_output_dir();
+        compiled
+            .programs()
+            .try_for_each(|program| Dump::new(program.name(), directory.clone()).program(program))?;
+        Ok(compiled)
+    }
+
+    fn optimize(
+        &self,
+        graph: &Graph,
+        options: &CompileOptions,
+        extensions: &Extensions,
+        settings: &KernelSettings,
+    ) -> Result<Graph, Error> {
+        graph.verify()?;
+        self.check_devices(graph)?;
+        let mut graph = graph.clone();
+        extensions.adopt(&mut graph)?;
+        let mut dump = Dump::new(graph.name(), self.debug().ir_output_dir());
+        dump.graph("input", &graph)?;
+        if settings.per_tensor_fp8_quantize {
+            passes::quantize_fp8(&mut graph);
+            dump.graph("quantize_fp8", &graph)?;
+        }
+        if settings.split_k_reduction_precision == SplitKReductionPrecision::Output {
+            passes::split_products(&mut graph);
+            dump.graph("split_products", &graph)?;
+        }
+        passes::run(&mut graph, &options.passes, &mut |pass, graph| dump.graph(pass, graph))?;
+        graph.verify().unwrap_or_else(|error| panic!("passes keep graphs well formed: {error}\n{graph}"));
+        if self.debug().pre_jit() {
+            return Err(Error::CompilationStopped { graph: graph.name().to_string() });
+        }
+        Ok(graph)
+    }
+
+    /// The compiled model of an artifact.
+    pub(super) fn read(&self, artifact: &Artifact, extensions: &Extensions) -> Result<CompiledModel, Error> {
+        let extended: Vec<Arc<dyn Device>> =
+            self.devices.iter().map(|device| extensions.on(device)).collect();
+        let chosen = artifact.choose(&extended)?;
+        let position = extended.iter().position(|device| Arc::ptr_eq(device, chosen));
+        let device = &self.devices[position.expect("chosen among these")];
+        let (graphs, constants) = artifact.graphs()?;
+        check_names(&graphs)?;
+        for graph in &graphs {
+            graph.verify()?;
+            self.check_devices(graph)?;
+            extensions.check_all(graph)?;
+        }
+        let device = extensions.used_by(&graphs).on(device);
+        let settings = artifact.settings().watched_as(&self.kernel_settings());
+        let compiled = CompiledModel::lower(device, graphs, &settings)?;
+        Ok(CompiledModel { stored: artifact.stored_weights(constants)?.map(Arc::new), ..compiled })
+    }
+
+    /// Values live in host memory so far, whatever computes them, also in the graphs that nodes run.
+    fn check_devices(&self, graph: &Graph) -> Result<(), Error> {
+        let regions = graph.nodes().flat_map(|(_, node)| node.op.regions());
+        regions.into_iter().try_for_each(|region| self.check_devices(region))?;
+        let values =
+            graph.nodes().flat_map(|(_, node)| &node.outputs).chain(graph.inputs().iter().map(|i| &i.value));
+        match values.copied().find(|&value| graph.ty(value).device != DeviceRef::Cpu) {
+            None => Ok(()),
+            Some(value) => {
+                let names: Vec<&str> = self.devices.iter().map(|device| device.name()).collect();
+                let (ty, names) = (graph.ty(value), names.join(", "));
+                let message = format!("a value is {ty}, but the session's devices are: {names}");
+                Err(Error::compile(graph, graph.node_of(value), message))
+            }
+        }
+    }
+}
+
+fn check_names(graphs: &[Graph]) -> Result<(), Error> {
+    let mut names = BTreeSet::new();
+    match graphs.iter().find(|graph| !names.insert(graph.name())) {
+        None => Ok(()),
+        Some(graph) => Err(Error::DuplicateModel { name: graph.name().to_string() }),
+    }
+}

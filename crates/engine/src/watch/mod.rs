@@ -1,0 +1,181 @@
+//! What happens around the steps of one call beside computing them: checks, logs, times.
+
+mod floats;
+mod poison;
+#[cfg(test)]
+mod tests;
+
+use std::time::Instant;
+
+use self::floats::{coordinates, expect_no_nan, find_float};
+use self::poison::{fill, find_poison, poison};
+use crate::frame::{Array, FrameStep, Source};
+use crate::plan::Step;
+use crate::{
+    AssertLevel, Error, KernelSettings, LogLevel, Marker, Operand, Profiling, Program, StepTime,
+    UninitializedReadMode, ViewMut,
+};
+
+/// When a step began, and how long it took.
+pub(crate) type TimedStep = (Instant, StepTime);
+
+/// Looks at each step of a call. Plain calls have none.
+pub(crate) struct Watch<'c> {
+    program: &'c Program,
+    settings: &'c KernelSettings,
+    /// Whether each step waits for the device.
+    sync: bool,
+    /// The steps that ran.
+    pub(crate) steps: Vec<TimedStep>,
+    /// The step that runs.
+    step: usize,
+    started: Instant,
+}
+
+impl<'c> Watch<'c> {
+    /// A watch that measures steps, and does what the settings of the plan ask for.
+    pub(crate) fn new(program: &'c Program, sync: bool) -> Watch<'c> {
+        let settings = &program.settings;
+        Watch { program, settings, sync, steps: Vec::new(), step: 0, started: Instant::now() }
+    }
+
+    /// Whether the settings ask for one.
+    pub(crate) fn is_needed(settings: &KernelSettings) -> bool {
+        settings.nan_check
+            || settings.uninitialized_read_check.is_some()
+            || settings.profiling != Profiling::Off
+            || settings.log_level != LogLevel::NotSet
+            || settings.op_log_level != LogLevel::NotSet
+    }
+
+    /// Before a step is computed.
+    pub(crate) fn before(
+        &mut self,
+        number: usize,
+        step: &Step,
+        sized: &FrameStep,
+        operands: &[Operand<'_>],
+        results: &mut [ViewMut<'_>],
+        scratch: &mut [u8],
+    ) -> Result<(), String> {
+        self.step = number;
+        let op = step.work.op_name();
+        log_at(self.settings.op_log_level, &self.program.name, number, op);
+        if let Some(mode) = self.settings.uninitialized_read_check {
+            self.expect_written(mode, sized, operands)?;
+            poison(operands, results);
+            fill(scratch);
+        }
+        if let Some(marker) = self.marker() {
+            marker.push(op);
+        }
+        self.started = Instant::now();
+        Ok(())
+    }
+
+    /// After a step, whether it was computed or failed.
+    pub(crate) fn ended(&self) {
+        if let Some(marker) = self.marker() {
+            marker.pop();
+        }
+    }
+
+    /// After a step was computed.
+    pub(crate) fn after(
+        &mut self,
+        step: &Step,
+        sized: &FrameStep,
+        results: &[ViewMut<'_>],
+    ) -> Result<(), String> {
+        if self.sync {
+            self.program.device.synchronize().map_err(|error| error.to_string())?;
+        }
+        let time = StepTime::new(step, sized, self.started.elapsed());
+        if self.settings.log_level == LogLevel::Trace {
+            self.log_step(&time);
+        }
+        self.steps.push((self.started, time));
+        match self.settings.nan_check {
+            true => results.iter().enumerate().try_for_each(|(i, result)| expect_no_nan(i, result)),
+            false => Ok(()),
+        }
+    }
+
+    fn expect_written(
+        &self,
+        mode: UninitializedReadMode,
+        sized: &FrameStep,
+        operands: &[Operand<'_>],
+    ) -> Result<(), String> {
+        for (position, (operand, sized)) in operands.iter().zip(&sized.operands).enumerate() {
+            let (Operand::View(view), Source::Piece) = (operand, sized.source) else { continue };
+            if let Some(element) = find_poison(view.dtype, view.bytes) {
+                let form = format!("{}{}", view.dtype, view.shape);
+                let message =
+                    format!("reads element {element} of operand {position}, {form}, which no step wrote");
+                self.found_unwritten(mode, &message)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn found_unwritten(&self, mode: UninitializedReadMode, message: &str) -> Result<(), String> {
+        match mode {
+            UninitializedReadMode::Abort => Err(message.to_string()),
+            UninitializedReadMode::Report => {
+                let (model, step) = (&self.program.name[..], self.step);
+                tracing::warn!(target: "perihelion::check", model, step, "{message}");
+                Ok(())
+            }
+        }
+    }
+
+    fn marker(&self) -> Option<&dyn Marker> {
+        if self.settings.profiling == Profiling::Off { None } else { self.program.device.marker() }
+    }
+
+    fn log_step(&self, time: &StepTime) {
+        let (model, step) = (&self.program.name[..], self.step);
+        let (kernel, shapes) = (time.computed_by(), &time.shapes[..]);
+        let microseconds = time.microseconds;
+        tracing::trace!(target: "perihelion::kernel", model, step, microseconds, shapes, "{kernel}");
+    }
+}
+
+/// Checks an output of a call: that all was written, and at the highest assert level that all is finite.
+pub(crate) fn check_output(
+    settings: &KernelSettings,
+    watch: Option<&Watch<'_>>,
+    position: usize,
+    Array { dtype, shape }: Array,
+    bytes: &[u8],
+) -> Result<(), Error> {
+    let fail = |message| Error::Output { position, message };
+    if let (Some(watch), Some(mode)) = (watch, settings.uninitialized_read_check)
+        && let Some(element) = find_poison(dtype, bytes)
+    {
+        let message = format!("element {element} of {dtype}{shape} was never written");
+        watch.found_unwritten(mode, &message).map_err(fail)?;
+    }
+    if settings.assert_level == AssertLevel::All
+        && let Some(element) = find_float(dtype, bytes, |value| !value.is_finite())
+    {
+        let index = coordinates(&shape, element);
+        return Err(fail(format!("{dtype}{shape} is NaN or infinite at {index:?}")));
+    }
+    Ok(())
+}
+
+/// Logs that an op runs, at a level chosen at run time.
+fn log_at(level: LogLevel, model: &str, step: usize, op: &str) {
+    match level {
+        LogLevel::NotSet => (),
+        LogLevel::Trace => tracing::trace!(target: "perihelion::op", model, step, "{op}"),
+        LogLevel::Debug => tracing::debug!(target: "perihelion::op", model, step, "{op}"),
+        LogLevel::Info => tracing::info!(target: "perihelion::op", model, step, "{op}"),
+        LogLevel::Warning => tracing::warn!(target: "perihelion::op", model, step, "{op}"),
+        LogLevel::Error | LogLevel::Critical => {
+            tracing::error!(target: "perihelion::op", model, step, "{op}");
+        }
+    }
+}
