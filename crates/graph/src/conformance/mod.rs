@@ -11,7 +11,6 @@
 
 mod data;
 mod samples;
-mod samples_nn;
 
 use tensor::{DType, Shape, Tensor};
 

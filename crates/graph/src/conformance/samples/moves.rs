@@ -1,4 +1,4 @@
-//! Problems of ops that move, pick and sort elements, and of those that make them.
+//! Problems of ops that look up, move, pick and sort elements, and of those that make them.
 
 use tensor::{DType, Shape, Tensor};
 
@@ -12,6 +12,80 @@ use crate::{Dim, dims};
 const DTYPES: [DType; 5] = [DType::F32, DType::Bool, DType::BF16, DType::I64, DType::U8];
 
 impl List {
+    pub(super) fn lookups(&mut self) {
+        for dtype in [DType::F32, DType::I64, DType::Bool] {
+            for axis in 0..3 {
+                let table = self.random.tensor(dtype, [4, 5, 17], 1.0);
+                let indices = self.random.indices([2, 3], 4);
+                self.add(&format!("axis {axis}"), Gather { axis }, vec![table, indices], Tolerance::Exact);
+            }
+        }
+        let table = self.random.floats([5, 2], 1.0);
+        let from_end = Tensor::from_slice([4], &[-1i64, 0, -5, 4]);
+        self.add("from the end", Gather { axis: 0 }, vec![table, from_end], Tolerance::Exact);
+        for dtype in FLOATS.into_iter().chain(DType::ALL.iter().copied().filter(|dtype| dtype.is_block())) {
+            let table = self.random.weight(dtype, 17, 256);
+            let ids = self.random.indices([15], 17);
+            self.add("", Embedding, vec![table, ids], Tolerance::Exact);
+        }
+        let table = self.random.weight(DType::F16, 3, 15);
+        self.add(
+            "",
+            Embedding,
+            vec![table.clone(), Tensor::from_slice([2, 2], &[2i64, 0, 1, 2])],
+            Tolerance::Exact,
+        );
+        self.add("", Embedding, vec![table, Tensor::from_slice([0], &[0i32; 0])], Tolerance::Exact);
+    }
+
+    pub(super) fn rearrangements(&mut self) {
+        for dtype in [DType::F32, DType::U8, DType::F16, DType::I64] {
+            let x = self.random.tensor(dtype, [3, 17, 4], 1.0);
+            for axis in 0..3 {
+                let mut other = *x.shape();
+                other = Shape::new(
+                    &other
+                        .iter()
+                        .enumerate()
+                        .map(|(i, &n)| if i == axis { 2 } else { n })
+                        .collect::<Vec<_>>(),
+                );
+                let y = self.random.tensor(dtype, other, 1.0);
+                let axis_name = format!("axis {axis}");
+                self.add(&axis_name, Concat { axis }, vec![x.clone(), y, x.clone()], Tolerance::Exact);
+                let sizes = vec![1, x.shape()[axis] - 1, 0];
+                self.add(&axis_name, Split { axis, sizes }, vec![x.clone()], Tolerance::Exact);
+                for (start, stop, step) in [(0, None, 2), (1, Some(-1), 1), (-2, None, 1), (2, Some(2), 1)] {
+                    let what = format!("axis {axis} {start}..{stop:?} by {step}");
+                    self.add(&what, Slice { axis, start, stop, step }, vec![x.clone()], Tolerance::Exact);
+                }
+            }
+            for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2], [0, 2, 1], [1, 2, 0]] {
+                let op = Transpose { order: order.to_vec() };
+                self.add(&format!("{order:?}"), op, vec![x.clone()], Tolerance::Exact);
+            }
+            self.add("", Reshape { shape: dims![17, 12].to_vec() }, vec![x.clone()], Tolerance::Exact);
+            let row = self.random.tensor(dtype, [1, 17, 1], 1.0);
+            self.add("", Broadcast { shape: dims![2, 3, 17, 4].to_vec() }, vec![row], Tolerance::Exact);
+        }
+    }
+
+    pub(super) fn memory(&mut self) {
+        let (x, y) = (self.random.floats([3, 17], 1.0), self.random.floats([3, 17], 1.0));
+        self.add("", Load, vec![x.clone()], Tolerance::Exact);
+        self.add("", Store, vec![x, y], Tolerance::Exact);
+    }
+
+    pub(super) fn shapes(&mut self) {
+        for shape in [&[][..], &[0], &[17, 1], &[2, 3, 4]] {
+            let x = self.random.floats(shape, 1.0);
+            let dims = shape.iter().copied().map(Dim::from).collect();
+            let rebind = Rebind { shape: dims, symbols: vec![], message: None };
+            self.add("", rebind, vec![x.clone()], Tolerance::Exact);
+            self.add("", ShapeToTensor, vec![x], Tolerance::Exact);
+        }
+    }
+
     pub(super) fn moves(&mut self) {
         self.paddings();
         self.repetitions();

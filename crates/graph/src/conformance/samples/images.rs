@@ -1,9 +1,9 @@
-//! The problems of ops on images and signals.
+//! Problems of ops on images and signals, and of weights that come as bytes.
 
 use tensor::{DType, Tensor};
 
-use super::data::Random;
-use super::{Problem, Tolerance};
+use super::super::data::Random;
+use super::super::{Problem, Tolerance};
 use crate::Op;
 use crate::ops::*;
 

@@ -1,5 +1,10 @@
 //! Graphs: nodes in program order over values in single-assignment form.
 
+mod edit;
+mod equality;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::panic::Location;
 
@@ -223,89 +228,6 @@ impl Graph {
         self.values.len()
     }
 
-    /// Inserts a node before another, from the same place in the source.
-    ///
-    /// # Errors
-    /// If the operands do not fit the op.
-    ///
-    /// # Panics
-    /// If `before` was removed.
-    pub fn insert_before(&mut self, before: NodeId, op: Op, inputs: &[Value]) -> Result<Vec<Value>, Error> {
-        let position = self.order.iter().position(|&id| id == before).expect("a node of this graph");
-        let location = self.node(before).location;
-        let (node, outputs) = self.add_node(op, inputs, location)?;
-        self.order.insert(position, node);
-        Ok(outputs)
-    }
-
-    /// Makes every user of `old`, graph outputs included, use `new` instead.
-    ///
-    /// # Panics
-    /// If the types differ: a pass keeps types.
-    pub fn replace_uses(&mut self, old: Value, new: Value) {
-        assert_eq!(self.ty(old), self.ty(new), "the type of a replacement");
-        let mut moved = 0;
-        let operands = self.nodes.iter_mut().flatten().flat_map(|node| &mut node.inputs);
-        for operand in operands.chain(&mut self.outputs).filter(|operand| **operand == old) {
-            *operand = new;
-            moved += 1;
-        }
-        self.values[old.0 as usize].users -= moved;
-        self.values[new.0 as usize].users += moved;
-    }
-
-    /// Removes a node whose results nobody uses.
-    ///
-    /// # Panics
-    /// If a result has users.
-    pub fn remove(&mut self, id: NodeId) {
-        let node = self.nodes[id.0 as usize].take().expect("a node of this graph");
-        self.size -= size(&node.op);
-        assert!(
-            node.outputs.iter().all(|&value| self.users(value) == 0),
-            "removing {:?} that has users",
-            node.op.name()
-        );
-        for value in node.inputs {
-            self.values[value.0 as usize].users -= 1;
-        }
-        self.order.retain(|&other| other != id);
-    }
-
-    /// Puts nodes into another program order.
-    ///
-    /// # Panics
-    /// If `order` does not hold each node once, or moves a use of a buffer across one that writes it.
-    /// [`Graph::verify`] checks the rest.
-    pub fn reorder(&mut self, order: Vec<NodeId>) {
-        let sorted = |mut ids: Vec<NodeId>| {
-            ids.sort();
-            ids
-        };
-        assert_eq!(sorted(order.clone()), sorted(self.order.clone()), "a permutation of the nodes");
-        let before = self.buffer_uses();
-        self.order = order;
-        assert_eq!(before, self.buffer_uses(), "the order of reads and writes of each buffer");
-    }
-
-    /// For each buffer: the groups of nodes that read it, sorted, and between them the nodes that write it.
-    fn buffer_uses(&self) -> BTreeMap<Value, Vec<(Effect, Vec<NodeId>)>> {
-        let mut uses: BTreeMap<Value, Vec<(Effect, Vec<NodeId>)>> = BTreeMap::new();
-        for (id, node) in self.nodes() {
-            for (position, &buffer) in node.inputs.iter().enumerate() {
-                let groups = uses.entry(buffer).or_default();
-                match (node.op.effect(position), groups.last_mut()) {
-                    (Effect::None, _) => {}
-                    (Effect::Read, Some((Effect::Read, readers))) => readers.push(id),
-                    (effect, _) => groups.push((effect, vec![id])),
-                }
-            }
-        }
-        uses.values_mut().flatten().for_each(|(_, nodes)| nodes.sort());
-        uses.retain(|_, groups| !groups.is_empty());
-        uses
-    }
-
     fn add_node(
         &mut self,
         op: Op,
@@ -393,38 +315,10 @@ impl Graph {
         }
     }
 
-    /// For each value its place in program order; for values that are no more, a number beyond all places.
-    fn value_numbers(&self) -> Vec<usize> {
-        let mut numbers = vec![usize::MAX; self.values.len()];
-        let inputs = self.inputs.iter().map(|input| input.value);
-        let results = self.nodes().flat_map(|(_, node)| node.outputs.iter().copied());
-        inputs.chain(results).enumerate().for_each(|(number, value)| numbers[value.index()] = number);
-        numbers
-    }
-
     fn add_value(&mut self, ty: Type, node: Option<NodeId>) -> Value {
         let value = Value(u32::try_from(self.values.len()).expect("fewer than 2^32 values"));
         self.values.push(ValueInfo { ty, node, users: 0, effect: Effect::None });
         value
-    }
-}
-
-/// Equal computations: the same names, types and ops in the same order. Where nodes were made does not matter.
-impl PartialEq for Graph {
-    fn eq(&self, other: &Graph) -> bool {
-        let (a, b) = (self.value_numbers(), other.value_numbers());
-        let equal = |x: &[Value], y: &[Value]| {
-            x.iter().map(|value| a[value.index()]).eq(y.iter().map(|value| b[value.index()]))
-        };
-        let alike = |(x, y): (&Node, &Node)| {
-            equal(&x.inputs, &y.inputs) && x.outputs.len() == y.outputs.len() && x.op == y.op
-        };
-        let input = |graph: &Graph, input: &Input| (input.name.clone(), graph.ty(input.value).clone());
-        self.name == other.name
-            && self.inputs.iter().map(|i| input(self, i)).eq(other.inputs.iter().map(|i| input(other, i)))
-            && self.len() == other.len()
-            && self.nodes().map(|(_, node)| node).zip(other.nodes().map(|(_, node)| node)).all(alike)
-            && equal(&self.outputs, &other.outputs)
     }
 }
 
@@ -457,61 +351,5 @@ impl Value {
     /// A small number that is this value's alone within its graph; for tables.
     pub fn index(self) -> usize {
         self.0 as usize
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ops::{Binary, Unary};
-
-    fn sample() -> Graph {
-        let text = "graph g(%x: f32[n], %b: mut f32[n]) {
-                      %0 = load(%b)
-                      %1 = neg(%x)
-                      %2 = load(%b)
-                      store(%b, %1)
-                      %3 = add(%0, %2)
-                      return %3
-                    }";
-        Graph::parse(text).unwrap()
-    }
-
-    #[test]
-    fn edits_keep_the_books() {
-        let mut graph = sample();
-        let (x, ids) = (graph.inputs()[0].value, graph.node_ids());
-        let [zero, two] = [0, 2].map(|i| graph.node(ids[i]).outputs[0]);
-        let twice = graph.insert_before(ids[4], Binary::Mul.into(), &[zero, zero]).unwrap()[0];
-        assert_eq!((graph.users(zero), graph.users(two)), (3, 1));
-        graph.replace_uses(two, twice);
-        assert_eq!((graph.users(two), graph.users(twice)), (0, 1));
-        graph.remove(ids[2]);
-        assert!(!graph.contains(ids[2]) && graph.len() == 5);
-        graph.verify().unwrap();
-        let (op, operands) = graph.defined_by(graph.outputs()[0]).unwrap();
-        assert_eq!((op, operands), (&Op::Binary(Binary::Add), &[zero, twice][..]));
-        assert!(graph.defined_by(x).is_none());
-        assert_eq!(
-            graph.push(Unary::Not.into(), &[x]).unwrap_err().to_string(),
-            "not: x is f32[n], expected bool"
-        );
-        graph.verify().unwrap();
-    }
-
-    #[test]
-    fn reads_may_change_places() {
-        let mut graph = sample();
-        let ids = graph.node_ids();
-        graph.reorder(vec![ids[1], ids[2], ids[0], ids[3], ids[4]]);
-        graph.verify().unwrap();
-    }
-
-    #[test]
-    #[should_panic(expected = "the order of reads and writes of each buffer")]
-    fn a_read_may_not_pass_a_write() {
-        let mut graph = sample();
-        let ids = graph.node_ids();
-        graph.reorder(vec![ids[0], ids[1], ids[3], ids[2], ids[4]]);
     }
 }

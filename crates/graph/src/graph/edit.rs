@@ -1,0 +1,92 @@
+//! How passes change graphs: nodes inserted, removed and reordered, uses of values replaced.
+
+use std::collections::BTreeMap;
+
+use super::{Graph, NodeId, Value, size};
+use crate::Error;
+use crate::ops::{Effect, Op};
+
+impl Graph {
+    /// Inserts a node before another, from the same place in the source.
+    ///
+    /// # Errors
+    /// If the operands do not fit the op.
+    ///
+    /// # Panics
+    /// If `before` was removed.
+    pub fn insert_before(&mut self, before: NodeId, op: Op, inputs: &[Value]) -> Result<Vec<Value>, Error> {
+        let position = self.order.iter().position(|&id| id == before).expect("a node of this graph");
+        let location = self.node(before).location;
+        let (node, outputs) = self.add_node(op, inputs, location)?;
+        self.order.insert(position, node);
+        Ok(outputs)
+    }
+
+    /// Makes every user of `old`, graph outputs included, use `new` instead.
+    ///
+    /// # Panics
+    /// If the types differ: a pass keeps types.
+    pub fn replace_uses(&mut self, old: Value, new: Value) {
+        assert_eq!(self.ty(old), self.ty(new), "the type of a replacement");
+        let mut moved = 0;
+        let operands = self.nodes.iter_mut().flatten().flat_map(|node| &mut node.inputs);
+        for operand in operands.chain(&mut self.outputs).filter(|operand| **operand == old) {
+            *operand = new;
+            moved += 1;
+        }
+        self.values[old.0 as usize].users -= moved;
+        self.values[new.0 as usize].users += moved;
+    }
+
+    /// Removes a node whose results nobody uses.
+    ///
+    /// # Panics
+    /// If a result has users.
+    pub fn remove(&mut self, id: NodeId) {
+        let node = self.nodes[id.0 as usize].take().expect("a node of this graph");
+        self.size -= size(&node.op);
+        assert!(
+            node.outputs.iter().all(|&value| self.users(value) == 0),
+            "removing {:?} that has users",
+            node.op.name()
+        );
+        for value in node.inputs {
+            self.values[value.0 as usize].users -= 1;
+        }
+        self.order.retain(|&other| other != id);
+    }
+
+    /// Puts nodes into another program order.
+    ///
+    /// # Panics
+    /// If `order` does not hold each node once, or moves a use of a buffer across one that writes it.
+    /// [`Graph::verify`] checks the rest.
+    pub fn reorder(&mut self, order: Vec<NodeId>) {
+        let sorted = |mut ids: Vec<NodeId>| {
+            ids.sort();
+            ids
+        };
+        assert_eq!(sorted(order.clone()), sorted(self.order.clone()), "a permutation of the nodes");
+        let before = self.buffer_uses();
+        self.order = order;
+        assert_eq!(before, self.buffer_uses(), "the order of reads and writes of each buffer");
+    }
+
+    /// For each buffer: the groups of nodes that read it, sorted, and between them the nodes that write it.
+    fn buffer_uses(&self) -> BTreeMap<Value, Vec<(Effect, Vec<NodeId>)>> {
+        let mut uses: BTreeMap<Value, Vec<(Effect, Vec<NodeId>)>> = BTreeMap::new();
+        for (id, node) in self.nodes() {
+            for (position, &buffer) in node.inputs.iter().enumerate() {
+                let groups = uses.entry(buffer).or_default();
+                match (node.op.effect(position), groups.last_mut()) {
+                    (Effect::None, _) => {}
+                    (Effect::Read, Some((Effect::Read, readers))) => readers.push(id),
+                    (effect, _) => groups.push((effect, vec![id])),
+                }
+            }
+        }
+        uses.values_mut().flatten().for_each(|(_, nodes)| nodes.sort());
+        uses.retain(|_, groups| !groups.is_empty());
+        uses
+    }
+}

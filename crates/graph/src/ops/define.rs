@@ -1,0 +1,84 @@
+//! What every op states about itself.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use tensor::{Shape, Tensor};
+
+use super::Attributes;
+use crate::{Error, Graph, Type, TypeError};
+
+/// What a node does to a buffer operand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effect {
+    /// The operand is a tensor.
+    None,
+    /// Reads the buffer.
+    Read,
+    /// Changes the buffer, and may read it.
+    Write,
+}
+
+/// What every op states about itself.
+pub trait Define: Debug + Clone + PartialEq + Sized {
+    /// The names this op prints and parses under: one, or one per member of a family such as `Unary`.
+    const NAMES: &[&str];
+
+    /// The name of this very op; one of [`Define::NAMES`].
+    fn name(&self) -> &'static str;
+
+    /// The attributes, in the order they print.
+    fn attributes(&self) -> Attributes {
+        Attributes::default()
+    }
+
+    /// The op with a name and attributes: the inverse of the two functions above.
+    ///
+    /// # Errors
+    /// If an attribute is missing, of the wrong kind, or unknown.
+    fn parse(name: &str, attributes: &mut Attributes) -> Result<Self, TypeError>;
+
+    /// The types of the results. Operands that are buffers have been checked to be so already.
+    ///
+    /// # Errors
+    /// If the operands do not fit, with the two facts that disagree.
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError>;
+
+    /// What happens to operand `position`, if it is a buffer.
+    fn effect(&self, _position: usize) -> Effect {
+        Effect::None
+    }
+
+    /// The graphs that this op runs. They take all they use as operands.
+    fn regions(&self) -> Vec<&Arc<Graph>> {
+        Vec::new()
+    }
+
+    /// Whether it does something beside giving results and writing buffers, so that it runs though nobody reads it,
+    /// once for each time it is written, and in the order written.
+    fn has_side_effect(&self) -> bool {
+        false
+    }
+
+    /// The symbols whose sizes this op finds in its data, such as the number of nonzero elements. Each is new in the
+    /// graph.
+    fn defines(&self) -> Vec<&str> {
+        Vec::new()
+    }
+
+    /// The sizes of the symbols that [`Define::defines`] lists, in that order.
+    ///
+    /// # Errors
+    /// If the data makes no sense.
+    fn sizes(&self, _inputs: &[&Tensor]) -> Result<Vec<usize>, Error> {
+        Ok(Vec::new())
+    }
+
+    /// The meaning: slow and obvious. `outputs` are the shapes of the results. Floating-point results are
+    /// computed in f64 and rounded once. Gives the results, then the new contents of each buffer operand that
+    /// the op writes, in operand order.
+    ///
+    /// # Errors
+    /// If the data (an index, say) makes no sense.
+    fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error>;
+}
