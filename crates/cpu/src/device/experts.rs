@@ -7,7 +7,8 @@ use engine::{Call, Kernel, NodeTypes};
 use graph::ops::ExpertLinear;
 use tensor::{DType, Shape};
 
-use super::{Cpu, kernel, product};
+use super::linear::activation;
+use super::{Cpu, kernel, panels};
 use crate::Pool;
 use crate::kernels::gather::Rows;
 use crate::kernels::linear::{self, Epilogue, PackedMatrix};
@@ -18,7 +19,7 @@ use crate::kernels::variant::Variant;
 pub(super) fn linear(cpu: &Cpu, op: ExpertLinear, node: &NodeTypes<'_>) -> Option<Arc<dyn Kernel>> {
     let epilogue = match op.gate {
         None => Epilogue::Plain,
-        Some(gate) => Epilogue::Gate(product::activation(gate)?),
+        Some(gate) => Epilogue::Gate(activation(gate)?),
     };
     let dtypes = node.inputs[2..].iter().map(|weight| weight.dtype).collect();
     let (variant, pool) = (cpu.pick(linear::VARIANTS), Arc::clone(&cpu.pool));
@@ -27,7 +28,7 @@ pub(super) fn linear(cpu: &Cpu, op: ExpertLinear, node: &NodeTypes<'_>) -> Optio
 
 /// The layout of the weights.
 pub(super) fn packing(node: &NodeTypes<'_>, position: usize) -> Option<String> {
-    (position > 1).then(|| product::layout(node.inputs[position].dtype))
+    (position > 1).then(|| panels::layout(node.inputs[position].dtype))
 }
 
 struct ExpertKernel {
@@ -48,7 +49,7 @@ impl Kernel for ExpertKernel {
 
     fn scratch(&self, inputs: &[Shape], _outputs: &[Shape]) -> usize {
         let columns = *inputs[0].last().expect("the type rule asks for a last axis");
-        let dtypes = self.dtypes.iter().map(|&dtype| product::packed_as(dtype));
+        let dtypes = self.dtypes.iter().map(|&dtype| panels::packed_as(dtype));
         linear::expert_scratch_bytes_for(inputs[1].elements(), columns, dtypes)
     }
 
@@ -61,7 +62,7 @@ impl Kernel for ExpertKernel {
         let weights: Vec<Cow<'_, PackedMatrix>> = call.inputs[2..]
             .iter()
             .zip(&self.dtypes)
-            .map(|(weight, &dtype)| product::packed(&self.pool, weight, dtype))
+            .map(|(weight, &dtype)| panels::packed(&self.pool, weight, dtype))
             .collect::<Result<_, _>>()?;
         let weights: Vec<&PackedMatrix> = weights.iter().map(|weight| &**weight).collect();
         let experts = Rows::new(experts, weights[0].experts(), false)?;

@@ -11,7 +11,7 @@ use graph::Type;
 use graph::ops::Fp8Product;
 use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor, bf16};
 
-use super::product::strides;
+use super::matmul::strides;
 use super::{Cpu, kernel};
 use crate::Pool;
 use crate::kernels::linear::{self, Epilogue, PackedMatrix};

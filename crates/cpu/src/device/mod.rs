@@ -1,12 +1,15 @@
 //! The CPU as a device: which kernel computes which op.
 
+mod attention;
 mod convolution;
 mod experts;
 mod fp8;
 mod gptq;
+mod linear;
+mod matmul;
 mod normalize;
 mod paged;
-mod product;
+mod panels;
 
 use std::sync::Arc;
 
@@ -90,10 +93,10 @@ impl Device for Cpu {
             Op::Softmax(op) => normalize::softmax(self, op.axis, node),
             Op::LayerNorm(norm) => normalize::layer_norm(self, norm.eps),
             Op::RmsNorm(norm) => normalize::rms_norm(self, norm.eps),
-            Op::MatMul(_) => product::matmul(self, dtype),
-            Op::SplitMatMul(op) => product::split_matmul(self, dtype, op.chunk),
-            Op::Attention(op) => product::attention(self, op.scale),
-            Op::Linear(linear) => product::linear(self, linear, node),
+            Op::MatMul(_) => matmul::matmul(self, dtype),
+            Op::SplitMatMul(op) => matmul::split_matmul(self, dtype, op.chunk),
+            Op::Attention(op) => attention::attention(self, op.scale),
+            Op::Linear(op) => linear::linear(self, op, node),
             Op::ExpertLinear(op) => experts::linear(self, *op, node),
             Op::Fp8Product(op) => fp8::product(self, *op),
             Op::Gather(op) => kernel(gather::GatherKernel { axis: op.axis, pool: pool() }),
@@ -135,7 +138,7 @@ impl Device for Cpu {
             Op::Rope(op) => paged::rope(self, op.style),
             Op::KvStore(op) => paged::kv_store(self, op.layer),
             Op::PagedAttention(op) => paged::attention(self, op, node.inputs[1].dtype),
-            Op::RaggedAttention(op) => product::ragged_attention(self, op.scale),
+            Op::RaggedAttention(op) => attention::ragged_attention(self, op.scale),
             Op::ShapeToTensor(_) => kernel(copy::ShapeKernel),
             // A view, and what the engine runs itself.
             Op::Rebind(_) | Op::Cond(_) | Op::While(_) | Op::Call(_) => None,
@@ -154,7 +157,7 @@ impl Device for Cpu {
             Op::Dequantize(op) => {
                 kernel(dequantize::DequantizeKernel { encoding: op.encoding, pool: pool() })
             }
-            Op::QMatMul(op) => product::qmatmul(self, op.encoding),
+            Op::QMatMul(op) => linear::qmatmul(self, op.encoding),
             Op::GptqMatMul(op) => gptq::matmul(self, *op, dtype),
         }
     }
@@ -177,10 +180,10 @@ impl Device for Cpu {
 
     fn packing(&self, node: &NodeTypes<'_>, position: usize) -> Option<String> {
         match node.op {
-            Op::MatMul(_) => product::matmul_packing(node, position),
-            Op::Linear(linear) => product::packing(linear, node, position),
+            Op::MatMul(_) => matmul::packing(node, position),
+            Op::Linear(op) => linear::packing(op, node, position),
             Op::ExpertLinear(_) => experts::packing(node, position),
-            Op::QMatMul(op) => (position == 1).then(|| product::layout(op.encoding)),
+            Op::QMatMul(op) => (position == 1).then(|| panels::layout(op.encoding)),
             Op::GptqMatMul(op) => gptq::packing(*op, position),
             Op::Conv(conv) => convolution::packing(self, conv, node, position),
             Op::Fp8Product(op) => fp8::packing(*op, node, position),
@@ -191,17 +194,17 @@ impl Device for Cpu {
     fn pack(&self, layout: &str, weight: &Tensor) -> Result<PackedWeight, String> {
         match layout {
             fp8::LAYOUT => fp8::pack(&self.pool, weight),
-            product::COLUMNS => product::pack_columns(&self.pool, weight),
+            panels::COLUMNS => panels::pack_columns(&self.pool, weight),
             layout if layout.starts_with("filter.") => convolution::pack(layout, weight),
             layout if layout.starts_with(gptq::LAYOUT) => gptq::pack(&self.pool, layout, weight),
-            layout => product::pack(&self.pool, layout, weight),
+            layout => panels::pack(&self.pool, layout, weight),
         }
     }
 
     fn packed_bytes(&self, layout: &str, ty: &Type) -> Option<usize> {
         let shape = ty.static_shape()?;
         match layout {
-            product::COLUMNS => match *shape.dims() {
+            panels::COLUMNS => match *shape.dims() {
                 [k, n] => PackedMatrix::bytes_of(ty.dtype, &[n, k]),
                 _ => None,
             },
@@ -216,17 +219,17 @@ impl Device for Cpu {
         match &weight.layout[..] {
             fp8::LAYOUT => fp8::save(weight),
             layout if layout.starts_with("filter.") => convolution::save(weight),
-            _ => product::save(weight),
+            _ => panels::save(weight),
         }
     }
 
     fn load_packed(&self, layout: &str, ty: &Type, bytes: Bytes) -> Result<PackedWeight, String> {
         match layout {
             fp8::LAYOUT => fp8::load(ty, bytes),
-            product::COLUMNS => product::load_columns(ty, bytes),
+            panels::COLUMNS => panels::load_columns(ty, bytes),
             layout if layout.starts_with("filter.") => convolution::load(layout, ty, bytes),
             layout if layout.starts_with(gptq::LAYOUT) => gptq::load(layout, ty, bytes),
-            layout => product::load(layout, ty, bytes),
+            layout => panels::load(layout, ty, bytes),
         }
     }
 }

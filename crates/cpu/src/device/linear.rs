@@ -1,0 +1,133 @@
+//! Linear layers as kernels of the device.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use engine::{Call, Kernel, NodeTypes, Operand};
+use graph::ops::{self, Unary};
+use tensor::{DType, Shape};
+
+use super::panels::{layout, packed, packed_as};
+use super::{Cpu, kernel};
+use crate::Pool;
+use crate::kernels::linear::{self, Activation, Epilogue, Norm, PackedMatrix};
+use crate::kernels::operands::{elements, elements_mut};
+use crate::kernels::variant::Variant;
+
+/// A linear layer and what is fused with it.
+pub(super) fn linear(cpu: &Cpu, op: &ops::Linear, node: &NodeTypes<'_>) -> Option<Arc<dyn Kernel>> {
+    let epilogue = match (op.gate, op.activation) {
+        (None, None) => Epilogue::Plain,
+        (None, Some(function)) => Epilogue::Activate(activation(function)?),
+        (Some(gate), _) => Epilogue::Gate(activation(gate)?),
+    };
+    let dtypes = op.operands(node.inputs).weights.iter().map(|weight| weight.dtype).collect();
+    let (variant, pool) = (cpu.pick(linear::VARIANTS), Arc::clone(&cpu.pool));
+    kernel(LinearKernel { op: *op, epilogue, dtypes, variant, pool })
+}
+
+/// A linear layer whose weight comes as the bytes of quantized blocks.
+pub(super) fn qmatmul(cpu: &Cpu, encoding: DType) -> Option<Arc<dyn Kernel>> {
+    let (op, epilogue, dtypes) = (ops::Linear::default(), Epilogue::Plain, vec![encoding]);
+    let (variant, pool) = (cpu.pick(linear::VARIANTS), Arc::clone(&cpu.pool));
+    kernel(LinearKernel { op, epilogue, dtypes, variant, pool })
+}
+
+/// The layout of a weight of a linear layer.
+pub(super) fn packing(op: &ops::Linear, node: &NodeTypes<'_>, position: usize) -> Option<String> {
+    let first = 1 + usize::from(op.norm.is_some());
+    let is_weight = (first..first + op.weights).contains(&position);
+    is_weight.then(|| layout(node.inputs[position].dtype))
+}
+
+pub(super) fn activation(function: Unary) -> Option<Activation> {
+    match function {
+        Unary::Relu => Some(Activation::Relu),
+        Unary::Silu => Some(Activation::Silu),
+        Unary::GeluTanh => Some(Activation::GeluTanh),
+        Unary::Gelu => Some(Activation::GeluErf),
+        Unary::GeluQuick => Some(Activation::GeluQuick),
+        Unary::Sigmoid => Some(Activation::Sigmoid),
+        Unary::Tanh => Some(Activation::Tanh),
+        _ => None,
+    }
+}
+
+struct LinearKernel {
+    op: ops::Linear,
+    epilogue: Epilogue,
+    /// Of the weights.
+    dtypes: Vec<DType>,
+    variant: &'static Variant<linear::Kernel>,
+    pool: Arc<Pool>,
+}
+
+impl Kernel for LinearKernel {
+    fn name(&self) -> String {
+        let dtypes: Vec<&str> = self.dtypes.iter().map(|dtype| dtype.name()).collect();
+        let mut parts = vec![dtypes.join("+")];
+        parts.extend(self.op.norm.map(|_| "norm".to_string()));
+        parts.extend(self.op.bias.then(|| "bias".to_string()));
+        let function = self.op.gate.or(self.op.activation);
+        parts.extend(function.map(|function| graph::Op::from(function).name().to_string()));
+        parts.extend(self.op.residual.then(|| "residual".to_string()));
+        format!("linear[{}].{}", parts.join(", "), self.variant.name)
+    }
+
+    fn scratch(&self, inputs: &[Shape], _outputs: &[Shape]) -> usize {
+        let (&columns, rows) = inputs[0].split_last().expect("the type rule asks for a last axis");
+        let dtypes = self.dtypes.iter().map(|&dtype| packed_as(dtype));
+        linear::scratch_bytes_for(rows.iter().product(), columns, dtypes)
+    }
+
+    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+        let roles = self.op.operands(&*call.inputs);
+        let input = floats(roles.x);
+        let tokens = tokens(roles.x);
+        let weights: Vec<Cow<'_, PackedMatrix>> = roles
+            .weights
+            .iter()
+            .zip(&self.dtypes)
+            .map(|(weight, &dtype)| packed(&self.pool, weight, dtype))
+            .collect::<Result<_, _>>()?;
+        let weights: Vec<&PackedMatrix> = weights.iter().map(|weight| &**weight).collect();
+        let norm = roles.norm.map(floats);
+        let biases: Vec<Cow<'_, [f32]>> = roles.biases.iter().map(floats).collect();
+        let biases: Vec<Option<&[f32]>> = biases.iter().map(|bias| Some(&**bias)).collect();
+        let residual = roles.residual.map(floats);
+        let mut outputs: Vec<&mut [f32]> =
+            call.outputs.iter_mut().map(|result| elements_mut(result.bytes)).collect();
+        let norm = norm.as_deref().zip(self.op.norm).map(|(weight, eps)| Norm { weight, eps });
+        linear::linear_with(
+            &self.variant.run,
+            &self.pool,
+            linear::Linear {
+                input: &input,
+                tokens,
+                norm,
+                weights: &weights,
+                biases: &biases,
+                epilogue: self.epilogue,
+                residual: residual.as_deref(),
+                outputs: &mut outputs,
+                scratch: call.scratch,
+            },
+        );
+        Ok(())
+    }
+}
+
+pub(super) fn floats<'c>(operand: &'c Operand<'_>) -> Cow<'c, [f32]> {
+    match operand {
+        Operand::View(view) => elements(view.bytes),
+        _ => panic!("the input, norm, biases and residual of a product are values to read"),
+    }
+}
+
+/// How many rows an operand [.., columns] has.
+pub(super) fn tokens(operand: &Operand<'_>) -> usize {
+    match operand {
+        Operand::View(view) => view.shape[..view.shape.rank() - 1].iter().product(),
+        _ => panic!("the input of a linear layer is a value to read"),
+    }
+}

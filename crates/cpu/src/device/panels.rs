@@ -1,0 +1,147 @@
+//! Weights in panels, the layouts of linear layers and of the right sides of products: packed, saved, loaded.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use engine::{Operand, PackedWeight};
+use graph::Type;
+use tensor::{AlignedBytes, Bytes, DType, Tensor, bf16};
+
+use crate::Pool;
+use crate::kernels::linear::PackedMatrix;
+
+/// The layout of a right matrix `f32[k, n]` of a product: panels of 16 of its columns, as those of a linear layer's
+/// weight `[n, k]`.
+pub(super) const COLUMNS: &str = "columns16.f32";
+
+/// Brings the columns of a right matrix into panels.
+pub(super) fn pack_columns(pool: &Pool, right: &Tensor) -> Result<PackedWeight, String> {
+    if right.dtype() != DType::F32 || right.shape().rank() != 2 {
+        return Err(format!("{COLUMNS} is a layout of f32[k, n], got {}{}", right.dtype(), right.shape()));
+    }
+    packed_columns(pack_matrix(pool, &right.permute(&[1, 0]))?)
+}
+
+/// A right matrix in panels of saved bytes, used where they lie.
+pub(super) fn load_columns(ty: &Type, bytes: Bytes) -> Result<PackedWeight, String> {
+    let shape = ty.static_shape().ok_or_else(|| format!("{ty} has sizes without numbers"))?;
+    let (DType::F32, &[k, n]) = (ty.dtype, shape.dims()) else {
+        return Err(format!("{COLUMNS} is a layout of f32[k, n], got {ty}"));
+    };
+    packed_columns(PackedMatrix::from_panels(DType::F32, n, k, bytes).map_err(|error| error.to_string())?)
+}
+
+fn packed_columns(matrix: PackedMatrix) -> Result<PackedWeight, String> {
+    Ok(PackedWeight { layout: COLUMNS.to_string(), bytes: matrix.bytes(), data: Arc::new(matrix) })
+}
+
+/// Brings a weight into panels.
+pub(super) fn pack(pool: &Pool, wanted: &str, weight: &Tensor) -> Result<PackedWeight, String> {
+    let weight = &match encoding(wanted) {
+        Some(encoding) if weight.dtype() == DType::U8 => as_blocks(weight, encoding)?,
+        _ => weight.clone(),
+    };
+    let found = layout(weight.dtype());
+    if found != wanted {
+        return Err(format!("{}{} packs as {found}, not as {wanted}", weight.dtype(), weight.shape()));
+    }
+    let matrix = pack_matrix(pool, weight)?;
+    Ok(PackedWeight { layout: found, bytes: matrix.bytes(), data: Arc::new(matrix) })
+}
+
+/// A weight in panels as bytes: the panels alone.
+pub(super) fn save(weight: &PackedWeight) -> Result<Bytes, String> {
+    let matrix: &PackedMatrix =
+        weight.data.downcast_ref().ok_or_else(|| format!("{} is not a layout of the CPU", weight.layout))?;
+    Ok(matrix.packed_bytes().clone())
+}
+
+/// A weight in panels of saved bytes, used where they lie.
+pub(super) fn load(wanted: &str, ty: &Type, bytes: Bytes) -> Result<PackedWeight, String> {
+    let shape = ty.static_shape().ok_or_else(|| format!("{ty} has sizes without numbers"))?;
+    let (experts, rows, stored) = match *shape.dims() {
+        [rows, stored] => (1, rows, stored),
+        [experts, rows, stored] => (experts, rows, stored),
+        _ => return Err(format!("a weight is [rows, columns] or [experts, rows, columns], got {ty}")),
+    };
+    let (dtype, columns) = match encoding(wanted) {
+        Some(encoding) if ty.dtype == DType::U8 => (encoding, columns_of(stored, encoding)),
+        _ => (ty.dtype, stored),
+    };
+    let found = layout(dtype);
+    if found != wanted {
+        return Err(format!("{ty} packs as {found}, not as {wanted}"));
+    }
+    let matrix = PackedMatrix::experts_from_panels(packed_as(dtype), [experts, rows, columns], bytes)
+        .map_err(|error| error.to_string())?;
+    Ok(PackedWeight { layout: found, bytes: matrix.bytes(), data: Arc::new(matrix) })
+}
+
+/// The name of the panels for weights of a dtype.
+pub(super) fn layout(dtype: DType) -> String {
+    format!("panel16.{}", packed_as(dtype))
+}
+
+/// The dtype that panels hold: that of the weights, but for those that another holds exactly (f64, not made for
+/// weights, is rounded).
+pub(super) fn packed_as(dtype: DType) -> DType {
+    match dtype {
+        DType::F64 => DType::F32,
+        dtype if dtype.is_float8() => DType::BF16,
+        dtype => dtype,
+    }
+}
+
+fn pack_matrix(pool: &Pool, weight: &Tensor) -> Result<PackedMatrix, String> {
+    let stored = weight.contiguous();
+    let weight = match packed_as(stored.dtype()) {
+        dtype if dtype == stored.dtype() => stored,
+        DType::F32 => Tensor::from_slice(*stored.shape(), &stored.to_f32_vec()),
+        _ => {
+            let values: Vec<bf16> = stored.to_f32_vec().into_iter().map(bf16::from_f32).collect();
+            Tensor::from_slice(*stored.shape(), &values)
+        }
+    };
+    PackedMatrix::pack(&weight, pool).map_err(|error| error.to_string())
+}
+
+/// The dtype of the blocks that a layout holds.
+fn encoding(layout: &str) -> Option<DType> {
+    let dtype: DType = layout.strip_prefix("panel16.")?.parse().ok()?;
+    dtype.is_block().then_some(dtype)
+}
+
+/// How many elements the blocks of a row of bytes hold.
+fn columns_of(bytes: usize, encoding: DType) -> usize {
+    bytes / encoding.block().bytes * encoding.block().elements
+}
+
+/// The blocks that bytes `u8[rows, bytes]` are.
+fn as_blocks(bytes: &Tensor, encoding: DType) -> Result<Tensor, String> {
+    let shape = bytes.shape();
+    let blocks = Bytes::new(AlignedBytes::copy_of(bytes.contiguous().bytes()));
+    Tensor::from_bytes(encoding, [shape[0], columns_of(shape[1], encoding)], blocks)
+        .map_err(|error| error.to_string())
+}
+
+/// A weight in panels. One that is computed, and so comes as it is, is packed for this call.
+pub(super) fn packed<'c>(
+    pool: &Pool,
+    weight: &'c Operand<'_>,
+    dtype: DType,
+) -> Result<Cow<'c, PackedMatrix>, String> {
+    match weight {
+        Operand::Packed(packed) => match packed.data.downcast_ref() {
+            Some(matrix) => Ok(Cow::Borrowed(matrix)),
+            None => panic!("a weight in the layout {}, which is not the CPU's", packed.layout),
+        },
+        Operand::View(view) => {
+            let bytes = Bytes::new(AlignedBytes::copy_of(view.bytes));
+            let tensor =
+                Tensor::from_bytes(view.dtype, view.shape, bytes).map_err(|error| error.to_string())?;
+            let tensor = if dtype == view.dtype { tensor } else { as_blocks(&tensor, dtype)? };
+            pack_matrix(pool, &tensor).map(Cow::Owned)
+        }
+        Operand::InResult | Operand::Buffer(_) => panic!("a weight is a value to read"),
+    }
+}
