@@ -11,6 +11,8 @@ import gguf
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 OUTPUT = Path(__file__).parent.parent / "crates/perihelion/tests/models/goldens"
 ENCODERS_OUTPUT = OUTPUT.parent / "encoders"
@@ -42,6 +44,7 @@ MODELS = {
         **THETA, "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 64,
     }}),
+    "llama_biases": ("Llama", {**SMALL, "attention_bias": True, "mlp_bias": True}),
     "ministral": ("Ministral", {
         **SMALL, "head_dim": 8, "sliding_window": 11, "layer_types": ["full_attention", "sliding_attention"],
     }),
@@ -84,6 +87,8 @@ MODELS = {
     "smollm3": ("SmolLM3", {
         "num_hidden_layers": 4, "intermediate_size": 32, "no_rope_layer_interval": 3, "tie_word_embeddings": True,
     }),
+    # GGUF files say of no layer that it does not rotate: every fourth does not.
+    "smollm3_usual": ("SmolLM3", {**SMALL, "num_hidden_layers": 4}),
     "olmo2": ("Olmo2", {}),
     "olmo3": ("Olmo3", {**SMALL, "num_hidden_layers": 4, "sliding_window": 10, "rope_parameters": {
         "full_attention": YARN, "sliding_attention": THETA,
@@ -134,12 +139,15 @@ MODELS = {
 }
 # Those that are written as GGUF too, and whether rows of queries and keys lie in pairs there.
 GGUF = {
+    "llama_linear": True, "llama_llama3": True, "mistral": True, "qwen2": False, "qwen2_yarn": False, "smollm3_usual": True,
     "qwen3": False, "granite": True, "phi3": False, "olmo2": False, "olmo3": False, "exaone4": False, "gemma": False,
     "gemma2": False, "gemma3": False, "mixtral": True, "mixtral_stacked": True, "qwen2_moe": False, "qwen3_moe": False,
     "olmoe": False, "granite_moe": True, "ministral3": True,
 }
 # What the GGUF files of some call themselves.
 GGUF_NAMES = {
+    "llama_linear": "llama", "llama_llama3": "llama", "mistral": "llama", "qwen2_yarn": "qwen2",
+    "smollm3_usual": "smollm3",
     "olmo3": "olmo2", "mixtral": "llama", "mixtral_stacked": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe",
     "granite_moe": "granitemoe", "ministral3": "mistral3",
 }
@@ -217,6 +225,11 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         writer.add_rope_scaling_factor(rope["factor"])
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    if rope["rope_type"] == "llama3":
+        # As factors that frequencies are divided by.
+        llama3, _ = ROPE_INIT_FUNCTIONS["llama3"](config)
+        plain, _ = LlamaRotaryEmbedding.compute_default_rope_parameters(config)
+        writer.add_tensor("rope_freqs.weight", (plain / llama3).numpy())
     if name == "ministral3":
         writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
         writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])

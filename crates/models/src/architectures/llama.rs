@@ -3,19 +3,20 @@
 use graph::ops::{RopeStyle, Unary};
 
 use super::Architecture;
+use super::mistral::mistral;
 use crate::{
     Attention, Config, Decoder, ExpertConfig, Experts, FeedForward, Layer, Norm, Norms, Rope, SharedExpert,
     WeightTypes,
 };
 
-/// Llama 1 to 3.x, and the many models of the same shape. With experts it is a Mixtral, whose GGUF files call
-/// themselves Llamas.
+/// Llama 1 to 3.x, and the many models of the same shape. With experts it is a Mixtral and with a window a Mistral, whose
+/// GGUF files call themselves Llamas.
 pub(crate) const LLAMA: Architecture = Architecture {
     hugging_face: "LlamaForCausalLM",
     gguf: "llama",
     gguf_rope: RopeStyle::Interleaved,
     zero_centered_norms: false,
-    decoder: llama,
+    decoder: mistral,
 };
 
 pub(super) fn llama(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {

@@ -116,6 +116,8 @@ impl Config {
         }
         let head_dim = file.head_dim.unwrap_or(file.hidden_size / file.num_attention_heads);
         let (rope, local_rope) = file.rope.read(head_dim, file.max_position_embeddings).map_err(error)?;
+        // Where a configuration of a Llama has the key, it was left there by a Mistral, and means nothing.
+        let window = file.window().filter(|_| architecture != "LlamaForCausalLM");
         Config {
             source_name: source_name.to_string(),
             architecture,
@@ -136,7 +138,7 @@ impl Config {
             rope,
             local_rope,
             rotated_layers: file.rotated_layers(),
-            window: file.window(),
+            window,
             windowed_layers: file.windowed_layers().map_err(error)?,
             multipliers: file.multipliers(),
             attention_softcap: file.attn_logit_softcapping,
@@ -261,7 +263,10 @@ pub(super) mod tests {
 
     #[test]
     fn reads_what_other_families_say() {
-        let config = |extra: &str| Config::from_hugging_face("config.json", &llama(extra)).unwrap();
+        let json = |extra: &str| llama(extra).replace("LlamaForCausalLM", "MistralForCausalLM");
+        let config = |extra: &str| Config::from_hugging_face("config.json", &json(extra)).unwrap();
+        let of_llama = llama(r#", "sliding_window": 4096"#);
+        assert_eq!(Config::from_hugging_face("config.json", &of_llama).unwrap().window, None);
         let mistral = config(r#", "sliding_window": 4096"#);
         assert_eq!((mistral.window, mistral.windowed_layers), (Some(4096), None));
         assert_eq!(config(r#", "sliding_window": 4096, "max_window_layers": 28"#).window, None);
