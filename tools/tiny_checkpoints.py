@@ -139,8 +139,8 @@ MODELS = {
 }
 # Those that are written as GGUF too, and whether rows of queries and keys lie in pairs there.
 GGUF = {
-    "llama_linear": True, "llama_llama3": True, "mistral": True, "qwen2": False, "qwen2_yarn": False, "smollm3_usual": True,
-    "qwen3": False, "granite": True, "phi3": False, "olmo2": False, "olmo3": False, "exaone4": False, "gemma": False,
+    "llama_linear": True, "llama_llama3": True, "mistral": True, "qwen2": False, "qwen2_yarn": False,
+    "smollm3_usual": True, "qwen3": False, "granite": True, "phi3": False, "olmo2": False, "olmo3": False, "exaone4": False, "gemma": False,
     "gemma2": False, "gemma3": False, "mixtral": True, "mixtral_stacked": True, "qwen2_moe": False, "qwen3_moe": False,
     "olmoe": False, "granite_moe": True, "ministral3": True,
 }

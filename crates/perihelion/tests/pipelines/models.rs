@@ -121,6 +121,13 @@ fn what_a_model_recommends_is_a_default() {
     let warm = r#"{"do_sample": true, "temperature": 1.5}"#;
     assert_ne!(asked(warm, None, 1), asked(warm, None, 2));
     assert_eq!(asked(warm, Some(1), 2), greedy, "the configuration comes first");
+    // Weights in a GGUF file are the folder's too; a file on its own is no folder.
+    let gguf = folder.join("model.gguf");
+    std::fs::copy(original.join("../gguf/stories260K-F32.gguf"), &gguf).unwrap();
+    std::fs::write(folder.join("generation_config.json"), warm).unwrap();
+    let recommended = |config: PipelineConfig| config.resolve(machine()).unwrap().recommended_sampling();
+    assert_eq!(recommended(config(&folder).weight_path(vec![gguf.clone()])).temperature, Some(1.5));
+    assert_eq!(recommended(config(&gguf)).temperature, None);
     let error = std::fs::write(folder.join("generation_config.json"), r#"{"top_p": 7}"#)
         .map(|()| config(&folder).resolve(machine()).unwrap_err().to_string());
     assert!(error.unwrap().contains("generation_config.json: sampling parameters: top_p is 7"));

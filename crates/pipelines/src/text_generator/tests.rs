@@ -117,8 +117,9 @@ fn dropping_cancels_wherever_a_request_is() {
     assert_eq!(requests(), 5);
     drop(streams);
     nothing_is_left(&generator);
-    // One whose prompt takes several steps to read, as a future that loses a race.
-    let long = request(&"Once upon a time there was a king. ".repeat(40), 50);
+    // One whose prompt takes several steps to read, as a future that loses a race. It has more to say than anybody who
+    // does not read is told.
+    let long = request(&"Once upon a time there was a king. ".repeat(20), HIGH_WATER + 20);
     let lost = block_on(or(async { generator.generate_async(long).await.ok() }, async {
         yield_now().await;
         None

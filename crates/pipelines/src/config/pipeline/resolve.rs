@@ -144,7 +144,7 @@ impl PipelineConfig {
         if !problems.0.is_empty() {
             return Err(Error::Config(problems.0));
         }
-        let recommended = recommended_sampling(&checkpoint, folder)?;
+        let recommended = recommended_sampling(&checkpoint, folder, self.names_no_folder())?;
         let weights = checkpoint.weights().bytes();
         let request = config.memory_request(&checkpoint.network, weights, machine.free_memory, on_host);
         let plan = request.plan()?;
@@ -154,6 +154,12 @@ impl PipelineConfig {
         warnings.extend(plan.warnings.iter().cloned());
         let folder = folder.to_path_buf();
         Ok(ResolvedConfig { config, checkpoint, folder, plan, request, recommended, warnings })
+    }
+
+    /// Whether the model is a file, or weights alone.
+    fn names_no_folder(&self) -> bool {
+        let model = self.huggingface_repo_id.trim();
+        model.is_empty() || Path::new(model).is_file()
     }
 
     /// The cache strategy that will be used. Every decoder can do all of them, and prefers pages.
@@ -333,17 +339,23 @@ fn encoding_of(checkpoint: &Checkpoint, files: &[&Path]) -> Result<Option<Suppor
     Ok(bytes.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(encoding, _)| encoding))
 }
 
-/// What a model's files say of how its tokens are to be chosen. A GGUF file stands for itself: what lies beside it may
-/// belong to another model.
-fn recommended_sampling(checkpoint: &Checkpoint, folder: &Path) -> Result<SamplingOptions, Error> {
+/// What a model's files say of how its tokens are to be chosen. Of a GGUF file, that is its own metadata, and what lies
+/// beside it if a folder or a repo was named: beside a single file there may be other models.
+fn recommended_sampling(
+    checkpoint: &Checkpoint,
+    folder: &Path,
+    is_file: bool,
+) -> Result<SamplingOptions, Error> {
     let weights = checkpoint.weights();
-    match weights.format() {
-        Format::Gguf => SamplingOptions::from_gguf(weights.metadata()).map_err(|error| {
-            let path = weights.files().first().map_or(folder, |file| file.path()).to_path_buf();
-            Error::GenerationConfig { path, problem: error.to_string() }
-        }),
-        _ => SamplingOptions::from_generation_config(&folder.join("generation_config.json")),
+    let beside = || SamplingOptions::from_generation_config(&folder.join("generation_config.json"));
+    if weights.format() != Format::Gguf {
+        return beside();
     }
+    let own = SamplingOptions::from_gguf(weights.metadata()).map_err(|error| {
+        let path = weights.files().first().map_or(folder, |file| file.path()).to_path_buf();
+        Error::GenerationConfig { path, problem: error.to_string() }
+    })?;
+    Ok(if is_file { own } else { beside()?.or(own) })
 }
 
 impl ResolvedConfig {
