@@ -29,7 +29,9 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
         Error::Embedding { .. } => {
             (MODEL, Some("choose how with --pooling, or another model; `peri encode --help` says more"))
         }
-        Error::EmbedderOption(_) => (USAGE, None),
+        Error::NoPooling { .. } => (MODEL, Some("--pooling says how, `peri generate` writes")),
+        Error::NotForText { .. } => (MODEL, Some("use `peri encode`, or choose a model that makes text")),
+        Error::Embedder(_) => (USAGE, None),
         Error::EmptyText { .. } => (USAGE, Some("give texts that are not empty")),
         Error::TextTooLong { .. } => (USAGE, Some("--truncate leaves out the last tokens")),
         Error::OutOfMemory(_) => (MEMORY, None),
@@ -52,7 +54,7 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
             (FAILURE, Some("the weights may be damaged: compare them with where they came from"))
         }
         Error::NoChatTemplate => (USAGE, None),
-        Error::Engine(_) | Error::Defect(_) | Error::Stopped(_) => (FAILURE, None),
+        Error::Engine(_) | Error::Defect(_) | Error::Stopped { .. } => (FAILURE, None),
         Error::Hub(error) => hub(error),
     }
 }

@@ -43,9 +43,25 @@ pub enum Error {
         problem: String,
     },
 
-    /// An option that does not fit the model that embeds.
-    #[error(transparent)]
-    EmbedderOption(InvalidField),
+    /// A decoder that nobody says how to make embeddings with.
+    #[error(
+        "{architecture} is a decoder, and its files do not say how hidden states become one vector: give its pooling, or have a text generator write with it"
+    )]
+    NoPooling {
+        /// The architecture.
+        architecture: String,
+    },
+
+    /// An encoder, where a model was wanted that writes.
+    #[error("{architecture} is an encoder, which makes embeddings and no text: an embedder runs it")]
+    NotForText {
+        /// The architecture.
+        architecture: String,
+    },
+
+    /// Options of an embedder, or parameters of a request to it, that do not fit the model; all of them are listed.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Embedder(Vec<InvalidField>),
 
     /// A text without tokens, which has no embedding.
     #[error("text {index} (counted from 0) has no tokens")]
@@ -217,9 +233,14 @@ pub enum Error {
     #[error("the model has no chat template: give a text, or a template of your own")]
     NoChatTemplate,
 
-    /// A text generator that no longer runs.
-    #[error("the text generator has ended: {0}")]
-    Stopped(String),
+    /// A thread with a model that no longer runs.
+    #[error("the {name} has ended: {reason}")]
+    Stopped {
+        /// Which: a text generator, or an embedder.
+        name: &'static str,
+        /// Why.
+        reason: String,
+    },
 
     /// A defect of ours that one sequence came upon.
     #[error("a defect was met while a token was made: {0}")]

@@ -6,9 +6,11 @@
 
 mod batch;
 pub mod chat_template;
+mod compiled;
 pub mod config;
 pub mod detokenizer;
 mod embedder;
+mod embedding_model;
 pub mod error;
 mod generator;
 mod generator_options;
@@ -16,6 +18,7 @@ pub mod hub;
 mod kv_cache;
 mod memory;
 mod memory_plan;
+mod owner;
 mod pooling;
 mod runner;
 pub mod sampler;
@@ -33,7 +36,11 @@ pub use batch::{Batch, Slice};
 pub use chat_template::{ChatContext, ChatTemplate, Moment};
 pub use config::KVCacheStrategy;
 pub use detokenizer::Detokenizer;
-pub use embedder::{Embedder, EmbedderOptions, Embedding, EmbeddingPrompt, Truncate};
+pub use embedder::{
+    AsyncEmbeddingStream, Embedder, EmbedderOptions, EmbedderStatus, Embedding, EmbeddingParameters,
+    EmbeddingPrompt, EmbeddingRequest, EmbeddingStream, EmbeddingText, Truncate,
+};
+pub use embedding_model::EmbeddingModel;
 pub use error::Error;
 pub use generator::{
     Event, EventKind, FinishReason, Generator, MAX_SAMPLES, MAX_STOP_BYTES, MAX_STOP_TOKENS, MAX_STOPS,

@@ -93,6 +93,11 @@ impl Logits {
         self.values.as_slice::<f32>().len() / self.vocab
     }
 
+    /// All of them: f32[rows, vocab].
+    pub(crate) fn as_slice(&self) -> &[f32] {
+        self.values.as_slice()
+    }
+
     /// The logits of a row, `f32[vocab]`.
     pub fn row(&self, index: usize) -> &[f32] {
         &self.values.as_slice()[index * self.vocab..][..self.vocab]

@@ -3,20 +3,23 @@
 use std::path::Path;
 
 use engine::{Artifact, CompiledModel, ExportOptions, InferenceSession, WeightsRegistry};
-use models::Checkpoint;
+use graph::Graph;
+use models::{Checkpoint, Network};
 use serde::{Deserialize, Serialize};
-use tensor::DType;
 
 use crate::Error;
+use crate::compiled::{CacheLayout, Task};
 use crate::error::InvalidField;
 
 /// What a compiled model depends on. Two models of one identity compute the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     architecture: String,
+    task: Task,
     encoding: String,
-    page_size: usize,
-    cache: String,
+    /// Of the cache, where there is one.
+    page_size: Option<usize>,
+    cache: Option<String>,
     graph: String,
     weights: String,
 }
@@ -26,22 +29,24 @@ pub(crate) struct Identity {
 const SAMPLE: usize = 256;
 
 impl Identity {
-    /// The identity of a checkpoint's model with pages of so many tokens. Reads a little of each weight.
+    /// The identity of a checkpoint's model of that graph. Reads a little of each weight.
     pub(crate) fn of(
         checkpoint: &Checkpoint,
         encoding: String,
-        page_size: usize,
-        cache_dtype: DType,
-    ) -> Result<Identity, Error> {
-        let graph = checkpoint.graph(page_size, cache_dtype)?.to_string();
-        Ok(Identity {
+        cache: CacheLayout,
+        task: Task,
+        graph: &Graph,
+    ) -> Identity {
+        let cache = matches!(checkpoint.network, Network::Decoder(_)).then_some(cache);
+        Identity {
             architecture: checkpoint.config.architecture.clone(),
+            task,
             encoding,
-            page_size,
-            cache: cache_dtype.to_string(),
-            graph: blake3::hash(graph.as_bytes()).to_hex().to_string(),
+            page_size: cache.map(|cache| cache.page_size),
+            cache: cache.map(|cache| cache.dtype.to_string()),
+            graph: blake3::hash(graph.to_string().as_bytes()).to_hex().to_string(),
             weights: fingerprint(checkpoint),
-        })
+        }
     }
 
     /// The model of a file.
@@ -90,9 +95,15 @@ impl Identity {
             }
         };
         compare("the architecture", &found.architecture, &self.architecture);
+        compare("a model that", &found.task.does(), &self.task.does());
         compare("the encoding", &found.encoding, &self.encoding);
-        compare("kv_cache_page_size", &found.page_size, &self.page_size);
-        compare("a cache of", &found.cache, &self.cache);
+        // Of one architecture all have a cache, or none has.
+        if let (Some(found), Some(needed)) = (found.page_size, self.page_size) {
+            compare("kv_cache_page_size", &found, &needed);
+        }
+        if let (Some(found), Some(needed)) = (&found.cache, &self.cache) {
+            compare("a cache of", found, needed);
+        }
         if differences.is_empty() && found.weights != self.weights {
             differences.push("other weights".to_string());
         }

@@ -3,15 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::{CompiledModel, InferenceSession, InitOptions, Model, Progress, WeightsRegistry};
+use engine::{CompiledModel, InferenceSession, Model, Progress};
 use models::{Checkpoint, Decoder, Network};
-use tensor::{Bytes, DType, Shape, Tensor};
-use weights::{Format, Weights};
+use tensor::{Bytes, DType};
+use weights::Weights;
 
+use crate::compiled::{self, CacheLayout, Compiled, Initialized, Task};
 use crate::config::ResolvedConfig;
 use crate::memory::{self, MemoryNeed};
 use crate::runner::Runner;
-use crate::serialized::Identity;
 use crate::tokenizer::Tokenizer;
 use crate::{ChatTemplate, Error, OutOfMemory};
 
@@ -52,25 +52,7 @@ impl LoadOptions {
 }
 
 /// A checkpoint that was opened and compiled, without weights or tokenizer yet.
-pub struct CompiledText {
-    checkpoint: Arc<Checkpoint>,
-    /// The folder with the tokenizer's files, for checkpoints that do not carry one.
-    folder: PathBuf,
-    compiled: CompiledModel,
-    page_size: usize,
-    cache_dtype: DType,
-    packed: Packed,
-}
-
-/// Where the packed weights of a compiled model are.
-enum Packed {
-    /// Nowhere: they are packed when the model is initialized.
-    No,
-    /// In the file that it was read from.
-    Stored,
-    /// In a file that is to be written first.
-    ToSave(PathBuf, Identity),
-}
+pub struct CompiledText(Compiled);
 
 /// A model ready to write.
 pub struct TextModel {
@@ -113,14 +95,9 @@ impl CompiledText {
         page_size: usize,
         cache_dtype: DType,
     ) -> Result<CompiledText, Error> {
-        let graph = match &checkpoint.network {
-            Network::Decoder(_) => checkpoint.graph(page_size, cache_dtype)?,
-            Network::Encoder(_) => checkpoint.hidden_graph(page_size, cache_dtype)?,
-        };
-        let compiled = session.compile(&graph)?;
-        let folder = folder.to_path_buf();
-        let (checkpoint, packed) = (Arc::new(checkpoint), Packed::No);
-        Ok(CompiledText { checkpoint, folder, compiled, page_size, cache_dtype, packed })
+        let cache = CacheLayout { page_size, dtype: cache_dtype };
+        let task = Task::of(&checkpoint.network);
+        Compiled::new(session, checkpoint, folder, cache, task).map(CompiledText)
     }
 
     /// Compiles the model of a resolved configuration, or reads it from the file of `serialized_model_path`.
@@ -128,26 +105,13 @@ impl CompiledText {
     /// # Errors
     /// As [`CompiledText::new`], and if the file was made from another model or with other settings.
     pub fn from_config(session: &InferenceSession, resolved: ResolvedConfig) -> Result<CompiledText, Error> {
-        let cache_dtype = resolved.cache_dtype();
-        let ResolvedConfig { config, checkpoint, folder, .. } = resolved;
-        let page_size = config.kv_cache_page_size;
-        let encoding = config.quantization_encoding.map_or_else(String::new, |encoding| encoding.to_string());
-        let identity = || Identity::of(&checkpoint, encoding, page_size, cache_dtype);
-        let (compiled, packed) = match (config.serialized_model_path, config.save_to_serialized_model_path) {
-            (Some(path), _) => (identity()?.load(session, &path)?, Packed::Stored),
-            (None, Some(path)) => {
-                let identity = identity()?;
-                (session.compile(&checkpoint.graph(page_size, cache_dtype)?)?, Packed::ToSave(path, identity))
-            }
-            (None, None) => return CompiledText::new(session, checkpoint, &folder, page_size, cache_dtype),
-        };
-        let checkpoint = Arc::new(checkpoint);
-        Ok(CompiledText { checkpoint, folder, compiled, page_size, cache_dtype, packed })
+        let task = Task::of(&resolved.checkpoint.network);
+        Compiled::from_config(session, resolved, task).map(CompiledText)
     }
 
     /// The checkpoint.
     pub fn checkpoint(&self) -> &Checkpoint {
-        &self.checkpoint
+        &self.0.checkpoint
     }
 
     /// Builds the tokenizer: that of the GGUF metadata, or of the files in the model's folder.
@@ -155,30 +119,22 @@ impl CompiledText {
     /// # Errors
     /// If there is none, or it is of a kind that is not supported.
     pub fn tokenizer(&self) -> Result<Tokenizer, Error> {
-        tokenizer(&self.checkpoint, &self.folder)
+        compiled::tokenizer(&self.0.checkpoint, &self.0.folder)
     }
 
     /// What the KV cache keeps.
     pub fn cache_dtype(&self) -> DType {
-        self.cache_dtype
+        self.0.cache.dtype
     }
 
     /// The compiled model, for printing its plan.
     pub fn compiled(&self) -> &CompiledModel {
-        &self.compiled
+        &self.0.model
     }
 
     /// What the weights and a cache of `tokens` tokens need, and what there is.
     pub fn memory(&self, tokens: usize) -> MemoryNeed {
-        let bytes_per_token = self.checkpoint.network.cache_bytes_per_token(self.cache_dtype);
-        let pages = tokens.div_ceil(self.page_size);
-        MemoryNeed {
-            weights: self.checkpoint.weights().bytes(),
-            cache: (pages as u64)
-                .saturating_mul(self.page_size as u64)
-                .saturating_mul(bytes_per_token as u64),
-            available: memory::available().unwrap_or(u64::MAX),
-        }
+        self.0.memory(tokens)
     }
 
     /// Binds and packs the weights, and builds the tokenizer beside it. `progress` is told of each weight.
@@ -187,30 +143,15 @@ impl CompiledText {
     /// If the model is an encoder, a weight cannot be packed, the weights do not fit into memory, or as
     /// [`CompiledText::tokenizer`].
     pub fn init(
-        mut self,
+        self,
         session: &InferenceSession,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<TextModel, Error> {
-        self.checkpoint.decoder()?;
-        self.memory(0).check(0)?;
-        let mut registry: Box<dyn WeightsRegistry> =
-            Box::new(CheckpointWeights(Arc::clone(&self.checkpoint)));
-        if let Packed::ToSave(path, identity) = &self.packed {
-            identity.save(&self.compiled, &*registry, path, progress)?;
-            self.compiled = identity.load(session, path)?;
-            self.packed = Packed::Stored;
+        if let Network::Encoder(_) = self.0.checkpoint.network {
+            return Err(Error::NotForText { architecture: self.0.checkpoint.config.architecture.clone() });
         }
-        if matches!(self.packed, Packed::Stored) {
-            registry = Box::new(());
-        }
-        let options = InitOptions { progress: Some(progress), ..InitOptions::default() };
-        let (model, tokenizer) = std::thread::scope(|scope| {
-            let tokenizer = scope.spawn(|| self.tokenizer());
-            let model = session.init_with(&self.compiled, &*registry, options);
-            (model, tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-        });
-        let (model, tokenizer) = (model?, Arc::new(tokenizer?));
-        let CompiledText { checkpoint, folder, page_size, cache_dtype, .. } = self;
+        let Initialized { checkpoint, folder, tokenizer, model, cache } = self.0.init(session, progress)?;
+        let CacheLayout { page_size, dtype: cache_dtype } = cache;
         Ok(TextModel { checkpoint, folder, tokenizer, model, page_size, cache_dtype })
     }
 }
@@ -253,7 +194,7 @@ impl TextModel {
     /// # Errors
     /// If there is one, but it is no template.
     pub fn chat_template(&self) -> Result<Option<ChatTemplate>, Error> {
-        chat_template(&self.checkpoint, &self.folder)
+        compiled::chat_template(&self.checkpoint, &self.folder)
     }
 
     /// The executable.
@@ -283,38 +224,5 @@ impl TextModel {
         MemoryNeed { weights: 0, cache, available }.check(tokens)?;
         let shape = self.decoder().cache_shape(pages, self.page_size);
         Ok(Runner::new(self.model.clone(), shape, self.decoder().vocab))
-    }
-}
-
-/// The tokenizer of a checkpoint: in its GGUF metadata, or else in `folder`.
-pub(crate) fn tokenizer(checkpoint: &Checkpoint, folder: &Path) -> Result<Tokenizer, Error> {
-    match checkpoint.weights().format() {
-        Format::Gguf => Tokenizer::from_gguf(checkpoint.weights().metadata()),
-        _ => Tokenizer::from_directory(folder),
-    }
-}
-
-/// The chat template of a checkpoint, as [`tokenizer`].
-pub(crate) fn chat_template(checkpoint: &Checkpoint, folder: &Path) -> Result<Option<ChatTemplate>, Error> {
-    match checkpoint.weights().format() {
-        Format::Gguf => ChatTemplate::from_gguf(checkpoint.weights().metadata()),
-        _ => ChatTemplate::from_directory(folder),
-    }
-}
-
-/// A checkpoint as the engine asks for weights.
-pub(crate) struct CheckpointWeights(pub(crate) Arc<Checkpoint>);
-
-impl WeightsRegistry for CheckpointWeights {
-    fn get(&self, name: &str) -> Result<Option<Tensor>, String> {
-        Ok(self.0.tensor(name))
-    }
-
-    fn describe(&self, name: &str) -> Result<Option<(DType, Shape)>, String> {
-        Ok(self.0.describe(name))
-    }
-
-    fn release(&self, name: &str) {
-        self.0.release(name);
     }
 }

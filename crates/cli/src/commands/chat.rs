@@ -214,7 +214,7 @@ fn obey(
 
 /// Whether there is no going on.
 fn is_fatal(error: &anyhow::Error) -> bool {
-    exit::is_broken_pipe(error) || matches!(error.downcast_ref(), Some(Error::Stopped(_)))
+    exit::is_broken_pipe(error) || matches!(error.downcast_ref(), Some(Error::Stopped { .. }))
 }
 
 /// Says what went wrong, and goes on.

@@ -12,11 +12,11 @@ mod worker;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use async_channel::{Receiver, Sender};
+use async_channel::Sender;
 use engine::InferenceSession;
 
 pub use completion::{Completion, PromptToken, Timings, Usage};
@@ -27,6 +27,7 @@ pub use worker::{HIGH_WATER, Status};
 use crate::config::ResolvedConfig;
 use crate::generator::{Generator, Request};
 use crate::generator_options::GeneratorOptions;
+use crate::owner::End;
 use crate::text_model::TextModel;
 use crate::{ChatTemplate, Error};
 use worker::{Command, Ticket};
@@ -71,15 +72,6 @@ struct Shared {
     chat_template: Option<ChatTemplate>,
     next_ticket: AtomicU64,
     end: End,
-}
-
-/// How the thread ended.
-#[derive(Debug, Clone)]
-pub(crate) struct End {
-    /// Set before the thread's channels close, if it did not end in order.
-    reason: Arc<OnceLock<String>>,
-    /// Closed when the thread has ended.
-    closed: Arc<Receiver<()>>,
 }
 
 impl TextGenerator {
@@ -188,7 +180,7 @@ impl TextGenerator {
     /// Cancels all requests, of all handles, and waits until the thread has ended.
     pub fn shutdown(self) {
         let _ = self.commands.send_blocking(Command::Stop);
-        let _ = self.shared.end.closed.recv_blocking();
+        self.shared.end.wait();
     }
 
     /// Makes the prompt tokens.
@@ -218,16 +210,9 @@ impl TextGenerator {
     }
 }
 
-impl End {
-    /// Why there is no answer.
-    fn error(&self) -> Error {
-        Error::Stopped(self.reason.get().cloned().unwrap_or_else(|| "it was shut down".into()))
-    }
-}
-
 impl std::fmt::Debug for TextGenerator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TextGenerator").field("end", &self.shared.end.reason.get()).finish_non_exhaustive()
+        f.debug_struct("TextGenerator").field("end", &self.shared.end.reason()).finish_non_exhaustive()
     }
 }
 

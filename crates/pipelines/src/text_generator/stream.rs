@@ -9,10 +9,11 @@ use async_channel::{Receiver, RecvError, Sender};
 use futures_core::Stream;
 
 use super::completion::{Account, Completion, Draft, Timings, Usage};
+use super::now;
 use super::worker::{Command, LOW_WATER, Message, Submission, Ticket};
-use super::{End, now};
 use crate::Error;
 use crate::generator::{EventKind, Request};
+use crate::owner::End;
 
 /// An answer as it is made, for a thread that may wait: what [`EventKind`] lists, up to `Finished` or an error, after
 /// which there is nothing more. Dropping it cancels the request.

@@ -1,16 +1,16 @@
 //! The thread that owns the generator: commands in, messages out, one step at a time.
 
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use async_channel::{Receiver, Sender, TryRecvError};
 
-use super::{End, now};
+use super::now;
 use crate::Error;
-use crate::generator::{Event, EventKind, Generator, Request, panic_message};
+use crate::generator::{Event, EventKind, Generator, Request};
+use crate::owner::{self, End, Owner};
 use crate::sequence::SequenceId;
 
 /// Names a request from the moment it is handed in.
@@ -68,22 +68,7 @@ pub struct Status {
 
 /// Starts the thread.
 pub(super) fn spawn(generator: Generator, commands: Receiver<Command>) -> Result<End, Error> {
-    let (alive, closed) = async_channel::bounded(1);
-    let reason = Arc::new(OnceLock::new());
-    let end = End { reason: Arc::clone(&reason), closed: Arc::new(closed) };
-    let work = move || {
-        let mut worker = Worker { generator, commands, readers: HashMap::new(), sequences: HashMap::new() };
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| worker.run())) {
-            // Before the channels close, so that whoever finds them closed finds the reason.
-            let _ = reason.set(format!("a defect ended it: {}", panic_message(&*panic)));
-        }
-        worker.close();
-        drop(worker);
-        drop(alive);
-    };
-    let thread = std::thread::Builder::new().name("text-generator".into()).spawn(work);
-    thread.map_err(|error| Error::Stopped(format!("its thread cannot be started: {error}")))?;
-    Ok(end)
+    owner::spawn(Worker { generator, commands, readers: HashMap::new(), sequences: HashMap::new() })
 }
 
 struct Worker {
@@ -101,8 +86,9 @@ struct Reader {
     paused: Arc<AtomicBool>,
 }
 
-impl Worker {
-    /// Works until told to stop, or until nobody is left who could tell it anything.
+impl Owner for Worker {
+    const NAME: &'static str = "text generator";
+
     fn run(&mut self) {
         loop {
             let command = match self.generator.is_idle() {
@@ -118,13 +104,13 @@ impl Worker {
         }
     }
 
-    /// Takes no more commands, and drops those that nobody will look at: whoever waits for an answer to them would
-    /// wait for as long as they are kept.
     fn close(&mut self) {
         self.commands.close();
         while self.commands.try_recv().is_ok() {}
     }
+}
 
+impl Worker {
     fn obey(&mut self, command: Command) {
         match command {
             Command::Add(submission) => self.add(*submission),

@@ -16,7 +16,7 @@ use crate::config::content::Content;
 use crate::config::{KVCacheStrategy, PipelineEngine, RopeType, SupportedEncoding};
 use crate::hub::{HubError, Progress};
 use crate::memory_plan::{MemoryPlan, MemoryRequest};
-use crate::{ChatTemplate, Error, SamplingOptions, Tokenizer, memory, text_model};
+use crate::{ChatTemplate, Error, SamplingOptions, Tokenizer, compiled, memory};
 
 /// What a configuration is resolved against.
 #[derive(Clone, Copy)]
@@ -43,6 +43,7 @@ pub struct ResolvedConfig {
     pub(crate) plan: MemoryPlan,
     request: MemoryRequest,
     recommended: SamplingOptions,
+    asked_length: Option<usize>,
     warnings: Vec<String>,
 }
 
@@ -131,6 +132,9 @@ impl PipelineConfig {
                     .into(),
             );
         }
+        if matches!(checkpoint.network, Network::Encoder(_)) {
+            warnings.extend(config.idle_in_encoders(&checkpoint.config.architecture));
+        }
         config.resolve_encoding(&checkpoint, &mut problems);
         let files = checkpoint.weights().files().iter().map(|file| file.path());
         config.weight_path = files.filter(|file| file.exists()).map(Path::to_path_buf).collect();
@@ -153,7 +157,8 @@ impl PipelineConfig {
         config.max_ce_batch_size = config.max_ce_batch_size.min(plan.max_batch);
         warnings.extend(plan.warnings.iter().cloned());
         let folder = folder.to_path_buf();
-        Ok(ResolvedConfig { config, checkpoint, folder, plan, request, recommended, warnings })
+        let asked_length = self.asked_length();
+        Ok(ResolvedConfig { config, checkpoint, folder, plan, request, recommended, asked_length, warnings })
     }
 
     /// Whether the model is a file, or weights alone.
@@ -215,6 +220,23 @@ impl PipelineConfig {
         warnings
     }
 
+    /// What is set and means nothing to a model that writes nothing.
+    fn idle_in_encoders(&self, architecture: &str) -> Vec<String> {
+        let set = [
+            ("max_new_tokens", self.max_new_tokens != -1),
+            ("enable_prefix_caching", self.enable_prefix_caching),
+            ("top_k", self.top_k.is_some()),
+            ("enable_echo", self.enable_echo),
+        ];
+        let idle = set.into_iter().filter(|(_, set)| *set).map(|(field, _)| field);
+        idle.map(|field| {
+            format!(
+                "{field} has no effect: {architecture} is an encoder, which writes nothing and has no cache"
+            )
+        })
+        .collect()
+    }
+
     pub(super) fn resolve_devices(&mut self, platform: &Platform, problems: &mut Problems) {
         self.device_specs = self.specs_of(platform);
         if !platform.devices_exist(&self.device_specs) {
@@ -268,6 +290,11 @@ impl PipelineConfig {
         self.quantization_encoding = Some(found);
     }
 
+    /// The length that was asked for; the default is nobody's wish.
+    fn asked_length(&self) -> Option<usize> {
+        self.max_length.given().filter(|_| self.max_length != PipelineConfig::default().max_length)
+    }
+
     /// A length that the model cannot take is refused, unless it is the default, which is nobody's wish.
     pub(super) fn resolve_length(
         &mut self,
@@ -276,7 +303,7 @@ impl PipelineConfig {
         warnings: &mut Vec<String>,
     ) {
         let Some(length) = self.max_length.given().filter(|&length| length > limit) else { return };
-        if self.max_length == PipelineConfig::default().max_length {
+        if self.asked_length().is_none() {
             warnings.push(format!(
                 "max_length is lowered from the default {length} to {limit}, which the model was made for"
             ));
@@ -391,7 +418,7 @@ impl ResolvedConfig {
     /// # Errors
     /// As [`CompiledText::tokenizer`](crate::CompiledText::tokenizer).
     pub fn tokenizer(&self) -> Result<Tokenizer, Error> {
-        text_model::tokenizer(&self.checkpoint, &self.folder)
+        compiled::tokenizer(&self.checkpoint, &self.folder)
     }
 
     /// Reads the model's chat template.
@@ -399,12 +426,17 @@ impl ResolvedConfig {
     /// # Errors
     /// As [`TextModel::chat_template`](crate::TextModel::chat_template).
     pub fn chat_template(&self) -> Result<Option<ChatTemplate>, Error> {
-        text_model::chat_template(&self.checkpoint, &self.folder)
+        compiled::chat_template(&self.checkpoint, &self.folder)
     }
 
     /// The folder with the model's tokenizer and further files, unless a GGUF file has all inside.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// The length that somebody asked for. The default is nobody's wish, nor is what follows from the memory.
+    pub(crate) fn asked_length(&self) -> Option<usize> {
+        self.asked_length
     }
 
     /// What is asked of memory, with what was left open as it was.

@@ -1,0 +1,230 @@
+//! How texts become vectors: what requests ask for, what an embedder is started with, and what the model's files say.
+
+use crate::Error;
+use crate::config::ResolvedConfig;
+use crate::embedding_model::EmbeddingModel;
+use crate::error::InvalidField;
+use crate::pooling::Pooling;
+use crate::sentence_transformers::EmbeddingConfig;
+
+/// How texts become vectors. What a request leaves open is as the embedder was started, and what that leaves open is
+/// as the model's files say.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EmbeddingParameters {
+    /// How hidden states become one vector. Where the files are silent: the mean for encoders, and for decoders an
+    /// error.
+    pub pooling: Option<Pooling>,
+    /// Whether vectors have the length 1. Where the files are silent, they have.
+    pub normalize: Option<bool>,
+    /// The first so many dims alone, normalized after the others are cut off. For models that were trained for that
+    /// (Matryoshka). All of them, unless asked otherwise.
+    pub dimensions: Option<usize>,
+    /// What happens to texts that are too long: they are refused, unless asked otherwise.
+    pub truncate: Option<Truncate>,
+    /// What stands before every text that is no tokens yet.
+    pub prompt: Option<EmbeddingPrompt>,
+}
+
+/// What happens to a text of more tokens than the model takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Truncate {
+    /// It is an error.
+    #[default]
+    Never,
+    /// Its last tokens are left out; those that the model wants around a text stay.
+    Right,
+}
+
+/// What stands before a text, to tell the model what it is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EmbeddingPrompt {
+    /// One that the model's files name, such as `query`.
+    Named(String),
+    /// A text.
+    Text(String),
+}
+
+/// How an embedder runs. What a text gets depends on [`EmbedderOptions::parameters`] and
+/// [`EmbedderOptions::max_length`] alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EmbedderOptions {
+    /// What requests leave open.
+    pub parameters: EmbeddingParameters,
+    /// The most tokens of a text, those around it included; `None` is what the model's files say. More than they say
+    /// is possible, up to what the model was built for.
+    pub max_length: Option<usize>,
+    /// Texts that are computed at once.
+    pub max_batch_size: usize,
+    /// Tokens that are computed at once; a longer text is computed alone.
+    pub max_batch_tokens: usize,
+}
+
+impl Default for EmbedderOptions {
+    /// As the model's files say, with batches that keep all threads busy.
+    fn default() -> EmbedderOptions {
+        EmbedderOptions {
+            parameters: EmbeddingParameters::default(),
+            max_length: None,
+            max_batch_size: 256,
+            max_batch_tokens: 4096,
+        }
+    }
+}
+
+/// The default of [`PipelineConfig::max_length`](crate::config::PipelineConfig::max_length) is no wish for a length.
+impl From<&ResolvedConfig> for EmbedderOptions {
+    fn from(resolved: &ResolvedConfig) -> EmbedderOptions {
+        EmbedderOptions {
+            max_length: resolved.asked_length(),
+            max_batch_size: resolved.memory().max_batch,
+            ..EmbedderOptions::default()
+        }
+    }
+}
+
+/// How the texts of one request become vectors: every choice made.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Settled {
+    pub(super) pooling: Pooling,
+    pub(super) normalize: bool,
+    pub(super) dimensions: usize,
+    pub(super) truncate: Truncate,
+    pub(super) prompt: String,
+}
+
+impl EmbedderOptions {
+    /// The most tokens of a text, and what requests leave open, if the options make sense for the model.
+    ///
+    /// # Errors
+    /// With every option that does not; or if nobody says how a decoder pools.
+    pub(super) fn settle(&self, model: &EmbeddingModel) -> Result<(usize, Settled), Error> {
+        let mut invalid = Vec::new();
+        for (field, value) in
+            [("max_batch_size", self.max_batch_size), ("max_batch_tokens", self.max_batch_tokens)]
+        {
+            if value == 0 {
+                invalid.push(InvalidField { field, value: "0".into(), fix: "give at least 1".into() });
+            }
+        }
+        let context = model.checkpoint().network.context_length();
+        invalid.extend(self.max_length.and_then(|length| within("max_length", length, context)));
+        match Settled::of_files(model, &self.parameters) {
+            Ok(settled) if invalid.is_empty() => {
+                Ok((self.max_length.unwrap_or_else(|| model.max_length()), settled))
+            }
+            Ok(_) => Err(Error::Embedder(invalid)),
+            Err(Error::Embedder(more)) => Err(Error::Embedder(invalid.into_iter().chain(more).collect())),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Settled {
+    /// What the parameters say, or else the model's files.
+    ///
+    /// # Errors
+    /// If the parameters do not fit the model, or nobody says how a decoder pools.
+    fn of_files(model: &EmbeddingModel, parameters: &EmbeddingParameters) -> Result<Settled, Error> {
+        let Some(pooling) = parameters.pooling.or(model.pooling()) else {
+            let architecture = model.checkpoint().config.architecture.clone();
+            return Err(Error::NoPooling { architecture });
+        };
+        let files = model.files();
+        let usual = Settled {
+            pooling,
+            normalize: files.normalize.unwrap_or(true),
+            dimensions: model.dimensions(),
+            truncate: Truncate::default(),
+            prompt: String::new(),
+        };
+        usual.settle(model, parameters, prompt(files, parameters.prompt.as_ref()))
+    }
+
+    /// What the parameters say, or else as here.
+    ///
+    /// # Errors
+    /// If the parameters do not fit the model.
+    pub(super) fn with(
+        &self,
+        model: &EmbeddingModel,
+        parameters: &EmbeddingParameters,
+    ) -> Result<Settled, Error> {
+        let text = match &parameters.prompt {
+            Some(given) => prompt(model.files(), Some(given)),
+            None => Ok(self.prompt.clone()),
+        };
+        self.settle(model, parameters, text)
+    }
+
+    fn settle(
+        &self,
+        model: &EmbeddingModel,
+        parameters: &EmbeddingParameters,
+        prompt: Result<String, InvalidField>,
+    ) -> Result<Settled, Error> {
+        let too_many = parameters.dimensions.and_then(|dims| within("dimensions", dims, model.dimensions()));
+        match (prompt, too_many) {
+            (Ok(prompt), None) => Ok(Settled {
+                pooling: parameters.pooling.unwrap_or(self.pooling),
+                normalize: parameters.normalize.unwrap_or(self.normalize),
+                dimensions: parameters.dimensions.unwrap_or(self.dimensions),
+                truncate: parameters.truncate.unwrap_or(self.truncate),
+                prompt,
+            }),
+            (prompt, too_many) => Err(Error::Embedder(too_many.into_iter().chain(prompt.err()).collect())),
+        }
+    }
+}
+
+fn within(field: &'static str, value: usize, limit: usize) -> Option<InvalidField> {
+    let fix = || format!("give 1 to {limit}, which is what the model has");
+    (value == 0 || value > limit).then(|| InvalidField { field, value: value.to_string(), fix: fix() })
+}
+
+/// The text of the prompt.
+fn prompt(files: &EmbeddingConfig, wanted: Option<&EmbeddingPrompt>) -> Result<String, InvalidField> {
+    let problem = |value: &str, fix: String| InvalidField { field: "prompt", value: value.to_string(), fix };
+    let text = match (wanted, &files.default_prompt) {
+        (Some(EmbeddingPrompt::Text(text)), _) => text.clone(),
+        (Some(EmbeddingPrompt::Named(name)), _) | (None, Some(name)) => {
+            files.prompts.get(name).cloned().ok_or_else(|| {
+                let names: Vec<&str> = files.prompts.keys().map(String::as_str).collect();
+                let fix = match names.is_empty() {
+                    true => "the model's files name no prompts; give its text".to_string(),
+                    false => format!("the model's files name {}", names.join(", ")),
+                };
+                problem(name, fix)
+            })?
+        }
+        (None, None) => String::new(),
+    };
+    match files.excludes_prompt && !text.is_empty() {
+        true => {
+            let fix = "the model leaves the tokens of prompts out of its pooling, which is not supported: give none";
+            Err(problem(&format!("{text:?}"), fix.to_string()))
+        }
+        false => Ok(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prompts_are_named_or_given() {
+        let prompts = [("query".to_string(), "query: ".to_string())].into();
+        let config = EmbeddingConfig { prompts, ..EmbeddingConfig::default() };
+        let named = |name: &str| Some(EmbeddingPrompt::Named(name.to_string()));
+        assert_eq!(prompt(&config, None).unwrap(), "");
+        assert_eq!(prompt(&config, named("query").as_ref()).unwrap(), "query: ");
+        assert_eq!(prompt(&config, Some(&EmbeddingPrompt::Text("find ".into()))).unwrap(), "find ");
+        let error = prompt(&config, named("passage").as_ref()).unwrap_err().to_string();
+        assert_eq!(error, "prompt is passage: the model's files name query");
+        let usual = EmbeddingConfig { default_prompt: Some("query".into()), ..config };
+        assert_eq!(prompt(&usual, None).unwrap(), "query: ");
+        let excluding = EmbeddingConfig { excludes_prompt: true, ..usual };
+        assert!(prompt(&excluding, None).unwrap_err().to_string().contains("not supported"));
+        assert_eq!(prompt(&excluding, Some(&EmbeddingPrompt::Text(String::new()))).unwrap(), "");
+    }
+}

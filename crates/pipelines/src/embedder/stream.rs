@@ -1,0 +1,174 @@
+//! Vectors as they are made: an iterator for threads, a stream for tasks.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use async_channel::{Receiver, Sender};
+use futures_core::Stream;
+
+use super::request::{Embedding, EmbeddingText, Tokens};
+use super::worker::{Command, Job};
+use super::{Settled, Shared};
+use crate::Error;
+
+/// Batches of tokens that are made ahead of what was read: while one is computed, the next one waits.
+const BATCHES_AHEAD: usize = 2;
+
+/// The vectors of a request's texts, in their order, for a thread that may wait. A text that has none is an error by
+/// itself, and the others go on. Dropping the stream cancels what was not computed yet.
+#[derive(Debug)]
+pub struct EmbeddingStream {
+    shared: Arc<Shared>,
+    commands: Sender<Command>,
+    settled: Arc<Settled>,
+    /// Those that are no tokens yet.
+    texts: std::vec::IntoIter<EmbeddingText>,
+    next_index: usize,
+    /// Those that are, until there are enough for a batch.
+    group: Vec<Job>,
+    group_tokens: usize,
+    /// What becomes of the texts before `texts`, and the tokens of those.
+    answers: VecDeque<Answer>,
+    tokens_ahead: usize,
+}
+
+/// The same for a task, on any runtime. Texts become tokens one by one, so that other tasks get their turn.
+#[derive(Debug)]
+pub struct AsyncEmbeddingStream(EmbeddingStream);
+
+/// What becomes of a text.
+#[derive(Debug)]
+enum Answer {
+    Refused(Error),
+    Awaited {
+        /// Pinned, since it is also a stream that waits.
+        vector: Pin<Box<Receiver<Result<Vec<f32>, Error>>>>,
+        tokens: usize,
+        truncated: usize,
+    },
+}
+
+impl EmbeddingStream {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        commands: Sender<Command>,
+        settled: Settled,
+        texts: Vec<EmbeddingText>,
+    ) -> EmbeddingStream {
+        EmbeddingStream {
+            shared,
+            commands,
+            settled: Arc::new(settled),
+            texts: texts.into_iter(),
+            next_index: 0,
+            group: Vec::new(),
+            group_tokens: 0,
+            answers: VecDeque::new(),
+            tokens_ahead: 0,
+        }
+    }
+
+    /// Makes tokens of texts until enough is on its way.
+    pub(super) fn prepare(&mut self) {
+        while self.prepare_one() {}
+    }
+
+    /// Makes tokens of the next text, and hands them over once a batch is full or nothing comes after them. Tells
+    /// whether there is more to do.
+    fn prepare_one(&mut self) -> bool {
+        let limits = self.shared.limits;
+        if self.answers.len() >= BATCHES_AHEAD.saturating_mul(limits.texts)
+            || self.tokens_ahead >= BATCHES_AHEAD.saturating_mul(limits.tokens)
+        {
+            return false;
+        }
+        let Some(text) = self.texts.next() else { return false };
+        let index = self.next_index;
+        self.next_index += 1;
+        match text.tokens(index, &self.shared.model, &self.settled, self.shared.max_length) {
+            Ok(tokens) => self.await_vector(tokens),
+            Err(error) => self.answers.push_back(Answer::Refused(error)),
+        }
+        let full = self.group.len() >= limits.texts || self.group_tokens >= limits.tokens;
+        if (full || self.texts.len() == 0) && !self.group.is_empty() {
+            self.group_tokens = 0;
+            let group = std::mem::take(&mut self.group);
+            // An error shows in the answers, whose channels are then closed.
+            let _ = self.commands.try_send(Command::Add(group));
+        }
+        true
+    }
+
+    fn await_vector(&mut self, Tokens { ids, truncated }: Tokens) {
+        let (reply, vector) = async_channel::bounded(1);
+        let tokens = ids.len();
+        self.group_tokens += tokens;
+        self.tokens_ahead += tokens;
+        self.group.push(Job { tokens: ids, settled: Arc::clone(&self.settled), reply });
+        self.answers.push_back(Answer::Awaited { vector: Box::pin(vector), tokens, truncated });
+    }
+
+    /// The answer to the first text, which has come.
+    fn take(&mut self, received: Option<Result<Vec<f32>, Error>>) -> Option<Result<Embedding, Error>> {
+        match self.answers.pop_front()? {
+            Answer::Refused(error) => Some(Err(error)),
+            Answer::Awaited { tokens, truncated, .. } => {
+                self.tokens_ahead -= tokens;
+                let vector = received.unwrap_or_else(|| Err(self.shared.end.error()));
+                Some(vector.map(|vector| Embedding { vector, tokens, truncated }))
+            }
+        }
+    }
+}
+
+impl Iterator for EmbeddingStream {
+    type Item = Result<Embedding, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.prepare();
+        let received = match self.answers.front() {
+            Some(Answer::Awaited { vector, .. }) => vector.recv_blocking().ok(),
+            Some(Answer::Refused(_)) | None => None,
+        };
+        self.take(received)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.answers.len() + self.texts.len();
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for EmbeddingStream {}
+
+impl AsyncEmbeddingStream {
+    pub(super) fn new(stream: EmbeddingStream) -> AsyncEmbeddingStream {
+        AsyncEmbeddingStream(stream)
+    }
+}
+
+impl Stream for AsyncEmbeddingStream {
+    type Item = Result<Embedding, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let stream = &mut self.0;
+        let more = stream.prepare_one();
+        let received = match stream.answers.front_mut() {
+            Some(Answer::Awaited { vector, .. }) => {
+                let polled = vector.as_mut().poll_next(context);
+                if more && polled.is_pending() {
+                    context.waker().wake_by_ref();
+                }
+                ready!(polled)
+            }
+            Some(Answer::Refused(_)) | None => None,
+        };
+        Poll::Ready(stream.take(received))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
