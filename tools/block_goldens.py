@@ -1,4 +1,5 @@
-"""Writes crates/tensor/src/blocks/goldens.txt: blocks, and what GGML's reference makes of them.
+"""Writes crates/tensor/src/blocks/goldens.txt: blocks, and what GGML's reference makes of them, or for blocks that GGML
+does not have, their formula in NumPy.
 
 Needs the packages `gguf` and `numpy`: python tools/block_goldens.py
 """
@@ -34,14 +35,19 @@ def fnv1a(data: bytes) -> int:
     return digest
 
 
-def blocks(name: str, random: np.random.Generator) -> np.ndarray:
-    size = GGML_QUANT_SIZES[Type[name]][1]
+def blocks(size: int, halves: list[int], random: np.random.Generator) -> np.ndarray:
     block = random.integers(0, 256, (len(SCALES) + 2, size), dtype=np.uint8)
     block[-2], block[-1] = 0, 255
     for row, pair in zip(block, [*SCALES, SCALES[0], SCALES[1]]):
-        for offset, bits in zip(HALVES[name], pair):
+        for offset, bits in zip(halves, pair):
             row[offset : offset + 2] = bits & 255, bits >> 8
     return block
+
+
+def dequantize_gptq(block: np.ndarray) -> np.ndarray:
+    scale = block[:2].view(np.float16).astype(np.float32)
+    codes = np.concatenate([block[3:] & 15, block[3:] >> 4]).astype(np.float32)
+    return scale * codes - scale * np.float32(block[2])
 
 
 def samples(random: np.random.Generator) -> np.ndarray:
@@ -56,13 +62,15 @@ def main() -> None:
     with OUTPUT.open("w") as file:
         file.write(HEAD)
         for name in HALVES:
-            for block in blocks(name, random):
+            for block in blocks(GGML_QUANT_SIZES[Type[name]][1], HALVES[name], random):
                 weights = dequantize(block[None], Type[name])
                 file.write(f"dequantize {name.lower()} {block.tobytes().hex()} {fnv1a(weights.tobytes()):016x}\n")
         for name in QUANTIZED:
             for values in samples(random):
                 block = quantize(values[None], Type[name])
                 file.write(f"quantize {name.lower()} {values.tobytes().hex()} {block.tobytes().hex()}\n")
+        for block in blocks(19, [0], random):
+            file.write(f"dequantize gptq {block.tobytes().hex()} {fnv1a(dequantize_gptq(block).tobytes()):016x}\n")
 
 
 if __name__ == "__main__":

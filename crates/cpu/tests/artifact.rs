@@ -32,6 +32,7 @@ const DTYPES: &[DType] = &[
     DType::Q6K,
     DType::Iq4Nl,
     DType::Iq4Xs,
+    DType::Gptq,
 ];
 
 fn session(set: InstructionSet) -> InferenceSession {

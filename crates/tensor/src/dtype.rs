@@ -109,6 +109,8 @@ dtypes! {
     Iq4Nl = 202, "iq4_nl", 32 per 18;
     /// 4-bit indices into a table of 16 levels, 6-bit scale per 32, f16 superscale per 256.
     Iq4Xs = 203, "iq4_xs", 256 per 136;
+    /// 4-bit weights, one f16 scale and one zero point per 32.
+    Gptq = 204, "gptq", 32 per 19;
 }
 
 impl DType {

@@ -18,11 +18,20 @@ mod experts;
 mod limits;
 
 /// [rows, columns] of the 1B model, and the sizes of a small encoder.
-const SHAPES: [(usize, usize); 6] =
-    [(2048, 2048), (8192, 2048), (2048, 8192), (128_256, 2048), (384, 384), (1536, 384)];
+const SHAPES: [(usize, usize); 7] =
+    [(2048, 2048), (8192, 2048), (2048, 8192), (128_256, 2048), (4096, 4096), (384, 384), (1536, 384)];
 const TOKENS: [usize; 5] = [1, 8, 16, 64, 512];
-const DTYPES: [DType; 8] =
-    [DType::Q4_0, DType::Q4K, DType::Q5_0, DType::Q6K, DType::Q8_0, DType::BF16, DType::F16, DType::F32];
+const DTYPES: [DType; 9] = [
+    DType::Q4_0,
+    DType::Gptq,
+    DType::Q4K,
+    DType::Q5_0,
+    DType::Q6K,
+    DType::Q8_0,
+    DType::BF16,
+    DType::F16,
+    DType::F32,
+];
 /// Weights to rotate through: far more than the caches hold.
 const ROTATION: usize = 256 << 20;
 /// How long one figure is measured, its warm-up not counted.

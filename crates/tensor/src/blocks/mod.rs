@@ -14,6 +14,7 @@
 mod quantize;
 mod random;
 
+pub mod gptq;
 pub mod iq4_nl;
 pub mod iq4_xs;
 pub mod q2_k;
@@ -131,7 +132,7 @@ macro_rules! formats {
 formats! {
     Q4_0 => q4_0, Q4_1 => q4_1, Q5_0 => q5_0, Q5_1 => q5_1, Q8_0 => q8_0,
     Q2K => q2_k, Q3K => q3_k, Q4K => q4_k, Q5K => q5_k, Q6K => q6_k,
-    Iq4Nl => iq4_nl, Iq4Xs => iq4_xs,
+    Iq4Nl => iq4_nl, Iq4Xs => iq4_xs, Gptq => gptq,
 }
 
 /// The format of a block dtype, or `None` for plain numbers.
@@ -347,6 +348,8 @@ mod tests {
                 DType::Q6K => 1.0 / 32.0 + 1.0 / 128.0,
                 DType::Iq4Nl => level_gap,
                 DType::Iq4Xs => level_gap + 1.0 / 32.0,
+                // The values reach from 0 on, and zero points are whole.
+                DType::Gptq => 2.0 / 15.0,
                 _ => unreachable!("{dtype} is no block format"),
             }
     }

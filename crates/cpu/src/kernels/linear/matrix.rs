@@ -138,6 +138,7 @@ impl PackedMatrix {
             DType::Q6K => "panel16.q6_k",
             DType::Iq4Nl => "panel16.iq4_nl",
             DType::Iq4Xs => "panel16.iq4_xs",
+            DType::Gptq => "panel16.gptq",
             DType::F32 => "panel16.f32",
             DType::F16 => "panel16.f16",
             DType::BF16 => "panel16.bf16",

@@ -4,7 +4,7 @@ use tensor::DType;
 use tensor::blocks::{iq4_xs, q2_k, q3_k, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0};
 
 use super::panel::{
-    Blocks, EightBits, FiveBits, Halves, Levels, Multiples, MultiplesAndMinimums, Nibbles, Pairs, Plain,
+    Blocks, EightBits, FiveBits, Halves, HalvesAndZeros, Levels, Multiples, MultiplesAndMinimums, Nibbles, Pairs, Plain,
     ROWS, SixBits,
 };
 
@@ -110,6 +110,10 @@ fn unpack(dtype: DType, block: &[u8], to: &mut Unpacked) {
             }
             to.scales = long(iq4_xs::scales(field(block, 2)).map(|scale| scale as u8));
         }
+        DType::Gptq => {
+            put_nibbles(field(block, 3), &mut to.codes);
+            to.minimums[0] = block[2];
+        }
         other => unreachable!("{other} is no block format"),
     }
 }
@@ -172,6 +176,13 @@ impl<const MINIMUMS: bool> Put<Unpacked> for Halves<MINIMUMS> {
         for (to, half) in to.chunks_exact_mut(32).zip(block.halves) {
             to[2 * row..][..2].copy_from_slice(&half);
         }
+    }
+}
+
+impl Put<Unpacked> for HalvesAndZeros {
+    fn put(block: &Unpacked, row: usize, to: &mut [u8]) {
+        to[2 * row..][..2].copy_from_slice(&block.halves[0]);
+        to[32 + row] = block.minimums[0];
     }
 }
 

@@ -296,6 +296,30 @@ impl<const MINIMUMS: bool> Factors for Halves<MINIMUMS> {
     }
 }
 
+/// An f16 scale per 32 columns, and a u8 multiple of it that is subtracted: the zero point.
+pub(super) struct HalvesAndZeros;
+
+impl Factors for HalvesAndZeros {
+    const COLUMNS: usize = 32;
+    const GROUPS: usize = 1;
+    const MINIMUMS: bool = true;
+    const BYTES: usize = 32 + ROWS;
+
+    #[inline(always)]
+    unsafe fn block<I: Isa>(factors: *const u8) -> (Floats<I>, Floats<I>) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            let scale = I::halves(factors);
+            (scale, I::lanes().sub(I::zero(), I::mul(scale, I::unsigned(factors.add(32)))))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn group<I: Isa>(_: *const u8, block: (Floats<I>, Floats<I>), _: usize) -> (Floats<I>, Floats<I>) {
+        block
+    }
+}
+
 /// An f16 scale per 256 columns, then for each group of 32 (or 16, with two `GROUPS`) an i8 multiple of it.
 pub(super) struct Multiples<const GROUPS: usize>;
 
@@ -437,6 +461,7 @@ macro_rules! with_layout {
             ::tensor::DType::Q6K => with!(Blocks<SixBits<32>, Multiples<2>>),
             ::tensor::DType::Iq4Nl => with!(Blocks<Levels, Halves<false>>),
             ::tensor::DType::Iq4Xs => with!(Blocks<Levels, Multiples<1>>),
+            ::tensor::DType::Gptq => with!(Blocks<Nibbles<0>, HalvesAndZeros>),
             ::tensor::DType::F32 => with!(Plain<4>),
             ::tensor::DType::F16 => with!(Plain<2>),
             ::tensor::DType::BF16 => with!(Pairs),

@@ -10,7 +10,7 @@ use super::*;
 use crate::kernels::norm;
 use crate::kernels::variant::Variant;
 
-const DTYPES: [DType; 15] = [
+const DTYPES: [DType; 16] = [
     DType::F32,
     DType::F16,
     DType::BF16,
@@ -26,6 +26,7 @@ const DTYPES: [DType; 15] = [
     DType::Q6K,
     DType::Iq4Nl,
     DType::Iq4Xs,
+    DType::Gptq,
 ];
 
 fn variants() -> impl Iterator<Item = &'static Variant<Kernel>> {
@@ -340,6 +341,7 @@ fn packed_weights_stay_small() {
         packed.bytes() as f64 * 8.0 / (16.0 * 512.0)
     };
     assert_eq!([DType::Q4_0, DType::Q5_0, DType::Q8_0, DType::Iq4Nl].map(bits), [4.5, 5.5, 8.5, 4.5]);
+    assert_eq!(bits(DType::Gptq), 4.75);
     assert_eq!([DType::Q4K, DType::Q5K, DType::Q6K, DType::Iq4Xs].map(bits), [4.625, 5.625, 6.5625, 4.3125]);
     assert_eq!([DType::F32, DType::F16, DType::BF16].map(bits), [32.0, 16.0, 16.0]);
 }
