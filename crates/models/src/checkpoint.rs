@@ -1,6 +1,7 @@
 //! A model as it rests on disk, opened: configuration, architecture, weights under canonical names.
 
 mod experts;
+mod gptq;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -12,7 +13,7 @@ use weights::names::Scheme;
 use weights::{Format, Metadata, Weights};
 
 use crate::architectures::{Architecture, EncoderArchitecture};
-use crate::{Config, Decoder, Encoder, EncoderConfig, Error, Rope, WeightTypes};
+use crate::{Config, Decoder, Encoder, EncoderConfig, Error, GptqConfig, Rope, WeightTypes};
 
 /// What of a checkpoint its user decides.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -67,6 +68,7 @@ impl Network {
             None => Config::architecture_of_hugging_face(source, json)?,
         };
         let config = Config::from_hugging_face_as(source, json, architecture.clone())?;
+        GptqConfig::from_hugging_face(source, json)?;
         let types = Unseen { tied: config.tied == Some(true) };
         let network = match EncoderArchitecture::from_hugging_face(&architecture) {
             Some(encoder) => {
@@ -124,8 +126,33 @@ enum Stored {
     Part { name: String, axis: usize, range: Range<usize> },
     /// In a tensor with more axes of size 1 than the weight, which is a vector.
     Vector(String),
-    /// In tensors of the same type, one for each expert.
-    Experts(Vec<String>),
+    /// As GPTQ stores it, in several tensors.
+    Gptq(gptq::Layer),
+    /// Apart, of the same type, one for each expert.
+    Experts(Vec<Stored>),
+    /// Nowhere: it was made when the checkpoint was opened.
+    Made(Tensor),
+}
+
+impl Stored {
+    /// The tensors it is in, by their names in the files.
+    fn tensors(&self) -> Vec<&str> {
+        match self {
+            Stored::Whole(name) | Stored::Part { name, .. } | Stored::Vector(name) => vec![name],
+            Stored::Gptq(layer) => layer.stored().collect(),
+            Stored::Experts(experts) => experts.iter().flat_map(Stored::tensors).collect(),
+            Stored::Made(_) => Vec::new(),
+        }
+    }
+
+    /// The weight that holds the order of its columns, if they have one of their own.
+    fn order(&self) -> Option<&str> {
+        match self {
+            Stored::Gptq(layer) => layer.order(),
+            Stored::Experts(experts) => experts.iter().find_map(Stored::order),
+            Stored::Whole(_) | Stored::Part { .. } | Stored::Vector(_) | Stored::Made(_) => None,
+        }
+    }
 }
 
 impl Checkpoint {
@@ -173,6 +200,7 @@ impl Checkpoint {
         let mut names: HashMap<String, Stored> =
             names.into_iter().map(|(name, stored)| (name, Stored::Whole(stored.to_string()))).collect();
         let description = Description::of(&weights, config_json, options.architecture)?;
+        gptq::gather(&mut names, &weights, description.quantization()?.as_ref(), config_json)?;
         let (config, network, zero_centered) = match description.encoder()? {
             Some(architecture) => encoder(architecture, &description, &weights, &mut names)?,
             None => decoder(&description, &weights, &mut names, options)?,
@@ -246,12 +274,8 @@ impl Checkpoint {
     /// Gives the memory of a weight's file pages back, once it was repacked. What else is in them can still be
     /// read.
     pub fn release(&self, canonical: &str) {
-        match self.names.get(canonical) {
-            Some(Stored::Experts(names)) => names.iter().for_each(|name| self.weights.release(name)),
-            Some(Stored::Whole(name) | Stored::Part { name, .. } | Stored::Vector(name)) => {
-                self.weights.release(name);
-            }
-            None => (),
+        if let Some(stored) = self.names.get(canonical) {
+            stored.tensors().into_iter().for_each(|name| self.weights.release(name));
         }
     }
 
@@ -269,6 +293,10 @@ impl WeightTypes for Checkpoint {
     fn dtype(&self, name: &str) -> Option<DType> {
         self.types().dtype(name)
     }
+
+    fn order(&self, name: &str) -> Option<&str> {
+        self.names.get(name)?.order()
+    }
 }
 
 /// Weights by canonical name.
@@ -278,9 +306,13 @@ struct Names<'a> {
 }
 
 impl Names<'_> {
-    /// A view, or a copy of experts whose matrices lie apart.
+    /// A view, or a copy of what lies apart or is stored otherwise.
     fn tensor(&self, canonical: &str) -> Option<Tensor> {
-        match self.names.get(canonical)? {
+        self.read(self.names.get(canonical)?)
+    }
+
+    fn read(&self, stored: &Stored) -> Option<Tensor> {
+        match stored {
             Stored::Whole(name) => self.weights.get(name).cloned(),
             Stored::Vector(name) => self.weights.get(name).map(|tensor| tensor.reshape([tensor.elements()])),
             Stored::Part { name, axis: 0, range } => Some(self.weights.get(name)?.narrow(0, range.clone())),
@@ -288,39 +320,55 @@ impl Names<'_> {
                 let tensor = self.weights.get(name)?;
                 let parts =
                     (0..tensor.shape()[0]).map(|i| tensor.narrow(0, i..i + 1).narrow(*axis, range.clone()));
-                let (dtype, shape) = self.describe(canonical)?;
+                let (dtype, shape) = self.describe_stored(stored)?;
                 Some(experts::concatenate(dtype, shape, parts))
             }
-            Stored::Experts(names) => {
-                let parts = names.iter().filter_map(|name| self.weights.get(name).cloned());
-                let (dtype, shape) = self.describe(canonical)?;
+            Stored::Gptq(layer) => layer.repack(self.weights),
+            Stored::Experts(experts) => {
+                let parts = experts.iter().filter_map(|expert| self.read(expert));
+                let (dtype, shape) = self.describe_stored(stored)?;
                 Some(experts::concatenate(dtype, shape, parts))
             }
+            Stored::Made(tensor) => Some(tensor.clone()),
         }
     }
 
     /// The dtype and shape of what [`Names::tensor`] gives.
     fn describe(&self, canonical: &str) -> Option<(DType, Shape)> {
-        let stored = self.names.get(canonical)?;
-        let name = match stored {
-            Stored::Whole(name) | Stored::Vector(name) | Stored::Part { name, .. } => name,
-            Stored::Experts(names) => names.first()?,
-        };
-        let tensor = self.weights.get(name)?;
-        let mut shape = tensor.shape().to_vec();
+        self.describe_stored(self.names.get(canonical)?)
+    }
+
+    fn describe_stored(&self, stored: &Stored) -> Option<(DType, Shape)> {
+        let of = |name: &str| self.weights.get(name).map(|tensor| (tensor.dtype(), *tensor.shape()));
         match stored {
-            Stored::Whole(_) => {}
-            Stored::Vector(_) => shape = vec![shape.iter().product()],
-            Stored::Part { axis, range, .. } => shape[*axis] = range.len(),
-            Stored::Experts(names) => shape.insert(0, names.len()),
+            Stored::Whole(name) => of(name),
+            Stored::Vector(name) => {
+                let (dtype, shape) = of(name)?;
+                Some((dtype, Shape::new(&[shape.elements()])))
+            }
+            Stored::Part { name, axis, range } => {
+                let (dtype, shape) = of(name)?;
+                let mut shape = shape.to_vec();
+                shape[*axis] = range.len();
+                Some((dtype, Shape::new(&shape)))
+            }
+            Stored::Gptq(layer) => Some(layer.describe()),
+            Stored::Experts(experts) => {
+                let (dtype, shape) = self.describe_stored(experts.first()?)?;
+                Some((dtype, Shape::new(&[&[experts.len()], &shape[..]].concat())))
+            }
+            Stored::Made(tensor) => Some((tensor.dtype(), *tensor.shape())),
         }
-        Some((tensor.dtype(), Shape::new(&shape)))
     }
 }
 
 impl WeightTypes for Names<'_> {
     fn dtype(&self, name: &str) -> Option<DType> {
         self.describe(name).map(|(dtype, _)| dtype)
+    }
+
+    fn order(&self, name: &str) -> Option<&str> {
+        self.names.get(name)?.order()
     }
 }
 
@@ -361,6 +409,14 @@ impl<'a> Description<'a> {
             None => Config::architecture_of_hugging_face(&source, &json)?,
         };
         Ok(Description::HuggingFace { source, json, architecture })
+    }
+
+    /// How matrices were quantized, if the configuration says it. GGUF files say it of each tensor.
+    fn quantization(&self) -> Result<Option<GptqConfig>, Error> {
+        match self {
+            Description::Gguf { .. } => Ok(None),
+            Description::HuggingFace { source, json, .. } => GptqConfig::from_hugging_face(source, json),
+        }
     }
 
     /// The architecture, if it is that of an encoder.
@@ -500,22 +556,27 @@ fn take_apart(
     axis: usize,
     parts: &[(String, usize)],
 ) -> Result<(), Error> {
-    let Some(Stored::Whole(name)) = names.remove(stacked) else { return Ok(()) };
+    let Some(whole) = names.remove(stacked) else { return Ok(()) };
     let expected: usize = parts.iter().map(|(_, rows)| rows).sum();
-    let tensor = weights.get(&name).expect("names lead to tensors");
-    let found = tensor.shape().get(axis).copied().unwrap_or(0);
+    let (dtype, shape) = Names { weights, names }.describe_stored(&whole).expect("names lead to tensors");
+    let found = shape.get(axis).copied().unwrap_or(0);
     if found != expected {
         let message = format!("has {found} rows for {} weights, expected {expected}", parts.len());
         return Err(Error::Weight { name: stacked.to_string(), message });
     }
-    if tensor.dtype().is_block() && tensor.shape().rank() < axis + 2 {
-        let message = format!("has the dtype {}, whose blocks cannot be taken apart", tensor.dtype());
+    if dtype.is_block() && shape.rank() < axis + 2 {
+        let message = format!("has the dtype {dtype}, whose blocks cannot be taken apart");
         return Err(Error::Weight { name: stacked.to_string(), message });
     }
     let mut start = 0;
     for (part, rows) in parts {
         let range = start..start + rows;
-        names.insert(part.clone(), Stored::Part { name: name.clone(), axis, range });
+        let stored = match &whole {
+            Stored::Whole(name) => Stored::Part { name: name.clone(), axis, range },
+            Stored::Gptq(layer) => Stored::Gptq(layer.with_rows(range)),
+            _ => unreachable!("nothing is taken apart twice"),
+        };
+        names.insert(part.clone(), stored);
         start += rows;
     }
     Ok(())
@@ -550,7 +611,8 @@ fn check_weights(config: &Config, network: &Network, types: &Names<'_>) -> Resul
             let message = format!("is {found}, but the configuration makes it {expected}");
             return Err(Error::Weight { name: weight.name.clone(), message });
         }
-        let usable = dtype.is_block() || dtype.is_float() && !dtype.is_float8();
+        let is_order = matches!(types.names.get(&weight.name), Some(Stored::Made(_)));
+        let usable = dtype.is_block() || dtype.is_float() && !dtype.is_float8() || is_order;
         if !usable {
             let message = format!("has the dtype {dtype}, expected a float or block dtype");
             return Err(Error::Weight { name: weight.name.clone(), message });
@@ -561,8 +623,11 @@ fn check_weights(config: &Config, network: &Network, types: &Names<'_>) -> Resul
 
 /// The vectors that have another dtype than f32, or are the weights of norms and stored less 1.
 fn converted_vectors(types: &Names<'_>, zero_centered_norms: bool) -> HashMap<String, Tensor> {
-    let is_vector = |name: &&String| types.describe(name).is_some_and(|(_, shape)| shape.rank() == 1);
-    let vectors = types.names.keys().filter(is_vector).filter_map(|name| Some((name, types.tensor(name)?)));
+    let is_vector = |(name, stored): &(&String, &Stored)| {
+        !matches!(stored, Stored::Made(_)) && types.describe(name).is_some_and(|(_, shape)| shape.rank() == 1)
+    };
+    let vectors = types.names.iter().filter(is_vector);
+    let vectors = vectors.filter_map(|(name, stored)| Some((name, types.read(stored)?)));
     let converted = vectors.filter_map(|(name, tensor)| {
         let centered = zero_centered_norms && name.ends_with("norm.weight");
         if !centered && tensor.as_slice::<f32>().is_some() {

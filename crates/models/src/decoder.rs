@@ -51,6 +51,12 @@ pub struct Layer {
 pub trait WeightTypes {
     /// The dtype of a weight, if the checkpoint has it.
     fn dtype(&self, name: &str) -> Option<DType>;
+
+    /// The weight `i32[columns]` that holds the order of a matrix's columns, if it is not that of the input they are
+    /// multiplied with.
+    fn order(&self, _name: &str) -> Option<&str> {
+        None
+    }
 }
 
 /// The inputs of the decoder graph, by position.

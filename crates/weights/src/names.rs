@@ -28,6 +28,9 @@ const PREFIXES: &[&str] = &[
 /// What the numbered layers are called.
 const LAYERS: &[&str] = &["layers.", "encoder.layer.", "blk."];
 
+/// What a layer's tensors are called: a weight and a bias, or what GPTQ and others make of a weight.
+const LEAVES: &[&str] = &["weight", "bias", "qweight", "scales", "qzeros", "g_idx"];
+
 /// Stems outside the layers.
 const GLOBAL: &[(&str, &str)] = &[
     ("embed_tokens", "token_embd"),
@@ -155,7 +158,7 @@ pub fn canonical(name: &str, scheme: Scheme) -> Option<String> {
     let name = without_prefixes(name);
     // `self_attn.sinks` is a parameter by itself: its name has no leaf.
     let (path, leaf) = match name.rsplit_once('.') {
-        Some((path, leaf @ ("weight" | "bias"))) => (path, leaf),
+        Some((path, leaf)) if LEAVES.contains(&leaf) => (path, leaf),
         _ => (name, "weight"),
     };
     let Some((layer, stem)) = layer_and_stem(path) else {
@@ -207,6 +210,8 @@ mod tests {
         check("model.layers.3.self_attn.q_proj.weight", "blk.3.attn_q.weight");
         check("layers.3.self_attn.q_proj.bias", "blk.3.attn_q.bias");
         check("_orig_mod.module.model.layers.10.mlp.down_proj.weight", "blk.10.ffn_down.weight");
+        check("model.layers.3.self_attn.q_proj.qweight", "blk.3.attn_q.qweight");
+        check("model.layers.3.mlp.experts.7.up_proj.g_idx", "blk.3.ffn_up.7.g_idx");
         check("model.layers.0.self_attn.k_norm.weight", "blk.0.attn_k_norm.weight");
         check("model.layers.0.self_attn.sinks", "blk.0.attn_sinks.weight");
         check("model.layers.0.post_attention_layernorm.weight", "blk.0.ffn_norm.weight");

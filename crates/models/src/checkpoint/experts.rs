@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor};
 use weights::Weights;
 
-use super::{Stored, take_apart};
+use super::{Names, Stored, take_apart};
 use crate::{Config, Error, ExpertConfig};
 
 /// Gives all matrices of a layer's experts the name of one weight [experts, rows, columns], and the gate of a shared
@@ -45,16 +45,17 @@ fn stack(
     let refuse = |expert: usize, message: String| Err(Error::Weight { name: name(expert), message });
     let mut stored = Vec::new();
     for expert in 0..experts.count {
-        let Some(Stored::Whole(tensor)) = names.remove(&name(expert)) else {
+        let Some(matrix) = names.remove(&name(expert)) else {
             return refuse(expert, format!("missing: the configuration says {} experts", experts.count));
         };
-        stored.push(tensor);
+        stored.push(matrix);
     }
     if names.contains_key(&name(experts.count)) {
         return refuse(experts.count, format!("the configuration says {} experts", experts.count));
     }
-    let ty = |tensor: &String| weights.get(tensor).map(|tensor| (tensor.dtype(), *tensor.shape()));
-    let types: Vec<(DType, Shape)> = stored.iter().filter_map(ty).collect();
+    let known = Names { weights, names };
+    let types: Vec<(DType, Shape)> =
+        stored.iter().filter_map(|matrix| known.describe_stored(matrix)).collect();
     if let Some(other) = types.iter().position(|ty| *ty != types[0]) {
         let [(dtype, shape), (first, first_shape)] = [types[other], types[0]];
         return refuse(

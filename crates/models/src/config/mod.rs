@@ -3,12 +3,14 @@
 mod encoder;
 mod gguf;
 mod hugging_face;
+mod quantization;
 
 use graph::ops::Unary;
 
 use crate::{Error, Temperature};
 
 pub use encoder::EncoderConfig;
+pub use quantization::GptqConfig;
 
 /// What a checkpoint says about its model, in one vocabulary for GGUF metadata and Hugging Face `config.json`.
 #[derive(Debug, Clone, PartialEq)]

@@ -9,7 +9,7 @@ mod norm;
 mod self_attention;
 mod temperature;
 
-use graph::ops::{Binary, Constant, Linear, RopeStyle, Unary, Weight};
+use graph::ops::{Binary, Constant, Gather, Linear, RopeStyle, Unary, Weight};
 use graph::{Graph, Type, Value};
 use tensor::{DType, Tensor};
 
@@ -53,17 +53,42 @@ impl<V> Context<'_, V> {
     /// A matrix as the checkpoint stores it.
     ///
     /// # Errors
-    /// If the checkpoint lacks it.
+    /// If the checkpoint lacks it, or has its columns in an order of their own.
     pub(crate) fn weight(&mut self, name: &str, shape: [usize; 2]) -> Result<Value, Error> {
+        self.expect_no_order(name)?;
         self.matrices(name, &shape)
     }
 
     /// The matrices [experts, rows, columns] of experts as the checkpoint stores them.
     ///
     /// # Errors
-    /// If the checkpoint lacks them.
+    /// As [`Context::weight`].
     pub(crate) fn experts(&mut self, name: &str, shape: [usize; 3]) -> Result<Value, Error> {
+        self.expect_no_order(name)?;
         self.matrices(name, &shape)
+    }
+
+    /// The input of a matrix, and the matrix as the checkpoint stores it, with columns in one order.
+    fn in_order(&mut self, name: &str, shape: [usize; 2], x: Value) -> Result<(Value, Value), Error> {
+        let x = match self.weights.order(name) {
+            None => x,
+            Some(order) => {
+                let order = self.declare(order, Type::new(DType::I32, [shape[1]]))?;
+                self.graph.push_one(Gather { axis: 1 }.into(), &[x, order])?
+            }
+        };
+        Ok((x, self.matrices(name, &shape)?))
+    }
+
+    fn expect_no_order(&self, name: &str) -> Result<(), Error> {
+        match self.weights.order(name) {
+            None => Ok(()),
+            Some(_) => {
+                let message = "has permuted columns (desc_act), which run in linear layers that all tokens share: \
+                    take a checkpoint without, or a GGUF file";
+                Err(Error::Weight { name: name.to_string(), message: message.to_string() })
+            }
+        }
     }
 
     fn matrices(&mut self, name: &str, shape: &[usize]) -> Result<Value, Error> {
@@ -99,7 +124,7 @@ pub(crate) fn linear<V>(
     bias: Option<&str>,
     x: Value,
 ) -> Result<Value, Error> {
-    let weight = context.weight(weight, shape)?;
+    let (x, weight) = context.in_order(weight, shape, x)?;
     let y = context.graph.push_one(Linear::default().into(), &[x, weight])?;
     match bias {
         None => Ok(y),

@@ -1,0 +1,352 @@
+//! Linear layers that GPTQ quantized, which files store in four tensors each, as weights of blocks.
+//!
+//! | tensor | content |
+//! |---|---|
+//! | `qweight: i32[columns / 8, rows]` | code `i` of a word, from its lowest bits on, is that of column `8 · word + i` |
+//! | `scales: f16[groups, rows]` (or bf16) | what codes of a group count in |
+//! | `qzeros: i32[groups, rows / 8]` | zero points, 8 rows to a word; in the format `gptq` each is less by 1 |
+//! | `g_idx: i32[columns]` | the group of each column; without it, they follow each other |
+//!
+//! `W[row, j] = scale[g_idx[j], row] · (code[j, row] − zero[g_idx[j], row])`
+//!
+//! Blocks have one scale for 32 columns, so those of a group are brought together. The graph brings the columns of the
+//! input into the same order, with a weight that is made here. Layers that read the same input have the same order as a
+//! rule, and then share it, so that the input is ordered once for all of them.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor, bf16, f16};
+use weights::Weights;
+
+use super::Stored;
+use crate::{Error, GptqConfig};
+
+/// Columns that share a scale.
+const BLOCK: usize = DType::Gptq.block().elements;
+/// Rows that are repacked at a time: their blocks stay in the second-level cache.
+const ROWS: usize = 64;
+/// The zero points of a word, all 8.
+const EIGHTS: u32 = 0x8888_8888;
+/// What the format `gptq` takes from a word of zero points. Where one of them is 0, this borrows from the next.
+const ONES: u32 = 0x1111_1111;
+
+/// A quantized layer whose tensors agree with each other.
+#[derive(Debug, Clone)]
+pub(super) struct Layer {
+    /// The names of `qweight`, `scales` and `qzeros`.
+    stored: [String; 3],
+    /// Of those that are stored, these rows.
+    rows: Range<usize>,
+    columns: usize,
+    /// Stored columns in the order of their groups, unless that is how they are stored.
+    order: Option<Arc<[u32]>>,
+    /// The name of the weight that holds this order.
+    order_name: Option<String>,
+    /// The group of each block of columns.
+    groups: Arc<[u32]>,
+    zeros_less_one: bool,
+    /// `q4_0` where all zero points are 8, else `gptq`.
+    dtype: DType,
+}
+
+/// Gives the weights of quantized layers their names, and those of the orders of their columns.
+pub(super) fn gather(
+    names: &mut HashMap<String, Stored>,
+    weights: &Weights,
+    config: Option<&GptqConfig>,
+    config_json: &Path,
+) -> Result<(), Error> {
+    let stem = |name: &String| name.strip_suffix(".qweight").map(str::to_string);
+    // What the tables of names do not know keeps its own, and is no part of the model.
+    let is_known =
+        |(name, stored): &(&String, &Stored)| !matches!(stored, Stored::Whole(own) if own == *name);
+    let mut stems: Vec<String> = names.iter().filter(is_known).filter_map(|(name, _)| stem(name)).collect();
+    if stems.is_empty() {
+        return Ok(());
+    }
+    stems.sort();
+    let config = match config {
+        Some(config) => *config,
+        None => beside(config_json, &stems[0])?,
+    };
+    let mut orders: HashMap<Arc<[u32]>, String> = HashMap::new();
+    for stem in stems {
+        let mut layer = Layer::read(&stem, names, weights, &config)?;
+        if let Some(order) = &layer.order {
+            let name = orders.entry(Arc::clone(order)).or_insert_with(|| format!("{stem}.order")).clone();
+            let indices: Vec<i32> = order.iter().map(|&column| column as i32).collect();
+            names.insert(name.clone(), Stored::Made(Tensor::from_slice([layer.columns], &indices)));
+            layer.order_name = Some(name);
+        }
+        if names.insert(format!("{stem}.weight"), Stored::Gptq(layer)).is_some() {
+            let message = "is there as it was and quantized (qweight), expected one of them".to_string();
+            return Err(Error::Weight { name: format!("{stem}.weight"), message });
+        }
+    }
+    Ok(())
+}
+
+/// What early tools wrote beside the configuration.
+fn beside(config_json: &Path, stem: &str) -> Result<GptqConfig, Error> {
+    let path = config_json.with_file_name("quantize_config.json");
+    let json = std::fs::read_to_string(&path).map_err(|error| {
+        let message = format!(
+            "has no `quantization_config`, but `{stem}.qweight` is there; nor is there a quantize_config.json: {error}"
+        );
+        Error::config(&config_json.display().to_string(), message)
+    })?;
+    GptqConfig::from_quantize_config(&path.display().to_string(), &json)
+}
+
+impl Layer {
+    /// Takes the four tensors of a layer.
+    fn read(
+        stem: &str,
+        names: &mut HashMap<String, Stored>,
+        weights: &Weights,
+        config: &GptqConfig,
+    ) -> Result<Layer, Error> {
+        let mut take = |leaf: &'static str| match names.remove(&format!("{stem}.{leaf}")) {
+            Some(Stored::Whole(name)) => weights.get(&name).map(|tensor| Part { leaf, name, tensor }),
+            _ => None,
+        };
+        let parts = ["qweight", "scales", "qzeros", "g_idx"].map(&mut take);
+        Layer::of(parts, config)
+            .map_err(|(leaf, message)| Error::Weight { name: format!("{stem}.{leaf}"), message })
+    }
+
+    /// The layer of `qweight`, `scales`, `qzeros` and `g_idx`.
+    fn of(
+        [qweight, scales, qzeros, g_idx]: [Option<Part<'_>>; 4],
+        config: &GptqConfig,
+    ) -> Result<Layer, Refusal> {
+        let missing = |leaf| (leaf, "missing beside its qweight".to_string());
+        let qweight = qweight.ok_or_else(|| missing("qweight"))?;
+        let scales = scales.ok_or_else(|| missing("scales"))?;
+        let qzeros = qzeros.ok_or_else(|| missing("qzeros"))?;
+        let [words, rows] = qweight.matrix(&[DType::I32])?;
+        let columns = words.checked_mul(8).filter(|columns| columns.is_multiple_of(BLOCK));
+        let Some(columns) = columns.filter(|columns| rows > 0 && (1..=i32::MAX as usize).contains(columns))
+        else {
+            return Err(qweight.refuse(&format!("8 · {words} columns in a multiple of {BLOCK}, and rows")));
+        };
+        let [groups, scale_rows] = scales.matrix(&[DType::F16, DType::BF16])?;
+        if scale_rows != rows {
+            return Err(scales.refuse(&format!("the {rows} rows of qweight")));
+        }
+        if qzeros.matrix(&[DType::I32])? != [groups, rows / 8] || !rows.is_multiple_of(8) {
+            return Err(qzeros.refuse(&format!("[{groups}, {rows} / 8], after scales and qweight")));
+        }
+        let size = config.group_size.unwrap_or(columns);
+        let expected = columns.div_ceil(size);
+        if !config.dynamic && groups != expected {
+            return Err(scales.refuse(&format!("{expected} groups, of {size} columns each of {columns}")));
+        }
+        let group_of = group_of(g_idx, columns, groups, config)?;
+        let (order, blocks) = sort(&group_of, groups).map_err(|message| ("g_idx", message))?;
+        let symmetric = symmetric(qzeros.tensor, config.zeros_less_one);
+        Ok(Layer {
+            stored: [qweight.name, scales.name, qzeros.name],
+            rows: 0..rows,
+            columns,
+            order: order.map(Arc::from),
+            order_name: None,
+            groups: blocks.into(),
+            zeros_less_one: config.zeros_less_one,
+            dtype: if symmetric { DType::Q4_0 } else { DType::Gptq },
+        })
+    }
+
+    /// The dtype and shape of the weight.
+    pub(super) fn describe(&self) -> (DType, Shape) {
+        (self.dtype, Shape::new(&[self.rows.len(), self.columns]))
+    }
+
+    /// The weight that holds the order of its columns, if that is not as it goes.
+    pub(super) fn order(&self) -> Option<&str> {
+        self.order_name.as_deref()
+    }
+
+    /// The tensors it is made of, by their names in the files.
+    pub(super) fn stored(&self) -> impl Iterator<Item = &str> {
+        self.stored.iter().map(String::as_str)
+    }
+
+    /// The layer of some of its rows.
+    pub(super) fn with_rows(&self, rows: Range<usize>) -> Layer {
+        let start = self.rows.start;
+        Layer { rows: start + rows.start..start + rows.end, ..self.clone() }
+    }
+
+    /// The weight, [rows, columns], with columns in order. Scales of bf16 are rounded to f16, which is exact but for
+    /// subnormal ones.
+    pub(super) fn repack(&self, weights: &Weights) -> Option<Tensor> {
+        let [qweight, scales, qzeros] = &self.stored;
+        let codes = weights.get(qweight)?.contiguous();
+        let factors = Factors {
+            scales: halves(weights.get(scales)?),
+            zeros: weights.get(qzeros)?.to_vec::<i32>(),
+            rows: codes.shape()[1],
+            ones: if self.zeros_less_one { ONES } else { 0 },
+        };
+        let block_bytes = self.dtype.block().bytes;
+        let row_bytes = self.columns / BLOCK * block_bytes;
+        let mut bytes = AlignedBytes::zeroed(self.rows.len() * row_bytes);
+        for (tile, bytes) in bytes.chunks_mut((ROWS * row_bytes).max(1)).enumerate() {
+            let first = self.rows.start + tile * ROWS;
+            let rows = first..first + bytes.len() / row_bytes;
+            for (block, &group) in self.groups.iter().enumerate() {
+                let nibbles = self.nibbles(codes.bytes(), factors.rows, block, rows.clone());
+                for (row, nibbles) in nibbles[..rows.len()].iter().enumerate() {
+                    let to = &mut bytes[row * row_bytes + block * block_bytes..][..block_bytes];
+                    let (head, codes) = to.split_at_mut(block_bytes - BLOCK / 2);
+                    head[..2].copy_from_slice(&factors.scale(group as usize, first + row));
+                    if self.dtype == DType::Gptq {
+                        head[2] = factors.zero(group as usize, first + row);
+                    }
+                    codes.copy_from_slice(nibbles);
+                }
+            }
+        }
+        let (dtype, shape) = self.describe();
+        Tensor::from_bytes(dtype, shape, Bytes::new(bytes)).ok()
+    }
+
+    /// The codes of a block of columns of some rows, as blocks hold them: byte `i` has columns `i` and `16 + i`.
+    fn nibbles(&self, codes: &[u8], stride: usize, block: usize, rows: Range<usize>) -> [[u8; 16]; ROWS] {
+        let mut nibbles = [[0; 16]; ROWS];
+        for place in 0..BLOCK {
+            let column = BLOCK * block + place;
+            let column = self.order.as_ref().map_or(column, |order| order[column] as usize);
+            let words = &codes[4 * (column / 8 * stride + rows.start)..][..4 * rows.len()];
+            let (from, to) = (4 * (column as u32 % 8), 4 * (place / 16));
+            for (nibbles, &word) in nibbles.iter_mut().zip(words.as_chunks().0) {
+                nibbles[place % 16] |= ((u32::from_le_bytes(word) >> from & 15) as u8) << to;
+            }
+        }
+        nibbles
+    }
+}
+
+/// One of the four tensors.
+struct Part<'a> {
+    leaf: &'static str,
+    /// In the files.
+    name: String,
+    tensor: &'a Tensor,
+}
+
+/// Which of the tensors is wrong, and why.
+type Refusal = (&'static str, String);
+
+impl Part<'_> {
+    /// The shape of a matrix.
+    fn matrix(&self, dtypes: &[DType]) -> Result<[usize; 2], Refusal> {
+        match self.tensor.shape()[..] {
+            [first, second] if dtypes.contains(&self.tensor.dtype()) => Ok([first, second]),
+            _ => {
+                let dtypes: Vec<String> = dtypes.iter().map(DType::to_string).collect();
+                Err(self.refuse(&format!("a matrix of {}", dtypes.join(" or "))))
+            }
+        }
+    }
+
+    fn refuse(&self, expected: &str) -> Refusal {
+        let Part { leaf, tensor, .. } = self;
+        (leaf, format!("is {}{}, expected {expected}", tensor.dtype(), tensor.shape()))
+    }
+}
+
+/// Scales and zero points of all rows.
+struct Factors {
+    /// `[groups, rows]`
+    scales: Vec<f16>,
+    /// `[groups, rows / 8]`
+    zeros: Vec<i32>,
+    rows: usize,
+    /// What each word of zero points is less by.
+    ones: u32,
+}
+
+impl Factors {
+    fn scale(&self, group: usize, row: usize) -> [u8; 2] {
+        self.scales[group * self.rows + row].to_le_bytes()
+    }
+
+    fn zero(&self, group: usize, row: usize) -> u8 {
+        let word = (self.zeros[group * (self.rows / 8) + row / 8] as u32).wrapping_add(self.ones);
+        (word >> (4 * (row % 8)) & 15) as u8
+    }
+}
+
+/// The group of each column. Some tools leave `g_idx` zero where columns are in the order of their groups.
+fn group_of(
+    g_idx: Option<Part<'_>>,
+    columns: usize,
+    groups: usize,
+    config: &GptqConfig,
+) -> Result<Vec<i32>, Refusal> {
+    let stored = match g_idx {
+        Some(part) if part.tensor.dtype() == DType::I32 && part.tensor.shape()[..] == [columns] => {
+            part.tensor.to_vec::<i32>()
+        }
+        Some(part) => return Err(part.refuse(&format!("i32[{columns}], after qweight"))),
+        None => Vec::new(),
+    };
+    let means_nothing = groups > 1 && stored.iter().all(|&group| group == 0);
+    if !stored.is_empty() && !means_nothing {
+        return Ok(stored);
+    }
+    if config.desc_act || config.dynamic {
+        let found = if stored.is_empty() { "missing" } else { "all 0" };
+        return Err(("g_idx", format!("is {found}, though columns may be permuted or in other groups")));
+    }
+    let size = config.group_size.unwrap_or(columns);
+    Ok((0..columns).map(|column| (column / size) as i32).collect())
+}
+
+/// The columns in the order of their groups, where that is not as it goes; and the group of each block of them.
+fn sort(group_of: &[i32], groups: usize) -> Result<(Option<Vec<u32>>, Vec<u32>), String> {
+    let known = |&group: &i32| usize::try_from(group).is_ok_and(|group| group < groups);
+    if let Some(column) = group_of.iter().position(|group| !known(group)) {
+        return Err(format!(
+            "has the group {} for column {column}, but there are {groups}",
+            group_of[column]
+        ));
+    }
+    let mut order: Vec<u32> = (0..group_of.len() as u32).collect();
+    order.sort_by_key(|&column| group_of[column as usize]);
+    let sorted = |at: usize| group_of[order[at] as usize];
+    let blocks = (0..group_of.len()).step_by(BLOCK).map(|start| {
+        let group = sorted(start);
+        match (start..start + BLOCK).all(|at| sorted(at) == group) {
+            true => Ok(group as u32),
+            false => {
+                let count = group_of.iter().filter(|&&other| other == group).count();
+                Err(format!("has {count} columns for group {group}, expected a multiple of {BLOCK}"))
+            }
+        }
+    });
+    let blocks = blocks.collect::<Result<_, _>>()?;
+    let as_stored = order.iter().enumerate().all(|(place, &column)| place == column as usize);
+    Ok(((!as_stored).then_some(order), blocks))
+}
+
+/// Whether all zero points are 8.
+fn symmetric(zeros: &Tensor, less_one: bool) -> bool {
+    let expected = if less_one { EIGHTS - ONES } else { EIGHTS };
+    zeros.to_vec::<i32>().iter().all(|&word| word as u32 == expected)
+}
+
+fn halves(scales: &Tensor) -> Vec<f16> {
+    match scales.dtype() {
+        DType::BF16 => scales.to_vec::<bf16>().iter().map(|scale| f16::from_f32(scale.to_f32())).collect(),
+        _ => scales.to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests;
