@@ -138,12 +138,12 @@ impl Source {
         self.resolve_on(Machine { free_memory: None, ..Machine::new(&PLATFORM) }, progress)
     }
 
-    /// What a hub says of the model, if its weights are not all on this machine.
+    /// What a hub says of the model, if its weights are not all on this machine; whether it fits into memory or not.
     pub(crate) fn look_ahead(&self) -> anyhow::Result<Option<Unfetched>> {
         if self.is_built_in() {
             return Ok(None);
         }
-        match self.config().look_ahead(Machine::new(&PLATFORM)) {
+        match self.config().look_ahead(Machine { free_memory: None, ..Machine::new(&PLATFORM) }) {
             Err(error @ pipelines::Error::Config(_)) => Err(error.into()),
             other => other.context("cannot open the model"),
         }

@@ -264,8 +264,12 @@ impl Checkpoint {
     }
 
     /// The value of a weight as the graph declares it: matrices as stored, vectors in f32;
-    /// row-major. Experts that are stored one by one are copied together.
+    /// row-major. Experts that are stored one by one are copied together. Of weights whose values are not at hand,
+    /// `None`.
     pub fn tensor(&self, canonical: &str) -> Option<Tensor> {
+        if !self.weights.has_values() {
+            return None;
+        }
         let stored = || self.types().tensor(canonical);
         // A PyTorch checkpoint may hold a transposed view.
         Some(self.vectors.get(canonical).cloned().or_else(stored)?.contiguous())
@@ -489,7 +493,7 @@ fn decoder(
     let mut config = description.config(&types)?;
     let gguf = matches!(description, Description::Gguf { .. });
     if gguf {
-        let factors = |name: &str| types.tensor(name).map(|factors| factors.to_f32_vec());
+        let factors = |name: &str| types.tensor(name).map(|factors| factors_of(&factors, weights));
         config.rope.factors = factors("rope_freqs.weight").or_else(|| factors("rope_factors_short.weight"));
         config.rope.long_factors = factors("rope_factors_long.weight");
     }
@@ -505,6 +509,11 @@ fn decoder(
     experts::gather(names, weights, &config)?;
     let decoder = (architecture.decoder)(&config, Rope::all(&config, style)?, &Names { weights, names });
     Ok((config, Network::Decoder(decoder), architecture.zero_centered_norms && !gguf))
+}
+
+/// Rope factors, or as many that change nothing where values are not at hand.
+fn factors_of(factors: &Tensor, weights: &Weights) -> Vec<f32> {
+    if weights.has_values() { factors.to_f32_vec() } else { vec![1.0; factors.elements()] }
 }
 
 /// `config.json` in the folder of a model.

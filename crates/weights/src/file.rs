@@ -20,6 +20,8 @@ pub struct WeightFile {
     bytes: Bytes,
     /// The mapping under `bytes`, if there is one; takes advice.
     map: Option<Arc<Mmap>>,
+    /// Whether all bytes are those of the file.
+    whole: bool,
 }
 
 impl WeightFile {
@@ -38,17 +40,38 @@ impl WeightFile {
         // thing every program that maps its weights relies on, and the type's documentation says so.
         let map = unsafe { MmapOptions::new().map(&file) }.map_err(Error::io(path))?;
         let map = Arc::new(map);
-        Ok(WeightFile { path: path.to_path_buf(), bytes: Bytes::shared(map.clone()), map: Some(map) })
+        Ok(WeightFile {
+            path: path.to_path_buf(),
+            bytes: Bytes::shared(map.clone()),
+            map: Some(map),
+            whole: true,
+        })
     }
 
     /// Bytes that are in memory already, under a name for messages.
     pub(crate) fn in_memory(name: &str, bytes: Bytes) -> WeightFile {
-        WeightFile { path: PathBuf::from(name), bytes, map: None }
+        WeightFile { path: PathBuf::from(name), bytes, map: None, whole: true }
+    }
+
+    /// The first bytes of a file of `size` bytes that is elsewhere, and zeros in place of the others, which take address
+    /// space and no memory.
+    pub(crate) fn beginning(name: &str, first: &[u8], size: usize) -> Result<WeightFile, Error> {
+        let path = PathBuf::from(name);
+        let map = MmapOptions::new().len(size).no_reserve_swap().map_anon();
+        let mut map = map.map_err(Error::io(&path))?;
+        map[..first.len()].copy_from_slice(first);
+        let map = map.make_read_only().map_err(Error::io(&path))?;
+        Ok(WeightFile { path, bytes: Bytes::shared(Arc::new(map)), map: None, whole: false })
     }
 
     /// The path it was opened by, or the name of bytes that were in memory already.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether all of it is at hand, and not its header alone.
+    pub fn is_whole(&self) -> bool {
+        self.whole
     }
 
     /// A part of the file, without a copy, or `None` when it lies outside.

@@ -52,7 +52,7 @@ impl Format {
     }
 
     /// The format that a file's name promises.
-    fn of_name(path: &Path) -> Option<Format> {
+    pub(crate) fn of_name(path: &Path) -> Option<Format> {
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "gguf" => Some(Format::Gguf),
             "safetensors" => Some(Format::Safetensors),

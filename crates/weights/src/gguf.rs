@@ -29,28 +29,43 @@ const MIN_KEY_VALUE: usize = 8 + 4 + 1;
 const MIN_TENSOR: usize = 8 + 4 + 4 + 8;
 
 /// Reads a model in one file, or all files of the split set that the first of `files` is a part of.
-pub(crate) fn read(mut files: Vec<WeightFile>) -> Result<Contents, Error> {
-    let named_parts = files.len();
-    let file = files.swap_remove(0);
-    let path = file.path().to_path_buf();
+pub(crate) fn read(files: Vec<WeightFile>) -> Result<Contents, Error> {
+    let path = files[0].path();
     let mut contents = Contents::new(Format::Gguf);
-    contents.metadata = read_file(file, &mut contents)?;
-    let count = split_count(&path, &contents.metadata).map_err(|problem| problem.at(&path, Format::Gguf))?;
-    if named_parts > 1 && count != named_parts {
-        let what = format!("split.count is {count}, the file names say {named_parts}");
-        return Err(Problem::Malformed(what).at(&path, Format::Gguf));
+    contents.metadata = read_file(files[0].clone(), &mut contents)?;
+    let count = split_count(path, &contents.metadata).map_err(|problem| problem.at(path, Format::Gguf))?;
+    if files.len() > 1 && count != files.len() {
+        let what = format!("split.count is {count}, the file names say {}", files.len());
+        return Err(Problem::Malformed(what).at(path, Format::Gguf));
     }
-    if count < 2 { Ok(contents) } else { read_parts(&path, count) }
+    if count < 2 { Ok(contents) } else { read_parts(&files, count) }
 }
 
-/// Reads all `count` files of the split set that `path` is a part of: tensors in the order of the parts, metadata of
-/// the first.
-fn read_parts(path: &Path, count: usize) -> Result<Contents, Error> {
+/// How many bytes of a file must be at hand, more than there are, before its header is; `None` if it is.
+pub(crate) fn header_needs(beginning: WeightFile, size: usize) -> Result<Option<usize>, Error> {
+    let mut reader = Reader { file: &beginning, size, position: 0, needs: None };
+    match reader.whole() {
+        Ok(_) => Ok(None),
+        Err(problem) => match reader.needs {
+            Some(bytes) => Ok(Some(bytes)),
+            None => Err(problem.at(beginning.path(), Format::Gguf)),
+        },
+    }
+}
+
+/// Reads all `count` files of the split set that the first of `files` is a part of, whether they are among these or lie
+/// beside it: tensors in the order of the parts, metadata of the first.
+fn read_parts(files: &[WeightFile], count: usize) -> Result<Contents, Error> {
+    let path = files[0].path();
     let mut contents = Contents::new(Format::Gguf);
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     for (index, part) in (0..count).filter_map(|index| shard_name(name, index, count)).enumerate() {
-        let part = path.with_file_name(part);
-        let metadata = read_file(WeightFile::open(&part)?, &mut contents)?;
+        let file = match files.iter().find(|file| file.path().file_name() == Some(part.as_ref())) {
+            Some(file) => file.clone(),
+            None => WeightFile::open(&path.with_file_name(part))?,
+        };
+        let part = file.path().to_path_buf();
+        let metadata = read_file(file, &mut contents)?;
         check_part(&metadata, index, count).map_err(|problem| problem.at(&part, Format::Gguf))?;
         if index == 0 {
             contents.metadata = metadata;
@@ -93,10 +108,8 @@ fn check_part(metadata: &Metadata, index: usize, count: usize) -> Result<(), Pro
 /// Adds the tensors of one file to `contents` and gives back its metadata.
 fn read_file(file: WeightFile, contents: &mut Contents) -> Result<Metadata, Error> {
     let at = |problem: Problem| problem.at(file.path(), Format::Gguf);
-    let mut reader = Reader { file: &file, position: 0 };
-    let (num_tensors, num_keys) = reader.header().map_err(at)?;
-    let metadata = reader.metadata(num_keys).map_err(at)?;
-    let records = reader.tensors(num_tensors).map_err(at)?;
+    let mut reader = Reader { file: &file, size: file.len(), position: 0, needs: None };
+    let (metadata, records) = reader.whole().map_err(at)?;
     let (start, alignment) = data_start(&metadata, reader.position).map_err(at)?;
     let index = contents.add_file(file.clone());
     contents.tensors.reserve_exact(records.len());
@@ -206,11 +219,22 @@ fn unread_type(code: u32) -> &'static str {
 
 /// A position in the header of a file.
 struct Reader<'a> {
+    /// The bytes at hand: those of the whole file, or its first ones.
     file: &'a WeightFile,
+    /// Bytes of the whole file.
+    size: usize,
     position: usize,
+    /// Bytes that had to be at hand, where they were not.
+    needs: Option<usize>,
 }
 
 impl<'a> Reader<'a> {
+    /// All there is before the data.
+    fn whole(&mut self) -> Result<(Metadata, Vec<Record>), Problem> {
+        let (num_tensors, num_keys) = self.header()?;
+        Ok((self.metadata(num_keys)?, self.tensors(num_tensors)?))
+    }
+
     /// The numbers of tensors and of metadata keys.
     fn header(&mut self) -> Result<(usize, usize), Problem> {
         let magic = self.take(4, "the magic")?;
@@ -362,9 +386,12 @@ impl<'a> Reader<'a> {
     fn count(&mut self, what: &str, size: usize) -> Result<usize, Problem> {
         let start = self.position;
         let count = self.u64(what)?;
-        let left = self.file.len() - self.position;
+        let left = self.size - self.position;
         match usize::try_from(count) {
-            Ok(fitting) if fitting <= left / size => Ok(fitting),
+            Ok(fitting) if fitting <= left / size => {
+                self.at_hand(self.position + fitting * size)?;
+                Ok(fitting)
+            }
             _ => {
                 malformed!("{what}: the count {count} at byte {start} is too large for the {left} bytes left")
             }
@@ -386,13 +413,24 @@ impl<'a> Reader<'a> {
     }
 
     fn take(&mut self, len: usize, what: &str) -> Result<&'a [u8], Problem> {
-        let left: &'a [u8] = &self.file[self.position..];
-        let Some(bytes) = left.get(..len) else {
-            let (at, left) = (self.position, left.len());
+        let (at, left) = (self.position, self.size - self.position);
+        if len > left {
             return malformed!("{what} of {len} bytes at byte {at}: only {left} are left");
-        };
+        }
+        self.at_hand(at + len)?;
         self.position += len;
-        Ok(bytes)
+        let file: &'a [u8] = self.file;
+        Ok(&file[at..at + len])
+    }
+
+    /// Notes what is needed, if it is not at hand.
+    fn at_hand(&mut self, end: usize) -> Result<(), Problem> {
+        let at_hand = self.file.len();
+        if end <= at_hand {
+            return Ok(());
+        }
+        self.needs = Some(end);
+        malformed!("the header has {end} bytes or more, of which {at_hand} are at hand")
     }
 }
 

@@ -17,6 +17,7 @@
 //! and allocates in proportion to their size.
 
 mod allowed;
+mod beginning;
 mod contents;
 mod error;
 mod file;
@@ -30,6 +31,7 @@ mod safetensors;
 mod source;
 mod weights;
 
+pub use beginning::Beginning;
 pub use error::Error;
 pub use file::WeightFile;
 pub use format::Format;

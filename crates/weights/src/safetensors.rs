@@ -19,6 +19,13 @@ pub(crate) fn read(files: Vec<WeightFile>) -> Result<Contents, Error> {
     Ok(contents)
 }
 
+/// How many bytes of a file must be at hand, more than these first ones, before its header is; `None` if it is.
+pub(crate) fn header_needs(first: &[u8]) -> Option<usize> {
+    let Some(length) = first.first_chunk::<LENGTH_BYTES>() else { return Some(LENGTH_BYTES) };
+    let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
+    Some(length.saturating_add(LENGTH_BYTES)).filter(|&bytes| bytes > first.len())
+}
+
 /// Adds the tensors of one file, in the order of their data. The `safetensors` crate checks that the header fits
 /// the file, that each size is what dtype and shape need, and that the data have no holes and no overlaps.
 fn read_file(file: WeightFile, contents: &mut Contents) -> Result<(), Error> {

@@ -54,8 +54,18 @@ impl Weights {
         if paths.is_empty() {
             return Err(Error::NoWeights { path: PathBuf::new() });
         }
-        let files: Vec<WeightFile> =
-            paths.iter().map(|path| WeightFile::open(path)).collect::<Result<_, _>>()?;
+        Weights::of_files(paths.iter().map(|path| WeightFile::open(path)).collect::<Result<_, _>>()?)
+    }
+
+    /// As [`Weights::open_all`], of files that are open; of a file that is elsewhere, its [`Beginning`](crate::Beginning)
+    /// is enough to know all but its values.
+    ///
+    /// # Errors
+    /// As [`Weights::open_all`].
+    pub fn of_files(files: Vec<WeightFile>) -> Result<Weights, Error> {
+        if files.is_empty() {
+            return Err(Error::NoWeights { path: PathBuf::new() });
+        }
         Ok(Weights { contents: read(files)? })
     }
 
@@ -75,6 +85,12 @@ impl Weights {
     /// The files, in the order they were read.
     pub fn files(&self) -> &[WeightFile] {
         &self.contents.files
+    }
+
+    /// Whether the values are at hand: where a file is not whole, tensors have the right names, dtypes and shapes, and
+    /// zeros for values.
+    pub fn has_values(&self) -> bool {
+        self.files().iter().all(WeightFile::is_whole)
     }
 
     /// What the files say about the model.

@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::Context;
 use engine::WeightMemory;
 use models::Network;
-use pipelines::config::Unfetched;
+use pipelines::config::{Described, DescribedByConfig, ResolvedConfig, Unfetched};
 use pipelines::hub::PlannedFile;
 use pipelines::{MemoryBytes, MemoryPlan, MemoryRequest, OutOfMemory, available_memory};
 use serde_json::{Value, json};
@@ -16,9 +16,9 @@ use crate::progress::Progress;
 use crate::settings::ModelPath;
 
 const AFTER_HELP: &str = "\
-Only headers are read, and of a repo that is not here the list of files and config.json. \"total\" is what the check
-compares: the files of weights and the cache. What is free is what this machine, or the container around it, leaves.
-Ends with code 4 if it does not fit.
+Only headers are read. Of a repo that is not here, the list of files, config.json and the headers of the weights are
+fetched; PyTorch files have none. \"total\" is what the check compares: the weights and the cache. What is free is what
+this machine, or the container around it, leaves. Ends with code 4 if it does not fit.
 
 JSON: model, architecture, task, parameters, active_parameters, encoding, files[{name, bytes, cached}],
 bytes_to_fetch, weights_bytes, weights_packed_bytes, weights_mapped_bytes, cache_strategy, cache_dtype,
@@ -63,8 +63,8 @@ struct Report {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let source = arguments.model.source(&[("kv_cache_page_size", model::PAGE_SIZE.into())])?;
     let report = match source.look_ahead()? {
-        Some(unfetched) => Report::ahead(&source, unfetched),
-        None => Report::of(&source)?,
+        Some(unfetched) => Report::ahead(&source, unfetched)?,
+        None => Report::here(&source)?,
     };
     let mut text = report.lines();
     if arguments.json {
@@ -82,21 +82,39 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 
 impl Report {
     /// Of a model that is on this machine.
-    fn of(source: &Source) -> anyhow::Result<Report> {
+    fn here(source: &Source) -> anyhow::Result<Report> {
         let resolved = source.look(&Progress::new(true))?;
-        let request = MemoryRequest { free: available_memory(), ..*resolved.memory_request() };
-        let checkpoint = resolved.checkpoint();
         let file = |file: &weights::WeightFile| PlannedFile {
             name: file.path().display().to_string(),
             size: file.path().metadata().ok().map(|metadata| metadata.len()),
             cached: true,
         };
+        let files = resolved.checkpoint().weights().files().iter().map(file).collect();
+        Report::of(source, resolved, files)
+    }
+
+    /// Of a model that is on a hub.
+    fn ahead(source: &Source, unfetched: Unfetched) -> anyhow::Result<Report> {
+        let to_fetch = unfetched.bytes_to_fetch();
+        let Unfetched { files, bytes, described } = unfetched;
+        let mut report = match described {
+            Described::ByHeaders(resolved) => Report::of(source, *resolved, files)?,
+            Described::ByConfig(described) => Report::by_config(source, *described, files, bytes),
+        };
+        report.to_fetch = to_fetch;
+        Ok(report)
+    }
+
+    /// Of a model of which all but the values of its weights is known.
+    fn of(source: &Source, resolved: ResolvedConfig, files: Vec<PlannedFile>) -> anyhow::Result<Report> {
+        let request = MemoryRequest { free: available_memory(), ..*resolved.memory_request() };
+        let checkpoint = resolved.checkpoint();
         let mut report = Report {
             model: source.name(),
             architecture: resolved.config().architecture.clone(),
             network: Some(checkpoint.network.clone()),
             encoding: resolved.config().quantization_encoding.map(|encoding| encoding.to_string()),
-            files: checkpoint.weights().files().iter().map(file).collect(),
+            files,
             to_fetch: 0,
             weights: Some(checkpoint.weights().bytes()),
             memory: None,
@@ -114,29 +132,30 @@ impl Report {
         Ok(report)
     }
 
-    /// Of a model that is on a hub.
-    fn ahead(source: &Source, unfetched: Unfetched) -> Report {
-        let (cache_dtype, to_fetch) = (unfetched.cache_dtype().to_string(), unfetched.bytes_to_fetch());
-        let Unfetched { config, files, bytes, model, memory, warnings } = unfetched;
-        let (architecture, network) = model.unzip();
+    /// Of a model of which `config.json` is known.
+    fn by_config(
+        source: &Source,
+        described: DescribedByConfig,
+        files: Vec<PlannedFile>,
+        bytes: Option<u64>,
+    ) -> Report {
+        let cache_dtype = described.cache_dtype().to_string();
+        let DescribedByConfig { config, architecture, network, memory, warnings } = described;
+        let request = memory.map(|memory| MemoryRequest { free: available_memory(), ..memory });
         let mut report = Report {
             model: source.name(),
-            architecture,
-            network,
+            architecture: Some(architecture),
+            network: Some(network),
             encoding: config.quantization_encoding.map(|encoding| encoding.to_string()),
             files,
-            to_fetch,
+            to_fetch: 0,
             weights: bytes,
             memory: None,
             cache_dtype,
-            request: memory,
-            plan: memory.map(|memory| memory.plan()),
+            request,
+            plan: request.map(|request| request.plan()),
             warnings,
         };
-        if report.network.is_none() {
-            let why = "the model's sizes are in its GGUF file, which is not here: only its bytes are known";
-            report.warnings.push(why.to_string());
-        }
         report.add_plan_warnings();
         report
     }

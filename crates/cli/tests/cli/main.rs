@@ -8,6 +8,7 @@ mod encode;
 mod eval;
 mod failures;
 mod generate;
+mod hub;
 mod inspect;
 mod interrupt;
 mod list;

@@ -2,35 +2,53 @@
 
 use serde_json::Value;
 
-use crate::pull::{File, hub};
-use crate::support::{Folder, Outcome, command, peri};
+use crate::hub::{Files, Hub};
+use crate::support::{Folder, Outcome, peri, storyteller};
 
-/// A model of 2 layers on a hub, whose weights nobody fetches.
-const FILES: &[File] = &[
-    (
-        "config.json",
-        "one",
-        r#"{"architectures": ["LlamaForCausalLM"], "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48,
-            "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": true,
-            "max_position_embeddings": 128}"#,
-    ),
-    ("model.safetensors", "two", "weights that are not here"),
-];
-const GGUF: &[File] = &[("tiny-Q8_0.gguf", "three", "GGUF eight")];
+const CONFIG: &str = r#"{"architectures": ["LlamaForCausalLM"], "vocab_size": 64, "hidden_size": 32,
+    "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "max_position_embeddings": 128}"#;
+
+/// The parameters of [`CONFIG`]: two layers of attention, feed forward and norms; the embedding once.
+const PARAMETERS: usize = 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 48 * 32 + 2 * 32) + 64 * 32 + 32;
+
+/// A safetensors file of the bf16 weights of [`CONFIG`] and, if there is one, an output of its own.
+fn safetensors(output: bool) -> Vec<u8> {
+    let mut shapes =
+        vec![("model.embed_tokens".to_string(), vec![64, 32]), ("model.norm".to_string(), vec![32])];
+    for layer in 0..2 {
+        let named = [
+            ("self_attn.q_proj", vec![32, 32]),
+            ("self_attn.k_proj", vec![16, 32]),
+            ("self_attn.v_proj", vec![16, 32]),
+            ("self_attn.o_proj", vec![32, 32]),
+            ("mlp.gate_proj", vec![48, 32]),
+            ("mlp.up_proj", vec![48, 32]),
+            ("mlp.down_proj", vec![32, 48]),
+            ("input_layernorm", vec![32]),
+            ("post_attention_layernorm", vec![32]),
+        ];
+        shapes.extend(named.map(|(name, shape)| (format!("model.layers.{layer}.{name}"), shape)));
+    }
+    shapes.extend(output.then(|| ("lm_head".to_string(), vec![64, 32])));
+    let (mut header, mut end) = (serde_json::Map::new(), 0);
+    for (name, shape) in shapes {
+        let start = end;
+        end += 2 * shape.iter().product::<usize>();
+        let info = serde_json::json!({"dtype": "BF16", "shape": shape, "data_offsets": [start, end]});
+        header.insert(format!("{name}.weight"), info);
+    }
+    let header = Value::Object(header).to_string();
+    [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &vec![0; end]].concat()
+}
 
 /// Plans `ada/tiny` of a hub.
-fn plan_of(files: &'static [File], arguments: &[&str]) -> (Outcome, usize) {
-    let cache = Folder::new(&format!("plan-hub-{}", files.len()));
-    let mut command = command(&[&["plan", "ada/tiny"], arguments].concat());
-    command.env("HF_ENDPOINT", hub(files)).env("HF_HUB_CACHE", cache.path()).env("HF_HOME", cache.path());
-    let output = command.env_remove("HF_TOKEN").env("HF_HUB_OFFLINE", "0").output().unwrap();
-    let outcome = Outcome {
-        code: output.status.code(),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    };
+fn plan_of(hub: &Hub, arguments: &[&str], offline: bool) -> Outcome {
+    let cache = Folder::new(&format!("plan-hub-{:p}", hub));
+    let outcome = hub.peri(&cache, &[&["plan", "ada/tiny"], arguments].concat(), offline);
     let blobs = std::fs::read_dir(cache.path().join("models--ada--tiny/blobs"));
-    (outcome, blobs.map_or(0, Iterator::count))
+    assert!(blobs.map_or(0, Iterator::count) <= 1, "config.json alone");
+    outcome
 }
 
 fn json(outcome: Outcome) -> Value {
@@ -90,24 +108,73 @@ fn encoders_have_no_cache() {
 
 #[test]
 fn weights_on_a_hub_are_not_fetched() {
-    let (outcome, blobs) = plan_of(FILES, &["--json", "--max-length", "auto"]);
-    let plan = json(outcome);
-    assert_eq!(blobs, 1, "config.json alone");
+    let files = |output| {
+        vec![("config.json", CONFIG.as_bytes().to_vec()), ("model.safetensors", safetensors(output))]
+    };
+    let plan = json(plan_of(&Hub::start(files(false)), &["--json", "--max-length", "auto"], false));
     assert_eq!((&plan["architecture"], &plan["encoding"]), (&"LlamaForCausalLM".into(), &"bfloat16".into()));
-    // Two layers of attention, feed forward and norms; the embedding once.
-    let layer = 2 * 32 * 32 + 2 * 16 * 32 + 3 * 48 * 32 + 2 * 32;
-    assert_eq!(plan["parameters"], 2 * layer + 64 * 32 + 32);
-    let bytes = FILES[1].2.len();
-    assert_eq!((&plan["weights_bytes"], &plan["bytes_to_fetch"]), (&bytes.into(), &bytes.into()));
+    assert_eq!((&plan["parameters"], &plan["weights_bytes"]), (&PARAMETERS.into(), &(2 * PARAMETERS).into()));
+    assert_eq!(plan["bytes_to_fetch"], safetensors(false).len());
     assert_eq!((&plan["max_length"], &plan["fits"]), (&128.into(), &true.into()));
-    assert_eq!((&plan["files"][0]["cached"], &plan["weights_packed_bytes"]), (&false.into(), &Value::Null));
+    assert_eq!(plan["files"][0]["cached"], false);
+    assert!(plan["weights_packed_bytes"].as_u64().unwrap() > 0, "{plan:#}");
+    // That the output has weights of its own is in the header alone.
+    let plan = json(plan_of(&Hub::start(files(true)), &["--json"], false));
+    assert_eq!(plan["parameters"], PARAMETERS + 64 * 32);
+    // Whoever has the configuration and no weights is told so.
+    let outcome = plan_of(&Hub::start(files(true)), &["--max-length", "129"], false);
+    assert!(
+        outcome.code == Some(2) && outcome.stderr.contains("max_length is 129: give at most 128"),
+        "{outcome:?}"
+    );
 }
 
 #[test]
-fn of_a_gguf_file_on_a_hub_the_bytes_are_known() {
-    let (outcome, blobs) = plan_of(GGUF, &[]);
-    assert!(outcome.stderr.contains("only its bytes are known"), "{outcome:?}");
-    let text = outcome.text();
-    assert_eq!((text.lines().last(), blobs), (Some("fits                  unknown"), 0));
-    assert!(text.contains("weights on disk       0.01 KiB") && text.contains("q8_0"), "{text}");
+fn pytorch_files_are_planned_from_their_configuration() {
+    let config = CONFIG.replace(
+        "\"vocab_size\"",
+        "\"tie_word_embeddings\": true, \"torch_dtype\": \"bfloat16\", \"vocab_size\"",
+    );
+    let files: Files = vec![("config.json", config.into_bytes()), ("pytorch_model.bin", vec![0; 1000])];
+    let plan = json(plan_of(&Hub::start(files), &["--json"], false));
+    assert_eq!((&plan["parameters"], &plan["encoding"]), (&PARAMETERS.into(), &"bfloat16".into()));
+    assert_eq!((&plan["weights_bytes"], &plan["weights_packed_bytes"]), (&1000.into(), &Value::Null));
+}
+
+#[test]
+fn a_gguf_file_on_a_hub_is_planned_like_one_that_is_here() {
+    let content = std::fs::read(storyteller()).unwrap();
+    let hub = Hub::start(vec![("storyteller-q4_k_m.gguf", content.clone())]);
+    let mut there = json(plan_of(&hub, &["--json"], false));
+    assert!(hub.sent() < content.len() / 2, "{} of {} bytes", hub.sent(), content.len());
+    let mut here = json(peri(&["plan", "--json", &storyteller()]));
+    assert_eq!(
+        (&there["bytes_to_fetch"], &there["files"][0]["cached"]),
+        (&content.len().into(), &false.into())
+    );
+    for plan in [&mut here, &mut there] {
+        let plan = plan.as_object_mut().unwrap();
+        // What is free changes while others run.
+        for field in ["model", "files", "bytes_to_fetch", "free_bytes", "usable_bytes"] {
+            plan.remove(field);
+        }
+    }
+    assert_eq!(there, here);
+}
+
+#[test]
+fn what_is_wrong_with_files_on_a_hub_is_said() {
+    let check = |files: Files, offline: bool, code: i32, expected: &str| {
+        let outcome = plan_of(&Hub::start(files), &[], offline);
+        assert!(outcome.code == Some(code) && outcome.stderr.contains(expected), "{outcome:?}");
+    };
+    let gguf = |content: &[u8]| vec![("tiny-Q6_K.gguf", content.to_vec())];
+    check(gguf(b"GGUF eight"), false, 3, "ada/tiny/tiny-Q6_K.gguf: GGUF version 1734960416");
+    let whole = std::fs::read(storyteller()).unwrap();
+    check(gguf(&whole), false, 2, "the name says q6_k, the content is q4_k");
+    check(gguf(&whole[..50_000]), false, 3, "malformed GGUF");
+    check(gguf(&whole[..whole.len() - 1]), false, 3, "leave the file of");
+    check(gguf(&whole), true, 3, "HF_HUB_OFFLINE is set");
+    let weights = vec![("model.safetensors", safetensors(true))];
+    check(weights, false, 2, "has no file `config.json`");
 }

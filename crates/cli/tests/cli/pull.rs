@@ -1,73 +1,24 @@
 //! `peri pull`, from a hub on this machine.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
+use crate::hub::{COMMIT, Files, Hub};
+use crate::support::{Folder, Outcome};
 
-use crate::support::{Folder, Outcome, command};
-
-const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
-
-/// A file of a hub: a name, an ETag, a content.
-pub(crate) type File = (&'static str, &'static str, &'static str);
-
-const FILES: &[File] = &[
-    ("config.json", "one", "{}"),
-    ("tiny-Q4_0.gguf", "two", "GGUF four"),
-    ("tiny-Q8_0.gguf", "three", "GGUF eight"),
-];
-
-/// Starts a hub with the repository `ada/tiny`, whose safetensors files are bf16; gives its address.
-pub(crate) fn hub(files: &'static [File]) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = format!("http://{}", listener.local_addr().unwrap());
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let reader = BufReader::new(stream.try_clone().unwrap());
-            let mut lines = reader.lines().map_while(Result::ok).take_while(|line| !line.is_empty());
-            let line = lines.next().unwrap_or_default();
-            lines.for_each(drop);
-            let (status, etag, content) = answer(files, line.split(' ').nth(1).unwrap_or_default());
-            let head =
-                format!("HTTP/1.1 {status} X\r\nETag: \"{etag}\"\r\nContent-Length: {}\r\n", content.len());
-            let content = if line.starts_with("HEAD") { "" } else { &content };
-            write!(stream, "{head}Connection: close\r\n\r\n{content}").unwrap();
-        }
-    });
-    address
-}
-
-fn answer(files: &[File], path: &str) -> (u16, &'static str, String) {
-    if path.starts_with("/api/models/ada/tiny/") {
-        let file = |&(name, _, content): &File| serde_json::json!({"rfilename": name, "size": content.len()});
-        let siblings: Vec<_> = files.iter().map(file).collect();
-        let safetensors = serde_json::json!({"parameters": {"BF16": 1}});
-        return (
-            200,
-            "",
-            serde_json::json!({"id": "ada/tiny", "sha": COMMIT, "siblings": siblings, "safetensors": safetensors})
-                .to_string(),
-        );
-    }
-    let found = files.iter().find(|(name, ..)| path == format!("/ada/tiny/resolve/{COMMIT}/{name}"));
-    found.map_or((404, "", String::new()), |&(_, etag, content)| (200, etag, content.to_string()))
+fn files() -> Files {
+    vec![
+        ("config.json", b"{}".to_vec()),
+        ("tiny-Q4_0.gguf", b"GGUF four".to_vec()),
+        ("tiny-Q8_0.gguf", b"GGUF eight".to_vec()),
+    ]
 }
 
 /// Runs `peri pull` with a cache of its own.
-fn pull(endpoint: &str, cache: &Folder, arguments: &[&str], offline: bool) -> Outcome {
-    let mut command = command(&[&["pull"], arguments].concat());
-    command.env("HF_ENDPOINT", endpoint).env("HF_HUB_CACHE", cache.path()).env("HF_HOME", cache.path());
-    command.env_remove("HF_TOKEN").env("HF_HUB_OFFLINE", if offline { "1" } else { "0" });
-    let output = command.output().unwrap();
-    Outcome {
-        code: output.status.code(),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
+fn pull(hub: &Hub, cache: &Folder, arguments: &[&str], offline: bool) -> Outcome {
+    hub.peri(cache, &[&["pull"], arguments].concat(), offline)
 }
 
 #[test]
 fn says_what_it_takes_and_fetches_it() {
-    let (hub, cache) = (hub(FILES), Folder::new("pull"));
+    let (hub, cache) = (Hub::start(files()), Folder::new("pull"));
     let snapshot = cache.path().join("models--ada--tiny/snapshots").join(COMMIT);
     let arguments = ["ada/tiny", "--quantization-encoding", "q8_0"];
     let dry = pull(&hub, &cache, &[&arguments[..], &["--dry-run"]].concat(), false).text();
@@ -100,7 +51,7 @@ fn says_what_it_takes_and_fetches_it() {
 
 #[test]
 fn refusals_say_what_to_do() {
-    let (hub, cache) = (hub(FILES), Folder::new("no-pull"));
+    let (hub, cache) = (Hub::start(files()), Folder::new("no-pull"));
     let cases: &[(&[&str], i32, &[&str])] = &[
         (&["ada/tiny"], 2, &["choose one of q4_0, q8_0", "--quantization-encoding"]),
         (&["ada/tiny", "--quantization-encoding", "q6_k"], 2, &["no weights in q6_k: it has q4_0, q8_0"]),

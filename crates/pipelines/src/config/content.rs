@@ -26,16 +26,24 @@ impl Content {
     /// # Errors
     /// If the files are damaged, or hold what is not read.
     pub(crate) fn of(files: &[impl AsRef<Path>]) -> Result<Content, HubError> {
-        let mut elements: Vec<(DType, u64)> = Vec::new();
-        let mut declared = None;
+        let mut opened = Vec::with_capacity(files.len());
         for file in files {
-            let weights = Weights::open(file.as_ref())?;
-            count(&weights, &mut elements);
-            declared = declared.or_else(|| declared_in(&weights));
-            if weights.format() == weights::Format::Gguf {
+            opened.push(Weights::open(file.as_ref())?);
+            if opened[0].format() == weights::Format::Gguf {
                 // Of a split set, any file has opened them all.
                 break;
             }
+        }
+        Ok(Content::of_weights(&opened))
+    }
+
+    /// As [`Content::of`], of weights that are open.
+    pub(crate) fn of_weights<'w>(models: impl IntoIterator<Item = &'w Weights>) -> Content {
+        let mut elements: Vec<(DType, u64)> = Vec::new();
+        let mut declared = None;
+        for weights in models {
+            count(weights, &mut elements);
+            declared = declared.or_else(|| declared_in(weights));
         }
         // The first of those that are equally many, in the order of the file: never by chance.
         let mut most: Option<(DType, u64)> = None;
@@ -49,7 +57,7 @@ impl Content {
             elements.iter().any(|&(dtype, _)| dtype == encoding.stored_dtype())
         };
         let encoding = declared.filter(is_there).or_else(|| SupportedEncoding::from_dtype(most?));
-        Ok(Content { encoding, declared, most })
+        Content { encoding, declared, most }
     }
 
     /// The encoding of a file, whose name must not promise another one.

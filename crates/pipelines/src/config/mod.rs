@@ -10,8 +10,8 @@ mod repo;
 pub use encoding::{QuantizationEncoding, SupportedEncoding};
 pub use enums::{KVCacheStrategy, PipelineEngine, RepoType, RopeType, UnknownName, WeightsFormat};
 pub use pipeline::{
-    Auto, Cached, FIELDS, Field, Item, Kind, Layers, Machine, Origin, PipelineConfig, ResolvedConfig,
-    Unfetched, UnknownField, WeightsConverter,
+    Auto, Cached, Described, DescribedByConfig, FIELDS, Field, Item, Kind, Layers, Machine, Origin,
+    PipelineConfig, ResolvedConfig, Unfetched, UnknownField, WeightsConverter,
 };
 pub use repo::{FilesByFormat, HuggingFaceRepo, RepoOptions};
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use indexmap::IndexMap;
+use weights::{WeightFile, Weights};
 
 use super::content::Content;
 use super::nearest::nearest;
@@ -274,6 +275,26 @@ impl HuggingFaceRepo {
         }
     }
 
+    /// The weights of files that belong together: names, dtypes, shapes and metadata. Of files that are not on this
+    /// machine, the headers are fetched and no more, so that [`Weights::has_values`] is false.
+    ///
+    /// # Errors
+    /// If a file is not there, has no header (PyTorch), is damaged, or cannot be fetched.
+    pub fn headers(&self, filenames: &[String]) -> Result<Weights, HubError> {
+        Ok(Weights::of_files(self.header_files(filenames)?)?)
+    }
+
+    /// The files of [`HuggingFaceRepo::headers`].
+    pub(crate) fn header_files(&self, filenames: &[String]) -> Result<Vec<WeightFile>, HubError> {
+        match &self.place {
+            Place::Local { .. } => {
+                let paths = self.download_all(filenames, false, &|_| ())?;
+                paths.iter().map(|path| Ok(WeightFile::open(path)?)).collect()
+            }
+            Place::Online(online) => online.header_files(filenames),
+        }
+    }
+
     /// Where a file is on this machine, if it is.
     ///
     /// # Errors
@@ -329,6 +350,14 @@ impl HuggingFaceRepo {
         let files = self.files().unwrap_or_default();
         let nearest = nearest(file, files.iter().map(|file| file.name.as_str())).map(str::to_string);
         HubError::MissingFile { repo: self.repo_id.clone(), file: file.to_string(), nearest }
+    }
+
+    /// Why there are no weights: there are none, or the hub must not be asked.
+    pub(crate) fn without_weights(&self) -> HubError {
+        match &self.place {
+            Place::Local { .. } => HubError::NoWeights { repo: self.repo_id.clone() },
+            Place::Online(online) => online.without_weights(),
+        }
     }
 
     fn files_in(

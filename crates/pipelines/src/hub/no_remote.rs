@@ -24,6 +24,10 @@ impl Remote {
         match *self {}
     }
 
+    pub(crate) fn beginnings(&self, _: &Repo, _: &[&str]) -> Result<Vec<weights::Beginning>, HubError> {
+        match *self {}
+    }
+
     pub(crate) fn download(
         &self,
         _: &Repo,

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use weights::WeightFile;
+
 use super::remote::Remote;
 use super::shards::{is_complete, sets};
 use super::{Hub, HubError, ModelInfo, Progress, Repo, RepoFile, Snapshot};
@@ -119,6 +121,34 @@ impl Online {
         let mut fetched =
             remote.download(&self.repo, self.asked.revision(), &lacking, force, progress)?.into_iter();
         Ok(paths.into_iter().filter_map(|cached| cached.or_else(|| fetched.next())).collect())
+    }
+
+    /// Files of weights, as they are in the cache; of those it lacks, the headers are fetched, and no more.
+    pub(crate) fn header_files(&self, names: &[String]) -> Result<Vec<WeightFile>, HubError> {
+        let (mut files, mut lacking) = (Vec::with_capacity(names.len()), Vec::new());
+        for name in names {
+            let cached = self.cached(name)?;
+            if cached.is_none() {
+                lacking.push(name.as_str());
+            }
+            files.push(cached);
+        }
+        let mut fetched = match lacking.first() {
+            Some(first) => Remote::of(&self.hub, &self.named(first))?.beginnings(&self.repo, &lacking)?,
+            None => Vec::new(),
+        }
+        .into_iter();
+        let open = |cached: Option<PathBuf>| match cached {
+            Some(path) => WeightFile::open(&path),
+            None => fetched.next().expect("one for each that is lacking").into_file(),
+        };
+        Ok(files.into_iter().map(open).collect::<Result<_, _>>()?)
+    }
+
+    /// Why there are no weights: the hub has none, or must not be asked.
+    pub(crate) fn without_weights(&self) -> HubError {
+        let none = || HubError::NoWeights { repo: self.repo.to_string() };
+        Remote::of(&self.hub, &format!("a model of {}", self.repo)).map_or_else(|error| error, |_| none())
     }
 
     /// The encoding of files that are not here: what the hub says of safetensors, what the name of a GGUF file

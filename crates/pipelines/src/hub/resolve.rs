@@ -168,7 +168,7 @@ fn choose(repo: &HuggingFaceRepo, wanted: &Wanted) -> Result<ModelFiles, HubErro
             Some(encoding) if !all.is_empty() => {
                 HubError::MissingEncoding { repo: name, encoding, encodings: encodings(all.iter()) }
             }
-            _ => HubError::NoWeights { repo: name },
+            _ => repo.without_weights(),
         });
     };
     let format = first.format;

@@ -4,8 +4,8 @@ use tensor::DType;
 use tensor::blocks::{iq4_xs, q2_k, q3_k, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0};
 
 use super::panel::{
-    Blocks, EightBits, FiveBits, Halves, HalvesAndZeros, Levels, Multiples, MultiplesAndMinimums, Nibbles, Pairs, Plain,
-    ROWS, SixBits,
+    Blocks, EightBits, FiveBits, Halves, HalvesAndZeros, Levels, Multiples, MultiplesAndMinimums, Nibbles,
+    Pairs, Plain, ROWS, SixBits,
 };
 
 /// Fills a panel, which is zeroed, from up to 16 rows of `columns` weights each.

@@ -26,7 +26,7 @@ pub use self::field::{Auto, Field, Item, Kind, UnknownField};
 pub use self::layers::{Layers, Origin};
 pub use self::methods::WeightsConverter;
 pub use self::resolve::{Machine, ResolvedConfig};
-pub use self::unfetched::Unfetched;
+pub use self::unfetched::{Described, DescribedByConfig, Unfetched};
 use crate::config::{KVCacheStrategy, PipelineEngine, RopeType, SupportedEncoding};
 
 /// The struct, its defaults, its setters and the table of its fields. The first line of a field's documentation is

@@ -7,7 +7,7 @@ use engine::devices::Platform;
 use models::{Architecture, Checkpoint, CheckpointOptions, Network};
 use serde_json::Value;
 use tensor::DType;
-use weights::Format;
+use weights::{Format, Weights};
 
 use super::check::{Problems, check, native};
 use super::methods::{ONE_DEVICE, names};
@@ -44,7 +44,7 @@ pub struct ResolvedConfig {
     request: MemoryRequest,
     recommended: SamplingOptions,
     asked_length: Option<usize>,
-    warnings: Vec<String>,
+    pub(super) warnings: Vec<String>,
 }
 
 impl PipelineConfig {
@@ -115,7 +115,7 @@ impl PipelineConfig {
         self.resolve_with(checkpoint, folder, machine, problems)
     }
 
-    fn resolve_with(
+    pub(super) fn resolve_with(
         &self,
         checkpoint: Checkpoint,
         folder: &Path,
@@ -183,6 +183,16 @@ impl PipelineConfig {
         self.download_weights_with(progress)?;
         let weights = self.load_weights()?;
         let folder = self.folder()?;
+        let (checkpoint, warnings) = self.open_weights(weights, &folder)?;
+        Ok((checkpoint, folder, warnings))
+    }
+
+    /// The model of weights that are open, whose configuration is in `folder` unless they carry it.
+    pub(super) fn open_weights(
+        &mut self,
+        weights: Weights,
+        folder: &Path,
+    ) -> Result<(Checkpoint, Vec<String>), Error> {
         let mut warnings = Vec::new();
         // A GGUF file names its architecture itself. That config.json names none is for the models to say.
         if weights.format() != Format::Gguf
@@ -196,7 +206,7 @@ impl PipelineConfig {
             architecture: native().find(|&name| self.architecture.as_deref() == Some(name)),
         };
         let checkpoint = Checkpoint::from_weights_with(weights, &folder.join("config.json"), options)?;
-        Ok((checkpoint, folder, warnings))
+        Ok((checkpoint, warnings))
     }
 
     /// What is no error and has no effect either.
@@ -353,9 +363,12 @@ fn names_several(config: &Value) -> bool {
 /// The encoding of a model's files, whose names must not promise another one; of a model in memory, that of most bytes
 /// of its matrices.
 fn encoding_of(checkpoint: &Checkpoint, files: &[&Path]) -> Result<Option<SupportedEncoding>, HubError> {
+    let name = || files[0].file_name().unwrap_or_default().to_string_lossy();
     if files.iter().all(|file| file.exists()) {
-        let name = files[0].file_name().unwrap_or_default().to_string_lossy();
-        return Content::of(files)?.of_file_named(&name).map(Some);
+        return Content::of(files)?.of_file_named(&name()).map(Some);
+    }
+    if !checkpoint.weights().has_values() {
+        return Content::of_weights([checkpoint.weights()]).of_file_named(&name()).map(Some);
     }
     let mut bytes = BTreeMap::new();
     for (_, tensor) in checkpoint.weights().tensors().filter(|(_, tensor)| tensor.shape().rank() >= 2) {

@@ -1,39 +1,59 @@
-//! What is known of a model whose weights are still on a hub: sizes from its list of files, the rest from `config.json`.
+//! What is known of a model whose weights are still on a hub: all that the headers of its files say or, where files
+//! have none, what `config.json` says.
 
 use models::Network;
 use tensor::DType;
 
 use super::check::{Problems, check};
-use super::{Machine, PipelineConfig};
+use super::{Machine, PipelineConfig, ResolvedConfig};
 use crate::Error;
-use crate::config::{HuggingFaceRepo, SupportedEncoding, WeightsFormat};
+use crate::config::HuggingFaceRepo;
 use crate::hub::PlannedFile;
 use crate::memory_plan::MemoryRequest;
 
 /// A model of a hub before its weights are fetched.
 #[derive(Debug)]
 pub struct Unfetched {
-    /// The configuration, with the files and the encoding of the weights decided.
-    pub config: PipelineConfig,
     /// The files of weights.
     pub files: Vec<PlannedFile>,
     /// Bytes of all of them; `None` where the hub does not say.
     pub bytes: Option<u64>,
-    /// Architecture and model of `config.json`. GGUF files have their configuration inside, which is known when they
-    /// are here.
-    pub model: Option<(String, Network)>,
-    /// What would be asked of memory, as far as both are known.
+    /// The model.
+    pub described: Described,
+}
+
+/// What is known of a model without its weights.
+#[derive(Debug)]
+pub enum Described {
+    /// All but the values of weights: GGUF and safetensors files begin with headers.
+    ByHeaders(Box<ResolvedConfig>),
+    /// What follows from `config.json`: PyTorch files have no header.
+    ByConfig(Box<DescribedByConfig>),
+}
+
+/// What follows from `config.json` alone.
+#[derive(Debug)]
+pub struct DescribedByConfig {
+    /// The configuration, with the files and the encoding of the weights decided.
+    pub config: PipelineConfig,
+    /// The architecture.
+    pub architecture: String,
+    /// The model.
+    pub network: Network,
+    /// What would be asked of memory; `None` where the hub does not say how many bytes the weights have.
     pub memory: Option<MemoryRequest>,
     /// What is worth a warning.
     pub warnings: Vec<String>,
 }
 
-impl Unfetched {
+impl DescribedByConfig {
     /// What the KV cache will keep.
     pub fn cache_dtype(&self) -> DType {
         self.config.cache_dtype()
     }
+}
 
+impl Unfetched {
     /// Bytes of the files that are not here, as far as the hub says.
     pub fn bytes_to_fetch(&self) -> u64 {
         let lacking = self.files.iter().filter(|file| !file.cached);
@@ -43,10 +63,10 @@ impl Unfetched {
 
 impl PipelineConfig {
     /// Looks at a model without fetching its weights; `None` if they are all here, so that they can be opened. Of a
-    /// hub, the list of files is asked for, and `config.json`.
+    /// hub, the list of files is asked for, `config.json`, and the headers of the files of weights.
     ///
     /// # Errors
-    /// All that is wrong with the configuration, or if there is no such model.
+    /// As [`PipelineConfig::resolve`].
     pub fn look_ahead(&self, machine: Machine<'_>) -> Result<Option<Unfetched>, Error> {
         let mut problems = Problems::default();
         check(self, self.strategy(), &mut problems);
@@ -64,13 +84,16 @@ impl PipelineConfig {
             return Ok(None);
         }
         let bytes = config.weights_size()?;
-        config.quantization_encoding = config.quantization_encoding.or_else(|| encoding_of(&repo, &files));
-        let mut unfetched =
-            Unfetched { config, files, bytes, model: None, memory: None, warnings: Vec::new() };
-        if unfetched.config.weights_format()? != WeightsFormat::Gguf {
-            unfetched.describe(machine)?;
-        }
-        Ok(Some(unfetched))
+        let described = match config.headers()? {
+            Some((weights, folder)) => {
+                let (checkpoint, warnings) = config.open_weights(weights, &folder)?;
+                let mut resolved = config.resolve_with(checkpoint, &folder, machine, problems)?;
+                resolved.warnings.splice(0..0, warnings);
+                Described::ByHeaders(Box::new(resolved))
+            }
+            None => Described::ByConfig(Box::new(config.described_by_config(&repo, &files, bytes, machine)?)),
+        };
+        Ok(Some(Unfetched { files, bytes, described }))
     }
 
     fn planned_files(&self, repo: &HuggingFaceRepo) -> Result<Vec<PlannedFile>, Error> {
@@ -85,29 +108,33 @@ impl PipelineConfig {
         };
         self.weight_path.iter().map(file).collect()
     }
-}
 
-impl Unfetched {
-    /// Adds what `config.json` says.
-    fn describe(&mut self, machine: Machine<'_>) -> Result<(), Error> {
-        let Unfetched { config, bytes, model, memory, warnings, .. } = self;
-        let source = format!("config.json of {}", config.huggingface_repo_id);
-        let json = config.huggingface_config()?.to_string();
-        let (described, network) = Network::from_config_json(&source, &json, config.architecture.as_deref())?;
-        let mut problems = Problems::default();
-        config.resolve_devices(machine.devices, &mut problems);
-        config.resolve_length(network.context_length(), &mut problems, warnings);
+    fn described_by_config(
+        mut self,
+        repo: &HuggingFaceRepo,
+        files: &[PlannedFile],
+        bytes: Option<u64>,
+        machine: Machine<'_>,
+    ) -> Result<DescribedByConfig, Error> {
+        let guess = || repo.encoding_for_file(&files.first()?.name).ok();
+        self.quantization_encoding = self.quantization_encoding.or_else(guess);
+        let source = format!("config.json of {}", self.huggingface_repo_id);
+        let json = self.huggingface_config()?.to_string();
+        let (described, network) = Network::from_config_json(&source, &json, self.architecture.as_deref())?;
+        let (mut problems, mut warnings) = (Problems::default(), Vec::new());
+        self.resolve_devices(machine.devices, &mut problems);
+        self.resolve_length(network.context_length(), &mut problems, &mut warnings);
         if !problems.0.is_empty() {
             return Err(Error::Config(problems.0));
         }
-        let on_host = config.device_specs.first().is_none_or(|spec| spec.is_host());
-        *memory = bytes.map(|bytes| config.memory_request(&network, bytes, machine.free_memory, on_host));
-        *model = Some((described.architecture, network));
-        Ok(())
+        let on_host = self.device_specs.first().is_none_or(|spec| spec.is_host());
+        let memory = bytes.map(|bytes| self.memory_request(&network, bytes, machine.free_memory, on_host));
+        Ok(DescribedByConfig {
+            architecture: described.architecture,
+            config: self,
+            network,
+            memory,
+            warnings,
+        })
     }
-}
-
-/// The encoding of the weights, where the hub or a file's name tells it.
-fn encoding_of(repo: &HuggingFaceRepo, files: &[PlannedFile]) -> Option<SupportedEncoding> {
-    repo.encoding_for_file(&files.first()?.name).ok()
 }

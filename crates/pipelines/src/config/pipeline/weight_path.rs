@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::Value;
-use weights::{Format, Weights};
+use weights::{Format, WeightFile, Weights};
 
 use super::PipelineConfig;
 use super::methods::problem;
@@ -154,20 +154,49 @@ impl PipelineConfig {
             [first, ..] if self.weights_format()? == WeightsFormat::Gguf => Weights::open(first),
             several => Weights::open_all(several),
         };
-        let weights = opened.map_err(models::Error::from)?;
-        let weights = match &self._weights_converter {
-            Some(converter) => weights.renamed(|name| converter.name(name)).map_err(models::Error::from)?,
-            None => weights,
-        };
+        let weights = self.converted(opened.map_err(models::Error::from)?)?;
         if weights.format() == Format::Gguf && self.weight_path.len() > weights.files().len() {
-            let names: Vec<String> = self.weight_path.iter().map(|path| path.display().to_string()).collect();
-            return Err(problem(
-                "weight_path",
-                names.join(", "),
-                "these GGUF files are several models: give one",
-            ));
+            return Err(self.several_models());
         }
         Ok(weights)
+    }
+
+    /// The weights of which only headers are here, if they have such, and the folder with `config.json`, fetched unless
+    /// they carry their configuration.
+    pub(super) fn headers(&self) -> Result<Option<(Weights, PathBuf)>, Error> {
+        let (here, missing): (Vec<&PathBuf>, Vec<&PathBuf>) =
+            self.weight_path.iter().partition(|path| path.exists());
+        let names: Vec<String> = missing.iter().map(|path| portable(path)).collect();
+        let format = self.weights_format()?;
+        match format {
+            WeightsFormat::Pytorch => return Ok(None),
+            WeightsFormat::Gguf if here.len() + hub::sets(names.iter().map(String::as_str)).len() > 1 => {
+                return Err(self.several_models());
+            }
+            _ => {}
+        }
+        let here = here.iter().map(|path| WeightFile::open(path).map_err(models::Error::from));
+        let mut files = here.collect::<Result<Vec<_>, _>>()?;
+        files.extend(self.huggingface_weights_repo()?.header_files(&names)?);
+        let weights = Weights::of_files(files).map_err(models::Error::from)?;
+        let folder = match format {
+            WeightsFormat::Gguf => PathBuf::new(),
+            _ => parent(&self.model_repo()?.download("config.json", self.force_download)?),
+        };
+        Ok(Some((self.converted(weights)?, folder)))
+    }
+
+    /// Weights under the names that the architecture knows.
+    fn converted(&self, weights: Weights) -> Result<Weights, Error> {
+        Ok(match &self._weights_converter {
+            Some(converter) => weights.renamed(|name| converter.name(name)).map_err(models::Error::from)?,
+            None => weights,
+        })
+    }
+
+    fn several_models(&self) -> Error {
+        let names: Vec<String> = self.weight_path.iter().map(|path| path.display().to_string()).collect();
+        problem("weight_path", names.join(", "), "these GGUF files are several models: give one")
     }
 
     /// The folder with the configuration and the tokenizer of a model whose weights carry none, fetched.
@@ -251,6 +280,9 @@ impl PipelineConfig {
         }
         let repo = self.model_repo()?;
         let there = repo.supported_encodings()?;
+        if repo.weight_files()?.is_empty() {
+            return Err(repo.without_weights().into());
+        }
         let Some(encoding) = self.quantization_encoding.or_else(|| preferred(&there)) else {
             let fix = "it has no weights in an encoding that runs: name another one, or weight_path";
             return Err(problem("huggingface_repo_id", &self.huggingface_repo_id, fix));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use ureq::http::{Method, StatusCode};
 
 use super::digest::Digest;
-use super::request::{Failure, Subject};
+use super::request::{Failure, Span, Subject};
 use super::{FileHead, Remote};
 use crate::hub::names::is_commit;
 use crate::hub::{HubError, Progress, Repo, file_path};
@@ -150,7 +150,7 @@ impl Remote {
         if partial.done == total {
             return Ok(());
         }
-        let answer = self.agent.send(Method::GET, url, partial.done, subject)?;
+        let answer = self.agent.send(Method::GET, url, Span::From(partial.done), subject)?;
         let continues = answer.status == StatusCode::PARTIAL_CONTENT
             && answer.header("content-range").and_then(range_start) == Some(partial.done);
         if partial.done > 0 && !continues {

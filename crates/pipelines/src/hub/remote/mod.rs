@@ -1,5 +1,6 @@
 //! Asking a hub: what a repository has, and its files.
 
+mod beginning;
 mod digest;
 mod download;
 mod request;
@@ -10,10 +11,11 @@ use std::sync::{Mutex, PoisonError};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use ureq::http::Method;
+use weights::Beginning;
 
 use super::names::is_commit;
 use super::{Hub, HubError, ModelInfo, Progress, Repo};
-use request::{Agent, Subject};
+use request::{Agent, Span, Subject};
 
 /// Files that arrive at once.
 const AT_ONCE: usize = 8;
@@ -50,7 +52,7 @@ impl Remote {
         let url = format!("{}/api/models/{}/revision/{revision}?blobs=true", self.hub.endpoint, repo.id());
         let subject = Subject { repo, file: None };
         let json = self.agent.retry(&url, &mut |_, _| (), || {
-            let answer = self.agent.send(Method::GET, &url, 0, subject)?;
+            let answer = self.agent.send(Method::GET, &url, Span::Whole, subject)?;
             answer.body_up_to(MAX_INFO)
         })?;
         ModelInfo::from_json(&url, &json)
@@ -70,27 +72,14 @@ impl Remote {
         force: bool,
         progress: &(dyn Fn(Progress<'_>) + Sync),
     ) -> Result<Vec<PathBuf>, HubError> {
-        let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let results = Mutex::new((0..names.len()).map(|_| None).collect::<Vec<_>>());
-        std::thread::scope(|scope| {
-            for _ in 0..AT_ONCE.min(names.len()) {
-                scope.spawn(|| {
-                    while !stop.load(Ordering::Relaxed)
-                        && let index = next.fetch_add(1, Ordering::Relaxed)
-                        && let Some(name) = names.get(index)
-                    {
-                        let result = self.fetch(repo, name, force, progress);
-                        // The others finish what they have begun, and begin nothing more.
-                        stop.fetch_or(result.is_err(), Ordering::Relaxed);
-                        results.lock().unwrap_or_else(PoisonError::into_inner)[index] = Some(result);
-                    }
-                });
-            }
-        });
-        let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let paths = results.into_iter().flatten().collect::<Result<Vec<_>, _>>()?;
+        let paths = side_by_side(names, |name| self.fetch(repo, name, force, progress))?;
         self.write_ref(repo, reference)?;
         Ok(paths)
+    }
+
+    /// The headers of files of weights, several at once, and no more of them.
+    pub(crate) fn beginnings(&self, repo: &Repo, names: &[&str]) -> Result<Vec<Beginning>, HubError> {
+        side_by_side(names, |name| self.beginning(repo, name))
     }
 
     /// The address of a file.
@@ -111,8 +100,9 @@ impl Remote {
         let url = self.url(repo, name);
         let subject = Subject { repo, file: Some(name) };
         let mut report = |wait, problem: &str| progress(Progress::Retrying { file: name, wait, problem });
-        let answer =
-            self.agent.retry(&url, &mut report, || self.agent.send(Method::HEAD, &url, 0, subject))?;
+        let answer = self
+            .agent
+            .retry(&url, &mut report, || self.agent.send(Method::HEAD, &url, Span::Whole, subject))?;
         let protocol = |problem: String| HubError::Protocol { url: url.clone(), problem };
         if let Some(commit) = answer.header("x-repo-commit")
             && is_commit(repo.revision())
@@ -132,4 +122,30 @@ impl Remote {
         let size = answer.header("x-linked-size").or(length);
         Ok(FileHead { etag, size: size.and_then(|size| size.parse().ok()) })
     }
+}
+
+/// Does the same to files, several at once, until one fails; the results in their order.
+fn side_by_side<T: Send>(
+    names: &[&str],
+    work: impl Fn(&str) -> Result<T, HubError> + Sync,
+) -> Result<Vec<T>, HubError> {
+    let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let results = Mutex::new((0..names.len()).map(|_| None).collect::<Vec<_>>());
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE.min(names.len()) {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed)
+                    && let index = next.fetch_add(1, Ordering::Relaxed)
+                    && let Some(name) = names.get(index)
+                {
+                    let result = work(name);
+                    // The others finish what they have begun, and begin nothing more.
+                    stop.fetch_or(result.is_err(), Ordering::Relaxed);
+                    results.lock().unwrap_or_else(PoisonError::into_inner)[index] = Some(result);
+                }
+            });
+        }
+    });
+    let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.into_iter().flatten().collect()
 }

@@ -34,6 +34,16 @@ pub(super) struct Subject<'a> {
     pub(super) file: Option<&'a str>,
 }
 
+/// The bytes of a file that are asked for.
+#[derive(Clone, Copy)]
+pub(super) enum Span {
+    Whole,
+    /// From a byte on.
+    From(u64),
+    /// From the first of two bytes up to the second, which is not among them.
+    Between(u64, u64),
+}
+
 /// Why a request failed.
 pub(super) enum Failure {
     /// It may succeed the next time. `progress`: something new has arrived.
@@ -121,13 +131,13 @@ impl Agent {
         }
     }
 
-    /// Sends a request, for the bytes of a file from `start` on, and follows redirects: of `HEAD` within the hub only,
+    /// Sends a request, for some bytes of a file, and follows redirects: of `HEAD` within the hub only,
     /// since it is the hub that describes the file.
     pub(super) fn send(
         &self,
         method: Method,
         url: &str,
-        start: u64,
+        span: Span,
         subject: Subject<'_>,
     ) -> Result<Answer, Failure> {
         let protocol =
@@ -135,7 +145,7 @@ impl Agent {
         let mut uri: Uri = url.parse().map_err(|_| protocol("is no address"))?;
         let mut headers = Vec::new();
         for _ in 0..MAX_REDIRECTS {
-            let response = self.send_once(&method, &uri, start)?;
+            let response = self.send_once(&method, &uri, span)?;
             let at_hub = Origin::of(&uri).as_ref() == Some(&self.origin);
             let status = response.status();
             if status.is_redirection() {
@@ -168,11 +178,11 @@ impl Agent {
         Err(protocol("redirects without end").into())
     }
 
-    fn send_once(&self, method: &Method, uri: &Uri, start: u64) -> Result<Response<Body>, Failure> {
+    fn send_once(&self, method: &Method, uri: &Uri, span: Span) -> Result<Response<Body>, Failure> {
         let mut request =
             Request::builder().method(method).uri(uri).header(header::ACCEPT_ENCODING, "identity");
-        if start > 0 {
-            request = request.header(header::RANGE, format!("bytes={start}-"));
+        if let Some(range) = span.header() {
+            request = request.header(header::RANGE, range);
         }
         if let Some(token) = &self.token
             && Origin::of(uri).as_ref() == Some(&self.origin)
@@ -218,6 +228,16 @@ impl Agent {
             }
             ("RepoNotFound", ..) | ("", 404, None) => HubError::MissingRepo { repo, endpoint },
             _ => HubError::Protocol { url: url.to_string(), problem: format!("status {status}") },
+        }
+    }
+}
+
+impl Span {
+    fn header(self) -> Option<String> {
+        match self {
+            Span::Whole | Span::From(0) => None,
+            Span::From(start) => Some(format!("bytes={start}-")),
+            Span::Between(start, end) => Some(format!("bytes={start}-{}", end - 1)),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Downloads from a hub that plays tricks.
 
+mod headers;
 mod server;
 
 use std::fs;

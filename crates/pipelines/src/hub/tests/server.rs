@@ -32,6 +32,8 @@ pub(super) enum What {
     WholeContent,
     /// A header of the answer, instead of the right one.
     Header(&'static str, &'static str),
+    /// Another range than the one that is sent.
+    Range(&'static str),
     /// Nothing is sent for a while.
     Slow,
 }
@@ -169,18 +171,25 @@ impl Shared {
             Some(What::Truncated(bytes)) => Some(bytes),
             _ => None,
         };
-        let start = asked.range.as_ref().filter(|_| !matches!(fault, Some(What::WholeContent)));
-        let start =
-            start.map(|range| range.strip_prefix("bytes=").unwrap().trim_end_matches('-').parse().unwrap());
-        match start {
-            Some(start) if start < content.len() => {
-                let range =
-                    format!("Content-Range: bytes {start}-{}/{}\r\n", content.len() - 1, content.len());
-                write(stream, asked, 206, &(headers + &range), &content[start..], limit)
-            }
-            Some(_) => write(stream, asked, 416, &headers, b"", None),
-            None => write(stream, asked, 200, &headers, &content, limit),
+        let range = asked.range.as_ref().filter(|_| !matches!(fault, Some(What::WholeContent)));
+        let Some((start, end)) = range.map(|range| bounds(range, content.len())) else {
+            return write(stream, asked, 200, &headers, &content, limit);
+        };
+        if start >= content.len() {
+            return write(stream, asked, 416, &headers, b"", None);
         }
+        let range = match fault {
+            Some(What::Range(range)) => range.to_string(),
+            _ => format!("bytes {start}-{}/{}", end - 1, content.len()),
+        };
+        write(
+            stream,
+            asked,
+            206,
+            &format!("{headers}Content-Range: {range}\r\n"),
+            &content[start..end],
+            limit,
+        )
     }
 
     fn info(&self) -> String {
@@ -188,6 +197,12 @@ impl Shared {
         let siblings: Vec<_> = self.files.iter().map(file).collect();
         serde_json::json!({"id": "ada/tiny", "sha": COMMIT, "siblings": siblings}).to_string()
     }
+}
+
+/// The bytes that a range means: `bytes=7-` or `bytes=7-9`.
+fn bounds(range: &str, size: usize) -> (usize, usize) {
+    let (start, end) = range.strip_prefix("bytes=").unwrap().split_once('-').unwrap();
+    (start.parse().unwrap(), end.parse().map_or(size, |last: usize| size.min(last + 1)))
 }
 
 /// As hubs name contents: SHA-256 of large ones, git's id of small ones.

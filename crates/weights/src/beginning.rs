@@ -1,0 +1,170 @@
+//! The beginning of a file that is elsewhere: enough of it to know all but the values of its weights.
+
+use std::path::Path;
+
+use tensor::Bytes;
+
+use crate::error::Problem;
+use crate::{Error, Format, WeightFile, gguf, safetensors};
+
+/// Headers longer than this are taken for damage; the `safetensors` crate has the same limit.
+const MAX_HEADER: usize = 100_000_000;
+
+/// The first bytes of a GGUF or safetensors file that is elsewhere, on a hub say. Bytes are added until its header is
+/// whole.
+///
+/// ```
+/// # fn main() -> Result<(), perihelion_weights::Error> {
+/// # let file = [&2_u64.to_le_bytes()[..], b"{}"].concat();
+/// use perihelion_weights::{Beginning, Weights};
+///
+/// let mut beginning = Beginning::new("model.safetensors", file.len() as u64);
+/// while let Some(end) = beginning.needs()? {
+///     beginning.push(&file[beginning.len()..end]);
+/// }
+/// let weights = Weights::of_files(vec![beginning.into_file()?])?;
+/// # assert!(weights.is_empty() && !weights.has_values());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Beginning {
+    name: String,
+    bytes: Vec<u8>,
+    size: u64,
+}
+
+impl Beginning {
+    /// Nothing yet of a file of `size` bytes; `name` stands for its path in messages.
+    pub fn new(name: impl Into<String>, size: u64) -> Beginning {
+        Beginning { name: name.into(), bytes: Vec::new(), size }
+    }
+
+    /// Adds the bytes that come next.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The number of bytes at hand.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there are none yet.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Bytes of the whole file.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// How many bytes must be at hand at least, more than there are, before the header is; `None` if it is.
+    ///
+    /// # Errors
+    /// If what is at hand is no header of such a file.
+    pub fn needs(&self) -> Result<Option<usize>, Error> {
+        let size = usize::try_from(self.size).unwrap_or(usize::MAX);
+        let is_gguf = match Format::of_name(Path::new(&self.name)) {
+            Some(format) => format == Format::Gguf,
+            None => self.bytes.starts_with(gguf::MAGIC),
+        };
+        let (format, needs) = match is_gguf {
+            true => {
+                let file = WeightFile::in_memory(&self.name, Bytes::new(self.bytes.clone()));
+                (Format::Gguf, gguf::header_needs(file, size)?)
+            }
+            false => (Format::Safetensors, safetensors::header_needs(&self.bytes)),
+        };
+        let malformed = |what| Err(Problem::Malformed(what).at(Path::new(&self.name), format));
+        match needs {
+            Some(bytes) if bytes > size => {
+                malformed(format!("the header has {bytes} bytes or more, the file {size}"))
+            }
+            Some(bytes) if bytes > MAX_HEADER => {
+                malformed(format!("the header has {bytes} bytes or more, at most {MAX_HEADER} are read"))
+            }
+            needs => Ok(needs),
+        }
+    }
+
+    /// The file, with zeros in place of the values of its weights.
+    ///
+    /// # Errors
+    /// If the file has more bytes than there are addresses.
+    pub fn into_file(self) -> Result<WeightFile, Error> {
+        let too_large = |_| {
+            let what = format!("has {} bytes, more than this machine has addresses", self.size);
+            Error::Unsupported { path: self.name.clone().into(), what }
+        };
+        let size = usize::try_from(self.size).map_err(too_large)?;
+        WeightFile::beginning(&self.name, &self.bytes[..self.bytes.len().min(size)], size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Weights;
+
+    /// Reads a file's header, a quarter more of it at a time; gives how often that was, and what it holds.
+    fn read(name: &str, file: &[u8]) -> Result<(usize, Weights), Error> {
+        let (mut beginning, mut times) = (Beginning::new(name, file.len() as u64), 0);
+        while let Some(end) = beginning.needs()? {
+            assert!(end > beginning.len() && end <= file.len(), "{end} of {}", file.len());
+            let end = end.max(beginning.len() * 5 / 4).min(file.len() - 1);
+            beginning.push(&file[beginning.len()..end]);
+            times += 1;
+        }
+        assert!(beginning.len() < file.len(), "the header alone");
+        Ok((times, Weights::of_files(vec![beginning.into_file()?])?))
+    }
+
+    #[test]
+    fn headers_say_all_but_values() {
+        let gguf = testdata::asset("storyteller/model.gguf");
+        let safetensors = testdata::shared("stories260k/hf/model.safetensors");
+        for path in [Some(gguf), safetensors].into_iter().flatten() {
+            let (times, header) =
+                read(path.file_name().unwrap().to_str().unwrap(), &std::fs::read(&path).unwrap()).unwrap();
+            let whole = Weights::open(&path).unwrap();
+            assert!(times > 1 && whole.has_values() && !header.has_values());
+            assert_eq!((header.format(), header.bytes()), (whole.format(), whole.bytes()));
+            assert!(header.metadata().iter().eq(whole.metadata().iter()));
+            let types = |weights: &Weights| {
+                let tensors = weights.tensors();
+                tensors.map(|(name, t)| (name.to_string(), t.dtype(), *t.shape())).collect::<Vec<_>>()
+            };
+            assert_eq!(types(&header), types(&whole));
+        }
+    }
+
+    #[test]
+    fn hostile_beginnings_are_refused() {
+        let check = |name: &str, size: u64, bytes: &[u8], message: &str| {
+            let mut beginning = Beginning::new(name, size);
+            beginning.push(bytes);
+            let error = beginning.needs().unwrap_err().to_string();
+            assert!(error.contains(message), "{error}");
+        };
+        let length = |length: u64| length.to_le_bytes();
+        check("a.safetensors", 1 << 40, &length(1 << 39), "at most 100000000 are read");
+        check("a.safetensors", 100, &length(1000), "1008 bytes or more, the file 100");
+        check("a.safetensors", 100, &length(u64::MAX), "or more, the file 100");
+        check("a.safetensors", 5, b"", "8 bytes or more, the file 5");
+        check("a.gguf", 1 << 40, b"PK\x03\x04", "not `GGUF`");
+        check("a.gguf", 3, b"", "only 3 are left");
+        // Of so many tensors nothing is allocated before they are at hand.
+        let tensors = |count: u64| [&b"GGUF\x03\0\0\0"[..], &count.to_le_bytes(), &[0; 8]].concat();
+        check("a.gguf", 1 << 40, &tensors(1 << 33), "at most 100000000 are read");
+        check("a.gguf", 1 << 20, &tensors(1 << 33), "the count 8589934592");
+        check("a", 1 << 40, &tensors(1 << 33), "at most 100000000 are read");
+    }
+
+    #[test]
+    fn files_have_no_more_bytes_than_there_are_addresses() {
+        assert!(Beginning::new("a.gguf", u64::MAX).into_file().is_err());
+        assert!(Beginning::new("a.gguf", 1 << 60).into_file().is_err());
+    }
+}
