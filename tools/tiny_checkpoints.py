@@ -1,13 +1,16 @@
-"""Writes crates/perihelion/tests/models/goldens: a tiny random checkpoint of each architecture, and its logits.
+"""Writes crates/perihelion/tests/models/goldens: a tiny random checkpoint of each architecture, and its logits. Beside
+it, in gptq, some that are quantized, with the logits of the weights that this leaves.
 
 Needs the packages `torch`, `transformers`, `safetensors` and `gguf`: python tools/tiny_checkpoints.py [NAME ...]
 """
 
+import json
 import re
 import sys
 from pathlib import Path
 
 import gguf
+import numpy as np
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
@@ -16,6 +19,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 OUTPUT = Path(__file__).parent.parent / "crates/perihelion/tests/models/goldens"
 ENCODERS_OUTPUT = OUTPUT.parent / "encoders"
+GPTQ_OUTPUT = OUTPUT.parent / "gptq"
 
 # Longer than any window below.
 LENGTH = 40
@@ -170,6 +174,27 @@ ENCODERS = {
 # Those that are written as GGUF too, which is so of one model of each kind of positions.
 ENCODERS_GGUF = ["bert", "roberta"]
 
+GPTQ_SIZES = {"hidden_size": 64, "intermediate_size": 96, "tie_word_embeddings": True}
+# Family and settings of the model, and of its quantization; which layers are left as they are.
+GPTQ = {
+    # Zero points, and columns in the order of their importance.
+    "llama": ("Llama", {}, {"group_size": 32, "sym": False, "desc_act": True}, "lm_head"),
+    # Biases, and groups the last of which is short.
+    "qwen2": ("Qwen2", {}, {"group_size": 64, "sym": True, "desc_act": False}, r"lm_head|layers\.0\..*\.o_proj"),
+    # Permuted and symmetric; the format that keeps zero points as they are; a head of its own.
+    "mistral": ("Mistral", {"tie_word_embeddings": False}, {
+        "group_size": 32, "sym": True, "desc_act": True, "checkpoint_format": "gptq_v2",
+    }, "nothing"),
+    # Several projections in one; one group.
+    "phi3": ("Phi3", {}, {
+        "group_size": -1, "sym": False, "desc_act": False, "checkpoint_format": "gptq_v2",
+    }, "lm_head"),
+    # Experts one by one.
+    "qwen3_moe": ("Qwen3Moe", {
+        "head_dim": 16, "num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": True,
+    }, {"group_size": 32, "sym": False, "desc_act": False}, r"lm_head|mlp\.gate"),
+}
+
 
 def randomize(model: torch.nn.Module, random: torch.Generator) -> None:
     """Gives every parameter values that show when it is left out."""
@@ -308,6 +333,97 @@ def write(name: str, family: str, settings: dict) -> None:
     print(f"{name}: logits up to {logits.abs().max():.2f}")
 
 
+def words(codes: np.ndarray) -> np.ndarray:
+    """Eight numbers of 4 bits in each i32, along the first axis, the first one in the lowest bits."""
+    shifts = np.arange(0, 32, 4, dtype=np.uint32)[:, None]
+    parts = codes.astype(np.uint32).reshape(-1, 8, codes.shape[1]) << shifts
+    return np.bitwise_or.reduce(parts, axis=1).view(np.int32)
+
+
+def gptq(weight: np.ndarray, inputs: np.ndarray, settings: dict) -> tuple[dict, np.ndarray]:
+    """Frantar et al., 2022, column by column: each takes the error of those before it into account. Gives the tensors of
+    the checkpoint, and the weights they stand for."""
+    weight = weight.astype(np.float64).copy()
+    rows, columns = weight.shape
+    size = columns if settings["group_size"] == -1 else settings["group_size"]
+    hessian = inputs.T.astype(np.float64) @ inputs
+    order = np.argsort(-np.diag(hessian)) if settings["desc_act"] else np.arange(columns)
+    weight, hessian = weight[:, order], hessian[order][:, order]
+    hessian += 0.01 * np.mean(np.diag(hessian)) * np.eye(columns)
+    inverse = np.linalg.cholesky(np.linalg.inv(hessian)).T
+    codes, exact = np.zeros((rows, columns), np.int64), np.zeros((rows, columns), np.float32)
+    scales, zeros = [], []
+    for column in range(columns):
+        if column % size == 0:
+            group = weight[:, column : column + size]
+            low, high = np.minimum(group.min(1), 0.0), np.maximum(group.max(1), 0.0)
+            if settings["sym"]:
+                high = np.maximum(-low, high)
+                low = -high
+            scales.append(((high - low) / 15.0).astype(np.float16))
+            scale = scales[-1].astype(np.float64)
+            zeros.append(np.full(rows, 8) if settings["sym"] else np.clip(np.round(-low / scale), 0, 15).astype(np.int64))
+        codes[:, column] = np.clip(np.round(weight[:, column] / scale) + zeros[-1], 0, 15)
+        exact[:, column] = scale * (codes[:, column] - zeros[-1])
+        error = (weight[:, column] - exact[:, column]) / inverse[column, column]
+        weight[:, column + 1 :] -= np.outer(error, inverse[column, column + 1 :])
+    groups = np.zeros(columns, np.int32)
+    groups[order] = np.arange(columns) // size
+    stored_codes, stored_exact = np.zeros_like(codes), np.zeros_like(exact)
+    stored_codes[:, order], stored_exact[:, order] = codes, exact
+    packed_zeros = words(np.stack(zeros).T).T.view(np.uint32)
+    if settings.get("checkpoint_format", "gptq") == "gptq":
+        # Of the word, not of each number, as the tools do it: one that is 0 borrows from the next.
+        packed_zeros = packed_zeros - np.uint32(0x11111111)
+    tensors = {
+        "qweight": words(stored_codes.T), "scales": np.stack(scales), "qzeros": packed_zeros.view(np.int32),
+        "g_idx": groups,
+    }
+    return {leaf: torch.from_numpy(np.ascontiguousarray(tensor)) for leaf, tensor in tensors.items()}, stored_exact
+
+
+def write_gptq(name: str, family: str, settings: dict, quantization: dict, left: str) -> None:
+    model_class = getattr(transformers, f"{family}ForCausalLM")
+    config = model_class.config_class(**{**SIZES, **GPTQ_SIZES, "rope_parameters": dict(THETA), **settings})
+    config._attn_implementation = "eager"
+    model = model_class(config).eval()
+    random = torch.Generator().manual_seed(20240607)
+    folder = GPTQ_OUTPUT / name
+    with torch.no_grad():
+        randomize(model, random)
+        for parameter in model.parameters():
+            parameter.copy_(parameter.half().float())
+        model.save_pretrained(folder)
+        weights = load_file(folder / "model.safetensors")
+        # What reads the same input has the same Hessian.
+        calibration, stored = {}, {}
+        for stem, weight in sorted((name.removesuffix(".weight"), weight) for name, weight in weights.items()):
+            linear = ("_proj" in stem or "lm_head" in stem or "mlp.gate" in stem) and not stem.endswith("bias")
+            if not linear or re.search(left, stem):
+                stored[stem if stem.endswith("bias") else f"{stem}.weight"] = weight.half()
+                continue
+            reads = re.sub(r"\.(q|k|v)_proj", ".qkv_proj", re.sub(r"\.(gate|up)_proj", ".gate_up_proj", stem))
+            if reads not in calibration:
+                spread = torch.randn(weight.shape[1], generator=random).exp()
+                calibration[reads] = (torch.randn((256, weight.shape[1]), generator=random) * spread).numpy()
+            tensors, exact = gptq(weight.numpy(), calibration[reads], quantization)
+            stored |= {f"{stem}.{leaf}": tensor for leaf, tensor in tensors.items()}
+            weights[f"{stem}.weight"] = torch.from_numpy(exact)
+        save_file(weights, folder / "model.safetensors", {"format": "pt"})
+        model = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        tokens = torch.randint(0, config.vocab_size, (LENGTH,), generator=random)
+        logits = model(tokens[None], use_cache=False).logits[0]
+    save_file(stored, folder / "model.safetensors", {"format": "pt"})
+    if name == "llama":
+        torch.save(stored, folder / "pytorch_model.bin")
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    described = json.loads((folder / "config.json").read_text())
+    described["quantization_config"] = {"quant_method": "gptq", "bits": 4, **quantization}
+    (folder / "config.json").write_text(json.dumps(described, indent=2) + "\n")
+    save_file({"tokens": tokens.int(), "logits": logits.contiguous()}, folder / "logits.safetensors")
+    print(f"gptq/{name}: logits up to {logits.abs().max():.2f}")
+
+
 def write_encoder_gguf(path: Path, config: transformers.PretrainedConfig, weights: dict) -> None:
     """As llama.cpp's converter does: positions before the first are left out."""
     first = config.pad_token_id + 1 if config.model_type == "roberta" else 0
@@ -354,9 +470,11 @@ def write_encoder(name: str, family: str, settings: dict) -> None:
 
 
 def main() -> None:
-    for name in sys.argv[1:] or [*MODELS, *ENCODERS]:
+    for name in sys.argv[1:] or [*MODELS, *ENCODERS, *(f"gptq/{name}" for name in GPTQ)]:
         if name in MODELS:
             write(name, *MODELS[name])
+        elif name.startswith("gptq/"):
+            write_gptq(name.removeprefix("gptq/"), *GPTQ[name.removeprefix("gptq/")])
         else:
             write_encoder(name, *ENCODERS[name])
 

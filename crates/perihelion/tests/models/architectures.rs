@@ -24,7 +24,7 @@ pub(crate) struct Golden {
     pub(crate) folder: PathBuf,
     pub(crate) tokens: Vec<u32>,
     /// f32[tokens, vocab]
-    logits: Vec<f32>,
+    pub(crate) logits: Vec<f32>,
 }
 
 fn folder() -> PathBuf {
@@ -41,7 +41,7 @@ impl Golden {
         Golden::open(folder().join(name))
     }
 
-    fn open(folder: PathBuf) -> Golden {
+    pub(crate) fn open(folder: PathBuf) -> Golden {
         let expected = Weights::open(&folder.join("logits.safetensors")).unwrap();
         let tensor = |name: &str| expected.get(name).unwrap();
         Golden {
@@ -89,7 +89,7 @@ impl Golden {
         }
     }
 
-    fn open_file(&self, file: &str) -> Checkpoint {
+    pub(crate) fn open_file(&self, file: &str) -> Checkpoint {
         self.open_with(file, None)
     }
 
@@ -108,7 +108,7 @@ fn load(checkpoint: &Checkpoint, cache_dtype: DType) -> Model {
 }
 
 /// What a graph asks for.
-fn weights(checkpoint: &Checkpoint, graph: &Graph) -> HashMap<String, Tensor> {
+pub(crate) fn weights(checkpoint: &Checkpoint, graph: &Graph) -> HashMap<String, Tensor> {
     let names = graph.nodes().filter_map(|(_, node)| match &node.op {
         Op::Weight(weight) => Some(weight.name.clone()),
         _ => None,
@@ -117,7 +117,7 @@ fn weights(checkpoint: &Checkpoint, graph: &Graph) -> HashMap<String, Tensor> {
 }
 
 /// The logits of every token, run in chunks.
-fn run(checkpoint: &Checkpoint, model: &Model, tokens: &[u32], chunks: &[usize]) -> Vec<f32> {
+pub(crate) fn run(checkpoint: &Checkpoint, model: &Model, tokens: &[u32], chunks: &[usize]) -> Vec<f32> {
     let decoder = checkpoint.decoder().unwrap();
     let mut runner = Runner::new(model.clone(), decoder.cache_shape(5, PAGE_SIZE), decoder.vocab);
     let mut logits = Vec::new();

@@ -4,6 +4,7 @@ mod architectures;
 mod determinism;
 mod encoders;
 mod experts;
+mod gptq;
 mod hostile;
 mod mixes;
 mod reference;

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use perihelion::driver::DType;
 use perihelion::pipelines::config::{
     Devices, PipelineConfig, RopeType, SupportedEncoding, WeightsConverter, machine,
 };
@@ -132,4 +133,61 @@ fn what_a_model_recommends_is_a_default() {
         .map(|()| config(&folder).resolve(machine()).unwrap_err().to_string());
     assert!(error.unwrap().contains("generation_config.json: sampling parameters: top_p is 7"));
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// A model that GPTQ quantized, of those that are written for their logits, with a tokenizer of single letters.
+fn quantized(test: &str) -> PathBuf {
+    let folder = folder(test);
+    copy(&PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/models/gptq/llama"), &folder);
+    let special = ["<unk>", "<s>", "</s>"].map(str::to_string);
+    let letters = (b' '..).map(|letter| char::from(letter).to_string());
+    let vocab: serde_json::Map<_, _> =
+        special.into_iter().chain(letters).take(96).enumerate().map(|(id, text)| (text, id.into())).collect();
+    let model = serde_json::json!({"type": "BPE", "vocab": vocab, "merges": [], "unk_token": "<unk>"});
+    let tokenizer = serde_json::json!({"version": "1.0", "added_tokens": [], "model": model});
+    fs::write(folder.join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    folder
+}
+
+#[test]
+fn models_that_gptq_quantized_run_and_are_saved() {
+    let folder = quantized("gptq");
+    let model = || config(&folder);
+    let resolved = model().resolve(machine()).unwrap();
+    assert_eq!(resolved.config().quantization_encoding, Some(SupportedEncoding::Gptq));
+    assert_eq!(resolved.cache_dtype(), DType::F32);
+    let expected = answer(&model());
+    assert_eq!(answer(&model().quantization_encoding(SupportedEncoding::Gptq)), expected);
+    let pytorch = model().weight_path(vec![folder.join("pytorch_model.bin")]);
+    assert_eq!(answer(&pytorch), expected, "the same weights in another format");
+    let saved = folder.join("model.mef");
+    assert_eq!(answer(&model().save_to_serialized_model_path(saved.clone())), expected);
+    assert_eq!(answer(&model().serialized_model_path(saved)), expected);
+}
+
+#[test]
+fn other_quantizations_are_refused_by_name() {
+    let folder = quantized("quantizations");
+    let (path, original) =
+        (folder.join("config.json"), fs::read_to_string(folder.join("config.json")).unwrap());
+    for (from, to, expected) in [
+        ("\"gptq\"", "\"awq\"", "quant_method is awq, supported is gptq"),
+        ("\"gptq\"", "\"bitsandbytes\"", "quant_method is bitsandbytes, supported is gptq"),
+        ("\"bits\": 4", "\"bits\": 8", "bits is 8, supported is 4"),
+        ("\"group_size\": 32", "\"group_size\": 64", "expected 1 groups, of 64 columns each of 64"),
+        (
+            "quantization_config",
+            "quantized",
+            "has no `quantization_config`, but `blk.0.attn_k.qweight` is there",
+        ),
+    ] {
+        assert!(original.contains(from), "{from}");
+        fs::write(&path, original.replace(from, to)).unwrap();
+        let (_, message) = refused(&config(&folder));
+        assert!(message.contains(expected), "{to}: {message}");
+    }
+    fs::write(&path, original).unwrap();
+    let (fields, message) = refused(&config(&folder).quantization_encoding(SupportedEncoding::Q4K));
+    assert_eq!(fields, ["quantization_encoding"], "{message}");
+    assert!(message.contains("has gptq"), "{message}");
 }

@@ -46,6 +46,9 @@ named! { "encoding",
         Iq4Nl = "iq4_nl",
         /// 4-bit indices into a table of 16 levels, scale per 32, superscale per 256.
         Iq4Xs = "iq4_xs",
+        /// 4-bit weights as GPTQ stores them in safetensors and PyTorch files: scales for groups of any size, zero points,
+        /// columns in an order of their own. They are repacked into blocks.
+        Gptq = "gptq",
     }
 }
 
@@ -62,6 +65,7 @@ const IN_FILE_NAMES: &[(&str, SupportedEncoding)] = &[
     ("q4_k", SupportedEncoding::Q4K),
     ("q4_0", SupportedEncoding::Q4_0),
     ("q6_k", SupportedEncoding::Q6K),
+    ("gptq", SupportedEncoding::Gptq),
 ];
 
 impl SupportedEncoding {
@@ -82,11 +86,13 @@ impl SupportedEncoding {
         Content::of(&[path])?.of_file_named(&path.to_string_lossy())
     }
 
-    /// What a name suggests where the file is not at hand: more than it promises.
+    /// What the name of a GGUF file suggests where it is not at hand: more than it promises.
     pub(crate) fn guess_from_file_name(name: &str) -> Option<SupportedEncoding> {
         let lower = name.rsplit('/').next()?.to_ascii_lowercase();
-        let has = |encoding: &&SupportedEncoding| lower.contains(encoding.name());
+        let in_gguf = |encoding: &SupportedEncoding| *encoding != SupportedEncoding::Gptq;
+        let has = |encoding: &&SupportedEncoding| in_gguf(encoding) && lower.contains(encoding.name());
         SupportedEncoding::parse_from_file_name(name)
+            .filter(in_gguf)
             .or_else(|| SupportedEncoding::ALL.iter().find(has).copied())
             .or_else(|| lower.contains("f16").then_some(SupportedEncoding::Float16))
     }
@@ -109,7 +115,12 @@ impl SupportedEncoding {
         }
     }
 
-    /// The dtype of the tensors in files.
+    /// Whether GGUF files store these blocks, which GPTQ's are not.
+    pub fn is_gguf(self) -> bool {
+        self.quantization_encoding().is_some_and(|dtype| dtype != DType::Gptq)
+    }
+
+    /// The dtype of the tensors in files; of GPTQ, whose weights are several tensors there, that of what they become.
     pub const fn stored_dtype(self) -> DType {
         match self {
             SupportedEncoding::Float32 => DType::F32,
@@ -127,6 +138,7 @@ impl SupportedEncoding {
             SupportedEncoding::Q6K => DType::Q6K,
             SupportedEncoding::Iq4Nl => DType::Iq4Nl,
             SupportedEncoding::Iq4Xs => DType::Iq4Xs,
+            SupportedEncoding::Gptq => DType::Gptq,
         }
     }
 
@@ -162,6 +174,9 @@ mod tests {
             ("tiny-Q8_0.gguf", None),
             ("tiny-q4_1.gguf", None),
             ("model.safetensors", None),
+            ("GPTQ_model-4bit-128g.safetensors", Some(Gptq)),
+            ("llama-gptq-q4_0.gguf", Some(Q4_0)),
+            ("Llama-GPTQ/model.safetensors", None),
             ("snapshots/0af32c/tiny.gguf", None),
             ("q4_0/tiny-q6_k.gguf", Some(Q6K)),
             ("", None),
@@ -180,6 +195,9 @@ mod tests {
         assert_eq!(facts(SupportedEncoding::Float32), (DType::F32, None, DType::F32));
         assert_eq!(facts(SupportedEncoding::Bfloat16), (DType::BF16, None, DType::BF16));
         assert_eq!(facts(SupportedEncoding::Q4K), (DType::U8, Some(DType::Q4K), DType::F32));
+        assert_eq!(facts(SupportedEncoding::Gptq), (DType::U8, Some(DType::Gptq), DType::F32));
+        let gguf = [SupportedEncoding::Q6K, SupportedEncoding::Gptq, SupportedEncoding::Float32];
+        assert_eq!(gguf.map(SupportedEncoding::is_gguf), [true, false, false]);
         for dtype in DType::every() {
             let stored = SupportedEncoding::from_dtype(dtype);
             let runs = dtype.is_block() && !dtype.is_float()

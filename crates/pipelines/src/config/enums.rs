@@ -208,7 +208,7 @@ mod tests {
         check(KVCacheStrategy::ALL, &["model_default", "naive", "continuous", "paged"]);
         let encodings = ["float32", "bfloat16", "q4_0", "q4_k", "q6_k"];
         let more = ["float16", "q4_1", "q5_0", "q5_1", "q5_k", "q8_0", "q2_k", "q3_k", "iq4_nl", "iq4_xs"];
-        check(SupportedEncoding::ALL, &[&encodings[..], &more].concat());
+        check(SupportedEncoding::ALL, &[&encodings[..], &more, &["gptq"]].concat());
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub(crate) struct ModelFiles {
     pub(crate) format: WeightsFormat,
     pub(crate) files: Vec<String>,
     pub(crate) encoding: Option<SupportedEncoding>,
-    /// Why the files cannot be read, if they cannot.
+    /// Why the files cannot be read or run, if that is known.
     pub(crate) problem: Option<String>,
 }
 
@@ -346,6 +346,11 @@ impl HuggingFaceRepo {
         }
     }
 
+    /// Why the first of its models that do not run does not, if that is known.
+    pub(crate) fn problem(&self) -> Result<Option<&str>, HubError> {
+        Ok(self.models()?.iter().find_map(|model| model.problem.as_deref()))
+    }
+
     pub(crate) fn missing(&self, file: &str) -> HubError {
         let files = self.files().unwrap_or_default();
         let nearest = nearest(file, files.iter().map(|file| file.name.as_str())).map(str::to_string);
@@ -409,7 +414,7 @@ impl HuggingFaceRepo {
         Ok(models)
     }
 
-    /// The encoding of one model: from its files, or from what is known without them. And why they cannot be read.
+    /// The encoding of one model: from its files, or from what is known without them. And why they cannot be read or run.
     fn encoding_of(
         &self,
         format: WeightsFormat,
@@ -420,11 +425,12 @@ impl HuggingFaceRepo {
             paths.extend(self.cached(name)?);
         }
         match &self.place {
-            Place::Online(online) if paths.len() < set.len() => {
-                Ok((online.guess_encoding(format, set[0])?, None))
-            }
+            Place::Online(online) if paths.len() < set.len() => match online.guess_encoding(format, set[0]) {
+                Err(HubError::UnknownEncoding { problem, .. }) => Ok((None, Some(problem))),
+                guess => Ok((guess?, None)),
+            },
             _ => Ok(match Content::of(&paths) {
-                Ok(content) => (content.encoding, None),
+                Ok(content) => (content.encoding, content.problem()),
                 Err(error) => {
                     tracing::warn!("{self}: `{}` does not count: {error}", set[0]);
                     (None, Some(error.to_string()))

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use models::GptqConfig;
 use weights::WeightFile;
 
 use super::remote::Remote;
@@ -164,6 +165,8 @@ impl Online {
             WeightsFormat::Safetensors => {
                 let most = self.info()?.safetensors.iter().max_by_key(|(_, elements)| **elements);
                 match most.map(|(dtype, _)| dtype.as_str()) {
+                    // Codes of 4 bits, eight to a word; whose they are, the configuration says.
+                    _ if self.info()?.safetensors.contains_key("I32") => self.configured_encoding(),
                     Some("F32") => Ok(Some(SupportedEncoding::Float32)),
                     Some("F16") => Ok(Some(SupportedEncoding::Float16)),
                     Some("BF16") => Ok(Some(SupportedEncoding::Bfloat16)),
@@ -175,13 +178,13 @@ impl Online {
         }
     }
 
-    /// The dtype that `config.json` states, if there is one that does.
+    /// The dtype that `config.json` states, or the encoding of its quantization, if there is one that does.
     fn configured_encoding(&self) -> Result<Option<SupportedEncoding>, HubError> {
         let name = "config.json".to_string();
         let path = match self.cached(&name)? {
             Some(path) => path,
             None if self.can_ask() && self.info()?.siblings.iter().any(|file| file.name == name) => {
-                self.download(&[name], false, &|_| ())?.remove(0)
+                self.download(&[name.clone()], false, &|_| ())?.remove(0)
             }
             None => return Ok(None),
         };
@@ -191,6 +194,13 @@ impl Online {
         let text = std::fs::read(&path).map_err(HubError::io(&path))?;
         let config: serde_json::Value = serde_json::from_slice(&text)
             .map_err(|error| HubError::Cache { path: path.clone(), problem: error.to_string() })?;
+        match GptqConfig::from_hugging_face("config.json", &config.to_string()) {
+            Ok(Some(_)) => return Ok(Some(SupportedEncoding::Gptq)),
+            Ok(None) => {}
+            Err(refusal) => {
+                return Err(HubError::UnknownEncoding { file: name, problem: refusal.to_string() });
+            }
+        }
         let dtype = ["dtype", "torch_dtype"].iter().find_map(|key| config.get(key)?.as_str());
         Ok(dtype.and_then(|dtype| dtype.trim_start_matches("torch.").parse().ok()))
     }

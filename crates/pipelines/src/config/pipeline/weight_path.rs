@@ -284,7 +284,9 @@ impl PipelineConfig {
             return Err(repo.without_weights().into());
         }
         let Some(encoding) = self.quantization_encoding.or_else(|| preferred(&there)) else {
-            let fix = "it has no weights in an encoding that runs: name another one, or weight_path";
+            let why = repo.problem()?.map_or_else(String::new, |problem| format!(" ({problem})"));
+            let fix =
+                format!("it has no weights in an encoding that runs{why}: name another one, or weight_path");
             return Err(problem("huggingface_repo_id", &self.huggingface_repo_id, fix));
         };
         let alternate = match encoding {

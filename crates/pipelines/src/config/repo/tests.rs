@@ -5,7 +5,7 @@ use std::fs;
 use tempfile::TempDir;
 
 use super::*;
-use SupportedEncoding::{Bfloat16, Float16, Float32, Q4_0, Q4K, Q8_0};
+use SupportedEncoding::{Bfloat16, Float16, Float32, Gptq, Q4_0, Q4K, Q8_0};
 use WeightsFormat::{Gguf, Pytorch, Safetensors};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
@@ -155,7 +155,16 @@ fn the_content_of_a_file_decides() {
     let folder = folder(&[
         ("model.f32.safetensors", safetensors(&[("a", "F32", &[2, 2]), ("b", "BF16", &[1, 2])])),
         ("model-bf16.safetensors", safetensors(&[("a", "F32", &[2, 2])])),
-        ("gptq.safetensors", safetensors(&[("a.qweight", "I32", &[2, 2]), ("a.scales", "F16", &[1, 2])])),
+        // However large the embedding beside it is.
+        (
+            "gptq.safetensors",
+            safetensors(&[
+                ("a.qweight", "I32", &[4, 2]),
+                ("a.scales", "F16", &[1, 2]),
+                ("embed", "F16", &[99, 9]),
+            ]),
+        ),
+        ("awq.safetensors", safetensors(&[("a.qweight", "I32", &[32, 2]), ("a.scales", "F16", &[1, 16])])),
         ("half.safetensors", safetensors(&[("bias", "F16", &[2])])),
         ("tiny-Q6_K.gguf", q4_0_file()),
         // Q4_K_M as its name says, though most of it fell back to Q8_0.
@@ -169,12 +178,13 @@ fn the_content_of_a_file_decides() {
     let encoding = |file: &str| repo.encoding_for_file(file).map_err(|error| error.to_string());
     assert_eq!(encoding("model.f32.safetensors"), Ok(Float32));
     assert_eq!(encoding("half.safetensors"), Ok(Float16));
+    assert_eq!(encoding("gptq.safetensors"), Ok(Gptq));
     assert_eq!(encoding("mixed-Q4_K_M.gguf"), Ok(Q4K));
     assert_eq!(encoding("short-Q4_K_M.gguf"), Ok(Q8_0));
     for (file, parts) in [
         ("tiny-Q6_K.gguf", &["the name says q6_k, the content is q4_0"][..]),
         ("model-bf16.safetensors", &["the name says bfloat16, the content is float32"]),
-        ("gptq.safetensors", &["most of its matrices are i32"]),
+        ("awq.safetensors", &["most of its matrices are i32"]),
         ("notes.txt", &["notes.txt", ".gguf, .safetensors"]),
         ("damaged.gguf", &["malformed GGUF"]),
         ("gone.gguf", &["has no file `gone.gguf`"]),
@@ -186,7 +196,36 @@ fn the_content_of_a_file_decides() {
     let path = folder.path().join("tiny-Q6_K.gguf");
     assert!(matches!(SupportedEncoding::of_file(path), Err(HubError::Contradiction { .. })));
     // What cannot be read does not hide the rest.
-    assert_eq!(repo.supported_encodings().unwrap(), [Float16, Float32, Q4K, Q8_0, Q4_0]);
+    assert_eq!(repo.supported_encodings().unwrap(), [Gptq, Float16, Float32, Q4K, Q8_0, Q4_0]);
+}
+
+#[test]
+fn what_quantized_a_model_is_named() {
+    let awq = r#"{"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}}"#;
+    let layer = safetensors(&[("a.qweight", "I32", &[32, 2]), ("a.scales", "F16", &[1, 16])]);
+    let folder = folder(&[("config.json", awq.into()), ("model.safetensors", layer)]);
+    let repo = open(&folder);
+    assert_eq!(repo.supported_encodings().unwrap(), []);
+    let reason = "quantization_config: quant_method is awq, supported is gptq";
+    let error = repo.encoding_for_file("model.safetensors").unwrap_err().to_string();
+    assert!(error.contains(reason), "{error}");
+    assert!(repo.problem().unwrap().is_some_and(|problem| problem.contains(reason)));
+}
+
+#[test]
+fn gptq_is_found_by_its_encoding() {
+    let layer = || safetensors(&[("a.qweight", "I32", &[4, 2]), ("a.scales", "F16", &[1, 2])]);
+    let folder = folder(&[
+        ("model-00001-of-00002.safetensors", layer()),
+        ("model-00002-of-00002.safetensors", safetensors(&[("embed", "F16", &[99, 9])])),
+        ("llama-gptq.gguf", q4_0_file()),
+    ]);
+    let repo = open(&folder);
+    let files = repo.files_for_encoding(Gptq, None, None).unwrap();
+    assert_eq!(files.keys().collect::<Vec<_>>(), [&Safetensors]);
+    assert_eq!(files[&Safetensors].len(), 2);
+    // The name of a GGUF file may say what it was made from.
+    assert_eq!(repo.encoding_for_file("llama-gptq.gguf").unwrap(), Q4_0);
 }
 
 #[test]

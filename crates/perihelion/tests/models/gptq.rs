@@ -1,0 +1,86 @@
+//! Checkpoints that GPTQ quantized, against the logits that PyTorch computes with the weights that this leaves; both
+//! written by `tools/tiny_checkpoints.py`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use perihelion::driver::{DType, Device};
+use perihelion::engine::{InferenceSession, Model, ReferenceDevice};
+use perihelion::models::Checkpoint;
+
+use crate::architectures::{Golden, PAGE_SIZE, run, weights};
+use crate::support::session;
+
+/// How far a logit may be from PyTorch's, as a fraction of the largest, where ops are evaluated as they are meant: both
+/// round to f32.
+const EXACT: f32 = 1e-4;
+/// Where kernels round activations to 8 bits per 32 values, which here are half of a row or a third, and may give a token to
+/// another expert.
+const ROUNDED: f32 = 0.08;
+const FOLDERS: [&str; 5] = ["llama", "mistral", "phi3", "qwen2", "qwen3_moe"];
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/gptq").join(name)
+}
+
+fn load(session: &InferenceSession, checkpoint: &Checkpoint) -> Model {
+    let graph = checkpoint.graph(PAGE_SIZE, DType::F32).unwrap();
+    session.load(&graph, &weights(checkpoint, &graph)).unwrap()
+}
+
+/// The largest difference of logits, as a fraction of the largest.
+fn difference(golden: &Golden, logits: &[f32]) -> f32 {
+    let largest = golden.logits.iter().fold(0.0, |largest: f32, logit| largest.max(logit.abs()));
+    assert_eq!(golden.logits.len(), logits.len());
+    let pairs = golden.logits.iter().zip(logits);
+    pairs.map(|(expected, found)| (expected - found).abs() / largest).fold(0.0, f32::max)
+}
+
+#[test]
+fn logits_are_those_of_the_weights_that_are_left() {
+    for name in FOLDERS {
+        let golden = Golden::open(folder(name));
+        let checkpoint = golden.checkpoint();
+        let all = [golden.tokens.len()];
+        let reference = InferenceSession::new([Arc::new(ReferenceDevice) as Arc<dyn Device>]).unwrap();
+        let logits = run(&checkpoint, &load(&reference, &checkpoint), &golden.tokens, &all);
+        let exact = difference(&golden, &logits);
+        let models = [1, 3].map(|threads| load(&session(threads), &checkpoint));
+        let [whole, other] = models.each_ref().map(|model| run(&checkpoint, model, &golden.tokens, &all));
+        let rounded = difference(&golden, &whole);
+        eprintln!("{name}: off by {exact:.1e}, with kernels by {rounded:.1e}");
+        assert!(exact <= EXACT, "{name}: a logit is off by {exact} of the largest");
+        assert!(rounded <= ROUNDED, "{name}: with kernels, a logit is off by {rounded} of the largest");
+        assert_eq!(whole, other, "{name}: threads change no bit");
+        for chunks in [&[1, 39][..], &[7, 3, 20, 1, 1, 8]] {
+            let chunked = run(&checkpoint, &models[0], &golden.tokens, chunks);
+            assert_eq!(chunked, whole, "{name}: other bits in chunks of {chunks:?}");
+        }
+    }
+}
+
+#[test]
+fn pytorch_files_hold_them_too() {
+    let golden = Golden::open(folder("llama"));
+    let safetensors = golden.checkpoint();
+    let pytorch = golden.open_file("pytorch_model.bin");
+    let graph = safetensors.graph(PAGE_SIZE, DType::F32).unwrap();
+    assert_eq!(graph.to_string(), pytorch.graph(PAGE_SIZE, DType::F32).unwrap().to_string());
+    let (expected, found) = (weights(&safetensors, &graph), weights(&pytorch, &graph));
+    for (name, tensor) in &expected {
+        assert_eq!(tensor.bytes(), found[name].bytes(), "{name}");
+    }
+}
+
+/// Queries, keys and values are one product, and the input is ordered once for them.
+#[test]
+fn an_input_is_ordered_once_for_all_that_read_it() {
+    let checkpoint = Golden::open(folder("llama")).checkpoint();
+    let plan = load(&session(1), &checkpoint).program().to_string();
+    let layers = checkpoint.decoder().unwrap().layers.len();
+    let count = |what: &str| plan.lines().filter(|line| line.contains(what)).count();
+    // Those of queries, output, gate and down; and the last one, of the rows that are asked for.
+    assert_eq!(count("gather"), 4 * layers + 1, "{plan}");
+    assert_eq!(count("panel16.gptq"), 7 * layers, "{plan}");
+    assert!(!plan.contains("reference"), "{plan}");
+}
