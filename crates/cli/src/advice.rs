@@ -81,6 +81,10 @@ fn hub(error: &HubError) -> (u8, Option<&'static str>) {
         HubError::Escapes { .. } | HubError::Cache { .. } => {
             (MODEL, Some("delete the repository's folder in the cache, and pull it again"))
         }
+        HubError::Untrusted { .. } => (
+            FAILURE,
+            Some("if a proxy stands before the network, set SSL_CERT_FILE to a file with its certificate"),
+        ),
         HubError::Network { .. } => (FAILURE, Some("check the network; what has arrived is kept")),
         HubError::WrongDigest { .. } => (FAILURE, Some("try again")),
         HubError::DiskFull { .. } => (FAILURE, Some("free some, or set HF_HUB_CACHE to another disk")),

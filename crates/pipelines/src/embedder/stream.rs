@@ -38,16 +38,14 @@ pub struct EmbeddingStream {
 #[derive(Debug)]
 pub struct AsyncEmbeddingStream(EmbeddingStream);
 
+/// Where a vector comes from; pinned while it is waited for.
+type Awaited = Receiver<Result<Vec<f32>, Error>>;
+
 /// What becomes of a text.
 #[derive(Debug)]
 enum Answer {
     Refused(Error),
-    Awaited {
-        /// Pinned, since it is also a stream that waits.
-        vector: Pin<Box<Receiver<Result<Vec<f32>, Error>>>>,
-        tokens: usize,
-        truncated: usize,
-    },
+    Awaited { vector: Pin<Box<Awaited>>, tokens: usize, truncated: usize },
 }
 
 impl EmbeddingStream {

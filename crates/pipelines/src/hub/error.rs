@@ -105,6 +105,14 @@ pub enum HubError {
         /// How often it was tried.
         tries: u32,
     },
+    /// Who answers has no certificate that is trusted here.
+    #[error("{url}: {problem}")]
+    Untrusted {
+        /// What was asked for.
+        url: String,
+        /// What is wrong with the certificate.
+        problem: String,
+    },
     /// The hub answered what no hub answers.
     #[error("{url}: {problem}")]
     Protocol {

@@ -184,7 +184,7 @@ impl Online {
         let path = match self.cached(&name)? {
             Some(path) => path,
             None if self.can_ask() && self.info()?.siblings.iter().any(|file| file.name == name) => {
-                self.download(&[name.clone()], false, &|_| ())?.remove(0)
+                self.download(std::slice::from_ref(&name), false, &|_| ())?.remove(0)
             }
             None => return Ok(None),
         };

@@ -192,6 +192,9 @@ impl Agent {
         let protocol = |problem: String| Failure::Final(HubError::Protocol { url: uri.to_string(), problem });
         let request = request.body(()).map_err(|error| protocol(error.to_string()))?;
         self.agent.run(request).map_err(|error| match error {
+            ureq::Error::Io(error) if is_about_trust(&error) => {
+                Failure::Final(HubError::Untrusted { url: uri.to_string(), problem: error.to_string() })
+            }
             ureq::Error::Io(_)
             | ureq::Error::Timeout(_)
             | ureq::Error::HostNotFound
@@ -271,6 +274,11 @@ impl Answer {
     }
 }
 
+/// Whether a connection failed since whoever answered is not trusted, as the next time again.
+fn is_about_trust(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::InvalidData && error.to_string().contains("certificate")
+}
+
 impl Origin {
     fn of(uri: &Uri) -> Option<Origin> {
         let scheme = uri.scheme_str()?.to_ascii_lowercase();
@@ -298,6 +306,15 @@ fn redirected(from: &Uri, headers: &HeaderMap) -> Option<Uri> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn certificates_are_not_tried_again() {
+        use std::io::{Error, ErrorKind};
+        let error = |kind, text: &str| is_about_trust(&Error::new(kind, text.to_string()));
+        assert!(error(ErrorKind::InvalidData, "invalid peer certificate: UnknownIssuer"));
+        assert!(!error(ErrorKind::InvalidData, "received corrupt message"));
+        assert!(!error(ErrorKind::ConnectionReset, "connection reset by peer"));
+    }
 
     #[test]
     fn redirects_are_relative_or_not() {
