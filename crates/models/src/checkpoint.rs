@@ -2,8 +2,9 @@
 
 mod experts;
 mod gptq;
+mod unused;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -40,6 +41,8 @@ pub struct Checkpoint {
     names: HashMap<String, Stored>,
     /// Vectors that are not stored as the graph takes them, converted.
     vectors: HashMap<String, Tensor>,
+    /// Tensors of the files that no graph of the model takes.
+    unused: Vec<String>,
 }
 
 /// The model of a checkpoint.
@@ -206,9 +209,10 @@ impl Checkpoint {
             None => decoder(&description, &weights, &mut names, options)?,
         };
         let types = Names { weights: &weights, names: &names };
-        check_weights(&config, &network, &types)?;
+        let taken = check_weights(&config, &network, &types)?;
+        let unused = unused::tensors(&types, &taken, &network);
         let vectors = converted_vectors(&types, zero_centered);
-        Ok(Checkpoint { config, network, names, vectors, weights })
+        Ok(Checkpoint { config, network, names, vectors, unused, weights })
     }
 
     /// The model, if it makes text.
@@ -286,6 +290,13 @@ impl Checkpoint {
     /// The weights as the files have them.
     pub fn weights(&self) -> &Weights {
         &self.weights
+    }
+
+    /// Tensors of the files that the model does without, as the files call them: the architecture knows none of their name.
+    /// Those that are known to mean nothing here are not among them: tables that follow from the configuration, and
+    /// heads for other tasks.
+    pub fn unused(&self) -> &[String] {
+        &self.unused
     }
 
     fn types(&self) -> Names<'_> {
@@ -591,9 +602,8 @@ fn take_apart(
     Ok(())
 }
 
-/// Checks that each weight the graph will declare is there and has its shape. What a graph does not use is
-/// none of our business: files carry rotary tables, old heads, and the like.
-fn check_weights(config: &Config, network: &Network, types: &Names<'_>) -> Result<(), Error> {
+/// Checks that each weight the graph will declare is there and has its shape. Gives the names of those.
+fn check_weights(config: &Config, network: &Network, types: &Names<'_>) -> Result<HashSet<String>, Error> {
     let layers_stored =
         (0..).take_while(|i| types.tensor(&format!("blk.{i}.attn_q.weight")).is_some()).count();
     if layers_stored < config.layers {
@@ -612,8 +622,10 @@ fn check_weights(config: &Config, network: &Network, types: &Names<'_>) -> Resul
         Network::Decoder(decoder) => decoder.build("check", types, 16, DType::F32)?,
         Network::Encoder(encoder) => encoder.build("check", types)?,
     };
+    let mut taken = HashSet::new();
     for (_, node) in graph.nodes() {
         let graph::Op::Weight(weight) = &node.op else { continue };
+        taken.insert(weight.name.clone());
         let (dtype, found) = types.describe(&weight.name).expect("build refuses missing weights");
         let expected = weight.ty.static_shape().expect("weights have fixed shapes");
         if found != expected {
@@ -627,7 +639,7 @@ fn check_weights(config: &Config, network: &Network, types: &Names<'_>) -> Resul
             return Err(Error::Weight { name: weight.name.clone(), message });
         }
     }
-    Ok(())
+    Ok(taken)
 }
 
 /// The vectors that have another dtype than f32, or are the weights of norms and stored less 1.

@@ -153,6 +153,7 @@ fn parameters_are_those_of_the_file() {
         let stored = checkpoint.weights().tensors().filter(|(name, _)| counts(name));
         let stored: usize = stored.map(|(_, tensor)| tensor.elements()).sum();
         assert_eq!(checkpoint.decoder().unwrap().parameters(), stored, "{name}");
+        assert_eq!(checkpoint.unused(), [""; 0], "{name}");
     }
 }
 

@@ -139,6 +139,7 @@ fn what_a_model_recommends_is_a_default() {
 fn quantized(test: &str) -> PathBuf {
     let folder = folder(test);
     copy(&PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/models/gptq/llama"), &folder);
+    fs::remove_file(folder.join("logits.safetensors")).unwrap();
     let special = ["<unk>", "<s>", "</s>"].map(str::to_string);
     let letters = (b' '..).map(|letter| char::from(letter).to_string());
     let vocab: serde_json::Map<_, _> =
@@ -190,4 +191,34 @@ fn other_quantizations_are_refused_by_name() {
     let (fields, message) = refused(&config(&folder).quantization_encoding(SupportedEncoding::Q4K));
     assert_eq!(fields, ["quantization_encoding"], "{message}");
     assert!(message.contains("has gptq"), "{message}");
+}
+
+#[test]
+fn weights_without_a_place_are_told() {
+    let Some(original) = testdata::shared("stories260k/hf") else { return };
+    let folder = folder("unused");
+    copy(&original, &folder);
+    let warned = |config: &PipelineConfig| config.resolve(machine()).unwrap().warnings().to_vec();
+    assert_eq!(warned(&config(&folder)), [""; 0]);
+    // Four more tensors of one number each.
+    let path = folder.join("model.safetensors");
+    let file = fs::read(&path).unwrap();
+    let header_bytes = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+    let mut header: serde_json::Value = serde_json::from_slice(&file[8..][..header_bytes]).unwrap();
+    let values = &file[8 + header_bytes..];
+    let more = ["q_norm.weight", "o_proj.scale", "k_norm.weight", "rotary_emb.inv_freq", "sinks"];
+    for (index, name) in more.iter().enumerate() {
+        let start = values.len() + 4 * index;
+        header[format!("model.layers.0.self_attn.{name}")] =
+            serde_json::json!({"dtype": "F32", "shape": [1], "data_offsets": [start, start + 4]});
+    }
+    let header = header.to_string();
+    let length = (header.len() as u64).to_le_bytes();
+    fs::write(&path, [&length, header.as_bytes(), values, &[0; 20]].concat()).unwrap();
+    assert_eq!(
+        warned(&config(&folder)),
+        ["model.layers.0.self_attn.k_norm.weight, model.layers.0.self_attn.o_proj.scale, \
+             model.layers.0.self_attn.q_norm.weight and 1 more of the weights have no place in LlamaForCausalLM, and \
+             are left out: the model may be of another architecture"]
+    );
 }

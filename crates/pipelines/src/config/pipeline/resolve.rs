@@ -135,6 +135,7 @@ impl PipelineConfig {
         if matches!(checkpoint.network, Network::Encoder(_)) {
             warnings.extend(config.idle_in_encoders(&checkpoint.config.architecture));
         }
+        warnings.extend(unused(&checkpoint));
         config.resolve_encoding(&checkpoint, &mut problems);
         let files = checkpoint.weights().files().iter().map(|file| file.path());
         config.weight_path = files.filter(|file| file.exists()).map(Path::to_path_buf).collect();
@@ -354,6 +355,23 @@ impl PipelineConfig {
 
 /// Steps without scheduling between them where each launch costs.
 const STEPS_OF_ACCELERATORS: i64 = 10;
+
+/// How many tensors that are left out are named.
+const NAMED: usize = 3;
+
+/// That a model does without some of its tensors, which it should not.
+fn unused(checkpoint: &Checkpoint) -> Option<String> {
+    let unused = checkpoint.unused();
+    let (named, rest) = unused.split_at(unused.len().min(NAMED));
+    let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+    (!named.is_empty()).then(|| {
+        format!(
+            "{} of the weights have no place in {}, and are left out: the model may be of another architecture",
+            named.join(", ") + &more,
+            checkpoint.config.architecture
+        )
+    })
+}
 
 /// Whether a `config.json` names several architectures.
 fn names_several(config: &Value) -> bool {

@@ -1,0 +1,36 @@
+//! Tensors that nobody asks for: a sign that a file is of another architecture than it says, or damaged.
+
+use std::collections::HashSet;
+
+use super::Names;
+use crate::Network;
+
+/// In names of tensors that follow from the configuration: rotary tables, masks, positions that are counted. (GGUF's
+/// factors of frequencies are read with the configuration; GPTQ's groups of columns with the layer.)
+const DERIVED: &[&str] =
+    &["rotary_emb.", "rope_freqs.", "rope_factors_", "masked_bias", "position_ids", ".g_idx", "_extra_state"];
+/// In names of tensors of the half of a model that sees, of which we run the other one.
+const SEEING: &[&str] = &["vision_tower.", "vision_model.", "multi_modal_projector."];
+/// What names of heads of encoders begin with, after those of wrappers: tasks that are not ours.
+const HEADS: &[&str] = &["cls.", "pooler.", "lm_head.", "classifier.", "cls", "embeddings_project."];
+/// Wrappers of encoders.
+const WRAPPERS: &[&str] = &["bert.", "roberta.", "mpnet."];
+
+/// The tensors of the files that are neither among the weights that are `taken`, by canonical name, nor known to mean
+/// nothing here; sorted.
+pub(super) fn tensors(types: &Names<'_>, taken: &HashSet<String>, network: &Network) -> Vec<String> {
+    let taken: HashSet<&str> =
+        taken.iter().filter_map(|name| types.names.get(name)).flat_map(|stored| stored.tensors()).collect();
+    let stored = types.weights.tensors().map(|(name, _)| name);
+    let mut unused: Vec<String> =
+        stored.filter(|name| !taken.contains(name) && !is_idle(name, network)).map(str::to_string).collect();
+    unused.sort_unstable();
+    unused
+}
+
+/// Whether a tensor that is not taken is known to mean nothing here.
+fn is_idle(name: &str, network: &Network) -> bool {
+    let anywhere = DERIVED.iter().chain(SEEING).any(|part| name.contains(part));
+    let own = WRAPPERS.iter().find_map(|wrapper| name.strip_prefix(wrapper)).unwrap_or(name);
+    anywhere || matches!(network, Network::Encoder(_)) && HEADS.iter().any(|head| own.starts_with(head))
+}
