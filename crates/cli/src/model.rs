@@ -8,9 +8,8 @@ use cpu::Cpu;
 use engine::InferenceSession;
 use engine::devices::Platform;
 use models::Checkpoint;
-use pipelines::config::{Layers, Machine, Origin, PipelineConfig, RepoOptions, ResolvedConfig, Unfetched};
-use pipelines::hub::Wanted;
-use pipelines::{CompiledText, LoadOptions, TextModel, Tokenizer, hub};
+use pipelines::config::{Layers, Machine, Origin, PipelineConfig, ResolvedConfig, Unfetched};
+use pipelines::{CompiledText, EmbeddingModel, TextModel, Tokenizer, hub};
 use tensor::Bytes;
 use weights::Weights;
 
@@ -60,18 +59,6 @@ impl ThreadArguments {
     pub(crate) fn session(self) -> anyhow::Result<InferenceSession> {
         session(self.threads)
     }
-}
-
-/// Where the model of a path, or of the name of a repo, is on this machine; fetches what is not.
-pub(crate) fn fetch(model: &Path, progress: &Progress) -> anyhow::Result<LoadOptions> {
-    let Some(repo) = model.to_str().filter(|name| !model.exists() && hub::is_repo_id(name)) else {
-        return Ok(LoadOptions::new(model));
-    };
-    let show = |step: hub::Progress<'_>| show_fetching(step, progress);
-    let local = hub::resolve(repo, RepoOptions::default(), &Wanted::default(), &show);
-    progress.clear();
-    let local = local.map_err(pipelines::Error::from).context("cannot open the model")?;
-    Ok(LoadOptions { weights: Some(local.weights), ..LoadOptions::new(local.folder) })
 }
 
 fn show_fetching(step: hub::Progress<'_>, progress: &Progress) {
@@ -192,12 +179,39 @@ pub(crate) fn pack(
     session: &InferenceSession,
     progress: &Progress,
 ) -> anyhow::Result<Arc<TextModel>> {
-    let show = &mut |packed: engine::Progress| {
-        progress.bytes("packing", packed.done as u64, packed.total as u64);
-    };
-    let model = compiled.init(session, show);
+    let model = compiled.init(session, &mut |packed| show_packing(packed, progress));
     progress.clear();
     Ok(Arc::new(model.context("cannot load the model")?))
+}
+
+/// The same for an encoder.
+pub(crate) fn pack_encoder(
+    compiled: CompiledText,
+    session: &InferenceSession,
+    progress: &Progress,
+) -> anyhow::Result<Arc<EmbeddingModel>> {
+    let model = compiled.init_encoder(session, &mut |packed| show_packing(packed, progress));
+    progress.clear();
+    Ok(Arc::new(model.context("cannot load the model")?))
+}
+
+/// Compiles a model to embed, encoder or decoder, and packs its weights, with a progress bar on standard error.
+pub(crate) fn embedding(
+    session: &InferenceSession,
+    resolved: ResolvedConfig,
+    progress: &Progress,
+) -> anyhow::Result<Arc<EmbeddingModel>> {
+    let show = &mut |packed| show_packing(packed, progress);
+    let model = EmbeddingModel::from_config(session, resolved, show);
+    progress.clear();
+    match model {
+        Err(error @ pipelines::Error::Config(_)) => Err(error.into()),
+        other => Ok(Arc::new(other.context("cannot load the model")?)),
+    }
+}
+
+fn show_packing(packed: engine::Progress, progress: &Progress) {
+    progress.bytes("packing", packed.done as u64, packed.total as u64);
 }
 
 /// The tokenizer at a path, or that of the built-in model.

@@ -56,20 +56,25 @@
 //! # }
 //! ```
 //!
-//! Texts become vectors:
+//! Texts become vectors, those of several callers together; a task awaits them with `embed_async`:
 //!
 //! ```
-//! # use perihelion::engine::InferenceSession;
-//! use perihelion::pipelines::{Embedder, EmbedderOptions, LoadOptions, Pooling};
+//! use perihelion::engine::InferenceSession;
+//! use perihelion::pipelines::config::{Devices, PipelineConfig, machine};
+//! use perihelion::pipelines::{Embedder, EmbedderOptions, EmbeddingModel, EmbeddingParameters, Pooling};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/storyteller/model.gguf");
-//! # let session = InferenceSession::new([])?;
-//! // What the files of an embedding model say need not be said here.
-//! let options = EmbedderOptions { pooling: Some(Pooling::Mean), ..EmbedderOptions::default() };
-//! let embedder = Embedder::load(&session, &LoadOptions::new(path), &options, &mut |_| ())?;
-//! let vectors = embedder.embed(&["The fox", "The raven"])?;
-//! assert_eq!((vectors.len(), vectors[0].len()), (2, embedder.dimensions()));
+//! # let config = PipelineConfig::new(path).max_cache_batch_size(16);
+//! let resolved = config.resolve(machine())?;
+//! let session = InferenceSession::new(resolved.config().devices()?)?;
+//! // What the files of an embedding model say need not be said: Embedder::from_config(&session, resolved)?
+//! let parameters = EmbeddingParameters { pooling: Some(Pooling::Mean), ..EmbeddingParameters::default() };
+//! let options = EmbedderOptions { parameters, ..EmbedderOptions::from(&resolved) };
+//! let model = EmbeddingModel::from_config(&session, resolved, &mut |_| ())?;
+//! let embedder = Embedder::new(model.into(), &options)?;
+//! let embeddings = embedder.embed(["The fox", "The raven"])?;
+//! assert_eq!((embeddings.len(), embeddings[0].vector.len()), (2, embedder.dimensions()));
 //! # Ok(())
 //! # }
 //! ```

@@ -52,10 +52,8 @@ impl EmbeddingModel {
     pub fn load(session: &InferenceSession, options: &LoadOptions) -> Result<EmbeddingModel, Error> {
         let checkpoint = Checkpoint::open(&options.model, options.weights.as_deref())?;
         let cache = CacheLayout { page_size: options.page_size, dtype: options.cache_dtype };
-        let folder = options.folder();
-        let files = files(&checkpoint, folder)?;
-        let compiled = Compiled::new(session, checkpoint, folder, cache, Task::Embed)?;
-        EmbeddingModel::init(session, compiled, files, &mut |_| ())
+        let compiled = Compiled::new(session, checkpoint, options.folder(), cache, Task::Embed)?;
+        EmbeddingModel::init(session, compiled, &mut |_| ())
     }
 
     /// Compiles and initializes the model of a resolved configuration, or reads it from the file of
@@ -69,17 +67,16 @@ impl EmbeddingModel {
         resolved: ResolvedConfig,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<EmbeddingModel, Error> {
-        let files = files(&resolved.checkpoint, &resolved.folder)?;
-        let compiled = Compiled::from_config(session, resolved, Task::Embed)?;
-        EmbeddingModel::init(session, compiled, files, progress)
+        EmbeddingModel::init(session, Compiled::from_config(session, resolved, Task::Embed)?, progress)
     }
 
-    fn init(
+    /// A model that was compiled to embed.
+    pub(crate) fn init(
         session: &InferenceSession,
         compiled: Compiled,
-        files: EmbeddingConfig,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<EmbeddingModel, Error> {
+        let files = files(&compiled.checkpoint, &compiled.folder)?;
         let Initialized { checkpoint, tokenizer, model, cache, .. } = compiled.init(session, progress)?;
         Ok(EmbeddingModel { checkpoint, tokenizer, model, cache, files })
     }

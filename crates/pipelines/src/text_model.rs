@@ -10,6 +10,7 @@ use weights::Weights;
 
 use crate::compiled::{self, CacheLayout, Compiled, Initialized, Task};
 use crate::config::ResolvedConfig;
+use crate::embedding_model::EmbeddingModel;
 use crate::memory::{self, MemoryNeed};
 use crate::runner::Runner;
 use crate::tokenizer::Tokenizer;
@@ -153,6 +154,19 @@ impl CompiledText {
         let Initialized { checkpoint, folder, tokenizer, model, cache } = self.0.init(session, progress)?;
         let CacheLayout { page_size, dtype: cache_dtype } = cache;
         Ok(TextModel { checkpoint, folder, tokenizer, model, page_size, cache_dtype })
+    }
+
+    /// As [`CompiledText::init`], for an encoder.
+    ///
+    /// # Errors
+    /// If the model is a decoder, what its files say of embeddings is not supported, or as [`CompiledText::init`].
+    pub fn init_encoder(
+        self,
+        session: &InferenceSession,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<EmbeddingModel, Error> {
+        self.0.checkpoint.encoder()?;
+        EmbeddingModel::init(session, self.0, progress)
     }
 }
 

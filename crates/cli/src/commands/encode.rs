@@ -2,21 +2,26 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use pipelines::{Embedder, EmbedderOptions, Embedding, EmbeddingPrompt, LoadOptions, Pooling, Truncate};
+use pipelines::{
+    Embedder, EmbedderOptions, Embedding, EmbeddingParameters, EmbeddingPrompt, Pooling, Truncate,
+};
 
 use crate::exit::Usage;
 use crate::model::{self, ThreadArguments};
 use crate::parse;
 use crate::progress::Progress;
+use crate::settings::ModelFlags;
 
 const AFTER_HELP: &str = "\
+Here max_length is auto, which is what the model's files say, max_cache_batch_size 256, cache_strategy paged and
+kv_cache_page_size 64 by default.
+
 Vectors go to standard output, one text a line, progress and timings to standard error.
 
-JSON, a line for each text: index, text, embedding[] or with --similarity similarity[], tokens.
+JSON, a line for each text: index, text, embedding[] or with --similarity similarity[], tokens, truncated.
 
 Examples:
   peri encode --model all-MiniLM-L6-v2/ \"The cat sits on the mat.\"
@@ -34,12 +39,8 @@ pub(crate) struct Arguments {
     /// The texts; without any, each line of standard input is one
     #[arg(value_name = "TEXT")]
     texts: Vec<String>,
-    /// A GGUF file, a folder with config.json, a tokenizer and weights, or a repo of a hub
-    #[arg(long, value_name = "MODEL")]
-    model: Option<PathBuf>,
-    /// The weights, if they are not with the model
-    #[arg(long, value_name = "PATH", requires = "model")]
-    weights: Option<PathBuf>,
+    #[command(flatten)]
+    model: ModelFlags,
     #[command(flatten)]
     threads: ThreadArguments,
     /// How hidden states become one vector: mean, cls, last, max, mean_sqrt_len, weighted_mean [default: as the model's
@@ -58,9 +59,6 @@ pub(crate) struct Arguments {
     /// Leave out the last tokens of texts that are too long, which are an error otherwise
     #[arg(long)]
     truncate: bool,
-    /// The most tokens of a text [default: as many as the model takes]
-    #[arg(long, value_name = "N", value_parser = parse::count)]
-    max_length: Option<NonZeroUsize>,
     /// A text to put before each
     #[arg(long, value_name = "TEXT")]
     prompt: Option<String>,
@@ -90,21 +88,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.texts.is_empty() && std::io::stdin().is_terminal() {
         return Err(Usage("no text: give one as an argument or on standard input".into()).into());
     }
-    let Some(model) = &arguments.model else {
-        let message = "no model: give one that embeds with --model; the one that is built in only writes";
-        return Err(Usage(message.into()).into());
-    };
     let begin = Instant::now();
-    let session = arguments.threads.session()?;
-    let progress = Progress::new(arguments.quiet);
-    let load = model::fetch(model, &progress)?;
-    let load = LoadOptions { weights: arguments.weights.clone().or(load.weights), ..load };
-    let show = &mut |packed: engine::Progress| {
-        progress.bytes("packing", packed.done as u64, packed.total as u64);
-    };
-    let embedder = Embedder::load(&session, &load, &arguments.options(), show);
-    progress.clear();
-    let embedder = embedder.context("cannot open the model")?;
+    let embedder = open(arguments)?;
     let mut work = Work::new(embedder, arguments, begin.elapsed());
     match arguments.texts.is_empty() {
         true => work.read(std::io::stdin().lock())?,
@@ -117,17 +102,47 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What is so unless someone says otherwise: texts as long as the model takes, as many at once as a batch has tokens for.
+fn defaults() -> [(&'static str, serde_json::Value); 4] {
+    [
+        ("max_length", "auto".into()),
+        ("max_cache_batch_size", EmbedderOptions::default().max_batch_size.into()),
+        ("cache_strategy", "paged".into()),
+        ("kv_cache_page_size", model::PAGE_SIZE.into()),
+    ]
+}
+
+fn open(arguments: &Arguments) -> anyhow::Result<Embedder> {
+    let source = arguments.model.source(&defaults())?;
+    if source.is_built_in() {
+        let message = "no model: give one that embeds with --model; the one that is built in only writes";
+        return Err(Usage(message.into()).into());
+    }
+    let session = arguments.threads.session()?;
+    let progress = Progress::new(arguments.quiet);
+    let resolved = source.resolve(&progress)?;
+    if !arguments.quiet {
+        source.warn(&resolved);
+    }
+    let usual = EmbedderOptions::from(&resolved);
+    let options = EmbedderOptions {
+        parameters: arguments.parameters(),
+        max_length: source.config().max_length.given(),
+        max_batch_tokens: arguments.max_batch_tokens.map_or(usual.max_batch_tokens, NonZeroUsize::get),
+        ..usual
+    };
+    Ok(Embedder::new(model::embedding(&session, resolved, &progress)?, &options)?)
+}
+
 impl Arguments {
-    fn options(&self) -> EmbedderOptions {
+    fn parameters(&self) -> EmbeddingParameters {
         let text = self.prompt.clone().map(EmbeddingPrompt::Text);
-        EmbedderOptions {
+        EmbeddingParameters {
             pooling: self.pooling,
             normalize: (self.normalize || self.no_normalize).then_some(!self.no_normalize),
             dimensions: self.dimensions.map(NonZeroUsize::get),
-            truncate: if self.truncate { Truncate::Right } else { Truncate::Never },
-            max_length: self.max_length.map(NonZeroUsize::get),
+            truncate: self.truncate.then_some(Truncate::Right),
             prompt: text.or_else(|| self.prompt_name.clone().map(EmbeddingPrompt::Named)),
-            max_batch_tokens: self.max_batch_tokens.map_or(0, NonZeroUsize::get),
         }
     }
 }
@@ -142,6 +157,8 @@ struct Object<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     similarity: Option<Vec<f64>>,
     tokens: usize,
+    /// Tokens that were left out.
+    truncated: usize,
 }
 
 /// The texts so far.
@@ -153,6 +170,8 @@ struct Work {
     kept: Vec<(String, Embedding)>,
     texts: usize,
     tokens: usize,
+    /// Those of which a part was left out.
+    truncated: usize,
     load: Duration,
     encode: Duration,
 }
@@ -160,8 +179,17 @@ struct Work {
 impl Work {
     fn new(embedder: Embedder, arguments: &Arguments, load: Duration) -> Work {
         let Arguments { similarity, json, .. } = *arguments;
-        let (kept, encode) = (Vec::new(), Duration::ZERO);
-        Work { embedder, similarity, json, kept, texts: 0, tokens: 0, load, encode }
+        Work {
+            embedder,
+            similarity,
+            json,
+            kept: Vec::new(),
+            texts: 0,
+            tokens: 0,
+            truncated: 0,
+            load,
+            encode: Duration::ZERO,
+        }
     }
 
     /// Embeds each line of the input, some at a time.
@@ -187,21 +215,23 @@ impl Work {
     /// Embeds texts, and prints their vectors.
     fn add(&mut self, texts: Vec<String>) -> anyhow::Result<()> {
         let begin = Instant::now();
-        let embeddings = self.embedder.encode(&texts).with_context(|| self.place())?;
+        let embeddings = self.embedder.embed(&texts).with_context(|| self.place())?;
         self.encode += begin.elapsed();
         let first = self.texts;
         self.texts += texts.len();
         self.tokens += embeddings.iter().map(|embedding| embedding.tokens).sum::<usize>();
+        self.truncated += embeddings.iter().filter(|embedding| embedding.truncated > 0).count();
         if self.similarity {
             self.kept.extend(texts.into_iter().zip(embeddings));
             return Ok(());
         }
         let lines = (first..).zip(texts.iter().zip(&embeddings)).map(|(index, (text, embedding))| {
-            let Embedding { vector, tokens } = embedding;
+            let Embedding { vector, tokens, truncated } = embedding;
             match self.json {
                 true => {
-                    let (embedding, tokens) = (Some(&vector[..]), *tokens);
-                    serde_json::to_string(&Object { index, text, embedding, similarity: None, tokens })
+                    let (embedding, tokens, truncated) = (Some(&vector[..]), *tokens, *truncated);
+                    let similarity = None;
+                    serde_json::to_string(&Object { index, text, embedding, similarity, tokens, truncated })
                 }
                 false => Ok(joined(vector.iter().map(f32::to_string))),
             }
@@ -223,8 +253,9 @@ impl Work {
             let row = self.kept.iter().map(|(_, other)| cosine(&own.vector, &other.vector));
             match self.json {
                 true => {
-                    let (similarity, tokens) = (Some(row.collect()), own.tokens);
-                    serde_json::to_string(&Object { index, text, embedding: None, similarity, tokens })
+                    let (similarity, tokens, truncated) = (Some(row.collect()), own.tokens, own.truncated);
+                    let embedding = None;
+                    serde_json::to_string(&Object { index, text, embedding, similarity, tokens, truncated })
                 }
                 false => Ok(joined(row.map(|cosine| format!("{cosine:.4}")))),
             }
@@ -236,12 +267,15 @@ impl Work {
     fn report(&self) {
         let seconds = self.encode.as_secs_f64();
         let rate = |count: usize| count as f64 / seconds.max(1e-9);
-        let facts = [
+        let mut facts = vec![
             format!("load {:.0} ms", self.load.as_secs_f64() * 1e3),
             format!("{} texts, {:.1} texts/s", self.texts, rate(self.texts)),
             format!("{} tokens, {:.1} tok/s", self.tokens, rate(self.tokens)),
             format!("{} dims, pooling {}", self.embedder.dimensions(), self.embedder.pooling().name()),
         ];
+        if self.truncated > 0 {
+            facts.push(format!("{} truncated", self.truncated));
+        }
         // A closed standard error changes nothing.
         let _ = writeln!(std::io::stderr(), "\n[{}]", facts.join(" | "));
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use models::Network;
 use pipelines::MemoryBytes;
 use pipelines::config::ResolvedConfig;
 use serde_json::{Value, json};
@@ -81,7 +82,10 @@ fn warm(arguments: &Arguments) -> anyhow::Result<Warmed> {
     let compiled = model::compile(&session, resolved)?;
     let compile = start.elapsed();
     let start = Instant::now();
-    model::pack(compiled, &session, &progress)?;
+    match compiled.checkpoint().network {
+        Network::Decoder(_) => drop(model::pack(compiled, &session, &progress)?),
+        Network::Encoder(_) => drop(model::pack_encoder(compiled, &session, &progress)?),
+    }
     let load = start.elapsed();
     let size = |path: PathBuf| {
         let bytes = path.metadata().with_context(|| format!("cannot read {}", path.display()))?.len();

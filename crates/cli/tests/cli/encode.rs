@@ -61,9 +61,55 @@ fn long_texts_are_refused_unless_truncated() {
     assert_eq!(outcome.code, Some(2));
     assert!(outcome.stderr.contains("has 402 tokens, and the model takes 256"), "{}", outcome.stderr);
     let objects = encode(&["--truncate", "--json", &long], "").unwrap().json_lines();
-    assert_eq!(objects[0]["tokens"], 256);
+    assert_eq!((&objects[0]["tokens"], &objects[0]["truncated"]), (&256.into(), &146.into()));
     let objects = encode(&["--truncate", "--json", "--max-length", "10", &long], "").unwrap().json_lines();
     assert_eq!(objects[0]["tokens"], 10);
+    // The files say 256, and the model has positions for more.
+    let outcome = encode(&["--max-length", "402", "--json", &long], "").unwrap();
+    assert_eq!(outcome.json_lines()[0]["tokens"], 402);
+    let outcome = encode(&["--max-length", "513", "text"], "").unwrap();
+    assert!(outcome.code == Some(2) && outcome.stderr.contains("give at most 512"), "{}", outcome.stderr);
+}
+
+#[test]
+fn what_was_saved_starts_again() {
+    let Some(model) = testdata::shared("minilm-l6-v2") else { return };
+    let folder = Folder::new("encode-saved");
+    let (file, other) = (folder.path().join("encoder.mef"), folder.path().join("decoder.mef"));
+    let (file, other) = (file.display().to_string(), other.display().to_string());
+    let text = "The cat sits on the mat.";
+    let expected = encode(&["--quiet", text], "").unwrap().text();
+    assert_eq!(peri(&["warm-cache", &model.display().to_string(), "--target", &file]).code, Some(0));
+    let saved = encode(&["--serialized-model-path", &file, "--quiet", text], "").unwrap();
+    assert_eq!(saved.text(), expected);
+    // A decoder that embeds is another model than the one that writes.
+    let decoder =
+        ["encode", "--model", &storyteller(), "--pooling", "last", "--quiet", text].map(String::from);
+    let decoder = |more: [&str; 2]| {
+        let arguments: Vec<&str> = decoder.iter().map(String::as_str).chain(more).collect();
+        peri(&arguments)
+    };
+    let vector = decoder(["--save-to-serialized-model-path", &other]).text();
+    assert_eq!(decoder(["--serialized-model-path", &other]).text(), vector);
+    let refused = peri(&["generate", "--model", &storyteller(), "--serialized-model-path", &other, text]);
+    assert!(refused.stderr.contains("a model that embeds instead of writes"), "{}", refused.stderr);
+}
+
+#[test]
+fn settings_are_those_of_every_command() {
+    let text = ["--quiet", "The cat sits on the mat."];
+    let Some(outcome) = encode(&text, "") else { return };
+    let expected = outcome.text();
+    let small = encode(&[&["--max-cache-batch-size", "1", "--device-specs", "cpu"], &text[..]].concat(), "");
+    assert_eq!(small.unwrap().text(), expected);
+    let wrong = encode(&[&["--quantization-encoding", "q4_0"], &text[..]].concat(), "").unwrap();
+    assert!(
+        wrong.code == Some(2) && wrong.stderr.contains("quantization_encoding is q4_0"),
+        "{}",
+        wrong.stderr
+    );
+    let idle = encode(&["--top-k", "3", "text"], "").unwrap().stderr;
+    assert!(idle.contains("top_k has no effect: BertModel is an encoder"), "{idle}");
 }
 
 #[test]
@@ -79,13 +125,17 @@ fn what_cannot_be_done_is_said() {
     check(peri(&["encode", "text"]), 2, "no model: give one that embeds with --model");
     check(peri(&["encode", "--pooling", "best", "text"]), 2, "choose one of mean, cls, last");
     let decoder = peri(&["encode", "--model", &storyteller(), "text"]);
-    check(decoder, 3, "llama: a decoder, whose files do not say how hidden states become one vector");
+    check(decoder, 3, "llama is a decoder, and its files do not say how hidden states become one vector");
     let vector = peri(&["encode", "--model", &storyteller(), "--pooling", "last", "Once upon a time"]).text();
     assert_eq!(numbers(vector.trim()).len(), 256);
     let Some(folder) = testdata::shared("minilm-l6-v2") else { return };
     let folder = folder.display().to_string();
     let generate = peri(&["generate", "--model", &folder, "text"]);
-    check(generate, 3, "BertModel is an encoder, which makes embeddings and no text; use `peri encode`");
+    check(
+        generate,
+        3,
+        "BertModel is an encoder, which makes embeddings and no text: an embedder runs it; use `peri encode`",
+    );
     check(encode(&["--dimensions", "1000", "text"], "").unwrap(), 2, "give 1 to 384");
     check(encode(&["--prompt-name", "query", "text"], "").unwrap(), 2, "the model's files name no prompts");
 }

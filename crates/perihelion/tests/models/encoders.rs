@@ -3,13 +3,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use perihelion::driver::{Buffer, DType};
 use perihelion::engine::Model;
 use perihelion::models::{Checkpoint, ENCODERS};
 use perihelion::pipelines::{
-    Batch, CompiledText, Embedder, EmbedderOptions, EmbeddingPrompt, LoadOptions, Pooling, Runner, Slice,
-    Truncate,
+    Batch, CompiledText, Embedder, EmbedderOptions, EmbeddingModel, EmbeddingParameters, EmbeddingPrompt,
+    EmbeddingRequest, EmbeddingText, LoadOptions, Pooling, Runner, Slice, Truncate,
 };
 use perihelion::weights::Weights;
 
@@ -233,18 +234,18 @@ fn decoders_have_hidden_states() {
 
 fn minilm(threads: usize, options: &EmbedderOptions) -> Option<Embedder> {
     let load = LoadOptions::new(testdata::shared("minilm-l6-v2")?);
-    Some(Embedder::load(&session(threads), &load, options, &mut |_| ()).unwrap())
+    let model = EmbeddingModel::load(&session(threads), &load).unwrap();
+    Some(Embedder::new(Arc::new(model), options).unwrap())
 }
 
-const TRUNCATED: EmbedderOptions = EmbedderOptions {
-    pooling: None,
-    normalize: None,
-    dimensions: None,
-    truncate: Truncate::Right,
-    max_length: None,
-    prompt: None,
-    max_batch_tokens: 0,
-};
+fn truncated() -> EmbedderOptions {
+    let parameters = EmbeddingParameters { truncate: Some(Truncate::Right), ..Default::default() };
+    EmbedderOptions { parameters, ..Default::default() }
+}
+
+fn vectors<T: Clone + Into<EmbeddingText>>(embedder: &Embedder, texts: &[T]) -> Vec<Vec<f32>> {
+    embedder.embed(texts).unwrap().into_iter().map(|embedding| embedding.vector).collect()
+}
 
 /// The sentences of the reference.
 fn sentences() -> (Vec<String>, Vec<Vec<u32>>) {
@@ -256,15 +257,15 @@ fn sentences() -> (Vec<String>, Vec<Vec<u32>>) {
 
 #[test]
 fn minilm_embeds_as_sentence_transformers_does() {
-    let Some(embedder) = minilm(2, &TRUNCATED) else { return };
+    let Some(embedder) = minilm(2, &truncated()) else { return };
     assert_eq!((embedder.pooling(), embedder.max_length(), embedder.dimensions()), (Pooling::Mean, 256, 384));
     let (sentences, ids) = sentences();
     for (sentence, ids) in sentences.iter().zip(&ids) {
-        assert_eq!(embedder.tokenize(sentence).unwrap(), *ids, "{sentence}");
+        assert_eq!(embedder.tokenize(sentence, &EmbeddingParameters::default()).unwrap(), *ids, "{sentence}");
     }
     let reference = testdata::shared("minilm-l6-v2/reference/embeddings.safetensors").unwrap();
     let reference = Weights::open(&reference).unwrap().get("embeddings").unwrap().to_f32_vec();
-    let vectors = embedder.embed(&sentences).unwrap();
+    let vectors = vectors(&embedder, &sentences);
     let differences = vectors.concat().into_iter().zip(&reference).map(|(a, b)| (a - b).abs());
     let worst = differences.fold(0.0, f32::max);
     eprintln!("all-MiniLM-L6-v2: largest difference {worst:.1e}");
@@ -274,43 +275,43 @@ fn minilm_embeds_as_sentence_transformers_does() {
 /// Batches, threads and the number of texts change no bit.
 #[test]
 fn minilm_is_deterministic() {
-    let Some(reference) = minilm(1, &TRUNCATED) else { return };
+    let Some(reference) = minilm(1, &truncated()) else { return };
     let (sentences, _) = sentences();
     let alone: Vec<Vec<f32>> =
-        sentences.iter().map(|text| reference.embed(&[text]).unwrap().swap_remove(0)).collect();
-    for (threads, max_batch_tokens) in [(1, 0), (2, 40), (4, 300), (4, 1)] {
-        let embedder = minilm(threads, &EmbedderOptions { max_batch_tokens, ..TRUNCATED }).unwrap();
+        sentences.iter().map(|text| vectors(&reference, &[text]).swap_remove(0)).collect();
+    for (threads, max_batch_size, max_batch_tokens) in [(1, 256, 4096), (2, 256, 40), (4, 3, 300), (4, 1, 1)]
+    {
+        let options = EmbedderOptions { max_batch_size, max_batch_tokens, ..truncated() };
+        let embedder = minilm(threads, &options).unwrap();
         let together: Vec<&String> = sentences.iter().cycle().take(64).collect();
-        for (vector, expected) in embedder.embed(&together).unwrap().iter().zip(alone.iter().cycle()) {
+        for (vector, expected) in vectors(&embedder, &together).iter().zip(alone.iter().cycle()) {
             assert_eq!(bits(vector), bits(expected), "{threads} threads, {max_batch_tokens} tokens");
         }
     }
 }
 
 #[test]
-fn options_override_the_files() {
-    let load = |options: EmbedderOptions| minilm(1, &options);
-    let Some(usual) = load(EmbedderOptions::default()) else { return };
-    let text = ["A feline is resting on a rug."];
-    let full = usual.embed(&text).unwrap().swap_remove(0);
+fn requests_override_the_files() {
+    let Some(embedder) = minilm(1, &EmbedderOptions::default()) else { return };
+    let embed = |text: &str, parameters: EmbeddingParameters| {
+        embedder.embed(EmbeddingRequest::new([text]).with(parameters)).unwrap().swap_remove(0).vector
+    };
+    let text = "A feline is resting on a rug.";
+    let full = embed(text, EmbeddingParameters::default());
     let length = |vector: &[f32]| vector.iter().map(|x| x * x).sum::<f32>().sqrt();
     assert!((length(&full) - 1.0).abs() < 1e-6);
-    let short = load(EmbedderOptions { dimensions: Some(64), ..Default::default() }).unwrap();
-    let short = short.embed(&text).unwrap().swap_remove(0);
+    let short = embed(text, EmbeddingParameters { dimensions: Some(64), ..Default::default() });
     let rest = length(&full[..64]);
     assert!(short.len() == 64 && short.iter().zip(&full).all(|(a, b)| (a - b / rest).abs() < 1e-6));
-    let plain = load(EmbedderOptions { normalize: Some(false), ..Default::default() }).unwrap();
-    let plain = plain.embed(&text).unwrap().swap_remove(0);
+    let plain = embed(text, EmbeddingParameters { normalize: Some(false), ..Default::default() });
     let factor = length(&plain);
     assert!(factor > 1.5 && plain.iter().zip(&full).all(|(a, b)| (a / factor - b).abs() < 1e-6));
-    let first = load(EmbedderOptions { pooling: Some(Pooling::Cls), ..Default::default() }).unwrap();
-    assert_ne!(first.embed(&text).unwrap()[0], full);
-    let prompted = load(EmbedderOptions {
-        prompt: Some(EmbeddingPrompt::Text("A feline ".into())),
-        ..Default::default()
-    })
-    .unwrap();
-    assert_eq!(prompted.embed(&["is resting on a rug."]).unwrap()[0], full);
+    let first = EmbeddingParameters { pooling: Some(Pooling::Cls), ..Default::default() };
+    assert_ne!(embed(text, first.clone()), full);
+    let options = EmbedderOptions { parameters: first.clone(), ..Default::default() };
+    assert_eq!(vectors(&minilm(1, &options).unwrap(), &[text])[0], embed(text, first));
+    let prompt = Some(EmbeddingPrompt::Text("A feline ".into()));
+    assert_eq!(embed("is resting on a rug.", EmbeddingParameters { prompt, ..Default::default() }), full);
 }
 
 #[test]
@@ -320,21 +321,23 @@ fn texts_that_do_not_fit_are_refused() {
     let refusal = |texts: &[&str]| embedder.embed(texts).unwrap_err().to_string();
     let expected = "text 1 (counted from 0) has 302 tokens, and the model takes 256: shorten or truncate it";
     assert_eq!(refusal(&["short", &long]), expected);
-    assert_eq!(embedder.embed::<&str>(&[]).unwrap(), Vec::<Vec<f32>>::new());
-    let refusal = embedder.embed_tokens(&[vec![101, 99_999, 102]]).unwrap_err().to_string();
+    assert!(embedder.embed(Vec::<&str>::new()).unwrap().is_empty());
+    let refusal = embedder.embed([vec![101, 99_999, 102]]).unwrap_err().to_string();
     assert_eq!(refusal, "token 99999 is beyond the model's vocabulary of 30522");
-    assert!(embedder.embed_tokens(&[vec![]]).unwrap_err().to_string().contains("has no tokens"));
-    let folder = LoadOptions::new(testdata::shared("minilm-l6-v2").unwrap());
+    assert!(embedder.embed([vec![]]).unwrap_err().to_string().contains("has no tokens"));
     let refused = |options: EmbedderOptions| {
-        Embedder::load(&session(1), &folder, &options, &mut |_| ()).err().unwrap().to_string()
+        Embedder::new(Arc::clone(embedder.model()), &options).err().unwrap().to_string()
     };
+    let parameters = EmbeddingParameters { dimensions: Some(385), ..Default::default() };
     assert_eq!(
-        refused(EmbedderOptions { dimensions: Some(385), ..Default::default() }),
-        "dimensions is 385: give 1 to 384, which is what the model has"
+        refused(EmbedderOptions { parameters, max_length: Some(0), ..Default::default() }),
+        "max_length is 0: give 1 to 512, which is what the model has; \
+         dimensions is 385: give 1 to 384, which is what the model has"
     );
-    assert!(
-        refused(EmbedderOptions { max_length: Some(0), ..Default::default() }).contains("max_length is 0")
-    );
+    // The files say 256, and the model has positions for more.
+    let longer = EmbedderOptions { max_length: Some(302), ..Default::default() };
+    let longer = Embedder::new(Arc::clone(embedder.model()), &longer).unwrap();
+    assert_eq!(longer.embed(&[long]).unwrap()[0].tokens, 302);
 }
 
 /// A decoder embeds by its last token, the same bits in every batch; what files do not say must be given.
@@ -342,26 +345,26 @@ fn texts_that_do_not_fit_are_refused() {
 fn decoders_embed_by_their_last_token() {
     let Some(folder) = testdata::shared("stories260k/hf") else { return };
     let load = |threads: usize, options: EmbedderOptions| {
-        Embedder::load(&session(threads), &LoadOptions::new(&folder), &options, &mut |_| ())
+        let model = EmbeddingModel::load(&session(threads), &LoadOptions::new(&folder)).unwrap();
+        Embedder::new(Arc::new(model), &options)
     };
     let error = load(1, EmbedderOptions::default()).err().unwrap().to_string();
     assert!(error.contains("files do not say how hidden states become one vector"), "{error}");
-    let options = |pooling, max_batch_tokens| EmbedderOptions {
-        pooling: Some(pooling),
-        max_batch_tokens,
-        ..Default::default()
+    let options = |pooling, max_batch_tokens| {
+        let parameters = EmbeddingParameters { pooling: Some(pooling), ..Default::default() };
+        EmbedderOptions { parameters, max_batch_tokens, ..Default::default() }
     };
     let texts = ["Once upon a time", "The cat", "Lily and Ben went to the park and played with a ball."];
     for pooling in [Pooling::Last, Pooling::Mean] {
-        let embedder = load(1, options(pooling, 0)).unwrap();
-        let alone: Vec<Vec<f32>> = texts.iter().flat_map(|text| embedder.embed(&[text]).unwrap()).collect();
-        for (threads, tokens) in [(1, 0), (4, 0), (3, 9)] {
-            assert_eq!(load(threads, options(pooling, tokens)).unwrap().embed(&texts).unwrap(), alone);
+        let embedder = load(1, options(pooling, 4096)).unwrap();
+        let alone: Vec<Vec<f32>> = texts.iter().flat_map(|&text| vectors(&embedder, &[text])).collect();
+        for (threads, tokens) in [(1, 4096), (4, 4096), (3, 9)] {
+            assert_eq!(vectors(&load(threads, options(pooling, tokens)).unwrap(), &texts), alone);
         }
         // The vector of the last token is a hidden state of unit length; of a mean, the last is a part.
-        let tokens = embedder.tokenize(texts[0]).unwrap();
-        let model = load(2, options(Pooling::Last, 0)).unwrap();
-        let last = model.embed_tokens(std::slice::from_ref(&tokens)).unwrap().swap_remove(0);
+        let tokens = embedder.tokenize(texts[0], &EmbeddingParameters::default()).unwrap();
+        let model = load(2, options(Pooling::Last, 4096)).unwrap();
+        let last = vectors(&model, &[tokens]).swap_remove(0);
         assert_eq!(last == alone[0], pooling == Pooling::Last);
     }
 }
