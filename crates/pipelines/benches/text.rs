@@ -64,11 +64,21 @@ fn sampling() {
             SamplingParams { top_k: Some(40), repetition_penalty: 1.1, ..warm.clone() },
         ),
         ("sample: top-k 1000", SamplingParams { top_k: Some(1000), ..warm.clone() }),
+        ("sample: top-k 20,000", SamplingParams { top_k: Some(20_000), ..warm.clone() }),
+        (
+            "sample: top-k 100,000, top-p 0.9",
+            SamplingParams { top_k: Some(100_000), top_p: 0.9, ..warm.clone() },
+        ),
         ("sample: top-p 0.95 of even logits", SamplingParams { top_p: 0.95, ..warm.clone() }),
         (
             "sample: top-p 0.95 of steep logits",
             SamplingParams { top_p: 0.95, temperature: 0.01, ..warm.clone() },
         ),
+        (
+            "sample: top-p 0.95 of flat logits",
+            SamplingParams { top_p: 0.95, temperature: 100.0, ..warm.clone() },
+        ),
+        ("sample: top-p 0.95, min-p 0.01", SamplingParams { top_p: 0.95, min_p: 0.01, ..warm.clone() }),
         ("sample: min-p 0.05", SamplingParams { min_p: 0.05, ..warm.clone() }),
         ("sample: whole vocabulary", warm),
     ];
