@@ -77,7 +77,7 @@ fn servers_need_not_know_ranges() {
 fn what_breaks_off_is_asked_for_again() {
     let world = world();
     world.server.fail(2, "GET /cdn/", What::Truncated(1000));
-    world.server.fail(1, "GET /ada/", What::Status(503, ""));
+    world.server.fail(1, "GET /ada/tiny/resolve", What::Status(503, ""));
     assert_eq!(world.headers(&["long.safetensors"]).unwrap().len(), 1);
     world.server.fail(100, "GET /cdn/", What::Truncated(1000));
     let error = world.headers(&["long.safetensors"]).unwrap_err();
@@ -87,8 +87,16 @@ fn what_breaks_off_is_asked_for_again() {
 #[test]
 fn refusals_and_lies_are_told() {
     let cases = [
-        ("GET /ada/", What::Status(401, "X-Error-Code: GatedRepo\r\n"), "is gated or private (status 401)"),
-        ("GET /ada/", What::Status(404, "X-Error-Code: EntryNotFound\r\n"), "has no file `long.safetensors`"),
+        (
+            "GET /ada/tiny/resolve",
+            What::Status(401, "X-Error-Code: GatedRepo\r\n"),
+            "is gated or private (status 401)",
+        ),
+        (
+            "GET /ada/tiny/resolve",
+            What::Status(404, "X-Error-Code: EntryNotFound\r\n"),
+            "has no file `long.safetensors`",
+        ),
         ("GET /cdn/", What::Status(403, ""), "its content answers status 403"),
         ("GET /cdn/", What::Status(416, ""), "answers a range with status 416"),
         ("GET /cdn/", What::Range("bytes 1-2/9"), "the range `bytes 1-2/9`, not from byte 0 on"),
