@@ -7,7 +7,7 @@ use anyhow::Context;
 use cpu::Cpu;
 use engine::InferenceSession;
 use engine::devices::Platform;
-use models::Checkpoint;
+use models::{Checkpoint, Network};
 use pipelines::config::{Layers, Machine, Origin, PipelineConfig, ResolvedConfig, Unfetched};
 use pipelines::{CompiledText, EmbeddingModel, TextModel, Tokenizer, hub};
 use tensor::Bytes;
@@ -118,6 +118,18 @@ impl Source {
     /// Decides everything that is left open, and opens the model; fetches what is not on this machine.
     pub(crate) fn resolve(&self, progress: &Progress) -> anyhow::Result<ResolvedConfig> {
         self.resolve_on(Machine::new(&PLATFORM), progress)
+    }
+
+    /// As [`Source::resolve`], of a model that makes text.
+    pub(crate) fn resolve_writer(&self, progress: &Progress) -> anyhow::Result<ResolvedConfig> {
+        let resolved = self.resolve(progress)?;
+        match resolved.checkpoint().network {
+            Network::Decoder(_) => Ok(resolved),
+            Network::Encoder(_) => {
+                let architecture = resolved.checkpoint().config.architecture.clone();
+                Err(pipelines::Error::NotForText { architecture }).context("cannot open the model")
+            }
+        }
     }
 
     /// As [`Source::resolve`], whether it fits into memory or not.

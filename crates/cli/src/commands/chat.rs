@@ -115,7 +115,7 @@ fn open(arguments: &Arguments, interrupt: Interrupt) -> anyhow::Result<Session> 
     let session = arguments.threads.session()?;
     let progress = Progress::new(arguments.quiet);
     let source = source(arguments)?;
-    let resolved = source.resolve(&progress)?;
+    let resolved = source.resolve_writer(&progress)?;
     let otherwise = "or continue texts with `peri generate`";
     let template = arguments.template.template(&source, &resolved, otherwise)?;
     if !arguments.quiet {

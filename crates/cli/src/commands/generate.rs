@@ -90,7 +90,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.wishes.scores_prompts() {
         source.default_to("enable_echo", &true.into())?;
     }
-    let resolved = source.resolve(&progress)?;
+    let resolved = source.resolve_writer(&progress)?;
     if !arguments.quiet {
         source.warn(&resolved);
     }
