@@ -1,6 +1,6 @@
 //! A transformer encoder built from ops, of the shape of all-MiniLM-L6-v2: hidden size 384, 12 heads, mean pooling.
 //!
-//! `cargo bench -p perihelion --bench encoder -- [threads] [profile]` prints the time of a forward pass for one
+//! `cargo bench -p perihelion --bench encoder -- [threads] [profile] [embed]` prints the time of a forward pass for one
 //! sequence of 128 tokens and for 32 of them, of compiling and loading a graph of 12 layers, and of calling a graph of
 //! one op; and texts per second of the real model, where its files are.
 
@@ -26,6 +26,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let threads = arguments.iter().find_map(|argument| argument.parse().ok()).unwrap_or(0);
     let session = InferenceSession::new([Arc::new(Cpu::new(threads)) as Arc<dyn Device>])?;
     println!("{}", session.devices()[0].target());
+    if arguments.iter().any(|argument| argument == "embed") {
+        return embed(&session);
+    }
     let model = session.load(&encoder(6)?, &weight)?;
     for batch in [1, 32] {
         forward(&model, batch, arguments.iter().any(|argument| argument == "profile"))?;

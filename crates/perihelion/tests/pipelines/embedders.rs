@@ -1,0 +1,91 @@
+//! Embedders from configurations: what a field says happens, and models of the other kind are refused.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use perihelion::driver::{Cpu, Device};
+use perihelion::engine::InferenceSession;
+use perihelion::pipelines::config::{Devices, PipelineConfig, machine};
+use perihelion::pipelines::{
+    Embedder, EmbedderOptions, EmbeddingModel, Error, LoadOptions, Pooling, TextGenerator,
+};
+
+use crate::support::{config, folder, storyteller};
+
+const TEXTS: [&str; 5] = ["The cat sits on the mat.", "naïve café", "", "a kitten", "stock markets fell"];
+
+fn embedder(config: &PipelineConfig) -> Result<Embedder, Error> {
+    let resolved = config.resolve(machine())?;
+    let session = InferenceSession::new(resolved.config().devices()?)?;
+    Embedder::from_config(&session, resolved)
+}
+
+fn vectors(embedder: &Embedder) -> Vec<Vec<f32>> {
+    embedder.embed(TEXTS).unwrap().into_iter().map(|embedding| embedding.vector).collect()
+}
+
+/// What the model of a folder gives that nobody configured.
+fn expected(model: &Path) -> Vec<Vec<f32>> {
+    let session = InferenceSession::new([Arc::new(Cpu::new(3)) as Arc<dyn Device>]).unwrap();
+    let model = EmbeddingModel::load(&session, &LoadOptions::new(model)).unwrap();
+    vectors(&Embedder::new(Arc::new(model), &EmbedderOptions::default()).unwrap())
+}
+
+#[test]
+fn embedders_are_as_configured() {
+    let Some(model) = testdata::shared("minilm-l6-v2") else { return };
+    let expected = expected(&model);
+    let usual = embedder(&config(&model)).unwrap();
+    assert_eq!((usual.pooling(), usual.max_length()), (Pooling::Mean, 256), "as the files say");
+    assert_eq!(vectors(&usual), expected);
+    let two = embedder(&config(&model).max_cache_batch_size(2)).unwrap();
+    assert_eq!(vectors(&two), expected);
+    assert_eq!(two.status().unwrap().batches, 3, "five texts, two at a time");
+    let long = "word ".repeat(298);
+    assert!(matches!(usual.embed(&long[..]), Err(Error::TextTooLong { tokens: 300, limit: 256, .. })));
+    let longer = embedder(&config(&model).max_length(300)).unwrap();
+    assert_eq!(longer.embed(&long[..]).unwrap()[0].tokens, 300);
+    let shorter = embedder(&config(&model).max_length(4)).unwrap();
+    assert!(matches!(shorter.embed(TEXTS), Err(Error::TextTooLong { index: 0, limit: 4, .. })));
+    // The weights may be elsewhere.
+    let bare = folder("embedder_weights");
+    for file in ["config.json", "tokenizer.json", "tokenizer_config.json"] {
+        fs::write(bare.join(file), fs::read(model.join(file)).unwrap()).unwrap();
+    }
+    let elsewhere = config(&bare).weight_path(vec![model.join("model.safetensors")]);
+    assert_eq!(vectors(&embedder(&elsewhere).unwrap()), expected);
+}
+
+#[test]
+fn saved_embedders_start_and_know_what_they_are() {
+    let Some(model) = testdata::shared("minilm-l6-v2") else { return };
+    let expected = expected(&model);
+    let file = folder("embedder_saved").join("model.mef");
+    let saving = config(&model).save_to_serialized_model_path(file.clone());
+    assert_eq!(vectors(&embedder(&saving).unwrap()), expected);
+    let saved = config(&model).serialized_model_path(file.clone());
+    assert_eq!(vectors(&embedder(&saved).unwrap()), expected);
+    // An encoder has no cache, so it fits pages of any size.
+    assert_eq!(vectors(&embedder(&saved.kv_cache_page_size(64_usize)).unwrap()), expected);
+    let other = storyteller().serialized_model_path(file);
+    let message = embedder(&other).unwrap_err().to_string();
+    assert!(message.contains("the architecture BertModel instead of llama"), "{message}");
+}
+
+#[test]
+fn models_of_the_other_kind_are_refused() {
+    let error = embedder(&storyteller()).unwrap_err();
+    assert!(matches!(error, Error::NoPooling { .. }), "{error}");
+    assert!(error.to_string().contains("or have a text generator write with it"), "{error}");
+    let Some(model) = testdata::shared("minilm-l6-v2") else { return };
+    let resolved = config(&model).top_k(3).resolve(machine()).unwrap();
+    let idle = "top_k has no effect: BertModel is an encoder, which writes nothing and has no cache";
+    assert!(resolved.warnings().iter().any(|warning| warning == idle), "{:?}", resolved.warnings());
+    let session = InferenceSession::new(resolved.config().devices().unwrap()).unwrap();
+    let error = TextGenerator::from_config(&session, resolved).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "BertModel is an encoder, which makes embeddings and no text: an embedder runs it"
+    );
+}
