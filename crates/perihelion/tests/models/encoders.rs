@@ -151,7 +151,7 @@ fn encoders_make_no_text() {
             let options = LoadOptions::new(golden.folder.join(file));
             let compiled = CompiledText::open(&session(1), &options).unwrap();
             let error = compiled.init(&session(1), &mut |_| ()).err().unwrap().to_string();
-            assert!(error.ends_with("is an encoder, which makes embeddings and no text"), "{error}");
+            assert!(error.contains("is an encoder, which makes embeddings and no text"), "{error}");
         }
     }
 }
