@@ -67,10 +67,14 @@ fn hub(error: &HubError) -> (u8, Option<&'static str>) {
         | HubError::NotOnline { .. }
         | HubError::MissingRevision { .. }
         | HubError::MissingFile { .. }
+        | HubError::MissingFormat { .. }
         | HubError::MissingEncoding { .. } => (USAGE, None),
         HubError::SeveralEncodings { .. } => (USAGE, Some("say --quantization-encoding")),
         HubError::SeveralFiles { .. } => (USAGE, None),
         HubError::Weights(error) => (MODEL, weights(error)),
+        HubError::MissingPart { .. } => {
+            (MODEL, Some("the model is incomplete: bring the file from where the others are from"))
+        }
         HubError::MissingRepo { .. }
         | HubError::Gated { .. }
         | HubError::Offline { .. }

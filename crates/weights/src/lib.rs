@@ -36,4 +36,5 @@ pub use error::Error;
 pub use file::WeightFile;
 pub use format::Format;
 pub use metadata::{FromMeta, MetaArray, MetaValue, Metadata, Strings};
+pub use source::shards;
 pub use weights::Weights;

@@ -44,6 +44,14 @@ const NO_WEIGHTS: &[&str] = &["training_args", "optimizer", "scheduler", "scaler
 /// Mistral's and Meta's own copies of a model that is there in the usual layout too.
 const CONSOLIDATED: &str = "consolidated";
 
+/// The files that the index of a sharded checkpoint lists, all of them beside it.
+///
+/// # Errors
+/// If the index cannot be read, lists nothing, or names files elsewhere.
+pub fn shards(index: &Path) -> Result<Vec<PathBuf>, Error> {
+    Ok(Source::of_index(index)?.files)
+}
+
 impl Source {
     /// Finds the files of the model at `path`.
     pub(crate) fn find(path: &Path) -> Result<Source, Error> {
@@ -135,7 +143,8 @@ impl Layout {
     /// set of shards there is.
     fn choose(&self, names: &[String]) -> Choice {
         let is_weights = |name: &&String| {
-            self.suffixes.iter().any(|suffix| name.ends_with(suffix))
+            let lower = name.to_ascii_lowercase();
+            self.suffixes.iter().any(|suffix| lower.ends_with(suffix))
                 && !NO_WEIGHTS.iter().any(|other| name.starts_with(other))
         };
         let mut files: Vec<&String> = names.iter().filter(is_weights).collect();
@@ -223,6 +232,7 @@ mod tests {
         let index = "model.safetensors.index.json";
         assert_eq!(choose(0, &[shards[0], shards[1], index]), Choice::Index(index.to_string()));
         assert_eq!(choose(1, &["tiny.gguf"]), files(&["tiny.gguf"]));
+        assert_eq!(choose(1, &["TINY.GGUF"]), files(&["TINY.GGUF"]));
         assert_eq!(choose(1, &["a.gguf", "b.gguf"]), Choice::Several(vec!["a.gguf".into(), "b.gguf".into()]));
         assert_eq!(choose(2, &["optimizer.pt", "training_args.bin"]), Choice::Nothing);
         assert_eq!(choose(2, &["consolidated.00.pth", "optimizer.pt"]), files(&["consolidated.00.pth"]));

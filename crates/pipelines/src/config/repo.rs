@@ -1,5 +1,7 @@
 //! A repository of model files: a folder, a file, or a repository on a hub.
 
+mod models;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -7,6 +9,8 @@ use std::sync::OnceLock;
 use indexmap::IndexMap;
 use weights::{WeightFile, Weights};
 
+pub(crate) use self::models::ModelFiles;
+use self::models::weight_files;
 use super::content::Content;
 use super::nearest::nearest;
 use super::{RepoType, SupportedEncoding, WeightsFormat};
@@ -17,15 +21,6 @@ use crate::hub::{
 
 /// Names of files by the format of their weights, in the order of preference.
 pub type FilesByFormat<Name> = IndexMap<WeightsFormat, Vec<Name>>;
-
-/// What training leaves beside the weights, in files that look like weights.
-const NO_WEIGHTS: &[&str] = &["training_args", "optimizer", "scheduler", "scaler", "rng_state"];
-
-/// GGUF files that are no language models: encoders of images and sounds, and statistics for quantization.
-const NO_MODELS: &[&str] = &["mmproj", "imatrix"];
-
-/// The original authors' own copies of a model that is there in the usual layout too.
-const CONSOLIDATED: &str = "consolidated";
 
 /// A repository of model files.
 ///
@@ -60,16 +55,6 @@ enum Place {
         file: Option<String>,
     },
     Online(Box<Online>),
-}
-
-/// The files of one model, and its encoding if that runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ModelFiles {
-    pub(crate) format: WeightsFormat,
-    pub(crate) files: Vec<String>,
-    pub(crate) encoding: Option<SupportedEncoding>,
-    /// Why the files cannot be read or run, if that is known.
-    pub(crate) problem: Option<String>,
 }
 
 impl HuggingFaceRepo {
@@ -346,23 +331,14 @@ impl HuggingFaceRepo {
         }
     }
 
-    /// Why the first of its models that do not run does not, if that is known.
-    pub(crate) fn problem(&self) -> Result<Option<&str>, HubError> {
-        Ok(self.models()?.iter().find_map(|model| model.problem.as_deref()))
-    }
-
+    /// Why a file is not there.
     pub(crate) fn missing(&self, file: &str) -> HubError {
-        let files = self.files().unwrap_or_default();
+        if let Some(error) = self.out_of_reach(file) {
+            return error;
+        }
+        let files = self.known_files().unwrap_or_default();
         let nearest = nearest(file, files.iter().map(|file| file.name.as_str())).map(str::to_string);
         HubError::MissingFile { repo: self.repo_id.clone(), file: file.to_string(), nearest }
-    }
-
-    /// Why there are no weights: there are none, or the hub must not be asked.
-    pub(crate) fn without_weights(&self) -> HubError {
-        match &self.place {
-            Place::Local { .. } => HubError::NoWeights { repo: self.repo_id.clone() },
-            Place::Online(online) => online.without_weights(),
-        }
     }
 
     fn files_in(
@@ -377,10 +353,7 @@ impl HuggingFaceRepo {
     }
 
     /// The models that [`HuggingFaceRepo::files`] lists or, if none of them fits, those on the hub.
-    pub(crate) fn models_with(
-        &self,
-        fits: &dyn Fn(&ModelFiles) -> bool,
-    ) -> Result<Vec<ModelFiles>, HubError> {
+    fn models_with(&self, fits: &dyn Fn(&ModelFiles) -> bool) -> Result<Vec<ModelFiles>, HubError> {
         let models = self.models()?.to_vec();
         match &self.place {
             // The cache may have a part of what the hub has.
@@ -393,6 +366,27 @@ impl HuggingFaceRepo {
         }
     }
 
+    /// The files that are known without asking anybody anything that was not asked yet.
+    pub(crate) fn known_files(&self) -> Result<Vec<RepoFile>, HubError> {
+        match &self.place {
+            Place::Local { .. } => self.files(),
+            Place::Online(online) => online.known_files(),
+        }
+    }
+
+    /// Whether a hub may be asked for more files than those that are known.
+    pub(crate) fn may_have_more(&self) -> bool {
+        matches!(&self.place, Place::Online(online) if online.may_have_more())
+    }
+
+    /// Why something of the repository is not here, if it may be on a hub that cannot be asked.
+    pub(crate) fn out_of_reach(&self, what: &str) -> Option<HubError> {
+        match &self.place {
+            Place::Local { .. } => None,
+            Place::Online(online) => online.out_of_reach(what),
+        }
+    }
+
     /// The models among the files, and their encodings; looked at once.
     fn models(&self) -> Result<&[ModelFiles], HubError> {
         if let Some(models) = self.encodings.get() {
@@ -400,43 +394,6 @@ impl HuggingFaceRepo {
         }
         let models = self.models_of(&self.files()?)?;
         Ok(self.encodings.get_or_init(|| models))
-    }
-
-    fn models_of(&self, files: &[RepoFile]) -> Result<Vec<ModelFiles>, HubError> {
-        let mut models = Vec::new();
-        for (format, names) in weight_files(files.iter().map(|file| file.name.as_str())) {
-            for set in sets(names.iter().map(String::as_str)) {
-                let (encoding, problem) = self.encoding_of(format, &set)?;
-                let files = set.into_iter().map(str::to_string).collect();
-                models.push(ModelFiles { format, files, encoding, problem });
-            }
-        }
-        Ok(models)
-    }
-
-    /// The encoding of one model: from its files, or from what is known without them. And why they cannot be read or run.
-    fn encoding_of(
-        &self,
-        format: WeightsFormat,
-        set: &[&str],
-    ) -> Result<(Option<SupportedEncoding>, Option<String>), HubError> {
-        let mut paths = Vec::new();
-        for name in set {
-            paths.extend(self.cached(name)?);
-        }
-        match &self.place {
-            Place::Online(online) if paths.len() < set.len() => match online.guess_encoding(format, set[0]) {
-                Err(HubError::UnknownEncoding { problem, .. }) => Ok((None, Some(problem))),
-                guess => Ok((guess?, None)),
-            },
-            _ => Ok(match Content::of(&paths) {
-                Ok(content) => (content.encoding, content.problem()),
-                Err(error) => {
-                    tracing::warn!("{self}: `{}` does not count: {error}", set[0]);
-                    (None, Some(error.to_string()))
-                }
-            }),
-        }
     }
 }
 
@@ -481,43 +438,6 @@ impl fmt::Display for HuggingFaceRepo {
 impl fmt::Debug for HuggingFaceRepo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.repo_id)
-    }
-}
-
-/// Which of the files are weights.
-fn weight_files<'a>(names: impl IntoIterator<Item = &'a str>) -> FilesByFormat<String> {
-    let mut files = FilesByFormat::new();
-    for format in [WeightsFormat::Safetensors, WeightsFormat::Gguf, WeightsFormat::Pytorch] {
-        files.insert(format, Vec::new());
-    }
-    for name in names {
-        if let Some(format) = WeightsFormat::of_file_name(name)
-            && is_weights(format, name)
-        {
-            files[&format].push(name.to_string());
-        }
-    }
-    for found in files.values_mut() {
-        let is_copy = |name: &String| name.contains(CONSOLIDATED);
-        if found.iter().any(|name| !is_copy(name)) {
-            found.retain(|name| !is_copy(name));
-        }
-        found.sort();
-    }
-    files.retain(|_, found| !found.is_empty());
-    files
-}
-
-/// Whether a file of a format is a language model's, and not a checkpoint of its training.
-fn is_weights(format: WeightsFormat, name: &str) -> bool {
-    let (folder, base) = name.rsplit_once('/').unwrap_or(("", name));
-    let begins = |starts: &[&str]| starts.iter().any(|start| base.starts_with(start));
-    match format {
-        WeightsFormat::Gguf => {
-            let checkpoint = folder.split('/').any(|part| part.starts_with("checkpoint-"));
-            !checkpoint && !begins(NO_MODELS)
-        }
-        _ => folder.is_empty() && !begins(NO_WEIGHTS),
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::MemoryBytes;
-use crate::config::{SupportedEncoding, UnknownName};
+use crate::config::{SupportedEncoding, UnknownName, WeightsFormat};
 
 /// Why a model's files cannot be had: its name, its repository, the hub, the way there, or this machine's disk.
 #[derive(Debug, thiserror::Error)]
@@ -186,6 +186,26 @@ pub enum HubError {
     NoWeights {
         /// The repository.
         repo: String,
+    },
+    /// A repository that has the model in other formats.
+    #[error("{repo} has no weights in {format}: it has {}", formats.iter().map(|format| format.name()).collect::<Vec<_>>().join(", "))]
+    MissingFormat {
+        /// The repository.
+        repo: String,
+        /// The format that was asked for.
+        format: WeightsFormat,
+        /// The formats it has.
+        formats: Vec<WeightsFormat>,
+    },
+    /// A model of which a part is missing.
+    #[error("{repo} lacks {part}, which belongs to the same model as {of}")]
+    MissingPart {
+        /// The repository.
+        repo: String,
+        /// The file that is missing.
+        part: String,
+        /// One that is there.
+        of: String,
     },
     /// A repository with several models to choose from.
     #[error("{repo} has weights in several encodings: choose one of {}", names(encodings))]

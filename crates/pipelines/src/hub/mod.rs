@@ -4,6 +4,7 @@
 //! from users and hubs are checked before they become paths. Downloads are the cargo feature `hub`.
 
 mod cache;
+mod choose;
 mod contents;
 mod error;
 mod info;
@@ -31,5 +32,7 @@ pub use resolve::{LocalModel, PlannedFile, Pull, Wanted, resolve};
 pub use settings::{Hub, Token};
 
 pub(crate) use cache::{MAX_DEPTH, list_files};
+pub(crate) use choose::{Choice, Several, choose};
 pub(crate) use online::Online;
-pub(crate) use shards::sets;
+pub(crate) use resolve::{Beside, CONFIG, companions};
+pub(crate) use shards::{index_of, missing_part, parts_of, sets};

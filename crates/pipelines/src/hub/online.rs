@@ -79,6 +79,27 @@ impl Online {
         }
     }
 
+    /// The files on the hub if it was asked, else those in the cache, be they a whole model or not.
+    pub(crate) fn known_files(&self) -> Result<Vec<RepoFile>, HubError> {
+        match (self.info.get(), self.snapshot()?) {
+            (None, Some(snapshot)) => snapshot.files(),
+            _ => self.all_files(),
+        }
+    }
+
+    /// Whether the hub may be asked, and was not.
+    pub(crate) fn may_have_more(&self) -> bool {
+        self.can_ask() && self.info.get().is_none()
+    }
+
+    /// Why something is not here, if it may be on the hub, which cannot be asked.
+    pub(crate) fn out_of_reach(&self, what: &str) -> Option<HubError> {
+        if self.info.get().is_some() {
+            return None;
+        }
+        Remote::of(&self.hub, &self.named(what)).err()
+    }
+
     pub(crate) fn folder(&self) -> Option<PathBuf> {
         Some(self.snapshot().ok()??.folder)
     }
@@ -144,12 +165,6 @@ impl Online {
             None => fetched.next().expect("one for each that is lacking").into_file(),
         };
         Ok(files.into_iter().map(open).collect::<Result<_, _>>()?)
-    }
-
-    /// Why there are no weights: the hub has none, or must not be asked.
-    pub(crate) fn without_weights(&self) -> HubError {
-        let none = || HubError::NoWeights { repo: self.repo.to_string() };
-        Remote::of(&self.hub, &format!("a model of {}", self.repo)).map_or_else(|error| error, |_| none())
     }
 
     /// The encoding of files that are not here: what the hub says of safetensors, what the name of a GGUF file

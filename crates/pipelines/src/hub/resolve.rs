@@ -4,9 +4,12 @@ use std::path::PathBuf;
 
 use regex::Regex;
 
-use super::shards::index_of;
+use super::choose::{Several, choose};
 use super::{HubError, Progress};
 use crate::config::{HuggingFaceRepo, ModelFiles, RepoOptions, SupportedEncoding, WeightsFormat};
+
+/// The file that says what a model is, where its weights do not.
+pub(crate) const CONFIG: &str = "config.json";
 
 /// What is wanted of a repository. The default is its one model, with configuration and tokenizer.
 #[derive(Debug, Clone, Default)]
@@ -26,8 +29,8 @@ pub struct Wanted {
 pub struct Pull {
     repo: HuggingFaceRepo,
     files: Vec<PlannedFile>,
-    /// The files of weights among them, if they are one model's.
-    weights: Vec<String>,
+    /// The weights among them, if they are one model's.
+    model: Option<ModelFiles>,
     force_download: bool,
 }
 
@@ -74,18 +77,21 @@ impl Pull {
     /// # Errors
     /// If the repository does not have what is wanted, or has it several times.
     pub fn plan(repo: HuggingFaceRepo, wanted: &Wanted) -> Result<Pull, HubError> {
-        let (names, weights) = match wanted.files.is_empty() {
-            true => model_files(&repo, wanted)?,
-            false => (matching(&repo, &wanted.files)?, Vec::new()),
+        let (names, model) = match wanted.files.is_empty() {
+            true => {
+                let model = choose(&repo, wanted, Several::Refuse)?.model;
+                (names(&repo, &model, wanted.force_download)?, Some(model))
+            }
+            false => (matching(&repo, &wanted.files)?, None),
         };
-        let known = if wanted.files.is_empty() { repo.files()? } else { repo.all_files()? };
+        let known = if wanted.files.is_empty() { repo.known_files()? } else { repo.all_files()? };
         let mut files = Vec::with_capacity(names.len());
         for name in names {
             let cached = repo.cached(&name)?.is_some();
             let size = known.iter().find(|file| file.name == name).and_then(|file| file.size);
             files.push(PlannedFile { name, size, cached });
         }
-        Ok(Pull { repo, files, weights, force_download: wanted.force_download })
+        Ok(Pull { repo, files, model, force_download: wanted.force_download })
     }
 
     /// The repository.
@@ -104,13 +110,18 @@ impl Pull {
         lacking.filter_map(|file| file.size).fold(0, u64::saturating_add)
     }
 
-    /// Fetches what lacks, and gives the paths of all, in the order of the files.
+    /// Fetches what lacks, and gives the paths of all, in the order of the files. Weights come last: where they are, the
+    /// rest of the model is.
     ///
     /// # Errors
     /// If something cannot be fetched; what has arrived stays.
     pub fn fetch(&self, progress: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Vec<PathBuf>, HubError> {
         let names: Vec<String> = self.files.iter().map(|file| file.name.clone()).collect();
-        self.repo.download_all(&names, self.force_download, progress)
+        let weights = self.model.as_ref().map_or(0, |model| model.files.len());
+        let (beside, weights) = names.split_at(names.len() - weights);
+        let mut paths = self.repo.download_all(beside, self.force_download, progress)?;
+        paths.extend(self.repo.download_all(weights, self.force_download, progress)?);
+        Ok(paths)
     }
 
     /// The model that was fetched.
@@ -120,91 +131,59 @@ impl Pull {
             let index = self.files.iter().position(|file| file.name == name)?;
             files.get(index).cloned()
         };
-        let first = self.weights.first().ok_or_else(lost)?;
-        let weights =
-            index_of(first).and_then(|index| path(&index)).or_else(|| path(first)).ok_or_else(lost)?;
+        let model = self.model.as_ref().ok_or_else(lost)?;
+        let index = model.index.as_deref().and_then(path);
+        let weights = index.or_else(|| path(&model.files[0])).ok_or_else(lost)?;
         let folder = self.repo.folder().ok_or_else(lost)?;
         Ok(LocalModel { folder, weights, files })
     }
 }
 
-/// The files of the one model that is meant: what stands beside the weights, then the weights. And those alone.
-fn model_files(repo: &HuggingFaceRepo, wanted: &Wanted) -> Result<(Vec<String>, Vec<String>), HubError> {
-    let model = choose(repo, wanted)?;
-    let index = index_of(&model.files[0]);
-    let beside = |name: &str| match model.format {
-        // A GGUF file carries its configuration and tokenizer.
-        WeightsFormat::Gguf => ["config.json", "generation_config.json"].contains(&name),
-        _ => is_beside_weights(name) || index.as_deref() == Some(name),
-    };
-    let mut files = repo.files()?;
-    if model.format != WeightsFormat::Gguf && !files.iter().any(|file| file.name == "config.json") {
-        // The cache may have the weights alone.
+/// The names of what stands beside a model's weights, then of the weights.
+fn names(repo: &HuggingFaceRepo, model: &ModelFiles, force: bool) -> Result<Vec<String>, HubError> {
+    let mut lacks = force;
+    for name in &model.files {
+        lacks |= repo.cached(name)?.is_none();
+    }
+    let mut names = companions(repo, Beside::of(model.format), lacks)?;
+    names.extend(model.index.clone());
+    names.sort();
+    names.extend(model.files.iter().cloned());
+    Ok(names)
+}
+
+/// What a model needs of the files beside its weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Beside {
+    /// Configuration, tokenizer and templates.
+    Everything,
+    /// What says how tokens are best drawn: GGUF files carry the rest.
+    Settings,
+}
+
+impl Beside {
+    /// What weights need of the place that they are from.
+    pub(crate) fn of(format: WeightsFormat) -> Beside {
+        if format == WeightsFormat::Gguf { Beside::Settings } else { Beside::Everything }
+    }
+
+    fn has(self, name: &str) -> bool {
+        match self {
+            Beside::Settings => [CONFIG, "generation_config.json"].contains(&name),
+            Beside::Everything => is_beside_weights(name),
+        }
+    }
+}
+
+/// The names of what stands beside the weights. The hub is asked if `ask` is set, or `config.json` is needed and not
+/// here. Else what is here is what there is: these files are fetched before the weights.
+pub(crate) fn companions(repo: &HuggingFaceRepo, beside: Beside, ask: bool) -> Result<Vec<String>, HubError> {
+    let mut files = repo.known_files()?;
+    let lacks_config = || beside == Beside::Everything && !files.iter().any(|file| file.name == CONFIG);
+    if ask || lacks_config() {
         files = repo.all_files()?;
     }
-    let mut names: Vec<String> =
-        files.into_iter().map(|file| file.name).filter(|name| beside(name)).collect();
-    names.extend(model.files.iter().cloned());
-    Ok((names, model.files))
-}
-
-/// The model that is meant: of the encoding and format that are wanted; else safetensors, GGUF, PyTorch, in this order.
-fn choose(repo: &HuggingFaceRepo, wanted: &Wanted) -> Result<ModelFiles, HubError> {
-    let fits = |model: &ModelFiles| {
-        wanted.encoding.is_none_or(|encoding| model.encoding == Some(encoding))
-            && wanted.format.is_none_or(|format| model.format == format)
-    };
-    let all = repo.models_with(&fits)?;
-    let mut models: Vec<&ModelFiles> = all.iter().filter(|model| fits(model)).collect();
-    let name = repo.to_string();
-    let Some(first) = models.first() else {
-        // It may be the one that is wanted.
-        if let Some((file, problem)) =
-            all.iter().find_map(|model| Some((&model.files[0], model.problem.clone()?)))
-        {
-            return Err(HubError::UnknownEncoding { file: file.clone(), problem });
-        }
-        return Err(match wanted.encoding {
-            Some(encoding) if !all.is_empty() => {
-                HubError::MissingEncoding { repo: name, encoding, encodings: encodings(all.iter()) }
-            }
-            _ => repo.without_weights(),
-        });
-    };
-    let format = first.format;
-    models.retain(|model| model.format == format);
-    let encodings = encodings(models.iter().copied());
-    let mut usual = models.iter().filter(|model| is_usual(model));
-    match (models.as_slice(), usual.next(), usual.next()) {
-        ([only], ..) => Ok((*only).clone()),
-        (_, Some(usual), None) if format != WeightsFormat::Gguf || encodings.len() < 2 => {
-            Ok((*usual).clone())
-        }
-        _ if encodings.len() > 1 => Err(HubError::SeveralEncodings { repo: name, encodings }),
-        _ => {
-            let files = models.iter().map(|model| model.files[0].clone()).collect();
-            Err(HubError::SeveralFiles { repo: name, files })
-        }
-    }
-}
-
-/// Whether a model has the usual name of its format, or is the usual one of the mixtures that one encoding has
-/// (`q4_k_s`, `q4_k_m`, `q4_k_l`).
-fn is_usual(model: &ModelFiles) -> bool {
-    let name = model.files[0].to_ascii_lowercase();
-    let begins = |starts: [&str; 2]| starts.iter().any(|start| name.starts_with(start));
-    match model.format {
-        WeightsFormat::Safetensors => begins(["model.safetensors", "model-0"]),
-        WeightsFormat::Pytorch => begins(["pytorch_model.bin", "pytorch_model-0"]),
-        WeightsFormat::Gguf => name.contains("_k_m"),
-    }
-}
-
-fn encodings<'a>(models: impl Iterator<Item = &'a ModelFiles>) -> Vec<SupportedEncoding> {
-    let mut encodings: Vec<_> = models.filter_map(|model| model.encoding).collect();
-    encodings.sort();
-    encodings.dedup();
-    encodings
+    Ok(files.into_iter().map(|file| file.name).filter(|name| beside.has(name)).collect())
 }
 
 /// Whether a file is configuration, tokenizer or template, which a model without its own needs.

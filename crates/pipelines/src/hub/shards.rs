@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+/// Sets of more parts are taken for single files.
+const MAX_PARTS: usize = 4096;
+
 /// The number of parts that a part's name states, and the name without the part's number.
 fn part(name: &str) -> Option<(String, usize)> {
     let (stem, suffix) = name.rsplit_once('.')?;
@@ -28,12 +31,29 @@ pub(crate) fn is_complete(set: &[&str]) -> bool {
     set.first().and_then(|name| part(name)).is_none_or(|(_, count)| set.len() == count)
 }
 
+/// The first part that a set lacks, if it lacks one.
+pub(crate) fn missing_part(set: &[&str]) -> Option<String> {
+    if is_complete(set) {
+        return None;
+    }
+    parts_of(set[0]).into_iter().find(|part| !set.contains(&part.as_str()))
+}
+
+/// All files of the set that a file is a part of, in order; the file by itself, if it is no part.
+pub(crate) fn parts_of(name: &str) -> Vec<String> {
+    let alone = || vec![name.to_string()];
+    let Some((set, count)) = part(name).filter(|&(_, count)| count <= MAX_PARTS) else { return alone() };
+    let Some((stem, rest)) = set.rsplit_once("-of-") else { return alone() };
+    let parts: Vec<String> = (1..=count).map(|number| format!("{stem}-{number:05}-of-{rest}")).collect();
+    if parts.iter().any(|part| part == name) { parts } else { alone() }
+}
+
 /// The file that lists which tensor is in which part, if sets of this kind have one.
 pub(crate) fn index_of(name: &str) -> Option<String> {
     let (set, _) = part(name)?;
     let (stem, rest) = set.rsplit_once("-of-")?;
     let suffix = rest.split_once('.')?.1;
-    (suffix != "gguf").then(|| format!("{stem}.{suffix}.index.json"))
+    (!suffix.eq_ignore_ascii_case("gguf")).then(|| format!("{stem}.{suffix}.index.json"))
 }
 
 #[cfg(test)]
@@ -47,6 +67,12 @@ mod tests {
         assert_eq!(found, [vec![names[1], names[3]], vec![names[0]], vec![names[2]]]);
         assert!(found.iter().all(|set| is_complete(set)));
         assert!(!is_complete(&["a-00002-of-00002.gguf"]));
+        assert_eq!(missing_part(&["a-00002-of-00002.gguf"]).unwrap(), names[1]);
+        assert_eq!((missing_part(&found[0]), missing_part(&["b.gguf"])), (None, None));
+        assert_eq!(parts_of(names[3]), [names[1], names[3]]);
+        for alone in ["b.gguf", "a-00003-of-00002.gguf", "a-00000-of-00002.gguf", "a-00001-of-99999.gguf"] {
+            assert_eq!(parts_of(alone), [alone]);
+        }
         for single in ["a-1-of-2.gguf", "a-00001-of-2.gguf", "a", "-of-.bin", "a-0000x-of-00002.bin"] {
             assert_eq!(part(single), None, "{single}");
         }

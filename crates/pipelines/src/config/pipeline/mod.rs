@@ -5,6 +5,7 @@ mod check;
 mod field;
 mod file;
 mod layers;
+mod located;
 mod methods;
 mod resolve;
 mod serialize;

@@ -181,10 +181,10 @@ impl PipelineConfig {
         &mut self,
         progress: &(dyn Fn(Progress<'_>) + Sync),
     ) -> Result<(Checkpoint, PathBuf, Vec<String>), Error> {
-        self.download_weights_with(progress)?;
-        let weights = self.load_weights()?;
-        let folder = self.folder()?;
-        let (checkpoint, warnings) = self.open_weights(weights, &folder)?;
+        let (folder, mut warnings) = self.fetch(progress)?;
+        let weights = self.open_files()?;
+        let (checkpoint, more) = self.open_weights(weights, &folder)?;
+        warnings.extend(more);
         Ok((checkpoint, folder, warnings))
     }
 
@@ -199,7 +199,7 @@ impl PipelineConfig {
         if weights.format() != Format::Gguf
             && self.huggingface_config().is_ok_and(|config| names_several(&config))
         {
-            warnings = self.update_architecture()?;
+            warnings.extend(self.update_architecture()?);
         }
         let options = CheckpointOptions {
             gguf_rope: self.rope_type.and_then(RopeType::style),

@@ -74,39 +74,25 @@ impl PipelineConfig {
             return Err(Error::Config(problems.0));
         }
         let mut config = self.clone();
-        config.locate_weights()?;
-        if config.weight_path.iter().all(|path| path.exists()) {
+        let located = config.locate()?;
+        if located.are_here()? {
             return Ok(None);
         }
         let repo = config.huggingface_weights_repo()?;
-        let files = config.planned_files(&repo)?;
-        if files.iter().all(|file| file.cached) {
-            return Ok(None);
-        }
-        let bytes = config.weights_size()?;
-        let described = match config.headers()? {
+        let files = located.files()?;
+        config.weight_path = located.weight_path();
+        let bytes = files.iter().try_fold(0_u64, |sum, file| Some(sum.saturating_add(file.size?)));
+        let described = match config.headers(&located)? {
             Some((weights, folder)) => {
-                let (checkpoint, warnings) = config.open_weights(weights, &folder)?;
+                let (checkpoint, mut warnings) = config.open_weights(weights, &folder)?;
                 let mut resolved = config.resolve_with(checkpoint, &folder, machine, problems)?;
+                warnings.extend(located.warnings);
                 resolved.warnings.splice(0..0, warnings);
                 Described::ByHeaders(Box::new(resolved))
             }
             None => Described::ByConfig(Box::new(config.described_by_config(&repo, &files, bytes, machine)?)),
         };
         Ok(Some(Unfetched { files, bytes, described }))
-    }
-
-    fn planned_files(&self, repo: &HuggingFaceRepo) -> Result<Vec<PlannedFile>, Error> {
-        let file = |path: &std::path::PathBuf| {
-            let parts: Vec<_> = path.components().map(|part| part.as_os_str().to_string_lossy()).collect();
-            let name = parts.join("/");
-            if let Ok(metadata) = path.metadata() {
-                return Ok(PlannedFile { name, size: Some(metadata.len()), cached: true });
-            }
-            let (size, cached) = (repo.size_of(&name)?, repo.cached(&name)?.is_some());
-            Ok(PlannedFile { name, size, cached })
-        };
-        self.weight_path.iter().map(file).collect()
     }
 
     fn described_by_config(

@@ -1,29 +1,18 @@
-//! Where the weights of a model are: files on this machine, or files of a repo that are fetched.
+//! The files of a model, fetched and opened: its weights, and what stands beside them.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::Value;
-use weights::{Format, WeightFile, Weights};
+use weights::{Format, Weights};
 
 use super::PipelineConfig;
+use super::located::Located;
 use super::methods::problem;
 use crate::Error;
-use crate::config::{HuggingFaceRepo, RepoOptions, SupportedEncoding, WeightsFormat};
-use crate::hub::{self, Progress};
-
-/// What a model needs beside its weights, as far as its repo has it.
-const BESIDE_WEIGHTS: &[&str] = &[
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer.model",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "chat_template.jinja",
-    "chat_template.json",
-];
+use crate::config::{HuggingFaceRepo, RepoOptions, WeightsFormat};
+use crate::hub::{self, Beside, CONFIG, Progress};
 
 impl PipelineConfig {
     /// `config.json` of the model, read once.
@@ -75,30 +64,17 @@ impl PipelineConfig {
         Ok(if names.len() > 1 { vec![several()] } else { Vec::new() })
     }
 
-    /// Bytes of the files of `weight_path`; `None` where a hub does not say.
+    /// Bytes of the files of `weight_path` or, if it is empty, of those that are meant; `None` where a hub does not say.
     ///
     /// # Errors
     /// If one is neither here nor in its repo.
     pub fn weights_size(&self) -> Result<Option<u64>, Error> {
-        let mut repo = None;
-        let mut sum = Some(0_u64);
-        for path in &self.weight_path {
-            let size = match path.metadata() {
-                Ok(metadata) if metadata.is_file() => Some(metadata.len()),
-                _ => {
-                    let repo = match &mut repo {
-                        Some(repo) => repo,
-                        none => none.insert(self.huggingface_weights_repo()?),
-                    };
-                    repo.size_of(&portable(path))?
-                }
-            };
-            sum = sum.zip(size).map(|(sum, size)| sum.saturating_add(size));
-        }
-        Ok(sum)
+        let files = self.clone().locate()?.files()?;
+        Ok(files.iter().try_fold(0_u64, |sum, file| Some(sum.saturating_add(file.size?))))
     }
 
-    /// Fetches the weights that are not on this machine, and makes `weight_path` the paths of all of them.
+    /// Fetches the weights that are not on this machine, with what stands beside them, and makes `weight_path` the paths
+    /// of all of them.
     ///
     /// # Errors
     /// If there are none in the encoding that is asked for, or they cannot be fetched.
@@ -111,36 +87,7 @@ impl PipelineConfig {
     /// # Errors
     /// As there.
     pub fn download_weights_with(&mut self, progress: &(dyn Fn(Progress<'_>) + Sync)) -> Result<(), Error> {
-        self.locate_weights()?;
-        // Of a file that is not there, that is told when it is opened.
-        if self.is_file() {
-            return Ok(());
-        }
-        if self.weight_path.iter().all(|path| path.exists()) {
-            return Ok(());
-        }
-        let repo = self.huggingface_weights_repo()?;
-        let start = Instant::now();
-        tracing::info!("fetching {} files of {repo}", self.weight_path.len());
-        let (here, missing): (Vec<&PathBuf>, Vec<&PathBuf>) =
-            self.weight_path.iter().partition(|path| path.exists());
-        let names: Vec<String> = missing.iter().map(|path| portable(path)).collect();
-        let fetched = repo.download_all(&names, self.force_download, progress)?;
-        self.weight_path = here.into_iter().cloned().chain(fetched).collect();
-        tracing::info!("fetched in {:.1} s", start.elapsed().as_secs_f64());
-        Ok(())
-    }
-
-    /// Makes `weight_path` the files of the weights, of which those of a hub need not be here; fetches none.
-    ///
-    /// # Errors
-    /// If there are none in the encoding that is asked for, or the hub cannot be asked.
-    pub fn locate_weights(&mut self) -> Result<(), Error> {
-        self.place_weights()?;
-        if self.weight_path.is_empty() {
-            self.choose_weights()?;
-        }
-        Ok(())
+        self.fetch(progress).map(drop)
     }
 
     /// Fetches and opens the weights.
@@ -149,10 +96,35 @@ impl PipelineConfig {
     /// As [`PipelineConfig::download_weights`], and if the files are damaged, or of several models.
     pub fn load_weights(&mut self) -> Result<Weights, Error> {
         self.download_weights()?;
-        let opened = match &self.weight_path[..] {
-            [one] => Weights::open(one),
-            [first, ..] if self.weights_format()? == WeightsFormat::Gguf => Weights::open(first),
-            several => Weights::open_all(several),
+        self.open_files()
+    }
+
+    /// Fetches the model. Gives the folder with the configuration and the tokenizer, for weights that carry none, and
+    /// what is worth a warning.
+    pub(super) fn fetch(
+        &mut self,
+        progress: &(dyn Fn(Progress<'_>) + Sync),
+    ) -> Result<(PathBuf, Vec<String>), Error> {
+        let located = self.locate()?;
+        // First, so that where weights are, the rest is: what is not there then need not be asked for.
+        let folder = self.fetch_beside(&located)?;
+        let start = Instant::now();
+        self.weight_path = located.fetch(self.force_download, progress)?;
+        tracing::info!(
+            "{} files of weights after {:.1} s",
+            self.weight_path.len(),
+            start.elapsed().as_secs_f64()
+        );
+        Ok((folder, located.warnings))
+    }
+
+    /// Opens the files of `weight_path`, which are here.
+    pub(super) fn open_files(&self) -> Result<Weights, Error> {
+        let opened = match (&self.weight_path[..], index_beside(&self.weight_path)) {
+            (_, Some(index)) => Weights::open(&index),
+            ([one], None) => Weights::open(one),
+            ([first, ..], None) if self.weights_format()? == WeightsFormat::Gguf => Weights::open(first),
+            (several, None) => Weights::open_all(several),
         };
         let weights = self.converted(opened.map_err(models::Error::from)?)?;
         if weights.format() == Format::Gguf && self.weight_path.len() > weights.files().len() {
@@ -163,25 +135,19 @@ impl PipelineConfig {
 
     /// The weights of which only headers are here, if they have such, and the folder with `config.json`, fetched unless
     /// they carry their configuration.
-    pub(super) fn headers(&self) -> Result<Option<(Weights, PathBuf)>, Error> {
-        let (here, missing): (Vec<&PathBuf>, Vec<&PathBuf>) =
-            self.weight_path.iter().partition(|path| path.exists());
-        let names: Vec<String> = missing.iter().map(|path| portable(path)).collect();
+    pub(super) fn headers(&self, located: &Located) -> Result<Option<(Weights, PathBuf)>, Error> {
         let format = self.weights_format()?;
         match format {
             WeightsFormat::Pytorch => return Ok(None),
-            WeightsFormat::Gguf if here.len() + hub::sets(names.iter().map(String::as_str)).len() > 1 => {
+            WeightsFormat::Gguf if hub::sets(located.file_names()).len() > 1 => {
                 return Err(self.several_models());
             }
             _ => {}
         }
-        let here = here.iter().map(|path| WeightFile::open(path).map_err(models::Error::from));
-        let mut files = here.collect::<Result<Vec<_>, _>>()?;
-        files.extend(self.huggingface_weights_repo()?.header_files(&names)?);
-        let weights = Weights::of_files(files).map_err(models::Error::from)?;
+        let weights = Weights::of_files(located.header_files()?).map_err(models::Error::from)?;
         let folder = match format {
             WeightsFormat::Gguf => PathBuf::new(),
-            _ => parent(&self.model_repo()?.download("config.json", self.force_download)?),
+            _ => parent(&self.model_repo()?.download(CONFIG, self.force_download)?),
         };
         Ok(Some((self.converted(weights)?, folder)))
     }
@@ -199,164 +165,75 @@ impl PipelineConfig {
         problem("weight_path", names.join(", "), "these GGUF files are several models: give one")
     }
 
-    /// The folder with the configuration and the tokenizer of a model whose weights carry none, fetched.
-    pub(super) fn folder(&self) -> Result<PathBuf, Error> {
+    /// Fetches what stands beside the weights, and gives the folder that it is in.
+    fn fetch_beside(&self, located: &Located) -> Result<PathBuf, Error> {
         let model = Path::new(&self.huggingface_repo_id);
         if self.huggingface_repo_id.is_empty() {
-            return Ok(self.weight_path.first().map_or_else(PathBuf::new, |path| parent(path)));
+            return Ok(located.weight_path().first().map_or_else(PathBuf::new, |path| parent(path)));
         }
-        if model.is_dir() || self.is_file() {
-            return Ok(if model.is_dir() { model.to_path_buf() } else { parent(model) });
-        }
-        let repo = self.model_repo()?;
-        let mut names = Vec::new();
-        for name in BESIDE_WEIGHTS {
-            if repo.file_exists(name)? {
-                names.push(name.to_string());
-            }
-        }
-        let paths = repo.download_all(&names, self.force_download, &|_| ())?;
-        Ok(paths.first().map(|path| parent(path)).or_else(|| repo.folder()).unwrap_or_default())
-    }
-
-    /// Finds out what each of `weight_path` means: a file here, a file of another repo, or one of the model's.
-    fn place_weights(&mut self) -> Result<(), Error> {
-        let model = PathBuf::from(&self.huggingface_repo_id);
-        let mut placed = Vec::new();
-        for path in std::mem::take(&mut self.weight_path) {
-            if path.exists() {
-                placed.push(path);
-            } else if !self.huggingface_repo_id.is_empty() && model.is_dir() && model.join(&path).exists() {
-                placed.push(model.join(path));
-            } else if let Some((repo, file)) = repo_and_file(&path) {
-                placed.push(if self.is_of(&repo, &file)? { file } else { path });
-            } else if self.huggingface_repo_id.is_empty()
-                && hub::is_repo_id(&portable(&path))
-                && !is_weights(&path)
-            {
-                // A repo by itself: its weights are looked for.
-                self.huggingface_repo_id = portable(&path);
-            } else {
-                placed.push(path);
-            }
-        }
-        if self.huggingface_repo_id.is_empty()
-            && let Some(repo) = &self._weights_repo_id
-        {
-            self.huggingface_repo_id = repo.clone();
-        }
-        self.weight_path = placed;
-        let lost = self.weight_path.iter().find(|path| !path.exists());
-        let local = model.exists() || self.huggingface_repo_id.is_empty();
-        match lost {
-            Some(path) if local && self._weights_repo_id.is_none() => {
-                let source = std::io::Error::from(std::io::ErrorKind::NotFound);
-                Err(Error::Read { path: path.clone(), source })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether a file is of a repo; if that is not the model's, it becomes the repo of the weights.
-    fn is_of(&mut self, repo: &str, file: &Path) -> Result<bool, Error> {
-        if repo == self.huggingface_repo_id || self._weights_repo_id.as_deref() == Some(repo) {
-            return Ok(true);
-        }
-        let exists = self.repo(repo).and_then(|repo| Ok(repo.file_exists(&portable(file))?));
-        // Where the model has a place of its own, a repo that does not exist is a folder in it.
-        let exists = if self.huggingface_repo_id.is_empty() { exists? } else { exists.unwrap_or(false) };
-        if exists {
-            self._weights_repo_id = Some(repo.to_string());
-        }
-        Ok(exists)
-    }
-
-    /// The weights of the model itself, in the encoding that is asked for, or else the only one or the best.
-    fn choose_weights(&mut self) -> Result<(), Error> {
-        let model = PathBuf::from(&self.huggingface_repo_id);
-        if self.is_file() || model.is_dir() && self.quantization_encoding.is_none() {
-            self.weight_path = vec![model];
-            return Ok(());
-        }
-        let repo = self.model_repo()?;
-        let there = repo.supported_encodings()?;
-        if repo.weight_files()?.is_empty() {
-            return Err(repo.without_weights().into());
-        }
-        let Some(encoding) = self.quantization_encoding.or_else(|| preferred(&there)) else {
-            let why = repo.problem()?.map_or_else(String::new, |problem| format!(" ({problem})"));
-            let fix =
-                format!("it has no weights in an encoding that runs{why}: name another one, or weight_path");
-            return Err(problem("huggingface_repo_id", &self.huggingface_repo_id, fix));
-        };
-        let alternate = match encoding {
-            SupportedEncoding::Float32 => Some(SupportedEncoding::Bfloat16),
-            SupportedEncoding::Bfloat16 => Some(SupportedEncoding::Float32),
-            _ => None,
-        };
-        let Some((_, files)) = repo.files_for_encoding(encoding, None, alternate)?.into_iter().next() else {
-            let names: Vec<&str> = there.iter().map(|encoding| encoding.name()).collect();
-            let fix = format!("{repo} has {}: give one of these, or name weight_path", names.join(", "));
-            return Err(problem("quantization_encoding", encoding, fix));
-        };
-        // Files in the other of the two load as well, and say themselves which it is.
-        if alternate.is_some_and(|alternate| !there.contains(&encoding) && there.contains(&alternate)) {
-            self.quantization_encoding = alternate;
-        }
-        self.weight_path = files;
         if model.is_dir() {
-            self.weight_path.iter_mut().for_each(|file| *file = model.join(&*file));
+            return Ok(model.to_path_buf());
         }
-        Ok(())
+        if self.is_file() {
+            return Ok(parent(model));
+        }
+        let own = located.repo().filter(|repo| repo.repo_id() == self.huggingface_repo_id);
+        let carried = located.format() == Some(WeightsFormat::Gguf);
+        let opened = if own.is_none() { Some(self.model_repo()?) } else { None };
+        let Some(repo) = own.or(opened.as_ref()) else { unreachable!("it is opened unless it is open") };
+        let beside = if own.is_some() && carried { Beside::Settings } else { Beside::Everything };
+        let ask = self.force_download || own.is_some() && !located.are_here()?;
+        let names = hub::companions(repo, beside, ask)?;
+        if !carried && !names.iter().any(|name| name == CONFIG) {
+            return Err(repo.missing(CONFIG).into());
+        }
+        repo.download_all(&names, self.force_download, &|_| ())?;
+        Ok(repo.folder().unwrap_or_default())
     }
 
-    fn model_repo(&self) -> Result<HuggingFaceRepo, Error> {
+    pub(super) fn model_repo(&self) -> Result<HuggingFaceRepo, Error> {
         self.repo(&self.huggingface_repo_id)
     }
 
-    fn repo(&self, id: &str) -> Result<HuggingFaceRepo, Error> {
-        let options = RepoOptions { trust_remote_code: self.trust_remote_code, ..RepoOptions::default() };
+    pub(super) fn repo(&self, id: &str) -> Result<HuggingFaceRepo, Error> {
+        let options = RepoOptions {
+            trust_remote_code: self.trust_remote_code,
+            refresh: self.force_download,
+            ..RepoOptions::default()
+        };
         Ok(HuggingFaceRepo::open(id, options)?)
     }
 
     /// Whether the model is a file, or is meant to be one, rather than a folder or a repo.
-    fn is_file(&self) -> bool {
+    pub(super) fn is_file(&self) -> bool {
         let model = Path::new(&self.huggingface_repo_id);
         model.is_file()
             || !model.is_dir() && (is_weights(model) || !hub::is_repo_id(&self.huggingface_repo_id))
     }
 }
 
-/// The encoding to take where several are there: the first of these, which are small and good.
-fn preferred(there: &[SupportedEncoding]) -> Option<SupportedEncoding> {
-    use SupportedEncoding::{Bfloat16, Float32, Q4_0, Q4K, Q6K};
-    let order = [Q4K, Q6K, Q4_0, Bfloat16, Float32];
-    match there {
-        [only] => Some(*only),
-        _ => order.into_iter().find(|encoding| there.contains(encoding)).or_else(|| there.first().copied()),
+/// The index of the sharded checkpoint that files are of: the one that is named after them, or one that lists them.
+fn index_beside(files: &[PathBuf]) -> Option<PathBuf> {
+    let name = files.first()?.file_name()?.to_str()?;
+    let named = hub::index_of(name).map(|index| files[0].with_file_name(index));
+    if let Some(index) = named.filter(|index| index.is_file()) {
+        return Some(index);
     }
-}
-
-/// `org/name/folder/file` → `org/name` and `folder/file`.
-fn repo_and_file(path: &Path) -> Option<(String, PathBuf)> {
-    let mut parts = path.components();
-    let mut word = || match parts.next() {
-        Some(Component::Normal(word)) => word.to_str().map(str::to_string),
-        _ => None,
+    let mut lists = ["model.safetensors", "pytorch_model.bin"]
+        .iter()
+        .map(|usual| files[0].with_file_name(format!("{usual}.index.json")));
+    let is_of = |index: &PathBuf| {
+        index.is_file()
+            && weights::shards(index).is_ok_and(|shards| {
+                shards.len() == files.len() && shards.iter().all(|shard| files.contains(shard))
+            })
     };
-    let repo = format!("{}/{}", word()?, word()?);
-    let file = parts.as_path();
-    (hub::is_repo_id(&repo) && !file.as_os_str().is_empty()).then(|| (repo, file.to_path_buf()))
+    lists.find(is_of)
 }
 
+/// Whether a path has the suffix of a format.
 fn is_weights(path: &Path) -> bool {
     WeightsFormat::of_file_name(path).is_some()
-}
-
-/// The name of a file in a repo.
-fn portable(path: &Path) -> String {
-    let parts: Vec<_> = path.components().map(|part| part.as_os_str().to_string_lossy()).collect();
-    parts.join("/")
 }
 
 fn parent(path: &Path) -> PathBuf {
