@@ -8,7 +8,9 @@ use cpu::Cpu;
 use engine::InferenceSession;
 use engine::devices::Platform;
 use models::{Checkpoint, Network};
-use pipelines::config::{Layers, Machine, Origin, PipelineConfig, ResolvedConfig, Unfetched};
+use pipelines::config::{
+    HuggingFaceRepo, Layers, Machine, Origin, PipelineConfig, ResolvedConfig, Unfetched,
+};
 use pipelines::{CompiledText, EmbeddingModel, TextModel, Tokenizer, hub};
 use tensor::Bytes;
 use weights::Weights;
@@ -226,13 +228,33 @@ fn show_packing(packed: engine::Progress, progress: &Progress) {
     progress.bytes("packing", packed.done as u64, packed.total as u64);
 }
 
-/// The tokenizer at a path, or that of the built-in model.
-pub(crate) fn tokenizer(path: Option<&Path>) -> anyhow::Result<Tokenizer> {
-    let tokenizer = match path {
-        Some(path) => Tokenizer::open(path),
+/// The tokenizer at a path, of a repo or of a file in one (`owner/name/file`), or that of the built-in model.
+pub(crate) fn tokenizer(name: Option<&Path>) -> anyhow::Result<Tokenizer> {
+    let tokenizer = match name {
+        Some(path) => match repo_and_file(path) {
+            Some((repo, file)) => HuggingFaceRepo::new(repo)
+                .map_err(pipelines::Error::from)
+                .and_then(|repo| Tokenizer::from_repo(&repo, file.as_deref())),
+            None => Tokenizer::open(path),
+        },
         None => Weights::from_bytes(BUILT_IN, Bytes::new(&STORYTELLER.0))
             .map_err(pipelines::Error::from)
             .and_then(|weights| Tokenizer::from_gguf(weights.metadata())),
     };
     tokenizer.context("cannot open the tokenizer")
+}
+
+/// What a name means on a hub, unless it is a path: a repo, and perhaps a file in it.
+fn repo_and_file(path: &Path) -> Option<(String, Option<String>)> {
+    let name = path.to_str().filter(|_| !path.exists())?;
+    let parts: Vec<&str> = name.split('/').collect();
+    let is_file =
+        path.extension().is_some_and(|suffix| suffix == "json" || suffix == "model" || suffix == "gguf");
+    let (repo, file) = match parts[..] {
+        [_] if is_file => return None,
+        [] | [_] | [_, _] => (name.to_string(), None),
+        [owner, repo, ..] => (format!("{owner}/{repo}"), Some(parts[2..].join("/"))),
+    };
+    (hub::is_repo_id(&repo) && file.as_deref().is_none_or(|file| hub::file_path(file).is_ok()))
+        .then_some((repo, file))
 }

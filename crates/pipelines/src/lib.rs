@@ -64,4 +64,4 @@ pub use text_generator::{
     TextStream, Timings, Usage,
 };
 pub use text_model::{CompiledText, LoadOptions, TextModel};
-pub use tokenizer::{AddSpecial, ParseSpecial, SkipSpecial, Tokenizer};
+pub use tokenizer::{AddSpecial, ParseSpecial, Piece, SkipSpecial, Tokenizer};

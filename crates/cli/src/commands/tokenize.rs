@@ -1,79 +1,155 @@
-//! `peri tokenize`: lines of text on standard input to ids, or ids back to text.
+//! `peri tokenize`: texts to ids, or ids back to text.
 
-use std::io::{BufRead, Read, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 
 use anyhow::Context;
-use pipelines::{AddSpecial, ParseSpecial, SkipSpecial, Tokenizer};
+use pipelines::{AddSpecial, ParseSpecial, Piece, SkipSpecial, Tokenizer};
+use serde_json::json;
 
 use crate::exit::Usage;
 use crate::model;
 
 const AFTER_HELP: &str = "\
-Ids are JSON as they are: an array a line.
+Texts are lines of standard input, unless --string or --text gives others. Ids are JSON as they are: an array a line. Of
+a repo, the files of the tokenizer alone are fetched; of one with nothing but GGUF files, the header of one.
+
+JSON, a line for each text: text, ids[], pieces[], offsets[[start, end]]. Pieces are the tokens as the vocabulary writes
+them. Offsets count bytes of the text; they are null for tokens that are put around it, and for all where the tokenizer
+changes texts in ways that are not known. With --decode, there are no offsets.
 
 Examples:
   echo \"Once upon a time\" | peri tokenize model.gguf
-  echo \"[1, 403, 407]\" | peri tokenize model.gguf --decode";
+  echo \"[1, 403, 407]\" | peri tokenize model.gguf --decode
+  peri tokenize Qwen/Qwen3-0.6B --string \"Once upon a time\" --json
+  peri tokenize Qwen/Qwen3-0.6B-GGUF/Qwen3-0.6B-Q8_0.gguf --text story.txt --whole";
 
 /// Arguments of `peri tokenize`.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// A GGUF file, a tokenizer.json or tokenizer.model, or a folder with one [default: the storyteller's]
+    /// A GGUF file, a tokenizer.json or tokenizer.model, a folder with one, a repo of a hub, or a file of a repo
+    /// (org/repo/file) [default: the storyteller's]
     path: Option<PathBuf>,
+    /// A text, line breaks and all, in place of standard input; may be given several times
+    #[arg(long, value_name = "TEXT", conflicts_with = "text", allow_hyphen_values = true)]
+    string: Vec<String>,
+    /// A file to read in place of standard input, which is -; may be given several times
+    #[arg(long, value_name = "FILE")]
+    text: Vec<PathBuf>,
     /// Read JSON arrays of ids, one a line, and print the text of each
     #[arg(long)]
     decode: bool,
-    /// The whole input is one text, line breaks and all, rather than one text a line
+    /// A whole input is one text, line breaks and all, rather than one text a line
     #[arg(long, conflicts_with = "decode")]
     whole: bool,
     /// Leave out the tokens that the model wants around a text
     #[arg(long, conflicts_with = "decode")]
     no_special: bool,
-    /// Print the decoded texts as JSON strings
-    #[arg(long, requires = "decode")]
+    /// Print one JSON object a line for each text
+    #[arg(long)]
     json: bool,
+}
+
+/// Where texts or ids come from.
+struct Input<R> {
+    /// For messages.
+    name: String,
+    reader: R,
 }
 
 /// Tokenizes.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let tokenizer = model::tokenizer(arguments.path.as_deref())?;
-    if arguments.whole {
-        let mut bytes = Vec::new();
-        std::io::stdin().lock().read_to_end(&mut bytes).context("cannot read standard input")?;
-        return put(&encode(&tokenizer, utf8(bytes, 1)?, arguments)?);
+    for (index, text) in arguments.string.iter().enumerate() {
+        let place = || format!("--string, number {}", index + 1);
+        put(&line(&tokenizer, text, place, arguments)?)?;
     }
-    let mut input = std::io::stdin().lock();
-    for number in 1.. {
-        let mut bytes = Vec::new();
-        if input.read_until(b'\n', &mut bytes).context("cannot read standard input")? == 0 {
-            break;
-        }
-        let line = utf8(bytes, number)?;
-        let line = line.strip_suffix('\n').unwrap_or(&line);
-        let line = line.strip_suffix('\r').unwrap_or(line);
-        match arguments.decode {
-            true if line.trim().is_empty() => {}
-            true => put(&decode(&tokenizer, line, number, arguments.json)?)?,
-            false => put(&encode(&tokenizer, line.to_string(), arguments)?)?,
+    let standard = [PathBuf::from("-")];
+    let files = match arguments.text.is_empty() && arguments.string.is_empty() {
+        true => &standard[..],
+        false => &arguments.text,
+    };
+    for path in files {
+        if path.as_os_str() == "-" {
+            let name = "standard input".to_string();
+            Input { name, reader: std::io::stdin().lock() }.tokenize(&tokenizer, arguments)?;
+        } else {
+            let name = path.display().to_string();
+            let file = File::open(path).map_err(|error| Usage(format!("{name}: {error}")))?;
+            Input { name, reader: BufReader::new(file) }.tokenize(&tokenizer, arguments)?;
         }
     }
     Ok(())
 }
 
-fn utf8(bytes: Vec<u8>, line: usize) -> Result<String, Usage> {
-    String::from_utf8(bytes)
-        .map_err(|error| Usage(format!("standard input, line {line}: {error}; convert it, with iconv say")))
+impl<R: BufRead> Input<R> {
+    fn tokenize(mut self, tokenizer: &Tokenizer, arguments: &Arguments) -> anyhow::Result<()> {
+        let failed = format!("cannot read {}", self.name);
+        if arguments.whole {
+            let mut bytes = Vec::new();
+            self.reader.read_to_end(&mut bytes).context(failed)?;
+            let text = self.utf8(bytes, 1)?;
+            return put(&line(tokenizer, &text, || self.place(1), arguments)?);
+        }
+        for number in 1.. {
+            let mut bytes = Vec::new();
+            if self.reader.read_until(b'\n', &mut bytes).context(failed.clone())? == 0 {
+                break;
+            }
+            let text = self.utf8(bytes, number)?;
+            let text = text.strip_suffix('\n').unwrap_or(&text);
+            let text = text.strip_suffix('\r').unwrap_or(text);
+            if !(arguments.decode && text.trim().is_empty()) {
+                put(&line(tokenizer, text, || self.place(number), arguments)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn place(&self, line: usize) -> String {
+        format!("{}, line {line}", self.name)
+    }
+
+    fn utf8(&self, bytes: Vec<u8>, line: usize) -> Result<String, Usage> {
+        let wrong = |error| Usage(format!("{}: {error}; convert it, with iconv say", self.place(line)));
+        String::from_utf8(bytes).map_err(wrong)
+    }
 }
 
-fn encode(tokenizer: &Tokenizer, text: String, arguments: &Arguments) -> anyhow::Result<String> {
+/// What is printed of a text, or of ids.
+fn line(
+    tokenizer: &Tokenizer,
+    text: &str,
+    place: impl Fn() -> String,
+    arguments: &Arguments,
+) -> anyhow::Result<String> {
+    if arguments.decode {
+        return decode(tokenizer, text, place, arguments.json);
+    }
     let special = if arguments.no_special { AddSpecial::No } else { AddSpecial::Yes };
-    Ok(serde_json::to_string(&tokenizer.encode(&text, special, ParseSpecial::Yes)?)?)
+    if !arguments.json {
+        return Ok(serde_json::to_string(&tokenizer.encode(text, special, ParseSpecial::Yes)?)?);
+    }
+    let pieces = tokenizer.encode_pieces(text, special, ParseSpecial::Yes)?;
+    let offsets = |piece: &Piece| piece.place.as_ref().map(|place| [place.start, place.end]);
+    let object = json!({
+        "text": text,
+        "ids": pieces.iter().map(|piece| piece.id).collect::<Vec<_>>(),
+        "pieces": pieces.iter().map(|piece| &piece.token).collect::<Vec<_>>(),
+        "offsets": pieces.iter().map(offsets).collect::<Vec<_>>(),
+    });
+    Ok(object.to_string())
 }
 
-fn decode(tokenizer: &Tokenizer, line: &str, number: usize, json: bool) -> anyhow::Result<String> {
-    let wrong = |problem: String| Usage(format!("standard input, line {number}: {problem}"));
+fn decode(
+    tokenizer: &Tokenizer,
+    line: &str,
+    place: impl Fn() -> String,
+    json: bool,
+) -> anyhow::Result<String> {
+    let wrong = |problem: String| Usage(format!("{}: {problem}", place()));
     let ids: Vec<u32> = serde_json::from_str(line).map_err(|error| {
         let (error, column) = (error.to_string(), error.column());
         let problem = error.split(" at line").next().unwrap_or_default();
@@ -86,7 +162,11 @@ fn decode(tokenizer: &Tokenizer, line: &str, number: usize, json: bool) -> anyho
         );
     }
     let text = tokenizer.decode(&ids, SkipSpecial::Yes);
-    Ok(if json { serde_json::to_string(&text)? } else { text })
+    if !json {
+        return Ok(text);
+    }
+    let pieces: Vec<_> = ids.iter().map(|&id| tokenizer.token(id)).collect();
+    Ok(json!({ "text": text, "ids": ids, "pieces": pieces }).to_string())
 }
 
 /// Writes a line at once: who pipes line by line waits for it.

@@ -54,7 +54,7 @@ fn wrong_flags() {
         (&["generate", "--threads", "-1"], &["'-1' for '--threads <N>'", "from 1 to 1024, or 0"]),
         (&["generate", "--threads", "1000000"], &["--threads", "from 1 to 1024"]),
         (&["bench", "--prompt", "8,0"], &["'0' for '--prompt <TOKENS>'", "at least 1"]),
-        (&["tokenize", "--json"], &["--decode"]),
+        (&["tokenize", "--decode", "--whole"], &["cannot be used with"]),
         (&["generate", "--temprature", "1"], &["'--temprature'", "exists: '--temperature'"]),
         (&["quilt"], &["unrecognized subcommand 'quilt'; see `peri --help`"]),
     ];

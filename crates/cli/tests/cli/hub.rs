@@ -40,10 +40,10 @@ impl Hub {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Runs `peri` with this hub and a cache of its own.
+    /// Runs `peri` with this hub and a cache of its own, which is the current folder too.
     pub(crate) fn peri(&self, cache: &Folder, arguments: &[&str], offline: bool) -> Outcome {
         let mut command = command(arguments);
-        command.env("HF_ENDPOINT", &self.address);
+        command.env("HF_ENDPOINT", &self.address).current_dir(cache.path());
         command.env("HF_HUB_CACHE", cache.path()).env("HF_HOME", cache.path());
         command.env_remove("HF_TOKEN").env("HF_HUB_OFFLINE", if offline { "1" } else { "0" });
         let output = command.output().unwrap();
@@ -65,7 +65,9 @@ fn answer(files: &Files, mut stream: TcpStream, sent: &AtomicUsize) -> std::io::
         .find_map(|line| line.to_ascii_lowercase().strip_prefix("range: bytes=").map(str::to_string));
     let (status, etag, content) = content(files, line.split(' ').nth(1).unwrap_or_default());
     let (mut status, mut head, mut part) = (status, format!("ETag: \"{etag}\"\r\n"), &content[..]);
-    if let Some((start, end)) = range.as_deref().and_then(|range| range.split_once('-')) {
+    if let Some((start, end)) = range.as_deref().and_then(|range| range.split_once('-'))
+        && status == 200
+    {
         let start: usize = start.parse().unwrap();
         let end = end.parse().map_or(content.len(), |end: usize| content.len().min(end + 1));
         head += &format!("Content-Range: bytes {start}-{}/{}\r\n", end - 1, content.len());

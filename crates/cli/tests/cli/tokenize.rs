@@ -1,6 +1,9 @@
 //! `peri tokenize`.
 
-use crate::support::{peri_reading, storyteller};
+use serde_json::Value;
+
+use crate::hub::Hub;
+use crate::support::{Folder, peri_reading, storyteller};
 
 fn tokenize(arguments: &[&str], input: &str) -> String {
     peri_reading(&[&["tokenize"], arguments].concat(), input.as_bytes()).text()
@@ -28,7 +31,87 @@ fn the_whole_input_may_be_one_text() {
     let ids = tokenize(&["--whole"], text);
     assert_eq!(ids.lines().count(), 1);
     let decoded = tokenize(&["--decode", "--json"], &ids);
-    assert_eq!(serde_json::from_str::<String>(&decoded).unwrap(), text);
+    assert_eq!(serde_json::from_str::<Value>(&decoded).unwrap()["text"], text);
+}
+
+#[test]
+fn json_has_ids_pieces_and_offsets() {
+    let text = "Once upon a time\n\n  naïve 🦊\r\n";
+    let lines = peri_reading(&["tokenize", "--json"], text.as_bytes()).json_lines();
+    assert_eq!(
+        lines[0],
+        serde_json::json!({
+            "text": "Once upon a time",
+            "ids": [0, 2352, 607, 260, 527],
+            "pieces": ["<|bos|>", "Once", "Ġupon", "Ġa", "Ġtime"],
+            "offsets": [null, [0, 4], [4, 9], [9, 11], [11, 16]],
+        })
+    );
+    assert_eq!((lines.len(), &lines[1]["text"], &lines[2]["text"]), (3, &"".into(), &"  naïve 🦊".into()));
+    // Places cover the text, without holes.
+    let offsets: Vec<Option<[usize; 2]>> = serde_json::from_value(lines[2]["offsets"].clone()).unwrap();
+    let inside: Vec<[usize; 2]> = offsets.into_iter().flatten().collect();
+    assert!(inside.windows(2).all(|pair| pair[0][1] == pair[1][0]), "{inside:?}");
+    assert_eq!((inside[0][0], inside.last().unwrap()[1]), (0, "  naïve 🦊".len()));
+    let decoded = peri_reading(&["tokenize", "--json", "--decode"], b"[0, 2352, 607]\n").json_lines();
+    assert_eq!(
+        decoded[0],
+        serde_json::json!({"text": "Once upon", "ids": [0, 2352, 607], "pieces": ["<|bos|>", "Once", "Ġupon"]})
+    );
+}
+
+#[test]
+fn texts_come_from_strings_and_files_too() {
+    let folder = Folder::new("tokenize");
+    let file = folder.file("a.txt", "Once upon a time\nOnce");
+    let texts = |arguments: &[&str]| {
+        let lines =
+            peri_reading(&[&["tokenize", "--json"], arguments].concat(), b"from standard input").json_lines();
+        lines.iter().map(|line| line["text"].as_str().unwrap().to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(texts(&["--string", "a\nb", "--string=-c"]), ["a\nb", "-c"]);
+    assert_eq!(texts(&["--text", &file, "--text", "-"]), ["Once upon a time", "Once", "from standard input"]);
+    assert_eq!(texts(&["--text", &file, "--whole"]), ["Once upon a time\nOnce"]);
+    let missing = folder.path().join("none").display().to_string();
+    let check = |arguments: &[&str], expected: &str| {
+        let outcome = peri_reading(&[&["tokenize"], arguments].concat(), b"");
+        assert!(outcome.code == Some(2) && outcome.stderr.contains(expected), "{outcome:?}");
+    };
+    check(&["--text", &missing], "none: No such file");
+    check(&["--decode", "--string", "[1]", "--string", "[x]"], "--string, number 2: expected value");
+    check(&["--decode", "--text", &file], "a.txt, line 1: expected value at column 1");
+}
+
+#[test]
+fn of_a_repo_the_tokenizer_alone_is_fetched() {
+    let content = std::fs::read(storyteller()).unwrap();
+    let size = content.len();
+    let hub = Hub::start(vec![("sub/tiny-q4_k_m.gguf", content.clone()), ("tiny-q8_0.gguf", content)]);
+    let cache = Folder::new("tokenize-gguf");
+    for name in ["ada/tiny", "ada/tiny/sub/tiny-q4_k_m.gguf"] {
+        let outcome = hub.peri(&cache, &["tokenize", name, "--string", "Once upon a time"], false);
+        assert_eq!(outcome.text(), "[0,2352,607,260,527]\n");
+    }
+    assert!(
+        hub.sent() < size && !cache.path().join("models--ada--tiny").exists(),
+        "{} of {size}",
+        hub.sent()
+    );
+    let outcome = hub.peri(&cache, &["tokenize", "ada/tiny", "--string", "x"], true);
+    assert!(outcome.code == Some(3) && outcome.stderr.contains("HF_HUB_OFFLINE is set"), "{outcome:?}");
+    let outcome = hub.peri(&cache, &["tokenize", "ada/tiny/none.gguf", "--string", "x"], false);
+    assert!(outcome.code == Some(2) && outcome.stderr.contains("has no file `none.gguf`"), "{outcome:?}");
+    let Some(folder) = testdata::shared("stories260k/hf") else { return };
+    let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
+    let hub =
+        Hub::start(vec![("model.safetensors", vec![0; 1000]), ("tokenizer.json", read("tokenizer.json"))]);
+    let cache = Folder::new("tokenize-hub");
+    let expected = tokenize(&[&folder.join("tokenizer.json").display().to_string()], "Once upon a time");
+    for (name, offline) in [("ada/tiny", false), ("ada/tiny", true), ("ada/tiny/tokenizer.json", true)] {
+        let outcome = hub.peri(&cache, &["tokenize", name, "--string", "Once upon a time"], offline);
+        assert_eq!(outcome.text(), expected, "{name}");
+    }
+    assert_eq!(std::fs::read_dir(cache.path().join("models--ada--tiny/blobs")).unwrap().count(), 1);
 }
 
 #[test]

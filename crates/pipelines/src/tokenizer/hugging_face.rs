@@ -1,6 +1,7 @@
 //! Hugging Face's `tokenizer.json`, through the `tokenizers` crate; and BERT's WordPiece, which is built for it.
 
 use std::collections::{BTreeSet, HashSet};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
@@ -98,16 +99,32 @@ pub(super) fn word_piece(gguf: &GgufVocabulary<'_>, vocabulary: &Vocabulary) -> 
 
 impl HuggingFace {
     pub(super) fn encode(&self, text: &str, add: AddSpecial, parse: ParseSpecial) -> Result<Vec<u32>, Error> {
-        let tokenizer = match parse {
+        let encoding = guarded(|| self.parsing(parse).encode_fast(text, add == AddSpecial::Yes));
+        encoding.map(|encoding| encoding.get_ids().to_vec()).map_err(Error::Encode)
+    }
+
+    /// The bytes that each of the ids stands for, where it does for some.
+    pub(super) fn places(
+        &self,
+        text: &str,
+        add: AddSpecial,
+        parse: ParseSpecial,
+    ) -> Result<Vec<Option<Range<usize>>>, Error> {
+        let encoding = guarded(|| self.parsing(parse).encode(text, add == AddSpecial::Yes));
+        let encoding = encoding.map_err(Error::Encode)?;
+        let places = encoding.get_offsets().iter().map(|&(start, end)| Some(start..end));
+        Ok(places.map(|place| place.filter(|place| !place.is_empty())).collect())
+    }
+
+    fn parsing(&self, parse: ParseSpecial) -> &tokenizers::Tokenizer {
+        match parse {
             ParseSpecial::Yes => &self.tokenizer,
             ParseSpecial::No => self.literal.get_or_init(|| {
                 let mut literal = self.tokenizer.clone();
                 literal.set_encode_special_tokens(true);
                 literal
             }),
-        };
-        let encoding = guarded(|| tokenizer.encode_fast(text, add == AddSpecial::Yes));
-        encoding.map(|encoding| encoding.get_ids().to_vec()).map_err(Error::Encode)
+        }
     }
 
     pub(super) fn vocab_size(&self) -> usize {

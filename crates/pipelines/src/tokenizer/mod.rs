@@ -10,7 +10,9 @@ mod gguf;
 mod hugging_face;
 mod merge;
 mod normalizer;
+mod pieces;
 mod pre_tokenizer;
+mod repo;
 mod sentencepiece;
 mod sentencepiece_model;
 mod unigram;
@@ -32,6 +34,7 @@ use decoder::Decoder;
 pub(crate) use decoder::DecoderState;
 pub use gguf::GgufVocabulary;
 use hugging_face::{Companions, HuggingFace};
+pub use pieces::Piece;
 use sentencepiece::SentencePiece;
 use unigram::Unigram;
 use vocabulary::Vocabulary;
@@ -93,6 +96,8 @@ enum Encoder {
     ByteLevel(ByteLevel),
 }
 
+/// The files that a tokenizer may be in, in the order in which they are looked for.
+const FILES: [&str; 3] = ["tokenizer.json", "tokenizer.model", "spiece.model"];
 /// Longer texts than this many bytes are refused: places in a text are 32-bit numbers.
 const MAX_TEXT: usize = 1 << 30;
 
@@ -149,13 +154,12 @@ impl Tokenizer {
     /// # Errors
     /// When the folder has none of these, or as [`Tokenizer::from_file`].
     pub fn from_directory(directory: impl AsRef<Path>) -> Result<Self, Error> {
-        const NAMES: [&str; 3] = ["tokenizer.json", "tokenizer.model", "spiece.model"];
         let directory = directory.as_ref();
-        match NAMES.iter().map(|name| directory.join(name)).find(|path| path.is_file()) {
+        match FILES.iter().map(|name| directory.join(name)).find(|path| path.is_file()) {
             Some(path) => Self::from_file(path),
             None => Err(Error::tokenizer(
                 directory.display(),
-                format!("the folder has none of {}", NAMES.join(", ")),
+                format!("the folder has none of {}", FILES.join(", ")),
             )),
         }
     }
