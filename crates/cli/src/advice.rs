@@ -47,6 +47,7 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
         | Error::UnknownField(_)
         | Error::CacheTooSmall { .. }
         | Error::TooManyPages { .. } => (USAGE, None),
+        Error::Several(errors) => (errors.first().map_or(USAGE, |error| of(error).0), None),
         Error::EmptyPrompt => (USAGE, Some("give a prompt that is not empty")),
         Error::PromptTooLong { .. } => (USAGE, Some("or choose a model with a longer context")),
         Error::UnknownToken { .. } => (MODEL, Some("the tokenizer and the weights are of different models")),

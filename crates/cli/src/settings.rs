@@ -83,18 +83,21 @@ impl Given {
         for (field, value) in defaults {
             layers.set(field, value, Origin::Command)?;
         }
+        let mut wrong = Vec::new();
         let named = std::env::var_os(FILE_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
         if let Some(path) = self.file.as_ref().or(named.as_ref()) {
-            layers.file(path)?;
+            wrong.extend(layers.file(path).err());
         }
         let text = |text: OsString| text.into_string().ok();
         let variables = std::env::vars_os().filter_map(|(name, value)| Some((text(name)?, text(value)?)));
-        for unknown in layers.environment(variables.filter(|(name, _)| name != FILE_VARIABLE))? {
-            crate::exit::warn(&unknown.to_string());
+        match layers.environment(variables.filter(|(name, _)| name != FILE_VARIABLE)) {
+            Ok(unknown) => unknown.iter().for_each(|unknown| crate::exit::warn(&unknown.to_string())),
+            Err(error) => wrong.push(error),
         }
         for (field, value) in &self.values {
-            layers.set(field, value, Origin::Argument)?;
+            wrong.extend(layers.set(field, value, Origin::Argument).err());
         }
+        pipelines::Error::check_all(wrong)?;
         Ok(layers)
     }
 

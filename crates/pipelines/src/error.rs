@@ -208,13 +208,21 @@ pub enum Error {
         column: usize,
         /// What is wrong there.
         problem: String,
+        /// The field, if it is one's value that is wrong.
+        field: Option<InvalidField>,
     },
+
+    /// Several settings that cannot be, of files, the environment and the command line.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Several(Vec<Error>),
 
     /// An environment variable with a value that its field cannot have.
     #[error("{variable} is `{value}`: {expected}")]
     Environment {
         /// The variable.
         variable: String,
+        /// The field that it sets.
+        field: &'static str,
         /// Its value.
         value: String,
         /// What it may be.
@@ -267,6 +275,18 @@ pub struct InvalidField {
 }
 
 impl Error {
+    /// All that went wrong, if anything did.
+    ///
+    /// # Errors
+    /// These: as they are where there is one, else together.
+    pub fn check_all(mut errors: Vec<Error>) -> Result<(), Error> {
+        match errors.len() {
+            0 => Ok(()),
+            1 => Err(errors.remove(0)),
+            _ => Err(Error::Several(errors)),
+        }
+    }
+
     pub(crate) fn embedding(origin: impl ToString, problem: impl ToString) -> Self {
         Error::Embedding { origin: origin.to_string(), problem: problem.to_string() }
     }

@@ -84,6 +84,53 @@ fn settings_are_checked_against_the_model() {
 }
 
 #[test]
+fn all_that_is_wrong_is_told_to_programs() {
+    let json = |outcome: &Outcome| serde_json::from_str::<serde_json::Value>(&outcome.stdout).unwrap();
+    let fine = peri(&["config", "check", "--json"]);
+    let verdict = json(&fine);
+    assert_eq!((fine.code, fine.stderr.as_str(), &verdict["ok"]), (Some(0), "", &true.into()));
+    assert_eq!(
+        (&verdict["memory"]["max_length"], &verdict["problems"]),
+        (&512.into(), &serde_json::json!([]))
+    );
+
+    let wrong = peri(&["config", "check", "--json", "--max-length", "513", "--device-specs", "gpu:7"]);
+    let verdict = json(&wrong);
+    assert_eq!(
+        (wrong.code, &verdict["ok"], &verdict["memory"]),
+        (Some(2), &false.into(), &serde_json::Value::Null)
+    );
+    let problems = verdict["problems"].as_array().unwrap();
+    let length = problems.iter().find(|problem| problem["field"] == "max_length").unwrap();
+    let fix = "give at most 512, which the model was made for";
+    let expected = serde_json::json!({
+        "field": "max_length", "value": "513", "message": format!("max_length is 513: {fix}"), "fix": fix,
+    });
+    assert_eq!((problems.len(), length), (2, &expected));
+    assert!(wrong.stderr.starts_with("peri: configuration: "), "{wrong:?}");
+
+    let memory = peri(&["config", "check", "--json", "--max-cache-batch-size", "1000000000"]);
+    assert_eq!((memory.code, &json(&memory)["problems"][0]["field"]), (Some(4), &serde_json::Value::Null));
+
+    let folder = Folder::new("all-settings");
+    let file = folder.file("bad.toml", "max_length = 'x'\nmax_lenght = 1\n");
+    for command in ["show", "check"] {
+        let arguments = ["config", command, "--json", "--config", &file];
+        let wrong = peri_with(&[("PERI_TOP_K", "many")], &arguments);
+        assert_eq!((wrong.code, wrong.stderr.lines().count()), (Some(2), 1), "{wrong:?}");
+        let problems = json(&wrong)["problems"].clone();
+        let fields = problems.as_array().unwrap().iter().map(|problem| &problem["field"]);
+        let (length, none, k) = ("max_length".into(), serde_json::Value::Null, "top_k".into());
+        assert!(fields.eq([&length, &none, &k]), "{problems:#}");
+        assert_eq!((&problems[0]["value"], &problems[2]["value"]), (&"'x'".into(), &"many".into()));
+        assert!(
+            problems[1]["message"].as_str().unwrap().ends_with("did you mean `max_length`?"),
+            "{problems:#}"
+        );
+    }
+}
+
+#[test]
 fn strategies_and_limits_change_no_text() {
     let text = |arguments: &[&str]| {
         let common =

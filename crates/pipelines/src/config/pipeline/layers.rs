@@ -68,20 +68,22 @@ impl Layers {
     /// Adds the settings of a TOML file.
     ///
     /// # Errors
-    /// If it cannot be read, names a field that there is not, or gives one a value of another kind; with the place.
+    /// If it cannot be read, and wherever it names a field that there is not, or gives one a value of another kind; with
+    /// the place. Those that are right are set.
     pub fn file(&mut self, path: &Path) -> Result<(), Error> {
-        for setting in file::read(path)? {
+        let (settings, wrong) = file::read(path)?;
+        for setting in settings {
             let origin = Origin::File { path: path.to_path_buf(), line: setting.line };
             self.set(setting.field.name, &setting.value, origin)?;
         }
-        Ok(())
+        Error::check_all(wrong)
     }
 
     /// Adds the variables that begin with `PERI_`; an empty one counts as unset. Gives those that
     /// name no field.
     ///
     /// # Errors
-    /// If a value is not one of its field.
+    /// Wherever a value is not one of its field. Those that are right are set.
     pub fn environment(
         &mut self,
         variables: impl IntoIterator<Item = (String, String)>,
@@ -89,23 +91,22 @@ impl Layers {
         let mut variables: Vec<(String, String)> = variables.into_iter().collect();
         // The own name of a field after its aliases, so that it wins.
         variables.sort_by_key(|(variable, _)| (own_name(variable), variable.clone()));
-        let mut unknown = Vec::new();
+        let (mut unknown, mut wrong) = (Vec::new(), Vec::new());
         for (variable, text) in variables {
             let Some(name) = variable.strip_prefix(ENVIRONMENT_PREFIX).filter(|_| !text.is_empty()) else {
                 continue;
             };
             match Field::find(&name.to_ascii_lowercase()) {
-                Ok(field) => {
-                    let value = field.parse(&text).map_err(|expected| Error::Environment {
-                        variable: variable.clone(),
-                        value: text.clone(),
-                        expected,
-                    })?;
-                    self.set(field.name, &value, Origin::Environment(variable))?;
-                }
+                Ok(field) => match field.parse(&text) {
+                    Ok(value) => self.set(field.name, &value, Origin::Environment(variable))?,
+                    Err(expected) => {
+                        wrong.push(Error::Environment { variable, field: field.name, value: text, expected });
+                    }
+                },
                 Err(error) => unknown.push(UnknownField { name: variable, ..error }),
             }
         }
+        Error::check_all(wrong)?;
         Ok(unknown)
     }
 

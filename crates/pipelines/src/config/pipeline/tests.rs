@@ -123,7 +123,10 @@ fn names_of_later_versions_are_understood() {
 
 /// What a file of settings is refused for.
 fn refused(text: &str) -> String {
-    file::parse(Path::new("peri.toml"), text).err().unwrap().to_string()
+    match file::parse(Path::new("peri.toml"), text) {
+        Err(error) => error.to_string(),
+        Ok((_, wrong)) => Error::check_all(wrong).unwrap_err().to_string(),
+    }
 }
 
 #[test]
@@ -152,7 +155,13 @@ fn bad_files_are_refused_with_the_place() {
     }
     let deep = format!("top_k = {}1{}", "[".repeat(100_000), "]".repeat(100_000));
     assert!(refused(&deep).starts_with("peri.toml:1:"));
-    assert!(file::parse(Path::new("peri.toml"), "# nothing\n").unwrap().is_empty());
+    let (settings, wrong) = file::parse(Path::new("peri.toml"), "# nothing\n").unwrap();
+    assert!(settings.is_empty() && wrong.is_empty());
+    let all = refused("max_length = 'x'\nmax_new_tokens = 3\ntop_k = 'y'");
+    assert!(
+        all.contains("peri.toml:1:14: max_length is 'x'") && all.contains("; peri.toml:3:9: top_k is 'y'"),
+        "{all}"
+    );
 }
 
 #[test]
