@@ -1,12 +1,6 @@
-//! A pickle machine that builds values and runs nothing: opcodes in, a graph of plain values out.
-//!
-//! Python's pickle is a program for a stack machine, and `REDUCE` calls any function it names. Here a name must be
-//! on the allow-list, and a call is only written down. Values live in one flat list and refer to each other by
-//! index, so depth costs no stack, sharing costs no copy, and cycles do no harm. Memory is bounded by the length
-//! of the pickle: see the limits below.
-//!
-//! Opcodes after CPython's `Lib/pickletools.py`: those that `torch.save` writes, in protocols 2 to 5.
+//! The machine itself: one opcode after the other.
 
+use super::{Node, Pickle, Span, Value};
 use crate::allowed::{self, Global};
 use crate::error::{Problem, excerpt, malformed, unsupported};
 
@@ -18,176 +12,14 @@ const MAX_MARKS: usize = 1 << 10;
 const MIN_NODE_BYTES: usize = 4;
 /// Values that any pickle may have.
 const FREE_NODES: usize = 1 << 12;
-/// The longest pickle: far above the names and shapes of any model.
-const MAX_BYTES: usize = 1 << 28;
-
-/// One value. What has contents is a reference into the pickle that it came from.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Value {
-    None,
-    Bool(bool),
-    Int(i32),
-    Global(Global),
-    Node(u32),
-}
-
-/// What has contents.
-#[derive(Debug)]
-enum Node {
-    Integer(i64),
-    Float(f64),
-    /// UTF-8 in the source.
-    Text(Span),
-    /// Other bytes of the source: byte strings, and integers of more than 64 bits.
-    Bytes(Span),
-    /// A part of `items`.
-    Tuple(Span),
-    List(Vec<Value>),
-    Dict(Vec<(Value, Value)>),
-    /// A reference to something outside the pickle, such as a storage.
-    Persistent(Value),
-    /// A call, not made.
-    Call {
-        function: Global,
-        arguments: Value,
-    },
-}
-
-/// A range in half the space.
-#[derive(Debug, Clone, Copy)]
-struct Span {
-    start: u32,
-    len: u32,
-}
-
-impl Span {
-    fn new(start: usize, len: usize) -> Span {
-        let narrow = |size: usize| u32::try_from(size).expect("a pickle is shorter than 4 GiB");
-        Span { start: narrow(start), len: narrow(len) }
-    }
-
-    fn of<T>(self, whole: &[T]) -> &[T] {
-        &whole[self.start as usize..][..self.len as usize]
-    }
-}
-
-/// The values of one pickle.
-#[derive(Debug)]
-pub(crate) struct Pickle<'a> {
-    /// What the pickle stands for.
-    pub(crate) root: Value,
-    /// How many bytes it took.
-    pub(crate) len: usize,
-    source: &'a [u8],
-    nodes: Vec<Node>,
-    items: Vec<Value>,
-}
-
-impl<'a> Pickle<'a> {
-    /// Reads the pickle that `source` starts with.
-    pub(crate) fn read(source: &'a [u8]) -> Result<Pickle<'a>, Problem> {
-        let source = &source[..source.len().min(MAX_BYTES)];
-        let mut machine = Machine {
-            values: Pickle { root: Value::None, len: 0, source, nodes: Vec::new(), items: Vec::new() },
-            position: 0,
-            stack: Vec::new(),
-            marks: Vec::new(),
-            memo: Vec::new(),
-        };
-        while machine.step()? == Flow::Continue {}
-        machine.values.root = machine.pop()?;
-        machine.values.len = machine.position;
-        Ok(machine.values)
-    }
-
-    pub(crate) fn integer(&self, value: Value) -> Option<i64> {
-        match (value, self.node(value)) {
-            (Value::Int(integer), _) => Some(integer.into()),
-            (_, Some(&Node::Integer(integer))) => Some(integer),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn float(&self, value: Value) -> Option<f64> {
-        match self.node(value)? {
-            Node::Float(float) => Some(*float),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn text(&self, value: Value) -> Option<&'a str> {
-        match self.node(value)? {
-            Node::Text(span) => std::str::from_utf8(span.of(self.source)).ok(),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn bytes(&self, value: Value) -> Option<&'a [u8]> {
-        match self.node(value)? {
-            Node::Bytes(span) => Some(span.of(self.source)),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn tuple(&self, value: Value) -> Option<&[Value]> {
-        match self.node(value)? {
-            Node::Tuple(span) => Some(span.of(&self.items)),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn list(&self, value: Value) -> Option<&[Value]> {
-        match self.node(value)? {
-            Node::List(values) => Some(values),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn dict(&self, value: Value) -> Option<&[(Value, Value)]> {
-        match self.node(value)? {
-            Node::Dict(pairs) => Some(pairs),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn persistent(&self, value: Value) -> Option<Value> {
-        match self.node(value)? {
-            Node::Persistent(id) => Some(*id),
-            _ => None,
-        }
-    }
-
-    /// The function and the arguments of a call.
-    pub(crate) fn call(&self, value: Value) -> Option<(Global, &[Value])> {
-        match self.node(value)? {
-            Node::Call { function, arguments } => Some((*function, self.tuple(*arguments)?)),
-            _ => None,
-        }
-    }
-
-    /// Every reference to something outside the pickle.
-    pub(crate) fn persistents(&self) -> impl Iterator<Item = Value> {
-        self.nodes.iter().filter_map(|node| match node {
-            Node::Persistent(id) => Some(*id),
-            _ => None,
-        })
-    }
-
-    fn node(&self, value: Value) -> Option<&Node> {
-        match value {
-            Value::Node(index) => self.nodes.get(index as usize),
-            _ => None,
-        }
-    }
-}
-
 #[derive(PartialEq)]
 enum Flow {
     Continue,
     Stop,
 }
 
-struct Machine<'a> {
+/// The stack machine, and the values it has made.
+pub(super) struct Machine<'a> {
     values: Pickle<'a>,
     /// Of the next byte to read.
     position: usize,
@@ -198,6 +30,19 @@ struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
+    /// A machine that has run nothing of a pickle, which has no values yet.
+    pub(super) fn new(values: Pickle<'a>) -> Machine<'a> {
+        Machine { values, position: 0, stack: Vec::new(), marks: Vec::new(), memo: Vec::new() }
+    }
+
+    /// Runs the pickle to its end; gives its values.
+    pub(super) fn run(mut self) -> Result<Pickle<'a>, Problem> {
+        while self.step()? == Flow::Continue {}
+        self.values.root = self.pop()?;
+        self.values.len = self.position;
+        Ok(self.values)
+    }
+
     /// Executes one opcode.
     fn step(&mut self) -> Result<Flow, Problem> {
         let start = self.position;
@@ -554,72 +399,5 @@ impl<'a> Machine<'a> {
                 self.position
             ),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn problem(pickle: &[u8]) -> String {
-        match Pickle::read(pickle).expect_err("a broken pickle") {
-            Problem::Malformed(what) | Problem::Unsupported(what) => what,
-            Problem::Refused(global) => format!("refused {global}"),
-        }
-    }
-
-    #[test]
-    fn values_come_out_as_python_put_them_in() {
-        // {"a": (1, 300, -2), "b": [None, True, 0.5], "c": OrderedDict(x=2**40)}
-        let pickle = Pickle::read(
-            b"\x80\x02}q\0(X\x01\0\0\0aK\x01M\x2c\x01J\xfe\xff\xff\xff\x87X\x01\0\0\0b](N\x88G\x3f\xe0\0\0\0\0\0\0e\
-              X\x01\0\0\0cccollections\nOrderedDict\n)RX\x01\0\0\0x\x8a\x06\0\0\0\0\0\x01su.rest",
-        )
-        .unwrap();
-        let dict = pickle.dict(pickle.root).unwrap();
-        assert_eq!(dict.iter().map(|pair| pickle.text(pair.0).unwrap()).collect::<String>(), "abc");
-        let tuple: Vec<_> =
-            pickle.tuple(dict[0].1).unwrap().iter().map(|&v| pickle.integer(v).unwrap()).collect();
-        assert_eq!(tuple, [1, 300, -2]);
-        let list = pickle.list(dict[1].1).unwrap();
-        assert_eq!((list[0], list[1], pickle.float(list[2])), (Value::None, Value::Bool(true), Some(0.5)));
-        let inner = pickle.dict(dict[2].1).unwrap();
-        assert_eq!(pickle.integer(inner[0].1), Some(1 << 40));
-        assert_eq!(pickle.source[pickle.len..], *b"rest");
-    }
-
-    #[test]
-    fn nothing_but_tensors_is_named() {
-        assert_eq!(problem(b"cposix\nsystem\n."), "refused posix.system");
-        assert_eq!(problem(b"\x8c\x08builtins\x8c\x04eval\x93."), "refused builtins.eval");
-        assert_eq!(problem(b"c__builtin__\neval\n."), "refused __builtin__.eval");
-        assert!(problem(b"(S'ls'\nios\nsystem\n.").contains("opcode 0x53"));
-    }
-
-    #[test]
-    fn broken_programs_are_errors() {
-        assert!(problem(b"").contains("ends at byte 0"));
-        assert!(problem(b".").contains("not there"));
-        assert!(problem(b"N").contains("ends at byte 1"));
-        assert!(problem(b"R.").contains("not there"));
-        assert!(problem(b"(N\x86.").contains("takes 2 values"));
-        assert!(problem(b"N(R.").contains("not there"));
-        assert!(problem(b"Nt.").contains("no mark"));
-        assert!(problem(b"NNa.").contains("other than a list"));
-        assert!(problem(b"}(Nu.").contains("without a value"));
-        assert!(problem(b"h\x05.").contains("memo entry 5"));
-        assert!(problem(b"Nr\xff\xff\xff\xff.").contains("memo entry"));
-        assert!(problem(b"X\xff\xff\xff\x7fabc").contains("2147483647 bytes are wanted"));
-        assert!(problem(b"NN\x85R.").contains("calls something"));
-        assert!(problem(&[b'('; 5000]).contains("nested"));
-        assert!(problem(&[b'N'; 50_000]).contains("at a time"));
-        assert!(problem(&[b"N".as_slice(), &[0x85; 50_000]].concat()).contains("makes"));
-        assert!(problem(b"\x80\x01N.").contains("protocol 1"));
-    }
-
-    #[test]
-    fn a_list_may_hold_itself() {
-        let pickle = Pickle::read(b"]q\0h\0a.").unwrap();
-        assert_eq!(pickle.list(pickle.root), Some(&[pickle.root][..]));
     }
 }
