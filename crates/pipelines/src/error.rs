@@ -209,7 +209,7 @@ pub enum Error {
         /// What is wrong there.
         problem: String,
         /// The field, if it is one's value that is wrong.
-        field: Option<InvalidField>,
+        field: Option<Box<InvalidField>>,
     },
 
     /// Several settings that cannot be, of files, the environment and the command line.

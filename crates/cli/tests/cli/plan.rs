@@ -45,6 +45,8 @@ fn safetensors(output: bool) -> Vec<u8> {
 /// Plans `ada/tiny` of a hub.
 fn plan_of(hub: &Hub, arguments: &[&str], offline: bool) -> Outcome {
     let cache = Folder::new(&format!("plan-hub-{:p}", hub));
+    // What is in the current folder has nothing to do with it.
+    cache.file("model.safetensors", "of another model");
     let outcome = hub.peri(&cache, &[&["plan", "ada/tiny"], arguments].concat(), offline);
     let blobs = std::fs::read_dir(cache.path().join("models--ada--tiny/blobs"));
     assert!(blobs.map_or(0, Iterator::count) <= 1, "config.json alone");

@@ -74,7 +74,8 @@ fn read_value(field: &Field, value: &DeValue<'_>) -> Result<Value, String> {
 
 fn at(path: &Path, text: &str, offset: usize, problem: String, field: Option<InvalidField>) -> Error {
     let (line, column) = position(text, offset);
-    Error::ConfigFile { path: PathBuf::from(path), line, column, problem, field }
+    let (path, field) = (PathBuf::from(path), field.map(Box::new));
+    Error::ConfigFile { path, line, column, problem, field }
 }
 
 /// A TOML value as JSON; `None` for tables, dates, and numbers beyond 64 bits.
