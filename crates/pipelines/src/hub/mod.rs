@@ -20,7 +20,7 @@ mod resolve;
 mod settings;
 mod shards;
 #[cfg(all(test, feature = "hub"))]
-mod tests;
+pub(crate) mod tests;
 
 pub use cache::{RepoFile, Snapshot};
 pub use contents::CacheContents;

@@ -1,6 +1,6 @@
 //! What every field of a configuration can be asked: its name, what it may hold, its value as text.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde_json::Value;
@@ -137,6 +137,10 @@ impl Kind {
     fn parse(&self, text: &str) -> Value {
         match self.none {
             Some(none) if none.eq_ignore_ascii_case(text) => Value::Null,
+            // A path may have a comma.
+            _ if self.list && matches!(self.item, Item::Path) && Path::new(text).exists() => {
+                vec![text].into()
+            }
             _ if self.list => text.split(',').filter(|part| !part.is_empty()).map(Value::from).collect(),
             _ => self.item.parse(text),
         }

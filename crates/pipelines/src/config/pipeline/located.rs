@@ -353,3 +353,8 @@ fn portable(path: &Path) -> String {
     let parts: Vec<_> = path.components().map(|part| part.as_os_str().to_string_lossy()).collect();
     parts.join("/")
 }
+
+#[cfg(all(test, feature = "hub"))]
+mod hub_tests;
+#[cfg(test)]
+mod tests;

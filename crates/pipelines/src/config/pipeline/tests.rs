@@ -109,6 +109,21 @@ fn every_field_survives_files_and_flags() {
 }
 
 #[test]
+fn a_comma_separates_unless_it_is_in_the_name_of_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a,b.gguf");
+    let field = Field::find("weights").unwrap();
+    let paths = || {
+        let mut config = PipelineConfig::default();
+        field.set(&mut config, &field.parse(path.to_str().unwrap()).unwrap()).unwrap();
+        config.weight_path
+    };
+    assert_eq!(paths(), [folder.path().join("a"), PathBuf::from("b.gguf")]);
+    std::fs::write(&path, "").unwrap();
+    assert_eq!(paths(), [path.clone()]);
+}
+
+#[test]
 fn names_of_later_versions_are_understood() {
     let later = "model_path = 'm'\nmax_batch_size = 4\ndevice_memory_utilization = 0.5\ndevices = 'gpu:1'\n\
                  max_length = 'auto'\nquantization_encoding = 'none'";
@@ -444,18 +459,20 @@ fn names_of_files_must_not_contradict_them() {
 }
 
 #[test]
-fn floats_stand_in_for_each_other() {
-    let Some(hf) = testdata::shared("stories260k/hf") else { return };
-    let hf = PipelineConfig::new(hf.display().to_string());
-    let resolved = resolve(&hf.clone().quantization_encoding(SupportedEncoding::Bfloat16)).unwrap();
-    assert_eq!(resolved.config().quantization_encoding, Some(SupportedEncoding::Float32));
-    // Weights that were named must be as they are said to be.
-    let named = hf.weight_path(vec![PathBuf::from("model.safetensors")]);
+fn no_encoding_stands_in_for_another() {
+    let Some(data) = testdata::shared("stories260k") else { return };
+    let hf = PipelineConfig::new(data.join("hf").display().to_string());
+    let bfloat16 = hf.clone().quantization_encoding(SupportedEncoding::Bfloat16);
+    check_wrong(&bfloat16, "quantization_encoding", &["bfloat16", "hf has float32: give one of these"]);
+    // Nor of weights that were named.
     check_wrong(
-        &named.quantization_encoding(SupportedEncoding::Bfloat16),
+        &bfloat16.weight_path(vec![PathBuf::from("model.safetensors")]),
         "quantization_encoding",
         &["bfloat16", "model.safetensors has float32"],
     );
+    let file = data.join("gguf/stories260K-Q8_0.gguf").display().to_string();
+    let float32 = PipelineConfig::new(file).quantization_encoding(SupportedEncoding::Float32);
+    check_wrong(&float32, "quantization_encoding", &["float32", "stories260K-Q8_0.gguf has q8_0"]);
 }
 
 #[test]

@@ -111,6 +111,8 @@ fn a_folder_says_what_it_has() {
     ]);
     let repo = open(&folder);
     assert_eq!((repo.repo_type(), repo.trust_remote_code(), repo.commit()), (RepoType::Local, false, None));
+    let trusted = RepoOptions { trust_remote_code: true, ..RepoOptions::default() };
+    assert!(HuggingFaceRepo::open(repo.repo_id(), trusted).unwrap().trust_remote_code());
     assert_eq!(format!("{repo} {repo:?}"), format!("{0} {0}", folder.path().display()));
     assert_eq!(repo.formats_available().unwrap(), [Safetensors, Gguf]);
     assert_eq!(repo.supported_encodings().unwrap(), [Bfloat16, Q4_0, Q8_0]);
@@ -302,4 +304,66 @@ fn a_cache_is_enough() {
     assert!(
         HuggingFaceRepo::open("/no/such/path", options).unwrap_err().to_string().contains("/no/such/path: ")
     );
+}
+
+#[test]
+fn the_type_of_a_repository_says_where_to_look() {
+    let (_cache, options) = cache(&[("tiny-Q4_0.gguf", q4_0_file())]);
+    let of = |repo_type| RepoOptions { repo_type, ..options.clone() };
+    // There is no such folder, and nothing but the hub knows the name.
+    let online = HuggingFaceRepo::open("ada/tiny", of(Some(RepoType::Online))).unwrap();
+    assert_eq!(online.repo_type(), RepoType::Online);
+    let error = HuggingFaceRepo::open("ada/tiny", of(Some(RepoType::Local))).unwrap_err();
+    assert!(matches!(error, HubError::Io { .. }), "{error}");
+    // `src` is a folder here, and no repository of the cache.
+    let local = HuggingFaceRepo::open("src", of(None)).unwrap();
+    assert_eq!(local.repo_type(), RepoType::Local);
+    assert_eq!(HuggingFaceRepo::open("src", of(Some(RepoType::Local))).unwrap().repo_type(), RepoType::Local);
+    let error = HuggingFaceRepo::open("src", of(Some(RepoType::Online))).unwrap_err().to_string();
+    assert!(error.contains("src is not in the cache"), "{error}");
+}
+
+/// Notes what is told in the log.
+#[derive(Clone, Default)]
+struct Log(std::sync::Arc<std::sync::Mutex<Vec<String>>>);
+
+impl tracing::field::Visit for Log {
+    fn record_debug(&mut self, _: &tracing::field::Field, value: &dyn fmt::Debug) {
+        self.0.lock().unwrap().push(format!("{value:?}"));
+    }
+}
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        event.record(&mut self.clone());
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn an_alternate_encoding_is_told_in_the_log() {
+    let folder = folder(&[("tiny.gguf", q4_0_file())]);
+    let (repo, log) = (open(&folder), Log::default());
+    tracing::subscriber::with_default(log.clone(), || {
+        assert_eq!(repo.files_for_encoding(Q4_0, None, Some(Q4K)).unwrap().len(), 1);
+        assert_eq!(*log.0.lock().unwrap(), [""; 0], "nothing is exchanged");
+        assert_eq!(repo.files_for_encoding(Q4K, None, Some(Q4_0)).unwrap().len(), 1);
+    });
+    let told = log.0.lock().unwrap();
+    assert!(told.len() == 1 && told[0].ends_with("has no weights in q4_k: taking those in q4_0"), "{told:?}");
 }

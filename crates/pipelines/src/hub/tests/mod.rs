@@ -1,7 +1,7 @@
 //! Downloads from a hub that plays tricks.
 
 mod headers;
-mod server;
+pub(crate) mod server;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -131,6 +131,11 @@ fn what_is_cached_is_not_asked_for() {
     // It is, if someone insists.
     repo.download("config.json", true).unwrap();
     assert_eq!(world.server.lines().len(), 2);
+    // Of what is not there, the hub may say the size, or not.
+    assert_eq!(repo.size_of("model.gguf").unwrap(), Some(700_000));
+    world.server.fail(1, "HEAD /", What::Header("X-Linked-Size", "unknown"));
+    assert_eq!(repo.size_of("model.gguf").unwrap(), None);
+    world.server.asked();
     let options = RepoOptions { hub: Some(world.hub()), refresh: true, ..RepoOptions::default() };
     HuggingFaceRepo::open("ada/tiny", options).unwrap();
     assert_eq!(world.server.lines(), ["GET /api/models/ada/tiny/revision/main?blobs=true"]);
@@ -391,6 +396,9 @@ fn a_model_is_its_weights_and_what_stands_beside() {
     assert_eq!(error, "ada/tiny has no weights in q6_k: it has bfloat16, q4_k, q8_0");
     let gguf = Wanted { format: Some(crate::config::WeightsFormat::Gguf), ..Wanted::default() };
     assert!(world.plan(&gguf).unwrap_err().ends_with("choose one of q4_k, q8_0"));
+    let none = library(&[("tiny-Q8_0.gguf", other()), ("config.json", b"{}".to_vec())]);
+    let pytorch = Wanted { format: Some(crate::config::WeightsFormat::Pytorch), ..Wanted::default() };
+    assert_eq!(none.plan(&pytorch).unwrap_err(), "ada/tiny has no weights in pytorch: it has gguf");
     let files = |patterns: &[&str]| {
         world.plan(&Wanted {
             files: patterns.iter().map(|name| name.to_string()).collect(),

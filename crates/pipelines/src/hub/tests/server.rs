@@ -10,18 +10,18 @@ use std::sync::{Arc, Mutex};
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
-pub(super) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+pub(crate) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
 /// Something that goes wrong once, with the next request that it fits.
 #[derive(Clone)]
-pub(super) struct Fault {
+pub(crate) struct Fault {
     /// A method and a part of the path: `GET /cdn/`.
-    pub(super) on: &'static str,
-    pub(super) what: What,
+    pub(crate) on: &'static str,
+    pub(crate) what: What,
 }
 
 #[derive(Clone)]
-pub(super) enum What {
+pub(crate) enum What {
     /// A status and headers instead of the answer.
     Status(u16, &'static str),
     /// The connection ends after so many bytes of the content.
@@ -34,20 +34,22 @@ pub(super) enum What {
     Header(&'static str, &'static str),
     /// Another range than the one that is sent.
     Range(&'static str),
+    /// A description of the repository that says no sizes.
+    NoSizes,
     /// Nothing is sent for a while.
     Slow,
 }
 
 /// What was asked.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Asked {
-    pub(super) line: String,
-    pub(super) token: Option<String>,
-    pub(super) range: Option<String>,
+pub(crate) struct Asked {
+    pub(crate) line: String,
+    pub(crate) token: Option<String>,
+    pub(crate) range: Option<String>,
 }
 
-pub(super) struct Server {
-    pub(super) address: String,
+pub(crate) struct Server {
+    pub(crate) address: String,
     shared: Arc<Shared>,
 }
 
@@ -61,7 +63,7 @@ struct Shared {
 
 impl Server {
     /// A hub with the repository `ada/tiny`. Files of more than 100 bytes count as large.
-    pub(super) fn start(files: &[(&str, Vec<u8>)]) -> Server {
+    pub(crate) fn start(files: &[(&str, Vec<u8>)]) -> Server {
         let listeners =
             [TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap()];
         let address = |listener: &TcpListener| format!("http://{}", listener.local_addr().unwrap());
@@ -83,17 +85,17 @@ impl Server {
     }
 
     /// Makes the next request of a kind go wrong, `times` times.
-    pub(super) fn fail(&self, times: usize, on: &'static str, what: What) {
+    pub(crate) fn fail(&self, times: usize, on: &'static str, what: What) {
         self.shared.faults.lock().unwrap().extend(vec![Fault { on, what }; times]);
     }
 
     /// What was asked since this was last called.
-    pub(super) fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn asked(&self) -> Vec<Asked> {
         std::mem::take(&mut *self.shared.log.lock().unwrap())
     }
 
     /// Methods and paths of [`Server::asked`].
-    pub(super) fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         self.asked().into_iter().map(|asked| asked.line).collect()
     }
 }
@@ -134,7 +136,8 @@ impl Shared {
             std::thread::sleep(std::time::Duration::from_millis(300));
         }
         if path.starts_with("/api/models/ada/tiny/revision/") {
-            return write(stream, asked, 200, "", self.info().as_bytes(), None);
+            let sizes = !matches!(fault, Some(What::NoSizes));
+            return write(stream, asked, 200, "", self.info(sizes).as_bytes(), None);
         }
         let name = path.strip_prefix("/cdn/").or_else(|| {
             path.strip_prefix("/ada/tiny/resolve/").and_then(|rest| Some(rest.split_once('/')?.1))
@@ -192,8 +195,11 @@ impl Shared {
         )
     }
 
-    fn info(&self) -> String {
-        let file = |(name, content): (&String, &Vec<u8>)| serde_json::json!({"rfilename": name, "size": content.len()});
+    fn info(&self, sizes: bool) -> String {
+        let file = |(name, content): (&String, &Vec<u8>)| {
+            let size = sizes.then_some(content.len());
+            serde_json::json!({"rfilename": name, "size": size})
+        };
         let siblings: Vec<_> = self.files.iter().map(file).collect();
         serde_json::json!({"id": "ada/tiny", "sha": COMMIT, "siblings": siblings}).to_string()
     }
@@ -206,7 +212,7 @@ fn bounds(range: &str, size: usize) -> (usize, usize) {
 }
 
 /// As hubs name contents: SHA-256 of large ones, git's id of small ones.
-pub(super) fn etag(content: &[u8]) -> String {
+pub(crate) fn etag(content: &[u8]) -> String {
     let hexadecimal = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     match content.len() {
         0..=100 => {
