@@ -331,6 +331,14 @@ impl HuggingFaceRepo {
         }
     }
 
+    /// The folder its files are in, or will be.
+    pub(crate) fn place(&self) -> PathBuf {
+        match &self.place {
+            Place::Local { root, .. } => root.clone(),
+            Place::Online(online) => online.place(),
+        }
+    }
+
     /// Why a file is not there.
     pub(crate) fn missing(&self, file: &str) -> HubError {
         if let Some(error) = self.out_of_reach(file) {

@@ -100,6 +100,11 @@ impl Online {
         Remote::of(&self.hub, &self.named(what)).err()
     }
 
+    /// Where the cache has its files, or will have them.
+    pub(crate) fn place(&self) -> PathBuf {
+        self.hub.cache.join(self.repo.folder()).join("snapshots").join(self.commit())
+    }
+
     pub(crate) fn folder(&self) -> Option<PathBuf> {
         Some(self.snapshot().ok()??.folder)
     }

@@ -141,11 +141,12 @@ impl Pull {
 
 /// The names of what stands beside a model's weights, then of the weights.
 fn names(repo: &HuggingFaceRepo, model: &ModelFiles, force: bool) -> Result<Vec<String>, HubError> {
-    let mut lacks = force;
+    let beside = Beside::of(model.format);
+    let mut ask = force || beside == Beside::Everything && repo.cached(CONFIG)?.is_none();
     for name in &model.files {
-        lacks |= repo.cached(name)?.is_none();
+        ask |= repo.cached(name)?.is_none();
     }
-    let mut names = companions(repo, Beside::of(model.format), lacks)?;
+    let mut names = companions(repo, beside, ask)?;
     names.extend(model.index.clone());
     names.sort();
     names.extend(model.files.iter().cloned());
@@ -175,14 +176,10 @@ impl Beside {
     }
 }
 
-/// The names of what stands beside the weights. The hub is asked if `ask` is set, or `config.json` is needed and not
-/// here. Else what is here is what there is: these files are fetched before the weights.
+/// The names of what stands beside the weights: what the hub has if `ask` is set, else what is here. Weights are fetched
+/// after it, so that where they are and `config.json` is, nothing else is missing.
 pub(crate) fn companions(repo: &HuggingFaceRepo, beside: Beside, ask: bool) -> Result<Vec<String>, HubError> {
-    let mut files = repo.known_files()?;
-    let lacks_config = || beside == Beside::Everything && !files.iter().any(|file| file.name == CONFIG);
-    if ask || lacks_config() {
-        files = repo.all_files()?;
-    }
+    let files = if ask { repo.all_files()? } else { repo.known_files()? };
     Ok(files.into_iter().map(|file| file.name).filter(|name| beside.has(name)).collect())
 }
 

@@ -20,18 +20,7 @@ impl PipelineConfig {
     /// # Errors
     /// If there is none, as with GGUF files, which have their configuration inside; or it is no JSON.
     pub fn huggingface_config(&self) -> Result<Arc<Value>, Error> {
-        let read = || {
-            let path = self.model_repo()?.download("config.json", self.force_download)?;
-            let json = std::fs::read(&path).map_err(|source| Error::Read { path: path.clone(), source })?;
-            let config: Value = serde_json::from_slice(&json).map_err(|error| {
-                problem(
-                    "huggingface_repo_id",
-                    &self.huggingface_repo_id,
-                    format!("{}: {error}", path.display()),
-                )
-            })?;
-            Ok::<_, Error>(Arc::new(config))
-        };
+        let read = || self.read_config(&self.model_repo()?.download(CONFIG, self.force_download)?);
         self._huggingface_config.get_or_try(self.huggingface_repo_id.clone(), read)
     }
 
@@ -146,7 +135,7 @@ impl PipelineConfig {
         }
         let weights = Weights::of_files(located.header_files()?).map_err(models::Error::from)?;
         let folder = match format {
-            WeightsFormat::Gguf => PathBuf::new(),
+            WeightsFormat::Gguf => self.model_repo()?.place(),
             _ => parent(&self.model_repo()?.download(CONFIG, self.force_download)?),
         };
         Ok(Some((self.converted(weights)?, folder)))
@@ -177,18 +166,38 @@ impl PipelineConfig {
         if self.is_file() {
             return Ok(parent(model));
         }
-        let own = located.repo().filter(|repo| repo.repo_id() == self.huggingface_repo_id);
+        let opened;
+        let (repo, is_own) = match located.repo() {
+            Some(repo) if repo.repo_id() == self.huggingface_repo_id => (repo, true),
+            _ => {
+                opened = self.model_repo()?;
+                (&opened, false)
+            }
+        };
         let carried = located.format() == Some(WeightsFormat::Gguf);
-        let opened = if own.is_none() { Some(self.model_repo()?) } else { None };
-        let Some(repo) = own.or(opened.as_ref()) else { unreachable!("it is opened unless it is open") };
-        let beside = if own.is_some() && carried { Beside::Settings } else { Beside::Everything };
-        let ask = self.force_download || own.is_some() && !located.are_here()?;
+        let beside = if is_own && carried { Beside::Settings } else { Beside::Everything };
+        let lacks_config = !carried && repo.cached(CONFIG)?.is_none();
+        let ask = self.force_download || lacks_config || is_own && !located.are_here()?;
         let names = hub::companions(repo, beside, ask)?;
         if !carried && !names.iter().any(|name| name == CONFIG) {
             return Err(repo.missing(CONFIG).into());
         }
         repo.download_all(&names, self.force_download, &|_| ())?;
-        Ok(repo.folder().unwrap_or_default())
+        let folder = repo.place();
+        if !carried {
+            // Now, so that it is not fetched again; that it is damaged is told by those who need it.
+            let read = || self.read_config(&folder.join(CONFIG));
+            let _ = self._huggingface_config.get_or_try(self.huggingface_repo_id.clone(), read);
+        }
+        Ok(folder)
+    }
+
+    fn read_config(&self, path: &Path) -> Result<Arc<Value>, Error> {
+        let json = std::fs::read(path).map_err(|source| Error::Read { path: path.to_path_buf(), source })?;
+        let config: Value = serde_json::from_slice(&json).map_err(|error| {
+            problem("huggingface_repo_id", &self.huggingface_repo_id, format!("{}: {error}", path.display()))
+        })?;
+        Ok(Arc::new(config))
     }
 
     pub(super) fn model_repo(&self) -> Result<HuggingFaceRepo, Error> {
