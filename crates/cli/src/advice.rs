@@ -73,6 +73,7 @@ fn hub(error: &HubError) -> (u8, Option<&'static str>) {
         HubError::SeveralEncodings { .. } => (USAGE, Some("say --quantization-encoding")),
         HubError::SeveralFiles { .. } => (USAGE, None),
         HubError::Weights(error) => (MODEL, weights(error)),
+        HubError::NoWeights { .. } => (MODEL, Some("name the folder or file that holds the weights")),
         HubError::MissingPart { .. } => {
             (MODEL, Some("the model is incomplete: bring the file from where the others are from"))
         }
@@ -80,7 +81,6 @@ fn hub(error: &HubError) -> (u8, Option<&'static str>) {
         | HubError::Gated { .. }
         | HubError::Offline { .. }
         | HubError::NoDownloads { .. }
-        | HubError::NoWeights { .. }
         | HubError::Contradiction { .. }
         | HubError::UnknownEncoding { .. } => (MODEL, None),
         HubError::Escapes { .. } | HubError::Cache { .. } => {

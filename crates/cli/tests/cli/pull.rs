@@ -56,6 +56,7 @@ fn refusals_say_what_to_do() {
         (&["ada/tiny"], 2, &["choose one of q4_0, q8_0", "--quantization-encoding"]),
         (&["ada/tiny", "--quantization-encoding", "q6_k"], 2, &["no weights in q6_k: it has q4_0, q8_0"]),
         (&["ada/tiny", "--quantization-encoding", "q4k"], 2, &["did you mean q4_k?"]),
+        (&["ada/tiny", "--weights-format", "pytorch"], 2, &["no weights in pytorch: it has gguf"]),
         (&["ada/tiny", "tiny.gguf"], 2, &["has no file `tiny.gguf`", "did you mean"]),
         (&["ada/other"], 3, &["no repository ada/other", "check the spelling"]),
         (&["../ada"], 2, &["repository `../ada`"]),

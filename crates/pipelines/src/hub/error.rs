@@ -182,7 +182,7 @@ pub enum HubError {
         what: &'static str,
     },
     /// A repository without weights.
-    #[error("{repo} has no .safetensors, .gguf or PyTorch file")]
+    #[error("{repo} has no .gguf, .safetensors or PyTorch file")]
     NoWeights {
         /// The repository.
         repo: String,

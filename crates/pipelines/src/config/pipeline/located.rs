@@ -155,6 +155,11 @@ impl Located {
 
     /// Adds a file of a repo. All must be of one.
     fn add_of(&mut self, repo: Arc<HuggingFaceRepo>, name: &str) -> Result<(), Error> {
+        if let Some(index) = hub::index_of(name)
+            && (repo.cached(&index)?.is_some() || repo.cached(name)?.is_none() && repo.file_exists(&index)?)
+        {
+            self.index = Some(index);
+        }
         match &self.repo {
             Some(other) if other.repo_id() != repo.repo_id() => {
                 let fix = format!("give files of one repo: others are of {other}");
@@ -249,7 +254,7 @@ impl PipelineConfig {
             self.huggingface_repo_id = name;
             return Ok(());
         }
-        if let Some(repo) = self.own_repo(located)?.filter(|_| !path.is_absolute()) {
+        if let Some(repo) = self.own_repo(located)?.filter(|_| hub::file_path(&name).is_ok()) {
             let exists = repo.file_exists(&name)?;
             return if exists { located.add_of(repo, &name) } else { Err(repo.missing(&name).into()) };
         }
