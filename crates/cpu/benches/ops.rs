@@ -59,6 +59,7 @@ fn problems() -> Vec<(Op, Vec<Type>)> {
         (Attention { scale: 0.125 }.into(), vec![heads(), heads(), heads()]),
         (GptqMatMul { sym: false, ..GptqMatMul::default() }.into(), gptq(1)),
         (GptqMatMul { sym: false, ..GptqMatMul::default() }.into(), gptq(64)),
+        (GptqMatMul { sym: false, ..GptqMatMul::default() }.into(), gptq(512)),
         (Softmax { axis: 1 }.into(), vec![matrix()]),
         (Softmax { axis: 0 }.into(), vec![matrix()]),
         (LayerNorm { eps: 1e-5 }.into(), vec![matrix(), row(), row()]),

@@ -4,7 +4,7 @@ mod experts;
 mod gptq;
 mod unused;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -145,6 +145,15 @@ impl Stored {
             Stored::Gptq(layer) => layer.stored().collect(),
             Stored::Experts(experts) => experts.iter().flat_map(Stored::tensors).collect(),
             Stored::Made(_) => Vec::new(),
+        }
+    }
+
+    /// The layers among what it is made of that GPTQ quantized.
+    fn layers(&self) -> Vec<&gptq::Layer> {
+        match self {
+            Stored::Gptq(layer) => vec![layer],
+            Stored::Experts(experts) => experts.iter().flat_map(Stored::layers).collect(),
+            Stored::Whole(_) | Stored::Part { .. } | Stored::Vector(_) | Stored::Made(_) => Vec::new(),
         }
     }
 
@@ -297,6 +306,26 @@ impl Checkpoint {
     /// heads for other tasks.
     pub fn unused(&self) -> &[String] {
         &self.unused
+    }
+
+    /// How many weights GPTQ quantized, by the dtype of the blocks that they become.
+    pub fn repacked(&self) -> BTreeMap<DType, usize> {
+        let mut counts = BTreeMap::new();
+        for layer in self.names.values().flat_map(Stored::layers) {
+            *counts.entry(layer.describe().0).or_default() += 1;
+        }
+        counts
+    }
+
+    /// The bytes of all tensors together, as stored, and of layers that GPTQ quantized, as the blocks that they become.
+    pub fn bytes(&self) -> u64 {
+        let layers: Vec<&gptq::Layer> = self.names.values().flat_map(Stored::layers).collect();
+        let replaced: HashSet<&str> = layers.iter().flat_map(|layer| layer.stored()).collect();
+        let size = |dtype: DType, shape: &Shape| dtype.bytes_for_shape(shape).unwrap_or_default() as u64;
+        let repacked = layers.iter().map(|layer| layer.describe()).map(|(dtype, shape)| size(dtype, &shape));
+        let replaced = replaced.iter().filter_map(|name| self.weights.get(name));
+        let replaced: u64 = replaced.map(|tensor| size(tensor.dtype(), tensor.shape())).sum();
+        self.weights.bytes() - replaced + repacked.sum::<u64>()
     }
 
     fn types(&self) -> Names<'_> {

@@ -130,7 +130,7 @@ impl Compiled {
         let bytes_per_token = self.checkpoint.network.cache_bytes_per_token(self.cache.dtype);
         let pages = tokens.div_ceil(self.cache.page_size);
         MemoryNeed {
-            weights: self.checkpoint.weights().bytes(),
+            weights: self.checkpoint.bytes(),
             cache: (pages as u64)
                 .saturating_mul(self.cache.page_size as u64)
                 .saturating_mul(bytes_per_token as u64),

@@ -85,11 +85,14 @@ fn facts(model: &CompiledText) -> Vec<(&'static str, String)> {
         ("format", model.checkpoint().weights().format().to_string()),
     ];
     facts.extend(network);
-    facts.extend([
-        ("tensors", types.join(", ")),
-        ("tokenizer", tokenizer(model)),
-        ("weights", MemoryBytes(memory.weights).to_string()),
-    ]);
+    facts.push(("tensors", types.join(", ")));
+    let repacked = model.checkpoint().repacked();
+    if !repacked.is_empty() {
+        let repacked: Vec<String> =
+            repacked.into_iter().map(|(dtype, count)| format!("{count} {dtype}")).collect();
+        facts.push(("gptq layers", format!("run as {}", repacked.join(", "))));
+    }
+    facts.extend([("tokenizer", tokenizer(model)), ("weights", MemoryBytes(memory.weights).to_string())]);
     if tokens > 0 {
         let per_token =
             MemoryBytes(model.checkpoint().network.cache_bytes_per_token(model.cache_dtype()) as u64);

@@ -116,7 +116,7 @@ impl Report {
             encoding: resolved.config().quantization_encoding.map(|encoding| encoding.to_string()),
             files,
             to_fetch: 0,
-            weights: Some(checkpoint.weights().bytes()),
+            weights: Some(checkpoint.bytes()),
             memory: None,
             cache_dtype: resolved.cache_dtype().to_string(),
             request: Some(request),

@@ -167,3 +167,38 @@ pub(crate) fn softcap(context: &mut Context<'_>, x: Value, cap: Option<f32>) -> 
     let squashed = context.graph.push_one(Unary::Tanh.into(), &[ratio])?;
     scale(context, squashed, cap)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every matrix has its columns in one order.
+    struct Ordered;
+
+    impl WeightTypes for Ordered {
+        fn dtype(&self, _: &str) -> Option<DType> {
+            Some(DType::F32)
+        }
+
+        fn order(&self, _: &str) -> Option<&str> {
+            Some("order")
+        }
+    }
+
+    #[test]
+    fn inputs_are_brought_into_the_order_of_columns() {
+        let mut graph = Graph::new("g");
+        let x = graph.input("x", Type::new(DType::F32, ["n".into(), graph::Dim::from(3)]));
+        let mut context = Context { graph: &mut graph, weights: &Ordered, hidden: 3, shared: () };
+        let y = linear(&mut context, "w", [2, 3], None, x).unwrap();
+        let router = context.weight("router", [2, 3]).unwrap_err().to_string();
+        assert!(router.contains("weight `router`: has permuted columns (desc_act)"), "{router}");
+        assert!(context.experts("experts", [4, 2, 3]).is_err());
+        graph.set_outputs(&[y]);
+        let lines = graph.to_string();
+        let lines: Vec<&str> = lines.lines().map(str::trim).collect();
+        assert!(lines[1].contains("weight \"order\" : i32[3]"), "{lines:?}");
+        assert!(lines[2].contains("gather(%x, ") && lines[2].contains("axis = 1"), "{lines:?}");
+        assert!(lines[4].contains("linear("), "{lines:?}");
+    }
+}

@@ -157,6 +157,11 @@ fn models_that_gptq_quantized_run_and_are_saved() {
     let resolved = model().resolve(machine()).unwrap();
     assert_eq!(resolved.config().quantization_encoding, Some(SupportedEncoding::Gptq));
     assert_eq!(resolved.cache_dtype(), DType::F32);
+    // All seven matrices of two layers, of 19 bytes for 32 weights.
+    assert_eq!(resolved.checkpoint().repacked().into_iter().collect::<Vec<_>>(), [(DType::Gptq, 14)]);
+    let matrices = 2 * (2 * 64 * 64 + 2 * 32 * 64 + 3 * 96 * 64);
+    let (others, groups) = (2 * (96 * 64 + 5 * 64), 4 * 2 * (6 * 64 + 96));
+    assert_eq!(resolved.memory().weights, matrices / 32 * 19 + others + groups);
     let expected = answer(&model());
     assert_eq!(answer(&model().quantization_encoding(SupportedEncoding::Gptq)), expected);
     let pytorch = model().weight_path(vec![folder.join("pytorch_model.bin")]);
@@ -190,7 +195,7 @@ fn other_quantizations_are_refused_by_name() {
     fs::write(&path, original).unwrap();
     let (fields, message) = refused(&config(&folder).quantization_encoding(SupportedEncoding::Q4K));
     assert_eq!(fields, ["quantization_encoding"], "{message}");
-    assert!(message.contains("has gptq"), "{message}");
+    assert!(message.contains("has gptq: give one of these"), "{message}");
 }
 
 #[test]

@@ -150,7 +150,7 @@ impl PipelineConfig {
             return Err(Error::Config(problems.0));
         }
         let recommended = recommended_sampling(&checkpoint, folder, self.names_no_folder())?;
-        let weights = checkpoint.weights().bytes();
+        let weights = checkpoint.bytes();
         let request = config.memory_request(&checkpoint.network, weights, machine.free_memory, on_host);
         let plan = request.plan()?;
         config.max_length = Auto::At(plan.max_length);

@@ -413,6 +413,21 @@ fn a_model_is_its_weights_and_what_stands_beside() {
 }
 
 #[test]
+fn what_quantized_a_model_is_known_before_it_is_fetched() {
+    let model = |method: &str| {
+        let config = format!(
+            r#"{{"torch_dtype": "float16",
+                "quantization_config": {{"quant_method": "{method}", "bits": 4, "group_size": 128}}}}"#
+        );
+        library(&[("config.json", config.into_bytes()), ("model.safetensors", large())])
+    };
+    let wanted = Wanted { encoding: Some(SupportedEncoding::Gptq), ..Wanted::default() };
+    assert_eq!(model("gptq").plan(&wanted).unwrap(), ["config.json", "model.safetensors"]);
+    let error = model("awq").plan(&wanted).unwrap_err();
+    assert!(error.starts_with("model.safetensors: ") && error.contains("quant_method is awq"), "{error}");
+}
+
+#[test]
 fn a_name_leads_to_files() {
     let world = library(&[("tiny-Q8_0.gguf", large()), ("config.json", b"{}".to_vec())]);
     let options = RepoOptions { hub: Some(world.hub()), ..RepoOptions::default() };
