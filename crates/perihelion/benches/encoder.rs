@@ -2,7 +2,7 @@
 //!
 //! `cargo bench -p perihelion --bench encoder -- [threads] [profile] [embed]` prints the time of a forward pass for one
 //! sequence of 128 tokens and for 32 of them, of compiling and loading a graph of 12 layers, and of calling a graph of
-//! one op; and texts per second of the real model, where its files are.
+//! one op; and texts per second of the real model, from text to vector, where its files are (`embed`: these alone).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
