@@ -53,6 +53,13 @@ fn json_has_ids_pieces_and_offsets() {
     let inside: Vec<[usize; 2]> = offsets.into_iter().flatten().collect();
     assert!(inside.windows(2).all(|pair| pair[0][1] == pair[1][0]), "{inside:?}");
     assert_eq!((inside[0][0], inside.last().unwrap()[1]), (0, "  naïve 🦊".len()));
+    if let Some(model) = testdata::shared("minilm-l6-v2") {
+        // Places are those in the text as it was, before accents were taken off.
+        let arguments = ["tokenize", &model.display().to_string(), "--json", "--string", "Naïve café!"];
+        let object = &peri_reading(&arguments, b"").json_lines()[0];
+        assert_eq!(object["pieces"], serde_json::json!(["[CLS]", "naive", "cafe", "!", "[SEP]"]));
+        assert_eq!(object["offsets"], serde_json::json!([null, [0, 6], [7, 12], [12, 13], null]));
+    }
     let decoded = peri_reading(&["tokenize", "--json", "--decode"], b"[0, 2352, 607]\n").json_lines();
     assert_eq!(
         decoded[0],
