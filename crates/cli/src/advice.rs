@@ -23,6 +23,10 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
         Error::ChatTemplate { .. } => {
             (MODEL, Some("the chat template is damaged, or made for another renderer"))
         }
+        Error::ChatUnfit { .. } => (
+            USAGE,
+            Some("give the messages as the template takes them, such as with texts as their `content`"),
+        ),
         Error::ChatRefused { .. } => {
             (USAGE, Some("change the conversation to what the model's chat template takes"))
         }

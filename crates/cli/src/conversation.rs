@@ -48,9 +48,9 @@ impl TemplateArguments {
         })
     }
 
-    /// Tells a conversation's template what the flags say; they win.
-    pub(crate) fn set_variables(&self, chat: &mut Chat) {
-        chat.extra.extend(self.variables.iter().cloned());
+    /// What the flags tell the template; it wins over what a conversation does.
+    pub(crate) fn variables(&self) -> Map<String, Value> {
+        self.variables.iter().cloned().collect()
     }
 }
 

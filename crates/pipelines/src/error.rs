@@ -92,6 +92,15 @@ pub enum Error {
         problem: String,
     },
 
+    /// A conversation of which the model's chat template can make no prompt.
+    #[error("chat template {name} makes no prompt of this conversation: {problem}")]
+    ChatUnfit {
+        /// The template's name; `default` where it has none.
+        name: String,
+        /// What does not fit, and where in the template.
+        problem: String,
+    },
+
     /// A conversation that the model's chat template refuses.
     #[error("the model's chat template refuses this conversation: {message}")]
     ChatRefused {

@@ -9,7 +9,7 @@ mod session;
 use std::path::{Path, PathBuf};
 
 use pipelines::config::{KVCacheStrategy, ResolvedConfig};
-use pipelines::{Chat, Error, GeneratorOptions, Request, TextGenerator};
+use pipelines::{Error, GeneratorOptions, Request, TextGenerator};
 
 use crate::conversation::TemplateArguments;
 use crate::exit::{self, Interrupted, Usage};
@@ -70,8 +70,6 @@ pub(crate) struct Arguments {
 
 /// Tokens in a step: long prompts run in chunks.
 const MAX_BATCH_TOKENS: usize = 512;
-/// Tokens in a page, of which only full ones are found again in the next turn: the fewest there may be.
-const PAGE_SIZE: usize = 16;
 
 /// Chats.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -127,9 +125,7 @@ fn open(arguments: &Arguments, interrupt: Interrupt) -> anyhow::Result<Session> 
     let max_length = resolved.memory().max_length;
     let model = model::pack(model::compile(&session, resolved)?, &session, &progress)?;
     let generator = TextGenerator::with_chat_template(model, &options, template)?;
-    let mut chat = Chat::new(Vec::new());
-    arguments.template.set_variables(&mut chat);
-    Ok(Session::new(generator, request, max_length, chat, interrupt))
+    Ok(Session::new(generator, request, max_length, arguments.template.variables(), interrupt))
 }
 
 /// The model, with what is so here unless someone says otherwise.
@@ -139,7 +135,7 @@ fn source(arguments: &Arguments) -> anyhow::Result<Source> {
         ("max_new_tokens", (-1).into()),
         ("max_cache_batch_size", 1.into()),
         ("cache_strategy", "paged".into()),
-        ("kv_cache_page_size", PAGE_SIZE.into()),
+        ("kv_cache_page_size", model::PAGE_SIZE.into()),
     ])?;
     let paged =
         matches!(source.config().cache_strategy, KVCacheStrategy::Paged | KVCacheStrategy::ModelDefault);

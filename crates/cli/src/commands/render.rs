@@ -57,7 +57,7 @@ struct Object<'a> {
 /// Renders.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut chat = conversation(arguments)?;
-    arguments.template.set_variables(&mut chat);
+    chat.extra.extend(arguments.template.variables());
     chat.add_generation_prompt &= !arguments.no_generation_prompt;
     let (template, tokenizer) = open(arguments)?;
     let prompt = chat.render(&template, tokenizer.as_ref())?;

@@ -143,3 +143,19 @@ fn dates_are_those_of_the_time_zone() {
     let difference = apart(hours("<+09>-9"), hours("<-05>5"));
     assert!((13..=14).contains(&difference), "{difference}");
 }
+
+#[test]
+fn conversations_at_fault_are_told_from_damaged_templates() {
+    let folder = Folder::new("render-fault");
+    let template = folder.file("text.jinja", "{% for m in messages %}{{ 'a' + m.content }}{% endfor %}");
+    let outcome = render(&["--template", &template], r#"[{"role": "user", "content": null}]"#);
+    check_fails(&outcome, 2, &["makes no prompt of this conversation", "`content`"]);
+    assert!(!outcome.stderr.contains("damaged"), "{outcome:?}");
+    let template = folder.file("damaged.jinja", "{{ messages | nope }}");
+    check_fails(&render(&["--template", &template], "[]"), 3, &["nope", "damaged"]);
+
+    let template = folder.file("empty.jinja", "");
+    let outcome = peri_reading(&["chat", "--template", &template], b"Hi\n");
+    check_fails(&outcome, 2, &["the prompt is empty"]);
+    assert!(!outcome.stderr.contains("begins a text"), "{outcome:?}");
+}

@@ -1,16 +1,16 @@
 //! A template as instructions, with a charge before each whose cost grows with its operands.
 //!
 //! `minijinja` counts instructions, but one instruction may double a string, and forty of them fill any memory.
-//! So operators that make values become calls of ours (their names are no identifiers, hence no template reaches
-//! or hides them), and those that walk values first charge for the walk.
+//! So operators that make values are calls of ours (see [`super::rewrite`]; their names are no identifiers, hence no
+//! template reaches or hides them), and instructions that walk values first charge for the walk.
 
 use std::collections::BTreeMap;
 
 use minijinja::machinery::{CodeGenerator, Instruction, Instructions, parse};
 use minijinja::{Error, Value};
 
-use super::syntax;
-use super::work::{ADD, CHARGE, CONCAT, EACH, HOLD, KEEP, MULTIPLY, SLICE};
+use super::work::{CHARGE, EACH, HOLD, KEEP};
+use super::{rewrite, syntax};
 
 /// A template ready to be evaluated.
 pub(super) struct Program<'source> {
@@ -21,9 +21,9 @@ pub(super) struct Program<'source> {
 /// Compiles a source.
 pub(super) fn compile<'source>(name: &'source str, source: &'source str) -> Result<Program<'source>, Error> {
     syntax::check(source)?;
-    let ast = parse(source, name, syntax::config())?;
+    let template = parse(source, name, syntax::config())?;
     let mut generator = CodeGenerator::new(name, source);
-    generator.compile_stmt(&ast);
+    generator.compile_stmt(&rewrite::rewritten(&template));
     let (root, blocks) = generator.finish();
     let blocks = blocks.into_iter().map(|(block, code)| (block, charged(name, source, &code))).collect();
     Ok(Program { root: charged(name, source, &root), blocks })
@@ -59,12 +59,7 @@ fn expansion<'source>(instruction: &Instruction<'source>) -> Vec<Instruction<'so
     use Instruction as I;
     let pay = |name| [I::DupTop, I::CallFunction(name, Some(1)), I::DiscardTop];
     let charge_top = || pay(CHARGE);
-    let call = |name, operands| vec![I::CallFunction(name, Some(operands))];
     match instruction {
-        I::Add => call(ADD, 2),
-        I::Mul => call(MULTIPLY, 2),
-        I::StringConcat => call(CONCAT, 2),
-        I::Slice => call(SLICE, 4),
         I::EmitRaw(text) => {
             [I::LoadConst(Value::from(*text))].into_iter().chain(charge_top()).chain([I::Emit]).collect()
         }

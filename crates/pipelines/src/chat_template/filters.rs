@@ -1,73 +1,114 @@
-//! The environment of a template: `transformers`' functions, and jinja2's filters and methods.
+//! The environment of a template: functions, filters, tests and methods as in jinja2 with `transformers`.
 
-use std::fmt;
-use std::sync::Arc;
+use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs};
+use minijinja::{AutoEscape, Environment, Error, State, UndefinedBehavior, Value};
 
-use minijinja::value::{Enumerator, Object, ObjectRepr, Rest, ValueOrKwargs};
-use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, UndefinedBehavior, Value};
-
-use super::{Limits, json, syntax, work};
-
-/// The message of `raise_exception`: the template refuses the conversation.
-#[derive(Debug)]
-pub(super) struct Refusal(pub(super) String);
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Refusal {}
-
-/// What `map`, `select` and their like give: values to go through, which are no list until `list` makes one.
-#[derive(Debug)]
-pub(super) struct Generator(Vec<Value>);
-
-impl Object for Generator {
-    fn repr(self: &Arc<Self>) -> ObjectRepr {
-        ObjectRepr::Iterable
-    }
-
-    fn enumerate(self: &Arc<Self>) -> Enumerator {
-        let generator = Arc::clone(self);
-        Enumerator::Iter(Box::new((0..self.0.len()).map(move |index| generator.0[index].clone())))
-    }
-}
+use super::arguments::{fault, split};
+use super::python::Generator;
+use super::{Limits, functions, json, macros, methods, operators, syntax, text_filters, work};
 
 /// An environment without templates.
 pub(super) fn environment(limits: Limits) -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_syntax(syntax::config());
-    work::add_operators(&mut environment, limits.work);
+    work::add_charges(&mut environment, limits.work);
+    operators::add(&mut environment, limits.work);
+    macros::add(&mut environment);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_undefined_behavior(UndefinedBehavior::Lenient);
     environment.set_fuel(Some(limits.fuel));
     environment.set_recursion_limit(limits.depth);
     let work = limits.work;
-    environment.set_unknown_method_callback(move |state, value, method, args| {
-        let operands: Vec<Value> = [value].into_iter().chain(args).cloned().collect();
-        work::charge_call(state, work, method, &operands)?;
-        minijinja_contrib::pycompat::unknown_method_callback(state, value, method, args)
+    environment.set_unknown_method_callback(move |state, value, method, operands| {
+        let call: Vec<Value> = [value].into_iter().chain(operands).cloned().collect();
+        work::charge_call(state, work, method, &call)?;
+        methods::call(state, value, method, operands)
     });
-    environment.add_function("raise_exception", raise_exception);
-    // It prints all there is.
-    environment.remove_global("debug");
-    environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
-    for (name, filter) in builtin_filters() {
+    functions::add(&mut environment);
+    add_tests(&mut environment);
+    for (name, filter) in engine_filters() {
         add_filter(&mut environment, work, name, filter);
+    }
+    for &(name, filter) in text_filters::FILTERS {
+        let filter =
+            move |state: &mut State, operands: Rest<ValueOrKwargs>| filter(state, &operands.into_values());
+        add_filter(&mut environment, work, name, Value::from_function(filter));
     }
     environment
 }
 
-/// A filter of the engine, charged for.
+fn add_tests(environment: &mut Environment<'static>) {
+    environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
+    // Python asks for a length and for items.
+    environment.add_test("sequence", |value: &Value| {
+        matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Undefined) || is_mapping(value)
+    });
+    environment.add_test("mapping", is_mapping);
+    environment.add_test("callable", |value: &Value| {
+        let name = value.as_object().map_or("", |object| object.type_name());
+        value.is_undefined()
+            || ["Function", "::Macro", "::Wrapped", "::Joiner"].iter().any(|own| name.contains(own))
+    });
+}
+
+/// An object of members, which a namespace is not.
+pub(super) fn is_mapping(value: &Value) -> bool {
+    let name = value.as_object().map_or("", |object| object.type_name());
+    value.kind() == ValueKind::Map
+        && !["::Namespace", "::Macro", "::Loop"].iter().any(|own| name.ends_with(own))
+}
+
+/// Filters that go through their operand, which may not be null.
+const WALKS: [&str; 17] = [
+    "batch",
+    "dictsort",
+    "groupby",
+    "join",
+    "list",
+    "map",
+    "max",
+    "min",
+    "reject",
+    "rejectattr",
+    "reverse",
+    "select",
+    "selectattr",
+    "slice",
+    "sort",
+    "sum",
+    "unique",
+];
+
+/// Parameters that the engine takes by name only.
+const NAMED: [(&str, &[&str]); 5] = [
+    ("dictsort", &["case_sensitive", "by", "reverse"]),
+    ("max", &["case_sensitive", "attribute"]),
+    ("min", &["case_sensitive", "attribute"]),
+    ("sort", &["reverse", "case_sensitive", "attribute"]),
+    ("unique", &["case_sensitive", "attribute"]),
+];
+
+/// A filter, charged for.
 fn add_filter(environment: &mut Environment<'static>, work: u64, name: &'static str, filter: Value) {
     let generates = matches!(name, "map" | "select" | "reject" | "selectattr" | "rejectattr");
+    let named = NAMED.iter().find(|(filter, _)| *filter == name).map_or(&[][..], |(_, named)| named);
     environment.add_filter(
         name,
         move |state: &mut State, operands: Rest<ValueOrKwargs>| -> Result<Value, Error> {
-            let operands = operands.into_values();
+            let operands = by_name(operands.into_values(), named);
             work::charge_call(state, work, name, &operands)?;
+            let first = operands.first();
+            if WALKS.contains(&name) && first.is_some_and(Value::is_none) {
+                return Err(fault(format!("{name} takes a list, not none")));
+            }
+            match name {
+                "first" | "last" if first.is_some_and(Value::is_undefined) => return Ok(Value::UNDEFINED),
+                "items" if first.is_some_and(Value::is_undefined) => {
+                    return Ok(Value::from_iter(None::<Value>));
+                }
+                "length" | "count" if first.is_some_and(Value::is_undefined) => return Ok(Value::from(0)),
+                _ => {}
+            }
             let value = filter.call(state, &operands)?;
             match generates {
                 true => Ok(Value::from_object(Generator(value.try_iter()?.collect()))),
@@ -77,26 +118,33 @@ fn add_filter(environment: &mut Environment<'static>, work: u64, name: &'static 
     );
 }
 
-/// All filters of the engine, and `tojson` as `transformers` has it.
-fn builtin_filters() -> Vec<(&'static str, Value)> {
+/// The operands of a filter, of which those after the first have these names.
+fn by_name(operands: Vec<Value>, named: &[&str]) -> Vec<Value> {
+    let (positional, mut keywords) = split(&operands);
+    if named.is_empty() || positional.len() < 2 || positional.len() > named.len() + 1 {
+        return operands;
+    }
+    let values = positional[1..].iter().cloned();
+    keywords.extend(named.iter().map(|name| (*name).to_owned()).zip(values));
+    vec![positional[0].clone(), Kwargs::from_iter(keywords).into()]
+}
+
+/// The filters that the engine has as jinja2 has them, and `tojson` as `transformers` has it.
+fn engine_filters() -> Vec<(&'static str, Value)> {
     macro_rules! filters {
         ($($name:ident)*) => {
             vec![$((stringify!($name), Value::from_function(minijinja::filters::$name))),*]
         };
     }
     let mut filters = filters! {
-        abs attr batch bool capitalize chain default dictsort escape first float format groupby indent int items
-        join last length lines list lower map max min pprint reject rejectattr replace reverse round safe select
-        selectattr slice sort split string sum title trim unique upper zip
+        batch bool chain dictsort first groupby items last length lines list map max min pprint reject
+        rejectattr reverse safe select selectattr slice sort split sum unique zip
     };
     let alias =
         |name: &str| filters.iter().find(|(filter, _)| *filter == name).expect("it is above").1.clone();
-    let aliases = [("count", alias("length")), ("d", alias("default")), ("e", alias("escape"))];
-    filters.extend(aliases);
+    let count = alias("length");
+    filters.push(("count", count));
+    filters.push(("striptags", Value::from_function(minijinja_contrib::filters::striptags)));
     filters.push(("tojson", Value::from_function(json::tojson)));
     filters
-}
-
-fn raise_exception(message: String) -> Result<Value, Error> {
-    Err(Error::new(ErrorKind::InvalidOperation, message.clone()).with_source(Refusal(message)))
 }

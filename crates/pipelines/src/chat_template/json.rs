@@ -3,9 +3,10 @@
 use std::fmt::Write;
 
 use minijinja::value::{Kwargs, ValueKind};
-use minijinja::{Error, ErrorKind, Value};
+use minijinja::{Error, Value};
 
-use super::filters::Generator;
+use super::arguments::fault;
+use super::python::{self, Range};
 
 /// Lists and objects inside one another.
 const MAX_DEPTH: usize = 128;
@@ -60,10 +61,7 @@ impl Writer {
             ValueKind::Number => self.number(value),
             ValueKind::String => self.string(value.as_str().unwrap_or_default()),
             ValueKind::Map => self.map(value, depth)?,
-            ValueKind::Seq => self.list(value, depth)?,
-            ValueKind::Iterable if value.downcast_object_ref::<Generator>().is_none() => {
-                self.list(value, depth)?;
-            }
+            ValueKind::Seq if value.downcast_object_ref::<Range>().is_none() => self.list(value, depth)?,
             kind => return Err(fault(format!("tojson: {kind} is not JSON serializable"))),
         }
         Ok(())
@@ -127,7 +125,6 @@ impl Writer {
         }
     }
 
-    /// Floats are written as Python's `repr` does: shortest, with an exponent from 1e16 on and below 1e-4.
     fn number(&mut self, value: &Value) {
         if value.is_integer() {
             self.text.push_str(&value.to_string());
@@ -137,16 +134,7 @@ impl Writer {
         self.text.push_str(&match number {
             _ if number.is_nan() => "NaN".to_owned(),
             _ if number.is_infinite() => if number > 0.0 { "Infinity" } else { "-Infinity" }.to_owned(),
-            _ if number != 0.0 && !(1e-4..1e16).contains(&number.abs()) => {
-                let text = format!("{number:e}");
-                let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-                let (sign, digits) = match exponent.strip_prefix('-') {
-                    Some(digits) => ('-', digits),
-                    None => ('+', exponent),
-                };
-                format!("{mantissa}e{sign}{digits:0>2}")
-            }
-            _ => format!("{number:?}"),
+            _ => python::float(number),
         });
     }
 
@@ -179,8 +167,4 @@ impl Writer {
             write!(self.text, "\\u{unit:04x}").expect("a String takes all");
         }
     }
-}
-
-fn fault(problem: String) -> Error {
-    Error::new(ErrorKind::InvalidOperation, problem)
 }

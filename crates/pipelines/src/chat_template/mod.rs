@@ -4,13 +4,22 @@
 //! `transformers` sets it up (`utils/chat_template_utils.py`). This module renders it with `minijinja` and
 //! fills what differs. A template comes from a stranger's file, so what it may spend is limited: see [`Limits`].
 
+mod arguments;
 mod compile;
 mod date;
 mod files;
 mod filters;
+mod functions;
 mod json;
+mod macros;
+mod methods;
+mod operators;
+mod python;
+mod rewrite;
 mod syntax;
+mod text_filters;
 mod work;
+mod wrap;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +31,7 @@ use weights::{MetaValue, Metadata};
 
 use crate::Error;
 pub use date::Moment;
-use filters::Refusal;
+use functions::Refusal;
 
 /// The chat template of a model: one Jinja source, or several by name.
 #[derive(Clone)]
@@ -190,7 +199,8 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// [`Error::ChatRefused`] when the template itself refuses the conversation, with its message.
-    /// [`Error::ChatTemplate`] when there is no such template, it fails, or it exceeds its [`Limits`].
+    /// [`Error::ChatUnfit`] when it cannot do with the conversation what it is to do.
+    /// [`Error::ChatTemplate`] when there is no such template, it uses what there is not, or exceeds its [`Limits`].
     pub fn render(&self, context: &ChatContext) -> Result<String, Error> {
         let with_tools = context.tools.is_some() && self.names().any(|name| name == TOOL_USE);
         self.render_named(if with_tools { TOOL_USE } else { DEFAULT }, context)
@@ -205,7 +215,7 @@ impl ChatTemplate {
             let problem = format!("is missing; there are {}", self.names().collect::<Vec<_>>().join(", "));
             return Err(Error::ChatTemplate { name: name.to_owned(), problem });
         };
-        self.evaluate(name, source, variables(context)).map_err(|error| failure(name, &error))
+        self.evaluate(name, source, variables(context)).map_err(|error| unfit(name, &error))
     }
 
     /// Compiling takes about as long as rendering, and what is compiled borrows its source, so each call compiles.
@@ -244,6 +254,26 @@ fn variables(context: &ChatContext) -> Value {
         variables.insert(name, Value::from(Serde(value)));
     }
     Value::from_pairs(variables)
+}
+
+/// An error of a rendering: where the template is not at fault, its values are, and they are the conversation's.
+fn unfit(name: &str, error: &minijinja::Error) -> Error {
+    use ErrorKind::*;
+    let is_own_fault = matches!(
+        error.kind(),
+        OutOfFuel
+            | SyntaxError
+            | UnknownFilter
+            | UnknownFunction
+            | UnknownTest
+            | UnknownMethod
+            | UnknownBlock
+            | TemplateNotFound
+    );
+    match failure(name, error) {
+        Error::ChatTemplate { name, problem } if !is_own_fault => Error::ChatUnfit { name, problem },
+        failure => failure,
+    }
 }
 
 /// An error of the template engine as one of ours: the template's own refusal, or a fault with its place.

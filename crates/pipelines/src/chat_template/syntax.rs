@@ -18,20 +18,12 @@ const MAX_ELIFS: usize = 512;
 /// Refuses what the compiler would spend too much on, before it does.
 ///
 /// # Errors
-/// When neither neighbor of a `*` is a name (the compiler computes products of constants, however large), or when a
-/// tag or a chain of `elif` is too long.
+/// When a tag or a chain of `elif` is too long.
 pub(super) fn check(source: &str) -> Result<(), Error> {
     let refuse = |problem: String| Err(Error::new(ErrorKind::SyntaxError, problem));
     let tokens: Vec<Token> = tokenize(source, false, config())
         .map(|token| token.map(|(token, _)| token))
         .collect::<Result<_, _>>()?;
-    let constant = |at: &[Token]| {
-        matches!(at, [left, Token::Mul, right]
-            if !matches!(left, Token::Ident(_)) && !matches!(right, Token::Ident(_)))
-    };
-    if tokens.windows(3).any(constant) {
-        return refuse("a product has no name for either factor".to_owned());
-    }
     let tags = tokens.split(|token| matches!(token, Token::BlockStart | Token::VariableStart));
     if let Some(tag) = tags.map(<[Token]>::len).find(|&len| len > MAX_TAG) {
         return refuse(format!("one tag has {tag} tokens; the limit is {MAX_TAG}"));
@@ -43,13 +35,14 @@ pub(super) fn check(source: &str) -> Result<(), Error> {
     }
 }
 
-/// The source with `{% generation %}` … `{% endgeneration %}` as `{% with %}` … `{% endwith %}`.
+/// The source with the line ends of jinja2, and with `{% generation %}` … `{% endgeneration %}` as `{% with %}` … `{% endwith %}`.
 ///
 /// The tag marks what the assistant says, for training; the text is the same, and either is a scope of its own.
 /// Marks for white space stay.
 pub(super) fn without_extensions(source: &str) -> String {
+    let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let mut rewritten = String::with_capacity(source.len());
-    let mut rest = source;
+    let mut rest = source.as_str();
     while let Some(start) = rest.find("{%") {
         let (before, tag) = rest.split_at(start);
         rewritten.push_str(before);
@@ -57,6 +50,13 @@ pub(super) fn without_extensions(source: &str) -> String {
         let head = &tag[..tag.len() - inner.len()];
         rewritten.push_str(head);
         rest = inner;
+        // Its first line end is text, which the engine takes for one after a block.
+        if let Some(after) = inner.strip_prefix("raw")
+            && let Some(text) = after.trim_start().strip_prefix("%}\n")
+        {
+            rewritten.push_str("raw %}\n\n");
+            rest = text;
+        }
         for (extension, own) in [("generation", "with"), ("endgeneration", "endwith")] {
             if let Some(after) = inner.strip_prefix(extension)
                 && after.trim_start().trim_start_matches(['-', '+']).starts_with("%}")

@@ -259,7 +259,18 @@ fn large_texts_are_stopped() {
     check_fails("{% set n = 999999999999 %}{{ 'a' * n }}", "too many steps");
     check_fails("{{ '%999999999d' | format(1) }}", "too many steps");
     check_fails("{{ [1] | batch(999999999, 1) }}", "too many steps");
-    check_fails("{{ 'a' * 99999999 }}", "product");
+    check_fails("{{ 'a' * 99999999 }}", "too many steps");
+    check_fails("{{ 'a' | indent(width=99999999, first=true) }}", "too many steps");
+    check_fails("{{ ('a' * 3) * 99999999 }}", "too many steps");
+    check_fails("{{ 'a'.center(99999999) }}", "too many steps");
+    check_fails("{{ 'a'.zfill(99999999) }}", "too many steps");
+    check_fails("{{ '\t'.expandtabs(99999999) }}", "too many steps");
+    check_fails("{{ 'a' | center(width=99999999) }}", "too many steps");
+    check_fails("{{ '%*d' % (99999999, 1) }}", "too many steps");
+    check_fails("{{ '%99999999d' % 1 }}", "too many steps");
+    check_fails("{{ '{:{w}}'.format(1, w=99999999) }}", "too many steps");
+    check_fails("{{ 2 ** 999999999 }}", "128 bits");
+    check_fails("{{ [1] | random }}", "another prompt each time");
     check_fails("{% set a = '%' ~ 99999999 ~ 'd' %}{{ a | format(1) }}", "too many steps");
     check_fails("{% set a = '{:>99999999}' %}{{ a.format(1) }}", "too many steps");
     check_fails("{{ 'a' | indent(99999999, true) }}", "too many steps");
@@ -276,4 +287,61 @@ fn default_limits_are_reached_in_seconds() {
         {% if c == c or c in [c] or c | length %}{% endif %}{% endfor %}";
     assert!(render(&loops).is_err());
     assert!(render(compare).is_err());
+}
+
+/// Where a small template makes something else than in jinja2: what no prompt of a model is made with.
+const DIFFERENCES: &[&str] = &[
+    // The parser knows no sign before a name, no tuple without brackets, no `self`, and no long escapes.
+    "{{ +n }}",
+    "{% for i in 1, 2 %}{{ i }}{% endfor %}",
+    "{{ self is defined }}",
+    r#"{{ "\x41\u00e9\U0001F642" }}"#,
+    // Python's errors of values that compare, list or write here.
+    r#"{{ [1, "a"] | sort }}"#,
+    r#"{{ records | groupby("tags", default="-") | length }}"#,
+    "{{ [big, 1e400] | tojson }}",
+    "{% for i in namespace(a=1) %}{{ i }}{% endfor %}",
+    // One and true are one key in Python, and an empty namespace is true.
+    "{{ {1: 2, none: 3, true: 4, 1.5: 5} | tojson }}",
+    "{% if namespace() %}a{% endif %}",
+    // A text is no list to take apart.
+    "{% for a, b in ['xy'] %}{{ a }}{{ b }}{% endfor %}",
+    // To jinja2, a loop whose passes all end early has made none.
+    "{% for i in l %}{% continue %}{% else %}none{% endfor %}",
+    // HTML, Python's own names, bytes, and how its debugger writes.
+    r#"{{ "<!-- x > y -->a &lt; b &nbsp;c" | striptags }}"#,
+    r#"{{ "http://a.b/c x" | urlize }}"#,
+    r#"{{ "abc".isidentifier() }}"#,
+    r#"{{ "1abc".isidentifier() }}"#,
+    r#"{{ "abc".encode() }}"#,
+    r#"{{ "{!r}".format(s) }}"#,
+    "{{ d | pprint }}",
+    // A separator of ASCII beside a tag.
+    "a\u{1c}{{- 'b' -}}\u{1c}",
+];
+
+#[derive(serde::Deserialize)]
+struct Goldens {
+    context: serde_json::Map<String, Value>,
+    cases: BTreeMap<String, BTreeMap<String, Option<String>>>,
+}
+
+#[test]
+fn small_templates_render_as_in_jinja2() {
+    let goldens: Goldens =
+        serde_json::from_str(include_str!("goldens.json")).expect("the goldens have their shape");
+    let messages = goldens.context["messages"].as_array().expect("there are messages");
+    let mut problems = Vec::new();
+    for (source, expected) in goldens.cases.values().flatten() {
+        let context = ChatContext { extra: Some(&goldens.context), ..ChatContext::new(messages) };
+        let rendered = ChatTemplate::new(source).and_then(|template| template.render(&context));
+        let is_same = match (&rendered, expected) {
+            (Ok(rendered), Some(expected)) => rendered == expected,
+            (rendered, expected) => rendered.is_err() && expected.is_none(),
+        };
+        if is_same == DIFFERENCES.contains(&source.as_str()) {
+            problems.push(format!("{source:?}: {rendered:?}, not {expected:?}"));
+        }
+    }
+    assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
 }

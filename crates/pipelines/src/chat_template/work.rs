@@ -1,9 +1,9 @@
-//! What a rendering has spent, and the operators that spend it.
+//! What a rendering has spent.
 
-use std::fmt::{self, Write};
-
-use minijinja::value::{Rest, ValueKind};
+use minijinja::value::ValueKind;
 use minijinja::{Environment, Error, ErrorKind, State, Value};
+
+use super::arguments::fault;
 
 /// Charges for all of its operand, which something is about to walk.
 pub(super) const CHARGE: &str = "(charge)";
@@ -13,23 +13,14 @@ pub(super) const KEEP: &str = "(keep)";
 pub(super) const HOLD: &str = "(hold)";
 /// Refuses to go through what is null, as Python does.
 pub(super) const EACH: &str = "(each)";
-/// `left + right`.
-pub(super) const ADD: &str = "(+)";
-/// `left * right`.
-pub(super) const MULTIPLY: &str = "(*)";
-/// `left ~ right`.
-pub(super) const CONCAT: &str = "(~)";
-/// `value[start:stop:step]`.
-pub(super) const SLICE: &str = "([:])";
-
 /// Lists and objects inside one another.
 const MAX_DEPTH: usize = 128;
 
 /// Work left to a rendering: bytes of text and items of lists, made or walked.
 struct Budget(u64);
 
-/// Adds the operators that compiled templates call.
-pub(super) fn add_operators(environment: &mut Environment<'static>, work: u64) {
+/// Adds the charges that compiled templates call.
+pub(super) fn add_charges(environment: &mut Environment<'static>, work: u64) {
     environment.add_function(CHARGE, move |state: &mut State, value: &Value| weigh(state, work, value));
     for (name, depth) in [(KEEP, 0), (HOLD, 1)] {
         environment.add_function(name, move |state: &mut State, value: &Value| {
@@ -39,28 +30,6 @@ pub(super) fn add_operators(environment: &mut Environment<'static>, work: u64) {
     environment.add_function(EACH, |value: &Value| match value.is_none() {
         true => Err(fault("none is not iterable")),
         false => Ok(()),
-    });
-    environment.add_function(ADD, move |state: &mut State, left: &Value, right: &Value| {
-        spend(state, work, shallow(left) + shallow(right))?;
-        add(left, right)
-    });
-    environment.add_function(MULTIPLY, move |state: &mut State, left: &Value, right: &Value| {
-        multiply(state, work, left, right)
-    });
-    environment.add_function(CONCAT, move |state: &mut State, left: &Value, right: &Value| {
-        weigh(state, work, left)?;
-        weigh(state, work, right)?;
-        let mut text = Text { text: String::new(), limit: left_over(state, work) };
-        write!(text, "{left}{right}").map_err(|fmt::Error| exhausted())?;
-        spend(state, work, text.text.len() as u64)?;
-        Ok(Value::from(text.text))
-    });
-    environment.add_function(SLICE, move |state: &mut State, operands: Rest<Value>| {
-        let [value, start, stop, step] = &operands.0[..] else {
-            return Err(fault("a slice has four operands"));
-        };
-        spend(state, work, shallow(value))?;
-        slice(value, [start, stop, step])
     });
 }
 
@@ -110,32 +79,73 @@ pub(super) fn charge_call(state: &mut State, work: u64, name: &str, operands: &[
     spend(state, work, growth(name, operands))
 }
 
+/// How far what a filter or method makes may outgrow its operands.
 fn growth(name: &str, operands: &[Value]) -> u64 {
-    let size = |index: usize| operands.get(index).map_or(1, shallow);
-    let numbers = || operands.iter().filter_map(|operand| operand.as_i64().map(i64::unsigned_abs));
-    match (name, operands) {
-        ("join", _) => size(0).saturating_mul(size(1)),
-        ("replace", [text, old, ..]) => {
-            let matches = match (text.as_str(), old.as_str()) {
-                (Some(text), Some(old)) => text.matches(old).count() as u64,
-                _ => size(0),
+    let Some((own, others)) = operands.split_first() else { return 0 };
+    let size = shallow(own);
+    let widest = || others.iter().map(largest).max().unwrap_or(0);
+    let longest = || others.iter().map(extent).max().unwrap_or(0);
+    match name {
+        // The method is called on what stands between the items, the filter on the items.
+        "join" => match others {
+            [items] if own.as_str().is_some() && items.as_str().is_none() => {
+                size.saturating_mul(shallow(items))
+            }
+            _ => size.saturating_mul(longest()),
+        },
+        "replace" => {
+            let matches = match (own.as_str(), others.first().and_then(Value::as_str)) {
+                (Some(own), Some(old)) => own.matches(old).count() as u64,
+                _ => extent(own),
             };
-            matches.saturating_mul(size(2))
+            matches.saturating_mul(longest())
         }
-        ("indent" | "batch" | "slice", _) => size(0).saturating_mul(numbers().fold(4, u64::saturating_add)),
-        ("format", [text, ..]) => {
+        "wordwrap" => size.saturating_mul(longest()),
+        "indent" => size.saturating_mul(widest().max(longest()).max(4)),
+        "batch" | "slice" => size.saturating_mul(widest().saturating_add(4)),
+        "center" | "ljust" | "rjust" | "zfill" => widest().max(80).saturating_mul(4),
+        "expandtabs" => size.saturating_mul(widest().max(8)),
+        "format" => {
             // A format writes a width as digits, or takes it from an operand.
-            let written = text.as_str().unwrap_or_default().split(|letter: char| !letter.is_ascii_digit());
+            let written = own.as_str().unwrap_or_default().split(|letter: char| !letter.is_ascii_digit());
             let written =
                 written.filter(|digits| !digits.is_empty()).map(|digits| digits.parse().unwrap_or(u64::MAX));
-            let widest = numbers().chain(written).max().unwrap_or(1);
-            size(0).saturating_mul(widest.min(1 << 40))
+            size.saturating_mul(written.max().unwrap_or(1).max(widest()).clamp(1, 1 << 40))
         }
         _ => 0,
     }
 }
 
-fn left_over(state: &mut State, work: u64) -> u64 {
+/// The largest number that a value of the weight that it was charged for holds.
+fn largest(value: &Value) -> u64 {
+    match value.kind() {
+        ValueKind::Number if !value.is_integer() => 0,
+        ValueKind::Number => value.as_i64().map_or(u64::MAX, i64::unsigned_abs),
+        _ => parts(value).iter().map(largest).max().unwrap_or(0),
+    }
+}
+
+/// The bytes that it takes at most to show a value.
+fn extent(value: &Value) -> u64 {
+    match value.kind() {
+        ValueKind::String => shallow(value),
+        _ => parts(value).iter().map(|part| extent(part).saturating_mul(10)).fold(64, u64::saturating_add),
+    }
+}
+
+fn parts(value: &Value) -> Vec<Value> {
+    let items = || value.try_iter().map(Iterator::collect).unwrap_or_default();
+    match value.kind() {
+        ValueKind::Seq | ValueKind::Iterable => items(),
+        ValueKind::Map => {
+            let keys: Vec<Value> = items();
+            keys.iter().filter_map(|key| value.get_item(key).ok()).chain(keys.iter().cloned()).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+pub(super) fn left_over(state: &mut State, work: u64) -> u64 {
     state.get_or_insert_extension_with(|| Budget(work)).0
 }
 
@@ -172,117 +182,6 @@ fn walk(value: &Value, depth: usize, text: fn(&Value) -> u64, left: &mut u64) ->
     Ok(())
 }
 
-/// As Python adds: numbers, texts, lists; a text and something else do not add.
-fn add(left: &Value, right: &Value) -> Result<Value, Error> {
-    use ValueKind::{Bool, Iterable, Number, Seq, String};
-    match (left.kind(), right.kind()) {
-        (String, String) => {
-            Ok(Value::from([left, right].map(|text| text.as_str().unwrap_or_default()).concat()))
-        }
-        (Seq | Iterable, Seq | Iterable) => Ok(left.try_iter()?.chain(right.try_iter()?).collect()),
-        (Number | Bool, Number | Bool) => number(left, right, i64::checked_add, |left, right| left + right),
-        (left, right) => Err(fault(format!("cannot add {left} and {right}"))),
-    }
-}
-
-/// As Python multiplies: numbers, or a text or list by a whole number.
-fn multiply(state: &mut State, work: u64, left: &Value, right: &Value) -> Result<Value, Error> {
-    use ValueKind::{Bool, Iterable, Number, Seq, String};
-    let (repeated, times) = match (left.kind(), right.kind()) {
-        (Number | Bool, Number | Bool) => {
-            return number(left, right, i64::checked_mul, |left, right| left * right);
-        }
-        (String | Seq | Iterable, Number) => (left, right),
-        (Number, String | Seq | Iterable) => (right, left),
-        (left, right) => return Err(fault(format!("cannot multiply {left} by {right}"))),
-    };
-    let times = times.as_i64().ok_or_else(|| fault("a repetition takes a whole number"))?.max(0) as u64;
-    spend(state, work, shallow(repeated).saturating_mul(times))?;
-    match repeated.as_str() {
-        Some(text) => Ok(Value::from(text.repeat(times as usize))),
-        None => {
-            let items: Vec<Value> = repeated.try_iter()?.collect();
-            Ok((0..times).flat_map(|_| items.iter().cloned()).collect())
-        }
-    }
-}
-
-/// A whole result of whole operands, and a float otherwise.
-fn number(
-    left: &Value,
-    right: &Value,
-    whole: fn(i64, i64) -> Option<i64>,
-    float: fn(f64, f64) -> f64,
-) -> Result<Value, Error> {
-    let is_whole = |value: &Value| value.is_integer() || value.kind() == ValueKind::Bool;
-    if is_whole(left) && is_whole(right) {
-        let result = whole(i64::try_from(left.clone())?, i64::try_from(right.clone())?);
-        return result
-            .map(Value::from)
-            .ok_or_else(|| fault(format!("a result of {left} and {right} overflows")));
-    }
-    Ok(Value::from(float(f64::try_from(left.clone())?, f64::try_from(right.clone())?)))
-}
-
-/// As Python slices a text by its characters, or a list.
-fn slice(value: &Value, [start, stop, step]: [&Value; 3]) -> Result<Value, Error> {
-    let bound = |bound: &Value| match bound.is_none() {
-        true => Ok(None),
-        false => {
-            bound.as_i64().map(Some).ok_or_else(|| fault(format!("a slice's bound is {}", bound.kind())))
-        }
-    };
-    let (start, stop, step) = (bound(start)?, bound(stop)?, bound(step)?.unwrap_or(1));
-    if step == 0 {
-        return Err(fault("a slice's step is zero"));
-    }
-    match value.kind() {
-        ValueKind::String => {
-            let letters: Vec<char> = value.as_str().unwrap_or_default().chars().collect();
-            let text: String = places(letters.len(), start, stop, step).map(|place| letters[place]).collect();
-            Ok(Value::from(text))
-        }
-        ValueKind::Seq | ValueKind::Iterable => {
-            let items: Vec<Value> = value.try_iter()?.collect();
-            Ok(places(items.len(), start, stop, step).map(|place| items[place].clone()).collect())
-        }
-        kind => Err(fault(format!("cannot slice {kind}"))),
-    }
-}
-
-/// The indices of a slice, as Python's `slice.indices` has them.
-fn places(len: usize, start: Option<i64>, stop: Option<i64>, step: i64) -> impl Iterator<Item = usize> {
-    let len = len as i64;
-    let (lowest, highest) = if step > 0 { (0, len) } else { (-1, len - 1) };
-    let clamp = |bound: i64| if bound < 0 { (bound + len).max(lowest) } else { bound.min(highest) };
-    let start = start.map_or(if step > 0 { lowest } else { highest }, clamp);
-    let stop = stop.map_or(if step > 0 { highest } else { lowest }, clamp);
-    let next = move |place: &i64| place.checked_add(step);
-    std::iter::successors(Some(start), next)
-        .take_while(move |&place| if step > 0 { place < stop } else { place > stop })
-        .map(|place| place as usize)
-}
-
-/// A text that may not outgrow its limit.
-struct Text {
-    text: String,
-    limit: u64,
-}
-
-impl Write for Text {
-    fn write_str(&mut self, part: &str) -> fmt::Result {
-        if (self.text.len() + part.len()) as u64 > self.limit {
-            return Err(fmt::Error);
-        }
-        self.text.push_str(part);
-        Ok(())
-    }
-}
-
-fn exhausted() -> Error {
+pub(super) fn exhausted() -> Error {
     Error::from(ErrorKind::OutOfFuel)
-}
-
-fn fault(problem: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::InvalidOperation, problem)
 }

@@ -77,6 +77,9 @@ impl Paged {
     /// The tail of a sequence goes first, so that it is used again first: the head is likelier to be shared, and
     /// no page is kept longer than the one before it.
     pub(super) fn release(&mut self, sequence: &mut Sequence) {
+        if let Some(prefixes) = &mut self.prefixes {
+            prefixes.publish_tail(sequence);
+        }
         for page in sequence.pages.drain(..).rev() {
             let keep = self.prefixes.as_ref().is_some_and(|prefixes| prefixes.holds(page));
             self.pool.release(page, keep);

@@ -1,4 +1,4 @@
-//! Prefix caching: full pages are known by what they hold, and lent again to sequences that begin alike.
+//! Prefix caching: pages are known by what they hold, and lent again to sequences that begin alike.
 //!
 //! The pages form a tree: each hangs from the page before it, first pages from a root of their cache salt. A page
 //! has a name, the keyed hash of its parent's name and its own tokens, which finds it; its tokens and its parent
@@ -32,7 +32,7 @@ impl PrefixStats {
     }
 }
 
-/// The name of a full page and all before it.
+/// The name of a page and all before it.
 type Name = [u8; 32];
 
 /// What a sequence's pages are called.
@@ -70,7 +70,7 @@ impl Hit {
     }
 }
 
-/// The tree of full pages.
+/// The tree of pages: full ones, and those at the ends of sequences that are gone.
 #[derive(Debug)]
 pub(super) struct PrefixCache {
     page_size: usize,
@@ -181,6 +181,28 @@ impl PrefixCache {
         }
     }
 
+    /// Puts the page that a sequence has begun to fill into the tree, now that the sequence leaves it: the next turn of
+    /// a conversation copies it. No page hangs from one that is not full.
+    pub(super) fn publish_tail(&mut self, sequence: &mut Sequence) {
+        let index = sequence.prefix.published;
+        let filled = sequence.cached.min(sequence.tokens.len());
+        let tail = index * self.page_size..filled;
+        if sequence.prefix.epoch != self.epoch || tail.is_empty() || tail.len() >= self.page_size {
+            return;
+        }
+        self.name_pages(sequence);
+        let tokens = &sequence.tokens[tail];
+        let name = self.name(sequence.prefix.names[..index].last(), &sequence.cache_salt, tokens);
+        let parent = match index.checked_sub(1) {
+            None => Parent::Root(sequence.cache_salt.clone()),
+            Some(before) => Parent::Page(sequence.pages[before]),
+        };
+        let page = sequence.pages[index];
+        if !self.by_name.contains_key(&name) && !self.holds(page) {
+            self.insert(page, name, parent, tokens.into());
+        }
+    }
+
     /// Takes a page out of the tree, if it is there: it will hold something else.
     pub(super) fn forget(&mut self, page: Page) {
         let Some(node) = self.nodes[page as usize].take() else { return };
@@ -208,19 +230,24 @@ impl PrefixCache {
     fn name_pages(&self, sequence: &mut Sequence) {
         let names = &mut sequence.prefix.names;
         for tokens in sequence.tokens.chunks_exact(self.page_size).skip(names.len()) {
-            let mut hasher = Hasher::new_keyed(&self.key);
-            match (names.last(), &sequence.cache_salt) {
-                (Some(parent), _) => hasher.update(b"page").update(parent),
-                (None, None) => hasher.update(b"root"),
-                (None, Some(salt)) => {
-                    hasher.update(b"salt").update(&(salt.len() as u64).to_le_bytes()).update(salt.as_bytes())
-                }
-            };
-            tokens.iter().for_each(|token| {
-                hasher.update(&token.to_le_bytes());
-            });
-            names.push((self.finish)(&hasher));
+            names.push(self.name(names.last(), &sequence.cache_salt, tokens));
         }
+    }
+
+    /// The name of a page with these tokens.
+    fn name(&self, parent: Option<&Name>, salt: &Option<Arc<str>>, tokens: &[u32]) -> Name {
+        let mut hasher = Hasher::new_keyed(&self.key);
+        match (parent, salt) {
+            (Some(parent), _) => hasher.update(b"page").update(parent),
+            (None, None) => hasher.update(b"root"),
+            (None, Some(salt)) => {
+                hasher.update(b"salt").update(&(salt.len() as u64).to_le_bytes()).update(salt.as_bytes())
+            }
+        };
+        tokens.iter().for_each(|token| {
+            hasher.update(&token.to_le_bytes());
+        });
+        (self.finish)(&hasher)
     }
 
     fn get(&self, name: &Name, parent: &Parent, tokens: &[u32]) -> Option<Page> {

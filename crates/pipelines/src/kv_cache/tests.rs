@@ -168,3 +168,15 @@ fn a_copy_may_take_the_place_of_its_source() {
     assert_eq!(start(&mut cache, &mut again), (2, vec![]));
     assert_eq!(again.pages, [0]);
 }
+
+#[test]
+fn a_page_that_was_left_unfilled_is_copied() {
+    let mut cache = KvCache::with_prefix_caching(8, PAGE);
+    visit(&mut cache, 0..7);
+    let mut next = sequence(0..12);
+    assert_eq!(start(&mut cache, &mut next), (7, vec![PageCopy { from: 1, to: 2 }]));
+    cache.release(&mut next);
+    assert_eq!(visit(&mut cache, 0..3), 2, "of the first page, which is full");
+    assert_eq!(visit(&mut cache, [50, 51]), 0);
+    assert_eq!(visit(&mut cache, [50, 51, 52]), 2);
+}

@@ -87,6 +87,10 @@ impl Prompt {
             Prompt::Tokens(tokens) => Ok(tokens),
             Prompt::Chat(chat) => {
                 let text = chat.render(template.ok_or(Error::NoChatTemplate)?, Some(tokenizer))?;
+                if text.is_empty() {
+                    let (name, problem) = ("default".to_owned(), "the prompt is empty".to_owned());
+                    return Err(Error::ChatUnfit { name, problem });
+                }
                 // The template writes all special tokens itself.
                 tokenizer.encode(&text, AddSpecial::No, ParseSpecial::Yes)
             }

@@ -7,7 +7,7 @@ use futures_lite::{StreamExt, future};
 use pipelines::{
     AsyncTextStream, Chat, Error, EventKind, FinishReason, Prompt, Request, TextGenerator, TextRequest,
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::answer::{Answer, Totals};
 use super::display::Display;
@@ -22,7 +22,10 @@ pub(super) struct Session {
     request: Request,
     /// The most tokens of a conversation.
     max_length: usize,
+    /// The conversation, with the variables of the file that it was loaded from.
     chat: Chat,
+    /// What the template is told whatever a file says.
+    variables: Map<String, Value>,
     interrupt: Interrupt,
     /// Answers to the last message that were thrown away.
     retries: u64,
@@ -31,16 +34,16 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// A conversation that begins with the messages of `chat`.
+    /// A conversation without messages, of whose template `variables` are variables.
     pub(super) fn new(
         generator: TextGenerator,
         request: Request,
         max_length: usize,
-        chat: Chat,
+        variables: Map<String, Value>,
         interrupt: Interrupt,
     ) -> Session {
-        let (totals, last) = (Totals::default(), None);
-        Session { generator, request, max_length, chat, interrupt, retries: 0, totals, last }
+        let (chat, totals, last) = (Chat::new(Vec::new()), Totals::default(), None);
+        Session { generator, request, max_length, chat, variables, interrupt, retries: 0, totals, last }
     }
 
     /// The answer to a message. Where there is none, the message is taken back.
@@ -103,23 +106,30 @@ impl Session {
 
     /// Writes the conversation to a file: a list of messages, or an object if there is more than that.
     pub(super) fn save(&self, path: &Path) -> Result<usize, Usage> {
-        let Chat { messages, tools, documents, .. } = &self.chat;
+        let Chat { messages, tools, documents, extra, .. } = &self.chat;
         let value = match (tools, documents) {
-            (None, None) => json!(messages),
-            _ => json!({"messages": messages, "tools": tools, "documents": documents}),
+            (None, None) if extra.is_empty() => json!(messages),
+            _ => {
+                let mut object = Map::from_iter([("messages".to_owned(), json!(messages))]);
+                let lists = [("tools", tools), ("documents", documents)];
+                let lists = lists
+                    .into_iter()
+                    .filter_map(|(name, list)| Some((name.to_owned(), json!(list.as_ref()?))));
+                object.extend(lists);
+                object.extend(extra.clone());
+                Value::Object(object)
+            }
         };
         let text = format!("{value:#}\n");
         std::fs::write(path, text).map_err(|error| Usage(format!("{}: {error}", path.display())))?;
         Ok(messages.len())
     }
 
-    /// Goes on with the conversation of a file. What variables it does not set stay as they are.
+    /// Goes on with the conversation of a file, and with its variables.
     pub(super) fn load(&mut self, path: &Path) -> Result<usize, Usage> {
         let json = std::fs::read(path).map_err(|error| Usage(format!("{}: {error}", path.display())))?;
         let chat = conversation::read(&json, &path.display().to_string())?;
-        let mut extra = std::mem::take(&mut self.chat.extra);
-        extra.extend(chat.extra);
-        self.chat = Chat { extra, add_generation_prompt: true, ..chat };
+        self.chat = Chat { add_generation_prompt: true, ..chat };
         self.last = None;
         Ok(self.chat.messages.len())
     }
@@ -164,7 +174,9 @@ impl Session {
         let seed = parameters.seed;
         display.begin();
         self.interrupt.watch();
-        let prompt = Prompt::Chat(self.chat.clone());
+        let mut chat = self.chat.clone();
+        chat.extra.extend(self.variables.clone());
+        let prompt = Prompt::Chat(chat);
         let answer = self
             .generator
             .stream_async(TextRequest { prompt, parameters })
