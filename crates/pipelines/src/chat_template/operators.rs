@@ -10,7 +10,7 @@ use minijinja::{AutoEscape, Environment, Error, State, Value};
 use super::arguments::{fault, whole};
 use super::python;
 use super::text_filters::escaped;
-use super::work::{self, exhausted, left_over, shallow, spend, weigh};
+use super::work::{self, ITEM, exhausted, left_over, shallow, spend, weigh};
 
 /// `left + right`.
 pub(super) const ADD: &str = "(+)";
@@ -177,7 +177,8 @@ fn multiply(state: &mut State, work: u64, left: &Value, right: &Value) -> Result
         _ => return arithmetic("*", left, right, i128::checked_mul, |left, right| left * right),
     };
     let times = whole(times).ok_or_else(|| unsupported("*", left, right))?.max(0) as u64;
-    spend(state, work, shallow(repeated).saturating_mul(times))?;
+    let item = if repeated.as_str().is_some() { 1 } else { ITEM };
+    spend(state, work, shallow(repeated).saturating_mul(times).saturating_mul(item))?;
     match repeated.as_str() {
         Some(text) if repeated.is_safe() => Ok(Value::from_safe_string(text.repeat(times as usize))),
         Some(text) => Ok(Value::from(text.repeat(times as usize))),

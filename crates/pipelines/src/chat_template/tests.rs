@@ -269,6 +269,10 @@ fn large_texts_are_stopped() {
     check_fails("{{ '%*d' % (99999999, 1) }}", "too many steps");
     check_fails("{{ '%99999999d' % 1 }}", "too many steps");
     check_fails("{{ '{:{w}}'.format(1, w=99999999) }}", "too many steps");
+    check_fails("{{ ('%(a)s' * 99999) % {'a': 'a' * 99999} }}", "too many steps");
+    check_fails("{{ ('{0}' * 99999).format('a' * 99999) }}", "too many steps");
+    check_fails("{{ [1] * 999999 }}", "too many steps");
+    check_fails("{{ ('a ' * 999999).split() }}", "too many steps");
     check_fails("{{ 2 ** 999999999 }}", "128 bits");
     check_fails("{{ [1] | random }}", "another prompt each time");
     check_fails("{% set a = '%' ~ 99999999 ~ 'd' %}{{ a | format(1) }}", "too many steps");
@@ -276,6 +280,9 @@ fn large_texts_are_stopped() {
     check_fails("{{ 'a' | indent(99999999, true) }}", "too many steps");
     check_fails("{{ {'a': [1] } | tojson(indent=99999999) }}", "indent");
     check_fails("{{ range(99999999) }}", "");
+    // Large numbers are no widths.
+    let now = "{{ '%d of 20250726' % 1753531200 }}{{ '{} of 20250726'.format(1753531200) }}";
+    assert_eq!(render_hostile(now).unwrap(), "1753531200 of 20250726".repeat(2));
     let long = "a".repeat(2 << 20);
     check_fails(&long, "the limit is");
 }

@@ -13,6 +13,8 @@ pub(super) const KEEP: &str = "(keep)";
 pub(super) const HOLD: &str = "(hold)";
 /// Refuses to go through what is null, as Python does.
 pub(super) const EACH: &str = "(each)";
+/// The bytes of an item of a list.
+pub(super) const ITEM: u64 = size_of::<Value>() as u64;
 /// Lists and objects inside one another.
 const MAX_DEPTH: usize = 128;
 
@@ -100,20 +102,36 @@ fn growth(name: &str, operands: &[Value]) -> u64 {
             };
             matches.saturating_mul(longest())
         }
-        "wordwrap" => size.saturating_mul(longest()),
+        // Each item of a list takes more than a letter of a text does.
+        "list" | "split" | "rsplit" | "splitlines" | "lines" | "reverse" => size.saturating_mul(ITEM),
+        "wordwrap" => size.saturating_mul(longest().saturating_add(2 * ITEM)),
+        "escape" | "e" | "forceescape" | "urlencode" | "xmlattr" => extent(own).saturating_mul(6),
         "indent" => size.saturating_mul(widest().max(longest()).max(4)),
         "batch" | "slice" => size.saturating_mul(widest().saturating_add(4)),
         "center" | "ljust" | "rjust" | "zfill" => widest().max(80).saturating_mul(4),
         "expandtabs" => size.saturating_mul(widest().max(8)),
-        "format" => {
-            // A format writes a width as digits, or takes it from an operand.
-            let written = own.as_str().unwrap_or_default().split(|letter: char| !letter.is_ascii_digit());
-            let written =
-                written.filter(|digits| !digits.is_empty()).map(|digits| digits.parse().unwrap_or(u64::MAX));
-            size.saturating_mul(written.max().unwrap_or(1).max(widest()).clamp(1, 1 << 40))
-        }
+        "format" => format_growth(own.as_str().unwrap_or_default(), widest(), longest()),
         _ => 0,
     }
+}
+
+/// What a format grows by: each of its places by an operand, and by the width that is written there or is an operand.
+fn format_growth(format: &str, widest: u64, longest: u64) -> u64 {
+    let printf = format.split('%').skip(1);
+    let printf = printf
+        .map(|place| place.split(|letter: char| letter.is_ascii_alphabetic()).next().unwrap_or_default());
+    let braces = format.split('{').skip(1);
+    let takes_widths =
+        printf.clone().any(|place| place.contains('*')) || braces.clone().any(|place| !place.contains('}'));
+    let braces = braces.map(|place| place.split('}').next().unwrap_or_default());
+    let (mut places, mut written) = (0u64, 0);
+    for place in printf.chain(braces) {
+        places += 1;
+        let digits = place.split(|letter: char| !letter.is_ascii_digit()).filter(|digits| !digits.is_empty());
+        written = digits.map(|digits| digits.parse().unwrap_or(u64::MAX)).fold(written, u64::max);
+    }
+    let width = if takes_widths { written.max(widest) } else { written };
+    places.saturating_mul(width.saturating_add(longest))
 }
 
 /// The largest number that a value of the weight that it was charged for holds.
