@@ -100,7 +100,9 @@ impl MemoryRequest {
         let mut plan = self.divided(max_length, max_batch, cache);
         if max_length < wanted {
             plan.warnings.push(format!(
-                "max_length is lowered from the model's {wanted} to {max_length}, for which {} of free memory are enough",
+                "max_length is lowered from the model's {wanted} to {max_length}, which fits beside the weights into \
+                 the {} of {} free that may be used",
+                Bytes(usable),
                 Bytes(free)
             ));
         }

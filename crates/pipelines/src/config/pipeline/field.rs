@@ -193,7 +193,7 @@ impl Setting for usize {
 
     fn read(value: &Value) -> Result<usize, String> {
         let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
-        number.ok_or_else(|| "give a whole number, at least 0".to_string())
+        number.ok_or_else(|| "give a whole number, at least 1".to_string())
     }
 }
 

@@ -1,9 +1,10 @@
-//! Files of settings: TOML, with the place of everything that is wrong.
+//! Files of settings: TOML, or JSON if they are named so, with the place of everything that is wrong.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
-use toml::Spanned;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 use toml::de::{DeTable, DeValue};
 
 use super::{Field, PipelineConfig};
@@ -27,38 +28,53 @@ pub(super) fn read(path: &Path) -> Result<(Vec<FileSetting>, Vec<Error>), Error>
     parse(path, &text)
 }
 
+/// A key with its value, as they stand in a text.
+struct Entry {
+    key: String,
+    /// `None` for what no field can be: tables, dates, numbers beyond 64 bits.
+    value: Option<Value>,
+    key_at: Range<usize>,
+    value_at: Range<usize>,
+}
+
+/// What no format allows, and where.
+struct Malformed {
+    line: usize,
+    column: usize,
+    problem: String,
+}
+
 /// The settings of a file's text.
 pub(super) fn parse(path: &Path, text: &str) -> Result<(Vec<FileSetting>, Vec<Error>), Error> {
-    let table = DeTable::parse(text).map_err(|error| {
-        at(path, text, error.span().map_or(0, |span| span.start), error.message().to_string(), None)
+    let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+    let entries = if is_json { json_entries(text) } else { toml_entries(text) };
+    let entries = entries.map_err(|Malformed { line, column, problem }| {
+        let path = path.to_path_buf();
+        Error::ConfigFile { path, line, column, problem, field: None }
     })?;
-    let mut entries: Vec<(&Spanned<_>, &Spanned<DeValue<'_>>)> = table.get_ref().iter().collect();
-    entries.sort_by_key(|(name, _)| name.span().start);
     let (mut settings, mut wrong): (Vec<FileSetting>, _) = (Vec::new(), Vec::new());
-    for (name, value) in entries {
-        let start = name.span().start;
-        let line = position(text, start).0;
-        let given = || text.get(value.span()).unwrap_or_default().to_string();
-        let field = match Field::find(name.get_ref()) {
+    for Entry { key, value, key_at, value_at } in entries {
+        let line = position(text, key_at.start).0;
+        let given = || text.get(value_at.clone()).unwrap_or_default().to_string();
+        let field = match Field::find(&key) {
             Ok(field) => field,
             Err(error) => {
-                wrong.push(at(path, text, start, error.to_string(), None));
+                wrong.push(at(path, text, key_at.start, error.to_string(), None));
                 continue;
             }
         };
         if let Some(earlier) = settings.iter().find(|earlier| earlier.field.name == field.name) {
             let fix = format!("it is set in line {} already", earlier.line);
-            let problem =
-                format!("`{}`: {} is set in line {} already", name.get_ref(), field.name, earlier.line);
+            let problem = format!("`{key}`: {} is set in line {} already", field.name, earlier.line);
             let invalid = InvalidField { field: field.name, value: given(), fix };
-            wrong.push(at(path, text, start, problem, Some(invalid)));
+            wrong.push(at(path, text, key_at.start, problem, Some(invalid)));
             continue;
         }
-        match read_value(field, value.get_ref()) {
+        match check(field, value) {
             Ok(value) => settings.push(FileSetting { field, value, line }),
             Err(fix) => {
                 let invalid = InvalidField { field: field.name, value: given(), fix };
-                wrong.push(at(path, text, value.span().start, invalid.to_string(), Some(invalid)));
+                wrong.push(at(path, text, value_at.start, invalid.to_string(), Some(invalid)));
             }
         }
     }
@@ -66,8 +82,8 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<(Vec<FileSetting>, Vec<Er
 }
 
 /// The value of a field, or what to give instead.
-fn read_value(field: &Field, value: &DeValue<'_>) -> Result<Value, String> {
-    let value = json(value).ok_or("give a single value or a list")?;
+fn check(field: &Field, value: Option<Value>) -> Result<Value, String> {
+    let value = value.ok_or("give a single value or a list")?;
     field.set(&mut PipelineConfig::default(), &value)?;
     Ok(value)
 }
@@ -76,6 +92,55 @@ fn at(path: &Path, text: &str, offset: usize, problem: String, field: Option<Inv
     let (line, column) = position(text, offset);
     let (path, field) = (PathBuf::from(path), field.map(Box::new));
     Error::ConfigFile { path, line, column, problem, field }
+}
+
+/// The entries of a TOML table, in their order.
+fn toml_entries(text: &str) -> Result<Vec<Entry>, Malformed> {
+    let table = DeTable::parse(text).map_err(|error| {
+        let (line, column) = position(text, error.span().map_or(0, |span| span.start));
+        Malformed { line, column, problem: error.message().to_string() }
+    })?;
+    let entry = |(key, value): (&toml::Spanned<_>, &toml::Spanned<DeValue<'_>>)| Entry {
+        key: String::from(AsRef::<str>::as_ref(key.get_ref())),
+        value: json(value.get_ref()),
+        key_at: key.span(),
+        value_at: value.span(),
+    };
+    let mut entries: Vec<Entry> = table.get_ref().iter().map(|(key, value)| entry((key, value))).collect();
+    entries.sort_by_key(|entry| entry.key_at.start);
+    Ok(entries)
+}
+
+/// The entries of a JSON object, in their order; several may have one key.
+fn json_entries(text: &str) -> Result<Vec<Entry>, Malformed> {
+    let malformed = |error: serde_json::Error| {
+        let message = error.to_string();
+        let problem = message.split(" at line ").next().unwrap_or_default().to_string();
+        Malformed { line: error.line().max(1), column: error.column().max(1), problem }
+    };
+    serde_json::from_str::<Map<String, Value>>(text).map_err(malformed)?;
+    let skip = |at: usize, separator: char| {
+        let rest = text[at..].trim_start();
+        text.len() - rest.strip_prefix(separator).unwrap_or(rest).trim_start().len()
+    };
+    let mut entries = Vec::new();
+    let mut at = skip(0, '{');
+    while !text[at..].starts_with('}') {
+        let (key, key_at) = json_value::<String>(text, at).map_err(malformed)?;
+        let start = skip(key_at.end, ':');
+        let (value, value_at) = json_value::<Value>(text, start).map_err(malformed)?;
+        at = skip(value_at.end, ',');
+        let value = Some(value).filter(|value| !value.is_object());
+        entries.push(Entry { key, value, key_at, value_at });
+    }
+    Ok(entries)
+}
+
+/// The value that begins at an offset, and where it is.
+fn json_value<T: DeserializeOwned>(text: &str, start: usize) -> serde_json::Result<(T, Range<usize>)> {
+    let mut values = serde_json::Deserializer::from_str(&text[start..]).into_iter();
+    let value = values.next().unwrap_or_else(|| Err(serde::de::Error::custom("the object has no end")))?;
+    Ok((value, start..start + values.byte_offset()))
 }
 
 /// A TOML value as JSON; `None` for tables, dates, and numbers beyond 64 bits.

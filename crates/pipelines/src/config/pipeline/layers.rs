@@ -65,7 +65,7 @@ impl Layers {
         Ok(())
     }
 
-    /// Adds the settings of a TOML file.
+    /// Adds the settings of a file: TOML, or JSON if its name ends in `.json`.
     ///
     /// # Errors
     /// If it cannot be read, and wherever it names a field that there is not, or gives one a value of another kind; with

@@ -130,7 +130,7 @@ fields! {
     /// A file on this machine is taken as it is. Of three or more parts, the first two name a repo if there is such a
     /// file in it. Anything else is a file of the model's own repo or folder.
     weight_path: Vec<PathBuf> = Vec::new(), aliases ["weights"];
-    /// Devices to run on: cpu, gpu:0; none is every accelerator, else the CPU.
+    /// Devices to run on: cpu, gpu:0; where none is named, every accelerator, else the CPU.
     device_specs: Vec<DeviceSpec> = Vec::new(), aliases ["devices"];
     /// The encoding of the weights; none is that of the files, which must have it.
     quantization_encoding: Option<SupportedEncoding> = None, aliases [];
