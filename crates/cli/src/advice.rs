@@ -59,6 +59,10 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
             (FAILURE, Some("the weights may be damaged: compare them with where they came from"))
         }
         Error::NoChatTemplate => (USAGE, None),
+        Error::Engine(engine::Error::Artifact { .. } | engine::Error::File { .. }) => (
+            MODEL,
+            Some("save it again with --save-to-serialized-model-path, or leave --serialized-model-path out"),
+        ),
         Error::Engine(_) | Error::Defect(_) | Error::Stopped { .. } => (FAILURE, None),
         Error::Hub(error) => hub(error),
     }
@@ -97,6 +101,7 @@ fn hub(error: &HubError) -> (u8, Option<&'static str>) {
         HubError::Network { .. } => (FAILURE, Some("check the network; what has arrived is kept")),
         HubError::WrongDigest { .. } => (FAILURE, Some("try again")),
         HubError::DiskFull { .. } => (FAILURE, Some("free some, or set HF_HUB_CACHE to another disk")),
+        HubError::Io { source, .. } if source.kind() == ErrorKind::NotFound => (MODEL, Some(file(source))),
         HubError::RateLimited { .. } | HubError::Protocol { .. } | HubError::Io { .. } => (FAILURE, None),
     }
 }

@@ -41,6 +41,11 @@ pub(crate) struct Usage(pub String);
 #[error("{0}")]
 pub(crate) struct BadModel(pub String);
 
+/// More is asked for than fits into memory.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct NoMemory(pub String);
+
 /// Says what went wrong, and gives its code.
 pub(crate) fn code(result: anyhow::Result<()>) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
@@ -60,6 +65,7 @@ pub(crate) fn report(error: &anyhow::Error) -> u8 {
         Some(error) => advice::of(error),
         None if error.is::<Usage>() => (USAGE, None),
         None if error.is::<BadModel>() => (MODEL, None),
+        None if error.is::<NoMemory>() => (MEMORY, None),
         None => (FAILURE, None),
     };
     say(&message(error, advice));

@@ -12,6 +12,7 @@ mod model;
 mod output;
 mod parse;
 mod progress;
+mod purpose;
 mod sampling;
 mod settings;
 mod transfer;
@@ -71,6 +72,9 @@ fn main() -> std::process::ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return exit::usage(&error, &named_command()),
     };
+    if let Some(problem) = settings::detached_value(std::env::args_os()) {
+        return exit::code(Err(problem.into()));
+    }
     exit::code(match arguments.command {
         Command::Generate(arguments) => commands::generate::run(&arguments),
         Command::Chat(arguments) => commands::chat::run(&arguments),

@@ -22,10 +22,6 @@ use crate::progress::Progress;
 /// The model that needs no file: a small writer of fairy tales.
 static STORYTELLER: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../assets/storyteller/model.gguf"));
 
-/// Tokens in a page: small against a text, large against its bookkeeping. The same for every command, so that what one
-/// saves another can start from.
-pub(crate) const PAGE_SIZE: usize = 64;
-
 /// What the model that needs no file is called.
 const BUILT_IN: &str = "storyteller";
 
@@ -95,6 +91,11 @@ impl Source {
         self.layers.is_set(field)
     }
 
+    /// Sets a field as the command line does.
+    pub(crate) fn set(&mut self, field: &str, value: &serde_json::Value) -> anyhow::Result<()> {
+        Ok(self.layers.set(field, value, Origin::Argument)?)
+    }
+
     /// Sets a field unless someone did.
     pub(crate) fn default_to(&mut self, field: &str, value: &serde_json::Value) -> anyhow::Result<()> {
         if !self.is_set(field) {
@@ -103,8 +104,11 @@ impl Source {
         Ok(())
     }
 
-    /// Says what is worth a warning. Limits that nobody asked for are told only to prompts that meet them.
+    /// Says what is worth a warning. Limits that nobody asked for are told only to those who meet them.
     pub(crate) fn warn(&self, resolved: &ResolvedConfig) {
+        if self.is_built_in() && self.config().force_download {
+            exit::warn("force_download has no effect: the model is built in");
+        }
         let asked = self.is_set("max_length") || self.is_set("max_cache_batch_size");
         let limits = &resolved.memory().warnings;
         for warning in resolved.warnings().iter().filter(|warning| asked || !limits.contains(warning)) {

@@ -2,26 +2,25 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use clap::builder::{TypedValueParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, ValueHint};
+use pipelines::Error;
 use pipelines::config::{FIELDS, Field, Item, Layers, Origin};
 use serde_json::Value;
 
+use crate::exit::Usage;
 use crate::model::Source;
-
-/// A field and its value, as a command has it where nobody says otherwise.
-pub(crate) type Defaults<'a> = &'a [(&'static str, Value)];
+use crate::purpose::{self, Purpose};
 
 /// The model as a flag, where prompts are the positional arguments.
-#[derive(Debug, Clone)]
-pub(crate) struct ModelFlags(Given);
+pub(crate) struct ModelFlags<P>(Given, PhantomData<P>);
 
 /// The model as a positional argument.
-#[derive(Debug, Clone)]
-pub(crate) struct ModelPath(Given);
+pub(crate) struct ModelPath<P>(Given, PhantomData<P>);
 
 /// What the command line sets.
 #[derive(Debug, Clone)]
@@ -36,8 +35,13 @@ const MODEL: &str = "huggingface_repo_id";
 const FILE: &str = "config";
 /// The environment variable for the same.
 const FILE_VARIABLE: &str = "PERI_CONFIG";
+/// The start of the names of variables that set fields.
+const ENVIRONMENT_PREFIX: &str = "PERI_";
 /// Above the flags in the help of a command.
 const HEADING: &str = "Model and pipeline";
+
+/// What an empty value is answered with.
+const EMPTY: &str = "give one that is not empty, or leave it out";
 
 /// Fields as flags: dashes for underscores.
 static FLAGS: LazyLock<HashMap<&'static str, String>> = LazyLock::new(|| {
@@ -45,28 +49,31 @@ static FLAGS: LazyLock<HashMap<&'static str, String>> = LazyLock::new(|| {
     names.map(|&name| (name, name.replace('_', "-"))).collect()
 });
 
-impl ModelFlags {
+impl<P: Purpose> ModelFlags<P> {
     /// The model that is meant.
     ///
     /// # Errors
     /// If the file of settings or the environment cannot be understood.
-    pub(crate) fn source(&self, defaults: Defaults<'_>) -> anyhow::Result<Source> {
-        self.0.layers(defaults).map(Source::new)
+    pub(crate) fn source(&self) -> anyhow::Result<Source> {
+        self.layers().map(Source::new)
     }
 
     /// All settings, and who set them.
+    ///
+    /// # Errors
+    /// As [`ModelFlags::source`].
     pub(crate) fn layers(&self) -> anyhow::Result<Layers> {
-        self.0.layers(&[])
+        self.0.layers::<P>()
     }
 }
 
-impl ModelPath {
+impl<P: Purpose> ModelPath<P> {
     /// The model that is meant.
     ///
     /// # Errors
     /// As [`ModelFlags::source`].
-    pub(crate) fn source(&self, defaults: Defaults<'_>) -> anyhow::Result<Source> {
-        self.0.layers(defaults).map(Source::new)
+    pub(crate) fn source(&self) -> anyhow::Result<Source> {
+        self.0.layers::<P>().map(Source::new)
     }
 
     /// The path, if it names compiled models rather than a checkpoint.
@@ -77,27 +84,47 @@ impl ModelPath {
     }
 }
 
+/// What is wrong where a word follows a flag as if it were its value, which such flags take behind `=` alone.
+pub(crate) fn detached_value(arguments: impl IntoIterator<Item = OsString>) -> Option<Usage> {
+    let words = arguments.into_iter().map(|word| word.to_string_lossy().into_owned());
+    let words: Vec<String> = words.take_while(|word| word != "--").collect();
+    let is_switch = |flag: &str| {
+        let field = flag.strip_prefix("--").and_then(|name| Field::find(name).ok());
+        field.is_some_and(|field| matches!(field.kind.item, Item::Bool))
+    };
+    let found = words.windows(2).find(|pair| {
+        is_switch(&pair[0]) && ["true", "false"].iter().any(|word| pair[1].eq_ignore_ascii_case(word))
+    })?;
+    let (flag, word) = (&found[0], &found[1]);
+    Some(Usage(format!(
+        "`{flag} {word}` is a flag and a text: write {flag}={word}, or the text before the flag"
+    )))
+}
+
 impl Given {
-    fn layers(&self, defaults: Defaults<'_>) -> anyhow::Result<Layers> {
-        let mut layers = Layers::default();
-        for (field, value) in defaults {
-            layers.set(field, value, Origin::Command)?;
-        }
-        let mut wrong = Vec::new();
+    fn layers<P: Purpose>(&self) -> anyhow::Result<Layers> {
+        let defaults = purpose::defaults::<P>();
+        let (mut layers, mut wrong) = (defaults.clone(), Vec::new());
         let named = std::env::var_os(FILE_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
         if let Some(path) = self.file.as_ref().or(named.as_ref()) {
-            wrong.extend(layers.file(path).err());
+            match layers.file(path) {
+                Err(Error::Read { source, .. }) => return Err(unreadable(path, &source).into()),
+                result => wrong.extend(result.err()),
+            }
         }
-        let text = |text: OsString| text.into_string().ok();
-        let variables = std::env::vars_os().filter_map(|(name, value)| Some((text(name)?, text(value)?)));
-        match layers.environment(variables.filter(|(name, _)| name != FILE_VARIABLE)) {
+        match layers.environment(variables()?) {
             Ok(unknown) => unknown.iter().for_each(|unknown| crate::exit::warn(&unknown.to_string())),
             Err(error) => wrong.push(error),
+        }
+        // Others may share the file and the environment.
+        let obeyed: Vec<&str> = purpose::obeyed::<P>().map(|field| field.name).collect();
+        for field in FIELDS.iter().filter(|field| !obeyed.contains(&field.name)) {
+            layers.set(field.name, &field.value(defaults.config()), Origin::Command)?;
         }
         for (field, value) in &self.values {
             wrong.extend(layers.set(field, value, Origin::Argument).err());
         }
-        pipelines::Error::check_all(wrong)?;
+        Error::check_all(wrong)?;
         Ok(layers)
     }
 
@@ -117,6 +144,30 @@ impl Given {
     }
 }
 
+/// The environment, but for the name of the file.
+fn variables() -> Result<Vec<(String, String)>, Usage> {
+    let mut variables = Vec::new();
+    for (name, value) in std::env::vars_os() {
+        let Some(name) = name.into_string().ok().filter(|name| name != FILE_VARIABLE) else { continue };
+        match value.into_string() {
+            Ok(value) => variables.push((name, value)),
+            Err(_) if name.starts_with(ENVIRONMENT_PREFIX) => {
+                return Err(Usage(format!("{name} is not UTF-8: give a text that is")));
+            }
+            Err(_) => {}
+        }
+    }
+    Ok(variables)
+}
+
+/// A file of settings that cannot be read is no model that cannot be read.
+fn unreadable(path: &Path, error: &std::io::Error) -> Usage {
+    Usage(format!(
+        "cannot read the settings {}: {error}; check the path that --{FILE} or {FILE_VARIABLE} names",
+        path.display()
+    ))
+}
+
 /// The items of a list, or the one that is given alone.
 fn items(value: Value) -> Vec<Value> {
     match value {
@@ -125,25 +176,26 @@ fn items(value: Value) -> Vec<Value> {
     }
 }
 
-/// Adds a flag for each field.
-fn add_flags(command: Command, model: Arg) -> Command {
+/// Adds a flag for each field that a command obeys.
+fn add_flags<P: Purpose>(command: Command, model: Arg) -> Command {
     let file = Arg::new(FILE)
         .long(FILE)
         .value_name("FILE")
         .value_parser(clap::value_parser!(PathBuf))
-        .help("Settings in TOML, under the names of these flags; the environment (PERI_MAX_LENGTH) comes before, flags first [env: PERI_CONFIG]")
+        .help("Settings in TOML or JSON (.json), under the names of these flags; the environment (PERI_MAX_LENGTH) comes before, flags first [env: PERI_CONFIG]")
         .help_heading(HEADING);
     let command = command.arg(model).arg(file);
-    FIELDS.iter().filter(|field| field.name != MODEL).fold(command, |command, field| command.arg(flag(field)))
+    let fields = purpose::obeyed::<P>().filter(|field| field.name != MODEL);
+    fields.fold(command, |command, field| command.arg(flag::<P>(field)))
 }
 
-fn flag(field: &'static Field) -> Arg {
+fn flag<P: Purpose>(field: &'static Field) -> Arg {
     let arg = Arg::new(field.name)
         .long(&*FLAGS[field.name])
         .visible_aliases(field.aliases.iter().map(|alias| &*FLAGS[alias]))
         .value_parser(parser(field))
         .value_name(value_name(field))
-        .help(help(field))
+        .help(help::<P>(field))
         .help_heading(HEADING);
     let arg = if matches!(field.kind.item, Item::Path) { arg.value_hint(ValueHint::AnyPath) } else { arg };
     match field.kind.item {
@@ -163,7 +215,12 @@ fn model(arg: Arg) -> Arg {
 }
 
 fn parser(field: &'static Field) -> ValueParser {
-    let parser = clap::builder::StringValueParser::new().try_map(move |text| field.parse(&text));
+    let parse = move |text: String| match field.parse(&text)? {
+        Value::String(text) if text.trim().is_empty() => Err(EMPTY.to_string()),
+        Value::Array(values) if values.is_empty() => Err(EMPTY.to_string()),
+        value => Ok(value),
+    };
+    let parser = clap::builder::StringValueParser::new().try_map(parse);
     ValueParser::new(parser)
 }
 
@@ -180,45 +237,45 @@ fn value_name(field: &Field) -> &'static str {
     }
 }
 
-/// What the field does, its values and its default.
-fn help(field: &Field) -> String {
+/// What the field does, its values and its default with the command.
+fn help<P: Purpose>(field: &Field) -> String {
     let mut help = field.help().trim_end_matches('.').to_string();
     if let Item::Choice(names) = field.kind.item {
         help += &format!(" [possible values: {}]", names().join(", "));
     }
-    let default = field.text(&pipelines::config::PipelineConfig::default());
-    if !default.is_empty() && field.kind.none != Some(&*default) && !matches!(field.kind.item, Item::Bool) {
+    let default = purpose::default_text::<P>(field);
+    if !["", "none", "false"].contains(&&default[..]) {
         help += &format!(" [default: {default}]");
     }
     help
 }
 
-impl clap::Args for ModelFlags {
+impl<P: Purpose> clap::Args for ModelFlags<P> {
     fn augment_args(command: Command) -> Command {
-        add_flags(
+        add_flags::<P>(
             command,
             model(Arg::new(MODEL).long("model").visible_aliases(["model-path", "huggingface-repo-id"])),
         )
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        ModelFlags::augment_args(command)
+        ModelFlags::<P>::augment_args(command)
     }
 }
 
-impl clap::Args for ModelPath {
+impl<P: Purpose> clap::Args for ModelPath<P> {
     fn augment_args(command: Command) -> Command {
-        add_flags(command, model(Arg::new(MODEL)))
+        add_flags::<P>(command, model(Arg::new(MODEL)))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        ModelPath::augment_args(command)
+        ModelPath::<P>::augment_args(command)
     }
 }
 
-impl FromArgMatches for ModelFlags {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<ModelFlags, clap::Error> {
-        Ok(ModelFlags(Given::read(matches)))
+impl<P> FromArgMatches for ModelFlags<P> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<ModelFlags<P>, clap::Error> {
+        Ok(ModelFlags(Given::read(matches), PhantomData))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -227,9 +284,9 @@ impl FromArgMatches for ModelFlags {
     }
 }
 
-impl FromArgMatches for ModelPath {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<ModelPath, clap::Error> {
-        Ok(ModelPath(Given::read(matches)))
+impl<P> FromArgMatches for ModelPath<P> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<ModelPath<P>, clap::Error> {
+        Ok(ModelPath(Given::read(matches), PhantomData))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

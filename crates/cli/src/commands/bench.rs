@@ -2,6 +2,7 @@
 
 mod shared_prefix;
 
+use std::collections::HashSet;
 use std::io::Write;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -10,15 +11,20 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
 use engine::Profile;
-use pipelines::{Batch, EventKind, Generator, GeneratorOptions, Request, SamplingOptions, Slice, TextModel};
+use pipelines::config::{Auto, KVCacheStrategy};
+use pipelines::{
+    Batch, EventKind, Generator, GeneratorOptions, MemoryBytes, MemoryRequest, OutOfMemory, Request,
+    SamplingOptions, Slice, TextModel,
+};
 
 use shared_prefix::SharedPrefix;
 
-use crate::exit::{Interrupted, Usage};
+use crate::exit::{Interrupted, NoMemory, Usage};
 use crate::interrupt::Interrupt;
 use crate::model::{self, ThreadArguments};
 use crate::parse;
 use crate::progress::Progress;
+use crate::purpose;
 use crate::settings::ModelPath;
 
 const AFTER_HELP: &str = "\
@@ -36,7 +42,7 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    model: ModelPath,
+    model: ModelPath<purpose::Bench>,
     #[command(flatten)]
     threads: ThreadArguments,
     /// Prompt lengths to measure
@@ -71,11 +77,21 @@ struct Work {
     sequences: usize,
     prompt: usize,
     tokens: usize,
+    /// The flag that makes it smaller.
+    flag: &'static str,
+}
+
+/// What all works run within: the options of the configuration, and what it asks of memory.
+struct Limits {
+    options: GeneratorOptions,
+    memory: MemoryRequest,
+    /// Tokens of a sequence.
+    max_length: usize,
 }
 
 /// Prompt tokens of each sequence before batched generation is timed.
 const BATCH_PROMPT: usize = 16;
-/// Tokens that each sequence makes in batched generation.
+/// Tokens that each sequence makes in batched generation, or more where not all can start in one step.
 const BATCH_TOKENS: usize = 25;
 
 /// What one repetition of some work took.
@@ -84,6 +100,8 @@ struct Times {
     prefill: Duration,
     /// From there to the end.
     decode: Duration,
+    /// Tokens that were made meanwhile, by all sequences together.
+    decoded: usize,
 }
 
 /// A line of results.
@@ -99,18 +117,24 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let interrupt = Interrupt::listen()?;
     let start = Instant::now();
     let session = arguments.threads.session()?;
-    let defaults = [
-        ("max_length", "auto".into()),
-        ("cache_strategy", "paged".into()),
-        ("kv_cache_page_size", model::PAGE_SIZE.into()),
-    ];
-    let source = arguments.model.source(&defaults)?;
-    let compiled = model::compile(&session, source.resolve(&Progress::new(arguments.json))?)?;
+    let source = arguments.model.source()?;
+    let resolved = source.resolve(&Progress::new(arguments.json))?;
+    source.warn(&resolved);
+    let options = GeneratorOptions {
+        sampling: SamplingOptions::GREEDY,
+        // Of the sequences to measure, which are more than the configuration speaks of.
+        max_ce_batch_size: source.config().max_ce_batch_size,
+        ..GeneratorOptions::from(&resolved)
+    };
+    let limits =
+        Limits { options, memory: *resolved.memory_request(), max_length: resolved.memory().max_length };
+    let works = limits.works(arguments, resolved.checkpoint().network.context_length())?;
+    let compiled = model::compile(&session, resolved)?;
     let model = model::pack(compiled, &session, &Progress::new(arguments.json))?;
     let load = start.elapsed().as_secs_f64();
     let title = format!("{} on {}", source.name(), device(&session));
     if arguments.profile {
-        return print_profiles(&title, &model, arguments.prompt[0].get());
+        return print_profiles(&title, &model, arguments.prompt[0].get(), limits.max_length);
     }
     let mut figures = vec![Figure { name: "load".into(), unit: "s", values: vec![load] }];
     let progress = Progress::new(arguments.json);
@@ -119,13 +143,13 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(shared) = arguments.shared_prefix {
         progress.phase("measuring prompts that begin alike");
         let work = SharedPrefix { prompts: arguments.concurrency.get(), shared: shared.get() };
-        figures.extend(work.measure(&model, repetitions, &interrupt)?);
+        figures.extend(work.measure(&model, &limits, repetitions, &interrupt)?);
     } else {
-        for (name, work) in plan(arguments, &model) {
+        for (name, work) in works {
             progress.phase(format!("measuring {name}"));
-            measure(&model, work, &interrupt)?; // The first run faults pages in and is not counted.
-            let times: Vec<Times> =
-                (0..repetitions).map(|_| measure(&model, work, &interrupt)).collect::<anyhow::Result<_>>()?;
+            measure(&model, &limits.options, work, &interrupt)?; // The first run faults pages in and is not counted.
+            let take = |_| measure(&model, &limits.options, work, &interrupt);
+            let times: Vec<Times> = (0..repetitions).map(take).collect::<anyhow::Result<_>>()?;
             figures.extend(work.figures(&name, &times));
         }
     }
@@ -140,31 +164,67 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     put(&text)
 }
 
-/// The works to measure. Those that the model's context cannot hold are left out, which standard error tells.
-fn plan(arguments: &Arguments, model: &TextModel) -> Vec<(String, Work)> {
-    let prompts = arguments.prompt.iter().map(|prompt| {
-        let prompt = prompt.get();
-        (format!("pp{prompt}"), Work { sequences: 1, prompt, tokens: 1 })
-    });
-    let generate = arguments.generate.get();
-    let alone =
-        (format!("tg{generate}"), Work { sequences: 1, prompt: 1, tokens: generate.saturating_add(1) });
-    let batches = arguments.batch.iter().map(|sequences| {
-        let sequences = sequences.get();
-        (format!("b{sequences}"), Work { sequences, prompt: BATCH_PROMPT, tokens: BATCH_TOKENS })
-    });
-    let limit = model.decoder().context_length;
-    let (fit, large): (Vec<_>, Vec<_>) =
-        prompts.chain([alone]).chain(batches).partition(|(_, work)| work.room() <= limit);
-    for (name, work) in large {
-        // A closed standard error changes nothing.
-        let _ = writeln!(
-            std::io::stderr(),
-            "peri: {name} is left out: it needs {} tokens, and the model's context holds {limit}",
-            work.room()
-        );
+impl Limits {
+    /// The works to measure. Those that are too long are left out, which standard error tells; those that do not fit
+    /// into memory are refused.
+    fn works(&self, arguments: &Arguments, context: usize) -> anyhow::Result<Vec<(String, Work)>> {
+        if arguments.profile || arguments.shared_prefix.is_some() {
+            return Ok(Vec::new());
+        }
+        let prompts = arguments.prompt.iter().map(|prompt| {
+            let prompt = prompt.get();
+            (format!("pp{prompt}"), Work { sequences: 1, prompt, tokens: 1, flag: "--prompt" })
+        });
+        let generate = arguments.generate.get();
+        let tokens = generate.saturating_add(1);
+        let alone = (format!("tg{generate}"), Work { sequences: 1, prompt: 1, tokens, flag: "--generate" });
+        let batches = arguments.batch.iter().map(|sequences| {
+            let sequences = sequences.get();
+            let steps = (sequences - 1) / self.options.max_ce_batch_size;
+            let tokens =
+                BATCH_TOKENS + steps.min(self.max_length.saturating_sub(BATCH_PROMPT + BATCH_TOKENS));
+            (format!("b{sequences}"), Work { sequences, prompt: BATCH_PROMPT, tokens, flag: "--batch" })
+        });
+        let works = prompts.chain([alone]).chain(batches);
+        let (fit, large): (Vec<_>, Vec<_>) = works.partition(|(_, work)| work.room() <= self.max_length);
+        for (name, work) in large {
+            let limit = match self.max_length < context {
+                true => format!("max_length is {}", self.max_length),
+                false => format!("the model's context holds {context}"),
+            };
+            let problem = format!("{name} is left out: it needs {} tokens, and {limit}", work.room());
+            // A closed standard error changes nothing.
+            let _ = writeln!(std::io::stderr(), "peri: {problem}");
+        }
+        fit.iter().try_for_each(|(name, work)| self.check(name, work))?;
+        Ok(fit)
     }
-    fit
+
+    /// Whether the cache for a work fits into what may be used of the memory.
+    fn check(&self, name: &str, work: &Work) -> anyhow::Result<()> {
+        // Pages are not enough for one: all run at once.
+        let strategy = match self.memory.strategy {
+            KVCacheStrategy::Paged => KVCacheStrategy::Continuous,
+            strategy => strategy,
+        };
+        let (max_length, max_batch) = (Auto::At(work.room()), Auto::At(work.sequences));
+        match (MemoryRequest { strategy, max_length, max_batch, ..self.memory }).plan() {
+            Ok(_) => Ok(()),
+            Err(OutOfMemory::Settings { weights, cache, usable, available, .. }) => {
+                let [weights, cache, usable, available] =
+                    [weights, cache, usable, available].map(MemoryBytes);
+                Err(NoMemory(format!(
+                    "{name}: the weights need {weights} and the cache for {} sequences of {} tokens {cache}, but \
+                     {usable} of the {available} free may be used: lower {}",
+                    work.sequences,
+                    work.room(),
+                    work.flag
+                ))
+                .into())
+            }
+            Err(other) => Err(pipelines::Error::from(other).into()),
+        }
+    }
 }
 
 impl Work {
@@ -176,7 +236,7 @@ impl Work {
     fn figures(&self, name: &str, times: &[Times]) -> Vec<Figure> {
         let rate = |tokens: usize, time: Duration| tokens as f64 / time.as_secs_f64();
         if self.tokens > 1 {
-            let values = times.iter().map(|t| rate(self.sequences * (self.tokens - 1), t.decode)).collect();
+            let values = times.iter().map(|t| rate(t.decoded, t.decode)).collect();
             return vec![Figure { name: name.to_string(), unit: "tok/s", values }];
         }
         let rates = times.iter().map(|t| rate(self.prompt, t.prefill)).collect();
@@ -188,39 +248,59 @@ impl Work {
     }
 }
 
-fn measure(model: &Arc<TextModel>, work: Work, interrupt: &Interrupt) -> anyhow::Result<Times> {
-    let room = work.room().next_multiple_of(model.page_size());
+/// Runs a work once.
+fn measure(
+    model: &Arc<TextModel>,
+    options: &GeneratorOptions,
+    work: Work,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Times> {
+    let at_once = options.max_ce_batch_size.min(work.sequences);
     let options = GeneratorOptions {
-        max_batch_tokens: work.prompt.max(512),
+        max_length: Some(work.room()),
+        // Room for the next prompts beside a token of each sequence.
+        max_batch_tokens: at_once.saturating_mul(work.prompt).saturating_add(work.sequences).max(512),
         max_cache_batch_size: work.sequences,
-        cache_tokens: Some(work.sequences.saturating_mul(room)),
-        ..GeneratorOptions::default()
+        cache_tokens: None,
+        ..options.clone()
     };
     let mut generator = Generator::new(Arc::clone(model), &options)?;
     for sequence in 0..work.sequences {
         generator.add(Request {
             prompt: prompt(sequence, work.prompt, model.decoder().vocab),
-            sampling: SamplingOptions::GREEDY,
-            max_new_tokens: Some(work.tokens),
+            // Those that start later make fewer tokens, so that all end together.
+            max_new_tokens: Some(
+                (work.tokens.saturating_sub(sequence / at_once)).max(work.tokens.min(BATCH_TOKENS)),
+            ),
             ignore_eos: true,
             ..Request::default()
         })?;
     }
+    run_to_end(&mut generator, work.sequences, interrupt)
+}
+
+/// Runs all that was added, and tells apart the time until each sequence has made a token.
+fn run_to_end(generator: &mut Generator, sequences: usize, interrupt: &Interrupt) -> anyhow::Result<Times> {
+    let (mut started, mut prefill, mut decoded) = (HashSet::new(), None, 0);
     let start = Instant::now();
-    let (mut first_tokens, mut prefill) = (0, None);
     while !generator.is_idle() {
         if interrupt.asked() {
             return Err(Interrupted.into());
         }
         let events = generator.step()?;
-        first_tokens += events.iter().filter(|event| matches!(event.kind, EventKind::Token { .. })).count();
-        if first_tokens >= work.sequences && prefill.is_none() {
+        let made = || events.iter().filter(|event| matches!(event.kind, EventKind::Token { .. }));
+        if prefill.is_some() {
+            decoded += made().count();
+            continue;
+        }
+        started.extend(made().map(|event| event.id));
+        if started.len() == sequences {
             prefill = Some(start.elapsed());
         }
     }
     let total = start.elapsed();
     let prefill = prefill.unwrap_or(total);
-    Ok(Times { prefill, decode: total - prefill })
+    Ok(Times { prefill, decode: total - prefill, decoded })
 }
 
 /// Tokens that differ from each other and between sequences: a fixed congruence, so that runs compare.
@@ -229,12 +309,15 @@ fn prompt(sequence: usize, len: usize, vocab: usize) -> Vec<u32> {
 }
 
 /// Where the time of a prompt goes, and that of the decode step that follows it.
-fn print_profiles(title: &str, model: &TextModel, tokens: usize) -> anyhow::Result<()> {
-    let limit = model.decoder().context_length;
-    if tokens >= limit {
+fn print_profiles(title: &str, model: &TextModel, tokens: usize, max_length: usize) -> anyhow::Result<()> {
+    if tokens >= max_length {
+        let limit = match max_length < model.decoder().context_length {
+            true => format!("max_length is {max_length}"),
+            false => format!("the model's context holds {max_length}"),
+        };
         let problem =
-            format!("cannot profile {tokens} tokens and one more: the model's context holds {limit}");
-        return Err(Usage(format!("{problem}; give a smaller --prompt")).into());
+            format!("cannot profile {tokens} tokens and one more: {limit}; give a smaller --prompt");
+        return Err(Usage(problem).into());
     }
     let pages = (tokens + 1).div_ceil(model.page_size());
     let mut runner = model.runner(pages).map_err(pipelines::Error::from)?;
@@ -322,6 +405,20 @@ fn put(text: &str) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sequences_that_start_one_by_one_are_timed_together() {
+        let session = model::session(1).unwrap();
+        let progress = Progress::new(true);
+        let resolved = model::Source::built_in().resolve(&progress).unwrap();
+        let model = model::pack(model::compile(&session, resolved).unwrap(), &session, &progress).unwrap();
+        let interrupt = Interrupt::listen().unwrap();
+        let options = GeneratorOptions { max_ce_batch_size: 2, ..GeneratorOptions::default() };
+        let work = Work { sequences: 5, prompt: 3, tokens: BATCH_TOKENS + 2, flag: "--batch" };
+        let times = measure(&model, &options, work, &interrupt).unwrap();
+        // Two start in each of three steps, and 24 tokens of each are left when all have made one.
+        assert_eq!(times.decoded, 5 * 24);
+    }
 
     #[test]
     fn the_median_of_two_lies_between() {

@@ -16,6 +16,7 @@ use crate::exit::{self, Interrupted, Usage};
 use crate::interrupt::Interrupt;
 use crate::model::{self, Source, ThreadArguments};
 use crate::progress::Progress;
+use crate::purpose;
 use crate::sampling::SamplingArguments;
 use crate::settings::ModelFlags;
 use command::Command;
@@ -24,10 +25,6 @@ use input::{Input, Reader};
 use session::Session;
 
 const AFTER_HELP: &str = "\
-Here max_length is auto, max_new_tokens -1 (until the model ends its answer), cache_strategy paged and
-enable_prefix_caching true by default, so that each turn runs its new tokens only. Tokens are drawn among the 40
-likeliest unless --top-k says otherwise *.
-
 * or what the generation_config.json beside the model recommends.
 
 On a terminal, /help lists what steers a conversation, and what is typed is remembered in peri/chat_history below
@@ -44,7 +41,7 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    model: ModelFlags,
+    model: ModelFlags<purpose::Chat>,
     #[command(flatten)]
     threads: ThreadArguments,
     #[command(flatten)]
@@ -130,13 +127,7 @@ fn open(arguments: &Arguments, interrupt: Interrupt) -> anyhow::Result<Session> 
 
 /// The model, with what is so here unless someone says otherwise.
 fn source(arguments: &Arguments) -> anyhow::Result<Source> {
-    let mut source = arguments.model.source(&[
-        ("max_length", "auto".into()),
-        ("max_new_tokens", (-1).into()),
-        ("max_cache_batch_size", 1.into()),
-        ("cache_strategy", "paged".into()),
-        ("kv_cache_page_size", model::PAGE_SIZE.into()),
-    ])?;
+    let mut source = arguments.model.source()?;
     let paged =
         matches!(source.config().cache_strategy, KVCacheStrategy::Paged | KVCacheStrategy::ModelDefault);
     source.default_to("enable_prefix_caching", &paged.into())?;

@@ -12,6 +12,7 @@ use crate::advice;
 use crate::exit::{one_line, warn};
 use crate::model::Source;
 use crate::progress::Progress;
+use crate::purpose;
 use crate::settings::ModelFlags;
 
 const AFTER_HELP: &str = "\
@@ -48,7 +49,7 @@ enum Command {
 #[derive(clap::Args)]
 struct Show {
     #[command(flatten)]
-    settings: ModelFlags,
+    settings: ModelFlags<purpose::Config>,
     /// Only values that were set there
     #[arg(long, value_name = "WHERE")]
     origin: Option<Place>,
@@ -60,7 +61,7 @@ struct Show {
 #[derive(clap::Args)]
 struct Check {
     #[command(flatten)]
-    settings: ModelFlags,
+    settings: ModelFlags<purpose::Config>,
     /// Print JSON
     #[arg(long)]
     json: bool,

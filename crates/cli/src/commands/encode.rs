@@ -6,19 +6,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use pipelines::{
-    Embedder, EmbedderOptions, Embedding, EmbeddingParameters, EmbeddingPrompt, Pooling, Truncate,
+    Embedder, EmbedderOptions, Embedding, EmbeddingParameters, EmbeddingPrompt, Error, Pooling, Truncate,
 };
 
 use crate::exit::Usage;
 use crate::model::{self, ThreadArguments};
 use crate::parse;
 use crate::progress::Progress;
+use crate::purpose;
 use crate::settings::ModelFlags;
 
 const AFTER_HELP: &str = "\
-Here max_length is auto, which is what the model's files say, max_cache_batch_size 256, cache_strategy paged and
-kv_cache_page_size 64 by default.
-
 Vectors go to standard output, one text a line, progress and timings to standard error.
 
 JSON, a line for each text: index, text, embedding[] or with --similarity similarity[], tokens, truncated.
@@ -40,7 +38,7 @@ pub(crate) struct Arguments {
     #[arg(value_name = "TEXT")]
     texts: Vec<String>,
     #[command(flatten)]
-    model: ModelFlags,
+    model: ModelFlags<purpose::Encode>,
     #[command(flatten)]
     threads: ThreadArguments,
     /// How hidden states become one vector: mean, cls, last, max, mean_sqrt_len, weighted_mean [default: as the model's
@@ -102,18 +100,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is so unless someone says otherwise: texts as long as the model takes, as many at once as a batch has tokens for.
-fn defaults() -> [(&'static str, serde_json::Value); 4] {
-    [
-        ("max_length", "auto".into()),
-        ("max_cache_batch_size", EmbedderOptions::default().max_batch_size.into()),
-        ("cache_strategy", "paged".into()),
-        ("kv_cache_page_size", model::PAGE_SIZE.into()),
-    ]
-}
-
 fn open(arguments: &Arguments) -> anyhow::Result<Embedder> {
-    let source = arguments.model.source(&defaults())?;
+    let source = arguments.model.source()?;
     if source.is_built_in() {
         let message = "no model: give one that embeds with --model; the one that is built in only writes";
         return Err(Usage(message.into()).into());
@@ -164,6 +152,7 @@ struct Object<'a> {
 /// The texts so far.
 struct Work {
     embedder: Embedder,
+    truncate: bool,
     similarity: bool,
     json: bool,
     /// Those whose similarity is printed at the end.
@@ -178,9 +167,10 @@ struct Work {
 
 impl Work {
     fn new(embedder: Embedder, arguments: &Arguments, load: Duration) -> Work {
-        let Arguments { similarity, json, .. } = *arguments;
+        let Arguments { truncate, similarity, json, .. } = *arguments;
         Work {
             embedder,
+            truncate,
             similarity,
             json,
             kept: Vec::new(),
@@ -215,7 +205,7 @@ impl Work {
     /// Embeds texts, and prints their vectors.
     fn add(&mut self, texts: Vec<String>) -> anyhow::Result<()> {
         let begin = Instant::now();
-        let embeddings = self.embedder.embed(&texts).with_context(|| self.place())?;
+        let embeddings = self.embedder.embed(&texts).map_err(|error| self.of_all(error))?;
         self.encode += begin.elapsed();
         let first = self.texts;
         self.texts += texts.len();
@@ -239,12 +229,22 @@ impl Work {
         print(lines)
     }
 
-    /// Where the texts of an error are counted from.
-    fn place(&self) -> String {
-        match self.texts {
-            0 => "cannot embed".to_string(),
-            done => format!("cannot embed what comes after {done} texts"),
-        }
+    /// What is wrong with a text, which is counted from the first of all.
+    fn of_all(&self, error: Error) -> anyhow::Error {
+        let first = self.texts;
+        let error = match error {
+            Error::TextTooLong { index, tokens, limit } if self.truncate => {
+                let index = first + index;
+                let problem = format!("text {index} (counted from 0) has {tokens} tokens around it alone");
+                return Usage(format!("{problem}, and max_length is {limit}: raise it")).into();
+            }
+            Error::TextTooLong { index, tokens, limit } => {
+                Error::TextTooLong { index: first + index, tokens, limit }
+            }
+            Error::EmptyText { index } => Error::EmptyText { index: first + index },
+            other => other,
+        };
+        anyhow::Error::from(error).context("cannot embed")
     }
 
     /// Prints what needs all texts.

@@ -18,6 +18,7 @@ use crate::interrupt::Interrupt;
 use crate::model::{self, ThreadArguments};
 use crate::parse;
 use crate::progress::Progress;
+use crate::purpose;
 use crate::settings::ModelPath;
 
 use logits_file::{LogitsReader, LogitsWriter, Tokens};
@@ -46,7 +47,7 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    model: ModelPath,
+    model: ModelPath<purpose::Eval>,
     #[command(flatten)]
     threads: ThreadArguments,
     /// The text to score; - is standard input
@@ -58,7 +59,7 @@ pub(crate) struct Arguments {
     /// Leave out the tokens that the model wants around a text
     #[arg(long, conflicts_with = "logits")]
     no_special: bool,
-    /// Tokens that the model sees at once [default: 512, or as many as the model takes]
+    /// Tokens that the model sees at once [default: 512, or max_length if that is less]
     #[arg(long, value_name = "TOKENS", value_parser = parse::count)]
     window: Option<NonZeroUsize>,
     /// Tokens from a window to the next [default: half a window]
@@ -98,18 +99,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let text = text(arguments)?;
     let saved = arguments.logits.as_deref().map(LogitsReader::open).transpose()?;
     let session = arguments.threads.session()?;
-    let defaults = [
-        ("max_length", "auto".into()),
-        ("cache_strategy", "paged".into()),
-        ("kv_cache_page_size", model::PAGE_SIZE.into()),
-    ];
-    let source = arguments.model.source(&defaults)?;
+    let source = arguments.model.source()?;
     let progress = Progress::new(arguments.quiet);
     let resolved = source.resolve(&progress)?;
-    resolved.warnings().iter().for_each(|warning| warn(warning));
+    source.warn(&resolved);
+    let max_length = resolved.memory().max_length;
     let model = model::pack(model::compile(&session, resolved)?, &session, &progress)?;
     let tokens = tokens(arguments, text, saved.as_ref(), &model)?;
-    let (window, stride) = sizes(arguments, saved.as_ref(), model.decoder().context_length)?;
+    let (window, stride) = sizes(arguments, saved.as_ref(), max_length, model.decoder().context_length)?;
     let mut outcome = Outcome {
         model: source.name(),
         tokens: tokens.len(),
@@ -223,14 +220,19 @@ fn tokens(
 fn sizes(
     arguments: &Arguments,
     saved: Option<&LogitsReader>,
+    max_length: usize,
     context: usize,
 ) -> anyhow::Result<(usize, usize)> {
     let given = |size: Option<NonZeroUsize>| size.map(NonZeroUsize::get);
     let (saved_window, saved_stride) = saved.map_or((None, None), LogitsReader::sizes);
-    let window = given(arguments.window).or(saved_window).unwrap_or(WINDOW.min(context));
-    if window > context {
-        let problem = format!("a window of {window} tokens, and the model takes {context}");
-        return Err(Usage(format!("{problem}; give a smaller --window")).into());
+    let window = given(arguments.window).or(saved_window).unwrap_or(WINDOW.min(max_length));
+    if window > max_length {
+        let limit = match max_length < context {
+            true => format!("max_length is {max_length}"),
+            false => format!("the model takes {context}"),
+        };
+        let problem = format!("a window of {window} tokens, and {limit}; give a smaller --window");
+        return Err(Usage(problem).into());
     }
     let same = given(arguments.window).is_none_or(|given| Some(given) == saved_window);
     let stride = given(arguments.stride).or(saved_stride.filter(|_| same)).unwrap_or(window.div_ceil(2));

@@ -2,6 +2,7 @@
 
 mod clock;
 mod job;
+mod limit;
 mod printer;
 mod wishes;
 
@@ -12,25 +13,24 @@ use std::time::Instant;
 
 use anyhow::Context;
 use pipelines::config::KVCacheStrategy;
-use pipelines::{AddSpecial, Generator, GeneratorOptions, ParseSpecial, Request, TextModel};
+use pipelines::{AddSpecial, Error, Generator, GeneratorOptions, ParseSpecial, Request, TextModel};
 
 use clock::Clock;
 use job::Job;
+use limit::Limit;
 use printer::Printer;
 use wishes::Wishes;
 
-use crate::exit::{Interrupted, Usage};
+use crate::exit::{self, Interrupted, Usage};
 use crate::interrupt::Interrupt;
 use crate::model::{self, ThreadArguments};
 use crate::parse;
 use crate::progress::Progress;
+use crate::purpose;
 use crate::sampling::SamplingArguments;
 use crate::settings::ModelFlags;
 
 const AFTER_HELP: &str = "\
-Here max_length is auto, max_new_tokens 200, cache_strategy paged and kv_cache_page_size 64 by default, and as many
-answers are made at once as are wanted, up to 64. Tokens are drawn among the 40 likeliest unless --top-k says otherwise *.
-
 * or what the generation_config.json beside the model recommends.
 
 JSON, a line for each answer: index of the prompt, sample, prompt, text, tokens[], prompt_tokens, finish_reason,
@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
     #[arg(value_name = "PROMPT")]
     prompts: Vec<String>,
     #[command(flatten)]
-    model: ModelFlags,
+    model: ModelFlags<purpose::Generate>,
     #[command(flatten)]
     threads: ThreadArguments,
     #[command(flatten)]
@@ -86,7 +86,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let begin = Instant::now();
     let session = arguments.threads.session()?;
     let progress = Progress::new(arguments.quiet);
-    let mut source = arguments.model.source(&defaults(prompts.len().saturating_mul(samples)))?;
+    let mut source = arguments.model.source()?;
+    let answers = prompts.len().saturating_mul(samples);
+    source.default_to("max_cache_batch_size", &answers.clamp(1, MAX_SEQUENCES).into())?;
     if arguments.wishes.scores_prompts() {
         source.default_to("enable_echo", &true.into())?;
     }
@@ -98,6 +100,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         max_new_tokens: model::max_new_tokens(&resolved),
         ..arguments.wishes.of(arguments.sampling.request(&source, &resolved))
     };
+    let limit = Limit::of(&resolved);
     let options =
         GeneratorOptions { max_batch_tokens: MAX_BATCH_TOKENS, ..GeneratorOptions::from(&resolved) };
     let model = model::pack(model::compile(&session, resolved)?, &session, &progress)?;
@@ -117,6 +120,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     printer.end(&jobs)?;
     if !arguments.quiet {
+        limit.cuts(&jobs, request.max_new_tokens).iter().for_each(|cut| exit::warn(cut));
         clock.report(&jobs, &request);
     }
     if interrupt.asked() { Err(Interrupted.into()) } else { Ok(()) }
@@ -143,17 +147,6 @@ fn prompts(arguments: &Arguments) -> anyhow::Result<Vec<String>> {
     Ok(vec![text.to_string()])
 }
 
-/// What is so unless someone says otherwise: as many answers at once as are wanted, in pages that they share out.
-fn defaults(answers: usize) -> [(&'static str, serde_json::Value); 5] {
-    [
-        ("max_length", "auto".into()),
-        ("max_new_tokens", 200.into()),
-        ("max_cache_batch_size", answers.clamp(1, MAX_SEQUENCES).into()),
-        ("cache_strategy", "paged".into()),
-        ("kv_cache_page_size", model::PAGE_SIZE.into()),
-    ]
-}
-
 /// A generator with a job for each answer; `request` is what they have in common.
 fn start(
     model: &Arc<TextModel>,
@@ -174,11 +167,18 @@ fn start(
     for (index, (prompt, encoded)) in prompts.iter().zip(encoded).enumerate() {
         let request = Request { prompt: encoded, ..request.clone() };
         for (sample, request) in request.samples(samples)?.into_iter().enumerate() {
-            let id = generator.add(request.clone())?;
+            let id =
+                generator.add(request.clone()).map_err(|error| of_prompt(error, index, prompts.len()))?;
             jobs.push(Job::new(id, (index, sample), prompt, &request));
         }
     }
     Ok((generator, jobs))
+}
+
+/// What is wrong with one of several prompts.
+fn of_prompt(error: Error, index: usize, count: usize) -> anyhow::Error {
+    let error = anyhow::Error::from(error);
+    if count > 1 { error.context(format!("prompt {} of {count}", index + 1)) } else { error }
 }
 
 /// Room for as many of the longest sequences as may run at once.

@@ -12,6 +12,7 @@ use crate::artifact::{self, Show};
 use crate::exit::one_line;
 use crate::model;
 use crate::progress::Progress;
+use crate::purpose;
 use crate::settings::ModelPath;
 
 const AFTER_HELP: &str = "\
@@ -25,7 +26,7 @@ weights[{name, type, layout, bytes}], bytes, sections.";
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    model: ModelPath,
+    model: ModelPath<purpose::Inspect>,
     /// List every tensor
     #[arg(long)]
     tensors: bool,
@@ -37,6 +38,9 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
+/// Tokens of the cache that is shown, where the model takes more and nobody says how many.
+const SHOWN_TOKENS: usize = 4096;
+
 /// Shows a model.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(path) = arguments.model.artifact() {
@@ -45,19 +49,19 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     // Nothing is computed, so one thread is enough.
     let session = model::session(1)?;
-    let source = arguments
-        .model
-        .source(&[("max_length", "auto".into()), ("kv_cache_page_size", model::PAGE_SIZE.into())])?;
-    let model = model::compile(&session, source.look(&Progress::new(true))?)?;
-    print(arguments, &model).context("cannot write to standard output")
+    let source = arguments.model.source()?;
+    let resolved = source.look(&Progress::new(true))?;
+    let length = source.config().max_length.given().map(|_| resolved.memory().max_length);
+    let model = model::compile(&session, resolved)?;
+    print(arguments, &model, length).context("cannot write to standard output")
 }
 
-fn print(arguments: &Arguments, model: &CompiledText) -> std::io::Result<()> {
+fn print(arguments: &Arguments, model: &CompiledText, length: Option<usize>) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if arguments.json {
-        return writeln!(out, "{:#}", json(model));
+        return writeln!(out, "{:#}", json(model, length));
     }
-    for (name, value) in facts(model) {
+    for (name, value) in facts(model, length) {
         writeln!(out, "{name:<16} {value}")?;
     }
     if arguments.tensors {
@@ -69,11 +73,13 @@ fn print(arguments: &Arguments, model: &CompiledText) -> std::io::Result<()> {
     out.flush()
 }
 
-/// Names and values, in the order they print.
-fn facts(model: &CompiledText) -> Vec<(&'static str, String)> {
+/// Names and values, in the order they print; the cache is that for `length` tokens, if so many were asked for.
+fn facts(model: &CompiledText, length: Option<usize>) -> Vec<(&'static str, String)> {
     let config = &model.checkpoint().config;
     let (network, tokens) = match &model.checkpoint().network {
-        Network::Decoder(decoder) => (decoder_facts(decoder), decoder.context_length.min(4096)),
+        Network::Decoder(decoder) => {
+            (decoder_facts(decoder), length.unwrap_or(decoder.context_length.min(SHOWN_TOKENS)))
+        }
         Network::Encoder(encoder) => (encoder_facts(encoder), 0),
     };
     let memory = model.memory(tokens);
@@ -198,7 +204,7 @@ fn tensors(model: &CompiledText) -> Table {
     table
 }
 
-fn json(model: &CompiledText) -> serde_json::Value {
+fn json(model: &CompiledText, length: Option<usize>) -> serde_json::Value {
     let network = &model.checkpoint().network;
     let tensors: Vec<serde_json::Value> = model
         .checkpoint()
@@ -213,8 +219,10 @@ fn json(model: &CompiledText) -> serde_json::Value {
             })
         })
         .collect();
-    let facts: serde_json::Map<String, serde_json::Value> =
-        facts(model).into_iter().map(|(name, value)| (name.replace([' ', '-'], "_"), value.into())).collect();
+    let facts: serde_json::Map<String, serde_json::Value> = facts(model, length)
+        .into_iter()
+        .map(|(name, value)| (name.replace([' ', '-'], "_"), value.into()))
+        .collect();
     serde_json::json!({
         "facts": facts,
         "parameters": network.parameters(),

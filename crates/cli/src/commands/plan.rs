@@ -13,12 +13,14 @@ use serde_json::{Value, json};
 use crate::exit::{one_line, warn};
 use crate::model::{self, Source};
 use crate::progress::Progress;
+use crate::purpose;
 use crate::settings::ModelPath;
 
 const AFTER_HELP: &str = "\
 Only headers are read. Of a repo that is not here, the list of files, config.json and the headers of the weights are
-fetched; PyTorch files have none. \"total\" is what the check compares: the weights and the cache. What is free is what
-this machine, or the container around it, leaves. Ends with code 4 if it does not fit.
+fetched; PyTorch files have none. \"total\" is what the check compares: the weights as they are loaded, or their files
+where that is not known, and the cache. What is free is what this machine, or the container around it, leaves. Ends
+with code 4 if it does not fit.
 
 JSON: model, architecture, task, parameters, active_parameters, encoding, files[{name, bytes, cached}],
 bytes_to_fetch, weights_bytes, weights_packed_bytes, weights_mapped_bytes, cache_strategy, cache_dtype,
@@ -27,15 +29,15 @@ max_cache_batch_size, max_cache_batch_size_inferred, total_bytes, usable_bytes, 
 What is not known is null.
 
 Examples:
-  peri plan model.gguf --max-length 8192 --max-cache-batch-size 4 --cache-strategy paged
-  peri plan Qwen/Qwen3-0.6B --max-length auto --json";
+  peri plan model.gguf --max-length 8192 --max-cache-batch-size 4
+  peri plan Qwen/Qwen3-0.6B --json";
 
 /// Arguments of `peri plan`.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    model: ModelPath,
+    model: ModelPath<purpose::Plan>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -61,7 +63,7 @@ struct Report {
 
 /// Plans.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let source = arguments.model.source(&[("kv_cache_page_size", model::PAGE_SIZE.into())])?;
+    let source = arguments.model.source()?;
     let report = match source.look_ahead()? {
         Some(unfetched) => Report::ahead(&source, unfetched)?,
         None => Report::here(&source)?,
@@ -107,28 +109,34 @@ impl Report {
 
     /// Of a model of which all but the values of its weights is known.
     fn of(source: &Source, resolved: ResolvedConfig, files: Vec<PlannedFile>) -> anyhow::Result<Report> {
-        let request = MemoryRequest { free: available_memory(), ..*resolved.memory_request() };
-        let checkpoint = resolved.checkpoint();
-        let mut report = Report {
-            model: source.name(),
-            architecture: resolved.config().architecture.clone(),
-            network: Some(checkpoint.network.clone()),
-            encoding: resolved.config().quantization_encoding.map(|encoding| encoding.to_string()),
-            files,
-            to_fetch: 0,
-            weights: Some(checkpoint.bytes()),
-            memory: None,
-            cache_dtype: resolved.cache_dtype().to_string(),
-            request: Some(request),
-            plan: Some(request.plan()),
-            // Those of the look alone are about memory, which it was not told of.
-            warnings: resolved.warnings().to_vec(),
-        };
-        report.warnings.retain(|warning| !resolved.memory().warnings.contains(warning));
-        report.add_plan_warnings();
+        let config = resolved.config();
+        let (architecture, encoding) = (config.architecture.clone(), config.quantization_encoding);
+        let (request, cache_dtype) = (*resolved.memory_request(), resolved.cache_dtype().to_string());
+        // Those of the look that are about memory are of one that it was not told of.
+        let limits = &resolved.memory().warnings;
+        let warnings =
+            resolved.warnings().iter().filter(|warning| !limits.contains(warning)).cloned().collect();
         // Nothing is computed, so one thread is enough.
         let compiled = model::compile(&model::session(1)?, resolved)?;
-        report.memory = compiled.compiled().programs().next().map(engine::Program::weight_memory);
+        let memory = compiled.compiled().programs().next().map(engine::Program::weight_memory);
+        // As they are loaded, which may be more than the files hold: some are packed in two ways.
+        let weights = memory.map_or(request.weights, |memory| memory.packed.saturating_add(memory.stored));
+        let request = MemoryRequest { free: available_memory(), weights, ..request };
+        let mut report = Report {
+            model: source.name(),
+            architecture,
+            network: Some(compiled.checkpoint().network.clone()),
+            encoding: encoding.map(|encoding| encoding.to_string()),
+            files,
+            to_fetch: 0,
+            weights: Some(compiled.checkpoint().weights().bytes()),
+            memory,
+            cache_dtype,
+            request: Some(request),
+            plan: Some(request.plan()),
+            warnings,
+        };
+        report.add_plan_warnings();
         Ok(report)
     }
 
@@ -182,7 +190,7 @@ impl Report {
             ("architecture", self.architecture.as_deref().map_or_else(unknown, one_line)),
             ("parameters", self.parameters().unwrap_or_else(unknown)),
             ("encoding", self.encoding.clone().unwrap_or_else(unknown)),
-            ("weights on disk", self.weights.map_or_else(unknown, words)),
+            ("weights on disk", self.on_disk().or(self.weights).map_or_else(unknown, words)),
         ];
         if self.to_fetch > 0 {
             rows.push(("to fetch", words(self.to_fetch)));
@@ -207,6 +215,12 @@ impl Report {
         };
         rows.push(("fits", verdict));
         rows.into_iter().map(|(name, value)| format!("{name:<21} {value}\n")).collect()
+    }
+
+    /// Bytes of the files, where all are known.
+    fn on_disk(&self) -> Option<u64> {
+        let sizes = self.files.iter().map(|file| file.size);
+        sizes.reduce(|sum, size| Some(sum?.saturating_add(size?))).flatten()
     }
 
     fn parameters(&self) -> Option<String> {

@@ -10,6 +10,7 @@ use crate::conversation::{self, TemplateArguments};
 use crate::exit::Usage;
 use crate::output::printable;
 use crate::progress::Progress;
+use crate::purpose;
 use crate::settings::ModelFlags;
 
 const AFTER_HELP: &str = "\
@@ -32,7 +33,7 @@ pub(crate) struct Arguments {
     #[arg(value_name = "FILE")]
     conversation: Option<PathBuf>,
     #[command(flatten)]
-    model: ModelFlags,
+    model: ModelFlags<purpose::Render>,
     #[command(flatten)]
     template: TemplateArguments,
     /// End the prompt after the last message, rather than where the assistant is to speak
@@ -86,7 +87,7 @@ fn conversation(arguments: &Arguments) -> anyhow::Result<Chat> {
 
 /// The template, and the tokenizer unless nothing but a template is given.
 fn open(arguments: &Arguments) -> anyhow::Result<(ChatTemplate, Option<Tokenizer>)> {
-    let source = arguments.model.source(&[("max_length", "auto".into())])?;
+    let source = arguments.model.source()?;
     if source.is_built_in()
         && let Some(template) = arguments.template.given()?
     {

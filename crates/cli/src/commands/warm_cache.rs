@@ -10,9 +10,10 @@ use pipelines::MemoryBytes;
 use pipelines::config::ResolvedConfig;
 use serde_json::{Value, json};
 
-use crate::exit::{one_line, warn};
+use crate::exit::{Usage, one_line};
 use crate::model::{self, ThreadArguments};
 use crate::progress::Progress;
+use crate::purpose;
 use crate::settings::ModelPath;
 
 const AFTER_HELP: &str = "\
@@ -31,11 +32,11 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    model: ModelPath,
+    model: ModelPath<purpose::WarmCache>,
     #[command(flatten)]
     threads: ThreadArguments,
     /// The file to write the compiled model with its packed weights to; short for --save-to-serialized-model-path
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["save_to_serialized_model_path", "serialized_model_path"])]
+    #[arg(long, value_name = "PATH", conflicts_with = "save_to_serialized_model_path")]
     target: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
@@ -64,19 +65,17 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 fn warm(arguments: &Arguments) -> anyhow::Result<Warmed> {
-    let target = arguments.target.as_ref().map(|path| {
-        let text = path.to_str().context("--target is no UTF-8")?;
-        Ok::<_, anyhow::Error>(("save_to_serialized_model_path", Value::from(text)))
-    });
-    let page_size = ("kv_cache_page_size", model::PAGE_SIZE.into());
-    let defaults: Vec<_> = target.transpose()?.into_iter().chain([page_size]).collect();
-    let source = arguments.model.source(&defaults)?;
+    let mut source = arguments.model.source()?;
+    if let Some(path) = &arguments.target {
+        let text = path.to_str().ok_or_else(|| Usage("--target is no UTF-8".into()))?;
+        source.set("save_to_serialized_model_path", &text.into())?;
+    }
     let progress = Progress::new(arguments.quiet);
     let start = Instant::now();
     let resolved = source.resolve(&progress)?;
     let resolve = start.elapsed();
-    resolved.warnings().iter().for_each(|warning| warn(warning));
-    let (files, path) = (files(&resolved), saved_path(&resolved));
+    source.warn(&resolved);
+    let (files, path) = (files(&resolved), resolved.config().save_to_serialized_model_path.clone());
     let session = arguments.threads.session()?;
     let start = Instant::now();
     let compiled = model::compile(&session, resolved)?;
@@ -99,12 +98,6 @@ fn warm(arguments: &Arguments) -> anyhow::Result<Warmed> {
 fn files(resolved: &ResolvedConfig) -> Vec<PathBuf> {
     let files = resolved.checkpoint().weights().files().iter().map(|file| file.path().to_path_buf());
     files.filter(|file| file.exists()).collect()
-}
-
-/// Where the compiled model is written, unless it was read from a file itself.
-fn saved_path(resolved: &ResolvedConfig) -> Option<PathBuf> {
-    let config = resolved.config();
-    config.save_to_serialized_model_path.clone().filter(|_| config.serialized_model_path.is_none())
 }
 
 impl Warmed {

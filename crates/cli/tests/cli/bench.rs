@@ -34,6 +34,25 @@ fn a_table_by_default() {
 }
 
 #[test]
+fn settings_are_obeyed() {
+    let bench = |more: &[&str]| peri(&[&SMALL[..], &["--json"], more].concat());
+    let short = bench(&["--max-length", "4"]);
+    for part in
+        ["pp4 is left out: it needs 5 tokens, and max_length is 4", "b2 is left out: it needs 41 tokens"]
+    {
+        assert!(short.stderr.contains(part), "{short:?}");
+    }
+    let refused = bench(&["--max-length", "64", "--gpu-memory-utilization", "0.0000001"]);
+    assert_eq!(refused.code, Some(4), "{refused:?}");
+    for strategy in ["naive", "continuous"] {
+        assert_eq!(bench(&["--cache-strategy", strategy]).code, Some(0));
+    }
+    let shared = ["bench", "--shared-prefix", "16", "--concurrency", "2", "--cache-strategy", "naive"];
+    let shared = peri(&shared);
+    assert!(shared.code == Some(2) && shared.stderr.contains("only paged shares prefixes"), "{shared:?}");
+}
+
+#[test]
 fn profiles_name_kernels() {
     let text = peri(&["bench", "--profile", "--prompt", "5"]).text();
     let (prefill, decode) = text.split_once("decode after 5 tokens").unwrap();

@@ -39,6 +39,102 @@ fn flags_before_environment_before_file_before_defaults() {
 }
 
 #[test]
+fn what_is_checked_and_planned_is_what_runs() {
+    let folder = Folder::new("settings-alike");
+    let file = folder.file("peri.toml", "enable_prefix_caching = true\n");
+    for command in [&["generate", "The", "--max-new-tokens", "1"][..], &["config", "check"], &["plan"]] {
+        assert_eq!(peri(&[command, &["--config", &file]].concat()).code, Some(0), "{command:?}");
+    }
+    let shown: serde_json::Value = serde_json::from_str(&peri(&["config", "show", "--json"]).text()).unwrap();
+    let plan: serde_json::Value = serde_json::from_str(&peri(&["plan", "--json"]).text()).unwrap();
+    assert_eq!((&plan["cache_strategy"], &plan["cache_page_size"]), (&"paged".into(), &64.into()));
+    assert_eq!(plan["max_length_inferred"], true);
+    for (field, value) in [
+        ("max_length", "auto".into()),
+        ("max_new_tokens", 200.into()),
+        ("cache_strategy", "paged".into()),
+        ("kv_cache_page_size", serde_json::Value::from(64)),
+    ] {
+        let expected = serde_json::json!({ "value": value, "origin": "default of the command" });
+        assert_eq!(shown[field], expected, "{field}");
+    }
+}
+
+#[test]
+fn commands_offer_what_they_obey_with_the_defaults_that_hold() {
+    let help = |command: &[&str]| {
+        let text = peri(&[command, &["--help"]].concat()).text();
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    for command in [&["generate"][..], &["plan"], &["bench"], &["eval"], &["inspect"], &["config", "show"]] {
+        let text = help(command);
+        assert!(text.contains("at least 16 [default: 64]"), "{command:?}: {text}");
+        assert!(text.contains("the memory allow [default: auto]"), "{command:?}: {text}");
+        assert!(!text.contains("[default: 512]") && !text.contains("[default: continuous]"), "{text}");
+    }
+    let generate = help(&["generate"]);
+    for part in
+        ["[default: 200]", "[default: paged]", "[default: 40 *]", "[default: as many as answers are wanted"]
+    {
+        assert!(generate.contains(part), "{part}: {generate}");
+    }
+    for (command, flags) in [
+        ("bench", &["--top-k", "--max-new-tokens", "--max-cache-batch-size", "--enable-echo"][..]),
+        ("eval", &["--top-k", "--max-new-tokens", "--cache-strategy", "--max-num-steps"]),
+        ("inspect", &["--save-to-serialized-model-path", "--gpu-memory-utilization"]),
+        ("plan", &["--save-to-serialized-model-path", "--top-k"]),
+        ("chat", &["--enable-echo"]),
+    ] {
+        let text = help(&[command]);
+        for flag in flags {
+            assert!(!text.contains(flag), "{command} {flag}");
+        }
+    }
+    // A variable that is meant for others is no matter.
+    let outcome = peri_with(&[("PERI_MAX_CACHE_BATCH_SIZE", "1000000000")], &["eval", "--prompt", "The fox"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+}
+
+#[test]
+fn files_in_json_are_settings_too() {
+    let folder = Folder::new("settings-json");
+    let file = folder.file("peri.json", "{\n  \"max_length\": 100,\n  \"device_specs\": [\"cpu\"]\n}\n");
+    let shown = peri(&["config", "show", "--json", "--origin", "file", "--config", &file]).text();
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let expected = serde_json::json!({
+        "max_length": {"value": 100, "origin": format!("{file}:2")},
+        "device_specs": {"value": ["cpu"], "origin": format!("{file}:3")},
+    });
+    for (field, expected) in expected.as_object().unwrap() {
+        assert_eq!(&shown[field], expected);
+    }
+    for (text, expected) in [
+        ("{\"max_lenght\": 8}", "bad.json:1:2: there is no field `max_lenght`: did you mean `max_length`?"),
+        ("{\n \"top_k\": \"x\"}", "bad.json:2:11: top_k is \"x\": give a whole number"),
+        ("{\"top_k\": {}}", "bad.json:1:11: top_k is {}: give a single value or a list"),
+        ("{\"top_k\": 1,\n \"top_k\": 2}", "bad.json:2:2: `top_k`: top_k is set in line 1 already"),
+        ("{\"top_k\": }", "bad.json:1:11: expected value"),
+        ("[]", "bad.json:1:"),
+        ("", "bad.json:1:1: EOF"),
+    ] {
+        let outcome = peri(&["config", "show", "--config", &folder.file("bad.json", text)]);
+        assert_eq!(outcome.code, Some(2), "{text}");
+        assert!(outcome.stderr.contains(expected), "{text}: {}", outcome.stderr);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn variables_are_text() {
+    use std::os::unix::ffi::OsStrExt;
+
+    let value = std::ffi::OsStr::from_bytes(b"caf\xe9");
+    let output = command(&["config", "show"]).env("PERI_MODEL", value).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("PERI_MODEL is not UTF-8"));
+}
+
+#[test]
 fn bad_settings_are_refused_with_the_place() {
     let folder = Folder::new("bad-settings");
     let cases = [
@@ -71,7 +167,7 @@ fn settings_are_checked_against_the_model() {
     let text = peri(&["config", "check"]).text();
     for part in [
         "weights               4.44 MiB",
-        "max_length            512 (current)",
+        "max_length            512 (auto-inferred)",
         "max_cache_batch_size  1 (current)",
     ] {
         assert!(text.contains(part), "{text}");

@@ -113,6 +113,18 @@ fn settings_are_those_of_every_command() {
 }
 
 #[test]
+fn texts_are_counted_from_the_first_line() {
+    let long = "word ".repeat(400);
+    let lines = format!("{}{long}\n", "a\n".repeat(1030));
+    let Some(outcome) = encode(&["--max-length", "32"], &lines) else { return };
+    assert!(outcome.stderr.contains("text 1030 (counted from 0) has 402 tokens"), "{}", outcome.stderr);
+    let outcome = encode(&["--truncate", "--max-length", "1", "hello there"], "").unwrap();
+    assert_eq!(outcome.code, Some(2));
+    assert!(!outcome.stderr.contains("--truncate leaves out"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("max_length is 1: raise it"), "{}", outcome.stderr);
+}
+
+#[test]
 fn what_cannot_be_done_is_said() {
     let check = |outcome: Outcome, code: i32, expected: &str| {
         assert_eq!(outcome.code, Some(code), "{}", outcome.stderr);

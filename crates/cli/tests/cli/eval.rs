@@ -57,6 +57,9 @@ fn a_model_agrees_with_itself() {
     assert_eq!(file.tensor("logits").unwrap().shape(), [tokens as usize, 4096]);
     // Only the file itself is left.
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+    let written = std::fs::read(&out).unwrap();
+    eval(&["--text", &text, "--window", "16", "--stride", "5", "--logits-out", &out]);
+    assert!(std::fs::read(&out).unwrap() == written, "the same to the byte");
     let longer = eval(&["--text", &text]);
     assert!(longer["nats"].as_f64().unwrap() < nats, "more context predicts better: {longer}");
 }
@@ -66,6 +69,8 @@ fn standard_input_and_arguments_are_texts_too() {
     let piped = peri_reading(&["eval", "--text", "-", "--json"], TEXT.as_bytes());
     let piped: Value = serde_json::from_str(&piped.text()).unwrap();
     assert_eq!(piped["nats"], eval(&["--prompt", TEXT])["nats"]);
+    let short = eval(&["--prompt", TEXT, "--max-length", "8"]);
+    assert_eq!((&short["window"], &short["stride"]), (&8.into(), &4.into()));
     let lines = peri(&["eval", "--prompt", TEXT]).text();
     assert!(lines.contains("perplexity       "), "{lines}");
 }
@@ -116,10 +121,14 @@ fn what_does_not_belong_together_is_refused() {
     let text = folder.file("t.txt", TEXT);
     let saved = save(&folder, &[0, 2352, 607], &[0; 3 * 4 * 8], 8);
     let model = storyteller();
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 7] = [
         (&["--logits", &saved], "logits of 8 tokens, and the model's vocabulary has 4096"),
         (&["--logits", &text], "cannot open saved logits"),
         (&["--text", &text, "--window", "600"], "a window of 600 tokens, and the model takes 512"),
+        (
+            &["--text", &text, "--window", "64", "--max-length", "32"],
+            "a window of 64 tokens, and max_length is 32; give a smaller --window",
+        ),
         (&["--text", &text, "--window", "8", "--stride", "9"], "a stride of 9 tokens, and a window of 8"),
         (&["--text", "nowhere.txt"], "cannot read nowhere.txt"),
         (&["--prompt", ""], "scoring takes 2"),

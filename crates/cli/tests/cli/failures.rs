@@ -131,6 +131,49 @@ fn a_folder_without_its_configuration() {
 }
 
 #[test]
+fn saved_models_that_are_none() {
+    let folder = Folder::new("no-saved-models");
+    let nowhere = folder.path().join("nowhere.mef").display().to_string();
+    let text = folder.file("notes.mef", "These are notes.");
+    for path in [&nowhere, &text] {
+        let outcome = peri(&["generate", "--serialized-model-path", path, "x"]);
+        check(&outcome, 3, &[path, "leave --serialized-model-path out"]);
+        assert_eq!(peri(&["inspect", path]).code, Some(3));
+    }
+}
+
+#[test]
+fn names_that_mean_nothing() {
+    for empty in [
+        &["generate", "--model", "", "x"][..],
+        &["plan", ""],
+        &["generate", "--weights", ",", "x"],
+        &["generate", "--devices", "", "x"],
+    ] {
+        check(&peri(empty), 2, &["give one that is not empty, or leave it out"]);
+    }
+    for nowhere in ["./nowhere", "nowhere.gguf"] {
+        check(&peri(&["plan", nowhere]), 3, &["cannot open the model", "check the path"]);
+    }
+    check(
+        &peri(&["generate", "x", "--config", "nowhere.toml"]),
+        2,
+        &["cannot read the settings nowhere.toml: No such file", "--config or PERI_CONFIG"],
+    );
+}
+
+#[test]
+fn values_that_stand_apart_from_their_flags() {
+    let outcome = peri(&["generate", "a", "--enable-prefix-caching", "false"]);
+    check(&outcome, 2, &["write --enable-prefix-caching=false"]);
+    check(&peri(&["plan", "--force-download", "TRUE"]), 2, &["write --force-download=TRUE"]);
+    let written =
+        ["generate", "--quiet", "--no-echo", "--max-new-tokens", "1", "--enable-prefix-caching=false"];
+    assert_eq!(peri(&[&written[..], &["false"]].concat()).text().lines().count(), 1);
+    assert_eq!(peri(&[&written[..], &["--enable-echo", "--", "false"]].concat()).text().lines().count(), 1);
+}
+
+#[test]
 fn prompts_that_do_not_fit() {
     let long = "once upon a time ".repeat(1000);
     let parts = [
@@ -139,6 +182,7 @@ fn prompts_that_do_not_fit() {
         "shorten the prompt, or choose a model with a longer context",
     ];
     check(&peri(&["generate", &long]), 2, &parts);
+    check(&peri(&["generate", "a", "b", &long]), 2, &["prompt 3 of 3: the prompt has "]);
     check(&peri_reading(&["generate"], b"caf\xe9"), 2, &["not UTF-8 from byte 3 on"]);
 }
 
@@ -149,7 +193,10 @@ fn more_memory_than_there_is() {
     check(
         &peri(&arguments),
         4,
-        &["the cache for 64000000000 tokens", "of memory is free", "fewer sequences"],
+        &[
+            "b1000000000: the weights need 4.44 MiB and the cache for 1000000000 sequences of 512 tokens",
+            "lower --batch",
+        ],
     );
 }
 

@@ -160,6 +160,31 @@ fn a_text_ends_where_the_model_ends_it_unless_told_otherwise() {
 }
 
 #[test]
+fn answers_without_room_are_told() {
+    let stderr = |arguments: &[&str]| {
+        let common = ["generate", "--ignore-eos", "--seed", "1"];
+        peri(&[&common[..], arguments].concat()).stderr
+    };
+    let cut = "peri: warning: the answer ends because it and its prompt have come to ";
+    let context = stderr(&["--max-new-tokens", "2000", PROMPT]);
+    assert!(context.contains(&format!("{cut}512 tokens, all that the model's context holds\n")), "{context}");
+    let length = stderr(&["--max-length", "32", PROMPT]);
+    assert!(length.contains(&format!("{cut}32 tokens, what max_length says\n")), "{length}");
+    let some = stderr(&[
+        "--max-length",
+        "16",
+        "--max-new-tokens",
+        "8",
+        "The",
+        "There was once a king who had three",
+    ]);
+    assert!(some.contains("warning: 1 of 2 answers end because they and their prompts"), "{some}");
+    for asked in [&["--max-new-tokens", "8", PROMPT][..], &["--max-length", "32", "--quiet", PROMPT]] {
+        assert!(!stderr(asked).contains("warning"), "{asked:?}");
+    }
+}
+
+#[test]
 fn whoever_reads_may_stop_reading() {
     let arguments = ["generate", "--ignore-eos", "--max-new-tokens", "400", PROMPT];
     let mut child = command(&arguments).spawn().unwrap();

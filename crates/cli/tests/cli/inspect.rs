@@ -21,6 +21,13 @@ fn facts_of_the_built_in_model() {
 }
 
 #[test]
+fn the_cache_is_that_for_the_length_that_is_asked_for() {
+    assert!(peri(&["inspect"]).text().contains("cache            4.00 MiB for 512 tokens"));
+    let text = peri(&["inspect", "--max-length", "128"]).text();
+    assert!(text.contains("cache            1.00 MiB for 128 tokens"), "{text}");
+}
+
+#[test]
 fn tensors_and_plan_when_asked() {
     let plain = peri(&["inspect"]).text();
     assert!(!plain.contains("blk.7.ffn_norm.weight") && !plain.contains("paged_attention"));

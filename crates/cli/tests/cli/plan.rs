@@ -73,12 +73,12 @@ fn numbers_are_those_of_the_model() {
     );
     // The embedding is used as stored, and packed as the output.
     assert!(packed > 0 && packed + mapped.as_u64().unwrap() > weights.as_u64().unwrap(), "{plan:#}");
-    assert_eq!(plan["total_bytes"].as_u64().unwrap(), weights.as_u64().unwrap() + 512 * 8192);
+    assert_eq!(plan["total_bytes"].as_u64().unwrap(), packed + mapped.as_u64().unwrap() + 512 * 8192);
     assert_eq!(
         (&plan["fits"], &plan["problem"], &plan["bytes_to_fetch"]),
         (&true.into(), &Value::Null, &0.into())
     );
-    assert_eq!((&plan["max_length_inferred"], &plan["max_cache_batch_size"]), (&false.into(), &1.into()));
+    assert_eq!((&plan["max_length_inferred"], &plan["max_cache_batch_size"]), (&true.into(), &1.into()));
 }
 
 #[test]
@@ -89,6 +89,13 @@ fn what_does_not_fit_ends_with_its_code_and_says_what_would() {
     let plan: Value = serde_json::from_str(&outcome.stdout).unwrap();
     assert_eq!((&plan["fits"], &plan["cache_bytes"]), (&false.into(), &Value::Null));
     assert!(outcome.stderr.contains(plan["problem"].as_str().unwrap()), "{plan:#}");
+}
+
+#[test]
+fn on_disk_is_what_is_on_disk() {
+    let bytes = std::fs::metadata(storyteller()).unwrap().len() as f64;
+    let text = peri(&["plan", &storyteller()]).text();
+    assert!(text.contains(&format!("weights on disk       {:.2} MiB", bytes / 1024.0 / 1024.0)), "{text}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Folder, peri, storyteller};
+use crate::support::{Folder, command, peri, storyteller};
 
 #[test]
 fn what_was_saved_starts_a_model() {
@@ -17,6 +17,10 @@ fn what_was_saved_starts_a_model() {
     let bytes = std::fs::metadata(&target).unwrap().len();
     assert_eq!(warmed["serialized_bytes"], bytes);
     assert!(warmed["seconds"]["compile"].as_f64().unwrap() > 0.0);
+    let (given, other) = (folder.path().join("flag.mef"), folder.path().join("variable.mef"));
+    let mut command = command(&["warm-cache", &model, "--target", &given.display().to_string()]);
+    let output = command.env("PERI_SAVE_TO_SERIALIZED_MODEL_PATH", &other).output().unwrap();
+    assert!(output.status.success() && given.exists() && !other.exists(), "{output:?}");
     let plan = ["plan", "--json", &model, "--serialized-model-path", &target];
     let plan: Value = serde_json::from_str(&peri(&plan).text()).unwrap();
     assert_eq!(plan["fits"], true);

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use pipelines::{EventKind, Generator, GeneratorOptions, Request, TextModel};
 
-use super::{Figure, median, prompt};
+use super::{Figure, Limits, Work, median, prompt};
 use crate::exit::{Interrupted, Usage};
 use crate::interrupt::Interrupt;
 
@@ -25,21 +25,27 @@ impl SharedPrefix {
     pub(super) fn measure(
         self,
         model: &Arc<TextModel>,
+        limits: &Limits,
         repetitions: usize,
         interrupt: &Interrupt,
     ) -> anyhow::Result<Vec<Figure>> {
-        let (length, limit) = (self.shared.saturating_add(OWN), model.decoder().context_length);
+        let (length, limit) = (self.shared.saturating_add(OWN), limits.max_length);
         if length >= limit {
-            let problem = format!(
-                "prompts of {} shared tokens and {OWN} of their own: the model's context holds {limit}",
-                self.shared
-            );
+            let holder = match limit < model.decoder().context_length {
+                true => "max_length is",
+                false => "the model's context holds",
+            };
+            let problem =
+                format!("prompts of {} shared tokens and {OWN} of their own: {holder} {limit}", self.shared);
             return Err(Usage(format!("{problem}; give a smaller --shared-prefix")).into());
         }
+        let sequences = self.prompts.saturating_add(1);
+        let work = Work { sequences, prompt: length, tokens: 1, flag: "--concurrency or --shared-prefix" };
+        limits.check("the shared prefix", &work)?;
         let (mut off, mut on) = (Vec::new(), Vec::new());
         for repetition in 0..=repetitions {
-            let without = self.time_to_first_token(model, false, interrupt)?;
-            let with = self.time_to_first_token(model, true, interrupt)?;
+            let without = self.time_to_first_token(model, &limits.options, false, interrupt)?;
+            let with = self.time_to_first_token(model, &limits.options, true, interrupt)?;
             // The first time faults pages in and is not counted.
             if repetition > 0 {
                 off.push(without);
@@ -59,6 +65,7 @@ impl SharedPrefix {
     fn time_to_first_token(
         self,
         model: &Arc<TextModel>,
+        options: &GeneratorOptions,
         enable_prefix_caching: bool,
         interrupt: &Interrupt,
     ) -> anyhow::Result<f64> {
@@ -66,7 +73,8 @@ impl SharedPrefix {
             max_length: Some(self.shared + OWN + 1),
             enable_prefix_caching,
             max_cache_batch_size: self.prompts.saturating_add(1),
-            ..GeneratorOptions::default()
+            cache_tokens: None,
+            ..options.clone()
         };
         let mut generator = Generator::new(Arc::clone(model), &options)?;
         let vocab = model.decoder().vocab;

@@ -1,13 +1,11 @@
 //! Saved logits: a safetensors file with `tokens: u32[tokens]` and `logits: f32[rows, vocab]`, written row by row.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
-use safetensors::Dtype;
-use safetensors::tensor::{Metadata, TensorInfo};
+use serde_json::json;
 use tensor::{DType, Tensor};
 use weights::Weights;
 
@@ -104,29 +102,18 @@ fn header(of: &Tokens<'_>) -> anyhow::Result<Vec<u8>> {
     let tokens = bytes(of.tokens.len())?;
     let elements = of.tokens.len().checked_mul(of.vocab).context("so many logits are beyond any file")?;
     let end = bytes(elements)?.checked_add(tokens).context("so many logits are beyond any file")?;
-    let infos = vec![
-        (
-            TOKENS.to_string(),
-            TensorInfo { dtype: Dtype::U32, shape: vec![of.tokens.len()], data_offsets: (0, tokens) },
-        ),
-        (
-            LOGITS.to_string(),
-            TensorInfo {
-                dtype: Dtype::F32,
-                shape: vec![of.tokens.len(), of.vocab],
-                data_offsets: (tokens, end),
-            },
-        ),
-    ];
-    let facts = [
-        ("format", "perihelion logits".to_string()),
-        ("model", of.model.to_string()),
-        ("window", of.window.to_string()),
-        ("stride", of.stride.to_string()),
-    ];
-    let facts: HashMap<String, String> =
-        facts.into_iter().map(|(key, value)| (key.to_string(), value)).collect();
-    let mut json = serde_json::to_vec(&Metadata::new(Some(facts), infos)?)?;
+    // In this order, so that the same logits are the same file.
+    let header = json!({
+        "__metadata__": {
+            "format": "perihelion logits",
+            "model": of.model,
+            "stride": of.stride.to_string(),
+            "window": of.window.to_string(),
+        },
+        TOKENS: {"dtype": "U32", "shape": [of.tokens.len()], "data_offsets": [0, tokens]},
+        LOGITS: {"dtype": "F32", "shape": [of.tokens.len(), of.vocab], "data_offsets": [tokens, end]},
+    });
+    let mut json = serde_json::to_vec(&header)?;
     json.resize(json.len().next_multiple_of(8), b' ');
     Ok([&(json.len() as u64).to_le_bytes()[..], &json].concat())
 }

@@ -21,7 +21,7 @@ pub(super) struct FileSetting {
 /// The settings of a file, in its order, and all that is wrong with it.
 ///
 /// # Errors
-/// If it cannot be read as TOML.
+/// If it cannot be read as what it is named.
 pub(super) fn read(path: &Path) -> Result<(Vec<FileSetting>, Vec<Error>), Error> {
     let text =
         std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_path_buf(), source })?;
