@@ -30,11 +30,11 @@ pub enum OutOfMemory {
     },
     /// The weights fit and the cache does not.
     #[error(
-        "the weights need {}, the cache for {tokens} tokens {}, and {} of memory is free: ask for fewer tokens or fewer sequences at once",
-        Bytes(*weights), Bytes(*cache), Bytes(*available)
+        "{}, and {} of memory is free: ask for fewer tokens or fewer sequences at once",
+        needs(*weights, *cache, *tokens), Bytes(*available)
     )]
     Cache {
-        /// Bytes of weights.
+        /// Bytes of weights; 0 where they are loaded already.
         weights: u64,
         /// Bytes of cache.
         cache: u64,
@@ -134,6 +134,14 @@ fn group_available(folder: &Path) -> Option<u64> {
     Some(limit.saturating_sub(used.saturating_sub(files.unwrap_or(0))))
 }
 
+/// What a cache needs, and weights that are not loaded yet.
+fn needs(weights: u64, cache: u64, tokens: usize) -> String {
+    match weights {
+        0 => format!("the cache for {tokens} tokens needs {}", Bytes(cache)),
+        _ => format!("the weights need {}, the cache for {tokens} tokens {}", Bytes(weights), Bytes(cache)),
+    }
+}
+
 /// A number of bytes in words, such as `1.46 GiB`.
 #[derive(Debug, Clone, Copy)]
 pub struct Bytes(pub u64);
@@ -165,6 +173,9 @@ mod tests {
         );
         let need = MemoryNeed { weights: 5 << 30, ..need };
         assert!(need.check(1).unwrap_err().to_string().starts_with("the weights need 5.00 GiB and 4.00 GiB"));
+        let loaded = MemoryNeed { weights: 0, ..need };
+        let refusal = MemoryNeed { available: 1 << 30, ..loaded }.check(1).unwrap_err().to_string();
+        assert!(refusal.starts_with("the cache for 1 tokens needs "), "{refusal}");
         assert!(MemoryNeed { available: 7 << 30, ..need }.check(1).is_ok());
     }
 

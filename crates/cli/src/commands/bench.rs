@@ -1,5 +1,6 @@
 //! `peri bench`: prompt processing, generation, batched generation, load time, memory; what prefix caching saves.
 
+mod limits;
 mod shared_prefix;
 
 use std::collections::HashSet;
@@ -11,15 +12,12 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
 use engine::Profile;
-use pipelines::config::{Auto, KVCacheStrategy};
-use pipelines::{
-    Batch, EventKind, Generator, GeneratorOptions, MemoryBytes, MemoryRequest, OutOfMemory, Request,
-    SamplingOptions, Slice, TextModel,
-};
+use pipelines::{Batch, EventKind, Generator, GeneratorOptions, Request, SamplingOptions, Slice, TextModel};
 
+use limits::Limits;
 use shared_prefix::SharedPrefix;
 
-use crate::exit::{Interrupted, NoMemory, Usage};
+use crate::exit::{Interrupted, Usage};
 use crate::interrupt::Interrupt;
 use crate::model::{self, ThreadArguments};
 use crate::parse;
@@ -81,14 +79,6 @@ struct Work {
     flag: &'static str,
 }
 
-/// What all works run within: the options of the configuration, and what it asks of memory.
-struct Limits {
-    options: GeneratorOptions,
-    memory: MemoryRequest,
-    /// Tokens of a sequence.
-    max_length: usize,
-}
-
 /// Prompt tokens of each sequence before batched generation is timed.
 const BATCH_PROMPT: usize = 16;
 /// Tokens that each sequence makes in batched generation, or more where not all can start in one step.
@@ -120,21 +110,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let source = arguments.model.source()?;
     let resolved = source.resolve(&Progress::new(arguments.json))?;
     source.warn(&resolved);
-    let options = GeneratorOptions {
-        sampling: SamplingOptions::GREEDY,
-        // Of the sequences to measure, which are more than the configuration speaks of.
-        max_ce_batch_size: source.config().max_ce_batch_size,
-        ..GeneratorOptions::from(&resolved)
-    };
-    let limits =
-        Limits { options, memory: *resolved.memory_request(), max_length: resolved.memory().max_length };
-    let works = limits.works(arguments, resolved.checkpoint().network.context_length())?;
+    let limits = Limits::of(&source, &resolved);
+    let works = limits.works(arguments)?;
     let compiled = model::compile(&session, resolved)?;
     let model = model::pack(compiled, &session, &Progress::new(arguments.json))?;
     let load = start.elapsed().as_secs_f64();
     let title = format!("{} on {}", source.name(), device(&session));
     if arguments.profile {
-        return print_profiles(&title, &model, arguments.prompt[0].get(), limits.max_length);
+        return print_profiles(&title, &model, arguments.prompt[0].get(), &limits);
     }
     let mut figures = vec![Figure { name: "load".into(), unit: "s", values: vec![load] }];
     let progress = Progress::new(arguments.json);
@@ -162,69 +145,6 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         false => format!("{title}\n{}\n", table(&figures)),
     };
     put(&text)
-}
-
-impl Limits {
-    /// The works to measure. Those that are too long are left out, which standard error tells; those that do not fit
-    /// into memory are refused.
-    fn works(&self, arguments: &Arguments, context: usize) -> anyhow::Result<Vec<(String, Work)>> {
-        if arguments.profile || arguments.shared_prefix.is_some() {
-            return Ok(Vec::new());
-        }
-        let prompts = arguments.prompt.iter().map(|prompt| {
-            let prompt = prompt.get();
-            (format!("pp{prompt}"), Work { sequences: 1, prompt, tokens: 1, flag: "--prompt" })
-        });
-        let generate = arguments.generate.get();
-        let tokens = generate.saturating_add(1);
-        let alone = (format!("tg{generate}"), Work { sequences: 1, prompt: 1, tokens, flag: "--generate" });
-        let batches = arguments.batch.iter().map(|sequences| {
-            let sequences = sequences.get();
-            let steps = (sequences - 1) / self.options.max_ce_batch_size;
-            let tokens =
-                BATCH_TOKENS + steps.min(self.max_length.saturating_sub(BATCH_PROMPT + BATCH_TOKENS));
-            (format!("b{sequences}"), Work { sequences, prompt: BATCH_PROMPT, tokens, flag: "--batch" })
-        });
-        let works = prompts.chain([alone]).chain(batches);
-        let (fit, large): (Vec<_>, Vec<_>) = works.partition(|(_, work)| work.room() <= self.max_length);
-        for (name, work) in large {
-            let limit = match self.max_length < context {
-                true => format!("max_length is {}", self.max_length),
-                false => format!("the model's context holds {context}"),
-            };
-            let problem = format!("{name} is left out: it needs {} tokens, and {limit}", work.room());
-            // A closed standard error changes nothing.
-            let _ = writeln!(std::io::stderr(), "peri: {problem}");
-        }
-        fit.iter().try_for_each(|(name, work)| self.check(name, work))?;
-        Ok(fit)
-    }
-
-    /// Whether the cache for a work fits into what may be used of the memory.
-    fn check(&self, name: &str, work: &Work) -> anyhow::Result<()> {
-        // Pages are not enough for one: all run at once.
-        let strategy = match self.memory.strategy {
-            KVCacheStrategy::Paged => KVCacheStrategy::Continuous,
-            strategy => strategy,
-        };
-        let (max_length, max_batch) = (Auto::At(work.room()), Auto::At(work.sequences));
-        match (MemoryRequest { strategy, max_length, max_batch, ..self.memory }).plan() {
-            Ok(_) => Ok(()),
-            Err(OutOfMemory::Settings { weights, cache, usable, available, .. }) => {
-                let [weights, cache, usable, available] =
-                    [weights, cache, usable, available].map(MemoryBytes);
-                Err(NoMemory(format!(
-                    "{name}: the weights need {weights} and the cache for {} sequences of {} tokens {cache}, but \
-                     {usable} of the {available} free may be used: lower {}",
-                    work.sequences,
-                    work.room(),
-                    work.flag
-                ))
-                .into())
-            }
-            Err(other) => Err(pipelines::Error::from(other).into()),
-        }
-    }
 }
 
 impl Work {
@@ -309,15 +229,10 @@ fn prompt(sequence: usize, len: usize, vocab: usize) -> Vec<u32> {
 }
 
 /// Where the time of a prompt goes, and that of the decode step that follows it.
-fn print_profiles(title: &str, model: &TextModel, tokens: usize, max_length: usize) -> anyhow::Result<()> {
-    if tokens >= max_length {
-        let limit = match max_length < model.decoder().context_length {
-            true => format!("max_length is {max_length}"),
-            false => format!("the model's context holds {max_length}"),
-        };
-        let problem =
-            format!("cannot profile {tokens} tokens and one more: {limit}; give a smaller --prompt");
-        return Err(Usage(problem).into());
+fn print_profiles(title: &str, model: &TextModel, tokens: usize, limits: &Limits) -> anyhow::Result<()> {
+    if tokens >= limits.max_length {
+        let problem = format!("cannot profile {tokens} tokens and one more: {limits}");
+        return Err(Usage(format!("{problem}; give a smaller --prompt")).into());
     }
     let pages = (tokens + 1).div_ceil(model.page_size());
     let mut runner = model.runner(pages).map_err(pipelines::Error::from)?;

@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use pipelines::{EventKind, Generator, GeneratorOptions, Request, TextModel};
 
-use super::{Figure, Limits, Work, median, prompt};
+use super::limits::Limits;
+use super::{Figure, Work, median, prompt};
 use crate::exit::{Interrupted, Usage};
 use crate::interrupt::Interrupt;
 
@@ -29,14 +30,10 @@ impl SharedPrefix {
         repetitions: usize,
         interrupt: &Interrupt,
     ) -> anyhow::Result<Vec<Figure>> {
-        let (length, limit) = (self.shared.saturating_add(OWN), limits.max_length);
-        if length >= limit {
-            let holder = match limit < model.decoder().context_length {
-                true => "max_length is",
-                false => "the model's context holds",
-            };
+        let length = self.shared.saturating_add(OWN);
+        if length >= limits.max_length {
             let problem =
-                format!("prompts of {} shared tokens and {OWN} of their own: {holder} {limit}", self.shared);
+                format!("prompts of {} shared tokens and {OWN} of their own: {limits}", self.shared);
             return Err(Usage(format!("{problem}; give a smaller --shared-prefix")).into());
         }
         let sequences = self.prompts.saturating_add(1);
