@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
 use engine::Profile;
-use pipelines::{Batch, EventKind, Generator, GeneratorOptions, Request, SamplingOptions, Slice, TextModel};
+use pipelines::{Batch, EventKind, Generator, GeneratorOptions, Request, Slice, TextModel};
 
 use limits::Limits;
 use shared_prefix::SharedPrefix;

@@ -120,7 +120,7 @@ fn a_comma_separates_unless_it_is_in_the_name_of_a_file() {
     };
     assert_eq!(paths(), [folder.path().join("a"), PathBuf::from("b.gguf")]);
     std::fs::write(&path, "").unwrap();
-    assert_eq!(paths(), [path.clone()]);
+    assert_eq!(paths(), std::slice::from_ref(&path));
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub(super) fn in_shards(model: &Path) -> Vec<(String, Vec<u8>)> {
         let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
         for (key, tensor) in tensors {
             let begin = data.len();
-            data.extend_from_slice(&tensor.bytes());
+            data.extend_from_slice(tensor.bytes());
             let offsets = [begin, data.len()];
             let shape = tensor.shape().to_vec();
             let entry = serde_json::json!({"dtype": "F32", "shape": shape, "data_offsets": offsets});
@@ -69,7 +69,7 @@ fn the_best_of_a_folder_is_taken() {
     let Some(gguf) = testdata::shared("shakespeare-llama/gguf") else { return };
     let mut config = PipelineConfig::new(gguf.display().to_string());
     let best = gguf.join("shakespeare-llama-Q4_K_M.gguf");
-    assert_eq!(resolve(&config).unwrap().config().weight_path, [best.clone()]);
+    assert_eq!(resolve(&config).unwrap().config().weight_path, std::slice::from_ref(&best));
     // The same is said of it by itself, and without resolving.
     let bytes = best.metadata().unwrap().len();
     assert_eq!(config.weights_size().unwrap(), Some(bytes));
