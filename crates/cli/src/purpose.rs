@@ -13,6 +13,8 @@ pub(crate) trait Purpose {
     const OBEYS: Groups;
     /// Fields, and what they are where nobody says otherwise, as flags say it.
     const DEFAULTS: Pairs = &[];
+    /// What can be given as the model, for the help.
+    const MODEL: &'static str = "A GGUF file, a folder with config.json and weights, or a repo of a hub [default: a small storyteller, built in]";
     /// Fields whose defaults depend on more, and on what, for the help.
     const DEPENDS: Pairs = &[];
 }
@@ -74,6 +76,8 @@ pub(crate) enum Inspect {}
 pub(crate) enum WarmCache {}
 /// `peri encode`.
 pub(crate) enum Encode {}
+/// `peri tokenize`, which wants the tokenizer alone.
+pub(crate) enum Tokenize {}
 /// `peri render`, which wants the tokenizer and the template alone.
 pub(crate) enum Render {}
 
@@ -137,6 +141,13 @@ impl Purpose for Encode {
     ];
 }
 
+impl Purpose for Tokenize {
+    const OBEYS: Groups = &[&["huggingface_repo_id"]];
+    const DEFAULTS: Pairs = GENERATING;
+    const MODEL: &'static str = "A GGUF file, a tokenizer.json or tokenizer.model, a folder with one, a repo of a hub, or a file of a repo \
+         (org/repo/file) [default: the storyteller's]";
+}
+
 impl Purpose for Render {
     const OBEYS: Groups = &[MODEL];
     const DEFAULTS: Pairs = GENERATING;
@@ -189,6 +200,7 @@ mod tests {
         check::<Inspect>();
         check::<WarmCache>();
         check::<Encode>();
+        check::<Tokenize>();
         check::<Render>();
         assert_eq!(obeyed::<Config>().count(), FIELDS.len(), "all that there is can be shown");
     }

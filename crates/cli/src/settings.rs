@@ -207,11 +207,10 @@ fn flag<P: Purpose>(field: &'static Field) -> Arg {
 }
 
 /// The model, as a flag or not.
-fn model(arg: Arg) -> Arg {
+fn model<P: Purpose>(arg: Arg) -> Arg {
     let field = Field::find(MODEL).expect("the table has it");
-    arg.value_parser(parser(field)).value_name("MODEL").value_hint(ValueHint::AnyPath).help_heading(HEADING).help(
-        "A GGUF file, a folder with config.json and weights, or a repo of a hub [default: a small storyteller, built in]",
-    )
+    let arg = arg.value_parser(parser(field)).value_name("MODEL").value_hint(ValueHint::AnyPath);
+    arg.help_heading(HEADING).help(P::MODEL)
 }
 
 fn parser(field: &'static Field) -> ValueParser {
@@ -254,7 +253,7 @@ impl<P: Purpose> clap::Args for ModelFlags<P> {
     fn augment_args(command: Command) -> Command {
         add_flags::<P>(
             command,
-            model(Arg::new(MODEL).long("model").visible_aliases(["model-path", "huggingface-repo-id"])),
+            model::<P>(Arg::new(MODEL).long("model").visible_aliases(["model-path", "huggingface-repo-id"])),
         )
     }
 
@@ -265,7 +264,7 @@ impl<P: Purpose> clap::Args for ModelFlags<P> {
 
 impl<P: Purpose> clap::Args for ModelPath<P> {
     fn augment_args(command: Command) -> Command {
-        add_flags::<P>(command, model(Arg::new(MODEL)))
+        add_flags::<P>(command, model::<P>(Arg::new(MODEL)))
     }
 
     fn augment_args_for_update(command: Command) -> Command {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use pipelines::{AddSpecial, ParseSpecial, Piece, SkipSpecial, Tokenizer};
@@ -10,6 +10,8 @@ use serde_json::json;
 
 use crate::exit::Usage;
 use crate::model;
+use crate::purpose;
+use crate::settings::ModelPath;
 
 const AFTER_HELP: &str = "\
 Texts are lines of standard input, unless --string or --text gives others. Ids are JSON as they are: an array a line. Of
@@ -29,9 +31,8 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// A GGUF file, a tokenizer.json or tokenizer.model, a folder with one, a repo of a hub, or a file of a repo
-    /// (org/repo/file) [default: the storyteller's]
-    path: Option<PathBuf>,
+    #[command(flatten)]
+    model: ModelPath<purpose::Tokenize>,
     /// A text, line breaks and all, in place of standard input; may be given several times
     #[arg(long, value_name = "TEXT", conflicts_with = "text", allow_hyphen_values = true)]
     string: Vec<String>,
@@ -61,7 +62,9 @@ struct Input<R> {
 
 /// Tokenizes.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let tokenizer = model::tokenizer(arguments.path.as_deref())?;
+    let source = arguments.model.source()?;
+    let name = Some(Path::new(&source.config().huggingface_repo_id)).filter(|_| !source.is_built_in());
+    let tokenizer = model::tokenizer(name)?;
     for (index, text) in arguments.string.iter().enumerate() {
         let place = || format!("--string, number {}", index + 1);
         put(&line(&tokenizer, text, place, arguments)?)?;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::hub::Hub;
-use crate::support::{Folder, peri_reading, storyteller};
+use crate::support::{Folder, command, peri_reading, storyteller};
 
 fn tokenize(arguments: &[&str], input: &str) -> String {
     peri_reading(&[&["tokenize"], arguments].concat(), input.as_bytes()).text()
@@ -23,6 +23,20 @@ fn the_built_in_tokenizer_needs_no_file() {
     assert_eq!(tokenize(&[], "Once upon a time\n"), "[0,2352,607,260,527]\n");
     assert_eq!(tokenize(&["--no-special"], "Once upon a time"), "[2352,607,260,527]\n");
     assert_eq!(tokenize(&[], ""), "");
+}
+
+#[test]
+fn the_model_of_the_environment_is_meant_where_none_is_named() {
+    let Some(folder) = testdata::shared("stories260k/hf") else { return };
+    let folder = folder.display().to_string();
+    let ids = |model: &str, more: &[&str]| {
+        let arguments = [&["tokenize", "--string", "Once upon a time"], more].concat();
+        let output = command(&arguments).env("PERI_MODEL", model).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(ids(&folder, &[]).starts_with("[1,"));
+    assert!(ids("nowhere", &[&folder]).starts_with("[1,"));
+    assert_eq!(ids("nowhere", &[]), "");
 }
 
 #[test]
