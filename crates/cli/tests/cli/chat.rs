@@ -142,11 +142,11 @@ fn what_is_saved_goes_on() {
 
 #[test]
 fn flags_win_over_files() {
-    let chat = Chat::new("flags");
-    let template = chat.folder.file("long.jinja", "{{ 'a ' * count }}{{ messages | length }}");
+    let mut chat = Chat::new("flags");
+    chat.template = chat.folder.file("long.jinja", "{{ 'a ' * count }}{{ messages | length }}");
     let file = chat.folder.file("conversation.json", r#"{"messages": [], "count": 1}"#);
     let tokens = |arguments: &[&str]| {
-        let answers = chat.json(&[&["--load", &file, "--template", &template], arguments].concat(), "Hi\n");
+        let answers = chat.json(&[&["--load", &file], arguments].concat(), "Hi\n");
         answers[0]["usage"]["prompt_tokens"].as_u64().unwrap()
     };
     assert!(tokens(&["--variable", "count=50"]) >= tokens(&[]) + 49);

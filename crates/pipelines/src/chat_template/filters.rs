@@ -5,7 +5,9 @@ use minijinja::{AutoEscape, Environment, Error, State, UndefinedBehavior, Value}
 
 use super::arguments::{fault, split};
 use super::python::Generator;
-use super::{Limits, functions, json, macros, methods, operators, syntax, text_filters, work};
+use super::{
+    Limits, functions, json, macros, methods, number_filters, operators, syntax, text_filters, work,
+};
 
 /// An environment without templates.
 pub(super) fn environment(limits: Limits) -> Environment<'static> {
@@ -29,7 +31,7 @@ pub(super) fn environment(limits: Limits) -> Environment<'static> {
     for (name, filter) in engine_filters() {
         add_filter(&mut environment, work, name, filter);
     }
-    for &(name, filter) in text_filters::FILTERS {
+    for &(name, filter) in text_filters::FILTERS.iter().chain(number_filters::FILTERS) {
         let filter =
             move |state: &mut State, operands: Rest<ValueOrKwargs>| filter(state, &operands.into_values());
         add_filter(&mut environment, work, name, Value::from_function(filter));

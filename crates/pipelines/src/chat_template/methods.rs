@@ -5,7 +5,8 @@ use minijinja::value::{Tuple, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
 
 use super::arguments::{bind, fault, required, text, text_or, whole, whole_or};
-use super::python::{self, View, casefold, ends_line, is_cased, is_space, titlecase};
+use super::letters::{self, ends_line, is_space};
+use super::python::{self, View};
 
 /// Calls a method, whose operands are paid for.
 ///
@@ -32,8 +33,14 @@ fn text_method(
     method: &str,
     operands: &[Value],
 ) -> Result<Value, Error> {
-    let plain = || bind(method, [], operands).map(|[]| ());
-    let all = |holds: fn(char) -> bool| Ok(Value::from(!own.is_empty() && own.chars().all(holds)));
+    if let Some(make) = maker(method) {
+        let [] = bind(method, [], operands)?;
+        return Ok(Value::from(make(own)));
+    }
+    if let Some(holds) = question(method) {
+        let [] = bind(method, [], operands)?;
+        return Ok(Value::from(holds(own)));
+    }
     match method {
         "format" => format(state, value, operands),
         "strip" => trim(method, own, operands, true, true),
@@ -50,38 +57,43 @@ fn text_method(
         "zfill" => zfill(own, operands),
         "expandtabs" => expandtabs(own, operands),
         "join" => join(own, operands),
-        _ => {
-            let simple: fn(&str) -> String = match method {
-                "upper" => str::to_uppercase,
-                "lower" => str::to_lowercase,
-                "casefold" => casefold,
-                "swapcase" => swapcase,
-                "title" => title,
-                "capitalize" => capitalize,
-                _ => {
-                    return match method {
-                        "isspace" => plain().and_then(|()| all(is_space)),
-                        "isalpha" => {
-                            plain().and_then(|()| all(|letter| letter.is_alphabetic() && !is_mark(letter)))
-                        }
-                        "isalnum" => plain().and_then(|()| all(is_alphanumeric)),
-                        "isdecimal" => plain().and_then(|()| all(is_decimal)),
-                        "isdigit" => plain().and_then(|()| all(is_digit)),
-                        "isnumeric" => plain().and_then(|()| all(char::is_numeric)),
-                        "isascii" => plain().map(|()| Value::from(own.is_ascii())),
-                        "isprintable" => plain().map(|()| Value::from(own.chars().all(python::is_printable))),
-                        "islower" => plain().map(|()| Value::from(has_case(own, char::is_lowercase))),
-                        "isupper" => plain().map(|()| Value::from(has_case(own, char::is_uppercase))),
-                        "istitle" => {
-                            plain().map(|()| Value::from(own.chars().any(is_cased) && own == title(own)))
-                        }
-                        _ => Err(Error::from(ErrorKind::UnknownMethod)),
-                    };
-                }
-            };
-            plain().map(|()| Value::from(simple(own)))
-        }
+        _ => Err(Error::from(ErrorKind::UnknownMethod)),
     }
+}
+
+/// Methods that make a text of nothing but a text.
+fn maker(method: &str) -> Option<fn(&str) -> String> {
+    Some(match method {
+        "upper" => str::to_uppercase,
+        "lower" => str::to_lowercase,
+        "casefold" => letters::casefold,
+        "swapcase" => letters::swapcase,
+        "title" => letters::title,
+        "capitalize" => letters::capitalize,
+        _ => return None,
+    })
+}
+
+/// Methods that tell whether all letters of a text are of a kind.
+fn question(method: &str) -> Option<fn(&str) -> bool> {
+    Some(match method {
+        "isspace" => |own| all(own, is_space),
+        "isalpha" => |own| all(own, letters::is_alphabetic),
+        "isalnum" => |own| all(own, |letter| letters::is_alphabetic(letter) || letter.is_numeric()),
+        "isdecimal" => |own| all(own, letters::is_decimal),
+        "isdigit" => |own| all(own, letters::is_digit),
+        "isnumeric" => |own| all(own, char::is_numeric),
+        "isascii" => str::is_ascii,
+        "isprintable" => |own| own.chars().all(letters::is_printable),
+        "islower" => |own| letters::has_case(own, char::is_lowercase),
+        "isupper" => |own| letters::has_case(own, char::is_uppercase),
+        "istitle" => |own| own.chars().any(letters::is_cased) && own == letters::title(own),
+        _ => return None,
+    })
+}
+
+fn all(own: &str, holds: fn(char) -> bool) -> bool {
+    !own.is_empty() && own.chars().all(holds)
 }
 
 /// Values in place of the braces of a text. Numbers and texts are known to the engine.
@@ -338,62 +350,6 @@ fn join(own: &str, operands: &[Value]) -> Result<Value, Error> {
         joined.push_str(text("join", &item)?);
     }
     Ok(Value::from(joined))
-}
-
-fn swapcase(own: &str) -> String {
-    let swap = |letter: char| match (letter.is_uppercase(), letter.is_lowercase()) {
-        (true, _) => letter.to_lowercase().collect(),
-        (_, true) => letter.to_uppercase().collect(),
-        _ => letter.to_string(),
-    };
-    own.chars().map(swap).collect()
-}
-
-fn title(own: &str) -> String {
-    let mut titled = String::with_capacity(own.len());
-    let mut inside = false;
-    for letter in own.chars() {
-        match inside {
-            true => titled.extend(letter.to_lowercase()),
-            false => titled.push_str(&titlecase(letter)),
-        }
-        inside = is_cased(letter);
-    }
-    titled
-}
-
-/// The first letter as that of a word, the others small.
-pub(super) fn capitalize(own: &str) -> String {
-    let mut letters = own.chars();
-    let first = letters.next().map(titlecase).unwrap_or_default();
-    first + &letters.as_str().to_lowercase()
-}
-
-fn has_case(own: &str, wanted: fn(char) -> bool) -> bool {
-    own.chars().any(wanted) && own.chars().filter(|&letter| is_cased(letter)).all(wanted)
-}
-
-/// Marks, some of which Unicode counts among the alphabetic and Python does not.
-fn is_mark(letter: char) -> bool {
-    !letter.is_ascii() && python::is_in_category(letter, python::Category::Mark)
-}
-
-fn is_decimal(letter: char) -> bool {
-    letter.is_ascii_digit() || !letter.is_ascii() && python::is_in_category(letter, python::Category::Decimal)
-}
-
-/// Decimals, and digits above and below the line or in circles.
-fn is_digit(letter: char) -> bool {
-    let code = u32::from(letter);
-    let raised = matches!(letter, '²' | '³' | '¹' | '\u{1369}'..='\u{1371}' | '\u{19da}' | '\u{2070}')
-        || matches!(code, 0x2074..=0x2079 | 0x2080..=0x2089 | 0x2460..=0x2468 | 0x2474..=0x247c | 0x2488..=0x2490)
-        || matches!(code, 0x24ea | 0x24f5..=0x24fd | 0x24ff | 0x2776..=0x277e | 0x2780..=0x2788 | 0x278a..=0x2792)
-        || matches!(code, 0x10a40..=0x10a43 | 0x10e60..=0x10e68 | 0x11052..=0x1105a | 0x1f100..=0x1f10a);
-    raised || is_decimal(letter)
-}
-
-fn is_alphanumeric(letter: char) -> bool {
-    letter.is_alphanumeric() && !is_mark(letter)
 }
 
 fn map_method(value: &Value, method: &str, operands: &[Value]) -> Result<Value, Error> {

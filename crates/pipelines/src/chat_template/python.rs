@@ -1,13 +1,13 @@
-//! Values and letters as Python sees them: `str`, `repr`, white space, and cases.
+//! Values as Python shows them: `str` and `repr`.
 
 use std::fmt::{self, Write};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use minijinja::value::{Enumerator, Object, ObjectRepr, ValueKind};
 use minijinja::{Error, Value};
-use regex::Regex;
 
 use super::arguments::fault;
+use super::letters::is_printable;
 
 /// What `map`, `select` and their like give: values to go through, which are no list until `list` makes one.
 #[derive(Debug)]
@@ -208,75 +208,4 @@ fn quote(text: &str, out: &mut dyn Write) -> fmt::Result {
         }
     }
     out.write_char(quote)
-}
-
-/// Whether `repr` shows a letter as it is.
-pub(super) fn is_printable(letter: char) -> bool {
-    match letter.is_ascii() {
-        true => !letter.is_ascii_control(),
-        false => !is_in_category(letter, Category::Unprintable),
-    }
-}
-
-/// Unicode's categories of letters that the standard library does not know.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Category {
-    /// Controls, formats and white space but for the blank.
-    Unprintable,
-    /// Accents and vowel signs.
-    Mark,
-    /// Digits of numbers to the base of ten.
-    Decimal,
-}
-
-/// Whether a letter is of a category.
-pub(super) fn is_in_category(letter: char, category: Category) -> bool {
-    static CATEGORIES: LazyLock<[Regex; 3]> = LazyLock::new(|| {
-        [r"[\p{C}\p{Z}&&[^ ]]", r"\p{M}", r"\p{Nd}"]
-            .map(|class| Regex::new(class).expect("the class is valid"))
-    });
-    CATEGORIES[category as usize].is_match(letter.encode_utf8(&mut [0; 4]))
-}
-
-/// White space: Unicode's, and four separators of ASCII.
-pub(super) fn is_space(letter: char) -> bool {
-    letter.is_whitespace() || ('\x1c'..='\x1f').contains(&letter)
-}
-
-/// Whether a letter ends a line for `splitlines`.
-pub(super) fn ends_line(letter: char) -> bool {
-    matches!(letter, '\n'..='\r' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}')
-}
-
-/// Whether a letter has a case: small, capital, or a capital and a small one in one.
-pub(super) fn is_cased(letter: char) -> bool {
-    letter.is_lowercase() || letter.is_uppercase() || letter.to_lowercase().ne([letter])
-}
-
-/// A letter as the first of a word.
-pub(super) fn titlecase(letter: char) -> String {
-    match letter {
-        '\u{1c4}'..='\u{1c6}' => "\u{1c5}".to_owned(),
-        '\u{1c7}'..='\u{1c9}' => "\u{1c8}".to_owned(),
-        '\u{1ca}'..='\u{1cc}' => "\u{1cb}".to_owned(),
-        '\u{1f1}'..='\u{1f3}' => "\u{1f2}".to_owned(),
-        // Georgian has no first letters.
-        '\u{10d0}'..='\u{10ff}' => letter.to_string(),
-        'ŉ' => "\u{2bc}N".to_owned(),
-        _ => {
-            let mut upper = letter.to_uppercase();
-            let first = upper.next().into_iter();
-            first.chain(upper.flat_map(char::to_lowercase)).collect()
-        }
-    }
-}
-
-/// A text for comparisons that know no case.
-pub(super) fn casefold(text: &str) -> String {
-    let fold = |letter: char| match letter {
-        'ı' | '\u{13a0}'..='\u{13f5}' => letter.to_string(),
-        '\u{ab70}'..='\u{abbf}' | '\u{13f8}'..='\u{13fd}' => letter.to_uppercase().to_string(),
-        _ => letter.to_uppercase().flat_map(char::to_lowercase).collect(),
-    };
-    text.chars().map(fold).collect()
 }

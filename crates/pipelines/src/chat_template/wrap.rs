@@ -1,6 +1,6 @@
 //! Lines of a width, as Python's `textwrap` makes them.
 
-use super::python::is_space;
+use super::letters::is_space;
 
 /// The lines of a text that has none yet. Where `long_words` is not set, words wider than a line stay whole; `hyphens`
 /// are places to break at.
