@@ -205,7 +205,8 @@ fn all_that_is_wrong_is_told_to_programs() {
     assert_eq!((problems.len(), length), (2, &expected));
     assert!(wrong.stderr.starts_with("peri: configuration: "), "{wrong:?}");
 
-    let memory = peri(&["config", "check", "--json", "--max-cache-batch-size", "1000000000"]);
+    let memory = ["--cache-strategy", "continuous", "--max-cache-batch-size", "1000000000"];
+    let memory = peri(&[&["config", "check", "--json"], &memory[..]].concat());
     assert_eq!((memory.code, &json(&memory)["problems"][0]["field"]), (Some(4), &serde_json::Value::Null));
 
     let folder = Folder::new("all-settings");

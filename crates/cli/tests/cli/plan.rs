@@ -83,7 +83,8 @@ fn numbers_are_those_of_the_model() {
 
 #[test]
 fn what_does_not_fit_ends_with_its_code_and_says_what_would() {
-    let outcome = peri(&["plan", "--json", "--max-cache-batch-size", "1000000000"]);
+    let sequences = ["--cache-strategy", "continuous", "--max-cache-batch-size", "1000000000"];
+    let outcome = peri(&[&["plan", "--json"], &sequences[..]].concat());
     assert_eq!(outcome.code, Some(4), "{outcome:?}");
     assert!(outcome.stderr.contains("lower max_cache_batch_size to "), "{}", outcome.stderr);
     let plan: Value = serde_json::from_str(&outcome.stdout).unwrap();
