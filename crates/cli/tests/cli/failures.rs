@@ -49,6 +49,10 @@ fn wrong_flags() {
                 "engine is huggingface: there is no fallback engine",
             ],
         ),
+        (
+            &["generate", "--max-ce-batch-size", "auto"],
+            &["'auto' for '--max-ce-batch-size <N>'", "at least 1"],
+        ),
         (&["generate", "--seed", "x"], &["--seed", "from 0 to 18446744073709551615"]),
         (&["generate", "--max-new-tokens", "0"], &["--max-new-tokens", "at least 1"]),
         (&["generate", "--threads", "-1"], &["'-1' for '--threads <N>'", "from 1 to 1024, or 0"]),

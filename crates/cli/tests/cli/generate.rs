@@ -160,6 +160,12 @@ fn a_text_ends_where_the_model_ends_it_unless_told_otherwise() {
 }
 
 #[test]
+fn what_has_no_effect_on_the_built_in_model_is_told() {
+    let outcome = peri(&["generate", "--force-download", "--max-new-tokens", "1", PROMPT]);
+    assert!(outcome.stderr.contains("force_download has no effect: the model is built in"), "{outcome:?}");
+}
+
+#[test]
 fn answers_without_room_are_told() {
     let stderr = |arguments: &[&str]| {
         let common = ["generate", "--ignore-eos", "--seed", "1"];
