@@ -110,12 +110,13 @@ pub(crate) struct Job<'a> {
     out: Disjoint<'a, f32>,
 }
 
-/// A panel of rows times some tokens.
-pub(crate) type Kernel = unsafe fn(&Job<'_>, usize, Range<usize>);
+/// A panel of rows times some tokens. The memory is for its factors. (It comes from outside: code of an instruction set is
+/// inlined into its variant, but not into a closure there.)
+pub(crate) type Kernel = unsafe fn(&Job<'_>, usize, Range<usize>, &mut [f32]);
 
 variants! {
     /// The instruction sets, fastest first.
-    pub(crate) const VARIANTS = panel, (job: &Job<'_>, index: usize, tokens: Range<usize>)
+    pub(crate) const VARIANTS = panel, (job: &Job<'_>, index: usize, tokens: Range<usize>, memory: &mut [f32])
 }
 
 /// Computes `[tokens, rows]`.
@@ -138,7 +139,7 @@ pub(crate) fn multiply(variant: &Variant<Kernel>, pool: &Pool, product: &Product
         let (panel, block) = (chunk % panels, chunk / panels);
         let tokens = block * TOKENS..tokens.min((block + 1) * TOKENS);
         // SAFETY: the variant is available, and sizes are checked.
-        unsafe { (variant.run)(&job, panel, tokens) };
+        with_scratch(2 * groups * ROWS, |memory| unsafe { (variant.run)(&job, panel, tokens, memory) });
     });
 }
 
@@ -149,31 +150,28 @@ struct Factors<'a> {
 }
 
 #[inline(always)]
-fn panel<S: Simd>(s: S, job: &Job<'_>, index: usize, tokens: Range<usize>) {
+fn panel<S: Simd>(s: S, job: &Job<'_>, index: usize, tokens: Range<usize>, memory: &mut [f32]) {
     let weight = job.product.weight;
     let rows = index * ROWS..weight.rows.min((index + 1) * ROWS);
-    let size = weight.groups() * ROWS;
-    with_scratch(2 * size, |memory| {
-        let (scales, zeros) = memory.split_at_mut(size);
-        fill_factors(job.product, rows.clone(), scales, zeros);
-        let factors = Factors { scales, zeros };
-        if tokens.len() == 1 && rows.len() == ROWS {
-            return tile::<S, { ROWS / LANES }, 1>(s, job, &factors, 0, rows, tokens.start);
-        }
-        let mut token = tokens.start;
-        macro_rules! tiles {
-            ($($count:literal),*) => {
-                $(while tokens.end - token >= $count && $count * 2 <= S::REGISTERS {
-                    for lane in (0..rows.len()).step_by(LANES) {
-                        let rows = rows.start + lane..rows.end.min(rows.start + lane + LANES);
-                        tile::<S, 1, $count>(s, job, &factors, lane, rows, token);
-                    }
-                    token += $count;
-                })*
-            };
-        }
-        tiles!(8, 4, 2, 1);
-    });
+    let (scales, zeros) = memory.split_at_mut(weight.groups() * ROWS);
+    fill_factors(job.product, rows.clone(), scales, zeros);
+    let factors = Factors { scales, zeros };
+    if tokens.len() == 1 && rows.len() == ROWS {
+        return tile::<S, { ROWS / LANES }, 1>(s, job, &factors, 0, rows, tokens.start);
+    }
+    let mut token = tokens.start;
+    macro_rules! tiles {
+        ($($count:literal),*) => {
+            $(while tokens.end - token >= $count && $count * 2 <= S::REGISTERS {
+                for lane in (0..rows.len()).step_by(LANES) {
+                    let rows = rows.start + lane..rows.end.min(rows.start + lane + LANES);
+                    tile::<S, 1, $count>(s, job, &factors, lane, rows, token);
+                }
+                token += $count;
+            })*
+        };
+    }
+    tiles!(8, 4, 2, 1);
 }
 
 /// Writes the factors of a panel; zeros beyond the last row.
