@@ -137,6 +137,12 @@ pub enum Error {
     /// A device that is not there, or cannot be named.
     #[error("{0}")]
     Device(String),
+    /// The system refuses so much memory.
+    #[error("the system refuses {bytes} bytes of memory")]
+    OutOfMemory {
+        /// How many were asked for.
+        bytes: usize,
+    },
     /// Memory cannot be had in the way asked for.
     #[error("{bytes} bytes of page-locked memory: {message}")]
     Memory {

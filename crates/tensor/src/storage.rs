@@ -5,6 +5,8 @@ use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
+use crate::Error;
+
 /// A cache line, and the widest vector register.
 const ALIGNMENT: usize = 64;
 /// A huge page. Allocations at least this large start on one and ask the kernel for huge pages: streams read
@@ -28,8 +30,21 @@ impl AlignedBytes {
     /// # Panics
     /// If `len` is near `isize::MAX`. Without that much memory, the process ends as with any allocation.
     pub fn zeroed(len: usize) -> AlignedBytes {
-        let pointer = if is_mapped(len) { map(len) } else { allocate(len) };
-        AlignedBytes { pointer, len }
+        let layout = layout(len, ALIGNMENT).expect("a size below isize::MAX");
+        AlignedBytes::obtain(len).unwrap_or_else(|| handle_alloc_error(layout))
+    }
+
+    /// As [`AlignedBytes::zeroed`], for sizes that may be more than there is.
+    ///
+    /// # Errors
+    /// If the system refuses so much memory. One that promises more than it has ends a process only when that is used.
+    pub fn try_zeroed(len: usize) -> Result<AlignedBytes, Error> {
+        AlignedBytes::obtain(len).ok_or(Error::OutOfMemory { bytes: len })
+    }
+
+    fn obtain(len: usize) -> Option<AlignedBytes> {
+        let pointer = if is_mapped(len) { map(len) } else { allocate(len) }?;
+        Some(AlignedBytes { pointer, len })
     }
 
     /// A copy of `bytes`.
@@ -46,8 +61,9 @@ impl Drop for AlignedBytes {
             // SAFETY: mapped in `map` with this very length, and owned.
             unsafe { unmap(self.pointer, self.len) };
         } else {
+            let layout = layout(self.len, ALIGNMENT).expect("it was allocated with that");
             // SAFETY: allocated in `allocate` with this very layout, and owned.
-            unsafe { dealloc(self.pointer, layout(self.len, ALIGNMENT)) };
+            unsafe { dealloc(self.pointer, layout) };
         }
     }
 }
@@ -60,32 +76,31 @@ fn is_mapped(len: usize) -> bool {
     cfg!(target_os = "linux") && len >= HUGE_PAGE
 }
 
-/// The layout of `len` bytes, at least one.
-fn layout(len: usize, alignment: usize) -> Layout {
-    Layout::from_size_align(len.max(1), alignment).expect("a size below isize::MAX")
+/// The layout of `len` bytes, at least one; `None` near `isize::MAX`.
+fn layout(len: usize, alignment: usize) -> Option<Layout> {
+    Layout::from_size_align(len.max(1), alignment).ok()
 }
 
-fn allocate(len: usize) -> *mut u8 {
-    let layout = layout(len, ALIGNMENT);
+/// `None` where there is not that much memory.
+fn allocate(len: usize) -> Option<*mut u8> {
+    let layout = layout(len, ALIGNMENT)?;
     // SAFETY: the layout has a size of at least one.
     let pointer = unsafe { alloc_zeroed(layout) };
-    if pointer.is_null() {
-        handle_alloc_error(layout);
-    }
-    pointer
+    (!pointer.is_null()).then_some(pointer)
 }
 
-/// Whole huge pages for `len` bytes, of which the last may be made of small ones.
+/// Whole huge pages for `len` bytes, of which the last may be made of small ones; `None` where there is not that much
+/// memory.
 #[cfg(target_os = "linux")]
-fn map(len: usize) -> *mut u8 {
-    let layout = layout(len, HUGE_PAGE);
+fn map(len: usize) -> Option<*mut u8> {
+    let layout = layout(len, HUGE_PAGE)?;
     // At most isize::MAX, so that one page more does not overflow.
     let size = layout.pad_to_align().size();
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: a fresh anonymous mapping, one huge page larger than needed so that an aligned range fits.
     let mapping = unsafe { libc::mmap(std::ptr::null_mut(), size + HUGE_PAGE, protection, flags, -1, 0) };
     if mapping == libc::MAP_FAILED {
-        handle_alloc_error(layout);
+        return None;
     }
     let mapping = mapping.cast::<u8>();
     let before = mapping.addr().next_multiple_of(HUGE_PAGE) - mapping.addr();
@@ -97,7 +112,7 @@ fn map(len: usize) -> *mut u8 {
         unmap_range(pointer.wrapping_add(size), HUGE_PAGE - before);
         libc::madvise(pointer.cast(), len / HUGE_PAGE * HUGE_PAGE, libc::MADV_HUGEPAGE);
     }
-    pointer
+    Some(pointer)
 }
 
 /// # Safety
@@ -115,12 +130,13 @@ unsafe fn unmap_range(start: *mut u8, len: usize) {
 /// `pointer` is from [`map`] with this `len`, and nobody uses it any more.
 #[cfg(target_os = "linux")]
 unsafe fn unmap(pointer: *mut u8, len: usize) {
+    let size = layout(len, HUGE_PAGE).expect("it was mapped with that").pad_to_align().size();
     // SAFETY: `map` kept exactly this range.
-    unsafe { unmap_range(pointer, layout(len, HUGE_PAGE).pad_to_align().size()) };
+    unsafe { unmap_range(pointer, size) };
 }
 
 #[cfg(not(target_os = "linux"))]
-fn map(_len: usize) -> *mut u8 {
+fn map(_len: usize) -> Option<*mut u8> {
     unreachable!("`is_mapped` is true on Linux only")
 }
 
@@ -217,6 +233,15 @@ mod tests {
             bytes.fill(7);
             assert_eq!(AlignedBytes::copy_of(&bytes)[..], bytes[..]);
         }
+    }
+
+    #[test]
+    fn more_than_there_is_is_refused() {
+        for len in [1 << 60, isize::MAX as usize, usize::MAX] {
+            let error = AlignedBytes::try_zeroed(len).unwrap_err();
+            assert_eq!(error, Error::OutOfMemory { bytes: len });
+        }
+        assert_eq!(AlignedBytes::try_zeroed(3).unwrap()[..], [0; 3]);
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use tensor::AlignedBytes;
 
-use crate::View;
 use crate::bind::BoundWeight;
 use crate::frame::Array;
 use crate::program::{Program, Source};
+use crate::{Error, View};
 
 /// A value between parts.
 pub(crate) struct Held<'m> {
@@ -125,7 +125,7 @@ pub(super) fn weight<'r>(program: &Program, weights: &'r [BoundWeight], slot: us
     Held { array: Array { dtype: ty.dtype, shape }, memory: HeldMemory::Read(weights[slot].raw()) }
 }
 
-pub(super) fn empty(array: Array) -> Made {
+pub(super) fn empty(array: Array) -> Result<Made, Error> {
     let bytes = array.dtype.bytes_for(array.shape.elements()).expect("frames have whole blocks");
-    (array, AlignedBytes::zeroed(bytes))
+    Ok((array, AlignedBytes::try_zeroed(bytes)?))
 }

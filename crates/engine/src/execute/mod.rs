@@ -92,8 +92,8 @@ impl<'r> Execution<'r, '_> {
     fn plan(&mut self, plan: &Plan, frame: &Frame, inputs: Vec<Held<'_>>) -> Result<Vec<Made>, Error> {
         let arrays = plan.outputs.iter().zip(&frame.output_shapes);
         let mut made: Vec<Made> =
-            arrays.map(|(ty, &shape)| empty(Array { dtype: ty.dtype, shape })).collect();
-        self.workspace.reserve(frame.arena);
+            arrays.map(|(ty, &shape)| empty(Array { dtype: ty.dtype, shape })).collect::<Result<_, _>>()?;
+        self.workspace.reserve(frame.arena)?;
         let Workspace { arena, lists } = &mut *self.workspace;
         let mut memory = Memory { regions: vec![arena], inputs: Vec::new(), weights: self.weights };
         memory.regions.extend(made.iter_mut().map(|(_, bytes)| &mut bytes[..]));

@@ -63,7 +63,7 @@ impl Model {
             return Ok(self.run_parts(inputs, hooks)?.into_iter().map(buffer).collect());
         };
         let frame = self.frame(plan, inputs)?;
-        let outputs = fresh_outputs(plan, &frame);
+        let outputs = fresh_outputs(plan, &frame)?;
         self.run(plan, &frame, inputs, &outputs, hooks)?;
         Ok(outputs)
     }
@@ -104,7 +104,7 @@ impl Model {
             Guard::Read(guard) => Held { array, memory: HeldMemory::Read(guard) },
             Guard::Write(written) => Held { array, memory: HeldMemory::Write(written.bytes()) },
         });
-        let mut workspace = self.workspace(0);
+        let mut workspace = self.workspace(0)?;
         let mut execution = Execution { program, weights, frames, workspace: &mut workspace, hooks };
         let results = execution.block(&program.root, held.collect());
         lock(&self.shared.workspaces).push(workspace);
@@ -143,7 +143,7 @@ impl Model {
         let weights = self.weights()?;
         let mut inputs = self.lock_inputs(inputs)?;
         let mut outputs = lock_outputs(outputs)?;
-        let mut workspace = self.workspace(frame.arena);
+        let mut workspace = self.workspace(frame.arena)?;
         let mut memory = Memory {
             regions: Vec::with_capacity(1 + outputs.len() + inputs.len()),
             inputs: Vec::with_capacity(inputs.len()),
@@ -237,27 +237,31 @@ impl Model {
         guards.collect()
     }
 
-    fn workspace(&self, arena: usize) -> Workspace {
+    fn workspace(&self, arena: usize) -> Result<Workspace, Error> {
         let mut workspace = lock(&self.shared.workspaces)
             .pop()
             .unwrap_or_else(|| Workspace { arena: AlignedBytes::zeroed(0), lists: Lists::default() });
-        workspace.reserve(arena);
-        workspace
+        workspace.reserve(arena)?;
+        Ok(workspace)
     }
 }
 
 impl Workspace {
-    pub(crate) fn reserve(&mut self, arena: usize) {
+    pub(crate) fn reserve(&mut self, arena: usize) -> Result<(), Error> {
         if self.arena.len() < arena {
+            // Before more is taken.
+            self.arena = AlignedBytes::zeroed(0);
             // A half more than asked for: sizes that grow call by call then allocate but a few times.
-            self.arena = AlignedBytes::zeroed(arena.saturating_add(arena / 2));
+            let ample = AlignedBytes::try_zeroed(arena.saturating_add(arena / 2));
+            self.arena = ample.or_else(|_| AlignedBytes::try_zeroed(arena))?;
         }
+        Ok(())
     }
 }
 
-fn fresh_outputs(plan: &Plan, frame: &Frame) -> Vec<Buffer> {
+fn fresh_outputs(plan: &Plan, frame: &Frame) -> Result<Vec<Buffer>, Error> {
     let outputs = plan.outputs.iter().zip(&frame.output_shapes);
-    outputs.map(|(ty, &shape)| Buffer::zeros(ty.dtype, shape)).collect()
+    outputs.map(|(ty, &shape)| Ok(Buffer::try_zeros(ty.dtype, shape)?)).collect()
 }
 
 fn buffer((array, bytes): Made) -> Buffer {

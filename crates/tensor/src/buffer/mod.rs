@@ -60,6 +60,23 @@ impl Buffer {
         Buffer::from_bytes(dtype, shape, AlignedBytes::zeroed(expect_bytes(dtype, &shape)))
     }
 
+    /// As [`Buffer::zeros`], for sizes that may be more than there is.
+    ///
+    /// # Errors
+    /// If the system refuses so much memory, or the size overflows.
+    ///
+    /// # Panics
+    /// If the dtype's blocks do not divide the elements.
+    pub fn try_zeros(dtype: DType, shape: impl Into<Shape>) -> Result<Buffer, Error> {
+        let shape = shape.into();
+        let bytes = |elements: usize| elements.checked_mul(dtype.block().bytes);
+        if shape.checked_elements().and_then(bytes).is_none() {
+            return Err(Error::OutOfMemory { bytes: usize::MAX });
+        }
+        let bytes = AlignedBytes::try_zeroed(expect_bytes(dtype, &shape))?;
+        Ok(Buffer::from_bytes(dtype, shape, bytes))
+    }
+
     /// A buffer of ones.
     ///
     /// # Panics

@@ -28,6 +28,9 @@ pub enum PackError {
         /// Input features.
         columns: usize,
     },
+    /// There is not that much memory.
+    #[error("a packed matrix: {0}")]
+    Memory(#[from] tensor::Error),
     /// Stored bytes are too few or too many.
     #[error("packed {dtype} matrix of [{rows}, {columns}] takes {needed} bytes, got {got}")]
     Length {
@@ -60,7 +63,7 @@ impl PackedMatrix {
     /// Packs a tensor [rows, columns] or [experts, rows, columns] of any plain float or block dtype but the 8-bit floats.
     ///
     /// # Errors
-    /// If the tensor has another rank or dtype.
+    /// If the tensor has another rank or dtype, or there is not enough memory.
     pub fn pack(weight: &Tensor, pool: &Pool) -> Result<PackedMatrix, PackError> {
         let (experts, rows, columns) = match weight.shape()[..] {
             [rows, columns] => (1, rows, columns),
@@ -70,7 +73,7 @@ impl PackedMatrix {
         let dtype = weight.dtype();
         let (panel_bytes, total) = sizes(dtype, [experts, rows, columns])?;
         let weight = weight.contiguous();
-        let mut packed = AlignedBytes::zeroed(total);
+        let mut packed = AlignedBytes::try_zeroed(total)?;
         if total > 0 {
             let row_bytes = dtype.bytes_for(columns).expect("a tensor's rows are whole blocks");
             let (source, panels) = (weight.bytes(), rows.div_ceil(ROWS));
