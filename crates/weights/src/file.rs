@@ -1,9 +1,11 @@
 //! A file of weights, mapped into memory and read where it lies; or the bytes of one that are in memory already.
 
 use std::fs::File;
+use std::io;
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use memmap2::{Mmap, MmapOptions};
 use tensor::Bytes;
@@ -18,6 +20,8 @@ use crate::Error;
 pub struct WeightFile {
     path: PathBuf,
     bytes: Bytes,
+    /// When the file was written last, where the system says so.
+    modified: Option<SystemTime>,
     /// The mapping under `bytes`, if there is one; takes advice.
     map: Option<Arc<Mmap>>,
     /// Whether all bytes are those of the file.
@@ -40,17 +44,15 @@ impl WeightFile {
         // thing every program that maps its weights relies on, and the type's documentation says so.
         let map = unsafe { MmapOptions::new().map(&file) }.map_err(Error::io(path))?;
         let map = Arc::new(map);
-        Ok(WeightFile {
-            path: path.to_path_buf(),
-            bytes: Bytes::shared(map.clone()),
-            map: Some(map),
-            whole: true,
-        })
+        // Of the file that is open: another one may have its name by now.
+        let modified = file.metadata().and_then(|metadata| metadata.modified()).ok();
+        let (path, bytes) = (path.to_path_buf(), Bytes::shared(map.clone()));
+        Ok(WeightFile { path, bytes, modified, map: Some(map), whole: true })
     }
 
     /// Bytes that are in memory already, under a name for messages.
     pub(crate) fn in_memory(name: &str, bytes: Bytes) -> WeightFile {
-        WeightFile { path: PathBuf::from(name), bytes, map: None, whole: true }
+        WeightFile { path: PathBuf::from(name), bytes, modified: None, map: None, whole: true }
     }
 
     /// The first bytes of a file of `size` bytes that is elsewhere, and zeros in place of the others, which take address
@@ -61,12 +63,22 @@ impl WeightFile {
         let mut map = map.map_err(Error::io(&path))?;
         map[..first.len()].copy_from_slice(first);
         let map = map.make_read_only().map_err(Error::io(&path))?;
-        Ok(WeightFile { path, bytes: Bytes::shared(Arc::new(map)), map: None, whole: false })
+        Ok(WeightFile { path, bytes: Bytes::shared(Arc::new(map)), modified: None, map: None, whole: false })
     }
 
     /// The path it was opened by, or the name of bytes that were in memory already.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether it is a file of this machine, mapped; else the path is only a name.
+    pub fn is_mapped(&self) -> bool {
+        self.map.is_some()
+    }
+
+    /// When the file was written last, as it was opened; `None` of what is no file here, and where no system says so.
+    pub fn modified(&self) -> Option<SystemTime> {
+        self.modified
     }
 
     /// Whether all of it is at hand, and not its header alone.
@@ -112,6 +124,17 @@ impl WeightFile {
     }
 }
 
+/// The bytes of a small file beside weights, such as a configuration.
+///
+/// # Errors
+/// If it cannot be read, or is no regular file: to open a named pipe would be to wait for its writer.
+pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    match path.metadata()?.is_file() {
+        true => std::fs::read(path),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
+    }
+}
+
 /// Page sizes are 4, 16 or 64 KiB; a multiple of the largest is a multiple of each.
 #[cfg(unix)]
 const LARGEST_PAGE: usize = 64 << 10;
@@ -121,5 +144,25 @@ impl Deref for WeightFile {
 
     fn deref(&self) -> &[u8] {
         &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_known_from_bytes_in_memory() {
+        let path = std::env::temp_dir().join(format!("perihelion-file-{}", std::process::id()));
+        std::fs::write(&path, b"bytes").unwrap();
+        let file = WeightFile::open(&path).unwrap();
+        let modified = path.metadata().unwrap().modified().ok();
+        assert_eq!((file.is_mapped(), file.modified()), (true, modified));
+        // Under the name of a file that is there.
+        let memory = WeightFile::in_memory(&path.to_string_lossy(), Bytes::new(*b"bytes"));
+        assert_eq!((memory.is_mapped(), memory.modified()), (false, None));
+        assert_eq!(read_file(&path).unwrap(), b"bytes");
+        std::fs::remove_file(&path).unwrap();
+        assert!(read_file(&std::env::temp_dir()).is_err(), "a folder is no file");
     }
 }

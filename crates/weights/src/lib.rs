@@ -33,7 +33,7 @@ mod weights;
 
 pub use beginning::Beginning;
 pub use error::Error;
-pub use file::WeightFile;
+pub use file::{WeightFile, read_file};
 pub use format::Format;
 pub use metadata::{FromMeta, MetaArray, MetaValue, Metadata, Strings};
 pub use source::shards;
