@@ -446,7 +446,7 @@ impl<'a> Description<'a> {
             return Ok(Description::Gguf { metadata: weights.metadata(), architecture });
         }
         let source = config_json.display().to_string();
-        let json = std::fs::read_to_string(config_json)
+        let json = read_text(config_json)
             .map_err(|error| Error::config(&source, format!("the model's configuration: {error}")))?;
         let architecture = match architecture {
             Some(name) => name.to_string(),
@@ -554,6 +554,11 @@ fn decoder(
 /// Rope factors, or as many that change nothing where values are not at hand.
 fn factors_of(factors: &Tensor, weights: &Weights) -> Vec<f32> {
     if weights.has_values() { factors.to_f32_vec() } else { vec![1.0; factors.elements()] }
+}
+
+/// The text of a file beside the weights.
+fn read_text(path: &Path) -> std::io::Result<String> {
+    String::from_utf8(weights::read_file(path)?).map_err(std::io::Error::other)
 }
 
 /// `config.json` in the folder of a model.

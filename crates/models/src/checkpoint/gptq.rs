@@ -92,7 +92,7 @@ pub(super) fn gather(
 /// What early tools wrote beside the configuration.
 fn beside(config_json: &Path, stem: &str) -> Result<GptqConfig, Error> {
     let path = config_json.with_file_name("quantize_config.json");
-    let json = std::fs::read_to_string(&path).map_err(|error| {
+    let json = super::read_text(&path).map_err(|error| {
         let message = format!(
             "has no `quantization_config`, but `{stem}.qweight` is there; nor is there a quantize_config.json: {error}"
         );

@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use super::{Config, MAX_LAYERS, Multipliers, Scaling};
 use crate::Error;
+use crate::architectures::{Architecture, EncoderArchitecture};
 
 /// The key that says what the others mean.
 #[derive(Deserialize)]
 struct Head {
-    #[serde(default)]
-    architectures: Vec<String>,
+    architectures: Option<Vec<String>>,
 }
 
 /// The keys we read. Absent ones have the defaults that `transformers` gives a Llama.
@@ -68,20 +68,21 @@ fn default_eps() -> f32 {
 }
 
 impl Config {
-    /// The architecture that a `config.json` names, whatever else is in it.
+    /// The architecture that a `config.json` names, whatever else is in it: of several the first that is known.
     ///
     /// # Errors
-    /// If it is no JSON, or names none or several.
+    /// If it is no JSON, or names none.
     pub(crate) fn architecture_of_hugging_face(source_name: &str, json: &str) -> Result<String, Error> {
         let head: Head =
             serde_json::from_str(json).map_err(|error| Error::config(source_name, error.to_string()))?;
-        match <[String; 1]>::try_from(head.architectures) {
-            Ok([architecture]) => Ok(architecture),
-            Err(names) => {
-                let message = format!("`architectures` names {names:?}, expected exactly one");
-                Err(Error::config(source_name, message))
-            }
-        }
+        let is_known = |name: &&String| {
+            EncoderArchitecture::from_hugging_face(name).is_some()
+                || Architecture::from_hugging_face(name).is_ok()
+        };
+        let names = head.architectures.unwrap_or_default();
+        names.iter().find(is_known).or(names.first()).cloned().ok_or_else(|| {
+            Error::config(source_name, "`architectures` names none: name the architecture beside the model")
+        })
     }
 
     /// Reads `config.json`.
@@ -284,7 +285,7 @@ pub(super) mod tests {
     #[test]
     fn says_what_is_wrong() {
         let refusal = |json: &str| Config::from_hugging_face("config.json", json).unwrap_err().to_string();
-        assert!(refusal("{}").contains("`architectures` names [], expected exactly one"));
+        assert!(refusal("{}").contains("`architectures` names none"));
         let nameless = r#"{"architectures": ["LlamaForCausalLM"]}"#;
         assert!(refusal(nameless).contains("missing field `vocab_size`"));
         assert!(refusal("[").starts_with("config.json: "));
