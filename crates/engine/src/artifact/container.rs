@@ -114,8 +114,9 @@ pub(crate) fn maker() -> String {
     format!("perihelion {}", env!("CARGO_PKG_VERSION"))
 }
 
-/// The checksum of a section: that of its bytes, or of the checksums of its pieces if it is longer than one.
-pub(super) fn checksum(bytes: &[u8]) -> Checksum {
+/// The checksum of a section, or of any bytes: XXH3 of 128 bits of them, or of the checksums of their pieces where they
+/// are longer than one. Several threads share it, and it does not depend on how many.
+pub fn checksum(bytes: &[u8]) -> u128 {
     match bytes.len() {
         0..=PIECE => XxHash3_128::oneshot(bytes),
         _ => {

@@ -26,6 +26,7 @@ mod weights;
 mod write;
 
 pub(crate) use self::atomic_file::{AtomicFile, TEMPORARY};
+pub use self::container::checksum;
 pub(crate) use self::container::maker;
 pub use self::fault::ArtifactFault;
 pub use self::read::{Artifact, ArtifactModel, ArtifactWeight};
