@@ -65,7 +65,8 @@ impl SamplingOptions {
             return Ok(SamplingOptions::default());
         }
         let bad = |problem: String| Error::GenerationConfig { path: path.to_owned(), problem };
-        let json = std::fs::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+        let json =
+            weights::read_file(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
         let options = SamplingOptions::parse(&json).map_err(|error| bad(error.to_string()))?;
         match options.params().validate(usize::MAX) {
             Ok(()) => Ok(options),

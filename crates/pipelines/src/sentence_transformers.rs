@@ -155,7 +155,7 @@ fn within(modules: &Path, folder: &Path, path: &str) -> Result<PathBuf, Error> {
 
 /// A JSON file, if it is there.
 fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {
-    let bytes = match std::fs::read(path) {
+    let bytes = match weights::read_file(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(Error::Read { path: path.to_owned(), source }),

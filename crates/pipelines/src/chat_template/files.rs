@@ -90,7 +90,7 @@ fn read(path: &Path) -> std::io::Result<String> {
     if bytes > MOST {
         return Err(std::io::Error::other(format!("it has {bytes} bytes, more than {MOST}")));
     }
-    std::fs::read_to_string(path)
+    String::from_utf8(weights::read_file(path)?).map_err(std::io::Error::other)
 }
 
 #[cfg(test)]

@@ -112,8 +112,10 @@ impl Tokenizer {
             return Self::from_directory(path);
         }
         let mut start = [0; 4];
-        let is_gguf =
-            File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"GGUF";
+        // Not of a named pipe, which to open is to wait for.
+        let is_gguf = path.is_file()
+            && File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok()
+            && start == *b"GGUF";
         match is_gguf {
             true => Self::from_gguf(weights::Weights::open(path).map_err(models::Error::from)?.metadata()),
             false => Self::from_file(path),
@@ -140,7 +142,11 @@ impl Tokenizer {
             generation: companion("generation_config.json")?,
             config: companion("config.json")?,
         };
-        let is_json = bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
+        if bytes.is_empty() {
+            return Err(Error::tokenizer(origin, "the file is empty"));
+        }
+        let named_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+        let is_json = named_json || bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
         let mut tokenizer = match is_json {
             true => hugging_face::read(&bytes, &origin)?,
             false => sentencepiece_model::read(&bytes, &origin)?,
@@ -321,5 +327,5 @@ impl Tokenizer {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    std::fs::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })
+    weights::read_file(path).map_err(|source| Error::Read { path: path.to_owned(), source })
 }

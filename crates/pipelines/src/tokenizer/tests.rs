@@ -394,3 +394,18 @@ fn check_streaming(tokenizer: &Arc<Tokenizer>, ids: &[u32], skip: SkipSpecial) {
     text.extend(stream.finish());
     assert!(whole.ends_with(&text), "{}: {ids:?}", tokenizer.kind());
 }
+
+#[test]
+fn files_are_read_as_they_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let refusal = |name: &str, content: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        Tokenizer::open(&path).unwrap_err().to_string()
+    };
+    let json = refusal("tokenizer.json", "not JSON");
+    assert!(json.contains("tokenizer.json") && !json.contains("Protobuf"), "{json}");
+    for name in ["tokenizer.json", "tokenizer.model"] {
+        assert!(refusal(name, "").ends_with(&format!("{name}: the file is empty")), "{}", refusal(name, ""));
+    }
+}
