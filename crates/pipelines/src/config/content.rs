@@ -98,10 +98,11 @@ impl Content {
                 || self.declared == Some(name)
                 || self.most.and_then(SupportedEncoding::from_dtype) == Some(name)
         };
+        let stated = SupportedEncoding::stated_in(file);
         match SupportedEncoding::parse_from_file_name(file) {
             // What a GGUF file was made from, perhaps.
             Some(SupportedEncoding::Gptq) if self.gguf => Ok(content),
-            Some(name) if !fits(name) => {
+            Some(name) if stated.contains(&name) && !stated.iter().any(|&name| fits(name)) => {
                 Err(HubError::Contradiction { file: file.to_string(), name, content })
             }
             _ => Ok(content),

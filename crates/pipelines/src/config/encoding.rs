@@ -77,6 +77,15 @@ impl SupportedEncoding {
         IN_FILE_NAMES.iter().find(|(part, _)| name.contains(part)).map(|&(_, encoding)| encoding)
     }
 
+    /// The encodings that a file's name states in words of their own: at the start, at the end, or between characters
+    /// that are no letters or digits. `leaf32-q8_0.gguf` is no `f32`.
+    pub(crate) fn stated_in(name: &str) -> Vec<SupportedEncoding> {
+        let name = name.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+        let own = SupportedEncoding::ALL.iter().map(|encoding| (encoding.name(), *encoding));
+        let words = IN_FILE_NAMES.iter().copied().chain([("f16", SupportedEncoding::Float16)]).chain(own);
+        words.filter(|(word, _)| has_word(&name, word)).map(|(_, encoding)| encoding).collect()
+    }
+
     /// The encoding of a file of weights on this machine, read from its tensors.
     ///
     /// # Errors
@@ -91,8 +100,11 @@ impl SupportedEncoding {
         let lower = name.rsplit('/').next()?.to_ascii_lowercase();
         let in_gguf = |encoding: &SupportedEncoding| *encoding != SupportedEncoding::Gptq;
         let has = |encoding: &&SupportedEncoding| in_gguf(encoding) && lower.contains(encoding.name());
-        SupportedEncoding::parse_from_file_name(name)
-            .filter(in_gguf)
+        let stated = SupportedEncoding::stated_in(name);
+        let promised = || SupportedEncoding::parse_from_file_name(name).filter(in_gguf);
+        let stated = stated.into_iter().find(in_gguf);
+        stated
+            .or_else(promised)
             .or_else(|| SupportedEncoding::ALL.iter().find(has).copied())
             .or_else(|| lower.contains("f16").then_some(SupportedEncoding::Float16))
     }
@@ -148,6 +160,14 @@ impl SupportedEncoding {
     }
 }
 
+/// Whether a text has a word, with neither letter nor digit beside it.
+fn has_word(text: &str, word: &str) -> bool {
+    text.match_indices(word).any(|(start, _)| {
+        let (before, after) = (&text[..start], &text[start + word.len()..]);
+        !before.ends_with(char::is_alphanumeric) && !after.starts_with(char::is_alphanumeric)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,6 +204,28 @@ mod tests {
         ];
         for (name, encoding) in cases {
             assert_eq!(SupportedEncoding::parse_from_file_name(name), encoding, "{name}");
+        }
+    }
+
+    #[test]
+    fn whole_words_state_encodings() {
+        use SupportedEncoding::*;
+        let cases = [
+            ("leaf32-q8_0.gguf", &[Q8_0][..]),
+            ("elf32.gguf", &[]),
+            ("bf32-like.gguf", &[]),
+            ("f32.gguf", &[Float32]),
+            ("TINY.Q4_K_M.gguf", &[Q4K]),
+            ("tiny-f32-q4_0.gguf", &[Float32, Q4_0]),
+            ("tiny-iq4_xs.gguf", &[Iq4Xs]),
+            ("tiny.f16", &[Float16]),
+            ("f32/tiny.gguf", &[]),
+        ];
+        for (name, expected) in cases {
+            let mut stated = SupportedEncoding::stated_in(name);
+            stated.sort();
+            stated.dedup();
+            assert_eq!(stated, expected, "{name}");
         }
     }
 
