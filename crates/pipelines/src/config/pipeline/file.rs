@@ -23,8 +23,7 @@ pub(super) struct FileSetting {
 /// # Errors
 /// If it cannot be read as what it is named.
 pub(super) fn read(path: &Path) -> Result<(Vec<FileSetting>, Vec<Error>), Error> {
-    let text =
-        std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_path_buf(), source })?;
+    let text = read_text(path).map_err(|source| Error::Read { path: path.to_path_buf(), source })?;
     parse(path, &text)
 }
 
@@ -42,6 +41,12 @@ struct Malformed {
     line: usize,
     column: usize,
     problem: String,
+}
+
+/// The text of a file. What a shell puts in the place of a file is in `/dev`; any other pipe may never be written.
+fn read_text(path: &Path) -> std::io::Result<String> {
+    let bytes = if path.starts_with("/dev") { std::fs::read(path) } else { weights::read_file(path) }?;
+    String::from_utf8(bytes).map_err(std::io::Error::other)
 }
 
 /// The settings of a file's text.

@@ -83,22 +83,25 @@ impl Layers {
     /// name no field.
     ///
     /// # Errors
-    /// Wherever a value is not one of its field. Those that are right are set.
+    /// Wherever a value is not one of its field, or another variable says otherwise. Those that are right are set.
     pub fn environment(
         &mut self,
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Vec<UnknownField>, Error> {
         let mut variables: Vec<(String, String)> = variables.into_iter().collect();
-        // The own name of a field after its aliases, so that it wins.
-        variables.sort_by_key(|(variable, _)| (own_name(variable), variable.clone()));
+        variables.sort();
         let (mut unknown, mut wrong) = (Vec::new(), Vec::new());
+        let mut known: Vec<(&str, String, Value)> = Vec::new();
         for (variable, text) in variables {
             let Some(name) = variable.strip_prefix(ENVIRONMENT_PREFIX).filter(|_| !text.is_empty()) else {
                 continue;
             };
             match Field::find(&name.to_ascii_lowercase()) {
-                Ok(field) => match field.parse(&text) {
-                    Ok(value) => self.set(field.name, &value, Origin::Environment(variable))?,
+                Ok(field) => match field.parse(&text).and_then(|value| agreed(field, value, &known)) {
+                    Ok(value) => {
+                        self.set(field.name, &value, Origin::Environment(variable.clone()))?;
+                        known.push((field.name, variable, value));
+                    }
                     Err(expected) => {
                         wrong.push(Error::Environment { variable, field: field.name, value: text, expected });
                     }
@@ -130,10 +133,12 @@ impl Layers {
     }
 }
 
-/// Whether a variable is named as a field, and not as an alias of one.
-fn own_name(variable: &str) -> bool {
-    let name = variable.strip_prefix(ENVIRONMENT_PREFIX).unwrap_or_default().to_ascii_lowercase();
-    FIELDS.iter().any(|field| field.name == name)
+/// The value of a field, unless a variable that means the same field has another one.
+fn agreed(field: &Field, value: Value, known: &[(&str, String, Value)]) -> Result<Value, String> {
+    match known.iter().find(|(name, _, other)| *name == field.name && *other != value) {
+        Some((_, other, _)) => Err(format!("{} is set by {other} already: unset one of them", field.name)),
+        None => Ok(value),
+    }
 }
 
 impl fmt::Display for Origin {
