@@ -39,6 +39,9 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
         Error::EmptyText { .. } => (USAGE, Some("give texts that are not empty")),
         Error::TextTooLong { .. } => (USAGE, Some("--truncate leaves out the last tokens")),
         Error::OutOfMemory(_) => (MEMORY, None),
+        Error::Engine(engine::Error::Driver(tensor::Error::OutOfMemory { .. })) => {
+            (MEMORY, Some("end other programs, or ask for fewer tokens or fewer sequences at once"))
+        }
         Error::TooLong(_)
         | Error::Encode(_)
         | Error::Sampling(_)

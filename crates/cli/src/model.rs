@@ -7,7 +7,7 @@ use anyhow::Context;
 use cpu::Cpu;
 use engine::InferenceSession;
 use engine::devices::Platform;
-use models::{Checkpoint, Network};
+use models::Network;
 use pipelines::config::{
     HuggingFaceRepo, Layers, Machine, Origin, PipelineConfig, ResolvedConfig, Unfetched,
 };
@@ -156,13 +156,10 @@ impl Source {
 
     fn resolve_on(&self, machine: Machine<'_>, progress: &Progress) -> anyhow::Result<ResolvedConfig> {
         if self.is_built_in() {
-            let open = || {
-                let weights = Weights::from_bytes(BUILT_IN, Bytes::new(&STORYTELLER.0))?;
-                Checkpoint::from_weights(weights, Path::new(""))
-            };
-            let checkpoint =
-                open().map_err(pipelines::Error::from).context("cannot open the built-in model")?;
-            return Ok(self.config().resolve_checkpoint(checkpoint, Path::new(""), machine)?);
+            let weights = Weights::from_bytes(BUILT_IN, Bytes::new(&STORYTELLER.0))
+                .map_err(pipelines::Error::from)
+                .context("cannot open the built-in model")?;
+            return Ok(self.config().resolve_weights(weights, Path::new(""), machine)?);
         }
         let resolved = self.config().resolve_fetching(machine, &|step| show_fetching(step, progress));
         progress.clear();

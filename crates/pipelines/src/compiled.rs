@@ -8,11 +8,11 @@ use graph::Graph;
 use models::{Checkpoint, Network};
 use serde::{Deserialize, Serialize};
 use tensor::{DType, Shape, Tensor};
-use weights::Format;
+use weights::{Format, Weights};
 
 use crate::config::ResolvedConfig;
 use crate::memory::{self, MemoryNeed};
-use crate::serialized::Identity;
+use crate::serialized::{Recipe, Settings};
 use crate::tokenizer::Tokenizer;
 use crate::{ChatTemplate, Error};
 
@@ -51,7 +51,7 @@ enum Packed {
     /// In the file that it was read from.
     Stored,
     /// In a file that is to be written first.
-    ToSave(PathBuf, Identity),
+    ToSave(PathBuf, Recipe),
 }
 
 /// A model with its weights and its tokenizer.
@@ -114,12 +114,13 @@ impl Compiled {
         let dtype = resolved.cache_dtype();
         let ResolvedConfig { config, checkpoint, folder, .. } = resolved;
         let cache = CacheLayout { page_size: config.kv_cache_page_size, dtype };
-        let encoding = config.quantization_encoding.map_or_else(String::new, |encoding| encoding.to_string());
-        let identity = |graph: &Graph| Identity::of(&checkpoint, encoding, cache, task, graph);
+        let recipe = |graph: &Graph| {
+            Recipe::new(Settings::of(&checkpoint, config.quantization_encoding, cache), task, graph)
+        };
         let graph = task.graph(&checkpoint, cache)?;
         let (model, packed) = match (config.serialized_model_path, config.save_to_serialized_model_path) {
-            (Some(path), _) => (identity(&graph).load(session, &path)?, Packed::Stored),
-            (None, Some(path)) => (session.compile(&graph)?, Packed::ToSave(path, identity(&graph))),
+            (Some(path), _) => (recipe(&graph).load(session, &path, checkpoint.weights())?, Packed::Stored),
+            (None, Some(path)) => (session.compile(&graph)?, Packed::ToSave(path, recipe(&graph))),
             (None, None) => (session.compile(&graph)?, Packed::No),
         };
         Ok(Compiled { checkpoint: Arc::new(checkpoint), folder, model, cache, packed })
@@ -150,9 +151,10 @@ impl Compiled {
         self.memory(0).check(0)?;
         let mut registry: Box<dyn WeightsRegistry> =
             Box::new(CheckpointWeights(Arc::clone(&self.checkpoint)));
-        if let Packed::ToSave(path, identity) = &self.packed {
-            identity.save(&self.model, &*registry, path, progress)?;
-            self.model = identity.load(session, path)?;
+        if let Packed::ToSave(path, recipe) = &self.packed {
+            let weights = self.checkpoint.weights();
+            recipe.save(&self.model, (weights, &*registry), path, progress)?;
+            self.model = session.compile(path.as_path())?;
             self.packed = Packed::Stored;
         }
         if matches!(self.packed, Packed::Stored) {
@@ -172,17 +174,40 @@ impl Compiled {
 
 /// The tokenizer of a checkpoint: in its GGUF metadata, or else in `folder`.
 pub(crate) fn tokenizer(checkpoint: &Checkpoint, folder: &Path) -> Result<Tokenizer, Error> {
-    match checkpoint.weights().format() {
-        Format::Gguf => Tokenizer::from_gguf(checkpoint.weights().metadata()),
-        _ => Tokenizer::from_directory(folder),
+    let weights = checkpoint.weights();
+    if !has_tokenizer(weights) {
+        return match Tokenizer::from_directory(folder) {
+            // In a GGUF file it was expected, so that is where it lacks.
+            Err(Error::Tokenizer { problem, .. }) if weights.format() == Format::Gguf => {
+                let problem = format!("the file has none inside, nor is there one beside it: {problem}");
+                Err(Error::tokenizer(origin(weights), problem))
+            }
+            other => other,
+        };
     }
+    Tokenizer::from_gguf(weights.metadata()).map_err(|error| match error {
+        Error::Tokenizer { problem, .. } => Error::tokenizer(origin(weights), problem),
+        Error::Weights(error) => Error::tokenizer(origin(weights), error),
+        other => other,
+    })
+}
+
+/// Whether weights have a tokenizer inside, as most GGUF files do.
+fn has_tokenizer(weights: &Weights) -> bool {
+    let mut keys = weights.metadata().iter().map(|(key, _)| key);
+    weights.format() == Format::Gguf && keys.any(|key| key.starts_with("tokenizer.ggml."))
+}
+
+/// The first file of weights, as messages name it.
+fn origin(weights: &Weights) -> String {
+    weights.files().first().map(|file| file.path().display().to_string()).unwrap_or_default()
 }
 
 /// The chat template of a checkpoint, as [`tokenizer`].
 pub(crate) fn chat_template(checkpoint: &Checkpoint, folder: &Path) -> Result<Option<ChatTemplate>, Error> {
-    match checkpoint.weights().format() {
-        Format::Gguf => ChatTemplate::from_gguf(checkpoint.weights().metadata()),
-        _ => ChatTemplate::from_directory(folder),
+    match has_tokenizer(checkpoint.weights()) {
+        true => ChatTemplate::from_gguf(checkpoint.weights().metadata()),
+        false => ChatTemplate::from_directory(folder),
     }
 }
 

@@ -172,7 +172,7 @@ impl EmbeddingModel {
         let available = memory::available().unwrap_or(u64::MAX);
         MemoryNeed { weights: 0, cache, available }.check(tokens)?;
         let shape = decoder.cache_shape(pages as usize, page_size);
-        let mut runner = Runner::new(self.model.clone(), shape, decoder.hidden);
+        let mut runner = Runner::new(self.model.clone(), shape, decoder.hidden)?;
         runner.run(&Batch { slices, ..Batch::default() })
     }
 }

@@ -1,10 +1,12 @@
 //! How much memory a model will take, and how much there is, before anything is loaded.
 
+mod limits;
+
 use std::fmt;
-use std::fs;
-use std::path::{Path, PathBuf};
 
 use crate::memory_plan::Fitting;
+
+pub use self::limits::{available, limit};
 
 /// Bytes that a model, its cache and one step need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,9 +45,9 @@ pub enum OutOfMemory {
         /// Bytes free.
         available: u64,
     },
-    /// The weights fit and leave nothing for a cache.
+    /// The weights are as much as may be used, or more.
     #[error(
-        "the weights need {}, and leave no room for a cache in the {} of {} free that may be used: raise gpu_memory_utilization, or take a smaller model or a smaller quantization",
+        "the weights need {}, and leave no room in the {} of {} free that may be used: raise gpu_memory_utilization, or take a smaller model or a smaller quantization",
         Bytes(*weights), Bytes(*usable), Bytes(*available)
     )]
     NoRoom {
@@ -55,6 +57,29 @@ pub enum OutOfMemory {
         usable: u64,
         /// Bytes free.
         available: u64,
+    },
+    /// The weights fit, and what they leave is less than one of the steps in which room is given.
+    #[error(
+        "{field} is {value} tokens, and the {} of memory left beside the weights are not enough for one such step: lower it to {fits}",
+        Bytes(*workspace)
+    )]
+    Coarse {
+        /// `kv_cache_page_size` or `pad_to_multiple_of`.
+        field: &'static str,
+        /// Its value.
+        value: usize,
+        /// Bytes that are left for a cache.
+        workspace: u64,
+        /// What would fit.
+        fits: usize,
+    },
+    /// The system refused memory that seemed to be free.
+    #[error("the system refuses {} of memory for the {what}: end other programs, raise what limits this one (ulimit -v), or ask for fewer tokens or fewer sequences at once", Bytes(*bytes))]
+    Refused {
+        /// What it was for.
+        what: &'static str,
+        /// Bytes asked for.
+        bytes: u64,
     },
     /// A configuration asks for more than fits.
     #[error(
@@ -94,44 +119,6 @@ impl MemoryNeed {
         }
         Ok(())
     }
-}
-
-/// Bytes that this process may still take: what the machine has available, or less where a control group
-/// (a container) limits it. `None` where the system does not say.
-pub fn available() -> Option<u64> {
-    let machine = machine_available(&fs::read_to_string("/proc/meminfo").ok()?)?;
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    Some(group_folders(&groups).iter().filter_map(|folder| group_available(folder)).fold(machine, u64::min))
-}
-
-/// Bytes that the control groups around this process (a container) allow it; `None` without a limit.
-pub fn limit() -> Option<u64> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let limit = |folder: &PathBuf| fs::read_to_string(folder.join("memory.max")).ok()?.trim().parse().ok();
-    group_folders(&groups).iter().filter_map(limit).min()
-}
-
-/// `MemAvailable` of `/proc/meminfo`, in bytes.
-fn machine_available(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-}
-
-/// The folder of the process's control group (version 2) and of each group around it.
-fn group_folders(groups: &str) -> Vec<PathBuf> {
-    let Some(path) = groups.lines().find_map(|line| line.strip_prefix("0::/")) else { return Vec::new() };
-    let root = Path::new("/sys/fs/cgroup");
-    root.join(path).ancestors().take_while(|folder| folder.starts_with(root)).map(Path::to_path_buf).collect()
-}
-
-/// What a control group's limit leaves; `None` without a limit.
-fn group_available(folder: &Path) -> Option<u64> {
-    let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
-    let (limit, used) = (number("memory.max")?, number("memory.current")?);
-    // Pages of files count as used but are given back under pressure.
-    let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
-    let files = stat.lines().find_map(|line| line.strip_prefix("inactive_file ")?.parse::<u64>().ok());
-    Some(limit.saturating_sub(used.saturating_sub(files.unwrap_or(0))))
 }
 
 /// What a cache needs, and weights that are not loaded yet.
@@ -177,16 +164,5 @@ mod tests {
         let refusal = MemoryNeed { available: 1 << 30, ..loaded }.check(1).unwrap_err().to_string();
         assert!(refusal.starts_with("the cache for 1 tokens needs "), "{refusal}");
         assert!(MemoryNeed { available: 7 << 30, ..need }.check(1).is_ok());
-    }
-
-    #[test]
-    fn reads_what_the_kernel_writes() {
-        assert_eq!(machine_available("MemTotal: 9 kB\nMemAvailable:   24012 kB\n"), Some(24012 * 1024));
-        assert_eq!(machine_available("MemTotal: 9 kB\n"), None);
-        let folders = group_folders("1:cpu:/x\n0::/user/app\n");
-        let expected = ["/sys/fs/cgroup/user/app", "/sys/fs/cgroup/user", "/sys/fs/cgroup"];
-        assert_eq!(folders, expected.map(PathBuf::from));
-        assert_eq!(group_folders("0::/"), [PathBuf::from("/sys/fs/cgroup")]);
-        assert!(group_folders("1:cpu:/x\n").is_empty());
     }
 }

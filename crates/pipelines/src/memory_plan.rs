@@ -6,7 +6,7 @@
 use std::fmt;
 
 use crate::OutOfMemory;
-use crate::config::{Auto, KVCacheStrategy};
+use crate::config::{Auto, KVCacheStrategy, MIN_PAGE_SIZE};
 use crate::memory::Bytes;
 
 /// What is asked of memory.
@@ -45,7 +45,7 @@ pub struct MemoryPlan {
     pub cache: u64,
     /// Bytes that are free; `None` where nobody knows.
     pub free: Option<u64>,
-    /// Tokens that the cache holds, all sequences together.
+    /// Tokens that the cache holds, all sequences together; 0 of models that have none.
     pub cache_tokens: usize,
     /// Tokens of a sequence.
     pub max_length: usize,
@@ -80,11 +80,10 @@ impl MemoryRequest {
     /// If not even the weights fit, or the cache does not beside them; with what would.
     pub fn plan(&self) -> Result<MemoryPlan, OutOfMemory> {
         let Some(free) = self.free else { return Ok(self.unknown()) };
-        let usable = (free as f64 * self.utilization) as u64;
-        if self.weights > free {
-            return Err(OutOfMemory::Weights { weights: self.weights, available: free });
+        let workspace = workspace(self.weights, free, self.utilization)?;
+        if self.cache_bytes_per_token == 0 {
+            return Ok(self.without_cache());
         }
-        let workspace = usable.saturating_sub(self.weights);
         let max_batch = self.max_batch.given().unwrap_or_else(|| self.infer_batch(workspace));
         let wanted = self.max_length.given().unwrap_or(self.model_length);
         let paged = self.strategy == KVCacheStrategy::Paged;
@@ -93,7 +92,7 @@ impl MemoryRequest {
         let fits = self.longest(workspace, certain);
         let max_length = if self.max_length == Auto::Auto { wanted.min(fits) } else { wanted };
         if max_length > fits || max_length == 0 {
-            return Err(self.refuse(workspace, usable, wanted, certain));
+            return Err(self.refuse(workspace, free, wanted, certain));
         }
         let full = self.bytes(max_length, max_batch);
         let cache = if paged { full.min(workspace - workspace % self.page_bytes()) } else { full };
@@ -102,7 +101,7 @@ impl MemoryRequest {
             plan.warnings.push(format!(
                 "max_length is lowered from the model's {wanted} to {max_length}, which fits beside the weights into \
                  the {} of {} free that may be used",
-                Bytes(usable),
+                Bytes(usable(free, self.utilization)),
                 Bytes(free)
             ));
         }
@@ -123,11 +122,20 @@ impl MemoryRequest {
         Ok(plan)
     }
 
-    /// Where nobody knows what is free, nothing is checked.
-    fn unknown(&self) -> MemoryPlan {
+    /// Of a model that keeps nothing of earlier tokens, every length fits.
+    fn without_cache(&self) -> MemoryPlan {
         let max_length = self.max_length.given().unwrap_or(self.model_length);
         let max_batch = self.max_batch.given().unwrap_or(1);
-        let mut plan = self.divided(max_length, max_batch, self.bytes(max_length, max_batch));
+        MemoryPlan { cache_tokens: 0, ..self.divided(max_length, max_batch, 0) }
+    }
+
+    /// Where nobody knows what is free, nothing is checked.
+    fn unknown(&self) -> MemoryPlan {
+        let mut plan = self.without_cache();
+        if self.cache_bytes_per_token > 0 {
+            let (length, batch) = (plan.max_length, plan.max_batch);
+            plan = self.divided(length, batch, self.bytes(length, batch));
+        }
         plan.warnings.push("the system does not say how much memory is free: nothing is checked".to_string());
         plan
     }
@@ -167,10 +175,13 @@ impl MemoryRequest {
 
     /// Whoever set the length or the number of sequences is told which would fit. What was left open was made as small
     /// as it can be already.
-    fn refuse(&self, workspace: u64, usable: u64, length: usize, batch: usize) -> OutOfMemory {
-        let (weights, available) = (self.weights, self.free.unwrap_or(usable));
+    fn refuse(&self, workspace: u64, available: u64, length: usize, batch: usize) -> OutOfMemory {
+        let (weights, usable) = (self.weights, usable(available, self.utilization));
         if self.longest(workspace, 1) == 0 {
-            return OutOfMemory::NoRoom { weights, usable, available };
+            return match self.too_coarse(workspace) {
+                Some((field, value, fits)) => OutOfMemory::Coarse { field, value, workspace, fits },
+                None => OutOfMemory::NoRoom { weights, usable, available },
+            };
         }
         let shorter = self.longest(workspace, batch);
         let shortest = self.max_length.given().unwrap_or(1);
@@ -181,6 +192,18 @@ impl MemoryRequest {
         };
         let cache = self.bytes(length, batch);
         OutOfMemory::Settings { weights, cache, length, batch, usable, available, fitting }
+    }
+
+    /// The setting in whose steps room is given, where one step is more than there is, its value, and the largest that
+    /// fits.
+    fn too_coarse(&self, workspace: u64) -> Option<(&'static str, usize, usize)> {
+        let tokens = usize::try_from(workspace / self.cache_bytes_per_token.max(1)).unwrap_or(usize::MAX);
+        if tokens < self.page_size {
+            let fits = tokens.checked_ilog2().map_or(0, |power| 1 << power);
+            return (fits >= MIN_PAGE_SIZE).then_some(("kv_cache_page_size", self.page_size, fits));
+        }
+        let pages = tokens - tokens % self.page_size;
+        (self.pad_to_multiple_of > pages).then_some(("pad_to_multiple_of", self.pad_to_multiple_of, pages))
     }
 
     /// Bytes of so many sequences of a length, in whole pages.
@@ -195,12 +218,33 @@ impl MemoryRequest {
     }
 }
 
+/// Bytes that may be used.
+fn usable(free: u64, utilization: f64) -> u64 {
+    (free as f64 * utilization) as u64
+}
+
+/// Bytes that are left for a cache beside so many bytes of weights.
+///
+/// # Errors
+/// If the weights do not fit.
+pub(crate) fn workspace(weights: u64, free: u64, utilization: f64) -> Result<u64, OutOfMemory> {
+    let usable = usable(free, utilization);
+    match usable.checked_sub(weights) {
+        Some(workspace) => Ok(workspace),
+        None if weights > free => Err(OutOfMemory::Weights { weights, available: free }),
+        None => Err(OutOfMemory::NoRoom { weights, usable, available: free }),
+    }
+}
+
 impl fmt::Display for MemoryPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let origin = |inferred: bool| if inferred { "auto-inferred" } else { "current" };
         let total = self.weights.saturating_add(self.cache);
         writeln!(f, "weights               {}", Bytes(self.weights))?;
-        writeln!(f, "cache                 {} for {} tokens", Bytes(self.cache), self.cache_tokens)?;
+        match self.cache_tokens {
+            0 => writeln!(f, "cache                 none")?,
+            tokens => writeln!(f, "cache                 {} for {tokens} tokens", Bytes(self.cache))?,
+        }
         match self.free {
             Some(free) => writeln!(f, "total                 {} of {} free", Bytes(total), Bytes(free))?,
             None => writeln!(f, "total                 {}", Bytes(total))?,
@@ -313,10 +357,33 @@ mod tests {
         let text = refusal(MemoryRequest { weights: 100_001, ..REQUEST });
         assert!(text.contains("take a smaller model or a smaller quantization"), "{text}");
         let text = refusal(MemoryRequest { weights: 89_000, max_length: Auto::Auto, ..REQUEST });
-        assert!(
-            text.contains("leave no room for a cache") && text.contains("gpu_memory_utilization"),
-            "{text}"
+        assert!(text.contains("leave no room") && text.contains("gpu_memory_utilization"), "{text}");
+    }
+
+    #[test]
+    fn pages_and_padding_may_be_too_much() {
+        let page = MemoryRequest { page_size: 1 << 40, ..REQUEST };
+        assert_eq!(
+            refusal(page),
+            "kv_cache_page_size is 1099511627776 tokens, and the 78.12 KiB of memory left beside the weights are not \
+             enough for one such step: lower it to 512"
         );
+        let padded = MemoryRequest { pad_to_multiple_of: 1_000_000_000_000, ..REQUEST };
+        assert!(refusal(padded).ends_with("for one such step: lower it to 800"), "{}", refusal(padded));
+        // Not even the smallest page: nothing that lowering could mend.
+        let tight = MemoryRequest { weights: 89_000, page_size: 512, ..REQUEST };
+        assert!(refusal(tight).contains("leave no room"), "{}", refusal(tight));
+    }
+
+    #[test]
+    fn models_without_a_cache_take_their_weights_alone() {
+        let encoder = MemoryRequest { cache_bytes_per_token: 0, max_length: Auto::Auto, ..REQUEST };
+        let plan = encoder.plan().unwrap();
+        assert_eq!((plan.cache, plan.cache_tokens, plan.max_length), (0, 0, 4096));
+        assert!(plan.to_string().contains("cache                 none\n"), "{plan}");
+        let unknown = MemoryRequest { free: None, ..encoder }.plan().unwrap();
+        assert_eq!((unknown.cache, unknown.cache_tokens), (0, 0));
+        assert!(MemoryRequest { weights: 90_001, ..encoder }.plan().is_err(), "more than may be used");
     }
 
     #[test]

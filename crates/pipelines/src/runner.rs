@@ -4,9 +4,9 @@ use engine::{Model, Profile};
 use models::Step;
 use tensor::{Buffer, DType, ReadGuard};
 
-use crate::Error;
 use crate::batch::{Batch, BatchInputs};
 use crate::kv_cache::PageCopy;
+use crate::{Error, OutOfMemory};
 
 /// An executable model with its KV cache.
 pub struct Runner {
@@ -27,14 +27,18 @@ pub struct Logits {
 impl Runner {
     /// A runner with an empty cache of the given shape. Memory is taken page by page as sequences grow.
     ///
+    /// # Errors
+    /// If the system refuses so much memory.
+    ///
     /// # Panics
     /// If the model has no cache among its inputs, as decoders have it.
-    pub fn new(model: Model, cache_shape: [usize; 5], vocab: usize) -> Runner {
+    pub fn new(model: Model, cache_shape: [usize; 5], vocab: usize) -> Result<Runner, OutOfMemory> {
         let position = Step::INPUTS.iter().position(|(step, _)| *step == Step::Cache);
         let dtype =
             position.and_then(|position| model.input_metadata().get(position)).map(|spec| spec.ty.dtype);
-        let cache = Buffer::zeros(dtype.expect("a decoder's inputs"), cache_shape);
-        Runner { model, cache, spare: None, vocab }
+        let cache = Buffer::try_zeros(dtype.expect("a decoder's inputs"), cache_shape);
+        let cache = cache.map_err(|error| refused("KV cache", &error))?;
+        Ok(Runner { model, cache, spare: None, vocab })
     }
 
     /// Runs a batch: stores its keys and values, and gives the logits of the tokens that each slice wants them of,
@@ -45,7 +49,7 @@ impl Runner {
     pub fn run(&mut self, batch: &Batch) -> Result<Logits, Error> {
         self.copy_pages(&batch.copies);
         let inputs = batch.inputs();
-        let output = self.output(inputs.output_rows.shape()[0]);
+        let output = self.output(inputs.output_rows.shape()[0])?;
         self.model.execute_into(&self.operands(inputs), std::slice::from_ref(&output))?;
         let values = output.read().expect("the runner alone writes its outputs");
         self.spare = Some(output);
@@ -81,10 +85,23 @@ impl Runner {
     }
 
     /// A buffer for `rows` rows of logits that nobody reads any more.
-    fn output(&mut self, rows: usize) -> Buffer {
+    fn output(&mut self, rows: usize) -> Result<Buffer, OutOfMemory> {
         let fits = |buffer: &Buffer| buffer.shape()[0] == rows && buffer.write().is_ok();
-        self.spare.take().filter(fits).unwrap_or_else(|| Buffer::zeros(DType::F32, [rows, self.vocab]))
+        match self.spare.take().filter(fits) {
+            Some(spare) => Ok(spare),
+            None => Buffer::try_zeros(DType::F32, [rows, self.vocab])
+                .map_err(|error| refused("logits of a step", &error)),
+        }
     }
+}
+
+/// That an allocation failed, and what it was for.
+fn refused(what: &'static str, error: &tensor::Error) -> OutOfMemory {
+    let bytes = match error {
+        tensor::Error::OutOfMemory { bytes } => *bytes as u64,
+        other => unreachable!("zeros fail for want of memory alone: {other}"),
+    };
+    OutOfMemory::Refused { what, bytes }
 }
 
 impl Logits {

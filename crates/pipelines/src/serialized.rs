@@ -1,92 +1,165 @@
 //! Compiled models with packed weights, as files that know what they were made from.
 
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use engine::{Artifact, CompiledModel, ExportOptions, InferenceSession, WeightsRegistry};
 use graph::Graph;
 use models::{Checkpoint, Network};
 use serde::{Deserialize, Serialize};
+use weights::{WeightFile, Weights};
 
 use crate::Error;
 use crate::compiled::{CacheLayout, Task};
+use crate::config::SupportedEncoding;
 use crate::error::InvalidField;
 
-/// What a compiled model depends on. Two models of one identity compute the same.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// What a saved model was made from. Two of one identity compute the same.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Identity {
-    architecture: String,
+    recipe: Recipe,
+    /// The files of weights, in the order they were read.
+    files: Vec<FileIdentity>,
+}
+
+/// What a compiled model depends on, but for the bytes of its weights.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Recipe {
+    settings: Settings,
     task: Task,
+    /// A digest of its text.
+    graph: String,
+}
+
+/// What of that is known before anything is built.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Settings {
+    architecture: String,
     encoding: String,
     /// Of the cache, where there is one.
     page_size: Option<usize>,
     cache: Option<String>,
-    graph: String,
-    weights: String,
+    /// A digest of the names, types and shapes of all tensors.
+    tensors: String,
 }
 
-/// Bytes of each tensor that its fingerprint reads, at the start and in the middle: models trained apart differ
-/// everywhere.
-const SAMPLE: usize = 256;
+/// A file of weights as it was when a model was saved.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct FileIdentity {
+    bytes: u64,
+    /// When it was written last, in nanoseconds since 1970; `None` where that does not tell it from a later version.
+    modified: Option<u64>,
+    /// The checksum of all its bytes.
+    content: String,
+}
+
+/// A file that was written less than this before it is looked at may be written again without a later time: some file
+/// systems count in steps of two seconds.
+const FRESH: Duration = Duration::from_secs(2);
 
 impl Identity {
-    /// The identity of a checkpoint's model of that graph. Reads a little of each weight.
-    pub(crate) fn of(
-        checkpoint: &Checkpoint,
-        encoding: String,
-        cache: CacheLayout,
-        task: Task,
-        graph: &Graph,
-    ) -> Identity {
-        let cache = matches!(checkpoint.network, Network::Decoder(_)).then_some(cache);
-        Identity {
-            architecture: checkpoint.config.architecture.clone(),
-            task,
-            encoding,
-            page_size: cache.map(|cache| cache.page_size),
-            cache: cache.map(|cache| cache.dtype.to_string()),
-            graph: blake3::hash(graph.to_string().as_bytes()).to_hex().to_string(),
-            weights: fingerprint(checkpoint),
-        }
+    /// The identity that a file was saved with.
+    ///
+    /// # Errors
+    /// In words, if it cannot be read or is no saved model.
+    pub(crate) fn read(path: &Path) -> Result<Identity, String> {
+        let fix = "give a file that save_to_serialized_model_path wrote";
+        let artifact = Artifact::open(path).map_err(|error| format!("{error}: {fix}"))?;
+        serde_json::from_str(artifact.key())
+            .map_err(|_| format!("it is no saved model of a pipeline of this version: {fix}"))
     }
 
-    /// The model of a file.
+    /// Why a model of this identity is not for these settings, or for weights of other lengths: all that is known
+    /// before anything is built or read.
+    pub(crate) fn refusal(&self, needed: &Settings, weights: &Weights) -> Option<String> {
+        let mut differences = needed.differences(&self.recipe.settings);
+        differences.extend(other_lengths(&self.files, weights.files()));
+        refusal(&differences)
+    }
+}
+
+impl Recipe {
+    /// Of the model of a graph.
+    pub(crate) fn new(settings: Settings, task: Task, graph: &Graph) -> Recipe {
+        let graph = blake3::hash(graph.to_string().as_bytes()).to_hex().to_string();
+        Recipe { settings, task, graph }
+    }
+
+    /// The model of a file. Weights that were written since it was saved are read whole, and must be the same.
     ///
     /// # Errors
     /// If it cannot be read, or was made from something else: from what, and what is needed.
-    pub(crate) fn load(&self, session: &InferenceSession, path: &Path) -> Result<CompiledModel, Error> {
-        let artifact = Artifact::open(path)?;
-        let refuse = |fix: String| {
-            let value = path.display().to_string();
-            Error::Config(vec![InvalidField { field: "serialized_model_path", value, fix }])
-        };
-        let found: Identity = serde_json::from_str(artifact.key()).map_err(|_| {
-            refuse("it is no saved model of a pipeline: save one with save_to_serialized_model_path".into())
-        })?;
-        let differences = self.differences(&found);
-        if !differences.is_empty() {
-            let differences = differences.join(", ");
-            return Err(refuse(format!(
-                "it was made from other things ({differences}): save it again, or leave it out"
-            )));
+    pub(crate) fn load(
+        &self,
+        session: &InferenceSession,
+        path: &Path,
+        weights: &Weights,
+    ) -> Result<CompiledModel, Error> {
+        match Identity::read(path).map(|found| refusal(&self.differences(&found, weights))) {
+            Ok(None) => Ok(session.compile(path)?),
+            Ok(Some(fix)) | Err(fix) => {
+                let value = path.display().to_string();
+                Err(Error::Config(vec![InvalidField { field: "serialized_model_path", value, fix }]))
+            }
         }
-        Ok(session.compile(path)?)
     }
 
-    /// Writes a compiled model and its packed weights.
+    /// Writes a compiled model and its packed weights. The files of weights are read whole, to know them again.
     pub(crate) fn save(
         &self,
         compiled: &CompiledModel,
-        weights: &dyn WeightsRegistry,
+        weights: (&Weights, &dyn WeightsRegistry),
         path: &Path,
         progress: &mut dyn FnMut(engine::Progress),
     ) -> Result<(), Error> {
-        let key = serde_json::to_string(self).expect("an identity is numbers and text");
-        let options = ExportOptions { weights: Some(weights), key: &key, progress: Some(progress) };
+        let (files, registry) = weights;
+        let files = files.files().iter().map(FileIdentity::of).collect();
+        let identity = Identity { recipe: self.clone(), files };
+        let key = serde_json::to_string(&identity).expect("an identity is numbers and text");
+        let options = ExportOptions { weights: Some(registry), key: &key, progress: Some(progress) };
         Ok(compiled.export_mef_with(path, options)?)
     }
 
+    /// What differs, in words: what it has, and what is needed. The dearest comparison comes last, and only where
+    /// nothing differs so far.
+    fn differences(&self, found: &Identity, weights: &Weights) -> Vec<String> {
+        let Identity { recipe, files } = found;
+        let mut differences = Vec::new();
+        if recipe.task != self.task {
+            let (found, needed) = (recipe.task.does(), self.task.does());
+            differences.push(format!("a model that {found} instead of one that {needed}"));
+        }
+        differences.extend(self.settings.differences(&recipe.settings));
+        differences.extend(other_lengths(files, weights.files()));
+        if differences.is_empty() && recipe.graph != self.graph {
+            differences.push("another graph, as rope_type or another version builds it".to_string());
+        }
+        if differences.is_empty() {
+            differences.extend(files.iter().zip(weights.files()).filter_map(|(file, now)| file.altered(now)));
+        }
+        differences
+    }
+}
+
+impl Settings {
+    /// Of a checkpoint's model with such a cache.
+    pub(crate) fn of(
+        checkpoint: &Checkpoint,
+        encoding: Option<SupportedEncoding>,
+        cache: CacheLayout,
+    ) -> Settings {
+        let cache = matches!(checkpoint.network, Network::Decoder(_)).then_some(cache);
+        Settings {
+            architecture: checkpoint.config.architecture.clone(),
+            encoding: encoding.map_or_else(String::new, |encoding| encoding.to_string()),
+            page_size: cache.map(|cache| cache.page_size),
+            cache: cache.map(|cache| cache.dtype.to_string()),
+            tensors: tensors(checkpoint.weights()),
+        }
+    }
+
     /// What differs, in words: what it has, and what is needed.
-    fn differences(&self, found: &Identity) -> Vec<String> {
+    fn differences(&self, found: &Settings) -> Vec<String> {
         let mut differences = Vec::new();
         let mut compare = |what: &str, found: &dyn ToString, needed: &dyn ToString| {
             let (found, needed) = (found.to_string(), needed.to_string());
@@ -95,7 +168,6 @@ impl Identity {
             }
         };
         compare("the architecture", &found.architecture, &self.architecture);
-        compare("a model that", &found.task.does(), &self.task.does());
         compare("the encoding", &found.encoding, &self.encoding);
         // Of one architecture all have a cache, or none has.
         if let (Some(found), Some(needed)) = (found.page_size, self.page_size) {
@@ -104,28 +176,70 @@ impl Identity {
         if let (Some(found), Some(needed)) = (&found.cache, &self.cache) {
             compare("a cache of", found, needed);
         }
-        if differences.is_empty() && found.weights != self.weights {
-            differences.push("other weights".to_string());
-        }
-        if differences.is_empty() && found.graph != self.graph {
-            differences.push("another graph, as rope_type or another version builds it".to_string());
+        if differences.is_empty() && found.tensors != self.tensors {
+            differences.push("weights with other tensors".to_string());
         }
         differences
     }
 }
 
-/// A digest of the names, types and shapes of all weights, and of samples of their bytes.
-fn fingerprint(checkpoint: &Checkpoint) -> String {
-    let mut hasher = blake3::Hasher::new();
-    for (name, tensor) in checkpoint.weights().tensors() {
-        hasher.update(format!("{name} {}{}\n", tensor.dtype(), tensor.shape()).as_bytes());
-        if !tensor.is_contiguous() {
-            continue;
-        }
-        let bytes = tensor.bytes();
-        for start in [0, bytes.len() / 2] {
-            hasher.update(&bytes[start..bytes.len().min(start + SAMPLE)]);
+impl FileIdentity {
+    fn of(file: &WeightFile) -> FileIdentity {
+        let old = |time: &SystemTime| SystemTime::now().duration_since(*time).is_ok_and(|age| age > FRESH);
+        let modified = file.modified().filter(old);
+        FileIdentity {
+            bytes: file.len() as u64,
+            modified: modified.and_then(nanoseconds),
+            content: content(file),
         }
     }
+
+    /// How a file of the same length differs, in words. One that was not written since is not read.
+    fn altered(&self, file: &WeightFile) -> Option<String> {
+        if self.modified.is_some() && file.modified().and_then(nanoseconds) == self.modified {
+            return None;
+        }
+        let now = content(file);
+        (now != self.content).then(|| {
+            let name = file.path().display();
+            format!("weights of the checksum {} instead of {now}, which {name} has", self.content)
+        })
+    }
+}
+
+/// The advice about what differs; none where nothing does.
+fn refusal(differences: &[String]) -> Option<String> {
+    let made_from = || differences.join(", ");
+    (!differences.is_empty())
+        .then(|| format!("it was made from other things ({}): save it again, or leave it out", made_from()))
+}
+
+/// The files of weights that are more, fewer, or of other lengths than they were, in words.
+fn other_lengths(then: &[FileIdentity], now: &[WeightFile]) -> Vec<String> {
+    if then.len() != now.len() {
+        return vec![format!("{} files of weights instead of {}", then.len(), now.len())];
+    }
+    let pairs = then.iter().zip(now).filter(|(then, now)| then.bytes != now.len() as u64);
+    let differ = |(then, now): (&FileIdentity, &WeightFile)| {
+        format!("weights of {} bytes instead of {}, as {} has", then.bytes, now.len(), now.path().display())
+    };
+    pairs.map(differ).collect()
+}
+
+/// A digest of the names, types and shapes of all tensors.
+fn tensors(weights: &Weights) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for (name, tensor) in weights.tensors() {
+        hasher.update(format!("{name} {}{}\n", tensor.dtype(), tensor.shape()).as_bytes());
+    }
     hasher.finalize().to_hex().to_string()
+}
+
+/// The checksum of all bytes of a file, by several threads.
+fn content(file: &WeightFile) -> String {
+    format!("{:032x}", engine::checksum(file))
+}
+
+fn nanoseconds(time: SystemTime) -> Option<u64> {
+    u64::try_from(time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_nanos()).ok()
 }

@@ -229,7 +229,7 @@ impl TextModel {
     /// A runner with a cache of `pages` pages.
     ///
     /// # Errors
-    /// If that does not fit into the memory that is free.
+    /// If that does not fit into the memory that is free, or the system refuses it.
     pub fn runner(&self, pages: usize) -> Result<Runner, OutOfMemory> {
         let tokens = pages.saturating_mul(self.page_size);
         let token_bytes = self.decoder().cache_bytes_per_token(self.cache_dtype) as u64;
@@ -237,6 +237,6 @@ impl TextModel {
         let available = memory::available().unwrap_or(u64::MAX);
         MemoryNeed { weights: 0, cache, available }.check(tokens)?;
         let shape = self.decoder().cache_shape(pages, self.page_size);
-        Ok(Runner::new(self.model.clone(), shape, self.decoder().vocab))
+        Runner::new(self.model.clone(), shape, self.decoder().vocab)
     }
 }

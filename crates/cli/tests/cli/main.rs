@@ -16,6 +16,7 @@ mod made;
 mod plan;
 mod pull;
 mod render;
+mod resolve;
 mod support;
 mod tokenize;
 mod warm_cache;

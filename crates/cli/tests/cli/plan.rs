@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::hub::{Files, Hub};
 use crate::support::{Folder, Outcome, peri, storyteller};
 
-const CONFIG: &str = r#"{"architectures": ["LlamaForCausalLM"], "vocab_size": 64, "hidden_size": 32,
+pub(crate) const CONFIG: &str = r#"{"architectures": ["LlamaForCausalLM"], "vocab_size": 64, "hidden_size": 32,
     "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
     "max_position_embeddings": 128}"#;
 
@@ -13,7 +13,7 @@ const CONFIG: &str = r#"{"architectures": ["LlamaForCausalLM"], "vocab_size": 64
 const PARAMETERS: usize = 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 48 * 32 + 2 * 32) + 64 * 32 + 32;
 
 /// A safetensors file of the bf16 weights of [`CONFIG`] and, if there is one, an output of its own.
-fn safetensors(output: bool) -> Vec<u8> {
+pub(crate) fn safetensors(output: bool) -> Vec<u8> {
     let mut shapes =
         vec![("model.embed_tokens".to_string(), vec![64, 32]), ("model.norm".to_string(), vec![32])];
     for layer in 0..2 {

@@ -119,7 +119,7 @@ pub(crate) fn weights(checkpoint: &Checkpoint, graph: &Graph) -> HashMap<String,
 /// The logits of every token, run in chunks.
 pub(crate) fn run(checkpoint: &Checkpoint, model: &Model, tokens: &[u32], chunks: &[usize]) -> Vec<f32> {
     let decoder = checkpoint.decoder().unwrap();
-    let mut runner = Runner::new(model.clone(), decoder.cache_shape(5, PAGE_SIZE), decoder.vocab);
+    let mut runner = Runner::new(model.clone(), decoder.cache_shape(5, PAGE_SIZE), decoder.vocab).unwrap();
     let mut logits = Vec::new();
     let mut done = 0;
     for &chunk in chunks {

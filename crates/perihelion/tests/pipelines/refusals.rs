@@ -41,7 +41,7 @@ fn what_cannot_be_is_refused() {
         (model().max_ce_batch_size(0_usize), "max_ce_batch_size", "0: "),
         (model().max_num_steps(0), "max_num_steps", "0: "),
         (model().pad_to_multiple_of(0_usize), "pad_to_multiple_of", "0: "),
-        (model().kv_cache_page_size(8_usize), "kv_cache_page_size", "8: give a power of two, at least 16"),
+        (model().kv_cache_page_size(8_usize), "kv_cache_page_size", "8: give a power of two from 16"),
         (model().kv_cache_page_size(48_usize), "kv_cache_page_size", "48: "),
         (model().gpu_memory_utilization(0.0), "gpu_memory_utilization", "0: give a number above 0"),
         (model().gpu_memory_utilization(f64::NAN), "gpu_memory_utilization", "NaN: "),
@@ -101,7 +101,7 @@ fn weights_that_are_not_there_are_named() {
     // A name that promises what is not in the file.
     let bytes = fs::read(&model.huggingface_repo_id).unwrap();
     fs::write(folder.join("tiny-q4_0.gguf"), &bytes).unwrap();
-    check(&config(&folder.join("tiny-q4_0.gguf")), "weight_path", "rename it");
+    check(&config(&folder.join("tiny-q4_0.gguf")), "weight_path", "rename the file after its content, or");
     fs::write(folder.join("tiny-q4_k.gguf"), &bytes[..100]).unwrap();
     let (_, message) = refused(&config(&folder.join("tiny-q4_k.gguf")));
     assert!(message.contains("tiny-q4_k.gguf"), "a file that was cut off: {message}");

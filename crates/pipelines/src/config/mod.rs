@@ -9,6 +9,7 @@ mod repo;
 
 pub use encoding::{QuantizationEncoding, SupportedEncoding};
 pub use enums::{KVCacheStrategy, PipelineEngine, RepoType, RopeType, UnknownName, WeightsFormat};
+pub(crate) use pipeline::MIN_PAGE_SIZE;
 pub use pipeline::{
     Auto, Cached, Described, DescribedByConfig, FIELDS, Field, Item, Kind, Layers, Machine, Origin,
     PipelineConfig, ResolvedConfig, Unfetched, UnknownField, WeightsConverter,

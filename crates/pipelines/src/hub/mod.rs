@@ -34,5 +34,5 @@ pub use settings::{Hub, Token};
 pub(crate) use cache::{MAX_DEPTH, list_files};
 pub(crate) use choose::{Choice, Several, choose};
 pub(crate) use online::Online;
-pub(crate) use resolve::{Beside, CONFIG, companions};
+pub(crate) use resolve::{Beside, CONFIG, companions, is_beside_weights};
 pub(crate) use shards::{index_of, missing_part, parts_of, sets};

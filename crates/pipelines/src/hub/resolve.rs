@@ -184,7 +184,7 @@ pub(crate) fn companions(repo: &HuggingFaceRepo, beside: Beside, ask: bool) -> R
 }
 
 /// Whether a file is configuration, tokenizer or template, which a model without its own needs.
-fn is_beside_weights(name: &str) -> bool {
+pub(crate) fn is_beside_weights(name: &str) -> bool {
     let suffixes = [".json", ".model", ".jinja", ".tiktoken"];
     let texts = ["merges.txt", "vocab.txt"];
     match name.rsplit_once('/') {

@@ -1,6 +1,7 @@
 //! What a configuration says of itself alone: ranges, and fields that exclude each other.
 
 use super::{Auto, PipelineConfig};
+use crate::Error;
 use crate::config::nearest::nearest;
 use crate::config::{KVCacheStrategy, PipelineEngine};
 use crate::error::InvalidField;
@@ -13,6 +14,16 @@ impl Problems {
     /// Notes a problem.
     pub(super) fn add(&mut self, field: &'static str, value: impl ToString, fix: impl Into<String>) {
         self.0.push(InvalidField { field, value: value.to_string(), fix: fix.into() });
+    }
+
+    /// All of these, and an error that came of looking for the model.
+    pub(super) fn and(mut self, model: &str, error: Error) -> Error {
+        match error {
+            Error::Config(more) => self.0.extend(more),
+            error if self.0.is_empty() => return error,
+            error => self.add("huggingface_repo_id", model, error.to_string()),
+        }
+        Error::Config(self.0)
     }
 
     /// Notes a problem unless all is well.
@@ -73,7 +84,8 @@ fn nearest_native(config: &PipelineConfig) -> String {
 
 /// The names of the architectures that have a graph here.
 pub(super) fn native() -> impl Iterator<Item = &'static str> {
-    models::ARCHITECTURES.iter().map(|architecture| architecture.hugging_face)
+    let encoders = models::ENCODERS.iter().map(|encoder| encoder.hugging_face);
+    models::ARCHITECTURES.iter().map(|architecture| architecture.hugging_face).chain(encoders)
 }
 
 /// Checks each field by itself.
@@ -104,10 +116,10 @@ pub(super) fn ranges(config: &PipelineConfig, problems: &mut Problems) {
     );
     let page = config.kv_cache_page_size;
     problems.expect(
-        page.is_power_of_two() && page >= MIN_PAGE_SIZE,
+        page.is_power_of_two() && (MIN_PAGE_SIZE..=MAX_PAGE_SIZE).contains(&page),
         "kv_cache_page_size",
         page,
-        &format!("give a power of two, at least {MIN_PAGE_SIZE}"),
+        &format!("give a power of two from {MIN_PAGE_SIZE} to {MAX_PAGE_SIZE}"),
     );
     let part = config.gpu_memory_utilization;
     problems.expect(
@@ -126,4 +138,6 @@ pub(super) fn ranges(config: &PipelineConfig, problems: &mut Problems) {
 }
 
 /// The attention kernels read pages of this many tokens or more.
-pub(super) const MIN_PAGE_SIZE: usize = 16;
+pub(crate) const MIN_PAGE_SIZE: usize = 16;
+/// More than the longest context: a longer page would hold nothing more.
+const MAX_PAGE_SIZE: usize = 1 << 24;

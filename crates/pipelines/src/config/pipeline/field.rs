@@ -335,22 +335,40 @@ impl<T: Setting> Setting for Vec<T> {
 }
 
 /// A size that may be left to the model and the machine: `auto` where there is none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+///
+/// Two are equal if they are the same number: who set it is no part of it.
+#[derive(Debug, Clone, Copy, Eq, Default)]
 pub enum Auto {
     /// As large as the model and the memory allow.
     #[default]
     Auto,
     /// This many.
     At(usize),
+    /// This many if the model was made for so many, else as many as it was: nobody's wish.
+    Usual(usize),
 }
 
 impl Auto {
-    /// The number, if one is given.
+    /// The number, if there is one.
     pub fn given(self) -> Option<usize> {
         match self {
             Auto::Auto => None,
-            Auto::At(size) => Some(size),
+            Auto::At(size) | Auto::Usual(size) => Some(size),
         }
+    }
+
+    /// The number that somebody asked for.
+    pub fn wished(self) -> Option<usize> {
+        match self {
+            Auto::At(size) => Some(size),
+            Auto::Auto | Auto::Usual(_) => None,
+        }
+    }
+}
+
+impl PartialEq for Auto {
+    fn eq(&self, other: &Auto) -> bool {
+        self.given() == other.given()
     }
 }
 

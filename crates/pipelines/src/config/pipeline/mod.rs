@@ -8,6 +8,8 @@ mod layers;
 mod located;
 mod methods;
 mod resolve;
+mod resolved;
+mod saved;
 mod serialize;
 #[cfg(test)]
 mod tests;
@@ -22,11 +24,13 @@ use serde_json::Value;
 use tensor::DeviceSpec;
 
 pub use self::cached::Cached;
+pub(crate) use self::check::MIN_PAGE_SIZE;
 use self::field::Setting;
 pub use self::field::{Auto, Field, Item, Kind, UnknownField};
 pub use self::layers::{Layers, Origin};
 pub use self::methods::WeightsConverter;
-pub use self::resolve::{Machine, ResolvedConfig};
+pub use self::resolve::Machine;
+pub use self::resolved::ResolvedConfig;
 pub use self::unfetched::{Described, DescribedByConfig, Unfetched};
 use crate::config::{KVCacheStrategy, PipelineEngine, RopeType, SupportedEncoding};
 
@@ -141,7 +145,7 @@ fields! {
     /// The most tokens of a sequence, prompt and answer together; auto is what the model and the memory allow.
     ///
     /// The default counts as no wish: a model that was made for less lowers it.
-    max_length: Auto = Auto::At(512), aliases [];
+    max_length: Auto = Auto::Usual(512), aliases [];
     /// The most tokens of an answer; -1 is up to max_length.
     max_new_tokens: i64 = -1, aliases [];
     /// Sequences that are in the cache at once; auto is 1 on a CPU, elsewhere what the memory allows.

@@ -4,19 +4,18 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use engine::devices::Platform;
-use models::{Architecture, Checkpoint, CheckpointOptions, Network};
-use serde_json::Value;
+use models::{Architecture, Checkpoint, CheckpointOptions, EncoderArchitecture, Network};
 use tensor::DType;
-use weights::{Format, Weights};
+use weights::{Format, WeightFile, Weights};
 
 use super::check::{Problems, check, native};
 use super::methods::{ONE_DEVICE, names};
-use super::{Auto, PipelineConfig};
+use super::{Auto, PipelineConfig, ResolvedConfig, saved};
 use crate::config::content::Content;
 use crate::config::{KVCacheStrategy, PipelineEngine, RopeType, SupportedEncoding};
 use crate::hub::{HubError, Progress};
-use crate::memory_plan::{MemoryPlan, MemoryRequest};
-use crate::{ChatTemplate, Error, SamplingOptions, Tokenizer, compiled, memory};
+use crate::memory_plan::MemoryRequest;
+use crate::{Error, SamplingOptions, memory};
 
 /// What a configuration is resolved against.
 #[derive(Clone, Copy)]
@@ -32,19 +31,6 @@ impl<'p> Machine<'p> {
     pub fn new(devices: &'p Platform) -> Machine<'p> {
         Machine { devices, free_memory: memory::available() }
     }
-}
-
-/// A configuration with every choice made, and the model it is of, opened.
-#[derive(Debug)]
-pub struct ResolvedConfig {
-    pub(crate) config: PipelineConfig,
-    pub(crate) checkpoint: Checkpoint,
-    pub(crate) folder: PathBuf,
-    pub(crate) plan: MemoryPlan,
-    request: MemoryRequest,
-    recommended: SamplingOptions,
-    asked_length: Option<usize>,
-    pub(super) warnings: Vec<String>,
 }
 
 impl PipelineConfig {
@@ -76,43 +62,65 @@ impl PipelineConfig {
         progress: &(dyn Fn(Progress<'_>) + Sync),
     ) -> Result<ResolvedConfig, Error> {
         let mut problems = Problems::default();
-        check(self, self.strategy(), &mut problems);
+        let mut config = self.prepare(machine.devices, &mut problems);
         if self.huggingface_repo_id.trim().is_empty() && self.weight_path.is_empty() {
             return Err(Error::Config(problems.0));
         }
-        let mut config = self.clone();
+        if let Err(error) = config.may_be_fetched(machine, &problems) {
+            return Err(problems.and(&self.huggingface_repo_id, error));
+        }
         match config.open(progress) {
             Ok((checkpoint, folder, warnings)) => {
                 let mut resolved = config.resolve_with(checkpoint, &folder, machine, problems)?;
                 resolved.warnings.splice(0..0, warnings);
                 Ok(resolved)
             }
-            Err(Error::Config(more)) => {
-                problems.0.extend(more);
-                Err(Error::Config(problems.0))
-            }
-            Err(error) if problems.0.is_empty() => Err(error),
-            Err(error) => {
-                problems.add("huggingface_repo_id", &self.huggingface_repo_id, error.to_string());
-                Err(Error::Config(problems.0))
-            }
+            Err(error) => Err(problems.and(&self.huggingface_repo_id, error)),
         }
     }
 
-    /// Makes every choice for a model that is open already. Its tokenizer is in the GGUF metadata, or else in `folder`.
+    /// Makes every choice for weights that are open already, of whatever place. The model's configuration and its
+    /// tokenizer are in the GGUF metadata, or else in `folder`.
     ///
     /// # Errors
     /// As [`PipelineConfig::resolve`].
-    pub fn resolve_checkpoint(
+    pub fn resolve_weights(
         &self,
-        checkpoint: Checkpoint,
+        weights: Weights,
         folder: &Path,
         machine: Machine<'_>,
     ) -> Result<ResolvedConfig, Error> {
         let mut problems = Problems::default();
         let named = PipelineConfig { huggingface_repo_id: "-".to_string(), ..self.clone() };
-        check(&named, self.strategy(), &mut problems);
-        self.resolve_with(checkpoint, folder, machine, problems)
+        let mut config = named.prepare(machine.devices, &mut problems);
+        config.huggingface_repo_id = self.huggingface_repo_id.clone();
+        match config.checkpoint(weights, folder) {
+            Ok(checkpoint) => config.resolve_with(checkpoint, folder, machine, problems),
+            Err(error) => Err(problems.and(&self.huggingface_repo_id, error)),
+        }
+    }
+
+    /// Checks what can be checked before the model is known, and finds the devices.
+    pub(super) fn prepare(&self, platform: &Platform, problems: &mut Problems) -> PipelineConfig {
+        let mut config = self.clone();
+        check(self, self.strategy(), problems);
+        config.resolve_devices(platform, problems);
+        saved::check_paths(self, problems);
+        config
+    }
+
+    /// Says no where something is to be fetched that could not run. `problems` are those that are known already.
+    fn may_be_fetched(&self, machine: Machine<'_>, problems: &Problems) -> Result<(), Error> {
+        if !problems.0.is_empty() {
+            let is_here = self.clone().locate()?.are_here()?;
+            return if is_here { Ok(()) } else { Err(Error::Config(Vec::new())) };
+        }
+        match self.ahead(machine) {
+            Ok(Some(unfetched)) => Ok(unfetched.check()?),
+            // A hub that gives files whole or not at all.
+            Ok(None) | Err(Error::Hub(HubError::Protocol { .. })) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     pub(super) fn resolve_with(
@@ -124,7 +132,6 @@ impl PipelineConfig {
     ) -> Result<ResolvedConfig, Error> {
         let mut config = self.clone();
         let mut warnings = self.warnings();
-        config.resolve_devices(machine.devices, &mut problems);
         config.resolve_architecture(&checkpoint);
         if config.rope_type.is_some() && checkpoint.weights().format() != Format::Gguf {
             warnings.push(
@@ -137,8 +144,9 @@ impl PipelineConfig {
         }
         warnings.extend(unused(&checkpoint));
         config.resolve_encoding(&checkpoint, &mut problems);
-        let files = checkpoint.weights().files().iter().map(|file| file.path());
-        config.weight_path = files.filter(|file| file.exists()).map(Path::to_path_buf).collect();
+        let files = checkpoint.weights().files().iter().filter(|file| file.is_mapped());
+        config.weight_path = files.map(|file| file.path().to_path_buf()).collect();
+        saved::check_model(&config, &checkpoint, folder, &mut problems);
         config.resolve_length(checkpoint.network.context_length(), &mut problems, &mut warnings);
         config.engine = Some(PipelineEngine::Max);
         config.cache_strategy = self.strategy();
@@ -158,7 +166,7 @@ impl PipelineConfig {
         config.max_ce_batch_size = config.max_ce_batch_size.min(plan.max_batch);
         warnings.extend(plan.warnings.iter().cloned());
         let folder = folder.to_path_buf();
-        let asked_length = self.asked_length();
+        let asked_length = self.max_length.wished();
         Ok(ResolvedConfig { config, checkpoint, folder, plan, request, recommended, asked_length, warnings })
     }
 
@@ -195,19 +203,21 @@ impl PipelineConfig {
         folder: &Path,
     ) -> Result<(Checkpoint, Vec<String>), Error> {
         let mut warnings = Vec::new();
-        // A GGUF file names its architecture itself. That config.json names none is for the models to say.
-        if weights.format() != Format::Gguf
-            && self.huggingface_config().is_ok_and(|config| names_several(&config))
-        {
+        // A GGUF file names its architecture itself.
+        if weights.format() != Format::Gguf && self.huggingface_config().is_ok() {
             warnings.extend(self.update_architecture()?);
         }
+        Ok((self.checkpoint(weights, folder)?, warnings))
+    }
+
+    /// The model of weights, as the configuration wants it read.
+    fn checkpoint(&self, weights: Weights, folder: &Path) -> Result<Checkpoint, Error> {
         let options = CheckpointOptions {
             gguf_rope: self.rope_type.and_then(RopeType::style),
             max_length: self.max_length.given(),
             architecture: native().find(|&name| self.architecture.as_deref() == Some(name)),
         };
-        let checkpoint = Checkpoint::from_weights_with(weights, &folder.join("config.json"), options)?;
-        Ok((checkpoint, warnings))
+        Ok(Checkpoint::from_weights_with(weights, &folder.join("config.json"), options)?)
     }
 
     /// What is no error and has no effect either.
@@ -265,13 +275,10 @@ impl PipelineConfig {
 
     /// What the files name, unless another one was asked for.
     fn resolve_architecture(&mut self, checkpoint: &Checkpoint) {
-        let found = &checkpoint.config.architecture;
-        let architecture = match checkpoint.weights().format() {
-            Format::Gguf => Architecture::from_gguf(found),
-            _ => Architecture::from_hugging_face(found),
-        };
-        if let (None, Ok(architecture)) = (&self.architecture, architecture) {
-            self.architecture = Some(architecture.hugging_face.to_string());
+        let gguf = checkpoint.weights().format() == Format::Gguf;
+        let found = native_of(&checkpoint.config.architecture, &checkpoint.network, gguf);
+        if let (None, Some(name)) = (&self.architecture, found) {
+            self.architecture = Some(name.to_string());
         }
     }
 
@@ -281,12 +288,11 @@ impl PipelineConfig {
         let found = match encoding_of(checkpoint, &files) {
             Ok(Some(found)) => found,
             Ok(None) => return,
+            Err(error @ HubError::Contradiction { .. }) => {
+                return problems.add("weight_path", shown(), format!("{error}, or give other weights"));
+            }
             Err(error) => {
-                return problems.add(
-                    "weight_path",
-                    shown(),
-                    format!("{error}: rename it, or give other weights"),
-                );
+                return problems.add("weight_path", shown(), format!("{error}: give other weights"));
             }
         };
         if let Some(asked) = self.quantization_encoding
@@ -301,11 +307,6 @@ impl PipelineConfig {
         self.quantization_encoding = Some(found);
     }
 
-    /// The length that was asked for; the default is nobody's wish.
-    fn asked_length(&self) -> Option<usize> {
-        self.max_length.given().filter(|_| self.max_length != PipelineConfig::default().max_length)
-    }
-
     /// A length that the model cannot take is refused, unless it is the default, which is nobody's wish.
     pub(super) fn resolve_length(
         &mut self,
@@ -314,7 +315,7 @@ impl PipelineConfig {
         warnings: &mut Vec<String>,
     ) {
         let Some(length) = self.max_length.given().filter(|&length| length > limit) else { return };
-        if self.asked_length().is_none() {
+        if self.max_length.wished().is_none() {
             warnings.push(format!(
                 "max_length is lowered from the default {length} to {limit}, which the model was made for"
             ));
@@ -373,16 +374,20 @@ fn unused(checkpoint: &Checkpoint) -> Option<String> {
     })
 }
 
-/// Whether a `config.json` names several architectures.
-fn names_several(config: &Value) -> bool {
-    config.get("architectures").and_then(Value::as_array).is_some_and(|names| names.len() > 1)
+/// The Hugging Face name of a model's architecture, as its files name it.
+fn native_of(found: &str, network: &Network, gguf: bool) -> Option<&'static str> {
+    match (network, gguf) {
+        (Network::Encoder(_), true) => EncoderArchitecture::from_gguf(found).map(|known| known.hugging_face),
+        (Network::Decoder(_), true) => Architecture::from_gguf(found).ok().map(|known| known.hugging_face),
+        (_, false) => native().find(|&name| name == found),
+    }
 }
 
 /// The encoding of a model's files, whose names must not promise another one; of a model in memory, that of most bytes
 /// of its matrices.
 fn encoding_of(checkpoint: &Checkpoint, files: &[&Path]) -> Result<Option<SupportedEncoding>, HubError> {
     let name = || files[0].file_name().unwrap_or_default().to_string_lossy();
-    if files.iter().all(|file| file.exists()) {
+    if checkpoint.weights().files().iter().all(WeightFile::is_mapped) {
         return Content::of(files)?.of_file_named(&name()).map(Some);
     }
     if !checkpoint.weights().has_values() {
@@ -413,75 +418,6 @@ fn recommended_sampling(
         let path = weights.files().first().map_or(folder, |file| file.path()).to_path_buf();
         Error::GenerationConfig { path, problem: error.to_string() }
     })?;
-    Ok(if is_file { own } else { beside()?.or(own) })
-}
-
-impl ResolvedConfig {
-    /// The configuration, with every field decided.
-    pub fn config(&self) -> &PipelineConfig {
-        &self.config
-    }
-
-    /// The model, opened.
-    pub fn checkpoint(&self) -> &Checkpoint {
-        &self.checkpoint
-    }
-
-    /// What the KV cache keeps.
-    pub fn cache_dtype(&self) -> DType {
-        self.config.cache_dtype()
-    }
-
-    /// How the makers of the model want its tokens chosen: what its `generation_config.json` says, or the metadata of a
-    /// GGUF file.
-    pub fn recommended_sampling(&self) -> SamplingOptions {
-        self.recommended
-    }
-
-    /// How tokens are chosen where requests leave it open: as the configuration says, else as the model's makers
-    /// recommend, else greedily.
-    pub fn sampling_defaults(&self) -> SamplingOptions {
-        self.config.sampling_defaults().or(self.recommended)
-    }
-
-    /// Builds the model's tokenizer.
-    ///
-    /// # Errors
-    /// As [`CompiledText::tokenizer`](crate::CompiledText::tokenizer).
-    pub fn tokenizer(&self) -> Result<Tokenizer, Error> {
-        compiled::tokenizer(&self.checkpoint, &self.folder)
-    }
-
-    /// Reads the model's chat template.
-    ///
-    /// # Errors
-    /// As [`TextModel::chat_template`](crate::TextModel::chat_template).
-    pub fn chat_template(&self) -> Result<Option<ChatTemplate>, Error> {
-        compiled::chat_template(&self.checkpoint, &self.folder)
-    }
-
-    /// The folder with the model's tokenizer and further files, unless a GGUF file has all inside.
-    pub fn folder(&self) -> &Path {
-        &self.folder
-    }
-
-    /// The length that somebody asked for. The default is nobody's wish, nor is what follows from the memory.
-    pub(crate) fn asked_length(&self) -> Option<usize> {
-        self.asked_length
-    }
-
-    /// What is asked of memory, with what was left open as it was.
-    pub fn memory_request(&self) -> &MemoryRequest {
-        &self.request
-    }
-
-    /// How memory is divided.
-    pub fn memory(&self) -> &MemoryPlan {
-        &self.plan
-    }
-
-    /// What is worth a warning.
-    pub fn warnings(&self) -> &[String] {
-        &self.warnings
-    }
+    // Of headers alone there is no folder.
+    Ok(if is_file || folder.as_os_str().is_empty() { own } else { beside()?.or(own) })
 }

@@ -1,5 +1,8 @@
 //! The table, the struct, the page and files agree; and every field has its effect.
 
+mod resolving;
+mod saving;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -281,7 +284,7 @@ fn all_that_is_wrong_is_told_at_once() {
         "pad_to_multiple_of is 0: give a whole number, at least 1",
         "max_new_tokens is -2: give a whole number, at least 1, or -1 for no limit of its own",
         "max_num_steps is 0: give a whole number, at least 1, or -1 for the device's choice",
-        "kv_cache_page_size is 100: give a power of two, at least 16",
+        "kv_cache_page_size is 100: give a power of two from 16 to 16777216",
         "gpu_memory_utilization is 1.5: give a number above 0 and up to 1",
         "top_k is -2: give a whole number, at least 1, or 0 for all tokens; none is greedy",
         "enable_prefix_caching is true: pages are shared by the cache strategy paged only: set cache_strategy, which is continuous, to paged",
@@ -455,7 +458,11 @@ fn names_of_files_must_not_contradict_them() {
     let renamed = folder.path().join("stories-q4_0.gguf");
     std::fs::copy(gguf, &renamed).unwrap();
     let config = PipelineConfig::new(renamed.display().to_string());
-    check_wrong(&config, "weight_path", &["q4_0", "q8_0", "rename it"]);
+    check_wrong(
+        &config,
+        "weight_path",
+        &["q4_0", "q8_0", "rename the file after its content, or give other weights"],
+    );
 }
 
 #[test]

@@ -4,12 +4,12 @@
 use models::Network;
 use tensor::DType;
 
-use super::check::{Problems, check};
+use super::check::Problems;
 use super::{Machine, PipelineConfig, ResolvedConfig};
-use crate::Error;
 use crate::config::HuggingFaceRepo;
 use crate::hub::PlannedFile;
 use crate::memory_plan::MemoryRequest;
+use crate::{Error, OutOfMemory};
 
 /// A model of a hub before its weights are fetched.
 #[derive(Debug)]
@@ -59,6 +59,14 @@ impl Unfetched {
         let lacking = self.files.iter().filter(|file| !file.cached);
         lacking.filter_map(|file| file.size).fold(0, u64::saturating_add)
     }
+
+    /// Says no where weights and cache will not fit. Where headers are known, that was said already.
+    pub(super) fn check(&self) -> Result<(), OutOfMemory> {
+        match &self.described {
+            Described::ByConfig(model) => model.memory.map_or(Ok(()), |memory| memory.plan().map(drop)),
+            Described::ByHeaders(_) => Ok(()),
+        }
+    }
 }
 
 impl PipelineConfig {
@@ -69,10 +77,12 @@ impl PipelineConfig {
     /// As [`PipelineConfig::resolve`].
     pub fn look_ahead(&self, machine: Machine<'_>) -> Result<Option<Unfetched>, Error> {
         let mut problems = Problems::default();
-        check(self, self.strategy(), &mut problems);
-        if !problems.0.is_empty() {
-            return Err(Error::Config(problems.0));
-        }
+        let config = self.prepare(machine.devices, &mut problems);
+        if problems.0.is_empty() { config.ahead(machine) } else { Err(Error::Config(problems.0)) }
+    }
+
+    /// As [`PipelineConfig::look_ahead`], of a configuration that was prepared, and with which nothing is wrong.
+    pub(super) fn ahead(&self, machine: Machine<'_>) -> Result<Option<Unfetched>, Error> {
         let mut config = self.clone();
         let located = config.locate()?;
         if located.are_here()? {
@@ -85,7 +95,7 @@ impl PipelineConfig {
         let described = match config.headers(&located)? {
             Some((weights, folder)) => {
                 let (checkpoint, mut warnings) = config.open_weights(weights, &folder)?;
-                let mut resolved = config.resolve_with(checkpoint, &folder, machine, problems)?;
+                let mut resolved = config.resolve_with(checkpoint, &folder, machine, Problems::default())?;
                 warnings.extend(located.warnings);
                 resolved.warnings.splice(0..0, warnings);
                 Described::ByHeaders(Box::new(resolved))
@@ -108,7 +118,6 @@ impl PipelineConfig {
         let json = self.huggingface_config()?.to_string();
         let (described, network) = Network::from_config_json(&source, &json, self.architecture.as_deref())?;
         let (mut problems, mut warnings) = (Problems::default(), Vec::new());
-        self.resolve_devices(machine.devices, &mut problems);
         self.resolve_length(network.context_length(), &mut problems, &mut warnings);
         if !problems.0.is_empty() {
             return Err(Error::Config(problems.0));

@@ -8,6 +8,7 @@ use serde_json::Value;
 use weights::{Format, Weights};
 
 use super::PipelineConfig;
+use super::check::native;
 use super::located::Located;
 use super::methods::problem;
 use crate::Error;
@@ -47,9 +48,13 @@ impl PipelineConfig {
             let fix = "config.json names no architecture: name one of those that `peri list` shows";
             return Err(problem("architecture", "none", fix));
         };
-        self.architecture = Some(first.to_string());
-        let several =
-            || format!("config.json names the architectures {}: the first is taken", names.join(", "));
+        let taken = names.iter().find(|&&name| native().any(|known| known == name)).unwrap_or(&first);
+        self.architecture = Some(taken.to_string());
+        let which = match *taken == first {
+            true => "the first is taken".to_string(),
+            false => format!("{taken} is taken, the first that is known here"),
+        };
+        let several = || format!("config.json names the architectures {}: {which}", names.join(", "));
         Ok(if names.len() > 1 { vec![several()] } else { Vec::new() })
     }
 
@@ -193,7 +198,8 @@ impl PipelineConfig {
     }
 
     fn read_config(&self, path: &Path) -> Result<Arc<Value>, Error> {
-        let json = std::fs::read(path).map_err(|source| Error::Read { path: path.to_path_buf(), source })?;
+        let json =
+            weights::read_file(path).map_err(|source| Error::Read { path: path.to_path_buf(), source })?;
         let config: Value = serde_json::from_slice(&json).map_err(|error| {
             problem("huggingface_repo_id", &self.huggingface_repo_id, format!("{}: {error}", path.display()))
         })?;

@@ -1,0 +1,231 @@
+//! What is decided, and what is refused, where models come from memory, have odd names, or lack something.
+
+use tensor::Bytes;
+use weights::Weights;
+
+use super::*;
+use crate::config::SupportedEncoding;
+
+const MACHINE: Machine<'static> = Machine { devices: &HOST, free_memory: Some(1 << 30) };
+
+fn in_memory(name: &str) -> Weights {
+    Weights::from_bytes(name, Bytes::new(std::fs::read(storyteller()).unwrap())).unwrap()
+}
+
+fn resolve_in_memory(config: &PipelineConfig) -> Result<ResolvedConfig, Error> {
+    config.resolve_weights(in_memory("storyteller"), Path::new(""), MACHINE)
+}
+
+#[test]
+fn the_name_of_weights_in_memory_is_no_path() {
+    let folder = tempfile::tempdir().unwrap();
+    // A folder of that name is there, and has nothing to do with it.
+    let name = folder.path().display().to_string();
+    let resolved =
+        PipelineConfig::default().resolve_weights(in_memory(&name), Path::new(""), MACHINE).unwrap();
+    assert_eq!(resolved.config().quantization_encoding, Some(SupportedEncoding::Q4K));
+    assert_eq!(resolved.config().weight_path, [""; 0].map(PathBuf::from));
+}
+
+#[test]
+fn weights_in_memory_are_read_as_configured() {
+    let style = |config: &PipelineConfig| {
+        resolve_in_memory(config).unwrap().checkpoint().decoder().unwrap().ropes[0].style
+    };
+    use graph::ops::RopeStyle::{HalfSplit, Interleaved};
+    assert_eq!(style(&PipelineConfig::default()), Interleaved);
+    assert_eq!(style(&PipelineConfig::default().rope_type(RopeType::Neox)), HalfSplit);
+    let gemma = PipelineConfig::default().architecture("Gemma2ForCausalLM".to_string());
+    assert!(resolve_in_memory(&gemma).is_err(), "these weights are none of a Gemma");
+}
+
+/// A copy of a model of 512 tokens that says it has fewer.
+fn shorter(folder: &Path, context: usize) -> Option<PipelineConfig> {
+    let original = testdata::shared("stories260k/hf")?;
+    copy_folder(&original, folder);
+    change_config(folder, |json| json["max_position_embeddings"] = context.into());
+    Some(PipelineConfig::new(folder.display().to_string()))
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::write(to.join(entry.file_name()), std::fs::read(entry.path()).unwrap()).unwrap();
+    }
+}
+
+fn change_config(folder: &Path, change: impl FnOnce(&mut serde_json::Value)) {
+    let path = folder.join("config.json");
+    let mut json = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    change(&mut json);
+    std::fs::write(path, json.to_string()).unwrap();
+}
+
+#[test]
+fn the_usual_length_is_nobodys_wish_but_the_same_number_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(short) = shorter(folder.path(), 128) else { return };
+    let resolved = resolve(&short).unwrap();
+    assert_eq!(resolved.config().max_length, Auto::At(128));
+    assert!(resolved.warnings()[0].starts_with("max_length is lowered from the default 512 to 128"));
+    for length in [511, 512] {
+        check_wrong(&short.clone().max_length(length), "max_length", &["give at most 128"]);
+    }
+    let read: PipelineConfig = toml::from_str("max_length = 512").unwrap();
+    assert_eq!(read.max_length.wished(), Some(512));
+    assert_eq!(PipelineConfig::default().max_length.wished(), None);
+    assert_eq!(read, PipelineConfig::default(), "a number is a number");
+}
+
+#[test]
+fn what_is_wrong_with_the_machine_is_told_beside_what_is_wrong_with_the_model() {
+    let gpu = DeviceSpec::accelerator(7).unwrap();
+    let config = PipelineConfig::new("nowhere.gguf").device_specs(vec![gpu]);
+    let wrong: Vec<_> = wrong(&config).into_iter().map(|(field, _)| field).collect();
+    assert_eq!(wrong, ["device_specs", "huggingface_repo_id"]);
+}
+
+#[test]
+fn encoders_have_names_and_no_cache() {
+    let Some(folder) = testdata::shared("minilm-l6-v2") else { return };
+    let encoder = PipelineConfig::new(folder.display().to_string());
+    let resolved = resolve(&encoder).unwrap();
+    assert_eq!(resolved.config().architecture.as_deref(), Some("BertModel"));
+    assert_eq!((resolved.memory().cache, resolved.memory().cache_tokens), (0, 0));
+    assert!(resolve(&encoder.clone().architecture("BertModel".to_string())).is_ok());
+
+    let copy = tempfile::tempdir().unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::write(copy.path().join(name), std::fs::read(folder.join(name)).unwrap()).unwrap();
+    }
+    change_config(copy.path(), |json| json["architectures"] = json!(["BertModel", "BertForMaskedLM"]));
+    let resolved = resolve(&PipelineConfig::new(copy.path().display().to_string())).unwrap();
+    assert!(resolved.warnings()[0].ends_with("the first is taken"), "{:?}", resolved.warnings());
+}
+
+#[test]
+fn of_several_architectures_the_first_that_is_known_is_taken() {
+    let Some(original) = testdata::shared("stories260k/hf") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    copy_folder(&original, folder.path());
+    let config = PipelineConfig::new(folder.path().display().to_string());
+    change_config(folder.path(), |json| json["architectures"] = json!(["Foo", "LlamaForCausalLM"]));
+    let resolved = resolve(&config).unwrap();
+    assert_eq!(resolved.config().architecture.as_deref(), Some("LlamaForCausalLM"));
+    let expected = "config.json names the architectures Foo, LlamaForCausalLM: LlamaForCausalLM is taken, the first that \
+         is known here";
+    assert_eq!(resolved.warnings(), [expected]);
+    for none in [json!([]), json!(null)] {
+        change_config(folder.path(), |json| json["architectures"] = none);
+        check_wrong(&config, "architecture", &["names no architecture", "`peri list`"]);
+        assert!(resolve(&config.clone().architecture("LlamaForCausalLM".to_string())).is_ok());
+    }
+}
+
+#[test]
+fn parts_of_words_in_file_names_promise_nothing() {
+    let Some(gguf) = testdata::shared("stories260k/gguf/stories260K-Q8_0.gguf") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    for (name, runs) in
+        [("leaf32-q8_0.gguf", true), ("elf32.gguf", true), ("f32-to-q8_0.gguf", true), ("it-f32.gguf", false)]
+    {
+        let path = folder.path().join(name);
+        std::fs::copy(&gguf, &path).unwrap();
+        assert_eq!(resolve(&PipelineConfig::new(path.display().to_string())).is_ok(), runs, "{name}");
+    }
+}
+
+#[test]
+fn a_gguf_file_without_a_tokenizer_has_that_beside_it() {
+    let Some(data) = testdata::shared("stories260k") else { return };
+    let bytes = std::fs::read(data.join("gguf/stories260K-Q8_0.gguf")).unwrap();
+    let (key, other) = (&b"tokenizer.ggml."[..], &b"tokenizer.none."[..]);
+    let mut without = bytes.clone();
+    for start in 0..bytes.len() - key.len() {
+        if bytes[start..].starts_with(key) {
+            without[start..start + key.len()].copy_from_slice(other);
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bare.gguf");
+    std::fs::write(&path, without).unwrap();
+    let hf = PipelineConfig::new(data.join("hf").display().to_string()).weight_path(vec![path.clone()]);
+    let text = |tokenizer: Result<crate::Tokenizer, Error>| {
+        tokenizer.unwrap().encode("Once", crate::AddSpecial::No, crate::ParseSpecial::No).unwrap()
+    };
+    let own = text(crate::Tokenizer::from_directory(data.join("hf")));
+    assert_eq!(text(resolve(&hf).unwrap().tokenizer()), own);
+    let alone = resolve(&PipelineConfig::new(path.display().to_string())).unwrap();
+    let error = alone.tokenizer().unwrap_err().to_string();
+    assert!(error.contains("bare.gguf") && error.contains("none inside"), "{error}");
+}
+
+#[test]
+fn gguf_files_have_no_config_json() {
+    let error = config().huggingface_config().unwrap_err().to_string();
+    assert!(error.contains("config.json"), "{error}");
+}
+
+#[test]
+fn the_cache_of_a_bfloat16_model_keeps_bfloat16() {
+    let Some(folder) = testdata::shared("shakespeare-llama/hf") else { return };
+    let config = PipelineConfig::new(folder.display().to_string());
+    let asked = config.clone().quantization_encoding(SupportedEncoding::Bfloat16);
+    for config in [config, asked] {
+        let resolved = resolve(&config).unwrap();
+        assert_eq!(resolved.config().quantization_encoding, Some(SupportedEncoding::Bfloat16));
+        assert_eq!(resolved.cache_dtype(), tensor::DType::BF16);
+        let decoder = resolved.checkpoint().decoder().unwrap();
+        let per_token = decoder.cache_bytes_per_token(tensor::DType::BF16) as u64;
+        assert_eq!(2 * per_token, decoder.cache_bytes_per_token(tensor::DType::F32) as u64);
+        assert_eq!(resolved.memory().cache, 512 * per_token);
+    }
+}
+
+#[test]
+fn variables_that_mean_one_field_must_agree() {
+    let environment = |variables: &[(&str, &str)]| {
+        let variables = variables.iter().map(|(name, value)| (name.to_string(), value.to_string()));
+        let mut layers = Layers::default();
+        layers.environment(variables.collect::<Vec<_>>()).map(|_| layers.config().huggingface_repo_id.clone())
+    };
+    let error = environment(&[("PERI_MODEL_PATH", "y"), ("PERI_MODEL", "x")]).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "PERI_MODEL_PATH is `y`: huggingface_repo_id is set by PERI_MODEL already: unset one of them"
+    );
+    assert_eq!(environment(&[("PERI_MODEL", "x"), ("PERI_HUGGINGFACE_REPO_ID", "x")]).unwrap(), "x");
+    assert_eq!(environment(&[("PERI_MODEL", "x"), ("PERI_MODEL_PATH", "")]).unwrap(), "x");
+}
+
+/// A pipe that nobody writes to, where there are such.
+fn pipe(path: &Path) -> bool {
+    std::process::Command::new("mkfifo").arg(path).status().is_ok_and(|status| status.success())
+}
+
+#[test]
+fn pipes_are_no_files() {
+    let Some(original) = testdata::shared("stories260k/hf") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    copy_folder(&original, folder.path());
+    let settings = folder.path().join("peri.toml");
+    if !pipe(&settings) {
+        return;
+    }
+    let error = Layers::default().file(&settings).unwrap_err().to_string();
+    assert!(error.ends_with("peri.toml: it is no regular file"), "{error}");
+    for name in ["config.json", "generation_config.json", "tokenizer.json"] {
+        let path = folder.path().join(name);
+        let kept = std::fs::read(&path).ok();
+        std::fs::remove_file(&path).ok();
+        assert!(pipe(&path));
+        // What a model can do without may be told or passed by; nothing waits for it.
+        let resolved = resolve(&PipelineConfig::new(folder.path().display().to_string()));
+        let told = resolved.and_then(|resolved| resolved.tokenizer()).err().map(|error| error.to_string());
+        assert_eq!(told.is_some_and(|error| error.contains("config.json")), name == "config.json");
+        std::fs::remove_file(&path).unwrap();
+        if let Some(bytes) = kept {
+            std::fs::write(&path, bytes).unwrap();
+        }
+    }
+}
