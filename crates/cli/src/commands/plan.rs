@@ -18,9 +18,9 @@ use crate::settings::ModelPath;
 
 const AFTER_HELP: &str = "\
 Only headers are read. Of a repo that is not here, the list of files, config.json and the headers of the weights are
-fetched; PyTorch files have none. \"total\" is what the check compares: the weights as they are loaded, or their files
-where that is not known, and the cache. What is free is what this machine, or the container around it, leaves. Ends
-with code 4 if it does not fit.
+fetched; PyTorch files have none. \"total\" is the weights as they are loaded, or their files where that is not known,
+and the cache. Whether it fits is found out as by the commands that run: from the files of weights and the cache. What
+is free is what this machine, or the container around it, leaves. Ends with code 4 if it does not fit.
 
 JSON: model, architecture, task, parameters, active_parameters, encoding, files[{name, bytes, cached}],
 bytes_to_fetch, weights_bytes, weights_packed_bytes, weights_mapped_bytes, cache_strategy, cache_dtype,
@@ -119,9 +119,8 @@ impl Report {
         // Nothing is computed, so one thread is enough.
         let compiled = model::compile(&model::session(1)?, resolved)?;
         let memory = compiled.compiled().programs().next().map(engine::Program::weight_memory);
-        // As they are loaded, which may be more than the files hold: some are packed in two ways.
-        let weights = memory.map_or(request.weights, |memory| memory.packed.saturating_add(memory.stored));
-        let request = MemoryRequest { free: available_memory(), weights, ..request };
+        // The check is that of the commands that run, which know no more than the files yet.
+        let request = MemoryRequest { free: available_memory(), ..request };
         let mut report = Report {
             model: source.name(),
             architecture,
@@ -178,6 +177,14 @@ impl Report {
         self.plan.as_ref()?.as_ref().ok()
     }
 
+    /// Bytes of the weights as they are loaded, some of them packed in two ways, or as far as they are known; and of
+    /// the cache.
+    fn total(&self) -> Option<u64> {
+        let loaded = self.memory.map(|WeightMemory { packed, stored }| packed.saturating_add(stored));
+        let weights = loaded.or(self.request.map(|request| request.weights))?;
+        Some(weights.saturating_add(self.fits().map_or(0, |plan| plan.cache)))
+    }
+
     fn problem(&self) -> Option<String> {
         self.plan.as_ref()?.as_ref().err().map(ToString::to_string)
     }
@@ -207,6 +214,12 @@ impl Report {
             rows.push(("cache", cache));
         }
         rows.extend(self.fits().into_iter().flat_map(division));
+        if let (Some(plan), Some(total)) = (self.fits(), self.total().map(words)) {
+            rows.push((
+                "total",
+                plan.free.map_or(total.clone(), |free| format!("{total} of {} free", words(free))),
+            ));
+        }
         let verdict = match (&self.plan, self.problem()) {
             (Some(_), Some(problem)) => format!("no: {problem}"),
             (Some(Ok(MemoryPlan { free: None, .. })), _) => unknown(),
@@ -232,7 +245,6 @@ impl Report {
     fn json(&self) -> Value {
         let (network, request, plan) = (self.network.as_ref(), self.request.as_ref(), self.fits());
         let file = |file: &PlannedFile| json!({"name": file.name, "bytes": file.size, "cached": file.cached});
-        let total = request.map(|request| plan.map_or(request.weights, |plan| plan.weights + plan.cache));
         let usable = request.and_then(|request| Some((request.free? as f64 * request.utilization) as u64));
         json!({
             "model": self.model,
@@ -259,7 +271,7 @@ impl Report {
             "max_length_inferred": plan.map(|plan| plan.length_inferred),
             "max_cache_batch_size": plan.map(|plan| plan.max_batch),
             "max_cache_batch_size_inferred": plan.map(|plan| plan.batch_inferred),
-            "total_bytes": total,
+            "total_bytes": self.total(),
             "usable_bytes": usable,
             "free_bytes": request.and_then(|request| request.free),
             "fits": self.plan.as_ref().filter(|_| request.is_some_and(|r| r.free.is_some())).map(Result::is_ok),
@@ -272,12 +284,10 @@ impl Report {
 /// How memory is divided.
 fn division(plan: &MemoryPlan) -> Vec<(&'static str, String)> {
     let origin = |inferred: bool| if inferred { "auto-inferred" } else { "current" };
-    let total = words(plan.weights.saturating_add(plan.cache));
     vec![
         ("cache in all", format!("{} for {} tokens", words(plan.cache), plan.cache_tokens)),
         ("max_length", format!("{} ({})", plan.max_length, origin(plan.length_inferred))),
         ("max_cache_batch_size", format!("{} ({})", plan.max_batch, origin(plan.batch_inferred))),
-        ("total", plan.free.map_or(total.clone(), |free| format!("{total} of {} free", words(free)))),
     ]
 }
 
