@@ -92,7 +92,7 @@ fn what_was_saved_starts_again() {
     let vector = decoder(["--save-to-serialized-model-path", &other]).text();
     assert_eq!(decoder(["--serialized-model-path", &other]).text(), vector);
     let refused = peri(&["generate", "--model", &storyteller(), "--serialized-model-path", &other, text]);
-    assert!(refused.stderr.contains("a model that embeds instead of writes"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("a model that embeds instead of one that writes"), "{}", refused.stderr);
 }
 
 #[test]
