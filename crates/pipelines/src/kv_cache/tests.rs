@@ -114,16 +114,16 @@ fn a_sequence_that_wants_all_logits_computes_all() {
 #[test]
 fn what_was_used_last_is_kept_longest_and_tails_go_first() {
     let mut cache = KvCache::with_prefix_caching(6, PAGE);
-    visit(&mut cache, 0..9); // Two full pages.
-    visit(&mut cache, 100..109); // Two more.
+    visit(&mut cache, 0..9); // Two full pages, and one that begins.
+    visit(&mut cache, 100..109); // Three more.
     visit(&mut cache, 0..9); // The first two again.
-    visit(&mut cache, 200..212); // Two blank pages, and the tail of the second visitor's.
+    visit(&mut cache, 200..208); // The last two of the second visitor's.
     assert_eq!(visit(&mut cache, (100..109).chain([0])), 4);
     let mut cache = KvCache::with_prefix_caching(6, PAGE);
     visit(&mut cache, 0..9);
     visit(&mut cache, 100..109);
     visit(&mut cache, 0..9);
-    visit(&mut cache, 200..212);
+    visit(&mut cache, 200..208);
     assert_eq!(visit(&mut cache, 0..9), 8);
 }
 
