@@ -33,7 +33,14 @@ def random(*shape):
 
 
 def problems():
-    """The name, the bench's filter, what else its line holds, the ONNX model and its inputs."""
+    """The name, the bench, its filter, what else its line holds, the ONNX model and its inputs."""
+    for problem in matrices():
+        yield problem[0], "ops", *problem[1:]
+    for name, line, model, inputs in images():
+        yield name, "images", line, re.escape(line), model, inputs
+
+
+def matrices():
     for n in (1024, 2048):
         shape, node = [n, n], helper.make_node("MatMul", ["x", "w"], ["y"])
         line, inputs = rf"matmul.*\[{n}, {n}\] \[{n}, {n}\]", {"x": random(n, n), "w": random(n, n)}
@@ -59,6 +66,33 @@ def problems():
         yield f"{name}(x·a + b) + c, 64 M", f"elementwise[mul, add, {name}, add]", "elementwise", model, x
 
 
+def images():
+    """The names, the lines of the bench, the models and their inputs. ONNX has channels first alone."""
+    for name, x, w, groups, stride, padding in (
+        ("depthwise at 112", [1, 32, 112, 112], [32, 1, 3, 3], 32, 1, 1),
+        ("depthwise by 2", [1, 96, 112, 112], [96, 1, 3, 3], 96, 2, 1),
+        ("depthwise at 14", [1, 384, 14, 14], [384, 1, 3, 3], 384, 1, 1),
+        ("stem 7x7", [1, 3, 224, 224], [64, 3, 7, 7], 1, 2, 3),
+        ("stem 3x3", [1, 3, 224, 224], [32, 3, 3, 3], 1, 2, 1),
+    ):
+        node = helper.make_node("Conv", ["x", "w"], ["y"], group=groups, strides=[stride] * 2, pads=[padding] * 4)
+        size = (x[2] + 2 * padding - w[2]) // stride + 1
+        model = graph([node], [("x", x)], [x[0], w[0], size, size], [("w", random(*w))])
+        for layout in ("nchw", "nhwc"):
+            yield f"conv {name} {layout}", f"conv {name} {layout}", model, {"x": random(*x)}
+    x = [8, 64, 112, 112]
+    for kind, op, more in (("Max", "MaxPool", {}), ("Average", "AveragePool", {"count_include_pad": 1})):
+        node = helper.make_node(op, ["x"], ["y"], kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4, **more)
+        model = graph([node], [("x", x)], [8, 64, 56, 56])
+        for layout in ("ChannelsFirst", "ChannelsLast"):
+            yield f"pool {kind} {layout}", f"pool 3x3 by 2 {layout} {kind}", model, {"x": random(*x)}
+    x, scales = [4, 3, 512, 512], np.array([1, 1, 2, 2], np.float32)
+    for mode in ("nearest", "linear"):
+        node = helper.make_node("Resize", ["x", "", "s"], ["y"], mode=mode)
+        model = graph([node], [("x", x)], [4, 3, 1024, 1024], [("s", scales)])
+        yield f"resize {mode} by 2", f"resize {mode} by 2", model, {"x": random(*x)}
+
+
 def onnxruntime(model, inputs, threads):
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
@@ -82,9 +116,9 @@ def bench(package, name, *arguments):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
 
 
-def perihelion(kernel, line, threads):
+def perihelion(name, kernel, line, threads):
     """The first line is that of the fastest instruction set."""
-    found = next(text for text in bench("perihelion-cpu", "ops", kernel, threads) if re.search(line, text))
+    found = next(text for text in bench("perihelion-cpu", name, kernel, threads) if re.search(line, text))
     return float(re.search(r"([\d.]+) ms", found)[1])
 
 
@@ -114,10 +148,10 @@ def main():
     arguments.add_argument("--encoder", default="", help="the encoder as an ONNX file")
     given = arguments.parse_args()
     print(f"{'':32} {'Perihelion':>12}  {'ONNX Runtime':>12}  ratio")
-    for name, kernel, line, model, inputs in problems():
+    for name, program, kernel, line, model, inputs in problems():
         if given.only in name:
             pairs = [
-                (perihelion(kernel, line, given.threads), onnxruntime(model, inputs, given.threads))
+                (perihelion(program, kernel, line, given.threads), onnxruntime(model, inputs, given.threads))
                 for _ in range(given.rounds)
             ]
             report(name, *zip(*pairs))

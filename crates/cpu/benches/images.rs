@@ -39,8 +39,9 @@ struct Problem {
 /// A name, `[batch, channels, height, width]`, `[results, channels of a group, height, width]`, groups, stride, padding.
 type Convolution = (&'static str, [usize; 4], [usize; 4], usize, usize, usize);
 
-const CONVOLUTIONS: [Convolution; 8] = [
+const CONVOLUTIONS: [Convolution; 10] = [
     ("stem 7x7", [1, 3, 224, 224], [64, 3, 7, 7], 1, 2, 3),
+    ("stem 3x3", [1, 3, 224, 224], [32, 3, 3, 3], 1, 2, 1),
     ("3x3 at 56", [1, 64, 56, 56], [64, 64, 3, 3], 1, 1, 1),
     ("3x3 at 28", [1, 128, 28, 28], [128, 128, 3, 3], 1, 1, 1),
     ("3x3 at 14", [1, 256, 14, 14], [256, 256, 3, 3], 1, 1, 1),
@@ -48,6 +49,7 @@ const CONVOLUTIONS: [Convolution; 8] = [
     ("1x1 at 56", [1, 64, 56, 56], [256, 64, 1, 1], 1, 1, 0),
     ("depthwise at 112", [1, 32, 112, 112], [32, 1, 3, 3], 32, 1, 1),
     ("depthwise by 2", [1, 96, 112, 112], [96, 1, 3, 3], 96, 2, 1),
+    ("depthwise at 14", [1, 384, 14, 14], [384, 1, 3, 3], 384, 1, 1),
 ];
 
 fn problems() -> Vec<Problem> {

@@ -16,6 +16,7 @@ pub(crate) mod dequantize;
 mod disjoint;
 mod elementwise;
 pub(crate) mod embedding;
+mod every;
 pub(crate) mod floats;
 pub(crate) mod fold;
 pub(crate) mod fourier;

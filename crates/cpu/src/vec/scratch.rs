@@ -16,7 +16,9 @@ thread_local! {
 
 /// Calls `body` with `len` values of this thread's own memory, aligned to 64 bytes, holding whatever was left there.
 ///
-/// Calls may nest: each depth keeps a buffer, as large as it ever had to be.
+/// Calls may nest: each depth keeps a buffer, as large as it ever had to be. Inlined, so that a body which is inlined too
+/// is compiled for the instruction set of the kernel around it.
+#[inline(always)]
 pub fn with_scratch<R>(len: usize, body: impl FnOnce(&mut [f32]) -> R) -> R {
     let mut lines = FREE.with_borrow_mut(Vec::pop).unwrap_or_default();
     let needed = len.div_ceil(LANES);
