@@ -9,6 +9,7 @@ use engine::Call;
 use graph::ops::{ImageLayout, Pool2d, PoolKind};
 use tensor::{DType, Shape};
 
+use super::every::join_every;
 use super::floats::{self, is_float};
 use super::operands::view;
 use super::variant::{Variant, variants};
@@ -27,6 +28,8 @@ pub(crate) struct Pooling<'a> {
     /// Height and width of a result.
     to: [usize; 2],
     channels: usize,
+    /// How many elements of the window at each position of a row count across.
+    across: Vec<usize>,
 }
 
 /// Some rows of the result, from one with a number on.
@@ -42,15 +45,23 @@ impl<'a> Pooling<'a> {
     pub(crate) fn new(op: &'a Pool2d, x: &'a [f32], from: &Shape, to: &Shape) -> Pooling<'a> {
         let first = op.layout.first_spatial_axis();
         let size = |shape: &Shape| [shape[first], shape[first + 1]];
-        Pooling { op, x, from: size(from), to: size(to), channels: from[op.layout.channel_axis(4)] }
+        let channels = from[op.layout.channel_axis(4)];
+        let mut pooling = Pooling { op, x, from: size(from), to: size(to), channels, across: Vec::new() };
+        pooling.across = (0..pooling.to[1]).map(|position| pooling.count(1, position)).collect();
+        pooling
+    }
+
+    /// Channels that lie side by side.
+    fn lanes(&self) -> usize {
+        match self.op.layout {
+            ImageLayout::ChannelsLast => self.channels,
+            ImageLayout::ChannelsFirst => 1,
+        }
     }
 
     /// Elements of a row of the result: one line of one channel, or of all where they lie last.
     fn row_len(&self) -> usize {
-        match self.op.layout {
-            ImageLayout::ChannelsLast => self.to[1] * self.channels,
-            ImageLayout::ChannelsFirst => self.to[1],
-        }
+        self.to[1] * self.lanes()
     }
 
     /// Where a tap of the window at position 0 falls.
@@ -118,16 +129,21 @@ impl engine::Kernel for Pool2dKernel {
 
 #[inline(always)]
 fn rows<S: Simd>(_s: S, pooling: &Pooling<'_>, first: usize, out: &mut [f32]) {
-    for (i, out) in out.chunks_exact_mut(pooling.row_len()).enumerate() {
-        let (image, line) = ((first + i) / pooling.to[0], (first + i) % pooling.to[0]);
-        match pooling.op.kind {
-            PoolKind::Max => row(pooling, image, line, out, f32::NEG_INFINITY, larger),
-            PoolKind::Average { .. } => {
-                row(pooling, image, line, out, 0.0, |a, b| a + b);
-                divide(pooling, line, out);
+    with_scratch(
+        pooling.from[1] * pooling.lanes(),
+        #[inline(always)]
+        |columns| {
+            for (i, out) in out.chunks_exact_mut(pooling.row_len()).enumerate() {
+                match pooling.op.kind {
+                    PoolKind::Max => row(pooling, first + i, columns, out, f32::NEG_INFINITY, larger),
+                    PoolKind::Average { .. } => {
+                        row(pooling, first + i, columns, out, 0.0, sum);
+                        divide(pooling, (first + i) % pooling.to[0], out);
+                    }
+                }
             }
-        }
-    }
+        },
+    );
 }
 
 /// The larger of two, NaN if one is NaN.
@@ -136,32 +152,38 @@ fn larger(a: f32, b: f32) -> f32 {
     if a.is_nan() || a >= b { a } else { b }
 }
 
+#[inline(always)]
+fn sum(a: f32, b: f32) -> f32 {
+    a + b
+}
+
 /// Joins the elements of each window of a row: down the columns of the image first, then across.
 #[inline(always)]
 fn row(
     pooling: &Pooling<'_>,
-    image: usize,
-    line: usize,
+    number: usize,
+    columns: &mut [f32],
     out: &mut [f32],
     start: f32,
     join: impl Fn(f32, f32) -> f32,
 ) {
-    let ([height, width], windows) = (pooling.from, &pooling.op.windows);
-    // Of one channel, or of all where they lie last.
-    let lanes = out.len() / pooling.to[1];
-    let x = &pooling.x[image * height * width * lanes..][..height * width * lanes];
-    with_scratch(width * lanes, |columns| {
-        columns.fill(start);
-        for tap in 0..pooling.op.window[0] {
-            let Some(from) = windows.element(0, line, tap, height) else { continue };
-            let x = &x[from * width * lanes..][..width * lanes];
-            columns.iter_mut().zip(x).for_each(|(column, x)| *column = join(*column, *x));
-        }
-        out.fill(start);
-        for tap in 0..pooling.op.window[1] {
-            across(pooling, tap, columns, out, &join);
-        }
-    });
+    let (image, line) = (number / pooling.to[0], number % pooling.to[0]);
+    let (height, len) = (pooling.from[0], columns.len());
+    let x = &pooling.x[image * height * len..][..height * len];
+    let seen = |&tap: &usize| pooling.op.windows.element(0, line, tap, height);
+    let mut lines =
+        (0..pooling.op.window[0]).filter_map(|tap| seen(&tap)).map(|from| &x[from * len..][..len]);
+    match lines.next() {
+        Some(x) => columns.iter_mut().zip(x).for_each(|(column, x)| *column = join(start, *x)),
+        None => columns.fill(start),
+    }
+    for x in lines {
+        columns.iter_mut().zip(x).for_each(|(column, x)| *column = join(*column, *x));
+    }
+    out.fill(start);
+    for tap in 0..pooling.op.window[1] {
+        across(pooling, tap, columns, out, &join);
+    }
 }
 
 /// Joins what a column of each window sees.
@@ -174,20 +196,17 @@ fn across(
     join: impl Fn(f32, f32) -> f32,
 ) {
     let (stride, before) = (pooling.op.windows.strides[1], pooling.offset(1, tap));
-    let (lanes, seen) = (out.len() / pooling.to[1], inside(pooling.to[1], stride, before, pooling.from[1]));
+    let (lanes, seen) = (pooling.lanes(), inside(pooling.to[1], stride, before, pooling.from[1]));
     if seen.is_empty() {
         return;
     }
     let x = &columns[((seen.start * stride) as isize + before) as usize * lanes..];
     let out = &mut out[seen.start * lanes..seen.end * lanes];
-    match (lanes, stride) {
-        (_, 1) => out.iter_mut().zip(x).for_each(|(out, x)| *out = join(*out, *x)),
-        (1, _) => out.iter_mut().zip(x.chunks(stride)).for_each(|(out, x)| *out = join(*out, x[0])),
-        _ => {
-            for (out, x) in out.chunks_exact_mut(lanes).zip(x.chunks(stride * lanes)) {
-                out.iter_mut().zip(x).for_each(|(out, x)| *out = join(*out, *x));
-            }
-        }
+    if lanes == 1 || stride == 1 {
+        return join_every(stride, out, x, join);
+    }
+    for (out, x) in out.chunks_exact_mut(lanes).zip(x.chunks(stride * lanes)) {
+        join_every(1, out, x, &join);
     }
 }
 
@@ -195,9 +214,12 @@ fn across(
 #[inline(always)]
 fn divide(pooling: &Pooling<'_>, line: usize, out: &mut [f32]) {
     let down = pooling.count(0, line);
-    let lanes = out.len() / pooling.to[1];
-    for (position, out) in out.chunks_exact_mut(lanes).enumerate() {
-        let count = (down * pooling.count(1, position)) as f32;
+    if pooling.lanes() == 1 {
+        let counts = out.iter_mut().zip(&pooling.across);
+        return counts.for_each(|(out, &across)| *out /= (down * across) as f32);
+    }
+    for (out, across) in out.chunks_exact_mut(pooling.lanes()).zip(&pooling.across) {
+        let count = (down * across) as f32;
         out.iter_mut().for_each(|out| *out /= count);
     }
 }
