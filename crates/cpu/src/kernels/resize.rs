@@ -1,7 +1,9 @@
 //! Tensors at other sizes, one axis after the other: weighted sums of neighbours, in their order.
 //!
-//! Bound by memory. Threads share the elements of the result; those before the last axis are computed in runs.
+//! Bound by memory. The last two axes that change are computed line by line, so that nothing lies between them but one
+//! line of a thread's own memory; lines that are alike are copied. Threads share lines.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use engine::Call;
@@ -11,21 +13,40 @@ use tensor::{DType, Shape};
 use super::floats::{self, is_float};
 use super::operands::view;
 use super::variant::{Variant, variants};
-use crate::vec::Simd;
+use crate::vec::{Simd, with_scratch};
 use crate::{Cpu, Pool};
 
-/// One axis of a tensor at another size.
-pub(crate) struct Pass<'a> {
-    x: &'a [f32],
-    /// What each element of the axis is made of.
+/// One axis at another size.
+struct Axis {
+    /// What each element is made of: the first of the old axis, and the weights of it and those behind it.
     neighbors: Vec<(usize, Vec<f32>)>,
-    /// Elements of the axis before.
+    /// Elements before.
     from: usize,
-    /// Elements under one of the axis.
+    /// Elements under one of it.
     inner: usize,
+    form: Form,
 }
 
-/// Some lines of the result, [.., inner], from one with a number on; whole axes where `inner` is 1.
+/// What the elements of an axis are.
+enum Form {
+    /// Those of the old axis, each so many times.
+    Repeated(usize),
+    /// Some of the old axis.
+    Picked(Vec<usize>),
+    /// Weighted sums.
+    Weighted,
+}
+
+/// A tensor with one axis at another size, or two that follow one another.
+pub(crate) struct Pass<'a> {
+    x: &'a [f32],
+    /// An axis whose elements are computed line by line.
+    down: Option<Axis>,
+    /// The one after it, whose elements are computed within a line.
+    across: Option<Axis>,
+}
+
+/// Some lines of the result, from one with a number on.
 pub(crate) type Kernel = unsafe fn(&Pass<'_>, usize, &mut [f32]);
 
 variants! {
@@ -53,31 +74,59 @@ pub(crate) fn resize(
     let mut shape = from.to_vec();
     let mut steps: Vec<(usize, Vec<Neighbors>)> =
         (0..to.rank()).filter_map(|axis| Some((axis, op.neighbors(from[axis], to[axis])?))).collect();
-    let last = steps.pop();
+    let across = steps.pop();
+    let down = steps.pop_if(|(axis, _)| across.as_ref().is_some_and(|(last, _)| *axis + 1 == *last));
     let mut current: Option<Vec<f32>> = None;
     for (axis, neighbors) in steps {
-        let pass = Pass::new(current.as_deref().unwrap_or(x), &shape, axis, neighbors);
+        let pass = Pass::of_one(current.as_deref().unwrap_or(x), Axis::new(&shape, axis, neighbors));
         shape[axis] = to[axis];
         let mut next = vec![0f32; shape.iter().product()];
         pass.run(variant, pool, &mut next);
         current = Some(next);
     }
     let x = current.as_deref().unwrap_or(x);
-    match last {
-        Some((axis, neighbors)) => Pass::new(x, &shape, axis, neighbors).run(variant, pool, out),
-        None => out.copy_from_slice(x),
+    let down = down.map(|(axis, neighbors)| Axis::new(&shape, axis, neighbors));
+    match (down, across.map(|(axis, neighbors)| Axis::new(&shape, axis, neighbors))) {
+        (None, Some(axis)) => Pass::of_one(x, axis).run(variant, pool, out),
+        (down, Some(across)) => Pass { x, down, across: Some(across) }.run(variant, pool, out),
+        (_, None) => out.copy_from_slice(x),
     }
     Ok(())
 }
 
-impl<'a> Pass<'a> {
-    fn new(x: &'a [f32], shape: &[usize], axis: usize, neighbors: Vec<Neighbors>) -> Pass<'a> {
+impl Axis {
+    fn new(shape: &[usize], axis: usize, neighbors: Vec<Neighbors>) -> Axis {
+        let from = shape[axis];
+        let form = Form::of(&neighbors, from);
         let narrow = |n: Neighbors| (n.first, n.weights.iter().map(|&weight| weight as f32).collect());
-        Pass {
-            x,
-            neighbors: neighbors.into_iter().map(narrow).collect(),
-            from: shape[axis],
-            inner: shape[axis + 1..].iter().product(),
+        let neighbors = neighbors.into_iter().map(narrow).collect();
+        Axis { neighbors, from, inner: shape[axis + 1..].iter().product(), form }
+    }
+
+    /// The old axis that an element of the new one belongs to, counted over all before it, and the element's neighbors.
+    fn place(&self, line: usize) -> (usize, &(usize, Vec<f32>)) {
+        (line / self.neighbors.len(), &self.neighbors[line % self.neighbors.len()])
+    }
+}
+
+impl Form {
+    fn of(neighbors: &[Neighbors], from: usize) -> Form {
+        if neighbors.iter().any(|neighbors| neighbors.weights.len() > 1) {
+            return Form::Weighted;
+        }
+        let repeats = (neighbors.len() / from).max(1);
+        match neighbors.iter().enumerate().all(|(i, neighbors)| neighbors.first == i / repeats) {
+            true => Form::Repeated(repeats),
+            false => Form::Picked(neighbors.iter().map(|neighbors| neighbors.first).collect()),
+        }
+    }
+}
+
+impl<'a> Pass<'a> {
+    fn of_one(x: &'a [f32], axis: Axis) -> Pass<'a> {
+        match axis.inner {
+            1 => Pass { x, down: None, across: Some(axis) },
+            _ => Pass { x, down: Some(axis), across: None },
         }
     }
 
@@ -91,9 +140,13 @@ impl<'a> Pass<'a> {
         });
     }
 
-    /// Elements that are computed in one go.
+    /// Elements of a line of the result.
     fn line(&self) -> usize {
-        if self.inner == 1 { self.neighbors.len() } else { self.inner }
+        match (&self.down, &self.across) {
+            (_, Some(across)) => across.neighbors.len() * across.inner,
+            (Some(down), None) => down.inner,
+            (None, None) => unreachable!("a pass changes an axis"),
+        }
     }
 }
 
@@ -126,33 +179,87 @@ impl engine::Kernel for ResizeKernel {
 
 #[inline(always)]
 fn lines<S: Simd>(_s: S, pass: &Pass<'_>, first: usize, out: &mut [f32]) {
-    for (i, out) in out.chunks_exact_mut(pass.line()).enumerate() {
-        match pass.inner {
-            1 => across(pass, first + i, out),
-            _ => down(pass, first + i, out),
+    let len = pass.line();
+    let numbers = first..first + out.len() / len;
+    match (&pass.down, &pass.across) {
+        (None, Some(axis)) => {
+            let x = pass.x[first * axis.from..].chunks_exact(axis.from);
+            out.chunks_exact_mut(len).zip(x).for_each(|(out, x)| across(axis, x, out));
+        }
+        (Some(axis), None) => {
+            out.chunks_exact_mut(len).zip(numbers).for_each(|(out, line)| down(axis, pass.x, line, out));
+        }
+        (Some(axis), Some(other)) => with_scratch(
+            axis.inner,
+            #[inline(always)]
+            |row| down_and_across((axis, other), pass.x, numbers, row, out),
+        ),
+        (None, None) => unreachable!("a pass changes an axis"),
+    }
+}
+
+/// Lines of an axis and the one after it. A line that is made of the same one as that before it is copied.
+#[inline(always)]
+fn down_and_across(
+    (axis, other): (&Axis, &Axis),
+    x: &[f32],
+    numbers: Range<usize>,
+    row: &mut [f32],
+    out: &mut [f32],
+) {
+    let len = other.neighbors.len() * other.inner;
+    for (i, line) in numbers.enumerate() {
+        let (before, this) = out[..(i + 1) * len].split_at_mut(i * len);
+        let (outer, (first, weights)) = axis.place(line);
+        if weights.len() > 1 {
+            down(axis, x, line, row);
+            across(other, row, this);
+        } else if i > 0 && same(axis.place(line - 1), (outer, *first)) {
+            this.copy_from_slice(&before[(i - 1) * len..]);
+        } else {
+            across(other, &x[(outer * axis.from + first) * axis.inner..][..axis.inner], this);
         }
     }
 }
 
-/// All elements of the last axis.
+/// Whether a line is made of one line of the operand alone, of this one.
+fn same((outer, (first, weights)): (usize, &(usize, Vec<f32>)), line: (usize, usize)) -> bool {
+    weights.len() == 1 && (outer, *first) == line
+}
+
+/// All elements of an axis, from all of the old one.
 #[inline(always)]
-fn across(pass: &Pass<'_>, row: usize, out: &mut [f32]) {
-    let x = &pass.x[row * pass.from..][..pass.from];
-    for (out, (first, weights)) in out.iter_mut().zip(&pass.neighbors) {
-        *out = match (&weights[..], &x[*first..]) {
-            ([_], [x, ..]) => *x,
-            ([a, b], [x, y, ..]) => a * x + b * y,
-            (weights, x) => weights.iter().zip(x).fold(0.0, |sum, (weight, x)| sum + weight * x),
-        };
+fn across(axis: &Axis, x: &[f32], out: &mut [f32]) {
+    match (axis.inner, &axis.form) {
+        (1, Form::Repeated(2)) => {
+            for (out, x) in out.as_chunks_mut::<2>().0.iter_mut().zip(x) {
+                *out = [*x; 2];
+            }
+        }
+        (1, Form::Repeated(repeats)) => {
+            out.chunks_exact_mut(*repeats).zip(x).for_each(|(out, x)| out.fill(*x))
+        }
+        (1, Form::Picked(picks)) => out.iter_mut().zip(picks).for_each(|(out, &pick)| *out = x[pick]),
+        (1, Form::Weighted) => {
+            for (out, (first, weights)) in out.iter_mut().zip(&axis.neighbors) {
+                *out = match (&weights[..], &x[*first..]) {
+                    ([_], [x, ..]) => *x,
+                    ([a, b], [x, y, ..]) => a * x + b * y,
+                    (weights, x) => weights.iter().zip(x).fold(0.0, |sum, (weight, x)| sum + weight * x),
+                };
+            }
+        }
+        (inner, _) => {
+            out.chunks_exact_mut(inner).enumerate().for_each(|(i, out)| down(axis, x, i, out));
+        }
     }
 }
 
 /// The elements under one of the axis.
 #[inline(always)]
-fn down(pass: &Pass<'_>, line: usize, out: &mut [f32]) {
-    let count = pass.neighbors.len();
-    let (first, weights) = &pass.neighbors[line % count];
-    let row = |i: usize| &pass.x[(line / count * pass.from + first + i) * pass.inner..][..pass.inner];
+fn down(axis: &Axis, x: &[f32], line: usize, out: &mut [f32]) {
+    let (outer, (first, weights)) = axis.place(line);
+    let row = |i: usize| &x[(outer * axis.from + first + i) * axis.inner..][..axis.inner];
     match weights[..] {
         [_] => out.copy_from_slice(row(0)),
         [a, b] => out.iter_mut().zip(row(0)).zip(row(1)).for_each(|((out, x), y)| *out = a * x + b * y),
