@@ -82,6 +82,27 @@ fn convolutions_that_stride_and_dilate() {
 }
 
 #[test]
+fn convolutions_of_few_channels() {
+    let windows = Windows::new(2).with_strides([2, 2]).with_padding(&[3, 3]);
+    for (width, channels) in [(5, 3), (35, 3), (70, 1)] {
+        check_conv(DType::F32, &[2, channels, 9, width], &[17, channels, 7, 7], 1, &windows);
+        check_conv(DType::F32, &[1, channels, 9, width], &[5, channels, 3, 3], 1, &windows);
+    }
+}
+
+#[test]
+fn convolutions_of_single_channels() {
+    for (strides, padding) in [([1, 1], [1, 1]), ([2, 2], [1, 1]), ([1, 3], [0, 2])] {
+        let windows = Windows::new(2).with_strides(strides).with_padding(&padding);
+        for channels in [2, 15, 16, 33] {
+            for width in [3, 17, 40] {
+                check_conv(DType::F32, &[2, channels, 5, width], &[channels, 1, 3, 3], channels, &windows);
+            }
+        }
+    }
+}
+
+#[test]
 fn convolutions_in_groups() {
     let windows = Windows::new(2).with_padding(&[1, 1]);
     for (channels, results, groups) in
@@ -146,7 +167,7 @@ fn transposed_convolutions() {
 fn pooling_of_wild_values() {
     for kind in [PoolKind::Max, PoolKind::Average { count_padding: true }] {
         for layout in [ImageLayout::ChannelsLast, ImageLayout::ChannelsFirst] {
-            for strides in [[1, 1], [2, 2], [1, 3]] {
+            for strides in [[1, 1], [2, 2], [1, 3], [2, 4], [1, 5]] {
                 let op = Pool2d {
                     windows: Windows::new(2).with_strides(strides).with_padding(&[1, 2]),
                     round_up: true,
@@ -175,6 +196,38 @@ fn large_images_are_resized_in_chunks() {
                 antialias: height < width,
             };
             check(op, &[tame(DType::F32, &[1, 3, 100, 133], 1)], small(DType::F32));
+        }
+    }
+}
+
+#[test]
+fn nearest_elements_are_copied() {
+    let sizes = [
+        [2, 3, 20, 34],
+        [2, 3, 30, 51],
+        [2, 3, 10, 34],
+        [2, 3, 25, 40],
+        [2, 3, 7, 5],
+        [2, 6, 20, 68],
+        [4, 3, 10, 34],
+    ];
+    for size in sizes {
+        for coordinates in [Coordinates::HalfPixel, Coordinates::Asymmetric, Coordinates::AlignCorners] {
+            let size = size.map(graph::Dim::from).to_vec();
+            let interpolation = Interpolation::Nearest(Default::default());
+            let op = Resize { size, interpolation, coordinates, antialias: false };
+            check(op, &[wild(DType::F32, &[2, 3, 10, 17], 1)], Tolerance::Exact);
+        }
+    }
+}
+
+#[test]
+fn axes_before_others_are_resized() {
+    for size in [[1, 20, 34, 17], [1, 13, 40, 17], [3, 10, 34, 17], [1, 20, 17, 30]] {
+        for interpolation in [Interpolation::Nearest(Default::default()), Interpolation::Linear] {
+            let (size, coordinates) = (size.map(graph::Dim::from).to_vec(), Coordinates::HalfPixel);
+            let op = Resize { size, interpolation, coordinates, antialias: false };
+            check(op, &[tame(DType::F32, &[1, 10, 17, 17], 1)], small(DType::F32));
         }
     }
 }

@@ -1,11 +1,13 @@
 //! The elements under a block of positions of the window, copied into panels that the product's tile reads.
 //!
 //! Where channels come first, a row of a panel is one tap of one channel at neighbouring positions: runs of rows of
-//! the image, which are found once for all channels. Where they lie last, it is gathered from as many pixels.
+//! the image, which are found once for all channels. Where they lie last, it is gathered from as many pixels, or from rows
+//! of the window where all of their elements lie side by side: pixels of few channels are short.
 
 use std::ops::Range;
 
 use super::Geometry;
+use crate::kernels::every::join_every;
 
 /// Elements transposed at a time.
 const STEP: usize = 16;
@@ -105,11 +107,7 @@ impl<'a> Pixels<'a> {
                 lanes.fill(0.0);
             }
             for run in runs {
-                let to = &mut lanes[run.lane..][..run.count];
-                match stride {
-                    1 => to.copy_from_slice(&x[run.from..][..run.count]),
-                    _ => to.iter_mut().zip(x[run.from..].iter().step_by(stride)).for_each(|(to, x)| *to = *x),
-                }
+                join_every(stride, &mut lanes[run.lane..][..run.count], &x[run.from..], |_, x| x);
             }
         }
     }
@@ -122,23 +120,33 @@ impl<'a> Pixels<'a> {
         }
         let corners: Vec<[isize; 3]> =
             (first..first + lanes).map(|position| corner(geometry, position)).collect();
-        let mut term = terms.start;
-        while term < terms.end {
-            let (tap, channel) = (term / geometry.channels, term % geometry.channels);
-            let count = (geometry.channels - channel).min(terms.end - term);
-            let rows = &mut to[(term - terms.start) * self.width..][..count * self.width];
-            for (group, corners) in corners.chunks(4).enumerate() {
-                let pixels: [Option<&[f32]>; 4] = std::array::from_fn(|lane| {
+        for (group, corners) in corners.chunks(4).enumerate() {
+            let whole = corners.iter().all(|corner| self.has_row(*corner));
+            let mut term = terms.start;
+            while term < terms.end {
+                let (tap, channel) = (term / geometry.channels, term % geometry.channels);
+                // Terms that lie side by side in the image.
+                let taps = if whole { geometry.window[2] - tap % geometry.window[2] } else { 1 };
+                let count = (taps * geometry.channels - channel).min(terms.end - term);
+                let runs: [Option<&[f32]>; 4] = std::array::from_fn(|lane| {
                     let pixel = self.pixel(*corners.get(lane)?, tap)?;
-                    Some(&pixel[self.channel + channel..][..count])
+                    Some(&pixel[self.channel + channel..])
                 });
-                transpose(&pixels[..corners.len()], &mut rows[4 * group..], self.width, count);
+                let rows = &mut to[(term - terms.start) * self.width..][..count * self.width];
+                transpose(&runs[..corners.len()], &mut rows[4 * group..], self.width, count);
+                term += count;
             }
-            term += count;
         }
     }
 
-    /// All channels of the pixel under a tap of a window; `None` in the padding.
+    /// Whether a row of the window lies in the image side by side, seen from a corner, as far as columns go.
+    fn has_row(&self, corner: [isize; 3]) -> bool {
+        let geometry = self.geometry;
+        let inside = |column: usize| column + geometry.window[2] <= geometry.from[2];
+        geometry.groups == 1 && geometry.dilations[2] == 1 && usize::try_from(corner[2]).is_ok_and(inside)
+    }
+
+    /// The image from the pixel under a tap of a window on; `None` in the padding.
     fn pixel(&self, corner: [isize; 3], tap: usize) -> Option<&'a [f32]> {
         let (geometry, taps) = (self.geometry, self.geometry.tap(tap));
         let mut at = 0;
@@ -147,8 +155,7 @@ impl<'a> Pixels<'a> {
             at = at * geometry.from[axis]
                 + usize::try_from(index).ok().filter(|&i| i < geometry.from[axis])?;
         }
-        let channels = geometry.groups * geometry.channels;
-        Some(&self.x[at * channels..][..channels])
+        Some(&self.x[at * geometry.groups * geometry.channels..])
     }
 }
 
@@ -178,31 +185,36 @@ fn run(geometry: &Geometry, tap: usize, position: usize, count: usize) -> Option
     (count > 0).then_some(Run { lane, count, from })
 }
 
-/// Writes up to four pixels side by side into rows of `width`.
+/// Writes the first elements of up to four runs side by side into rows of `width`.
 #[inline]
-fn transpose(pixels: &[Option<&[f32]>], to: &mut [f32], width: usize, count: usize) {
-    const ZEROS: [f32; STEP] = [0.0; STEP];
-    if let ([a, b, c, d], true) = (pixels, count >= STEP / 2 && to.len() >= (count - 1) * width + 4) {
-        for start in (0..count).step_by(STEP) {
-            let take = STEP.min(count - start);
-            let part = |pixel: &Option<&[f32]>| -> [f32; STEP] {
-                let mut values = ZEROS;
-                if let Some(pixel) = pixel {
-                    values[..take].copy_from_slice(&pixel[start..start + take]);
-                }
-                values
-            };
-            let lanes = [part(a), part(b), part(c), part(d)];
-            for i in 0..take {
-                let row = &mut to[(start + i) * width..][..4];
-                row.copy_from_slice(&[lanes[0][i], lanes[1][i], lanes[2][i], lanes[3][i]]);
-            }
-        }
-        return;
+fn transpose(runs: &[Option<&[f32]>], to: &mut [f32], width: usize, count: usize) {
+    match *runs {
+        [a] => transpose_runs([a], to, width, count),
+        [a, b] => transpose_runs([a, b], to, width, count),
+        [a, b, c] => transpose_runs([a, b, c], to, width, count),
+        [a, b, c, d] => transpose_runs([a, b, c, d], to, width, count),
+        _ => unreachable!("one to four runs"),
     }
-    for (lane, pixel) in pixels.iter().enumerate() {
-        for i in 0..count {
-            to[i * width + lane] = pixel.map_or(0.0, |pixel| pixel[i]);
+}
+
+#[inline]
+fn transpose_runs<const N: usize>(runs: [Option<&[f32]>; N], to: &mut [f32], width: usize, count: usize) {
+    for start in (0..count).step_by(STEP) {
+        let to = &mut to[start * width..];
+        let take = STEP.min(count - start);
+        if runs.iter().flatten().any(|run| run.len() < start + STEP) {
+            for (lane, run) in runs.iter().enumerate() {
+                (0..take).for_each(|i| to[i * width + lane] = run.map_or(0.0, |run| run[start + i]));
+            }
+            continue;
+        }
+        let lanes =
+            runs.map(|run| run.map_or(&[0.0; STEP], |run| run[start..].first_chunk().expect("so long")));
+        let write = |i: usize| to[i * width..][..N].copy_from_slice(&lanes.map(|lane| lane[i]));
+        match take {
+            // As many as the compiler knows.
+            STEP => (0..STEP).for_each(write),
+            _ => (0..take).for_each(write),
         }
     }
 }
