@@ -7,8 +7,8 @@ use super::variant::{Variant, variants};
 use crate::Pool;
 use crate::vec::{LANES, Simd, exp};
 
-/// Columns of a band: a run of 1 KiB in each row.
-const BAND: usize = 256;
+/// Columns of a band at most: a run of 4 KiB in each row, since each row may lie in a page of its own.
+const BAND: usize = 1024;
 
 /// `columns(n, inner, x, out, start, count)`: softmax of the `count` columns, at most [`BAND`], that start at elements
 /// `start..start + count` and have `n` elements, `inner` apart.
@@ -37,13 +37,16 @@ pub(crate) fn softmax(
     if x.is_empty() {
         return;
     }
-    let (outer, bands) = (x.len() / (n * inner), inner.div_ceil(BAND));
-    let per_task = (super::operands::CHUNK / (n * inner.min(BAND))).max(1);
+    let outer = x.len() / (n * inner);
+    // As wide as leaves a band to each thread. Columns do not know of each other, so bits do not depend on it.
+    let band = inner.div_ceil(pool.threads().div_ceil(outer)).next_multiple_of(LANES).min(BAND);
+    let bands = inner.div_ceil(band);
+    let per_task = (super::operands::CHUNK / (n * inner.min(band))).max(1);
     let out = Disjoint::new(out);
     pool.run((outer * bands).div_ceil(per_task), &|task| {
-        for band in task * per_task..(outer * bands).min((task + 1) * per_task) {
-            let first = band % bands * BAND;
-            let (start, count) = (band / bands * n * inner + first, BAND.min(inner - first));
+        for index in task * per_task..(outer * bands).min((task + 1) * per_task) {
+            let first = index % bands * band;
+            let (start, count) = (index / bands * n * inner + first, band.min(inner - first));
             // SAFETY: the variant is available, and each band belongs to one task.
             unsafe { (variant.run)(n, inner, x, &out, start, count) };
         }
