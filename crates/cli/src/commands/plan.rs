@@ -284,11 +284,14 @@ impl Report {
 /// How memory is divided.
 fn division(plan: &MemoryPlan) -> Vec<(&'static str, String)> {
     let origin = |inferred: bool| if inferred { "auto-inferred" } else { "current" };
-    vec![
-        ("cache in all", format!("{} for {} tokens", words(plan.cache), plan.cache_tokens)),
+    // Encoders have none.
+    let cache = (plan.cache_tokens > 0)
+        .then(|| ("cache in all", format!("{} for {} tokens", words(plan.cache), plan.cache_tokens)));
+    let limits = [
         ("max_length", format!("{} ({})", plan.max_length, origin(plan.length_inferred))),
         ("max_cache_batch_size", format!("{} ({})", plan.max_batch, origin(plan.batch_inferred))),
-    ]
+    ];
+    cache.into_iter().chain(limits).collect()
 }
 
 /// Parameters that compute a token.

@@ -141,7 +141,11 @@ fn saved_models_that_are_none() {
     let text = folder.file("notes.mef", "These are notes.");
     for path in [&nowhere, &text] {
         let outcome = peri(&["generate", "--serialized-model-path", path, "x"]);
-        check(&outcome, 2, &["serialized_model_path is", path, "a file that save_to_serialized_model_path wrote"]);
+        check(
+            &outcome,
+            2,
+            &["serialized_model_path is", path, "a file that save_to_serialized_model_path wrote"],
+        );
         assert_eq!(peri(&["inspect", path]).code, Some(3));
     }
 }

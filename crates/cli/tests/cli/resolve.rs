@@ -82,7 +82,9 @@ fn limited(arguments: &str) -> Outcome {
 #[cfg(target_os = "linux")]
 #[test]
 fn limits_of_the_process_are_limits_of_memory() {
-    let outcome = limited("generate --max-length 512 --cache-strategy continuous --max-cache-batch-size 2000 --threads 1 hi");
+    let outcome = limited(
+        "generate --max-length 512 --cache-strategy continuous --max-cache-batch-size 2000 --threads 1 hi",
+    );
     assert_eq!(outcome.code, Some(4), "{outcome:?}");
     assert!(outcome.stderr.contains("lower max_cache_batch_size to"), "{outcome:?}");
     let outcome = limited("bench --batch 4000 --threads 1");
