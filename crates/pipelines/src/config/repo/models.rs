@@ -1,5 +1,8 @@
 //! Which files of a repository are weights, and which of them are one model.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
 use super::{FilesByFormat, HuggingFaceRepo, Place};
 use crate::config::content::Content;
 use crate::config::{SupportedEncoding, WeightsFormat};
@@ -107,16 +110,17 @@ impl HuggingFaceRepo {
         let mut models: Vec<ModelFiles> = Vec::new();
         for (format, index) in indexes(files) {
             let Some(path) = self.cached(index)? else { continue };
-            let (listed, problem) = match weights::shards(&path) {
+            // Those that are named after it belong to it, whether it lists them or not.
+            let parts = files.iter().map(|file| file.name.as_str());
+            let parts = parts.filter(|name| index_of(name).as_deref() == Some(index));
+            let mut listed: BTreeSet<String> = parts.map(str::to_string).collect();
+            let problem = match weights::shards(&path) {
                 Ok(shards) => {
-                    let name = |path: &std::path::PathBuf| Some(path.file_name()?.to_str()?.to_string());
-                    (shards.iter().filter_map(name).collect(), None)
+                    let name = |path: &PathBuf| Some(path.file_name()?.to_str()?.to_string());
+                    listed.extend(shards.iter().filter_map(name));
+                    None
                 }
-                Err(error) => {
-                    let parts = files.iter().map(|file| &file.name);
-                    let parts = parts.filter(|name| index_of(name).as_deref() == Some(index)).cloned();
-                    (parts.collect::<Vec<_>>(), Some(error.to_string()))
-                }
+                Err(error) => Some(error.to_string()),
             };
             let (mut here, missing): (Vec<String>, Vec<String>) =
                 listed.into_iter().partition(|name| is_there(name));
