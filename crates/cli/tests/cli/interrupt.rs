@@ -35,7 +35,7 @@ fn the_text_so_far_is_kept() {
 
 #[test]
 fn json_says_what_was_interrupted() {
-    // 64 run at once and end together; the rest is under way or waits when the first line comes.
+    // 32 start and end together; the rest is under way or waits when the first line comes.
     let (code, text, _) = interrupted(&["--json", "--max-new-tokens", "60"], 192, 1);
     assert_eq!(code, Some(130));
     let reasons: Vec<String> = text
@@ -44,6 +44,6 @@ fn json_says_what_was_interrupted() {
         .collect();
     let count = |reason: &str| reasons.iter().filter(|found| found.trim_matches('"') == reason).count();
     assert_eq!(reasons.len(), 192);
-    assert!(count("length") >= 64 && count("interrupted") > 0, "{reasons:?}");
+    assert!(count("length") >= 32 && count("interrupted") > 0, "{reasons:?}");
     assert_eq!(count("length") + count("interrupted"), 192);
 }
