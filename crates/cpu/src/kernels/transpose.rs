@@ -141,12 +141,15 @@ impl Tiles {
         tile: &mut [[T; PITCH]; TILE],
     ) {
         let (rows, columns) = (TILE.min(self.straight.0 - first), TILE.min(self.inner.0 - start));
-        for column in 0..columns {
-            let run = &source[from + first + (start + column) * self.inner.1..][..rows];
-            match run.first_chunk::<TILE>() {
-                // Of a length that the compiler knows, so that it unrolls the loop.
-                Some(run) => (0..TILE).for_each(|row| tile[row][column] = run[row]),
-                None => (0..rows).for_each(|row| tile[row][column] = run[row]),
+        let run = |column: usize| &source[from + first + (start + column) * self.inner.1..][..rows];
+        let whole = rows == TILE && columns == TILE;
+        if !(whole && fill_with_halves(tile, run)) {
+            for (column, run) in (0..columns).map(run).enumerate() {
+                match run.first_chunk::<TILE>() {
+                    // Of a length that the compiler knows, so that it unrolls the loop.
+                    Some(run) => (0..TILE).for_each(|row| tile[row][column] = run[row]),
+                    None => (0..rows).for_each(|row| tile[row][column] = run[row]),
+                }
             }
         }
         for (row, line) in tile[..rows].iter().enumerate() {
@@ -167,4 +170,58 @@ impl Tiles {
         }
         (from, to)
     }
+}
+
+/// Fills a tile with columns of elements of two bytes, eight by eight; false if they have another size.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn fill_with_halves<'s, T: Pod>(tile: &mut [[T; PITCH]; TILE], column: impl Fn(usize) -> &'s [T]) -> bool {
+    if size_of::<T>() != size_of::<u16>() {
+        return false;
+    }
+    for first in (0..TILE).step_by(8) {
+        let columns: [&[[u16; 8]]; 8] = std::array::from_fn(|i| bytemuck::cast_slice(column(first + i)));
+        for (i, rows) in tile.chunks_exact_mut(8).enumerate() {
+            // SAFETY: all machines of this architecture have SSE2.
+            let block = unsafe { transpose_halves(columns.map(|column| column[i])) };
+            for (row, values) in rows.iter_mut().zip(block) {
+                row[first..first + 8].copy_from_slice(bytemuck::cast_slice(&values));
+            }
+        }
+    }
+    true
+}
+
+/// Other machines have no instructions for it here.
+#[cfg(not(target_arch = "x86_64"))]
+fn fill_with_halves<'s, T: Pod>(_: &mut [[T; PITCH]; TILE], _: impl Fn(usize) -> &'s [T]) -> bool {
+    false
+}
+
+/// Rows as columns: pairs, then fours, then eights side by side.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "sse2")]
+#[inline]
+fn transpose_halves(rows: [[u16; 8]; 8]) -> [[u16; 8]; 8] {
+    use std::arch::x86_64::{
+        _mm_unpackhi_epi16, _mm_unpackhi_epi32, _mm_unpackhi_epi64, _mm_unpacklo_epi16, _mm_unpacklo_epi32,
+        _mm_unpacklo_epi64,
+    };
+    let rows = rows.map(bytemuck::cast);
+    let pairs =
+        |a: usize| (_mm_unpacklo_epi16(rows[a], rows[a + 1]), _mm_unpackhi_epi16(rows[a], rows[a + 1]));
+    let fours = |a: usize| {
+        let ((low, high), (next_low, next_high)) = (pairs(a), pairs(a + 2));
+        [
+            _mm_unpacklo_epi32(low, next_low),
+            _mm_unpackhi_epi32(low, next_low),
+            _mm_unpacklo_epi32(high, next_high),
+            _mm_unpackhi_epi32(high, next_high),
+        ]
+    };
+    let (upper, lower) = (fours(0), fours(4));
+    std::array::from_fn(|i| {
+        let (a, b) = (upper[i / 2], lower[i / 2]);
+        bytemuck::cast(if i % 2 == 0 { _mm_unpacklo_epi64(a, b) } else { _mm_unpackhi_epi64(a, b) })
+    })
 }
