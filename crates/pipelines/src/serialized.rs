@@ -64,7 +64,13 @@ impl Identity {
     /// In words, if it cannot be read or is no saved model.
     pub(crate) fn read(path: &Path) -> Result<Identity, String> {
         let fix = "give a file that save_to_serialized_model_path wrote";
-        let artifact = Artifact::open(path).map_err(|error| format!("{error}: {fix}"))?;
+        // The path stands before it.
+        let why = |error| match error {
+            engine::Error::File { message, .. } => message,
+            engine::Error::Artifact { fault, .. } => fault.to_string(),
+            other => other.to_string(),
+        };
+        let artifact = Artifact::open(path).map_err(|error| format!("{}: {fix}", why(error)))?;
         serde_json::from_str(artifact.key())
             .map_err(|_| format!("it is no saved model of a pipeline of this version: {fix}"))
     }
