@@ -31,7 +31,7 @@ impl CompiledModel {
         self.programs.iter().map(|program| &**program)
     }
 
-    /// Writes an artifact without weights, see [`Artifact`]. The file is there whole or not at all.
+    /// Writes an artifact without weights, see [`Artifact`](crate::Artifact). The file is there whole or not at all.
     ///
     /// # Errors
     /// If it cannot be written.

@@ -31,7 +31,8 @@ fn the_model_of_the_environment_is_meant_where_none_is_named() {
     let folder = folder.display().to_string();
     let ids = |model: &str, more: &[&str]| {
         let arguments = [&["tokenize", "--string", "Once upon a time"], more].concat();
-        let output = command(&arguments).env("PERI_MODEL", model).output().unwrap();
+        let mut command = command(&arguments);
+        let output = command.env("PERI_MODEL", model).env("HF_HUB_OFFLINE", "1").output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
     assert!(ids(&folder, &[]).starts_with("[1,"));

@@ -96,7 +96,7 @@ pub enum HubError {
         cache: PathBuf,
     },
     /// The hub could not be reached, or the connection broke, each time it was tried.
-    #[error("{url}: {problem} (tried {tries} times)")]
+    #[error("{url}: {problem}{}", tried(*tries))]
     Network {
         /// What was asked for.
         url: String,
@@ -263,6 +263,10 @@ impl HubError {
     pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> HubError {
         |source| HubError::Io { path: path.to_path_buf(), source }
     }
+}
+
+fn tried(tries: u32) -> String {
+    if tries > 1 { format!(" (tried {tries} times)") } else { String::new() }
 }
 
 fn wait(retry_after: &Option<Duration>) -> String {

@@ -195,9 +195,10 @@ impl Agent {
             ureq::Error::Io(error) if is_about_trust(&error) => {
                 Failure::Final(HubError::Untrusted { url: uri.to_string(), problem: error.to_string() })
             }
+            ureq::Error::HostNotFound => unknown_host(uri, error.to_string()),
+            ureq::Error::Io(ref lookup) if is_about_a_name(lookup) => unknown_host(uri, error.to_string()),
             ureq::Error::Io(_)
             | ureq::Error::Timeout(_)
-            | ureq::Error::HostNotFound
             | ureq::Error::ConnectionFailed
             | ureq::Error::Protocol(_) => Failure::Passing { problem: error.to_string(), progress: false },
             other => protocol(other.to_string()),
@@ -274,6 +275,15 @@ impl Answer {
     }
 }
 
+/// Whether a name has no address: a machine without a network says so at once, and a second later again.
+fn is_about_a_name(error: &std::io::Error) -> bool {
+    error.to_string().starts_with("failed to lookup address")
+}
+
+fn unknown_host(uri: &Uri, problem: String) -> Failure {
+    Failure::Final(HubError::Network { url: uri.to_string(), problem, tries: 1 })
+}
+
 /// Whether a connection failed since whoever answered is not trusted, as the next time again.
 fn is_about_trust(error: &std::io::Error) -> bool {
     error.kind() == std::io::ErrorKind::InvalidData && error.to_string().contains("certificate")
@@ -314,6 +324,14 @@ mod tests {
         assert!(error(ErrorKind::InvalidData, "invalid peer certificate: UnknownIssuer"));
         assert!(!error(ErrorKind::InvalidData, "received corrupt message"));
         assert!(!error(ErrorKind::ConnectionReset, "connection reset by peer"));
+    }
+
+    #[test]
+    fn names_without_an_address_are_told_from_other_failures() {
+        use std::net::ToSocketAddrs;
+        let error = ("nobody.invalid", 80).to_socket_addrs().unwrap_err();
+        assert!(is_about_a_name(&error), "{error}");
+        assert!(!is_about_a_name(&std::io::Error::other("connection reset by peer")));
     }
 
     #[test]
