@@ -32,6 +32,8 @@ pub(super) enum Step {
         prefix: String,
         tidy: bool,
     },
+    /// Takes out spaces before punctuation.
+    Tidy,
     /// Tokens are parted by spaces.
     Spaced,
 }
@@ -50,6 +52,12 @@ impl Decoder {
         let replace = Step::Replace { from: super::sentencepiece::SPACE_MARK.into(), to: " ".into() };
         let strip_start = strip_first_space.then_some((' ', 1));
         Self { steps: vec![replace, Step::ByteFallback], strip_start }
+    }
+
+    /// Marks are spaces, but for the text's first, and those before punctuation.
+    pub(super) fn word_piece() -> Self {
+        let replace = Step::Replace { from: super::sentencepiece::SPACE_MARK.into(), to: " ".into() };
+        Self { steps: vec![replace, Step::Tidy], strip_start: Some((' ', 1)) }
     }
 
     pub(super) fn byte_level() -> Self {
@@ -112,6 +120,7 @@ impl Step {
                 };
                 if *tidy { tidied(&spaced).into_bytes() } else { spaced.into_bytes() }
             }
+            Step::Tidy => tidied(text).into_bytes(),
             Step::Spaced if first => return,
             Step::Spaced => format!(" {text}").into_bytes(),
         };

@@ -7,12 +7,12 @@ use weights::{MetaArray, MetaValue, Metadata, Strings};
 
 use super::byte_level::ByteLevel;
 use super::decoder::Decoder;
-use super::hugging_face;
 use super::normalizer::{Charsmap, Normalizer};
 use super::pre_tokenizer::PreTokenizer;
 use super::sentencepiece::SentencePiece;
 use super::unigram::Unigram;
 use super::vocabulary::{TokenType, Vocabulary};
+use super::word_piece::WordPiece;
 use super::{Encoder, Model, Tokenizer};
 use crate::Error;
 
@@ -174,7 +174,7 @@ pub(super) fn build(gguf: &GgufVocabulary<'_>, origin: &str) -> Result<Tokenizer
         "llama" => sentence_piece(gguf, vocabulary),
         "gpt2" => byte_level(gguf, vocabulary),
         "t5" => unigram(gguf, vocabulary),
-        "bert" => hugging_face::word_piece(gguf, &vocabulary).map(|tokenizer| (tokenizer, Adds::default())),
+        "bert" => word_piece(gguf, vocabulary),
         other => Err(format!(
             "tokenizer.ggml.model \"{other}\" is not supported; supported are llama, gpt2, bert and t5"
         )),
@@ -264,6 +264,23 @@ fn unigram(gguf: &GgufVocabulary<'_>, vocabulary: Vocabulary) -> Built {
     ))
 }
 
+fn word_piece(gguf: &GgufVocabulary<'_>, vocabulary: Vocabulary) -> Built {
+    let unknown = gguf.unknown.unwrap_or(100);
+    if unknown as usize >= vocabulary.len() {
+        return Err(format!("the unknown token is {unknown}, but there are {} tokens", vocabulary.len()));
+    }
+    let kind = format!("WordPiece, {} tokens", vocabulary.len());
+    let model = WordPiece::new(&vocabulary, unknown);
+    Ok((
+        Tokenizer::new(
+            Model::Own(Box::new(Encoder::WordPiece(model)), vocabulary),
+            Decoder::word_piece(),
+            kind,
+        ),
+        Adds { bos: true, eos: true },
+    ))
+}
+
 fn byte_level(gguf: &GgufVocabulary<'_>, vocabulary: Vocabulary) -> Built {
     let pre_tokenizer = PreTokenizer::named(gguf.pre).ok_or_else(|| {
         let names = PreTokenizer::names().collect::<Vec<_>>().join(", ");
@@ -302,6 +319,8 @@ impl Tokenizer {
         let (bos, eos) = match gguf.model {
             "llama" => (gguf.bos.or(Some(1)), gguf.eos.or(Some(2))),
             "t5" => (gguf.bos, gguf.eos.or(Some(1))),
+            // CLS and SEP.
+            "bert" => (gguf.cls.or(gguf.bos).or(Some(101)), gguf.separator.or(Some(102))),
             _ => (gguf.bos, gguf.eos),
         };
         let needed = |id: Option<u32>, what: &str| match id {
@@ -311,7 +330,6 @@ impl Tokenizer {
             }
             None => Err(format!("{what} goes around every text, but the file gives it no id")),
         };
-        // WordPiece has its own way to put CLS and SEP around a text.
         let own = matches!(self.model, Model::Own(..));
         if own && gguf.add_bos.unwrap_or(adds.bos) {
             self.before.push(needed(bos, "BOS")?);

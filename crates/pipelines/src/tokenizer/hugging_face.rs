@@ -1,21 +1,14 @@
-//! Hugging Face's `tokenizer.json`, through the `tokenizers` crate; and BERT's WordPiece, which is built for it.
+//! Hugging Face's `tokenizer.json`, through the `tokenizers` crate.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
-use ahash::AHashMap;
 use serde_json::Value;
-use tokenizers::models::wordpiece::WordPiece;
-use tokenizers::normalizers::bert::BertNormalizer;
-use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
-use tokenizers::processors::template::TemplateProcessing;
-use tokenizers::{AddedToken, DecoderWrapper, ModelWrapper};
+use tokenizers::{DecoderWrapper, ModelWrapper};
 
 use super::decoder::{Decoder, Step};
-use super::gguf::GgufVocabulary;
-use super::vocabulary::{TokenType, Vocabulary};
 use super::{AddSpecial, Model, ParseSpecial, Tokenizer};
 use crate::Error;
 
@@ -54,47 +47,6 @@ fn wrap(mut tokenizer: tokenizers::Tokenizer) -> Result<Tokenizer, String> {
     let kind = format!("{model} (tokenizers), {vocab_size} tokens");
     let wrapped = HuggingFace { tokenizer, literal: OnceLock::new(), special, vocab_size };
     Ok(Tokenizer::new(Model::HuggingFace(Box::new(wrapped)), decoder, kind))
-}
-
-/// BERT's WordPiece from GGUF, where a word's first piece is marked `▁` and the others are not.
-pub(super) fn word_piece(gguf: &GgufVocabulary<'_>, vocabulary: &Vocabulary) -> Result<Tokenizer, String> {
-    let text = |id: u32| vocabulary.text(id).unwrap_or_default();
-    let is_special = |id: u32| vocabulary.token_type(id).is_some_and(TokenType::is_special);
-    let pieces = (0..vocabulary.len() as u32).map(|id| match text(id).strip_prefix('▁') {
-        _ if is_special(id) => (text(id).to_owned(), id),
-        Some(first) => (first.to_owned(), id),
-        None => (format!("##{}", text(id)), id),
-    });
-    let needed = |id: u32, what: &str| match vocabulary.text(id) {
-        Some(_) => Ok(id),
-        None => Err(format!("the {what} token is {id}, but there are {} tokens", vocabulary.len())),
-    };
-    let unknown = text(needed(gguf.unknown.unwrap_or(100), "unknown")?);
-    let model = WordPiece::builder()
-        .vocab(pieces.collect::<AHashMap<_, _>>())
-        .unk_token(unknown.to_owned())
-        .build()
-        .map_err(|error| error.to_string())?;
-    let mut tokenizer = tokenizers::Tokenizer::new(model);
-    tokenizer
-        .with_normalizer(Some(BertNormalizer::new(true, true, Some(true), true)))
-        .map_err(|error| error.to_string())?;
-    tokenizer.with_pre_tokenizer(Some(BertPreTokenizer));
-    tokenizer.with_decoder(Some(tokenizers::decoders::wordpiece::WordPiece::default()));
-    let specials = (0..vocabulary.len() as u32).filter(|&id| is_special(id));
-    tokenizer
-        .add_special_tokens(specials.map(|id| AddedToken::from(text(id), true)))
-        .map_err(|error| error.to_string())?;
-    let start = needed(gguf.cls.or(gguf.bos).unwrap_or(101), "CLS")?;
-    let end = needed(gguf.separator.unwrap_or(102), "separator")?;
-    let around = TemplateProcessing::builder()
-        .try_single(format!("{} $A {}", text(start), text(end)))
-        .map_err(|error| error.to_string())?
-        .special_tokens(vec![(text(start), start), (text(end), end)])
-        .build()
-        .map_err(|error| error.to_string())?;
-    tokenizer.with_post_processor(Some(around));
-    wrap(tokenizer)
 }
 
 impl HuggingFace {

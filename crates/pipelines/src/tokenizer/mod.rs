@@ -17,6 +17,7 @@ mod sentencepiece;
 mod sentencepiece_model;
 mod unigram;
 mod vocabulary;
+mod word_piece;
 
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ pub use pieces::Piece;
 use sentencepiece::SentencePiece;
 use unigram::Unigram;
 use vocabulary::Vocabulary;
+use word_piece::WordPiece;
 
 use crate::Error;
 
@@ -94,6 +96,7 @@ enum Encoder {
     SentencePiece(SentencePiece),
     Unigram(Unigram),
     ByteLevel(ByteLevel),
+    WordPiece(WordPiece),
 }
 
 /// The files that a tokenizer may be in, in the order in which they are looked for.
@@ -208,6 +211,7 @@ impl Tokenizer {
                     Encoder::SentencePiece(encoder) => encoder.encode(vocabulary, &fragments, &mut ids)?,
                     Encoder::Unigram(encoder) => encoder.encode(vocabulary, &fragments, &mut ids),
                     Encoder::ByteLevel(encoder) => encoder.encode(vocabulary, &fragments, &mut ids),
+                    Encoder::WordPiece(encoder) => encoder.encode(vocabulary, &fragments, &mut ids),
                 }
             }
             Model::HuggingFace(model) => ids.extend(model.encode(text, add, parse)?),
