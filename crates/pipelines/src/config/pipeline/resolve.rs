@@ -244,7 +244,6 @@ impl PipelineConfig {
     /// What is set and means nothing to a model that writes nothing.
     fn idle_in_encoders(&self, architecture: &str) -> Vec<String> {
         let set = [
-            ("max_new_tokens", self.max_new_tokens != -1),
             ("enable_prefix_caching", self.enable_prefix_caching),
             ("top_k", self.top_k.is_some()),
             ("enable_echo", self.enable_echo),
