@@ -43,13 +43,14 @@ impl Content {
                 break;
             }
         }
-        let content = Content::of_weights(&opened);
-        let refused = if content.encoding.is_none() { refused_beside(files) } else { None };
-        Ok(Content { refused, ..content })
+        Ok(Content::of_weights(&opened, files))
     }
 
-    /// As [`Content::of`], of weights that are open.
-    pub(crate) fn of_weights<'w>(models: impl IntoIterator<Item = &'w Weights>) -> Content {
+    /// As [`Content::of`], of weights that are open, and of files beside which a `config.json` may be.
+    pub(crate) fn of_weights<'w>(
+        models: impl IntoIterator<Item = &'w Weights>,
+        files: &[impl AsRef<Path>],
+    ) -> Content {
         let mut elements: Vec<(DType, u64)> = Vec::new();
         let (mut declared, mut gguf) = (None, false);
         for weights in models {
@@ -69,7 +70,8 @@ impl Content {
             elements.iter().any(|&(dtype, _)| dtype == encoding.stored_dtype())
         };
         let encoding = declared.filter(is_there).or_else(|| SupportedEncoding::from_dtype(most?));
-        Content { encoding, declared, gguf, most, refused: None }
+        let refused = if encoding.is_none() { refused_beside(files) } else { None };
+        Content { encoding, declared, gguf, most, refused }
     }
 
     /// Why the files do not run, if their encoding is none that does.

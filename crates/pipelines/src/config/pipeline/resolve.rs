@@ -385,15 +385,15 @@ fn native_of(found: &str, network: &Network, gguf: bool) -> Option<&'static str>
 /// The encoding of a model's files, whose names must not promise another one; of a model in memory, that of most bytes
 /// of its matrices.
 fn encoding_of(checkpoint: &Checkpoint, files: &[&Path]) -> Result<Option<SupportedEncoding>, HubError> {
-    let name = || files[0].file_name().unwrap_or_default().to_string_lossy();
-    if checkpoint.weights().files().iter().all(WeightFile::is_mapped) {
-        return Content::of(files)?.of_file_named(&name()).map(Some);
-    }
-    if !checkpoint.weights().has_values() {
-        return Content::of_weights([checkpoint.weights()]).of_file_named(&name()).map(Some);
+    let weights = checkpoint.weights();
+    if !weights.has_values() || weights.files().iter().all(WeightFile::is_mapped) {
+        let name = files[0].file_name().unwrap_or_default().to_string_lossy();
+        // Beside headers alone there is nothing on this machine.
+        let here = if weights.has_values() { files } else { &[] };
+        return Content::of_weights([weights], here).of_file_named(&name).map(Some);
     }
     let mut bytes = BTreeMap::new();
-    for (_, tensor) in checkpoint.weights().tensors().filter(|(_, tensor)| tensor.shape().rank() >= 2) {
+    for (_, tensor) in weights.tensors().filter(|(_, tensor)| tensor.shape().rank() >= 2) {
         if let Some(encoding) = SupportedEncoding::from_dtype(tensor.dtype()) {
             *bytes.entry(encoding).or_insert(0) += tensor.dtype().bytes_for(tensor.elements()).unwrap_or(0);
         }
