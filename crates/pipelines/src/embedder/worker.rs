@@ -1,9 +1,10 @@
 //! The thread that computes: texts come in, vectors go out, one batch at a time.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use async_channel::{Receiver, Sender, TryRecvError};
+use async_channel::{Receiver, Sender};
 
 use super::Settled;
 use crate::Error;
@@ -59,19 +60,13 @@ pub(super) fn spawn(
     limits: BatchLimits,
     commands: Receiver<Command>,
 ) -> Result<End, Error> {
-    owner::spawn(Worker {
-        model,
-        limits,
-        commands,
-        queue: VecDeque::new(),
-        status: EmbedderStatus::default(),
-    })
+    let (queue, status) = (VecDeque::new(), EmbedderStatus::default());
+    owner::spawn(Worker { model, limits, queue, status }, commands)
 }
 
 struct Worker {
     model: Arc<EmbeddingModel>,
     limits: BatchLimits,
-    commands: Receiver<Command>,
     queue: VecDeque<Job>,
     status: EmbedderStatus,
 }
@@ -79,32 +74,13 @@ struct Worker {
 impl Owner for Worker {
     const NAME: &'static str = "embedder";
 
-    fn run(&mut self) {
-        loop {
-            let command = match self.queue.is_empty() {
-                true => self.commands.recv_blocking().map_err(|_| TryRecvError::Closed),
-                false => self.commands.try_recv(),
-            };
-            match command {
-                Ok(Command::Stop) | Err(TryRecvError::Closed) => return,
-                // All commands come before the next batch.
-                Ok(command) => self.obey(command),
-                Err(TryRecvError::Empty) => {
-                    let batch = self.batch();
-                    self.compute(batch);
-                }
-            }
-        }
+    type Command = Command;
+
+    fn is_idle(&self) -> bool {
+        self.queue.is_empty()
     }
 
-    fn close(&mut self) {
-        self.commands.close();
-        while self.commands.try_recv().is_ok() {}
-    }
-}
-
-impl Worker {
-    fn obey(&mut self, command: Command) {
+    fn obey(&mut self, command: Command) -> ControlFlow<()> {
         match command {
             Command::Add(jobs) => self.queue.extend(jobs),
             Command::Status(reply) => {
@@ -112,14 +88,22 @@ impl Worker {
                 // Whoever asked may be gone.
                 let _ = reply.try_send(EmbedderStatus { waiting: self.queue.len(), ..self.status });
             }
-            Command::Stop => unreachable!("ends the loop"),
+            Command::Stop => return ControlFlow::Break(()),
             #[cfg(test)]
             Command::Hold(released) => drop(released.recv_blocking()),
             #[cfg(test)]
             Command::Panic => panic!("on purpose"),
         }
+        ControlFlow::Continue(())
     }
 
+    fn step(&mut self) {
+        let batch = self.batch();
+        self.compute(batch);
+    }
+}
+
+impl Worker {
     /// The texts that are computed next: the oldest that somebody waits for.
     fn batch(&mut self) -> Vec<Job> {
         let (mut batch, mut tokens) = (Vec::new(), 0);

@@ -171,10 +171,7 @@ impl TextGenerator {
     /// # Errors
     /// If the thread has ended.
     pub fn status(&self) -> Result<Status, Error> {
-        let (reply, status) = async_channel::bounded(1);
-        // An error shows in the reply, which then never comes.
-        let _ = self.commands.send_blocking(Command::Status(reply));
-        status.recv_blocking().map_err(|_| self.shared.end.error())
+        self.shared.end.ask(&self.commands, Command::Status)
     }
 
     /// Cancels all requests, of all handles, and waits until the thread has ended.

@@ -1,11 +1,12 @@
 //! The thread that owns the generator: commands in, messages out, one step at a time.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use async_channel::{Receiver, Sender, TryRecvError};
+use async_channel::{Receiver, Sender};
 
 use super::now;
 use crate::Error;
@@ -68,12 +69,11 @@ pub struct Status {
 
 /// Starts the thread.
 pub(super) fn spawn(generator: Generator, commands: Receiver<Command>) -> Result<End, Error> {
-    owner::spawn(Worker { generator, commands, readers: HashMap::new(), sequences: HashMap::new() })
+    owner::spawn(Worker { generator, readers: HashMap::new(), sequences: HashMap::new() }, commands)
 }
 
 struct Worker {
     generator: Generator,
-    commands: Receiver<Command>,
     /// Of all requests that are not over.
     readers: HashMap<SequenceId, Reader>,
     sequences: HashMap<Ticket, SequenceId>,
@@ -89,29 +89,13 @@ struct Reader {
 impl Owner for Worker {
     const NAME: &'static str = "text generator";
 
-    fn run(&mut self) {
-        loop {
-            let command = match self.generator.is_idle() {
-                true => self.commands.recv_blocking().map_err(|_| TryRecvError::Closed),
-                false => self.commands.try_recv(),
-            };
-            match command {
-                Ok(Command::Stop) | Err(TryRecvError::Closed) => return,
-                // All commands come before the next step.
-                Ok(command) => self.obey(command),
-                Err(TryRecvError::Empty) => self.step(),
-            }
-        }
+    type Command = Command;
+
+    fn is_idle(&self) -> bool {
+        self.generator.is_idle()
     }
 
-    fn close(&mut self) {
-        self.commands.close();
-        while self.commands.try_recv().is_ok() {}
-    }
-}
-
-impl Worker {
-    fn obey(&mut self, command: Command) {
+    fn obey(&mut self, command: Command) -> ControlFlow<()> {
         match command {
             Command::Add(submission) => self.add(*submission),
             Command::Abort(ticket) => {
@@ -129,12 +113,23 @@ impl Worker {
                 // Whoever asked may be gone.
                 let _ = reply.try_send(self.status());
             }
-            Command::Stop => unreachable!("ends the loop"),
+            Command::Stop => return ControlFlow::Break(()),
             #[cfg(test)]
             Command::Panic => panic!("on purpose"),
         }
+        ControlFlow::Continue(())
     }
 
+    fn step(&mut self) {
+        let began = now();
+        match self.generator.step() {
+            Ok(events) => self.deliver(events, began),
+            Err(error) => self.fail_all(&error.to_string()),
+        }
+    }
+}
+
+impl Worker {
     fn add(&mut self, submission: Submission) {
         let Submission { ticket, request, messages, paused } = submission;
         match self.generator.add(request) {
@@ -147,14 +142,6 @@ impl Worker {
                 // Whoever asked may be gone.
                 let _ = messages.try_send(Message { at: now(), event });
             }
-        }
-    }
-
-    fn step(&mut self) {
-        let began = now();
-        match self.generator.step() {
-            Ok(events) => self.deliver(events, began),
-            Err(error) => self.fail_all(&error.to_string()),
         }
     }
 
