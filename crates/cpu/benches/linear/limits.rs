@@ -1,32 +1,29 @@
 //! What this machine can do at most: a plain read of memory, and multiplications that touch registers only.
 
-use std::hint::black_box;
+use std::time::Duration;
+#[cfg(target_arch = "x86_64")]
 use std::time::Instant;
 
 use perihelion_cpu::Pool;
-use tensor::AlignedBytes;
+use perihelion_cpu::limits::{f32_operations, read_bandwidth};
 
 /// Bytes that the read goes over.
 const STREAM: usize = 768 << 20;
+/// How long each limit is looked for.
+const TIME: Duration = Duration::from_millis(300);
 
 /// Measures and prints the limits.
 pub(crate) fn print(pool: &Pool) {
-    let mut stream = AlignedBytes::zeroed(STREAM);
-    pool.run_on_pieces(&mut stream, 1 << 20, &|_, piece| piece.fill(1));
-    let read = fastest(pool, STREAM >> 18, &|chunk| {
-        let words: &[u64] = bytemuck::cast_slice(&stream[chunk << 18..(chunk + 1) << 18]);
-        let mut lanes = [0u64; 32];
-        for words in words.as_chunks::<32>().0 {
-            lanes.iter_mut().zip(words).for_each(|(lane, word)| *lane ^= word);
-        }
-        black_box(lanes);
-    });
-    println!("limit  read {:.1} GB/s", STREAM as f64 / read / 1e9);
+    println!("limit  read {:.1} GB/s", read_bandwidth(pool, STREAM, TIME) / 1e9);
     #[cfg(target_arch = "x86_64")]
     registers::print(pool);
+    if let Some(operations) = f32_operations(pool, TIME) {
+        println!("limit  f32 {:.0} GFLOP/s", operations / 1e9);
+    }
 }
 
 /// Seconds of the fastest of some regions.
+#[cfg(target_arch = "x86_64")]
 fn fastest(pool: &Pool, chunks: usize, body: &(dyn Fn(usize) + Sync)) -> f64 {
     let time = |_| {
         let start = Instant::now();
@@ -70,7 +67,6 @@ mod registers {
         let x = unsafe { std::mem::transmute::<__m512, __m512bh>(x) };
         _mm512_dpbf16_ps(sum, x, x)
     });
-    peak!(fma, "avx2,fma", _mm256_setzero_ps(), |sum, x| _mm256_fmadd_ps(x, x, sum));
 
     pub(super) fn print(pool: &Pool) {
         let chunks = 4 * pool.threads();
@@ -85,10 +81,6 @@ mod registers {
         if perihelion_cpu::vec::Avx512::available() && is_x86_feature_detected!("avx512bf16") {
             // SAFETY: as above.
             run("bf16", "GFLOP/s", 32, &|_| unsafe { bf16() });
-        }
-        if perihelion_cpu::vec::Avx2::available() {
-            // SAFETY: as above.
-            run("f32", "GFLOP/s", 8, &|_| unsafe { fma() });
         }
     }
 }
