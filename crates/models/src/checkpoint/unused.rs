@@ -12,7 +12,7 @@ const DERIVED: &[&str] =
 /// In names of tensors of the half of a model that sees, of which we run the other one.
 const SEEING: &[&str] = &["vision_tower.", "vision_model.", "multi_modal_projector."];
 /// What names of heads of encoders begin with, after those of wrappers: tasks that are not ours.
-const HEADS: &[&str] = &["cls.", "pooler.", "lm_head.", "classifier.", "cls", "embeddings_project."];
+const HEADS: &[&str] = &["cls.", "pooler.", "lm_head.", "classifier."];
 /// Wrappers of encoders.
 const WRAPPERS: &[&str] = &["bert.", "roberta.", "mpnet."];
 
