@@ -19,18 +19,8 @@ use crate::exit;
 use crate::parse;
 use crate::progress::Progress;
 
-/// The model that needs no file: a small writer of fairy tales.
-static STORYTELLER: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../assets/storyteller/model.gguf"));
-
-/// What the model that needs no file is called.
-const BUILT_IN: &str = "storyteller";
-
 /// The devices of this build.
 static PLATFORM: Platform = Platform::new(|| Arc::new(Cpu::new(0)));
-
-/// GGUF aligns tensors relative to the start of the file.
-#[repr(C, align(64))]
-struct Aligned<T: ?Sized>(T);
 
 /// How many threads.
 #[derive(clap::Args, Clone, Copy)]
@@ -118,7 +108,7 @@ impl Source {
 
     /// What to call the model.
     pub(crate) fn name(&self) -> String {
-        if self.is_built_in() { BUILT_IN.to_string() } else { self.config().short_name() }
+        if self.is_built_in() { storyteller::NAME.to_string() } else { self.config().short_name() }
     }
 
     /// Decides everything that is left open, and opens the model; fetches what is not on this machine.
@@ -156,7 +146,7 @@ impl Source {
 
     fn resolve_on(&self, machine: Machine<'_>, progress: &Progress) -> anyhow::Result<ResolvedConfig> {
         if self.is_built_in() {
-            let weights = Weights::from_bytes(BUILT_IN, Bytes::new(&STORYTELLER.0))
+            let weights = Weights::from_bytes(storyteller::NAME, Bytes::new(storyteller::GGUF))
                 .map_err(pipelines::Error::from)
                 .context("cannot open the built-in model")?;
             return Ok(self.config().resolve_weights(weights, Path::new(""), machine)?);
@@ -238,7 +228,7 @@ pub(crate) fn tokenizer(name: Option<&Path>) -> anyhow::Result<Tokenizer> {
                 .and_then(|repo| Tokenizer::from_repo(&repo, file.as_deref())),
             None => Tokenizer::open(path),
         },
-        None => Weights::from_bytes(BUILT_IN, Bytes::new(&STORYTELLER.0))
+        None => Weights::from_bytes(storyteller::NAME, Bytes::new(storyteller::GGUF))
             .map_err(pipelines::Error::from)
             .and_then(|weights| Tokenizer::from_gguf(weights.metadata())),
     };

@@ -15,7 +15,7 @@
 //! };
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/storyteller/model.gguf");
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../storyteller/model.gguf");
 //! let session = InferenceSession::new([])?; // On the CPU.
 //! let model = Arc::new(TextModel::load(&session, &LoadOptions::new(path))?);
 //! let options = GeneratorOptions { cache_tokens: Some(512), ..GeneratorOptions::default() };

@@ -10,7 +10,7 @@
 //! use perihelion::pipelines::config::{Devices, KVCacheStrategy, PipelineConfig, machine};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/storyteller/model.gguf");
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../storyteller/model.gguf");
 //! let config = PipelineConfig::new(path) // Or "org/name", or a folder.
 //!     .cache_strategy(KVCacheStrategy::Paged)
 //!     .kv_cache_page_size(64_usize)
@@ -36,7 +36,7 @@
 //! # use perihelion::pipelines::{GeneratorOptions, LoadOptions, TextGenerator, TextModel};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/storyteller/model.gguf");
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../storyteller/model.gguf");
 //! # let session = InferenceSession::new([])?;
 //! # let model = TextModel::load(&session, &LoadOptions::new(path))?;
 //! # let generator = TextGenerator::new(Arc::new(model), &GeneratorOptions::default())?;
@@ -64,7 +64,7 @@
 //! use perihelion::pipelines::{Embedder, EmbedderOptions, EmbeddingModel, EmbeddingParameters, Pooling};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/storyteller/model.gguf");
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../storyteller/model.gguf");
 //! # let config = PipelineConfig::new(path).max_cache_batch_size(16);
 //! let resolved = config.resolve(machine())?;
 //! let session = InferenceSession::new(resolved.config().devices()?)?;
@@ -85,7 +85,7 @@
 //! use perihelion::pipelines::config::{HuggingFaceRepo, SupportedEncoding, WeightsFormat};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/storyteller/model.gguf");
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../storyteller/model.gguf");
 //! let repo = HuggingFaceRepo::new(path)?; // Or "org/name": from the cache, or else the hub.
 //! assert_eq!(repo.formats_available()?, [WeightsFormat::Gguf]);
 //! assert_eq!(repo.encoding_for_file("model.gguf")?, SupportedEncoding::Q4K);

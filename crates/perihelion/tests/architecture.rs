@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Crates by floor, lowest first. A crate may depend on lower floors only.
 const FLOORS: &[&[&str]] = &[
-    &["tensor", "extension"],
+    &["tensor", "extension", "storyteller"],
     &["graph", "weights", "extensions"],
     &["engine", "models"],
     &["pipelines", "cpu"],

@@ -30,7 +30,7 @@ fn named(text: &str) -> (Vec<String>, Vec<String>) {
     let links = links.filter(|link| !link.contains("://")).map(str::to_string).collect();
     let code = text.split('`').skip(1).step_by(2);
     let is_path = |code: &&str| {
-        ["crates/", "docs/", "assets/", "tools/"].iter().any(|folder| code.starts_with(folder))
+        ["crates/", "docs/", "tools/"].iter().any(|folder| code.starts_with(folder))
             && !code.contains(|c: char| c.is_whitespace() || c.is_uppercase())
     };
     (links, code.filter(is_path).map(str::to_string).collect())

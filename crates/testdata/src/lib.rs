@@ -1,6 +1,6 @@
 //! Where tests find real models and reference results.
 //!
-//! Two places hold data. `assets/` travels with the repository, so tests on it run on every clone.
+//! Two places hold data. `crates/storyteller` travels with the repository, so tests on it run on every clone.
 //! `../shared/data/` (beside the checkout) is large and optional: a test on it is skipped, and says so,
 //! where that folder is absent. `PERIHELION_TEST_DATA` names another place for it.
 
@@ -16,8 +16,8 @@ pub fn repository() -> PathBuf {
 /// # Panics
 /// When the file is missing, since every clone has it.
 pub fn asset(path: &str) -> PathBuf {
-    let full = repository().join("assets").join(path);
-    assert!(full.exists(), "assets/{path} is missing from this checkout");
+    let full = repository().join("crates").join(path);
+    assert!(full.exists(), "crates/{path} is missing from this checkout");
     full
 }
 

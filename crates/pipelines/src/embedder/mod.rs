@@ -46,7 +46,7 @@ use worker::{BatchLimits, Command};
 /// # use perihelion_pipelines::{
 /// #     Embedder, EmbedderOptions, EmbeddingModel, EmbeddingParameters, EmbeddingRequest, LoadOptions, Pooling,
 /// # };
-/// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/storyteller/model.gguf");
+/// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../storyteller/model.gguf");
 /// # let devices = [Arc::new(cpu::Cpu::new(2)) as Arc<dyn engine::Device>];
 /// # let session = engine::InferenceSession::new(devices)?;
 /// let model = Arc::new(EmbeddingModel::load(&session, &LoadOptions::new(path))?);

@@ -46,7 +46,7 @@ use worker::{Command, Ticket};
 /// ```
 /// # use std::sync::Arc;
 /// # use perihelion_pipelines::{GeneratorOptions, LoadOptions, TextGenerator, TextModel, TextRequest};
-/// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/storyteller/model.gguf");
+/// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../storyteller/model.gguf");
 /// # let devices = [Arc::new(cpu::Cpu::new(2)) as Arc<dyn engine::Device>];
 /// # let session = engine::InferenceSession::new(devices)?;
 /// let model = Arc::new(TextModel::load(&session, &LoadOptions::new(path))?);
