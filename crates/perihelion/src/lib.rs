@@ -145,6 +145,11 @@ pub mod driver {
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+/// The examples of the library guide compile and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/library.md")]
+struct Library;
+
 /// The examples of the page about extensions compile.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/write-an-extension.md")]
