@@ -1,4 +1,4 @@
-"""Writes crates/pipelines/src/chat_template/goldens.json: small templates, and what jinja2 makes of them.
+"""Writes crates/text/src/chat_template/goldens.json: small templates, and what jinja2 makes of them.
 
 The environment is that of `transformers`. A result of null is an error. Needs the packages `jinja2` and
 `transformers`: python tools/chat_template_goldens.py
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from transformers.utils import chat_template_utils
 
-OUTPUT = Path(__file__).parent.parent / "crates/pipelines/src/chat_template/goldens.json"
+OUTPUT = Path(__file__).parent.parent / "crates/text/src/chat_template/goldens.json"
 
 CONTEXT = {
     "n": 3,

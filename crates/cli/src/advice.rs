@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 
+use pipelines::TextError;
 use pipelines::hub::HubError;
 
 use crate::exit::{FAILURE, MEMORY, MODEL, USAGE};
@@ -13,23 +14,8 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
         Error::Model(error) => (MODEL, model(error)),
         Error::Weights(error) => (MODEL, weights(error)),
         Error::Read { source, .. } => (MODEL, Some(file(source))),
+        Error::Text(error) => text(error),
         Error::GenerationConfig { .. } => (MODEL, None),
-        Error::Tokenizer { .. } => (
-            MODEL,
-            Some(
-                "the model's tokenizer.json or tokenizer.model belongs beside its config.json; a GGUF file has its own",
-            ),
-        ),
-        Error::ChatTemplate { .. } => {
-            (MODEL, Some("the chat template is damaged, or made for another renderer"))
-        }
-        Error::ChatUnfit { .. } => (
-            USAGE,
-            Some("give the messages as the template takes them, such as with texts as their `content`"),
-        ),
-        Error::ChatRefused { .. } => {
-            (USAGE, Some("change the conversation to what the model's chat template takes"))
-        }
         Error::Embedding { .. } => {
             (MODEL, Some("choose how with --pooling, or another model; `peri encode --help` says more"))
         }
@@ -43,7 +29,6 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
             (MEMORY, Some("end other programs, or ask for fewer tokens or fewer sequences at once"))
         }
         Error::TooLong(_)
-        | Error::Encode(_)
         | Error::Sampling(_)
         | Error::Request(_)
         | Error::PromptBeyondMaxLength { .. }
@@ -68,6 +53,31 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
         ),
         Error::Engine(_) | Error::Defect(_) | Error::Stopped { .. } => (FAILURE, None),
         Error::Hub(error) => hub(error),
+    }
+}
+
+/// The exit code of an error of a tokenizer or a chat template, and what to do about it.
+pub(crate) fn text(error: &TextError) -> (u8, Option<&'static str>) {
+    match error {
+        TextError::Weights(error) => (MODEL, weights(error)),
+        TextError::Read { source, .. } => (MODEL, Some(file(source))),
+        TextError::Tokenizer { .. } => (
+            MODEL,
+            Some(
+                "the model's tokenizer.json or tokenizer.model belongs beside its config.json; a GGUF file has its own",
+            ),
+        ),
+        TextError::Encode(_) => (USAGE, None),
+        TextError::ChatTemplate { .. } => {
+            (MODEL, Some("the chat template is damaged, or made for another renderer"))
+        }
+        TextError::ChatUnfit { .. } => (
+            USAGE,
+            Some("give the messages as the template takes them, such as with texts as their `content`"),
+        ),
+        TextError::ChatRefused { .. } => {
+            (USAGE, Some("change the conversation to what the model's chat template takes"))
+        }
     }
 }
 

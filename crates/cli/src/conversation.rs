@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use pipelines::config::ResolvedConfig;
-use pipelines::{Chat, ChatTemplate, Error};
+use pipelines::{Chat, ChatTemplate, TextError};
 use serde_json::{Map, Value};
 
 use crate::exit::{Usage, one_line};
@@ -25,8 +25,10 @@ impl TemplateArguments {
     pub(crate) fn given(&self) -> anyhow::Result<Option<ChatTemplate>> {
         let Some(path) = &self.template else { return Ok(None) };
         let template = ChatTemplate::open(path).map_err(|error| match error {
-            Error::Read { source, .. } => Usage(format!("--template {}: {source}", path.display())),
-            Error::ChatTemplate { problem, .. } => Usage(format!("--template {}: {problem}", path.display())),
+            TextError::Read { source, .. } => Usage(format!("--template {}: {source}", path.display())),
+            TextError::ChatTemplate { problem, .. } => {
+                Usage(format!("--template {}: {problem}", path.display()))
+            }
             other => Usage(other.to_string()),
         });
         Ok(Some(template?))

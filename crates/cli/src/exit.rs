@@ -62,7 +62,10 @@ pub(crate) fn code(result: anyhow::Result<()>) -> ExitCode {
 /// Says what went wrong and what to do about it; gives the code that a command ends with for it.
 pub(crate) fn report(error: &anyhow::Error) -> u8 {
     let (code, advice) = match error.downcast_ref::<pipelines::Error>() {
-        Some(error) => advice::of(error),
+        Some(pipelines_error) => advice::of(pipelines_error),
+        None if let Some(text_error) = error.downcast_ref::<pipelines::TextError>() => {
+            advice::text(text_error)
+        }
         None if error.is::<Usage>() => (USAGE, None),
         None if error.is::<BadModel>() => (MODEL, None),
         None if error.is::<NoMemory>() => (MEMORY, None),

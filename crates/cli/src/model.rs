@@ -225,12 +225,12 @@ pub(crate) fn tokenizer(name: Option<&Path>) -> anyhow::Result<Tokenizer> {
         Some(path) => match repo_and_file(path) {
             Some((repo, file)) => HuggingFaceRepo::new(repo)
                 .map_err(pipelines::Error::from)
-                .and_then(|repo| Tokenizer::from_repo(&repo, file.as_deref())),
-            None => Tokenizer::open(path),
+                .and_then(|repo| pipelines::tokenizer_from_repo(&repo, file.as_deref())),
+            None => Tokenizer::open(path).map_err(pipelines::Error::from),
         },
         None => Weights::from_bytes(storyteller::NAME, Bytes::new(storyteller::GGUF))
             .map_err(pipelines::Error::from)
-            .and_then(|weights| Tokenizer::from_gguf(weights.metadata())),
+            .and_then(|weights| Ok(Tokenizer::from_gguf(weights.metadata())?)),
     };
     tokenizer.context("cannot open the tokenizer")
 }

@@ -8,13 +8,13 @@ use graph::Graph;
 use models::{Checkpoint, Network};
 use serde::{Deserialize, Serialize};
 use tensor::{DType, Shape, Tensor};
+use text::{ChatTemplate, Error as TextError, Tokenizer};
 use weights::{Format, Weights};
 
+use crate::Error;
 use crate::config::ResolvedConfig;
 use crate::memory::{self, MemoryNeed};
 use crate::serialized::{Recipe, Settings};
-use crate::tokenizer::Tokenizer;
-use crate::{ChatTemplate, Error};
 
 /// What a model is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,18 +178,19 @@ pub(crate) fn tokenizer(checkpoint: &Checkpoint, folder: &Path) -> Result<Tokeni
     if !has_tokenizer(weights) {
         return match Tokenizer::from_directory(folder) {
             // In a GGUF file it was expected, so that is where it lacks.
-            Err(Error::Tokenizer { problem, .. }) if weights.format() == Format::Gguf => {
+            Err(TextError::Tokenizer { problem, .. }) if weights.format() == Format::Gguf => {
                 let problem = format!("the file has none inside, nor is there one beside it: {problem}");
-                Err(Error::tokenizer(origin(weights), problem))
+                Err(TextError::tokenizer(origin(weights), problem).into())
             }
-            other => other,
+            other => Ok(other?),
         };
     }
-    Tokenizer::from_gguf(weights.metadata()).map_err(|error| match error {
-        Error::Tokenizer { problem, .. } => Error::tokenizer(origin(weights), problem),
-        Error::Weights(error) => Error::tokenizer(origin(weights), error),
+    let tokenizer = Tokenizer::from_gguf(weights.metadata()).map_err(|error| match error {
+        TextError::Tokenizer { problem, .. } => TextError::tokenizer(origin(weights), problem),
+        TextError::Weights(error) => TextError::tokenizer(origin(weights), error),
         other => other,
-    })
+    });
+    Ok(tokenizer?)
 }
 
 /// Whether weights have a tokenizer inside, as most GGUF files do.
@@ -205,10 +206,11 @@ fn origin(weights: &Weights) -> String {
 
 /// The chat template of a checkpoint, as [`tokenizer`].
 pub(crate) fn chat_template(checkpoint: &Checkpoint, folder: &Path) -> Result<Option<ChatTemplate>, Error> {
-    match has_tokenizer(checkpoint.weights()) {
-        true => ChatTemplate::from_gguf(checkpoint.weights().metadata()),
-        false => ChatTemplate::from_directory(folder),
-    }
+    Ok(if has_tokenizer(checkpoint.weights()) {
+        ChatTemplate::from_gguf(checkpoint.weights().metadata())?
+    } else {
+        ChatTemplate::from_directory(folder)?
+    })
 }
 
 /// A checkpoint as the engine asks for weights.

@@ -25,14 +25,9 @@ pub enum Error {
     #[error(transparent)]
     Weights(#[from] weights::Error),
 
-    /// A tokenizer that cannot be built from what a file says.
-    #[error("tokenizer {origin}: {problem}")]
-    Tokenizer {
-        /// The file, or the format of the metadata.
-        origin: String,
-        /// What is wrong in it.
-        problem: String,
-    },
+    /// The model's tokenizer or chat template, or a text that one of them refuses.
+    #[error(transparent)]
+    Text(#[from] text::Error),
 
     /// A model whose files ask for embeddings that cannot be made.
     #[error("{origin}: {problem}")]
@@ -81,31 +76,6 @@ pub enum Error {
         tokens: usize,
         /// The most that the model takes.
         limit: usize,
-    },
-
-    /// A chat template that cannot be read or rendered.
-    #[error("chat template {name}: {problem}")]
-    ChatTemplate {
-        /// The template's name; `default` where it has none.
-        name: String,
-        /// What is wrong with it, and where.
-        problem: String,
-    },
-
-    /// A conversation of which the model's chat template can make no prompt.
-    #[error("chat template {name} makes no prompt of this conversation: {problem}")]
-    ChatUnfit {
-        /// The template's name; `default` where it has none.
-        name: String,
-        /// What does not fit, and where in the template.
-        problem: String,
-    },
-
-    /// A conversation that the model's chat template refuses.
-    #[error("the model's chat template refuses this conversation: {message}")]
-    ChatRefused {
-        /// The template's own words.
-        message: String,
     },
 
     /// The model's files.
@@ -184,10 +154,6 @@ pub enum Error {
         /// Rows of the embedding.
         vocab: usize,
     },
-
-    /// A text that the tokenizer has no ids for.
-    #[error("encode: {0}")]
-    Encode(String),
 
     /// A `generation_config.json` that is none.
     #[error("{}: {problem}; mend or remove the file", path.display())]
@@ -298,9 +264,5 @@ impl Error {
 
     pub(crate) fn embedding(origin: impl ToString, problem: impl ToString) -> Self {
         Error::Embedding { origin: origin.to_string(), problem: problem.to_string() }
-    }
-
-    pub(crate) fn tokenizer(origin: impl ToString, problem: impl ToString) -> Self {
-        Error::Tokenizer { origin: origin.to_string(), problem: problem.to_string() }
     }
 }

@@ -1,14 +1,12 @@
-//! How tokens are made: tokenizer, sequences, scheduler, KV pages, runner, sampler, generator.
+//! How tokens are made: sequences, scheduler, KV pages, runner, sampler, generator.
 //!
 //! Floor 3: never names a device.
 
 #![forbid(unsafe_code)]
 
 mod batch;
-pub mod chat_template;
 mod compiled;
 pub mod config;
-pub mod detokenizer;
 mod embedder;
 mod embedding_model;
 pub mod error;
@@ -20,6 +18,7 @@ mod memory;
 mod memory_plan;
 mod owner;
 mod pooling;
+mod repo_tokenizer;
 mod runner;
 pub mod sampler;
 mod sampling_options;
@@ -30,12 +29,9 @@ mod sequence;
 mod serialized;
 mod text_generator;
 mod text_model;
-pub mod tokenizer;
 
 pub use batch::{Batch, Slice};
-pub use chat_template::{ChatContext, ChatTemplate, Moment};
 pub use config::KVCacheStrategy;
-pub use detokenizer::Detokenizer;
 pub use embedder::{
     AsyncEmbeddingStream, Embedder, EmbedderOptions, EmbedderStatus, Embedding, EmbeddingParameters,
     EmbeddingPrompt, EmbeddingRequest, EmbeddingStream, EmbeddingText, Truncate,
@@ -53,15 +49,19 @@ pub use memory::{
 };
 pub use memory_plan::{Fitting, MemoryPlan, MemoryRequest};
 pub use pooling::Pooling;
+pub use repo_tokenizer::tokenizer_from_repo;
 pub use runner::{Logits, Runner};
 pub use sampler::{Sampler, SamplingParams};
 pub use sampling_options::SamplingOptions;
 pub use scheduler::{Batching, Limits, Scheduler, TooLong};
 pub use scorer::{Divergence, Scorer, Window, divergence, log_probability, windows};
 pub use sequence::{Sequence, SequenceId};
+pub use text::{
+    AddSpecial, ChatContext, ChatTemplate, Detokenizer, Error as TextError, Moment, ParseSpecial, Piece,
+    SkipSpecial, Tokenizer, chat_template, detokenizer, tokenizer,
+};
 pub use text_generator::{
     AsyncTextStream, Chat, Completion, HIGH_WATER, Prompt, PromptToken, Status, TextGenerator, TextRequest,
     TextStream, Timings, Usage,
 };
 pub use text_model::{CompiledText, LoadOptions, TextModel};
-pub use tokenizer::{AddSpecial, ParseSpecial, Piece, SkipSpecial, Tokenizer};

@@ -103,11 +103,11 @@ impl Tokens {
 
 fn encode(text: &str, model: &EmbeddingModel, settled: &Settled, add: AddSpecial) -> Result<Vec<u32>, Error> {
     let encode = |text: &str| model.tokenizer().encode(text, add, ParseSpecial::No);
-    match (settled.prompt.is_empty(), model.files().lowercase) {
-        (true, false) => encode(text),
-        (_, true) => encode(&format!("{}{text}", settled.prompt).to_lowercase()),
-        (false, false) => encode(&format!("{}{text}", settled.prompt)),
-    }
+    Ok(match (settled.prompt.is_empty(), model.files().lowercase) {
+        (true, false) => encode(text)?,
+        (_, true) => encode(&format!("{}{text}", settled.prompt).to_lowercase())?,
+        (false, false) => encode(&format!("{}{text}", settled.prompt))?,
+    })
 }
 
 /// The first tokens of a text, and all of those around it: `whole` holds both, `text` the text's alone.

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use super::event::{EventKind, FinishReason, TokenLogprobs, Warning};
 use super::request::Request;
-use super::stop_strings::{StopSearch, StopStrings};
+use text::stop_strings::{StopSearch, StopStrings};
+use text::{Detokenizer, SkipSpecial, Tokenizer};
+
 use crate::Error;
 use crate::batch::Slice;
-use crate::detokenizer::Detokenizer;
 use crate::runner::Logits;
 use crate::sampler::{Logprobs, Row, Sampled, Sampler, SamplingParams, TokenCounts};
 use crate::sampling_options::SamplingOptions;
 use crate::sequence::Sequence;
-use crate::tokenizer::{SkipSpecial, Tokenizer};
 
 /// What the generator keeps of a sequence beside its tokens.
 pub(super) struct Active {
@@ -71,14 +71,11 @@ impl Active {
         enable_echo: bool,
     ) -> Active {
         let params = request.params(defaults);
-        let start = Detokenizer::new(Arc::clone(tokenizer), SkipSpecial::Yes);
         let wanted = request.scores();
         let scores = wanted.filter(|_| enable_echo);
         let reports_prompt = request.echo || scores.is_some();
-        let detokenizer = match reports_prompt {
-            true => start,
-            false => start.past(&request.prompt),
-        };
+        let before: &[u32] = if reports_prompt { &[] } else { &request.prompt };
+        let detokenizer = Detokenizer::after(Arc::clone(tokenizer), SkipSpecial::Yes, before);
         let eos = tokenizer.eos_ids().iter().filter(|_| !request.ignore_eos);
         Active {
             forbidden: eos.chain(&request.stop_token_ids).copied().collect(),

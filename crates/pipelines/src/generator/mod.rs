@@ -3,7 +3,6 @@
 mod active;
 mod event;
 mod request;
-mod stop_strings;
 
 #[cfg(test)]
 mod tests;

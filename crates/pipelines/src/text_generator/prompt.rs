@@ -63,7 +63,7 @@ impl Chat {
     pub fn render(&self, template: &ChatTemplate, tokenizer: Option<&Tokenizer>) -> Result<String, Error> {
         let name = |id: fn(&Tokenizer) -> Option<u32>| tokenizer.and_then(|own| own.token(id(own)?));
         let (bos, eos) = (name(Tokenizer::bos), name(Tokenizer::eos));
-        template.render(&ChatContext {
+        let prompt = template.render(&ChatContext {
             tools: self.tools.as_deref(),
             documents: self.documents.as_deref(),
             add_generation_prompt: self.add_generation_prompt,
@@ -71,7 +71,8 @@ impl Chat {
             eos: eos.as_deref(),
             extra: Some(&self.extra),
             ..ChatContext::new(&self.messages)
-        })
+        });
+        Ok(prompt?)
     }
 }
 
@@ -83,16 +84,16 @@ impl Prompt {
         template: Option<&ChatTemplate>,
     ) -> Result<Vec<u32>, Error> {
         match self {
-            Prompt::Text { text, add, parse } => tokenizer.encode(&text, add, parse),
+            Prompt::Text { text, add, parse } => Ok(tokenizer.encode(&text, add, parse)?),
             Prompt::Tokens(tokens) => Ok(tokens),
             Prompt::Chat(chat) => {
-                let text = chat.render(template.ok_or(Error::NoChatTemplate)?, Some(tokenizer))?;
-                if text.is_empty() {
+                let prompt = chat.render(template.ok_or(Error::NoChatTemplate)?, Some(tokenizer))?;
+                if prompt.is_empty() {
                     let (name, problem) = ("default".to_owned(), "the prompt is empty".to_owned());
-                    return Err(Error::ChatUnfit { name, problem });
+                    return Err(text::Error::ChatUnfit { name, problem }.into());
                 }
                 // The template writes all special tokens itself.
-                tokenizer.encode(&text, AddSpecial::No, ParseSpecial::Yes)
+                Ok(tokenizer.encode(&prompt, AddSpecial::No, ParseSpecial::Yes)?)
             }
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// Strings to stop at.
 #[derive(Debug)]
-pub(super) struct StopStrings {
+pub struct StopStrings {
     /// From a state and a byte to the state one deeper.
     edges: HashMap<(State, u8), State>,
     states: Vec<Node>,
@@ -32,7 +32,7 @@ struct Node {
 
 /// A text that is looked through as it grows.
 #[derive(Debug)]
-pub(super) struct StopSearch {
+pub struct StopSearch {
     strings: Arc<StopStrings>,
     state: State,
     /// The end of the text; what is before `released` was given out.
@@ -42,7 +42,7 @@ pub(super) struct StopSearch {
 
 impl StopStrings {
     /// An automaton for strings that are not empty. Of equal ones, the first counts.
-    pub(super) fn new(strings: &[String]) -> StopStrings {
+    pub fn new(strings: &[String]) -> StopStrings {
         let lengths = strings.iter().map(String::len).collect();
         let mut new = StopStrings { edges: HashMap::new(), states: vec![Node::default()], lengths };
         for (index, string) in strings.iter().enumerate() {
@@ -100,13 +100,13 @@ impl StopStrings {
 
 impl StopSearch {
     /// A text without a character yet.
-    pub(super) fn new(strings: Arc<StopStrings>) -> StopSearch {
+    pub fn new(strings: Arc<StopStrings>) -> StopSearch {
         StopSearch { strings, state: START, buffer: String::new(), released: 0 }
     }
 
     /// Adds a piece of text. Gives the text that is now certain, and the string that the piece completed, if any:
     /// the one completed first, of several at once the longest. The text then ends where that string begins.
-    pub(super) fn push(&mut self, piece: &str) -> (String, Option<usize>) {
+    pub fn push(&mut self, piece: &str) -> (String, Option<usize>) {
         let before = self.buffer.len();
         self.buffer.push_str(piece);
         for (index, byte) in piece.bytes().enumerate() {
@@ -121,7 +121,7 @@ impl StopSearch {
     }
 
     /// What is held back, when no more text comes.
-    pub(super) fn finish(&mut self) -> String {
+    pub fn finish(&mut self) -> String {
         self.release(self.buffer.len())
     }
 

@@ -12,7 +12,6 @@ mod merge;
 mod normalizer;
 mod pieces;
 mod pre_tokenizer;
-mod repo;
 mod sentencepiece;
 mod sentencepiece_model;
 mod unigram;
@@ -99,8 +98,10 @@ enum Encoder {
     WordPiece(WordPiece),
 }
 
-/// The files that a tokenizer may be in, in the order in which they are looked for.
-const FILES: [&str; 3] = ["tokenizer.json", "tokenizer.model", "spiece.model"];
+/// The files that may hold a tokenizer, in the order of preference.
+pub const FILES: [&str; 3] = ["tokenizer.json", "tokenizer.model", "spiece.model"];
+/// The files beside it that say which tokens begin and end a text.
+pub const COMPANION_FILES: [&str; 3] = ["tokenizer_config.json", "generation_config.json", "config.json"];
 /// Longer texts than this many bytes are refused: places in a text are 32-bit numbers.
 const MAX_TEXT: usize = 1 << 30;
 
@@ -120,7 +121,7 @@ impl Tokenizer {
             && File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok()
             && start == *b"GGUF";
         match is_gguf {
-            true => Self::from_gguf(weights::Weights::open(path).map_err(models::Error::from)?.metadata()),
+            true => Self::from_gguf(weights::Weights::open(path)?.metadata()),
             false => Self::from_file(path),
         }
     }

@@ -26,15 +26,11 @@ impl Detokenizer {
     /// Goes on after a prompt, so that the first word keeps its space: prompt and pieces together are the text of
     /// all the ids.
     pub fn after(tokenizer: Arc<Tokenizer>, skip: SkipSpecial, prompt: &[u32]) -> Self {
-        Self::new(tokenizer, skip).past(prompt)
-    }
-
-    /// Goes past tokens whose text is not wanted.
-    pub(crate) fn past(mut self, prompt: &[u32]) -> Self {
+        let mut detokenizer = Self::new(tokenizer, skip);
         for &id in prompt {
-            self.push(id);
+            detokenizer.push(id);
         }
-        self
+        detokenizer
     }
 
     /// The text that `id` completes, if it completes any.

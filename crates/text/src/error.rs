@@ -1,0 +1,66 @@
+//! Why a tokenizer or a chat template cannot be built or used.
+
+use std::path::PathBuf;
+
+/// Why a tokenizer or a chat template cannot be built or used. Each message says what, where, and the facts that
+/// disagree.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: std::io::Error,
+    },
+
+    /// A file of weights that holds a tokenizer cannot be opened, or its metadata has the wrong type.
+    #[error(transparent)]
+    Weights(#[from] weights::Error),
+
+    /// A tokenizer cannot be built from its file.
+    #[error("tokenizer {origin}: {problem}")]
+    Tokenizer {
+        /// The file, or the format of the metadata.
+        origin: String,
+        /// What is wrong in it.
+        problem: String,
+    },
+
+    /// The tokenizer has no ids for a text.
+    #[error("encode: {0}")]
+    Encode(String),
+
+    /// A chat template cannot be read or rendered.
+    #[error("chat template {name}: {problem}")]
+    ChatTemplate {
+        /// The template's name; `default` if it has none.
+        name: String,
+        /// What is wrong with it, and where.
+        problem: String,
+    },
+
+    /// The chat template cannot make a prompt of this conversation.
+    #[error("chat template {name} makes no prompt of this conversation: {problem}")]
+    ChatUnfit {
+        /// The template's name; `default` if it has none.
+        name: String,
+        /// What does not fit, and where in the template.
+        problem: String,
+    },
+
+    /// The chat template itself refuses this conversation.
+    #[error("the model's chat template refuses this conversation: {message}")]
+    ChatRefused {
+        /// The template's own words.
+        message: String,
+    },
+}
+
+impl Error {
+    /// [`Error::Tokenizer`] from a file's name and a problem in it.
+    pub fn tokenizer(origin: impl ToString, problem: impl ToString) -> Self {
+        Error::Tokenizer { origin: origin.to_string(), problem: problem.to_string() }
+    }
+}

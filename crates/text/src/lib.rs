@@ -1,0 +1,16 @@
+//! Text to tokens and back: tokenizers, detokenizer, chat templates, stop strings.
+//!
+//! Layer 2: reads the files of models, and knows neither graphs nor engines.
+
+#![forbid(unsafe_code)]
+
+pub mod chat_template;
+pub mod detokenizer;
+mod error;
+pub mod stop_strings;
+pub mod tokenizer;
+
+pub use chat_template::{ChatContext, ChatTemplate, Moment};
+pub use detokenizer::Detokenizer;
+pub use error::Error;
+pub use tokenizer::{AddSpecial, ParseSpecial, Piece, SkipSpecial, Tokenizer};
