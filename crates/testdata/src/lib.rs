@@ -2,8 +2,11 @@
 //!
 //! Two places hold data. `crates/storyteller` travels with the repository, so tests on it run on every clone.
 //! `../shared/data/` (beside the checkout) is large and optional: a test on it is skipped, and says so,
-//! where that folder is absent. `PERIHELION_TEST_DATA` names another place for it.
+//! where that folder is absent. `PERIHELION_TEST_DATA` names another place for it. `PERIHELION_SKIPPED_TESTS` names a
+//! file to which each skip is appended, so that the script that runs the tests can count them.
 
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The root of this repository.
@@ -33,7 +36,13 @@ pub fn shared(path: &str) -> Option<PathBuf> {
         None => repository().join("../shared/data"),
     };
     if !root.is_dir() {
-        eprintln!("skipped: {path}: no shared test data at {}", root.display());
+        let skip = format!("skipped: {path}: no shared test data at {}\n", root.display());
+        eprint!("{skip}");
+        if let Some(log) = std::env::var_os("PERIHELION_SKIPPED_TESTS") {
+            let log = OpenOptions::new().create(true).append(true).open(log);
+            log.and_then(|mut log| log.write_all(skip.as_bytes()))
+                .expect("the list of skipped tests can be written");
+        }
         return None;
     }
     let full = root.join(path);
