@@ -23,7 +23,7 @@ pub type Find<T> = unsafe fn(bool, &[T], &mut i64);
 
 variants! {
     /// Finds among f32.
-    pub const F32 = find_f32, (largest: bool, row: &[f32], index: &mut i64)
+    pub static F32 = find_f32, (largest: bool, row: &[f32], index: &mut i64)
 }
 
 /// A kernel that finds the extreme along an axis.

@@ -14,26 +14,16 @@ use super::variant::{Variant, variants};
 use crate::vec::Simd;
 use crate::{Cpu, Pool};
 
-/// A function from pairs of elements to elements of the same type.
-pub type Arithmetic<T> = unsafe fn(Binary, &[T], &[T], &mut [T]);
 /// A function from pairs of elements to truth values.
-pub type Comparison<T> = unsafe fn(Binary, &[T], &[T], &mut [u8]);
+type Comparison<T> = unsafe fn(Binary, &[T], &[T], &mut [u8]);
 
 variants! {
     /// Arithmetic on f32.
-    pub const ARITHMETIC_F32 = arithmetic_f32, (function: Binary, x: &[f32], y: &[f32], z: &mut [f32])
-}
-variants! {
-    /// Arithmetic on f16, computed as f32.
-    pub const ARITHMETIC_F16 = arithmetic_half, (function: Binary, x: &[f16], y: &[f16], z: &mut [f16])
-}
-variants! {
-    /// Arithmetic on bf16, computed as f32.
-    pub const ARITHMETIC_BF16 = arithmetic_half, (function: Binary, x: &[bf16], y: &[bf16], z: &mut [bf16])
+    pub static ARITHMETIC_F32 = arithmetic_f32, (function: Binary, x: &[f32], y: &[f32], z: &mut [f32])
 }
 variants! {
     /// Comparisons of f32.
-    pub const COMPARISON_F32 = comparison_f32, (function: Binary, x: &[f32], y: &[f32], z: &mut [u8])
+    pub static COMPARISON_F32 = comparison_f32, (function: Binary, x: &[f32], y: &[f32], z: &mut [u8])
 }
 
 /// A kernel for a function of elements of a dtype; `in_place` is an operand of the result's very shape.
@@ -43,42 +33,66 @@ pub(crate) fn kernel(
     dtype: DType,
     in_place: Option<usize>,
 ) -> Option<Arc<dyn ElementKernel>> {
-    let pool = Arc::clone(&cpu.pool);
-    macro_rules! make {
-        ($arithmetic:expr, $comparison:expr) => {
-            if function.is_comparison() {
-                Some(Arc::new(ComparisonKernel { function, dtype, variant: $comparison, pool }))
-            } else {
-                Some(Arc::new(ArithmeticKernel { function, dtype, variant: $arithmetic, in_place, pool }))
-            }
-        };
+    match function.is_comparison() {
+        true => comparison(cpu, function, dtype),
+        false => arithmetic(cpu, function, dtype, in_place),
     }
-    macro_rules! portable {
-        ($type:ty: $run:expr) => {{
-            static VARIANT: Variant<$type> = Variant { name: "portable", available: || true, run: $run };
-            &VARIANT
+}
+
+fn arithmetic(
+    cpu: &Cpu,
+    function: Binary,
+    dtype: DType,
+    in_place: Option<usize>,
+) -> Option<Arc<dyn ElementKernel>> {
+    let (fastest, pool) = (cpu.pick(ARITHMETIC_F32), Arc::clone(&cpu.pool));
+    macro_rules! make {
+        ($T:ty, $variant:expr, $run:expr) => {{
+            let run = Box::new(move |x: &[$T], y: &[$T], z: &mut [$T]| $run(function, x, y, z));
+            Some(Arc::new(ArithmeticKernel::<$T> { function, dtype, variant: $variant, run, in_place, pool }))
         }};
     }
-    macro_rules! integers {
-        ($T:ident) => {
-            make!(portable!(Arithmetic<$T>: integers::$T), portable!(Comparison<$T>: compare::<$T>))
+    match dtype {
+        // SAFETY: the variant was chosen because this machine has it.
+        DType::F32 => make!(f32, fastest.name, |function, x, y, z| unsafe { (fastest.run)(function, x, y, z) }),
+        DType::F16 => make!(f16, fastest.name, |function, x, y, z| arithmetic_half(fastest, function, x, y, z)),
+        DType::BF16 => make!(bf16, fastest.name, |function, x, y, z| arithmetic_half(fastest, function, x, y, z)),
+        DType::F64 => make!(f64, "portable", arithmetic_f64),
+        DType::Bool | DType::U8 => make!(u8, "portable", integers::u8),
+        DType::I8 => make!(i8, "portable", integers::i8),
+        DType::U16 => make!(u16, "portable", integers::u16),
+        DType::I16 => make!(i16, "portable", integers::i16),
+        DType::U32 => make!(u32, "portable", integers::u32),
+        DType::I32 => make!(i32, "portable", integers::i32),
+        DType::U64 => make!(u64, "portable", integers::u64),
+        DType::I64 => make!(i64, "portable", integers::i64),
+        _ => None,
+    }
+}
+
+fn comparison(cpu: &Cpu, function: Binary, dtype: DType) -> Option<Arc<dyn ElementKernel>> {
+    let (fastest, pool) = (cpu.pick(COMPARISON_F32), Arc::clone(&cpu.pool));
+    if dtype == DType::F32 {
+        let run = fastest.run;
+        return Some(Arc::new(ComparisonKernel { function, dtype, variant: fastest.name, run, pool }));
+    }
+    macro_rules! make {
+        ($T:ty) => {
+            Some(Arc::new(ComparisonKernel { function, dtype, variant: "portable", run: compare::<$T>, pool }))
         };
     }
     match dtype {
-        DType::F32 => make!(cpu.pick(ARITHMETIC_F32), cpu.pick(COMPARISON_F32)),
-        DType::F16 => make!(cpu.pick(ARITHMETIC_F16), portable!(Comparison<f16>: compare::<f16>)),
-        DType::BF16 => make!(cpu.pick(ARITHMETIC_BF16), portable!(Comparison<bf16>: compare::<bf16>)),
-        DType::F64 => {
-            make!(portable!(Arithmetic<f64>: arithmetic_f64), portable!(Comparison<f64>: compare::<f64>))
-        }
-        DType::Bool | DType::U8 => integers!(u8),
-        DType::I8 => integers!(i8),
-        DType::U16 => integers!(u16),
-        DType::I16 => integers!(i16),
-        DType::U32 => integers!(u32),
-        DType::I32 => integers!(i32),
-        DType::U64 => integers!(u64),
-        DType::I64 => integers!(i64),
+        DType::F16 => make!(f16),
+        DType::BF16 => make!(bf16),
+        DType::F64 => make!(f64),
+        DType::Bool | DType::U8 => make!(u8),
+        DType::I8 => make!(i8),
+        DType::U16 => make!(u16),
+        DType::I16 => make!(i16),
+        DType::U32 => make!(u32),
+        DType::I32 => make!(i32),
+        DType::U64 => make!(u64),
+        DType::I64 => make!(i64),
         _ => None,
     }
 }
@@ -86,14 +100,15 @@ pub(crate) fn kernel(
 struct ArithmeticKernel<T: 'static> {
     function: Binary,
     dtype: DType,
-    variant: &'static Variant<Arithmetic<T>>,
+    variant: &'static str,
+    run: Box<dyn Fn(&[T], &[T], &mut [T]) + Send + Sync>,
     in_place: Option<usize>,
     pool: Arc<Pool>,
 }
 
 impl<T: Element + PartialOrd> Kernel for ArithmeticKernel<T> {
     fn name(&self) -> String {
-        format!("{}[{}].{}", graph::Op::from(self.function).name(), self.dtype, self.variant.name)
+        format!("{}[{}].{}", graph::Op::from(self.function).name(), self.dtype, self.variant)
     }
 
     fn in_place(&self) -> Option<usize> {
@@ -113,8 +128,7 @@ impl<T: Element + PartialOrd> Kernel for ArithmeticKernel<T> {
             for_blocks(index * CHUNK, chunk, |start, block| {
                 let x = x.block(start, block, &mut stages.0);
                 let y = y.block(start, block, &mut stages.1);
-                // SAFETY: the variant was chosen because this machine has it.
-                unsafe { (self.variant.run)(self.function, x, y, block) };
+                (self.run)(x, y, block);
             });
         });
         Ok(())
@@ -124,8 +138,7 @@ impl<T: Element + PartialOrd> Kernel for ArithmeticKernel<T> {
 impl<T: Element + PartialOrd> ElementKernel for ArithmeticKernel<T> {
     fn run_on_tile(&self, operands: &[&[u8]], result: &mut [u8]) {
         let (x, y) = (elements(operands[0]), elements(operands[1]));
-        // SAFETY: the variant was chosen because this machine has it.
-        unsafe { (self.variant.run)(self.function, &x, &y, elements_mut(result)) };
+        (self.run)(&x, &y, elements_mut(result));
     }
 
     fn is_total(&self) -> bool {
@@ -155,13 +168,15 @@ fn check<T: Element + PartialOrd>(function: Binary, operand: &Operand<'_>) -> Re
 struct ComparisonKernel<T: 'static> {
     function: Binary,
     dtype: DType,
-    variant: &'static Variant<Comparison<T>>,
+    variant: &'static str,
+    /// Chosen because this machine has it.
+    run: Comparison<T>,
     pool: Arc<Pool>,
 }
 
 impl<T: Element> Kernel for ComparisonKernel<T> {
     fn name(&self) -> String {
-        format!("{}[{}].{}", graph::Op::from(self.function).name(), self.dtype, self.variant.name)
+        format!("{}[{}].{}", graph::Op::from(self.function).name(), self.dtype, self.variant)
     }
 
     fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
@@ -174,7 +189,7 @@ impl<T: Element> Kernel for ComparisonKernel<T> {
                 let x = x.outside(start, block.len(), &mut stages.0);
                 let y = y.outside(start, block.len(), &mut stages.1);
                 // SAFETY: the variant was chosen because this machine has it.
-                unsafe { (self.variant.run)(self.function, x, y, block) };
+                unsafe { (self.run)(self.function, x, y, block) };
             });
         });
         Ok(())
@@ -185,7 +200,7 @@ impl<T: Element> ElementKernel for ComparisonKernel<T> {
     fn run_on_tile(&self, operands: &[&[u8]], result: &mut [u8]) {
         let (x, y) = (elements(operands[0]), elements(operands[1]));
         // SAFETY: the variant was chosen because this machine has it.
-        unsafe { (self.variant.run)(self.function, &x, &y, result) };
+        unsafe { (self.run)(self.function, &x, &y, result) };
     }
 }
 
@@ -231,8 +246,13 @@ fn arithmetic_f64(function: Binary, x: &[f64], y: &[f64], z: &mut [f64]) {
 }
 
 /// Computes as f32 and rounds.
-#[inline(always)]
-fn arithmetic_half<S: Simd, T: Half>(s: S, function: Binary, x: &[T], y: &[T], z: &mut [T]) {
+fn arithmetic_half<T: Half>(
+    variant: &Variant<unsafe fn(Binary, &[f32], &[f32], &mut [f32])>,
+    function: Binary,
+    x: &[T],
+    y: &[T],
+    z: &mut [T],
+) {
     const PART: usize = 256;
     let mut wide = [[0f32; PART]; 3];
     for ((x, y), z) in x.chunks(PART).zip(y.chunks(PART)).zip(z.chunks_mut(PART)) {
@@ -240,7 +260,8 @@ fn arithmetic_half<S: Simd, T: Half>(s: S, function: Binary, x: &[T], y: &[T], z
         let (a, b, c) = (&mut a[..x.len()], &mut b[..x.len()], &mut c[..x.len()]);
         T::widen(x, a);
         T::widen(y, b);
-        arithmetic_f32(s, function, a, b, c);
+        // SAFETY: the variant was chosen because this machine has it.
+        unsafe { (variant.run)(function, a, b, c) };
         T::narrow(c, z);
     }
 }

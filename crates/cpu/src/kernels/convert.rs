@@ -8,7 +8,9 @@ use tensor::{DType, Element, bf16, blocks, f16, float8};
 
 use super::elementwise::{BLOCK, ElementKernel, for_blocks};
 use super::operands::{CHUNK, elements, elements_mut, view, with_type};
+use super::variant::{fastest, variants};
 use crate::Pool;
+use crate::vec::Simd;
 
 /// Converts elements to a plain dtype.
 pub(crate) struct CastKernel {
@@ -87,35 +89,53 @@ pub(crate) trait Half: Element {
 }
 
 impl Half for f16 {
-    #[inline(always)]
     fn widen(from: &[f16], to: &mut [f32]) {
         from.convert_to_f32_slice(to);
     }
 
-    #[inline(always)]
     fn narrow(from: &[f32], to: &mut [f16]) {
         to.convert_from_f32_slice(from);
     }
 }
 
-/// Plain loops, which the compiler vectorizes.
 impl Half for bf16 {
-    #[inline(always)]
     fn widen(from: &[bf16], to: &mut [f32]) {
-        for (to, from) in to.iter_mut().zip(from) {
-            *to = f32::from_bits(u32::from(from.to_bits()) << 16);
-        }
+        // SAFETY: this machine has the variant.
+        unsafe { (fastest(WIDEN).run)(from, to) }
     }
 
-    #[inline(always)]
     fn narrow(from: &[f32], to: &mut [bf16]) {
-        for (to, from) in to.iter_mut().zip(from) {
-            let bits = from.to_bits();
-            // To the nearest, halves to even. A NaN must not lose its last bit set.
-            let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
-            let quiet = bits >> 16 | 0x40;
-            *to = bf16::from_bits(if from.is_nan() { quiet } else { rounded } as u16);
-        }
+        // SAFETY: this machine has the variant.
+        unsafe { (fastest(NARROW).run)(from, to) }
+    }
+}
+
+variants! {
+    /// Widens bf16.
+    static WIDEN = widen, (from: &[bf16], to: &mut [f32])
+}
+variants! {
+    /// Rounds to bf16.
+    static NARROW = narrow, (from: &[f32], to: &mut [bf16])
+}
+
+/// A plain loop, which the compiler vectorizes.
+#[inline(always)]
+fn widen<S: Simd>(_s: S, from: &[bf16], to: &mut [f32]) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = f32::from_bits(u32::from(from.to_bits()) << 16);
+    }
+}
+
+/// A plain loop, which the compiler vectorizes.
+#[inline(always)]
+fn narrow<S: Simd>(_s: S, from: &[f32], to: &mut [bf16]) {
+    for (to, from) in to.iter_mut().zip(from) {
+        let bits = from.to_bits();
+        // To the nearest, halves to even. A NaN must not lose its last bit set.
+        let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+        let quiet = bits >> 16 | 0x40;
+        *to = bf16::from_bits(if from.is_nan() { quiet } else { rounded } as u16);
     }
 }
 

@@ -116,7 +116,7 @@ pub(crate) type Kernel = unsafe fn(&Job<'_>, usize, Range<usize>, &mut [f32]);
 
 variants! {
     /// The instruction sets, fastest first.
-    pub(crate) const VARIANTS = panel, (job: &Job<'_>, index: usize, tokens: Range<usize>, memory: &mut [f32])
+    pub(crate) static VARIANTS = panel, (job: &Job<'_>, index: usize, tokens: Range<usize>, memory: &mut [f32])
 }
 
 /// Computes `[tokens, rows]`.

@@ -33,7 +33,7 @@ pub(crate) type Kernel = unsafe fn(&GroupNorm<'_>, usize, &[f32], &mut [f32]);
 
 variants! {
     /// `(x - mean(x)) / sqrt(variance(x) + eps) · weight + bias` of a group.
-    pub(crate) const VARIANTS = group, (norm: &GroupNorm<'_>, number: usize, x: &[f32], out: &mut [f32])
+    pub(crate) static VARIANTS = group, (norm: &GroupNorm<'_>, number: usize, x: &[f32], out: &mut [f32])
 }
 
 /// Normalizes each group of `x[examples, channels, plane]`.

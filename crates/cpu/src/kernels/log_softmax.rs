@@ -14,7 +14,7 @@ use crate::{Cpu, Pool};
 
 variants! {
     /// The logarithm of the softmax of rows.
-    pub(crate) const VARIANTS = rows, (dims: usize, x: &[f32], out: &mut [f32])
+    pub(crate) static VARIANTS = rows, (dims: usize, x: &[f32], out: &mut [f32])
 }
 
 /// The kernel of the op, for a dtype.

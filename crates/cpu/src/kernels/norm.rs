@@ -24,11 +24,11 @@ pub type Kernel = unsafe fn(&Norm<'_>, &[f32], &mut [f32]);
 
 variants! {
     /// `x / sqrt(mean(x²) + eps) · weight (+ bias)`.
-    pub const RMS_VARIANTS = rms_rows, (norm: &Norm<'_>, x: &[f32], out: &mut [f32])
+    pub static RMS_VARIANTS = rms_rows, (norm: &Norm<'_>, x: &[f32], out: &mut [f32])
 }
 variants! {
     /// `(x - mean(x)) / sqrt(variance(x) + eps) · weight (+ bias)`.
-    pub const LAYER_VARIANTS = layer_rows, (norm: &Norm<'_>, x: &[f32], out: &mut [f32])
+    pub static LAYER_VARIANTS = layer_rows, (norm: &Norm<'_>, x: &[f32], out: &mut [f32])
 }
 
 /// `x / sqrt(mean(x²) + eps) · weight` for each row of `x[rows, dims]`.

@@ -37,7 +37,7 @@ pub(crate) type Kernel = unsafe fn(&Pooling<'_>, usize, &mut [f32]);
 
 variants! {
     /// Rows of pooled elements.
-    pub(crate) const VARIANTS = rows, (pooling: &Pooling<'_>, first: usize, out: &mut [f32])
+    pub(crate) static VARIANTS = rows, (pooling: &Pooling<'_>, first: usize, out: &mut [f32])
 }
 
 impl<'a> Pooling<'a> {

@@ -27,7 +27,7 @@ pub type Fold<T> = unsafe fn(ReduceKind, &[T], usize, &mut [<T as Accumulate>::S
 
 variants! {
     /// Accumulates f32.
-    pub const F32 = fold_f32, (kind: ReduceKind, x: &[f32], stride: usize, sums: &mut [f64])
+    pub static F32 = fold_f32, (kind: ReduceKind, x: &[f32], stride: usize, sums: &mut [f64])
 }
 
 /// A kernel for the reduction of an axis of a dtype.

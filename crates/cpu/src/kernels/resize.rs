@@ -51,7 +51,7 @@ pub(crate) type Kernel = unsafe fn(&Pass<'_>, usize, &mut [f32]);
 
 variants! {
     /// Lines of weighted sums.
-    pub(crate) const VARIANTS = lines, (pass: &Pass<'_>, first: usize, out: &mut [f32])
+    pub(crate) static VARIANTS = lines, (pass: &Pass<'_>, first: usize, out: &mut [f32])
 }
 
 /// Writes `x` of one shape to `out` of another.

@@ -13,7 +13,7 @@ pub type Kernel = unsafe fn(usize, &[f32], &mut [f32]);
 
 variants! {
     /// Softmax of rows.
-    pub const VARIANTS = rows, (dims: usize, x: &[f32], out: &mut [f32])
+    pub static VARIANTS = rows, (dims: usize, x: &[f32], out: &mut [f32])
 }
 
 /// Softmax of each row of `x[rows, dims]`. A row of nothing but `-inf` becomes NaN, as the formula says.

@@ -16,7 +16,7 @@ pub(crate) type Kernel = unsafe fn(usize, usize, &[f32], &Disjoint<'_, f32>, usi
 
 variants! {
     /// Softmax of columns.
-    pub(crate) const VARIANTS = columns,
+    pub(crate) static VARIANTS = columns,
         (n: usize, inner: usize, x: &[f32], out: &Disjoint<'_, f32>, start: usize, count: usize)
 }
 

@@ -32,7 +32,7 @@ pub type AnyBeyond<T> = unsafe fn(bool, &[T], T, &mut bool);
 
 variants! {
     /// Looks among f32.
-    pub const F32 = any_beyond_f32, (smallest: bool, values: &[f32], bar: f32, any: &mut bool)
+    pub static F32 = any_beyond_f32, (smallest: bool, values: &[f32], bar: f32, any: &mut bool)
 }
 
 /// A kernel that picks along an axis.

@@ -16,39 +16,31 @@ use super::variant::{Variant, variants};
 use crate::vec::{self, LANES, Simd};
 use crate::{Cpu, Pool};
 
-/// A function from elements to as many elements.
-pub type Map<T> = unsafe fn(Unary, &[T], &mut [T]);
-
 variants! {
     /// The functions of an f32.
-    pub const F32 = map_f32, (function: Unary, x: &[f32], y: &mut [f32])
-}
-variants! {
-    /// The functions of an f16, computed as f32.
-    pub const F16 = map_half, (function: Unary, x: &[f16], y: &mut [f16])
-}
-variants! {
-    /// The functions of a bf16, computed as f32.
-    pub const BF16 = map_half, (function: Unary, x: &[bf16], y: &mut [bf16])
+    pub static F32 = map_f32, (function: Unary, x: &[f32], y: &mut [f32])
 }
 
 /// A kernel for a function of elements of a dtype.
 pub(crate) fn kernel(cpu: &Cpu, function: Unary, dtype: DType) -> Option<Arc<dyn ElementKernel>> {
+    let (fastest, pool) = (cpu.pick(F32), Arc::clone(&cpu.pool));
     macro_rules! make {
-        ($variant:expr) => {
-            Some(Arc::new(UnaryKernel { function, dtype, variant: $variant, pool: Arc::clone(&cpu.pool) }))
-        };
+        ($T:ty, $variant:expr, $run:expr) => {{
+            let run = Box::new(move |x: &[$T], y: &mut [$T]| $run(function, x, y));
+            Some(Arc::new(UnaryKernel::<$T> { function, dtype, variant: $variant, run, pool }))
+        }};
     }
     match dtype {
-        DType::F32 => make!(cpu.pick(F32)),
-        DType::F16 => make!(cpu.pick(F16)),
-        DType::BF16 => make!(cpu.pick(BF16)),
-        DType::F64 => make!(&F64),
-        DType::I8 => make!(&I8),
-        DType::I16 => make!(&I16),
-        DType::I32 => make!(&I32),
-        DType::I64 => make!(&I64),
-        DType::Bool => make!(&BOOL),
+        // SAFETY: the variant was chosen because this machine has it.
+        DType::F32 => make!(f32, fastest.name, |function, x, y| unsafe { (fastest.run)(function, x, y) }),
+        DType::F16 => make!(f16, fastest.name, |function, x, y| map_half(fastest, function, x, y)),
+        DType::BF16 => make!(bf16, fastest.name, |function, x, y| map_half(fastest, function, x, y)),
+        DType::F64 => make!(f64, "portable", map_f64),
+        DType::I8 => make!(i8, "portable", integers::i8),
+        DType::I16 => make!(i16, "portable", integers::i16),
+        DType::I32 => make!(i32, "portable", integers::i32),
+        DType::I64 => make!(i64, "portable", integers::i64),
+        DType::Bool => make!(u8, "portable", map_bool),
         _ => None,
     }
 }
@@ -56,13 +48,14 @@ pub(crate) fn kernel(cpu: &Cpu, function: Unary, dtype: DType) -> Option<Arc<dyn
 struct UnaryKernel<T: 'static> {
     function: Unary,
     dtype: DType,
-    variant: &'static Variant<Map<T>>,
+    variant: &'static str,
+    run: Box<dyn Fn(&[T], &mut [T]) + Send + Sync>,
     pool: Arc<Pool>,
 }
 
 impl<T: Element> Kernel for UnaryKernel<T> {
     fn name(&self) -> String {
-        format!("{}[{}].{}", graph::Op::from(self.function).name(), self.dtype, self.variant.name)
+        format!("{}[{}].{}", graph::Op::from(self.function).name(), self.dtype, self.variant)
     }
 
     fn in_place(&self) -> Option<usize> {
@@ -75,9 +68,7 @@ impl<T: Element> Kernel for UnaryKernel<T> {
         self.pool.run_on_pieces(result, CHUNK, &|index, chunk| {
             let mut stage = [T::zeroed(); BLOCK];
             for_blocks(index * CHUNK, chunk, |start, block| {
-                let x = x.block(start, block, &mut stage);
-                // SAFETY: the variant was chosen because this machine has it.
-                unsafe { (self.variant.run)(self.function, x, block) };
+                (self.run)(x.block(start, block, &mut stage), block);
             });
         });
         Ok(())
@@ -86,42 +77,41 @@ impl<T: Element> Kernel for UnaryKernel<T> {
 
 impl<T: Element> ElementKernel for UnaryKernel<T> {
     fn run_on_tile(&self, operands: &[&[u8]], result: &mut [u8]) {
-        // SAFETY: the variant was chosen because this machine has it.
-        unsafe { (self.variant.run)(self.function, &elements(operands[0]), elements_mut(result)) };
+        (self.run)(&elements(operands[0]), elements_mut(result));
     }
 }
 
-static F64: Variant<Map<f64>> = Variant {
-    name: "portable",
-    available: || true,
-    run: |function, x, y| plain(x, y, |x| function.evaluate(x)),
-};
-
-static BOOL: Variant<Map<u8>> = Variant {
-    name: "portable",
-    available: || true,
-    run: |function, x, y| match function {
-        Unary::Not => plain(x, y, |x| x ^ 1),
-        other => panic!("{other:?} of truth values, which the type rule refuses"),
-    },
-};
-
-macro_rules! integers {
-    ($($list:ident: $T:ty),*) => { $(
-        static $list: Variant<Map<$T>> = Variant {
-            name: "portable",
-            available: || true,
-            run: |function, x, y| match function {
-                Unary::Abs => plain(x, y, <$T>::wrapping_abs),
-                Unary::Neg => plain(x, y, <$T>::wrapping_neg),
-                Unary::Relu => plain(x, y, |x| x.max(0)),
-                other => panic!("{other:?} of integers, which the type rule refuses"),
-            },
-        };
-    )* };
+fn map_f64(function: Unary, x: &[f64], y: &mut [f64]) {
+    plain(x, y, |x| function.evaluate(x));
 }
 
-integers!(I8: i8, I16: i16, I32: i32, I64: i64);
+fn map_bool(function: Unary, x: &[u8], y: &mut [u8]) {
+    match function {
+        Unary::Not => plain(x, y, |x| x ^ 1),
+        other => panic!("{other:?} of truth values, which the type rule refuses"),
+    }
+}
+
+mod integers {
+    use graph::ops::Unary;
+
+    use super::plain;
+
+    macro_rules! integers {
+        ($($T:ident),*) => { $(
+            pub(super) fn $T(function: Unary, x: &[$T], y: &mut [$T]) {
+                match function {
+                    Unary::Abs => plain(x, y, <$T>::wrapping_abs),
+                    Unary::Neg => plain(x, y, <$T>::wrapping_neg),
+                    Unary::Relu => plain(x, y, |x| x.max(0)),
+                    other => panic!("{other:?} of integers, which the type rule refuses"),
+                }
+            }
+        )* };
+    }
+
+    integers!(i8, i16, i32, i64);
+}
 
 #[inline(always)]
 fn map_f32<S: Simd>(s: S, function: Unary, x: &[f32], y: &mut [f32]) {
@@ -225,14 +215,20 @@ fn lanes<S: Simd>(s: S, x: &[f32], y: &mut [f32], function: impl Fn(S::F32) -> S
     unsafe { s.store_partial(rest.as_mut_ptr(), function(s.load_partial(tail.as_ptr(), count)), count) };
 }
 
-#[inline(always)]
-fn map_half<S: Simd, T: Half>(s: S, function: Unary, x: &[T], y: &mut [T]) {
+/// Computes as f32 and rounds.
+fn map_half<T: Half>(
+    variant: &Variant<unsafe fn(Unary, &[f32], &mut [f32])>,
+    function: Unary,
+    x: &[T],
+    y: &mut [T],
+) {
     const PART: usize = 256;
     let (mut wide, mut results) = ([0f32; PART], [0f32; PART]);
     for (x, y) in x.chunks(PART).zip(y.chunks_mut(PART)) {
         let (wide, results) = (&mut wide[..x.len()], &mut results[..x.len()]);
         T::widen(x, wide);
-        map_f32(s, function, wide, results);
+        // SAFETY: the variant was chosen because this machine has it.
+        unsafe { (variant.run)(function, wide, results) };
         T::narrow(results, y);
     }
 }

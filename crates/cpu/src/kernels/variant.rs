@@ -24,11 +24,13 @@ pub fn fastest<F>(variants: &[Variant<F>]) -> &Variant<F> {
 
 /// Compiles a kernel that is generic over `Simd` once for each instruction set: a list of [`Variant`]s, fastest first.
 ///
-/// `variants!(/// docs pub const VARIANTS = row(x: &[f32], out: &mut [f32]));` lists `row::<S>(s, x, out)`.
+/// A static: a constant's kernels would be compiled into each crate that reads it.
+///
+/// `variants!(/// docs pub static VARIANTS = row(x: &[f32], out: &mut [f32]));` lists `row::<S>(s, x, out)`.
 macro_rules! variants {
-    ($(#[$docs:meta])* $vis:vis const $list:ident = $kernel:path, ($($argument:ident: $type:ty),* $(,)?)) => {
+    ($(#[$docs:meta])* $vis:vis static $list:ident = $kernel:path, ($($argument:ident: $type:ty),* $(,)?)) => {
         $(#[$docs])*
-        $vis const $list: &[$crate::kernels::variant::Variant<unsafe fn($($type),*)>] = {
+        $vis static $list: &[$crate::kernels::variant::Variant<unsafe fn($($type),*)>] = {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
             unsafe fn avx512($($argument: $type),*) {

@@ -64,9 +64,9 @@ mod tests {
 
     type Map = unsafe fn(&mut [f32; LANES]);
 
-    variants!(const EXP = super::tests::exp, (x: &mut [f32; LANES]));
-    variants!(const TANH = super::tests::tanh, (x: &mut [f32; LANES]));
-    variants!(const SIGMOID = super::tests::sigmoid, (x: &mut [f32; LANES]));
+    variants!(static EXP = super::tests::exp, (x: &mut [f32; LANES]));
+    variants!(static TANH = super::tests::tanh, (x: &mut [f32; LANES]));
+    variants!(static SIGMOID = super::tests::sigmoid, (x: &mut [f32; LANES]));
 
     #[inline(always)]
     fn exp<S: Simd>(s: S, x: &mut [f32; LANES]) {

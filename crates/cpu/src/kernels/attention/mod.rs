@@ -79,9 +79,9 @@ impl CacheElement for f16 {
     const VARIANTS: &'static [Variant<Kernel<f16>>] = VARIANTS_F16;
 }
 
-variants!(const VARIANTS_F32 = tile::run, (call: &Call<'_, f32>, task: usize, scratch: &mut [f32]));
-variants!(const VARIANTS_BF16 = tile::run, (call: &Call<'_, bf16>, task: usize, scratch: &mut [f32]));
-variants!(const VARIANTS_F16 = tile::run, (call: &Call<'_, f16>, task: usize, scratch: &mut [f32]));
+variants!(static VARIANTS_F32 = tile::run, (call: &Call<'_, f32>, task: usize, scratch: &mut [f32]));
+variants!(static VARIANTS_BF16 = tile::run, (call: &Call<'_, bf16>, task: usize, scratch: &mut [f32]));
+variants!(static VARIANTS_F16 = tile::run, (call: &Call<'_, f16>, task: usize, scratch: &mut [f32]));
 
 /// Attends from the batch's new tokens, `q[tokens, heads, head_dim]`, to their sequences' pasts and themselves.
 ///

@@ -34,7 +34,7 @@ pub type Kernel = unsafe fn(&Product);
 
 variants! {
     /// Tiles of 14 × 32 (AVX-512), 6 × 16 (AVX2) and 2 × 16.
-    pub const VARIANTS = multiply, (product: &Product)
+    pub static VARIANTS = multiply, (product: &Product)
 }
 
 /// Rows and columns of the tile of the variant with this name.

@@ -33,7 +33,7 @@ pub type DepthwiseKernel = unsafe fn(&Depthwise<'_>, usize, &mut [f32]);
 
 variants! {
     /// Sixteen channels or positions at a time.
-    pub const DEPTHWISE_VARIANTS = items, (conv: &Depthwise<'_>, first: usize, out: &mut [f32])
+    pub static DEPTHWISE_VARIANTS = items, (conv: &Depthwise<'_>, first: usize, out: &mut [f32])
 }
 
 /// Writes the convolution to `out`.
