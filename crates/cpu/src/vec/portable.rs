@@ -13,6 +13,27 @@ pub struct Portable;
 #[repr(C, align(64))]
 pub struct Lanes([f32; LANES]);
 
+/// An array of an expression for each lane. Written out, since compilers take long to unroll a loop for every operation
+/// of every kernel.
+macro_rules! lanes {
+    ($lane:ident => $value:expr) => {
+        lanes!($lane => $value; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+    };
+    ($lane:ident => $value:expr; $($index:literal)*) => {
+        [$({
+            const $lane: usize = $index;
+            $value
+        }),*]
+    };
+}
+
+/// [`lanes!`] of f32.
+macro_rules! each {
+    ($lane:ident => $value:expr) => {
+        Lanes(lanes!($lane => $value))
+    };
+}
+
 /// True where `a * b + c` is one instruction without asking the machine first.
 const FUSED: bool = cfg!(any(target_feature = "fma", target_arch = "aarch64"));
 
@@ -47,21 +68,20 @@ impl Simd for Portable {
     unsafe fn load_bf16(self, from: *const bf16) -> Lanes {
         // SAFETY: the caller vouches for sixteen values; they need no alignment.
         let values = unsafe { from.cast::<[bf16; LANES]>().read_unaligned() };
-        each(|i| values[i].to_f32())
+        each!(I => values[I].to_f32())
     }
 
     #[inline(always)]
     unsafe fn load_f16(self, from: *const f16) -> Lanes {
         // SAFETY: the caller vouches for sixteen values; they need no alignment.
-        let values = unsafe { from.cast::<[f16; LANES]>().read_unaligned() };
-        each(|i| values[i].to_f32())
+        Lanes(widen(unsafe { from.cast::<[f16; LANES]>().read_unaligned() }))
     }
 
     #[inline(always)]
     unsafe fn load_nibbles(self, from: *const u8, index: u32) -> Lanes {
         // SAFETY: the caller vouches for sixteen words; they need no alignment.
         let words = unsafe { from.cast::<[[u8; 4]; LANES]>().read_unaligned() };
-        each(|i| (u32::from_le_bytes(words[i]) >> (4 * index) & 15) as f32)
+        each!(I => (u32::from_le_bytes(words[I]) >> (4 * index) & 15) as f32)
     }
 
     #[inline(always)]
@@ -80,77 +100,73 @@ impl Simd for Portable {
 
     #[inline(always)]
     fn add(self, a: Lanes, b: Lanes) -> Lanes {
-        each(|i| a.0[i] + b.0[i])
+        each!(I => a.0[I] + b.0[I])
     }
 
     #[inline(always)]
     fn sub(self, a: Lanes, b: Lanes) -> Lanes {
-        each(|i| a.0[i] - b.0[i])
+        each!(I => a.0[I] - b.0[I])
     }
 
     #[inline(always)]
     fn mul(self, a: Lanes, b: Lanes) -> Lanes {
-        each(|i| a.0[i] * b.0[i])
+        each!(I => a.0[I] * b.0[I])
     }
 
     #[inline(always)]
     fn div(self, a: Lanes, b: Lanes) -> Lanes {
-        each(|i| a.0[i] / b.0[i])
+        each!(I => a.0[I] / b.0[I])
     }
 
     #[inline(always)]
     fn fma(self, a: Lanes, b: Lanes, c: Lanes) -> Lanes {
-        if FUSED { each(|i| a.0[i].mul_add(b.0[i], c.0[i])) } else { each(|i| a.0[i] * b.0[i] + c.0[i]) }
+        if FUSED { each!(I => a.0[I].mul_add(b.0[I], c.0[I])) } else { each!(I => a.0[I] * b.0[I] + c.0[I]) }
     }
 
     #[inline(always)]
     fn max(self, a: Lanes, b: Lanes) -> Lanes {
-        each(|i| if a.0[i] > b.0[i] { a.0[i] } else { b.0[i] })
+        each!(I => if a.0[I] > b.0[I] { a.0[I] } else { b.0[I] })
     }
 
     #[inline(always)]
     fn min(self, a: Lanes, b: Lanes) -> Lanes {
-        each(|i| if a.0[i] < b.0[i] { a.0[i] } else { b.0[i] })
+        each!(I => if a.0[I] < b.0[I] { a.0[I] } else { b.0[I] })
     }
 
     #[inline(always)]
     fn abs(self, a: Lanes) -> Lanes {
-        each(|i| a.0[i].abs())
+        each!(I => a.0[I].abs())
     }
 
     #[inline(always)]
     fn copy_sign(self, magnitude: Lanes, sign: Lanes) -> Lanes {
-        each(|i| magnitude.0[i].copysign(sign.0[i]))
+        each!(I => magnitude.0[I].copysign(sign.0[I]))
     }
 
     /// Adding and taking away 1.5·2²³ leaves the integer, without a call into the C library.
     #[inline(always)]
     fn round(self, a: Lanes) -> Lanes {
         const SHIFT: f32 = 12_582_912.0;
-        each(|i| (a.0[i] + SHIFT) - SHIFT)
+        each!(I => (a.0[I] + SHIFT) - SHIFT)
     }
 
     #[inline(always)]
     fn scale_by_power(self, a: Lanes, n: Lanes) -> Lanes {
-        each(|i| {
-            let n = n.0[i] as i32;
+        each!(I => {
+            let n = n.0[I] as i32;
             let first = n >> 1;
-            a.0[i] * power(first) * power(n - first)
+            a.0[I] * power(first) * power(n - first)
         })
     }
 
     #[inline(always)]
     fn less(self, a: Lanes, b: Lanes) -> [bool; LANES] {
-        let mut mask = [false; LANES];
-        for (i, lane) in mask.iter_mut().enumerate() {
-            *lane = a.0[i] < b.0[i];
-        }
-        mask
+        lanes!(I => a.0[I] < b.0[I])
     }
 
     #[inline(always)]
     fn select(self, mask: [bool; LANES], a: Lanes, b: Lanes) -> Lanes {
-        each(|i| if mask[i] { a.0[i] } else { b.0[i] })
+        each!(I => if mask[I] { a.0[I] } else { b.0[I] })
     }
 
     #[inline(always)]
@@ -159,17 +175,14 @@ impl Simd for Portable {
     }
 }
 
-#[inline(always)]
-fn each(lane: impl Fn(usize) -> f32) -> Lanes {
-    let mut lanes = [0f32; LANES];
-    for (i, value) in lanes.iter_mut().enumerate() {
-        *value = lane(i);
-    }
-    Lanes(lanes)
-}
-
 /// `2ⁿ` for a normal result: -126..=127.
 #[inline(always)]
 fn power(n: i32) -> f32 {
     f32::from_bits(((n + 127) as u32) << 23)
+}
+
+/// A call: without an instruction for it, a value takes thirty.
+#[inline(never)]
+fn widen(values: [f16; LANES]) -> [f32; LANES] {
+    values.map(f16::to_f32)
 }

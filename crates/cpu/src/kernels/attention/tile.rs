@@ -178,15 +178,31 @@ unsafe fn score<S: Simd, T: Scalar>(
         // SAFETY: `row + R <= TILE_ROWS` in each arm, as each takes the rows left rounded up to a divisor of 12 or 8.
         unsafe {
             let (queries, scores) = (queries.add(row), scores.add(row * SCORES_STRIDE));
-            row += match (S::REGISTERS, rows - row) {
-                (32, 9..) => score_rows::<S, T, 12, 2>(s, queries, keys, tiles.clone(), dims, scores),
-                (32, 5..) => score_rows::<S, T, 8, 2>(s, queries, keys, tiles.clone(), dims, scores),
-                (32, 3..) => score_rows::<S, T, 4, 4>(s, queries, keys, tiles.clone(), dims, scores),
-                (32, 2) => score_rows::<S, T, 2, 4>(s, queries, keys, tiles.clone(), dims, scores),
-                (8, 5..) => score_rows::<S, T, 6, 1>(s, queries, keys, tiles.clone(), dims, scores),
-                (8, 3..) => score_rows::<S, T, 4, 1>(s, queries, keys, tiles.clone(), dims, scores),
-                (_, 2..) => score_rows::<S, T, 2, 1>(s, queries, keys, tiles.clone(), dims, scores),
-                _ => score_rows::<S, T, 1, 4>(s, queries, keys, tiles.clone(), dims, scores),
+            macro_rules! score {
+                ($rows:literal x $tiles:literal) => {
+                    score_rows::<S, T, $rows, $tiles>(s, queries, keys, tiles.clone(), dims, scores)
+                };
+            }
+            row += if const { S::REGISTERS == 32 } {
+                match rows - row {
+                    9.. => score!(12 x 2),
+                    5.. => score!(8 x 2),
+                    3.. => score!(4 x 4),
+                    2 => score!(2 x 4),
+                    _ => score!(1 x 4),
+                }
+            } else if const { S::REGISTERS == 8 } {
+                match rows - row {
+                    5.. => score!(6 x 1),
+                    3.. => score!(4 x 1),
+                    2 => score!(2 x 1),
+                    _ => score!(1 x 4),
+                }
+            } else {
+                match rows - row {
+                    2.. => score!(2 x 1),
+                    _ => score!(1 x 2),
+                }
             };
         }
     }
@@ -282,6 +298,14 @@ fn shift(largest: f32) -> f32 {
     if largest == f32::NEG_INFINITY { 0.0 } else { largest }
 }
 
+/// Positions that some rows see, or that all of them do.
+#[derive(Clone, Copy)]
+enum Part {
+    Before,
+    Common,
+    After,
+}
+
 /// Sums of values, weighted.
 struct Sums<'a, T> {
     /// `[16, dims]` each.
@@ -305,26 +329,49 @@ impl<T: Scalar> Sums<'_, T> {
     unsafe fn add_visible<S: Simd>(&self, s: S, visible: &[(usize, usize)]) {
         let common = visible.iter().fold((0, RANGE), |all, row| (all.0.max(row.0), all.1.min(row.1)));
         let (from, to) = (common.0, common.1.max(common.0));
-        // SAFETY: the caller's promise, for each row and for all.
-        unsafe {
-            for (row, &(first, end)) in visible.iter().enumerate() {
-                self.add::<S, 1, 4>(s, row, first..end.min(from));
-            }
+        for part in [Part::Before, Part::Common, Part::After] {
             let mut row = 0;
             while row < visible.len() {
-                row += match (S::REGISTERS, visible.len() - row) {
-                    (32, 12..) => self.add::<S, 12, 2>(s, row, from..to),
-                    (32, 8..) => self.add::<S, 8, 2>(s, row, from..to),
-                    (32, 4..) => self.add::<S, 4, 4>(s, row, from..to),
-                    (8, 6..) => self.add::<S, 6, 1>(s, row, from..to),
-                    (8, 4..) => self.add::<S, 4, 1>(s, row, from..to),
-                    (32, 2..) => self.add::<S, 2, 4>(s, row, from..to),
-                    (_, 2..) => self.add::<S, 2, 1>(s, row, from..to),
-                    _ => self.add::<S, 1, 4>(s, row, from..to),
+                let (first, end) = visible[row];
+                let (rows, positions) = match part {
+                    Part::Before => (1, first..end.min(from)),
+                    Part::Common => (visible.len() - row, from..to),
+                    Part::After => (1, to.max(first)..end),
                 };
+                // SAFETY: the caller's promise, for each row and for all.
+                row += unsafe { self.add_rows(s, row, rows, positions) };
             }
-            for (row, &(first, end)) in visible.iter().enumerate() {
-                self.add::<S, 1, 4>(s, row, to.max(first)..end);
+        }
+    }
+
+    /// Adds the values at `positions` to the sums of as many of `rows` rows as the registers hold; returns how many.
+    ///
+    /// # Safety
+    /// As [`Sums::add_visible`].
+    #[inline(always)]
+    unsafe fn add_rows<S: Simd>(&self, s: S, row: usize, rows: usize, positions: Range<usize>) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if const { S::REGISTERS == 32 } {
+                match rows {
+                    12.. => self.add::<S, 12, 2>(s, row, positions),
+                    8.. => self.add::<S, 8, 2>(s, row, positions),
+                    4.. => self.add::<S, 4, 4>(s, row, positions),
+                    2.. => self.add::<S, 2, 4>(s, row, positions),
+                    _ => self.add::<S, 1, 4>(s, row, positions),
+                }
+            } else if const { S::REGISTERS == 8 } {
+                match rows {
+                    6.. => self.add::<S, 6, 1>(s, row, positions),
+                    4.. => self.add::<S, 4, 1>(s, row, positions),
+                    2.. => self.add::<S, 2, 1>(s, row, positions),
+                    _ => self.add::<S, 1, 4>(s, row, positions),
+                }
+            } else {
+                match rows {
+                    2.. => self.add::<S, 2, 1>(s, row, positions),
+                    _ => self.add::<S, 1, 1>(s, row, positions),
+                }
             }
         }
     }
@@ -346,16 +393,20 @@ impl<T: Scalar> Sums<'_, T> {
         let mut dim = 0;
         // SAFETY: the caller's promise, and each step ends within the dims.
         unsafe {
-            while dim + C * LANES <= self.dims {
-                self.add_dims::<S, R, C, false>(s, row, positions.clone(), dim);
-                dim += C * LANES;
+            if const { C > 1 } {
+                while dim + C * LANES <= self.dims {
+                    self.add_dims::<S, R, C, false>(s, row, positions.clone(), dim);
+                    dim += C * LANES;
+                }
             }
             while dim + LANES <= self.dims {
                 self.add_dims::<S, R, 1, false>(s, row, positions.clone(), dim);
                 dim += LANES;
             }
             if dim < self.dims {
-                self.add_dims::<S, R, 1, true>(s, row, positions, dim);
+                for row in row..row + R {
+                    self.add_dims::<S, 1, 1, true>(s, row, positions.clone(), dim);
+                }
             }
         }
         R
