@@ -15,10 +15,9 @@ impl Graph {
     /// # Panics
     /// If `before` was removed.
     pub fn insert_before(&mut self, before: NodeId, op: Op, inputs: &[Value]) -> Result<Vec<Value>, Error> {
-        let position = self.order.iter().position(|&id| id == before).expect("a node of this graph");
         let location = self.node(before).location;
         let (node, outputs) = self.add_node(op, inputs, location)?;
-        self.order.insert(position, node);
+        self.order.insert_before(before, node);
         Ok(outputs)
     }
 
@@ -28,11 +27,24 @@ impl Graph {
     /// If the types differ: a pass keeps types.
     pub fn replace_uses(&mut self, old: Value, new: Value) {
         assert_eq!(self.ty(old), self.ty(new), "the type of a replacement");
+        let readers = std::mem::take(&mut self.values[old.0 as usize].readers);
         let mut moved = 0;
-        let operands = self.nodes.iter_mut().flatten().flat_map(|node| &mut node.inputs);
-        for operand in operands.chain(&mut self.outputs).filter(|operand| **operand == old) {
-            *operand = new;
-            moved += 1;
+        for id in readers {
+            let Some(node) = &mut self.nodes[id.0 as usize] else { continue };
+            let before = moved;
+            for operand in node.inputs.iter_mut().filter(|operand| **operand == old) {
+                *operand = new;
+                moved += 1;
+            }
+            if moved > before {
+                self.values[new.0 as usize].readers.push(id);
+            }
+        }
+        if moved < self.users(old) {
+            for output in self.outputs.iter_mut().filter(|output| **output == old) {
+                *output = new;
+                moved += 1;
+            }
         }
         self.values[old.0 as usize].users -= moved;
         self.values[new.0 as usize].users += moved;
@@ -53,7 +65,7 @@ impl Graph {
         for value in node.inputs {
             self.values[value.0 as usize].users -= 1;
         }
-        self.order.retain(|&other| other != id);
+        self.order.remove(id);
     }
 
     /// Puts nodes into another program order.
@@ -66,9 +78,9 @@ impl Graph {
             ids.sort();
             ids
         };
-        assert_eq!(sorted(order.clone()), sorted(self.order.clone()), "a permutation of the nodes");
+        assert_eq!(sorted(order.clone()), sorted(self.node_ids()), "a permutation of the nodes");
         let before = self.buffer_uses();
-        self.order = order;
+        self.order = order.into_iter().collect();
         assert_eq!(before, self.buffer_uses(), "the order of reads and writes of each buffer");
     }
 

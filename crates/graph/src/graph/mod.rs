@@ -2,12 +2,14 @@
 
 mod edit;
 mod equality;
+mod order;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::panic::Location;
 
+use self::order::Order;
 use crate::ops::{Effect, Op};
 use crate::{Dim, Error, Kind, Type, TypeError};
 
@@ -48,6 +50,8 @@ pub(crate) struct ValueInfo {
     pub(crate) node: Option<NodeId>,
     /// How many operands and graph outputs are this value.
     pub(crate) users: usize,
+    /// The nodes that read it, each at least once, and perhaps some that no longer do or were removed.
+    readers: Vec<NodeId>,
     /// The most that a node did to it, if it is a buffer.
     pub(crate) effect: Effect,
 }
@@ -61,7 +65,7 @@ pub struct Graph {
     pub(crate) inputs: Vec<Input>,
     pub(crate) outputs: Vec<Value>,
     pub(crate) nodes: Vec<Option<Node>>,
-    pub(crate) order: Vec<NodeId>,
+    pub(crate) order: Order,
     pub(crate) values: Vec<ValueInfo>,
     /// The nodes of this graph and, for each that holds graphs, of those.
     size: usize,
@@ -91,7 +95,7 @@ impl Graph {
             inputs: Vec::new(),
             outputs: Vec::new(),
             nodes: Vec::new(),
-            order: Vec::new(),
+            order: Order::default(),
             values: Vec::new(),
             size: 0,
             depth: 1,
@@ -199,13 +203,13 @@ impl Graph {
 
     /// The nodes in program order.
     pub fn nodes(&self) -> impl DoubleEndedIterator<Item = (NodeId, &Node)> + '_ {
-        self.order.iter().map(|&id| (id, self.node(id)))
+        self.order.iter().map(|id| (id, self.node(id)))
     }
 
     /// The nodes in program order, as a list that stays fixed while the graph is edited. Passes walk it and
     /// skip those that [`Graph::contains`] no longer.
     pub fn node_ids(&self) -> Vec<NodeId> {
-        self.order.clone()
+        self.order.iter().collect()
     }
 
     /// Whether a node has not been removed.
@@ -220,7 +224,7 @@ impl Graph {
 
     /// Whether there are no nodes.
     pub fn is_empty(&self) -> bool {
-        self.order.is_empty()
+        self.order.len() == 0
     }
 
     /// Every value there is room for; for tables indexed by [`Value::index`].
@@ -241,6 +245,7 @@ impl Graph {
         for (position, value) in inputs.iter().enumerate() {
             let value = &mut self.values[value.0 as usize];
             value.users += 1;
+            value.readers.push(id);
             value.effect = value.effect.max(op.effect(position));
         }
         let outputs: Vec<Value> = results.into_iter().map(|ty| self.add_value(ty, Some(id))).collect();
@@ -317,7 +322,7 @@ impl Graph {
 
     fn add_value(&mut self, ty: Type, node: Option<NodeId>) -> Value {
         let value = Value(u32::try_from(self.values.len()).expect("fewer than 2^32 values"));
-        self.values.push(ValueInfo { ty, node, users: 0, effect: Effect::None });
+        self.values.push(ValueInfo { ty, node, users: 0, readers: Vec::new(), effect: Effect::None });
         value
     }
 }
