@@ -23,38 +23,39 @@ pub(crate) struct Placement {
 
 /// Places lifetimes, or gives `None` if the arena's size overflows. What takes no bytes lies at offset 0.
 pub(crate) fn place(lifetimes: &[Lifetime]) -> Option<Placement> {
+    place_on(lifetimes, &mut Timeline::new(lifetimes))
+}
+
+fn place_on(lifetimes: &[Lifetime], timeline: &mut Timeline) -> Option<Placement> {
     let mut by_size: Vec<usize> = (0..lifetimes.len()).filter(|&i| lifetimes[i].bytes > 0).collect();
     by_size.sort_by_key(|&i| (std::cmp::Reverse(lifetimes[i].bytes), lifetimes[i].first, i));
     let mut offsets = vec![0; lifetimes.len()];
-    let mut placed: Vec<Placed> = Vec::with_capacity(by_size.len());
     let mut bytes = 0;
     for i in by_size {
         let lifetime = lifetimes[i];
         let size = lifetime.bytes.checked_next_multiple_of(ALIGNMENT)?;
-        let start = smallest_gap(&placed, lifetime, size);
+        let start = smallest_gap(timeline.alive_with(lifetime), size);
         let end = start.checked_add(size)?;
-        let position = placed.partition_point(|other| other.start < start);
-        placed.insert(position, Placed { start, end, lifetime });
+        timeline.add(Placed { start, end, lifetime });
         offsets[i] = start;
         bytes = bytes.max(end);
     }
     Some(Placement { offsets, bytes })
 }
 
+#[derive(Debug, Clone, Copy)]
 struct Placed {
     start: usize,
     end: usize,
     lifetime: Lifetime,
 }
 
-/// The start of the tightest gap of at least `size` bytes among those alive with `lifetime`, which are sorted by
-/// their starts; the end of the last of them if there is none.
-fn smallest_gap(placed: &[Placed], lifetime: Lifetime, size: usize) -> usize {
+/// The start of the tightest gap of at least `size` bytes among those that are alive, which are sorted by their starts;
+/// the end of the last of them if there is none.
+fn smallest_gap(alive: &[Placed], size: usize) -> usize {
     let mut best: Option<(usize, usize)> = None;
     let mut end = 0;
-    let meets =
-        |other: &&Placed| other.lifetime.first <= lifetime.last && lifetime.first <= other.lifetime.last;
-    for other in placed.iter().filter(meets) {
+    for other in alive {
         let gap = other.start.saturating_sub(end);
         if gap >= size && best.is_none_or(|(smallest, _)| gap < smallest) {
             best = Some((gap, end));
@@ -62,6 +63,46 @@ fn smallest_gap(placed: &[Placed], lifetime: Lifetime, size: usize) -> usize {
         end = end.max(other.end);
     }
     best.map_or(end, |(_, start)| start)
+}
+
+/// Steps of an era: most values live shorter.
+const ERA: usize = 32;
+
+/// What is placed so far, by when it is alive: whoever looks for those it meets does not look at all.
+struct Timeline {
+    /// Of each era: those alive in it.
+    eras: Vec<Vec<Placed>>,
+    /// What was found last.
+    found: Vec<Placed>,
+    /// How many were looked at.
+    looks: usize,
+}
+
+impl Timeline {
+    fn new(lifetimes: &[Lifetime]) -> Timeline {
+        let end = lifetimes.iter().map(|lifetime| lifetime.last / ERA + 1).max().unwrap_or(0);
+        Timeline { eras: vec![Vec::new(); end], found: Vec::new(), looks: 0 }
+    }
+
+    fn add(&mut self, placed: Placed) {
+        let Lifetime { first, last, .. } = placed.lifetime;
+        self.eras[first / ERA..=last / ERA].iter_mut().for_each(|era| era.push(placed));
+    }
+
+    /// Those alive at some time of a lifetime, sorted by their starts.
+    fn alive_with(&mut self, Lifetime { first, last, .. }: Lifetime) -> &[Placed] {
+        self.found.clear();
+        for number in first / ERA..=last / ERA {
+            let era = &self.eras[number];
+            self.looks += era.len();
+            let meets = |Lifetime { first: a, last: b, .. }: Lifetime| a <= last && first <= b;
+            // Each in the first era that both share.
+            let here = |lifetime: Lifetime| (lifetime.first.max(first)) / ERA == number;
+            self.found.extend(era.iter().filter(|other| meets(other.lifetime) && here(other.lifetime)));
+        }
+        self.found.sort_unstable_by_key(|placed| placed.start);
+        &self.found
+    }
 }
 
 #[cfg(test)]
@@ -82,6 +123,17 @@ mod tests {
         check(&[(100, 0, 1), (1, 0, 0), (1, 1, 1)], &[0, 128, 128], 192);
         check(&[], &[], 0);
         check(&[(0, 0, 9), (1, 0, 9)], &[0, 0], 64);
+    }
+
+    #[test]
+    fn values_meet_those_of_their_time_alone() {
+        let count = 10_000;
+        let lifetimes: Vec<Lifetime> =
+            (0..count).map(|i| Lifetime { bytes: 64 + i % 7, first: i, last: i + 2 }).collect();
+        let mut timeline = Timeline::new(&lifetimes);
+        let placement = place_on(&lifetimes, &mut timeline).unwrap();
+        assert!(placement.bytes <= 5 * 128, "{}", placement.bytes);
+        assert!(timeline.looks < 2 * (ERA + 2) * count, "{} looks", timeline.looks);
     }
 
     #[test]

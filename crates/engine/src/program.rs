@@ -3,6 +3,7 @@
 //! A graph whose sizes follow from its inputs is one plan. Others are taken apart: a plan for each run of nodes
 //! whose sizes are known by then.
 
+use std::collections::HashMap;
 use std::fmt::{self, Write};
 use std::panic::Location;
 use std::sync::Arc;
@@ -116,7 +117,8 @@ impl Program {
         settings: &KernelSettings,
     ) -> Result<Program, Error> {
         let settings = *settings;
-        let mut shared = Shared { device, settings, weights: Vec::new(), plans: 0, steps: 0 };
+        let (weights, slots) = (Vec::new(), HashMap::new());
+        let mut shared = Shared { device, settings, weights, slots, plans: 0, steps: 0 };
         let root = split(graph, &mut shared)?;
         let Shared { device, weights, plans, .. } = shared;
         Ok(Program { name: graph.name().to_string(), device, settings, weights, root, plans })

@@ -2,6 +2,7 @@
 //! data, or runs graphs, ends a plan and another begins behind it.
 
 use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
 
 use graph::ops::Effect;
 use graph::{Graph, Node, NodeId, Op, Type, Value};
@@ -69,7 +70,8 @@ struct Splitting<'g, 's> {
     block: Block,
     /// The number in the block of each value that parts hand to one another.
     numbers: HashMap<Value, usize>,
-    names: Vec<String>,
+    /// By value: its name in text.
+    names: Rc<[String]>,
     /// By value: the last segment that reads it; beyond all for outputs.
     last_uses: HashMap<Value, usize>,
 }
@@ -88,7 +90,7 @@ impl<'g, 's> Splitting<'g, 's> {
         let (parts, values, results) = (Vec::new(), Vec::new(), Vec::new());
         let block = Block { inputs, outputs, signature, parts, values, results };
         let names = graph.value_names().into_iter().map(|name| name.trim_start_matches('%').to_string());
-        let names = names.collect();
+        let names: Rc<[String]> = names.collect();
         let (numbers, last_uses) = (HashMap::new(), HashMap::new());
         let mut splitting = Splitting { graph, shared, block, numbers, names, last_uses };
         for input in graph.inputs() {
@@ -127,7 +129,7 @@ impl<'g, 's> Splitting<'g, 's> {
     /// A plan of some nodes: a graph of their own, whose inputs are what they read, and whose outputs are what is
     /// read after them.
     fn plan(&mut self, segment: usize, nodes: &[NodeId]) -> Result<(), Error> {
-        let mut part = PartGraph::new(self.graph);
+        let mut part = PartGraph::new(self.graph, Rc::clone(&self.names));
         for &id in nodes {
             part.node(self.graph.node(id))?;
         }
@@ -227,12 +229,13 @@ struct PartGraph<'g> {
     values: HashMap<Value, Value>,
     /// What the nodes read of the rest.
     inputs: Vec<Value>,
-    names: Vec<String>,
+    /// By value of the whole: its name in text.
+    names: Rc<[String]>,
 }
 
 impl<'g> PartGraph<'g> {
-    fn new(whole: &'g Graph) -> PartGraph<'g> {
-        let (graph, names) = (Graph::new(whole.name()), whole.value_names());
+    fn new(whole: &'g Graph, names: Rc<[String]>) -> PartGraph<'g> {
+        let graph = Graph::new(whole.name());
         PartGraph { whole, graph, values: HashMap::new(), inputs: Vec::new(), names }
     }
 
@@ -251,8 +254,7 @@ impl<'g> PartGraph<'g> {
             Some((op, _)) if is_leaf(op) => self.graph.push_from(op.clone(), &[], None)?[0],
             _ => {
                 self.inputs.push(value);
-                let name = self.names[value.index()].trim_start_matches('%');
-                self.graph.input(name, self.whole.ty(value).clone())
+                self.graph.input(&self.names[value.index()], self.whole.ty(value).clone())
             }
         };
         self.values.insert(value, here);

@@ -1,7 +1,7 @@
 //! Compiled models into artifacts.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::Path;
 
@@ -130,13 +130,12 @@ impl<'p> Writer<'p> {
 
     /// The slots of a program that an artifact with weights holds, and this one does not hold yet.
     pub(crate) fn missing(&self, program: &Program) -> Vec<usize> {
+        let known: HashSet<(&SourceRecord, &Option<String>)> =
+            self.header.weights.iter().map(|known| (&known.source, &known.layout)).collect();
         let is_missing = |slot: &WeightSlot| match self.source(slot) {
             // Graphs hold what is not packed.
             Some(SourceRecord::Constant(_)) if slot.packing.is_none() => false,
-            Some(source) => {
-                let same = |known: &WeightRecord| known.source == source && known.layout == slot.packing;
-                !self.header.weights.iter().any(same)
-            }
+            Some(source) => !known.contains(&(&source, &slot.packing)),
             None => false,
         };
         (0..program.weights.len()).filter(|&slot| is_missing(&program.weights[slot])).collect()

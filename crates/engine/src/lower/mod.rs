@@ -8,6 +8,7 @@
 mod tests;
 mod views;
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -28,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) settings: KernelSettings,
     pub(crate) weights: Vec<WeightSlot>,
+    /// The slots of each weight of the registry.
+    pub(crate) slots: HashMap<String, Vec<usize>>,
     pub(crate) plans: usize,
     pub(crate) steps: usize,
 }
@@ -52,6 +55,8 @@ struct Lowering<'g, 's> {
     values: HashMap<Value, usize>,
     /// By value: the last step that reads it or a view of it; `None` if nobody does.
     last_uses: Vec<Option<usize>>,
+    /// By value: its name in text, for messages.
+    names: OnceCell<Vec<String>>,
 }
 
 impl<'g, 's> Lowering<'g, 's> {
@@ -69,7 +74,8 @@ impl<'g, 's> Lowering<'g, 's> {
         };
         let last_uses = last_uses(graph);
         let (leaves, values) = (HashMap::new(), HashMap::new());
-        let mut lowering = Lowering { graph, shared, plan, leaves, values, last_uses };
+        let names = OnceCell::new();
+        let mut lowering = Lowering { graph, shared, plan, leaves, values, last_uses, names };
         for (i, input) in graph.inputs().iter().enumerate() {
             let ty = graph.ty(input.value).clone();
             lowering.plan.inputs.push(PlanInput { name: input.name.clone(), ty: ty.clone(), written: false });
@@ -86,7 +92,8 @@ impl<'g, 's> Lowering<'g, 's> {
         if let Some(offsets) = views(self.graph, node) {
             let source = self.value(node.inputs[0])?;
             if let Op::Rebind(rebind) = &node.op {
-                let name = self.graph.value_names().swap_remove(node.inputs[0].index());
+                let names = self.names.get_or_init(|| self.graph.value_names());
+                let name = names[node.inputs[0].index()].clone();
                 let (rebind, location) = (rebind.clone(), node.location);
                 self.plan.rebinds.push(PlanRebind { value: source, name, rebind, location });
             }
@@ -252,14 +259,13 @@ impl Shared {
         if ty.static_shape().is_none() {
             return Err(format!("a weight has no static shape: {ty}"));
         }
-        let same = |slot: &WeightSlot| match (&slot.source, &source) {
-            (WeightSource::Named(a), WeightSource::Named(b)) => {
-                a == b && slot.packing == packing && slot.ty == *ty
+        if let WeightSource::Named(name) = &source {
+            let slots = self.slots.entry(name.clone()).or_default();
+            let is_same = |slot: &WeightSlot| slot.packing == packing && slot.ty == *ty;
+            if let Some(&slot) = slots.iter().find(|&&slot| is_same(&self.weights[slot])) {
+                return Ok(slot);
             }
-            _ => false,
-        };
-        if let Some(slot) = self.weights.iter().position(same) {
-            return Ok(slot);
+            slots.push(self.weights.len());
         }
         self.weights.push(WeightSlot { source, ty: ty.clone(), packing });
         Ok(self.weights.len() - 1)
