@@ -6,10 +6,10 @@ use std::sync::OnceLock;
 use engine::Marker;
 use libloading::Library;
 
-/// The names of the library, as the CUDA toolkit installs it.
+/// The names of the library, as the CUDA toolkit installs it: from version 13 on, and before.
 const NAMES: &[&str] = match cfg!(windows) {
     true => &["nvToolsExt64_1.dll"],
-    false => &["libnvToolsExt.so.1", "libnvToolsExt.so"],
+    false => &["libnvtx3interop.so.1", "libnvtx3interop.so", "libnvToolsExt.so.1", "libnvToolsExt.so"],
 };
 
 /// `nvtxRangePushA`: begins a range on this thread; gives its depth, or less than 0.
@@ -61,6 +61,7 @@ impl Marker for Nvtx {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
     use std::process::Command;
 
     use super::*;
@@ -73,17 +74,50 @@ mod tests {
         int state(void) { return depth * 1000 + first; }
     ";
 
-    #[test]
-    fn ranges_reach_the_library() {
-        let folder = std::env::temp_dir().join(format!("perihelion-nvtx-{}", std::process::id()));
+    /// A folder with the source and the library made of it; `None`, with a word to the reader, without a compiler.
+    fn stand_in(test: &str) -> Option<(PathBuf, PathBuf, PathBuf)> {
+        let folder = std::env::temp_dir().join(format!("perihelion-nvtx-{test}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let (source, built) = (folder.join("nvtx.c"), folder.join("libnvtx.so"));
         std::fs::write(&source, SOURCE).unwrap();
         let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&built).arg(&source).status();
         if !compiled.is_ok_and(|status| status.success()) {
             eprintln!("skipped: there is no C compiler");
-            return;
+            return None;
         }
+        Some((folder, source, built))
+    }
+
+    /// Names the file that a child must find.
+    const EXPECTED: &str = "PERIHELION_TEST_NVTX";
+
+    #[test]
+    fn child_that_looks_for_the_library() {
+        if std::env::var_os(EXPECTED).is_some() {
+            assert!(Nvtx::installed().is_some());
+        }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_library_is_found_under_each_name() {
+        let Some((folder, _, built)) = stand_in("names") else { return };
+        for name in NAMES {
+            let place = folder.join(name.replace('.', "-"));
+            std::fs::create_dir_all(&place).unwrap();
+            std::fs::copy(&built, place.join(name)).unwrap();
+            let mut child = Command::new(std::env::current_exe().unwrap());
+            child.args(["nvtx::tests::child_that_looks_for_the_library", "--exact"]);
+            // Where the system's loader looks is fixed when a process starts.
+            let output = child.env("LD_LIBRARY_PATH", &place).env(EXPECTED, name).output().unwrap();
+            assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stdout));
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn ranges_reach_the_library() {
+        let Some((folder, source, built)) = stand_in("ranges") else { return };
         let nvtx = Nvtx::load(&built).unwrap();
         // SAFETY: the function above, by its own type.
         let state = *unsafe { nvtx._library.get::<unsafe extern "C" fn() -> c_int>(b"state") }.unwrap();
