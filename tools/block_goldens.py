@@ -1,9 +1,12 @@
 """Writes crates/tensor/src/blocks/goldens.txt: blocks, and what GGML's reference makes of them, or for blocks that GGML
 does not have, their formula in NumPy.
 
-Needs the packages `gguf` and `numpy`: python tools/block_goldens.py
+Needs the packages `gguf` and `numpy`, and GGML's own library for the formats that `gguf` does not quantize. The package
+`pywhispercpp` has one: python tools/block_goldens.py PATH/libggml-base.so
 """
 
+import ctypes
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +28,43 @@ SCALES = [(0x2A3B, 0x2711), (0xA9C4, 0x31FE), (0x0001, 0x83FF), (0x0000, 0x8000)
 HEAD = """# What GGML's reference implementation (Python package gguf) makes of blocks; written by tools/block_goldens.py.
 # dequantize <dtype> <block> <FNV-1a 64 over the f32 bytes of the weights>
 # quantize <dtype> <f32 values> <block>
+# search <dtype> <kind of rows> <plain | important> <FNV-1a 64 over the blocks of three rows>; libggml-base made these
 """
+# Bits of the importance of columns, and of what random rows are made of.
+MASK = 0xFFFF
+ROWS, COLUMNS = 3, 512
+
+
+class Random:
+    """SplitMix64, whose upper half is taken; the tests have the same."""
+
+    def __init__(self, seed: int) -> None:
+        self.state = seed
+
+    def next(self) -> int:
+        self.state = (self.state + 0x9E3779B97F4A7C15) % 2**64
+        mixed = self.state
+        mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB % 2**64
+        return (mixed ^ (mixed >> 31)) >> 32
+
+
+# A value of each kind of row, from an integer of at most 17 bits, a second one, and its place. All are exact in f32.
+KINDS = {
+    "triangular": lambda v, r, i: v * 2.0**-20,
+    "heavy": lambda v, r, i: v * 2.0 ** -(20 + r % 8),
+    "groups": lambda v, r, i: v * 2.0 ** -(20 + i // 16 % 24),
+    "positive": lambda v, r, i: abs(v) * 2.0**-20,
+    "negative": lambda v, r, i: -abs(v) * 2.0**-20,
+    "offset": lambda v, r, i: (v + 2**16) * 2.0**-20,
+    "sparse": lambda v, r, i: v * 2.0**-20 if r % 16 == 0 else 0.0,
+    "ties": lambda v, r, i: (i % 32 - 16) / 2,
+    "constant": lambda v, r, i: -0.75,
+    "large": lambda v, r, i: v * 2.0**10,
+    "tiny": lambda v, r, i: v * 2.0**-40,
+    "negligible": lambda v, r, i: v * 2.0**-70,
+    "zero": lambda v, r, i: 0.0,
+}
 
 
 def fnv1a(data: bytes) -> int:
@@ -57,7 +96,31 @@ def samples(random: np.random.Generator) -> np.ndarray:
     return np.array(rows, dtype=np.float32)
 
 
+def row(random: Random, kind: str) -> list[float]:
+    values = []
+    for i in range(COLUMNS):
+        bits, more = random.next(), random.next()
+        values.append(KINDS[kind]((bits & MASK) + (bits >> 16) - MASK, more, i))
+    return values
+
+
+def search(library: ctypes.CDLL, name: str, kind: str, important: bool) -> bytes:
+    random = Random(len(kind))
+    rows = np.array([row(random, kind) for _ in range(ROWS)], dtype=np.float32)
+    columns = np.array([(random.next() & MASK) * 2.0**-12 for _ in range(COLUMNS)], dtype=np.float32)
+    elements, size = GGML_QUANT_SIZES[Type[name]]
+    blocks = np.zeros(rows.size // elements * size, dtype=np.uint8)
+    library.ggml_quantize_chunk.restype = ctypes.c_size_t
+    count, pointer = ctypes.c_int64, ctypes.c_void_p
+    written = library.ggml_quantize_chunk(
+        ctypes.c_int(Type[name]), pointer(rows.ctypes.data), pointer(blocks.ctypes.data), count(0), count(ROWS),
+        count(COLUMNS), pointer(columns.ctypes.data if important else None))
+    assert written == blocks.size
+    return blocks.tobytes()
+
+
 def main() -> None:
+    library = ctypes.CDLL(sys.argv[1])
     random = np.random.default_rng(20240607)
     with OUTPUT.open("w") as file:
         file.write(HEAD)
@@ -69,6 +132,11 @@ def main() -> None:
             for values in samples(random):
                 block = quantize(values[None], Type[name])
                 file.write(f"quantize {name.lower()} {values.tobytes().hex()} {block.tobytes().hex()}\n")
+        for name in HALVES:
+            for kind in KINDS:
+                for important in [False, True]:
+                    digest = fnv1a(search(library, name, kind, important))
+                    file.write(f"search {name.lower()} {kind} {'important' if important else 'plain'} {digest:016x}\n")
         for block in blocks(19, [0], random):
             file.write(f"dequantize gptq {block.tobytes().hex()} {fnv1a(dequantize_gptq(block).tobytes()):016x}\n")
 

@@ -10,7 +10,7 @@
 //! `weight = d · (nibble − z)`; the minimum that is subtracted is `d · z`, which has at most 19 bits. So weights are exact.
 
 use super::quantize::{inverse, range};
-use super::{Format, Groups, field, half_at, pack_nibbles, put_half, unpack_nibbles};
+use super::{Format, Groups, Importance, field, half_at, pack_nibbles, put_half, unpack_nibbles};
 use crate::DType;
 
 /// Bytes of a block.
@@ -36,12 +36,17 @@ pub fn dequantize(block: &[u8; BYTES], values: &mut [f32; ELEMENTS]) {
 }
 
 /// The range of the values, widened to hold 0, is cut into 15 steps, as GPTQ does it. Both ends may be off by half a step.
-pub fn quantize(values: &[f32; ELEMENTS], block: &mut [u8; BYTES]) {
+/// Importance changes nothing.
+pub fn quantize(
+    values: &[f32; ELEMENTS],
+    _importance: Option<Importance<'_, ELEMENTS>>,
+    block: &mut [u8; BYTES],
+) {
     let (low, high) = range(values);
     let scale = put_half(block, 0, (high.max(0.0) - low.min(0.0)) / 15.0);
     let inverse = inverse(scale);
     let zero = (-low.min(0.0) * inverse).round().clamp(0.0, 15.0);
     block[2] = zero as u8;
-    let codes = values.map(|value| ((value * inverse).round() + zero).clamp(0.0, 15.0) as i8);
+    let codes = values.map(|value| ((value * inverse).round() + zero).clamp(0.0, 15.0) as u8);
     pack_nibbles(&codes, &mut block[3..]);
 }

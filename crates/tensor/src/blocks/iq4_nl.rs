@@ -8,7 +8,8 @@
 //! `weight = d · LEVELS[nibble]`
 
 use super::quantize::{extreme, inverse};
-use super::{Format, Groups, field, half_at, pack_nibbles, put_half, unpack_nibbles};
+use super::search::{NEGLIGIBLE, costs, square_sum};
+use super::{Format, Groups, Importance, field, half_at, pack_nibbles, put_half, unpack_nibbles};
 use crate::DType;
 
 /// Bytes of a block.
@@ -35,9 +36,15 @@ pub fn dequantize(block: &[u8; BYTES], values: &mut [f32; ELEMENTS]) {
     unpack(block).dequantize(values);
 }
 
-/// The extreme value gets the level −127.
-pub fn quantize(values: &[f32; ELEMENTS], block: &mut [u8; BYTES]) {
-    let scale = put_half(block, 0, extreme(values) / -127.0);
+/// The scale of least cost, and the levels nearest to it. Without importance, errors cost by the square of their value.
+pub fn quantize(
+    values: &[f32; ELEMENTS],
+    importance: Option<Importance<'_, ELEMENTS>>,
+    block: &mut [u8; BYTES],
+) {
+    let columns = importance.map(|importance| &importance.columns[..]);
+    let scale = search_levels(values, columns, square_sum(values) * (2.0 / 32.0));
+    put_half(block, 0, scale);
     pack_levels(values, scale, &mut block[2..]);
 }
 
@@ -50,13 +57,52 @@ pub(super) fn unpack_levels(packed: &[u8; 16], codes: &mut [i8; 32]) {
     }
 }
 
+/// The nibble of the level nearest to a value; of two, the higher.
+#[inline(always)]
+fn nibble(value: f32) -> u8 {
+    // The number of midpoints between neighbouring levels that the value has reached. Doubled, both are exact.
+    LEVELS
+        .windows(2)
+        .filter(|pair| value + value >= f32::from(i16::from(pair[0]) + i16::from(pair[1])))
+        .count() as u8
+}
+
 /// Stores the nibble of the level nearest to each of 32 values.
 pub(super) fn pack_levels(values: &[f32; 32], scale: f32, packed: &mut [u8]) {
     let inverse = inverse(scale);
-    let nibbles = values.map(|value| {
-        let level = value * inverse;
-        // The nibble is the number of midpoints between neighbouring levels that the value lies above.
-        LEVELS.windows(2).filter(|pair| level > (f32::from(pair[0]) + f32::from(pair[1])) / 2.0).count() as i8
-    });
-    pack_nibbles(&nibbles, packed);
+    pack_nibbles(&values.map(|value| nibble(value * inverse)), packed);
+}
+
+/// The scale of least cost for 32 values: the extreme one is tried near each level from −127 ± 7 on. `spread` is the
+/// mean square of the surroundings, times 2.
+pub(super) fn search_levels(values: &[f32; 32], columns: Option<&[f32]>, spread: f32) -> f32 {
+    let costs = match columns {
+        Some(columns) => costs(values, columns, spread),
+        None => values.map(|value| value * value),
+    };
+    let extreme = extreme(values);
+    if extreme.abs() < NEGLIGIBLE {
+        return 0.0;
+    }
+    let sums = |inverse: f32| {
+        let (mut products, mut squares) = (0.0, 0.0);
+        for (value, cost) in values.iter().zip(&costs) {
+            let level = f32::from(LEVELS[usize::from(nibble(inverse * value))]);
+            products += cost * level * value;
+            squares += cost * level * level;
+        }
+        (products, squares)
+    };
+    let lowest = f32::from(LEVELS[0]);
+    let (products, squares) = sums(1.0 / (-extreme / lowest));
+    let mut scale = if squares > 0.0 { products / squares } else { 0.0 };
+    let mut best = scale * products;
+    for step in -7..=7 {
+        let (products, squares) = sums((step as f32 + lowest) / extreme);
+        if squares > 0.0 && products * products > best * squares {
+            scale = products / squares;
+            best = scale * products;
+        }
+    }
+    scale
 }

@@ -9,9 +9,10 @@
 //!
 //! `weight = (d · (scale − 32)) · LEVELS[nibble]`, with the [`LEVELS`] of `iq4_nl`.
 
-use super::iq4_nl::{pack_levels, unpack_levels};
-use super::quantize::{extreme, multiples, symmetric_scales};
-use super::{Format, Groups, field, half_at, put_half};
+use super::iq4_nl::{pack_levels, search_levels, unpack_levels};
+use super::quantize::{extreme, inverse, nearest};
+use super::search::square_sum;
+use super::{Format, Groups, Importance, field, half_at, put_half};
 use crate::DType;
 
 pub use super::iq4_nl::LEVELS;
@@ -53,19 +54,29 @@ pub fn dequantize(block: &[u8; BYTES], values: &mut [f32; ELEMENTS]) {
     unpack(block).dequantize(values);
 }
 
-/// The extreme value of each group gets the level −127, as far as its scale can say so.
-pub fn quantize(values: &[f32; ELEMENTS], block: &mut [u8; BYTES]) {
-    let scales = symmetric_scales::<8>(values, -127);
-    let d = put_half(block, 0, extreme(&scales) / -32.0);
-    let scales = multiples(&scales, d, (-32, 31));
+/// Scales of least cost, which are rounded to multiples of `d`, and the levels nearest to those.
+pub fn quantize(
+    values: &[f32; ELEMENTS],
+    importance: Option<Importance<'_, ELEMENTS>>,
+    block: &mut [u8; BYTES],
+) {
+    let spread = square_sum(values) * (2.0 / 256.0);
+    let groups = values.as_chunks::<32>().0;
+    let scales: [f32; 8] = std::array::from_fn(|group| {
+        let columns = importance.map(|importance| &importance.columns[32 * group..]);
+        search_levels(&groups[group], columns, spread)
+    });
+    let d = -extreme(&scales) / 32.0;
+    put_half(block, 0, d);
+    let unit = inverse(d);
+    let scales = scales.map(|scale| nearest(unit * scale).clamp(-32, 31));
     block[2..8].fill(0);
     for (group, scale) in scales.iter().enumerate() {
         let biased = (scale + 32) as u8;
         block[2 + group / 4] |= (biased >> 4) << (2 * (group % 4));
         block[4 + group / 2] |= (biased & 15) << (4 * (group % 2));
     }
-    let groups = values.as_chunks::<32>().0.iter().zip(block[8..].as_chunks_mut::<16>().0);
-    for ((values, packed), scale) in groups.zip(scales) {
-        pack_levels(values, d * f32::from(scale), packed);
+    for ((values, packed), scale) in groups.iter().zip(block[8..].as_chunks_mut::<16>().0).zip(scales) {
+        pack_levels(values, d * scale as f32, packed);
     }
 }

@@ -10,9 +10,11 @@
 //!
 //! `weight = (d · (scale − 32)) · (lower + 4 · third − 4)`
 
-use super::quantize::{codes, extreme, multiples, symmetric_scales};
+use super::quantize::{extreme_multiples, recode};
+use super::search::{adjusted, costs, square_sum, symmetric};
 use super::{
-    Format, Groups, field, half_at, pack_nibbles, pack_pairs, put_half, unpack_nibbles, unpack_pairs,
+    Format, Groups, Importance, field, half_at, pack_nibbles, pack_pairs, put_half, unpack_nibbles,
+    unpack_pairs,
 };
 use crate::DType;
 
@@ -57,24 +59,45 @@ pub fn dequantize(block: &[u8; BYTES], values: &mut [f32; ELEMENTS]) {
     unpack(block).dequantize(values);
 }
 
-/// The extreme value of each group gets the code −4, as far as its scale can say so.
-pub fn quantize(values: &[f32; ELEMENTS], block: &mut [u8; BYTES]) {
-    let scales = symmetric_scales::<16>(values, -4);
-    let d = put_half(block, 108, extreme(&scales) / -32.0);
-    let scales = multiples(&scales, d, (-32, 31));
-    let biased = scales.map(|scale| scale + 32);
+/// Scales of least cost, which are rounded to multiples of `d`, and the codes nearest to those.
+pub fn quantize(
+    values: &[f32; ELEMENTS],
+    importance: Option<Importance<'_, ELEMENTS>>,
+    block: &mut [u8; BYTES],
+) {
+    let spread = 2.0 * square_sum(values) / 256.0;
+    let mut codes = [0; ELEMENTS];
+    let (mut scales, mut weights) = ([0.0; 16], [0.0; 16]);
+    for (group, (values, codes)) in
+        values.as_chunks::<16>().0.iter().zip(codes.as_chunks_mut::<16>().0).enumerate()
+    {
+        scales[group] = match importance {
+            None => adjusted(values, 4, codes),
+            Some(Importance { columns, .. }) => {
+                let costs = costs::<16>(values, &columns[16 * group..], spread);
+                weights[group] = costs.iter().fold(0.0, |sum, cost| sum + cost);
+                symmetric(values, &costs, 4, codes)
+            }
+        };
+    }
+    // Scales plus 32.
+    let mut biased = [0; 16];
+    let d = match importance {
+        None => extreme_multiples(&scales, 32, &mut biased),
+        Some(_) => symmetric(&scales, &weights, 32, &mut biased),
+    };
     pack_nibbles(&biased, &mut block[96..104]);
     pack_pairs(&biased.map(|scale| scale >> 4), &mut block[104..108]);
-
-    let codes = codes(values, &scales.map(|scale| d * f32::from(scale)), &[0.0; 16], FORMAT.codes);
-    let codes = codes.map(|code| code + 4);
+    let d = put_half(block, 108, d);
+    let scales = biased.map(|scale| d * (f32::from(scale) - 32.0));
+    recode(values, &scales, &[0.0; 16], FORMAT.codes, &mut codes);
     for (codes, packed) in codes.as_chunks::<128>().0.iter().zip(block[32..96].as_chunks_mut::<32>().0) {
         pack_pairs(codes, packed);
     }
     block[..32].fill(0);
     for (bit, codes) in codes.as_chunks::<32>().0.iter().enumerate() {
         for (byte, code) in block.iter_mut().zip(codes) {
-            *byte |= (*code as u8 >> 2) << bit;
+            *byte |= (code >> 2) << bit;
         }
     }
 }

@@ -8,7 +8,8 @@
 //! `weight = d · (nibble − 8)`
 
 use super::quantize::{extreme, inverse};
-use super::{Format, Groups, field, half_at, pack_nibbles, put_half, unpack_nibbles};
+use super::search::{costs, symmetric};
+use super::{Format, Groups, Importance, field, half_at, pack_nibbles, put_half, unpack_nibbles};
 use crate::DType;
 
 /// Bytes of a block.
@@ -35,11 +36,22 @@ pub fn dequantize(block: &[u8; BYTES], values: &mut [f32; ELEMENTS]) {
     unpack(block).dequantize(values);
 }
 
-/// The extreme value gets the code −8; halves are rounded up.
-pub fn quantize(values: &[f32; ELEMENTS], block: &mut [u8; BYTES]) {
+/// The extreme value gets the code −8, halves are rounded up; or, where importance is known, the scale of least cost
+/// is searched.
+pub fn quantize(
+    values: &[f32; ELEMENTS],
+    importance: Option<Importance<'_, ELEMENTS>>,
+    block: &mut [u8; BYTES],
+) {
+    if let Some(Importance { columns, row }) = importance {
+        let mut codes = [0; ELEMENTS];
+        let scale = symmetric(values, &costs::<ELEMENTS>(values, columns, row), 8, &mut codes);
+        put_half(block, 0, scale);
+        return pack_nibbles(&codes, &mut block[2..]);
+    }
     let scale = extreme(values) / -8.0;
     let inverse = inverse(scale);
     put_half(block, 0, scale);
-    let codes = values.map(|value| (value * inverse + 8.5).min(15.0) as i8);
+    let codes = values.map(|value| (value * inverse + 8.5).min(15.0) as u8);
     pack_nibbles(&codes, &mut block[2..]);
 }

@@ -9,7 +9,8 @@
 //! `weight = d · nibble + m`; the minimum that is subtracted is `−m`.
 
 use super::quantize::{inverse, range};
-use super::{Format, Groups, field, half_at, pack_nibbles, put_half, unpack_nibbles};
+use super::search::{Steps, affine, costs};
+use super::{Format, Groups, Importance, field, half_at, pack_nibbles, put_half, unpack_nibbles};
 use crate::DType;
 
 /// Bytes of a block.
@@ -33,13 +34,26 @@ pub fn dequantize(block: &[u8; BYTES], values: &mut [f32; ELEMENTS]) {
     unpack(block).dequantize(values);
 }
 
-/// The lowest value gets the code 0 and the highest 15; halves are rounded up.
-pub fn quantize(values: &[f32; ELEMENTS], block: &mut [u8; BYTES]) {
+/// The lowest value gets the code 0 and the highest 15, halves are rounded up; or, where importance is known, scale
+/// and offset of least cost are searched.
+pub fn quantize(
+    values: &[f32; ELEMENTS],
+    importance: Option<Importance<'_, ELEMENTS>>,
+    block: &mut [u8; BYTES],
+) {
+    if let Some(Importance { columns, row }) = importance {
+        let mut codes = [0; ELEMENTS];
+        let costs = costs::<ELEMENTS>(values, columns, row);
+        let (scale, minimum) = affine(values, &costs, 15, Steps::FINE, &mut codes);
+        put_half(block, 0, scale);
+        put_half(block, 2, -minimum);
+        return pack_nibbles(&codes, &mut block[4..]);
+    }
     let (low, high) = range(values);
     let scale = (high - low) / 15.0;
     let inverse = inverse(scale);
     put_half(block, 0, scale);
     put_half(block, 2, low);
-    let codes = values.map(|value| ((value - low) * inverse + 0.5).min(15.0) as i8);
+    let codes = values.map(|value| ((value - low) * inverse + 0.5).min(15.0) as u8);
     pack_nibbles(&codes, &mut block[4..]);
 }

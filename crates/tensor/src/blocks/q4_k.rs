@@ -9,8 +9,9 @@
 //!
 //! `weight = (d · s) · nibble − dmin · m`
 
-use super::quantize::{codes, extreme, multiples, spans};
-use super::{Format, Groups, field, half_at, pack_nibbles, put_half, unpack_nibbles};
+use super::quantize::{recode, whole_multiples};
+use super::search::{Steps, affine, costs, multiples, square_sum};
+use super::{Format, Groups, Importance, field, half_at, pack_nibbles, put_half, unpack_nibbles};
 use crate::DType;
 
 /// Bytes of a block.
@@ -51,9 +52,14 @@ pub fn dequantize(block: &[u8; BYTES], values: &mut [f32; ELEMENTS]) {
     unpack(block).dequantize(values);
 }
 
-/// Each group spans its values and 0.
-pub fn quantize(values: &[f32; ELEMENTS], block: &mut [u8; BYTES]) {
-    let codes = quantize_codes(values, FORMAT.codes, &mut block[..16]);
+/// Scales and minimums of least cost, which are rounded to multiples of `d` and `dmin`, and the codes nearest to those.
+pub fn quantize(
+    values: &[f32; ELEMENTS],
+    importance: Option<Importance<'_, ELEMENTS>>,
+    block: &mut [u8; BYTES],
+) {
+    const STEPS: Steps = Steps { from: -1.0, by: 0.1, count: 20, absolute: false };
+    let codes = quantize_codes(values, importance, STEPS, FORMAT.codes, &mut block[..16]);
     for (codes, packed) in codes.as_chunks::<64>().0.iter().zip(block[16..].as_chunks_mut::<32>().0) {
         pack_nibbles(codes, packed);
     }
@@ -78,18 +84,41 @@ pub(super) fn unpack_factors(header: &[u8; 16]) -> ([f32; 8], [f32; 8]) {
 }
 
 /// Chooses and stores the first 16 bytes of a `q4_k` or `q5_k` block, and the codes that go with them.
-pub(super) fn quantize_codes(values: &[f32; ELEMENTS], range: (i8, i8), header: &mut [u8]) -> [i8; ELEMENTS] {
-    let (scales, minimums) = spans::<8>(values, range.1);
-    let d = put_half(header, 0, extreme(&scales) / 63.0);
-    let dmin = put_half(header, 2, extreme(&minimums) / 63.0);
-    let scales = multiples(&scales, d, (0, 63)).map(|scale| scale as u8);
-    let minimums = multiples(&minimums, dmin, (0, 63)).map(|minimum| minimum as u8);
+pub(super) fn quantize_codes(
+    values: &[f32; ELEMENTS],
+    importance: Option<Importance<'_, ELEMENTS>>,
+    steps: Steps,
+    range: (i8, i8),
+    header: &mut [u8],
+) -> [u8; ELEMENTS] {
+    let spread = 2.0 * square_sum(values) / 256.0;
+    let mut codes = [0; ELEMENTS];
+    let (mut scales, mut minimums, mut weights) = ([0.0; 8], [0.0; 8], [0.0; 8]);
+    for (group, (values, codes)) in
+        values.as_chunks::<32>().0.iter().zip(codes.as_chunks_mut::<32>().0).enumerate()
+    {
+        let (costs, steps) = match importance {
+            None => {
+                let size = (square_sum(values) / 32.0).sqrt();
+                (values.map(|value| size + value.abs()), steps)
+            }
+            Some(Importance { columns, .. }) => (costs(values, &columns[32 * group..], spread), Steps::FINE),
+        };
+        (scales[group], minimums[group]) = affine(values, &costs, range.1.into(), steps, codes);
+        weights[group] = costs.iter().fold(0.0, |sum, cost| sum + cost);
+    }
+    let [(d, scales), (dmin, minimums)] = match importance {
+        None => [whole_multiples(&scales, 63), whole_multiples(&minimums, 63)],
+        Some(_) => [multiples(&scales, &weights, 63), multiples(&minimums, &weights, 63)],
+    };
     for i in 0..4 {
         header[4 + i] = scales[i] | (scales[4 + i] >> 4) << 6;
         header[8 + i] = minimums[i] | (minimums[4 + i] >> 4) << 6;
         header[12 + i] = (scales[4 + i] & 15) | minimums[4 + i] << 4;
     }
+    let (d, dmin) = (put_half(header, 0, d), put_half(header, 2, dmin));
     let scales = scales.map(|scale| d * f32::from(scale));
     let minimums = minimums.map(|minimum| dmin * f32::from(minimum));
-    codes(values, &scales, &minimums, range)
+    recode(values, &scales, &minimums, range, &mut codes);
+    codes
 }

@@ -9,7 +9,8 @@
 //! `weight = d · (nibble + 16 · bit − 16)`
 
 use super::quantize::{extreme, inverse};
-use super::{Format, Groups, field, half_at, pack_nibbles, put_half, unpack_nibbles};
+use super::search::{costs, symmetric};
+use super::{Format, Groups, Importance, field, half_at, pack_nibbles, put_half, unpack_nibbles};
 use crate::DType;
 
 /// Bytes of a block.
@@ -35,12 +36,23 @@ pub fn dequantize(block: &[u8; BYTES], values: &mut [f32; ELEMENTS]) {
     unpack(block).dequantize(values);
 }
 
-/// The extreme value gets the code −16; halves are rounded up.
-pub fn quantize(values: &[f32; ELEMENTS], block: &mut [u8; BYTES]) {
+/// The extreme value gets the code −16, halves are rounded up; or, where importance is known, the scale of least cost
+/// is searched.
+pub fn quantize(
+    values: &[f32; ELEMENTS],
+    importance: Option<Importance<'_, ELEMENTS>>,
+    block: &mut [u8; BYTES],
+) {
+    if let Some(Importance { columns, row }) = importance {
+        let mut codes = [0; ELEMENTS];
+        let scale = symmetric(values, &costs::<ELEMENTS>(values, columns, row), 16, &mut codes);
+        put_half(block, 0, scale);
+        return pack_codes(&codes, &mut block[2..]);
+    }
     let scale = extreme(values) / -16.0;
     let inverse = inverse(scale);
     put_half(block, 0, scale);
-    let codes = values.map(|value| (value * inverse + 16.5).min(31.0) as i8);
+    let codes = values.map(|value| (value * inverse + 16.5).min(31.0) as u8);
     pack_codes(&codes, &mut block[2..]);
 }
 
@@ -58,10 +70,10 @@ pub(super) fn unpack_codes(high: &[u8; 4], nibbles: &[u8; 16]) -> [i8; ELEMENTS]
 }
 
 /// The inverse of [`unpack_codes`]: four bytes of fifth bits, then the nibbles.
-pub(super) fn pack_codes(codes: &[i8; ELEMENTS], packed: &mut [u8]) {
+pub(super) fn pack_codes(codes: &[u8; ELEMENTS], packed: &mut [u8]) {
     let (high, nibbles) = packed.split_at_mut(4);
     pack_nibbles(codes, nibbles);
     for (codes, byte) in codes.as_chunks::<8>().0.iter().zip(high) {
-        *byte = (0..8).map(|bit| (codes[bit] as u8 >> 4 & 1) << bit).sum();
+        *byte = (0..8).map(|bit| (codes[bit] >> 4 & 1) << bit).sum();
     }
 }

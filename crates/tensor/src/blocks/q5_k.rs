@@ -11,7 +11,8 @@
 //! `weight = (d · s) · (nibble + 16 · bit) − dmin · m`
 
 use super::q4_k::{quantize_codes, unpack_codes, unpack_factors};
-use super::{Format, Groups, field, pack_nibbles};
+use super::search::Steps;
+use super::{Format, Groups, Importance, field, pack_nibbles};
 use crate::DType;
 
 pub use super::q4_k::scales_and_minimums;
@@ -43,13 +44,18 @@ pub fn dequantize(block: &[u8; BYTES], values: &mut [f32; ELEMENTS]) {
     unpack(block).dequantize(values);
 }
 
-/// Each group spans its values and 0.
-pub fn quantize(values: &[f32; ELEMENTS], block: &mut [u8; BYTES]) {
-    let codes = quantize_codes(values, FORMAT.codes, &mut block[..16]);
+/// As for `q4_k`.
+pub fn quantize(
+    values: &[f32; ELEMENTS],
+    importance: Option<Importance<'_, ELEMENTS>>,
+    block: &mut [u8; BYTES],
+) {
+    const STEPS: Steps = Steps { from: -0.5, by: 0.1, count: 15, absolute: false };
+    let codes = quantize_codes(values, importance, STEPS, FORMAT.codes, &mut block[..16]);
     block[16..48].fill(0);
     for (bit, codes) in codes.as_chunks::<32>().0.iter().enumerate() {
         for (byte, code) in block[16..48].iter_mut().zip(codes) {
-            *byte |= (*code as u8 >> 4) << bit;
+            *byte |= (code >> 4) << bit;
         }
     }
     for (codes, packed) in codes.as_chunks::<64>().0.iter().zip(block[48..].as_chunks_mut::<32>().0) {

@@ -9,9 +9,11 @@
 //!
 //! `weight = (d · scale) · (nibble + 16 · upper − 32)`
 
-use super::quantize::{codes, extreme, multiples, symmetric_scales};
+use super::quantize::{extreme, extreme_multiples, recode};
+use super::search::{NEGLIGIBLE, symmetric};
 use super::{
-    Format, Groups, field, half_at, pack_nibbles, pack_pairs, put_half, unpack_nibbles, unpack_pairs,
+    Format, Groups, Importance, field, half_at, pack_nibbles, pack_pairs, put_half, unpack_nibbles,
+    unpack_pairs,
 };
 use crate::DType;
 
@@ -53,15 +55,33 @@ pub fn dequantize(block: &[u8; BYTES], values: &mut [f32; ELEMENTS]) {
     unpack(block).dequantize(values);
 }
 
-/// The extreme value of each group gets the code −32, as far as its scale can say so.
-pub fn quantize(values: &[f32; ELEMENTS], block: &mut [u8; BYTES]) {
-    let scales = symmetric_scales::<16>(values, -32);
-    let d = put_half(block, 208, extreme(&scales) / -128.0);
-    let scales = multiples(&scales, d, (-128, 127));
+/// Scales of least cost, which are rounded to multiples of `d`, and the codes nearest to those. Without importance,
+/// errors cost by the square of their value.
+pub fn quantize(
+    values: &[f32; ELEMENTS],
+    importance: Option<Importance<'_, ELEMENTS>>,
+    block: &mut [u8; BYTES],
+) {
+    let mut codes = [0; ELEMENTS];
+    let mut scales = [0.0; 16];
+    for (group, (values, codes)) in
+        values.as_chunks::<16>().0.iter().zip(codes.as_chunks_mut::<16>().0).enumerate()
+    {
+        scales[group] = match importance {
+            None => symmetric(values, &values.map(|value| value * value), 32, codes),
+            Some(Importance { columns, .. }) => symmetric(values, &columns[16 * group..], 32, codes),
+        };
+    }
+    if extreme(&scales).abs() < NEGLIGIBLE {
+        return block.fill(0);
+    }
+    // Scales plus 128.
+    let mut biased = [0; 16];
+    let d = extreme_multiples(&scales, 128, &mut biased);
+    let scales = biased.map(|scale| (i16::from(scale) - 128) as i8);
     block[192..208].copy_from_slice(&scales.map(|scale| scale as u8));
-
-    let codes = codes(values, &scales.map(|scale| d * f32::from(scale)), &[0.0; 16], FORMAT.codes);
-    let codes = codes.map(|code| code + 32);
+    let d = put_half(block, 208, d);
+    recode(values, &scales.map(|scale| d * f32::from(scale)), &[0.0; 16], FORMAT.codes, &mut codes);
     for (half, codes) in codes.as_chunks::<128>().0.iter().enumerate() {
         pack_nibbles(codes, &mut block[64 * half..][..64]);
         pack_pairs(&codes.map(|code| code >> 4), &mut block[128 + 32 * half..][..32]);

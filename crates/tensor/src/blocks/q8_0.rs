@@ -8,7 +8,7 @@
 //! `weight = d · code`
 
 use super::quantize::{extreme, inverse};
-use super::{Format, Groups, field, half_at, put_half};
+use super::{Format, Groups, Importance, field, half_at, put_half};
 use crate::DType;
 
 /// Bytes of a block.
@@ -31,8 +31,12 @@ pub fn dequantize(block: &[u8; BYTES], values: &mut [f32; ELEMENTS]) {
     unpack(block).dequantize(values);
 }
 
-/// The extreme value gets the code 127 or −127; halves are rounded away from zero.
-pub fn quantize(values: &[f32; ELEMENTS], block: &mut [u8; BYTES]) {
+/// The extreme value gets the code 127 or −127; halves are rounded away from zero. Importance changes nothing.
+pub fn quantize(
+    values: &[f32; ELEMENTS],
+    _importance: Option<Importance<'_, ELEMENTS>>,
+    block: &mut [u8; BYTES],
+) {
     let scale = extreme(values).abs() / 127.0;
     let inverse = inverse(scale);
     put_half(block, 0, scale);

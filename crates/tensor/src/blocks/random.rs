@@ -37,7 +37,7 @@ fn largest_term(format: Format, block: &[u8]) -> f32 {
 }
 
 /// The upper half of the next number of SplitMix64 (Steele, Lea and Flood, 2014).
-fn random(state: &mut u64) -> u32 {
+pub(super) fn random(state: &mut u64) -> u32 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *state;
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
