@@ -35,6 +35,7 @@ pub use beginning::Beginning;
 pub use error::Error;
 pub use file::{WeightFile, read_file};
 pub use format::Format;
+pub use gguf::GgufWriter;
 pub use metadata::{FromMeta, MetaArray, MetaValue, Metadata, Strings};
 pub use source::shards;
 pub use weights::Weights;
