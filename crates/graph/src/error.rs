@@ -1,5 +1,8 @@
 //! What can be wrong with a graph.
 
+use std::fmt;
+use std::panic::Location;
+
 /// Why an op refuses its operands: the sentence without the op, which [`Error::Type`] adds.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -16,12 +19,14 @@ impl TypeError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// An op's operands do not fit it.
-    #[error("{op}: {error}")]
+    #[error("{op}: {error}{}", At(*location))]
     Type {
         /// The op's name.
         op: &'static str,
         /// What does not fit.
         error: TypeError,
+        /// Where the program that builds the graph asked for it; `None` for what was read from text.
+        location: Option<&'static Location<'static>>,
     },
     /// A structural rule is broken.
     #[error("graph `{graph}`: {message}")]
@@ -56,8 +61,38 @@ pub enum Error {
 }
 
 impl Error {
+    /// An [`Error::Type`] from nowhere in particular.
+    pub(crate) fn refuse(op: &'static str, message: impl Into<String>) -> Error {
+        Error::Type { op, error: TypeError::new(message), location: None }
+    }
+
+    /// This error with the place in the source that caused it, unless it has one.
+    pub(crate) fn at(mut self, place: Option<&'static Location<'static>>) -> Error {
+        if let Error::Type { location, .. } = &mut self {
+            *location = location.or(place);
+        }
+        self
+    }
+
+    /// This error without the place in the source that caused it: what tests compare.
+    pub fn without_location(mut self) -> Error {
+        if let Error::Type { location, .. } = &mut self {
+            *location = None;
+        }
+        self
+    }
+
     /// An [`Error::Evaluation`].
     pub(crate) fn evaluation(op: &'static str, message: impl Into<String>) -> Error {
         Error::Evaluation { op, message: message.into() }
+    }
+}
+
+/// ` (src/model.rs:12:9)`
+struct At(Option<&'static Location<'static>>);
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |location| write!(f, " ({location})"))
     }
 }

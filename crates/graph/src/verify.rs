@@ -98,10 +98,13 @@ fn values_exist(graph: &Graph) -> Result<(), String> {
     let inputs = graph.inputs.iter().map(|input| input.value);
     let nodes = graph.nodes().flat_map(|(_, node)| node.inputs.iter().chain(&node.outputs).copied());
     let mut all = inputs.chain(nodes).chain(graph.outputs.iter().copied());
-    match all.find(|value| value.index() >= graph.values.len()) {
+    match all.find(|&value| !graph.owns(value)) {
         None => Ok(()),
-        Some(value) => {
+        Some(value) if value.index() >= graph.values.len() => {
             Err(format!("value {} does not exist: there are {}", value.index(), graph.values.len()))
+        }
+        Some(value) => {
+            Err(format!("value {} is {}", value.index(), graph.foreign(value).unwrap_or_default()))
         }
     }
 }
@@ -306,16 +309,20 @@ mod tests {
         graph.nodes[index].as_mut().unwrap()
     }
 
+    fn value(graph: &Graph, index: u32) -> Value {
+        Value { index, ..graph.inputs()[0].value }
+    }
+
     #[test]
     fn each_rule_names_its_fault() {
         type Change = fn(&mut Graph);
         let cases: [(Change, &str); 17] = [
             (|g| g.order.push(NodeId(9)), "node 9 is in the order but does not exist"),
             (|g| g.order.remove(NodeId(2)), "2 of 3 nodes are in the order"),
-            (|g| node(g, 1).inputs[0] = Value(9), "value 9 does not exist: there are 4"),
+            (|g| node(g, 1).inputs[0] = value(g, 9), "value 9 does not exist: there are 4"),
             (|g| g.inputs[1].name = "x".into(), "two inputs are named `x`"),
             (|g| g.inputs[1].name.clear(), "input 1 has no name"),
-            (|g| node(g, 1).outputs[0] = Value(2), "value 2 is defined twice"),
+            (|g| node(g, 1).outputs[0] = value(g, 2), "value 2 is defined twice"),
             (|g| g.values[3].node = None, "value 3 is not known to be made by its node"),
             (
                 |g| g.order = [1, 0, 2].map(NodeId).into_iter().collect(),
@@ -325,7 +332,7 @@ mod tests {
             (|g| g.values[3].ty.dtype = DType::F64, "exp makes f32[n, 4], recorded is f64[n, 4]"),
             (|g| node(g, 0).op = Unary::Not.into(), "not: x is f32[n, 4], expected bool"),
             (|g| node(g, 2).inputs.swap(0, 1), "store: operand 0 is f32[n, 4], expected a buffer"),
-            (|g| g.set_outputs(&[Value(1)]), "output input `cache` is a buffer: callers have it already"),
+            (|g| g.set_outputs(&[value(g, 1)]), "output input `cache` is a buffer: callers have it already"),
             (
                 |g| {
                     g.set_outputs(&[]);
@@ -396,7 +403,7 @@ mod tests {
     #[test]
     fn buffers_are_used_once_and_never_made() {
         let twice = broken(|g| {
-            node(g, 2).inputs[1] = Value(1);
+            node(g, 2).inputs[1] = value(g, 1);
             (g.values[0].users, g.values[1].users) = (1, 2);
         });
         assert_eq!(twice, "graph `g`: store uses the buffer input `cache` twice");

@@ -1,6 +1,7 @@
 //! Nodes remember the line that called the builder, however many of them a method makes.
 
-use perihelion_graph::{Builder, Error, Index, Type, Value, dims};
+use perihelion_graph::ops::{Conv, FftNorm};
+use perihelion_graph::{Builder, DeviceRef, Error, Index, Type, Value, dims};
 use tensor::{DType, Tensor};
 
 /// Builds something in one line of this file, and checks that all nodes it adds come from that line.
@@ -72,6 +73,76 @@ fn nodes_remember_who_called() -> Result<(), Error> {
     check!(b, b.cond(p, &[x], |_, x| Ok(x.to_vec()), |_, x| Ok(x.to_vec())));
     check!(b, b.while_loop(&[p], &[], |_, p, _| Ok(p[0]), |_, p, _| Ok(p.to_vec())));
     Ok(())
+}
+
+/// Checks that what fails in one line of this file says so.
+macro_rules! fails {
+    ($what:expr) => {{
+        let (error, line) = ($what.map(|_| ()).unwrap_err(), line!());
+        let Error::Type { location: Some(location), .. } = error else {
+            panic!("no location in {error:?} of {}", stringify!($what));
+        };
+        assert_eq!((location.file(), location.line()), (file!(), line), "{}", stringify!($what));
+        assert!(error.to_string().ends_with(&format!(" ({location})")), "{error}");
+    }};
+}
+
+#[test]
+fn errors_name_who_called() {
+    let mut b = Builder::new("g");
+    let x = b.input("x", Type::new(DType::F32, dims!["n", 3]));
+    let y = b.input("y", Type::new(DType::I8, dims!["n", 3]));
+    let z = b.input("z", Type::new(DType::U8, dims![]));
+    let p = b.input("p", Type::new(DType::Bool, dims![]));
+    let state = b.input("state", Type::buffer(DType::F32, dims![4, 6]));
+    let other = Builder::new("h").input("x", Type::new(DType::F32, dims!["n"]));
+    let same = |_: &mut Builder, x: &[Value]| Ok(x.to_vec());
+
+    fails!(b.logical_not(x));
+    fails!(b.negate(other));
+    fails!(b.weight("w", Type::new(DType::F32, vec![1usize; 9])));
+    fails!(b.dim(x, 5));
+    fails!(b.softmax(x, 2));
+    fails!(b.sum(x, -3));
+    fails!(b.concat(&[x, y], 0));
+    fails!(b.add(y, z));
+    fails!(b.add(1, 2));
+    fails!(b.mul(y, 0.5));
+    fails!(b.div(y, other));
+    fails!(b.is_nan(y));
+    fails!(b.cast(other, DType::F32));
+    fails!(b.matmul(x, x));
+    fails!(b.outer(x, x));
+    fails!(b.squeeze(x, 0));
+    fails!(b.unsqueeze(x, 5));
+    fails!(b.flatten(x, 1, 0));
+    fails!(b.permute(x, &[0, 7]));
+    fails!(b.flip(x, &[0, 7]));
+    fails!(b.stack(&[], 0));
+    fails!(b.stack(&[x, y], 0));
+    fails!(b.chunk(x, 2, 1));
+    fails!(b.rebind(x, dims!["n"], None));
+    fails!(b.transfer_to(x, DeviceRef::Gpu(0)));
+    fails!(b.range(0.5, 3.0, 1.0, DType::I32));
+    fails!(b.range(0.0, 3.0, 0.0, DType::I32));
+    fails!(b.range_to(3, DType::Bool));
+    fails!(b.hann_window(4, true, DType::I32));
+    fails!(b.random_normal(DType::F32, dims![4], 0.0, 1.0));
+    fails!(b.as_interleaved_complex(x));
+    fails!(b.slice_tensor(x, &[Index::Ellipsis, Index::Ellipsis]));
+    fails!(b.slice_tensor(x, &[Index::AtValue(x)]));
+    fails!(b.load_slice(state, &[Index::range(5, 9), Index::Ellipsis, Index::At(0), Index::At(0)]));
+    fails!(b.load_slice(state, &[Index::Range { start: None, stop: None, step: 0 }]));
+    fails!(b.store_slice(state, &[Index::At(0)], other));
+    fails!(b.irfft(x, None, 4, FftNorm::Backward));
+    fails!(b.conv2d(Conv::new(3), x, x, None));
+    fails!(b.qmatmul(DType::Q4_0, x, other));
+    fails!(b.allreduce_sum(&[x], &[]));
+    fails!(b.shard_and_stack(&[x], &[], 0));
+    fails!(b.cond(x, &[x], same, same));
+    fails!(b.cond_with_types(p, &[x], &[], same, same));
+    fails!(b.cond(p, &[other], same, same));
+    fails!(b.while_loop(&[x], &[], |_, x, _| Ok(x[0]), |_, _, _| Ok(vec![])));
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn while_loop(g: &mut Growth) -> Result<Vec<Value>, Error> {
 /// One graph with a weight, called twice.
 fn call(g: &mut Growth) -> Result<Vec<Value>, Error> {
     let x = g.rows(0, 2)?;
-    let columns = g.b.dim(x, -1);
+    let columns = g.b.dim(x, -1)?;
     let square = Type::new(DType::F32, [columns.clone(), columns]);
     let body = |b: &mut Builder, v: &[Value]| {
         let w = b.weight("w", square)?;

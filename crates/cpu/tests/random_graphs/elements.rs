@@ -101,7 +101,7 @@ fn cumsum(g: &mut Growth) -> Result<Vec<Value>, Error> {
 
 fn layer_norm(g: &mut Growth) -> Result<Vec<Value>, Error> {
     let x = g.rows(0, 1)?;
-    let columns = g.b.dim(x, -1);
+    let columns = g.b.dim(x, -1)?;
     let weight = g.weight(DType::F32, [columns.clone()])?;
     let bias = g.weight(DType::F32, [columns])?;
     Ok(vec![g.b.layer_norm(x, weight, bias, 1e-3)?])
@@ -109,14 +109,14 @@ fn layer_norm(g: &mut Growth) -> Result<Vec<Value>, Error> {
 
 fn rms_norm(g: &mut Growth) -> Result<Vec<Value>, Error> {
     let x = g.rows(0, 1)?;
-    let columns = g.b.dim(x, -1);
+    let columns = g.b.dim(x, -1)?;
     let weight = g.weight(DType::F32, [columns])?;
     Ok(vec![g.b.rms_norm(x, weight, 1e-3)?])
 }
 
 fn group_norm(g: &mut Growth) -> Result<Vec<Value>, Error> {
     let x = g.rows(0, 2)?;
-    let channels = g.b.dim(x, 1).as_static().ok_or_else(|| misfit("unknown channels"))?;
+    let channels = g.b.dim(x, 1)?.as_static().ok_or_else(|| misfit("unknown channels"))?;
     let groups = g.choose(0, &[1, 2, channels]);
     let (weight, bias) = (g.weight(DType::F32, [channels])?, g.weight(DType::F32, [channels])?);
     g.b.ops(GroupNorm { groups, eps: 1e-3 }, &[x, weight, bias])

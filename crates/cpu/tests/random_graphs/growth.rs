@@ -220,7 +220,7 @@ impl Growth {
 
 /// Why nothing grew.
 pub(crate) fn misfit(message: &str) -> Error {
-    Error::Type { op: "growth", error: TypeError::new(message) }
+    Error::Type { op: "growth", error: TypeError::new(message), location: None }
 }
 
 fn inputs() -> Vec<(&'static str, DType, Vec<Dim>)> {

@@ -15,7 +15,7 @@ fn image(g: &Growth) -> Result<(Value, usize), Error> {
         let sizes: Option<Vec<usize>> = ty.shape.iter().skip(1).map(Dim::as_static).collect();
         ty.dtype.is_float() && ty.rank() == 4 && sizes.is_some_and(|sizes| sizes.iter().all(|&size| size > 0))
     })?;
-    let channels = g.b.dim(x, 3).as_static().ok_or_else(|| misfit("unknown channels"))?;
+    let channels = g.b.dim(x, 3)?.as_static().ok_or_else(|| misfit("unknown channels"))?;
     Ok((x, channels))
 }
 

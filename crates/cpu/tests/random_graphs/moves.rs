@@ -41,7 +41,7 @@ fn concat(g: &mut Growth) -> Result<Vec<Value>, Error> {
 fn split(g: &mut Growth) -> Result<Vec<Value>, Error> {
     let x = g.rows(0, 1).or_else(|_| g.with_axes(0))?;
     let axis = g.axis(0, x);
-    let size = g.b.dim(x, axis as isize).as_static().ok_or_else(|| misfit("an unknown size"))?;
+    let size = g.b.dim(x, axis as isize)?.as_static().ok_or_else(|| misfit("an unknown size"))?;
     let first = g.number(1, size + 1);
     g.b.split(x, axis as isize, &[first, size - first])
 }
@@ -136,7 +136,7 @@ fn repeat_by(g: &mut Growth) -> Result<Vec<Value>, Error> {
     let axis = g.axis(0, x);
     let repeats = g.noise().indices(DType::I64, [g.size(x, axis)], 4);
     let repeats = g.constant(repeats)?;
-    let length = g.b.dim(x, axis as isize);
+    let length = g.b.dim(x, axis as isize)?;
     let repeats = counted(g, repeats, length)?;
     let name = g.name("repeated");
     Ok(vec![g.b.repeat_interleave_by(x, repeats, axis as isize, &name[..])?])

@@ -54,7 +54,7 @@ fn squared(g: &mut Growth) -> Result<Vec<Value>, Error> {
 /// Products of operands rounded to 8 bits.
 fn rounded(g: &mut Growth) -> Result<Vec<Value>, Error> {
     let x = g.rows(0, 2)?;
-    let w = g.weight(DType::F32, [17.into(), g.b.dim(x, -1)])?;
+    let w = g.weight(DType::F32, [17.into(), g.b.dim(x, -1)?])?;
     let y = g.b.op(Fp8Product::Linear, &[x, w])?;
     let columns = g.weight(DType::F32, [17usize, 3])?;
     Ok(vec![g.b.op(Fp8Product::MatMul, &[y, columns])?])
@@ -62,7 +62,7 @@ fn rounded(g: &mut Growth) -> Result<Vec<Value>, Error> {
 
 /// A weight for the columns of `x`, of a block dtype where those are a multiple of 32.
 fn weight(g: &mut Growth, x: Value, rows: usize) -> Result<Value, Error> {
-    let columns = g.b.dim(x, -1);
+    let columns = g.b.dim(x, -1)?;
     let is_wide = columns.as_static().is_some_and(|columns| columns % 32 == 0);
     let dtype = match g.number(1, 3) {
         0 => DType::F32,
@@ -87,7 +87,7 @@ fn linear(g: &mut Growth) -> Result<Vec<Value>, Error> {
 /// A norm, a linear layer, a bias, and what was there before: what passes make one step.
 fn layer(g: &mut Growth) -> Result<Vec<Value>, Error> {
     let x = g.rows(0, 1)?;
-    let columns = g.b.dim(x, -1);
+    let columns = g.b.dim(x, -1)?;
     let norm = g.weight(DType::F32, [columns.clone()])?;
     let h = g.b.rms_norm(x, norm, 1e-3)?;
     let rows = columns.as_static().ok_or_else(|| misfit("unknown columns"))?;
@@ -119,7 +119,7 @@ fn gate(g: &mut Growth) -> Result<Vec<Value>, Error> {
 /// Rows times the matrices of their experts, which take turns.
 fn experts(g: &mut Growth) -> Result<Vec<Value>, Error> {
     let x = g.rows(0, 2)?;
-    let columns = g.b.dim(x, -1);
+    let columns = g.b.dim(x, -1)?;
     let tokens = g.b.ty(x).shape[..g.b.ty(x).rank() - 1].iter().fold(Dim::from(1), |all, dim| &all * dim);
     let x = g.b.reshape(x, [tokens.clone(), columns.clone()])?;
     let turns = g.b.range_to(tokens, DType::I32)?;
@@ -171,7 +171,7 @@ fn gptq_matmul(g: &mut Growth) -> Result<Vec<Value>, Error> {
         let is_input = [DType::F16, DType::BF16, DType::F32].contains(&ty.dtype);
         is_input && ty.shape.last().and_then(Dim::as_static).is_some_and(|size| size > 0 && size % 32 == 0)
     })?;
-    let (rows, columns) = (24, g.b.dim(x, -1).as_static().expect("found as such"));
+    let (rows, columns) = (24, g.b.dim(x, -1)?.as_static().expect("found as such"));
     let group_size = g.choose(1, &[None, Some(32)]);
     let (desc_act, sym) = (g.number(2, 2) == 0, g.number(3, 2) == 0);
     let groups = group_size.map_or(1, |size| columns / size);

@@ -72,7 +72,7 @@ fn views_cost_nothing() {
     let graph = build("views", |b| {
         let x = b.input("x", f32(&["n", "4"]));
         let y = b.unary(Unary::Neg, x)?;
-        let row = b.reshape(y, [1.into(), b.dim(y, 0), 4.into()])?;
+        let row = b.reshape(y, [1.into(), b.dim(y, 0)?, 4.into()])?;
         let turned = b.transpose(row, &[1, 0, 2])?;
         let tail = b.slice(y, 0, 2, None)?;
         let inner = b.slice(y, 1, 2, None)?;

@@ -173,7 +173,7 @@ fn any_value_can_be_an_output() {
         let x = b.input("x", f32(&["n", "2"]));
         let w = b.weight("w", f32(&["2"]))?;
         let y = b.unary(Unary::Neg, x)?;
-        let view = b.reshape(y, [b.dim(x, 0), 1.into(), 2.into()])?;
+        let view = b.reshape(y, [b.dim(x, 0)?, 1.into(), 2.into()])?;
         let last = b.slice(y, 0, 1, None)?;
         Ok(vec![x, w, y, y, view, last])
     });
@@ -286,7 +286,7 @@ fn sizes_that_overflow_are_refused() {
 /// Appends a node that the numbers choose, if it fits the operands they choose.
 fn random_node(b: &mut Builder, pool: &mut Vec<Value>, [op, i, j]: [usize; 3]) -> Result<(), GraphError> {
     let (x, y) = (pool[i % pool.len()], pool[j % pool.len()]);
-    let columns = b.dim(x, -1).as_static().unwrap_or(0);
+    let columns = b.dim(x, -1)?.as_static().unwrap_or(0);
     match op {
         0 => pool.push(b.unary(Unary::Sigmoid, x)?),
         1 => pool.push(b.silu(x)?),
@@ -307,8 +307,8 @@ fn random_node(b: &mut Builder, pool: &mut Vec<Value>, [op, i, j]: [usize; 3]) -
             let w = b.weight(format!("bias{columns}"), Type::new(DType::F32, [columns]))?;
             pool.push(b.add(x, w)?);
         }
-        15 => pool.push(b.reshape(x, [b.dim(x, 0), 2.into(), (columns / 2).into()])?),
-        16 => pool.push(b.reshape(x, [b.dim(x, 0), (columns * 2).into()])?),
+        15 => pool.push(b.reshape(x, [b.dim(x, 0)?, 2.into(), (columns / 2).into()])?),
+        16 => pool.push(b.reshape(x, [b.dim(x, 0)?, (columns * 2).into()])?),
         17 => pool.push(b.transpose(x, &[0, 2, 1])?),
         18 => {
             let parts = b.split(x, -1, &[columns / 2, columns - columns / 2])?;

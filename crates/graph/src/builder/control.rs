@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::Builder;
+use super::{Builder, refuse};
 use crate::ops::{Call, Cond, While};
-use crate::{Error, Graph, Type, TypeError, Value};
+use crate::{Error, Graph, Type, Value};
 
 impl Builder {
     /// What `then` makes of the captured values if `predicate`, one bool on the host, is true; else what `otherwise`
@@ -33,8 +33,8 @@ impl Builder {
         then: impl FnOnce(&mut Builder, &[Value]) -> Result<Vec<Value>, Error>,
         otherwise: impl FnOnce(&mut Builder, &[Value]) -> Result<Vec<Value>, Error>,
     ) -> Result<Vec<Value>, Error> {
-        let then = self.within("then", captured, then)?;
-        let otherwise = self.within("otherwise", captured, otherwise)?;
+        let then = self.within("cond", "then", captured, then)?;
+        let otherwise = self.within("cond", "otherwise", captured, otherwise)?;
         self.ops(Cond { then, otherwise }, &[&[predicate], captured].concat())
     }
 
@@ -51,18 +51,13 @@ impl Builder {
         then: impl FnOnce(&mut Builder, &[Value]) -> Result<Vec<Value>, Error>,
         otherwise: impl FnOnce(&mut Builder, &[Value]) -> Result<Vec<Value>, Error>,
     ) -> Result<Vec<Value>, Error> {
-        let then = self.within("then", captured, then)?;
-        let otherwise = self.within("otherwise", captured, otherwise)?;
+        let then = self.within("cond", "then", captured, then)?;
+        let otherwise = self.within("cond", "otherwise", captured, otherwise)?;
         for branch in [&then, &otherwise] {
             let given: Vec<&Type> = branch.outputs().iter().map(|&output| branch.ty(output)).collect();
             if !given.iter().copied().eq(types) {
-                let message = format!(
-                    "`{}` gives {}, expected {}",
-                    branch.name(),
-                    list(given),
-                    list(types.iter().collect())
-                );
-                return Err(Error::Type { op: "cond", error: TypeError(message) });
+                let (name, given, expected) = (branch.name(), list(given), list(types.iter().collect()));
+                return Err(refuse("cond", format!("`{name}` gives {given}, expected {expected}")));
             }
         }
         self.ops(Cond { then, otherwise }, &[&[predicate], captured].concat())
@@ -100,18 +95,18 @@ impl Builder {
         body: impl FnOnce(&mut Builder, &[Value], &[Value]) -> Result<Vec<Value>, Error>,
     ) -> Result<Vec<Value>, Error> {
         let operands = [initial, captured].concat();
-        let predicate = self.within("predicate", &operands, |b, values| {
+        let predicate = self.within("while", "predicate", &operands, |b, values| {
             let (carried, captured) = values.split_at(initial.len());
             Ok(vec![predicate(b, carried, captured)?])
         })?;
-        let body = self.within("body", &operands, |b, values| {
+        let body = self.within("while", "body", &operands, |b, values| {
             let (carried, captured) = values.split_at(initial.len());
             body(b, carried, captured)
         })?;
         if body.outputs().len() != initial.len() {
             let (carried, next) = (initial.len(), body.outputs().len());
             let message = format!("{carried} values are carried, but `body` gives {next}");
-            return Err(Error::Type { op: "while", error: TypeError(message) });
+            return Err(refuse("while", message));
         }
         self.ops(While { predicate, body }, &operands)
     }
@@ -144,20 +139,24 @@ impl Builder {
     }
 
     /// A graph within this one, whose inputs have the types of values here.
+    #[track_caller]
     fn within(
         &self,
+        op: &'static str,
         name: &str,
         captured: &[Value],
         body: impl FnOnce(&mut Builder, &[Value]) -> Result<Vec<Value>, Error>,
     ) -> Result<Arc<Graph>, Error> {
         let names: Vec<String> = (0..captured.len()).map(|i| format!("x{i}")).collect();
-        let types = captured.iter().map(|&value| self.ty(value).clone());
-        let inputs: Vec<(&str, Type)> = names.iter().map(|name| &name[..]).zip(types).collect();
+        let mut inputs: Vec<(&str, Type)> = Vec::with_capacity(captured.len());
+        for (name, &value) in names.iter().zip(captured) {
+            inputs.push((name, self.operand(op, value)?.clone()));
+        }
         Builder::subgraph(name, &inputs, body)
     }
 
     fn finish_part(mut self, outputs: &[Value]) -> Result<Arc<Graph>, Error> {
-        self.graph.set_outputs(outputs);
+        self.set_outputs(outputs)?;
         self.graph.verify_part()?;
         Ok(Arc::new(self.graph))
     }
@@ -233,13 +232,19 @@ mod tests {
         let error =
             b.cond(p, &[x], |b, v| Ok(vec![b.reduce(ReduceKind::Sum, v[0], 0)?]), |_, v| Ok(v.to_vec()));
         let message = "cond: results differ: `then` gives f32[1], `otherwise` gives f32[n]";
-        assert_eq!(error.unwrap_err().to_string(), message);
+        assert_eq!(error.unwrap_err().without_location().to_string(), message);
         let same = |_: &mut Builder, v: &[Value]| Ok(v.to_vec());
         let types = [Type::new(DType::F16, dims!["n"])];
         let message = "cond: `then` gives f32[n], expected f16[n]";
-        assert_eq!(b.cond_with_types(p, &[x], &types, same, same).unwrap_err().to_string(), message);
+        assert_eq!(
+            b.cond_with_types(p, &[x], &types, same, same).unwrap_err().without_location().to_string(),
+            message
+        );
         let error = b.while_loop(&[x], &[], |_, v, _| Ok(v[0]), |_, _, _| Ok(vec![]));
-        assert_eq!(error.unwrap_err().to_string(), "while: 1 values are carried, but `body` gives 0");
+        assert_eq!(
+            error.unwrap_err().without_location().to_string(),
+            "while: 1 values are carried, but `body` gives 0"
+        );
         let graph = b.finish(&[y]).unwrap();
         assert_eq!(Graph::parse(&graph.to_string()).unwrap(), graph);
         for (condition, output, left) in [(true, -1f32, 1f32), (false, 5.0, 5.0)] {

@@ -1,8 +1,8 @@
 //! Ops of libraries.
 
-use super::Builder;
+use super::{Builder, refuse};
 use crate::ops::{Attributes, Custom, CustomOps};
-use crate::{Error, Kind, Type, TypeError, Value};
+use crate::{Error, Kind, Type, Value};
 
 impl Builder {
     /// An op of a library: `results` are the types of what it makes, as its library will make them.
@@ -19,11 +19,12 @@ impl Builder {
         results: Vec<Type>,
         parameters: Attributes,
     ) -> Result<Vec<Value>, Error> {
-        let buffer = values.iter().position(|&value| self.ty(value).kind == Kind::Buffer);
-        if let Some(position) = buffer {
-            let ty = self.ty(values[position]);
-            let message = format!("operand {position} is {ty}; buffers are for `inplace_custom`");
-            return Err(Error::Type { op: "custom", error: TypeError::new(message) });
+        for (position, &value) in values.iter().enumerate() {
+            let ty = self.operand("custom", value)?;
+            if ty.kind == Kind::Buffer {
+                let message = format!("operand {position} is {ty}; buffers are for `inplace_custom`");
+                return Err(refuse("custom", message));
+            }
         }
         self.custom_op("custom", ops, op, values, results, parameters)
     }
@@ -41,9 +42,12 @@ impl Builder {
         results: Vec<Type>,
         parameters: Attributes,
     ) -> Result<Vec<Value>, Error> {
-        if values.iter().all(|&value| self.ty(value).kind == Kind::Tensor) {
-            let error = TypeError::new("no operand is a buffer; use `custom`");
-            return Err(Error::Type { op: "inplace_custom", error });
+        let mut has_buffer = false;
+        for &value in values {
+            has_buffer |= self.operand("inplace_custom", value)?.kind == Kind::Buffer;
+        }
+        if !has_buffer {
+            return Err(refuse("inplace_custom", "no operand is a buffer; use `custom`"));
         }
         self.custom_op("inplace_custom", ops, op, values, results, parameters)
     }
@@ -59,7 +63,9 @@ impl Builder {
         parameters: Attributes,
     ) -> Result<Vec<Value>, Error> {
         let types: Vec<&Type> = values.iter().map(|&value| self.ty(value)).collect();
-        let custom = Custom::new(ops, op, &types, results, parameters);
-        self.ops(custom.map_err(|error| Error::Type { op: name, error })?, values)
+        match Custom::new(ops, op, &types, results, parameters) {
+            Ok(custom) => self.ops(custom, values),
+            Err(error) => Err(refuse(name, error.0)),
+        }
     }
 }

@@ -2,9 +2,9 @@
 
 use tensor::DType;
 
-use super::{Builder, Operand};
+use super::{Builder, Operand, refuse};
 use crate::ops::{Binary, Cast, Select, Unary};
-use crate::{Error, TypeError, Value};
+use crate::{Error, Value};
 
 /// Which formula [`Builder::gelu`] computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -208,14 +208,15 @@ impl Builder {
     /// `x` in another dtype; `x` itself if it has that dtype.
     #[track_caller]
     pub fn cast(&mut self, x: Value, to: DType) -> Result<Value, Error> {
-        if self.ty(x).dtype == to { Ok(x) } else { self.op(Cast { to }, &[x]) }
+        if self.operand("cast", x)?.dtype == to { Ok(x) } else { self.op(Cast { to }, &[x]) }
     }
 
+    #[track_caller]
     fn expect_float(&self, op: &'static str, x: Value) -> Result<(), Error> {
-        let ty = self.ty(x);
+        let ty = self.operand(op, x)?;
         match ty.dtype.is_float() {
             true => Ok(()),
-            false => Err(Error::Type { op, error: TypeError(format!("x is {ty}, expected a float")) }),
+            false => Err(refuse(op, format!("x is {ty}, expected a float"))),
         }
     }
 

@@ -2,9 +2,9 @@
 
 use tensor::DType;
 
-use super::{Builder, resolve_axis};
+use super::{Builder, refuse, resolve_axis};
 use crate::ops::*;
-use crate::{Dim, Error, Kind, TypeError, Value};
+use crate::{Dim, Error, Kind, Value};
 
 /// The numbers of a non-maximum suppression, each a value without axes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,11 +175,11 @@ impl Builder {
         axis: isize,
         norm: FftNorm,
     ) -> Result<Value, Error> {
-        let ty = self.ty(x);
+        let ty = self.operand("irfft", x)?;
         // The last axis holds the two parts of each number.
-        let missing =
-            || Error::Type { op: "irfft", error: TypeError::new(format!("{ty} has no axis {axis}")) };
-        let axis = resolve_axis(ty.rank().saturating_sub(1), axis).ok_or_else(missing)?;
+        let Some(axis) = resolve_axis(ty.rank().saturating_sub(1), axis) else {
+            return Err(refuse("irfft", format!("{ty} has no axis {axis}")));
+        };
         let bins = &ty.shape[axis];
         let length = length.unwrap_or_else(|| &Dim::from(2) * &(bins - &Dim::from(1)));
         self.op(Irfft { axis, length, norm }, &[x])
@@ -188,7 +188,7 @@ impl Builder {
     /// The elements of quantized blocks: `u8[.., bytes]`, or a block dtype → f32.
     #[track_caller]
     pub fn dequantize(&mut self, encoding: DType, x: Value) -> Result<Value, Error> {
-        match self.ty(x).dtype == encoding && encoding.is_block() {
+        match self.operand("dequantize", x)?.dtype == encoding && encoding.is_block() {
             true => self.cast(x, DType::F32),
             false => self.op(Dequantize { encoding }, &[x]),
         }
@@ -198,7 +198,7 @@ impl Builder {
     /// [rows, columns] → `f32[.., rows]`.
     #[track_caller]
     pub fn qmatmul(&mut self, encoding: DType, x: Value, weight: Value) -> Result<Value, Error> {
-        match self.ty(weight).dtype == encoding && encoding.is_block() {
+        match self.operand("qmatmul", weight)?.dtype == encoding && encoding.is_block() {
             true => self.linear(x, weight),
             false => self.op(QMatMul { encoding }, &[x, weight]),
         }
@@ -264,8 +264,12 @@ impl Builder {
 
     /// Refuses operands of a collective that are not on devices of their own, each with a signal buffer, or on more than
     /// one device: there is one.
+    #[track_caller]
     fn expect_participants(&self, op: &'static str, parts: &[Value], signals: &[Value]) -> Result<(), Error> {
-        let types: Vec<_> = parts.iter().map(|&part| self.ty(part)).collect();
+        let mut types = Vec::with_capacity(parts.len());
+        for &part in parts {
+            types.push(self.operand(op, part)?);
+        }
         self.expect(op, !types.is_empty(), || "takes at least 1 operand, got none".to_string())?;
         for (i, &ty) in types.iter().enumerate() {
             self.expect(op, ty.kind == Kind::Tensor, || format!("operand {i} is {ty}, expected a tensor"))?;
@@ -278,7 +282,7 @@ impl Builder {
             format!("takes a signal buffer for each of {} devices, got {}", types.len(), signals.len())
         })?;
         for (i, (&signal, ty)) in signals.iter().zip(&types).enumerate() {
-            let signal = self.ty(signal);
+            let signal = self.operand(op, signal)?;
             let fits = signal.kind == Kind::Buffer && signal.dtype == DType::U8 && signal.device == ty.device;
             self.expect(op, fits, || {
                 format!("signal buffer {i} is {signal}, expected a buffer of u8 on {}", ty.device)
@@ -290,10 +294,11 @@ impl Builder {
         })
     }
 
+    #[track_caller]
     fn expect(&self, op: &'static str, holds: bool, message: impl FnOnce() -> String) -> Result<(), Error> {
         match holds {
             true => Ok(()),
-            false => Err(Error::Type { op, error: TypeError::new(message()) }),
+            false => Err(refuse(op, message())),
         }
     }
 
@@ -358,7 +363,7 @@ mod tests {
         let signal = b.irfft(spectrum, None, -1, FftNorm::Backward).unwrap();
         assert_eq!(b.ty(signal).to_string(), "f32[n, 2*bins - 2]");
         let error = b.irfft(spectrum, None, 2, FftNorm::Backward).unwrap_err();
-        assert_eq!(error.to_string(), "irfft: f32[n, bins, 2] has no axis 2");
+        assert_eq!(error.without_location().to_string(), "irfft: f32[n, bins, 2] has no axis 2");
         let bytes = b.input("w", Type::new(DType::U8, [4, 36]));
         let blocks = b.input("v", Type::new(DType::Q4_0, [4, 64]));
         let x = b.input("x", Type::new(DType::F32, dims!["n", 64]));
@@ -369,7 +374,10 @@ mod tests {
             assert_eq!(b.ty(y).to_string(), "f32[4, 64]");
         }
         let error = b.qmatmul(DType::BF16, x, bytes).unwrap_err();
-        assert_eq!(error.to_string(), "qmatmul: encoding is bf16, expected a dtype of quantized blocks");
+        assert_eq!(
+            error.without_location().to_string(),
+            "qmatmul: encoding is bf16, expected a dtype of quantized blocks"
+        );
         let image = b.input("image", Type::new(DType::F32, dims!["n", 8, 9, 3]));
         let windows = || Windows::new(2).with_strides([2, 2]).with_padding(&[1, 1]);
         let mean = b.avg_pool2d(image, [3, 3], windows()).unwrap();
@@ -378,7 +386,7 @@ mod tests {
             assert_eq!(b.ty(pooled).to_string(), "f32[n, 4, 5, 3]");
         }
         let deep = b.conv2d(Conv::new(3), x, x, None).unwrap_err();
-        assert_eq!(deep.to_string(), "conv2d: strides is [1, 1, 1], expected 2 numbers");
+        assert_eq!(deep.without_location().to_string(), "conv2d: strides is [1, 1, 1], expected 2 numbers");
     }
 
     #[test]
@@ -394,8 +402,9 @@ mod tests {
         let gpu = DeviceRef::Gpu(0);
         let y = b.input("y", Type { device: gpu, ..Type::new(DType::F32, dims!["n", 4]) });
         let t = b.input("t", Type { device: gpu, ..Type::buffer(DType::U8, [64]) });
-        let mut reduce =
-            |parts: &[Value], signals: &[Value]| b.allreduce_sum(parts, signals).unwrap_err().to_string();
+        let mut reduce = |parts: &[Value], signals: &[Value]| {
+            b.allreduce_sum(parts, signals).unwrap_err().without_location().to_string()
+        };
         let table: [(String, &str); 6] = [
             (reduce(&[], &[]), "takes at least 1 operand, got none"),
             (reduce(&[x, x], &[s, s]), "operands 0 and 1 are both on cpu"),
@@ -408,6 +417,6 @@ mod tests {
             assert_eq!(message, format!("allreduce_sum: {expected}"));
         }
         let error = b.allgather(&[x], &[s], 2).unwrap_err();
-        assert_eq!(error.to_string(), "allgather: f32[n, 4] has no axis 2");
+        assert_eq!(error.without_location().to_string(), "allgather: f32[n, 4] has no axis 2");
     }
 }

@@ -12,6 +12,7 @@ mod shape;
 mod slicing;
 
 use std::collections::HashMap;
+use std::panic::Location;
 
 use tensor::Tensor;
 
@@ -20,13 +21,13 @@ pub use self::images::Suppression;
 pub use self::operand::Operand;
 pub use self::slicing::Index;
 use crate::ops::*;
-use crate::{Dim, Error, Graph, Type, TypeError, Value};
+use crate::{Dim, Error, Graph, Type, Value};
 
 /// A graph in the making. Axes may be negative, which counts from the end.
 ///
 /// Values of different dtypes go together where one of the dtypes holds both: see [`Operand`]. Every method that adds
 /// a node remembers its caller's place in the source, and fails if the operands do not fit the op, with the two facts
-/// that disagree.
+/// that disagree and that place.
 #[derive(Debug, Clone)]
 pub struct Builder {
     graph: Graph,
@@ -57,9 +58,20 @@ impl Builder {
     /// # Errors
     /// If the graph breaks a rule of [`Graph::verify`].
     pub fn finish(mut self, outputs: &[Value]) -> Result<Graph, Error> {
-        self.graph.set_outputs(outputs);
+        self.set_outputs(outputs)?;
         self.graph.verify()?;
         Ok(self.graph)
+    }
+
+    fn set_outputs(&mut self, outputs: &[Value]) -> Result<(), Error> {
+        for (position, &value) in outputs.iter().enumerate() {
+            if let Some(foreign) = self.graph.foreign(value) {
+                let message = format!("output {position} is {foreign}");
+                return Err(Error::Invalid { graph: self.graph.name().to_string(), message });
+            }
+        }
+        self.graph.set_outputs(outputs);
+        Ok(())
     }
 
     /// The graph so far.
@@ -68,18 +80,22 @@ impl Builder {
     }
 
     /// The type of a value.
+    ///
+    /// # Panics
+    /// If it is a value of another graph.
+    #[track_caller]
     pub fn ty(&self, value: Value) -> &Type {
         self.graph.ty(value)
     }
 
     /// The size of an axis of a value; a negative axis counts from the end.
     ///
-    /// # Panics
+    /// # Errors
     /// If there is no such axis.
-    pub fn dim(&self, value: Value, axis: isize) -> Dim {
-        let ty = self.ty(value);
-        let axis = resolve_axis(ty.rank(), axis).unwrap_or_else(|| panic!("{ty} has no axis {axis}"));
-        ty.shape[axis].clone()
+    #[track_caller]
+    pub fn dim(&self, value: Value, axis: isize) -> Result<Dim, Error> {
+        let axis = self.axis("dim", value, axis)?;
+        Ok(self.ty(value).shape[axis].clone())
     }
 
     /// A parameter: a tensor, or a buffer if the type says so.
@@ -135,7 +151,7 @@ impl Builder {
         self.op(Reduce { kind, axis }, &[x])
     }
 
-    /// The index (i64) of an extreme along an axis, which stays with size 1.
+    /// The index (i64) of an extreme along an axis, which stays with size 1. NaN is the extreme, of both kinds.
     #[track_caller]
     pub fn arg_reduce(&mut self, kind: ArgReduceKind, x: Value, axis: isize) -> Result<Value, Error> {
         let axis = self.axis("arg_reduce", x, axis)?;
@@ -334,11 +350,38 @@ impl Builder {
         self.op(attention, &[q, cache, row_offsets, cache_lengths, page_table])
     }
 
-    fn axis(&self, op: &'static str, x: Value, axis: isize) -> Result<usize, Error> {
-        let ty = self.ty(x);
-        resolve_axis(ty.rank(), axis)
-            .ok_or_else(|| Error::Type { op, error: TypeError::new(format!("{ty} has no axis {axis}")) })
+    /// The type of an operand, which must be a value of this graph.
+    #[track_caller]
+    fn operand(&self, op: &'static str, value: Value) -> Result<&Type, Error> {
+        match self.graph.foreign(value) {
+            None => Ok(self.ty(value)),
+            Some(foreign) => Err(refuse(op, format!("an operand is {foreign}"))),
+        }
     }
+
+    #[track_caller]
+    fn axis(&self, op: &'static str, x: Value, axis: isize) -> Result<usize, Error> {
+        let ty = self.operand(op, x)?;
+        match resolve_axis(ty.rank(), axis) {
+            Some(axis) => Ok(axis),
+            None => Err(refuse(op, format!("{ty} has no axis {axis}"))),
+        }
+    }
+
+    #[track_caller]
+    fn axes(&self, op: &'static str, x: Value, axes: &[isize]) -> Result<Vec<usize>, Error> {
+        let mut resolved = Vec::with_capacity(axes.len());
+        for &axis in axes {
+            resolved.push(self.axis(op, x, axis)?);
+        }
+        Ok(resolved)
+    }
+}
+
+/// An [`Error::Type`] with the caller's place in the source. Not for closures, whose place is their own.
+#[track_caller]
+fn refuse(op: &'static str, message: impl Into<String>) -> Error {
+    Error::refuse(op, message).at(Some(Location::caller()))
 }
 
 fn resolve_axis(rank: usize, axis: isize) -> Option<usize> {
@@ -437,8 +480,8 @@ mod tests {
         let w = b.weight("w", ty.clone()).unwrap();
         assert_eq!(b.weight("w", ty.clone()).unwrap(), w);
         assert_ne!(b.weight("w", ty.with_dtype(DType::F16)).unwrap(), w);
-        assert_eq!(b.dim(w, -1), Dim::from(3));
-        let error = b.softmax(w, -3).unwrap_err();
+        assert_eq!(b.dim(w, -1).unwrap(), Dim::from(3));
+        let error = b.softmax(w, -3).unwrap_err().without_location();
         assert_eq!(error.to_string(), "softmax: f32[2, 3] has no axis -3");
         let output = b.softmax(w, -2).unwrap();
         let error = b.finish(&[output]).unwrap_err();

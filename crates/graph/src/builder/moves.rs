@@ -4,9 +4,9 @@ use std::f64::consts::TAU;
 
 use tensor::{DType, Tensor};
 
-use super::Builder;
+use super::{Builder, refuse};
 use crate::ops::*;
-use crate::{Dim, Error, TypeError, Value};
+use crate::{Dim, Error, Value};
 
 impl Builder {
     /// `x` [d..] with `(before, after)` elements around those of each axis, all `value` []: → [before + d + after..].
@@ -61,7 +61,7 @@ impl Builder {
     /// Axes turned around: [..] → [..].
     #[track_caller]
     pub fn flip(&mut self, x: Value, axes: &[isize]) -> Result<Value, Error> {
-        let axes = axes.iter().map(|&axis| self.axis("flip", x, axis)).collect::<Result<_, _>>()?;
+        let axes = self.axes("flip", x, axes)?;
         self.op(Flip { axes }, &[x])
     }
 
@@ -132,8 +132,8 @@ impl Builder {
         self.op(NonZero { out_dim }, &[x])
     }
 
-    /// The indices (i64) that put an axis in ascending order: [..] → [..]. Equal elements keep their order; NaN comes
-    /// last.
+    /// The indices (i64) that put an axis in ascending order: [..] → [..]. Equal elements keep their order; NaN is above
+    /// all numbers.
     #[track_caller]
     pub fn argsort(&mut self, x: Value, axis: isize) -> Result<Value, Error> {
         let axis = self.axis("argsort", x, axis)?;
@@ -147,7 +147,8 @@ impl Builder {
         self.op(ArgSort { axis, descending: true }, &[x])
     }
 
-    /// The `k` largest along an axis: `x` [.., n, ..] → values [.., k, ..] in descending order, and i64 indices.
+    /// The `k` largest along an axis: `x` [.., n, ..] → values [.., k, ..] in descending order, and i64 indices. NaN is
+    /// above all numbers, so it comes first; of equal ones the lowest index does.
     #[track_caller]
     pub fn top_k(&mut self, x: Value, k: usize, axis: isize) -> Result<(Value, Value), Error> {
         let axis = self.axis("top_k", x, axis)?;
@@ -155,7 +156,8 @@ impl Builder {
         Ok((results[0], results[1]))
     }
 
-    /// The `k` smallest along an axis: `x` [.., n, ..] → values [.., k, ..] in ascending order, and i64 indices.
+    /// The `k` smallest along an axis: `x` [.., n, ..] → values [.., k, ..] in ascending order, and i64 indices. NaN is
+    /// above all numbers, so it comes last; of equal ones the lowest index comes first.
     #[track_caller]
     pub fn bottom_k(&mut self, x: Value, k: usize, axis: isize) -> Result<(Value, Value), Error> {
         let axis = self.axis("bottom_k", x, axis)?;
@@ -174,17 +176,21 @@ impl Builder {
     /// `start`, `start + step`, … before `stop`: → [⌈(stop - start) / step⌉] of a float or integer dtype.
     #[track_caller]
     pub fn range(&mut self, start: f64, stop: f64, step: f64, dtype: DType) -> Result<Value, Error> {
-        let size = Range::count(start, stop, step).map_err(|message| refuse("range", message))?;
-        let [start, stop, step] = [start, stop, step].map(|number| scalar("range", dtype, number));
-        let operands = [self.constant(start?), self.constant(stop?), self.constant(step?)];
+        let size = match Range::count(start, stop, step) {
+            Ok(size) => size,
+            Err(message) => return Err(refuse("range", message)),
+        };
+        let [start, stop, step] =
+            [scalar("range", dtype, start)?, scalar("range", dtype, stop)?, scalar("range", dtype, step)?];
+        let operands = [self.constant(start), self.constant(stop), self.constant(step)];
         self.op(Range { out_dim: OutDim::Known(size.into()) }, &operands)
     }
 
     /// `0, 1, …` before `size`, which may be a symbol: → `[size]` of a float or integer dtype.
     #[track_caller]
     pub fn range_to(&mut self, size: impl Into<Dim>, dtype: DType) -> Result<Value, Error> {
-        let [start, step] = [0.0, 1.0].map(|number| scalar("range", dtype, number));
-        let operands = [self.constant(start?), self.constant(step?)];
+        let [start, step] = [scalar("range", dtype, 0.0)?, scalar("range", dtype, 1.0)?];
+        let operands = [self.constant(start), self.constant(step)];
         self.op(Range { out_dim: OutDim::Known(size.into()) }, &operands)
     }
 
@@ -257,7 +263,7 @@ impl Builder {
     /// Pairs of neighbors of the last axis as the real and imaginary parts of complex numbers: [.., 2n] → [.., n, 2].
     #[track_caller]
     pub fn as_interleaved_complex(&mut self, x: Value) -> Result<Value, Error> {
-        let ty = self.ty(x);
+        let ty = self.operand("as_interleaved_complex", x)?;
         let Some((last, outer)) = ty.shape.split_last() else {
             let message = format!("x is {ty}, expected at least 1 axis");
             return Err(refuse("as_interleaved_complex", message));
@@ -293,20 +299,17 @@ impl Builder {
         dtype: DType,
         shape: impl IntoIterator<Item = Dim>,
     ) -> Result<Value, Error> {
-        let no_seed = || refuse(op, "there is no seed: call set_seed first".to_string());
-        let seed = self.seed.ok_or_else(no_seed)?;
+        let Some(seed) = self.seed else {
+            return Err(refuse(op, "there is no seed: call set_seed first"));
+        };
         let value = self.op(Random { distribution, dtype, shape: shape.into_iter().collect(), seed }, &[])?;
         self.seed = Some(seed.wrapping_add(1));
         Ok(value)
     }
 }
 
-/// An [`Error::Type`].
-pub(super) fn refuse(op: &'static str, message: String) -> Error {
-    Error::Type { op, error: TypeError::new(message) }
-}
-
 /// A number in a dtype; integers must hold it exactly.
+#[track_caller]
 fn scalar(op: &'static str, dtype: DType, number: f64) -> Result<Tensor, Error> {
     let value = match dtype.is_block() || dtype == DType::Bool {
         true => return Err(refuse(op, format!("dtype is {dtype}, expected a float or an integer"))),
@@ -336,7 +339,7 @@ mod tests {
         let window = b.hann_window(4, true, DType::F32).unwrap();
         let symmetric = b.hann_window(3, false, DType::F16).unwrap();
         let error = b.range(0.5, 3.0, 1.0, DType::I32).unwrap_err();
-        assert_eq!(error.to_string(), "range: 0.5 is no i32");
+        assert_eq!(error.without_location().to_string(), "range: 0.5 is no i32");
         let graph = b.finish(&[down, to, window, symmetric, x]).unwrap();
         let outputs = graph.evaluate(&[Tensor::zeros(DType::F32, [3])], &|_| None).unwrap().outputs;
         assert_eq!(outputs[0].to_vec::<i32>(), [5, 3, 1]);
@@ -349,7 +352,10 @@ mod tests {
     fn seeds_advance() {
         let mut b = Builder::new("g");
         let error = b.random_normal(DType::F32, dims![4], 0.0, 1.0).unwrap_err();
-        assert_eq!(error.to_string(), "random_normal: there is no seed: call set_seed first");
+        assert_eq!(
+            error.without_location().to_string(),
+            "random_normal: there is no seed: call set_seed first"
+        );
         b.set_seed(7);
         let draws = [(); 2].map(|()| b.random_uniform(DType::F32, dims![4], 0.0, 1.0).unwrap());
         b.set_seed(8);
@@ -369,7 +375,7 @@ mod tests {
         let all = b.nonzero(x, "n").unwrap();
         let complex = b.as_interleaved_complex(found);
         assert_eq!(
-            complex.unwrap_err().to_string(),
+            complex.unwrap_err().without_location().to_string(),
             "as_interleaved_complex: x is i64[found, 1], whose last axis must be even"
         );
         let graph = b.finish(&[found, again, all]).unwrap();

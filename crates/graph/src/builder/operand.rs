@@ -2,7 +2,7 @@
 
 use tensor::{DType, Tensor};
 
-use super::Builder;
+use super::{Builder, refuse};
 use crate::ops::{Cast, Define};
 use crate::{Error, Type, TypeError, Value};
 
@@ -64,23 +64,28 @@ impl Builder {
         for operand in operands {
             values.push(match operand {
                 Operand::Value(value) => self.cast(*value, dtype)?,
-                literal => {
-                    let tensor = literal_tensor(literal, dtype);
-                    self.constant(tensor.map_err(|error| Error::Type { op, error })?)
-                }
+                literal => match literal_tensor(literal, dtype) {
+                    Ok(tensor) => self.constant(tensor),
+                    Err(error) => return Err(refuse(op, error.0)),
+                },
             });
         }
         Ok(values)
     }
 
     /// The one of the values' dtypes that holds them all.
+    #[track_caller]
     pub(super) fn common_dtype(&self, op: &'static str, operands: &[Operand]) -> Result<DType, Error> {
-        let fail = |message| Err(Error::Type { op, error: TypeError(message) });
-        let types: Vec<&Type> = operands.iter().filter_map(|operand| self.operand_type(operand)).collect();
+        let mut types: Vec<&Type> = Vec::with_capacity(operands.len());
+        for operand in operands {
+            if let Operand::Value(value) = operand {
+                types.push(self.operand(op, *value)?);
+            }
+        }
         let mut dtypes: Vec<DType> = types.iter().map(|ty| ty.dtype).collect();
         dtypes.dedup();
         match dtypes[..] {
-            [] => return fail("no operand is a value of the graph".to_string()),
+            [] => return Err(refuse(op, "no operand is a value of the graph")),
             [dtype] => return Ok(dtype),
             _ => {}
         }
@@ -97,15 +102,9 @@ impl Builder {
             [first, ref others @ ..] if others.iter().all(|other| *other == first) => Ok(*first),
             _ => {
                 let list: Vec<String> = types.iter().map(|ty| ty.to_string()).collect();
-                fail(format!("no dtype of the operands holds them all, cast some: {}", list.join(", ")))
+                let list = list.join(", ");
+                Err(refuse(op, format!("no dtype of the operands holds them all, cast some: {list}")))
             }
-        }
-    }
-
-    fn operand_type(&self, operand: &Operand) -> Option<&Type> {
-        match operand {
-            Operand::Value(value) => Some(self.ty(*value)),
-            _ => None,
         }
     }
 }
@@ -215,7 +214,7 @@ mod tests {
         let y = builder.input("y", Type::new(b, dims!["n"]));
         match builder.add(x, y) {
             Ok(z) => builder.ty(z).to_string(),
-            Err(error) => error.to_string(),
+            Err(error) => error.without_location().to_string(),
         }
     }
 
@@ -239,7 +238,9 @@ mod tests {
         let with = |dtype: DType, literal: Operand| {
             let mut b = Builder::new("g");
             let x = b.input("x", Type::new(dtype, dims!["n"]));
-            b.mul(x, literal).map(|y| b.ty(y).to_string()).unwrap_or_else(|error| error.to_string())
+            b.mul(x, literal)
+                .map(|y| b.ty(y).to_string())
+                .unwrap_or_else(|error| error.without_location().to_string())
         };
         assert_eq!(with(DType::F16, 2048.into()), "f16[n]");
         assert_eq!(with(DType::F16, 2049.into()), "mul: the whole number 2049 is not exact in f16");
@@ -259,6 +260,9 @@ mod tests {
         assert_eq!(with(DType::F16, floats.clone().into()), "f16[n]");
         assert_eq!(with(DType::I16, floats.into()), "mul: a float does not go into i16");
         let mut b = Builder::new("g");
-        assert_eq!(b.add(1, 2.0).unwrap_err().to_string(), "add: no operand is a value of the graph");
+        assert_eq!(
+            b.add(1, 2.0).unwrap_err().without_location().to_string(),
+            "add: no operand is a value of the graph"
+        );
     }
 }

@@ -2,9 +2,9 @@
 
 use tensor::Tensor;
 
-use super::{Builder, resolve_axis};
+use super::{Builder, refuse, resolve_axis};
 use crate::ops::{ArgReduceKind, Concat, LogSoftmax, Rebind, ReduceKind, ShapeToTensor, Split};
-use crate::{DeviceRef, Dim, Error, TypeError, Value};
+use crate::{DeviceRef, Dim, Error, Value};
 
 macro_rules! reductions {
     ($($(#[$doc:meta])* $name:ident = $method:ident $kind:expr;)*) => {
@@ -30,9 +30,9 @@ reductions! {
     reduce_max = reduce ReduceKind::Max;
     /// The product.
     prod = reduce ReduceKind::Prod;
-    /// The index (i64) of the smallest element.
+    /// The index (i64) of the smallest element, the first of equal ones; of the first NaN if there is one.
     argmin = arg_reduce ArgReduceKind::Min;
-    /// The index (i64) of the largest element.
+    /// The index (i64) of the largest element, the first of equal ones; of the first NaN if there is one.
     argmax = arg_reduce ArgReduceKind::Max;
 }
 
@@ -51,7 +51,7 @@ impl Builder {
         let mut shape = self.ty(x).shape.clone();
         if shape[axis] != Dim::from(1) {
             let message = format!("axis {axis} of {} has not size 1", self.ty(x));
-            return Err(Error::Type { op: "squeeze", error: TypeError(message) });
+            return Err(refuse("squeeze", message));
         }
         shape.remove(axis);
         self.reshape(x, shape)
@@ -60,12 +60,12 @@ impl Builder {
     /// `x` with an axis of size 1 more, which is then axis `axis`.
     #[track_caller]
     pub fn unsqueeze(&mut self, x: Value, axis: isize) -> Result<Value, Error> {
-        let mut shape = self.ty(x).shape.clone();
+        let mut shape = self.operand("unsqueeze", x)?.shape.clone();
         let rank = shape.len() as isize + 1;
         let position = if axis < 0 { axis + rank } else { axis };
         if !(0..rank).contains(&position) {
             let message = format!("the result has {rank} axes, and no axis {axis}");
-            return Err(Error::Type { op: "unsqueeze", error: TypeError(message) });
+            return Err(refuse("unsqueeze", message));
         }
         shape.insert(position as usize, Dim::from(1));
         self.reshape(x, shape)
@@ -74,14 +74,14 @@ impl Builder {
     /// The axes `start..=end` as one.
     #[track_caller]
     pub fn flatten(&mut self, x: Value, start: isize, end: isize) -> Result<Value, Error> {
-        if self.ty(x).rank() == 0 {
+        if self.operand("flatten", x)?.rank() == 0 {
             return self.reshape(x, [Dim::from(1)]);
         }
         let (first, last) = (self.axis("flatten", x, start)?, self.axis("flatten", x, end)?);
         let shape = &self.ty(x).shape;
         if first > last {
             let message = format!("axis {start} is behind axis {end} of {}", self.ty(x));
-            return Err(Error::Type { op: "flatten", error: TypeError(message) });
+            return Err(refuse("flatten", message));
         }
         let one = shape[first..=last].iter().fold(Dim::from(1), |product, dim| &product * dim);
         let shape = [&shape[..first], &[one], &shape[last + 1..]].concat();
@@ -91,8 +91,7 @@ impl Builder {
     /// Axis `i` of the result is axis `order[i]` of `x`; negative ones count from the end.
     #[track_caller]
     pub fn permute(&mut self, x: Value, order: &[isize]) -> Result<Value, Error> {
-        let order = order.iter().map(|&axis| self.axis("permute", x, axis));
-        let order = order.collect::<Result<Vec<usize>, _>>()?;
+        let order = self.axes("permute", x, order)?;
         self.transpose(x, &order)
     }
 
@@ -104,14 +103,11 @@ impl Builder {
             parts.push(self.unsqueeze(value, axis)?);
         }
         let Some(&first) = parts.first() else {
-            return Err(Error::Type {
-                op: "stack",
-                error: TypeError::new("takes at least 1 operand, got 0"),
-            });
+            return Err(refuse("stack", "takes at least 1 operand, got 0"));
         };
         if let Some(&other) = values.iter().find(|&&value| self.ty(value) != self.ty(values[0])) {
             let message = format!("types differ: {}, {}", self.ty(values[0]), self.ty(other));
-            return Err(Error::Type { op: "stack", error: TypeError(message) });
+            return Err(refuse("stack", message));
         }
         let axis = resolve_axis(self.ty(first).rank(), axis).expect("the axis that was added");
         self.op(Concat { axis }, &parts)
@@ -127,7 +123,7 @@ impl Builder {
             }
             _ => {
                 let message = format!("axis {axis} of {} is not known to divide into {chunks}", self.ty(x));
-                Err(Error::Type { op: "chunk", error: TypeError(message) })
+                Err(refuse("chunk", message))
             }
         }
     }
@@ -135,7 +131,7 @@ impl Builder {
     /// The sizes of the axes as data: `i64[rank]` on the host.
     #[track_caller]
     pub fn shape_to_tensor(&mut self, x: Value) -> Result<Value, Error> {
-        match self.ty(x).static_shape() {
+        match self.operand("shape_to_tensor", x)?.static_shape() {
             Some(shape) => {
                 let sizes: Vec<i64> = shape.iter().map(|&size| size as i64).collect();
                 Ok(self.constant(Tensor::from_slice([sizes.len()], &sizes)))
@@ -156,7 +152,7 @@ impl Builder {
         message: Option<&str>,
     ) -> Result<Value, Error> {
         let shape: Vec<Dim> = shape.into_iter().collect();
-        if self.ty(x).shape == shape {
+        if self.operand("rebind", x)?.shape == shape {
             return Ok(x);
         }
         let mut symbols: Vec<String> = shape.iter().flat_map(Dim::symbols).map(str::to_string).collect();
@@ -170,13 +166,14 @@ impl Builder {
     ///
     /// # Errors
     /// If it lives on another: no device can be reached so far but the host.
+    #[track_caller]
     pub fn transfer_to(&mut self, x: Value, device: DeviceRef) -> Result<Value, Error> {
-        let ty = self.ty(x);
+        let ty = self.operand("transfer_to", x)?;
         match ty.device == device {
             true => Ok(x),
             false => {
                 let message = format!("x is {ty}, and {device} cannot be reached from {}", ty.device);
-                Err(Error::Type { op: "transfer_to", error: TypeError(message) })
+                Err(refuse("transfer_to", message))
             }
         }
     }
@@ -202,7 +199,9 @@ mod tests {
         let mut b = Builder::new("g");
         let x = b.input("x", Type::new(DType::F32, dims!["n", 1, 6]));
         let mut check = |build: &dyn Fn(&mut Builder) -> Result<Value, Error>, expected: &str| {
-            let got = build(&mut b).map(|y| b.ty(y).to_string()).unwrap_or_else(|error| error.to_string());
+            let got = build(&mut b)
+                .map(|y| b.ty(y).to_string())
+                .unwrap_or_else(|error| error.without_location().to_string());
             assert_eq!(got, expected);
         };
         check(&|b| b.squeeze(x, -2), "f32[n, 6]");

@@ -2,8 +2,7 @@
 
 use tensor::{DType, Tensor};
 
-use super::Builder;
-use super::moves::refuse;
+use super::{Builder, refuse};
 use crate::ops::*;
 use crate::{Dim, Error, Type, Value};
 
@@ -76,7 +75,7 @@ impl Builder {
     /// A slice of a tensor, as Python writes it: `b.slice_tensor(x, &[Index::At(0), Index::Ellipsis])`.
     #[track_caller]
     pub fn slice_tensor(&mut self, x: Value, indices: &[Index]) -> Result<Value, Error> {
-        let indices = expand("slice_tensor", self.ty(x), indices)?;
+        let indices = expand("slice_tensor", self.operand("slice_tensor", x)?, indices)?;
         let (mut x, mut axis) = (x, 0);
         // What the axes of the last reshape are.
         let mut shape: Vec<Dim> = Vec::new();
@@ -104,7 +103,7 @@ impl Builder {
     /// A slice of what a buffer holds at this point; `Index::Span` excepted. Reads the slice alone.
     #[track_caller]
     pub fn load_slice(&mut self, buffer: Value, indices: &[Index]) -> Result<Value, Error> {
-        let indices = expand("load_slice", self.ty(buffer), indices)?;
+        let indices = expand("load_slice", self.operand("load_slice", buffer)?, indices)?;
         let sides = self.sides("load_slice", buffer, &indices)?;
         let starts = self.starts(&sides)?;
         let shape: Vec<Dim> = sides.iter().map(|side| side.size.clone()).collect();
@@ -118,7 +117,8 @@ impl Builder {
     /// `buffer[i:j] = x`.
     #[track_caller]
     pub fn store_slice(&mut self, buffer: Value, indices: &[Index], x: Value) -> Result<(), Error> {
-        let indices = expand("store_slice", self.ty(buffer), indices)?;
+        let indices = expand("store_slice", self.operand("store_slice", buffer)?, indices)?;
+        self.operand("store_slice", x)?;
         let sides = self.sides("store_slice", buffer, &indices)?;
         let starts = self.starts(&sides)?;
         let shape = seen(&indices, &sides);
@@ -167,12 +167,14 @@ impl Builder {
     }
 
     /// The box of a buffer that indices name.
+    #[track_caller]
     fn sides(&self, op: &'static str, buffer: Value, indices: &[Index]) -> Result<Vec<Side>, Error> {
         let ty = self.ty(buffer);
         let named = indices.iter().filter(|&index| *index != Index::NewAxis);
-        let side = |(size, index): (&Dim, &Index)| {
+        let mut sides = Vec::new();
+        for (size, index) in ty.shape.iter().zip(named) {
             let one = Dim::from(1);
-            Ok(match index {
+            sides.push(match index {
                 Index::At(at) => Side { start: Start::Known(*at), size: one, step: 1 },
                 Index::AtValue(value) => Side { start: Start::Value(*value), size: one, step: 1 },
                 Index::Window { start, size } => {
@@ -181,20 +183,21 @@ impl Builder {
                 Index::Range { start, stop, step } => {
                     let (start, stop) = clip(size, *start, *stop);
                     let whole = Type::new(ty.dtype, [size.clone()]);
-                    let part = Slice { axis: 0, start, stop, step: *step }.infer(&[&whole]);
-                    let part =
-                        part.map_err(|error| Error::Type { op, error })?.swap_remove(0).shape.swap_remove(0);
-                    Side { start: Start::Known(start), size: part, step: *step }
+                    match (Slice { axis: 0, start, stop, step: *step }).infer(&[&whole]) {
+                        Ok(mut part) => {
+                            let size = part.swap_remove(0).shape.swap_remove(0);
+                            Side { start: Start::Known(start), size, step: *step }
+                        }
+                        Err(error) => return Err(refuse(op, error.0)),
+                    }
                 }
                 _ => {
-                    return Err(refuse(
-                        op,
-                        "the size of a slice of a buffer must be known: use a window".to_string(),
-                    ));
+                    let message = "the size of a slice of a buffer must be known: use a window";
+                    return Err(refuse(op, message));
                 }
-            })
-        };
-        ty.shape.iter().zip(named).map(side).collect()
+            });
+        }
+        Ok(sides)
     }
 
     /// The starts of a box as one value, `i64[rank]`.
@@ -224,8 +227,9 @@ impl Builder {
         self.concat(&parts, 0)
     }
 
+    #[track_caller]
     fn expect_scalar(&self, op: &'static str, value: Value) -> Result<(), Error> {
-        let ty = self.ty(value);
+        let ty = self.operand(op, value)?;
         let is_index = [DType::U32, DType::I32, DType::I64].contains(&ty.dtype);
         match is_index && ty.rank() == 0 {
             true => Ok(()),
@@ -235,11 +239,12 @@ impl Builder {
 }
 
 /// Indices for every axis: the ellipsis, and axes that are not named, become whole axes.
+#[track_caller]
 fn expand(op: &'static str, ty: &Type, indices: &[Index]) -> Result<Vec<Index>, Error> {
     let named = indices.iter().filter(|index| !matches!(index, Index::Ellipsis | Index::NewAxis)).count();
     let mut ellipses = indices.iter().filter(|&index| *index == Index::Ellipsis);
     if ellipses.next().is_some() && ellipses.next().is_some() {
-        return Err(refuse(op, "more than one ellipsis".to_string()));
+        return Err(refuse(op, "more than one ellipsis"));
     }
     let Some(left) = ty.rank().checked_sub(named) else {
         return Err(refuse(op, format!("{named} indices into {ty}, which has {} axes", ty.rank())));
@@ -295,7 +300,7 @@ mod tests {
         });
         match (result, expected) {
             (Ok((ty, values)), Ok(expected)) => assert_eq!((&ty[..], &values[..]), expected),
-            (Err(error), Err(expected)) => assert_eq!(error.to_string(), expected),
+            (Err(error), Err(expected)) => assert_eq!(error.without_location().to_string(), expected),
             (result, expected) => panic!("{result:?}, expected {expected:?}"),
         }
     }
@@ -371,6 +376,6 @@ mod tests {
             b.load_slice(buffer, &[span]).map(|value| vec![value])
         });
         let message = "load_slice: the size of a slice of a buffer must be known: use a window";
-        assert_eq!(error.unwrap_err().to_string(), message);
+        assert_eq!(error.unwrap_err().without_location().to_string(), message);
     }
 }

@@ -27,7 +27,7 @@ impl Graph {
     /// If the types differ: a pass keeps types.
     pub fn replace_uses(&mut self, old: Value, new: Value) {
         assert_eq!(self.ty(old), self.ty(new), "the type of a replacement");
-        let readers = std::mem::take(&mut self.values[old.0 as usize].readers);
+        let readers = std::mem::take(&mut self.info_mut(old).readers);
         let mut moved = 0;
         for id in readers {
             let Some(node) = &mut self.nodes[id.0 as usize] else { continue };
@@ -37,7 +37,7 @@ impl Graph {
                 moved += 1;
             }
             if moved > before {
-                self.values[new.0 as usize].readers.push(id);
+                self.info_mut(new).readers.push(id);
             }
         }
         if moved < self.users(old) {
@@ -46,8 +46,8 @@ impl Graph {
                 moved += 1;
             }
         }
-        self.values[old.0 as usize].users -= moved;
-        self.values[new.0 as usize].users += moved;
+        self.info_mut(old).users -= moved;
+        self.info_mut(new).users += moved;
     }
 
     /// Removes a node whose results nobody uses.
@@ -63,7 +63,7 @@ impl Graph {
             node.op.name()
         );
         for value in node.inputs {
-            self.values[value.0 as usize].users -= 1;
+            self.info_mut(value).users -= 1;
         }
         self.order.remove(id);
     }

@@ -13,7 +13,7 @@ impl PartialEq for Graph {
             equal(&x.inputs, &y.inputs) && x.outputs.len() == y.outputs.len() && x.op == y.op
         };
         let input = |graph: &Graph, input: &Input| (input.name.clone(), graph.ty(input.value).clone());
-        self.name == other.name
+        self.name() == other.name()
             && self.inputs.iter().map(|i| input(self, i)).eq(other.inputs.iter().map(|i| input(other, i)))
             && self.len() == other.len()
             && self.nodes().map(|(_, node)| node).zip(other.nodes().map(|(_, node)| node)).all(alike)

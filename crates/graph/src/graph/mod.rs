@@ -2,6 +2,7 @@
 
 mod edit;
 mod equality;
+mod identity;
 mod order;
 #[cfg(test)]
 mod tests;
@@ -9,13 +10,19 @@ mod tests;
 use std::collections::BTreeMap;
 use std::panic::Location;
 
+use self::identity::Identity;
 use self::order::Order;
 use crate::ops::{Effect, Op};
-use crate::{Dim, Error, Kind, Type, TypeError};
+use crate::{Dim, Error, Kind, Type};
 
-/// A value: an input of the graph, or a result of a node. Made by one graph and meaningful in it alone.
+/// A value: an input of the graph, or a result of a node. Made by one graph, and meaningful in it and in clones that were
+/// made of it later; other graphs refuse it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Value(pub(crate) u32);
+pub struct Value {
+    pub(crate) index: u32,
+    /// The number of the graph that made it.
+    pub(crate) graph: u64,
+}
 
 /// A node of one graph. Stays valid while other nodes come and go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -46,6 +53,8 @@ pub struct Input {
 #[derive(Debug, Clone)]
 pub(crate) struct ValueInfo {
     pub(crate) ty: Type,
+    /// The number of the graph that made it: this one, or one that this is a clone of.
+    graph: u64,
     /// The node that makes it, or `None` for an input.
     pub(crate) node: Option<NodeId>,
     /// How many operands and graph outputs are this value.
@@ -61,7 +70,7 @@ pub(crate) struct ValueInfo {
 /// Weights and constants are nodes without inputs. Nodes that read or write a buffer keep their order.
 #[derive(Debug, Clone)]
 pub struct Graph {
-    name: String,
+    identity: Identity,
     pub(crate) inputs: Vec<Input>,
     pub(crate) outputs: Vec<Value>,
     pub(crate) nodes: Vec<Option<Node>>,
@@ -91,7 +100,7 @@ impl Graph {
     /// An empty graph.
     pub fn new(name: impl Into<String>) -> Graph {
         Graph {
-            name: name.into(),
+            identity: Identity::new(name.into().into()),
             inputs: Vec::new(),
             outputs: Vec::new(),
             nodes: Vec::new(),
@@ -104,7 +113,7 @@ impl Graph {
 
     /// The name of the graph, and of the model made of it.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.identity.name
     }
 
     /// The parameters, in the order callers give them.
@@ -163,31 +172,52 @@ impl Graph {
     }
 
     /// Makes values the results of the graph, in place of any earlier ones.
+    ///
+    /// # Panics
+    /// If one is a value of another graph.
+    #[track_caller]
     pub fn set_outputs(&mut self, outputs: &[Value]) {
-        for value in std::mem::replace(&mut self.outputs, outputs.to_vec()) {
-            self.values[value.0 as usize].users -= 1;
+        for value in std::mem::take(&mut self.outputs) {
+            self.info_mut(value).users -= 1;
         }
-        for value in outputs {
-            self.values[value.0 as usize].users += 1;
+        for &value in outputs {
+            self.info_mut(value).users += 1;
         }
+        self.outputs = outputs.to_vec();
     }
 
     /// The type of a value.
+    ///
+    /// # Panics
+    /// If it is a value of another graph.
+    #[track_caller]
     pub fn ty(&self, value: Value) -> &Type {
-        &self.values[value.0 as usize].ty
+        &self.info(value).ty
     }
 
     /// How many operands and graph outputs are this value.
+    ///
+    /// # Panics
+    /// If it is a value of another graph.
+    #[track_caller]
     pub fn users(&self, value: Value) -> usize {
-        self.values[value.0 as usize].users
+        self.info(value).users
     }
 
     /// The node that makes a value, or `None` for an input of the graph.
+    ///
+    /// # Panics
+    /// If it is a value of another graph.
+    #[track_caller]
     pub fn node_of(&self, value: Value) -> Option<NodeId> {
-        self.values[value.0 as usize].node
+        self.info(value).node
     }
 
     /// The op that makes a value and its operands, or `None` for an input of the graph.
+    ///
+    /// # Panics
+    /// If it is a value of another graph.
+    #[track_caller]
     pub fn defined_by(&self, value: Value) -> Option<(&Op, &[Value])> {
         let node = self.node(self.node_of(value)?);
         Some((&node.op, &node.inputs))
@@ -238,12 +268,11 @@ impl Graph {
         inputs: &[Value],
         location: Option<&'static Location<'static>>,
     ) -> Result<(NodeId, Vec<Value>), Error> {
-        let types: Vec<&Type> = inputs.iter().map(|&value| self.ty(value)).collect();
-        let results = infer(&op, &types)?;
-        self.grow(&op)?;
+        let results = self.infer(&op, inputs).map_err(|error| error.at(location))?;
+        self.grow(&op).map_err(|error| error.at(location))?;
         let id = NodeId(u32::try_from(self.nodes.len()).expect("fewer than 2^32 nodes"));
-        for (position, value) in inputs.iter().enumerate() {
-            let value = &mut self.values[value.0 as usize];
+        for (position, &value) in inputs.iter().enumerate() {
+            let value = self.info_mut(value);
             value.users += 1;
             value.readers.push(id);
             value.effect = value.effect.max(op.effect(position));
@@ -251,6 +280,18 @@ impl Graph {
         let outputs: Vec<Value> = results.into_iter().map(|ty| self.add_value(ty, Some(id))).collect();
         self.nodes.push(Some(Node { op, inputs: inputs.to_vec(), outputs: outputs.clone(), location }));
         Ok((id, outputs))
+    }
+
+    /// The types of the results of an op for these operands.
+    fn infer(&self, op: &Op, inputs: &[Value]) -> Result<Vec<Type>, Error> {
+        let mut types = Vec::with_capacity(inputs.len());
+        for (position, &value) in inputs.iter().enumerate() {
+            if let Some(foreign) = self.foreign(value) {
+                return Err(Error::refuse(op.name(), format!("operand {position} is {foreign}")));
+            }
+            types.push(self.ty(value));
+        }
+        infer(op, &types)
     }
 
     /// Notes the size of a node that is added, if graphs in it are not too large.
@@ -267,7 +308,7 @@ impl Graph {
             _ => None,
         };
         if let Some(message) = fault {
-            return Err(Error::Type { op: op.name(), error: TypeError(message) });
+            return Err(Error::refuse(op.name(), message));
         }
         (self.size, self.depth) = (size, self.depth.max(depth));
         Ok(())
@@ -314,16 +355,48 @@ impl Graph {
 
     /// What nodes do to input `position`, if it is a buffer.
     pub fn input_effect(&self, position: usize) -> Effect {
-        match self.inputs.get(position).map(|input| &self.values[input.value.0 as usize]) {
+        match self.inputs.get(position).map(|input| self.info(input.value)) {
             Some(value) if value.ty.kind == Kind::Buffer => value.effect.max(Effect::Read),
             _ => Effect::None,
         }
     }
 
     fn add_value(&mut self, ty: Type, node: Option<NodeId>) -> Value {
-        let value = Value(u32::try_from(self.values.len()).expect("fewer than 2^32 values"));
-        self.values.push(ValueInfo { ty, node, users: 0, readers: Vec::new(), effect: Effect::None });
-        value
+        let index = u32::try_from(self.values.len()).expect("fewer than 2^32 values");
+        let graph = self.identity.number;
+        self.values.push(ValueInfo { ty, graph, node, users: 0, readers: Vec::new(), effect: Effect::None });
+        Value { index, graph }
+    }
+
+    /// Whether this graph, or one that it is a clone of, made a value.
+    pub(crate) fn owns(&self, value: Value) -> bool {
+        self.values.get(value.index()).is_some_and(|info| info.graph == value.graph)
+    }
+
+    /// What to say of a value that is not this graph's.
+    pub(crate) fn foreign(&self, value: Value) -> Option<String> {
+        if self.owns(value) {
+            return None;
+        }
+        let other =
+            Identity::name_of(value.graph).map_or("dropped since".to_string(), |name| format!("`{name}`"));
+        Some(format!("a value of another graph, {other}; this graph is `{}`", self.name()))
+    }
+
+    #[track_caller]
+    fn info(&self, value: Value) -> &ValueInfo {
+        if let Some(foreign) = self.foreign(value) {
+            panic!("{foreign}");
+        }
+        &self.values[value.index()]
+    }
+
+    #[track_caller]
+    fn info_mut(&mut self, value: Value) -> &mut ValueInfo {
+        if let Some(foreign) = self.foreign(value) {
+            panic!("{foreign}");
+        }
+        &mut self.values[value.index()]
     }
 }
 
@@ -334,7 +407,7 @@ fn size(op: &Op) -> usize {
 
 /// The types of the results of an op: its own rule, after those that hold for all.
 pub(crate) fn infer(op: &Op, types: &[&Type]) -> Result<Vec<Type>, Error> {
-    let refuse = |message: String| Error::Type { op: op.name(), error: TypeError::new(message) };
+    let refuse = |message: String| Error::refuse(op.name(), message);
     for (position, ty) in types.iter().enumerate() {
         let wants_buffer = op.effect(position) != Effect::None;
         if wants_buffer != (ty.kind == Kind::Buffer) {
@@ -345,7 +418,7 @@ pub(crate) fn infer(op: &Op, types: &[&Type]) -> Result<Vec<Type>, Error> {
             return Err(refuse(format!("devices differ: operand 0 {}, operand {position} {ty}", types[0])));
         }
     }
-    let results = op.infer(types).map_err(|error| Error::Type { op: op.name(), error })?;
+    let results = op.infer(types).map_err(|error| refuse(error.0))?;
     match results.iter().find(|ty| !ty.is_tractable()) {
         None => Ok(results),
         Some(ty) => Err(refuse(format!("the result {ty} has too many axes or terms"))),
@@ -355,6 +428,6 @@ pub(crate) fn infer(op: &Op, types: &[&Type]) -> Result<Vec<Type>, Error> {
 impl Value {
     /// A small number that is this value's alone within its graph; for tables.
     pub fn index(self) -> usize {
-        self.0 as usize
+        self.index as usize
     }
 }
