@@ -96,8 +96,9 @@ pub mod driver {
     pub use engine::Device;
     pub use engine::devices::{DeviceStats, Platform};
     pub use tensor::{
-        Buffer, DType, DeviceSpec, DeviceType, DlpackTensor, Error, FloatInfo, Index, MapMode, RawDlpack,
-        Scalar, Shape, Tensor, dlpack, load_max_buffer,
+        AlignedBytes, Block, Buffer, Bytes, DType, DeviceSpec, DeviceType, DlpackTensor, Element, Error,
+        FloatInfo, Index, MAX_RANK, MapMode, RawDlpack, ReadGuard, Scalar, Shape, Tensor, WriteGuard, bf16,
+        dlpack, f16, load_max_buffer,
     };
 
     /// The devices of this build.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use half::{bf16, f16};
 
-use crate::Shape;
+use crate::{Error, Shape};
 
 /// How a block-quantized dtype is stored: `elements` weights in `bytes` bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -221,6 +221,20 @@ impl DType {
         // A row of blocks must end with a block: the last axis counts, not the product.
         let whole_rows = !self.is_block() || shape.last().is_some_and(|&row| self.bytes_for(row).is_some());
         shape.checked_elements().filter(|_| whole_rows).and_then(|elements| self.bytes_for(elements))
+    }
+
+    /// [`DType::bytes_for_shape`], or why there is no such array.
+    pub(crate) fn expect_bytes(self, shape: &Shape) -> Result<usize, Error> {
+        self.bytes_for_shape(shape).ok_or_else(|| {
+            let (row, block) = (shape.last().copied(), self.block().elements);
+            let reason = match row.filter(|row| self.is_block() && row.is_multiple_of(block)) {
+                None if self.is_block() => {
+                    format!("rows of {} are no whole number of blocks of {block}", row.unwrap_or(1))
+                }
+                _ => format!("it has more than {} bytes", usize::MAX),
+            };
+            Error::Impossible { dtype: self, shape: *shape, reason }
+        })
     }
 
     /// Whether elements can be read as `T`; `bool` is read as `u8`.

@@ -19,6 +19,16 @@ pub enum Error {
         /// The number of bytes given.
         got: usize,
     },
+    /// No array has this dtype and shape.
+    #[error("no array can be {dtype}{shape}: {reason}")]
+    Impossible {
+        /// Of the elements.
+        dtype: DType,
+        /// The sizes of the axes.
+        shape: Shape,
+        /// Why there is none.
+        reason: String,
+    },
     /// A view reaches outside its storage.
     #[error(
         "a view of {shape} with strides {strides:?} at offset {offset} leaves its storage of {len} elements"

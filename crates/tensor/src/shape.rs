@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::Deref;
 
+use crate::DType;
+
 /// The most axes a tensor can have.
 pub const MAX_RANK: usize = 8;
 
@@ -18,6 +20,7 @@ impl Shape {
     ///
     /// # Panics
     /// With more than [`MAX_RANK`] axes; readers of untrusted input use [`Shape::try_new`].
+    #[track_caller]
     pub fn new(dims: &[usize]) -> Shape {
         Shape::try_new(dims)
             .unwrap_or_else(|| panic!("rank {} is above the maximum of {MAX_RANK}", dims.len()))
@@ -56,8 +59,16 @@ impl Shape {
     ///
     /// # Panics
     /// When the product overflows; readers of untrusted input use [`Shape::checked_elements`].
+    #[track_caller]
     pub fn elements(&self) -> usize {
         self.checked_elements().unwrap_or_else(|| panic!("the number of elements of {self} overflows"))
+    }
+
+    /// Refuses another number of elements than the shape has.
+    #[track_caller]
+    pub(crate) fn expect_elements(&self, dtype: DType, count: usize) {
+        let elements = self.elements();
+        assert!(elements == count, "{dtype}{self} has {elements} elements, got {count}");
     }
 
     /// The strides, in elements, of a row-major tensor of this shape; meaningless if the number of elements overflows.

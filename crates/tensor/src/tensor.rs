@@ -37,20 +37,27 @@ impl Tensor {
     /// A row-major tensor holding a copy of `values`.
     ///
     /// # Panics
-    /// If the shape holds another number of elements.
+    /// If the shape holds another number of elements, with both numbers.
+    #[track_caller]
     pub fn from_slice<T: Element>(shape: impl Into<Shape>, values: &[T]) -> Tensor {
-        let bytes = Bytes::new(AlignedBytes::copy_of(bytemuck::cast_slice(values)));
-        Tensor::from_bytes(T::DTYPE, shape, bytes).unwrap_or_else(|error| panic!("{error}"))
+        Tensor::copied(T::DTYPE, shape.into(), values.len(), bytemuck::cast_slice(values))
     }
 
     /// A `bool` tensor.
     ///
     /// # Panics
-    /// If the shape holds another number of elements.
+    /// If the shape holds another number of elements, with both numbers.
+    #[track_caller]
     pub fn from_bools(shape: impl Into<Shape>, values: &[bool]) -> Tensor {
         let bytes: Vec<u8> = values.iter().map(|&value| u8::from(value)).collect();
-        let bytes = Bytes::new(AlignedBytes::copy_of(&bytes));
-        Tensor::from_bytes(DType::Bool, shape, bytes).unwrap_or_else(|error| panic!("{error}"))
+        Tensor::copied(DType::Bool, shape.into(), values.len(), &bytes)
+    }
+
+    #[track_caller]
+    fn copied(dtype: DType, shape: Shape, count: usize, bytes: &[u8]) -> Tensor {
+        shape.expect_elements(dtype, count);
+        let bytes = Bytes::new(AlignedBytes::copy_of(bytes));
+        Tensor::from_bytes(dtype, shape, bytes).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// A tensor of one value and no axes.
@@ -62,9 +69,10 @@ impl Tensor {
     ///
     /// # Panics
     /// If the size overflows, or rows are no whole number of blocks.
+    #[track_caller]
     pub fn zeros(dtype: DType, shape: impl Into<Shape>) -> Tensor {
         let shape = shape.into();
-        let bytes = dtype.bytes_for_shape(&shape).expect("a size that fits, and rows of whole blocks");
+        let bytes = dtype.expect_bytes(&shape).unwrap_or_else(|error| panic!("{error}"));
         Tensor::from_bytes(dtype, shape, Bytes::new(AlignedBytes::zeroed(bytes)))
             .expect("bytes fit by construction")
     }

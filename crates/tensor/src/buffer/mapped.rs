@@ -75,7 +75,7 @@ fn ensure_length(path: &Path, file: &File, offset: u64, len: usize, mode: MapMod
 }
 
 fn read(mut file: File, offset: u64, len: usize) -> std::io::Result<AlignedBytes> {
-    let mut bytes = AlignedBytes::zeroed(len);
+    let mut bytes = AlignedBytes::try_zeroed(len).map_err(std::io::Error::other)?;
     file.seek(SeekFrom::Start(offset))?;
     file.read_exact(&mut bytes)?;
     Ok(bytes)

@@ -47,6 +47,7 @@ impl Buffer {
     ///
     /// # Panics
     /// As [`Buffer::zeros`].
+    #[track_caller]
     pub fn uninitialized(dtype: DType, shape: impl Into<Shape>) -> Buffer {
         Buffer::zeros(dtype, shape)
     }
@@ -54,33 +55,27 @@ impl Buffer {
     /// A buffer of zeros.
     ///
     /// # Panics
-    /// If the size overflows, or the dtype's blocks do not divide the elements.
+    /// Where [`Buffer::try_zeros`] fails.
+    #[track_caller]
     pub fn zeros(dtype: DType, shape: impl Into<Shape>) -> Buffer {
-        let shape = shape.into();
-        Buffer::from_bytes(dtype, shape, AlignedBytes::zeroed(expect_bytes(dtype, &shape)))
+        Buffer::try_zeros(dtype, shape).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`Buffer::zeros`], for sizes that may be more than there is.
+    /// A buffer of zeros, of a size that may be more than there is.
     ///
     /// # Errors
-    /// If the system refuses so much memory, or the size overflows.
-    ///
-    /// # Panics
-    /// If the dtype's blocks do not divide the elements.
+    /// If the system refuses so much memory, the size overflows, or rows are no whole number of the dtype's blocks.
     pub fn try_zeros(dtype: DType, shape: impl Into<Shape>) -> Result<Buffer, Error> {
         let shape = shape.into();
-        let bytes = |elements: usize| elements.checked_mul(dtype.block().bytes);
-        if shape.checked_elements().and_then(bytes).is_none() {
-            return Err(Error::OutOfMemory { bytes: usize::MAX });
-        }
-        let bytes = AlignedBytes::try_zeroed(expect_bytes(dtype, &shape))?;
+        let bytes = AlignedBytes::try_zeroed(dtype.expect_bytes(&shape)?)?;
         Ok(Buffer::from_bytes(dtype, shape, bytes))
     }
 
     /// A buffer of ones.
     ///
     /// # Panics
-    /// As [`Buffer::full`].
+    /// Where [`Buffer::full`] fails.
+    #[track_caller]
     pub fn ones(dtype: DType, shape: impl Into<Shape>) -> Buffer {
         Buffer::full(dtype, shape, 1).unwrap_or_else(|error| panic!("{error}"))
     }
@@ -88,14 +83,11 @@ impl Buffer {
     /// A buffer of one value throughout, rounded to the dtype if that is a float.
     ///
     /// # Errors
-    /// If the elements cannot hold the value, as [`Buffer::set`] says.
-    ///
-    /// # Panics
-    /// If the size overflows.
+    /// If the elements cannot hold the value, as [`Buffer::set`] says, and as [`Buffer::try_zeros`].
     pub fn full(dtype: DType, shape: impl Into<Shape>, value: impl Into<Scalar>) -> Result<Buffer, Error> {
         let (shape, mut element) = (shape.into(), [0; 8]);
         value.into().write(dtype, &mut element)?;
-        let mut bytes = AlignedBytes::zeroed(expect_bytes(dtype, &shape));
+        let mut bytes = AlignedBytes::try_zeroed(dtype.expect_bytes(&shape)?)?;
         let size = dtype.block().bytes;
         bytes.chunks_exact_mut(size).for_each(|slot| slot.copy_from_slice(&element[..size]));
         Ok(Buffer::from_bytes(dtype, shape, bytes))
@@ -109,39 +101,41 @@ impl Buffer {
     /// A buffer of zeros in page-locked memory, from which devices copy without a detour.
     ///
     /// # Errors
-    /// If the system grants the process no more such memory.
-    ///
-    /// # Panics
-    /// As [`Buffer::zeros`].
+    /// If the system grants the process no more such memory, and as [`Buffer::try_zeros`].
     pub fn pinned(dtype: DType, shape: impl Into<Shape>) -> Result<Buffer, Error> {
         let shape = shape.into();
-        let memory = mapped::pinned(expect_bytes(dtype, &shape))?;
+        let memory = mapped::pinned(dtype.expect_bytes(&shape)?)?;
         Ok(Buffer::over(dtype, shape, memory))
     }
 
     /// A buffer over bytes of our own.
     ///
     /// # Panics
-    /// If the number of bytes is not what dtype and shape need.
+    /// If the number of bytes is not what dtype and shape need, with both numbers.
+    #[track_caller]
     pub fn from_bytes(dtype: DType, shape: impl Into<Shape>, bytes: AlignedBytes) -> Buffer {
-        let shape = shape.into();
-        assert_eq!(dtype.bytes_for_shape(&shape), Some(bytes.len()), "bytes for {dtype}{shape}");
-        Buffer::over(dtype, shape, Memory::aligned(bytes))
+        Buffer::over(dtype, shape.into(), Memory::aligned(bytes))
     }
 
     /// A buffer holding a copy of `values`.
     ///
     /// # Panics
-    /// If the shape holds another number of elements.
+    /// If the shape holds another number of elements, with both numbers.
+    #[track_caller]
     pub fn from_slice<T: Element>(shape: impl Into<Shape>, values: &[T]) -> Buffer {
+        let shape = shape.into();
+        shape.expect_elements(T::DTYPE, values.len());
         Buffer::from_bytes(T::DTYPE, shape, AlignedBytes::copy_of(bytemuck::cast_slice(values)))
     }
 
     /// A `bool` buffer.
     ///
     /// # Panics
-    /// If the shape holds another number of elements.
+    /// If the shape holds another number of elements, with both numbers.
+    #[track_caller]
     pub fn from_bools(shape: impl Into<Shape>, values: &[bool]) -> Buffer {
+        let shape = shape.into();
+        shape.expect_elements(DType::Bool, values.len());
         let values: Vec<u8> = values.iter().map(|&value| u8::from(value)).collect();
         Buffer::from_bytes(DType::Bool, shape, AlignedBytes::copy_of(&values))
     }
@@ -193,8 +187,10 @@ impl Buffer {
     }
 
     /// The whole memory as a row-major array.
+    #[track_caller]
     fn over(dtype: DType, shape: Shape, memory: Memory) -> Buffer {
-        assert_eq!(dtype.bytes_for_shape(&shape), Some(memory.len()), "bytes for {dtype}{shape}");
+        let needed = dtype.expect_bytes(&shape).unwrap_or_else(|error| panic!("{error}"));
+        assert!(needed == memory.len(), "{dtype}{shape} needs {needed} bytes, got {}", memory.len());
         let strides = shape.row_major_strides();
         Buffer {
             dtype,
@@ -305,7 +301,7 @@ impl Buffer {
     /// If `T` is not this buffer's element type, or someone writes at the same time.
     pub fn to_vec<T: Element>(&self) -> Vec<T> {
         assert!(self.dtype.reads_as::<T>(), "a {} buffer has no elements of type {}", self.dtype, T::DTYPE);
-        let rows = self.contiguous().expect("nobody writes a buffer that is being read back");
+        let rows = self.contiguous().unwrap_or_else(|error| panic!("{error}"));
         let guard = rows.read().expect("nobody writes a buffer that is being read back");
         bytemuck::pod_collect_to_vec(&guard)
     }
@@ -313,7 +309,7 @@ impl Buffer {
     /// A copy of the contents.
     ///
     /// # Errors
-    /// While someone writes.
+    /// While someone writes, or if the system refuses so much memory.
     pub fn to_tensor(&self) -> Result<Tensor, Error> {
         let bytes = Bytes::new(self.packed()?);
         Ok(Tensor::from_bytes(self.dtype, self.shape, bytes).expect("a buffer's bytes fit its shape"))
@@ -336,7 +332,7 @@ impl Buffer {
         let memory = self.memory.read(0, self.memory.len())?;
         let (run, outer) = strided::runs(&self.shape, &self.strides);
         let bytes_of = |elements: usize| self.dtype.bytes_for(elements).expect("runs of whole blocks");
-        let mut packed = AlignedBytes::zeroed(bytes_of(self.num_elements()));
+        let mut packed = AlignedBytes::try_zeroed(bytes_of(self.num_elements()))?;
         let positions = strided::positions(outer, self.strides, 0);
         for (slot, position) in packed.chunks_exact_mut(bytes_of(run)).zip(positions) {
             // Positions before the first element are negative, and wrap around.
@@ -368,13 +364,6 @@ impl Buffer {
     fn check_writable(&self) -> Result<(), Error> {
         if self.read_only { Err(Error::ReadOnly) } else { Ok(()) }
     }
-}
-
-/// The bytes that dtype and shape need.
-fn expect_bytes(dtype: DType, shape: &Shape) -> usize {
-    dtype.bytes_for_shape(shape).unwrap_or_else(|| {
-        panic!("{dtype}{shape} overflows or is no whole number of blocks of {}", dtype.block().elements)
-    })
 }
 
 /// What it is, not what it holds.

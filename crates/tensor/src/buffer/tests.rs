@@ -92,9 +92,41 @@ fn guards_exclude_each_other_across_threads() {
 }
 
 #[test]
-#[should_panic(expected = "bytes for q4_0[2, 16]")]
+#[should_panic(expected = "no array can be q4_0[2, 16]: rows of 16 are no whole number of blocks of 32")]
 fn rows_end_with_a_block() {
     let _ = Buffer::from_bytes(DType::Q4_0, [2, 16], AlignedBytes::zeroed(18));
+}
+
+#[test]
+fn arrays_that_cannot_be_are_errors() {
+    let huge = [usize::MAX / 2, 4];
+    let message = format!("no array can be f32{huge:?}: it has more than {} bytes", usize::MAX);
+    refused(Buffer::try_zeros(DType::F32, huge), &message);
+    refused(Buffer::full(DType::F32, huge, 1), &message);
+    refused(Buffer::pinned(DType::F32, huge), &message);
+    let rows = "no array can be q4_0[2, 16]: rows of 16 are no whole number of blocks of 32";
+    refused(Buffer::try_zeros(DType::Q4_0, [2, 16]), rows);
+    refused(Buffer::pinned(DType::Q4_0, [2, 16]), rows);
+    refused(Buffer::full(DType::F32, [1 << 58], 1), "the system refuses 1152921504606846976 bytes of memory");
+}
+
+/// What a call that panics says.
+fn panic_of<T>(call: impl FnOnce() -> T + std::panic::UnwindSafe) -> String {
+    let payload = std::panic::catch_unwind(call).err().expect("a panic");
+    payload.downcast_ref::<String>().expect("a formatted message").clone()
+}
+
+#[test]
+fn panics_name_both_facts() {
+    assert_eq!(panic_of(|| Buffer::from_slice([3], &[1f32, 2.0])), "f32[3] has 3 elements, got 2");
+    assert_eq!(panic_of(|| Buffer::from_bools([1, 2], &[true])), "bool[1, 2] has 2 elements, got 1");
+    assert_eq!(panic_of(|| Tensor::from_slice([3], &[1u8])), "u8[3] has 3 elements, got 1");
+    assert_eq!(panic_of(|| Tensor::from_bools([0], &[true])), "bool[0] has 0 elements, got 1");
+    let bytes = || Buffer::from_bytes(DType::F32, [3], AlignedBytes::zeroed(8));
+    assert_eq!(panic_of(bytes), "f32[3] needs 12 bytes, got 8");
+    let rows = "no array can be q4_0[33]: rows of 33 are no whole number of blocks of 32";
+    assert_eq!(panic_of(|| Tensor::zeros(DType::Q4_0, [33])), rows);
+    assert_eq!(panic_of(|| Buffer::zeros(DType::Q4_0, [33])), rows);
 }
 
 #[test]
