@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use engine::{Call, Kernel, View, ViewMut};
-use graph::ops::{Flip, Pad, PadMode, RepeatInterleave, Repeats};
+use graph::ops::{Flip, Pad, PadMode, RepeatInterleave};
 
 use super::gather::Ids;
 use super::operands::{CHUNK, elements, elements_mut, view, with_width};
@@ -28,16 +28,11 @@ impl Kernel for PadKernel {
     fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
         let x = view(&call, 0);
         let value = (self.op.mode == PadMode::Constant).then(|| view(&call, 1).bytes);
-        let result = &mut call.outputs[0];
-        let mut maps = Vec::new();
-        for (axis, &size) in x.shape.iter().enumerate() {
-            self.op.check(axis, size)?;
-            let source = |index| self.op.source(axis, index, size);
-            let padded = self.op.before[axis] + self.op.after[axis] > 0;
-            maps.push(padded.then(|| (0..result.shape[axis]).map(source).collect()));
-        }
-        map_axes(&self.pool, x, &maps, value, result);
-        Ok(())
+        (0..x.shape.rank()).try_for_each(|axis| self.op.check(axis, x.shape[axis]))?;
+        map_axes(&self.pool, x, value, &mut call.outputs[0], |axis, len| {
+            let (size, padded) = (x.shape[axis], self.op.before[axis] + self.op.after[axis] > 0);
+            padded.then(|| (0..len).map(move |index| self.op.source(axis, index, size)))
+        })
     }
 }
 
@@ -54,14 +49,10 @@ impl Kernel for TileKernel {
 
     fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
         let x = view(&call, 0);
-        let result = &mut call.outputs[0];
-        let sizes = x.shape.iter().zip(result.shape.iter());
-        let map = |(&size, &tiled): (&usize, &usize)| {
-            (size != tiled).then(|| (0..tiled).map(|index| Some(index % size)).collect())
-        };
-        let maps: Vec<AxisMap> = sizes.map(map).collect();
-        map_axes(&self.pool, x, &maps, None, result);
-        Ok(())
+        map_axes(&self.pool, x, None, &mut call.outputs[0], |axis, len| {
+            let size = x.shape[axis];
+            (size != len).then(|| (0..len).map(move |index| Some(index % size)))
+        })
     }
 }
 
@@ -85,15 +76,11 @@ impl Kernel for RepeatInterleaveKernel {
     fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
         let (x, axis) = (view(&call, 0), self.op.axis);
         let counts = (call.inputs.len() > 1).then(|| counts(view(&call, 1)));
-        let sources = self.op.sources(x.shape[axis], counts.as_deref())?;
-        let result = &mut call.outputs[0];
-        if let Repeats::Counts(out_dim) = &self.op.repeats {
-            out_dim.expect(sources.len(), result.shape[axis])?;
-        }
-        let mut maps: Vec<AxisMap> = vec![None; x.shape.rank()];
-        maps[axis] = Some(sources.into_iter().map(Some).collect());
-        map_axes(&self.pool, x, &maps, None, result);
-        Ok(())
+        let (size, counts, result) = (x.shape[axis], counts.as_deref(), &mut call.outputs[0]);
+        self.op.check(size, counts, result.shape[axis])?;
+        map_axes(&self.pool, x, None, result, |other, _| {
+            (other == axis).then(|| self.op.sources(size, counts).map(Some))
+        })
     }
 }
 
@@ -148,12 +135,37 @@ struct Run {
     source: Option<usize>,
 }
 
-/// Fills a result; `fill` is one element.
-fn map_axes(pool: &Pool, x: View<'_>, maps: &[AxisMap], fill: Option<&[u8]>, result: &mut ViewMut<'_>) {
+/// Fills a result; `fill` is one element, `sources` the map of an axis whose size in the result is given.
+///
+/// # Errors
+/// If there is no memory for the maps. A result without elements needs none, however long an axis of it.
+fn map_axes<I: Iterator<Item = Option<usize>>>(
+    pool: &Pool,
+    x: View<'_>,
+    fill: Option<&[u8]>,
+    result: &mut ViewMut<'_>,
+    sources: impl Fn(usize, usize) -> Option<I>,
+) -> Result<(), String> {
+    if result.bytes.is_empty() {
+        return Ok(());
+    }
+    let mut maps: Vec<AxisMap> = Vec::with_capacity(x.shape.rank());
+    for (axis, &len) in result.shape.iter().enumerate() {
+        let Some(sources) = sources(axis, len) else {
+            maps.push(None);
+            continue;
+        };
+        let mut map = Vec::new();
+        let refused = |_| format!("the system refuses memory for the {len} indices of axis {axis}");
+        map.try_reserve_exact(len).map_err(refused)?;
+        map.extend(sources);
+        maps.push(Some(map));
+    }
     with_width!(x.dtype.block().bytes, T => {
         let fill = fill.map(|fill| elements::<T>(fill)[0]).unwrap_or_default();
-        Walk::<T>::new(&x, maps, fill, result).run(pool, elements_mut(result.bytes));
+        Walk::<T>::new(&x, &maps, fill, result).run(pool, elements_mut(result.bytes));
     });
+    Ok(())
 }
 
 struct Walk<'a, T: Pod> {

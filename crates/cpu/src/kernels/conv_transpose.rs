@@ -12,9 +12,8 @@ use tensor::{DType, Shape};
 use super::floats::{self, is_float};
 use super::fold::{self, Columns, Windows};
 use super::matmul::{self, MatmulShape, Matrix};
-use super::operands::view;
+use super::operands::{elements_mut, view};
 use super::variant::Variant;
-use crate::vec::with_scratch;
 use crate::{Cpu, Pool};
 
 /// The kernel of the op, for a dtype.
@@ -49,9 +48,22 @@ struct Sizes {
     windows: Windows,
 }
 
+impl Sizes {
+    /// Elements of the product of one group of one image.
+    fn columns(&self) -> usize {
+        let [rows, columns] = self.windows.positions;
+        self.taps.saturating_mul(self.results).saturating_mul(rows).saturating_mul(columns)
+    }
+}
+
 impl Kernel for ConvTransposeKernel {
     fn name(&self) -> String {
         format!("conv2d_transpose[{}].{}", self.dtype, self.variant.name)
+    }
+
+    fn scratch(&self, inputs: &[Shape], outputs: &[Shape]) -> usize {
+        let sizes = self.sizes(&inputs[0], &inputs[1], &outputs[0]);
+        if outputs[0].contains(&0) { 0 } else { sizes.columns().saturating_mul(size_of::<f32>()) }
     }
 
     fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
@@ -60,13 +72,16 @@ impl Kernel for ConvTransposeKernel {
         let sizes = self.sizes(&x.shape, &filter.shape, &call.outputs[0].shape);
         let (x, filter) = (floats::read(x), floats::read(filter));
         let operands = Operands { x: &x, filter: &filter, bias: bias.as_deref() };
+        let scratch = call.scratch;
         floats::write(&mut call.outputs[0], |out| {
             if out.is_empty() {
                 return;
             }
+            let columns = &mut elements_mut::<f32>(scratch)[..sizes.columns()];
             let image_len = out.len() / sizes.images;
             for (image, out) in out.chunks_exact_mut(image_len).enumerate() {
-                (0..sizes.groups).for_each(|group| self.group(&sizes, &operands, image, group, out));
+                (0..sizes.groups)
+                    .for_each(|group| self.group(&sizes, &operands, (image, group), columns, out));
             }
         });
         Ok(())
@@ -92,8 +107,15 @@ impl ConvTransposeKernel {
         }
     }
 
-    /// Computes one group of channels of one image.
-    fn group(&self, sizes: &Sizes, operands: &Operands<'_>, image: usize, group: usize, out: &mut [f32]) {
+    /// Computes one group of channels of one image, by way of the product with its pixels, `columns`.
+    fn group(
+        &self,
+        sizes: &Sizes,
+        operands: &Operands<'_>,
+        (image, group): (usize, usize),
+        columns: &mut [f32],
+        out: &mut [f32],
+    ) {
         let Sizes { groups, channels, results, taps, windows, .. } = *sizes;
         let (pixels, all) = (windows.positions[0] * windows.positions[1], groups * channels);
         let bias = operands.bias.map(|bias| &bias[group * results..][..results]);
@@ -108,26 +130,24 @@ impl ConvTransposeKernel {
             FilterLayout::Fcrs => (1, taps),
         };
         let x = &operands.x[image * pixels * all..][..pixels * all];
-        with_scratch(terms * pixels, |columns| {
-            let product = |m, n, a, b, out: &mut [f32]| {
-                let shape = MatmulShape { batch: &[], m, k: channels, n };
-                matmul::matmul_with(self.variant, &self.pool, shape, a, b, out);
-            };
-            if channels_last {
-                let x = Matrix { data: &x[(group * channels).min(x.len())..], strides: &[all, 1] };
-                product(pixels, terms, x, Matrix { data: filter, strides: &[column, row] }, columns);
-                let columns = Columns { data: columns, channel: result_rows, tap: tap_rows, position: terms };
-                let part = [group * results, results, groups * results];
-                fold::channels_last(&self.pool, &windows, columns, bias, part, out);
-            } else {
-                let x = Matrix { data: &x[group * channels * pixels..], strides: &[pixels, 1] };
-                product(terms, pixels, Matrix { data: filter, strides: &[row, column] }, x, columns);
-                let (channel, tap) = (result_rows * pixels, tap_rows * pixels);
-                let columns = Columns { data: columns, channel, tap, position: 1 };
-                let plane = windows.size[0] * windows.size[1];
-                let out = &mut out[group * results * plane..][..results * plane];
-                fold::channels_first(&self.pool, &windows, columns, bias, out);
-            }
-        });
+        let product = |m, n, a, b, out: &mut [f32]| {
+            let shape = MatmulShape { batch: &[], m, k: channels, n };
+            matmul::matmul_with(self.variant, &self.pool, shape, a, b, out);
+        };
+        if channels_last {
+            let x = Matrix { data: &x[(group * channels).min(x.len())..], strides: &[all, 1] };
+            product(pixels, terms, x, Matrix { data: filter, strides: &[column, row] }, columns);
+            let columns = Columns { data: columns, channel: result_rows, tap: tap_rows, position: terms };
+            let part = [group * results, results, groups * results];
+            fold::channels_last(&self.pool, &windows, columns, bias, part, out);
+        } else {
+            let x = Matrix { data: &x[group * channels * pixels..], strides: &[pixels, 1] };
+            product(terms, pixels, Matrix { data: filter, strides: &[row, column] }, x, columns);
+            let (channel, tap) = (result_rows * pixels, tap_rows * pixels);
+            let columns = Columns { data: columns, channel, tap, position: 1 };
+            let plane = windows.size[0] * windows.size[1];
+            let out = &mut out[group * results * plane..][..results * plane];
+            fold::channels_first(&self.pool, &windows, columns, bias, out);
+        }
     }
 }

@@ -47,7 +47,9 @@ impl<'a> Pooling<'a> {
         let size = |shape: &Shape| [shape[first], shape[first + 1]];
         let channels = from[op.layout.channel_axis(4)];
         let mut pooling = Pooling { op, x, from: size(from), to: size(to), channels, across: Vec::new() };
-        pooling.across = (0..pooling.to[1]).map(|position| pooling.count(1, position)).collect();
+        if !to.contains(&0) {
+            pooling.across = (0..pooling.to[1]).map(|position| pooling.count(1, position)).collect();
+        }
         pooling
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use engine::Call;
 use graph::ops::{Neighbors, Resize};
-use tensor::{DType, Shape};
+use tensor::{AlignedBytes, DType, Shape};
 
 use super::floats::{self, is_float};
 use super::operands::view;
@@ -57,7 +57,7 @@ variants! {
 /// Writes `x` of one shape to `out` of another.
 ///
 /// # Errors
-/// If `x` has no elements to make those of `out` of.
+/// If `x` has no elements to make those of `out` of, or the system refuses memory for what lies between them.
 pub(crate) fn resize(
     variant: &Variant<Kernel>,
     pool: &Pool,
@@ -76,15 +76,17 @@ pub(crate) fn resize(
         (0..to.rank()).filter_map(|axis| Some((axis, op.neighbors(from[axis], to[axis])?))).collect();
     let across = steps.pop();
     let down = steps.pop_if(|(axis, _)| across.as_ref().is_some_and(|(last, _)| *axis + 1 == *last));
-    let mut current: Option<Vec<f32>> = None;
+    let mut current: Option<AlignedBytes> = None;
     for (axis, neighbors) in steps {
-        let pass = Pass::of_one(current.as_deref().unwrap_or(x), Axis::new(&shape, axis, neighbors));
+        let pass = Pass::of_one(floats_or(current.as_ref(), x), Axis::new(&shape, axis, neighbors));
         shape[axis] = to[axis];
-        let mut next = vec![0f32; shape.iter().product()];
-        pass.run(variant, pool, &mut next);
+        // Larger than the operand and the result, if the first axes grow and the last ones shrink.
+        let bytes = DType::F32.bytes_for_shape(&Shape::new(&shape)).unwrap_or(usize::MAX);
+        let mut next = AlignedBytes::try_zeroed(bytes).map_err(|error| error.to_string())?;
+        pass.run(variant, pool, bytemuck::cast_slice_mut(&mut next));
         current = Some(next);
     }
-    let x = current.as_deref().unwrap_or(x);
+    let x = floats_or(current.as_ref(), x);
     let down = down.map(|(axis, neighbors)| Axis::new(&shape, axis, neighbors));
     match (down, across.map(|(axis, neighbors)| Axis::new(&shape, axis, neighbors))) {
         (None, Some(axis)) => Pass::of_one(x, axis).run(variant, pool, out),
@@ -92,6 +94,10 @@ pub(crate) fn resize(
         (_, None) => out.copy_from_slice(x),
     }
     Ok(())
+}
+
+fn floats_or<'a>(bytes: Option<&'a AlignedBytes>, otherwise: &'a [f32]) -> &'a [f32] {
+    bytes.map_or(otherwise, |bytes| bytemuck::cast_slice(bytes))
 }
 
 impl Axis {

@@ -37,8 +37,12 @@ impl Kernel for GatherNdKernel {
 
     fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
         let (x, ids) = (view(&call, 0), view(&call, 1));
-        let rows = tuples(&self.pool, &x.shape, ids, 1, self.batch_dims)?;
         let result = &mut *call.outputs[0].bytes;
+        if result.is_empty() && ids.bytes.is_empty() {
+            // Tuples of no indices, which there may be any number of.
+            return Ok(());
+        }
+        let rows = tuples(&self.pool, &x.shape, ids, 1, self.batch_dims)?;
         if result.is_empty() {
             return Ok(());
         }
@@ -180,6 +184,10 @@ impl Place {
     /// The slab that each update meets.
     fn targets(&self, pool: &Pool, call: &Call<'_, '_>) -> Result<Vec<usize>, String> {
         let (shape, ids) = (call.outputs[0].shape, view(call, 2));
+        if ids.bytes.is_empty() && view(call, 1).bytes.is_empty() {
+            // Tuples of no indices, which there may be any number of.
+            return Ok(Vec::new());
+        }
         let axis = match *self {
             Place::Tuples => return tuples(pool, &shape, ids, 2, 0),
             Place::Axis(axis) => axis,

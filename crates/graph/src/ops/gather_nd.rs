@@ -50,6 +50,10 @@ impl Define for GatherNd {
     }
 
     fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
+        if inputs[1].elements() == 0 && outputs[0].contains(&0) {
+            // Tuples of no indices, which there may be any number of.
+            return Ok(vec![Tensor::zeros(inputs[0].dtype(), outputs[0])]);
+        }
         let batches: usize = inputs[0].shape()[..self.batch_dims].iter().product();
         let rows = rows("gather_nd", inputs[0].shape(), inputs[1], self.batch_dims)?;
         let depth = inputs[1].shape()[inputs[1].shape().rank() - 1];

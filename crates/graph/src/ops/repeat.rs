@@ -85,25 +85,26 @@ impl RepeatInterleave {
         usize::try_from(sum).map_err(|_| format!("{sum} repetitions are too many"))
     }
 
-    /// For each index along the axis of the result, the index along the axis of `size` elements of `x`.
+    /// Refuses counts that do not make `result` of the `size` elements of the axis of `x`.
     ///
     /// # Errors
-    /// If a count is negative, or there are too many, in words.
-    pub fn sources(&self, size: usize, counts: Option<&[i64]>) -> Result<Vec<usize>, String> {
-        let Some(counts) = counts else {
-            let Repeats::Each(repeats) = self.repeats else { unreachable!("counts are an operand") };
-            return Ok((0..size).flat_map(|index| std::iter::repeat_n(index, repeats)).collect());
+    /// If there are not as many as elements, one is negative, or their sum is another, in words.
+    pub fn check(&self, size: usize, counts: Option<&[i64]>, result: usize) -> Result<(), String> {
+        let (Repeats::Counts(out_dim), Some(counts)) = (&self.repeats, counts) else { return Ok(()) };
+        match counts.len() == size {
+            true => out_dim.expect(RepeatInterleave::total(counts)?, result),
+            false => Err(format!("repeats has {} elements, axis {} has {size}", counts.len(), self.axis)),
+        }
+    }
+
+    /// For each index along the axis of the result, the index along the axis of `size` elements of `x`; counts that were
+    /// checked.
+    pub fn sources(&self, size: usize, counts: Option<&[i64]>) -> impl Iterator<Item = usize> {
+        let count = move |index: usize| match (&self.repeats, counts) {
+            (Repeats::Each(repeats), _) => *repeats,
+            (Repeats::Counts(_), counts) => counts.map_or(0, |counts| counts[index] as usize),
         };
-        if counts.len() != size {
-            return Err(format!("repeats has {} elements, axis {} has {size}", counts.len(), self.axis));
-        }
-        let total = RepeatInterleave::total(counts)?;
-        let mut sources = Vec::new();
-        sources.try_reserve_exact(total).map_err(|_| format!("{total} repetitions do not fit the memory"))?;
-        for (index, &count) in counts.iter().enumerate() {
-            sources.extend(std::iter::repeat_n(index, count as usize));
-        }
-        Ok(sources)
+        (0..size).flat_map(move |index| std::iter::repeat_n(index, count(index)))
     }
 }
 
@@ -179,10 +180,13 @@ impl Define for RepeatInterleave {
         let refuse = |message| Error::evaluation("repeat_interleave", message);
         let shape = inputs[0].shape();
         let counts = inputs.get(1).map(|repeats| counts(repeats));
-        let sources = self.sources(shape[self.axis], counts.as_deref()).map_err(refuse)?;
-        if let Repeats::Counts(out_dim) = &self.repeats {
-            out_dim.expect(sources.len(), outputs[0][self.axis]).map_err(refuse)?;
+        let (size, counts) = (shape[self.axis], counts.as_deref());
+        self.check(size, counts, outputs[0][self.axis]).map_err(refuse)?;
+        if outputs[0].contains(&0) {
+            // The axis may be of any length then, so it is not walked.
+            return Ok(vec![Tensor::zeros(inputs[0].dtype(), outputs[0])]);
         }
+        let sources: Vec<usize> = self.sources(size, counts).collect();
         let source = |axis, index| Some(if axis == self.axis { sources[index] } else { index });
         let positions = mapped(shape, &outputs[0], source);
         Ok(vec![take(inputs[0], outputs[0], positions.into_iter().flatten())])

@@ -267,10 +267,19 @@ impl Define for Resize {
             let message = format!("x {} has no elements to make {} of", inputs[0].shape(), outputs[0]);
             return Err(Error::evaluation(self.name(), message));
         }
+        if outputs[0].contains(&0) {
+            return Ok(vec![Tensor::zeros(inputs[0].dtype(), outputs[0])]);
+        }
         for (axis, &to) in outputs[0].iter().enumerate() {
             let Some(neighbors) = self.neighbors(shape[axis], to) else { continue };
             let Lanes { outer, len, inner } = Lanes::of(&Shape::new(&shape), axis);
-            let mut resized = Vec::with_capacity(outer * to * inner);
+            let mut resized = Vec::new();
+            let elements = outer.checked_mul(to).and_then(|lanes| lanes.checked_mul(inner));
+            if elements.is_none_or(|elements| resized.try_reserve_exact(elements).is_err()) {
+                let message =
+                    format!("x {shape:?} with {to} elements along axis {axis} does not fit the memory");
+                return Err(Error::evaluation(self.name(), message));
+            }
             for o in 0..outer {
                 for Neighbors { first, weights } in &neighbors {
                     resized.extend((0..inner).map(|k| {

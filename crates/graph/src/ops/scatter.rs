@@ -222,6 +222,10 @@ impl Define for ScatterNd {
     }
 
     fn reference(&self, inputs: &[&Tensor], _outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
+        if inputs[1].elements() == 0 && inputs[2].elements() == 0 {
+            // Tuples of no indices, which there may be any number of.
+            return Ok(vec![inputs[0].contiguous()]);
+        }
         let depth = inputs[2].shape()[inputs[2].shape().rank() - 1];
         let rows = rows(self.name(), inputs[0].shape(), inputs[2], 0)?;
         let slab = inputs[0].shape()[depth..].iter().product();

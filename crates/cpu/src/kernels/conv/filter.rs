@@ -56,7 +56,7 @@ impl PackedFilter {
     pub fn pack(form: FilterForm, filter: &Tensor) -> Result<PackedFilter, String> {
         let mut packed = PackedFilter::empty(form, filter.shape())?;
         let bytes = packed.len().ok_or_else(|| format!("{form} of shape {} is too large", filter.shape()))?;
-        let mut data = AlignedBytes::zeroed(bytes);
+        let mut data = AlignedBytes::try_zeroed(bytes).map_err(|error| format!("{form}: {error}"))?;
         packed.fill(&filter.to_f32_vec(), bytemuck::cast_slice_mut(&mut data));
         packed.data = Bytes::new(data);
         Ok(packed)
