@@ -1,7 +1,7 @@
 //! Where the extreme along an axis is.
 //!
 //! Along the last axis, blocks without a better element are passed over by a loop that the compiler vectorizes;
-//! only the others are searched. Other axes go column by column. Bound by memory.
+//! only the others are searched. Other axes go column by column. The first NaN ends the search. Bound by memory.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -102,14 +102,18 @@ fn find_f32<S: Simd>(_s: S, largest: bool, row: &[f32], index: &mut i64) {
 
 #[inline(always)]
 fn find<T: Element>(largest: bool, row: &[T], index: &mut i64) {
-    *index = if largest { find_by(row, |a, b| a > b) } else { find_by(row, |a, b| a < b) } as i64;
+    // Not `>`, so that NaN is better than any number.
+    #[expect(clippy::neg_cmp_op_on_partial_ord, reason = "true of NaN")]
+    let found = if largest { find_by(row, |a, b| !(a <= b)) } else { find_by(row, |a, b| !(a >= b)) };
+    *index = found as i64;
 }
 
 #[inline(always)]
 fn find_by<T: Element>(row: &[T], better: impl Fn(T, T) -> bool) -> usize {
-    let is_nan = |x: T| x.partial_cmp(&x).is_none();
-    // Where NaN comes first, it is no measure for the others.
-    let Some(mut best) = row.iter().position(|&x| !is_nan(x)) else { return 0 };
+    let mut best = 0;
+    if is_nan(row[best]) {
+        return best;
+    }
     for (block_index, block) in row.chunks(BLOCK).enumerate() {
         let limit = row[best];
         if !block.iter().fold(false, |any, &x| any | better(x, limit)) {
@@ -118,17 +122,27 @@ fn find_by<T: Element>(row: &[T], better: impl Fn(T, T) -> bool) -> usize {
         for (i, &x) in block.iter().enumerate() {
             if better(x, row[best]) {
                 best = block_index * BLOCK + i;
+                if is_nan(x) {
+                    return best;
+                }
             }
         }
     }
     best
 }
 
-/// The position of the first of the best of a column.
+fn is_nan<T: PartialOrd>(x: T) -> bool {
+    x.partial_cmp(&x).is_none()
+}
+
+/// The position of the first of the best of a column, or of the first NaN.
 fn first_best<T: Element>(largest: bool, column: impl Iterator<Item = T>) -> usize {
     let wanted = if largest { Ordering::Greater } else { Ordering::Less };
     let mut best: Option<(usize, T)> = None;
-    for (i, x) in column.enumerate().filter(|(_, x)| x.partial_cmp(x).is_some()) {
+    for (i, x) in column.enumerate() {
+        if is_nan(x) {
+            return i;
+        }
         if best.is_none_or(|(_, limit)| x.partial_cmp(&limit) == Some(wanted)) {
             best = Some((i, x));
         }

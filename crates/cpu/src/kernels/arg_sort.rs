@@ -45,11 +45,8 @@ impl<T: Key> Kernel for ArgSortKernel<T> {
         let lanes = x.len() / n;
         let start = |lane: usize| lane / inner * n * inner + lane % inner;
         let key = |lane: usize, i: usize| {
-            let key = match x[start(lane) + i * inner].key() {
-                Some(key) if self.op.descending => !key,
-                Some(key) => key,
-                None => u64::MAX,
-            };
+            let key = x[start(lane) + i * inner].key();
+            let key = if self.op.descending { !key } else { key };
             u128::from(key) << 64 | i as u128
         };
         let write = |lane: usize, i: usize, key: u128| {
@@ -82,15 +79,15 @@ impl<T: Key> Kernel for ArgSortKernel<T> {
 }
 
 trait Key: Element {
-    /// An integer of the same order, zeros being equal; none for NaN. That of no float is 0 or the largest.
-    fn key(self) -> Option<u64>;
+    /// An integer of the same order, zeros being equal and NaN above all numbers.
+    fn key(self) -> u64;
 }
 
 macro_rules! integers {
     ($($T:ty),*) => { $(
         impl Key for $T {
-            fn key(self) -> Option<u64> {
-                Some((i128::from(self) - i128::from(<$T>::MIN)) as u64)
+            fn key(self) -> u64 {
+                (i128::from(self) - i128::from(<$T>::MIN)) as u64
             }
         }
     )* };
@@ -101,12 +98,12 @@ integers!(u8, i8, u16, i16, u32, i32, u64, i64);
 macro_rules! floats {
     ($($T:ty),*) => { $(
         impl Key for $T {
-            fn key(self) -> Option<u64> {
+            fn key(self) -> u64 {
                 let value = f64::from(self);
                 // Without the sign of zero; the bits of negative numbers, which fall as they rise, turned around.
                 let bits = (value + 0.0).to_bits();
                 let key = if bits >> 63 == 1 { !bits } else { bits | 1 << 63 };
-                (!value.is_nan()).then_some(key)
+                if value.is_nan() { u64::MAX } else { key }
             }
         }
     )* };

@@ -27,7 +27,7 @@ const BLOCK: usize = 64;
 /// Columns copied out together: a cache line of f32.
 const BAND: usize = 16;
 
-/// Whether any of the values is above the bar, or else below it.
+/// Whether any of the values is above the bar, as NaN is, or else below it. The bar is not NaN.
 pub type AnyBeyond<T> = unsafe fn(bool, &[T], T, &mut bool);
 
 variants! {
@@ -52,9 +52,8 @@ trait Beyond: Element {
 
     fn variant(cpu: &Cpu) -> &'static Variant<AnyBeyond<Self>>;
 
-    /// A whole number in the order of the values, equal for equal ones; `None` for NaN. Of floats, neither 0 nor the
-    /// largest.
-    fn key(self) -> Option<u64>;
+    /// A whole number of [`Beyond::BITS`] in the order of the values, equal for equal ones; NaN is above all numbers.
+    fn key(self) -> u64;
 }
 
 macro_rules! beyond {
@@ -66,8 +65,8 @@ macro_rules! beyond {
                 &VARIANT
             }
 
-            fn key(self) -> Option<u64> {
-                let key: fn($T) -> Option<u64> = $key;
+            fn key(self) -> u64 {
+                let key: fn($T) -> u64 = $key;
                 key(self)
             }
         }
@@ -75,17 +74,17 @@ macro_rules! beyond {
 }
 
 beyond! {
-    tensor::f16, |x| (!x.is_nan()).then(|| float_key(x.to_bits().into(), 16));
-    tensor::bf16, |x| (!x.is_nan()).then(|| float_key(x.to_bits().into(), 16));
-    f64, |x| (!x.is_nan()).then(|| float_key(x.to_bits(), 64));
-    u8, |x| Some(x.into());
-    u16, |x| Some(x.into());
-    u32, |x| Some(x.into());
-    u64, Some;
-    i8, |x| Some((x as u8 ^ 1 << 7).into());
-    i16, |x| Some((x as u16 ^ 1 << 15).into());
-    i32, |x| Some((x as u32 ^ 1 << 31).into());
-    i64, |x| Some(x as u64 ^ 1 << 63);
+    tensor::f16, |x| float_key(x.to_bits().into(), 16, x.is_nan());
+    tensor::bf16, |x| float_key(x.to_bits().into(), 16, x.is_nan());
+    f64, |x| float_key(x.to_bits(), 64, x.is_nan());
+    u8, u64::from;
+    u16, u64::from;
+    u32, u64::from;
+    u64, |x| x;
+    i8, |x| (x as u8 ^ 1 << 7).into();
+    i16, |x| (x as u16 ^ 1 << 15).into();
+    i32, |x| (x as u32 ^ 1 << 31).into();
+    i64, |x| x as u64 ^ 1 << 63;
 }
 
 impl Beyond for f32 {
@@ -93,17 +92,18 @@ impl Beyond for f32 {
         cpu.pick(F32)
     }
 
-    fn key(self) -> Option<u64> {
-        (!self.is_nan()).then(|| float_key(self.to_bits().into(), 32))
+    fn key(self) -> u64 {
+        float_key(self.to_bits().into(), 32, self.is_nan())
     }
 }
 
-/// The key of a float: negative ones count down from the middle, positive ones up. Both zeros are the middle.
-fn float_key(bits: u64, width: u32) -> u64 {
-    let sign = 1u64 << (width - 1);
+/// The key of a float: negative ones count down from the middle, positive ones up. Both zeros are the middle, NaN the top.
+fn float_key(bits: u64, width: u32, is_nan: bool) -> u64 {
+    let (sign, all) = (1u64 << (width - 1), u64::MAX >> (64 - width));
     match bits & sign == 0 || bits == sign {
+        _ if is_nan => all,
         true => bits | sign,
-        false => !bits & (u64::MAX >> (64 - width)),
+        false => !bits & all,
     }
 }
 
@@ -240,13 +240,9 @@ impl<T: Beyond> TopKKernel<T> {
         (bar, missing)
     }
 
-    /// A key that is larger for what is better, and 0 for NaN.
+    /// A key that is larger for what is better.
     fn key(&self, value: T) -> u64 {
-        match (value.key(), self.op.smallest) {
-            (None, _) => 0,
-            (Some(key), false) => key,
-            (Some(key), true) => !key & (u64::MAX >> (64 - T::BITS)),
-        }
+        if self.op.smallest { !value.key() & (u64::MAX >> (64 - T::BITS)) } else { value.key() }
     }
 
     /// As [`TopKKernel::select`], by sorting everything.
@@ -258,24 +254,26 @@ impl<T: Beyond> TopKKernel<T> {
     }
 
     fn any_beyond(&self, block: &[T], bar: T) -> bool {
-        // Everything else is better than a NaN, but nothing beyond it.
-        let mut any = bar.partial_cmp(&bar).is_none();
-        if !any {
-            // SAFETY: the variant was chosen because this machine has it.
-            unsafe { (self.variant.run)(self.op.smallest, block, bar, &mut any) };
+        if is_nan(&bar) {
+            // NaN is the top: all numbers are below it, and nothing above.
+            return self.op.smallest;
         }
+        let mut any = false;
+        // SAFETY: the variant was chosen because this machine has it.
+        unsafe { (self.variant.run)(self.op.smallest, block, bar, &mut any) };
         any
     }
 
-    /// The best first, NaN last, and the lower index first among equals: no two compare equal.
+    /// The best first, NaN being above all numbers, and the lower index first among equals: no two compare equal.
     fn rank(&self, a: &(T, usize), b: &(T, usize)) -> Ordering {
-        let is_nan = |x: &T| x.partial_cmp(x).is_none();
-        let by_value = match self.op.smallest {
-            true => a.0.partial_cmp(&b.0),
-            false => b.0.partial_cmp(&a.0),
-        };
-        by_value.unwrap_or_else(|| is_nan(&a.0).cmp(&is_nan(&b.0))).then(a.1.cmp(&b.1))
+        let by_value = a.0.partial_cmp(&b.0).unwrap_or_else(|| is_nan(&a.0).cmp(&is_nan(&b.0)));
+        let by_value = if self.op.smallest { by_value } else { by_value.reverse() };
+        by_value.then(a.1.cmp(&b.1))
     }
+}
+
+fn is_nan<T: PartialOrd>(x: &T) -> bool {
+    x.partial_cmp(x).is_none()
 }
 
 /// Keeps the `k` best, at least 1; returns the worst of them.
@@ -299,10 +297,13 @@ fn any_beyond_f32<S: Simd>(_s: S, smallest: bool, values: &[f32], bar: f32, any:
 
 #[inline(always)]
 fn any_beyond<T: Element>(smallest: bool, values: &[T], bar: T, any: &mut bool) {
-    *any = match smallest {
+    // Not `>`, so that NaN is above the bar.
+    #[expect(clippy::neg_cmp_op_on_partial_ord, reason = "true of NaN")]
+    let found = match smallest {
         true => values.iter().fold(false, |any, &value| any | (value < bar)),
-        false => values.iter().fold(false, |any, &value| any | (value > bar)),
+        false => values.iter().fold(false, |any, &value| any | !(value <= bar)),
     };
+    *any = found;
 }
 
 #[cfg(test)]

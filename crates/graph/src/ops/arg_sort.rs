@@ -9,7 +9,7 @@ use super::{Attribute, Attributes, Define};
 use crate::{Error, Type, TypeError};
 
 /// Sorts: `x` of any float or integer dtype → i64 indices along the axis, of the same shape. Equal elements keep their
-/// order, in both directions; NaN comes last in both.
+/// order, in both directions. NaN is above all numbers: last where the order ascends, first where it descends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ArgSort {
     /// Along which axis.
@@ -78,7 +78,7 @@ mod tests {
         let x = Tensor::from_slice([6], &[nan, 2.0f32, low, 2.0, 0.0, -0.0]);
         let of = |descending, axis, x| numbers(ArgSort { axis, descending }, &[x]);
         assert_eq!(of(false, 0, &x), [2., 4., 5., 1., 3., 0.]);
-        assert_eq!(of(true, 0, &x), [1., 3., 4., 5., 2., 0.]);
+        assert_eq!(of(true, 0, &x), [0., 1., 3., 4., 5., 2.]);
         let matrix = Tensor::from_slice([2, 2], &[5i64, i64::MAX, i64::MIN, i64::MAX - 1]);
         assert_eq!(of(false, 0, &matrix), [1., 1., 0., 0.]);
         assert_eq!(of(true, 1, &matrix), [1., 0., 1., 0.]);

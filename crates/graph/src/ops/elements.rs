@@ -41,13 +41,11 @@ impl Numbers {
         }
     }
 
-    /// The order of elements `i` and `j` in a sorted list: NaN comes last, in both directions.
+    /// The order of elements `i` and `j` in a sorted list: NaN is above all numbers, so it comes last where the order
+    /// ascends, and first where it descends.
     pub(super) fn rank(&self, i: usize, j: usize, descending: bool) -> Ordering {
-        match self.compare(i, self, j) {
-            Some(order) if descending => order.reverse(),
-            Some(order) => order,
-            None => self.is_nan(i).cmp(&self.is_nan(j)),
-        }
+        let order = self.compare(i, self, j).unwrap_or_else(|| self.is_nan(i).cmp(&self.is_nan(j)));
+        if descending { order.reverse() } else { order }
     }
 
     /// Whether element `i` is NaN.

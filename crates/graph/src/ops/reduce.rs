@@ -113,8 +113,8 @@ impl Define for Reduce {
 /// Finds an extreme along one axis: any float or integer dtype → its index as i64, with size 1 along the
 /// axis.
 ///
-/// Of equal ones the first; NaN is passed over, and if all are NaN the index is 0. The axis must not be
-/// empty.
+/// Of equal ones the first. NaN is the extreme, as it is the result of the reductions: if there is one, the first is found.
+/// The axis must not be empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ArgReduce {
     /// Which extreme.
@@ -173,7 +173,7 @@ impl Define for ArgReduce {
         let first_best = |lane: Vec<usize>| {
             let mut best = 0;
             for (index, &i) in lane.iter().enumerate() {
-                if better(i, lane[best]) || (x.is_nan(lane[best]) && !x.is_nan(i)) {
+                if better(i, lane[best]) || (x.is_nan(i) && !x.is_nan(lane[best])) {
                     best = index;
                 }
             }
@@ -235,9 +235,9 @@ mod tests {
         for (kind, expected) in table {
             assert_close(&numbers(Reduce { kind, axis: 0 }, &[&x]), &expected, 1e-7);
         }
-        assert_eq!(numbers(ArgReduce { kind: ArgReduceKind::Max, axis: 0 }, &[&x]), [0.0, 2.0]);
-        assert_eq!(numbers(ArgReduce { kind: ArgReduceKind::Min, axis: 0 }, &[&x]), [1.0, 0.0]);
-        assert_eq!(numbers(ArgReduce { kind: ArgReduceKind::Max, axis: 1 }, &[&x]), [0.0, 0.0, 1.0]);
+        assert_eq!(numbers(ArgReduce { kind: ArgReduceKind::Max, axis: 0 }, &[&x]), [0.0, 1.0]);
+        assert_eq!(numbers(ArgReduce { kind: ArgReduceKind::Min, axis: 0 }, &[&x]), [1.0, 1.0]);
+        assert_eq!(numbers(ArgReduce { kind: ArgReduceKind::Max, axis: 1 }, &[&x]), [0.0, 1.0, 1.0]);
         let all_nan = Tensor::from_slice([2], &[nan, nan]);
         assert_eq!(numbers(ArgReduce { kind: ArgReduceKind::Min, axis: 0 }, &[&all_nan]), [0.0]);
     }

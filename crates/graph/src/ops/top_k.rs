@@ -9,7 +9,7 @@ use super::{Attribute, Attributes, Define};
 use crate::{Dim, Error, Type, TypeError};
 
 /// Selects and sorts: `x` of any float or integer dtype → values and i64 indices, both with `k` elements along the
-/// axis. Of equal ones the lowest index comes first; NaN comes last, whether the largest or the smallest are asked for.
+/// axis. Of equal ones the lowest index comes first. NaN is above all numbers: `top_k` gives it first, `bottom_k` last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TopK {
     /// How many; at most the size of the axis.
@@ -93,13 +93,15 @@ mod tests {
         let (nan, low) = (f32::NAN, f32::NEG_INFINITY);
         let x = Tensor::from_slice([2, 4], &[1.0f32, 3.0, 3.0, 2.0, nan, low, 5.0, nan]);
         let results = run(top(4, 1), &[&x]).unwrap();
-        assert_eq!(results[1].to_vec::<i64>(), [1, 2, 3, 0, 2, 1, 0, 3]);
-        assert_eq!(results[0].to_vec::<f32>()[..6], [3.0, 3.0, 2.0, 1.0, 5.0, low]);
-        let results = run(TopK { k: 2, axis: 1, smallest: true }, &[&x]).unwrap();
-        assert_eq!(results[1].to_vec::<i64>(), [0, 3, 1, 2]);
+        assert_eq!(results[1].to_vec::<i64>(), [1, 2, 3, 0, 0, 3, 2, 1]);
+        let values = results[0].to_vec::<f32>();
+        assert_eq!((&values[..4], &values[6..]), (&[3.0, 3.0, 2.0, 1.0][..], &[5.0, low][..]));
+        assert!(values[4].is_nan() && values[5].is_nan());
+        let results = run(TopK { k: 3, axis: 1, smallest: true }, &[&x]).unwrap();
+        assert_eq!(results[1].to_vec::<i64>(), [0, 3, 1, 1, 2, 0]);
         let results = run(top(1, 0), &[&x]).unwrap();
-        assert_eq!(results[0].to_vec::<f32>(), [1.0, 3.0, 5.0, 2.0]);
-        assert_eq!(results[1].to_vec::<i64>(), [0, 0, 1, 0]);
+        assert_eq!(results[0].to_vec::<f32>()[1..3], [3.0, 5.0]);
+        assert_eq!(results[1].to_vec::<i64>(), [1, 0, 1, 1]);
         let late = top(5, 1).reference(&[&x], &[Shape::new(&[2, 5]), Shape::new(&[2, 5])]).unwrap_err();
         assert_eq!(late.to_string(), "top_k: k = 5 is more than axis 1 of x [2, 4]");
     }
