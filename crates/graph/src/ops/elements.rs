@@ -173,8 +173,14 @@ impl Lanes {
         Lanes { outer: product(&shape[..axis]), len: shape[axis], inner: product(&shape[axis + 1..]) }
     }
 
-    /// The positions along the axis, for every lane in row-major order.
+    /// The positions along the axis, for every lane in row-major order. There may be any number of lanes without
+    /// elements, so those are passed over.
     pub(super) fn iter(self) -> impl Iterator<Item = impl Iterator<Item = usize> + Clone> {
+        Lanes { outer: if self.len > 0 { self.outer } else { 0 }, ..self }.all()
+    }
+
+    /// The positions along the axis, for every lane in row-major order.
+    pub(super) fn all(self) -> impl Iterator<Item = impl Iterator<Item = usize> + Clone> {
         let Lanes { outer, len, inner } = self;
         (0..outer).flat_map(move |o| {
             (0..inner).map(move |k| (0..len).map(move |index| (o * len + index) * inner + k))

@@ -110,7 +110,7 @@ impl Define for Irfft {
         let signals = Lanes::of(&outputs[0], self.axis);
         let length = signals.len;
         let mut y = vec![0.0; outputs[0].elements()];
-        for (spectrum, signal) in spectra.iter().zip(signals.iter()) {
+        for (spectrum, signal) in spectra.all().zip(signals.iter()) {
             let bins: Vec<[f64; 2]> =
                 spectrum.take(length / 2 + 1).map(|i| [x[2 * i], x[2 * i + 1]]).collect();
             for (t, i) in signal.enumerate() {

@@ -104,6 +104,9 @@ impl Define for Pool2d {
     }
 
     fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
+        if outputs[0].contains(&0) {
+            return Ok(vec![Tensor::zeros(inputs[0].dtype(), outputs[0])]);
+        }
         let x = inputs[0].to_f64_vec();
         let from = Images::new(self.layout, inputs[0].shape());
         let to = Images::new(self.layout, &outputs[0]);

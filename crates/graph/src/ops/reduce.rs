@@ -95,14 +95,14 @@ impl Define for Reduce {
         let result = match Numbers::of(inputs[0]) {
             Numbers::Floats(x) => {
                 let lane = |lane: &mut dyn Iterator<Item = usize>| lane.map(|i| x[i]).collect::<Vec<_>>();
-                let values: Vec<f64> = lanes.iter().map(|mut i| self.kind.of_floats(&lane(&mut i))).collect();
+                let values: Vec<f64> = lanes.all().map(|mut i| self.kind.of_floats(&lane(&mut i))).collect();
                 from_f64(dtype, outputs[0], &values)
             }
             Numbers::Integers(x) => {
                 let range = integer_range(dtype);
                 let lane = |lane: &mut dyn Iterator<Item = usize>| lane.map(|i| x[i]).collect::<Vec<_>>();
                 let values: Vec<i128> =
-                    lanes.iter().map(|mut i| self.kind.of_integers(&lane(&mut i), range)).collect();
+                    lanes.all().map(|mut i| self.kind.of_integers(&lane(&mut i), range)).collect();
                 from_i128(dtype, outputs[0], &values)
             }
         };
