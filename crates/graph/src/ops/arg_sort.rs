@@ -2,10 +2,10 @@
 
 use tensor::{DType, Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{expect_axis, expect_number, operands};
 use super::elements::{Lanes, Numbers};
-use super::{Attribute, Attributes, Define};
+use super::field::declare;
+use super::{Attributes, Define};
 use crate::{Error, Type, TypeError};
 
 /// Sorts: `x` of any float or integer dtype → i64 indices along the axis, of the same shape. Equal elements keep their
@@ -19,22 +19,7 @@ pub struct ArgSort {
 }
 
 impl Define for ArgSort {
-    const NAMES: &[&str] = &["argsort"];
-
-    fn name(&self) -> &'static str {
-        "argsort"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default()
-            .with("axis", Attribute::index(self.axis))
-            .with_some("descending", self.descending.then_some(Attribute::Bool(true)))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<ArgSort, TypeError> {
-        let axis = required("axis", attributes.int("axis")?)?;
-        Ok(ArgSort { axis, descending: attributes.flag("descending")? })
-    }
+    declare!("argsort" { axis, descending });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;

@@ -2,11 +2,11 @@
 
 use tensor::{DType, Shape, Tensor};
 
-use super::attributes::required;
 use super::broadcast::broadcast;
 use super::check::{expect_dtype, expect_finite};
 use super::elements::{broadcast_positions, from_f64};
-use super::{Attribute, Attributes, Define};
+use super::field::declare;
+use super::{Attributes, Define};
 use crate::{Dim, Error, Type, TypeError};
 
 /// Attention: `q: f32[.., tokens, heads, head_dim]`, `k: f32[.., keys, heads, head_dim]`,
@@ -19,19 +19,7 @@ pub struct Attention {
 }
 
 impl Define for Attention {
-    const NAMES: &[&str] = &["attention"];
-
-    fn name(&self) -> &'static str {
-        "attention"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default().with("scale", Attribute::Float(self.scale))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Attention, TypeError> {
-        Ok(Attention { scale: required("scale", attributes.float("scale")?)? })
-    }
+    declare!("attention" { scale });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let (&[q, k, v], mask) = inputs.split_at(inputs.len().min(3)) else {

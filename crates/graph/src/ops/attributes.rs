@@ -143,13 +143,12 @@ impl Attributes {
     /// # Errors
     /// If it is no whole number, or does not fit `T`.
     pub fn int<T: TryFrom<i64>>(&mut self, name: &str) -> Result<Option<T>, TypeError> {
-        match self.take(name) {
-            None => Ok(None),
-            Some(Attribute::Int(value)) => T::try_from(value)
-                .map(Some)
-                .map_err(|_| TypeError::new(format!("attribute `{name}` = {value} is out of range"))),
-            Some(other) => Err(wrong_kind(name, "a whole number", &other)),
-        }
+        let value = self.typed(name, "a whole number", |attribute| match attribute {
+            Attribute::Int(value) => Ok(value),
+            other => Err(other),
+        })?;
+        let out_of_range = |value| TypeError::new(format!("attribute `{name}` = {value} is out of range"));
+        value.map(|value| T::try_from(value).map_err(|_| out_of_range(value))).transpose()
     }
 
     /// Takes a number out, if it is there.
@@ -157,12 +156,11 @@ impl Attributes {
     /// # Errors
     /// If it is no number.
     pub fn float(&mut self, name: &str) -> Result<Option<f32>, TypeError> {
-        match self.take(name) {
-            None => Ok(None),
-            Some(Attribute::Float(value)) => Ok(Some(value)),
-            Some(Attribute::Int(value)) => Ok(Some(value as f32)),
-            Some(other) => Err(wrong_kind(name, "a number", &other)),
-        }
+        self.typed(name, "a number", |attribute| match attribute {
+            Attribute::Float(value) => Ok(value),
+            Attribute::Int(value) => Ok(value as f32),
+            other => Err(other),
+        })
     }
 
     /// Takes a truth value out; absent means false.
@@ -170,11 +168,11 @@ impl Attributes {
     /// # Errors
     /// If it is something else.
     pub fn flag(&mut self, name: &str) -> Result<bool, TypeError> {
-        match self.take(name) {
-            None => Ok(false),
-            Some(Attribute::Bool(value)) => Ok(value),
-            Some(other) => Err(wrong_kind(name, "true or false", &other)),
-        }
+        let value = self.typed(name, "true or false", |attribute| match attribute {
+            Attribute::Bool(value) => Ok(value),
+            other => Err(other),
+        });
+        Ok(value?.unwrap_or(false))
     }
 
     /// Takes a word out, if it is there.
@@ -182,11 +180,10 @@ impl Attributes {
     /// # Errors
     /// If it is something else.
     pub fn text(&mut self, name: &str) -> Result<Option<String>, TypeError> {
-        match self.take(name) {
-            None => Ok(None),
-            Some(Attribute::Text(value)) => Ok(Some(value)),
-            Some(other) => Err(wrong_kind(name, "a word", &other)),
-        }
+        self.typed(name, "a word", |attribute| match attribute {
+            Attribute::Text(value) => Ok(value),
+            other => Err(other),
+        })
     }
 
     /// Takes a dtype out, if it is there.
@@ -194,11 +191,10 @@ impl Attributes {
     /// # Errors
     /// If it is something else.
     pub fn dtype(&mut self, name: &str) -> Result<Option<DType>, TypeError> {
-        match self.take(name) {
-            None => Ok(None),
-            Some(Attribute::DType(value)) => Ok(Some(value)),
-            Some(other) => Err(wrong_kind(name, "a dtype", &other)),
-        }
+        self.typed(name, "a dtype", |attribute| match attribute {
+            Attribute::DType(value) => Ok(value),
+            other => Err(other),
+        })
     }
 
     /// Takes a type out, if it is there.
@@ -206,11 +202,10 @@ impl Attributes {
     /// # Errors
     /// If it is something else.
     pub fn ty(&mut self, name: &str) -> Result<Option<Type>, TypeError> {
-        match self.take(name) {
-            None => Ok(None),
-            Some(Attribute::Type(value)) => Ok(Some(value)),
-            Some(other) => Err(wrong_kind(name, "a type", &other)),
-        }
+        self.typed(name, "a type", |attribute| match attribute {
+            Attribute::Type(value) => Ok(value),
+            other => Err(other),
+        })
     }
 
     /// Takes a list of types out, if it is there.
@@ -218,12 +213,11 @@ impl Attributes {
     /// # Errors
     /// If it is something else.
     pub fn types(&mut self, name: &str) -> Result<Option<Vec<Type>>, TypeError> {
-        match self.take(name) {
-            None => Ok(None),
-            Some(Attribute::Types(value)) => Ok(Some(value)),
-            Some(Attribute::Ints(values)) if values.is_empty() => Ok(Some(Vec::new())),
-            Some(other) => Err(wrong_kind(name, "a list of types", &other)),
-        }
+        self.typed(name, "a list of types", |attribute| match attribute {
+            Attribute::Types(value) => Ok(value),
+            Attribute::Ints(values) if values.is_empty() => Ok(Vec::new()),
+            other => Err(other),
+        })
     }
 
     /// Takes data out, if it is there.
@@ -231,11 +225,10 @@ impl Attributes {
     /// # Errors
     /// If it is something else.
     pub fn tensor(&mut self, name: &str) -> Result<Option<TensorData>, TypeError> {
-        match self.take(name) {
-            None => Ok(None),
-            Some(Attribute::Tensor(value)) => Ok(Some(value)),
-            Some(other) => Err(wrong_kind(name, "data", &other)),
-        }
+        self.typed(name, "data", |attribute| match attribute {
+            Attribute::Tensor(value) => Ok(value),
+            other => Err(other),
+        })
     }
 
     /// Takes a graph out, if it is there.
@@ -243,11 +236,10 @@ impl Attributes {
     /// # Errors
     /// If it is something else.
     pub fn graph(&mut self, name: &str) -> Result<Option<Arc<Graph>>, TypeError> {
-        match self.take(name) {
-            None => Ok(None),
-            Some(Attribute::Graph(value)) => Ok(Some(value)),
-            Some(other) => Err(wrong_kind(name, "a graph", &other)),
-        }
+        self.typed(name, "a graph", |attribute| match attribute {
+            Attribute::Graph(value) => Ok(value),
+            other => Err(other),
+        })
     }
 
     /// Takes a list of sizes or indices out, if it is there.
@@ -255,15 +247,11 @@ impl Attributes {
     /// # Errors
     /// If it is something else, or one is negative.
     pub fn sizes(&mut self, name: &str) -> Result<Option<Vec<usize>>, TypeError> {
-        let sizes = |values: &[i64]| values.iter().map(|&value| usize::try_from(value).ok()).collect();
-        match self.take(name) {
-            None => Ok(None),
-            Some(Attribute::Ints(values)) => match sizes(&values) {
-                Some(sizes) => Ok(Some(sizes)),
-                None => Err(wrong_kind(name, "no negative number", &Attribute::Ints(values))),
-            },
-            Some(other) => Err(wrong_kind(name, "a list of whole numbers", &other)),
-        }
+        let values = self.typed(name, "a list of whole numbers", |attribute| match attribute {
+            Attribute::Ints(values) => Ok(values),
+            other => Err(other),
+        })?;
+        values.map(|values| not_negative(name, &values)).transpose()
     }
 
     /// Takes a shape out, if it is there.
@@ -271,15 +259,29 @@ impl Attributes {
     /// # Errors
     /// If it is something else, or a size is negative.
     pub fn dims(&mut self, name: &str) -> Result<Option<Vec<Dim>>, TypeError> {
-        match self.take(name) {
-            Some(Attribute::Dims(dims)) => Ok(Some(dims)),
-            Some(sizes @ Attribute::Ints(_)) => {
-                let sizes = Attributes::default().with(name, sizes).sizes(name)?;
-                Ok(sizes.map(|sizes| sizes.into_iter().map(Dim::from).collect()))
-            }
-            None => Ok(None),
-            Some(other) => Err(wrong_kind(name, "a shape", &other)),
-        }
+        let dims = self.typed(name, "a shape", |attribute| match attribute {
+            Attribute::Dims(dims) => Ok(Ok(dims)),
+            Attribute::Ints(sizes) => Ok(Err(sizes)),
+            other => Err(other),
+        })?;
+        let dims = dims.map(|dims| match dims {
+            Ok(dims) => Ok(dims),
+            Err(sizes) => Ok(not_negative(name, &sizes)?.into_iter().map(Dim::from).collect()),
+        });
+        dims.transpose()
+    }
+
+    /// Takes an attribute of a kind out, if it is there. `value` gives back what is of another kind.
+    fn typed<T>(
+        &mut self,
+        name: &str,
+        kind: &'static str,
+        value: impl FnOnce(Attribute) -> Result<T, Attribute>,
+    ) -> Result<Option<T>, TypeError> {
+        #[cfg(test)]
+        asked::note(name, kind);
+        let attribute = self.take(name).map(value).transpose();
+        attribute.map_err(|other| wrong_kind(name, kind, &other))
     }
 
     /// Refuses attributes that nobody took.
@@ -302,6 +304,31 @@ pub(super) fn required<T>(name: &str, value: Option<T>) -> Result<T, TypeError> 
     value.ok_or_else(|| TypeError::new(format!("attribute `{name}` is missing")))
 }
 
+fn not_negative(name: &str, values: &[i64]) -> Result<Vec<usize>, TypeError> {
+    let sizes: Option<Vec<usize>> = values.iter().map(|&value| usize::try_from(value).ok()).collect();
+    sizes.ok_or_else(|| wrong_kind(name, "no negative number", &Attribute::Ints(values.to_vec())))
+}
+
 fn wrong_kind(name: &str, expected: &str, got: &Attribute) -> TypeError {
     TypeError::new(format!("attribute `{name}` is {got}, expected {expected}"))
+}
+
+/// Which attributes an op asks for when it is parsed: what a test compares the documentation with.
+#[cfg(test)]
+pub(crate) mod asked {
+    use std::cell::RefCell;
+    use std::collections::BTreeMap;
+
+    thread_local! {
+        static ASKED: RefCell<BTreeMap<String, &'static str>> = const { RefCell::new(BTreeMap::new()) };
+    }
+
+    pub(super) fn note(name: &str, kind: &'static str) {
+        ASKED.with_borrow_mut(|asked| asked.insert(name.to_string(), kind));
+    }
+
+    /// The names and kinds that were asked for since the last call on this thread.
+    pub(crate) fn take() -> BTreeMap<String, &'static str> {
+        ASKED.take()
+    }
 }

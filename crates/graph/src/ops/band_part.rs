@@ -4,7 +4,8 @@ use tensor::{Shape, Tensor};
 
 use super::check::{expect_plain, operands};
 use super::elements::from_bytes;
-use super::{Attribute, Attributes, Define};
+use super::field::declare;
+use super::{Attributes, Define};
 use crate::{Error, Type, TypeError};
 
 /// Keeps a band: `x` [.., rows, columns] of any plain dtype → its type. Row `i`, column `j` is in the band if
@@ -30,23 +31,7 @@ impl BandPart {
 }
 
 impl Define for BandPart {
-    const NAMES: &[&str] = &["band_part"];
-
-    fn name(&self) -> &'static str {
-        "band_part"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default()
-            .with_some("lower", self.lower.map(Attribute::index))
-            .with_some("upper", self.upper.map(Attribute::index))
-            .with_some("exclude", self.exclude.then_some(Attribute::Bool(true)))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<BandPart, TypeError> {
-        let (lower, upper) = (attributes.int("lower")?, attributes.int("upper")?);
-        Ok(BandPart { lower, upper, exclude: attributes.flag("exclude")? })
-    }
+    declare!("band_part" { lower, upper, exclude });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;

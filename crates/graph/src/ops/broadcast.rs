@@ -3,10 +3,10 @@
 
 use tensor::{Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{expect_plain, operands};
 use super::elements::{broadcast_positions, take};
-use super::{Attribute, Attributes, Define};
+use super::field::declare;
+use super::{Attributes, Define};
 use crate::{Dim, Error, Type, TypeError};
 
 /// Repeats `x` along axes where it has size 1 or none: any plain dtype → the same with `shape`.
@@ -17,19 +17,7 @@ pub struct Broadcast {
 }
 
 impl Define for Broadcast {
-    const NAMES: &[&str] = &["broadcast"];
-
-    fn name(&self) -> &'static str {
-        "broadcast"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default().with("shape", Attribute::Dims(self.shape.clone()))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Broadcast, TypeError> {
-        Ok(Broadcast { shape: required("shape", attributes.dims("shape")?)? })
-    }
+    declare!("broadcast" { shape });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;

@@ -2,10 +2,10 @@
 
 use tensor::{DType, Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{FLOATS, operands};
 use super::elements::{Numbers, from_f64, from_i128, from_integers_as_floats, integer_range};
-use super::{Attribute, Attributes, Define};
+use super::field::declare;
+use super::{Attributes, Define};
 use crate::{Error, Type, TypeError};
 
 /// Converts elements: any dtype (blocks are dequantized) → f16, bf16, f32, f64, an integer or bool.
@@ -19,19 +19,7 @@ pub struct Cast {
 }
 
 impl Define for Cast {
-    const NAMES: &[&str] = &["cast"];
-
-    fn name(&self) -> &'static str {
-        "cast"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default().with("to", Attribute::DType(self.to))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Cast, TypeError> {
-        Ok(Cast { to: required("to", attributes.dtype("to")?)? })
-    }
+    declare!("cast" { to });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;

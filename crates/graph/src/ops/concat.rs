@@ -2,10 +2,10 @@
 
 use tensor::{Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{expect_axis, expect_plain, expect_same_dtype};
 use super::elements::from_bytes;
-use super::{Attribute, Attributes, Define};
+use super::field::declare;
+use super::{Attributes, Define};
 use crate::{Dim, Error, Type, TypeError};
 
 /// Puts tensors one after another: any number of operands of one plain dtype, of one shape but for the axis.
@@ -16,19 +16,7 @@ pub struct Concat {
 }
 
 impl Define for Concat {
-    const NAMES: &[&str] = &["concat"];
-
-    fn name(&self) -> &'static str {
-        "concat"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default().with("axis", Attribute::index(self.axis))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Concat, TypeError> {
-        Ok(Concat { axis: required("axis", attributes.int("axis")?)? })
-    }
+    declare!("concat" { axis });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let (first, rest) =

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use tensor::{DType, Shape, Tensor};
 
-use super::attributes::required;
-use super::{Attribute, Attributes, Define, Effect};
+use super::field::declare;
+use super::{Attributes, Define, Effect};
 use crate::{DeviceRef, Dim, Error, Graph, Kind, Type, TypeError};
 
 /// `predicate: bool[]` on the host, and captured values → what `then` makes of the captured values if the predicate
@@ -42,24 +42,7 @@ pub struct Call {
 }
 
 impl Define for Cond {
-    const NAMES: &[&str] = &["cond"];
-
-    fn name(&self) -> &'static str {
-        "cond"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default()
-            .with("then", Attribute::Graph(Arc::clone(&self.then)))
-            .with("otherwise", Attribute::Graph(Arc::clone(&self.otherwise)))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Cond, TypeError> {
-        Ok(Cond {
-            then: required("then", attributes.graph("then")?)?,
-            otherwise: required("otherwise", attributes.graph("otherwise")?)?,
-        })
-    }
+    declare!("cond" { then, otherwise });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let Some((predicate, captured)) = inputs.split_first() else {
@@ -103,24 +86,7 @@ impl Define for Cond {
 }
 
 impl Define for While {
-    const NAMES: &[&str] = &["while"];
-
-    fn name(&self) -> &'static str {
-        "while"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default()
-            .with("predicate", Attribute::Graph(Arc::clone(&self.predicate)))
-            .with("body", Attribute::Graph(Arc::clone(&self.body)))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<While, TypeError> {
-        Ok(While {
-            predicate: required("predicate", attributes.graph("predicate")?)?,
-            body: required("body", attributes.graph("body")?)?,
-        })
-    }
+    declare!("while" { predicate, body });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let next = self.body.apply(inputs)?;
@@ -175,23 +141,7 @@ impl Define for While {
 }
 
 impl Define for Call {
-    const NAMES: &[&str] = &["call"];
-
-    fn name(&self) -> &'static str {
-        "call"
-    }
-
-    fn attributes(&self) -> Attributes {
-        let prefix = (!self.prefix.is_empty()).then(|| Attribute::Text(self.prefix.clone()));
-        Attributes::default()
-            .with("graph", Attribute::Graph(Arc::clone(&self.graph)))
-            .with_some("prefix", prefix)
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Call, TypeError> {
-        let graph = required("graph", attributes.graph("graph")?)?;
-        Ok(Call { graph, prefix: attributes.text("prefix")?.unwrap_or_default() })
-    }
+    declare!("call" { graph, prefix = String::new() });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         self.graph.apply(inputs)

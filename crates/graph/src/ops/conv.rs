@@ -4,8 +4,9 @@ use tensor::{Shape, Tensor};
 
 use super::check::{FLOATS, expect_dtype, expect_rank, expect_same_dtype, expect_type};
 use super::elements::from_f64;
+use super::field::{Field, words};
 use super::window::{Images, expect_static, taps};
-use super::{Attribute, Attributes, Define, ImageLayout, Windows};
+use super::{Attributes, Define, ImageLayout, Windows};
 use crate::{Dim, Error, Type, TypeError};
 
 /// The order of a filter's axes: F counts the results' channels, C the operand's (of one group), the others are
@@ -18,6 +19,8 @@ pub enum FilterLayout {
     /// [F, C, spatial..]: FCRS, FCQRS; that of PyTorch and ONNX.
     Fcrs,
 }
+
+words!(FilterLayout: Rscf = "rscf" | "qrscf", Fcrs = "fcrs" | "fcqrs");
 
 /// A convolution over two or three spatial axes (as many as `windows` has).
 ///
@@ -66,19 +69,6 @@ impl FilterLayout {
         &sizes[self.first_spatial_axis()..][..sizes.len() - 2]
     }
 
-    /// As text: `filter = fcrs`, and nothing for RSCF.
-    pub(super) fn attribute(self) -> Option<Attribute> {
-        (self == FilterLayout::Fcrs).then(|| Attribute::Text("fcrs".to_string()))
-    }
-
-    pub(super) fn parse(attributes: &mut Attributes) -> Result<FilterLayout, TypeError> {
-        match attributes.text("filter")?.as_deref() {
-            None | Some("rscf" | "qrscf") => Ok(FilterLayout::Rscf),
-            Some("fcrs" | "fcqrs") => Ok(FilterLayout::Fcrs),
-            Some(other) => Err(TypeError::new(format!("filter is {other}, expected rscf or fcrs"))),
-        }
-    }
-
     /// The position of an element of a filter of these sizes.
     pub(super) fn position(self, shape: &Shape, f: usize, c: usize, tap: &[usize]) -> usize {
         let strides = shape.row_major_strides();
@@ -112,19 +102,19 @@ impl Define for Conv {
 
     fn attributes(&self) -> Attributes {
         self.windows
-            .attributes(Attributes::default())
-            .with_some("groups", (self.groups != 1).then(|| Attribute::index(self.groups)))
-            .with_some("layout", self.layout.attribute())
-            .with_some("filter", self.filter_layout.attribute())
+            .write("windows", Attributes::default())
+            .with_unless("groups", &self.groups, 1)
+            .with_unless("layout", &self.layout, ImageLayout::default())
+            .with_unless("filter", &self.filter_layout, FilterLayout::default())
     }
 
     fn parse(name: &str, attributes: &mut Attributes) -> Result<Conv, TypeError> {
         let axes = if name == "conv3d" { 3 } else { 2 };
         Ok(Conv {
             windows: Windows::parse(axes, attributes)?,
-            groups: attributes.int("groups")?.unwrap_or(1),
-            layout: ImageLayout::parse(attributes)?,
-            filter_layout: FilterLayout::parse(attributes)?,
+            groups: attributes.or("groups", 1)?,
+            layout: attributes.or("layout", ImageLayout::default())?,
+            filter_layout: attributes.or("filter", FilterLayout::default())?,
         })
     }
 

@@ -4,8 +4,9 @@ use tensor::{Shape, Tensor};
 
 use super::conv::{expect_bias, expect_channels, expect_groups, filter_operands};
 use super::elements::from_f64;
+use super::field::declare;
 use super::window::{Images, expect_extents, expect_static, indices};
-use super::{Attribute, Attributes, Define, FilterLayout, ImageLayout, Windows};
+use super::{Attributes, Define, FilterLayout, ImageLayout, Windows};
 use crate::{Dim, Error, Type, TypeError};
 
 /// What a convolution with these windows and this filter does to gradients: each element of `x` adds a window to
@@ -69,31 +70,10 @@ impl Default for ConvTranspose {
 }
 
 impl Define for ConvTranspose {
-    const NAMES: &[&str] = &["conv2d_transpose"];
-
-    fn name(&self) -> &'static str {
-        "conv2d_transpose"
-    }
-
-    fn attributes(&self) -> Attributes {
-        let extra = self.output_padding.iter().any(|&extra| extra != 0);
-        self.windows
-            .attributes(Attributes::default())
-            .with_some("output_padding", extra.then(|| Attribute::indices(&self.output_padding)))
-            .with_some("groups", (self.groups != 1).then(|| Attribute::index(self.groups)))
-            .with_some("layout", self.layout.attribute())
-            .with_some("filter", self.filter_layout.attribute())
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<ConvTranspose, TypeError> {
-        Ok(ConvTranspose {
-            windows: Windows::parse(2, attributes)?,
-            output_padding: attributes.sizes("output_padding")?.unwrap_or_else(|| vec![0; 2]),
-            groups: attributes.int("groups")?.unwrap_or(1),
-            layout: ImageLayout::parse(attributes)?,
-            filter_layout: FilterLayout::parse(attributes)?,
-        })
-    }
+    declare!("conv2d_transpose" {
+        windows, output_padding = vec![0; 2], groups = 1, layout = ImageLayout::default(),
+        filter_layout as "filter" = FilterLayout::default()
+    });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         self.windows.expect_axes(2)?;

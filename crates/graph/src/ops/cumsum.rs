@@ -2,10 +2,10 @@
 
 use tensor::{Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{expect_axis, expect_number, operands};
 use super::elements::{Lanes, Numbers, from_f64, from_i128};
-use super::{Attribute, Attributes, Define};
+use super::field::declare;
+use super::{Attributes, Define};
 use crate::{Error, Type, TypeError};
 
 /// Running sums: `x` of any float or integer dtype → its type. Integers wrap around.
@@ -20,25 +20,7 @@ pub struct CumSum {
 }
 
 impl Define for CumSum {
-    const NAMES: &[&str] = &["cumsum"];
-
-    fn name(&self) -> &'static str {
-        "cumsum"
-    }
-
-    fn attributes(&self) -> Attributes {
-        let flag = |set: bool| set.then_some(Attribute::Bool(true));
-        Attributes::default()
-            .with("axis", Attribute::index(self.axis))
-            .with_some("exclusive", flag(self.exclusive))
-            .with_some("reverse", flag(self.reverse))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<CumSum, TypeError> {
-        let axis = required("axis", attributes.int("axis")?)?;
-        let exclusive = attributes.flag("exclusive")?;
-        Ok(CumSum { axis, exclusive, reverse: attributes.flag("reverse")? })
-    }
+    declare!("cumsum" { axis, exclusive, reverse });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;

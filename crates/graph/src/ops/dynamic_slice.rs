@@ -2,12 +2,12 @@
 
 use tensor::{DType, Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{expect_axis, expect_dtype, expect_plain, expect_rank, operands};
 use super::elements::{Lanes, take};
+use super::field::declare;
 use super::indexing::integers;
 use super::out_dim::OutDim;
-use super::{Attribute, Attributes, Define};
+use super::{Attributes, Define};
 use crate::{Error, Type, TypeError};
 
 /// Picks a range of an axis: `x` of any plain dtype, `start`, `stop` and `step` [] of i32 or i64 → the same with
@@ -78,20 +78,7 @@ fn ends(inputs: &[&Tensor]) -> Vec<i64> {
 }
 
 impl Define for DynamicSlice {
-    const NAMES: &[&str] = &["dynamic_slice"];
-
-    fn name(&self) -> &'static str {
-        "dynamic_slice"
-    }
-
-    fn attributes(&self) -> Attributes {
-        self.out_dim.attributes(Attributes::default().with("axis", Attribute::index(self.axis)))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<DynamicSlice, TypeError> {
-        let axis = required("axis", attributes.int("axis")?)?;
-        Ok(DynamicSlice { axis, out_dim: OutDim::parse(attributes)? })
-    }
+    declare!("dynamic_slice" { axis, out_dim });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let (x, ends) = match (&self.out_dim, inputs) {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use tensor::{DType, Shape, Tensor};
 
-use super::attributes::required;
+use super::field::{AttributeType, declare};
 use super::{Attribute, Attributes, Binary, Cast, Define, Op, Select, Unary};
 use crate::{Error, Type, TypeError};
 
@@ -121,22 +121,7 @@ impl Elementwise {
 }
 
 impl Define for Elementwise {
-    const NAMES: &[&str] = &["elementwise"];
-
-    fn name(&self) -> &'static str {
-        "elementwise"
-    }
-
-    fn attributes(&self) -> Attributes {
-        let steps: Vec<String> = self.program.iter().map(ElementStep::to_string).collect();
-        Attributes::default().with("program", Attribute::Text(steps.join("; ")))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Elementwise, TypeError> {
-        let program = required("program", attributes.text("program")?)?;
-        let program = program.split(';').map(str::parse).collect::<Result<_, _>>()?;
-        Ok(Elementwise { program })
-    }
+    declare!("elementwise" { program });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         Ok(self.types(inputs)?.pop().into_iter().collect())
@@ -225,6 +210,19 @@ impl FromStr for ElementSource {
         operand.or_else(|| index("t").map(ElementSource::Step)).ok_or_else(|| {
             TypeError::new(format!("`{text}` is neither an operand such as `x0` nor a step such as `t0`"))
         })
+    }
+}
+
+/// The steps, one after another: `neg(x0); add(s0, x1)`.
+impl AttributeType for Vec<ElementStep> {
+    fn to_attribute(&self) -> Attribute {
+        let steps: Vec<String> = self.iter().map(ElementStep::to_string).collect();
+        Attribute::Text(steps.join("; "))
+    }
+
+    fn take(name: &str, attributes: &mut Attributes) -> Result<Option<Vec<ElementStep>>, TypeError> {
+        let program = attributes.text(name)?;
+        program.map(|program| program.split(';').map(str::parse).collect()).transpose()
     }
 }
 

@@ -4,8 +4,9 @@ use tensor::{DType, Shape, Tensor};
 
 use super::check::{INDICES, expect_dtype, expect_experts, last_axis};
 use super::elements::from_f64;
+use super::field::declare;
 use super::indexing::integers;
-use super::{Attribute, Attributes, Define, Unary};
+use super::{Attributes, Define, Unary};
 use crate::{Error, Type, TypeError};
 
 /// The linear layer of a mixture of experts (Shazeer et al. 2017): each row is multiplied with the matrix of one
@@ -28,24 +29,7 @@ impl ExpertLinear {
 }
 
 impl Define for ExpertLinear {
-    const NAMES: &[&str] = &["expert_linear"];
-
-    fn name(&self) -> &'static str {
-        "expert_linear"
-    }
-
-    fn attributes(&self) -> Attributes {
-        let gate = self.gate.map(|gate| Attribute::Text(gate.name().to_string()));
-        Attributes::default().with_some("gate", gate)
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<ExpertLinear, TypeError> {
-        let unknown =
-            |name: &str| TypeError::new(format!("gate is {name}, which is no function of one element"));
-        let gate = attributes.text("gate")?;
-        let gate = gate.map(|name| Unary::with_name(&name).ok_or_else(|| unknown(&name))).transpose()?;
-        Ok(ExpertLinear { gate })
-    }
+    declare!("expert_linear" { gate });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         if self.gate == Some(Unary::Not) {

@@ -2,11 +2,11 @@
 
 use tensor::{Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{expect_axis, expect_plain, operands};
 use super::elements::take;
+use super::field::declare;
 use super::indexing::mapped;
-use super::{Attribute, Attributes, Define};
+use super::{Attributes, Define};
 use crate::{Error, Type, TypeError};
 
 /// Turns axes around: `x` of any plain dtype → its type.
@@ -17,19 +17,7 @@ pub struct Flip {
 }
 
 impl Define for Flip {
-    const NAMES: &[&str] = &["flip"];
-
-    fn name(&self) -> &'static str {
-        "flip"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default().with("axes", Attribute::indices(&self.axes))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Flip, TypeError> {
-        Ok(Flip { axes: required("axes", attributes.sizes("axes")?)? })
-    }
+    declare!("flip" { axes });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;

@@ -2,11 +2,11 @@
 
 use tensor::{Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{FLOATS, expect_dtype, expect_rank, operands};
 use super::elements::from_f64;
-use super::window::{expect_extents, indices, required_sizes};
-use super::{Attribute, Attributes, Define, Windows};
+use super::field::declare;
+use super::window::{expect_extents, indices};
+use super::{Attributes, Define, Windows};
 use crate::{Dim, Error, Type, TypeError};
 
 /// Puts images together from their windows, as `torch.nn.functional.fold` does: `x` [batch, channels · height · width
@@ -23,26 +23,7 @@ pub struct Fold {
 }
 
 impl Define for Fold {
-    const NAMES: &[&str] = &["fold"];
-
-    fn name(&self) -> &'static str {
-        "fold"
-    }
-
-    fn attributes(&self) -> Attributes {
-        let attributes = Attributes::default()
-            .with("size", Attribute::Dims(self.size.clone()))
-            .with("window", Attribute::indices(&self.window));
-        self.windows.attributes(attributes)
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Fold, TypeError> {
-        Ok(Fold {
-            size: required("size", attributes.dims("size")?)?,
-            window: required_sizes("window", attributes)?,
-            windows: Windows::parse(2, attributes)?,
-        })
-    }
+    declare!("fold" { size, window, windows });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;

@@ -2,11 +2,11 @@
 
 use tensor::{DType, Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{INDICES, expect_axis, expect_dtype, expect_plain, expect_weight, operands};
 use super::elements::{Lanes, from_f64, take};
+use super::field::declare;
 use super::indexing::integers;
-use super::{Attribute, Attributes, Define};
+use super::{Attributes, Define};
 use crate::{Error, Type, TypeError};
 
 /// Picks slices: `table` of any plain dtype, `indices` u32, i32 or i64 → the table's dtype, with the axes of
@@ -18,19 +18,7 @@ pub struct Gather {
 }
 
 impl Define for Gather {
-    const NAMES: &[&str] = &["gather"];
-
-    fn name(&self) -> &'static str {
-        "gather"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default().with("axis", Attribute::index(self.axis))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Gather, TypeError> {
-        Ok(Gather { axis: required("axis", attributes.int("axis")?)? })
-    }
+    declare!("gather" { axis });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [table, indices] = operands(inputs, ["table", "indices"])?;
@@ -67,15 +55,7 @@ impl Define for Gather {
 pub struct Embedding;
 
 impl Define for Embedding {
-    const NAMES: &[&str] = &["embedding"];
-
-    fn name(&self) -> &'static str {
-        "embedding"
-    }
-
-    fn parse(_name: &str, _attributes: &mut Attributes) -> Result<Embedding, TypeError> {
-        Ok(Embedding)
-    }
+    declare!("embedding");
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [table, ids] = operands(inputs, ["table", "ids"])?;

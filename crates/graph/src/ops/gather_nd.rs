@@ -4,8 +4,9 @@ use tensor::{Shape, Tensor};
 
 use super::check::{INDICES, expect_dtype, expect_plain, last_axis, operands};
 use super::elements::take;
+use super::field::declare;
 use super::indexing::{integers, resolve};
-use super::{Attribute, Attributes, Define};
+use super::{Attributes, Define};
 use crate::{Dim, Error, Type, TypeError};
 
 /// Picks slices: `x` [b.., n_0, …, n_(k-1), s..] of any plain dtype, `indices` [b.., i.., k] of u32, i32 or i64 →
@@ -17,20 +18,7 @@ pub struct GatherNd {
 }
 
 impl Define for GatherNd {
-    const NAMES: &[&str] = &["gather_nd"];
-
-    fn name(&self) -> &'static str {
-        "gather_nd"
-    }
-
-    fn attributes(&self) -> Attributes {
-        let batch_dims = (self.batch_dims > 0).then(|| Attribute::index(self.batch_dims));
-        Attributes::default().with_some("batch_dims", batch_dims)
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<GatherNd, TypeError> {
-        Ok(GatherNd { batch_dims: attributes.int("batch_dims")?.unwrap_or(0) })
-    }
+    declare!("gather_nd" { batch_dims = 0 });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x, indices] = operands(inputs, ["x", "indices"])?;

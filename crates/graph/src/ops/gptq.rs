@@ -2,10 +2,10 @@
 
 use tensor::{DType, Shape, Tensor, f16};
 
-use super::attributes::required;
 use super::check::{expect_dtype, expect_rank, expect_type, last_axis};
 use super::elements::from_f64;
-use super::{Attribute, Attributes, Define};
+use super::field::declare;
+use super::{Attributes, Define};
 use crate::{Dim, Error, Type, TypeError};
 
 /// `x · Wᵀ` with weights of GPTQ: `x: f32[.., columns]` (or f16, bf16) → `[.., rows]` of the same dtype.
@@ -162,28 +162,7 @@ impl GptqMatMul {
 }
 
 impl Define for GptqMatMul {
-    const NAMES: &[&str] = &["gptq_matmul"];
-
-    fn name(&self) -> &'static str {
-        "gptq_matmul"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default()
-            .with("bits", Attribute::index(self.bits))
-            .with_some("group_size", self.group_size.map(Attribute::index))
-            .with_some("desc_act", self.desc_act.then_some(Attribute::Bool(true)))
-            .with_some("sym", self.sym.then_some(Attribute::Bool(true)))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<GptqMatMul, TypeError> {
-        Ok(GptqMatMul {
-            bits: required("bits", attributes.int("bits")?)?,
-            group_size: attributes.int("group_size")?,
-            desc_act: attributes.flag("desc_act")?,
-            sym: attributes.flag("sym")?,
-        })
-    }
+    declare!("gptq_matmul" { bits, group_size, desc_act, sym });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         self.expect_attributes()?;

@@ -2,10 +2,10 @@
 
 use tensor::{DType, Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{expect_dtype, expect_eps, expect_type, operands};
 use super::elements::from_f64;
-use super::{Attribute, Attributes, Define};
+use super::field::declare;
+use super::{Attributes, Define};
 use crate::{Error, Type, TypeError};
 
 /// Group normalization, as PyTorch's: `x: f32[batch, channels, ..]`, `weight: f32[channels]`, `bias: f32[channels]` → the
@@ -19,22 +19,7 @@ pub struct GroupNorm {
 }
 
 impl Define for GroupNorm {
-    const NAMES: &[&str] = &["group_norm"];
-
-    fn name(&self) -> &'static str {
-        "group_norm"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default()
-            .with("groups", Attribute::index(self.groups))
-            .with("eps", Attribute::Float(self.eps))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<GroupNorm, TypeError> {
-        let groups = required("groups", attributes.int("groups")?)?;
-        Ok(GroupNorm { groups, eps: required("eps", attributes.float("eps")?)? })
-    }
+    declare!("group_norm" { groups, eps });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x, weight, bias] = operands(inputs, ["x", "weight", "bias"])?;

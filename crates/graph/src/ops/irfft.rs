@@ -4,10 +4,10 @@ use std::f64::consts::PI;
 
 use tensor::{DType, Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{expect_axis, expect_dtype, operands};
 use super::elements::{Lanes, from_f64};
-use super::{Attribute, Attributes, Define};
+use super::field::{declare, words};
+use super::{Attributes, Define};
 use crate::{Dim, Error, Type, TypeError};
 
 /// What the sum is multiplied by.
@@ -21,6 +21,8 @@ pub enum FftNorm {
     /// 1.
     Forward,
 }
+
+words!(FftNorm: Backward = "backward", Ortho = "ortho", Forward = "forward");
 
 /// The inverse of the Fourier transform of a real signal, as `numpy.fft.irfft`: `x: f32[.., bins, .., 2]`, where the last
 /// axis holds real and imaginary parts → `f32[.., length, ..]`. Of the spectrum `length / 2 + 1` bins count; missing ones
@@ -44,45 +46,10 @@ impl FftNorm {
             FftNorm::Forward => 1.0,
         }
     }
-
-    fn name(self) -> &'static str {
-        match self {
-            FftNorm::Backward => "backward",
-            FftNorm::Ortho => "ortho",
-            FftNorm::Forward => "forward",
-        }
-    }
 }
 
 impl Define for Irfft {
-    const NAMES: &[&str] = &["irfft"];
-
-    fn name(&self) -> &'static str {
-        "irfft"
-    }
-
-    fn attributes(&self) -> Attributes {
-        let norm = (self.norm != FftNorm::Backward).then(|| Attribute::Text(self.norm.name().to_string()));
-        Attributes::default()
-            .with("axis", Attribute::index(self.axis))
-            .with("length", Attribute::Dims(vec![self.length.clone()]))
-            .with_some("norm", norm)
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Irfft, TypeError> {
-        let length = required("length", attributes.dims("length")?)?;
-        let [length] = <[Dim; 1]>::try_from(length)
-            .map_err(|dims| TypeError::new(format!("length is {dims:?}, expected one number")))?;
-        let norm = match attributes.text("norm")?.as_deref() {
-            None | Some("backward") => FftNorm::Backward,
-            Some("ortho") => FftNorm::Ortho,
-            Some("forward") => FftNorm::Forward,
-            Some(other) => {
-                return Err(TypeError::new(format!("norm is {other}, expected backward, ortho or forward")));
-            }
-        };
-        Ok(Irfft { axis: required("axis", attributes.int("axis")?)?, length, norm })
-    }
+    declare!("irfft" { axis, length, norm = FftNorm::Backward });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;

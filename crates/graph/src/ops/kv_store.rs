@@ -7,11 +7,11 @@
 
 use tensor::{DType, Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{expect_dtype, expect_rank, expect_type, operands};
 use super::elements::from_f64;
+use super::field::declare;
 use super::ragged::{Token, expect_lengths, expect_page_table, tokens};
-use super::{Attribute, Attributes, Define, Effect};
+use super::{Attributes, Define, Effect};
 use crate::{Dim, Error, Type, TypeError};
 
 /// Tokens whose keys lie together.
@@ -26,19 +26,7 @@ pub struct KvStore {
 }
 
 impl Define for KvStore {
-    const NAMES: &[&str] = &["kv_store"];
-
-    fn name(&self) -> &'static str {
-        "kv_store"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default().with("layer", Attribute::index(self.layer))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<KvStore, TypeError> {
-        Ok(KvStore { layer: required("layer", attributes.int("layer")?)? })
-    }
+    declare!("kv_store" { layer });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let names = ["cache", "k", "v", "row_offsets", "cache_lengths", "page_table"];

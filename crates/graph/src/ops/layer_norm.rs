@@ -2,10 +2,10 @@
 
 use tensor::{DType, Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{expect_dtype, expect_eps, expect_type, last_axis, operands};
 use super::elements::from_f64;
-use super::{Attribute, Attributes, Define};
+use super::field::declare;
+use super::{Attributes, Define};
 use crate::{Error, Type, TypeError};
 
 /// Layer normalization: `x: f32[.., n]`, `weight: f32[n]`, `bias: f32[n]` → `f32[.., n]`. The variance is
@@ -17,19 +17,7 @@ pub struct LayerNorm {
 }
 
 impl Define for LayerNorm {
-    const NAMES: &[&str] = &["layer_norm"];
-
-    fn name(&self) -> &'static str {
-        "layer_norm"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default().with("eps", Attribute::Float(self.eps))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<LayerNorm, TypeError> {
-        Ok(LayerNorm { eps: required("eps", attributes.float("eps")?)? })
-    }
+    declare!("layer_norm" { eps });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x, weight, bias] = operands(inputs, ["x", "weight", "bias"])?;

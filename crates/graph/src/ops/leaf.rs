@@ -2,9 +2,10 @@
 
 use tensor::{Shape, Tensor};
 
-use super::attributes::{TensorData, required};
+use super::attributes::TensorData;
 use super::check::operands;
-use super::{Attribute, Attributes, Define};
+use super::field::declare;
+use super::{Attributes, Define};
 use crate::{Error, Kind, Type, TypeError};
 
 /// A value known when the graph is built. It lives on the host.
@@ -31,19 +32,7 @@ impl Constant {
 }
 
 impl Define for Constant {
-    const NAMES: &[&str] = &["constant"];
-
-    fn name(&self) -> &'static str {
-        "constant"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default().with("value", Attribute::Tensor(self.value.clone()))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Constant, TypeError> {
-        Ok(Constant { value: required("value", attributes.tensor("value")?)? })
-    }
+    declare!("constant" { value });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [] = operands(inputs, [])?;
@@ -57,22 +46,7 @@ impl Define for Constant {
 }
 
 impl Define for Weight {
-    const NAMES: &[&str] = &["weight"];
-
-    fn name(&self) -> &'static str {
-        "weight"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default()
-            .with("name", Attribute::Text(self.name.clone()))
-            .with("type", Attribute::Type(self.ty.clone()))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Weight, TypeError> {
-        let name = required("name", attributes.text("name")?)?;
-        Ok(Weight { name, ty: required("type", attributes.ty("type")?)? })
-    }
+    declare!("weight" { name, ty as "type" });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [] = operands(inputs, [])?;

@@ -4,8 +4,9 @@ use tensor::{DType, Shape, Tensor};
 
 use super::check::{expect_dtype, expect_eps, expect_type, expect_weight, last_axis};
 use super::elements::from_f64;
+use super::field::declare;
 use super::rms_norm::normalize;
-use super::{Attribute, Attributes, Define, Unary};
+use super::{Attributes, Define, Unary};
 use crate::{Dim, Error, Type, TypeError};
 
 /// Matrix products of one input with one or more weights, `[.., columns] · [rows, columns]ᵀ → [.., rows]`,
@@ -73,42 +74,7 @@ impl Linear {
 }
 
 impl Define for Linear {
-    const NAMES: &[&str] = &["linear"];
-
-    fn name(&self) -> &'static str {
-        "linear"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default()
-            .with_some("weights", (self.weights != 1).then(|| Attribute::index(self.weights)))
-            .with_some("norm", self.norm.map(Attribute::Float))
-            .with_some("bias", self.bias.then_some(Attribute::Bool(true)))
-            .with_some("gate", self.gate.map(|gate| Attribute::Text(gate.name().to_string())))
-            .with_some(
-                "activation",
-                self.activation.map(|function| Attribute::Text(function.name().to_string())),
-            )
-            .with_some("residual", self.residual.then_some(Attribute::Bool(true)))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Linear, TypeError> {
-        let mut function = |role: &str| {
-            let unknown =
-                |name: &str| TypeError::new(format!("{role} is {name}, which is no function of one element"));
-            let name = attributes.text(role)?;
-            name.map(|name| Unary::with_name(&name).ok_or_else(|| unknown(&name))).transpose()
-        };
-        let (gate, activation) = (function("gate")?, function("activation")?);
-        Ok(Linear {
-            weights: attributes.int("weights")?.unwrap_or(1),
-            norm: attributes.float("norm")?,
-            bias: attributes.flag("bias")?,
-            gate,
-            activation,
-            residual: attributes.flag("residual")?,
-        })
-    }
+    declare!("linear" { weights = 1, norm, bias, gate, activation, residual });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         self.expect_attributes()?;

@@ -4,8 +4,9 @@ use tensor::{DType, Shape, Tensor};
 
 use super::check::{expect_dtype, expect_plain, expect_same_dtype, operands};
 use super::elements::{Numbers, broadcast_positions, from_bytes};
+use super::field::declare;
 use super::out_dim::OutDim;
-use super::{Attribute, Attributes, Define};
+use super::{Attributes, Define};
 use crate::{Dim, Error, Type, TypeError};
 
 /// The indices of the elements that are not 0, in row-major order: `x` of any plain dtype → `i64[n, rank of x]`.
@@ -17,19 +18,7 @@ pub struct NonZero {
 }
 
 impl Define for NonZero {
-    const NAMES: &[&str] = &["nonzero"];
-
-    fn name(&self) -> &'static str {
-        "nonzero"
-    }
-
-    fn attributes(&self) -> Attributes {
-        self.out_dim.attributes(Attributes::default())
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<NonZero, TypeError> {
-        Ok(NonZero { out_dim: OutDim::parse(attributes)? })
-    }
+    declare!("nonzero" { out_dim });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;
@@ -92,19 +81,7 @@ impl MaskedScatter {
 }
 
 impl Define for MaskedScatter {
-    const NAMES: &[&str] = &["masked_scatter"];
-
-    fn name(&self) -> &'static str {
-        "masked_scatter"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default().with_some("out_dim", self.out_dim.clone().map(Attribute::Text))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<MaskedScatter, TypeError> {
-        Ok(MaskedScatter { out_dim: attributes.text("out_dim")? })
-    }
+    declare!("masked_scatter" { out_dim });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x, mask, updates] = operands(inputs, ["x", "mask", "updates"])?;

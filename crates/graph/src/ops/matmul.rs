@@ -5,6 +5,7 @@ use tensor::{DType, Shape, Tensor};
 use super::broadcast::broadcast;
 use super::check::{expect_number, expect_same_dtype, operands};
 use super::elements::{Numbers, broadcast_positions, from_f64, from_i128};
+use super::field::declare;
 use super::{Attributes, Define};
 use crate::{Error, Type, TypeError};
 
@@ -14,15 +15,7 @@ use crate::{Error, Type, TypeError};
 pub struct MatMul;
 
 impl Define for MatMul {
-    const NAMES: &[&str] = &["matmul"];
-
-    fn name(&self) -> &'static str {
-        "matmul"
-    }
-
-    fn parse(_name: &str, _attributes: &mut Attributes) -> Result<MatMul, TypeError> {
-        Ok(MatMul)
-    }
+    declare!("matmul");
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [a, b] = operands(inputs, ["a", "b"])?;

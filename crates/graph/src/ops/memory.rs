@@ -3,6 +3,7 @@
 use tensor::{Shape, Tensor};
 
 use super::check::operands;
+use super::field::declare;
 use super::{Attributes, Define, Effect};
 use crate::{Error, Type, TypeError};
 
@@ -11,15 +12,7 @@ use crate::{Error, Type, TypeError};
 pub struct Load;
 
 impl Define for Load {
-    const NAMES: &[&str] = &["load"];
-
-    fn name(&self) -> &'static str {
-        "load"
-    }
-
-    fn parse(_name: &str, _attributes: &mut Attributes) -> Result<Load, TypeError> {
-        Ok(Load)
-    }
+    declare!("load");
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [buffer] = operands(inputs, ["buffer"])?;
@@ -40,15 +33,7 @@ impl Define for Load {
 pub struct Store;
 
 impl Define for Store {
-    const NAMES: &[&str] = &["store"];
-
-    fn name(&self) -> &'static str {
-        "store"
-    }
-
-    fn parse(_name: &str, _attributes: &mut Attributes) -> Result<Store, TypeError> {
-        Ok(Store)
-    }
+    declare!("store");
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [buffer, x] = operands(inputs, ["buffer", "x"])?;

@@ -21,6 +21,7 @@ mod dynamic_slice;
 mod elements;
 mod elementwise;
 mod expert_linear;
+mod field;
 mod flip;
 mod fold;
 mod fp8_product;

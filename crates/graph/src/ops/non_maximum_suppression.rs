@@ -2,9 +2,9 @@
 
 use tensor::{DType, Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{expect_rank, expect_type, operands};
-use super::{Attribute, Attributes, Define};
+use super::field::declare;
+use super::{Attributes, Define};
 use crate::{Dim, Error, Type, TypeError};
 
 /// Greedy non-maximum suppression, as ONNX's `NonMaxSuppression`.
@@ -22,22 +22,7 @@ pub struct NonMaximumSuppression {
 }
 
 impl Define for NonMaximumSuppression {
-    const NAMES: &[&str] = &["non_maximum_suppression"];
-
-    fn name(&self) -> &'static str {
-        "non_maximum_suppression"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default()
-            .with("count", Attribute::Text(self.count.clone()))
-            .with_some("centered", self.centered.then_some(Attribute::Bool(true)))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<NonMaximumSuppression, TypeError> {
-        let count = required("count", attributes.text("count")?)?;
-        Ok(NonMaximumSuppression { count, centered: attributes.flag("centered")? })
-    }
+    declare!("non_maximum_suppression" { count, centered });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [boxes, scores, most, overlap, least] =

@@ -1,7 +1,8 @@
 //! The size of a result that follows from data: a new symbol, or a size that is known and must be met.
 
+use super::Attributes;
 use super::attributes::required;
-use super::{Attribute, Attributes};
+use super::field::Field;
 use crate::{Dim, TypeError};
 
 /// What a size that follows from data is called. Prints as `out_dim = n`, or as `size = [n]`.
@@ -20,26 +21,6 @@ impl From<&str> for OutDim {
 }
 
 impl OutDim {
-    /// As attributes.
-    pub(super) fn attributes(&self, attributes: Attributes) -> Attributes {
-        match self {
-            OutDim::New(symbol) => attributes.with("out_dim", Attribute::Text(symbol.clone())),
-            OutDim::Known(dim) => attributes.with("size", Attribute::Dims(vec![dim.clone()])),
-        }
-    }
-
-    /// From attributes.
-    pub(super) fn parse(attributes: &mut Attributes) -> Result<OutDim, TypeError> {
-        match (attributes.text("out_dim")?, attributes.dims("size")?) {
-            (Some(symbol), None) => Ok(OutDim::New(symbol)),
-            (None, dims) => match <[Dim; 1]>::try_from(required("out_dim", dims)?) {
-                Ok([dim]) => Ok(OutDim::Known(dim)),
-                Err(dims) => Err(TypeError::new(format!("attribute `size` is {dims:?}, expected one size"))),
-            },
-            (Some(_), Some(_)) => Err(TypeError::new("both `out_dim` and `size` are given")),
-        }
-    }
-
     /// The size.
     pub(super) fn dim(&self) -> Result<Dim, TypeError> {
         match self {
@@ -73,6 +54,27 @@ impl OutDim {
                 Err(format!("the data gives a size of {data}, expected {dim} = {result}"))
             }
             (false, _) => Err(format!("the data gives a size of {data}, expected {result}")),
+        }
+    }
+}
+
+/// `out_dim` for a new symbol, `size` for a known dim.
+impl Field for OutDim {
+    fn write(&self, _name: &str, attributes: Attributes) -> Attributes {
+        match self {
+            OutDim::New(symbol) => symbol.write("out_dim", attributes),
+            OutDim::Known(dim) => dim.write("size", attributes),
+        }
+    }
+
+    fn read(_name: &str, attributes: &mut Attributes) -> Result<OutDim, TypeError> {
+        match (attributes.text("out_dim")?, attributes.dims("size")?) {
+            (Some(symbol), None) => Ok(OutDim::New(symbol)),
+            (None, dims) => match <[Dim; 1]>::try_from(required("out_dim", dims)?) {
+                Ok([dim]) => Ok(OutDim::Known(dim)),
+                Err(dims) => Err(TypeError::new(format!("attribute `size` is {dims:?}, expected one size"))),
+            },
+            (Some(_), Some(_)) => Err(TypeError::new("both `out_dim` and `size` are given")),
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use tensor::{Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{expect_plain, expect_rank, expect_same_dtype, operands};
 use super::elements::from_bytes;
+use super::field::{declare, words};
 use super::indexing::mapped;
-use super::{Attribute, Attributes, Define};
+use super::{Attributes, Define};
 use crate::{Dim, Error, Type, TypeError};
 
 /// Pads: `x` [d..] of any plain dtype, and `value` [] of that dtype where the mode is constant →
@@ -33,15 +33,7 @@ pub enum PadMode {
     Edge,
 }
 
-impl PadMode {
-    /// Every mode.
-    pub const ALL: &[PadMode] = &[PadMode::Constant, PadMode::Reflect, PadMode::Edge];
-
-    /// The word in text.
-    pub fn name(self) -> &'static str {
-        ["constant", "reflect", "edge"][self as usize]
-    }
-}
+words!(PadMode: Constant = "constant", Reflect = "reflect", Edge = "edge");
 
 impl Pad {
     /// The index, along an axis of `size` elements, of what is at `index` in the result; `None` is the value.
@@ -73,26 +65,7 @@ impl Pad {
 }
 
 impl Define for Pad {
-    const NAMES: &[&str] = &["pad"];
-
-    fn name(&self) -> &'static str {
-        "pad"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default()
-            .with("mode", Attribute::Text(self.mode.name().to_string()))
-            .with("before", Attribute::indices(&self.before))
-            .with("after", Attribute::indices(&self.after))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Pad, TypeError> {
-        let word = required("mode", attributes.text("mode")?)?;
-        let mode = PadMode::ALL.iter().copied().find(|mode| mode.name() == word);
-        let mode = mode.ok_or_else(|| TypeError::new(format!("there is no mode `{word}`")))?;
-        let before = required("before", attributes.sizes("before")?)?;
-        Ok(Pad { mode, before, after: required("after", attributes.sizes("after")?)? })
-    }
+    declare!("pad" { mode, before, after });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let x = match self.mode {

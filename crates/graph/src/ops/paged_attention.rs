@@ -3,12 +3,12 @@
 
 use tensor::{DType, Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{expect_dtype, expect_finite, expect_rank, operands};
 use super::elements::from_f64;
+use super::field::declare;
 use super::kv_store::{Pages, expect_cache};
 use super::ragged::{Token, expect_lengths, expect_page_table, tokens};
-use super::{Attribute, Attributes, Define, Effect};
+use super::{Attributes, Define, Effect};
 use crate::{Error, Type, TypeError};
 
 /// Attention of each token to its sequence up to itself. Operands: `q: f32[tokens, heads, head_dim]`, `cache`
@@ -30,26 +30,7 @@ pub struct PagedAttention {
 }
 
 impl Define for PagedAttention {
-    const NAMES: &[&str] = &["paged_attention"];
-
-    fn name(&self) -> &'static str {
-        "paged_attention"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default()
-            .with("layer", Attribute::index(self.layer))
-            .with("scale", Attribute::Float(self.scale))
-            .with_some("window", self.window.map(Attribute::index))
-            .with_some("softcap", self.softcap.map(Attribute::Float))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<PagedAttention, TypeError> {
-        let layer = required("layer", attributes.int("layer")?)?;
-        let scale = required("scale", attributes.float("scale")?)?;
-        let (window, softcap) = (attributes.int("window")?, attributes.float("softcap")?);
-        Ok(PagedAttention { layer, scale, window, softcap })
-    }
+    declare!("paged_attention" { layer, scale, window, softcap });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let names = ["q", "cache", "row_offsets", "cache_lengths", "page_table"];

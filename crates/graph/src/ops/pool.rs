@@ -4,8 +4,9 @@ use tensor::{Shape, Tensor};
 
 use super::check::{FLOATS, expect_dtype, expect_rank, operands};
 use super::elements::from_f64;
-use super::window::{Images, expect_extents, indices, required_sizes, taps};
-use super::{Attribute, Attributes, Define, ImageLayout, Windows};
+use super::field::Field;
+use super::window::{Images, expect_extents, indices, taps};
+use super::{Attributes, Define, ImageLayout, Windows};
 use crate::{Dim, Error, Type, TypeError};
 
 /// What becomes of a window.
@@ -61,12 +62,10 @@ impl Define for Pool2d {
 
     fn attributes(&self) -> Attributes {
         let skip_padding = self.kind == PoolKind::Average { count_padding: false };
-        let attributes = Attributes::default().with("window", Attribute::indices(&self.window));
-        self.windows
-            .attributes(attributes)
-            .with_some("round_up", self.round_up.then_some(Attribute::Bool(true)))
-            .with_some("skip_padding", skip_padding.then_some(Attribute::Bool(true)))
-            .with_some("layout", self.layout.attribute())
+        let attributes = self.window.write("window", Attributes::default());
+        let attributes = self.round_up.write("round_up", self.windows.write("windows", attributes));
+        let attributes = skip_padding.write("skip_padding", attributes);
+        attributes.with_unless("layout", &self.layout, ImageLayout::default())
     }
 
     fn parse(name: &str, attributes: &mut Attributes) -> Result<Pool2d, TypeError> {
@@ -76,10 +75,10 @@ impl Define for Pool2d {
         };
         Ok(Pool2d {
             kind,
-            window: required_sizes("window", attributes)?,
+            window: Field::read("window", attributes)?,
             windows: Windows::parse(2, attributes)?,
             round_up: attributes.flag("round_up")?,
-            layout: ImageLayout::parse(attributes)?,
+            layout: attributes.or("layout", ImageLayout::default())?,
         })
     }
 

@@ -2,8 +2,8 @@
 
 use tensor::{Shape, Tensor};
 
-use super::attributes::required;
-use super::{Attribute, Attributes, Define};
+use super::field::declare;
+use super::{Attributes, Define};
 use crate::{Error, Type, TypeError};
 
 /// Shows `x` of any type, or without operands a text, as a session's print options say. No results; prints and writes
@@ -19,20 +19,7 @@ pub struct Print {
 }
 
 impl Define for Print {
-    const NAMES: &[&str] = &["print"];
-
-    fn name(&self) -> &'static str {
-        "print"
-    }
-
-    fn attributes(&self) -> Attributes {
-        let text = self.text.clone().map(Attribute::Text);
-        Attributes::default().with("label", Attribute::Text(self.label.clone())).with_some("text", text)
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Print, TypeError> {
-        Ok(Print { label: required("label", attributes.text("label")?)?, text: attributes.text("text")? })
-    }
+    declare!("print" { label, text });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         match (inputs.len(), &self.text) {

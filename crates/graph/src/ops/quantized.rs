@@ -2,10 +2,10 @@
 
 use tensor::{DType, Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{expect_dtype, expect_rank, last_axis, operands};
 use super::elements::{from_bytes, from_f64};
-use super::{Attribute, Attributes, Define, Linear};
+use super::field::declare;
+use super::{Attributes, Define, Linear};
 use crate::{Dim, Error, Type, TypeError};
 
 /// The elements of quantized blocks: `x: u8[.., bytes]` → `f32[.., elements]`; the last axis holds whole blocks.
@@ -24,19 +24,7 @@ pub struct QMatMul {
 }
 
 impl Define for Dequantize {
-    const NAMES: &[&str] = &["dequantize"];
-
-    fn name(&self) -> &'static str {
-        "dequantize"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default().with("encoding", Attribute::DType(self.encoding))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Dequantize, TypeError> {
-        Ok(Dequantize { encoding: required("encoding", attributes.dtype("encoding")?)? })
-    }
+    declare!("dequantize" { encoding });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;
@@ -52,19 +40,7 @@ impl Define for Dequantize {
 }
 
 impl Define for QMatMul {
-    const NAMES: &[&str] = &["qmatmul"];
-
-    fn name(&self) -> &'static str {
-        "qmatmul"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default().with("encoding", Attribute::DType(self.encoding))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<QMatMul, TypeError> {
-        Ok(QMatMul { encoding: required("encoding", attributes.dtype("encoding")?)? })
-    }
+    declare!("qmatmul" { encoding });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x, weight] = operands(inputs, ["x", "weight"])?;

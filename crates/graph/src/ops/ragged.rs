@@ -10,6 +10,7 @@ use std::ops::Range;
 use tensor::{DType, Shape, Tensor};
 
 use super::check::{expect_dtype, expect_rank, expect_type, operands};
+use super::field::declare;
 use super::{Attributes, Define};
 use crate::{Dim, Error, Type, TypeError};
 
@@ -22,15 +23,7 @@ use crate::{Dim, Error, Type, TypeError};
 pub struct RaggedPositions;
 
 impl Define for RaggedPositions {
-    const NAMES: &[&str] = &["ragged_positions"];
-
-    fn name(&self) -> &'static str {
-        "ragged_positions"
-    }
-
-    fn parse(_name: &str, _attributes: &mut Attributes) -> Result<RaggedPositions, TypeError> {
-        Ok(RaggedPositions)
-    }
+    declare!("ragged_positions");
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [ids, row_offsets, cache_lengths] = operands(inputs, ["ids", "row_offsets", "cache_lengths"])?;

@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use tensor::{DType, Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{expect_dtype, expect_finite, expect_rank};
 use super::elements::from_f64;
+use super::field::declare;
 use super::ragged::rows;
-use super::{Attribute, Attributes, Define};
+use super::{Attributes, Define};
 use crate::{Error, Type, TypeError};
 
 /// Attention within each sequence, in both directions. Operands: `q: f32[tokens, heads, head_dim]`,
@@ -25,19 +25,7 @@ pub struct RaggedAttention {
 }
 
 impl Define for RaggedAttention {
-    const NAMES: &[&str] = &["ragged_attention"];
-
-    fn name(&self) -> &'static str {
-        "ragged_attention"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default().with("scale", Attribute::Float(self.scale))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<RaggedAttention, TypeError> {
-        Ok(RaggedAttention { scale: required("scale", attributes.float("scale")?)? })
-    }
+    declare!("ragged_attention" { scale });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let (&[q, k, v, row_offsets], bias) = inputs.split_at(inputs.len().min(4)) else {

@@ -4,6 +4,7 @@ use tensor::{DType, Shape, Tensor};
 
 use super::check::{expect_number, expect_rank, expect_same_dtype, operands};
 use super::elements::{Numbers, from_f64, from_i128};
+use super::field::declare;
 use super::out_dim::OutDim;
 use super::{Attributes, Define};
 use crate::{Error, Type, TypeError};
@@ -59,19 +60,7 @@ impl Range {
 }
 
 impl Define for Range {
-    const NAMES: &[&str] = &["range"];
-
-    fn name(&self) -> &'static str {
-        "range"
-    }
-
-    fn attributes(&self) -> Attributes {
-        self.out_dim.attributes(Attributes::default())
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Range, TypeError> {
-        Ok(Range { out_dim: OutDim::parse(attributes)? })
-    }
+    declare!("range" { out_dim });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let (start, others) = match (&self.out_dim, inputs) {

@@ -2,10 +2,10 @@
 
 use tensor::{DType, Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{FLOATS, expect_axis, expect_dtype, expect_number, operands};
 use super::elements::{Lanes, Numbers, from_f64, from_i128, integer_range};
-use super::{Attribute, Attributes, Define};
+use super::field::declare;
+use super::{Attributes, Define};
 use crate::{Dim, Error, Type, TypeError};
 
 /// Reduces one axis: any float or integer dtype → the same dtype, with size 1 along the axis.
@@ -64,22 +64,7 @@ impl ReduceKind {
 }
 
 impl Define for Reduce {
-    const NAMES: &[&str] = NAMES;
-
-    fn name(&self) -> &'static str {
-        NAMES[self.kind as usize]
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default().with("axis", Attribute::index(self.axis))
-    }
-
-    fn parse(name: &str, attributes: &mut Attributes) -> Result<Reduce, TypeError> {
-        let position = NAMES.iter().position(|&other| other == name);
-        let kind = position.map(|position| ReduceKind::ALL[position]);
-        let kind = kind.ok_or_else(|| TypeError::new(format!("`{name}` is no reduction")))?;
-        Ok(Reduce { kind, axis: required("axis", attributes.int("axis")?)? })
-    }
+    declare!(NAMES[kind in ReduceKind::ALL] { axis });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;
@@ -132,24 +117,10 @@ pub enum ArgReduceKind {
     Min,
 }
 
+const ARG_NAMES: &[&str] = &["arg_max", "arg_min"];
+
 impl Define for ArgReduce {
-    const NAMES: &[&str] = &["arg_max", "arg_min"];
-
-    fn name(&self) -> &'static str {
-        match self.kind {
-            ArgReduceKind::Max => "arg_max",
-            ArgReduceKind::Min => "arg_min",
-        }
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default().with("axis", Attribute::index(self.axis))
-    }
-
-    fn parse(name: &str, attributes: &mut Attributes) -> Result<ArgReduce, TypeError> {
-        let kind = if name == "arg_max" { ArgReduceKind::Max } else { ArgReduceKind::Min };
-        Ok(ArgReduce { kind, axis: required("axis", attributes.int("axis")?)? })
-    }
+    declare!(ARG_NAMES[kind in &[ArgReduceKind::Max, ArgReduceKind::Min]] { axis });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;

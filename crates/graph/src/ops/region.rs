@@ -2,11 +2,11 @@
 
 use tensor::{DType, Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{expect_dtype, expect_plain, expect_same_dtype, expect_type, operands};
 use super::elements::{from_bytes, take};
+use super::field::declare;
 use super::indexing::integers;
-use super::{Attribute, Attributes, Define, Effect};
+use super::{Attributes, Define, Effect};
 use crate::{Dim, Error, Type, TypeError};
 
 /// Reads a box of a buffer: `mut` [d..] of any plain dtype, `starts: i64[rank]` → [shape..].
@@ -93,22 +93,7 @@ fn positions(
 }
 
 impl Define for LoadSlice {
-    const NAMES: &[&str] = &["load_slice"];
-
-    fn name(&self) -> &'static str {
-        "load_slice"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default()
-            .with("shape", Attribute::Dims(self.shape.clone()))
-            .with("steps", Attribute::indices(&self.steps))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<LoadSlice, TypeError> {
-        let shape = required("shape", attributes.dims("shape")?)?;
-        Ok(LoadSlice { shape, steps: required("steps", attributes.sizes("steps")?)? })
-    }
+    declare!("load_slice" { shape, steps });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [buffer, starts] = operands(inputs, ["buffer", "starts"])?;
@@ -127,19 +112,7 @@ impl Define for LoadSlice {
 }
 
 impl Define for StoreSlice {
-    const NAMES: &[&str] = &["store_slice"];
-
-    fn name(&self) -> &'static str {
-        "store_slice"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default().with("steps", Attribute::indices(&self.steps))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<StoreSlice, TypeError> {
-        Ok(StoreSlice { steps: required("steps", attributes.sizes("steps")?)? })
-    }
+    declare!("store_slice" { steps });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [buffer, x, starts] = operands(inputs, ["buffer", "x", "starts"])?;

@@ -5,6 +5,7 @@ use tensor::{DType, Shape, Tensor};
 use super::attributes::required;
 use super::check::{expect_axis, expect_dtype, expect_plain, expect_rank, operands};
 use super::elements::take;
+use super::field::{Field, declare};
 use super::indexing::{integers, mapped};
 use super::out_dim::OutDim;
 use super::{Attribute, Attributes, Define};
@@ -18,19 +19,7 @@ pub struct Tile {
 }
 
 impl Define for Tile {
-    const NAMES: &[&str] = &["tile"];
-
-    fn name(&self) -> &'static str {
-        "tile"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default().with("repeats", Attribute::Dims(self.repeats.clone()))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Tile, TypeError> {
-        Ok(Tile { repeats: required("repeats", attributes.dims("repeats")?)? })
-    }
+    declare!("tile" { repeats });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;
@@ -119,7 +108,7 @@ impl Define for RepeatInterleave {
         let axis = Attributes::default().with("axis", Attribute::index(self.axis));
         match &self.repeats {
             Repeats::Each(repeats) => axis.with("repeats", Attribute::index(*repeats)),
-            Repeats::Counts(out_dim) => out_dim.attributes(axis),
+            Repeats::Counts(out_dim) => out_dim.write("out_dim", axis),
         }
     }
 
@@ -127,7 +116,7 @@ impl Define for RepeatInterleave {
         let axis = required("axis", attributes.int("axis")?)?;
         let repeats = match attributes.int("repeats")? {
             Some(repeats) => Repeats::Each(repeats),
-            None => Repeats::Counts(OutDim::parse(attributes)?),
+            None => Repeats::Counts(Field::read("out_dim", attributes)?),
         };
         Ok(RepeatInterleave { axis, repeats })
     }

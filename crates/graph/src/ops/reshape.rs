@@ -2,9 +2,9 @@
 
 use tensor::{Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{expect_plain, operands};
-use super::{Attribute, Attributes, Define};
+use super::field::declare;
+use super::{Attributes, Define};
 use crate::{Dim, Error, Type, TypeError};
 
 /// Changes the shape: `x` of any plain dtype → the same with `shape`, of provably as many elements.
@@ -15,19 +15,7 @@ pub struct Reshape {
 }
 
 impl Define for Reshape {
-    const NAMES: &[&str] = &["reshape"];
-
-    fn name(&self) -> &'static str {
-        "reshape"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default().with("shape", Attribute::Dims(self.shape.clone()))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Reshape, TypeError> {
-        Ok(Reshape { shape: required("shape", attributes.dims("shape")?)? })
-    }
+    declare!("reshape" { shape });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;

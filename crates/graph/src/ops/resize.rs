@@ -1,13 +1,11 @@
 //! Tensors at other sizes: each element a weighted sum of its neighbours, axis by axis.
 
-use std::fmt;
-
 use tensor::{Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{FLOATS, expect_dtype, expect_finite, operands};
 use super::elements::{Lanes, from_f64};
-use super::{Attribute, Attributes, Define};
+use super::field::{Field, words};
+use super::{Attributes, Define};
 use crate::{Dim, Error, Type, TypeError};
 
 /// Resizing, as ONNX's `Resize`: `x` of any float dtype → the same dtype and rank at another size. Axes that keep their
@@ -75,28 +73,6 @@ pub struct Neighbors {
     pub first: usize,
     /// The share of each, from the first on.
     pub weights: Vec<f64>,
-}
-
-macro_rules! words {
-    ($type:ident: $($member:ident = $word:literal),*) => {
-        impl $type {
-            /// The word for it.
-            pub fn name(self) -> &'static str {
-                match self { $($type::$member => $word,)* }
-            }
-
-            /// What a word says.
-            pub fn with_name(word: &str) -> Option<$type> {
-                match word { $($word => Some($type::$member),)* _ => None }
-            }
-        }
-
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.name())
-            }
-        }
-    };
 }
 
 words!(Rounding: PreferFloor = "round_prefer_floor", PreferCeil = "round_prefer_ceil", Floor = "floor", Ceil = "ceil");
@@ -206,37 +182,25 @@ impl Define for Resize {
     }
 
     fn attributes(&self) -> Attributes {
-        let word = |name: &str| Attribute::Text(name.to_string());
-        let (rounding, a) = match self.interpolation {
-            Interpolation::Nearest(rounding) => (Some(word(rounding.name())), None),
-            Interpolation::Linear => (None, None),
-            Interpolation::Cubic { a } => (None, Some(Attribute::Float(a))),
+        let attributes = self.size.write("size", Attributes::default());
+        let attributes = self.coordinates.write("coordinates", attributes);
+        let attributes = match self.interpolation {
+            Interpolation::Nearest(rounding) => rounding.write("rounding", attributes),
+            Interpolation::Linear => attributes,
+            Interpolation::Cubic { a } => a.write("a", attributes),
         };
-        Attributes::default()
-            .with("size", Attribute::Dims(self.size.clone()))
-            .with("coordinates", word(self.coordinates.name()))
-            .with_some("rounding", rounding)
-            .with_some("a", a)
-            .with_some("antialias", self.antialias.then_some(Attribute::Bool(true)))
+        self.antialias.write("antialias", attributes)
     }
 
     fn parse(name: &str, attributes: &mut Attributes) -> Result<Resize, TypeError> {
-        let unknown = |name: &str, word: &str| TypeError::new(format!("there is no {name} {word}"));
         let interpolation = match name {
-            "resize_nearest" => {
-                let word = required("rounding", attributes.text("rounding")?)?;
-                Interpolation::Nearest(Rounding::with_name(&word).ok_or_else(|| unknown("rounding", &word))?)
-            }
+            "resize_nearest" => Interpolation::Nearest(Field::read("rounding", attributes)?),
             "resize_linear" => Interpolation::Linear,
-            _ => Interpolation::Cubic { a: required("a", attributes.float("a")?)? },
+            _ => Interpolation::Cubic { a: Field::read("a", attributes)? },
         };
-        let word = required("coordinates", attributes.text("coordinates")?)?;
-        Ok(Resize {
-            size: required("size", attributes.dims("size")?)?,
-            interpolation,
-            coordinates: Coordinates::with_name(&word).ok_or_else(|| unknown("coordinates", &word))?,
-            antialias: attributes.flag("antialias")?,
-        })
+        let coordinates = Field::read("coordinates", attributes)?;
+        let size = Field::read("size", attributes)?;
+        Ok(Resize { size, interpolation, coordinates, antialias: Field::read("antialias", attributes)? })
     }
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {

@@ -2,10 +2,10 @@
 
 use tensor::{DType, Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{expect_dtype, expect_eps, expect_type, last_axis, operands};
 use super::elements::from_f64;
-use super::{Attribute, Attributes, Define};
+use super::field::declare;
+use super::{Attributes, Define};
 use crate::{Error, Type, TypeError};
 
 /// Root-mean-square normalization: `x: f32[.., n]`, `weight: f32[n]` → `f32[.., n]`.
@@ -16,19 +16,7 @@ pub struct RmsNorm {
 }
 
 impl Define for RmsNorm {
-    const NAMES: &[&str] = &["rms_norm"];
-
-    fn name(&self) -> &'static str {
-        "rms_norm"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default().with("eps", Attribute::Float(self.eps))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<RmsNorm, TypeError> {
-        Ok(RmsNorm { eps: required("eps", attributes.float("eps")?)? })
-    }
+    declare!("rms_norm" { eps });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x, weight] = operands(inputs, ["x", "weight"])?;

@@ -4,8 +4,9 @@ use tensor::{Shape, Tensor};
 
 use super::check::{FLOATS, expect_dtype, expect_finite, expect_rank, expect_same_dtype, operands};
 use super::elements::from_f64;
-use super::window::{Images, expect_extents, indices, required_sizes};
-use super::{Attribute, Attributes, Define, ImageLayout};
+use super::field::{declare, words};
+use super::window::{Images, expect_extents, indices};
+use super::{Attributes, Define, ImageLayout};
 use crate::{Dim, Error, Type, TypeError};
 
 /// What becomes of the samples of a bin.
@@ -17,6 +18,8 @@ pub enum RoiMode {
     /// The largest.
     Max,
 }
+
+words!(RoiMode: Average = "avg", Max = "max");
 
 /// Region of interest alignment (He and others, "Mask R-CNN", 2017), as torchvision's `roi_align`: `x`, images of any
 /// float dtype, and `regions` [count, 5] of the same, each the number of an image and x and y of two corners → [count,
@@ -105,38 +108,9 @@ impl Region {
 }
 
 impl Define for RoiAlign {
-    const NAMES: &[&str] = &["roi_align"];
-
-    fn name(&self) -> &'static str {
-        "roi_align"
-    }
-
-    fn attributes(&self) -> Attributes {
-        let largest = (self.mode == RoiMode::Max).then(|| Attribute::Text("max".to_string()));
-        Attributes::default()
-            .with("size", Attribute::indices(&self.size))
-            .with_some("scale", (self.scale != 1.0).then_some(Attribute::Float(self.scale)))
-            .with_some("samples", (self.samples != 0).then(|| Attribute::index(self.samples)))
-            .with_some("aligned", self.aligned.then_some(Attribute::Bool(true)))
-            .with_some("mode", largest)
-            .with_some("layout", self.layout.attribute())
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<RoiAlign, TypeError> {
-        let mode = match attributes.text("mode")?.as_deref() {
-            None | Some("avg") => RoiMode::Average,
-            Some("max") => RoiMode::Max,
-            Some(other) => return Err(TypeError::new(format!("mode is {other}, expected avg or max"))),
-        };
-        Ok(RoiAlign {
-            size: required_sizes("size", attributes)?,
-            scale: attributes.float("scale")?.unwrap_or(1.0),
-            samples: attributes.int("samples")?.unwrap_or(0),
-            aligned: attributes.flag("aligned")?,
-            mode,
-            layout: ImageLayout::parse(attributes)?,
-        })
-    }
+    declare!("roi_align" {
+        size, scale = 1.0, samples = 0, aligned, mode = RoiMode::Average, layout = ImageLayout::default()
+    });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x, regions] = operands(inputs, ["x", "regions"])?;

@@ -5,10 +5,10 @@
 
 use tensor::{DType, Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{expect_dtype, expect_finite, expect_rank, expect_type, operands};
 use super::elements::from_f64;
-use super::{Attribute, Attributes, Define};
+use super::field::{declare, words};
+use super::{Attributes, Define};
 use crate::{Dim, Error, Type, TypeError};
 
 /// The cosines and sines of each position, for every layer to use: `positions: u32[tokens]`,
@@ -43,15 +43,9 @@ impl Default for RopeTable {
     }
 }
 
-impl RopeStyle {
-    /// The name in text.
-    pub fn name(self) -> &'static str {
-        match self {
-            RopeStyle::Interleaved => "interleaved",
-            RopeStyle::HalfSplit => "half_split",
-        }
-    }
+words!(RopeStyle: Interleaved = "interleaved", HalfSplit = "half_split");
 
+impl RopeStyle {
     /// The two elements of pair `i` of `n`.
     pub fn pair(self, i: usize, n: usize) -> (usize, usize) {
         match self {
@@ -62,19 +56,7 @@ impl RopeStyle {
 }
 
 impl Define for RopeTable {
-    const NAMES: &[&str] = &["rope_table"];
-
-    fn name(&self) -> &'static str {
-        "rope_table"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default().with_some("scale", (self.scale != 1.0).then_some(Attribute::Float(self.scale)))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<RopeTable, TypeError> {
-        Ok(RopeTable { scale: attributes.float("scale")?.unwrap_or(1.0) })
-    }
+    declare!("rope_table" { scale = 1.0 });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [positions, frequencies] = operands(inputs, ["positions", "inverse_frequencies"])?;
@@ -100,24 +82,7 @@ impl Define for RopeTable {
 }
 
 impl Define for Rope {
-    const NAMES: &[&str] = &["rope"];
-
-    fn name(&self) -> &'static str {
-        "rope"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default().with("style", Attribute::Text(self.style.name().to_string()))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Rope, TypeError> {
-        let name = required("style", attributes.text("style")?)?;
-        let styles = [RopeStyle::Interleaved, RopeStyle::HalfSplit];
-        match styles.into_iter().find(|style| style.name() == name) {
-            Some(style) => Ok(Rope { style }),
-            None => Err(TypeError::new(format!("style is {name}, expected interleaved or half_split"))),
-        }
-    }
+    declare!("rope" { style });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x, table] = operands(inputs, ["x", "table"])?;

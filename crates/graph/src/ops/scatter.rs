@@ -2,14 +2,14 @@
 
 use tensor::{Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{
     INDICES, expect_axis, expect_dtype, expect_number, expect_plain, expect_rank, expect_same_dtype, operands,
 };
 use super::elements::{Numbers, from_bytes, from_f64, from_i128};
+use super::field::{declare, member};
 use super::gather_nd::{depth, rows};
 use super::indexing::{integers, resolve};
-use super::{Attribute, Attributes, Define};
+use super::{Attributes, Define};
 use crate::{Error, Type, TypeError};
 
 /// What becomes of an element that an update meets. Updates are applied in the order of their indices, so that the
@@ -32,12 +32,6 @@ impl ScatterKind {
     /// Every kind.
     pub const ALL: &[ScatterKind] =
         &[ScatterKind::Set, ScatterKind::Add, ScatterKind::Max, ScatterKind::Min, ScatterKind::Mul];
-
-    fn named(names: &[&str], name: &str) -> Result<ScatterKind, TypeError> {
-        let position = names.iter().position(|&other| other == name);
-        let kind = position.map(|position| ScatterKind::ALL[position]);
-        kind.ok_or_else(|| TypeError::new(format!("`{name}` is no scatter")))
-    }
 
     fn expect_operands(self, x: &Type, updates: &Type, indices: &Type) -> Result<(), TypeError> {
         match self {
@@ -127,20 +121,7 @@ impl Scatter {
 }
 
 impl Define for Scatter {
-    const NAMES: &[&str] = NAMES;
-
-    fn name(&self) -> &'static str {
-        NAMES[self.kind as usize]
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default().with("axis", Attribute::index(self.axis))
-    }
-
-    fn parse(name: &str, attributes: &mut Attributes) -> Result<Scatter, TypeError> {
-        let kind = ScatterKind::named(NAMES, name)?;
-        Ok(Scatter { kind, axis: required("axis", attributes.int("axis")?)? })
-    }
+    declare!(NAMES[kind in ScatterKind::ALL] { axis });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x, updates, indices] = operands(inputs, ["x", "updates", "indices"])?;
@@ -204,7 +185,7 @@ impl Define for ScatterNd {
     }
 
     fn parse(name: &str, _attributes: &mut Attributes) -> Result<ScatterNd, TypeError> {
-        Ok(ScatterNd { kind: ScatterKind::named(ND_NAMES, name)? })
+        Ok(ScatterNd { kind: member(ND_NAMES, name, ScatterKind::ALL) })
     }
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {

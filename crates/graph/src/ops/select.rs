@@ -5,6 +5,7 @@ use tensor::{DType, Shape, Tensor};
 use super::broadcast::{broadcast, broadcast_operands};
 use super::check::{expect_dtype, expect_plain, expect_same_dtype, operands};
 use super::elements::{broadcast_positions, from_bytes, take};
+use super::field::declare;
 use super::{Attributes, Define};
 use crate::{Error, Type, TypeError};
 
@@ -13,15 +14,7 @@ use crate::{Error, Type, TypeError};
 pub struct Select;
 
 impl Define for Select {
-    const NAMES: &[&str] = &["select"];
-
-    fn name(&self) -> &'static str {
-        "select"
-    }
-
-    fn parse(_name: &str, _attributes: &mut Attributes) -> Result<Select, TypeError> {
-        Ok(Select)
-    }
+    declare!("select");
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [condition, a, b] = operands(inputs, ["condition", "a", "b"])?;

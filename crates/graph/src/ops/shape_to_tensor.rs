@@ -3,6 +3,7 @@
 use tensor::{DType, Shape, Tensor};
 
 use super::check::operands;
+use super::field::declare;
 use super::{Attributes, Define};
 use crate::{Error, Type, TypeError};
 
@@ -11,15 +12,7 @@ use crate::{Error, Type, TypeError};
 pub struct ShapeToTensor;
 
 impl Define for ShapeToTensor {
-    const NAMES: &[&str] = &["shape_to_tensor"];
-
-    fn name(&self) -> &'static str {
-        "shape_to_tensor"
-    }
-
-    fn parse(_name: &str, _attributes: &mut Attributes) -> Result<ShapeToTensor, TypeError> {
-        Ok(ShapeToTensor)
-    }
+    declare!("shape_to_tensor");
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;

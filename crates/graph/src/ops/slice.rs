@@ -2,10 +2,10 @@
 
 use tensor::{Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{expect_axis, expect_plain, operands};
 use super::elements::{Lanes, take};
-use super::{Attribute, Attributes, Define};
+use super::field::declare;
+use super::{Attributes, Define};
 use crate::{Dim, Error, Type, TypeError};
 
 /// Picks a range of an axis: `x` of any plain dtype → the same with `(stop - start) / step`, rounded up,
@@ -23,26 +23,7 @@ pub struct Slice {
 }
 
 impl Define for Slice {
-    const NAMES: &[&str] = &["slice"];
-
-    fn name(&self) -> &'static str {
-        "slice"
-    }
-
-    fn attributes(&self) -> Attributes {
-        let step = (self.step != 1).then(|| Attribute::index(self.step));
-        Attributes::default()
-            .with("axis", Attribute::index(self.axis))
-            .with("start", Attribute::Int(self.start))
-            .with_some("stop", self.stop.map(Attribute::Int))
-            .with_some("step", step)
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Slice, TypeError> {
-        let axis = required("axis", attributes.int("axis")?)?;
-        let start = required("start", attributes.int("start")?)?;
-        Ok(Slice { axis, start, stop: attributes.int("stop")?, step: attributes.int("step")?.unwrap_or(1) })
-    }
+    declare!("slice" { axis, start, stop, step = 1 });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;

@@ -2,10 +2,10 @@
 
 use tensor::{Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{FLOATS, expect_axis, expect_dtype, operands};
 use super::elements::{Lanes, from_f64};
-use super::{Attribute, Attributes, Define};
+use super::field::declare;
+use super::{Attributes, Define};
 use crate::{Error, Type, TypeError};
 
 /// Makes the elements along an axis positive with sum 1: any float dtype → the same type.
@@ -16,19 +16,7 @@ pub struct Softmax {
 }
 
 impl Define for Softmax {
-    const NAMES: &[&str] = &["softmax"];
-
-    fn name(&self) -> &'static str {
-        "softmax"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default().with("axis", Attribute::index(self.axis))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Softmax, TypeError> {
-        Ok(Softmax { axis: required("axis", attributes.int("axis")?)? })
-    }
+    declare!("softmax" { axis });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;

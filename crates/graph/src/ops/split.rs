@@ -2,10 +2,10 @@
 
 use tensor::{Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{expect_axis, expect_plain, operands};
 use super::elements::{Lanes, take};
-use super::{Attribute, Attributes, Define};
+use super::field::declare;
+use super::{Attributes, Define};
 use crate::{Dim, Error, Type, TypeError};
 
 /// Takes a tensor apart: `x` of any plain dtype → one result for each size.
@@ -18,22 +18,7 @@ pub struct Split {
 }
 
 impl Define for Split {
-    const NAMES: &[&str] = &["split"];
-
-    fn name(&self) -> &'static str {
-        "split"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default()
-            .with("axis", Attribute::index(self.axis))
-            .with("sizes", Attribute::indices(&self.sizes))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Split, TypeError> {
-        let axis = required("axis", attributes.int("axis")?)?;
-        Ok(Split { axis, sizes: required("sizes", attributes.sizes("sizes")?)? })
-    }
+    declare!("split" { axis, sizes });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;

@@ -2,9 +2,9 @@
 
 use tensor::{DType, Shape, Tensor};
 
-use super::attributes::required;
 use super::elements::from_f64;
-use super::{Attribute, Attributes, Define, MatMul};
+use super::field::declare;
+use super::{Attributes, Define, MatMul};
 use crate::{Error, Type, TypeError};
 
 /// A [`MatMul`] of halves that gives halves: `a` [.., m, k], `b` [.., k, n], both f16 or both bf16 → [.., m, n] of that
@@ -16,19 +16,7 @@ pub struct SplitMatMul {
 }
 
 impl Define for SplitMatMul {
-    const NAMES: &[&str] = &["split_matmul"];
-
-    fn name(&self) -> &'static str {
-        "split_matmul"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default().with("chunk", Attribute::index(self.chunk))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<SplitMatMul, TypeError> {
-        Ok(SplitMatMul { chunk: required("chunk", attributes.int("chunk")?)? })
-    }
+    declare!("split_matmul" { chunk });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         if self.chunk == 0 {

@@ -2,10 +2,10 @@
 
 use tensor::{DType, Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{expect_axis, expect_number, operands};
 use super::elements::{Lanes, Numbers, take};
-use super::{Attribute, Attributes, Define};
+use super::field::declare;
+use super::{Attributes, Define};
 use crate::{Dim, Error, Type, TypeError};
 
 /// Selects and sorts: `x` of any float or integer dtype → values and i64 indices, both with `k` elements along the
@@ -23,20 +23,7 @@ pub struct TopK {
 const NAMES: &[&str] = &["top_k", "bottom_k"];
 
 impl Define for TopK {
-    const NAMES: &[&str] = NAMES;
-
-    fn name(&self) -> &'static str {
-        NAMES[usize::from(self.smallest)]
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default().with("k", Attribute::index(self.k)).with("axis", Attribute::index(self.axis))
-    }
-
-    fn parse(name: &str, attributes: &mut Attributes) -> Result<TopK, TypeError> {
-        let k = required("k", attributes.int("k")?)?;
-        Ok(TopK { k, axis: required("axis", attributes.int("axis")?)?, smallest: name == NAMES[1] })
-    }
+    declare!(NAMES[smallest in &[false, true]] { k, axis });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;

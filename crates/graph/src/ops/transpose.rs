@@ -2,9 +2,9 @@
 
 use tensor::{Shape, Tensor};
 
-use super::attributes::required;
 use super::check::{expect_plain, operands};
-use super::{Attribute, Attributes, Define};
+use super::field::declare;
+use super::{Attributes, Define};
 use crate::{Error, Type, TypeError};
 
 /// Reorders axes: `x` of any plain dtype → the same with `x`'s axis `order[i]` as axis `i`.
@@ -15,19 +15,7 @@ pub struct Transpose {
 }
 
 impl Define for Transpose {
-    const NAMES: &[&str] = &["transpose"];
-
-    fn name(&self) -> &'static str {
-        "transpose"
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::default().with("order", Attribute::indices(&self.order))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Transpose, TypeError> {
-        Ok(Transpose { order: required("order", attributes.sizes("order")?)? })
-    }
+    declare!("transpose" { order });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;

@@ -4,8 +4,9 @@ use tensor::{DType, Shape, Tensor};
 
 use super::check::{FLOATS, operands};
 use super::elements::{Numbers, from_f64, from_i128};
+use super::field::AttributeType;
 use super::special::{erf, erfc};
-use super::{Attributes, Define};
+use super::{Attribute, Attributes, Define};
 use crate::{Error, Type, TypeError};
 
 macro_rules! unary {
@@ -146,6 +147,20 @@ impl Unary {
             Unary::Not => 1 - x,
             other => unreachable!("{} of an integer", other.text()),
         }
+    }
+}
+
+/// The name of a function, which another op applies.
+impl AttributeType for Unary {
+    fn to_attribute(&self) -> Attribute {
+        Attribute::Text(self.text().to_string())
+    }
+
+    fn take(name: &str, attributes: &mut Attributes) -> Result<Option<Unary>, TypeError> {
+        let unknown =
+            |word: &str| TypeError::new(format!("{name} is {word}, which is no function of one element"));
+        let word = attributes.text(name)?;
+        word.map(|word| Unary::with_name(&word).ok_or_else(|| unknown(&word))).transpose()
     }
 }
 

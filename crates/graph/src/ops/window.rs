@@ -2,8 +2,8 @@
 
 use tensor::Shape;
 
-use super::attributes::required;
-use super::{Attribute, Attributes};
+use super::Attributes;
+use super::field::{Field, words};
 use crate::{Dim, Type, TypeError};
 
 /// Sizes, strides, dilations and paddings up to this keep every expression within 63 bits.
@@ -54,20 +54,9 @@ impl ImageLayout {
             ImageLayout::ChannelsFirst => [vec![batch, channels], spatial].concat(),
         }
     }
-
-    /// As text: `layout = nchw`, and nothing for channels at the end.
-    pub(super) fn attribute(self) -> Option<Attribute> {
-        (self == ImageLayout::ChannelsFirst).then(|| Attribute::Text("nchw".to_string()))
-    }
-
-    pub(super) fn parse(attributes: &mut Attributes) -> Result<ImageLayout, TypeError> {
-        match attributes.text("layout")?.as_deref() {
-            None | Some("nhwc") => Ok(ImageLayout::ChannelsLast),
-            Some("nchw") => Ok(ImageLayout::ChannelsFirst),
-            Some(other) => Err(TypeError::new(format!("layout is {other}, expected nhwc or nchw"))),
-        }
-    }
 }
+
+words!(ImageLayout: ChannelsLast = "nhwc", ChannelsFirst = "nchw");
 
 impl Windows {
     /// Windows over `axes` spatial axes that move by one element, without holes or padding.
@@ -102,28 +91,16 @@ impl Windows {
         padded.checked_sub(self.padding[axis][0]).filter(|&element| element < size)
     }
 
-    /// What differs from [`Windows::new`], as text.
-    pub(super) fn attributes(&self, attributes: Attributes) -> Attributes {
-        let other_than = |values: &[usize], plain: usize| {
-            values.iter().any(|&value| value != plain).then(|| Attribute::indices(values))
-        };
-        attributes
-            .with_some("strides", other_than(&self.strides, 1))
-            .with_some("dilations", other_than(&self.dilations, 1))
-            .with_some("padding", other_than(self.padding.as_flattened(), 0))
-    }
-
     pub(super) fn parse(axes: usize, attributes: &mut Attributes) -> Result<Windows, TypeError> {
-        let plain = Windows::new(axes);
-        let padding = attributes.sizes("padding")?.unwrap_or_else(|| vec![0; 2 * axes]);
+        let padding = attributes.or("padding", vec![0; 2 * axes])?;
         if padding.len() != 2 * axes {
             return Err(TypeError::new(format!(
                 "padding is {padding:?}, expected a number before and one after each of {axes} axes"
             )));
         }
         Ok(Windows {
-            strides: attributes.sizes("strides")?.unwrap_or(plain.strides),
-            dilations: attributes.sizes("dilations")?.unwrap_or(plain.dilations),
+            strides: attributes.or("strides", vec![1; axes])?,
+            dilations: attributes.or("dilations", vec![1; axes])?,
             padding: padding.as_chunks().0.to_vec(),
         })
     }
@@ -191,9 +168,19 @@ pub(super) fn expect_static(name: &str, ty: &Type) -> Result<Vec<usize>, TypeErr
     sizes.ok_or_else(|| TypeError::new(format!("{name} is {ty}, expected sizes that are numbers")))
 }
 
-/// A list of numbers that must be there.
-pub(super) fn required_sizes(name: &str, attributes: &mut Attributes) -> Result<Vec<usize>, TypeError> {
-    required(name, attributes.sizes(name)?)
+/// Of two axes: `strides`, `dilations` and `padding`, each left out where it changes nothing.
+impl Field for Windows {
+    fn write(&self, _name: &str, attributes: Attributes) -> Attributes {
+        let axes = self.strides.len();
+        attributes
+            .with_unless("strides", &self.strides, vec![1; axes])
+            .with_unless("dilations", &self.dilations, vec![1; axes])
+            .with_unless("padding", &self.padding.as_flattened().to_vec(), vec![0; 2 * axes])
+    }
+
+    fn read(_name: &str, attributes: &mut Attributes) -> Result<Windows, TypeError> {
+        Windows::parse(2, attributes)
+    }
 }
 
 /// Every index below some sizes, in row-major order.
