@@ -42,6 +42,10 @@ LONGROPE = {
     "long_factor": [2.0, 3.0, 4.0, 5.0],
 }
 YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 64}
+# Heads of ten dims.
+TEN = {"hidden_size": 40, "intermediate_size": 24, "vocab_size": 64}
+SMALLER = {"hidden_size": 24, "intermediate_size": 24, "vocab_size": 64}
+TIED = {"tie_word_embeddings": True}
 MODELS = {
     "llama_linear": ("Llama", {**SMALL, "rope_parameters": {**THETA, "rope_type": "linear", "factor": 4.0}}),
     "llama_llama3": ("Llama", {**SMALL, "rope_parameters": {
@@ -140,20 +144,76 @@ MODELS = {
         "num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 32, "embedding_multiplier": 3.0,
         "attention_multiplier": 0.2, "residual_multiplier": 0.4, "logits_scaling": 5.0, "tie_word_embeddings": True,
     }),
+    "gpt2": ("GPT2LMHeadModel", {**TEN, "num_attention_heads": 3, "hidden_size": 30, **TIED}),
+    "gpt2_unscaled": ("GPT2LMHeadModel", {**TEN, "n_inner": 24, "scale_attn_weights": False, "activation_function": "relu"}),
+    "gpt_neox": ("GPTNeoX", {**TEN, "rope_parameters": {**THETA, "partial_rotary_factor": 0.6}}),
+    "gpt_neox_sequential": ("GPTNeoX", {
+        **TEN, "use_parallel_residual": False, "attention_bias": False, "tie_word_embeddings": True,
+        "rope_parameters": {**THETA, "partial_rotary_factor": 1.0},
+    }),
+    "starcoder2": ("Starcoder2", {**TEN, "hidden_size": 36, "num_attention_heads": 6, "sliding_window": 11, **TIED}),
+    "starcoder2_plain": ("Starcoder2", {**TEN, "use_bias": False, "hidden_act": "silu"}),
+    "cohere": ("Cohere", {**TEN, "num_key_value_heads": 1, "logit_scale": 0.3, **TIED}),
+    "cohere_norms": ("Cohere", {**TEN, "use_qk_norm": True, "attention_bias": True, "logit_scale": 0.3, **TIED}),
+    "cohere2": ("Cohere2", {
+        **TEN, "hidden_size": 24, "num_hidden_layers": 5, "sliding_window": 10, "logit_scale": 0.3, **TIED,
+    }),
+    "stablelm": ("StableLm", {
+        **TEN, "hidden_size": 48, "use_qkv_bias": True, "rope_parameters": {**THETA, "partial_rotary_factor": 0.5},
+    }),
+    "stablelm_parallel": ("StableLm", {
+        **TEN, "hidden_size": 32, "qk_layernorm": True, "use_parallel_residual": True, **TIED,
+        "rope_parameters": {**THETA, "partial_rotary_factor": 0.25},
+    }),
+    "olmo": ("Olmo", {**TEN, "num_key_value_heads": 4}),
+    # A limit that bends about one of four values.
+    "olmo_clipped": ("Olmo", {**TEN, "clip_qkv": 1.0, **TIED}),
+    "glm": ("Glm", {**SMALLER, "head_dim": 12, "rope_parameters": {**THETA, "partial_rotary_factor": 0.5}}),
+    "glm4": ("Glm4", {
+        **SMALLER, "head_dim": 12, "num_key_value_heads": 1, "rope_parameters": {**THETA, "partial_rotary_factor": 0.5},
+    }),
+    "ernie4_5": ("Ernie4_5", {**SMALLER, "head_dim": 10, **TIED}),
+    "ernie4_5_biases": ("Ernie4_5", {**SMALLER, "head_dim": 6, "use_bias": True}),
+    "seed_oss": ("SeedOss", {**SMALLER, "head_dim": 14, "attention_out_bias": True, "mlp_bias": True}),
+    "phi": ("Phi", {**TEN, "num_key_value_heads": 4, "rope_parameters": {**THETA, "partial_rotary_factor": 0.4}}),
+    "phi_norms": ("Phi", {
+        **TEN, "qk_layernorm": True, "rope_parameters": {**THETA, "partial_rotary_factor": 0.6},
+    }),
+    # One key and value head, as the 7B has; several, as the 40B; one for each query head, and blocks in sequence.
+    "falcon": ("Falcon", {**TEN, "hidden_size": 20, **TIED}),
+    "falcon_new": ("Falcon", {
+        **TEN, "new_decoder_architecture": True, "num_kv_heads": 2, "bias": True, "ffn_hidden_size": 24, **TIED,
+    }),
+    "falcon_one_norm": ("Falcon", {
+        **TEN, "new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1,
+        "ffn_hidden_size": 24, **TIED,
+    }),
+    "falcon_sequential": ("Falcon", {
+        **TEN, "multi_query": False, "parallel_attn": False, "ffn_hidden_size": 24, "tie_word_embeddings": False,
+    }),
+    "nemotron": ("Nemotron", {
+        **TEN, "attention_bias": True, "mlp_bias": True, "rope_parameters": {**THETA, "partial_rotary_factor": 0.6},
+    }),
+    "nemotron_plain": ("Nemotron", {**SMALLER, "head_dim": 12, **TIED, "rope_parameters": {**THETA, "partial_rotary_factor": 0.5}}),
 }
 # Those that are written as GGUF too, and whether rows of queries and keys lie in pairs there.
 GGUF = {
     "llama_linear": True, "llama_llama3": True, "mistral": True, "qwen2": False, "qwen2_yarn": False,
     "smollm3_usual": True, "qwen3": False, "granite": True, "phi3": False, "olmo2": False, "olmo3": False, "exaone4": False, "gemma": False,
     "gemma2": False, "gemma3": False, "mixtral": True, "mixtral_stacked": True, "qwen2_moe": False, "qwen3_moe": False,
-    "olmoe": False, "granite_moe": True, "ministral3": True,
+    "olmoe": False, "granite_moe": True, "ministral3": True, "gpt2": False, "gpt_neox": False, "gpt_neox_sequential": False,
+    "starcoder2": False, "cohere": False, "cohere_norms": False, "cohere2": False, "stablelm": False,
+    "stablelm_parallel": False, "olmo": True, "olmo_clipped": True, "glm": False, "glm4": False, "ernie4_5": False,
+    "seed_oss": False, "phi": False, "falcon": False, "falcon_new": False, "nemotron": False,
 }
 # What the GGUF files of some call themselves.
 GGUF_NAMES = {
     "llama_linear": "llama", "llama_llama3": "llama", "mistral": "llama", "qwen2_yarn": "qwen2",
     "smollm3_usual": "smollm3",
     "olmo3": "olmo2", "mixtral": "llama", "mixtral_stacked": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe",
-    "granite_moe": "granitemoe", "ministral3": "mistral3",
+    "granite_moe": "granitemoe", "ministral3": "mistral3", "gpt_neox": "gptneox", "gpt_neox_sequential": "gptneox",
+    "cohere": "command-r", "cohere_norms": "command-r", "stablelm_parallel": "stablelm", "olmo_clipped": "olmo",
+    "glm": "chatglm", "phi": "phi2", "falcon_new": "falcon",
 }
 # Texts that are longer than the furthest relative position that has a bucket of its own.
 ENCODER_LENGTH = 150
@@ -203,7 +263,7 @@ def randomize(model: torch.nn.Module, random: torch.Generator) -> None:
         if parameter.dim() == 2 or ".experts." in name:
             noise *= 1.0 if "embed" in name else 1.5 / parameter.shape[-1] ** 0.5
         else:
-            centered = name.endswith("bias") or "Gemma" in type(model).__name__
+            centered = name.endswith("bias") or type(model).__name__.startswith(("Gemma", "Nemotron"))
             noise = 0.4 * noise + (0.0 if centered else 1.0)
         parameter.data.copy_(noise)
 
@@ -230,6 +290,33 @@ def stacked(weights: dict) -> dict:
     return result | {name: torch.stack([part[i] for i in sorted(part)]) for name, part in experts.items()}
 
 
+def grouped(weight: torch.Tensor, kv_heads: int, head_dim: int) -> torch.Tensor:
+    """Puts all query heads before all key heads and those before all value heads: they lie in groups of query heads, the
+    key head and the value head that serve them."""
+    groups = weight.reshape(kv_heads, -1, head_dim, *weight.shape[1:])
+    parts = groups[:, :-2], groups[:, -2:-1], groups[:, -1:]
+    return torch.cat([part.reshape(-1, *weight.shape[1:]) for part in parts])
+
+
+def as_in_gguf(spelled: str, config: transformers.PretrainedConfig, weights: dict) -> dict:
+    """What the converter of llama.cpp makes of the layout of some families."""
+    weights = {name: weight for name, weight in weights.items() if not name.endswith(".attn.bias")}
+    result, norms = {}, {}
+    for name, weight in weights.items():
+        if spelled == "gpt2" and name.endswith((".c_attn.weight", ".c_proj.weight", ".c_fc.weight")):
+            weight = weight.T
+        if "query_key_value" in name:
+            kv_heads = len(weight) // config.head_dim - config.num_attention_heads
+            weight = grouped(weight, kv_heads // 2, config.head_dim)
+        if spelled == "nemotron" and name.endswith("norm.weight"):
+            weight = weight + 1.0
+        if match := re.fullmatch(r"(.*_layernorm)\.norms\.(\d+)(.*)", name):
+            norms.setdefault(match[1] + match[3], {})[int(match[2])] = weight
+            continue
+        result[name] = weight
+    return result | {name: torch.stack([part[i] for i in sorted(part)]) for name, part in norms.items()}
+
+
 def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, weights: dict) -> None:
     spelled = GGUF_NAMES.get(name, name)
     writer = gguf.GGUFWriter(path, spelled)
@@ -237,12 +324,36 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
+    has = lambda key: getattr(config, key, None) is not None
+    if not has("head_dim"):
+        config.head_dim = config.hidden_size // config.num_attention_heads
+    if spelled == "gpt2":
+        config.intermediate_size, config.num_key_value_heads = 4 * config.hidden_size, config.num_attention_heads
+    if spelled == "gptneox":
+        config.num_key_value_heads = config.num_attention_heads
+    if spelled == "falcon":
+        config.intermediate_size = config.ffn_hidden_size
+        config.num_key_value_heads = config.num_kv_heads if config.new_decoder_architecture else 1
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    rope = config.rope_parameters.get("full_attention", config.rope_parameters)
-    writer.add_rope_freq_base(rope["rope_theta"])
+    if has("rms_norm_eps"):
+        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    else:
+        eps = [key for key in ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps") if has(key)]
+        writer.add_layer_norm_eps(getattr(config, eps[0]) if eps else 1e-5)
+    rope = getattr(config, "rope_parameters", None) or {"rope_type": "default"}
+    rope = rope.get("full_attention", rope)
+    if "rope_theta" in rope:
+        writer.add_rope_freq_base(rope["rope_theta"])
+    if rope.get("partial_rotary_factor", 1.0) != 1.0:
+        writer.add_rope_dimension_count(int(config.head_dim * rope["partial_rotary_factor"]))
+    if spelled in ("gptneox", "stablelm"):
+        writer.add_parallel_residual(config.use_parallel_residual)
+    if has("logit_scale"):
+        writer.add_logit_scale(config.logit_scale)
+    if has("clip_qkv"):
+        writer.add_clamp_kqv(config.clip_qkv)
     if rope["rope_type"] == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(rope["factor"])
@@ -288,7 +399,7 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
         writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
     architecture = next(arch for arch, other in gguf.MODEL_ARCH_NAMES.items() if other == spelled)
     names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
-    for stored, weight in stacked(weights).items():
+    for stored, weight in stacked(as_in_gguf(spelled, config, weights)).items():
         for projection, heads in ("q_proj", config.num_attention_heads), ("k_proj", config.num_key_value_heads):
             if GGUF[name] and projection in stored:
                 weight = interleaved(weight, heads)
@@ -311,8 +422,11 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
 
 
 def write(name: str, family: str, settings: dict) -> None:
-    model_class = getattr(transformers, family if "For" in family else f"{family}ForCausalLM")
+    whole = "For" in family or family.endswith("Model")
+    model_class = getattr(transformers, family if whole else f"{family}ForCausalLM")
     settings = {**SIZES, "rope_parameters": dict(THETA), **settings}
+    if family.startswith("GPT2"):
+        del settings["rope_parameters"]
     if "vision_config" in settings:
         settings = {"vision_config": settings.pop("vision_config"), "text_config": settings}
     config = model_class.config_class(**settings)

@@ -4,7 +4,7 @@ use graph::ops::{Broadcast, Constant, Embedding, RaggedPositions, Transpose};
 use graph::{Dim, Graph, Type, Value};
 use tensor::{DType, Tensor};
 
-use crate::layers::{self, Context, LayerNorm, Mlp, SelfAttention, Texts};
+use crate::layers::{self, Context, Norm, Plain, SelfAttention, Texts};
 use crate::{Error, WeightTypes};
 
 /// A transformer encoder with learned positions and a norm behind each block: texts become hidden states.
@@ -21,7 +21,7 @@ pub struct Encoder {
     /// What scores have added to them by relative position, in all layers alike.
     pub relative_bias: Option<RelativeBias>,
     /// The norm of the sum of embeddings.
-    pub norm: LayerNorm,
+    pub norm: Norm,
     /// The layers, first to last.
     pub layers: Vec<EncoderLayer>,
 }
@@ -51,9 +51,9 @@ pub struct EncoderLayer {
     /// Attention.
     pub attention: SelfAttention,
     /// The feed-forward block.
-    pub feed_forward: Mlp,
+    pub feed_forward: Plain,
     /// The norm behind both.
-    pub norm: LayerNorm,
+    pub norm: Norm,
 }
 
 impl Encoder {
@@ -114,7 +114,7 @@ impl Encoder {
         let positions = context.graph.push_one(RaggedPositions.into(), &operands)?;
         let positions = context.graph.push_one(Embedding.into(), &[table, positions])?;
         x = layers::add(context, x, positions)?;
-        self.norm.build(context, "token_embd_norm", x)
+        self.norm.build(context, "token_embd_norm", self.hidden, x)
     }
 }
 
@@ -153,10 +153,11 @@ impl EncoderLayer {
         let prefix = format!("blk.{index}");
         let attended = self.attention.build(context, &prefix, x)?;
         let x = layers::add(context, x, attended)?;
-        let x = self.norm.build(context, &format!("{prefix}.attn_output_norm"), x)?;
+        let hidden = context.hidden;
+        let x = self.norm.build(context, &format!("{prefix}.attn_output_norm"), hidden, x)?;
         let fed = self.feed_forward.build(context, &prefix, x)?;
         let x = layers::add(context, x, fed)?;
-        self.norm.build(context, &format!("{prefix}.layer_output_norm"), x)
+        self.norm.build(context, &format!("{prefix}.layer_output_norm"), hidden, x)
     }
 
     fn parameters(&self, hidden: usize) -> usize {

@@ -37,7 +37,7 @@ pub enum Error {
     /// A weight is missing or has another shape than the configuration says.
     #[error("weight `{name}`: {message}")]
     Weight {
-        /// The canonical name.
+        /// The name, as the files have it.
         name: String,
         /// What was found and what was expected.
         message: String,
@@ -48,6 +48,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// The same of a weight by another name.
+    pub(crate) fn naming(self, name_of: impl Fn(&str) -> String) -> Error {
+        match self {
+            Error::Weight { name, message } => Error::Weight { name: name_of(&name), message },
+            other => other,
+        }
+    }
+
     /// A complaint about the configuration.
     pub(crate) fn config(source_name: &str, message: impl Into<String>) -> Error {
         Error::Config { source_name: source_name.to_string(), message: message.into() }

@@ -3,7 +3,7 @@
 //! Floor 2: knows `graph` and `weights`; builds graphs and runs none.
 //!
 //! [`Checkpoint::open`] reads a file or folder. Its [`Config`] and [`Architecture`] give a [`Decoder`], a model
-//! as a value, from which everything else follows: the graph, the bytes per cached token, the parameter count. What
+//! as a value, from which everything else follows: the graph, the state, the parameter count. What
 //! makes embeddings and no text is an [`Encoder`], of an [`EncoderArchitecture`].
 
 #![forbid(unsafe_code)]
@@ -15,16 +15,19 @@ mod decoder;
 mod encoder;
 mod error;
 mod layers;
+mod names;
 mod rope;
+pub mod state;
 
 pub use architectures::{ARCHITECTURES, Architecture, ENCODERS, EncoderArchitecture};
 pub use checkpoint::{Checkpoint, CheckpointOptions, Network};
 pub use config::{Config, EncoderConfig, ExpertConfig, GptqConfig, Multipliers, RopeConfig, Scaling};
-pub use decoder::{Decoder, Layer, Step, WeightTypes};
+pub use decoder::{Decoder, Layer, Mixer, Residual, WeightTypes};
 pub use encoder::{Encoder, EncoderLayer, Positions, RelativeBias};
 pub use error::Error;
 pub use layers::{
-    Attention, Experts, FeedForward, LayerNorm, Mlp, Norm, Norms, QkNorm, SelfAttention, SharedExpert,
+    Activation, Attention, Channel, Experts, Gated, Norm, Norms, Plain, QkNorm, SelfAttention, SharedExpert,
     Temperature,
 };
 pub use rope::Rope;
+pub use state::{KeyValueCache, State};

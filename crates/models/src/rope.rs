@@ -20,12 +20,13 @@ pub struct Rope {
 
 impl Rope {
     /// The embeddings of a configuration: that of all layers, and after it that of layers with a window, if it is
-    /// another.
+    /// another. None, if no dims are rotated.
     ///
     /// # Errors
     /// As [`Rope::new`].
     pub fn all(config: &Config, style: RopeStyle) -> Result<Vec<Rope>, Error> {
         let ropes = [Some(&config.rope), config.local_rope.as_ref()].into_iter().flatten();
+        let ropes = ropes.filter(|rope| rope.dims > 0);
         let ropes = ropes.map(|rope| Rope::new(rope, style));
         ropes.collect::<Result<_, _>>().map_err(|message| Error::config(&config.source_name, message))
     }

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use perihelion_models::{Architecture, Config, Decoder, Norms, Rope, Scaling, WeightTypes};
+use perihelion_models::{Architecture, Attention, Config, Decoder, Mixer, Norms, Rope, Scaling, WeightTypes};
 use tensor::DType;
 
 /// A model, its configuration less what no family reads, its number of weights, and the context it is known for.
@@ -349,9 +349,14 @@ fn published_models_have_their_size() {
     }
 }
 
+fn attention(decoder: &Decoder, layer: usize) -> Attention {
+    let Mixer::Attention(attention) = decoder.layers[layer].mixer;
+    attention
+}
+
 /// The windows of a model's layers, from the first on.
 fn windows(decoder: &Decoder) -> Vec<Option<usize>> {
-    decoder.layers.iter().map(|layer| layer.attention.window).collect()
+    (0..decoder.layers.len()).map(|layer| attention(decoder, layer).window).collect()
 }
 
 #[test]
@@ -382,14 +387,15 @@ fn layers_turn_positions_as_they_should() {
     let (config, decoder) = open("OLMo 3 7B");
     assert!(matches!(config.rope.scaling, Some(Scaling::Yarn { .. })));
     assert_eq!((decoder.ropes.len(), decoder.ropes[1].scale), (2, 1.0));
-    assert_eq!(decoder.layers[2].attention.rope, Some(1));
-    assert_eq!(decoder.layers[3].attention.rope, Some(0));
+    assert_eq!(attention(&decoder, 2).rope, Some(1));
+    assert_eq!(attention(&decoder, 3).rope, Some(0));
     let (config, decoder) = open("Gemma 3 4B");
     assert_eq!((config.rope.theta, config.local_rope.unwrap().theta), (1e6, 1e4));
     assert_eq!(decoder.ropes[0].inverse_frequencies[0], 0.125);
     assert_eq!(decoder.ropes[1].inverse_frequencies[0], 1.0);
     let turned = |name: &str| -> Vec<bool> {
-        open(name).1.layers.iter().map(|layer| layer.attention.rope.is_some()).collect()
+        let decoder = open(name).1;
+        (0..decoder.layers.len()).map(|layer| attention(&decoder, layer).rope.is_some()).collect()
     };
     assert_eq!(turned("EXAONE 4 1.2B"), [true; 30]);
     assert_eq!(turned("EXAONE 4 32B"), [true, true, true, false].repeat(16));
@@ -399,14 +405,14 @@ fn layers_turn_positions_as_they_should() {
 
 #[test]
 fn gemma_scales_what_it_should() {
-    let scale = |name: &str| open(name).1.layers[0].attention.scale;
+    let scale = |name: &str| attention(&open(name).1, 0).scale;
     assert_eq!(scale("Gemma 2B"), 1.0 / 16.0);
     assert_eq!(scale("Gemma 2 27B"), 1.0 / 12.0);
     assert_eq!(scale("Gemma 3 27B"), 1.0 / 168f32.sqrt());
     let (_, decoder) = open("Gemma 2 2B");
     assert_eq!((decoder.embedding_scale, decoder.logit_softcap), (48.0, Some(30.0)));
-    assert_eq!(decoder.layers[0].attention.softcap, Some(50.0));
+    assert_eq!(attention(&decoder, 0).softcap, Some(50.0));
     assert!(matches!(decoder.layers[0].norms, Norms::Sandwich(_)));
     let (_, decoder) = open("Gemma 3 4B");
-    assert_eq!((decoder.logit_softcap, decoder.layers[0].attention.softcap), (None, None));
+    assert_eq!((decoder.logit_softcap, attention(&decoder, 0).softcap), (None, None));
 }

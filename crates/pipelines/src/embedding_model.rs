@@ -168,11 +168,10 @@ impl EmbeddingModel {
         };
         let slices = texts.iter().enumerate().map(slice).collect();
         let tokens = pages as usize * page_size;
-        let cache = (tokens as u64).saturating_mul(decoder.cache_bytes_per_token(dtype) as u64);
+        let cache = (tokens as u64).saturating_mul(decoder.state().bytes_per_token(dtype) as u64);
         let available = memory::available().unwrap_or(u64::MAX);
         MemoryNeed { weights: 0, cache, available }.check(tokens)?;
-        let shape = decoder.cache_shape(pages as usize, page_size);
-        let mut runner = Runner::new(self.model.clone(), shape, decoder.hidden)?;
+        let mut runner = Runner::new(self.model.clone(), pages as usize, decoder.hidden)?;
         runner.run(&Batch { slices, ..Batch::default() })
     }
 }

@@ -1,18 +1,19 @@
 //! Runs a batch through the model: the one place that knows how a decoder graph is called.
 
-use engine::{Model, Profile};
-use models::Step;
+use engine::{Model, Profile, TensorSpec};
+use graph::{Bindings, Kind};
+use models::state;
 use tensor::{Buffer, DType, ReadGuard};
 
 use crate::batch::{Batch, BatchInputs};
 use crate::kv_cache::PageCopy;
 use crate::{Error, OutOfMemory};
 
-/// An executable model with its KV cache.
+/// An executable model with its state.
 pub struct Runner {
     model: Model,
-    /// [pages, layers, 2, kv_heads, page_size · head_dim] of the dtype that the model was built for
-    cache: Buffer,
+    /// For each input of the model what it keeps there between steps, in pages along the first axis, or what else it takes.
+    inputs: Vec<Input>,
     /// The logits of an earlier step; used again where the size is the same, as it is from decode to decode.
     spare: Option<Buffer>,
     vocab: usize,
@@ -24,21 +25,25 @@ pub struct Logits {
     vocab: usize,
 }
 
+/// Where an input of the model comes from.
+enum Input {
+    Batch(fn(&BatchInputs) -> &Buffer),
+    State(Buffer),
+}
+
 impl Runner {
-    /// A runner with an empty cache of the given shape. Memory is taken page by page as sequences grow.
+    /// A runner with an empty state of so many pages; each row of the output has `width` numbers. Memory is taken page by
+    /// page as sequences grow.
     ///
     /// # Errors
     /// If the system refuses so much memory.
     ///
     /// # Panics
-    /// If the model has no cache among its inputs, as decoders have it.
-    pub fn new(model: Model, cache_shape: [usize; 5], vocab: usize) -> Result<Runner, OutOfMemory> {
-        let position = Step::INPUTS.iter().position(|(step, _)| *step == Step::Cache);
-        let dtype =
-            position.and_then(|position| model.input_metadata().get(position)).map(|spec| spec.ty.dtype);
-        let cache = Buffer::try_zeros(dtype.expect("a decoder's inputs"), cache_shape);
-        let cache = cache.map_err(|error| refused("KV cache", &error))?;
-        Ok(Runner { model, cache, spare: None, vocab })
+    /// If the model takes something that [`models::Decoder::inputs`] does not name.
+    pub fn new(model: Model, pages: usize, width: usize) -> Result<Runner, OutOfMemory> {
+        let inputs = model.input_metadata().iter().map(|spec| Input::of(spec, pages));
+        let inputs = inputs.collect::<Result<_, _>>()?;
+        Ok(Runner { model, inputs, spare: None, vocab: width })
     }
 
     /// Runs a batch: stores its keys and values, and gives the logits of the tokens that each slice wants them of,
@@ -50,7 +55,7 @@ impl Runner {
         self.copy_pages(&batch.copies);
         let inputs = batch.inputs();
         let output = self.output(inputs.output_rows.shape()[0])?;
-        self.model.execute_into(&self.operands(inputs), std::slice::from_ref(&output))?;
+        self.model.execute_into(&self.operands(&inputs), std::slice::from_ref(&output))?;
         let values = output.read().expect("the runner alone writes its outputs");
         self.spare = Some(output);
         Ok(Logits { values, vocab: self.vocab })
@@ -62,7 +67,7 @@ impl Runner {
     /// As there.
     pub fn profile(&mut self, batch: &Batch) -> Result<Profile, Error> {
         self.copy_pages(&batch.copies);
-        let (_, profile) = self.model.profile(&self.operands(batch.inputs()))?;
+        let (_, profile) = self.model.profile(&self.operands(&batch.inputs()))?;
         Ok(profile)
     }
 
@@ -70,18 +75,23 @@ impl Runner {
         if copies.is_empty() {
             return;
         }
-        let mut cache = self.cache.write().expect("nobody reads or writes the cache between steps");
-        let page = cache.len() / self.cache.shape()[0];
-        for &PageCopy { from, to } in copies {
-            let from = from as usize * page;
-            cache.copy_within(from..from + page, to as usize * page);
+        for state in self.inputs.iter().filter_map(Input::state) {
+            let mut bytes = state.write().expect("nobody reads or writes the state between steps");
+            let page = bytes.len() / state.shape()[0];
+            for &PageCopy { from, to } in copies {
+                let from = from as usize * page;
+                bytes.copy_within(from..from + page, to as usize * page);
+            }
         }
     }
 
     /// The inputs of the model, in its order.
-    fn operands(&self, inputs: BatchInputs) -> [Buffer; 6] {
-        let BatchInputs { tokens, row_offsets, cache_lengths, page_table, output_rows } = inputs;
-        [tokens, row_offsets, cache_lengths, page_table, output_rows, self.cache.clone()]
+    fn operands(&self, batch: &BatchInputs) -> Vec<Buffer> {
+        let operand = |input: &Input| match input {
+            Input::Batch(of) => of(batch).clone(),
+            Input::State(buffer) => buffer.clone(),
+        };
+        self.inputs.iter().map(operand).collect()
     }
 
     /// A buffer for `rows` rows of logits that nobody reads any more.
@@ -91,6 +101,34 @@ impl Runner {
             Some(spare) => Ok(spare),
             None => Buffer::try_zeros(DType::F32, [rows, self.vocab])
                 .map_err(|error| refused("logits of a step", &error)),
+        }
+    }
+}
+
+impl Input {
+    /// What the model takes under a name; state is made, with nothing in it.
+    fn of(spec: &TensorSpec, pages: usize) -> Result<Input, OutOfMemory> {
+        if spec.ty.kind == Kind::Buffer {
+            let mut bindings = Bindings::default();
+            bindings.insert(state::PAGES, pages);
+            let shape = spec.ty.resolve(&bindings).expect("nothing of the state has a size of its own but its pages");
+            let buffer = Buffer::try_zeros(spec.ty.dtype, shape);
+            return Ok(Input::State(buffer.map_err(|error| refused("KV cache", &error))?));
+        }
+        Ok(Input::Batch(match &spec.name[..] {
+            state::TOKENS => |batch| &batch.tokens,
+            state::ROW_OFFSETS => |batch| &batch.row_offsets,
+            state::CACHE_LENGTHS => |batch| &batch.cache_lengths,
+            state::PAGE_TABLE => |batch| &batch.page_table,
+            state::OUTPUT_ROWS => |batch| &batch.output_rows,
+            other => unreachable!("decoders take no input `{other}`"),
+        }))
+    }
+
+    fn state(&self) -> Option<&Buffer> {
+        match self {
+            Input::State(buffer) => Some(buffer),
+            Input::Batch(_) => None,
         }
     }
 }

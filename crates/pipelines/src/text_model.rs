@@ -232,11 +232,10 @@ impl TextModel {
     /// If that does not fit into the memory that is free, or the system refuses it.
     pub fn runner(&self, pages: usize) -> Result<Runner, OutOfMemory> {
         let tokens = pages.saturating_mul(self.page_size);
-        let token_bytes = self.decoder().cache_bytes_per_token(self.cache_dtype) as u64;
+        let token_bytes = self.decoder().state().bytes_per_token(self.cache_dtype) as u64;
         let cache = (tokens as u64).saturating_mul(token_bytes);
         let available = memory::available().unwrap_or(u64::MAX);
         MemoryNeed { weights: 0, cache, available }.check(tokens)?;
-        let shape = self.decoder().cache_shape(pages, self.page_size);
-        Runner::new(self.model.clone(), shape, self.decoder().vocab)
+        Runner::new(self.model.clone(), pages, self.decoder().vocab)
     }
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
-use models::{Decoder, Encoder, FeedForward, Network};
+use models::{Channel, Decoder, Encoder, Mixer, Network};
 use pipelines::{CompiledText, MemoryBytes};
 
 use crate::artifact::{self, Show};
@@ -111,7 +111,7 @@ fn facts(model: &CompiledText, length: Option<usize>) -> Vec<(&'static str, Stri
 }
 
 fn decoder_facts(decoder: &Decoder) -> Vec<(&'static str, String)> {
-    let attention = decoder.layers[0].attention;
+    let Mixer::Attention(attention) = decoder.layers[0].mixer;
     vec![
         ("parameters", parameters(decoder)),
         ("layers", decoder.layers.len().to_string()),
@@ -156,7 +156,7 @@ fn parameters(decoder: &Decoder) -> String {
 /// The blocks that layers have, each kind once.
 fn feed_forward(decoder: &Decoder) -> String {
     let mut kinds: Vec<String> = Vec::new();
-    for kind in decoder.layers.iter().map(|layer| block(&layer.feed_forward)) {
+    for kind in decoder.layers.iter().map(|layer| block(&layer.channel)) {
         if !kinds.contains(&kind) {
             kinds.push(kind);
         }
@@ -165,10 +165,10 @@ fn feed_forward(decoder: &Decoder) -> String {
 }
 
 /// The inner width of a block, and of its experts.
-fn block(block: &FeedForward) -> String {
-    let Some(experts) = block.experts else { return block.width.to_string() };
+fn block(block: &Channel) -> String {
+    let Channel::Experts(experts) = block else { return block.width().to_string() };
     let shared = experts.shared.map_or(String::new(), |shared| format!(", and one of {}", shared.width));
-    format!("{} of {} experts of {}{shared}", experts.per_token, experts.count, block.width)
+    format!("{} of {} experts of {}{shared}", experts.per_token, experts.count, experts.width)
 }
 
 /// The kind of the tokenizer. A model without one can be looked at all the same.

@@ -4,15 +4,31 @@ use graph::ops::Unary;
 
 use super::EncoderArchitecture;
 use crate::encoder::{Encoder, EncoderLayer, Positions};
-use crate::{Config, EncoderConfig, Error, LayerNorm, Mlp, SelfAttention, WeightTypes};
+use crate::names::NameTable;
+use crate::{Activation, Config, EncoderConfig, Error, Norm, Plain, SelfAttention, WeightTypes};
 
 /// BERT, and the many models of its shape: MiniLM, BGE, E5, GTE.
 pub(crate) const BERT: EncoderArchitecture =
-    EncoderArchitecture { hugging_face: "BertModel", gguf: "bert", encoder: bert };
+    EncoderArchitecture { hugging_face: "BertModel", gguf: "bert", names: &[NAMES], encoder: bert };
 
 /// BERT with a head that fills gaps, of which embeddings make no use.
 pub(crate) const BERT_MASKED: EncoderArchitecture =
     EncoderArchitecture { hugging_face: "BertForMaskedLM", ..BERT };
+
+pub(super) const NAMES: NameTable = &[
+    ("embeddings.word_embeddings", "token_embd"),
+    ("embeddings.position_embeddings", "position_embd"),
+    ("embeddings.token_type_embeddings", "token_types"),
+    ("embeddings.LayerNorm", "token_embd_norm"),
+    ("encoder.layer.#.attention.self.query", "blk.#.attn_q"),
+    ("encoder.layer.#.attention.self.key", "blk.#.attn_k"),
+    ("encoder.layer.#.attention.self.value", "blk.#.attn_v"),
+    ("encoder.layer.#.attention.output.dense", "blk.#.attn_output"),
+    ("encoder.layer.#.attention.output.LayerNorm", "blk.#.attn_output_norm"),
+    ("encoder.layer.#.intermediate.dense", "blk.#.ffn_up"),
+    ("encoder.layer.#.output.dense", "blk.#.ffn_down"),
+    ("encoder.layer.#.output.LayerNorm", "blk.#.layer_output_norm"),
+];
 
 fn bert(config: &Config, encoder: &EncoderConfig, weights: &dyn WeightTypes) -> Result<Encoder, Error> {
     with_positions_from(0, config, encoder, weights)
@@ -30,13 +46,14 @@ pub(super) fn with_positions_from(
         let message = format!("texts start at position {first}, but there are {rows} positions");
         return Err(Error::config(&config.source_name, message));
     }
-    let norm = LayerNorm { eps: encoder.norm_eps };
+    let norm = Norm::layer(encoder.norm_eps);
     let (heads, head_dim) = (config.heads, config.head_dim);
     let layer = EncoderLayer {
         attention: SelfAttention { heads, head_dim, scale: 1.0 / (head_dim as f32).sqrt() },
-        feed_forward: Mlp {
+        feed_forward: Plain {
             width: config.feed_forward,
-            activation: config.activation.unwrap_or(Unary::Gelu),
+            activation: config.activation.unwrap_or(Activation::Unary(Unary::Gelu)),
+            bias: true,
         },
         norm,
     };

@@ -2,32 +2,51 @@
 //! layers of four; the fourth has no positions then.
 
 use graph::ops::RopeStyle;
+use serde_json::json;
 
 use super::Architecture;
-use super::llama::llama;
+use super::gemma2::SANDWICH_NAMES;
+use super::llama::{LLAMA, NAMES, llama, rms_norm};
 use super::mistral::windowed;
+use super::qwen3::QK_NORM_NAMES;
+use crate::config::ConfigKeys;
 use crate::{Config, Decoder, Norm, Norms, QkNorm, Rope, WeightTypes};
 
 /// EXAONE 4.
 pub(crate) const EXAONE4: Architecture = Architecture {
     hugging_face: "Exaone4ForCausalLM",
     gguf: "exaone4",
+    model_type: "exaone4",
+    keys: &[
+        "head_dim",
+        "hidden_act",
+        "layer_types",
+        "num_key_value_heads",
+        "rms_norm_eps",
+        "sliding_window",
+        "sliding_window_pattern",
+    ],
+    complete,
+    names: &[SANDWICH_NAMES, QK_NORM_NAMES, NAMES],
     gguf_rope: RopeStyle::HalfSplit,
-    zero_centered_norms: false,
     decoder: exaone4,
+    ..LLAMA
 };
 
+fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
+    keys.add(json!({ "rms_norm_eps": 1e-5, "sliding_window": 4096, "sliding_window_pattern": 4 }));
+    rms_norm(keys)
+}
+
 fn exaone4(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
-    let norm = Norm { eps: config.norm_eps };
+    let norm = Norm::Rms { eps: config.norm_eps };
     let mut decoder = llama(config, ropes, weights);
-    for layer in &mut decoder.layers {
-        layer.norms = Norms::Post(norm);
-        layer.attention.qk_norm = Some(QkNorm::PerHead(norm));
-    }
+    decoder.layers.iter_mut().for_each(|layer| layer.norms = Norms::Post(norm));
+    decoder.attentions_mut().for_each(|attention| attention.qk_norm = Some(QkNorm::PerHead(norm)));
     let mut decoder = windowed(decoder, config, |index| index % 4 != 3);
     if config.window.is_some() {
-        for layer in decoder.layers.iter_mut().filter(|layer| layer.attention.window.is_none()) {
-            layer.attention.rope = None;
+        for attention in decoder.attentions_mut().filter(|attention| attention.window.is_none()) {
+            attention.rope = None;
         }
     }
     decoder

@@ -1,30 +1,53 @@
 //! Granite: Llama with factors on embeddings, attention scores, residuals and logits.
 
-use graph::ops::RopeStyle;
+use serde_json::json;
 
 use super::Architecture;
-use super::llama::llama;
-use crate::{Config, Decoder, Rope, WeightTypes};
+use super::llama::{LLAMA, llama, rms_norm};
+use crate::config::{ConfigKeys, GgufKeys};
+use crate::{Config, Decoder, Error, Rope, WeightTypes};
 
 /// Granite 3, dense.
 pub(crate) const GRANITE: Architecture = Architecture {
     hugging_face: "GraniteForCausalLM",
     gguf: "granite",
-    gguf_rope: RopeStyle::Interleaved,
-    zero_centered_norms: false,
+    model_type: "granite",
+    keys: &[
+        "attention_multiplier",
+        "embedding_multiplier",
+        "head_dim",
+        "hidden_act",
+        "logits_scaling",
+        "num_key_value_heads",
+        "residual_multiplier",
+        "rms_norm_eps",
+    ],
+    complete,
+    gguf_quirks,
     decoder: granite,
+    ..LLAMA
 };
+
+pub(super) fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
+    keys.add(json!({ "attention_multiplier": 1.0 }));
+    keys.invert("logits_scaling", "logit_scale");
+    rms_norm(keys)
+}
+
+/// Logits are divided by what other families multiply them with.
+pub(super) fn gguf_quirks(_: &GgufKeys<'_>, config: &mut Config) -> Result<(), Error> {
+    config.multipliers.logits = 1.0 / config.multipliers.logits;
+    Ok(())
+}
 
 pub(super) fn granite(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
     let mut decoder = llama(config, ropes, weights);
-    let multipliers = config.multipliers;
     for layer in &mut decoder.layers {
-        layer.attention.scale = multipliers.attention.unwrap_or(layer.attention.scale);
-        layer.residual_scale = multipliers.residual;
+        layer.residual.scale = config.multipliers.residual;
     }
     Decoder {
-        embedding_scale: multipliers.embedding,
-        logit_scale: 1.0 / multipliers.logit_divisor,
+        embedding_scale: config.multipliers.embedding,
+        logit_scale: config.multipliers.logits,
         ..decoder
     }
 }

@@ -4,9 +4,11 @@ use graph::ops::{RopeStyle, Unary};
 
 use super::Architecture;
 use super::mistral::mistral;
+use crate::config::ConfigKeys;
+use crate::names::NameTable;
 use crate::{
-    Attention, Config, Decoder, ExpertConfig, Experts, FeedForward, Layer, Norm, Norms, Rope, SharedExpert,
-    WeightTypes,
+    Activation, Attention, Channel, Config, Decoder, ExpertConfig, Experts, Gated, Layer, Mixer, Norm, Norms,
+    Plain, Residual, Rope, SharedExpert, WeightTypes,
 };
 
 /// Llama 1 to 3.x, and the many models of the same shape. With experts it is a Mixtral and with a window a Mistral, whose
@@ -14,10 +16,52 @@ use crate::{
 pub(crate) const LLAMA: Architecture = Architecture {
     hugging_face: "LlamaForCausalLM",
     gguf: "llama",
+    model_type: "llama",
+    keys: &["head_dim", "hidden_act", "num_key_value_heads", "rms_norm_eps"],
+    complete: rms_norm,
+    gguf_quirks: |_, _| Ok(()),
+    names: &[NAMES],
+    gguf_names: &[],
+    layout: |_, _| Ok(()),
+    gguf_layout: |_, _| Ok(()),
+    rope: RopeStyle::HalfSplit,
     gguf_rope: RopeStyle::Interleaved,
     zero_centered_norms: false,
     decoder: mistral,
 };
+
+/// Hugging Face's names, and Meta's, which llama2.c has too.
+pub(super) const NAMES: NameTable = &[
+    ("embed_tokens", "token_embd"),
+    ("norm", "output_norm"),
+    ("lm_head", "output"),
+    ("layers.#.input_layernorm", "blk.#.attn_norm"),
+    ("layers.#.self_attn.q_proj", "blk.#.attn_q"),
+    ("layers.#.self_attn.k_proj", "blk.#.attn_k"),
+    ("layers.#.self_attn.v_proj", "blk.#.attn_v"),
+    ("layers.#.self_attn.o_proj", "blk.#.attn_output"),
+    ("layers.#.post_attention_layernorm", "blk.#.ffn_norm"),
+    ("layers.#.mlp.gate_proj", "blk.#.ffn_gate"),
+    ("layers.#.mlp.up_proj", "blk.#.ffn_up"),
+    ("layers.#.mlp.down_proj", "blk.#.ffn_down"),
+    ("tok_embeddings", "token_embd"),
+    ("output", "output"),
+    ("layers.#.attention_norm", "blk.#.attn_norm"),
+    ("layers.#.attention.wq", "blk.#.attn_q"),
+    ("layers.#.attention.wk", "blk.#.attn_k"),
+    ("layers.#.attention.wv", "blk.#.attn_v"),
+    ("layers.#.attention.wo", "blk.#.attn_output"),
+    ("layers.#.ffn_norm", "blk.#.ffn_norm"),
+    ("layers.#.feed_forward.w1", "blk.#.ffn_gate"),
+    ("layers.#.feed_forward.w2", "blk.#.ffn_down"),
+    ("layers.#.feed_forward.w3", "blk.#.ffn_up"),
+];
+
+/// Families whose norms have the key that Llama has.
+pub(super) fn rms_norm(keys: &mut ConfigKeys) -> Result<(), String> {
+    keys.rename("rms_norm_eps", "norm_eps");
+    Ok(())
+}
 
 pub(super) fn llama(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
     let layer = llama_layer(config, weights);
@@ -26,16 +70,15 @@ pub(super) fn llama(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes
         hidden: config.hidden,
         context_length: config.context_length,
         embedding_scale: 1.0,
+        learned_positions: None,
         ropes,
         temperature: config.temperature,
         layers: (0..config.layers)
-            .map(|index| Layer {
-                feed_forward: with_experts(config, index, layer.feed_forward, weights),
-                ..layer
-            })
+            .map(|index| Layer { channel: with_experts(config, index, layer.channel, weights), ..layer })
             .collect(),
-        norm: Norm { eps: config.norm_eps },
+        norm: Norm::Rms { eps: config.norm_eps },
         tied: weights.dtype("output.weight").is_none(),
+        head_bias: weights.dtype("output.bias").is_some(),
         logit_scale: 1.0,
         logit_softcap: config.logit_softcap,
     }
@@ -44,31 +87,51 @@ pub(super) fn llama(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes
 fn llama_layer(config: &Config, weights: &dyn WeightTypes) -> Layer {
     let has = |name: &str| weights.dtype(&format!("blk.0.{name}")).is_some();
     Layer {
-        norms: Norms::Pre(Norm { eps: config.norm_eps }),
-        attention: Attention {
+        norms: Norms::Pre(Norm::Rms { eps: config.norm_eps }),
+        mixer: Mixer::Attention(Attention {
             heads: config.heads,
             kv_heads: config.kv_heads,
             head_dim: config.head_dim,
-            scale: 1.0 / (config.head_dim as f32).sqrt(),
+            scale: config.multipliers.attention.unwrap_or(1.0 / (config.head_dim as f32).sqrt()),
             qkv_bias: has("attn_q.bias"),
             output_bias: has("attn_output.bias"),
+            clip: config.clip_qkv,
             qk_norm: None,
-            rope: Some(0),
+            rope: (config.rope.dims > 0).then_some(0),
             window: None,
             softcap: config.attention_softcap,
-        },
-        feed_forward: FeedForward {
+        }),
+        channel: Channel::Gated(Gated {
             width: config.feed_forward,
-            activation: config.activation.unwrap_or(Unary::Silu),
+            activation: config.activation.unwrap_or(Activation::Unary(Unary::Silu)),
             bias: has("ffn_gate.bias"),
-            experts: None,
-        },
-        residual_scale: 1.0,
+        }),
+        residual: Residual { parallel: config.parallel_residual.unwrap_or(false), scale: 1.0 },
     }
 }
 
+/// A decoder with other norms: on what blocks read, and after the last layer.
+pub(super) fn with_norm(mut decoder: Decoder, norm: Norm) -> Decoder {
+    decoder.layers.iter_mut().for_each(|layer| layer.norms = Norms::Pre(norm));
+    Decoder { norm, ..decoder }
+}
+
+/// A decoder with plain channel blocks, of the family's activation unless the configuration says another one.
+pub(super) fn with_plain_channels(
+    mut decoder: Decoder,
+    config: &Config,
+    usual: Activation,
+    weights: &dyn WeightTypes,
+) -> Decoder {
+    let bias = weights.dtype("blk.0.ffn_up.bias").is_some();
+    let activation = config.activation.unwrap_or(usual);
+    let plain = Plain { width: config.feed_forward, activation, bias };
+    decoder.layers.iter_mut().for_each(|layer| layer.channel = Channel::Plain(plain));
+    decoder
+}
+
 /// Experts where the configuration has some, in the layers that it lists; if it lists none, in those with a router.
-fn with_experts(config: &Config, index: usize, dense: FeedForward, weights: &dyn WeightTypes) -> FeedForward {
+fn with_experts(config: &Config, index: usize, dense: Channel, weights: &dyn WeightTypes) -> Channel {
     let Some(experts) = config.experts else { return dense };
     let has = |name: &str| weights.dtype(&format!("blk.{index}.{name}.weight")).is_some();
     let listed = config.sparse_layers.as_ref().map(|layers| layers[index]);
@@ -78,6 +141,10 @@ fn with_experts(config: &Config, index: usize, dense: FeedForward, weights: &dyn
     let shared = experts.shared_width;
     let shared = shared.map(|width| SharedExpert { width, gated: has("ffn_gate_inp_shexp") });
     let ExpertConfig { count, per_token, width, normalized, .. } = experts;
-    let experts = Experts { count, per_token, normalized, shared };
-    FeedForward { width, bias: false, experts: Some(experts), ..dense }
+    let activation = match config.activation {
+        None => Unary::Silu,
+        Some(Activation::Unary(unary)) => unary,
+        Some(Activation::ReluSquared) => unreachable!("refused where the configuration is checked"),
+    };
+    Channel::Experts(Experts { width, activation, count, per_token, normalized, shared })
 }

@@ -1,30 +1,74 @@
 //! Mistral: Llama whose tokens see no further back than a window.
 
-use graph::ops::RopeStyle;
+use serde_json::json;
 
 use super::Architecture;
-use super::llama::llama;
+use super::llama::{LLAMA, llama, rms_norm};
+use crate::config::ConfigKeys;
 use crate::{Config, Decoder, Rope, WeightTypes};
 
 /// Mistral 7B and what came of it. In GGUF files it calls itself a Llama, and says no window.
 pub(crate) const MISTRAL: Architecture = Architecture {
     hugging_face: "MistralForCausalLM",
-    gguf: "llama",
-    gguf_rope: RopeStyle::Interleaved,
-    zero_centered_norms: false,
-    decoder: mistral,
+    model_type: "mistral",
+    keys: &["head_dim", "hidden_act", "num_key_value_heads", "rms_norm_eps", "sliding_window"],
+    complete,
+    ..LLAMA
 };
 
 /// Ministral, whose configuration lists the layers that have the window.
-pub(crate) const MINISTRAL: Architecture = Architecture { hugging_face: "MinistralForCausalLM", ..MISTRAL };
+pub(crate) const MINISTRAL: Architecture = Architecture {
+    hugging_face: "MinistralForCausalLM",
+    model_type: "ministral",
+    keys: &["head_dim", "hidden_act", "layer_types", "num_key_value_heads", "rms_norm_eps", "sliding_window"],
+    ..MISTRAL
+};
 
 /// Ministral 3, whose queries grow with their positions.
-pub(crate) const MINISTRAL3: Architecture =
-    Architecture { hugging_face: "Ministral3ForCausalLM", gguf: "mistral3", ..MISTRAL };
+pub(crate) const MINISTRAL3: Architecture = Architecture {
+    hugging_face: "Ministral3ForCausalLM",
+    gguf: "mistral3",
+    model_type: "ministral3",
+    keys: &[
+        "head_dim",
+        "hidden_act",
+        "num_key_value_heads",
+        "rms_norm_eps",
+        "sliding_window",
+        "rope_parameters.llama_4_scaling_beta",
+    ],
+    complete: complete_ministral3,
+    ..MISTRAL
+};
 
 /// Mistral Small 3.1 and later, and Ministral 3 that sees, of which we run the text half.
-pub(crate) const MISTRAL3: Architecture =
-    Architecture { hugging_face: "Mistral3ForConditionalGeneration", ..MINISTRAL3 };
+pub(crate) const MISTRAL3: Architecture = Architecture {
+    hugging_face: "Mistral3ForConditionalGeneration",
+    model_type: "mistral3",
+    ..MINISTRAL3
+};
+
+fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
+    keys.add(json!({
+        "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131_072,
+        "sliding_window": 4096,
+    }));
+    rms_norm(keys)
+}
+
+fn complete_ministral3(keys: &mut ConfigKeys) -> Result<(), String> {
+    keys.add(json!({
+        "vocab_size": 131_072, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 34,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "rms_norm_eps": 1e-5,
+        "max_position_embeddings": 262_144, "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 16384,
+            "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+            "llama_4_scaling_beta": 0.1,
+        },
+    }));
+    rms_norm(keys)
+}
 
 pub(super) fn mistral(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
     windowed(llama(config, ropes, weights), config, |_| true)
@@ -32,14 +76,13 @@ pub(super) fn mistral(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTyp
 
 /// Gives layers the window of the configuration and the last of the ropes: those that the configuration lists, or
 /// else those that `usual` tells by their index.
-pub(super) fn windowed(decoder: Decoder, config: &Config, usual: impl Fn(usize) -> bool) -> Decoder {
-    let mut decoder = decoder;
-    let local = decoder.ropes.len() - 1;
-    for (index, layer) in decoder.layers.iter_mut().enumerate() {
+pub(super) fn windowed(mut decoder: Decoder, config: &Config, usual: impl Fn(usize) -> bool) -> Decoder {
+    let local = decoder.ropes.len().saturating_sub(1);
+    for (index, attention) in decoder.attentions_mut().enumerate() {
         let listed = config.windowed_layers.as_ref().map(|layers| layers[index]);
         if config.window.is_some() && listed.unwrap_or_else(|| usual(index)) {
-            layer.attention.window = config.window;
-            layer.attention.rope = layer.attention.rope.map(|_| local);
+            attention.window = config.window;
+            attention.rope = attention.rope.map(|_| local);
         }
     }
     decoder

@@ -1,38 +1,73 @@
 //! The architectures we know. To add one, write the file and add a row to [`ARCHITECTURES`].
 
 mod bert;
+mod cohere;
+mod ernie4_5;
 mod exaone4;
+mod falcon;
 mod gemma;
 mod gemma2;
 mod gemma3;
+mod glm4;
+mod gpt2;
+mod gpt_neox;
 mod granite;
 mod granite_moe;
 mod llama;
 mod mistral;
 mod mixtral;
 mod mpnet;
+mod nemotron;
+mod olmo;
 mod olmo2;
 mod olmoe;
+mod phi;
 mod phi3;
 mod qwen2;
 mod qwen2_moe;
 mod qwen3;
 mod qwen3_moe;
 mod roberta;
+mod seed_oss;
 mod smollm3;
+mod stablelm;
+mod starcoder2;
 
 use graph::ops::RopeStyle;
 
+use crate::checkpoint::Layout;
+use crate::config::{ConfigKeys, GgufKeys};
+use crate::names::NameTable;
 use crate::{Config, Decoder, Encoder, EncoderConfig, Error, Rope, WeightTypes};
 
-/// How checkpoints name an architecture, and how their configuration becomes a model.
+/// What a family of decoders is called, how its files say their configuration and lay out their weights, and how that
+/// becomes a model.
 #[derive(Debug, Clone, Copy)]
 pub struct Architecture {
     /// The name in a Hugging Face `config.json`.
     pub hugging_face: &'static str,
     /// The name in GGUF's `general.architecture`.
     pub gguf: &'static str,
-    /// The order of query and key rows in GGUF files. (Hugging Face files are always half-split.)
+    /// The `model_type` in a `config.json`.
+    pub model_type: &'static str,
+    /// The keys of a `config.json` that `transformers` reads for the family, beyond those that all families have.
+    pub keys: &'static [&'static str],
+    /// Puts the family's own keys of a `config.json` into the words that all share, and adds what `transformers` assumes
+    /// if the file does not say it.
+    pub(crate) complete: fn(&mut ConfigKeys) -> Result<(), String>,
+    /// Changes what the family's GGUF files say otherwise than others, or leave out.
+    pub(crate) gguf_quirks: fn(&GgufKeys<'_>, &mut Config) -> Result<(), Error>,
+    /// The names of weights in Hugging Face files. Of several tables the first that knows a name counts.
+    pub names: &'static [NameTable],
+    /// The names in GGUF files that mean something else than with other families.
+    pub gguf_names: NameTable,
+    /// Names the weights that Hugging Face files store in another layout.
+    pub(crate) layout: fn(&mut Layout<'_>, &Config) -> Result<(), Error>,
+    /// The same for GGUF files.
+    pub(crate) gguf_layout: fn(&mut Layout<'_>, &Config) -> Result<(), Error>,
+    /// The order of query and key rows in Hugging Face files.
+    pub rope: RopeStyle,
+    /// The same in GGUF files.
     pub gguf_rope: RopeStyle,
     /// Whether the weights of norms in Hugging Face files are less by 1 than what norms multiply by. (GGUF files
     /// hold the latter.)
@@ -57,8 +92,10 @@ pub const ARCHITECTURES: &[Architecture] = &[
     qwen3_moe::QWEN3_MOE,
     granite::GRANITE,
     granite_moe::GRANITE_MOE,
+    phi::PHI,
     phi3::PHI3,
     smollm3::SMOLLM3,
+    olmo::OLMO,
     olmo2::OLMO2,
     olmo2::OLMO3,
     olmoe::OLMOE,
@@ -67,15 +104,29 @@ pub const ARCHITECTURES: &[Architecture] = &[
     gemma2::GEMMA2,
     gemma3::GEMMA3,
     gemma3::GEMMA3_VISION,
+    gpt2::GPT2,
+    gpt_neox::GPT_NEOX,
+    starcoder2::STARCODER2,
+    cohere::COHERE,
+    cohere::COHERE2,
+    stablelm::STABLELM,
+    glm4::GLM,
+    glm4::GLM4,
+    ernie4_5::ERNIE4_5,
+    seed_oss::SEED_OSS,
+    falcon::FALCON,
+    nemotron::NEMOTRON,
 ];
 
-/// How checkpoints name an encoder, and how their configuration becomes one.
+/// How checkpoints name an encoder and its weights, and how their configuration becomes one.
 #[derive(Debug, Clone, Copy)]
 pub struct EncoderArchitecture {
     /// The name in a Hugging Face `config.json`.
     pub hugging_face: &'static str,
     /// The name in GGUF's `general.architecture`.
     pub gguf: &'static str,
+    /// The names of weights in Hugging Face files.
+    pub names: &'static [NameTable],
     /// The encoder of a configuration. The weights say whether there are token types.
     pub encoder: fn(&Config, &EncoderConfig, &dyn WeightTypes) -> Result<Encoder, Error>,
 }
@@ -120,6 +171,12 @@ impl Architecture {
     /// If there is none, listing those there are.
     pub fn from_hugging_face(name: &str) -> Result<&'static Architecture, Error> {
         find(name, |architecture| architecture.hugging_face, |encoder| encoder.hugging_face)
+    }
+
+    /// The family of the text half of a model that sees, whose own `model_type` is inside; or else this one.
+    pub(crate) fn of_text_half(&'static self, model_type: Option<&str>) -> &'static Architecture {
+        let known = |architecture: &&Architecture| Some(architecture.model_type) == model_type;
+        ARCHITECTURES.iter().find(known).unwrap_or(self)
     }
 }
 

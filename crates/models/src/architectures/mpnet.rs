@@ -1,17 +1,31 @@
 //! MPNet: BERT with relative positions beside the learned ones, and without token types.
 
 use super::EncoderArchitecture;
-use super::bert::with_positions_from;
+use super::bert::{self, with_positions_from};
 use crate::encoder::{Encoder, RelativeBias};
+use crate::names::NameTable;
 use crate::{Config, EncoderConfig, Error, WeightTypes};
 
 /// MPNet, as in all-mpnet-base-v2.
-pub(crate) const MPNET: EncoderArchitecture =
-    EncoderArchitecture { hugging_face: "MPNetModel", gguf: "mpnet", encoder: mpnet };
+pub(crate) const MPNET: EncoderArchitecture = EncoderArchitecture {
+    hugging_face: "MPNetModel",
+    gguf: "mpnet",
+    names: &[NAMES, bert::NAMES],
+    encoder: mpnet,
+};
 
 /// MPNet with a head that fills gaps.
 pub(crate) const MPNET_MASKED: EncoderArchitecture =
     EncoderArchitecture { hugging_face: "MPNetForMaskedLM", ..MPNET };
+
+const NAMES: NameTable = &[
+    ("encoder.relative_attention_bias", "attn_rel_b"),
+    ("encoder.layer.#.attention.attn.q", "blk.#.attn_q"),
+    ("encoder.layer.#.attention.attn.k", "blk.#.attn_k"),
+    ("encoder.layer.#.attention.attn.v", "blk.#.attn_v"),
+    ("encoder.layer.#.attention.attn.o", "blk.#.attn_output"),
+    ("encoder.layer.#.attention.LayerNorm", "blk.#.attn_output_norm"),
+];
 
 /// The row of a text's first token, whatever the configuration says of padding.
 const FIRST: usize = 2;

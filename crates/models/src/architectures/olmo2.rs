@@ -2,30 +2,61 @@
 //! in three layers of four.
 
 use graph::ops::RopeStyle;
+use serde_json::json;
 
 use super::Architecture;
-use super::llama::llama;
+use super::gemma2::SANDWICH_NAMES;
+use super::llama::{LLAMA, NAMES, llama, rms_norm};
 use super::mistral::windowed;
-use crate::{Config, Decoder, Norm, Norms, QkNorm, Rope, WeightTypes};
+use super::qwen3::QK_NORM_NAMES;
+use crate::config::{ConfigKeys, GgufKeys, RopeConfig};
+use crate::{Config, Decoder, Error, Norm, Norms, QkNorm, Rope, WeightTypes};
 
 /// OLMo 2.
 pub(crate) const OLMO2: Architecture = Architecture {
     hugging_face: "Olmo2ForCausalLM",
     gguf: "olmo2",
+    model_type: "olmo2",
+    complete,
+    gguf_quirks,
+    names: &[SANDWICH_NAMES, QK_NORM_NAMES, NAMES],
     gguf_rope: RopeStyle::HalfSplit,
-    zero_centered_norms: false,
     decoder: olmo2,
+    ..LLAMA
 };
 
 /// OLMo 3. In GGUF files it calls itself OLMo 2, which has no window.
-pub(crate) const OLMO3: Architecture = Architecture { hugging_face: "Olmo3ForCausalLM", ..OLMO2 };
+pub(crate) const OLMO3: Architecture = Architecture {
+    hugging_face: "Olmo3ForCausalLM",
+    model_type: "olmo3",
+    keys: &["head_dim", "hidden_act", "layer_types", "num_key_value_heads", "rms_norm_eps", "sliding_window"],
+    complete: complete_olmo3,
+    ..OLMO2
+};
+
+pub(super) fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
+    keys.add(json!({ "rms_norm_eps": 1e-5 }));
+    rms_norm(keys)
+}
+
+/// Scaling is that of the layers that see all the way.
+fn complete_olmo3(keys: &mut ConfigKeys) -> Result<(), String> {
+    keys.add(json!({ "rope_theta": 5e5, "rope_local_base_freq": 5e5, "sliding_window": 4096 }));
+    complete(keys)
+}
+
+/// OLMo 3, whose files call themselves so, stretches the ropes of layers without window alone.
+fn gguf_quirks(_: &GgufKeys<'_>, config: &mut Config) -> Result<(), Error> {
+    if config.window.is_some() && config.local_rope.is_none() && config.rope.scaling.is_some() {
+        config.local_rope = Some(RopeConfig { scaling: None, ..config.rope.clone() });
+    }
+    Ok(())
+}
 
 fn olmo2(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
+    let norm = Norm::Rms { eps: config.norm_eps };
     let mut decoder = llama(config, ropes, weights);
-    let norm = Norm { eps: config.norm_eps };
-    for layer in &mut decoder.layers {
-        layer.norms = Norms::Post(norm);
-        layer.attention.qk_norm = Some(QkNorm::Whole(norm));
-    }
+    decoder.layers.iter_mut().for_each(|layer| layer.norms = Norms::Post(norm));
+    decoder.attentions_mut().for_each(|attention| attention.qk_norm = Some(QkNorm::Whole(norm)));
     windowed(decoder, config, |index| index % 4 != 3)
 }

@@ -1,24 +1,30 @@
 //! Qwen3: Qwen2 with RMS-normalized queries and keys.
 
-use graph::ops::RopeStyle;
-
 use super::Architecture;
+use super::llama::NAMES;
 use super::mistral::mistral;
+use super::qwen2::QWEN2;
+use crate::names::NameTable;
 use crate::{Config, Decoder, Norm, QkNorm, Rope, WeightTypes};
 
 /// Qwen3, dense.
 pub(crate) const QWEN3: Architecture = Architecture {
     hugging_face: "Qwen3ForCausalLM",
     gguf: "qwen3",
-    gguf_rope: RopeStyle::HalfSplit,
-    zero_centered_norms: false,
+    model_type: "qwen3",
+    names: &[QK_NORM_NAMES, NAMES],
     decoder: qwen3,
+    ..QWEN2
 };
+
+/// Of norms on queries and keys.
+pub(super) const QK_NORM_NAMES: NameTable =
+    &[("layers.#.self_attn.q_norm", "blk.#.attn_q_norm"), ("layers.#.self_attn.k_norm", "blk.#.attn_k_norm")];
 
 pub(super) fn qwen3(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
     let mut decoder = mistral(config, ropes, weights);
-    for layer in &mut decoder.layers {
-        layer.attention.qk_norm = Some(QkNorm::PerHead(Norm { eps: config.norm_eps }));
+    for attention in decoder.attentions_mut() {
+        attention.qk_norm = Some(QkNorm::PerHead(Norm::Rms { eps: config.norm_eps }));
     }
     decoder
 }

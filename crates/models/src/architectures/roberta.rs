@@ -1,13 +1,17 @@
 //! RoBERTa: BERT with positions that start behind that of padding.
 
 use super::EncoderArchitecture;
-use super::bert::with_positions_from;
+use super::bert::{self, with_positions_from};
 use crate::encoder::Encoder;
 use crate::{Config, EncoderConfig, Error, WeightTypes};
 
 /// RoBERTa. GGUF files leave out the positions before the first, and call it a BERT.
-pub(crate) const ROBERTA: EncoderArchitecture =
-    EncoderArchitecture { hugging_face: "RobertaModel", gguf: "bert", encoder: roberta };
+pub(crate) const ROBERTA: EncoderArchitecture = EncoderArchitecture {
+    hugging_face: "RobertaModel",
+    gguf: "bert",
+    names: &[bert::NAMES],
+    encoder: roberta,
+};
 
 /// RoBERTa with a head that fills gaps.
 pub(crate) const ROBERTA_MASKED: EncoderArchitecture =

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor, bf16, f16};
 use weights::Weights;
 
-use super::Stored;
+use super::stored::Stored;
 use crate::{Error, GptqConfig};
 
 /// Columns that share a scale.
@@ -70,7 +70,11 @@ pub(super) fn gather(
     stems.sort();
     let config = match config {
         Some(config) => *config,
-        None => beside(config_json, &stems[0])?,
+        None => {
+            let first = format!("{}.qweight", stems[0]);
+            let in_file = names.get(&first).and_then(|stored| stored.tensors().first().copied());
+            beside(config_json, in_file.unwrap_or(&first))?
+        }
     };
     let mut orders: HashMap<Arc<[u32]>, String> = HashMap::new();
     for stem in stems {
@@ -90,11 +94,11 @@ pub(super) fn gather(
 }
 
 /// What early tools wrote beside the configuration.
-fn beside(config_json: &Path, stem: &str) -> Result<GptqConfig, Error> {
+fn beside(config_json: &Path, tensor: &str) -> Result<GptqConfig, Error> {
     let path = config_json.with_file_name("quantize_config.json");
     let json = super::read_text(&path).map_err(|error| {
         let message = format!(
-            "has no `quantization_config`, but `{stem}.qweight` is there; nor is there a quantize_config.json: {error}"
+            "has no `quantization_config`, but `{tensor}` is there; nor is there a quantize_config.json: {error}"
         );
         Error::config(&config_json.display().to_string(), message)
     })?;

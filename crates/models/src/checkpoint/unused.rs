@@ -2,13 +2,22 @@
 
 use std::collections::HashSet;
 
-use super::Names;
+use super::stored::Names;
 use crate::Network;
 
 /// In names of tensors that follow from the configuration: rotary tables, masks, positions that are counted. (GGUF's
 /// factors of frequencies are read with the configuration; GPTQ's groups of columns with the layer.)
-const DERIVED: &[&str] =
-    &["rotary_emb.", "rope_freqs.", "rope_factors_", "masked_bias", "position_ids", ".g_idx", "_extra_state"];
+const DERIVED: &[&str] = &[
+    "rotary_emb.",
+    "rope_freqs.",
+    "rope_factors_",
+    "masked_bias",
+    ".attn.bias",
+    ".attention.bias",
+    "position_ids",
+    ".g_idx",
+    "_extra_state",
+];
 /// In names of tensors of the half of a model that sees, of which we run the other one.
 const SEEING: &[&str] = &["vision_tower.", "vision_model.", "multi_modal_projector."];
 /// What names of heads of encoders begin with, after those of wrappers: tasks that are not ours.

@@ -1,9 +1,35 @@
 //! The `{architecture}.*` keys of a GGUF file's metadata.
 
-use weights::{MetaArray, MetaValue, Metadata};
+use weights::{FromMeta, MetaArray, MetaValue, Metadata};
 
 use super::{Config, ExpertConfig, MAX_LAYERS, Multipliers, RopeConfig, Scaling};
+use crate::architectures::Architecture;
 use crate::{Error, Temperature};
+
+/// The keys of a file that begin with the name of its architecture.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GgufKeys<'a> {
+    metadata: &'a Metadata,
+    architecture: &'a str,
+}
+
+impl<'a> GgufKeys<'a> {
+    /// A value, if the file has it.
+    ///
+    /// # Errors
+    /// If it is of another kind.
+    pub(crate) fn optional<T: FromMeta<'a>>(&self, name: &str) -> Result<Option<T>, Error> {
+        Ok(self.metadata.optional(&self.key(name))?)
+    }
+
+    fn size(&self, name: &str) -> Result<usize, Error> {
+        Ok(self.metadata.usize(&self.key(name))?)
+    }
+
+    fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.architecture)
+    }
+}
 
 impl Config {
     /// Reads a GGUF file's metadata. `vocab` is the number of rows of the embedding, for files that do not say.
@@ -11,121 +37,107 @@ impl Config {
     /// # Errors
     /// If a key is missing or of the wrong kind, or the numbers contradict each other.
     pub fn from_gguf(metadata: &Metadata, vocab: usize) -> Result<Config, Error> {
-        let architecture = metadata.str("general.architecture")?.to_string();
-        let key = |name: &str| format!("{architecture}.{name}");
-        let size = |name: &str| metadata.usize(&key(name));
-        let optional_size = |name: &str| metadata.optional::<usize>(&key(name));
-        let optional_number = |name: &str| metadata.optional::<f32>(&key(name));
-        let heads = size("attention.head_count")?;
-        let hidden = size("embedding_length")?;
+        let family = Architecture::from_gguf(metadata.str("general.architecture")?).ok();
+        Config::from_gguf_as(metadata, vocab, family)
+    }
+
+    /// As [`Config::from_gguf`], of a family that its reader knows.
+    pub(crate) fn from_gguf_as(
+        metadata: &Metadata,
+        vocab: usize,
+        family: Option<&Architecture>,
+    ) -> Result<Config, Error> {
+        let architecture = metadata.str("general.architecture")?;
+        let keys = GgufKeys { metadata, architecture };
+        let heads = keys.size("attention.head_count")?;
+        let hidden = keys.size("embedding_length")?;
         if heads == 0 {
-            return Err(Error::config("GGUF metadata", format!("`{}` is 0", key("attention.head_count"))));
+            let message = format!("`{}` is 0", keys.key("attention.head_count"));
+            return Err(Error::config("GGUF metadata", message));
         }
-        let head_dim = optional_size("attention.key_length")?.unwrap_or(hidden / heads);
-        let value_dim = optional_size("attention.value_length")?.unwrap_or(head_dim);
+        let head_dim = keys.optional::<usize>("attention.key_length")?.unwrap_or(hidden / heads);
+        let value_dim = keys.optional::<usize>("attention.value_length")?.unwrap_or(head_dim);
         if value_dim != head_dim {
             let message = format!("keys of {head_dim} and values of {value_dim} dims are not supported");
             return Err(Error::config("GGUF metadata", message));
         }
-        // The first files of Gemma 2 leave out what other families had no need of.
-        let of_gemma2 = |number: f32| (architecture == "gemma2").then_some(number);
-        let layers = size("block_count")?;
+        let layers = keys.size("block_count")?;
         // 0 says that there is none.
-        let window =
-            optional_size("attention.sliding_window")?.or(of_gemma2(4096.0).map(|window| window as usize));
-        let window = window.filter(|&window| window > 0);
+        let window = keys.optional::<usize>("attention.sliding_window")?.filter(|&window| window > 0);
         let rope = RopeConfig {
-            theta: optional_number("rope.freq_base")?.unwrap_or(10000.0).into(),
-            dims: optional_size("rope.dimension_count")?.unwrap_or(head_dim),
-            scaling: scaling(metadata, &architecture)?,
+            theta: keys.optional::<f32>("rope.freq_base")?.unwrap_or(10000.0).into(),
+            dims: keys.optional::<usize>("rope.dimension_count")?.unwrap_or(head_dim),
+            scaling: scaling(metadata, architecture)?,
             // Tensors hold them.
             factors: None,
             long_factors: None,
         };
-        Config {
+        let mut config = Config {
             source_name: "GGUF metadata".into(),
+            architecture: architecture.to_string(),
             name: metadata.optional::<&str>("general.name")?.map(str::to_string),
-            vocab: optional_size("vocab_size")?.unwrap_or(vocab),
+            vocab: keys.optional("vocab_size")?.unwrap_or(vocab),
             hidden,
             layers,
             heads,
-            kv_heads: optional_size("attention.head_count_kv")?.unwrap_or(heads),
+            kv_heads: keys.optional("attention.head_count_kv")?.unwrap_or(heads),
             head_dim,
-            feed_forward: size("feed_forward_length")?,
-            experts: experts(metadata, &architecture)?,
+            feed_forward: keys.size("feed_forward_length")?,
+            experts: experts(keys)?,
             // The weights show them.
             sparse_layers: None,
-            context_length: Scaling::reach(rope.scaling, size("context_length")?),
-            norm_eps: norm_eps(metadata, &architecture)?,
+            context_length: Scaling::reach(rope.scaling, keys.size("context_length")?),
+            norm_eps: norm_eps(keys)?,
             activation: None,
-            local_rope: window.and(local_rope(metadata, &architecture, &rope)?),
-            temperature: temperature(rope.scaling, optional_number("attention.temperature_scale")?),
+            local_rope: local_rope(keys, &rope)?.filter(|_| window.is_some()),
+            temperature: temperature(rope.scaling, keys.optional("attention.temperature_scale")?),
             rope,
             rotated_layers: None,
             window,
-            windowed_layers: windowed_layers(metadata, &architecture, layers)?,
-            multipliers: multipliers(metadata, &architecture)?,
-            attention_softcap: optional_number("attn_logit_softcapping")?.or(of_gemma2(50.0)),
-            logit_softcap: optional_number("final_logit_softcapping")?.or(of_gemma2(30.0)),
+            windowed_layers: windowed_layers(keys, layers)?,
+            parallel_residual: None,
+            clip_qkv: None,
+            multipliers: multipliers(keys)?,
+            attention_softcap: keys.optional("attn_logit_softcapping")?,
+            logit_softcap: keys.optional("final_logit_softcapping")?,
             tied: None,
-            architecture,
+            ignored_keys: Vec::new(),
+        };
+        if let Some(family) = family {
+            (family.gguf_quirks)(&keys, &mut config)?;
         }
-        .checked()
+        config.checked()
     }
 }
 
-/// The rotary embedding of layers that have the window. Which families have another there, files do not say.
-fn local_rope(
-    metadata: &Metadata,
-    architecture: &str,
-    rope: &RopeConfig,
-) -> Result<Option<RopeConfig>, Error> {
-    let usual = match architecture {
-        "gemma3" => Some(10000.0),
-        // OLMo 3, whose files call themselves so, stretches the others alone.
-        "olmo2" => Some(rope.theta),
-        _ => None,
-    };
-    let said = metadata.optional::<f32>(&format!("{architecture}.rope.freq_base_swa"))?;
-    let theta = said.map(f64::from).or(usual);
-    let local = theta.map(|theta| RopeConfig {
-        theta,
-        dims: rope.dims,
-        scaling: None,
-        factors: None,
-        long_factors: None,
-    });
+/// The rotary embedding of layers that have the window, if the file says that they have another.
+fn local_rope(keys: GgufKeys<'_>, rope: &RopeConfig) -> Result<Option<RopeConfig>, Error> {
+    let theta = keys.optional::<f32>("rope.freq_base_swa")?;
+    let local = theta.map(|theta| RopeConfig { theta: theta.into(), scaling: None, ..rope.clone() });
     Ok(local.filter(|local| local != rope))
 }
 
 /// A flag for each layer, or every how many layers one has no window.
-fn windowed_layers(
-    metadata: &Metadata,
-    architecture: &str,
-    layers: usize,
-) -> Result<Option<Vec<bool>>, Error> {
-    let key = format!("{architecture}.attention.sliding_window_pattern");
-    if let Some(MetaValue::Array(MetaArray::Bool(windowed))) = metadata.get(&key) {
+fn windowed_layers(keys: GgufKeys<'_>, layers: usize) -> Result<Option<Vec<bool>>, Error> {
+    let key = "attention.sliding_window_pattern";
+    if let Some(MetaValue::Array(MetaArray::Bool(windowed))) = keys.metadata.get(&keys.key(key)) {
         return Ok(Some(windowed.clone()));
     }
-    let every = metadata.optional::<usize>(&key)?;
+    let every = keys.optional::<usize>(key)?;
     let windowed = |index: usize, every: usize| every != 0 && !(index + 1).is_multiple_of(every);
     Ok(every.map(|every| (0..layers.min(MAX_LAYERS)).map(|index| windowed(index, every)).collect()))
 }
 
 /// Files of dense models may count 0 experts. Only some say the width of each, and whether shares sum to 1.
-fn experts(metadata: &Metadata, architecture: &str) -> Result<Option<ExpertConfig>, Error> {
-    let key = |name: &str| format!("{architecture}.{name}");
-    let size = |name: &str| metadata.optional::<usize>(&key(name));
-    let Some(count) = size("expert_count")?.filter(|&count| count > 0) else { return Ok(None) };
-    let width = size("expert_feed_forward_length")?.filter(|&width| width > 0);
-    let normalized = metadata.optional::<bool>(&key("expert_weights_norm"))?;
+fn experts(keys: GgufKeys<'_>) -> Result<Option<ExpertConfig>, Error> {
+    let Some(count) = keys.optional("expert_count")?.filter(|&count| count > 0) else { return Ok(None) };
+    let width = keys.optional("expert_feed_forward_length")?.filter(|&width| width > 0);
     Ok(Some(ExpertConfig {
         count,
-        per_token: metadata.usize(&key("expert_used_count"))?,
-        width: width.map_or_else(|| metadata.usize(&key("feed_forward_length")), Ok)?,
-        shared_width: size("expert_shared_feed_forward_length")?.filter(|&width| width > 0),
-        normalized: normalized.unwrap_or(!matches!(architecture, "qwen2moe" | "olmoe")),
+        per_token: keys.size("expert_used_count")?,
+        width: width.map_or_else(|| keys.size("feed_forward_length"), Ok)?,
+        shared_width: keys.optional("expert_shared_feed_forward_length")?.filter(|&width| width > 0),
+        normalized: keys.optional("expert_weights_norm")?.unwrap_or(true),
     }))
 }
 
@@ -137,22 +149,20 @@ fn temperature(scaling: Option<Scaling>, growth: Option<f32>) -> Option<Temperat
 }
 
 /// That of RMS norms, or else of layer norms.
-fn norm_eps(metadata: &Metadata, architecture: &str) -> Result<f32, Error> {
-    let layer_norm = metadata.optional::<f32>(&format!("{architecture}.attention.layer_norm_epsilon"))?;
-    let rms_norm = format!("{architecture}.attention.layer_norm_rms_epsilon");
-    match layer_norm {
-        Some(eps) if metadata.get(&rms_norm).is_none() => Ok(eps),
-        _ => Ok(metadata.f32(&rms_norm)?),
+fn norm_eps(keys: GgufKeys<'_>) -> Result<f32, Error> {
+    let rms_norm = "attention.layer_norm_rms_epsilon";
+    match (keys.optional(rms_norm)?, keys.optional("attention.layer_norm_epsilon")?) {
+        (Some(eps), _) | (None, Some(eps)) => Ok(eps),
+        (None, None) => Ok(keys.metadata.f32(&keys.key(rms_norm))?),
     }
 }
 
-fn multipliers(metadata: &Metadata, architecture: &str) -> Result<Multipliers, Error> {
-    let number = |name: &str| metadata.optional::<f32>(&format!("{architecture}.{name}"));
+fn multipliers(keys: GgufKeys<'_>) -> Result<Multipliers, Error> {
     Ok(Multipliers {
-        embedding: number("embedding_scale")?.unwrap_or(1.0),
-        attention: number("attention.scale")?,
-        residual: number("residual_scale")?.unwrap_or(1.0),
-        logit_divisor: number("logit_scale")?.unwrap_or(1.0),
+        embedding: keys.optional("embedding_scale")?.unwrap_or(1.0),
+        attention: keys.optional("attention.scale")?,
+        residual: keys.optional("residual_scale")?.unwrap_or(1.0),
+        logits: keys.optional("logit_scale")?.unwrap_or(1.0),
     })
 }
 

@@ -5,11 +5,11 @@ mod gguf;
 mod hugging_face;
 mod quantization;
 
-use graph::ops::Unary;
-
-use crate::{Error, Temperature};
+use crate::{Activation, Error, Temperature};
 
 pub use encoder::EncoderConfig;
+pub(crate) use gguf::GgufKeys;
+pub(crate) use hugging_face::ConfigKeys;
 pub use quantization::GptqConfig;
 
 /// What a checkpoint says about its model, in one vocabulary for GGUF metadata and Hugging Face `config.json`.
@@ -44,7 +44,7 @@ pub struct Config {
     /// `eps` of the norms.
     pub norm_eps: f32,
     /// The function of the feed-forward block, if the configuration says one.
-    pub activation: Option<Unary>,
+    pub activation: Option<Activation>,
     /// The rotary embedding.
     pub rope: RopeConfig,
     /// The rotary embedding of layers that have the window, if it is another.
@@ -57,6 +57,10 @@ pub struct Config {
     pub window: Option<usize>,
     /// Which layers have the window, if the configuration lists them.
     pub windowed_layers: Option<Vec<bool>>,
+    /// Whether both blocks of a layer read what the layer reads, if the configuration says it.
+    pub parallel_residual: Option<bool>,
+    /// How far from 0 queries, keys and values may be, if there is a limit.
+    pub clip_qkv: Option<f32>,
     /// Factors on what flows between the layers.
     pub multipliers: Multipliers,
     /// Attention scores `s` become `c · tanh(s / c)` for this `c`.
@@ -65,6 +69,8 @@ pub struct Config {
     pub logit_softcap: Option<f32>,
     /// Whether the logits come from the embedding itself, if the configuration says it.
     pub tied: Option<bool>,
+    /// Keys of the file that other families read, and this one does not; only those that would make a difference.
+    pub ignored_keys: Vec<String>,
 }
 
 /// A rotary embedding as configurations describe it.
@@ -72,7 +78,7 @@ pub struct Config {
 pub struct RopeConfig {
     /// The base of the frequencies.
     pub theta: f64,
-    /// Dims of each head that are rotated.
+    /// Dims of each head that are rotated; 0 is none.
     pub dims: usize,
     /// How the frequencies are stretched.
     pub scaling: Option<Scaling>,
@@ -107,13 +113,13 @@ pub struct Multipliers {
     pub attention: Option<f32>,
     /// On what each block adds to the residual stream.
     pub residual: f32,
-    /// What logits are divided by.
-    pub logit_divisor: f32,
+    /// On logits.
+    pub logits: f32,
 }
 
 impl Default for Multipliers {
     fn default() -> Multipliers {
-        Multipliers { embedding: 1.0, attention: None, residual: 1.0, logit_divisor: 1.0 }
+        Multipliers { embedding: 1.0, attention: None, residual: 1.0, logits: 1.0 }
     }
 }
 
@@ -176,7 +182,7 @@ impl Scaling {
 
 /// Sizes beyond these are no model but a damaged or hostile file.
 const MAX_SIZE: usize = 1 << 24;
-const MAX_LAYERS: usize = 1 << 12;
+pub(crate) const MAX_LAYERS: usize = 1 << 12;
 const MAX_HEAD: usize = 1 << 14;
 const MAX_EXPERTS: usize = 1 << 12;
 
@@ -236,12 +242,17 @@ impl Config {
                 return Err(self.error(message));
             }
         }
-        for (what, softcap) in [("attention", self.attention_softcap), ("logit", self.logit_softcap)] {
-            if let Some(cap) = softcap
-                && !(cap.is_finite() && cap > 0.0)
-            {
-                return Err(self.error(format!("the {what} softcap is {cap}, expected a positive number")));
+        for (what, limit) in [
+            ("attention softcap", self.attention_softcap),
+            ("logit softcap", self.logit_softcap),
+            ("limit of queries, keys and values", self.clip_qkv),
+        ] {
+            if let Some(limit) = limit.filter(|limit| !(limit.is_finite() && *limit > 0.0)) {
+                return Err(self.error(format!("the {what} is {limit}, expected a positive number")));
             }
+        }
+        if self.experts.is_some() && self.activation == Some(Activation::ReluSquared) {
+            return Err(self.error("experts with the activation `relu2` are not supported".into()));
         }
         if let Some(Temperature { growth, context }) = self.temperature
             && !(growth.is_finite() && growth >= 0.0 && context > 0)
@@ -249,12 +260,12 @@ impl Config {
             let message = format!("queries cannot grow by {growth} every {context} tokens");
             return Err(self.error(message));
         }
-        let Multipliers { embedding, attention, residual, logit_divisor } = self.multipliers;
+        let Multipliers { embedding, attention, residual, logits } = self.multipliers;
         for (what, factor) in [
             ("embedding multiplier", embedding),
             ("attention multiplier", attention.unwrap_or(1.0)),
             ("residual multiplier", residual),
-            ("logit divisor", logit_divisor),
+            ("logit multiplier", logits),
         ] {
             if !factor.is_normal() {
                 return Err(self.error(format!("the {what} is {factor}, expected a number other than 0")));
@@ -286,8 +297,8 @@ impl RopeConfig {
     /// Checks that the numbers fit heads of a size.
     fn check(&self, head_dim: usize) -> Result<(), String> {
         let RopeConfig { theta, dims, .. } = *self;
-        if dims == 0 || dims > head_dim {
-            return Err(format!("the number of rotated dims is {dims}, expected 1 to {head_dim}"));
+        if dims > head_dim {
+            return Err(format!("the number of rotated dims is {dims}, expected at most {head_dim}"));
         }
         if !dims.is_multiple_of(2) {
             return Err(format!("{dims} rotated dims are no whole number of pairs"));
@@ -326,10 +337,13 @@ pub(crate) mod tests {
             rotated_layers: None,
             window: None,
             windowed_layers: None,
+            parallel_residual: None,
+            clip_qkv: None,
             multipliers: Multipliers::default(),
             attention_softcap: None,
             logit_softcap: None,
             tied: None,
+            ignored_keys: Vec::new(),
         }
     }
 
@@ -351,7 +365,7 @@ pub(crate) mod tests {
         );
         let rope = |dims| RopeConfig { dims, ..small().rope };
         assert!(
-            refusal(Config { rope: rope(18), ..small() }).contains("rotated dims is 18, expected 1 to 16")
+            refusal(Config { rope: rope(18), ..small() }).contains("rotated dims is 18, expected at most 16")
         );
         assert!(refusal(Config { local_rope: Some(rope(3)), ..small() }).contains("3 rotated dims"));
         assert!(refusal(Config { logit_softcap: Some(-1.0), ..small() }).contains("the logit softcap is -1"));
@@ -367,10 +381,10 @@ pub(crate) mod tests {
             refusal(Config { rotated_layers: Some(vec![true]), ..small() }),
             "test: 2 layers, but 1 in the list of rotated ones"
         );
-        let multipliers = Multipliers { logit_divisor: 0.0, ..Multipliers::default() };
+        let multipliers = Multipliers { logits: 0.0, ..Multipliers::default() };
         assert_eq!(
             refusal(Config { multipliers, ..small() }),
-            "test: the logit divisor is 0, expected a number other than 0"
+            "test: the logit multiplier is 0, expected a number other than 0"
         );
     }
 }

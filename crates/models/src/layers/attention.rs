@@ -3,8 +3,9 @@
 use graph::Value;
 use graph::ops::{Binary, KvStore, PagedAttention, Reshape, Rope};
 
-use super::{Cached, Context, Norm, linear};
+use super::{Cached, Context, Norm, clip, linear};
 use crate::Error;
+use crate::state::Slot;
 
 /// Self-attention, with rotary positions or none.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -21,6 +22,8 @@ pub struct Attention {
     pub qkv_bias: bool,
     /// Whether the output projection has a bias.
     pub output_bias: bool,
+    /// Queries, keys and values are no further from 0 than this; queries and keys after their norm.
+    pub clip: Option<f32>,
     /// The norm of queries and keys.
     pub qk_norm: Option<QkNorm>,
     /// Which of the decoder's rotary embeddings turns queries and keys; `None` leaves them as they are.
@@ -36,6 +39,11 @@ pub struct Attention {
 pub enum QkNorm {
     /// Those of a head, with one weight for all heads.
     PerHead(Norm),
+    /// Those of a head, by a layer norm without bias and with weights of each head's own.
+    EachHead {
+        /// Added to the variance.
+        eps: f32,
+    },
     /// Those of all heads.
     Whole(Norm),
 }
@@ -45,7 +53,7 @@ impl Attention {
     pub(crate) fn build(
         &self,
         context: &mut Context<'_>,
-        layer: usize,
+        slot: Slot,
         prefix: &str,
         x: Value,
     ) -> Result<Value, Error> {
@@ -58,8 +66,10 @@ impl Attention {
             Some(factor) => context.graph.push_one(Binary::Mul.into(), &[query, factor])?,
         };
         let key = self.place(context, &format!("{prefix}.attn_k_norm"), self.kv_heads, key)?;
+        let value = clip(context, value, self.clip)?;
         let value = self.split_heads(context, self.kv_heads, value)?;
-        let Cached { cache, ragged: [row_offsets, cache_lengths, page_table], .. } = context.shared;
+        let Cached { ref caches, ragged: [row_offsets, cache_lengths, page_table], .. } = context.shared;
+        let (cache, layer) = (caches[slot.cache], slot.layer);
         let stored = [cache, key, value, row_offsets, cache_lengths, page_table];
         context.graph.push(KvStore { layer }.into(), &stored)?;
         let attention =
@@ -71,14 +81,8 @@ impl Attention {
         let merged = context
             .graph
             .push_one(Reshape { shape: vec!["tokens".into(), width.into()] }.into(), &[attended])?;
-        let bias = self.output_bias.then(|| format!("{prefix}.attn_output.bias"));
-        linear(
-            context,
-            &format!("{prefix}.attn_output.weight"),
-            [context.hidden, width],
-            bias.as_deref(),
-            merged,
-        )
+        let shape = [context.hidden, width];
+        linear(context, &format!("{prefix}.attn_output"), shape, self.output_bias, merged)
     }
 
     /// The number of weights.
@@ -88,8 +92,9 @@ impl Attention {
             if self.qkv_bias { query + 2 * keys } else { 0 } + if self.output_bias { hidden } else { 0 };
         let norms = match self.qk_norm {
             None => 0,
-            Some(QkNorm::PerHead(_)) => 2 * self.head_dim,
-            Some(QkNorm::Whole(_)) => query + keys,
+            Some(QkNorm::PerHead(norm)) => 2 * norm.parameters(self.head_dim),
+            Some(QkNorm::EachHead { .. }) => query + keys,
+            Some(QkNorm::Whole(norm)) => norm.parameters(query) + norm.parameters(keys),
         };
         2 * hidden * (query + keys) + biases + norms
     }
@@ -108,11 +113,21 @@ impl Attention {
                 let x = self.split_heads(context, heads, x)?;
                 norm.build(context, norm_name, self.head_dim, x)?
             }
+            Some(QkNorm::EachHead { eps }) => {
+                let x = self.split_heads(context, heads, x)?;
+                let norm = Norm::Layer { eps, weight: false, bias: false };
+                let x = norm.build(context, norm_name, self.head_dim, x)?;
+                let weight = context.vector(&format!("{norm_name}.weight"), heads * self.head_dim)?;
+                let shape = vec![heads.into(), self.head_dim.into()];
+                let weight = context.graph.push_one(Reshape { shape }.into(), &[weight])?;
+                context.graph.push_one(Binary::Mul.into(), &[x, weight])?
+            }
             Some(QkNorm::Whole(norm)) => {
                 let x = norm.build(context, norm_name, heads * self.head_dim, x)?;
                 self.split_heads(context, heads, x)?
             }
         };
+        let x = clip(context, x, self.clip)?;
         let Some(rope) = self.rope else { return Ok(x) };
         let (style, table) = context.shared.ropes[rope];
         Ok(context.graph.push_one(Rope { style }.into(), &[x, table])?)
@@ -133,8 +148,7 @@ impl Attention {
         heads: usize,
         x: Value,
     ) -> Result<Value, Error> {
-        let bias = self.qkv_bias.then(|| format!("{prefix}.{name}.bias"));
         let shape = [heads * self.head_dim, context.hidden];
-        linear(context, &format!("{prefix}.{name}.weight"), shape, bias.as_deref(), x)
+        linear(context, &format!("{prefix}.{name}"), shape, self.qkv_bias, x)
     }
 }

@@ -3,14 +3,17 @@
 use graph::Value;
 use graph::ops::{Binary, ExpertLinear, Linear, Reduce, ReduceKind, Reshape, Softmax, TopK, Unary};
 
-use super::feed_forward::dense;
-use super::{Context, FeedForward, add};
+use super::{Activation, Context, Gated, add};
 use crate::Error;
 
 /// Which experts a token gets: `Σ_i share_i · expert_i(x)` over the `per_token` experts of the highest scores `x · Rᵀ`
 /// (Shazeer et al. 2017); of equal scores the first ones count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Experts {
+    /// The inner width of each.
+    pub width: usize,
+    /// The function of their gates.
+    pub activation: Unary,
     /// How many there are.
     pub count: usize,
     /// How many of them each token gets.
@@ -22,7 +25,7 @@ pub struct Experts {
     pub shared: Option<SharedExpert>,
 }
 
-/// A feed-forward block for every token.
+/// A gated block for every token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedExpert {
     /// The inner width.
@@ -32,22 +35,16 @@ pub struct SharedExpert {
 }
 
 impl Experts {
-    /// f32[tokens, hidden] → f32[tokens, hidden], for experts of an inner width and function of the gate.
-    pub(super) fn build(
-        &self,
-        context: &mut Context<'_>,
-        prefix: &str,
-        expert: &FeedForward,
-        x: Value,
-    ) -> Result<Value, Error> {
+    /// f32[tokens, hidden] → f32[tokens, hidden]
+    pub(super) fn build(&self, context: &mut Context<'_>, prefix: &str, x: Value) -> Result<Value, Error> {
         let hidden = context.hidden;
         let (shares, chosen) = self.route(context, prefix, x)?; // [tokens, per_token]
-        let inner = [self.count, expert.width, hidden];
+        let inner = [self.count, self.width, hidden];
         let gate = context.experts(&format!("{prefix}.ffn_gate_exps.weight"), inner)?;
         let up = context.experts(&format!("{prefix}.ffn_up_exps.weight"), inner)?;
-        let outer = [self.count, hidden, expert.width];
+        let outer = [self.count, hidden, self.width];
         let down = context.experts(&format!("{prefix}.ffn_down_exps.weight"), outer)?;
-        let gated = ExpertLinear { gate: Some(expert.activation) };
+        let gated = ExpertLinear { gate: Some(self.activation) };
         let inner = context.graph.push_one(gated.into(), &[x, chosen, gate, up])?;
         let y = context.graph.push_one(ExpertLinear::default().into(), &[inner, chosen, down])?;
         let shares = reshape(context, vec!["tokens".into(), self.per_token.into(), 1.into()], shares)?;
@@ -58,18 +55,26 @@ impl Experts {
         match self.shared {
             None => Ok(y),
             Some(shared) => {
-                let shared = shared.build(context, prefix, expert.activation, x)?;
+                let shared = shared.build(context, prefix, self.activation, x)?;
                 add(context, y, shared)
             }
         }
     }
 
-    /// The number of weights, and of those that compute each token.
-    pub(super) fn parameters(&self, hidden: usize, width: usize) -> [usize; 2] {
+    /// The number of weights.
+    pub fn parameters(&self, hidden: usize) -> usize {
+        self.count_with(self.count, hidden)
+    }
+
+    /// The number of weights that compute each token.
+    pub fn active_parameters(&self, hidden: usize) -> usize {
+        self.count_with(self.per_token, hidden)
+    }
+
+    fn count_with(&self, experts: usize, hidden: usize) -> usize {
         let shared =
             self.shared.map_or(0, |shared| 3 * hidden * shared.width + if shared.gated { hidden } else { 0 });
-        let always = hidden * self.count + shared;
-        [self.count, self.per_token].map(|experts| always + experts * 3 * hidden * width)
+        hidden * self.count + shared + experts * 3 * hidden * self.width
     }
 
     /// The shares and numbers of each token's experts, [tokens, per_token] each.
@@ -97,9 +102,8 @@ impl SharedExpert {
         activation: Unary,
         x: Value,
     ) -> Result<Value, Error> {
-        let names = ["gate", "up", "down"].map(|name| format!("{prefix}.ffn_{name}_shexp"));
-        let block = FeedForward { width: self.width, activation, bias: false, experts: None };
-        let y = dense(context, &block, &names, x)?;
+        let block = Gated { width: self.width, activation: Activation::Unary(activation), bias: false };
+        let y = block.build(context, prefix, "_shexp", x)?;
         if !self.gated {
             return Ok(y);
         }

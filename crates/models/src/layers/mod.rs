@@ -1,10 +1,8 @@
 //! The blocks that models are built of, and what they need while a graph is built.
 
 mod attention;
+mod channel;
 mod experts;
-mod feed_forward;
-mod layer_norm;
-mod mlp;
 mod norm;
 mod self_attention;
 mod temperature;
@@ -14,10 +12,8 @@ use graph::{Graph, Type, Value};
 use tensor::{DType, Tensor};
 
 pub use attention::{Attention, QkNorm};
+pub use channel::{Activation, Channel, Gated, Plain};
 pub use experts::{Experts, SharedExpert};
-pub use feed_forward::FeedForward;
-pub use layer_norm::LayerNorm;
-pub use mlp::Mlp;
 pub use norm::{Norm, Norms};
 pub use self_attention::SelfAttention;
 pub(crate) use self_attention::Texts;
@@ -43,8 +39,8 @@ pub(crate) struct Cached {
     pub(crate) ropes: Vec<(RopeStyle, Value)>,
     /// The factor on queries, f32[tokens, 1, 1].
     pub(crate) temperature: Option<Value>,
-    /// The cache.
-    pub(crate) cache: Value,
+    /// The caches, one for each shape that layers have.
+    pub(crate) caches: Vec<Value>,
     /// Row offsets, cache lengths, page table.
     pub(crate) ragged: [Value; 3],
 }
@@ -116,33 +112,22 @@ impl<V> Context<'_, V> {
     }
 }
 
-/// `x · Wᵀ + b`, f32[.., columns] → f32[.., rows], for a weight of shape `[rows, columns]`.
+/// `x · Wᵀ + b`, f32[.., columns] → f32[.., rows], for the weights `{name}.weight` of shape `[rows, columns]` and, if
+/// there is one, `{name}.bias`.
 pub(crate) fn linear<V>(
-    context: &mut Context<'_, V>,
-    weight: &str,
-    shape: [usize; 2],
-    bias: Option<&str>,
-    x: Value,
-) -> Result<Value, Error> {
-    let (x, weight) = context.in_order(weight, shape, x)?;
-    let y = context.graph.push_one(Linear::default().into(), &[x, weight])?;
-    match bias {
-        None => Ok(y),
-        Some(bias) => {
-            let bias = context.vector(bias, shape[0])?;
-            add(context, y, bias)
-        }
-    }
-}
-
-/// `x · Wᵀ + b` for the weights `{name}.weight` and `{name}.bias`.
-pub(crate) fn biased<V>(
     context: &mut Context<'_, V>,
     name: &str,
     shape: [usize; 2],
+    bias: bool,
     x: Value,
 ) -> Result<Value, Error> {
-    linear(context, &format!("{name}.weight"), shape, Some(&format!("{name}.bias")), x)
+    let (x, weight) = context.in_order(&format!("{name}.weight"), shape, x)?;
+    let y = context.graph.push_one(Linear::default().into(), &[x, weight])?;
+    if !bias {
+        return Ok(y);
+    }
+    let bias = context.vector(&format!("{name}.bias"), shape[0])?;
+    add(context, y, bias)
 }
 
 /// The sum of two values.
@@ -168,6 +153,15 @@ pub(crate) fn softcap(context: &mut Context<'_>, x: Value, cap: Option<f32>) -> 
     scale(context, squashed, cap)
 }
 
+/// Each element no further from 0 than `limit`.
+pub(crate) fn clip(context: &mut Context<'_>, x: Value, limit: Option<f32>) -> Result<Value, Error> {
+    let Some(limit) = limit else { return Ok(x) };
+    let bounds = [-limit, limit].map(|bound| Constant::new(Tensor::scalar(bound)));
+    let [low, high] = bounds.map(|bound| context.graph.push_one(bound.into(), &[]));
+    let x = context.graph.push_one(Binary::Max.into(), &[x, low?])?;
+    Ok(context.graph.push_one(Binary::Min.into(), &[x, high?])?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -190,7 +184,7 @@ mod tests {
         let mut graph = Graph::new("g");
         let x = graph.input("x", Type::new(DType::F32, ["n".into(), graph::Dim::from(3)]));
         let mut context = Context { graph: &mut graph, weights: &Ordered, hidden: 3, shared: () };
-        let y = linear(&mut context, "w", [2, 3], None, x).unwrap();
+        let y = linear(&mut context, "w", [2, 3], false, x).unwrap();
         let router = context.weight("router", [2, 3]).unwrap_err().to_string();
         assert!(router.contains("weight `router`: has permuted columns (desc_act)"), "{router}");
         assert!(context.experts("experts", [4, 2, 3]).is_err());

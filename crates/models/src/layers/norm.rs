@@ -1,56 +1,91 @@
-//! Root-mean-square normalization, and where a layer has it.
+//! Normalization, and where a layer has it.
 
 use graph::Value;
-use graph::ops::RmsNorm;
+use graph::ops::{Constant, LayerNorm, RmsNorm};
+use tensor::Tensor;
 
 use super::Context;
 use crate::Error;
 
-/// `x / sqrt(mean(x²) + eps) · weight`
+/// How vectors are normalized.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Norm {
-    /// Added to the mean square.
-    pub eps: f32,
+pub enum Norm {
+    /// `x / sqrt(mean(x²) + eps) · weight`
+    Rms {
+        /// Added to the mean square.
+        eps: f32,
+    },
+    /// `(x - mean(x)) / sqrt(variance(x) + eps) · weight + bias`
+    Layer {
+        /// Added to the variance.
+        eps: f32,
+        /// Whether there is a weight; without, it is 1.
+        weight: bool,
+        /// Whether there is a bias.
+        bias: bool,
+    },
 }
 
 /// Where the two blocks of a layer have their norms.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Norms {
-    /// On what a block reads.
+    /// On what each block reads.
     Pre(Norm),
-    /// On what a block adds to the residual stream.
+    /// One norm, whose result both blocks read.
+    Shared(Norm),
+    /// On what each block adds to the residual stream.
     Post(Norm),
     /// On both.
     Sandwich(Norm),
 }
 
 impl Norm {
-    /// f32[.., len] → f32[.., len], with the weight `{name}.weight`.
-    pub(crate) fn build(
+    /// A layer norm with weight and bias.
+    pub const fn layer(eps: f32) -> Norm {
+        Norm::Layer { eps, weight: true, bias: true }
+    }
+
+    /// f32[.., len] → f32[.., len], with the weights `{name}.weight` and `{name}.bias`.
+    pub(crate) fn build<V>(
         &self,
-        context: &mut Context<'_>,
+        context: &mut Context<'_, V>,
         name: &str,
         len: usize,
         x: Value,
     ) -> Result<Value, Error> {
-        let weight = context.vector(&format!("{name}.weight"), len)?;
-        Ok(context.graph.push_one(RmsNorm { eps: self.eps }.into(), &[x, weight])?)
+        match *self {
+            Norm::Rms { eps } => {
+                let weight = context.vector(&format!("{name}.weight"), len)?;
+                Ok(context.graph.push_one(RmsNorm { eps }.into(), &[x, weight])?)
+            }
+            Norm::Layer { eps, weight, bias } => {
+                let mut vector = |given: bool, leaf: &str, otherwise: f32| {
+                    if given {
+                        return context.vector(&format!("{name}.{leaf}"), len);
+                    }
+                    let constant = Constant::new(Tensor::from_slice([len], &vec![otherwise; len]));
+                    Ok(context.graph.push_one(constant.into(), &[])?)
+                };
+                let (weight, bias) = (vector(weight, "weight", 1.0)?, vector(bias, "bias", 0.0)?);
+                Ok(context.graph.push_one(LayerNorm { eps }.into(), &[x, weight, bias])?)
+            }
+        }
+    }
+
+    /// The number of weights for vectors of `len` elements.
+    pub fn parameters(&self, len: usize) -> usize {
+        match *self {
+            Norm::Rms { .. } => len,
+            Norm::Layer { weight, bias, .. } => (usize::from(weight) + usize::from(bias)) * len,
+        }
     }
 }
 
 impl Norms {
-    /// What a block reads of the residual stream.
-    pub(crate) fn before(&self, context: &mut Context<'_>, name: &str, x: Value) -> Result<Value, Error> {
-        match self {
-            Norms::Pre(norm) | Norms::Sandwich(norm) => norm.build(context, name, context.hidden, x),
-            Norms::Post(_) => Ok(x),
-        }
-    }
-
-    /// What of a block's result the residual stream takes.
+    /// What a block adds to the residual stream, normalized if it is.
     pub(crate) fn after(&self, context: &mut Context<'_>, name: &str, x: Value) -> Result<Value, Error> {
         match self {
-            Norms::Pre(_) => Ok(x),
+            Norms::Pre(_) | Norms::Shared(_) => Ok(x),
             Norms::Post(norm) | Norms::Sandwich(norm) => norm.build(context, name, context.hidden, x),
         }
     }
@@ -58,8 +93,9 @@ impl Norms {
     /// The number of weights.
     pub fn parameters(&self, hidden: usize) -> usize {
         match self {
-            Norms::Pre(_) | Norms::Post(_) => 2 * hidden,
-            Norms::Sandwich(_) => 4 * hidden,
+            Norms::Shared(norm) => norm.parameters(hidden),
+            Norms::Pre(norm) | Norms::Post(norm) => 2 * norm.parameters(hidden),
+            Norms::Sandwich(norm) => 4 * norm.parameters(hidden),
         }
     }
 }

@@ -3,7 +3,7 @@
 use graph::Value;
 use graph::ops::{RaggedAttention, Reshape};
 
-use super::{Context, biased};
+use super::{Context, linear};
 use crate::Error;
 
 /// Self-attention of every token to every token of its text, with biases on all projections.
@@ -36,7 +36,7 @@ impl SelfAttention {
         let width = self.heads * self.head_dim;
         let mut operands = Vec::with_capacity(5);
         for name in ["attn_q", "attn_k", "attn_v"] {
-            let y = biased(context, &format!("{prefix}.{name}"), [width, context.hidden], x)?;
+            let y = linear(context, &format!("{prefix}.{name}"), [width, context.hidden], true, x)?;
             let heads = vec!["tokens".into(), self.heads.into(), self.head_dim.into()];
             operands.push(context.graph.push_one(Reshape { shape: heads }.into(), &[y])?);
         }
@@ -45,7 +45,7 @@ impl SelfAttention {
         let attended = context.graph.push_one(RaggedAttention { scale: self.scale }.into(), &operands)?;
         let merged = vec!["tokens".into(), width.into()];
         let merged = context.graph.push_one(Reshape { shape: merged }.into(), &[attended])?;
-        biased(context, &format!("{prefix}.attn_output"), [context.hidden, width], merged)
+        linear(context, &format!("{prefix}.attn_output"), [context.hidden, width], true, merged)
     }
 
     /// The number of weights.

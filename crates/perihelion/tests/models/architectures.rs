@@ -8,7 +8,7 @@ use perihelion::driver::{DType, Tensor};
 use perihelion::engine::Model;
 use perihelion::graph::ops::RopeStyle;
 use perihelion::graph::{Graph, Op};
-use perihelion::models::{ARCHITECTURES, Checkpoint, CheckpointOptions};
+use perihelion::models::{ARCHITECTURES, Channel, Checkpoint, CheckpointOptions};
 use perihelion::pipelines::{Batch, Runner, Slice};
 use perihelion::weights::Weights;
 
@@ -78,7 +78,7 @@ impl Golden {
         rows.sort_by(f32::total_cmp);
         // Rounding may give a token to other experts, and then there is no telling how far its logits go.
         let layers = &checkpoint.decoder().unwrap().layers;
-        let routed = layers.iter().any(|layer| layer.feed_forward.experts.is_some());
+        let routed = layers.iter().any(|layer| matches!(layer.channel, Channel::Experts(_)));
         let worst = rows[if routed && cache_dtype != DType::F32 { rows.len() / 2 } else { rows.len() - 1 }];
         eprintln!("{name}: with a cache of {cache_dtype}, largest relative difference {worst:.1e}");
         assert!(worst <= bound, "{name}: a logit is off by {worst} of the largest");
@@ -119,7 +119,7 @@ pub(crate) fn weights(checkpoint: &Checkpoint, graph: &Graph) -> HashMap<String,
 /// The logits of every token, run in chunks.
 pub(crate) fn run(checkpoint: &Checkpoint, model: &Model, tokens: &[u32], chunks: &[usize]) -> Vec<f32> {
     let decoder = checkpoint.decoder().unwrap();
-    let mut runner = Runner::new(model.clone(), decoder.cache_shape(5, PAGE_SIZE), decoder.vocab).unwrap();
+    let mut runner = Runner::new(model.clone(), 5, decoder.vocab).unwrap();
     let mut logits = Vec::new();
     let mut done = 0;
     for &chunk in chunks {

@@ -217,7 +217,7 @@ fn decoders_have_hidden_states() {
     let logits = golden.get("logits").unwrap().to_f32_vec();
     let decoder = checkpoint.decoder().unwrap();
     let mut runner =
-        Runner::new(load(&checkpoint, 2), decoder.cache_shape(3, PAGE_SIZE), decoder.hidden).unwrap();
+        Runner::new(load(&checkpoint, 2), 3, decoder.hidden).unwrap();
     let outputs = tokens.len();
     let slice =
         Slice { tokens: tokens.clone(), pages: vec![2, 0, 1], predicts: true, outputs, ..Slice::default() };

@@ -65,7 +65,7 @@ fn slice(id: u64, tokens: &[u32], pages: &[u32]) -> Slice {
 fn logits(checkpoint: &Checkpoint, model: &Model, slices: Vec<Slice>) -> Vec<Vec<f32>> {
     let decoder = checkpoint.decoder().unwrap();
     let rows: usize = slices.iter().map(|slice| slice.tokens.len()).sum();
-    let mut runner = Runner::new(model.clone(), decoder.cache_shape(9, PAGE_SIZE), decoder.vocab).unwrap();
+    let mut runner = Runner::new(model.clone(), 9, decoder.vocab).unwrap();
     let logits = runner.run(&Batch { slices, ..Batch::default() }).unwrap();
     (0..rows).map(|row| logits.row(row).to_vec()).collect()
 }

@@ -3,6 +3,8 @@
 use serde_json::json;
 
 use super::*;
+use crate::architectures::Architecture;
+use crate::names::CanonicalNames;
 
 /// What GPTQ makes of a matrix, in plain numbers, and how it is written.
 #[derive(Clone)]
@@ -96,10 +98,14 @@ fn file(layers: &[(&str, Stored4)]) -> Weights {
     Weights::from_bytes("model.safetensors", Bytes::new(bytes)).unwrap()
 }
 
+fn canonical(weights: &Weights) -> HashMap<String, Stored> {
+    let llama = Architecture::from_hugging_face("LlamaForCausalLM").unwrap();
+    let names = CanonicalNames::of(weights, llama.names).unwrap().stored.into_iter();
+    names.map(|(name, stored)| (name, Stored::Whole(stored))).collect()
+}
+
 fn gathered(weights: &Weights, config: &GptqConfig) -> Result<HashMap<String, Stored>, String> {
-    let names = weights.canonical_names().unwrap();
-    let mut names =
-        names.into_iter().map(|(name, stored)| (name, Stored::Whole(stored.to_string()))).collect();
+    let mut names = canonical(weights);
     gather(&mut names, weights, Some(config), Path::new("config.json")).map_err(|error| error.to_string())?;
     Ok(names)
 }
@@ -273,12 +279,11 @@ fn quantized_layers_need_a_configuration() {
     let folder = std::env::temp_dir().join(format!("perihelion-gptq-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let gather = || {
-        let names = weights.canonical_names().unwrap().into_iter();
-        let mut names = names.map(|(name, stored)| (name, Stored::Whole(stored.to_string()))).collect();
+        let mut names = canonical(&weights);
         gather(&mut names, &weights, None, &folder.join("config.json")).map_err(|error| error.to_string())
     };
     let error = gather().unwrap_err();
-    assert!(error.contains("has no `quantization_config`, but `blk.0.ffn_up.qweight` is there"), "{error}");
+    assert!(error.contains("has no `quantization_config`, but `model.layers.0.mlp.up_proj.qweight` is there"), "{error}");
     let early = folder.join("quantize_config.json");
     std::fs::write(&early, r#"{"bits": 4, "group_size": 32, "desc_act": false, "sym": true}"#).unwrap();
     assert_eq!(gather(), Ok(()));

@@ -8,20 +8,18 @@ use crate::config::{ExpertConfig, MAX_LAYERS};
 #[derive(Deserialize)]
 pub(super) struct File {
     num_experts: Option<usize>,
-    num_local_experts: Option<usize>,
     num_experts_per_tok: Option<usize>,
     moe_intermediate_size: Option<usize>,
     shared_expert_intermediate_size: Option<usize>,
     norm_topk_prob: Option<bool>,
-    #[serde(default)]
-    mlp_only_layers: Vec<usize>,
+    mlp_only_layers: Option<Vec<usize>>,
     decoder_sparse_step: Option<usize>,
 }
 
 impl File {
     /// The experts, if there are some; of the width of a dense block unless they have their own.
     pub(super) fn read(&self, width: usize) -> Result<Option<ExpertConfig>, String> {
-        let Some(count) = self.num_experts.or(self.num_local_experts).filter(|&count| count > 0) else {
+        let Some(count) = self.num_experts.filter(|&count| count > 0) else {
             return Ok(None);
         };
         Ok(Some(ExpertConfig {
@@ -40,8 +38,8 @@ impl File {
             Some(0) => return Err("`decoder_sparse_step` is 0, expected at least 1".into()),
             Some(step) => step,
         };
-        let is_sparse =
-            |layer: usize| !self.mlp_only_layers.contains(&layer) && (layer + 1).is_multiple_of(step);
+        let dense = self.mlp_only_layers.as_deref().unwrap_or_default();
+        let is_sparse = |layer: usize| !dense.contains(&layer) && (layer + 1).is_multiple_of(step);
         Ok(Some((0..layers.min(MAX_LAYERS)).map(is_sparse).collect()))
     }
 }
@@ -55,7 +53,7 @@ mod tests {
         let file = |json: &str| serde_json::from_str::<File>(json).unwrap();
         assert_eq!(file("{}").read(9), Ok(None));
         assert_eq!(file(r#"{"num_experts": 0}"#).read(9), Ok(None));
-        let mixtral = file(r#"{"num_local_experts": 8, "num_experts_per_tok": 2}"#);
+        let mixtral = file(r#"{"num_experts": 8, "num_experts_per_tok": 2}"#);
         let experts = ExpertConfig { count: 8, per_token: 2, width: 9, shared_width: None, normalized: true };
         assert_eq!((mixtral.read(9), mixtral.sparse_layers(3)), (Ok(Some(experts)), Ok(None)));
         let qwen = file(

@@ -1,16 +1,16 @@
 //! `config.json` of a Hugging Face folder.
 
-mod defaults;
 mod experts;
+mod keys;
 mod rope;
 
-use graph::ops::Unary;
 use serde::Deserialize;
 use serde_json::Value;
 
+pub(crate) use self::keys::ConfigKeys;
 use super::{Config, MAX_LAYERS, Multipliers, Scaling};
-use crate::Error;
 use crate::architectures::{Architecture, EncoderArchitecture};
+use crate::{Activation, Error};
 
 /// The key that says what the others mean.
 #[derive(Deserialize)]
@@ -18,7 +18,7 @@ struct Head {
     architectures: Option<Vec<String>>,
 }
 
-/// The keys we read. Absent ones have the defaults that `transformers` gives a Llama.
+/// The keys in the words that all families share. Absent ones have the defaults that `transformers` gives a Llama.
 #[derive(Deserialize)]
 struct File {
     #[serde(rename = "_name_or_path")]
@@ -33,11 +33,10 @@ struct File {
     #[serde(default = "default_context")]
     max_position_embeddings: usize,
     #[serde(default = "default_eps")]
-    rms_norm_eps: f32,
+    norm_eps: f32,
     #[serde(flatten)]
     experts: experts::File,
     hidden_act: Option<String>,
-    hidden_activation: Option<String>,
     #[serde(flatten)]
     rope: rope::File,
     no_rope_layers: Option<Vec<u32>>,
@@ -52,10 +51,11 @@ struct File {
     query_pre_attn_scalar: Option<f32>,
     tie_word_embeddings: Option<bool>,
     use_bidirectional_attention: Option<bool>,
+    use_parallel_residual: Option<bool>,
     embedding_multiplier: Option<f32>,
     attention_multiplier: Option<f32>,
     residual_multiplier: Option<f32>,
-    logits_scaling: Option<f32>,
+    logit_scale: Option<f32>,
     clip_qkv: Option<f32>,
 }
 
@@ -100,15 +100,32 @@ impl Config {
         json: &str,
         architecture: String,
     ) -> Result<Config, Error> {
+        let json = serde_json::from_str(json).map_err(|error| Error::config(source_name, error.to_string()))?;
+        let (keys, of_text) = ConfigKeys::of_text_half(json);
+        if EncoderArchitecture::from_hugging_face(&architecture).is_some() {
+            return Config::of_keys(source_name, architecture, keys.of_family(None, None));
+        }
+        let family = Architecture::from_hugging_face(&architecture)?.of_text_half(of_text.as_deref());
+        let read = |more: Option<&str>| {
+            let mut keys = keys.of_family(Some(family), more);
+            (family.complete)(&mut keys).map_err(|message| Error::config(source_name, message))?;
+            Config::of_keys(source_name, architecture.clone(), keys)
+        };
+        let mut config = read(None)?;
+        // Files keep many keys that make no difference, such as a factor of 1.
+        let matters = |key: &&str| read(Some(key)).map_or(true, |other| other != config);
+        let ignored = keys.of_others(family).into_iter().filter(matters).map(str::to_string).collect();
+        config.ignored_keys = ignored;
+        Ok(config)
+    }
+
+    /// Reads keys in the words that all families share.
+    fn of_keys(source_name: &str, architecture: String, keys: ConfigKeys) -> Result<Config, Error> {
         let error = |message: String| Error::config(source_name, message);
-        let invalid = |invalid: serde_json::Error| error(invalid.to_string());
-        let keys = defaults::complete(serde_json::from_str(json).map_err(invalid)?);
-        let file: File = serde_json::from_value(keys.into()).map_err(invalid)?;
+        let file: File =
+            serde_json::from_value(keys.into_value()).map_err(|invalid| error(invalid.to_string()))?;
         if file.num_attention_heads == 0 {
             return Err(error("`num_attention_heads` is 0".into()));
-        }
-        if let Some(limit) = file.clip_qkv {
-            return Err(error(format!("`clip_qkv` is {limit}, which is not supported, expected null")));
         }
         if file.use_bidirectional_attention == Some(true) {
             return Err(error(
@@ -117,8 +134,9 @@ impl Config {
         }
         let head_dim = file.head_dim.unwrap_or(file.hidden_size / file.num_attention_heads);
         let (rope, local_rope) = file.rope.read(head_dim, file.max_position_embeddings).map_err(error)?;
-        // Where a configuration of a Llama has the key, it was left there by a Mistral, and means nothing.
-        let window = file.window().filter(|_| architecture != "LlamaForCausalLM");
+        let window = file.window();
+        let windowed_layers = file.windowed_layers().map_err(error)?.filter(|_| window.is_some());
+        let activation = file.hidden_act.as_deref().map(Activation::from_hugging_face);
         Config {
             source_name: source_name.to_string(),
             architecture,
@@ -133,41 +151,27 @@ impl Config {
             experts: file.experts.read(file.intermediate_size).map_err(error)?,
             sparse_layers: file.experts.sparse_layers(file.num_hidden_layers).map_err(error)?,
             context_length: Scaling::reach(rope.scaling, file.max_position_embeddings),
-            norm_eps: file.rms_norm_eps,
-            activation: file.activation().map_err(error)?,
+            norm_eps: file.norm_eps,
+            activation: activation.transpose().map_err(error)?,
             temperature: file.rope.temperature().map_err(error)?,
             rope,
             local_rope,
             rotated_layers: file.rotated_layers(),
             window,
-            windowed_layers: file.windowed_layers().map_err(error)?,
+            windowed_layers,
+            parallel_residual: file.use_parallel_residual,
+            clip_qkv: file.clip_qkv,
             multipliers: file.multipliers(),
             attention_softcap: file.attn_logit_softcapping,
             logit_softcap: file.final_logit_softcapping,
             tied: file.tie_word_embeddings,
+            ignored_keys: Vec::new(),
         }
         .checked()
     }
 }
 
 impl File {
-    /// Gemma says with the older key what it never meant, and with the newer one what it does.
-    fn activation(&self) -> Result<Option<Unary>, String> {
-        let Some(name) = self.hidden_activation.as_ref().or(self.hidden_act.as_ref()) else {
-            return Ok(None);
-        };
-        match name.as_str() {
-            "silu" | "swish" => Ok(Some(Unary::Silu)),
-            "gelu" => Ok(Some(Unary::Gelu)),
-            "gelu_pytorch_tanh" | "gelu_new" | "gelu_fast" => Ok(Some(Unary::GeluTanh)),
-            "quick_gelu" => Ok(Some(Unary::GeluQuick)),
-            "relu" => Ok(Some(Unary::Relu)),
-            _ => Err(format!(
-                "the activation `{name}` is not supported; known: silu, gelu, gelu_pytorch_tanh, quick_gelu, relu"
-            )),
-        }
-    }
-
     fn rotated_layers(&self) -> Option<Vec<bool>> {
         // Despite its name the list holds 1 where a layer rotates.
         let listed = || Some(self.no_rope_layers.as_ref()?.iter().map(|&rotates| rotates != 0).collect());
@@ -178,9 +182,8 @@ impl File {
         listed().or_else(interval)
     }
 
-    /// Families that have a switch for the window, beside a number of layers without, leave it off by default.
     fn window(&self) -> Option<usize> {
-        let on = self.use_sliding_window.unwrap_or(self.max_window_layers.is_none());
+        let on = self.use_sliding_window.unwrap_or(true);
         self.sliding_window.filter(|&window| on && window > 0)
     }
 
@@ -224,7 +227,7 @@ impl File {
             embedding: self.embedding_multiplier.unwrap_or(1.0),
             attention: self.attention_multiplier.or(query_scale),
             residual: self.residual_multiplier.unwrap_or(1.0),
-            logit_divisor: self.logits_scaling.unwrap_or(1.0),
+            logits: self.logit_scale.unwrap_or(1.0),
         }
     }
 }
@@ -262,24 +265,64 @@ pub(super) mod tests {
         assert_eq!((config.rope.theta, config.rope.scaling), (7.5, None));
     }
 
+    /// The small Llama as a model of another family.
+    fn of_family(name: &str, extra: &str) -> Config {
+        let json = llama(extra).replace("LlamaForCausalLM", name);
+        Config::from_hugging_face("config.json", &json).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
     #[test]
     fn reads_what_other_families_say() {
-        let json = |extra: &str| llama(extra).replace("LlamaForCausalLM", "MistralForCausalLM");
-        let config = |extra: &str| Config::from_hugging_face("config.json", &json(extra)).unwrap();
-        let of_llama = llama(r#", "sliding_window": 4096"#);
-        assert_eq!(Config::from_hugging_face("config.json", &of_llama).unwrap().window, None);
-        let mistral = config(r#", "sliding_window": 4096"#);
+        let mistral = of_family("MistralForCausalLM", r#", "sliding_window": 4096"#);
         assert_eq!((mistral.window, mistral.windowed_layers), (Some(4096), None));
-        assert_eq!(config(r#", "sliding_window": 4096, "max_window_layers": 28"#).window, None);
-        assert_eq!(config(r#", "sliding_window": 4096, "use_sliding_window": false"#).window, None);
-        let qwen = config(r#", "sliding_window": 9, "max_window_layers": 3, "use_sliding_window": true"#);
-        assert_eq!(qwen.window, Some(9));
-        assert_eq!(qwen.windowed_layers, Some([vec![false; 3], vec![true; 13]].concat()));
-        let rotated = config(r#", "no_rope_layer_interval": 4"#).rotated_layers.unwrap();
-        assert_eq!(rotated, [true, true, true, false].repeat(4));
-        let granite = config(r#", "attention_multiplier": 0.5, "logits_scaling": 8.0"#).multipliers;
-        let expected = Multipliers { attention: Some(0.5), logit_divisor: 8.0, ..Multipliers::default() };
-        assert_eq!(granite, expected);
+        let qwen = |extra: &str| of_family("Qwen2ForCausalLM", extra);
+        assert_eq!(qwen(r#", "sliding_window": 4096, "max_window_layers": 28"#).window, None);
+        let on = qwen(r#", "sliding_window": 9, "max_window_layers": 3, "use_sliding_window": true"#);
+        assert_eq!(on.window, Some(9));
+        assert_eq!(on.windowed_layers, Some([vec![false; 3], vec![true; 13]].concat()));
+        let moe = r#", "sliding_window": 9, "max_window_layers": 3, "use_sliding_window": true"#;
+        let moe = of_family("Qwen2MoeForCausalLM", moe).windowed_layers.unwrap();
+        assert_eq!(moe[..5], [true, false, true, false, false]);
+        let rotated = of_family("SmolLM3ForCausalLM", r#", "no_rope_layer_interval": 4"#).rotated_layers;
+        assert_eq!(rotated, Some([true, true, true, false].repeat(4)));
+        let granite = r#", "attention_multiplier": 0.5, "logits_scaling": 8.0"#;
+        let expected = Multipliers { attention: Some(0.5), logits: 0.125, ..Multipliers::default() };
+        assert_eq!(of_family("GraniteForCausalLM", granite).multipliers, expected);
+    }
+
+    #[test]
+    fn keys_of_other_families_change_nothing_and_are_named() {
+        let base = of_family("LlamaForCausalLM", "");
+        assert_eq!(base.ignored_keys, [""; 0]);
+        for (key, extra) in [
+            ("attn_logit_softcapping", r#""attn_logit_softcapping": 50.0"#),
+            ("final_logit_softcapping", r#""final_logit_softcapping": 30.0"#),
+            ("partial_rotary_factor", r#""partial_rotary_factor": 0.5"#),
+            (
+                "rope_parameters.partial_rotary_factor",
+                r#""rope_parameters": {"rope_theta": 500000.0, "partial_rotary_factor": 0.5}"#,
+            ),
+            ("query_pre_attn_scalar", r#""query_pre_attn_scalar": 256"#),
+            ("sliding_window", r#""sliding_window": 4096"#),
+            ("no_rope_layer_interval", r#""no_rope_layer_interval": 4"#),
+            ("attention_multiplier", r#""attention_multiplier": 0.5"#),
+            ("use_parallel_residual", r#""use_parallel_residual": true"#),
+            ("clip_qkv", r#""clip_qkv": 8.0"#),
+            ("rope_local_base_freq", r#""rope_local_base_freq": 10000.0"#),
+        ] {
+            let config = of_family("LlamaForCausalLM", &format!(", {extra}"));
+            assert_eq!(config.ignored_keys, [key]);
+            assert_eq!(Config { ignored_keys: Vec::new(), ..config }, base, "{key}");
+        }
+        // What would make no difference is no sign of anything.
+        let neutral = r#", "sliding_window": null, "partial_rotary_factor": 1.0, "max_window_layers": 28,
+            "layer_types": ["full_attention"], "use_sliding_window": false, "moe_intermediate_size": 9"#;
+        assert_eq!(of_family("LlamaForCausalLM", neutral), base);
+        let phi = r#", "partial_rotary_factor": 0.5, "layer_norm_eps": 0.1, "rms_norm_eps": 0.2"#;
+        let json = llama("").replace(r#""rms_norm_eps": 1e-05,"#, "");
+        let json = json.replace("LlamaForCausalLM", "PhiForCausalLM").replace("}", &format!("{phi}}}"));
+        let phi = Config::from_hugging_face("config.json", &json).unwrap();
+        assert_eq!((phi.rope.dims, phi.norm_eps, &phi.ignored_keys[..]), (32, 0.1, &[][..]));
     }
 
     #[test]
@@ -293,16 +336,23 @@ pub(super) mod tests {
         assert!(refusal(&unknown).contains("rope scaling `magic` is not supported"));
         let encoder = llama(r#", "use_bidirectional_attention": true"#);
         assert!(refusal(&encoder).contains("tokens see later ones"));
-        for (kinds, said) in [
+        for (family, kinds, said) in [
             (
+                "Olmo3ForCausalLM",
                 r#""layer_types": ["linear_attention"]"#,
                 "layers of the type `linear_attention` are not supported",
             ),
-            (r#""layer_types": ["full_attention"]"#, "16 layers, but 1 in the list of windowed ones"),
-            (r#""sliding_window_pattern": -1"#, "`sliding_window_pattern` is -1"),
-            (r#""hidden_act": "magic""#, "the activation `magic` is not supported"),
+            (
+                "Olmo3ForCausalLM",
+                r#""layer_types": ["full_attention"]"#,
+                "16 layers, but 1 in the list of windowed ones",
+            ),
+            ("Exaone4ForCausalLM", r#""sliding_window_pattern": -1"#, "`sliding_window_pattern` is -1"),
+            ("LlamaForCausalLM", r#""hidden_act": "magic""#, "the activation `magic` is not supported"),
+            ("FalconForCausalLM", r#""alibi": true"#, "`alibi` is true"),
         ] {
-            let error = refusal(&llama(&format!(", {kinds}")));
+            let json = llama(&format!(r#", "sliding_window": 9, {kinds}"#));
+            let error = refusal(&json.replace("LlamaForCausalLM", family));
             assert!(error.contains(said), "{error}");
         }
         let negative = llama("").replace("2048", "-2048");

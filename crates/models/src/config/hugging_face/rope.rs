@@ -151,6 +151,11 @@ mod tests {
         Config::from_hugging_face("config.json", &llama(extra)).unwrap()
     }
 
+    fn read_gemma(extra: &str) -> Config {
+        let json = llama(extra).replace("LlamaForCausalLM", "Gemma3ForCausalLM");
+        Config::from_hugging_face("config.json", &json).unwrap()
+    }
+
     #[test]
     fn kinds_of_layers_have_ropes_of_their_own() {
         let older =
@@ -158,7 +163,7 @@ mod tests {
         let newer = r#", "rope_parameters": {
             "full_attention": {"rope_theta": 500000.0, "factor": 8.0, "rope_type": "linear"},
             "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"}}"#;
-        let [older, newer] = [older, newer].map(read);
+        let [older, newer] = [older, newer].map(read_gemma);
         assert_eq!(
             (older.rope.theta, older.rope.scaling),
             (500_000.0, Some(Scaling::Linear { factor: 8.0 }))
@@ -166,7 +171,7 @@ mod tests {
         let local = older.local_rope.as_ref().unwrap();
         assert_eq!((local.theta, local.scaling), (10_000.0, None));
         assert_eq!((newer.rope, newer.local_rope), (older.rope, older.local_rope));
-        assert_eq!(read(r#", "rope_local_base_freq": 500000.0"#).local_rope, None);
+        assert_eq!(read_gemma(r#", "rope_local_base_freq": 500000.0"#).local_rope, None);
     }
 
     #[test]

@@ -216,6 +216,7 @@ impl PipelineConfig {
             gguf_rope: self.rope_type.and_then(RopeType::style),
             max_length: self.max_length.given(),
             architecture: native().find(|&name| self.architecture.as_deref() == Some(name)),
+            dtype: None,
         };
         Ok(Checkpoint::from_weights_with(weights, &folder.join("config.json"), options)?)
     }

@@ -176,8 +176,8 @@ fn the_cache_of_a_bfloat16_model_keeps_bfloat16() {
         assert_eq!(resolved.config().quantization_encoding, Some(SupportedEncoding::Bfloat16));
         assert_eq!(resolved.cache_dtype(), tensor::DType::BF16);
         let decoder = resolved.checkpoint().decoder().unwrap();
-        let per_token = decoder.cache_bytes_per_token(tensor::DType::BF16) as u64;
-        assert_eq!(2 * per_token, decoder.cache_bytes_per_token(tensor::DType::F32) as u64);
+        let per_token = decoder.state().bytes_per_token(tensor::DType::BF16) as u64;
+        assert_eq!(2 * per_token, decoder.state().bytes_per_token(tensor::DType::F32) as u64);
         assert_eq!(resolved.memory().cache, 512 * per_token);
     }
 }

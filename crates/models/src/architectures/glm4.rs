@@ -1,0 +1,55 @@
+//! GLM-4: Llama with stacked gates, positions that turn half of each head in pairs of neighbouring dims, and in the later
+//! models norms around its blocks.
+
+use graph::ops::RopeStyle;
+use serde_json::json;
+
+use super::Architecture;
+use super::llama::{LLAMA, NAMES as LLAMA_NAMES, llama, rms_norm};
+use super::phi3::STACKED_NAMES;
+use crate::config::ConfigKeys;
+use crate::names::NameTable;
+use crate::{Config, Decoder, Norm, Norms, Rope, WeightTypes};
+
+/// GLM-4 9B and GLM Edge.
+pub(crate) const GLM: Architecture = Architecture {
+    hugging_face: "GlmForCausalLM",
+    gguf: "chatglm",
+    model_type: "glm",
+    keys: &["head_dim", "hidden_act", "num_key_value_heads", "partial_rotary_factor", "rms_norm_eps"],
+    complete,
+    names: &[STACKED_NAMES, LLAMA_NAMES],
+    rope: RopeStyle::Interleaved,
+    decoder: llama,
+    ..LLAMA
+};
+
+/// GLM-4 0414.
+pub(crate) const GLM4: Architecture = Architecture {
+    hugging_face: "Glm4ForCausalLM",
+    gguf: "glm4",
+    model_type: "glm4",
+    names: &[NAMES, STACKED_NAMES, LLAMA_NAMES],
+    decoder: glm4,
+    ..GLM
+};
+
+const NAMES: NameTable = &[
+    ("layers.#.post_self_attn_layernorm", "blk.#.post_attention_norm"),
+    ("layers.#.post_mlp_layernorm", "blk.#.post_ffw_norm"),
+];
+
+fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
+    keys.add(json!({
+        "vocab_size": 151_552, "num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1.5625e-7,
+        "max_position_embeddings": 131_072, "partial_rotary_factor": 0.5,
+    }));
+    rms_norm(keys)
+}
+
+fn glm4(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
+    let norm = Norm::Rms { eps: config.norm_eps };
+    let mut decoder = llama(config, ropes, weights);
+    decoder.layers.iter_mut().for_each(|layer| layer.norms = Norms::Sandwich(norm));
+    decoder
+}

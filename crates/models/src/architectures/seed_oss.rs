@@ -1,0 +1,27 @@
+//! Seed-OSS: Llama with heads of their own size, and biases that the weights show.
+
+use graph::ops::RopeStyle;
+use serde_json::json;
+
+use super::Architecture;
+use super::llama::{LLAMA, rms_norm};
+use crate::config::ConfigKeys;
+
+/// Seed-OSS.
+pub(crate) const SEED_OSS: Architecture = Architecture {
+    hugging_face: "SeedOssForCausalLM",
+    gguf: "seed_oss",
+    model_type: "seed_oss",
+    complete,
+    // The norm before the feed-forward block, which is behind nothing but attention.
+    gguf_names: &[("blk.#.post_attention_norm", "blk.#.ffn_norm")],
+    gguf_rope: RopeStyle::HalfSplit,
+    ..LLAMA
+};
+
+fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
+    keys.add(json!({
+        "vocab_size": 155_136, "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 524_288,
+    }));
+    rms_norm(keys)
+}

@@ -1,0 +1,72 @@
+//! Whether the weights of a checkpoint are those that its graph takes, and the vectors among them as it takes them.
+
+use std::collections::{HashMap, HashSet};
+
+use tensor::{DType, Tensor};
+
+use super::stored::{Names, Stored, describe, read};
+use crate::{Config, Error, Network};
+
+/// Checks that each weight the graph will declare is there and has its shape. Gives the names of those.
+pub(super) fn check_weights(
+    config: &Config,
+    network: &Network,
+    types: &Names<'_>,
+) -> Result<HashSet<String>, Error> {
+    let first = |layer: usize| format!("blk.{layer}.attn_q.weight");
+    let layers_stored = (0..).take_while(|&layer| types.describe(&first(layer)).is_some()).count();
+    if layers_stored < config.layers {
+        let message = format!("missing: the configuration says {} layers", config.layers);
+        return Err(Error::Weight { name: first(layers_stored), message });
+    }
+    if matches!(network, Network::Decoder(decoder) if decoder.tied) && config.tied == Some(false) {
+        return Err(Error::Weight {
+            name: "output.weight".into(),
+            message: "missing: the configuration does not tie it to the embedding".into(),
+        });
+    }
+    let graph = match network {
+        Network::Decoder(decoder) => decoder.build("check", types, 16, DType::F32)?,
+        Network::Encoder(encoder) => encoder.build("check", types)?,
+    };
+    let mut taken = HashSet::new();
+    for (_, node) in graph.nodes() {
+        let graph::Op::Weight(weight) = &node.op else { continue };
+        taken.insert(weight.name.clone());
+        let (dtype, found) = types.describe(&weight.name).expect("build refuses missing weights");
+        let expected = weight.ty.static_shape().expect("weights have fixed shapes");
+        if found != expected {
+            let message = format!("is {found}, but the configuration makes it {expected}");
+            return Err(Error::Weight { name: weight.name.clone(), message });
+        }
+        let is_order = matches!(types.names.get(&weight.name), Some(Stored::Made(_)));
+        let usable = dtype.is_block() || dtype.is_float() && !dtype.is_float8() || is_order;
+        if !usable {
+            let message = format!("has the dtype {dtype}, expected a float or block dtype");
+            return Err(Error::Weight { name: weight.name.clone(), message });
+        }
+    }
+    Ok(taken)
+}
+
+/// The vectors that have another dtype than f32, or are the weights of norms and stored less 1.
+pub(super) fn converted_vectors(types: &Names<'_>, zero_centered_norms: bool) -> HashMap<String, Tensor> {
+    let is_vector = |stored: &Stored| {
+        let described = describe(types.weights, stored);
+        !matches!(stored, Stored::Made(_)) && described.is_some_and(|(_, shape)| shape.rank() == 1)
+    };
+    let vectors = types.names.iter().filter(|(_, stored)| is_vector(stored));
+    let vectors = vectors.filter_map(|(name, stored)| Some((name, read(types.weights, stored)?)));
+    let converted = vectors.filter_map(|(name, tensor)| {
+        let centered = zero_centered_norms && name.ends_with("norm.weight");
+        if !centered && tensor.as_slice::<f32>().is_some() {
+            return None;
+        }
+        let mut values = tensor.to_f32_vec();
+        if centered {
+            values.iter_mut().for_each(|value| *value += 1.0);
+        }
+        Some((name.clone(), Tensor::from_slice(*tensor.shape(), &values)))
+    });
+    converted.collect()
+}

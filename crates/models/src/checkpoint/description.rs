@@ -1,0 +1,138 @@
+//! What says which model the weights of a checkpoint are of.
+
+use std::path::Path;
+
+use graph::ops::RopeStyle;
+use tensor::{DType, Shape};
+use weights::{Format, Metadata, Weights};
+
+use crate::architectures::{Architecture, EncoderArchitecture};
+use crate::names::NameTable;
+use crate::{Config, EncoderConfig, Error, GptqConfig};
+
+/// The configuration of a checkpoint, not yet read, and its family.
+pub(super) enum Description<'a> {
+    /// The metadata of a GGUF file.
+    Gguf { metadata: &'a Metadata, family: Family },
+    /// A `config.json`; `architecture` is the name that was asked for, or else that of the file.
+    HuggingFace { source: String, json: String, architecture: String, family: Family },
+}
+
+/// What the model is one of.
+#[derive(Clone, Copy)]
+pub(super) enum Family {
+    Decoder(&'static Architecture),
+    Encoder(&'static EncoderArchitecture),
+}
+
+impl Family {
+    fn from_hugging_face(name: &str) -> Result<Family, Error> {
+        match EncoderArchitecture::from_hugging_face(name) {
+            Some(encoder) => Ok(Family::Encoder(encoder)),
+            None => Ok(Family::Decoder(Architecture::from_hugging_face(name)?)),
+        }
+    }
+
+    fn from_gguf(name: &str) -> Result<Family, Error> {
+        match EncoderArchitecture::from_gguf(name) {
+            Some(encoder) => Ok(Family::Encoder(encoder)),
+            None => Ok(Family::Decoder(Architecture::from_gguf(name)?)),
+        }
+    }
+}
+
+impl<'a> Description<'a> {
+    /// That of weights; `architecture` is the Hugging Face name that was asked for.
+    ///
+    /// # Errors
+    /// If there is none, or it names no known architecture.
+    pub(super) fn of(
+        weights: &'a Weights,
+        config_json: &Path,
+        architecture: Option<&'static str>,
+    ) -> Result<Description<'a>, Error> {
+        if weights.format() == Format::Gguf {
+            let metadata = weights.metadata();
+            let family = match architecture {
+                Some(name) => Family::from_hugging_face(name)?,
+                None => Family::from_gguf(metadata.str("general.architecture")?)?,
+            };
+            return Ok(Description::Gguf { metadata, family });
+        }
+        let source = config_json.display().to_string();
+        let json = super::read_text(config_json)
+            .map_err(|error| Error::config(&source, format!("the model's configuration: {error}")))?;
+        let architecture = match architecture {
+            Some(name) => name.to_string(),
+            None => Config::architecture_of_hugging_face(&source, &json)?,
+        };
+        let family = Family::from_hugging_face(&architecture)?;
+        Ok(Description::HuggingFace { source, json, architecture, family })
+    }
+
+    pub(super) fn family(&self) -> Family {
+        match self {
+            Description::Gguf { family, .. } | Description::HuggingFace { family, .. } => *family,
+        }
+    }
+
+    /// What files of the family call weights.
+    pub(super) fn names(&self) -> Vec<NameTable> {
+        match (self, self.family()) {
+            (Description::Gguf { .. }, Family::Decoder(decoder)) => vec![decoder.gguf_names],
+            (Description::Gguf { .. }, Family::Encoder(_)) => Vec::new(),
+            (Description::HuggingFace { .. }, Family::Decoder(decoder)) => decoder.names.to_vec(),
+            (Description::HuggingFace { .. }, Family::Encoder(encoder)) => encoder.names.to_vec(),
+        }
+    }
+
+    /// How matrices were quantized, if the configuration says it. GGUF files say it of each tensor.
+    pub(super) fn quantization(&self) -> Result<Option<GptqConfig>, Error> {
+        match self {
+            Description::Gguf { .. } => Ok(None),
+            Description::HuggingFace { source, json, .. } => GptqConfig::from_hugging_face(source, json),
+        }
+    }
+
+    /// The configuration; `embedding` is what is known of the embedding, for files that do not say its size.
+    pub(super) fn config(&self, embedding: Option<(DType, Shape)>) -> Result<Config, Error> {
+        match self {
+            Description::Gguf { metadata, family } => {
+                let vocab = embedding.and_then(|(_, shape)| shape.first().copied());
+                let decoder = match family {
+                    Family::Decoder(decoder) => Some(*decoder),
+                    Family::Encoder(_) => None,
+                };
+                Config::from_gguf_as(metadata, vocab.unwrap_or(0), decoder)
+            }
+            Description::HuggingFace { source, json, architecture, .. } => {
+                Config::from_hugging_face_as(source, json, architecture.clone())
+            }
+        }
+    }
+
+    /// What an encoder has beside.
+    pub(super) fn encoder_config(&self) -> Result<EncoderConfig, Error> {
+        match self {
+            Description::Gguf { metadata, .. } => EncoderConfig::from_gguf(metadata),
+            Description::HuggingFace { source, json, .. } => EncoderConfig::from_hugging_face(source, json),
+        }
+    }
+
+    /// The order of the rows of queries and keys.
+    pub(super) fn rope_style(
+        &self,
+        architecture: &Architecture,
+        weights: &Weights,
+        gguf: Option<RopeStyle>,
+    ) -> RopeStyle {
+        match self {
+            Description::Gguf { .. } => gguf.unwrap_or(architecture.gguf_rope),
+            // Meta's own checkpoints pair neighbouring rows, as the model was trained.
+            Description::HuggingFace { .. } if crate::names::are_of_meta(weights.names()) => {
+                RopeStyle::Interleaved
+            }
+            Description::HuggingFace { .. } => architecture.rope,
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Weights that files store several in one tensor, one in several, or otherwise than the graph takes them.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use tensor::{DType, Shape};
+use weights::Weights;
+
+use super::stored::{Stored, describe};
+use crate::{Config, Error};
+
+/// The weights of a checkpoint by canonical name, to be named as the graph takes them.
+pub(crate) struct Layout<'a> {
+    weights: &'a Weights,
+    names: &'a mut HashMap<String, Stored>,
+}
+
+impl<'a> Layout<'a> {
+    pub(super) fn new(weights: &'a Weights, names: &'a mut HashMap<String, Stored>) -> Layout<'a> {
+        Layout { weights, names }
+    }
+
+    /// Whether there is a weight.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.names.contains_key(name)
+    }
+
+    /// Gives a weight that is there another name.
+    pub(crate) fn rename(&mut self, from: &str, to: String) {
+        if let Some(stored) = self.names.remove(from) {
+            self.names.insert(to, stored);
+        }
+    }
+
+    /// Says that a matrix, if it is there, is stored with its axes the other way round.
+    pub(crate) fn transpose(&mut self, name: &str) {
+        self.wrap(name, 2, Stored::Transposed);
+    }
+
+    /// Says that a vector, if it is there, is stored as a matrix.
+    pub(crate) fn flatten(&mut self, name: &str) {
+        self.wrap(name, 2, Stored::Flat);
+    }
+
+    fn wrap(&mut self, name: &str, rank: usize, wrap: fn(Box<Stored>) -> Stored) {
+        let Some(stored) = self.names.get(name) else { return };
+        if describe(self.weights, stored).is_some_and(|(_, shape)| shape.rank() == rank) {
+            let stored = self.names.remove(name).expect("it was there");
+            self.names.insert(name.to_string(), wrap(Box::new(stored)));
+        }
+    }
+
+    /// Names tensors that are stored one by one, `{stem}.0.weight` and so on, as one weight with one more axis, in front.
+    ///
+    /// # Errors
+    /// If there are others than `count`, or they are not all of one type.
+    pub(crate) fn stack(&mut self, stem: &str, count: usize, target: &str) -> Result<(), Error> {
+        let name = |index: usize| format!("{stem}.{index}.weight");
+        if !self.has(&name(0)) {
+            return Ok(());
+        }
+        let refuse = |index: usize, message: String| Err(Error::Weight { name: name(index), message });
+        let mut stored = Vec::new();
+        for index in 0..count {
+            let Some(part) = self.names.remove(&name(index)) else {
+                return refuse(index, format!("missing: the configuration says that there are {count}"));
+            };
+            stored.push(part);
+        }
+        if self.has(&name(count)) {
+            return refuse(count, format!("the configuration says that there are {count}"));
+        }
+        let types: Vec<(DType, Shape)> =
+            stored.iter().filter_map(|part| describe(self.weights, part)).collect();
+        if let Some(other) = types.iter().position(|ty| *ty != types[0]) {
+            let [(dtype, shape), (first, first_shape)] = [types[other], types[0]];
+            let message = format!("is {dtype}{shape}, but the first of them is {first}{first_shape}");
+            return refuse(other, message);
+        }
+        self.names.insert(target.to_string(), Stored::Stack(stored));
+        Ok(())
+    }
+
+    /// Names queries, keys and values of matrices and biases `attn_qkv` that hold, for each key and value head, the query
+    /// heads that it serves, the key head and the value head.
+    ///
+    /// # Errors
+    /// If one of them has other rows than these.
+    pub(crate) fn split_grouped_attention(&mut self, config: &Config) -> Result<(), Error> {
+        let (groups, head) = (config.kv_heads, config.head_dim);
+        let queries = config.heads / groups;
+        let rows = |first: usize, heads: usize| -> Vec<Range<usize>> {
+            let start = |group: usize| (group * (queries + 2) + first) * head;
+            (0..groups).map(|group| start(group)..start(group) + heads * head).collect()
+        };
+        for layer in 0..config.layers {
+            for leaf in ["weight", "bias"] {
+                let name = |stem: &str| format!("blk.{layer}.{stem}.{leaf}");
+                let parts = [
+                    (name("attn_q"), rows(0, queries)),
+                    (name("attn_k"), rows(queries, 1)),
+                    (name("attn_v"), rows(queries + 1, 1)),
+                ];
+                self.take_apart(&name("attn_qkv"), 0, parts)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Names the queries, keys and values of matrices and biases that hold them one on the other.
+    pub(super) fn split_stacked_attention(&mut self, config: &Config) -> Result<(), Error> {
+        let (query, keys) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
+        for layer in 0..config.layers {
+            for leaf in ["weight", "bias"] {
+                let name = |stem: &str| format!("blk.{layer}.{stem}.{leaf}");
+                let parts = [(name("attn_q"), query), (name("attn_k"), keys), (name("attn_v"), keys)];
+                self.take_apart(&name("attn_qkv"), 0, one_after_the_other(parts))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Names the gates of matrices that hold them on the matrices they gate: those of twice the width.
+    pub(super) fn split_stacked_gates(&mut self, config: &Config) -> Result<(), Error> {
+        for layer in 0..config.layers {
+            for leaf in ["weight", "bias"] {
+                let name = |stem: &str| format!("blk.{layer}.{stem}.{leaf}");
+                let rows = self.rows(&name("ffn_up"));
+                if !self.has(&name("ffn_gate")) && rows == Some(2 * config.feed_forward) {
+                    let parts = [name("ffn_gate"), name("ffn_up")].map(|name| (name, config.feed_forward));
+                    self.take_apart(&name("ffn_up"), 0, one_after_the_other(parts))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn rows(&self, name: &str) -> Option<usize> {
+        describe(self.weights, self.names.get(name)?)?.1.first().copied()
+    }
+
+    /// Replaces a name by those of its parts, each of which has ranges of an axis.
+    ///
+    /// # Errors
+    /// If the axis has another size than the parts together, or blocks lie across it.
+    pub(super) fn take_apart<const N: usize>(
+        &mut self,
+        stacked: &str,
+        axis: usize,
+        parts: [(String, Vec<Range<usize>>); N],
+    ) -> Result<(), Error> {
+        let Some(whole) = self.names.remove(stacked) else { return Ok(()) };
+        let refuse = |message: String| Err(Error::Weight { name: stacked.to_string(), message });
+        let expected: usize = parts.iter().flat_map(|(_, ranges)| ranges).map(Range::len).sum();
+        let (dtype, shape) = describe(self.weights, &whole).expect("names lead to tensors");
+        let found = shape.get(axis).copied().unwrap_or(0);
+        if found != expected {
+            return refuse(format!("has {found} rows for {N} weights, expected {expected}"));
+        }
+        if dtype.is_block() && shape.rank() < axis + 2 {
+            return refuse(format!("has the dtype {dtype}, whose blocks cannot be taken apart"));
+        }
+        for (part, ranges) in parts {
+            let stored = match (&whole, &ranges[..]) {
+                (Stored::Whole(name), _) => Stored::Part { name: name.clone(), axis, ranges },
+                (Stored::Transposed(inner), _) => match &**inner {
+                    Stored::Whole(name) => {
+                        let part = Stored::Part { name: name.clone(), axis: 1 - axis, ranges };
+                        Stored::Transposed(Box::new(part))
+                    }
+                    other => unreachable!("nothing is taken apart twice: {other:?}"),
+                },
+                (Stored::Gptq(layer), [range]) => Stored::Gptq(layer.with_rows(range.clone())),
+                _ => return refuse("is quantized, and holds rows that do not follow each other".into()),
+            };
+            self.names.insert(part, stored);
+        }
+        Ok(())
+    }
+}
+
+/// The ranges of parts that follow each other, each so many rows.
+pub(super) fn one_after_the_other<const N: usize>(
+    parts: [(String, usize); N],
+) -> [(String, Vec<Range<usize>>); N] {
+    let mut start = 0;
+    parts.map(|(name, rows)| {
+        let range = start..start + rows;
+        start = range.end;
+        (name, vec![range])
+    })
+}

@@ -1,0 +1,415 @@
+//! A model as it rests on disk, opened: configuration, architecture, weights under canonical names.
+
+mod check;
+mod description;
+mod experts;
+mod gptq;
+mod layout;
+mod network;
+mod stored;
+mod unused;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use graph::ops::RopeStyle;
+use tensor::{DType, Shape, Tensor};
+use weights::{Format, Weights};
+
+use self::check::{check_weights, converted_vectors};
+use self::description::{Description, Family};
+pub(crate) use self::layout::Layout;
+pub use self::network::Network;
+use self::stored::{Names, Stored};
+use crate::architectures::{Architecture, EncoderArchitecture};
+use crate::names::CanonicalNames;
+use crate::{Config, Decoder, Encoder, Error, Rope, WeightTypes};
+
+/// What of a checkpoint its user decides.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CheckpointOptions {
+    /// Which dims of queries and keys form a pair in GGUF files, if not those that the architecture says. Other files
+    /// leave no choice.
+    pub gguf_rope: Option<RopeStyle>,
+    /// The longest sequence that will be run, if it is known. It matters to models that turn positions otherwise in
+    /// sequences beyond their original context (LongRoPE): they are made for longer ones only if this is longer.
+    pub max_length: Option<usize>,
+    /// The Hugging Face name of the architecture, if not the one that the files name.
+    pub architecture: Option<&'static str>,
+    /// What matrices of plain numbers are cast to as they are read, if not what the files store: f32, bf16 or f16.
+    /// Quantized ones stay as they are.
+    pub dtype: Option<DType>,
+}
+
+/// A checkpoint of a supported architecture, with weights that fit its configuration.
+#[derive(Debug)]
+pub struct Checkpoint {
+    /// What it says of itself.
+    pub config: Config,
+    /// The model.
+    pub network: Network,
+    weights: Weights,
+    /// By canonical name.
+    names: HashMap<String, Stored>,
+    /// What files call weights.
+    in_files: CanonicalNames,
+    /// What matrices are cast to.
+    dtype: Option<DType>,
+    /// Vectors that are not stored as the graph takes them, converted.
+    vectors: HashMap<String, Tensor>,
+    /// Tensors of the files that no graph of the model takes.
+    unused: Vec<String>,
+}
+
+impl Checkpoint {
+    /// Opens a model: a GGUF file, or a folder (or weights file in a folder) with a Hugging Face `config.json`.
+    /// `weights` names another place for the weights than `model`.
+    ///
+    /// # Errors
+    /// If the files cannot be read, the architecture is unknown, or the weights do not fit the configuration.
+    pub fn open(model: &Path, weights: Option<&Path>) -> Result<Checkpoint, Error> {
+        Checkpoint::open_with(model, weights, CheckpointOptions::default())
+    }
+
+    /// As [`Checkpoint::open`], with options.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open`].
+    pub fn open_with(
+        model: &Path,
+        weights: Option<&Path>,
+        options: CheckpointOptions,
+    ) -> Result<Checkpoint, Error> {
+        let weights = Weights::open(weights.unwrap_or(model))?;
+        Checkpoint::from_weights_with(weights, &config_path(model), options)
+    }
+
+    /// A model of weights that are open already; `config_json` is read unless the weights are GGUF, which carry
+    /// their configuration.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open`].
+    pub fn from_weights(weights: Weights, config_json: &Path) -> Result<Checkpoint, Error> {
+        Checkpoint::from_weights_with(weights, config_json, CheckpointOptions::default())
+    }
+
+    /// As [`Checkpoint::from_weights`], with options.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open`].
+    pub fn from_weights_with(
+        weights: Weights,
+        config_json: &Path,
+        options: CheckpointOptions,
+    ) -> Result<Checkpoint, Error> {
+        let description = Description::of(&weights, config_json, options.architecture)?;
+        let in_files = CanonicalNames::of(&weights, &description.names())?;
+        let gathered = Gathered::of(&description, &weights, &in_files, config_json, options);
+        let Gathered { config, network, names, vectors, unused } =
+            gathered.map_err(|error| error.naming(|name| in_files.in_files(name)))?;
+        let dtype = options.dtype;
+        Ok(Checkpoint { config, network, names, in_files, dtype, vectors, unused, weights })
+    }
+
+    /// The model, if it makes text.
+    ///
+    /// # Errors
+    /// If it is an encoder.
+    pub fn decoder(&self) -> Result<&Decoder, Error> {
+        match &self.network {
+            Network::Decoder(decoder) => Ok(decoder),
+            Network::Encoder(_) => Err(Error::NotADecoder { name: self.config.architecture.clone() }),
+        }
+    }
+
+    /// The model, if it is an encoder.
+    ///
+    /// # Errors
+    /// If it makes text.
+    pub fn encoder(&self) -> Result<&Encoder, Error> {
+        match &self.network {
+            Network::Encoder(encoder) => Ok(encoder),
+            Network::Decoder(_) => Err(Error::NotAnEncoder { name: self.config.architecture.clone() }),
+        }
+    }
+
+    /// The graph of one step of a decoder; see [`Decoder::build`].
+    ///
+    /// # Errors
+    /// If a weight is missing, no cache keeps `cache_dtype`, or the model is an encoder.
+    pub fn graph(&self, page_size: usize, cache_dtype: DType) -> Result<graph::Graph, Error> {
+        let graph = self.decoder()?.build("decoder", &self.types(), page_size, cache_dtype);
+        graph.map_err(|error| error.naming(|name| self.name_in_files(name)))
+    }
+
+    /// The graph of hidden states: of a batch of texts, [`Encoder::build`], which has no cache, or of one step,
+    /// [`Decoder::build_hidden`].
+    ///
+    /// # Errors
+    /// If a weight is missing, or no cache keeps `cache_dtype`.
+    pub fn hidden_graph(&self, page_size: usize, cache_dtype: DType) -> Result<graph::Graph, Error> {
+        let graph = match &self.network {
+            Network::Decoder(decoder) => {
+                decoder.build_hidden("decoder", &self.types(), page_size, cache_dtype)
+            }
+            Network::Encoder(encoder) => encoder.build("encoder", &self.types()),
+        };
+        graph.map_err(|error| error.naming(|name| self.name_in_files(name)))
+    }
+
+    /// What the files call a weight of the graph; of one that they have not, what they would call it.
+    pub fn name_in_files(&self, canonical: &str) -> String {
+        self.in_files.in_files(canonical)
+    }
+
+    /// The dtype and shape of a weight as the graph declares it; nothing is read.
+    pub fn describe(&self, canonical: &str) -> Option<(DType, Shape)> {
+        match self.vectors.get(canonical) {
+            Some(vector) => Some((vector.dtype(), *vector.shape())),
+            None => self.types().describe(canonical),
+        }
+    }
+
+    /// The value of a weight as the graph declares it: matrices as stored, vectors in f32;
+    /// row-major. Experts that are stored one by one are copied together. Of weights whose values are not at hand,
+    /// `None`.
+    pub fn tensor(&self, canonical: &str) -> Option<Tensor> {
+        if !self.weights.has_values() {
+            return None;
+        }
+        let stored = || self.types().tensor(canonical);
+        // A PyTorch checkpoint may hold a transposed view.
+        Some(self.vectors.get(canonical).cloned().or_else(stored)?.contiguous())
+    }
+
+    /// Gives the memory of a weight's file pages back, once it was repacked. What else is in them can still be
+    /// read.
+    pub fn release(&self, canonical: &str) {
+        if let Some(stored) = self.names.get(canonical) {
+            stored.tensors().into_iter().for_each(|name| self.weights.release(name));
+        }
+    }
+
+    /// The weights as the files have them.
+    pub fn weights(&self) -> &Weights {
+        &self.weights
+    }
+
+    /// Tensors of the files that the model does without, as the files call them: the architecture knows none of their name.
+    /// Those that are known to mean nothing here are not among them: tables that follow from the configuration, and
+    /// heads for other tasks.
+    pub fn unused(&self) -> &[String] {
+        &self.unused
+    }
+
+    /// How many weights GPTQ quantized, by the dtype of the blocks that they become.
+    pub fn repacked(&self) -> BTreeMap<DType, usize> {
+        let mut counts = BTreeMap::new();
+        for layer in self.names.values().flat_map(Stored::layers) {
+            *counts.entry(layer.describe().0).or_default() += 1;
+        }
+        counts
+    }
+
+    /// The bytes of all tensors together: as stored, or as cast, and of layers that GPTQ quantized, as the blocks that they
+    /// become.
+    pub fn bytes(&self) -> u64 {
+        let layers: Vec<&gptq::Layer> = self.names.values().flat_map(Stored::layers).collect();
+        let replaced: HashSet<&str> = layers.iter().flat_map(|layer| layer.stored()).collect();
+        let size = |dtype: DType, shape: &Shape| dtype.bytes_for_shape(shape).unwrap_or_default() as u64;
+        let repacked = layers.iter().map(|layer| layer.describe()).map(|(dtype, shape)| size(dtype, &shape));
+        let replaced = replaced.iter().filter_map(|name| self.weights.get(name));
+        let replaced: u64 = replaced.map(|tensor| size(tensor.dtype(), tensor.shape())).sum();
+        (self.weights.bytes() - replaced + repacked.sum::<u64>())
+            .saturating_add_signed(self.types().bytes_of_casts())
+    }
+
+    fn types(&self) -> Names<'_> {
+        Names { weights: &self.weights, names: &self.names, dtype: self.dtype }
+    }
+}
+
+impl WeightTypes for Checkpoint {
+    fn dtype(&self, name: &str) -> Option<DType> {
+        self.types().dtype(name)
+    }
+
+    fn order(&self, name: &str) -> Option<&str> {
+        self.names.get(name)?.order()
+    }
+}
+
+/// A checkpoint whose weights are named and checked.
+struct Gathered {
+    config: Config,
+    network: Network,
+    names: HashMap<String, Stored>,
+    vectors: HashMap<String, Tensor>,
+    unused: Vec<String>,
+}
+
+impl Gathered {
+    fn of(
+        description: &Description<'_>,
+        weights: &Weights,
+        in_files: &CanonicalNames,
+        config_json: &Path,
+        options: CheckpointOptions,
+    ) -> Result<Gathered, Error> {
+        let stored = in_files.stored.iter();
+        let mut names = stored.map(|(name, own)| (name.clone(), Stored::Whole(own.clone()))).collect();
+        gptq::gather(&mut names, weights, description.quantization()?.as_ref(), config_json)?;
+        let (config, network, zero_centered) = match description.family() {
+            Family::Encoder(architecture) => encoder(architecture, description, weights, &mut names)?,
+            Family::Decoder(architecture) => {
+                decoder(architecture, description, weights, &mut names, options)?
+            }
+        };
+        let types = Names { weights, names: &names, dtype: options.dtype };
+        let taken = check_weights(&config, &network, &types)?;
+        let unused = unused::tensors(&types, &taken, &network);
+        let vectors = converted_vectors(&types, zero_centered);
+        Ok(Gathered { config, network, names, vectors, unused })
+    }
+}
+
+/// The encoder that is described; none has norms whose weights are less by 1.
+fn encoder(
+    architecture: &EncoderArchitecture,
+    description: &Description<'_>,
+    weights: &Weights,
+    names: &mut HashMap<String, Stored>,
+) -> Result<(Config, Network, bool), Error> {
+    let types = Names { weights, names, dtype: None };
+    let config = description.config(types.describe("token_embd.weight"))?;
+    let own = description.encoder_config()?;
+    Layout::new(weights, names).split_stacked_attention(&config)?;
+    let encoder = (architecture.encoder)(&config, &own, &Names { weights, names, dtype: None })?;
+    Ok((config, Network::Encoder(encoder), false))
+}
+
+/// The decoder that is described, and whether the weights of its norms are stored less by 1.
+fn decoder(
+    architecture: &Architecture,
+    description: &Description<'_>,
+    weights: &Weights,
+    names: &mut HashMap<String, Stored>,
+    options: CheckpointOptions,
+) -> Result<(Config, Network, bool), Error> {
+    let types = Names { weights, names, dtype: None };
+    let mut config = description.config(types.describe("token_embd.weight"))?;
+    let gguf = weights.format() == Format::Gguf;
+    if gguf {
+        let factors = |name: &str| types.tensor(name).map(|factors| factors_of(&factors, weights));
+        config.rope.factors = factors("rope_freqs.weight").or_else(|| factors("rope_factors_short.weight"));
+        config.rope.long_factors = factors("rope_factors_long.weight");
+    }
+    let config = config.for_length(options.max_length);
+    let style = description.rope_style(architecture, weights, options.gguf_rope);
+    let mut layout = Layout::new(weights, names);
+    let own = if gguf { architecture.gguf_layout } else { architecture.layout };
+    own(&mut layout, &config)?;
+    layout.split_stacked_attention(&config)?;
+    layout.split_stacked_gates(&config)?;
+    layout.gather_experts(&config)?;
+    let types = Names { weights, names, dtype: None };
+    let decoder = (architecture.decoder)(&config, Rope::all(&config, style)?, &types);
+    Ok((config, Network::Decoder(decoder), architecture.zero_centered_norms && !gguf))
+}
+
+/// Rope factors, or as many that change nothing where values are not at hand.
+fn factors_of(factors: &Tensor, weights: &Weights) -> Vec<f32> {
+    if weights.has_values() { factors.to_f32_vec() } else { vec![1.0; factors.elements()] }
+}
+
+/// The text of a file beside the weights.
+fn read_text(path: &Path) -> std::io::Result<String> {
+    String::from_utf8(weights::read_file(path)?).map_err(std::io::Error::other)
+}
+
+/// `config.json` in the folder of a model.
+fn config_path(model: &Path) -> PathBuf {
+    let folder = if model.is_dir() { Some(model) } else { model.parent() };
+    folder.unwrap_or(Path::new("")).join("config.json")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The graph of one step of a real model prints, verifies, and declares all that is stored.
+    fn check(checkpoint: &Checkpoint, parameters: usize) {
+        assert_eq!(checkpoint.decoder().unwrap().parameters(), parameters);
+        let graph = checkpoint.graph(16, DType::F32).unwrap();
+        let declared = graph.nodes().filter(|(_, node)| matches!(node.op, graph::Op::Weight(_))).count();
+        let tied = usize::from(checkpoint.decoder().unwrap().tied);
+        assert_eq!(declared, checkpoint.names.len() + tied, "each weight once, a tied one twice");
+    }
+
+    #[test]
+    fn the_storyteller_opens() {
+        let path = testdata::asset("storyteller/model.gguf");
+        let checkpoint = Checkpoint::open(&path, None).unwrap();
+        assert!(checkpoint.decoder().unwrap().tied);
+        check(&checkpoint, 7_344_384);
+        assert_eq!(checkpoint.network.cache_bytes_per_token(DType::F32), 8 * 2 * 4 * 32 * 4);
+        assert_eq!(checkpoint.network.cache_bytes_per_token(DType::BF16), 8 * 2 * 4 * 32 * 2);
+        let norm = checkpoint.tensor("blk.7.ffn_norm.weight").unwrap();
+        assert_eq!((norm.dtype(), norm.shape().dims()), (DType::F32, &[256][..]));
+    }
+
+    #[test]
+    fn every_format_gives_the_same_model() {
+        let Some(folder) = testdata::shared("stories260k") else { return };
+        let hf = folder.join("hf");
+        let reference = Checkpoint::open(&hf, None).unwrap();
+        check(&reference, 260_032);
+        for file in ["pytorch_model.bin", "pytorch_model.bf16.pth", "ckpt_nested.pt", "legacy_tar_f16.bin"] {
+            let weights = folder.join("pytorch").join(file);
+            let checkpoint = Checkpoint::open(&hf, Some(&weights)).unwrap_or_else(|e| panic!("{file}: {e}"));
+            assert_eq!(checkpoint.decoder().unwrap(), reference.decoder().unwrap(), "{file}");
+            check(&checkpoint, 260_032);
+        }
+        let gguf = Checkpoint::open(&folder.join("gguf/stories260K-F32.gguf"), None).unwrap();
+        assert_eq!(gguf.decoder().unwrap().layers, reference.decoder().unwrap().layers);
+        assert_eq!(
+            gguf.decoder().unwrap().ropes[0].inverse_frequencies,
+            reference.decoder().unwrap().ropes[0].inverse_frequencies
+        );
+        assert_eq!(gguf.decoder().unwrap().ropes[0].style, RopeStyle::Interleaved);
+        check(&gguf, 260_032);
+    }
+
+    #[test]
+    fn damaged_metadata_is_refused() {
+        let Some(folder) = testdata::shared("stories260k") else { return };
+        let original = std::fs::read(folder.join("gguf/stories260K-Q4_0.gguf")).unwrap();
+        type Patch = (&'static str, &'static [(usize, u8)], &'static str);
+        let cases: [Patch; 5] = [
+            ("block_count 6", &[(253, 6)], "blk.5.attn_q.weight`: missing: the configuration says 6 layers"),
+            ("block_count 100000", &[(253, 0xa0), (254, 0x86), (255, 1)], "the number of layers is 100000"),
+            ("head_count 0", &[(336, 0)], "head_count` is 0"),
+            ("head_count_kv 0", &[(381, 0)], "the number of key-value heads is 0"),
+            (
+                "embedding_length 128",
+                &[(220, 128)],
+                "is [512, 64], but the configuration makes it [512, 128]",
+            ),
+        ];
+        for (what, patch, expected) in cases {
+            let mut bytes = original.clone();
+            for &(offset, byte) in patch {
+                bytes[offset] = byte;
+            }
+            let path = std::env::temp_dir().join(format!(
+                "perihelion-{}-{}.gguf",
+                std::process::id(),
+                what.replace(' ', "-")
+            ));
+            std::fs::write(&path, bytes).unwrap();
+            let error = Checkpoint::open(&path, None).unwrap_err().to_string();
+            std::fs::remove_file(&path).unwrap();
+            assert!(error.contains(expected), "{what}: {error}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The model of a checkpoint, whichever kind it is.
+
+use graph::ops::RopeStyle;
+use tensor::DType;
+
+use crate::architectures::{Architecture, EncoderArchitecture};
+use crate::{Config, Decoder, Encoder, EncoderConfig, Error, GptqConfig, Rope, WeightTypes};
+
+/// The model of a checkpoint.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Network {
+    /// It makes text.
+    Decoder(Decoder),
+    /// It makes embeddings.
+    Encoder(Encoder),
+}
+
+impl Network {
+    /// The model that a `config.json` describes, whose weights are not there. What only weights say is taken as it is in
+    /// most models: no biases but those of the architecture, and an output of its own unless the configuration ties it.
+    /// `source` stands for the file in messages; `architecture` is the Hugging Face name, if not the one in the file.
+    ///
+    /// # Errors
+    /// If the configuration cannot be read, or the architecture is unknown.
+    pub fn from_config_json(
+        source: &str,
+        json: &str,
+        architecture: Option<&str>,
+    ) -> Result<(Config, Network), Error> {
+        let architecture = match architecture {
+            Some(name) => name.to_string(),
+            None => Config::architecture_of_hugging_face(source, json)?,
+        };
+        let config = Config::from_hugging_face_as(source, json, architecture.clone())?;
+        GptqConfig::from_hugging_face(source, json)?;
+        let types = Unseen { tied: config.tied == Some(true) };
+        let network = match EncoderArchitecture::from_hugging_face(&architecture) {
+            Some(encoder) => {
+                let own = EncoderConfig::from_hugging_face(source, json)?;
+                Network::Encoder((encoder.encoder)(&config, &own, &types)?)
+            }
+            None => {
+                let architecture = Architecture::from_hugging_face(&architecture)?;
+                let ropes = Rope::all(&config, RopeStyle::HalfSplit)?;
+                Network::Decoder((architecture.decoder)(&config, ropes, &types))
+            }
+        };
+        Ok((config, network))
+    }
+
+    /// Tokens of the longest sequence it was made for.
+    pub fn context_length(&self) -> usize {
+        match self {
+            Network::Decoder(decoder) => decoder.context_length,
+            Network::Encoder(encoder) => encoder.context_length(),
+        }
+    }
+
+    /// Rows of its embedding.
+    pub fn vocab(&self) -> usize {
+        match self {
+            Network::Decoder(decoder) => decoder.vocab,
+            Network::Encoder(encoder) => encoder.vocab,
+        }
+    }
+
+    /// Bytes of cache for each token; encoders have none.
+    pub fn cache_bytes_per_token(&self, cache_dtype: DType) -> usize {
+        match self {
+            Network::Decoder(decoder) => decoder.state().bytes_per_token(cache_dtype),
+            Network::Encoder(_) => 0,
+        }
+    }
+
+    /// The number of weights.
+    pub fn parameters(&self) -> usize {
+        match self {
+            Network::Decoder(decoder) => decoder.parameters(),
+            Network::Encoder(encoder) => encoder.parameters(),
+        }
+    }
+}
+
+/// The weights of a model of which only the configuration is there.
+struct Unseen {
+    /// Whether the embedding is the output as well.
+    tied: bool,
+}
+
+impl WeightTypes for Unseen {
+    fn dtype(&self, name: &str) -> Option<DType> {
+        (name == "output.weight" && !self.tied).then_some(DType::BF16)
+    }
+}

@@ -1,0 +1,132 @@
+//! The keys of a `config.json` that count: those of the model's own family, put into words that all families share.
+
+use serde_json::{Map, Value};
+
+use crate::architectures::{ARCHITECTURES, Architecture};
+
+/// What `transformers` reads for every family.
+const COMMON: &[&str] = &[
+    "_name_or_path",
+    "hidden_size",
+    "intermediate_size",
+    "max_position_embeddings",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "original_max_position_embeddings",
+    "rope_parameters",
+    "rope_scaling",
+    "rope_theta",
+    "tie_word_embeddings",
+    "use_bidirectional_attention",
+    "vocab_size",
+];
+/// What encoders have beside, with the keys of [`crate::EncoderConfig`].
+const OF_ENCODERS: &[&str] = &["hidden_act"];
+/// Objects with keys of their own, perhaps one such object for each kind of layer.
+const ROPES: &[&str] = &["rope_parameters", "rope_scaling"];
+/// The keys in these objects that only some families read. All others say how frequencies are stretched.
+const OF_ROPES: &[&str] = &["llama_4_scaling_beta", "partial_rotary_factor"];
+
+/// The keys of a file.
+#[derive(Debug, Clone)]
+pub(crate) struct ConfigKeys(Map<String, Value>);
+
+impl ConfigKeys {
+    /// Those of the text half of a model that sees, or of the whole file, and the `model_type` of the half.
+    pub(super) fn of_text_half(mut json: Map<String, Value>) -> (ConfigKeys, Option<String>) {
+        let Some(Value::Object(text)) = json.remove("text_config") else { return (ConfigKeys(json), None) };
+        let model_type = text.get("model_type").and_then(Value::as_str).map(str::to_string);
+        let outer = std::mem::replace(&mut json, text);
+        json.extend(outer.into_iter().filter(|(key, _)| key == "architectures" || key == "_name_or_path"));
+        (ConfigKeys(json), model_type)
+    }
+
+    /// Those that a family reads, and one more; an encoder is of no family.
+    pub(super) fn of_family(&self, family: Option<&Architecture>, more: Option<&str>) -> ConfigKeys {
+        let own = family.map_or(OF_ENCODERS, |family| family.keys);
+        let reads = |key: &str| own.contains(&key) || more == Some(key);
+        let mut keys = self.0.clone();
+        keys.retain(|key, _| COMMON.contains(&&key[..]) || reads(key));
+        let reads = |key: &str| reads(key) || reads(&in_rope(key));
+        for rope in ROPES {
+            let Some(rope) = keys.get_mut(*rope).and_then(Value::as_object_mut) else { continue };
+            rope.retain(|key, _| !OF_ROPES.contains(&&key[..]) || reads(key));
+            for kind in rope.values_mut().filter_map(Value::as_object_mut) {
+                kind.retain(|key, _| !OF_ROPES.contains(&&key[..]) || reads(key));
+            }
+        }
+        ConfigKeys(keys)
+    }
+
+    /// Those that other families read and this one does not.
+    pub(super) fn of_others(&self, family: &Architecture) -> Vec<&'static str> {
+        let mut others: Vec<&str> = ARCHITECTURES.iter().flat_map(|other| other.keys).copied().collect();
+        others.sort_unstable();
+        others.dedup();
+        others.retain(|key| !family.keys.contains(key) && self.is_there(key));
+        others
+    }
+
+    fn is_there(&self, key: &str) -> bool {
+        let Some(key) = key.strip_prefix("rope_parameters.") else { return self.0.contains_key(key) };
+        let ropes = ROPES.iter().filter_map(|rope| self.0.get(*rope)?.as_object());
+        ropes.into_iter().any(|rope| {
+            rope.contains_key(key) || rope.values().any(|kind| kind.get(key).is_some())
+        })
+    }
+
+    pub(super) fn into_value(self) -> Value {
+        self.0.into()
+    }
+
+    /// Gives a key of the family's own the name that all families have for it, in whose place it comes.
+    pub(crate) fn rename(&mut self, own: &str, shared: &str) {
+        if let Some(value) = self.0.remove(own) {
+            self.0.insert(shared.to_string(), value);
+        }
+    }
+
+    /// As [`ConfigKeys::rename`], of a divisor where other families have a factor.
+    pub(crate) fn invert(&mut self, own: &str, shared: &str) {
+        if let Some(divisor) = self.0.remove(own).and_then(|value| value.as_f64()) {
+            self.set(shared, 1.0 / divisor);
+        }
+    }
+
+    /// Takes a key away.
+    pub(crate) fn remove(&mut self, key: &str) {
+        self.0.remove(key);
+    }
+
+    /// Adds the keys of an object that the file does not have.
+    pub(crate) fn add(&mut self, defaults: Value) {
+        let Value::Object(defaults) = defaults else { unreachable!("defaults are an object") };
+        for (key, value) in defaults {
+            self.0.entry(key).or_insert(value);
+        }
+    }
+
+    /// Sets a key.
+    pub(crate) fn set(&mut self, key: &str, value: impl Into<Value>) {
+        self.0.insert(key.to_string(), value.into());
+    }
+
+    /// Whether there is a key, and it is not null.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.0.get(key).is_some_and(|value| !value.is_null())
+    }
+
+    /// Whether a key is there and true, or there and false.
+    pub(crate) fn is(&self, value: bool, key: &str) -> bool {
+        self.0.get(key).and_then(Value::as_bool) == Some(value)
+    }
+
+    /// A whole number.
+    pub(crate) fn count(&self, key: &str) -> Option<usize> {
+        self.0.get(key)?.as_u64().and_then(|count| usize::try_from(count).ok())
+    }
+}
+
+fn in_rope(key: &str) -> String {
+    format!("rope_parameters.{key}")
+}

@@ -1,0 +1,166 @@
+//! The block of a layer that mixes the elements of each token: gated, plain, or a mixture of experts.
+
+use graph::Value;
+use graph::ops::{Binary, Unary};
+
+use super::{Context, Experts, linear};
+use crate::Error;
+
+/// The feed-forward block of a layer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Channel {
+    /// One gated block for all tokens.
+    Gated(Gated),
+    /// One plain block for all tokens.
+    Plain(Plain),
+    /// A few of many gated blocks for each token.
+    Experts(Experts),
+}
+
+/// `(activation(x · Gᵀ) · (x · Uᵀ)) · Dᵀ`
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Gated {
+    /// The inner width.
+    pub width: usize,
+    /// The function of the gate.
+    pub activation: Activation,
+    /// Whether the three projections have biases.
+    pub bias: bool,
+}
+
+/// `activation(x · Uᵀ) · Dᵀ`
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Plain {
+    /// The inner width.
+    pub width: usize,
+    /// The function between the projections.
+    pub activation: Activation,
+    /// Whether both projections have biases.
+    pub bias: bool,
+}
+
+/// The function inside a feed-forward block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activation {
+    /// A function of one element.
+    Unary(Unary),
+    /// `max(x, 0)²`
+    ReluSquared,
+}
+
+impl Channel {
+    /// f32[tokens, hidden] → f32[tokens, hidden]
+    pub(crate) fn build(&self, context: &mut Context<'_>, prefix: &str, x: Value) -> Result<Value, Error> {
+        match self {
+            Channel::Gated(gated) => gated.build(context, prefix, "", x),
+            Channel::Plain(plain) => plain.build(context, prefix, x),
+            Channel::Experts(experts) => experts.build(context, prefix, x),
+        }
+    }
+
+    /// The inner width, of each expert if there are some.
+    pub fn width(&self) -> usize {
+        match self {
+            Channel::Gated(gated) => gated.width,
+            Channel::Plain(plain) => plain.width,
+            Channel::Experts(experts) => experts.width,
+        }
+    }
+
+    /// The number of weights.
+    pub fn parameters(&self, hidden: usize) -> usize {
+        match self {
+            Channel::Gated(gated) => gated.parameters(hidden),
+            Channel::Plain(plain) => plain.parameters(hidden),
+            Channel::Experts(experts) => experts.parameters(hidden),
+        }
+    }
+
+    /// The number of weights that compute each token: of experts, those of a token's own alone.
+    pub fn active_parameters(&self, hidden: usize) -> usize {
+        match self {
+            Channel::Experts(experts) => experts.active_parameters(hidden),
+            Channel::Gated(_) | Channel::Plain(_) => self.parameters(hidden),
+        }
+    }
+}
+
+impl Gated {
+    /// f32[tokens, hidden] → f32[tokens, hidden], with the weights `{prefix}.ffn_gate{suffix}` and so on.
+    pub(super) fn build(
+        &self,
+        context: &mut Context<'_>,
+        prefix: &str,
+        suffix: &str,
+        x: Value,
+    ) -> Result<Value, Error> {
+        let (hidden, width) = (context.hidden, self.width);
+        let mut project = |name: &str, shape: [usize; 2], x: Value| {
+            linear(context, &format!("{prefix}.ffn_{name}{suffix}"), shape, self.bias, x)
+        };
+        let gate = project("gate", [width, hidden], x)?;
+        let up = project("up", [width, hidden], x)?;
+        let gate = self.activation.build(context, gate)?;
+        let inner = context.graph.push_one(Binary::Mul.into(), &[gate, up])?;
+        linear(context, &format!("{prefix}.ffn_down{suffix}"), [hidden, width], self.bias, inner)
+    }
+
+    /// The number of weights.
+    pub fn parameters(&self, hidden: usize) -> usize {
+        3 * hidden * self.width + if self.bias { 2 * self.width + hidden } else { 0 }
+    }
+}
+
+impl Plain {
+    /// f32[tokens, hidden] → f32[tokens, hidden], with the weights `{prefix}.ffn_up` and `{prefix}.ffn_down`.
+    pub(crate) fn build<V>(
+        &self,
+        context: &mut Context<'_, V>,
+        prefix: &str,
+        x: Value,
+    ) -> Result<Value, Error> {
+        let (hidden, width) = (context.hidden, self.width);
+        let inner = linear(context, &format!("{prefix}.ffn_up"), [width, hidden], self.bias, x)?;
+        let inner = self.activation.build(context, inner)?;
+        linear(context, &format!("{prefix}.ffn_down"), [hidden, width], self.bias, inner)
+    }
+
+    /// The number of weights.
+    pub fn parameters(&self, hidden: usize) -> usize {
+        2 * hidden * self.width + if self.bias { self.width + hidden } else { 0 }
+    }
+}
+
+impl Activation {
+    /// The function with the name that `config.json` has for it.
+    ///
+    /// # Errors
+    /// If there is none, listing those there are.
+    pub(crate) fn from_hugging_face(name: &str) -> Result<Activation, String> {
+        Ok(match name {
+            "silu" | "swish" => Activation::Unary(Unary::Silu),
+            "gelu" => Activation::Unary(Unary::Gelu),
+            "gelu_pytorch_tanh" | "gelu_new" | "gelu_fast" => Activation::Unary(Unary::GeluTanh),
+            "quick_gelu" => Activation::Unary(Unary::GeluQuick),
+            "relu" => Activation::Unary(Unary::Relu),
+            "relu2" => Activation::ReluSquared,
+            _ => {
+                return Err(format!(
+                    "the activation `{name}` is not supported; known: silu, gelu, gelu_pytorch_tanh, quick_gelu, \
+                     relu, relu2"
+                ));
+            }
+        })
+    }
+
+    /// The value of the function for each element.
+    fn build<V>(self, context: &mut Context<'_, V>, x: Value) -> Result<Value, Error> {
+        match self {
+            Activation::Unary(unary) => Ok(context.graph.push_one(unary.into(), &[x])?),
+            Activation::ReluSquared => {
+                let x = context.graph.push_one(Unary::Relu.into(), &[x])?;
+                Ok(context.graph.push_one(Binary::Mul.into(), &[x, x])?)
+            }
+        }
+    }
+}

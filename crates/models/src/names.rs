@@ -1,0 +1,218 @@
+//! One name per weight: what checkpoints call it, in GGUF's words.
+//!
+//! Canonical names are GGUF's: `token_embd.weight`, `blk.3.attn_q.weight`, `output_norm.weight`. They are flat, short, and
+//! the same for all architectures, each of which has a table of what its files say instead. Wrappers and the leaf are
+//! taken off before a name is looked up:
+//!
+//! ```text
+//! _orig_mod.model.layers.3.self_attn.q_proj.weight
+//! └── wrappers ──┘└──────── stem ──────────┘└ leaf ┘  →  blk.3.attn_q.weight
+//! ```
+//!
+//! Only names are mapped, no values. Experts that are stored one by one keep their numbers: `blk.0.ffn_up.7.weight`.
+
+use std::collections::HashMap;
+
+use weights::{Format, Weights};
+
+use crate::Error;
+
+/// What files call weights, and the canonical names; without wrappers and leaves. `#` stands for any number: the numbers
+/// of the left side are those of the right side, in order.
+pub(crate) type NameTable = &'static [(&'static str, &'static str)];
+
+/// Wrappers that training code and model classes put in front, any number of them.
+const WRAPPERS: &[&str] = &[
+    "_orig_mod.",      // torch.compile
+    "module.",         // DistributedDataParallel
+    "model.",          // Hugging Face's …ForCausalLM
+    "language_model.", // the text half of a model that sees
+    "transformer.",    // GPT-2, Falcon
+    "gpt_neox.",
+    "bert.",
+    "mpnet.",
+    "roberta.",
+];
+
+/// What a layer's tensors are called: a weight and a bias, or what GPTQ and others make of a weight.
+const LEAVES: &[&str] = &["weight", "bias", "qweight", "scales", "qzeros", "g_idx"];
+
+/// The tensors of a checkpoint under canonical names.
+#[derive(Debug)]
+pub(crate) struct CanonicalNames {
+    /// By canonical name. Tensors that the tables do not know keep their own.
+    pub(crate) stored: HashMap<String, String>,
+    tables: Vec<NameTable>,
+    /// What is in front of names in these files.
+    wrapper: String,
+}
+
+impl CanonicalNames {
+    /// The names of open weights. The first table that knows a name counts; GGUF names are canonical but for those
+    /// that `tables` know.
+    ///
+    /// # Errors
+    /// If two tensors have one canonical name.
+    pub(crate) fn of(weights: &Weights, tables: &[NameTable]) -> Result<CanonicalNames, Error> {
+        let gguf = weights.format() == Format::Gguf;
+        let mut stored: HashMap<String, String> = HashMap::with_capacity(weights.len());
+        let mut wrapper = String::new();
+        for name in weights.names() {
+            let known = canonical(name, tables);
+            if let (Some(_), false) = (&known, gguf) {
+                let own = without_wrappers(name);
+                wrapper = longer(wrapper, &name[..name.len() - own.len()]);
+            }
+            let key = known.unwrap_or_else(|| name.to_string());
+            if let Some(first) = stored.insert(key.clone(), name.to_string()) {
+                let second = name.to_string();
+                return Err(weights::Error::AmbiguousName { canonical: key, first, second }.into());
+            }
+        }
+        Ok(CanonicalNames { stored, tables: tables.to_vec(), wrapper })
+    }
+
+    /// What the files call a weight, or would if they had it.
+    pub(crate) fn in_files(&self, canonical: &str) -> String {
+        if let Some(name) = self.stored.get(canonical) {
+            return name.clone();
+        }
+        let (path, leaf) = apart(canonical);
+        let spelled = self.tables.iter().find_map(|table| {
+            table.iter().find_map(|(theirs, ours)| replace(ours, path, theirs))
+        });
+        match spelled {
+            Some(path) if path.starts_with("lm_head") => format!("{path}.{leaf}"),
+            Some(path) => format!("{}{path}.{leaf}", self.wrapper),
+            None => canonical.to_string(),
+        }
+    }
+}
+
+/// The canonical name of a tensor, or `None` if the tables do not know it.
+fn canonical(name: &str, tables: &[NameTable]) -> Option<String> {
+    let (path, leaf) = apart(without_wrappers(name));
+    let look = |table: &NameTable| table.iter().find_map(|(theirs, ours)| replace(theirs, path, ours));
+    Some(format!("{}.{leaf}", tables.iter().find_map(look)?))
+}
+
+/// The path and the leaf of a name. A parameter by itself, such as `self_attn.sinks`, has no leaf, and is a weight.
+fn apart(name: &str) -> (&str, &str) {
+    match name.rsplit_once('.') {
+        Some((path, leaf)) if LEAVES.contains(&leaf) => (path, leaf),
+        _ => (name, "weight"),
+    }
+}
+
+fn without_wrappers(mut name: &str) -> &str {
+    while let Some(rest) = WRAPPERS.iter().find_map(|wrapper| name.strip_prefix(wrapper)) {
+        name = rest;
+    }
+    name
+}
+
+fn longer(a: String, b: &str) -> String {
+    if b.len() > a.len() { b.to_string() } else { a }
+}
+
+/// `to` with the numbers that stand in `name` where `from` has `#`, if `name` is otherwise `from`.
+fn replace(from: &str, name: &str, to: &str) -> Option<String> {
+    let mut numbers = Vec::new();
+    let mut rest = name;
+    let mut parts = from.split('#');
+    rest = rest.strip_prefix(parts.next()?)?;
+    for part in parts {
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        // As a number, so that no two names are one.
+        let number: usize = rest[..end].parse().ok()?;
+        numbers.push(number.to_string());
+        rest = rest[end..].strip_prefix(part)?;
+    }
+    if !rest.is_empty() {
+        return None;
+    }
+    let mut numbers = numbers.iter();
+    let mut parts = to.split('#');
+    let mut result = parts.next()?.to_string();
+    for part in parts {
+        result.push_str(numbers.next()?);
+        result.push_str(part);
+    }
+    Some(result)
+}
+
+/// Whether names are those of Meta's own checkpoints (and llama2.c's), whose rotated pairs are neighbours.
+pub(crate) fn are_of_meta<'a>(mut names: impl Iterator<Item = &'a str>) -> bool {
+    names.any(|name| name.ends_with(".attention.wq.weight"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::architectures::Architecture;
+    use crate::architectures::EncoderArchitecture;
+
+    fn check(tables: &[NameTable], name: &str, expected: &str) {
+        assert_eq!(canonical(name, tables).as_deref(), Some(expected), "{name}");
+    }
+
+    fn tables(architecture: &str) -> &'static [NameTable] {
+        Architecture::from_hugging_face(architecture).unwrap().names
+    }
+
+    #[test]
+    fn names_map_to_one_scheme() {
+        let llama = tables("LlamaForCausalLM");
+        check(llama, "model.embed_tokens.weight", "token_embd.weight");
+        check(llama, "embed_tokens.weight", "token_embd.weight");
+        check(llama, "lm_head.weight", "output.weight");
+        check(llama, "model.norm.weight", "output_norm.weight");
+        check(llama, "model.layers.3.self_attn.q_proj.weight", "blk.3.attn_q.weight");
+        check(llama, "layers.3.self_attn.q_proj.bias", "blk.3.attn_q.bias");
+        check(llama, "_orig_mod.module.model.layers.10.mlp.down_proj.weight", "blk.10.ffn_down.weight");
+        check(llama, "model.layers.3.self_attn.q_proj.qweight", "blk.3.attn_q.qweight");
+        check(llama, "model.layers.0.post_attention_layernorm.weight", "blk.0.ffn_norm.weight");
+        check(llama, "layers.2.attention.wq.weight", "blk.2.attn_q.weight");
+        check(llama, "_orig_mod.tok_embeddings.weight", "token_embd.weight");
+        check(llama, "output.weight", "output.weight");
+        let qwen = tables("Qwen3MoeForCausalLM");
+        check(qwen, "model.layers.3.mlp.experts.7.up_proj.g_idx", "blk.3.ffn_up.7.g_idx");
+        check(qwen, "model.layers.0.self_attn.k_norm.weight", "blk.0.attn_k_norm.weight");
+        check(qwen, "model.layers.1.mlp.experts.63.up_proj.weight", "blk.1.ffn_up.63.weight");
+        check(qwen, "model.layers.1.mlp.experts.gate_up_proj", "blk.1.ffn_gate_up_exps.weight");
+        let mixtral = tables("MixtralForCausalLM");
+        check(mixtral, "model.layers.1.block_sparse_moe.experts.7.w2.weight", "blk.1.ffn_down.7.weight");
+        let granite = tables("GraniteMoeForCausalLM");
+        check(granite, "model.layers.1.block_sparse_moe.output_linear.weight", "blk.1.ffn_down_exps.weight");
+        let bert = EncoderArchitecture::from_hugging_face("BertModel").unwrap().names;
+        check(bert, "bert.encoder.layer.5.attention.self.query.bias", "blk.5.attn_q.bias");
+        check(bert, "embeddings.LayerNorm.bias", "token_embd_norm.bias");
+    }
+
+    #[test]
+    fn norms_have_other_names_where_blocks_have_two() {
+        let gemma2 = tables("Gemma2ForCausalLM");
+        let norm = |stem: &str| canonical(&format!("model.layers.0.{stem}.weight"), gemma2).unwrap();
+        assert_eq!(norm("input_layernorm"), "blk.0.attn_norm.weight");
+        assert_eq!(norm("post_attention_layernorm"), "blk.0.post_attention_norm.weight");
+        assert_eq!(norm("pre_feedforward_layernorm"), "blk.0.ffn_norm.weight");
+        assert_eq!(norm("post_feedforward_layernorm"), "blk.0.post_ffw_norm.weight");
+    }
+
+    #[test]
+    fn unknown_names_are_none() {
+        let llama = tables("LlamaForCausalLM");
+        for name in ["", "model.", "vision.patch.weight", "layers.x.self_attn.q_proj.weight", "layers.1"] {
+            assert_eq!(canonical(name, llama), None, "{name}");
+        }
+        assert!(are_of_meta(["tok_embeddings.weight", "layers.0.attention.wq.weight"].into_iter()));
+    }
+
+    #[test]
+    fn numbers_keep_their_order() {
+        assert_eq!(replace("a.#.b.#", "a.3.b.14", "x#.y#").as_deref(), Some("x3.y14"));
+        assert_eq!(replace("a.#", "a.", "x#"), None);
+        assert_eq!(replace("a.#", "a.1.b", "x#"), None);
+        assert_eq!(replace("a.#", "a.99999999999999999999999", "x#"), None);
+    }
+}
