@@ -180,7 +180,7 @@ MODELS = {
         **TEN, "qk_layernorm": True, "rope_parameters": {**THETA, "partial_rotary_factor": 0.6},
     }),
     # One key and value head, as the 7B has; several, as the 40B; one for each query head, and blocks in sequence.
-    "falcon": ("Falcon", {**TEN, "hidden_size": 20, **TIED}),
+    "falcon": ("Falcon", {**TEN, "num_attention_heads": 2, "hidden_size": 20, **TIED}),
     "falcon_new": ("Falcon", {
         **TEN, "new_decoder_architecture": True, "num_kv_heads": 2, "bias": True, "ffn_hidden_size": 24, **TIED,
     }),

@@ -132,6 +132,9 @@ fn model(error: &models::Error) -> Option<&'static str> {
         Error::Weight { .. } => {
             Some("the weights and the configuration belong to different models, or one is damaged")
         }
+        Error::Scheme { .. } => {
+            Some("take the model's own weights in bfloat16 or float16, or a GGUF file of it")
+        }
         Error::NotADecoder { .. } => Some("use `peri encode`, or choose a model that makes text"),
         Error::NotAnEncoder { .. } | Error::Graph(_) => None,
     }

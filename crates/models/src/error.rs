@@ -42,6 +42,21 @@ pub enum Error {
         /// What was found and what was expected.
         message: String,
     },
+    /// The weights are quantized by a scheme that is not read.
+    #[error(
+        "{file}: {scheme} is not supported (`{tensor}` is {ty}); supported are f32, f16, bf16, GPTQ with 4 bits, and the \
+         blocks of GGUF files"
+    )]
+    Scheme {
+        /// The file.
+        file: String,
+        /// What the scheme is called.
+        scheme: &'static str,
+        /// A tensor that shows it, as the file calls it.
+        tensor: String,
+        /// Its dtype and shape.
+        ty: String,
+    },
     /// The graph could not be built; with a checked configuration this is our bug.
     #[error(transparent)]
     Graph(#[from] graph::Error),

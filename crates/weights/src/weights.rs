@@ -188,6 +188,11 @@ impl Weights {
         }
     }
 
+    /// The file that holds a tensor.
+    pub fn file_of(&self, name: &str) -> Option<&WeightFile> {
+        self.place(name).map(|(file, _)| file)
+    }
+
     fn place(&self, name: &str) -> Option<(&WeightFile, &Stored)> {
         let stored = self.contents.tensors.get(name)?;
         Some((&self.contents.files[stored.file], stored))

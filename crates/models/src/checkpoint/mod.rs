@@ -6,6 +6,7 @@ mod experts;
 mod gptq;
 mod layout;
 mod network;
+mod schemes;
 mod stored;
 mod unused;
 
@@ -259,6 +260,7 @@ impl Gathered {
         let stored = in_files.stored.iter();
         let mut names = stored.map(|(name, own)| (name.clone(), Stored::Whole(own.clone()))).collect();
         gptq::gather(&mut names, weights, description.quantization()?.as_ref(), config_json)?;
+        schemes::refuse(weights)?;
         let (config, network, zero_centered) = match description.family() {
             Family::Encoder(architecture) => encoder(architecture, description, weights, &mut names)?,
             Family::Decoder(architecture) => {
