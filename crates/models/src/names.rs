@@ -78,9 +78,10 @@ impl CanonicalNames {
             return name.clone();
         }
         let (path, leaf) = apart(canonical);
-        let spelled = self.tables.iter().find_map(|table| {
-            table.iter().find_map(|(theirs, ours)| replace(ours, path, theirs))
-        });
+        let spelled = self
+            .tables
+            .iter()
+            .find_map(|table| table.iter().find_map(|(theirs, ours)| replace(ours, path, theirs)));
         match spelled {
             Some(path) if path.starts_with("lm_head") => format!("{path}.{leaf}"),
             Some(path) => format!("{}{path}.{leaf}", self.wrapper),
@@ -206,6 +207,15 @@ mod tests {
             assert_eq!(canonical(name, llama), None, "{name}");
         }
         assert!(are_of_meta(["tok_embeddings.weight", "layers.0.attention.wq.weight"].into_iter()));
+    }
+
+    #[test]
+    fn two_tensors_of_one_name_are_refused() {
+        let header = r#"{"model.norm.weight":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"norm.weight":{"dtype":"U8","shape":[],"data_offsets":[1,2]}}"#;
+        let bytes = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[0, 0]].concat();
+        let weights = Weights::from_bytes("twice.safetensors", tensor::Bytes::new(bytes)).unwrap();
+        let error = CanonicalNames::of(&weights, tables("LlamaForCausalLM")).unwrap_err().to_string();
+        assert_eq!(error, "tensors `model.norm.weight` and `norm.weight` are both `output_norm.weight`");
     }
 
     #[test]

@@ -111,7 +111,8 @@ impl Input {
         if spec.ty.kind == Kind::Buffer {
             let mut bindings = Bindings::default();
             bindings.insert(state::PAGES, pages);
-            let shape = spec.ty.resolve(&bindings).expect("nothing of the state has a size of its own but its pages");
+            let shape =
+                spec.ty.resolve(&bindings).expect("nothing of the state has a size of its own but its pages");
             let buffer = Buffer::try_zeros(spec.ty.dtype, shape);
             return Ok(Input::State(buffer.map_err(|error| refused("KV cache", &error))?));
         }

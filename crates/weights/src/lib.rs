@@ -1,4 +1,4 @@
-//! How data rests on disk: GGUF, safetensors, PyTorch archives, names.
+//! How data rests on disk: GGUF, safetensors, PyTorch archives.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), perihelion_weights::Error> {
@@ -24,7 +24,6 @@ mod file;
 mod format;
 mod gguf;
 mod metadata;
-pub mod names;
 mod pickle;
 mod pytorch;
 mod safetensors;

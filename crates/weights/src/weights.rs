@@ -7,7 +7,6 @@ use indexmap::IndexMap;
 use tensor::{Bytes, Tensor};
 
 use crate::contents::{Contents, Stored};
-use crate::names::{self, Scheme};
 use crate::source::Source;
 use crate::{Error, Format, Metadata, WeightFile, gguf, pytorch, safetensors};
 
@@ -137,33 +136,6 @@ impl Weights {
         }
         self.contents.tensors = tensors;
         Ok(self)
-    }
-
-    /// Whose names these are, and thereby whose layout of `attn_q` and `attn_k`.
-    pub fn scheme(&self) -> Scheme {
-        match self.format() {
-            Format::Gguf => Scheme::Gguf,
-            Format::Safetensors | Format::PyTorch => Scheme::of(self.names()),
-        }
-    }
-
-    /// Canonical names (see [`names`]) and those of the files they stand for, in file order. What the tables do
-    /// not know keeps its own name.
-    ///
-    /// # Errors
-    /// If two tensors have one canonical name.
-    pub fn canonical_names(&self) -> Result<IndexMap<String, &str>, Error> {
-        let scheme = self.scheme();
-        let mut canonical: IndexMap<String, &str> = IndexMap::with_capacity(self.len());
-        for name in self.names() {
-            let key = names::canonical(name, scheme).unwrap_or_else(|| name.to_string());
-            if let Some(first) = canonical.get(&key) {
-                let (first, second) = (first.to_string(), name.to_string());
-                return Err(Error::AmbiguousName { canonical: key, first, second });
-            }
-            canonical.insert(key, name);
-        }
-        Ok(canonical)
     }
 
     /// The bytes of all tensors together, as stored.

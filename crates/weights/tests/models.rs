@@ -1,13 +1,11 @@
-//! Real models: all formats open, agree with each other, and survive being cut and bent.
+//! Real models: all formats open, and survive being cut and bent.
 
-use std::collections::HashMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use perihelion_weights::{Error, Format, Weights};
 use proptest::prelude::*;
-use tensor::Tensor;
 
 /// A folder that goes away with the test.
 struct Folder(PathBuf);
@@ -38,57 +36,6 @@ fn open(path: &Path) -> Weights {
 
 fn message(path: &Path) -> String {
     Weights::open(path).expect_err("an error").to_string()
-}
-
-/// Rows of interleaved pairs (`2i`, `2i + 1`) → rows of half-split pairs (`i`, `i + head_dim / 2`).
-fn half_split(rows: &[f32], head_dim: usize, width: usize) -> Vec<f32> {
-    let head = |head: &[f32]| {
-        let rows: Vec<&[f32]> = head.chunks(width).collect();
-        let (even, odd) = (rows.iter().step_by(2), rows.iter().skip(1).step_by(2));
-        even.chain(odd).flat_map(|row| row.to_vec()).collect::<Vec<f32>>()
-    };
-    rows.chunks(head_dim * width).flat_map(head).collect()
-}
-
-/// Tensors by canonical name.
-fn canonical(weights: &Weights) -> HashMap<String, &Tensor> {
-    let names = weights.canonical_names().unwrap();
-    names.into_iter().map(|(name, stored)| (name, weights.get(stored).unwrap())).collect()
-}
-
-#[test]
-fn formats_agree_on_every_value() {
-    let Some(data) = testdata::shared("stories260k") else { return };
-    let gguf = open(&data.join("gguf/stories260K-F32.gguf"));
-    let others = ["hf", "hf/model.safetensors", "pytorch/pytorch_model.bin", "pytorch/ckpt_nested.pt"];
-    for other in others.map(|path| open(&data.join(path))) {
-        let named = canonical(&other);
-        assert_eq!(named.len(), gguf.len());
-        for (name, tensor) in gguf.tensors() {
-            let theirs = named[name];
-            assert_eq!(theirs.shape(), tensor.shape(), "{name}");
-            let rotary = name.contains("attn_q.") || name.contains("attn_k.");
-            let ours = if rotary { half_split(&tensor.to_f32_vec(), 8, 64) } else { tensor.to_f32_vec() };
-            assert_eq!(theirs.to_f32_vec(), ours, "{name} of {other:?}");
-        }
-    }
-}
-
-#[test]
-fn narrow_formats_are_close() {
-    let Some(data) = testdata::shared("stories260k") else { return };
-    let exact = open(&data.join("hf"));
-    let exact = canonical(&exact);
-    for (file, tolerance) in [("legacy_tar_f16.bin", 1.0 / 2048.0), ("pytorch_model.bf16.pth", 1.0 / 256.0)] {
-        let narrow = open(&data.join("pytorch").join(file));
-        let narrow = canonical(&narrow);
-        assert_eq!(narrow.len(), exact.len());
-        for (name, tensor) in &narrow {
-            for (a, b) in tensor.to_f32_vec().into_iter().zip(exact[name].to_f32_vec()) {
-                assert!((a - b).abs() <= b.abs() * tolerance + 1e-7, "{file}: {name}: {a} is not {b}");
-            }
-        }
-    }
 }
 
 #[test]
@@ -229,13 +176,6 @@ fn names_and_content_must_agree() {
     assert!(message(&lying).ends_with("named like a GGUF file, but the content is safetensors"));
     let silent = folder.write("blob", &safetensors("a", 1.0));
     assert_eq!(open(&silent).format(), Format::Safetensors);
-    let twice = folder.write("twice.safetensors", &{
-        let header = r#"{"model.norm.weight":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"norm.weight":{"dtype":"U8","shape":[],"data_offsets":[1,2]}}"#;
-        [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[0, 0]].concat()
-    });
-    assert!(
-        matches!(open(&twice).canonical_names(), Err(Error::AmbiguousName { canonical, .. }) if canonical == "output_norm.weight")
-    );
 }
 
 /// A zip archive with these records in a folder, compressed or not.

@@ -8,12 +8,17 @@ use crate::names::NameTable;
 use crate::{Activation, Config, EncoderConfig, Error, Norm, Plain, SelfAttention, WeightTypes};
 
 /// BERT, and the many models of its shape: MiniLM, BGE, E5, GTE.
-pub(crate) const BERT: EncoderArchitecture =
-    EncoderArchitecture { hugging_face: "BertModel", gguf: "bert", names: &[NAMES], encoder: bert };
+pub(crate) const BERT: EncoderArchitecture = EncoderArchitecture {
+    hugging_face: "BertModel",
+    examples: &["sentence-transformers/all-MiniLM-L6-v2", "BAAI/bge-small-en-v1.5"],
+    gguf: "bert",
+    names: &[NAMES],
+    encoder: bert,
+};
 
 /// BERT with a head that fills gaps, of which embeddings make no use.
 pub(crate) const BERT_MASKED: EncoderArchitecture =
-    EncoderArchitecture { hugging_face: "BertForMaskedLM", ..BERT };
+    EncoderArchitecture { hugging_face: "BertForMaskedLM", examples: &[], ..BERT };
 
 pub(super) const NAMES: NameTable = &[
     ("embeddings.word_embeddings", "token_embd"),

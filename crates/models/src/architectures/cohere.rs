@@ -15,6 +15,7 @@ use crate::{Config, Decoder, Error, Norm, Norms, QkNorm, Residual, Rope, WeightT
 /// Command R, Command R+ and Aya.
 pub(crate) const COHERE: Architecture = Architecture {
     hugging_face: "CohereForCausalLM",
+    examples: &["CohereLabs/c4ai-command-r-v01", "CohereLabs/aya-23-8B"],
     gguf: "command-r",
     model_type: "cohere",
     keys: &["head_dim", "hidden_act", "layer_norm_eps", "logit_scale", "num_key_value_heads"],
@@ -30,6 +31,7 @@ pub(crate) const COHERE: Architecture = Architecture {
 /// Command R7B and Command A.
 pub(crate) const COHERE2: Architecture = Architecture {
     hugging_face: "Cohere2ForCausalLM",
+    examples: &["CohereLabs/c4ai-command-r7b-12-2024"],
     gguf: "cohere2",
     model_type: "cohere2",
     keys: &[

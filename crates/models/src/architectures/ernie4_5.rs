@@ -10,6 +10,7 @@ use crate::config::ConfigKeys;
 /// ERNIE 4.5, dense.
 pub(crate) const ERNIE4_5: Architecture = Architecture {
     hugging_face: "Ernie4_5ForCausalLM",
+    examples: &["baidu/ERNIE-4.5-0.3B-PT"],
     gguf: "ernie4_5",
     model_type: "ernie4_5",
     complete,

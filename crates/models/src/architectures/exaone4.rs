@@ -15,6 +15,7 @@ use crate::{Config, Decoder, Norm, Norms, QkNorm, Rope, WeightTypes};
 /// EXAONE 4.
 pub(crate) const EXAONE4: Architecture = Architecture {
     hugging_face: "Exaone4ForCausalLM",
+    examples: &["LGAI-EXAONE/EXAONE-4.0-1.2B"],
     gguf: "exaone4",
     model_type: "exaone4",
     keys: &[

@@ -13,6 +13,7 @@ use crate::{Activation, Config, Decoder, Error, Norm, Norms, Rope, WeightTypes};
 /// Falcon 7B, 40B, 180B and Falcon 2.
 pub(crate) const FALCON: Architecture = Architecture {
     hugging_face: "FalconForCausalLM",
+    examples: &["tiiuae/falcon-7b-instruct"],
     gguf: "falcon",
     model_type: "falcon",
     keys: &[

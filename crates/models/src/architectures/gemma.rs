@@ -11,6 +11,7 @@ use crate::{Activation, Channel, Config, Decoder, Rope, WeightTypes};
 /// Gemma 1, and the CodeGemma that came of it.
 pub(crate) const GEMMA: Architecture = Architecture {
     hugging_face: "GemmaForCausalLM",
+    examples: &["google/gemma-2b-it"],
     gguf: "gemma",
     model_type: "gemma",
     complete,

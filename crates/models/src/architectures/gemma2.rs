@@ -13,6 +13,7 @@ use crate::{Config, Decoder, Error, Norm, Norms, Rope, WeightTypes};
 /// Gemma 2.
 pub(crate) const GEMMA2: Architecture = Architecture {
     hugging_face: "Gemma2ForCausalLM",
+    examples: &["google/gemma-2-2b-it"],
     gguf: "gemma2",
     model_type: "gemma2",
     keys: &[

@@ -15,6 +15,7 @@ use crate::{Config, Decoder, Error, Norm, QkNorm, Rope, WeightTypes};
 /// Gemma 3 of text alone.
 pub(crate) const GEMMA3: Architecture = Architecture {
     hugging_face: "Gemma3ForCausalLM",
+    examples: &["google/gemma-3-1b-it"],
     gguf: "gemma3",
     model_type: "gemma3_text",
     keys: &[
@@ -40,6 +41,7 @@ pub(crate) const GEMMA3: Architecture = Architecture {
 /// Gemma 3 that sees, of which we run the text half.
 pub(crate) const GEMMA3_VISION: Architecture = Architecture {
     hugging_face: "Gemma3ForConditionalGeneration",
+    examples: &["google/gemma-3-4b-it"],
     model_type: "gemma3",
     ..GEMMA3
 };

@@ -14,6 +14,7 @@ use crate::{Config, Decoder, Norm, Norms, Rope, WeightTypes};
 /// GLM-4 9B and GLM Edge.
 pub(crate) const GLM: Architecture = Architecture {
     hugging_face: "GlmForCausalLM",
+    examples: &["zai-org/glm-4-9b-chat-hf"],
     gguf: "chatglm",
     model_type: "glm",
     keys: &["head_dim", "hidden_act", "num_key_value_heads", "partial_rotary_factor", "rms_norm_eps"],
@@ -27,6 +28,7 @@ pub(crate) const GLM: Architecture = Architecture {
 /// GLM-4 0414.
 pub(crate) const GLM4: Architecture = Architecture {
     hugging_face: "Glm4ForCausalLM",
+    examples: &["zai-org/GLM-4-9B-0414"],
     gguf: "glm4",
     model_type: "glm4",
     names: &[NAMES, STACKED_NAMES, LLAMA_NAMES],

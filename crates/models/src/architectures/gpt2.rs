@@ -13,6 +13,7 @@ use crate::{Activation, Config, Decoder, Error, Norm, Rope, WeightTypes};
 /// GPT-2, and the models of its shape that other makers trained.
 pub(crate) const GPT2: Architecture = Architecture {
     hugging_face: "GPT2LMHeadModel",
+    examples: &["openai-community/gpt2"],
     gguf: "gpt2",
     model_type: "gpt2",
     keys: &[
@@ -75,7 +76,9 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
         keys.set("attention_multiplier", 1.0);
     }
     if keys.is(true, "scale_attn_by_inverse_layer_idx") {
-        return Err("`scale_attn_by_inverse_layer_idx` is true, which is not supported, expected false".into());
+        return Err(
+            "`scale_attn_by_inverse_layer_idx` is true, which is not supported, expected false".into()
+        );
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ use crate::{Activation, Config, Decoder, Error, Norm, Rope, WeightTypes};
 /// GPT-NeoX, Pythia, and others of the shape.
 pub(crate) const GPT_NEOX: Architecture = Architecture {
     hugging_face: "GPTNeoXForCausalLM",
+    examples: &["EleutherAI/pythia-160m"],
     gguf: "gptneox",
     model_type: "gpt_neox",
     keys: &[

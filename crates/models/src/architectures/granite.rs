@@ -10,6 +10,7 @@ use crate::{Config, Decoder, Error, Rope, WeightTypes};
 /// Granite 3, dense.
 pub(crate) const GRANITE: Architecture = Architecture {
     hugging_face: "GraniteForCausalLM",
+    examples: &["ibm-granite/granite-3.3-2b-instruct"],
     gguf: "granite",
     model_type: "granite",
     keys: &[

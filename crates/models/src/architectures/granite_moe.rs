@@ -11,6 +11,7 @@ use crate::names::NameTable;
 /// Granite 3 with experts.
 pub(crate) const GRANITE_MOE: Architecture = Architecture {
     hugging_face: "GraniteMoeForCausalLM",
+    examples: &["ibm-granite/granite-3.1-1b-a400m-instruct"],
     gguf: "granitemoe",
     model_type: "granitemoe",
     keys: &[

@@ -15,6 +15,7 @@ use crate::{
 /// GGUF files call themselves Llamas.
 pub(crate) const LLAMA: Architecture = Architecture {
     hugging_face: "LlamaForCausalLM",
+    examples: &["meta-llama/Llama-3.2-1B-Instruct", "HuggingFaceTB/SmolLM2-135M-Instruct"],
     gguf: "llama",
     model_type: "llama",
     keys: &["head_dim", "hidden_act", "num_key_value_heads", "rms_norm_eps"],

@@ -10,6 +10,7 @@ use crate::{Config, Decoder, Rope, WeightTypes};
 /// Mistral 7B and what came of it. In GGUF files it calls itself a Llama, and says no window.
 pub(crate) const MISTRAL: Architecture = Architecture {
     hugging_face: "MistralForCausalLM",
+    examples: &["mistralai/Mistral-7B-Instruct-v0.3"],
     model_type: "mistral",
     keys: &["head_dim", "hidden_act", "num_key_value_heads", "rms_norm_eps", "sliding_window"],
     complete,
@@ -19,6 +20,7 @@ pub(crate) const MISTRAL: Architecture = Architecture {
 /// Ministral, whose configuration lists the layers that have the window.
 pub(crate) const MINISTRAL: Architecture = Architecture {
     hugging_face: "MinistralForCausalLM",
+    examples: &["mistralai/Ministral-8B-Instruct-2410"],
     model_type: "ministral",
     keys: &["head_dim", "hidden_act", "layer_types", "num_key_value_heads", "rms_norm_eps", "sliding_window"],
     ..MISTRAL
@@ -27,6 +29,7 @@ pub(crate) const MINISTRAL: Architecture = Architecture {
 /// Ministral 3, whose queries grow with their positions.
 pub(crate) const MINISTRAL3: Architecture = Architecture {
     hugging_face: "Ministral3ForCausalLM",
+    examples: &["mistralai/Ministral-3-3B-Instruct-2512"],
     gguf: "mistral3",
     model_type: "ministral3",
     keys: &[
@@ -44,6 +47,7 @@ pub(crate) const MINISTRAL3: Architecture = Architecture {
 /// Mistral Small 3.1 and later, and Ministral 3 that sees, of which we run the text half.
 pub(crate) const MISTRAL3: Architecture = Architecture {
     hugging_face: "Mistral3ForConditionalGeneration",
+    examples: &["mistralai/Ministral-3-3B-Instruct-2512"],
     model_type: "mistral3",
     ..MINISTRAL3
 };

@@ -10,6 +10,7 @@ use crate::names::NameTable;
 /// Mixtral. In GGUF files it calls itself a Llama.
 pub(crate) const MIXTRAL: Architecture = Architecture {
     hugging_face: "MixtralForCausalLM",
+    examples: &["mistralai/Mixtral-8x7B-Instruct-v0.1"],
     model_type: "mixtral",
     keys: &[
         "head_dim",

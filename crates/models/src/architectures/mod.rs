@@ -46,6 +46,8 @@ use crate::{Config, Decoder, Encoder, EncoderConfig, Error, Rope, WeightTypes};
 pub struct Architecture {
     /// The name in a Hugging Face `config.json`.
     pub hugging_face: &'static str,
+    /// Models that are published on the hub.
+    pub examples: &'static [&'static str],
     /// The name in GGUF's `general.architecture`.
     pub gguf: &'static str,
     /// The `model_type` in a `config.json`.
@@ -123,6 +125,8 @@ pub const ARCHITECTURES: &[Architecture] = &[
 pub struct EncoderArchitecture {
     /// The name in a Hugging Face `config.json`.
     pub hugging_face: &'static str,
+    /// Models that are published on the hub.
+    pub examples: &'static [&'static str],
     /// The name in GGUF's `general.architecture`.
     pub gguf: &'static str,
     /// The names of weights in Hugging Face files.
@@ -194,4 +198,24 @@ fn find(
         supported.dedup();
         Error::Architecture { found: name.to_string(), supported: supported.join(", ") }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows are made from others, so that a name or an example may be left behind.
+    #[test]
+    fn rows_have_their_own_names_and_examples() {
+        for (index, own) in ARCHITECTURES.iter().enumerate() {
+            assert!(!own.examples.is_empty(), "{}", own.hugging_face);
+            for other in &ARCHITECTURES[..index] {
+                assert_ne!(own.hugging_face, other.hugging_face);
+                assert_ne!(own.model_type, other.model_type, "{}", own.hugging_face);
+                // Ministral 3 sees, and runs as text alone too.
+                let both = own.hugging_face == "Mistral3ForConditionalGeneration";
+                assert!(both || own.examples != other.examples, "{}", own.hugging_face);
+            }
+        }
+    }
 }

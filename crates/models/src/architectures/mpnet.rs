@@ -9,14 +9,18 @@ use crate::{Config, EncoderConfig, Error, WeightTypes};
 /// MPNet, as in all-mpnet-base-v2.
 pub(crate) const MPNET: EncoderArchitecture = EncoderArchitecture {
     hugging_face: "MPNetModel",
+    examples: &[],
     gguf: "mpnet",
     names: &[NAMES, bert::NAMES],
     encoder: mpnet,
 };
 
 /// MPNet with a head that fills gaps.
-pub(crate) const MPNET_MASKED: EncoderArchitecture =
-    EncoderArchitecture { hugging_face: "MPNetForMaskedLM", ..MPNET };
+pub(crate) const MPNET_MASKED: EncoderArchitecture = EncoderArchitecture {
+    hugging_face: "MPNetForMaskedLM",
+    examples: &["sentence-transformers/all-mpnet-base-v2"],
+    ..MPNET
+};
 
 const NAMES: NameTable = &[
     ("encoder.relative_attention_bias", "attn_rel_b"),

@@ -12,6 +12,7 @@ use crate::{Activation, Config, Decoder, Norm, Rope, WeightTypes};
 /// Nemotron 4, Minitron, and what came of them.
 pub(crate) const NEMOTRON: Architecture = Architecture {
     hugging_face: "NemotronForCausalLM",
+    examples: &["nvidia/Minitron-4B-Base"],
     gguf: "nemotron",
     model_type: "nemotron",
     keys: &["head_dim", "hidden_act", "norm_eps", "num_key_value_heads", "partial_rotary_factor"],

@@ -10,6 +10,7 @@ use crate::{Config, Decoder, Error, Norm, Rope, WeightTypes};
 /// OLMo 1 and 1.7.
 pub(crate) const OLMO: Architecture = Architecture {
     hugging_face: "OlmoForCausalLM",
+    examples: &["allenai/OLMo-1B-hf"],
     gguf: "olmo",
     model_type: "olmo",
     keys: &["clip_qkv", "head_dim", "hidden_act", "num_key_value_heads"],

@@ -15,6 +15,7 @@ use crate::{Config, Decoder, Error, Norm, Norms, QkNorm, Rope, WeightTypes};
 /// OLMo 2.
 pub(crate) const OLMO2: Architecture = Architecture {
     hugging_face: "Olmo2ForCausalLM",
+    examples: &["allenai/OLMo-2-0425-1B-Instruct"],
     gguf: "olmo2",
     model_type: "olmo2",
     complete,
@@ -28,6 +29,7 @@ pub(crate) const OLMO2: Architecture = Architecture {
 /// OLMo 3. In GGUF files it calls itself OLMo 2, which has no window.
 pub(crate) const OLMO3: Architecture = Architecture {
     hugging_face: "Olmo3ForCausalLM",
+    examples: &["allenai/Olmo-3-7B-Instruct"],
     model_type: "olmo3",
     keys: &["head_dim", "hidden_act", "layer_types", "num_key_value_heads", "rms_norm_eps", "sliding_window"],
     complete: complete_olmo3,

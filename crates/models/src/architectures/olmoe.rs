@@ -13,6 +13,7 @@ use crate::{Config, Decoder, Norm, QkNorm, Rope, WeightTypes};
 /// OLMoE.
 pub(crate) const OLMOE: Architecture = Architecture {
     hugging_face: "OlmoeForCausalLM",
+    examples: &["allenai/OLMoE-1B-7B-0125-Instruct"],
     gguf: "olmoe",
     model_type: "olmoe",
     keys: &[

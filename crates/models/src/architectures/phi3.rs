@@ -11,6 +11,7 @@ use crate::names::NameTable;
 /// Phi-3 and Phi-4.
 pub(crate) const PHI3: Architecture = Architecture {
     hugging_face: "Phi3ForCausalLM",
+    examples: &["microsoft/Phi-3.5-mini-instruct", "microsoft/Phi-4-mini-instruct"],
     gguf: "phi3",
     model_type: "phi3",
     keys: &[

@@ -10,6 +10,7 @@ use crate::config::ConfigKeys;
 /// Qwen 1.5 to 2.5.
 pub(crate) const QWEN2: Architecture = Architecture {
     hugging_face: "Qwen2ForCausalLM",
+    examples: &["Qwen/Qwen2.5-0.5B-Instruct"],
     gguf: "qwen2",
     model_type: "qwen2",
     keys: &[

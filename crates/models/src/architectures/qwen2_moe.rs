@@ -13,6 +13,7 @@ use crate::{Config, Decoder, Error, Rope, WeightTypes};
 /// Qwen 1.5 and 2 with experts.
 pub(crate) const QWEN2_MOE: Architecture = Architecture {
     hugging_face: "Qwen2MoeForCausalLM",
+    examples: &["Qwen/Qwen1.5-MoE-A2.7B-Chat"],
     gguf: "qwen2moe",
     model_type: "qwen2_moe",
     keys: &[

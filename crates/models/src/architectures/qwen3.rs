@@ -10,6 +10,7 @@ use crate::{Config, Decoder, Norm, QkNorm, Rope, WeightTypes};
 /// Qwen3, dense.
 pub(crate) const QWEN3: Architecture = Architecture {
     hugging_face: "Qwen3ForCausalLM",
+    examples: &["Qwen/Qwen3-0.6B"],
     gguf: "qwen3",
     model_type: "qwen3",
     names: &[QK_NORM_NAMES, NAMES],

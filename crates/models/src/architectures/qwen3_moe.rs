@@ -11,6 +11,7 @@ use crate::config::ConfigKeys;
 /// Qwen3 with experts.
 pub(crate) const QWEN3_MOE: Architecture = Architecture {
     hugging_face: "Qwen3MoeForCausalLM",
+    examples: &["Qwen/Qwen3-30B-A3B"],
     gguf: "qwen3moe",
     model_type: "qwen3_moe",
     keys: &[

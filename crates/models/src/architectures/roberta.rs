@@ -8,6 +8,7 @@ use crate::{Config, EncoderConfig, Error, WeightTypes};
 /// RoBERTa. GGUF files leave out the positions before the first, and call it a BERT.
 pub(crate) const ROBERTA: EncoderArchitecture = EncoderArchitecture {
     hugging_face: "RobertaModel",
+    examples: &[],
     gguf: "bert",
     names: &[bert::NAMES],
     encoder: roberta,
@@ -15,15 +16,18 @@ pub(crate) const ROBERTA: EncoderArchitecture = EncoderArchitecture {
 
 /// RoBERTa with a head that fills gaps.
 pub(crate) const ROBERTA_MASKED: EncoderArchitecture =
-    EncoderArchitecture { hugging_face: "RobertaForMaskedLM", ..ROBERTA };
+    EncoderArchitecture { hugging_face: "RobertaForMaskedLM", examples: &[], ..ROBERTA };
 
 /// RoBERTa for a hundred languages: BGE-M3, multilingual E5.
-pub(crate) const XLM_ROBERTA: EncoderArchitecture =
-    EncoderArchitecture { hugging_face: "XLMRobertaModel", ..ROBERTA };
+pub(crate) const XLM_ROBERTA: EncoderArchitecture = EncoderArchitecture {
+    hugging_face: "XLMRobertaModel",
+    examples: &["BAAI/bge-m3", "intfloat/multilingual-e5-small"],
+    ..ROBERTA
+};
 
 /// The same with a head that fills gaps.
 pub(crate) const XLM_ROBERTA_MASKED: EncoderArchitecture =
-    EncoderArchitecture { hugging_face: "XLMRobertaForMaskedLM", ..ROBERTA };
+    EncoderArchitecture { hugging_face: "XLMRobertaForMaskedLM", examples: &[], ..ROBERTA };
 
 /// The padding of `transformers`' configurations that do not say one.
 const PADDING: usize = 1;

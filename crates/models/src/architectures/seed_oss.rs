@@ -10,6 +10,7 @@ use crate::config::ConfigKeys;
 /// Seed-OSS.
 pub(crate) const SEED_OSS: Architecture = Architecture {
     hugging_face: "SeedOssForCausalLM",
+    examples: &["ByteDance-Seed/Seed-OSS-36B-Instruct"],
     gguf: "seed_oss",
     model_type: "seed_oss",
     complete,

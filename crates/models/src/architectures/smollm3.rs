@@ -11,6 +11,7 @@ use crate::{Config, Decoder, Rope, WeightTypes};
 /// SmolLM3.
 pub(crate) const SMOLLM3: Architecture = Architecture {
     hugging_face: "SmolLM3ForCausalLM",
+    examples: &["HuggingFaceTB/SmolLM3-3B"],
     gguf: "smollm3",
     model_type: "smollm3",
     keys: &[

@@ -15,6 +15,7 @@ use crate::{Config, Decoder, Error, Norm, Norms, QkNorm, Rope, WeightTypes};
 /// StableLM 2 and 3B.
 pub(crate) const STABLELM: Architecture = Architecture {
     hugging_face: "StableLmForCausalLM",
+    examples: &["stabilityai/stablelm-2-1_6b"],
     gguf: "stablelm",
     model_type: "stablelm",
     keys: &[

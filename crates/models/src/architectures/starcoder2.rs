@@ -13,6 +13,7 @@ use crate::{Activation, Config, Decoder, Norm, Rope, WeightTypes};
 /// StarCoder2.
 pub(crate) const STARCODER2: Architecture = Architecture {
     hugging_face: "Starcoder2ForCausalLM",
+    examples: &["bigcode/starcoder2-3b"],
     gguf: "starcoder2",
     model_type: "starcoder2",
     keys: &["head_dim", "hidden_act", "norm_epsilon", "num_key_value_heads", "sliding_window"],
@@ -23,8 +24,7 @@ pub(crate) const STARCODER2: Architecture = Architecture {
     ..LLAMA
 };
 
-const NAMES: NameTable =
-    &[("layers.#.mlp.c_fc", "blk.#.ffn_up"), ("layers.#.mlp.c_proj", "blk.#.ffn_down")];
+const NAMES: NameTable = &[("layers.#.mlp.c_fc", "blk.#.ffn_up"), ("layers.#.mlp.c_proj", "blk.#.ffn_down")];
 
 fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
     keys.rename("norm_epsilon", "norm_eps");

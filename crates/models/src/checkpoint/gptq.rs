@@ -18,6 +18,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use rayon::prelude::*;
 use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor, bf16, f16};
 use weights::Weights;
 
@@ -199,7 +200,7 @@ impl Layer {
         let block_bytes = self.dtype.block().bytes;
         let row_bytes = self.columns / BLOCK * block_bytes;
         let mut bytes = AlignedBytes::zeroed(self.rows.len() * row_bytes);
-        for (tile, bytes) in bytes.chunks_mut((ROWS * row_bytes).max(1)).enumerate() {
+        bytes.par_chunks_mut((ROWS * row_bytes).max(1)).enumerate().for_each(|(tile, bytes)| {
             let first = self.rows.start + tile * ROWS;
             let rows = first..first + bytes.len() / row_bytes;
             for (block, &group) in self.groups.iter().enumerate() {
@@ -214,7 +215,7 @@ impl Layer {
                     codes.copy_from_slice(nibbles);
                 }
             }
-        }
+        });
         let (dtype, shape) = self.describe();
         Tensor::from_bytes(dtype, shape, Bytes::new(bytes)).ok()
     }

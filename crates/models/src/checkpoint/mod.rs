@@ -21,7 +21,7 @@ use self::check::{check_weights, converted_vectors};
 use self::description::{Description, Family};
 pub(crate) use self::layout::Layout;
 pub use self::network::Network;
-use self::stored::{Names, Stored};
+use self::stored::{Names, Stored, is_plain};
 use crate::architectures::{Architecture, EncoderArchitecture};
 use crate::names::CanonicalNames;
 use crate::{Config, Decoder, Encoder, Error, Rope, WeightTypes};
@@ -103,6 +103,10 @@ impl Checkpoint {
         config_json: &Path,
         options: CheckpointOptions,
     ) -> Result<Checkpoint, Error> {
+        if let Some(dtype) = options.dtype.filter(|dtype| !is_plain(*dtype)) {
+            let message = format!("weights cannot be cast to {dtype}, expected f32, bf16 or f16");
+            return Err(Error::config(&config_json.display().to_string(), message));
+        }
         let description = Description::of(&weights, config_json, options.architecture)?;
         let in_files = CanonicalNames::of(&weights, &description.names())?;
         let gathered = Gathered::of(&description, &weights, &in_files, config_json, options);

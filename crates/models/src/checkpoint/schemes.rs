@@ -25,7 +25,9 @@ const RULES: &[Rule] = &[
     |_, name, _| leaf(name, "Qidxs").then_some("QuIP#"),
     |_, name, _| leaf(name, "W_q").then_some("HQQ"),
     |_, name, _| (name.ends_with(".weight._data") || name.ends_with(".weight._scale")).then_some("quanto"),
-    |_, name, _| (name.contains("_weight_qdata") || name.ends_with(".weight.tensor_impl")).then_some("torchao"),
+    |_, name, _| {
+        (name.contains("_weight_qdata") || name.ends_with(".weight.tensor_impl")).then_some("torchao")
+    },
     |_, name, _| leaf(name, "weight_scales").then_some("EETQ"),
     |weights, name, tensor| {
         // Eight columns to a word, where GPTQ has eight rows.
@@ -49,7 +51,8 @@ const RULES: &[Rule] = &[
 /// With the scheme, the file, the tensor that shows it, and what is read.
 pub(super) fn refuse(weights: &Weights) -> Result<(), Error> {
     for rule in RULES {
-        let shown = weights.tensors().find_map(|(name, tensor)| Some((rule(weights, name, tensor)?, name, tensor)));
+        let shown =
+            weights.tensors().find_map(|(name, tensor)| Some((rule(weights, name, tensor)?, name, tensor)));
         if let Some((scheme, name, tensor)) = shown {
             let file = weights.file_of(name).map(|file| file.path().display().to_string());
             return Err(Error::Scheme {
@@ -103,13 +106,19 @@ mod tests {
                     ("scales", "F16", &[1, 16], 32),
                 ],
             ),
-            ("bitsandbytes (4 bits)", vec![("weight", "U8", &[64, 1], 64), ("weight.absmax", "F32", &[2], 8)]),
+            (
+                "bitsandbytes (4 bits)",
+                vec![("weight", "U8", &[64, 1], 64), ("weight.absmax", "F32", &[2], 8)],
+            ),
             (
                 "bitsandbytes (4 bits)",
                 vec![("weight", "U8", &[64, 1], 64), ("weight.quant_state.bitsandbytes__nf4", "U8", &[9], 9)],
             ),
             ("bitsandbytes (LLM.int8)", vec![("weight", "I8", &[4, 8], 32), ("SCB", "F32", &[4], 16)]),
-            ("compressed-tensors", vec![("weight_packed", "I32", &[4, 1], 16), ("weight_scale", "BF16", &[4, 1], 8)]),
+            (
+                "compressed-tensors",
+                vec![("weight_packed", "I32", &[4, 1], 16), ("weight_scale", "BF16", &[4, 1], 8)],
+            ),
             (
                 "NVFP4",
                 vec![
@@ -119,7 +128,10 @@ mod tests {
                 ],
             ),
             ("NVFP4", vec![("weight", "U8", &[4, 8], 32), ("weight_scale_2", "F32", &[], 4)]),
-            ("MXFP4", vec![("gate_up_proj_blocks", "U8", &[4, 8], 32), ("gate_up_proj_scales", "U8", &[4, 1], 4)]),
+            (
+                "MXFP4",
+                vec![("gate_up_proj_blocks", "U8", &[4, 8], 32), ("gate_up_proj_scales", "U8", &[4, 1], 4)],
+            ),
             ("EETQ", vec![("weight", "I8", &[4, 8], 32), ("weight_scales", "F16", &[8], 16)]),
             ("HQQ", vec![("W_q", "U8", &[4, 8], 32), ("scale", "F16", &[4, 1], 8)]),
             ("quanto", vec![("weight._data", "I8", &[4, 8], 32), ("weight._scale", "F32", &[4, 1], 16)]),
@@ -129,8 +141,11 @@ mod tests {
         ];
         for (scheme, tensors) in cases {
             let names: Vec<String> = tensors.iter().map(|(name, ..)| layer(name)).collect();
-            let tensors: Vec<_> =
-                tensors.iter().zip(&names).map(|(&(_, dtype, shape, bytes), name)| (&name[..], dtype, shape, bytes)).collect();
+            let tensors: Vec<_> = tensors
+                .iter()
+                .zip(&names)
+                .map(|(&(_, dtype, shape, bytes), name)| (&name[..], dtype, shape, bytes))
+                .collect();
             let error = refuse(&file(&tensors)).unwrap_err().to_string();
             assert!(error.starts_with(&format!("tiny.safetensors: {scheme} is not supported")), "{error}");
             assert!(error.contains("model.layers.0.self_attn.q_proj."), "{error}");

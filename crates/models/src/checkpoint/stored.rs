@@ -1,8 +1,10 @@
 //! Where in the files a weight is, and what it is read as.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 
+use rayon::prelude::*;
 use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor, bf16, f16};
 use weights::Weights;
 
@@ -92,7 +94,6 @@ impl Names<'_> {
     }
 
     fn dtype_for(&self, stored: DType, shape: &Shape) -> DType {
-        let is_plain = |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
         self.dtype.filter(|_| is_plain(stored) && shape.rank() >= 2).unwrap_or(stored)
     }
 }
@@ -105,6 +106,11 @@ impl WeightTypes for Names<'_> {
     fn order(&self, name: &str) -> Option<&str> {
         self.names.get(name)?.order()
     }
+}
+
+/// Whether a dtype is one that matrices can be cast from and to.
+pub(super) fn is_plain(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
 }
 
 /// What is stored: a view if it can be one, else a copy.
@@ -177,18 +183,19 @@ pub(super) fn describe(weights: &Weights, stored: &Stored) -> Option<(DType, Sha
 
 /// A tensor of plain numbers as another such dtype, rounded to the nearest.
 fn cast(tensor: &Tensor, dtype: DType) -> Tensor {
-    let (shape, values) = (*tensor.shape(), tensor.to_f32_vec());
+    let shape = *tensor.shape();
+    let values = tensor.as_slice::<f32>().map_or_else(|| Cow::Owned(tensor.to_f32_vec()), Cow::Borrowed);
     match dtype {
         DType::BF16 => {
-            let values: Vec<bf16> = values.into_iter().map(bf16::from_f32).collect();
+            let values: Vec<bf16> = values.par_iter().map(|&value| bf16::from_f32(value)).collect();
             Tensor::from_slice(shape, &values)
         }
         DType::F16 => {
-            let values: Vec<f16> = values.into_iter().map(f16::from_f32).collect();
+            let values: Vec<f16> = values.par_iter().map(|&value| f16::from_f32(value)).collect();
             Tensor::from_slice(shape, &values)
         }
         DType::F32 => Tensor::from_slice(shape, &values),
-        other => unreachable!("checked when the checkpoint was opened: {other}"),
+        other => unreachable!("refused when the checkpoint was opened: {other}"),
     }
 }
 

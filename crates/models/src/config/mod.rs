@@ -187,6 +187,19 @@ const MAX_HEAD: usize = 1 << 14;
 const MAX_EXPERTS: usize = 1 << 12;
 
 impl Config {
+    /// That the file has keys of other families, if it has some that would make a difference.
+    pub fn warning(&self) -> Option<String> {
+        let keys: Vec<String> = self.ignored_keys.iter().map(|key| format!("`{key}`")).collect();
+        (!keys.is_empty()).then(|| {
+            format!(
+                "{}: ignoring {}, which {} does not read",
+                self.source_name,
+                keys.join(", "),
+                self.architecture
+            )
+        })
+    }
+
     /// Checks that the numbers fit each other, so that nothing built from them divides by zero or overflows.
     ///
     /// # Errors

@@ -216,8 +216,7 @@ fn decoders_have_hidden_states() {
     let tokens: Vec<u32> = golden.get("tokens").unwrap().to_vec::<i32>().iter().map(|&t| t as u32).collect();
     let logits = golden.get("logits").unwrap().to_f32_vec();
     let decoder = checkpoint.decoder().unwrap();
-    let mut runner =
-        Runner::new(load(&checkpoint, 2), 3, decoder.hidden).unwrap();
+    let mut runner = Runner::new(load(&checkpoint, 2), 3, decoder.hidden).unwrap();
     let outputs = tokens.len();
     let slice =
         Slice { tokens: tokens.clone(), pages: vec![2, 0, 1], predicts: true, outputs, ..Slice::default() };

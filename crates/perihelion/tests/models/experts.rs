@@ -114,19 +114,29 @@ fn company_changes_no_bit() {
 #[test]
 fn numbers_of_experts_that_disagree_are_refused() {
     let cases = [
-        ("mixtral", "num_local_experts", "5", "blk.0.ffn_gate.5.weight`: the configuration says 5 experts"),
+        (
+            "mixtral",
+            "num_local_experts",
+            "5",
+            "`model.layers.0.block_sparse_moe.experts.5.w1.weight`: the configuration says that there are 5",
+        ),
         (
             "mixtral",
             "num_local_experts",
             "7",
-            "ffn_gate.6.weight`: missing: the configuration says 7 experts",
+            "`model.layers.0.block_sparse_moe.experts.6.w1.weight`: missing: the configuration says that there are 7",
         ),
         ("mixtral", "num_experts_per_tok", "7", "number of experts per token is 7, expected 1 to 6"),
-        ("mixtral", "num_local_experts", "null", "blk.0.ffn_gate.weight`: missing from the checkpoint"),
+        (
+            "mixtral",
+            "num_local_experts",
+            "null",
+            "`model.layers.0.mlp.gate_proj.weight`: missing from the checkpoint",
+        ),
         ("mixtral_stacked", "num_local_experts", "4", "is [3, 32], but the configuration makes it [4, 32]"),
         ("mixtral_stacked", "intermediate_size", "33", "has 64 rows for 2 weights, expected 66"),
         ("qwen3_moe_sparse", "decoder_sparse_step", "0", "`decoder_sparse_step` is 0"),
-        ("olmoe", "clip_qkv", "4.0", "`clip_qkv` is 4, which is not supported"),
+        ("olmoe", "clip_qkv", "-4.0", "the limit of queries, keys and values is -4"),
     ];
     for (index, (name, key, value, expected)) in cases.into_iter().enumerate() {
         let golden = Golden::named(name);

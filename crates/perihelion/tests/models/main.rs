@@ -1,6 +1,7 @@
 //! Real trained models: what they compute, and that it is always the same.
 
 mod architectures;
+mod casts;
 mod determinism;
 mod encoders;
 mod experts;

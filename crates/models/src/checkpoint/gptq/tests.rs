@@ -283,7 +283,10 @@ fn quantized_layers_need_a_configuration() {
         gather(&mut names, &weights, None, &folder.join("config.json")).map_err(|error| error.to_string())
     };
     let error = gather().unwrap_err();
-    assert!(error.contains("has no `quantization_config`, but `model.layers.0.mlp.up_proj.qweight` is there"), "{error}");
+    assert!(
+        error.contains("has no `quantization_config`, but `model.layers.0.mlp.up_proj.qweight` is there"),
+        "{error}"
+    );
     let early = folder.join("quantize_config.json");
     std::fs::write(&early, r#"{"bits": 4, "group_size": 32, "desc_act": false, "sym": true}"#).unwrap();
     assert_eq!(gather(), Ok(()));

@@ -70,9 +70,9 @@ impl ConfigKeys {
     fn is_there(&self, key: &str) -> bool {
         let Some(key) = key.strip_prefix("rope_parameters.") else { return self.0.contains_key(key) };
         let ropes = ROPES.iter().filter_map(|rope| self.0.get(*rope)?.as_object());
-        ropes.into_iter().any(|rope| {
-            rope.contains_key(key) || rope.values().any(|kind| kind.get(key).is_some())
-        })
+        ropes
+            .into_iter()
+            .any(|rope| rope.contains_key(key) || rope.values().any(|kind| kind.get(key).is_some()))
     }
 
     pub(super) fn into_value(self) -> Value {

@@ -100,7 +100,8 @@ impl Config {
         json: &str,
         architecture: String,
     ) -> Result<Config, Error> {
-        let json = serde_json::from_str(json).map_err(|error| Error::config(source_name, error.to_string()))?;
+        let json =
+            serde_json::from_str(json).map_err(|error| Error::config(source_name, error.to_string()))?;
         let (keys, of_text) = ConfigKeys::of_text_half(json);
         if EncoderArchitecture::from_hugging_face(&architecture).is_some() {
             return Config::of_keys(source_name, architecture, keys.of_family(None, None));

@@ -143,6 +143,7 @@ impl PipelineConfig {
             warnings.extend(config.idle_in_encoders(&checkpoint.config.architecture));
         }
         warnings.extend(unused(&checkpoint));
+        warnings.extend(checkpoint.config.warning());
         config.resolve_encoding(&checkpoint, &mut problems);
         let files = checkpoint.weights().files().iter().filter(|file| file.is_mapped());
         config.weight_path = files.map(|file| file.path().to_path_buf()).collect();

@@ -117,7 +117,7 @@ impl PipelineConfig {
         let source = format!("config.json of {}", self.huggingface_repo_id);
         let json = self.huggingface_config()?.to_string();
         let (described, network) = Network::from_config_json(&source, &json, self.architecture.as_deref())?;
-        let (mut problems, mut warnings) = (Problems::default(), Vec::new());
+        let (mut problems, mut warnings) = (Problems::default(), Vec::from_iter(described.warning()));
         self.resolve_length(network.context_length(), &mut problems, &mut warnings);
         if !problems.0.is_empty() {
             return Err(Error::Config(problems.0));

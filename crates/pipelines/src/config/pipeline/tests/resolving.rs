@@ -104,6 +104,24 @@ fn encoders_have_names_and_no_cache() {
 }
 
 #[test]
+fn keys_of_other_families_are_ignored_and_named() {
+    let Some(original) = testdata::shared("stories260k/hf") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    copy_folder(&original, folder.path());
+    change_config(folder.path(), |json| {
+        json["partial_rotary_factor"] = json!(0.5);
+        json["attn_logit_softcapping"] = json!(50.0);
+    });
+    let resolved = resolve(&PipelineConfig::new(folder.path().display().to_string())).unwrap();
+    let warning = "config.json: ignoring `attn_logit_softcapping`, `partial_rotary_factor`, which LlamaForCausalLM \
+         does not read";
+    assert!(resolved.warnings().iter().any(|own| own.ends_with(warning)), "{:?}", resolved.warnings());
+    let plain = resolve(&PipelineConfig::new(original.display().to_string())).unwrap();
+    assert_eq!(resolved.checkpoint().decoder().unwrap(), plain.checkpoint().decoder().unwrap());
+    assert_eq!(plain.warnings(), [""; 0]);
+}
+
+#[test]
 fn of_several_architectures_the_first_that_is_known_is_taken() {
     let Some(original) = testdata::shared("stories260k/hf") else { return };
     let folder = tempfile::tempdir().unwrap();
