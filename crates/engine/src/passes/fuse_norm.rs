@@ -1,7 +1,7 @@
 //! `linear(rms_norm(x, g), W)` → `linear[norm](x, g, W)`, when only linear layers read the norm.
 
 use graph::ops::{Linear, RmsNorm};
-use graph::{Graph, NodeId, Op, Value};
+use graph::{Graph, Node, NodeId, Op, Value};
 
 use super::replace;
 
@@ -27,14 +27,14 @@ fn matches(graph: &Graph, id: NodeId) -> Option<(RmsNorm, Vec<NodeId>)> {
     let node = graph.node(id);
     let Op::RmsNorm(norm) = node.op else { return None };
     let normed = node.outputs[0];
-    let readers = graph.nodes().filter(|(_, node)| reads_as_input(&node.op, &node.inputs, normed));
-    let readers: Vec<NodeId> = readers.map(|(reader, _)| reader).collect();
+    let mut readers = graph.readers(normed);
+    readers.retain(|&reader| reads_as_input(graph.node(reader), normed));
     (!readers.is_empty() && readers.len() == graph.users(normed)).then_some((norm, readers))
 }
 
-fn reads_as_input(op: &Op, inputs: &[Value], value: Value) -> bool {
-    let Op::Linear(linear) = op else { return false };
-    linear.norm.is_none() && inputs[0] == value
+fn reads_as_input(node: &Node, value: Value) -> bool {
+    let Op::Linear(linear) = node.op else { return false };
+    linear.norm.is_none() && node.inputs[0] == value
 }
 
 #[cfg(test)]

@@ -204,6 +204,15 @@ impl Graph {
         self.info(value).users
     }
 
+    /// The nodes that read a value, each once, in the order they were made.
+    pub fn readers(&self, value: Value) -> Vec<NodeId> {
+        let mut readers = self.values[value.0 as usize].readers.clone();
+        readers.sort_unstable();
+        readers.dedup();
+        readers.retain(|&id| self.contains(id) && self.node(id).inputs.contains(&value));
+        readers
+    }
+
     /// The node that makes a value, or `None` for an input of the graph.
     ///
     /// # Panics

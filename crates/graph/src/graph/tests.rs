@@ -24,7 +24,11 @@ fn edits_keep_the_books() {
     assert_eq!((graph.users(zero), graph.users(two)), (3, 1));
     graph.replace_uses(two, twice);
     assert_eq!((graph.users(two), graph.users(twice)), (0, 1));
+    let doubled = graph.node_of(twice).unwrap();
+    assert_eq!((graph.readers(zero), graph.readers(two)), (vec![ids[4], doubled], vec![]));
+    assert_eq!((graph.readers(twice), graph.readers(x)), (vec![ids[4]], vec![ids[1]]));
     graph.remove(ids[2]);
+    assert!(graph.readers(graph.inputs()[1].value).iter().all(|&id| id != ids[2]));
     assert!(!graph.contains(ids[2]) && graph.len() == 5);
     graph.verify().unwrap();
     let (op, operands) = graph.defined_by(graph.outputs()[0]).unwrap();
