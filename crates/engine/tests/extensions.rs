@@ -39,6 +39,7 @@ fn load(sources: &[&str]) -> Option<Extensions> {
 
 const LEAKY: &str = "examples/extensions/leaky_relu.rs";
 const FAULTY: &str = "crates/extensions/tests/sources/faulty.rs";
+const EXACT: &str = "crates/extensions/tests/sources/exact.rs";
 const SHADOW: &str = "crates/extensions/tests/sources/shadow.rs";
 
 fn session(extensions: &Extensions) -> InferenceSession {
@@ -118,7 +119,7 @@ fn text_is_checked_as_builders_are() {
     check(&format!("custom(%x) {{{op}, slop = 1.0}}"), "there is no parameter `slop`");
     check(
         &format!("custom(%x) {{{op}, slope = steep}}"),
-        "the parameter `slope` is steep, expected a finite number",
+        "the parameter `slope` is steep, expected a finite f64",
     );
     let buffer = "operand 0 (x) is mut f32[2], expected a tensor";
     check(&format!("inplace_custom(%b) {{{op}, writes = [0]}}"), buffer);
@@ -211,6 +212,25 @@ fn libraries_count_once_and_ops_are_not_ambiguous() {
     let other = folder.join("other.rs");
     let text = fs::read_to_string(repository().join(LEAKY)).unwrap();
     fs::write(&other, text.replace("name: \"leaky_relu\"", "name: \"other\"")).unwrap();
+#[test]
+fn parameters_reach_ops_to_the_last_bit() {
+    let Some(extensions) = load(&[EXACT]) else { return };
+    let session = session(&extensions);
+    let (number, whole) = (1.0 / 3.0, (1 << 53) + 1);
+    let parameters =
+        Attributes::default().with("number", Attribute::Float(number)).with("whole", Attribute::Int(whole));
+    let results = vec![Type::new(DType::F64, [1]), Type::new(DType::I64, [1])];
+    let mut b = Builder::new("shown");
+    let shown = b.custom(session.custom_extensions(), "parameters", &[], results, parameters).unwrap();
+    let graph = b.finish(&shown).unwrap();
+    let path = folder("exact").join("model.mef");
+    session.compile(&graph).unwrap().export_mef(&path).unwrap();
+    for model in [session.load(&graph, &()).unwrap(), session.load(&path, &()).unwrap()] {
+        let outputs = model.execute(&[]).unwrap();
+        assert_eq!((outputs[0].to_vec::<f64>(), outputs[1].to_vec::<i64>()), (vec![number], vec![whole]));
+    }
+}
+
     let other = load(&[other.to_str().unwrap()]).unwrap();
     let error = message(extensions.with(&other));
     assert_eq!(error, "the op `leaky_relu` is in two extensions: leaky_relu 1.0, and other 1.0");

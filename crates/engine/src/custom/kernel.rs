@@ -167,7 +167,7 @@ pub(super) fn arguments(op: &extensions::Op, parameters: &Attributes) -> Vec<(St
             Attribute::Bool(value) => Argument::Bool(*value),
             Attribute::Int(value) if is_float(name) => Argument::Float(*value as f64),
             Attribute::Int(value) => Argument::Int(*value),
-            Attribute::Float(value) => Argument::Float(f64::from(*value)),
+            Attribute::Float(value) => Argument::Float(*value),
             Attribute::Text(value) => Argument::Text(value.clone()),
             Attribute::DType(value) => Argument::DType(*value),
             Attribute::Ints(values) => Argument::Ints(values.clone()),

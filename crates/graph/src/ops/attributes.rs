@@ -14,8 +14,9 @@ pub enum Attribute {
     Bool(bool),
     /// A whole number.
     Int(i64),
-    /// A finite number, printed with the fewest digits that read back to the same bits.
-    Float(f32),
+    /// A finite number, printed with the fewest digits that read back to the same bits. For those of ops that are f32,
+    /// see [`Attribute::f32`].
+    Float(f64),
     /// A word or a quoted string.
     Text(String),
     /// A dtype.
@@ -52,6 +53,12 @@ impl PartialEq for TensorData {
 }
 
 impl Attribute {
+    /// A number of 32 bits: the one of 64 bits with the fewest digits that rounds to it, so that 0.1 prints as `0.1`.
+    pub fn f32(value: f32) -> Attribute {
+        let shortest: Option<f64> = value.to_string().parse().ok();
+        Attribute::Float(shortest.filter(|&wide| wide as f32 == value).unwrap_or_else(|| value.into()))
+    }
+
     /// A count or an index.
     ///
     /// # Panics
@@ -157,7 +164,7 @@ impl Attributes {
     /// If it is no number.
     pub fn float(&mut self, name: &str) -> Result<Option<f32>, TypeError> {
         self.typed(name, "a number", |attribute| match attribute {
-            Attribute::Float(value) => Ok(value),
+            Attribute::Float(value) if (value as f32).is_finite() => Ok(value as f32),
             Attribute::Int(value) => Ok(value as f32),
             other => Err(other),
         })

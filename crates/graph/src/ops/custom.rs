@@ -198,11 +198,14 @@ impl CustomSignature {
 }
 
 impl ParameterKind {
-    /// Whether an attribute is of this kind. Whole numbers are numbers.
+    /// Whether an attribute is of this kind. Whole numbers that an f64 holds are numbers.
     fn admits(self, value: &Attribute) -> bool {
         match value {
             Attribute::Bool(_) => self == ParameterKind::Bool,
-            Attribute::Int(_) => matches!(self, ParameterKind::Int | ParameterKind::Float),
+            Attribute::Int(value) => match self {
+                ParameterKind::Float => *value as f64 as i128 == i128::from(*value),
+                kind => kind == ParameterKind::Int,
+            },
             Attribute::Float(value) => self == ParameterKind::Float && value.is_finite(),
             Attribute::Text(_) => self == ParameterKind::Text,
             Attribute::DType(_) => self == ParameterKind::DType,
@@ -215,7 +218,7 @@ impl ParameterKind {
         match self {
             ParameterKind::Bool => "true or false",
             ParameterKind::Int => "a whole number",
-            ParameterKind::Float => "a finite number",
+            ParameterKind::Float => "a finite f64",
             ParameterKind::Text => "text",
             ParameterKind::DType => "a dtype",
             ParameterKind::Ints => "a list of whole numbers",
@@ -380,6 +383,39 @@ mod tests {
     }
 
     #[test]
+    fn numbers_keep_all_their_bits() {
+        let numbers = [0.1, 1.0 / 3.0, f64::MAX, 5e-324, f64::from(0.1f32), 16777217.0, -0.0];
+        let wholes = [i64::MIN, (1 << 53) + 1, i64::MAX];
+        let mut b = Builder::new("g");
+        let x = b.input("x", "f32[2]".parse().unwrap());
+        let mut y = x;
+        for (number, whole) in numbers.iter().zip(wholes.iter().cycle()) {
+            let parameters = Attributes::default()
+                .with("slope", Attribute::Float(*number))
+                .with("times", Attribute::Int(*whole));
+            let results = vec![b.ty(x).clone()];
+            y = b.custom(&Library, "plain", &[y], results, parameters).unwrap()[0];
+        }
+        let graph = b.finish(&[y]).unwrap();
+        let again = Graph::parse(&graph.to_string()).unwrap();
+        let parameters = |graph: &Graph| -> Vec<Attributes> {
+            let of = |op: &crate::Op| match op {
+                crate::Op::Custom(custom) => custom.parameters.clone(),
+                other => unreachable!("{} is not built here", other.name()),
+            };
+            graph.nodes().map(|(_, node)| of(&node.op)).collect()
+        };
+        assert_eq!(parameters(&again), parameters(&graph));
+        for (parameters, number) in parameters(&again).iter().zip(numbers) {
+            let (_, slope) = parameters.iter().next().unwrap();
+            assert!(
+                matches!(slope, Attribute::Float(value) if value.to_bits() == number.to_bits()),
+                "{slope}"
+            );
+        }
+    }
+
+    #[test]
     fn what_does_not_fit_is_refused_at_construction() {
         let mut b = Builder::new("g");
         let f32: Type = "f32[2]".parse().unwrap();
@@ -452,8 +488,13 @@ mod tests {
             let expected = format!("the parameter `{name}` is {expected}");
             check("plain", &[x], 1, slope().with(name, value), &expected);
         }
-        let infinite = Attributes::default().with("slope", Attribute::Float(f32::INFINITY));
-        check("plain", &[x], 1, infinite, "the parameter `slope` is inf, expected a finite number");
+        let no_floats =
+            [(Attribute::Float(f64::INFINITY), "inf"), (Attribute::Int((1 << 53) + 1), "9007199254740993")];
+        for (value, printed) in no_floats {
+            let parameters = Attributes::default().with("slope", value);
+            let expected = format!("the parameter `slope` is {printed}, expected a finite f64");
+            check("plain", &[x], 1, parameters, &expected);
+        }
     }
 
     #[test]

@@ -91,7 +91,7 @@ macro_rules! attribute_types {
 attribute_types! {
     usize: int, |value| Attribute::index(*value);
     i64: int, |value| Attribute::Int(*value);
-    f32: float, |value| Attribute::Float(*value);
+    f32: float, |value| Attribute::f32(*value);
     String: text, |value| Attribute::Text(value.clone());
     DType: dtype, |value| Attribute::DType(*value);
     Type: ty, |value| Attribute::Type(value.clone());

@@ -88,8 +88,8 @@ impl Define for Random {
         Attributes::default()
             .with("dtype", Attribute::DType(self.dtype))
             .with("shape", Attribute::Dims(self.shape.clone()))
-            .with(first, Attribute::Float(a))
-            .with(second, Attribute::Float(b))
+            .with(first, Attribute::f32(a))
+            .with(second, Attribute::f32(b))
             .with("seed", Attribute::Int(self.seed as i64))
     }
 

@@ -59,7 +59,7 @@ impl Parser<'_> {
             Token::Number(text) => {
                 let signed = format!("{}{text}", if negative { "-" } else { "" });
                 let float =
-                    || signed.parse().ok().filter(|value: &f32| value.is_finite()).map(Attribute::Float);
+                    || signed.parse().ok().filter(|value: &f64| value.is_finite()).map(Attribute::Float);
                 let value = signed.parse().ok().map(Attribute::Int).or_else(float);
                 value.ok_or_else(|| unexpected("a number", &Token::Number(text), line))
             }
