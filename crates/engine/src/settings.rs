@@ -91,7 +91,7 @@ choices! {
         #[default]
         Safe = "SAFE", "safe";
         /// As [`AssertLevel::Safe`], and a call fails with NaN or infinity in an output, or where an op of a library writes
-        /// near its results, but outside of them.
+        /// to what it only reads, or near its operands and results.
         All = "ALL", "all";
     }
 }

@@ -143,9 +143,9 @@ fn faults_of_an_op_are_errors_of_the_call() {
             });
         }
     });
-    let lies = session.load(&around("lies_about_shape"), &()).unwrap();
-    let lie = "step 1, custom: `lies_about_shape` of faulty 0: result 0 is stated as f32[3], but it makes f32[7, 7]";
-    assert_eq!(message(run(&lies, &[1.0; 3])), lie);
+    let lie = "compiling `around`: `lies_about_shape` of faulty 0: result 0 is stated as f32 with 1 axes, but it makes \
+               f32[7, 7]";
+    assert_eq!(message(session.compile(&around("lies_about_shape"))), lie);
     let refuses = session.load(&around("refuses"), &()).unwrap();
     assert_eq!(message(run(&refuses, &[1.0])), "step 1, custom: `refuses` of faulty 0: [1] is too much");
 }
@@ -155,10 +155,19 @@ fn the_highest_assert_level_watches_what_ops_write() {
     let Some(extensions) = load(&[FAULTY]) else { return };
     let session = session(&extensions);
     session.set_mojo_assert_level(AssertLevel::All);
-    for op in ["overruns", "underruns"] {
+    for op in ["overruns", "underruns", "scribbles"] {
         let error = message(run(&session.load(&around(op), &()).unwrap(), &[1.0; 3]));
         assert!(error.starts_with(&format!("step 1, custom: `{op}` of faulty 0: ")), "{error}");
     }
+}
+
+#[test]
+fn results_of_another_dtype_are_found_before_sizes_are_known() {
+    let Some(extensions) = load(&[FAULTY]) else { return };
+    let error = message(session(&extensions).compile(&around("lies_about_elements")));
+    let expected = "compiling `around`: `lies_about_elements` of faulty 0: result 0 is stated as f32 with 1 axes, but it \
+                    makes f64[64]";
+    assert_eq!(error, expected);
 }
 
 #[test]
@@ -204,15 +213,6 @@ fn an_op_shadows_the_built_in_one_of_its_name() {
 }
 
 #[test]
-fn libraries_count_once_and_ops_are_not_ambiguous() {
-    let Some(extensions) = load(&[LEAKY, LEAKY, FAULTY]) else { return };
-    assert_eq!(extensions.libraries().len(), 2);
-    assert!(extensions.describe().starts_with("leaky_relu 1.0 ("), "{}", extensions.describe());
-    let folder = folder("ambiguous");
-    let other = folder.join("other.rs");
-    let text = fs::read_to_string(repository().join(LEAKY)).unwrap();
-    fs::write(&other, text.replace("name: \"leaky_relu\"", "name: \"other\"")).unwrap();
-#[test]
 fn parameters_reach_ops_to_the_last_bit() {
     let Some(extensions) = load(&[EXACT]) else { return };
     let session = session(&extensions);
@@ -231,6 +231,15 @@ fn parameters_reach_ops_to_the_last_bit() {
     }
 }
 
+#[test]
+fn libraries_count_once_and_ops_are_not_ambiguous() {
+    let Some(extensions) = load(&[LEAKY, LEAKY, FAULTY]) else { return };
+    assert_eq!(extensions.libraries().len(), 2);
+    assert!(extensions.describe().starts_with("leaky_relu 1.0 ("), "{}", extensions.describe());
+    let folder = folder("ambiguous");
+    let other = folder.join("other.rs");
+    let text = fs::read_to_string(repository().join(LEAKY)).unwrap();
+    fs::write(&other, text.replace("name: \"leaky_relu\"", "name: \"other\"")).unwrap();
     let other = load(&[other.to_str().unwrap()]).unwrap();
     let error = message(extensions.with(&other));
     assert_eq!(error, "the op `leaky_relu` is in two extensions: leaky_relu 1.0, and other 1.0");
@@ -246,7 +255,14 @@ fn artifacts_name_the_extensions_they_need() {
     let model = with.load(&path, &()).unwrap();
     assert_eq!(run(&model, &[2.0, -3.0]).unwrap(), [0.02, -3.0]);
     let without = message(session(&Extensions::default()).load(&path, &()));
-    assert!(without.contains("with leaky_relu 1.0"), "{without}");
+    let needs =
+        "it needs the extension leaky_relu 1.0, and the session has none: load it and give it to the session";
+    assert_eq!(without, format!("artifact {}: {needs}", path.display()));
+    let other = message(session(&load(&[FAULTY]).unwrap()).load(&path, &()));
+    assert!(
+        other.contains("needs the extension leaky_relu 1.0, and the session has faulty 0: load it"),
+        "{other}"
+    );
     let plain = Graph::parse("graph g(%x: f32[n]) { %y = neg(%x) return %y }").unwrap();
     with.compile(&plain).unwrap().export_mef(&path).unwrap();
     session(&Extensions::default()).load(&path, &()).unwrap();

@@ -81,12 +81,16 @@ pub enum Operand<'m> {
     Write(ArrayMut<'m>),
 }
 
-/// Whether an op's writes are watched: it then writes to memory between guard bytes, which is copied afterwards.
+/// The type that an op's rule gives to a result, or what it is instead.
+type Inferred = Result<(DType, Shape), String>;
+
+/// Whether an op's writes are watched: it then gets copies of its operands and results between guard bytes, and what it
+/// may write is copied back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guards {
-    /// The op writes to the results themselves.
+    /// The op reads the operands and writes to the results themselves.
     Off,
-    /// Writes within 64 bytes outside of a result or buffer are found.
+    /// Writes to operands that are only read, and within 64 bytes outside of any operand or result, are found.
     On,
 }
 
@@ -114,21 +118,55 @@ impl Op {
         operands: &[(DType, Shape)],
         results: &[(DType, Shape)],
     ) -> Result<(), String> {
-        let Some(infer) = self.functions.infer else { return Ok(()) };
-        let operands: Vec<abi::Tensor> = operands.iter().map(|(dtype, shape)| typed(*dtype, shape)).collect();
-        let mut inferred: Vec<abi::Tensor> =
-            results.iter().map(|(dtype, shape)| typed(*dtype, shape)).collect();
-        self.call(infer, arguments, &operands, &mut inferred, &in_order)?;
-        for (i, ((dtype, shape), found)) in results.iter().zip(&inferred).enumerate() {
-            let makes = read_type(found);
+        let makes = self.infer(arguments, operands, results)?;
+        for (i, ((dtype, shape), makes)) in results.iter().zip(makes).enumerate() {
             if makes.as_ref() != Ok(&(*dtype, *shape)) {
-                let makes = makes.map_or_else(|message| message, |(dtype, shape)| format!("{dtype}{shape}"));
-                return Err(
-                    self.message(&format!("result {i} is stated as {dtype}{shape}, but it makes {makes}"))
-                );
+                return Err(self.disagreement(i, &format!("{dtype}{shape}"), makes));
             }
         }
         Ok(())
+    }
+
+    /// [`Op::check_types`] where sizes are not known yet: dtypes and numbers of axes alone are compared. `operands` and
+    /// `results` have sizes that are as good as any; a rule that refuses them says nothing of others.
+    ///
+    /// # Errors
+    /// If the rule makes results of another dtype or number of axes; with both facts.
+    pub fn check_forms(
+        &self,
+        arguments: &[(String, Argument)],
+        operands: &[(DType, Shape)],
+        results: &[(DType, Shape)],
+    ) -> Result<(), String> {
+        let Ok(makes) = self.infer(arguments, operands, results) else { return Ok(()) };
+        for (i, ((dtype, shape), makes)) in results.iter().zip(makes).enumerate() {
+            let is_same = |makes: &(DType, Shape)| (makes.0, makes.1.rank()) == (*dtype, shape.rank());
+            if !makes.as_ref().is_ok_and(is_same) {
+                return Err(self.disagreement(i, &format!("{dtype} with {} axes", shape.rank()), makes));
+            }
+        }
+        Ok(())
+    }
+
+    /// The types that the op's rule gives to results, each a type or what it is instead; those stated where it leaves
+    /// them alone.
+    fn infer(
+        &self,
+        arguments: &[(String, Argument)],
+        operands: &[(DType, Shape)],
+        stated: &[(DType, Shape)],
+    ) -> Result<Vec<Inferred>, String> {
+        let Some(infer) = self.functions.infer else { return Ok(stated.iter().copied().map(Ok).collect()) };
+        let operands: Vec<abi::Tensor> = operands.iter().map(|(dtype, shape)| typed(*dtype, shape)).collect();
+        let mut inferred: Vec<abi::Tensor> =
+            stated.iter().map(|(dtype, shape)| typed(*dtype, shape)).collect();
+        self.call(infer, arguments, &operands, &mut inferred, &in_order)?;
+        Ok(inferred.iter().map(read_type).collect())
+    }
+
+    fn disagreement(&self, result: usize, stated: &str, makes: Inferred) -> String {
+        let makes = makes.map_or_else(|message| message, |(dtype, shape)| format!("{dtype}{shape}"));
+        self.message(&format!("result {result} is stated as {stated}, but it makes {makes}"))
     }
 
     /// Computes the results, after [`Op::check_types`].
@@ -149,20 +187,19 @@ impl Op {
         self.check_counts(operands, results)?;
         self.check_types(arguments, &types, &result_types)?;
         let mut copies = Vec::new();
-        let mut written = Vec::new();
         let mut inputs = Vec::with_capacity(operands.len());
-        for operand in operands {
+        for (position, operand) in operands.iter_mut().enumerate() {
             inputs.push(match operand {
-                Operand::Read(array) => self.lend(array, &mut copies)?,
-                Operand::Write(array) => self.lend_mut(array, guards, &mut written)?,
+                Operand::Read(array) => self.lend(position, array, guards, &mut copies)?,
+                Operand::Write(array) => self.lend_mut(array, guards, &mut copies)?,
             });
         }
         let mut outputs = Vec::with_capacity(results.len());
         for array in results {
-            outputs.push(self.lend_mut(array, guards, &mut written)?);
+            outputs.push(self.lend_mut(array, guards, &mut copies)?);
         }
         self.call(self.functions.run, arguments, &inputs, &mut outputs, parallel)?;
-        written.into_iter().try_for_each(|watched| watched.finish()).map_err(|message| self.message(&message))
+        copies.into_iter().try_for_each(|copy| copy.finish()).map_err(|message| self.message(&message))
     }
 
     /// Whether there are as many operands and results as declared, and those to write are so.
@@ -191,38 +228,49 @@ impl Op {
         Ok(())
     }
 
-    /// An array as the op sees it; a copy where it is not aligned to its elements.
-    fn lend(&self, array: &Array<'_>, copies: &mut Vec<AlignedBytes>) -> Result<abi::Tensor, String> {
+    /// An array as the op sees it; a copy where it is not aligned to its elements, or watched.
+    fn lend<'m>(
+        &self,
+        position: usize,
+        array: &'m Array<'_>,
+        guards: Guards,
+        copies: &mut Vec<Watched<'m>>,
+    ) -> Result<abi::Tensor, String> {
         self.check_bytes(array.dtype, &array.shape, array.bytes.len())?;
-        let bytes = match is_aligned(array.dtype, array.bytes) {
-            true => array.bytes,
-            false => {
-                copies.push(AlignedBytes::copy_of(array.bytes));
-                copies.last().expect("just pushed")
-            }
-        };
-        let data = bytes.as_ptr().cast_mut().cast();
-        Ok(abi::Tensor { data, bytes: bytes.len(), ..typed(array.dtype, &array.shape) })
+        let (ty, bytes) = (typed(array.dtype, &array.shape), array.bytes.len());
+        if guards == Guards::Off && is_aligned(array.dtype, array.bytes) {
+            return Ok(abi::Tensor { data: array.bytes.as_ptr().cast_mut().cast(), bytes, ..ty });
+        }
+        let mut memory = self.guarded(array.bytes)?;
+        let data = memory[GUARD..].as_mut_ptr().cast();
+        copies.push(Watched { memory, original: Original::Read(position, array.bytes) });
+        Ok(abi::Tensor { data, bytes, ..ty })
     }
 
     fn lend_mut<'m>(
         &self,
         array: &'m mut ArrayMut<'_>,
         guards: Guards,
-        written: &mut Vec<Watched<'m>>,
+        copies: &mut Vec<Watched<'m>>,
     ) -> Result<abi::Tensor, String> {
         self.check_bytes(array.dtype, &array.shape, array.bytes.len())?;
-        let ty = typed(array.dtype, &array.shape);
-        let bytes = array.bytes.len();
+        let (ty, bytes) = (typed(array.dtype, &array.shape), array.bytes.len());
         if guards == Guards::Off && is_aligned(array.dtype, array.bytes) {
             return Ok(abi::Tensor { data: array.bytes.as_mut_ptr().cast(), bytes, ..ty });
         }
-        let mut memory = AlignedBytes::zeroed(bytes + 2 * GUARD);
-        memory.fill(PATTERN);
-        memory[GUARD..][..bytes].copy_from_slice(array.bytes);
+        let mut memory = self.guarded(array.bytes)?;
         let data = memory[GUARD..].as_mut_ptr().cast();
-        written.push(Watched { memory, target: array.bytes });
+        copies.push(Watched { memory, original: Original::Written(array.bytes) });
         Ok(abi::Tensor { data, bytes, ..ty })
+    }
+
+    /// A copy between guard bytes.
+    fn guarded(&self, bytes: &[u8]) -> Result<AlignedBytes, String> {
+        let memory = AlignedBytes::try_zeroed(bytes.len() + 2 * GUARD);
+        let mut memory = memory.map_err(|error| self.message(&error.to_string()))?;
+        memory.fill(PATTERN);
+        memory[GUARD..][..bytes.len()].copy_from_slice(bytes);
+        Ok(memory)
     }
 
     fn check_bytes(&self, dtype: DType, shape: &Shape, found: usize) -> Result<(), String> {
@@ -316,27 +364,45 @@ impl Argument {
     }
 }
 
-/// Memory between guard bytes that an op writes in place of `target`.
+/// Memory between guard bytes that an op gets in place of its operand or result.
 struct Watched<'m> {
     memory: AlignedBytes,
-    target: &'m mut [u8],
+    original: Original<'m>,
+}
+
+enum Original<'m> {
+    /// An operand, by its position, that the op must leave as it is.
+    Read(usize, &'m [u8]),
+    /// A buffer or result.
+    Written(&'m mut [u8]),
 }
 
 impl Watched<'_> {
-    /// Copies what was written, if the guards are whole.
+    /// Copies back what was written, if the guards are whole, and operands that are only read are what they were.
     fn finish(self) -> Result<(), String> {
+        let (len, what) = match &self.original {
+            Original::Read(position, bytes) => (bytes.len(), format!("operand {position}")),
+            Original::Written(bytes) => (bytes.len(), "a result or buffer".to_string()),
+        };
         let (before, rest) = self.memory.split_at(GUARD);
-        let (contents, after) = rest.split_at(self.target.len());
+        let (contents, after) = rest.split_at(len);
         let whole = |guard: &[u8]| guard.iter().all(|&byte| byte == PATTERN);
         let side = match (whole(before), whole(after)) {
-            (true, true) => {
-                self.target.copy_from_slice(contents);
-                return Ok(());
-            }
-            (false, _) => "before",
-            (true, false) => "behind",
+            (true, true) => None,
+            (false, _) => Some("before"),
+            (true, false) => Some("behind"),
         };
-        Err(format!("it wrote {side} the {} bytes of a result or buffer", self.target.len()))
+        match (side, self.original) {
+            (Some(side), _) => Err(format!("it wrote {side} the {len} bytes of {what}")),
+            (None, Original::Written(target)) => {
+                target.copy_from_slice(contents);
+                Ok(())
+            }
+            (None, Original::Read(_, bytes)) => match contents.iter().zip(bytes).position(|(a, b)| a != b) {
+                Some(byte) => Err(format!("it wrote to {what}, which it only reads, at byte {byte}")),
+                None => Ok(()),
+            },
+        }
     }
 }
 
@@ -386,7 +452,7 @@ fn typed(dtype: DType, shape: &Shape) -> abi::Tensor {
 }
 
 /// A type as the op left it, or what it is instead.
-fn read_type(tensor: &abi::Tensor) -> Result<(DType, Shape), String> {
+fn read_type(tensor: &abi::Tensor) -> Inferred {
     let dtype = u8::try_from(tensor.dtype).ok().and_then(DType::from_code);
     let dtype = dtype.ok_or_else(|| format!("elements of the unknown dtype {}", tensor.dtype))?;
     let shape = usize::try_from(tensor.rank).ok().and_then(|rank| tensor.shape.get(..rank));

@@ -32,6 +32,16 @@ pub enum ArtifactFault {
         /// The session's devices and their targets.
         available: String,
     },
+    /// It needs libraries of custom ops that the session lacks.
+    #[error(
+        "it needs the extension {missing}, and the session has {available}: load it and give it to the session"
+    )]
+    Extensions {
+        /// Names and versions of those that are missing.
+        missing: String,
+        /// Those that are there, or `none`.
+        available: String,
+    },
     /// Its end is missing.
     #[error("truncated: it has {found} bytes, expected {expected}")]
     Truncated {

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use graph::Graph;
+use graph::ops::CustomOps;
 use tensor::Bytes;
 
 use super::container::{self, Header, MAGIC, SourceRecord, maker};
 use super::weights::StoredWeights;
+use crate::custom::{self, Extensions};
 use crate::{ArtifactFault, Device, Error, KernelSettings};
 
 /// A file of compiled models, mapped into memory. Clones share the mapping.
@@ -175,18 +177,31 @@ impl Artifact {
         StoredWeights::of(self, constants)
     }
 
-    /// The device among some that it runs on.
-    pub(crate) fn choose<'d>(&self, devices: &'d [Arc<dyn Device>]) -> Result<&'d Arc<dyn Device>, Error> {
+    /// The device among some that it runs on, with the ops of some extensions.
+    pub(crate) fn choose<'d>(
+        &self,
+        devices: &'d [Arc<dyn Device>],
+        extensions: &Extensions,
+    ) -> Result<&'d Arc<dyn Device>, Error> {
         let Header { maker: made_by, device, target, .. } = self.header();
         if *made_by != maker() {
             return Err(self.fault(ArtifactFault::Maker { found: made_by.clone(), expected: maker() }));
         }
+        let (target, needed) = custom::split_target(target);
         let runs = |other: &&Arc<dyn Device>| other.name() == device && other.runs_target(target);
-        devices.iter().find(runs).ok_or_else(|| {
+        let chosen = devices.iter().find(runs).ok_or_else(|| {
             let describe = |device: &Arc<dyn Device>| format!("{} ({})", device.name(), device.target());
             let available = devices.iter().map(describe).collect::<Vec<_>>().join(", ");
             self.fault(ArtifactFault::Target { found: format!("{device} ({target})"), available })
-        })
+        })?;
+        let known = extensions.searched();
+        let is_missing = |needed: &&str| known.iter().all(|known| known != needed);
+        let missing: Vec<&str> = needed.into_iter().filter(is_missing).collect();
+        if missing.is_empty() {
+            return Ok(chosen);
+        }
+        let available = if known.is_empty() { "none".to_string() } else { known.join(", ") };
+        Err(self.fault(ArtifactFault::Extensions { missing: missing.join(", "), available }))
     }
 
     /// What it is told apart by, as it was exported; of an entry of a compile cache, its key; else empty.

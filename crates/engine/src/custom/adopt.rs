@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use graph::ops::{Custom, CustomOps, Effect};
-use graph::{Graph, Node, NodeId, Op, Type};
+use graph::{Bindings, Dim, Graph, Node, NodeId, Op, Type};
 use tensor::{DType, Shape};
 
 use super::{Extensions, kernel};
@@ -90,18 +90,24 @@ impl Extensions {
         Ok(Some(custom))
     }
 
-    /// Checks an op of a library: its signature, and its type rule where all sizes are known.
+    /// Checks an op of a library: its signature, and its type rule; where sizes are not known, with some that could be.
     fn check(&self, custom: &Custom, types: &NodeTypes) -> Result<(), String> {
         let inputs: Vec<&Type> = types.inputs.iter().collect();
         let signature = self.find(&custom.op).map_err(|error| error.to_string())?;
         signature.check(custom, &inputs).map_err(|error| error.to_string())?;
         let op = self.op(&custom.op).expect("it has a signature");
-        match (static_types(&types.inputs), static_types(&types.results)) {
-            (Some(inputs), Some(results)) => {
-                op.check_types(&kernel::arguments(op, &custom.parameters), &inputs, &results)
-            }
-            _ => Ok(()),
+        let arguments = kernel::arguments(op, &custom.parameters);
+        if let (Some(inputs), Some(results)) = (static_types(&types.inputs), static_types(&types.results)) {
+            return op.check_types(&arguments, &inputs, &results);
         }
+        // A rule may refuse sizes that never come.
+        for size in [64, 1, 3] {
+            let sample = |types: &[Type]| sample(types, size);
+            if let (Some(inputs), Some(results)) = (sample(&types.inputs), sample(&types.results)) {
+                op.check_forms(&arguments, &inputs, &results)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -130,6 +136,15 @@ fn types(graph: &Graph, id: NodeId) -> NodeTypes {
 /// The types in numbers, if all sizes are known.
 fn static_types(types: &[Type]) -> Option<Vec<(DType, Shape)>> {
     types.iter().map(|ty| Some((ty.dtype, ty.static_shape()?))).collect()
+}
+
+/// The types with one size for all symbols, if that is possible.
+fn sample(types: &[Type], size: usize) -> Option<Vec<(DType, Shape)>> {
+    let mut bindings = Bindings::default();
+    for symbol in types.iter().flat_map(|ty| &ty.shape).flat_map(Dim::symbols) {
+        bindings.insert(symbol, size);
+    }
+    types.iter().map(|ty| Some((ty.dtype, ty.resolve(&bindings).ok()?))).collect()
 }
 
 /// Puts an op with the same results in the place of another.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use extensions::{Argument, Array, ArrayMut, Guards, ParameterKind};
-use graph::ops::{Attribute, Attributes, CustomOps};
+use graph::ops::{Attribute, Attributes};
 use graph::{Op, Type};
 use tensor::{Bytes, DeviceSpec, Tensor};
 
@@ -63,18 +63,6 @@ impl Device for Extended {
         format!("{}{WITH}{}", self.device.target(), self.extensions.describe())
     }
 
-    /// Extensions are told by name and version: each kind of machine has another library, of another digest.
-    fn runs_target(&self, target: &str) -> bool {
-        let (device, needed) = target.split_once(WITH).unwrap_or((target, ""));
-        let known = self.extensions.searched();
-        let label = |needed: &str| needed.rsplit_once(" (").map(|(label, _)| label.to_string());
-        self.device.runs_target(device)
-            && needed
-                .split(", ")
-                .filter(|needed| !needed.is_empty())
-                .all(|needed| label(needed).is_some_and(|label| known.contains(&label)))
-    }
-
     fn kernel(&self, node: &NodeTypes<'_>) -> Option<Arc<dyn Kernel>> {
         let Op::Custom(custom) = node.op else { return self.device.kernel(node) };
         let op = self.extensions.op(&custom.op)?.clone();
@@ -113,6 +101,14 @@ impl Device for Extended {
     fn parallel_for(&self, chunks: usize, body: &(dyn Fn(usize) + Sync)) {
         self.device.parallel_for(chunks, body);
     }
+}
+
+/// The target of the device alone, and the names and versions of the extensions that are needed besides: each kind of
+/// machine has other libraries of them, of other digests.
+pub(crate) fn split_target(target: &str) -> (&str, Vec<&str>) {
+    let (device, needed) = target.split_once(WITH).unwrap_or((target, ""));
+    let needed = needed.split(", ").filter(|needed| !needed.is_empty());
+    (device, needed.map(|needed| needed.rsplit_once(" (").map_or(needed, |(label, _)| label)).collect())
 }
 
 /// An op of a library, with its parameters.

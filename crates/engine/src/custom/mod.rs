@@ -11,6 +11,7 @@ use extensions::{Access, Compiler, Library};
 use graph::Graph;
 use graph::ops::{CustomOps, CustomParameter, CustomSignature, Effect, ParameterKind};
 
+pub(crate) use self::kernel::split_target;
 use crate::{Device, Error};
 
 /// Libraries of custom ops, for sessions, for compiles, and for the graphs that use them. Clones share them.

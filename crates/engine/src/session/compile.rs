@@ -143,11 +143,7 @@ impl InferenceSession {
 
     /// The compiled model of an artifact.
     pub(super) fn read(&self, artifact: &Artifact, extensions: &Extensions) -> Result<CompiledModel, Error> {
-        let extended: Vec<Arc<dyn Device>> =
-            self.devices.iter().map(|device| extensions.on(device)).collect();
-        let chosen = artifact.choose(&extended)?;
-        let position = extended.iter().position(|device| Arc::ptr_eq(device, chosen));
-        let device = &self.devices[position.expect("chosen among these")];
+        let device = artifact.choose(&self.devices, extensions)?;
         let (graphs, constants) = artifact.graphs()?;
         check_names(&graphs)?;
         for graph in &graphs {

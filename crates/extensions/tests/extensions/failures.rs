@@ -40,6 +40,7 @@ fn misdeeds_are_errors_and_the_next_call_works() {
         ("no_such_operand", "it panicked: operand 3 of 1"),
         ("overruns", "it wrote behind the 8 bytes of a result or buffer"),
         ("underruns", "it wrote before the 8 bytes of a result or buffer"),
+        ("scribbles", "it wrote to operand 0, which it only reads, at byte 6"),
     ];
     for (op, expected) in cases {
         assert_eq!(message(&library, op, &x), expected);

@@ -64,11 +64,19 @@ op!(Underruns, "underruns", |types| types.set_like(0, 0), |call| {
     Ok(())
 });
 
+op!(Scribbles, "scribbles", |types| types.set_like(0, 0), |call| {
+    let x = call.operand::<f32>(0)?;
+    // SAFETY: as above.
+    unsafe { x.as_ptr().cast_mut().add(1).write(7.0) };
+    double(call)
+});
+op!(LiesAboutElements, "lies_about_elements", |types| types.set(0, DType::F64, types.shape(0)), |call| double(call));
+
 extension! {
     name: "faulty",
     version: "0",
     ops: [
         Panics, ThreadPanics, InferPanics, Refuses, Silent, Talks, LiesAboutShape, LiesAboutDType, WrongType, Twice,
-        NoSuchOperand, Overruns, Underruns,
+        NoSuchOperand, Overruns, Underruns, Scribbles, LiesAboutElements,
     ]
 }
