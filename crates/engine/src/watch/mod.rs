@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use self::floats::{coordinates, expect_no_nan, find_float};
 use self::poison::{fill, find_poison, poison};
-use crate::frame::{Array, FrameStep, Source};
+use crate::frame::{Array, FrameOperand, FrameStep, Source};
 use crate::plan::Step;
 use crate::{
     AssertLevel, Error, KernelSettings, LogLevel, Marker, Operand, Profiling, Program, StepTime,
@@ -62,7 +62,7 @@ impl<'c> Watch<'c> {
         let op = step.work.op_name();
         log_at(self.settings.op_log_level, &self.program.name, number, op);
         if let Some(mode) = self.settings.uninitialized_read_check {
-            self.expect_written(mode, sized, operands)?;
+            self.expect_written(mode, sized, operands, results)?;
             poison(operands, results);
             fill(scratch);
         }
@@ -106,11 +106,20 @@ impl<'c> Watch<'c> {
         mode: UninitializedReadMode,
         sized: &FrameStep,
         operands: &[Operand<'_>],
+        results: &[ViewMut<'_>],
     ) -> Result<(), String> {
-        for (position, (operand, sized)) in operands.iter().zip(&sized.operands).enumerate() {
-            let (Operand::View(view), Source::Piece) = (operand, sized.source) else { continue };
-            if let Some(element) = find_poison(view.dtype, view.bytes) {
-                let form = format!("{}{}", view.dtype, view.shape);
+        for (position, (operand, FrameOperand { array, source })) in
+            operands.iter().zip(&sized.operands).enumerate()
+        {
+            let bytes = match (operand, source) {
+                (Operand::View(view), Source::Piece) => view.bytes,
+                // Of a program of several parts: what an earlier part made.
+                (Operand::View(view), Source::Input(..)) if self.program.root.whole().is_none() => view.bytes,
+                (Operand::InResult, _) => &*results[0].bytes,
+                _ => continue,
+            };
+            if let Some(element) = find_poison(array.dtype, bytes) {
+                let form = format!("{}{}", array.dtype, array.shape);
                 let message =
                     format!("reads element {element} of operand {position}, {form}, which no step wrote");
                 self.found_unwritten(mode, &message)?;

@@ -246,7 +246,7 @@ fn profiled_calls_are_traced_and_summed_up() {
     assert_eq!((ops, events.len()), (6, 9));
 }
 
-/// Has one kernel, which leaves its result as it is, and counts what is asked of it.
+/// Has a kernel that leaves its result as it is and one that works in place, and counts what is asked of it.
 #[derive(Default)]
 struct Lazy {
     waits: AtomicUsize,
@@ -263,7 +263,11 @@ impl Device for Lazy {
     }
 
     fn kernel(&self, node: &NodeTypes<'_>) -> Option<Arc<dyn Kernel>> {
-        matches!(node.op, graph::Op::Unary(Unary::Neg)).then(|| Arc::new(Nothing) as Arc<dyn Kernel>)
+        match node.op {
+            graph::Op::Unary(Unary::Neg) => Some(Arc::new(Nothing)),
+            graph::Op::Unary(Unary::Abs) => Some(Arc::new(InPlace)),
+            _ => None,
+        }
     }
 
     fn packing(&self, _node: &NodeTypes<'_>, _position: usize) -> Option<String> {
@@ -291,6 +295,27 @@ impl Marker for Lazy {
 
     fn pop(&self) {
         self.marks.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Leaves the contents of its operand in its result.
+struct InPlace;
+
+impl Kernel for InPlace {
+    fn name(&self) -> String {
+        "in_place".to_string()
+    }
+
+    fn in_place(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+        match &call.inputs[0] {
+            Operand::View(view) => call.outputs[0].bytes.copy_from_slice(view.bytes),
+            _ => assert!(matches!(call.inputs[0], Operand::InResult)),
+        }
+        Ok(())
     }
 }
 
@@ -325,6 +350,25 @@ fn what_nobody_wrote_is_found_where_it_is_read() {
     session.debug().set_uninitialized_read_mode(UninitializedReadMode::Abort);
     let error = run(&load(&session, &last), &[1.0]).unwrap_err();
     assert_eq!(error, "output 0: element 0 of f32[1] was never written");
+}
+
+#[test]
+fn what_nobody_wrote_is_found_by_readers_in_place_and_in_other_parts() {
+    let session = InferenceSession::new([Arc::new(Lazy::default()) as Arc<dyn Device>]).unwrap();
+    session.debug().set_uninitialized_read_check(true);
+    let in_place = "graph g(%x: f32[n]) { %a = neg(%x) %b = abs(%a) %y = exp(%b) return %y }";
+    let in_place = load(&session, &Graph::parse(in_place).unwrap());
+    assert!(in_place.program().to_string().contains("in_place(%0 in place)"), "{}", in_place.program());
+    let expected = "step 1, abs: reads element 0 of operand 0, f32[2], which no step wrote";
+    assert_eq!(run(&in_place, &[1.0, 2.0]).unwrap_err(), expected);
+    let behind = "graph g(%x: f32[n]) {
+        %a = neg(%x)
+        %p = constant [true] : bool[]
+        %b = cond(%p, %a) {then = graph then(%x: f32[k]) { %y = exp(%x) return %y }, otherwise = @then}
+        return %b
+      }";
+    let error = run(&load(&session, &Graph::parse(behind).unwrap()), &[1.0, 2.0]).unwrap_err();
+    assert_eq!(error, "step 2, exp: reads element 0 of operand 0, f32[2], which no step wrote");
 }
 
 #[test]
