@@ -1,4 +1,4 @@
-//! Rewrites of graphs that keep their results and make them cheaper to compute.
+//! Rewrites of graphs that keep their results and make them cheaper to compute; and those that round as settings ask.
 //!
 //! A pass keeps the types of values, and a second run of it changes nothing.
 
@@ -6,6 +6,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use graph::{Graph, NodeId, Op, Value};
+
+use crate::{KernelSettings, SplitKReductionPrecision};
 
 mod fold_constants;
 mod fuse_activation;
@@ -31,18 +33,32 @@ pub struct Pass {
     /// The name in settings and traces.
     pub name: &'static str,
     run: fn(&mut Graph),
+    /// Whether a session's settings ask for it, where it changes results; `None` where it changes none.
+    asked: Option<fn(&KernelSettings) -> bool>,
 }
 
 macro_rules! passes {
-    ($($name:ident,)*) => {
+    ($($name:ident $(if $asked:expr)?,)*) => {
         /// Every pass, in the order they run. One round is enough: none makes what an earlier one looks for.
-        pub const PASSES: &[Pass] = &[$(Pass { name: stringify!($name), run: $name::run },)*];
+        pub const PASSES: &[Pass] = &[
+            $(Pass { name: stringify!($name), run: $name::run, asked: [$(asked($asked),)? None][0] },)*
+        ];
     };
+}
+
+/// For `passes!`: gives closures their type.
+const fn asked(by: fn(&KernelSettings) -> bool) -> Option<fn(&KernelSettings) -> bool> {
+    Some(by)
 }
 
 passes! {
     // Before all others, which then see nodes where calls were.
     inline_calls,
+    // Before all fusions, which make other nodes of products and casts; and before constants are folded, so that those
+    // of the graph are rounded as its weights are.
+    quantize_fp8 if |settings| settings.per_tensor_fp8_quantize,
+    // Behind quantize_fp8, whose products are not split.
+    split_products if |settings| settings.split_k_reduction_precision == SplitKReductionPrecision::Output,
     // Early, since merging moves nodes up to where their weights are defined.
     hoist_leaves,
     // Before simplify, which knows neutral constants when it sees them.
@@ -78,7 +94,7 @@ pub enum Passes {
     /// All.
     #[default]
     All,
-    /// None: the plan has a step for every node as written.
+    /// None but those that the session's settings ask for: the plan has a step for every node as written.
     None,
     /// All but those with these names.
     Without(Vec<String>),
@@ -91,11 +107,12 @@ impl Passes {
         names.iter().find(|name| PASSES.iter().all(|pass| pass.name != **name)).map(|name| &name[..])
     }
 
-    fn contains(&self, pass: &Pass) -> bool {
-        match self {
-            Passes::All => true,
-            Passes::None => false,
-            Passes::Without(names) => !names.iter().any(|name| name == pass.name),
+    fn contains(&self, pass: &Pass, settings: &KernelSettings) -> bool {
+        match (self, pass.asked) {
+            (_, Some(asked)) if !asked(settings) => false,
+            (Passes::All, _) | (Passes::None, Some(_)) => true,
+            (Passes::None, None) => false,
+            (Passes::Without(names), _) => !names.iter().any(|name| name == pass.name),
         }
     }
 }
@@ -105,35 +122,24 @@ impl Passes {
 pub(crate) fn run<E>(
     graph: &mut Graph,
     passes: &Passes,
+    settings: &KernelSettings,
     after: &mut dyn FnMut(&str, &Graph) -> Result<(), E>,
 ) -> Result<(), E> {
-    if *passes == Passes::None {
+    let mut chosen = PASSES.iter().filter(|pass| passes.contains(pass, settings)).peekable();
+    if chosen.peek().is_none() {
         return Ok(());
     }
     remove_dead::run(graph);
-    for pass in PASSES.iter().filter(|pass| passes.contains(pass)) {
+    for pass in chosen {
         (pass.run)(graph);
         remove_dead::run(graph);
         after(pass.name, graph)?;
     }
     let mut quiet = |_: &str, _: &Graph| Ok::<(), Infallible>(());
-    run_within(graph, &mut |region| run(region, passes, &mut quiet).unwrap_or_else(|never| match never {}));
+    run_within(graph, &mut |region| {
+        run(region, passes, settings, &mut quiet).unwrap_or_else(|never| match never {});
+    });
     Ok(())
-}
-
-/// Rounds the operands of products to 8-bit floats, in the graphs that nodes run too. Comes before all passes, where
-/// the session asks for it: they fuse what makes other products.
-pub(crate) fn quantize_fp8(graph: &mut Graph) {
-    quantize_fp8::run(graph);
-    run_within(graph, &mut quantize_fp8);
-}
-
-/// Rounds the partial sums of products that become halves, in the graphs that nodes run too. Comes before all passes,
-/// where the session asks for it: they take the casts.
-pub(crate) fn split_products(graph: &mut Graph) {
-    split_products::run(graph);
-    remove_dead::run(graph);
-    run_within(graph, &mut split_products);
 }
 
 /// Runs something over the graphs that nodes run.
@@ -199,8 +205,12 @@ fn check_unchanged(run: fn(&mut Graph), text: &str) {
 mod tests {
     use super::*;
 
+    fn run_with(graph: &mut Graph, passes: &Passes, settings: &KernelSettings) {
+        super::run(graph, passes, settings, &mut |_, _| Ok::<(), Infallible>(())).unwrap();
+    }
+
     fn run_all(graph: &mut Graph, passes: &Passes) {
-        super::run(graph, passes, &mut |_, _| Ok::<(), Infallible>(())).unwrap();
+        run_with(graph, passes, &KernelSettings::default());
     }
 
     /// The layers of a decoder without its attention: two biases, a shared norm, a gate, two residuals.
@@ -298,5 +308,43 @@ mod tests {
         assert_eq!(misspelled.unknown(), Some("fuse_nrom"));
         let every = Passes::Without(PASSES.iter().map(|pass| pass.name.to_string()).collect());
         assert_eq!(names(every).len(), Graph::parse(LAYER).unwrap().len());
+    }
+
+    #[test]
+    fn settings_ask_for_passes_that_round() {
+        let text = "graph g(%x: bf16[n, 4], %y: bf16[n, 4]) {
+            %w = weight \"w\" : bf16[4, 4]
+            %a = call(%x) {graph = graph within(%x: bf16[m, 4]) {
+              %v = weight \"v\" : bf16[4, 4]
+              %p = matmul(%x, %v)
+              %y = cast(%p) {to = bf16}
+              return %y
+            }}
+            %p = matmul(%a, %w)
+            %z = cast(%p) {to = bf16}
+            return %z
+          }";
+        let count = |passes: &Passes, settings: &KernelSettings, op: &str| {
+            let mut graph = Graph::parse(text).unwrap();
+            run_with(&mut graph, passes, settings);
+            graph.verify().unwrap();
+            graph.to_string().matches(&format!("= {op}(")).count()
+        };
+        let rounded = KernelSettings { per_tensor_fp8_quantize: true, ..KernelSettings::default() };
+        let precision = SplitKReductionPrecision::Output;
+        let split = KernelSettings { split_k_reduction_precision: precision, ..KernelSettings::default() };
+        let both = KernelSettings { split_k_reduction_precision: precision, ..rounded };
+        let without = Passes::Without(vec!["quantize_fp8".to_string()]);
+        for passes in [Passes::All, Passes::None] {
+            assert_eq!(count(&passes, &KernelSettings::default(), "matmul"), 2, "{passes:?}");
+            assert_eq!(count(&passes, &rounded, "fp8_matmul"), 2, "{passes:?}");
+            assert_eq!(count(&passes, &split, "split_matmul"), 2, "{passes:?}");
+            assert_eq!(count(&passes, &both, "fp8_matmul"), 2, "{passes:?}");
+        }
+        assert_eq!((count(&without, &both, "fp8_matmul"), count(&without, &both, "split_matmul")), (0, 2));
+        let place = |name: &str| PASSES.iter().position(|pass| pass.name == name).unwrap();
+        assert!(
+            place("inline_calls") < place("quantize_fp8") && place("split_products") < place("fuse_bias")
+        );
     }
 }

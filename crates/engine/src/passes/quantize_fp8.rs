@@ -9,7 +9,7 @@ use tensor::DType;
 /// What is rounded; blocks and 8-bit floats are small as they are.
 const WIDE: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
 
-pub(crate) fn run(graph: &mut Graph) {
+pub(super) fn run(graph: &mut Graph) {
     for id in graph.node_ids() {
         let node = graph.node(id);
         match node.op.clone() {

@@ -11,7 +11,7 @@ use crate::artifact::Artifact;
 use crate::custom::Extensions;
 use crate::debug::dump::Dump;
 use crate::passes::{self, Passes};
-use crate::{CompiledModel, Device, Error, KernelSettings, SplitKReductionPrecision};
+use crate::{CompiledModel, Error, KernelSettings};
 
 /// How to compile.
 #[derive(Debug, Clone, Default)]
@@ -125,15 +125,7 @@ impl InferenceSession {
         extensions.adopt(&mut graph)?;
         let mut dump = Dump::new(graph.name(), self.debug().ir_output_dir());
         dump.graph("input", &graph)?;
-        if settings.per_tensor_fp8_quantize {
-            passes::quantize_fp8(&mut graph);
-            dump.graph("quantize_fp8", &graph)?;
-        }
-        if settings.split_k_reduction_precision == SplitKReductionPrecision::Output {
-            passes::split_products(&mut graph);
-            dump.graph("split_products", &graph)?;
-        }
-        passes::run(&mut graph, &options.passes, &mut |pass, graph| dump.graph(pass, graph))?;
+        passes::run(&mut graph, &options.passes, settings, &mut |pass, graph| dump.graph(pass, graph))?;
         graph.verify().unwrap_or_else(|error| panic!("passes keep graphs well formed: {error}\n{graph}"));
         if self.debug().pre_jit() {
             return Err(Error::CompilationStopped { graph: graph.name().to_string() });
