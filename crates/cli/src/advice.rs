@@ -7,10 +7,14 @@ use pipelines::hub::HubError;
 
 use crate::exit::{FAILURE, MEMORY, MODEL, USAGE};
 
+/// What to do where there is not enough memory.
+pub(crate) const LESS: &str = "end other programs, or ask for fewer tokens or fewer sequences at once";
+
 /// The exit code of an error, and what to do about it where its message does not say.
 pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
     use pipelines::Error;
     match error {
+        error if is_out_of_memory(error) => (MEMORY, Some(LESS)),
         Error::Model(error) => (MODEL, model(error)),
         Error::Weights(error) => (MODEL, weights(error)),
         Error::Read { source, .. } => (MODEL, Some(file(source))),
@@ -25,9 +29,6 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
         Error::EmptyText { .. } => (USAGE, Some("give texts that are not empty")),
         Error::TextTooLong { .. } => (USAGE, Some("--truncate leaves out the last tokens")),
         Error::OutOfMemory(_) => (MEMORY, None),
-        Error::Engine(engine::Error::Driver(tensor::Error::OutOfMemory { .. })) => {
-            (MEMORY, Some("end other programs, or ask for fewer tokens or fewer sequences at once"))
-        }
         Error::TooLong(_)
         | Error::Sampling(_)
         | Error::Request(_)
@@ -78,6 +79,21 @@ pub(crate) fn text(error: &TextError) -> (u8, Option<&'static str>) {
         TextError::ChatRefused { .. } => {
             (USAGE, Some("change the conversation to what the model's chat template takes"))
         }
+    }
+}
+
+/// Whether the system refused memory, also that for mapping a file.
+fn is_out_of_memory(error: &pipelines::Error) -> bool {
+    use pipelines::Error;
+    match error {
+        Error::Engine(error) => error.is_out_of_memory(),
+        Error::Read { source, .. }
+        | Error::Weights(weights::Error::Io { source, .. })
+        | Error::Model(models::Error::Weights(weights::Error::Io { source, .. }))
+        | Error::Hub(HubError::Weights(weights::Error::Io { source, .. })) => {
+            source.kind() == ErrorKind::OutOfMemory
+        }
+        _ => false,
     }
 }
 
@@ -161,5 +177,31 @@ fn file(error: &std::io::Error) -> &'static str {
         }
         ErrorKind::PermissionDenied => "ask for permission to read it",
         _ => "check that it is a file or folder that can be read",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_little_memory_has_a_code_of_its_own() {
+        let packing = || engine::Error::OutOfMemory { what: "packing weight `w`".to_string(), bytes: 1 };
+        let traced = || {
+            let stack = Box::new(std::backtrace::Backtrace::disabled());
+            engine::Error::Traced { error: Box::new(packing()), stack }
+        };
+        let refused = || std::io::Error::from(ErrorKind::OutOfMemory);
+        let errors = [
+            packing().into(),
+            traced().into(),
+            engine::Error::from(tensor::Error::OutOfMemory { bytes: 1 }).into(),
+            weights::Error::Io { path: "w".into(), source: refused() }.into(),
+            models::Error::Weights(weights::Error::Io { path: "w".into(), source: refused() }).into(),
+            pipelines::Error::Read { path: "w".into(), source: refused() },
+        ];
+        for error in errors {
+            assert_eq!(of(&error), (MEMORY, Some(LESS)), "{error}");
+        }
     }
 }

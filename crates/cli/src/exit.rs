@@ -69,6 +69,9 @@ pub(crate) fn report(error: &anyhow::Error) -> u8 {
         None if error.is::<Usage>() => (USAGE, None),
         None if error.is::<BadModel>() => (MODEL, None),
         None if error.is::<NoMemory>() => (MEMORY, None),
+        None if error.downcast_ref().is_some_and(engine::Error::is_out_of_memory) => {
+            (MEMORY, Some(advice::LESS))
+        }
         None => (FAILURE, None),
     };
     say(&message(error, advice));
@@ -143,6 +146,13 @@ mod tests {
         let inner = std::io::Error::other("the disk is on fire");
         let outer = anyhow::Error::new(inner).context("a.gguf: the disk is on fire").context("cannot open");
         assert_eq!(message(&outer, Some("run")), "cannot open: a.gguf: the disk is on fire; run");
+    }
+
+    #[test]
+    fn a_session_that_runs_out_of_memory_ends_with_the_code_of_models_that_do() {
+        let error = engine::Error::OutOfMemory { what: "mapping model.mef".to_string(), bytes: 1 };
+        assert_eq!(report(&anyhow::Error::new(error)), MEMORY);
+        assert_eq!(report(&anyhow::Error::new(engine::Error::NoDevice)), FAILURE);
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! What the engine itself costs: a call, a step, a new size, a compile. The kernels here do nothing.
+//! What the engine itself costs: a call, a step, a new size, a compile, a compile of a large graph. The kernels here do
+//! nothing.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use graph::{Builder, Dim, Error, Graph, Type};
-use perihelion_engine::{Call, Device, InferenceSession, Kernel, NodeTypes, PackedWeight};
+use perihelion_engine::{Call, Device, InferenceSession, Kernel, NodeTypes, PackError, PackedWeight};
 use tensor::{Buffer, DType, Tensor};
 
 struct Idle;
@@ -26,8 +27,8 @@ impl Device for Idle {
         None
     }
 
-    fn pack(&self, layout: &str, _weight: &Tensor) -> Result<PackedWeight, String> {
-        Err(format!("no layout {layout}"))
+    fn pack(&self, layout: &str, _weight: &Tensor) -> Result<PackedWeight, PackError> {
+        Err(PackError::Unfit(format!("no layout {layout}")))
     }
 }
 
@@ -45,7 +46,8 @@ impl Kernel for Idle {
 fn main() -> Result<(), Error> {
     let session = InferenceSession::builder().device(Arc::new(Idle)).build().expect("one device");
     let weights = |name: &str| {
-        let shape = if name.ends_with("norm") { vec![64] } else { vec![64, 64] };
+        let vector = name.ends_with("norm") || name.starts_with('w');
+        let shape = if vector { vec![64] } else { vec![64, 64] };
         Some(Tensor::zeros(DType::F32, &shape[..]))
     };
     for layers in [0, 12, 30] {
@@ -67,7 +69,36 @@ fn main() -> Result<(), Error> {
             call * 1e3 / steps as f64
         );
     }
+    for nodes in [2_000, 20_000, 40_000] {
+        let kinds = [("layers", network(nodes / 23)?), ("weights and constants", leaves(nodes / 4)?)];
+        for (kind, graph) in kinds {
+            let compile = microseconds(1, || drop(session.compile(&graph).expect("compiles")));
+            let model = session.load(&graph, &weights).expect("loads");
+            let x = [Buffer::zeros(DType::F32, [1, 64])];
+            let start = Instant::now();
+            drop(model.execute(&x).expect("runs"));
+            let first = start.elapsed().as_secs_f64() * 1e3;
+            println!(
+                "{:>6} nodes, {kind}: compile {:>8.1} ms, first call {first:>8.1} ms",
+                graph.len(),
+                compile / 1e3
+            );
+        }
+    }
     Ok(())
+}
+
+/// `x · c₀ + w₀ · c₁ + w₁ …`: every other node is a weight or a constant.
+fn leaves(pairs: usize) -> Result<Graph, Error> {
+    let mut b = Builder::new("leaves");
+    let mut x = b.input("x", Type::new(DType::F32, [Dim::symbol("tokens"), 64.into()]));
+    for i in 0..pairs {
+        let weight = b.weight(format!("w{i}"), Type::new(DType::F32, [64]))?;
+        let constant = b.constant(Tensor::scalar(i as f32));
+        let scaled = b.mul(x, constant)?;
+        x = b.add(scaled, weight)?;
+    }
+    b.finish(&[x])
 }
 
 /// Layers like a decoder's, without attention.

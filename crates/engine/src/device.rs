@@ -96,8 +96,8 @@ pub trait Device: Send + Sync {
     /// Brings a weight into a layout that [`Device::packing`] named.
     ///
     /// # Errors
-    /// If the weight cannot be brought into it, in words.
-    fn pack(&self, layout: &str, weight: &Tensor) -> Result<PackedWeight, String>;
+    /// If the weight cannot be brought into it, or there is not enough memory.
+    fn pack(&self, layout: &str, weight: &Tensor) -> Result<PackedWeight, PackError>;
 
     /// Bytes that a weight of type `ty` will take in a layout that [`Device::packing`] named; `None` where the device
     /// does not know before it packs.
@@ -184,6 +184,42 @@ pub struct PackedWeight {
     pub bytes: usize,
     /// The device's own type.
     pub data: Arc<dyn Any + Send + Sync>,
+}
+
+/// Why a weight is not packed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PackError {
+    /// It cannot be brought into the layout, for a reason in words.
+    #[error("{0}")]
+    Unfit(String),
+    /// The system refuses so much memory.
+    #[error("the system refuses {bytes} bytes of memory")]
+    OutOfMemory {
+        /// How many were asked for.
+        bytes: usize,
+    },
+}
+
+impl From<String> for PackError {
+    fn from(message: String) -> PackError {
+        PackError::Unfit(message)
+    }
+}
+
+/// For kernels that pack what they compute with.
+impl From<PackError> for String {
+    fn from(error: PackError) -> String {
+        error.to_string()
+    }
+}
+
+impl From<tensor::Error> for PackError {
+    fn from(error: tensor::Error) -> PackError {
+        match error {
+            tensor::Error::OutOfMemory { bytes } => PackError::OutOfMemory { bytes },
+            other => PackError::Unfit(other.to_string()),
+        }
+    }
 }
 
 /// Computes one node. Made once per step of a plan, run many times with many sizes, from many threads.

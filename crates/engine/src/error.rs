@@ -3,6 +3,7 @@
 use std::backtrace::Backtrace;
 use std::convert::Infallible;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use graph::{Graph, NodeId};
 
@@ -217,6 +218,28 @@ pub enum Error {
         /// Where the program that built the graph made the node, if it is known.
         location: Option<&'static std::panic::Location<'static>>,
     },
+    /// A call was cancelled.
+    #[error("model `{model}`: the call was cancelled")]
+    Cancelled {
+        /// The model's name.
+        model: String,
+    },
+    /// A call took longer than it was allowed to.
+    #[error("model `{model}`: the deadline of the call passed {late:?} ago")]
+    DeadlinePassed {
+        /// The model's name.
+        model: String,
+        /// How long before the call noticed.
+        late: Duration,
+    },
+    /// There is not enough memory.
+    #[error("{what}: the system refuses {bytes} bytes of memory")]
+    OutOfMemory {
+        /// What it is for.
+        what: String,
+        /// How many bytes were asked for.
+        bytes: usize,
+    },
     /// A step of a plan could not compute its results from the data given.
     #[error("step {step}, {op}: {message}")]
     Step {
@@ -241,6 +264,15 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether there was not enough memory.
+    pub fn is_out_of_memory(&self) -> bool {
+        match self {
+            Error::OutOfMemory { .. } | Error::Driver(tensor::Error::OutOfMemory { .. }) => true,
+            Error::Traced { error, .. } => error.is_out_of_memory(),
+            _ => false,
+        }
+    }
+
     pub(crate) fn setting(what: &str, value: &str, expected: &str) -> Error {
         Error::Setting { what: what.to_string(), value: value.to_string(), expected: expected.to_string() }
     }

@@ -58,7 +58,7 @@ pub use cache::{CacheHealth, CompileCache};
 pub use compiled_model::CompiledModel;
 pub use custom::Extensions;
 pub use debug::DebugConfig;
-pub use device::{Call, Device, Kernel, Marker, NodeTypes, Operand, PackedWeight, View, ViewMut};
+pub use device::{Call, Device, Kernel, Marker, NodeTypes, Operand, PackError, PackedWeight, View, ViewMut};
 pub use error::Error;
 pub use model::{Model, TensorSpec};
 pub use passes::Passes;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tensor::Tensor;
 
-use crate::{Device, Kernel, NodeTypes, PackedWeight};
+use crate::{Device, Kernel, NodeTypes, PackError, PackedWeight};
 
 /// Runs every op by its reference, on the host.
 #[derive(Debug, Clone, Copy, Default)]
@@ -27,7 +27,7 @@ impl Device for ReferenceDevice {
         None
     }
 
-    fn pack(&self, layout: &str, _weight: &Tensor) -> Result<PackedWeight, String> {
-        Err(format!("the reference device has no layouts, got {layout}"))
+    fn pack(&self, layout: &str, _weight: &Tensor) -> Result<PackedWeight, PackError> {
+        Err(PackError::Unfit(format!("the reference device has no layouts, got {layout}")))
     }
 }

@@ -7,7 +7,9 @@ use graph::ops::{Binary, Linear};
 use graph::{Graph, Op, Type};
 use tensor::{AlignedBytes, Buffer, Bytes, DType, Shape, Tensor};
 
-use crate::{Call, Device, InferenceSession, Kernel, NodeTypes, Operand, PackedWeight, ReferenceDevice};
+use crate::{
+    Call, Device, InferenceSession, Kernel, NodeTypes, Operand, PackError, PackedWeight, ReferenceDevice,
+};
 
 /// Adds in place, and multiplies with weights that it packs by columns.
 pub(crate) struct TestDevice;
@@ -40,8 +42,10 @@ impl Device for TestDevice {
         (matches!(node.op, Op::Linear(_)) && position == 1).then(|| "columns".to_string())
     }
 
-    fn pack(&self, layout: &str, weight: &Tensor) -> Result<PackedWeight, String> {
-        let &[rows, columns] = weight.shape().dims() else { return Err("expected 2 axes".to_string()) };
+    fn pack(&self, layout: &str, weight: &Tensor) -> Result<PackedWeight, PackError> {
+        let &[rows, columns] = weight.shape().dims() else {
+            return Err(PackError::Unfit("expected 2 axes".to_string()));
+        };
         let values = weight.to_f32_vec();
         let by_columns: Vec<f32> = (0..columns)
             .flat_map(|c| (0..rows).map(move |r| (r, c)))

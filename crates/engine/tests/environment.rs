@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use graph::Graph;
 use perihelion_engine::{
-    AssertLevel, Call, DebugConfig, Device, InferenceSession, Kernel, NodeTypes, PackedWeight,
+    AssertLevel, Call, DebugConfig, Device, InferenceSession, Kernel, NodeTypes, PackError, PackedWeight,
     ReferenceDevice,
 };
 use tensor::{Buffer, Tensor};
@@ -100,8 +100,8 @@ impl Device for Crashing {
         None
     }
 
-    fn pack(&self, layout: &str, _weight: &Tensor) -> Result<PackedWeight, String> {
-        Err(format!("{layout} is no layout"))
+    fn pack(&self, layout: &str, _weight: &Tensor) -> Result<PackedWeight, PackError> {
+        Err(PackError::Unfit(format!("{layout} is no layout")))
     }
 
     fn parallel_for(&self, chunks: usize, body: &(dyn Fn(usize) + Sync)) {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use engine::{Call, Kernel, NodeTypes, Operand, PackedWeight, View};
+use engine::{Call, Kernel, NodeTypes, Operand, PackError, PackedWeight, View};
 use graph::Type;
 use graph::ops::{self, FilterLayout, ImageLayout};
 use tensor::{AlignedBytes, Bytes, DType, Tensor};
@@ -39,8 +39,8 @@ pub(super) fn packing(cpu: &Cpu, op: &ops::Conv, node: &NodeTypes<'_>, position:
 }
 
 /// Brings a filter into panels.
-pub(super) fn pack(layout: &str, filter: &Tensor) -> Result<PackedWeight, String> {
-    let packed = PackedFilter::pack(layout.parse()?, filter)?;
+pub(super) fn pack(layout: &str, filter: &Tensor) -> Result<PackedWeight, PackError> {
+    let packed = PackedFilter::pack(layout.parse::<FilterForm>()?, filter)?;
     Ok(PackedWeight { layout: layout.to_string(), bytes: packed.bytes(), data: Arc::new(packed) })
 }
 

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use engine::{Call, Kernel, NodeTypes, Operand, PackedWeight, View};
+use engine::{Call, Kernel, NodeTypes, Operand, PackError, PackedWeight, View};
 use graph::Type;
 use graph::ops::Fp8Product;
 use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor, bf16};
@@ -38,7 +38,7 @@ pub(super) fn packing(op: Fp8Product, node: &NodeTypes<'_>, position: usize) -> 
 }
 
 /// Rounds a weight and brings it into panels.
-pub(super) fn pack(pool: &Pool, weight: &Tensor) -> Result<PackedWeight, String> {
+pub(super) fn pack(pool: &Pool, weight: &Tensor) -> Result<PackedWeight, PackError> {
     Ok(Scaled::new(pool, weight)?.packed())
 }
 
@@ -72,11 +72,11 @@ struct Scaled {
 }
 
 impl Scaled {
-    fn new(pool: &Pool, weight: &Tensor) -> Result<Scaled, String> {
+    fn new(pool: &Pool, weight: &Tensor) -> Result<Scaled, PackError> {
         let (rounded, scale) = Fp8Product::round(&weight.to_f32_vec());
         let rounded: Vec<bf16> = rounded.into_iter().map(bf16::from_f32).collect();
         let rounded = Tensor::from_slice(*weight.shape(), &rounded);
-        let matrix = PackedMatrix::pack(&rounded, pool).map_err(|error| error.to_string())?;
+        let matrix = PackedMatrix::pack(&rounded, pool)?;
         Ok(Scaled { matrix, scale })
     }
 

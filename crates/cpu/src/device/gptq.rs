@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use engine::{Call, Kernel, Operand, PackedWeight};
+use engine::{Call, Kernel, Operand, PackError, PackedWeight};
 use graph::Type;
 use graph::ops::GptqMatMul;
 use tensor::{Bytes, DType, Shape, Tensor, bf16, f16};
@@ -35,14 +35,14 @@ pub(super) fn packing(op: GptqMatMul, position: usize) -> Option<String> {
 }
 
 /// Brings codes and scales into panels of blocks.
-pub(super) fn pack(pool: &Pool, layout: &str, weight: &Tensor) -> Result<PackedWeight, String> {
+pub(super) fn pack(pool: &Pool, layout: &str, weight: &Tensor) -> Result<PackedWeight, PackError> {
     let stored = weight.contiguous();
     let (DType::U8, &[bytes, rows]) = (stored.dtype(), &stored.shape()[..]) else {
         let found = format!("{}{}", stored.dtype(), stored.shape());
-        return Err(format!("{layout} is a layout of u8[bytes, rows], got {found}"));
+        return Err(PackError::Unfit(format!("{layout} is a layout of u8[bytes, rows], got {found}")));
     };
     let weight = weight_of(op_of(layout)?, bytes, rows, stored.bytes())?;
-    let matrix = PackedMatrix::pack(&gptq::to_q4_0(pool, weight), pool).map_err(|error| error.to_string())?;
+    let matrix = PackedMatrix::pack(&gptq::to_q4_0(pool, weight), pool)?;
     Ok(packed(layout, matrix))
 }
 

@@ -13,7 +13,7 @@ mod panels;
 
 use std::sync::Arc;
 
-use engine::{Device, Kernel, Marker, NodeTypes, PackedWeight};
+use engine::{Device, Kernel, Marker, NodeTypes, PackError, PackedWeight};
 use graph::{Op, Type};
 use tensor::{Bytes, Tensor};
 
@@ -191,7 +191,7 @@ impl Device for Cpu {
         }
     }
 
-    fn pack(&self, layout: &str, weight: &Tensor) -> Result<PackedWeight, String> {
+    fn pack(&self, layout: &str, weight: &Tensor) -> Result<PackedWeight, PackError> {
         match layout {
             fp8::LAYOUT => fp8::pack(&self.pool, weight),
             panels::COLUMNS => panels::pack_columns(&self.pool, weight),

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use engine::{Operand, PackedWeight};
+use engine::{Operand, PackError, PackedWeight};
 use graph::Type;
 use tensor::{AlignedBytes, Bytes, DType, Tensor, bf16};
 
@@ -15,11 +15,12 @@ use crate::kernels::linear::PackedMatrix;
 pub(super) const COLUMNS: &str = "columns16.f32";
 
 /// Brings the columns of a right matrix into panels.
-pub(super) fn pack_columns(pool: &Pool, right: &Tensor) -> Result<PackedWeight, String> {
+pub(super) fn pack_columns(pool: &Pool, right: &Tensor) -> Result<PackedWeight, PackError> {
     if right.dtype() != DType::F32 || right.shape().rank() != 2 {
-        return Err(format!("{COLUMNS} is a layout of f32[k, n], got {}{}", right.dtype(), right.shape()));
+        let found = format!("{}{}", right.dtype(), right.shape());
+        return Err(PackError::Unfit(format!("{COLUMNS} is a layout of f32[k, n], got {found}")));
     }
-    packed_columns(pack_matrix(pool, &right.permute(&[1, 0]))?)
+    Ok(packed_columns(pack_matrix(pool, &right.permute(&[1, 0]))?))
 }
 
 /// A right matrix in panels of saved bytes, used where they lie.
@@ -28,22 +29,24 @@ pub(super) fn load_columns(ty: &Type, bytes: Bytes) -> Result<PackedWeight, Stri
     let (DType::F32, &[k, n]) = (ty.dtype, shape.dims()) else {
         return Err(format!("{COLUMNS} is a layout of f32[k, n], got {ty}"));
     };
-    packed_columns(PackedMatrix::from_panels(DType::F32, n, k, bytes).map_err(|error| error.to_string())?)
+    let matrix = PackedMatrix::from_panels(DType::F32, n, k, bytes).map_err(|error| error.to_string())?;
+    Ok(packed_columns(matrix))
 }
 
-fn packed_columns(matrix: PackedMatrix) -> Result<PackedWeight, String> {
-    Ok(PackedWeight { layout: COLUMNS.to_string(), bytes: matrix.bytes(), data: Arc::new(matrix) })
+fn packed_columns(matrix: PackedMatrix) -> PackedWeight {
+    PackedWeight { layout: COLUMNS.to_string(), bytes: matrix.bytes(), data: Arc::new(matrix) }
 }
 
 /// Brings a weight into panels.
-pub(super) fn pack(pool: &Pool, wanted: &str, weight: &Tensor) -> Result<PackedWeight, String> {
+pub(super) fn pack(pool: &Pool, wanted: &str, weight: &Tensor) -> Result<PackedWeight, PackError> {
     let weight = &match encoding(wanted) {
         Some(encoding) if weight.dtype() == DType::U8 => as_blocks(weight, encoding)?,
         _ => weight.clone(),
     };
     let found = layout(weight.dtype());
     if found != wanted {
-        return Err(format!("{}{} packs as {found}, not as {wanted}", weight.dtype(), weight.shape()));
+        let weight = format!("{}{}", weight.dtype(), weight.shape());
+        return Err(PackError::Unfit(format!("{weight} packs as {found}, not as {wanted}")));
     }
     let matrix = pack_matrix(pool, weight)?;
     Ok(PackedWeight { layout: found, bytes: matrix.bytes(), data: Arc::new(matrix) })
@@ -92,7 +95,7 @@ pub(super) fn packed_as(dtype: DType) -> DType {
     }
 }
 
-fn pack_matrix(pool: &Pool, weight: &Tensor) -> Result<PackedMatrix, String> {
+fn pack_matrix(pool: &Pool, weight: &Tensor) -> Result<PackedMatrix, PackError> {
     let stored = weight.contiguous();
     let weight = match packed_as(stored.dtype()) {
         dtype if dtype == stored.dtype() => stored,
@@ -102,7 +105,7 @@ fn pack_matrix(pool: &Pool, weight: &Tensor) -> Result<PackedMatrix, String> {
             Tensor::from_slice(*stored.shape(), &values)
         }
     };
-    PackedMatrix::pack(&weight, pool).map_err(|error| error.to_string())
+    Ok(PackedMatrix::pack(&weight, pool)?)
 }
 
 /// The dtype of the blocks that a layout holds.
@@ -140,7 +143,7 @@ pub(super) fn packed<'c>(
             let tensor =
                 Tensor::from_bytes(view.dtype, view.shape, bytes).map_err(|error| error.to_string())?;
             let tensor = if dtype == view.dtype { tensor } else { as_blocks(&tensor, dtype)? };
-            pack_matrix(pool, &tensor).map(Cow::Owned)
+            pack_matrix(pool, &tensor).map(Cow::Owned).map_err(|error| error.to_string())
         }
         Operand::InResult | Operand::Buffer(_) => panic!("a weight is a value to read"),
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,8 +65,13 @@ impl Artifact {
     /// # Errors
     /// If the file cannot be read, is something else, was cut off, or its header was altered.
     pub fn open(path: &Path) -> Result<Artifact, Error> {
-        let unreadable =
-            |error: std::io::Error| Error::File { path: path.into(), message: error.to_string() };
+        let unreadable = |error: io::Error| match error.kind() {
+            io::ErrorKind::OutOfMemory => {
+                let bytes = path.metadata().map_or(0, |metadata| metadata.len() as usize);
+                Error::OutOfMemory { what: format!("mapping {}", path.display()), bytes }
+            }
+            _ => Error::File { path: path.into(), message: error.to_string() },
+        };
         let file = Bytes::map(path).map_err(unreadable)?;
         let header =
             container::read(&file).map_err(|fault| Error::Artifact { path: path.to_path_buf(), fault })?;
@@ -75,7 +81,7 @@ impl Artifact {
 
     /// Whether a file begins as an artifact does.
     pub(crate) fn is_one(path: &Path) -> bool {
-        use std::io::Read;
+        use io::Read;
         let mut head = [0; MAGIC.len()];
         let is_file = path.metadata().is_ok_and(|metadata| metadata.is_file());
         is_file

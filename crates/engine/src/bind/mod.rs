@@ -11,7 +11,7 @@ use tensor::Tensor;
 use self::find::{Found, check_contiguous, find, given, redeem};
 use crate::artifact::{StoredWeight, StoredWeights};
 use crate::plan::WeightSource;
-use crate::{Error, PackedWeight, Program, WeightsRegistry};
+use crate::{Error, PackError, PackedWeight, Program, WeightsRegistry};
 
 /// A weight slot with its contents.
 #[derive(Clone)]
@@ -166,11 +166,15 @@ fn pack(
     layout: &str,
     tensor: &Tensor,
 ) -> Result<PackedWeight, Error> {
-    program.device.pack(layout, tensor).map_err(|message| {
-        let name = match source {
-            WeightSource::Named(name) => name.clone(),
-            WeightSource::Constant(_) => "a constant".to_string(),
-        };
-        Error::Weight { name, message: format!("packing as {layout}: {message}") }
+    program.device.pack(layout, tensor).map_err(|error| {
+        let name = source.name().unwrap_or("a constant");
+        match error {
+            PackError::Unfit(message) => {
+                Error::Weight { name: name.to_string(), message: format!("packing as {layout}: {message}") }
+            }
+            PackError::OutOfMemory { bytes } => {
+                Error::OutOfMemory { what: format!("packing weight `{name}` as {layout}"), bytes }
+            }
+        }
     })
 }

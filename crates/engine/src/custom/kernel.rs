@@ -9,7 +9,7 @@ use tensor::{Bytes, DeviceSpec, Tensor};
 
 use super::Extensions;
 use crate::devices::DeviceStats;
-use crate::{AssertLevel, Call, Device, Error, Kernel, NodeTypes, Operand, PackedWeight};
+use crate::{AssertLevel, Call, Device, Error, Kernel, NodeTypes, Operand, PackError, PackedWeight};
 
 /// What stands between a device's target and the extensions that a plan needs.
 const WITH: &str = " with ";
@@ -78,7 +78,7 @@ impl Device for Extended {
         }
     }
 
-    fn pack(&self, layout: &str, weight: &Tensor) -> Result<PackedWeight, String> {
+    fn pack(&self, layout: &str, weight: &Tensor) -> Result<PackedWeight, PackError> {
         self.device.pack(layout, weight)
     }
 

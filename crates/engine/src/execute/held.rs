@@ -38,8 +38,10 @@ impl Held<'_> {
         View { dtype: self.array.dtype, shape: self.array.shape, bytes: self.bytes() }
     }
 
-    pub(super) fn copy(&self) -> Made {
-        (self.array, AlignedBytes::copy_of(self.bytes()))
+    pub(super) fn copy(&self) -> Result<Made, Error> {
+        let mut copy = AlignedBytes::try_zeroed(self.bytes().len())?;
+        copy.copy_from_slice(self.bytes());
+        Ok((self.array, copy))
     }
 
     fn borrow(&mut self, written: bool) -> Held<'_> {
@@ -93,7 +95,7 @@ pub(super) fn results(
     values: &mut [Option<Held<'_>>],
     program: &Program,
     weights: &[BoundWeight],
-) -> Vec<Made> {
+) -> Result<Vec<Made>, Error> {
     let result = |(i, source): (usize, &Source)| {
         let value = match source {
             Source::Weight(slot) => return weight(program, weights, *slot).copy(),
@@ -101,7 +103,7 @@ pub(super) fn results(
         };
         let again = sources[i + 1..].contains(source);
         match values[value].take().expect("made by a part, or an input") {
-            Held { array, memory: HeldMemory::Own(bytes) } if !again => (array, bytes),
+            Held { array, memory: HeldMemory::Own(bytes) } if !again => Ok((array, bytes)),
             held => {
                 let copy = held.copy();
                 values[value] = Some(held);

@@ -43,7 +43,7 @@ impl<'r> Execution<'r, '_> {
             self.part(work, &mut bindings, &mut values)?;
             last_used.iter().for_each(|&value| values[value] = None);
         }
-        Ok(results(&block.results, &mut values, self.program, self.weights))
+        results(&block.results, &mut values, self.program, self.weights)
     }
 
     fn part(
@@ -148,7 +148,7 @@ impl<'r> Execution<'r, '_> {
             }
             Control::While { predicate, body } => {
                 let mut captured = operands.split_off(body.outputs.len());
-                let mut carried: Vec<Made> = operands.iter().map(Held::copy).collect();
+                let mut carried: Vec<Made> = operands.iter().map(Held::copy).collect::<Result<_, _>>()?;
                 loop {
                     let condition = self.block(predicate, state(&carried, &mut captured))?;
                     if !is_true(&condition[0].1) {

@@ -11,7 +11,7 @@ use tracing::field::{Field, Visit};
 
 use super::*;
 use crate::testing::{TestFolder, build, f32, reference_session};
-use crate::{Call, Device, InferenceSession, Kernel, Marker, Model, NodeTypes, PackedWeight};
+use crate::{Call, Device, InferenceSession, Kernel, Marker, Model, NodeTypes, PackError, PackedWeight};
 
 /// Notes events as `LEVEL target: message`.
 #[derive(Clone, Default)]
@@ -274,8 +274,8 @@ impl Device for Lazy {
         None
     }
 
-    fn pack(&self, layout: &str, _weight: &Tensor) -> Result<PackedWeight, String> {
-        Err(layout.to_string())
+    fn pack(&self, layout: &str, _weight: &Tensor) -> Result<PackedWeight, PackError> {
+        Err(PackError::Unfit(layout.to_string()))
     }
 
     fn synchronize(&self) -> Result<(), Error> {

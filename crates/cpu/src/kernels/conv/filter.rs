@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
+use engine::PackError;
 use graph::ops::FilterLayout;
 use tensor::{AlignedBytes, Bytes, Shape, Tensor};
 
@@ -52,11 +53,11 @@ impl PackedFilter {
     /// Packs a filter of any float dtype and three to five axes.
     ///
     /// # Errors
-    /// If its channels do not fall into the groups.
-    pub fn pack(form: FilterForm, filter: &Tensor) -> Result<PackedFilter, String> {
+    /// If its channels do not fall into the groups, or there is not enough memory.
+    pub fn pack(form: FilterForm, filter: &Tensor) -> Result<PackedFilter, PackError> {
         let mut packed = PackedFilter::empty(form, filter.shape())?;
         let bytes = packed.len().ok_or_else(|| format!("{form} of shape {} is too large", filter.shape()))?;
-        let mut data = AlignedBytes::try_zeroed(bytes).map_err(|error| format!("{form}: {error}"))?;
+        let mut data = AlignedBytes::try_zeroed(bytes)?;
         packed.fill(&filter.to_f32_vec(), bytemuck::cast_slice_mut(&mut data));
         packed.data = Bytes::new(data);
         Ok(packed)

@@ -47,6 +47,15 @@ pub enum PackError {
     },
 }
 
+impl From<PackError> for engine::PackError {
+    fn from(error: PackError) -> engine::PackError {
+        match error {
+            PackError::Memory(error) => error.into(),
+            other => engine::PackError::Unfit(other.to_string()),
+        }
+    }
+}
+
 /// Weights [rows, columns] in panels of 16 rows, bit for bit as their file has them; or such matrices of several
 /// experts, one after another. Clones share the bytes.
 #[derive(Clone)]
