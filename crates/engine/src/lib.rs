@@ -40,6 +40,7 @@ mod session;
 mod setters;
 mod settings;
 mod split;
+mod stop;
 #[cfg(test)]
 mod testing;
 mod trace;
@@ -71,3 +72,4 @@ pub use settings::{
     AssertLevel, KernelSettings, LogLevel, PrintOptions, PrintStyle, Profiling, SplitKReductionPrecision,
     TopKKernel, UninitializedReadMode,
 };
+pub use stop::{CancelHandle, ExecuteOptions};

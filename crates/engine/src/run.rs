@@ -10,6 +10,7 @@ use crate::clamp::clamp;
 use crate::frame::{Array, Frame, FrameStep, Part, Piece, Role, Source};
 use crate::instruments::Instruments;
 use crate::plan::{Plan, Step, Work};
+use crate::stop::Stop;
 use crate::watch::Watch;
 use crate::{Call, Error, KernelSettings, Operand, View, ViewMut};
 
@@ -34,6 +35,8 @@ pub(crate) struct Hooks<'c> {
     /// What prints, and knows how.
     pub(crate) instruments: &'c Instruments,
     pub(crate) settings: &'c KernelSettings,
+    /// What may end the call early.
+    pub(crate) stop: Option<Stop<'c>>,
     /// Nothing in plain calls.
     pub(crate) watch: Option<Watch<'c>>,
 }
@@ -64,6 +67,9 @@ pub(crate) fn run(
     hooks: &mut Hooks<'_>,
 ) -> Result<(), Error> {
     for (i, (step, sized)) in plan.steps.iter().zip(&frame.steps).enumerate() {
+        if let Some(stop) = &hooks.stop {
+            stop.check()?;
+        }
         let number = plan.first_step + i;
         run_step(number, step, sized, memory, lists, hooks)
             .map_err(|message| hooks.error(number, step.work.op_name(), step.location, message))?;

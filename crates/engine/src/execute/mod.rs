@@ -150,6 +150,9 @@ impl<'r> Execution<'r, '_> {
                 let mut captured = operands.split_off(body.outputs.len());
                 let mut carried: Vec<Made> = operands.iter().map(Held::copy).collect::<Result<_, _>>()?;
                 loop {
+                    if let Some(stop) = &self.hooks.stop {
+                        stop.check()?;
+                    }
                     let condition = self.block(predicate, state(&carried, &mut captured))?;
                     if !is_true(&condition[0].1) {
                         return Ok(carried);

@@ -11,9 +11,10 @@ use crate::execute::{Execution, Held, HeldMemory, Made};
 use crate::frame::{Array, Frame};
 use crate::plan::Plan;
 use crate::run::{self, Hooks, Lists, Memory};
+use crate::stop::Stop;
 use crate::watch::{self, TimedStep, Watch};
 use crate::written::Written;
-use crate::{Error, LogLevel, Profiling};
+use crate::{Error, ExecuteOptions, LogLevel, Profiling};
 
 /// What a call needs to itself and hands on to later calls, so that these allocate nothing large.
 pub(crate) struct Workspace {
@@ -31,6 +32,7 @@ impl Model {
     pub(super) fn observed<T>(
         &self,
         timed: bool,
+        options: &ExecuteOptions,
         body: impl FnOnce(&mut Hooks<'_>) -> Result<T, Error>,
     ) -> Result<(T, Vec<TimedStep>), Error> {
         let (program, instruments) = (self.program(), &*self.shared.instruments);
@@ -39,7 +41,8 @@ impl Model {
         let watched = timed || sync || Watch::is_needed(settings);
         instruments.traced(|| {
             let watch = watched.then(|| Watch::new(program, sync));
-            let mut hooks = Hooks { instruments, settings, watch };
+            let stop = Stop::new(self.name(), options);
+            let mut hooks = Hooks { instruments, settings, stop, watch };
             let start = watched.then(Instant::now);
             if settings.log_level.shows(LogLevel::Debug) {
                 tracing::debug!(target: "perihelion::kernel", model = self.name(), "call");

@@ -17,7 +17,7 @@ use crate::bind::{self, BoundWeight, Sources};
 use crate::capture::Captured;
 use crate::frame::Frame;
 use crate::instruments::Instruments;
-use crate::{Device, Error, Profile, Program, WeightsRegistry};
+use crate::{Device, Error, ExecuteOptions, Profile, Program, WeightsRegistry};
 
 pub(crate) use calls::Workspace;
 
@@ -124,7 +124,16 @@ impl Model {
     /// # Errors
     /// If an input is not what the model expects or is in use, or the data (an index, say) makes no sense.
     pub fn execute(&self, inputs: &[Buffer]) -> Result<Vec<Buffer>, Error> {
-        self.observed(false, |hooks| self.compute(inputs, hooks)).map(|(outputs, _)| outputs)
+        self.execute_with(inputs, &ExecuteOptions::default())
+    }
+
+    /// [`Model::execute`] with options: a call that may be cancelled, or has a deadline. Both are looked at before each
+    /// step, and at each turn of a loop; a step that runs is not interrupted.
+    ///
+    /// # Errors
+    /// As there, and once the call is cancelled or its deadline passed. Steps may have written inputs by then.
+    pub fn execute_with(&self, inputs: &[Buffer], options: &ExecuteOptions) -> Result<Vec<Buffer>, Error> {
+        self.observed(false, options, |hooks| self.compute(inputs, hooks)).map(|(outputs, _)| outputs)
     }
 
     /// Computes the outputs into buffers of the caller's, which saves large ones from being allocated each time.
@@ -133,7 +142,8 @@ impl Model {
     /// As [`Model::execute`], and if a buffer does not fit its output or is in use. After an error of a step,
     /// the contents of the outputs are undefined.
     pub fn execute_into(&self, inputs: &[Buffer], outputs: &[Buffer]) -> Result<(), Error> {
-        self.observed(false, |hooks| self.compute_into(inputs, outputs, hooks)).map(|_| ())
+        self.observed(false, &ExecuteOptions::default(), |hooks| self.compute_into(inputs, outputs, hooks))
+            .map(|_| ())
     }
 
     /// Executes, and tells how long each step took.
@@ -141,7 +151,8 @@ impl Model {
     /// # Errors
     /// As [`Model::execute`].
     pub fn profile(&self, inputs: &[Buffer]) -> Result<(Vec<Buffer>, Profile), Error> {
-        let (outputs, steps) = self.observed(true, |hooks| self.compute(inputs, hooks))?;
+        let plain = ExecuteOptions::default();
+        let (outputs, steps) = self.observed(true, &plain, |hooks| self.compute(inputs, hooks))?;
         Ok((outputs, Profile { steps: steps.into_iter().map(|(_, time)| time).collect() }))
     }
 
