@@ -75,6 +75,9 @@ fn main() -> std::process::ExitCode {
     if let Some(problem) = settings::detached_value(std::env::args_os()) {
         return exit::code(Err(problem.into()));
     }
+    if let Err(error) = engine::show_logs() {
+        return exit::code(Err(exit::Usage(error.to_string()).into()));
+    }
     exit::code(match arguments.command {
         Command::Generate(arguments) => commands::generate::run(&arguments),
         Command::Chat(arguments) => commands::chat::run(&arguments),

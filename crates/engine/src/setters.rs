@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{MutexGuard, PoisonError};
 
+use crate::log;
 use crate::settings::turns_on;
 use crate::{
     AssertLevel, Error, InferenceSession, KernelSettings, LogLevel, PrintOptions, PrintStyle, Profiling,
@@ -72,7 +73,7 @@ impl InferenceSession {
     }
 
     /// Sets the least severe events that compiled models log, through [`tracing`] under the target
-    /// `perihelion::kernel`.
+    /// `perihelion::kernel`. Sessions start with what `PERIHELION_LOG` says, see [`crate::show_logs`].
     ///
     /// The name is the documentation's; kernels here are Rust.
     ///
@@ -165,7 +166,7 @@ impl InferenceSession {
 /// The settings of a new session.
 ///
 /// # Errors
-/// If the profiling mode is none.
+/// If the profiling mode is none, or [`log::show_logs`] would fail.
 pub(crate) fn from_environment(variable: &dyn Fn(&str) -> Option<String>) -> Result<KernelSettings, Error> {
     let on = |name: &str| variable(name).is_some_and(|word| turns_on(&word));
     let profiling = match variable(PROFILING).as_deref() {
@@ -178,6 +179,7 @@ pub(crate) fn from_environment(variable: &dyn Fn(&str) -> Option<String>) -> Res
     };
     Ok(KernelSettings {
         profiling,
+        log_level: log::starting_level(variable(log::VARIABLE).as_deref())?,
         per_tensor_fp8_quantize: on("ENABLE_PER_TENSOR_FP8_QUANTIZE"),
         fi_top_k: on("USE_FI_TOPK_KERNEL"),
         old_top_k: on("USE_OLD_TOP_K_KERNEL"),

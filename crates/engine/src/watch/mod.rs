@@ -44,7 +44,7 @@ impl<'c> Watch<'c> {
         settings.nan_check
             || settings.uninitialized_read_check.is_some()
             || settings.profiling != Profiling::Off
-            || settings.log_level != LogLevel::NotSet
+            || settings.log_level == LogLevel::Trace
             || settings.op_log_level != LogLevel::NotSet
     }
 
