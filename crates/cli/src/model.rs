@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use cpu::Cpu;
-use engine::InferenceSession;
 use engine::devices::Platform;
+use engine::{CompileCache, InferenceSession};
 use models::Network;
 use pipelines::config::{
     HuggingFaceRepo, Layers, Machine, Origin, PipelineConfig, ResolvedConfig, Unfetched,
@@ -57,7 +57,8 @@ fn show_fetching(step: hub::Progress<'_>, progress: &Progress) {
 
 /// A session on so many threads of the CPU; 0 is one per core.
 pub(crate) fn session(threads: usize) -> anyhow::Result<InferenceSession> {
-    Ok(InferenceSession::new([Arc::new(Cpu::new(threads)) as Arc<dyn engine::Device>])?)
+    let builder = InferenceSession::builder().device(Arc::new(Cpu::new(threads)));
+    Ok(builder.compile_cache(CompileCache::user()).build()?)
 }
 
 impl Source {

@@ -1,8 +1,8 @@
 //! Compiled models kept in a folder, so that the next process finds them.
 //!
 //! An entry is an artifact without weights, named after the digest of everything it follows from: the graphs with
-//! their constants, the passes, device and target, and this crate's version. What is looked up is checked as every
-//! artifact is. Many processes may share a folder: entries appear whole or not at all, and one that goes away while it
+//! their constants, the passes, device and target, this crate's version and the program's build. What is looked up is
+//! checked as every artifact is. Many processes may share a folder: entries appear whole or not at all, and one that goes away while it
 //! is in use stays with those who use it.
 //!
 //! What a hit spares is the passes; what it costs is a digest of the graphs, a file, and lowering. For a 12-layer encoder
@@ -15,9 +15,11 @@ use std::ffi::OsString;
 use std::fs::{self, DirEntry, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
-use graph::Graph;
+use graph::ops::{Constant, TensorData};
+use graph::{Graph, Op};
 
 use crate::artifact::{self, Artifact, TEMPORARY};
 use crate::passes::Passes;
@@ -25,6 +27,8 @@ use crate::{CompiledModel, Device, Error, KernelSettings};
 
 /// Bytes of all entries, unless said otherwise.
 const LIMIT: u64 = 1 << 30;
+/// The constants of an entry take at most the limit divided by this.
+const SHARE: u64 = 4;
 /// No writer takes that long: unfinished files of this age are of processes that died.
 const ABANDONED: Duration = Duration::from_secs(3600);
 /// What the names of entries end with.
@@ -32,8 +36,7 @@ const EXTENSION: &str = "mef";
 
 /// A folder of compiled models, for [`crate::Builder::compile_cache`].
 ///
-/// A session uses a cache only if it is given one: a library that writes files on its own account would surprise.
-/// Programs that want the usual place ask for [`CompileCache::user`].
+/// A session of this crate uses a cache only if it is given one; the doors give theirs [`CompileCache::user`].
 ///
 /// No compile fails because of its cache. An entry that was damaged is made again, with a warning; a folder that
 /// cannot be written is warned of. Once the entries take more than a limit, those that were used least recently go.
@@ -82,6 +85,11 @@ impl CompileCache {
         &self.folder
     }
 
+    /// The most bytes that entries take, until the next one is added.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
     /// Looks at all entries, and checks that every byte is what was written.
     ///
     /// # Errors
@@ -106,6 +114,12 @@ impl CompileCache {
         Ok(health)
     }
 
+    /// Whether an entry of these graphs leaves room for others: constants may be as large as weights.
+    pub(crate) fn takes(&self, graphs: &[Graph]) -> bool {
+        let bytes: u64 = graphs.iter().map(constant_bytes).sum();
+        bytes <= self.limit / SHARE
+    }
+
     /// What a compiled model follows from, as the name of its entry.
     pub(crate) fn key(
         &self,
@@ -121,6 +135,7 @@ impl CompileCache {
             hasher.update_rayon(bytes);
         };
         part(artifact::maker().as_bytes());
+        part(build().as_bytes());
         part(device.name().as_bytes());
         part(device.target().as_bytes());
         part(format!("{passes:?}").as_bytes());
@@ -183,6 +198,27 @@ impl CompileCache {
             total -= bytes;
         }
     }
+}
+
+/// Bytes of all constants, in the graphs that nodes run too.
+fn constant_bytes(graph: &Graph) -> u64 {
+    let of = |op: &Op| match op {
+        Op::Constant(Constant { value: TensorData(value) }) => {
+            value.dtype().bytes_for(value.elements()).unwrap_or(0) as u64
+        }
+        op => op.regions().into_iter().map(|region| constant_bytes(region)).sum(),
+    };
+    graph.nodes().map(|(_, node)| of(&node.op)).sum()
+}
+
+/// What tells a build of this program from others of the same version: who works on a pass would get what an earlier
+/// one made.
+fn build() -> &'static str {
+    static BUILD: OnceLock<String> = OnceLock::new();
+    BUILD.get_or_init(|| {
+        let file = std::env::current_exe().and_then(fs::metadata);
+        file.map_or(String::new(), |file| format!("{} {:?}", file.len(), file.modified().ok()))
+    })
 }
 
 /// The entry at a path, if there is one and it is good.
@@ -302,6 +338,23 @@ mod tests {
         session.use_old_top_k_kernel("off");
         let printed = |session: &InferenceSession| session.compile(&graph(1.0)).unwrap().to_string();
         assert_eq!(printed(&session), printed(&crate::testing::session()));
+    }
+
+    #[test]
+    fn what_an_entry_cannot_hold_is_compiled_again() {
+        let folder = TestFolder::new("cache_refusals");
+        let cache = CompileCache::at(folder.path());
+        let bytes = 20 * 4;
+        cached(&cache.clone().with_limit(SHARE * bytes - 1)).compile(&graph(1.0)).unwrap();
+        assert_eq!(entries(&cache).len(), 0, "constants that leave no room for others");
+        let session = cached(&cache);
+        session.debug().set_source_tracebacks(true);
+        let text = "graph g(%x: f32[n]) { %y = slice(%x) {axis = 0, start = 1, stop = 9} return %y }";
+        session.compile(&Graph::parse(text).unwrap()).unwrap();
+        assert_eq!(entries(&cache).len(), 0, "places in the source");
+        session.debug().set_source_tracebacks(false);
+        session.compile(&graph(1.0)).unwrap();
+        assert_eq!(entries(&cache).len(), 1);
     }
 
     #[test]

@@ -78,6 +78,27 @@ fn writer() {
     }
 }
 
+/// No test of its own: what the builds do that the test below starts.
+#[test]
+fn compiles_once() {
+    let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
+    check(&folder, 0);
+}
+
+#[test]
+fn another_build_of_a_program_compiles_for_itself() {
+    let folder = folder("builds");
+    let (own, other) = (std::env::current_exe().unwrap(), folder.join("other"));
+    fs::copy(&own, &other).unwrap();
+    for (program, count) in [(&own, 1), (&other, 2), (&own, 2), (&other, 2)] {
+        let mut command = Command::new(program);
+        let output = command.args(["--exact", "compiles_once"]).env(FOLDER, &folder).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(entries(&folder).len(), count, "{}", program.display());
+    }
+    fs::remove_dir_all(folder).unwrap();
+}
+
 #[test]
 fn writers_may_be_killed_at_any_instant() {
     let folder = folder("killed");

@@ -32,9 +32,14 @@ pub struct Compiler {
 
 impl Compiler {
     /// The compiler that the environment names: `PERIHELION_RUSTC`, `RUSTC`, or `rustc`. The folder is
-    /// `PERIHELION_CACHE_DIR`, or `perihelion` among the user's caches.
+    /// `PERIHELION_CACHE_DIR`, or `perihelion` among the user's caches; also where that says `off`, as a library must
+    /// lie somewhere.
     pub fn from_env() -> Compiler {
-        let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
+        Compiler::from_variables(&|name| env::var_os(name))
+    }
+
+    fn from_variables(variable: &dyn Fn(&str) -> Option<OsString>) -> Compiler {
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let rustc =
             set("PERIHELION_RUSTC").or_else(|| set("RUSTC")).unwrap_or_else(|| OsString::from("rustc"));
         let home = || env::home_dir().filter(|home| !home.as_os_str().is_empty());
@@ -43,7 +48,7 @@ impl Compiler {
             "windows" => set("LOCALAPPDATA").map(PathBuf::from),
             _ => set("XDG_CACHE_HOME").map(PathBuf::from).or_else(|| home().map(|home| home.join(".cache"))),
         };
-        let own = set("PERIHELION_CACHE_DIR").map(PathBuf::from);
+        let own = set("PERIHELION_CACHE_DIR").filter(|folder| folder != "off").map(PathBuf::from);
         let cache = own.or_else(|| user_cache().map(|cache| cache.join("perihelion")));
         Compiler { rustc: rustc.into(), cache }
     }
@@ -211,4 +216,26 @@ fn crate_name(source: &Path) -> String {
     let stem = source.file_stem().unwrap_or_default().to_string_lossy();
     let word: String = stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     format!("extension_{word}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn libraries_of_sources_have_a_place_where_the_compile_cache_is_off() {
+        let cache = |own: &str| {
+            let compiler = Compiler::from_variables(&|name| match name {
+                "PERIHELION_CACHE_DIR" => Some(own.into()),
+                "XDG_CACHE_HOME" => Some("/caches".into()),
+                _ => None,
+            });
+            compiler.cache.unwrap()
+        };
+        assert_eq!(cache("here"), Path::new("here"));
+        for own in ["", "off"] {
+            assert_eq!(cache(own), Path::new("/caches/perihelion"));
+        }
+    }
 }

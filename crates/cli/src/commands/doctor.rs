@@ -25,7 +25,8 @@ What is wrong is told in lines of their own, warnings too; something broken ends
 JSON: ok, problems[], warnings[], version, system{os, architecture, kernel}, cpu{model, instruction_sets[], used,
 cores, physical_cores, allowed, quota_cores, threads}, memory{total_bytes, available_bytes, limit_bytes,
 transparent_hugepages}, limits{read_bytes_per_second, read_buffer_bytes, f32_operations_per_second},
-compile_cache{folder, entries, bytes, unfinished, damaged[]}, hub_cache{folder, repos, bytes, free_bytes,
+compile_cache{folder, entries, bytes, limit_bytes,
+unfinished, damaged[]}, hub_cache{folder, repos, bytes, free_bytes,
 incomplete[], offline, endpoint, token}, environment{}, self_test{prompt, text, ok}. What is not known is null.";
 
 /// Arguments of `peri doctor`.
@@ -187,8 +188,11 @@ impl Findings {
             }
         };
         let damaged: Vec<String> = health.damaged.iter().map(ToString::to_string).collect();
-        let bytes = MemoryBytes(health.bytes);
-        self.line("compile cache", format!("{folder}: {} models, {bytes}", health.entries));
+        let (bytes, limit) = (MemoryBytes(health.bytes), MemoryBytes(cache.limit()));
+        self.line(
+            "compile cache",
+            format!("{folder}: {} models, {bytes} of at most {limit}", health.entries),
+        );
         for problem in &damaged {
             self.problems.push(format!("damaged in the compile cache: {problem}: delete it"));
         }
@@ -196,6 +200,7 @@ impl Findings {
             "folder": folder,
             "entries": health.entries,
             "bytes": health.bytes,
+            "limit_bytes": cache.limit(),
             "unfinished": health.unfinished,
             "damaged": damaged,
         });

@@ -30,6 +30,14 @@ fn a_machine_that_runs_these_tests_is_well() {
     assert!(report["cpu"]["threads"].as_u64().unwrap() > 0);
     assert!(report["limits"]["read_bytes_per_second"].as_f64().unwrap() > 0.0);
     assert_eq!((&report["hub_cache"]["repos"], &report["compile_cache"]["entries"]), (&0.into(), &0.into()));
+    // The self-test compiled the built-in model, and left it in the cache.
+    let report: Value = serde_json::from_str(&doctor(&caches, &["--no-bench", "--json"]).text()).unwrap();
+    let cache = &report["compile_cache"];
+    assert!(cache["entries"].as_u64() > Some(0) && cache["bytes"].as_u64() > Some(0), "{report}");
+    assert_eq!((&cache["limit_bytes"], &cache["damaged"]), (&(1u64 << 30).into(), &Value::Array(vec![])));
+    assert_eq!(cache["folder"], caches.path().join("cache/compiled").display().to_string());
+    let text = doctor(&caches, &["--no-bench"]).text();
+    assert!(text.contains(" of at most 1.0 GiB") || text.contains(" of at most 1 GiB"), "{text}");
 }
 
 #[test]

@@ -80,10 +80,11 @@ impl InferenceSession {
         };
         check_names(graphs)?;
         let settings = self.kernel_settings();
-        // Who watches a graph on its way wants it to go that way.
+        // Who watches a graph on its way wants it to go that way; and entries do not know where nodes were made.
         let watched = self.debug().pre_jit() || self.debug().ir_output_dir().is_some();
+        let watched = watched || settings.source_tracebacks;
         match &self.cache {
-            Some(cache) if options.cache == CacheUse::Use && !watched => {
+            Some(cache) if options.cache == CacheUse::Use && !watched && cache.takes(graphs) => {
                 let device = extensions.used_by(graphs).on(&self.devices[0]);
                 let key = cache.key(graphs, &options.passes, &settings, &*device);
                 let make = || self.build(graphs, options, &extensions, &settings);
