@@ -205,8 +205,12 @@ impl Graph {
     }
 
     /// The nodes that read a value, each once, in the order they were made.
+    ///
+    /// # Panics
+    /// If it is a value of another graph.
+    #[track_caller]
     pub fn readers(&self, value: Value) -> Vec<NodeId> {
-        let mut readers = self.values[value.0 as usize].readers.clone();
+        let mut readers = self.info(value).readers.clone();
         readers.sort_unstable();
         readers.dedup();
         readers.retain(|&id| self.contains(id) && self.node(id).inputs.contains(&value));
