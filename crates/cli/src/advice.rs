@@ -3,7 +3,6 @@
 use std::io::ErrorKind;
 
 use pipelines::TextError;
-use pipelines::hub::HubError;
 
 use crate::exit::{FAILURE, MEMORY, MODEL, USAGE};
 
@@ -53,7 +52,7 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
             Some("save it again with --save-to-serialized-model-path, or leave --serialized-model-path out"),
         ),
         Error::Engine(_) | Error::Defect(_) | Error::Stopped { .. } => (FAILURE, None),
-        Error::Hub(error) => hub(error),
+        Error::Source(error) => source(error),
     }
 }
 
@@ -90,48 +89,49 @@ fn is_out_of_memory(error: &pipelines::Error) -> bool {
         Error::Read { source, .. }
         | Error::Weights(weights::Error::Io { source, .. })
         | Error::Model(models::Error::Weights(weights::Error::Io { source, .. }))
-        | Error::Hub(HubError::Weights(weights::Error::Io { source, .. })) => {
+        | Error::Source(sources::Error::Weights(weights::Error::Io { source, .. })) => {
             source.kind() == ErrorKind::OutOfMemory
         }
         _ => false,
     }
 }
 
-fn hub(error: &HubError) -> (u8, Option<&'static str>) {
+fn source(error: &sources::Error) -> (u8, Option<&'static str>) {
+    use sources::Error;
     match error {
-        HubError::InvalidName { .. }
-        | HubError::UnknownName(_)
-        | HubError::Setting { .. }
-        | HubError::NotOnline { .. }
-        | HubError::MissingRevision { .. }
-        | HubError::MissingFile { .. }
-        | HubError::MissingFormat { .. }
-        | HubError::MissingEncoding { .. } => (USAGE, None),
-        HubError::SeveralEncodings { .. } => (USAGE, Some("say --quantization-encoding")),
-        HubError::SeveralFiles { .. } => (USAGE, None),
-        HubError::Weights(error) => (MODEL, weights(error)),
-        HubError::NoWeights { .. } => (MODEL, Some("name the folder or file that holds the weights")),
-        HubError::MissingPart { .. } => {
+        Error::InvalidName { .. }
+        | Error::UnknownName(_)
+        | Error::Setting { .. }
+        | Error::NotOnline { .. }
+        | Error::MissingRevision { .. }
+        | Error::MissingFile { .. }
+        | Error::MissingFormat { .. }
+        | Error::MissingEncoding { .. } => (USAGE, None),
+        Error::SeveralEncodings { .. } => (USAGE, Some("say --quantization-encoding")),
+        Error::SeveralFiles { .. } => (USAGE, None),
+        Error::Weights(error) => (MODEL, weights(error)),
+        Error::NoWeights { .. } => (MODEL, Some("name the folder or file that holds the weights")),
+        Error::MissingPart { .. } => {
             (MODEL, Some("the model is incomplete: bring the file from where the others are from"))
         }
-        HubError::MissingRepo { .. }
-        | HubError::Gated { .. }
-        | HubError::Offline { .. }
-        | HubError::NoDownloads { .. }
-        | HubError::Contradiction { .. }
-        | HubError::UnknownEncoding { .. } => (MODEL, None),
-        HubError::Escapes { .. } | HubError::Cache { .. } => {
+        Error::MissingRepo { .. }
+        | Error::Gated { .. }
+        | Error::Offline { .. }
+        | Error::NoDownloads { .. }
+        | Error::Contradiction { .. }
+        | Error::UnknownEncoding { .. } => (MODEL, None),
+        Error::Escapes { .. } | Error::Cache { .. } => {
             (MODEL, Some("delete the repository's folder in the cache, and pull it again"))
         }
-        HubError::Untrusted { .. } => (
+        Error::Untrusted { .. } => (
             FAILURE,
             Some("if a proxy stands before the network, set SSL_CERT_FILE to a file with its certificate"),
         ),
-        HubError::Network { .. } => (FAILURE, Some("check the network; what has arrived is kept")),
-        HubError::WrongDigest { .. } => (FAILURE, Some("try again")),
-        HubError::DiskFull { .. } => (FAILURE, Some("free some, or set HF_HUB_CACHE to another disk")),
-        HubError::Io { source, .. } if source.kind() == ErrorKind::NotFound => (MODEL, Some(file(source))),
-        HubError::RateLimited { .. } | HubError::Protocol { .. } | HubError::Io { .. } => (FAILURE, None),
+        Error::Network { .. } => (FAILURE, Some("check the network; what has arrived is kept")),
+        Error::WrongDigest { .. } => (FAILURE, Some("try again")),
+        Error::DiskFull { .. } => (FAILURE, Some("free some, or set HF_HUB_CACHE to another disk")),
+        Error::Io { source, .. } if source.kind() == ErrorKind::NotFound => (MODEL, Some(file(source))),
+        Error::RateLimited { .. } | Error::Protocol { .. } | Error::Io { .. } => (FAILURE, None),
     }
 }
 

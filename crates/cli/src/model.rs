@@ -11,7 +11,7 @@ use models::Network;
 use pipelines::config::{
     HuggingFaceRepo, Layers, Machine, Origin, PipelineConfig, ResolvedConfig, Unfetched,
 };
-use pipelines::{CompiledText, EmbeddingModel, TextModel, Tokenizer, hub};
+use pipelines::{CompiledText, EmbeddingModel, TextModel, Tokenizer};
 use tensor::Bytes;
 use weights::Weights;
 
@@ -49,8 +49,8 @@ impl ThreadArguments {
     }
 }
 
-fn show_fetching(step: hub::Progress<'_>, progress: &Progress) {
-    if let hub::Progress::Bytes { done, total, .. } = step {
+fn show_fetching(step: sources::Progress<'_>, progress: &Progress) {
+    if let sources::Progress::Bytes { done, total, .. } = step {
         progress.bytes("fetching", done, total);
     }
 }
@@ -247,6 +247,6 @@ fn repo_and_file(path: &Path) -> Option<(String, Option<String>)> {
         [] | [_] | [_, _] => (name.to_string(), None),
         [owner, repo, ..] => (format!("{owner}/{repo}"), Some(parts[2..].join("/"))),
     };
-    (hub::is_repo_id(&repo) && file.as_deref().is_none_or(|file| hub::file_path(file).is_ok()))
+    (sources::is_repo_id(&repo) && file.as_deref().is_none_or(|file| sources::file_path(file).is_ok()))
         .then_some((repo, file))
 }

@@ -21,7 +21,7 @@ pub mod state;
 
 pub use architectures::{ARCHITECTURES, Architecture, ENCODERS, EncoderArchitecture};
 pub use checkpoint::{Checkpoint, CheckpointOptions, Network};
-pub use config::{Config, EncoderConfig, ExpertConfig, GptqConfig, Multipliers, RopeConfig, Scaling};
+pub use config::{Config, EncoderConfig, ExpertConfig, Multipliers, RopeConfig, Scaling};
 pub use decoder::{Decoder, Layer, Mixer, Residual, WeightTypes};
 pub use encoder::{Encoder, EncoderLayer, Positions, RelativeBias};
 pub use error::Error;

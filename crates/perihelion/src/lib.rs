@@ -86,6 +86,7 @@ pub mod pipelines;
 
 pub use graph;
 pub use models;
+pub use sources;
 pub use weights;
 
 /// What data is, and the devices that compute on it.

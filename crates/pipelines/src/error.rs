@@ -19,7 +19,7 @@ pub enum Error {
 
     /// A model's files, and where they come from.
     #[error(transparent)]
-    Hub(#[from] crate::hub::HubError),
+    Source(#[from] sources::Error),
 
     /// A file of weights, or its metadata.
     #[error(transparent)]

@@ -12,7 +12,6 @@ mod embedding_model;
 pub mod error;
 mod generator;
 mod generator_options;
-pub mod hub;
 mod kv_cache;
 mod memory;
 mod memory_plan;
@@ -44,9 +43,7 @@ pub use generator::{
 };
 pub use generator_options::GeneratorOptions;
 pub use kv_cache::{KvCache, Page, PageCopy, PrefixStats};
-pub use memory::{
-    Bytes as MemoryBytes, MemoryNeed, OutOfMemory, available as available_memory, limit as memory_limit,
-};
+pub use memory::{MemoryNeed, OutOfMemory, available as available_memory, limit as memory_limit};
 pub use memory_plan::{Fitting, MemoryPlan, MemoryRequest};
 pub use pooling::Pooling;
 pub use repo_tokenizer::tokenizer_from_repo;
@@ -56,6 +53,7 @@ pub use sampling_options::SamplingOptions;
 pub use scheduler::{Batching, Limits, Scheduler, TooLong};
 pub use scorer::{Divergence, Scorer, Window, divergence, log_probability, windows};
 pub use sequence::{Sequence, SequenceId};
+pub use sources::MemoryBytes;
 pub use text::{
     AddSpecial, ChatContext, ChatTemplate, Detokenizer, Error as TextError, Moment, ParseSpecial, Piece,
     SkipSpecial, Tokenizer, chat_template, detokenizer, tokenizer,

@@ -2,7 +2,7 @@
 
 mod limits;
 
-use std::fmt;
+use sources::MemoryBytes as Bytes;
 
 use crate::memory_plan::Fitting;
 
@@ -126,23 +126,6 @@ fn needs(weights: u64, cache: u64, tokens: usize) -> String {
     match weights {
         0 => format!("the cache for {tokens} tokens needs {}", Bytes(cache)),
         _ => format!("the weights need {}, the cache for {tokens} tokens {}", Bytes(weights), Bytes(cache)),
-    }
-}
-
-/// A number of bytes in words, such as `1.46 GiB`.
-#[derive(Debug, Clone, Copy)]
-pub struct Bytes(pub u64);
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units = ["KiB", "MiB", "GiB", "TiB"];
-        let mut size = self.0 as f64 / 1024.0;
-        let mut unit = 0;
-        while size >= 1024.0 && unit + 1 < units.len() {
-            size /= 1024.0;
-            unit += 1;
-        }
-        write!(f, "{size:.2} {}", units[unit])
     }
 }
 

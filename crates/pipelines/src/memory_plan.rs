@@ -5,9 +5,10 @@
 
 use std::fmt;
 
+use sources::MemoryBytes as Bytes;
+
 use crate::OutOfMemory;
 use crate::config::{Auto, KVCacheStrategy, MIN_PAGE_SIZE};
-use crate::memory::Bytes;
 
 /// What is asked of memory.
 #[derive(Debug, Clone, Copy)]

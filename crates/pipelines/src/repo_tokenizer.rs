@@ -1,11 +1,10 @@
 //! The tokenizer of a repository: its files fetched, and nothing else of the model.
 
+use sources::{HuggingFaceRepo, WeightsFormat, sets};
 use text::Tokenizer;
 use text::tokenizer::{COMPANION_FILES, FILES};
 
 use crate::Error;
-use crate::config::{HuggingFaceRepo, WeightsFormat};
-use crate::hub::sets;
 
 /// The tokenizer of a repository: its `tokenizer.json`, or else its `tokenizer.model` or `spiece.model`, or else a GGUF file, of
 /// which the header is fetched if it is not on this machine. `file` is one of these by name.

@@ -5,6 +5,8 @@
 //! where that folder is absent. `PERIHELION_TEST_DATA` names another place for it. `PERIHELION_SKIPPED_TESTS` names a
 //! file to which each skip is appended, so that the script that runs the tests can count them.
 
+pub mod hub;
+
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};

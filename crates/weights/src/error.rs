@@ -80,6 +80,14 @@ pub enum Error {
         /// The other name in the file.
         second: String,
     },
+    /// A configuration says that weights were quantized in a way that is not read.
+    #[error("{source_name}: {what}")]
+    Quantization {
+        /// The file.
+        source_name: String,
+        /// The key, what it says, and what is read.
+        what: String,
+    },
     /// A folder holds no file with weights.
     #[error("{}: no .gguf, .safetensors or PyTorch file in this folder", path.display())]
     NoWeights {
@@ -133,6 +141,10 @@ pub enum Error {
 }
 
 impl Error {
+    pub(crate) fn quantization(source_name: &str, what: String) -> Error {
+        Error::Quantization { source_name: source_name.to_string(), what }
+    }
+
     pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
         |source| Error::Io { path: path.to_path_buf(), source }
     }

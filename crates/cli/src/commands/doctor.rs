@@ -9,11 +9,11 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use cpu::{Pool, limits};
 use engine::CompileCache;
-use pipelines::hub::Hub;
 use pipelines::{
     AddSpecial, EventKind, Generator, GeneratorOptions, MemoryBytes, ParseSpecial, Request, SamplingOptions,
 };
 use serde_json::{Value, json};
+use sources::Hub;
 
 use crate::exit::one_line;
 use crate::model::{self, ThreadArguments};

@@ -6,9 +6,9 @@ use anyhow::Context;
 use engine::WeightMemory;
 use models::Network;
 use pipelines::config::{Described, DescribedByConfig, ResolvedConfig, Unfetched};
-use pipelines::hub::PlannedFile;
 use pipelines::{MemoryBytes, MemoryPlan, MemoryRequest, OutOfMemory, available_memory};
 use serde_json::{Value, json};
+use sources::PlannedFile;
 
 use crate::exit::{one_line, warn};
 use crate::model::{self, Source};

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use indicatif::HumanBytes;
-use pipelines::config::{HuggingFaceRepo, RepoOptions, RepoType, SupportedEncoding, WeightsFormat};
-use pipelines::hub::{Hub, HubError, Pull, Wanted};
+use sources::{
+    Error, Hub, HuggingFaceRepo, Pull, RepoOptions, RepoType, SupportedEncoding, Wanted, WeightsFormat,
+};
 
 use crate::exit::one_line;
 use crate::transfer::Transfer;
@@ -78,7 +79,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 /// Looks at the hub's newest commit, and at what of it is here.
-fn plan(arguments: &Arguments, hub: &Hub) -> Result<Pull, HubError> {
+fn plan(arguments: &Arguments, hub: &Hub) -> Result<Pull, Error> {
     let options = RepoOptions {
         repo_type: Some(RepoType::Online),
         revision: Some(arguments.revision.clone()),
@@ -99,7 +100,7 @@ fn plan(arguments: &Arguments, hub: &Hub) -> Result<Pull, HubError> {
 fn check_space(pull: &Pull, hub: &Hub) -> Result<(), pipelines::Error> {
     match hub.free_space() {
         Some(available) if available < pull.bytes() => {
-            Err(HubError::DiskFull { path: hub.cache.clone(), needed: pull.bytes(), available }.into())
+            Err(Error::DiskFull { path: hub.cache.clone(), needed: pull.bytes(), available }.into())
         }
         _ => Ok(()),
     }

@@ -54,9 +54,15 @@ fn arithmetic(
     }
     match dtype {
         // SAFETY: the variant was chosen because this machine has it.
-        DType::F32 => make!(f32, fastest.name, |function, x, y, z| unsafe { (fastest.run)(function, x, y, z) }),
-        DType::F16 => make!(f16, fastest.name, |function, x, y, z| arithmetic_half(fastest, function, x, y, z)),
-        DType::BF16 => make!(bf16, fastest.name, |function, x, y, z| arithmetic_half(fastest, function, x, y, z)),
+        DType::F32 => {
+            make!(f32, fastest.name, |function, x, y, z| unsafe { (fastest.run)(function, x, y, z) })
+        }
+        DType::F16 => {
+            make!(f16, fastest.name, |function, x, y, z| arithmetic_half(fastest, function, x, y, z))
+        }
+        DType::BF16 => {
+            make!(bf16, fastest.name, |function, x, y, z| arithmetic_half(fastest, function, x, y, z))
+        }
         DType::F64 => make!(f64, "portable", arithmetic_f64),
         DType::Bool | DType::U8 => make!(u8, "portable", integers::u8),
         DType::I8 => make!(i8, "portable", integers::i8),
@@ -78,7 +84,13 @@ fn comparison(cpu: &Cpu, function: Binary, dtype: DType) -> Option<Arc<dyn Eleme
     }
     macro_rules! make {
         ($T:ty) => {
-            Some(Arc::new(ComparisonKernel { function, dtype, variant: "portable", run: compare::<$T>, pool }))
+            Some(Arc::new(ComparisonKernel {
+                function,
+                dtype,
+                variant: "portable",
+                run: compare::<$T>,
+                pool,
+            }))
         };
     }
     match dtype {

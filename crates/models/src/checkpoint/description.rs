@@ -4,11 +4,11 @@ use std::path::Path;
 
 use graph::ops::RopeStyle;
 use tensor::{DType, Shape};
-use weights::{Format, Metadata, Weights};
+use weights::{Format, GptqConfig, Metadata, Weights};
 
 use crate::architectures::{Architecture, EncoderArchitecture};
 use crate::names::NameTable;
-use crate::{Config, EncoderConfig, Error, GptqConfig};
+use crate::{Config, EncoderConfig, Error};
 
 /// The configuration of a checkpoint, not yet read, and its family.
 pub(super) enum Description<'a> {
@@ -90,7 +90,7 @@ impl<'a> Description<'a> {
     pub(super) fn quantization(&self) -> Result<Option<GptqConfig>, Error> {
         match self {
             Description::Gguf { .. } => Ok(None),
-            Description::HuggingFace { source, json, .. } => GptqConfig::from_hugging_face(source, json),
+            Description::HuggingFace { source, json, .. } => Ok(GptqConfig::from_hugging_face(source, json)?),
         }
     }
 

@@ -20,10 +20,10 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor, bf16, f16};
-use weights::Weights;
+use weights::{GptqConfig, Weights};
 
 use super::stored::Stored;
-use crate::{Error, GptqConfig};
+use crate::Error;
 
 /// Columns that share a scale.
 const BLOCK: usize = DType::Gptq.block().elements;
@@ -103,7 +103,7 @@ fn beside(config_json: &Path, tensor: &str) -> Result<GptqConfig, Error> {
         );
         Error::config(&config_json.display().to_string(), message)
     })?;
-    GptqConfig::from_quantize_config(&path.display().to_string(), &json)
+    Ok(GptqConfig::from_quantize_config(&path.display().to_string(), &json)?)
 }
 
 impl Layer {

@@ -4,7 +4,8 @@ use graph::ops::RopeStyle;
 use tensor::DType;
 
 use crate::architectures::{Architecture, EncoderArchitecture};
-use crate::{Config, Decoder, Encoder, EncoderConfig, Error, GptqConfig, Rope, WeightTypes};
+use crate::{Config, Decoder, Encoder, EncoderConfig, Error, Rope, WeightTypes};
+use weights::GptqConfig;
 
 /// The model of a checkpoint.
 #[derive(Debug, Clone, PartialEq)]

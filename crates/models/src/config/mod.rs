@@ -3,14 +3,12 @@
 mod encoder;
 mod gguf;
 mod hugging_face;
-mod quantization;
 
 use crate::{Activation, Error, Temperature};
 
 pub use encoder::EncoderConfig;
 pub(crate) use gguf::GgufKeys;
 pub(crate) use hugging_face::ConfigKeys;
-pub use quantization::GptqConfig;
 
 /// What a checkpoint says about its model, in one vocabulary for GGUF metadata and Hugging Face `config.json`.
 #[derive(Debug, Clone, PartialEq)]

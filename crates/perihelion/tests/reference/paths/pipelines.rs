@@ -4,7 +4,7 @@ use perihelion::pipelines::config::{Devices, SupportedEncoding};
 
 use super::any;
 
-known!("perihelion::pipelines", "perihelion::pipelines::config", "perihelion::pipelines::hub");
+known!("perihelion::pipelines", "perihelion::pipelines::config", "perihelion::sources");
 
 types! {
     perihelion::driver::DType,
@@ -24,8 +24,8 @@ types! {
     perihelion::pipelines::config::UnknownName,
     perihelion::pipelines::config::WeightsConverter,
     perihelion::pipelines::config::WeightsFormat,
-    perihelion::pipelines::hub::HubError,
-    perihelion::pipelines::hub::ModelInfo,
+    perihelion::sources::Error,
+    perihelion::sources::ModelInfo,
     perihelion::weights::Weights,
 }
 

@@ -1,8 +1,9 @@
 //! What a configuration says of itself alone: ranges, and fields that exclude each other.
 
+use sources::nearest;
+
 use super::{Auto, PipelineConfig};
 use crate::Error;
-use crate::config::nearest::nearest;
 use crate::config::{KVCacheStrategy, PipelineEngine};
 use crate::error::InvalidField;
 

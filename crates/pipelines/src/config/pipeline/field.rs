@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde_json::Value;
+use sources::nearest;
 use tensor::DeviceSpec;
 
 use super::PipelineConfig;
 use super::check::{Problems, ranges};
-use crate::config::nearest::nearest;
 use crate::config::{KVCacheStrategy, PipelineEngine, RopeType, SupportedEncoding, UnknownName};
 
 /// A field of [`PipelineConfig`]: a row of [`FIELDS`](super::FIELDS).

@@ -3,13 +3,14 @@
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use sources::{
+    Choice, HuggingFaceRepo, PlannedFile, Progress, RepoType, Several, Wanted, WeightsFormat, choose,
+};
 use weights::WeightFile;
 
 use super::PipelineConfig;
 use super::methods::problem;
 use crate::Error;
-use crate::config::{HuggingFaceRepo, RepoType, WeightsFormat};
-use crate::hub::{self, Choice, HubError, PlannedFile, Progress, Several, Wanted, choose};
 
 /// The files of weights that are meant; they need not be here.
 #[derive(Debug, Default)]
@@ -138,11 +139,12 @@ impl Located {
     /// Adds a file, and those that are parts of the same set; none of them twice.
     fn add(&mut self, place: Place) {
         let parts = match &place {
-            Place::InRepo(name) => hub::parts_of(name).into_iter().map(Place::InRepo).collect(),
+            Place::InRepo(name) => sources::parts_of(name).into_iter().map(Place::InRepo).collect(),
             Place::Here(path) => match path.file_name().and_then(|name| name.to_str()) {
-                Some(name) => {
-                    hub::parts_of(name).iter().map(|part| Place::Here(path.with_file_name(part))).collect()
-                }
+                Some(name) => sources::parts_of(name)
+                    .iter()
+                    .map(|part| Place::Here(path.with_file_name(part)))
+                    .collect(),
                 None => vec![place],
             },
         };
@@ -155,7 +157,7 @@ impl Located {
 
     /// Adds a file of a repo. All must be of one.
     fn add_of(&mut self, repo: Arc<HuggingFaceRepo>, name: &str) -> Result<(), Error> {
-        if let Some(index) = hub::index_of(name)
+        if let Some(index) = sources::index_of(name)
             && (repo.cached(&index)?.is_some() || repo.cached(name)?.is_none() && repo.file_exists(&index)?)
         {
             self.index = Some(index);
@@ -249,16 +251,16 @@ impl PipelineConfig {
         }
         let name = portable(path);
         let is_weights = WeightsFormat::of_file_name(path).is_some();
-        if self.huggingface_repo_id.is_empty() && hub::is_repo_id(&name) && !is_weights {
+        if self.huggingface_repo_id.is_empty() && sources::is_repo_id(&name) && !is_weights {
             // A repo by itself: its weights are looked for.
             self.huggingface_repo_id = name;
             return Ok(());
         }
-        if let Some(repo) = self.own_repo(located)?.filter(|_| hub::file_path(&name).is_ok()) {
+        if let Some(repo) = self.own_repo(located)?.filter(|_| sources::file_path(&name).is_ok()) {
             let exists = repo.file_exists(&name)?;
             return if exists { located.add_of(repo, &name) } else { Err(repo.missing(&name).into()) };
         }
-        if model.is_dir() && hub::file_path(&name).is_ok() {
+        if model.is_dir() && sources::file_path(&name).is_ok() {
             return Err(self.model_repo()?.missing(&name).into());
         }
         let source = std::io::Error::from(std::io::ErrorKind::NotFound);
@@ -294,7 +296,7 @@ impl PipelineConfig {
     /// The repo that names in `weight_path` are of, if that is on a hub.
     fn own_repo(&self, located: &Located) -> Result<Option<Arc<HuggingFaceRepo>>, Error> {
         let id = self._weights_repo_id.as_deref().unwrap_or(&self.huggingface_repo_id);
-        if !hub::is_repo_id(id) || Path::new(id).exists() {
+        if !sources::is_repo_id(id) || Path::new(id).exists() {
             return Ok(None);
         }
         Ok(Some(self.repo_unless_open(id, located)?))
@@ -309,9 +311,9 @@ impl PipelineConfig {
 }
 
 /// An encoding that is not there is that field's problem.
-fn in_words(error: HubError) -> Error {
+fn in_words(error: sources::Error) -> Error {
     match error {
-        HubError::MissingEncoding { repo, encoding, encodings } => {
+        sources::Error::MissingEncoding { repo, encoding, encodings } => {
             let names: Vec<&str> = encodings.iter().map(|encoding| encoding.name()).collect();
             let there = if names.is_empty() { "none that runs".to_string() } else { names.join(", ") };
             let fix = format!("{repo} has {there}: give one of these, or name weight_path");
@@ -350,7 +352,7 @@ fn repo_and_file(path: &Path) -> Option<(String, String)> {
     };
     let repo = format!("{}/{}", word()?, word()?);
     let file = portable(parts.as_path());
-    (hub::is_repo_id(&repo) && !file.is_empty()).then_some((repo, file))
+    (sources::is_repo_id(&repo) && !file.is_empty()).then_some((repo, file))
 }
 
 /// The name of a file in a repo.

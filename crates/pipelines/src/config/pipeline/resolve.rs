@@ -5,15 +5,14 @@ use std::path::{Path, PathBuf};
 
 use engine::devices::Platform;
 use models::{Architecture, Checkpoint, CheckpointOptions, EncoderArchitecture, Network};
+use sources::{Content, Progress};
 use tensor::DType;
 use weights::{Format, WeightFile, Weights};
 
 use super::check::{Problems, check, native};
 use super::methods::{ONE_DEVICE, names};
 use super::{Auto, PipelineConfig, ResolvedConfig, saved};
-use crate::config::content::Content;
 use crate::config::{KVCacheStrategy, PipelineEngine, RopeType, SupportedEncoding};
-use crate::hub::{HubError, Progress};
 use crate::memory_plan::MemoryRequest;
 use crate::{Error, SamplingOptions, memory};
 
@@ -118,7 +117,7 @@ impl PipelineConfig {
         match self.ahead(machine) {
             Ok(Some(unfetched)) => Ok(unfetched.check()?),
             // A hub that gives files whole or not at all.
-            Ok(None) | Err(Error::Hub(HubError::Protocol { .. })) => Ok(()),
+            Ok(None) | Err(Error::Source(sources::Error::Protocol { .. })) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -289,7 +288,7 @@ impl PipelineConfig {
         let found = match encoding_of(checkpoint, &files) {
             Ok(Some(found)) => found,
             Ok(None) => return,
-            Err(error @ HubError::Contradiction { .. }) => {
+            Err(error @ sources::Error::Contradiction { .. }) => {
                 return problems.add("weight_path", shown(), format!("{error}, or give other weights"));
             }
             Err(error) => {
@@ -386,7 +385,10 @@ fn native_of(found: &str, network: &Network, gguf: bool) -> Option<&'static str>
 
 /// The encoding of a model's files, whose names must not promise another one; of a model in memory, that of most bytes
 /// of its matrices.
-fn encoding_of(checkpoint: &Checkpoint, files: &[&Path]) -> Result<Option<SupportedEncoding>, HubError> {
+fn encoding_of(
+    checkpoint: &Checkpoint,
+    files: &[&Path],
+) -> Result<Option<SupportedEncoding>, sources::Error> {
     let weights = checkpoint.weights();
     if !weights.has_values() || weights.files().iter().all(WeightFile::is_mapped) {
         let name = files[0].file_name().unwrap_or_default().to_string_lossy();

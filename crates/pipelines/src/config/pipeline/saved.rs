@@ -4,11 +4,11 @@ use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
 use models::Checkpoint;
+use sources::is_beside_weights;
 
 use super::PipelineConfig;
 use super::check::Problems;
 use crate::compiled::CacheLayout;
-use crate::hub;
 use crate::serialized::{Identity, Settings};
 
 /// Checks that a file to start from is one, and that one to write can be.
@@ -71,7 +71,7 @@ fn unwritable(path: &Path) -> Option<String> {
 /// The files of the model: its weights, and what stands beside them.
 fn own_files(config: &PipelineConfig, folder: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = folder.read_dir().into_iter().flatten().filter_map(Result::ok);
-    let beside = entries.filter(|entry| entry.file_name().to_str().is_some_and(hub::is_beside_weights));
+    let beside = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_beside_weights));
     config.weight_path.iter().cloned().chain(beside.map(|entry| entry.path()))
 }
 

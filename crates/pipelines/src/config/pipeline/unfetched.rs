@@ -2,12 +2,11 @@
 //! have none, what `config.json` says.
 
 use models::Network;
+use sources::{HuggingFaceRepo, PlannedFile};
 use tensor::DType;
 
 use super::check::Problems;
 use super::{Machine, PipelineConfig, ResolvedConfig};
-use crate::config::HuggingFaceRepo;
-use crate::hub::PlannedFile;
 use crate::memory_plan::MemoryRequest;
 use crate::{Error, OutOfMemory};
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::Value;
+use sources::{Beside, CONFIG, HuggingFaceRepo, Progress, RepoOptions, WeightsFormat};
 use weights::{Format, Weights};
 
 use super::PipelineConfig;
@@ -12,8 +13,6 @@ use super::check::native;
 use super::located::Located;
 use super::methods::problem;
 use crate::Error;
-use crate::config::{HuggingFaceRepo, RepoOptions, WeightsFormat};
-use crate::hub::{self, Beside, CONFIG, Progress};
 
 impl PipelineConfig {
     /// `config.json` of the model, read once.
@@ -133,7 +132,7 @@ impl PipelineConfig {
         let format = self.weights_format()?;
         match format {
             WeightsFormat::Pytorch => return Ok(None),
-            WeightsFormat::Gguf if hub::sets(located.file_names()).len() > 1 => {
+            WeightsFormat::Gguf if sources::sets(located.file_names()).len() > 1 => {
                 return Err(self.several_models());
             }
             _ => {}
@@ -183,7 +182,7 @@ impl PipelineConfig {
         let beside = if is_own && carried { Beside::Settings } else { Beside::Everything };
         let lacks_config = !carried && repo.cached(CONFIG)?.is_none();
         let ask = self.force_download || lacks_config || is_own && !located.are_here()?;
-        let names = hub::companions(repo, beside, ask)?;
+        let names = sources::companions(repo, beside, ask)?;
         if !carried && !names.iter().any(|name| name == CONFIG) {
             return Err(repo.missing(CONFIG).into());
         }
@@ -223,14 +222,14 @@ impl PipelineConfig {
     pub(super) fn is_file(&self) -> bool {
         let model = Path::new(&self.huggingface_repo_id);
         model.is_file()
-            || !model.is_dir() && (is_weights(model) || !hub::is_repo_id(&self.huggingface_repo_id))
+            || !model.is_dir() && (is_weights(model) || !sources::is_repo_id(&self.huggingface_repo_id))
     }
 }
 
 /// The index of the sharded checkpoint that files are of: the one that is named after them, or one that lists them.
 fn index_beside(files: &[PathBuf]) -> Option<PathBuf> {
     let name = files.first()?.file_name()?.to_str()?;
-    let named = hub::index_of(name).map(|index| files[0].with_file_name(index));
+    let named = sources::index_of(name).map(|index| files[0].with_file_name(index));
     if let Some(index) = named.filter(|index| index.is_file()) {
         return Some(index);
     }

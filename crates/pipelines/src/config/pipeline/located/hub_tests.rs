@@ -9,11 +9,11 @@ use std::process::Command;
 
 use engine::InferenceSession;
 use tempfile::TempDir;
+use testdata::hub::{COMMIT, Server, What};
 
 use super::tests::{HOST, in_shards, resolve};
 use super::*;
 use crate::config::{Machine, SupportedEncoding};
-use crate::hub::tests::server::{COMMIT, Server, What};
 use crate::{TextGenerator, TextRequest};
 
 /// What the process with the hub is to do.

@@ -1,0 +1,226 @@
+//! Which weights of a place are meant: one rule for folders, for what the cache has, and for what a hub lists.
+
+use crate::hub::RepoFile;
+use crate::pull::Wanted;
+use crate::repo::{HuggingFaceRepo, ModelFiles};
+use crate::{Error, SupportedEncoding, WeightsFormat};
+
+/// The model that is meant.
+#[derive(Debug)]
+pub struct Choice {
+    /// Its files.
+    pub model: ModelFiles,
+    /// Files that might have been meant and cannot be read, each with the reason.
+    pub passed_over: Vec<String>,
+}
+
+/// What to do about several encodings, if none is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Several {
+    /// Ask which.
+    Refuse,
+    /// Take the best.
+    Best,
+}
+
+/// How far the name of a model's files is from the one that everybody expects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Name {
+    /// The usual one of the format.
+    Usual,
+    /// That of shards, or of the usual one among the mixtures that an encoding has (`q4_k_s`, `q4_k_m`, `q4_k_l`).
+    NearlyUsual,
+    Other,
+}
+
+/// The model that is meant: of the encoding and format that are wanted; else safetensors, GGUF, PyTorch, in this order;
+/// of these the one under the usual name. What is known already is enough if it has that; else the hub is asked.
+///
+/// # Errors
+/// If there is none, several are equally near, or a part of it is missing.
+pub fn choose(repo: &HuggingFaceRepo, wanted: &Wanted, several: Several) -> Result<Choice, Error> {
+    let mut choice = among(repo, &repo.known_files()?, wanted, several);
+    let lacks = match &choice {
+        Ok(choice) => choice.model.missing.is_some(),
+        Err(Error::NoWeights { .. } | Error::MissingEncoding { .. } | Error::MissingFormat { .. }) => true,
+        Err(_) => false,
+    };
+    if lacks && repo.may_have_more() {
+        choice = among(repo, &repo.all_files()?, wanted, several);
+    }
+    match choice {
+        Ok(Choice { model: ModelFiles { missing: Some(part), files, .. }, .. }) => {
+            let incomplete =
+                || Error::MissingPart { repo: repo.to_string(), part: part.clone(), of: files[0].clone() };
+            Err(repo.out_of_reach(&part).unwrap_or_else(incomplete))
+        }
+        Err(error @ Error::NoWeights { .. }) => Err(repo.out_of_reach("a model").unwrap_or(error)),
+        Ok(choice) => refused_early(repo, choice),
+        other => other,
+    }
+}
+
+/// The same, unless it is known before it is fetched that it does not run. Files that are here tell when they are opened.
+fn refused_early(repo: &HuggingFaceRepo, mut choice: Choice) -> Result<Choice, Error> {
+    let model = &mut choice.model;
+    let mut lacks = false;
+    for name in &model.files {
+        lacks |= repo.cached(name)?.is_none();
+    }
+    if lacks {
+        repo.look_into(model)?;
+    }
+    match &model.problem {
+        Some(problem) => {
+            Err(Error::UnknownEncoding { file: model.files[0].clone(), problem: problem.clone() })
+        }
+        None => Ok(choice),
+    }
+}
+
+/// The one of these files' models that is meant.
+fn among(
+    repo: &HuggingFaceRepo,
+    files: &[RepoFile],
+    wanted: &Wanted,
+    several: Several,
+) -> Result<Choice, Error> {
+    let mut models = repo.models_among(files)?;
+    if models.is_empty() {
+        return Err(Error::NoWeights { repo: repo.to_string() });
+    }
+    if let Some(format) = wanted.format {
+        let mut formats: Vec<WeightsFormat> = models.iter().map(|model| model.format).collect();
+        formats.dedup();
+        models.retain(|model| model.format == format);
+        if models.is_empty() {
+            return Err(Error::MissingFormat { repo: repo.to_string(), format, formats });
+        }
+    }
+    if let Some(encoding) = wanted.encoding {
+        models = in_encoding(repo, models, encoding)?;
+    }
+    let format = models[0].format;
+    models.retain(|model| model.format == format);
+    match only(&models, |model| name(model) == Name::Usual).or_else(|| only(&models, |_| true)) {
+        Some(model) => Ok(Choice { model, passed_over: Vec::new() }),
+        None => among_others(repo, models, several),
+    }
+}
+
+/// The models in an encoding: those that have it or, without such, those of which nobody knows before they are here.
+fn in_encoding(
+    repo: &HuggingFaceRepo,
+    mut models: Vec<ModelFiles>,
+    encoding: SupportedEncoding,
+) -> Result<Vec<ModelFiles>, Error> {
+    for model in &mut models {
+        repo.look_into(model)?;
+    }
+    let has = |model: &ModelFiles| model.encoding == Some(encoding);
+    let may_have = |model: &ModelFiles| model.encoding.is_none() && model.problem.is_none();
+    let found: Vec<ModelFiles> = match models.iter().any(has) {
+        true => models.iter().filter(|model| has(model)).cloned().collect(),
+        false => models.iter().filter(|model| may_have(model)).cloned().collect(),
+    };
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    // What cannot be read may be what is wanted, unless its name says otherwise.
+    for ModelFiles { files, problem, .. } in &models {
+        let guess = SupportedEncoding::guess_from_file_name(&files[0]);
+        if let Some(problem) = problem
+            && guess.is_none_or(|guess| guess == encoding)
+        {
+            return Err(Error::UnknownEncoding { file: files[0].clone(), problem: problem.clone() });
+        }
+    }
+    Err(Error::MissingEncoding { repo: repo.to_string(), encoding, encodings: encodings(&models) })
+}
+
+/// Of several models of one format, none under the usual name, the one that is meant.
+fn among_others(
+    repo: &HuggingFaceRepo,
+    mut models: Vec<ModelFiles>,
+    several: Several,
+) -> Result<Choice, Error> {
+    let nearly = |model: &ModelFiles| name(model) == Name::NearlyUsual;
+    if models[0].format != WeightsFormat::Gguf
+        && let Some(model) = only(&models, nearly)
+    {
+        return Ok(Choice { model, passed_over: Vec::new() });
+    }
+    for model in &mut models {
+        repo.look_into(model)?;
+    }
+    let (unreadable, mut models): (Vec<ModelFiles>, Vec<ModelFiles>) =
+        models.into_iter().partition(|model| model.problem.is_some());
+    let passed_over = unreadable.iter().map(described).collect();
+    let encodings = encodings(&models);
+    if encodings.len() > 1 {
+        if several == Several::Refuse {
+            return Err(Error::SeveralEncodings { repo: repo.to_string(), encodings });
+        }
+        let best = best(&encodings);
+        models.retain(|model| model.encoding == best);
+    }
+    if let Some(model) = only(&models, |_| true).or_else(|| only(&models, nearly)) {
+        return Ok(Choice { model, passed_over });
+    }
+    match (models.is_empty(), unreadable.into_iter().next()) {
+        (true, Some(ModelFiles { files, problem, .. })) => {
+            let problem = problem.unwrap_or_default();
+            Err(Error::UnknownEncoding { file: files[0].clone(), problem })
+        }
+        _ => {
+            let files = models.iter().map(|model| model.files[0].clone()).collect();
+            Err(Error::SeveralFiles { repo: repo.to_string(), files })
+        }
+    }
+}
+
+/// The one model that fits, if there is just one.
+fn only(models: &[ModelFiles], fits: impl Fn(&ModelFiles) -> bool) -> Option<ModelFiles> {
+    let mut fitting = models.iter().filter(|model| fits(model));
+    fitting.next().filter(|_| fitting.next().is_none()).cloned()
+}
+
+fn name(model: &ModelFiles) -> Name {
+    let name = model.files[0].to_ascii_lowercase();
+    let usual = match model.format {
+        WeightsFormat::Safetensors => "model.safetensors",
+        WeightsFormat::Gguf => "model.gguf",
+        WeightsFormat::Pytorch => "pytorch_model.bin",
+    };
+    let (stem, _) = usual.rsplit_once('.').expect("names have suffixes");
+    let is_nearly = match model.format {
+        WeightsFormat::Gguf => name.contains("_k_m"),
+        _ => {
+            name.starts_with(&format!("{stem}-0"))
+                || model.index.as_deref() == Some(&format!("{usual}.index.json"))
+        }
+    };
+    match (name == usual, is_nearly) {
+        (true, _) => Name::Usual,
+        (_, true) => Name::NearlyUsual,
+        _ => Name::Other,
+    }
+}
+
+/// The encoding to take where several are there: the first of these, which are small and good.
+fn best(there: &[SupportedEncoding]) -> Option<SupportedEncoding> {
+    use SupportedEncoding::{Bfloat16, Float32, Q4_0, Q4K, Q6K};
+    let order = [Q4K, Q6K, Q4_0, Bfloat16, Float32];
+    order.into_iter().find(|encoding| there.contains(encoding)).or_else(|| there.first().copied())
+}
+
+fn encodings(models: &[ModelFiles]) -> Vec<SupportedEncoding> {
+    let mut encodings: Vec<_> = models.iter().filter_map(|model| model.encoding).collect();
+    encodings.sort();
+    encodings.dedup();
+    encodings
+}
+
+fn described(model: &ModelFiles) -> String {
+    format!("{}: {}", model.files[0], model.problem.as_deref().unwrap_or_default())
+}

@@ -1,0 +1,185 @@
+//! The encoding of files of weights, read from what is in them.
+
+use std::path::Path;
+
+use tensor::{DType, Tensor};
+use weights::{Format, GptqConfig, Weights};
+
+use crate::{Error, SupportedEncoding};
+
+/// The largest `config.json` that is looked at.
+const MAX_CONFIG: u64 = 1 << 20;
+
+/// What the files of one model say of their encoding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Content {
+    /// The encoding of the model.
+    pub encoding: Option<SupportedEncoding>,
+    /// What GGUF metadata declare. It is that of the model, unless no tensor has it: rows that are no multiple of
+    /// 256 cannot have K-quants, and whole models may have fallen back to another encoding. Or that of layers that GPTQ
+    /// quantized, however many there are.
+    declared: Option<SupportedEncoding>,
+    /// Whether these are GGUF files.
+    gguf: bool,
+    /// The dtype of most elements of matrices.
+    most: Option<DType>,
+    /// Why the `config.json` beside the files says that they cannot be run, if it does.
+    refused: Option<String>,
+}
+
+impl Content {
+    /// Opens a model in a file, or in several that belong together, and looks at its tensors.
+    ///
+    /// # Errors
+    /// If the files are damaged, or hold what is not read.
+    pub fn of(files: &[impl AsRef<Path>]) -> Result<Content, Error> {
+        let mut opened = Vec::with_capacity(files.len());
+        for file in files {
+            opened.push(Weights::open(file.as_ref())?);
+            if opened[0].format() == Format::Gguf {
+                // Of a split set, any file has opened them all.
+                break;
+            }
+        }
+        Ok(Content::of_weights(&opened, files))
+    }
+
+    /// As [`Content::of`], of weights that are open, and of files beside which a `config.json` may be.
+    pub fn of_weights<'w>(
+        models: impl IntoIterator<Item = &'w Weights>,
+        files: &[impl AsRef<Path>],
+    ) -> Content {
+        let mut elements: Vec<(DType, u64)> = Vec::new();
+        let (mut declared, mut gguf) = (None, false);
+        for weights in models {
+            count(weights, &mut elements);
+            declared = declared.or_else(|| declared_in(weights));
+            gguf = weights.format() == Format::Gguf;
+        }
+        // The first of those that are equally many, in the order of the file: never by chance.
+        let mut most: Option<(DType, u64)> = None;
+        for &(dtype, elements) in &elements {
+            if most.is_none_or(|(_, best)| elements > best) {
+                most = Some((dtype, elements));
+            }
+        }
+        let most = most.map(|(dtype, _)| dtype);
+        let is_there = |encoding: &SupportedEncoding| {
+            elements.iter().any(|&(dtype, _)| dtype == encoding.stored_dtype())
+        };
+        let encoding = declared.filter(is_there).or_else(|| SupportedEncoding::from_dtype(most?));
+        let refused = if encoding.is_none() { refused_beside(files) } else { None };
+        Content { encoding, declared, gguf, most, refused }
+    }
+
+    /// Why the files do not run, if their encoding is none that does.
+    pub fn problem(&self) -> Option<String> {
+        let problem = match (self.encoding, self.most) {
+            (Some(_), _) => return None,
+            (None, Some(dtype)) => {
+                format!("most of its matrices are {dtype}, which is no encoding that runs")
+            }
+            (None, None) => "it holds no tensors".to_string(),
+        };
+        Some(self.refused.clone().unwrap_or(problem))
+    }
+
+    /// The encoding of a file, whose name must not promise another one.
+    ///
+    /// # Errors
+    /// If it does, or the encoding is none that runs.
+    pub fn of_file_named(&self, file: &str) -> Result<SupportedEncoding, Error> {
+        let Some(content) = self.encoding else {
+            let problem = self.problem().unwrap_or_default();
+            return Err(Error::UnknownEncoding { file: file.to_string(), problem });
+        };
+        let fits = |name| {
+            name == content
+                || self.declared == Some(name)
+                || self.most.and_then(SupportedEncoding::from_dtype) == Some(name)
+        };
+        let stated = SupportedEncoding::stated_in(file);
+        match SupportedEncoding::parse_from_file_name(file) {
+            // What a GGUF file was made from, perhaps.
+            Some(SupportedEncoding::Gptq) if self.gguf => Ok(content),
+            Some(name) if stated.contains(&name) && !stated.iter().any(|&name| fits(name)) => {
+                Err(Error::Contradiction { file: file.to_string(), name, content })
+            }
+            _ => Ok(content),
+        }
+    }
+}
+
+impl SupportedEncoding {
+    /// The encoding of a file of weights on this machine, read from its tensors.
+    ///
+    /// # Errors
+    /// If the file cannot be read, its encoding is none that runs, or its name promises another one.
+    pub fn of_file(path: impl AsRef<Path>) -> Result<SupportedEncoding, Error> {
+        let path = path.as_ref();
+        Content::of(&[path])?.of_file_named(&path.to_string_lossy())
+    }
+}
+
+/// Adds the elements of matrices to the sums of their dtypes; of all tensors, where there is no matrix.
+fn count(weights: &Weights, elements: &mut Vec<(DType, u64)>) {
+    let matrices = weights.tensors().any(|(_, tensor)| tensor.shape().len() > 1);
+    for (name, tensor) in weights.tensors().filter(|(_, tensor)| !matrices || tensor.shape().len() > 1) {
+        let (dtype, more) = match is_gptq(weights, name, tensor) {
+            // Eight to a word.
+            true => (DType::Gptq, (tensor.elements() as u64).saturating_mul(8)),
+            false => (tensor.dtype(), tensor.elements() as u64),
+        };
+        match elements.iter_mut().find(|sum| sum.0 == dtype) {
+            Some(sum) => sum.1 = sum.1.saturating_add(more),
+            None => elements.push((dtype, more)),
+        }
+    }
+}
+
+/// Whether a tensor holds the codes of a layer that GPTQ quantized, with as many rows as their scales. (AWQ's, under the
+/// same name, have an eighth.)
+fn is_gptq(weights: &Weights, name: &str, tensor: &Tensor) -> bool {
+    let scales = || weights.get(&format!("{}.scales", name.strip_suffix(".qweight")?));
+    tensor.dtype() == DType::I32
+        && scales().is_some_and(|scales| {
+            matches!((&tensor.shape()[..], &scales.shape()[..]), ([_, rows], [_, of_scales]) if rows == of_scales)
+        })
+}
+
+/// What the `config.json` beside some files says against running them.
+fn refused_beside(files: &[impl AsRef<Path>]) -> Option<String> {
+    let path = files.first()?.as_ref().with_file_name("config.json");
+    if path.metadata().ok()?.len() > MAX_CONFIG {
+        return None;
+    }
+    let json = std::fs::read_to_string(&path).ok()?;
+    GptqConfig::from_hugging_face("config.json", &json).err().map(|error| error.to_string())
+}
+
+/// The encoding that GGUF metadata declare: `general.file_type`, numbered as llama.cpp's `llama_ftype`. Or GPTQ's, of which
+/// one layer is enough.
+fn declared_in(weights: &Weights) -> Option<SupportedEncoding> {
+    if weights.tensors().any(|(name, tensor)| is_gptq(weights, name, tensor)) {
+        return Some(SupportedEncoding::Gptq);
+    }
+    let file_type = weights.metadata().optional::<u32>("general.file_type").ok().flatten()?;
+    Some(match file_type {
+        0 => SupportedEncoding::Float32,
+        1 => SupportedEncoding::Float16,
+        2 => SupportedEncoding::Q4_0,
+        3 => SupportedEncoding::Q4_1,
+        7 => SupportedEncoding::Q8_0,
+        8 => SupportedEncoding::Q5_0,
+        9 => SupportedEncoding::Q5_1,
+        10 | 21 => SupportedEncoding::Q2K,
+        11..=13 => SupportedEncoding::Q3K,
+        14 | 15 => SupportedEncoding::Q4K,
+        16 | 17 => SupportedEncoding::Q5K,
+        18 => SupportedEncoding::Q6K,
+        25 => SupportedEncoding::Iq4Nl,
+        30 => SupportedEncoding::Iq4Xs,
+        32 => SupportedEncoding::Bfloat16,
+        _ => return None,
+    })
+}

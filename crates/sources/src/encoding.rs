@@ -1,0 +1,239 @@
+//! How the weights of a model are encoded, as names, file names and files say it.
+
+use std::path::Path;
+
+use tensor::DType;
+
+use crate::named;
+
+/// A dtype of quantized blocks, as the ops `qmatmul` and `dequantize` take it.
+pub type QuantizationEncoding = DType;
+
+named! { "encoding",
+    /// How the matrices of a model are stored.
+    ///
+    /// Real files mix types: a file's encoding is that of most of its matrices, and the others load all the same.
+    SupportedEncoding {
+        /// IEEE single precision.
+        Float32 = "float32",
+        /// The upper half of single precision.
+        Bfloat16 = "bfloat16",
+        /// 4-bit weights, one scale per 32.
+        Q4_0 = "q4_0",
+        /// 4-bit weights, scale and minimum per 32, superscales per 256. Files mix them with `q6_k`.
+        Q4K = "q4_k",
+        /// 6-bit weights, scale per 16, superscale per 256.
+        Q6K = "q6_k",
+        /// IEEE half precision.
+        Float16 = "float16",
+        /// 4-bit weights, one scale and one minimum per 32.
+        Q4_1 = "q4_1",
+        /// 5-bit weights, one scale per 32.
+        Q5_0 = "q5_0",
+        /// 5-bit weights, one scale and one minimum per 32.
+        Q5_1 = "q5_1",
+        /// 5-bit weights, scale and minimum per 32, superscales per 256.
+        Q5K = "q5_k",
+        /// 8-bit weights, one scale per 32.
+        Q8_0 = "q8_0",
+        /// 2-bit weights, scale and minimum per 16, superscales per 256.
+        Q2K = "q2_k",
+        /// 3-bit weights, scale per 16, superscale per 256.
+        Q3K = "q3_k",
+        /// 4-bit indices into a table of 16 levels, one scale per 32.
+        Iq4Nl = "iq4_nl",
+        /// 4-bit indices into a table of 16 levels, scale per 32, superscale per 256.
+        Iq4Xs = "iq4_xs",
+        /// 4-bit weights as GPTQ stores them in safetensors and PyTorch files: scales for groups of any size, zero points,
+        /// columns in an order of their own. They are repacked into blocks.
+        Gptq = "gptq",
+    }
+}
+
+/// Parts of file names and the encodings they promise; the first that a name has counts. As the reference has
+/// them, except that every `q4_k` counts, and not only `q4_k_m`.
+const IN_FILE_NAMES: &[(&str, SupportedEncoding)] = &[
+    ("f32", SupportedEncoding::Float32),
+    ("float32", SupportedEncoding::Float32),
+    ("fp32", SupportedEncoding::Float32),
+    ("bf16", SupportedEncoding::Bfloat16),
+    ("bfloat16", SupportedEncoding::Bfloat16),
+    ("fp16", SupportedEncoding::Float16),
+    ("float16", SupportedEncoding::Float16),
+    ("q4_k", SupportedEncoding::Q4K),
+    ("q4_0", SupportedEncoding::Q4_0),
+    ("q6_k", SupportedEncoding::Q6K),
+    ("gptq", SupportedEncoding::Gptq),
+];
+
+impl SupportedEncoding {
+    /// The encoding that a file's name promises. Folders do not count, nor does case.
+    ///
+    /// A hint and no more: what is in the file decides. Many names promise nothing, such as `model-q8_0.gguf`.
+    pub fn parse_from_file_name(name: impl AsRef<Path>) -> Option<SupportedEncoding> {
+        let name = name.as_ref().file_name()?.to_string_lossy().to_ascii_lowercase();
+        IN_FILE_NAMES.iter().find(|(part, _)| name.contains(part)).map(|&(_, encoding)| encoding)
+    }
+
+    /// The encodings that a file's name states in words of their own: at the start, at the end, or between characters
+    /// that are no letters or digits. `leaf32-q8_0.gguf` is no `f32`.
+    pub(crate) fn stated_in(name: &str) -> Vec<SupportedEncoding> {
+        let name = name.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+        let own = SupportedEncoding::ALL.iter().map(|encoding| (encoding.name(), *encoding));
+        let words = IN_FILE_NAMES.iter().copied().chain([("f16", SupportedEncoding::Float16)]).chain(own);
+        words.filter(|(word, _)| has_word(&name, word)).map(|(_, encoding)| encoding).collect()
+    }
+
+    /// What the name of a GGUF file suggests where it is not at hand: more than it promises.
+    pub(crate) fn guess_from_file_name(name: &str) -> Option<SupportedEncoding> {
+        let lower = name.rsplit('/').next()?.to_ascii_lowercase();
+        let in_gguf = |encoding: &SupportedEncoding| *encoding != SupportedEncoding::Gptq;
+        let has = |encoding: &&SupportedEncoding| in_gguf(encoding) && lower.contains(encoding.name());
+        let stated = SupportedEncoding::stated_in(name);
+        let promised = || SupportedEncoding::parse_from_file_name(name).filter(in_gguf);
+        let stated = stated.into_iter().find(in_gguf);
+        stated
+            .or_else(promised)
+            .or_else(|| SupportedEncoding::ALL.iter().find(has).copied())
+            .or_else(|| lower.contains("f16").then_some(SupportedEncoding::Float16))
+    }
+
+    /// The dtype of the tensors as graphs see them: that of the numbers; of quantized blocks, their bytes.
+    pub const fn dtype(self) -> DType {
+        if self.stored_dtype().is_block() { DType::U8 } else { self.stored_dtype() }
+    }
+
+    /// The blocks, if these are quantized.
+    pub fn quantization_encoding(self) -> Option<QuantizationEncoding> {
+        Some(self.stored_dtype()).filter(|dtype| dtype.is_block())
+    }
+
+    /// The dtype of keys and values in the cache.
+    pub const fn cache_dtype(self) -> DType {
+        match self {
+            SupportedEncoding::Bfloat16 => DType::BF16,
+            _ => DType::F32,
+        }
+    }
+
+    /// Whether GGUF files store these blocks, which GPTQ's are not.
+    pub fn is_gguf(self) -> bool {
+        self.quantization_encoding().is_some_and(|dtype| dtype != DType::Gptq)
+    }
+
+    /// The dtype of the tensors in files; of GPTQ, whose weights are several tensors there, that of what they become.
+    pub const fn stored_dtype(self) -> DType {
+        match self {
+            SupportedEncoding::Float32 => DType::F32,
+            SupportedEncoding::Bfloat16 => DType::BF16,
+            SupportedEncoding::Float16 => DType::F16,
+            SupportedEncoding::Q4_0 => DType::Q4_0,
+            SupportedEncoding::Q4_1 => DType::Q4_1,
+            SupportedEncoding::Q5_0 => DType::Q5_0,
+            SupportedEncoding::Q5_1 => DType::Q5_1,
+            SupportedEncoding::Q8_0 => DType::Q8_0,
+            SupportedEncoding::Q2K => DType::Q2K,
+            SupportedEncoding::Q3K => DType::Q3K,
+            SupportedEncoding::Q4K => DType::Q4K,
+            SupportedEncoding::Q5K => DType::Q5K,
+            SupportedEncoding::Q6K => DType::Q6K,
+            SupportedEncoding::Iq4Nl => DType::Iq4Nl,
+            SupportedEncoding::Iq4Xs => DType::Iq4Xs,
+            SupportedEncoding::Gptq => DType::Gptq,
+        }
+    }
+
+    /// The encoding of tensors of a dtype.
+    pub fn from_dtype(dtype: DType) -> Option<SupportedEncoding> {
+        SupportedEncoding::ALL.iter().copied().find(|encoding| encoding.stored_dtype() == dtype)
+    }
+}
+
+/// Whether a text has a word, with neither letter nor digit beside it.
+fn has_word(text: &str, word: &str) -> bool {
+    text.match_indices(word).any(|(start, _)| {
+        let (before, after) = (&text[..start], &text[start + word.len()..]);
+        !before.ends_with(char::is_alphanumeric) && !after.starts_with(char::is_alphanumeric)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_names_promise_encodings() {
+        use SupportedEncoding::*;
+        let cases = [
+            ("llama-3.1-8b-instruct-q4_k_m.gguf", Some(Q4K)),
+            ("tiny.Q4_K_S.gguf", Some(Q4K)),
+            ("tiny-Q4_K.gguf", Some(Q4K)),
+            ("tiny-q4_0.gguf", Some(Q4_0)),
+            ("tiny-Q6_K.gguf", Some(Q6K)),
+            ("tiny-F32.gguf", Some(Float32)),
+            ("tiny-float32.gguf", Some(Float32)),
+            ("tiny.fp32.gguf", Some(Float32)),
+            ("bf32-like.gguf", Some(Float32)),
+            ("tiny-f32-q4_0.gguf", Some(Float32)),
+            ("TINY-BF16.gguf", Some(Bfloat16)),
+            ("tiny.bfloat16.safetensors", Some(Bfloat16)),
+            ("tiny.fp16.bin", Some(Float16)),
+            ("tiny.f16.gguf", None),
+            ("tiny-q5_k_m.gguf", None),
+            ("tiny-Q8_0.gguf", None),
+            ("tiny-q4_1.gguf", None),
+            ("model.safetensors", None),
+            ("GPTQ_model-4bit-128g.safetensors", Some(Gptq)),
+            ("llama-gptq-q4_0.gguf", Some(Q4_0)),
+            ("Llama-GPTQ/model.safetensors", None),
+            ("snapshots/0af32c/tiny.gguf", None),
+            ("q4_0/tiny-q6_k.gguf", Some(Q6K)),
+            ("", None),
+            ("..", None),
+        ];
+        for (name, encoding) in cases {
+            assert_eq!(SupportedEncoding::parse_from_file_name(name), encoding, "{name}");
+        }
+    }
+
+    #[test]
+    fn whole_words_state_encodings() {
+        use SupportedEncoding::*;
+        let cases = [
+            ("leaf32-q8_0.gguf", &[Q8_0][..]),
+            ("elf32.gguf", &[]),
+            ("bf32-like.gguf", &[]),
+            ("f32.gguf", &[Float32]),
+            ("TINY.Q4_K_M.gguf", &[Q4K]),
+            ("tiny-f32-q4_0.gguf", &[Float32, Q4_0]),
+            ("tiny-iq4_xs.gguf", &[Iq4Xs]),
+            ("tiny.f16", &[Float16]),
+            ("f32/tiny.gguf", &[]),
+        ];
+        for (name, expected) in cases {
+            let mut stated = SupportedEncoding::stated_in(name);
+            stated.sort();
+            stated.dedup();
+            assert_eq!(stated, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn encodings_have_dtypes() {
+        let facts = |encoding: SupportedEncoding| {
+            (encoding.dtype(), encoding.quantization_encoding(), encoding.cache_dtype())
+        };
+        assert_eq!(facts(SupportedEncoding::Float32), (DType::F32, None, DType::F32));
+        assert_eq!(facts(SupportedEncoding::Bfloat16), (DType::BF16, None, DType::BF16));
+        assert_eq!(facts(SupportedEncoding::Q4K), (DType::U8, Some(DType::Q4K), DType::F32));
+        assert_eq!(facts(SupportedEncoding::Gptq), (DType::U8, Some(DType::Gptq), DType::F32));
+        let gguf = [SupportedEncoding::Q6K, SupportedEncoding::Gptq, SupportedEncoding::Float32];
+        assert_eq!(gguf.map(SupportedEncoding::is_gguf), [true, false, false]);
+        for dtype in DType::every() {
+            let stored = SupportedEncoding::from_dtype(dtype);
+            let runs = dtype.is_block() && !dtype.is_float()
+                || matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
+            assert_eq!(stored.map(SupportedEncoding::stored_dtype), runs.then_some(dtype));
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! A hub, and the cache on this machine of what came from it.
+
+mod cache;
+mod contents;
+mod info;
+mod names;
+mod online;
+mod progress;
+#[cfg(not(feature = "hub"))]
+#[path = "no_remote.rs"]
+mod remote;
+#[cfg(feature = "hub")]
+mod remote;
+mod settings;
+mod shards;
+#[cfg(all(test, feature = "hub"))]
+mod tests;
+
+pub use cache::{RepoFile, Snapshot};
+pub use contents::CacheContents;
+pub use info::ModelInfo;
+pub use names::{Repo, file_path, is_repo_id};
+pub use progress::Progress;
+pub use settings::{Hub, Token};
+pub use shards::{index_of, parts_of, sets};
+
+pub(crate) use cache::{MAX_DEPTH, list_files};
+pub(crate) use online::Online;
+pub(crate) use shards::missing_part;

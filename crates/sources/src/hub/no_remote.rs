@@ -1,0 +1,42 @@
+//! Builds without downloads: there is no way to ask a hub, and whoever wants one is told so.
+
+use std::path::PathBuf;
+
+use super::{Hub, ModelInfo, Progress, Repo};
+use crate::Error;
+
+/// A connection to a hub; in this build there are none.
+pub(crate) enum Remote {}
+
+impl Remote {
+    pub(crate) fn of(hub: &Hub, what: &str) -> Result<Remote, Error> {
+        let (what, cache) = (what.to_string(), hub.cache.clone());
+        match hub.offline {
+            true => Err(Error::Offline { what, cache }),
+            false => Err(Error::NoDownloads { what, cache }),
+        }
+    }
+
+    pub(crate) fn info(&self, _: &Repo) -> Result<ModelInfo, Error> {
+        match *self {}
+    }
+
+    pub(crate) fn size_of(&self, _: &Repo, _: &str) -> Result<Option<u64>, Error> {
+        match *self {}
+    }
+
+    pub(crate) fn beginnings(&self, _: &Repo, _: &[&str]) -> Result<Vec<weights::Beginning>, Error> {
+        match *self {}
+    }
+
+    pub(crate) fn download(
+        &self,
+        _: &Repo,
+        _: &str,
+        _: &[&str],
+        _: bool,
+        _: &(dyn Fn(Progress<'_>) + Sync),
+    ) -> Result<Vec<PathBuf>, Error> {
+        match *self {}
+    }
+}

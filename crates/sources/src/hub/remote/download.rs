@@ -1,0 +1,292 @@
+//! One file on its way from a hub into the cache: resumed where it broke off, checked, and only then given its name.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use ureq::http::{Method, StatusCode};
+
+use super::digest::Digest;
+use super::request::{Failure, Span, Subject};
+use super::{FileHead, Remote};
+use crate::Error;
+use crate::hub::names::is_commit;
+use crate::hub::{Progress, Repo, file_path};
+
+/// Bytes that are written at once.
+const CHUNK: usize = 256 << 10;
+
+/// A file that has not wholly arrived.
+struct Partial {
+    path: PathBuf,
+    file: File,
+    /// Bytes that are in it.
+    done: u64,
+    /// Of those bytes.
+    digest: Digest,
+    /// Whether some are from an earlier run, which may have been another content.
+    resumed: bool,
+}
+
+impl Remote {
+    /// Fetches one file, unless its content is in the cache; gives its path in the snapshot.
+    pub(super) fn fetch(
+        &self,
+        repo: &Repo,
+        name: &str,
+        force: bool,
+        progress: &(dyn Fn(Progress<'_>) + Sync),
+    ) -> Result<PathBuf, Error> {
+        let head = self.head(repo, name, progress)?;
+        let total = head.size.ok_or_else(|| Error::Protocol {
+            url: self.url(repo, name),
+            problem: "the hub does not say its size".to_string(),
+        })?;
+        let storage = self.hub.cache.join(repo.folder());
+        let blob = storage.join("blobs").join(&head.etag);
+        let _lock = self.lock(repo, name, &head.etag, progress)?;
+        // Whoever held the lock may have fetched it.
+        let is_there = blob.metadata().is_ok_and(|found| found.is_file() && found.len() == total);
+        if force || !is_there {
+            self.receive(repo, name, &head, total, &blob, progress)?;
+        }
+        let snapshot = storage.join("snapshots").join(repo.revision());
+        let path = snapshot.join(file_path(name)?);
+        link(&blob, &snapshot, name)?;
+        progress(Progress::Done { file: name, total });
+        Ok(path)
+    }
+
+    /// Notes the commit that a branch or tag stands for.
+    pub(super) fn write_ref(&self, repo: &Repo, reference: &str) -> Result<(), Error> {
+        if is_commit(reference) {
+            return Ok(());
+        }
+        let path = self.hub.cache.join(repo.folder()).join("refs").join(file_path(reference)?);
+        let folder = path.parent().expect("a file in `refs`");
+        fs::create_dir_all(folder).map_err(Error::io(folder))?;
+        replace(&path, |temporary| fs::write(temporary, repo.revision()))
+    }
+
+    /// Waits until nobody else fetches this content, in this process or another.
+    fn lock(
+        &self,
+        repo: &Repo,
+        name: &str,
+        etag: &str,
+        progress: &(dyn Fn(Progress<'_>) + Sync),
+    ) -> Result<File, Error> {
+        let folder = self.hub.cache.join(".locks").join(repo.folder());
+        fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
+        let path = folder.join(format!("{etag}.lock"));
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let file = file.map_err(Error::io(&path))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                progress(Progress::Waiting { file: name });
+                file.lock().map_err(Error::io(&path))?;
+            }
+            Err(TryLockError::Error(error)) => return Err(Error::io(&path)(error)),
+        }
+        Ok(file)
+    }
+
+    /// Receives a content into the cache, from where an earlier run broke off.
+    fn receive(
+        &self,
+        repo: &Repo,
+        name: &str,
+        head: &FileHead,
+        total: u64,
+        blob: &Path,
+        progress: &(dyn Fn(Progress<'_>) + Sync),
+    ) -> Result<(), Error> {
+        let url = self.url(repo, name);
+        let mut partial = Partial::open(blob, &head.etag, total)?;
+        partial.check_space(total)?;
+        loop {
+            let mut report = |wait, problem: &str| progress(Progress::Retrying { file: name, wait, problem });
+            self.agent.retry(&url, &mut report, || {
+                self.receive_once(
+                    &url,
+                    Subject { repo, file: Some(name) },
+                    head,
+                    total,
+                    &mut partial,
+                    progress,
+                )
+            })?;
+            let kind = partial.digest.name();
+            let digest = std::mem::replace(&mut partial.digest, Digest::Unknown).finish(&head.etag);
+            if digest.eq_ignore_ascii_case(&head.etag) {
+                return partial.finish(blob);
+            }
+            if !partial.resumed {
+                fs::remove_file(&partial.path).map_err(Error::io(&partial.path))?;
+                return Err(Error::WrongDigest {
+                    repo: repo.to_string(),
+                    file: name.to_string(),
+                    digest: kind,
+                    found: digest,
+                    expected: head.etag.clone(),
+                });
+            }
+            partial.restart(&head.etag, total)?;
+        }
+    }
+
+    /// Receives what is missing, as far as the connection lasts.
+    fn receive_once(
+        &self,
+        url: &str,
+        subject: Subject<'_>,
+        head: &FileHead,
+        total: u64,
+        partial: &mut Partial,
+        progress: &(dyn Fn(Progress<'_>) + Sync),
+    ) -> Result<(), Failure> {
+        let file = subject.file.unwrap_or_default();
+        progress(Progress::Bytes { file, done: partial.done, total });
+        if partial.done == total {
+            return Ok(());
+        }
+        let answer = self.agent.send(Method::GET, url, Span::From(partial.done), subject)?;
+        let continues = answer.status == StatusCode::PARTIAL_CONTENT
+            && answer.header("content-range").and_then(range_start) == Some(partial.done);
+        if partial.done > 0 && !continues {
+            // Someone on the way does not know ranges, or the content was replaced.
+            partial.restart(&head.etag, total)?;
+            if answer.status != StatusCode::OK {
+                return Err(Failure::Passing {
+                    problem: "the rest cannot be had alone".into(),
+                    progress: false,
+                });
+            }
+        }
+        let before = partial.done;
+        let (mut reader, mut chunk) = (answer.reader(), vec![0; CHUNK]);
+        loop {
+            let passing = |problem| Failure::Passing { problem, progress: partial.done > before };
+            let length = match reader.read(&mut chunk) {
+                Ok(0) if partial.done == total => return Ok(()),
+                Ok(0) => return Err(passing(format!("ended after {} of {total} bytes", partial.done))),
+                Ok(length) => length,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(passing(error.to_string())),
+            };
+            if length as u64 > total - partial.done {
+                let problem = format!("sends more than the {total} bytes it states");
+                return Err(Error::Protocol { url: url.to_string(), problem }.into());
+            }
+            partial.write(&chunk[..length], total)?;
+            progress(Progress::Bytes { file, done: partial.done, total });
+        }
+    }
+}
+
+impl Partial {
+    /// Opens what an earlier run left, or a new file, beside where the content will be.
+    fn open(blob: &Path, etag: &str, total: u64) -> Result<Partial, Error> {
+        let folder = blob.parent().expect("a file in `blobs`");
+        fs::create_dir_all(folder).map_err(Error::io(folder))?;
+        let path = folder.join(format!("{etag}.incomplete"));
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let mut file = file.map_err(Error::io(&path))?;
+        let mut digest = Digest::of(etag, total);
+        let (mut done, mut chunk) = (0, vec![0; CHUNK]);
+        loop {
+            match file.read(&mut chunk).map_err(Error::io(&path))? {
+                0 => break,
+                length => {
+                    done += length as u64;
+                    digest.update(&chunk[..length]);
+                }
+            }
+        }
+        let mut partial = Partial { path, file, done, digest, resumed: done > 0 };
+        if done > total {
+            partial.restart(etag, total)?;
+        }
+        Ok(partial)
+    }
+
+    /// Throws away what is there.
+    fn restart(&mut self, etag: &str, total: u64) -> Result<(), Error> {
+        let emptied = self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0)));
+        emptied.map_err(Error::io(&self.path))?;
+        (self.done, self.digest, self.resumed) = (0, Digest::of(etag, total), false);
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8], total: u64) -> Result<(), Error> {
+        self.file.write_all(bytes).map_err(|error| match error.kind() {
+            ErrorKind::StorageFull => self.disk_full(total),
+            _ => Error::io(&self.path)(error),
+        })?;
+        self.digest.update(bytes);
+        self.done += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Says no before a byte was asked for, if the rest has no room.
+    fn check_space(&self, total: u64) -> Result<(), Error> {
+        match fs4::available_space(&self.path) {
+            Ok(available) if available < total - self.done => Err(self.disk_full(total)),
+            // Where the system does not say, writing will.
+            _ => Ok(()),
+        }
+    }
+
+    fn disk_full(&self, total: u64) -> Error {
+        let path = self.path.parent().unwrap_or(&self.path).to_path_buf();
+        let available = fs4::available_space(&path).unwrap_or(0);
+        Error::DiskFull { path, needed: total.saturating_sub(self.done), available }
+    }
+
+    /// Gives the whole, checked content its name, once it is on the disk.
+    fn finish(self, blob: &Path) -> Result<(), Error> {
+        self.file.sync_all().map_err(Error::io(&self.path))?;
+        fs::rename(&self.path, blob).map_err(Error::io(blob))?;
+        // So that the name survives as well, where folders can be synchronized.
+        if let Some(Ok(folder)) = blob.parent().map(File::open) {
+            let _ = folder.sync_all();
+        }
+        Ok(())
+    }
+}
+
+/// The first byte that a `Content-Range` states.
+fn range_start(range: &str) -> Option<u64> {
+    range.strip_prefix("bytes ")?.split_once('-')?.0.trim().parse().ok()
+}
+
+/// Makes a file of a snapshot lead to its content.
+fn link(blob: &Path, snapshot: &Path, name: &str) -> Result<(), Error> {
+    let path = snapshot.join(file_path(name)?);
+    let folder = path.parent().expect("a file in a snapshot");
+    fs::create_dir_all(folder).map_err(Error::io(folder))?;
+    replace(&path, |temporary| {
+        #[cfg(unix)]
+        {
+            // From `snapshots/COMMIT/…` up to `blobs`.
+            let mut target: PathBuf = name.split('/').map(|_| "..").collect();
+            target.push("..");
+            target.push("blobs");
+            target.push(blob.file_name().expect("a file in `blobs`"));
+            std::os::unix::fs::symlink(target, temporary)
+        }
+        #[cfg(not(unix))]
+        fs::hard_link(blob, temporary).or_else(|_| fs::copy(blob, temporary).map(|_| ()))
+    })
+}
+
+/// Makes a file under another name, and moves it to where it belongs: others see the old one or the new one.
+fn replace(path: &Path, make: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<(), Error> {
+    let unique = format!(".{}-{:016x}", std::process::id(), fastrand::u64(..));
+    let temporary = path.with_file_name(unique);
+    make(&temporary).and_then(|()| fs::rename(&temporary, path)).map_err(|error| {
+        let _ = fs::remove_file(&temporary);
+        Error::io(path)(error)
+    })
+}

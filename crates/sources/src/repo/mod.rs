@@ -1,0 +1,475 @@
+//! A repository of model files: a folder, a file, or a repository on a hub.
+
+mod models;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use indexmap::IndexMap;
+use weights::{WeightFile, Weights};
+
+pub use self::models::ModelFiles;
+use self::models::weight_files;
+use crate::content::Content;
+use crate::hub::{
+    Hub, MAX_DEPTH, ModelInfo, Online, Progress, Repo, RepoFile, file_path, is_repo_id, list_files, sets,
+};
+use crate::{Error, RepoType, SupportedEncoding, WeightsFormat, nearest};
+
+/// Names of files by the format of their weights, in the order of preference.
+pub type FilesByFormat<Name> = IndexMap<WeightsFormat, Vec<Name>>;
+
+/// A repository of model files.
+///
+/// On a hub, what the cache holds is used as it is, and no request is made for it; what it lacks is fetched, at the
+/// commit that the cache knows. `peri pull` asks for the newest commit.
+pub struct HuggingFaceRepo {
+    repo_id: String,
+    trust_remote_code: bool,
+    place: Place,
+    encodings: OnceLock<Vec<ModelFiles>>,
+}
+
+/// How to open a repository; the default is what [`HuggingFaceRepo::new`] does.
+#[derive(Debug, Clone, Default)]
+pub struct RepoOptions {
+    /// Whether code that the repository brings may be run. None ever is; the setting is kept for those who ask.
+    pub trust_remote_code: bool,
+    /// Where the repository is; unset, it is local if there is such a path.
+    pub repo_type: Option<RepoType>,
+    /// Branch, tag or commit; unset, `main`.
+    pub revision: Option<String>,
+    /// The hub and its cache; unset, those of the environment.
+    pub hub: Option<Hub>,
+    /// Whether to ask the hub for the newest commit, whatever the cache has.
+    pub refresh: bool,
+}
+
+enum Place {
+    /// A folder, or one file in it.
+    Local {
+        root: PathBuf,
+        file: Option<String>,
+    },
+    Online(Box<Online>),
+}
+
+impl HuggingFaceRepo {
+    /// The repository of a path on this machine or, if there is none, of a name on the hub.
+    ///
+    /// # Errors
+    /// If neither exists, or the hub cannot be asked and its cache does not know the name.
+    pub fn new(repo_id: impl Into<String>) -> Result<HuggingFaceRepo, Error> {
+        HuggingFaceRepo::open(repo_id, RepoOptions::default())
+    }
+
+    /// As [`HuggingFaceRepo::new`], with options.
+    ///
+    /// # Errors
+    /// As [`HuggingFaceRepo::new`].
+    pub fn open(repo_id: impl Into<String>, options: RepoOptions) -> Result<HuggingFaceRepo, Error> {
+        let repo_id = repo_id.into();
+        let path = Path::new(&repo_id);
+        let place = match options.repo_type {
+            Some(RepoType::Local) => Place::local(path)?,
+            None if path.exists() => Place::local(path)?,
+            _ => Place::online(&repo_id, &options)?,
+        };
+        let trust_remote_code = options.trust_remote_code;
+        Ok(HuggingFaceRepo { repo_id, trust_remote_code, place, encodings: OnceLock::new() })
+    }
+
+    /// The name or path that was given.
+    pub fn repo_id(&self) -> &str {
+        &self.repo_id
+    }
+
+    /// Where it is.
+    pub fn repo_type(&self) -> RepoType {
+        match self.place {
+            Place::Local { .. } => RepoType::Local,
+            Place::Online(_) => RepoType::Online,
+        }
+    }
+
+    /// Whether code that the repository brings may be run.
+    pub fn trust_remote_code(&self) -> bool {
+        self.trust_remote_code
+    }
+
+    /// The commit, of a repository on a hub.
+    pub fn commit(&self) -> Option<&str> {
+        match &self.place {
+            Place::Local { .. } => None,
+            Place::Online(online) => Some(online.commit()),
+        }
+    }
+
+    /// What the hub says of the repository; asked once.
+    ///
+    /// # Errors
+    /// If the repository is local, or the hub cannot be asked.
+    pub fn info(&self) -> Result<&ModelInfo, Error> {
+        match &self.place {
+            Place::Local { .. } => {
+                Err(Error::NotOnline { repo: self.repo_id.clone(), what: "the model's info" })
+            }
+            Place::Online(online) => online.info(),
+        }
+    }
+
+    /// The files of weights by format, below the root and sorted; safetensors first, then GGUF, then PyTorch.
+    ///
+    /// Safetensors and PyTorch files count at the top level, GGUF files in folders too. Of several files in a
+    /// format, `consolidated` copies do not count, nor do the leavings of training, nor what is no language model.
+    ///
+    /// # Errors
+    /// If the files cannot be listed.
+    pub fn weight_files(&self) -> Result<FilesByFormat<String>, Error> {
+        Ok(weight_files(self.files()?.iter().map(|file| file.name.as_str())))
+    }
+
+    /// The formats there are, in the order of [`HuggingFaceRepo::weight_files`].
+    ///
+    /// # Errors
+    /// If the files cannot be listed.
+    pub fn formats_available(&self) -> Result<Vec<WeightsFormat>, Error> {
+        Ok(self.weight_files()?.into_keys().collect())
+    }
+
+    /// The encodings there are, in the order of [`HuggingFaceRepo::weight_files`]: read from the files, where they
+    /// are on this machine; else what the hub knows of safetensors, what names of GGUF files suggest, and
+    /// the dtype in `config.json` for PyTorch files.
+    ///
+    /// # Errors
+    /// If the files cannot be listed. A file that cannot be read, or that no kernel runs, does not count.
+    pub fn supported_encodings(&self) -> Result<Vec<SupportedEncoding>, Error> {
+        let mut encodings = Vec::new();
+        for encoding in self.models()?.iter().filter_map(|model| model.encoding) {
+            if !encodings.contains(&encoding) {
+                encodings.push(encoding);
+            }
+        }
+        Ok(encodings)
+    }
+
+    /// The files of weights in an encoding, by format: GGUF first, then safetensors, then PyTorch. Without any, and
+    /// if no format was asked for, those in the alternate encoding.
+    ///
+    /// # Errors
+    /// If the files cannot be listed.
+    pub fn files_for_encoding(
+        &self,
+        encoding: SupportedEncoding,
+        weights_format: Option<WeightsFormat>,
+        alternate_encoding: Option<SupportedEncoding>,
+    ) -> Result<FilesByFormat<PathBuf>, Error> {
+        let found = self.files_in(encoding, weights_format)?;
+        match alternate_encoding {
+            Some(alternate) if found.is_empty() && weights_format.is_none() => {
+                tracing::warn!("{self} has no weights in {encoding}: taking those in {alternate}");
+                self.files_in(alternate, None)
+            }
+            _ => Ok(found),
+        }
+    }
+
+    /// The encoding of a file below the root.
+    ///
+    /// # Errors
+    /// If it is not there, is no file of weights, has an encoding that does not run, or one that its name
+    /// contradicts.
+    pub fn encoding_for_file(&self, file: impl AsRef<Path>) -> Result<SupportedEncoding, Error> {
+        let name = portable(file.as_ref());
+        if WeightsFormat::of_file_name(&name).is_none() {
+            let problem =
+                "the name is none of a file with weights: .gguf, .safetensors, .bin, .pt or .pth".into();
+            return Err(Error::UnknownEncoding { file: name, problem });
+        }
+        if let Some(path) = self.cached(&name)? {
+            return Content::of(&[path])?.of_file_named(&name);
+        }
+        if !self.file_exists(&name)? {
+            return Err(self.missing(&name));
+        }
+        let unknown =
+            || Error::UnknownEncoding { file: name.clone(), problem: "nothing says its encoding".into() };
+        let model = self.models()?.iter().find(|model| model.files.contains(&name));
+        model.and_then(|model| model.encoding).ok_or_else(unknown)
+    }
+
+    /// The size of a file in bytes. `None` where the hub does not say.
+    ///
+    /// # Errors
+    /// If there is no such file, or the hub cannot be asked.
+    pub fn size_of(&self, filename: &str) -> Result<Option<u64>, Error> {
+        file_path(filename)?;
+        if let Some(path) = self.cached(filename)? {
+            return Ok(Some(path.metadata().map_err(Error::io(&path))?.len()));
+        }
+        match &self.place {
+            Place::Local { .. } => Err(self.missing(filename)),
+            Place::Online(online) => online.size_of(filename),
+        }
+    }
+
+    /// Whether there is such a file, here or on the hub.
+    ///
+    /// # Errors
+    /// If the name leads out of the repository, or the hub cannot be asked.
+    pub fn file_exists(&self, filename: &str) -> Result<bool, Error> {
+        file_path(filename)?;
+        if self.cached(filename)?.is_some() {
+            return Ok(true);
+        }
+        match &self.place {
+            Place::Local { .. } => Ok(false),
+            Place::Online(online) => Ok(online.all_files()?.iter().any(|file| file.name == filename)),
+        }
+    }
+
+    /// A file on this machine: as it is in a local repository; else from the cache, fetched if it is not there or
+    /// `force_download` is set.
+    ///
+    /// # Errors
+    /// If there is no such file, or it cannot be fetched.
+    pub fn download(&self, filename: &str, force_download: bool) -> Result<PathBuf, Error> {
+        let paths = self.download_all(&[filename.to_string()], force_download, &|_| ())?;
+        Ok(paths.into_iter().next().expect("a path for each name"))
+    }
+
+    /// As [`HuggingFaceRepo::download`], for several files, up to eight of them at once; the paths in their order.
+    ///
+    /// # Errors
+    /// As [`HuggingFaceRepo::download`]; files that have arrived stay.
+    pub fn download_all(
+        &self,
+        filenames: &[String],
+        force_download: bool,
+        progress: &(dyn Fn(Progress<'_>) + Sync),
+    ) -> Result<Vec<PathBuf>, Error> {
+        match &self.place {
+            Place::Local { .. } => {
+                let local = |name: &String| self.cached(name)?.ok_or_else(|| self.missing(name));
+                filenames.iter().map(local).collect()
+            }
+            Place::Online(online) => online.download(filenames, force_download, progress),
+        }
+    }
+
+    /// The weights of files that belong together: names, dtypes, shapes and metadata. Of files that are not on this
+    /// machine, the headers are fetched and no more, so that [`Weights::has_values`] is false.
+    ///
+    /// # Errors
+    /// If a file is not there, has no header (PyTorch), is damaged, or cannot be fetched.
+    pub fn headers(&self, filenames: &[String]) -> Result<Weights, Error> {
+        Ok(Weights::of_files(self.header_files(filenames)?)?)
+    }
+
+    /// The files of [`HuggingFaceRepo::headers`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn header_files(&self, filenames: &[String]) -> Result<Vec<WeightFile>, Error> {
+        match &self.place {
+            Place::Local { .. } => {
+                let paths = self.download_all(filenames, false, &|_| ())?;
+                paths.iter().map(|path| Ok(WeightFile::open(path)?)).collect()
+            }
+            Place::Online(online) => online.header_files(filenames),
+        }
+    }
+
+    /// Where a file is on this machine, if it is.
+    ///
+    /// # Errors
+    /// If the name leads out of the repository.
+    pub fn cached(&self, filename: &str) -> Result<Option<PathBuf>, Error> {
+        let path = file_path(filename)?;
+        match &self.place {
+            Place::Local { root, file } => {
+                let path = root.join(path);
+                let listed = file.as_deref().is_none_or(|only| belongs_to(filename, only));
+                Ok(Some(path).filter(|path| listed && path.is_file()))
+            }
+            Place::Online(online) => online.cached(filename),
+        }
+    }
+
+    /// The names and sizes of its files; of a repository on a hub, those in the cache, if they are a whole model.
+    ///
+    /// # Errors
+    /// If they cannot be listed.
+    pub fn files(&self) -> Result<Vec<RepoFile>, Error> {
+        match &self.place {
+            Place::Local { root, file } => {
+                let depth = if file.is_some() { 0 } else { MAX_DEPTH };
+                let mut files = list_files(root, depth)?;
+                files.retain(|found| file.as_deref().is_none_or(|only| belongs_to(&found.name, only)));
+                Ok(files)
+            }
+            Place::Online(online) => online.files(),
+        }
+    }
+
+    /// The names and sizes of its files; of a repository on a hub all that the hub has, if it may be asked.
+    ///
+    /// # Errors
+    /// If they cannot be listed.
+    pub fn all_files(&self) -> Result<Vec<RepoFile>, Error> {
+        match &self.place {
+            Place::Local { .. } => self.files(),
+            Place::Online(online) => online.all_files(),
+        }
+    }
+
+    /// The folder its files are in: of a repository on a hub, the snapshot in the cache, if there is one.
+    pub fn folder(&self) -> Option<PathBuf> {
+        match &self.place {
+            Place::Local { root, .. } => Some(root.clone()),
+            Place::Online(online) => online.folder(),
+        }
+    }
+
+    /// The folder its files are in, or will be.
+    pub fn place(&self) -> PathBuf {
+        match &self.place {
+            Place::Local { root, .. } => root.clone(),
+            Place::Online(online) => online.place(),
+        }
+    }
+
+    /// Why a file is not there.
+    pub fn missing(&self, file: &str) -> Error {
+        if let Some(error) = self.out_of_reach(file) {
+            return error;
+        }
+        let files = self.known_files().unwrap_or_default();
+        let nearest = nearest(file, files.iter().map(|file| file.name.as_str())).map(str::to_string);
+        Error::MissingFile { repo: self.repo_id.clone(), file: file.to_string(), nearest }
+    }
+
+    fn files_in(
+        &self,
+        encoding: SupportedEncoding,
+        weights_format: Option<WeightsFormat>,
+    ) -> Result<FilesByFormat<PathBuf>, Error> {
+        let fits = |model: &ModelFiles| {
+            model.encoding == Some(encoding) && weights_format.is_none_or(|format| format == model.format)
+        };
+        Ok(by_format(self.models_with(&fits)?.into_iter().filter(fits)))
+    }
+
+    /// The models that [`HuggingFaceRepo::files`] lists or, if none of them fits, those on the hub.
+    fn models_with(&self, fits: &dyn Fn(&ModelFiles) -> bool) -> Result<Vec<ModelFiles>, Error> {
+        let models = self.models()?.to_vec();
+        match &self.place {
+            // The cache may have a part of what the hub has.
+            Place::Online(online)
+                if online.can_ask() && online.lists_the_cache()? && !models.iter().any(fits) =>
+            {
+                self.models_of(&online.all_files()?)
+            }
+            _ => Ok(models),
+        }
+    }
+
+    /// The files that are known without asking anybody anything that was not asked yet.
+    pub(crate) fn known_files(&self) -> Result<Vec<RepoFile>, Error> {
+        match &self.place {
+            Place::Local { .. } => self.files(),
+            Place::Online(online) => online.known_files(),
+        }
+    }
+
+    /// Whether a hub may be asked for more files than those that are known.
+    pub(crate) fn may_have_more(&self) -> bool {
+        matches!(&self.place, Place::Online(online) if online.may_have_more())
+    }
+
+    /// Why something of the repository is not here, if it may be on a hub that cannot be asked.
+    pub(crate) fn out_of_reach(&self, what: &str) -> Option<Error> {
+        match &self.place {
+            Place::Local { .. } => None,
+            Place::Online(online) => online.out_of_reach(what),
+        }
+    }
+
+    /// The models among the files, and their encodings; looked at once.
+    fn models(&self) -> Result<&[ModelFiles], Error> {
+        if let Some(models) = self.encodings.get() {
+            return Ok(models);
+        }
+        let models = self.models_of(&self.files()?)?;
+        Ok(self.encodings.get_or_init(|| models))
+    }
+}
+
+impl Place {
+    fn local(path: &Path) -> Result<Place, Error> {
+        let metadata = path.metadata().map_err(Error::io(path))?;
+        if metadata.is_dir() {
+            return Ok(Place::Local { root: path.to_path_buf(), file: None });
+        }
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if WeightsFormat::of_file_name(name).is_none() {
+            let problem =
+                "neither a folder nor a file with weights: .gguf, .safetensors, .bin, .pt or .pth".into();
+            return Err(Error::UnknownEncoding { file: path.display().to_string(), problem });
+        }
+        let root = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Ok(Place::Local { root: root.to_path_buf(), file: Some(name.to_string()) })
+    }
+
+    fn online(repo_id: &str, options: &RepoOptions) -> Result<Place, Error> {
+        let is_file_name = !repo_id.contains('/') && WeightsFormat::of_file_name(repo_id).is_some();
+        if options.repo_type.is_none() && (is_file_name || !is_repo_id(repo_id)) {
+            // A path, and none that exists.
+            let source = std::io::Error::from(std::io::ErrorKind::NotFound);
+            return Err(Error::io(Path::new(repo_id))(source));
+        }
+        let mut repo = Repo::new(repo_id)?;
+        if let Some(revision) = &options.revision {
+            repo = repo.at(revision)?;
+        }
+        let hub = options.hub.clone().map_or_else(Hub::from_env, Ok)?;
+        Ok(Place::Online(Box::new(Online::open(hub, repo, options.refresh)?)))
+    }
+}
+
+impl fmt::Display for HuggingFaceRepo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.repo_id)
+    }
+}
+
+impl fmt::Debug for HuggingFaceRepo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.repo_id)
+    }
+}
+
+/// Whether a file is the one that the repository consists of, a part of the same set, or beside it without being
+/// weights (configuration, tokenizer).
+fn belongs_to(name: &str, only: &str) -> bool {
+    name == only || WeightsFormat::of_file_name(name).is_none() || sets([name, only]).len() == 1
+}
+
+/// The files of models, by format.
+fn by_format(models: impl Iterator<Item = ModelFiles>) -> FilesByFormat<PathBuf> {
+    let mut files = FilesByFormat::new();
+    for model in models {
+        files.entry(model.format).or_insert_with(Vec::new).extend(model.files.into_iter().map(PathBuf::from));
+    }
+    files.sort_unstable_keys();
+    files
+}
+
+/// A path as hubs write it.
+fn portable(path: &Path) -> String {
+    path.to_string_lossy().replace(std::path::MAIN_SEPARATOR, "/")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+//! Which files of a repository are weights, and which of them are one model.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use super::{FilesByFormat, HuggingFaceRepo, Place};
+use crate::content::Content;
+use crate::hub::{RepoFile, index_of, missing_part, sets};
+use crate::{Error, SupportedEncoding, WeightsFormat};
+
+/// What training leaves beside the weights, in files that look like weights.
+const NO_WEIGHTS: &[&str] = &["training_args", "optimizer", "scheduler", "scaler", "rng_state"];
+
+/// GGUF files that are no language models: encoders of images and sounds, and statistics for quantization.
+const NO_MODELS: &[&str] = &["mmproj", "imatrix"];
+
+/// The original authors' own copies of a model that is there in the usual layout too.
+const CONSOLIDATED: &str = "consolidated";
+
+/// What the name of an index adds to that of the file which it stands for.
+const INDEX: &str = ".index.json";
+
+/// The files of one model, and its encoding once they were looked into, if that runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelFiles {
+    /// How they store weights.
+    pub format: WeightsFormat,
+    /// At least one.
+    pub files: Vec<String>,
+    /// The file that lists which tensor is in which of them.
+    pub index: Option<String>,
+    /// A file that belongs to them and is not there.
+    pub missing: Option<String>,
+    /// The encoding of most matrices.
+    pub encoding: Option<SupportedEncoding>,
+    /// Why the files cannot be read or do not run, if so.
+    pub problem: Option<String>,
+}
+
+impl HuggingFaceRepo {
+    /// The models among files, in the order of the formats; they are not looked into.
+    pub(crate) fn models_among(&self, files: &[RepoFile]) -> Result<Vec<ModelFiles>, Error> {
+        let mut models = self.indexed_models(files)?;
+        let weights = weight_files(files.iter().map(|file| file.name.as_str()));
+        for (format, names) in &weights {
+            let listed = |name: &&str| models.iter().any(|model| model.files.iter().any(|file| file == name));
+            let rest: Vec<&str> = names.iter().map(String::as_str).filter(|name| !listed(name)).collect();
+            for set in sets(rest) {
+                let index = index_of(set[0]).filter(|index| files.iter().any(|file| file.name == *index));
+                models.push(ModelFiles {
+                    format: *format,
+                    files: set.iter().map(|name| name.to_string()).collect(),
+                    index,
+                    missing: missing_part(&set),
+                    encoding: None,
+                    problem: None,
+                });
+            }
+        }
+        models.sort_by_key(|model| FORMATS.iter().position(|format| *format == model.format));
+        Ok(models)
+    }
+
+    /// Adds the encoding of a model: read from its files or, where they are not here, from what is known without them.
+    /// Or why it has none.
+    pub(crate) fn look_into(&self, model: &mut ModelFiles) -> Result<(), Error> {
+        if model.problem.is_some() || model.encoding.is_some() {
+            return Ok(());
+        }
+        let first = &model.files[0];
+        if model.missing.is_some() && model.format == WeightsFormat::Gguf {
+            // Parts of a split file open together or not at all.
+            model.encoding = SupportedEncoding::guess_from_file_name(first);
+            return Ok(());
+        }
+        let mut paths = Vec::new();
+        for name in &model.files {
+            paths.extend(self.cached(name)?);
+        }
+        if let Place::Online(online) = &self.place
+            && paths.len() < model.files.len()
+        {
+            match online.guess_encoding(model.format, first) {
+                Err(Error::UnknownEncoding { problem, .. }) => model.problem = Some(problem),
+                guess => model.encoding = guess?,
+            }
+            return Ok(());
+        }
+        match Content::of(&paths) {
+            Ok(content) => (model.encoding, model.problem) = (content.encoding, content.problem()),
+            Err(error) => model.problem = Some(error.to_string()),
+        }
+        Ok(())
+    }
+
+    /// The models among files, looked into.
+    pub(super) fn models_of(&self, files: &[RepoFile]) -> Result<Vec<ModelFiles>, Error> {
+        let mut models = self.models_among(files)?;
+        for model in &mut models {
+            self.look_into(model)?;
+            if let Some(problem) = &model.problem {
+                tracing::warn!("{self}: `{}` does not count: {problem}", model.files[0]);
+            }
+        }
+        Ok(models)
+    }
+
+    /// The models that indexes at the top level list, as far as these are on this machine. An index that cannot be read
+    /// is a model of its own, with that problem, unless the names of parts tell what it should list.
+    fn indexed_models(&self, files: &[RepoFile]) -> Result<Vec<ModelFiles>, Error> {
+        let is_there = |name: &str| files.iter().any(|file| file.name == name);
+        let mut models: Vec<ModelFiles> = Vec::new();
+        for (format, index) in indexes(files) {
+            let Some(path) = self.cached(index)? else { continue };
+            // Those that are named after it belong to it, whether it lists them or not.
+            let parts = files.iter().map(|file| file.name.as_str());
+            let parts = parts.filter(|name| index_of(name).as_deref() == Some(index));
+            let mut listed: BTreeSet<String> = parts.map(str::to_string).collect();
+            let problem = match weights::shards(&path) {
+                Ok(shards) => {
+                    let name = |path: &PathBuf| Some(path.file_name()?.to_str()?.to_string());
+                    listed.extend(shards.iter().filter_map(name));
+                    None
+                }
+                Err(error) => Some(error.to_string()),
+            };
+            let (mut here, missing): (Vec<String>, Vec<String>) =
+                listed.into_iter().partition(|name| is_there(name));
+            let is_one_file = matches!(&self.place, Place::Local { file: Some(_), .. });
+            if is_one_file && here.is_empty() {
+                continue;
+            }
+            if here.is_empty() {
+                here.push(index.to_string());
+            }
+            models.push(ModelFiles {
+                format,
+                files: here,
+                index: Some(index.to_string()),
+                missing: missing.into_iter().next(),
+                encoding: None,
+                problem,
+            });
+        }
+        Ok(models)
+    }
+}
+
+/// The formats, in the order in which a place that has several is read.
+const FORMATS: [WeightsFormat; 3] = [WeightsFormat::Safetensors, WeightsFormat::Gguf, WeightsFormat::Pytorch];
+
+/// Which of the files are weights.
+pub(super) fn weight_files<'a>(names: impl IntoIterator<Item = &'a str>) -> FilesByFormat<String> {
+    let mut files: FilesByFormat<String> = FORMATS.into_iter().map(|format| (format, Vec::new())).collect();
+    for name in names {
+        if let Some(format) = WeightsFormat::of_file_name(name)
+            && is_weights(format, name)
+        {
+            files[&format].push(name.to_string());
+        }
+    }
+    for found in files.values_mut() {
+        without_copies(found, |name| name);
+        found.sort();
+    }
+    files.retain(|_, found| !found.is_empty());
+    files
+}
+
+/// The indexes of sharded checkpoints at the top level.
+fn indexes(files: &[RepoFile]) -> Vec<(WeightsFormat, &str)> {
+    let index = |file: &'_ RepoFile| {
+        let stem = file.name.strip_suffix(INDEX).filter(|stem| !stem.contains('/'))?;
+        WeightsFormat::of_file_name(stem).filter(|format| *format != WeightsFormat::Gguf)
+    };
+    let mut indexes: Vec<(WeightsFormat, &str)> =
+        files.iter().filter_map(|file| Some((index(file)?, file.name.as_str()))).collect();
+    without_copies(&mut indexes, |(_, name)| name);
+    indexes
+}
+
+/// Leaves out the authors' own copies, where there is something else.
+fn without_copies<T>(found: &mut Vec<T>, name: impl Fn(&T) -> &str) {
+    let is_copy = |file: &T| name(file).contains(CONSOLIDATED);
+    if found.iter().any(|file| !is_copy(file)) {
+        found.retain(|file| !is_copy(file));
+    }
+}
+
+/// Whether a file of a format is a language model's, and not a checkpoint of its training.
+fn is_weights(format: WeightsFormat, name: &str) -> bool {
+    let (folder, base) = name.rsplit_once('/').unwrap_or(("", name));
+    let begins = |starts: &[&str]| starts.iter().any(|start| base.starts_with(start));
+    match format {
+        WeightsFormat::Gguf => {
+            let checkpoint = folder.split('/').any(|part| part.starts_with("checkpoint-"));
+            !checkpoint && !begins(NO_MODELS)
+        }
+        _ => folder.is_empty() && !begins(NO_WEIGHTS),
+    }
+}
