@@ -2,10 +2,10 @@
 
 use graph::ops::RopeStyle;
 use tensor::DType;
+use weights::GptqConfig;
 
 use crate::architectures::{Architecture, EncoderArchitecture};
 use crate::{Config, Decoder, Encoder, EncoderConfig, Error, Rope, WeightTypes};
-use weights::GptqConfig;
 
 /// The model of a checkpoint.
 #[derive(Debug, Clone, PartialEq)]
