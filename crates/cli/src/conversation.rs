@@ -1,7 +1,8 @@
-//! Conversations as JSON, and the templates that make prompts of them.
+//! Conversations as JSON, and the chat templates that turn them into prompts.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use clap_complete::{ArgValueCompleter, CompletionCandidate, PathCompleter, engine::ValueCompleter};
 use pipelines::config::ResolvedConfig;
 use pipelines::{Chat, ChatTemplate, TextError};
 use serde_json::{Map, Value};
@@ -9,23 +10,36 @@ use serde_json::{Map, Value};
 use crate::exit::{Usage, one_line};
 use crate::model::Source;
 
-/// Which template, and what it is told beside the conversation.
+/// Chat templates with a name of their own.
+const TEMPLATES: &[(&str, &str)] = &[("plain", PLAIN)];
+
+/// The template for models that continue texts: messages and answers are one text, and every message after an answer
+/// starts a new paragraph. It is the built-in model's.
+const PLAIN: &str = "{{ bos_token }}{% for message in messages %}{{ message.content }}\
+    {% if message.role != 'user' and not loop.last %}{{ '\n' }}{% endif %}{% endfor %}";
+
+/// The chat template and its variables.
 #[derive(clap::Args, Clone)]
 pub(crate) struct TemplateArguments {
-    /// The chat template: a Jinja file, or a tokenizer_config.json or folder with one [default: the model's own]
-    #[arg(long, value_name = "FILE")]
+    /// The chat template: `plain` (continues texts), a Jinja file, or a tokenizer_config.json or folder with one
+    /// [default: the model's own]
+    #[arg(long, value_name = "NAME|FILE", add = ArgValueCompleter::new(templates))]
     template: Option<PathBuf>,
-    /// Set a variable of the template, as JSON or else as text, such as enable_thinking=false; may be repeated
+    /// Set a template variable, as JSON or text, such as enable_thinking=false; repeatable
     #[arg(long = "variable", value_name = "NAME=VALUE", value_parser = variable)]
     variables: Vec<(String, Value)>,
 }
 
 impl TemplateArguments {
-    /// The template of a file, if one is given.
+    /// The template of `--template`.
     pub(crate) fn given(&self) -> anyhow::Result<Option<ChatTemplate>> {
         let Some(path) = &self.template else { return Ok(None) };
-        let template = ChatTemplate::open(path).map_err(|error| match error {
-            TextError::Read { source, .. } => Usage(format!("--template {}: {source}", path.display())),
+        let template = named(path).unwrap_or_else(|| ChatTemplate::open(path)).map_err(|error| match error {
+            TextError::Read { source, .. } => Usage(format!(
+                "--template {}: {source}; give a file, or one of {}",
+                path.display(),
+                TEMPLATES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+            )),
             TextError::ChatTemplate { problem, .. } => {
                 Usage(format!("--template {}: {problem}", path.display()))
             }
@@ -34,30 +48,55 @@ impl TemplateArguments {
         Ok(Some(template?))
     }
 
-    /// The template of a file, or else the model's own.
+    /// The template of `--template`, else the model's, else `plain` for the built-in model.
     pub(crate) fn template(
         &self,
         source: &Source,
         resolved: &ResolvedConfig,
-        otherwise: &str,
+        hint: &str,
     ) -> anyhow::Result<ChatTemplate> {
-        if let Some(template) = self.given()? {
+        if let Some(template) =
+            self.given()?.map_or_else(|| resolved.chat_template(), |given| Ok(Some(given)))?
+        {
             return Ok(template);
         }
-        resolved.chat_template()?.ok_or_else(|| {
-            let name = one_line(&source.name());
-            Usage(format!("{name} has no chat template: give one with --template FILE, {otherwise}")).into()
-        })
+        if source.is_built_in() {
+            return Ok(ChatTemplate::new(PLAIN)?);
+        }
+        let name = one_line(&source.name());
+        Err(Usage(format!("{name} has no chat template: give one with --template, {hint}")).into())
     }
 
-    /// What the flags tell the template; it wins over what a conversation does.
+    /// The template of `--template`, else the model's, else `plain`.
+    pub(crate) fn template_or_plain(&self, resolved: &ResolvedConfig) -> anyhow::Result<ChatTemplate> {
+        match self.given()?.map_or_else(|| resolved.chat_template(), |given| Ok(Some(given)))? {
+            Some(template) => Ok(template),
+            None => Ok(ChatTemplate::new(PLAIN)?),
+        }
+    }
+
+    /// The template variables of the flags. They override those of a conversation.
     pub(crate) fn variables(&self) -> Map<String, Value> {
         self.variables.iter().cloned().collect()
     }
 }
 
-/// The conversation in a text: a list of messages, or an object that holds it as `messages`, with `tools`,
-/// `documents`, `add_generation_prompt` and further variables of the template. `origin` names the text in errors.
+/// The template with a name, if there is one.
+fn named(name: &Path) -> Option<Result<ChatTemplate, TextError>> {
+    let (_, source) = TEMPLATES.iter().find(|(known, _)| name.as_os_str() == *known)?;
+    Some(ChatTemplate::new(source))
+}
+
+/// Completes names of templates and files.
+fn templates(current: &std::ffi::OsStr) -> Vec<CompletionCandidate> {
+    let names = TEMPLATES.iter().map(|(name, _)| *name);
+    let names =
+        names.filter(|name| name.starts_with(&*current.to_string_lossy())).map(CompletionCandidate::new);
+    names.chain(PathCompleter::any().complete(current)).collect()
+}
+
+/// Parses a conversation: a list of messages, or an object with `messages`, and optionally `tools`, `documents`,
+/// `add_generation_prompt` and template variables. `origin` names the text in errors.
 pub(crate) fn read(json: &[u8], origin: &str) -> Result<Chat, Usage> {
     let wrong = |problem: &str| Usage(format!("{origin}: {problem}"));
     let value: Value = serde_json::from_slice(json).map_err(|error| {
@@ -89,7 +128,7 @@ pub(crate) fn read(json: &[u8], origin: &str) -> Result<Chat, Usage> {
     let add_generation_prompt = match object.remove("add_generation_prompt") {
         None | Some(Value::Null) => true,
         Some(Value::Bool(add)) => add,
-        Some(_) => return Err(wrong("`add_generation_prompt` is neither true nor false")),
+        Some(_) => return Err(wrong("`add_generation_prompt` must be true or false")),
     };
     Ok(Chat { tools, documents, add_generation_prompt, extra: object, ..Chat::new(messages) })
 }
@@ -98,7 +137,7 @@ fn variable(text: &str) -> Result<(String, Value), String> {
     let (name, value) = text.split_once('=').ok_or("give NAME=VALUE, such as enable_thinking=false")?;
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if name.is_empty() || !name.chars().all(plain) {
-        return Err(format!("`{name}` is no name of a variable: give letters, digits and underscores"));
+        return Err(format!("invalid variable name `{name}`: use letters, digits and underscores"));
     }
     let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
     Ok((name.to_string(), value))
@@ -113,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn both_shapes_are_read() {
+    fn lists_and_objects_are_parsed() {
         let list = read(br#"[{"role": "user", "content": "Hi"}]"#, "").unwrap();
         assert!(list.messages.len() == 1 && list.add_generation_prompt && list.tools.is_none());
         let object =
@@ -124,20 +163,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_has_a_place() {
+    fn errors_have_line_and_column() {
         assert_eq!(problem("[\n  {\"role\": }]"), "chat.json:2:12: not JSON: expected value");
         assert_eq!(problem("3"), "chat.json: give a list of messages, or an object with `messages`");
         assert_eq!(problem("{}"), "chat.json: there are no `messages`");
         assert_eq!(problem(r#"{"messages": {}}"#), "chat.json: `messages` is not a list");
         assert!(problem(r#"[{"role": "user"}, "Hi"]"#).contains("message 2 has no role"));
-        assert!(
-            problem(r#"{"messages": [], "add_generation_prompt": 1}"#).contains("neither true nor false")
-        );
+        assert!(problem(r#"{"messages": [], "add_generation_prompt": 1}"#).contains("must be true or false"));
         assert!(problem(&"[".repeat(100_000)).contains("recursion limit"));
     }
 
     #[test]
-    fn variables_are_json_or_text() {
+    fn variables_parse_as_json_else_text() {
         assert_eq!(variable("enable_thinking=false"), Ok(("enable_thinking".into(), Value::Bool(false))));
         assert_eq!(variable("effort=high"), Ok(("effort".into(), Value::from("high"))));
         assert!(variable("effort").is_err() && variable("=1").is_err() && variable("a b=1").is_err());

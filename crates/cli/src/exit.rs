@@ -1,9 +1,9 @@
-//! How a command ends: one line on standard error, and a code that scripts can tell apart.
+//! Exit codes, and the one line on standard error that explains a failure.
 
 use std::io::Write;
 use std::process::ExitCode;
 
-use crate::advice;
+use crate::{advice, interrupt, verb_hints};
 
 /// The codes as `peri --help` prints them.
 pub(crate) const CODES: &str = "\
@@ -13,7 +13,8 @@ Exit codes:
   2    wrong arguments, or a prompt that the model cannot take
   3    the model cannot be opened: missing, damaged or unsupported
   4    not enough memory
-  130  interrupted";
+  130  interrupted (Ctrl-C)
+  143  terminated (SIGTERM)";
 
 /// Something went wrong while running.
 pub(crate) const FAILURE: u8 = 1;
@@ -23,43 +24,41 @@ pub(crate) const USAGE: u8 = 2;
 pub(crate) const MODEL: u8 = 3;
 /// Not enough memory.
 pub(crate) const MEMORY: u8 = 4;
-/// Ctrl-C.
-pub(crate) const INTERRUPTED: u8 = 130;
 
-/// The user pressed Ctrl-C, and what was under way was ended in order.
+/// A signal came, and the command stopped in order.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted")]
 pub(crate) struct Interrupted;
 
-/// Arguments that parse but make no sense, or input that does not.
+/// Invalid arguments or input that clap cannot detect.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Usage(pub String);
 
-/// An artifact, or a file beside the model's weights, that makes no sense.
+/// An invalid artifact, or an invalid file beside the model's weights.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct BadModel(pub String);
 
-/// More is asked for than fits into memory.
+/// The work does not fit into memory.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct NoMemory(pub String);
 
-/// Says what went wrong, and gives its code.
+/// The exit code of a command, after printing its error.
 pub(crate) fn code(result: anyhow::Result<()>) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
     if is_broken_pipe(&error) {
-        // Whoever reads our output has seen enough.
+        // The reader of our output has seen enough.
         return ExitCode::SUCCESS;
     }
     if error.is::<Interrupted>() {
-        return ExitCode::from(INTERRUPTED);
+        return ExitCode::from(interrupt::exit_code());
     }
     ExitCode::from(report(&error))
 }
 
-/// Says what went wrong and what to do about it; gives the code that a command ends with for it.
+/// Prints an error with advice, and returns its exit code.
 pub(crate) fn report(error: &anyhow::Error) -> u8 {
     let (code, advice) = match error.downcast_ref::<pipelines::Error>() {
         Some(pipelines_error) => advice::of(pipelines_error),
@@ -74,11 +73,11 @@ pub(crate) fn report(error: &anyhow::Error) -> u8 {
         }
         None => (FAILURE, None),
     };
-    say(&message(error, advice));
+    print_line(&message(error, advice));
     code
 }
 
-/// What clap finds wrong with the arguments of a command, in one line; help and versions as they are.
+/// Prints clap's error in one line, or the help or version the user asked for.
 pub(crate) fn usage(error: &clap::Error, command: &str) -> ExitCode {
     use clap::error::ErrorKind;
     let asked = [
@@ -87,35 +86,45 @@ pub(crate) fn usage(error: &clap::Error, command: &str) -> ExitCode {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand,
     ];
     if asked.contains(&error.kind()) {
-        // A closed standard output is none of our business here.
-        let _ = error.print();
-        return ExitCode::from(error.exit_code() as u8);
+        return match error.print() {
+            Err(problem) if error.exit_code() == 0 => {
+                code(Err(anyhow::Error::from(problem).context("cannot write to standard output")))
+            }
+            _ => ExitCode::from(error.exit_code() as u8),
+        };
+    }
+    if let Some(clap::error::ContextValue::String(word)) =
+        error.get(clap::error::ContextKind::InvalidSubcommand)
+        && let Some(hint) = verb_hints::hint(word)
+    {
+        print_line(&format!("there is no command `{word}`: {hint}"));
+        return ExitCode::from(USAGE);
     }
     let text = error.render().to_string();
     let text = text.split("\nUsage:").next().unwrap_or_default();
     let text = text.split("\nFor more information").next().unwrap_or_default();
     let text = text.trim_start_matches("error:").trim().replace("\n\n  tip: ", "; ");
-    say(&format!("{text}; see `{command} --help`"));
+    print_line(&format!("{text}; see `{command} --help`"));
     ExitCode::from(USAGE)
 }
 
-/// Text as it may stand in a line on a terminal: no line breaks, no escape sequences, no runs of spaces.
+/// A text made fit for one line of a terminal: no line breaks, no escape sequences, no runs of spaces.
 pub(crate) fn one_line(text: &str) -> String {
     let spaced: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     spaced.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Says what is no failure.
+/// Prints a warning.
 pub(crate) fn warn(warning: &str) {
-    say(&format!("warning: {warning}"));
+    print_line(&format!("warning: {warning}"));
 }
 
-fn say(message: &str) {
+fn print_line(message: &str) {
     // A closed standard error changes nothing.
     let _ = writeln!(std::io::stderr(), "peri: {}", one_line(message));
 }
 
-/// The error and its causes, each that says something new, and what to do.
+/// The error, those of its causes that add something, and the advice.
 fn message(error: &anyhow::Error, advice: Option<&str>) -> String {
     let mut parts: Vec<String> = Vec::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -131,7 +140,7 @@ fn message(error: &anyhow::Error, advice: Option<&str>) -> String {
     }
 }
 
-/// Whether whoever reads our output has gone.
+/// Whether the reader of our output is gone.
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
     kind == Some(std::io::ErrorKind::BrokenPipe)
@@ -142,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_is_told_once() {
+    fn repeated_causes_are_printed_once() {
         let inner = std::io::Error::other("the disk is on fire");
         let outer = anyhow::Error::new(inner).context("a.gguf: the disk is on fire").context("cannot open");
         assert_eq!(message(&outer, Some("run")), "cannot open: a.gguf: the disk is on fire; run");
@@ -156,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_hold_no_surprises() {
+    fn one_line_removes_control_characters() {
         assert_eq!(one_line("a\n  b\u{1b}[31m c\t"), "a b [31m c");
     }
 }

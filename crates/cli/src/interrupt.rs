@@ -1,67 +1,112 @@
-//! Ctrl-C: ends a command at once until there is something to end in order; after that, the second one does.
+//! Ctrl-C and SIGTERM: exit at once until a command can stop in order; from then on, the second signal does.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use async_channel::Receiver;
 
-use crate::exit::INTERRUPTED;
-
-/// Nothing to lose yet: Ctrl-C ends the process.
+/// Nothing to finish yet: a signal ends the process.
 const AT_ONCE: u8 = 0;
-/// Whoever holds the [`Interrupt`] looks at it from time to time.
+/// The holder of the [`Interrupt`] polls it.
 const WATCHED: u8 = 1;
-/// Ctrl-C was pressed once; the next one ends the process.
+/// A signal came; the next one ends the process.
 const ASKED: u8 = 2;
 
-/// Whether the user has asked us to stop.
+/// The number of Ctrl-C's signal.
+const SIGINT: u8 = 2;
+
+/// The last signal.
+static SIGNAL: AtomicU8 = AtomicU8::new(SIGINT);
+
+/// Whether the user asked us to stop.
 #[derive(Clone)]
 pub(crate) struct Interrupt {
     state: Arc<AtomicU8>,
-    /// Whoever waits for Ctrl-C.
-    pressed: Receiver<()>,
+    /// Set with [`ASKED`], for code that takes a flag.
+    stop: Arc<AtomicBool>,
+    /// Wakes those who wait for a signal.
+    signals: Receiver<()>,
 }
 
 impl Interrupt {
-    /// Starts listening. Called once.
+    /// Starts listening. Called once per process.
     pub(crate) fn listen() -> anyhow::Result<Interrupt> {
-        let (press, pressed) = async_channel::bounded(1);
-        let interrupt = Interrupt { state: Arc::new(AtomicU8::new(AT_ONCE)), pressed };
-        let state = Arc::clone(&interrupt.state);
-        ctrlc::set_handler(move || {
+        let (send, signals) = async_channel::bounded(1);
+        let interrupt = Interrupt {
+            state: Arc::new(AtomicU8::new(AT_ONCE)),
+            stop: Arc::new(AtomicBool::new(false)),
+            signals,
+        };
+        let Interrupt { state, stop, .. } = interrupt.clone();
+        on_signal(move |signal| {
+            SIGNAL.store(signal, Ordering::Relaxed);
             if state.compare_exchange(WATCHED, ASKED, Ordering::Relaxed, Ordering::Relaxed).is_err() {
                 leave();
             }
-            // Told already, if it is full.
-            let _ = press.try_send(());
+            stop.store(true, Ordering::Relaxed);
+            // A full channel has a signal already.
+            let _ = send.try_send(());
         })?;
         Ok(interrupt)
     }
 
-    /// From here on, the first Ctrl-C only asks.
+    /// From now on, the first signal only sets [`Interrupt::asked`].
     pub(crate) fn watch(&self) {
         self.state.store(WATCHED, Ordering::Relaxed);
     }
 
-    /// From here on, Ctrl-C ends the process again; whether it was pressed is forgotten.
+    /// From now on, a signal ends the process again. Earlier signals are forgotten.
     pub(crate) fn rest(&self) {
         self.state.store(AT_ONCE, Ordering::Relaxed);
-        while self.pressed.try_recv().is_ok() {}
+        self.stop.store(false, Ordering::Relaxed);
+        while self.signals.try_recv().is_ok() {}
     }
 
-    /// Waits until Ctrl-C is pressed while that is watched.
+    /// Waits for a signal while signals are watched.
     pub(crate) async fn pressed(&self) {
-        if self.pressed.recv().await.is_err() {
-            // Nobody listens any more.
+        if self.signals.recv().await.is_err() {
+            // The sender lives as long as the process.
             std::future::pending().await
         }
     }
 
-    /// Whether Ctrl-C was pressed.
+    /// Whether a signal came.
     pub(crate) fn asked(&self) -> bool {
         self.state.load(Ordering::Relaxed) == ASKED
     }
+
+    /// A flag that is set while [`Interrupt::asked`] is true.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stop)
+    }
+}
+
+/// The exit code after a signal, as shells give it: 130 for Ctrl-C, 143 for SIGTERM.
+pub(crate) fn exit_code() -> u8 {
+    128 + SIGNAL.load(Ordering::Relaxed)
+}
+
+/// Whether the last signal was SIGTERM, which ends even an interactive command.
+pub(crate) fn was_terminated() -> bool {
+    SIGNAL.load(Ordering::Relaxed) != SIGINT
+}
+
+/// Calls `handle` with the number of each signal, on a thread of its own.
+#[cfg(unix)]
+fn on_signal(handle: impl Fn(u8) + Send + 'static) -> anyhow::Result<()> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        signals.forever().for_each(|signal| handle(u8::try_from(signal).unwrap_or(self::SIGINT)));
+    })?;
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn on_signal(handle: impl Fn(u8) + Send + 'static) -> anyhow::Result<()> {
+    Ok(ctrlc::set_handler(move || handle(SIGINT))?)
 }
 
 fn leave() -> ! {
@@ -70,5 +115,5 @@ fn leave() -> ! {
         // Past a progress bar and the terminal's `^C`.
         let _ = writeln!(stderr);
     }
-    std::process::exit(INTERRUPTED.into())
+    std::process::exit(exit_code().into())
 }

@@ -1,31 +1,41 @@
-//! The `peri` command: reads arguments, chooses devices, hands both down.
+//! The `peri` command: parses arguments, picks devices and passes both down.
 
 #![forbid(unsafe_code)]
 
 mod advice;
 mod artifact;
+mod command_profile;
 mod commands;
+mod completion;
 mod conversation;
 mod exit;
 mod interrupt;
 mod model;
+mod model_name;
 mod output;
 mod parse;
 mod progress;
-mod purpose;
 mod sampling;
 mod settings;
 mod transfer;
+mod verb_hints;
+mod version;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-/// Weights and KV pages are large and short-lived arrays many; mimalloc returns both to the system quickly.
+/// Weights and KV pages are large, and most other arrays short-lived; mimalloc returns both to the system quickly.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Runs language models on this machine.
+/// Runs language models on this machine
 #[derive(Parser)]
-#[command(name = "peri", version, after_help = exit::CODES, max_term_width = 100)]
+#[command(
+    name = "peri",
+    version = version::SHORT,
+    long_version = version::long(),
+    after_long_help = exit::CODES,
+    max_term_width = 100
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -33,41 +43,48 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Chat with a model, or answer one prompt
+    Run(commands::chat::RunArguments),
+    /// Chat with a model
+    Chat(commands::chat::Arguments),
     /// Continue prompts
     Generate(commands::generate::Arguments),
-    /// Talk with a model
-    Chat(commands::chat::Arguments),
-    /// Make prompts of conversations with a chat template
-    Render(commands::render::Arguments),
     /// Turn texts into vectors
     Encode(commands::encode::Arguments),
-    /// Show what a model is: architecture, tensors, memory, tokenizer, plan
+    /// Download a model from a hub
+    Pull(commands::pull::Arguments),
+    /// List, show and remove the models on this machine
+    Models(commands::models::Arguments),
+    /// Show a model's architecture, tensors, memory, tokenizer and plan
     Inspect(commands::inspect::Arguments),
+    /// Check whether a model fits into memory, without loading it
+    Plan(commands::plan::Arguments),
     /// Measure prompt processing, generation and batched generation
     Bench(commands::bench::Arguments),
-    /// Turn text from standard input into token ids, or back
-    Tokenize(commands::tokenize::Arguments),
-    /// Say what a model takes and whether it fits, before anything is loaded
-    Plan(commands::plan::Arguments),
-    /// Score texts: perplexity, and divergence from saved logits
+    /// Measure a model's perplexity and its divergence from saved logits
     Eval(commands::eval::Arguments),
-    /// Check this machine: what it can do, and whether what models need is in order
-    Doctor(commands::doctor::Arguments),
-    /// Fetch, compile and pack a model, so that what runs it later starts faster
+    /// Turn text into token ids, or token ids into text
+    Tokenize(commands::tokenize::Arguments),
+    /// Print the prompt that a chat template makes of a conversation
+    Render(commands::render::Arguments),
+    /// Download, compile and pack a model, so that it starts faster later
     WarmCache(commands::warm_cache::Arguments),
-    /// Show settings and who set them
+    /// Show or check the configuration of a model
     Config(commands::config::Arguments),
-    /// List the architectures, encodings and files that are supported
+    /// List supported architectures, encodings and file formats
     List(commands::list::Arguments),
-    /// Fetch a model from a hub
-    Pull(commands::pull::Arguments),
-    /// Print what a shell needs to complete commands and flags
+    /// Check this machine: processor, memory, caches
+    Doctor(commands::doctor::Arguments),
+    /// Print a shell completion script
     Completions(commands::completions::Arguments),
     /// Print or write manual pages
     Man(commands::man::Arguments),
 }
 
 fn main() -> std::process::ExitCode {
+    if let Some(code) = completion::answer() {
+        return code;
+    }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return exit::usage(&error, &named_command()),
@@ -79,8 +96,10 @@ fn main() -> std::process::ExitCode {
         return exit::code(Err(exit::Usage(error.to_string()).into()));
     }
     exit::code(match arguments.command {
+        Command::Run(arguments) => commands::chat::run_model(&arguments),
         Command::Generate(arguments) => commands::generate::run(&arguments),
         Command::Chat(arguments) => commands::chat::run(&arguments),
+        Command::Models(arguments) => commands::models::run(&arguments),
         Command::Render(arguments) => commands::render::run(&arguments),
         Command::Encode(arguments) => commands::encode::run(&arguments),
         Command::Inspect(arguments) => commands::inspect::run(&arguments),
@@ -98,12 +117,12 @@ fn main() -> std::process::ExitCode {
     })
 }
 
-/// The whole command line, for what is made from it.
+/// The whole command line, for completions and manual pages.
 fn command() -> clap::Command {
     Arguments::command()
 }
 
-/// The command whose arguments are wrong, as far as it is known.
+/// The command whose arguments are wrong, or `peri` if that is unknown.
 fn named_command() -> String {
     let name = std::env::args().nth(1).unwrap_or_default();
     match command().find_subcommand(&name) {

@@ -25,9 +25,10 @@ static PLATFORM: Platform = Platform::new(|| Arc::new(Cpu::new(0)));
 /// How many threads.
 #[derive(clap::Args, Clone, Copy)]
 pub(crate) struct ThreadArguments {
-    /// Threads to compute with; 0 is one per core that is free to use
+    /// Threads; 0 for one per available core
     #[arg(
         long,
+        short,
         default_value = "0",
         value_name = "N",
         allow_negative_numbers = true,
@@ -95,14 +96,13 @@ impl Source {
         Ok(())
     }
 
-    /// Says what is worth a warning. Limits that nobody asked for are told only to those who meet them.
+    /// Prints warnings, except those about limits that memory imposes: a run that reaches one says so.
     pub(crate) fn warn(&self, resolved: &ResolvedConfig) {
         if self.is_built_in() && self.config().force_download {
             exit::warn("force_download has no effect: the model is built in");
         }
-        let asked = self.is_set("max_length") || self.is_set("max_cache_batch_size");
         let limits = &resolved.memory().warnings;
-        for warning in resolved.warnings().iter().filter(|warning| asked || !limits.contains(warning)) {
+        for warning in resolved.warnings().iter().filter(|warning| !limits.contains(warning)) {
             exit::warn(warning);
         }
     }

@@ -1,12 +1,12 @@
-//! What models write, on standard output: as it is in pipes, harmless on terminals.
+//! Model output on standard output: unchanged in pipes, with control characters escaped on terminals.
 
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 
-/// A text that comes in parts and ends with exactly one newline.
+/// A text written in parts that ends with exactly one newline.
 pub(crate) struct TextOutput {
     terminal: bool,
-    /// Newlines that were held back.
+    /// Trailing newlines not yet written.
     held: usize,
 }
 
@@ -35,7 +35,18 @@ impl TextOutput {
     }
 }
 
-/// A text with the control characters that could command a terminal written out: all but line breaks and tabs.
+/// Whether the terminal cannot move its cursor or change colours (`TERM=dumb`).
+pub(crate) fn is_dumb_terminal() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
+}
+
+/// Whether standard output is a terminal that shows styles, and the user did not turn them off (`NO_COLOR`).
+pub(crate) fn is_styled() -> bool {
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    std::io::stdout().is_terminal() && !plain && !is_dumb_terminal()
+}
+
+/// A text with control characters escaped, except line breaks and tabs.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     let harmless = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
     if text.chars().all(harmless) {
@@ -43,9 +54,10 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     }
     let mut escaped = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        match harmless(c) {
-            true => escaped.push(c),
-            false => escaped.extend(c.escape_default()),
+        if harmless(c) {
+            escaped.push(c);
+        } else {
+            escaped.extend(c.escape_default());
         }
     }
     Cow::Owned(escaped)
@@ -69,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn terminals_are_not_commanded() {
+    fn control_characters_are_escaped_on_terminals() {
         let hostile = "\u{1b}]2;title\u{7}\u{1b}[2J\u{9b}31m\r\tok\u{7f}";
         assert_eq!(written(false, &[hostile]), format!("{hostile}\n"));
         let shown = r"\u{1b}]2;title\u{7}\u{1b}[2J\u{9b}31m\r".to_string() + "\tok\\u{7f}\n";

@@ -1,19 +1,22 @@
-//! Flag values: read, and checked before anything is loaded.
+//! Parsers of flag values.
 
+use std::ffi::OsStr;
 use std::num::NonZeroUsize;
+
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 
 use pipelines::{Error, SamplingParams};
 
-/// More threads than any machine has cores.
+/// More threads than machines have cores.
 const MAX_THREADS: usize = 1024;
 
-/// A number of threads; 0 leaves the choice to the device.
+/// A number of threads; 0 for one per core.
 pub(crate) fn threads(text: &str) -> Result<usize, String> {
     let parsed = text.parse().ok().filter(|&threads| threads <= MAX_THREADS);
     parsed.ok_or_else(|| format!("give a whole number from 1 to {MAX_THREADS}, or 0 for one per core"))
 }
 
-/// How many of something; at least one.
+/// A count of at least one.
 pub(crate) fn count(text: &str) -> Result<NonZeroUsize, String> {
     text.parse().map_err(|_| "give a whole number, at least 1".to_string())
 }
@@ -23,16 +26,16 @@ pub(crate) fn seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("give a whole number from 0 to {}", u64::MAX))
 }
 
-/// A token, and what is added to its logit.
+/// A token and its logit bias.
 pub(crate) fn logit_bias(text: &str) -> Result<(u32, f32), String> {
     let parsed =
         text.split_once('=').and_then(|(token, bias)| Some((token.parse().ok()?, bias.parse().ok()?)));
     parsed.filter(|(_, bias): &(u32, f32)| bias.is_finite()).ok_or_else(|| {
-        "give the id of a token and a finite number, 42=-1.5 for one; `peri tokenize` tells ids".to_string()
+        "give a token id and a finite number, such as 42=-1.5; `peri tokenize` prints ids".to_string()
     })
 }
 
-/// A number that becomes a field of [`SamplingParams`], in the range that the sampler states.
+/// A number for a field of [`SamplingParams`], in the sampler's range.
 pub(crate) fn sampling(text: &str, set: fn(&mut SamplingParams, f32)) -> Result<f32, String> {
     let value = text.parse().map_err(|_| "give a number".to_string())?;
     let mut params = SamplingParams::default();
@@ -46,12 +49,39 @@ pub(crate) fn sampling(text: &str, set: fn(&mut SamplingParams, f32)) -> Result<
     }
 }
 
+/// Parses a name with the error of its own type; help and completions offer all names.
+#[derive(Clone)]
+pub(crate) struct Named<T> {
+    /// All names.
+    pub(crate) names: fn() -> Vec<&'static str>,
+    /// The value of a name.
+    pub(crate) parse: fn(&str) -> Result<T, String>,
+}
+
+impl<T: Clone + Send + Sync + 'static> TypedValueParser for Named<T> {
+    type Value = T;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<T, clap::Error> {
+        let parse = self.parse;
+        StringValueParser::new().try_map(move |text| parse(&text)).parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new((self.names)().into_iter().map(PossibleValue::new)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_those_of_the_sampler() {
+    fn sampling_values_outside_the_samplers_range_are_errors() {
         let top_p = |text| sampling(text, |params, value| params.top_p = value);
         assert_eq!(top_p("0.5"), Ok(0.5));
         assert_eq!(top_p("0").unwrap_err(), "give a number above 0 and up to 1");
@@ -63,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_say_what_they_may_be() {
+    fn counts_outside_their_range_are_errors() {
         assert_eq!(threads("8"), Ok(8));
         assert_eq!(threads("-1").unwrap_err(), "give a whole number from 1 to 1024, or 0 for one per core");
         assert!(threads("99999999999999999999").is_err() && threads("1025").is_err());

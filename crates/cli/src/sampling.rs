@@ -1,4 +1,4 @@
-//! How tokens are chosen: what flags say, else what the model recommends, else defaults of our own.
+//! Sampling parameters: flags override the model's recommendation, which overrides our defaults.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -7,50 +7,85 @@ use pipelines::{Request, SamplingOptions};
 
 use crate::model::Source;
 use crate::parse;
+use crate::settings::SAMPLING;
 
 /// The flags.
 #[derive(clap::Args, Clone, Default)]
 pub(crate) struct SamplingArguments {
-    /// 0 always takes the likeliest token, 1 draws as the model predicts [default: 0.7 *]
-    #[arg(long, value_name = "T", allow_negative_numbers = true, value_parser = temperature)]
+    /// Randomness: 0 always takes the likeliest token [default: 0.7 *]
+    #[arg(long, value_name = "T", allow_negative_numbers = true, value_parser = temperature, help_heading = SAMPLING)]
     temperature: Option<f32>,
-    /// Draw among the likeliest tokens that together have probability P [default: 1 *]
-    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = top_p)]
+    /// Draw from the likeliest tokens with total probability P [default: 1 *]
+    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = top_p, help_heading = SAMPLING)]
     top_p: Option<f32>,
-    /// Draw among tokens at least P times as likely as the likeliest [default: 0 *]
-    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = min_p)]
+    /// Draw from tokens at least P times as likely as the likeliest [default: 0 *]
+    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = min_p, help_heading = SAMPLING)]
     min_p: Option<f32>,
-    /// Make tokens that occurred already less likely, if above 1 [default: 1 *]
-    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = repetition_penalty)]
+    /// Make tokens that already occurred less likely (above 1) [default: 1 *]
+    #[arg(
+        long,
+        value_name = "X",
+        allow_negative_numbers = true,
+        value_parser = repetition_penalty,
+        help_heading = SAMPLING
+    )]
     repetition_penalty: Option<f32>,
-    /// Make tokens less likely by so much for each time they stand in the answer [default: 0]
-    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = frequency_penalty)]
+    /// Lower a token's logit by X for each time it occurs in the answer [default: 0]
+    #[arg(
+        long,
+        value_name = "X",
+        allow_negative_numbers = true,
+        value_parser = frequency_penalty,
+        help_heading = SAMPLING,
+        hide_short_help = true
+    )]
     frequency_penalty: Option<f32>,
-    /// Make tokens less likely by so much once they stand in the answer [default: 0]
-    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = presence_penalty)]
+    /// Lower a token's logit by X once it occurs in the answer [default: 0]
+    #[arg(
+        long,
+        value_name = "X",
+        allow_negative_numbers = true,
+        value_parser = presence_penalty,
+        help_heading = SAMPLING,
+        hide_short_help = true
+    )]
     presence_penalty: Option<f32>,
-    /// Make a token more likely by so much, or less; may be given for several tokens
-    #[arg(long, value_name = "TOKEN=X", allow_negative_numbers = true, value_parser = parse::logit_bias)]
+    /// Add X to a token's logit; repeatable
+    #[arg(
+        long,
+        value_name = "TOKEN=X",
+        allow_negative_numbers = true,
+        value_parser = parse::logit_bias,
+        help_heading = SAMPLING,
+        hide_short_help = true
+    )]
     logit_bias: Vec<(u32, f32)>,
-    /// The same seed, prompt and options give the same text [default: drawn, and reported]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse::seed)]
+    /// Makes the text reproducible [default: random, and printed]
+    #[arg(
+        long,
+        short,
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = parse::seed,
+        help_heading = SAMPLING
+    )]
     seed: Option<u64>,
 }
 
 impl SamplingArguments {
-    /// A request whose tokens are chosen as flags say and the `top_k` that was set, before what the model's makers
-    /// recommend, before defaults; with a seed that is drawn if none is given.
+    /// A request with the sampling parameters of the flags and of a `top_k` from any source, then the model's
+    /// recommendation, then our defaults. The seed is random unless given.
     pub(crate) fn request(&self, source: &Source, resolved: &ResolvedConfig) -> Request {
         let top_k = source.is_set("top_k").then_some(source.config().top_k);
         Request {
             sampling: self.over(top_k, resolved.recommended_sampling()),
-            seed: self.seed.unwrap_or_else(drawn_seed),
+            seed: self.seed.unwrap_or_else(random_seed),
             logit_bias: self.logit_bias.iter().copied().collect(),
             ..Request::default()
         }
     }
 
-    /// The flags over the `top_k` that someone set, over recommendations, over defaults.
+    /// Flags override `top_k`, which overrides recommendations, which override defaults.
     fn over(&self, top_k: Option<Option<i64>>, recommended: SamplingOptions) -> SamplingOptions {
         let set = match top_k {
             None => SamplingOptions::default(),
@@ -68,12 +103,12 @@ impl SamplingArguments {
             presence_penalty: self.presence_penalty,
             ..SamplingOptions::default()
         };
-        flags.or(set).or(recommended).or(house())
+        flags.or(set).or(recommended).or(defaults())
     }
 }
 
-/// What suits most models: neither dull nor wild.
-fn house() -> SamplingOptions {
+/// Our defaults, which suit most models.
+fn defaults() -> SamplingOptions {
     SamplingOptions { temperature: Some(0.7), top_k: Some(40), ..SamplingOptions::default() }
 }
 
@@ -101,8 +136,8 @@ fn presence_penalty(text: &str) -> Result<f32, String> {
     parse::sampling(text, |params, value| params.presence_penalty = value)
 }
 
-/// A seed that differs from run to run, and is short enough to be typed again.
-fn drawn_seed() -> u64 {
+/// A random seed, short enough to retype.
+fn random_seed() -> u64 {
     RandomState::new().hash_one(std::process::id()) >> 32
 }
 
@@ -111,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_before_recommendations_before_defaults() {
+    fn flags_override_recommendations_override_defaults() {
         let check = |flags: &SamplingArguments, top_k, recommended, expected: (f32, Option<usize>, f32)| {
             let params = flags.over(top_k, recommended).params();
             assert_eq!((params.temperature, params.top_k, params.top_p), expected);

@@ -1,26 +1,38 @@
-//! Flags for every field of a pipeline's configuration, made from its table; the environment and files beside them.
+//! Configuration flags, generated from the fields of `PipelineConfig`, merged with files and the environment.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use clap::builder::{TypedValueParser, ValueParser};
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, ValueHint};
+use clap_complete::ArgValueCompleter;
 use pipelines::Error;
 use pipelines::config::{FIELDS, Field, Item, Layers, Origin};
 use serde_json::Value;
 
+use crate::command_profile::{self, CommandProfile};
 use crate::exit::Usage;
 use crate::model::Source;
-use crate::purpose::{self, Purpose};
+use crate::model_name;
 
-/// The model as a flag, where prompts are the positional arguments.
+/// The configuration flags with the model as `-m`, for commands whose positional arguments are texts.
 pub(crate) struct ModelFlags<P>(Given, PhantomData<P>);
 
-/// The model as a positional argument.
+/// The configuration flags with the model as a positional argument or as `-m`.
 pub(crate) struct ModelPath<P>(Given, PhantomData<P>);
+
+/// The model and the texts of a command line.
+pub(crate) struct ModelAndTexts {
+    /// The model.
+    pub(crate) source: Source,
+    /// The positional arguments, without the model.
+    pub(crate) texts: Vec<String>,
+    /// The positional argument that was taken for a hub repo, which it only looks like.
+    pub(crate) guess: Option<String>,
+}
 
 /// What the command line sets.
 #[derive(Debug, Clone)]
@@ -29,54 +41,83 @@ struct Given {
     file: Option<PathBuf>,
 }
 
-/// The field that says which model.
+/// The field that names the model.
 const MODEL: &str = "huggingface_repo_id";
-/// The flag that names a file of settings.
+/// The id of the positional argument that names the model.
+const POSITIONAL: &str = "MODEL";
+/// The flag that names a configuration file.
 const FILE: &str = "config";
-/// The environment variable for the same.
+/// The environment variable that names a configuration file.
 const FILE_VARIABLE: &str = "PERI_CONFIG";
-/// The start of the names of variables that set fields.
+/// The prefix of environment variables that set fields.
 const ENVIRONMENT_PREFIX: &str = "PERI_";
-/// Above the flags in the help of a command.
-const HEADING: &str = "Model and pipeline";
+/// The help heading of the flags that exist because the configuration has such a field; `--help` alone shows them.
+const PIPELINE: &str = "Pipeline configuration";
+/// The help heading of flags that choose tokens.
+pub(crate) const SAMPLING: &str = "Sampling";
 
-/// What an empty value is answered with.
+/// The error for an empty value.
 const EMPTY: &str = "give one that is not empty, or leave it out";
 
-/// Fields as flags: dashes for underscores.
+/// Flags that `-h` shows too, with their letters and short help.
+const SHORT_HELP: &[(&str, Option<char>, &str)] = &[
+    ("max_new_tokens", Some('n'), "Most tokens to generate per answer; -1 for no limit"),
+    ("max_length", Some('c'), "Context length in tokens: prompt and answer together"),
+    ("top_k", None, "Draw from the K likeliest tokens; 0 for all"),
+];
+
+/// The flag of each field name and alias, with dashes for underscores.
 static FLAGS: LazyLock<HashMap<&'static str, String>> = LazyLock::new(|| {
     let names = FIELDS.iter().flat_map(|field| field.aliases.iter().chain([&field.name]));
     names.map(|&name| (name, name.replace('_', "-"))).collect()
 });
 
-impl<P: Purpose> ModelFlags<P> {
-    /// The model that is meant.
+impl<P: CommandProfile> ModelFlags<P> {
+    /// The model and the texts of positional arguments. The first word is the model if `is_model` and `-m` is not given;
+    /// all others are texts.
     ///
     /// # Errors
-    /// If the file of settings or the environment cannot be understood.
+    /// If a configuration file or the environment cannot be read, or another word is the path of a model.
+    pub(crate) fn model_and_texts(
+        &self,
+        words: &[String],
+        is_model: impl Fn(&str) -> bool,
+    ) -> anyhow::Result<ModelAndTexts> {
+        let (mut given, mut texts, mut guess) = (self.0.clone(), words.to_vec(), None);
+        let has_flag = given.values.iter().any(|(field, _)| *field == MODEL);
+        if !has_flag && texts.first().is_some_and(|word| is_model(word)) {
+            let model = texts.remove(0);
+            guess = Some(model.clone()).filter(|model| !model_name::is_model_path(model));
+            given.values.push((MODEL, model.into()));
+        }
+        if let Some(stray) = texts.iter().find(|text| model_name::is_model_path(text)) {
+            return Err(Usage(format!(
+                "`{stray}` names a model where a text is expected: put one model first, or name it with --model"
+            ))
+            .into());
+        }
+        Ok(ModelAndTexts { source: given.layers::<P>().map(Source::new)?, texts, guess })
+    }
+}
+
+impl<P: CommandProfile> ModelPath<P> {
+    /// The model.
+    ///
+    /// # Errors
+    /// If a configuration file or the environment cannot be read.
     pub(crate) fn source(&self) -> anyhow::Result<Source> {
         self.layers().map(Source::new)
     }
 
-    /// All settings, and who set them.
+    /// All settings, with their origins.
     ///
     /// # Errors
-    /// As [`ModelFlags::source`].
+    /// As [`ModelPath::source`].
     pub(crate) fn layers(&self) -> anyhow::Result<Layers> {
         self.0.layers::<P>()
     }
-}
 
-impl<P: Purpose> ModelPath<P> {
-    /// The model that is meant.
-    ///
-    /// # Errors
-    /// As [`ModelFlags::source`].
-    pub(crate) fn source(&self) -> anyhow::Result<Source> {
-        self.0.layers::<P>().map(Source::new)
-    }
-
-    /// The path, if it names compiled models rather than a checkpoint.
+    /// The path of the model if it is an artifact rather than a checkpoint.
     pub(crate) fn artifact(&self) -> Option<&Path> {
         let (_, value) = self.0.values.iter().find(|(field, _)| *field == MODEL)?;
         let path = Path::new(value.as_str()?);
@@ -84,7 +125,19 @@ impl<P: Purpose> ModelPath<P> {
     }
 }
 
-/// What is wrong where a word follows a flag as if it were its value, which such flags take behind `=` alone.
+impl ModelAndTexts {
+    /// Explains an error about a model whose name only looks like one.
+    pub(crate) fn explain(guess: Option<String>, error: anyhow::Error) -> anyhow::Error {
+        match guess {
+            Some(name) => {
+                error.context(format!("`{name}` is read as a hub repo (if it is a text, write -p)"))
+            }
+            None => error,
+        }
+    }
+}
+
+/// The error for `--flag true`: such flags take a value only as `--flag=true`.
 pub(crate) fn detached_value(arguments: impl IntoIterator<Item = OsString>) -> Option<Usage> {
     let words = arguments.into_iter().map(|word| word.to_string_lossy().into_owned());
     let words: Vec<String> = words.take_while(|word| word != "--").collect();
@@ -97,13 +150,13 @@ pub(crate) fn detached_value(arguments: impl IntoIterator<Item = OsString>) -> O
     })?;
     let (flag, word) = (&found[0], &found[1]);
     Some(Usage(format!(
-        "`{flag} {word}` is a flag and a text: write {flag}={word}, or the text before the flag"
+        "`{flag} {word}` is a flag followed by a text: write {flag}={word}, or put the text before the flag"
     )))
 }
 
 impl Given {
-    fn layers<P: Purpose>(&self) -> anyhow::Result<Layers> {
-        let defaults = purpose::defaults::<P>();
+    fn layers<P: CommandProfile>(&self) -> anyhow::Result<Layers> {
+        let defaults = command_profile::defaults::<P>();
         let (mut layers, mut wrong) = (defaults.clone(), Vec::new());
         let named = std::env::var_os(FILE_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
         if let Some(path) = self.file.as_ref().or(named.as_ref()) {
@@ -116,8 +169,8 @@ impl Given {
             Ok(unknown) => unknown.iter().for_each(|unknown| crate::exit::warn(&unknown.to_string())),
             Err(error) => wrong.push(error),
         }
-        // Others may share the file and the environment.
-        let obeyed: Vec<&str> = purpose::obeyed::<P>().map(|field| field.name).collect();
+        // The file and the environment may set fields that other commands use.
+        let obeyed: Vec<&str> = command_profile::fields::<P>().map(|field| field.name).collect();
         for field in FIELDS.iter().filter(|field| !obeyed.contains(&field.name)) {
             layers.set(field.name, &field.value(defaults.config()), Origin::Command)?;
         }
@@ -130,13 +183,16 @@ impl Given {
 
     fn read(matches: &ArgMatches) -> Given {
         let mut values = Vec::new();
+        if let Ok(Some(model)) = matches.try_get_one::<Value>(POSITIONAL) {
+            values.push((MODEL, model.clone()));
+        }
         for field in FIELDS {
             let given = matches.try_get_many::<Value>(field.name).ok().flatten();
             let Some(given) = given else { continue };
             let mut given: Vec<Value> = given.cloned().collect();
             let value = match field.kind.list {
                 true => given.into_iter().flat_map(items).collect(),
-                false => given.pop().expect("a flag that is given has a value"),
+                false => given.pop().expect("a given flag has a value"),
             };
             values.push((field.name, value));
         }
@@ -144,7 +200,7 @@ impl Given {
     }
 }
 
-/// The environment, but for the name of the file.
+/// The environment variables, except the one that names the configuration file.
 fn variables() -> Result<Vec<(String, String)>, Usage> {
     let mut variables = Vec::new();
     for (name, value) in std::env::vars_os() {
@@ -160,15 +216,15 @@ fn variables() -> Result<Vec<(String, String)>, Usage> {
     Ok(variables)
 }
 
-/// A file of settings that cannot be read is no model that cannot be read.
+/// The error for an unreadable configuration file, which must not read like one about the model.
 fn unreadable(path: &Path, error: &std::io::Error) -> Usage {
     Usage(format!(
-        "cannot read the settings {}: {error}; check the path that --{FILE} or {FILE_VARIABLE} names",
+        "cannot read the configuration {}: {error}; check --{FILE} or {FILE_VARIABLE}",
         path.display()
     ))
 }
 
-/// The items of a list, or the one that is given alone.
+/// The items of a list; a single value is a list of one.
 fn items(value: Value) -> Vec<Value> {
     match value {
         Value::Array(values) => values,
@@ -176,27 +232,40 @@ fn items(value: Value) -> Vec<Value> {
     }
 }
 
-/// Adds a flag for each field that a command obeys.
-fn add_flags<P: Purpose>(command: Command, model: Arg) -> Command {
+/// Adds `-m` and a flag for each field the command uses: those that `-h` shows first.
+fn add_flags<P: CommandProfile>(command: Command) -> Command {
     let file = Arg::new(FILE)
         .long(FILE)
         .value_name("FILE")
+        .value_hint(ValueHint::FilePath)
         .value_parser(clap::value_parser!(PathBuf))
-        .help("Settings in TOML or JSON (.json), under the names of these flags; the environment (PERI_MAX_LENGTH) comes before, flags first [env: PERI_CONFIG]")
-        .help_heading(HEADING);
-    let command = command.arg(model).arg(file);
-    let fields = purpose::obeyed::<P>().filter(|field| field.name != MODEL);
-    fields.fold(command, |command, field| command.arg(flag::<P>(field)))
+        .help("Read settings from a TOML or JSON file. Its keys are these flags with underscores. Environment variables (PERI_MAX_LENGTH) override it, flags override both [env: PERI_CONFIG]")
+        .help_heading(PIPELINE)
+        .hide_short_help(true);
+    let flags = || command_profile::fields::<P>().filter(|field| field.name != MODEL);
+    let common = |field: &&Field| SHORT_HELP.iter().any(|(name, ..)| *name == field.name);
+    let command = command.args(flags().filter(common).map(flag::<P>)).arg(file);
+    command.args(flags().filter(|field| !common(field)).map(flag::<P>))
 }
 
-fn flag<P: Purpose>(field: &'static Field) -> Arg {
+fn flag<P: CommandProfile>(field: &'static Field) -> Arg {
+    let help = help::<P>(field, field.help());
     let arg = Arg::new(field.name)
         .long(&*FLAGS[field.name])
         .visible_aliases(field.aliases.iter().map(|alias| &*FLAGS[alias]))
-        .value_parser(parser(field))
+        .value_parser(FieldParser(field))
         .value_name(value_name(field))
-        .help(help::<P>(field))
-        .help_heading(HEADING);
+        .hide_possible_values(true)
+        .help(&help);
+    let arg = match SHORT_HELP.iter().find(|(name, ..)| *name == field.name) {
+        Some((_, None, short)) => {
+            arg.help(help_with_default::<P>(field, short)).long_help(help).help_heading(SAMPLING)
+        }
+        Some((_, Some(letter), short)) => {
+            arg.short(*letter).help(help_with_default::<P>(field, short)).long_help(help)
+        }
+        None => arg.help_heading(PIPELINE).hide_short_help(true),
+    };
     let arg = if matches!(field.kind.item, Item::Path) { arg.value_hint(ValueHint::AnyPath) } else { arg };
     match field.kind.item {
         Item::Bool => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
@@ -206,21 +275,45 @@ fn flag<P: Purpose>(field: &'static Field) -> Arg {
     }
 }
 
-/// The model, as a flag or not.
-fn model<P: Purpose>(arg: Arg) -> Arg {
-    let field = Field::find(MODEL).expect("the table has it");
-    let arg = arg.value_parser(parser(field)).value_name("MODEL").value_hint(ValueHint::AnyPath);
-    arg.help_heading(HEADING).help(P::MODEL)
+/// The model as an argument, which completes names of models on this machine.
+fn model<P: CommandProfile>(arg: Arg) -> Arg {
+    let field = Field::find(MODEL).expect("the configuration has a model");
+    let arg = arg.value_parser(FieldParser(field)).value_name("MODEL").value_hint(ValueHint::AnyPath);
+    arg.help(P::MODEL).add(ArgValueCompleter::new(crate::completion::models))
 }
 
-fn parser(field: &'static Field) -> ValueParser {
-    let parse = move |text: String| match field.parse(&text)? {
-        Value::String(text) if text.trim().is_empty() => Err(EMPTY.to_string()),
-        Value::Array(values) if values.is_empty() => Err(EMPTY.to_string()),
-        value => Ok(value),
-    };
-    let parser = clap::builder::StringValueParser::new().try_map(parse);
-    ValueParser::new(parser)
+/// The model as `-m`.
+fn model_flag<P: CommandProfile>() -> Arg {
+    let arg = Arg::new(MODEL).short('m').long("model").visible_aliases(["model-path", "huggingface-repo-id"]);
+    model::<P>(arg)
+}
+
+/// Parses and checks the value of a field; completions offer its possible values.
+#[derive(Clone)]
+struct FieldParser(&'static Field);
+
+impl TypedValueParser for FieldParser {
+    type Value = Value;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<Value, clap::Error> {
+        let field = self.0;
+        let parse = move |text: String| match field.parse(&text)? {
+            Value::String(text) if text.trim().is_empty() => Err(EMPTY.to_string()),
+            Value::Array(values) if values.is_empty() => Err(EMPTY.to_string()),
+            value => Ok(value),
+        };
+        StringValueParser::new().try_map(parse).parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let values: Vec<&'static str> = match self.0.kind.item {
+            Item::Choice(names) => names(),
+            Item::Bool => vec!["true", "false"],
+            Item::Device => vec!["cpu"],
+            _ => return None,
+        };
+        Some(Box::new(values.into_iter().map(PossibleValue::new)))
+    }
 }
 
 fn value_name(field: &Field) -> &'static str {
@@ -236,25 +329,26 @@ fn value_name(field: &Field) -> &'static str {
     }
 }
 
-/// What the field does, its values and its default with the command.
-fn help<P: Purpose>(field: &Field) -> String {
-    let mut help = field.help().trim_end_matches('.').to_string();
+/// A help text with the field's possible values and the command's default.
+fn help<P: CommandProfile>(field: &Field, text: &str) -> String {
+    let mut help = text.trim_end_matches('.').to_string();
     if let Item::Choice(names) = field.kind.item {
         help += &format!(" [possible values: {}]", names().join(", "));
     }
-    let default = purpose::default_text::<P>(field);
-    if !["", "none", "false"].contains(&&default[..]) {
-        help += &format!(" [default: {default}]");
-    }
-    help
+    help_with_default::<P>(field, &help)
 }
 
-impl<P: Purpose> clap::Args for ModelFlags<P> {
+/// A help text with the command's default.
+fn help_with_default<P: CommandProfile>(field: &Field, text: &str) -> String {
+    match &command_profile::default_text::<P>(field)[..] {
+        "" | "none" | "false" => text.to_string(),
+        default => format!("{text} [default: {default}]"),
+    }
+}
+
+impl<P: CommandProfile> clap::Args for ModelFlags<P> {
     fn augment_args(command: Command) -> Command {
-        add_flags::<P>(
-            command,
-            model::<P>(Arg::new(MODEL).long("model").visible_aliases(["model-path", "huggingface-repo-id"])),
-        )
+        add_flags::<P>(command.arg(model_flag::<P>()))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -262,9 +356,11 @@ impl<P: Purpose> clap::Args for ModelFlags<P> {
     }
 }
 
-impl<P: Purpose> clap::Args for ModelPath<P> {
+impl<P: CommandProfile> clap::Args for ModelPath<P> {
     fn augment_args(command: Command) -> Command {
-        add_flags::<P>(command, model::<P>(Arg::new(MODEL)))
+        let positional = model::<P>(Arg::new(POSITIONAL));
+        let flag = model_flag::<P>().conflicts_with(POSITIONAL).help("The same as [MODEL]");
+        add_flags::<P>(command.arg(positional).arg(flag))
     }
 
     fn augment_args_for_update(command: Command) -> Command {

@@ -22,8 +22,8 @@ pub use content::Content;
 pub use encoding::{QuantizationEncoding, SupportedEncoding};
 pub use error::Error;
 pub use hub::{
-    CacheContents, Hub, ModelInfo, Progress, Repo, RepoFile, Snapshot, Token, file_path, index_of,
-    is_repo_id, parts_of, sets,
+    CacheContents, CachedRepo, Hub, ModelInfo, Progress, Repo, RepoFile, Snapshot, Token, file_path,
+    index_of, is_repo_id, parts_of, sets,
 };
 pub use named::{RepoType, UnknownName, WeightsFormat};
 pub use nearest::nearest;

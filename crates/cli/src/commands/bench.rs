@@ -1,6 +1,7 @@
-//! `peri bench`: prompt processing, generation, batched generation, load time, memory; what prefix caching saves.
+//! `peri bench`: prompt processing, generation, batched generation, load time, memory, and prefix caching.
 
 mod limits;
+mod report;
 mod shared_prefix;
 
 use std::collections::HashSet;
@@ -10,160 +11,236 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use comfy_table::{CellAlignment, Table, presets};
 use engine::Profile;
 use pipelines::{Batch, EventKind, Generator, GeneratorOptions, Request, Slice, TextModel};
 
 use limits::Limits;
+use report::{Figure, Format, Report};
 use shared_prefix::SharedPrefix;
 
+use crate::command_profile;
 use crate::exit::{Interrupted, Usage};
 use crate::interrupt::Interrupt;
-use crate::model::{self, ThreadArguments};
+use crate::model;
 use crate::parse;
 use crate::progress::Progress;
-use crate::purpose;
 use crate::settings::ModelPath;
 
-const AFTER_HELP: &str = "\
-ppN: a prompt of N tokens. tgN: N tokens generated one by one. bN: N sequences generated together.
+const EXAMPLES: &str = "\
+Examples:
+  peri bench model.gguf -p 512 -n 128
+  peri bench model.gguf --depth 0,512,2048 --threads 1,2,4 -o md
+  peri bench model.gguf --profile";
 
-JSON, a line for each figure: bench, model, device, metric, unit, median, best, values[].
+const DETAILS: &str = "\
+ppN: process a prompt of N tokens. tgN: generate N tokens one by one. bN: generate N sequences together. With @ dD, the \
+context already holds D tokens; batched generation is measured at depth 0 only.
+
+JSON, one object per figure, and CSV, one row per figure: bench, version, commit, date, model, encoding, size_bytes, \
+parameters, device, threads, depth, metric, unit, median, best, values[].
 
 Examples:
+  peri bench model.gguf -p 512 -n 128
+  peri bench model.gguf --depth 0,512,2048 --threads 1,2,4 -o md
   peri bench model.gguf --prompt 512 --batch 8,32
   peri bench model.gguf --shared-prefix 512 --concurrency 16
   peri bench model.gguf --profile";
 
 /// Arguments of `peri bench`.
 #[derive(clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = EXAMPLES, after_long_help = DETAILS)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    model: ModelPath<purpose::Bench>,
-    #[command(flatten)]
-    threads: ThreadArguments,
-    /// Prompt lengths to measure
-    #[arg(long, value_delimiter = ',', default_value = "64,512", value_name = "TOKENS", value_parser = parse::count)]
+    model: ModelPath<command_profile::Bench>,
+    /// Threads, each count in turn; 0 for one per available core
+    #[arg(
+        long,
+        short,
+        value_delimiter = ',',
+        default_value = "0",
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = parse::threads
+    )]
+    threads: Vec<usize>,
+    /// Prompt lengths
+    #[arg(
+        long,
+        short,
+        value_delimiter = ',',
+        default_value = "64,512",
+        value_name = "TOKENS",
+        value_parser = parse::count
+    )]
     prompt: Vec<NonZeroUsize>,
-    /// Tokens to generate from an empty context
-    #[arg(long, default_value = "128", value_name = "TOKENS", value_parser = parse::count)]
+    /// Tokens to generate
+    #[arg(long, short = 'n', default_value = "128", value_name = "TOKENS", value_parser = parse::count)]
     generate: NonZeroUsize,
+    /// Tokens already in the context
+    #[arg(long, short, value_delimiter = ',', default_value = "0", value_name = "TOKENS")]
+    depth: Vec<usize>,
     /// Sequences to generate together
-    #[arg(long, value_delimiter = ',', default_value = "8,16", value_name = "SEQUENCES", value_parser = parse::count)]
+    #[arg(
+        long,
+        short,
+        value_delimiter = ',',
+        default_value = "8,16",
+        value_name = "SEQUENCES",
+        value_parser = parse::count
+    )]
     batch: Vec<NonZeroUsize>,
-    /// How often each figure is taken
-    #[arg(long, default_value = "3", value_name = "N", value_parser = parse::count)]
+    /// Repetitions of each measurement
+    #[arg(long, short, default_value = "3", value_name = "N", value_parser = parse::count)]
     repetitions: NonZeroUsize,
-    /// Print one JSON object a line for each figure
-    #[arg(long)]
+    /// The output format
+    #[arg(long, short, value_enum, default_value = "table", value_name = "FORMAT")]
+    output: Format,
+    /// The same as -o json
+    #[arg(long, conflicts_with = "output")]
     json: bool,
-    /// Instead, print which kernels take the time of the first prompt length and of a decode step after it
-    #[arg(long, conflicts_with = "json")]
+    /// Print instead which kernels take the time of the first prompt length and of a decode step after it
+    #[arg(long, conflicts_with_all = ["json", "output"])]
     profile: bool,
-    /// Instead, measure the time to first token of prompts that share so many tokens, with and without prefix caching
+    /// Measure instead the time to first token of prompts that share this many tokens, with and without prefix caching
     #[arg(long, value_name = "TOKENS", value_parser = parse::count, conflicts_with = "profile")]
     shared_prefix: Option<NonZeroUsize>,
-    /// Prompts with a shared prefix that come at once
-    #[arg(long, default_value = "16", value_name = "PROMPTS", value_parser = parse::count, requires = "shared_prefix")]
+    /// Prompts that arrive at once, for --shared-prefix
+    #[arg(
+        long,
+        default_value = "16",
+        value_name = "PROMPTS",
+        value_parser = parse::count,
+        requires = "shared_prefix"
+    )]
     concurrency: NonZeroUsize,
 }
 
-/// One kind of work: so many sequences, each with so many prompt tokens, each making so many tokens.
+/// A kind of work: sequences of so many prompt tokens, each of which generates so many tokens.
 #[derive(Debug, Clone, Copy)]
 struct Work {
     sequences: usize,
     prompt: usize,
     tokens: usize,
+    /// Tokens in the cache before the prompt.
+    depth: usize,
     /// The flag that makes it smaller.
     flag: &'static str,
 }
 
 /// Prompt tokens of each sequence before batched generation is timed.
 const BATCH_PROMPT: usize = 16;
-/// Tokens that each sequence makes in batched generation, or more where not all can start in one step.
+/// Tokens each sequence generates in batched generation, or more if not all can start in one step.
 const BATCH_TOKENS: usize = 25;
 
-/// What one repetition of some work took.
+/// The times of one repetition.
 struct Times {
     /// From the first request to every sequence's first token.
     prefill: Duration,
     /// From there to the end.
     decode: Duration,
-    /// Tokens that were made meanwhile, by all sequences together.
+    /// Tokens that all sequences together generated meanwhile.
     decoded: usize,
 }
 
-/// A line of results.
-struct Figure {
-    name: String,
-    unit: &'static str,
-    /// One for each repetition.
-    values: Vec<f64>,
-}
+/// Most prompt tokens in a step that only fills the cache.
+const FILL_TOKENS: usize = 512;
 
-/// Measures.
+/// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let interrupt = Interrupt::listen()?;
-    let start = Instant::now();
-    let session = arguments.threads.session()?;
-    let source = arguments.model.source()?;
-    let resolved = source.resolve(&Progress::new(arguments.json))?;
-    source.warn(&resolved);
-    let limits = Limits::of(&source, &resolved);
-    let works = limits.works(arguments)?;
-    let compiled = model::compile(&session, resolved)?;
-    let model = model::pack(compiled, &session, &Progress::new(arguments.json))?;
-    let load = start.elapsed().as_secs_f64();
-    let title = format!("{} on {}", source.name(), device(&session));
-    if arguments.profile {
-        return print_profiles(&title, &model, arguments.prompt[0].get(), &limits);
+    let format = if arguments.json { Format::Json } else { arguments.output };
+    let progress = Progress::new(format != Format::Table);
+    let mut report = None;
+    for &threads in &arguments.threads {
+        let start = Instant::now();
+        let session = model::session(threads)?;
+        let source = arguments.model.source()?;
+        let resolved = source.resolve(&progress)?;
+        let limits = Limits::new(&source, &resolved);
+        let is_first = report.is_none();
+        if is_first {
+            source.warn(&resolved);
+        }
+        let works = limits.works(arguments, is_first)?;
+        let report = report.get_or_insert_with(|| Report::new(&source, &resolved, &session));
+        let model = model::pack(model::compile(&session, resolved)?, &session, &progress)?;
+        let load = start.elapsed().as_secs_f64();
+        if arguments.profile {
+            return print_profiles(&report.title(), &model, arguments.prompt[0].get(), &limits);
+        }
+        report.threads = session.devices()[0].threads();
+        report.add([Figure { name: "load".into(), depth: 0, unit: "s", values: vec![load] }]);
+        interrupt.watch();
+        let figures = measure_all(arguments, &works, &model, &limits, &progress, &interrupt)?;
+        interrupt.rest();
+        report.add(figures);
+        progress.clear();
     }
-    let mut figures = vec![Figure { name: "load".into(), unit: "s", values: vec![load] }];
-    let progress = Progress::new(arguments.json);
-    interrupt.watch();
+    let mut report = report.expect("--threads has a value");
+    report.add(peak_memory().map(|peak| Figure {
+        name: "peak memory".into(),
+        depth: 0,
+        unit: "MiB",
+        values: vec![peak],
+    }));
+    put(&report.print(format))
+}
+
+/// The figures of one number of threads.
+fn measure_all(
+    arguments: &Arguments,
+    works: &[(String, Work)],
+    model: &Arc<TextModel>,
+    limits: &Limits,
+    progress: &Progress,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Vec<Figure>> {
     let repetitions = arguments.repetitions.get();
     if let Some(shared) = arguments.shared_prefix {
-        progress.phase("measuring prompts that begin alike");
+        progress.phase("measuring shared prefixes");
         let work = SharedPrefix { prompts: arguments.concurrency.get(), shared: shared.get() };
-        figures.extend(work.measure(&model, &limits, repetitions, &interrupt)?);
-    } else {
-        for (name, work) in works {
-            progress.phase(format!("measuring {name}"));
-            measure(&model, &limits.options, work, &interrupt)?; // The first run faults pages in and is not counted.
-            let take = |_| measure(&model, &limits.options, work, &interrupt);
-            let times: Vec<Times> = (0..repetitions).map(take).collect::<anyhow::Result<_>>()?;
-            figures.extend(work.figures(&name, &times));
-        }
+        return work.measure(model, limits, repetitions, interrupt);
     }
-    progress.clear();
-    if let Some(peak) = peak_memory() {
-        figures.push(Figure { name: "peak memory".into(), unit: "MiB", values: vec![peak] });
+    let mut figures = Vec::new();
+    for (name, work) in works {
+        progress.phase(format!("measuring {name}"));
+        let times = if work.depth > 0 && work.tokens == 1 {
+            measure_prompt_at_depth(model, *work, repetitions, interrupt)?
+        } else {
+            measure(model, &limits.options, *work, interrupt)?; // The first run faults pages in and is not counted.
+            let take = |_| measure(model, &limits.options, *work, interrupt);
+            (0..repetitions).map(take).collect::<anyhow::Result<_>>()?
+        };
+        figures.extend(work.figures(name, &times));
     }
-    let text = match arguments.json {
-        true => json(&source.name(), &device(&session), &figures),
-        false => format!("{title}\n{}\n", table(&figures)),
-    };
-    put(&text)
+    Ok(figures)
 }
 
 impl Work {
     /// Tokens of one sequence.
-    fn room(&self) -> usize {
-        self.prompt.saturating_add(self.tokens)
+    fn length(&self) -> usize {
+        self.depth.saturating_add(self.prompt).saturating_add(self.tokens)
+    }
+
+    /// Prompt tokens of a sequence when its generator starts.
+    fn prompt_and_depth(&self) -> usize {
+        // Generation from depth D starts after D prompt tokens, and from depth 0 after one.
+        self.depth.max(self.prompt)
     }
 
     fn figures(&self, name: &str, times: &[Times]) -> Vec<Figure> {
         let rate = |tokens: usize, time: Duration| tokens as f64 / time.as_secs_f64();
         if self.tokens > 1 {
             let values = times.iter().map(|t| rate(t.decoded, t.decode)).collect();
-            return vec![Figure { name: name.to_string(), unit: "tok/s", values }];
+            return vec![Figure { name: name.to_string(), depth: self.depth, unit: "tok/s", values }];
         }
         let rates = times.iter().map(|t| rate(self.prompt, t.prefill)).collect();
         let first = times.iter().map(|t| t.prefill.as_secs_f64() * 1e3).collect();
+        let at_depth = if self.depth > 0 { format!(" @ d{}", self.depth) } else { String::new() };
+        let first_token = format!("time to first token, {}{at_depth}", self.prompt);
         vec![
-            Figure { name: name.to_string(), unit: "tok/s", values: rates },
-            Figure { name: format!("time to first token, {}", self.prompt), unit: "ms", values: first },
+            Figure { name: name.to_string(), depth: self.depth, unit: "tok/s", values: rates },
+            Figure { name: first_token, depth: self.depth, unit: "ms", values: first },
         ]
     }
 }
@@ -177,9 +254,12 @@ fn measure(
 ) -> anyhow::Result<Times> {
     let at_once = options.max_ce_batch_size.min(work.sequences);
     let options = GeneratorOptions {
-        max_length: Some(work.room()),
-        // Room for the next prompts beside a token of each sequence.
-        max_batch_tokens: at_once.saturating_mul(work.prompt).saturating_add(work.sequences).max(512),
+        max_length: Some(work.length()),
+        // The prompts that start in one step, and a token of each sequence.
+        max_batch_tokens: at_once
+            .saturating_mul(work.prompt_and_depth())
+            .saturating_add(work.sequences)
+            .max(512),
         max_cache_batch_size: work.sequences,
         cache_tokens: None,
         ..options.clone()
@@ -187,8 +267,8 @@ fn measure(
     let mut generator = Generator::new(Arc::clone(model), &options)?;
     for sequence in 0..work.sequences {
         generator.add(Request {
-            prompt: prompt(sequence, work.prompt, model.decoder().vocab),
-            // Those that start later make fewer tokens, so that all end together.
+            prompt: prompt(sequence, work.prompt_and_depth(), model.decoder().vocab),
+            // Sequences that start later generate fewer tokens, so that all end together.
             max_new_tokens: Some(
                 (work.tokens.saturating_sub(sequence / at_once)).max(work.tokens.min(BATCH_TOKENS)),
             ),
@@ -199,7 +279,36 @@ fn measure(
     run_to_end(&mut generator, work.sequences, interrupt)
 }
 
-/// Runs all that was added, and tells apart the time until each sequence has made a token.
+/// Measures a prompt that follows `depth` tokens in the cache. Only the prompt is timed.
+fn measure_prompt_at_depth(
+    model: &Arc<TextModel>,
+    work: Work,
+    repetitions: usize,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Vec<Times>> {
+    let Work { prompt: count, depth, .. } = work;
+    let pages = (depth + count).div_ceil(model.page_size());
+    let mut runner = model.runner(pages).map_err(pipelines::Error::from)?;
+    let tokens = prompt(0, depth + count, model.decoder().vocab);
+    for start in (0..depth).step_by(FILL_TOKENS) {
+        runner.run(&batch(tokens[start..depth.min(start + FILL_TOKENS)].to_vec(), start, pages))?;
+    }
+    let batch = batch(tokens[depth..].to_vec(), depth, pages);
+    runner.run(&batch)?; // The first run plans memory and is not counted.
+    let mut times = Vec::new();
+    for _ in 0..repetitions {
+        if interrupt.asked() {
+            return Err(Interrupted.into());
+        }
+        // It overwrites its own part of the cache, so each repetition computes the same.
+        let start = Instant::now();
+        runner.run(&batch)?;
+        times.push(Times { prefill: start.elapsed(), decode: Duration::ZERO, decoded: 0 });
+    }
+    Ok(times)
+}
+
+/// Runs the generator until it is idle, and splits the time at the moment when every sequence has a token.
 fn run_to_end(generator: &mut Generator, sequences: usize, interrupt: &Interrupt) -> anyhow::Result<Times> {
     let (mut started, mut prefill, mut decoded) = (HashSet::new(), None, 0);
     let start = Instant::now();
@@ -223,12 +332,12 @@ fn run_to_end(generator: &mut Generator, sequences: usize, interrupt: &Interrupt
     Ok(Times { prefill, decode: total - prefill, decoded })
 }
 
-/// Tokens that differ from each other and between sequences: a fixed congruence, so that runs compare.
+/// Tokens that differ within and between sequences, from a fixed congruence, so that runs are comparable.
 fn prompt(sequence: usize, len: usize, vocab: usize) -> Vec<u32> {
     (0..len).map(|i| ((sequence * 7919 + i * 104_729 + 300) % vocab) as u32).collect()
 }
 
-/// Where the time of a prompt goes, and that of the decode step that follows it.
+/// Prints the profiles of a prompt and of the decode step after it.
 fn print_profiles(title: &str, model: &TextModel, tokens: usize, limits: &Limits) -> anyhow::Result<()> {
     if tokens >= limits.max_length {
         let problem = format!("cannot profile {tokens} tokens and one more: {limits}");
@@ -245,71 +354,18 @@ fn print_profiles(title: &str, model: &TextModel, tokens: usize, limits: &Limits
     put(&format!("{title}\n\nprompt of {tokens} tokens\n{prefill}\ndecode after {tokens} tokens\n{decode}"))
 }
 
-/// A batch of one sequence, of which `cached` tokens have run already.
+/// A batch of one sequence with `cached` tokens in the cache.
 fn batch(tokens: Vec<u32>, cached: usize, pages: usize) -> Batch {
     let pages = (0..pages as u32).collect();
     let slice = Slice { cached, tokens, pages, predicts: true, outputs: 1, ..Slice::default() };
     Batch { slices: vec![slice], ..Batch::default() }
 }
 
-/// The most memory this process ever had, in MiB; `None` where the system does not say.
+/// Peak memory of this process in MiB, if the system reports it.
 fn peak_memory() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok()? / 1024.0)
-}
-
-/// The device and the instruction set it uses.
-fn device(session: &engine::InferenceSession) -> String {
-    let device = &session.devices()[0];
-    format!("{} ({})", device.name(), device.target())
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    if sorted.len().is_multiple_of(2) { (sorted[middle - 1] + sorted[middle]) / 2.0 } else { sorted[middle] }
-}
-
-fn best(figure: &Figure) -> f64 {
-    let better = if matches!(figure.unit, "tok/s" | "times") { f64::max } else { f64::min };
-    figure.values.iter().copied().reduce(better).expect("each figure is taken at least once")
-}
-
-fn json(model: &str, device: &str, figures: &[Figure]) -> String {
-    let object = |figure: &Figure| {
-        let object = serde_json::json!({
-            "bench": "perihelion",
-            "model": model,
-            "device": device,
-            "metric": figure.name,
-            "unit": figure.unit,
-            "median": median(&figure.values),
-            "best": best(figure),
-            "values": figure.values,
-        });
-        format!("{object}\n")
-    };
-    figures.iter().map(object).collect()
-}
-
-fn table(figures: &[Figure]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(["", "median", "best", "unit"]);
-    for figure in figures {
-        let number = |value: f64| format!("{value:.2}");
-        table.add_row([
-            figure.name.clone(),
-            number(median(&figure.values)),
-            number(best(figure)),
-            figure.unit.to_string(),
-        ]);
-    }
-    for column in [1, 2] {
-        table.column_mut(column).expect("four columns").set_cell_alignment(CellAlignment::Right);
-    }
-    table
 }
 
 fn put(text: &str) -> anyhow::Result<()> {
@@ -322,22 +378,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sequences_that_start_one_by_one_are_timed_together() {
+    fn decode_is_timed_from_when_all_sequences_have_started() {
         let session = model::session(1).unwrap();
         let progress = Progress::new(true);
         let resolved = model::Source::built_in().resolve(&progress).unwrap();
         let model = model::pack(model::compile(&session, resolved).unwrap(), &session, &progress).unwrap();
         let interrupt = Interrupt::listen().unwrap();
         let options = GeneratorOptions { max_ce_batch_size: 2, ..GeneratorOptions::default() };
-        let work = Work { sequences: 5, prompt: 3, tokens: BATCH_TOKENS + 2, flag: "--batch" };
+        let work = Work { sequences: 5, prompt: 3, tokens: BATCH_TOKENS + 2, depth: 0, flag: "--batch" };
         let times = measure(&model, &options, work, &interrupt).unwrap();
-        // Two start in each of three steps, and 24 tokens of each are left when all have made one.
+        // Two start in each of three steps, and 24 tokens of each remain once all have one.
         assert_eq!(times.decoded, 5 * 24);
-    }
-
-    #[test]
-    fn the_median_of_two_lies_between() {
-        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&[4.0, 1.0]), 2.5);
     }
 }

@@ -1,93 +1,159 @@
-//! `peri chat`: a conversation with a model, typed or piped.
+//! `peri chat` and `peri run`: a conversation with a model, typed, piped, or of one message.
 
 mod answer;
 mod command;
 mod display;
 mod input;
 mod session;
+mod thinking;
 
 use std::path::{Path, PathBuf};
 
 use pipelines::config::{KVCacheStrategy, ResolvedConfig};
 use pipelines::{Error, GeneratorOptions, Request, TextGenerator};
 
+use crate::command_profile;
 use crate::conversation::TemplateArguments;
 use crate::exit::{self, Interrupted, Usage};
-use crate::interrupt::Interrupt;
+use crate::interrupt::{self, Interrupt};
 use crate::model::{self, Source, ThreadArguments};
 use crate::progress::Progress;
-use crate::purpose;
 use crate::sampling::SamplingArguments;
-use crate::settings::ModelFlags;
+use crate::settings::{ModelAndTexts, ModelFlags, ModelPath};
 use command::Command;
 use display::{Display, note};
 use input::{Input, Reader};
 use session::Session;
 
-const AFTER_HELP: &str = "\
-* or what the generation_config.json beside the model recommends.
+const EXAMPLES: &str = "\
+Examples:
+  peri chat
+  peri chat llama.gguf --system \"Answer in one sentence.\"
+  printf 'Hello\\nAnd now in French\\n' | peri chat llama.gguf --seed 1 --json";
 
-On a terminal, /help lists what steers a conversation, and what is typed is remembered in peri/chat_history below
-XDG_STATE_HOME. Piped, each line is a message, commands work too, and the first error ends the conversation. Answers go
-to standard output, all else to standard error. Ctrl-C ends an answer where it is.
+const DETAILS: &str = "\
+* The default without a generation_config.json beside the model.
+
+On a terminal, /help lists the commands, and messages are kept in peri/chat_history below XDG_STATE_HOME. In a pipe, \
+each line is a message or a command, and the first error ends the conversation. Answers go to standard output, \
+everything else to standard error. Ctrl-C stops an answer and keeps the text so far.
+
+--json prints one object per answer: index, text, finish_reason, usage{prompt_tokens, cached_tokens, generated_tokens}, \
+timings{queue_ms, first_token_ms, total_ms, tokens_per_second}, seed.
 
 Examples:
-  peri chat --model llama.gguf --system \"Answer in one sentence.\"
-  peri chat --template chatml.jinja
-  printf 'Hello\\nAnd now in French\\n' | peri chat --model llama.gguf --seed 1 --json";
+  peri chat
+  peri chat llama.gguf --system \"Answer in one sentence.\"
+  peri chat base.gguf --template plain
+  printf 'Hello\\nAnd now in French\\n' | peri chat llama.gguf --seed 1 --json";
+
+const RUN_EXAMPLES: &str = "\
+Without a PROMPT, this is `peri chat`. A model without a chat template continues the prompt.
+
+Examples:
+  peri run llama.gguf
+  peri run llama.gguf \"Why is the sky blue?\"";
 
 /// Arguments of `peri chat`.
 #[derive(clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = EXAMPLES, after_long_help = DETAILS)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    model: ModelFlags<purpose::Chat>,
+    model: ModelPath<command_profile::Chat>,
+    #[command(flatten)]
+    chat: ChatArguments,
+}
+
+/// Arguments of `peri run`.
+#[derive(clap::Args)]
+#[command(override_usage = "peri run [OPTIONS] [MODEL] [PROMPT]...", after_help = RUN_EXAMPLES)]
+pub(crate) struct RunArguments {
+    /// The message to answer, after the MODEL unless --model names it
+    #[arg(value_name = "PROMPT")]
+    words: Vec<String>,
+    /// The message to answer
+    #[arg(long, short, value_name = "TEXT", allow_hyphen_values = true)]
+    prompt: Option<String>,
+    #[command(flatten)]
+    model: ModelFlags<command_profile::Chat>,
+    #[command(flatten)]
+    chat: ChatArguments,
+}
+
+#[derive(clap::Args)]
+struct ChatArguments {
     #[command(flatten)]
     threads: ThreadArguments,
     #[command(flatten)]
-    sampling: SamplingArguments,
-    #[command(flatten)]
     template: TemplateArguments,
-    /// What the model is told before the conversation
+    /// The system message
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// Go on with the conversation of a file, as /save writes it
+    /// Continue a conversation that /save wrote
     #[arg(long, value_name = "FILE")]
     load: Option<PathBuf>,
-    /// Print one JSON object a line for each answer
+    /// Print one JSON object per answer
     #[arg(long)]
     json: bool,
-    /// No progress, no timings and no hints on standard error
+    /// Show no progress, timings and hints
     #[arg(long, short)]
     quiet: bool,
-    /// Do not remember what is typed
+    /// Do not keep typed messages for later conversations
     #[arg(long)]
     no_history: bool,
+    #[command(flatten)]
+    sampling: SamplingArguments,
 }
 
-/// Tokens in a step: long prompts run in chunks.
+/// Most tokens in a step: longer prompts run in chunks.
 const MAX_BATCH_TOKENS: usize = 512;
+/// Most tokens of an answer of the built-in model, which would otherwise fill its short context with one story.
+const BUILT_IN_MAX_NEW_TOKENS: i64 = 80;
 
-/// Chats.
+/// Runs `peri chat`.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    converse(arguments.model.source()?, &arguments.chat, None)
+}
+
+/// Runs `peri run`.
+pub(crate) fn run_model(arguments: &RunArguments) -> anyhow::Result<()> {
+    let ModelAndTexts { source, mut texts, .. } =
+        arguments.model.model_and_texts(&arguments.words, |_| true)?;
+    texts.extend(arguments.prompt.clone());
+    match (texts.is_empty(), texts.join(" ")) {
+        (true, _) => converse(source, &arguments.chat, None),
+        (false, message) if message.trim().is_empty() => {
+            Err(Usage("the prompt is empty: give a message, or leave it out to chat".into()).into())
+        }
+        (false, message) => converse(source, &arguments.chat, Some(message)),
+    }
+}
+
+/// Holds a conversation: of one message if there is one, else of those on standard input.
+fn converse(mut source: Source, arguments: &ChatArguments, message: Option<String>) -> anyhow::Result<()> {
     let interrupt = Interrupt::listen()?;
-    let mut session = open(arguments, interrupt.clone())?;
+    set_defaults(&mut source)?;
+    let mut session = open(&source, arguments, interrupt.clone(), message.is_some())?;
     if let Some(path) = &arguments.load {
         session.load(path)?;
     }
     if let Some(text) = &arguments.system {
         session.set_system(text);
     }
-    let mut reader = Reader::new(!arguments.no_history);
+    let mut reader = match message {
+        Some(message) => Reader::Once(Some(message)),
+        None => Reader::new(!arguments.no_history, interrupt.flag()),
+    };
     let typed = reader.is_terminal();
     let mut display = Display::new(arguments.json, arguments.quiet, typed, session.is_sampled());
     if typed && !arguments.quiet {
         note("/help lists the commands, Ctrl-D leaves.");
     }
     loop {
-        let result = match reader.read()? {
+        let result = match next(&mut reader, &interrupt)? {
             Input::End => return Ok(()),
-            Input::Interrupted => Ok(true),
+            Input::Terminated => return Err(Interrupted.into()),
+            Input::Cancelled => Ok(true),
             Input::Block(text) => say(&mut session, &text, &mut display, arguments.quiet),
             Input::Line(text) => match command::parse(&text) {
                 None => say(&mut session, &text, &mut display, arguments.quiet),
@@ -105,56 +171,77 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
 }
 
-/// Loads the model.
-fn open(arguments: &Arguments, interrupt: Interrupt) -> anyhow::Result<Session> {
+/// The next message. The line editor restores the terminal before a signal ends the process.
+fn next(reader: &mut Reader, interrupt: &Interrupt) -> anyhow::Result<Input> {
+    if !matches!(reader, Reader::Terminal(_)) {
+        return reader.read();
+    }
+    interrupt.watch();
+    let input = reader.read();
+    interrupt.rest();
+    input
+}
+
+/// Loads the model. One message needs no chat template.
+fn open(
+    source: &Source,
+    arguments: &ChatArguments,
+    interrupt: Interrupt,
+    one_message: bool,
+) -> anyhow::Result<Session> {
     let session = arguments.threads.session()?;
     let progress = Progress::new(arguments.quiet);
-    let source = source(arguments)?;
     let resolved = source.resolve_writer(&progress)?;
-    let otherwise = "or continue texts with `peri generate`";
-    let template = arguments.template.template(&source, &resolved, otherwise)?;
+    let template = if one_message {
+        arguments.template.template_or_plain(&resolved)?
+    } else {
+        let hint = "such as `--template plain` to continue texts, or use `peri generate`";
+        arguments.template.template(source, &resolved, hint)?
+    };
     if !arguments.quiet {
         source.warn(&resolved);
     }
-    let request = request(arguments, &source, &resolved);
+    let request = request(arguments, source, &resolved);
     let options =
         GeneratorOptions { max_batch_tokens: MAX_BATCH_TOKENS, ..GeneratorOptions::from(&resolved) };
     let max_length = resolved.memory().max_length;
     let model = model::pack(model::compile(&session, resolved)?, &session, &progress)?;
-    let generator = TextGenerator::with_chat_template(model, &options, template)?;
-    Ok(Session::new(generator, request, max_length, arguments.template.variables(), interrupt))
+    let generator = TextGenerator::with_chat_template(model, &options, template.clone())?;
+    let variables = arguments.template.variables();
+    Ok(Session::new(generator, template, request, max_length, variables, interrupt))
 }
 
-/// The model, with what is so here unless someone says otherwise.
-fn source(arguments: &Arguments) -> anyhow::Result<Source> {
-    let mut source = arguments.model.source()?;
+/// Sets the defaults of a conversation that depend on the model.
+fn set_defaults(source: &mut Source) -> anyhow::Result<()> {
     let paged =
         matches!(source.config().cache_strategy, KVCacheStrategy::Paged | KVCacheStrategy::ModelDefault);
     source.default_to("enable_prefix_caching", &paged.into())?;
-    Ok(source)
+    if source.is_built_in() {
+        source.default_to("max_new_tokens", &BUILT_IN_MAX_NEW_TOKENS.into())?;
+    }
+    Ok(())
 }
 
-/// What all answers have in common.
-fn request(arguments: &Arguments, source: &Source, resolved: &ResolvedConfig) -> Request {
-    // Without a limit, an answer goes on until the context is full.
+/// What all answers share.
+fn request(arguments: &ChatArguments, source: &Source, resolved: &ResolvedConfig) -> Request {
+    // Without a limit, an answer may fill the context.
     let max_new_tokens = Some(model::max_new_tokens(resolved).unwrap_or(usize::MAX));
     Request { max_new_tokens, ..arguments.sampling.request(source, resolved) }
 }
 
-/// Says something to the model; gives whether the conversation goes on.
+/// Answers a message; returns whether the conversation continues.
 fn say(session: &mut Session, text: &str, display: &mut Display, quiet: bool) -> anyhow::Result<bool> {
-    session.say(text, display).and_then(|answer| end(session, &answer, quiet))
+    session.say(text, display).and_then(|answer| after_answer(session, &answer, quiet))
 }
 
-/// After an answer.
-fn end(session: &Session, answer: &answer::Answer, quiet: bool) -> anyhow::Result<bool> {
-    if let Some(cut) = session.cut(answer).filter(|_| !quiet) {
-        exit::warn(&cut);
+fn after_answer(session: &Session, answer: &answer::Answer, quiet: bool) -> anyhow::Result<bool> {
+    if let Some(warning) = session.full_context(answer).filter(|_| !quiet) {
+        exit::warn(&warning);
     }
     if answer.reason.is_none() { Err(Interrupted.into()) } else { Ok(true) }
 }
 
-/// Does what a command says; gives whether the conversation goes on.
+/// Runs a command; returns whether the conversation continues.
 fn obey(
     command: &Command<'_>,
     session: &mut Session,
@@ -170,14 +257,19 @@ fn obey(
         Command::Exit => return Ok(false),
         Command::Help => note(&command::help()),
         Command::Stats => note(&session.stats()),
-        Command::Retry => return session.retry(display).and_then(|answer| end(session, &answer, quiet)),
+        Command::Retry => {
+            return session.retry(display).and_then(|answer| after_answer(session, &answer, quiet));
+        }
         Command::Reset => {
             session.reset();
-            hint("The conversation begins anew.");
+            hint("The conversation starts over.");
         }
         Command::Undo => {
             session.undo()?;
-            hint("The last message is taken back.");
+            hint("The last message is removed.");
+        }
+        Command::Think => {
+            hint(if display.toggle_thoughts() { "Thoughts are folded." } else { "Thoughts are shown." });
         }
         Command::System("") => match session.system() {
             Some(text) => note(&crate::output::printable(text)),
@@ -199,14 +291,15 @@ fn obey(
     Ok(true)
 }
 
-/// Whether there is no going on.
+/// Whether the conversation cannot continue.
 fn is_fatal(error: &anyhow::Error) -> bool {
-    exit::is_broken_pipe(error) || matches!(error.downcast_ref(), Some(Error::Stopped { .. }))
+    let terminated = error.is::<Interrupted>() && interrupt::was_terminated();
+    terminated || exit::is_broken_pipe(error) || matches!(error.downcast_ref(), Some(Error::Stopped { .. }))
 }
 
-/// Says what went wrong, and goes on.
+/// Prints an error and continues.
 fn recover(error: &anyhow::Error) {
-    // What was said of an answer that was stopped is kept, and its line tells.
+    // An interrupted answer is kept, and its line says so.
     if !error.is::<Interrupted>() {
         exit::report(error);
     }

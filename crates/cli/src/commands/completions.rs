@@ -1,15 +1,22 @@
-//! `peri completions`: what a shell needs to complete commands, flags and values.
+//! `peri completions`: the script that makes a shell complete commands, flags, values and models.
 
 use std::io::Write;
 
 use anyhow::Context;
 use clap_complete::Shell;
+use clap_complete::env::Shells;
+
+use crate::completion;
 
 const AFTER_HELP: &str = "\
-Examples:
-  peri completions bash > ~/.local/share/bash-completion/completions/peri
-  peri completions zsh > ~/.zfunc/_peri
-  peri completions fish > ~/.config/fish/completions/peri.fish";
+The script asks `peri` for each completion, so it offers values of flags and the models on this machine too. Load it \
+anew after updates, best from the shell's startup file:
+
+  bash        echo 'source <(peri completions bash)' >> ~/.bashrc
+  zsh         echo 'source <(peri completions zsh)' >> ~/.zshrc
+  fish        echo 'peri completions fish | source' >> ~/.config/fish/config.fish
+  elvish      echo 'eval (peri completions elvish | slurp)' >> ~/.elvish/rc.elv
+  PowerShell  echo 'peri completions powershell | Out-String | Invoke-Expression' >> $PROFILE";
 
 /// Arguments of `peri completions`.
 #[derive(clap::Args)]
@@ -21,8 +28,11 @@ pub(crate) struct Arguments {
 
 /// Prints the script.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let name = arguments.shell.to_string();
+    let shell = Shells::builtins();
+    let shell = shell.completer(&name).context("every shell of the flag has a script")?;
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut crate::command(), "peri", &mut script);
+    shell.write_registration(completion::VARIABLE, "peri", "peri", "peri", &mut script)?;
     let mut out = std::io::stdout().lock();
     out.write_all(&script).and_then(|()| out.flush()).context("cannot write to standard output")
 }

@@ -1,4 +1,4 @@
-//! `peri config`: the settings that a pipeline would run with, and who set them.
+//! `peri config`: the settings a pipeline would run with, and where each comes from.
 
 use std::io::Write;
 
@@ -9,28 +9,27 @@ use pipelines::error::InvalidField;
 use serde_json::{Value, json};
 
 use crate::advice;
+use crate::command_profile;
 use crate::exit::{one_line, warn};
 use crate::model::Source;
 use crate::progress::Progress;
-use crate::purpose;
-use crate::settings::ModelFlags;
+use crate::settings::ModelPath;
 
 const AFTER_HELP: &str = "\
-Later ones win: defaults, the file of --config or PERI_CONFIG, the environment (PERI_MAX_LENGTH=4096), flags.
+Later ones win: defaults, the file of --config or PERI_CONFIG, environment variables (PERI_MAX_LENGTH=4096), flags.
 
-JSON of show: for each field its value, and its origin in words. JSON of check: ok, problems, warnings[], memory, which
-is null where it is not known, else {weights_bytes, cache_bytes, cache_tokens, free_bytes, max_length,
-max_cache_batch_size}. If anything is wrong, both print problems[{field, value, message, fix}], of which all but the
-message may be null, and end with the code of the first.
+JSON of show: value and origin of each field. JSON of check: ok, problems, warnings[], and memory{weights_bytes, \
+cache_bytes, cache_tokens, free_bytes, max_length, max_cache_batch_size} or null. On errors, both print \
+problems[{field, value, message, fix}], where all but the message may be null, and exit with the code of the first.
 
 Examples:
   peri config show --config peri.toml --max-length 4096
   peri config show --origin file --json
-  peri config check --config peri.toml";
+  peri config check llama.gguf --config peri.toml";
 
 /// Arguments of `peri config`.
 #[derive(clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_long_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -38,19 +37,19 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Print each value as a file may have it, and who set it
-    #[command(after_help = AFTER_HELP)]
+    /// Print each setting in TOML, with its origin
+    #[command(after_long_help = AFTER_HELP)]
     Show(Show),
-    /// Check all values against each other, the model and this machine, and print what memory they take
-    #[command(after_help = AFTER_HELP)]
+    /// Check the settings against the model and this machine, and print the memory they need
+    #[command(after_long_help = AFTER_HELP)]
     Check(Check),
 }
 
 #[derive(clap::Args)]
 struct Show {
     #[command(flatten)]
-    settings: ModelFlags<purpose::Config>,
-    /// Only values that were set there
+    settings: ModelPath<command_profile::Config>,
+    /// Only settings from there
     #[arg(long, value_name = "WHERE")]
     origin: Option<Place>,
     /// Print JSON
@@ -61,16 +60,16 @@ struct Show {
 #[derive(clap::Args)]
 struct Check {
     #[command(flatten)]
-    settings: ModelFlags<purpose::Config>,
+    settings: ModelPath<command_profile::Config>,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Where a value can be set.
+/// The origin of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Place {
-    /// Nowhere
+    /// Not set
     Default,
     /// In the file of --config or PERI_CONFIG
     File,
@@ -80,7 +79,7 @@ enum Place {
     Argument,
 }
 
-/// Shows or checks settings.
+/// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     match &arguments.command {
         Command::Show(show) => {
@@ -95,7 +94,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
         Command::Check(check) => {
             let resolved = check.settings.layers().and_then(|layers| {
-                // Nothing but JSON may follow what is shown.
+                // The progress line would mix with the JSON.
                 Source::new(layers).resolve(&Progress::new(check.json))
             });
             if check.json {
@@ -108,7 +107,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
 }
 
-/// What `check --json` prints.
+/// The object of `check --json`.
 fn verdict(resolved: &anyhow::Result<ResolvedConfig>) -> Value {
     let memory = resolved.as_ref().ok().map(|resolved| {
         let memory = resolved.memory();
@@ -129,7 +128,7 @@ fn verdict(resolved: &anyhow::Result<ResolvedConfig>) -> Value {
     })
 }
 
-/// What is wrong, one by one.
+/// Each problem.
 fn problems(error: &anyhow::Error) -> Vec<Value> {
     match error.downcast_ref::<pipelines::Error>() {
         Some(error) => problems_of(error),
@@ -153,13 +152,13 @@ fn problems_of(error: &pipelines::Error) -> Vec<Value> {
     }
 }
 
-/// A problem: with the field and its value, a message, and what to do, as far as these are known.
+/// A problem, with its field, value and fix if known.
 fn problem(field: Option<(&str, &String)>, message: String, fix: Option<&str>) -> Value {
     let (field, value) = field.unzip();
     json!({ "field": field, "value": value, "message": message, "fix": fix })
 }
 
-/// The fields that were set somewhere.
+/// The fields with their origins, all or from one place.
 fn fields(layers: &Layers, place: Option<Place>) -> impl Iterator<Item = (&'static Field, &Origin)> {
     layers.fields().filter(move |(_, origin)| place.is_none_or(|place| place == Place::of(origin)))
 }

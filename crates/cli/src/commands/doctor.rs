@@ -1,4 +1,4 @@
-//! `peri doctor`: what this machine can do, and whether all that models need is in order.
+//! `peri doctor`: the processor, memory, caches and environment of this machine, and a self-test.
 
 mod machine;
 
@@ -18,24 +18,24 @@ use sources::Hub;
 use crate::exit::one_line;
 use crate::model::{self, ThreadArguments};
 use crate::progress::Progress;
+use crate::version;
 
 const AFTER_HELP: &str = "\
-What is wrong is told in lines of their own, warnings too; something broken ends with code 1.
+Problems and warnings have lines of their own. If something is broken, the exit code is 1.
 
-JSON: ok, problems[], warnings[], version, system{os, architecture, kernel}, cpu{model, instruction_sets[], used,
-cores, physical_cores, allowed, quota_cores, threads}, memory{total_bytes, available_bytes, limit_bytes,
-transparent_hugepages}, limits{read_bytes_per_second, read_buffer_bytes, f32_operations_per_second},
-compile_cache{folder, entries, bytes, limit_bytes,
-unfinished, damaged[]}, hub_cache{folder, repos, bytes, free_bytes,
-incomplete[], offline, endpoint, token}, environment{}, self_test{prompt, text, ok}. What is not known is null.";
+JSON: ok, problems[], warnings[], version, commit, system{os, architecture, kernel}, cpu{model, instruction_sets[], used, \
+cores, physical_cores, allowed, quota_cores, threads}, memory{total_bytes, available_bytes, limit_bytes, \
+transparent_hugepages}, limits{read_bytes_per_second, read_buffer_bytes, f32_operations_per_second}, \
+compile_cache{folder, entries, bytes, limit_bytes, unfinished, damaged[]}, hub_cache{folder, repos, bytes, free_bytes, incomplete[], \
+offline, endpoint, token}, environment{}, self_test{prompt, text, ok}. Unknown values are null.";
 
 /// Arguments of `peri doctor`.
 #[derive(clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_long_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     threads: ThreadArguments,
-    /// Leave out what takes time: the speed of memory and of arithmetic
+    /// Skip the measurements of memory and arithmetic, which take a second
     #[arg(long)]
     no_bench: bool,
     /// Print JSON
@@ -43,17 +43,17 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// How long each limit is measured.
+/// The time of each measurement.
 const TIME: Duration = Duration::from_millis(250);
-/// Bytes that the speed of memory is measured on: more than last-level caches hold.
+/// Bytes read to measure memory: more than last-level caches hold.
 const BUFFER: u64 = 512 << 20;
-/// What the built-in model is given, and what it says next.
+/// A prompt for the built-in model, and its next token.
 const PROMPT: &str = "Once upon a time";
 const NEXT: &str = " there";
-/// Less memory than this is too little for any model but the smallest.
+/// Available memory below which only the smallest models run.
 const LITTLE_MEMORY: u64 = 512 << 20;
 
-/// What was found. The report holds the same facts as the lines.
+/// The findings, as lines and as JSON.
 #[derive(Default)]
 struct Findings {
     report: serde_json::Map<String, Value>,
@@ -62,7 +62,7 @@ struct Findings {
     warnings: Vec<String>,
 }
 
-/// Checks everything.
+/// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let session = arguments.threads.session()?;
     let mut findings = Findings::default();
@@ -93,10 +93,10 @@ impl Findings {
     fn system(&mut self) {
         let kernel = machine::kernel();
         let (os, architecture) = (std::env::consts::OS, std::env::consts::ARCH);
-        let version = env!("CARGO_PKG_VERSION");
-        self.line("version", format!("peri {version}"));
+        self.line("version", format!("peri {}", version::long()));
         self.line("system", format!("{os} {} {architecture}", kernel.as_deref().unwrap_or("")));
-        self.report.insert("version".into(), version.into());
+        self.report.insert("version".into(), version::SHORT.into());
+        self.report.insert("commit".into(), version::COMMIT.into());
         let system = json!({"os": os, "architecture": architecture, "kernel": kernel});
         self.report.insert("system".into(), system);
     }
@@ -111,7 +111,7 @@ impl Findings {
         self.line("threads", device.threads().to_string());
         if let Some(quota) = cores.quota.filter(|&quota| quota + 0.5 < device.threads() as f64) {
             self.warnings.push(format!(
-                "{} threads share {quota:.2} cores, which the control group allows: give --threads {}",
+                "{} threads share the {quota:.2} cores that the control group allows: use --threads {}",
                 device.threads(),
                 (quota as usize).max(1)
             ));
@@ -138,10 +138,10 @@ impl Findings {
         self.line("memory", format!("{} in all, {} available{allowed}", words(total), words(available)));
         self.line("huge pages", huge.as_deref().unwrap_or("unknown"));
         if available.is_some_and(|available| available < LITTLE_MEMORY) {
-            self.warnings.push(format!("only {} of memory are available", words(available)));
+            self.warnings.push(format!("only {} of memory is available", words(available)));
         }
         if huge.as_deref() == Some("never") {
-            let advice = "transparent huge pages are off, so that weights read slower: allow them with `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`";
+            let advice = "transparent huge pages are off, which slows reading weights: allow them with `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`";
             self.warnings.push(advice.to_string());
         }
         let memory = json!({
@@ -227,7 +227,7 @@ impl Findings {
             let names: Vec<String> =
                 contents.incomplete.iter().map(|path| path.display().to_string()).collect();
             self.warnings
-                .push(format!("downloads that broke off, which `peri pull` resumes: {}", names.join(", ")));
+                .push(format!("interrupted downloads, which `peri pull` resumes: {}", names.join(", ")));
         }
         let report = json!({
             "folder": folder,
@@ -245,7 +245,7 @@ impl Findings {
     fn environment(&mut self) {
         let variables = machine::variables(std::env::vars_os());
         if variables.is_empty() {
-            self.line("environment", "no variables of ours are set");
+            self.line("environment", "no PERI_*, PERIHELION_* or HF_* variable is set");
         }
         for (name, value) in &variables {
             self.line("environment", format!("{name}={value}"));
@@ -255,7 +255,7 @@ impl Findings {
         self.report.insert("environment".into(), variables.into());
     }
 
-    /// One token of the built-in model: everything from its file to the sampler works.
+    /// Generates one token with the built-in model, which exercises everything from file to sampler.
     fn self_test(&mut self, session: &engine::InferenceSession) {
         let text = next_token(session).map_err(|error| format!("{error:#}"));
         let ok = text.as_deref() == Ok(NEXT);

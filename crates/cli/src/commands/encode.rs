@@ -1,4 +1,4 @@
-//! `peri encode`: texts to vectors, as numbers or JSON, or to how alike they are.
+//! `peri encode`: texts to vectors, or to the cosines between them.
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::num::NonZeroUsize;
@@ -9,89 +9,113 @@ use pipelines::{
     Embedder, EmbedderOptions, Embedding, EmbeddingParameters, EmbeddingPrompt, Error, Pooling, Truncate,
 };
 
+use crate::command_profile;
 use crate::exit::Usage;
-use crate::model::{self, ThreadArguments};
+use crate::model::{self, Source, ThreadArguments};
+use crate::model_name;
 use crate::parse;
 use crate::progress::Progress;
-use crate::purpose;
-use crate::settings::ModelFlags;
+use crate::settings::{ModelAndTexts, ModelFlags};
 
-const AFTER_HELP: &str = "\
-Vectors go to standard output, one text a line, progress and timings to standard error.
+const EXAMPLES: &str = "\
+Examples:
+  peri encode all-MiniLM-L6-v2/ \"The cat sits on the mat.\"
+  peri encode all-MiniLM-L6-v2/ --similarity \"a cat\" \"a kitten\" \"a car\"
+  peri encode all-MiniLM-L6-v2/ --json < lines.txt > vectors.jsonl";
 
-JSON, a line for each text: index, text, embedding[] or with --similarity similarity[], tokens, truncated.
+const DETAILS: &str = "\
+The first argument is the model if it is a model file, a model folder, or looks like a hub repo (org/name). -m always \
+gives a model, and then all arguments are texts.
+
+Vectors go to standard output, one line per text, progress and timings to standard error.
+
+--json prints one object per text: index, text, embedding[] (or similarity[] with --similarity), tokens, truncated.
 
 Examples:
-  peri encode --model all-MiniLM-L6-v2/ \"The cat sits on the mat.\"
-  peri encode --model all-MiniLM-L6-v2/ --json < lines.txt > vectors.jsonl
-  peri encode --model all-MiniLM-L6-v2/ --similarity \"a cat\" \"a kitten\" \"a car\"
-  peri encode --model bge.gguf --pooling cls --prompt \"query: \" \"capital of France\"";
+  peri encode all-MiniLM-L6-v2/ \"The cat sits on the mat.\"
+  peri encode all-MiniLM-L6-v2/ --similarity \"a cat\" \"a kitten\" \"a car\"
+  peri encode all-MiniLM-L6-v2/ --json < lines.txt > vectors.jsonl
+  peri encode bge.gguf --pooling cls --prompt \"query: \" \"capital of France\"";
 
-/// Texts that are read from standard input before their vectors are written.
+/// Lines of standard input read before their vectors are printed.
 const LINES: usize = 1024;
 
 /// Arguments of `peri encode`.
 #[derive(clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(
+    override_usage = "peri encode [OPTIONS] MODEL [TEXT]...",
+    after_help = EXAMPLES,
+    after_long_help = DETAILS
+)]
 pub(crate) struct Arguments {
-    /// The texts; without any, each line of standard input is one
+    /// Texts, after the MODEL unless --model names it; the lines of standard input if none is given
     #[arg(value_name = "TEXT")]
-    texts: Vec<String>,
+    words: Vec<String>,
     #[command(flatten)]
-    model: ModelFlags<purpose::Encode>,
+    model: ModelFlags<command_profile::Encode>,
     #[command(flatten)]
     threads: ThreadArguments,
-    /// How hidden states become one vector: mean, cls, last, max, mean_sqrt_len, weighted_mean [default: as the model's
-    /// files say]
-    #[arg(long, value_name = "HOW", value_parser = pooling)]
+    /// How token vectors become one vector [default: from the model's files]
+    #[arg(
+        long,
+        value_name = "HOW",
+        value_parser = parse::Named { names: pooling_names, parse: pooling }
+    )]
     pooling: Option<Pooling>,
-    /// Give vectors the length 1 [default: as the model's files say, else yes]
+    /// Scale vectors to length 1 [default: from the model's files, else yes]
     #[arg(long, overrides_with = "no_normalize")]
     normalize: bool,
-    /// Leave vectors as long as they are
+    /// Do not scale vectors
     #[arg(long)]
     no_normalize: bool,
-    /// Give the first N dims only, for models that were trained for that
+    /// Keep only the first N dimensions, for models trained for it
     #[arg(long, value_name = "N", value_parser = parse::count)]
     dimensions: Option<NonZeroUsize>,
-    /// Leave out the last tokens of texts that are too long, which are an error otherwise
+    /// Cut texts that are too long instead of failing
     #[arg(long)]
     truncate: bool,
-    /// A text to put before each
+    /// A text to put before each text
     #[arg(long, value_name = "TEXT")]
     prompt: Option<String>,
-    /// The same, by the name that the model's files have for it, such as query
+    /// The same, by its name in the model's files, such as query
     #[arg(long, value_name = "NAME", conflicts_with = "prompt")]
     prompt_name: Option<String>,
-    /// Tokens to compute at once
-    #[arg(long, value_name = "N", value_parser = parse::count)]
+    /// Most tokens computed at once
+    #[arg(long, value_name = "N", value_parser = parse::count, hide_short_help = true)]
     max_batch_tokens: Option<NonZeroUsize>,
-    /// Print how alike the texts are, the cosines of all pairs, in place of vectors
+    /// Print the cosines between all texts instead of vectors
     #[arg(long)]
     similarity: bool,
-    /// Print one JSON object a line for each text
+    /// Print one JSON object per text
     #[arg(long)]
     json: bool,
-    /// No progress and no timings on standard error
+    /// Show no progress and no timings
     #[arg(long, short)]
     quiet: bool,
+}
+
+fn pooling_names() -> Vec<&'static str> {
+    Pooling::ALL.iter().map(|pooling| pooling.name()).collect()
 }
 
 fn pooling(name: &str) -> Result<Pooling, String> {
     name.parse::<Pooling>().map_err(|error| error.fix)
 }
 
-/// Embeds.
+/// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    if arguments.texts.is_empty() && std::io::stdin().is_terminal() {
+    let ModelAndTexts { source, texts, guess } =
+        arguments.model.model_and_texts(&arguments.words, model_name::names_model)?;
+    if texts.is_empty() && std::io::stdin().is_terminal() {
         return Err(Usage("no text: give one as an argument or on standard input".into()).into());
     }
     let begin = Instant::now();
-    let embedder = open(arguments)?;
+    let embedder = open(arguments, &source).map_err(|error| ModelAndTexts::explain(guess, error))?;
     let mut work = Work::new(embedder, arguments, begin.elapsed());
-    match arguments.texts.is_empty() {
-        true => work.read(std::io::stdin().lock())?,
-        false => work.add(arguments.texts.clone())?,
+    if texts.is_empty() {
+        work.read(std::io::stdin().lock())?;
+    } else {
+        work.add(texts)?;
     }
     work.end()?;
     if !arguments.quiet {
@@ -100,10 +124,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn open(arguments: &Arguments) -> anyhow::Result<Embedder> {
-    let source = arguments.model.source()?;
+fn open(arguments: &Arguments, source: &Source) -> anyhow::Result<Embedder> {
     if source.is_built_in() {
-        let message = "no model: give one that embeds with --model; the one that is built in only writes";
+        let message =
+            "no model: name an embedding model first or with --model; the built-in one only generates text";
         return Err(Usage(message.into()).into());
     }
     let session = arguments.threads.session()?;
@@ -135,7 +159,7 @@ impl Arguments {
     }
 }
 
-/// What `--json` prints of a text.
+/// A line of `--json`.
 #[derive(serde::Serialize)]
 struct Object<'a> {
     index: usize,
@@ -145,7 +169,7 @@ struct Object<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     similarity: Option<Vec<f64>>,
     tokens: usize,
-    /// Tokens that were left out.
+    /// Tokens cut from the text.
     truncated: usize,
 }
 
@@ -155,11 +179,11 @@ struct Work {
     truncate: bool,
     similarity: bool,
     json: bool,
-    /// Those whose similarity is printed at the end.
+    /// Texts whose cosines are printed at the end.
     kept: Vec<(String, Embedding)>,
     texts: usize,
     tokens: usize,
-    /// Those of which a part was left out.
+    /// Texts that were cut.
     truncated: usize,
     load: Duration,
     encode: Duration,
@@ -182,7 +206,7 @@ impl Work {
         }
     }
 
-    /// Embeds each line of the input, some at a time.
+    /// Embeds each line of the input, in groups.
     fn read(&mut self, mut input: impl BufRead) -> anyhow::Result<()> {
         let mut texts = Vec::new();
         for number in 1.. {
@@ -191,7 +215,7 @@ impl Work {
                 break;
             }
             let line = String::from_utf8(bytes).map_err(|error| {
-                Usage(format!("standard input, line {number}: {error}; convert it, with iconv say"))
+                Usage(format!("standard input, line {number}: {error}; convert it, for example with iconv"))
             })?;
             let line = line.strip_suffix('\n').unwrap_or(&line);
             texts.push(line.strip_suffix('\r').unwrap_or(line).to_string());
@@ -202,10 +226,10 @@ impl Work {
         self.add(texts)
     }
 
-    /// Embeds texts, and prints their vectors.
+    /// Embeds texts and prints their vectors.
     fn add(&mut self, texts: Vec<String>) -> anyhow::Result<()> {
         let begin = Instant::now();
-        let embeddings = self.embedder.embed(&texts).map_err(|error| self.of_all(error))?;
+        let embeddings = self.embedder.embed(&texts).map_err(|error| self.with_index(error))?;
         self.encode += begin.elapsed();
         let first = self.texts;
         self.texts += texts.len();
@@ -229,14 +253,16 @@ impl Work {
         print(lines)
     }
 
-    /// What is wrong with a text, which is counted from the first of all.
-    fn of_all(&self, error: Error) -> anyhow::Error {
+    /// An error with the text's index counted from the first of all texts.
+    fn with_index(&self, error: Error) -> anyhow::Error {
         let first = self.texts;
         let error = match error {
             Error::TextTooLong { index, tokens, limit } if self.truncate => {
                 let index = first + index;
-                let problem = format!("text {index} (counted from 0) has {tokens} tokens around it alone");
-                return Usage(format!("{problem}, and max_length is {limit}: raise it")).into();
+                let problem = format!(
+                    "text {index} (counted from 0): the {tokens} tokens that the model adds around a text are too many"
+                );
+                return Usage(format!("{problem}: max_length is {limit}; raise it")).into();
             }
             Error::TextTooLong { index, tokens, limit } => {
                 Error::TextTooLong { index: first + index, tokens, limit }
@@ -247,7 +273,7 @@ impl Work {
         anyhow::Error::from(error).context("cannot embed")
     }
 
-    /// Prints what needs all texts.
+    /// Prints the cosines, which need all texts.
     fn end(&self) -> anyhow::Result<()> {
         let lines = self.kept.iter().enumerate().map(|(index, (text, own))| {
             let row = self.kept.iter().map(|(_, other)| cosine(&own.vector, &other.vector));
@@ -281,7 +307,7 @@ impl Work {
     }
 }
 
-/// The cosine of the angle between two vectors; 0 where one of them has no direction.
+/// The cosine of the angle between two vectors; 0 if either is zero.
 fn cosine(a: &[f32], b: &[f32]) -> f64 {
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
     let lengths = (dot(a, a) * dot(b, b)).sqrt();

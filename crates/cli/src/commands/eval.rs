@@ -1,4 +1,4 @@
-//! `peri eval`: how well a model predicts a text, and how far its predictions are from saved ones.
+//! `peri eval`: perplexity of a text, and divergence from saved logits.
 
 mod logits_file;
 mod statistics;
@@ -13,29 +13,35 @@ use anyhow::Context;
 use pipelines::{AddSpecial, ParseSpecial, Scorer, TextModel, divergence, log_probability, windows};
 use serde_json::{Value, json};
 
+use crate::command_profile;
 use crate::exit::{BadModel, Interrupted, Usage, one_line, warn};
 use crate::interrupt::Interrupt;
 use crate::model::{self, ThreadArguments};
 use crate::parse;
 use crate::progress::Progress;
-use crate::purpose;
 use crate::settings::ModelPath;
 
 use logits_file::{LogitsReader, LogitsWriter, Tokens};
 use statistics::{Agreement, Likelihood};
 
-const AFTER_HELP: &str = "\
-Perplexity is exp of the mean negative log-probability of each token but the first, in nats, given those before it in
-its window. The first window predicts from each of its positions, each later one from its last --stride positions, so
-every token counts once, with --window less --stride tokens of context at least. No prompt is put before a window.
+const EXAMPLES: &str = "\
+Examples:
+  peri eval model.gguf --text book.txt --window 512 --stride 256
+  peri eval model-F16.gguf --text book.txt --logits-out f16.safetensors
+  peri eval model-Q4_K_M.gguf --logits f16.safetensors --json";
 
-Saved logits are a safetensors file with the tensors `tokens` u32[tokens] and `logits` f32[rows, vocab]. Row i holds
-the logits at token i; with fewer rows than tokens they belong to the last tokens. Divergence is KL(saved || model),
-in nats, position by position. Windows and strides of the file are taken unless others are given.
+const DETAILS: &str = "\
+Perplexity is exp of the mean negative log-probability, in nats, of each token but the first, given the tokens before \
+it in its window. The first window scores all its tokens, each later one its last --stride tokens; so every token counts \
+once, with at least --window minus --stride tokens of context. Windows start without a prompt.
 
-JSON: model, tokens, window, stride, scored, nats, perplexity, seconds, tokens_per_second, logits_out,
-divergence{file, rows, mean, median, p99, max, top1_agreement, saved_nats, saved_perplexity, perplexity_ratio}.
-What was not asked for is null.
+Saved logits are a safetensors file with `tokens` u32[tokens] and `logits` f32[rows, vocab]. Row i holds the logits at \
+token i; with fewer rows than tokens, the rows belong to the last tokens. Divergence is KL(saved || model) in nats per \
+position. Window and stride default to those of the file.
+
+JSON: model, tokens, window, stride, scored, nats, perplexity, seconds, tokens_per_second, logits_out, divergence{file, \
+rows, mean, median, p99, max, top1_agreement, saved_nats, saved_perplexity, perplexity_ratio}. Values not asked for are \
+null.
 
 Examples:
   peri eval model.gguf --text book.txt --window 512 --stride 256
@@ -44,31 +50,31 @@ Examples:
 
 /// Arguments of `peri eval`.
 #[derive(clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = EXAMPLES, after_long_help = DETAILS)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    model: ModelPath<purpose::Eval>,
+    model: ModelPath<command_profile::Eval>,
     #[command(flatten)]
     threads: ThreadArguments,
-    /// The text to score; - is standard input
-    #[arg(long, value_name = "FILE", required_unless_present_any = ["logits", "prompt"])]
+    /// A text file to score; - for standard input
+    #[arg(long, short = 'f', value_name = "FILE", required_unless_present_any = ["logits", "prompt"])]
     text: Option<PathBuf>,
     /// The text itself
-    #[arg(long, value_name = "TEXT", conflicts_with = "text")]
+    #[arg(long, short, value_name = "TEXT", conflicts_with = "text")]
     prompt: Option<String>,
-    /// Leave out the tokens that the model wants around a text
+    /// Do not add the model's special tokens around the text
     #[arg(long, conflicts_with = "logits")]
     no_special: bool,
-    /// Tokens that the model sees at once [default: 512, or max_length if that is less]
+    /// Tokens the model sees at once [default: 512, or the context length if shorter]
     #[arg(long, value_name = "TOKENS", value_parser = parse::count)]
     window: Option<NonZeroUsize>,
-    /// Tokens from a window to the next [default: half a window]
+    /// Tokens from one window to the next [default: half a window]
     #[arg(long, value_name = "TOKENS", value_parser = parse::count)]
     stride: Option<NonZeroUsize>,
     /// Saved logits to compare with; without a text, their tokens are scored
     #[arg(long, value_name = "FILE")]
     logits: Option<PathBuf>,
-    /// A file to save the logits of every token to, as --logits reads them
+    /// A file to save the logits of every token to, for --logits
     #[arg(long, value_name = "FILE")]
     logits_out: Option<PathBuf>,
     /// Print JSON
@@ -79,10 +85,10 @@ pub(crate) struct Arguments {
     quiet: bool,
 }
 
-/// Tokens of a window unless something else is asked for.
+/// The default window, in tokens.
 const WINDOW: usize = 512;
 
-/// What came out.
+/// The result.
 struct Outcome {
     model: String,
     tokens: usize,
@@ -93,7 +99,7 @@ struct Outcome {
     seconds: f64,
 }
 
-/// Evaluates.
+/// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let interrupt = Interrupt::listen()?;
     let text = text(arguments)?;

@@ -2,9 +2,9 @@
 
 mod clock;
 mod job;
-mod limit;
+mod length_limit;
 mod printer;
-mod wishes;
+mod request_flags;
 
 use std::io::{IsTerminal, Read};
 use std::num::NonZeroUsize;
@@ -17,137 +17,171 @@ use pipelines::{AddSpecial, Error, Generator, GeneratorOptions, ParseSpecial, Re
 
 use clock::Clock;
 use job::Job;
-use limit::Limit;
+use length_limit::LengthLimit;
 use printer::Printer;
-use wishes::Wishes;
+use request_flags::RequestFlags;
 
+use crate::command_profile;
 use crate::exit::{self, Interrupted, Usage};
 use crate::interrupt::Interrupt;
 use crate::model::{self, ThreadArguments};
+use crate::model_name;
 use crate::parse;
 use crate::progress::Progress;
-use crate::purpose;
 use crate::sampling::SamplingArguments;
-use crate::settings::ModelFlags;
+use crate::settings::{ModelAndTexts, ModelFlags};
 
-const AFTER_HELP: &str = "\
-* or what the generation_config.json beside the model recommends.
+const EXAMPLES: &str = "\
+Examples:
+  peri generate \"Once upon a time\"
+  peri generate llama.gguf \"The capital of France is\" --temperature 0 -n 20
+  cat prompt.txt | peri generate -m llama/ --json";
 
-JSON, a line for each answer: index of the prompt, sample, prompt, text, tokens[], prompt_tokens, finish_reason,
-stop_reason, seed, and if they are asked for logprobs[] and prompt_logprobs[]: token, text, logprob, top[] of the
-likeliest. Log-probabilities are natural logarithms under the model's own logits; the first of a prompt is null.
+const DETAILS: &str = "\
+* The default without a generation_config.json beside the model.
 
-Text goes to standard output, progress and timings to standard error. Ctrl-C ends the text where it is.
+The first argument is the model if it is a model file, a model folder, or looks like a hub repo (org/name). -p always \
+gives a prompt and -m always a model. Several prompts run together; their answers come in order.
+
+The text goes to standard output, progress and timings to standard error. Ctrl-C stops and keeps the text so far.
+
+--json prints one object per answer: index (of the prompt), sample, prompt, text, tokens[], prompt_tokens, \
+finish_reason, stop_reason, seed, and if requested logprobs[] and prompt_logprobs[] with token, text, logprob and top[]. \
+Log-probabilities are natural logarithms, before temperature; the first token of a prompt has null.
 
 Examples:
   peri generate \"Once upon a time\"
-  peri generate --model llama.gguf --temperature 0 \"The capital of France is\"
-  cat prompt.txt | peri generate --model llama/ --max-new-tokens 50 --json";
+  peri generate llama.gguf \"The capital of France is\" --temperature 0 -n 20
+  peri generate Qwen/Qwen3-0.6B -p \"Roses are\" -p \"Violets are\"
+  cat prompt.txt | peri generate -m llama/ --json";
 
 /// Arguments of `peri generate`.
 #[derive(clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(
+    override_usage = "peri generate [OPTIONS] [MODEL] [PROMPT]...",
+    after_help = EXAMPLES,
+    after_long_help = DETAILS
+)]
 pub(crate) struct Arguments {
-    /// The texts to continue; without any, one is read from standard input if that is piped
+    /// Texts to continue, after the MODEL if one is named; standard input if none is given
     #[arg(value_name = "PROMPT")]
+    words: Vec<String>,
+    /// A text to continue, whatever it looks like; repeatable
+    #[arg(long = "prompt", short, value_name = "TEXT", allow_hyphen_values = true)]
     prompts: Vec<String>,
     #[command(flatten)]
-    model: ModelFlags<purpose::Generate>,
+    model: ModelFlags<command_profile::Generate>,
     #[command(flatten)]
     threads: ThreadArguments,
-    #[command(flatten)]
-    sampling: SamplingArguments,
-    #[command(flatten)]
-    wishes: Wishes,
-    /// Answers to each prompt
-    #[arg(long, short = 'n', value_name = "N", default_value = "1", value_parser = parse::count)]
+    /// Answers per prompt
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse::count)]
     samples: NonZeroUsize,
-    /// Print the continuations only, without the prompts
+    #[command(flatten)]
+    request: RequestFlags,
+    /// Print only the continuations, not the prompts
     #[arg(long)]
     no_echo: bool,
-    /// Print one JSON object a line for each answer
+    /// Print one JSON object per answer
     #[arg(long)]
     json: bool,
-    /// No progress and no timings on standard error
+    /// Show no progress and no timings
     #[arg(long, short)]
     quiet: bool,
+    #[command(flatten)]
+    sampling: SamplingArguments,
 }
 
-/// Tokens in a step, prompt and decode together.
+/// Most tokens in a step, prompt and decode together.
 const MAX_BATCH_TOKENS: usize = 512;
-/// Answers that are made at once; more wait.
+/// Most answers generated at once; others wait.
 const MAX_SEQUENCES: usize = 64;
 
-/// Generates.
+/// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let interrupt = Interrupt::listen()?;
-    let prompts = prompts(arguments)?;
+    let ModelAndTexts { mut source, texts, guess } =
+        arguments.model.model_and_texts(&arguments.words, model_name::names_model)?;
+    let prompts = prompts(arguments, texts)?;
     let samples = arguments.samples.get();
     let begin = Instant::now();
     let session = arguments.threads.session()?;
     let progress = Progress::new(arguments.quiet);
-    let mut source = arguments.model.source()?;
     let answers = prompts.len().saturating_mul(samples);
     source.default_to("max_cache_batch_size", &answers.clamp(1, MAX_SEQUENCES).into())?;
-    if arguments.wishes.scores_prompts() {
+    if arguments.request.scores_prompts() {
         source.default_to("enable_echo", &true.into())?;
     }
-    let resolved = source.resolve_writer(&progress)?;
+    let resolved = source.resolve_writer(&progress).map_err(|error| ModelAndTexts::explain(guess, error))?;
     if !arguments.quiet {
         source.warn(&resolved);
     }
     let request = Request {
         max_new_tokens: model::max_new_tokens(&resolved),
-        ..arguments.wishes.of(arguments.sampling.request(&source, &resolved))
+        ..arguments.request.apply(arguments.sampling.request(&source, &resolved))
     };
-    let limit = Limit::of(&resolved);
+    let limit = LengthLimit::new(&source, &resolved);
     let options =
         GeneratorOptions { max_batch_tokens: MAX_BATCH_TOKENS, ..GeneratorOptions::from(&resolved) };
     let model = model::pack(model::compile(&session, resolved)?, &session, &progress)?;
     let mut clock = Clock::new(begin.elapsed());
     let (mut generator, mut jobs) = start(&model, options, &request, &prompts, samples)?;
-    let mut printer = Printer::new(arguments.json, !arguments.no_echo, arguments.wishes.stops().to_vec());
+    let mut printer = Printer::new(arguments.json, !arguments.no_echo, arguments.request.stops().to_vec());
     interrupt.watch();
     while !generator.is_idle() && !interrupt.asked() {
         let begin = Instant::now();
         let events = generator.step()?;
         clock.count(begin.elapsed(), &events, &jobs);
         for event in events {
-            let job = jobs.iter_mut().find(|job| job.id == event.id).expect("events are of our jobs");
+            let job = jobs.iter_mut().find(|job| job.id == event.id).expect("every event belongs to a job");
             job.take(event.kind, arguments.quiet)?;
         }
         printer.show(&jobs)?;
     }
     printer.end(&jobs)?;
     if !arguments.quiet {
-        limit.cuts(&jobs, request.max_new_tokens).iter().for_each(|cut| exit::warn(cut));
+        limit.warning(&jobs, request.max_new_tokens).iter().for_each(|warning| exit::warn(warning));
         clock.report(&jobs, &request);
     }
     if interrupt.asked() { Err(Interrupted.into()) } else { Ok(()) }
 }
 
 /// The prompts of the command line, or the one on standard input.
-fn prompts(arguments: &Arguments) -> anyhow::Result<Vec<String>> {
-    if !arguments.prompts.is_empty() {
-        return Ok(arguments.prompts.clone());
+fn prompts(arguments: &Arguments, texts: Vec<String>) -> anyhow::Result<Vec<String>> {
+    let mut prompts = texts;
+    prompts.extend(arguments.prompts.iter().cloned());
+    if prompts.is_empty() {
+        prompts.push(standard_input()?);
     }
+    match prompts.iter().position(String::is_empty) {
+        Some(index) if prompts.len() > 1 => {
+            Err(Usage(format!("prompt {} of {} is empty", index + 1, prompts.len())).into())
+        }
+        Some(_) => Err(Usage("the prompt is empty: give a text to continue".into()).into()),
+        None => Ok(prompts),
+    }
+}
+
+fn standard_input() -> anyhow::Result<String> {
     if std::io::stdin().is_terminal() {
         return Err(Usage("no prompt: give one as an argument or on standard input".into()).into());
     }
     let mut bytes = Vec::new();
     std::io::stdin().read_to_end(&mut bytes).context("cannot read the prompt from standard input")?;
+    if bytes.is_empty() {
+        return Err(Usage("no prompt: standard input is empty".into()).into());
+    }
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         Usage(format!(
-            "the prompt on standard input is not UTF-8 from byte {at} on: convert it, with iconv say"
+            "the prompt on standard input is not UTF-8 at byte {at}: convert it, for example with iconv"
         ))
     })?;
-    // The newline that ends the last line of a file or an `echo` is not meant.
+    // The newline that ends a file or the output of `echo` is not part of the prompt.
     let text = text.strip_suffix('\n').map_or(&text[..], |text| text.strip_suffix('\r').unwrap_or(text));
-    Ok(vec![text.to_string()])
+    Ok(text.to_string())
 }
 
-/// A generator with a job for each answer; `request` is what they have in common.
+/// A generator with a job for each answer; `request` holds what all of them share.
 fn start(
     model: &Arc<TextModel>,
     mut options: GeneratorOptions,
@@ -159,8 +193,8 @@ fn start(
     let encoded: Vec<Vec<u32>> = prompts.iter().map(encode).collect::<Result<_, _>>()?;
     if options.cache_strategy == KVCacheStrategy::Paged {
         let most = options.cache_tokens.unwrap_or(usize::MAX);
-        let room = cache_tokens(model, &encoded, &options, request.max_new_tokens, samples);
-        options.cache_tokens = Some(most.min(room));
+        let needed = cache_tokens(model, &encoded, &options, request.max_new_tokens, samples);
+        options.cache_tokens = Some(most.min(needed));
     }
     let mut generator = Generator::new(Arc::clone(model), &options)?;
     let mut jobs = Vec::new();
@@ -168,20 +202,20 @@ fn start(
         let request = Request { prompt: encoded, ..request.clone() };
         for (sample, request) in request.samples(samples)?.into_iter().enumerate() {
             let id =
-                generator.add(request.clone()).map_err(|error| of_prompt(error, index, prompts.len()))?;
+                generator.add(request.clone()).map_err(|error| with_number(error, index, prompts.len()))?;
             jobs.push(Job::new(id, (index, sample), prompt, &request));
         }
     }
     Ok((generator, jobs))
 }
 
-/// What is wrong with one of several prompts.
-fn of_prompt(error: Error, index: usize, count: usize) -> anyhow::Error {
+/// An error with the number of its prompt, if there are several.
+fn with_number(error: Error, index: usize, count: usize) -> anyhow::Error {
     let error = anyhow::Error::from(error);
     if count > 1 { error.context(format!("prompt {} of {count}", index + 1)) } else { error }
 }
 
-/// Room for as many of the longest sequences as may run at once.
+/// Cache tokens for as many of the longest sequences as can run at once.
 fn cache_tokens(
     model: &TextModel,
     encoded: &[Vec<u32>],
@@ -190,12 +224,12 @@ fn cache_tokens(
     samples: usize,
 ) -> usize {
     let longest = options.max_length.unwrap_or(model.decoder().context_length);
-    let room = |prompt: &Vec<u32>| {
+    let length = |prompt: &Vec<u32>| {
         let tokens = max_new_tokens.map_or(longest, |new| prompt.len().saturating_add(new));
         tokens.min(longest).next_multiple_of(model.page_size())
     };
-    let mut rooms: Vec<usize> =
-        encoded.iter().flat_map(|prompt| std::iter::repeat_n(room(prompt), samples)).collect();
-    rooms.sort_unstable_by(|a, b| b.cmp(a));
-    rooms.into_iter().take(options.max_cache_batch_size).fold(0, usize::saturating_add)
+    let mut lengths: Vec<usize> =
+        encoded.iter().flat_map(|prompt| std::iter::repeat_n(length(prompt), samples)).collect();
+    lengths.sort_unstable_by(|a, b| b.cmp(a));
+    lengths.into_iter().take(options.max_cache_batch_size).fold(0, usize::saturating_add)
 }

@@ -1,4 +1,4 @@
-//! `peri inspect`: what a model or an artifact is, without running it.
+//! `peri inspect`: facts about a model or an artifact, without running it.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -9,39 +9,40 @@ use models::{Channel, Decoder, Encoder, Mixer, Network};
 use pipelines::{CompiledText, MemoryBytes};
 
 use crate::artifact::{self, Show};
+use crate::command_profile;
 use crate::exit::one_line;
 use crate::model;
 use crate::progress::Progress;
-use crate::purpose;
 use crate::settings::ModelPath;
 
 const AFTER_HELP: &str = "\
-JSON of a model: facts{} in words, parameters, context_length, weights_bytes, cache_bytes_per_token,
-tensors[{name, type, shape[], bytes}].
-JSON of an artifact (.mef): made_by, device, target, obstacle, models[{name, text_bytes, constants, constant_bytes}],
-weights[{name, type, layout, bytes}], bytes, sections.";
+No weights are read, so large models are quick too.
+
+JSON of a model: facts{}, parameters, context_length, weights_bytes, cache_bytes_per_token, tensors[{name, type, shape[], \
+bytes}]. JSON of an artifact (.mef): made_by, device, target, obstacle, models[{name, text_bytes, constants, \
+constant_bytes}], weights[{name, type, layout, bytes}], bytes, sections.";
 
 /// Arguments of `peri inspect`.
 #[derive(clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_long_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    model: ModelPath<purpose::Inspect>,
+    model: ModelPath<command_profile::Inspect>,
     /// List every tensor
     #[arg(long)]
     tensors: bool,
     /// Print the execution plan: steps, kernels, packed weights
     #[arg(long)]
     plan: bool,
-    /// Print JSON, tensors included
+    /// Print JSON, with all tensors
     #[arg(long, conflicts_with_all = ["tensors", "plan"])]
     json: bool,
 }
 
-/// Tokens of the cache that is shown, where the model takes more and nobody says how many.
+/// Most tokens of the cache shown, unless a length is given.
 const SHOWN_TOKENS: usize = 4096;
 
-/// Shows a model.
+/// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(path) = arguments.model.artifact() {
         let Arguments { tensors, plan, json, .. } = *arguments;
@@ -73,7 +74,7 @@ fn print(arguments: &Arguments, model: &CompiledText, length: Option<usize>) -> 
     out.flush()
 }
 
-/// Names and values, in the order they print; the cache is that for `length` tokens, if so many were asked for.
+/// Names and values, in the order they print; `length` is the context length of the cache, if given.
 fn facts(model: &CompiledText, length: Option<usize>) -> Vec<(&'static str, String)> {
     let config = &model.checkpoint().config;
     let (network, tokens) = match &model.checkpoint().network {
@@ -144,7 +145,7 @@ fn encoder_facts(encoder: &Encoder) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// How many there are, and how many compute a token.
+/// All parameters, and those active per token.
 fn parameters(decoder: &Decoder) -> String {
     let (all, active) = (decoder.parameters(), decoder.active_parameters());
     match active == all {
@@ -153,7 +154,7 @@ fn parameters(decoder: &Decoder) -> String {
     }
 }
 
-/// The blocks that layers have, each kind once.
+/// The feed-forward blocks of the layers, each kind once.
 fn feed_forward(decoder: &Decoder) -> String {
     let mut kinds: Vec<String> = Vec::new();
     for kind in decoder.layers.iter().map(|layer| block(&layer.channel)) {
@@ -171,7 +172,7 @@ fn block(block: &Channel) -> String {
     format!("{} of {} experts of {}{shared}", experts.per_token, experts.count, experts.width)
 }
 
-/// The kind of the tokenizer. A model without one can be looked at all the same.
+/// The kind of the tokenizer, or why there is none.
 fn tokenizer(model: &CompiledText) -> String {
     model
         .tokenizer()

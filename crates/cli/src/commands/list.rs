@@ -1,4 +1,4 @@
-//! `peri list`: what is supported.
+//! `peri list`: supported architectures, encodings and file formats.
 
 use std::io::Write;
 
@@ -6,6 +6,8 @@ use anyhow::Context;
 use pipelines::config::SupportedEncoding;
 
 const AFTER_HELP: &str = "\
+`peri models` lists the models on this machine.
+
 JSON: architectures{name: {example_repo_ids[], supported_encodings[], gguf, task}}, files[].";
 
 /// Arguments of `peri list`.
@@ -17,7 +19,7 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// The files that weights may be in.
+/// The file formats of weights.
 const FILES: [&str; 3] =
     ["GGUF (.gguf, also split)", "safetensors (also sharded)", "PyTorch (.bin, .pt, .pth)"];
 
@@ -26,7 +28,7 @@ fn encodings() -> Vec<&'static str> {
     SupportedEncoding::ALL.iter().map(|encoding| encoding.name()).collect()
 }
 
-/// Prints architectures, encodings and files.
+/// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let text = if arguments.json { json() } else { lines() };
     let mut out = std::io::stdout().lock();

@@ -1,4 +1,4 @@
-//! `peri man`: manual pages, of the same commands and flags that `--help` tells of.
+//! `peri man`: manual pages, made from the same text as `--help`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -20,14 +20,14 @@ pub(crate) struct Arguments {
     /// The command, such as generate or config show [default: peri itself]
     #[arg(value_name = "COMMAND", conflicts_with = "out")]
     command: Vec<String>,
-    /// A folder to write a page for every command to; it is made if it is not there
+    /// Write a page for every command to this folder, which is created if missing
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
-/// Prints a page, or writes all.
+/// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    // `peri help` has what `--help` has, and needs no pages.
+    // `peri help` prints what `--help` does.
     let mut root = crate::command().disable_help_subcommand(true);
     root.build();
     if let Some(folder) = &arguments.out {
@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let mut command = &root;
     for name in &arguments.command {
-        let unknown = || Usage(format!("there is no command `{name}`: `peri --help` lists them"));
+        let unknown = || Usage(format!("there is no command `{name}`: `peri --help` lists all"));
         command = command.find_subcommand(name).ok_or_else(unknown)?;
     }
     let mut page = Vec::new();

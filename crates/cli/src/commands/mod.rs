@@ -1,4 +1,4 @@
-//! The subcommands, one file each: arguments, and what they do.
+//! The subcommands, one file each.
 
 pub(crate) mod bench;
 pub(crate) mod chat;
@@ -11,6 +11,7 @@ pub(crate) mod generate;
 pub(crate) mod inspect;
 pub(crate) mod list;
 pub(crate) mod man;
+pub(crate) mod models;
 pub(crate) mod plan;
 pub(crate) mod pull;
 pub(crate) mod render;

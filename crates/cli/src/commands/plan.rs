@@ -1,4 +1,4 @@
-//! `peri plan`: what a model and its cache will take, and whether that fits, before anything is loaded.
+//! `peri plan`: the memory of a model and its cache, and whether it fits, before anything is loaded.
 
 use std::io::Write;
 
@@ -10,23 +10,27 @@ use pipelines::{MemoryBytes, MemoryPlan, MemoryRequest, OutOfMemory, available_m
 use serde_json::{Value, json};
 use sources::PlannedFile;
 
+use crate::command_profile;
 use crate::exit::{one_line, warn};
 use crate::model::{self, Source};
 use crate::progress::Progress;
-use crate::purpose;
 use crate::settings::ModelPath;
 
-const AFTER_HELP: &str = "\
-Only headers are read. Of a repo that is not here, the list of files, config.json and the headers of the weights are
-fetched; PyTorch files have none. \"total\" is the weights as they are loaded, or their files where that is not known,
-and the cache. Whether it fits is found out as by the commands that run: from the files of weights and the cache. What
-is free is what this machine, or the container around it, leaves. Ends with code 4 if it does not fit.
+const EXAMPLES: &str = "\
+Examples:
+  peri plan model.gguf --max-length 8192 --max-cache-batch-size 4
+  peri plan Qwen/Qwen3-0.6B --json";
 
-JSON: model, architecture, task, parameters, active_parameters, encoding, files[{name, bytes, cached}],
-bytes_to_fetch, weights_bytes, weights_packed_bytes, weights_mapped_bytes, cache_strategy, cache_dtype,
-cache_page_size, cache_bytes_per_token, cache_bytes, cache_tokens, max_length, max_length_inferred,
-max_cache_batch_size, max_cache_batch_size_inferred, total_bytes, usable_bytes, free_bytes, fits, problem, warnings.
-What is not known is null.
+const DETAILS: &str = "\
+Only headers are read. Of a repo that is not in the cache, only the list of files, config.json and the headers of the \
+weights are downloaded (PyTorch files have none). The total is the weights as loaded, or their files if that is unknown, \
+plus the cache. Free memory is what this machine, or its container, has left. If the model does not fit, the exit code \
+is 4.
+
+JSON: model, architecture, task, parameters, active_parameters, encoding, files[{name, bytes, cached}], bytes_to_fetch, \
+weights_bytes, weights_packed_bytes, weights_mapped_bytes, cache_strategy, cache_dtype, cache_page_size, \
+cache_bytes_per_token, cache_bytes, cache_tokens, max_length, max_length_inferred, max_cache_batch_size, \
+max_cache_batch_size_inferred, total_bytes, usable_bytes, free_bytes, fits, problem, warnings. Unknown values are null.
 
 Examples:
   peri plan model.gguf --max-length 8192 --max-cache-batch-size 4
@@ -34,16 +38,16 @@ Examples:
 
 /// Arguments of `peri plan`.
 #[derive(clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = EXAMPLES, after_long_help = DETAILS)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    model: ModelPath<purpose::Plan>,
+    model: ModelPath<command_profile::Plan>,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// What is known of a model, here or not.
+/// What is known about a model, cached or not.
 struct Report {
     model: String,
     architecture: Option<String>,
@@ -52,16 +56,16 @@ struct Report {
     files: Vec<PlannedFile>,
     to_fetch: u64,
     weights: Option<u64>,
-    /// In memory, where the weights can be asked.
+    /// The weights in memory, if known.
     memory: Option<WeightMemory>,
     cache_dtype: String,
     request: Option<MemoryRequest>,
-    /// How memory is divided if it fits, else why it does not.
+    /// The division of memory, or why the model does not fit.
     plan: Option<Result<MemoryPlan, OutOfMemory>>,
     warnings: Vec<String>,
 }
 
-/// Plans.
+/// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let source = arguments.model.source()?;
     let report = match source.look_ahead()? {
@@ -83,7 +87,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 impl Report {
-    /// Of a model that is on this machine.
+    /// The report on a model on this machine.
     fn here(source: &Source) -> anyhow::Result<Report> {
         let resolved = source.look(&Progress::new(true))?;
         let file = |file: &weights::WeightFile| PlannedFile {
@@ -95,7 +99,7 @@ impl Report {
         Report::of(source, resolved, files)
     }
 
-    /// Of a model that is on a hub.
+    /// The report on a model on a hub.
     fn ahead(source: &Source, unfetched: Unfetched) -> anyhow::Result<Report> {
         let to_fetch = unfetched.bytes_to_fetch();
         let Unfetched { files, bytes, described } = unfetched;
@@ -107,7 +111,7 @@ impl Report {
         Ok(report)
     }
 
-    /// Of a model of which all but the values of its weights is known.
+    /// The report on a model whose headers are known.
     fn of(source: &Source, resolved: ResolvedConfig, files: Vec<PlannedFile>) -> anyhow::Result<Report> {
         let config = resolved.config();
         let (architecture, encoding) = (config.architecture.clone(), config.quantization_encoding);
@@ -139,7 +143,7 @@ impl Report {
         Ok(report)
     }
 
-    /// Of a model of which `config.json` is known.
+    /// The report on a model whose `config.json` is known.
     fn by_config(
         source: &Source,
         described: DescribedByConfig,
@@ -177,8 +181,7 @@ impl Report {
         self.plan.as_ref()?.as_ref().ok()
     }
 
-    /// Bytes of the weights as they are loaded, some of them packed in two ways, or as far as they are known; and of
-    /// the cache.
+    /// Bytes of the weights as loaded, or of their files, plus the cache.
     fn total(&self) -> Option<u64> {
         let loaded = self.memory.map(|WeightMemory { packed, stored }| packed.saturating_add(stored));
         let weights = loaded.or(self.request.map(|request| request.weights))?;
@@ -200,7 +203,7 @@ impl Report {
             ("weights on disk", self.on_disk().or(self.weights).map_or_else(unknown, words)),
         ];
         if self.to_fetch > 0 {
-            rows.push(("to fetch", words(self.to_fetch)));
+            rows.push(("to download", words(self.to_fetch)));
         }
         if let Some(WeightMemory { packed, stored }) = self.memory {
             rows.push(("weights loaded", format!("{} packed, {} mapped", words(packed), words(stored))));
@@ -230,7 +233,7 @@ impl Report {
         rows.into_iter().map(|(name, value)| format!("{name:<21} {value}\n")).collect()
     }
 
-    /// Bytes of the files, where all are known.
+    /// Bytes of the files, if all are known.
     fn on_disk(&self) -> Option<u64> {
         let sizes = self.files.iter().map(|file| file.size);
         sizes.reduce(|sum, size| Some(sum?.saturating_add(size?))).flatten()
@@ -281,10 +284,10 @@ impl Report {
     }
 }
 
-/// How memory is divided.
+/// The rows about the division of memory.
 fn division(plan: &MemoryPlan) -> Vec<(&'static str, String)> {
     let origin = |inferred: bool| if inferred { "auto-inferred" } else { "current" };
-    // Encoders have none.
+    // Encoders have no cache.
     let cache = (plan.cache_tokens > 0)
         .then(|| ("cache in all", format!("{} for {} tokens", words(plan.cache), plan.cache_tokens)));
     let limits = [
@@ -294,7 +297,7 @@ fn division(plan: &MemoryPlan) -> Vec<(&'static str, String)> {
     cache.into_iter().chain(limits).collect()
 }
 
-/// Parameters that compute a token.
+/// Parameters active per token.
 fn active(network: &Network) -> usize {
     match network {
         Network::Decoder(decoder) => decoder.active_parameters(),

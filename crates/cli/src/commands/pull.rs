@@ -1,4 +1,4 @@
-//! `peri pull`: fetches a model from a hub into the cache that all tools share.
+//! `peri pull`: downloads a model from a hub into the cache shared by Hugging Face tools.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -6,33 +6,65 @@ use std::path::PathBuf;
 use anyhow::Context;
 use indicatif::HumanBytes;
 use sources::{
-    Error, Hub, HuggingFaceRepo, Pull, RepoOptions, RepoType, SupportedEncoding, Wanted, WeightsFormat,
+    Error, Hub, HuggingFaceRepo, Pull, RepoOptions, RepoType, SupportedEncoding, UnknownName, Wanted,
+    WeightsFormat,
 };
 
 use crate::exit::one_line;
+use crate::parse;
 use crate::transfer::Transfer;
+
+const EXAMPLES: &str = "\
+Examples:
+  peri pull Qwen/Qwen3-0.6B
+  peri pull Qwen/Qwen3-0.6B-GGUF --quantization-encoding q8_0
+  peri pull Qwen/Qwen3-0.6B-GGUF '*Q8_0.gguf'";
+
+const DETAILS: &str = "\
+An interrupted download resumes on the next run.
+
+Environment variables: HF_HOME or HF_HUB_CACHE sets the cache, HF_TOKEN opens private and gated repositories, \
+HF_ENDPOINT names another hub, HF_HUB_OFFLINE=1 forbids the network.
+
+JSON: repo, commit, folder, bytes_to_fetch, bytes_free, files[{name, bytes, cached, path}].
+
+Examples:
+  peri pull Qwen/Qwen3-0.6B
+  peri pull Qwen/Qwen3-0.6B-GGUF --quantization-encoding q8_0
+  peri pull Qwen/Qwen3-0.6B-GGUF '*Q8_0.gguf'";
 
 /// Arguments of `peri pull`.
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, after_long_help = DETAILS)]
 pub(crate) struct Arguments {
     /// The repository: owner/name
     repo: String,
-    /// Only these files: names, or patterns with * and ? [default: one model, with configuration and tokenizer]
+    /// Only these files: names or patterns with * and ? [default: one model with its configuration and tokenizer]
     files: Vec<String>,
-    /// The encoding of the weights, where there are several
-    #[arg(long, value_name = "ENCODING", conflicts_with = "files")]
+    /// The encoding to download, if there are several
+    #[arg(
+        long,
+        value_name = "ENCODING",
+        conflicts_with = "files",
+        hide_possible_values = true,
+        value_parser = parse::Named { names: encodings, parse: encoding }
+    )]
     quantization_encoding: Option<SupportedEncoding>,
-    /// The format of the weights, where there are several
-    #[arg(long, value_name = "FORMAT", conflicts_with = "files")]
+    /// The file format to download, if there are several
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        conflicts_with = "files",
+        value_parser = parse::Named { names: formats, parse: format }
+    )]
     weights_format: Option<WeightsFormat>,
     /// A branch, tag or commit
     #[arg(long, default_value = "main")]
     revision: String,
-    /// Fetch even what is here
+    /// Download again what is in the cache
     #[arg(long)]
     force_download: bool,
-    /// Say what would be fetched, and fetch nothing
+    /// Print what would be downloaded, and download nothing
     #[arg(long)]
     dry_run: bool,
     /// Print JSON
@@ -43,18 +75,23 @@ pub(crate) struct Arguments {
     quiet: bool,
 }
 
-const EXAMPLES: &str = "\
-Examples:
-  peri pull Qwen/Qwen3-0.6B
-  peri pull Qwen/Qwen3-0.6B-GGUF --quantization-encoding q8_0
-  peri pull Qwen/Qwen3-0.6B-GGUF '*Q8_0.gguf'
+fn encodings() -> Vec<&'static str> {
+    SupportedEncoding::ALL.iter().map(|encoding| encoding.name()).collect()
+}
 
-JSON: repo, commit, folder, bytes_to_fetch, bytes_free, files[{name, bytes, cached, path}].
+fn encoding(name: &str) -> Result<SupportedEncoding, String> {
+    name.parse().map_err(|error: UnknownName| error.to_string())
+}
 
-What breaks off is resumed by the next run. HF_HOME or HF_HUB_CACHE says where models are kept, HF_TOKEN opens
-private and gated repositories, HF_ENDPOINT names another hub, HF_HUB_OFFLINE=1 forbids the network.";
+fn formats() -> Vec<&'static str> {
+    WeightsFormat::ALL.iter().map(|format| format.name()).collect()
+}
 
-/// Says what it takes, and fetches it.
+fn format(name: &str) -> Result<WeightsFormat, String> {
+    name.parse().map_err(|error: UnknownName| error.to_string())
+}
+
+/// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let hub = Hub::from_env().map_err(pipelines::Error::from)?;
     let pull = plan(arguments, &hub).map_err(pipelines::Error::from)?;
@@ -70,15 +107,17 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         transfer.clear();
         paths = fetched.map_err(pipelines::Error::from)?;
     }
-    let end = match arguments.json {
-        true => json(&pull, &hub, &paths).to_string(),
-        false if arguments.dry_run => "nothing was fetched (--dry-run)".to_string(),
-        false => format!("in {}", pull.repo().folder().unwrap_or_default().display()),
+    let end = if arguments.json {
+        json(&pull, &hub, &paths).to_string()
+    } else if arguments.dry_run {
+        "nothing was downloaded (--dry-run)".to_string()
+    } else {
+        format!("in {}", pull.repo().folder().unwrap_or_default().display())
     };
     writeln!(out, "{end}").context("cannot write to standard output")
 }
 
-/// Looks at the hub's newest commit, and at what of it is here.
+/// Compares the hub's newest commit with the cache.
 fn plan(arguments: &Arguments, hub: &Hub) -> Result<Pull, Error> {
     let options = RepoOptions {
         repo_type: Some(RepoType::Online),
@@ -96,7 +135,7 @@ fn plan(arguments: &Arguments, hub: &Hub) -> Result<Pull, Error> {
     Pull::plan(HuggingFaceRepo::open(&arguments.repo, options)?, &wanted)
 }
 
-/// Says no before the first byte, if not everything has room.
+/// Fails before the first byte if the disk has too little space.
 fn check_space(pull: &Pull, hub: &Hub) -> Result<(), pipelines::Error> {
     match hub.free_space() {
         Some(available) if available < pull.bytes() => {
@@ -106,18 +145,18 @@ fn check_space(pull: &Pull, hub: &Hub) -> Result<(), pipelines::Error> {
     }
 }
 
-/// The plan: files and sizes, then what that is together.
+/// The files with their sizes, and the total.
 fn lines(pull: &Pull, hub: &Hub) -> String {
     let commit = pull.repo().commit().unwrap_or_default();
     let mut text = format!("{} at {}\n", pull.repo(), &commit[..commit.len().min(12)]);
     let width = pull.files().iter().map(|file| file.name.chars().count()).max().unwrap_or(0);
     for file in pull.files() {
         let size = file.size.map_or_else(|| "unknown size".to_string(), |size| HumanBytes(size).to_string());
-        let here = if file.cached { "  here" } else { "" };
+        let here = if file.cached { "  cached" } else { "" };
         text += &format!("  {:<width$}  {size:>12}{here}\n", one_line(&file.name));
     }
     let free = hub.free_space().map_or_else(String::new, |free| format!(", {} free", HumanBytes(free)));
-    text + &format!("{} to fetch{free}\n", HumanBytes(pull.bytes()))
+    text + &format!("{} to download{free}\n", HumanBytes(pull.bytes()))
 }
 
 fn json(pull: &Pull, hub: &Hub, paths: &[PathBuf]) -> serde_json::Value {

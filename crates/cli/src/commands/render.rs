@@ -1,45 +1,56 @@
-//! `peri render`: the prompt that a chat template makes of a conversation.
+//! `peri render`: the prompt a chat template makes of a conversation.
 
 use std::io::{IsTerminal, Read, Write};
-use std::path::PathBuf;
 
 use anyhow::Context;
 use pipelines::{AddSpecial, Chat, ChatTemplate, ParseSpecial, Tokenizer};
 
+use crate::command_profile;
 use crate::conversation::{self, TemplateArguments};
 use crate::exit::Usage;
+use crate::model::Source;
+use crate::model_name;
 use crate::output::printable;
 use crate::progress::Progress;
-use crate::purpose;
-use crate::settings::ModelFlags;
+use crate::settings::{ModelAndTexts, ModelFlags};
 
-const AFTER_HELP: &str = "\
-The conversation is a list of messages, or an object with them as \"messages\", and \"tools\", \"documents\",
-\"add_generation_prompt\" and further variables of the template if need be. The prompt goes to standard output exactly
-as the template makes it. The model's weights are not loaded.
+const EXAMPLES: &str = "\
+Examples:
+  echo '[{\"role\": \"user\", \"content\": \"Hello\"}]' | peri render llama.gguf
+  peri render qwen/ chat.json --variable enable_thinking=false --tokens
+  peri render chat.json --template chatml.jinja --variable 'bos_token=<s>'";
 
-The tokens that begin and end a text are those of --model; where only a template is given, say them as variables.
+const DETAILS: &str = "\
+The conversation is a list of messages, or an object with \"messages\" and optionally \"tools\", \"documents\", \
+\"add_generation_prompt\" and template variables. The prompt is printed exactly as the template makes it. The model's \
+weights are not loaded.
+
+bos_token and eos_token come from the model; with a template alone, set them as variables.
 
 Examples:
-  echo '[{\"role\": \"user\", \"content\": \"Hello\"}]' | peri render --model llama.gguf
-  peri render chat.json --model qwen/ --variable enable_thinking=false --tokens
+  echo '[{\"role\": \"user\", \"content\": \"Hello\"}]' | peri render llama.gguf
+  peri render qwen/ chat.json --variable enable_thinking=false --tokens
   peri render chat.json --template chatml.jinja --variable 'bos_token=<s>'";
 
 /// Arguments of `peri render`.
 #[derive(clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(
+    override_usage = "peri render [OPTIONS] [MODEL] [FILE]",
+    after_help = EXAMPLES,
+    after_long_help = DETAILS
+)]
 pub(crate) struct Arguments {
-    /// The conversation, as JSON [default: standard input]
-    #[arg(value_name = "FILE")]
-    conversation: Option<PathBuf>,
+    /// The conversation as JSON, after the MODEL if one is named [default: standard input]
+    #[arg(value_name = "FILE", num_args = 0..=2)]
+    words: Vec<String>,
     #[command(flatten)]
-    model: ModelFlags<purpose::Render>,
+    model: ModelFlags<command_profile::Render>,
     #[command(flatten)]
     template: TemplateArguments,
-    /// End the prompt after the last message, rather than where the assistant is to speak
+    /// End the prompt after the last message, without opening an answer
     #[arg(long)]
     no_generation_prompt: bool,
-    /// Print the ids of the prompt's tokens too, on a line of their own
+    /// Also print the prompt's token ids, on a line of their own
     #[arg(long)]
     tokens: bool,
     /// Print a JSON object
@@ -47,7 +58,7 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// What `--json` prints.
+/// The object of `--json`.
 #[derive(serde::Serialize)]
 struct Object<'a> {
     prompt: &'a str,
@@ -55,15 +66,17 @@ struct Object<'a> {
     tokens: Option<&'a [u32]>,
 }
 
-/// Renders.
+/// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let mut chat = conversation(arguments)?;
+    let ModelAndTexts { source, texts, .. } =
+        arguments.model.model_and_texts(&arguments.words, model_name::names_model)?;
+    let mut chat = conversation(&texts)?;
     chat.extra.extend(arguments.template.variables());
     chat.add_generation_prompt &= !arguments.no_generation_prompt;
-    let (template, tokenizer) = open(arguments)?;
+    let (template, tokenizer) = open(arguments, &source)?;
     let prompt = chat.render(&template, tokenizer.as_ref())?;
     let tokens = match &tokenizer {
-        // The template writes all special tokens itself.
+        // The template writes the special tokens.
         Some(tokenizer) if arguments.tokens => {
             Some(tokenizer.encode(&prompt, AddSpecial::No, ParseSpecial::Yes)?)
         }
@@ -72,10 +85,17 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     print(arguments, &prompt, tokens.as_deref()).context("cannot write to standard output")
 }
 
-fn conversation(arguments: &Arguments) -> anyhow::Result<Chat> {
-    if let Some(path) = arguments.conversation.as_deref().filter(|path| path.as_os_str() != "-") {
-        let json = std::fs::read(path).map_err(|error| Usage(format!("{}: {error}", path.display())))?;
-        return Ok(conversation::read(&json, &path.display().to_string())?);
+fn conversation(files: &[String]) -> anyhow::Result<Chat> {
+    match files {
+        [] => {}
+        [file] if file == "-" => {}
+        [file] => {
+            let json = std::fs::read(file).map_err(|error| Usage(format!("{file}: {error}")))?;
+            return Ok(conversation::read(&json, file)?);
+        }
+        [_, other, ..] => {
+            return Err(Usage(format!("`{other}` is a second conversation: name one file")).into());
+        }
     }
     if std::io::stdin().is_terminal() {
         return Err(Usage("no conversation: name a file, or give one on standard input".into()).into());
@@ -85,19 +105,19 @@ fn conversation(arguments: &Arguments) -> anyhow::Result<Chat> {
     Ok(conversation::read(&json, "standard input")?)
 }
 
-/// The template, and the tokenizer unless nothing but a template is given.
-fn open(arguments: &Arguments) -> anyhow::Result<(ChatTemplate, Option<Tokenizer>)> {
-    let source = arguments.model.source()?;
+/// The template, and the tokenizer unless only a template is given.
+fn open(arguments: &Arguments, source: &Source) -> anyhow::Result<(ChatTemplate, Option<Tokenizer>)> {
     if source.is_built_in()
         && let Some(template) = arguments.template.given()?
     {
-        return match arguments.tokens {
-            true => Err(Usage("--tokens needs a tokenizer: name its model with --model".into()).into()),
-            false => Ok((template, None)),
+        return if arguments.tokens {
+            Err(Usage("--tokens needs a tokenizer: name its model with --model".into()).into())
+        } else {
+            Ok((template, None))
         };
     }
     let resolved = source.look(&Progress::new(arguments.json))?;
-    let template = arguments.template.template(&source, &resolved, "or name another model with --model")?;
+    let template = arguments.template.template(source, &resolved, "or name another model with --model")?;
     Ok((template, Some(resolved.tokenizer().context("cannot open the tokenizer")?)))
 }
 

@@ -8,18 +8,24 @@ use anyhow::Context;
 use pipelines::{AddSpecial, ParseSpecial, Piece, SkipSpecial, Tokenizer};
 use serde_json::json;
 
+use crate::command_profile;
 use crate::exit::Usage;
 use crate::model;
-use crate::purpose;
 use crate::settings::ModelPath;
 
-const AFTER_HELP: &str = "\
-Texts are lines of standard input, unless --string or --text gives others. Ids are JSON as they are: an array a line. Of
-a repo, the files of the tokenizer alone are fetched; of one with nothing but GGUF files, the header of one.
+const EXAMPLES: &str = "\
+Examples:
+  echo \"Once upon a time\" | peri tokenize model.gguf
+  echo \"[1, 403, 407]\" | peri tokenize model.gguf --decode
+  peri tokenize Qwen/Qwen3-0.6B --string \"Once upon a time\" --json";
 
-JSON, a line for each text: text, ids[], pieces[], offsets[[start, end]]. Pieces are the tokens as the vocabulary writes
-them. Offsets count bytes of the text; they are null for tokens that are put around it, and for all where the tokenizer
-changes texts in ways that are not known. With --decode, there are no offsets.
+const DETAILS: &str = "\
+Each line of standard input is a text, unless --string or --text gives others. Ids are JSON arrays, one per line. Of a \
+repo only the tokenizer's files are downloaded, or the header of a GGUF file.
+
+--json prints one object per text: text, ids[], pieces[], offsets[[start, end]]. Pieces are tokens as the vocabulary \
+spells them. Offsets count bytes of the text; they are null for tokens added around it, and for all tokens if the \
+tokenizer changes texts in unknown ways. With --decode there are no offsets.
 
 Examples:
   echo \"Once upon a time\" | peri tokenize model.gguf
@@ -29,38 +35,38 @@ Examples:
 
 /// Arguments of `peri tokenize`.
 #[derive(clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = EXAMPLES, after_long_help = DETAILS)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    model: ModelPath<purpose::Tokenize>,
-    /// A text, line breaks and all, in place of standard input; may be given several times
-    #[arg(long, value_name = "TEXT", conflicts_with = "text", allow_hyphen_values = true)]
+    model: ModelPath<command_profile::Tokenize>,
+    /// A text, line breaks included; repeatable
+    #[arg(long, short = 'p', value_name = "TEXT", conflicts_with = "text", allow_hyphen_values = true)]
     string: Vec<String>,
-    /// A file to read in place of standard input, which is -; may be given several times
+    /// A file to read, - for standard input; repeatable
     #[arg(long, value_name = "FILE")]
     text: Vec<PathBuf>,
-    /// Read JSON arrays of ids, one a line, and print the text of each
+    /// Read JSON arrays of ids, one per line, and print their texts
     #[arg(long)]
     decode: bool,
-    /// A whole input is one text, line breaks and all, rather than one text a line
+    /// Take each input as one text instead of one per line
     #[arg(long, conflicts_with = "decode")]
     whole: bool,
-    /// Leave out the tokens that the model wants around a text
+    /// Do not add the model's special tokens around a text
     #[arg(long, conflicts_with = "decode")]
     no_special: bool,
-    /// Print one JSON object a line for each text
+    /// Print one JSON object per text
     #[arg(long)]
     json: bool,
 }
 
-/// Where texts or ids come from.
+/// A source of texts or ids.
 struct Input<R> {
-    /// For messages.
+    /// The name in errors.
     name: String,
     reader: R,
 }
 
-/// Tokenizes.
+/// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let source = arguments.model.source()?;
     let name = Some(Path::new(&source.config().huggingface_repo_id)).filter(|_| !source.is_built_in());
@@ -70,10 +76,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         put(&line(&tokenizer, text, place, arguments)?)?;
     }
     let standard = [PathBuf::from("-")];
-    let files = match arguments.text.is_empty() && arguments.string.is_empty() {
-        true => &standard[..],
-        false => &arguments.text,
-    };
+    let only_standard_input = arguments.text.is_empty() && arguments.string.is_empty();
+    let files = if only_standard_input { &standard[..] } else { &arguments.text };
     for path in files {
         if path.as_os_str() == "-" {
             let name = "standard input".to_string();
@@ -116,12 +120,13 @@ impl<R: BufRead> Input<R> {
     }
 
     fn utf8(&self, bytes: Vec<u8>, line: usize) -> Result<String, Usage> {
-        let wrong = |error| Usage(format!("{}: {error}; convert it, with iconv say", self.place(line)));
+        let wrong =
+            |error| Usage(format!("{}: {error}; convert it, for example with iconv", self.place(line)));
         String::from_utf8(bytes).map_err(wrong)
     }
 }
 
-/// What is printed of a text, or of ids.
+/// The output line for a text, or for ids.
 fn line(
     tokenizer: &Tokenizer,
     text: &str,
@@ -172,7 +177,7 @@ fn decode(
     Ok(json!({ "text": text, "ids": ids, "pieces": pieces }).to_string())
 }
 
-/// Writes a line at once: who pipes line by line waits for it.
+/// Prints a line without buffering, for those who pipe line by line.
 fn put(line: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).context("cannot write to standard output")

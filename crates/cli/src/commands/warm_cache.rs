@@ -1,4 +1,4 @@
-//! `peri warm-cache`: everything that starting a model takes, done once: fetching, compiling, packing, saving.
+//! `peri warm-cache`: downloads, compiles, packs and saves a model, so that it starts faster later.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,32 +10,38 @@ use pipelines::MemoryBytes;
 use pipelines::config::ResolvedConfig;
 use serde_json::{Value, json};
 
+use crate::command_profile;
 use crate::exit::{Usage, one_line};
 use crate::model::{self, ThreadArguments};
 use crate::progress::Progress;
-use crate::purpose;
 use crate::settings::ModelPath;
 
-const AFTER_HELP: &str = "\
-What stays: files of a repo, in the cache of the hub; with --target, a file with the compiled model and its packed
-weights, which --serialized-model-path starts from. Without it, nothing that was compiled stays.
+const EXAMPLES: &str = "\
+Examples:
+  peri warm-cache Qwen/Qwen3-0.6B
+  peri warm-cache model.gguf --target model.mef
+  peri generate model.gguf \"Once upon a time\" --serialized-model-path model.mef";
+
+const DETAILS: &str = "\
+Downloaded files stay in the hub cache. With --target, the compiled model and its packed weights are saved to a file \
+that --serialized-model-path starts from; without it, they are discarded.
 
 JSON: model, files[], serialized_model_path, serialized_bytes, seconds{resolve, compile, load}.
 
 Examples:
   peri warm-cache Qwen/Qwen3-0.6B
   peri warm-cache model.gguf --target model.mef
-  peri generate --model model.gguf --serialized-model-path model.mef \"Once upon a time\"";
+  peri generate model.gguf \"Once upon a time\" --serialized-model-path model.mef";
 
 /// Arguments of `peri warm-cache`.
 #[derive(clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = EXAMPLES, after_long_help = DETAILS)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    model: ModelPath<purpose::WarmCache>,
+    model: ModelPath<command_profile::WarmCache>,
     #[command(flatten)]
     threads: ThreadArguments,
-    /// The file to write the compiled model with its packed weights to; short for --save-to-serialized-model-path
+    /// Save the compiled model with its packed weights to this file (--save-to-serialized-model-path)
     #[arg(long, value_name = "PATH", conflicts_with = "save_to_serialized_model_path")]
     target: Option<PathBuf>,
     /// Print JSON
@@ -46,7 +52,7 @@ pub(crate) struct Arguments {
     quiet: bool,
 }
 
-/// What was done.
+/// The result.
 struct Warmed {
     model: String,
     files: Vec<PathBuf>,
@@ -56,7 +62,7 @@ struct Warmed {
     load: Duration,
 }
 
-/// Warms.
+/// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let warmed = warm(arguments)?;
     let text = if arguments.json { format!("{:#}\n", warmed.json()) } else { warmed.lines() };
@@ -67,7 +73,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 fn warm(arguments: &Arguments) -> anyhow::Result<Warmed> {
     let mut source = arguments.model.source()?;
     if let Some(path) = &arguments.target {
-        let text = path.to_str().ok_or_else(|| Usage("--target is no UTF-8".into()))?;
+        let text = path.to_str().ok_or_else(|| Usage("--target is not UTF-8".into()))?;
         source.set("save_to_serialized_model_path", &text.into())?;
     }
     let progress = Progress::new(arguments.quiet);
@@ -94,7 +100,7 @@ fn warm(arguments: &Arguments) -> anyhow::Result<Warmed> {
     Ok(Warmed { model: source.name(), files, saved, resolve, compile, load })
 }
 
-/// The files of the weights; none for the model that is built in.
+/// The weight files; none for the built-in model.
 fn files(resolved: &ResolvedConfig) -> Vec<PathBuf> {
     let files = resolved.checkpoint().weights().files().iter().map(|file| file.path().to_path_buf());
     files.filter(|file| file.exists()).collect()
@@ -110,7 +116,7 @@ impl Warmed {
             Some((path, bytes)) => {
                 format!("saved to {} ({})", one_line(&path.display().to_string()), MemoryBytes(*bytes))
             }
-            None => "nothing compiled was saved: --target names a file for it".to_string(),
+            None => "the compiled model was not saved: name a file with --target".to_string(),
         });
         lines.join("\n") + "\n"
     }

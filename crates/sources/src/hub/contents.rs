@@ -3,12 +3,16 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
-use super::Hub;
+use super::names::is_commit;
+use super::{Hub, is_repo_id};
 use crate::Error;
 
 /// What names of folders with a repository begin with.
 const KINDS: [&str; 3] = ["models--", "datasets--", "spaces--"];
+/// What names of folders with a model repository begin with.
+const MODELS: &str = "models--";
 /// What names of files that have not arrived whole end with.
 const INCOMPLETE: &str = ".incomplete";
 
@@ -23,7 +27,53 @@ pub struct CacheContents {
     pub incomplete: Vec<PathBuf>,
 }
 
+/// A model repository in a cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CachedRepo {
+    /// `owner/name`, or `name`.
+    pub id: String,
+    /// The folder in the cache.
+    pub folder: PathBuf,
+    /// The commits of which files are in the cache, sorted.
+    pub commits: Vec<String>,
+    /// Bytes of all files, incomplete ones included. Commits share files.
+    pub bytes: u64,
+    /// When the newest file arrived.
+    pub modified: Option<SystemTime>,
+}
+
 impl Hub {
+    /// The model repositories in the cache, sorted by id.
+    ///
+    /// # Errors
+    /// If the cache cannot be read.
+    pub fn repos(&self) -> Result<Vec<CachedRepo>, Error> {
+        let mut repos = Vec::new();
+        for folder in entries(&self.cache)? {
+            let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let Some(id) = name.strip_prefix(MODELS).map(|id| id.replacen("--", "/", 1)) else { continue };
+            if is_repo_id(&id) && folder.is_dir() {
+                repos.push(CachedRepo::read(id, folder)?);
+            }
+        }
+        repos.sort_by(|a, b| a.id.cmp(&b.id));
+        Ok(repos)
+    }
+
+    /// Deletes a repository from the cache: all its commits, and downloads that broke off.
+    ///
+    /// # Errors
+    /// If a file cannot be deleted. Some may be deleted already.
+    pub fn remove(&self, repo: &CachedRepo) -> Result<(), Error> {
+        let name = repo.folder.file_name().unwrap_or_default();
+        let locks = self.cache.join(".locks").join(name);
+        match fs::remove_dir_all(&locks) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(Error::io(&locks)(error)),
+            _ => {}
+        }
+        fs::remove_dir_all(&repo.folder).map_err(Error::io(&repo.folder))
+    }
+
     /// Counts what the cache holds. One that is not there is empty.
     ///
     /// # Errors
@@ -48,6 +98,24 @@ impl Hub {
             }
         }
         Ok(contents)
+    }
+}
+
+impl CachedRepo {
+    fn read(id: String, folder: PathBuf) -> Result<CachedRepo, Error> {
+        let (mut bytes, mut modified) = (0u64, None);
+        for blob in entries(&folder.join("blobs"))? {
+            let Ok(metadata) = fs::symlink_metadata(&blob) else { continue };
+            if metadata.is_file() {
+                bytes = bytes.saturating_add(metadata.len());
+                modified = modified.max(metadata.modified().ok());
+            }
+        }
+        let commits = entries(&folder.join("snapshots"))?;
+        let commits =
+            commits.iter().filter_map(|path| path.file_name()?.to_str()).filter(|name| is_commit(name));
+        let commits = commits.map(str::to_string).collect();
+        Ok(CachedRepo { id, folder, commits, bytes, modified })
     }
 }
 
@@ -85,5 +153,28 @@ mod tests {
         let contents = hub.contents().unwrap();
         assert_eq!((contents.repos, contents.bytes), (2, 8));
         assert_eq!(contents.incomplete, [blobs.join("two.incomplete")]);
+    }
+
+    #[test]
+    fn model_repos_are_listed_and_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let hub = Hub::offline(folder.path().join("hub"));
+        assert_eq!(hub.repos().unwrap(), []);
+        let repo = hub.cache.join("models--ada--tiny");
+        let commit = "0123456789abcdef0123456789abcdef01234567";
+        fs::create_dir_all(repo.join("blobs")).unwrap();
+        fs::create_dir_all(repo.join("snapshots").join(commit)).unwrap();
+        fs::create_dir_all(hub.cache.join("datasets--ada--text/blobs")).unwrap();
+        fs::create_dir_all(hub.cache.join(".locks/models--ada--tiny")).unwrap();
+        fs::write(repo.join("blobs/one"), "12345").unwrap();
+        fs::create_dir_all(hub.cache.join("models--gpt2")).unwrap();
+        let repos = hub.repos().unwrap();
+        let ids: Vec<&str> = repos.iter().map(|repo| &repo.id[..]).collect();
+        assert_eq!(ids, ["ada/tiny", "gpt2"]);
+        assert_eq!((repos[0].bytes, &repos[0].commits[..]), (5, &[commit.to_string()][..]));
+        assert!(repos[0].modified.is_some() && repos[1].modified.is_none());
+        hub.remove(&repos[0]).unwrap();
+        assert!(!repo.exists() && !hub.cache.join(".locks/models--ada--tiny").exists());
+        assert_eq!(hub.repos().unwrap().len(), 1);
     }
 }

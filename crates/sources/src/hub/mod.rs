@@ -17,7 +17,7 @@ mod shards;
 mod tests;
 
 pub use cache::{RepoFile, Snapshot};
-pub use contents::CacheContents;
+pub use contents::{CacheContents, CachedRepo};
 pub use info::ModelInfo;
 pub use names::{Repo, file_path, is_repo_id};
 pub use progress::Progress;

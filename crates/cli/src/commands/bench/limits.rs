@@ -1,4 +1,4 @@
-//! What measurements run within: the length of sequences, and the memory that may be used.
+//! The limits of measurements: the context length and the memory.
 
 use std::fmt;
 use std::io::Write;
@@ -10,23 +10,23 @@ use super::{Arguments, BATCH_PROMPT, BATCH_TOKENS, Work};
 use crate::exit::NoMemory;
 use crate::model::Source;
 
-/// What all works run within. It prints as the length that sequences may have.
+/// The limits of all works. Prints the context length.
 pub(super) struct Limits {
-    /// The options of the configuration, for greedy answers.
+    /// The options of the configuration, with greedy sampling.
     pub(super) options: GeneratorOptions,
     memory: MemoryRequest,
-    /// Tokens of a sequence.
+    /// Most tokens of a sequence.
     pub(super) max_length: usize,
-    /// Those that the model can take.
+    /// Most tokens the model supports.
     context: usize,
 }
 
 impl Limits {
-    /// Those of a model.
-    pub(super) fn of(source: &Source, resolved: &ResolvedConfig) -> Limits {
+    /// The limits of a model.
+    pub(super) fn new(source: &Source, resolved: &ResolvedConfig) -> Limits {
         let options = GeneratorOptions {
             sampling: SamplingOptions::GREEDY,
-            // Of the sequences to measure, which are more than the configuration speaks of.
+            // The measured batches are larger than the configured one.
             max_ce_batch_size: source.config().max_ce_batch_size,
             ..GeneratorOptions::from(resolved)
         };
@@ -35,30 +35,18 @@ impl Limits {
         Limits { options, memory, max_length, context }
     }
 
-    /// The works to measure. Those that are too long are left out, which standard error tells; those that do not fit
-    /// into memory are refused.
-    pub(super) fn works(&self, arguments: &Arguments) -> anyhow::Result<Vec<(String, Work)>> {
+    /// The works to measure. Works that are too long are left out, and `warn` says whether to print which.
+    ///
+    /// # Errors
+    /// If a work does not fit into memory.
+    pub(super) fn works(&self, arguments: &Arguments, warn: bool) -> anyhow::Result<Vec<(String, Work)>> {
         if arguments.profile || arguments.shared_prefix.is_some() {
             return Ok(Vec::new());
         }
-        let prompts = arguments.prompt.iter().map(|prompt| {
-            let prompt = prompt.get();
-            (format!("pp{prompt}"), Work { sequences: 1, prompt, tokens: 1, flag: "--prompt" })
-        });
-        let generate = arguments.generate.get();
-        let tokens = generate.saturating_add(1);
-        let alone = (format!("tg{generate}"), Work { sequences: 1, prompt: 1, tokens, flag: "--generate" });
-        let batches = arguments.batch.iter().map(|sequences| {
-            let sequences = sequences.get();
-            let steps = (sequences - 1) / self.options.max_ce_batch_size;
-            let tokens =
-                BATCH_TOKENS + steps.min(self.max_length.saturating_sub(BATCH_PROMPT + BATCH_TOKENS));
-            (format!("b{sequences}"), Work { sequences, prompt: BATCH_PROMPT, tokens, flag: "--batch" })
-        });
-        let works = prompts.chain([alone]).chain(batches);
-        let (fit, large): (Vec<_>, Vec<_>) = works.partition(|(_, work)| work.room() <= self.max_length);
-        for (name, work) in large {
-            let problem = format!("{name} is left out: it needs {} tokens, and {self}", work.room());
+        let works = arguments.depth.iter().flat_map(|&depth| self.works_at(arguments, depth));
+        let (fit, large): (Vec<_>, Vec<_>) = works.partition(|(_, work)| work.length() <= self.max_length);
+        for (name, work) in large.iter().filter(|_| warn) {
+            let problem = format!("{name} is left out: it needs {} tokens, and {self}", work.length());
             // A closed standard error changes nothing.
             let _ = writeln!(std::io::stderr(), "peri: {problem}");
         }
@@ -66,14 +54,37 @@ impl Limits {
         Ok(fit)
     }
 
-    /// Whether the cache for a work fits into what may be used of the memory.
+    /// All works at a depth.
+    fn works_at(&self, arguments: &Arguments, depth: usize) -> Vec<(String, Work)> {
+        let at_depth = if depth > 0 { format!(" @ d{depth}") } else { String::new() };
+        let prompts = arguments.prompt.iter().map(|prompt| {
+            let prompt = prompt.get();
+            let work = Work { sequences: 1, prompt, tokens: 1, depth, flag: "--prompt" };
+            (format!("pp{prompt}{at_depth}"), work)
+        });
+        let generate = arguments.generate.get();
+        let tokens = generate.saturating_add(1);
+        let work = Work { sequences: 1, prompt: 1, tokens, depth, flag: "--generate" };
+        let alone = (format!("tg{generate}{at_depth}"), work);
+        let batches = arguments.batch.iter().filter(|_| depth == 0).map(|sequences| {
+            let sequences = sequences.get();
+            let steps = (sequences - 1) / self.options.max_ce_batch_size;
+            let tokens =
+                BATCH_TOKENS + steps.min(self.max_length.saturating_sub(BATCH_PROMPT + BATCH_TOKENS));
+            let work = Work { sequences, prompt: BATCH_PROMPT, tokens, depth, flag: "--batch" };
+            (format!("b{sequences}"), work)
+        });
+        prompts.chain([alone]).chain(batches).collect()
+    }
+
+    /// Checks that the cache of a work fits into the usable memory.
     pub(super) fn check(&self, name: &str, work: &Work) -> anyhow::Result<()> {
-        // Pages are not enough for one: all run at once.
+        // All sequences run at once, so each needs its full length.
         let strategy = match self.memory.strategy {
             KVCacheStrategy::Paged => KVCacheStrategy::Continuous,
             strategy => strategy,
         };
-        let (max_length, max_batch) = (Auto::At(work.room()), Auto::At(work.sequences));
+        let (max_length, max_batch) = (Auto::At(work.length()), Auto::At(work.sequences));
         match (MemoryRequest { strategy, max_length, max_batch, ..self.memory }).plan() {
             Ok(_) => Ok(()),
             Err(OutOfMemory::Settings { weights, cache, usable, available, .. }) => {
@@ -83,7 +94,7 @@ impl Limits {
                     "{name}: the weights need {weights} and the cache for {} sequences of {} tokens {cache}, but \
                      {usable} of the {available} free may be used: lower {}",
                     work.sequences,
-                    work.room(),
+                    work.length(),
                     work.flag
                 ))
                 .into())

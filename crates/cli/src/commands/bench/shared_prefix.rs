@@ -1,4 +1,4 @@
-//! Time to first token of prompts that begin alike, with prefix caching and without.
+//! Time to first token of prompts with a shared prefix, with and without prefix caching.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,23 +6,24 @@ use std::time::Instant;
 use pipelines::{EventKind, Generator, GeneratorOptions, Request, TextModel};
 
 use super::limits::Limits;
-use super::{Figure, Work, median, prompt};
+use super::report::{Figure, median};
+use super::{Work, prompt};
 use crate::exit::{Interrupted, Usage};
 use crate::interrupt::Interrupt;
 
-/// Tokens in which prompts differ, after those that they share.
+/// Tokens of each prompt after the shared prefix.
 const OWN: usize = 16;
 
-/// Prompts that come at once, when one with the same beginning has been answered before.
+/// Prompts that arrive at once, after one with the same prefix was answered.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SharedPrefix {
     pub(super) prompts: usize,
-    /// Tokens that all of them begin with.
+    /// Tokens of the shared prefix.
     pub(super) shared: usize,
 }
 
 impl SharedPrefix {
-    /// The time to first token with and without prefix caching, by turns, and how much shorter it is with.
+    /// The time to first token with and without prefix caching, alternately, and their ratio.
     pub(super) fn measure(
         self,
         model: &Arc<TextModel>,
@@ -37,13 +38,14 @@ impl SharedPrefix {
             return Err(Usage(format!("{problem}; give a smaller --shared-prefix")).into());
         }
         let sequences = self.prompts.saturating_add(1);
-        let work = Work { sequences, prompt: length, tokens: 1, flag: "--concurrency or --shared-prefix" };
+        let work =
+            Work { sequences, prompt: length, tokens: 1, depth: 0, flag: "--concurrency or --shared-prefix" };
         limits.check("the shared prefix", &work)?;
         let (mut off, mut on) = (Vec::new(), Vec::new());
         for repetition in 0..=repetitions {
             let without = self.time_to_first_token(model, &limits.options, false, interrupt)?;
             let with = self.time_to_first_token(model, &limits.options, true, interrupt)?;
-            // The first time faults pages in and is not counted.
+            // The first run faults pages in and is not counted.
             if repetition > 0 {
                 off.push(without);
                 on.push(with);
@@ -52,13 +54,13 @@ impl SharedPrefix {
         let ratios = off.iter().zip(&on).map(|(off, on)| off / on).collect();
         let name = format!("time to first token, {} sharing {}", self.prompts, self.shared);
         Ok(vec![
-            Figure { name: format!("{name}, no prefix caching"), unit: "ms", values: off },
-            Figure { name: format!("{name}, prefix caching"), unit: "ms", values: on },
-            Figure { name: "shorter with prefix caching".into(), unit: "times", values: ratios },
+            Figure { name: format!("{name}, no prefix caching"), depth: 0, unit: "ms", values: off },
+            Figure { name: format!("{name}, prefix caching"), depth: 0, unit: "ms", values: on },
+            Figure { name: "shorter with prefix caching".into(), depth: 0, unit: "times", values: ratios },
         ])
     }
 
-    /// The median time from when all prompts come to the first token of each, in milliseconds.
+    /// The median time from the arrival of all prompts to the first token of each, in milliseconds.
     fn time_to_first_token(
         self,
         model: &Arc<TextModel>,
@@ -91,7 +93,7 @@ impl SharedPrefix {
     }
 }
 
-/// Runs all that was added; the milliseconds until the first token of each.
+/// Runs the generator until it is idle; returns the milliseconds until the first token of each request.
 fn first_tokens(generator: &mut Generator, interrupt: &Interrupt) -> anyhow::Result<Vec<f64>> {
     let start = Instant::now();
     let mut times = Vec::new();

@@ -1,4 +1,4 @@
-//! What one types to steer a conversation: `/reset` and its like.
+//! Commands typed in a conversation, such as `/reset`.
 
 /// A command.
 #[derive(Debug, PartialEq, Eq)]
@@ -11,32 +11,34 @@ pub(super) enum Command<'a> {
     Load(&'a str),
     Retry,
     Undo,
+    Think,
     Exit,
 }
 
-/// What `/help` says, after the list of commands.
+/// What `/help` prints after the commands.
 const HINTS: &str = "\
-A line that ends with a backslash goes on in the next; a message between two lines of \"\"\" is taken as it stands.
-Ctrl-C stops an answer and keeps what was said of it. Ctrl-D leaves.";
+A line that ends with a backslash continues on the next. Lines between two lines of \"\"\" are one message.
+Ctrl-C stops an answer and keeps the text so far. Ctrl-D leaves.";
 
-/// A row for each: its name, what it takes, and what it does.
+/// Name, argument and description of each.
 const COMMANDS: &[(&str, &str, &str)] = &[
-    ("help", "", "show this"),
-    ("reset", "", "begin anew; the system message stays"),
-    ("system", "TEXT", "set the system message; alone, show it; \"\" removes it"),
-    ("stats", "", "show tokens, times and how full the context is"),
-    ("save", "FILE", "write the conversation to a file, as JSON"),
-    ("load", "FILE", "go on with the conversation of a file"),
-    ("retry", "", "throw the last answer away and have another"),
-    ("undo", "", "take back the last message and its answer"),
+    ("help", "", "show this help"),
+    ("reset", "", "start over; the system message stays"),
+    ("system", "TEXT", "set the system message; without TEXT, show it; \"\" removes it"),
+    ("think", "", "show or fold the model's thoughts"),
+    ("stats", "", "show tokens, times and the length of the context"),
+    ("save", "FILE", "save the conversation as JSON"),
+    ("load", "FILE", "continue a saved conversation"),
+    ("retry", "", "replace the last answer by another"),
+    ("undo", "", "remove the last message and its answer"),
     ("exit", "", "leave"),
 ];
 
-/// The command in a text, or `None` if it is a message. Only a word of letters after `/` makes a command, so that
-/// paths and comments are messages.
+/// The command in a text, or `None` if it is a message. Only `/` and a word of letters is a command; paths and comments
+/// are messages.
 ///
 /// # Errors
-/// If there is no such command, or it is given too much or too little.
+/// If the command does not exist, or its argument is missing or unexpected.
 pub(super) fn parse(text: &str) -> Option<Result<Command<'_>, String>> {
     let text = text.trim();
     let (name, rest) =
@@ -45,7 +47,7 @@ pub(super) fn parse(text: &str) -> Option<Result<Command<'_>, String>> {
     is_word.then(|| command(&name.to_ascii_lowercase(), rest.trim()))
 }
 
-/// The list of commands.
+/// The help text.
 pub(super) fn help() -> String {
     let rows =
         COMMANDS.iter().map(|(name, takes, does)| format!("{:<14} {does}\n", format!("/{name} {takes}")));
@@ -54,12 +56,12 @@ pub(super) fn help() -> String {
 
 fn command<'a>(name: &str, rest: &'a str) -> Result<Command<'a>, String> {
     let Some((name, takes, _)) = COMMANDS.iter().find(|(known, ..)| *known == name) else {
-        return Err(format!("there is no command /{name}; /help lists them"));
+        return Err(format!("unknown command /{name}; /help lists all"));
     };
     match (*takes, rest) {
         ("", "") | ("TEXT", _) => {}
-        ("", rest) => return Err(format!("/{name} takes nothing, and is given `{rest}`")),
-        (takes, "") => return Err(format!("/{name} wants a {}", takes.to_lowercase())),
+        ("", rest) => return Err(format!("/{name} takes no argument, got `{rest}`")),
+        (takes, "") => return Err(format!("/{name} needs a {}", takes.to_lowercase())),
         _ => {}
     }
     Ok(match *name {
@@ -71,8 +73,9 @@ fn command<'a>(name: &str, rest: &'a str) -> Result<Command<'a>, String> {
         "load" => Command::Load(rest),
         "retry" => Command::Retry,
         "undo" => Command::Undo,
+        "think" => Command::Think,
         "exit" => Command::Exit,
-        name => unreachable!("/{name} is in the table, so it is here"),
+        name => unreachable!("/{name} is in COMMANDS but not here"),
     })
 }
 
@@ -81,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_told_from_messages() {
+    fn commands_are_distinguished_from_messages() {
         let check = |text, expected: Option<Result<Command<'_>, &str>>| {
             assert_eq!(parse(text), expected.map(|command| command.map_err(String::from)), "{text}");
         };
@@ -93,13 +96,13 @@ mod tests {
         check("/system\nBe\nbrief.", Some(Ok(Command::System("Be\nbrief."))));
         check("/system", Some(Ok(Command::System(""))));
         check("/save a file.json", Some(Ok(Command::Save("a file.json"))));
-        check("/load", Some(Err("/load wants a file")));
-        check("/undo 2", Some(Err("/undo takes nothing, and is given `2`")));
-        check("/quit", Some(Err("there is no command /quit; /help lists them")));
+        check("/load", Some(Err("/load needs a file")));
+        check("/undo 2", Some(Err("/undo takes no argument, got `2`")));
+        check("/quit", Some(Err("unknown command /quit; /help lists all")));
     }
 
     #[test]
-    fn every_command_is_known_and_explained() {
+    fn every_command_parses_and_has_help() {
         for (name, takes, _) in COMMANDS {
             assert!(parse(&format!("/{name} {takes}")).unwrap().is_ok(), "{name}");
             assert!(help().contains(&format!("/{name}")));

@@ -1,8 +1,10 @@
-//! Messages as they are typed or piped: lines, lines that go on, and blocks.
+//! Messages from a terminal, a pipe or the command line: lines, continued lines, and blocks.
 
 use std::borrow::Cow;
-use std::io::{BufRead, IsTerminal};
+use std::io::{BufRead, IsTerminal, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
 use reedline::{
@@ -11,25 +13,32 @@ use reedline::{
 };
 
 use crate::exit::{self, Usage};
+use crate::output;
 
-/// What came.
+/// What was read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Input {
     /// A message, or a command.
     Line(String),
-    /// A message, whatever it looks like.
+    /// A message, even if it looks like a command.
     Block(String),
-    /// Ctrl-C instead of a message.
-    Interrupted,
+    /// Ctrl-C at the prompt.
+    Cancelled,
+    /// A signal ends the conversation.
+    Terminated,
     End,
 }
 
-/// Where messages come from.
+/// The source of messages.
 pub(super) enum Reader {
     /// A terminal, with line editing and a history.
     Terminal(Box<Reedline>),
-    /// Anything else: lines, with their number so far.
+    /// Lines, with the number of those read.
     Lines(Box<dyn BufRead>, usize),
+    /// The same, typed on a terminal without line editing.
+    Typed(Box<dyn BufRead>, usize),
+    /// One message of the command line, until it is read.
+    Once(Option<String>),
 }
 
 /// Around a message that is taken as it stands.
@@ -38,25 +47,34 @@ const BLOCK: &str = "\"\"\"";
 const HISTORY: usize = 10_000;
 
 impl Reader {
-    /// For standard input; `history` says whether what is typed is remembered from one conversation to the next.
-    pub(super) fn new(history: bool) -> Reader {
-        // The editor draws on standard error.
+    /// Reads standard input. `history` says whether to keep typed messages for later conversations; `stop` ends the
+    /// editor when set.
+    pub(super) fn new(history: bool, stop: Arc<AtomicBool>) -> Reader {
+        // The editor draws on standard error, and needs a terminal that can move its cursor.
         if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
             return Reader::Lines(Box::new(std::io::stdin().lock()), 0);
         }
-        let mut editor = Reedline::create().with_validator(Box::new(Whole)).use_bracketed_paste(true);
+        if output::is_dumb_terminal() {
+            return Reader::Typed(Box::new(std::io::stdin().lock()), 0);
+        }
+        // The default colours of the editor are unreadable on light backgrounds.
+        let mut editor = Reedline::create()
+            .with_validator(Box::new(Whole))
+            .with_ansi_colors(false)
+            .with_break_signal(stop)
+            .use_bracketed_paste(true);
         if history {
             match history_file() {
                 Ok(history) => editor = editor.with_history(Box::new(history)),
-                Err(error) => exit::warn(&format!("what is typed is not remembered: {error:#}")),
+                Err(error) => exit::warn(&format!("typed messages are not kept: {error:#}")),
             }
         }
         Reader::Terminal(Box::new(editor))
     }
 
-    /// Whether someone types.
+    /// Whether a person types.
     pub(super) fn is_terminal(&self) -> bool {
-        matches!(self, Reader::Terminal(_))
+        matches!(self, Reader::Terminal(_) | Reader::Typed(..))
     }
 
     /// The next message that is not empty.
@@ -65,6 +83,12 @@ impl Reader {
             let input = match self {
                 Reader::Terminal(editor) => typed(editor)?,
                 Reader::Lines(lines, number) => piped(lines, number)?,
+                Reader::Typed(lines, number) => {
+                    // A closed standard error changes nothing.
+                    let _ = write!(std::io::stderr(), "> ");
+                    piped(lines, number)?
+                }
+                Reader::Once(message) => message.take().map_or(Input::End, Input::Block),
             };
             match input {
                 Input::Line(text) | Input::Block(text) if text.trim().is_empty() => {}
@@ -77,7 +101,8 @@ impl Reader {
 fn typed(editor: &mut Reedline) -> anyhow::Result<Input> {
     Ok(match editor.read_line(&Mark).context("cannot read from the terminal")? {
         Signal::Success(text) => input(&text),
-        Signal::CtrlC => Input::Interrupted,
+        Signal::CtrlC => Input::Cancelled,
+        Signal::ExternalBreak(_) => Input::Terminated,
         _ => Input::End,
     })
 }
@@ -101,7 +126,7 @@ fn piped(lines: &mut dyn BufRead, number: &mut usize) -> anyhow::Result<Input> {
         }
         *number += 1;
         let line = String::from_utf8(line).map_err(|_| {
-            Usage(format!("standard input, line {number}: not UTF-8; convert it, with iconv say"))
+            Usage(format!("standard input, line {number}: not UTF-8; convert it, for example with iconv"))
         })?;
         let line = line.strip_suffix('\n').unwrap_or(&line);
         text.push_str(line.strip_suffix('\r').unwrap_or(line));
@@ -112,7 +137,7 @@ fn piped(lines: &mut dyn BufRead, number: &mut usize) -> anyhow::Result<Input> {
     }
 }
 
-/// Whether a message ends here. A block whose quotes stand alone ends with such a line, so that quotes may be in it.
+/// Whether a message is complete. A block that opens with a line of quotes ends with one, and may contain others.
 fn is_whole(text: &str) -> bool {
     let Some(rest) = text.strip_prefix(BLOCK) else { return !text.ends_with('\\') };
     match rest.split_once('\n') {
@@ -123,7 +148,7 @@ fn is_whole(text: &str) -> bool {
     }
 }
 
-/// What is meant by a text: the inside of a block, or lines without the backslashes between them.
+/// The message of a complete text: the inside of a block, or lines without the backslashes that joined them.
 fn input(text: &str) -> Input {
     match text.strip_prefix(BLOCK).and_then(|rest| rest.trim_end().strip_suffix(BLOCK)) {
         Some(inside) => {
@@ -137,7 +162,7 @@ fn input(text: &str) -> Input {
     }
 }
 
-/// The history, in a file that nobody else may read.
+/// The history, in a file that only the user can read.
 fn history_file() -> anyhow::Result<FileBackedHistory> {
     let state = std::env::var_os("XDG_STATE_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
     let home = std::env::var_os("HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
@@ -155,7 +180,7 @@ fn history_file() -> anyhow::Result<FileBackedHistory> {
     FileBackedHistory::with_file(HISTORY, path.clone()).with_context(|| path.display().to_string())
 }
 
-/// Lets Enter begin a new line where a message does not end.
+/// Makes Enter start a new line while a message is incomplete.
 struct Whole;
 
 impl Validator for Whole {
@@ -164,7 +189,7 @@ impl Validator for Whole {
     }
 }
 
-/// What stands before a message.
+/// The prompt before a message.
 struct Mark;
 
 impl Prompt for Mark {
@@ -207,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_go_on_and_blocks_stand() {
+    fn backslashes_continue_lines_and_quotes_make_blocks() {
         let check = |text: &str, expected: &[&str]| {
             assert_eq!(
                 messages(text.as_bytes()),
@@ -228,13 +253,13 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_no_commands() {
+    fn blocks_are_never_commands() {
         assert_eq!(input("/exit"), Input::Line("/exit".into()));
         assert_eq!(input("\"\"\"/exit\"\"\" "), Input::Block("/exit".into()));
     }
 
     #[test]
-    fn what_is_wrong_has_a_line() {
+    fn errors_name_the_line() {
         let (before, error) = messages(b"Hi\n\"\"\"\nno end\n");
         assert_eq!(before, ["Hi"]);
         assert!(error.unwrap().starts_with("standard input, line 2: "));

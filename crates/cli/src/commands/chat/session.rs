@@ -1,16 +1,18 @@
-//! A conversation with a model: what was said, what comes next, and what it took.
+//! A conversation: its messages, the next answer, and statistics.
 
 use std::path::Path;
 use std::time::Instant;
 
 use futures_lite::{StreamExt, future};
 use pipelines::{
-    AsyncTextStream, Chat, Error, EventKind, FinishReason, Prompt, Request, TextGenerator, TextRequest,
+    AsyncTextStream, Chat, ChatTemplate, Error, EventKind, FinishReason, Prompt, Request, TextGenerator,
+    TextRequest,
 };
 use serde_json::{Map, Value, json};
 
 use super::answer::{Answer, Totals};
 use super::display::Display;
+use super::thinking::ThoughtSplitter;
 use crate::conversation;
 use crate::exit::{Interrupted, Usage};
 use crate::interrupt::Interrupt;
@@ -18,35 +20,48 @@ use crate::interrupt::Interrupt;
 /// A conversation.
 pub(super) struct Session {
     generator: TextGenerator,
-    /// What all answers have in common.
+    template: ChatTemplate,
+    /// What all answers share.
     request: Request,
-    /// The most tokens of a conversation.
+    /// Most tokens of a conversation.
     max_length: usize,
-    /// The conversation, with the variables of the file that it was loaded from.
+    /// The messages, with the template variables of the file they were loaded from.
     chat: Chat,
-    /// What the template is told whatever a file says.
+    /// Template variables that override those of a file.
     variables: Map<String, Value>,
     interrupt: Interrupt,
-    /// Answers to the last message that were thrown away.
+    /// Discarded answers to the last message.
     retries: u64,
     totals: Totals,
     last: Option<Answer>,
 }
 
 impl Session {
-    /// A conversation without messages, of whose template `variables` are variables.
+    /// A conversation without messages. `generator` and `template` belong together.
     pub(super) fn new(
         generator: TextGenerator,
+        template: ChatTemplate,
         request: Request,
         max_length: usize,
         variables: Map<String, Value>,
         interrupt: Interrupt,
     ) -> Session {
         let (chat, totals, last) = (Chat::new(Vec::new()), Totals::default(), None);
-        Session { generator, request, max_length, chat, variables, interrupt, retries: 0, totals, last }
+        Session {
+            generator,
+            template,
+            request,
+            max_length,
+            chat,
+            variables,
+            interrupt,
+            retries: 0,
+            totals,
+            last,
+        }
     }
 
-    /// The answer to a message. Where there is none, the message is taken back.
+    /// Answers a message. If that fails, the message is removed.
     pub(super) fn say(&mut self, text: &str, display: &mut Display) -> anyhow::Result<Answer> {
         self.retries = 0;
         self.chat.messages.push(json!({"role": "user", "content": text}));
@@ -55,28 +70,28 @@ impl Session {
         })
     }
 
-    /// Another answer to the last message. Where there is none, the old one stays.
+    /// Replaces the last answer. If that fails, the old one stays.
     pub(super) fn retry(&mut self, display: &mut Display) -> anyhow::Result<Answer> {
         let is_answer = self.chat.messages.last().is_some_and(|last| last["role"] == "assistant");
         let Some(old) = self.chat.messages.pop_if(|_| is_answer) else {
-            return Err(Usage("there is no answer yet that could be thrown away".into()).into());
+            return Err(Usage("there is no answer to replace".into()).into());
         };
         self.retries += 1;
         self.answer(display).inspect_err(|_| self.chat.messages.push(old))
     }
 
-    /// Takes back the last message of the user and all after it.
+    /// Removes the last message of the user and everything after it.
     pub(super) fn undo(&mut self) -> Result<(), Usage> {
         let is_user = |message: &Value| message["role"] == "user";
         let Some(last) = self.chat.messages.iter().rposition(is_user) else {
-            return Err(Usage("there is no message yet that could be taken back".into()));
+            return Err(Usage("there is no message to remove".into()));
         };
         self.chat.messages.truncate(last);
         self.last = None;
         Ok(())
     }
 
-    /// Begins anew, with the same system message.
+    /// Removes all messages but the system message.
     pub(super) fn reset(&mut self) {
         let keep = usize::from(self.system().is_some());
         self.chat.messages.truncate(keep);
@@ -125,7 +140,7 @@ impl Session {
         Ok(messages.len())
     }
 
-    /// Goes on with the conversation of a file, and with its variables.
+    /// Continues the conversation of a file, with its template variables.
     pub(super) fn load(&mut self, path: &Path) -> Result<usize, Usage> {
         let json = std::fs::read(path).map_err(|error| Usage(format!("{}: {error}", path.display())))?;
         let chat = conversation::read(&json, &path.display().to_string())?;
@@ -134,7 +149,7 @@ impl Session {
         Ok(self.chat.messages.len())
     }
 
-    /// What it took, and how full the context is.
+    /// Tokens, times and the length of the context.
     pub(super) fn stats(&self) -> String {
         let used = self.last.as_ref().map_or_else(String::new, |last| {
             let tokens = last.usage.prompt_tokens + last.usage.generated_tokens;
@@ -147,35 +162,29 @@ impl Session {
         format!("conversation   {} messages{used}\n{}{last}", self.chat.messages.len(), self.totals.lines())
     }
 
-    /// Why an answer ended before the model ended it, if that is so.
-    pub(super) fn cut(&self, answer: &Answer) -> Option<String> {
-        if answer.reason != Some(FinishReason::Length) {
-            return None;
-        }
-        let generated = answer.usage.generated_tokens;
-        Some(match self.request.max_new_tokens {
-            Some(most) if generated >= most => {
-                format!("the answer ends after {most} tokens, as max_new_tokens says")
-            }
-            _ => format!(
-                "the answer ends because the conversation has come to {} tokens, and max_length is {}; /undo takes \
-                 back the last message, /reset begins anew",
-                answer.usage.prompt_tokens + generated,
-                self.max_length
-            ),
+    /// A warning if the context is full, so that the next message cannot be answered.
+    pub(super) fn full_context(&self, answer: &Answer) -> Option<String> {
+        let tokens = answer.usage.prompt_tokens + answer.usage.generated_tokens;
+        (answer.reason == Some(FinishReason::Length) && tokens >= self.max_length).then(|| {
+            format!(
+                "the answer was cut: the conversation reached {tokens} tokens, the context length; /undo removes the last \
+                 message, /reset starts over"
+            )
         })
     }
 
-    /// Has the model speak.
+    /// Generates the next answer.
     fn answer(&mut self, display: &mut Display) -> anyhow::Result<Answer> {
         let mut parameters = self.request.clone();
-        // Another seed, so that another answer comes.
+        // A new seed for a new answer.
         parameters.seed = parameters.seed.wrapping_add(self.retries);
         let seed = parameters.seed;
-        display.begin();
-        self.interrupt.watch();
         let mut chat = self.chat.clone();
         chat.extra.extend(self.variables.clone());
+        let tokenizer = self.generator.model().tokenizer();
+        let prompt = chat.render(&self.template, Some(tokenizer));
+        display.begin(prompt.is_ok_and(|prompt| ThoughtSplitter::is_opened_by(&prompt)));
+        self.interrupt.watch();
         let prompt = Prompt::Chat(chat);
         let answer = self
             .generator
@@ -197,7 +206,7 @@ fn said(answer: Answer) -> anyhow::Result<Answer> {
     if answer.reason.is_none() && answer.text.is_empty() { Err(Interrupted.into()) } else { Ok(answer) }
 }
 
-/// What to do about a conversation that does not fit.
+/// The error for a conversation that does not fit, with advice.
 fn too_long(error: anyhow::Error) -> anyhow::Error {
     let (tokens, limit) = match error.downcast_ref() {
         Some(Error::PromptTooLong { tokens, limit } | Error::PromptBeyondMaxLength { tokens, limit }) => {
@@ -206,8 +215,8 @@ fn too_long(error: anyhow::Error) -> anyhow::Error {
         _ => return error,
     };
     Usage(format!(
-        "with this message the conversation has {tokens} tokens, and there is room for {limit}, the answer included; \
-         nothing is dropped and the message is not added: shorten it, or /undo the last one, or /reset to begin anew"
+        "with this message the conversation has {tokens} tokens, and there is room for {limit} with the answer; the \
+         message was not added: shorten it, /undo the last one, or /reset to start over"
     ))
     .into()
 }

@@ -1,44 +1,44 @@
-//! What is wanted of every answer: the flags of a request that are not about sampling.
+//! Flags of a request that are not about sampling.
 
 use pipelines::Request;
 use pipelines::sampler::MAX_LOGPROBS;
 
 /// The flags.
 #[derive(clap::Args)]
-pub(super) struct Wishes {
-    /// End the text before this one, which is not printed; may be given several times
+pub(super) struct RequestFlags {
+    /// Stop before this text, which is not printed; repeatable
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     stop: Vec<String>,
-    /// End the text at this token; may be given several times
-    #[arg(long = "stop-token-id", value_name = "TOKEN")]
+    /// Stop at this token; repeatable
+    #[arg(long = "stop-token-id", value_name = "TOKEN", hide_short_help = true)]
     stop_token_ids: Vec<u32>,
-    /// Do not end before this many tokens
-    #[arg(long, value_name = "N", default_value = "0")]
+    /// Generate at least this many tokens
+    #[arg(long, value_name = "N", default_value = "0", hide_short_help = true)]
     min_new_tokens: usize,
-    /// Go on after the model ends its text
+    /// Continue past the model's end-of-text token
     #[arg(long)]
     ignore_eos: bool,
-    /// Log-probabilities of the tokens that are made, and of the N likeliest in their place
-    #[arg(long, value_name = "N", requires = "json", value_parser = logprobs)]
+    /// Add the log-probability of each generated token, and of the N likeliest tokens at its position
+    #[arg(long, value_name = "N", requires = "json", value_parser = logprobs, hide_short_help = true)]
     logprobs: Option<usize>,
-    /// Log-probabilities of the prompt's tokens, and of the N likeliest in their place; sets enable_echo
-    #[arg(long, value_name = "N", requires = "json", value_parser = logprobs)]
+    /// The same for the tokens of the prompt; sets enable_echo
+    #[arg(long, value_name = "N", requires = "json", value_parser = logprobs, hide_short_help = true)]
     prompt_logprobs: Option<usize>,
 }
 
-impl Wishes {
-    /// Whether prompts are to be scored.
+impl RequestFlags {
+    /// Whether prompts are scored.
     pub(super) fn scores_prompts(&self) -> bool {
         self.prompt_logprobs.is_some()
     }
 
-    /// The texts that end answers.
+    /// The stop strings.
     pub(super) fn stops(&self) -> &[String] {
         &self.stop
     }
 
-    /// A request with all of it.
-    pub(super) fn of(&self, request: Request) -> Request {
+    /// The request with these flags applied.
+    pub(super) fn apply(&self, request: Request) -> Request {
         Request {
             stop: self.stop.clone(),
             stop_token_ids: self.stop_token_ids.clone(),
