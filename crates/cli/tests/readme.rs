@@ -1,11 +1,13 @@
-//! The documents tell the truth: every `peri` command in a `console` block runs, and prints what the block shows.
+//! The documents tell the truth: a reader who types the commands of their `console` blocks one after another, in one
+//! shell, in a fresh checkout and a fresh home, sees what the blocks show.
 //!
-//! A command is a line that starts with `$ `; what follows is its output, up to the next command. `[...]` on a line of
-//! its own stands for any lines, `...` within a line for any text, and the line of timings on standard error is not
-//! compared. Lines that start with `peri: ` are on standard error, and make the command one that must fail.
+//! A command is a line that starts with `$ `; its output follows. `[...]` on a line of its own stands for any lines,
+//! `...` within a line for any text, and the line of timings on standard error is not compared. Lines that start with
+//! `peri: ` are on standard error, and make the command one that must fail.
 #![cfg(unix)]
 
-use std::path::Path;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const DOCUMENTS: [&str; 7] = [
@@ -18,26 +20,33 @@ const DOCUMENTS: [&str; 7] = [
     "docs/add-an-op.md",
 ];
 
-/// A command, and what it is said to print.
+/// A command, and the output shown below it.
 struct Example {
     document: &'static str,
     command: String,
     output: Vec<String>,
 }
 
+/// The exit code and output of a command.
+struct Outcome {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
 #[test]
 fn examples_print_what_they_show() {
-    let examples: Vec<Example> = DOCUMENTS.iter().flat_map(|document| examples(document)).collect();
-    let commands: Vec<&str> = examples.iter().map(|example| &example.command[..]).collect();
+    let documents: Vec<Vec<Example>> = DOCUMENTS.iter().map(|document| examples(document)).collect();
+    let commands: Vec<&str> = documents.iter().flatten().map(|example| &example.command[..]).collect();
     let shown = [
         "generate", "inspect", "bench", "tokenize", "list", "config", "plan", "eval", "doctor", "encode",
-        "pull", "chat", "render",
+        "pull", "chat", "render", "models",
     ];
     for command in shown {
         let named = |line: &&str| line.contains(&format!("peri {command}"));
         assert!(commands.iter().any(named), "no example of {command} among {commands:#?}");
     }
-    let failures: Vec<String> = examples.iter().filter_map(|example| run(example).err()).collect();
+    let failures: Vec<String> = documents.iter().flat_map(|examples| run(examples)).collect();
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
 }
 
@@ -52,7 +61,7 @@ fn the_readme_has_the_exit_codes_of_the_help() {
         .lines()
         .filter_map(|line| line.trim().split_once(' '))
         .collect();
-    assert_eq!(codes.len(), 6, "{codes:?}");
+    assert_eq!(codes.len(), 7, "{codes:?}");
     let readme = read("README.md");
     for (code, meaning) in codes {
         let row = format!("| {code} | {} |", meaning.trim());
@@ -81,27 +90,26 @@ fn examples(document: &'static str) -> Vec<Example> {
             },
         }
     }
-    // The others are cargo's.
-    examples.retain(|example| example.command.split(['|', ' ']).any(|word| word == "peri"));
+    // Building and testing are what runs this.
+    examples.retain(|example| !example.command.starts_with("cargo "));
     examples
 }
 
-/// Runs an example as a shell would; says what differs.
-fn run(example: &Example) -> Result<(), String> {
+/// Types the commands of a document into one shell; gives what differs.
+fn run(examples: &[Example]) -> Vec<String> {
+    let Some(first) = examples.first() else { return Vec::new() };
+    let checkout = Checkout::new(first.document);
+    let outcomes = checkout.session(examples);
+    examples.iter().zip(outcomes).filter_map(|(example, outcome)| compare(example, &outcome).err()).collect()
+}
+
+/// What differs between an example and its outcome.
+fn compare(example: &Example, outcome: &Outcome) -> Result<(), String> {
     let Example { document, command, output: expected } = example;
-    let folder = Path::new(env!("CARGO_BIN_EXE_peri")).parent().unwrap().display().to_string();
-    let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
-    let shell = Command::new("sh")
-        .args(["-c", command])
-        .current_dir(testdata::repository())
-        .env("PATH", path)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let (stdout, stderr) = (String::from_utf8_lossy(&shell.stdout), String::from_utf8_lossy(&shell.stderr));
+    let Outcome { code, stdout, stderr } = outcome;
     let fails = expected.iter().any(|line| line.starts_with("peri: "));
-    if shell.status.success() == fails {
-        return Err(format!("{document}: {command}: {}\n{stderr}", shell.status));
+    if (*code == 0) == fails {
+        return Err(format!("{document}: {command}: exit code {code}\n{stderr}"));
     }
     let got: Vec<&str> = if fails { stderr.lines().collect() } else { stdout.lines().collect() };
     let expected: Vec<&str> =
@@ -113,13 +121,73 @@ fn run(example: &Example) -> Result<(), String> {
     Err(format!("{document}: {command}\nis said to print\n{expected}\nand prints\n{got}"))
 }
 
+/// A fresh folder with the files of the repository, and an empty home beside it.
+struct Checkout(PathBuf);
+
+impl Checkout {
+    fn new(document: &str) -> Checkout {
+        let name = document.replace(['/', '.'], "-");
+        let root = std::env::temp_dir().join(format!("peri-readme-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(root.join("checkout")).unwrap();
+        std::fs::create_dir_all(root.join("home")).unwrap();
+        std::fs::create_dir_all(root.join("outcomes")).unwrap();
+        for entry in std::fs::read_dir(testdata::repository()).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name();
+            if !["target", ".git"].iter().any(|left_out| name == *left_out) {
+                std::os::unix::fs::symlink(entry.path(), root.join("checkout").join(name)).unwrap();
+            }
+        }
+        Checkout(root)
+    }
+
+    /// Runs commands in one shell, whose folder, variables and files last from one to the next.
+    fn session(&self, examples: &[Example]) -> Vec<Outcome> {
+        let outcomes = self.0.join("outcomes");
+        let mut script = String::new();
+        for (index, example) in examples.iter().enumerate() {
+            let file = |kind: &str| outcomes.join(format!("{index}.{kind}")).display().to_string();
+            let (out, err, code) = (file("out"), file("err"), file("code"));
+            writeln!(script, "{{ {}\n}} >'{out}' 2>'{err}' </dev/null; echo $? >'{code}'", example.command).unwrap();
+        }
+        let binaries = Path::new(env!("CARGO_BIN_EXE_peri")).parent().unwrap().display().to_string();
+        let path = format!("{binaries}:{}", std::env::var("PATH").unwrap_or_default());
+        let status = Command::new("sh")
+            .args(["-c", &script])
+            .current_dir(self.0.join("checkout"))
+            .env_clear()
+            .env("PATH", path)
+            .env("HOME", self.0.join("home"))
+            .stdin(Stdio::null())
+            .status()
+            .unwrap();
+        assert!(status.success(), "{status}");
+        let read = |index: usize, kind: &str| {
+            std::fs::read_to_string(outcomes.join(format!("{index}.{kind}"))).unwrap()
+        };
+        let outcome = |index| Outcome {
+            code: read(index, "code").trim().parse().unwrap(),
+            stdout: read(index, "out"),
+            stderr: read(index, "err"),
+        };
+        (0..examples.len()).map(outcome).collect()
+    }
+}
+
+impl Drop for Checkout {
+    fn drop(&mut self) {
+        // Links are removed, not what they lead to.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 /// Texts are those of the instruction sets that nearly all machines have; portable code rounds differently.
 fn comparable(command: &str) -> bool {
     #[cfg(target_arch = "x86_64")]
     let common = std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma");
     #[cfg(not(target_arch = "x86_64"))]
     let common = false;
-    common || !command.contains("peri generate")
+    common || !["peri generate", "peri chat", "peri run"].iter().any(|writer| command.contains(writer))
 }
 
 /// Whether lines are as expected, `[...]` being any number of them.

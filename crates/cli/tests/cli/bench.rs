@@ -67,3 +67,58 @@ fn profiles_name_kernels() {
     assert_eq!(outcome.code, Some(2));
     assert!(outcome.stderr.contains("the model's context holds 512; give a smaller --prompt"), "{outcome:?}");
 }
+
+/// One small measurement, with further arguments.
+fn tiny(more: &[&str]) -> crate::support::Outcome {
+    let arguments = ["bench", "-p", "4", "-n", "2", "--batch", "2", "-r", "1"];
+    peri(&[&arguments[..], more].concat())
+}
+
+#[test]
+fn every_figure_says_what_it_was_measured_on() {
+    let lines = tiny(&["--json", "--threads", "1"]).json_lines();
+    for line in &lines {
+        assert_eq!((&line["encoding"], &line["parameters"]), (&"q4_k".into(), &7_344_384.into()), "{line}");
+        assert!(line["size_bytes"].as_u64().unwrap() > 4_000_000, "{line}");
+        assert_eq!((&line["threads"], &line["depth"]), (&1.into(), &0.into()), "{line}");
+        assert_eq!(line["version"], env!("CARGO_PKG_VERSION"));
+        let date = line["date"].as_str().unwrap();
+        assert!(date.len() == 20 && date.ends_with('Z') && date.as_bytes()[10] == b'T', "{date}");
+    }
+    let table = tiny(&[]).text();
+    for part in ["q4_k, ", "MiB, 7.34 M parameters", "threads", &format!("peri {}", env!("CARGO_PKG_VERSION"))] {
+        assert!(table.contains(part), "{part}: {table}");
+    }
+}
+
+#[test]
+fn depths_and_threads_are_swept() {
+    let lines = tiny(&["-o", "json", "--threads", "1,2", "--depth", "0,70"]).json_lines();
+    let find = |metric: &str, threads: u64| {
+        let is = |line: &&serde_json::Value| line["metric"] == metric && line["threads"] == threads;
+        lines.iter().find(is).unwrap_or_else(|| panic!("no {metric} on {threads} threads in {lines:#?}"))
+    };
+    for threads in [1, 2] {
+        for metric in ["load", "pp4", "tg2", "b2", "pp4 @ d70", "tg2 @ d70", "time to first token, 4 @ d70"] {
+            assert!(find(metric, threads)["median"].as_f64().unwrap() > 0.0, "{metric}");
+        }
+        assert_eq!(find("tg2 @ d70", threads)["depth"], 70);
+    }
+    assert!(!lines.iter().any(|line| line["metric"] == "b2 @ d70"));
+    let deep = tiny(&["--depth", "600"]);
+    assert!(deep.stderr.contains("pp4 @ d600 is left out: it needs 605 tokens"), "{deep:?}");
+}
+
+#[test]
+fn output_is_markdown_or_csv() {
+    let markdown = tiny(&["-o", "md"]).text();
+    assert!(markdown.starts_with("| model | encoding | size | parameters | threads | test |"), "{markdown}");
+    assert!(markdown.contains("| storyteller | q4_k | 4.44 MiB | 7.34 M |"), "{markdown}");
+    let csv = tiny(&["-o", "csv"]).text();
+    let mut rows = csv.lines();
+    let columns = rows.next().unwrap().split(',').count();
+    assert!(columns == 16 && rows.clone().any(|row| row.contains(",tg2,tok/s,")), "{csv}");
+    assert!(rows.all(|row| row.split(',').count() == columns), "{csv}");
+    let both = tiny(&["-o", "csv", "--json"]);
+    assert_eq!(both.code, Some(2), "{both:?}");
+}

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::{Folder, Outcome, command, peri, peri_reading};
+use crate::support::{Folder, Outcome, command, peri, peri_reading, storyteller};
 
 const TEMPLATE: &str = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}\
     {% if add_generation_prompt %}assistant: {% endif %}";
@@ -86,7 +86,7 @@ fn a_seed_gives_the_same_answers_and_caching_changes_none() {
 }
 
 #[test]
-fn conversations_begin_anew_and_go_back() {
+fn reset_undo_and_retry_change_the_conversation() {
     let chat = Chat::new("reset");
     let answers = chat.json(&[], "A fox\nA hen\n/reset\nA fox\nA hen\n/undo\nA hen\n/retry\n");
     let texts: Vec<&str> = answers.iter().map(text).collect();
@@ -120,7 +120,7 @@ fn system_messages_are_set_and_stay() {
 }
 
 #[test]
-fn what_is_saved_goes_on() {
+fn saved_conversations_continue() {
     let chat = Chat::new("save");
     let path = chat.folder.path().join("saved.json").display().to_string();
     let whole = chat.json(&["--system", "Be kind."], "A fox\nA hen\n");
@@ -153,7 +153,7 @@ fn flags_win_over_files() {
 }
 
 #[test]
-fn what_warm_cache_writes_starts_a_chat() {
+fn chat_starts_from_a_saved_model() {
     let chat = Chat::new("warm");
     let path = chat.folder.path().join("storyteller.mef").display().to_string();
     peri(&["warm-cache", "--target", &path]).text();
@@ -186,25 +186,25 @@ fn statistics_count_what_was_cached() {
 }
 
 #[test]
-fn a_full_context_drops_nothing() {
+fn a_full_context_refuses_the_message() {
     let chat = Chat::new("full");
     let long = "once upon a time ".repeat(30);
     let outcome = chat.run(&["--json", "--max-length", "128"], &format!("A fox\n{long}\nnever\n"));
     assert_eq!((outcome.code, outcome.stdout.lines().count()), (Some(2), 1), "{outcome:?}");
     for part in
-        ["the conversation has ", " tokens, and there is room for 128", "nothing is dropped", "/reset"]
+        ["the conversation has ", " tokens, and there is room for 128", "the message was not added", "/reset"]
     {
         assert!(outcome.stderr.contains(part), "{outcome:?}");
     }
     // An answer that fills it says so.
     let outcome = chat.run(&["--max-length", "24", "--max-new-tokens", "-1"], "A fox\n");
-    assert!(outcome.stderr.contains("max_length is 24; /undo"), "{outcome:?}");
-    let cut = chat.run(&["--max-new-tokens", "2"], "A fox\n").stderr;
-    assert!(cut.contains("ends after 2 tokens, as max_new_tokens says"), "{cut}");
+    assert!(outcome.stderr.contains("the conversation reached 24 tokens, the context length; /undo"), "{outcome:?}");
+    let limited = chat.run(&["--max-new-tokens", "2"], "A fox\n").stderr;
+    assert!(!limited.contains("warning"), "the user set this limit: {limited}");
 }
 
 #[test]
-fn what_is_wrong_ends_a_script() {
+fn errors_end_a_piped_conversation() {
     let chat = Chat::new("wrong");
     let check = |outcome: &Outcome, code: i32, parts: &[&str]| {
         assert_eq!(outcome.code, Some(code), "{outcome:?}");
@@ -212,11 +212,13 @@ fn what_is_wrong_ends_a_script() {
             assert!(outcome.stderr.contains(part), "{part:?}: {outcome:?}");
         }
     };
-    let none = peri_reading(&["chat"], b"Hi\n");
-    check(&none, 2, &["storyteller has no chat template", "--template FILE", "`peri generate`"]);
-    check(&chat.run(&[], "/rest\n"), 2, &["there is no command /rest; /help lists them"]);
-    check(&chat.run(&[], "/retry\n"), 2, &["there is no answer yet"]);
-    check(&chat.run(&[], "/undo\n"), 2, &["there is no message yet"]);
+    let none = peri_reading(&["chat", &storyteller()], b"Hi\n");
+    check(&none, 2, &["model.gguf has no chat template", "--template plain", "`peri generate`"]);
+    let unknown = peri_reading(&["chat", "--template", "chatlm"], b"Hi\n");
+    check(&unknown, 2, &["--template chatlm: No such file", "one of plain"]);
+    check(&chat.run(&[], "/rest\n"), 2, &["unknown command /rest; /help lists all"]);
+    check(&chat.run(&[], "/retry\n"), 2, &["there is no answer to replace"]);
+    check(&chat.run(&[], "/undo\n"), 2, &["there is no message to remove"]);
     check(&chat.run(&[], "/load /nowhere/at/all.json\n"), 2, &["/nowhere/at/all.json: No such file"]);
     check(&chat.run(&[], "/save /nowhere/at/all.json\n"), 2, &["/nowhere/at/all.json: No such file"]);
     check(&chat.run(&[], "\"\"\"\nHi\n"), 2, &["line 1", "never ends"]);
@@ -259,5 +261,54 @@ fn an_interrupted_answer_is_kept() {
     assert!(rest.ends_with(b"\n"), "{rest:?}");
     let figures = String::from_utf8(output.stderr).unwrap();
     let last = figures.trim_end();
-    assert!(last.ends_with("| stopped]") || last.ends_with("the conversation is as it was."), "{figures}");
+    assert!(last.ends_with("| stopped]") || last.ends_with("the conversation is unchanged."), "{figures}");
+}
+
+#[test]
+fn the_built_in_model_continues_a_story_without_flags() {
+    let outcome = peri_reading(&["chat", "--seed", "1", "--json"], b"Once upon a time\nThe fox\n");
+    let answers = outcome.clone().json_lines();
+    assert_eq!((answers.len(), &outcome.stderr[..]), (2, ""), "{outcome:?}");
+    let plain = peri_reading(&["chat", "--template", "plain", "--seed", "1", "--json"], b"Once upon a time\n");
+    assert_eq!(text(&plain.json_lines()[0]), text(&answers[0]));
+    let generated = peri(&["generate", "--seed", "1", "-n", "80", "--no-echo", "--quiet", "Once upon a time"]).text();
+    assert_eq!(text(&answers[0]).trim_end(), generated.trim_end(), "the prompt is the message alone");
+    let count = |answer: &Value, name: &str| answer["usage"][name].as_u64().unwrap();
+    assert!(count(&answers[1], "prompt_tokens") > count(&answers[0], "generated_tokens"), "{answers:?}");
+}
+
+#[test]
+fn run_answers_one_prompt_or_chats() {
+    let model = storyteller();
+    let one = peri(&["run", &model, "--seed", "1", "-n", "12", "--quiet", "Once", "upon a time"]);
+    let generated =
+        peri(&["generate", "--seed", "1", "-n", "12", "--no-echo", "--quiet", "Once upon a time"]).text();
+    assert_eq!(one.text().trim_end(), generated.trim_end(), "without a template the prompt is continued");
+    for arguments in [&["-m", &model, "Once upon a time"][..], &[&model, "-p", "Once upon a time"]] {
+        let run = peri(&[&["run", "--seed", "1", "-n", "12", "--quiet"], arguments].concat());
+        assert_eq!(run.text().trim_end(), generated.trim_end(), "{arguments:?}");
+    }
+    let chat = peri_reading(&["run", "--seed", "1", "-n", "12", "--quiet"], b"Once upon a time\n");
+    assert_eq!(chat.text().trim_end(), generated.trim_end());
+    let folder = Folder::new("run");
+    let template = folder.file("t.jinja", TEMPLATE);
+    let asked = peri(&["run", &model, "-p", "Hi", "--template", &template, "--json", "-n", "2", "--seed", "1"]);
+    let piped = peri_reading(&["chat", &model, "--template", &template, "--json", "-n", "2", "--seed", "1"], b"Hi\n");
+    assert_eq!(text(&asked.json_lines()[0]), text(&piped.json_lines()[0]), "a template is applied");
+    let missing = peri(&["run", "no such model", "Hi"]);
+    assert_eq!(missing.code, Some(3), "the first word of run is a model: {missing:?}");
+}
+
+#[test]
+fn pipes_get_thoughts_unchanged() {
+    let chat = Chat::new("thoughts");
+    let template = chat.folder.file("think.jinja", "{{ bos_token }}{{ messages[0].content }}<think>");
+    let run = |arguments: &[&str]| {
+        let all = ["chat", "--template", &template, "-n", "4", "--seed", "1"];
+        peri_reading(&[&all[..], arguments].concat(), b"/think\nOnce\n")
+    };
+    let outcome = run(&[]);
+    assert!(outcome.stderr.contains("Thoughts are folded."), "{outcome:?}");
+    let answers = run(&["--json", "--quiet"]).json_lines();
+    assert_eq!(outcome.text().trim_end(), text(&answers[0]).trim_end());
 }

@@ -39,7 +39,7 @@ fn flags_before_environment_before_file_before_defaults() {
 }
 
 #[test]
-fn what_is_checked_and_planned_is_what_runs() {
+fn check_plan_and_generate_agree_on_settings() {
     let folder = Folder::new("settings-alike");
     let file = folder.file("peri.toml", "enable_prefix_caching = true\n");
     for command in [&["generate", "The", "--max-new-tokens", "1"][..], &["config", "check"], &["plan"]] {
@@ -61,7 +61,7 @@ fn what_is_checked_and_planned_is_what_runs() {
 }
 
 #[test]
-fn commands_offer_what_they_obey_with_the_defaults_that_hold() {
+fn commands_offer_the_fields_they_use_with_their_defaults() {
     let help = |command: &[&str]| {
         let text = peri(&[command, &["--help"]].concat()).text();
         text.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -74,7 +74,7 @@ fn commands_offer_what_they_obey_with_the_defaults_that_hold() {
     }
     let generate = help(&["generate"]);
     for part in
-        ["[default: 200]", "[default: paged]", "[default: 40 *]", "[default: as many as answers are wanted"]
+        ["[default: 200]", "[default: paged]", "[default: 40 *]", "[default: one per answer, up to 64]"]
     {
         assert!(generate.contains(part), "{part}: {generate}");
     }
@@ -180,7 +180,7 @@ fn settings_are_checked_against_the_model() {
 }
 
 #[test]
-fn all_that_is_wrong_is_told_to_programs() {
+fn all_problems_are_in_the_json() {
     let json = |outcome: &Outcome| serde_json::from_str::<serde_json::Value>(&outcome.stdout).unwrap();
     let fine = peri(&["config", "check", "--json"]);
     let verdict = json(&fine);

@@ -26,6 +26,15 @@ fn arguments_and_lines_give_the_same_vectors() {
 }
 
 #[test]
+fn the_model_may_come_before_the_texts() {
+    let Some(outcome) = encode(&["--quiet", "The cat", "The dog"], "") else { return };
+    let model = testdata::shared("minilm-l6-v2").unwrap().display().to_string();
+    let expected = outcome.text();
+    assert_eq!(peri(&["encode", "--quiet", &model, "The cat", "The dog"]).text(), expected);
+    assert_eq!(peri_reading(&["encode", "-q", &model], b"The cat\nThe dog\n").text(), expected);
+}
+
+#[test]
 fn json_has_text_vector_and_tokens() {
     let Some(outcome) = encode(&["--json", "--dimensions", "8", "The cat sits on the mat.", ""], "") else {
         return;
@@ -72,7 +81,7 @@ fn long_texts_are_refused_unless_truncated() {
 }
 
 #[test]
-fn what_was_saved_starts_again() {
+fn encoders_start_from_a_saved_model() {
     let Some(model) = testdata::shared("minilm-l6-v2") else { return };
     let folder = Folder::new("encode-saved");
     let (file, other) = (folder.path().join("encoder.mef"), folder.path().join("decoder.mef"));
@@ -121,11 +130,11 @@ fn texts_are_counted_from_the_first_line() {
     let outcome = encode(&["--truncate", "--max-length", "1", "hello there"], "").unwrap();
     assert_eq!(outcome.code, Some(2));
     assert!(!outcome.stderr.contains("--truncate leaves out"), "{}", outcome.stderr);
-    assert!(outcome.stderr.contains("max_length is 1: raise it"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("max_length is 1; raise it"), "{}", outcome.stderr);
 }
 
 #[test]
-fn what_cannot_be_done_is_said() {
+fn unfit_models_and_flags_are_errors() {
     let check = |outcome: Outcome, code: i32, expected: &str| {
         assert_eq!(outcome.code, Some(code), "{}", outcome.stderr);
         assert!(
@@ -134,7 +143,7 @@ fn what_cannot_be_done_is_said() {
             outcome.stderr
         );
     };
-    check(peri(&["encode", "text"]), 2, "no model: give one that embeds with --model");
+    check(peri(&["encode", "text"]), 2, "no model: name an embedding model first or with --model");
     check(peri(&["encode", "--pooling", "best", "text"]), 2, "choose one of mean, cls, last");
     let decoder = peri(&["encode", "--model", &storyteller(), "text"]);
     check(decoder, 3, "llama is a decoder, and its files do not say how hidden states become one vector");

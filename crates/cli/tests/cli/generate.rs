@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use crate::support::{Folder, command, peri, peri_reading};
+use crate::support::{Folder, command, peri, peri_reading, storyteller};
 
 const PROMPT: &str = "Once upon a time";
 
@@ -76,9 +76,78 @@ fn a_prompt_may_come_on_standard_input() {
 }
 
 #[test]
-fn an_empty_prompt_starts_from_nothing() {
-    let text = generate(&["--seed", "1", ""]);
-    assert!(text.trim().len() > 20, "{text:?}");
+fn an_empty_prompt_is_an_error() {
+    for (outcome, part) in [
+        (peri(&["generate", ""]), "the prompt is empty"),
+        (peri(&["generate", "-p", ""]), "the prompt is empty"),
+        (peri(&["generate", "The fox", ""]), "prompt 2 of 2 is empty"),
+        (peri_reading(&["generate"], b""), "standard input is empty"),
+        (peri_reading(&["generate"], b"\n"), "the prompt is empty"),
+        (peri(&["run", "-m", &storyteller(), " "]), "the prompt is empty"),
+    ] {
+        assert_eq!((outcome.code, &outcome.stdout[..]), (Some(2), ""), "{outcome:?}");
+        assert!(outcome.stderr.contains(part), "{part}: {outcome:?}");
+    }
+    let output = command(&["generate"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "</dev/null: {output:?}");
+}
+
+#[test]
+fn the_first_argument_is_the_model_if_it_names_one() {
+    let expected = generate(&["--seed", "1", PROMPT]);
+    let model = storyteller();
+    for arguments in [
+        &[&model[..], PROMPT][..],
+        &["-m", &model, PROMPT],
+        &["--model", &model, "-p", PROMPT],
+        &[&model, "-p", PROMPT],
+        &["-p", PROMPT],
+    ] {
+        assert_eq!(generate(&[&["-s", "1"], arguments].concat()), expected, "{arguments:?}");
+    }
+    let piped = peri_reading(&["generate", &model, "-n", "24", "-s", "1", "-t", "1"], PROMPT.as_bytes());
+    assert_eq!(piped.text(), expected);
+    let folder = std::path::Path::new(&model).parent().unwrap().display().to_string();
+    assert_eq!(generate(&["--seed", "1", &folder, PROMPT]), expected, "a folder with weights");
+    // A prompt behind -p is a prompt, whatever it looks like.
+    assert!(generate(&["-p", "ada/tiny"]).starts_with("ada/tiny"));
+}
+
+#[test]
+fn a_model_is_never_taken_for_a_prompt() {
+    let model = storyteller();
+    let cache = Folder::new("never-a-prompt");
+    let cases: [(&[&str], i32, &str); 5] = [
+        (&[PROMPT, &model], 2, "names a model where a text is expected"),
+        (&["-m", &model, &model], 2, "names a model where a text is expected"),
+        (&["nowhere.gguf"], 3, "nowhere.gguf"),
+        (&["nowhere.gguf", PROMPT], 3, "nowhere.gguf: No such file"),
+        (&["and/or", PROMPT], 3, "`and/or` is read as a hub repo (if it is a text, write -p)"),
+    ];
+    for (arguments, code, part) in cases {
+        let output = command(&[&["generate"], arguments].concat())
+            .env("HF_HUB_CACHE", cache.path())
+            .env("HF_HUB_OFFLINE", "1")
+            .stdin(std::process::Stdio::null())
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        // Without a prompt, that is the first complaint.
+        let part = if arguments.len() == 1 { "no prompt" } else { part };
+        let code = if arguments.len() == 1 { 2 } else { code };
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(part) && output.stdout.is_empty(), "{arguments:?}: {stderr}");
+    }
+}
+
+#[test]
+fn letters_are_the_long_flags() {
+    let long = ["--prompt", PROMPT, "--max-new-tokens", "5", "--threads", "1", "--max-length", "64", "--seed", "3"];
+    let short = ["-p", PROMPT, "-n", "5", "-t", "1", "-c", "64", "-s", "3"];
+    let run = |arguments: &[&str]| peri(&[&["generate", "--temperature", "1.5"], arguments].concat()).text();
+    assert_eq!(run(&long), run(&short));
+    let two = peri(&["generate", "-p", PROMPT, "-n", "2", "--json"]).json_lines();
+    assert_eq!((two.len(), two[0]["tokens"].as_array().unwrap().len()), (1, 2));
 }
 
 #[test]
@@ -136,7 +205,7 @@ fn samples_come_again_with_their_own_seeds() {
         let base = ["generate", "--json", "--max-new-tokens", "12", "--seed", seed, "--temperature", "1.5"];
         peri(&[&base[..], more].concat()).json_lines()
     };
-    let three = of("7", &["-n", "3", PROMPT, "The cat"]);
+    let three = of("7", &["--samples", "3", PROMPT, "The cat"]);
     let places: Vec<_> = three.iter().map(|line| (line["index"].as_u64(), line["sample"].as_u64())).collect();
     let expected = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)];
     assert_eq!(places, expected.map(|(index, sample)| (Some(index), Some(sample))));
@@ -160,38 +229,34 @@ fn a_text_ends_where_the_model_ends_it_unless_told_otherwise() {
 }
 
 #[test]
-fn what_has_no_effect_on_the_built_in_model_is_told() {
+fn flags_without_effect_on_the_built_in_model_are_warned_of() {
     let outcome = peri(&["generate", "--force-download", "--max-new-tokens", "1", PROMPT]);
     assert!(outcome.stderr.contains("force_download has no effect: the model is built in"), "{outcome:?}");
 }
 
 #[test]
-fn answers_without_room_are_told() {
+fn answers_cut_by_the_context_are_warned_of_unless_the_user_set_it() {
     let stderr = |arguments: &[&str]| {
         let common = ["generate", "--ignore-eos", "--seed", "1"];
         peri(&[&common[..], arguments].concat()).stderr
     };
-    let cut = "peri: warning: the answer ends because it and its prompt have come to ";
     let context = stderr(&["--max-new-tokens", "2000", PROMPT]);
-    assert!(context.contains(&format!("{cut}512 tokens, all that the model's context holds\n")), "{context}");
-    let length = stderr(&["--max-length", "32", PROMPT]);
-    assert!(length.contains(&format!("{cut}32 tokens, what max_length says\n")), "{length}");
-    let some = stderr(&[
-        "--max-length",
-        "16",
-        "--max-new-tokens",
-        "8",
-        "The",
-        "There was once a king who had three",
-    ]);
-    assert!(some.contains("warning: 1 of 2 answers end because they and their prompts"), "{some}");
-    for asked in [&["--max-new-tokens", "8", PROMPT][..], &["--max-length", "32", "--quiet", PROMPT]] {
+    let cut = "peri: warning: the answer was cut: prompt and answer reached 512 tokens (the model's context)\n";
+    assert!(context.contains(cut), "{context}");
+    let long = "once upon a time ".repeat(125);
+    let some = stderr(&["--max-new-tokens", "16", PROMPT, &long]);
+    assert!(some.contains("warning: 1 of 2 answers were cut: "), "{some}");
+    for asked in [
+        &["--max-new-tokens", "8", PROMPT][..],
+        &["--max-length", "32", PROMPT],
+        &["--max-new-tokens", "2000", "--quiet", PROMPT],
+    ] {
         assert!(!stderr(asked).contains("warning"), "{asked:?}");
     }
 }
 
 #[test]
-fn whoever_reads_may_stop_reading() {
+fn a_closed_pipe_is_no_failure() {
     let arguments = ["generate", "--ignore-eos", "--max-new-tokens", "400", PROMPT];
     let mut child = command(&arguments).spawn().unwrap();
     let mut start = [0; 4];

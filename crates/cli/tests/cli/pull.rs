@@ -22,7 +22,7 @@ fn says_what_it_takes_and_fetches_it() {
     let snapshot = cache.path().join("models--ada--tiny/snapshots").join(COMMIT);
     let arguments = ["ada/tiny", "--quantization-encoding", "q8_0"];
     let dry = pull(&hub, &cache, &[&arguments[..], &["--dry-run"]].concat(), false).text();
-    assert!(dry.ends_with("nothing was fetched (--dry-run)\n") && !snapshot.exists(), "{dry}");
+    assert!(dry.ends_with("nothing was downloaded (--dry-run)\n") && !snapshot.exists(), "{dry}");
 
     let outcome = pull(&hub, &cache, &arguments, false);
     // They come side by side.
@@ -33,7 +33,7 @@ fn says_what_it_takes_and_fetches_it() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0], "ada/tiny at 0123456789ab");
     assert_eq!(lines[2], "  tiny-Q8_0.gguf          10 B");
-    assert!(lines[3].starts_with("12 B to fetch, ") && lines[3].ends_with(" free"), "{text}");
+    assert!(lines[3].starts_with("12 B to download, ") && lines[3].ends_with(" free"), "{text}");
     assert_eq!(lines[4], format!("in {}", snapshot.display()));
     assert_eq!(std::fs::read_to_string(snapshot.join("tiny-Q8_0.gguf")).unwrap(), "GGUF eight");
 

@@ -78,6 +78,19 @@ fn conversations_come_in_both_shapes_and_from_files() {
 }
 
 #[test]
+fn the_model_may_come_before_the_conversation() {
+    let folder = Folder::new("render-model");
+    let file = folder.file(
+        "chat.json",
+        r#"[{"role": "user", "content": "Once"}, {"role": "assistant", "content": " a fox."}, {"role": "user", "content": "It ran"}]"#,
+    );
+    let prompt = "<|bos|>Once a fox.\nIt ran";
+    assert_eq!(peri(&["render", &file]).text(), prompt, "the built-in model continues texts");
+    assert_eq!(peri(&["render", &storyteller(), &file, "--template", "plain"]).text(), prompt);
+    assert_eq!(peri(&["render", "-m", &storyteller(), &file, "--template", "plain"]).text(), prompt);
+}
+
+#[test]
 fn the_tokens_are_those_of_the_model() {
     let folder = Folder::new("render-tokens");
     let template = folder.file("template.jinja", "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}");
@@ -97,7 +110,7 @@ fn the_tokens_are_those_of_the_model() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn invalid_conversations_and_templates_are_errors() {
     let folder = Folder::new("render-wrong");
     let template = folder.file(
         "strict.jinja",
@@ -109,11 +122,10 @@ fn what_is_wrong_is_said() {
     check_fails(&with("[{\"role\": \"user\"}, {}]"), 2, &["message 2 has no role"]);
     check_fails(&with(r#"[{"role": "robot"}]"#), 2, &["Only users, no robot"]);
     let messages = r#"[{"role": "user", "content": "Hi"}]"#;
-    check_fails(
-        &render(&[], messages),
-        2,
-        &["storyteller has no chat template", "--template FILE", "--model"],
-    );
+    let without = render(&[&storyteller()], messages);
+    check_fails(&without, 2, &["model.gguf has no chat template", "--template", "--model"]);
+    let two = peri(&["render", "a.json", "b.json"]);
+    check_fails(&two, 2, &["`b.json` is a second conversation"]);
     let nowhere = folder.path().join("nowhere.jinja").display().to_string();
     check_fails(&render(&["--template", &nowhere], messages), 2, &["--template", &nowhere, "No such file"]);
     let broken = folder.file("broken.jinja", "{% for %}");

@@ -30,5 +30,5 @@ fn what_was_saved_starts_a_model() {
 fn without_a_target_nothing_stays() {
     let text = peri(&["warm-cache"]).text();
     assert!(text.starts_with("storyteller: found in "), "{text}");
-    assert!(text.ends_with("nothing compiled was saved: --target names a file for it\n"), "{text}");
+    assert!(text.ends_with("the compiled model was not saved: name a file with --target\n"), "{text}");
 }
