@@ -86,7 +86,9 @@ fn every_figure_says_what_it_was_measured_on() {
         assert!(date.len() == 20 && date.ends_with('Z') && date.as_bytes()[10] == b'T', "{date}");
     }
     let table = tiny(&[]).text();
-    for part in ["q4_k, ", "MiB, 7.34 M parameters", "threads", &format!("peri {}", env!("CARGO_PKG_VERSION"))] {
+    for part in
+        ["q4_k, ", "MiB, 7.34 M parameters", "threads", &format!("peri {}", env!("CARGO_PKG_VERSION"))]
+    {
         assert!(table.contains(part), "{part}: {table}");
     }
 }

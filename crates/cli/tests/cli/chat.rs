@@ -198,7 +198,10 @@ fn a_full_context_refuses_the_message() {
     }
     // An answer that fills it says so.
     let outcome = chat.run(&["--max-length", "24", "--max-new-tokens", "-1"], "A fox\n");
-    assert!(outcome.stderr.contains("the conversation reached 24 tokens, the context length; /undo"), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("the conversation reached 24 tokens, the context length; /undo"),
+        "{outcome:?}"
+    );
     let limited = chat.run(&["--max-new-tokens", "2"], "A fox\n").stderr;
     assert!(!limited.contains("warning"), "the user set this limit: {limited}");
 }
@@ -269,9 +272,11 @@ fn the_built_in_model_continues_a_story_without_flags() {
     let outcome = peri_reading(&["chat", "--seed", "1", "--json"], b"Once upon a time\nThe fox\n");
     let answers = outcome.clone().json_lines();
     assert_eq!((answers.len(), &outcome.stderr[..]), (2, ""), "{outcome:?}");
-    let plain = peri_reading(&["chat", "--template", "plain", "--seed", "1", "--json"], b"Once upon a time\n");
+    let plain =
+        peri_reading(&["chat", "--template", "plain", "--seed", "1", "--json"], b"Once upon a time\n");
     assert_eq!(text(&plain.json_lines()[0]), text(&answers[0]));
-    let generated = peri(&["generate", "--seed", "1", "-n", "80", "--no-echo", "--quiet", "Once upon a time"]).text();
+    let generated =
+        peri(&["generate", "--seed", "1", "-n", "80", "--no-echo", "--quiet", "Once upon a time"]).text();
     assert_eq!(text(&answers[0]).trim_end(), generated.trim_end(), "the prompt is the message alone");
     let count = |answer: &Value, name: &str| answer["usage"][name].as_u64().unwrap();
     assert!(count(&answers[1], "prompt_tokens") > count(&answers[0], "generated_tokens"), "{answers:?}");
@@ -292,8 +297,10 @@ fn run_answers_one_prompt_or_chats() {
     assert_eq!(chat.text().trim_end(), generated.trim_end());
     let folder = Folder::new("run");
     let template = folder.file("t.jinja", TEMPLATE);
-    let asked = peri(&["run", &model, "-p", "Hi", "--template", &template, "--json", "-n", "2", "--seed", "1"]);
-    let piped = peri_reading(&["chat", &model, "--template", &template, "--json", "-n", "2", "--seed", "1"], b"Hi\n");
+    let asked =
+        peri(&["run", &model, "-p", "Hi", "--template", &template, "--json", "-n", "2", "--seed", "1"]);
+    let piped =
+        peri_reading(&["chat", &model, "--template", &template, "--json", "-n", "2", "--seed", "1"], b"Hi\n");
     assert_eq!(text(&asked.json_lines()[0]), text(&piped.json_lines()[0]), "a template is applied");
     let missing = peri(&["run", "no such model", "Hi"]);
     assert_eq!(missing.code, Some(3), "the first word of run is a model: {missing:?}");

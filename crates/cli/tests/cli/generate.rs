@@ -142,7 +142,8 @@ fn a_model_is_never_taken_for_a_prompt() {
 
 #[test]
 fn letters_are_the_long_flags() {
-    let long = ["--prompt", PROMPT, "--max-new-tokens", "5", "--threads", "1", "--max-length", "64", "--seed", "3"];
+    let long =
+        ["--prompt", PROMPT, "--max-new-tokens", "5", "--threads", "1", "--max-length", "64", "--seed", "3"];
     let short = ["-p", PROMPT, "-n", "5", "-t", "1", "-c", "64", "-s", "3"];
     let run = |arguments: &[&str]| peri(&[&["generate", "--temperature", "1.5"], arguments].concat()).text();
     assert_eq!(run(&long), run(&short));
@@ -241,7 +242,8 @@ fn answers_cut_by_the_context_are_warned_of_unless_the_user_set_it() {
         peri(&[&common[..], arguments].concat()).stderr
     };
     let context = stderr(&["--max-new-tokens", "2000", PROMPT]);
-    let cut = "peri: warning: the answer was cut: prompt and answer reached 512 tokens (the model's context)\n";
+    let cut =
+        "peri: warning: the answer was cut: prompt and answer reached 512 tokens (the model's context)\n";
     assert!(context.contains(cut), "{context}");
     let long = "once upon a time ".repeat(125);
     let some = stderr(&["--max-new-tokens", "16", PROMPT, &long]);

@@ -45,9 +45,9 @@ fn section<'a>(help: &'a str, heading: &str) -> &'a str {
     let start = help.find(&format!("\n{heading}:\n")).unwrap_or_else(|| panic!("no {heading} in\n{help}"));
     let text = &help[start + heading.len() + 3..];
     // The next heading starts a line.
-    let end = text.match_indices('\n').find(|(at, _)| {
-        text[at + 1..].chars().next().is_some_and(|c| !c.is_whitespace())
-    });
+    let end = text
+        .match_indices('\n')
+        .find(|(at, _)| text[at + 1..].chars().next().is_some_and(|c| !c.is_whitespace()));
     end.map_or(text, |(at, _)| &text[..at])
 }
 
@@ -78,9 +78,15 @@ fn long_help_is_wrapped_at_the_width_of_the_terminal() {
         let text = help(words, "--help", 80);
         let long = text.lines().find(|line| line.chars().count() > 80);
         // Examples are commands, which stay on their lines.
-        assert!(long.is_none_or(|line| line.trim_start().starts_with("peri ") || line.contains("| peri") || line.contains("echo '")), "{words:?}: {long:?}");
+        assert!(
+            long.is_none_or(|line| line.trim_start().starts_with("peri ")
+                || line.contains("| peri")
+                || line.contains("echo '")),
+            "{words:?}: {long:?}"
+        );
         // A paragraph that is broken where it should not be has a short line in its middle.
-        let paragraphs = text.split("\n\n").filter(|paragraph| !paragraph.contains(":\n") && !paragraph.starts_with(' '));
+        let paragraphs =
+            text.split("\n\n").filter(|paragraph| !paragraph.contains(":\n") && !paragraph.starts_with(' '));
         for paragraph in paragraphs.filter(|paragraph| paragraph.lines().count() > 2) {
             let lines: Vec<&str> = paragraph.lines().collect();
             for pair in lines.windows(2) {
@@ -113,12 +119,26 @@ fn flags_are_grouped() {
 #[test]
 fn letters_mean_what_they_mean_to_llama_cpp() {
     let text = help(&["generate"], "-h", 100);
-    for flag in ["-m, --model", "-p, --prompt", "-n, --max-new-tokens", "-c, --max-length", "-t, --threads", "-s, --seed"]
-    {
+    for flag in [
+        "-m, --model",
+        "-p, --prompt",
+        "-n, --max-new-tokens",
+        "-c, --max-length",
+        "-t, --threads",
+        "-s, --seed",
+    ] {
         assert!(text.contains(flag), "{flag}: {text}");
     }
     let text = help(&["bench"], "-h", 100);
-    for flag in ["-m, --model", "-p, --prompt", "-n, --generate", "-d, --depth", "-t, --threads", "-r, --repetitions", "-o, --output"] {
+    for flag in [
+        "-m, --model",
+        "-p, --prompt",
+        "-n, --generate",
+        "-d, --depth",
+        "-t, --threads",
+        "-r, --repetitions",
+        "-o, --output",
+    ] {
         assert!(text.contains(flag), "{flag}: {text}");
     }
 }

@@ -6,7 +6,12 @@ use std::process::{Child, Command};
 use crate::support::command;
 
 /// Starts a long generation, waits for its first bytes, and sends a signal.
-fn interrupted(signal: &str, arguments: &[&str], prompts: usize, first: usize) -> (Option<i32>, String, String) {
+fn interrupted(
+    signal: &str,
+    arguments: &[&str],
+    prompts: usize,
+    first: usize,
+) -> (Option<i32>, String, String) {
     let prompts = vec!["Once upon a time"; prompts];
     let long = ["generate", "--ignore-eos", "--seed", "1", "--threads", "1"];
     let mut child = command(&[&long[..], arguments, &prompts[..]].concat()).spawn().unwrap();

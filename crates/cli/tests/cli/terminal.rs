@@ -53,7 +53,11 @@ impl Terminal {
     fn wait_for(&self, text: &str, count: usize) {
         let start = Instant::now();
         while self.screen().matches(text).count() < count {
-            assert!(start.elapsed() < Duration::from_secs(30), "no {count} times {text:?} on\n{:?}", self.screen());
+            assert!(
+                start.elapsed() < Duration::from_secs(30),
+                "no {count} times {text:?} on\n{:?}",
+                self.screen()
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
     }
