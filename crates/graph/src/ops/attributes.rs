@@ -152,7 +152,7 @@ impl Attributes {
     pub fn int<T: TryFrom<i64>>(&mut self, name: &str) -> Result<Option<T>, TypeError> {
         let value = self.typed(name, "a whole number", |attribute| match attribute {
             Attribute::Int(value) => Ok(value),
-            other => Err(other),
+            other => Err(other.into()),
         })?;
         let out_of_range = |value| TypeError::new(format!("attribute `{name}` = {value} is out of range"));
         value.map(|value| T::try_from(value).map_err(|_| out_of_range(value))).transpose()
@@ -166,7 +166,7 @@ impl Attributes {
         self.typed(name, "a number", |attribute| match attribute {
             Attribute::Float(value) if (value as f32).is_finite() => Ok(value as f32),
             Attribute::Int(value) => Ok(value as f32),
-            other => Err(other),
+            other => Err(other.into()),
         })
     }
 
@@ -177,7 +177,7 @@ impl Attributes {
     pub fn flag(&mut self, name: &str) -> Result<bool, TypeError> {
         let value = self.typed(name, "true or false", |attribute| match attribute {
             Attribute::Bool(value) => Ok(value),
-            other => Err(other),
+            other => Err(other.into()),
         });
         Ok(value?.unwrap_or(false))
     }
@@ -189,7 +189,7 @@ impl Attributes {
     pub fn text(&mut self, name: &str) -> Result<Option<String>, TypeError> {
         self.typed(name, "a word", |attribute| match attribute {
             Attribute::Text(value) => Ok(value),
-            other => Err(other),
+            other => Err(other.into()),
         })
     }
 
@@ -200,7 +200,7 @@ impl Attributes {
     pub fn dtype(&mut self, name: &str) -> Result<Option<DType>, TypeError> {
         self.typed(name, "a dtype", |attribute| match attribute {
             Attribute::DType(value) => Ok(value),
-            other => Err(other),
+            other => Err(other.into()),
         })
     }
 
@@ -211,7 +211,7 @@ impl Attributes {
     pub fn ty(&mut self, name: &str) -> Result<Option<Type>, TypeError> {
         self.typed(name, "a type", |attribute| match attribute {
             Attribute::Type(value) => Ok(value),
-            other => Err(other),
+            other => Err(other.into()),
         })
     }
 
@@ -223,7 +223,7 @@ impl Attributes {
         self.typed(name, "a list of types", |attribute| match attribute {
             Attribute::Types(value) => Ok(value),
             Attribute::Ints(values) if values.is_empty() => Ok(Vec::new()),
-            other => Err(other),
+            other => Err(other.into()),
         })
     }
 
@@ -234,7 +234,7 @@ impl Attributes {
     pub fn tensor(&mut self, name: &str) -> Result<Option<TensorData>, TypeError> {
         self.typed(name, "data", |attribute| match attribute {
             Attribute::Tensor(value) => Ok(value),
-            other => Err(other),
+            other => Err(other.into()),
         })
     }
 
@@ -245,7 +245,7 @@ impl Attributes {
     pub fn graph(&mut self, name: &str) -> Result<Option<Arc<Graph>>, TypeError> {
         self.typed(name, "a graph", |attribute| match attribute {
             Attribute::Graph(value) => Ok(value),
-            other => Err(other),
+            other => Err(other.into()),
         })
     }
 
@@ -256,7 +256,7 @@ impl Attributes {
     pub fn sizes(&mut self, name: &str) -> Result<Option<Vec<usize>>, TypeError> {
         let values = self.typed(name, "a list of whole numbers", |attribute| match attribute {
             Attribute::Ints(values) => Ok(values),
-            other => Err(other),
+            other => Err(other.into()),
         })?;
         values.map(|values| not_negative(name, &values)).transpose()
     }
@@ -269,7 +269,7 @@ impl Attributes {
         let dims = self.typed(name, "a shape", |attribute| match attribute {
             Attribute::Dims(dims) => Ok(Ok(dims)),
             Attribute::Ints(sizes) => Ok(Err(sizes)),
-            other => Err(other),
+            other => Err(other.into()),
         })?;
         let dims = dims.map(|dims| match dims {
             Ok(dims) => Ok(dims),
@@ -283,7 +283,7 @@ impl Attributes {
         &mut self,
         name: &str,
         kind: &'static str,
-        value: impl FnOnce(Attribute) -> Result<T, Attribute>,
+        value: impl FnOnce(Attribute) -> Result<T, Box<Attribute>>,
     ) -> Result<Option<T>, TypeError> {
         #[cfg(test)]
         asked::note(name, kind);
