@@ -100,6 +100,8 @@ fn source(error: &sources::Error) -> (u8, Option<&'static str>) {
     use sources::Error;
     match error {
         Error::InvalidName { .. }
+        | Error::Field { .. }
+        | Error::MissingLabel { .. }
         | Error::UnknownName(_)
         | Error::Setting { .. }
         | Error::NotOnline { .. }

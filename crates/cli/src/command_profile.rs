@@ -31,6 +31,7 @@ const MODEL: &[&str] = &[
     "trust_remote_code",
     "force_download",
     "rope_type",
+    "revision",
 ];
 /// Fields the compiled graph depends on.
 const GRAPH: &[&str] = &["device_specs", "max_length", "kv_cache_page_size"];
@@ -39,7 +40,7 @@ const MEMORY: &[&str] = &["gpu_memory_utilization"];
 /// The KV cache.
 const CACHE: &[&str] = &["max_cache_batch_size", "cache_strategy", "pad_to_multiple_of"];
 /// The scheduler.
-const STEPS: &[&str] = &["max_ce_batch_size", "max_num_steps"];
+const STEPS: &[&str] = &["max_ce_batch_size", "max_num_steps", "max_batch_tokens"];
 /// Artifacts.
 const LOAD: &[&str] = &["serialized_model_path"];
 const SAVE: &[&str] = &["save_to_serialized_model_path"];

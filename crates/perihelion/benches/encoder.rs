@@ -11,7 +11,8 @@ use perihelion::driver::{Buffer, Cpu, DType, Device, Tensor};
 use perihelion::engine::{InferenceSession, Model};
 use perihelion::graph::ops::{ReduceKind, Unary};
 use perihelion::graph::{Builder, Dim, Error, Graph, Type, Value};
-use perihelion::pipelines::{Embedder, EmbedderOptions, EmbeddingModel, EmbeddingParameters, LoadOptions};
+use perihelion::pipelines::config::{PipelineConfig, machine};
+use perihelion::pipelines::{Embedder, EmbedderOptions, EmbeddingModel, EmbeddingParameters};
 
 const HIDDEN: usize = 384;
 const HEADS: usize = 12;
@@ -41,7 +42,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// Texts per second of the real model, from text to vector, where it is there.
 fn embed(session: &InferenceSession) -> Result<(), Box<dyn std::error::Error>> {
     let Some(folder) = testdata::shared("minilm-l6-v2") else { return Ok(()) };
-    let model = EmbeddingModel::load(session, &LoadOptions::new(folder))?;
+    let resolved = PipelineConfig::new(folder.display().to_string()).resolve(machine())?;
+    let model = EmbeddingModel::from_config(session, resolved, &mut |_| ())?;
     let embedder = Embedder::new(Arc::new(model), &EmbedderOptions::default())?;
     for tokens in [16, TOKENS, 256] {
         for batch in [1, 32] {

@@ -7,30 +7,14 @@
 //! A language model writes:
 //!
 //! ```
-//! use std::sync::Arc;
+//! use perihelion::prelude::*;
 //!
-//! use perihelion::engine::InferenceSession;
-//! use perihelion::pipelines::{
-//!     AddSpecial, EventKind, Generator, GeneratorOptions, LoadOptions, ParseSpecial, Request, TextModel,
-//! };
-//!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../storyteller/model.gguf");
-//! let session = InferenceSession::new([])?; // On the CPU.
-//! let model = Arc::new(TextModel::load(&session, &LoadOptions::new(path))?);
-//! let options = GeneratorOptions { cache_tokens: Some(512), ..GeneratorOptions::default() };
-//! let mut generator = Generator::new(Arc::clone(&model), &options)?;
-//! let prompt = model.tokenizer().encode("Once upon a time", AddSpecial::Yes, ParseSpecial::No)?;
-//! generator.add(Request { prompt, max_new_tokens: Some(8), ..Request::default() })?;
-//! let mut story = String::new();
-//! while !generator.is_idle() {
-//!     for event in generator.step()? {
-//!         if let EventKind::Token { text, .. } = event.kind {
-//!             story.push_str(&text);
-//!         }
-//!     }
+//! # fn main() -> Result<(), perihelion::pipelines::Error> {
+//! # let name = concat!(env!("CARGO_MANIFEST_DIR"), "/../storyteller/model.gguf");
+//! let generator = TextGenerator::open(name)?; // A file, a folder, "org/name", "org/name:Q4_K_M".
+//! for piece in generator.stream("Once upon a time")?.text() {
+//!     print!("{}", piece?);
 //! }
-//! assert!(!story.is_empty());
 //! # Ok(())
 //! # }
 //! ```
@@ -82,12 +66,25 @@
 #![forbid(unsafe_code)]
 
 pub mod engine;
+mod open;
 pub mod pipelines;
 
 pub use graph;
 pub use models;
 pub use sources;
 pub use weights;
+
+pub use open::Open;
+pub use pipelines::{Embedder, TextGenerator};
+
+/// What programs that run models name: `use perihelion::prelude::*`.
+pub mod prelude {
+    pub use crate::Open;
+    pub use crate::pipelines::config::PipelineConfig;
+    pub use crate::pipelines::{
+        ChatMessage, Completion, Embedder, Embedding, EventKind, TextGenerator, TextRequest, TextStream,
+    };
+}
 
 /// What data is, and the devices that compute on it.
 pub mod driver {

@@ -30,16 +30,12 @@
 //! An answer is read as it is made, by a thread or a task; dropping the stream cancels it:
 //!
 //! ```
-//! # use std::sync::Arc;
-//! # use perihelion::engine::InferenceSession;
 //! use perihelion::pipelines::{EventKind, TextRequest};
-//! # use perihelion::pipelines::{GeneratorOptions, LoadOptions, TextGenerator, TextModel};
+//! # use perihelion::prelude::*;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../storyteller/model.gguf");
-//! # let session = InferenceSession::new([])?;
-//! # let model = TextModel::load(&session, &LoadOptions::new(path))?;
-//! # let generator = TextGenerator::new(Arc::new(model), &GeneratorOptions::default())?;
+//! # let generator = TextGenerator::open(path)?;
 //! let mut request = TextRequest::from("The fox");
 //! request.parameters.max_new_tokens = Some(24);
 //! request.parameters.sampling.temperature = Some(0.8);

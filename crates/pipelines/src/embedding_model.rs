@@ -17,7 +17,6 @@ use crate::memory::{self, MemoryNeed};
 use crate::runner::{Logits, Runner};
 use crate::sentence_transformers::EmbeddingConfig;
 use crate::sequence::SequenceId;
-use crate::text_model::LoadOptions;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, Pooling};
 
@@ -45,17 +44,6 @@ enum States {
 }
 
 impl EmbeddingModel {
-    /// Opens, compiles and initializes a model.
-    ///
-    /// # Errors
-    /// If the files cannot be read or do not fit into memory, or the architecture is not supported.
-    pub fn load(session: &InferenceSession, options: &LoadOptions) -> Result<EmbeddingModel, Error> {
-        let checkpoint = Checkpoint::open(&options.model, options.weights.as_deref())?;
-        let cache = CacheLayout { page_size: options.page_size, dtype: options.cache_dtype };
-        let compiled = Compiled::new(session, checkpoint, options.folder(), cache, Task::Embed)?;
-        EmbeddingModel::init(session, compiled, &mut |_| ())
-    }
-
     /// Compiles and initializes the model of a resolved configuration, or reads it from the file of
     /// `serialized_model_path`. `progress` is told of each weight that is packed.
     ///

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use crate::config::KVCacheStrategy;
 use crate::{OutOfMemory, TooLong};
 
-/// What can go wrong in a pipeline. Each message says what, where, and the facts that disagree.
-#[derive(Debug, thiserror::Error)]
+/// What can go wrong in a pipeline. Each message says what, where, and the facts that disagree; `Debug` prints it too, so
+/// that `main` shows it.
+#[derive(thiserror::Error)]
 pub enum Error {
     /// A file that could not be read.
     #[error("cannot read {}: {source}", path.display())]
@@ -19,7 +20,7 @@ pub enum Error {
 
     /// A model's files, and where they come from.
     #[error(transparent)]
-    Source(#[from] sources::Error),
+    Source(sources::Error),
 
     /// A file of weights, or its metadata.
     #[error(transparent)]
@@ -247,6 +248,24 @@ pub struct InvalidField {
     pub value: String,
     /// What to give instead.
     pub fix: String,
+}
+
+/// A setting that names no files is a problem of the configuration.
+impl From<sources::Error> for Error {
+    fn from(error: sources::Error) -> Error {
+        match error {
+            sources::Error::Field { field, value, fix } => {
+                Error::Config(vec![InvalidField { field, value, fix }])
+            }
+            error => Error::Source(error),
+        }
+    }
+}
+
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {

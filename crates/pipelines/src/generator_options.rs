@@ -1,7 +1,7 @@
 //! How a generator shares out its steps and its cache, and what its requests may ask for.
 
 use crate::Error;
-use crate::config::{KVCacheStrategy, ResolvedConfig};
+use crate::config::{KVCacheStrategy, PipelineConfig, ResolvedConfig};
 use crate::error::InvalidField;
 use crate::kv_cache::KvCache;
 use crate::sampling_options::SamplingOptions;
@@ -11,7 +11,8 @@ use crate::scheduler::{Batching, Limits};
 /// gets depends on none of the rest.
 #[derive(Debug, Clone)]
 pub struct GeneratorOptions {
-    /// Tokens of one sequence, prompt and generated; `None` is the model's context length, which is the most.
+    /// Tokens of one sequence, prompt and generated; `None` is the default of configurations, or the model's context length
+    /// if that is less.
     pub max_length: Option<usize>,
     /// Tokens to make for requests that do not say how many; `None` is until the model ends its text or
     /// [`GeneratorOptions::max_length`] is reached.
@@ -40,47 +41,45 @@ pub struct GeneratorOptions {
     pub cache_tokens: Option<usize>,
 }
 
+/// Those of a configuration that says nothing.
 impl Default for GeneratorOptions {
-    /// One sequence at a time, as long as the model's context, in pages.
     fn default() -> GeneratorOptions {
-        GeneratorOptions {
-            max_length: None,
-            max_new_tokens: None,
-            sampling: SamplingOptions::default(),
-            enable_echo: false,
-            cache_strategy: KVCacheStrategy::Paged,
-            enable_prefix_caching: false,
-            max_cache_batch_size: 1,
-            max_ce_batch_size: 32,
-            max_batch_tokens: 512,
-            max_num_steps: 1,
-            pad_to_multiple_of: 2,
-            cache_tokens: None,
-        }
+        GeneratorOptions::of(&PipelineConfig::default())
     }
 }
 
 impl From<&ResolvedConfig> for GeneratorOptions {
     fn from(resolved: &ResolvedConfig) -> GeneratorOptions {
-        let (config, memory) = (resolved.config(), resolved.memory());
+        let memory = resolved.memory();
         GeneratorOptions {
             max_length: Some(memory.max_length),
-            max_new_tokens: usize::try_from(config.max_new_tokens).ok(),
             sampling: resolved.sampling_defaults(),
-            enable_echo: config.enable_echo,
-            cache_strategy: config.cache_strategy,
-            enable_prefix_caching: config.enable_prefix_caching,
             max_cache_batch_size: memory.max_batch,
-            max_ce_batch_size: config.max_ce_batch_size,
-            max_num_steps: usize::try_from(config.max_num_steps).unwrap_or(1),
-            pad_to_multiple_of: config.pad_to_multiple_of,
             cache_tokens: Some(memory.cache_tokens),
-            ..GeneratorOptions::default()
+            ..GeneratorOptions::of(resolved.config())
         }
     }
 }
 
 impl GeneratorOptions {
+    /// What a configuration says, where nothing is known of the model and the memory.
+    fn of(config: &PipelineConfig) -> GeneratorOptions {
+        GeneratorOptions {
+            max_length: config.max_length.wished(),
+            max_new_tokens: usize::try_from(config.max_new_tokens).ok(),
+            sampling: config.sampling_defaults(),
+            enable_echo: config.enable_echo,
+            cache_strategy: config.cache_strategy,
+            enable_prefix_caching: config.enable_prefix_caching,
+            max_cache_batch_size: config.max_cache_batch_size.given().unwrap_or(1),
+            max_ce_batch_size: config.max_ce_batch_size,
+            max_batch_tokens: config.max_batch_tokens,
+            max_num_steps: usize::try_from(config.max_num_steps).unwrap_or(1),
+            pad_to_multiple_of: config.pad_to_multiple_of,
+            cache_tokens: None,
+        }
+    }
+
     /// Tokens of one sequence, if the options make sense for a model of that context length.
     ///
     /// # Errors
@@ -101,7 +100,8 @@ impl GeneratorOptions {
         ] {
             require(value > 0, field, value.to_string(), "give at least 1");
         }
-        let max_length = self.max_length.unwrap_or(context_length);
+        let usual = || PipelineConfig::default().max_length.given().unwrap_or(context_length);
+        let max_length = self.max_length.unwrap_or_else(|| usual().min(context_length));
         let fix = format!("give 1 to {context_length}, the model's context length");
         require((1..=context_length).contains(&max_length), "max_length", max_length.to_string(), &fix);
         require(
@@ -197,7 +197,9 @@ mod tests {
              enable_prefix_caching is true: the cache strategy is continuous, and only paged shares prefixes; \
              top_p is 0: give a number above 0 and up to 1"
         );
-        assert_eq!(GeneratorOptions::default().check(512).unwrap(), 512);
+        // Nobody writes to the end of a long context who did not ask for it.
+        let lengths = [100, 512, 131_072].map(|context| GeneratorOptions::default().check(context).unwrap());
+        assert_eq!(lengths, [100, 512, 512]);
     }
 
     #[test]

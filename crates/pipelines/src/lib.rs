@@ -26,6 +26,8 @@ mod scorer;
 mod sentence_transformers;
 mod sequence;
 mod serialized;
+#[cfg(test)]
+mod testing;
 mod text_generator;
 mod text_model;
 
@@ -59,7 +61,7 @@ pub use text::{
     SkipSpecial, Tokenizer, chat_template, detokenizer, tokenizer,
 };
 pub use text_generator::{
-    AsyncTextStream, Chat, Completion, HIGH_WATER, Prompt, PromptToken, Status, TextGenerator, TextRequest,
-    TextStream, Timings, Usage,
+    AsyncTextStream, Chat, ChatMessage, Completion, HIGH_WATER, Prompt, PromptToken, Status, TextGenerator,
+    TextRequest, TextStream, Timings, Usage,
 };
-pub use text_model::{CompiledText, LoadOptions, TextModel};
+pub use text_model::{CompiledText, TextModel};

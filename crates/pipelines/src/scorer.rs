@@ -143,8 +143,6 @@ fn log_sum_exp(logits: &[f32]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::LoadOptions;
-    use engine::InferenceSession;
 
     #[test]
     fn every_position_counts_once_with_context() {
@@ -189,9 +187,7 @@ mod tests {
 
     #[test]
     fn logits_do_not_depend_on_chunks() {
-        let session = InferenceSession::new([Arc::new(cpu::Cpu::new(2)) as Arc<dyn engine::Device>]).unwrap();
-        let options = LoadOptions::new(testdata::asset("storyteller/model.gguf"));
-        let model = Arc::new(TextModel::load(&session, &options).unwrap());
+        let model = crate::testing::text_model(&testdata::asset("storyteller/model.gguf"));
         let tokens = [0, 2352, 607, 260, 527, 439];
         let window = Window { start: 0, scored: 2, end: tokens.len() };
         let run = |chunk: usize| {

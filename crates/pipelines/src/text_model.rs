@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use engine::{CompiledModel, InferenceSession, Model, Progress};
 use models::{Checkpoint, Decoder, Network};
-use tensor::{Bytes, DType};
-use weights::Weights;
+use tensor::DType;
 
 use crate::compiled::{self, CacheLayout, Compiled, Initialized, Task};
 use crate::config::ResolvedConfig;
@@ -15,42 +14,6 @@ use crate::memory::{self, MemoryNeed};
 use crate::runner::Runner;
 use crate::tokenizer::Tokenizer;
 use crate::{ChatTemplate, Error, OutOfMemory};
-
-/// Tokens in a page of the KV cache, unless asked otherwise: small against a text, large against its bookkeeping.
-const DEFAULT_PAGE_SIZE: usize = 64;
-/// What the KV cache keeps, unless asked otherwise: keys and values as they are computed.
-const DEFAULT_CACHE_DTYPE: DType = DType::F32;
-
-/// Where a model is, and how it is to be loaded.
-#[derive(Debug, Clone)]
-pub struct LoadOptions {
-    /// A GGUF file, or a folder (or weights file in a folder) with a `config.json`.
-    pub model: PathBuf,
-    /// The weights, if they are elsewhere.
-    pub weights: Option<PathBuf>,
-    /// Tokens in a page of the KV cache: a power of two, at least 16.
-    pub page_size: usize,
-    /// What the KV cache keeps: f32, or bf16 or f16, which take half the memory.
-    pub cache_dtype: DType,
-}
-
-impl LoadOptions {
-    /// The model at a path, with the defaults.
-    pub fn new(model: impl Into<PathBuf>) -> LoadOptions {
-        LoadOptions {
-            model: model.into(),
-            weights: None,
-            page_size: DEFAULT_PAGE_SIZE,
-            cache_dtype: DEFAULT_CACHE_DTYPE,
-        }
-    }
-
-    /// The folder that holds the files beside the weights.
-    pub(crate) fn folder(&self) -> &Path {
-        let folder = if self.model.is_dir() { Some(self.model.as_path()) } else { self.model.parent() };
-        folder.unwrap_or(Path::new(""))
-    }
-}
 
 /// A checkpoint that was opened and compiled, without weights or tokenizer yet.
 pub struct CompiledText(Compiled);
@@ -66,25 +29,6 @@ pub struct TextModel {
 }
 
 impl CompiledText {
-    /// Opens a model and compiles its graph; no weight is read.
-    ///
-    /// # Errors
-    /// If the files cannot be read, or the architecture is not supported.
-    pub fn open(session: &InferenceSession, options: &LoadOptions) -> Result<CompiledText, Error> {
-        let checkpoint = Checkpoint::open(&options.model, options.weights.as_deref())?;
-        CompiledText::new(session, checkpoint, options.folder(), options.page_size, options.cache_dtype)
-    }
-
-    /// Compiles the model of a GGUF file that is in memory already; `name` stands for its path in messages.
-    ///
-    /// # Errors
-    /// As [`CompiledText::open`].
-    pub fn from_gguf(session: &InferenceSession, name: &str, bytes: Bytes) -> Result<CompiledText, Error> {
-        let weights = Weights::from_bytes(name, bytes).map_err(models::Error::from)?;
-        let checkpoint = Checkpoint::from_weights(weights, Path::new("config.json"))?;
-        CompiledText::new(session, checkpoint, Path::new(""), DEFAULT_PAGE_SIZE, DEFAULT_CACHE_DTYPE)
-    }
-
     /// Compiles a checkpoint that is open already. Its tokenizer is in the GGUF metadata, or else in `folder`.
     ///
     /// # Errors
@@ -171,14 +115,6 @@ impl CompiledText {
 }
 
 impl TextModel {
-    /// Opens, compiles and initializes a model.
-    ///
-    /// # Errors
-    /// As [`CompiledText::open`] and [`CompiledText::init`].
-    pub fn load(session: &InferenceSession, options: &LoadOptions) -> Result<TextModel, Error> {
-        CompiledText::open(session, options)?.init(session, &mut |_| ())
-    }
-
     /// Compiles and initializes the model of a resolved configuration.
     ///
     /// # Errors

@@ -7,16 +7,16 @@ use crate::{Error, SupportedEncoding, WeightsFormat};
 
 /// The model that is meant.
 #[derive(Debug)]
-pub struct Choice {
+pub(crate) struct Choice {
     /// Its files.
-    pub model: ModelFiles,
+    pub(crate) model: ModelFiles,
     /// Files that might have been meant and cannot be read, each with the reason.
-    pub passed_over: Vec<String>,
+    pub(crate) passed_over: Vec<String>,
 }
 
 /// What to do about several encodings, if none is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Several {
+pub(crate) enum Several {
     /// Ask which.
     Refuse,
     /// Take the best.
@@ -38,11 +38,16 @@ enum Name {
 ///
 /// # Errors
 /// If there is none, several are equally near, or a part of it is missing.
-pub fn choose(repo: &HuggingFaceRepo, wanted: &Wanted, several: Several) -> Result<Choice, Error> {
+pub(crate) fn choose(repo: &HuggingFaceRepo, wanted: &Wanted, several: Several) -> Result<Choice, Error> {
     let mut choice = among(repo, &repo.known_files()?, wanted, several);
     let lacks = match &choice {
         Ok(choice) => choice.model.missing.is_some(),
-        Err(Error::NoWeights { .. } | Error::MissingEncoding { .. } | Error::MissingFormat { .. }) => true,
+        Err(
+            Error::NoWeights { .. }
+            | Error::MissingEncoding { .. }
+            | Error::MissingFormat { .. }
+            | Error::MissingLabel { .. },
+        ) => true,
         Err(_) => false,
     };
     if lacks && repo.may_have_more() {
@@ -97,8 +102,13 @@ fn among(
             return Err(Error::MissingFormat { repo: repo.to_string(), format, formats });
         }
     }
-    if let Some(encoding) = wanted.encoding {
-        models = in_encoding(repo, models, encoding)?;
+    match wanted.label.as_deref().or(repo.label()) {
+        Some(label) => models = labelled(repo, models, label, wanted.encoding)?,
+        None => {
+            if let Some(encoding) = wanted.encoding {
+                models = in_encoding(repo, models, encoding)?;
+            }
+        }
     }
     let format = models[0].format;
     models.retain(|model| model.format == format);
@@ -136,6 +146,45 @@ fn in_encoding(
         }
     }
     Err(Error::MissingEncoding { repo: repo.to_string(), encoding, encodings: encodings(&models) })
+}
+
+/// The models of a label: those whose files have it in their names or, if it names an encoding, that are in it and whose
+/// names have no other label of that encoding.
+fn labelled(
+    repo: &HuggingFaceRepo,
+    models: Vec<ModelFiles>,
+    label: &str,
+    encoding: Option<SupportedEncoding>,
+) -> Result<Vec<ModelFiles>, Error> {
+    let mut named: Vec<ModelFiles> =
+        models.iter().filter(|model| has_label(&model.files[0], label)).cloned().collect();
+    // `x-Q4_K_M.gguf` rather than `x-UD-Q4_K_M.gguf`.
+    if let Some(shortest) = named.iter().map(|model| model.files[0].len()).min() {
+        named.retain(|model| model.files[0].len() == shortest);
+        return Ok(named);
+    }
+    let missing = |models: &[ModelFiles]| Error::MissingLabel {
+        repo: repo.to_string(),
+        label: label.to_string(),
+        files: models.iter().map(|model| model.files[0].clone()).collect(),
+    };
+    let Some(encoding) = encoding.or_else(|| label.parse().ok()) else { return Err(missing(&models)) };
+    let is_variant = SupportedEncoding::is_variant(label);
+    let fits = |model: &ModelFiles| {
+        !is_variant || !SupportedEncoding::stated_in(&model.files[0]).contains(&encoding)
+    };
+    let (found, others): (Vec<_>, Vec<_>) = models.into_iter().partition(fits);
+    if found.is_empty() { Err(missing(&others)) } else { in_encoding(repo, found, encoding) }
+}
+
+/// Whether the name of a file, or of its folder, has a label: as a word of its own, of which `_` is a part at its end.
+fn has_label(name: &str, label: &str) -> bool {
+    let (name, label) = (name.to_ascii_lowercase(), label.to_ascii_lowercase());
+    name.match_indices(&label).any(|(start, _)| {
+        let (before, after) = (&name[..start], &name[start + label.len()..]);
+        !before.ends_with(char::is_alphanumeric)
+            && !after.starts_with(|next: char| next.is_alphanumeric() || next == '_')
+    })
 }
 
 /// Of several models of one format, none under the usual name, the one that is meant.

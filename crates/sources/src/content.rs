@@ -84,11 +84,12 @@ impl Content {
         Some(self.refused.clone().unwrap_or(problem))
     }
 
-    /// The encoding of a file, whose name must not promise another one.
+    /// The encoding of a file, whose name must not promise another one; and a warning if the name is that of a mixture
+    /// whose makers name it after what a part of it is (`UD-Q4_K_XL`, `Q4_K_L`).
     ///
     /// # Errors
     /// If it does, or the encoding is none that runs.
-    pub fn of_file_named(&self, file: &str) -> Result<SupportedEncoding, Error> {
+    pub fn of_file_named(&self, file: &str) -> Result<(SupportedEncoding, Option<String>), Error> {
         let Some(content) = self.encoding else {
             let problem = self.problem().unwrap_or_default();
             return Err(Error::UnknownEncoding { file: file.to_string(), problem });
@@ -101,11 +102,16 @@ impl Content {
         let stated = SupportedEncoding::stated_in(file);
         match SupportedEncoding::parse_from_file_name(file) {
             // What a GGUF file was made from, perhaps.
-            Some(SupportedEncoding::Gptq) if self.gguf => Ok(content),
+            Some(SupportedEncoding::Gptq) if self.gguf => Ok((content, None)),
             Some(name) if stated.contains(&name) && !stated.iter().any(|&name| fits(name)) => {
+                if content.is_gguf() && SupportedEncoding::names_mixture(file) {
+                    let warning =
+                        format!("{file}: most of its matrices are {content}, though its name says {name}");
+                    return Ok((content, Some(warning)));
+                }
                 Err(Error::Contradiction { file: file.to_string(), name, content })
             }
-            _ => Ok(content),
+            _ => Ok((content, None)),
         }
     }
 }
@@ -117,7 +123,7 @@ impl SupportedEncoding {
     /// If the file cannot be read, its encoding is none that runs, or its name promises another one.
     pub fn of_file(path: impl AsRef<Path>) -> Result<SupportedEncoding, Error> {
         let path = path.as_ref();
-        Content::of(&[path])?.of_file_named(&path.to_string_lossy())
+        Ok(Content::of(&[path])?.of_file_named(&path.to_string_lossy())?.0)
     }
 }
 

@@ -15,17 +15,17 @@ named! { "encoding",
     /// Real files mix types: a file's encoding is that of most of its matrices, and the others load all the same.
     SupportedEncoding {
         /// IEEE single precision.
-        Float32 = "float32",
+        Float32 = "float32" | "f32" | "fp32",
         /// The upper half of single precision.
-        Bfloat16 = "bfloat16",
+        Bfloat16 = "bfloat16" | "bf16",
         /// 4-bit weights, one scale per 32.
         Q4_0 = "q4_0",
         /// 4-bit weights, scale and minimum per 32, superscales per 256. Files mix them with `q6_k`.
-        Q4K = "q4_k",
+        Q4K = "q4_k" | "q4_k_s" | "q4_k_m" | "q4_k_l" | "q4_k_xl",
         /// 6-bit weights, scale per 16, superscale per 256.
-        Q6K = "q6_k",
+        Q6K = "q6_k" | "q6_k_l" | "q6_k_xl",
         /// IEEE half precision.
-        Float16 = "float16",
+        Float16 = "float16" | "f16" | "fp16",
         /// 4-bit weights, one scale and one minimum per 32.
         Q4_1 = "q4_1",
         /// 5-bit weights, one scale per 32.
@@ -33,13 +33,13 @@ named! { "encoding",
         /// 5-bit weights, one scale and one minimum per 32.
         Q5_1 = "q5_1",
         /// 5-bit weights, scale and minimum per 32, superscales per 256.
-        Q5K = "q5_k",
+        Q5K = "q5_k" | "q5_k_s" | "q5_k_m" | "q5_k_l" | "q5_k_xl",
         /// 8-bit weights, one scale per 32.
         Q8_0 = "q8_0",
         /// 2-bit weights, scale and minimum per 16, superscales per 256.
-        Q2K = "q2_k",
+        Q2K = "q2_k" | "q2_k_s" | "q2_k_l" | "q2_k_xl",
         /// 3-bit weights, scale per 16, superscale per 256.
-        Q3K = "q3_k",
+        Q3K = "q3_k" | "q3_k_s" | "q3_k_m" | "q3_k_l" | "q3_k_xl",
         /// 4-bit indices into a table of 16 levels, one scale per 32.
         Iq4Nl = "iq4_nl",
         /// 4-bit indices into a table of 16 levels, scale per 32, superscale per 256.
@@ -66,6 +66,11 @@ const IN_FILE_NAMES: &[(&str, SupportedEncoding)] = &[
     ("gptq", SupportedEncoding::Gptq),
 ];
 
+/// Sizes of mixtures.
+const SIZES: [&str; 6] = ["xs", "s", "m", "l", "xl", "xxl"];
+/// Sizes that say little of what most matrices are, as they are names of their makers' own.
+const MAKERS_SIZES: [&str; 3] = ["l", "xl", "xxl"];
+
 impl SupportedEncoding {
     /// The encoding that a file's name promises. Folders do not count, nor does case.
     ///
@@ -82,6 +87,22 @@ impl SupportedEncoding {
         let own = SupportedEncoding::ALL.iter().map(|encoding| (encoding.name(), *encoding));
         let words = IN_FILE_NAMES.iter().copied().chain([("f16", SupportedEncoding::Float16)]).chain(own);
         words.filter(|(word, _)| has_word(&name, word)).map(|(_, encoding)| encoding).collect()
+    }
+
+    /// Whether a name is that of a mixture: an encoding with a size behind it, as files have it (`Q4_K_M`).
+    pub fn is_variant(name: &str) -> bool {
+        let name = name.to_ascii_lowercase();
+        SupportedEncoding::ALL.iter().any(|encoding| {
+            let size = name.strip_prefix(encoding.name()).and_then(|rest| rest.strip_prefix('_'));
+            size.is_some_and(|size| SIZES.contains(&size))
+        })
+    }
+
+    /// Whether the name of a file is of a mixture that is not llama.cpp's own: `UD-Q4_K_XL`, `Q4_K_L`.
+    pub(crate) fn names_mixture(file: &str) -> bool {
+        let name = file.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+        let words = || name.split(|c: char| !c.is_alphanumeric());
+        has_word(&name, "ud") || words().any(|word| MAKERS_SIZES.contains(&word))
     }
 
     /// What the name of a GGUF file suggests where it is not at hand: more than it promises.
@@ -194,6 +215,25 @@ mod tests {
         for (name, encoding) in cases {
             assert_eq!(SupportedEncoding::parse_from_file_name(name), encoding, "{name}");
         }
+    }
+
+    #[test]
+    fn encodings_are_read_under_the_names_of_files() {
+        use SupportedEncoding::*;
+        let cases = [
+            ("q4_k_m", Q4K),
+            ("Q4_K_S", Q4K),
+            ("IQ4_XS", Iq4Xs),
+            ("Q8_0", Q8_0),
+            ("BF16", Bfloat16),
+            ("f16", Float16),
+            ("Q3_K_L", Q3K),
+        ];
+        for (name, encoding) in cases {
+            assert_eq!(name.parse(), Ok(encoding), "{name}");
+        }
+        assert!(["q4_k_m", "Q5_K_XL"].iter().all(|name| SupportedEncoding::is_variant(name)));
+        assert!(!["q4_k", "q4_0", "bf16", "iq4_xs"].iter().any(|name| SupportedEncoding::is_variant(name)));
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::{MemoryBytes, SupportedEncoding, UnknownName, WeightsFormat};
 
 /// Why a model's files cannot be had: its name, its repository, the hub, the way there, or this machine's disk.
-#[derive(Debug, thiserror::Error)]
+/// `Debug` prints the message too, so that `main` shows it.
+#[derive(thiserror::Error)]
 pub enum Error {
     /// A name that is none: it would lead out of the cache, or no hub has such names.
     #[error("{what} `{}`: {problem}", name.escape_debug())]
@@ -17,6 +18,16 @@ pub enum Error {
         name: String,
         /// The rule it breaks.
         problem: &'static str,
+    },
+    /// A setting that cannot be.
+    #[error("{field} is {value}: {fix}")]
+    Field {
+        /// The name of the setting, as configurations have it.
+        field: &'static str,
+        /// Its value.
+        value: String,
+        /// What to give instead.
+        fix: String,
     },
     /// A setting of the environment that makes no sense.
     #[error("{variable} is `{}`: {problem}", value.escape_debug())]
@@ -70,7 +81,7 @@ pub enum Error {
         /// Whether a token was sent.
         with_token: bool,
     },
-    /// Too many requests; asking again would make it worse.
+    /// Too many requests, and waiting did not help, or the hub asks to wait for longer than a minute.
     #[error("{endpoint} takes no more requests for now (status 429){}", wait(retry_after))]
     RateLimited {
         /// The hub.
@@ -232,6 +243,16 @@ pub enum Error {
         /// The encodings it has.
         encodings: Vec<SupportedEncoding>,
     },
+    /// A repository without files of a label.
+    #[error("{repo} has no weights labelled {label}: it has {}", files.join(", "))]
+    MissingLabel {
+        /// The repository.
+        repo: String,
+        /// The label that was asked for.
+        label: String,
+        /// The first file of each model it has.
+        files: Vec<String>,
+    },
     /// The name of a file promises one encoding and its content has another.
     #[error("{file}: the name says {name}, the content is {content}: rename the file after its content")]
     Contradiction {
@@ -256,6 +277,12 @@ pub enum Error {
     /// A file of weights that cannot be read.
     #[error(transparent)]
     Weights(#[from] weights::Error),
+}
+
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {

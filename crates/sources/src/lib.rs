@@ -11,23 +11,24 @@ mod content;
 mod encoding;
 mod error;
 mod hub;
+mod locate;
+mod name;
 mod named;
 mod nearest;
 mod pull;
 mod repo;
 
 pub use bytes::MemoryBytes;
-pub use choose::{Choice, Several, choose};
 pub use content::Content;
 pub use encoding::{QuantizationEncoding, SupportedEncoding};
 pub use error::Error;
 pub use hub::{
     CacheContents, CachedRepo, Hub, ModelInfo, Progress, Repo, RepoFile, Snapshot, Token, file_path,
-    index_of, is_repo_id, parts_of, sets,
+    is_repo_id, sets,
 };
+pub use locate::{FileSet, LocalFiles, ModelRequest, locate, weights_format};
+pub use name::{ModelName, RepoName};
 pub use named::{RepoType, UnknownName, WeightsFormat};
 pub use nearest::nearest;
-pub use pull::{
-    Beside, CONFIG, LocalModel, PlannedFile, Pull, Wanted, companions, is_beside_weights, resolve,
-};
-pub use repo::{FilesByFormat, HuggingFaceRepo, ModelFiles, RepoOptions};
+pub use pull::{LocalModel, PlannedFile, Pull, Wanted, is_beside_weights, resolve};
+pub use repo::{FilesByFormat, HuggingFaceRepo, RepoOptions};

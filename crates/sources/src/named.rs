@@ -31,7 +31,9 @@ fn meant(given: &str, names: &[&'static str]) -> String {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! named {
-    ($what:literal, $(#[$doc:meta])* $enum:ident { $($(#[$value_doc:meta])* $value:ident = $name:literal,)* }) => {
+    ($what:literal, $(#[$doc:meta])* $enum:ident {
+        $($(#[$value_doc:meta])* $value:ident = $name:literal $(| $alias:literal)*,)*
+    }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum $enum { $($(#[$value_doc])* $value,)* }
@@ -43,6 +45,11 @@ macro_rules! named {
             /// The name in files and flags.
             pub const fn name(self) -> &'static str {
                 match self { $($enum::$value => $name,)* }
+            }
+
+            /// Other names that are read.
+            pub const fn aliases(self) -> &'static [&'static str] {
+                match self { $($enum::$value => &[$($alias),*],)* }
             }
         }
 
@@ -56,7 +63,10 @@ macro_rules! named {
             type Err = $crate::UnknownName;
 
             fn from_str(given: &str) -> Result<$enum, Self::Err> {
-                let found = $enum::ALL.iter().find(|value| value.name().eq_ignore_ascii_case(given));
+                let found = $enum::ALL.iter().find(|value| {
+                    let mut names = value.aliases().iter().copied().chain([value.name()]);
+                    names.any(|name| name.eq_ignore_ascii_case(given))
+                });
                 found.copied().ok_or_else(|| $crate::UnknownName {
                     what: $what,
                     given: given.to_string(),

@@ -10,13 +10,15 @@ use crate::repo::{HuggingFaceRepo, ModelFiles, RepoOptions};
 use crate::{Error, SupportedEncoding, WeightsFormat};
 
 /// The file that says what a model is, where its weights do not.
-pub const CONFIG: &str = "config.json";
+pub(crate) const CONFIG: &str = "config.json";
 
 /// What is wanted of a repository. The default is its one model, with configuration and tokenizer.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
     /// Weights in this encoding.
     pub encoding: Option<SupportedEncoding>,
+    /// Weights whose files have this label in their names, such as `Q4_K_M`; unset, the one of the repository's name.
+    pub label: Option<String>,
     /// Weights in this format.
     pub format: Option<WeightsFormat>,
     /// These files and no others: names, or patterns with `*` (any characters) and `?` (any one).
@@ -42,7 +44,7 @@ pub struct PlannedFile {
     pub name: String,
     /// The size in bytes, where the hub says it.
     pub size: Option<u64>,
-    /// Whether it is on this machine.
+    /// Whether its content is on this machine, in this revision or another.
     pub cached: bool,
 }
 
@@ -88,7 +90,7 @@ impl Pull {
         let known = if wanted.files.is_empty() { repo.known_files()? } else { repo.all_files()? };
         let mut files = Vec::with_capacity(names.len());
         for name in names {
-            let cached = repo.cached(&name)?.is_some();
+            let cached = repo.has(&name)?;
             let size = known.iter().find(|file| file.name == name).and_then(|file| file.size);
             files.push(PlannedFile { name, size, cached });
         }
@@ -147,7 +149,7 @@ fn names(repo: &HuggingFaceRepo, model: &ModelFiles, force: bool) -> Result<Vec<
     for name in &model.files {
         ask |= repo.cached(name)?.is_none();
     }
-    let mut names = companions(repo, beside, ask)?;
+    let mut names = companions(repo, beside, ask, model.folder())?;
     names.extend(model.index.clone());
     names.sort();
     names.extend(model.files.iter().cloned());
@@ -156,7 +158,7 @@ fn names(repo: &HuggingFaceRepo, model: &ModelFiles, force: bool) -> Result<Vec<
 
 /// What a model needs of the files beside its weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Beside {
+pub(crate) enum Beside {
     /// Configuration, tokenizer and templates.
     Everything,
     /// What says how tokens are best drawn: GGUF files carry the rest.
@@ -165,7 +167,7 @@ pub enum Beside {
 
 impl Beside {
     /// What weights need of the place that they are from.
-    pub fn of(format: WeightsFormat) -> Beside {
+    pub(crate) fn of(format: WeightsFormat) -> Beside {
         if format == WeightsFormat::Gguf { Beside::Settings } else { Beside::Everything }
     }
 
@@ -177,11 +179,21 @@ impl Beside {
     }
 }
 
-/// The names of what stands beside the weights: what the hub has if `ask` is set, else what is here. Weights are fetched
-/// after it, so that where they are and `config.json` is, nothing else is missing.
-pub fn companions(repo: &HuggingFaceRepo, beside: Beside, ask: bool) -> Result<Vec<String>, Error> {
+/// The names of what stands beside the weights, at the top level and in `folder`: what the hub has if `ask` is set, else
+/// what is here. Weights are fetched after it, so that where they are and `config.json` is, nothing else is missing.
+pub(crate) fn companions(
+    repo: &HuggingFaceRepo,
+    beside: Beside,
+    ask: bool,
+    folder: &str,
+) -> Result<Vec<String>, Error> {
     let files = if ask { repo.all_files()? } else { repo.known_files()? };
-    Ok(files.into_iter().map(|file| file.name).filter(|name| beside.has(name)).collect())
+    let in_folder = |name: &str| {
+        let inner = name.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/'));
+        inner.is_some_and(|inner| beside.has(inner))
+    };
+    let is_beside = |name: &String| beside.has(name) || !folder.is_empty() && in_folder(name);
+    Ok(files.into_iter().map(|file| file.name).filter(is_beside).collect())
 }
 
 /// Whether a file is configuration, tokenizer or template, which a model without its own needs.

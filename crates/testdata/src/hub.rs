@@ -206,7 +206,11 @@ impl Shared {
     fn info(&self, sizes: bool) -> String {
         let file = |(name, content): (&String, &Vec<u8>)| {
             let size = sizes.then_some(content.len());
-            serde_json::json!({"rfilename": name, "size": size})
+            let digest = etag(content);
+            match digest.len() {
+                64 => serde_json::json!({"rfilename": name, "size": size, "lfs": {"sha256": digest}}),
+                _ => serde_json::json!({"rfilename": name, "size": size, "blobId": digest}),
+            }
         };
         let siblings: Vec<_> = self.files.iter().map(file).collect();
         serde_json::json!({"id": "ada/tiny", "sha": COMMIT, "siblings": siblings}).to_string()

@@ -105,8 +105,6 @@ struct ChatArguments {
     sampling: SamplingArguments,
 }
 
-/// Most tokens in a step: longer prompts run in chunks.
-const MAX_BATCH_TOKENS: usize = 512;
 /// Most tokens of an answer of the built-in model, which would otherwise fill its short context with one story.
 const BUILT_IN_MAX_NEW_TOKENS: i64 = 80;
 
@@ -202,8 +200,7 @@ fn open(
         source.warn(&resolved);
     }
     let request = request(arguments, source, &resolved);
-    let options =
-        GeneratorOptions { max_batch_tokens: MAX_BATCH_TOKENS, ..GeneratorOptions::from(&resolved) };
+    let options = GeneratorOptions::from(&resolved);
     let max_length = resolved.memory().max_length;
     let model = model::pack(model::compile(&session, resolved)?, &session, &progress)?;
     let generator = TextGenerator::with_chat_template(model, &options, template.clone())?;

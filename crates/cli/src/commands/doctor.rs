@@ -306,7 +306,7 @@ fn next_token(session: &engine::InferenceSession) -> anyhow::Result<String> {
     let compiled = model::compile(session, source.resolve(&progress)?)?;
     let model = model::pack(compiled, session, &progress)?;
     let prompt = model.tokenizer().encode(PROMPT, AddSpecial::Yes, ParseSpecial::No)?;
-    let options = GeneratorOptions { cache_tokens: Some(64), ..GeneratorOptions::default() };
+    let options = GeneratorOptions { max_length: Some(64), ..GeneratorOptions::default() };
     let mut generator = Generator::new(Arc::clone(&model), &options)?;
     let sampling = SamplingOptions::GREEDY;
     generator.add(Request { prompt, sampling, max_new_tokens: Some(1), ..Request::default() })?;

@@ -91,8 +91,6 @@ pub(crate) struct Arguments {
     sampling: SamplingArguments,
 }
 
-/// Most tokens in a step, prompt and decode together.
-const MAX_BATCH_TOKENS: usize = 512;
 /// Most answers generated at once; others wait.
 const MAX_SEQUENCES: usize = 64;
 
@@ -120,8 +118,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         ..arguments.request.apply(arguments.sampling.request(&source, &resolved))
     };
     let limit = LengthLimit::new(&source, &resolved);
-    let options =
-        GeneratorOptions { max_batch_tokens: MAX_BATCH_TOKENS, ..GeneratorOptions::from(&resolved) };
+    let options = GeneratorOptions::from(&resolved);
     let model = model::pack(model::compile(&session, resolved)?, &session, &progress)?;
     let mut clock = Clock::new(begin.elapsed());
     let (mut generator, mut jobs) = start(&model, options, &request, &prompts, samples)?;

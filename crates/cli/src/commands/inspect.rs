@@ -6,7 +6,7 @@ use std::io::Write;
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
 use models::{Channel, Decoder, Encoder, Mixer, Network};
-use pipelines::{CompiledText, MemoryBytes};
+use pipelines::{CompiledText, MemoryBytes, MemoryRequest, available_memory};
 
 use crate::artifact::{self, Show};
 use crate::command_profile;
@@ -39,9 +39,6 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// Most tokens of the cache shown, unless a length is given.
-const SHOWN_TOKENS: usize = 4096;
-
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(path) = arguments.model.artifact() {
@@ -52,12 +49,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let session = model::session(1)?;
     let source = arguments.model.source()?;
     let resolved = source.look(&Progress::new(true))?;
-    let length = source.config().max_length.given().map(|_| resolved.memory().max_length);
+    // The length that the commands that run would choose, and `peri plan` shows.
+    let request = MemoryRequest { free: available_memory(), ..*resolved.memory_request() };
+    let length = request.plan().map_or(resolved.memory().max_length, |plan| plan.max_length);
     let model = model::compile(&session, resolved)?;
     print(arguments, &model, length).context("cannot write to standard output")
 }
 
-fn print(arguments: &Arguments, model: &CompiledText, length: Option<usize>) -> std::io::Result<()> {
+fn print(arguments: &Arguments, model: &CompiledText, length: usize) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if arguments.json {
         return writeln!(out, "{:#}", json(model, length));
@@ -74,13 +73,11 @@ fn print(arguments: &Arguments, model: &CompiledText, length: Option<usize>) -> 
     out.flush()
 }
 
-/// Names and values, in the order they print; `length` is the context length of the cache, if given.
-fn facts(model: &CompiledText, length: Option<usize>) -> Vec<(&'static str, String)> {
+/// Names and values, in the order they print; the cache is that for `length` tokens.
+fn facts(model: &CompiledText, length: usize) -> Vec<(&'static str, String)> {
     let config = &model.checkpoint().config;
     let (network, tokens) = match &model.checkpoint().network {
-        Network::Decoder(decoder) => {
-            (decoder_facts(decoder), length.unwrap_or(decoder.context_length.min(SHOWN_TOKENS)))
-        }
+        Network::Decoder(decoder) => (decoder_facts(decoder), length),
         Network::Encoder(encoder) => (encoder_facts(encoder), 0),
     };
     let memory = model.memory(tokens);
@@ -205,7 +202,7 @@ fn tensors(model: &CompiledText) -> Table {
     table
 }
 
-fn json(model: &CompiledText, length: Option<usize>) -> serde_json::Value {
+fn json(model: &CompiledText, length: usize) -> serde_json::Value {
     let network = &model.checkpoint().network;
     let tensors: Vec<serde_json::Value> = model
         .checkpoint()

@@ -131,6 +131,7 @@ fn plan(arguments: &Arguments, hub: &Hub) -> Result<Pull, Error> {
         format: arguments.weights_format,
         files: arguments.files.clone(),
         force_download: arguments.force_download,
+        ..Wanted::default()
     };
     Pull::plan(HuggingFaceRepo::open(&arguments.repo, options)?, &wanted)
 }

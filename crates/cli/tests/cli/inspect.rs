@@ -103,3 +103,17 @@ fn encoders_have_no_cache() {
     }
     assert!(text.contains("hidden states, no text") && !text.contains("cache"), "{text}");
 }
+
+#[test]
+fn inspect_and_plan_agree_on_the_cache() {
+    for arguments in [&[][..], &["--max-length", "100"]] {
+        let json = |command: &str| {
+            let outcome = peri(&[&[command, "--json"], arguments].concat());
+            serde_json::from_str::<serde_json::Value>(&outcome.stdout).unwrap()
+        };
+        let (plan, facts) = (json("plan"), json("inspect"));
+        let cache = facts["facts"]["cache"].as_str().unwrap();
+        let tokens = format!(" for {} tokens, ", plan["max_length"]);
+        assert!(cache.contains(&tokens), "{cache}{tokens}");
+    }
+}

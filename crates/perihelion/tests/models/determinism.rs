@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use perihelion::driver::DType;
-use perihelion::pipelines::{Batch, LoadOptions, Page, Runner, SequenceId, Slice, TextModel};
+use perihelion::models::Checkpoint;
+use perihelion::pipelines::{Batch, Page, Runner, SequenceId, Slice, TextModel};
 
 /// The tokens whose logits are compared, and where they are cut when run in chunks.
 const LENGTH: usize = 45;
@@ -61,8 +62,8 @@ fn run(
 }
 
 fn load(path: &Path, threads: usize, page_size: usize, cache_dtype: DType) -> Arc<TextModel> {
-    let options = LoadOptions { page_size, cache_dtype, ..LoadOptions::new(path) };
-    Arc::new(TextModel::load(&crate::support::session(threads), &options).unwrap())
+    let checkpoint = Checkpoint::open(path, None).unwrap();
+    Arc::new(crate::support::load_checkpoint(checkpoint, path, threads, page_size, cache_dtype).unwrap())
 }
 
 /// Pages for one long sequence and 64 short ones.

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use perihelion::driver::{Buffer, DType};
 use perihelion::engine::Model;
 use perihelion::models::{Checkpoint, ENCODERS};
+use perihelion::pipelines::config::{PipelineConfig, machine};
 use perihelion::pipelines::{
     Batch, CompiledText, Embedder, EmbedderOptions, EmbeddingModel, EmbeddingParameters, EmbeddingPrompt,
-    EmbeddingRequest, EmbeddingText, LoadOptions, Pooling, Runner, Slice, Truncate,
+    EmbeddingRequest, EmbeddingText, Pooling, Runner, Slice, Truncate,
 };
 use perihelion::weights::Weights;
 
@@ -148,8 +149,9 @@ fn every_encoder_has_a_golden() {
 fn encoders_make_no_text() {
     for golden in goldens().iter().filter(|golden| golden.folder.join("model.gguf").exists()) {
         for file in ["model.safetensors", "model.gguf"] {
-            let options = LoadOptions::new(golden.folder.join(file));
-            let compiled = CompiledText::open(&session(1), &options).unwrap();
+            let checkpoint = Checkpoint::open(&golden.folder.join(file), None).unwrap();
+            let compiled =
+                CompiledText::new(&session(1), checkpoint, &golden.folder, PAGE_SIZE, DType::F32).unwrap();
             let error = compiled.init(&session(1), &mut |_| ()).err().unwrap().to_string();
             assert!(error.contains("is an encoder, which makes embeddings and no text"), "{error}");
         }
@@ -233,9 +235,13 @@ fn decoders_have_hidden_states() {
 }
 
 fn minilm(threads: usize, options: &EmbedderOptions) -> Option<Embedder> {
-    let load = LoadOptions::new(testdata::shared("minilm-l6-v2")?);
-    let model = EmbeddingModel::load(&session(threads), &load).unwrap();
-    Some(Embedder::new(Arc::new(model), options).unwrap())
+    let model = embedding_model(&testdata::shared("minilm-l6-v2")?, threads);
+    Some(Embedder::new(model, options).unwrap())
+}
+
+fn embedding_model(path: &Path, threads: usize) -> Arc<EmbeddingModel> {
+    let resolved = PipelineConfig::new(path.display().to_string()).resolve(machine()).unwrap();
+    Arc::new(EmbeddingModel::from_config(&session(threads), resolved, &mut |_| ()).unwrap())
 }
 
 fn truncated() -> EmbedderOptions {
@@ -344,10 +350,8 @@ fn texts_that_do_not_fit_are_refused() {
 #[test]
 fn decoders_embed_by_their_last_token() {
     let Some(folder) = testdata::shared("stories260k/hf") else { return };
-    let load = |threads: usize, options: EmbedderOptions| {
-        let model = EmbeddingModel::load(&session(threads), &LoadOptions::new(&folder)).unwrap();
-        Embedder::new(Arc::new(model), &options)
-    };
+    let load =
+        |threads: usize, options: EmbedderOptions| Embedder::new(embedding_model(&folder, threads), &options);
     let error = load(1, EmbedderOptions::default()).err().unwrap().to_string();
     assert!(error.contains("files do not say how hidden states become one vector"), "{error}");
     let options = |pooling, max_batch_tokens| {

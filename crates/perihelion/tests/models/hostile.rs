@@ -1,9 +1,12 @@
 //! Damaged and hostile files, from opening to the first tokens: refused with an error, or run; never a panic.
 
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
-use perihelion::pipelines::{EventKind, Generator, GeneratorOptions, LoadOptions, Request, TextModel};
+use perihelion::driver::DType;
+use perihelion::models::Checkpoint;
+use perihelion::pipelines::{EventKind, Generator, GeneratorOptions, Request};
 use serde::Deserialize;
 
 /// One row of the index of malformed files: an edit of a real model.
@@ -24,9 +27,12 @@ struct Index {
 }
 
 /// Loads a model and lets it write a few tokens.
-fn generate(options: &LoadOptions) -> Result<(), String> {
-    let model = TextModel::load(&crate::support::session(1), options).map_err(|error| error.to_string())?;
-    let options = GeneratorOptions { cache_tokens: Some(64), ..GeneratorOptions::default() };
+fn generate(path: &Path) -> Result<(), String> {
+    let checkpoint = Checkpoint::open(path, None).map_err(|error| error.to_string())?;
+    let model = crate::support::load_checkpoint(checkpoint, path, 1, 64, DType::F32);
+    let model = model.map_err(|error| error.to_string())?;
+    let length = model.decoder().context_length.min(64);
+    let options = GeneratorOptions { max_length: Some(length), ..GeneratorOptions::default() };
     let mut generator = Generator::new(Arc::new(model), &options).map_err(|error| error.to_string())?;
     let request = Request { prompt: vec![1, 5, 9], max_new_tokens: Some(4), ..Request::default() };
     generator.add(request).map_err(|error| error.to_string())?;
@@ -56,7 +62,7 @@ fn damaged_models_are_refused_or_run() {
         }
         let path = scratch.join("model.gguf");
         fs::write(&path, bytes).unwrap();
-        let result = generate(&LoadOptions::new(&path));
+        let result = generate(&path);
         match &entry.expect[..] {
             "reject" => assert!(result.is_err(), "{} ran", entry.file),
             // Weights that are NaN leave the sampler no token to choose, which it says.

@@ -12,14 +12,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use perihelion::driver::DType;
+use perihelion::models::Checkpoint;
 use perihelion::pipelines::config::KVCacheStrategy;
 use perihelion::pipelines::{
-    EventKind, Generator, GeneratorOptions, LoadOptions, Request, SamplingOptions, SequenceId, TextModel,
+    EventKind, Generator, GeneratorOptions, Request, SamplingOptions, SequenceId, TextModel,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};
 
-use crate::support::session;
+use crate::support::load_checkpoint;
 
 /// Mixes that are tried unless the environment says otherwise.
 const MIXES: u32 = 75;
@@ -80,8 +81,8 @@ impl Models {
     fn get(&mut self, model: usize, threads: usize, page_size: usize) -> Arc<TextModel> {
         let load = || {
             let (path, cache_dtype) = &self.files[model];
-            let options = LoadOptions { page_size, cache_dtype: *cache_dtype, ..LoadOptions::new(path) };
-            Arc::new(TextModel::load(&session(threads), &options).unwrap())
+            let checkpoint = Checkpoint::open(path, None).unwrap();
+            Arc::new(load_checkpoint(checkpoint, path, threads, page_size, *cache_dtype).unwrap())
         };
         Arc::clone(self.loaded.entry((model, threads, page_size)).or_insert_with(load))
     }
@@ -239,7 +240,7 @@ fn take(generator: &mut Generator, answers: &mut BTreeMap<SequenceId, Answer>) {
 fn alone(model: &Arc<TextModel>, request: &Request) -> Answer {
     let length = longest(std::iter::once(request));
     let options =
-        GeneratorOptions { cache_tokens: Some(length), enable_echo: true, ..GeneratorOptions::default() };
+        GeneratorOptions { max_length: Some(length), enable_echo: true, ..GeneratorOptions::default() };
     let mut generator = Generator::new(Arc::clone(model), &options).unwrap();
     let id = generator.add(request.clone()).unwrap();
     let mut answers = BTreeMap::from([(id, Answer::new())]);
@@ -297,8 +298,12 @@ fn alike(steps: usize) -> Vec<Arrival> {
 #[test]
 fn every_way_of_sharing_gives_what_a_request_gets_alone() {
     let mut models = Models::new();
-    let paged =
-        GeneratorOptions { max_cache_batch_size: 4, enable_echo: true, ..GeneratorOptions::default() };
+    let paged = GeneratorOptions {
+        cache_strategy: KVCacheStrategy::Paged,
+        max_cache_batch_size: 4,
+        enable_echo: true,
+        ..GeneratorOptions::default()
+    };
     let of = |cache_strategy| GeneratorOptions { cache_strategy, pad_to_multiple_of: 7, ..paged.clone() };
     let prefixes = GeneratorOptions { enable_prefix_caching: true, ..paged.clone() };
     let several = GeneratorOptions { max_num_steps: 4, max_batch_tokens: 13, ..paged.clone() };

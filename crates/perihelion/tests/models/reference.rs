@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::support::{Reference, greedy, last_logits, load, load_with};
 use perihelion::driver::DType;
-use perihelion::pipelines::{LoadOptions, TextModel};
+use perihelion::pipelines::TextModel;
 use serde_json::Value;
 
 /// How far a logit may be from the float64 reference.
@@ -114,12 +114,12 @@ fn check_variants(name: &str, bounds: usize, variants: &[&str]) {
     let reference = reference(&folder);
     for variant in variants {
         let bound = if *variant == "BF16" { BF16[bounds] } else { BLOCKS[bounds] };
-        let gguf = LoadOptions::new(folder.join(format!("gguf/{name}-{variant}.gguf")));
-        let mut models = vec![load_with(gguf.clone())];
+        let gguf = folder.join(format!("gguf/{name}-{variant}.gguf"));
+        let mut models = vec![load(&gguf)];
         if *variant == "BF16" {
             models.push(load(&folder.join("hf")));
             // Keys and values that are rounded as the weights are move logits no further.
-            models.push(load_with(LoadOptions { cache_dtype: DType::BF16, ..gguf }));
+            models.push(load_with(&gguf, None, DType::BF16));
         }
         for model in models {
             for (index, case) in reference.cases(&["variants", variant]).iter().enumerate() {
@@ -139,11 +139,7 @@ fn reference(folder: &Path) -> Reference {
 /// PyTorch files have no configuration of their own.
 fn load_from(folder: &Path, hf: &Path, file: &str) -> Arc<TextModel> {
     let path: PathBuf = folder.join(file);
-    if file.starts_with("pytorch/") {
-        load_with(LoadOptions { weights: Some(path), ..LoadOptions::new(hf) })
-    } else {
-        load(&path)
-    }
+    if file.starts_with("pytorch/") { load_with(hf, Some(&path), DType::F32) } else { load(&path) }
 }
 
 #[test]

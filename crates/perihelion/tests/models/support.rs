@@ -3,11 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use perihelion::driver::{Cpu, Device, Tensor};
+use perihelion::driver::{Cpu, DType, Device, Tensor};
 use perihelion::engine::InferenceSession;
+use perihelion::models::Checkpoint;
 use perihelion::pipelines::{
-    AddSpecial, Batch, EventKind, Generator, GeneratorOptions, LoadOptions, Logits, ParseSpecial, Request,
-    SamplingOptions, SequenceId, Slice, TextModel,
+    AddSpecial, Batch, CompiledText, Error, EventKind, Generator, GeneratorOptions, Logits, ParseSpecial,
+    Request, SamplingOptions, SequenceId, Slice, TextModel,
 };
 use perihelion::weights::Weights;
 use serde::Deserialize;
@@ -18,12 +19,26 @@ pub(crate) fn session(threads: usize) -> InferenceSession {
 }
 
 pub(crate) fn load(path: &Path) -> Arc<TextModel> {
-    load_with(LoadOptions::new(path))
+    load_with(path, None, DType::F32)
 }
 
-pub(crate) fn load_with(options: LoadOptions) -> Arc<TextModel> {
-    let model = TextModel::load(&session(2), &options);
-    Arc::new(model.unwrap_or_else(|error| panic!("{}: {error}", options.model.display())))
+pub(crate) fn load_with(path: &Path, weights: Option<&Path>, cache_dtype: DType) -> Arc<TextModel> {
+    let checkpoint = Checkpoint::open(path, weights).map_err(Error::from);
+    let model = checkpoint.and_then(|checkpoint| load_checkpoint(checkpoint, path, 2, 64, cache_dtype));
+    Arc::new(model.unwrap_or_else(|error| panic!("{}: {error}", path.display())))
+}
+
+/// A checkpoint that was opened from a path, with pages and a cache of any kind.
+pub(crate) fn load_checkpoint(
+    checkpoint: Checkpoint,
+    path: &Path,
+    threads: usize,
+    page_size: usize,
+    cache_dtype: DType,
+) -> Result<TextModel, Error> {
+    let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
+    let session = session(threads);
+    CompiledText::new(&session, checkpoint, folder, page_size, cache_dtype)?.init(&session, &mut |_| ())
 }
 
 pub(crate) fn encode(model: &TextModel, prompt: &str) -> Vec<u32> {
@@ -53,8 +68,7 @@ pub(crate) fn last_logits(model: &TextModel, prompt: &[u32]) -> Vec<f32> {
 
 /// The likeliest continuation, of exactly `count` tokens.
 pub(crate) fn greedy(model: &Arc<TextModel>, prompt: &[u32], count: usize) -> Vec<u32> {
-    let options =
-        GeneratorOptions { cache_tokens: Some(prompt.len() + count), ..GeneratorOptions::default() };
+    let options = GeneratorOptions { max_length: Some(prompt.len() + count), ..GeneratorOptions::default() };
     let mut generator = Generator::new(Arc::clone(model), &options).unwrap();
     let request = Request {
         prompt: prompt.to_vec(),

@@ -7,9 +7,7 @@ use std::sync::Arc;
 use perihelion::driver::{Cpu, Device};
 use perihelion::engine::InferenceSession;
 use perihelion::pipelines::config::{Devices, PipelineConfig, machine};
-use perihelion::pipelines::{
-    Embedder, EmbedderOptions, EmbeddingModel, Error, LoadOptions, Pooling, TextGenerator,
-};
+use perihelion::pipelines::{Embedder, EmbedderOptions, EmbeddingModel, Error, Pooling, TextGenerator};
 
 use crate::support::{config, folder, storyteller};
 
@@ -28,7 +26,8 @@ fn vectors(embedder: &Embedder) -> Vec<Vec<f32>> {
 /// What the model of a folder gives that nobody configured.
 fn expected(model: &Path) -> Vec<Vec<f32>> {
     let session = InferenceSession::new([Arc::new(Cpu::new(3)) as Arc<dyn Device>]).unwrap();
-    let model = EmbeddingModel::load(&session, &LoadOptions::new(model)).unwrap();
+    let resolved = config(model).resolve(machine()).unwrap();
+    let model = EmbeddingModel::from_config(&session, resolved, &mut |_| ()).unwrap();
     vectors(&Embedder::new(Arc::new(model), &EmbedderOptions::default()).unwrap())
 }
 

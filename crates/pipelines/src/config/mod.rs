@@ -7,7 +7,7 @@ pub use enums::{KVCacheStrategy, PipelineEngine, RopeType};
 pub(crate) use pipeline::MIN_PAGE_SIZE;
 pub use pipeline::{
     Auto, Cached, Described, DescribedByConfig, FIELDS, Field, Item, Kind, Layers, Machine, Origin,
-    PipelineConfig, ResolvedConfig, Unfetched, UnknownField, WeightsConverter,
+    PipelineConfig, ResolvedConfig, Unfetched, UnknownField, UnknownVariable, WeightsConverter,
 };
 pub use sources::{
     FilesByFormat, HuggingFaceRepo, QuantizationEncoding, RepoOptions, RepoType, SupportedEncoding,

@@ -43,13 +43,16 @@ use worker::{BatchLimits, Command};
 ///
 /// ```
 /// # use std::sync::Arc;
+/// # use engine::devices::Platform;
+/// use perihelion_pipelines::config::{Machine, PipelineConfig};
 /// # use perihelion_pipelines::{
-/// #     Embedder, EmbedderOptions, EmbeddingModel, EmbeddingParameters, EmbeddingRequest, LoadOptions, Pooling,
+/// #     Embedder, EmbedderOptions, EmbeddingModel, EmbeddingParameters, EmbeddingRequest, Pooling,
 /// # };
 /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../storyteller/model.gguf");
-/// # let devices = [Arc::new(cpu::Cpu::new(2)) as Arc<dyn engine::Device>];
-/// # let session = engine::InferenceSession::new(devices)?;
-/// let model = Arc::new(EmbeddingModel::load(&session, &LoadOptions::new(path))?);
+/// # let platform = Platform::new(|| Arc::new(cpu::Cpu::new(2)));
+/// let resolved = PipelineConfig::new(path).resolve(Machine::new(&platform))?;
+/// let session = engine::InferenceSession::new(resolved.config().devices_of(&platform)?)?;
+/// let model = Arc::new(EmbeddingModel::from_config(&session, resolved, &mut |_| ())?);
 /// // What the files of an embedding model say need not be said here.
 /// let mean = EmbeddingParameters { pooling: Some(Pooling::Mean), ..EmbeddingParameters::default() };
 /// let embedder = Embedder::new(model, &EmbedderOptions { parameters: mean, ..EmbedderOptions::default() })?;

@@ -5,7 +5,6 @@ use std::time::Duration;
 use futures_lite::future::{block_on, or, yield_now, zip};
 
 use super::*;
-use crate::text_model::LoadOptions;
 
 const MEAN: EmbeddingParameters = EmbeddingParameters {
     pooling: Some(Pooling::Mean),
@@ -16,9 +15,7 @@ const MEAN: EmbeddingParameters = EmbeddingParameters {
 };
 
 fn storyteller() -> Arc<EmbeddingModel> {
-    let session = InferenceSession::new([Arc::new(cpu::Cpu::new(2)) as Arc<dyn engine::Device>]).unwrap();
-    let path = testdata::asset("storyteller/model.gguf");
-    Arc::new(EmbeddingModel::load(&session, &LoadOptions::new(path)).unwrap())
+    crate::testing::embedding_model(&testdata::asset("storyteller/model.gguf"))
 }
 
 fn options(max_batch_size: usize, max_batch_tokens: usize) -> EmbedderOptions {

@@ -9,6 +9,7 @@ use async_channel::{Receiver, Sender};
 use super::Settled;
 use crate::Error;
 use crate::embedding_model::EmbeddingModel;
+use crate::generator::guarded;
 use crate::owner::{self, End, Owner};
 use crate::pooling::normalize;
 
@@ -129,7 +130,7 @@ impl Worker {
         if batch.is_empty() {
             return;
         }
-        match vectors(&self.model, &batch) {
+        match guarded(|| vectors(&self.model, &batch)) {
             Ok(vectors) => {
                 self.status.batches += 1;
                 for (job, vector) in batch.into_iter().zip(vectors) {

@@ -40,6 +40,11 @@ pub struct Generator {
     active: HashMap<SequenceId, Active>,
     paused: HashMap<SequenceId, Sequence>,
     next_id: u64,
+    /// Those of the step that ran last, or failed.
+    stepped: Vec<SequenceId>,
+    /// Happens in the next step.
+    #[cfg(test)]
+    pub(crate) fault: Option<fn() -> Result<(), Error>>,
 }
 
 impl Generator {
@@ -65,6 +70,9 @@ impl Generator {
             sampling: options.sampling,
             enable_echo: options.enable_echo,
             next_id: 0,
+            stepped: Vec::new(),
+            #[cfg(test)]
+            fault: None,
             model,
         })
     }
@@ -161,14 +169,25 @@ impl Generator {
     /// [`EventKind::Failed`]; the others go on as if it had never been.
     ///
     /// # Errors
-    /// If the model cannot run. The sequences of the step stay as they were, to be aborted or tried again.
+    /// If the model cannot run, or panics. The sequences of the step ([`Generator::stepped`]) stay as they were, to be
+    /// aborted or tried again.
     pub fn step(&mut self) -> Result<Vec<Event>, Error> {
         let batch = self.scheduler.schedule();
         if batch.is_empty() {
             return Ok(Vec::new());
         }
-        let logits = self.runner.run(&batch)?;
+        self.stepped = batch.slices.iter().map(|slice| slice.id).collect();
+        #[cfg(test)]
+        if let Some(fault) = self.fault.take() {
+            guarded(fault)?;
+        }
+        let logits = guarded(|| self.runner.run(&batch))?;
         Ok(self.settle(&batch, &logits))
+    }
+
+    /// The sequences of the step that ran last, or failed.
+    pub fn stepped(&self) -> &[SequenceId] {
+        &self.stepped
     }
 
     /// The most tokens that a request's sequence may have.
@@ -216,7 +235,7 @@ impl Generator {
 }
 
 /// A panic becomes an error, so that the sequence it happened in is the only one that ends.
-fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(Error::Defect(panic_message(&*panic))))
 }
 

@@ -2,11 +2,9 @@
 
 use std::collections::HashMap;
 
-use engine::InferenceSession;
-
 use super::*;
+use crate::config::KVCacheStrategy;
 use crate::sampling_options::SamplingOptions;
-use crate::text_model::LoadOptions;
 use crate::tokenizer::{AddSpecial, ParseSpecial, SkipSpecial};
 
 /// The model that every clone has: byte-level BPE, 4096 tokens, a context of 512.
@@ -15,8 +13,7 @@ fn storyteller() -> Arc<TextModel> {
 }
 
 fn load(path: &std::path::Path) -> Arc<TextModel> {
-    let session = InferenceSession::new([Arc::new(cpu::Cpu::new(2)) as Arc<dyn engine::Device>]).unwrap();
-    Arc::new(TextModel::load(&session, &LoadOptions::new(path)).unwrap())
+    crate::testing::text_model(path)
 }
 
 fn encode(model: &TextModel, text: &str) -> Vec<u32> {
@@ -28,6 +25,7 @@ fn options() -> GeneratorOptions {
     GeneratorOptions {
         max_cache_batch_size: 4,
         max_batch_tokens: 7,
+        cache_strategy: KVCacheStrategy::Paged,
         enable_echo: true,
         ..GeneratorOptions::default()
     }
@@ -344,4 +342,28 @@ fn samples_of_a_prompt_differ_and_the_first_is_the_plain_answer() {
     let different: std::collections::HashSet<&str> = ids.iter().map(|id| &texts[id].text[..]).collect();
     assert_eq!(different.len(), 6);
     assert!(generator.add_samples(&Request { prompt: vec![], ..base }, 2).is_err() && generator.is_idle());
+}
+
+/// Bytes of this process that are in memory.
+#[cfg(target_os = "linux")]
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+/// A long context costs what is written into it: the cache is zeros of the system until a page is touched.
+#[cfg(target_os = "linux")]
+#[test]
+fn memory_of_the_cache_is_taken_as_texts_grow() {
+    let model = storyteller();
+    let before = resident();
+    // 8 KiB a token: 1 GiB.
+    let options = GeneratorOptions { cache_tokens: Some(128 << 10), ..options() };
+    let mut generator = Generator::new(Arc::clone(&model), &options).unwrap();
+    generator.add(request(&model, "Once upon a time", 8)).unwrap();
+    while !generator.is_idle() {
+        generator.step().unwrap();
+    }
+    let taken = resident().saturating_sub(before);
+    assert!(taken < 256 << 20, "{taken} bytes");
 }

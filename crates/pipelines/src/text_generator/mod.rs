@@ -20,7 +20,7 @@ use async_channel::Sender;
 use engine::InferenceSession;
 
 pub use completion::{Completion, PromptToken, Timings, Usage};
-pub use prompt::{Chat, Prompt, TextRequest};
+pub use prompt::{Chat, ChatMessage, Prompt, TextRequest};
 pub use stream::{AsyncTextStream, TextStream};
 pub use worker::{HIGH_WATER, Status};
 
@@ -45,12 +45,15 @@ use worker::{Command, Ticket};
 ///
 /// ```
 /// # use std::sync::Arc;
-/// # use perihelion_pipelines::{GeneratorOptions, LoadOptions, TextGenerator, TextModel, TextRequest};
+/// # use engine::devices::Platform;
+/// use perihelion_pipelines::config::{Machine, PipelineConfig};
+/// use perihelion_pipelines::{TextGenerator, TextRequest};
+///
 /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../storyteller/model.gguf");
-/// # let devices = [Arc::new(cpu::Cpu::new(2)) as Arc<dyn engine::Device>];
-/// # let session = engine::InferenceSession::new(devices)?;
-/// let model = Arc::new(TextModel::load(&session, &LoadOptions::new(path))?);
-/// let generator = TextGenerator::new(model, &GeneratorOptions::default())?;
+/// # let platform = Platform::new(|| Arc::new(cpu::Cpu::new(2)));
+/// let resolved = PipelineConfig::new(path).resolve(Machine::new(&platform))?;
+/// let session = engine::InferenceSession::new(resolved.config().devices_of(&platform)?)?;
+/// let generator = TextGenerator::from_config(&session, resolved)?;
 ///
 /// let mut request = TextRequest::from("Once upon a time");
 /// request.parameters.max_new_tokens = Some(16);

@@ -49,6 +49,46 @@ pub struct Chat {
     pub extra: Map<String, Value>,
 }
 
+/// A message of a conversation: who says what.
+///
+/// ```
+/// use perihelion_pipelines::{ChatMessage, Prompt};
+///
+/// let prompt: Prompt = [ChatMessage::system("Be brief."), ChatMessage::user("Hello")].into();
+/// # let Prompt::Chat(chat) = prompt else { unreachable!() };
+/// # assert_eq!(chat.messages[1], serde_json::json!({"role": "user", "content": "Hello"}));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChatMessage {
+    /// `system`, `user`, `assistant`, or what else the model's template knows.
+    pub role: String,
+    /// The text.
+    pub content: String,
+}
+
+impl ChatMessage {
+    /// What the model is to keep to.
+    pub fn system(content: impl Into<String>) -> ChatMessage {
+        ChatMessage { role: "system".to_string(), content: content.into() }
+    }
+
+    /// What the user says.
+    pub fn user(content: impl Into<String>) -> ChatMessage {
+        ChatMessage { role: "user".to_string(), content: content.into() }
+    }
+
+    /// What the model has answered.
+    pub fn assistant(content: impl Into<String>) -> ChatMessage {
+        ChatMessage { role: "assistant".to_string(), content: content.into() }
+    }
+}
+
+impl From<ChatMessage> for Value {
+    fn from(ChatMessage { role, content }: ChatMessage) -> Value {
+        serde_json::json!({ "role": role, "content": content })
+    }
+}
+
 impl Chat {
     /// Messages to be answered now, and nothing else.
     pub fn new(messages: Vec<Value>) -> Chat {
@@ -122,6 +162,18 @@ impl From<&str> for Prompt {
 impl From<Vec<u32>> for Prompt {
     fn from(tokens: Vec<u32>) -> Prompt {
         Prompt::Tokens(tokens)
+    }
+}
+
+impl From<Vec<ChatMessage>> for Prompt {
+    fn from(messages: Vec<ChatMessage>) -> Prompt {
+        Prompt::Chat(Chat::new(messages.into_iter().map(Value::from).collect()))
+    }
+}
+
+impl<const COUNT: usize> From<[ChatMessage; COUNT]> for Prompt {
+    fn from(messages: [ChatMessage; COUNT]) -> Prompt {
+        Prompt::from(Vec::from(messages))
     }
 }
 

@@ -61,6 +61,17 @@ impl TextStream {
         Submission { ticket: self.ticket, request, messages, paused: Arc::clone(&self.paused) }
     }
 
+    /// The text of the answer, piece by piece as it is made, and nothing else of it.
+    pub fn text(self) -> impl Iterator<Item = Result<String, Error>> {
+        self.filter_map(|event| match event {
+            Ok(EventKind::Token { text, .. } | EventKind::Finished { text, .. }) => {
+                Some(text).filter(|text| !text.is_empty()).map(Ok)
+            }
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
+        })
+    }
+
     /// Tokens so far; all of them once the answer has ended.
     pub fn usage(&self) -> Usage {
         self.account.usage

@@ -8,19 +8,18 @@ use futures_core::Stream;
 use futures_lite::future::{block_on, or, yield_now, zip};
 
 use super::*;
+use crate::config::KVCacheStrategy;
 use crate::generator::{EventKind, FinishReason};
-use crate::text_model::LoadOptions;
 
 fn storyteller() -> Arc<TextModel> {
-    let session = InferenceSession::new([Arc::new(cpu::Cpu::new(2)) as Arc<dyn engine::Device>]).unwrap();
-    let path = testdata::asset("storyteller/model.gguf");
-    Arc::new(TextModel::load(&session, &LoadOptions::new(path)).unwrap())
+    crate::testing::text_model(&testdata::asset("storyteller/model.gguf"))
 }
 
 fn options() -> GeneratorOptions {
     GeneratorOptions {
         max_cache_batch_size: 4,
         max_batch_tokens: 32,
+        cache_strategy: KVCacheStrategy::Paged,
         enable_echo: true,
         ..GeneratorOptions::default()
     }
@@ -244,4 +243,22 @@ fn handles_and_streams_cross_threads() {
     check::<TextGenerator>();
     check::<TextStream>();
     check::<AsyncTextStream>();
+}
+
+#[test]
+fn a_step_that_fails_takes_its_own_requests_alone() {
+    let options = GeneratorOptions { max_cache_batch_size: 1, ..options() };
+    let generator = TextGenerator::new(storyteller(), &options).unwrap();
+    let expected = generator.generate(request("The fox", 4)).unwrap().text;
+    let faults: [fn() -> Result<(), Error>; 2] =
+        [|| panic!("on purpose"), || Err(Error::Defect("on purpose".to_string()))];
+    for fault in faults {
+        generator.commands.send_blocking(Command::Fault(fault)).unwrap();
+        let (first, second) = (request("Once upon a time", 4), request("The fox", 4));
+        let streams = [first, second].map(|request| generator.stream(request).unwrap());
+        let [first, second] = streams.map(TextStream::completion);
+        assert!(first.unwrap_err().to_string().contains("on purpose"));
+        // It waited, and the thread goes on.
+        assert_eq!(second.unwrap().text, expected);
+    }
 }

@@ -35,6 +35,9 @@ pub(super) enum Command {
     Stop,
     #[cfg(test)]
     Panic,
+    /// Something that happens in the next step.
+    #[cfg(test)]
+    Fault(fn() -> Result<(), Error>),
 }
 
 /// A request, and where its answer goes.
@@ -116,6 +119,8 @@ impl Owner for Worker {
             Command::Stop => return ControlFlow::Break(()),
             #[cfg(test)]
             Command::Panic => panic!("on purpose"),
+            #[cfg(test)]
+            Command::Fault(fault) => self.generator.fault = Some(fault),
         }
         ControlFlow::Continue(())
     }
@@ -124,7 +129,7 @@ impl Owner for Worker {
         let began = now();
         match self.generator.step() {
             Ok(events) => self.deliver(events, began),
-            Err(error) => self.fail_all(&error.to_string()),
+            Err(error) => self.fail_step(&error.to_string()),
         }
     }
 }
@@ -174,14 +179,16 @@ impl Worker {
         }
     }
 
-    /// The model could not run: an error for all, as nobody knows whose fault it is.
-    fn fail_all(&mut self, problem: &str) {
-        for (id, reader) in self.readers.drain() {
+    /// The model could not run: an error for the requests of the step. The others wait for theirs.
+    fn fail_step(&mut self, problem: &str) {
+        for id in self.generator.stepped().to_vec() {
             self.generator.abort(id);
-            let event = EventKind::Failed(Arc::new(Error::Defect(problem.to_owned())));
-            let _ = reader.messages.try_send(Message { at: now(), event });
+            if let Some(reader) = self.readers.get(&id) {
+                let event = EventKind::Failed(Arc::new(Error::Defect(problem.to_owned())));
+                let _ = reader.messages.try_send(Message { at: now(), event });
+            }
+            self.forget(id);
         }
-        self.sequences.clear();
     }
 
     fn forget(&mut self, id: SequenceId) {

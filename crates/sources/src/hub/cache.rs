@@ -39,6 +39,8 @@ pub struct RepoFile {
     pub name: String,
     /// The size in bytes, where it is known.
     pub size: Option<u64>,
+    /// The name of its content in the cache, where a hub said it.
+    pub content: Option<String>,
 }
 
 impl Hub {
@@ -124,7 +126,7 @@ fn list_folder(folder: &Path, prefix: &str, depth: usize, files: &mut Vec<RepoFi
         if let Ok(metadata) = fs::metadata(&path)
             && metadata.is_file()
         {
-            files.push(RepoFile { name, size: Some(metadata.len()) });
+            files.push(RepoFile { name, size: Some(metadata.len()), content: None });
         }
         if files.len() > MAX_FILES {
             let problem = format!("more than {MAX_FILES} files");
@@ -188,7 +190,7 @@ mod tests {
         assert_eq!(hub.snapshot(&repo.clone().at("v2").unwrap()).unwrap(), None);
         assert_eq!(hub.snapshot(&Repo::new("ada/other").unwrap()).unwrap(), None);
         let named = snapshot.files().unwrap();
-        assert_eq!(named, [RepoFile { name: "sub/plain.txt".into(), size: Some(5) }]);
+        assert_eq!(named, [RepoFile { name: "sub/plain.txt".into(), size: Some(5), content: None }]);
         assert!(snapshot.file("sub/plain.txt").unwrap().unwrap().starts_with(folder.path()));
         assert_eq!(snapshot.file("config.json").unwrap(), None);
         assert!(snapshot.file("../../refs/main").is_err());

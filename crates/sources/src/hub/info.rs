@@ -77,10 +77,31 @@ struct Safetensors {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Sibling {
     #[serde(rename = "rfilename")]
     name: String,
     size: Option<u64>,
+    /// Git's id of the content; of large files, that of a pointer to it.
+    blob_id: Option<String>,
+    lfs: Option<Lfs>,
+}
+
+/// A file that git keeps elsewhere.
+#[derive(Deserialize)]
+struct Lfs {
+    sha256: Option<String>,
+}
+
+impl Sibling {
+    /// The name of the content in the cache: its digest.
+    fn content(&mut self) -> Option<String> {
+        let digest = match self.lfs.take() {
+            Some(large) => large.sha256,
+            None => self.blob_id.take(),
+        };
+        digest.filter(|digest| digest.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    }
 }
 
 impl ModelInfo {
@@ -96,9 +117,10 @@ impl ModelInfo {
             return Err(problem(format!("`{}` is not the id of a commit", answer.sha.escape_debug())));
         }
         let mut siblings = Vec::with_capacity(answer.siblings.len());
-        for Sibling { name, size } in answer.siblings {
-            file_path(&name)?;
-            siblings.push(RepoFile { name, size });
+        for mut sibling in answer.siblings {
+            file_path(&sibling.name)?;
+            let content = sibling.content();
+            siblings.push(RepoFile { name: sibling.name, size: sibling.size, content });
         }
         siblings.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(ModelInfo {

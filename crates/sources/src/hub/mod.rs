@@ -22,8 +22,8 @@ pub use info::ModelInfo;
 pub use names::{Repo, file_path, is_repo_id};
 pub use progress::Progress;
 pub use settings::{Hub, Token};
-pub use shards::{index_of, parts_of, sets};
+pub use shards::sets;
 
 pub(crate) use cache::{MAX_DEPTH, list_files};
 pub(crate) use online::Online;
-pub(crate) use shards::missing_part;
+pub(crate) use shards::{index_of, missing_part, parts_of};

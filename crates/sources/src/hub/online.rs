@@ -112,6 +112,18 @@ impl Online {
         self.snapshot()?.map_or(Ok(None), |snapshot| snapshot.file(name))
     }
 
+    /// Whether the content of a file is here, in this revision or another.
+    pub(crate) fn has(&self, name: &str) -> Result<bool, Error> {
+        if self.cached(name)?.is_some() {
+            return Ok(true);
+        }
+        let known = self.info.get().and_then(|info| info.siblings.iter().find(|file| file.name == name));
+        let Some(RepoFile { size, content: Some(content), .. }) = known else { return Ok(false) };
+        let blob = self.hub.cache.join(self.repo.folder()).join("blobs").join(content);
+        let found = blob.metadata().ok().filter(|found| found.is_file());
+        Ok(found.is_some_and(|found| Some(found.len()) == *size))
+    }
+
     pub(crate) fn size_of(&self, name: &str) -> Result<Option<u64>, Error> {
         let known = self.info.get().and_then(|info| info.siblings.iter().find(|file| file.name == name));
         match known.and_then(|file| file.size) {

@@ -40,7 +40,7 @@ pub(crate) fn missing_part(set: &[&str]) -> Option<String> {
 }
 
 /// All files of the set that a file is a part of, in order; the file by itself, if it is no part.
-pub fn parts_of(name: &str) -> Vec<String> {
+pub(crate) fn parts_of(name: &str) -> Vec<String> {
     let alone = || vec![name.to_string()];
     let Some((set, count)) = part(name).filter(|&(_, count)| count <= MAX_PARTS) else { return alone() };
     let Some((stem, rest)) = set.rsplit_once("-of-") else { return alone() };
@@ -49,7 +49,7 @@ pub fn parts_of(name: &str) -> Vec<String> {
 }
 
 /// The file that lists which tensor is in which part, if sets of this kind have one.
-pub fn index_of(name: &str) -> Option<String> {
+pub(crate) fn index_of(name: &str) -> Option<String> {
     let (set, _) = part(name)?;
     let (stem, rest) = set.rsplit_once("-of-")?;
     let suffix = rest.split_once('.')?.1;

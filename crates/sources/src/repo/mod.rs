@@ -9,13 +9,10 @@ use std::sync::OnceLock;
 use indexmap::IndexMap;
 use weights::{WeightFile, Weights};
 
-pub use self::models::ModelFiles;
-use self::models::weight_files;
+pub(crate) use self::models::ModelFiles;
 use crate::content::Content;
-use crate::hub::{
-    Hub, MAX_DEPTH, ModelInfo, Online, Progress, Repo, RepoFile, file_path, is_repo_id, list_files, sets,
-};
-use crate::{Error, RepoType, SupportedEncoding, WeightsFormat, nearest};
+use crate::hub::{Hub, MAX_DEPTH, ModelInfo, Online, Progress, Repo, RepoFile, file_path, list_files, sets};
+use crate::{Error, ModelName, RepoType, SupportedEncoding, WeightsFormat, nearest};
 
 /// Names of files by the format of their weights, in the order of preference.
 pub type FilesByFormat<Name> = IndexMap<WeightsFormat, Vec<Name>>;
@@ -26,6 +23,10 @@ pub type FilesByFormat<Name> = IndexMap<WeightsFormat, Vec<Name>>;
 /// commit that the cache knows. `peri pull` asks for the newest commit.
 pub struct HuggingFaceRepo {
     repo_id: String,
+    /// A file or folder that is meant, below the root.
+    inside: Option<String>,
+    /// A label of the files that are meant, or an encoding.
+    label: Option<String>,
     trust_remote_code: bool,
     place: Place,
     encodings: OnceLock<Vec<ModelFiles>>,
@@ -56,7 +57,7 @@ enum Place {
 }
 
 impl HuggingFaceRepo {
-    /// The repository of a path on this machine or, if there is none, of a name on the hub.
+    /// The repository of a path on this machine or, if there is none, of a name on the hub, as [`ModelName`] reads it.
     ///
     /// # Errors
     /// If neither exists, or the hub cannot be asked and its cache does not know the name.
@@ -69,20 +70,56 @@ impl HuggingFaceRepo {
     /// # Errors
     /// As [`HuggingFaceRepo::new`].
     pub fn open(repo_id: impl Into<String>, options: RepoOptions) -> Result<HuggingFaceRepo, Error> {
-        let repo_id = repo_id.into();
-        let path = Path::new(&repo_id);
-        let place = match options.repo_type {
-            Some(RepoType::Local) => Place::local(path)?,
-            None if path.exists() => Place::local(path)?,
-            _ => Place::online(&repo_id, &options)?,
+        let text = repo_id.into();
+        let name = match options.repo_type {
+            Some(RepoType::Local) => ModelName::Path(PathBuf::from(text)),
+            Some(RepoType::Online) => ModelName::of_hub(&text)?,
+            None => ModelName::parse(&text)?,
         };
-        let trust_remote_code = options.trust_remote_code;
-        Ok(HuggingFaceRepo { repo_id, trust_remote_code, place, encodings: OnceLock::new() })
+        HuggingFaceRepo::of_name(name, options)
     }
 
-    /// The name or path that was given.
+    /// As [`HuggingFaceRepo::open`], of a name that was parsed.
+    ///
+    /// # Errors
+    /// As [`HuggingFaceRepo::new`], and if the options have another revision than the name.
+    pub fn of_name(name: ModelName, options: RepoOptions) -> Result<HuggingFaceRepo, Error> {
+        let name = match &options.revision {
+            Some(revision) => name.at(revision)?,
+            None => name,
+        };
+        let (repo_id, place) = match &name {
+            ModelName::Path(path) => (path.display().to_string(), Place::local(path)?),
+            ModelName::Repo(name) => {
+                (name.repo.id().to_string(), Place::online(name.repo.clone(), &options)?)
+            }
+        };
+        let trust_remote_code = options.trust_remote_code;
+        let (inside, label) = match name {
+            ModelName::Path(_) => (None, None),
+            ModelName::Repo(name) => (name.file, name.label),
+        };
+        Ok(HuggingFaceRepo { repo_id, inside, label, trust_remote_code, place, encodings: OnceLock::new() })
+    }
+
+    /// The path that was given, or the name on the hub: `owner/name`.
     pub fn repo_id(&self) -> &str {
         &self.repo_id
+    }
+
+    /// Whether another one has the same files.
+    pub(crate) fn is(&self, other: &HuggingFaceRepo) -> bool {
+        self.repo_id == other.repo_id && self.commit() == other.commit()
+    }
+
+    /// The file or folder below the root that the name means, if it means one.
+    pub(crate) fn inside(&self) -> Option<&str> {
+        self.inside.as_deref()
+    }
+
+    /// The label of files, or the encoding, that the name asks for.
+    pub(crate) fn label(&self) -> Option<&str> {
+        self.label.as_deref()
     }
 
     /// Where it is.
@@ -121,13 +158,14 @@ impl HuggingFaceRepo {
 
     /// The files of weights by format, below the root and sorted; safetensors first, then GGUF, then PyTorch.
     ///
-    /// Safetensors and PyTorch files count at the top level, GGUF files in folders too. Of several files in a
-    /// format, `consolidated` copies do not count, nor do the leavings of training, nor what is no language model.
+    /// GGUF files count in folders too, safetensors and PyTorch files only if there are no weights at the top level. Of
+    /// several files in a format, `consolidated` copies do not count, nor do the leavings of training, nor what is no
+    /// language model.
     ///
     /// # Errors
     /// If the files cannot be listed.
     pub fn weight_files(&self) -> Result<FilesByFormat<String>, Error> {
-        Ok(weight_files(self.files()?.iter().map(|file| file.name.as_str())))
+        Ok(self.weight_files_among(&self.files()?))
     }
 
     /// The formats there are, in the order of [`HuggingFaceRepo::weight_files`].
@@ -188,7 +226,7 @@ impl HuggingFaceRepo {
             return Err(Error::UnknownEncoding { file: name, problem });
         }
         if let Some(path) = self.cached(&name)? {
-            return Content::of(&[path])?.of_file_named(&name);
+            return Ok(Content::of(&[path])?.of_file_named(&name)?.0);
         }
         if !self.file_exists(&name)? {
             return Err(self.missing(&name));
@@ -271,7 +309,7 @@ impl HuggingFaceRepo {
     ///
     /// # Errors
     /// As there.
-    pub fn header_files(&self, filenames: &[String]) -> Result<Vec<WeightFile>, Error> {
+    pub(crate) fn header_files(&self, filenames: &[String]) -> Result<Vec<WeightFile>, Error> {
         match &self.place {
             Place::Local { .. } => {
                 let paths = self.download_all(filenames, false, &|_| ())?;
@@ -294,6 +332,17 @@ impl HuggingFaceRepo {
                 Ok(Some(path).filter(|path| listed && path.is_file()))
             }
             Place::Online(online) => online.cached(filename),
+        }
+    }
+
+    /// Whether a file need not be fetched: it is on this machine, or its content is, in another revision.
+    ///
+    /// # Errors
+    /// If the name leads out of the repository.
+    pub(crate) fn has(&self, filename: &str) -> Result<bool, Error> {
+        match &self.place {
+            Place::Local { .. } => Ok(self.cached(filename)?.is_some()),
+            Place::Online(online) => online.has(filename),
         }
     }
 
@@ -333,7 +382,7 @@ impl HuggingFaceRepo {
     }
 
     /// The folder its files are in, or will be.
-    pub fn place(&self) -> PathBuf {
+    pub(crate) fn place(&self) -> PathBuf {
         match &self.place {
             Place::Local { root, .. } => root.clone(),
             Place::Online(online) => online.place(),
@@ -341,7 +390,7 @@ impl HuggingFaceRepo {
     }
 
     /// Why a file is not there.
-    pub fn missing(&self, file: &str) -> Error {
+    pub(crate) fn missing(&self, file: &str) -> Error {
         if let Some(error) = self.out_of_reach(file) {
             return error;
         }
@@ -422,17 +471,7 @@ impl Place {
         Ok(Place::Local { root: root.to_path_buf(), file: Some(name.to_string()) })
     }
 
-    fn online(repo_id: &str, options: &RepoOptions) -> Result<Place, Error> {
-        let is_file_name = !repo_id.contains('/') && WeightsFormat::of_file_name(repo_id).is_some();
-        if options.repo_type.is_none() && (is_file_name || !is_repo_id(repo_id)) {
-            // A path, and none that exists.
-            let source = std::io::Error::from(std::io::ErrorKind::NotFound);
-            return Err(Error::io(Path::new(repo_id))(source));
-        }
-        let mut repo = Repo::new(repo_id)?;
-        if let Some(revision) = &options.revision {
-            repo = repo.at(revision)?;
-        }
+    fn online(repo: Repo, options: &RepoOptions) -> Result<Place, Error> {
         let hub = options.hub.clone().map_or_else(Hub::from_env, Ok)?;
         Ok(Place::Online(Box::new(Online::open(hub, repo, options.refresh)?)))
     }

@@ -22,26 +22,45 @@ const INDEX: &str = ".index.json";
 
 /// The files of one model, and its encoding once they were looked into, if that runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ModelFiles {
+pub(crate) struct ModelFiles {
     /// How they store weights.
-    pub format: WeightsFormat,
+    pub(crate) format: WeightsFormat,
     /// At least one.
-    pub files: Vec<String>,
+    pub(crate) files: Vec<String>,
     /// The file that lists which tensor is in which of them.
-    pub index: Option<String>,
+    pub(crate) index: Option<String>,
     /// A file that belongs to them and is not there.
-    pub missing: Option<String>,
+    pub(crate) missing: Option<String>,
     /// The encoding of most matrices.
-    pub encoding: Option<SupportedEncoding>,
+    pub(crate) encoding: Option<SupportedEncoding>,
     /// Why the files cannot be read or do not run, if so.
-    pub problem: Option<String>,
+    pub(crate) problem: Option<String>,
+}
+
+impl ModelFiles {
+    /// The folder of its files, below the root; empty at the top level.
+    pub(crate) fn folder(&self) -> &str {
+        self.files[0].rsplit_once('/').map_or("", |(folder, _)| folder)
+    }
 }
 
 impl HuggingFaceRepo {
+    /// Which of the files are weights, by format. Those in folders count below the folder that the repository's name
+    /// means, and where there are none at the top level.
+    pub(crate) fn weight_files_among(&self, files: &[RepoFile]) -> FilesByFormat<String> {
+        let names = || files.iter().map(|file| file.name.as_str());
+        let at_the_top = weight_files(names(), false);
+        match self.inside() {
+            Some(inside) => weight_files(names().filter(|name| is_meant(name, inside)), true),
+            None if at_the_top.is_empty() => weight_files(names(), true),
+            None => at_the_top,
+        }
+    }
+
     /// The models among files, in the order of the formats; they are not looked into.
     pub(crate) fn models_among(&self, files: &[RepoFile]) -> Result<Vec<ModelFiles>, Error> {
         let mut models = self.indexed_models(files)?;
-        let weights = weight_files(files.iter().map(|file| file.name.as_str()));
+        let weights = self.weight_files_among(files);
         for (format, names) in &weights {
             let listed = |name: &&str| models.iter().any(|model| model.files.iter().any(|file| file == name));
             let rest: Vec<&str> = names.iter().map(String::as_str).filter(|name| !listed(name)).collect();
@@ -56,6 +75,9 @@ impl HuggingFaceRepo {
                     problem: None,
                 });
             }
+        }
+        if let Some(inside) = self.inside() {
+            models.retain(|model| model.files.iter().any(|name| is_meant(name, inside)));
         }
         models.sort_by_key(|model| FORMATS.iter().position(|format| *format == model.format));
         Ok(models)
@@ -149,12 +171,18 @@ impl HuggingFaceRepo {
 /// The formats, in the order in which a place that has several is read.
 const FORMATS: [WeightsFormat; 3] = [WeightsFormat::Safetensors, WeightsFormat::Gguf, WeightsFormat::Pytorch];
 
+/// Whether a file is the one that is meant, a part of the same set, or below the folder that is meant.
+fn is_meant(name: &str, meant: &str) -> bool {
+    let is_below = name.strip_prefix(meant).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    is_below || sets([name, meant]).len() == 1
+}
+
 /// Which of the files are weights.
-pub(super) fn weight_files<'a>(names: impl IntoIterator<Item = &'a str>) -> FilesByFormat<String> {
+fn weight_files<'a>(names: impl IntoIterator<Item = &'a str>, in_folders: bool) -> FilesByFormat<String> {
     let mut files: FilesByFormat<String> = FORMATS.into_iter().map(|format| (format, Vec::new())).collect();
     for name in names {
         if let Some(format) = WeightsFormat::of_file_name(name)
-            && is_weights(format, name)
+            && is_weights(format, name, in_folders)
         {
             files[&format].push(name.to_string());
         }
@@ -188,14 +216,12 @@ fn without_copies<T>(found: &mut Vec<T>, name: impl Fn(&T) -> &str) {
 }
 
 /// Whether a file of a format is a language model's, and not a checkpoint of its training.
-fn is_weights(format: WeightsFormat, name: &str) -> bool {
+fn is_weights(format: WeightsFormat, name: &str, in_folders: bool) -> bool {
     let (folder, base) = name.rsplit_once('/').unwrap_or(("", name));
     let begins = |starts: &[&str]| starts.iter().any(|start| base.starts_with(start));
+    let is_checkpoint = folder.split('/').any(|part| part.starts_with("checkpoint-"));
     match format {
-        WeightsFormat::Gguf => {
-            let checkpoint = folder.split('/').any(|part| part.starts_with("checkpoint-"));
-            !checkpoint && !begins(NO_MODELS)
-        }
-        _ => folder.is_empty() && !begins(NO_WEIGHTS),
+        WeightsFormat::Gguf => !is_checkpoint && !begins(NO_MODELS),
+        _ => (folder.is_empty() || in_folders && !is_checkpoint) && !begins(NO_WEIGHTS),
     }
 }

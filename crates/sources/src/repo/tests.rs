@@ -65,7 +65,9 @@ fn open(folder: &TempDir) -> HuggingFaceRepo {
 }
 
 fn weights(names: &[&str]) -> Vec<(WeightsFormat, Vec<String>)> {
-    weight_files(names.iter().copied()).into_iter().collect()
+    let files = names.iter().map(|name| RepoFile { name: name.to_string(), size: None, content: None });
+    let repo = open(&folder(&[]));
+    repo.weight_files_among(&files.collect::<Vec<_>>()).into_iter().collect()
 }
 
 #[test]
@@ -96,6 +98,9 @@ fn weights_are_listed_by_format() {
     let parts = ["consolidated.00.pth", "consolidated.01.pth"];
     assert_eq!(weights(&parts), [(Pytorch, of(&parts))]);
     assert_eq!(weights(&["config.json", "optimizer.pt"]), []);
+    // Folders count where there is nothing else.
+    let inner = ["fp16/model.safetensors", "checkpoint-7/model.safetensors", "fp16/optimizer.pt"];
+    assert_eq!(weights(&inner), [(Safetensors, of(&inner[..1]))]);
 }
 
 #[test]
@@ -366,4 +371,15 @@ fn an_alternate_encoding_is_told_in_the_log() {
     });
     let told = log.0.lock().unwrap();
     assert!(told.len() == 1 && told[0].ends_with("has no weights in q4_k: taking those in q4_0"), "{told:?}");
+}
+
+#[test]
+fn names_of_mixtures_are_no_contradiction() {
+    let folder = folder(&[("x-UD-Q4_K_XL.gguf", q4_0_file()), ("x-Q6_K.gguf", q4_0_file())]);
+    let named = |name: &str| Content::of(&[folder.path().join(name)]).unwrap().of_file_named(name);
+    let (encoding, warning) = named("x-UD-Q4_K_XL.gguf").unwrap();
+    assert_eq!(encoding, Q4_0);
+    let expected = "x-UD-Q4_K_XL.gguf: most of its matrices are q4_0, though its name says q4_k";
+    assert_eq!(warning.as_deref(), Some(expected));
+    assert!(matches!(named("x-Q6_K.gguf"), Err(Error::Contradiction { .. })));
 }

@@ -96,8 +96,11 @@ pub(super) fn ranges(config: &PipelineConfig, problems: &mut Problems) {
     for (field, size) in sizes {
         problems.expect(size != Auto::At(0), field, 0, "give a whole number, at least 1, or auto");
     }
-    let numbers =
-        [("max_ce_batch_size", config.max_ce_batch_size), ("pad_to_multiple_of", config.pad_to_multiple_of)];
+    let numbers = [
+        ("max_ce_batch_size", config.max_ce_batch_size),
+        ("max_batch_tokens", config.max_batch_tokens),
+        ("pad_to_multiple_of", config.pad_to_multiple_of),
+    ];
     for (field, number) in numbers {
         problems.expect(number > 0, field, number, at_least_1);
     }

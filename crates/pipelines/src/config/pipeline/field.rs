@@ -71,7 +71,13 @@ impl Field {
     /// # Errors
     /// If it is of another kind: what it may be instead.
     pub fn set(&self, config: &mut PipelineConfig, value: &Value) -> Result<(), String> {
-        (self.set)(config, value)
+        (self.set)(config, value)?;
+        if self.name == "quantization_encoding" {
+            // Which of the mixtures of an encoding is meant, if the value says it.
+            let label = value.as_str().filter(|name| SupportedEncoding::is_variant(name));
+            config._weights_label = label.map(str::to_string);
+        }
+        Ok(())
     }
 
     /// The value that a text on a command line or in the environment stands for, within its range. Lists are separated

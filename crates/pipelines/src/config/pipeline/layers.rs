@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{FIELDS, Field, PipelineConfig, UnknownField, file};
+use super::{FIELDS, Field, PipelineConfig, file};
 use crate::Error;
 
 /// The start of the names of environment variables: `PERI_MAX_LENGTH` sets `max_length`.
@@ -37,6 +37,26 @@ pub struct Layers {
     config: PipelineConfig,
     /// In the order of [`FIELDS`].
     origins: Vec<Origin>,
+}
+
+/// A variable that begins as those that set fields do, and sets none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name} sets nothing{}", .nearest.as_ref().map_or_else(String::new, |name| format!(": did you mean {name}?")))]
+pub struct UnknownVariable {
+    /// Its name.
+    pub name: String,
+    /// The variable most like it.
+    pub nearest: Option<String>,
+}
+
+impl UnknownVariable {
+    fn new(name: String) -> UnknownVariable {
+        let fields = FIELDS.iter().flat_map(|field| field.aliases.iter().chain([&field.name]));
+        let field = name.strip_prefix(ENVIRONMENT_PREFIX).unwrap_or(&name);
+        let nearest = sources::nearest(field, fields.copied().chain(["config"]));
+        let nearest = nearest.map(|field| format!("{ENVIRONMENT_PREFIX}{}", field.to_uppercase()));
+        UnknownVariable { name, nearest }
+    }
 }
 
 impl Default for Layers {
@@ -87,7 +107,7 @@ impl Layers {
     pub fn environment(
         &mut self,
         variables: impl IntoIterator<Item = (String, String)>,
-    ) -> Result<Vec<UnknownField>, Error> {
+    ) -> Result<Vec<UnknownVariable>, Error> {
         let mut variables: Vec<(String, String)> = variables.into_iter().collect();
         variables.sort();
         let (mut unknown, mut wrong) = (Vec::new(), Vec::new());
@@ -106,7 +126,7 @@ impl Layers {
                         wrong.push(Error::Environment { variable, field: field.name, value: text, expected });
                     }
                 },
-                Err(error) => unknown.push(UnknownField { name: variable, ..error }),
+                Err(_) => unknown.push(UnknownVariable::new(variable)),
             }
         }
         Error::check_all(wrong)?;

@@ -83,22 +83,7 @@ impl PipelineConfig {
     /// # Errors
     /// If there are no weights yet, a suffix is none of a format, or there are several formats.
     pub fn weights_format(&self) -> Result<WeightsFormat, Error> {
-        let names =
-            || self.weight_path.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
-        let wrong = |fix: &str| problem("weight_path", names(), fix);
-        let mut formats = Vec::new();
-        for path in &self.weight_path {
-            let format = WeightsFormat::of_file_name(path)
-                .ok_or_else(|| wrong("give files that end in .gguf, .safetensors, .bin, .pt or .pth"))?;
-            if !formats.contains(&format) {
-                formats.push(format);
-            }
-        }
-        match formats[..] {
-            [format] => Ok(format),
-            [] => Err(problem("weight_path", "empty", "set it, or ask the resolved configuration")),
-            _ => Err(wrong("give files of one format")),
-        }
+        Ok(sources::weights_format(&self.weight_path)?)
     }
 
     /// The devices of `device_specs`, or those that there are, opened once. Needs the [`Platform`] of a door, since

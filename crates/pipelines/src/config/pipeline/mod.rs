@@ -5,7 +5,6 @@ mod check;
 mod field;
 mod file;
 mod layers;
-mod located;
 mod methods;
 mod resolve;
 mod resolved;
@@ -27,7 +26,7 @@ pub use self::cached::Cached;
 pub(crate) use self::check::MIN_PAGE_SIZE;
 use self::field::Setting;
 pub use self::field::{Auto, Field, Item, Kind, UnknownField};
-pub use self::layers::{Layers, Origin};
+pub use self::layers::{Layers, Origin, UnknownVariable};
 pub use self::methods::WeightsConverter;
 pub use self::resolve::Machine;
 pub use self::resolved::ResolvedConfig;
@@ -79,6 +78,8 @@ macro_rules! fields {
             pub _weights_converter: Option<WeightsConverter>,
             /// The repo that `weight_path` is of, where it is another one than the model's.
             pub _weights_repo_id: Option<String>,
+            /// The label of the weights' files that `quantization_encoding` was read from, such as `Q4_K_S`.
+            pub _weights_label: Option<String>,
         }
 
         impl Default for PipelineConfig {
@@ -89,6 +90,7 @@ macro_rules! fields {
                     _devices: Cached::default(),
                     _weights_converter: None,
                     _weights_repo_id: None,
+                    _weights_label: None,
                 }
             }
         }
@@ -105,7 +107,7 @@ macro_rules! fields {
             )*
         }
 
-        /// Every field that users set, in the order of the page.
+        /// Every field that users set, in the order of the page; then our own.
         pub const FIELDS: &[Field] = &[$(
             Field {
                 name: stringify!($name),
@@ -174,4 +176,8 @@ fields! {
     enable_echo: bool = false, aliases [];
     /// How rotated rows of queries and keys pair up in GGUF files: none is as they are stored, normal neighbours, neox halves.
     rope_type: Option<RopeType> = None, aliases [];
+    /// The branch, tag or commit of the repo; none is that of the model's name (`org/name@v1`), else main.
+    revision: Option<String> = None, aliases ["huggingface_model_revision"];
+    /// Tokens in a step, of prompts and answers together; longer prompts run in chunks of this.
+    max_batch_tokens: usize = 512, aliases ["max_batch_input_tokens", "target_num_new_tokens"];
 }

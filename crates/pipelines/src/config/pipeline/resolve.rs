@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use engine::devices::Platform;
 use models::{Architecture, Checkpoint, CheckpointOptions, EncoderArchitecture, Network};
-use sources::{Content, Progress};
+use sources::{Content, FileSet, Progress};
 use tensor::DType;
 use weights::{Format, WeightFile, Weights};
 
 use super::check::{Problems, check, native};
 use super::methods::{ONE_DEVICE, names};
-use super::{Auto, PipelineConfig, ResolvedConfig, saved};
+use super::{Auto, Described, PipelineConfig, ResolvedConfig, saved};
 use crate::config::{KVCacheStrategy, PipelineEngine, RopeType, SupportedEncoding};
 use crate::memory_plan::MemoryRequest;
 use crate::{Error, SamplingOptions, memory};
@@ -65,16 +65,44 @@ impl PipelineConfig {
         if self.huggingface_repo_id.trim().is_empty() && self.weight_path.is_empty() {
             return Err(Error::Config(problems.0));
         }
-        if let Err(error) = config.may_be_fetched(machine, &problems) {
-            return Err(problems.and(&self.huggingface_repo_id, error));
-        }
-        match config.open(progress) {
-            Ok((checkpoint, folder, warnings)) => {
-                let mut resolved = config.resolve_with(checkpoint, &folder, machine, problems)?;
-                resolved.warnings.splice(0..0, warnings);
-                Ok(resolved)
-            }
+        match config.locate_and_look(machine, &problems) {
+            // The files agree with the headers: the hub's digests say so.
+            Ok((files, Some(Described::ByHeaders(resolved)))) => resolved.fetch(&files, progress),
+            Ok((files, _)) => match config.open(&files, progress) {
+                Ok((checkpoint, folder, warnings)) => {
+                    let mut resolved = config.resolve_with(checkpoint, &folder, machine, problems)?;
+                    resolved.warnings.splice(0..0, warnings);
+                    Ok(resolved)
+                }
+                Err(error) => Err(problems.and(&self.huggingface_repo_id, error)),
+            },
             Err(error) => Err(problems.and(&self.huggingface_repo_id, error)),
+        }
+    }
+
+    /// The files of the model and, unless they are here, what is known of it before they are fetched: enough to tell
+    /// whether it can run on this machine. `problems` are those of the configuration.
+    fn locate_and_look(
+        &mut self,
+        machine: Machine<'_>,
+        problems: &Problems,
+    ) -> Result<(FileSet, Option<Described>), Error> {
+        let files = self.locate()?;
+        if files.are_here()? {
+            return Ok((files, None));
+        }
+        if !problems.0.is_empty() {
+            // They are added by the caller.
+            return Err(Error::Config(Vec::new()));
+        }
+        match self.ahead(&files, machine) {
+            Ok(unfetched) => {
+                unfetched.check()?;
+                Ok((files, Some(unfetched.described)))
+            }
+            // A hub that gives files whole or not at all.
+            Err(Error::Source(sources::Error::Protocol { .. })) => Ok((files, None)),
+            Err(error) => Err(error),
         }
     }
 
@@ -108,20 +136,6 @@ impl PipelineConfig {
         config
     }
 
-    /// Says no where something is to be fetched that could not run. `problems` are those that are known already.
-    fn may_be_fetched(&self, machine: Machine<'_>, problems: &Problems) -> Result<(), Error> {
-        if !problems.0.is_empty() {
-            let is_here = self.clone().locate()?.are_here()?;
-            return if is_here { Ok(()) } else { Err(Error::Config(Vec::new())) };
-        }
-        match self.ahead(machine) {
-            Ok(Some(unfetched)) => Ok(unfetched.check()?),
-            // A hub that gives files whole or not at all.
-            Ok(None) | Err(Error::Source(sources::Error::Protocol { .. })) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
     pub(super) fn resolve_with(
         &self,
         checkpoint: Checkpoint,
@@ -143,7 +157,7 @@ impl PipelineConfig {
         }
         warnings.extend(unused(&checkpoint));
         warnings.extend(checkpoint.config.warning());
-        config.resolve_encoding(&checkpoint, &mut problems);
+        warnings.extend(config.resolve_encoding(&checkpoint, &mut problems));
         let files = checkpoint.weights().files().iter().filter(|file| file.is_mapped());
         config.weight_path = files.map(|file| file.path().to_path_buf()).collect();
         saved::check_model(&config, &checkpoint, folder, &mut problems);
@@ -171,7 +185,7 @@ impl PipelineConfig {
     }
 
     /// Whether the model is a file, or weights alone.
-    fn names_no_folder(&self) -> bool {
+    pub(super) fn names_no_folder(&self) -> bool {
         let model = self.huggingface_repo_id.trim();
         model.is_empty() || Path::new(model).is_file()
     }
@@ -187,13 +201,15 @@ impl PipelineConfig {
     /// Fetches and opens the model.
     fn open(
         &mut self,
+        files: &FileSet,
         progress: &(dyn Fn(Progress<'_>) + Sync),
     ) -> Result<(Checkpoint, PathBuf, Vec<String>), Error> {
-        let (folder, mut warnings) = self.fetch(progress)?;
-        let weights = self.open_files()?;
-        let (checkpoint, more) = self.open_weights(weights, &folder)?;
-        warnings.extend(more);
-        Ok((checkpoint, folder, warnings))
+        let local = self.fetch(files, progress)?;
+        self.keep_config(&local.folder);
+        let weights = self.converted(local.open()?)?;
+        let (checkpoint, more) = self.open_weights(weights, &local.folder)?;
+        let warnings = files.warnings().iter().cloned().chain(more).collect();
+        Ok((checkpoint, local.folder, warnings))
     }
 
     /// The model of weights that are open, whose configuration is in `folder` unless they carry it.
@@ -211,7 +227,7 @@ impl PipelineConfig {
     }
 
     /// The model of weights, as the configuration wants it read.
-    fn checkpoint(&self, weights: Weights, folder: &Path) -> Result<Checkpoint, Error> {
+    pub(super) fn checkpoint(&self, weights: Weights, folder: &Path) -> Result<Checkpoint, Error> {
         let options = CheckpointOptions {
             gguf_rope: self.rope_type.and_then(RopeType::style),
             max_length: self.max_length.given(),
@@ -282,17 +298,16 @@ impl PipelineConfig {
         }
     }
 
-    fn resolve_encoding(&mut self, checkpoint: &Checkpoint, problems: &mut Problems) {
+    /// The encoding that the files have, which must be the one that was asked for. Gives what is worth a warning.
+    fn resolve_encoding(&mut self, checkpoint: &Checkpoint, problems: &mut Problems) -> Option<String> {
         let files: Vec<&Path> = checkpoint.weights().files().iter().map(|file| file.path()).collect();
         let shown = || files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
-        let found = match encoding_of(checkpoint, &files) {
-            Ok(Some(found)) => found,
-            Ok(None) => return,
-            Err(error @ sources::Error::Contradiction { .. }) => {
-                return problems.add("weight_path", shown(), format!("{error}, or give other weights"));
-            }
+        let (found, warning) = match encoding_of(checkpoint, &files) {
+            Ok(found) => found?,
             Err(error) => {
-                return problems.add("weight_path", shown(), format!("{error}: give other weights"));
+                let rename = if matches!(error, sources::Error::Contradiction { .. }) { ", or" } else { ":" };
+                problems.add("weight_path", shown(), format!("{error}{rename} give other weights"));
+                return None;
             }
         };
         if let Some(asked) = self.quantization_encoding
@@ -305,6 +320,7 @@ impl PipelineConfig {
             );
         }
         self.quantization_encoding = Some(found);
+        warning
     }
 
     /// A length that the model cannot take is refused, unless it is the default, which is nobody's wish.
@@ -384,11 +400,11 @@ fn native_of(found: &str, network: &Network, gguf: bool) -> Option<&'static str>
 }
 
 /// The encoding of a model's files, whose names must not promise another one; of a model in memory, that of most bytes
-/// of its matrices.
+/// of its matrices. Beside it, what is worth a warning.
 fn encoding_of(
     checkpoint: &Checkpoint,
     files: &[&Path],
-) -> Result<Option<SupportedEncoding>, sources::Error> {
+) -> Result<Option<(SupportedEncoding, Option<String>)>, sources::Error> {
     let weights = checkpoint.weights();
     if !weights.has_values() || weights.files().iter().all(WeightFile::is_mapped) {
         let name = files[0].file_name().unwrap_or_default().to_string_lossy();
@@ -402,12 +418,12 @@ fn encoding_of(
             *bytes.entry(encoding).or_insert(0) += tensor.dtype().bytes_for(tensor.elements()).unwrap_or(0);
         }
     }
-    Ok(bytes.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(encoding, _)| encoding))
+    Ok(bytes.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(encoding, _)| (encoding, None)))
 }
 
 /// What a model's files say of how its tokens are to be chosen. Of a GGUF file, that is its own metadata, and what lies
 /// beside it if a folder or a repo was named: beside a single file there may be other models.
-fn recommended_sampling(
+pub(super) fn recommended_sampling(
     checkpoint: &Checkpoint,
     folder: &Path,
     is_file: bool,

@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use models::Checkpoint;
+use sources::{FileSet, Progress};
 use tensor::DType;
 
 use super::PipelineConfig;
+use super::resolve::recommended_sampling;
 use crate::memory_plan::{MemoryPlan, MemoryRequest};
 use crate::{ChatTemplate, Error, SamplingOptions, Tokenizer, compiled};
 
@@ -23,6 +25,21 @@ pub struct ResolvedConfig {
 }
 
 impl ResolvedConfig {
+    /// Fetches the files whose headers were planned with, and opens them. Nothing is decided anew.
+    pub(super) fn fetch(
+        mut self,
+        files: &FileSet,
+        progress: &(dyn Fn(Progress<'_>) + Sync),
+    ) -> Result<ResolvedConfig, Error> {
+        let local = self.config.fetch(files, progress)?;
+        let weights = self.config.converted(local.open()?)?;
+        self.checkpoint = self.config.checkpoint(weights, &local.folder)?;
+        self.recommended =
+            recommended_sampling(&self.checkpoint, &local.folder, self.config.names_no_folder())?;
+        self.folder = local.folder;
+        Ok(self)
+    }
+
     /// The configuration, with every field decided.
     pub fn config(&self) -> &PipelineConfig {
         &self.config

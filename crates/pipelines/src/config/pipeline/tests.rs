@@ -1,5 +1,8 @@
 //! The table, the struct, the page and files agree; and every field has its effect.
 
+mod files;
+#[cfg(feature = "hub")]
+mod hub;
 mod resolving;
 mod saving;
 
@@ -49,13 +52,17 @@ fn everything() -> serde_json::Value {
         "force_download": true,
         "enable_echo": true,
         "rope_type": "neox",
+        "revision": "v1",
+        "max_batch_tokens": 64,
     })
 }
 
 #[test]
 fn the_table_is_that_of_the_page() {
     let names: Vec<&str> = FIELDS.iter().map(|field| field.name).collect();
-    assert_eq!(names, names_of_the_page());
+    let page = names_of_the_page();
+    assert_eq!(names[..page.len()], page);
+    assert_eq!(names[page.len()..], ["revision", "max_batch_tokens"], "our own");
     assert_eq!(PipelineConfig::help().len(), FIELDS.len());
     for field in FIELDS {
         assert!(field.help().len() > 20 && !field.help().contains('\n'), "{}: {}", field.name, field.help());
@@ -85,6 +92,7 @@ fn defaults_are_those_of_the_page() {
         "trust_remote_code": false,
         "force_download": false,
         "enable_echo": false,
+        "max_batch_tokens": 512,
     });
     assert_eq!(serde_json::to_value(PipelineConfig::default()).unwrap(), expected);
 }
@@ -210,7 +218,7 @@ fn later_layers_win_and_are_remembered() {
     assert_eq!(origin("cache_strategy"), "default");
     assert!(layers.is_set("top_k") && !layers.is_set("engine"));
     assert_eq!(unknown.len(), 1);
-    assert_eq!(unknown[0].to_string(), "there is no field `PERI_MODLE`: did you mean `model`?");
+    assert_eq!(unknown[0].to_string(), "PERI_MODLE sets nothing: did you mean PERI_MODEL?");
     let wrong = [("PERI_MAX_LENGTH".to_string(), "long".to_string())];
     let error = Layers::default().environment(wrong).unwrap_err().to_string();
     assert_eq!(error, "PERI_MAX_LENGTH is `long`: give a whole number, at least 1, or auto");

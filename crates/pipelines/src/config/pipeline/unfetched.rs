@@ -1,8 +1,10 @@
 //! What is known of a model whose weights are still on a hub: all that the headers of its files say or, where files
 //! have none, what `config.json` says.
 
+use std::path::Path;
+
 use models::Network;
-use sources::{HuggingFaceRepo, PlannedFile};
+use sources::{FileSet, PlannedFile};
 use tensor::DType;
 
 use super::check::Problems;
@@ -76,44 +78,45 @@ impl PipelineConfig {
     /// As [`PipelineConfig::resolve`].
     pub fn look_ahead(&self, machine: Machine<'_>) -> Result<Option<Unfetched>, Error> {
         let mut problems = Problems::default();
-        let config = self.prepare(machine.devices, &mut problems);
-        if problems.0.is_empty() { config.ahead(machine) } else { Err(Error::Config(problems.0)) }
+        let mut config = self.prepare(machine.devices, &mut problems);
+        if !problems.0.is_empty() {
+            return Err(Error::Config(problems.0));
+        }
+        let files = config.locate()?;
+        if files.are_here()? { Ok(None) } else { config.ahead(&files, machine).map(Some) }
     }
 
-    /// As [`PipelineConfig::look_ahead`], of a configuration that was prepared, and with which nothing is wrong.
-    pub(super) fn ahead(&self, machine: Machine<'_>) -> Result<Option<Unfetched>, Error> {
+    /// What the headers of files say that are not all here, or what `config.json` says of files that have none. The
+    /// configuration was prepared, and nothing is wrong with it.
+    pub(super) fn ahead(&self, files: &FileSet, machine: Machine<'_>) -> Result<Unfetched, Error> {
         let mut config = self.clone();
-        let located = config.locate()?;
-        if located.are_here()? {
-            return Ok(None);
-        }
-        let repo = config.huggingface_weights_repo()?;
-        let files = located.files()?;
-        config.weight_path = located.weight_path();
-        let bytes = files.iter().try_fold(0_u64, |sum, file| Some(sum.saturating_add(file.size?)));
-        let described = match config.headers(&located)? {
+        config.weight_path = files.weight_path();
+        let described = match files.headers()? {
             Some((weights, folder)) => {
+                config.keep_config(&folder);
+                let weights = config.converted(weights)?;
                 let (checkpoint, mut warnings) = config.open_weights(weights, &folder)?;
                 let mut resolved = config.resolve_with(checkpoint, &folder, machine, Problems::default())?;
-                warnings.extend(located.warnings);
+                warnings.splice(0..0, files.warnings().iter().cloned());
                 resolved.warnings.splice(0..0, warnings);
                 Described::ByHeaders(Box::new(resolved))
             }
-            None => Described::ByConfig(Box::new(config.described_by_config(&repo, &files, bytes, machine)?)),
+            None => Described::ByConfig(Box::new(config.described_by_config(files, machine)?)),
         };
-        Ok(Some(Unfetched { files, bytes, described }))
+        let bytes = files.bytes()?;
+        Ok(Unfetched { files: files.files()?, bytes, described })
     }
 
     fn described_by_config(
         mut self,
-        repo: &HuggingFaceRepo,
-        files: &[PlannedFile],
-        bytes: Option<u64>,
+        files: &FileSet,
         machine: Machine<'_>,
     ) -> Result<DescribedByConfig, Error> {
-        let guess = || repo.encoding_for_file(&files.first()?.name).ok();
-        self.quantization_encoding = self.quantization_encoding.or_else(guess);
+        self.quantization_encoding = self.quantization_encoding.or_else(|| files.expected_encoding());
         let source = format!("config.json of {}", self.huggingface_repo_id);
+        if let Some(folder) = files.config_json()?.as_deref().and_then(Path::parent) {
+            self.keep_config(folder);
+        }
         let json = self.huggingface_config()?.to_string();
         let (described, network) = Network::from_config_json(&source, &json, self.architecture.as_deref())?;
         let (mut problems, mut warnings) = (Problems::default(), Vec::from_iter(described.warning()));
@@ -122,7 +125,8 @@ impl PipelineConfig {
             return Err(Error::Config(problems.0));
         }
         let on_host = self.device_specs.first().is_none_or(|spec| spec.is_host());
-        let memory = bytes.map(|bytes| self.memory_request(&network, bytes, machine.free_memory, on_host));
+        let memory =
+            files.bytes()?.map(|bytes| self.memory_request(&network, bytes, machine.free_memory, on_host));
         Ok(DescribedByConfig {
             architecture: described.architecture,
             config: self,

@@ -185,6 +185,15 @@ impl Remote {
     }
 }
 
+impl Drop for Partial {
+    /// Removes the file if nothing of it has arrived. What has is kept: the next run resumes there.
+    fn drop(&mut self) {
+        if self.done == 0 {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
 impl Partial {
     /// Opens what an earlier run left, or a new file, beside where the content will be.
     fn open(blob: &Path, etag: &str, total: u64) -> Result<Partial, Error> {

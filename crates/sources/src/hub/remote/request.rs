@@ -12,6 +12,8 @@ use crate::hub::{Hub, Repo, Token};
 
 /// How often a request is tried: at once, then after 1, 2, 4, 8 and 16 times the first delay.
 const TRIES: u32 = 6;
+/// The longest wait that a hub may ask for.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// How far delays stray from that, so that those who failed together do not return together.
 const JITTER: f64 = 0.25;
 /// Hops from the hub to where the content is.
@@ -49,6 +51,8 @@ pub(super) enum Span {
 pub(super) enum Failure {
     /// It may succeed the next time. `progress`: something new has arrived.
     Passing { problem: String, progress: bool },
+    /// The hub takes no more requests for now, and may say for how long.
+    Limited { error: Error, wait: Option<Duration> },
     /// It will not.
     Final(Error),
 }
@@ -114,19 +118,23 @@ impl Agent {
         let (mut tries, mut failed) = (0, 0);
         loop {
             tries += 1;
-            let problem = match attempt() {
+            let (problem, asked, error) = match attempt() {
                 Ok(done) => return Ok(done),
                 Err(Failure::Final(error)) => return Err(error),
                 Err(Failure::Passing { problem, progress }) => {
                     failed = if progress { 1 } else { failed + 1 };
-                    problem
+                    (problem.clone(), None, Error::Network { url: url.to_string(), problem, tries })
+                }
+                Err(Failure::Limited { error, wait }) => {
+                    failed += 1;
+                    (error.to_string(), wait, error)
                 }
             };
-            if failed == TRIES {
-                return Err(Error::Network { url: url.to_string(), problem, tries });
+            if failed == TRIES || asked.is_some_and(|asked| asked > LONGEST_WAIT) {
+                return Err(error);
             }
             let jitter = 1.0 + JITTER * (2.0 * fastrand::f64() - 1.0);
-            let wait = (self.delay * (1 << (failed - 1))).mul_f64(jitter);
+            let wait = (self.delay * (1 << (failed - 1))).mul_f64(jitter).max(asked.unwrap_or_default());
             report(wait, &problem);
             std::thread::sleep(wait);
         }
@@ -173,6 +181,12 @@ impl Agent {
                 headers.push(response.headers().clone());
                 return Ok(Answer { status, headers, body: response.into_body() });
             }
+            if status == StatusCode::TOO_MANY_REQUESTS {
+                let seconds = response.headers().get("retry-after").and_then(|value| value.to_str().ok());
+                let wait = seconds.and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
+                let error = Error::RateLimited { endpoint: self.endpoint.clone(), retry_after: wait };
+                return Err(Failure::Limited { error, wait });
+            }
             return Err(self.refusal(url, at_hub, &response, subject).into());
         }
         Err(protocol("redirects without end").into())
@@ -210,10 +224,6 @@ impl Agent {
         let text = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
         let (repo, endpoint) = (subject.repo.to_string(), self.endpoint.clone());
         let status = response.status().as_u16();
-        if status == 429 {
-            let retry_after = text("retry-after").and_then(|wait| wait.trim().parse().ok());
-            return Error::RateLimited { endpoint, retry_after: retry_after.map(Duration::from_secs) };
-        }
         if !at_hub {
             return Error::Protocol {
                 url: url.to_string(),

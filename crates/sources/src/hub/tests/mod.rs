@@ -249,7 +249,6 @@ fn refusals_are_understood_and_not_repeated() {
             "ada/tiny has no revision `main`",
         ),
         ("GET /api/", What::Status(429, "Retry-After: 77\r\n"), "status 429): try again in 77 s"),
-        ("HEAD /", What::Status(429, ""), "try again later"),
         ("HEAD /", What::Status(404, ""), "ada/tiny has no file `config.json`"),
         ("HEAD /", What::Status(418, ""), "status 418"),
         ("GET /ada/tiny/resolve", What::Status(403, ""), "the token has no right"),
@@ -442,4 +441,79 @@ fn a_name_leads_to_files() {
     assert!(error.contains("not in the cache") && error.contains("HF_HUB_OFFLINE"), "{error}");
     let path = folder.display().to_string();
     assert_eq!(resolve(&path, options, &Wanted::default(), &|_| ()).unwrap(), resolved);
+}
+
+#[test]
+fn a_hub_that_asks_to_wait_is_waited_for() {
+    let world = World::new();
+    world.server.fail(1, "HEAD /", What::Status(429, "Retry-After: 1\r\n"));
+    world.server.fail(1, "GET /ada/tiny/resolve", What::Status(429, ""));
+    let start = std::time::Instant::now();
+    let waits = Mutex::new(Vec::new());
+    let told = |progress: Progress<'_>| {
+        if let Progress::Retrying { wait, .. } = progress {
+            waits.lock().unwrap().push(wait);
+        }
+    };
+    world.repo().unwrap().download_all(&["config.json".to_string()], false, &told).unwrap();
+    assert!(start.elapsed() >= Duration::from_secs(1));
+    let waits = waits.into_inner().unwrap();
+    assert!(waits.len() == 2 && waits[0] >= Duration::from_secs(1) && waits[1] < waits[0], "{waits:?}");
+    world.server.lines();
+    // Not for ever.
+    world.server.fail(100, "GET /ada/tiny/resolve", What::Status(429, ""));
+    let error = world.repo().unwrap().download("config.json", true).unwrap_err();
+    assert!(error.to_string().contains("try again later"), "{error}");
+    let lines = world.server.lines();
+    assert_eq!(lines.iter().filter(|line| line.starts_with("GET /ada/tiny/resolve")).count(), 6, "{lines:?}");
+}
+
+#[test]
+fn what_another_revision_has_is_not_fetched_again() {
+    let world = World::new();
+    world.download("model.gguf").unwrap();
+    world.server.lines();
+    // As if that had been another commit.
+    let snapshots = world.storage().join("snapshots");
+    fs::rename(snapshots.join(COMMIT), snapshots.join("f".repeat(40))).unwrap();
+    let wanted = Wanted { files: vec!["model.gguf".into(), "config.json".into()], ..Wanted::default() };
+    let pull = Pull::plan(world.repo().unwrap(), &wanted).unwrap();
+    let cached: Vec<_> = pull.files().iter().map(|file| (file.name.as_str(), file.cached)).collect();
+    assert_eq!((cached, pull.bytes()), (vec![("config.json", false), ("model.gguf", true)], 2));
+    pull.fetch(&|_| ()).unwrap();
+    let lines = world.server.lines();
+    assert!(!lines.iter().any(|line| line.contains("GET /cdn/model.gguf")), "{lines:?}");
+}
+
+#[test]
+fn nothing_is_left_of_what_never_began() {
+    let world = World::new();
+    world.server.fail(1, "GET /cdn/", What::Status(403, ""));
+    assert!(world.download("model.gguf").is_err());
+    assert_eq!(world.blobs(), Vec::<String>::new());
+}
+
+#[test]
+fn names_say_revisions_files_and_labels() {
+    let gguf = fs::read(testdata::asset("storyteller/model.gguf")).unwrap();
+    let names = ["x-Q4_K_S.gguf", "x-Q4_K_M.gguf", "x-UD-Q4_K_M.gguf", "sub/y.gguf"];
+    let world = library(&names.map(|name| (name, gguf.clone())));
+    let planned = |name: &str| {
+        let options = RepoOptions { hub: Some(world.hub()), ..RepoOptions::default() };
+        let pull = HuggingFaceRepo::open(name, options).and_then(|repo| Pull::plan(repo, &Wanted::default()));
+        let files = pull.map(|pull| pull.files().iter().map(|file| file.name.clone()).collect::<Vec<_>>());
+        files.map_err(|error| error.to_string())
+    };
+    let only = |name: &str| Ok(vec![name.to_string()]);
+    assert_eq!(planned("ada/tiny:Q4_K_S"), only("x-Q4_K_S.gguf"));
+    assert_eq!(planned("ada/tiny:q4_k_m"), only("x-Q4_K_M.gguf"));
+    assert_eq!(planned("hf.co/ada/tiny:UD-Q4_K_M"), only("x-UD-Q4_K_M.gguf"));
+    assert_eq!(planned("https://huggingface.co/ada/tiny/blob/main/x-Q4_K_S.gguf"), only("x-Q4_K_S.gguf"));
+    assert_eq!(planned("https://huggingface.co/ada/tiny/tree/main/sub"), only("sub/y.gguf"));
+    let error = planned("ada/tiny:Q5_K_M").unwrap_err();
+    assert!(error.starts_with("ada/tiny has no weights labelled Q5_K_M: it has "), "{error}");
+    world.server.lines();
+    planned("ada/tiny@v2:Q4_K_S").unwrap();
+    let lines = world.server.lines();
+    assert!(lines.iter().any(|line| line == "GET /api/models/ada/tiny/revision/v2?blobs=true"), "{lines:?}");
 }

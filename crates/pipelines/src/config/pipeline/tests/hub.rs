@@ -11,9 +11,9 @@ use engine::InferenceSession;
 use tempfile::TempDir;
 use testdata::hub::{COMMIT, Server, What};
 
-use super::tests::{HOST, in_shards, resolve};
+use super::files::in_shards;
 use super::*;
-use crate::config::{Machine, SupportedEncoding};
+use crate::config::SupportedEncoding;
 use crate::{TextGenerator, TextRequest};
 
 /// What the process with the hub is to do.
