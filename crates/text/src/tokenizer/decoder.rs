@@ -1,9 +1,10 @@
 //! Tokens to text: the bytes each token adds, given what came before it.
 
 use super::byte_level::byte_of_char;
+use super::pattern::Pattern;
 
 /// How a tokenizer's tokens become text.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Default)]
 pub(super) struct Decoder {
     /// Applied to each token in turn.
     pub(super) steps: Vec<Step>,
@@ -12,15 +13,21 @@ pub(super) struct Decoder {
 }
 
 /// One thing done to a token.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub(super) enum Step {
     /// Each character stands for a byte; a token with any other character is left as it is.
     ByteLevel,
     /// `<0x41>` is one byte.
     ByteFallback,
     Replace {
-        from: String,
+        pattern: Pattern,
         to: String,
+    },
+    /// Takes up to so many of this character off the start and the end of each token.
+    Strip {
+        mark: char,
+        start: usize,
+        stop: usize,
     },
     /// The mark is a space; on the first token it is nothing, if `drop_first`.
     Metaspace {
@@ -36,6 +43,14 @@ pub(super) enum Step {
     Tidy,
     /// Tokens are parted by spaces.
     Spaced,
+    /// This ends a word, and a space follows if another token does.
+    Suffix(String),
+    /// Of equal neighbors the first counts; `pad` is nothing, and `delimiter` parts words.
+    Ctc {
+        pad: String,
+        delimiter: String,
+        tidy: bool,
+    },
 }
 
 /// What a decoder has to know about the tokens before.
@@ -44,19 +59,25 @@ pub(crate) struct DecoderState {
     started: bool,
     stripped: usize,
     strip_done: bool,
+    /// Whether a word has ended.
+    owes_space: bool,
+    /// The last token, where it matters.
+    previous: Option<String>,
 }
 
 impl Decoder {
     /// What SentencePiece models do: marks are spaces, and the text's first space is not its own.
     pub(super) fn sentence_piece(strip_first_space: bool) -> Self {
-        let replace = Step::Replace { from: super::sentencepiece::SPACE_MARK.into(), to: " ".into() };
+        let pattern = Pattern::Literal(super::sentencepiece::SPACE_MARK.into());
+        let replace = Step::Replace { pattern, to: " ".into() };
         let strip_start = strip_first_space.then_some((' ', 1));
         Self { steps: vec![replace, Step::ByteFallback], strip_start }
     }
 
     /// Marks are spaces, but for the text's first, and those before punctuation.
     pub(super) fn word_piece() -> Self {
-        let replace = Step::Replace { from: super::sentencepiece::SPACE_MARK.into(), to: " ".into() };
+        let pattern = Pattern::Literal(super::sentencepiece::SPACE_MARK.into());
+        let replace = Step::Replace { pattern, to: " ".into() };
         Self { steps: vec![replace, Step::Tidy], strip_start: Some((' ', 1)) }
     }
 
@@ -69,7 +90,7 @@ impl Decoder {
         let steps = if literal { &[] } else { self.steps.as_slice() };
         let mut bytes = token.as_bytes().to_vec();
         for step in steps {
-            step.apply(&mut bytes, !state.started);
+            step.apply(&mut bytes, state);
         }
         state.started = true;
         let kept = match self.strip_start {
@@ -96,7 +117,8 @@ fn strip<'a>(mut bytes: &'a [u8], c: char, most: usize, state: &mut DecoderState
 
 impl Step {
     /// A step that needs text leaves bytes alone, which an earlier step made of a token.
-    fn apply(&self, bytes: &mut Vec<u8>, first: bool) {
+    fn apply(&self, bytes: &mut Vec<u8>, state: &mut DecoderState) {
+        let first = !state.started;
         let Ok(text) = std::str::from_utf8(bytes) else { return };
         let replaced = match self {
             Step::ByteLevel => match text.chars().map(byte_of_char).collect::<Option<Vec<u8>>>() {
@@ -107,7 +129,23 @@ impl Step {
                 Some(byte) => vec![byte],
                 None => return,
             },
-            Step::Replace { from, to } => text.replace(from.as_str(), to).into_bytes(),
+            Step::Replace { pattern, to } => {
+                let mut replaced = String::with_capacity(text.len());
+                let add = |range: std::ops::Range<usize>, is_match| {
+                    replaced.push_str(if is_match { to } else { &text[range] });
+                };
+                // A pattern that takes too many steps replaces nothing.
+                if pattern.cut(text, add).is_err() {
+                    return;
+                }
+                replaced.into_bytes()
+            }
+            Step::Strip { mark, start, stop } => {
+                let leading = text.chars().take(*start).take_while(|c| c == mark).count();
+                let rest = &text[leading * mark.len_utf8()..];
+                let trailing = rest.chars().rev().take(*stop).take_while(|c| c == mark).count();
+                rest[..rest.len() - trailing * mark.len_utf8()].as_bytes().to_vec()
+            }
             Step::Metaspace { mark, drop_first } => {
                 let space = if first && *drop_first { "" } else { " " };
                 text.replace(*mark, space).into_bytes()
@@ -123,6 +161,22 @@ impl Step {
             Step::Tidy => tidied(text).into_bytes(),
             Step::Spaced if first => return,
             Step::Spaced => format!(" {text}").into_bytes(),
+            Step::Suffix(suffix) => {
+                let owed = if std::mem::take(&mut state.owes_space) { " " } else { "" };
+                let word = text.strip_suffix(suffix.as_str()).filter(|_| !suffix.is_empty());
+                state.owes_space = word.is_some();
+                format!("{owed}{}", word.unwrap_or(text).replace(suffix.as_str(), " ")).into_bytes()
+            }
+            Step::Ctc { pad, delimiter, tidy } => {
+                let is_repeated = state.previous.as_deref() == Some(text);
+                state.previous = Some(text.to_owned());
+                let text = if is_repeated { String::new() } else { text.replace(pad.as_str(), "") };
+                if *tidy {
+                    tidied(&text).replace(delimiter.as_str(), " ").into_bytes()
+                } else {
+                    text.into_bytes()
+                }
+            }
         };
         *bytes = replaced;
     }

@@ -1,20 +1,24 @@
 //! Text to token ids and back.
 //!
 //! A tokenizer comes from GGUF metadata, from a SentencePiece `tokenizer.model`, or from a Hugging Face
-//! `tokenizer.json`; ids are those of llama.cpp, SentencePiece and `tokenizers` respectively. GGUF and SentencePiece
-//! vocabularies run on our own code, since building the `tokenizers` form of a large one takes longer than a prompt.
+//! `tokenizer.json`; ids are those of llama.cpp, SentencePiece and `tokenizers` respectively.
 
 mod byte_level;
+mod char_class;
+mod companions;
 mod decoder;
 mod gguf;
 mod hugging_face;
 mod merge;
 mod normalizer;
+mod pattern;
 mod pieces;
 mod pre_tokenizer;
+mod prefixes;
 mod sentencepiece;
 mod sentencepiece_model;
 mod unigram;
+mod viterbi;
 mod vocabulary;
 mod word_piece;
 
@@ -30,10 +34,11 @@ use std::path::Path;
 use serde_json::Value;
 
 use byte_level::ByteLevel;
+use companions::Companions;
 use decoder::Decoder;
 pub(crate) use decoder::DecoderState;
 pub use gguf::GgufVocabulary;
-use hugging_face::{Companions, HuggingFace};
+use hugging_face::HuggingFace;
 pub use pieces::Piece;
 use sentencepiece::SentencePiece;
 use unigram::Unigram;
@@ -77,7 +82,7 @@ pub struct Tokenizer {
     bos: Option<u32>,
     eos: Option<u32>,
     eos_ids: BTreeSet<u32>,
-    /// What `AddSpecial::Yes` puts in front of a text; a `tokenizer.json` does so itself.
+    /// What `AddSpecial::Yes` puts in front of a text.
     before: Vec<u32>,
     /// What it puts behind.
     after: Vec<u32>,
@@ -210,12 +215,12 @@ impl Tokenizer {
                 let fragments = vocabulary.cut(text, parse == ParseSpecial::Yes);
                 match &**encoder {
                     Encoder::SentencePiece(encoder) => encoder.encode(vocabulary, &fragments, &mut ids)?,
-                    Encoder::Unigram(encoder) => encoder.encode(vocabulary, &fragments, &mut ids),
+                    Encoder::Unigram(encoder) => encoder.encode(&fragments, &mut ids),
                     Encoder::ByteLevel(encoder) => encoder.encode(vocabulary, &fragments, &mut ids),
                     Encoder::WordPiece(encoder) => encoder.encode(vocabulary, &fragments, &mut ids),
                 }
             }
-            Model::HuggingFace(model) => ids.extend(model.encode(text, add, parse)?),
+            Model::HuggingFace(model) => model.encode(text, parse, &mut ids)?,
         }
         if add == AddSpecial::Yes {
             ids.extend(&self.after);
@@ -259,7 +264,7 @@ impl Tokenizer {
     pub fn token(&self, id: u32) -> Option<Cow<'_, str>> {
         match &self.model {
             Model::Own(_, vocabulary) => vocabulary.text(id).map(Cow::Borrowed),
-            Model::HuggingFace(model) => model.token(id).map(Cow::Owned),
+            Model::HuggingFace(model) => model.token(id),
         }
     }
 

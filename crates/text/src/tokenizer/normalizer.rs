@@ -75,26 +75,37 @@ impl Charsmap {
         mapped
     }
 
-    /// The longest run of bytes at the start of `text` that has a replacement. A trie that points outside itself
-    /// matches no further.
+    /// The longest run of bytes at the start of `text` that has a replacement.
     fn longest_match(&self, text: &[u8]) -> Option<(usize, &str)> {
-        let mut longest = None;
-        let mut node = offset(*self.units.first()?);
-        for (index, &byte) in text.iter().enumerate() {
-            node ^= usize::from(byte);
-            let Some(&unit) = self.units.get(node) else { break };
-            if unit & (1 << 31 | 0xFF) != u32::from(byte) {
-                break;
-            }
-            node ^= offset(unit);
-            if unit >> 8 & 1 == 1 {
-                let Some(&leaf) = self.units.get(node) else { break };
-                longest = Some((index + 1, (leaf & !(1 << 31)) as usize));
-            }
-        }
-        let (len, start) = longest?;
-        let replacement = self.replacements.get(start..)?;
-        Some((len, replacement.split('\0').next().unwrap_or_default()))
+        let (len, start) = self.matches(text).last()?;
+        Some((len, self.replacement(start)?))
+    }
+
+    /// The replacement of the shortest run of bytes at the start of `text` that has one.
+    pub(super) fn shortest_match(&self, text: &str) -> Option<&str> {
+        let text = text.as_bytes().split(|&byte| byte == 0).next().unwrap_or_default();
+        let (_, start) = self.matches(text).next()?;
+        self.replacement(start)
+    }
+
+    /// The runs of bytes at the start of `text` that have replacements, shortest first: their lengths, and where the
+    /// replacements start. A trie that points outside itself matches no further.
+    fn matches(&self, text: &[u8]) -> impl Iterator<Item = (usize, usize)> {
+        let mut node = self.units.first().map(|&unit| offset(unit));
+        let walk = text.iter().enumerate().map_while(move |(index, &byte)| {
+            let inner = node? ^ usize::from(byte);
+            let unit = *self.units.get(inner).filter(|&unit| unit & (1 << 31 | 0xFF) == u32::from(byte))?;
+            let next = inner ^ offset(unit);
+            node = Some(next);
+            let leaf = if unit >> 8 & 1 == 1 { Some(*self.units.get(next)?) } else { None };
+            Some(leaf.map(|leaf| (index + 1, (leaf & !(1 << 31)) as usize)))
+        });
+        walk.flatten()
+    }
+
+    /// The replacement that starts at a byte of the list.
+    fn replacement(&self, start: usize) -> Option<&str> {
+        self.replacements.get(start..)?.split('\0').next()
     }
 }
 

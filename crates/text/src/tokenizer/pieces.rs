@@ -29,13 +29,14 @@ impl Tokenizer {
         parse: ParseSpecial,
     ) -> Result<Vec<Piece>, Error> {
         let ids = self.encode(text, add, parse)?;
+        let around = if add == AddSpecial::Yes { (self.before.len(), self.after.len()) } else { (0, 0) };
         let places = match &self.model {
-            Model::HuggingFace(model) => model.places(text, add, parse)?,
-            Model::Own(..) => {
-                let around =
-                    if add == AddSpecial::Yes { (self.before.len(), self.after.len()) } else { (0, 0) };
-                self.align(text, &ids, around)
+            Model::HuggingFace(model) => {
+                let mut places = vec![None; around.0];
+                places.extend(model.places(text, parse)?);
+                places
             }
+            Model::Own(..) => self.align(text, &ids, around),
         };
         let piece = |(id, place): (u32, Option<Range<usize>>)| {
             let token = self.token(id).unwrap_or_default().into_owned();

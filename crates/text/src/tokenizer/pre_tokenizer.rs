@@ -2,88 +2,105 @@
 //!
 //! Merges never cross a word. Patterns apply one after the other, each inside the pieces that the one before left;
 //! what a pattern does not match is a piece too.
-//!
-//! Nearly every published pattern ends in `\s+(?!\S)|\s+`: a run of whitespace leaves its last character to the word
-//! that follows. A look-ahead needs a backtracking engine, so here the pattern is a plain one ending in `\s+`, whose
-//! match is then shortened by one character: the same words, in linear time.
 
 use std::sync::OnceLock;
 
 use regex::Regex;
 
-/// What a pattern does with a run of whitespace that a word follows.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Tail {
-    /// Nothing: the pattern says all.
-    None,
-    /// `\s+(?!\S)|\s+`.
-    Spaces,
-    /// The same, after an alternative that takes every run up to its last line break.
-    SpacesAfterBreaks,
-}
+use super::pattern::{Tail, find_with_tail};
 
+/// A published pattern, compiled when it is first used.
 #[derive(Debug)]
-struct Pattern {
+struct Published {
     text: &'static str,
     tail: Tail,
+    /// Matches, which are digits, are cut into threes counted from their end.
+    threes: bool,
     compiled: OnceLock<Regex>,
 }
 
-const fn pattern(text: &'static str, tail: Tail) -> Pattern {
-    Pattern { text, tail, compiled: OnceLock::new() }
+const fn pattern(text: &'static str, tail: Tail) -> Published {
+    Published { text, tail, threes: false, compiled: OnceLock::new() }
 }
 
 /// A way to cut, and what else llama.cpp ties to its name.
 #[derive(Debug)]
 struct Family {
     names: &'static [&'static str],
-    patterns: &'static [&'static Pattern],
+    patterns: &'static [&'static Published],
     /// A word that is a token is that token, whatever the merges would make of it.
     whole_words: bool,
     /// BOS goes first unless the file says otherwise.
     add_bos: bool,
 }
 
-static GPT_2: Pattern =
+static GPT_2: Published =
     pattern(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+", Tail::Spaces);
-static LLAMA_3: Pattern = pattern(
+static LLAMA_3: Published = pattern(
     r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+",
     Tail::SpacesAfterBreaks,
 );
-static QWEN_2: Pattern = pattern(
+static QWEN_2: Published = pattern(
     r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+",
     Tail::SpacesAfterBreaks,
 );
-static QWEN_3_5: Pattern = pattern(
+static QWEN_3_5: Published = pattern(
     r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+",
     Tail::SpacesAfterBreaks,
 );
-static GPT_4O: Pattern = pattern(
+static GPT_4O: Published = pattern(
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+",
     Tail::SpacesAfterBreaks,
 );
-static TEKKEN: Pattern = pattern(
+static TEKKEN: Published = pattern(
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+",
     Tail::SpacesAfterBreaks,
 );
-static DEEPSEEK_3: Pattern = pattern(
+static DEEPSEEK_3: Published = pattern(
     r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+"##,
     Tail::SpacesAfterBreaks,
 );
-static CJK: Pattern = pattern("[一-龥\u{3040}-ゟ゠-ヿ]+", Tail::None);
-static PUNCTUATION: Pattern = pattern(r"[\p{P}$+<=>^~|]+", Tail::None);
-static FALCON_PUNCTUATION: Pattern = pattern(r"[\p{P}$+<=>^~|`]+", Tail::None);
-static DIGIT: Pattern = pattern(r"\p{N}", Tail::None);
-static DIGITS: Pattern = pattern(r"\p{N}+", Tail::None);
-static UP_TO_THREE_DIGITS: Pattern = pattern(r"\p{N}{1,3}", Tail::None);
-static THREE_DIGITS: Pattern = pattern("[0-9][0-9][0-9]", Tail::None);
-static BLOOM: Pattern = pattern(r" ?[^(\s|.,!?…。，、।۔،)]+", Tail::None);
-static LINE_BREAK: Pattern = pattern(r"[\r\n]", Tail::None);
-static CODER_LETTERS: Pattern = pattern(r"\s?\p{L}+", Tail::None);
-static CODER_PUNCTUATION: Pattern = pattern(r"\s?\p{P}+", Tail::None);
-static CODER_CJK: Pattern = pattern("[一-龥ࠀ-一가-\u{D7FF}]+", Tail::None);
+static CJK: Published = pattern("[一-龥\u{3040}-ゟ゠-ヿ]+", Tail::None);
+static PUNCTUATION: Published = pattern(r"[\p{P}$+<=>^~|]+", Tail::None);
+static FALCON_PUNCTUATION: Published = pattern(r"[\p{P}$+<=>^~|`]+", Tail::None);
+static DIGIT: Published = pattern(r"\p{N}", Tail::None);
+static DIGITS: Published = pattern(r"\p{N}+", Tail::None);
+static UP_TO_THREE_DIGITS: Published = pattern(r"\p{N}{1,3}", Tail::None);
+static THREE_DIGITS: Published = pattern("[0-9][0-9][0-9]", Tail::None);
+static BLOOM: Published = pattern(r" ?[^(\s|.,!?…。，、।۔،)]+", Tail::None);
+static LINE_BREAK: Published = pattern(r"[\r\n]", Tail::None);
+static SEED_CODER: Published = pattern(
+    r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+",
+    Tail::SpacesAfterBreaks,
+);
+static KIMI_2: Published = pattern(
+    r"\p{Han}+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+",
+    Tail::SpacesAfterBreaks,
+);
+static THREES: Published =
+    Published { text: r"\p{N}+", tail: Tail::None, threes: true, compiled: OnceLock::new() };
+/// Scripts without spaces between words.
+static AFMOE_SCRIPTS: Published = pattern(
+    r"[\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{F900}-\x{FAFF}\x{3040}-\x{30FF}\x{FF65}-\x{FF9F}\x{2F00}-\x{2FDF}\x{0E00}-\x{0EFF}\x{1780}-\x{17FF}\x{1000}-\x{109F}\x{AA60}-\x{AA7F}\x{A9E0}-\x{A9FF}\x{AC00}-\x{D7AF}\x{1100}-\x{11FF}]+",
+    Tail::None,
+);
+static CHAMELEON_SENTINEL: Published = pattern("<sentinel:[0-9]+>", Tail::None);
+static CHAMELEON_IMAGE: Published = pattern("IMGIMG[A-I]{1,4}Z", Tail::None);
+static CHAMELEON_SPACES: Published = pattern(r"[\t\n]|    |  ", Tail::None);
+static CHAMELEON_PUNCTUATION: Published = pattern(r"[\p{P}!-/:-@\[-`{-~]", Tail::None);
+/// Letters that have cases, in the Unicode of their day.
+static DEEPSEEK_LETTERS: Published = pattern(
+    r"\s?[A-Za-z\xB5\xC0-\xD6\xD8-\xF6\xF8-\x{1BA}\x{1BC}-\x{1BF}\x{1C4}-\x{293}\x{295}-\x{2AF}\x{370}-\x{373}\x{376}\x{377}\x{37B}-\x{37D}\x{37F}\x{386}\x{388}-\x{38A}\x{38C}\x{38E}-\x{3A1}\x{3A3}-\x{3F5}\x{3F7}-\x{481}\x{48A}-\x{52F}\x{531}-\x{556}\x{10A0}-\x{10C5}\x{13A0}-\x{13F5}\x{13F8}-\x{13FD}\x{1C90}-\x{1CBA}\x{1CBD}-\x{1CBF}\x{1D00}-\x{1D2B}\x{1D6B}-\x{1D77}\x{1D79}-\x{1D9A}\x{1E00}-\x{1F15}\x{1F18}-\x{1F1D}\x{1F20}-\x{1F45}\x{1F48}-\x{1F4D}\x{1F50}-\x{1F57}\x{1F59}\x{1F5B}\x{1F5D}\x{1F5F}-\x{1F7D}\x{1F80}-\x{1FB4}\x{1FB6}-\x{1FBC}\x{1FBE}\x{1FC2}-\x{1FC4}\x{1FC6}-\x{1FCC}\x{1FD0}-\x{1FD3}\x{1FD6}-\x{1FDB}\x{1FE0}-\x{1FEC}\x{1FF2}-\x{1FF4}\x{1FF6}-\x{1FFC}\x{2102}\x{2107}\x{210A}-\x{2113}\x{2115}\x{2119}-\x{211D}\x{2124}\x{2126}\x{2128}\x{212A}-\x{212D}\x{212F}-\x{2134}\x{2139}\x{213C}-\x{213F}\x{2145}-\x{2149}\x{214E}\x{2183}\x{2184}\x{2C00}-\x{2C7B}\x{2C7E}-\x{2CE4}\x{2CEB}-\x{2CEE}\x{2CF2}\x{2CF3}\x{A640}-\x{A66D}\x{A680}-\x{A69B}\x{A722}-\x{A76F}\x{A771}-\x{A787}\x{A78B}-\x{A78E}\x{AB70}-\x{ABBF}\x{FB00}-\x{FB06}\x{FB13}-\x{FB17}\x{FF21}-\x{FF3A}\x{FF41}-\x{FF5A}\x{10400}-\x{1044F}\x{104B0}-\x{104D3}\x{104D8}-\x{104FB}\x{10C80}-\x{10CB2}\x{10CC0}-\x{10CF2}\x{118A0}-\x{118DF}\x{1E900}-\x{1E943}]+",
+    Tail::None,
+);
+static DEEPSEEK_PUNCTUATION: Published =
+    pattern(r"\s?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3000}-\x{3002}]+", Tail::None);
+static SPACES_AT_END: Published = pattern(r"\s+$", Tail::None);
+static CODER_LETTERS: Published = pattern(r"\s?\p{L}+", Tail::None);
+static CODER_PUNCTUATION: Published = pattern(r"\s?\p{P}+", Tail::None);
+static CODER_CJK: Published = pattern("[一-龥ࠀ-一가-\u{D7FF}]+", Tail::None);
 
-const fn family(names: &'static [&'static str], patterns: &'static [&'static Pattern]) -> Family {
+const fn family(names: &'static [&'static str], patterns: &'static [&'static Published]) -> Family {
     Family { names, patterns, whole_words: false, add_bos: false }
 }
 
@@ -128,6 +145,19 @@ static FAMILIES: &[Family] = &[
         whole_words: true,
         add_bos: true,
     },
+    Family {
+        names: &["chameleon"],
+        patterns: &[
+            &CHAMELEON_SENTINEL,
+            &CHAMELEON_IMAGE,
+            &CHAMELEON_SPACES,
+            &DIGIT,
+            &CHAMELEON_PUNCTUATION,
+            &GPT_2,
+        ],
+        whole_words: false,
+        add_bos: true,
+    },
     family(&["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"], &[&LLAMA_3]),
     family(
         &[
@@ -140,8 +170,19 @@ static FAMILIES: &[Family] = &[
             "hunyuan",
             "solar-open",
             "grok-2",
+            "bailingmoe",
+            "bailingmoe2",
+            "llada-moe",
         ],
         &[&QWEN_2],
+    ),
+    family(&["seed-coder"], &[&SEED_CODER]),
+    family(&["kimi-k2"], &[&KIMI_2]),
+    family(&["superbpe"], &[&THREES]),
+    family(&["afmoe"], &[&THREES, &AFMOE_SCRIPTS, &DEEPSEEK_3]),
+    family(
+        &["deepseek-llm"],
+        &[&LINE_BREAK, &DEEPSEEK_LETTERS, &DEEPSEEK_PUNCTUATION, &SPACES_AT_END, &CODER_CJK, &DIGITS],
     ),
     family(&["qwen35"], &[&QWEN_3_5]),
     family(
@@ -197,7 +238,7 @@ impl PreTokenizer {
     }
 }
 
-fn cut(patterns: &[&Pattern], text: &str, visit: &mut dyn FnMut(&str)) {
+fn cut(patterns: &[&Published], text: &str, visit: &mut dyn FnMut(&str)) {
     let Some((pattern, rest)) = patterns.split_first() else { return visit(text) };
     let mut start = 0;
     while start < text.len() {
@@ -205,27 +246,33 @@ fn cut(patterns: &[&Pattern], text: &str, visit: &mut dyn FnMut(&str)) {
         if match_start > start {
             cut(rest, &text[start..match_start], visit);
         }
-        if match_end > match_start {
-            cut(rest, &text[match_start..match_end], visit);
+        let found = &text[match_start..match_end];
+        if pattern.threes {
+            threes(found, &mut |group| cut(rest, group, visit));
+        } else if !found.is_empty() {
+            cut(rest, found, visit);
         }
         start = match_end;
     }
 }
 
-impl Pattern {
+/// Visits groups of three characters, of which the first may have less.
+fn threes(digits: &str, visit: &mut dyn FnMut(&str)) {
+    let (count, mut start) = (digits.chars().count(), 0);
+    let ends = digits.char_indices().map(|(end, _)| end).chain([digits.len()]).enumerate().skip(1);
+    for (_, end) in ends.filter(|&(index, _)| (count - index) % 3 == 0) {
+        visit(&digits[start..end]);
+        start = end;
+    }
+}
+
+impl Published {
     /// The next match from `start` on; never empty.
     fn find(&self, text: &str, start: usize) -> Option<(usize, usize)> {
         let regex =
             self.compiled.get_or_init(|| Regex::new(self.text).expect("the patterns of this file are valid"));
-        let found = regex.find_at(text, start)?;
-        let last = found.as_str().chars().next_back()?;
-        let shorter = match self.tail {
-            Tail::None => false,
-            Tail::Spaces => last.is_whitespace(),
-            Tail::SpacesAfterBreaks => last.is_whitespace() && !matches!(last, '\r' | '\n'),
-        };
-        let leave = shorter && found.end() < text.len() && found.len() > last.len_utf8();
-        Some((found.start(), found.end() - if leave { last.len_utf8() } else { 0 }))
+        let found = find_with_tail(regex, self.tail, text, start)?;
+        Some((found.start, found.end))
     }
 }
 
@@ -261,6 +308,13 @@ mod tests {
         check("tekken", "HelloWorld it's", &["Hello", "World", " it", "'s"]);
         check("deepseek-v3", "漢字12345!x", &["漢字", "123", "45", "!x"]);
         check("default", "a12345.b", &["a", "123", "45", ".", "b"]);
+        check("deepseek-llm", "He é 123\n漢! ", &["He", " é", " ", "123", "\n", "漢", "!", " "]);
+        check("superbpe", "a 1234567 b", &["a ", "1", "234", "567", " b"]);
+        check("afmoe", "x12345 漢字 y!", &["x", "12", "345", " ", "漢字", " y", "!"]);
+        check("kimi-k2", "漢字Abc's 1234", &["漢字", "Abc's", " ", "123", "4"]);
+        check("seed-coder", "a!\n\nb 12", &["a", "!", "\n\n", "b", " ", "1", "2"]);
+        check("bailingmoe", "I'm 12", &["I", "'m", " ", "1", "2"]);
+        check("chameleon", "IMGIMGABZ  a1!", &["IMGIMGABZ", "  ", "a", "1", "!"]);
     }
 
     #[test]
@@ -275,5 +329,8 @@ mod tests {
             assert_eq!(joined, "Ab1 \n é 漢!  ", "{name}");
         }
         assert!(PreTokenizer::named("no-such").is_none());
+        for name in ["llama-bpe", "qwen2", "gpt-4o", "tekken", "command-r", "deepseek-llm", "deepseek-v3"] {
+            assert!(names.contains(&name), "{name}");
+        }
     }
 }

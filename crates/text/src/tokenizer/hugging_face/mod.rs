@@ -1,0 +1,224 @@
+//! Hugging Face's `tokenizer.json`: ids and places are those of the library `tokenizers`.
+//!
+//! ```text
+//! text ─added tokens─▶ parts ─normalizers─▶ added tokens ─pre-tokenizers─▶ words ─model─▶ tokens
+//! ```
+//!
+//! The library's tables are of Unicode 9, and ours newer: characters added since may be normalized otherwise.
+
+mod added;
+mod aligned;
+mod decoders;
+mod file;
+mod models;
+mod normalizers;
+mod post_processor;
+mod pre_tokenizers;
+
+#[cfg(test)]
+mod oracle;
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use serde_json::Value;
+
+use super::pattern::Pattern;
+use super::{ParseSpecial, Tokenizer};
+use crate::Error;
+use added::Added;
+use aligned::Aligned;
+use models::{Found, Model, Tokens};
+use normalizers::Normalizer;
+#[cfg(test)]
+pub(super) use normalizers::base64;
+use post_processor::PostProcessor;
+use pre_tokenizers::{PreTokenizer, Words};
+
+/// Bytes of a text that a step puts in place of another.
+const MAX_CONTENT: usize = 4096;
+
+/// What a `tokenizer.json` does to a text, but for the tokens that it puts around it.
+#[derive(Debug)]
+pub(super) struct HuggingFace {
+    added: Added,
+    normalizers: Vec<Normalizer>,
+    pre_tokenizers: Vec<PreTokenizer>,
+    model: Model,
+    tokens: Tokens,
+    post_processor: PostProcessor,
+}
+
+/// Builds a tokenizer from the bytes of a `tokenizer.json`.
+pub(super) fn read(bytes: &[u8], origin: &str) -> Result<Tokenizer, Error> {
+    let file = serde_json::from_slice(bytes).map_err(|error| Error::tokenizer(origin, error))?;
+    build(file).map_err(|problem| Error::tokenizer(origin, problem))
+}
+
+fn build(file: file::File<'_>) -> Result<Tokenizer, String> {
+    if let Some(version) = file.version.filter(|version| version != "1.0") {
+        return Err(format!("version {version:?} is not supported; supported is \"1.0\""));
+    }
+    let (mut normalizers, mut pre_tokenizers) = (Vec::new(), Vec::new());
+    normalizers::read(&file.normalizer, &mut normalizers)?;
+    pre_tokenizers::read(&file.pre_tokenizer, &mut pre_tokenizers)?;
+    let mut post_processor = PostProcessor::default();
+    post_processor.read(&file.post_processor)?;
+    let decoder = decoders::read(&file.decoder)?;
+    let (model, mut tokens, name) = models::read(file.model)?;
+    let added = Added::new(file.added_tokens, &mut tokens, &normalizers)?;
+    let kind = format!("{name} (tokenizer.json), {} tokens", tokens.end());
+    let (before, after) = (post_processor.before.clone(), post_processor.after.clone());
+    let own = HuggingFace { added, normalizers, pre_tokenizers, model, tokens, post_processor };
+    let mut tokenizer = Tokenizer::new(super::Model::HuggingFace(Box::new(own)), decoder, kind);
+    (tokenizer.before, tokenizer.after) = (before, after);
+    Ok(tokenizer)
+}
+
+/// Applies normalizers one after the other.
+fn normalize<'t>(normalizers: &[Normalizer], text: Aligned<'t>) -> Result<Aligned<'t>, String> {
+    normalizers.iter().try_fold(text, |text, normalizer| normalizer.apply(text))
+}
+
+impl HuggingFace {
+    /// Appends the ids of a text.
+    pub(super) fn encode(&self, text: &str, parse: ParseSpecial, ids: &mut Vec<u32>) -> Result<(), Error> {
+        self.for_each(text, parse, |id, _, _, _| ids.push(id)).map_err(Error::Encode)
+    }
+
+    /// The bytes of a text that each of its tokens stands for, where it does for some.
+    pub(super) fn places(&self, text: &str, parse: ParseSpecial) -> Result<Vec<Option<Range<usize>>>, Error> {
+        let mut places = Vec::new();
+        let add = |id: u32, part: &Aligned<'_>, range: Range<usize>, is_cut: bool| {
+            // The library takes an added token as it stands in the text.
+            let own = self.tokens.text(id).unwrap_or_default();
+            let token = if is_cut { &part.text()[range.clone()] } else { own };
+            let place = part.place(range).map(|place| (place.start, place.end)).unwrap_or_default();
+            let (start, end) = self.post_processor.trimmed(place, token, places.len());
+            places.push(Some(start..end).filter(|place| !place.is_empty()));
+        };
+        self.for_each(text, parse, add).map_err(Error::Encode)?;
+        Ok(places)
+    }
+
+    /// Visits the tokens of a text, each with the part of the text that it is in, its bytes there, and whether it is one
+    /// that was cut out.
+    fn for_each(
+        &self,
+        text: &str,
+        parse: ParseSpecial,
+        mut visit: impl FnMut(u32, &Aligned<'_>, Range<usize>, bool),
+    ) -> Result<(), String> {
+        let parse = parse == ParseSpecial::Yes;
+        let mut found: Vec<Found> = Vec::new();
+        for (id, range) in self.added.cut(text, parse) {
+            let part = Aligned::new(&text[range.clone()], range.start);
+            if let Some(id) = id {
+                visit(id, &part, 0..range.len(), true);
+                continue;
+            }
+            let part = normalize(&self.normalizers, part)?;
+            for (id, range) in self.added.cut_normalized(part.text(), parse) {
+                if let Some(id) = id {
+                    visit(id, &part, range, true);
+                    continue;
+                }
+                let (words, bytes) = self.words(part.slice(range))?;
+                for word in words.words.iter().filter(|word| !word.is_empty()) {
+                    found.clear();
+                    self.model.encode(&self.tokens, &words.text.text()[word.clone()], bytes, &mut found)?;
+                    for (id, range) in found.drain(..) {
+                        let range = word.start + range.start..word.start + range.end;
+                        visit(id, &words.text, range, false);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The words of a text, and whether their bytes are still to become characters, which the model can do itself.
+    fn words<'t>(&self, text: Aligned<'t>) -> Result<(Words<'t>, bool), String> {
+        let mut words = Words::whole(text);
+        let (last, others) = match self.pre_tokenizers.split_last() {
+            Some((last @ PreTokenizer::ByteLevel { .. }, others)) if self.model.takes_bytes() => {
+                (Some(last), others)
+            }
+            _ => (None, &self.pre_tokenizers[..]),
+        };
+        others.iter().try_for_each(|pre_tokenizer| pre_tokenizer.apply(&mut words))?;
+        if let Some(last) = last {
+            last.split_bytes(&mut words)?;
+        }
+        Ok((words, last.is_some()))
+    }
+
+    /// One more than the highest id.
+    pub(super) fn vocab_size(&self) -> usize {
+        self.tokens.end()
+    }
+
+    /// A token as decoders see it.
+    pub(super) fn token(&self, id: u32) -> Option<Cow<'_, str>> {
+        self.added.changed(id).or_else(|| self.tokens.text(id)).map(Cow::Borrowed)
+    }
+
+    pub(super) fn id(&self, token: &str) -> Option<u32> {
+        self.tokens.id(token)
+    }
+
+    pub(super) fn is_special(&self, id: u32) -> bool {
+        self.added.is_special(id)
+    }
+}
+
+/// The string of a key.
+fn text<'v>(value: &'v Value, key: &str) -> Result<&'v str, String> {
+    let kind = value["type"].as_str().unwrap_or("a step");
+    value[key].as_str().ok_or_else(|| format!("{kind}: {key} is missing, or is not a string"))
+}
+
+/// The one character of a key.
+fn character(value: &Value, key: &str) -> Result<char, String> {
+    let text = text(value, key)?;
+    let mut characters = text.chars();
+    match (characters.next(), characters.next()) {
+        (Some(only), None) => Ok(only),
+        _ => Err(format!("{key} is {text:?}, not one character")),
+    }
+}
+
+/// The list of a key.
+fn list<'v>(value: &'v Value, key: &str) -> Result<&'v [Value], String> {
+    let list = value[key].as_array().map(Vec::as_slice);
+    list.ok_or_else(|| format!("{key} is missing, or is not a list"))
+}
+
+/// The flag of a key; `default` if there is none.
+fn flag(value: &Value, key: &str, default: bool) -> Result<bool, String> {
+    match &value[key] {
+        Value::Null => Ok(default),
+        other => other.as_bool().ok_or_else(|| format!("{key} is {other}, not true or false")),
+    }
+}
+
+/// The number of a key; `default` if there is none.
+fn number(value: &Value, key: &str, default: usize) -> Result<usize, String> {
+    match &value[key] {
+        Value::Null => Ok(default),
+        other => {
+            let number = other.as_u64().and_then(|number| usize::try_from(number).ok());
+            number.ok_or_else(|| format!("{key} is {other}, not a number of things"))
+        }
+    }
+}
+
+/// What to look for: `{"String": ...}` or `{"Regex": ...}`.
+fn pattern(value: &Value) -> Result<Pattern, String> {
+    let pattern = &value["pattern"];
+    match (pattern["String"].as_str(), pattern["Regex"].as_str()) {
+        (Some(literal), None) => Pattern::literal(literal),
+        (None, Some(regex)) => Pattern::regex(regex),
+        _ => Err(format!("{pattern} is not a pattern: it is neither a String nor a Regex")),
+    }
+}
