@@ -922,6 +922,71 @@ EXPRESSIONS = {
         loop is defined
         varargs is defined
     """,
+    "nothing to go through": r"""
+        nothing | map("upper") | list
+        missing | map("upper") | list
+        empty | map("upper") | list
+        0 | map("upper") | list
+        false | map("upper") | list
+        0.0 | map("upper") | list
+        [] | map("upper") | list
+        {} | map("upper") | list
+        nothing | map(attribute="x") | list
+        missing | map(attribute="x") | list
+        empty | map(attribute="x") | list
+        0 | map(attribute="x") | list
+        false | map(attribute="x") | list
+        0.0 | map(attribute="x") | list
+        [] | map(attribute="x") | list
+        {} | map(attribute="x") | list
+        nothing | select | list
+        missing | select | list
+        empty | select | list
+        0 | select | list
+        false | select | list
+        0.0 | select | list
+        [] | select | list
+        {} | select | list
+        nothing | select("odd") | list
+        missing | select("odd") | list
+        empty | select("odd") | list
+        0 | select("odd") | list
+        false | select("odd") | list
+        0.0 | select("odd") | list
+        [] | select("odd") | list
+        {} | select("odd") | list
+        nothing | reject("odd") | list
+        missing | reject("odd") | list
+        empty | reject("odd") | list
+        0 | reject("odd") | list
+        false | reject("odd") | list
+        0.0 | reject("odd") | list
+        [] | reject("odd") | list
+        {} | reject("odd") | list
+        nothing | selectattr("x") | list
+        missing | selectattr("x") | list
+        empty | selectattr("x") | list
+        0 | selectattr("x") | list
+        false | selectattr("x") | list
+        0.0 | selectattr("x") | list
+        [] | selectattr("x") | list
+        {} | selectattr("x") | list
+        nothing | rejectattr("x", "eq", 1) | list
+        missing | rejectattr("x", "eq", 1) | list
+        empty | rejectattr("x", "eq", 1) | list
+        0 | rejectattr("x", "eq", 1) | list
+        false | rejectattr("x", "eq", 1) | list
+        0.0 | rejectattr("x", "eq", 1) | list
+        [] | rejectattr("x", "eq", 1) | list
+        {} | rejectattr("x", "eq", 1) | list
+        messages[2].content | selectattr("type", "equalto", "image") | list | length
+        1 | select | list
+        true | map("upper") | list
+        nothing | list
+        0 | join
+        nothing | select | first
+        nothing | map("upper") | join(",")
+    """,
 }
 
 TEMPLATES = {

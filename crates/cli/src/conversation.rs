@@ -1,6 +1,6 @@
 //! Conversations as JSON, and the chat templates that turn them into prompts.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap_complete::{ArgValueCompleter, CompletionCandidate, PathCompleter, engine::ValueCompleter};
 use pipelines::config::ResolvedConfig;
@@ -10,19 +10,11 @@ use serde_json::{Map, Value};
 use crate::exit::{Usage, one_line};
 use crate::model::Source;
 
-/// Chat templates with a name of their own.
-const TEMPLATES: &[(&str, &str)] = &[("plain", PLAIN)];
-
-/// The template for models that continue texts: messages and answers are one text, and every message after an answer
-/// starts a new paragraph. It is the built-in model's.
-const PLAIN: &str = "{{ bos_token }}{% for message in messages %}{{ message.content }}\
-    {% if message.role != 'user' and not loop.last %}{{ '\n' }}{% endif %}{% endfor %}";
-
 /// The chat template and its variables.
 #[derive(clap::Args, Clone)]
 pub(crate) struct TemplateArguments {
-    /// The chat template: `plain` (continues texts), a Jinja file, or a tokenizer_config.json or folder with one
-    /// [default: the model's own]
+    /// The chat template: a built-in one such as `chatml` or `plain` (continues texts), a Jinja file, or a
+    /// tokenizer_config.json or folder with one [default: the model's own]
     #[arg(long, value_name = "NAME|FILE", add = ArgValueCompleter::new(templates))]
     template: Option<PathBuf>,
     /// Set a template variable, as JSON or text, such as enable_thinking=false; repeatable
@@ -34,11 +26,14 @@ impl TemplateArguments {
     /// The template of `--template`.
     pub(crate) fn given(&self) -> anyhow::Result<Option<ChatTemplate>> {
         let Some(path) = &self.template else { return Ok(None) };
-        let template = named(path).unwrap_or_else(|| ChatTemplate::open(path)).map_err(|error| match error {
+        if let Some(template) = path.to_str().and_then(ChatTemplate::named) {
+            return Ok(Some(template));
+        }
+        let template = ChatTemplate::open(path).map_err(|error| match error {
             TextError::Read { source, .. } => Usage(format!(
                 "--template {}: {source}; give a file, or one of {}",
                 path.display(),
-                TEMPLATES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+                ChatTemplate::built_in_names().collect::<Vec<_>>().join(", ")
             )),
             TextError::ChatTemplate { problem, .. } => {
                 Usage(format!("--template {}: {problem}", path.display()))
@@ -61,7 +56,7 @@ impl TemplateArguments {
             return Ok(template);
         }
         if source.is_built_in() {
-            return Ok(ChatTemplate::new(PLAIN)?);
+            return Ok(plain());
         }
         let name = one_line(&source.name());
         Err(Usage(format!("{name} has no chat template: give one with --template, {hint}")).into())
@@ -71,7 +66,7 @@ impl TemplateArguments {
     pub(crate) fn template_or_plain(&self, resolved: &ResolvedConfig) -> anyhow::Result<ChatTemplate> {
         match self.given()?.map_or_else(|| resolved.chat_template(), |given| Ok(Some(given)))? {
             Some(template) => Ok(template),
-            None => Ok(ChatTemplate::new(PLAIN)?),
+            None => Ok(plain()),
         }
     }
 
@@ -81,18 +76,16 @@ impl TemplateArguments {
     }
 }
 
-/// The template with a name, if there is one.
-fn named(name: &Path) -> Option<Result<ChatTemplate, TextError>> {
-    let (_, source) = TEMPLATES.iter().find(|(known, _)| name.as_os_str() == *known)?;
-    Some(ChatTemplate::new(source))
+/// The built-in model's template.
+fn plain() -> ChatTemplate {
+    ChatTemplate::named("plain").expect("it is built in")
 }
 
 /// Completes names of templates and files.
 fn templates(current: &std::ffi::OsStr) -> Vec<CompletionCandidate> {
-    let names = TEMPLATES.iter().map(|(name, _)| *name);
-    let names =
-        names.filter(|name| name.starts_with(&*current.to_string_lossy())).map(CompletionCandidate::new);
-    names.chain(PathCompleter::any().complete(current)).collect()
+    let typed = current.to_string_lossy();
+    let names = ChatTemplate::built_in_names().filter(|name| name.starts_with(&*typed));
+    names.map(CompletionCandidate::new).chain(PathCompleter::any().complete(current)).collect()
 }
 
 /// Parses a conversation: a list of messages, or an object with `messages`, and optionally `tools`, `documents`,

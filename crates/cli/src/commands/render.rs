@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Read, Write};
 
 use anyhow::Context;
-use pipelines::{AddSpecial, Chat, ChatTemplate, ParseSpecial, Tokenizer};
+use pipelines::{AddSpecial, Chat, ChatTemplate, Moment, ParseSpecial, Tokenizer};
 
 use crate::command_profile;
 use crate::conversation::{self, TemplateArguments};
@@ -50,6 +50,9 @@ pub(crate) struct Arguments {
     /// End the prompt after the last message, without opening an answer
     #[arg(long)]
     no_generation_prompt: bool,
+    /// The time that strftime_now shows, such as 2025-07-26T12:00:00 [default: now]
+    #[arg(long, value_name = "TIME", value_parser = Moment::parse)]
+    now: Option<Moment>,
     /// Also print the prompt's token ids, on a line of their own
     #[arg(long)]
     tokens: bool,
@@ -73,6 +76,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut chat = conversation(&texts)?;
     chat.extra.extend(arguments.template.variables());
     chat.add_generation_prompt &= !arguments.no_generation_prompt;
+    chat.now = arguments.now;
     let (template, tokenizer) = open(arguments, &source)?;
     let prompt = chat.render(&template, tokenizer.as_ref())?;
     let tokens = match &tokenizer {

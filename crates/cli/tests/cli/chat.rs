@@ -218,7 +218,7 @@ fn errors_end_a_piped_conversation() {
     let none = peri_reading(&["chat", &storyteller()], b"Hi\n");
     check(&none, 2, &["model.gguf has no chat template", "--template plain", "`peri generate`"]);
     let unknown = peri_reading(&["chat", "--template", "chatlm"], b"Hi\n");
-    check(&unknown, 2, &["--template chatlm: No such file", "one of plain"]);
+    check(&unknown, 2, &["--template chatlm: No such file", "one of alpaca, chatml, "]);
     check(&chat.run(&[], "/rest\n"), 2, &["unknown command /rest; /help lists all"]);
     check(&chat.run(&[], "/retry\n"), 2, &["there is no answer to replace"]);
     check(&chat.run(&[], "/undo\n"), 2, &["there is no message to remove"]);

@@ -139,6 +139,23 @@ fn invalid_conversations_and_templates_are_errors() {
 }
 
 #[test]
+fn built_in_templates_have_names() {
+    let messages = r#"[{"role": "user", "content": "Hi"}]"#;
+    let expected = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n";
+    assert_eq!(render(&["--template", "chatml"], messages).text(), expected);
+}
+
+#[test]
+fn now_sets_the_clock_of_the_template() {
+    let folder = Folder::new("render-now");
+    let template = folder.file("date.jinja", "{{ strftime_now('%d %b %Y %H:%M') }}");
+    let at = |now: &str| render(&["--template", &template, "--now", now], "[]");
+    assert_eq!(at("2025-07-26T12:30:00").text(), "26 Jul 2025 12:30");
+    assert_eq!(at("2025-07-26").text(), "26 Jul 2025 00:00");
+    check_fails(&at("soon"), 2, &["--now", "`soon` is not a date"]);
+}
+
+#[test]
 fn dates_are_those_of_the_time_zone() {
     let folder = Folder::new("render-date");
     let template = folder.file("date.jinja", "{{ strftime_now('%j %H') }}");
@@ -164,7 +181,7 @@ fn conversations_at_fault_are_told_from_damaged_templates() {
     check_fails(&outcome, 2, &["makes no prompt of this conversation", "`content`"]);
     assert!(!outcome.stderr.contains("damaged"), "{outcome:?}");
     let template = folder.file("damaged.jinja", "{{ messages | nope }}");
-    check_fails(&render(&["--template", &template], "[]"), 3, &["nope", "damaged"]);
+    check_fails(&render(&["--template", &template], "[]"), 3, &["damaged.jinja", "nope", "is damaged"]);
 
     let template = folder.file("empty.jinja", "");
     let outcome = peri_reading(&["chat", "--template", &template], b"Hi\n");

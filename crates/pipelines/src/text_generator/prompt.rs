@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::Error;
-use crate::chat_template::{ChatContext, ChatTemplate};
+use crate::chat_template::{ChatContext, ChatTemplate, Moment};
 use crate::generator::Request;
 use crate::tokenizer::{AddSpecial, ParseSpecial, Tokenizer};
 
@@ -45,6 +45,8 @@ pub struct Chat {
     pub documents: Option<Vec<Value>>,
     /// Whether the prompt ends where the assistant is to speak.
     pub add_generation_prompt: bool,
+    /// What the template's clock shows; the time of rendering if absent.
+    pub now: Option<Moment>,
     /// More variables of the template, `enable_thinking` for one.
     pub extra: Map<String, Value>,
 }
@@ -92,7 +94,14 @@ impl From<ChatMessage> for Value {
 impl Chat {
     /// Messages to be answered now, and nothing else.
     pub fn new(messages: Vec<Value>) -> Chat {
-        Chat { messages, tools: None, documents: None, add_generation_prompt: true, extra: Map::new() }
+        Chat {
+            messages,
+            tools: None,
+            documents: None,
+            add_generation_prompt: true,
+            now: None,
+            extra: Map::new(),
+        }
     }
 
     /// The prompt's text. The tokens that begin and end a text are those of the tokenizer, if there is one and
@@ -109,6 +118,7 @@ impl Chat {
             add_generation_prompt: self.add_generation_prompt,
             bos: bos.as_deref(),
             eos: eos.as_deref(),
+            now: self.now.unwrap_or_else(Moment::now),
             extra: Some(&self.extra),
             ..ChatContext::new(&self.messages)
         });

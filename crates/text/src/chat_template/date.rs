@@ -28,6 +28,15 @@ impl Moment {
         Moment(TimeZone::UTC.to_datetime(Timestamp::try_from(time).unwrap_or(bound)))
     }
 
+    /// A date and a time of day such as `2025-07-26T12:00:00`; a date alone is its midnight.
+    ///
+    /// # Errors
+    /// If `text` is neither.
+    pub fn parse(text: &str) -> Result<Moment, String> {
+        let parsed = text.parse().map(Moment);
+        parsed.map_err(|_| format!("`{text}` is not a date and time such as 2025-07-26T12:00:00"))
+    }
+
     /// Itself as `format` says; a directive that Python does not know is an error.
     pub(super) fn strftime(self, format: &str) -> Result<String, Error> {
         let problem = |problem: String| Error::new(ErrorKind::InvalidOperation, problem);
@@ -91,6 +100,11 @@ mod tests {
         );
         assert_eq!(at(1_753_531_200_250, "%f %% é%H"), "250000 % é12");
         assert_eq!(at(1_753_531_200_000, "%f"), "000000");
+        let parsed = |text: &str| Moment::parse(text).map(|now| now.strftime("%F %T").unwrap());
+        assert_eq!(parsed("2025-07-26T12:00:00").unwrap(), "2025-07-26 12:00:00");
+        assert_eq!(parsed("2025-07-26 09:05").unwrap(), "2025-07-26 09:05:00");
+        assert_eq!(parsed("2025-07-26").unwrap(), "2025-07-26 00:00:00");
+        assert!(parsed("soon").unwrap_err().contains("`soon` is not a date"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Where models keep their chat templates, beside their weights.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{ChatTemplate, DEFAULT, Limits};
 use crate::Error;
@@ -22,17 +22,20 @@ impl ChatTemplate {
     pub fn from_directory(directory: impl AsRef<Path>) -> Result<Option<ChatTemplate>, Error> {
         let directory = directory.as_ref();
         let mut sources = Vec::new();
-        if let Some(source) = text(&directory.join(SOURCE))? {
-            sources.push((DEFAULT.to_owned(), source));
+        let path = directory.join(SOURCE);
+        if let Some(source) = text(&path)? {
+            sources.push((DEFAULT.to_owned(), path, source));
         }
         sources.extend(named(&directory.join(NAMED))?);
         if !sources.is_empty() {
-            let sources = sources.iter().map(|(name, source)| (&name[..], &source[..]));
-            return ChatTemplate::with_limits(sources, Limits::default()).map(Some);
+            let label = |path: &PathBuf| path.display().to_string();
+            let sources = sources.iter().map(|(name, path, source)| (&name[..], label(path), &source[..]));
+            return ChatTemplate::labeled(sources, Limits::default()).map(Some);
         }
         for name in JSON {
-            let Some(json) = text(&directory.join(name))? else { continue };
-            if let Some(template) = ChatTemplate::from_tokenizer_config(&json)? {
+            let path = directory.join(name);
+            let Some(json) = text(&path)? else { continue };
+            if let Some(template) = ChatTemplate::from_config(&json, Some(&path))? {
                 return Ok(Some(template));
             }
         }
@@ -50,25 +53,28 @@ impl ChatTemplate {
         } else {
             let source = read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
             match path.extension().is_some_and(|extension| extension == "json") {
-                true => ChatTemplate::from_tokenizer_config(&source)?,
-                false => Some(ChatTemplate::new(&source)?),
+                true => ChatTemplate::from_config(&source, Some(path))?,
+                false => {
+                    let label = path.display().to_string();
+                    Some(ChatTemplate::labeled([(DEFAULT, label, &source[..])], Limits::default())?)
+                }
             }
         };
         found.ok_or_else(|| Error::ChatTemplate {
-            name: DEFAULT.to_owned(),
-            problem: format!("{} holds none", path.display()),
+            name: path.display().to_string(),
+            problem: "holds no chat template".to_owned(),
         })
     }
 }
 
 /// The templates with names, if there are any.
-fn named(folder: &Path) -> Result<Vec<(String, String)>, Error> {
+fn named(folder: &Path) -> Result<Vec<(String, PathBuf, String)>, Error> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Ok(Vec::new()) };
     let mut named = Vec::new();
     for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
         let name = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".jinja"));
         if let (Some(name), Some(source)) = (name, text(&path)?) {
-            named.push((name.to_owned(), source));
+            named.push((name.to_owned(), path.clone(), source));
         }
     }
     Ok(named)
@@ -111,7 +117,9 @@ mod tests {
             Some(template.render(&ChatContext::new(&[])).unwrap())
         };
         assert_eq!(rendered(), None);
-        assert!(ChatTemplate::open(folder.path()).unwrap_err().to_string().contains("holds none"));
+        assert!(
+            ChatTemplate::open(folder.path()).unwrap_err().to_string().contains("holds no chat template")
+        );
         write("tokenizer_config.json", r#"{"chat_template": "config"}"#);
         assert_eq!(rendered().as_deref(), Some("config"));
         write("chat_template.json", r#"{"chat_template": "json"}"#);
@@ -122,8 +130,37 @@ mod tests {
         let template = ChatTemplate::from_directory(folder.path()).unwrap().unwrap();
         assert_eq!(template.names().collect::<Vec<_>>(), ["default", "rag"]);
         let open = |name: &str| ChatTemplate::open(folder.path().join(name)).map(|template| template.sources);
-        assert_eq!(open("tokenizer_config.json").unwrap()["default"], "config");
-        assert_eq!(open("chat_template.jinja").unwrap()["default"], "own");
+        assert_eq!(open("tokenizer_config.json").unwrap()["default"].text, "config");
+        assert_eq!(open("chat_template.jinja").unwrap()["default"].text, "own");
         assert!(matches!(open("missing"), Err(Error::Read { .. })));
+    }
+
+    #[test]
+    fn errors_name_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let check = |path: &str, name: &str, text: &str| {
+            let is_named = path.starts_with(NAMED);
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, text).unwrap();
+            let opened = ChatTemplate::open(if is_named { folder.path() } else { &path });
+            let rendered = opened.and_then(|template| template.render(&ChatContext::new(&[])));
+            let error = rendered.unwrap_err().to_string();
+            let expected = format!("chat template {}{name}", path.display());
+            assert!(error.starts_with(&expected), "{error} should begin with {expected}");
+            std::fs::remove_file(path).unwrap();
+        };
+        check("broken.jinja", ": ", "{{");
+        check("uses.jinja", ": ", "{{ nope() }}");
+        check("unfit.jinja", " makes no prompt", "{{ 1 + 'a' }}");
+        check("tokenizer_config.json", ": ", r#"{"chat_template": "{{"}"#);
+        check(
+            "tokenizer_config.json",
+            " (rag): ",
+            r#"{"chat_template": [{"name": "rag", "template": "{%"}]}"#,
+        );
+        check("tokenizer_config.json", ": holds no", "{}");
+        check("chat_template.json", ": the file", "{");
+        check("additional_chat_templates/x.jinja", ": ", "{{");
     }
 }

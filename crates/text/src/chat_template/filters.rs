@@ -60,25 +60,12 @@ pub(super) fn is_mapping(value: &Value) -> bool {
         && !["::Namespace", "::Macro", "::Loop"].iter().any(|own| name.ends_with(own))
 }
 
+/// Filters that go through their operand, and give nothing for what is false: null, undefined, 0, an empty text.
+const GENERATES: [&str; 5] = ["map", "reject", "rejectattr", "select", "selectattr"];
+
 /// Filters that go through their operand, which may not be null.
-const WALKS: [&str; 17] = [
-    "batch",
-    "dictsort",
-    "groupby",
-    "join",
-    "list",
-    "map",
-    "max",
-    "min",
-    "reject",
-    "rejectattr",
-    "reverse",
-    "select",
-    "selectattr",
-    "slice",
-    "sort",
-    "sum",
-    "unique",
+const WALKS: [&str; 12] = [
+    "batch", "dictsort", "groupby", "join", "list", "max", "min", "reverse", "slice", "sort", "sum", "unique",
 ];
 
 /// Parameters that the engine takes by name only.
@@ -92,7 +79,7 @@ const NAMED: [(&str, &[&str]); 5] = [
 
 /// A filter, charged for.
 fn add_filter(environment: &mut Environment<'static>, work: u64, name: &'static str, filter: Value) {
-    let generates = matches!(name, "map" | "select" | "reject" | "selectattr" | "rejectattr");
+    let generates = GENERATES.contains(&name);
     let named = NAMED.iter().find(|(filter, _)| *filter == name).map_or(&[][..], |(_, named)| named);
     environment.add_filter(
         name,
@@ -100,6 +87,9 @@ fn add_filter(environment: &mut Environment<'static>, work: u64, name: &'static 
             let operands = by_name(operands.into_values(), named);
             work::charge_call(state, work, name, &operands)?;
             let first = operands.first();
+            if generates && first.is_some_and(|first| !first.is_true()) {
+                return Ok(Value::from_object(Generator(Vec::new())));
+            }
             if WALKS.contains(&name) && first.is_some_and(Value::is_none) {
                 return Err(fault(format!("{name} takes a list, not none")));
             }

@@ -5,6 +5,7 @@
 //! fills what differs. A template comes from a stranger's file, so what it may spend is limited: see [`Limits`].
 
 mod arguments;
+mod built_in;
 mod compile;
 mod date;
 mod files;
@@ -26,6 +27,7 @@ mod wrap;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 
 use minijinja::machinery::{eval, make_string_output};
 use minijinja::value::Serde;
@@ -40,8 +42,17 @@ use functions::Refusal;
 #[derive(Clone)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
-    sources: BTreeMap<String, String>,
+    /// By name.
+    sources: BTreeMap<String, Source>,
     limits: Limits,
+}
+
+/// The Jinja source of a template.
+#[derive(Clone)]
+struct Source {
+    /// Where it comes from, as errors name it: a file, or else the template's name.
+    label: String,
+    text: String,
 }
 
 /// What a template may spend before it is stopped with an error.
@@ -124,15 +135,24 @@ impl ChatTemplate {
         sources: impl IntoIterator<Item = (&'a str, &'a str)>,
         limits: Limits,
     ) -> Result<ChatTemplate, Error> {
+        let named = sources.into_iter().map(|(name, source)| (name, name.to_owned(), source));
+        ChatTemplate::labeled(named, limits)
+    }
+
+    /// Templates from their names, what errors call them, and their sources.
+    fn labeled<'a>(
+        sources: impl IntoIterator<Item = (&'a str, String, &'a str)>,
+        limits: Limits,
+    ) -> Result<ChatTemplate, Error> {
         let mut programs = BTreeMap::new();
-        for (name, source) in sources {
+        for (name, label, source) in sources {
             if source.len() > limits.source {
                 let problem = format!("has {} bytes; the limit is {}", source.len(), limits.source);
-                return Err(Error::ChatTemplate { name: name.to_owned(), problem });
+                return Err(Error::ChatTemplate { name: label, problem });
             }
-            let source = syntax::without_extensions(source);
-            compile::compile(name, &source).map_err(|error| failure(name, &error))?;
-            programs.insert(name.to_owned(), source);
+            let text = syntax::without_extensions(source);
+            compile::compile(&label, &text).map_err(|error| failure(&label, &error))?;
+            programs.insert(name.to_owned(), Source { label, text });
         }
         if programs.is_empty() {
             return Err(Error::ChatTemplate { name: DEFAULT.to_owned(), problem: "is missing".to_owned() });
@@ -148,21 +168,35 @@ impl ChatTemplate {
     /// [`Error::ChatTemplate`] when the file is not JSON, `chat_template` has neither shape, or as
     /// [`ChatTemplate::new`].
     pub fn from_tokenizer_config(json: &str) -> Result<Option<ChatTemplate>, Error> {
-        let problem = |problem: String| Error::ChatTemplate { name: DEFAULT.to_owned(), problem };
+        ChatTemplate::from_config(json, None)
+    }
+
+    /// As [`ChatTemplate::from_tokenizer_config`]; errors name the file.
+    fn from_config(json: &str, file: Option<&Path>) -> Result<Option<ChatTemplate>, Error> {
+        let label = |name: &str| match file {
+            None => name.to_owned(),
+            Some(file) if name == DEFAULT => file.display().to_string(),
+            Some(file) => format!("{} ({name})", file.display()),
+        };
+        let problem = |problem: String| Error::ChatTemplate { name: label(DEFAULT), problem };
         let config: serde_json::Value = serde_json::from_str(json)
             .map_err(|error| problem(format!("the file that holds it is not JSON: {error}")))?;
+        let single = |source: &str| {
+            ChatTemplate::labeled([(DEFAULT, label(DEFAULT), source)], Limits::default()).map(Some)
+        };
         let named = match config.get("chat_template") {
             None | Some(serde_json::Value::Null) => return Ok(None),
-            Some(serde_json::Value::String(source)) => return ChatTemplate::new(source).map(Some),
+            Some(serde_json::Value::String(source)) => return single(source),
             Some(serde_json::Value::Array(named)) => named,
             Some(_) => return Err(problem("chat_template is neither a string nor a list".to_owned())),
         };
         let sources =
             named.iter().map(|entry| Some((entry.get("name")?.as_str()?, entry.get("template")?.as_str()?)));
+        let labeled = |(name, source)| (name, label(name), source);
         let sources: Option<Vec<_>> = sources.collect();
         let sources = sources
             .ok_or_else(|| problem("an entry of chat_template lacks a name or a template".to_owned()))?;
-        ChatTemplate::with_limits(sources, Limits::default()).map(Some)
+        ChatTemplate::labeled(sources.into_iter().map(labeled), Limits::default()).map(Some)
     }
 
     /// The template in GGUF metadata, or `None` where it has none.
@@ -214,11 +248,11 @@ impl ChatTemplate {
     /// # Errors
     /// As [`ChatTemplate::render`].
     pub fn render_named(&self, name: &str, context: &ChatContext) -> Result<String, Error> {
-        let Some((name, source)) = self.sources.get_key_value(name) else {
+        let Some(Source { label, text }) = self.sources.get(name) else {
             let problem = format!("is missing; there are {}", self.names().collect::<Vec<_>>().join(", "));
             return Err(Error::ChatTemplate { name: name.to_owned(), problem });
         };
-        self.evaluate(name, source, variables(context)).map_err(|error| unfit(name, &error))
+        self.evaluate(label, text, variables(context)).map_err(|error| unfit(label, &error))
     }
 
     /// Compiling takes about as long as rendering, and what is compiled borrows its source, so each call compiles.
