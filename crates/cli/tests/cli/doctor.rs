@@ -37,7 +37,7 @@ fn a_machine_that_runs_these_tests_is_well() {
     assert_eq!((&cache["limit_bytes"], &cache["damaged"]), (&(1u64 << 30).into(), &Value::Array(vec![])));
     assert_eq!(cache["folder"], caches.path().join("cache/compiled").display().to_string());
     let text = doctor(&caches, &["--no-bench"]).text();
-    assert!(text.contains(" of at most 1.0 GiB") || text.contains(" of at most 1 GiB"), "{text}");
+    assert!(text.contains(" of at most 1.00 GiB"), "{text}");
 }
 
 #[test]
