@@ -89,6 +89,9 @@ fn is_out_of_memory(error: &pipelines::Error) -> bool {
         Error::Read { source, .. }
         | Error::Weights(weights::Error::Io { source, .. })
         | Error::Model(models::Error::Weights(weights::Error::Io { source, .. }))
+        | Error::Text(
+            TextError::Read { source, .. } | TextError::Weights(weights::Error::Io { source, .. }),
+        )
         | Error::Source(sources::Error::Weights(weights::Error::Io { source, .. })) => {
             source.kind() == ErrorKind::OutOfMemory
         }
@@ -201,6 +204,7 @@ mod tests {
             weights::Error::Io { path: "w".into(), source: refused() }.into(),
             models::Error::Weights(weights::Error::Io { path: "w".into(), source: refused() }).into(),
             pipelines::Error::Read { path: "w".into(), source: refused() },
+            TextError::Read { path: "tokenizer.json".into(), source: refused() }.into(),
         ];
         for error in errors {
             assert_eq!(of(&error), (MEMORY, Some(LESS)), "{error}");
