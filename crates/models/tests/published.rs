@@ -312,6 +312,81 @@ const MODELS: &[Published] = &[
         parameters: 27_009_346_304,
         context: 131_072,
     },
+    Published {
+        name: "GPT-2",
+        json: r#"{"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"],
+            "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768, "n_head": 12,
+            "n_layer": 12, "n_positions": 1024, "vocab_size": 50257}"#,
+        parameters: 124_439_808,
+        context: 1024,
+    },
+    Published {
+        name: "Pythia 160M",
+        json: r#"{"architectures": ["GPTNeoXForCausalLM"], "hidden_act": "gelu", "hidden_size": 768,
+            "intermediate_size": 3072, "layer_norm_eps": 1e-05, "max_position_embeddings": 2048,
+            "model_type": "gpt_neox", "num_attention_heads": 12, "num_hidden_layers": 12, "rotary_emb_base": 10000,
+            "rotary_pct": 0.25, "tie_word_embeddings": false, "use_parallel_residual": true, "vocab_size": 50304}"#,
+        parameters: 162_322_944,
+        context: 2048,
+    },
+    Published {
+        name: "StarCoder2 3B",
+        json: r#"{"architectures": ["Starcoder2ForCausalLM"], "hidden_act": "gelu_pytorch_tanh",
+            "hidden_size": 3072, "intermediate_size": 12288, "max_position_embeddings": 16384,
+            "mlp_type": "default", "model_type": "starcoder2", "norm_epsilon": 1e-05, "norm_type": "layer_norm",
+            "num_attention_heads": 24, "num_hidden_layers": 30, "num_key_value_heads": 2,
+            "rope_theta": 999999.4420358813, "sliding_window": 4096, "use_bias": true, "vocab_size": 49152}"#,
+        parameters: 3_030_371_328,
+        context: 16384,
+    },
+    Published {
+        name: "Command R",
+        json: r#"{"architectures": ["CohereForCausalLM"], "attention_bias": false, "hidden_act": "silu",
+            "hidden_size": 8192, "intermediate_size": 22528, "layer_norm_eps": 1e-05, "logit_scale": 0.0625,
+            "max_position_embeddings": 8192, "model_max_length": 131072, "model_type": "cohere",
+            "num_attention_heads": 64, "num_hidden_layers": 40, "num_key_value_heads": 64,
+            "rope_theta": 8000000.0, "use_qk_norm": false, "vocab_size": 256000}"#,
+        parameters: 34_980_831_232,
+        context: 8192,
+    },
+    Published {
+        name: "OLMo 1B",
+        json: r#"{"architectures": ["OlmoForCausalLM"], "attention_bias": false, "clip_qkv": null,
+            "hidden_act": "silu", "hidden_size": 2048, "intermediate_size": 8192, "max_position_embeddings": 2048,
+            "model_type": "olmo", "num_attention_heads": 16, "num_hidden_layers": 16, "num_key_value_heads": 16,
+            "rope_scaling": null, "rope_theta": 10000.0, "tie_word_embeddings": true, "vocab_size": 50304}"#,
+        parameters: 1_176_764_416,
+        context: 2048,
+    },
+    Published {
+        name: "GLM-4 9B",
+        json: r#"{"architectures": ["Glm4ForCausalLM"], "attention_bias": true, "head_dim": 128,
+            "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 13696,
+            "max_position_embeddings": 32768, "model_type": "glm4", "num_attention_heads": 32,
+            "num_hidden_layers": 40, "num_key_value_heads": 2, "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-05,
+            "rope_theta": 10000.0, "tie_word_embeddings": false, "vocab_size": 151552}"#,
+        parameters: 9_400_279_040,
+        context: 32768,
+    },
+    Published {
+        name: "Phi-2",
+        json: r#"{"architectures": ["PhiForCausalLM"], "hidden_act": "gelu_new", "hidden_size": 2560,
+            "intermediate_size": 10240, "layer_norm_eps": 1e-05, "max_position_embeddings": 2048,
+            "model_type": "phi", "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 32,
+            "partial_rotary_factor": 0.4, "qk_layernorm": false, "rope_scaling": null, "rope_theta": 10000.0,
+            "tie_word_embeddings": false, "vocab_size": 51200}"#,
+        parameters: 2_779_683_840,
+        context: 2048,
+    },
+    Published {
+        name: "Falcon 7B",
+        json: r#"{"alibi": false, "architectures": ["FalconForCausalLM"], "bias": false, "hidden_size": 4544,
+            "layer_norm_epsilon": 1e-05, "model_type": "falcon", "multi_query": true,
+            "new_decoder_architecture": false, "num_attention_heads": 71, "num_hidden_layers": 32,
+            "parallel_attn": true, "vocab_size": 65024}"#,
+        parameters: 6_921_720_704,
+        context: 2048,
+    },
 ];
 
 /// A checkpoint that has what the configuration lets one expect.
@@ -333,9 +408,17 @@ fn open(name: &str) -> (Config, Decoder) {
     if published.json.contains(r#""tie_word_embeddings": false"#) || name.starts_with("Mistral Small") {
         weights.insert("output.weight");
     }
-    if architecture.gguf == "qwen2" {
-        weights.insert("blk.0.attn_q.bias");
-    }
+    let biases: &[&str] = match architecture.gguf {
+        "qwen2" | "glm4" => &["blk.0.attn_q.bias"],
+        "gpt2" | "gptneox" | "starcoder2" => {
+            &["blk.0.attn_q.bias", "blk.0.attn_output.bias", "blk.0.ffn_up.bias", "blk.0.ffn_norm.weight"]
+        }
+        "phi2" => &["blk.0.attn_q.bias", "blk.0.attn_output.bias", "blk.0.ffn_up.bias", "output.bias"],
+        _ => &[],
+    };
+    weights.extend(biases);
+    // None of them has a key that belongs to another family.
+    assert_eq!(config.ignored_keys, [""; 0], "{name}");
     let decoder = (architecture.decoder)(&config, ropes, &Expected(weights));
     (config, decoder)
 }

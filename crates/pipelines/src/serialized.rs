@@ -155,9 +155,13 @@ impl Settings {
         cache: CacheLayout,
     ) -> Settings {
         let cache = matches!(checkpoint.network, Network::Decoder(_)).then_some(cache);
+        let encoding = encoding.map_or_else(String::new, |encoding| encoding.to_string());
         Settings {
             architecture: checkpoint.config.architecture.clone(),
-            encoding: encoding.map_or_else(String::new, |encoding| encoding.to_string()),
+            encoding: match checkpoint.cast() {
+                None => encoding,
+                Some(dtype) => format!("{encoding} as {dtype}"),
+            },
             page_size: cache.map(|cache| cache.page_size),
             cache: cache.map(|cache| cache.dtype.to_string()),
             tensors: tensors(checkpoint.weights()),

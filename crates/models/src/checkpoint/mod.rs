@@ -195,6 +195,11 @@ impl Checkpoint {
         }
     }
 
+    /// What matrices of plain numbers are cast to as they are read, as [`CheckpointOptions::dtype`] asked.
+    pub fn cast(&self) -> Option<DType> {
+        self.dtype
+    }
+
     /// The weights as the files have them.
     pub fn weights(&self) -> &Weights {
         &self.weights

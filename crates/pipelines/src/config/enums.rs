@@ -1,6 +1,7 @@
 //! Choices that have a few values, each with a name: in files, in flags, and in what is printed.
 
 use graph::ops::RopeStyle;
+use tensor::DType;
 
 use sources::named;
 
@@ -41,6 +42,29 @@ named! { "cache strategy",
     }
 }
 
+named! { "dtype",
+    /// What plain numbers are stored as: weights that are not quantized, and keys and values.
+    FloatType {
+        /// IEEE single precision.
+        F32 = "f32",
+        /// The upper half of single precision.
+        Bf16 = "bf16",
+        /// IEEE half precision.
+        F16 = "f16",
+    }
+}
+
+impl FloatType {
+    /// The dtype of tensors.
+    pub const fn dtype(self) -> DType {
+        match self {
+            FloatType::F32 => DType::F32,
+            FloatType::Bf16 => DType::BF16,
+            FloatType::F16 => DType::F16,
+        }
+    }
+}
+
 impl RopeType {
     /// The pairs, unless the architecture says.
     pub fn style(self) -> Option<RopeStyle> {
@@ -77,6 +101,7 @@ mod tests {
         check(PipelineEngine::ALL, &["max", "huggingface"]);
         check(RepoType::ALL, &["local", "online"]);
         check(RopeType::ALL, &["none", "normal", "neox"]);
+        check(FloatType::ALL, &["f32", "bf16", "f16"]);
         check(WeightsFormat::ALL, &["gguf", "safetensors", "pytorch"]);
         check(KVCacheStrategy::ALL, &["model_default", "naive", "continuous", "paged"]);
         let encodings = ["float32", "bfloat16", "q4_0", "q4_k", "q6_k"];

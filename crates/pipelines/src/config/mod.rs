@@ -3,7 +3,7 @@
 mod enums;
 mod pipeline;
 
-pub use enums::{KVCacheStrategy, PipelineEngine, RopeType};
+pub use enums::{FloatType, KVCacheStrategy, PipelineEngine, RopeType};
 pub(crate) use pipeline::MIN_PAGE_SIZE;
 pub use pipeline::{
     Auto, Cached, Described, DescribedByConfig, FIELDS, Field, Item, Kind, Layers, Machine, Origin,

@@ -9,7 +9,7 @@ use tensor::DeviceSpec;
 
 use super::PipelineConfig;
 use super::check::{Problems, ranges};
-use crate::config::{KVCacheStrategy, PipelineEngine, RopeType, SupportedEncoding, UnknownName};
+use crate::config::{FloatType, KVCacheStrategy, PipelineEngine, RopeType, SupportedEncoding, UnknownName};
 
 /// A field of [`PipelineConfig`]: a row of [`FIELDS`](super::FIELDS).
 pub struct Field {
@@ -289,7 +289,7 @@ macro_rules! choices {
     )*};
 }
 
-choices!(PipelineEngine, SupportedEncoding, KVCacheStrategy, RopeType);
+choices!(PipelineEngine, SupportedEncoding, KVCacheStrategy, RopeType, FloatType);
 
 fn named<T: FromStr<Err = UnknownName>>(
     value: &Value,

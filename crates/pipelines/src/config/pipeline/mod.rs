@@ -31,7 +31,7 @@ pub use self::methods::WeightsConverter;
 pub use self::resolve::Machine;
 pub use self::resolved::ResolvedConfig;
 pub use self::unfetched::{Described, DescribedByConfig, Unfetched};
-use crate::config::{KVCacheStrategy, PipelineEngine, RopeType, SupportedEncoding};
+use crate::config::{FloatType, KVCacheStrategy, PipelineEngine, RopeType, SupportedEncoding};
 
 /// The struct, its defaults, its setters and the table of its fields. The first line of a field's documentation is
 /// its help.
@@ -180,4 +180,8 @@ fields! {
     revision: Option<String> = None, aliases ["huggingface_model_revision"];
     /// Tokens in a step, of prompts and answers together; longer prompts run in chunks of this.
     max_batch_tokens: usize = 512, aliases ["max_batch_input_tokens", "target_num_new_tokens"];
+    /// What weights that are not quantized are cast to as they are read: f32, bf16 or f16; none is as they are stored.
+    dtype: Option<FloatType> = None, aliases [];
+    /// What the KV cache keeps: f32, bf16 or f16; none is bf16 for weights of that, else f32.
+    cache_dtype: Option<FloatType> = None, aliases [];
 }

@@ -12,7 +12,7 @@ use weights::{Format, WeightFile, Weights};
 use super::check::{Problems, check, native};
 use super::methods::{ONE_DEVICE, names};
 use super::{Auto, Described, PipelineConfig, ResolvedConfig, saved};
-use crate::config::{KVCacheStrategy, PipelineEngine, RopeType, SupportedEncoding};
+use crate::config::{FloatType, KVCacheStrategy, PipelineEngine, RopeType, SupportedEncoding};
 use crate::memory_plan::MemoryRequest;
 use crate::{Error, SamplingOptions, memory};
 
@@ -232,7 +232,7 @@ impl PipelineConfig {
             gguf_rope: self.rope_type.and_then(RopeType::style),
             max_length: self.max_length.given(),
             architecture: native().find(|&name| self.architecture.as_deref() == Some(name)),
-            dtype: None,
+            dtype: self.dtype.map(FloatType::dtype),
         };
         Ok(Checkpoint::from_weights_with(weights, &folder.join("config.json"), options)?)
     }
@@ -341,9 +341,13 @@ impl PipelineConfig {
         }
     }
 
-    /// What the KV cache keeps: what is computed, unless the weights are rounded as much anyway.
-    pub(super) fn cache_dtype(&self) -> DType {
-        self.quantization_encoding.map_or(DType::F32, SupportedEncoding::cache_dtype)
+    /// What the KV cache keeps: what was asked for, else what is computed, unless the weights are rounded as much anyway.
+    pub(super) fn kept_dtype(&self) -> DType {
+        let of_cast = |dtype| if dtype == FloatType::Bf16 { DType::BF16 } else { DType::F32 };
+        let stored = || self.quantization_encoding.map_or(DType::F32, SupportedEncoding::cache_dtype);
+        let is_plain = self.quantization_encoding.is_none_or(|encoding| !encoding.stored_dtype().is_block());
+        let of_weights = self.dtype.filter(|_| is_plain).map(of_cast);
+        self.cache_dtype.map(FloatType::dtype).or(of_weights).unwrap_or_else(stored)
     }
 
     pub(super) fn memory_request(
@@ -356,7 +360,7 @@ impl PipelineConfig {
         let strategy = self.strategy();
         MemoryRequest {
             weights,
-            cache_bytes_per_token: network.cache_bytes_per_token(self.cache_dtype()) as u64,
+            cache_bytes_per_token: network.cache_bytes_per_token(self.kept_dtype()) as u64,
             page_size: self.kv_cache_page_size,
             strategy,
             pad_to_multiple_of: if strategy == KVCacheStrategy::Naive { self.pad_to_multiple_of } else { 1 },

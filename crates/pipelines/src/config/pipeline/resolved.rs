@@ -52,7 +52,7 @@ impl ResolvedConfig {
 
     /// What the KV cache keeps.
     pub fn cache_dtype(&self) -> DType {
-        self.config.cache_dtype()
+        self.config.kept_dtype()
     }
 
     /// How the makers of the model want its tokens chosen: what its `generation_config.json` says, or the metadata of a

@@ -33,7 +33,7 @@ pub(super) fn check_model(
     problems: &mut Problems,
 ) {
     if let Some(path) = &config.serialized_model_path {
-        let cache = CacheLayout { page_size: config.kv_cache_page_size, dtype: config.cache_dtype() };
+        let cache = CacheLayout { page_size: config.kv_cache_page_size, dtype: config.kept_dtype() };
         let needed = Settings::of(checkpoint, config.quantization_encoding, cache);
         // That it is none is told already.
         let found = Identity::read(path).ok();

@@ -9,6 +9,7 @@ use tensor::DType;
 
 use super::check::Problems;
 use super::{Machine, PipelineConfig, ResolvedConfig};
+use crate::config::{FloatType, SupportedEncoding};
 use crate::memory_plan::MemoryRequest;
 use crate::{Error, OutOfMemory};
 
@@ -50,7 +51,7 @@ pub struct DescribedByConfig {
 impl DescribedByConfig {
     /// What the KV cache will keep.
     pub fn cache_dtype(&self) -> DType {
-        self.config.cache_dtype()
+        self.config.kept_dtype()
     }
 }
 
@@ -125,8 +126,8 @@ impl PipelineConfig {
             return Err(Error::Config(problems.0));
         }
         let on_host = self.device_specs.first().is_none_or(|spec| spec.is_host());
-        let memory =
-            files.bytes()?.map(|bytes| self.memory_request(&network, bytes, machine.free_memory, on_host));
+        let bytes = files.bytes()?.map(|bytes| self.bytes_as_cast(bytes));
+        let memory = bytes.map(|bytes| self.memory_request(&network, bytes, machine.free_memory, on_host));
         Ok(DescribedByConfig {
             architecture: described.architecture,
             config: self,
@@ -134,5 +135,16 @@ impl PipelineConfig {
             memory,
             warnings,
         })
+    }
+    /// How many bytes weights take that are so many as they are stored, most of them in matrices of the encoding.
+    fn bytes_as_cast(&self, bytes: u64) -> u64 {
+        let stored = self.quantization_encoding.map(SupportedEncoding::stored_dtype);
+        match (self.dtype, stored.filter(|stored| !stored.is_block())) {
+            (Some(dtype), Some(stored)) => {
+                bytes.saturating_mul(FloatType::dtype(dtype).block().bytes as u64)
+                    / stored.block().bytes as u64
+            }
+            _ => bytes,
+        }
     }
 }

@@ -1,10 +1,10 @@
 //! What is decided, and what is refused, where models come from memory, have odd names, or lack something.
 
-use tensor::Bytes;
+use tensor::{Bytes, DType};
 use weights::Weights;
 
 use super::*;
-use crate::config::SupportedEncoding;
+use crate::config::{FloatType, SupportedEncoding};
 
 const MACHINE: Machine<'static> = Machine { devices: &HOST, free_memory: Some(1 << 30) };
 
@@ -192,12 +192,36 @@ fn the_cache_of_a_bfloat16_model_keeps_bfloat16() {
     for config in [config, asked] {
         let resolved = resolve(&config).unwrap();
         assert_eq!(resolved.config().quantization_encoding, Some(SupportedEncoding::Bfloat16));
-        assert_eq!(resolved.cache_dtype(), tensor::DType::BF16);
+        assert_eq!(resolved.cache_dtype(), DType::BF16);
         let decoder = resolved.checkpoint().decoder().unwrap();
-        let per_token = decoder.state().bytes_per_token(tensor::DType::BF16) as u64;
-        assert_eq!(2 * per_token, decoder.state().bytes_per_token(tensor::DType::F32) as u64);
+        let per_token = decoder.state().bytes_per_token(DType::BF16) as u64;
+        assert_eq!(2 * per_token, decoder.state().bytes_per_token(DType::F32) as u64);
         assert_eq!(resolved.memory().cache, 512 * per_token);
     }
+}
+
+#[test]
+fn weights_and_caches_are_of_the_dtype_that_was_asked_for() {
+    let Some(folder) = testdata::shared("shakespeare-llama/hf") else { return };
+    let plain = PipelineConfig::new(folder.display().to_string());
+    let stored = resolve(&plain).unwrap();
+    for (dtype, cache, expected) in [
+        (Some(FloatType::F32), None, (DType::F32, DType::F32)),
+        (Some(FloatType::F16), None, (DType::F16, DType::F32)),
+        (Some(FloatType::Bf16), None, (DType::BF16, DType::BF16)),
+        (None, Some(FloatType::F16), (DType::BF16, DType::F16)),
+        (Some(FloatType::F32), Some(FloatType::Bf16), (DType::F32, DType::BF16)),
+    ] {
+        let resolved = resolve(&PipelineConfig { dtype, cache_dtype: cache, ..plain.clone() }).unwrap();
+        let weight = resolved.checkpoint().describe("blk.0.attn_q.weight").unwrap().0;
+        assert_eq!((weight, resolved.cache_dtype()), expected);
+        let doubled = expected.0 == DType::F32;
+        assert_eq!(resolved.memory_request().weights > stored.memory_request().weights, doubled);
+    }
+    // Blocks stay blocks.
+    let quantized = resolve(&PipelineConfig { dtype: Some(FloatType::Bf16), ..config() }).unwrap();
+    assert_eq!(quantized.cache_dtype(), DType::F32);
+    assert!(quantized.checkpoint().describe("blk.0.attn_q.weight").unwrap().0.is_block());
 }
 
 #[test]
