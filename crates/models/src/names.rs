@@ -210,6 +210,26 @@ mod tests {
     }
 
     #[test]
+    fn weights_have_the_names_of_the_files_in_messages() {
+        let file = |name: &str| {
+            let header = format!(r#"{{"{name}":{{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}}}"#);
+            let bytes = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[0]].concat();
+            Weights::from_bytes("one.safetensors", tensor::Bytes::new(bytes)).unwrap()
+        };
+        let in_files = |stored: &str, architecture: &str, canonical: &str| {
+            CanonicalNames::of(&file(stored), tables(architecture)).unwrap().in_files(canonical)
+        };
+        let norm = "model.norm.weight";
+        assert_eq!(in_files(norm, "LlamaForCausalLM", "output_norm.weight"), norm);
+        let missing = in_files(norm, "LlamaForCausalLM", "blk.3.attn_q.bias");
+        assert_eq!(missing, "model.layers.3.self_attn.q_proj.bias");
+        assert_eq!(in_files(norm, "LlamaForCausalLM", "output.weight"), "lm_head.weight");
+        let missing = in_files("transformer.wte.weight", "GPT2LMHeadModel", "blk.0.ffn_up.weight");
+        assert_eq!(missing, "transformer.h.0.mlp.c_fc.weight");
+        assert_eq!(in_files("norm.weight", "LlamaForCausalLM", "blk.0.ssm_a"), "blk.0.ssm_a");
+    }
+
+    #[test]
     fn two_tensors_of_one_name_are_refused() {
         let header = r#"{"model.norm.weight":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"norm.weight":{"dtype":"U8","shape":[],"data_offsets":[1,2]}}"#;
         let bytes = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[0, 0]].concat();

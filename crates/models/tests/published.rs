@@ -411,7 +411,7 @@ fn open(name: &str) -> (Config, Decoder) {
     let biases: &[&str] = match architecture.gguf {
         "qwen2" | "glm4" => &["blk.0.attn_q.bias"],
         "gpt2" | "gptneox" | "starcoder2" => {
-            &["blk.0.attn_q.bias", "blk.0.attn_output.bias", "blk.0.ffn_up.bias", "blk.0.ffn_norm.weight"]
+            &["blk.0.attn_q.bias", "blk.0.attn_output.bias", "blk.0.ffn_up.bias"]
         }
         "phi2" => &["blk.0.attn_q.bias", "blk.0.attn_output.bias", "blk.0.ffn_up.bias", "output.bias"],
         _ => &[],

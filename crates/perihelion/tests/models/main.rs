@@ -9,4 +9,5 @@ mod gptq;
 mod hostile;
 mod mixes;
 mod reference;
+mod states;
 mod support;

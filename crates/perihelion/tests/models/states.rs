@@ -1,0 +1,73 @@
+//! Decoders whose layers keep keys and values of different shapes, in several caches.
+
+use std::collections::HashMap;
+
+use perihelion::driver::{DType, Tensor};
+use perihelion::models::{Decoder, Mixer};
+use perihelion::pipelines::{Batch, Runner, Slice};
+
+use crate::architectures::{Golden, PAGE_SIZE, weights};
+use crate::support::session;
+
+const CHUNKS: &[&[usize]] = &[&[40], &[7, 3, 20, 1, 9]];
+
+/// The logits of all tokens, run in chunks.
+fn logits(
+    golden: &Golden,
+    decoder: &Decoder,
+    weights: &HashMap<String, Tensor>,
+    chunks: &[usize],
+) -> Vec<f32> {
+    let graph = decoder.build("decoder", &golden.checkpoint(), PAGE_SIZE, DType::F32).unwrap();
+    let model = session(2).load(&graph, weights).unwrap();
+    let mut runner = Runner::new(model, 5, decoder.vocab).unwrap();
+    let (mut logits, mut done) = (Vec::new(), 0);
+    for &chunk in chunks {
+        let tokens = golden.tokens[done..done + chunk].to_vec();
+        let pages = vec![3, 1, 4];
+        let slice = Slice { cached: done, tokens, pages, predicts: true, outputs: chunk, ..Slice::default() };
+        let rows = runner.run(&Batch { slices: vec![slice], ..Batch::default() }).unwrap();
+        (0..chunk).for_each(|row| logits.extend_from_slice(rows.row(row)));
+        done += chunk;
+    }
+    logits
+}
+
+/// The rows of the first of two heads, so many times.
+fn first_head(matrix: &Tensor, times: usize) -> Tensor {
+    let rows = matrix.shape()[0] / 2;
+    let values = matrix.narrow(0, 0..rows).to_f32_vec().repeat(times);
+    Tensor::from_slice([rows * times, matrix.shape()[1]], &values)
+}
+
+/// A layer with one key and value head computes what it does with two that are the same, which share a cache with the
+/// other layer's.
+#[test]
+fn layers_with_other_heads_have_a_cache_of_their_own() {
+    let golden = Golden::named("qwen3");
+    let checkpoint = golden.checkpoint();
+    let both = checkpoint.decoder().unwrap().clone();
+    let mut one = both.clone();
+    let Mixer::Attention(attention) = &mut one.layers[1].mixer;
+    assert_eq!((attention.heads, attention.kv_heads), (4, 2));
+    attention.kv_heads = 1;
+    let names = |decoder: &Decoder| -> Vec<String> {
+        decoder.state().per_token.into_iter().map(|cache| cache.name).collect()
+    };
+    assert_eq!((names(&both), names(&one)), (vec!["cache".into()], vec!["cache".into(), "cache.1".into()]));
+    assert_eq!(4 * one.state().bytes_per_token(DType::F32), 3 * both.state().bytes_per_token(DType::F32));
+    let graph = checkpoint.graph(PAGE_SIZE, DType::F32).unwrap();
+    let [mut of_both, mut of_one] = [(); 2].map(|()| weights(&checkpoint, &graph));
+    for name in ["blk.1.attn_k.weight", "blk.1.attn_v.weight"] {
+        let matrix = of_both[name].clone();
+        of_both.insert(name.into(), first_head(&matrix, 2));
+        of_one.insert(name.into(), first_head(&matrix, 1));
+    }
+    let expected = logits(&golden, &both, &of_both, CHUNKS[0]);
+    let largest = expected.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
+    for chunks in CHUNKS {
+        let got = logits(&golden, &one, &of_one, chunks);
+        let worst = got.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(got.len() == expected.len() && worst <= 1e-5 * largest, "{chunks:?}: off by {worst}");
+    }
+}
