@@ -93,9 +93,16 @@ impl<'a> Layout<'a> {
             let start = |group: usize| (group * (queries + 2) + first) * head;
             (0..groups).map(|group| start(group)..start(group) + heads * head).collect()
         };
+        let expected = (config.heads + 2 * groups) * head;
         for layer in 0..config.layers {
             for leaf in ["weight", "bias"] {
                 let name = |stem: &str| format!("blk.{layer}.{stem}.{leaf}");
+                // Before ranges are made of numbers that nothing confirms.
+                let Some(found) = self.rows(&name("attn_qkv")) else { continue };
+                if found != expected {
+                    let message = format!("has {found} rows, but the configuration makes it {expected}");
+                    return Err(Error::Weight { name: name("attn_qkv"), message });
+                }
                 let parts = [
                     (name("attn_q"), rows(0, queries)),
                     (name("attn_k"), rows(queries, 1)),

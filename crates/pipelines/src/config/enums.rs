@@ -1,9 +1,8 @@
 //! Choices that have a few values, each with a name: in files, in flags, and in what is printed.
 
 use graph::ops::RopeStyle;
-use tensor::DType;
-
 use sources::named;
+use tensor::DType;
 
 named! { "engine",
     /// What runs a model.
