@@ -31,6 +31,7 @@ const MODEL: &[&str] = &[
     "trust_remote_code",
     "force_download",
     "rope_type",
+    "weights_dtype",
     "revision",
 ];
 /// Fields the compiled graph depends on.
@@ -38,7 +39,7 @@ const GRAPH: &[&str] = &["device_specs", "max_length", "kv_cache_page_size"];
 /// The memory budget.
 const MEMORY: &[&str] = &["gpu_memory_utilization"];
 /// The KV cache.
-const CACHE: &[&str] = &["max_cache_batch_size", "cache_strategy", "pad_to_multiple_of"];
+const CACHE: &[&str] = &["max_cache_batch_size", "cache_strategy", "pad_to_multiple_of", "cache_dtype"];
 /// The scheduler.
 const STEPS: &[&str] = &["max_ce_batch_size", "max_num_steps", "max_batch_tokens"];
 /// Artifacts.

@@ -14,6 +14,10 @@ use super::variant::{Variant, variants};
 use crate::vec::Simd;
 use crate::{Cpu, Pool};
 
+/// A variant of a function from pairs of f32 to f32.
+type ArithmeticF32 = unsafe fn(Binary, &[f32], &[f32], &mut [f32]);
+/// A function from pairs of elements to elements of the same type.
+type Arithmetic<T> = dyn Fn(&[T], &[T], &mut [T]) + Send + Sync;
 /// A function from pairs of elements to truth values.
 type Comparison<T> = unsafe fn(Binary, &[T], &[T], &mut [u8]);
 
@@ -53,10 +57,10 @@ fn arithmetic(
         }};
     }
     match dtype {
-        // SAFETY: the variant was chosen because this machine has it.
-        DType::F32 => {
-            make!(f32, fastest.name, |function, x, y, z| unsafe { (fastest.run)(function, x, y, z) })
-        }
+        DType::F32 => make!(f32, fastest.name, |function, x, y, z| {
+            // SAFETY: the variant was chosen because this machine has it.
+            unsafe { (fastest.run)(function, x, y, z) }
+        }),
         DType::F16 => {
             make!(f16, fastest.name, |function, x, y, z| arithmetic_half(fastest, function, x, y, z))
         }
@@ -113,7 +117,7 @@ struct ArithmeticKernel<T: 'static> {
     function: Binary,
     dtype: DType,
     variant: &'static str,
-    run: Box<dyn Fn(&[T], &[T], &mut [T]) + Send + Sync>,
+    run: Box<Arithmetic<T>>,
     in_place: Option<usize>,
     pool: Arc<Pool>,
 }
@@ -259,7 +263,7 @@ fn arithmetic_f64(function: Binary, x: &[f64], y: &[f64], z: &mut [f64]) {
 
 /// Computes as f32 and rounds.
 fn arithmetic_half<T: Half>(
-    variant: &Variant<unsafe fn(Binary, &[f32], &[f32], &mut [f32])>,
+    variant: &Variant<ArithmeticF32>,
     function: Binary,
     x: &[T],
     y: &[T],

@@ -21,6 +21,11 @@ variants! {
     pub static F32 = map_f32, (function: Unary, x: &[f32], y: &mut [f32])
 }
 
+/// A variant of a function of f32.
+type MapF32 = unsafe fn(Unary, &[f32], &mut [f32]);
+/// A function from elements to elements of the same type.
+type Map<T> = dyn Fn(&[T], &mut [T]) + Send + Sync;
+
 /// A kernel for a function of elements of a dtype.
 pub(crate) fn kernel(cpu: &Cpu, function: Unary, dtype: DType) -> Option<Arc<dyn ElementKernel>> {
     let (fastest, pool) = (cpu.pick(F32), Arc::clone(&cpu.pool));
@@ -31,8 +36,10 @@ pub(crate) fn kernel(cpu: &Cpu, function: Unary, dtype: DType) -> Option<Arc<dyn
         }};
     }
     match dtype {
-        // SAFETY: the variant was chosen because this machine has it.
-        DType::F32 => make!(f32, fastest.name, |function, x, y| unsafe { (fastest.run)(function, x, y) }),
+        DType::F32 => make!(f32, fastest.name, |function, x, y| {
+            // SAFETY: the variant was chosen because this machine has it.
+            unsafe { (fastest.run)(function, x, y) }
+        }),
         DType::F16 => make!(f16, fastest.name, |function, x, y| map_half(fastest, function, x, y)),
         DType::BF16 => make!(bf16, fastest.name, |function, x, y| map_half(fastest, function, x, y)),
         DType::F64 => make!(f64, "portable", map_f64),
@@ -49,7 +56,7 @@ struct UnaryKernel<T: 'static> {
     function: Unary,
     dtype: DType,
     variant: &'static str,
-    run: Box<dyn Fn(&[T], &mut [T]) + Send + Sync>,
+    run: Box<Map<T>>,
     pool: Arc<Pool>,
 }
 
@@ -216,12 +223,7 @@ fn lanes<S: Simd>(s: S, x: &[f32], y: &mut [f32], function: impl Fn(S::F32) -> S
 }
 
 /// Computes as f32 and rounds.
-fn map_half<T: Half>(
-    variant: &Variant<unsafe fn(Unary, &[f32], &mut [f32])>,
-    function: Unary,
-    x: &[T],
-    y: &mut [T],
-) {
+fn map_half<T: Half>(variant: &Variant<MapF32>, function: Unary, x: &[T], y: &mut [T]) {
     const PART: usize = 256;
     let (mut wide, mut results) = ([0f32; PART], [0f32; PART]);
     for (x, y) in x.chunks(PART).zip(y.chunks_mut(PART)) {

@@ -144,7 +144,7 @@ impl Step {
                 let leading = text.chars().take(*start).take_while(|c| c == mark).count();
                 let rest = &text[leading * mark.len_utf8()..];
                 let trailing = rest.chars().rev().take(*stop).take_while(|c| c == mark).count();
-                rest[..rest.len() - trailing * mark.len_utf8()].as_bytes().to_vec()
+                rest.as_bytes()[..rest.len() - trailing * mark.len_utf8()].to_vec()
             }
             Step::Metaspace { mark, drop_first } => {
                 let space = if first && *drop_first { "" } else { " " };

@@ -181,7 +181,7 @@ fields! {
     /// Tokens in a step, of prompts and answers together; longer prompts run in chunks of this.
     max_batch_tokens: usize = 512, aliases ["max_batch_input_tokens", "target_num_new_tokens"];
     /// What weights that are not quantized are cast to as they are read: f32, bf16 or f16; none is as they are stored.
-    dtype: Option<FloatType> = None, aliases [];
+    weights_dtype: Option<FloatType> = None, aliases ["dtype"];
     /// What the KV cache keeps: f32, bf16 or f16; none is bf16 for weights of that, else f32.
     cache_dtype: Option<FloatType> = None, aliases [];
 }

@@ -232,7 +232,7 @@ impl PipelineConfig {
             gguf_rope: self.rope_type.and_then(RopeType::style),
             max_length: self.max_length.given(),
             architecture: native().find(|&name| self.architecture.as_deref() == Some(name)),
-            dtype: self.dtype.map(FloatType::dtype),
+            dtype: self.weights_dtype.map(FloatType::dtype),
         };
         Ok(Checkpoint::from_weights_with(weights, &folder.join("config.json"), options)?)
     }
@@ -346,7 +346,7 @@ impl PipelineConfig {
         let of_cast = |dtype| if dtype == FloatType::Bf16 { DType::BF16 } else { DType::F32 };
         let stored = || self.quantization_encoding.map_or(DType::F32, SupportedEncoding::cache_dtype);
         let is_plain = self.quantization_encoding.is_none_or(|encoding| !encoding.stored_dtype().is_block());
-        let of_weights = self.dtype.filter(|_| is_plain).map(of_cast);
+        let of_weights = self.weights_dtype.filter(|_| is_plain).map(of_cast);
         self.cache_dtype.map(FloatType::dtype).or(of_weights).unwrap_or_else(stored)
     }
 

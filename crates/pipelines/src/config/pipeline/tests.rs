@@ -54,7 +54,7 @@ fn everything() -> serde_json::Value {
         "rope_type": "neox",
         "revision": "v1",
         "max_batch_tokens": 64,
-        "dtype": "bf16",
+        "weights_dtype": "bf16",
         "cache_dtype": "f16",
     })
 }
@@ -64,7 +64,11 @@ fn the_table_is_that_of_the_page() {
     let names: Vec<&str> = FIELDS.iter().map(|field| field.name).collect();
     let page = names_of_the_page();
     assert_eq!(names[..page.len()], page);
-    assert_eq!(names[page.len()..], ["revision", "max_batch_tokens", "dtype", "cache_dtype"], "our own");
+    assert_eq!(
+        names[page.len()..],
+        ["revision", "max_batch_tokens", "weights_dtype", "cache_dtype"],
+        "our own"
+    );
     assert_eq!(PipelineConfig::help().len(), FIELDS.len());
     for field in FIELDS {
         assert!(field.help().len() > 20 && !field.help().contains('\n'), "{}: {}", field.name, field.help());

@@ -139,7 +139,7 @@ impl PipelineConfig {
     /// How many bytes weights take that are so many as they are stored, most of them in matrices of the encoding.
     fn bytes_as_cast(&self, bytes: u64) -> u64 {
         let stored = self.quantization_encoding.map(SupportedEncoding::stored_dtype);
-        match (self.dtype, stored.filter(|stored| !stored.is_block())) {
+        match (self.weights_dtype, stored.filter(|stored| !stored.is_block())) {
             (Some(dtype), Some(stored)) => {
                 bytes.saturating_mul(FloatType::dtype(dtype).block().bytes as u64)
                     / stored.block().bytes as u64

@@ -52,7 +52,7 @@ pub(super) enum Failure {
     /// It may succeed the next time. `progress`: something new has arrived.
     Passing { problem: String, progress: bool },
     /// The hub takes no more requests for now, and may say for how long.
-    Limited { error: Error, wait: Option<Duration> },
+    Limited { error: Box<Error>, wait: Option<Duration> },
     /// It will not.
     Final(Error),
 }
@@ -127,7 +127,7 @@ impl Agent {
                 }
                 Err(Failure::Limited { error, wait }) => {
                     failed += 1;
-                    (error.to_string(), wait, error)
+                    (error.to_string(), wait, *error)
                 }
             };
             if failed == TRIES || asked.is_some_and(|asked| asked > LONGEST_WAIT) {
@@ -184,7 +184,8 @@ impl Agent {
             if status == StatusCode::TOO_MANY_REQUESTS {
                 let seconds = response.headers().get("retry-after").and_then(|value| value.to_str().ok());
                 let wait = seconds.and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
-                let error = Error::RateLimited { endpoint: self.endpoint.clone(), retry_after: wait };
+                let error =
+                    Box::new(Error::RateLimited { endpoint: self.endpoint.clone(), retry_after: wait });
                 return Err(Failure::Limited { error, wait });
             }
             return Err(self.refusal(url, at_hub, &response, subject).into());

@@ -212,14 +212,15 @@ fn weights_and_caches_are_of_the_dtype_that_was_asked_for() {
         (None, Some(FloatType::F16), (DType::BF16, DType::F16)),
         (Some(FloatType::F32), Some(FloatType::Bf16), (DType::F32, DType::BF16)),
     ] {
-        let resolved = resolve(&PipelineConfig { dtype, cache_dtype: cache, ..plain.clone() }).unwrap();
+        let resolved =
+            resolve(&PipelineConfig { weights_dtype: dtype, cache_dtype: cache, ..plain.clone() }).unwrap();
         let weight = resolved.checkpoint().describe("blk.0.attn_q.weight").unwrap().0;
         assert_eq!((weight, resolved.cache_dtype()), expected);
         let doubled = expected.0 == DType::F32;
         assert_eq!(resolved.memory_request().weights > stored.memory_request().weights, doubled);
     }
     // Blocks stay blocks.
-    let quantized = resolve(&PipelineConfig { dtype: Some(FloatType::Bf16), ..config() }).unwrap();
+    let quantized = resolve(&PipelineConfig { weights_dtype: Some(FloatType::Bf16), ..config() }).unwrap();
     assert_eq!(quantized.cache_dtype(), DType::F32);
     assert!(quantized.checkpoint().describe("blk.0.attn_q.weight").unwrap().0.is_block());
 }
