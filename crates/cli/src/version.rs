@@ -9,7 +9,7 @@ use engine::Device;
 pub(crate) const SHORT: &str = env!("CARGO_PKG_VERSION");
 
 /// The commit this binary was built from, if it was built from a checkout.
-pub(crate) const COMMIT: Option<&str> = option_env!("PERI_COMMIT");
+pub(crate) const COMMIT: Option<&str> = option_env!("BUILD_COMMIT");
 
 /// The version, the commit if known, the target this binary was built for, and the instruction set it uses here.
 pub(crate) fn long() -> &'static str {
@@ -17,7 +17,7 @@ pub(crate) fn long() -> &'static str {
         let commit = COMMIT.map_or_else(String::new, |commit| format!("commit {commit}, "));
         let target = Cpu::new(1).target();
         let instructions = target.split_once(' ').map_or(&target[..], |(_, set)| set);
-        format!("{SHORT} ({commit}{}, {instructions})", env!("PERI_TARGET"))
+        format!("{SHORT} ({commit}{}, {instructions})", env!("BUILD_TARGET"))
     });
     &LONG
 }
