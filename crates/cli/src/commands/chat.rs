@@ -48,6 +48,13 @@ Examples:
   printf 'Hello\\nAnd now in French\\n' | peri chat llama.gguf --seed 1 --json";
 
 const RUN_EXAMPLES: &str = "\
+Examples:
+  peri run llama.gguf
+  peri run llama.gguf \"Why is the sky blue?\"";
+
+const RUN_DETAILS: &str = "\
+* The default without a generation_config.json beside the model.
+
 Without a PROMPT, this is `peri chat`. A model without a chat template continues the prompt.
 
 Examples:
@@ -66,9 +73,12 @@ pub(crate) struct Arguments {
 
 /// Arguments of `peri run`.
 #[derive(clap::Args)]
-#[command(override_usage = "peri run [OPTIONS] [MODEL] [PROMPT]...", after_help = RUN_EXAMPLES)]
+#[command(override_usage = "peri run [OPTIONS] [MODEL] [PROMPT]...",
+    after_help = RUN_EXAMPLES,
+    after_long_help = RUN_DETAILS
+)]
 pub(crate) struct RunArguments {
-    /// The message to answer, after the MODEL unless --model names it
+    /// The message to answer, after the MODEL [default: chat]
     #[arg(value_name = "PROMPT")]
     words: Vec<String>,
     /// The message to answer
@@ -99,7 +109,7 @@ struct ChatArguments {
     #[arg(long, short)]
     quiet: bool,
     /// Do not keep typed messages for later conversations
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     no_history: bool,
     #[command(flatten)]
     sampling: SamplingArguments,
@@ -171,7 +181,7 @@ fn converse(mut source: Source, arguments: &ChatArguments, message: Option<Strin
 
 /// The next message. The line editor restores the terminal before a signal ends the process.
 fn next(reader: &mut Reader, interrupt: &Interrupt) -> anyhow::Result<Input> {
-    if !matches!(reader, Reader::Terminal(_)) {
+    if !matches!(reader, Reader::Terminal(..)) {
         return reader.read();
     }
     interrupt.watch();

@@ -1,6 +1,7 @@
 //! Messages from a terminal, a pipe or the command line: lines, continued lines, and blocks.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,8 +9,8 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
 use reedline::{
-    FileBackedHistory, Prompt, PromptEditMode, PromptHistorySearch, Reedline, Signal, ValidationResult,
-    Validator,
+    EditCommand, FileBackedHistory, Prompt, PromptEditMode, PromptHistorySearch, Reedline, Signal,
+    ValidationResult, Validator,
 };
 
 use crate::exit::{self, Usage};
@@ -31,8 +32,8 @@ pub(super) enum Input {
 
 /// The source of messages.
 pub(super) enum Reader {
-    /// A terminal, with line editing and a history.
-    Terminal(Box<Reedline>),
+    /// A terminal, with line editing and a history, and the lines typed before the editor ran.
+    Terminal(Box<Reedline>, VecDeque<String>),
     /// Lines, with the number of those read.
     Lines(Box<dyn BufRead>, usize),
     /// The same, typed on a terminal without line editing.
@@ -69,19 +70,19 @@ impl Reader {
                 Err(error) => exit::warn(&format!("typed messages are not kept: {error:#}")),
             }
         }
-        Reader::Terminal(Box::new(editor))
+        Reader::Terminal(Box::new(editor), VecDeque::new())
     }
 
     /// Whether a person types.
     pub(super) fn is_terminal(&self) -> bool {
-        matches!(self, Reader::Terminal(_) | Reader::Typed(..))
+        matches!(self, Reader::Terminal(..) | Reader::Typed(..))
     }
 
     /// The next message that is not empty.
     pub(super) fn read(&mut self) -> anyhow::Result<Input> {
         loop {
             let input = match self {
-                Reader::Terminal(editor) => typed(editor)?,
+                Reader::Terminal(editor, ahead) => typed(editor, ahead)?,
                 Reader::Lines(lines, number) => piped(lines, number)?,
                 Reader::Typed(lines, number) => {
                     // A closed standard error changes nothing.
@@ -98,13 +99,45 @@ impl Reader {
     }
 }
 
-fn typed(editor: &mut Reedline) -> anyhow::Result<Input> {
+fn typed(editor: &mut Reedline, ahead: &mut VecDeque<String>) -> anyhow::Result<Input> {
+    read_ahead(ahead).context("cannot read from the terminal")?;
+    let mut text = String::new();
+    while let Some(line) = ahead.pop_front() {
+        text.push_str(&line);
+        if is_whole(&text) {
+            // A closed standard error changes nothing.
+            let _ = writeln!(std::io::stderr(), "> {}", output::printable(&text));
+            return Ok(input(&text));
+        }
+        text.push('\n');
+    }
+    // The start of a message goes on in the editor.
+    editor.run_edit_commands(&[EditCommand::InsertString(text)]);
     Ok(match editor.read_line(&Mark).context("cannot read from the terminal")? {
         Signal::Success(text) => input(&text),
         Signal::CtrlC => Input::Cancelled,
         Signal::ExternalBreak(_) => Input::Terminated,
         _ => Input::End,
     })
+}
+
+/// Takes the lines that were typed while no editor ran, during loading or an answer. The editor would read them all as
+/// one message: outside of it, the terminal turns Enter into a line feed.
+#[cfg(unix)]
+fn read_ahead(ahead: &mut VecDeque<String>) -> std::io::Result<()> {
+    let mut stdin = std::io::stdin().lock();
+    // Only complete lines count, so reading one does not wait.
+    while rustix::io::ioctl_fionread(&stdin)? > 0 {
+        let mut line = Vec::new();
+        stdin.read_until(b'\n', &mut line)?;
+        ahead.push_back(String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']).to_string());
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn read_ahead(_: &mut VecDeque<String>) -> std::io::Result<()> {
+    Ok(())
 }
 
 fn piped(lines: &mut dyn BufRead, number: &mut usize) -> anyhow::Result<Input> {
