@@ -14,9 +14,10 @@ pub(crate) trait CommandProfile {
     const FIELDS: Groups;
     /// The command's own defaults, written as flag values.
     const DEFAULTS: Pairs = &[];
+    /// The short help text of MODEL.
+    const SHORT_MODEL: &'static str = "Model file, folder or hub repo [default: the built-in storyteller]";
     /// The help text of MODEL.
-    const MODEL: &'static str =
-        "A GGUF file, a model folder, or a hub repo such as org/name [default: the built-in storyteller]";
+    const MODEL: &'static str = "A GGUF file, a folder with config.json, tokenizer and weights, or a hub repo such as org/name [default: the built-in storyteller]";
     /// Help texts for defaults that are not one fixed value.
     const DEFAULT_TEXTS: Pairs = &[];
 }
@@ -103,7 +104,7 @@ impl CommandProfile for Chat {
     const DEFAULT_TEXTS: Pairs = &[
         TOP_K,
         ("enable_prefix_caching", "true for the paged cache strategy"),
-        ("max_new_tokens", "-1; 80 for the built-in storyteller"),
+        ("max_new_tokens", "-1, built-in 80"),
     ];
 }
 
@@ -148,6 +149,7 @@ impl CommandProfile for Encode {
         ("cache_strategy", "paged"),
         ("kv_cache_page_size", PAGE_SIZE),
     ];
+    const SHORT_MODEL: &'static str = "Model file, folder or hub repo";
     const MODEL: &'static str = "A GGUF file, a model folder, or a hub repo such as org/name";
 }
 

@@ -13,11 +13,15 @@ use crate::model::Source;
 /// The chat template and its variables.
 #[derive(clap::Args, Clone)]
 pub(crate) struct TemplateArguments {
-    /// The chat template: a built-in one such as `chatml` or `plain` (continues texts), a Jinja file, or a
+    /// Chat template: a name such as `chatml`, or a file
+    ///
+    /// Built-in names include `chatml` and `plain`, which continues texts. A file is a Jinja template, or a
     /// tokenizer_config.json or folder with one [default: the model's own]
     #[arg(long, value_name = "NAME|FILE", add = ArgValueCompleter::new(templates))]
     template: Option<PathBuf>,
-    /// Set a template variable, as JSON or text, such as enable_thinking=false; repeatable
+    /// Set a template variable; repeatable
+    ///
+    /// The value is JSON or text, such as enable_thinking=false.
     #[arg(long = "variable", value_name = "NAME=VALUE", value_parser = variable)]
     variables: Vec<(String, Value)>,
 }

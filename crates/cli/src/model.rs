@@ -30,6 +30,7 @@ pub(crate) struct ThreadArguments {
         long,
         short,
         default_value = "0",
+        hide_default_value = true,
         value_name = "N",
         allow_negative_numbers = true,
         value_parser = parse::threads

@@ -12,16 +12,22 @@ use crate::settings::SAMPLING;
 /// The flags.
 #[derive(clap::Args, Clone, Default)]
 pub(crate) struct SamplingArguments {
-    /// Randomness: 0 always takes the likeliest token [default: 0.7 *]
+    /// 0 takes the likeliest token [default: 0.7 *]
     #[arg(long, value_name = "T", allow_negative_numbers = true, value_parser = temperature, help_heading = SAMPLING)]
     temperature: Option<f32>,
-    /// Draw from the likeliest tokens with total probability P [default: 1 *]
+    /// Draw from total probability P [default: 1 *]
+    ///
+    /// Only the likeliest tokens that together reach probability P can be drawn.
     #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = top_p, help_heading = SAMPLING)]
     top_p: Option<f32>,
-    /// Draw from tokens at least P times as likely as the likeliest [default: 0 *]
+    /// Cut tokens below P times the top one's chance
+    ///
+    /// Only tokens at least P times as likely as the likeliest can be drawn [default: 0 *]
     #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = min_p, help_heading = SAMPLING)]
     min_p: Option<f32>,
-    /// Make tokens that already occurred less likely (above 1) [default: 1 *]
+    /// Penalty on repeated tokens [default: 1 *]
+    ///
+    /// Values above 1 make tokens that already occurred less likely.
     #[arg(
         long,
         value_name = "X",
@@ -60,7 +66,9 @@ pub(crate) struct SamplingArguments {
         hide_short_help = true
     )]
     logit_bias: Vec<(u32, f32)>,
-    /// Makes the text reproducible [default: random, and printed]
+    /// Random seed [default: random, printed]
+    ///
+    /// The same seed, prompt and options give the same text.
     #[arg(
         long,
         short,

@@ -61,9 +61,9 @@ const EMPTY: &str = "give one that is not empty, or leave it out";
 
 /// Flags that `-h` shows too, with their letters and short help.
 const SHORT_HELP: &[(&str, Option<char>, &str)] = &[
-    ("max_new_tokens", Some('n'), "Most tokens to generate per answer; -1 for no limit"),
-    ("max_length", Some('c'), "Context length in tokens: prompt and answer together"),
-    ("top_k", None, "Draw from the K likeliest tokens; 0 for all"),
+    ("max_new_tokens", Some('n'), "Most tokens per answer"),
+    ("max_length", Some('c'), "Context length in tokens"),
+    ("top_k", None, "Draw from the K likeliest tokens"),
 ];
 
 /// The flag of each field name and alias, with dashes for underscores.
@@ -244,7 +244,8 @@ fn add_flags<P: CommandProfile>(command: Command) -> Command {
         .hide_short_help(true);
     let flags = || command_profile::fields::<P>().filter(|field| field.name != MODEL);
     let common = |field: &&Field| SHORT_HELP.iter().any(|(name, ..)| *name == field.name);
-    let command = command.args(flags().filter(common).map(flag::<P>)).arg(file);
+    let shown = SHORT_HELP.iter().filter_map(|(name, ..)| flags().find(|field| field.name == *name));
+    let command = command.args(shown.map(flag::<P>)).arg(file);
     command.args(flags().filter(|field| !common(field)).map(flag::<P>))
 }
 
@@ -279,12 +280,12 @@ fn flag<P: CommandProfile>(field: &'static Field) -> Arg {
 fn model<P: CommandProfile>(arg: Arg) -> Arg {
     let field = Field::find(MODEL).expect("the configuration has a model");
     let arg = arg.value_parser(FieldParser(field)).value_name("MODEL").value_hint(ValueHint::AnyPath);
-    arg.help(P::MODEL).add(ArgValueCompleter::new(crate::completion::models))
+    arg.help(P::SHORT_MODEL).long_help(P::MODEL).add(ArgValueCompleter::new(crate::completion::models))
 }
 
 /// The model as `-m`.
 fn model_flag<P: CommandProfile>() -> Arg {
-    let arg = Arg::new(MODEL).short('m').long("model").visible_aliases(["model-path", "huggingface-repo-id"]);
+    let arg = Arg::new(MODEL).short('m').long("model").aliases(["model-path", "huggingface-repo-id"]);
     model::<P>(arg)
 }
 
@@ -359,7 +360,9 @@ impl<P: CommandProfile> clap::Args for ModelFlags<P> {
 impl<P: CommandProfile> clap::Args for ModelPath<P> {
     fn augment_args(command: Command) -> Command {
         let positional = model::<P>(Arg::new(POSITIONAL));
-        let flag = model_flag::<P>().conflicts_with(POSITIONAL).help("The same as [MODEL]");
+        let flag = model_flag::<P>().conflicts_with(POSITIONAL).help("The same as MODEL").long_help(
+            "The same as MODEL, also under the names --model-path and --huggingface-repo-id of the configuration",
+        );
         add_flags::<P>(command.arg(positional).arg(flag))
     }
 

@@ -52,10 +52,11 @@ Examples:
 pub(crate) struct Arguments {
     #[command(flatten)]
     model: ModelPath<command_profile::Bench>,
-    /// Threads, each count in turn; 0 for one per available core
+    /// Threads, one run for each; 0 for all cores
     #[arg(
         long,
         short,
+        hide_default_value = true,
         value_delimiter = ',',
         default_value = "0",
         value_name = "N",
@@ -92,19 +93,30 @@ pub(crate) struct Arguments {
     /// Repetitions of each measurement
     #[arg(long, short, default_value = "3", value_name = "N", value_parser = parse::count)]
     repetitions: NonZeroUsize,
-    /// The output format
-    #[arg(long, short, value_enum, default_value = "table", value_name = "FORMAT")]
+    /// table, md, csv or json
+    #[arg(
+        long,
+        short,
+        value_enum,
+        default_value = "table",
+        value_name = "FORMAT",
+        hide_possible_values = true
+    )]
     output: Format,
     /// The same as -o json
     #[arg(long, conflicts_with = "output")]
     json: bool,
-    /// Print instead which kernels take the time of the first prompt length and of a decode step after it
+    /// Print the time of each kernel instead
+    ///
+    /// The kernels are those of a prompt of the first length, and of a decode step after it.
     #[arg(long, conflicts_with_all = ["json", "output"])]
     profile: bool,
-    /// Measure instead the time to first token of prompts that share this many tokens, with and without prefix caching
+    /// Measure prefix caching instead
+    ///
+    /// Measures the time to first token of prompts that share this many tokens, with and without prefix caching.
     #[arg(long, value_name = "TOKENS", value_parser = parse::count, conflicts_with = "profile")]
     shared_prefix: Option<NonZeroUsize>,
-    /// Prompts that arrive at once, for --shared-prefix
+    /// Prompts at once, for --shared-prefix
     #[arg(
         long,
         default_value = "16",

@@ -48,27 +48,34 @@ const LINES: usize = 1024;
     after_long_help = DETAILS
 )]
 pub(crate) struct Arguments {
-    /// Texts, after the MODEL unless --model names it; the lines of standard input if none is given
+    /// Texts, after the MODEL [default: the lines of standard input]
     #[arg(value_name = "TEXT")]
     words: Vec<String>,
     #[command(flatten)]
     model: ModelFlags<command_profile::Encode>,
     #[command(flatten)]
     threads: ThreadArguments,
-    /// How token vectors become one vector [default: from the model's files]
+    /// How token vectors become one vector
+    ///
+    /// One of mean, cls, last, max, mean_sqrt_len, weighted_mean [default: from the model's files]
     #[arg(
         long,
+        hide_possible_values = true,
         value_name = "HOW",
         value_parser = parse::Named { names: pooling_names, parse: pooling }
     )]
     pooling: Option<Pooling>,
-    /// Scale vectors to length 1 [default: from the model's files, else yes]
+    /// Scale vectors to length 1
+    ///
+    /// The default comes from the model's files, else vectors are scaled.
     #[arg(long, overrides_with = "no_normalize")]
     normalize: bool,
     /// Do not scale vectors
     #[arg(long)]
     no_normalize: bool,
-    /// Keep only the first N dimensions, for models trained for it
+    /// Keep only the first N dimensions
+    ///
+    /// Only some models are trained for this.
     #[arg(long, value_name = "N", value_parser = parse::count)]
     dimensions: Option<NonZeroUsize>,
     /// Cut texts that are too long instead of failing
@@ -77,13 +84,15 @@ pub(crate) struct Arguments {
     /// A text to put before each text
     #[arg(long, value_name = "TEXT")]
     prompt: Option<String>,
-    /// The same, by its name in the model's files, such as query
+    /// The same, by its name in the model's files
+    ///
+    /// Such as query or document.
     #[arg(long, value_name = "NAME", conflicts_with = "prompt")]
     prompt_name: Option<String>,
     /// Most tokens computed at once
     #[arg(long, value_name = "N", value_parser = parse::count, hide_short_help = true)]
     max_batch_tokens: Option<NonZeroUsize>,
-    /// Print the cosines between all texts instead of vectors
+    /// Print cosines between texts, not vectors
     #[arg(long)]
     similarity: bool,
     /// Print one JSON object per text

@@ -63,10 +63,14 @@ Examples:
     after_long_help = DETAILS
 )]
 pub(crate) struct Arguments {
-    /// Texts to continue, after the MODEL if one is named; standard input if none is given
+    /// Texts to continue, after the MODEL [default: standard input]
+    ///
+    /// The first argument is the MODEL if it names one: a model file, a model folder, or a hub repo (org/name).
     #[arg(value_name = "PROMPT")]
     words: Vec<String>,
-    /// A text to continue, whatever it looks like; repeatable
+    /// A text to continue; repeatable
+    ///
+    /// It is a text even if it looks like the name of a model.
     #[arg(long = "prompt", short, value_name = "TEXT", allow_hyphen_values = true)]
     prompts: Vec<String>,
     #[command(flatten)]
@@ -78,7 +82,7 @@ pub(crate) struct Arguments {
     samples: NonZeroUsize,
     #[command(flatten)]
     request: RequestFlags,
-    /// Print only the continuations, not the prompts
+    /// Do not print the prompts
     #[arg(long)]
     no_echo: bool,
     /// Print one JSON object per answer

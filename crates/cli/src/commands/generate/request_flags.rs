@@ -6,7 +6,7 @@ use pipelines::sampler::MAX_LOGPROBS;
 /// The flags.
 #[derive(clap::Args)]
 pub(super) struct RequestFlags {
-    /// Stop before this text, which is not printed; repeatable
+    /// Stop before this text; repeatable
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     stop: Vec<String>,
     /// Stop at this token; repeatable
