@@ -10,9 +10,10 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-const DOCUMENTS: [&str; 13] = [
+const DOCUMENTS: [&str; 14] = [
     "README.md",
     "ARCHITECTURE.md",
+    "docs/command.md",
     "docs/add-a-kernel.md",
     "docs/add-a-pass.md",
     "docs/add-a-quantization.md",
