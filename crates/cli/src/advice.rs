@@ -1,4 +1,4 @@
-//! What to do about an error, and the code it ends with: what the crates below cannot know, since they know no flags.
+//! The exit code of each error, and advice that names flags, which the crates below do not know.
 
 use std::io::ErrorKind;
 
@@ -6,10 +6,10 @@ use pipelines::TextError;
 
 use crate::exit::{FAILURE, MEMORY, MODEL, USAGE};
 
-/// What to do where there is not enough memory.
-pub(crate) const LESS: &str = "end other programs, or ask for fewer tokens or fewer sequences at once";
+/// Advice if memory runs out.
+pub(crate) const LESS: &str = "close other programs, or use fewer tokens or fewer sequences at once";
 
-/// The exit code of an error, and what to do about it where its message does not say.
+/// The exit code of an error, and advice if its message has none.
 pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
     use pipelines::Error;
     match error {
@@ -20,13 +20,13 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
         Error::Text(error) => text(error),
         Error::GenerationConfig { .. } => (MODEL, None),
         Error::Embedding { .. } => {
-            (MODEL, Some("choose how with --pooling, or another model; `peri encode --help` says more"))
+            (MODEL, Some("choose another --pooling or another model; see `peri encode --help`"))
         }
-        Error::NoPooling { .. } => (MODEL, Some("--pooling says how, `peri generate` writes")),
-        Error::NotForText { .. } => (MODEL, Some("use `peri encode`, or choose a model that makes text")),
+        Error::NoPooling { .. } => (MODEL, Some("choose with --pooling, or use `peri generate` for text")),
+        Error::NotForText { .. } => (MODEL, Some("use `peri encode`, or choose a model that generates text")),
         Error::Embedder(_) => (USAGE, None),
         Error::EmptyText { .. } => (USAGE, Some("give texts that are not empty")),
-        Error::TextTooLong { .. } => (USAGE, Some("--truncate leaves out the last tokens")),
+        Error::TextTooLong { .. } => (USAGE, Some("use --truncate to cut the last tokens")),
         Error::OutOfMemory(_) => (MEMORY, None),
         Error::TooLong(_)
         | Error::Sampling(_)
@@ -44,7 +44,7 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
         Error::PromptTooLong { .. } => (USAGE, Some("or choose a model with a longer context")),
         Error::UnknownToken { .. } => (MODEL, Some("the tokenizer and the weights are of different models")),
         Error::NoCandidate { .. } => {
-            (FAILURE, Some("the weights may be damaged: compare them with where they came from"))
+            (FAILURE, Some("the weights may be damaged: compare them with the original"))
         }
         Error::NoChatTemplate => (USAGE, None),
         Error::Engine(engine::Error::Artifact { .. } | engine::Error::File { .. }) => (
@@ -56,7 +56,7 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
     }
 }
 
-/// The exit code of an error of a tokenizer or a chat template, and what to do about it.
+/// The exit code of an error of a tokenizer or a chat template, and advice.
 pub(crate) fn text(error: &TextError) -> (u8, Option<&'static str>) {
     match error {
         TextError::Weights(error) => (MODEL, weights(error)),
@@ -64,24 +64,23 @@ pub(crate) fn text(error: &TextError) -> (u8, Option<&'static str>) {
         TextError::Tokenizer { .. } => (
             MODEL,
             Some(
-                "the model's tokenizer.json or tokenizer.model belongs beside its config.json; a GGUF file has its own",
+                "put the model's tokenizer.json or tokenizer.model beside its config.json; a GGUF file contains its own",
             ),
         ),
         TextError::Encode(_) => (USAGE, None),
         TextError::ChatTemplate { .. } => {
             (MODEL, Some("the chat template is damaged, or made for another renderer"))
         }
-        TextError::ChatUnfit { .. } => (
-            USAGE,
-            Some("give the messages as the template takes them, such as with texts as their `content`"),
-        ),
+        TextError::ChatUnfit { .. } => {
+            (USAGE, Some("give messages in the form the template expects, such as a text as `content`"))
+        }
         TextError::ChatRefused { .. } => {
-            (USAGE, Some("change the conversation to what the model's chat template takes"))
+            (USAGE, Some("change the conversation to one that the model's chat template accepts"))
         }
     }
 }
 
-/// Whether the system refused memory, also that for mapping a file.
+/// Whether the system refused memory, including memory for mapping a file.
 fn is_out_of_memory(error: &pipelines::Error) -> bool {
     use pipelines::Error;
     match error {
@@ -112,12 +111,12 @@ fn source(error: &sources::Error) -> (u8, Option<&'static str>) {
         | Error::MissingFile { .. }
         | Error::MissingFormat { .. }
         | Error::MissingEncoding { .. } => (USAGE, None),
-        Error::SeveralEncodings { .. } => (USAGE, Some("say --quantization-encoding")),
+        Error::SeveralEncodings { .. } => (USAGE, Some("choose with --quantization-encoding")),
         Error::SeveralFiles { .. } => (USAGE, None),
         Error::Weights(error) => (MODEL, weights(error)),
         Error::NoWeights { .. } => (MODEL, Some("name the folder or file that holds the weights")),
         Error::MissingPart { .. } => {
-            (MODEL, Some("the model is incomplete: bring the file from where the others are from"))
+            (MODEL, Some("the model is incomplete: get the missing file from its source"))
         }
         Error::MissingRepo { .. }
         | Error::Gated { .. }
@@ -128,11 +127,10 @@ fn source(error: &sources::Error) -> (u8, Option<&'static str>) {
         Error::Escapes { .. } | Error::Cache { .. } => {
             (MODEL, Some("delete the repository's folder in the cache, and pull it again"))
         }
-        Error::Untrusted { .. } => (
-            FAILURE,
-            Some("if a proxy stands before the network, set SSL_CERT_FILE to a file with its certificate"),
-        ),
-        Error::Network { .. } => (FAILURE, Some("check the network; what has arrived is kept")),
+        Error::Untrusted { .. } => {
+            (FAILURE, Some("behind a proxy, set SSL_CERT_FILE to a file with its certificate"))
+        }
+        Error::Network { .. } => (FAILURE, Some("check the network; downloaded parts are kept")),
         Error::WrongDigest { .. } => (FAILURE, Some("try again")),
         Error::DiskFull { .. } => (FAILURE, Some("free some, or set HF_HUB_CACHE to another disk")),
         Error::Io { source, .. } if source.kind() == ErrorKind::NotFound => (MODEL, Some(file(source))),
@@ -148,15 +146,13 @@ fn model(error: &models::Error) -> Option<&'static str> {
             Some("choose a model of a supported architecture; `peri list` shows all")
         }
         Error::Config { .. } => {
-            Some("a folder needs the config.json that its weights came with; a GGUF file has its own")
+            Some("a folder needs the config.json of its weights; a GGUF file contains its own")
         }
         Error::Weight { .. } => {
             Some("the weights and the configuration belong to different models, or one is damaged")
         }
-        Error::Scheme { .. } => {
-            Some("take the model's own weights in bfloat16 or float16, or a GGUF file of it")
-        }
-        Error::NotADecoder { .. } => Some("use `peri encode`, or choose a model that makes text"),
+        Error::Scheme { .. } => Some("use the model's weights in bfloat16 or float16, or a GGUF file"),
+        Error::NotADecoder { .. } => Some("use `peri encode`, or choose a model that generates text"),
         Error::NotAnEncoder { .. } | Error::Graph(_) => None,
     }
 }
@@ -166,12 +162,12 @@ fn weights(error: &weights::Error) -> Option<&'static str> {
     match error {
         Error::Io { source, .. } => Some(file(source)),
         Error::UnknownFormat { .. } => Some("give a GGUF, safetensors or PyTorch file, or a folder with one"),
-        Error::Contradiction { .. } => Some("rename the file after its content"),
-        Error::Malformed { .. } => Some("the file may be incomplete: compare it with where it came from"),
-        Error::Refused { .. } => Some("convert it to safetensors where you trust it"),
+        Error::Contradiction { .. } => Some("rename the file to match its content"),
+        Error::Malformed { .. } => Some("the file may be incomplete: compare it with the original"),
+        Error::Refused { .. } => Some("convert it to safetensors on a machine where you can trust it"),
         Error::NoWeights { .. } => Some("name the folder or file that holds the weights"),
         Error::SeveralModels { .. } => None,
-        _ => Some("choose another file of this model, or convert it anew"),
+        _ => Some("choose another file of this model, or convert it again"),
     }
 }
 
@@ -180,8 +176,8 @@ fn file(error: &std::io::Error) -> &'static str {
         ErrorKind::NotFound => {
             "check the path: a model is a file, a folder, or the name of a repo such as org/name"
         }
-        ErrorKind::PermissionDenied => "ask for permission to read it",
-        _ => "check that it is a file or folder that can be read",
+        ErrorKind::PermissionDenied => "check its permissions",
+        _ => "check that it is a readable file or folder",
     }
 }
 
@@ -190,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_little_memory_has_a_code_of_its_own() {
+    fn all_out_of_memory_errors_exit_with_4() {
         let packing = || engine::Error::OutOfMemory { what: "packing weight `w`".to_string(), bytes: 1 };
         let traced = || {
             let stack = Box::new(std::backtrace::Backtrace::disabled());

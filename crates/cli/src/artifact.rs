@@ -1,4 +1,4 @@
-//! What an artifact (`.mef`) holds, for `peri inspect`.
+//! The contents of an artifact (`.mef`), for `peri inspect`.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -11,17 +11,17 @@ use pipelines::MemoryBytes;
 use crate::exit::{BadModel, one_line};
 use crate::model;
 
-/// What to show of an artifact.
+/// The parts of an artifact to show.
 pub(crate) struct Show {
     /// Every weight.
     pub(crate) weights: bool,
-    /// The plans, which only a machine that can run them makes.
+    /// The plans, which need a machine that can run them.
     pub(crate) plan: bool,
-    /// All as JSON instead.
+    /// Everything, as JSON.
     pub(crate) json: bool,
 }
 
-/// Shows an artifact, after checking that every byte is what was written.
+/// Shows an artifact after verifying its checksums.
 pub(crate) fn show(path: &Path, show: &Show) -> anyhow::Result<()> {
     let bad = |error: engine::Error| BadModel(error.to_string());
     let artifact = Artifact::open(path).map_err(bad)?;
@@ -65,7 +65,7 @@ fn facts(artifact: &Artifact, obstacle: Option<&String>) -> Vec<(&'static str, S
     ]
 }
 
-/// How many weights in which layouts.
+/// The number and bytes of the weights in each layout.
 fn weights(artifact: &Artifact) -> String {
     let mut layouts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for weight in artifact.weights() {
@@ -76,7 +76,7 @@ fn weights(artifact: &Artifact) -> String {
         .into_iter()
         .map(|(layout, (count, bytes))| one_line(&format!("{count} {layout} of {}", memory(bytes))))
         .collect();
-    if words.is_empty() { "none: a registry gives them".to_string() } else { words.join(", ") }
+    if words.is_empty() { "none in the file".to_string() } else { words.join(", ") }
 }
 
 fn table(artifact: &Artifact) -> Table {

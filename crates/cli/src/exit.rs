@@ -9,14 +9,14 @@ use crate::{advice, interrupt, verb_hints};
 pub(crate) const CODES: &str = "\
 Exit codes:
   0    success
-  1    something went wrong while running
+  1    something failed while running
   2    wrong arguments, or a prompt that the model cannot take
   3    the model cannot be opened: missing, damaged or unsupported
   4    not enough memory
   130  interrupted (Ctrl-C)
   143  terminated (SIGTERM)";
 
-/// Something went wrong while running.
+/// Something failed while running.
 pub(crate) const FAILURE: u8 = 1;
 /// Wrong arguments, or a prompt that the model cannot take.
 pub(crate) const USAGE: u8 = 2;

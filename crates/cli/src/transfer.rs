@@ -1,4 +1,4 @@
-//! What standard error shows while files arrive: bars on a terminal, lines elsewhere.
+//! The progress of downloads on standard error: bars on a terminal, lines elsewhere.
 
 use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
@@ -9,17 +9,18 @@ use indicatif::{HumanBytes, MultiProgress, ProgressBar, ProgressDrawTarget, Prog
 use sources::Progress;
 
 use crate::exit::one_line;
+use crate::output;
 
-/// Where standard error shows what arrives.
+/// The progress of a download of several files.
 pub(crate) struct Transfer {
     show: Show,
 }
 
 enum Show {
     Nothing,
-    /// A line for each file that is whole, and for each trouble.
+    /// A line for each complete file and each problem.
     Lines,
-    /// A bar for each file under way, and one for all.
+    /// A bar for each file and one for the total.
     Bars {
         all: MultiProgress,
         total: ProgressBar,
@@ -28,9 +29,9 @@ enum Show {
 }
 
 impl Transfer {
-    /// For `bytes` bytes in all.
+    /// The progress of a download of `bytes` bytes.
     pub(crate) fn new(bytes: u64, quiet: bool) -> Transfer {
-        let show = match (quiet, std::io::stderr().is_terminal()) {
+        let show = match (quiet, std::io::stderr().is_terminal() && !output::is_dumb_terminal()) {
             (true, _) => Show::Nothing,
             (false, false) => Show::Lines,
             (false, true) => {
@@ -45,7 +46,7 @@ impl Transfer {
         Transfer { show }
     }
 
-    /// Shows what is told; from any thread.
+    /// Shows an event; called from any thread.
     pub(crate) fn report(&self, progress: Progress<'_>) {
         match &self.show {
             Show::Nothing => {}
@@ -82,7 +83,7 @@ impl Transfer {
         }
     }
 
-    /// Takes the bars away.
+    /// Erases the bars.
     pub(crate) fn clear(&self) {
         if let Show::Bars { total, files, .. } = &self.show {
             let files = files.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,15 +92,15 @@ impl Transfer {
     }
 }
 
-/// What is worth a line.
+/// The line for an event, if it has one.
 fn line(progress: Progress<'_>) -> Option<String> {
     Some(match progress {
         Progress::Bytes { .. } => return None,
         Progress::Waiting { file } => {
-            format!("{}: waiting for another download of it", one_line(file))
+            format!("{}: waiting for another process that downloads it", one_line(file))
         }
         Progress::Retrying { file, wait, problem } => {
-            format!("{}: {}; again in {:.0} s", one_line(file), one_line(problem), wait.as_secs_f64())
+            format!("{}: {}; retrying in {:.0} s", one_line(file), one_line(problem), wait.as_secs_f64())
         }
         Progress::Done { file, total } => format!("{}: {}", one_line(file), HumanBytes(total)),
     })

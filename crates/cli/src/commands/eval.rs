@@ -133,7 +133,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
 }
 
-/// Runs all windows, and hands the logits of each position to whoever wants them.
+/// Runs all windows and passes the logits of each position on.
 fn score(
     arguments: &Arguments,
     model: &Arc<TextModel>,
@@ -176,7 +176,7 @@ fn score(
     writer.map_or(Ok(()), LogitsWriter::finish)
 }
 
-/// The text that is given, if one is.
+/// The text of the flags, if any.
 fn text(arguments: &Arguments) -> anyhow::Result<Option<String>> {
     let Some(path) = &arguments.text else { return Ok(arguments.prompt.clone()) };
     let mut bytes = Vec::new();
@@ -193,7 +193,7 @@ fn text(arguments: &Arguments) -> anyhow::Result<Option<String>> {
     Ok(Some(text))
 }
 
-/// The tokens to score: of the text, else those of the saved logits, which must be the same.
+/// The tokens to score: those of the text, else of the saved logits. If both are given, they must agree.
 fn tokens(
     arguments: &Arguments,
     text: Option<String>,
@@ -222,7 +222,7 @@ fn tokens(
     }
 }
 
-/// Window and stride: those given, else those of the saved logits, else the defaults.
+/// Window and stride: from flags, else from the saved logits, else the defaults.
 fn sizes(
     arguments: &Arguments,
     saved: Option<&LogitsReader>,
@@ -250,7 +250,7 @@ fn sizes(
         (saved_window.filter(|&saved| saved != window), saved_stride.filter(|&saved| saved != stride))
     {
         warn(&format!(
-            "the saved logits were made with another window or stride ({expected}): what was seen differs"
+            "the saved logits have another window or stride ({expected}), so their contexts differ"
         ));
     }
     Ok((window, stride))

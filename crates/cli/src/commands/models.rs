@@ -93,7 +93,7 @@ fn find(hub: &Hub, name: &str) -> anyhow::Result<CachedRepo> {
     let found = repos(hub)?.into_iter().find(|repo| repo.id == name);
     found.ok_or_else(|| {
         let cache = hub.cache.display();
-        Usage(format!("{} is not in the cache at {cache}: `peri models` lists what is", one_line(name)))
+        Usage(format!("{} is not in the cache at {cache}; `peri models` lists the models", one_line(name)))
             .into()
     })
 }

@@ -116,14 +116,14 @@ impl Report {
         let config = resolved.config();
         let (architecture, encoding) = (config.architecture.clone(), config.quantization_encoding);
         let (request, cache_dtype) = (*resolved.memory_request(), resolved.cache_dtype().to_string());
-        // Those of the look that are about memory are of one that it was not told of.
+        // The memory was ignored while resolving, so its warnings do not apply.
         let limits = &resolved.memory().warnings;
         let warnings =
             resolved.warnings().iter().filter(|warning| !limits.contains(warning)).cloned().collect();
         // Nothing is computed, so one thread is enough.
         let compiled = model::compile(&model::session(1)?, resolved)?;
         let memory = compiled.compiled().programs().next().map(engine::Program::weight_memory);
-        // The check is that of the commands that run, which know no more than the files yet.
+        // The same check as in the commands that run, which only know the files at this point.
         let request = MemoryRequest { free: available_memory(), ..request };
         let mut report = Report {
             model: source.name(),

@@ -71,7 +71,7 @@ fn two_turns_share_a_conversation() {
 }
 
 #[test]
-fn a_seed_gives_the_same_answers_and_caching_changes_none() {
+fn answers_depend_on_the_seed_but_not_on_caching() {
     let chat = Chat::new("seed");
     let input = "Tell me of a fox.\nAnd of a hen?\n";
     let texts = |arguments: &[&str]| -> Vec<String> {

@@ -125,7 +125,7 @@ fn files_in_json_are_settings_too() {
 
 #[cfg(unix)]
 #[test]
-fn variables_are_text() {
+fn variables_that_are_not_utf8_are_errors() {
     use std::os::unix::ffi::OsStrExt;
 
     let value = std::ffi::OsStr::from_bytes(b"caf\xe9");
@@ -135,7 +135,7 @@ fn variables_are_text() {
 }
 
 #[test]
-fn bad_settings_are_refused_with_the_place() {
+fn errors_in_settings_name_file_line_and_column() {
     let folder = Folder::new("bad-settings");
     let cases = [
         (
@@ -248,7 +248,7 @@ fn strategies_and_limits_change_no_text() {
 }
 
 #[test]
-fn a_saved_model_starts_and_knows_what_it_was_made_from() {
+fn saved_models_refuse_other_settings_and_weights() {
     let folder = Folder::new("serialized");
     let path = folder.path().join("model.mef").display().to_string();
     let text = |arguments: &[&str]| {

@@ -20,7 +20,7 @@ fn doctor(caches: &Folder, arguments: &[&str]) -> Outcome {
 }
 
 #[test]
-fn a_machine_that_runs_these_tests_is_well() {
+fn a_working_machine_passes() {
     let caches = Folder::new("doctor-well");
     let text = doctor(&caches, &["--json"]).text();
     assert!(!text.contains("hf_secret"), "{text}");
@@ -41,7 +41,7 @@ fn a_machine_that_runs_these_tests_is_well() {
 }
 
 #[test]
-fn damage_ends_with_code_1() {
+fn damaged_caches_exit_with_1() {
     let caches = Folder::new("doctor-damage");
     let (compiled, blobs) =
         (caches.path().join("cache/compiled"), caches.path().join("hub/models--a--b/blobs"));

@@ -76,7 +76,7 @@ fn standard_input_and_arguments_are_texts_too() {
 }
 
 #[test]
-fn the_storyteller_is_close_to_its_reference() {
+fn quantized_storytellers_are_close_to_the_reference() {
     let Some(data) = testdata::shared("storyteller") else { return };
     let folder = Folder::new("eval-storyteller");
     let cases = |greedy: &Value| greedy["variants"]["BF16"]["cases"].clone();
@@ -101,7 +101,7 @@ fn the_storyteller_is_close_to_its_reference() {
 }
 
 #[test]
-fn fewer_rows_are_of_the_last_tokens() {
+fn fewer_rows_belong_to_the_last_tokens() {
     let Some(data) = testdata::shared("stories260k") else { return };
     let folder = Folder::new("eval-stories");
     let (tokens, file) = reference(&data.join("reference"), |greedy| greedy["cases"].clone(), 1);
@@ -116,7 +116,7 @@ fn fewer_rows_are_of_the_last_tokens() {
 }
 
 #[test]
-fn what_does_not_belong_together_is_refused() {
+fn mismatched_logits_windows_and_texts_are_errors() {
     let folder = Folder::new("eval-bad");
     let text = folder.file("t.txt", TEXT);
     let saved = save(&folder, &[0, 2352, 607], &[0; 3 * 4 * 8], 8);

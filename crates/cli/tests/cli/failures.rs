@@ -113,7 +113,7 @@ fn an_unknown_architecture_lists_the_known() {
 }
 
 #[test]
-fn a_folder_without_its_configuration() {
+fn folders_without_config_or_tokenizer_are_errors() {
     let Some(original) = testdata::shared("stories260k/hf") else { return };
     let cases = [
         ("config.json", "config.json", "cannot open the model"),
@@ -191,7 +191,7 @@ fn prompts_that_do_not_fit_are_errors() {
     ];
     check(&peri(&["generate", &long]), 2, &parts);
     check(&peri(&["generate", "a", "b", &long]), 2, &["prompt 3 of 3: the prompt has "]);
-    check(&peri_reading(&["generate"], b"caf\xe9"), 2, &["not UTF-8 from byte 3 on"]);
+    check(&peri_reading(&["generate"], b"caf\xe9"), 2, &["not UTF-8 at byte 3"]);
 }
 
 #[test]

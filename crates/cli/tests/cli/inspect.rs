@@ -21,7 +21,7 @@ fn facts_of_the_built_in_model() {
 }
 
 #[test]
-fn the_cache_is_that_for_the_length_that_is_asked_for() {
+fn the_cache_size_follows_max_length() {
     assert!(peri(&["inspect"]).text().contains("cache            4.00 MiB for 512 tokens"));
     let text = peri(&["inspect", "--max-length", "128"]).text();
     assert!(text.contains("cache            1.00 MiB for 128 tokens"), "{text}");
@@ -53,7 +53,7 @@ fn json_has_everything() {
 }
 
 #[test]
-fn artifacts_tell_what_they_hold() {
+fn artifacts_show_their_models_and_weights() {
     let folder = Folder::new("artifact");
     let path = folder.path().join("twice.mef");
     let shown = path.display().to_string();

@@ -3,7 +3,7 @@
 use crate::support::peri;
 
 #[test]
-fn names_what_is_supported() {
+fn architectures_encodings_and_files_are_listed() {
     let text = peri(&["list"]).text();
     for part in ["LlamaForCausalLM", "BertModel", "q4_k", "bfloat16", "GGUF", "safetensors", "PyTorch"] {
         assert!(text.contains(part), "{text}");
@@ -11,7 +11,7 @@ fn names_what_is_supported() {
 }
 
 #[test]
-fn json_has_the_same() {
+fn json_lists_architectures_and_files() {
     let value: serde_json::Value = serde_json::from_str(&peri(&["list", "--json"]).text()).unwrap();
     let llama = &value["architectures"]["LlamaForCausalLM"];
     assert_eq!((&llama["gguf"], &llama["task"]), (&"llama".into(), &"text_generation".into()));

@@ -58,7 +58,7 @@ fn json(outcome: Outcome) -> Value {
 }
 
 #[test]
-fn numbers_are_those_of_the_model() {
+fn plan_numbers_match_the_model() {
     let plan = json(peri(&["plan", "--json", "--kv-cache-page-size", "64", "--cache-strategy", "paged"]));
     assert_eq!((&plan["model"], &plan["architecture"]), (&"storyteller".into(), &"LlamaForCausalLM".into()));
     assert_eq!((&plan["parameters"], &plan["active_parameters"]), (&7_344_384.into(), &7_344_384.into()));
@@ -82,7 +82,7 @@ fn numbers_are_those_of_the_model() {
 }
 
 #[test]
-fn what_does_not_fit_ends_with_its_code_and_says_what_would() {
+fn plans_that_do_not_fit_exit_with_4_and_suggest_limits() {
     let sequences = ["--cache-strategy", "continuous", "--max-cache-batch-size", "1000000000"];
     let outcome = peri(&[&["plan", "--json"], &sequences[..]].concat());
     assert_eq!(outcome.code, Some(4), "{outcome:?}");
@@ -93,14 +93,14 @@ fn what_does_not_fit_ends_with_its_code_and_says_what_would() {
 }
 
 #[test]
-fn on_disk_is_what_is_on_disk() {
+fn weights_on_disk_are_the_sizes_of_the_files() {
     let bytes = std::fs::metadata(storyteller()).unwrap().len() as f64;
     let text = peri(&["plan", &storyteller()]).text();
     assert!(text.contains(&format!("weights on disk       {:.2} MiB", bytes / 1024.0 / 1024.0)), "{text}");
 }
 
 #[test]
-fn lines_end_with_the_answer() {
+fn the_last_line_says_whether_it_fits() {
     let text = peri(&["plan", "--max-length", "auto"]).text();
     for part in ["architecture          LlamaForCausalLM", "512 (auto-inferred)", "1 (current)", " packed, "]
     {
@@ -117,7 +117,7 @@ fn encoders_have_no_cache() {
 }
 
 #[test]
-fn weights_on_a_hub_are_not_fetched() {
+fn plan_does_not_download_weights() {
     let files = |output| {
         vec![("config.json", CONFIG.as_bytes().to_vec()), ("model.safetensors", safetensors(output))]
     };
@@ -152,7 +152,7 @@ fn pytorch_files_are_planned_from_their_configuration() {
 }
 
 #[test]
-fn a_gguf_file_on_a_hub_is_planned_like_one_that_is_here() {
+fn remote_and_local_gguf_files_have_the_same_plan() {
     let content = std::fs::read(storyteller()).unwrap();
     let hub = Hub::start(vec![("storyteller-q4_k_m.gguf", content.clone())]);
     let mut there = json(plan_of(&hub, &["--json"], false));
@@ -173,7 +173,7 @@ fn a_gguf_file_on_a_hub_is_planned_like_one_that_is_here() {
 }
 
 #[test]
-fn what_is_wrong_with_files_on_a_hub_is_said() {
+fn damaged_files_on_a_hub_are_errors() {
     let check = |files: Files, offline: bool, code: i32, expected: &str| {
         let outcome = plan_of(&Hub::start(files), &[], offline);
         assert!(outcome.code == Some(code) && outcome.stderr.contains(expected), "{outcome:?}");

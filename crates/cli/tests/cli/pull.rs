@@ -17,7 +17,7 @@ fn pull(hub: &Hub, cache: &Folder, arguments: &[&str], offline: bool) -> Outcome
 }
 
 #[test]
-fn says_what_it_takes_and_fetches_it() {
+fn pull_lists_files_then_downloads_them() {
     let (hub, cache) = (Hub::start(files()), Folder::new("pull"));
     let snapshot = cache.path().join("models--ada--tiny/snapshots").join(COMMIT);
     let arguments = ["ada/tiny", "--quantization-encoding", "q8_0"];
@@ -50,7 +50,7 @@ fn says_what_it_takes_and_fetches_it() {
 }
 
 #[test]
-fn refusals_say_what_to_do() {
+fn pull_errors_suggest_a_fix() {
     let (hub, cache) = (Hub::start(files()), Folder::new("no-pull"));
     let cases: &[(&[&str], i32, &[&str])] = &[
         (&["ada/tiny"], 2, &["choose one of q4_0, q8_0", "--quantization-encoding"]),

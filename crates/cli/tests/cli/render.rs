@@ -19,7 +19,7 @@ fn check_fails(outcome: &Outcome, code: i32, parts: &[&str]) {
 }
 
 #[test]
-fn prompts_are_those_of_jinja2() {
+fn prompts_equal_those_of_jinja2() {
     let Some(folder) = testdata::shared("chat-templates") else { return };
     let text = std::fs::read_to_string(folder.join("expected.json")).unwrap();
     let expected: Value = serde_json::from_str(&text).unwrap();
@@ -59,7 +59,7 @@ fn prompts_are_those_of_jinja2() {
 }
 
 #[test]
-fn conversations_come_in_both_shapes_and_from_files() {
+fn conversations_are_lists_or_objects_from_files_or_standard_input() {
     let folder = Folder::new("render-shapes");
     let template = folder.file("chatml.jinja", CHATML);
     let messages = r#"[{"role": "user", "content": "Hi"}]"#;
@@ -91,7 +91,7 @@ fn the_model_may_come_before_the_conversation() {
 }
 
 #[test]
-fn the_tokens_are_those_of_the_model() {
+fn special_tokens_come_from_the_model() {
     let folder = Folder::new("render-tokens");
     let template = folder.file("template.jinja", "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}");
     let conversation = r#"[{"role": "user", "content": "Once upon a time"}]"#;
@@ -156,7 +156,7 @@ fn now_sets_the_clock_of_the_template() {
 }
 
 #[test]
-fn dates_are_those_of_the_time_zone() {
+fn strftime_now_uses_the_time_zone() {
     let folder = Folder::new("render-date");
     let template = folder.file("date.jinja", "{{ strftime_now('%j %H') }}");
     let conversation = folder.file("chat.json", "[]");
@@ -174,7 +174,7 @@ fn dates_are_those_of_the_time_zone() {
 }
 
 #[test]
-fn conversations_at_fault_are_told_from_damaged_templates() {
+fn bad_conversations_and_damaged_templates_have_different_codes() {
     let folder = Folder::new("render-fault");
     let template = folder.file("text.jinja", "{% for m in messages %}{{ 'a' + m.content }}{% endfor %}");
     let outcome = render(&["--template", &template], r#"[{"role": "user", "content": null}]"#);

@@ -15,7 +15,7 @@ fn on_hub(files: Files, name: &str, arguments: &[&str]) -> (Outcome, Vec<String>
 }
 
 #[test]
-fn what_cannot_run_is_not_fetched() {
+fn models_that_cannot_run_are_not_downloaded() {
     let gguf = std::fs::read(storyteller()).unwrap();
     let models: [(&str, Files); 2] = [
         ("safetensors", vec![("config.json", CONFIG.into()), ("model.safetensors", safetensors(true))]),
@@ -45,7 +45,7 @@ fn what_cannot_run_is_not_fetched() {
 }
 
 #[test]
-fn the_built_in_model_is_in_no_folder() {
+fn a_folder_named_storyteller_does_not_shadow_the_built_in_model() {
     let folder = Folder::new("storyteller-beside");
     std::fs::create_dir_all(folder.path().join("storyteller")).unwrap();
     let arguments = ["generate", "--quiet", "--temperature", "0", "--max-new-tokens", "4", "The king"];
@@ -55,7 +55,7 @@ fn the_built_in_model_is_in_no_folder() {
 }
 
 #[test]
-fn the_built_in_model_heeds_what_its_file_does() {
+fn the_built_in_model_takes_the_same_flags_as_its_file() {
     let text = |rest: &[&str]| {
         let arguments = ["generate", "--quiet", "--temperature", "0", "--max-new-tokens", "12", "The king"];
         peri(&[&arguments[..], rest].concat()).text()
@@ -81,7 +81,7 @@ fn limited(arguments: &str) -> Outcome {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn limits_of_the_process_are_limits_of_memory() {
+fn address_space_limits_bound_memory() {
     let outcome = limited(
         "generate --max-length 512 --cache-strategy continuous --max-cache-batch-size 2000 --threads 1 hi",
     );
@@ -92,7 +92,7 @@ fn limits_of_the_process_are_limits_of_memory() {
 }
 
 #[test]
-fn pages_and_padding_that_do_not_fit_are_named() {
+fn oversized_pages_and_padding_are_errors_that_name_the_field() {
     let plan = peri(&["plan", "--cache-strategy", "naive", "--pad-to-multiple-of", "1000000000000"]);
     assert_eq!(plan.code, Some(4), "{plan:?}");
     assert!(plan.stderr.contains("pad_to_multiple_of is 1000000000000 tokens"), "{plan:?}");

@@ -10,7 +10,7 @@ fn tokenize(arguments: &[&str], input: &str) -> String {
 }
 
 #[test]
-fn lines_become_ids_and_ids_become_lines() {
+fn encode_and_decode_round_trip() {
     let text = "Once upon a time\nA fox — and a crow: « naïve » 🦊\n\n  two  spaces\n";
     let ids = tokenize(&[&storyteller()], text);
     assert_eq!(ids.lines().next(), Some("[0,2352,607,260,527]"));
@@ -26,7 +26,7 @@ fn the_built_in_tokenizer_needs_no_file() {
 }
 
 #[test]
-fn the_model_of_the_environment_is_meant_where_none_is_named() {
+fn peri_model_names_the_default_tokenizer() {
     let Some(folder) = testdata::shared("stories260k/hf") else { return };
     let folder = folder.display().to_string();
     let ids = |model: &str, more: &[&str]| {
@@ -83,7 +83,7 @@ fn json_has_ids_pieces_and_offsets() {
 }
 
 #[test]
-fn texts_come_from_strings_and_files_too() {
+fn texts_may_come_from_flags_and_files() {
     let folder = Folder::new("tokenize");
     let file = folder.file("a.txt", "Once upon a time\nOnce");
     let texts = |arguments: &[&str]| {
@@ -105,7 +105,7 @@ fn texts_come_from_strings_and_files_too() {
 }
 
 #[test]
-fn of_a_repo_the_tokenizer_alone_is_fetched() {
+fn only_the_tokenizer_of_a_repo_is_downloaded() {
     let content = std::fs::read(storyteller()).unwrap();
     let size = content.len();
     let hub = Hub::start(vec![("sub/tiny-q4_k_m.gguf", content.clone()), ("tiny-q8_0.gguf", content)]);

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::support::{Folder, command, peri, storyteller};
 
 #[test]
-fn what_was_saved_starts_a_model() {
+fn saved_models_start_and_their_size_is_reported() {
     let folder = Folder::new("warm");
     let (model, target) = (storyteller(), folder.path().join("model.mef").display().to_string());
     let text = peri(&["warm-cache", &model, "--target", &target, "--json"]).text();
@@ -27,7 +27,7 @@ fn what_was_saved_starts_a_model() {
 }
 
 #[test]
-fn without_a_target_nothing_stays() {
+fn without_a_target_nothing_is_saved() {
     let text = peri(&["warm-cache"]).text();
     assert!(text.starts_with("storyteller: found in "), "{text}");
     assert!(text.ends_with("the compiled model was not saved: name a file with --target\n"), "{text}");

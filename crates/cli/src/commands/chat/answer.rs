@@ -1,24 +1,24 @@
-//! An answer, and what it took.
+//! An answer with its usage and timings.
 
 use std::time::Duration;
 
 use pipelines::{FinishReason, Timings, Usage};
 use serde_json::{Value, json};
 
-/// An answer, whole or not.
+/// An answer, complete or interrupted.
 #[derive(Debug, Clone)]
 pub(super) struct Answer {
     pub(super) text: String,
-    /// Why it ended; `None` is Ctrl-C.
+    /// Why it ended; `None` if interrupted.
     pub(super) reason: Option<FinishReason>,
     pub(super) usage: Usage,
     pub(super) timings: Timings,
-    /// Until it ended, whatever ended it.
+    /// The time until it ended or was interrupted.
     pub(super) total: Duration,
     pub(super) seed: u64,
 }
 
-/// What all answers took.
+/// The sums of all answers.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
     answers: usize,
@@ -29,12 +29,12 @@ pub(super) struct Totals {
 }
 
 impl Answer {
-    /// Tokens a second, once the first is there.
+    /// Tokens per second after the first.
     pub(super) fn rate(&self) -> Option<f64> {
         rate(&self.usage, self.total.checked_sub(self.timings.first_token?)?)
     }
 
-    /// What `--json` prints of it.
+    /// The object of `--json`.
     pub(super) fn json(&self, index: usize) -> Value {
         let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
         let Usage { prompt_tokens, cached_tokens, generated_tokens } = self.usage;
@@ -57,7 +57,7 @@ impl Answer {
         })
     }
 
-    /// The line below it; the seed where it matters.
+    /// The line below an answer, with the seed if it matters.
     pub(super) fn line(&self, sampled: bool) -> String {
         let Usage { prompt_tokens, cached_tokens, generated_tokens } = self.usage;
         let mut facts = vec![format!("prompt {prompt_tokens} tokens, {cached_tokens} cached")];
@@ -77,7 +77,7 @@ impl Answer {
 }
 
 impl Totals {
-    /// Counts an answer, kept or not.
+    /// Adds an answer, kept or replaced.
     pub(super) fn count(&mut self, answer: &Answer) {
         self.answers += 1;
         self.prompt_tokens += answer.usage.prompt_tokens;
@@ -86,7 +86,7 @@ impl Totals {
         self.total += answer.total;
     }
 
-    /// What `/stats` prints of them.
+    /// The lines of `/stats`.
     pub(super) fn lines(&self) -> String {
         format!(
             "answers        {}, {} tokens in {:.1} s\nprompts        {} tokens, {} of them from the cache",
@@ -99,7 +99,7 @@ impl Totals {
     }
 }
 
-/// Tokens a second since the first.
+/// Tokens per second after the first.
 pub(super) fn rate(usage: &Usage, since_first: Duration) -> Option<f64> {
     let after_first = usage.generated_tokens.checked_sub(1)?;
     (after_first > 0 && !since_first.is_zero()).then(|| after_first as f64 / since_first.as_secs_f64())

@@ -1,28 +1,28 @@
-//! What the system tells of processor, memory and environment. What it does not tell is `None`.
+//! Facts about the processor, memory and environment. Unknown facts are `None`.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::fs;
 
-/// Variables that matter begin with one of these.
+/// Prefixes of the variables to show.
 const PREFIXES: &[&str] =
     &["HF_", "HUGGING_FACE_", "HUGGINGFACE_", "TRANSFORMERS_OFFLINE", "PERI_", "PERIHELION_"];
-/// Variables whose names have one of these are secrets, unless they name a file.
+/// Parts of the names of secret variables. Variables that name files are not secret.
 const SECRETS: &[&str] = &["TOKEN", "SECRET", "PASSWORD", "KEY"];
-/// What is shown of a secret.
+/// Shown in place of a secret.
 const HIDDEN: &str = "(hidden)";
 
-/// The processor's cores, and those of them that this process may use.
+/// The processor's cores, and those this process may use.
 pub(super) struct Cores {
-    /// What the processor calls itself.
+    /// The name of the processor.
     pub(super) model: Option<String>,
-    /// Cores that run at once for this process.
+    /// Cores this process can use at once.
     pub(super) usable: Option<usize>,
     /// Cores without hyper-threads.
     pub(super) physical: Option<usize>,
-    /// The numbers of those that this process may run on, such as `0-3,8`.
+    /// The numbers of the cores this process may run on, such as `0-3,8`.
     pub(super) allowed: Option<String>,
-    /// How many cores' time the control groups allow.
+    /// The CPU time the control groups allow, in cores.
     pub(super) quota: Option<f64>,
 }
 
@@ -40,7 +40,7 @@ impl Cores {
         }
     }
 
-    /// In words.
+    /// A summary.
     pub(super) fn words(&self) -> String {
         let mut words = vec![self.usable.map_or("unknown".to_string(), |cores| format!("{cores} usable"))];
         words.extend(self.physical.map(|cores| format!("{cores} physical in the machine")));
@@ -50,23 +50,23 @@ impl Cores {
     }
 }
 
-/// The version of the kernel.
+/// The kernel version.
 pub(super) fn kernel() -> Option<String> {
     Some(read("/proc/sys/kernel/osrelease")?.trim().to_string())
 }
 
-/// Bytes of memory that the machine has.
+/// Bytes of memory of this machine.
 pub(super) fn total_memory() -> Option<u64> {
     let info = read("/proc/meminfo")?;
     value(&info, "MemTotal")?.strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// When the kernel uses huge pages unasked: `always`, `madvise` or `never`.
+/// The policy for transparent huge pages: `always`, `madvise` or `never`.
 pub(super) fn huge_pages() -> Option<String> {
     bracketed(&read("/sys/kernel/mm/transparent_hugepage/enabled")?)
 }
 
-/// The instruction sets that kernels may have use of, and this machine has.
+/// The instruction sets of this machine that kernels can use.
 pub(super) fn instruction_sets() -> Vec<&'static str> {
     #[cfg(target_arch = "x86_64")]
     {
@@ -83,7 +83,7 @@ pub(super) fn instruction_sets() -> Vec<&'static str> {
     Vec::new()
 }
 
-/// Those of the environment that tell this program something, without secrets.
+/// The environment variables that concern this program, without secrets.
 pub(super) fn variables(all: impl Iterator<Item = (OsString, OsString)>) -> BTreeMap<String, String> {
     let ours = all.filter_map(|(name, value)| {
         let name = name.into_string().ok()?;
@@ -98,7 +98,7 @@ pub(super) fn variables(all: impl Iterator<Item = (OsString, OsString)>) -> BTre
     ours.collect()
 }
 
-/// An address without user and password; anything else as it is.
+/// An address without user and password; other texts unchanged.
 pub(super) fn without_secrets(address: &str) -> String {
     let Some((scheme, rest)) = address.split_once("://") else { return address.to_string() };
     let end = rest.find('/').unwrap_or(rest.len());
@@ -108,7 +108,7 @@ pub(super) fn without_secrets(address: &str) -> String {
     }
 }
 
-/// Whether a variable switches tokens on or off and is none.
+/// Whether a variable with a secret's name is only a switch.
 fn is_switch(name: &str) -> bool {
     name.contains("_DISABLE_")
 }
@@ -117,7 +117,7 @@ fn read(path: &str) -> Option<String> {
     fs::read_to_string(path).ok()
 }
 
-/// The value after a name and a colon, where it stands first.
+/// The first value after a name and a colon.
 fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -140,7 +140,7 @@ fn physical_cores(info: &str) -> Option<usize> {
     (!cores.is_empty()).then_some(cores.len())
 }
 
-/// The least of the quotas of the process's control group (version 2) and of those around it, in cores.
+/// The lowest quota of the process's control group (version 2) and its parents, in cores.
 fn group_quota(groups: &str) -> Option<f64> {
     let path = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let root = std::path::Path::new("/sys/fs/cgroup");
@@ -150,7 +150,7 @@ fn group_quota(groups: &str) -> Option<f64> {
     quotas.reduce(f64::min)
 }
 
-/// `cpu.max`: the time and the period it is given for, or `max`.
+/// The quota in `cpu.max`: a time per period, or `max`.
 fn quota(text: &str) -> Option<f64> {
     let (time, period) = text.trim().split_once(' ')?;
     let (time, period) = (time.parse::<f64>().ok()?, period.parse::<f64>().ok()?);

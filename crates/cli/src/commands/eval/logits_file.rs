@@ -15,7 +15,7 @@ use crate::exit::Usage;
 const TOKENS: &str = "tokens";
 const LOGITS: &str = "logits";
 
-/// What logits are of.
+/// The tokens and windows of saved logits.
 pub(super) struct Tokens<'a> {
     pub(super) tokens: &'a [u32],
     pub(super) vocab: usize,
@@ -24,7 +24,7 @@ pub(super) struct Tokens<'a> {
     pub(super) model: &'a str,
 }
 
-/// A file that is being written. It has its name once it is whole.
+/// A file being written. It gets its name when complete.
 pub(super) struct LogitsWriter {
     out: BufWriter<File>,
     path: PathBuf,
@@ -34,19 +34,19 @@ pub(super) struct LogitsWriter {
     tokens: usize,
 }
 
-/// Logits that were saved, mapped rather than read.
+/// Saved logits, memory-mapped.
 pub(super) struct LogitsReader {
     path: PathBuf,
     tokens: Vec<u32>,
     logits: Tensor,
-    /// The first token that has a row.
+    /// The first token with a row.
     first: usize,
     window: Option<usize>,
     stride: Option<usize>,
 }
 
 impl LogitsWriter {
-    /// Begins a file: its header and the tokens.
+    /// Starts a file with its header and the tokens.
     pub(super) fn create(path: &Path, of: &Tokens<'_>) -> anyhow::Result<LogitsWriter> {
         let name = path
             .file_name()
@@ -81,7 +81,7 @@ impl LogitsWriter {
         write().with_context(|| format!("cannot write {}", self.path.display()))
     }
 
-    /// Ends the file, and gives it its name.
+    /// Completes the file and gives it its name.
     pub(super) fn finish(mut self) -> anyhow::Result<()> {
         assert_eq!(self.rows, self.tokens, "every token has its row");
         let write = self.out.flush().and_then(|()| std::fs::rename(&self.unfinished, &self.path));
@@ -91,18 +91,18 @@ impl LogitsWriter {
 
 impl Drop for LogitsWriter {
     fn drop(&mut self) {
-        // Gone already where the file is whole.
+        // A complete file was renamed.
         let _ = std::fs::remove_file(&self.unfinished);
     }
 }
 
-/// The length of the description, and the description, filled up with spaces so that the tensors are aligned.
+/// The length of the header and the header, padded with spaces so that the tensors are aligned.
 fn header(of: &Tokens<'_>) -> anyhow::Result<Vec<u8>> {
     let bytes = |count: usize| count.checked_mul(4).context("so many logits are beyond any file");
     let tokens = bytes(of.tokens.len())?;
     let elements = of.tokens.len().checked_mul(of.vocab).context("so many logits are beyond any file")?;
     let end = bytes(elements)?.checked_add(tokens).context("so many logits are beyond any file")?;
-    // In this order, so that the same logits are the same file.
+    // A fixed order, so that equal logits give equal files.
     let header = json!({
         "__metadata__": {
             "format": "perihelion logits",
@@ -160,24 +160,24 @@ impl LogitsReader {
         })
     }
 
-    /// The tokens they are of.
+    /// The tokens.
     pub(super) fn tokens(&self) -> &[u32] {
         &self.tokens
     }
 
-    /// The window and the stride they were made with, where the file says it.
+    /// The window and stride they were computed with, if the file has them.
     pub(super) fn sizes(&self) -> (Option<usize>, Option<usize>) {
         (self.window, self.stride)
     }
 
-    /// The logits at a token, if they were saved.
+    /// The logits at a token, if saved.
     pub(super) fn row(&self, at: usize) -> Option<&[f32]> {
         let vocab = self.logits.shape()[1];
         let row = at.checked_sub(self.first)?;
         self.logits.as_slice::<f32>().expect("checked when it was opened").chunks_exact(vocab.max(1)).nth(row)
     }
 
-    /// Checks that they are of a model's vocabulary, and of the tokens of a text if there is one.
+    /// Checks the size of the vocabulary, and the tokens of a text if there is one.
     pub(super) fn check(&self, vocab: usize, tokens: Option<&[u32]>) -> Result<(), Usage> {
         let path = self.path.display();
         let saved = self.logits.shape()[1];

@@ -1,4 +1,4 @@
-//! Sums and quantiles of what scoring gives, position by position.
+//! Sums and quantiles over scored positions.
 
 use pipelines::Divergence;
 
@@ -8,11 +8,11 @@ use crate::exit::BadModel;
 #[derive(Default)]
 pub(super) struct Likelihood {
     nats: f64,
-    /// Tokens that were scored.
+    /// Scored tokens.
     pub(super) count: usize,
 }
 
-/// How far predictions are from saved ones.
+/// The divergence of predictions from saved ones.
 #[derive(Default)]
 pub(super) struct Agreement {
     divergences: Vec<f64>,
@@ -33,14 +33,14 @@ impl Likelihood {
         Ok(())
     }
 
-    /// Nats per token, if any was scored.
+    /// Nats per token, if any token was scored.
     pub(super) fn mean(&self) -> Option<f64> {
         (self.count > 0).then(|| self.nats / self.count as f64)
     }
 }
 
 impl Agreement {
-    /// Adds a position, and the negative log-probabilities of the token that follows it, where one does.
+    /// Adds a position, with the negative log-probabilities of the next token if there is one.
     pub(super) fn add(
         &mut self,
         divergence: Divergence,
@@ -75,19 +75,19 @@ impl Agreement {
         [mean, quantile(&sorted, 0.5), quantile(&sorted, 0.99), quantile(&sorted, 1.0)]
     }
 
-    /// The part of the positions whose likeliest token is the same.
+    /// The fraction of positions whose likeliest token agrees.
     pub(super) fn top1(&self) -> f64 {
         self.same_top as f64 / self.rows() as f64
     }
 
-    /// The perplexity under the saved logits, and how many times that the model's is.
+    /// The perplexity under the saved logits, and the ratio of the model's perplexity to it.
     pub(super) fn perplexities(&self) -> Option<(f64, f64)> {
         let (saved, model) = (self.saved.mean()?, self.model.mean()?);
         Some((saved.exp(), (model - saved).exp()))
     }
 }
 
-/// The value that so large a part of sorted values lies below, between two of them in proportion.
+/// The quantile of sorted values, with linear interpolation.
 fn quantile(sorted: &[f64], part: f64) -> f64 {
     let place = part * (sorted.len() - 1) as f64;
     let (low, high) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
@@ -95,7 +95,7 @@ fn quantile(sorted: &[f64], part: f64) -> f64 {
 }
 
 fn no_numbers(whose: &str, at: usize) -> BadModel {
-    BadModel(format!("{whose} logits at token {at} are no numbers: the weights or the file may be damaged"))
+    BadModel(format!("{whose} logits at token {at} are not numbers: the weights or the file may be damaged"))
 }
 
 #[cfg(test)]
@@ -125,6 +125,6 @@ mod tests {
         assert!((saved - 1f64.exp()).abs() < 1e-12 && (ratio - 0.5f64.exp()).abs() < 1e-12);
         let nan = Divergence { kl: f64::NAN, same_top: false };
         let error = agreement.add(nan, None, 7).unwrap_err().to_string();
-        assert!(error.contains("at token 7 are no numbers"), "{error}");
+        assert!(error.contains("at token 7 are not numbers"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Where the time of a generation went.
+//! The time spent loading, reading prompts and generating.
 
 use std::io::Write;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use pipelines::{Event, EventKind, FinishReason, Request};
 
 use super::job::Job;
 
-/// Where the time went, for the closing line.
+/// Times, for the closing line.
 pub(super) struct Clock {
     load: Duration,
-    /// Of the steps that read prompts; tokens of other sequences may be made beside.
+    /// Steps that read prompts, which may generate tokens of other sequences too.
     prompt: Duration,
-    /// Of the steps that only made tokens, and how many those were.
+    /// Steps that only generated tokens, and the number of these tokens.
     decode: Duration,
     decoded: usize,
     first_token: Option<Duration>,
@@ -24,7 +24,7 @@ impl Clock {
         Clock { load, prompt, decode, decoded: 0, first_token: None }
     }
 
-    /// Counts a step, before its events are taken.
+    /// Counts a step, before the jobs take its events.
     pub(super) fn count(&mut self, time: Duration, events: &[Event], jobs: &[Job]) {
         let first = |event: &Event| jobs.iter().any(|job| job.id == event.id && job.tokens.is_empty());
         let predicted = |event: &&Event| match event.kind {
@@ -44,7 +44,7 @@ impl Clock {
         }
     }
 
-    /// The closing line on standard error.
+    /// Prints the closing line on standard error.
     pub(super) fn report(&self, jobs: &[Job], request: &Request) {
         let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
         let rate = |tokens: usize, time: Duration| tokens as f64 / time.as_secs_f64().max(1e-9);

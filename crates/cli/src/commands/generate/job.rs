@@ -1,4 +1,4 @@
-//! One answer that is asked for, and what becomes of it.
+//! One answer and its state.
 
 use pipelines::{EventKind, FinishReason, Request, SequenceId, TokenLogprob, TokenLogprobs};
 use serde::Serialize;
@@ -9,22 +9,22 @@ use crate::exit;
 pub(super) struct Job {
     /// Its sequence.
     pub(super) id: SequenceId,
-    /// Which of the prompts it is to, and which answer of several to that one; from 0.
+    /// The index of the prompt, and of the answer among those to this prompt; from 0.
     pub(super) index: usize,
     pub(super) sample: usize,
-    /// With this seed it would be the only answer.
+    /// The seed that gives this answer alone.
     pub(super) seed: u64,
     pub(super) prompt: String,
     pub(super) prompt_tokens: usize,
     pub(super) text: String,
     pub(super) tokens: Vec<u32>,
     pub(super) finished: Option<FinishReason>,
-    /// What was asked for of the prompt's tokens, and of the answer's.
+    /// Log-probabilities of the prompt's tokens and of the answer's, if requested.
     prompt_logprobs: Option<Vec<Scored>>,
     logprobs: Option<Vec<Scored>>,
 }
 
-/// What `--json` prints of an answer.
+/// The object of `--json`.
 #[derive(Serialize)]
 pub(super) struct Object<'a> {
     index: usize,
@@ -42,7 +42,7 @@ pub(super) struct Object<'a> {
     prompt_logprobs: Option<&'a [Scored]>,
 }
 
-/// What of the stops that were asked for ended an answer.
+/// The stop string or stop token that ended an answer.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum StopReason<'a> {
@@ -50,7 +50,7 @@ enum StopReason<'a> {
     Token(u32),
 }
 
-/// A token with its log-probability, which the first token of a prompt has not, and the most probable in its place.
+/// A token with its log-probability and the likeliest tokens at its position. The first token of a prompt has none.
 #[derive(Serialize)]
 struct Scored {
     token: u32,
@@ -59,7 +59,7 @@ struct Scored {
     top: Vec<Candidate>,
 }
 
-/// A token that might have stood there.
+/// A likely token at a position.
 #[derive(Serialize)]
 struct Candidate {
     token: u32,
@@ -68,7 +68,7 @@ struct Candidate {
 }
 
 impl Job {
-    /// Nothing yet of a request.
+    /// A job at the start of its request.
     pub(super) fn new(
         id: SequenceId,
         (index, sample): (usize, usize),
@@ -90,7 +90,7 @@ impl Job {
         }
     }
 
-    /// Takes what came of it in a step.
+    /// Handles an event of its sequence.
     pub(super) fn take(&mut self, event: EventKind, quiet: bool) -> anyhow::Result<()> {
         match event {
             EventKind::Token { token, text, logprobs } => {
@@ -115,7 +115,7 @@ impl Job {
         Ok(())
     }
 
-    /// As `--json` prints it; `stops` are the texts that were to end it.
+    /// The object of `--json`; `stops` are the stop strings of the request.
     pub(super) fn object<'a>(&'a self, stops: &'a [String]) -> Object<'a> {
         Object {
             index: self.index,

@@ -1,4 +1,4 @@
-//! What `peri generate` writes on standard output.
+//! The standard output of `peri generate`.
 
 use std::io::Write;
 
@@ -7,31 +7,31 @@ use anyhow::Context;
 use super::job::Job;
 use crate::output::TextOutput;
 
-/// Writes results in the order of the prompts: text as it comes, JSON once it is complete.
+/// Prints answers in the order of the prompts: text as it comes, JSON when complete.
 pub(super) struct Printer {
     json: bool,
     echo: bool,
     stops: Vec<String>,
-    /// Jobs that were written whole.
+    /// Jobs printed completely.
     shown: usize,
-    /// Whether the prompt of the next one was written, and how many bytes of its text.
+    /// Whether the prompt of the next job is printed, and how many bytes of its text.
     begun: bool,
     written: usize,
     output: TextOutput,
 }
 
 impl Printer {
-    /// Writes JSON, or text with or without the prompts; `stops` are the texts that end answers.
+    /// A printer of JSON, or of text with or without the prompts; `stops` are the stop strings.
     pub(super) fn new(json: bool, echo: bool, stops: Vec<String>) -> Printer {
         Printer { json, echo, stops, shown: 0, begun: false, written: 0, output: TextOutput::new() }
     }
 
-    /// Writes what is new.
+    /// Prints new text and complete answers.
     pub(super) fn show(&mut self, jobs: &[Job]) -> anyhow::Result<()> {
         self.write(jobs, false).context("cannot write to standard output")
     }
 
-    /// Writes what is left, complete or not.
+    /// Prints the rest, complete or not.
     pub(super) fn end(&mut self, jobs: &[Job]) -> anyhow::Result<()> {
         self.write(jobs, true).context("cannot write to standard output")
     }
@@ -57,7 +57,7 @@ impl Printer {
         out.flush()
     }
 
-    /// The part of a job's text that was not written yet.
+    /// Prints the part of a job's text that is not printed yet.
     fn write_new(&mut self, out: &mut impl Write, job: &Job) -> std::io::Result<()> {
         if self.echo && !self.begun {
             self.output.write(out, &job.prompt)?;
