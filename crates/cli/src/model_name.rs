@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use sources::is_repo_id;
+use sources::{ModelName, RepoName};
 
 /// File name extensions of weights and artifacts.
 const EXTENSIONS: [&str; 7] = ["gguf", "safetensors", "bin", "pt", "pth", "mef", "onnx"];
@@ -39,14 +39,11 @@ fn is_model_folder(folder: &Path) -> bool {
     })
 }
 
-/// Whether a word has the form `owner/name`, `owner/name:encoding` or `owner/name/file.gguf`.
+/// Whether a word names a repo as `owner/name`, perhaps with a revision or a label, or by its address.
 fn looks_like_repo(word: &str) -> bool {
-    let name = match word.split_once(':') {
-        Some((name, encoding)) if !encoding.is_empty() && !encoding.contains('/') => name,
-        Some(_) => return false,
-        None => word,
-    };
-    name.matches('/').count() == 1 && is_repo_id(name)
+    let is_owned = |name: &RepoName| name.repo.id().contains('/');
+    !word.contains(char::is_whitespace)
+        && ModelName::parse(word).is_ok_and(|name| name.repo().is_some_and(is_owned))
 }
 
 #[cfg(test)]
@@ -58,8 +55,16 @@ mod tests {
         for text in ["Once upon a time", "", "and / or", "a.b", "http://example.com", "1/2/3", ":", "src"] {
             assert!(!names_model(text), "{text}");
         }
-        for model in ["Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B-GGUF:q8_0", "nowhere.gguf", "a/b/model.safetensors"]
-        {
+        let models = [
+            "Qwen/Qwen3-0.6B",
+            "Qwen/Qwen3-0.6B@main",
+            "Qwen/Qwen3-0.6B-GGUF:q8_0",
+            "hf.co/Qwen/Qwen3-0.6B",
+            "https://huggingface.co/Qwen/Qwen3-0.6B/tree/main",
+            "nowhere.gguf",
+            "a/b/model.safetensors",
+        ];
+        for model in models {
             assert!(names_model(model), "{model}");
         }
         let storyteller = testdata::asset("storyteller");

@@ -121,7 +121,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 fn plan(arguments: &Arguments, hub: &Hub) -> Result<Pull, Error> {
     let options = RepoOptions {
         repo_type: Some(RepoType::Online),
-        revision: Some(arguments.revision.clone()),
+        // The name may have one: org/name@v1.
+        revision: Some(arguments.revision.clone()).filter(|revision| revision != "main"),
         hub: Some(hub.clone()),
         refresh: true,
         ..RepoOptions::default()
