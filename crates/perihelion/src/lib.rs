@@ -66,18 +66,26 @@
 #![forbid(unsafe_code)]
 
 pub mod engine;
+#[cfg(feature = "pipelines")]
 mod open;
+#[cfg(feature = "pipelines")]
 pub mod pipelines;
 
 pub use graph;
+
+#[cfg(feature = "pipelines")]
 pub use models;
+#[cfg(feature = "pipelines")]
+pub use open::Open;
+#[cfg(feature = "pipelines")]
+pub use pipelines::{Embedder, TextGenerator};
+#[cfg(feature = "pipelines")]
 pub use sources;
+#[cfg(feature = "pipelines")]
 pub use weights;
 
-pub use open::Open;
-pub use pipelines::{Embedder, TextGenerator};
-
-/// What programs that run models name: `use perihelion::prelude::*`.
+/// The names that programs with models need: `use perihelion::prelude::*`.
+#[cfg(feature = "pipelines")]
 pub mod prelude {
     pub use crate::Open;
     pub use crate::pipelines::config::PipelineConfig;
