@@ -1,6 +1,6 @@
 //! How a graph becomes an executable: passes, lowering, memory plan, session, the Device trait.
 //!
-//! Floor 2: knows `tensor`, `graph` and `extensions`. Knows no architecture and no kernel, and has no `unsafe`.
+//! Layer 2: knows `tensor`, `graph` and `extensions`. Knows no architecture and no kernel, and has no `unsafe`.
 //!
 //! ```text
 //! Graph ─verify─▶ PASSES ─verify, split, lower─▶ Program = CompiledModel ─init: bind, pack─▶ Model ─execute─▶ Buffers

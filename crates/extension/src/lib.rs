@@ -1,6 +1,6 @@
 //! For authors of custom ops: the C ABI of extensions, and Rust on top of it.
 //!
-//! Floor 0: knows nothing, so that one file of Rust can be compiled against it by `rustc` alone. Authors in C or C++
+//! Layer 0: knows nothing, so that one file of Rust can be compiled against it by `rustc` alone. Authors in C or C++
 //! include `include/perihelion_extension.h`, which says the same as [`abi`].
 //!
 //! An op is a type that implements [`Op`]; [`extension!`] lists the ops of a library:

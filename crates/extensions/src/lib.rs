@@ -1,6 +1,6 @@
 //! Loads libraries of custom ops: shared libraries, packages, single sources of Rust.
 //!
-//! Floor 1: knows `tensor` and the ABI of `extension`. `unsafe` is here because foreign code is called; everything it
+//! Layer 1: knows `tensor` and the ABI of `extension`. `unsafe` is here because foreign code is called; everything it
 //! says of itself is checked before use. An extension is code with all rights of the process: it is loaded from paths
 //! that somebody gave, and never from a model.
 //!

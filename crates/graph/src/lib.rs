@@ -1,6 +1,6 @@
 //! What a computation is: values, ops and their meaning, types, text, verification.
 //!
-//! Floor 1: knows `tensor`. No `unsafe`, no I/O, no device.
+//! Layer 1: knows `tensor`. No `unsafe`, no I/O, no device.
 //!
 //! A [`Graph`] is a list of nodes in program order over values in single-assignment form. Each value has a
 //! [`Type`]: an element type, a shape whose sizes may be symbols, a device. Each op ([`ops`]) states its type

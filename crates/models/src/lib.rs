@@ -1,6 +1,6 @@
 //! What an architecture is: config and weights become a graph.
 //!
-//! Floor 2: knows `graph` and `weights`; builds graphs and runs none.
+//! Layer 2: knows `graph` and `weights`; builds graphs and runs none.
 //!
 //! [`Checkpoint::open`] reads a file or folder. Its [`Config`] and [`Architecture`] give a [`Decoder`], a model
 //! as a value, from which everything else follows: the graph, the state, the parameter count. What

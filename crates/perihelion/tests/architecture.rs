@@ -1,11 +1,11 @@
-//! The floors hold: each crate knows only those below it, and ARCHITECTURE.md names every crate.
+//! The layers hold: each crate knows only those below it, and ARCHITECTURE.md names every crate.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Crates by floor, lowest first. A crate may depend on lower floors only.
-const FLOORS: &[&[&str]] = &[
+/// Crates by layer, lowest first. A crate may depend on lower layers only.
+const LAYERS: &[&[&str]] = &[
     &["tensor", "extension", "storyteller"],
     &["graph", "weights", "extensions"],
     &["engine", "models", "sources", "text"],
@@ -13,7 +13,7 @@ const FLOORS: &[&[&str]] = &[
     &["cli", "perihelion"],
 ];
 
-/// Used by tests of every floor; depends on nothing.
+/// Used by tests of every layer; depends on nothing.
 const TEST_ONLY: &[&str] = &["testdata"];
 
 /// Crates that promise to have no `unsafe` code.
@@ -45,12 +45,12 @@ fn dependencies() -> BTreeMap<String, Vec<String>> {
     names.iter().map(|name| (name.clone(), of(name))).collect()
 }
 
-fn floor(name: &str) -> Option<usize> {
-    FLOORS.iter().position(|crates| crates.contains(&name))
+fn layer(name: &str) -> Option<usize> {
+    LAYERS.iter().position(|crates| crates.contains(&name))
 }
 
 #[test]
-fn crates_know_only_the_floors_below() {
+fn crates_know_only_the_layers_below() {
     let dependencies = dependencies();
     assert!(
         dependencies["engine"].contains(&"graph".to_string()),
@@ -61,11 +61,11 @@ fn crates_know_only_the_floors_below() {
             assert!(known.is_empty(), "{name} depends on {known:?}");
             continue;
         }
-        let own = floor(name).unwrap_or_else(|| panic!("crates/{name} stands on no floor"));
+        let own = layer(name).unwrap_or_else(|| panic!("crates/{name} is in no layer"));
         for other in known {
-            let below = floor(other).is_some_and(|floor| floor < own);
+            let below = layer(other).is_some_and(|layer| layer < own);
             // Devices stand beside the pipelines but see only what a device needs.
-            assert!(below, "{name} (floor {own}) depends on {other}");
+            assert!(below, "{name} (layer {own}) depends on {other}");
         }
     }
     assert!(!dependencies["cpu"].contains(&"models".to_string()), "a device never names a model");

@@ -1,6 +1,6 @@
 //! How tokens are made: sequences, scheduler, KV pages, runner, sampler, generator.
 //!
-//! Floor 3: never names a device.
+//! Layer 3: never names a device.
 
 #![forbid(unsafe_code)]
 

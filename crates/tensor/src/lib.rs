@@ -1,6 +1,6 @@
 //! What data is: dtypes, shapes, strided tensors, mutable buffers, quantized blocks, small floats, random bits.
 //!
-//! Floor 0: knows no graph, no file format, no device.
+//! Layer 0: knows no graph, no file format, no device.
 
 pub mod blocks;
 mod buffer;
