@@ -36,7 +36,10 @@ struct List {
 impl List {
     /// Adds a problem under a name that no other has: its number.
     fn add(&mut self, op: impl Into<Op>, inputs: Vec<Tensor>, tolerance: Tolerance) {
-        let op = op.into();
+        self.add_op(op.into(), inputs, tolerance);
+    }
+
+    fn add_op(&mut self, op: Op, inputs: Vec<Tensor>, tolerance: Tolerance) {
         let name = format!("{} {}", op.name(), self.problems.len());
         let problem = Problem::new(name, op, inputs, tolerance).unwrap_or_else(|error| panic!("{error}"));
         self.problems.push(problem);

@@ -57,7 +57,11 @@ struct List {
 
 impl List {
     fn add(&mut self, what: &str, op: impl Into<Op>, inputs: Vec<Tensor>, tolerance: Tolerance) {
-        let op = op.into();
+        self.add_op(what, op.into(), inputs, tolerance);
+    }
+
+    /// Apart, so that it is compiled once and not for each op.
+    fn add_op(&mut self, what: &str, op: Op, inputs: Vec<Tensor>, tolerance: Tolerance) {
         let types: Vec<String> = inputs.iter().map(|x| format!("{}{}", x.dtype(), x.shape())).collect();
         let mut name = format!("{} {}", op.name(), types.join(" "));
         if !what.is_empty() {
