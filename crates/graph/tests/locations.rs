@@ -1,6 +1,6 @@
 //! Nodes remember the line that called the builder, however many of them a method makes.
 
-use perihelion_graph::ops::{Conv, FftNorm};
+use perihelion_graph::ops::{Conv, FftNorm, TopK};
 use perihelion_graph::{Builder, DeviceRef, Error, Index, Type, Value, dims};
 use tensor::{DType, Tensor};
 
@@ -100,6 +100,7 @@ fn errors_name_who_called() {
 
     fails!(b.logical_not(x));
     fails!(b.negate(other));
+    fails!(b.op(TopK { k: 1, axis: 1, smallest: false }, &[x]));
     fails!(b.weight("w", Type::new(DType::F32, vec![1usize; 9])));
     fails!(b.dim(x, 5));
     fails!(b.softmax(x, 2));
@@ -127,6 +128,7 @@ fn errors_name_who_called() {
     fails!(b.range(0.0, 3.0, 0.0, DType::I32));
     fails!(b.range_to(3, DType::Bool));
     fails!(b.hann_window(4, true, DType::I32));
+    fails!(b.hann_window(1 << 60, true, DType::F32));
     fails!(b.random_normal(DType::F32, dims![4], 0.0, 1.0));
     fails!(b.as_interleaved_complex(x));
     fails!(b.slice_tensor(x, &[Index::Ellipsis, Index::Ellipsis]));

@@ -131,8 +131,8 @@ impl Builder {
 
     /// Any op that makes one value.
     ///
-    /// # Panics
-    /// If the op makes more or fewer values.
+    /// # Errors
+    /// If the operands do not fit the op, or it makes more or fewer values.
     #[track_caller]
     pub fn op(&mut self, op: impl Into<Op>, inputs: &[Value]) -> Result<Value, Error> {
         self.graph.push_one(op.into(), inputs)

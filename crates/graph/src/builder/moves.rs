@@ -216,10 +216,14 @@ impl Builder {
         let value = |i| {
             if period == 0 || length == 1 { 1.0 } else { 0.5 - 0.5 * (TAU * i as f64 / period as f64).cos() }
         };
-        let values: Vec<f64> = (0..length).map(value).collect();
         if !dtype.is_float() || dtype.is_float8() {
             return Err(refuse("hann_window", format!("dtype is {dtype}, expected f16, bf16, f32 or f64")));
         }
+        let mut values: Vec<f64> = Vec::new();
+        if values.try_reserve_exact(length).is_err() {
+            return Err(refuse("hann_window", format!("{length} elements do not fit the memory")));
+        }
+        values.extend((0..length).map(value));
         Ok(self.constant(cast(&Tensor::from_slice([length], &values), dtype)))
     }
 

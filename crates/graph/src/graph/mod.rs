@@ -160,15 +160,19 @@ impl Graph {
     /// Appends a node that makes one value.
     ///
     /// # Errors
-    /// If the operands do not fit the op.
-    ///
-    /// # Panics
-    /// If the op makes more or fewer values.
+    /// If the operands do not fit the op, or it makes more or fewer values.
     #[track_caller]
     pub fn push_one(&mut self, op: Op, inputs: &[Value]) -> Result<Value, Error> {
-        let outputs = self.push(op, inputs)?;
-        assert_eq!(outputs.len(), 1, "the number of results");
-        Ok(outputs[0])
+        let (name, location) = (op.name(), Some(Location::caller()));
+        let (node, outputs) = self.add_node(op, inputs, location)?;
+        self.order.push(node);
+        match outputs[..] {
+            [value] => Ok(value),
+            _ => {
+                self.remove(node);
+                Err(Error::refuse(name, format!("makes {} values, expected 1", outputs.len())).at(location))
+            }
+        }
     }
 
     /// Makes values the results of the graph, in place of any earlier ones.
