@@ -183,9 +183,13 @@ impl Tolerance {
     }
 }
 
+/// What an op takes as an operand.
+pub(crate) fn kind(op: &Op, position: usize) -> Kind {
+    if op.effect(position) == Effect::None { Kind::Tensor } else { Kind::Buffer }
+}
+
 fn operand_type(op: &Op, inputs: &[Tensor], position: usize) -> Type {
-    let kind = if op.effect(position) == Effect::None { Kind::Tensor } else { Kind::Buffer };
-    let input = &inputs[position];
+    let (kind, input) = (kind(op, position), &inputs[position]);
     Type { kind, ..Type::new(input.dtype(), input.shape().iter().copied()) }
 }
 

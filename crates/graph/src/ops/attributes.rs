@@ -324,18 +324,21 @@ fn wrong_kind(name: &str, expected: &str, got: &Attribute) -> TypeError {
 #[cfg(test)]
 pub(crate) mod asked {
     use std::cell::RefCell;
-    use std::collections::BTreeMap;
 
     thread_local! {
-        static ASKED: RefCell<BTreeMap<String, &'static str>> = const { RefCell::new(BTreeMap::new()) };
+        static ASKED: RefCell<Vec<(String, &'static str)>> = const { RefCell::new(Vec::new()) };
     }
 
-    pub(super) fn note(name: &str, kind: &'static str) {
-        ASKED.with_borrow_mut(|asked| asked.insert(name.to_string(), kind));
+    /// Notes an attribute that is asked for; of one that is asked for again, the kind.
+    pub(crate) fn note(name: &str, kind: &'static str) {
+        ASKED.with_borrow_mut(|asked| match asked.iter_mut().find(|(other, _)| other == name) {
+            Some((_, known)) => *known = kind,
+            None => asked.push((name.to_string(), kind)),
+        });
     }
 
-    /// The names and kinds that were asked for since the last call on this thread.
-    pub(crate) fn take() -> BTreeMap<String, &'static str> {
+    /// The names and kinds that were asked for since the last call on this thread, in order.
+    pub(crate) fn take() -> Vec<(String, &'static str)> {
         ASKED.take()
     }
 }

@@ -166,7 +166,10 @@ macro_rules! words {
                 name: &str,
                 attributes: &mut $crate::ops::Attributes,
             ) -> Result<Option<$type>, $crate::TypeError> {
-                let Some(word) = attributes.text(name)? else { return Ok(None) };
+                let word = attributes.text(name)?;
+                #[cfg(test)]
+                $crate::ops::asked::note(name, concat!("one of" $(, " `", $word, "`")*));
+                let Some(word) = word else { return Ok(None) };
                 match $type::with_name(&word) {
                     Some(member) => Ok(Some(member)),
                     None => Err($crate::ops::field::unknown_word(name, &word, &[$($word),*])),

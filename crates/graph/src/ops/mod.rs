@@ -84,6 +84,8 @@ use crate::{Error, Graph, Type, TypeError};
 
 pub use arg_sort::ArgSort;
 pub use attention::Attention;
+#[cfg(test)]
+pub(crate) use attributes::asked;
 pub use attributes::{Attribute, Attributes, TensorData};
 pub use band_part::BandPart;
 pub use binary::Binary;

@@ -10,29 +10,14 @@
 //! }
 //! ```
 //!
-//! The grammar, where `[x]` is optional and `{x}` may repeat:
-//! ```text
-//! module    = {graph}
-//! graph     = "graph" name "(" inputs ")" "{" {node} "return" values "}"
-//! inputs    = [value ":" type {"," value ":" type}]
-//! node      = [values "="] (leaf | op "(" values ")" [attributes]) [":" type {"," type}]
-//! leaf      = "weight" string | "constant" data
-//! values    = [value {"," value}]            value = "%" (name | number)
-//! attributes = "{" word "=" attribute {"," word "=" attribute} "}"
-//! attribute = "true" | "false" | number | word | string | dtype | "[" dims "]" | "[" types "]" | graph | "@" name
-//! types     = type {"," type}
-//! type      = ["mut"] dtype "[" dims "]" ["@" ("cpu" | "gpu" ":" number)]
-//! dim       = sums, products and quotients "//" of numbers, words and dims in parentheses
-//! data      = "[" numbers "]" | "0x" hexadecimal bytes in memory order | "@" number
-//! name      = word | string
-//! ```
-//! A node that runs graphs holds them as attributes; `@name` is the last graph of that name within the text so far.
-//! Results may be named freely, and their types left out but for leaves; `#` starts a comment. `@3` is the fourth of
-//! the constants that are kept beside the text, see [`crate::Graph::detached_text`].
+//! `docs/reference/graph-text.md` has the grammar, and the attributes of each op. `constant @3` is the fourth of the
+//! constants that are kept beside the text, see [`crate::Graph::detached_text`].
 
 mod data;
 mod detached;
 mod lexer;
+#[cfg(test)]
+mod page;
 mod parse;
 mod print;
 
