@@ -47,6 +47,7 @@ fn problems() -> Vec<(Op, Vec<Type>)> {
     let row = || Type::new(DType::F32, [4096]);
     let scalar = || Type::new(DType::F32, [0usize; 0]);
     let logits = || Type::new(DType::F32, [16, 128_256]);
+    let row_of = |n: usize| Type::new(DType::F32, [1, n]);
     let square = |n: usize| Type::new(DType::F32, [n, n]);
     let heads = || Type::new(DType::F32, [32, 128, 12, 32]);
     let gptq = |tokens: usize| {
@@ -95,6 +96,12 @@ fn problems() -> Vec<(Op, Vec<Type>)> {
         (Reduce { kind: ReduceKind::Mean, axis: 0 }.into(), vec![matrix()]),
         (ArgReduce { kind: ArgReduceKind::Max, axis: 1 }.into(), vec![logits()]),
         (TopK { k: 50, axis: 1, smallest: false }.into(), vec![logits()]),
+        (TopK { k: 1, axis: 1, smallest: false }.into(), vec![row_of(32_768)]),
+        (TopK { k: 40, axis: 1, smallest: false }.into(), vec![row_of(32_768)]),
+        (TopK { k: 1000, axis: 1, smallest: false }.into(), vec![row_of(32_768)]),
+        (TopK { k: 1, axis: 1, smallest: false }.into(), vec![row_of(131_072)]),
+        (TopK { k: 40, axis: 1, smallest: false }.into(), vec![row_of(131_072)]),
+        (TopK { k: 1000, axis: 1, smallest: false }.into(), vec![row_of(131_072)]),
     ]
 }
 
@@ -187,7 +194,7 @@ impl Problem {
             flops => (flops, "GFLOP/s"),
         };
         println!(
-            "{name:28} {:>8.2} ms {:>7.1} {unit}  {} {}",
+            "{name:28} {:>8.3} ms {:>7.1} {unit}  {} {}",
             best.as_secs_f64() * 1e3,
             work as f64 / best.as_secs_f64() / 1e9,
             shapes.join(" "),

@@ -155,10 +155,8 @@ choices! {
 /// Which kernel picks the largest elements. All give the same results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum TopKKernel {
-    /// Selection from a stream of candidates: the fastest for small `k`.
+    /// Selection in one pass, as in fused sampling kernels: the fastest.
     #[default]
-    Select,
-    /// A search for the `k`-th value, digit by digit, as fused sampling kernels do it.
     Fused,
     /// A full sort.
     Sort,
@@ -180,7 +178,7 @@ pub struct KernelSettings {
     pub op_log_level: LogLevel,
     /// How partial sums of matrix products are kept.
     pub split_k_reduction_precision: SplitKReductionPrecision,
-    /// Whether `top_k` runs on [`TopKKernel::Fused`].
+    /// Whether `top_k` runs on [`TopKKernel::Fused`], which is the default too.
     pub fi_top_k: bool,
     /// Whether `top_k` runs on [`TopKKernel::Sort`], whatever `fi_top_k` says.
     pub old_top_k: bool,
@@ -203,11 +201,7 @@ impl LogLevel {
 impl KernelSettings {
     /// The kernel for `top_k`.
     pub fn top_k(&self) -> TopKKernel {
-        match (self.old_top_k, self.fi_top_k) {
-            (true, _) => TopKKernel::Sort,
-            (false, true) => TopKKernel::Fused,
-            (false, false) => TopKKernel::Select,
-        }
+        if self.old_top_k { TopKKernel::Sort } else { TopKKernel::Fused }
     }
 
     /// What these compute, with what others measure, log and look for: a model that was compiled elsewhere is watched as

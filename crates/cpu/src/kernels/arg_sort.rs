@@ -78,7 +78,8 @@ impl<T: Key> Kernel for ArgSortKernel<T> {
     }
 }
 
-trait Key: Element {
+/// An element type with an order of its values.
+pub(super) trait Key: Element {
     /// An integer of the same order, zeros being equal and NaN above all numbers.
     fn key(self) -> u64;
 }
