@@ -34,7 +34,7 @@ impl InstructionSet {
     pub(crate) fn available(self) -> impl fmt::Display {
         #[cfg(target_arch = "x86_64")]
         return match self {
-            InstructionSet::Avx512 if Avx512::available() && dot_products() => "avx512+vnni+bf16",
+            InstructionSet::Avx512 if Avx512::available() && dot_products() => "avx512+vnni",
             InstructionSet::Avx512 if Avx512::available() => "avx512",
             InstructionSet::Avx512 | InstructionSet::Avx2 if Avx2::available() => "avx2+fma+f16c",
             _ => "portable",
@@ -51,12 +51,12 @@ impl InstructionSet {
 }
 
 /// What machines may have, each covering those before it.
-const WORDS: &[&str] = &["portable", "avx2+fma+f16c", "avx512", "avx512+vnni+bf16"];
+const WORDS: &[&str] = &["portable", "avx2+fma+f16c", "avx512", "avx512+vnni"];
 
-/// Whether there are the dot products of bytes and of bf16 that quantized and bf16 weights are multiplied with.
+/// Whether there are the dot products of bytes that quantized weights are multiplied with.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn dot_products() -> bool {
-    is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avx512bf16")
+    is_x86_feature_detected!("avx512vnni")
 }
 
 #[cfg(test)]

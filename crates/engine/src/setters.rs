@@ -37,6 +37,12 @@ impl InferenceSession {
         self.settings().per_tensor_fp8_quantize = turns_on(mode);
     }
 
+    /// Multiplies quantized weights with activations as they are. By default activations are rounded to int8 in blocks
+    /// of 32, which changes products by about half a percent and is several times as fast for long prompts.
+    pub fn set_exact_activations(&self, exact: bool) {
+        self.settings().exact_activations = exact;
+    }
+
     /// Picks the largest elements with the kernel made for fused sampling, the fastest and so the default: turning it
     /// off changes nothing. `false`, `off`, `no` and `0` turn it off.
     pub fn use_fi_topk_kernel(&self, mode: &str) {
@@ -235,17 +241,19 @@ mod tests {
         assert_eq!(second_line(&session), usual);
         session.use_fi_topk_kernel("on");
         session.enable_per_tensor_fp8_quantize("yes");
+        session.set_exact_activations(true);
         session.set_split_k_reduction_precision("OUTPUT").unwrap();
         session.set_mojo_log_level(LogLevel::Error).unwrap();
         session.set_mojo_assert_level(AssertLevel::None);
         session.gpu_profiling("detailed").unwrap();
         assert_eq!(
             second_line(&session),
-            "  with per_tensor_fp8_quantize = true, profiling = detailed, assert_level = NONE, log_level = ERROR, \
+            "  with per_tensor_fp8_quantize = true, exact_activations = true, profiling = detailed, assert_level = NONE, log_level = ERROR, \
              split_k_reduction_precision = OUTPUT, fi_top_k = true"
         );
         session.use_fi_topk_kernel("Off");
         session.enable_per_tensor_fp8_quantize("0");
+        session.set_exact_activations(false);
         session.set_split_k_reduction_precision(SplitKReductionPrecision::Accum).unwrap();
         session.set_mojo_log_level("NOTSET").unwrap();
         session.set_mojo_assert_level(AssertLevel::Safe);

@@ -168,6 +168,8 @@ pub enum TopKKernel {
 pub struct KernelSettings {
     /// Whether operands of matrix products are quantized to `f8e4m3`, with one scale per tensor.
     pub per_tensor_fp8_quantize: bool,
+    /// Whether products with quantized weights take activations as they are, rather than rounded to int8 in blocks.
+    pub exact_activations: bool,
     /// What is measured.
     pub profiling: Profiling,
     /// Which checks stay.
@@ -230,6 +232,7 @@ impl fmt::Display for KernelSettings {
         };
         let fp8 = self.per_tensor_fp8_quantize;
         show("per_tensor_fp8_quantize", &fp8, !fp8);
+        show("exact_activations", &self.exact_activations, !self.exact_activations);
         show("profiling", &self.profiling, self.profiling == usual.profiling);
         show("assert_level", &self.assert_level, self.assert_level == usual.assert_level);
         show("log_level", &self.log_level, self.log_level == usual.log_level);

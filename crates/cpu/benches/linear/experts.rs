@@ -51,7 +51,7 @@ fn input(tokens: usize) -> Vec<f32> {
 fn time_experts(pool: &Pool, experts: &PackedMatrix, tokens: usize) -> f64 {
     let (input, rows) = (input(tokens), tokens * PER_TOKEN);
     let mut output = vec![0.0; rows * ROWS];
-    let scratch = expert_scratch_bytes_for(rows, COLUMNS, [experts.dtype()].into_iter());
+    let scratch = expert_scratch_bytes_for(rows, COLUMNS, [experts.dtype()].into_iter(), false);
     let mut scratch = AlignedBytes::zeroed(scratch);
     let mut first = 0;
     best_time(EXPERTS / PER_TOKEN, || {
@@ -64,6 +64,7 @@ fn time_experts(pool: &Pool, experts: &PackedMatrix, tokens: usize) -> f64 {
                 expert: &|row| (first + row) % EXPERTS,
                 weights: &[experts],
                 epilogue: Epilogue::Plain,
+                exact: false,
                 output: &mut output,
                 scratch: &mut scratch,
             };
@@ -76,7 +77,7 @@ fn time_experts(pool: &Pool, experts: &PackedMatrix, tokens: usize) -> f64 {
 fn time_dense(pool: &Pool, matrices: &[PackedMatrix], tokens: usize) -> f64 {
     let input = input(tokens);
     let mut output = vec![0.0; tokens * PER_TOKEN * ROWS];
-    let mut scratch = AlignedBytes::zeroed(scratch_bytes(tokens, &[&matrices[0]]));
+    let mut scratch = AlignedBytes::zeroed(scratch_bytes(tokens, &[&matrices[0]], false));
     best_time(matrices.len(), || {
         for matrix in matrices {
             let layer = (&input[..], None, &[matrix][..], Epilogue::Plain, None);

@@ -125,7 +125,7 @@ fn bench_linear(variant: &Variant<Kernel>, pool: &Pool, matrices: &[PackedMatrix
     let (rows, columns) = (matrices[0].rows(), matrices[0].columns());
     let input: Vec<f32> = (0..tokens * columns).map(|index| (index % 101) as f32 / 50.0 - 1.0).collect();
     let mut output = vec![0.0; tokens * rows];
-    let mut scratch = AlignedBytes::zeroed(scratch_bytes(tokens, &[&matrices[0]]));
+    let mut scratch = AlignedBytes::zeroed(scratch_bytes(tokens, &[&matrices[0]], false));
     // One round is a few milliseconds of work, or once through all matrices.
     let calls = (20_000_000_000 / (rows * columns * tokens)).clamp(1, matrices.len());
     let mut next = 0;
@@ -141,6 +141,7 @@ fn bench_linear(variant: &Variant<Kernel>, pool: &Pool, matrices: &[PackedMatrix
                 biases: &[],
                 epilogue: Epilogue::Plain,
                 residual: None,
+                exact: false,
                 outputs: &mut [&mut output],
                 scratch: &mut scratch,
             };
@@ -155,7 +156,8 @@ type Layer<'a> = (&'a [f32], Option<Norm<'a>>, &'a [&'a PackedMatrix], Epilogue,
 
 fn call(pool: &Pool, tokens: usize, scratch: &mut [u8], layer: Layer, outputs: &mut [&mut [f32]]) {
     let (input, norm, weights, epilogue, residual) = layer;
-    linear(pool, Linear { input, tokens, norm, weights, biases: &[], epilogue, residual, outputs, scratch });
+    let (biases, exact) = (&[][..], false);
+    linear(pool, Linear { input, tokens, norm, weights, biases, epilogue, residual, exact, outputs, scratch });
 }
 
 /// The linear layers of a decoder of the 1B shape, as a model calls them: norm with q, k, v; output with residual;
@@ -190,7 +192,7 @@ fn bench_decoder(pool: &Pool) {
             let mut q = vec![0.0f32; tokens * 2048];
             let (mut k, mut v) = (vec![0.0f32; tokens * 512], vec![0.0f32; tokens * 512]);
             let (mut attended, mut wide) = (vec![0.0f32; tokens * 2048], vec![0.0f32; tokens * 8192]);
-            let mut scratch = AlignedBytes::zeroed(2 * scratch_bytes(tokens, &[&layers[0][6]]));
+            let mut scratch = AlignedBytes::zeroed(2 * scratch_bytes(tokens, &[&layers[0][6]], false));
             let time = best_time(1, || {
                 for [wq, wk, wv, wo, gate, up, down] in &layers {
                     let (plain, gated) = (Epilogue::Plain, Epilogue::Gate(Activation::Silu));

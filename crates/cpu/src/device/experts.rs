@@ -7,7 +7,7 @@ use engine::{Call, Kernel, NodeTypes};
 use graph::ops::ExpertLinear;
 use tensor::{DType, Shape};
 
-use super::linear::activation;
+use super::linear::{activation, is_widened};
 use super::{Cpu, kernel, panels};
 use crate::Pool;
 use crate::kernels::gather::Rows;
@@ -23,7 +23,8 @@ pub(super) fn linear(cpu: &Cpu, op: ExpertLinear, node: &NodeTypes<'_>) -> Optio
     };
     let dtypes = node.inputs[2..].iter().map(|weight| weight.dtype).collect();
     let (variant, pool) = (cpu.pick(linear::VARIANTS), Arc::clone(&cpu.pool));
-    kernel(ExpertKernel { op, epilogue, dtypes, variant, pool })
+    let exact = node.settings.exact_activations;
+    kernel(ExpertKernel { op, epilogue, dtypes, exact, variant, pool })
 }
 
 /// The layout of the weights.
@@ -36,6 +37,7 @@ struct ExpertKernel {
     epilogue: Epilogue,
     /// Of the weights.
     dtypes: Vec<DType>,
+    exact: bool,
     variant: &'static Variant<linear::Kernel>,
     pool: Arc<Pool>,
 }
@@ -44,13 +46,14 @@ impl Kernel for ExpertKernel {
     fn name(&self) -> String {
         let dtypes: Vec<&str> = self.dtypes.iter().map(|dtype| dtype.name()).collect();
         let gate = self.op.gate.map_or(String::new(), |gate| format!(", {}", graph::Op::from(gate).name()));
-        format!("expert_linear[{}{gate}].{}", dtypes.join("+"), self.variant.name)
+        let exact = if is_widened(self.exact, &self.dtypes) { ", exact" } else { "" };
+        format!("expert_linear[{}{gate}{exact}].{}", dtypes.join("+"), self.variant.name)
     }
 
     fn scratch(&self, inputs: &[Shape], _outputs: &[Shape]) -> usize {
         let columns = *inputs[0].last().expect("the type rule asks for a last axis");
         let dtypes = self.dtypes.iter().map(|&dtype| panels::packed_as(dtype));
-        linear::expert_scratch_bytes_for(inputs[1].elements(), columns, dtypes)
+        linear::expert_scratch_bytes_for(inputs[1].elements(), columns, dtypes, self.exact)
     }
 
     fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
@@ -76,6 +79,7 @@ impl Kernel for ExpertKernel {
                 expert: &|row| experts.get(row),
                 weights: &weights,
                 epilogue: self.epilogue,
+                exact: self.exact,
                 output: elements_mut(call.outputs[0].bytes),
                 scratch: call.scratch,
             },

@@ -97,7 +97,7 @@ impl Kernel for Fp8Linear {
 
     fn scratch(&self, inputs: &[Shape], _outputs: &[Shape]) -> usize {
         let (&columns, rows) = inputs[0].split_last().expect("the type rule asks for a last axis");
-        linear::scratch_bytes_for(rows.iter().product(), columns, std::iter::once(DType::BF16))
+        linear::scratch_bytes_for(rows.iter().product(), columns, std::iter::once(DType::BF16), false)
     }
 
     fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
@@ -122,6 +122,7 @@ impl Kernel for Fp8Linear {
                 biases: &[None],
                 epilogue: Epilogue::Plain,
                 residual: None,
+                exact: false,
                 outputs: &mut [&mut *result],
                 scratch: call.scratch,
             },

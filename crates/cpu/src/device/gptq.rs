@@ -20,10 +20,10 @@ use crate::kernels::variant::Variant;
 pub(super) const LAYOUT: &str = "gptq.";
 
 /// The product with codes in blocks where there are such, else with codes as they are stored.
-pub(super) fn matmul(cpu: &Cpu, op: GptqMatMul, dtype: DType) -> Option<Arc<dyn Kernel>> {
+pub(super) fn matmul(cpu: &Cpu, op: GptqMatMul, dtype: DType, exact: bool) -> Option<Arc<dyn Kernel>> {
     let pool = Arc::clone(&cpu.pool);
     match has_blocks(op) {
-        true => kernel(BlocksKernel { op, dtype, variant: cpu.pick(linear::VARIANTS), pool }),
+        true => kernel(BlocksKernel { op, dtype, exact, variant: cpu.pick(linear::VARIANTS), pool }),
         false => kernel(CodesKernel { op, dtype, variant: cpu.pick(gptq::VARIANTS), pool }),
     }
 }
@@ -90,19 +90,21 @@ struct BlocksKernel {
     op: GptqMatMul,
     /// Of the input and the result.
     dtype: DType,
+    exact: bool,
     variant: &'static Variant<linear::Kernel>,
     pool: Arc<Pool>,
 }
 
 impl Kernel for BlocksKernel {
     fn name(&self) -> String {
-        format!("gptq_matmul[q4_0].{}", self.variant.name)
+        let exact = if self.exact { ", exact" } else { "" };
+        format!("gptq_matmul[q4_0{exact}].{}", self.variant.name)
     }
 
     fn scratch(&self, inputs: &[Shape], outputs: &[Shape]) -> usize {
         let (&columns, rows) = inputs[0].split_last().expect("the type rule asks for a last axis");
         let tokens = rows.iter().product();
-        let linear = linear::scratch_bytes_for(tokens, columns, [DType::Q4_0].into_iter());
+        let linear = linear::scratch_bytes_for(tokens, columns, [DType::Q4_0].into_iter(), self.exact);
         let converted = match self.dtype {
             DType::F32 => 0,
             _ => Scratch::bytes(inputs[0].elements(), outputs[0].elements()),
@@ -151,6 +153,7 @@ impl BlocksKernel {
                 biases: &[],
                 epilogue: Epilogue::Plain,
                 residual: None,
+                exact: self.exact,
                 outputs: &mut [out],
                 scratch,
             },

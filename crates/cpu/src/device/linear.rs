@@ -23,14 +23,15 @@ pub(super) fn linear(cpu: &Cpu, op: &ops::Linear, node: &NodeTypes<'_>) -> Optio
     };
     let dtypes = op.operands(node.inputs).weights.iter().map(|weight| weight.dtype).collect();
     let (variant, pool) = (cpu.pick(linear::VARIANTS), Arc::clone(&cpu.pool));
-    kernel(LinearKernel { op: *op, epilogue, dtypes, variant, pool })
+    let exact = node.settings.exact_activations;
+    kernel(LinearKernel { op: *op, epilogue, dtypes, exact, variant, pool })
 }
 
 /// A linear layer whose weight comes as the bytes of quantized blocks.
-pub(super) fn qmatmul(cpu: &Cpu, encoding: DType) -> Option<Arc<dyn Kernel>> {
+pub(super) fn qmatmul(cpu: &Cpu, encoding: DType, exact: bool) -> Option<Arc<dyn Kernel>> {
     let (op, epilogue, dtypes) = (ops::Linear::default(), Epilogue::Plain, vec![encoding]);
     let (variant, pool) = (cpu.pick(linear::VARIANTS), Arc::clone(&cpu.pool));
-    kernel(LinearKernel { op, epilogue, dtypes, variant, pool })
+    kernel(LinearKernel { op, epilogue, dtypes, exact, variant, pool })
 }
 
 /// The layout of a weight of a linear layer.
@@ -58,6 +59,7 @@ struct LinearKernel {
     epilogue: Epilogue,
     /// Of the weights.
     dtypes: Vec<DType>,
+    exact: bool,
     variant: &'static Variant<linear::Kernel>,
     pool: Arc<Pool>,
 }
@@ -71,13 +73,14 @@ impl Kernel for LinearKernel {
         let function = self.op.gate.or(self.op.activation);
         parts.extend(function.map(|function| graph::Op::from(function).name().to_string()));
         parts.extend(self.op.residual.then(|| "residual".to_string()));
+        parts.extend(is_widened(self.exact, &self.dtypes).then(|| "exact".to_string()));
         format!("linear[{}].{}", parts.join(", "), self.variant.name)
     }
 
     fn scratch(&self, inputs: &[Shape], _outputs: &[Shape]) -> usize {
         let (&columns, rows) = inputs[0].split_last().expect("the type rule asks for a last axis");
         let dtypes = self.dtypes.iter().map(|&dtype| packed_as(dtype));
-        linear::scratch_bytes_for(rows.iter().product(), columns, dtypes)
+        linear::scratch_bytes_for(rows.iter().product(), columns, dtypes, self.exact)
     }
 
     fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
@@ -109,12 +112,18 @@ impl Kernel for LinearKernel {
                 biases: &biases,
                 epilogue: self.epilogue,
                 residual: residual.as_deref(),
+                exact: self.exact,
                 outputs: &mut outputs,
                 scratch: call.scratch,
             },
         );
         Ok(())
     }
+}
+
+/// Whether weights of any of the dtypes would be multiplied with int8 codes of the input, but are not.
+pub(super) fn is_widened(exact: bool, dtypes: &[DType]) -> bool {
+    exact && dtypes.iter().any(|dtype| dtype.is_block())
 }
 
 pub(super) fn floats<'c>(operand: &'c Operand<'_>) -> Cow<'c, [f32]> {

@@ -72,7 +72,7 @@ impl Kernel for MatMulKernel {
     fn scratch(&self, inputs: &[Shape], _outputs: &[Shape]) -> usize {
         match (self.dtype, inputs[0].split_last()) {
             (DType::F32, Some((&k, rows))) if inputs[1].rank() == 2 => {
-                linear::scratch_bytes_for(rows.iter().product(), k, [DType::F32].into_iter())
+                linear::scratch_bytes_for(rows.iter().product(), k, [DType::F32].into_iter(), false)
             }
             _ => 0,
         }
@@ -107,6 +107,7 @@ fn multiply_packed(kernel: &linear::Kernel, pool: &Pool, right: &PackedWeight, c
             biases: &[],
             epilogue,
             residual: None,
+            exact: false,
             outputs,
             scratch,
         },

@@ -157,8 +157,8 @@ impl Device for Cpu {
             Op::Dequantize(op) => {
                 kernel(dequantize::DequantizeKernel { encoding: op.encoding, pool: pool() })
             }
-            Op::QMatMul(op) => linear::qmatmul(self, op.encoding),
-            Op::GptqMatMul(op) => gptq::matmul(self, *op, dtype),
+            Op::QMatMul(op) => linear::qmatmul(self, op.encoding, node.settings.exact_activations),
+            Op::GptqMatMul(op) => gptq::matmul(self, *op, dtype, node.settings.exact_activations),
         }
     }
 

@@ -79,10 +79,22 @@ impl Isa for Avx2 {
             let ints = (_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes)));
             Self::to_floats(ints)
         };
-        fn dot_pairs(sums: Floats<Self>, pairs: *const u8, x: *const u8) -> Floats<Self> = {
-            let x = _mm256_set1_epi32(x.cast::<i32>().read_unaligned());
-            let pairs = Self::bytes(pairs);
-            (dot_row_pairs(sums.0, pairs.0, x), dot_row_pairs(sums.1, pairs.1, x))
+        fn pairs(from: *const u8) -> (Floats<Self>, Floats<Self>) = {
+            // A bf16 is the upper half of an f32.
+            let pairs = Self::bytes(from);
+            let first = both(pairs, |pairs| _mm256_slli_epi32::<16>(pairs));
+            let second = both(pairs, |pairs| _mm256_and_si256(pairs, _mm256_set1_epi32(0xffff_0000u32 as i32)));
+            let floats = |ints: Pair| (_mm256_castsi256_ps(ints.0), _mm256_castsi256_ps(ints.1));
+            (floats(first), floats(second))
+        };
+        fn code<const COLUMN: usize>(codes: Pair) -> Floats<Self> = {
+            let codes = both(codes, |codes| match COLUMN {
+                0 => codes,
+                1 => _mm256_srli_epi32::<8>(codes),
+                2 => _mm256_srli_epi32::<16>(codes),
+                _ => _mm256_srli_epi32::<24>(codes),
+            });
+            Self::to_floats(both(codes, |codes| _mm256_and_si256(codes, _mm256_set1_epi32(255))))
         };
 
         fn quantize(low: Floats<Self>, high: Floats<Self>) -> Quantized = {
@@ -140,19 +152,6 @@ unsafe fn dot_rows<const SMALL: bool>(sums: __m256i, codes: __m256i, x: __m256i)
         let eighth = _mm256_maddubs_epi16(eighth, x);
         let sums = _mm256_add_epi32(sums, _mm256_madd_epi16(lower, _mm256_set1_epi16(1)));
         _mm256_add_epi32(sums, _mm256_madd_epi16(eighth, _mm256_set1_epi16(128)))
-    }
-}
-
-#[inline(always)]
-unsafe fn dot_row_pairs(sums: __m256, pairs: __m256i, x: __m256i) -> __m256 {
-    // SAFETY: the caller vouches for the instruction set.
-    unsafe {
-        // A bf16 is the upper half of an f32.
-        let first = |pairs| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs));
-        let second =
-            |pairs| _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(0xffff_0000u32 as i32)));
-        let sums = _mm256_fmadd_ps(first(pairs), first(x), sums);
-        _mm256_fmadd_ps(second(pairs), second(x), sums)
     }
 }
 

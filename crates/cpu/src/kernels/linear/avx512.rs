@@ -1,7 +1,6 @@
-//! Panels in AVX-512 with byte and bf16 dot products: a register holds one column group of all 16 rows.
+//! Panels in AVX-512 with byte dot products: a register holds one column group of all 16 rows.
 
 use std::arch::x86_64::*;
-use std::mem::transmute;
 
 use super::panel::Layout;
 use super::prepare::{Rows, Tile, scale_of};
@@ -64,10 +63,20 @@ impl Isa for Avx512 {
             _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast())));
         fn signed(from: *const u8) -> __m512 =
             _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast())));
-        fn dot_pairs(sums: __m512, pairs: *const u8, x: *const u8) -> __m512 = {
-            let x = _mm512_set1_epi32(x.cast::<i32>().read_unaligned());
-            let pairs = _mm512_loadu_si512(pairs.cast());
-            _mm512_dpbf16_ps(sums, transmute::<__m512i, __m512bh>(pairs), transmute::<__m512i, __m512bh>(x))
+        fn pairs(from: *const u8) -> (__m512, __m512) = {
+            // A bf16 is the upper half of an f32.
+            let pairs = _mm512_loadu_si512(from.cast());
+            let second = _mm512_and_si512(pairs, _mm512_set1_epi32(0xffff_0000u32 as i32));
+            (_mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs)), _mm512_castsi512_ps(second))
+        };
+        fn code<const COLUMN: usize>(codes: __m512i) -> __m512 = {
+            let codes = match COLUMN {
+                0 => codes,
+                1 => _mm512_srli_epi32::<8>(codes),
+                2 => _mm512_srli_epi32::<16>(codes),
+                _ => _mm512_srli_epi32::<24>(codes),
+            };
+            _mm512_cvtepi32_ps(_mm512_and_si512(codes, _mm512_set1_epi32(255)))
         };
 
         fn quantize(low: __m512, high: __m512) -> Quantized = {
@@ -93,6 +102,6 @@ impl Isa for Avx512 {
     }
 
     entry_points! {
-        #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16")]
+        #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
     }
 }

@@ -18,8 +18,8 @@ use super::epilogue::Finish;
 use super::panel::ROWS;
 use super::prepare::Rows;
 use super::{
-    CHUNK_TIME, Epilogue, INPUT_BLOCK, Kernel, PackedMatrix, Place, forms, input_of, multiply_tile,
-    panel_time, place, prepare_all, scratch_bytes_for,
+    CHUNK_TIME, Epilogue, INPUT_BLOCK, Kernel, PackedMatrix, forms, input_of, multiply_tile,
+    panel_time, place, prepare_all, scratch_bytes_for, with_panels,
 };
 use crate::Pool;
 use crate::threads::SendPointer;
@@ -38,6 +38,8 @@ pub struct ExpertLinear<'a> {
     pub weights: &'a [&'a PackedMatrix],
     /// What follows the products: nothing or a gate.
     pub epilogue: Epilogue,
+    /// Whether quantized weights are multiplied with the input as it is, rather than with int8 codes of it.
+    pub exact: bool,
     /// [rows, rows of a matrix]
     pub output: &'a mut [f32],
     /// At least [`expert_scratch_bytes_for`].
@@ -45,8 +47,13 @@ pub struct ExpertLinear<'a> {
 }
 
 /// The scratch that a call needs: room for the converted input, and for the order of rows.
-pub fn expert_scratch_bytes_for(rows: usize, columns: usize, dtypes: impl Iterator<Item = DType>) -> usize {
-    scratch_bytes_for(rows, columns, dtypes) + 2 * order_bytes(rows)
+pub fn expert_scratch_bytes_for(
+    rows: usize,
+    columns: usize,
+    dtypes: impl Iterator<Item = DType>,
+    exact: bool,
+) -> usize {
+    scratch_bytes_for(rows, columns, dtypes, exact) + 2 * order_bytes(rows)
 }
 
 /// Computes the linear layer of a mixture of experts.
@@ -68,16 +75,17 @@ pub fn expert_linear_with(kernel: &Kernel, pool: &Pool, call: ExpertLinear) {
     let ends = group(call.expert, call.weights[0].experts(), order);
     sources.iter_mut().zip(&*order).for_each(|(source, row)| *source = row / call.per_row);
     let tiles = tiles(&ends, kernel.tile);
-    let forms = place(&forms(call.weights), rows, columns, converted);
+    let forms = place(&forms(call.weights, call.exact), rows, columns, converted);
     let converted = Rows { input: call.input, columns, sources: Some(sources), norm: None, forms: &forms };
     prepare_all(kernel, pool, &converted, rows, tiles.len(), &|tile| tiles[tile].rows.clone());
     let job = Job {
         kernel,
         weights: call.weights,
         epilogue: call.epilogue,
+        exact: call.exact,
         tiles: &tiles,
         order,
-        inputs: call.weights.iter().map(|matrix| input_of(matrix, &forms)).collect(),
+        inputs: call.weights.iter().map(|matrix| input_of(matrix, call.exact, &forms)).collect(),
         output: SendPointer(call.output.as_mut_ptr()),
     };
     multiply_all(pool, &job);
@@ -95,7 +103,7 @@ fn check(call: &ExpertLinear) {
     assert!(call.input.len() >= read * first.columns(), "expert_linear: input of {read} rows");
     assert_eq!(call.output.len(), rows * first.rows(), "expert_linear: output of {rows} rows");
     let dtypes = weights.iter().map(|matrix| matrix.dtype());
-    let needed = expert_scratch_bytes_for(rows, first.columns(), dtypes);
+    let needed = expert_scratch_bytes_for(rows, first.columns(), dtypes, call.exact);
     let got = call.scratch.len();
     assert!(got >= needed, "expert_linear: scratch of {got} bytes, {needed} needed");
 }
@@ -145,6 +153,7 @@ struct Job<'a> {
     kernel: &'a Kernel,
     weights: &'a [&'a PackedMatrix],
     epilogue: Epilogue,
+    exact: bool,
     tiles: &'a [ExpertTile],
     /// Where in the output each row goes.
     order: &'a [usize],
@@ -158,7 +167,7 @@ fn multiply_all(pool: &Pool, job: &Job) {
     let panels = job.weights[0].panels();
     let blocks = blocks(job);
     let tokens = job.order.len().div_ceil(blocks.len());
-    let time: usize = job.weights.iter().map(|matrix| panel_time(matrix, tokens)).sum();
+    let time: usize = job.weights.iter().map(|matrix| panel_time(matrix, job.exact, tokens)).sum();
     let share = blocks.len() * panels / (4 * pool.threads());
     let at_a_time = (CHUNK_TIME / time).min(share).clamp(1, panels);
     let groups = panels.div_ceil(at_a_time);
@@ -201,10 +210,12 @@ fn multiply_panel(job: &Job, panel: usize, tiles: &[ExpertTile]) {
         rows,
         range: panel * ROWS..rows.min((panel + 1) * ROWS),
     };
-    for tile in tiles {
-        let at = Place { expert: tile.expert, panel, tokens: tile.rows.clone() };
-        // SAFETY: the variant is available; the converted tiles are whole; the output has room for all rows, of which
-        // the order names each once, and these columns of these rows are this chunk's alone.
-        unsafe { multiply_tile(job.kernel, job.weights, &job.inputs, at, &finish) };
-    }
+    let Some(ExpertTile { expert, .. }) = tiles.first() else { return };
+    with_panels(job.kernel, job.weights, job.exact, (*expert, panel), |panels| {
+        for tile in tiles {
+            // SAFETY: the variant is available; the converted tiles are whole; the output has room for all rows, of
+            // which the order names each once, and these columns of these rows are this chunk's alone.
+            unsafe { multiply_tile(job.kernel, panels, &job.inputs, tile.rows.clone(), &finish) };
+        }
+    });
 }

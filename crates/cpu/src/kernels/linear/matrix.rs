@@ -211,8 +211,8 @@ impl PackedMatrix {
     }
 
     /// What the kernels for this matrix want of the input.
-    pub(super) fn form(&self) -> Form {
-        with_layout!(self.dtype, L => L::FORM, else unreachable!("checked when packed"))
+    pub(super) fn form(&self, exact: bool) -> Form {
+        form(self.dtype, exact)
     }
 }
 
@@ -220,6 +220,14 @@ impl fmt::Debug for PackedMatrix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let experts = if self.experts == 1 { String::new() } else { format!("{}, ", self.experts) };
         write!(f, "PackedMatrix({} [{experts}{}, {}])", self.layout(), self.rows, self.columns)
+    }
+}
+
+/// What the kernels for weights of a dtype, which can be packed, want of the input.
+pub(super) fn form(dtype: DType, exact: bool) -> Form {
+    match exact {
+        true => Form::F32,
+        false => with_layout!(dtype, L => L::FORM, else unreachable!("only dtypes with a layout")),
     }
 }
 

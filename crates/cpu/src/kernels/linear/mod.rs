@@ -1,9 +1,9 @@
 //! The linear layer of a decoder, fused: `y = epilogue(norm(x) · Wᵀ + b)` for weights of any dtype.
 //!
 //! 1. **Prologue** (`prepare`): each token's row is normalized and converted to what the weights multiply, once for
-//!    all weights of the call: int8 blocks for quantized weights, bf16 for bf16, f32 for f16 and f32.
+//!    all weights of the call: int8 blocks for quantized weights, f32 for others and where inputs have to stay exact.
 //! 2. **Products** (`panel`): panels of 16 rows times tiles of up to 12 tokens. Weights stream through once, and
-//!    are unpacked in registers.
+//!    are unpacked in registers; quantized ones that meet f32 inputs are widened panel by panel first.
 //! 3. **Epilogue** (`epilogue`): bias, activation or gate, residual, while the tile is in the first-level cache.
 //!
 //! One token is bound by memory, many by the dot-product unit.
@@ -35,7 +35,7 @@ use self::simd::{Isa, MAX_TILE};
 use crate::Pool;
 use crate::kernels::variant::{Variant, fastest};
 use crate::threads::SendPointer;
-use crate::vec::prefetch_line;
+use crate::vec::{prefetch_line, with_scratch};
 
 pub use self::activation::Activation;
 pub use self::experts::{ExpertLinear, expert_linear_with, expert_scratch_bytes_for};
@@ -70,6 +70,8 @@ pub struct Linear<'a, 'o> {
     pub epilogue: Epilogue,
     /// Added to the first output: [tokens, rows of the first matrix].
     pub residual: Option<&'a [f32]>,
+    /// Whether quantized weights are multiplied with the input as it is, rather than with int8 codes of it.
+    pub exact: bool,
     /// [tokens, rows] for each matrix; one for both with a gate.
     pub outputs: &'a mut [&'o mut [f32]],
     /// At least [`scratch_bytes`].
@@ -97,16 +99,20 @@ pub enum Epilogue {
 }
 
 /// The scratch that a call needs, on every instruction set: room for the converted input.
-pub fn scratch_bytes(tokens: usize, weights: &[&PackedMatrix]) -> usize {
+pub fn scratch_bytes(tokens: usize, weights: &[&PackedMatrix], exact: bool) -> usize {
     let Some(columns) = weights.first().map(|matrix| matrix.columns()) else { return 0 };
-    scratch_bytes_for(tokens, columns, weights.iter().map(|matrix| matrix.dtype()))
+    scratch_bytes_for(tokens, columns, weights.iter().map(|matrix| matrix.dtype()), exact)
 }
 
 /// As [`scratch_bytes`], before there are matrices: for weights of these dtypes, each of which can be packed.
-pub fn scratch_bytes_for(tokens: usize, columns: usize, dtypes: impl Iterator<Item = DType>) -> usize {
+pub fn scratch_bytes_for(
+    tokens: usize,
+    columns: usize,
+    dtypes: impl Iterator<Item = DType>,
+    exact: bool,
+) -> usize {
     let mut forms: Vec<Form> = Vec::new();
-    for dtype in dtypes {
-        let form = with_layout!(dtype, L => L::FORM, else unreachable!("only dtypes with a layout"));
+    for form in dtypes.map(|dtype| matrix::form(dtype, exact)) {
         if !forms.contains(&form) {
             forms.push(form);
         }
@@ -132,7 +138,7 @@ pub fn linear_with(kernel: &Kernel, pool: &Pool, call: Linear) {
     check(&call);
     let columns = call.weights[0].columns();
     let tiles = Tiles { tokens: call.tokens, count: call.tokens.div_ceil(kernel.tile) };
-    let forms = place(&forms(call.weights), call.tokens, columns, call.scratch);
+    let forms = place(&forms(call.weights, call.exact), call.tokens, columns, call.scratch);
     let norm = call.norm.map(|norm| (norm.weight, norm.eps));
     let rows = Rows { input: call.input, columns, sources: None, norm, forms: &forms };
     prepare_all(kernel, pool, &rows, call.tokens, tiles.count, &|tile| tiles.get(tile));
@@ -143,8 +149,9 @@ pub fn linear_with(kernel: &Kernel, pool: &Pool, call: Linear) {
         biases: call.biases,
         epilogue: call.epilogue,
         residual: call.residual,
+        exact: call.exact,
         tiles,
-        inputs: call.weights.iter().map(|matrix| input_of(matrix, &forms)).collect(),
+        inputs: call.weights.iter().map(|matrix| input_of(matrix, call.exact, &forms)).collect(),
         outputs: &outputs,
     };
     multiply_all(pool, &job);
@@ -156,6 +163,7 @@ pub struct Kernel {
     tile: usize,
     prepare: unsafe fn(&Rows, &Tile),
     multiply: unsafe fn(&Product),
+    widen: unsafe fn(DType, *const u8, usize, *mut u8),
     finish: unsafe fn(&Finish, Range<usize>, &Products, Option<&Products>),
 }
 
@@ -184,6 +192,7 @@ impl Kernel {
             tile: I::TILE,
             prepare: I::prepare,
             multiply: multiply::<I>,
+            widen: widen::<I>,
             finish: I::finish,
         }
     }
@@ -198,6 +207,12 @@ unsafe fn multiply<I: Isa>(product: &Product) {
     );
     // SAFETY: passed on to the caller.
     unsafe { entry(product.panel, product.columns, product.x, product.out) }
+}
+
+/// Writes the weights of a panel as f32.
+unsafe fn widen<I: Isa>(dtype: DType, panel: *const u8, columns: usize, out: *mut u8) {
+    // SAFETY: passed on to the caller.
+    with_layout!(dtype, L => unsafe { I::widen::<L>(panel, columns, out) }, else unreachable!("checked when packed"))
 }
 
 type Entry = unsafe fn(*const u8, usize, *const u8, *mut u8);
@@ -256,14 +271,14 @@ fn check(call: &Linear) {
     if let Some(residual) = call.residual {
         assert_eq!(residual.len(), tokens * weights[0].rows(), "linear: residual");
     }
-    let needed = scratch_bytes(tokens, weights);
+    let needed = scratch_bytes(tokens, weights, call.exact);
     assert!(call.scratch.len() >= needed, "linear: scratch of {} bytes, {needed} needed", call.scratch.len());
 }
 
 /// The distinct forms that weights want.
-fn forms(weights: &[&PackedMatrix]) -> Vec<Form> {
+fn forms(weights: &[&PackedMatrix], exact: bool) -> Vec<Form> {
     let mut forms = Vec::with_capacity(weights.len());
-    for form in weights.iter().map(|matrix| matrix.form()) {
+    for form in weights.iter().map(|matrix| matrix.form(exact)) {
         if !forms.contains(&form) {
             forms.push(form);
         }
@@ -283,8 +298,12 @@ fn place(forms: &[Form], tokens: usize, columns: usize, scratch: &mut [u8]) -> V
     places
 }
 
-fn input_of(matrix: &PackedMatrix, forms: &[(Form, *mut u8)]) -> (SendPointer<u8>, usize) {
-    let form = matrix.form();
+fn input_of(
+    matrix: &PackedMatrix,
+    exact: bool,
+    forms: &[(Form, *mut u8)],
+) -> (SendPointer<u8>, usize) {
+    let form = matrix.form(exact);
     let (_, start) = forms.iter().find(|(other, _)| *other == form).expect("all forms have a place");
     (SendPointer(*start), form.token_bytes(matrix.columns()))
 }
@@ -336,6 +355,7 @@ struct Job<'a> {
     biases: &'a [Option<&'a [f32]>],
     epilogue: Epilogue,
     residual: Option<&'a [f32]>,
+    exact: bool,
     tiles: Tiles,
     /// The start and the bytes per token of the input in each matrix's form.
     inputs: Vec<(SendPointer<u8>, usize)>,
@@ -353,7 +373,7 @@ fn multiply_all(pool: &Pool, job: &Job) {
     let tile_bytes = job.inputs[0].1 * job.tiles.tokens.div_ceil(job.tiles.count);
     let token_blocks = (job.tiles.count * tile_bytes).div_ceil(INPUT_BLOCK).clamp(1, job.tiles.count);
     let time: usize =
-        matrices.iter().map(|matrix| matrix.panels() * panel_time(matrix, job.tiles.tokens)).sum();
+        matrices.iter().map(|matrix| matrix.panels() * panel_time(matrix, job.exact, job.tiles.tokens)).sum();
     let at_a_time = (panels * CHUNK_TIME / time.max(1)).min(panels / (4 * pool.threads())).max(1);
     let groups = panels.div_ceil(at_a_time);
     pool.run(groups * token_blocks, &|chunk| {
@@ -371,11 +391,10 @@ fn multiply_all(pool: &Pool, job: &Job) {
 }
 
 /// About how long a panel takes in nanoseconds: the time to stream it or to multiply it, whichever is longer.
-fn panel_time(matrix: &PackedMatrix, tokens: usize) -> usize {
+fn panel_time(matrix: &PackedMatrix, exact: bool, tokens: usize) -> usize {
     let products = ROWS * matrix.columns() * tokens;
-    let products_per_ns = match matrix.form() {
+    let products_per_ns = match matrix.form(exact) {
         Form::Int8 { .. } => 170,
-        Form::Bf16 => 100,
         Form::F32 => 50,
     };
     1 + (matrix.panel_bytes() / 16).max(products / products_per_ns)
@@ -398,19 +417,51 @@ fn multiply_panel(job: &Job, matrix: usize, panel: usize, tiles: Range<usize>) {
         rows,
         range: panel * ROWS..rows.min((panel + 1) * ROWS),
     };
-    for tile in tiles {
-        let at = Place { expert: 0, panel, tokens: job.tiles.get(tile) };
-        // SAFETY: the variant is available; the converted tiles are whole; the outputs have room for all tokens, and
-        // these rows of these tokens are this chunk's alone.
-        unsafe { multiply_tile(job.kernel, pair, &job.inputs[matrix..], at, &finish) };
-    }
+    with_panels(job.kernel, pair, job.exact, (0, panel), |panels| {
+        for tile in tiles {
+            // SAFETY: the variant is available; the converted tiles are whole; the outputs have room for all tokens,
+            // and these rows of these tokens are this chunk's alone.
+            unsafe {
+                multiply_tile(job.kernel, panels, &job.inputs[matrix..], job.tiles.get(tile), &finish);
+            }
+        }
+    });
 }
 
-/// A panel of the matrix of an expert (0 where there is but one), and the tokens of a tile.
-struct Place {
-    expert: usize,
-    panel: usize,
-    tokens: Range<usize>,
+/// A panel as a kernel multiplies it.
+#[derive(Clone, Copy)]
+struct Panel<'a> {
+    dtype: DType,
+    columns: usize,
+    bytes: &'a [u8],
+}
+
+/// Calls `body` with the panel of a number of each matrix of an expert (0 where there is but one), quantized ones widened
+/// if inputs stay exact.
+fn with_panels(
+    kernel: &Kernel,
+    matrices: &[&PackedMatrix],
+    exact: bool,
+    (expert, panel): (usize, usize),
+    body: impl FnOnce(&[Panel]),
+) {
+    let is_widened = |matrix: &PackedMatrix| exact && matrix.dtype().is_block();
+    let lengths = matrices.iter().map(|matrix| if is_widened(matrix) { ROWS * matrix.columns() } else { 0 });
+    with_scratch(lengths.sum(), |mut wide| {
+        let mut panels = [Panel { dtype: DType::F32, columns: 0, bytes: &[] }; 2];
+        for (slot, matrix) in panels.iter_mut().zip(matrices) {
+            let (columns, mut bytes) = (matrix.columns(), matrix.panel(expert, panel));
+            let mut dtype = matrix.dtype();
+            if is_widened(matrix) {
+                let (weights, rest) = wide.split_at_mut(ROWS * columns);
+                // SAFETY: whoever calls has the variant; the panel is whole, and there are 16 numbers per column.
+                unsafe { (kernel.widen)(dtype, bytes.as_ptr(), columns, weights.as_mut_ptr().cast()) };
+                (dtype, bytes, wide) = (DType::F32, bytemuck::cast_slice(weights), rest);
+            }
+            *slot = Panel { dtype, columns, bytes };
+        }
+        body(&panels[..matrices.len()]);
+    });
 }
 
 /// Multiplies a panel, or a pair that is gated, with a tile.
@@ -420,29 +471,29 @@ struct Place {
 /// [`Isa::finish`].
 unsafe fn multiply_tile(
     kernel: &Kernel,
-    pair: &[&PackedMatrix],
+    panels: &[Panel],
     inputs: &[(SendPointer<u8>, usize)],
-    at: Place,
+    tokens: Range<usize>,
     finish: &Finish,
 ) {
-    fetch_ends(finish, at.tokens.clone());
+    fetch_ends(finish, tokens.clone());
     let mut products: [Products; 2] = [[[0.0; ROWS]; MAX_TILE]; 2];
-    for ((weights, (input, token_bytes)), out) in pair.iter().zip(inputs).zip(&mut products) {
+    for ((panel, (input, token_bytes)), out) in panels.iter().zip(inputs).zip(&mut products) {
         // SAFETY: the caller vouches for variant and tile; panel and products are whole.
         unsafe {
             (kernel.multiply)(&Product {
-                dtype: weights.dtype(),
-                tokens: at.tokens.len(),
-                columns: weights.columns(),
-                panel: weights.panel(at.expert, at.panel).as_ptr(),
-                x: input.get().add(at.tokens.start * token_bytes),
+                dtype: panel.dtype,
+                tokens: tokens.len(),
+                columns: panel.columns,
+                panel: panel.bytes.as_ptr(),
+                x: input.get().add(tokens.start * token_bytes),
                 out: out.as_mut_ptr().cast(),
             });
         }
     }
-    let gated = (pair.len() == 2).then_some(&products[1]);
+    let gated = (panels.len() == 2).then_some(&products[1]);
     // SAFETY: as the caller promises.
-    unsafe { (kernel.finish)(finish, at.tokens, &products[0], gated) };
+    unsafe { (kernel.finish)(finish, tokens, &products[0], gated) };
 }
 
 /// Asks for what the epilogue will read and write, so that it is there when the products are.

@@ -40,6 +40,8 @@ pub(super) trait Layout {
         columns: usize,
         x: *const u8,
     ) -> [Floats<I>; T];
+    /// Writes the weights as f32: for each column 16 of them, as [`Plain<4>`] has them.
+    unsafe fn widen<I: Isa>(panel: *const u8, columns: usize, out: *mut u8);
 }
 
 /// Quantized weights: codes of a kind with factors of a kind.
@@ -178,6 +180,41 @@ impl<C: Codes, F: Factors> Layout for Blocks<C, F> {
                 factors = codes;
             }
             sums
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn widen<I: Isa>(panel: *const u8, columns: usize, out: *mut u8) {
+        let (mut factors, mut out) = (panel, out);
+        // SAFETY: the pointers advance block by block through the panel and the weights.
+        unsafe {
+            let zero_point = I::lanes().splat(if F::MINIMUMS { 0.0 } else { C::ZERO_POINT as f32 });
+            for _ in 0..columns / F::COLUMNS {
+                let shared = F::block::<I>(factors);
+                let mut codes = factors.add(F::BYTES);
+                for piece in 0..F::COLUMNS / 32 {
+                    macro_rules! step {
+                        ($step:literal) => {
+                            let group = F::GROUPS * piece + F::GROUPS * $step / 8;
+                            let (scale, minimum) = F::group::<I>(factors, shared, group);
+                            let step = C::step::<I, $step>(codes);
+                            let put = |column: usize, code: Floats<I>| {
+                                let code = I::lanes().sub(code, zero_point);
+                                let weight = I::mul_add(code, scale, minimum);
+                                I::store(out.add(64 * (4 * $step + column)), weight);
+                            };
+                            put(0, I::code::<0>(step));
+                            put(1, I::code::<1>(step));
+                            put(2, I::code::<2>(step));
+                            put(3, I::code::<3>(step));
+                        };
+                    }
+                    steps!(0 of 1, step);
+                    codes = codes.add(C::BYTES);
+                    out = out.add(32 * 64);
+                }
+                factors = codes;
+            }
         }
     }
 }
@@ -406,13 +443,18 @@ impl<const BYTES: usize> Layout for Plain<BYTES> {
             sums
         }
     }
+
+    unsafe fn widen<I: Isa>(_: *const u8, _: usize, _: *mut u8) {
+        unreachable!("inputs of plain weights are f32 in any case")
+    }
 }
 
-/// bf16: for each pair of columns 16 pairs; an odd last column is paired with zeros. Multiplies bf16 inputs.
+/// bf16: for each pair of columns 16 pairs; an odd last column is paired with zeros. Multiplies f32 inputs, of which
+/// rounding to bf16 would lose 16 bits, as fast as the dot products of bf16 multiply rounded ones.
 pub(super) struct Pairs;
 
 impl Layout for Pairs {
-    const FORM: Form = Form::Bf16;
+    const FORM: Form = Form::F32;
 
     fn panel_bytes(columns: usize) -> usize {
         columns.div_ceil(2) * ROWS * 4
@@ -424,17 +466,29 @@ impl Layout for Pairs {
         columns: usize,
         x: *const u8,
     ) -> [Floats<I>; T] {
-        // SAFETY: the panel holds 16 pairs per pair of columns, the tile T.
+        // SAFETY: the panel holds 16 pairs per pair of columns, the tile T numbers per column.
         unsafe {
             let mut sums = [I::zero(); T];
-            for pair in 0..columns.div_ceil(2) {
-                let weights = panel.add(pair * ROWS * 4);
+            for pair in 0..columns / 2 {
+                let (first, second) = I::pairs(panel.add(pair * ROWS * 4));
+                let x = x.add(8 * pair * T);
                 for (t, sum) in sums.iter_mut().enumerate() {
-                    *sum = I::dot_pairs(*sum, weights, x.add(4 * (pair * T + t)));
+                    *sum = I::mul_add(first, I::splat(x.add(4 * t)), *sum);
+                    *sum = I::mul_add(second, I::splat(x.add(4 * (T + t))), *sum);
+                }
+            }
+            if columns % 2 == 1 {
+                let (last, _) = I::pairs(panel.add(columns / 2 * ROWS * 4));
+                for (t, sum) in sums.iter_mut().enumerate() {
+                    *sum = I::mul_add(last, I::splat(x.add(4 * ((columns - 1) * T + t))), *sum);
                 }
             }
             sums
         }
+    }
+
+    unsafe fn widen<I: Isa>(_: *const u8, _: usize, _: *mut u8) {
+        unreachable!("inputs of plain weights are f32 in any case")
     }
 }
 

@@ -34,7 +34,7 @@ fn lanes(values: [f32; 16]) -> Floats<Portable> {
 }
 
 impl Isa for Portable {
-    const TILE: usize = 4;
+    const TILE: usize = 2;
     type Bytes = [u8; 64];
     type Ints = [i32; 16];
     type Lanes = crate::vec::Portable;
@@ -132,12 +132,17 @@ impl Isa for Portable {
     }
 
     #[inline(always)]
-    unsafe fn dot_pairs(sums: Floats<Self>, pairs: *const u8, x: *const u8) -> Floats<Self> {
+    unsafe fn pairs(from: *const u8) -> (Floats<Self>, Floats<Self>) {
         // SAFETY: passed on to the caller.
-        let (pairs, x): ([[bf16; 2]; 16], [bf16; 2]) = unsafe { (read(pairs), read(x)) };
-        let s = crate::vec::Portable;
-        let sums = s.fma(lanes(each(&pairs, |pair: [bf16; 2]| widen(pair[0]))), s.splat(widen(x[0])), sums);
-        s.fma(lanes(each(&pairs, |pair: [bf16; 2]| widen(pair[1]))), s.splat(widen(x[1])), sums)
+        let pairs: [[bf16; 2]; 16] = unsafe { read(from) };
+        let side = |index: usize| lanes(each(&pairs, |pair: [bf16; 2]| widen(pair[index])));
+        (side(0), side(1))
+    }
+
+    #[inline(always)]
+    unsafe fn code<const COLUMN: usize>(codes: [u8; 64]) -> Floats<Self> {
+        let rows: [[u8; 4]; 16] = bytemuck::cast(codes);
+        lanes(each(&rows, |row: [u8; 4]| f32::from(row[COLUMN])))
     }
 
     #[inline(always)]

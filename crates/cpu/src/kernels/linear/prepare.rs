@@ -6,14 +6,11 @@
 //! |---|---|---|
 //! | int8 | 32 columns: codes `[8, T, 4]`, f32 scales `[T]`, corrections `[groups, T]` | 36 + 4 · groups |
 //! | f32 | column: `[T]` | 4 |
-//! | bf16 | pair of columns: `[T, 2]` | 4 |
 //!
 //! The corrections of int8 say what a group's codes sum to: as `−zero_point · Σ codes` (i32) for weights with a zero
 //! point, which starts the integer sum, or as `scale · Σ codes` (f32) for weights with minimums.
 
 use std::ops::Range;
-
-use half::bf16;
 
 use super::simd::{Floats, Isa};
 use crate::vec::Simd;
@@ -25,8 +22,6 @@ pub(super) enum Form {
     Int8 { groups: usize, zero_point: Option<i32> },
     /// As it is.
     F32,
-    /// Rounded to nearest even.
-    Bf16,
 }
 
 impl Form {
@@ -35,7 +30,6 @@ impl Form {
         match self {
             Form::Int8 { groups, .. } => columns / 32 * (36 + 4 * groups),
             Form::F32 => 4 * columns,
-            Form::Bf16 => 4 * columns.div_ceil(2),
         }
     }
 }
@@ -86,11 +80,6 @@ pub(super) unsafe fn prepare<I: Isa>(rows: &Rows, tile: &Tile) {
                     let values = [s.to_array(low), s.to_array(high)];
                     let start = start.add(4 * 32 * block * width + 4 * lane);
                     put_floats(&values.as_flattened()[..count], start, width);
-                }),
-                Form::Bf16 => each_block(s, rows, tile, |lane, block, low, high, count| {
-                    let values = [s.to_array(low), s.to_array(high)];
-                    let start = start.add(4 * 16 * block * width + 4 * lane);
-                    put_pairs(&values.as_flattened()[..count], start, width);
                 }),
             }
         }
@@ -198,16 +187,6 @@ unsafe fn put_floats(values: &[f32], to: *mut u8, width: usize) {
     for (index, &value) in values.iter().enumerate() {
         // SAFETY: the tile has room for `width` tokens in each column.
         unsafe { to.add(4 * index * width).cast::<f32>().write_unaligned(value) };
-    }
-}
-
-#[inline(always)]
-unsafe fn put_pairs(values: &[f32], to: *mut u8, width: usize) {
-    for (index, pair) in values.chunks(2).enumerate() {
-        let (first, second) = (bf16::from_f32(pair[0]), bf16::from_f32(*pair.get(1).unwrap_or(&0.0)));
-        let pair = u32::from(first.to_bits()) | u32::from(second.to_bits()) << 16;
-        // SAFETY: as in `put_floats`, for pairs of columns.
-        unsafe { to.add(4 * index * width).cast::<u32>().write_unaligned(pair.to_le()) };
     }
 }
 

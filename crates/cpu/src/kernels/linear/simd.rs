@@ -76,8 +76,10 @@ pub(super) trait Isa: Sized + 'static {
     unsafe fn unsigned(from: *const u8) -> Floats<Self>;
     /// 16 i8.
     unsafe fn signed(from: *const u8) -> Floats<Self>;
-    /// Adds for each row the products of its pair of bf16 at `pairs` (16 pairs) with the pair at `x`.
-    unsafe fn dot_pairs(sums: Floats<Self>, pairs: *const u8, x: *const u8) -> Floats<Self>;
+    /// 16 pairs of bf16: the first of each, and the second.
+    unsafe fn pairs(from: *const u8) -> (Floats<Self>, Floats<Self>);
+    /// The codes of the `COLUMN`-th of four columns.
+    unsafe fn code<const COLUMN: usize>(codes: Self::Bytes) -> Floats<Self>;
 
     /// Quantizes 32 values, the first 16 in `low`: `scale = max|x| / 127`, codes rounded to nearest even.
     unsafe fn quantize(low: Floats<Self>, high: Floats<Self>) -> Quantized;
@@ -138,6 +140,8 @@ pub(super) trait Isa: Sized + 'static {
         x: *const u8,
         out: *mut u8,
     );
+    /// Writes the weights of one panel as f32: for each column 16 of them, at `out`.
+    unsafe fn widen<L: Layout>(panel: *const u8, columns: usize, out: *mut u8);
     /// Converts a part of a tile of input rows.
     unsafe fn prepare(rows: &Rows, tile: &Tile);
     /// Stores the products of a tile.
@@ -156,6 +160,12 @@ macro_rules! entry_points {
                     Self::store(out.add(token * 64), sums);
                 }
             }
+        }
+
+        $(#[$features])*
+        unsafe fn widen<L: Layout>(panel: *const u8, columns: usize, out: *mut u8) {
+            // SAFETY: passed on to the caller.
+            unsafe { L::widen::<Self>(panel, columns, out) }
         }
 
         $(#[$features])*

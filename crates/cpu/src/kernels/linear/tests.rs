@@ -63,7 +63,6 @@ fn weight(dtype: DType, rows: usize, columns: usize, seed: u64) -> Tensor {
 fn rounded(form: Form, input: &[f32], columns: usize) -> Vec<f64> {
     match form {
         Form::F32 => input.iter().map(|&x| f64::from(x)).collect(),
-        Form::Bf16 => input.iter().map(|&x| f64::from(bf16::from_f32(x))).collect(),
         Form::Int8 { .. } => {
             assert_eq!(columns % 32, 0);
             let block = |block: &[f32; 32]| {
@@ -88,18 +87,20 @@ struct Case<'a> {
     biases: &'a [Option<&'a [f32]>],
     epilogue: Epilogue,
     residual: Option<&'a [f32]>,
+    exact: bool,
 }
 
 impl<'a> Case<'a> {
     fn new(variant: &'a Variant<Kernel>, pool: &'a Pool, tokens: usize) -> Case<'a> {
-        Case { variant, pool, tokens, norm: None, biases: &[], epilogue: Epilogue::Plain, residual: None }
+        let epilogue = Epilogue::Plain;
+        Case { variant, pool, tokens, norm: None, biases: &[], epilogue, residual: None, exact: false }
     }
 
     fn run(&self, weights: &[&PackedMatrix], input: &[f32]) -> Vec<Vec<f32>> {
         let matrices = if matches!(self.epilogue, Epilogue::Gate(_)) { &weights[..1] } else { weights };
         // Neither zeros nor an aligned start may be counted on.
         let mut outputs: Vec<_> = matrices.iter().map(|m| vec![f32::NAN; self.tokens * m.rows()]).collect();
-        let mut scratch = vec![0xff; scratch_bytes(self.tokens, weights) + 1];
+        let mut scratch = vec![0xff; scratch_bytes(self.tokens, weights, self.exact) + 1];
         let mut slices: Vec<_> = outputs.iter_mut().map(|output| &mut output[..]).collect();
         let call = Linear {
             input,
@@ -109,6 +110,7 @@ impl<'a> Case<'a> {
             biases: self.biases,
             epilogue: self.epilogue,
             residual: self.residual,
+            exact: self.exact,
             outputs: &mut slices,
             scratch: &mut scratch[1..],
         };
@@ -119,13 +121,21 @@ impl<'a> Case<'a> {
 
 /// Compares one matrix with a sum in f64, for all variants.
 fn check(dtype: DType, rows: usize, columns: usize, tokens: usize) {
+    check_with(dtype, [rows, columns], tokens, false);
+    if dtype.is_block() {
+        check_with(dtype, [rows, columns], tokens, true);
+    }
+}
+
+fn check_with(dtype: DType, [rows, columns]: [usize; 2], tokens: usize, exact: bool) {
     let pool = Pool::new(3);
     let weight = weight(dtype, rows, columns, 7);
     let packed = PackedMatrix::pack(&weight, &pool).unwrap();
     let input = random(tokens * columns, 3);
-    let (weights, x) = (weight.to_f64_vec(), rounded(packed.form(), &input, columns));
+    let (weights, x) = (weight.to_f64_vec(), rounded(packed.form(exact), &input, columns));
     for variant in variants() {
-        let output = Case::new(variant, &pool, tokens).run(&[&packed], &input).remove(0);
+        let case = Case { exact, ..Case::new(variant, &pool, tokens) };
+        let output = case.run(&[&packed], &input).remove(0);
         for (index, &got) in output.iter().enumerate() {
             let (token, row) = (index / rows, index % rows);
             let pairs = x[token * columns..][..columns].iter().zip(&weights[row * columns..][..columns]);
@@ -134,7 +144,7 @@ fn check(dtype: DType, rows: usize, columns: usize, tokens: usize) {
             let error = (f64::from(got) - sum).abs();
             assert!(
                 error <= 3e-6 * size + 1e-9,
-                "{} {dtype} [{rows}, {columns}] x {tokens}: row {row} of token {token} is {got}, not {sum}",
+                "{} {dtype} [{rows}, {columns}] x {tokens}, exact {exact}: row {row} of token {token} is {got}, not {sum}",
                 variant.name
             );
         }
@@ -179,9 +189,10 @@ fn a_row_gives_the_same_bits_in_any_company() {
         let packed = PackedMatrix::pack(&weight(dtype, rows, columns, 5), &pools[1]).unwrap();
         let input = random(64 * columns, 9);
         let norm = random(columns, 4);
-        for variant in variants() {
+        let each = variants().flat_map(|variant| [(variant, false), (variant, true)]);
+        for (variant, exact) in each.filter(|(_, exact)| !exact || dtype.is_block()) {
             let run = |pool, first: usize, tokens| {
-                let mut case = Case::new(variant, pool, tokens);
+                let mut case = Case { exact, ..Case::new(variant, pool, tokens) };
                 case.norm = Some(Norm { weight: &norm, eps: 1e-5 });
                 case.run(&[&packed], &input[first * columns..][..tokens * columns]).remove(0)
             };
@@ -195,6 +206,22 @@ fn a_row_gives_the_same_bits_in_any_company() {
                     assert!(same, "{} {dtype}: {tokens} tokens from {first}", variant.name);
                 }
             }
+        }
+    }
+}
+
+/// A bf16 holds its f32 exactly, and inputs are not rounded: the same sums in the same order.
+#[test]
+fn bf16_weights_give_the_bits_of_f32_weights() {
+    let pool = Pool::new(2);
+    for columns in [1, 2, 7, 64, 333] {
+        let narrow = weight(DType::BF16, 40, columns, 3);
+        let wide = Tensor::from_slice(*narrow.shape(), &narrow.to_f32_vec());
+        let [narrow, wide] = [narrow, wide].map(|weight| PackedMatrix::pack(&weight, &pool).unwrap());
+        let input = random(13 * columns, 8);
+        for variant in variants() {
+            let run = |matrix: &PackedMatrix| Case::new(variant, &pool, 13).run(&[matrix], &input).remove(0);
+            assert_eq!(run(&narrow), run(&wide), "{}: {columns} columns", variant.name);
         }
     }
 }

@@ -17,14 +17,14 @@ fn experts(dtype: DType, sizes: [usize; 3], seed: u64, pool: &Pool) -> (PackedMa
 fn run(
     variant: &Variant<Kernel>,
     pool: &Pool,
-    (weights, epilogue): (&[&PackedMatrix], Epilogue),
+    (weights, epilogue, exact): (&[&PackedMatrix], Epilogue, bool),
     input: &[f32],
     (chosen, per_row): (&[usize], usize),
 ) -> Vec<f32> {
     let rows = chosen.len();
     let mut output = vec![f32::NAN; rows * weights[0].rows()];
     let dtypes = weights.iter().map(|matrix| matrix.dtype());
-    let mut scratch = vec![0xff; expert_scratch_bytes_for(rows, weights[0].columns(), dtypes) + 1];
+    let mut scratch = vec![0xff; expert_scratch_bytes_for(rows, weights[0].columns(), dtypes, exact) + 1];
     let call = ExpertLinear {
         input,
         rows,
@@ -32,6 +32,7 @@ fn run(
         expert: &|row| chosen[row],
         weights,
         epilogue,
+        exact,
         output: &mut output,
         scratch: &mut scratch[1..],
     };
@@ -56,15 +57,15 @@ fn rows_are_those_of_the_dense_layer() {
         for (tokens, per_row) in [(1, 1), (1, 3), (3, 2), (13, 1), (70, 2)] {
             let input = random(tokens * columns, 9);
             let chosen = choices(tokens * per_row, count);
-            for variant in variants() {
-                let got = pools
-                    .each_ref()
-                    .map(|pool| run(variant, pool, (&[&all], Epilogue::Plain), &input, (&chosen, per_row)));
+            for (variant, exact) in variants().flat_map(|variant| [(variant, false), (variant, true)]) {
+                let layer: (&[&PackedMatrix], _, _) = (&[&all], Epilogue::Plain, exact);
+                let got = pools.each_ref().map(|pool| run(variant, pool, layer, &input, (&chosen, per_row)));
                 assert!(same_bits(&got[0], &got[1]), "{} {dtype}: threads", variant.name);
                 for (i, expert) in chosen.iter().enumerate() {
                     let row = &input[i / per_row * columns..][..columns];
-                    let dense = Case::new(variant, &pools[0], 1).run(&[&each[*expert]], row).remove(0);
-                    let what = format!("{} {dtype}: row {i} of {tokens} x {per_row}", variant.name);
+                    let case = Case { exact, ..Case::new(variant, &pools[0], 1) };
+                    let dense = case.run(&[&each[*expert]], row).remove(0);
+                    let what = format!("{} {dtype}: row {i} of {tokens} x {per_row}, exact {exact}", variant.name);
                     assert!(same_bits(&got[0][i * rows..][..rows], &dense), "{what}");
                 }
             }
@@ -82,7 +83,7 @@ fn gates_are_those_of_the_dense_layer() {
     let input = random(30 * columns, 2);
     let chosen = choices(30, count);
     for variant in variants() {
-        let got = run(variant, &pool, (&[&gates, &ups], epilogue), &input, (&chosen, 1));
+        let got = run(variant, &pool, (&[&gates, &ups], epilogue, false), &input, (&chosen, 1));
         for (i, &expert) in chosen.iter().enumerate() {
             let mut case = Case::new(variant, &pool, 1);
             case.epilogue = epilogue;
@@ -99,10 +100,10 @@ fn nothing_is_done_for_nobody() {
     let (all, _) = experts(DType::BF16, [4, 3, 32], 1, &pool);
     let (flat, _) = experts(DType::F32, [4, 3, 0], 1, &pool);
     for variant in variants() {
-        assert!(run(variant, &pool, (&[&all], Epilogue::Plain), &[], (&[], 2)).is_empty());
+        assert!(run(variant, &pool, (&[&all], Epilogue::Plain, false), &[], (&[], 2)).is_empty());
         // A row that no expert gets.
-        assert!(run(variant, &pool, (&[&all], Epilogue::Plain), &[0.5; 32], (&[], 0)).is_empty());
-        assert_eq!(run(variant, &pool, (&[&flat], Epilogue::Plain), &[], (&[3, 0], 1)), [0.0; 6]);
+        assert!(run(variant, &pool, (&[&all], Epilogue::Plain, false), &[0.5; 32], (&[], 0)).is_empty());
+        assert_eq!(run(variant, &pool, (&[&flat], Epilogue::Plain, false), &[], (&[3, 0], 1)), [0.0; 6]);
     }
 }
 
