@@ -53,6 +53,16 @@ impl AlignedBytes {
         copy.copy_from_slice(bytes);
         copy
     }
+
+    /// As [`AlignedBytes::copy_of`], for sizes that may be more than there is.
+    ///
+    /// # Errors
+    /// As [`AlignedBytes::try_zeroed`].
+    pub fn try_copy_of(bytes: &[u8]) -> Result<AlignedBytes, Error> {
+        let mut copy = AlignedBytes::try_zeroed(bytes.len())?;
+        copy.copy_from_slice(bytes);
+        Ok(copy)
+    }
 }
 
 impl Drop for AlignedBytes {

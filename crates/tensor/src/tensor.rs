@@ -107,8 +107,26 @@ impl Tensor {
         if self.is_contiguous() {
             return Tensor { strides: self.shape.row_major_strides(), ..self.clone() };
         }
+        self.packed_into(AlignedBytes::zeroed(self.elements() * self.dtype.block().bytes))
+    }
+
+    /// As [`Tensor::contiguous`], for sizes that may be more than there is memory for.
+    ///
+    /// # Errors
+    /// As [`AlignedBytes::try_zeroed`].
+    pub fn try_contiguous(&self) -> Result<Tensor, Error> {
+        match self.is_contiguous() {
+            true => Ok(self.contiguous()),
+            false => {
+                let bytes = AlignedBytes::try_zeroed(self.elements() * self.dtype.block().bytes)?;
+                Ok(self.packed_into(bytes))
+            }
+        }
+    }
+
+    /// The elements in row-major order, in memory of their size.
+    fn packed_into(&self, mut packed: AlignedBytes) -> Tensor {
         let size = self.dtype.block().bytes;
-        let mut packed = AlignedBytes::zeroed(self.elements() * size);
         for (slot, position) in packed.chunks_exact_mut(size).zip(self.positions()) {
             slot.copy_from_slice(&self.bytes[position * size..][..size]);
         }

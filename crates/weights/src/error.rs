@@ -60,6 +60,14 @@ pub enum Error {
         /// The Python object it names.
         global: String,
     },
+    /// There is not the memory for what is decompressed.
+    #[error("{}: {source}", path.display())]
+    OutOfMemory {
+        /// The file.
+        path: PathBuf,
+        /// How much was asked for.
+        source: tensor::Error,
+    },
     /// Two tensors have one name.
     #[error("tensor `{name}` is in {} and again in {}", first.display(), second.display())]
     DuplicateTensor {
@@ -156,6 +164,7 @@ pub(crate) enum Problem {
     Malformed(String),
     Unsupported(String),
     Refused(String),
+    Memory(tensor::Error),
 }
 
 impl Problem {
@@ -165,6 +174,7 @@ impl Problem {
             Problem::Malformed(what) => Error::Malformed { path, format, what },
             Problem::Unsupported(what) => Error::Unsupported { path, what },
             Problem::Refused(global) => Error::Refused { path, global },
+            Problem::Memory(source) => Error::OutOfMemory { path, source },
         }
     }
 }

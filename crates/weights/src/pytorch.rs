@@ -128,7 +128,8 @@ impl<'a> Archive<'a> {
             );
         }
         self.inflatable -= size;
-        let mut bytes = AlignedBytes::zeroed(size as usize);
+        let len = usize::try_from(size).unwrap_or(usize::MAX);
+        let mut bytes = AlignedBytes::try_zeroed(len).map_err(Problem::Memory)?;
         let read = record.read_exact(&mut bytes).and_then(|()| record.read(&mut [0]));
         match read {
             Ok(0) => Ok(Storage { bytes: Bytes::new(bytes), place: 0..0 }),

@@ -129,6 +129,7 @@ impl ConvKernel {
 
 /// A copy of an operand.
 fn tensor(view: View<'_>) -> Result<Tensor, String> {
-    let bytes = Bytes::new(AlignedBytes::copy_of(view.bytes));
+    let bytes = AlignedBytes::try_copy_of(view.bytes).map_err(|error| error.to_string())?;
+    let bytes = Bytes::new(bytes);
     Tensor::from_bytes(view.dtype, view.shape, bytes).map_err(|error| error.to_string())
 }

@@ -36,13 +36,13 @@ pub(super) fn packing(op: GptqMatMul, position: usize) -> Option<String> {
 
 /// Brings codes and scales into panels of blocks.
 pub(super) fn pack(pool: &Pool, layout: &str, weight: &Tensor) -> Result<PackedWeight, PackError> {
-    let stored = weight.contiguous();
+    let stored = weight.try_contiguous()?;
     let (DType::U8, &[bytes, rows]) = (stored.dtype(), &stored.shape()[..]) else {
         let found = format!("{}{}", stored.dtype(), stored.shape());
         return Err(PackError::Unfit(format!("{layout} is a layout of u8[bytes, rows], got {found}")));
     };
     let weight = weight_of(op_of(layout)?, bytes, rows, stored.bytes())?;
-    let matrix = PackedMatrix::pack(&gptq::to_q4_0(pool, weight), pool)?;
+    let matrix = PackedMatrix::pack(&gptq::to_q4_0(pool, weight)?, pool)?;
     Ok(packed(layout, matrix))
 }
 
@@ -122,7 +122,7 @@ impl Kernel for BlocksKernel {
             }),
             Operand::View(view) => {
                 let weight = weight_of(self.op, view.shape[0], view.shape[1], view.bytes)?;
-                let blocks = gptq::to_q4_0(&self.pool, weight);
+                let blocks = gptq::to_q4_0(&self.pool, weight).map_err(|error| error.to_string())?;
                 Cow::Owned(PackedMatrix::pack(&blocks, &self.pool).map_err(|error| error.to_string())?)
             }
             Operand::InResult | Operand::Buffer(_) => panic!("a weight is a value to read"),

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use engine::{Operand, PackError, PackedWeight};
 use graph::Type;
-use tensor::{AlignedBytes, Bytes, DType, Tensor, bf16};
+use tensor::{AlignedBytes, Bytes, DType, Tensor};
 
 use crate::Pool;
+use crate::kernels::convert;
 use crate::kernels::linear::PackedMatrix;
 
 /// The layout of a right matrix `f32[k, n]` of a product: panels of 16 of its columns, as those of a linear layer's
@@ -96,13 +97,14 @@ pub(super) fn packed_as(dtype: DType) -> DType {
 }
 
 fn pack_matrix(pool: &Pool, weight: &Tensor) -> Result<PackedMatrix, PackError> {
-    let stored = weight.contiguous();
-    let weight = match packed_as(stored.dtype()) {
-        dtype if dtype == stored.dtype() => stored,
-        DType::F32 => Tensor::from_slice(*stored.shape(), &stored.to_f32_vec()),
-        _ => {
-            let values: Vec<bf16> = stored.to_f32_vec().into_iter().map(bf16::from_f32).collect();
-            Tensor::from_slice(*stored.shape(), &values)
+    let stored = weight.try_contiguous()?;
+    let dtype = packed_as(stored.dtype());
+    let weight = match dtype == stored.dtype() {
+        true => stored,
+        false => {
+            let mut bytes = AlignedBytes::try_zeroed(stored.elements() * dtype.block().bytes)?;
+            convert::cast(stored.dtype(), dtype, stored.bytes(), &mut bytes);
+            Tensor::from_bytes(dtype, *stored.shape(), Bytes::new(bytes))?
         }
     };
     Ok(PackedMatrix::pack(&weight, pool)?)
@@ -120,11 +122,10 @@ fn columns_of(bytes: usize, encoding: DType) -> usize {
 }
 
 /// The blocks that bytes `u8[rows, bytes]` are.
-fn as_blocks(bytes: &Tensor, encoding: DType) -> Result<Tensor, String> {
+fn as_blocks(bytes: &Tensor, encoding: DType) -> Result<Tensor, PackError> {
     let shape = bytes.shape();
-    let blocks = Bytes::new(AlignedBytes::copy_of(bytes.contiguous().bytes()));
-    Tensor::from_bytes(encoding, [shape[0], columns_of(shape[1], encoding)], blocks)
-        .map_err(|error| error.to_string())
+    let blocks = Bytes::new(AlignedBytes::try_copy_of(bytes.try_contiguous()?.bytes())?);
+    Ok(Tensor::from_bytes(encoding, [shape[0], columns_of(shape[1], encoding)], blocks)?)
 }
 
 /// A weight in panels. One that is computed, and so comes as it is, is packed for this call.
@@ -139,7 +140,8 @@ pub(super) fn packed<'c>(
             None => panic!("a weight in the layout {}, which is not the CPU's", packed.layout),
         },
         Operand::View(view) => {
-            let bytes = Bytes::new(AlignedBytes::copy_of(view.bytes));
+            let bytes = AlignedBytes::try_copy_of(view.bytes).map_err(|error| error.to_string())?;
+            let bytes = Bytes::new(bytes);
             let tensor =
                 Tensor::from_bytes(view.dtype, view.shape, bytes).map_err(|error| error.to_string())?;
             let tensor = if dtype == view.dtype { tensor } else { as_blocks(&tensor, dtype)? };

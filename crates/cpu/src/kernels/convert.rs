@@ -41,20 +41,27 @@ impl Kernel for CastKernel {
 
 impl ElementKernel for CastKernel {
     fn run_on_tile(&self, operands: &[&[u8]], result: &mut [u8]) {
-        let x = operands[0];
-        match (self.from, self.to) {
-            (DType::F16, DType::F32) => f16::widen(&elements(x), elements_mut(result)),
-            (DType::BF16, DType::F32) => bf16::widen(&elements(x), elements_mut(result)),
-            (DType::F32, DType::F16) => f16::narrow(&elements(x), elements_mut(result)),
-            (DType::F32, DType::BF16) => bf16::narrow(&elements(x), elements_mut(result)),
-            (DType::Bool, to) => to_any::<u8>(to, x, result),
-            (from, to) => with_type!(from, S => to_any::<S>(to, x, result), _ => {
-                // Blocks and 8-bit floats, by way of f32, which holds them exactly.
-                with_type!(to, D => through_f32::<D>(from, x, result), _ => {
-                    through_f32::<Truth>(from, x, result)
-                })
-            }),
-        }
+        cast(self.from, self.to, operands[0], result);
+    }
+}
+
+/// Converts elements to a plain dtype.
+///
+/// # Panics
+/// If there are not as many in the result.
+pub(crate) fn cast(from: DType, to: DType, x: &[u8], result: &mut [u8]) {
+    match (from, to) {
+        (DType::F16, DType::F32) => f16::widen(&elements(x), elements_mut(result)),
+        (DType::BF16, DType::F32) => bf16::widen(&elements(x), elements_mut(result)),
+        (DType::F32, DType::F16) => f16::narrow(&elements(x), elements_mut(result)),
+        (DType::F32, DType::BF16) => bf16::narrow(&elements(x), elements_mut(result)),
+        (DType::Bool, to) => to_any::<u8>(to, x, result),
+        (from, to) => with_type!(from, S => to_any::<S>(to, x, result), _ => {
+            // Blocks and 8-bit floats, by way of f32, which holds them exactly.
+            with_type!(to, D => through_f32::<D>(from, x, result), _ => {
+                through_f32::<Truth>(from, x, result)
+            })
+        }),
     }
 }
 

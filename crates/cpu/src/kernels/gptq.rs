@@ -59,13 +59,16 @@ impl Weight<'_> {
 
 /// The weights `[rows, columns]` as `q4_0`, exactly. Groups are multiples of 32 columns.
 ///
+/// # Errors
+/// If there is not enough memory.
+///
 /// # Panics
 /// If the bytes are not those of the sizes.
-pub(crate) fn to_q4_0(pool: &Pool, weight: Weight<'_>) -> Tensor {
+pub(crate) fn to_q4_0(pool: &Pool, weight: Weight<'_>) -> Result<Tensor, tensor::Error> {
     weight.check();
     let block = DType::Q4_0.block().bytes;
     let row_bytes = weight.columns / 32 * block;
-    let mut blocks = AlignedBytes::zeroed(weight.rows * row_bytes);
+    let mut blocks = AlignedBytes::try_zeroed(weight.rows * row_bytes)?;
     if !blocks.is_empty() {
         pool.run_on_pieces(&mut blocks, LANES * row_bytes, &|index, piece| {
             let first = LANES * index;
@@ -82,7 +85,6 @@ pub(crate) fn to_q4_0(pool: &Pool, weight: Weight<'_>) -> Tensor {
         });
     }
     Tensor::from_bytes(DType::Q4_0, [weight.rows, weight.columns], Bytes::new(blocks))
-        .expect("as many blocks as the sizes ask for")
 }
 
 /// Puts the codes of columns `8 · place..` of a block in its nibbles, which are zero before.

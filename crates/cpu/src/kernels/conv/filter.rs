@@ -9,6 +9,7 @@ use graph::ops::FilterLayout;
 use tensor::{AlignedBytes, Bytes, Shape, Tensor};
 
 use super::{BLOCK_K, Geometry};
+use crate::kernels::convert::to_f32;
 
 /// No tile is wider.
 const MAX_WIDTH: usize = 64;
@@ -58,7 +59,11 @@ impl PackedFilter {
         let mut packed = PackedFilter::empty(form, filter.shape())?;
         let bytes = packed.len().ok_or_else(|| format!("{form} of shape {} is too large", filter.shape()))?;
         let mut data = AlignedBytes::try_zeroed(bytes)?;
-        packed.fill(&filter.to_f32_vec(), bytemuck::cast_slice_mut(&mut data));
+        let filter = filter.try_contiguous()?;
+        let mut values = AlignedBytes::try_zeroed(filter.elements() * size_of::<f32>())?;
+        let values: &mut [f32] = bytemuck::cast_slice_mut(&mut values);
+        to_f32(filter.dtype(), filter.bytes(), values);
+        packed.fill(values, bytemuck::cast_slice_mut(&mut data));
         packed.data = Bytes::new(data);
         Ok(packed)
     }

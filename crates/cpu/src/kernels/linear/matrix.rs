@@ -81,7 +81,7 @@ impl PackedMatrix {
         };
         let dtype = weight.dtype();
         let (panel_bytes, total) = sizes(dtype, [experts, rows, columns])?;
-        let weight = weight.contiguous();
+        let weight = weight.try_contiguous()?;
         let mut packed = AlignedBytes::try_zeroed(total)?;
         if total > 0 {
             let row_bytes = dtype.bytes_for(columns).expect("a tensor's rows are whole blocks");
