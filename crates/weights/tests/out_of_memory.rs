@@ -17,7 +17,10 @@ fn records_beyond_the_memory_are_refused() {
     if let Some(path) = std::env::var_os(CHILD) {
         let error = Weights::open(Path::new(&path)).err().expect("there is not that much memory");
         assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
-        return assert!(error.to_string().contains("the system refuses 134217728 bytes of memory"), "{error}");
+        return assert!(
+            error.to_string().contains("the system refuses 134217728 bytes of memory"),
+            "{error}"
+        );
     }
     let path = std::env::temp_dir().join(format!("perihelion-out-of-memory-{}.bin", std::process::id()));
     // Files may decompress to eight times their size.

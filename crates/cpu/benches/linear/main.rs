@@ -157,7 +157,10 @@ type Layer<'a> = (&'a [f32], Option<Norm<'a>>, &'a [&'a PackedMatrix], Epilogue,
 fn call(pool: &Pool, tokens: usize, scratch: &mut [u8], layer: Layer, outputs: &mut [&mut [f32]]) {
     let (input, norm, weights, epilogue, residual) = layer;
     let (biases, exact) = (&[][..], false);
-    linear(pool, Linear { input, tokens, norm, weights, biases, epilogue, residual, exact, outputs, scratch });
+    linear(
+        pool,
+        Linear { input, tokens, norm, weights, biases, epilogue, residual, exact, outputs, scratch },
+    );
 }
 
 /// The linear layers of a decoder of the 1B shape, as a model calls them: norm with q, k, v; output with residual;

@@ -205,10 +205,13 @@ fn keep(best: &mut Vec<Rank>, k: usize) -> Rank {
 #[inline(always)]
 fn may_beat<S: Simd>(_s: S, smallest: bool, values: &[[u8; 4]], bar: f32, any: &mut bool) {
     let value = |bytes: &[u8; 4]| f32::from_ne_bytes(*bytes);
-    *any = match smallest {
+    // Not `<` and `>`, so that NaN is beyond the bar.
+    #[expect(clippy::neg_cmp_op_on_partial_ord, reason = "true of NaN")]
+    let found = match smallest {
         true => values.iter().fold(false, |any, bytes| any | !(value(bytes) >= bar)),
         false => values.iter().fold(false, |any, bytes| any | !(value(bytes) <= bar)),
     };
+    *any = found;
 }
 
 /// The orders of some elements.
@@ -245,8 +248,7 @@ mod tests {
             assert_eq!(selected.len(), k);
             for pair in selected.windows(2).map(|pair| [pair[0], pair[1]]) {
                 let (better, worse) = (key(pair[0]), key(pair[1]));
-                let ordered =
-                    if better == worse { pair[0] < pair[1] } else { (better < worse) == smallest };
+                let ordered = if better == worse { pair[0] < pair[1] } else { (better < worse) == smallest };
                 assert!(ordered, "{op:?} of {row:?}: {selected:?}");
             }
         }

@@ -66,6 +66,7 @@ impl<W: Write> GgufWriter<W> {
         // Checks it as the reader does.
         let (_, alignment) = data_start(metadata, 0).map_err(|problem| match problem {
             Problem::Malformed(what) | Problem::Unsupported(what) | Problem::Refused(what) => invalid(what),
+            Problem::Memory(error) => invalid(error.to_string()),
         })?;
         let (mut offset, mut rest) = (0, Vec::with_capacity(tensors.len()));
         for (name, dtype, shape) in tensors {

@@ -18,8 +18,8 @@ use super::epilogue::Finish;
 use super::panel::ROWS;
 use super::prepare::Rows;
 use super::{
-    CHUNK_TIME, Epilogue, INPUT_BLOCK, Kernel, PackedMatrix, forms, input_of, multiply_tile,
-    panel_time, place, prepare_all, scratch_bytes_for, with_panels,
+    CHUNK_TIME, Epilogue, INPUT_BLOCK, Kernel, PackedMatrix, forms, input_of, multiply_tile, panel_time,
+    place, prepare_all, scratch_bytes_for, with_panels,
 };
 use crate::Pool;
 use crate::threads::SendPointer;

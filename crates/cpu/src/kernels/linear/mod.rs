@@ -211,8 +211,10 @@ unsafe fn multiply<I: Isa>(product: &Product) {
 
 /// Writes the weights of a panel as f32.
 unsafe fn widen<I: Isa>(dtype: DType, panel: *const u8, columns: usize, out: *mut u8) {
+    type Widen = unsafe fn(*const u8, usize, *mut u8);
+    let widen: Widen = with_layout!(dtype, L => I::widen::<L>, else unreachable!("checked when packed"));
     // SAFETY: passed on to the caller.
-    with_layout!(dtype, L => unsafe { I::widen::<L>(panel, columns, out) }, else unreachable!("checked when packed"))
+    unsafe { widen(panel, columns, out) }
 }
 
 type Entry = unsafe fn(*const u8, usize, *const u8, *mut u8);
@@ -298,11 +300,7 @@ fn place(forms: &[Form], tokens: usize, columns: usize, scratch: &mut [u8]) -> V
     places
 }
 
-fn input_of(
-    matrix: &PackedMatrix,
-    exact: bool,
-    forms: &[(Form, *mut u8)],
-) -> (SendPointer<u8>, usize) {
+fn input_of(matrix: &PackedMatrix, exact: bool, forms: &[(Form, *mut u8)]) -> (SendPointer<u8>, usize) {
     let form = matrix.form(exact);
     let (_, start) = forms.iter().find(|(other, _)| *other == form).expect("all forms have a place");
     (SendPointer(*start), form.token_bytes(matrix.columns()))

@@ -65,7 +65,8 @@ fn rows_are_those_of_the_dense_layer() {
                     let row = &input[i / per_row * columns..][..columns];
                     let case = Case { exact, ..Case::new(variant, &pools[0], 1) };
                     let dense = case.run(&[&each[*expert]], row).remove(0);
-                    let what = format!("{} {dtype}: row {i} of {tokens} x {per_row}, exact {exact}", variant.name);
+                    let what =
+                        format!("{} {dtype}: row {i} of {tokens} x {per_row}, exact {exact}", variant.name);
                     assert!(same_bits(&got[0][i * rows..][..rows], &dense), "{what}");
                 }
             }
