@@ -27,7 +27,8 @@ fn documents() -> Vec<String> {
 /// What a document names: targets of links, relative to its folder, and code that is a path from the root.
 fn named(text: &str) -> (Vec<String>, Vec<String>) {
     let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-    let links = links.filter(|link| !link.contains("://")).map(str::to_string).collect();
+    let files = links.filter(|link| !link.contains("://")).filter_map(|link| link.split('#').next());
+    let links = files.map(str::to_string).collect();
     let code = text.split('`').skip(1).step_by(2);
     let is_path = |code: &&str| {
         ["crates/", "docs/", "tools/"].iter().any(|folder| code.starts_with(folder))
@@ -53,10 +54,10 @@ fn what_documents_name_exists() {
 }
 
 #[test]
-fn readme_and_architecture_lead_to_every_page() {
+fn readme_or_architecture_leads_to_every_page() {
     let read = |document: &str| std::fs::read_to_string(repository().join(document)).unwrap();
     let (readme, architecture) = (read("README.md"), read("ARCHITECTURE.md"));
     for page in documents().into_iter().skip(2) {
-        assert!(readme.contains(&page) && architecture.contains(&page), "nothing leads to {page}");
+        assert!(readme.contains(&page) || architecture.contains(&page), "nothing leads to {page}");
     }
 }

@@ -66,7 +66,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// How much was asked for.
-        source: tensor::Error,
+        source: Box<tensor::Error>,
     },
     /// Two tensors have one name.
     #[error("tensor `{name}` is in {} and again in {}", first.display(), second.display())]
@@ -174,7 +174,7 @@ impl Problem {
             Problem::Malformed(what) => Error::Malformed { path, format, what },
             Problem::Unsupported(what) => Error::Unsupported { path, what },
             Problem::Refused(global) => Error::Refused { path, global },
-            Problem::Memory(source) => Error::OutOfMemory { path, source },
+            Problem::Memory(source) => Error::OutOfMemory { path, source: source.into() },
         }
     }
 }

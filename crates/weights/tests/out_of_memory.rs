@@ -15,7 +15,7 @@ const CHILD: &str = "PERIHELION_TEST_LIMITED";
 #[test]
 fn records_beyond_the_memory_are_refused() {
     if let Some(path) = std::env::var_os(CHILD) {
-        let error = Weights::open(Path::new(&path)).err().expect("there is not that much memory");
+        let error = Weights::open(Path::new(&path)).expect_err("there is not that much memory");
         assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
         return assert!(
             error.to_string().contains("the system refuses 134217728 bytes of memory"),

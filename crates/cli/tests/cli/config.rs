@@ -70,7 +70,7 @@ fn commands_offer_the_fields_they_use_with_their_defaults() {
         let text = help(command);
         assert!(text.contains("at least 16 [default: 64]"), "{command:?}: {text}");
         assert!(text.contains("the memory allow [default: auto]"), "{command:?}: {text}");
-        assert!(!text.contains("[default: 512]") && !text.contains("[default: continuous]"), "{text}");
+        assert!(!text.contains("memory allow [default: 512]") && !text.contains("[default: continuous]"), "{text}");
     }
     let generate = help(&["generate"]);
     for part in
@@ -159,7 +159,7 @@ fn errors_in_settings_name_file_line_and_column() {
     assert!(outcome.stderr.starts_with("peri: PERI_TOP_K is `many`: give a whole number"), "{outcome:?}");
     let outcome = peri_with(&[("PERI_TOPK", "1")], &["config", "show"]);
     assert_eq!(outcome.code, Some(0));
-    assert_eq!(outcome.stderr, "peri: warning: there is no field `PERI_TOPK`: did you mean `top_k`?\n");
+    assert_eq!(outcome.stderr, "peri: warning: PERI_TOPK sets nothing: did you mean PERI_TOP_K?\n");
 }
 
 #[test]

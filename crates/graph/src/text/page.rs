@@ -16,8 +16,11 @@ const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs
 /// Ops that the page describes in words: values, and what libraries compute.
 const IN_WORDS: [&str; 4] = ["constant", "weight", "custom", "inplace_custom"];
 
+/// A name on the page for a set of dtypes.
+type Class = (&'static str, fn(DType) -> bool);
+
 /// Sets of dtypes that have a name on the page.
-const CLASSES: [(&str, fn(DType) -> bool); 10] = [
+const CLASSES: [Class; 10] = [
     ("plain", |dtype| !dtype.is_block()),
     ("number", is_number),
     ("number or bool", |dtype| is_number(dtype) || dtype == DType::Bool),

@@ -184,7 +184,7 @@ fn other_quantizations_are_refused_by_name() {
         (
             "quantization_config",
             "quantized",
-            "has no `quantization_config`, but `blk.0.attn_k.qweight` is there",
+            "has no `quantization_config`, but `model.layers.0.self_attn.k_proj.qweight` is there",
         ),
     ] {
         assert!(original.contains(from), "{from}");

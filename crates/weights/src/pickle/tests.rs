@@ -6,6 +6,7 @@ fn problem(pickle: &[u8]) -> String {
     match Pickle::read(pickle).expect_err("a broken pickle") {
         Problem::Malformed(what) | Problem::Unsupported(what) => what,
         Problem::Refused(global) => format!("refused {global}"),
+        Problem::Memory(error) => error.to_string(),
     }
 }
 
