@@ -51,7 +51,7 @@ impl ModelName {
             return Ok(ModelName::Path(PathBuf::from(text)));
         }
         let id = text.split(['@', ':']).next().unwrap_or_default();
-        let is_path = WeightsFormat::of_file_name(text).is_some() || !is_repo_id(id);
+        let is_path = WeightsFormat::of_file_name(text).is_some() || !is_repo_id(id) || text.contains('\\');
         if is_path && without_host(text)?.is_none() {
             return Ok(ModelName::Path(PathBuf::from(text)));
         }

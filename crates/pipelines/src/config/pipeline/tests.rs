@@ -418,7 +418,8 @@ fn weights_of_another_place_or_with_other_names() {
     // A converter gives tensors the names that are known.
     let spoiled = WeightsConverter::new(|name| (name == "model.norm.weight").then(|| "final.weight".into()));
     let config = PipelineConfig { _weights_converter: Some(spoiled), ..PipelineConfig::new(&hf) };
-    assert!(resolve(&config).unwrap_err().to_string().contains("output_norm.weight"));
+    let error = resolve(&config).unwrap_err().to_string();
+    assert!(error.contains("output_norm.weight"), "{error}");
 }
 
 #[test]
@@ -536,7 +537,7 @@ fn files_that_are_not_there_are_no_repos() {
     let nowhere = std::env::temp_dir().join("perihelion-nowhere.gguf").display().to_string();
     for model in ["nowhere.gguf", &nowhere] {
         let error = resolve(&PipelineConfig::new(model)).unwrap_err();
-        assert!(matches!(error, Error::Model(models::Error::Weights(_))), "{error:?}");
+        assert!(matches!(error, Error::Source(sources::Error::Weights(_))), "{error:?}");
         assert!(error.to_string().contains("nowhere.gguf"), "{error}");
     }
 }
