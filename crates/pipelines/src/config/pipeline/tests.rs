@@ -419,7 +419,7 @@ fn weights_of_another_place_or_with_other_names() {
     let spoiled = WeightsConverter::new(|name| (name == "model.norm.weight").then(|| "final.weight".into()));
     let config = PipelineConfig { _weights_converter: Some(spoiled), ..PipelineConfig::new(&hf) };
     let error = resolve(&config).unwrap_err().to_string();
-    assert!(error.contains("output_norm.weight"), "{error}");
+    assert!(error.contains("model.norm.weight"), "{error}");
 }
 
 #[test]
