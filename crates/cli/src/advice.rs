@@ -51,6 +51,7 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
             MODEL,
             Some("save it again with --save-to-serialized-model-path, or leave --serialized-model-path out"),
         ),
+        Error::Quantize(_) => (FAILURE, None),
         Error::Engine(_) | Error::Defect(_) | Error::Stopped { .. } => (FAILURE, None),
         Error::Source(error) => source(error),
     }

@@ -79,6 +79,8 @@ pub(crate) enum Eval {}
 pub(crate) enum Inspect {}
 /// `peri warm-cache`.
 pub(crate) enum WarmCache {}
+/// `peri quantize`.
+pub(crate) enum Quantize {}
 /// `peri encode`.
 pub(crate) enum Encode {}
 /// `peri tokenize`, which only needs the tokenizer.
@@ -138,6 +140,11 @@ impl CommandProfile for Inspect {
 
 impl CommandProfile for WarmCache {
     const FIELDS: Groups = &[MODEL, GRAPH, MEMORY, SAVE];
+    const DEFAULTS: Pairs = GENERATE_DEFAULTS;
+}
+
+impl CommandProfile for Quantize {
+    const FIELDS: Groups = &[MODEL];
     const DEFAULTS: Pairs = GENERATE_DEFAULTS;
 }
 
@@ -211,6 +218,7 @@ mod tests {
         check::<Eval>();
         check::<Inspect>();
         check::<WarmCache>();
+        check::<Quantize>();
         check::<Encode>();
         check::<Tokenize>();
         check::<Render>();

@@ -69,6 +69,8 @@ enum Command {
     Render(commands::render::Arguments),
     /// Download, compile and pack a model, so that it starts faster later
     WarmCache(commands::warm_cache::Arguments),
+    /// Write a model with weights of fewer bits, as a GGUF file
+    Quantize(commands::quantize::Arguments),
     /// Show or check the configuration of a model
     Config(commands::config::Arguments),
     /// List supported architectures, encodings and file formats
@@ -109,6 +111,7 @@ fn main() -> std::process::ExitCode {
         Command::Eval(arguments) => commands::eval::run(&arguments),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::WarmCache(arguments) => commands::warm_cache::run(&arguments),
+        Command::Quantize(arguments) => commands::quantize::run(&arguments),
         Command::Config(arguments) => commands::config::run(&arguments),
         Command::List(arguments) => commands::list::run(&arguments),
         Command::Pull(arguments) => commands::pull::run(&arguments),

@@ -18,10 +18,7 @@ const HINTS: &[(&[&str], &str)] = &[
         "there is no server yet; `peri generate --json` and `peri chat --json` serve programs through pipes",
     ),
     (&["ps", "stop", "load", "unload"], "no model stays loaded: each command loads its own"),
-    (
-        &["quantize", "quantise", "convert"],
-        "weights are used as they are stored; use a file of another encoding, which `peri list` names",
-    ),
+    (&["quantise", "convert"], "use `peri quantize`"),
     (
         &["complete", "completion", "predict", "continue"],
         "use `peri generate`, or `peri completions` for shell completions",

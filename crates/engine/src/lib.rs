@@ -54,7 +54,9 @@ pub mod extension {
 }
 
 pub use arguments::Argument;
-pub use artifact::{Artifact, ArtifactFault, ArtifactModel, ArtifactWeight, ExportOptions, checksum};
+pub use artifact::{
+    Artifact, ArtifactFault, ArtifactModel, ArtifactWeight, AtomicFile, ExportOptions, checksum,
+};
 pub use bind::Progress;
 pub use cache::{CacheHealth, CompileCache};
 pub use compiled_model::CompiledModel;

@@ -14,7 +14,9 @@ mod config;
 mod decoder;
 mod encoder;
 mod error;
+mod export;
 mod layers;
+mod mix;
 mod names;
 mod rope;
 pub mod state;
@@ -25,9 +27,11 @@ pub use config::{Config, EncoderConfig, ExpertConfig, Multipliers, RopeConfig, S
 pub use decoder::{Decoder, Layer, Mixer, Residual, WeightTypes};
 pub use encoder::{Encoder, EncoderLayer, Positions, RelativeBias};
 pub use error::Error;
+pub use export::{Export, ExportTensor};
 pub use layers::{
     Activation, Attention, Channel, Experts, Gated, Norm, Norms, Plain, QkNorm, SelfAttention, SharedExpert,
     Temperature,
 };
+pub use mix::{MIXES, Mix, MixModel};
 pub use rope::Rope;
 pub use state::{KeyValueCache, State};

@@ -97,6 +97,13 @@ fn canonical(name: &str, tables: &[NameTable]) -> Option<String> {
     Some(format!("{}.{leaf}", tables.iter().find_map(look)?))
 }
 
+/// What files with a table call a weight.
+pub(crate) fn spelled(canonical: &str, table: NameTable) -> String {
+    let (path, leaf) = apart(canonical);
+    let theirs = table.iter().find_map(|(theirs, ours)| replace(ours, path, theirs));
+    theirs.map_or_else(|| canonical.to_string(), |path| format!("{path}.{leaf}"))
+}
+
 /// The path and the leaf of a name. A parameter by itself, such as `self_attn.sinks`, has no leaf, and is a weight.
 fn apart(name: &str) -> (&str, &str) {
     match name.rsplit_once('.') {

@@ -37,10 +37,7 @@ impl Rope {
     /// # Errors
     /// If the factors are not one per pair, or the scaling makes no sense.
     pub fn new(config: &RopeConfig, style: RopeStyle) -> Result<Rope, String> {
-        let dims = config.dims;
-        let base: Vec<f64> =
-            (0..dims / 2).map(|i| config.theta.powf(-2.0 * i as f64 / dims as f64)).collect();
-        let (mut frequencies, scale) = scaled(&base, config);
+        let (mut frequencies, scale) = scaled(&config.base(), config);
         if let Some(factors) = &config.factors {
             if factors.len() != frequencies.len() {
                 return Err(format!(
@@ -67,6 +64,18 @@ impl Rope {
         let frequencies = Tensor::from_slice([self.inverse_frequencies.len()], &self.inverse_frequencies);
         let frequencies = graph.push_one(Constant::new(frequencies).into(), &[])?;
         Ok(graph.push_one(RopeTable { scale: self.scale }.into(), &[positions, frequencies])?)
+    }
+}
+
+impl RopeConfig {
+    /// The frequencies after scaling, before they are divided by factors.
+    pub(crate) fn frequencies(&self) -> Vec<f64> {
+        scaled(&self.base(), self).0
+    }
+
+    /// The frequencies before scaling: `theta^(-2i/dims)`.
+    fn base(&self) -> Vec<f64> {
+        (0..self.dims / 2).map(|i| self.theta.powf(-2.0 * i as f64 / self.dims as f64)).collect()
     }
 }
 

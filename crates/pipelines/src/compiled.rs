@@ -1,5 +1,6 @@
 //! A checkpoint compiled for what it is to do, whose weights are packed, or read as they were saved.
 
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -214,9 +215,9 @@ pub(crate) fn chat_template(checkpoint: &Checkpoint, folder: &Path) -> Result<Op
 }
 
 /// A checkpoint as the engine asks for weights.
-struct CheckpointWeights(Arc<Checkpoint>);
+pub(crate) struct CheckpointWeights<C>(pub(crate) C);
 
-impl WeightsRegistry for CheckpointWeights {
+impl<C: Deref<Target = Checkpoint> + Send + Sync> WeightsRegistry for CheckpointWeights<C> {
     fn get(&self, name: &str) -> Result<Option<Tensor>, String> {
         Ok(self.0.tensor(name))
     }

@@ -79,6 +79,10 @@ pub enum Error {
         limit: usize,
     },
 
+    /// A checkpoint that cannot be quantized, or a file that cannot be written.
+    #[error("quantize: {0}")]
+    Quantize(String),
+
     /// The model's files.
     #[error(transparent)]
     Model(#[from] models::Error),

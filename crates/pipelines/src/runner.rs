@@ -61,6 +61,15 @@ impl Runner {
         Ok(Logits { values, vocab: self.vocab })
     }
 
+    /// Runs a batch, and gives every output of a model that has others than logits.
+    ///
+    /// # Errors
+    /// As [`Runner::run`].
+    pub(crate) fn run_outputs(&mut self, batch: &Batch) -> Result<Vec<Buffer>, Error> {
+        self.copy_pages(&batch.copies);
+        Ok(self.model.execute(&self.operands(&batch.inputs()))?)
+    }
+
     /// Runs a batch as [`Runner::run`] does, and tells how long each step of the plan took.
     ///
     /// # Errors

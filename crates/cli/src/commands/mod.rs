@@ -14,6 +14,7 @@ pub(crate) mod man;
 pub(crate) mod models;
 pub(crate) mod plan;
 pub(crate) mod pull;
+pub(crate) mod quantize;
 pub(crate) mod render;
 pub(crate) mod tokenize;
 pub(crate) mod warm_cache;

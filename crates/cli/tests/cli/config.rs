@@ -70,7 +70,10 @@ fn commands_offer_the_fields_they_use_with_their_defaults() {
         let text = help(command);
         assert!(text.contains("at least 16 [default: 64]"), "{command:?}: {text}");
         assert!(text.contains("the memory allow [default: auto]"), "{command:?}: {text}");
-        assert!(!text.contains("memory allow [default: 512]") && !text.contains("[default: continuous]"), "{text}");
+        assert!(
+            !text.contains("memory allow [default: 512]") && !text.contains("[default: continuous]"),
+            "{text}"
+        );
     }
     let generate = help(&["generate"]);
     for part in

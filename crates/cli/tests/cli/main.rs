@@ -17,6 +17,7 @@ mod made;
 mod models;
 mod plan;
 mod pull;
+mod quantize;
 mod render;
 mod resolve;
 mod support;

@@ -11,7 +11,7 @@ pub(crate) const TEMPORARY: &str = ".tmp";
 
 /// Written under a temporary name in the folder of its own, and renamed once it is whole. Dropped before that, or when
 /// the process ends in between, nothing of the name itself changes.
-pub(crate) struct AtomicFile {
+pub struct AtomicFile {
     file: BufWriter<File>,
     temporary: PathBuf,
     path: PathBuf,
@@ -20,7 +20,10 @@ pub(crate) struct AtomicFile {
 
 impl AtomicFile {
     /// An empty file, to become the one at `path`.
-    pub(crate) fn create(path: &Path) -> io::Result<AtomicFile> {
+    ///
+    /// # Errors
+    /// If the path names no file, or the system refuses.
+    pub fn create(path: &Path) -> io::Result<AtomicFile> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let Some(name) = path.file_name() else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"));
@@ -44,7 +47,10 @@ impl AtomicFile {
     }
 
     /// Gives the file its name, once the disk has it: it survives even a crash of the machine.
-    pub(crate) fn commit(mut self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn commit(mut self) -> io::Result<()> {
         self.file.flush()?;
         self.file.get_ref().sync_all()?;
         self.rename()?;

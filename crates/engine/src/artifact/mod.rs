@@ -25,7 +25,8 @@ mod tests;
 mod weights;
 mod write;
 
-pub(crate) use self::atomic_file::{AtomicFile, TEMPORARY};
+pub use self::atomic_file::AtomicFile;
+pub(crate) use self::atomic_file::TEMPORARY;
 pub use self::container::checksum;
 pub(crate) use self::container::maker;
 pub use self::fault::ArtifactFault;

@@ -167,6 +167,11 @@ impl Checkpoint {
         self.in_files.in_files(canonical)
     }
 
+    /// What the files call weights, by canonical name.
+    pub(crate) fn canonical_names(&self) -> &HashMap<String, String> {
+        &self.in_files.stored
+    }
+
     /// The dtype and shape of a weight as the graph declares it; nothing is read.
     pub fn describe(&self, canonical: &str) -> Option<(DType, Shape)> {
         match self.vectors.get(canonical) {

@@ -29,7 +29,7 @@ pub mod q5_k;
 pub mod q6_k;
 pub mod q8_0;
 
-use half::f16;
+use half::{bf16, f16};
 
 use crate::{DType, small_float};
 use search::square_sum;
@@ -121,16 +121,19 @@ macro_rules! formats {
             bytes
         }
 
-        /// Quantizes the finite values of a row into whole blocks of `dtype`, as GGML does it; f32 is copied.
+        /// Quantizes the finite values of a row into whole blocks of `dtype`, as GGML does it, or rounds them to f16 or
+        /// bf16; f32 is copied.
         /// `importance` holds the mean square of what each column is multiplied with, where that is known: errors are
         /// then smaller where it is larger.
         ///
         /// # Panics
-        /// If `dtype` is neither a block format nor f32, or the lengths do not belong together.
+        /// If `dtype` is neither a block format nor one of these, or the lengths do not belong together.
         pub fn quantize_row(dtype: DType, values: &[f32], importance: Option<&[f32]>, bytes: &mut [u8]) {
             check_lengths(dtype, bytes.len(), values.len());
             match dtype {
                 DType::F32 => bytes.copy_from_slice(bytemuck::cast_slice(values)),
+                DType::F16 => each_block(values, bytes, |&[value], half| *half = f16::from_f32(value).to_le_bytes()),
+                DType::BF16 => each_block(values, bytes, |&[value], half| *half = bf16::from_f32(value).to_le_bytes()),
                 $(DType::$dtype => quantize_each(values, importance, bytes, $module::quantize),)*
                 _ => panic!("{dtype} is no block format"),
             }

@@ -225,6 +225,15 @@ impl ChatTemplate {
         ChatTemplate::with_limits(sources, Limits::default()).map(Some)
     }
 
+    /// The keys of GGUF metadata and the templates that they hold.
+    pub fn gguf_keys(&self) -> impl ExactSizeIterator<Item = (String, &str)> {
+        let key = |name: &str| match name {
+            DEFAULT => GGUF_KEY.to_string(),
+            name => format!("{GGUF_KEY}.{name}"),
+        };
+        self.sources.iter().map(move |(name, source)| (key(name), &source.text[..]))
+    }
+
     /// The names of the templates; one without a name is `default`.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.sources.keys().map(String::as_str)

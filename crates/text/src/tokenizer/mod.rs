@@ -17,6 +17,7 @@ mod pre_tokenizer;
 mod prefixes;
 mod sentencepiece;
 mod sentencepiece_model;
+mod to_gguf;
 mod unigram;
 mod viterbi;
 mod vocabulary;

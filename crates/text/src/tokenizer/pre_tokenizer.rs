@@ -220,6 +220,11 @@ impl PreTokenizer {
         FAMILIES.iter().flat_map(|family| family.names).copied().filter(|name| !name.is_empty())
     }
 
+    /// The first name of each family.
+    pub(super) fn families() -> impl Iterator<Item = &'static str> {
+        FAMILIES.iter().map(|family| family.names[0])
+    }
+
     pub(super) fn whole_words(&self) -> bool {
         self.family.whole_words
     }

@@ -1,6 +1,9 @@
 //! SentencePiece's `tokenizer.model`: the fields of its protobuf (sentencepiece_model.proto) that we use.
 
+use std::borrow::Cow;
+
 use prost::Message;
+use weights::MetaValue;
 
 use super::Tokenizer;
 use super::gguf::GgufVocabulary;
@@ -54,35 +57,86 @@ pub(super) struct Normalizer {
     pub(super) remove_extra_spaces: Option<bool>,
 }
 
+/// A model whose kind is known.
+pub(super) struct SentencePieceFile {
+    model: Model,
+    trainer: Trainer,
+    normalizer: Normalizer,
+}
+
+impl SentencePieceFile {
+    /// Reads the bytes of a `tokenizer.model`.
+    pub(super) fn decode(bytes: &[u8], origin: &str) -> Result<SentencePieceFile, Error> {
+        let model = Model::decode(bytes)
+            .map_err(|error| Error::tokenizer(origin, format!("not a SentencePiece model: {error}")))?;
+        let trainer = model.trainer.clone().unwrap_or_default();
+        let normalizer = model.normalizer.clone().unwrap_or_default();
+        Ok(SentencePieceFile { model, trainer, normalizer })
+    }
+
+    /// The texts of the tokens. Text is cut at user-defined ones before its spaces are marked.
+    pub(super) fn texts(&self) -> impl ExactSizeIterator<Item = Cow<'_, str>> {
+        self.model.pieces.iter().map(|piece| match piece.kind {
+            Some(4) => piece.piece.replace('▁', " ").into(),
+            _ => piece.piece.as_str().into(),
+        })
+    }
+
+    pub(super) fn scores(&self) -> impl ExactSizeIterator<Item = f32> {
+        self.model.pieces.iter().map(|piece| piece.score)
+    }
+
+    /// As `TokenType` numbers them.
+    pub(super) fn kinds(&self) -> impl ExactSizeIterator<Item = i32> {
+        self.model.pieces.iter().map(|piece| piece.kind.unwrap_or(1))
+    }
+
+    /// The model as GGUF calls it.
+    pub(super) fn gguf_model(&self, origin: &str) -> Result<&'static str, Error> {
+        match self.trainer.model_type.unwrap_or(1) {
+            1 => Ok("t5"),
+            2 => Ok("llama"),
+            other => {
+                let problem = format!("model type {other} is neither Unigram (1) nor BPE (2)");
+                Err(Error::tokenizer(origin, problem))
+            }
+        }
+    }
+
+    /// What GGUF metadata say of it beside its tokens.
+    pub(super) fn gguf_keys(&self) -> Vec<(&'static str, MetaValue)> {
+        let unknown = u32::try_from(self.trainer.unknown.unwrap_or(0)).ok();
+        let mut keys: Vec<(&'static str, MetaValue)> = vec![
+            ("add_space_prefix", self.normalizer.dummy_prefix.unwrap_or(true).into()),
+            ("remove_extra_whitespaces", self.normalizer.remove_extra_spaces.unwrap_or(true).into()),
+        ];
+        keys.extend(unknown.map(|id| ("unknown_token_id", id.into())));
+        if !self.normalizer.charsmap.is_empty() {
+            keys.push(("precompiled_charsmap", self.normalizer.charsmap.clone().into()));
+        }
+        keys
+    }
+}
+
 /// Builds a tokenizer from the bytes of a `tokenizer.model`.
 ///
 /// A BPE model puts BOS in front of a text, as Llama does; a Unigram model puts EOS behind it, as T5 does.
 pub(super) fn read(bytes: &[u8], origin: &str) -> Result<Tokenizer, Error> {
     let fail = |problem: String| Error::tokenizer(origin, problem);
-    let model = Model::decode(bytes).map_err(|error| fail(format!("not a SentencePiece model: {error}")))?;
-    let trainer = model.trainer.clone().unwrap_or_default();
-    let normalizer = model.normalizer.clone().unwrap_or_default();
+    let file = SentencePieceFile::decode(bytes, origin)?;
+    let kind = file.gguf_model(origin)?;
+    let SentencePieceFile { trainer, normalizer, .. } = &file;
     if trainer.whitespace_as_suffix == Some(true) {
         return Err(fail(
             "words that end in their space (treat_whitespace_as_suffix) are not supported".into(),
         ));
     }
-    let kind = match trainer.model_type.unwrap_or(1) {
-        1 => "t5",
-        2 => "llama",
-        other => return Err(fail(format!("model type {other} is neither Unigram (1) nor BPE (2)"))),
-    };
-    // Text is cut at user-defined tokens before its spaces are marked.
-    let text = |piece: &Piece| match piece.kind {
-        Some(4) => piece.piece.replace('▁', " "),
-        _ => piece.piece.clone(),
-    };
     let id = |id: Option<i32>, default: u32| u32::try_from(id.unwrap_or(default as i32)).ok();
     let vocabulary = GgufVocabulary {
         model: kind,
-        tokens: model.pieces.iter().map(|piece| text(piece).into()).collect(),
-        scores: Some(model.pieces.iter().map(|piece| piece.score).collect()),
-        token_types: Some(model.pieces.iter().map(|piece| piece.kind.unwrap_or(1)).collect()),
+        tokens: file.texts().collect(),
+        scores: Some(file.scores().collect()),
+        token_types: Some(file.kinds().collect()),
         unknown: id(trainer.unknown, 0),
         bos: id(trainer.bos, 1),
         eos: id(trainer.eos, 2),
@@ -90,7 +144,7 @@ pub(super) fn read(bytes: &[u8], origin: &str) -> Result<Tokenizer, Error> {
         add_eos: Some(kind == "t5" && id(trainer.eos, 2).is_some()),
         add_space_prefix: Some(normalizer.dummy_prefix.unwrap_or(true)),
         remove_extra_spaces: Some(normalizer.remove_extra_spaces.unwrap_or(true)),
-        charsmap: normalizer.charsmap,
+        charsmap: normalizer.charsmap.clone(),
         byte_fallback: trainer.byte_fallback.unwrap_or(false),
         ..GgufVocabulary::default()
     };

@@ -1,0 +1,228 @@
+//! A configuration in the keys of GGUF metadata: the inverse of [`Config::from_gguf`].
+
+use graph::ops::RopeStyle;
+use weights::{MetaValue, Metadata};
+
+use super::refusal;
+use crate::{
+    Architecture, Checkpoint, Config, Decoder, EncoderArchitecture, EncoderConfig, Error, Multipliers,
+    Network, Norm, Rope, RopeConfig, Scaling,
+};
+
+/// How far rotary frequencies may be off, relatively: files hold factors of them in f32.
+const ROUNDING: f32 = 1e-5;
+/// Encoders whose tables and names GGUF files hold as they are.
+const ENCODERS: &[&str] = &["BertModel", "BertForMaskedLM"];
+
+/// The metadata of a model of a Hugging Face configuration, by the GGUF name of its architecture. What is written is
+/// read back, and must be the same model.
+///
+/// # Errors
+/// If GGUF cannot say what the configuration says.
+pub(super) fn of_config(checkpoint: &Checkpoint, config: &Config, gguf: &str) -> Result<Metadata, Error> {
+    let mut metadata = Metadata::new();
+    metadata.insert("general.architecture", gguf);
+    metadata.insert("general.type", "model");
+    if let Some(name) = &config.name {
+        metadata.insert("general.name", name.rsplit('/').next().unwrap_or(name));
+    }
+    for (key, value) in keys(config) {
+        metadata.insert(format!("{gguf}.{key}"), value);
+    }
+    match &checkpoint.network {
+        Network::Decoder(decoder) => {
+            if !matches!(decoder.norm, Norm::Rms { .. }) {
+                let message =
+                    format!("{} has layer norms: such models are not written as GGUF", config.architecture);
+                return Err(refusal(checkpoint, message));
+            }
+            return decoder_keys(checkpoint, config, gguf, metadata);
+        }
+        Network::Encoder(_) => encoder_keys(checkpoint, config, gguf, &mut metadata)?,
+    }
+    Ok(metadata)
+}
+
+/// Adds what the files of some decoders say otherwise than those of others, until they describe the same model.
+fn decoder_keys(
+    checkpoint: &Checkpoint,
+    config: &Config,
+    gguf: &str,
+    metadata: Metadata,
+) -> Result<Metadata, Error> {
+    // Files of Granite hold what logits are divided by. llama.cpp knows by heart which layers of most families have the
+    // window, so that their files do not list them.
+    for (divides, lists) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut metadata = metadata.clone();
+        if divides {
+            metadata.insert(format!("{gguf}.logit_scale"), 1.0 / config.multipliers.logits);
+        }
+        if let Some(windowed) = config.windowed_layers.as_ref().filter(|_| lists) {
+            metadata.insert(format!("{gguf}.attention.sliding_window_pattern"), windowed.clone());
+        }
+        if read_back(checkpoint, config, &metadata)? {
+            return Ok(metadata);
+        }
+    }
+    let message = format!(
+        "something in this configuration of {} has no key in GGUF files of `{gguf}`",
+        config.architecture
+    );
+    Err(refusal(checkpoint, message))
+}
+
+/// Whether the decoder that the metadata describe is that of the configuration, apart from the order of rows.
+fn read_back(checkpoint: &Checkpoint, config: &Config, metadata: &Metadata) -> Result<bool, Error> {
+    let decoder = |architecture: &Architecture, config: Config| {
+        let config = config.for_length(None);
+        let ropes = Rope::all(&config, RopeStyle::HalfSplit)?;
+        Ok::<Decoder, Error>((architecture.decoder)(&config, ropes, checkpoint))
+    };
+    let expected = decoder(Architecture::from_hugging_face(&config.architecture)?, config.clone())?;
+    let mut read = Config::from_gguf(metadata, config.vocab)?;
+    for (name, factors) in rope_factors(config) {
+        match name {
+            "rope_factors_long.weight" => read.rope.long_factors = Some(factors),
+            _ => read.rope.factors = Some(factors),
+        }
+    }
+    let mut found = decoder(Architecture::from_gguf(metadata.str("general.architecture")?)?, read)?;
+    let alike = found.ropes.len() == expected.ropes.len()
+        && found.ropes.iter().zip(&expected.ropes).all(|(found, expected)| is_near(found, expected));
+    found.ropes.clone_from(&expected.ropes);
+    Ok(alike && found == expected)
+}
+
+fn is_near(found: &Rope, expected: &Rope) -> bool {
+    let near = |a: f32, b: f32| (a - b).abs() <= ROUNDING * b.abs();
+    let mut pairs = found.inverse_frequencies.iter().zip(&expected.inverse_frequencies);
+    found.inverse_frequencies.len() == expected.inverse_frequencies.len()
+        && near(found.scale, expected.scale)
+        && pairs.all(|(&found, &expected)| near(found, expected))
+}
+
+/// The keys of an architecture, without its name.
+fn keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
+    let size = |size: usize| MetaValue::from(u32::try_from(size).unwrap_or(u32::MAX));
+    let mut keys = vec![
+        ("vocab_size", size(config.vocab)),
+        ("context_length", size(config.context_length)),
+        ("embedding_length", size(config.hidden)),
+        ("block_count", size(config.layers)),
+        ("feed_forward_length", size(config.feed_forward)),
+        ("attention.head_count", size(config.heads)),
+        ("attention.head_count_kv", size(config.kv_heads)),
+        ("attention.key_length", size(config.head_dim)),
+        ("attention.value_length", size(config.head_dim)),
+        ("attention.layer_norm_rms_epsilon", config.norm_eps.into()),
+        ("rope.dimension_count", size(config.rope.dims)),
+        ("rope.freq_base", (config.rope.theta as f32).into()),
+    ];
+    if let Some(local) = &config.local_rope {
+        keys.push(("rope.freq_base_swa", (local.theta as f32).into()));
+    }
+    if let Some(experts) = config.experts {
+        keys.push(("expert_count", size(experts.count)));
+        keys.push(("expert_used_count", size(experts.per_token)));
+        keys.push(("expert_feed_forward_length", size(experts.width)));
+        keys.push(("expert_weights_norm", experts.normalized.into()));
+        keys.extend(experts.shared_width.map(|width| ("expert_shared_feed_forward_length", size(width))));
+    }
+    keys.extend(config.window.map(|window| ("attention.sliding_window", size(window))));
+    let numbers = [
+        ("attn_logit_softcapping", config.attention_softcap),
+        ("final_logit_softcapping", config.logit_softcap),
+        ("attention.temperature_scale", config.temperature.map(|temperature| temperature.growth)),
+    ];
+    let Multipliers { embedding, attention, residual, logits } = config.multipliers;
+    let multipliers = [
+        ("embedding_scale", Some(embedding).filter(|&factor| factor != 1.0)),
+        ("attention.scale", attention),
+        ("residual_scale", Some(residual).filter(|&factor| factor != 1.0)),
+        ("logit_scale", Some(logits).filter(|&factor| factor != 1.0)),
+    ];
+    let numbers = numbers.into_iter().chain(multipliers);
+    keys.extend(numbers.filter_map(|(key, number)| Some((key, number?.into()))));
+    keys.extend(scaling(&config.rope));
+    keys
+}
+
+fn scaling(rope: &RopeConfig) -> Vec<(&'static str, MetaValue)> {
+    let number = |number: f64| MetaValue::from(number as f32);
+    let original = |context: f64| ("rope.scaling.original_context_length", MetaValue::from(context as u32));
+    match rope.scaling {
+        // Of Llama 3.1's, a tensor holds the factors.
+        None | Some(Scaling::Llama3 { .. }) => Vec::new(),
+        Some(Scaling::Linear { factor }) => {
+            vec![("rope.scaling.type", "linear".into()), ("rope.scaling.factor", number(factor))]
+        }
+        Some(Scaling::LongRope { original_context, attention_factor }) => {
+            vec![original(original_context as f64), ("rope.scaling.attn_factor", number(attention_factor))]
+        }
+        Some(Scaling::Yarn { factor, original_context, beta_fast, beta_slow, attention_factor, .. }) => {
+            // What readers make of the factor alone.
+            let usual = if factor > 1.0 { 0.1 * factor.ln() + 1.0 } else { 1.0 };
+            let mut keys = vec![
+                ("rope.scaling.type", "yarn".into()),
+                ("rope.scaling.factor", number(factor)),
+                original(original_context),
+                ("rope.scaling.yarn_beta_fast", number(beta_fast)),
+                ("rope.scaling.yarn_beta_slow", number(beta_slow)),
+            ];
+            if attention_factor != usual {
+                keys.push(("rope.scaling.attn_factor", number(attention_factor / usual)));
+            }
+            keys
+        }
+    }
+}
+
+/// The tensors that hold what frequencies are divided by.
+pub(super) fn rope_factors(config: &Config) -> Vec<(&'static str, Vec<f32>)> {
+    let rope = &config.rope;
+    if let Some(Scaling::Llama3 { .. }) = rope.scaling {
+        let plain = RopeConfig { scaling: None, ..rope.clone() };
+        let frequencies = |rope: &RopeConfig| rope.frequencies();
+        let pairs = frequencies(&plain).into_iter().zip(frequencies(rope));
+        return vec![("rope_freqs.weight", pairs.map(|(plain, scaled)| (plain / scaled) as f32).collect())];
+    }
+    let named =
+        [("rope_factors_short.weight", &rope.factors), ("rope_factors_long.weight", &rope.long_factors)];
+    named.into_iter().filter_map(|(name, factors)| Some((name, factors.clone()?))).collect()
+}
+
+/// Adds what encoders have of their own.
+fn encoder_keys(
+    checkpoint: &Checkpoint,
+    config: &Config,
+    gguf: &str,
+    metadata: &mut Metadata,
+) -> Result<(), Error> {
+    if !ENCODERS.contains(&&config.architecture[..]) {
+        let known = ENCODERS.join(", ");
+        let message =
+            format!("encoders of {} are not written as GGUF; those of {known} are", config.architecture);
+        return Err(refusal(checkpoint, message));
+    }
+    let Network::Encoder(encoder) = &checkpoint.network else { unreachable!("an encoder") };
+    metadata.insert(format!("{gguf}.attention.causal"), false);
+    let (Norm::Layer { eps, .. } | Norm::Rms { eps }) = encoder.norm;
+    metadata.insert(format!("{gguf}.attention.layer_norm_epsilon"), eps);
+    let token_types = encoder.token_types.unwrap_or(1) as u32;
+    metadata.insert("tokenizer.ggml.token_type_count", token_types);
+    let rms = format!("{gguf}.attention.layer_norm_rms_epsilon");
+    let mut kept = Metadata::new();
+    for (key, value) in metadata.iter().filter(|(key, _)| *key != rms && !key.contains(".rope.")) {
+        kept.insert(key, value.clone());
+    }
+    *metadata = kept;
+    let read = Config::from_gguf(metadata, config.vocab)?;
+    let architecture = EncoderArchitecture::from_gguf(gguf).expect("a name of the table");
+    let found = (architecture.encoder)(&read, &EncoderConfig::from_gguf(metadata)?, checkpoint)?;
+    if found != *encoder {
+        let message =
+            format!("something in this configuration of {} has no key in GGUF files", config.architecture);
+        return Err(refusal(checkpoint, message));
+    }
+    Ok(())
+}

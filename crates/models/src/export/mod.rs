@@ -1,0 +1,175 @@
+//! A checkpoint as a GGUF file holds it: metadata and tensors, by the names and in the layouts of llama.cpp.
+
+mod metadata;
+mod tensors;
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use graph::ops::RopeStyle;
+use tensor::{DType, Shape, Tensor};
+use weights::{Format, Metadata};
+
+use crate::mix::order;
+use crate::{Architecture, Checkpoint, Config, EncoderArchitecture, Error, MixModel, Network};
+
+pub use tensors::ExportTensor;
+
+/// The keys of a file that is one of several.
+const SPLIT: &str = "split.";
+
+/// A checkpoint on its way into a GGUF file. Nothing but vectors is read before it is asked for.
+#[derive(Debug)]
+pub struct Export {
+    /// What the file says of the model. Of other checkpoints than GGUF files, what it says of the tokenizer is missing.
+    pub metadata: Metadata,
+    /// The tensors, those of no layer first, then layer by layer, by name.
+    pub tensors: Vec<ExportTensor>,
+    /// The GGUF name of the architecture.
+    pub architecture: String,
+    /// What the choice of dtypes depends on.
+    sizes: [usize; 4],
+}
+
+impl Export {
+    /// What a checkpoint becomes. `config_json` is the configuration of a checkpoint that is no GGUF file.
+    ///
+    /// # Errors
+    /// If the values of weights are not at hand, or the architecture or something in its configuration cannot be said
+    /// in GGUF.
+    pub fn new(checkpoint: &Checkpoint, config_json: &Path) -> Result<Export, Error> {
+        if !checkpoint.repacked().is_empty() {
+            let message = "GPTQ quantized this checkpoint: take the one that it was made from";
+            return Err(refusal(checkpoint, message));
+        }
+        if checkpoint.weights().format() == Format::Gguf {
+            Export::of_gguf(checkpoint)
+        } else {
+            Export::of_hugging_face(checkpoint, config_json)
+        }
+    }
+
+    /// What the choice of dtypes depends on.
+    pub fn model(&self, importance: bool, pure: bool) -> MixModel<'_> {
+        let [layers, heads, kv_heads, experts] = self.sizes;
+        MixModel { architecture: &self.architecture, layers, heads, kv_heads, experts, importance, pure }
+    }
+
+    fn of_gguf(checkpoint: &Checkpoint) -> Result<Export, Error> {
+        let mut metadata = Metadata::new();
+        let kept = checkpoint.weights().metadata().iter().filter(|(key, _)| !key.starts_with(SPLIT));
+        for (key, value) in kept {
+            metadata.insert(key, value.clone());
+        }
+        let tensors = checkpoint.weights().tensors();
+        let tensors =
+            tensors.map(|(name, tensor)| ExportTensor::whole(name.to_string(), tensor.clone())).collect();
+        let architecture = metadata.str("general.architecture")?.to_string();
+        Ok(Export::sorted(metadata, tensors, architecture, &checkpoint.config))
+    }
+
+    fn of_hugging_face(checkpoint: &Checkpoint, config_json: &Path) -> Result<Export, Error> {
+        let source = config_json.display().to_string();
+        let json =
+            weights::read_file(config_json).map_err(|error| Error::config(&source, error.to_string()))?;
+        let json = String::from_utf8_lossy(&json);
+        let name = checkpoint.config.architecture.clone();
+        // As it is in the file: that of the checkpoint was made for sequences of some length.
+        let config = Config::from_hugging_face_as(&source, &json, name.clone())?;
+        let (gguf, norms_lack_1, styles, names) = match &checkpoint.network {
+            Network::Decoder(_) => {
+                let architecture = Architecture::from_hugging_face(&name)?;
+                // Meta's own checkpoints pair neighbours, as GGUF files of these models do.
+                let meta = crate::names::are_of_meta(checkpoint.weights().names());
+                let rope = if meta { RopeStyle::Interleaved } else { architecture.rope };
+                let styles = [rope, architecture.gguf_rope];
+                (architecture.gguf, architecture.zero_centered_norms, styles, architecture.gguf_names)
+            }
+            Network::Encoder(_) => {
+                let architecture = EncoderArchitecture::from_hugging_face(&name);
+                (
+                    architecture.map_or("", |architecture| architecture.gguf),
+                    false,
+                    [RopeStyle::HalfSplit; 2],
+                    &[][..],
+                )
+            }
+        };
+        let metadata = metadata::of_config(checkpoint, &config, gguf)?;
+        let mut tensors = known_tensors(checkpoint);
+        tensors::stack_experts(&mut tensors, &config);
+        for tensor in &mut tensors {
+            tensor.adds_1 = norms_lack_1 && tensor.name.ends_with("norm.weight");
+        }
+        match styles {
+            [RopeStyle::HalfSplit, RopeStyle::Interleaved] => tensors::interleave(&mut tensors, &config)?,
+            [RopeStyle::Interleaved, RopeStyle::HalfSplit] => {
+                let message = format!("GGUF files of `{gguf}` have other pairs of queries and keys");
+                return Err(refusal(checkpoint, message));
+            }
+            _ => {}
+        }
+        for tensor in &mut tensors {
+            tensor.name = crate::names::spelled(&tensor.name, names);
+        }
+        for (name, factors) in metadata::rope_factors(&config) {
+            let factors = Tensor::from_slice([factors.len()], &factors);
+            tensors.push(ExportTensor::whole(name.to_string(), factors));
+        }
+        Ok(Export::sorted(metadata, tensors, gguf.to_string(), &config))
+    }
+
+    fn sorted(
+        metadata: Metadata,
+        mut tensors: Vec<ExportTensor>,
+        architecture: String,
+        config: &Config,
+    ) -> Export {
+        tensors.sort_by(|a, b| order(&a.name).cmp(&order(&b.name)));
+        let experts = config.experts.map_or(0, |experts| experts.count);
+        let sizes = [config.layers, config.heads, config.kv_heads, experts];
+        Export { metadata, tensors, architecture, sizes }
+    }
+
+    /// Names, dtypes and shapes of the tensors, with the dtypes of `dtypes` where there is one. Vectors and what else
+    /// stays as it is are f32, as llama.cpp wants them; a GGUF file keeps its own.
+    pub fn records(&self, dtypes: &[Option<DType>]) -> Vec<(String, DType, Shape)> {
+        let records = self.tensors.iter().zip(dtypes);
+        records
+            .map(|(tensor, dtype)| {
+                (tensor.name.clone(), dtype.unwrap_or(tensor.kept_dtype()), tensor.shape())
+            })
+            .collect()
+    }
+}
+
+/// The tensors of a checkpoint that the model takes, by their GGUF names.
+fn known_tensors(checkpoint: &Checkpoint) -> Vec<ExportTensor> {
+    let unused: HashSet<&str> = checkpoint.unused().iter().map(String::as_str).collect();
+    let is_encoder = matches!(checkpoint.network, Network::Encoder(_));
+    let mut tensors = Vec::new();
+    for (name, stored) in checkpoint.canonical_names() {
+        // An encoder's own head is for other tasks.
+        let is_known = names_weight(name) && !(is_encoder && name.starts_with("output."));
+        if is_known && !unused.contains(&stored[..]) {
+            let tensor = checkpoint.weights().get(stored).expect("a name of the weights");
+            tensors.push(ExportTensor::whole_float(name.clone(), tensor.clone()));
+        }
+    }
+    tensors
+}
+
+/// Whether a name is one of GGUF's.
+fn names_weight(name: &str) -> bool {
+    const GLOBAL: &[&str] =
+        &["token_embd", "output", "output_norm", "position_embd", "token_types", "token_embd_norm"];
+    name.starts_with("blk.")
+        || name
+            .rsplit_once('.')
+            .is_some_and(|(stem, leaf)| GLOBAL.contains(&stem) && ["weight", "bias"].contains(&leaf))
+}
+
+/// A complaint about what a checkpoint is.
+fn refusal(checkpoint: &Checkpoint, message: impl Into<String>) -> Error {
+    Error::config(&checkpoint.config.source_name, message)
+}

@@ -1,0 +1,240 @@
+//! The tensors of a GGUF file, made of those of a checkpoint row by row.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use tensor::{DType, Shape, Tensor};
+
+use crate::{Config, Error};
+
+/// A tensor of a GGUF file, and what its rows are made of.
+#[derive(Debug)]
+pub struct ExportTensor {
+    /// Its name in the file.
+    pub name: String,
+    /// The axes before the last two.
+    outer: Vec<usize>,
+    /// Where its rows are, in their order: ranges of the rows of tensors with two axes.
+    parts: Vec<(Tensor, Range<usize>)>,
+    /// Whether it has one axis, and each of its values is a row.
+    is_vector: bool,
+    /// Whether 1 is added to each value.
+    pub(super) adds_1: bool,
+    /// Rows of a head, and how many of them turn, if neighbouring rows are to be pairs.
+    heads: Option<(usize, usize)>,
+    /// Whether it is f32 if nothing else is asked for.
+    is_float: bool,
+}
+
+impl ExportTensor {
+    /// A tensor as it is.
+    pub(super) fn whole(name: String, tensor: Tensor) -> ExportTensor {
+        let shape = *tensor.shape();
+        let is_vector = shape.rank() <= 1;
+        let columns = if is_vector { 1 } else { shape[shape.rank() - 1] };
+        let rows = shape.elements().checked_div(columns).unwrap_or(0);
+        let outer = shape.get(..shape.rank().saturating_sub(2)).unwrap_or(&[]).to_vec();
+        // Blocks do not part, so that vectors of them stay one row.
+        let matrix = if is_vector && tensor.dtype().is_block() {
+            tensor.reshape([1, rows])
+        } else {
+            tensor.contiguous().reshape([rows, columns])
+        };
+        let rows = matrix.shape()[0];
+        let parts = vec![(matrix, 0..rows)];
+        ExportTensor { name, outer, parts, is_vector, adds_1: false, heads: None, is_float: false }
+    }
+
+    /// A tensor that is f32 unless another dtype is asked for.
+    pub(super) fn whole_float(name: String, tensor: Tensor) -> ExportTensor {
+        ExportTensor { is_float: true, ..ExportTensor::whole(name, tensor) }
+    }
+
+    /// A matrix of one row as a vector.
+    fn flattened(self) -> ExportTensor {
+        let (matrix, _) = &self.parts[0];
+        let vector = matrix.reshape([matrix.elements()]);
+        ExportTensor::whole_float(self.name, vector)
+    }
+
+    /// The dtype in the checkpoint.
+    pub fn dtype(&self) -> DType {
+        self.parts[0].0.dtype()
+    }
+
+    /// The dtype if no other is asked for.
+    pub(super) fn kept_dtype(&self) -> DType {
+        if self.is_float { DType::F32 } else { self.dtype() }
+    }
+
+    /// The number of rows, all axes but the last together; of a vector, its values.
+    pub fn rows(&self) -> usize {
+        self.parts.iter().map(|(_, range)| range.len()).sum()
+    }
+
+    /// Values of a row.
+    pub fn columns(&self) -> usize {
+        self.parts[0].0.shape()[1]
+    }
+
+    /// The shape in the file.
+    pub fn shape(&self) -> Shape {
+        if self.is_vector {
+            return Shape::new(&[self.rows() * self.columns()]);
+        }
+        let inner = self.rows() / self.outer.iter().product::<usize>().max(1);
+        Shape::new(&[&self.outer[..], &[inner, self.columns()]].concat())
+    }
+
+    /// The bytes of the checkpoint, where the file holds them as they are.
+    pub fn stored(&self) -> Option<Tensor> {
+        let [(tensor, rows)] = &self.parts[..] else { return None };
+        let is_plain = !self.adds_1 && self.heads.is_none() && rows.len() == tensor.shape()[0];
+        is_plain.then(|| tensor.clone())
+    }
+
+    /// The values of a row, f32[columns].
+    pub fn row(&self, row: usize) -> Vec<f32> {
+        let mut row = self.heads.map_or(row, |heads| half_split_row(row, heads));
+        let (tensor, start) = self
+            .parts
+            .iter()
+            .find_map(|(tensor, range)| {
+                let found = (row < range.len()).then_some((tensor, range.start + row));
+                row = row.wrapping_sub(range.len());
+                found
+            })
+            .expect("a row of this tensor");
+        let mut values = tensor.narrow(0, start..start + 1).to_f32_vec();
+        if self.adds_1 {
+            values.iter_mut().for_each(|value| *value += 1.0);
+        }
+        values
+    }
+}
+
+/// The row of half-split pairs that becomes this one of neighbouring pairs: within the rows of each head that turn,
+/// pairs (`i`, `i + half`) become (`2i`, `2i + 1`).
+fn half_split_row(row: usize, (head, turning): (usize, usize)) -> usize {
+    let (start, within) = (row / head * head, row % head);
+    if within >= turning { row } else { start + within % 2 * (turning / 2) + within / 2 }
+}
+
+/// Makes neighbouring rows of queries and keys pairs.
+pub(super) fn interleave(tensors: &mut [ExportTensor], config: &Config) -> Result<(), Error> {
+    for tensor in tensors {
+        let stem = tensor.name.rsplit('.').nth(1).unwrap_or_default();
+        match stem {
+            "attn_q" | "attn_k" => tensor.heads = Some((config.head_dim, config.rope.dims)),
+            "attn_qkv" | "attn_q_norm" | "attn_k_norm" => {
+                let message =
+                    "holds queries or keys in a layout that no known file has with neighbouring pairs";
+                return Err(Error::Weight { name: tensor.name.clone(), message: message.to_string() });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Makes one tensor of the matrices of a layer's experts, and two of those that hold gates too.
+pub(super) fn stack_experts(tensors: &mut Vec<ExportTensor>, config: &Config) {
+    let Some(experts) = config.experts else { return };
+    let mut stacks: BTreeMap<String, Vec<(usize, Tensor)>> = BTreeMap::new();
+    let mut others = Vec::new();
+    for tensor in std::mem::take(tensors) {
+        let path = tensor.name.strip_suffix(".weight").unwrap_or_default();
+        if let Some((stem, expert)) = path.rsplit_once('.')
+            && stem.contains(".ffn_")
+            && let Ok(expert) = expert.parse()
+        {
+            let stack = stacks.entry(format!("{stem}_exps.weight")).or_default();
+            stack.push((expert, tensor.parts[0].0.clone()));
+        } else if let Some(stem) = path.strip_suffix("ffn_gate_up_exps") {
+            for (name, half) in [("ffn_gate_exps", 0), ("ffn_up_exps", 1)] {
+                let (matrix, width) = (&tensor.parts[0].0, experts.width);
+                let start = |expert: usize| (2 * expert + half) * width;
+                let ranges = (0..experts.count).map(|expert| start(expert)..start(expert) + width);
+                let parts: Vec<_> = ranges.map(|range| (matrix.clone(), range)).collect();
+                others.push(stacked(format!("{stem}{name}.weight"), experts.count, parts));
+            }
+        } else {
+            let is_gate = path.ends_with("ffn_gate_inp_shexp");
+            others.push(if is_gate { tensor.flattened() } else { tensor });
+        }
+    }
+    for (name, mut stack) in stacks {
+        stack.sort_by_key(|(expert, _)| *expert);
+        let parts: Vec<_> =
+            stack.into_iter().map(|(_, matrix)| (matrix.clone(), 0..matrix.shape()[0])).collect();
+        others.push(stacked(name, experts.count, parts));
+    }
+    *tensors = others;
+}
+
+fn stacked(name: String, count: usize, parts: Vec<(Tensor, Range<usize>)>) -> ExportTensor {
+    let outer = vec![count];
+    ExportTensor { name, outer, parts, is_vector: false, adds_1: false, heads: None, is_float: true }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counting(shape: &[usize]) -> Tensor {
+        let values: Vec<f32> = (0..shape.iter().product::<usize>()).map(|i| i as f32).collect();
+        Tensor::from_slice(Shape::new(shape), &values)
+    }
+
+    fn rows(tensor: &ExportTensor) -> Vec<f32> {
+        (0..tensor.rows()).flat_map(|row| tensor.row(row)).collect()
+    }
+
+    #[test]
+    fn halves_become_neighbours() {
+        let config = Config { head_dim: 8, ..crate::config::tests::small() };
+        let config = Config { rope: crate::RopeConfig { dims: 6, ..config.rope.clone() }, ..config };
+        let mut tensors = vec![
+            ExportTensor::whole("blk.0.attn_q.weight".into(), counting(&[16, 1])),
+            ExportTensor::whole("blk.0.attn_k.bias".into(), counting(&[8])),
+            ExportTensor::whole("blk.0.attn_v.weight".into(), counting(&[2, 2])),
+        ];
+        interleave(&mut tensors, &config).unwrap();
+        let head = [0.0, 3.0, 1.0, 4.0, 2.0, 5.0, 6.0, 7.0];
+        assert_eq!(rows(&tensors[0]), [head, head.map(|row| row + 8.0)].concat());
+        assert_eq!((rows(&tensors[1]), tensors[1].shape()), (head.to_vec(), Shape::new(&[8])));
+        assert_eq!(rows(&tensors[2]), [0.0, 1.0, 2.0, 3.0]);
+        assert!(tensors[0].stored().is_none() && tensors[2].stored().is_some());
+        let mut norm = vec![ExportTensor::whole("blk.0.attn_q_norm.weight".into(), counting(&[8]))];
+        assert!(interleave(&mut norm, &config).is_err());
+    }
+
+    #[test]
+    fn experts_are_stacked() {
+        let experts =
+            crate::ExpertConfig { count: 2, per_token: 1, width: 3, shared_width: None, normalized: true };
+        let config = Config { experts: Some(experts), ..crate::config::tests::small() };
+        let matrix = |name: &str, shape: &[usize]| ExportTensor::whole_float(name.into(), counting(shape));
+        let mut tensors = vec![
+            matrix("blk.1.ffn_up.1.weight", &[3, 2]),
+            matrix("blk.1.ffn_up.0.weight", &[3, 2]),
+            matrix("blk.0.ffn_gate_up_exps.weight", &[2, 6, 2]),
+            matrix("blk.1.ffn_gate_inp.weight", &[2, 2]),
+        ];
+        tensors[0].parts[0].0 = Tensor::from_slice([3, 2], &[9f32; 6]);
+        stack_experts(&mut tensors, &config);
+        let found: Vec<_> = tensors.iter().map(|tensor| (&tensor.name[..], tensor.shape())).collect();
+        let stack = Shape::new(&[2, 3, 2]);
+        let expected = [
+            ("blk.0.ffn_gate_exps.weight", stack),
+            ("blk.0.ffn_up_exps.weight", stack),
+            ("blk.1.ffn_gate_inp.weight", Shape::new(&[2, 2])),
+            ("blk.1.ffn_up_exps.weight", stack),
+        ];
+        assert_eq!(found, expected);
+        let firsts = |index: usize| rows(&tensors[index]).into_iter().step_by(2).collect::<Vec<_>>();
+        assert_eq!(firsts(0), [0.0, 2.0, 4.0, 12.0, 14.0, 16.0]);
+        assert_eq!(firsts(1), [6.0, 8.0, 10.0, 18.0, 20.0, 22.0]);
+        assert_eq!(firsts(3), [0.0, 2.0, 4.0, 9.0, 9.0, 9.0]);
+    }
+}

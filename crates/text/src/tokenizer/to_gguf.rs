@@ -1,0 +1,440 @@
+//! The tokenizer of a model's folder as GGUF metadata: the inverse of reading those.
+//!
+//! Formats differ in what they can say, so nothing is trusted: what is written is read back, and must give the ids that
+//! the folder's tokenizer gives, for a text of every kind and for each token's own text. That also finds the name of the
+//! pattern that cuts words, which only GGUF files have.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde_json::Value;
+use unicode_normalization::is_nfc;
+use weights::{MetaValue, Metadata, Strings};
+
+use super::pre_tokenizer::PreTokenizer;
+use super::sentencepiece::SPACE_MARK;
+use super::sentencepiece_model::SentencePieceFile;
+use super::{AddSpecial, ParseSpecial, SkipSpecial, Tokenizer, read};
+use crate::{ChatTemplate, Error};
+
+/// Texts that patterns cut differently.
+const PROBES: &[&str] = &[
+    "Hello world, this is a test.",
+    "I'm sure they'll say: WE'RE HERE, IT'S 12345 o'clock!",
+    "a  b   c\td\n\ne \n f\r\n  g   ",
+    "  leading and trailing  ",
+    "3.14159 + 2,718 = 1234567890 (roughly) ... 100% #1",
+    "fn main() { let x = vec![1, 22, 333]; println!(\"{x:?}\"); }\n\n\n\treturn;",
+    "HelloWorld camelCase snake_case CONSTANT_CASE path/to/file.rs a@b.c",
+    "\"quoted\" 'single' `code` [1] {2} <3> ~ ^ | \\ $5 & *",
+];
+/// Texts in other scripts, which WordPiece of GGUF files treats in its own way.
+const FOREIGN: &[&str] = &[
+    "Äpfel, ñandú, café, naïve, İstanbul, ǅ",
+    "Привет мир, как дела? Ελληνικά",
+    "你好，世界！1234 日本語のテキスト 한국어",
+    "🚀 emoji 👩‍👩‍👧 \u{200d} \u{3000}x",
+];
+/// Tokens whose own texts are tried, at most; the others are taken at even distances.
+const MAX_TOKENS: usize = 1 << 15;
+
+/// Kinds of tokens as GGUF numbers them.
+mod kind {
+    pub(super) const NORMAL: i32 = 1;
+    pub(super) const UNKNOWN: i32 = 2;
+    pub(super) const CONTROL: i32 = 3;
+    pub(super) const USER_DEFINED: i32 = 4;
+    pub(super) const UNUSED: i32 = 5;
+    pub(super) const BYTE: i32 = 6;
+}
+
+/// A vocabulary on its way into metadata.
+#[derive(Default)]
+struct Vocabulary {
+    /// By id; `None` where the tokenizer has a gap.
+    tokens: Vec<Option<(String, i32)>>,
+    scores: Vec<f32>,
+    merges: Vec<String>,
+    /// Further keys.
+    keys: Vec<(&'static str, MetaValue)>,
+}
+
+impl Tokenizer {
+    /// The tokenizer and the chat template of a model's folder as GGUF metadata, for an embedding of `rows` rows: ids
+    /// that no token has are filled up with unused ones.
+    ///
+    /// # Errors
+    /// If the folder has no tokenizer, it is of a kind that GGUF files cannot hold, or GGUF's would give other ids.
+    pub fn gguf_metadata(directory: &Path, rows: usize) -> Result<Metadata, Error> {
+        let source = Tokenizer::from_directory(directory)?;
+        let origin = directory.display();
+        let fail = |problem: String| Error::tokenizer(origin.to_string(), problem);
+        let (model, vocabulary) = vocabulary(directory).map_err(|problem| match problem {
+            Problem::Of(error) => error,
+            Problem::Words(words) => fail(words),
+        })?;
+        if vocabulary.tokens.len() > rows {
+            let tokens = vocabulary.tokens.len();
+            return Err(fail(format!("has {tokens} tokens, but the embedding has {rows} rows")));
+        }
+        let mut metadata = vocabulary.metadata(model, rows);
+        source.put_special_ids(model, &mut metadata).map_err(fail)?;
+        if model != "gpt2" {
+            source.compare(&metadata, model, &vocabulary).map_err(fail)?;
+        } else {
+            let name = source.pre_tokenizer(&metadata, &vocabulary).map_err(fail)?;
+            metadata.insert("tokenizer.ggml.pre", name);
+        }
+        if let Some(template) = ChatTemplate::from_directory(directory)? {
+            for (key, template) in template.gguf_keys() {
+                metadata.insert(key, template);
+            }
+        }
+        Ok(metadata)
+    }
+
+    /// Adds the ids of special tokens, and which of them go around a text.
+    fn put_special_ids(&self, model: &str, metadata: &mut Metadata) -> Result<(), String> {
+        let encode = |add| self.encode("x", add, ParseSpecial::No).map_err(|error| error.to_string());
+        let (with, plain) = (encode(AddSpecial::Yes)?, encode(AddSpecial::No)?);
+        let place = with.windows(plain.len().max(1)).position(|ids| ids == plain);
+        let Some(start) = place else {
+            return Err("what goes around a text changes its own tokens, which GGUF files cannot say".into());
+        };
+        let (before, after) = (&with[..start], &with[start + plain.len()..]);
+        let mut put =
+            |key: &str, value: MetaValue| _ = metadata.insert(format!("tokenizer.ggml.{key}"), value);
+        let (bos, eos) = match (before, after) {
+            ([] | [_], [] | [_]) => {
+                (before.first().copied().or(self.bos()), after.first().copied().or(self.eos()))
+            }
+            _ => {
+                let [before, after] = [before, after].map(|ids| ids.len());
+                return Err(format!(
+                    "puts {before} tokens before and {after} behind a text; GGUF files can say one each"
+                ));
+            }
+        };
+        let (first, last) = if model == "bert" {
+            ("cls_token_id", "seperator_token_id")
+        } else {
+            ("bos_token_id", "eos_token_id")
+        };
+        bos.into_iter().for_each(|id| put(first, id.into()));
+        eos.into_iter().for_each(|id| put(last, id.into()));
+        let named = |text: &str| self.id(text);
+        let padding = ["[PAD]", "<pad>", "<|pad|>"].into_iter().find_map(named);
+        padding.into_iter().for_each(|id| put("padding_token_id", id.into()));
+        let mut others = self.eos_ids().iter().copied().filter(|&id| Some(id) != eos);
+        others.next().into_iter().for_each(|id| put("eot_token_id", id.into()));
+        others.next().into_iter().for_each(|id| put("eom_token_id", id.into()));
+        put("add_bos_token", (!before.is_empty()).into());
+        put("add_eos_token", (!after.is_empty()).into());
+        Ok(())
+    }
+
+    /// The name of the pattern that cuts words as this tokenizer does.
+    fn pre_tokenizer(&self, metadata: &Metadata, vocabulary: &Vocabulary) -> Result<&'static str, String> {
+        let mut first = None;
+        for family in PreTokenizer::families() {
+            let mut metadata = metadata.clone();
+            metadata.insert("tokenizer.ggml.pre", family);
+            match self.compare(&metadata, "gpt2", vocabulary) {
+                Ok(()) => return Ok(family),
+                Err(problem) => first = first.or(Some(problem)),
+            }
+        }
+        Err(format!("cuts words in a way that no GGUF file has a name for: {}", first.unwrap_or_default()))
+    }
+
+    /// Checks that the tokenizer of metadata gives the same ids.
+    fn compare(&self, metadata: &Metadata, model: &str, vocabulary: &Vocabulary) -> Result<(), String> {
+        let written = Tokenizer::from_gguf(metadata).map_err(|error| error.to_string())?;
+        let check = |text: &str| {
+            for add in [AddSpecial::No, AddSpecial::Yes] {
+                let ids = |tokenizer: &Tokenizer| tokenizer.encode(text, add, ParseSpecial::No).ok();
+                let (expected, found) = (ids(self), ids(&written));
+                if expected != found {
+                    return Err(format!("as GGUF it makes {found:?} of {text:?}, and {expected:?} before"));
+                }
+            }
+            Ok(())
+        };
+        PROBES.iter().try_for_each(|text| check(text))?;
+        if model == "bert" {
+            return Ok(());
+        }
+        FOREIGN.iter().try_for_each(|text| check(text))?;
+        let ids = (0..vocabulary.tokens.len()).step_by(vocabulary.tokens.len().div_ceil(MAX_TOKENS).max(1));
+        for id in ids {
+            let text = self.decode(&[id as u32], SkipSpecial::Yes);
+            // GGUF files have no key for a normal form, which some tokenizers bring texts into.
+            if !text.contains('\u{FFFD}') && is_nfc(&text) {
+                check(&text)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Vocabulary {
+    fn metadata(&self, model: &str, rows: usize) -> Metadata {
+        let mut metadata = Metadata::new();
+        let mut put =
+            |key: &str, value: MetaValue| _ = metadata.insert(format!("tokenizer.ggml.{key}"), value);
+        let ids = 0..rows;
+        let entry = |id: usize| self.tokens.get(id).and_then(Option::as_ref);
+        let text = |id: usize| entry(id).map_or_else(|| format!("[PAD{id}]"), |(text, _)| text.clone());
+        put("model", model.into());
+        put("tokens", ids.clone().map(text).collect::<Strings>().into());
+        if !self.scores.is_empty() {
+            let score = |id: usize| self.scores.get(id).copied().unwrap_or(-10000.0);
+            put("scores", ids.clone().map(score).collect::<Vec<f32>>().into());
+        }
+        let kind = |id: usize| entry(id).map_or(kind::UNUSED, |(_, kind)| *kind);
+        put("token_type", ids.map(kind).collect::<Vec<i32>>().into());
+        if !self.merges.is_empty() {
+            put("merges", self.merges.iter().collect::<Strings>().into());
+        }
+        for (key, value) in &self.keys {
+            put(key, value.clone());
+        }
+        metadata
+    }
+
+    fn set(&mut self, id: usize, text: String, kind: i32) {
+        if self.tokens.len() <= id {
+            self.tokens.resize(id + 1, None);
+        }
+        self.tokens[id] = Some((text, kind));
+    }
+}
+
+/// Why a vocabulary cannot be written.
+enum Problem {
+    Of(Error),
+    Words(String),
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Problem {
+        Problem::Of(error)
+    }
+}
+
+/// The kind of a folder's tokenizer as GGUF calls it, and its vocabulary.
+fn vocabulary(directory: &Path) -> Result<(&'static str, Vocabulary), Problem> {
+    let model = directory.join("tokenizer.model");
+    let origin = model.display().to_string();
+    let pieces =
+        if model.is_file() { Some(SentencePieceFile::decode(&read(&model)?, &origin)?) } else { None };
+    let path = directory.join("tokenizer.json");
+    if !path.is_file() {
+        return match pieces {
+            Some(pieces) => Ok((pieces.gguf_model(&origin)?, of_pieces(&pieces))),
+            None => Err(Problem::Words("has neither tokenizer.json nor tokenizer.model".into())),
+        };
+    }
+    let json: Value = serde_json::from_slice(&read(&path)?)
+        .map_err(|error| Problem::Words(format!("tokenizer.json: {error}")))?;
+    match kind_of(&json["model"]) {
+        "BPE" if json["model"]["byte_fallback"].as_bool() == Some(true) => of_marked_bpe(&json, pieces),
+        "BPE" => of_byte_level(&json),
+        "WordPiece" => of_word_piece(&json),
+        other => Err(Problem::Words(format!(
+            "tokenizers of the type {other} are not written as GGUF; those of BPE and WordPiece are"
+        ))),
+    }
+}
+
+/// The type of a model, which older files leave to be known by its keys.
+fn kind_of(model: &Value) -> &str {
+    match model["type"].as_str() {
+        Some(kind) => kind,
+        None if model["merges"].is_array() => "BPE",
+        None if model["vocab"].is_array() => "Unigram",
+        None if model["max_input_chars_per_word"].is_number() => "WordPiece",
+        None => "WordLevel",
+    }
+}
+
+/// The tokens of a `tokenizer.json`, normal ones unless they were added.
+fn tokens(json: &Value) -> Result<Vocabulary, Problem> {
+    let wrong = |what: &str| Problem::Words(format!("tokenizer.json: {what}"));
+    let id = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok()).map(|id| id as usize);
+    let mut vocabulary = Vocabulary::default();
+    let entries = json["model"]["vocab"].as_object().ok_or_else(|| wrong("the model has no vocabulary"))?;
+    for (text, number) in entries {
+        let id = id(number).ok_or_else(|| wrong("an id is no number"))?;
+        // Ids beyond any model would fill the memory with unused tokens.
+        if id >= entries.len().saturating_mul(4).max(1 << 16) {
+            return Err(wrong("an id is far beyond the number of tokens"));
+        }
+        vocabulary.set(id, text.clone(), kind::NORMAL);
+    }
+    let limit = vocabulary.tokens.len().saturating_mul(4).max(1 << 16);
+    for added in json["added_tokens"].as_array().into_iter().flatten() {
+        let (Some(id), Some(text)) = (id(&added["id"]), added["content"].as_str()) else {
+            return Err(wrong("an added token has no id or no content"));
+        };
+        if id >= limit {
+            return Err(wrong("an id is far beyond the number of tokens"));
+        }
+        let special = added["special"].as_bool() == Some(true);
+        vocabulary.set(id, text.to_string(), if special { kind::CONTROL } else { kind::USER_DEFINED });
+    }
+    Ok(vocabulary)
+}
+
+/// Pairs of texts, best first.
+fn merges(json: &Value) -> Result<Vec<(String, String)>, Problem> {
+    let merges = json["model"]["merges"].as_array().map_or(&[][..], Vec::as_slice);
+    let pair = |merge: &Value| match merge {
+        Value::String(merge) => merge.split_once(' ').map(|(a, b)| (a.to_string(), b.to_string())),
+        merge => Some((merge[0].as_str()?.to_string(), merge[1].as_str()?.to_string())),
+    };
+    let merges: Option<Vec<_>> = merges.iter().map(pair).collect();
+    merges.ok_or_else(|| Problem::Words("tokenizer.json: a merge is no pair of texts".into()))
+}
+
+fn of_byte_level(json: &Value) -> Result<(&'static str, Vocabulary), Problem> {
+    let mut vocabulary = tokens(json)?;
+    let merges = merges(json)?;
+    if let Some((a, b)) = merges.iter().find(|(a, b)| a.contains(' ') || b.contains(' ')) {
+        let problem = format!("the merge of {a:?} and {b:?} has a space, which parts them in GGUF files");
+        return Err(Problem::Words(problem));
+    }
+    vocabulary.merges = merges.iter().map(|(a, b)| format!("{a} {b}")).collect();
+    Ok(("gpt2", vocabulary))
+}
+
+/// BPE on characters and bytes, with marked spaces: SentencePiece's, which orders merges by the scores of tokens.
+fn of_marked_bpe(
+    json: &Value,
+    pieces: Option<SentencePieceFile>,
+) -> Result<(&'static str, Vocabulary), Problem> {
+    let mut vocabulary = tokens(json)?;
+    let unknown = json["model"]["unk_token"].as_str().unwrap_or_default();
+    for (id, entry) in vocabulary.tokens.iter_mut().enumerate() {
+        let Some((text, kind)) = entry else { continue };
+        let is_byte = text.len() == 6 && text.starts_with("<0x") && text.ends_with('>');
+        if text == unknown {
+            *kind = kind::UNKNOWN;
+            vocabulary.keys.push(("unknown_token_id", (id as u32).into()));
+        } else if is_byte && *kind == kind::NORMAL {
+            *kind = kind::BYTE;
+        }
+    }
+    let is_same = |pieces: &SentencePieceFile| {
+        let mut pairs = pieces.texts().zip(&vocabulary.tokens);
+        pieces.texts().len() <= vocabulary.tokens.len()
+            && pairs.all(|(text, token)| token.as_ref().is_some_and(|(own, _)| *own == text))
+    };
+    vocabulary.scores = match pieces.filter(is_same) {
+        Some(pieces) => pieces.scores().collect(),
+        None => {
+            let mut ranks: HashMap<String, usize> = HashMap::new();
+            for (rank, (a, b)) in merges(json)?.into_iter().enumerate() {
+                ranks.entry(a + &b).or_insert(rank);
+            }
+            let score = |token: &Option<(String, i32)>| {
+                token.as_ref().and_then(|(text, _)| ranks.get(text)).map_or(0.0, |&rank| -(rank as f32))
+            };
+            vocabulary.tokens.iter().map(score).collect()
+        }
+    };
+    let normalizer = json["normalizer"].to_string();
+    let pre = &json["pre_tokenizer"];
+    let prefix = normalizer.contains("\"Prepend\"")
+        || pre["type"] == "Metaspace" && pre["prepend_scheme"].as_str() != Some("never");
+    vocabulary.keys.push(("add_space_prefix", prefix.into()));
+    Ok(("llama", vocabulary))
+}
+
+fn of_word_piece(json: &Value) -> Result<(&'static str, Vocabulary), Problem> {
+    let mut vocabulary = tokens(json)?;
+    let unknown = json["model"]["unk_token"].as_str().unwrap_or("[UNK]").to_string();
+    let prefix = json["model"]["continuing_subword_prefix"].as_str().unwrap_or("##").to_string();
+    for (id, entry) in vocabulary.tokens.iter_mut().enumerate() {
+        let Some((text, _)) = entry else { continue };
+        if *text == unknown {
+            vocabulary.keys.push(("unknown_token_id", (id as u32).into()));
+        }
+        // GGUF marks the first piece of a word, and not the others.
+        let is_special = text.starts_with('[') && text.ends_with(']');
+        if let Some(rest) = text.strip_prefix(&prefix) {
+            *text = rest.to_string();
+        } else if !is_special {
+            *text = format!("{SPACE_MARK}{text}");
+        }
+    }
+    Ok(("bert", vocabulary))
+}
+
+/// A SentencePiece model that stands alone.
+fn of_pieces(pieces: &SentencePieceFile) -> Vocabulary {
+    let mut vocabulary = Vocabulary { scores: pieces.scores().collect(), ..Vocabulary::default() };
+    for (id, (text, kind)) in pieces.texts().zip(pieces.kinds()).enumerate() {
+        vocabulary.set(id, text.into_owned(), kind);
+    }
+    vocabulary.keys = pieces.gguf_keys();
+    vocabulary
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(folder: &Path, rows: usize, expected: &[(&str, MetaValue)]) {
+        let metadata = Tokenizer::gguf_metadata(folder, rows).unwrap();
+        for (key, value) in expected {
+            assert_eq!(metadata.get(&format!("tokenizer.ggml.{key}")), Some(value), "{key}");
+        }
+        assert_eq!(Tokenizer::from_gguf(&metadata).unwrap().vocab_size(), rows);
+    }
+
+    #[test]
+    fn tokenizers_of_folders_give_the_same_ids_as_gguf() {
+        let Some(data) = testdata::shared("storyteller").map(|path| path.parent().unwrap().to_path_buf())
+        else {
+            return;
+        };
+        let story = [
+            ("model", "gpt2".into()),
+            ("pre", "gpt-2".into()),
+            ("bos_token_id", 0u32.into()),
+            ("eos_token_id", 1u32.into()),
+            ("add_bos_token", true.into()),
+            ("add_eos_token", false.into()),
+        ];
+        check(&data.join("storyteller/hf"), 4100, &story);
+        let plain = [("add_bos_token", false.into()), ("model", "gpt2".into())];
+        check(&data.join("shakespeare-llama/hf"), 1024, &plain);
+        let marked = [
+            ("model", "llama".into()),
+            ("add_bos_token", true.into()),
+            ("add_space_prefix", true.into()),
+            ("unknown_token_id", 0u32.into()),
+        ];
+        check(&data.join("stories260k/hf"), 512, &marked);
+        let bert = [
+            ("model", "bert".into()),
+            ("cls_token_id", 101u32.into()),
+            ("seperator_token_id", 102u32.into()),
+            ("unknown_token_id", 100u32.into()),
+        ];
+        check(&data.join("minilm-l6-v2"), 30_522, &bert);
+    }
+
+    /// What GGUF files have no pattern for is refused, and so are kinds that llama.cpp does not have.
+    #[test]
+    fn other_tokenizers_are_refused() {
+        let Some(data) = testdata::shared("tokenizers/hf") else { return };
+        let refusal =
+            |name: &str, rows| Tokenizer::gguf_metadata(&data.join(name), rows).unwrap_err().to_string();
+        assert!(
+            refusal("t5-small", 40_000).contains("tokenizers of the type Unigram are not written as GGUF")
+        );
+        assert!(refusal("phi-3-mini", 100).contains("tokens, but the embedding has 100 rows"));
+    }
+}
