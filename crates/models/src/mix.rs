@@ -109,7 +109,7 @@ impl Mix {
     }
 
     /// The dtype that each tensor gets, by its GGUF name; `None` where it keeps its own. Tensors must come by layer, as
-    /// [`order`] sorts them.
+    /// `order` sorts them.
     pub fn dtypes(&self, model: &MixModel<'_>, tensors: &[(&str, Shape)]) -> Vec<Option<DType>> {
         let is_tied = tensors.iter().all(|(name, _)| *name != "output.weight");
         let of_role = |role: Role| tensors.iter().filter(|(name, _)| Role::of(name) == role).count();

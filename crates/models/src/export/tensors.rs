@@ -93,7 +93,7 @@ impl ExportTensor {
         is_plain.then(|| tensor.clone())
     }
 
-    /// The values of a row, f32[columns].
+    /// The values of a row, `f32[columns]`.
     pub fn row(&self, row: usize) -> Vec<f32> {
         let mut row = self.heads.map_or(row, |heads| half_split_row(row, heads));
         let (tensor, start) = self

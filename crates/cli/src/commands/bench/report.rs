@@ -48,7 +48,7 @@ pub(super) struct Figure {
     pub(super) values: Vec<f64>,
 }
 
-/// The columns of Markdown; those of CSV and the keys of JSON are in the JSON output.
+/// The columns of Markdown. CSV and JSON have more.
 const COLUMNS: [&str; 9] =
     ["model", "encoding", "size", "parameters", "threads", "test", "median", "best", "unit"];
 
