@@ -79,7 +79,7 @@ pub(crate) enum Eval {}
 pub(crate) enum Inspect {}
 /// `peri warm-cache`.
 pub(crate) enum WarmCache {}
-/// `peri quantize`.
+/// `peri quantize`, which reads the weights as they are stored.
 pub(crate) enum Quantize {}
 /// `peri encode`.
 pub(crate) enum Encode {}
@@ -144,7 +144,15 @@ impl CommandProfile for WarmCache {
 }
 
 impl CommandProfile for Quantize {
-    const FIELDS: Groups = &[MODEL];
+    const FIELDS: Groups = &[&[
+        "huggingface_repo_id",
+        "architecture",
+        "weight_path",
+        "quantization_encoding",
+        "trust_remote_code",
+        "force_download",
+        "revision",
+    ]];
     const DEFAULTS: Pairs = GENERATE_DEFAULTS;
 }
 

@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-const DOCUMENTS: [&str; 14] = [
+const DOCUMENTS: &[&str] = &[
     "README.md",
     "ARCHITECTURE.md",
     "docs/command.md",
@@ -24,6 +24,7 @@ const DOCUMENTS: [&str; 14] = [
     "docs/library.md",
     "docs/measure.md",
     "docs/models.md",
+    "docs/quantize.md",
     "docs/troubleshooting.md",
 ];
 

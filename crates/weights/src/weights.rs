@@ -15,7 +15,7 @@ use crate::{Error, Format, Metadata, WeightFile, gguf, pytorch, safetensors};
 /// Tensors keep the layout of their format. In particular the rows of `attn_q` and `attn_k` stand in the order of
 /// the format's rotary embedding: Hugging Face checkpoints have half-split pairs (`i`, `i + head_dim / 2`); GGUF
 /// files of the `llama` architecture and checkpoints in Meta's own naming have interleaved pairs (`2i`, `2i + 1`).
-/// Nothing is permuted here; [`Weights::scheme`] tells them apart.
+/// Nothing is permuted here.
 ///
 /// Bytes are not aligned for their element type where the file does not align them (PyTorch's non-zip files,
 /// seldom safetensors): [`Tensor::as_slice`] is then `None`, while [`Tensor::bytes`] and the copying reads work.

@@ -25,12 +25,12 @@ Examples:
   peri quantize model/ --to bf16 --out model.gguf";
 
 const DETAILS: &str = "\
-The formats are those of llama.cpp, and so are the bits: from the same weights come the same blocks. Most matrices get
-the format itself. The mixes (q4_k_m) give more bits to those where errors cost most; --pure turns that off. Vectors
-stay f32. Rows that are not in blocks of a format get the nearest one that fits, and a warning.
+Formats are those of llama.cpp, and the same weights give the same bits. The mixes (q4_k_m) use more bits where errors \
+cost most; --pure gives all matrices the same format. Vectors stay f32. Rows that do not fit the blocks of a format get \
+the nearest format that fits, with a warning.
 
-With --importance, the model runs over a text first, and errors become smaller in columns whose input is larger. A few
-hundred kilobytes of text like what the model is for are enough. It needs memory for the whole model; nothing else does.
+With --importance, the model first runs over a text, and errors become smaller in columns whose input is large. A few \
+hundred kilobytes of text like what the model is for are enough. Only this needs memory for the whole model.
 
 JSON: model, file, to, bytes, weights, bits_per_weight, dtypes{name: tensors}, importance_tokens, seconds, warnings[].
 

@@ -3,7 +3,7 @@
 use crate::support::{Outcome, command, peri};
 
 /// Every command, with its words.
-const COMMANDS: [&[&str]; 24] = [
+const COMMANDS: [&[&str]; 25] = [
     &[],
     &["run"],
     &["chat"],
@@ -22,6 +22,7 @@ const COMMANDS: [&[&str]; 24] = [
     &["tokenize"],
     &["render"],
     &["warm-cache"],
+    &["quantize"],
     &["config", "show"],
     &["config", "check"],
     &["list"],

@@ -3,7 +3,7 @@
 use crate::support::{Folder, command, peri, storyteller};
 
 /// Commands, each with one of its flags.
-const FLAGS: [(&str, &str); 14] = [
+const FLAGS: [(&str, &str); 15] = [
     ("run", "--template"),
     ("generate", "--temperature"),
     ("encode", "--pooling"),
@@ -14,6 +14,7 @@ const FLAGS: [(&str, &str); 14] = [
     ("eval", "--logits-out"),
     ("doctor", "--no-bench"),
     ("warm-cache", "--target"),
+    ("quantize", "--importance"),
     ("models", "--json"),
     ("list", "--json"),
     ("pull", "--dry-run"),
