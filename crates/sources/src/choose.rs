@@ -152,7 +152,7 @@ fn in_encoding(
 /// names have no other label of that encoding.
 fn labelled(
     repo: &HuggingFaceRepo,
-    models: Vec<ModelFiles>,
+    mut models: Vec<ModelFiles>,
     label: &str,
     encoding: Option<SupportedEncoding>,
 ) -> Result<Vec<ModelFiles>, Error> {
@@ -169,12 +169,17 @@ fn labelled(
         files: models.iter().map(|model| model.files[0].clone()).collect(),
     };
     let Some(encoding) = encoding.or_else(|| label.parse().ok()) else { return Err(missing(&models)) };
-    let is_variant = SupportedEncoding::is_variant(label);
-    let fits = |model: &ModelFiles| {
-        !is_variant || !SupportedEncoding::stated_in(&model.files[0]).contains(&encoding)
-    };
-    let (found, others): (Vec<_>, Vec<_>) = models.into_iter().partition(fits);
-    if found.is_empty() { Err(missing(&others)) } else { in_encoding(repo, found, encoding) }
+    if !SupportedEncoding::is_variant(label) {
+        return in_encoding(repo, models, encoding);
+    }
+    // A file whose name states no label counts if its header has the encoding.
+    for model in &mut models {
+        repo.look_into(model)?;
+    }
+    let states = |model: &ModelFiles| SupportedEncoding::stated_in(&model.files[0]).contains(&encoding);
+    let fits = |model: &&ModelFiles| model.encoding == Some(encoding) && !states(model);
+    let found: Vec<ModelFiles> = models.iter().filter(fits).cloned().collect();
+    if found.is_empty() { Err(missing(&models)) } else { Ok(found) }
 }
 
 /// Whether the name of a file, or of its folder, has a label: as a word of its own, of which `_` is a part at its end.
