@@ -1,4 +1,4 @@
-//! What to use instead of a verb that other tools have and `peri` has not.
+//! Suggests the command to use for a verb that only other tools have.
 
 use crate::model_name;
 

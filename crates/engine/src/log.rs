@@ -18,7 +18,7 @@ const KERNELS: &str = "perihelion::kernel";
 /// Installs a [`tracing`] subscriber that writes to standard error. One that the program has installed before stays, and
 /// the doors call this for each session, so a program that wants its own installs it before its first session.
 ///
-/// What is shown: warnings, and all that models were told to log ([`crate::InferenceSession::set_mojo_log_level`],
+/// It shows warnings, and whatever the log levels ask for ([`crate::InferenceSession::set_mojo_log_level`],
 /// [`crate::DebugConfig::set_op_log_level`]). The environment variable `PERIHELION_LOG` changes that: a level (`error`,
 /// `warn`, `info`, `debug`, `trace`), or targets with levels, as in `warn,perihelion::kernel=debug`; `off` shows nothing
 /// and installs nothing. Sessions start with the level that it gives `perihelion::kernel`.

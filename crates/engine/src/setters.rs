@@ -38,7 +38,7 @@ impl InferenceSession {
     }
 
     /// Multiplies quantized weights with activations as they are. By default activations are rounded to int8 in blocks
-    /// of 32, which changes products by about half a percent and is several times as fast for long prompts.
+    /// of 32, which changes products by about half a percent.
     pub fn set_exact_activations(&self, exact: bool) {
         self.settings().exact_activations = exact;
     }

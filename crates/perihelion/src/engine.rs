@@ -375,7 +375,7 @@ mod tests {
         );
     }
 
-    /// A weight of 1 GiB is mapped, and there is no room for another GiB that it takes in panels.
+    /// Maps a weight of 1 GiB with too little memory left for its packed copy.
     #[test]
     #[cfg(target_os = "linux")]
     fn too_little_memory_to_pack_is_an_error() {

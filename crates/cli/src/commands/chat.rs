@@ -229,7 +229,7 @@ fn set_defaults(source: &mut Source) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What all answers share.
+/// The settings that all answers share.
 fn request(arguments: &ChatArguments, source: &Source, resolved: &ResolvedConfig) -> Request {
     // Without a limit, an answer may fill the context.
     let max_new_tokens = Some(model::max_new_tokens(resolved).unwrap_or(usize::MAX));

@@ -21,7 +21,7 @@ const FLAGS: [(&str, &str); 15] = [
     ("man", "--out"),
 ];
 
-/// What bash would offer for the last of these words.
+/// The completions that bash offers for the last of these words.
 fn complete(words: &[&str], cache: &Folder) -> Vec<String> {
     let mut command = command(&[&["--", "peri"], words].concat());
     let output = command

@@ -1,4 +1,4 @@
-//! Weights that run in another dtype than that of their files.
+//! Weights that are cast to another dtype while they load.
 
 use std::path::Path;
 

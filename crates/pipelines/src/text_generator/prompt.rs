@@ -69,7 +69,7 @@ pub struct ChatMessage {
 }
 
 impl ChatMessage {
-    /// What the model is to keep to.
+    /// Instructions for the whole conversation.
     pub fn system(content: impl Into<String>) -> ChatMessage {
         ChatMessage { role: "system".to_string(), content: content.into() }
     }

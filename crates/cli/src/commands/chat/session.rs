@@ -21,7 +21,7 @@ use crate::interrupt::Interrupt;
 pub(super) struct Session {
     generator: TextGenerator,
     template: ChatTemplate,
-    /// What all answers share.
+    /// The settings that all answers share.
     request: Request,
     /// Most tokens of a conversation.
     max_length: usize,

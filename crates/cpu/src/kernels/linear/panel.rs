@@ -449,8 +449,8 @@ impl<const BYTES: usize> Layout for Plain<BYTES> {
     }
 }
 
-/// bf16: for each pair of columns 16 pairs; an odd last column is paired with zeros. Multiplies f32 inputs, of which
-/// rounding to bf16 would lose 16 bits, as fast as the dot products of bf16 multiply rounded ones.
+/// bf16: for each pair of columns 16 pairs; an odd last column is paired with zeros. Inputs stay f32:
+/// rounding them to bf16 would lose 16 bits.
 pub(super) struct Pairs;
 
 impl Layout for Pairs {

@@ -20,7 +20,7 @@ const COMMON: &[&str] = &[
     "use_bidirectional_attention",
     "vocab_size",
 ];
-/// What encoders have beside, with the keys of [`crate::EncoderConfig`].
+/// The keys that encoders add, including those of [`crate::EncoderConfig`].
 const OF_ENCODERS: &[&str] = &["hidden_act"];
 /// Objects with keys of their own, perhaps one such object for each kind of layer.
 const ROPES: &[&str] = &["rope_parameters", "rope_scaling"];

@@ -315,7 +315,7 @@ pub(super) mod tests {
             assert_eq!(config.ignored_keys, [key]);
             assert_eq!(Config { ignored_keys: Vec::new(), ..config }, base, "{key}");
         }
-        // What would make no difference is no sign of anything.
+        // A key whose value would change nothing is not worth a warning.
         let neutral = r#", "sliding_window": null, "partial_rotary_factor": 1.0, "max_window_layers": 28,
             "layer_types": ["full_attention"], "use_sliding_window": false, "moe_intermediate_size": 9"#;
         assert_eq!(of_family("LlamaForCausalLM", neutral), base);

@@ -87,8 +87,8 @@ impl PipelineConfig {
         if files.are_here()? { Ok(None) } else { config.ahead(&files, machine).map(Some) }
     }
 
-    /// What the headers of files say that are not all here, or what `config.json` says of files that have none. The
-    /// configuration was prepared, and nothing is wrong with it.
+    /// Describes a model before its files are fetched, from their headers, or from `config.json` if they have none. The
+    /// caller has prepared and checked the configuration.
     pub(super) fn ahead(&self, files: &FileSet, machine: Machine<'_>) -> Result<Unfetched, Error> {
         let mut config = self.clone();
         config.weight_path = files.weight_path();
