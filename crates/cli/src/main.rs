@@ -21,7 +21,7 @@ mod transfer;
 mod verb_hints;
 mod version;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Weights and KV pages are large, and most other arrays short-lived; mimalloc returns both to the system quickly.
 #[global_allocator]
@@ -87,10 +87,11 @@ fn main() -> std::process::ExitCode {
     if let Some(code) = completion::answer() {
         return code;
     }
-    let arguments = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
-        Err(error) => return exit::usage(&error, &named_command()),
-    };
+    let arguments =
+        match command().try_get_matches().and_then(|matches| Arguments::from_arg_matches(&matches)) {
+            Ok(arguments) => arguments,
+            Err(error) => return exit::usage(&error, &named_command()),
+        };
     if let Some(problem) = settings::detached_value(std::env::args_os()) {
         return exit::code(Err(problem.into()));
     }
@@ -120,9 +121,11 @@ fn main() -> std::process::ExitCode {
     })
 }
 
-/// The whole command line, for completions and manual pages.
+/// The whole command line.
 fn command() -> clap::Command {
-    Arguments::command()
+    // Left alone, clap writes colours to a dumb terminal if the variable `CI` is set.
+    let color = if output::is_dumb_terminal() { clap::ColorChoice::Never } else { clap::ColorChoice::Auto };
+    Arguments::command().color(color)
 }
 
 /// The command whose arguments are wrong, or `peri` if that is unknown.

@@ -33,7 +33,8 @@ impl Terminal {
         let stream = || Stdio::from(pty.slave.try_clone().unwrap());
         let mut command = Command::new(env!("CARGO_BIN_EXE_peri"));
         command.args(arguments).stdin(stream()).stdout(stream()).stderr(stream());
-        command.env("TERM", "xterm-256color").env("XDG_STATE_HOME", state.path()).env_remove("NO_COLOR");
+        command.env("TERM", "xterm-256color").env("XDG_STATE_HOME", state.path());
+        command.env_remove("NO_COLOR").env_remove("CI").env_remove("CLICOLOR").env_remove("CLICOLOR_FORCE");
         let child = command.envs(variables.iter().copied()).spawn().unwrap();
         // The screen ends when the last copy of the other end is closed.
         drop(command);
@@ -181,9 +182,11 @@ fn typed_text_has_the_terminals_own_colours() {
 #[test]
 fn help_is_styled_unless_no_color_is_set() {
     assert!(has_style(&Terminal::run("help", &["--help"], &[], "").end().1));
-    for variable in [("NO_COLOR", "1"), ("TERM", "dumb")] {
-        let (_, screen) = Terminal::run("plain-help", &["--help"], &[variable], "").end();
-        assert!(!has_style(&screen), "{variable:?}: {screen:?}");
+    for variables in [[("NO_COLOR", "1"), ("CI", "true")], [("TERM", "dumb"), ("CI", "true")]] {
+        for arguments in [["--help"], ["--no-such-flag"]] {
+            let (_, screen) = Terminal::run("plain-help", &arguments, &variables, "").end();
+            assert!(!has_style(&screen), "{variables:?}: {screen:?}");
+        }
     }
 }
 
