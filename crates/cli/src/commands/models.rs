@@ -4,11 +4,11 @@ use std::io::Write;
 use std::time::SystemTime;
 
 use anyhow::Context;
+use chrono::DateTime;
 use clap::Subcommand;
 use clap_complete::ArgValueCompleter;
 use comfy_table::{CellAlignment, Table, presets};
 use engine::CompileCache;
-use jiff::Timestamp;
 use pipelines::MemoryBytes;
 use serde_json::{Value, json};
 use sources::{CachedRepo, Hub, Repo, RepoFile, Snapshot};
@@ -205,8 +205,9 @@ fn disk_usage(hub: &Hub, json: bool) -> anyhow::Result<String> {
     Ok(lines.join("\n"))
 }
 
-/// A time in UTC, to the second.
+/// A time since 1970 in UTC, to the second.
 fn timestamp(time: SystemTime) -> Option<String> {
-    let time = Timestamp::try_from(time).ok()?;
-    Some(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs();
+    let time = DateTime::from_timestamp(i64::try_from(seconds).ok()?, 0)?;
+    Some(time.format("%Y-%m-%dT%H:%M:%SZ").to_string())
 }

@@ -1,31 +1,40 @@
 //! `strftime_now`: a date in words, as Python's `strftime` in the C locale writes it.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use jiff::Timestamp;
-use jiff::civil::DateTime;
-use jiff::fmt::strtime;
-use jiff::tz::TimeZone;
+use chrono::{DateTime, Local, NaiveDate, NaiveDateTime, NaiveTime};
 use minijinja::{Error, ErrorKind};
 
-/// A date and a time of day, where it does not matter in which time zone: what `strftime_now` formats.
+/// A date and a time of day without a time zone: what `strftime_now` formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moment(DateTime);
+pub struct Moment(NaiveDateTime);
 
-/// The directives of Python that are the same here.
-const SAME: &str = "aAbBCdDeFGgHhIjklmMnpRrSstTuUVwWyY%";
+/// The directives that mean the same in Python and in chrono.
+const SAME: &str = "aAbBCdDeFgGhHIjklmMnpRrSstTuUVwWyY%";
+
+/// Dates with a time of day, as `Moment::parse` reads them.
+const FORMATS: [&str; 4] =
+    ["%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M"];
+
+/// The start of the year -9999 and the end of the year 9999, in microseconds since 1970.
+const EARLIEST: i64 = -377_705_116_800_000_000;
+const LATEST: i64 = 253_402_300_799_999_999;
 
 impl Moment {
-    /// Now, in the time zone of this machine: that of `TZ`, or of the system; UTC where there is none.
+    /// Now, in the time zone of `TZ`, else of the system, else UTC.
     pub fn now() -> Moment {
-        let zone = TimeZone::try_system().unwrap_or(TimeZone::UTC);
-        Moment(Timestamp::now().to_zoned(zone).datetime())
+        Moment(Local::now().naive_local())
     }
 
-    /// A time in UTC; years beyond -9999 and 9999 become these.
+    /// A time in UTC, between the years -9999 and 9999.
     pub fn utc(time: SystemTime) -> Moment {
-        let bound = if time < SystemTime::UNIX_EPOCH { Timestamp::MIN } else { Timestamp::MAX };
-        Moment(TimeZone::UTC.to_datetime(Timestamp::try_from(time).unwrap_or(bound)))
+        let microseconds = |distance: Duration| i64::try_from(distance.as_micros()).unwrap_or(i64::MAX);
+        let time = match time.duration_since(SystemTime::UNIX_EPOCH) {
+            Ok(after) => microseconds(after),
+            Err(error) => -microseconds(error.duration()),
+        };
+        let time = DateTime::from_timestamp_micros(time.clamp(EARLIEST, LATEST)).unwrap_or_default();
+        Moment(time.naive_utc())
     }
 
     /// A date and a time of day such as `2025-07-26T12:00:00`; a date alone is its midnight.
@@ -33,20 +42,23 @@ impl Moment {
     /// # Errors
     /// If `text` is neither.
     pub fn parse(text: &str) -> Result<Moment, String> {
-        let parsed = text.parse().map(Moment);
-        parsed.map_err(|_| format!("`{text}` is not a date and time such as 2025-07-26T12:00:00"))
+        let time = FORMATS.iter().find_map(|format| NaiveDateTime::parse_from_str(text, format).ok());
+        let midnight =
+            || NaiveDate::parse_from_str(text, "%Y-%m-%d").ok().map(|date| date.and_time(NaiveTime::MIN));
+        let problem = || format!("`{text}` is not a date and time such as 2025-07-26T12:00:00");
+        time.or_else(midnight).map(Moment).ok_or_else(problem)
     }
 
-    /// Itself as `format` says; a directive that Python does not know is an error.
+    /// The moment in `format`; a directive that Python does not know is an error.
     pub(super) fn strftime(self, format: &str) -> Result<String, Error> {
-        let problem = |problem: String| Error::new(ErrorKind::InvalidOperation, problem);
-        let translated = translated(format)
-            .ok_or_else(|| problem(format!("strftime_now: unknown directive in {format:?}")))?;
-        strtime::format(translated, self.0).map_err(|error| problem(format!("strftime_now: {error}")))
+        let problem = || format!("strftime_now: unknown directive in {format:?}");
+        let translated =
+            translated(format).ok_or_else(|| Error::new(ErrorKind::InvalidOperation, problem()))?;
+        Ok(self.0.format(&translated).to_string())
     }
 }
 
-/// Python's directives in words of the library.
+/// Python's directives as chrono writes them.
 fn translated(format: &str) -> Option<String> {
     let mut text = String::new();
     let mut letters = format.chars();
@@ -77,7 +89,7 @@ fn translated(format: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, UNIX_EPOCH};
+    use std::time::UNIX_EPOCH;
 
     use super::*;
 
@@ -104,6 +116,7 @@ mod tests {
         assert_eq!(parsed("2025-07-26T12:00:00").unwrap(), "2025-07-26 12:00:00");
         assert_eq!(parsed("2025-07-26 09:05").unwrap(), "2025-07-26 09:05:00");
         assert_eq!(parsed("2025-07-26").unwrap(), "2025-07-26 00:00:00");
+        assert_eq!(parsed("2025-07-26T12:00:00.5").unwrap(), "2025-07-26 12:00:00");
         assert!(parsed("soon").unwrap_err().contains("`soon` is not a date"));
     }
 
@@ -112,6 +125,15 @@ mod tests {
         assert_eq!(at(951_782_400_000, "%F %j %a"), "2000-02-29 060 Tue");
         assert_eq!(at(1_735_603_200_000, "%F %j %a"), "2024-12-31 366 Tue");
         assert_eq!(at(4_107_542_400_000, "%F %j %a"), "2100-03-01 060 Mon");
+    }
+
+    #[test]
+    fn far_years_are_clamped() {
+        let far = Duration::from_secs(1 << 48);
+        let year = |time: SystemTime| Moment::utc(time).strftime("%F %T").unwrap();
+        assert_eq!(year(UNIX_EPOCH + far), "9999-12-31 23:59:59");
+        assert_eq!(year(UNIX_EPOCH - far), "-9999-01-01 00:00:00");
+        assert_eq!(year(UNIX_EPOCH - Duration::from_millis(500)), "1969-12-31 23:59:59");
     }
 
     #[test]

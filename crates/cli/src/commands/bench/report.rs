@@ -1,9 +1,9 @@
 //! The figures of a benchmark, as a table, Markdown, CSV or JSON.
 
+use chrono::Utc;
 use clap::ValueEnum;
 use comfy_table::{CellAlignment, Table, presets};
 use engine::InferenceSession;
-use jiff::Timestamp;
 use pipelines::MemoryBytes;
 use pipelines::config::ResolvedConfig;
 use serde_json::{Value, json};
@@ -63,7 +63,7 @@ impl Report {
             size: resolved.checkpoint().weights().bytes(),
             parameters: resolved.checkpoint().network.parameters(),
             device: format!("{} ({})", device.name(), device.target()),
-            date: Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            date: Utc::now().format("%Y-%m-%dT%H:%M:%SZ").to_string(),
             threads: device.threads(),
             figures: Vec::new(),
         }
