@@ -1,12 +1,15 @@
-//! Byte-level BPE: bytes become printable characters, and a ranked list of merges joins them within each word.
+//! BPE by a ranked list of merges, which join bytes or characters within each word. Bytes are written as printable
+//! characters.
 //!
-//! Follows llama.cpp's "gpt2" tokenizer id for id. Merges are resolved to ids once, so that encoding compares
+//! Follows llama.cpp's "gpt2", "gemma4" and "whitespace" tokenizers id for id. Merges are resolved to ids once, so that encoding compares
 //! numbers and never builds strings.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::merge::{Join, Merger};
-use super::pre_tokenizer::PreTokenizer;
+use super::pre_tokenizer::{PreTokenizer, Symbols};
+use super::sentencepiece::SPACE_MARK;
 use super::vocabulary::{Fragment, Vocabulary};
 
 #[derive(Debug)]
@@ -18,7 +21,11 @@ pub(super) struct ByteLevel {
     joins: HashMap<u64, Join, ahash::RandomState>,
     /// Symbols that merges speak of and the vocabulary lacks; their ids follow those of the vocabulary.
     strangers: Vec<String>,
+    stranger_ids: HashMap<String, u32>,
 }
+
+/// The id of a character that is neither a token nor part of a merge.
+const NO_SYMBOL: u32 = u32::MAX;
 
 impl ByteLevel {
     /// `merges` are pairs of texts parted by a space, best first. What is no such pair joins nothing.
@@ -27,7 +34,7 @@ impl ByteLevel {
         merges: impl ExactSizeIterator<Item = &'a str>,
         pre_tokenizer: PreTokenizer,
     ) -> Self {
-        let mut symbols = Symbols { vocabulary, strangers: Vec::new(), stranger_ids: HashMap::new() };
+        let mut symbols = SymbolIds { vocabulary, strangers: Vec::new(), stranger_ids: HashMap::new() };
         let byte_symbols =
             std::array::from_fn(|byte| symbols.id(char_of_byte(byte as u8).encode_utf8(&mut [0; 4])));
         let mut joins = HashMap::with_capacity_and_hasher(merges.len(), ahash::RandomState::new());
@@ -41,7 +48,8 @@ impl ByteLevel {
             let id = symbols.id(&joined);
             joins.entry(pair).or_insert(Join { order: rank as u32, id });
         }
-        Self { pre_tokenizer, byte_symbols, joins, strangers: symbols.strangers }
+        let SymbolIds { strangers, stranger_ids, .. } = symbols;
+        Self { pre_tokenizer, byte_symbols, joins, strangers, stranger_ids }
     }
 
     pub(super) fn num_merges(&self) -> usize {
@@ -57,45 +65,67 @@ impl ByteLevel {
         for fragment in fragments {
             match *fragment {
                 Fragment::Token(id) => ids.push(id),
-                Fragment::Text(text) => self
-                    .pre_tokenizer
-                    .for_each_word(text, |word| self.encode_word(vocabulary, word, &mut merger, ids)),
+                Fragment::Text(text) => {
+                    let marked = match self.pre_tokenizer.symbols() {
+                        Symbols::Marked => Cow::Owned(text.replace(' ', SPACE_MARK)),
+                        Symbols::Bytes | Symbols::Unspaced => Cow::Borrowed(text),
+                    };
+                    let encode = |word: &str| self.encode_word(vocabulary, word, &mut merger, ids);
+                    self.pre_tokenizer.for_each_word(&marked, encode);
+                }
             }
         }
     }
 
     fn encode_word(&self, vocabulary: &Vocabulary, word: &str, merger: &mut Merger, ids: &mut Vec<u32>) {
-        if self.pre_tokenizer.whole_words() {
-            let mapped: String = word.bytes().map(char_of_byte).collect();
-            if let Some(id) = vocabulary.id(&mapped) {
+        let symbols = self.pre_tokenizer.symbols();
+        if symbols == Symbols::Unspaced && word.starts_with(char::is_whitespace) {
+            return;
+        }
+        if self.pre_tokenizer.is_whole(word) {
+            let written = match symbols {
+                Symbols::Bytes => Cow::Owned(word.bytes().map(char_of_byte).collect()),
+                Symbols::Marked | Symbols::Unspaced => Cow::Borrowed(word),
+            };
+            if let Some(id) = vocabulary.id(&written) {
                 return ids.push(id);
             }
         }
         merger.clear();
-        word.bytes().for_each(|byte| merger.push(1, self.byte_symbols[usize::from(byte)]));
+        if symbols == Symbols::Bytes {
+            word.bytes().for_each(|byte| merger.push(1, self.byte_symbols[usize::from(byte)]));
+        } else {
+            for (start, c) in word.char_indices() {
+                let text = &word[start..start + c.len_utf8()];
+                let id = vocabulary.id(text).or_else(|| self.stranger_ids.get(text).copied());
+                merger.push(c.len_utf8() as u32, id.unwrap_or(NO_SYMBOL));
+            }
+        }
         for symbol in merger.run(|left, right| self.joins.get(&pair(left.id, right.id)).copied()) {
             match (symbol.id as usize).checked_sub(vocabulary.len()) {
                 None => ids.push(symbol.id),
-                Some(stranger) => self.encode_stranger(vocabulary, &self.strangers[stranger], ids),
+                Some(stranger) if symbols == Symbols::Bytes => {
+                    // ASCII characters one by one; the rest is lost, as in llama.cpp.
+                    let ascii = self.strangers[stranger].chars().filter(char::is_ascii);
+                    ids.extend(ascii.filter_map(|c| vocabulary.id(c.encode_utf8(&mut [0; 4]))));
+                }
+                Some(_) => {
+                    let bytes = &word.as_bytes()[symbol.start as usize..(symbol.start + symbol.len) as usize];
+                    ids.extend(bytes.iter().filter_map(|byte| vocabulary.id(&format!("<0x{byte:02X}>"))));
+                }
             }
         }
-    }
-
-    /// What no token stands for: its ASCII characters one by one; the rest is lost, as in llama.cpp.
-    fn encode_stranger(&self, vocabulary: &Vocabulary, text: &str, ids: &mut Vec<u32>) {
-        let ascii = text.chars().filter(char::is_ascii);
-        ids.extend(ascii.filter_map(|c| vocabulary.id(c.encode_utf8(&mut [0; 4]))));
     }
 }
 
 /// Ids for the texts that merges speak of, in the vocabulary or not.
-struct Symbols<'a> {
+struct SymbolIds<'a> {
     vocabulary: &'a Vocabulary,
     strangers: Vec<String>,
     stranger_ids: HashMap<String, u32>,
 }
 
-impl Symbols<'_> {
+impl SymbolIds<'_> {
     fn id(&mut self, text: &str) -> u32 {
         if let Some(id) = self.vocabulary.id(text).or_else(|| self.stranger_ids.get(text).copied()) {
             return id;

@@ -8,7 +8,7 @@ use weights::{MetaArray, MetaValue, Metadata, Strings};
 use super::byte_level::ByteLevel;
 use super::decoder::Decoder;
 use super::normalizer::{Charsmap, Normalizer};
-use super::pre_tokenizer::PreTokenizer;
+use super::pre_tokenizer::{PreTokenizer, Symbols};
 use super::sentencepiece::SentencePiece;
 use super::unigram::Unigram;
 use super::vocabulary::{TokenType, Vocabulary};
@@ -21,7 +21,8 @@ use crate::Error;
 /// Only `model` and `tokens` are always there; a default is llama.cpp's.
 #[derive(Debug, Clone, Default)]
 pub struct GgufVocabulary<'a> {
-    /// `model`: `llama` (SentencePiece BPE), `gpt2` (byte-level BPE), `bert` (WordPiece), or `t5` (Unigram).
+    /// `model`: `llama` (SentencePiece BPE), `gpt2` (byte-level BPE), `gemma4` and `whitespace` (BPE of characters), `bert`
+    /// (WordPiece), or `t5` (Unigram).
     pub model: &'a str,
     /// `pre`: how `gpt2` cuts words; empty where the file has none.
     pub pre: &'a str,
@@ -172,11 +173,12 @@ pub(super) fn build(gguf: &GgufVocabulary<'_>, origin: &str) -> Result<Tokenizer
     let vocabulary = vocabulary(gguf);
     let tokenizer = match gguf.model {
         "llama" => sentence_piece(gguf, vocabulary),
-        "gpt2" => byte_level(gguf, vocabulary),
+        "gpt2" | "whitespace" => byte_level(gguf, vocabulary, gguf.pre),
+        "gemma4" => byte_level(gguf, vocabulary, "gemma4"),
         "t5" => unigram(gguf, vocabulary),
         "bert" => word_piece(gguf, vocabulary),
         other => Err(format!(
-            "tokenizer.ggml.model \"{other}\" is not supported; supported are llama, gpt2, bert and t5"
+            "tokenizer.ggml.model \"{other}\" is not supported; supported are llama, gpt2, gemma4, whitespace, bert and t5"
         )),
     };
     let (mut tokenizer, adds) = tokenizer.map_err(|problem| Error::tokenizer(origin, problem))?;
@@ -281,30 +283,27 @@ fn word_piece(gguf: &GgufVocabulary<'_>, vocabulary: Vocabulary) -> Built {
     ))
 }
 
-fn byte_level(gguf: &GgufVocabulary<'_>, vocabulary: Vocabulary) -> Built {
-    let pre_tokenizer = PreTokenizer::named(gguf.pre).ok_or_else(|| {
+fn byte_level(gguf: &GgufVocabulary<'_>, vocabulary: Vocabulary, pre: &str) -> Built {
+    let pre_tokenizer = PreTokenizer::named(pre).ok_or_else(|| {
         let names = PreTokenizer::names().collect::<Vec<_>>().join(", ");
-        format!("tokenizer.ggml.pre \"{}\" is not supported; supported are {names}", gguf.pre)
+        format!("tokenizer.ggml.pre \"{pre}\" is not supported; supported are {names}")
     })?;
     if gguf.merges.is_empty() {
-        return Err("tokenizer.ggml.model gpt2 needs tokenizer.ggml.merges".into());
+        return Err(format!("tokenizer.ggml.model {} needs tokenizer.ggml.merges", gguf.model));
     }
     let adds = Adds { bos: pre_tokenizer.add_bos(), eos: false };
+    let (decoder, symbols) = match pre_tokenizer.symbols() {
+        Symbols::Bytes => (Decoder::byte_level(), "byte-level"),
+        Symbols::Marked | Symbols::Unspaced => (Decoder::sentence_piece(false), "character"),
+    };
     let model = ByteLevel::new(&vocabulary, gguf.merges.iter().map(|merge| &**merge), pre_tokenizer);
     let kind = format!(
-        "byte-level BPE ({}), {} tokens, {} merges",
+        "{symbols} BPE ({}), {} tokens, {} merges",
         model.pre_tokenizer().name(),
         vocabulary.len(),
         model.num_merges()
     );
-    Ok((
-        Tokenizer::new(
-            Model::Own(Box::new(Encoder::ByteLevel(model)), vocabulary),
-            Decoder::byte_level(),
-            kind,
-        ),
-        adds,
-    ))
+    Ok((Tokenizer::new(Model::Own(Box::new(Encoder::ByteLevel(model)), vocabulary), decoder, kind), adds))
 }
 
 fn charsmap(gguf: &GgufVocabulary<'_>) -> Result<Option<Charsmap>, String> {
@@ -331,7 +330,8 @@ impl Tokenizer {
             None => Err(format!("{what} goes around every text, but the file gives it no id")),
         };
         let own = matches!(self.model, Model::Own(..));
-        if own && gguf.add_bos.unwrap_or(adds.bos) {
+        // Many files of Gemma 4 deny its BOS, which llama.cpp adds all the same.
+        if own && (gguf.add_bos.unwrap_or(adds.bos) || gguf.model == "gemma4") {
             self.before.push(needed(bos, "BOS")?);
         }
         if own && gguf.add_eos.unwrap_or(adds.eos) {

@@ -14,13 +14,47 @@ use super::pattern::{Tail, find_with_tail};
 struct Published {
     text: &'static str,
     tail: Tail,
-    /// Matches, which are digits, are cut into threes counted from their end.
-    threes: bool,
+    /// Given the characters that are left of a match, how many of them are the next word.
+    group: fn(&str, usize) -> usize,
     compiled: OnceLock<Regex>,
 }
 
 const fn pattern(text: &'static str, tail: Tail) -> Published {
-    Published { text, tail, threes: false, compiled: OnceLock::new() }
+    grouped(text, tail, |_, left| left)
+}
+
+const fn grouped(text: &'static str, tail: Tail, group: fn(&str, usize) -> usize) -> Published {
+    Published { text, tail, group, compiled: OnceLock::new() }
+}
+
+/// Groups of three, counted from the end.
+fn threes(_: &str, left: usize) -> usize {
+    (left - 1) % 3 + 1
+}
+
+/// Spaces in groups of 512, 256, … 2 and 1.
+fn powers_of_two(word: &str, left: usize) -> usize {
+    let is_spaces = word.chars().all(char::is_whitespace) && !word.ends_with(['\r', '\n']);
+    if is_spaces { (1 << left.ilog2()).min(512) } else { left }
+}
+
+/// What merges start from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Symbols {
+    /// Bytes, each as a printable character that stands for it.
+    Bytes,
+    /// Characters, with `▁` for each space. One that is part of no token is the tokens of its bytes, `<0x41>`.
+    Marked,
+    /// Characters; whitespace is left out.
+    Unspaced,
+}
+
+/// The words that are one token if the vocabulary has them, whatever the merges would make of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WholeWords {
+    None,
+    LineBreaks,
+    All,
 }
 
 /// A way to cut, and what else llama.cpp ties to its name.
@@ -28,10 +62,14 @@ const fn pattern(text: &'static str, tail: Tail) -> Published {
 struct Family {
     names: &'static [&'static str],
     patterns: &'static [&'static Published],
-    /// A word that is a token is that token, whatever the merges would make of it.
-    whole_words: bool,
+    symbols: Symbols,
+    whole_words: WholeWords,
     /// BOS goes first unless the file says otherwise.
     add_bos: bool,
+}
+
+const fn family(names: &'static [&'static str], patterns: &'static [&'static Published]) -> Family {
+    Family { names, patterns, symbols: Symbols::Bytes, whole_words: WholeWords::None, add_bos: false }
 }
 
 static GPT_2: Published =
@@ -77,8 +115,40 @@ static KIMI_2: Published = pattern(
     r"\p{Han}+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+",
     Tail::SpacesAfterBreaks,
 );
-static THREES: Published =
-    Published { text: r"\p{N}+", tail: Tail::None, threes: true, compiled: OnceLock::new() };
+static THREES: Published = grouped(r"\p{N}+", Tail::None, threes);
+/// Only where no letter follows.
+static THREES_AT_WORD_END: Published = grouped(r"\d+\b", Tail::None, threes);
+static LINES: Published = pattern(r"[^\n]+", Tail::None);
+static UNSPACED: Published = pattern(r"\S+", Tail::None);
+/// As [`LLAMA_3`].
+static JAIS_2: Published = grouped(LLAMA_3.text, Tail::SpacesAfterBreaks, powers_of_two);
+/// Words take the joiners of Indic scripts, too.
+static K2_HORIZON: Published = pattern(
+    r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}\x{200C}\x{200D}]+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+",
+    Tail::SpacesAfterBreaks,
+);
+/// Letters with single spaces between them are one word.
+static EXAONE_MOE: Published = pattern(
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+",
+    Tail::SpacesAfterBreaks,
+);
+static YOUTU_SCRIPTS: Published = pattern(
+    r"[\x{AC00}-\x{D7A3}\x{3131}-\x{318E}]+|[！…“”‘’—：；，\x{3001}-\x{303F}\x{FE30}-\x{FE4F}]+|[\x{3105}-\x{312F}]+|[一-龥\x{3040}-ゟ゠-ヿ]+",
+    Tail::None,
+);
+static YOUTU: Published = pattern(
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+",
+    Tail::SpacesAfterBreaks,
+);
+static SPARK_2_5: Published = pattern(
+    r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+|[\r\n]|\s+"##,
+    Tail::Spaces,
+);
+/// As [`QWEN_2`], but an apostrophe belongs to the letters after it.
+static UFAKZEKA: Published = pattern(
+    r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+",
+    Tail::SpacesAfterBreaks,
+);
 /// Scripts without spaces between words.
 static AFMOE_SCRIPTS: Published = pattern(
     r"[\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{F900}-\x{FAFF}\x{3040}-\x{30FF}\x{FF65}-\x{FF9F}\x{2F00}-\x{2FDF}\x{0E00}-\x{0EFF}\x{1780}-\x{17FF}\x{1000}-\x{109F}\x{AA60}-\x{AA7F}\x{A9E0}-\x{A9FF}\x{AC00}-\x{D7AF}\x{1100}-\x{11FF}]+",
@@ -99,10 +169,6 @@ static SPACES_AT_END: Published = pattern(r"\s+$", Tail::None);
 static CODER_LETTERS: Published = pattern(r"\s?\p{L}+", Tail::None);
 static CODER_PUNCTUATION: Published = pattern(r"\s?\p{P}+", Tail::None);
 static CODER_CJK: Published = pattern("[一-龥ࠀ-一가-\u{D7FF}]+", Tail::None);
-
-const fn family(names: &'static [&'static str], patterns: &'static [&'static Published]) -> Family {
-    Family { names, patterns, whole_words: false, add_bos: false }
-}
 
 static FAMILIES: &[Family] = &[
     family(
@@ -142,21 +208,23 @@ static FAMILIES: &[Family] = &[
             "jina-v5-nano",
         ],
         patterns: &[&LLAMA_3],
-        whole_words: true,
+        symbols: Symbols::Bytes,
+        whole_words: WholeWords::All,
         add_bos: true,
     },
     Family {
-        names: &["chameleon"],
-        patterns: &[
-            &CHAMELEON_SENTINEL,
-            &CHAMELEON_IMAGE,
-            &CHAMELEON_SPACES,
-            &DIGIT,
-            &CHAMELEON_PUNCTUATION,
-            &GPT_2,
-        ],
-        whole_words: false,
         add_bos: true,
+        ..family(
+            &["chameleon"],
+            &[
+                &CHAMELEON_SENTINEL,
+                &CHAMELEON_IMAGE,
+                &CHAMELEON_SPACES,
+                &DIGIT,
+                &CHAMELEON_PUNCTUATION,
+                &GPT_2,
+            ],
+        )
     },
     family(&["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"], &[&LLAMA_3]),
     family(
@@ -191,7 +259,7 @@ static FAMILIES: &[Family] = &[
     ),
     family(&["falcon"], &[&FALCON_PUNCTUATION, &GPT_2, &THREE_DIGITS]),
     family(&["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"], &[&GPT_4O]),
-    Family { names: &["tekken"], patterns: &[&TEKKEN], whole_words: true, add_bos: true },
+    Family { whole_words: WholeWords::All, add_bos: true, ..family(&["tekken"], &[&TEKKEN]) },
     family(
         &["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"],
         &[&UP_TO_THREE_DIGITS, &CJK, &DEEPSEEK_3],
@@ -199,6 +267,23 @@ static FAMILIES: &[Family] = &[
     family(&["deepseek-coder"], &[&LINE_BREAK, &CODER_LETTERS, &CODER_PUNCTUATION, &CODER_CJK, &DIGIT]),
     family(&["bloom", "poro-chat", "gpt3-finnish"], &[&BLOOM]),
     family(&["viking"], &[&BLOOM, &DIGIT]),
+    family(&["jais-2"], &[&JAIS_2]),
+    family(&["exaone-moe"], &[&EXAONE_MOE]),
+    family(&["tiny_aya", "cohere2moe"], &[&THREES_AT_WORD_END, &GPT_4O]),
+    family(&["laguna"], &[&LINES, &QWEN_2]),
+    family(&["k2-horizon"], &[&K2_HORIZON]),
+    family(&["ufakzeka"], &[&UFAKZEKA]),
+    family(&["spark2_5"], &[&UP_TO_THREE_DIGITS, &CJK, &SPARK_2_5, &DIGIT]),
+    Family { whole_words: WholeWords::All, ..family(&["youtu"], &[&YOUTU_SCRIPTS, &YOUTU]) },
+    Family { whole_words: WholeWords::All, ..family(&["granite-embed-multi-97m"], &[&GPT_4O]) },
+    Family { whole_words: WholeWords::All, ..family(&["minicpm5"], &[&UP_TO_THREE_DIGITS, &LLAMA_3]) },
+    Family {
+        symbols: Symbols::Marked,
+        whole_words: WholeWords::LineBreaks,
+        ..family(&["gemma4", "granite-embed-multi-311m"], &[&LINES])
+    },
+    Family { symbols: Symbols::Marked, ..family(&["sarvam-moe"], &[&LINES]) },
+    Family { symbols: Symbols::Unspaced, ..family(&["whitespace"], &[&UNSPACED]) },
     // What files without a name were made for; the digits are cut twice because llama.cpp does.
     family(&["default", ""], &[&PUNCTUATION, &GPT_2, &DIGITS, &THREE_DIGITS]),
 ];
@@ -225,8 +310,17 @@ impl PreTokenizer {
         FAMILIES.iter().map(|family| family.names[0])
     }
 
-    pub(super) fn whole_words(&self) -> bool {
-        self.family.whole_words
+    pub(super) fn symbols(&self) -> Symbols {
+        self.family.symbols
+    }
+
+    /// Whether this word is one token if the vocabulary has it.
+    pub(super) fn is_whole(&self, word: &str) -> bool {
+        match self.family.whole_words {
+            WholeWords::None => false,
+            WholeWords::LineBreaks => word.bytes().all(|byte| byte == b'\n'),
+            WholeWords::All => true,
+        }
     }
 
     pub(super) fn add_bos(&self) -> bool {
@@ -251,23 +345,15 @@ fn cut(patterns: &[&Published], text: &str, visit: &mut dyn FnMut(&str)) {
         if match_start > start {
             cut(rest, &text[start..match_start], visit);
         }
-        let found = &text[match_start..match_end];
-        if pattern.threes {
-            threes(found, &mut |group| cut(rest, group, visit));
-        } else if !found.is_empty() {
-            cut(rest, found, visit);
+        let mut found = &text[match_start..match_end];
+        let mut left = found.chars().count();
+        while left > 0 {
+            let count = (pattern.group)(found, left);
+            let end = found.char_indices().nth(count).map_or(found.len(), |(end, _)| end);
+            cut(rest, &found[..end], visit);
+            (found, left) = (&found[end..], left - count);
         }
         start = match_end;
-    }
-}
-
-/// Visits groups of three characters, of which the first may have less.
-fn threes(digits: &str, visit: &mut dyn FnMut(&str)) {
-    let (count, mut start) = (digits.chars().count(), 0);
-    let ends = digits.char_indices().map(|(end, _)| end).chain([digits.len()]).enumerate().skip(1);
-    for (_, end) in ends.filter(|&(index, _)| (count - index) % 3 == 0) {
-        visit(&digits[start..end]);
-        start = end;
     }
 }
 
@@ -320,6 +406,59 @@ mod tests {
         check("seed-coder", "a!\n\nb 12", &["a", "!", "\n\n", "b", " ", "1", "2"]);
         check("bailingmoe", "I'm 12", &["I", "'m", " ", "1", "2"]);
         check("chameleon", "IMGIMGABZ  a1!", &["IMGIMGABZ", "  ", "a", "1", "!"]);
+        check("youtu", "ab漢字かな，。가나 12's", &["ab", "漢字かな", "，。", "가나", " ", "1", "2", "'s"]);
+        check("youtu", "it's", &["it's"]);
+        check("exaone-moe", "ab cd  e1 '", &["ab cd", " ", " e", "1", " '"]);
+        check("exaone-moe", "it's!\n\nx", &["it", "'s", "!\n", "\n", "x"]);
+        check("tiny_aya", "1234567 12345a IT's", &["1", "234", "567", " ", "123", "45", "a", " IT's"]);
+        check("cohere2moe", "a1234.5", &["a", "1", "234", ".", "5"]);
+        check("minicpm5", "a 12345", &["a", " ", "123", "45"]);
+        check(
+            "granite-embed-multi-97m",
+            "HelloWorld it's 1234",
+            &["Hello", "World", " it's", " ", "123", "4"],
+        );
+        check("laguna", "a \n\n b 12", &["a", " ", "\n\n", " b", " ", "1", "2"]);
+        check(
+            "k2-horizon",
+            "isn't a\u{200D}b e\u{301}1234",
+            &["isn", "'t", " a\u{200D}b", " e\u{301}", "123", "4"],
+        );
+        check("ufakzeka", "Ankara'da 12", &["Ankara", "'da", " ", "1", "2"]);
+        check("spark2_5", "a \n b!\n1234", &["a", " \n", " b", "!", "\n", "1", "2", "3", "4"]);
+        check("gemma4", "a b\n\n c", &["a b", "\n\n", " c"]);
+        check("sarvam-moe", "a b\nc", &["a b", "\n", "c"]);
+    }
+
+    #[test]
+    fn jais_2_cuts_runs_of_spaces_into_powers_of_two() {
+        let spaces = |count: usize| " ".repeat(count);
+        for (count, groups) in [
+            (2, &[1][..]),
+            (4, &[2, 1]),
+            (8, &[4, 2, 1]),
+            (1536, &[512, 512, 256, 128, 64, 32, 16, 8, 4, 2, 1]),
+        ] {
+            let mut expected = vec!["a".to_owned()];
+            expected.extend(groups.iter().map(|&count| spaces(count)));
+            expected.push(" b".to_owned());
+            let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+            check("jais-2", &format!("a{}b", spaces(count)), &expected);
+        }
+        check("jais-2", "a   ", &["a", "  ", " "]);
+        check("jais-2", "a  \n   1", &["a", "  \n", "  ", " ", "1"]);
+        let published = fancy_regex::Regex::new(
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}",
+        );
+        let published = published.unwrap();
+        for count in 0..40 {
+            for (before, after) in [("a", "b"), ("a", "1"), ("a", ""), ("!", "!"), ("a\n", "\n"), ("", "x")] {
+                let text = format!("{before}{}{after}", spaces(count));
+                let expected: Vec<&str> =
+                    published.find_iter(&text).map(|found| found.unwrap().as_str()).collect();
+                check("jais-2", &text, &expected);
+            }
+        }
     }
 
     #[test]

@@ -281,7 +281,10 @@ fn contradictions_are_named() {
     };
     let tokens = ["<unk>", "<s>", "</s>", "a"];
     check(&vocabulary("llama", &[]), "tokens is empty");
-    check(&vocabulary("rwkv", &tokens), "\"rwkv\" is not supported; supported are llama, gpt2, bert and t5");
+    check(
+        &vocabulary("rwkv", &tokens),
+        "\"rwkv\" is not supported; supported are llama, gpt2, gemma4, whitespace, bert and t5",
+    );
     let llama = || vocabulary("llama", &tokens);
     check(&GgufVocabulary { bos: Some(9999), ..llama() }, "its id is 9999 and there are 4 tokens");
     check(
@@ -304,9 +307,17 @@ fn hostile_vocabularies_do_no_harm() {
     let tokens = ["<unk>", "<s>", "</s>", "<0x-1>", "a", "a", "", "<0x41>", "\u{FFFD}", "▁", "aa"];
     let types = vec![2, 3, 3, 6, 1, 4, 3, 6, 99, -7, 1];
     let scores = vec![f32::NAN, 0.0, f32::INFINITY, -1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, f32::NAN];
-    for model in ["llama", "t5", "bert", "gpt2"] {
+    for (model, pre) in [
+        ("llama", ""),
+        ("t5", ""),
+        ("bert", ""),
+        ("gpt2", "llama-bpe"),
+        ("gemma4", ""),
+        ("gpt2", "sarvam-moe"),
+        ("whitespace", "whitespace"),
+    ] {
         let vocabulary = GgufVocabulary {
-            pre: "llama-bpe",
+            pre,
             merges: vec!["a a".into(), " ".into(), "".into(), "zz y".into()],
             token_types: Some(types.clone()),
             scores: Some(scores.clone()),
@@ -330,6 +341,36 @@ fn hostile_vocabularies_do_no_harm() {
         std::fs::remove_file(&path).unwrap();
         assert!(result.is_err(), "{bytes:?}");
     }
+}
+
+/// As llama.cpp's "gemma4" and "whitespace": merges of characters, `▁` for spaces, bytes for characters without tokens.
+#[test]
+fn merges_of_characters() {
+    let tokens = ["<bos>", "▁", "a", "b", "▁a", "▁ab", "\n", "\n\n", "<0xC3>", "<0xA9>", "漢", "漢字", "a漢"];
+    let types = vec![3, 1, 1, 1, 1, 1, 1, 1, 6, 6, 1, 1, 1];
+    let merges = ["▁ a", "▁a b", "漢 字", "\n \n"];
+    let tokenizer = |model, pre| {
+        let vocabulary = GgufVocabulary {
+            pre,
+            merges: merges.iter().map(|&merge| merge.into()).collect(),
+            token_types: Some(types.clone()),
+            bos: Some(0),
+            ..vocabulary(model, &tokens)
+        };
+        Tokenizer::from_gguf_vocabulary(&vocabulary).unwrap()
+    };
+    let text = "b ab\n\n\n\né漢字 字";
+    for gemma in [tokenizer("gemma4", ""), tokenizer("gpt2", "granite-embed-multi-311m")] {
+        // Of four line breaks no token is whole; the merge joins them two by two. `字` has neither token nor bytes.
+        assert_eq!(plain(&gemma, text), [3, 5, 7, 7, 8, 9, 11, 1]);
+        assert_eq!(plain(&gemma, "\n\n"), [7]);
+        assert_eq!(gemma.decode(&[3, 5, 7, 8, 9, 11], SkipSpecial::No), "b ab\n\né漢字");
+    }
+    assert_eq!(special(&tokenizer("gemma4", ""), "a"), [0, 2]);
+    assert_eq!(plain(&tokenizer("gpt2", "sarvam-moe"), "a a"), [2, 4]);
+    let unspaced = tokenizer("whitespace", "whitespace");
+    assert_eq!(plain(&unspaced, "a \n 漢字\u{3000}b"), [2, 11, 3]);
+    assert_eq!(unspaced.decode(&[2, 11], SkipSpecial::No), "a漢字");
 }
 
 #[test]
