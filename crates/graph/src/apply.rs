@@ -1,7 +1,6 @@
 //! The types of a graph's results when another graph gives it operands: symbols in the terms of the caller.
 
-use crate::bind::Unknown;
-use crate::dim::Substitution;
+use crate::dim::{Substitution, Unknown};
 use crate::{Dim, Graph, Type, TypeError, Value};
 
 impl Graph {
@@ -14,8 +13,8 @@ impl Graph {
         let symbols = self.substitution(operands)?;
         let output = |&value: &Value| {
             let ty = self.ty(value);
-            substitute(ty, &symbols)
-                .ok_or_else(|| TypeError::new(format!("`{}`: no size for the result {ty}", self.name())))
+            ty.substitute(&symbols)
+                .ok_or_else(|| type_error!("`{}`: no size for the result {ty}", self.name()))
         };
         self.outputs().iter().map(output).collect()
     }
@@ -30,7 +29,7 @@ impl Graph {
             let names: Vec<&str> = self.inputs().iter().map(|input| &input.name[..]).collect();
             let list = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
             let got = operands.len();
-            return Err(TypeError::new(format!("`{name}` takes {expected} operands{list}, got {got}")));
+            return Err(type_error!("`{name}` takes {expected} operands{list}, got {got}"));
         }
         let mut applied = Application { graph: self, operands, symbols: Substitution::default() };
         applied.bind()?;
@@ -116,14 +115,8 @@ impl<'a> Application<'a> {
         let known: Vec<String> = known.collect();
         let with = if known.is_empty() { String::new() } else { format!(" with {}", known.join(", ")) };
         let (graph, input) = (self.graph.name(), &self.graph.inputs()[index].name);
-        TypeError::new(format!("operand '{input}' of `{graph}` is {given}, expected {expected}{with}"))
+        type_error!("operand '{input}' of `{graph}` is {given}, expected {expected}{with}")
     }
-}
-
-/// A type with other dims in place of symbols.
-pub(crate) fn substitute(ty: &Type, symbols: &Substitution) -> Option<Type> {
-    let shape = ty.shape.iter().map(|dim| dim.substitute(symbols)).collect::<Option<Vec<Dim>>>()?;
-    Some(Type { shape, ..ty.clone() })
 }
 
 #[cfg(test)]

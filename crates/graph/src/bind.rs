@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use tensor::{DType, Shape};
 
+use crate::dim::Unknown;
 use crate::{Bindings, Dim, Error, Graph, Type};
 
 impl Graph {
@@ -49,13 +50,12 @@ impl Graph {
 
     fn expect_input_count(&self, given: usize) -> Result<(), Error> {
         let names: Vec<&str> = self.inputs().iter().map(|input| &input.name[..]).collect();
-        match names.len() == given {
-            true => Ok(()),
-            false => {
-                let (name, expected) = (self.name(), names.len());
-                let list = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
-                Err(Error::Input(format!("`{name}` takes {expected} inputs{list}, got {given}")))
-            }
+        if names.len() == given {
+            Ok(())
+        } else {
+            let (name, expected) = (self.name(), names.len());
+            let list = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
+            Err(Error::Input(format!("`{name}` takes {expected} inputs{list}, got {given}")))
         }
     }
 }
@@ -83,18 +83,15 @@ impl<'a> Binder<'a> {
             self.sources.insert(symbol, index);
             return Ok(());
         };
-        let source = self.sources[symbol];
-        match earlier == size {
-            true => Ok(()),
-            false if source == index => Err(Error::Input(format!(
-                "the dim `{symbol}` is both {earlier} and {size} in {}",
-                self.label(index)
-            ))),
-            false => {
-                let (first, second) = (self.label(source), self.label(index));
-                Err(Error::Input(format!("the dim `{symbol}` is {earlier} in {first}, {size} in {second}")))
-            }
+        if earlier == size {
+            return Ok(());
         }
+        let (first, second) = (self.label(self.sources[symbol]), self.label(index));
+        Err(Error::Input(if first == second {
+            format!("the dim `{symbol}` is both {earlier} and {size} in {first}")
+        } else {
+            format!("the dim `{symbol}` is {earlier} in {first}, {size} in {second}")
+        }))
     }
 
     /// Each round gives at least one symbol its number or ends.
@@ -136,17 +133,6 @@ impl<'a> Binder<'a> {
         let label = self.label(index);
         Error::Input(format!("{label}: got {dtype}{shape}, expected {}{:?}{with}", ty.dtype, ty.shape))
     }
-}
-
-/// What an expression leaves open once some symbols have their numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unknown<'a> {
-    /// All symbols are known.
-    Nothing,
-    /// One symbol is unknown, and the expression is linear in it.
-    Linear(&'a str),
-    /// It cannot be solved.
-    Entangled,
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@ use std::ops::{Add, Mul, Sub};
 use std::sync::Arc;
 
 use crate::Error;
-use crate::bind::Unknown;
 
 /// The size of an axis, kept as a polynomial in normal form, so that equal expressions compare equal:
 /// `2 * (n + 1)` and `n + n + 2` are the same dim.
@@ -28,6 +27,17 @@ enum Atom {
 macro_rules! dims {
     () => { ([] as [$crate::Dim; 0]) };
     ($($dim:expr),* $(,)?) => { [$($crate::Dim::from($dim)),*] };
+}
+
+/// What an expression leaves open once some symbols have their numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unknown<'a> {
+    /// All symbols are known.
+    Nothing,
+    /// One symbol is unknown, and the expression is linear in it.
+    Linear(&'a str),
+    /// It cannot be solved.
+    Entangled,
 }
 
 /// A dim in place of each symbol: how the sizes of a graph are said in the terms of its caller.

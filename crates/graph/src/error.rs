@@ -15,6 +15,20 @@ impl TypeError {
     }
 }
 
+/// A [`TypeError`] with a formatted message.
+macro_rules! type_error {
+    ($($message:tt)+) => { $crate::TypeError::new(format!($($message)+)) };
+}
+
+/// Ends a function with a [`TypeError`] of this message if a condition holds.
+macro_rules! refuse_if {
+    ($condition:expr, $($message:tt)+) => {
+        if $condition {
+            return Err(type_error!($($message)+));
+        }
+    };
+}
+
 /// A graph, its text or its inputs are wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {

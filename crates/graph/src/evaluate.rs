@@ -144,21 +144,21 @@ pub(crate) fn regions(
 
 fn resolve(ty: &Type, bindings: &Bindings) -> Result<Shape, Error> {
     let shape = ty.resolve(bindings)?;
-    match shape.checked_elements().is_some_and(|elements| elements <= MAX_ELEMENTS) {
-        true => Ok(shape),
-        false => Err(Error::Dim(format!("{}{shape} is too large for the interpreter", ty.dtype))),
+    if shape.checked_elements().is_some_and(|elements| elements <= MAX_ELEMENTS) {
+        Ok(shape)
+    } else {
+        Err(Error::Dim(format!("{}{shape} is too large for the interpreter", ty.dtype)))
     }
 }
 
 fn bound(weight: &Weight, weights: &dyn Fn(&str) -> Option<Tensor>) -> Result<Tensor, Error> {
     let Weight { name, ty } = weight;
     let value = weights(name).ok_or_else(|| Error::Input(format!("weight '{name}' {ty} has no value")))?;
-    match value.dtype() == ty.dtype && Some(*value.shape()) == ty.static_shape() {
-        true => Ok(value),
-        false => {
-            let (dtype, shape) = (value.dtype(), value.shape());
-            Err(Error::Input(format!("weight '{name}': got {dtype}{shape}, expected {ty}")))
-        }
+    if value.dtype() == ty.dtype && Some(*value.shape()) == ty.static_shape() {
+        Ok(value)
+    } else {
+        let (dtype, shape) = (value.dtype(), value.shape());
+        Err(Error::Input(format!("weight '{name}': got {dtype}{shape}, expected {ty}")))
     }
 }
 

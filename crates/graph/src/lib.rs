@@ -37,12 +37,13 @@
 
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod error;
+
 mod apply;
 mod bind;
 mod builder;
-pub mod conformance;
 mod dim;
-mod error;
 mod evaluate;
 mod graph;
 pub mod ops;

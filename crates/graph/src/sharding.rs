@@ -151,12 +151,11 @@ impl Sharding {
     }
 
     fn expect(&self, shape: &[usize], axis: usize, what: &str, expected: usize) -> Result<(), ShardingError> {
-        match size(shape, axis)? == expected {
-            true => Ok(()),
-            false => {
-                let (shape, what) = (shape.to_vec(), what.to_string());
-                Err(ShardingError::Size { shape, axis, what, expected })
-            }
+        if size(shape, axis)? == expected {
+            Ok(())
+        } else {
+            let (shape, what) = (shape.to_vec(), what.to_string());
+            Err(ShardingError::Size { shape, axis, what, expected })
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use tensor::{DType, Shape};
 
-use crate::{Bindings, Dim, Error};
+use crate::{Bindings, Dim, Error, Substitution};
 
 /// Where a value lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -59,6 +59,12 @@ impl Type {
     /// A tensor of the same shape and device with another dtype.
     pub fn with_dtype(&self, dtype: DType) -> Type {
         Type { kind: Kind::Tensor, dtype, ..self.clone() }
+    }
+
+    /// The type with other dims in place of symbols, unless an expression gets too large or divides by 0.
+    pub(crate) fn substitute(&self, symbols: &Substitution) -> Option<Type> {
+        let shape = self.shape.iter().map(|dim| dim.substitute(symbols)).collect::<Option<Vec<Dim>>>()?;
+        Some(Type { shape, ..self.clone() })
     }
 
     /// The number of axes.

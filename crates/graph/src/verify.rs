@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::bind::Unknown;
+use crate::dim::Unknown;
 use crate::graph::infer;
 use crate::ops::Effect;
 use crate::{Dim, Error, Graph, Kind, Module, Op, Type, Value};

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[&[&str]] = &[
     &["tensor", "extension", "storyteller"],
     &["graph", "weights", "extensions"],
-    &["engine", "models", "sources", "text"],
+    &["conformance", "engine", "models", "sources", "text"],
     &["pipelines", "cpu"],
     &["cli", "perihelion"],
 ];
@@ -17,7 +17,8 @@ const LAYERS: &[&[&str]] = &[
 const TEST_ONLY: &[&str] = &["testdata"];
 
 /// Crates that promise to have no `unsafe` code.
-const SAFE: &[&str] = &["graph", "engine", "models", "sources", "text", "pipelines", "cli", "perihelion"];
+const SAFE: &[&str] =
+    &["graph", "conformance", "engine", "models", "sources", "text", "pipelines", "cli", "perihelion"];
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use conformance::{Problem, problems};
 use engine::{Device, InferenceSession};
 use graph::Kind;
-use graph::conformance::{Problem, problems};
 use perihelion_cpu::{Cpu, InstructionSet};
 use tensor::{Buffer, Tensor};
 

@@ -1,7 +1,7 @@
 //! Ops that pick, place, sort and sum elements: the sample problems in every way, and arrays that threads share.
 
+use conformance::{Tolerance as Allowed, problems};
 use graph::Op;
-use graph::conformance::{Tolerance as Allowed, problems};
 use graph::ops::*;
 use tensor::{DType, Tensor};
 

@@ -41,7 +41,7 @@ impl Builder {
     /// [`Builder::cond`], whose results have these types.
     ///
     /// # Errors
-    /// As there, and if a branch gives other types.
+    /// As [`Builder::cond`], and if a branch gives other types.
     #[track_caller]
     pub fn cond_with_types(
         &mut self,

@@ -214,10 +214,7 @@ impl Builder {
     #[track_caller]
     fn expect_float(&self, op: &'static str, x: Value) -> Result<(), Error> {
         let ty = self.operand(op, x)?;
-        match ty.dtype.is_float() {
-            true => Ok(()),
-            false => Err(refuse(op, format!("x is {ty}, expected a float"))),
-        }
+        if ty.dtype.is_float() { Ok(()) } else { Err(refuse(op, format!("x is {ty}, expected a float"))) }
     }
 
     /// A number in the dtype of a value.

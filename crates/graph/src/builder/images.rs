@@ -188,9 +188,10 @@ impl Builder {
     /// The elements of quantized blocks: `u8[.., bytes]`, or a block dtype → f32.
     #[track_caller]
     pub fn dequantize(&mut self, encoding: DType, x: Value) -> Result<Value, Error> {
-        match self.operand("dequantize", x)?.dtype == encoding && encoding.is_block() {
-            true => self.cast(x, DType::F32),
-            false => self.op(Dequantize { encoding }, &[x]),
+        if self.operand("dequantize", x)?.dtype == encoding && encoding.is_block() {
+            self.cast(x, DType::F32)
+        } else {
+            self.op(Dequantize { encoding }, &[x])
         }
     }
 
@@ -198,9 +199,10 @@ impl Builder {
     /// [rows, columns] → `f32[.., rows]`.
     #[track_caller]
     pub fn qmatmul(&mut self, encoding: DType, x: Value, weight: Value) -> Result<Value, Error> {
-        match self.operand("qmatmul", weight)?.dtype == encoding && encoding.is_block() {
-            true => self.linear(x, weight),
-            false => self.op(QMatMul { encoding }, &[x, weight]),
+        if self.operand("qmatmul", weight)?.dtype == encoding && encoding.is_block() {
+            self.linear(x, weight)
+        } else {
+            self.op(QMatMul { encoding }, &[x, weight])
         }
     }
 
@@ -296,10 +298,7 @@ impl Builder {
 
     #[track_caller]
     fn expect(&self, op: &'static str, holds: bool, message: impl FnOnce() -> String) -> Result<(), Error> {
-        match holds {
-            true => Ok(()),
-            false => Err(refuse(op, message())),
-        }
+        if holds { Ok(()) } else { Err(refuse(op, message())) }
     }
 
     /// A convolution over so many axes.

@@ -315,13 +315,15 @@ impl Builder {
 /// A number in a dtype; integers must hold it exactly.
 #[track_caller]
 fn scalar(op: &'static str, dtype: DType, number: f64) -> Result<Tensor, Error> {
-    let value = match dtype.is_block() || dtype == DType::Bool {
-        true => return Err(refuse(op, format!("dtype is {dtype}, expected a float or an integer"))),
-        false => cast(&Tensor::scalar(number), dtype),
+    let value = if dtype.is_block() || dtype == DType::Bool {
+        return Err(refuse(op, format!("dtype is {dtype}, expected a float or an integer")));
+    } else {
+        cast(&Tensor::scalar(number), dtype)
     };
-    match dtype.is_integer() && value.to_f64_vec() != [number] {
-        true => Err(refuse(op, format!("{number} is no {dtype}"))),
-        false => Ok(value),
+    if dtype.is_integer() && value.to_f64_vec() != [number] {
+        Err(refuse(op, format!("{number} is no {dtype}")))
+    } else {
+        Ok(value)
     }
 }
 

@@ -135,10 +135,11 @@ fn literal_tensor(literal: &Operand, dtype: DType) -> Result<Tensor, TypeError> 
         }
         Operand::Float(value) => {
             let tensor = cast_float(&Tensor::scalar(*value), dtype)?;
-            match value.is_finite() && tensor.to_f64_vec()[0].is_infinite() {
-                true => Err(TypeError::new(format!("the number {value} is beyond {dtype}"))),
-                false => Ok(tensor),
-            }
+            refuse_if!(
+                value.is_finite() && tensor.to_f64_vec()[0].is_infinite(),
+                "the number {value} is beyond {dtype}"
+            );
+            Ok(tensor)
         }
         Operand::Tensor(tensor) if tensor.dtype() == dtype => Ok(tensor.clone()),
         Operand::Tensor(tensor) if tensor.dtype().is_float() => cast_float(tensor, dtype),
@@ -146,7 +147,7 @@ fn literal_tensor(literal: &Operand, dtype: DType) -> Result<Tensor, TypeError> 
             let large = tensor.to_vec::<u64>().into_iter().find(|&value| i64::try_from(value).is_err());
             match large {
                 Some(value) if dtype.is_integer() => {
-                    Err(TypeError::new(format!("the whole number {value} is not exact in {dtype}")))
+                    Err(type_error!("the whole number {value} is not exact in {dtype}"))
                 }
                 _ => exact_tensor(tensor, dtype),
             }
@@ -167,7 +168,7 @@ fn exact_tensor(tensor: &Tensor, dtype: DType) -> Result<Tensor, TypeError> {
 fn cast_float(tensor: &Tensor, dtype: DType) -> Result<Tensor, TypeError> {
     match category(dtype) {
         Some(FLOAT) => cast(tensor, dtype),
-        _ => Err(TypeError::new(format!("a float does not go into {dtype}"))),
+        _ => Err(type_error!("a float does not go into {dtype}")),
     }
 }
 
@@ -196,10 +197,11 @@ fn expect_exact(value: i64, dtype: DType) -> Result<(), TypeError> {
         DType::F64 => Some((-(1 << 53), 1 << 53)),
         _ => None,
     };
-    match limits.is_some_and(|(least, most)| (least..=most).contains(&i128::from(value))) {
-        true => Ok(()),
-        false => Err(TypeError::new(format!("the whole number {value} is not exact in {dtype}"))),
-    }
+    refuse_if!(
+        !limits.is_some_and(|(least, most)| (least..=most).contains(&i128::from(value))),
+        "the whole number {value} is not exact in {dtype}"
+    );
+    Ok(())
 }
 
 #[cfg(test)]

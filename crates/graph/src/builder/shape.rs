@@ -9,7 +9,10 @@ use crate::{DeviceRef, Dim, Error, Value};
 macro_rules! reductions {
     ($($(#[$doc:meta])* $name:ident = $method:ident $kind:expr;)*) => {
         /// Reductions along an axis, which stays with size 1.
-        impl Builder {
+        /// The most results of [`Builder::chunk`]: each is a value of the graph.
+const MAX_CHUNKS: usize = 1 << 16;
+
+impl Builder {
             $($(#[$doc])*
             #[track_caller]
             pub fn $name(&mut self, x: Value, axis: isize) -> Result<Value, Error> {
@@ -114,10 +117,17 @@ impl Builder {
     }
 
     /// `x` in `chunks` parts of one size along an axis.
+    ///
+    /// # Errors
+    /// If the axis has a symbolic size or does not divide evenly, or there are more than 65,536 chunks.
     #[track_caller]
     pub fn chunk(&mut self, x: Value, chunks: usize, axis: isize) -> Result<Vec<Value>, Error> {
         let axis = self.axis("chunk", x, axis)?;
         match self.ty(x).shape[axis].as_static() {
+            _ if chunks > MAX_CHUNKS => {
+                let message = format!("{chunks} chunks of {}, expected at most {MAX_CHUNKS}", self.ty(x));
+                Err(refuse("chunk", message))
+            }
             Some(size) if chunks > 0 && size % chunks == 0 => {
                 self.ops(Split { axis, sizes: vec![size / chunks; chunks] }, &[x])
             }
@@ -169,12 +179,11 @@ impl Builder {
     #[track_caller]
     pub fn transfer_to(&mut self, x: Value, device: DeviceRef) -> Result<Value, Error> {
         let ty = self.operand("transfer_to", x)?;
-        match ty.device == device {
-            true => Ok(x),
-            false => {
-                let message = format!("x is {ty}, and {device} cannot be reached from {}", ty.device);
-                Err(refuse("transfer_to", message))
-            }
+        if ty.device == device {
+            Ok(x)
+        } else {
+            let message = format!("x is {ty}, and {device} cannot be reached from {}", ty.device);
+            Err(refuse("transfer_to", message))
         }
     }
 
@@ -218,6 +227,8 @@ mod tests {
             &|b| b.chunk(x, 4, -1).map(|parts| parts[0]),
             "chunk: axis 2 of f32[n, 1, 6] is not known to divide into 4",
         );
+        let message = "chunk: 1099511627776 chunks of f32[n, 1, 6], expected at most 65536";
+        check(&|b| b.chunk(x, 1 << 40, -1).map(|parts| parts[0]), message);
         check(&|b| b.mean(x, 0), "f32[1, 1, 6]");
         check(&|b| b.argmax(x, 2), "i64[n, 1, 1]");
         check(&|b| b.logsoftmax(x, -1), "f32[n, 1, 6]");

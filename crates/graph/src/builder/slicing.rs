@@ -231,9 +231,10 @@ impl Builder {
     fn expect_scalar(&self, op: &'static str, value: Value) -> Result<(), Error> {
         let ty = self.operand(op, value)?;
         let is_index = [DType::U32, DType::I32, DType::I64].contains(&ty.dtype);
-        match is_index && ty.rank() == 0 {
-            true => Ok(()),
-            false => Err(refuse(op, format!("an index is {ty}, expected u32[], i32[] or i64[]"))),
+        if is_index && ty.rank() == 0 {
+            Ok(())
+        } else {
+            Err(refuse(op, format!("an index is {ty}, expected u32[], i32[] or i64[]")))
         }
     }
 }

@@ -50,7 +50,7 @@ impl Graph {
         self.info_mut(new).users += moved;
     }
 
-    /// Removes a node whose results nobody uses.
+    /// Removes a node whose results are not used.
     ///
     /// # Panics
     /// If a result has users.

@@ -1,12 +1,6 @@
 //! The indices that put the elements of an axis in order.
 
-use tensor::{DType, Shape, Tensor};
-
-use super::check::{expect_axis, expect_number, operands};
-use super::elements::{Lanes, Numbers};
-use super::field::declare;
-use super::{Attributes, Define};
-use crate::{Error, Type, TypeError};
+use super::prelude::*;
 
 /// Sorts: `x` of any float or integer dtype → i64 indices along the axis, of the same shape. Equal elements keep their
 /// order, in both directions. NaN is above all numbers: last where the order ascends, first where it descends.

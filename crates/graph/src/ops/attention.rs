@@ -1,13 +1,7 @@
 //! `y_t = Σ_s softmax_s(scale · q_t · k_s + mask_ts) · v_s`: attention of every token to every key, head by head.
 
-use tensor::{DType, Shape, Tensor};
-
 use super::broadcast::broadcast;
-use super::check::{expect_dtype, expect_finite};
-use super::elements::{broadcast_positions, from_f64};
-use super::field::declare;
-use super::{Attributes, Define};
-use crate::{Dim, Error, Type, TypeError};
+use super::prelude::*;
 
 /// Attention: `q: f32[.., tokens, heads, head_dim]`, `k: f32[.., keys, heads, head_dim]`,
 /// `v: f32[.., keys, heads, value_dim]` and, if there is one, a `mask: f32` that broadcasts to
@@ -23,10 +17,7 @@ impl Define for Attention {
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let (&[q, k, v], mask) = inputs.split_at(inputs.len().min(3)) else {
-            return Err(TypeError::new(format!(
-                "takes 3 operands (q, k, v) and a mask, got {}",
-                inputs.len()
-            )));
+            return Err(type_error!("takes 3 operands (q, k, v) and a mask, got {}", inputs.len()));
         };
         for (name, ty) in [("q", q), ("k", k), ("v", v)] {
             expect_dtype(name, ty, &[DType::F32])?;
@@ -35,18 +26,20 @@ impl Define for Attention {
         let ([batch @ .., tokens, heads, dim], [k_batch @ .., keys, k_heads, k_dim]) =
             (&q.shape[..], &k.shape[..])
         else {
-            return Err(TypeError::new(format!("expected at least 3 axes: q {q}, k {k}")));
+            return Err(type_error!("expected at least 3 axes: q {q}, k {k}"));
         };
-        if (batch, heads, dim) != (k_batch, k_heads, k_dim) {
-            return Err(TypeError::new(format!("q and k differ in more than tokens: q {q}, k {k}")));
-        }
-        if v.rank() != k.rank() || v.shape[..v.rank() - 1] != k.shape[..k.rank() - 1] {
-            return Err(TypeError::new(format!("k and v differ before the last axis: k {k}, v {v}")));
-        }
+        refuse_if!(
+            (batch, heads, dim) != (k_batch, k_heads, k_dim),
+            "q and k differ in more than tokens: q {q}, k {k}"
+        );
+        refuse_if!(
+            v.rank() != k.rank() || v.shape[..v.rank() - 1] != k.shape[..k.rank() - 1],
+            "k and v differ before the last axis: k {k}, v {v}"
+        );
         match mask {
             [] => {}
             [mask] => expect_mask(mask, &[batch, &[heads.clone(), tokens.clone(), keys.clone()]].concat())?,
-            _ => return Err(TypeError::new(format!("takes one mask, got {}", mask.len()))),
+            _ => return Err(type_error!("takes one mask, got {}", mask.len())),
         }
         let last = v.shape[v.rank() - 1].clone();
         Ok(vec![q.with_shape(q.shape[..q.rank() - 1].iter().cloned().chain([last]))])
@@ -93,10 +86,11 @@ impl Define for Attention {
 
 fn expect_mask(mask: &Type, scores: &[Dim]) -> Result<(), TypeError> {
     expect_dtype("mask", mask, &[DType::F32])?;
-    match broadcast(&mask.shape, scores).is_some_and(|shape| shape == scores) {
-        true => Ok(()),
-        false => Err(TypeError::new(format!("mask {mask} does not broadcast to {scores:?}"))),
-    }
+    refuse_if!(
+        !broadcast(&mask.shape, scores).is_some_and(|shape| shape == scores),
+        "mask {mask} does not broadcast to {scores:?}"
+    );
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,12 +1,6 @@
 //! The elements near the diagonal of matrices; others become 0.
 
-use tensor::{Shape, Tensor};
-
-use super::check::{expect_plain, operands};
-use super::elements::from_bytes;
-use super::field::declare;
-use super::{Attributes, Define};
-use crate::{Error, Type, TypeError};
+use super::prelude::*;
 
 /// Keeps a band: `x` [.., rows, columns] of any plain dtype → its type. Row `i`, column `j` is in the band if
 /// `i - j <= lower` and `j - i <= upper`: `lower: None, upper: Some(0)` is the lower triangle.
@@ -36,10 +30,8 @@ impl Define for BandPart {
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;
         expect_plain("x", x)?;
-        match x.rank() >= 2 {
-            true => Ok(vec![x.with_shape(x.shape.clone())]),
-            false => Err(TypeError::new(format!("x is {x}, expected at least 2 axes"))),
-        }
+        refuse_if!(!(x.rank() >= 2), "x is {x}, expected at least 2 axes");
+        Ok(vec![x.with_shape(x.shape.clone())])
     }
 
     fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {

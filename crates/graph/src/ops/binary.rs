@@ -2,13 +2,8 @@
 
 use std::cmp::Ordering;
 
-use tensor::{DType, Shape, Tensor};
-
 use super::broadcast::broadcast_operands;
-use super::check::{expect_dtype, expect_number, expect_same_dtype, operands};
-use super::elements::{Numbers, broadcast_positions, from_f64, from_i128};
-use super::{Attributes, Define};
-use crate::{Error, Type, TypeError};
+use super::prelude::*;
 
 macro_rules! binary {
     ($($(#[$doc:meta])* $variant:ident = $name:literal;)*) => {
@@ -22,10 +17,6 @@ macro_rules! binary {
         impl Binary {
             /// Every member of the family.
             pub const ALL: &[Binary] = &[$(Binary::$variant,)*];
-
-            const fn text(self) -> &'static str {
-                match self { $(Binary::$variant => $name,)* }
-            }
         }
 
         const NAMES: &[&str] = &[$($name,)*];
@@ -101,7 +92,7 @@ impl Binary {
             Binary::LessEqual => ordering.is_some_and(Ordering::is_le),
             Binary::Greater => ordering == Some(Ordering::Greater),
             Binary::GreaterEqual => ordering.is_some_and(Ordering::is_ge),
-            other => unreachable!("{} is no comparison", other.text()),
+            other => unreachable!("{} is no comparison", other.name()),
         }
     }
 
@@ -122,7 +113,7 @@ impl Binary {
             Binary::Max if x.is_nan() || y.is_nan() => f64::NAN,
             Binary::Max => x.max(y),
             Binary::Pow => x.powf(y),
-            other => unreachable!("{} of floats", other.text()),
+            other => unreachable!("{} of floats", other.name()),
         }
     }
 
@@ -145,7 +136,7 @@ impl Binary {
             Binary::And => Some(x & y),
             Binary::Or => Some(x | y),
             Binary::Xor => Some(x ^ y),
-            other => unreachable!("{} of integers", other.text()),
+            other => unreachable!("{} of integers", other.name()),
         }
     }
 }
@@ -153,9 +144,10 @@ impl Binary {
 /// `x - ⌊x / y⌋ · y` without its rounding: the remainder is exact, and takes the sign of `y`.
 fn floor_mod(x: f64, y: f64) -> f64 {
     let rest = x % y;
-    match rest != 0.0 && (rest < 0.0) != (y < 0.0) {
-        true => rest + y,
-        false => rest.abs().copysign(if rest == 0.0 { y } else { rest }),
+    if rest != 0.0 && (rest < 0.0) != (y < 0.0) {
+        rest + y
+    } else {
+        rest.abs().copysign(if rest == 0.0 { y } else { rest })
     }
 }
 
@@ -172,16 +164,7 @@ fn wrapping_pow(x: i128, mut y: u64) -> i128 {
 }
 
 impl Define for Binary {
-    const NAMES: &[&str] = NAMES;
-
-    fn name(&self) -> &'static str {
-        self.text()
-    }
-
-    fn parse(name: &str, _attributes: &mut Attributes) -> Result<Binary, TypeError> {
-        let unknown = || TypeError::new(format!("`{name}` is no function of two elements"));
-        Binary::ALL.iter().copied().find(|function| function.text() == name).ok_or_else(unknown)
-    }
+    declare!(NAMES[self in Binary::ALL]);
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x, y] = operands(inputs, ["x", "y"])?;
@@ -206,7 +189,7 @@ impl Define for Binary {
             (Numbers::Integers(a), Numbers::Integers(b)) => {
                 let results: Option<Vec<i128>> =
                     pairs.map(|(i, j)| self.evaluate_integers(a[i], b[j])).collect();
-                let results = results.ok_or_else(|| Error::evaluation(self.text(), self.fault()))?;
+                let results = results.ok_or_else(|| Error::evaluation(self.name(), self.fault()))?;
                 from_i128(x.dtype(), shape, &results)
             }
             (Numbers::Floats(a), Numbers::Floats(b)) => {

@@ -1,13 +1,7 @@
 //! Broadcasting: `x` seen under a larger shape, and the rule by which shapes meet: aligned at the last axis,
 //! sizes are equal, 1 or absent.
 
-use tensor::{Shape, Tensor};
-
-use super::check::{expect_plain, operands};
-use super::elements::{broadcast_positions, take};
-use super::field::declare;
-use super::{Attributes, Define};
-use crate::{Dim, Error, Type, TypeError};
+use super::prelude::*;
 
 /// Repeats `x` along axes where it has size 1 or none: any plain dtype → the same with `shape`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,10 +17,8 @@ impl Define for Broadcast {
         let [x] = operands(inputs, ["x"])?;
         expect_plain("x", x)?;
         let fits = broadcast(&x.shape, &self.shape).is_some_and(|shape| shape == self.shape);
-        match fits {
-            true => Ok(vec![x.with_shape(self.shape.iter().cloned())]),
-            false => Err(TypeError::new(format!("x {x} cannot become {:?}", self.shape))),
-        }
+        refuse_if!(!fits, "x {x} cannot become {:?}", self.shape);
+        Ok(vec![x.with_shape(self.shape.iter().cloned())])
     }
 
     fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
@@ -55,7 +47,7 @@ pub(super) fn broadcast(a: &[Dim], b: &[Dim]) -> Option<Vec<Dim>> {
 /// The shape that two operands broadcast to, or an error that names both.
 pub(super) fn broadcast_operands(a: (&str, &Type), b: (&str, &Type)) -> Result<Vec<Dim>, TypeError> {
     broadcast(&a.1.shape, &b.1.shape)
-        .ok_or_else(|| TypeError::new(format!("shapes do not broadcast: {} {}, {} {}", a.0, a.1, b.0, b.1)))
+        .ok_or_else(|| type_error!("shapes do not broadcast: {} {}, {} {}", a.0, a.1, b.0, b.1))
 }
 
 #[cfg(test)]

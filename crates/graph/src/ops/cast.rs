@@ -1,12 +1,6 @@
 //! `y = x` in another dtype.
 
-use tensor::{DType, Shape, Tensor};
-
-use super::check::{FLOATS, operands};
-use super::elements::{Numbers, from_f64, from_i128, from_integers_as_floats, integer_range};
-use super::field::declare;
-use super::{Attributes, Define};
-use crate::{Error, Type, TypeError};
+use super::prelude::*;
 
 /// Converts elements: any dtype (blocks are dequantized) → f16, bf16, f32, f64, an integer or bool.
 ///
@@ -24,9 +18,10 @@ impl Define for Cast {
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;
         let to = self.to;
-        if !FLOATS.contains(&to) && !to.is_integer() && to != DType::Bool {
-            return Err(TypeError::new(format!("x {x} cannot become {to}")));
-        }
+        refuse_if!(
+            !FLOATS.contains(&to) && !to.is_integer() && to != DType::Bool,
+            "x {x} cannot become {to}"
+        );
         Ok(vec![x.with_dtype(to)])
     }
 

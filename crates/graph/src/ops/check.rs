@@ -18,70 +18,62 @@ pub(super) fn operands<'a, const N: usize>(
     <[&Type; N]>::try_from(inputs).map_err(|_| {
         let plural = if N == 1 { "" } else { "s" };
         let names = if N == 0 { String::new() } else { format!(" ({})", names.join(", ")) };
-        TypeError::new(format!("takes {N} operand{plural}{names}, got {}", inputs.len()))
+        type_error!("takes {N} operand{plural}{names}, got {}", inputs.len())
     })
 }
 
 /// Refuses an operand of a dtype that is not listed.
 pub(super) fn expect_dtype(name: &str, ty: &Type, allowed: &[DType]) -> Result<(), TypeError> {
-    match allowed.contains(&ty.dtype) {
-        true => Ok(()),
-        false => Err(TypeError::new(format!("{name} is {ty}, expected {}", alternatives(allowed)))),
-    }
+    refuse_if!(!allowed.contains(&ty.dtype), "{name} is {ty}, expected {}", alternatives(allowed));
+    Ok(())
 }
 
 /// Refuses an operand that is neither a float (of the four plain ones) nor an integer.
 pub(super) fn expect_number(name: &str, ty: &Type) -> Result<(), TypeError> {
-    match FLOATS.contains(&ty.dtype) || ty.dtype.is_integer() {
-        true => Ok(()),
-        false => Err(TypeError::new(format!("{name} is {ty}, expected a float or an integer"))),
-    }
+    refuse_if!(
+        !(FLOATS.contains(&ty.dtype) || ty.dtype.is_integer()),
+        "{name} is {ty}, expected a float or an integer"
+    );
+    Ok(())
 }
 
 /// Refuses an operand whose elements are stored in quantized blocks.
 pub(super) fn expect_plain(name: &str, ty: &Type) -> Result<(), TypeError> {
-    match ty.dtype.is_block() {
-        false => Ok(()),
-        true => Err(TypeError::new(format!("{name} is {ty}, whose blocks have no single elements"))),
-    }
+    refuse_if!(ty.dtype.is_block(), "{name} is {ty}, whose blocks have no single elements");
+    Ok(())
 }
 
 /// Refuses a second operand of another dtype than the first.
-pub(super) fn expect_same_dtype(first: (&str, &Type), second: (&str, &Type)) -> Result<(), TypeError> {
-    match first.1.dtype == second.1.dtype {
-        true => Ok(()),
-        false => {
-            Err(TypeError::new(format!("dtypes differ: {} {}, {} {}", first.0, first.1, second.0, second.1)))
-        }
-    }
+pub(super) fn expect_same_dtype((a, x): (&str, &Type), (b, y): (&str, &Type)) -> Result<(), TypeError> {
+    refuse_if!(x.dtype != y.dtype, "dtypes differ: {a} {x}, {b} {y}");
+    Ok(())
 }
 
 /// Refuses an operand with another number of axes.
 pub(super) fn expect_rank(name: &str, ty: &Type, rank: usize) -> Result<(), TypeError> {
     let plural = if rank == 1 { "axis" } else { "axes" };
-    match ty.rank() == rank {
-        true => Ok(()),
-        false => Err(TypeError::new(format!("{name} is {ty}, expected {rank} {plural}"))),
-    }
+    refuse_if!(ty.rank() != rank, "{name} is {ty}, expected {rank} {plural}");
+    Ok(())
 }
 
 /// Refuses an operand that is not exactly `dtype` and `shape`.
 pub(super) fn expect_type(name: &str, ty: &Type, dtype: DType, shape: &[&Dim]) -> Result<(), TypeError> {
-    match ty.dtype == dtype && ty.shape.iter().eq(shape.iter().copied()) {
-        true => Ok(()),
-        false => Err(TypeError::new(format!("{name} is {ty}, expected {dtype}{shape:?}"))),
-    }
+    refuse_if!(
+        !(ty.dtype == dtype && ty.shape.iter().eq(shape.iter().copied())),
+        "{name} is {ty}, expected {dtype}{shape:?}"
+    );
+    Ok(())
 }
 
 /// The size of an axis that must be there.
 pub(super) fn expect_axis<'a>(name: &str, ty: &'a Type, axis: usize) -> Result<&'a Dim, TypeError> {
-    let missing = || TypeError::new(format!("{name} {ty} has no axis {axis}"));
+    let missing = || type_error!("{name} {ty} has no axis {axis}");
     ty.shape.get(axis).ok_or_else(missing)
 }
 
 /// The size of the last axis, which must be there.
 pub(super) fn last_axis<'a>(name: &str, ty: &'a Type) -> Result<&'a Dim, TypeError> {
-    let missing = || TypeError::new(format!("{name} is {ty}, expected at least 1 axis"));
+    let missing = || type_error!("{name} is {ty}, expected at least 1 axis");
     ty.shape.last().ok_or_else(missing)
 }
 
@@ -97,34 +89,29 @@ pub(super) fn expect_experts(name: &str, ty: &Type) -> Result<(), TypeError> {
 
 /// Refuses what is not `rank` axes of floats or of blocks, the last of whole blocks.
 fn expect_matrices(name: &str, ty: &Type, rank: usize) -> Result<(), TypeError> {
-    if !DType::ALL.contains(&ty.dtype) || !ty.dtype.is_float() && !ty.dtype.is_block() {
-        return Err(TypeError::new(format!("{name} is {ty}, expected a float or block dtype")));
-    }
+    refuse_if!(
+        !DType::ALL.contains(&ty.dtype) || !ty.dtype.is_float() && !ty.dtype.is_block(),
+        "{name} is {ty}, expected a float or block dtype"
+    );
     expect_rank(name, ty, rank)?;
     let block = ty.dtype.block().elements;
     match ty.shape[rank - 1].as_static() {
         Some(columns) if columns.is_multiple_of(block) => Ok(()),
         None if block == 1 => Ok(()),
-        _ => Err(TypeError::new(format!(
-            "{name} is {ty}, whose rows are no whole number of blocks of {block}"
-        ))),
+        _ => Err(type_error!("{name} is {ty}, whose rows are no whole number of blocks of {block}")),
     }
 }
 
 /// Refuses an attribute that is no finite number of at least 0.
 pub(super) fn expect_eps(eps: f32) -> Result<(), TypeError> {
-    match eps.is_finite() && eps >= 0.0 {
-        true => Ok(()),
-        false => Err(TypeError::new(format!("eps is {eps}, expected a finite number of at least 0"))),
-    }
+    refuse_if!(!(eps.is_finite() && eps >= 0.0), "eps is {eps}, expected a finite number of at least 0");
+    Ok(())
 }
 
 /// Refuses an attribute that is no finite number.
 pub(super) fn expect_finite(name: &str, value: f32) -> Result<(), TypeError> {
-    match value.is_finite() {
-        true => Ok(()),
-        false => Err(TypeError::new(format!("{name} is {value}, expected a finite number"))),
-    }
+    refuse_if!(!value.is_finite(), "{name} is {value}, expected a finite number");
+    Ok(())
 }
 
 fn alternatives(dtypes: &[DType]) -> String {

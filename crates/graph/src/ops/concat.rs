@@ -1,12 +1,6 @@
 //! `y = [x_0 | x_1 | …]` along one axis.
 
-use tensor::{Shape, Tensor};
-
-use super::check::{expect_axis, expect_plain, expect_same_dtype};
-use super::elements::from_bytes;
-use super::field::declare;
-use super::{Attributes, Define};
-use crate::{Dim, Error, Type, TypeError};
+use super::prelude::*;
 
 /// Puts tensors one after another: any number of operands of one plain dtype, of one shape but for the axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -30,14 +24,15 @@ impl Define for Concat {
             let others = |ty: &Type| [&ty.shape[..self.axis], &ty.shape[self.axis + 1..]].concat();
             if x.rank() != first.rank() || others(x) != others(first) {
                 let axis = self.axis;
-                return Err(TypeError::new(format!(
-                    "shapes differ beside axis {axis}: x0 {first}, {name} {x}"
-                )));
+                return Err(type_error!("shapes differ beside axis {axis}: x0 {first}, {name} {x}"));
             }
             shape[self.axis] = &shape[self.axis] + &x.shape[self.axis];
-            if shape[self.axis].complexity() > Dim::MAX_COMPLEXITY {
-                return Err(TypeError::new(format!("axis {} would become {}", self.axis, shape[self.axis])));
-            }
+            refuse_if!(
+                shape[self.axis].complexity() > Dim::MAX_COMPLEXITY,
+                "axis {} would become {}",
+                self.axis,
+                shape[self.axis]
+            );
         }
         Ok(vec![first.with_shape(shape)])
     }

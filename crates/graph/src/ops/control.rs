@@ -4,11 +4,9 @@
 
 use std::sync::Arc;
 
-use tensor::{DType, Shape, Tensor};
-
-use super::field::declare;
-use super::{Attributes, Define, Effect};
-use crate::{DeviceRef, Dim, Error, Graph, Kind, Type, TypeError};
+use super::Effect;
+use super::prelude::*;
+use crate::{DeviceRef, Graph, Kind};
 
 /// `predicate: bool[]` on the host, and captured values → what `then` makes of the captured values if the predicate
 /// is true, else what `otherwise` makes of them; both of the same types.
@@ -50,16 +48,15 @@ impl Define for Cond {
         };
         expect_condition("predicate", predicate)?;
         let (then, otherwise) = (self.then.apply(captured)?, self.otherwise.apply(captured)?);
-        match then == otherwise {
-            true => Ok(then),
-            false => Err(TypeError::new(format!(
-                "results differ: `{}` gives {}, `{}` gives {}",
-                self.then.name(),
-                list(&then),
-                self.otherwise.name(),
-                list(&otherwise)
-            ))),
-        }
+        refuse_if!(
+            then != otherwise,
+            "results differ: `{}` gives {}, `{}` gives {}",
+            self.then.name(),
+            list(&then),
+            self.otherwise.name(),
+            list(&otherwise)
+        );
+        Ok(then)
     }
 
     fn effect(&self, position: usize) -> Effect {
@@ -92,31 +89,24 @@ impl Define for While {
         let next = self.body.apply(inputs)?;
         if next.is_empty() || next.len() > inputs.len() {
             let (name, count) = (self.body.name(), inputs.len());
-            return Err(TypeError::new(format!(
+            return Err(type_error!(
                 "`{name}` gives {} results, expected a value to carry on for each of the first of {count} operands, \
                  and at least one",
                 next.len()
-            )));
+            ));
         }
         for (i, (initial, next)) in inputs.iter().zip(&next).enumerate() {
-            if initial.kind == Kind::Buffer {
-                return Err(TypeError::new(format!("carried value {i} is {initial}, expected a tensor")));
-            }
+            refuse_if!(initial.kind == Kind::Buffer, "carried value {i} is {initial}, expected a tensor");
             if *initial != next {
                 let body = self.body.name();
-                return Err(TypeError::new(format!(
-                    "carried value {i} is {initial}, `{body}` makes it {next}"
-                )));
+                return Err(type_error!("carried value {i} is {initial}, `{body}` makes it {next}"));
             }
         }
         let name = self.predicate.name();
         match &self.predicate.apply(inputs)?[..] {
             [condition] => expect_condition(&format!("the result of `{name}`"), condition)?,
             results => {
-                return Err(TypeError::new(format!(
-                    "`{name}` gives {} results, expected one bool[]",
-                    results.len()
-                )));
+                return Err(type_error!("`{name}` gives {} results, expected one bool[]", results.len()));
             }
         }
         Ok(next)
@@ -172,10 +162,11 @@ impl Define for Call {
 /// Refuses what is no single bool on the host.
 fn expect_condition(name: &str, ty: &Type) -> Result<(), TypeError> {
     let is_single = ty.elements() == Dim::from(1) && ty.kind == Kind::Tensor;
-    match is_single && ty.dtype == DType::Bool && ty.device == DeviceRef::Cpu {
-        true => Ok(()),
-        false => Err(TypeError::new(format!("{name} is {ty}, expected bool[] on the cpu"))),
-    }
+    refuse_if!(
+        !(is_single && ty.dtype == DType::Bool && ty.device == DeviceRef::Cpu),
+        "{name} is {ty}, expected bool[] on the cpu"
+    );
+    Ok(())
 }
 
 fn list(types: &[Type]) -> String {

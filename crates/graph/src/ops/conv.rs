@@ -1,13 +1,9 @@
 //! `y[n, f, o] = Σ_{c, k} x[n, c, o·stride + k·dilation - padding] · w[f, c, k] + b_f`: convolutions.
 
-use tensor::{Shape, Tensor};
-
-use super::check::{FLOATS, expect_dtype, expect_rank, expect_same_dtype, expect_type};
-use super::elements::from_f64;
-use super::field::{Field, words};
+use super::field::words;
+use super::prelude::*;
 use super::window::{Images, expect_static, taps};
-use super::{Attributes, Define, ImageLayout, Windows};
-use crate::{Dim, Error, Type, TypeError};
+use super::{ImageLayout, Windows};
 
 /// The order of a filter's axes: F counts the results' channels, C the operand's (of one group), the others are
 /// spatial.
@@ -81,6 +77,8 @@ impl FilterLayout {
     }
 }
 
+const NAMES: &[&str] = &["conv2d", "conv3d"];
+
 impl Conv {
     /// A convolution over `axes` spatial axes, with channels and filters last, that moves by one element.
     pub fn new(axes: usize) -> Conv {
@@ -94,29 +92,9 @@ impl Conv {
 }
 
 impl Define for Conv {
-    const NAMES: &[&str] = &["conv2d", "conv3d"];
-
-    fn name(&self) -> &'static str {
-        if self.windows.strides.len() == 3 { "conv3d" } else { "conv2d" }
-    }
-
-    fn attributes(&self) -> Attributes {
-        self.windows
-            .write("windows", Attributes::default())
-            .with_unless("groups", &self.groups, 1)
-            .with_unless("layout", &self.layout, ImageLayout::default())
-            .with_unless("filter", &self.filter_layout, FilterLayout::default())
-    }
-
-    fn parse(name: &str, attributes: &mut Attributes) -> Result<Conv, TypeError> {
-        let axes = if name == "conv3d" { 3 } else { 2 };
-        Ok(Conv {
-            windows: Windows::parse(axes, attributes)?,
-            groups: attributes.or("groups", 1)?,
-            layout: attributes.or("layout", ImageLayout::default())?,
-            filter_layout: attributes.or("filter", FilterLayout::default())?,
-        })
-    }
+    declare!(NAMES[|op| usize::from(op.windows.strides.len() == 3)] {
+        windows, groups = 1, layout = ImageLayout::default(), filter_layout as "filter" = FilterLayout::default()
+    });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let axes = if self.name() == "conv3d" { 3 } else { 2 };
@@ -172,7 +150,7 @@ pub(super) fn filter_operands<'i, 'a>(
     axes: usize,
 ) -> Result<&'i [&'a Type], TypeError> {
     let ([x, filter] | [x, filter, _]) = inputs else {
-        return Err(TypeError::new(format!("takes 2 or 3 operands (x, filter, bias), got {}", inputs.len())));
+        return Err(type_error!("takes 2 or 3 operands (x, filter, bias), got {}", inputs.len()));
     };
     expect_dtype("x", x, FLOATS)?;
     expect_same_dtype(("x", x), ("filter", filter))?;
@@ -188,12 +166,11 @@ pub(super) fn expect_groups(
     whose: &str,
     filter: &Type,
 ) -> Result<(), TypeError> {
-    match groups > 0 && channels.is_multiple_of(groups) {
-        true => Ok(()),
-        false => Err(TypeError::new(format!(
-            "the {whose} {channels} channels of filter {filter} do not fall into {groups} groups"
-        ))),
-    }
+    refuse_if!(
+        !(groups > 0 && channels.is_multiple_of(groups)),
+        "the {whose} {channels} channels of filter {filter} do not fall into {groups} groups"
+    );
+    Ok(())
 }
 
 /// Refuses images with other channels than a filter takes.
@@ -205,12 +182,11 @@ pub(super) fn expect_channels(
     filter: &Type,
 ) -> Result<(), TypeError> {
     let found = &x.shape[layout.channel_axis(x.rank())];
-    match found.as_static() == Some(expected) {
-        true => Ok(()),
-        false => Err(TypeError::new(format!(
-            "channels differ: x {x} has {found}, filter {filter} in {groups} groups takes {expected}"
-        ))),
-    }
+    refuse_if!(
+        found.as_static() != Some(expected),
+        "channels differ: x {x} has {found}, filter {filter} in {groups} groups takes {expected}"
+    );
+    Ok(())
 }
 
 /// Refuses a bias that is not one number for each channel.

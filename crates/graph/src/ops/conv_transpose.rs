@@ -1,13 +1,9 @@
 //! `y[n, c, i·stride + k·dilation - padding] += x[n, f, i] · w[f, c, k]`: transposed convolutions.
 
-use tensor::{Shape, Tensor};
-
 use super::conv::{expect_bias, expect_channels, expect_groups, filter_operands};
-use super::elements::from_f64;
-use super::field::declare;
+use super::prelude::*;
 use super::window::{Images, expect_extents, expect_static, indices};
-use super::{Attributes, Define, FilterLayout, ImageLayout, Windows};
-use crate::{Dim, Error, Type, TypeError};
+use super::{FilterLayout, ImageLayout, Windows};
 
 /// What a convolution with these windows and this filter does to gradients: each element of `x` adds a window to
 /// the result.
@@ -40,18 +36,17 @@ impl ConvTranspose {
     fn length(&self, axis: usize, length: &Dim, size: usize) -> Result<Dim, TypeError> {
         let (stride, [before, after]) = (self.windows.strides[axis], self.windows.padding[axis]);
         let extra = self.output_padding[axis];
-        if extra >= stride.max(self.windows.dilations[axis]) {
-            return Err(TypeError::new(format!(
-                "output_padding is {:?}, expected less than the stride or dilation of each axis",
-                self.output_padding
-            )));
-        }
+        refuse_if!(
+            extra >= stride.max(self.windows.dilations[axis]),
+            "output_padding is {:?}, expected less than the stride or dilation of each axis",
+            self.output_padding
+        );
         let added = self.windows.reach(axis, size) as i64 + extra as i64 - (stride + before + after) as i64;
         let result = &(length * &Dim::from(stride)) + &Dim::integer(added);
         match result.as_integer() {
-            Some(negative) if negative < 0 => Err(TypeError::new(format!(
+            Some(negative) if negative < 0 => Err(type_error!(
                 "{length} elements along spatial axis {axis} make {negative} after cutting off {before} and {after}"
-            ))),
+            )),
             _ => Ok(result),
         }
     }
@@ -87,9 +82,7 @@ impl Define for ConvTranspose {
         expect_bias(inputs, results)?;
         let first = self.layout.first_spatial_axis();
         let window = self.filter_layout.spatial(&sizes);
-        if window.contains(&0) {
-            return Err(TypeError::new(format!("filter {filter} has no elements")));
-        }
+        refuse_if!(window.contains(&0), "filter {filter} has no elements");
         let length = |(axis, &size): (usize, &usize)| self.length(axis, &x.shape[first + axis], size);
         let spatial = window.iter().enumerate().map(length).collect::<Result<Vec<Dim>, _>>()?;
         Ok(vec![x.with_shape(self.layout.shape(x.shape[0].clone(), results.into(), spatial))])

@@ -1,12 +1,6 @@
 //! `y_i = Σ_(j ≤ i) x_j` along an axis.
 
-use tensor::{Shape, Tensor};
-
-use super::check::{expect_axis, expect_number, operands};
-use super::elements::{Lanes, Numbers, from_f64, from_i128};
-use super::field::declare;
-use super::{Attributes, Define};
-use crate::{Error, Type, TypeError};
+use super::prelude::*;
 
 /// Running sums: `x` of any float or integer dtype → its type. Integers wrap around.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

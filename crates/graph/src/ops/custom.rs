@@ -4,11 +4,9 @@
 
 use std::ops::RangeInclusive;
 
-use tensor::{Shape, Tensor};
-
-use super::attributes::required;
-use super::{Attribute, Attributes, Define, Effect};
-use crate::{Error, Kind, Type, TypeError};
+use super::prelude::*;
+use super::{Attribute, Effect};
+use crate::Kind;
 
 /// Attributes of the op itself, which parameters cannot be called.
 const RESERVED: [&str; 4] = ["op", "results", "reads", "writes"];
@@ -90,11 +88,12 @@ pub trait CustomOps {
     fn find(&self, op: &str) -> Result<CustomSignature, TypeError> {
         self.signature(op).ok_or_else(|| {
             let searched = self.searched();
-            let place = match searched.is_empty() {
-                true => "no extensions are loaded".to_string(),
-                false => format!("searched: {}", searched.join(", ")),
+            let place = if searched.is_empty() {
+                "no extensions are loaded".to_string()
+            } else {
+                format!("searched: {}", searched.join(", "))
             };
-            TypeError::new(format!("there is no op `{op}` ({place})"))
+            type_error!("there is no op `{op}` ({place})")
         })
     }
 }
@@ -131,7 +130,7 @@ impl CustomSignature {
     pub fn check_names(&self) -> Result<(), TypeError> {
         match self.parameters.iter().find(|parameter| RESERVED.contains(&&parameter.name[..])) {
             None => Ok(()),
-            Some(other) => Err(TypeError::new(format!("a parameter cannot be named `{}`", other.name))),
+            Some(other) => Err(type_error!("a parameter cannot be named `{}`", other.name)),
         }
     }
 
@@ -141,8 +140,7 @@ impl CustomSignature {
     /// If the number of operands or results differs, an operand is a buffer and should not be or the other way
     /// round, or a parameter is missing, unknown, or of another kind.
     pub fn check(&self, custom: &Custom, inputs: &[&Type]) -> Result<(), TypeError> {
-        let refuse =
-            |message: String| Err(TypeError::new(format!("`{}` of {}: {message}", custom.op, self.library)));
+        let refuse = |message: String| Err(type_error!("`{}` of {}: {message}", custom.op, self.library));
         let fixed = self.operands.len() - usize::from(self.variadic);
         if inputs.len() < fixed || (inputs.len() > fixed && !self.variadic) {
             let names: Vec<&str> = self.operands.iter().map(|(name, _)| &name[..]).collect();
@@ -234,38 +232,12 @@ fn describe(effect: Effect) -> &'static str {
     }
 }
 
+const NAMES: &[&str] = &["custom", "inplace_custom"];
+
 impl Define for Custom {
-    const NAMES: &[&str] = &["custom", "inplace_custom"];
-
-    fn name(&self) -> &'static str {
-        match self.reads.is_empty() && self.writes.is_empty() {
-            true => "custom",
-            false => "inplace_custom",
-        }
-    }
-
-    fn attributes(&self) -> Attributes {
-        let list = |positions: &[usize]| (!positions.is_empty()).then(|| Attribute::indices(positions));
-        let results = (!self.results.is_empty()).then(|| Attribute::Types(self.results.clone()));
-        let own = Attributes::default()
-            .with("op", Attribute::Text(self.op.clone()))
-            .with_some("results", results)
-            .with_some("reads", list(&self.reads))
-            .with_some("writes", list(&self.writes));
-        self.parameters.iter().fold(own, |all, (name, value)| all.with(name, value.clone()))
-    }
-
-    fn parse(name: &str, attributes: &mut Attributes) -> Result<Custom, TypeError> {
-        let op = required("op", attributes.text("op")?)?;
-        let results = attributes.types("results")?.unwrap_or_default();
-        let reads = attributes.sizes("reads")?.unwrap_or_default();
-        let writes = attributes.sizes("writes")?.unwrap_or_default();
-        let custom = Custom { op, results, reads, writes, parameters: std::mem::take(attributes) };
-        match custom.name() == name {
-            true => Ok(custom),
-            false => Err(TypeError::new(format!("with these operands, it is called {}", custom.name()))),
-        }
-    }
+    declare!(NAMES[|op| usize::from(!(op.reads.is_empty() && op.writes.is_empty()))] {
+        op, results = Vec::new(), reads = Vec::new(), writes = Vec::new(), parameters
+    });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let mut positions = [&self.reads[..], &self.writes].concat();
@@ -273,9 +245,7 @@ impl Define for Custom {
         let twice = positions.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
         if let Some(position) = twice.or(positions.last().copied().filter(|&last| last >= inputs.len())) {
             let count = inputs.len();
-            return Err(TypeError::new(format!(
-                "operand {position} of {count} cannot be a buffer, or is named twice"
-            )));
+            return Err(type_error!("operand {position} of {count} cannot be a buffer, or is named twice"));
         }
         Ok(self.results.clone())
     }

@@ -1,4 +1,4 @@
-//! What every op states about itself.
+//! The trait of ops: names, attributes, type rule, effects and reference.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub enum Effect {
     Write,
 }
 
-/// What every op states about itself.
+/// An op: names, attributes, type rule, effects and reference.
 pub trait Define: Debug + Clone + PartialEq + Sized {
     /// The names this op prints and parses under: one, or one per member of a family such as `Unary`.
     const NAMES: &[&str];
@@ -44,7 +44,7 @@ pub trait Define: Debug + Clone + PartialEq + Sized {
     /// If the operands do not fit, with the two facts that disagree.
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError>;
 
-    /// What happens to operand `position`, if it is a buffer.
+    /// What the op does to operand `position`, if it is a buffer.
     fn effect(&self, _position: usize) -> Effect {
         Effect::None
     }
@@ -54,8 +54,8 @@ pub trait Define: Debug + Clone + PartialEq + Sized {
         Vec::new()
     }
 
-    /// Whether it does something beside giving results and writing buffers, so that it runs though nobody reads it,
-    /// once for each time it is written, and in the order written.
+    /// Whether it has an effect besides its results and the buffers that it writes. If so, it runs even if its results
+    /// are not read, exactly as often and in the order that the graph says.
     fn has_side_effect(&self) -> bool {
         false
     }
@@ -69,7 +69,7 @@ pub trait Define: Debug + Clone + PartialEq + Sized {
     /// The sizes of the symbols that [`Define::defines`] lists, in that order.
     ///
     /// # Errors
-    /// If the data makes no sense.
+    /// If the data is invalid.
     fn sizes(&self, _inputs: &[&Tensor]) -> Result<Vec<usize>, Error> {
         Ok(Vec::new())
     }
@@ -79,6 +79,6 @@ pub trait Define: Debug + Clone + PartialEq + Sized {
     /// the op writes, in operand order.
     ///
     /// # Errors
-    /// If the data (an index, say) makes no sense.
+    /// If the data is invalid, for example an index out of range.
     fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error>;
 }

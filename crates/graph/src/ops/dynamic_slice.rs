@@ -1,14 +1,8 @@
 //! `y_i = x_(start + i·step)` along one axis, where data says from where, to where, and how far apart.
 
-use tensor::{DType, Shape, Tensor};
-
-use super::check::{expect_axis, expect_dtype, expect_plain, expect_rank, operands};
-use super::elements::{Lanes, take};
-use super::field::declare;
 use super::indexing::integers;
 use super::out_dim::OutDim;
-use super::{Attributes, Define};
-use crate::{Error, Type, TypeError};
+use super::prelude::*;
 
 /// Picks a range of an axis: `x` of any plain dtype, `start`, `stop` and `step` [] of i32 or i64 → the same with
 /// another size along the axis.
@@ -48,9 +42,10 @@ impl DynamicSlice {
     pub fn window(size: usize, start: i64, count: usize, step: i64) -> Result<usize, String> {
         let from = if start < 0 { i128::from(start) + size as i128 } else { start.into() };
         let last = from + (count as i128 - 1).max(0) * i128::from(step);
-        match step > 0 && from >= 0 && (last < size as i128 || (count == 0 && from <= size as i128)) {
-            true => Ok(from as usize),
-            false => Err(format!("{count} elements from {start} by {step} do not fit the {size} elements")),
+        if step > 0 && from >= 0 && (last < size as i128 || (count == 0 && from <= size as i128)) {
+            Ok(from as usize)
+        } else {
+            Err(format!("{count} elements from {start} by {step} do not fit the {size} elements"))
         }
     }
 

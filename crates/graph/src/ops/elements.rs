@@ -107,10 +107,7 @@ pub(super) fn from_i128(dtype: DType, shape: Shape, values: &[i128]) -> Tensor {
 pub(super) fn integer_range(dtype: DType) -> (i128, i128) {
     assert!(dtype.is_integer(), "{dtype} is no integer");
     let bits = 8 * dtype.block().bytes as u32;
-    match dtype.is_signed_integer() {
-        true => (-(1 << (bits - 1)), (1 << (bits - 1)) - 1),
-        false => (0, (1 << bits) - 1),
-    }
+    if dtype.is_signed_integer() { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) }
 }
 
 /// The elements at row-major positions of a tensor, under another shape.

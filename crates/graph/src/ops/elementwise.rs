@@ -3,11 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use tensor::{DType, Shape, Tensor};
-
-use super::field::{AttributeType, declare};
-use super::{Attribute, Attributes, Binary, Cast, Define, Op, Select, Unary};
-use crate::{Error, Type, TypeError};
+use super::field::AttributeType;
+use super::prelude::*;
+use super::{Attribute, Binary, Cast, Op, Select, Unary};
 
 /// A program whose steps are functions of elements; the result is that of the last step.
 ///
@@ -88,8 +86,7 @@ impl Elementwise {
                 ElementSource::Step(i) => &types[i],
             });
             let results = step.function.op().infer(&operands.collect::<Vec<_>>());
-            let results =
-                results.map_err(|error| TypeError::new(format!("step {position}, {step}: {error}")))?;
+            let results = results.map_err(|error| type_error!("step {position}, {step}: {error}"))?;
             types.extend(results);
         }
         Ok(types)
@@ -104,8 +101,7 @@ impl Elementwise {
                     ElementSource::Operand(i) => operands_read.get_mut(i),
                     ElementSource::Step(i) => steps_read[..position].get_mut(i),
                 };
-                let missing =
-                    || TypeError::new(format!("step {position}, {step}: there is no {source} to read"));
+                let missing = || type_error!("step {position}, {step}: there is no {source} to read");
                 *read.ok_or_else(missing)? = true;
             }
         }
@@ -113,8 +109,8 @@ impl Elementwise {
         debug_assert!(!last, "a step reads earlier ones only");
         let unread = |read: &[bool]| read.iter().position(|read| !read);
         match (unread(&operands_read), unread(&steps_read)) {
-            (Some(i), _) => Err(TypeError::new(format!("no step reads {}", ElementSource::Operand(i)))),
-            (_, Some(i)) => Err(TypeError::new(format!("no step reads {}", ElementSource::Step(i)))),
+            (Some(i), _) => Err(type_error!("no step reads {}", ElementSource::Operand(i))),
+            (_, Some(i)) => Err(type_error!("no step reads {}", ElementSource::Step(i))),
             _ => Ok(()),
         }
     }
@@ -179,7 +175,7 @@ impl FromStr for ElementStep {
         let text = text.trim();
         let parts = text.strip_suffix(')').and_then(|text| text.split_once('('));
         let (function, operands) =
-            parts.ok_or_else(|| TypeError::new(format!("`{text}` is no step such as `add(x0, t0)`")))?;
+            parts.ok_or_else(|| type_error!("`{text}` is no step such as `add(x0, t0)`"))?;
         let operands = operands.split(',').map(|operand| operand.trim().parse()).collect::<Result<_, _>>()?;
         Ok(ElementStep { function: function.trim().parse()?, operands })
     }
@@ -189,7 +185,7 @@ impl FromStr for ElementFunction {
     type Err = TypeError;
 
     fn from_str(text: &str) -> Result<ElementFunction, TypeError> {
-        let unknown = || TypeError::new(format!("`{text}` is no function of elements"));
+        let unknown = || type_error!("`{text}` is no function of elements");
         if let Some(dtype) = text.strip_prefix("cast[") {
             let dtype = dtype.strip_suffix(']').and_then(|dtype| dtype.parse().ok());
             return dtype.map(ElementFunction::Cast).ok_or_else(unknown);
@@ -207,9 +203,9 @@ impl FromStr for ElementSource {
     fn from_str(text: &str) -> Result<ElementSource, TypeError> {
         let index = |prefix| text.strip_prefix(prefix).and_then(|digits| digits.parse().ok());
         let operand = index("x").map(ElementSource::Operand);
-        operand.or_else(|| index("t").map(ElementSource::Step)).ok_or_else(|| {
-            TypeError::new(format!("`{text}` is neither an operand such as `x0` nor a step such as `t0`"))
-        })
+        operand
+            .or_else(|| index("t").map(ElementSource::Step))
+            .ok_or_else(|| type_error!("`{text}` is neither an operand such as `x0` nor a step such as `t0`"))
     }
 }
 
@@ -221,7 +217,7 @@ impl AttributeType for Vec<ElementStep> {
     }
 
     fn take(name: &str, attributes: &mut Attributes) -> Result<Option<Vec<ElementStep>>, TypeError> {
-        let program = attributes.text(name)?;
+        let program = String::take(name, attributes)?;
         program.map(|program| program.split(';').map(str::parse).collect()).transpose()
     }
 }

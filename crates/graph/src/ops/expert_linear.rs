@@ -1,13 +1,8 @@
 //! `y_i = W[e_i] · x_i`: rows times the matrices of experts that were chosen for them.
 
-use tensor::{DType, Shape, Tensor};
-
-use super::check::{INDICES, expect_dtype, expect_experts, last_axis};
-use super::elements::from_f64;
-use super::field::declare;
+use super::Unary;
 use super::indexing::integers;
-use super::{Attributes, Define, Unary};
-use crate::{Error, Type, TypeError};
+use super::prelude::*;
 
 /// The linear layer of a mixture of experts (Shazeer et al. 2017): each row is multiplied with the matrix of one
 /// expert, `[.., columns] · [experts, rows, columns]ᵀ → [.., rows]`.
@@ -45,17 +40,13 @@ impl Define for ExpertLinear {
         let rows = &x.shape[..x.rank() - 1];
         let fits = |shape: &[_]| shape == rows;
         let each = experts.shape.split_last().is_some_and(|(_, before)| fits(before));
-        if !fits(&experts.shape) && !each {
-            return Err(TypeError::new(format!("rows differ: x {x}, experts {experts}")));
-        }
+        refuse_if!(!fits(&experts.shape) && !each, "rows differ: x {x}, experts {experts}");
         for weight in weights {
             expect_experts("weight", weight)?;
-            if weight.shape[2] != *columns {
-                return Err(TypeError::new(format!("inner axes differ: x {x}, weight {weight}")));
-            }
+            refuse_if!(weight.shape[2] != *columns, "inner axes differ: x {x}, weight {weight}");
             if weight.shape[..2] != weights[0].shape[..2] {
                 let (gate, up) = (weights[0], weight);
-                return Err(TypeError::new(format!("experts or rows of gated weights differ: {gate}, {up}")));
+                return Err(type_error!("experts or rows of gated weights differ: {gate}, {up}"));
             }
         }
         Ok(vec![x.with_shape(experts.shape.iter().chain([&weights[0].shape[1]]).cloned())])
@@ -102,7 +93,7 @@ impl Define for ExpertLinear {
 impl ExpertLinear {
     fn arity(&self, got: usize) -> TypeError {
         let expected = 2 + self.weights();
-        TypeError::new(format!("takes {expected} operands with these attributes, got {got}"))
+        type_error!("takes {expected} operands with these attributes, got {got}")
     }
 }
 

@@ -7,15 +7,17 @@
 //! ```
 //!
 //! A field is the attribute of its name. It must be there, unless its type has a way to be absent (`Option`, `bool`) or
-//! the declaration gives a default, which is not printed. `ty as "type"` has another name in text. An op with several
-//! names tells them apart by a field: `declare!(NAMES[kind in ReduceKind::ALL] { axis })`.
+//! the declaration gives a default, which is not printed. `ty as "type"` has another name in text.
+//!
+//! A family has several names. A field that holds nothing else tells them apart, `declare!(NAMES[kind in ReduceKind::ALL]
+//! { axis })`, or the op itself does, `declare!(NAMES[self in Unary::ALL])`, or the index of the name follows from the
+//! fields, `declare!(NAMES[|op| op.windows.axes() - 2] { windows })`.
 
 use std::sync::Arc;
 
 use tensor::DType;
 
-use super::attributes::{TensorData, required};
-use super::{Attribute, Attributes};
+use super::{Attribute, Attributes, TensorData};
 use crate::{Dim, Graph, Type, TypeError};
 
 /// A type whose values are attributes.
@@ -35,11 +37,11 @@ pub(super) trait Field: Sized {
     /// Adds what text says of the field.
     fn write(&self, name: &str, attributes: Attributes) -> Attributes;
 
-    /// Takes the field out of what text says.
+    /// Takes the field of an op, which may be one of a family, out of what text says.
     ///
     /// # Errors
     /// If it is missing, or something else.
-    fn read(name: &str, attributes: &mut Attributes) -> Result<Self, TypeError>;
+    fn read(op: &str, name: &str, attributes: &mut Attributes) -> Result<Self, TypeError>;
 }
 
 impl<T: AttributeType> Field for T {
@@ -47,8 +49,8 @@ impl<T: AttributeType> Field for T {
         attributes.with(name, self.to_attribute())
     }
 
-    fn read(name: &str, attributes: &mut Attributes) -> Result<T, TypeError> {
-        required(name, T::take(name, attributes)?)
+    fn read(_op: &str, name: &str, attributes: &mut Attributes) -> Result<T, TypeError> {
+        T::take(name, attributes)?.ok_or_else(|| type_error!("attribute `{name}` is missing"))
     }
 }
 
@@ -57,7 +59,7 @@ impl<T: AttributeType> Field for Option<T> {
         attributes.with_some(name, self.as_ref().map(T::to_attribute))
     }
 
-    fn read(name: &str, attributes: &mut Attributes) -> Result<Option<T>, TypeError> {
+    fn read(_op: &str, name: &str, attributes: &mut Attributes) -> Result<Option<T>, TypeError> {
         T::take(name, attributes)
     }
 }
@@ -68,37 +70,75 @@ impl Field for bool {
         attributes.with_some(name, self.then_some(Attribute::Bool(true)))
     }
 
-    fn read(name: &str, attributes: &mut Attributes) -> Result<bool, TypeError> {
-        attributes.flag(name)
+    fn read(_op: &str, name: &str, attributes: &mut Attributes) -> Result<bool, TypeError> {
+        match attributes.take(name) {
+            None => Ok(false),
+            Some(Attribute::Bool(value)) => Ok(value),
+            Some(other) => Err(wrong_kind(name, "true or false", &other)),
+        }
     }
 }
 
+/// Attributes that the op does not know by name: all that its other fields leave.
+impl Field for Attributes {
+    fn write(&self, _name: &str, attributes: Attributes) -> Attributes {
+        self.iter().fold(attributes, |all, (name, value)| all.with(name, value.clone()))
+    }
+
+    fn read(_op: &str, _name: &str, attributes: &mut Attributes) -> Result<Attributes, TypeError> {
+        Ok(std::mem::take(attributes))
+    }
+}
+
+/// What each type is as an attribute: its kind in messages, the way there, and the ways back.
 macro_rules! attribute_types {
-    ($($type:ty: $take:ident, |$value:ident| $attribute:expr;)*) => { $(
+    ($($type:ty: $kind:literal, |$value:ident| $attribute:expr, |$name:ident| {
+        $($pattern:pat $(if $guard:expr)? => $back:expr),+
+    })*) => { $(
         impl AttributeType for $type {
             fn to_attribute(&self) -> Attribute {
                 let $value = self;
                 $attribute
             }
 
-            fn take(name: &str, attributes: &mut Attributes) -> Result<Option<$type>, TypeError> {
-                attributes.$take(name)
+            fn take($name: &str, attributes: &mut Attributes) -> Result<Option<$type>, TypeError> {
+                let Some(attribute) = attributes.take($name) else { return Ok(None) };
+                match attribute {
+                    $($pattern $(if $guard)? => $back.map(Some),)+
+                    other => Err(wrong_kind($name, $kind, &other)),
+                }
             }
         }
     )* };
 }
 
 attribute_types! {
-    usize: int, |value| Attribute::index(*value);
-    i64: int, |value| Attribute::Int(*value);
-    f32: float, |value| Attribute::f32(*value);
-    String: text, |value| Attribute::Text(value.clone());
-    DType: dtype, |value| Attribute::DType(*value);
-    Type: ty, |value| Attribute::Type(value.clone());
-    Vec<usize>: sizes, |values| Attribute::indices(values);
-    Vec<Dim>: dims, |dims| Attribute::Dims(dims.clone());
-    TensorData: tensor, |value| Attribute::Tensor(value.clone());
-    Arc<Graph>: graph, |graph| Attribute::Graph(Arc::clone(graph));
+    usize: "a whole number", |value| Attribute::index(*value), |name| {
+        Attribute::Int(value) => usize::try_from(value).map_err(|_| out_of_range(name, value))
+    }
+    i64: "a whole number", |value| Attribute::Int(*value), |name| { Attribute::Int(value) => Ok(value) }
+    // The bits of an i64.
+    u64: "a whole number", |value| Attribute::Int(*value as i64), |name| { Attribute::Int(value) => Ok(value as u64) }
+    f32: "a number", |value| Attribute::f32(*value), |name| {
+        Attribute::Float(value) if (value as f32).is_finite() => Ok(value as f32),
+        Attribute::Int(value) => Ok(value as f32)
+    }
+    String: "a word", |value| Attribute::Text(value.clone()), |name| { Attribute::Text(value) => Ok(value) }
+    DType: "a dtype", |value| Attribute::DType(*value), |name| { Attribute::DType(value) => Ok(value) }
+    Type: "a type", |value| Attribute::Type(value.clone()), |name| { Attribute::Type(value) => Ok(value) }
+    Vec<Type>: "a list of types", |types| Attribute::Types(types.clone()), |name| {
+        Attribute::Types(types) => Ok(types),
+        Attribute::Ints(values) if values.is_empty() => Ok(Vec::new())
+    }
+    Vec<usize>: "a list of whole numbers", |values| Attribute::indices(values), |name| {
+        Attribute::Ints(values) => not_negative(name, &values)
+    }
+    Vec<Dim>: "a shape", |dims| Attribute::Dims(dims.clone()), |name| {
+        Attribute::Dims(dims) => Ok(dims),
+        Attribute::Ints(sizes) => Ok(not_negative(name, &sizes)?.into_iter().map(Dim::from).collect::<Vec<Dim>>())
+    }
+    TensorData: "data", |value| Attribute::Tensor(value.clone()), |name| { Attribute::Tensor(value) => Ok(value) }
+    Arc<Graph>: "a graph", |graph| Attribute::Graph(Arc::clone(graph)), |name| { Attribute::Graph(graph) => Ok(graph) }
 }
 
 impl AttributeType for Dim {
@@ -109,10 +149,26 @@ impl AttributeType for Dim {
     fn take(name: &str, attributes: &mut Attributes) -> Result<Option<Dim>, TypeError> {
         let one = |dims| {
             let [dim] = <[Dim; 1]>::try_from(dims)
-                .map_err(|dims| TypeError::new(format!("{name} is {dims:?}, expected one number")))?;
+                .map_err(|dims| type_error!("{name} is {dims:?}, expected one number"))?;
             Ok(dim)
         };
-        attributes.dims(name)?.map(one).transpose()
+        Vec::take(name, attributes)?.map(one).transpose()
+    }
+}
+
+/// Symbols, which text holds as a shape.
+impl AttributeType for Vec<String> {
+    fn to_attribute(&self) -> Attribute {
+        Attribute::Dims(self.iter().map(|symbol| Dim::symbol(symbol)).collect())
+    }
+
+    fn take(name: &str, attributes: &mut Attributes) -> Result<Option<Vec<String>>, TypeError> {
+        let symbol = |dim: &Dim| {
+            let wrong = || type_error!("attribute `{name}` has {dim}, expected a symbol");
+            dim.as_symbol().map(str::to_string).ok_or_else(wrong)
+        };
+        let dims = Vec::<Dim>::take(name, attributes)?;
+        dims.map(|dims| dims.iter().map(symbol).collect()).transpose()
     }
 }
 
@@ -131,6 +187,19 @@ impl Attributes {
     pub(super) fn or<T: AttributeType>(&mut self, name: &str, default: T) -> Result<T, TypeError> {
         Ok(T::take(name, self)?.unwrap_or(default))
     }
+}
+
+fn not_negative(name: &str, values: &[i64]) -> Result<Vec<usize>, TypeError> {
+    let sizes: Option<Vec<usize>> = values.iter().map(|&value| usize::try_from(value).ok()).collect();
+    sizes.ok_or_else(|| wrong_kind(name, "no negative number", &Attribute::Ints(values.to_vec())))
+}
+
+fn out_of_range(name: &str, value: i64) -> TypeError {
+    type_error!("attribute `{name}` = {value} is out of range")
+}
+
+fn wrong_kind(name: &str, expected: &str, got: &Attribute) -> TypeError {
+    type_error!("attribute `{name}` is {got}, expected {expected}")
 }
 
 /// Gives the members of an enum their words, and makes it an attribute. Further words say the same when they are read.
@@ -166,9 +235,7 @@ macro_rules! words {
                 name: &str,
                 attributes: &mut $crate::ops::Attributes,
             ) -> Result<Option<$type>, $crate::TypeError> {
-                let word = attributes.text(name)?;
-                #[cfg(test)]
-                $crate::ops::asked::note(name, concat!("one of" $(, " `", $word, "`")*));
+                let word = <String as $crate::ops::field::AttributeType>::take(name, attributes)?;
                 let Some(word) = word else { return Ok(None) };
                 match $type::with_name(&word) {
                     Some(member) => Ok(Some(member)),
@@ -185,10 +252,10 @@ pub(super) fn unknown_word(name: &str, word: &str, words: &[&str]) -> TypeError 
         [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
         words => words.concat(),
     };
-    TypeError::new(format!("{name} is {word}, expected {expected}"))
+    type_error!("{name} is {word}, expected {expected}")
 }
 
-/// The name and the attributes of an op: see the head of this file.
+/// The names and the attributes of an op: see the head of this file.
 macro_rules! declare {
     ($name:literal) => {
         const NAMES: &[&str] = &[$name];
@@ -197,45 +264,66 @@ macro_rules! declare {
             $name
         }
 
-        fn parse(_name: &str, _attributes: &mut Attributes) -> Result<Self, TypeError> {
+        fn parse(_: &str, _: &mut Attributes) -> Result<Self, TypeError> {
             Ok(Self {})
         }
     };
-    ($name:literal { $($field:ident $(as $text:literal)? $(= $default:expr)?),+ }) => {
-        const NAMES: &[&str] = &[$name];
+    ($names:ident[self in $members:expr]) => {
+        const NAMES: &[&str] = $names;
 
         fn name(&self) -> &'static str {
-            $name
+            $names[*self as usize]
         }
 
-        declare!(@write $($field $(as $text)? $(= $default)?),+);
-
-        fn parse(_name: &str, attributes: &mut Attributes) -> Result<Self, TypeError> {
-            $(let $field = declare!(@read attributes, declare!(@text $field $($text)?) $(, $default)?);)+
-            Ok(Self { $($field),+ })
+        fn parse(name: &str, _: &mut Attributes) -> Result<Self, TypeError> {
+            Ok($crate::ops::field::member($names, name, $members))
         }
     };
-    ($names:ident[$kind:ident in $members:expr] { $($field:ident $(= $default:expr)?),+ }) => {
+    ($names:ident[$kind:ident in $members:expr]) => {
         const NAMES: &[&str] = $names;
 
         fn name(&self) -> &'static str {
             $names[self.$kind as usize]
         }
 
-        declare!(@write $($field $(= $default)?),+);
-
-        fn parse(name: &str, attributes: &mut Attributes) -> Result<Self, TypeError> {
-            let $kind = $crate::ops::field::member($names, name, $members);
-            $(let $field = declare!(@read attributes, stringify!($field) $(, $default)?);)+
-            Ok(Self { $kind, $($field),+ })
+        fn parse(name: &str, _: &mut Attributes) -> Result<Self, TypeError> {
+            Ok(Self { $kind: $crate::ops::field::member($names, name, $members) })
         }
     };
-    (@write $($field:ident $(as $text:literal)? $(= $default:expr)?),+) => {
+    ($name:literal { $($fields:tt)+ }) => {
+        declare!(@op &[$name], |_| 0, {} $($fields)+);
+    };
+    ($names:ident[$kind:ident in $members:expr] { $($fields:tt)+ }) => {
+        declare!(@op $names, |op| op.$kind as usize, { $kind: $members } $($fields)+);
+    };
+    ($names:ident[|$op:ident| $index:expr] { $($fields:tt)+ }) => {
+        declare!(@op $names, |$op| $index, {} $($fields)+);
+    };
+    (@op $names:expr, $index:expr, { $($kind:ident: $members:expr)? }
+        $($field:ident $(as $text:literal)? $(= $default:expr)?),+
+    ) => {
+        const NAMES: &[&str] = $names;
+
+        fn name(&self) -> &'static str {
+            let index: fn(&Self) -> usize = $index;
+            Self::NAMES[index(self)]
+        }
+
         fn attributes(&self) -> Attributes {
             let attributes = Attributes::default();
             $(let attributes =
                 declare!(@with attributes, declare!(@text $field $($text)?), &self.$field $(, $default)?);)+
             attributes
+        }
+
+        fn parse(name: &str, attributes: &mut Attributes) -> Result<Self, TypeError> {
+            $(let $kind = $crate::ops::field::member(Self::NAMES, name, $members);)?
+            $(let $field = declare!(@read name, attributes, declare!(@text $field $($text)?) $(, $default)?);)+
+            let op = Self { $($kind,)? $($field),+ };
+            if op.name() == name {
+                return Ok(op);
+            }
+            Err(type_error!("with these attributes, it is called {}", op.name()))
         }
     };
     (@text $field:ident) => { stringify!($field) };
@@ -246,8 +334,10 @@ macro_rules! declare {
     (@with $attributes:ident, $name:expr, $value:expr, $default:expr) => {
         $attributes.with_unless($name, $value, $default)
     };
-    (@read $attributes:ident, $name:expr) => { $crate::ops::field::Field::read($name, $attributes)? };
-    (@read $attributes:ident, $name:expr, $default:expr) => { $attributes.or($name, $default)? };
+    (@read $op:expr, $attributes:ident, $name:expr) => {
+        $crate::ops::field::Field::read($op, $name, $attributes)?
+    };
+    (@read $op:expr, $attributes:ident, $name:expr, $default:expr) => { $attributes.or($name, $default)? };
 }
 
 /// The member of a family with one of its names.

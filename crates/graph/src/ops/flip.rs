@@ -1,13 +1,7 @@
 //! `y_i = x_(n-1-i)` along some axes.
 
-use tensor::{Shape, Tensor};
-
-use super::check::{expect_axis, expect_plain, operands};
-use super::elements::take;
-use super::field::declare;
 use super::indexing::mapped;
-use super::{Attributes, Define};
-use crate::{Error, Type, TypeError};
+use super::prelude::*;
 
 /// Turns axes around: `x` of any plain dtype → its type.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -24,12 +18,11 @@ impl Define for Flip {
         expect_plain("x", x)?;
         for (position, &axis) in self.axes.iter().enumerate() {
             expect_axis("x", x, axis)?;
-            if self.axes[..position].contains(&axis) {
-                return Err(TypeError::new(format!(
-                    "axes is {:?}, which names axis {axis} twice",
-                    self.axes
-                )));
-            }
+            refuse_if!(
+                self.axes[..position].contains(&axis),
+                "axes is {:?}, which names axis {axis} twice",
+                self.axes
+            );
         }
         Ok(vec![x.with_shape(x.shape.clone())])
     }

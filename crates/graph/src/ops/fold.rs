@@ -1,13 +1,8 @@
 //! `y[n, c, o·stride + k·dilation - padding] += x[n, (c, k), o]`: windows laid over each other and summed.
 
-use tensor::{Shape, Tensor};
-
-use super::check::{FLOATS, expect_dtype, expect_rank, operands};
-use super::elements::from_f64;
-use super::field::declare;
+use super::Windows;
+use super::prelude::*;
 use super::window::{expect_extents, indices};
-use super::{Attributes, Define, Windows};
-use crate::{Dim, Error, Type, TypeError};
 
 /// Puts images together from their windows, as `torch.nn.functional.fold` does: `x` [batch, channels · height · width
 /// of the window, positions] of any float dtype → `[batch, channels, size[0], size[1]]`. Elements that several windows
@@ -31,15 +26,11 @@ impl Define for Fold {
         expect_rank("x", x, 3)?;
         self.windows.expect_axes(2)?;
         expect_extents("window", &self.window, 2, 1)?;
-        if self.size.len() != 2 {
-            return Err(TypeError::new(format!("size is {:?}, expected height and width", self.size)));
-        }
+        refuse_if!(self.size.len() != 2, "size is {:?}, expected height and width", self.size);
         let elements = self.window[0] * self.window[1];
         let channels = match x.shape[1].as_static() {
             Some(size) if !size.is_multiple_of(elements) => {
-                return Err(TypeError::new(format!(
-                    "axis 1 of x {x} is no multiple of the {elements} of a window"
-                )));
+                return Err(type_error!("axis 1 of x {x} is no multiple of the {elements} of a window"));
             }
             _ => x.shape[1].floor_div(&Dim::from(elements)),
         };
@@ -48,12 +39,12 @@ impl Define for Fold {
         let positions = &positions(0)? * &positions(1)?;
         // What is not known yet is checked at run time.
         let differ = positions.as_static().zip(x.shape[2].as_static()).is_some_and(|(a, b)| a != b);
-        if differ {
-            return Err(TypeError::new(format!(
-                "windows over {:?} have {positions} positions, x {x} holds {}",
-                self.size, x.shape[2]
-            )));
-        }
+        refuse_if!(
+            differ,
+            "windows over {:?} have {positions} positions, x {x} holds {}",
+            self.size,
+            x.shape[2]
+        );
         let [height, width] = &self.size[..] else { unreachable!("checked: height and width") };
         Ok(vec![x.with_shape([x.shape[0].clone(), channels, height.clone(), width.clone()])])
     }
@@ -99,9 +90,10 @@ impl Fold {
                 x[2]
             ));
         }
-        match x[1] == result[1] * elements {
-            true => Ok(positions),
-            false => Err(format!("axis 1 of x {x} is no multiple of the {elements} elements of a window")),
+        if x[1] == result[1] * elements {
+            Ok(positions)
+        } else {
+            Err(format!("axis 1 of x {x} is no multiple of the {elements} elements of a window"))
         }
     }
 }

@@ -1,11 +1,9 @@
 //! `c = s_a · s_b · Σ_k f8(a_k / s_a) · f8(b_k / s_b)`: products of operands rounded to 8-bit floats, with one scale each.
 
-use tensor::{DType, Shape, Tensor, float8};
+use tensor::float8;
 
-use super::check::FLOATS;
-use super::elements::from_f64;
-use super::{Attributes, Define, Linear, MatMul};
-use crate::{Error, Type, TypeError};
+use super::prelude::*;
+use super::{Linear, MatMul};
 
 /// The largest finite `f8e4m3`.
 const LARGEST: f32 = 448.0;
@@ -19,6 +17,8 @@ pub enum Fp8Product {
     /// `a` [.., m, k], `b` [.., k, n], both f32, f16 or bf16 → `f32[.., m, n]`.
     MatMul,
 }
+
+const NAMES: &[&str] = &["fp8_linear", "fp8_matmul"];
 
 impl Fp8Product {
     /// The numbers over their scale, rounded to `f8e4m3`, which f32 holds exactly; and the scale.
@@ -36,23 +36,12 @@ impl Fp8Product {
 }
 
 impl Define for Fp8Product {
-    const NAMES: &[&str] = &["fp8_linear", "fp8_matmul"];
-
-    fn name(&self) -> &'static str {
-        match self {
-            Fp8Product::Linear => "fp8_linear",
-            Fp8Product::MatMul => "fp8_matmul",
-        }
-    }
-
-    fn parse(name: &str, _attributes: &mut Attributes) -> Result<Fp8Product, TypeError> {
-        Ok(if name == "fp8_linear" { Fp8Product::Linear } else { Fp8Product::MatMul })
-    }
+    declare!(NAMES[self in &[Fp8Product::Linear, Fp8Product::MatMul]]);
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         match (self, inputs) {
             (Fp8Product::Linear, [_, weight]) if !FLOATS.contains(&weight.dtype) => {
-                Err(TypeError::new(format!("weight is {weight}, expected f16, bf16, f32 or f64")))
+                Err(type_error!("weight is {weight}, expected f16, bf16, f32 or f64"))
             }
             (Fp8Product::Linear, _) => Linear::default().infer(inputs),
             (Fp8Product::MatMul, _) => MatMul.infer(inputs),

@@ -1,13 +1,7 @@
 //! `y[.., i, ..] = table[.., indices[i], ..]`: picks slices along one axis.
 
-use tensor::{DType, Shape, Tensor};
-
-use super::check::{INDICES, expect_axis, expect_dtype, expect_plain, expect_weight, operands};
-use super::elements::{Lanes, from_f64, take};
-use super::field::declare;
 use super::indexing::integers;
-use super::{Attributes, Define};
-use crate::{Error, Type, TypeError};
+use super::prelude::*;
 
 /// Picks slices: `table` of any plain dtype, `indices` u32, i32 or i64 → the table's dtype, with the axes of
 /// `indices` in place of the table's axis. A negative index counts from the end.

@@ -1,13 +1,7 @@
 //! `y[b.., i.., ..] = x[b.., indices[b.., i.., 0], …, indices[b.., i.., k - 1], ..]`: slices at tuples of indices.
 
-use tensor::{Shape, Tensor};
-
-use super::check::{INDICES, expect_dtype, expect_plain, last_axis, operands};
-use super::elements::take;
-use super::field::declare;
 use super::indexing::{integers, resolve};
-use super::{Attributes, Define};
-use crate::{Dim, Error, Type, TypeError};
+use super::prelude::*;
 
 /// Picks slices: `x` [b.., n_0, …, n_(k-1), s..] of any plain dtype, `indices` [b.., i.., k] of u32, i32 or i64 →
 /// [b.., i.., s..]. A negative index counts from the end of its axis.
@@ -30,9 +24,10 @@ impl Define for GatherNd {
                 format!("batch_dims {batch} and {depth} indices do not fit x {x}, indices {indices}");
             return Err(TypeError::new(message));
         }
-        if x.shape[..batch] != indices.shape[..batch] {
-            return Err(TypeError::new(format!("the first {batch} axes differ: x {x}, indices {indices}")));
-        }
+        refuse_if!(
+            x.shape[..batch] != indices.shape[..batch],
+            "the first {batch} axes differ: x {x}, indices {indices}"
+        );
         let tuples = &indices.shape[..indices.rank() - 1];
         Ok(vec![x.with_shape([tuples, &x.shape[batch + depth..]].concat())])
     }

@@ -1,12 +1,8 @@
 //! The product with weights of 4 bits as GPTQ quantizes them (Frantar et al., 2022, <https://arxiv.org/abs/2210.17323>).
 
-use tensor::{DType, Shape, Tensor, f16};
+use tensor::f16;
 
-use super::check::{expect_dtype, expect_rank, expect_type, last_axis};
-use super::elements::from_f64;
-use super::field::declare;
-use super::{Attributes, Define};
-use crate::{Dim, Error, Type, TypeError};
+use super::prelude::*;
 
 /// `x · Wᵀ` with weights of GPTQ: `x: f32[.., columns]` (or f16, bf16) → `[.., rows]` of the same dtype.
 ///
@@ -135,12 +131,10 @@ impl GptqMatMul {
     }
 
     fn expect_attributes(&self) -> Result<(), TypeError> {
-        if self.bits != 4 {
-            return Err(TypeError::new(format!("bits is {}, expected 4", self.bits)));
-        }
+        refuse_if!(self.bits != 4, "bits is {}, expected 4", self.bits);
         match self.group_size {
             Some(size) if size == 0 || !size.is_multiple_of(32) || size > u32::MAX as usize => {
-                Err(TypeError::new(format!("group_size is {size}, expected a positive multiple of 32")))
+                Err(type_error!("group_size is {size}, expected a positive multiple of 32"))
             }
             _ => Ok(()),
         }
@@ -154,9 +148,7 @@ impl GptqMatMul {
         };
         match weight.shape[0].as_static().and_then(|bytes| self.columns(bytes)) {
             Some(columns) => Ok((columns, self.group_size.map_or(1, |size| columns / size))),
-            None => {
-                Err(TypeError::new(format!("weight is {weight}, expected {expected} along its first axis")))
-            }
+            None => Err(type_error!("weight is {weight}, expected {expected} along its first axis")),
         }
     }
 }
@@ -168,20 +160,17 @@ impl Define for GptqMatMul {
         self.expect_attributes()?;
         if inputs.len() != self.arity() {
             let (expected, got) = (self.arity(), inputs.len());
-            return Err(TypeError::new(format!(
-                "takes {expected} operands with these attributes, got {got}"
-            )));
+            return Err(type_error!("takes {expected} operands with these attributes, got {got}"));
         }
         let GptqOperands { x, weight, permutation, zeros } = self.operands(inputs);
         expect_dtype("x", x, &[DType::F16, DType::BF16, DType::F32])?;
         expect_dtype("weight", weight, &[DType::U8])?;
         expect_rank("weight", weight, 2)?;
         let (columns, groups) = self.sizes(weight)?;
-        if *last_axis("x", x)? != Dim::from(columns) {
-            return Err(TypeError::new(format!(
-                "inner axes differ: x {x}, weight {weight}, which holds {columns} columns"
-            )));
-        }
+        refuse_if!(
+            *last_axis("x", x)? != Dim::from(columns),
+            "inner axes differ: x {x}, weight {weight}, which holds {columns} columns"
+        );
         let rows = &weight.shape[1];
         if let Some(permutation) = permutation {
             expect_type("permutation", permutation, DType::I32, &[&Dim::from(columns)])?;
@@ -189,9 +178,7 @@ impl Define for GptqMatMul {
         if let Some(zeros) = zeros {
             let Some(words) = rows.as_static().filter(|rows| rows.is_multiple_of(8)).map(|rows| rows / 8)
             else {
-                return Err(TypeError::new(format!(
-                    "weight is {weight}, expected a multiple of 8 rows with zeros"
-                )));
+                return Err(type_error!("weight is {weight}, expected a multiple of 8 rows with zeros"));
             };
             expect_type("zeros", zeros, DType::I32, &[&Dim::from(groups), &Dim::from(words)])?;
         }

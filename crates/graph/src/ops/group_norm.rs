@@ -1,12 +1,6 @@
 //! `y = (x - mean(x)) / sqrt(variance(x) + eps) · weight + bias`, over groups of channels.
 
-use tensor::{DType, Shape, Tensor};
-
-use super::check::{expect_dtype, expect_eps, expect_type, operands};
-use super::elements::from_f64;
-use super::field::declare;
-use super::{Attributes, Define};
-use crate::{Error, Type, TypeError};
+use super::prelude::*;
 
 /// Group normalization, as PyTorch's: `x: f32[batch, channels, ..]`, `weight: f32[channels]`, `bias: f32[channels]` → the
 /// type of `x`. Each of `groups` runs of channels of an example gets mean 0 and variance 1.
@@ -25,14 +19,13 @@ impl Define for GroupNorm {
         let [x, weight, bias] = operands(inputs, ["x", "weight", "bias"])?;
         expect_dtype("x", x, &[DType::F32])?;
         let [_, channels, ..] = &x.shape[..] else {
-            return Err(TypeError::new(format!("x is {x}, expected at least 2 axes")));
+            return Err(type_error!("x is {x}, expected at least 2 axes"));
         };
-        if self.groups == 0 || channels.as_static().is_none_or(|count| !count.is_multiple_of(self.groups)) {
-            return Err(TypeError::new(format!(
-                "the {channels} channels of x {x} do not fall into {} groups",
-                self.groups
-            )));
-        }
+        refuse_if!(
+            self.groups == 0 || channels.as_static().is_none_or(|count| !count.is_multiple_of(self.groups)),
+            "the {channels} channels of x {x} do not fall into {} groups",
+            self.groups
+        );
         expect_type("weight", weight, DType::F32, &[channels])?;
         expect_type("bias", bias, DType::F32, &[channels])?;
         expect_eps(self.eps)?;

@@ -2,13 +2,8 @@
 
 use std::f64::consts::PI;
 
-use tensor::{DType, Shape, Tensor};
-
-use super::check::{expect_axis, expect_dtype, operands};
-use super::elements::{Lanes, from_f64};
-use super::field::{declare, words};
-use super::{Attributes, Define};
-use crate::{Dim, Error, Type, TypeError};
+use super::field::words;
+use super::prelude::*;
 
 /// What the sum is multiplied by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -56,16 +51,17 @@ impl Define for Irfft {
         expect_dtype("x", x, &[DType::F32])?;
         expect_axis("x", x, self.axis)?;
         let Some((pair, shape)) = x.shape.split_last().filter(|(_, shape)| self.axis < shape.len()) else {
-            return Err(TypeError::new(format!("axis {} of x {x} is that of the two parts", self.axis)));
+            return Err(type_error!("axis {} of x {x} is that of the two parts", self.axis));
         };
-        if pair.as_static() != Some(2) {
-            return Err(TypeError::new(format!(
-                "x is {x}, expected a last axis of 2: real and imaginary part"
-            )));
-        }
-        if self.length.as_static().map_or(self.length.as_integer().is_some(), |length| length == 0) {
-            return Err(TypeError::new(format!("length is {}, expected at least 1", self.length)));
-        }
+        refuse_if!(
+            pair.as_static() != Some(2),
+            "x is {x}, expected a last axis of 2: real and imaginary part"
+        );
+        refuse_if!(
+            self.length.as_static().map_or(self.length.as_integer().is_some(), |length| length == 0),
+            "length is {}, expected at least 1",
+            self.length
+        );
         let mut shape = shape.to_vec();
         shape[self.axis] = self.length.clone();
         Ok(vec![x.with_shape(shape)])
@@ -84,9 +80,10 @@ impl Define for Irfft {
                 let term = |(k, [real, imaginary]): (usize, &[f64; 2])| {
                     // The angle is taken modulo a turn first, which is exact.
                     let angle = 2.0 * PI * (k * t % length) as f64 / length as f64;
-                    match k == 0 || 2 * k == length {
-                        true => real * angle.cos(),
-                        false => 2.0 * (real * angle.cos() - imaginary * angle.sin()),
+                    if k == 0 || 2 * k == length {
+                        real * angle.cos()
+                    } else {
+                        2.0 * (real * angle.cos() - imaginary * angle.sin())
                     }
                 };
                 y[i] = bins.iter().enumerate().map(term).sum::<f64>() * self.norm.factor(length);

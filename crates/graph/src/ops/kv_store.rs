@@ -5,14 +5,9 @@
 //! keys, transposed in tiles of 16 tokens: [page_size / 16, head_dim, 16], so that scores are computed for
 //! neighbouring tokens at once; in (page, layer, 1, kv_head) the values: [page_size, head_dim].
 
-use tensor::{DType, Shape, Tensor};
-
-use super::check::{expect_dtype, expect_rank, expect_type, operands};
-use super::elements::from_f64;
-use super::field::declare;
+use super::Effect;
+use super::prelude::*;
 use super::ragged::{Token, expect_lengths, expect_page_table, tokens};
-use super::{Attributes, Define, Effect};
-use crate::{Dim, Error, Type, TypeError};
 
 /// Tokens whose keys lie together.
 const TILE: usize = 16;
@@ -35,9 +30,7 @@ impl Define for KvStore {
         expect_rank("k", k, 3)?;
         expect_type("v", v, DType::F32, &k.shape.iter().collect::<Vec<_>>())?;
         expect_cache(cache, self.layer, &k.shape[2])?;
-        if cache.shape[3] != k.shape[1] {
-            return Err(TypeError::new(format!("heads differ: cache {cache}, k {k}")));
-        }
+        refuse_if!(cache.shape[3] != k.shape[1], "heads differ: cache {cache}, k {k}");
         expect_lengths(row_offsets, cache_lengths)?;
         expect_page_table(page_table, cache_lengths)?;
         Ok(vec![])
@@ -67,18 +60,15 @@ impl Define for KvStore {
 pub(super) fn expect_cache(cache: &Type, layer: usize, head_dim: &Dim) -> Result<(), TypeError> {
     expect_dtype("cache", cache, &[DType::F16, DType::BF16, DType::F32])?;
     expect_rank("cache", cache, 5)?;
-    if cache.shape[2] != Dim::from(2) {
-        return Err(TypeError::new(format!("axis 2 of cache {cache} is no 2 (keys, values)")));
-    }
-    if cache.shape[1].as_static().is_some_and(|layers| layer >= layers) {
-        return Err(TypeError::new(format!("layer {layer} is out of range for cache {cache}")));
-    }
+    refuse_if!(cache.shape[2] != Dim::from(2), "axis 2 of cache {cache} is no 2 (keys, values)");
+    refuse_if!(
+        cache.shape[1].as_static().is_some_and(|layers| layer >= layers),
+        "layer {layer} is out of range for cache {cache}"
+    );
     if let (Some(elements), Some(head_dim)) = (cache.shape[4].as_static(), head_dim.as_static())
         && page_size(elements, head_dim).is_none()
     {
-        return Err(TypeError::new(format!(
-            "axis 4 of cache {cache} is no {PAGE_RULE} and head_dim {head_dim}"
-        )));
+        return Err(type_error!("axis 4 of cache {cache} is no {PAGE_RULE} and head_dim {head_dim}"));
     }
     Ok(())
 }

@@ -1,12 +1,6 @@
 //! `y = (x - mean(x)) / sqrt(variance(x) + eps) · weight + bias`, over the last axis.
 
-use tensor::{DType, Shape, Tensor};
-
-use super::check::{expect_dtype, expect_eps, expect_type, last_axis, operands};
-use super::elements::from_f64;
-use super::field::declare;
-use super::{Attributes, Define};
-use crate::{Error, Type, TypeError};
+use super::prelude::*;
 
 /// Layer normalization: `x: f32[.., n]`, `weight: f32[n]`, `bias: f32[n]` → `f32[.., n]`. The variance is
 /// that of the whole population (its divisor is n).

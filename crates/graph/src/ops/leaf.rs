@@ -1,12 +1,8 @@
 //! Values without operands: constants, and weights that are bound by name later.
 
-use tensor::{Shape, Tensor};
-
 use super::attributes::TensorData;
-use super::check::operands;
-use super::field::declare;
-use super::{Attributes, Define};
-use crate::{Error, Kind, Type, TypeError};
+use super::prelude::*;
+use crate::Kind;
 
 /// A value known when the graph is built. It lives on the host.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,22 +47,16 @@ impl Define for Weight {
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [] = operands(inputs, [])?;
         let (name, ty) = (&self.name, &self.ty);
-        if ty.kind == Kind::Buffer {
-            return Err(TypeError::new(format!("`{name}` is {ty}, expected a tensor")));
-        }
+        refuse_if!(ty.kind == Kind::Buffer, "`{name}` is {ty}, expected a tensor");
         let Some(shape) = ty.static_shape() else {
             let limit = tensor::MAX_RANK;
-            return Err(TypeError::new(format!(
-                "`{name}` is {ty}, expected at most {limit} sizes in numbers"
-            )));
+            return Err(type_error!("`{name}` is {ty}, expected at most {limit} sizes in numbers"));
         };
         let columns = shape.last().copied().unwrap_or(1);
         let whole = ty.dtype.bytes_for(columns).is_some();
         if !whole || shape.checked_elements().and_then(|n| ty.dtype.bytes_for(n)).is_none() {
             let block = ty.dtype.block().elements;
-            return Err(TypeError::new(format!(
-                "`{name}` is {ty}, no whole number of blocks of {block} in a row"
-            )));
+            return Err(type_error!("`{name}` is {ty}, no whole number of blocks of {block} in a row"));
         }
         Ok(vec![ty.clone()])
     }

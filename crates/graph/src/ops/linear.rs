@@ -1,13 +1,8 @@
 //! `y_i = epilogue(norm(x) · W_iᵀ + b_i)`: the linear layer of a network, with what fuses into it.
 
-use tensor::{DType, Shape, Tensor};
-
-use super::check::{expect_dtype, expect_eps, expect_type, expect_weight, last_axis};
-use super::elements::from_f64;
-use super::field::declare;
+use super::Unary;
+use super::prelude::*;
 use super::rms_norm::normalize;
-use super::{Attributes, Define, Unary};
-use crate::{Dim, Error, Type, TypeError};
 
 /// Matrix products of one input with one or more weights, `[.., columns] · [rows, columns]ᵀ → [.., rows]`,
 /// and what surrounds them. A plain linear layer is `Linear::default()`; passes set the rest.
@@ -80,9 +75,7 @@ impl Define for Linear {
         self.expect_attributes()?;
         if inputs.len() != self.arity() {
             let (expected, got) = (self.arity(), inputs.len());
-            return Err(TypeError::new(format!(
-                "takes {expected} operands with these attributes, got {got}"
-            )));
+            return Err(type_error!("takes {expected} operands with these attributes, got {got}"));
         }
         let operands = self.operands(inputs);
         let x = operands.x;
@@ -94,9 +87,7 @@ impl Define for Linear {
         let mut results = Vec::new();
         for weight in operands.weights {
             expect_weight("weight", weight)?;
-            if weight.shape[1] != *columns {
-                return Err(TypeError::new(format!("inner axes differ: x {x}, weight {weight}")));
-            }
+            refuse_if!(weight.shape[1] != *columns, "inner axes differ: x {x}, weight {weight}");
             results.push(x.with_shape(x.shape[..x.rank() - 1].iter().chain([&weight.shape[0]]).cloned()));
         }
         for (bias, weight) in operands.biases.iter().zip(operands.weights) {
@@ -105,7 +96,7 @@ impl Define for Linear {
         if self.gate.is_some() {
             if results[0] != results[1] {
                 let (gate, up) = (operands.weights[0], operands.weights[1]);
-                return Err(TypeError::new(format!("rows of gated weights differ: {gate}, {up}")));
+                return Err(type_error!("rows of gated weights differ: {gate}, {up}"));
             }
             results.truncate(1);
         }
@@ -149,23 +140,19 @@ impl Linear {
         if self.weights == 0 {
             return Err(TypeError::new("weights is 0, expected at least 1"));
         }
-        if self.gate.is_some() && self.weights != 2 {
-            return Err(TypeError::new(format!("a gate takes 2 weights, got {}", self.weights)));
-        }
+        refuse_if!(self.gate.is_some() && self.weights != 2, "a gate takes 2 weights, got {}", self.weights);
         for (role, function) in [("gate", self.gate), ("activation", self.activation)] {
-            if function == Some(Unary::Not) {
-                return Err(TypeError::new(format!("{role} is not, which is no function of floats")));
-            }
+            refuse_if!(function == Some(Unary::Not), "{role} is not, which is no function of floats");
         }
         if let (Some(gate), Some(activation)) = (self.gate, self.activation) {
             let (gate, activation) = (gate.name(), activation.name());
-            return Err(TypeError::new(format!(
-                "takes a gate or an activation, got {gate} and {activation}"
-            )));
+            return Err(type_error!("takes a gate or an activation, got {gate} and {activation}"));
         }
-        if self.residual && self.weights != 1 && self.gate.is_none() {
-            return Err(TypeError::new(format!("a residual takes 1 result, got {}", self.weights)));
-        }
+        refuse_if!(
+            self.residual && self.weights != 1 && self.gate.is_none(),
+            "a residual takes 1 result, got {}",
+            self.weights
+        );
         self.norm.map_or(Ok(()), expect_eps)
     }
 }

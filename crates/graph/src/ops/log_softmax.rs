@@ -1,12 +1,6 @@
 //! `y_i = x_i - ln Σ_j e^(x_j)` along one axis.
 
-use tensor::{Shape, Tensor};
-
-use super::check::{FLOATS, expect_axis, expect_dtype, operands};
-use super::elements::{Lanes, from_f64};
-use super::field::declare;
-use super::{Attributes, Define};
-use crate::{Error, Type, TypeError};
+use super::prelude::*;
 
 /// The logarithm of the softmax, which stays exact where that would be 0: any float dtype → the same type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

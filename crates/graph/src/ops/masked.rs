@@ -1,13 +1,7 @@
 //! Where a tensor is not zero, and what is put where a mask is true.
 
-use tensor::{DType, Shape, Tensor};
-
-use super::check::{expect_dtype, expect_plain, expect_same_dtype, operands};
-use super::elements::{Numbers, broadcast_positions, from_bytes};
-use super::field::declare;
 use super::out_dim::OutDim;
-use super::{Attributes, Define};
-use crate::{Dim, Error, Type, TypeError};
+use super::prelude::*;
 
 /// The indices of the elements that are not 0, in row-major order: `x` of any plain dtype → `i64[n, rank of x]`.
 /// NaN is not 0; zeros of both signs are.
@@ -73,9 +67,10 @@ impl MaskedScatter {
     /// # Errors
     /// With both numbers, in words.
     pub fn check(&self, places: usize, updates: usize) -> Result<(), String> {
-        match places <= updates {
-            true => Ok(()),
-            false => Err(format!("the mask is true at {places} places, but there are {updates} updates")),
+        if places <= updates {
+            Ok(())
+        } else {
+            Err(format!("the mask is true at {places} places, but there are {updates} updates"))
         }
     }
 }
@@ -93,10 +88,11 @@ impl Define for MaskedScatter {
         }
         let aligned = mask.shape.iter().rev().zip(x.shape.iter().rev());
         let fits = mask.rank() <= x.rank();
-        match fits && aligned.into_iter().all(|(mask, size)| mask == size || mask.as_static() == Some(1)) {
-            true => Ok(vec![x.with_shape(x.shape.clone())]),
-            false => Err(TypeError::new(format!("mask {mask} does not broadcast to x {x}"))),
-        }
+        refuse_if!(
+            !(fits && aligned.into_iter().all(|(mask, size)| mask == size || mask.as_static() == Some(1))),
+            "mask {mask} does not broadcast to x {x}"
+        );
+        Ok(vec![x.with_shape(x.shape.clone())])
     }
 
     fn defines(&self) -> Vec<&str> {

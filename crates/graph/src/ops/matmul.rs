@@ -1,13 +1,7 @@
 //! `c_ij = Σ_k a_ik · b_kj`: matrix products, over batches that broadcast.
 
-use tensor::{DType, Shape, Tensor};
-
 use super::broadcast::broadcast;
-use super::check::{expect_number, expect_same_dtype, operands};
-use super::elements::{Numbers, broadcast_positions, from_f64, from_i128};
-use super::field::declare;
-use super::{Attributes, Define};
-use crate::{Error, Type, TypeError};
+use super::prelude::*;
 
 /// Matrix products: `a` [.., m, k], `b` [.., k, n], both f32, f16 or bf16 → `f32[.., m, n]`. Those of f64 and of
 /// integers, which wrap around, keep the dtype.
@@ -22,13 +16,11 @@ impl Define for MatMul {
         expect_number("a", a)?;
         expect_same_dtype(("a", a), ("b", b))?;
         let ([a_batch @ .., m, inner], [b_batch @ .., k, n]) = (&a.shape[..], &b.shape[..]) else {
-            return Err(TypeError::new(format!("expected at least 2 axes: a {a}, b {b}")));
+            return Err(type_error!("expected at least 2 axes: a {a}, b {b}"));
         };
-        if inner != k {
-            return Err(TypeError::new(format!("inner axes differ: a {a}, b {b}")));
-        }
+        refuse_if!(inner != k, "inner axes differ: a {a}, b {b}");
         let batch = broadcast(a_batch, b_batch)
-            .ok_or_else(|| TypeError::new(format!("batches do not broadcast: a {a}, b {b}")))?;
+            .ok_or_else(|| type_error!("batches do not broadcast: a {a}, b {b}"))?;
         let shape = batch.iter().chain([m, n]).cloned();
         let dtype = if [DType::F16, DType::BF16].contains(&a.dtype) { DType::F32 } else { a.dtype };
         Ok(vec![a.with_shape(shape).with_dtype(dtype)])

@@ -1,11 +1,7 @@
 //! Whole buffers: read into a tensor, overwritten with one.
 
-use tensor::{Shape, Tensor};
-
-use super::check::operands;
-use super::field::declare;
-use super::{Attributes, Define, Effect};
-use crate::{Error, Type, TypeError};
+use super::Effect;
+use super::prelude::*;
 
 /// The contents of a buffer at this point of the program: `mut` of any type → a tensor of the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -37,10 +33,8 @@ impl Define for Store {
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [buffer, x] = operands(inputs, ["buffer", "x"])?;
-        match buffer.with_dtype(buffer.dtype) == *x {
-            true => Ok(vec![]),
-            false => Err(TypeError::new(format!("types differ: buffer {buffer}, x {x}"))),
-        }
+        refuse_if!(buffer.with_dtype(buffer.dtype) != *x, "types differ: buffer {buffer}, x {x}");
+        Ok(vec![])
     }
 
     fn effect(&self, position: usize) -> Effect {

@@ -45,6 +45,7 @@ mod out_dim;
 mod pad;
 mod paged_attention;
 mod pool;
+mod prelude;
 mod print;
 mod quantized;
 mod ragged;
@@ -82,216 +83,170 @@ use tensor::{Shape, Tensor};
 use self::op::ops;
 use crate::{Error, Graph, Type, TypeError};
 
-pub use arg_sort::ArgSort;
-pub use attention::Attention;
-#[cfg(test)]
-pub(crate) use attributes::asked;
 pub use attributes::{Attribute, Attributes, TensorData};
-pub use band_part::BandPart;
-pub use binary::Binary;
-pub use broadcast::Broadcast;
-pub use cast::Cast;
-pub use concat::Concat;
-pub use control::{Call, Cond, While};
-pub use conv::{Conv, FilterLayout};
-pub use conv_transpose::ConvTranspose;
-pub use cumsum::CumSum;
-pub use custom::{Custom, CustomOps, CustomParameter, CustomSignature, ParameterKind};
+pub use conv::FilterLayout;
+pub use custom::{CustomOps, CustomParameter, CustomSignature, ParameterKind};
 pub use define::{Define, Effect};
-pub use dynamic_slice::DynamicSlice;
-pub use elementwise::{ElementFunction, ElementSource, ElementStep, Elementwise};
-pub use expert_linear::ExpertLinear;
-pub use flip::Flip;
-pub use fold::Fold;
-pub use fp8_product::Fp8Product;
-pub use gather::{Embedding, Gather};
-pub use gather_nd::GatherNd;
-pub use gptq::{GptqMatMul, GptqOperands};
-pub use group_norm::GroupNorm;
-pub use irfft::{FftNorm, Irfft};
-pub use kv_store::KvStore;
-pub use layer_norm::LayerNorm;
-pub use leaf::{Constant, Weight};
-pub use linear::{Linear, LinearOperands};
-pub use log_softmax::LogSoftmax;
-pub use masked::{MaskedScatter, NonZero};
-pub use matmul::MatMul;
-pub use memory::{Load, Store};
-pub use non_maximum_suppression::NonMaximumSuppression;
+pub use elementwise::{ElementFunction, ElementSource, ElementStep};
+pub use gptq::GptqOperands;
+pub use irfft::FftNorm;
+pub use linear::LinearOperands;
 pub use out_dim::OutDim;
-pub use pad::{Pad, PadMode};
-pub use paged_attention::PagedAttention;
-pub use pool::{Pool2d, PoolKind};
-pub use print::Print;
-pub use quantized::{Dequantize, QMatMul};
-pub use ragged::RaggedPositions;
-pub use ragged_attention::RaggedAttention;
-pub use random::{Distribution, Random};
-pub use range::Range;
-pub use rebind::Rebind;
-pub use reduce::{ArgReduce, ArgReduceKind, Reduce, ReduceKind};
-pub use region::{LoadSlice, StoreSlice, box_starts};
-pub use repeat::{RepeatInterleave, Repeats, Tile};
-pub use reshape::Reshape;
-pub use resize::{Coordinates, Interpolation, Neighbors, Resize, Rounding};
-pub use rms_norm::RmsNorm;
-pub use roi_align::{Region, RoiAlign, RoiMode};
-pub use rope::{Rope, RopeStyle, RopeTable};
-pub use scatter::{Scatter, ScatterKind, ScatterNd};
-pub use select::Select;
-pub use shape_to_tensor::ShapeToTensor;
-pub use slice::Slice;
-pub use softmax::Softmax;
-pub use split::Split;
-pub use split_matmul::SplitMatMul;
-pub use top_k::TopK;
-pub use transpose::Transpose;
-pub use unary::Unary;
+pub use pad::PadMode;
+pub use pool::PoolKind;
+pub use random::Distribution;
+pub use reduce::{ArgReduceKind, ReduceKind};
+pub use region::box_starts;
+pub use repeat::Repeats;
+pub use resize::{Coordinates, Interpolation, Neighbors, Rounding};
+pub use roi_align::{Region, RoiMode};
+pub use rope::RopeStyle;
+pub use scatter::ScatterKind;
 pub use window::{ImageLayout, Windows};
 
 ops! {
     /// A value known when the graph is built.
-    Constant,
+    leaf::Constant,
     /// A value bound by name when the model is initialized.
-    Weight,
+    leaf::Weight,
     /// A function of each element.
-    Unary,
+    unary::Unary,
     /// A function of each pair of elements, with broadcasting.
-    Binary,
+    binary::Binary,
     /// Elements of one tensor or another, as a condition says.
-    Select,
+    select::Select,
     /// Another dtype.
-    Cast,
+    cast::Cast,
     /// Functions of elements one after another.
-    Elementwise,
+    elementwise::Elementwise,
     /// Sum, mean, extreme or product along an axis.
-    Reduce,
+    reduce::Reduce,
     /// The index of an extreme along an axis.
-    ArgReduce,
+    reduce::ArgReduce,
     /// `e^(x_i) / Σ_j e^(x_j)` along an axis.
-    Softmax,
+    softmax::Softmax,
     /// `(x - mean(x)) / sqrt(variance(x) + eps) · weight + bias`.
-    LayerNorm,
+    layer_norm::LayerNorm,
     /// `x / sqrt(mean(x²) + eps) · weight`.
-    RmsNorm,
+    rms_norm::RmsNorm,
     /// Matrix products over batches.
-    MatMul,
+    matmul::MatMul,
     /// The fused linear layer `epilogue(norm(x) · Wᵀ + b)`.
-    Linear,
+    linear::Linear,
     /// The linear layer of a mixture of experts.
-    ExpertLinear,
+    expert_linear::ExpertLinear,
     /// Attention of every token to every key.
-    Attention,
+    attention::Attention,
     /// Slices along an axis, by index.
-    Gather,
+    gather::Gather,
     /// Rows of a table of weights, by id.
-    Embedding,
+    gather::Embedding,
     /// Tensors one after another.
-    Concat,
+    concat::Concat,
     /// A tensor taken apart.
-    Split,
+    split::Split,
     /// A range of an axis.
-    Slice,
+    slice::Slice,
     /// The same elements under another shape.
-    Reshape,
+    reshape::Reshape,
     /// The axes in another order.
-    Transpose,
+    transpose::Transpose,
     /// Repetition along axes of size 1.
-    Broadcast,
+    broadcast::Broadcast,
     /// The largest or smallest elements and where they were.
-    TopK,
+    top_k::TopK,
     /// The indices that put elements in order.
-    ArgSort,
+    arg_sort::ArgSort,
     /// Running sums along an axis.
-    CumSum,
+    cumsum::CumSum,
     /// Elements before and after those of each axis.
-    Pad,
+    pad::Pad,
     /// The whole again and again.
-    Tile,
+    repeat::Tile,
     /// Each element of an axis several times.
-    RepeatInterleave,
+    repeat::RepeatInterleave,
     /// Axes turned around.
-    Flip,
+    flip::Flip,
     /// A band of diagonals of matrices.
-    BandPart,
+    band_part::BandPart,
     /// Slices at tuples of indices.
-    GatherNd,
+    gather_nd::GatherNd,
     /// Elements replaced, or combined with updates, by an index along an axis.
-    Scatter,
+    scatter::Scatter,
     /// Slices replaced, or combined with updates, by tuples of indices.
-    ScatterNd,
+    scatter::ScatterNd,
     /// Elements replaced where a mask is true.
-    MaskedScatter,
+    masked::MaskedScatter,
     /// Where elements are not 0.
-    NonZero,
+    masked::NonZero,
     /// An arithmetic sequence.
-    Range,
+    range::Range,
     /// Random numbers.
-    Random,
+    random::Random,
     /// A range of an axis that data determines.
-    DynamicSlice,
+    dynamic_slice::DynamicSlice,
     /// The contents of a buffer.
-    Load,
+    memory::Load,
     /// New contents for a buffer.
-    Store,
+    memory::Store,
     /// A box of the contents of a buffer.
-    LoadSlice,
+    region::LoadSlice,
     /// New contents for a box of a buffer.
-    StoreSlice,
+    region::StoreSlice,
     /// The position of each token of a ragged batch.
-    RaggedPositions,
+    ragged::RaggedPositions,
     /// The cosines and sines of rotary position embedding.
-    RopeTable,
+    rope::RopeTable,
     /// Rotary position embedding.
-    Rope,
+    rope::Rope,
     /// Keys and values into the pages of a cache.
-    KvStore,
+    kv_store::KvStore,
     /// Attention to the pages of a cache.
-    PagedAttention,
+    paged_attention::PagedAttention,
     /// Attention within the sequences of a ragged batch, in both directions.
-    RaggedAttention,
+    ragged_attention::RaggedAttention,
     /// Products of operands rounded to 8-bit floats.
-    Fp8Product,
+    fp8_product::Fp8Product,
     /// Matrix products whose partial sums are kept in halves.
-    SplitMatMul,
+    split_matmul::SplitMatMul,
     /// A value or a text shown.
-    Print,
+    print::Print,
     /// The same values, of a shape that is asserted.
-    Rebind,
+    rebind::Rebind,
     /// The sizes of a tensor's axes.
-    ShapeToTensor,
+    shape_to_tensor::ShapeToTensor,
     /// One graph or another, as a condition says.
-    Cond,
+    control::Cond,
     /// A graph again and again, as long as a condition holds.
-    While,
+    control::While,
     /// A graph of its own.
-    Call,
+    control::Call,
     /// Convolutions over two or three spatial axes.
-    Conv,
+    conv::Conv,
     /// Transposed convolutions.
-    ConvTranspose,
+    conv_transpose::ConvTranspose,
     /// Windows laid over each other and summed.
-    Fold,
+    fold::Fold,
     /// The mean or the largest element of each window.
-    Pool2d,
+    pool::Pool2d,
     /// Tensors at other sizes.
-    Resize,
+    resize::Resize,
     /// Regions of images at one size.
-    RoiAlign,
+    roi_align::RoiAlign,
     /// The best of overlapping boxes.
-    NonMaximumSuppression,
+    non_maximum_suppression::NonMaximumSuppression,
     /// `(x - mean(x)) / sqrt(variance(x) + eps) · weight + bias` over groups of channels.
-    GroupNorm,
+    group_norm::GroupNorm,
     /// `x_i - ln Σ_j e^(x_j)` along an axis.
-    LogSoftmax,
+    log_softmax::LogSoftmax,
     /// The real signal of half a spectrum.
-    Irfft,
+    irfft::Irfft,
     /// The elements of quantized blocks that come as bytes.
-    Dequantize,
+    quantized::Dequantize,
     /// The product with quantized weights that come as bytes.
-    QMatMul,
+    quantized::QMatMul,
     /// The product with weights of 4 bits as GPTQ quantizes them.
-    GptqMatMul,
+    gptq::GptqMatMul,
     /// What a library computes.
-    Custom,
+    custom::Custom,
 }

@@ -1,11 +1,6 @@
 //! Which boxes to keep: the best of those that overlap.
 
-use tensor::{DType, Shape, Tensor};
-
-use super::check::{expect_rank, expect_type, operands};
-use super::field::declare;
-use super::{Attributes, Define};
-use crate::{Dim, Error, Type, TypeError};
+use super::prelude::*;
 
 /// Greedy non-maximum suppression, as ONNX's `NonMaxSuppression`.
 ///
@@ -35,9 +30,7 @@ impl Define for NonMaximumSuppression {
         expect_type("most", most, DType::I64, &[])?;
         expect_type("overlap", overlap, DType::F32, &[])?;
         expect_type("least", least, DType::F32, &[])?;
-        if !Dim::is_identifier(&self.count) {
-            return Err(TypeError::new(format!("count is {:?}, which is no identifier", self.count)));
-        }
+        refuse_if!(!Dim::is_identifier(&self.count), "count is {:?}, which is no identifier", self.count);
         Ok(vec![boxes.with_shape([Dim::symbol(&self.count), Dim::from(3)]).with_dtype(DType::I64)])
     }
 
@@ -92,9 +85,10 @@ struct Corners {
 
 impl Corners {
     fn new([a, b, c, d]: [f64; 4], centered: bool) -> Corners {
-        match centered {
-            true => Corners { least: [a - c / 2.0, b - d / 2.0], most: [a + c / 2.0, b + d / 2.0] },
-            false => Corners { least: [a.min(c), b.min(d)], most: [a.max(c), b.max(d)] },
+        if centered {
+            Corners { least: [a - c / 2.0, b - d / 2.0], most: [a + c / 2.0, b + d / 2.0] }
+        } else {
+            Corners { least: [a.min(c), b.min(d)], most: [a.max(c), b.max(d)] }
         }
     }
 

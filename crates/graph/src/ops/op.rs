@@ -7,7 +7,9 @@ use crate::{Graph, Substitution};
 
 /// Makes [`Op`] of the list of ops: a variant for each, and functions that hand on to it. The names in it are those where the list stands.
 macro_rules! ops {
-    ($($(#[$doc:meta])* $op:ident,)*) => {
+    ($($(#[$doc:meta])* $file:ident::$op:ident,)*) => {
+        $(pub use self::$file::$op;)*
+
         /// An op: what a node computes. Closed, so that passes match on it and a device's list of kernels is
         /// exhaustive.
         #[derive(Debug, Clone, PartialEq)]
@@ -120,9 +122,9 @@ impl Op {
             Attribute::Dims(dims) => {
                 Some(Attribute::Dims(dims.iter().map(|dim| dim.substitute(symbols)).collect::<Option<_>>()?))
             }
-            Attribute::Type(ty) => Some(Attribute::Type(crate::apply::substitute(&ty, symbols)?)),
+            Attribute::Type(ty) => Some(Attribute::Type(ty.substitute(symbols)?)),
             Attribute::Types(types) => {
-                let types = types.iter().map(|ty| crate::apply::substitute(ty, symbols));
+                let types = types.iter().map(|ty| ty.substitute(symbols));
                 Some(Attribute::Types(types.collect::<Option<_>>()?))
             }
             other => Some(other),

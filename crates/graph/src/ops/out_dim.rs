@@ -1,8 +1,7 @@
 //! The size of a result that follows from data: a new symbol, or a size that is known and must be met.
 
 use super::Attributes;
-use super::attributes::required;
-use super::field::Field;
+use super::field::{AttributeType, Field};
 use crate::{Dim, TypeError};
 
 /// What a size that follows from data is called. Prints as `out_dim = n`, or as `size = [n]`.
@@ -26,7 +25,7 @@ impl OutDim {
         match self {
             OutDim::Known(dim) => Ok(dim.clone()),
             OutDim::New(symbol) if Dim::is_identifier(symbol) => Ok(Dim::symbol(symbol)),
-            OutDim::New(symbol) => Err(TypeError::new(format!("out_dim `{symbol}` is no identifier"))),
+            OutDim::New(symbol) => Err(type_error!("out_dim `{symbol}` is no identifier")),
         }
     }
 
@@ -67,13 +66,14 @@ impl Field for OutDim {
         }
     }
 
-    fn read(_name: &str, attributes: &mut Attributes) -> Result<OutDim, TypeError> {
-        match (attributes.text("out_dim")?, attributes.dims("size")?) {
+    fn read(_op: &str, _name: &str, attributes: &mut Attributes) -> Result<OutDim, TypeError> {
+        match (String::take("out_dim", attributes)?, Vec::<Dim>::take("size", attributes)?) {
             (Some(symbol), None) => Ok(OutDim::New(symbol)),
-            (None, dims) => match <[Dim; 1]>::try_from(required("out_dim", dims)?) {
+            (None, Some(dims)) => match <[Dim; 1]>::try_from(dims) {
                 Ok([dim]) => Ok(OutDim::Known(dim)),
-                Err(dims) => Err(TypeError::new(format!("attribute `size` is {dims:?}, expected one size"))),
+                Err(dims) => Err(type_error!("attribute `size` is {dims:?}, expected one size")),
             },
+            (None, None) => Err(TypeError::new("attribute `out_dim` is missing")),
             (Some(_), Some(_)) => Err(TypeError::new("both `out_dim` and `size` are given")),
         }
     }

@@ -1,13 +1,8 @@
 //! Elements before and after those of each axis.
 
-use tensor::{Shape, Tensor};
-
-use super::check::{expect_plain, expect_rank, expect_same_dtype, operands};
-use super::elements::from_bytes;
-use super::field::{declare, words};
+use super::field::words;
 use super::indexing::mapped;
-use super::{Attributes, Define};
-use crate::{Dim, Error, Type, TypeError};
+use super::prelude::*;
 
 /// Pads: `x` [d..] of any plain dtype, and `value` [] of that dtype where the mode is constant →
 /// [before + d + after..].
@@ -57,9 +52,10 @@ impl Pad {
     /// If an axis without elements is padded with its elements, in words.
     pub fn check(&self, axis: usize, size: usize) -> Result<(), String> {
         let padded = self.before[axis] + self.after[axis] > 0;
-        match self.mode == PadMode::Constant || size > 0 || !padded {
-            true => Ok(()),
-            false => Err(format!("axis {axis} has no elements for padding by {}", self.mode.name())),
+        if self.mode == PadMode::Constant || size > 0 || !padded {
+            Ok(())
+        } else {
+            Err(format!("axis {axis} has no elements for padding by {}", self.mode.name()))
         }
     }
 }
@@ -79,16 +75,12 @@ impl Define for Pad {
         };
         expect_plain("x", x)?;
         for (name, sizes) in [("before", &self.before), ("after", &self.after)] {
-            if sizes.len() != x.rank() {
-                return Err(TypeError::new(format!(
-                    "{name} is {sizes:?}, expected one for each axis of x {x}"
-                )));
-            }
+            refuse_if!(sizes.len() != x.rank(), "{name} is {sizes:?}, expected one for each axis of x {x}");
         }
         let mut shape = Vec::new();
         for (axis, size) in x.shape.iter().enumerate() {
             if let Some(size) = size.as_static() {
-                self.check(axis, size).map_err(|message| TypeError::new(format!("{message} of x {x}")))?;
+                self.check(axis, size).map_err(|message| type_error!("{message} of x {x}"))?;
             }
             let ends = &Dim::from(self.before[axis]) + &Dim::from(self.after[axis]);
             shape.push(size + &ends);

@@ -1,15 +1,10 @@
 //! `y = softmax(scale · q · Kᵀ) · V`, causal, for a ragged batch whose keys and values lie in pages of a
 //! cache.
 
-use tensor::{DType, Shape, Tensor};
-
-use super::check::{expect_dtype, expect_finite, expect_rank, operands};
-use super::elements::from_f64;
-use super::field::declare;
+use super::Effect;
 use super::kv_store::{Pages, expect_cache};
+use super::prelude::*;
 use super::ragged::{Token, expect_lengths, expect_page_table, tokens};
-use super::{Attributes, Define, Effect};
-use crate::{Error, Type, TypeError};
 
 /// Attention of each token to its sequence up to itself. Operands: `q: f32[tokens, heads, head_dim]`, `cache`
 /// (read; laid out as in `kv_store.rs`, with the batch's own keys and values stored already), `row_offsets`,
@@ -39,9 +34,10 @@ impl Define for PagedAttention {
         expect_rank("q", q, 3)?;
         expect_cache(cache, self.layer, &q.shape[2])?;
         let heads = (q.shape[1].as_static(), cache.shape[3].as_static());
-        if !matches!(heads, (Some(heads), Some(kv_heads)) if kv_heads > 0 && heads.is_multiple_of(kv_heads)) {
-            return Err(TypeError::new(format!("heads of q {q} are no multiple of those of cache {cache}")));
-        }
+        refuse_if!(
+            !matches!(heads, (Some(heads), Some(kv_heads)) if kv_heads > 0 && heads.is_multiple_of(kv_heads)),
+            "heads of q {q} are no multiple of those of cache {cache}"
+        );
         expect_lengths(row_offsets, cache_lengths)?;
         expect_page_table(page_table, cache_lengths)?;
         self.expect_attributes()?;
@@ -77,7 +73,7 @@ impl PagedAttention {
         }
         match self.softcap {
             Some(cap) if !cap.is_finite() || cap <= 0.0 => {
-                Err(TypeError::new(format!("softcap is {cap}, expected a finite number above 0")))
+                Err(type_error!("softcap is {cap}, expected a finite number above 0"))
             }
             _ => Ok(()),
         }

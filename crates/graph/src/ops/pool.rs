@@ -1,13 +1,9 @@
 //! The mean or the largest element of each window of an image.
 
-use tensor::{Shape, Tensor};
-
-use super::check::{FLOATS, expect_dtype, expect_rank, operands};
-use super::elements::from_f64;
 use super::field::Field;
+use super::prelude::*;
 use super::window::{Images, expect_extents, indices, taps};
-use super::{Attributes, Define, ImageLayout, Windows};
-use crate::{Dim, Error, Type, TypeError};
+use super::{ImageLayout, Windows};
 
 /// What becomes of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -53,34 +49,26 @@ impl Pool2d {
     }
 }
 
+/// `skip_padding` for a mean that leaves padding out.
+impl Field for PoolKind {
+    fn write(&self, _name: &str, attributes: Attributes) -> Attributes {
+        (*self == PoolKind::Average { count_padding: false }).write("skip_padding", attributes)
+    }
+
+    fn read(op: &str, _name: &str, attributes: &mut Attributes) -> Result<PoolKind, TypeError> {
+        if op == NAMES[0] {
+            return Ok(PoolKind::Max);
+        }
+        Ok(PoolKind::Average { count_padding: !bool::read(op, "skip_padding", attributes)? })
+    }
+}
+
+const NAMES: &[&str] = &["max_pool2d", "avg_pool2d"];
+
 impl Define for Pool2d {
-    const NAMES: &[&str] = &["max_pool2d", "avg_pool2d"];
-
-    fn name(&self) -> &'static str {
-        if self.kind == PoolKind::Max { "max_pool2d" } else { "avg_pool2d" }
-    }
-
-    fn attributes(&self) -> Attributes {
-        let skip_padding = self.kind == PoolKind::Average { count_padding: false };
-        let attributes = self.window.write("window", Attributes::default());
-        let attributes = self.round_up.write("round_up", self.windows.write("windows", attributes));
-        let attributes = skip_padding.write("skip_padding", attributes);
-        attributes.with_unless("layout", &self.layout, ImageLayout::default())
-    }
-
-    fn parse(name: &str, attributes: &mut Attributes) -> Result<Pool2d, TypeError> {
-        let kind = match name {
-            "max_pool2d" => PoolKind::Max,
-            _ => PoolKind::Average { count_padding: !attributes.flag("skip_padding")? },
-        };
-        Ok(Pool2d {
-            kind,
-            window: Field::read("window", attributes)?,
-            windows: Windows::parse(2, attributes)?,
-            round_up: attributes.flag("round_up")?,
-            layout: attributes.or("layout", ImageLayout::default())?,
-        })
-    }
+    declare!(NAMES[|op| usize::from(op.kind != PoolKind::Max)] {
+        window, windows, round_up, kind, layout = ImageLayout::default()
+    });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;
@@ -91,11 +79,10 @@ impl Define for Pool2d {
         let mut shape = x.shape.clone();
         for (axis, &size) in self.window.iter().enumerate() {
             let (reach, padding) = (self.windows.reach(axis, size), self.windows.padding[axis]);
-            if padding.iter().any(|&padding| padding >= reach) {
-                return Err(TypeError::new(format!(
-                    "padding {padding:?} of spatial axis {axis} is no smaller than the {reach} that a window spans"
-                )));
-            }
+            refuse_if!(
+                padding.iter().any(|&padding| padding >= reach),
+                "padding {padding:?} of spatial axis {axis} is no smaller than the {reach} that a window spans"
+            );
             let dim: &mut Dim = &mut shape[self.layout.first_spatial_axis() + axis];
             *dim = self.windows.positions(axis, dim, size, self.round_up)?;
         }

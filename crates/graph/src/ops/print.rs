@@ -1,10 +1,6 @@
 //! Shows a value, or a text, where the program comes past: for debugging.
 
-use tensor::{Shape, Tensor};
-
-use super::field::declare;
-use super::{Attributes, Define};
-use crate::{Error, Type, TypeError};
+use super::prelude::*;
 
 /// Shows `x` of any type, or without operands a text, as a session's print options say. No results; prints and writes
 /// of buffers keep their order, and a print is never removed.
@@ -24,8 +20,8 @@ impl Define for Print {
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         match (inputs.len(), &self.text) {
             (1, None) | (0, Some(_)) => Ok(vec![]),
-            (got, None) => Err(TypeError::new(format!("takes 1 operand (x), or none and a text, got {got}"))),
-            (got, Some(_)) => Err(TypeError::new(format!("takes no operand beside a text, got {got}"))),
+            (got, None) => Err(type_error!("takes 1 operand (x), or none and a text, got {got}")),
+            (got, Some(_)) => Err(type_error!("takes no operand beside a text, got {got}")),
         }
     }
 

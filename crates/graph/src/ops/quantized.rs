@@ -1,12 +1,7 @@
 //! Weights in quantized blocks that come as bytes: `u8[rows, bytes]`.
 
-use tensor::{DType, Shape, Tensor};
-
-use super::check::{expect_dtype, expect_rank, last_axis, operands};
-use super::elements::{from_bytes, from_f64};
-use super::field::declare;
-use super::{Attributes, Define, Linear};
-use crate::{Dim, Error, Type, TypeError};
+use super::Linear;
+use super::prelude::*;
 
 /// The elements of quantized blocks: `x: u8[.., bytes]` → `f32[.., elements]`; the last axis holds whole blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -47,12 +42,11 @@ impl Define for QMatMul {
         expect_dtype("x", x, &[DType::F32])?;
         expect_rank("weight", weight, 2)?;
         let columns = columns("weight", weight, self.encoding)?;
-        if *last_axis("x", x)? != columns {
-            return Err(TypeError::new(format!(
-                "inner axes differ: x {x}, weight {weight}, which holds {columns} columns of {}",
-                self.encoding
-            )));
-        }
+        refuse_if!(
+            *last_axis("x", x)? != columns,
+            "inner axes differ: x {x}, weight {weight}, which holds {columns} columns of {}",
+            self.encoding
+        );
         Ok(vec![x.with_shape(x.shape[..x.rank() - 1].iter().chain([&weight.shape[0]]).cloned())])
     }
 
@@ -64,16 +58,14 @@ impl Define for QMatMul {
 
 /// How many elements the blocks along the last axis hold.
 fn columns(name: &str, ty: &Type, encoding: DType) -> Result<Dim, TypeError> {
-    if !encoding.is_block() {
-        return Err(TypeError::new(format!("encoding is {encoding}, expected a dtype of quantized blocks")));
-    }
+    refuse_if!(!encoding.is_block(), "encoding is {encoding}, expected a dtype of quantized blocks");
     expect_dtype(name, ty, &[DType::U8])?;
     let (bytes, block) = (last_axis(name, ty)?, encoding.block());
     match bytes.as_static() {
-        Some(count) if !count.is_multiple_of(block.bytes) => Err(TypeError::new(format!(
+        Some(count) if !count.is_multiple_of(block.bytes) => Err(type_error!(
             "{name} is {ty}, whose last axis is no whole number of {encoding} blocks of {} bytes",
             block.bytes
-        ))),
+        )),
         _ => Ok(&bytes.floor_div(&Dim::from(block.bytes)) * &Dim::from(block.elements)),
     }
 }

@@ -7,12 +7,7 @@
 
 use std::ops::Range;
 
-use tensor::{DType, Shape, Tensor};
-
-use super::check::{expect_dtype, expect_rank, expect_type, operands};
-use super::field::declare;
-use super::{Attributes, Define};
-use crate::{Dim, Error, Type, TypeError};
+use super::prelude::*;
 
 /// `y_t = cache_lengths[b] + t - row_offsets[b]` for each token `t` of sequence `b`: its position in the
 /// sequence.
@@ -91,9 +86,10 @@ pub(super) fn rows(op: &'static str, count: usize, offsets: &[u32]) -> Result<Ve
 }
 
 fn excerpt(values: &[u32]) -> String {
-    match values.len() > 8 {
-        true => format!("{:?} and {} more", &values[..8], values.len() - 8),
-        false => format!("{values:?}"),
+    if values.len() > 8 {
+        format!("{:?} and {} more", &values[..8], values.len() - 8)
+    } else {
+        format!("{values:?}")
     }
 }
 

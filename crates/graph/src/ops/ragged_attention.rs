@@ -3,14 +3,8 @@
 
 use std::ops::Range;
 
-use tensor::{DType, Shape, Tensor};
-
-use super::check::{expect_dtype, expect_finite, expect_rank};
-use super::elements::from_f64;
-use super::field::declare;
+use super::prelude::*;
 use super::ragged::rows;
-use super::{Attributes, Define};
-use crate::{Error, Type, TypeError};
 
 /// Attention within each sequence, in both directions. Operands: `q: f32[tokens, heads, head_dim]`,
 /// `k: f32[tokens, heads, head_dim]`, `v: f32[tokens, heads, value_dim]`, `row_offsets: u32[batch + 1]`, and, if
@@ -30,27 +24,21 @@ impl Define for RaggedAttention {
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let (&[q, k, v, row_offsets], bias) = inputs.split_at(inputs.len().min(4)) else {
             let found = inputs.len();
-            return Err(TypeError::new(format!(
-                "takes 4 operands (q, k, v, row_offsets) and a bias, got {found}"
-            )));
+            return Err(type_error!("takes 4 operands (q, k, v, row_offsets) and a bias, got {found}"));
         };
         for (name, ty) in [("q", q), ("k", k), ("v", v)] {
             expect_dtype(name, ty, &[DType::F32])?;
             expect_rank(name, ty, 3)?;
         }
-        if q.shape != k.shape {
-            return Err(TypeError::new(format!("q and k differ: q {q}, k {k}")));
-        }
-        if v.shape[..2] != k.shape[..2] {
-            return Err(TypeError::new(format!("k and v differ before the last axis: k {k}, v {v}")));
-        }
+        refuse_if!(q.shape != k.shape, "q and k differ: q {q}, k {k}");
+        refuse_if!(v.shape[..2] != k.shape[..2], "k and v differ before the last axis: k {k}, v {v}");
         expect_dtype("row_offsets", row_offsets, &[DType::U32])?;
         expect_rank("row_offsets", row_offsets, 1)?;
         expect_finite("scale", self.scale)?;
         match bias {
             [] => {}
             [bias] => expect_bias(bias, q)?,
-            _ => return Err(TypeError::new(format!("takes one bias, got {}", bias.len()))),
+            _ => return Err(type_error!("takes one bias, got {}", bias.len())),
         }
         Ok(vec![v.clone()])
     }
@@ -99,12 +87,10 @@ fn shares(keys: Range<usize>, score: impl Fn(usize) -> f64) -> Vec<f64> {
 fn expect_bias(bias: &Type, q: &Type) -> Result<(), TypeError> {
     expect_dtype("bias", bias, &[DType::F32])?;
     expect_rank("bias", bias, 2)?;
-    if bias.shape[0] != q.shape[1] {
-        return Err(TypeError::new(format!("heads differ: q {q}, bias {bias}")));
-    }
+    refuse_if!(bias.shape[0] != q.shape[1], "heads differ: q {q}, bias {bias}");
     match bias.shape[1].as_static() {
         Some(len) if len % 2 == 1 => Ok(()),
-        _ => Err(TypeError::new(format!("bias is {bias}, expected an odd number of distances"))),
+        _ => Err(type_error!("bias is {bias}, expected an odd number of distances")),
     }
 }
 

@@ -6,13 +6,10 @@
 
 use std::f64::consts::{FRAC_PI_4, LN_2, SQRT_2};
 
-use tensor::{DType, Shape, Tensor, philox};
+use tensor::philox;
 
-use super::attributes::required;
-use super::check::{FLOATS, expect_finite, operands};
-use super::elements::from_f64;
-use super::{Attribute, Attributes, Define};
-use crate::{Dim, Error, Type, TypeError};
+use super::field::Field;
+use super::prelude::*;
 
 /// Random numbers of one of the four plain float dtypes: nothing → [d..]. The same each time the graph runs.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,60 +67,42 @@ impl Random {
     }
 }
 
-impl Define for Random {
-    const NAMES: &[&str] = NAMES;
-
-    fn name(&self) -> &'static str {
-        match self.distribution {
-            Distribution::Uniform { .. } => NAMES[0],
-            Distribution::Normal { .. } => NAMES[1],
+impl Field for Distribution {
+    fn write(&self, _name: &str, attributes: Attributes) -> Attributes {
+        match *self {
+            Distribution::Uniform { low, high } => high.write("high", low.write("low", attributes)),
+            Distribution::Normal { mean, std } => std.write("std", mean.write("mean", attributes)),
         }
     }
 
-    fn attributes(&self) -> Attributes {
-        let [(first, a), (second, b)] = match self.distribution {
-            Distribution::Uniform { low, high } => [("low", low), ("high", high)],
-            Distribution::Normal { mean, std } => [("mean", mean), ("std", std)],
-        };
-        Attributes::default()
-            .with("dtype", Attribute::DType(self.dtype))
-            .with("shape", Attribute::Dims(self.shape.clone()))
-            .with(first, Attribute::f32(a))
-            .with(second, Attribute::f32(b))
-            .with("seed", Attribute::Int(self.seed as i64))
+    fn read(op: &str, _name: &str, attributes: &mut Attributes) -> Result<Distribution, TypeError> {
+        let mut number = |name| f32::read(op, name, attributes);
+        Ok(if op == NAMES[0] {
+            Distribution::Uniform { low: number("low")?, high: number("high")? }
+        } else {
+            Distribution::Normal { mean: number("mean")?, std: number("std")? }
+        })
     }
+}
 
-    fn parse(name: &str, attributes: &mut Attributes) -> Result<Random, TypeError> {
-        let mut number = |name| required(name, attributes.float(name)?);
-        let distribution = match name == NAMES[0] {
-            true => Distribution::Uniform { low: number("low")?, high: number("high")? },
-            false => Distribution::Normal { mean: number("mean")?, std: number("std")? },
-        };
-        let dtype = required("dtype", attributes.dtype("dtype")?)?;
-        let shape = required("shape", attributes.dims("shape")?)?;
-        let seed: i64 = required("seed", attributes.int("seed")?)?;
-        Ok(Random { distribution, dtype, shape, seed: seed as u64 })
-    }
+impl Define for Random {
+    declare!(NAMES[|op| usize::from(matches!(op.distribution, Distribution::Normal { .. }))] {
+        dtype, shape, distribution, seed
+    });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [] = operands(inputs, [])?;
-        if !FLOATS.contains(&self.dtype) {
-            return Err(TypeError::new(format!("dtype is {}, expected f16, bf16, f32 or f64", self.dtype)));
-        }
+        refuse_if!(!FLOATS.contains(&self.dtype), "dtype is {}, expected f16, bf16, f32 or f64", self.dtype);
         match self.distribution {
             Distribution::Uniform { low, high } => {
                 expect_finite("low", low)?;
                 expect_finite("high", high)?;
-                if high < low {
-                    return Err(TypeError::new(format!("high is {high}, which is below low, {low}")));
-                }
+                refuse_if!(high < low, "high is {high}, which is below low, {low}");
             }
             Distribution::Normal { mean, std } => {
                 expect_finite("mean", mean)?;
                 expect_finite("std", std)?;
-                if std < 0.0 {
-                    return Err(TypeError::new(format!("std is {std}, expected at least 0")));
-                }
+                refuse_if!(std < 0.0, "std is {std}, expected at least 0");
             }
         }
         Ok(vec![Type::new(self.dtype, self.shape.iter().cloned())])

@@ -1,13 +1,7 @@
 //! `y_i = start + i · step`.
 
-use tensor::{DType, Shape, Tensor};
-
-use super::check::{expect_number, expect_rank, expect_same_dtype, operands};
-use super::elements::{Numbers, from_f64, from_i128};
-use super::field::declare;
 use super::out_dim::OutDim;
-use super::{Attributes, Define};
-use crate::{Error, Type, TypeError};
+use super::prelude::*;
 
 /// An arithmetic sequence: `start`, `stop` and `step` [] of one float or integer dtype → `[n]` of that dtype: all
 /// `start + i · step` before `stop`, `n = ⌈(stop - start) / step⌉` of them, or none.
@@ -26,9 +20,10 @@ impl Range {
     /// If the step is 0, or the number is none, in words.
     pub fn count(start: f64, stop: f64, step: f64) -> Result<usize, String> {
         let count = ((stop - start) / step).ceil();
-        match count.is_finite() && step != 0.0 && count < usize::MAX as f64 {
-            true => Ok(count.max(0.0) as usize),
-            false => Err(format!("there is no range from {start} to {stop} by {step}")),
+        if count.is_finite() && step != 0.0 && count < usize::MAX as f64 {
+            Ok(count.max(0.0) as usize)
+        } else {
+            Err(format!("there is no range from {start} to {stop} by {step}"))
         }
     }
 

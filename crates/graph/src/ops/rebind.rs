@@ -1,11 +1,7 @@
 //! `y = x`, of a shape that is asserted: what the type rules cannot prove, checked when the sizes are known.
 
-use tensor::{Shape, Tensor};
-
-use super::attributes::required;
-use super::check::operands;
-use super::{Attribute, Attributes, Define};
-use crate::{Bindings, Dim, Error, Type, TypeError};
+use super::prelude::*;
+use crate::Bindings;
 
 /// `x` of any type → the same of the shape `shape`, which the sizes at run time must equal.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,50 +46,20 @@ impl Rebind {
 }
 
 impl Define for Rebind {
-    const NAMES: &[&str] = &["rebind"];
-
-    fn name(&self) -> &'static str {
-        "rebind"
-    }
-
-    fn attributes(&self) -> Attributes {
-        let symbols = || Attribute::Dims(self.symbols.iter().map(|symbol| Dim::symbol(symbol)).collect());
-        Attributes::default()
-            .with("shape", Attribute::Dims(self.shape.clone()))
-            .with_some("symbols", (!self.symbols.is_empty()).then(symbols))
-            .with_some("message", self.message.clone().map(Attribute::Text))
-    }
-
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<Rebind, TypeError> {
-        let shape = required("shape", attributes.dims("shape")?)?;
-        let symbols = attributes.dims("symbols")?.unwrap_or_default();
-        let symbols = symbols.iter().map(|dim| match dim.as_symbol() {
-            Some(symbol) => Ok(symbol.to_string()),
-            None => Err(TypeError::new(format!("attribute `symbols` has {dim}, expected a symbol"))),
-        });
-        Ok(Rebind {
-            shape,
-            symbols: symbols.collect::<Result<_, _>>()?,
-            message: attributes.text("message")?,
-        })
-    }
+    declare!("rebind" { shape, symbols = Vec::new(), message });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;
         let shape = &self.shape;
-        if x.rank() != shape.len() {
-            return Err(TypeError::new(format!("x is {x}, expected {} axes for {shape:?}", shape.len())));
-        }
+        refuse_if!(x.rank() != shape.len(), "x is {x}, expected {} axes for {shape:?}", shape.len());
         let never = |(given, wanted): (&Dim, &Dim)| matches!((given.as_static(), wanted.as_static()), (Some(a), Some(b)) if a != b);
         if let Some(axis) = x.shape.iter().zip(shape).position(never) {
-            return Err(TypeError::new(format!("x is {x}, which axis {axis} of {shape:?} can never be")));
+            return Err(type_error!("x is {x}, which axis {axis} of {shape:?} can never be"));
         }
         let alone = |symbol: &String| shape.iter().any(|dim| dim.as_symbol() == Some(symbol));
         match self.symbols.iter().find(|symbol| !alone(symbol)) {
             None => Ok(vec![x.with_shape(shape.iter().cloned())]),
-            Some(symbol) => {
-                Err(TypeError::new(format!("no axis of {shape:?} is the new symbol `{symbol}` alone")))
-            }
+            Some(symbol) => Err(type_error!("no axis of {shape:?} is the new symbol `{symbol}` alone")),
         }
     }
 

@@ -1,12 +1,6 @@
 //! `y = f(x_0, …, x_n)` along one axis, which stays with size 1.
 
-use tensor::{DType, Shape, Tensor};
-
-use super::check::{FLOATS, expect_axis, expect_dtype, expect_number, operands};
-use super::elements::{Lanes, Numbers, from_f64, from_i128, integer_range};
-use super::field::declare;
-use super::{Attributes, Define};
-use crate::{Dim, Error, Type, TypeError};
+use super::prelude::*;
 
 /// Reduces one axis: any float or integer dtype → the same dtype, with size 1 along the axis.
 ///
@@ -127,7 +121,7 @@ impl Define for ArgReduce {
         expect_number("x", x)?;
         let result = reduced(x, self.axis)?;
         match x.shape[self.axis].as_static() {
-            Some(0) => Err(TypeError::new(format!("axis {} of x {x} is empty", self.axis))),
+            Some(0) => Err(type_error!("axis {} of x {x} is empty", self.axis)),
             _ => Ok(vec![result.with_dtype(DType::I64)]),
         }
     }

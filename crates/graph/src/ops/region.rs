@@ -1,13 +1,8 @@
 //! A box of elements, every so many along each axis, whose place may follow from data: of tensors and of buffers.
 
-use tensor::{DType, Shape, Tensor};
-
-use super::check::{expect_dtype, expect_plain, expect_same_dtype, expect_type, operands};
-use super::elements::{from_bytes, take};
-use super::field::declare;
+use super::Effect;
 use super::indexing::integers;
-use super::{Attributes, Define, Effect};
-use crate::{Dim, Error, Type, TypeError};
+use super::prelude::*;
 
 /// Reads a box of a buffer: `mut` [d..] of any plain dtype, `starts: i64[rank]` → [shape..].
 ///
@@ -43,12 +38,13 @@ pub fn box_starts(
         let (size, count) = (whole[axis] as i128, part[axis] as i128);
         let from = if start < 0 { i128::from(start) + size } else { start.into() };
         let last = from + (count - 1).max(0) * steps[axis] as i128;
-        match from >= 0 && (last < size || (count == 0 && from <= size)) {
-            true => Ok(from as usize),
-            false => Err(format!(
+        if from >= 0 && (last < size || (count == 0 && from <= size)) {
+            Ok(from as usize)
+        } else {
+            Err(format!(
                 "{count} elements from {start} by {} do not fit the {size} elements of axis {axis}",
                 steps[axis]
-            )),
+            ))
         }
     };
     starts.iter().enumerate().map(start).collect()
@@ -64,10 +60,8 @@ fn expect_box(buffer: &Type, starts: &Type, rank: usize, steps: &[usize]) -> Res
             return Err(TypeError::new(message));
         }
     }
-    match steps.contains(&0) {
-        false => Ok(()),
-        true => Err(TypeError::new(format!("steps is {steps:?}, expected at least 1"))),
-    }
+    refuse_if!(steps.contains(&0), "steps is {steps:?}, expected at least 1");
+    Ok(())
 }
 
 /// The row-major positions, in the whole, of the elements of a box.
@@ -118,9 +112,7 @@ impl Define for StoreSlice {
         let [buffer, x, starts] = operands(inputs, ["buffer", "x", "starts"])?;
         expect_dtype("starts", starts, &[DType::I64])?;
         expect_same_dtype(("buffer", buffer), ("x", x))?;
-        if x.rank() != buffer.rank() {
-            return Err(TypeError::new(format!("ranks differ: buffer {buffer}, x {x}")));
-        }
+        refuse_if!(x.rank() != buffer.rank(), "ranks differ: buffer {buffer}, x {x}");
         expect_box(buffer, starts, x.rank(), &self.steps)?;
         Ok(vec![])
     }

@@ -1,15 +1,9 @@
 //! Repetition: of a whole tensor, and of each element of an axis.
 
-use tensor::{DType, Shape, Tensor};
-
-use super::attributes::required;
-use super::check::{expect_axis, expect_dtype, expect_plain, expect_rank, operands};
-use super::elements::take;
-use super::field::{Field, declare};
+use super::field::Field;
 use super::indexing::{integers, mapped};
 use super::out_dim::OutDim;
-use super::{Attribute, Attributes, Define};
-use crate::{Dim, Error, Type, TypeError};
+use super::prelude::*;
 
 /// The whole again and again along each axis: `x` [d..] of any plain dtype → [repeats · d..].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -24,12 +18,11 @@ impl Define for Tile {
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;
         expect_plain("x", x)?;
-        match self.repeats.len() == x.rank() {
-            true => Ok(vec![x.with_shape(x.shape.iter().zip(&self.repeats).map(|(size, n)| size * n))]),
-            false => {
-                let message = format!("repeats is {:?}, expected one for each axis of x {x}", self.repeats);
-                Err(TypeError::new(message))
-            }
+        if self.repeats.len() == x.rank() {
+            Ok(vec![x.with_shape(x.shape.iter().zip(&self.repeats).map(|(size, n)| size * n))])
+        } else {
+            let message = format!("repeats is {:?}, expected one for each axis of x {x}", self.repeats);
+            Err(TypeError::new(message))
         }
     }
 
@@ -80,9 +73,10 @@ impl RepeatInterleave {
     /// If there are not as many as elements, one is negative, or their sum is another, in words.
     pub fn check(&self, size: usize, counts: Option<&[i64]>, result: usize) -> Result<(), String> {
         let (Repeats::Counts(out_dim), Some(counts)) = (&self.repeats, counts) else { return Ok(()) };
-        match counts.len() == size {
-            true => out_dim.expect(RepeatInterleave::total(counts)?, result),
-            false => Err(format!("repeats has {} elements, axis {} has {size}", counts.len(), self.axis)),
+        if counts.len() == size {
+            out_dim.expect(RepeatInterleave::total(counts)?, result)
+        } else {
+            Err(format!("repeats has {} elements, axis {} has {size}", counts.len(), self.axis))
         }
     }
 
@@ -97,29 +91,25 @@ impl RepeatInterleave {
     }
 }
 
-impl Define for RepeatInterleave {
-    const NAMES: &[&str] = &["repeat_interleave"];
-
-    fn name(&self) -> &'static str {
-        "repeat_interleave"
-    }
-
-    fn attributes(&self) -> Attributes {
-        let axis = Attributes::default().with("axis", Attribute::index(self.axis));
-        match &self.repeats {
-            Repeats::Each(repeats) => axis.with("repeats", Attribute::index(*repeats)),
-            Repeats::Counts(out_dim) => out_dim.write("out_dim", axis),
+/// `repeats` for a number, what [`OutDim`] says for counts.
+impl Field for Repeats {
+    fn write(&self, name: &str, attributes: Attributes) -> Attributes {
+        match self {
+            Repeats::Each(repeats) => repeats.write(name, attributes),
+            Repeats::Counts(out_dim) => out_dim.write(name, attributes),
         }
     }
 
-    fn parse(_name: &str, attributes: &mut Attributes) -> Result<RepeatInterleave, TypeError> {
-        let axis = required("axis", attributes.int("axis")?)?;
-        let repeats = match attributes.int("repeats")? {
-            Some(repeats) => Repeats::Each(repeats),
-            None => Repeats::Counts(Field::read("out_dim", attributes)?),
-        };
-        Ok(RepeatInterleave { axis, repeats })
+    fn read(op: &str, name: &str, attributes: &mut Attributes) -> Result<Repeats, TypeError> {
+        match Field::read(op, name, attributes)? {
+            Some(repeats) => Ok(Repeats::Each(repeats)),
+            None => Ok(Repeats::Counts(Field::read(op, name, attributes)?)),
+        }
     }
+}
+
+impl Define for RepeatInterleave {
+    declare!("repeat_interleave" { axis, repeats });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let (x, size) = match &self.repeats {
@@ -132,12 +122,11 @@ impl Define for RepeatInterleave {
                 expect_dtype("repeats", repeats, &[DType::I32, DType::I64])?;
                 expect_rank("repeats", repeats, 1)?;
                 let axis = expect_axis("x", x, self.axis)?;
-                if repeats.shape[0] != *axis {
-                    return Err(TypeError::new(format!(
-                        "repeats is {repeats}, expected one for each of the {axis} elements of axis {} of x {x}",
-                        self.axis
-                    )));
-                }
+                refuse_if!(
+                    repeats.shape[0] != *axis,
+                    "repeats is {repeats}, expected one for each of the {axis} elements of axis {} of x {x}",
+                    self.axis
+                );
                 (x, out_dim.dim()?)
             }
         };

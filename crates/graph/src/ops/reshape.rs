@@ -1,11 +1,6 @@
 //! The same elements, in row-major order, under another shape.
 
-use tensor::{Shape, Tensor};
-
-use super::check::{expect_plain, operands};
-use super::field::declare;
-use super::{Attributes, Define};
-use crate::{Dim, Error, Type, TypeError};
+use super::prelude::*;
 
 /// Changes the shape: `x` of any plain dtype → the same with `shape`, of provably as many elements.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -21,14 +16,10 @@ impl Define for Reshape {
         let [x] = operands(inputs, ["x"])?;
         expect_plain("x", x)?;
         let result = x.with_shape(self.shape.iter().cloned());
-        if !result.is_tractable() {
-            return Err(TypeError::new(format!("the shape {:?} has too many axes or terms", self.shape)));
-        }
+        refuse_if!(!result.is_tractable(), "the shape {:?} has too many axes or terms", self.shape);
         let (from, to) = (x.elements(), result.elements());
-        match from == to {
-            true => Ok(vec![result]),
-            false => Err(TypeError::new(format!("x {x} has {from} elements, {:?} has {to}", self.shape))),
-        }
+        refuse_if!(from != to, "x {x} has {from} elements, {:?} has {to}", self.shape);
+        Ok(vec![result])
     }
 
     fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {

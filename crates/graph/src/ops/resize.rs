@@ -1,12 +1,7 @@
 //! Tensors at other sizes: each element a weighted sum of its neighbours, axis by axis.
 
-use tensor::{Shape, Tensor};
-
-use super::check::{FLOATS, expect_dtype, expect_finite, operands};
-use super::elements::{Lanes, from_f64};
 use super::field::{Field, words};
-use super::{Attributes, Define};
-use crate::{Dim, Error, Type, TypeError};
+use super::prelude::*;
 
 /// Resizing, as ONNX's `Resize`: `x` of any float dtype → the same dtype and rank at another size. Axes that keep their
 /// size keep their elements.
@@ -106,10 +101,9 @@ impl Resize {
         let mut weights = vec![0.0; beyond - first + 1];
         for i in begin..=end {
             let weight = kernel((i as f64 - place).abs() / shrink);
-            match self.antialias {
-                // Of what lies beyond the edge nothing counts; otherwise the edge goes on.
-                true if i < 0 || i > last as i64 => {}
-                _ => weights[clamp(i) - first] += weight,
+            // Averages leave out what lies beyond the edge; otherwise the edge goes on.
+            if !self.antialias || (0..=last as i64).contains(&i) {
+                weights[clamp(i) - first] += weight;
             }
         }
         let sum: f64 = weights.iter().sum();
@@ -170,48 +164,41 @@ impl Rounding {
     }
 }
 
-impl Define for Resize {
-    const NAMES: &[&str] = &["resize_nearest", "resize_linear", "resize_cubic"];
+const NAMES: &[&str] = &["resize_nearest", "resize_linear", "resize_cubic"];
 
-    fn name(&self) -> &'static str {
-        match self.interpolation {
-            Interpolation::Nearest(_) => "resize_nearest",
-            Interpolation::Linear => "resize_linear",
-            Interpolation::Cubic { .. } => "resize_cubic",
-        }
-    }
-
-    fn attributes(&self) -> Attributes {
-        let attributes = self.size.write("size", Attributes::default());
-        let attributes = self.coordinates.write("coordinates", attributes);
-        let attributes = match self.interpolation {
+impl Field for Interpolation {
+    fn write(&self, _name: &str, attributes: Attributes) -> Attributes {
+        match self {
             Interpolation::Nearest(rounding) => rounding.write("rounding", attributes),
             Interpolation::Linear => attributes,
             Interpolation::Cubic { a } => a.write("a", attributes),
-        };
-        self.antialias.write("antialias", attributes)
+        }
     }
 
-    fn parse(name: &str, attributes: &mut Attributes) -> Result<Resize, TypeError> {
-        let interpolation = match name {
-            "resize_nearest" => Interpolation::Nearest(Field::read("rounding", attributes)?),
+    fn read(op: &str, _name: &str, attributes: &mut Attributes) -> Result<Interpolation, TypeError> {
+        Ok(match op {
+            "resize_nearest" => Interpolation::Nearest(Field::read(op, "rounding", attributes)?),
             "resize_linear" => Interpolation::Linear,
-            _ => Interpolation::Cubic { a: Field::read("a", attributes)? },
-        };
-        let coordinates = Field::read("coordinates", attributes)?;
-        let size = Field::read("size", attributes)?;
-        Ok(Resize { size, interpolation, coordinates, antialias: Field::read("antialias", attributes)? })
+            _ => Interpolation::Cubic { a: Field::read(op, "a", attributes)? },
+        })
     }
+}
+
+impl Define for Resize {
+    declare!(NAMES[|op| match op.interpolation {
+        Interpolation::Nearest(_) => 0,
+        Interpolation::Linear => 1,
+        Interpolation::Cubic { .. } => 2,
+    }] { size, coordinates, interpolation, antialias });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;
         expect_dtype("x", x, FLOATS)?;
-        if self.size.len() != x.rank() {
-            return Err(TypeError::new(format!(
-                "size is {:?}, expected one for each axis of x {x}",
-                self.size
-            )));
-        }
+        refuse_if!(
+            self.size.len() != x.rank(),
+            "size is {:?}, expected one for each axis of x {x}",
+            self.size
+        );
         if let Interpolation::Cubic { a } = self.interpolation {
             expect_finite("a", a)?;
         }
@@ -219,10 +206,12 @@ impl Define for Resize {
             return Err(TypeError::new("antialias is true, but the nearest element is no average"));
         }
         let empty = |(from, to): (&Dim, &Dim)| from.as_static() == Some(0) && to.as_static() != Some(0);
-        match x.shape.iter().zip(&self.size).any(empty) {
-            true => Err(TypeError::new(format!("x {x} has no elements to make {:?} of", self.size))),
-            false => Ok(vec![x.with_shape(self.size.clone())]),
-        }
+        refuse_if!(
+            x.shape.iter().zip(&self.size).any(empty),
+            "x {x} has no elements to make {:?} of",
+            self.size
+        );
+        Ok(vec![x.with_shape(self.size.clone())])
     }
 
     fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {

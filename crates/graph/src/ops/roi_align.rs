@@ -1,13 +1,9 @@
 //! Regions of images at one size, by samples between their elements.
 
-use tensor::{Shape, Tensor};
-
-use super::check::{FLOATS, expect_dtype, expect_finite, expect_rank, expect_same_dtype, operands};
-use super::elements::from_f64;
-use super::field::{declare, words};
+use super::ImageLayout;
+use super::field::words;
+use super::prelude::*;
 use super::window::{Images, expect_extents, indices};
-use super::{Attributes, Define, ImageLayout};
-use crate::{Dim, Error, Type, TypeError};
 
 /// What becomes of the samples of a bin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -68,20 +64,18 @@ impl RoiAlign {
         }
         let (scale, offset) = (f64::from(self.scale), if self.aligned { 0.5 } else { 0.0 });
         let [left, top, right, bottom] = [left, top, right, bottom].map(|x| x * scale - offset);
-        let side = |first: f64, last: f64| match self.aligned {
-            true => last - first,
-            false => (last - first).max(1.0),
-        };
+        let side = |first: f64, last: f64| if self.aligned { last - first } else { (last - first).max(1.0) };
         let bin = [side(top, bottom) / self.size[0] as f64, side(left, right) / self.size[1] as f64];
         let samples = bin.map(|bin| if self.samples > 0 { self.samples as f64 } else { bin.ceil().max(0.0) });
-        match bin.iter().all(|bin| bin.is_finite()) && samples.iter().all(|&count| count <= MAX_SAMPLES) {
-            true => Ok(Region {
+        if bin.iter().all(|bin| bin.is_finite()) && samples.iter().all(|&count| count <= MAX_SAMPLES) {
+            Ok(Region {
                 image: image as usize,
                 corner: [top, left],
                 bin,
                 samples: samples.map(|count| count as usize),
-            }),
-            false => Err(format!("the region {row:?} makes bins of {} by {} elements", bin[0], bin[1])),
+            })
+        } else {
+            Err(format!("the region {row:?} makes bins of {} by {} elements", bin[0], bin[1]))
         }
     }
 }
@@ -120,17 +114,15 @@ impl Define for RoiAlign {
         expect_rank("regions", regions, 2)?;
         expect_extents("size", &self.size, 2, 1)?;
         expect_finite("scale", self.scale)?;
-        if self.samples as f64 > MAX_SAMPLES {
-            return Err(TypeError::new(format!(
-                "samples is {}, expected at most {MAX_SAMPLES}",
-                self.samples
-            )));
-        }
-        if regions.shape[1].as_static() != Some(5) {
-            return Err(TypeError::new(format!(
-                "regions is {regions}, expected 5 columns: image, x, y, x, y"
-            )));
-        }
+        refuse_if!(
+            self.samples as f64 > MAX_SAMPLES,
+            "samples is {}, expected at most {MAX_SAMPLES}",
+            self.samples
+        );
+        refuse_if!(
+            regions.shape[1].as_static() != Some(5),
+            "regions is {regions}, expected 5 columns: image, x, y, x, y"
+        );
         let channels = x.shape[self.layout.channel_axis(4)].clone();
         let size = self.size.iter().map(|&size| Dim::from(size)).collect();
         Ok(vec![x.with_shape(self.layout.shape(regions.shape[0].clone(), channels, size))])

@@ -3,13 +3,8 @@
 //! `(a, b) → (a·cos φ - b·sin φ, a·sin φ + b·cos φ)` with `φ = position · inverse_frequency` (Su et al.,
 //! "RoFormer", 2021).
 
-use tensor::{DType, Shape, Tensor};
-
-use super::check::{expect_dtype, expect_finite, expect_rank, expect_type, operands};
-use super::elements::from_f64;
-use super::field::{declare, words};
-use super::{Attributes, Define};
-use crate::{Dim, Error, Type, TypeError};
+use super::field::words;
+use super::prelude::*;
 
 /// The cosines and sines of each position, for every layer to use: `positions: u32[tokens]`,
 /// `inverse_frequencies: f32[n]` → `f32[tokens, 2, n]`, the n cosines first. The angle is computed in f64.
@@ -93,7 +88,7 @@ impl Define for Rope {
         expect_type("table", table, DType::F32, &[&x.shape[0], &Dim::from(2), pairs])?;
         match (x.shape[2].as_static(), pairs.as_static()) {
             (Some(head), Some(pairs)) if pairs <= head / 2 => Ok(vec![x.clone()]),
-            _ => Err(TypeError::new(format!("table {table} turns more elements than heads have: x {x}"))),
+            _ => Err(type_error!("table {table} turns more elements than heads have: x {x}")),
         }
     }
 

@@ -1,16 +1,8 @@
 //! Elements and slices of a tensor replaced, or combined with updates, at indices.
 
-use tensor::{Shape, Tensor};
-
-use super::check::{
-    INDICES, expect_axis, expect_dtype, expect_number, expect_plain, expect_rank, expect_same_dtype, operands,
-};
-use super::elements::{Numbers, from_bytes, from_f64, from_i128};
-use super::field::{declare, member};
 use super::gather_nd::{depth, rows};
 use super::indexing::{integers, resolve};
-use super::{Attributes, Define};
-use crate::{Error, Type, TypeError};
+use super::prelude::*;
 
 /// What becomes of an element that an update meets. Updates are applied in the order of their indices, so that the
 /// last one stays where several replace an element.
@@ -113,9 +105,10 @@ impl Scatter {
     /// # Errors
     /// With both sizes, in words.
     pub fn check(&self, axis: usize, size: usize, updates: usize) -> Result<(), String> {
-        match axis == self.axis || updates <= size {
-            true => Ok(()),
-            false => Err(format!("updates has {updates} elements along axis {axis}, x has {size}")),
+        if axis == self.axis || updates <= size {
+            Ok(())
+        } else {
+            Err(format!("updates has {updates} elements along axis {axis}, x has {size}"))
         }
     }
 }
@@ -128,9 +121,7 @@ impl Define for Scatter {
         self.kind.expect_operands(x, updates, indices)?;
         expect_axis("x", x, self.axis)?;
         expect_rank("updates", updates, x.rank())?;
-        if updates.shape != indices.shape {
-            return Err(TypeError::new(format!("shapes differ: updates {updates}, indices {indices}")));
-        }
+        refuse_if!(updates.shape != indices.shape, "shapes differ: updates {updates}, indices {indices}");
         for (axis, (size, count)) in x.shape.iter().zip(&updates.shape).enumerate() {
             if let (Some(size), Some(count)) = (size.as_static(), count.as_static()) {
                 self.check(axis, size, count).map_err(TypeError::new)?;
@@ -149,9 +140,10 @@ impl Define for Scatter {
         let target = |(position, index): (usize, i128)| {
             let (mut rest, mut target) = (position, 0);
             for axis in (0..shape.rank()).rev() {
-                let along = match axis == self.axis {
-                    true => resolve(self.name(), (position, index), shape[axis], axis)?,
-                    false => rest % counts[axis],
+                let along = if axis == self.axis {
+                    resolve(self.name(), (position, index), shape[axis], axis)?
+                } else {
+                    rest % counts[axis]
                 };
                 target += along * strides[axis] as usize;
                 rest /= counts[axis];
@@ -178,28 +170,18 @@ const ND_NAMES: &[&str] =
     &["scatter_nd", "scatter_nd_add", "scatter_nd_max", "scatter_nd_min", "scatter_nd_mul"];
 
 impl Define for ScatterNd {
-    const NAMES: &[&str] = ND_NAMES;
-
-    fn name(&self) -> &'static str {
-        ND_NAMES[self.kind as usize]
-    }
-
-    fn parse(name: &str, _attributes: &mut Attributes) -> Result<ScatterNd, TypeError> {
-        Ok(ScatterNd { kind: member(ND_NAMES, name, ScatterKind::ALL) })
-    }
+    declare!(ND_NAMES[kind in ScatterKind::ALL]);
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x, updates, indices] = operands(inputs, ["x", "updates", "indices"])?;
         self.kind.expect_operands(x, updates, indices)?;
         let depth = depth(indices)?;
         let Some(slices) = x.shape.get(depth..) else {
-            return Err(TypeError::new(format!("indices is {indices}, but x {x} has {} axes", x.rank())));
+            return Err(type_error!("indices is {indices}, but x {x} has {} axes", x.rank()));
         };
         let expected = x.with_shape([&indices.shape[..indices.rank() - 1], slices].concat());
-        match updates.shape == expected.shape {
-            true => Ok(vec![x.with_shape(x.shape.clone())]),
-            false => Err(TypeError::new(format!("updates is {updates}, expected {expected}"))),
-        }
+        refuse_if!(updates.shape != expected.shape, "updates is {updates}, expected {expected}");
+        Ok(vec![x.with_shape(x.shape.clone())])
     }
 
     fn reference(&self, inputs: &[&Tensor], _outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {

@@ -1,13 +1,7 @@
 //! `z = a where the condition is true, else b`, with broadcasting.
 
-use tensor::{DType, Shape, Tensor};
-
 use super::broadcast::{broadcast, broadcast_operands};
-use super::check::{expect_dtype, expect_plain, expect_same_dtype, operands};
-use super::elements::{broadcast_positions, from_bytes, take};
-use super::field::declare;
-use super::{Attributes, Define};
-use crate::{Error, Type, TypeError};
+use super::prelude::*;
 
 /// Picks elements: `condition` bool, `a` and `b` of any one plain dtype → that dtype; all three broadcast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,11 +1,6 @@
 //! The sizes of a tensor's axes as data.
 
-use tensor::{DType, Shape, Tensor};
-
-use super::check::operands;
-use super::field::declare;
-use super::{Attributes, Define};
-use crate::{Error, Type, TypeError};
+use super::prelude::*;
 
 /// `x` of any type → `i64[rank]`: the size of each axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,12 +1,6 @@
 //! `y_i = x_(start + i·step)` along one axis.
 
-use tensor::{Shape, Tensor};
-
-use super::check::{expect_axis, expect_plain, operands};
-use super::elements::{Lanes, take};
-use super::field::declare;
-use super::{Attributes, Define};
-use crate::{Dim, Error, Type, TypeError};
+use super::prelude::*;
 
 /// Picks a range of an axis: `x` of any plain dtype → the same with `(stop - start) / step`, rounded up,
 /// along the axis. Both ends must lie within the axis, also when its size is known only at run time.
@@ -33,12 +27,10 @@ impl Define for Slice {
             return Err(TypeError::new("step is 0, expected at least 1"));
         }
         if let Some(size) = size.as_static() {
-            self.range(size).map_err(|message| TypeError::new(format!("{message} of x {x}")))?;
+            self.range(size).map_err(|message| type_error!("{message} of x {x}"))?;
         }
-        let from_start = |index: i64| match index < 0 {
-            true => size + &Dim::integer(index),
-            false => Dim::integer(index),
-        };
+        let from_start =
+            |index: i64| if index < 0 { size + &Dim::integer(index) } else { Dim::integer(index) };
         let length = &self.stop.map_or_else(|| size.clone(), from_start) - &from_start(self.start);
         let step = Dim::from(self.step);
         let mut shape = x.shape.clone();
@@ -63,9 +55,8 @@ impl Slice {
     /// # Errors
     /// If it leaves the axis, or ends before it starts.
     pub fn range(&self, size: usize) -> Result<(usize, usize), String> {
-        let resolve = |index: i64| match index < 0 {
-            true => size.checked_sub(index.unsigned_abs() as usize),
-            false => Some(index as usize),
+        let resolve = |index: i64| {
+            if index < 0 { size.checked_sub(index.unsigned_abs() as usize) } else { Some(index as usize) }
         };
         let (start, stop) = (resolve(self.start), self.stop.map_or(Some(size), resolve));
         match (start, stop) {

@@ -4,10 +4,7 @@ use std::f64::consts::PI;
 
 /// `erf x = 2/√π ∫₀ˣ e^(-t²) dt`, to about 1e-15.
 pub(super) fn erf(x: f64) -> f64 {
-    match x.abs() < SERIES_BELOW {
-        true => series(x),
-        false => (1.0 - fraction(x.abs())).copysign(x),
-    }
+    if x.abs() < SERIES_BELOW { series(x) } else { (1.0 - fraction(x.abs())).copysign(x) }
 }
 
 /// `1 - erf x`, without cancellation for positive `x`.

@@ -1,12 +1,6 @@
 //! `[y_0 | y_1 | …] = x` along one axis.
 
-use tensor::{Shape, Tensor};
-
-use super::check::{expect_axis, expect_plain, operands};
-use super::elements::{Lanes, take};
-use super::field::declare;
-use super::{Attributes, Define};
-use crate::{Dim, Error, Type, TypeError};
+use super::prelude::*;
 
 /// Takes a tensor apart: `x` of any plain dtype → one result for each size.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -27,10 +21,10 @@ impl Define for Split {
         let sum = self.sizes.iter().fold(Dim::from(0), |sum, &size| &sum + &Dim::from(size));
         if sum != *axis {
             let sizes = &self.sizes;
-            return Err(TypeError::new(format!(
+            return Err(type_error!(
                 "sizes {sizes:?} have sum {sum}, axis {} of x {x} has {axis}",
                 self.axis
-            )));
+            ));
         }
         let result = |&size: &usize| {
             let mut shape = x.shape.clone();

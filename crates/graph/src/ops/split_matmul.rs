@@ -1,11 +1,7 @@
 //! `c_ij = Σ_s round(Σ_{k in chunk s} a_ik · b_kj)`: matrix products whose partial sums are kept in halves.
 
-use tensor::{DType, Shape, Tensor};
-
-use super::elements::from_f64;
-use super::field::declare;
-use super::{Attributes, Define, MatMul};
-use crate::{Error, Type, TypeError};
+use super::MatMul;
+use super::prelude::*;
 
 /// A [`MatMul`] of halves that gives halves: `a` [.., m, k], `b` [.., k, n], both f16 or both bf16 → [.., m, n] of that
 /// dtype. Sums over `chunk` of `k` at a time are rounded to it; what they add up to is rounded once more.
@@ -25,7 +21,7 @@ impl Define for SplitMatMul {
         let product = MatMul.infer(inputs)?.swap_remove(0);
         match inputs[0].dtype {
             dtype @ (DType::F16 | DType::BF16) => Ok(vec![product.with_dtype(dtype)]),
-            _ => Err(TypeError::new(format!("a is {}, expected f16 or bf16", inputs[0]))),
+            _ => Err(type_error!("a is {}, expected f16 or bf16", inputs[0])),
         }
     }
 

@@ -1,12 +1,6 @@
 //! The `k` largest or smallest elements of an axis, in order, and where they were.
 
-use tensor::{DType, Shape, Tensor};
-
-use super::check::{expect_axis, expect_number, operands};
-use super::elements::{Lanes, Numbers, take};
-use super::field::declare;
-use super::{Attributes, Define};
-use crate::{Dim, Error, Type, TypeError};
+use super::prelude::*;
 
 /// Selects and sorts: `x` of any float or integer dtype → values and i64 indices, both with `k` elements along the
 /// axis. Of equal ones the lowest index comes first. NaN is above all numbers: `top_k` gives it first, `bottom_k` last.
@@ -29,9 +23,12 @@ impl Define for TopK {
         let [x] = operands(inputs, ["x"])?;
         expect_number("x", x)?;
         let size = expect_axis("x", x, self.axis)?;
-        if size.as_static().is_some_and(|size| size < self.k) {
-            return Err(TypeError::new(format!("k = {} is more than axis {} of x {x}", self.k, self.axis)));
-        }
+        refuse_if!(
+            size.as_static().is_some_and(|size| size < self.k),
+            "k = {} is more than axis {} of x {x}",
+            self.k,
+            self.axis
+        );
         let mut shape = x.shape.clone();
         shape[self.axis] = Dim::from(self.k);
         let values = x.with_shape(shape);

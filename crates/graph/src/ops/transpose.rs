@@ -1,11 +1,6 @@
 //! `y[i_order[0], i_order[1], …] = x[i_0, i_1, …]`: the axes in another order.
 
-use tensor::{Shape, Tensor};
-
-use super::check::{expect_plain, operands};
-use super::field::declare;
-use super::{Attributes, Define};
-use crate::{Error, Type, TypeError};
+use super::prelude::*;
 
 /// Reorders axes: `x` of any plain dtype → the same with `x`'s axis `order[i]` as axis `i`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -22,12 +17,12 @@ impl Define for Transpose {
         expect_plain("x", x)?;
         let mut sorted = self.order.clone();
         sorted.sort_unstable();
-        match sorted.into_iter().eq(0..x.rank()) {
-            true => Ok(vec![x.with_shape(self.order.iter().map(|&axis| x.shape[axis].clone()))]),
-            false => {
-                Err(TypeError::new(format!("order {:?} is no permutation of the axes of x {x}", self.order)))
-            }
-        }
+        refuse_if!(
+            !sorted.into_iter().eq(0..x.rank()),
+            "order {:?} is no permutation of the axes of x {x}",
+            self.order
+        );
+        Ok(vec![x.with_shape(self.order.iter().map(|&axis| x.shape[axis].clone()))])
     }
 
     fn reference(&self, inputs: &[&Tensor], _outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {

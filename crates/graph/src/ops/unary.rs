@@ -1,13 +1,9 @@
 //! `y = f(x)` for each element.
 
-use tensor::{DType, Shape, Tensor};
-
-use super::check::{FLOATS, operands};
-use super::elements::{Numbers, from_f64, from_i128};
+use super::Attribute;
 use super::field::AttributeType;
+use super::prelude::*;
 use super::special::{erf, erfc};
-use super::{Attribute, Attributes, Define};
-use crate::{Error, Type, TypeError};
 
 macro_rules! unary {
     ($($(#[$doc:meta])* $variant:ident = $name:literal: $function:expr;)*) => {
@@ -24,10 +20,6 @@ macro_rules! unary {
             pub fn evaluate(self, x: f64) -> f64 {
                 let function: fn(f64) -> f64 = match self { $(Unary::$variant => $function,)* };
                 function(x)
-            }
-
-            const fn text(self) -> &'static str {
-                match self { $(Unary::$variant => $name,)* }
             }
         }
 
@@ -91,16 +83,7 @@ unary! {
 }
 
 impl Define for Unary {
-    const NAMES: &[&str] = NAMES;
-
-    fn name(&self) -> &'static str {
-        self.text()
-    }
-
-    fn parse(name: &str, _attributes: &mut Attributes) -> Result<Unary, TypeError> {
-        Unary::with_name(name)
-            .ok_or_else(|| TypeError::new(format!("`{name}` is no function of one element")))
-    }
+    declare!(NAMES[self in Unary::ALL]);
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;
@@ -111,10 +94,8 @@ impl Define for Unary {
             }
             _ => (FLOATS.contains(&x.dtype), "a float"),
         };
-        match fits {
-            true => Ok(vec![x.clone()]),
-            false => Err(TypeError::new(format!("x is {x}, expected {expected}"))),
-        }
+        refuse_if!(!fits, "x is {x}, expected {expected}");
+        Ok(vec![x.clone()])
     }
 
     fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
@@ -136,7 +117,7 @@ impl Define for Unary {
 impl Unary {
     /// The function with a name.
     pub fn with_name(name: &str) -> Option<Unary> {
-        Unary::ALL.iter().copied().find(|function| function.text() == name)
+        Unary::ALL.iter().copied().find(|function| function.name() == name)
     }
 
     fn evaluate_integer(self, x: i128) -> i128 {
@@ -145,7 +126,7 @@ impl Unary {
             Unary::Neg => -x,
             Unary::Relu => x.max(0),
             Unary::Not => 1 - x,
-            other => unreachable!("{} of an integer", other.text()),
+            other => unreachable!("{} of an integer", other.name()),
         }
     }
 }
@@ -153,13 +134,12 @@ impl Unary {
 /// The name of a function, which another op applies.
 impl AttributeType for Unary {
     fn to_attribute(&self) -> Attribute {
-        Attribute::Text(self.text().to_string())
+        Attribute::Text(self.name().to_string())
     }
 
     fn take(name: &str, attributes: &mut Attributes) -> Result<Option<Unary>, TypeError> {
-        let unknown =
-            |word: &str| TypeError::new(format!("{name} is {word}, which is no function of one element"));
-        let word = attributes.text(name)?;
+        let unknown = |word: &str| type_error!("{name} is {word}, which is no function of one element");
+        let word = String::take(name, attributes)?;
         word.map(|word| Unary::with_name(&word).ok_or_else(|| unknown(&word))).transpose()
     }
 }

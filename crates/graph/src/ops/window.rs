@@ -91,20 +91,6 @@ impl Windows {
         padded.checked_sub(self.padding[axis][0]).filter(|&element| element < size)
     }
 
-    pub(super) fn parse(axes: usize, attributes: &mut Attributes) -> Result<Windows, TypeError> {
-        let padding = attributes.or("padding", vec![0; 2 * axes])?;
-        if padding.len() != 2 * axes {
-            return Err(TypeError::new(format!(
-                "padding is {padding:?}, expected a number before and one after each of {axes} axes"
-            )));
-        }
-        Ok(Windows {
-            strides: attributes.or("strides", vec![1; axes])?,
-            dilations: attributes.or("dilations", vec![1; axes])?,
-            padding: padding.as_chunks().0.to_vec(),
-        })
-    }
-
     /// Refuses numbers that are not one for each of `axes`, or make no sense.
     pub(super) fn expect_axes(&self, axes: usize) -> Result<(), TypeError> {
         expect_extents("strides", &self.strides, axes, 1)?;
@@ -123,16 +109,13 @@ impl Windows {
     ) -> Result<Dim, TypeError> {
         let ([before, after], stride) = (self.padding[axis], self.strides[axis]);
         let reach = self.reach(axis, size);
-        if size == 0 {
-            return Err(TypeError::new(format!("the window has no elements along spatial axis {axis}")));
-        }
-        if length.as_static().is_some_and(|length| length + before + after < reach) {
-            return Err(TypeError::new(format!(
-                "a window of {size} elements spans {reach} along spatial axis {axis}, which has {length} and \
+        refuse_if!(size == 0, "the window has no elements along spatial axis {axis}");
+        refuse_if!(
+            length.as_static().is_some_and(|length| length + before + after < reach),
+            "a window of {size} elements spans {reach} along spatial axis {axis}, which has {length} and \
                  {} of padding",
-                before + after
-            )));
-        }
+            before + after
+        );
         // The last window starts at most `spare` after the last element but for the padding before it.
         let mut spare = after as i64 - reach as i64;
         if round_up {
@@ -150,25 +133,22 @@ pub(super) fn expect_extents(
     count: usize,
     least: usize,
 ) -> Result<(), TypeError> {
-    if values.len() != count {
-        return Err(TypeError::new(format!("{name} is {values:?}, expected {count} numbers")));
-    }
-    match values.iter().all(|value| (least..=MAX_EXTENT).contains(value)) {
-        true => Ok(()),
-        false => Err(TypeError::new(format!(
-            "{name} is {values:?}, expected numbers from {least} to {MAX_EXTENT}"
-        ))),
-    }
+    refuse_if!(values.len() != count, "{name} is {values:?}, expected {count} numbers");
+    refuse_if!(
+        !values.iter().all(|value| (least..=MAX_EXTENT).contains(value)),
+        "{name} is {values:?}, expected numbers from {least} to {MAX_EXTENT}"
+    );
+    Ok(())
 }
 
 /// The sizes of an operand that must be numbers: a filter's.
 pub(super) fn expect_static(name: &str, ty: &Type) -> Result<Vec<usize>, TypeError> {
     let sizes: Option<Vec<usize>> = ty.shape.iter().map(Dim::as_static).collect();
     let sizes = sizes.filter(|sizes| sizes.iter().all(|&size| size <= MAX_EXTENT));
-    sizes.ok_or_else(|| TypeError::new(format!("{name} is {ty}, expected sizes that are numbers")))
+    sizes.ok_or_else(|| type_error!("{name} is {ty}, expected sizes that are numbers"))
 }
 
-/// Of two axes: `strides`, `dilations` and `padding`, each left out where it changes nothing.
+/// `strides`, `dilations` and `padding`, each left out where it changes nothing.
 impl Field for Windows {
     fn write(&self, _name: &str, attributes: Attributes) -> Attributes {
         let axes = self.strides.len();
@@ -178,8 +158,18 @@ impl Field for Windows {
             .with_unless("padding", &self.padding.as_flattened().to_vec(), vec![0; 2 * axes])
     }
 
-    fn read(_name: &str, attributes: &mut Attributes) -> Result<Windows, TypeError> {
-        Windows::parse(2, attributes)
+    fn read(op: &str, _name: &str, attributes: &mut Attributes) -> Result<Windows, TypeError> {
+        let axes = if op == "conv3d" { 3 } else { 2 };
+        let padding = attributes.or("padding", vec![0; 2 * axes])?;
+        refuse_if!(
+            padding.len() != 2 * axes,
+            "padding is {padding:?}, expected a number before and one after each of {axes} axes"
+        );
+        Ok(Windows {
+            strides: attributes.or("strides", vec![1; axes])?,
+            dilations: attributes.or("dilations", vec![1; axes])?,
+            padding: padding.as_chunks().0.to_vec(),
+        })
     }
 }
 

@@ -16,8 +16,6 @@
 mod data;
 mod detached;
 mod lexer;
-#[cfg(test)]
-mod page;
 mod parse;
 mod print;
 

@@ -21,10 +21,7 @@ impl<'t> Parser<'t> {
     }
 
     pub(super) fn symbol(&mut self, symbol: &'static str) -> Result<(), Error> {
-        match self.accept(symbol)? {
-            true => Ok(()),
-            false => Err(self.expected(&format!("`{symbol}`"))),
-        }
+        if self.accept(symbol)? { Ok(()) } else { Err(self.expected(&format!("`{symbol}`"))) }
     }
 
     pub(super) fn accept(&mut self, symbol: &'static str) -> Result<bool, Error> {

@@ -94,10 +94,8 @@ impl Parser<'_> {
     }
 
     fn sum(&mut self, depth: usize) -> Result<Dim, Error> {
-        let mut sum = match self.accept("-")? {
-            true => &Dim::from(0) - &self.product(depth)?,
-            false => self.product(depth)?,
-        };
+        let mut sum =
+            if self.accept("-")? { &Dim::from(0) - &self.product(depth)? } else { self.product(depth)? };
         loop {
             sum = match self.token {
                 Token::Symbol("+") => {
@@ -159,9 +157,10 @@ impl Parser<'_> {
     }
 
     fn expect_tractable(&self, dim: &Dim) -> Result<(), Error> {
-        match dim.complexity() <= Dim::MAX_COMPLEXITY {
-            true => Ok(()),
-            false => Err(Error::Parse { line: self.line, message: "the dim has too many terms".into() }),
+        if dim.complexity() <= Dim::MAX_COMPLEXITY {
+            Ok(())
+        } else {
+            Err(Error::Parse { line: self.line, message: "the dim has too many terms".into() })
         }
     }
 }

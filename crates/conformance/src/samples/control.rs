@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tensor::Tensor;
 
-use super::super::Tolerance;
 use super::List;
-use crate::Graph;
-use crate::ops::*;
+use crate::Tolerance;
+use graph::Graph;
+use graph::ops::*;
 
 impl List {
     pub(super) fn control(&mut self) {

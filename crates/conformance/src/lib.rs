@@ -1,22 +1,21 @@
-//! Sample problems for each op. A device runs them all and is held to the op's reference.
+//! Sample problems for each op. A device runs all of them, and its results are compared with the op's reference.
 //!
 //! ```
-//! # use perihelion_graph as graph;
-//! for problem in graph::conformance::problems() {
+//! for problem in perihelion_conformance::problems() {
 //!     // A device compiles `problem.graph()` and executes it with `problem.arguments()` instead.
 //!     let results = problem.graph().evaluate(&problem.arguments(), &|name| problem.weight(name)).unwrap();
 //!     problem.check(&results.outputs, &results.buffers).unwrap();
 //! }
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod data;
 mod samples;
 
+use graph::ops::{Effect, Weight};
+use graph::{Bindings, Error, Graph, Kind, Op, Type, Value};
 use tensor::{DType, Shape, Tensor};
-
-use crate::graph::infer;
-use crate::ops::{Effect, Weight};
-use crate::{Bindings, Error, Graph, Kind, Op, Type, Value};
 
 pub use samples::problems;
 
@@ -61,32 +60,44 @@ impl Problem {
         tolerance: Tolerance,
     ) -> Result<Problem, Error> {
         let (name, op) = (name.into(), op.into());
-        let types: Vec<Type> = (0..inputs.len()).map(|i| operand_type(&op, &inputs, i)).collect();
-        let results = infer(&op, &types.iter().collect::<Vec<_>>())?;
-        let sizes = op.sizes(&inputs.iter().collect::<Vec<_>>())?;
-        let bindings: Bindings = op.defines().into_iter().zip(sizes).collect();
-        let outputs = results.iter().map(|ty| ty.resolve(&bindings)).collect::<Result<_, Error>>()?;
-        Ok(Problem { name, op, inputs, outputs, tolerance })
+        let mut problem = Problem { name, op, inputs, outputs: Vec::new(), tolerance };
+        let graph = problem.build()?;
+        let sizes = problem.op.sizes(&problem.inputs.iter().collect::<Vec<_>>())?;
+        let bindings: Bindings = problem.op.defines().into_iter().zip(sizes).collect();
+        let shapes = graph.outputs().iter().map(|&result| graph.ty(result).resolve(&bindings));
+        problem.outputs = shapes.collect::<Result<_, Error>>()?;
+        Ok(problem)
+    }
+
+    /// The types of the operands.
+    pub fn types(&self) -> Vec<Type> {
+        let ty = |(position, input): (usize, &Tensor)| {
+            let kind = if self.op.effect(position) == Effect::None { Kind::Tensor } else { Kind::Buffer };
+            Type { kind, ..Type::new(input.dtype(), input.shape().iter().copied()) }
+        };
+        self.inputs.iter().enumerate().map(ty).collect()
     }
 
     /// A graph of the one op: operand `i` is the input `operand{i}`, or the weight of that name where models
     /// have weights (a device packs those); the results are the outputs.
     pub fn graph(&self) -> Graph {
+        self.build().expect("the operands fit the op")
+    }
+
+    fn build(&self) -> Result<Graph, Error> {
         let mut graph = Graph::new(self.op.name());
-        let operands: Vec<Value> = (0..self.inputs.len())
-            .map(|i| {
-                let (name, ty) = (format!("operand{i}"), operand_type(&self.op, &self.inputs, i));
-                match self.is_weight(i) {
-                    true => {
-                        graph.push_one(Weight { name, ty }.into(), &[]).expect("a tensor can be a weight")
-                    }
-                    false => graph.input(name, ty),
-                }
-            })
-            .collect();
-        let results = graph.push(self.op.clone(), &operands).expect("the operands fit the op");
+        let mut operands: Vec<Value> = Vec::new();
+        for (position, ty) in self.types().into_iter().enumerate() {
+            let name = format!("operand{position}");
+            operands.push(if self.is_weight(position) {
+                graph.push_one(Weight { name, ty }.into(), &[])?
+            } else {
+                graph.input(name, ty)
+            });
+        }
+        let results = graph.push(self.op.clone(), &operands)?;
         graph.set_outputs(&results);
-        graph
+        Ok(graph)
     }
 
     /// The inputs of [`Problem::graph`], buffers included.
@@ -183,16 +194,6 @@ impl Tolerance {
     }
 }
 
-/// What an op takes as an operand.
-pub(crate) fn kind(op: &Op, position: usize) -> Kind {
-    if op.effect(position) == Effect::None { Kind::Tensor } else { Kind::Buffer }
-}
-
-fn operand_type(op: &Op, inputs: &[Tensor], position: usize) -> Type {
-    let (kind, input) = (kind(op, position), &inputs[position]);
-    Type { kind, ..Type::new(input.dtype(), input.shape().iter().copied()) }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -222,7 +223,7 @@ mod tests {
     fn wrong_results_are_found() {
         let x = Tensor::from_slice([3], &[1.0f32, f32::NAN, f32::INFINITY]);
         let close = Tolerance::Close { relative: 1e-6, absolute: 0.0 };
-        let problem = Problem::new("neg", crate::ops::Unary::Neg, vec![x], close).unwrap();
+        let problem = Problem::new("neg", graph::ops::Unary::Neg, vec![x], close).unwrap();
         let check = |values: [f32; 3]| problem.check(&[Tensor::from_slice([3], &values)], &[]);
         assert_eq!(check([-1.000_000_1, f32::NAN, f32::NEG_INFINITY]), Ok(()));
         for wrong in [

@@ -2,10 +2,10 @@
 
 use tensor::{DType, Shape, Tensor};
 
-use super::super::Tolerance;
-use super::super::data::Random;
 use super::List;
-use crate::ops::*;
+use crate::Tolerance;
+use crate::data::Random;
+use graph::ops::*;
 
 impl List {
     pub(super) fn dense_attention(&mut self) {

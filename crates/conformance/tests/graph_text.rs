@@ -1,15 +1,16 @@
-//! `docs/reference/graph-text.md` tells the truth: its examples print as they read, and its table has every op with the
-//! attributes that it asks for and the dtypes that its type rule accepts.
+//! Checks `docs/reference/graph-text.md`: its examples print as they read, and its table has every op with its attributes
+//! and the dtypes that its type rule accepts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::{Discriminant, discriminant};
+use std::sync::Arc;
 
-use tensor::{DType, Tensor};
-
-use crate::conformance::{Problem, kind, problems};
-use crate::graph::infer;
-use crate::ops::{Attribute, Attributes, Print, asked};
-use crate::{Error, Module, Op, Type};
+use graph::ops::{
+    Attribute, Attributes, Call, Conv, FilterLayout, Fold, ImageLayout, Print, Rebind, Windows,
+};
+use graph::{Graph, Module, Op, Type, dims};
+use perihelion_conformance::problems;
+use tensor::DType;
 
 const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/graph-text.md"));
 
@@ -71,21 +72,32 @@ type Sample = (Op, Vec<Type>);
 /// The names of an op that have operands and attributes in common, and what these are, in the order of [`Op::names`].
 fn rows() -> Vec<(Vec<&'static str>, String, String)> {
     let mut samples: BTreeMap<&str, Vec<Sample>> = BTreeMap::new();
-    for Problem { op, inputs, .. } in problems() {
-        let ty = |(i, x): (usize, &Tensor)| Type {
-            kind: kind(&op, i),
-            ..Type::new(x.dtype(), x.shape().iter().copied())
-        };
-        let types = inputs.iter().enumerate().map(ty).collect();
-        samples.entry(op.name()).or_default().push((op, types));
+    for problem in problems() {
+        let types = problem.types();
+        samples.entry(problem.op.name()).or_default().push((problem.op, types));
     }
-    let print = Print { label: "label".to_string(), text: None };
-    samples.insert("print", vec![(print.into(), vec!["f32[2]".parse().unwrap()])]);
+    // Ops and attributes that no problem has.
+    let mut add = |op: Op, types: &[&str]| {
+        let types = types.iter().map(|ty| ty.parse().unwrap()).collect();
+        samples.entry(op.name()).or_default().push((op, types));
+    };
+    let label = "label".to_string();
+    add(Print { label: label.clone(), text: None }.into(), &["f32[2]"]);
+    add(Print { label, text: Some("text".to_string()) }.into(), &[]);
+    add(Call { graph: Arc::new(Graph::new("g")), prefix: "block.".to_string() }.into(), &[]);
+    let (shape, symbols) = (dims!["k", 2].to_vec(), vec!["k".to_string()]);
+    add(Rebind { shape, symbols, message: Some("message".to_string()) }.into(), &["f32[3, 2]"]);
+    let windows = Windows::new(2).with_strides([2, 1]).with_dilations([1, 2]).with_padding(&[1, 0]);
+    add(Fold { size: dims![5, 5].to_vec(), window: vec![2, 2], windows }.into(), &["f32[1, 4, 9]"]);
+    let windows = Windows::new(3).with_strides([2, 1, 1]).with_dilations([1, 2, 1]).with_padding(&[1, 0, 0]);
+    let (layout, filter_layout) = (ImageLayout::ChannelsFirst, FilterLayout::Fcrs);
+    let conv = Conv { windows, groups: 2, layout, filter_layout };
+    add(conv.into(), &["f32[1, 4, 4, 4, 4]", "f32[2, 2, 2, 2, 2]"]);
     let mut rows: Vec<(Discriminant<Op>, Vec<&'static str>, String, String)> = Vec::new();
     for name in Op::names().filter(|name| !IN_WORDS.contains(name)) {
         let samples = &samples[name];
         let (op, operands, attributes) =
-            (discriminant(&samples[0].0), operands(samples), attributes(name, samples));
+            (discriminant(&samples[0].0), operands(samples), attributes(samples));
         let alike =
             |row: &&mut (_, Vec<_>, String, String)| (row.0, &row.2, &row.3) == (op, &operands, &attributes);
         match rows.iter_mut().find(alike) {
@@ -96,16 +108,50 @@ fn rows() -> Vec<(Vec<&'static str>, String, String)> {
     rows.into_iter().map(|(_, names, operands, attributes)| (names, operands, attributes)).collect()
 }
 
-/// The attributes that an op asks for, in that order: `axis`: a whole number. Those in brackets may be left out.
-fn attributes(name: &str, samples: &[Sample]) -> String {
-    asked::take();
-    samples.iter().for_each(|(op, _)| drop(Op::parse(name, op.attributes()).unwrap()));
-    let cell = |(attribute, kind): (String, &str)| {
-        let text = format!("`{attribute}`: {kind}");
-        let must = samples.iter().all(|(op, _)| is_required(op, &attribute));
+/// The attributes of an op in the order they print: `axis`: a whole number. Those in brackets may be left out.
+fn attributes(samples: &[Sample]) -> String {
+    let mut lists: Vec<Attributes> = samples.iter().map(|(op, _)| op.attributes()).collect();
+    lists.sort_by_key(|list| std::cmp::Reverse(list.iter().count()));
+    let mut names: Vec<String> = Vec::new();
+    for list in &lists {
+        let mut next = 0;
+        for (name, _) in list.iter() {
+            let known = names.iter().position(|other| other == name);
+            next = known.unwrap_or_else(|| {
+                names.insert(next, name.to_string());
+                next
+            }) + 1;
+        }
+    }
+    let cell = |name: &String| {
+        let has = |(op, _): &&Sample| op.attributes().iter().any(|(other, _)| other == name);
+        let text = format!("`{name}`: {}", kind(&samples.iter().find(has).unwrap().0, name));
+        let must = samples.iter().all(|(op, _)| is_required(op, name));
         if must { text } else { format!("[{text}]") }
     };
-    asked::take().into_iter().map(cell).collect::<Vec<_>>().join(", ")
+    names.iter().map(cell).collect::<Vec<_>>().join(", ")
+}
+
+/// The values that an attribute of an op can have, as errors state them: `a whole number`.
+fn kind(op: &Op, name: &str) -> String {
+    let error = |value: Attribute| {
+        let replaced = op.attributes().iter().fold(Attributes::default(), |all, (other, old)| {
+            all.with(other, if other == name { value.clone() } else { old.clone() })
+        });
+        Op::parse(op.name(), replaced).err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    let expected = |error: &str, start: &str| error.strip_prefix(start).map(str::to_string);
+    let of = |value: Attribute| {
+        expected(&error(value.clone()), &format!("attribute `{name}` is {value}, expected "))
+    };
+    let graph = Attribute::Graph(Arc::new(Graph::new("g")));
+    let kind = of(graph).or_else(|| of(Attribute::Bool(true))).expect("an error that states the kind");
+    match expected(&error(Attribute::Text("w".to_string())), &format!("{name} is w, expected ")) {
+        Some(words) if kind == "a word" => {
+            format!("one of `{}`", words.replace(" or ", ", ").replace(", ", "` `"))
+        }
+        _ => kind,
+    }
 }
 
 /// Whether an op has an attribute and does not parse without it.
@@ -141,31 +187,33 @@ fn operands(samples: &[Sample]) -> String {
         }
         cells.push(if position < least { cell } else { format!("[{cell}]") });
     }
-    match shared.is_empty() {
-        true => cells.join(", "),
-        false => format!("{}; T: {}", cells.join(", "), class(&shared)),
-    }
+    if shared.is_empty() { cells.join(", ") } else { format!("{}; T: {}", cells.join(", "), class(&shared)) }
 }
 
 /// With how few of a sample's operands its op is content.
 fn least_operands((op, types): &Sample) -> usize {
-    let fits = |count: &usize| infer(op, &types[..*count].iter().collect::<Vec<_>>()).is_ok();
+    let fits = |count: &usize| accepts(op, types[..*count].to_vec());
     (0..=types.len()).find(fits).expect("a sample fits its op")
 }
 
 /// The dtypes that an op accepts of an operand, or of all that have its dtype.
 fn accepted((op, types): &Sample, position: usize, together: bool) -> Vec<DType> {
     let given = types[position].dtype;
-    let accepts = |dtype: DType| {
-        let with = |(i, ty): (usize, &Type)| match i == position || (together && ty.dtype == given) {
-            true => Type { dtype, ..ty.clone() },
-            false => ty.clone(),
+    let with = |dtype: DType| {
+        let replaced = |(i, ty): (usize, &Type)| {
+            let replace = i == position || (together && ty.dtype == given);
+            Type { dtype: if replace { dtype } else { ty.dtype }, ..ty.clone() }
         };
-        let types: Vec<Type> = types.iter().enumerate().map(with).collect();
-        let results: Result<Vec<Type>, Error> = infer(op, &types.iter().collect::<Vec<_>>());
-        results.is_ok()
+        types.iter().enumerate().map(replaced).collect()
     };
-    DType::ALL.iter().copied().filter(|&dtype| accepts(dtype)).collect()
+    DType::ALL.iter().copied().filter(|&dtype| accepts(op, with(dtype))).collect()
+}
+
+/// Whether an op takes operands of these types.
+fn accepts(op: &Op, types: Vec<Type>) -> bool {
+    let mut graph = Graph::new("op");
+    let operands: Vec<_> = types.into_iter().map(|ty| graph.input("x", ty)).collect();
+    graph.push(op.clone(), &operands).is_ok()
 }
 
 /// A class of dtypes, or their names.

@@ -2,11 +2,11 @@
 
 use tensor::{DType, Shape, Tensor};
 
-use super::super::Tolerance;
-use super::super::data::{SIZES, awkward, cast};
 use super::{FLOATS, INTEGERS, List, binary, rounding, unary};
-use crate::Op;
-use crate::ops::*;
+use crate::Tolerance;
+use crate::data::{SIZES, awkward, cast};
+use graph::Op;
+use graph::ops::*;
 
 impl List {
     pub(super) fn constants(&mut self) {
@@ -36,7 +36,7 @@ impl List {
                 self.add("", function, vec![x], tolerance(DType::F32));
             }
             // Angles lose their meaning in f32 long before its end; limits of products with infinity are
-            // nobody's.
+            // not specified.
             let keep = |x: f32| match function {
                 Cos | Sin => x.abs() < 1e4 || !x.is_finite(),
                 Gelu | GeluQuick | GeluTanh | Silu => x != f32::NEG_INFINITY,

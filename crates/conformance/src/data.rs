@@ -3,8 +3,8 @@
 use tensor::blocks::random_blocks;
 use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor};
 
-use crate::Op;
-use crate::ops::Cast;
+use graph::Op;
+use graph::ops::Cast;
 
 /// Sizes around those of vector registers, and one that is no multiple of anything.
 pub(super) const SIZES: [usize; 5] = [1, 15, 16, 17, 1000];

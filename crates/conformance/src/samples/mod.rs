@@ -10,10 +10,10 @@ mod reductions;
 
 use tensor::{DType, Tensor};
 
-use super::data::Random;
-use super::{Problem, Tolerance};
-use crate::Op;
-use crate::ops::*;
+use crate::data::Random;
+use crate::{Problem, Tolerance};
+use graph::Op;
+use graph::ops::*;
 
 const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
 const INTEGERS: [DType; 8] =

@@ -2,10 +2,10 @@
 
 use tensor::{DType, Tensor};
 
-use super::super::data::Random;
-use super::super::{Problem, Tolerance};
-use crate::Op;
-use crate::ops::*;
+use crate::data::Random;
+use crate::{Problem, Tolerance};
+use graph::Op;
+use graph::ops::*;
 
 /// Every problem; the same each time.
 pub(super) fn problems() -> Vec<Problem> {
@@ -131,7 +131,7 @@ impl List {
         }
         for (channels, dtype) in [(1, DType::F32), (17, DType::F32), (3, DType::F16)] {
             let windows = Windows::new(2).with_strides([2, 1]).with_padding(&[1, 0]);
-            let size = crate::dims![7, 18].to_vec();
+            let size = graph::dims![7, 18].to_vec();
             let op = Fold { size, window: vec![3, 2], windows };
             let x = self.random.tensor(dtype, [2, channels * 6, 4 * 17], 1.0);
             self.add(op, vec![x], sums_of(dtype, 6));
@@ -192,7 +192,7 @@ impl List {
                         if antialias && matches!(interpolation, Interpolation::Nearest(_)) {
                             continue;
                         }
-                        let size = crate::dims![2, 3, height, width].to_vec();
+                        let size = graph::dims![2, 3, height, width].to_vec();
                         let op = Resize { size, interpolation, coordinates, antialias };
                         self.add(op, vec![x.clone()], sums_of(DType::F32, 100));
                     }
@@ -200,7 +200,7 @@ impl List {
             }
         }
         let op = Resize {
-            size: crate::dims![5, 4].to_vec(),
+            size: graph::dims![5, 4].to_vec(),
             interpolation: Interpolation::Linear,
             coordinates: Coordinates::HalfPixel,
             antialias: false,

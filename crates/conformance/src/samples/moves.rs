@@ -2,11 +2,11 @@
 
 use tensor::{DType, Shape, Tensor};
 
-use super::super::Tolerance;
-use super::super::data::{AWKWARD, cast};
 use super::{FLOATS, INTEGERS, List, rounding, unary};
-use crate::ops::*;
-use crate::{Dim, dims};
+use crate::Tolerance;
+use crate::data::{AWKWARD, cast};
+use graph::ops::*;
+use graph::{Dim, dims};
 
 /// One dtype of each width, and those that have a kernel of their own somewhere.
 const DTYPES: [DType; 5] = [DType::F32, DType::Bool, DType::BF16, DType::I64, DType::U8];
@@ -367,8 +367,9 @@ fn ways(size: usize) -> [OutDim; 2] {
 
 /// Sums and products of some elements: exact in integers, rounded once or a few times in floats.
 fn combined(dtype: DType) -> Tolerance {
-    match dtype.is_float() {
-        true => rounding(dtype, if dtype == DType::F64 { 1e-6 } else { 1e-5 }),
-        false => Tolerance::Exact,
+    if dtype.is_float() {
+        rounding(dtype, if dtype == DType::F64 { 1e-6 } else { 1e-5 })
+    } else {
+        Tolerance::Exact
     }
 }

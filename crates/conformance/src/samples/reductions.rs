@@ -2,10 +2,10 @@
 
 use tensor::{DType, Shape, Tensor};
 
-use super::super::Tolerance;
-use super::super::data::SIZES;
 use super::{List, rounding, unary};
-use crate::ops::*;
+use crate::Tolerance;
+use crate::data::SIZES;
+use graph::ops::*;
 
 impl List {
     pub(super) fn reductions(&mut self) {

@@ -2,9 +2,9 @@
 
 use tensor::{DType, Shape, Tensor};
 
-use super::super::Tolerance;
 use super::{FLOATS, List};
-use crate::ops::*;
+use crate::Tolerance;
+use graph::ops::*;
 
 impl List {
     pub(super) fn matmul(&mut self) {

@@ -1,0 +1,9 @@
+//! What the files of ops have in common.
+
+pub(super) use tensor::{DType, Shape, Tensor};
+
+pub(super) use super::check::*;
+pub(super) use super::elements::*;
+pub(super) use super::field::declare;
+pub(super) use super::{Attributes, Define};
+pub(super) use crate::{Dim, Error, Type, TypeError};
