@@ -1,6 +1,6 @@
 //! Where bytes live: aligned allocations of our own, or any shared owner such as a mapped file.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
@@ -28,10 +28,9 @@ impl AlignedBytes {
     /// `len` zero bytes. On Linux, large allocations are zeroed by the kernel, page by page, on first touch.
     ///
     /// # Panics
-    /// If `len` is near `isize::MAX`. Without that much memory, the process ends as with any allocation.
+    /// If the system refuses so much memory.
     pub fn zeroed(len: usize) -> AlignedBytes {
-        let layout = layout(len, ALIGNMENT).expect("a size below isize::MAX");
-        AlignedBytes::obtain(len).unwrap_or_else(|| handle_alloc_error(layout))
+        AlignedBytes::try_zeroed(len).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// As [`AlignedBytes::zeroed`], for sizes that may be more than there is.

@@ -102,35 +102,29 @@ impl Tensor {
         strided::is_contiguous(&self.shape, &self.strides)
     }
 
-    /// The same elements in row-major order: itself when it is so already, else a copy.
+    /// The same elements in row-major order: itself if it is contiguous, else a copy.
+    ///
+    /// # Panics
+    /// If the system refuses memory for the copy.
+    #[track_caller]
     pub fn contiguous(&self) -> Tensor {
-        if self.is_contiguous() {
-            return Tensor { strides: self.shape.row_major_strides(), ..self.clone() };
-        }
-        self.packed_into(AlignedBytes::zeroed(self.elements() * self.dtype.block().bytes))
+        self.try_contiguous().unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// As [`Tensor::contiguous`], for sizes that may be more than there is memory for.
     ///
     /// # Errors
-    /// As [`AlignedBytes::try_zeroed`].
+    /// If the system refuses memory for the copy, or it has more bytes than a `usize` counts.
     pub fn try_contiguous(&self) -> Result<Tensor, Error> {
-        match self.is_contiguous() {
-            true => Ok(self.contiguous()),
-            false => {
-                let bytes = AlignedBytes::try_zeroed(self.elements() * self.dtype.block().bytes)?;
-                Ok(self.packed_into(bytes))
-            }
+        if self.is_contiguous() {
+            return Ok(Tensor { strides: self.shape.row_major_strides(), ..self.clone() });
         }
-    }
-
-    /// The elements in row-major order, in memory of their size.
-    fn packed_into(&self, mut packed: AlignedBytes) -> Tensor {
+        let mut packed = AlignedBytes::try_zeroed(self.dtype.expect_bytes(&self.shape)?)?;
         let size = self.dtype.block().bytes;
         for (slot, position) in packed.chunks_exact_mut(size).zip(self.positions()) {
             slot.copy_from_slice(&self.bytes[position * size..][..size]);
         }
-        Tensor::from_bytes(self.dtype, self.shape, Bytes::new(packed)).expect("a copy fits its shape")
+        Tensor::from_bytes(self.dtype, self.shape, Bytes::new(packed))
     }
 
     /// The bytes of a contiguous tensor.
@@ -155,38 +149,54 @@ impl Tensor {
     /// A copy of the elements in row-major order.
     ///
     /// # Panics
-    /// If `T` is another type.
+    /// If `T` is another type, or the system refuses so much memory.
+    #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Vec<T> {
         assert!(self.dtype.reads_as::<T>(), "a {} tensor has no elements of type {}", self.dtype, T::DTYPE);
-        bytemuck::pod_collect_to_vec(self.contiguous().bytes())
+        let contiguous = self.contiguous();
+        let mut values = reserved(self.elements());
+        values.resize(self.elements(), bytemuck::Zeroable::zeroed());
+        bytemuck::cast_slice_mut(&mut values).copy_from_slice(contiguous.bytes());
+        values
     }
 
     /// A copy of the elements as f32 in row-major order: blocks are dequantized, wider numbers rounded.
+    ///
+    /// # Panics
+    /// If the system refuses so much memory.
+    #[track_caller]
     pub fn to_f32_vec(&self) -> Vec<f32> {
         match self.dtype {
             DType::F32 => self.to_vec(),
-            DType::F16 => self.to_vec::<f16>().into_iter().map(f32::from).collect(),
-            DType::BF16 => self.to_vec::<bf16>().into_iter().map(f32::from).collect(),
+            DType::F16 => self.collected(|value: f16| value.to_f32()),
+            DType::BF16 => self.collected(|value: bf16| value.to_f32()),
             dtype if dtype.is_block() => {
-                let mut values = vec![0.0; self.elements()];
+                let mut values = reserved(self.elements());
+                values.resize(self.elements(), 0.0);
                 blocks::dequantize(dtype, self.contiguous().bytes(), &mut values);
                 values
             }
             dtype if dtype.is_float8() => {
-                let values = float8::values(dtype);
-                self.contiguous().bytes().iter().map(|&byte| values[usize::from(byte)]).collect()
+                let (decoded, contiguous) = (float8::values(dtype), self.contiguous());
+                let mut values = reserved(self.elements());
+                values.extend(contiguous.bytes().iter().map(|&byte| decoded[usize::from(byte)]));
+                values
             }
-            _ => self.to_f64_vec().into_iter().map(|value| value as f32).collect(),
+            _ => converted(self.to_f64_vec(), |value| value as f32),
         }
     }
 
     /// A copy of the elements as f64 in row-major order; `bool` gives 0 and 1.
+    ///
+    /// # Panics
+    /// If the system refuses so much memory.
+    #[track_caller]
     pub fn to_f64_vec(&self) -> Vec<f64> {
         macro_rules! read {
             ($($dtype:ident: $rust:ty => $convert:expr),* $(,)?) => {
                 match self.dtype {
-                    $(DType::$dtype => self.to_vec::<$rust>().into_iter().map($convert).collect(),)*
-                    _ => self.to_f32_vec().into_iter().map(f64::from).collect(),
+                    $(DType::$dtype => self.collected::<$rust, f64>($convert),)*
+                    _ => converted(self.to_f32_vec(), f64::from),
                 }
             };
         }
@@ -195,6 +205,11 @@ impl Tensor {
             I16: i16 => f64::from, U32: u32 => f64::from, I32: i32 => f64::from, U64: u64 => |v| v as f64,
             I64: i64 => |v| v as f64, F64: f64 => |v| v,
         )
+    }
+
+    #[track_caller]
+    fn collected<T: Element, U>(&self, convert: impl Fn(T) -> U) -> Vec<U> {
+        converted(self.to_vec::<T>(), convert)
     }
 
     /// The same bytes seen with other strides and a first element, in elements.
@@ -361,6 +376,23 @@ impl fmt::Debug for Tensor {
     }
 }
 
+/// Room for elements. Unlike [`Vec::with_capacity`], it panics where memory is refused, and does not end the process.
+#[track_caller]
+fn reserved<T>(elements: usize) -> Vec<T> {
+    let mut values = Vec::new();
+    if values.try_reserve_exact(elements).is_err() {
+        panic!("{}", Error::OutOfMemory { bytes: elements.saturating_mul(size_of::<T>()) });
+    }
+    values
+}
+
+#[track_caller]
+fn converted<T, U>(values: Vec<T>, convert: impl Fn(T) -> U) -> Vec<U> {
+    let mut results = reserved(values.len());
+    results.extend(values.into_iter().map(convert));
+    results
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -385,6 +417,29 @@ mod tests {
         assert_eq!(error.to_string(), "f32[2, 2] needs 16 bytes, got 15");
         assert!(Tensor::from_bytes(DType::Q4_0, [2, 16], Bytes::new(vec![0u8; 18])).is_err());
         assert!(Tensor::from_bytes(DType::F32, [usize::MAX, 8], Bytes::new(vec![0u8; 8])).is_err());
+    }
+
+    #[test]
+    fn copies_that_memory_refuses_are_panics_and_errors() {
+        let refused = |copy: &dyn Fn() -> usize| {
+            let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(copy)).unwrap_err();
+            let message = panic.downcast_ref::<String>().unwrap();
+            assert!(
+                message.starts_with("the system refuses ") && message.ends_with(" bytes of memory"),
+                "{message}"
+            );
+        };
+        for view in
+            [Tensor::scalar(1.0f32).broadcast_to([1 << 44]), Tensor::scalar(1u8).broadcast_to([3, 1 << 45])]
+        {
+            assert!(matches!(view.try_contiguous(), Err(Error::OutOfMemory { .. })));
+            refused(&|| view.contiguous().elements());
+            refused(&|| view.to_f32_vec().len());
+            refused(&|| view.to_f64_vec().len());
+        }
+        refused(&|| Tensor::zeros(DType::F32, [1 << 44]).elements());
+        let uncounted = Tensor::scalar(1.0f32).broadcast_to([1 << 62]);
+        assert!(matches!(uncounted.try_contiguous(), Err(Error::Impossible { .. })));
     }
 
     #[test]
