@@ -77,11 +77,11 @@ impl<'c> Call<'c> {
     pub fn operand<T: Element>(&self, operand: usize) -> Result<&'c [T], String> {
         let tensor = self.tensor(operand);
         check::<T>(&format!("operand {operand}"), tensor)?;
-        match self.is_written(operand) {
-            true => Err(format!("operand {operand} is a buffer to write")),
-            // SAFETY: `check` found aligned elements of this type; nothing that a call only reads is written during it.
-            false => Ok(unsafe { slice(tensor.data.cast_const().cast(), tensor.bytes / size_of::<T>()) }),
+        if self.is_written(operand) {
+            return Err(format!("operand {operand} is a buffer to write"));
         }
+        // SAFETY: `check` found aligned elements of this type; nothing that a call only reads is written during it.
+        Ok(unsafe { slice(tensor.data.cast_const().cast(), tensor.bytes / size_of::<T>()) })
     }
 
     /// The bytes of a tensor, or of a buffer that the op only reads; for dtypes that are stored in blocks.
@@ -90,11 +90,11 @@ impl<'c> Call<'c> {
     /// If the op writes it.
     pub fn operand_bytes(&self, operand: usize) -> Result<&'c [u8], String> {
         let tensor = self.tensor(operand);
-        match self.is_written(operand) {
-            true => Err(format!("operand {operand} is a buffer to write")),
-            // SAFETY: the host lends so many bytes, and nothing that a call only reads is written during it.
-            false => Ok(unsafe { slice(tensor.data.cast_const().cast(), tensor.bytes) }),
+        if self.is_written(operand) {
+            return Err(format!("operand {operand} is a buffer to write"));
         }
+        // SAFETY: the host lends so many bytes, and nothing that a call only reads is written during it.
+        Ok(unsafe { slice(tensor.data.cast_const().cast(), tensor.bytes) })
     }
 
     /// The elements of a buffer that the op writes; can be had once in a call.

@@ -43,13 +43,15 @@
 
 pub mod abi;
 mod call;
+mod declaration;
 mod dtype;
 mod op;
 mod trampoline;
 
 pub use call::{Call, Parameters, Types};
+pub use declaration::{Operand, Parameter, ParameterKind};
 pub use dtype::{BF16, DType, Element, F16};
-pub use op::{Op, Operand, Parameter, ParameterKind};
+pub use op::Op;
 #[doc(hidden)]
 pub use trampoline::{declare, library};
 
@@ -59,6 +61,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("lib.rs", include_str!("lib.rs")),
     ("abi.rs", include_str!("abi.rs")),
     ("call.rs", include_str!("call.rs")),
+    ("declaration.rs", include_str!("declaration.rs")),
     ("dtype.rs", include_str!("dtype.rs")),
     ("op.rs", include_str!("op.rs")),
     ("trampoline.rs", include_str!("trampoline.rs")),

@@ -13,6 +13,7 @@
 mod error;
 mod library;
 mod op;
+mod open;
 mod package;
 mod signature;
 mod source;

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use extension::abi;
 
 use crate::table::{self, Fault, Table};
-use crate::{Compiler, Error, Op, package, source};
+use crate::{Error, Op};
 
 /// A library of custom ops. Clones share it. Its code stays loaded until the process ends: threads and destructors of
-/// its own may still run when nobody calls its ops any more.
+/// its own may still run after the last call of its ops.
 #[derive(Clone)]
 pub struct Library {
     inner: Arc<Inner>,
@@ -27,23 +27,6 @@ struct Inner {
 }
 
 impl Library {
-    /// Loads what a path names: a shared library, a package (a folder with a manifest), or a source of Rust (`.rs`),
-    /// which `compiler` compiles.
-    ///
-    /// # Errors
-    /// If it cannot be loaded, or what it says of itself makes no sense.
-    pub fn open(path: impl AsRef<Path>, compiler: &Compiler) -> Result<Library, Error> {
-        let given = path.as_ref();
-        let path = given.canonicalize().map_err(|error| Error::Io { path: given.to_path_buf(), error })?;
-        if path.is_dir() {
-            return package::open(&path);
-        }
-        match path.extension() {
-            Some(extension) if extension == "rs" => load(&source::compile(&path, compiler)?, None),
-            _ => load(&path, None),
-        }
-    }
-
     /// The library's name.
     pub fn name(&self) -> &str {
         &self.inner.name
@@ -171,12 +154,13 @@ fn check_format(bytes: &[u8]) -> Result<(), String> {
     }
     let bits = if header[4] == 2 { 64 } else { 32 };
     let name = MACHINES.iter().find(|(code, _)| *code == machine).map_or("another machine", |(_, name)| name);
-    match (bits, name) == (usize::BITS as usize, std::env::consts::ARCH) {
-        true => Ok(()),
-        false => Err(format!(
+    if (bits, name) == (usize::BITS as usize, std::env::consts::ARCH) {
+        Ok(())
+    } else {
+        Err(format!(
             "made for {name} ({bits} bits, ELF machine {machine}), but this process runs on {}",
             std::env::consts::ARCH
-        )),
+        ))
     }
 }
 

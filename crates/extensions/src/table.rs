@@ -173,16 +173,18 @@ fn flag(what: &str, value: u32) -> Result<bool, String> {
 }
 
 fn expect_size(what: &str, found: u32, expected: usize) -> Result<(), String> {
-    match found as usize == expected {
-        true => Ok(()),
-        false => Err(format!("{what} takes {found} bytes, expected {expected}")),
+    if found as usize == expected {
+        Ok(())
+    } else {
+        Err(format!("{what} takes {found} bytes, expected {expected}"))
     }
 }
 
 fn check_pointer<T>(what: &str, pointer: *const T) -> Result<(), String> {
-    match pointer.is_null() || !pointer.is_aligned() {
-        false => Ok(()),
-        true => Err(format!("{what} is at the impossible address {pointer:p}")),
+    if pointer.is_null() || !pointer.is_aligned() {
+        Err(format!("{what} is at the impossible address {pointer:p}"))
+    } else {
+        Ok(())
     }
 }
 
