@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::{Call, Device, Kernel, KernelSettings, NodeTypes, Operand, PackedWeight, View, ViewMut};
+use engine::{Call, Device, DeviceSettings, Kernel, NodeTypes, Operand, PackedWeight, View, ViewMut};
 use graph::ops::{
     Conv, ConvTranspose, Coordinates, FilterLayout, ImageLayout, Interpolation, Pool2d, PoolKind, Resize,
     Windows,
@@ -133,7 +133,7 @@ impl Problem {
         let inputs: Vec<&Type> = types.iter().collect();
         let results = self.op.infer(&inputs).expect("operands that fit");
         let outputs: Vec<&Type> = results.iter().collect();
-        let settings = &KernelSettings::default();
+        let settings = DeviceSettings::default();
         let node = NodeTypes { op: &self.op, inputs: &inputs, outputs: &outputs, settings };
         let kernel = cpu.kernel(&node).expect("a kernel");
         let packed: Vec<Option<PackedWeight>> = (0..inputs.len())

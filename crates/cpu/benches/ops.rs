@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use engine::{Call, Device, Kernel, KernelSettings, NodeTypes, Operand, PackedWeight, View, ViewMut};
+use engine::{Call, Device, DeviceSettings, Kernel, NodeTypes, Operand, PackedWeight, View, ViewMut};
 use graph::ops::{
     ArgReduce, ArgReduceKind, Attention, Attribute, Attributes, Binary, Cast, GptqMatMul, LayerNorm, MatMul,
     Reduce, ReduceKind, RmsNorm, Softmax, TopK, Transpose, Unary,
@@ -155,7 +155,7 @@ impl Problem {
         let inputs: Vec<&Type> = operands.iter().collect();
         let results = op.infer(&inputs).expect("operands that fit");
         let outputs: Vec<&Type> = results.iter().collect();
-        let settings = &KernelSettings::default();
+        let settings = DeviceSettings::default();
         let node = NodeTypes { op: &op, inputs: &inputs, outputs: &outputs, settings };
         let kernel = cpu.kernel(&node).expect("a kernel");
         let operands: Vec<Array> = operands.iter().map(Array::new).collect();

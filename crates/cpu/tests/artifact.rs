@@ -166,6 +166,28 @@ fn other_packed_weights_come_back_to_the_bit() {
 }
 
 #[test]
+fn tied_embeddings_are_stored_once() {
+    let text = "graph g(%ids: u32[n]) {
+                  %table = weight \"q8_0\" : q8_0[19, 512]
+                  %x = embedding(%table, %ids)
+                  %y = linear(%x, %table)
+                  return %y
+                }";
+    let path = std::env::temp_dir().join(format!("perihelion-{}-tied.mef", std::process::id()));
+    let session = session(InstructionSet::Avx512);
+    let compiled = session.compile(&Graph::parse(text).unwrap()).unwrap();
+    let options = ExportOptions { weights: Some(&registry), ..ExportOptions::default() };
+    compiled.export_mef_with(&path, options).unwrap();
+    let run =
+        |model: Model| model.execute(&[Buffer::from_slice([2], &[7u32, 18])]).unwrap()[0].to_vec::<f32>();
+    let expected = run(session.init(&compiled, &registry).unwrap());
+    assert_eq!(run(session.load(&path, &()).unwrap()), expected);
+    let (size, table) = (fs::metadata(&path).unwrap().len(), 19 * 544);
+    assert!((table..table + table / 2).contains(&size), "{size} bytes for a table of {table}");
+    fs::remove_file(path).unwrap();
+}
+
+#[test]
 fn artifacts_run_where_their_instruction_set_is() {
     for (i, &made_for) in InstructionSet::ALL.iter().enumerate() {
         let (path, _) = export(made_for, "targets");

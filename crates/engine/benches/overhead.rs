@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use graph::{Builder, Dim, Error, Graph, Type};
-use perihelion_engine::{Call, Device, InferenceSession, Kernel, NodeTypes, PackError, PackedWeight};
+use perihelion_engine::{
+    Call, Device, ExecuteOptions, InferenceSession, Kernel, NodeTypes, PackError, PackedWeight,
+};
 use tensor::{Buffer, DType, Tensor};
 
 struct Idle;
@@ -56,8 +58,8 @@ fn main() -> Result<(), Error> {
         let model = session.load(&graph, &weights).expect("loads");
         let steps = model.program().kernels().count();
         let x = [Buffer::zeros(DType::F32, [1, 64])];
-        let y = model.execute(&x).expect("runs");
-        let call = microseconds(2000, || model.execute_into(&x, &y).expect("runs"));
+        let (y, options) = (model.execute(&x).expect("runs"), ExecuteOptions::default());
+        let call = microseconds(2000, || model.execute_into(&x, &y, &options).expect("runs"));
         let mut size = 1;
         let new_size = microseconds(50, || {
             size += 1;

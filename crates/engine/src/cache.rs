@@ -22,6 +22,7 @@ use graph::ops::{Constant, TensorData};
 use graph::{Graph, Op};
 
 use crate::artifact::{self, Artifact, TEMPORARY};
+use crate::export;
 use crate::passes::Passes;
 use crate::{CompiledModel, Device, Error, KernelSettings};
 
@@ -41,7 +42,7 @@ const EXTENSION: &str = "mef";
 /// No compile fails because of its cache. An entry that was damaged is made again, with a warning; a folder that
 /// cannot be written is warned of. Once the entries take more than a limit, those that were used least recently go.
 ///
-/// Digests tell accidents, not malice: whoever may write to the folder may change what is computed.
+/// Digests detect accidents, not malice: a program that can write to the folder can change what is computed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompileCache {
     folder: PathBuf,
@@ -168,10 +169,10 @@ impl CompileCache {
     }
 
     fn keep(&self, path: &Path, key: &str, compiled: &CompiledModel) -> Result<(), Error> {
-        fs::create_dir_all(&self.folder).map_err(artifact::failed(&self.folder))?;
-        let file = artifact::write(path, &compiled.contents(key), |_| Ok(()))?;
-        // An entry that a crash of the machine damages is noticed and made again, so nobody waits for the disk.
-        file.commit_unsynced().map_err(artifact::failed(path))
+        fs::create_dir_all(&self.folder).map_err(export::failed(&self.folder))?;
+        let file = export::write(path, &compiled.contents(key), |_| Ok(()))?;
+        // An entry that a crash of the machine damages is noticed and made again, so writers do not wait for the disk.
+        file.commit_unsynced().map_err(export::failed(path))
     }
 
     /// Removes what was used least recently until the rest fits, and what dead processes left unfinished. Whatever
@@ -230,9 +231,12 @@ fn find(
     if !path.exists() {
         return None;
     }
-    let found = Artifact::open(path).and_then(|entry| match entry.key() == key {
-        true => read(&entry),
-        false => Err(Error::File { path: path.into(), message: "an entry under another's name".into() }),
+    let found = Artifact::open(path).and_then(|entry| {
+        if entry.key() == key {
+            read(&entry)
+        } else {
+            Err(Error::File { path: path.into(), message: "an entry under another's name".into() })
+        }
     });
     match found {
         Ok(compiled) => {

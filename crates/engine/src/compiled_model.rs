@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use graph::Graph;
 
-use crate::artifact::{self, ExportOptions, StoredWeights};
+use crate::artifact::StoredWeights;
+use crate::export::{self, ExportOptions};
 use crate::{Device, Error, KernelSettings, Program};
 
 /// Graphs as programs: how they are computed on a device. Is the start of any number of models. Holds no weights, but for
@@ -42,15 +43,15 @@ impl CompiledModel {
     /// [`CompiledModel::export_mef`] with options, such as weights to pack and store.
     ///
     /// # Errors
-    /// As there, if a weight is missing or not what the graph expects, or the device stores no packed weights.
+    /// As [`CompiledModel::export_mef`], if a weight is missing or not what the graph expects, or the device stores no packed weights.
     pub fn export_mef_with(&self, path: impl AsRef<Path>, options: ExportOptions<'_>) -> Result<(), Error> {
-        artifact::export(path.as_ref(), &self.contents(options.key), self.stored.as_deref(), options)
+        export::export(path.as_ref(), &self.contents(options.key), self.stored.as_deref(), options)
     }
 
     /// What an artifact holds of it.
-    pub(crate) fn contents<'a>(&'a self, key: &'a str) -> artifact::Contents<'a> {
+    pub(crate) fn contents<'a>(&'a self, key: &'a str) -> export::Contents<'a> {
         let models = self.graphs.iter().zip(&self.programs).map(|(graph, program)| (&**graph, &**program));
-        artifact::Contents { device: &*self.device, key, models: models.collect() }
+        export::Contents { device: &*self.device, key, models: models.collect() }
     }
 
     /// The compiled model of verified graphs, after the passes.

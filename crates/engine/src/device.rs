@@ -4,12 +4,10 @@ use std::any::Any;
 use std::sync::Arc;
 
 use graph::{Op, Type};
-use tensor::{Bytes, DType, DeviceSpec, Shape, Tensor};
+use tensor::{AlignedBytes, Bytes, DType, DeviceSpec, Shape, Tensor};
 
-use crate::Error;
-use crate::devices::{self, DeviceStats};
-
-use crate::KernelSettings;
+use crate::memory_stats::{DeviceStats, host_stats};
+use crate::{DeviceSettings, Error};
 
 /// A place where plans run. The CPU is one; an accelerator is another crate that implements this.
 ///
@@ -50,7 +48,7 @@ pub trait Device: Send + Sync {
 
     /// The memory there is, where that is known.
     fn stats(&self) -> Option<DeviceStats> {
-        if self.is_host() { devices::host_stats() } else { None }
+        if self.is_host() { host_stats() } else { None }
     }
 
     /// Whether this device reads and writes the memory of another without a copy.
@@ -171,8 +169,8 @@ pub struct NodeTypes<'a> {
     pub inputs: &'a [&'a Type],
     /// The types of the results.
     pub outputs: &'a [&'a Type],
-    /// What the session was set to.
-    pub settings: &'a KernelSettings,
+    /// How the session wants kernels to be chosen.
+    pub settings: DeviceSettings,
 }
 
 /// A weight in a layout of its device's own.
@@ -288,6 +286,14 @@ pub struct View<'m> {
     pub shape: Shape,
     /// The elements.
     pub bytes: &'m [u8],
+}
+
+impl View<'_> {
+    /// A copy that outlives the call.
+    pub(crate) fn to_tensor(self) -> Result<Tensor, tensor::Error> {
+        let bytes = AlignedBytes::try_copy_of(self.bytes)?;
+        Tensor::from_bytes(self.dtype, self.shape, Bytes::new(bytes))
+    }
 }
 
 /// A row-major array to write.

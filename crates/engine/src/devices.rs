@@ -11,6 +11,7 @@ use std::sync::Arc;
 use tensor::{DeviceSpec, Error};
 
 use crate::Device;
+pub use crate::memory_stats::DeviceStats;
 
 /// The accelerators that a device crate can open.
 pub trait Accelerators: Sync {
@@ -29,15 +30,6 @@ pub trait Accelerators: Sync {
 pub struct Platform {
     host: fn() -> Arc<dyn Device>,
     accelerators: Option<&'static dyn Accelerators>,
-}
-
-/// The memory of a device, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DeviceStats {
-    /// What can be had without pressing others out.
-    pub free_memory: u64,
-    /// All there is.
-    pub total_memory: u64,
 }
 
 impl Platform {
@@ -182,19 +174,6 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())).collect()
 }
 
-/// The memory of the host, where the system tells it.
-pub(crate) fn host_stats() -> Option<DeviceStats> {
-    parse_meminfo(&fs::read_to_string("/proc/meminfo").ok()?)
-}
-
-fn parse_meminfo(text: &str) -> Option<DeviceStats> {
-    let bytes = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-    };
-    Some(DeviceStats { free_memory: bytes("MemAvailable")?, total_memory: bytes("MemTotal")? })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -283,12 +262,5 @@ mod tests {
         let forbidden = Some(PathBuf::from("/dev/nvidiactl"));
         let probe = Probe { forbidden, ..system("forbidden", &[driver, ("dev/nvidia1", "")]) };
         check(probe, 1, Some("no permission to open /dev/nvidiactl"));
-    }
-
-    #[test]
-    fn the_memory_of_the_host_is_known() {
-        let text = "MemTotal:       16 kB\nMemFree:  1 kB\nMemAvailable:    8 kB\n";
-        assert_eq!(parse_meminfo(text), Some(DeviceStats { free_memory: 8192, total_memory: 16384 }));
-        assert_eq!(parse_meminfo("MemTotal: much kB"), None);
     }
 }

@@ -162,14 +162,6 @@ pub enum Error {
         /// What does not fit.
         message: String,
     },
-    /// A trace, or what debugging asks for, cannot be written.
-    #[error("writing {path}: {message}")]
-    Written {
-        /// The file.
-        path: PathBuf,
-        /// What went wrong.
-        message: String,
-    },
     /// An input is in use by another call.
     #[error("input {position} '{name}': {message}")]
     Input {

@@ -42,17 +42,17 @@ pub(crate) struct Array {
 /// An operand, and where its bytes come from.
 pub(crate) struct FrameOperand {
     pub(crate) array: Array,
-    pub(crate) source: Source,
+    pub(crate) source: OperandSource,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Source {
+pub(crate) enum OperandSource {
     /// A piece of a region, for reading or, if a buffer, for writing.
     Piece,
     /// A part of an input that no step writes.
-    Input(usize, Part),
+    Input(usize, ByteRange),
     /// A part of a weight as it is stored.
-    Weight(usize, Part),
+    Weight(usize, ByteRange),
     /// A packed weight.
     Packed(usize),
     /// Result 0.
@@ -61,7 +61,7 @@ pub(crate) enum Source {
 
 /// A range of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct ByteRange {
     pub(crate) start: usize,
     pub(crate) end: usize,
 }
@@ -70,7 +70,7 @@ pub(crate) struct Part {
 /// write.
 pub(crate) struct Piece {
     pub(crate) region: usize,
-    pub(crate) part: Part,
+    pub(crate) part: ByteRange,
     pub(crate) role: Role,
 }
 
@@ -79,13 +79,20 @@ pub(crate) struct Piece {
 pub(crate) enum Role {
     /// An operand reads `part`, which counts from the start of the piece. Operands that read the same storage
     /// follow one another and have the same piece.
-    Read { operand: usize, part: Part },
+    Read { operand: usize, part: ByteRange },
     /// A result.
     Result(usize),
     /// A buffer operand that the step writes.
     Written(usize),
     /// The scratch memory of the kernel.
     Scratch,
+}
+
+impl Plan {
+    /// Bytes of the arena once the symbolic dims have sizes, or `None` if a size is missing or impossible.
+    pub(crate) fn arena_bytes(&self, weights: &[WeightSlot], bindings: &Bindings) -> Option<usize> {
+        Some(Frame::new(self, weights, bindings).ok()?.arena)
+    }
 }
 
 impl Frame {
@@ -97,7 +104,7 @@ impl Frame {
         let input_shapes = sizing.shapes(plan.inputs.iter().map(|input| &input.ty))?;
         let output_shapes = sizing.shapes(&plan.outputs)?;
         let values = plan.values.iter().map(|value| sizing.value(value)).collect::<Result<Vec<_>, _>>()?;
-        let (arrays, parts): (Vec<Array>, Vec<Part>) = values.into_iter().unzip();
+        let (arrays, parts): (Vec<Array>, Vec<ByteRange>) = values.into_iter().unzip();
         let scratch: Vec<usize> =
             plan.steps.iter().map(|step| scratch_bytes(step, &arrays, weights)).collect();
 
@@ -116,7 +123,7 @@ impl Frame {
         let (storage_offsets, scratch_offsets) = placement.offsets.split_at(plan.storages.len());
         let places = Places { plan, weights, arrays: &arrays, parts: &parts, bytes: &bytes, storage_offsets };
         let steps = plan.steps.iter().enumerate().map(|(i, step)| {
-            places.step(step, Part { start: scratch_offsets[i], end: scratch_offsets[i] + scratch[i] })
+            places.step(step, ByteRange { start: scratch_offsets[i], end: scratch_offsets[i] + scratch[i] })
         });
         let (steps, arena) = (steps.collect(), placement.bytes);
         Ok(Frame { steps, input_shapes, given, bindings, output_shapes, arena })
@@ -159,12 +166,12 @@ impl Sizing<'_> {
     }
 
     /// The form of a value, and the bytes it takes in its home.
-    fn value(&self, value: &PlanValue) -> Result<(Array, Part), Error> {
+    fn value(&self, value: &PlanValue) -> Result<(Array, ByteRange), Error> {
         let (dtype, shape) = (value.ty.dtype, self.shape(&value.ty)?);
         let offset = value.offset.resolve(self.bindings)?;
         let start = dtype.bytes_for(offset).ok_or_else(|| self.too_large("an offset"))?;
         let end = start.checked_add(self.bytes(dtype, &shape)?).ok_or_else(|| self.too_large("an offset"))?;
-        Ok((Array { dtype, shape }, Part { start, end }))
+        Ok((Array { dtype, shape }, ByteRange { start, end }))
     }
 
     fn too_large(&self, what: &str) -> Error {
@@ -202,14 +209,14 @@ struct Places<'a> {
     /// Of each value.
     arrays: &'a [Array],
     /// Of each value, in its home.
-    parts: &'a [Part],
+    parts: &'a [ByteRange],
     /// Of each storage.
     bytes: &'a [usize],
     storage_offsets: &'a [usize],
 }
 
 impl Places<'_> {
-    fn step(&self, step: &Step, scratch: Part) -> FrameStep {
+    fn step(&self, step: &Step, scratch: ByteRange) -> FrameStep {
         let mut pieces = Vec::new();
         let operands = step.operands.iter().enumerate().map(|(position, &operand)| FrameOperand {
             array: operand_array(operand, self.arrays, self.weights),
@@ -228,28 +235,28 @@ impl Places<'_> {
         FrameStep { operands, results, pieces: pieces.into() }
     }
 
-    fn operand(&self, position: usize, operand: StepOperand, pieces: &mut Vec<Piece>) -> Source {
+    fn operand(&self, position: usize, operand: StepOperand, pieces: &mut Vec<Piece>) -> OperandSource {
         let (value, written) = match operand {
-            StepOperand::Packed(slot) => return Source::Packed(slot),
-            StepOperand::InPlace(_) => return Source::InResult,
+            StepOperand::Packed(slot) => return OperandSource::Packed(slot),
+            StepOperand::InPlace(_) => return OperandSource::InResult,
             StepOperand::Value(value) => (value, false),
             StepOperand::Written(value) => (value, true),
         };
         let part = self.parts[value];
         let Some((region, whole)) = self.whole(value) else {
             return match self.plan.values[value].home {
-                Home::Input(input) => Source::Input(input, part),
-                Home::Weight(slot) => Source::Weight(slot, part),
+                Home::Input(input) => OperandSource::Input(input, part),
+                Home::Weight(slot) => OperandSource::Weight(slot, part),
                 Home::Storage(_) => unreachable!("storage has a region"),
             };
         };
         let role = if written { Role::Written(position) } else { Role::Read { operand: position, part } };
         pieces.push(Piece { region, part: whole, role });
-        Source::Piece
+        OperandSource::Piece
     }
 
     /// The region of a value's home and the part of it that the home takes, or `None` for what calls only read.
-    fn whole(&self, value: usize) -> Option<(usize, Part)> {
+    fn whole(&self, value: usize) -> Option<(usize, ByteRange)> {
         match self.plan.values[value].home {
             Home::Weight(_) => None,
             // A buffer has no views, so its value is all of it.
@@ -259,7 +266,7 @@ impl Places<'_> {
                     Some(output) => (1 + output, 0),
                     None => (0, self.storage_offsets[storage]),
                 };
-                Some((region, Part { start, end: start + self.bytes[storage] }))
+                Some((region, ByteRange { start, end: start + self.bytes[storage] }))
             }
         }
     }

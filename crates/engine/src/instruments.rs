@@ -31,9 +31,12 @@ impl Instruments {
     /// Runs what calls a model, with the stack traces that are asked for.
     pub(crate) fn traced<T>(&self, call: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let _watch = self.debug.stack_trace_on_crash().then(CrashWatch::new);
-        call().map_err(|error| match self.debug.stack_trace_on_error() {
-            true => Error::Traced { error: Box::new(error), stack: Box::new(Backtrace::force_capture()) },
-            false => error,
+        call().map_err(|error| {
+            if self.debug.stack_trace_on_error() {
+                Error::Traced { error: Box::new(error), stack: Box::new(Backtrace::force_capture()) }
+            } else {
+                error
+            }
         })
     }
 }

@@ -12,9 +12,11 @@
 
 mod arguments;
 mod artifact;
+mod artifact_fault;
 mod bind;
+mod block;
+mod bound_weight;
 mod cache;
-mod capture;
 mod clamp;
 mod compiled_model;
 mod custom;
@@ -23,11 +25,13 @@ mod device;
 pub mod devices;
 mod error;
 mod execute;
+mod export;
 mod frame;
 mod instruments;
 mod log;
 mod lower;
 mod memory;
+mod memory_stats;
 mod model;
 pub mod passes;
 mod plan;
@@ -38,7 +42,6 @@ mod reference;
 mod registry;
 mod run;
 mod session;
-mod setters;
 mod settings;
 mod split;
 mod stop;
@@ -46,6 +49,7 @@ mod stop;
 mod testing;
 mod trace;
 mod watch;
+mod workspace;
 mod written;
 
 /// Libraries of custom ops one by one, and packages of them.
@@ -54,9 +58,8 @@ pub mod extension {
 }
 
 pub use arguments::Argument;
-pub use artifact::{
-    Artifact, ArtifactFault, ArtifactModel, ArtifactWeight, AtomicFile, ExportOptions, checksum,
-};
+pub use artifact::{Artifact, ArtifactModel, ArtifactWeight, AtomicFile, checksum};
+pub use artifact_fault::ArtifactFault;
 pub use bind::Progress;
 pub use cache::{CacheHealth, CompileCache};
 pub use compiled_model::CompiledModel;
@@ -64,6 +67,7 @@ pub use custom::Extensions;
 pub use debug::DebugConfig;
 pub use device::{Call, Device, Kernel, Marker, NodeTypes, Operand, PackError, PackedWeight, View, ViewMut};
 pub use error::Error;
+pub use export::ExportOptions;
 pub use log::show_logs;
 pub use model::{Model, TensorSpec};
 pub use passes::Passes;
@@ -73,7 +77,7 @@ pub use reference::ReferenceDevice;
 pub use registry::{WeightValue, WeightsRegistry};
 pub use session::{Builder, CacheUse, CompileOptions, InferenceSession, InitOptions, Source};
 pub use settings::{
-    AssertLevel, KernelSettings, LogLevel, PrintOptions, PrintStyle, Profiling, SplitKReductionPrecision,
-    TopKKernel, UninitializedReadMode,
+    AssertLevel, DeviceSettings, KernelSettings, LogLevel, PrintOptions, PrintStyle, Profiling,
+    SplitKReductionPrecision, TopKKernel, UninitializedReadMode,
 };
 pub use stop::{CancelHandle, ExecuteOptions};

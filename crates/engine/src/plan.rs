@@ -10,7 +10,6 @@ use graph::{Bindings, Dim, Op, Type};
 use tensor::Tensor;
 
 use crate::Kernel;
-use crate::frame::Frame;
 
 /// The steps that compute a graph, or a run of its nodes, and where their values live.
 pub(crate) struct Plan {
@@ -137,11 +136,6 @@ pub(crate) enum StepOperand {
 }
 
 impl Plan {
-    /// Bytes of the arena once the symbolic dims have sizes, or `None` if a size is missing or impossible.
-    pub(crate) fn arena_bytes(&self, weights: &[WeightSlot], bindings: &Bindings) -> Option<usize> {
-        Some(Frame::new(self, weights, bindings).ok()?.arena)
-    }
-
     /// The symbolic dims of the inputs, in the order of their names.
     fn symbols(&self) -> BTreeSet<&str> {
         self.inputs.iter().flat_map(|input| &input.ty.shape).flat_map(Dim::symbols).collect()

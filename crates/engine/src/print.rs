@@ -6,9 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use graph::ops::Print;
 use tensor::print::{format_compact, format_full};
-use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor, save_binary, save_max_checkpoint};
+use tensor::{DType, Shape, Tensor, save_binary, save_max_checkpoint};
 
-use crate::{Operand, PrintOptions, PrintStyle};
+use crate::{Operand, PrintOptions, PrintStyle, View};
 
 /// How and where values print, for all models of a session.
 #[derive(Default)]
@@ -42,9 +42,9 @@ impl Printer {
         match (options.style, &print.text) {
             (PrintStyle::None, _) => Ok(()),
             (PrintStyle::Compact | PrintStyle::Full, Some(text)) => self.line(&format!("{label} = {text}")),
-            (PrintStyle::Compact, None) => self.line(&format_compact(label, &value(print, operands))),
+            (PrintStyle::Compact, None) => self.line(&format_compact(label, &value(print, operands)?)),
             (PrintStyle::Full, None) => {
-                self.line(&format_full(label, &value(print, operands), options.precision))
+                self.line(&format_full(label, &value(print, operands)?, options.precision))
             }
             (PrintStyle::Binary, _) => save(save_binary, print, operands, options),
             (PrintStyle::BinaryMaxCheckpoint, _) => save(save_max_checkpoint, print, operands, options),
@@ -72,18 +72,19 @@ fn save(
 ) -> Result<(), String> {
     let missing = || format!("the print style is {}, but there is no output directory", options.style);
     let directory = options.output_directory.as_deref().ok_or_else(missing)?;
-    write(directory, &print.label, &value(print, operands)).map(|_| ()).map_err(|error| error.to_string())
+    write(directory, &print.label, &value(print, operands)?).map(|_| ()).map_err(|error| error.to_string())
 }
 
 /// What is printed; a text as its bytes.
-fn value(print: &Print, operands: &[Operand<'_>]) -> Tensor {
-    let (dtype, shape, bytes) = match (operands, &print.text) {
-        (_, Some(text)) => (DType::U8, Shape::new(&[text.len()]), text.as_bytes()),
-        ([Operand::View(view)], None) => (view.dtype, view.shape, view.bytes),
+fn value(print: &Print, operands: &[Operand<'_>]) -> Result<Tensor, String> {
+    let view = match (operands, &print.text) {
+        (_, Some(text)) => {
+            View { dtype: DType::U8, shape: Shape::new(&[text.len()]), bytes: text.as_bytes() }
+        }
+        ([Operand::View(view)], None) => *view,
         _ => unreachable!("the type rule asks for one value or a text"),
     };
-    let bytes = Bytes::new(AlignedBytes::copy_of(bytes));
-    Tensor::from_bytes(dtype, shape, bytes).expect("a frame's parts fit their shapes")
+    view.to_tensor().map_err(|error| error.to_string())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -5,15 +5,15 @@
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};
-use std::panic::Location;
 use std::sync::Arc;
 
-use graph::{Bindings, Graph, Op, Type};
+use graph::{Bindings, Graph, Type};
 
-use crate::lower::Shared;
-use crate::plan::{Plan, PlanInput, WeightSlot};
+use crate::block::{Block, PartOperand, PartWork, SizesPart};
+use crate::lower::ProgramState;
+use crate::plan::WeightSlot;
 use crate::split::split;
-use crate::{Device, Error, Kernel, KernelSettings};
+use crate::{Device, Error, KernelSettings};
 
 /// A graph as it is computed on one device. Holds no weights and no sizes of symbolic dims. Prints for people, and
 /// for tests.
@@ -26,78 +26,6 @@ pub struct Program {
     pub(crate) root: Block,
     /// The number of plans in all blocks.
     pub(crate) plans: usize,
-}
-
-/// How one graph is computed: the program's own, or one that a node runs.
-pub(crate) struct Block {
-    pub(crate) inputs: Vec<PlanInput>,
-    pub(crate) outputs: Vec<Type>,
-    /// The inputs alone, to bind the symbols of.
-    pub(crate) signature: Graph,
-    /// In the order they run.
-    pub(crate) parts: Vec<Part>,
-    /// The names of the values that parts hand to one another; the inputs come first.
-    pub(crate) values: Vec<String>,
-    /// What each output is.
-    pub(crate) results: Vec<Source>,
-}
-
-/// A piece of a block.
-pub(crate) struct Part {
-    pub(crate) work: PartWork,
-    /// Values that no later part reads.
-    pub(crate) last_used: Vec<usize>,
-}
-
-/// What a part does.
-pub(crate) enum PartWork {
-    /// Steps whose sizes are known once those of the values before are.
-    Plan {
-        plan: Box<Plan>,
-        /// The value that each input is.
-        inputs: Vec<usize>,
-        /// The value that each output becomes.
-        outputs: Vec<usize>,
-    },
-    /// The sizes that a node finds in its data. The next plan computes its results.
-    Sizes(Box<SizesPart>),
-    /// Other blocks, as a node says.
-    Run { control: Box<Control>, operands: Vec<Source>, outputs: Vec<usize>, types: Vec<Type>, at: PartStep },
-}
-
-/// A node that finds sizes in its data.
-pub(crate) struct SizesPart {
-    pub(crate) op: Op,
-    pub(crate) kernel: Option<Arc<dyn Kernel>>,
-    pub(crate) operands: Vec<Source>,
-    pub(crate) at: PartStep,
-}
-
-/// Where a part that is no plan stands.
-pub(crate) struct PartStep {
-    /// Its number among the steps of the program.
-    pub(crate) step: usize,
-    /// Where the node was made.
-    pub(crate) location: Option<&'static Location<'static>>,
-}
-
-/// Which blocks run, and how often.
-pub(crate) enum Control {
-    /// One of two.
-    Cond { then: Block, otherwise: Block },
-    /// One again and again.
-    While { predicate: Block, body: Block },
-    /// One.
-    Call(Block),
-}
-
-/// What a part reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// A value of the block.
-    Value(usize),
-    /// A weight as it is stored.
-    Weight(usize),
 }
 
 /// Bytes of weights in memory once a program is initialized.
@@ -118,9 +46,9 @@ impl Program {
     ) -> Result<Program, Error> {
         let settings = *settings;
         let (weights, slots) = (Vec::new(), HashMap::new());
-        let mut shared = Shared { device, settings, weights, slots, plans: 0, steps: 0 };
-        let root = split(graph, &mut shared)?;
-        let Shared { device, weights, plans, .. } = shared;
+        let mut state = ProgramState { device, settings, weights, slots, plans: 0, steps: 0 };
+        let root = split(graph, &mut state)?;
+        let ProgramState { device, weights, plans, .. } = state;
         Ok(Program { name: graph.name().to_string(), device, settings, weights, root, plans })
     }
 
@@ -168,50 +96,6 @@ impl Program {
     }
 }
 
-impl Block {
-    /// The one plan of a graph whose sizes follow from its inputs.
-    pub(crate) fn whole(&self) -> Option<&Plan> {
-        match &self.parts[..] {
-            [Part { work: PartWork::Plan { plan, .. }, .. }] => Some(plan),
-            _ => None,
-        }
-    }
-
-    /// Every plan, those of blocks within too.
-    fn plans(&self) -> Vec<&Plan> {
-        let mut plans: Vec<&Plan> = Vec::new();
-        for part in &self.parts {
-            match &part.work {
-                PartWork::Plan { plan, .. } => plans.push(plan),
-                PartWork::Sizes(_) => {}
-                PartWork::Run { control, .. } => {
-                    plans.extend(control.blocks().into_iter().flat_map(|(_, block)| block.plans()));
-                }
-            }
-        }
-        plans
-    }
-}
-
-impl Control {
-    /// The blocks by name.
-    fn blocks(&self) -> Vec<(&'static str, &Block)> {
-        match self {
-            Control::Cond { then, otherwise } => vec![("then", then), ("otherwise", otherwise)],
-            Control::While { predicate, body } => vec![("predicate", predicate), ("body", body)],
-            Control::Call(block) => vec![("graph", block)],
-        }
-    }
-
-    pub(crate) fn op_name(&self) -> &'static str {
-        match self {
-            Control::Cond { .. } => "cond",
-            Control::While { .. } => "while",
-            Control::Call(_) => "call",
-        }
-    }
-}
-
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whole = self.root.whole();
@@ -251,10 +135,11 @@ impl Program {
 
     fn fmt_part(&self, f: &mut dyn Write, block: &Block, work: &PartWork) -> fmt::Result {
         let list =
-            |sources: &[Source]| sources.iter().map(|&s| block.place(s)).collect::<Vec<_>>().join(", ");
+            |sources: &[PartOperand]| sources.iter().map(|&s| block.place(s)).collect::<Vec<_>>().join(", ");
         match work {
             PartWork::Plan { plan, outputs, .. } => {
-                let outputs: Vec<Source> = outputs.iter().map(|&value| Source::Value(value)).collect();
+                let outputs: Vec<PartOperand> =
+                    outputs.iter().map(|&value| PartOperand::Value(value)).collect();
                 writeln!(f, "  plan of {}", list(&outputs))?;
                 let mut within = indented(f);
                 plan.fmt_steps(&mut within)?;
@@ -272,7 +157,8 @@ impl Program {
                 )
             }
             PartWork::Run { control, operands, outputs, types, at } => {
-                let outputs: Vec<Source> = outputs.iter().map(|&value| Source::Value(value)).collect();
+                let outputs: Vec<PartOperand> =
+                    outputs.iter().map(|&value| PartOperand::Value(value)).collect();
                 let arrow = if outputs.is_empty() { "" } else { " = " };
                 let types: Vec<String> = types.iter().map(Type::to_string).collect();
                 let colon = if types.is_empty() { "" } else { ": " };
@@ -285,15 +171,6 @@ impl Program {
                 }
                 Ok(())
             }
-        }
-    }
-}
-
-impl Block {
-    fn place(&self, source: Source) -> String {
-        match source {
-            Source::Value(value) => format!("'{}'", self.values[value]),
-            Source::Weight(slot) => format!("w{slot}"),
         }
     }
 }

@@ -48,19 +48,17 @@ pub trait WeightValue {
 
 impl WeightValue for Tensor {
     fn as_weight(&self) -> Result<Tensor, String> {
-        match self.is_contiguous() {
-            true => Ok(self.clone()),
-            false => Err(not_row_major(self.strides(), self.shape())),
-        }
+        if self.is_contiguous() { Ok(self.clone()) } else { Err(not_row_major(self.strides(), self.shape())) }
     }
 }
 
 /// While a model reads the buffer where it lies, it cannot be written.
 impl WeightValue for Buffer {
     fn as_weight(&self) -> Result<Tensor, String> {
-        match self.is_contiguous() {
-            true => self.as_tensor().map_err(|error| error.to_string()),
-            false => Err(not_row_major(self.strides(), self.shape())),
+        if self.is_contiguous() {
+            self.as_tensor().map_err(|error| error.to_string())
+        } else {
+            Err(not_row_major(self.strides(), self.shape()))
         }
     }
 }

@@ -3,11 +3,11 @@
 use std::panic::Location;
 
 use graph::Op;
-use tensor::{AlignedBytes, Bytes, Shape, Tensor};
+use tensor::{Shape, Tensor};
 
-use crate::bind::BoundWeight;
+use crate::bound_weight::BoundWeight;
 use crate::clamp::clamp;
-use crate::frame::{Array, Frame, FrameStep, Part, Piece, Role, Source};
+use crate::frame::{Array, ByteRange, Frame, FrameStep, OperandSource, Piece, Role};
 use crate::instruments::Instruments;
 use crate::plan::{Plan, Step, Work};
 use crate::stop::Stop;
@@ -91,11 +91,11 @@ fn run_step(
     let Memory { regions, inputs, weights } = memory;
     operands.extend(step.operands.iter().map(|operand| {
         let bytes = match operand.source {
-            Source::Piece => &[],
-            Source::InResult => return Operand::InResult,
-            Source::Packed(slot) => return Operand::Packed(weights[slot].packed()),
-            Source::Input(input, part) => &inputs[input][part.range()],
-            Source::Weight(slot, part) => &weights[slot].raw()[part.range()],
+            OperandSource::Piece => &[],
+            OperandSource::InResult => return Operand::InResult,
+            OperandSource::Packed(slot) => return Operand::Packed(weights[slot].packed()),
+            OperandSource::Input(input, part) => &inputs[input][part.range()],
+            OperandSource::Weight(slot, part) => &weights[slot].raw()[part.range()],
         };
         Operand::View(View { dtype: operand.array.dtype, shape: operand.array.shape, bytes })
     }));
@@ -148,12 +148,12 @@ fn hand_out<'m>(
     let mut regions = regions.iter_mut().enumerate();
     // What is left of the current region, and where in it that starts.
     let (mut region, mut rest, mut at) = (usize::MAX, &mut [][..], 0);
-    let (mut shared, mut shared_part): (&[u8], Part) = (&[], Part { start: 0, end: 0 });
+    let (mut shared, mut shared_part): (&[u8], ByteRange) = (&[], ByteRange { start: 0, end: 0 });
     for piece in pieces {
         while region != piece.region {
             let (next, bytes) = regions.next().expect("pieces lie in regions");
             (region, rest, at) = (next, &mut **bytes, 0);
-            shared_part = Part { start: 0, end: 0 };
+            shared_part = ByteRange { start: 0, end: 0 };
         }
         if let Role::Read { operand, part } = piece.role {
             if piece.part != shared_part {
@@ -180,7 +180,7 @@ fn hand_out<'m>(
     scratch
 }
 
-fn split_off<'m>(rest: &mut &'m mut [u8], at: &mut usize, part: Part) -> &'m mut [u8] {
+fn split_off<'m>(rest: &mut &'m mut [u8], at: &mut usize, part: ByteRange) -> &'m mut [u8] {
     let (_, from_start) = std::mem::take(rest).split_at_mut(part.start - *at);
     let (bytes, after) = from_start.split_at_mut(part.end - part.start);
     (*rest, *at) = (after, part.end);
@@ -189,7 +189,7 @@ fn split_off<'m>(rest: &mut &'m mut [u8], at: &mut usize, part: Part) -> &'m mut
 
 /// The op's own definition, on copies.
 fn run_reference(op: &graph::Op, call: Call<'_, '_>, results: &[Array]) -> Result<(), String> {
-    let inputs: Vec<Tensor> = call.inputs.iter().map(to_tensor).collect();
+    let inputs = call.inputs.iter().map(to_tensor).collect::<Result<Vec<Tensor>, String>>()?;
     let inputs: Vec<&Tensor> = inputs.iter().collect();
     let shapes: Vec<Shape> = results.iter().map(|array| array.shape).collect();
     let computed = in_words(op.reference(&inputs, &shapes))?;
@@ -198,7 +198,8 @@ fn run_reference(op: &graph::Op, call: Call<'_, '_>, results: &[Array]) -> Resul
         _ => None,
     });
     for (target, tensor) in call.outputs.iter_mut().chain(written).zip(computed) {
-        target.bytes.copy_from_slice(tensor.contiguous().bytes());
+        let tensor = tensor.try_contiguous().map_err(|error| error.to_string())?;
+        target.bytes.copy_from_slice(tensor.bytes());
     }
     Ok(())
 }
@@ -211,14 +212,13 @@ pub(crate) fn in_words<T>(result: Result<T, graph::Error>) -> Result<T, String> 
     })
 }
 
-fn to_tensor(operand: &Operand<'_>) -> Tensor {
-    let (dtype, shape, bytes) = match operand {
-        Operand::View(view) => (view.dtype, view.shape, view.bytes),
-        Operand::Buffer(view) => (view.dtype, view.shape, &*view.bytes),
+fn to_tensor(operand: &Operand<'_>) -> Result<Tensor, String> {
+    let view = match operand {
+        Operand::View(view) => *view,
+        Operand::Buffer(ViewMut { dtype, shape, bytes }) => View { dtype: *dtype, shape: *shape, bytes },
         Operand::InResult | Operand::Packed(_) => unreachable!("references get values as they are stored"),
     };
-    let bytes = Bytes::new(AlignedBytes::copy_of(bytes));
-    Tensor::from_bytes(dtype, shape, bytes).expect("a frame's parts fit their shapes")
+    view.to_tensor().map_err(|error| error.to_string())
 }
 
 fn copy(call: Call<'_, '_>) {
@@ -233,7 +233,7 @@ fn recycle<A, B>(mut list: Vec<A>) -> Vec<B> {
     list.into_iter().map(|_| unreachable!("the list is empty")).collect()
 }
 
-impl Part {
+impl ByteRange {
     pub(crate) fn range(self) -> std::ops::Range<usize> {
         self.start..self.end
     }

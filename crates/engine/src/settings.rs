@@ -1,4 +1,4 @@
-//! What a session's setters change: how kernels are chosen and checked, and how values print.
+//! The settings of a session: how kernels are chosen and checked, and how values print.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -162,7 +162,17 @@ pub enum TopKKernel {
     Sort,
 }
 
-/// What shapes a plan beside its graph: part of a compiled model and of its key. Prints what is not as by default.
+/// How a session wants a device to choose its kernels: all that a device sees of [`KernelSettings`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct DeviceSettings {
+    /// Whether products with quantized weights take activations as they are, rather than rounded to int8 in blocks.
+    pub exact_activations: bool,
+    /// The kernel for `top_k`.
+    pub top_k: TopKKernel,
+}
+
+/// The settings that shape a plan, besides its graph: part of a compiled model and of its key. Prints those that differ
+/// from the default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KernelSettings {
@@ -186,7 +196,7 @@ pub struct KernelSettings {
     pub old_top_k: bool,
     /// Whether a step that makes the first NaN fails the call.
     pub nan_check: bool,
-    /// Whether reads of memory that nobody wrote are looked for, and what they do.
+    /// Whether reads of uninitialized memory are detected, and what happens then.
     pub uninitialized_read_check: Option<UninitializedReadMode>,
     /// Whether messages about steps, and about nodes that cannot be compiled, name the place in the source where their
     /// op was built.
@@ -201,9 +211,10 @@ impl LogLevel {
 }
 
 impl KernelSettings {
-    /// The kernel for `top_k`.
-    pub fn top_k(&self) -> TopKKernel {
-        if self.old_top_k { TopKKernel::Sort } else { TopKKernel::Fused }
+    /// The settings that concern a device.
+    pub fn for_device(&self) -> DeviceSettings {
+        let top_k = if self.old_top_k { TopKKernel::Sort } else { TopKKernel::Fused };
+        DeviceSettings { exact_activations: self.exact_activations, top_k }
     }
 
     /// What these compute, with what others measure, log and look for: a model that was compiled elsewhere is watched as
@@ -306,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_names_are_told_the_right_ones() {
+    fn wrong_names_are_errors_that_list_the_members() {
         let check = |error: Error, expected: &str| assert_eq!(error.to_string(), expected);
         check(
             "info".parse::<LogLevel>().unwrap_err(),
@@ -329,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_usual_prints_and_survives() {
+    fn changed_settings_print_and_survive_serialization() {
         assert_eq!(KernelSettings::default().to_string(), "");
         let settings = KernelSettings {
             fi_top_k: true,
@@ -341,7 +352,7 @@ mod tests {
         assert_eq!(settings.to_string(), printed);
         let text = serde_json::to_string(&settings).unwrap();
         assert_eq!(serde_json::from_str::<KernelSettings>(&text).unwrap(), settings);
-        assert_eq!(settings.top_k(), TopKKernel::Fused);
-        assert_eq!(KernelSettings { old_top_k: true, ..settings }.top_k(), TopKKernel::Sort);
+        assert_eq!(settings.for_device().top_k, TopKKernel::Fused);
+        assert_eq!(KernelSettings { old_top_k: true, ..settings }.for_device().top_k, TopKKernel::Sort);
     }
 }

@@ -7,13 +7,13 @@ use std::rc::Rc;
 use graph::ops::Effect;
 use graph::{Graph, Node, NodeId, Op, Type, Value};
 
-use crate::lower::{Shared, is_leaf, lower};
+use crate::block::{Block, BlockPart, Control, PartOperand, PartStep, PartWork, SizesPart};
+use crate::lower::{ProgramState, is_leaf, lower};
 use crate::plan::PlanInput;
-use crate::program::{Block, Control, Part, PartStep, PartWork, SizesPart, Source};
 use crate::{Error, NodeTypes};
 
 /// The block of a graph that is well formed. Blocks of graphs within are made on the way.
-pub(crate) fn split(graph: &Graph, shared: &mut Shared) -> Result<Block, Error> {
+pub(crate) fn split(graph: &Graph, shared: &mut ProgramState) -> Result<Block, Error> {
     let mut splitting = Splitting::new(graph, shared);
     let segments = segments(graph);
     if let [] | [Segment::Static(_)] = &segments[..] {
@@ -66,7 +66,7 @@ fn finds_sizes(op: &Op) -> bool {
 
 struct Splitting<'g, 's> {
     graph: &'g Graph,
-    shared: &'s mut Shared,
+    shared: &'s mut ProgramState,
     block: Block,
     /// The number in the block of each value that parts hand to one another.
     numbers: HashMap<Value, usize>,
@@ -77,7 +77,7 @@ struct Splitting<'g, 's> {
 }
 
 impl<'g, 's> Splitting<'g, 's> {
-    fn new(graph: &'g Graph, shared: &'s mut Shared) -> Splitting<'g, 's> {
+    fn new(graph: &'g Graph, shared: &'s mut ProgramState) -> Splitting<'g, 's> {
         let mut signature = Graph::new(graph.name());
         let mut inputs = Vec::new();
         for (i, input) in graph.inputs().iter().enumerate() {
@@ -106,8 +106,8 @@ impl<'g, 's> Splitting<'g, 's> {
         let outputs: Vec<usize> = (0..plan.outputs.len()).map(|i| inputs.len() + i).collect();
         self.block.inputs.clone_from(&plan.inputs);
         self.block.values.extend((0..outputs.len()).map(|i| format!("output{i}")));
-        self.block.results = outputs.iter().map(|&value| Source::Value(value)).collect();
-        self.block.parts = vec![Part {
+        self.block.results = outputs.iter().map(|&value| PartOperand::Value(value)).collect();
+        self.block.parts = vec![BlockPart {
             work: PartWork::Plan { plan: Box::new(plan), inputs, outputs },
             last_used: Vec::new(),
         }];
@@ -146,7 +146,7 @@ impl<'g, 's> Splitting<'g, 's> {
     fn sizes(&mut self, node: &'g Node) -> Result<(), Error> {
         let inputs: Vec<&Type> = node.inputs.iter().map(|&value| self.graph.ty(value)).collect();
         let outputs: Vec<&Type> = node.outputs.iter().map(|&value| self.graph.ty(value)).collect();
-        let settings = &self.shared.settings;
+        let settings = self.shared.settings.for_device();
         let types = NodeTypes { op: &node.op, inputs: &inputs, outputs: &outputs, settings };
         let kernel = self.shared.device.kernel(&types);
         let operands = node.inputs.iter().map(|&input| self.source(input)).collect::<Result<_, _>>()?;
@@ -178,7 +178,7 @@ impl<'g, 's> Splitting<'g, 's> {
     }
 
     fn push(&mut self, work: PartWork) {
-        self.block.parts.push(Part { work, last_used: Vec::new() });
+        self.block.parts.push(BlockPart { work, last_used: Vec::new() });
     }
 
     /// Notes for each part the values that no later one reads, as their memory can go.
@@ -202,14 +202,14 @@ impl<'g, 's> Splitting<'g, 's> {
         PartStep { step: self.shared.steps - 1, location: node.location }
     }
 
-    fn source(&mut self, value: Value) -> Result<Source, Error> {
+    fn source(&mut self, value: Value) -> Result<PartOperand, Error> {
         match self.graph.defined_by(value) {
             Some((op, _)) if is_leaf(op) => {
                 let slot = self.shared.slot(op, self.graph.ty(value), None);
                 let fail = |message| Error::compile(self.graph, self.graph.node_of(value), message);
-                slot.map(Source::Weight).map_err(fail)
+                slot.map(PartOperand::Weight).map_err(fail)
             }
-            _ => Ok(Source::Value(self.number(value))),
+            _ => Ok(PartOperand::Value(self.number(value))),
         }
     }
 
@@ -265,14 +265,5 @@ impl<'g> PartGraph<'g> {
         let outputs: Vec<Value> = outputs.iter().map(|output| self.values[output]).collect();
         self.graph.set_outputs(&outputs);
         self.graph
-    }
-}
-
-impl Source {
-    pub(crate) fn value(self) -> Option<usize> {
-        match self {
-            Source::Value(value) => Some(value),
-            Source::Weight(_) => None,
-        }
     }
 }

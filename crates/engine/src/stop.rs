@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::Error;
 
-/// How to make one call, for [`crate::Model::execute_with`].
+/// How to make one call, for [`crate::Model::execute_with`] and [`crate::Model::execute_into`].
 #[derive(Debug, Clone, Default)]
 pub struct ExecuteOptions {
     /// Ends the call when it is cancelled.
@@ -138,6 +138,22 @@ mod tests {
         let late = Instant::now() + Duration::from_secs(3600);
         let options = ExecuteOptions { cancel: Some(CancelHandle::new()), deadline: Some(late) };
         assert_eq!(model.execute_with(&[flag(false)], &options).unwrap()[0].to_vec::<i64>(), [0]);
+    }
+
+    #[test]
+    fn a_loop_that_fills_given_buffers_stops_at_its_deadline() {
+        let (model, total) = (endless(), Buffer::from_slice([0; 0], &[7i64]));
+        let deadline = Some(Instant::now() + Duration::from_millis(20));
+        let options = ExecuteOptions { cancel: None, deadline };
+        let error = model.execute_into(&[flag(true)], std::slice::from_ref(&total), &options).unwrap_err();
+        assert!(matches!(&error, Error::DeadlinePassed { model, .. } if model == "endless"), "{error}");
+        assert_eq!(total.to_vec::<i64>(), [7]);
+        let options = ExecuteOptions { cancel: Some(CancelHandle::new()), deadline: None };
+        model.execute_into(&[flag(false)], std::slice::from_ref(&total), &options).unwrap();
+        assert_eq!(total.to_vec::<i64>(), [0]);
+        options.cancel.as_ref().unwrap().cancel();
+        let error = model.execute_into(&[flag(false)], std::slice::from_ref(&total), &options).unwrap_err();
+        assert!(matches!(error, Error::Cancelled { .. }), "{error}");
     }
 
     #[test]

@@ -120,7 +120,7 @@ impl State {
             return Ok(());
         }
         let path = self.path.get_or_insert_with(default_path).clone();
-        self.append(&path).map_err(|error| Error::Written { path, message: error.to_string() })
+        self.append(&path).map_err(|error| Error::Write { path, message: error.to_string() })
     }
 
     /// The array stays open, as the format allows, so that more can follow.

@@ -15,7 +15,8 @@ pub(crate) struct Written {
 impl Written {
     pub(crate) fn lock(buffer: &Buffer) -> Result<Written, Error> {
         let guard = buffer.write()?;
-        let aside = (!guard.as_ptr().addr().is_multiple_of(ALIGNMENT)).then(|| AlignedBytes::copy_of(&guard));
+        let is_aligned = guard.as_ptr().addr().is_multiple_of(ALIGNMENT);
+        let aside = if is_aligned { None } else { Some(AlignedBytes::try_copy_of(&guard)?) };
         Ok(Written { guard, aside })
     }
 

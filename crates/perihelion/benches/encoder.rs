@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use perihelion::driver::{Buffer, Cpu, DType, Device, Tensor};
-use perihelion::engine::{InferenceSession, Model};
+use perihelion::engine::{ExecuteOptions, InferenceSession, Model};
 use perihelion::graph::ops::{ReduceKind, Unary};
 use perihelion::graph::{Builder, Dim, Error, Graph, Type, Value};
 use perihelion::pipelines::config::{PipelineConfig, machine};
@@ -75,8 +75,10 @@ fn text(embedder: &Embedder, index: usize, tokens: usize) -> String {
 fn forward(model: &Model, batch: usize, profile: bool) -> Result<(), Box<dyn std::error::Error>> {
     let ids: Vec<i64> = (0..batch * TOKENS).map(|i| (i * 7919 % VOCABULARY) as i64).collect();
     let inputs = [Buffer::from_slice([batch, TOKENS], &ids)];
-    let outputs = model.execute(&inputs)?;
-    let best = best_of(Duration::from_secs(3), || model.execute_into(&inputs, &outputs).expect("good data"));
+    let (outputs, options) = (model.execute(&inputs)?, ExecuteOptions::default());
+    let best = best_of(Duration::from_secs(3), || {
+        model.execute_into(&inputs, &outputs, &options).expect("good data")
+    });
     let products = 2 * TOKENS * (4 * HIDDEN * HIDDEN + 2 * HIDDEN * INNER) + 4 * TOKENS * TOKENS * HIDDEN;
     let flops = (6 * batch * products) as f64;
     println!(
@@ -113,11 +115,11 @@ fn call(session: &InferenceSession) -> Result<(), Box<dyn std::error::Error>> {
     let graph = Graph::parse("graph negate(%x: f32[n]) { %y = neg(%x) return %y }")?;
     let model = session.load(&graph, &())?;
     let inputs = [Buffer::from_slice([4], &[1f32, 2.0, 3.0, 4.0])];
-    let outputs = model.execute(&inputs)?;
+    let (outputs, options) = (model.execute(&inputs)?, ExecuteOptions::default());
     let calls = 1000;
     let best = best_of(Duration::from_secs(1), || {
         for _ in 0..calls {
-            model.execute_into(&inputs, &outputs).expect("good data");
+            model.execute_into(&inputs, &outputs, &options).expect("good data");
         }
     });
     println!("call of a graph of one op: {:>8.3} us", best.as_secs_f64() * 1e6 / f64::from(calls));

@@ -1,6 +1,6 @@
 //! Runs a batch through the model: the one place that knows how a decoder graph is called.
 
-use engine::{Model, Profile, TensorSpec};
+use engine::{ExecuteOptions, Model, Profile, TensorSpec};
 use graph::{Bindings, Kind};
 use models::state;
 use tensor::{Buffer, DType, ReadGuard};
@@ -55,7 +55,11 @@ impl Runner {
         self.copy_pages(&batch.copies);
         let inputs = batch.inputs();
         let output = self.output(inputs.output_rows.shape()[0])?;
-        self.model.execute_into(&self.operands(&inputs), std::slice::from_ref(&output))?;
+        self.model.execute_into(
+            &self.operands(&inputs),
+            std::slice::from_ref(&output),
+            &ExecuteOptions::default(),
+        )?;
         let values = output.read().expect("the runner alone writes its outputs");
         self.spare = Some(output);
         Ok(Logits { values, vocab: self.vocab })

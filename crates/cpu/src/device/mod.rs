@@ -107,7 +107,7 @@ impl Device for Cpu {
             Op::Reshape(_) => kernel(copy::CopyKernel { op: "reshape", in_place: true, pool: pool() }),
             Op::Transpose(op) => kernel(transpose::TransposeKernel { order: op.order.clone(), pool: pool() }),
             Op::Broadcast(_) => kernel(transpose::BroadcastKernel { pool: pool() }),
-            Op::TopK(op) => top_k::kernel(self, *op, dtype, node.settings.top_k()),
+            Op::TopK(op) => top_k::kernel(self, *op, dtype, node.settings.top_k),
             Op::ArgSort(op) => arg_sort::kernel(*op, dtype, &self.pool),
             Op::CumSum(op) => cumsum::kernel(*op, dtype, &self.pool),
             Op::Pad(op) => kernel(axis_maps::PadKernel { op: op.clone(), pool: pool() }),

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use engine::{Call, Device, Kernel, KernelSettings, NodeTypes, Operand, PackedWeight, View, ViewMut};
+use engine::{Call, Device, DeviceSettings, Kernel, NodeTypes, Operand, PackedWeight, View, ViewMut};
 use graph::ops::Effect;
 use graph::{Op, Type};
 use perihelion_cpu::{Cpu, InstructionSet};
@@ -139,7 +139,7 @@ impl<'a> Problem<'a> {
     fn solve(&self, cpu: &Cpu, way: Way) -> Option<Result<Vec<Tensor>, String>> {
         let (inputs, outputs): (Vec<&Type>, Vec<&Type>) =
             (self.types.iter().collect(), self.results.iter().collect());
-        let settings = &KernelSettings::default();
+        let settings = DeviceSettings::default();
         let node = NodeTypes { op: &self.op, inputs: &inputs, outputs: &outputs, settings };
         let kernel = cpu.kernel(&node).unwrap_or_else(|| panic!("{self}: no kernel"));
         let in_place = kernel.in_place().filter(|_| way == Way::InPlace);

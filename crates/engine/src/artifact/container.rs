@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Each section has a checksum in the header, XXH3 of 128 bits: it tells damage, and at memory speed, since loading
-//! waits for it. Whoever alters a file on purpose can alter the header too, whatever the checksum. The header is last,
+//! waits for it. Deliberate changes are not detected: they can include the header and its checksum. The header is last,
 //! so that sections can be written before the checksums of those behind them are known.
 
 use std::ops::Range;
@@ -21,7 +21,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
 
-use super::fault::ArtifactFault;
+use crate::ArtifactFault;
 use crate::KernelSettings;
 
 /// The first bytes: no text begins so, and a transfer that changes line ends breaks them.
@@ -29,58 +29,58 @@ pub(super) const MAGIC: [u8; 8] = *b"\x93PeriMEF";
 /// Raised when the preamble or the header change shape.
 pub(super) const FORMAT: u32 = 2;
 /// Bytes of the preamble.
-pub(super) const PREAMBLE: usize = 64;
+pub(crate) const PREAMBLE: usize = 64;
 /// A cache line, and the widest vector register: where sections begin.
-pub(super) const ALIGNMENT: usize = 64;
+pub(crate) const ALIGNMENT: usize = 64;
 
 /// Longer sections are checked piece by piece, so that several threads can.
 const PIECE: usize = 256 << 10;
 
 /// The checksum of a section.
-pub(super) type Checksum = u128;
+pub(crate) type Checksum = u128;
 
 /// What an artifact holds, and where.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Header {
+pub(crate) struct Header {
     /// The crate that wrote it, and its version.
-    pub(super) maker: String,
+    pub(crate) maker: String,
     /// The device it was compiled for: its name, and its target.
-    pub(super) device: String,
-    pub(super) target: String,
+    pub(crate) device: String,
+    pub(crate) target: String,
     /// What the session was set to.
-    pub(super) settings: KernelSettings,
+    pub(crate) settings: KernelSettings,
     /// What it was compiled from, for an entry of a compile cache; else empty.
-    pub(super) key: String,
-    pub(super) models: Vec<ModelRecord>,
-    pub(super) weights: Vec<WeightRecord>,
+    pub(crate) key: String,
+    pub(crate) models: Vec<ModelRecord>,
+    pub(crate) weights: Vec<WeightRecord>,
     /// In file order, without gaps but for alignment.
-    pub(super) sections: Vec<SectionRecord>,
+    pub(crate) sections: Vec<SectionRecord>,
 }
 
 /// One compiled graph.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct ModelRecord {
-    pub(super) name: String,
+pub(crate) struct ModelRecord {
+    pub(crate) name: String,
     /// The section with the graph's text.
-    pub(super) graph: u32,
+    pub(crate) graph: u32,
     /// The sections with the constants beside the text.
-    pub(super) constants: Vec<u32>,
+    pub(crate) constants: Vec<u32>,
 }
 
 /// A weight in one layout.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct WeightRecord {
-    pub(super) source: SourceRecord,
+pub(crate) struct WeightRecord {
+    pub(crate) source: SourceRecord,
     /// The type in the graph, as text.
-    pub(super) ty: String,
+    pub(crate) ty: String,
     /// The device's layout, if not as graphs describe it.
-    pub(super) layout: Option<String>,
-    pub(super) section: u32,
+    pub(crate) layout: Option<String>,
+    pub(crate) section: u32,
 }
 
 /// What a stored weight is a weight of.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub(super) enum SourceRecord {
+pub(crate) enum SourceRecord {
     /// A name in the weights registry.
     Named(String),
     /// A constant, by the section that holds it as graphs describe it.
@@ -89,10 +89,10 @@ pub(super) enum SourceRecord {
 
 /// A part of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct SectionRecord {
-    pub(super) offset: u64,
-    pub(super) len: u64,
-    pub(super) checksum: Checksum,
+pub(crate) struct SectionRecord {
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    pub(crate) checksum: Checksum,
 }
 
 impl SectionRecord {
@@ -132,14 +132,15 @@ pub fn checksum(bytes: &[u8]) -> u128 {
 pub(super) fn first_altered(file: &[u8], header: &Header, sections: &[u32]) -> Option<u32> {
     let altered = |section: &&u32| !header.sections[**section as usize].is_intact(file);
     let bytes: u64 = sections.iter().map(|&section| header.sections[section as usize].len).sum();
-    match bytes <= PIECE as u64 {
-        true => sections.iter().find(altered).copied(),
-        false => sections.par_iter().find_first(altered).copied(),
+    if bytes <= PIECE as u64 {
+        sections.iter().find(altered).copied()
+    } else {
+        sections.par_iter().find_first(altered).copied()
     }
 }
 
 /// The first bytes of a file that ends with `header` at `offset`.
-pub(super) fn preamble(offset: u64, header: &[u8]) -> [u8; PREAMBLE] {
+pub(crate) fn preamble(offset: u64, header: &[u8]) -> [u8; PREAMBLE] {
     let mut bytes = [0; PREAMBLE];
     bytes[..8].copy_from_slice(&MAGIC);
     bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
@@ -200,7 +201,7 @@ fn read_preamble(file: &[u8]) -> Result<&[u8; PREAMBLE], ArtifactFault> {
     Ok(preamble)
 }
 
-/// Sections lie one behind another from the preamble to the header, and whoever names one names one that exists.
+/// Sections lie one behind another from the preamble to the header, and every reference to a section names one that exists.
 fn check_sections(header: &Header, end: u64) -> Result<(), ArtifactFault> {
     let malformed = |message: String| Err(ArtifactFault::Malformed(message));
     let mut next = PREAMBLE as u64;

@@ -18,19 +18,16 @@
 
 mod atomic_file;
 mod container;
-mod fault;
 mod read;
 #[cfg(test)]
 mod tests;
 mod weights;
-mod write;
 
 pub use self::atomic_file::AtomicFile;
 pub(crate) use self::atomic_file::TEMPORARY;
 pub use self::container::checksum;
-pub(crate) use self::container::maker;
-pub use self::fault::ArtifactFault;
+pub(crate) use self::container::{
+    ALIGNMENT, Header, ModelRecord, PREAMBLE, SectionRecord, SourceRecord, WeightRecord, maker, preamble,
+};
 pub use self::read::{Artifact, ArtifactModel, ArtifactWeight};
-pub(crate) use self::weights::{StoredWeight, StoredWeights};
-pub use self::write::ExportOptions;
-pub(crate) use self::write::{Contents, export, failed, write};
+pub(crate) use self::weights::{StoredWeight, StoredWeights, address};

@@ -18,14 +18,14 @@ use crate::{ArtifactFault, Device, Error, KernelSettings};
 
 /// A file of compiled models, mapped into memory. Clones share the mapping.
 ///
-/// Whoever overwrites the file in place, rather than replacing it as an export does, changes what its readers see;
-/// whoever truncates it in place ends their processes.
+/// Overwriting the file in place, rather than replacing it as an export does, changes what its readers see; truncating
+/// it in place ends their processes.
 #[derive(Clone)]
 pub struct Artifact {
-    shared: Arc<Shared>,
+    shared: Arc<MappedArtifact>,
 }
 
-struct Shared {
+struct MappedArtifact {
     path: PathBuf,
     file: Bytes,
     header: Header,
@@ -76,7 +76,7 @@ impl Artifact {
         let header =
             container::read(&file).map_err(|fault| Error::Artifact { path: path.to_path_buf(), fault })?;
         let verified = header.sections.iter().map(|_| AtomicBool::new(false)).collect();
-        Ok(Artifact { shared: Arc::new(Shared { path: path.to_path_buf(), file, header, verified }) })
+        Ok(Artifact { shared: Arc::new(MappedArtifact { path: path.to_path_buf(), file, header, verified }) })
     }
 
     /// Whether a file begins as an artifact does.
@@ -166,9 +166,10 @@ impl Artifact {
             let text = std::str::from_utf8(&text).map_err(|error| malformed(error.to_string()))?;
             let graph =
                 Graph::parse_detached(text, &detached).map_err(|error| malformed(error.to_string()))?;
-            match graph.name() == model.name {
-                true => Ok(graph),
-                false => Err(malformed(format!("its text is of `{}`", graph.name()))),
+            if graph.name() == model.name {
+                Ok(graph)
+            } else {
+                Err(malformed(format!("its text is of `{}`", graph.name())))
             }
         });
         let graphs = graphs.collect::<Result<_, _>>().map_err(|fault| self.fault(fault))?;

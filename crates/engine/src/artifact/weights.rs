@@ -7,29 +7,32 @@ use tensor::Tensor;
 
 use super::container::SourceRecord;
 use super::read::Artifact;
-use crate::bind::BoundWeight;
+use crate::bound_weight::BoundWeight;
 use crate::plan::{WeightSlot, WeightSource};
 use crate::{ArtifactFault, Device, Error};
 
 /// The weights of one artifact by what they are weights of.
 pub(crate) struct StoredWeights {
     artifact: Artifact,
-    /// Their layouts, and where each is.
-    places: HashMap<SourceRecord, Vec<Place>>,
+    /// The forms that each is stored in.
+    forms: HashMap<SourceRecord, Vec<StoredForm>>,
     /// By the address of its bytes: the section of a constant of the artifact's graphs.
     constants: HashMap<usize, u32>,
 }
 
-struct Place {
+/// One form of a weight: its layout, if not as graphs describe it, and where it lies.
+struct StoredForm {
     layout: Option<String>,
     ty: Type,
     section: u32,
 }
 
-/// The bytes of a weight in the layout that a slot asks for.
+/// The bytes of a weight for a slot.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StoredWeight {
     pub(crate) section: u32,
+    /// Whether it is in a layout of the device.
+    is_packed: bool,
     /// How many bytes it takes.
     pub(crate) bytes: usize,
 }
@@ -40,32 +43,35 @@ impl StoredWeights {
         artifact: &Artifact,
         constants: HashMap<usize, u32>,
     ) -> Result<Option<StoredWeights>, Error> {
-        let mut places: HashMap<SourceRecord, Vec<Place>> = HashMap::new();
+        let mut forms: HashMap<SourceRecord, Vec<StoredForm>> = HashMap::new();
         for record in &artifact.header().weights {
             let ty: Type = record.ty.parse().map_err(|error| {
                 artifact.fault(ArtifactFault::Malformed(format!("the type of a weight: {error}")))
             })?;
-            let place = Place { layout: record.layout.clone(), ty, section: record.section };
-            places.entry(record.source.clone()).or_default().push(place);
+            let form = StoredForm { layout: record.layout.clone(), ty, section: record.section };
+            forms.entry(record.source.clone()).or_default().push(form);
         }
         let artifact = artifact.clone();
-        Ok((!places.is_empty()).then_some(StoredWeights { artifact, places, constants }))
+        Ok((!forms.is_empty()).then_some(StoredWeights { artifact, forms, constants }))
     }
 
-    /// The stored weight for a slot: in its layout, and of its type.
+    /// The stored weight for a slot, of its type: in its layout, or else as graphs describe it.
     pub(crate) fn find(&self, slot: &WeightSlot) -> Option<StoredWeight> {
-        let fits = |place: &&Place| place.layout == slot.packing && place.ty == slot.ty;
-        let section = self.layouts(slot).iter().find(fits)?.section;
-        Some(StoredWeight { section, bytes: self.artifact.section(section).len() })
+        let forms = self.forms(slot);
+        let with =
+            |layout: &Option<String>| forms.iter().find(|form| form.layout == *layout && form.ty == slot.ty);
+        let form = with(&slot.packing).or_else(|| with(&None))?;
+        let bytes = self.artifact.section(form.section).len();
+        Some(StoredWeight { section: form.section, is_packed: form.layout.is_some(), bytes })
     }
 
     /// In which layouts and of which types the weight of a slot is stored, in words.
     pub(crate) fn describe(&self, slot: &WeightSlot) -> Option<String> {
-        let describe = |place: &Place| match &place.layout {
-            Some(layout) => format!("{} as {layout}", place.ty),
-            None => place.ty.to_string(),
+        let describe = |form: &StoredForm| match &form.layout {
+            Some(layout) => format!("{} as {layout}", form.ty),
+            None => form.ty.to_string(),
         };
-        let words: Vec<String> = self.layouts(slot).iter().map(describe).collect();
+        let words: Vec<String> = self.forms(slot).iter().map(describe).collect();
         (!words.is_empty()).then(|| words.join(", "))
     }
 
@@ -75,7 +81,7 @@ impl StoredWeights {
         self.artifact.verify_sections(&sections)
     }
 
-    /// A verified weight as a slot wants it, where it lies.
+    /// A verified weight where it lies, in the form that is stored.
     pub(crate) fn bind(
         &self,
         slot: &WeightSlot,
@@ -83,7 +89,7 @@ impl StoredWeights {
         device: &dyn Device,
     ) -> Result<BoundWeight, Error> {
         let bytes = self.artifact.section(weight.section);
-        let bound = match &slot.packing {
+        let bound = match slot.packing.as_ref().filter(|_| weight.is_packed) {
             Some(layout) => device.load_packed(layout, &slot.ty, bytes).map(BoundWeight::Packed),
             None => {
                 let shape = slot.ty.static_shape().expect("lowering asked for sizes in numbers");
@@ -97,7 +103,7 @@ impl StoredWeights {
         })
     }
 
-    fn layouts(&self, slot: &WeightSlot) -> &[Place] {
+    fn forms(&self, slot: &WeightSlot) -> &[StoredForm] {
         let source = match &slot.source {
             WeightSource::Named(name) => Some(SourceRecord::Named(name.clone())),
             WeightSource::Constant(constant) if !constant.is_contiguous() => None,
@@ -105,11 +111,11 @@ impl StoredWeights {
                 self.constants.get(&address(constant)).map(|&section| SourceRecord::Constant(section))
             }
         };
-        source.and_then(|source| self.places.get(&source)).map_or(&[], Vec::as_slice)
+        source.and_then(|source| self.forms.get(&source)).map_or(&[], Vec::as_slice)
     }
 }
 
 /// Where the bytes of a row-major constant lie, by which it is known for as long as it lives.
-pub(super) fn address(constant: &Tensor) -> usize {
+pub(crate) fn address(constant: &Tensor) -> usize {
     constant.bytes().as_ptr().addr()
 }

@@ -51,7 +51,7 @@ pub(super) fn find(
         let found = match &slot.source {
             WeightSource::Constant(tensor) => match slot.packing.as_ref().and_then(|_| stored()) {
                 Some(stored) => stored,
-                None => Found::Given(tensor.contiguous()),
+                None => Found::Given(tensor.try_contiguous()?),
             },
             WeightSource::Named(name) => {
                 if let Some(bytes) = promised(slot, sources.registry)? {
@@ -123,21 +123,19 @@ fn check(name: &str, tensor: &Tensor, expected: &Type) -> Result<(), Error> {
 }
 
 fn check_type(name: &str, dtype: DType, shape: Shape, expected: &Type) -> Result<(), Error> {
-    match dtype == expected.dtype && Some(shape) == expected.static_shape() {
-        true => Ok(()),
-        false => {
-            let message = format!("got {dtype}{shape}, expected {expected}");
-            Err(Error::Weight { name: name.to_string(), message })
-        }
+    if dtype == expected.dtype && Some(shape) == expected.static_shape() {
+        Ok(())
+    } else {
+        let message = format!("got {dtype}{shape}, expected {expected}");
+        Err(Error::Weight { name: name.to_string(), message })
     }
 }
 
 pub(super) fn check_contiguous(name: &str, tensor: &Tensor) -> Result<(), Error> {
-    match tensor.is_contiguous() {
-        true => Ok(()),
-        false => {
-            let message = not_row_major(tensor.strides(), tensor.shape());
-            Err(Error::Weight { name: name.to_string(), message })
-        }
+    if tensor.is_contiguous() {
+        Ok(())
+    } else {
+        let message = not_row_major(tensor.strides(), tensor.shape());
+        Err(Error::Weight { name: name.to_string(), message })
     }
 }

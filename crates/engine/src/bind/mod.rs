@@ -10,17 +10,9 @@ use tensor::Tensor;
 
 use self::find::{Found, check_contiguous, find, given, redeem};
 use crate::artifact::{StoredWeight, StoredWeights};
+use crate::bound_weight::BoundWeight;
 use crate::plan::WeightSource;
 use crate::{Error, PackError, PackedWeight, Program, WeightsRegistry};
-
-/// A weight slot with its contents.
-#[derive(Clone)]
-pub(crate) enum BoundWeight {
-    /// As stored; shared with the registry.
-    Raw(Tensor),
-    /// In the device's layout.
-    Packed(PackedWeight),
-}
 
 /// How far one model's weights are bound. A weight that is read in two layouts counts twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,22 +21,6 @@ pub struct Progress {
     pub done: usize,
     /// Bytes of all its weights.
     pub total: usize,
-}
-
-impl BoundWeight {
-    pub(crate) fn raw(&self) -> &[u8] {
-        match self {
-            BoundWeight::Raw(tensor) => tensor.bytes(),
-            BoundWeight::Packed(_) => unreachable!("the program reads this slot as it is stored"),
-        }
-    }
-
-    pub(crate) fn packed(&self) -> &PackedWeight {
-        match self {
-            BoundWeight::Packed(weight) => weight,
-            BoundWeight::Raw(_) => unreachable!("the program reads this slot packed"),
-        }
-    }
 }
 
 /// Where weights come from: what the registry does not give is looked for in an artifact.
@@ -91,22 +67,21 @@ pub(crate) fn bind_each(
     for (index, weight) in found {
         let slot = &program.weights[index];
         done += weight.bytes();
-        let weight = match weight {
-            Found::Promised(_) => Found::Given(redeem(slot, sources.registry)?),
-            found => found,
-        };
-        let bound = match (weight, &slot.packing) {
-            (Found::Promised(_), _) => unreachable!("redeemed above"),
-            (Found::Stored(weight), _) => {
+        let bound = match weight {
+            Found::Promised(_) => BoundWeight::Raw(redeem(slot, sources.registry)?),
+            Found::Given(tensor) => BoundWeight::Raw(tensor),
+            Found::Stored(weight) => {
                 let stored = sources.stored.expect("where it was found");
                 stored.bind(slot, weight, &*program.device)?
             }
-            (Found::Given(tensor), None) => BoundWeight::Raw(tensor),
-            (Found::Given(tensor), Some(layout)) => {
+        };
+        let bound = match (bound, &slot.packing) {
+            (BoundWeight::Raw(tensor), Some(layout)) => {
                 let packed = pack(program, &slot.source, layout, &tensor)?;
                 drop(tensor);
-                if let Some(name) = slot.source.name() {
-                    let left = left.get_mut(name).expect("counted above");
+                if let Some((name, left)) =
+                    slot.source.name().and_then(|name| Some((name, left.get_mut(name)?)))
+                {
                     *left -= 1;
                     if *left == 0 {
                         sources.registry.release(name);
@@ -114,6 +89,7 @@ pub(crate) fn bind_each(
                 }
                 BoundWeight::Packed(packed)
             }
+            (bound, _) => bound,
         };
         sink(index, bound)?;
         progress(Progress { done, total });

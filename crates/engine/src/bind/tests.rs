@@ -84,7 +84,7 @@ fn unknown_names_are_accepted_unless_strict() {
 }
 
 #[test]
-fn weights_that_nobody_uses_are_row_major_too() {
+fn unused_weights_must_be_row_major_too() {
     let mut weights = weights();
     weights.insert("extra".to_string(), noise([2, 3], 1).permute(&[1, 0]));
     let error = init(&weights, InitOptions::default()).unwrap_err().to_string();

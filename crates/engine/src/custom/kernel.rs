@@ -8,22 +8,17 @@ use graph::{Op, Type};
 use tensor::{Bytes, DeviceSpec, Tensor};
 
 use super::Extensions;
-use crate::devices::DeviceStats;
+use crate::memory_stats::DeviceStats;
 use crate::{AssertLevel, Call, Device, Error, Kernel, NodeTypes, Operand, PackError, PackedWeight};
 
 /// What stands between a device's target and the extensions that a plan needs.
 const WITH: &str = " with ";
 
-/// A device that runs the ops of libraries too, and is else what it was.
+/// A device that also runs the ops of libraries.
 pub(super) struct Extended {
-    device: Arc<dyn Device>,
-    extensions: Extensions,
-}
-
-impl Extended {
-    pub(super) fn new(device: &Arc<dyn Device>, extensions: &Extensions) -> Extended {
-        Extended { device: Arc::clone(device), extensions: extensions.clone() }
-    }
+    pub(super) device: Arc<dyn Device>,
+    pub(super) extensions: Extensions,
+    pub(super) assert_level: AssertLevel,
 }
 
 impl Device for Extended {
@@ -67,7 +62,7 @@ impl Device for Extended {
         let Op::Custom(custom) = node.op else { return self.device.kernel(node) };
         let op = self.extensions.op(&custom.op)?.clone();
         let arguments = arguments(&op, &custom.parameters);
-        let guards = guards(node.settings.assert_level);
+        let guards = guards(self.assert_level);
         Some(Arc::new(CustomKernel { op, arguments, guards, device: Arc::clone(&self.device) }))
     }
 

@@ -12,7 +12,7 @@ use graph::Graph;
 use graph::ops::{CustomOps, CustomParameter, CustomSignature, Effect, ParameterKind};
 
 pub(crate) use self::kernel::split_target;
-use crate::{Device, Error};
+use crate::{AssertLevel, Device, Error};
 
 /// Libraries of custom ops, for sessions, for compiles, and for the graphs that use them. Clones share them.
 ///
@@ -45,7 +45,7 @@ impl Extensions {
     /// [`Extensions::load_all`] with a compiler for sources.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Extensions::load_all`].
     pub fn load_all_with<P: AsRef<Path>>(
         paths: impl IntoIterator<Item = P>,
         compiler: &Compiler,
@@ -104,11 +104,12 @@ impl Extensions {
     }
 
     /// A device that runs these ops too; itself if there are none.
-    pub(crate) fn on(&self, device: &Arc<dyn Device>) -> Arc<dyn Device> {
-        match self.libraries.is_empty() {
-            true => Arc::clone(device),
-            false => Arc::new(kernel::Extended::new(device, self)),
+    pub(crate) fn on(&self, device: &Arc<dyn Device>, assert_level: AssertLevel) -> Arc<dyn Device> {
+        let device = Arc::clone(device);
+        if self.libraries.is_empty() {
+            return device;
         }
+        Arc::new(kernel::Extended { device, extensions: self.clone(), assert_level })
     }
 
     fn op(&self, name: &str) -> Option<&extensions::Op> {

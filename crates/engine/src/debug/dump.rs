@@ -36,7 +36,7 @@ impl Dump {
         let Some(directory) = &self.directory else { return Ok(()) };
         let path = directory.join(format!("{}.{what}", self.name));
         let written = fs::create_dir_all(directory).and_then(|()| fs::write(&path, content.to_string()));
-        written.map_err(|error| Error::Written { path, message: error.to_string() })
+        written.map_err(|error| Error::Write { path, message: error.to_string() })
     }
 }
 

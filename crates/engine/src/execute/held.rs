@@ -2,9 +2,10 @@
 
 use tensor::AlignedBytes;
 
-use crate::bind::BoundWeight;
+use crate::Program;
+use crate::block::PartOperand;
+use crate::bound_weight::BoundWeight;
 use crate::frame::Array;
-use crate::program::{Program, Source};
 use crate::{Error, View};
 
 /// A value between parts.
@@ -46,10 +47,13 @@ impl Held<'_> {
 
     fn borrow(&mut self, written: bool) -> Held<'_> {
         let memory = match &mut self.memory {
-            HeldMemory::Write(bytes) => match written {
-                true => HeldMemory::Write(bytes),
-                false => HeldMemory::Read(bytes),
-            },
+            HeldMemory::Write(bytes) => {
+                if written {
+                    HeldMemory::Write(bytes)
+                } else {
+                    HeldMemory::Read(bytes)
+                }
+            }
             HeldMemory::Read(bytes) => HeldMemory::Read(bytes),
             HeldMemory::Own(bytes) => HeldMemory::Read(bytes),
         };
@@ -91,15 +95,15 @@ pub(super) fn put(values: &mut [Option<Held<'_>>], outputs: &[usize], made: Vec<
 
 /// The results of a block: what parts made is handed on, where nothing else is it; all else is copied.
 pub(super) fn results(
-    sources: &[Source],
+    sources: &[PartOperand],
     values: &mut [Option<Held<'_>>],
     program: &Program,
     weights: &[BoundWeight],
 ) -> Result<Vec<Made>, Error> {
-    let result = |(i, source): (usize, &Source)| {
+    let result = |(i, source): (usize, &PartOperand)| {
         let value = match source {
-            Source::Weight(slot) => return weight(program, weights, *slot).copy(),
-            Source::Value(value) => *value,
+            PartOperand::Weight(slot) => return weight(program, weights, *slot).copy(),
+            PartOperand::Value(value) => *value,
         };
         let again = sources[i + 1..].contains(source);
         match values[value].take().expect("made by a part, or an input") {

@@ -8,16 +8,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use graph::Bindings;
-use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor};
+use tensor::{DType, Shape, Tensor};
 
 use self::held::{borrow, empty, put, results, state, weight};
-use crate::bind::BoundWeight;
+use crate::block::{Block, BlockPart, Control, PartOperand, PartStep, PartWork, SizesPart};
+use crate::bound_weight::BoundWeight;
 use crate::frame::{Array, Frame};
-use crate::model::{FRAMES, Workspace, lock};
 use crate::plan::Plan;
-use crate::program::{Block, Control, Part, PartStep, PartWork, Program, SizesPart, Source};
 use crate::run::{self, Hooks, Memory};
-use crate::{Error, StepTime, View};
+use crate::workspace::{FRAMES, Workspace, lock};
+use crate::{Error, Program, StepTime, View};
 
 pub(crate) use self::held::{Held, HeldMemory, Made};
 
@@ -39,7 +39,7 @@ impl<'r> Execution<'r, '_> {
         let mut bindings = block.signature.bind_inputs(&given)?;
         let mut values: Vec<Option<Held<'_>>> = inputs.into_iter().map(Some).collect();
         values.resize_with(block.values.len(), || None);
-        for Part { work, last_used } in &block.parts {
+        for BlockPart { work, last_used } in &block.parts {
             self.part(work, &mut bindings, &mut values)?;
             last_used.iter().for_each(|&value| values[value] = None);
         }
@@ -120,7 +120,8 @@ impl<'r> Execution<'r, '_> {
         let found = found.and_then(|sizes| match sizes {
             Some(sizes) => Ok(sizes),
             None => {
-                let tensors: Vec<Tensor> = views.iter().map(to_tensor).collect();
+                let tensors = views.iter().map(|view| view.to_tensor()).collect::<Result<Vec<Tensor>, _>>();
+                let tensors = tensors.map_err(|error| error.to_string())?;
                 run::in_words(op.sizes(&tensors.iter().collect::<Vec<_>>()))
             }
         });
@@ -165,7 +166,7 @@ impl<'r> Execution<'r, '_> {
 
     fn operands<'v>(
         &self,
-        sources: &[Source],
+        sources: &[PartOperand],
         values: &'v mut [Option<Held<'_>>],
         written: impl Fn(usize) -> bool,
     ) -> Vec<Held<'v>>
@@ -176,9 +177,9 @@ impl<'r> Execution<'r, '_> {
         let positions: Vec<usize> = (0..sources.len()).filter(|&i| sources[i].value().is_some()).collect();
         let wanted: Vec<usize> = sources.iter().filter_map(|source| source.value()).collect();
         let mut borrowed = borrow(values, &wanted, |i| written(positions[i])).into_iter();
-        let operand = |source: &Source| match source {
-            Source::Value(_) => borrowed.next().expect("borrowed above"),
-            Source::Weight(slot) => weight(program, weights, *slot),
+        let operand = |source: &PartOperand| match source {
+            PartOperand::Value(_) => borrowed.next().expect("borrowed above"),
+            PartOperand::Weight(slot) => weight(program, weights, *slot),
         };
         sources.iter().map(operand).collect()
     }
@@ -200,9 +201,4 @@ impl Control {
 
 fn is_true(bytes: &[u8]) -> bool {
     bytes[0] != 0
-}
-
-fn to_tensor(view: &View<'_>) -> Tensor {
-    let bytes = Bytes::new(AlignedBytes::copy_of(view.bytes));
-    Tensor::from_bytes(view.dtype, view.shape, bytes).expect("values fit their shapes")
 }

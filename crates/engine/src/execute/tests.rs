@@ -4,7 +4,7 @@ use graph::{Builder, Graph, Type};
 use tensor::{Buffer, DType, Tensor};
 
 use crate::testing::{build, f32, noise, session};
-use crate::{CompileOptions, Passes};
+use crate::{CompileOptions, ExecuteOptions, Passes};
 
 /// `y = |x| < 1 ? store and multiply by w until the first is at least 1 : the buffer`, between plans.
 const GRAPH: &str = "graph g(%x: f32[n, 2], %b: mut f32[n, 2]) {
@@ -119,12 +119,12 @@ fn parts_print_and_share_weights() {
     let ops: Vec<&str> = profile.steps.iter().map(|step| step.op).collect();
     assert_eq!(ops, ["linear", "linear", "neg"]);
     let y = Buffer::zeros(DType::F32, [1, 2]);
-    model.execute_into(&inputs, std::slice::from_ref(&y)).unwrap();
+    model.execute_into(&inputs, std::slice::from_ref(&y), &ExecuteOptions::default()).unwrap();
     assert_eq!(y.to_vec::<f32>(), [-4.0, -8.0]);
     let wrong = [Buffer::zeros(DType::F32, [2, 2])];
-    let error = model.execute_into(&inputs, &wrong).unwrap_err().to_string();
+    let error = model.execute_into(&inputs, &wrong, &ExecuteOptions::default()).unwrap_err().to_string();
     assert_eq!(error, "output 0: got f32[2, 2], expected f32[1, 2]");
-    let error = model.execute_into(&inputs, &[]).unwrap_err().to_string();
+    let error = model.execute_into(&inputs, &[], &ExecuteOptions::default()).unwrap_err().to_string();
     assert_eq!(error, "model `g`: got 0 buffers for outputs, expected 1");
 }
 

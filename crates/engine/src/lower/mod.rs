@@ -2,7 +2,7 @@
 //! for each value.
 //!
 //! Nodes that only see memory under another shape become views and cost nothing. A result takes over an operand's
-//! memory where its kernel allows that and nobody reads the operand afterwards.
+//! memory where its kernel allows that and no later step reads the operand.
 
 #[cfg(test)]
 mod tests;
@@ -25,7 +25,7 @@ use crate::{Device, Error, Kernel, KernelSettings, NodeTypes};
 const END: usize = usize::MAX;
 
 /// What the plans of one program share, and how far they are numbered.
-pub(crate) struct Shared {
+pub(crate) struct ProgramState {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) settings: KernelSettings,
     pub(crate) weights: Vec<WeightSlot>,
@@ -36,7 +36,7 @@ pub(crate) struct Shared {
 }
 
 /// The plan of a graph, or of a run of its nodes, that is well formed, on a device.
-pub(crate) fn lower(graph: &Graph, shared: &mut Shared) -> Result<Plan, Error> {
+pub(crate) fn lower(graph: &Graph, shared: &mut ProgramState) -> Result<Plan, Error> {
     let mut lowering = Lowering::new(graph, shared)?;
     for (_, node) in graph.nodes() {
         lowering.node(node)?;
@@ -47,20 +47,20 @@ pub(crate) fn lower(graph: &Graph, shared: &mut Shared) -> Result<Plan, Error> {
 
 struct Lowering<'g, 's> {
     graph: &'g Graph,
-    shared: &'s mut Shared,
+    shared: &'s mut ProgramState,
     plan: Plan,
     /// The constants and weights of the graph.
     leaves: HashMap<Value, &'g Op>,
     /// Each value's index in the plan.
     values: HashMap<Value, usize>,
-    /// By value: the last step that reads it or a view of it; `None` if nobody does.
+    /// By value: the last step that reads it or a view of it; `None` if no step does.
     last_uses: Vec<Option<usize>>,
     /// By value: its name in text, for messages.
     names: OnceCell<Vec<String>>,
 }
 
 impl<'g, 's> Lowering<'g, 's> {
-    fn new(graph: &'g Graph, shared: &'s mut Shared) -> Result<Lowering<'g, 's>, Error> {
+    fn new(graph: &'g Graph, shared: &'s mut ProgramState) -> Result<Lowering<'g, 's>, Error> {
         let plan = Plan {
             name: graph.name().to_string(),
             index: shared.plans,
@@ -111,8 +111,8 @@ impl<'g, 's> Lowering<'g, 's> {
     fn step(&mut self, node: &Node) -> Result<(), Error> {
         let inputs: Vec<&Type> = node.inputs.iter().map(|&value| self.graph.ty(value)).collect();
         let outputs: Vec<&Type> = node.outputs.iter().map(|&value| self.graph.ty(value)).collect();
-        let settings = self.shared.settings;
-        let types = NodeTypes { op: &node.op, inputs: &inputs, outputs: &outputs, settings: &settings };
+        let settings = self.shared.settings.for_device();
+        let types = NodeTypes { op: &node.op, inputs: &inputs, outputs: &outputs, settings };
         let kernel = self.shared.device.kernel(&types);
         let mut operands = Vec::with_capacity(node.inputs.len());
         for (position, &value) in node.inputs.iter().enumerate() {
@@ -248,7 +248,7 @@ impl<'g, 's> Lowering<'g, 's> {
     }
 }
 
-impl Shared {
+impl ProgramState {
     /// The slot of a leaf in a layout: one per weight and layout, however many nodes of whatever plans read it.
     pub(crate) fn slot(&mut self, op: &Op, ty: &Type, packing: Option<String>) -> Result<usize, String> {
         let source = match op {

@@ -38,7 +38,7 @@ fn kernels_and_references_mix() {
 }
 
 #[test]
-fn results_take_over_memory_that_nobody_reads_again() {
+fn results_reuse_memory_that_is_not_read_again() {
     let graph = build("chain", |b| {
         let x = b.input("x", f32(&["4"]));
         let a = b.unary(Unary::Neg, x)?;

@@ -3,24 +3,19 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-use tensor::{AlignedBytes, Buffer, DType, ReadGuard, Shape};
+use tensor::{Buffer, DType, ReadGuard, Shape};
 
-use super::{FRAMES, Model, Shared, lock};
-use crate::bind::BoundWeight;
+use super::{Model, ModelState};
+use crate::bound_weight::BoundWeight;
 use crate::execute::{Execution, Held, HeldMemory, Made};
 use crate::frame::{Array, Frame};
 use crate::plan::Plan;
-use crate::run::{self, Hooks, Lists, Memory};
+use crate::run::{self, Hooks, Memory};
 use crate::stop::Stop;
 use crate::watch::{self, TimedStep, Watch};
+use crate::workspace::{FRAMES, Workspace, lock};
 use crate::written::Written;
 use crate::{Error, ExecuteOptions, LogLevel, Profiling};
-
-/// What a call needs to itself and hands on to later calls, so that these allocate nothing large.
-pub(crate) struct Workspace {
-    pub(crate) arena: AlignedBytes,
-    pub(crate) lists: Lists,
-}
 
 enum Guard {
     Read(ReadGuard),
@@ -95,7 +90,7 @@ impl Model {
     }
 
     fn run_parts(&self, inputs: &[Buffer], hooks: &mut Hooks<'_>) -> Result<Vec<Made>, Error> {
-        let Shared { program, frames, .. } = &*self.shared;
+        let ModelState { program, frames, .. } = &*self.shared;
         let weights = &*self.weights()?;
         let arrays: Vec<Array> =
             inputs.iter().map(|input| Array { dtype: input.dtype(), shape: *input.shape() }).collect();
@@ -227,9 +222,10 @@ impl Model {
     fn lock_inputs(&self, inputs: &[Buffer]) -> Result<Vec<Guard>, Error> {
         let inputs = inputs.iter().zip(&self.program().root.inputs).enumerate();
         let guards = inputs.map(|(position, (buffer, input))| {
-            let guard = match input.written {
-                true => Written::lock(buffer).map(Guard::Write),
-                false => buffer.read().map(Guard::Read),
+            let guard = if input.written {
+                Written::lock(buffer).map(Guard::Write)
+            } else {
+                buffer.read().map(Guard::Read)
             };
             guard.map_err(|busy| Error::Input {
                 position,
@@ -241,24 +237,9 @@ impl Model {
     }
 
     fn workspace(&self, arena: usize) -> Result<Workspace, Error> {
-        let mut workspace = lock(&self.shared.workspaces)
-            .pop()
-            .unwrap_or_else(|| Workspace { arena: AlignedBytes::zeroed(0), lists: Lists::default() });
+        let mut workspace = lock(&self.shared.workspaces).pop().unwrap_or_default();
         workspace.reserve(arena)?;
         Ok(workspace)
-    }
-}
-
-impl Workspace {
-    pub(crate) fn reserve(&mut self, arena: usize) -> Result<(), Error> {
-        if self.arena.len() < arena {
-            // Before more is taken.
-            self.arena = AlignedBytes::zeroed(0);
-            // A half more than asked for: sizes that grow call by call then allocate but a few times.
-            let ample = AlignedBytes::try_zeroed(arena.saturating_add(arena / 2));
-            self.arena = ample.or_else(|_| AlignedBytes::try_zeroed(arena))?;
-        }
-        Ok(())
     }
 }
 

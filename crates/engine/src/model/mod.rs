@@ -1,6 +1,7 @@
 //! A compiled graph with its weights: what callers execute.
 
 mod calls;
+mod capture;
 #[cfg(test)]
 mod tests;
 
@@ -12,17 +13,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use graph::{DeviceRef, Graph, Type};
 use tensor::Buffer;
 
-use crate::artifact;
-use crate::bind::{self, BoundWeight, Sources};
-use crate::capture::Captured;
+use self::capture::Captured;
+use crate::bind::{self, Sources};
+use crate::bound_weight::BoundWeight;
+use crate::export;
 use crate::frame::Frame;
 use crate::instruments::Instruments;
+use crate::workspace::{Workspace, lock};
 use crate::{Device, Error, ExecuteOptions, Profile, Program, WeightsRegistry};
-
-pub(crate) use calls::Workspace;
-
-/// Frames of a plan kept for sizes seen before: a server's decode batches come in this many sizes or so.
-pub(crate) const FRAMES: usize = 64;
 
 /// The name and type of an input or output.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,10 +36,10 @@ pub struct TensorSpec {
 /// Any number of threads may execute it at once, with results independent of each other.
 #[derive(Clone)]
 pub struct Model {
-    shared: Arc<Shared>,
+    shared: Arc<ModelState>,
 }
 
-struct Shared {
+struct ModelState {
     /// What the program was made from; artifacts hold it.
     graph: Arc<Graph>,
     program: Arc<Program>,
@@ -73,8 +71,17 @@ impl Model {
         let frames = (0..program.plans).map(|_| Mutex::default()).collect();
         let weights = RwLock::new(Some(weights.into()));
         let (captures, workspaces) = (Mutex::default(), Mutex::default());
-        let shared =
-            Shared { graph, program, weights, instruments, captures, inputs, outputs, frames, workspaces };
+        let shared = ModelState {
+            graph,
+            program,
+            weights,
+            instruments,
+            captures,
+            inputs,
+            outputs,
+            frames,
+            workspaces,
+        };
         Model { shared: Arc::new(shared) }
     }
 
@@ -104,16 +111,16 @@ impl Model {
     /// # Errors
     /// If the file cannot be written, or the device stores no packed weights.
     pub fn export_mef(&self, path: impl AsRef<Path>) -> Result<(), Error> {
-        let Shared { graph, program, .. } = &*self.shared;
+        let ModelState { graph, program, .. } = &*self.shared;
         let weights = self.weights()?;
         let path = path.as_ref();
         let models = vec![(&**graph, &**program)];
-        let contents = artifact::Contents { device: &*program.device, key: "", models };
-        let file = artifact::write(path, &contents, |writer| {
+        let contents = export::Contents { device: &*program.device, key: "", models };
+        let file = export::write(path, &contents, |writer| {
             let mut missing = writer.missing(program).into_iter();
             missing.try_for_each(|slot| writer.weight(program, slot, &weights[slot]))
         })?;
-        file.commit().map_err(artifact::failed(path))
+        file.commit().map_err(export::failed(path))
     }
 
     /// Computes the outputs, each in a fresh buffer.
@@ -127,23 +134,28 @@ impl Model {
         self.execute_with(inputs, &ExecuteOptions::default())
     }
 
-    /// [`Model::execute`] with options: a call that may be cancelled, or has a deadline. Both are looked at before each
-    /// step, and at each turn of a loop; a step that runs is not interrupted.
+    /// [`Model::execute`] with options: a handle that cancels the call, and a deadline. Both are checked before each
+    /// step and at each turn of a loop; a step that runs is not interrupted.
     ///
     /// # Errors
-    /// As there, and once the call is cancelled or its deadline passed. Steps may have written inputs by then.
+    /// As [`Model::execute`], and if the call is cancelled or its deadline passes. Steps may have written inputs by
+    /// then.
     pub fn execute_with(&self, inputs: &[Buffer], options: &ExecuteOptions) -> Result<Vec<Buffer>, Error> {
         self.observed(false, options, |hooks| self.compute(inputs, hooks)).map(|(outputs, _)| outputs)
     }
 
-    /// Computes the outputs into buffers of the caller's, which saves large ones from being allocated each time.
+    /// [`Model::execute_with`] into buffers of the caller, so that large outputs are not allocated for each call.
     ///
     /// # Errors
-    /// As [`Model::execute`], and if a buffer does not fit its output or is in use. After an error of a step,
+    /// As [`Model::execute_with`], and if a buffer does not fit its output or is in use. After an error of a step,
     /// the contents of the outputs are undefined.
-    pub fn execute_into(&self, inputs: &[Buffer], outputs: &[Buffer]) -> Result<(), Error> {
-        self.observed(false, &ExecuteOptions::default(), |hooks| self.compute_into(inputs, outputs, hooks))
-            .map(|_| ())
+    pub fn execute_into(
+        &self,
+        inputs: &[Buffer],
+        outputs: &[Buffer],
+        options: &ExecuteOptions,
+    ) -> Result<(), Error> {
+        self.observed(false, options, |hooks| self.compute_into(inputs, outputs, hooks)).map(|_| ())
     }
 
     /// Executes, and tells how long each step took.
@@ -208,11 +220,6 @@ impl Model {
     pub(crate) fn captures(&self) -> MutexGuard<'_, BTreeMap<Vec<u64>, Captured>> {
         lock(&self.shared.captures)
     }
-}
-
-/// Nothing here can be left half changed, so what a panicking thread held is good still.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Display for TensorSpec {

@@ -123,7 +123,9 @@ fn parts_of_buffers_are_inputs_and_outputs() {
     let x = all.slice(&[(1..3).into()]).unwrap();
     let results = Buffer::zeros(DType::F32, [4, 2]);
     let y = results.slice(&[(1..3).into()]).unwrap();
-    model.execute_into(std::slice::from_ref(&x), std::slice::from_ref(&y)).unwrap();
+    model
+        .execute_into(std::slice::from_ref(&x), std::slice::from_ref(&y), &ExecuteOptions::default())
+        .unwrap();
     assert_eq!(results.to_vec::<f32>(), [0.0, 0.0, 3.0, 6.0, 9.0, 12.0, 0.0, 0.0]);
     assert_eq!(model.execute(&[x]).unwrap()[0].to_vec::<f32>(), [3.0, 6.0, 9.0, 12.0]);
 
@@ -131,9 +133,14 @@ fn parts_of_buffers_are_inputs_and_outputs() {
     let error = model.execute(std::slice::from_ref(&gaps)).unwrap_err().to_string();
     assert_eq!(error, "input 0 'x': got strides [4, 2], expected a row-major buffer");
     let x = Buffer::zeros(DType::F32, [2, 2]);
-    let error = model.execute_into(std::slice::from_ref(&x), &[gaps]).unwrap_err().to_string();
+    let error = model
+        .execute_into(std::slice::from_ref(&x), &[gaps], &ExecuteOptions::default())
+        .unwrap_err()
+        .to_string();
     assert_eq!(error, "output 0: got strides [4, 2], expected a row-major buffer");
-    let error = model.execute_into(&[x], &[Buffer::zeros(DType::F32, [2, 2]).read_only()]).unwrap_err();
+    let error = model
+        .execute_into(&[x], &[Buffer::zeros(DType::F32, [2, 2]).read_only()], &ExecuteOptions::default())
+        .unwrap_err();
     assert_eq!(error.to_string(), "output 0: the buffer is read-only");
 }
 
@@ -156,10 +163,18 @@ fn parts_of_buffers_are_written_where_they_lie() {
 fn outputs_can_be_the_callers() {
     let model = session().load(&triple(), &()).unwrap();
     let (x, y) = (Buffer::from_slice([1, 2], &[1f32, 2.0]), Buffer::zeros(DType::F32, [1, 2]));
-    model.execute_into(std::slice::from_ref(&x), std::slice::from_ref(&y)).unwrap();
+    model
+        .execute_into(std::slice::from_ref(&x), std::slice::from_ref(&y), &ExecuteOptions::default())
+        .unwrap();
     assert_eq!(y.to_vec::<f32>(), [3.0, 6.0]);
     let check = |outputs: &[Buffer], message: &str| {
-        assert_eq!(model.execute_into(std::slice::from_ref(&x), outputs).unwrap_err().to_string(), message);
+        assert_eq!(
+            model
+                .execute_into(std::slice::from_ref(&x), outputs, &ExecuteOptions::default())
+                .unwrap_err()
+                .to_string(),
+            message
+        );
     };
     check(&[], "model `triple`: got 0 buffers for outputs, expected 1");
     check(&[Buffer::zeros(DType::F32, [2, 2])], "output 0: got f32[2, 2], expected f32[1, 2]");

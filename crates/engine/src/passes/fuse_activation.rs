@@ -1,16 +1,12 @@
-//! `gelu(linear(x, W))` → `linear[gelu](x, W)`, when nobody else reads the product; also for other activations.
+//! `gelu(linear(x, W))` → `linear[gelu](x, W)`, if the product has no other reader; also for other activations.
 
 use graph::ops::{Linear, Unary};
 use graph::{Graph, NodeId, Op, Value};
 
-use super::replace;
+use super::replace_each;
 
 pub(super) fn run(graph: &mut Graph) {
-    for id in graph.node_ids() {
-        if let Some((linear, inputs)) = matches(graph, id) {
-            replace(graph, id, linear, &inputs);
-        }
-    }
+    replace_each(graph, matches);
 }
 
 fn matches(graph: &Graph, id: NodeId) -> Option<(Linear, Vec<Value>)> {

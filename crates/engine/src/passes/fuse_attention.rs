@@ -1,17 +1,13 @@
-//! `softmax(q·kᵀ · scale + mask)·v` of heads moved before tokens, and moved back → `attention(q, k, v, mask)`, when
-//! nobody else reads what lies between. Scale and mask may be missing.
+//! `softmax(q·kᵀ · scale + mask)·v` of heads moved before tokens, and moved back → `attention(q, k, v, mask)`, if
+//! the values between have no other readers. Scale and mask may be missing.
 
 use graph::ops::{Attention, Binary, Transpose};
 use graph::{Graph, NodeId, Op, Value};
 
-use super::replace;
+use super::replace_each;
 
 pub(super) fn run(graph: &mut Graph) {
-    for id in graph.node_ids() {
-        if let Some((attention, inputs)) = matches(graph, id) {
-            replace(graph, id, attention, &inputs);
-        }
-    }
+    replace_each(graph, matches);
 }
 
 fn matches(graph: &Graph, id: NodeId) -> Option<(Attention, Vec<Value>)> {

@@ -1,16 +1,12 @@
-//! `linear(x, W) + b` → `linear[bias](x, W, b)`, when `b` is f32[rows] and nobody else reads the product.
+//! `linear(x, W) + b` → `linear[bias](x, W, b)`, if `b` is f32[rows] and the product has no other reader.
 
 use graph::ops::{Binary, Linear};
 use graph::{Graph, NodeId, Op, Value};
 
-use super::{is_leaf, replace};
+use super::{is_leaf, replace_each};
 
 pub(super) fn run(graph: &mut Graph) {
-    for id in graph.node_ids() {
-        if let Some((linear, inputs)) = matches(graph, id) {
-            replace(graph, id, linear, &inputs);
-        }
-    }
+    replace_each(graph, matches);
 }
 
 fn matches(graph: &Graph, id: NodeId) -> Option<(Linear, Vec<Value>)> {
@@ -59,9 +55,10 @@ mod tests {
             "%y = linear(%x, %v, %bias) {bias = true} %z = add(%y, %bias) return %z",
             "%y = linear(%x, %v, %r) {residual = true} %z = add(%y, %bias) return %z",
         ] {
-            let text = match body.contains("%bias") {
-                true => graph(body),
-                false => graph(body).replace("%bias = weight \"bias\" : f32[2]", ""),
+            let text = if body.contains("%bias") {
+                graph(body)
+            } else {
+                graph(body).replace("%bias = weight \"bias\" : f32[2]", "")
             };
             check_unchanged(run, &text);
         }

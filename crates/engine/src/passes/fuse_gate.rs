@@ -3,14 +3,10 @@
 use graph::ops::{Binary, Linear, Unary};
 use graph::{Graph, NodeId, Op, Value};
 
-use super::replace;
+use super::replace_each;
 
 pub(super) fn run(graph: &mut Graph) {
-    for id in graph.node_ids() {
-        if let Some((linear, inputs)) = matches(graph, id) {
-            replace(graph, id, linear, &inputs);
-        }
-    }
+    replace_each(graph, matches);
 }
 
 fn matches(graph: &Graph, id: NodeId) -> Option<(Linear, Vec<Value>)> {

@@ -22,7 +22,7 @@ pub(super) fn run(graph: &mut Graph) {
     }
 }
 
-/// The norm and the linear layers that read it, if nobody else does.
+/// The norm and the linear layers that read it, if they are its only readers.
 fn matches(graph: &Graph, id: NodeId) -> Option<(RmsNorm, Vec<NodeId>)> {
     let node = graph.node(id);
     let Op::RmsNorm(norm) = node.op else { return None };

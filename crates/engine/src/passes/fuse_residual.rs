@@ -1,17 +1,13 @@
-//! `linear(x, W) + r` → `linear[residual](x, W, r)`, when `r` has the product's type and nobody else reads that.
+//! `linear(x, W) + r` → `linear[residual](x, W, r)`, if `r` has the product's type and the product has no other reader.
 
 use graph::ops::{Binary, Linear};
 use graph::{Graph, NodeId, Op, Value};
 
-use super::replace;
+use super::replace_each;
 
 /// The fused layer stands where the sum stood, so the residual is defined before it.
 pub(super) fn run(graph: &mut Graph) {
-    for id in graph.node_ids() {
-        if let Some((linear, inputs)) = matches(graph, id) {
-            replace(graph, id, linear, &inputs);
-        }
-    }
+    replace_each(graph, matches);
 }
 
 fn matches(graph: &Graph, id: NodeId) -> Option<(Linear, Vec<Value>)> {

@@ -1,16 +1,12 @@
-//! `x · sigmoid(x)` → `silu(x)`, when nobody else reads the sigmoid.
+//! `x · sigmoid(x)` → `silu(x)`, if the sigmoid has no other reader.
 
 use graph::ops::{Binary, Unary};
 use graph::{Graph, NodeId, Op, Value};
 
-use super::replace;
+use super::replace_each;
 
 pub(super) fn run(graph: &mut Graph) {
-    for id in graph.node_ids() {
-        if let Some(x) = matches(graph, id) {
-            replace(graph, id, Unary::Silu, &[x]);
-        }
-    }
+    replace_each(graph, |graph, id| Some((Unary::Silu, vec![matches(graph, id)?])));
 }
 
 fn matches(graph: &Graph, id: NodeId) -> Option<Value> {

@@ -118,7 +118,7 @@ impl Passes {
 }
 
 /// Runs the passes over a verified graph, and calls `after` with the name of each and what became of the graph. Dead
-/// nodes go after each: a user that nobody reads hides patterns.
+/// nodes go after each: a dead user hides patterns.
 pub(crate) fn run<E>(
     graph: &mut Graph,
     passes: &Passes,
@@ -166,6 +166,15 @@ fn replace(graph: &mut Graph, id: NodeId, op: impl Into<Op>, inputs: &[Value]) {
         graph.replace_uses(old, new);
     }
     graph.remove(id);
+}
+
+/// Computes the results of each node that `matches` accepts by another op, with its operands.
+fn replace_each<O: Into<Op>>(graph: &mut Graph, matches: fn(&Graph, NodeId) -> Option<(O, Vec<Value>)>) {
+    for id in graph.node_ids() {
+        if let Some((op, inputs)) = matches(graph, id) {
+            replace(graph, id, op, &inputs);
+        }
+    }
 }
 
 /// Makes an existing value stand for the one result of a node.

@@ -1,4 +1,4 @@
-//! `y = f(x)`, and nobody reads `y` → nothing, unless `f` writes a buffer, has a side effect or finds a size that
+//! `y = f(x)` without readers of `y` → nothing, unless `f` writes a buffer, has a side effect or finds a size that
 //! others have.
 
 use std::collections::BTreeSet;
@@ -38,7 +38,7 @@ mod tests {
     use super::run;
 
     #[test]
-    fn what_nobody_reads_goes_and_stores_stay() {
+    fn unread_results_are_removed_and_stores_stay() {
         check(
             run,
             "graph g(%x: f32[n], %b: mut f32[n]) {

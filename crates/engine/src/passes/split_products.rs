@@ -4,17 +4,13 @@ use graph::ops::SplitMatMul;
 use graph::{Graph, NodeId, Op, Value};
 use tensor::DType;
 
-use super::replace;
+use super::replace_each;
 
 /// Of the inner axis, in a partial sum: what of a product stays in the nearest caches. Fixed, since results depend on it.
 const CHUNK: usize = 512;
 
 pub(super) fn run(graph: &mut Graph) {
-    for id in graph.node_ids() {
-        if let Some(operands) = matches(graph, id) {
-            replace(graph, id, SplitMatMul { chunk: CHUNK }, &operands);
-        }
-    }
+    replace_each(graph, |graph, id| Some((SplitMatMul { chunk: CHUNK }, matches(graph, id)?)));
 }
 
 fn matches(graph: &Graph, id: NodeId) -> Option<Vec<Value>> {

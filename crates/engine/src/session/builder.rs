@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
+use super::{InferenceSession, setters};
 use crate::cache::CompileCache;
 use crate::custom::Extensions;
 use crate::instruments::Instruments;
-use crate::{Device, Error, InferenceSession, setters};
+use crate::{Device, Error};
 
 /// The parts of a session to be.
 #[derive(Default)]

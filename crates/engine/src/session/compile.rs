@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use graph::{DeviceRef, Graph};
+use graph::{DeviceRef, Graph, Op};
 
 use super::source::{is_artifact, read_module};
 use super::{InferenceSession, Source};
@@ -47,7 +47,7 @@ impl InferenceSession {
     /// [`InferenceSession::compile`] with options.
     ///
     /// # Errors
-    /// As there, and if the options name a pass that does not exist.
+    /// As [`InferenceSession::compile`], and if the options name a pass that does not exist.
     pub fn compile_with<'a>(
         &self,
         source: impl Into<Source<'a>>,
@@ -85,7 +85,7 @@ impl InferenceSession {
         let watched = watched || settings.source_tracebacks;
         match &self.cache {
             Some(cache) if options.cache == CacheUse::Use && !watched && cache.takes(graphs) => {
-                let device = extensions.used_by(graphs).on(&self.devices[0]);
+                let device = extensions.used_by(graphs).on(&self.devices[0], settings.assert_level);
                 let key = cache.key(graphs, &options.passes, &settings, &*device);
                 let make = || self.build(graphs, options, &extensions, &settings);
                 cache.find_or_make(&key, &|entry| self.read(entry, &extensions), &make)
@@ -104,7 +104,7 @@ impl InferenceSession {
         let located = |error: Error| if settings.source_tracebacks { error.located() } else { error };
         let optimized = graphs.iter().map(|graph| self.optimize(graph, options, extensions, settings));
         let optimized = optimized.collect::<Result<_, _>>().map_err(located)?;
-        let device = extensions.used_by(graphs).on(&self.devices[0]);
+        let device = extensions.used_by(graphs).on(&self.devices[0], settings.assert_level);
         let compiled = CompiledModel::lower(device, optimized, settings).map_err(located)?;
         let directory = self.debug().ir_output_dir();
         compiled
@@ -122,6 +122,7 @@ impl InferenceSession {
     ) -> Result<Graph, Error> {
         graph.verify()?;
         self.check_devices(graph)?;
+        check_constants(graph)?;
         let mut graph = graph.clone();
         extensions.adopt(&mut graph)?;
         let mut dump = Dump::new(graph.name(), self.debug().ir_output_dir());
@@ -144,8 +145,8 @@ impl InferenceSession {
             self.check_devices(graph)?;
             extensions.check_all(graph)?;
         }
-        let device = extensions.used_by(&graphs).on(device);
         let settings = artifact.settings().watched_as(&self.kernel_settings());
+        let device = extensions.used_by(&graphs).on(device, settings.assert_level);
         let compiled = CompiledModel::lower(device, graphs, &settings)?;
         Ok(CompiledModel { stored: artifact.stored_weights(constants)?.map(Arc::new), ..compiled })
     }
@@ -166,6 +167,17 @@ impl InferenceSession {
             }
         }
     }
+}
+
+/// Refuses constants that do not fit into memory: views that repeat elements can be of any size.
+fn check_constants(graph: &Graph) -> Result<(), Error> {
+    for (_, node) in graph.nodes() {
+        if let Op::Constant(constant) = &node.op {
+            constant.value.0.try_contiguous()?;
+        }
+        node.op.regions().into_iter().try_for_each(|region| check_constants(region))?;
+    }
+    Ok(())
 }
 
 fn check_names(graphs: &[Graph]) -> Result<(), Error> {

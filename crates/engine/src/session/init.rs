@@ -28,7 +28,7 @@ impl InferenceSession {
     /// [`InferenceSession::init`] with options.
     ///
     /// # Errors
-    /// As there, and as the options ask.
+    /// As [`InferenceSession::init`], and if `strict` is set and the registry has unused names.
     pub fn init_with(
         &self,
         compiled: &CompiledModel,
@@ -54,7 +54,7 @@ impl InferenceSession {
     /// [`InferenceSession::init_all`] with options.
     ///
     /// # Errors
-    /// As there, and as the options ask.
+    /// As [`InferenceSession::init_all`], and if `strict` is set and the registry has unused names.
     pub fn init_all_with(
         &self,
         compiled: &CompiledModel,

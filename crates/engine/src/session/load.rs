@@ -22,7 +22,7 @@ impl InferenceSession {
     /// [`InferenceSession::load`] with options for the compile.
     ///
     /// # Errors
-    /// As there, and as the options ask.
+    /// As [`InferenceSession::load`], and if the options are invalid.
     pub fn load_with<'a>(
         &self,
         source: impl Into<Source<'a>>,
@@ -49,7 +49,7 @@ impl InferenceSession {
     /// [`InferenceSession::load_all`] with options for the compile.
     ///
     /// # Errors
-    /// As there, and as the options ask.
+    /// As [`InferenceSession::load_all`], and if the options are invalid.
     pub fn load_all_with<'a>(
         &self,
         source: impl Into<Source<'a>>,

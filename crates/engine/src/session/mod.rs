@@ -4,6 +4,7 @@ mod builder;
 mod compile;
 mod init;
 mod load;
+mod setters;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -30,7 +31,7 @@ pub struct InferenceSession {
     cache: Option<CompileCache>,
     extensions: Extensions,
     num_threads: usize,
-    pub(crate) settings: Mutex<KernelSettings>,
+    settings: Mutex<KernelSettings>,
     pub(crate) instruments: Arc<Instruments>,
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use graph::{DeviceRef, Graph, Module, Type};
-use tensor::{Buffer, DType};
+use tensor::{Buffer, DType, Tensor};
 
 use super::*;
 use crate::testing::{TestDevice, build, f32, session};
@@ -18,6 +18,15 @@ fn named(name: &str) -> Graph {
 
 fn message<T>(result: Result<T, Error>) -> String {
     result.err().expect("an error").to_string()
+}
+
+#[test]
+fn constants_larger_than_memory_are_refused() {
+    let constant = Tensor::scalar(1f32).broadcast_to([1 << 44]);
+    let graph = build("vast", |b| Ok(vec![b.constant(constant)]));
+    let error = session().compile(&graph).unwrap_err();
+    assert!(error.is_out_of_memory(), "{error}");
+    assert_eq!(error.to_string(), "the system refuses 70368744177664 bytes of memory");
 }
 
 #[test]

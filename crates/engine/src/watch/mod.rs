@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use self::floats::{coordinates, expect_no_nan, find_float};
 use self::poison::{fill, find_poison, poison};
-use crate::frame::{Array, FrameOperand, FrameStep, Source};
+use crate::frame::{Array, FrameOperand, FrameStep, OperandSource};
 use crate::plan::Step;
 use crate::{
     AssertLevel, Error, KernelSettings, LogLevel, Marker, Operand, Profiling, Program, StepTime,
@@ -95,9 +95,10 @@ impl<'c> Watch<'c> {
             self.log_step(&time);
         }
         self.steps.push((self.started, time));
-        match self.settings.nan_check {
-            true => results.iter().enumerate().try_for_each(|(i, result)| expect_no_nan(i, result)),
-            false => Ok(()),
+        if self.settings.nan_check {
+            results.iter().enumerate().try_for_each(|(i, result)| expect_no_nan(i, result))
+        } else {
+            Ok(())
         }
     }
 
@@ -112,9 +113,11 @@ impl<'c> Watch<'c> {
             operands.iter().zip(&sized.operands).enumerate()
         {
             let bytes = match (operand, source) {
-                (Operand::View(view), Source::Piece) => view.bytes,
+                (Operand::View(view), OperandSource::Piece) => view.bytes,
                 // Of a program of several parts: what an earlier part made.
-                (Operand::View(view), Source::Input(..)) if self.program.root.whole().is_none() => view.bytes,
+                (Operand::View(view), OperandSource::Input(..)) if self.program.root.whole().is_none() => {
+                    view.bytes
+                }
                 (Operand::InResult, _) => &*results[0].bytes,
                 _ => continue,
             };

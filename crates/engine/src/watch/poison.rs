@@ -4,7 +4,7 @@ use tensor::DType;
 
 use crate::{Operand, ViewMut};
 
-/// Memory that nobody wrote yet: a signaling NaN as f32, a NaN as bf16, and unlikely as anything else.
+/// Uninitialized memory: a signaling NaN as f32, a NaN as bf16, and unlikely as anything else.
 const POISON: [u8; 4] = 0x7fa5_5aa5_u32.to_le_bytes();
 
 /// Fills the results with the pattern, but for one that holds an operand.

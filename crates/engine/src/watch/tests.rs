@@ -332,7 +332,7 @@ impl Kernel for Nothing {
 }
 
 #[test]
-fn what_nobody_wrote_is_found_where_it_is_read() {
+fn uninitialized_reads_are_found() {
     let device = Arc::new(Lazy::default());
     let session = InferenceSession::new([Arc::clone(&device) as Arc<dyn Device>]).unwrap();
     session.debug().set_uninitialized_read_check(true);
@@ -353,7 +353,7 @@ fn what_nobody_wrote_is_found_where_it_is_read() {
 }
 
 #[test]
-fn what_nobody_wrote_is_found_by_readers_in_place_and_in_other_parts() {
+fn uninitialized_reads_are_found_in_place_and_across_parts() {
     let session = InferenceSession::new([Arc::new(Lazy::default()) as Arc<dyn Device>]).unwrap();
     session.debug().set_uninitialized_read_check(true);
     let in_place = "graph g(%x: f32[n]) { %a = neg(%x) %b = abs(%a) %y = exp(%b) return %y }";

@@ -1,7 +1,9 @@
 //! The paths of the page about the inference session.
 
 use perihelion::driver::{Buffer, DType, InstructionSet, MapMode};
-use perihelion::engine::{AssertLevel, CompileOptions, ExportOptions, Extensions, InitOptions};
+use perihelion::engine::{
+    AssertLevel, CompileOptions, ExecuteOptions, ExportOptions, Extensions, InitOptions,
+};
 
 use super::any;
 
@@ -126,7 +128,7 @@ methods! {
     perihelion::engine::Model {
         call(&[("", Buffer::scalar(0f32))]),
         execute(&[]),
-        execute_into(&[], &[]),
+        execute_into(&[], &[], &ExecuteOptions::default()),
         profile(&[]),
         release_weights(),
         reload(&()),

@@ -8,15 +8,14 @@ use std::path::Path;
 use graph::Graph;
 use tensor::Tensor;
 
-use super::AtomicFile;
-use super::container::{
-    ALIGNMENT, Header, ModelRecord, PREAMBLE, SectionRecord, SourceRecord, WeightRecord, checksum, maker,
-    preamble,
+use crate::artifact::{
+    ALIGNMENT, Header, ModelRecord, PREAMBLE, SectionRecord, SourceRecord, StoredWeights, WeightRecord,
+    address, maker, preamble,
 };
-use super::weights::{StoredWeights, address};
-use crate::bind::{self, BoundWeight, Progress};
+use crate::bind::{self, Progress};
+use crate::bound_weight::BoundWeight;
 use crate::plan::{WeightSlot, WeightSource};
-use crate::{Device, Error, KernelSettings, Program, WeightsRegistry};
+use crate::{AtomicFile, Device, Error, KernelSettings, Program, WeightsRegistry, checksum};
 
 /// What an artifact holds besides compiled graphs.
 #[derive(Default)]
@@ -33,7 +32,7 @@ pub struct ExportOptions<'a> {
 /// What every artifact of a compiled model holds.
 pub(crate) struct Contents<'a> {
     pub(crate) device: &'a dyn Device,
-    /// What it is told apart by: an entry of a compile cache, or for whoever exports it; else empty.
+    /// The key of a compile cache entry, or a name that the exporting program chose; else empty.
     pub(crate) key: &'a str,
     pub(crate) models: Vec<(&'a Graph, &'a Program)>,
 }
@@ -128,13 +127,20 @@ impl<'p> Writer<'p> {
         Ok(())
     }
 
-    /// The slots of a program that an artifact with weights holds, and this one does not hold yet.
+    /// The slots of a program that an artifact with weights holds, and this one does not hold yet. A weight that the
+    /// program reads both as graphs describe it and packed, such as a tied embedding, is stored once, as graphs describe
+    /// it, and packed when the artifact is loaded.
     pub(crate) fn missing(&self, program: &Program) -> Vec<usize> {
         let known: HashSet<(&SourceRecord, &Option<String>)> =
             self.header.weights.iter().map(|known| (&known.source, &known.layout)).collect();
+        let is_read_plain = |slot: &WeightSlot| {
+            let same = |other: &&WeightSlot| other.source.name() == slot.source.name() && other.ty == slot.ty;
+            program.weights.iter().filter(same).any(|other| other.packing.is_none())
+        };
         let is_missing = |slot: &WeightSlot| match self.source(slot) {
             // Graphs hold what is not packed.
             Some(SourceRecord::Constant(_)) if slot.packing.is_none() => false,
+            Some(SourceRecord::Named(_)) if slot.packing.is_some() && is_read_plain(slot) => false,
             Some(source) => !known.contains(&(&source, &slot.packing)),
             None => false,
         };

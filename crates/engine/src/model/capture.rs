@@ -5,7 +5,7 @@
 
 use tensor::Buffer;
 
-use crate::{Error, Model};
+use crate::{Error, ExecuteOptions, Model};
 
 /// The buffers of a captured call.
 #[derive(Clone)]
@@ -53,7 +53,7 @@ impl Model {
                 );
             }
         }
-        self.execute_into(inputs, &outputs)?;
+        self.execute_into(inputs, &outputs, &ExecuteOptions::default())?;
         Ok(outputs)
     }
 
@@ -66,9 +66,10 @@ impl Model {
         let copies =
             inputs.iter().zip(&self.program().root.inputs).enumerate().map(|(position, (buffer, input))| {
                 let fail = |message| Error::Input { position, name: input.name.clone(), message };
-                match input.written {
-                    true => buffer.to_tensor().map(|copy| Buffer::from_tensor(&copy)),
-                    false => Ok(buffer.clone()),
+                if input.written {
+                    buffer.to_tensor().map(|copy| Buffer::from_tensor(&copy))
+                } else {
+                    Ok(buffer.clone())
                 }
                 .map_err(|busy| fail(busy.to_string()))
             });

@@ -1,0 +1,37 @@
+//! How much memory a device has.
+
+use std::fs;
+
+/// The memory of a device, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceStats {
+    /// What can be had without pressing others out.
+    pub free_memory: u64,
+    /// All there is.
+    pub total_memory: u64,
+}
+
+/// The memory of the host, where the system tells it.
+pub(crate) fn host_stats() -> Option<DeviceStats> {
+    parse_meminfo(&fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+fn parse_meminfo(text: &str) -> Option<DeviceStats> {
+    let bytes = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    };
+    Some(DeviceStats { free_memory: bytes("MemAvailable")?, total_memory: bytes("MemTotal")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_of_the_host_is_known() {
+        let text = "MemTotal:       16 kB\nMemFree:  1 kB\nMemAvailable:    8 kB\n";
+        assert_eq!(parse_meminfo(text), Some(DeviceStats { free_memory: 8192, total_memory: 16384 }));
+        assert_eq!(parse_meminfo("MemTotal: much kB"), None);
+    }
+}
