@@ -40,7 +40,7 @@ mod tests {
     use super::*;
     use crate::ChatContext;
 
-    /// What jinja2 makes of them.
+    /// The output of jinja2.
     const PROMPTS: [(&str, &str); 9] = [
         (
             "chatml",

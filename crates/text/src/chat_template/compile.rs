@@ -1,8 +1,8 @@
 //! A template as instructions, with a charge before each whose cost grows with its operands.
 //!
 //! `minijinja` counts instructions, but one instruction may double a string, and forty of them fill any memory.
-//! So operators that make values are calls of ours (see [`super::rewrite`]; their names are no identifiers, hence no
-//! template reaches or hides them), and instructions that walk values first charge for the walk.
+//! So operators that make values are calls of our own functions (see [`super::rewrite`]; their names are not identifiers,
+//! so no template can call or shadow them), and instructions that walk values charge for the walk first.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ fn charged<'source>(
     moved
 }
 
-/// What stands for one instruction. A jump to it leads to the first.
+/// The instructions that replace one. A jump to it leads to the first of them.
 fn expansion<'source>(instruction: &Instruction<'source>) -> Vec<Instruction<'source>> {
     use Instruction as I;
     let pay = |name| [I::DupTop, I::CallFunction(name, Some(1)), I::DiscardTop];

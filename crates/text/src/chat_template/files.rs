@@ -1,4 +1,4 @@
-//! Where models keep their chat templates, beside their weights.
+//! The files of a model that may hold its chat templates.
 
 use std::path::{Path, PathBuf};
 
@@ -13,8 +13,8 @@ const NAMED: &str = "additional_chat_templates";
 const JSON: [&str; 2] = ["chat_template.json", "tokenizer_config.json"];
 
 impl ChatTemplate {
-    /// The template of a model's folder, or `None` where it has none: `chat_template.jinja`, beside which
-    /// `additional_chat_templates` may hold others by name, or else `chat_template.json`, or else
+    /// The template of a model's folder, or `None` if it has none: `chat_template.jinja`, with others by name in
+    /// `additional_chat_templates`; or else `chat_template.json`, or else
     /// `tokenizer_config.json`.
     ///
     /// # Errors
@@ -80,7 +80,7 @@ fn named(folder: &Path) -> Result<Vec<(String, PathBuf, String)>, Error> {
     Ok(named)
 }
 
-/// A file's text, or `None` where there is no such file.
+/// A file's text, or `None` if the file does not exist.
 fn text(path: &Path) -> Result<Option<String>, Error> {
     match path.is_file() {
         true => read(path).map(Some).map_err(|source| Error::Read { path: path.to_owned(), source }),

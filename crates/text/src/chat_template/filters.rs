@@ -3,7 +3,7 @@
 use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs};
 use minijinja::{AutoEscape, Environment, Error, State, UndefinedBehavior, Value};
 
-use super::arguments::{fault, split};
+use super::arguments::{Call, fault, split};
 use super::python::Generator;
 use super::{
     Limits, functions, json, macros, methods, number_filters, operators, syntax, text_filters, work,
@@ -22,18 +22,19 @@ pub(super) fn environment(limits: Limits) -> Environment<'static> {
     environment.set_recursion_limit(limits.depth);
     let work = limits.work;
     environment.set_unknown_method_callback(move |state, value, method, operands| {
-        let call: Vec<Value> = [value].into_iter().chain(operands).cloned().collect();
-        work::charge_call(state, work, method, &call)?;
-        methods::call(state, value, method, operands)
+        let operands: Vec<Value> = [value].into_iter().chain(operands).cloned().collect();
+        work::charge_call(state, work, method, &operands)?;
+        methods::call(state, method, &operands)
     });
     functions::add(&mut environment);
     add_tests(&mut environment);
     for (name, filter) in engine_filters() {
         add_filter(&mut environment, work, name, filter);
     }
-    for &(name, filter) in text_filters::FILTERS.iter().chain(number_filters::FILTERS) {
-        let filter =
-            move |state: &mut State, operands: Rest<ValueOrKwargs>| filter(state, &operands.into_values());
+    for &(name, parameters, filter) in text_filters::FILTERS.iter().chain(number_filters::FILTERS) {
+        let filter = move |operands: Rest<ValueOrKwargs>| {
+            filter(&Call::bind(name, parameters, &operands.into_values())?)
+        };
         add_filter(&mut environment, work, name, Value::from_function(filter));
     }
     environment
@@ -69,11 +70,12 @@ const WALKS: [&str; 12] = [
 ];
 
 /// Parameters that the engine takes by name only.
-const NAMED: [(&str, &[&str]); 5] = [
+const NAMED: [(&str, &[&str]); 6] = [
     ("dictsort", &["case_sensitive", "by", "reverse"]),
     ("max", &["case_sensitive", "attribute"]),
     ("min", &["case_sensitive", "attribute"]),
     ("sort", &["reverse", "case_sensitive", "attribute"]),
+    ("truncate", &["length", "killwords", "end", "leeway"]),
     ("unique", &["case_sensitive", "attribute"]),
 ];
 
@@ -129,14 +131,19 @@ fn engine_filters() -> Vec<(&'static str, Value)> {
         };
     }
     let mut filters = filters! {
-        batch bool chain dictsort first groupby items last length lines list map max min pprint reject
-        rejectattr reverse safe select selectattr slice sort split sum unique zip
+        abs batch bool capitalize chain dictsort first groupby items last length lines list lower map max min pprint
+        reject rejectattr reverse round safe select selectattr slice sort split sum title unique upper zip
     };
     let alias =
         |name: &str| filters.iter().find(|(filter, _)| *filter == name).expect("it is above").1.clone();
     let count = alias("length");
     filters.push(("count", count));
     filters.push(("striptags", Value::from_function(minijinja_contrib::filters::striptags)));
+    filters.push(("truncate", Value::from_function(minijinja_contrib::filters::truncate)));
+    let format = |operands: Rest<ValueOrKwargs>| text_filters::format(&operands.into_values());
+    filters.push(("format", Value::from_function(format)));
+    let random = || Err::<Value, _>(fault("random makes another prompt each time, so it is refused"));
+    filters.push(("random", Value::from_function(move |_: Rest<Value>| random())));
     filters.push(("tojson", Value::from_function(json::tojson)));
     filters
 }

@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use minijinja::value::{Object, ObjectRepr, Rest, ValueKind, ValueOrKwargs};
+use minijinja::value::{Object, ObjectRepr, Rest, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
 
-use super::arguments::{bind, fault, required, split, whole_or};
-use super::python::Range;
+use super::arguments::{Call, fault, split};
+use super::python::{Range, members};
 
 /// The message of `raise_exception`: the template refuses the conversation.
 #[derive(Debug)]
@@ -27,9 +27,11 @@ pub(super) fn add(environment: &mut Environment<'static>) {
     environment.add_function("raise_exception", raise_exception);
     environment.add_function("range", |operands: Rest<ValueOrKwargs>| range(&operands.into_values()));
     environment.add_function("dict", |operands: Rest<ValueOrKwargs>| dict(&operands.into_values()));
-    environment.add_function("cycler", |operands: Rest<Value>| match operands.is_empty() {
-        true => Err(fault("cycler takes values")),
-        false => Ok(Value::from_object(Cycler { items: operands.to_vec(), at: AtomicUsize::new(0) })),
+    environment.add_function("cycler", |operands: Rest<Value>| {
+        if operands.is_empty() {
+            return Err(fault("cycler takes values"));
+        }
+        Ok(Value::from_object(Cycler { items: operands.to_vec(), at: AtomicUsize::new(0) }))
     });
     environment.add_function("joiner", minijinja_contrib::globals::joiner);
     // It prints all there is.
@@ -41,36 +43,20 @@ fn raise_exception(message: String) -> Result<Value, Error> {
 }
 
 fn range(operands: &[Value]) -> Result<Value, Error> {
-    let [first, second, step] = bind("range", ["", "", ""], operands)?;
-    let first = whole_or("range", &Some(required("range", first)?), 0)?;
-    let (start, stop) = match second {
-        Some(_) => (first, whole_or("range", &second, 0)?),
-        None => (0, first),
-    };
-    Range::new(start, stop, whole_or("range", &step, 1)?).map(Value::from_object)
+    let call = Call::bind("range", &["", "", ""], operands)?;
+    let (start, stop) =
+        if call.get(1).is_some() { (call.whole(0)?, call.whole(1)?) } else { (0, call.whole(0)?) };
+    Range::new(start, stop, call.whole_or(2, 1)?).map(Value::from_object)
 }
 
 /// An object of another's members or of pairs, and of what is given by name.
 fn dict(operands: &[Value]) -> Result<Value, Error> {
     let (positional, keywords) = split(operands);
-    let mut pairs: Vec<(Value, Value)> = Vec::new();
-    match positional {
-        [] => {}
-        [map] if map.kind() == ValueKind::Map => {
-            for key in map.try_iter()? {
-                pairs.push((key.clone(), map.get_item(&key)?));
-            }
-        }
-        [list] => {
-            for pair in list.try_iter()? {
-                match pair.len() {
-                    Some(2) => pairs.push((pair.get_item_by_index(0)?, pair.get_item_by_index(1)?)),
-                    _ => return Err(fault("dict takes an object or pairs")),
-                }
-            }
-        }
+    let mut pairs = match positional {
+        [] => Vec::new(),
+        [value] => members(value)?,
         _ => return Err(fault("dict takes one object")),
-    }
+    };
     pairs.extend(keywords.into_iter().map(|(name, value)| (Value::from(name), value)));
     Ok(Value::from_pairs(pairs))
 }
@@ -98,7 +84,7 @@ impl Object for Cycler {
         method: &str,
         operands: &[Value],
     ) -> Result<Value, Error> {
-        let [] = bind(method, [], operands)?;
+        Call::bind(method, &[], operands)?;
         let at = self.at.load(Ordering::Relaxed);
         match method {
             "next" => {

@@ -29,7 +29,7 @@ pub(super) fn tojson(value: &Value, ensure_ascii: Option<bool>, options: Kwargs)
     Ok(writer.text)
 }
 
-/// What one level is indented by: a number of spaces, or the text itself.
+/// The indentation of one level: a number of spaces, or the text itself.
 fn indent(indent: Option<Value>) -> Result<Option<String>, Error> {
     let Some(indent) = indent.filter(|indent| !indent.is_none()) else { return Ok(None) };
     if let Some(text) = indent.as_str() {
@@ -103,7 +103,7 @@ impl Writer {
         Ok(())
     }
 
-    /// What stands before an item: the separator unless it is the first, and a new line when indented.
+    /// Writes the separator, unless the item is the first, and a line break if indented.
     fn item(&mut self, first: &mut bool, depth: usize) {
         if !std::mem::take(first) {
             self.text.push_str(&self.between);

@@ -17,17 +17,14 @@ pub(super) fn is_printable(letter: char) -> bool {
 enum Category {
     /// Controls, formats and white space but for the blank.
     Unprintable,
-    /// Accents and vowel signs.
-    Mark,
     /// Digits of numbers to the base of ten.
     Decimal,
 }
 
 /// Whether a letter is of a category.
 fn is_in_category(letter: char, category: Category) -> bool {
-    static CATEGORIES: LazyLock<[Regex; 3]> = LazyLock::new(|| {
-        [r"[\p{C}\p{Z}&&[^ ]]", r"\p{M}", r"\p{Nd}"]
-            .map(|class| Regex::new(class).expect("the class is valid"))
+    static CATEGORIES: LazyLock<[Regex; 2]> = LazyLock::new(|| {
+        [r"[\p{C}\p{Z}&&[^ ]]", r"\p{Nd}"].map(|class| Regex::new(class).expect("the class is valid"))
     });
     CATEGORIES[category as usize].is_match(letter.encode_utf8(&mut [0; 4]))
 }
@@ -97,23 +94,6 @@ pub(super) fn title(own: &str) -> String {
         inside = is_cased(letter);
     }
     titled
-}
-
-/// The first letter as that of a word, the others small.
-pub(super) fn capitalize(own: &str) -> String {
-    let mut letters = own.chars();
-    let first = letters.next().map(titlecase).unwrap_or_default();
-    first + &letters.as_str().to_lowercase()
-}
-
-/// Whether there are letters with a case, and all have the wanted one.
-pub(super) fn has_case(own: &str, wanted: fn(char) -> bool) -> bool {
-    own.chars().any(wanted) && own.chars().filter(|&letter| is_cased(letter)).all(wanted)
-}
-
-/// Whether a letter is one of a word, which marks that Unicode counts among these are not.
-pub(super) fn is_alphabetic(letter: char) -> bool {
-    letter.is_alphabetic() && !is_in_category(letter, Category::Mark)
 }
 
 /// Whether a letter is a digit of numbers to the base of ten.

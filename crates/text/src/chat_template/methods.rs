@@ -1,176 +1,163 @@
-//! Methods of texts, objects and lists, as Python has them; those that change what they are called on are left out,
-//! as jinja2's sandbox does.
+//! Methods of texts, objects and lists that `pycompat` does not have, or not as Python does. Those that change what they
+//! are called on are left out, as in jinja2's sandbox.
 
 use minijinja::value::{Tuple, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
+use minijinja_contrib::pycompat;
 
-use super::arguments::{bind, fault, required, text, text_or, whole, whole_or};
+use super::arguments::{Call, Row};
 use super::letters::{self, ends_line, is_space};
-use super::python::{self, View};
+use super::python::{View, members};
 
-/// Calls a method, whose operands are paid for.
+const TEXT_METHODS: &[Row] = &[
+    ("casefold", &[""], |call| Ok(letters::casefold(call.text(0)?).into())),
+    ("center", &["", "", ""], |call| pad(call, center)),
+    ("count", &["", "", "", ""], |call| {
+        Ok(part(call)?.map_or(0, |(_, own, wanted)| own.matches(wanted).count()).into())
+    }),
+    ("endswith", &["", "", "", ""], |call| has_affix(call, |own, affix| own.ends_with(affix))),
+    ("expandtabs", &["", "tabsize"], expandtabs),
+    ("find", &["", "", "", ""], |call| {
+        Ok(search(call, |own, wanted| own.find(wanted))?.unwrap_or(-1).into())
+    }),
+    ("index", &["", "", "", ""], |call| found(call, search(call, |own, wanted| own.find(wanted))?)),
+    ("isdecimal", &[""], |call| all(call, letters::is_decimal)),
+    ("isdigit", &[""], |call| all(call, letters::is_digit)),
+    ("isprintable", &[""], |call| Ok(call.text(0)?.chars().all(letters::is_printable).into())),
+    ("isspace", &[""], |call| all(call, is_space)),
+    ("istitle", &[""], |call| {
+        let own = call.text(0)?;
+        Ok((own.chars().any(letters::is_cased) && own == letters::title(own)).into())
+    }),
+    ("join", &["", ""], join),
+    ("ljust", &["", "", ""], |call| pad(call, |_, _| 0)),
+    ("lstrip", &["", ""], |call| trim(call, true, false)),
+    ("partition", &["", ""], |call| partition(call, false)),
+    ("removeprefix", &["", ""], |call| {
+        let own = call.text(0)?;
+        Ok(own.strip_prefix(call.text(1)?).unwrap_or(own).into())
+    }),
+    ("removesuffix", &["", ""], |call| {
+        let own = call.text(0)?;
+        Ok(own.strip_suffix(call.text(1)?).unwrap_or(own).into())
+    }),
+    ("rfind", &["", "", "", ""], |call| {
+        Ok(search(call, |own, wanted| own.rfind(wanted))?.unwrap_or(-1).into())
+    }),
+    ("rindex", &["", "", "", ""], |call| found(call, search(call, |own, wanted| own.rfind(wanted))?)),
+    ("rjust", &["", "", ""], |call| pad(call, |room, _| room)),
+    ("rpartition", &["", ""], |call| partition(call, true)),
+    ("rsplit", &["", "sep", "maxsplit"], |call| split(call, true)),
+    ("rstrip", &["", ""], |call| trim(call, false, true)),
+    ("split", &["", "sep", "maxsplit"], |call| split(call, false)),
+    ("splitlines", &["", "keepends"], |call| Ok(Value::from_iter(lines(call.text(0)?, call.is_set(1))))),
+    ("startswith", &["", "", "", ""], |call| has_affix(call, |own, affix| own.starts_with(affix))),
+    ("strip", &["", ""], |call| trim(call, true, true)),
+    ("swapcase", &[""], |call| Ok(letters::swapcase(call.text(0)?).into())),
+    ("title", &[""], |call| Ok(letters::title(call.text(0)?).into())),
+    ("zfill", &["", ""], zfill),
+];
+
+const MAP_METHODS: &[Row] = &[
+    ("copy", &[""], |call| Ok(Value::from_pairs(members(call.value(0)?)?))),
+    ("items", &[""], |call| {
+        let pairs = members(call.value(0)?)?.into_iter().map(Value::from).collect();
+        Ok(Value::from_object(View { name: "dict_items", items: pairs }))
+    }),
+    ("keys", &[""], |call| {
+        Ok(Value::from_object(View { name: "dict_keys", items: call.value(0)?.try_iter()?.collect() }))
+    }),
+    ("values", &[""], |call| {
+        let values = members(call.value(0)?)?.into_iter().map(|(_, value)| value).collect();
+        Ok(Value::from_object(View { name: "dict_values", items: values }))
+    }),
+];
+
+const LIST_METHODS: &[Row] = &[
+    ("copy", &[""], |call| match call.value(0)? {
+        tuple if tuple.is_tuple() => Err(Error::from(ErrorKind::UnknownMethod)),
+        list => Ok(Value::from_iter(list.try_iter()?)),
+    }),
+    ("index", &["", ""], |call| {
+        let wanted = call.value(1)?;
+        let place = call.value(0)?.try_iter()?.position(|item| item == *wanted);
+        place.map(Value::from).ok_or_else(|| call.fault("finds nothing"))
+    }),
+];
+
+/// Calls a method, whose operands are paid for; the first is what it is called on.
 ///
 /// # Errors
-/// [`ErrorKind::UnknownMethod`] when there is none of this name.
-pub(super) fn call(
-    state: &mut State,
-    value: &Value,
-    method: &str,
-    operands: &[Value],
-) -> Result<Value, Error> {
-    match (value.as_str(), value.kind()) {
-        (Some(own), _) => text_method(state, value, own, method, operands),
-        (None, ValueKind::Map) => map_method(value, method, operands),
-        (None, ValueKind::Seq) => list_method(value, method, operands),
-        _ => Err(Error::from(ErrorKind::UnknownMethod)),
-    }
-}
-
-fn text_method(
-    state: &mut State,
-    value: &Value,
-    own: &str,
-    method: &str,
-    operands: &[Value],
-) -> Result<Value, Error> {
-    if let Some(make) = maker(method) {
-        let [] = bind(method, [], operands)?;
-        return Ok(Value::from(make(own)));
-    }
-    if let Some(holds) = question(method) {
-        let [] = bind(method, [], operands)?;
-        return Ok(Value::from(holds(own)));
-    }
-    match method {
-        "format" => format(state, value, operands),
-        "strip" => trim(method, own, operands, true, true),
-        "lstrip" => trim(method, own, operands, true, false),
-        "rstrip" => trim(method, own, operands, false, true),
-        "split" | "rsplit" => split(method, own, operands),
-        "splitlines" => splitlines(own, operands),
-        "partition" | "rpartition" => partition(method, own, operands),
-        "startswith" | "endswith" => has_affix(method, own, operands),
-        "find" | "rfind" | "index" | "rindex" | "count" => search(method, own, operands),
-        "replace" => replace(own, operands),
-        "removeprefix" | "removesuffix" => remove_affix(method, own, operands),
-        "center" | "ljust" | "rjust" => pad(method, own, operands),
-        "zfill" => zfill(own, operands),
-        "expandtabs" => expandtabs(own, operands),
-        "join" => join(own, operands),
-        _ => Err(Error::from(ErrorKind::UnknownMethod)),
-    }
-}
-
-/// Methods that make a text of nothing but a text.
-fn maker(method: &str) -> Option<fn(&str) -> String> {
-    Some(match method {
-        "upper" => str::to_uppercase,
-        "lower" => str::to_lowercase,
-        "casefold" => letters::casefold,
-        "swapcase" => letters::swapcase,
-        "title" => letters::title,
-        "capitalize" => letters::capitalize,
-        _ => return None,
-    })
-}
-
-/// Methods that tell whether all letters of a text are of a kind.
-fn question(method: &str) -> Option<fn(&str) -> bool> {
-    Some(match method {
-        "isspace" => |own| all(own, is_space),
-        "isalpha" => |own| all(own, letters::is_alphabetic),
-        "isalnum" => |own| all(own, |letter| letters::is_alphabetic(letter) || letter.is_numeric()),
-        "isdecimal" => |own| all(own, letters::is_decimal),
-        "isdigit" => |own| all(own, letters::is_digit),
-        "isnumeric" => |own| all(own, char::is_numeric),
-        "isascii" => str::is_ascii,
-        "isprintable" => |own| own.chars().all(letters::is_printable),
-        "islower" => |own| letters::has_case(own, char::is_lowercase),
-        "isupper" => |own| letters::has_case(own, char::is_uppercase),
-        "istitle" => |own| own.chars().any(letters::is_cased) && own == letters::title(own),
-        _ => return None,
-    })
-}
-
-fn all(own: &str, holds: fn(char) -> bool) -> bool {
-    !own.is_empty() && own.chars().all(holds)
-}
-
-/// Values in place of the braces of a text. Numbers and texts are known to the engine.
-fn format(state: &mut State, value: &Value, operands: &[Value]) -> Result<Value, Error> {
-    let shown = |value: &Value| match value.kind() {
-        ValueKind::None | ValueKind::Undefined => Value::from(python::string(value)),
-        _ => value.clone(),
+/// [`ErrorKind::UnknownMethod`] if there is none of this name.
+pub(super) fn call(state: &mut State, method: &str, operands: &[Value]) -> Result<Value, Error> {
+    let own = &operands[0];
+    let rows = match own.kind() {
+        ValueKind::String => TEXT_METHODS,
+        ValueKind::Map => MAP_METHODS,
+        ValueKind::Seq => LIST_METHODS,
+        _ => &[],
     };
-    let operands: Vec<Value> = operands.iter().map(shown).collect();
-    minijinja_contrib::pycompat::unknown_method_callback(state, value, "format", &operands)
+    match rows.iter().find(|(name, ..)| *name == method) {
+        Some((name, parameters, function)) => function(&Call::bind(name, parameters, operands)?),
+        None => pycompat::unknown_method_callback(state, own, method, &operands[1..]),
+    }
 }
 
-fn trim(method: &str, own: &str, operands: &[Value], front: bool, back: bool) -> Result<Value, Error> {
-    let [letters] = bind(method, [""], operands)?;
-    let letters: Option<Vec<char>> = match letters.filter(|letters| !letters.is_none()) {
-        Some(letters) => Some(text(method, &letters)?.chars().collect()),
-        None => None,
-    };
-    Ok(Value::from(trimmed(own, letters.as_deref(), front, back)))
+fn all(call: &Call, holds: fn(char) -> bool) -> Result<Value, Error> {
+    let own = call.text(0)?;
+    Ok((!own.is_empty() && own.chars().all(holds)).into())
 }
 
 /// A text without some letters, or else white space, at its ends.
-pub(super) fn trimmed<'a>(own: &'a str, letters: Option<&[char]>, front: bool, back: bool) -> &'a str {
-    let goes = |letter: char| letters.map_or_else(|| is_space(letter), |letters| letters.contains(&letter));
+pub(super) fn trim(call: &Call, front: bool, back: bool) -> Result<Value, Error> {
+    let letters = call.some(1).map(|letters| call.text_of(letters)).transpose()?;
+    Ok(trimmed(&call.shown(0)?, letters, front, back).into())
+}
+
+pub(super) fn trimmed<'a>(own: &'a str, letters: Option<&str>, front: bool, back: bool) -> &'a str {
+    let goes = |letter: char| letters.map_or_else(|| is_space(letter), |letters| letters.contains(letter));
     let own = if front { own.trim_start_matches(goes) } else { own };
     if back { own.trim_end_matches(goes) } else { own }
 }
 
-fn split(method: &str, own: &str, operands: &[Value]) -> Result<Value, Error> {
-    let [separator, most] = bind(method, ["sep", "maxsplit"], operands)?;
-    let most = usize::try_from(whole_or(method, &most, -1)?).unwrap_or(usize::MAX);
-    let from_end = method == "rsplit";
-    let Some(separator) = separator.filter(|separator| !separator.is_none()) else {
-        return Ok(Value::from_iter(words(own, most, from_end)));
-    };
-    let separator = text(method, &separator)?;
+fn split(call: &Call, from_end: bool) -> Result<Value, Error> {
+    let own = call.text(0)?;
+    let most = usize::try_from(call.whole_or(2, -1)?).unwrap_or(usize::MAX);
+    let Some(separator) = call.some(1) else { return Ok(Value::from_iter(words(own, most, from_end))) };
+    let separator = call.text_of(separator)?;
     if separator.is_empty() {
-        return Err(fault(format!("{method} takes no empty separator")));
+        return Err(call.fault("takes no empty separator"));
     }
-    let parts = most.saturating_add(1);
-    Ok(match from_end {
-        false => Value::from_iter(own.splitn(parts, separator)),
-        true => {
-            let mut parts: Vec<&str> = own.rsplitn(parts, separator).collect();
-            parts.reverse();
-            Value::from_iter(parts)
-        }
-    })
+    let count = most.saturating_add(1);
+    if !from_end {
+        return Ok(Value::from_iter(own.splitn(count, separator)));
+    }
+    let mut parts: Vec<&str> = own.rsplitn(count, separator).collect();
+    parts.reverse();
+    Ok(Value::from_iter(parts))
 }
 
-/// What stands between white space, of which `most` are split off, and what remains.
+/// The words between white space: at most `most` of them, then the rest of the text.
 fn words(own: &str, most: usize, from_end: bool) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = trimmed(own, None, !from_end, from_end);
     while !rest.is_empty() && words.len() < most {
         let found = if from_end { rest.rfind(is_space) } else { rest.find(is_space) };
         let Some(place) = found else { break };
-        let space = rest[place..].chars().next().map_or(0, char::len_utf8);
-        let (word, others) = match from_end {
-            true => (&rest[place + space..], &rest[..place]),
-            false => (&rest[..place], &rest[place + space..]),
-        };
+        let (before, after) = rest.split_at(place);
+        let after = &after[after.chars().next().map_or(0, char::len_utf8)..];
+        let (word, others) = if from_end { (after, before) } else { (before, after) };
         words.push(word);
         rest = trimmed(others, None, !from_end, from_end);
     }
     if !rest.is_empty() {
-        words.push(trimmed(rest, None, from_end && words.len() < most, !from_end && words.len() < most));
+        let is_last = words.len() < most;
+        words.push(trimmed(rest, None, from_end && is_last, !from_end && is_last));
     }
     if from_end {
         words.reverse();
     }
     words
-}
-
-fn splitlines(own: &str, operands: &[Value]) -> Result<Value, Error> {
-    let [keep] = bind("splitlines", ["keepends"], operands)?;
-    Ok(Value::from_iter(lines(own, keep.is_some_and(|keep| keep.is_true()))))
 }
 
 /// The lines of a text, with what ends them or without.
@@ -189,143 +176,97 @@ pub(super) fn lines(own: &str, keep: bool) -> Vec<&str> {
     lines
 }
 
-fn partition(method: &str, own: &str, operands: &[Value]) -> Result<Value, Error> {
-    let [separator] = bind(method, [""], operands)?;
-    let separator = required(method, separator)?;
-    let separator = text(method, &separator)?;
+fn partition(call: &Call, from_end: bool) -> Result<Value, Error> {
+    let (own, separator) = (call.text(0)?, call.text(1)?);
     if separator.is_empty() {
-        return Err(fault(format!("{method} takes no empty separator")));
+        return Err(call.fault("takes no empty separator"));
     }
-    let parts = match method {
-        "partition" => {
-            own.split_once(separator).map_or([own, "", ""], |(before, after)| [before, separator, after])
-        }
-        _ => own.rsplit_once(separator).map_or(["", "", own], |(before, after)| [before, separator, after]),
+    let parts = if from_end { own.rsplit_once(separator) } else { own.split_once(separator) };
+    let parts = match parts {
+        Some((before, after)) => [before, separator, after],
+        None if from_end => ["", "", own],
+        None => [own, "", ""],
     };
     Ok(Value::from(Tuple::from(parts.map(Value::from))))
 }
 
-/// The part of a text between two places, counted in letters, and its own place; `None` where it ends before it
-/// begins, in which not even the empty text is found.
-fn part<'a>(
-    method: &str,
-    own: &'a str,
-    start: &Option<Value>,
-    end: &Option<Value>,
-) -> Result<Option<(usize, &'a str)>, Error> {
-    let is_given = |bound: &Option<Value>| bound.clone().filter(|bound| !bound.is_none());
-    let (start, end) = (is_given(start), is_given(end));
-    if start.is_none() && end.is_none() {
-        return Ok(Some((0, own)));
-    }
+/// The part of a text between two places, counted in letters, and its own place; `None` if it ends before it begins, in
+/// which not even the empty text is found.
+fn bounded<'c>(call: &'c Call) -> Result<Option<(usize, &'c str)>, Error> {
+    let own = call.text(0)?;
     let len = own.chars().count() as i64;
-    let from_front = |place: i64| if place < 0 { (place.saturating_add(len)).max(0) } else { place };
-    let start = from_front(whole_or(method, &start, 0)?);
-    let end = from_front(whole_or(method, &end, len)?).min(len);
-    if start > end {
-        return Ok(None);
-    }
+    let bound = |place: usize, otherwise: i64| match call.some(place) {
+        None => Ok(otherwise),
+        Some(_) => call.whole(place).map(|at| if at < 0 { at.saturating_add(len).max(0) } else { at }),
+    };
+    let (start, end) = (bound(2, 0)?, bound(3, len)?.min(len));
     let place = |letters: i64| own.char_indices().nth(letters as usize).map_or(own.len(), |(place, _)| place);
-    Ok(Some((start as usize, &own[place(start)..place(end)])))
+    Ok((start <= end).then(|| (start as usize, &own[place(start)..place(end)])))
 }
 
-fn has_affix(method: &str, own: &str, operands: &[Value]) -> Result<Value, Error> {
-    let [affix, start, end] = bind(method, ["", "", ""], operands)?;
-    let affix = required(method, affix)?;
-    let affixes: Vec<Value> = match affix.is_tuple() {
-        true => affix.try_iter()?.collect(),
-        false => vec![affix],
+/// The part of a text to look in, and what to look for.
+fn part<'c>(call: &'c Call) -> Result<Option<(usize, &'c str, &'c str)>, Error> {
+    let wanted = call.text(1)?;
+    Ok(bounded(call)?.map(|(start, own)| (start, own, wanted)))
+}
+
+fn search(call: &Call, find: fn(&str, &str) -> Option<usize>) -> Result<Option<i64>, Error> {
+    let place = |(start, own, wanted): (usize, &str, &str)| {
+        find(own, wanted).map(|place| (start + own[..place].chars().count()) as i64)
     };
-    let own = part(method, own, &start, &end)?;
+    Ok(part(call)?.and_then(place))
+}
+
+fn found(call: &Call, place: Option<i64>) -> Result<Value, Error> {
+    place.map(Value::from).ok_or_else(|| call.fault("finds nothing"))
+}
+
+fn has_affix(call: &Call, holds: fn(&str, &str) -> bool) -> Result<Value, Error> {
+    let affix = call.value(1)?;
+    let affixes: Vec<Value> =
+        if affix.is_tuple() { affix.try_iter()?.collect() } else { vec![affix.clone()] };
+    let own = bounded(call)?;
     for affix in &affixes {
-        let affix = text(method, affix)?;
-        let holds = own.is_some_and(|(_, own)| match method {
-            "startswith" => own.starts_with(affix),
-            _ => own.ends_with(affix),
-        });
-        if holds {
-            return Ok(Value::from(true));
+        let affix = call.text_of(affix)?;
+        if own.is_some_and(|(_, own)| holds(own, affix)) {
+            return Ok(true.into());
         }
     }
-    Ok(Value::from(false))
+    Ok(false.into())
 }
 
-fn search(method: &str, own: &str, operands: &[Value]) -> Result<Value, Error> {
-    let [wanted, start, end] = bind(method, ["", "", ""], operands)?;
-    let wanted = required(method, wanted)?;
-    let wanted = text(method, &wanted)?;
-    let own = part(method, own, &start, &end)?;
-    let Some((begin, own)) = own else {
-        return match method {
-            "count" => Ok(Value::from(0)),
-            "find" | "rfind" => Ok(Value::from(-1)),
-            _ => Err(fault(format!("{method} finds nothing"))),
-        };
-    };
-    if method == "count" {
-        return Ok(Value::from(own.matches(wanted).count()));
-    }
-    let found = if method.starts_with('r') { own.rfind(wanted) } else { own.find(wanted) };
-    match found {
-        Some(place) => Ok(Value::from(begin + own[..place].chars().count())),
-        None if method.ends_with("find") => Ok(Value::from(-1)),
-        None => Err(fault(format!("{method} finds nothing"))),
-    }
-}
-
-fn replace(own: &str, operands: &[Value]) -> Result<Value, Error> {
-    let [old, new, count] = bind("replace", ["", "", "count"], operands)?;
-    let (old, new) = (required("replace", old)?, required("replace", new)?);
-    let (old, new) = (text("replace", &old)?, text("replace", &new)?);
-    let count = whole_or("replace", &count, -1)?;
-    Ok(Value::from(match usize::try_from(count) {
-        Ok(count) => own.replacen(old, new, count),
-        Err(_) => own.replace(old, new),
-    }))
-}
-
-fn remove_affix(method: &str, own: &str, operands: &[Value]) -> Result<Value, Error> {
-    let [affix] = bind(method, [""], operands)?;
-    let affix = required(method, affix)?;
-    let affix = text(method, &affix)?;
-    let rest = if method == "removeprefix" { own.strip_prefix(affix) } else { own.strip_suffix(affix) };
-    Ok(Value::from(rest.unwrap_or(own)))
-}
-
-fn pad(method: &str, own: &str, operands: &[Value]) -> Result<Value, Error> {
-    let [width, fill] = bind(method, ["", ""], operands)?;
-    let width =
-        whole(&required(method, width)?).ok_or_else(|| fault(format!("{method} takes a whole number")))?;
-    let mut letters = text_or(method, &fill, " ")?.chars();
+fn pad(call: &Call, left: fn(usize, usize) -> usize) -> Result<Value, Error> {
+    let mut letters = call.text_or(2, " ")?.chars();
     let (Some(fill), None) = (letters.next(), letters.next()) else {
-        return Err(fault(format!("{method} fills with one letter")));
+        return Err(call.fault("fills with one letter"));
     };
-    Ok(Value::from(padded(method, own, width, fill)))
+    Ok(padded(call.text(0)?, call.whole(1)?, fill, left).into())
 }
 
-/// A text in the middle, at the left or at the right of a width.
-pub(super) fn padded(method: &str, own: &str, width: i64, fill: char) -> String {
-    let room = (width.max(0) as usize).saturating_sub(own.chars().count());
-    let left = match method {
-        "ljust" => 0,
-        "rjust" => room,
-        // The odd one goes to the left where the width is odd too.
-        _ => room / 2 + (room & width as usize & 1),
-    };
+/// The room to the left of a centered text, of `room` in all: the odd one goes there if the width is odd too.
+pub(super) fn center(room: usize, width: usize) -> usize {
+    room / 2 + (room & width & 1)
+}
+
+/// A text filled up to a width; `left` says how much of the room is to the left of it, given the width.
+pub(super) fn padded(own: &str, width: i64, fill: char, left: fn(usize, usize) -> usize) -> String {
+    let width = width.max(0) as usize;
+    let room = width.saturating_sub(own.chars().count());
+    let left = left(room, width);
     let fill = |count: usize| std::iter::repeat_n(fill, count);
     fill(left).chain(own.chars()).chain(fill(room - left)).collect()
 }
 
-fn zfill(own: &str, operands: &[Value]) -> Result<Value, Error> {
-    let [width] = bind("zfill", [""], operands)?;
-    let width = whole(&required("zfill", width)?).ok_or_else(|| fault("zfill takes a whole number"))?;
+fn zfill(call: &Call) -> Result<Value, Error> {
+    let own = call.text(0)?;
     let (sign, digits) = own.split_at(own.starts_with(['+', '-']).into());
-    Ok(Value::from(sign.to_owned() + &padded("rjust", digits, width - sign.len() as i64, '0')))
+    let width = call.whole(1)?.saturating_sub(sign.len() as i64);
+    Ok((sign.to_owned() + &padded(digits, width, '0', |room, _| room)).into())
 }
 
-fn expandtabs(own: &str, operands: &[Value]) -> Result<Value, Error> {
-    let [size] = bind("expandtabs", ["tabsize"], operands)?;
-    let size = usize::try_from(whole_or("expandtabs", &size, 8)?).unwrap_or(0);
+fn expandtabs(call: &Call) -> Result<Value, Error> {
+    let own = call.text(0)?;
+    let size = usize::try_from(call.whole_or(1, 8)?).unwrap_or(0);
     let (mut text, mut column) = (String::with_capacity(own.len()), 0);
     for letter in own.chars() {
         if letter == '\t' {
@@ -337,65 +278,11 @@ fn expandtabs(own: &str, operands: &[Value]) -> Result<Value, Error> {
             column = if matches!(letter, '\n' | '\r') { 0 } else { column + 1 };
         }
     }
-    Ok(Value::from(text))
+    Ok(text.into())
 }
 
-fn join(own: &str, operands: &[Value]) -> Result<Value, Error> {
-    let [items] = bind("join", [""], operands)?;
-    let mut joined = String::new();
-    for (index, item) in required("join", items)?.try_iter()?.enumerate() {
-        if index > 0 {
-            joined.push_str(own);
-        }
-        joined.push_str(text("join", &item)?);
-    }
-    Ok(Value::from(joined))
-}
-
-fn map_method(value: &Value, method: &str, operands: &[Value]) -> Result<Value, Error> {
-    let view = |name, items| Ok(Value::from_object(View { name, items }));
-    let pair = |key: Value| Ok((key.clone(), value.get_item(&key)?));
-    let pairs = || value.try_iter()?.map(pair).collect::<Result<Vec<(Value, Value)>, Error>>();
-    match method {
-        "get" => {
-            let [key, otherwise] = bind(method, ["", ""], operands)?;
-            let key = required(method, key)?;
-            let found = value.as_object().and_then(|object| object.get_value(&key));
-            Ok(found.or(otherwise).unwrap_or_else(|| Value::from(())))
-        }
-        "keys" | "values" | "items" | "copy" => {
-            let [] = bind(method, [], operands)?;
-            match method {
-                "keys" => view("dict_keys", value.try_iter()?.collect()),
-                "values" => view("dict_values", pairs()?.into_iter().map(|(_, value)| value).collect()),
-                "items" => {
-                    let pairs = pairs()?.into_iter().map(|(key, value)| Value::from((key, value)));
-                    view("dict_items", pairs.collect())
-                }
-                _ => Ok(Value::from_pairs(pairs()?)),
-            }
-        }
-        _ => Err(Error::from(ErrorKind::UnknownMethod)),
-    }
-}
-
-fn list_method(value: &Value, method: &str, operands: &[Value]) -> Result<Value, Error> {
-    match method {
-        "count" => {
-            let [wanted] = bind(method, [""], operands)?;
-            let wanted = required(method, wanted)?;
-            Ok(Value::from(value.try_iter()?.filter(|item| *item == wanted).count()))
-        }
-        "index" => {
-            let [wanted] = bind(method, [""], operands)?;
-            let wanted = required(method, wanted)?;
-            let place = value.try_iter()?.position(|item| item == wanted);
-            place.map(Value::from).ok_or_else(|| fault("index finds nothing"))
-        }
-        "copy" if !value.is_tuple() => {
-            let [] = bind(method, [], operands)?;
-            Ok(Value::from_iter(value.try_iter()?))
-        }
-        _ => Err(Error::from(ErrorKind::UnknownMethod)),
-    }
+fn join(call: &Call) -> Result<Value, Error> {
+    let items: Vec<Value> = call.value(1)?.try_iter()?.collect();
+    let texts: Vec<&str> = items.iter().map(|item| call.text_of(item)).collect::<Result<_, _>>()?;
+    Ok(texts.join(call.text(0)?).into())
 }

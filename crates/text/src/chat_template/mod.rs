@@ -43,19 +43,19 @@ use functions::Refusal;
 pub struct ChatTemplate {
     environment: Environment<'static>,
     /// By name.
-    sources: BTreeMap<String, Source>,
+    sources: BTreeMap<String, TemplateSource>,
     limits: Limits,
 }
 
 /// The Jinja source of a template.
 #[derive(Clone)]
-struct Source {
+struct TemplateSource {
     /// Where it comes from, as errors name it: a file, or else the template's name.
     label: String,
     text: String,
 }
 
-/// What a template may spend before it is stopped with an error.
+/// The limits of a template; exceeding one is an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of the template's own text.
@@ -74,7 +74,7 @@ impl Default for Limits {
     }
 }
 
-/// What a template sees.
+/// The variables of a template.
 #[derive(Debug, Clone, Copy)]
 pub struct ChatContext<'a> {
     /// `messages`: objects with `role`, `content`, and what else the model's template reads.
@@ -89,7 +89,7 @@ pub struct ChatContext<'a> {
     pub bos: Option<&'a str>,
     /// `eos_token`: the text of the token that ends a text; undefined for the template when absent.
     pub eos: Option<&'a str>,
-    /// What `strftime_now` formats.
+    /// The time that `strftime_now` formats.
     pub now: Moment,
     /// More variables, `enable_thinking` for one. They win over those above.
     pub extra: Option<&'a serde_json::Map<String, serde_json::Value>>,
@@ -152,7 +152,7 @@ impl ChatTemplate {
             }
             let text = syntax::without_extensions(source);
             compile::compile(&label, &text).map_err(|error| failure(&label, &error))?;
-            programs.insert(name.to_owned(), Source { label, text });
+            programs.insert(name.to_owned(), TemplateSource { label, text });
         }
         if programs.is_empty() {
             return Err(Error::ChatTemplate { name: DEFAULT.to_owned(), problem: "is missing".to_owned() });
@@ -246,7 +246,7 @@ impl ChatTemplate {
     /// # Errors
     /// [`Error::ChatRefused`] when the template itself refuses the conversation, with its message.
     /// [`Error::ChatUnfit`] when it cannot do with the conversation what it is to do.
-    /// [`Error::ChatTemplate`] when there is no such template, it uses what there is not, or exceeds its [`Limits`].
+    /// [`Error::ChatTemplate`] if there is no such template, it uses something unknown, or it exceeds its [`Limits`].
     pub fn render(&self, context: &ChatContext) -> Result<String, Error> {
         let with_tools = context.tools.is_some() && self.names().any(|name| name == TOOL_USE);
         self.render_named(if with_tools { TOOL_USE } else { DEFAULT }, context)
@@ -257,7 +257,7 @@ impl ChatTemplate {
     /// # Errors
     /// As [`ChatTemplate::render`].
     pub fn render_named(&self, name: &str, context: &ChatContext) -> Result<String, Error> {
-        let Some(Source { label, text }) = self.sources.get(name) else {
+        let Some(TemplateSource { label, text }) = self.sources.get(name) else {
             let problem = format!("is missing; there are {}", self.names().collect::<Vec<_>>().join(", "));
             return Err(Error::ChatTemplate { name: name.to_owned(), problem });
         };

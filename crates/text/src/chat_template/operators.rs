@@ -1,33 +1,23 @@
 //! Operators as Python has them, paid for before they make anything.
 
-use std::cmp::Ordering;
-use std::fmt::{self, Write};
+use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use minijinja::value::{Rest, Tuple, ValueKind};
-use minijinja::{AutoEscape, Environment, Error, State, Value};
+use minijinja::{AutoEscape, Environment, Error, Expression, State, Value};
 
 use super::arguments::{fault, whole};
 use super::printf::printf;
 use super::python;
 use super::text_filters::escaped;
-use super::work::{self, ITEM, exhausted, left_over, shallow, spend, weigh};
+use super::work::{self, ITEM, extent, shallow, spend, weigh};
 
 /// `left + right`.
 pub(super) const ADD: &str = "(+)";
-/// `left - right`.
-pub(super) const SUBTRACT: &str = "(-)";
 /// `left * right`.
 pub(super) const MULTIPLY: &str = "(*)";
-/// `left / right`.
-pub(super) const DIVIDE: &str = "(/)";
-/// `left // right`.
-pub(super) const DIVIDE_WHOLE: &str = "(//)";
 /// `left % right`.
 pub(super) const REMAINDER: &str = "(%)";
-/// `left ** right`.
-pub(super) const POWER: &str = "(**)";
-/// `-value`.
-pub(super) const NEGATE: &str = "(neg)";
 /// `left ~ right`.
 pub(super) const CONCAT: &str = "(~)";
 /// `value[start:stop:step]`.
@@ -42,43 +32,35 @@ pub(super) const GREATER: &str = "(>)";
 pub(super) const GREATER_OR_EQUAL: &str = "(>=)";
 /// `left in right`.
 pub(super) const IN: &str = "(in)";
+/// `left ** right`.
+pub(super) const POWER: &str = "(**)";
+/// `-value`.
+pub(super) const NEGATE: &str = "(neg)";
 
 type Binary = fn(&mut State, u64, &Value, &Value) -> Result<Value, Error>;
 
+/// The operators of two operands.
+const BINARY: [(&str, Binary); 10] = [
+    (ADD, add_values),
+    (MULTIPLY, multiply),
+    (REMAINDER, remainder),
+    (POWER, |_, _, left, right| arithmetic("**", left, right)),
+    (CONCAT, concat),
+    (LESS, |state, work, left, right| compare(state, work, "<", left, right)),
+    (LESS_OR_EQUAL, |state, work, left, right| compare(state, work, "<=", left, right)),
+    (GREATER, |state, work, left, right| compare(state, work, ">", left, right)),
+    (GREATER_OR_EQUAL, |state, work, left, right| compare(state, work, ">=", left, right)),
+    (IN, contains),
+];
+
 /// Adds the operators that rewritten templates call, held to `work`.
 pub(super) fn add(environment: &mut Environment<'static>, work: u64) {
-    let binary: [(&str, Binary); 13] = [
-        (ADD, add_values),
-        (SUBTRACT, |_, _, left, right| {
-            arithmetic("-", left, right, i128::checked_sub, |left, right| left - right)
-        }),
-        (MULTIPLY, multiply),
-        (DIVIDE, |_, _, left, right| divide(left, right)),
-        (DIVIDE_WHOLE, |_, _, left, right| {
-            let whole = |left, right| Some(floored(left, right)?.0);
-            divisor(right)?;
-            arithmetic("//", left, right, whole, |left, right| floored_floats(left, right).0)
-        }),
-        (REMAINDER, remainder),
-        (POWER, |_, _, left, right| power(left, right)),
-        (CONCAT, concat),
-        (LESS, |state, work, left, right| compare(state, work, "<", left, right, Ordering::is_lt)),
-        (LESS_OR_EQUAL, |state, work, left, right| compare(state, work, "<=", left, right, Ordering::is_le)),
-        (GREATER, |state, work, left, right| compare(state, work, ">", left, right, Ordering::is_gt)),
-        (GREATER_OR_EQUAL, |state, work, left, right| {
-            compare(state, work, ">=", left, right, Ordering::is_ge)
-        }),
-        (IN, contains),
-    ];
-    for (name, operator) in binary {
+    for (name, operator) in BINARY {
         environment.add_function(name, move |state: &mut State, left: &Value, right: &Value| {
             operator(state, work, left, right)
         });
     }
-    environment.add_function(NEGATE, |value: &Value| match Numbers::of(&Value::from(0), value) {
-        Some(_) => arithmetic("-", &Value::from(-1), value, i128::checked_mul, |left, right| left * right),
-        None => Err(fault(format!("cannot negate {}", value.kind()))),
-    });
+    environment.add_function(NEGATE, |value: &Value| arithmetic("*", &Value::from(-1), value));
     environment.add_function(SLICE, move |state: &mut State, operands: Rest<Value>| {
         let [value, start, stop, step] = &operands.0[..] else {
             return Err(fault("a slice has four operands"));
@@ -92,51 +74,36 @@ pub(super) fn add(environment: &mut Environment<'static>, work: u64) {
     });
 }
 
-/// Two numbers; truth values count.
-enum Numbers {
-    Whole(i128, i128),
-    Float(f64, f64),
-}
-
-impl Numbers {
-    fn of(left: &Value, right: &Value) -> Option<Numbers> {
-        let is_number = |value: &Value| matches!(value.kind(), ValueKind::Number | ValueKind::Bool);
-        if !is_number(left) || !is_number(right) {
-            return None;
-        }
-        let is_whole = |value: &Value| value.is_integer() || value.kind() == ValueKind::Bool;
-        if is_whole(left) && is_whole(right) {
-            return Some(Numbers::Whole(left.clone().try_into().ok()?, right.clone().try_into().ok()?));
-        }
-        let float = |value: &Value| match is_whole(value) {
-            true => i128::try_from(value.clone()).ok().map(|whole| whole as f64),
-            false => f64::try_from(value.clone()).ok(),
+/// Arithmetic and comparisons as the engine has them, which are Python's among numbers.
+fn engine(operator: &str, left: &Value, right: &Value) -> Result<Value, Error> {
+    type Operators = HashMap<&'static str, Expression<'static, 'static>>;
+    static ENGINE: LazyLock<Environment<'static>> = LazyLock::new(Environment::empty);
+    static OPERATORS: LazyLock<Operators> = LazyLock::new(|| {
+        let compiled = |operator: &'static str| {
+            let expression = ENGINE.compile_expression_owned(format!("left {operator} right"));
+            (operator, expression.expect("these are expressions"))
         };
-        Some(Numbers::Float(float(left)?, float(right)?))
-    }
+        ["+", "*", "%", "**", "<", "<=", ">", ">="].into_iter().map(compiled).collect()
+    });
+    let number = |value: &Value| {
+        bool::try_from(value.clone()).map_or_else(|_| value.clone(), |truth| i64::from(truth).into())
+    };
+    OPERATORS[operator].eval(Value::from_pairs([("left", number(left)), ("right", number(right))]))
 }
 
-/// A whole result of whole operands, and a float otherwise.
-fn arithmetic(
-    operator: &str,
-    left: &Value,
-    right: &Value,
-    whole: fn(i128, i128) -> Option<i128>,
-    float: fn(f64, f64) -> f64,
-) -> Result<Value, Error> {
-    match Numbers::of(left, right) {
-        Some(Numbers::Whole(one, other)) => match whole(one, other) {
-            Some(result) => Ok(integer(result)),
-            None => Err(fault(format!("{left} {operator} {right} is beyond 128 bits"))),
-        },
-        Some(Numbers::Float(one, other)) => Ok(Value::from(float(one, other))),
-        None => Err(unsupported(operator, left, right)),
+/// An operator of numbers; truth values count.
+fn arithmetic(operator: &str, left: &Value, right: &Value) -> Result<Value, Error> {
+    if !is_number(left) || !is_number(right) {
+        return Err(unsupported(operator, left, right));
     }
+    engine(operator, left, right).map_err(|_| {
+        let problem = if operator == "%" { "divides by zero" } else { "is beyond 128 bits" };
+        fault(format!("{left} {operator} {right} {problem}"))
+    })
 }
 
-/// A number of as few bits as hold it.
-pub(super) fn integer(number: i128) -> Value {
-    i64::try_from(number).map_or_else(|_| Value::from(number), Value::from)
+fn is_number(value: &Value) -> bool {
+    matches!(value.kind(), ValueKind::Number | ValueKind::Bool)
 }
 
 fn unsupported(operator: &str, left: &Value, right: &Value) -> Error {
@@ -160,7 +127,7 @@ fn add_values(state: &mut State, work: u64, left: &Value, right: &Value) -> Resu
             let items: Vec<Value> = left.try_iter()?.chain(right.try_iter()?).collect();
             Ok(sequence(left, items))
         }
-        _ => arithmetic("+", left, right, i128::checked_add, |left, right| left + right),
+        _ => arithmetic("+", left, right),
     }
 }
 
@@ -175,7 +142,7 @@ fn multiply(state: &mut State, work: u64, left: &Value, right: &Value) -> Result
     let (repeated, times) = match (left.kind(), right.kind()) {
         (String | Seq | Iterable, _) => (left, right),
         (_, String | Seq | Iterable) => (right, left),
-        _ => return arithmetic("*", left, right, i128::checked_mul, |left, right| left * right),
+        _ => return arithmetic("*", left, right),
     };
     let times = whole(times).ok_or_else(|| unsupported("*", left, right))?.max(0) as u64;
     let item = if repeated.as_str().is_some() { 1 } else { ITEM };
@@ -190,107 +157,24 @@ fn multiply(state: &mut State, work: u64, left: &Value, right: &Value) -> Result
     }
 }
 
-fn divisor(number: &Value) -> Result<(), Error> {
-    match Numbers::of(number, number) {
-        Some(Numbers::Whole(0, _) | Numbers::Float(0.0, _)) => Err(fault("a division by zero")),
-        _ => Ok(()),
-    }
-}
-
-fn divide(left: &Value, right: &Value) -> Result<Value, Error> {
-    divisor(right)?;
-    match Numbers::of(left, right) {
-        Some(Numbers::Whole(one, other)) => Ok(Value::from(one as f64 / other as f64)),
-        Some(Numbers::Float(one, other)) => Ok(Value::from(one / other)),
-        None => Err(unsupported("/", left, right)),
-    }
-}
-
-/// The quotient towards minus infinity, and what remains, with the sign of the divisor.
-fn floored(left: i128, right: i128) -> Option<(i128, i128)> {
-    let (quotient, rest) = (left.checked_div(right)?, left.checked_rem(right)?);
-    match rest != 0 && (rest < 0) != (right < 0) {
-        true => Some((quotient - 1, rest + right)),
-        false => Some((quotient, rest)),
-    }
-}
-
-fn floored_floats(left: f64, right: f64) -> (f64, f64) {
-    let mut rest = left % right;
-    let mut quotient = (left - rest) / right;
-    if rest == 0.0 {
-        rest = 0.0f64.copysign(right);
-    } else if (rest < 0.0) != (right < 0.0) {
-        rest += right;
-        quotient -= 1.0;
-    }
-    let floor = quotient.floor();
-    match quotient {
-        0.0 => (0.0f64.copysign(left / right), rest),
-        _ if quotient - floor > 0.5 => (floor + 1.0, rest),
-        _ => (floor, rest),
-    }
-}
-
 /// The remainder of numbers, or a text with values in place of its `%`.
 fn remainder(state: &mut State, work: u64, left: &Value, right: &Value) -> Result<Value, Error> {
-    let Some(text) = left.as_str() else {
-        divisor(right)?;
-        let whole = |left, right| Some(floored(left, right)?.1);
-        return arithmetic("%", left, right, whole, |left, right| floored_floats(left, right).1);
-    };
-    let operands: Vec<Value> = match right.is_tuple() {
-        true => right.try_iter()?.collect(),
-        false => vec![right.clone()],
-    };
+    let Some(text) = left.as_str() else { return arithmetic("%", left, right) };
+    let operands: Vec<Value> =
+        if right.is_tuple() { right.try_iter()?.collect() } else { vec![right.clone()] };
     let call: Vec<Value> = [left].into_iter().chain(&operands).cloned().collect();
     work::charge_call(state, work, "format", &call)?;
     printf(text, &operands).map(Value::from)
 }
 
-fn power(left: &Value, right: &Value) -> Result<Value, Error> {
-    let beyond = || fault(format!("{left} ** {right} is beyond 128 bits"));
-    let (base, exponent) = match Numbers::of(left, right) {
-        Some(Numbers::Whole(base, exponent)) if exponent >= 0 => {
-            let exponent = u32::try_from(exponent).map_err(|_| beyond())?;
-            return base.checked_pow(exponent).map(integer).ok_or_else(beyond);
-        }
-        Some(Numbers::Whole(base, exponent)) => (base as f64, exponent as f64),
-        Some(Numbers::Float(base, exponent)) => (base, exponent),
-        None => return Err(unsupported("**", left, right)),
-    };
-    let result = base.powf(exponent);
-    match result.is_finite() || !base.is_finite() || !exponent.is_finite() {
-        true => Ok(Value::from(result)),
-        false => Err(fault(format!("{left} ** {right} is no number"))),
-    }
-}
-
 fn concat(state: &mut State, work: u64, left: &Value, right: &Value) -> Result<Value, Error> {
-    weigh(state, work, left)?;
-    weigh(state, work, right)?;
-    let mut text = Text { text: String::new(), limit: left_over(state, work) };
+    let mut text = String::new();
     for value in [left, right] {
-        python::write_str(value, &mut text).map_err(|fmt::Error| exhausted())?;
+        weigh(state, work, value)?;
+        spend(state, work, extent(value))?;
+        python::write_str(value, &mut text)?;
     }
-    spend(state, work, text.text.len() as u64)?;
-    Ok(Value::from(text.text))
-}
-
-/// A text that may not outgrow its limit.
-struct Text {
-    text: String,
-    limit: u64,
-}
-
-impl Write for Text {
-    fn write_str(&mut self, part: &str) -> fmt::Result {
-        if (self.text.len() + part.len()) as u64 > self.limit {
-            return Err(fmt::Error);
-        }
-        self.text.push_str(part);
-        Ok(())
-    }
+    Ok(Value::from(text))
 }
 
 /// Numbers, texts, or lists, among themselves.
@@ -300,20 +184,17 @@ fn compare(
     operator: &str,
     left: &Value,
     right: &Value,
-    holds: fn(Ordering) -> bool,
 ) -> Result<Value, Error> {
+    use ValueKind::{Seq, String};
     weigh(state, work, left)?;
     weigh(state, work, right)?;
-    let order = match (Numbers::of(left, right), left.kind(), right.kind()) {
-        (Some(Numbers::Whole(one, other)), ..) => Some(one.cmp(&other)),
-        (Some(Numbers::Float(one, other)), ..) => one.partial_cmp(&other),
-        (None, ValueKind::String, ValueKind::String) => left.as_str().partial_cmp(&right.as_str()),
-        (None, ValueKind::Seq, ValueKind::Seq) if left.is_tuple() == right.is_tuple() => {
-            Some(left.cmp(right))
-        }
+    match (left.kind(), right.kind()) {
+        (String, String) => {}
+        (Seq, Seq) if left.is_tuple() == right.is_tuple() => {}
+        _ if is_number(left) && is_number(right) => {}
         _ => return Err(unsupported(operator, left, right)),
-    };
-    Ok(Value::from(order.is_some_and(holds)))
+    }
+    engine(operator, left, right)
 }
 
 fn contains(state: &mut State, work: u64, left: &Value, right: &Value) -> Result<Value, Error> {
@@ -327,9 +208,10 @@ fn contains(state: &mut State, work: u64, left: &Value, right: &Value) -> Result
 
 /// As Python slices a text by its characters, or a list.
 fn slice(value: &Value, [start, stop, step]: [&Value; 3]) -> Result<Value, Error> {
-    let bound = |bound: &Value| match bound.is_none() {
-        true => Ok(None),
-        false => whole(bound).map(Some).ok_or_else(|| fault(format!("a slice's bound is {}", bound.kind()))),
+    let bound = |bound: &Value| match whole(bound) {
+        None if bound.is_none() => Ok(None),
+        None => Err(fault(format!("a slice's bound is {}", bound.kind()))),
+        whole => Ok(whole),
     };
     let (start, stop, step) = (bound(start)?, bound(stop)?, bound(step)?.unwrap_or(1));
     if step == 0 {

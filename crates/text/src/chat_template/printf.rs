@@ -5,7 +5,7 @@ use minijinja::value::ValueKind;
 use minijinja::{Error, Value};
 
 use super::arguments::fault;
-use super::operators::integer;
+use super::number_filters::integer;
 use super::python;
 
 /// Values in place of the `%` of a text.

@@ -9,18 +9,18 @@ use minijinja::{Error, Value};
 use super::arguments::fault;
 use super::letters::is_printable;
 
-/// What `map`, `select` and their like give: values to go through, which are no list until `list` makes one.
+/// The result of `map`, `select` and similar filters: an iterator, which `list` turns into a list.
 #[derive(Debug)]
 pub(super) struct Generator(pub(super) Vec<Value>);
 
-/// What `keys`, `values` and `items` of an object give.
+/// The result of the methods `keys`, `values` and `items`.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) name: &'static str,
     pub(super) items: Vec<Value>,
 }
 
-/// What `range` gives.
+/// The result of `range`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Range {
     start: i64,
@@ -92,6 +92,20 @@ impl Range {
         };
         (distance + step - 1).div_euclid(step).max(0)
     }
+}
+
+/// The members of an object, or of a list of pairs.
+///
+/// # Errors
+/// If it is neither.
+pub(super) fn members(value: &Value) -> Result<Vec<(Value, Value)>, Error> {
+    let is_map = value.kind() == ValueKind::Map;
+    let member = |item: Value| match item.len() {
+        _ if is_map => Ok((item.clone(), value.get_item(&item)?)),
+        Some(2) => Ok((item.get_item_by_index(0)?, item.get_item_by_index(1)?)),
+        _ => Err(fault("a pair has two items")),
+    };
+    value.try_iter()?.map(member).collect()
 }
 
 /// Writes `str(value)`, which is what a template shows of a value.

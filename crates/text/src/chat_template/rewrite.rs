@@ -28,6 +28,13 @@ struct Rewriter {
     reads_kwargs: bool,
 }
 
+/// A node with each of its fields rewritten by the method that is named.
+macro_rules! node {
+    ($self:ident, $old:ident => $kind:ident::$node:ident { $($field:ident: $rewrite:ident),* }) => {
+        $kind::$node(Spanned::new($node { $($field: $self.$rewrite(&$old.$field)),* }, $old.span()))
+    };
+}
+
 impl Rewriter {
     fn body<'s>(&mut self, body: &[Stmt<'s>]) -> Vec<Stmt<'s>> {
         body.iter().flat_map(|statement| self.statement(statement)).collect()
@@ -36,31 +43,14 @@ impl Rewriter {
     /// Mostly one statement; a macro and its wrapping are two.
     fn statement<'s>(&mut self, statement: &Stmt<'s>) -> Vec<Stmt<'s>> {
         vec![match statement {
-            Stmt::Template(s) => {
-                Stmt::Template(Spanned::new(Template { children: self.body(&s.children) }, s.span()))
-            }
-            Stmt::EmitExpr(s) => {
-                Stmt::EmitExpr(Spanned::new(EmitExpr { expr: self.expr(&s.expr) }, s.span()))
-            }
-            Stmt::EmitRaw(s) => Stmt::EmitRaw(Spanned::new(EmitRaw { raw: s.raw }, s.span())),
-            Stmt::ForLoop(s) => {
-                let new = ForLoop {
-                    target: self.expr(&s.target),
-                    iter: self.expr(&s.iter),
-                    filter_expr: self.option(&s.filter_expr),
-                    recursive: s.recursive,
-                    body: self.body(&s.body),
-                    else_body: self.body(&s.else_body),
-                };
-                Stmt::ForLoop(Spanned::new(new, s.span()))
-            }
+            Stmt::Template(s) => node!(self, s => Stmt::Template { children: body }),
+            Stmt::EmitExpr(s) => node!(self, s => Stmt::EmitExpr { expr: expr }),
+            Stmt::EmitRaw(s) => node!(self, s => Stmt::EmitRaw { raw: keep }),
+            Stmt::ForLoop(s) => node!(self, s => Stmt::ForLoop {
+                target: expr, iter: expr, filter_expr: option, recursive: keep, body: body, else_body: body
+            }),
             Stmt::IfCond(s) => {
-                let new = IfCond {
-                    expr: self.expr(&s.expr),
-                    true_body: self.body(&s.true_body),
-                    false_body: self.body(&s.false_body),
-                };
-                Stmt::IfCond(Spanned::new(new, s.span()))
+                node!(self, s => Stmt::IfCond { expr: expr, true_body: body, false_body: body })
             }
             Stmt::WithBlock(s) => {
                 let (names, values): (Vec<_>, Vec<_>) =
@@ -71,44 +61,21 @@ impl Rewriter {
                 let assignments = if s.assignments.is_empty() { Vec::new() } else { vec![(names, values)] };
                 Stmt::WithBlock(Spanned::new(WithBlock { assignments, body: self.body(&s.body) }, s.span()))
             }
-            Stmt::Set(s) => {
-                let new = Set { target: self.expr(&s.target), expr: self.expr(&s.expr) };
-                Stmt::Set(Spanned::new(new, s.span()))
-            }
+            Stmt::Set(s) => node!(self, s => Stmt::Set { target: expr, expr: expr }),
             Stmt::SetBlock(s) => {
-                let new = SetBlock {
-                    target: self.expr(&s.target),
-                    filter: self.option(&s.filter),
-                    body: self.body(&s.body),
-                };
-                Stmt::SetBlock(Spanned::new(new, s.span()))
+                node!(self, s => Stmt::SetBlock { target: expr, filter: option, body: body })
             }
-            Stmt::AutoEscape(s) => {
-                let new = AutoEscape { enabled: self.expr(&s.enabled), body: self.body(&s.body) };
-                Stmt::AutoEscape(Spanned::new(new, s.span()))
-            }
-            Stmt::FilterBlock(s) => {
-                let new = FilterBlock { filter: self.expr(&s.filter), body: self.body(&s.body) };
-                Stmt::FilterBlock(Spanned::new(new, s.span()))
-            }
-            Stmt::Block(s) => {
-                let new = Block { name: s.name, required: s.required, body: self.body(&s.body) };
-                Stmt::Block(Spanned::new(new, s.span()))
-            }
-            Stmt::Import(s) => {
-                let new = Import { expr: self.expr(&s.expr), name: self.expr(&s.name) };
-                Stmt::Import(Spanned::new(new, s.span()))
-            }
+            Stmt::AutoEscape(s) => node!(self, s => Stmt::AutoEscape { enabled: expr, body: body }),
+            Stmt::FilterBlock(s) => node!(self, s => Stmt::FilterBlock { filter: expr, body: body }),
+            Stmt::Block(s) => node!(self, s => Stmt::Block { name: keep, required: keep, body: body }),
+            Stmt::Import(s) => node!(self, s => Stmt::Import { expr: expr, name: expr }),
             Stmt::FromImport(s) => {
                 let names =
                     s.names.iter().map(|(name, alias)| (self.expr(name), self.option(alias))).collect();
                 Stmt::FromImport(Spanned::new(FromImport { expr: self.expr(&s.expr), names }, s.span()))
             }
-            Stmt::Extends(s) => Stmt::Extends(Spanned::new(Extends { name: self.expr(&s.name) }, s.span())),
-            Stmt::Include(s) => {
-                let new = Include { name: self.expr(&s.name), ignore_missing: s.ignore_missing };
-                Stmt::Include(Spanned::new(new, s.span()))
-            }
+            Stmt::Extends(s) => node!(self, s => Stmt::Extends { name: expr }),
+            Stmt::Include(s) => node!(self, s => Stmt::Include { name: expr, ignore_missing: keep }),
             Stmt::Macro(s) => return self.declaration(s),
             Stmt::CallBlock(s) => {
                 let macro_decl = Spanned::new(self.plain_macro(&s.macro_decl), s.macro_decl.span());
@@ -116,7 +83,7 @@ impl Rewriter {
             }
             Stmt::Continue(s) => Stmt::Continue(Spanned::new(Continue, s.span())),
             Stmt::Break(s) => Stmt::Break(Spanned::new(Break, s.span())),
-            Stmt::Do(s) => Stmt::Do(Spanned::new(Do { call: self.call(&s.call) }, s.span())),
+            Stmt::Do(s) => node!(self, s => Stmt::Do { call: call }),
         }]
     }
 
@@ -166,6 +133,10 @@ impl Rewriter {
         Stmt::IfCond(Spanned::new(condition, span))
     }
 
+    fn keep<T: Clone>(&mut self, part: &T) -> T {
+        part.clone()
+    }
+
     fn option<'s>(&mut self, expr: &Option<Expr<'s>>) -> Option<Expr<'s>> {
         expr.as_ref().map(|expr| self.expr(expr))
     }
@@ -188,58 +159,34 @@ impl Rewriter {
                     bounds.map(|bound| self.option(bound).unwrap_or_else(|| constant(().into(), e.span())));
                 call(own::SLICE, [self.expr(&e.expr)].into_iter().chain(bounds), e.span())
             }
-            Expr::UnaryOp(e) => match (&e.op, &e.expr) {
-                (UnaryOpKind::Neg, Expr::Const(number)) if number.value.is_number() => Expr::UnaryOp(
-                    Spanned::new(UnaryOp { op: UnaryOpKind::Neg, expr: self.expr(&e.expr) }, e.span()),
-                ),
-                (UnaryOpKind::Neg, operand) => call(own::NEGATE, [self.expr(operand)], e.span()),
-                (UnaryOpKind::Not, operand) => Expr::UnaryOp(Spanned::new(
-                    UnaryOp { op: UnaryOpKind::Not, expr: self.expr(operand) },
-                    e.span(),
-                )),
-            },
-            Expr::BinOp(e) => {
-                let (left, right) = (self.expr(&e.left), self.expr(&e.right));
-                match operator(e.op) {
-                    Some(name) => call(name, [left, right], e.span()),
-                    None => Expr::BinOp(Spanned::new(BinOp { op: e.op, left, right }, e.span())),
+            Expr::UnaryOp(e) => match e.op {
+                UnaryOpKind::Neg => call(own::NEGATE, [self.expr(&e.expr)], e.span()),
+                UnaryOpKind::Not => {
+                    let new = UnaryOp { op: UnaryOpKind::Not, expr: self.expr(&e.expr) };
+                    Expr::UnaryOp(Spanned::new(new, e.span()))
                 }
-            }
-            Expr::Compare(e) => {
-                let ops = e.ops.iter().map(|op| CompareOp { op: op.op, expr: self.expr(&op.expr) }).collect();
-                Expr::Compare(Spanned::new(Compare { expr: self.expr(&e.expr), ops }, e.span()))
-            }
+            },
+            Expr::BinOp(e) => match operator(e.op) {
+                Some(name) => call(name, [self.expr(&e.left), self.expr(&e.right)], e.span()),
+                None => node!(self, e => Expr::BinOp { op: keep, left: expr, right: expr }),
+            },
+            Expr::Compare(e) => node!(self, e => Expr::Compare { expr: expr, ops: comparisons }),
             Expr::IfExpr(e) => {
-                let new = IfExpr {
-                    test_expr: self.expr(&e.test_expr),
-                    true_expr: self.expr(&e.true_expr),
-                    false_expr: self.option(&e.false_expr),
-                };
-                Expr::IfExpr(Spanned::new(new, e.span()))
+                node!(self, e => Expr::IfExpr { test_expr: expr, true_expr: expr, false_expr: option })
             }
-            Expr::Filter(e) => {
-                let new = Filter { name: e.name, expr: self.option(&e.expr), args: self.args(&e.args) };
-                Expr::Filter(Spanned::new(new, e.span()))
-            }
-            Expr::Test(e) => {
-                let new = Test { name: e.name, expr: self.expr(&e.expr), args: self.args(&e.args) };
-                Expr::Test(Spanned::new(new, e.span()))
-            }
-            Expr::GetAttr(e) => {
-                Expr::GetAttr(Spanned::new(GetAttr { expr: self.expr(&e.expr), name: e.name }, e.span()))
-            }
-            Expr::GetItem(e) => {
-                let new = GetItem { expr: self.expr(&e.expr), subscript_expr: self.expr(&e.subscript_expr) };
-                Expr::GetItem(Spanned::new(new, e.span()))
-            }
-            Expr::Call(e) => Expr::Call(self.call(e)),
-            Expr::List(e) => Expr::List(Spanned::new(List { items: self.exprs(&e.items) }, e.span())),
-            Expr::Tuple(e) => Expr::Tuple(Spanned::new(Tuple { items: self.exprs(&e.items) }, e.span())),
-            Expr::Map(e) => {
-                let new = Map { keys: self.exprs(&e.keys), values: self.exprs(&e.values) };
-                Expr::Map(Spanned::new(new, e.span()))
-            }
+            Expr::Filter(e) => node!(self, e => Expr::Filter { name: keep, expr: option, args: args }),
+            Expr::Test(e) => node!(self, e => Expr::Test { name: keep, expr: expr, args: args }),
+            Expr::GetAttr(e) => node!(self, e => Expr::GetAttr { expr: expr, name: keep }),
+            Expr::GetItem(e) => node!(self, e => Expr::GetItem { expr: expr, subscript_expr: expr }),
+            Expr::Call(e) => node!(self, e => Expr::Call { expr: expr, args: args }),
+            Expr::List(e) => node!(self, e => Expr::List { items: exprs }),
+            Expr::Tuple(e) => node!(self, e => Expr::Tuple { items: exprs }),
+            Expr::Map(e) => node!(self, e => Expr::Map { keys: exprs, values: exprs }),
         }
+    }
+
+    fn comparisons<'s>(&mut self, ops: &[CompareOp<'s>]) -> Vec<CompareOp<'s>> {
+        ops.iter().map(|op| CompareOp { op: op.op, expr: self.expr(&op.expr) }).collect()
     }
 
     fn call<'s>(&mut self, e: &Spanned<Call<'s>>) -> Spanned<Call<'s>> {
@@ -257,14 +204,11 @@ impl Rewriter {
     }
 }
 
-/// The function that stands for an operator; those that only choose or compare for equality stay.
+/// The function that stands for an operator. Those whose result has the size of a number and is Python's stay.
 fn operator(op: BinOpKind) -> Option<&'static str> {
     Some(match op {
         BinOpKind::Add => own::ADD,
-        BinOpKind::Sub => own::SUBTRACT,
         BinOpKind::Mul => own::MULTIPLY,
-        BinOpKind::Div => own::DIVIDE,
-        BinOpKind::FloorDiv => own::DIVIDE_WHOLE,
         BinOpKind::Rem => own::REMAINDER,
         BinOpKind::Pow => own::POWER,
         BinOpKind::Concat => own::CONCAT,
@@ -273,7 +217,7 @@ fn operator(op: BinOpKind) -> Option<&'static str> {
         BinOpKind::Gt => own::GREATER,
         BinOpKind::Gte => own::GREATER_OR_EQUAL,
         BinOpKind::In => own::IN,
-        BinOpKind::Eq | BinOpKind::Ne | BinOpKind::ScAnd | BinOpKind::ScOr => return None,
+        _ => return None,
     })
 }
 

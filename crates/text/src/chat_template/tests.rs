@@ -50,7 +50,7 @@ fn templates_render_as_in_jinja2() {
     assert!(problems.is_empty(), "{} of {cases} cases:\n{}", problems.len(), problems.join("\n"));
 }
 
-/// What is wrong with one rendering.
+/// The difference between a rendering and its expected outcome.
 fn difference(
     program: &ChatTemplate,
     base: &serde_json::Map<String, Value>,
@@ -154,14 +154,14 @@ fn tools_keep_the_order_of_their_keys() {
 }
 
 #[test]
-fn refusals_carry_the_template_s_words() {
+fn refusals_carry_the_templates_message() {
     let messages = [json!({"role": "robot", "content": ""})];
     let error = ChatTemplate::new(LLAMA).expect("a template").render(&ChatContext::new(&messages));
     assert!(matches!(error, Err(Error::ChatRefused { message }) if message == "No robot!"));
 }
 
 #[test]
-fn expressions_mean_what_they_mean_in_python() {
+fn expressions_evaluate_as_in_python() {
     check("{{ [1, 2, 3][::-1] }}{{ 'abcd'[-3:-1] }}{{ [][::-1] }}{{ 'abc'[5:] }}", "[3, 2, 1]bc[]");
     check(
         "{{ 1 + 2 }} {{ 1 + 0.5 }} {{ 'a' + 'b' }} {{ [1] + [2] }} {{ 'a' ~ 1 ~ none }}",
@@ -280,7 +280,7 @@ fn large_texts_are_stopped() {
     check_fails("{{ 'a' | indent(99999999, true) }}", "too many steps");
     check_fails("{{ {'a': [1] } | tojson(indent=99999999) }}", "indent");
     check_fails("{{ range(99999999) }}", "");
-    // Large numbers are no widths.
+    // Large numbers that are not widths are allowed.
     let now = "{{ '%d of 20250726' % 1753531200 }}{{ '{} of 20250726'.format(1753531200) }}";
     assert_eq!(render_hostile(now).unwrap(), "1753531200 of 20250726".repeat(2));
     let long = "a".repeat(2 << 20);
@@ -296,7 +296,7 @@ fn default_limits_are_reached_in_seconds() {
     assert!(render(compare).is_err());
 }
 
-/// Where a small template makes something else than in jinja2: what no prompt of a model is made with.
+/// Small templates that render differently from jinja2. No model's template uses any of this.
 const DIFFERENCES: &[&str] = &[
     // The parser knows no sign before a name, no tuple without brackets, no `self`, and no long escapes.
     "{{ +n }}",
@@ -311,7 +311,7 @@ const DIFFERENCES: &[&str] = &[
     // One and true are one key in Python, and an empty namespace is true.
     "{{ {1: 2, none: 3, true: 4, 1.5: 5} | tojson }}",
     "{% if namespace() %}a{% endif %}",
-    // A text is no list to take apart.
+    // A string is not unpacked like a list.
     "{% for a, b in ['xy'] %}{{ a }}{{ b }}{% endfor %}",
     // To jinja2, a loop whose passes all end early has made none.
     "{% for i in l %}{% continue %}{% else %}none{% endfor %}",

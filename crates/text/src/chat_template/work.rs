@@ -1,17 +1,17 @@
-//! What a rendering has spent.
+//! The work budget of a rendering, and the charges against it.
 
 use minijinja::value::ValueKind;
 use minijinja::{Environment, Error, ErrorKind, State, Value};
 
 use super::arguments::fault;
 
-/// Charges for all of its operand, which something is about to walk.
+/// Charges for its whole operand, which is about to be walked.
 pub(super) const CHARGE: &str = "(charge)";
 /// Charges for the items of its operand, which gets a name. Texts are shared, so they cost nothing then.
 pub(super) const KEEP: &str = "(keep)";
-/// As [`KEEP`], for what another value is about to hold.
+/// As [`KEEP`], for a value that another value is about to hold.
 pub(super) const HOLD: &str = "(hold)";
-/// Refuses to go through what is null, as Python does.
+/// Refuses to iterate over none, as Python does.
 pub(super) const EACH: &str = "(each)";
 /// The bytes of an item of a list.
 pub(super) const ITEM: u64 = size_of::<Value>() as u64;
@@ -42,7 +42,7 @@ pub(super) fn spend(state: &mut State, work: u64, amount: u64) -> Result<(), Err
     Ok(())
 }
 
-/// Charges for all that a value holds, so that whoever walks it next is paid for.
+/// Charges for everything in a value, which pays for the next walk through it.
 pub(super) fn weigh(state: &mut State, work: u64, value: &Value) -> Result<(), Error> {
     charge_walk(state, work, |left| walk(value, 0, shallow, left))
 }
@@ -81,7 +81,7 @@ pub(super) fn charge_call(state: &mut State, work: u64, name: &str, operands: &[
     spend(state, work, growth(name, operands))
 }
 
-/// How far what a filter or method makes may outgrow its operands.
+/// How far the result of a filter or method may outgrow its operands.
 fn growth(name: &str, operands: &[Value]) -> u64 {
     let Some((own, others)) = operands.split_first() else { return 0 };
     let size = shallow(own);
@@ -115,7 +115,7 @@ fn growth(name: &str, operands: &[Value]) -> u64 {
     }
 }
 
-/// What a format grows by: each of its places by an operand, and by the width that is written there or is an operand.
+/// The growth of a format: each placeholder adds an operand and its width, which is written there or is an operand.
 fn format_growth(format: &str, widest: u64, longest: u64) -> u64 {
     let printf = format.split('%').skip(1);
     let printf = printf
@@ -144,7 +144,7 @@ fn largest(value: &Value) -> u64 {
 }
 
 /// The bytes that it takes at most to show a value.
-fn extent(value: &Value) -> u64 {
+pub(super) fn extent(value: &Value) -> u64 {
     match value.kind() {
         ValueKind::String => shallow(value),
         _ => parts(value).iter().map(|part| extent(part).saturating_mul(10)).fold(64, u64::saturating_add),
@@ -163,7 +163,7 @@ fn parts(value: &Value) -> Vec<Value> {
     }
 }
 
-pub(super) fn left_over(state: &mut State, work: u64) -> u64 {
+fn left_over(state: &mut State, work: u64) -> u64 {
     state.get_or_insert_extension_with(|| Budget(work)).0
 }
 
@@ -200,6 +200,6 @@ fn walk(value: &Value, depth: usize, text: fn(&Value) -> u64, left: &mut u64) ->
     Ok(())
 }
 
-pub(super) fn exhausted() -> Error {
+fn exhausted() -> Error {
     Error::from(ErrorKind::OutOfFuel)
 }
