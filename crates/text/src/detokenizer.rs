@@ -54,14 +54,14 @@ impl Detokenizer {
         (!text.is_empty()).then_some(text)
     }
 
-    /// The bytes that `id` would add to the text now, a special token those of its name.
+    /// The bytes that `id` would add to the text now; for a special token, its name.
     pub fn bytes(&self, id: u32) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.tokenizer.append_text(id, SkipSpecial::No, &mut self.state.clone(), &mut bytes);
         bytes
     }
 
-    /// What is left when no more ids come: U+FFFD if a character was never completed.
+    /// The rest of the text, once no more ids come: U+FFFD if a character was never completed.
     pub fn finish(self) -> Option<String> {
         (!self.pending.is_empty()).then(|| char::REPLACEMENT_CHARACTER.to_string())
     }

@@ -24,7 +24,7 @@ pub enum Error {
     Tokenizer {
         /// The file, or the format of the metadata.
         origin: String,
-        /// What is wrong in it.
+        /// The problem.
         problem: String,
     },
 
@@ -37,7 +37,7 @@ pub enum Error {
     ChatTemplate {
         /// The template's name; `default` if it has none.
         name: String,
-        /// What is wrong with it, and where.
+        /// The problem, and where it is.
         problem: String,
     },
 
@@ -46,7 +46,7 @@ pub enum Error {
     ChatUnfit {
         /// The template's name; `default` if it has none.
         name: String,
-        /// What does not fit, and where in the template.
+        /// The mismatch, and where it is in the template.
         problem: String,
     },
 

@@ -120,7 +120,7 @@ impl StopSearch {
         (self.release(self.buffer.len() - held), None)
     }
 
-    /// What is held back, when no more text comes.
+    /// The text that is still held back, once no more comes.
     pub fn finish(&mut self) -> String {
         self.release(self.buffer.len())
     }
@@ -148,7 +148,7 @@ mod tests {
         StopSearch::new(Arc::new(StopStrings::new(&stops)))
     }
 
-    /// What comes out for each piece, `|` and the string's index where one is complete, and what is left at the end.
+    /// Compares the output for each piece, `|` and the string's index where one is complete, and the rest at the end.
     fn check(stops: &[&str], pieces: &[&str], expected: &[&str]) {
         let mut search = search(stops);
         let mut got = Vec::new();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_complete_first_wins_and_of_several_the_longest() {
+    fn first_complete_string_wins_and_of_several_the_longest() {
         check(&["bc", "abcd"], &["xabcd"], &["xa|0"]);
         check(&["c", "abc", "bc"], &["xabcd"], &["x|1"]);
         check(&["x", "x"], &["yx"], &["y|0"]);

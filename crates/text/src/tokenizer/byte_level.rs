@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use super::merge::{Join, Merger};
 use super::pre_tokenizer::{PreTokenizer, Symbols};
 use super::sentencepiece::SPACE_MARK;
-use super::vocabulary::{Fragment, Vocabulary};
+use super::vocabulary::Vocabulary;
 
 #[derive(Debug)]
 pub(super) struct ByteLevel {
@@ -19,7 +19,7 @@ pub(super) struct ByteLevel {
     byte_symbols: [u32; 256],
     /// `left << 32 | right` to the joined symbol and its rank.
     joins: HashMap<u64, Join, ahash::RandomState>,
-    /// Symbols that merges speak of and the vocabulary lacks; their ids follow those of the vocabulary.
+    /// Symbols that appear in merges but not in the vocabulary; their ids follow its ids.
     strangers: Vec<String>,
     stranger_ids: HashMap<String, u32>,
 }
@@ -28,7 +28,7 @@ pub(super) struct ByteLevel {
 const NO_SYMBOL: u32 = u32::MAX;
 
 impl ByteLevel {
-    /// `merges` are pairs of texts parted by a space, best first. What is no such pair joins nothing.
+    /// `merges` are pairs of texts parted by a space, best first. Other strings are ignored.
     pub(super) fn new<'a>(
         vocabulary: &Vocabulary,
         merges: impl ExactSizeIterator<Item = &'a str>,
@@ -60,21 +60,14 @@ impl ByteLevel {
         &self.pre_tokenizer
     }
 
-    pub(super) fn encode(&self, vocabulary: &Vocabulary, fragments: &[Fragment<'_>], ids: &mut Vec<u32>) {
+    pub(super) fn encode(&self, vocabulary: &Vocabulary, text: &str, ids: &mut Vec<u32>) {
         let mut merger = Merger::default();
-        for fragment in fragments {
-            match *fragment {
-                Fragment::Token(id) => ids.push(id),
-                Fragment::Text(text) => {
-                    let marked = match self.pre_tokenizer.symbols() {
-                        Symbols::Marked => Cow::Owned(text.replace(' ', SPACE_MARK)),
-                        Symbols::Bytes | Symbols::Unspaced => Cow::Borrowed(text),
-                    };
-                    let encode = |word: &str| self.encode_word(vocabulary, word, &mut merger, ids);
-                    self.pre_tokenizer.for_each_word(&marked, encode);
-                }
-            }
-        }
+        let marked = match self.pre_tokenizer.symbols() {
+            Symbols::Marked => Cow::Owned(text.replace(' ', SPACE_MARK)),
+            Symbols::Bytes | Symbols::Unspaced => Cow::Borrowed(text),
+        };
+        self.pre_tokenizer
+            .for_each_word(&marked, |word| self.encode_word(vocabulary, word, &mut merger, ids));
     }
 
     fn encode_word(&self, vocabulary: &Vocabulary, word: &str, merger: &mut Merger, ids: &mut Vec<u32>) {
@@ -118,7 +111,7 @@ impl ByteLevel {
     }
 }
 
-/// Ids for the texts that merges speak of, in the vocabulary or not.
+/// Ids for the texts in merges, in the vocabulary or not.
 struct SymbolIds<'a> {
     vocabulary: &'a Vocabulary,
     strangers: Vec<String>,
@@ -194,7 +187,7 @@ mod tests {
         let model = ByteLevel::new(&vocabulary, merges.into_iter(), pre_tokenizer);
         let encode = |text| {
             let mut ids = Vec::new();
-            model.encode(&vocabulary, &[Fragment::Text(text)], &mut ids);
+            model.encode(&vocabulary, text, &mut ids);
             ids
         };
         assert_eq!(encode("abc"), [3]);

@@ -53,7 +53,7 @@ pub(super) enum Step {
     },
 }
 
-/// What a decoder has to know about the tokens before.
+/// The state that a decoder carries from token to token.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DecoderState {
     started: bool,
@@ -66,7 +66,7 @@ pub(crate) struct DecoderState {
 }
 
 impl Decoder {
-    /// What SentencePiece models do: marks are spaces, and the text's first space is not its own.
+    /// The decoder of SentencePiece models: marks become spaces, and the first space may be dropped.
     pub(super) fn sentence_piece(strip_first_space: bool) -> Self {
         let pattern = Pattern::Literal(super::sentencepiece::SPACE_MARK.into());
         let replace = Step::Replace { pattern, to: " ".into() };

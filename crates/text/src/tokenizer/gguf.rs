@@ -16,7 +16,7 @@ use super::word_piece::WordPiece;
 use super::{Encoder, Model, Tokenizer};
 use crate::Error;
 
-/// What GGUF metadata says about a tokenizer. Keys are under `tokenizer.ggml.` unless another is given.
+/// A tokenizer as GGUF metadata describes it. Keys are under `tokenizer.ggml.` unless another is given.
 ///
 /// Only `model` and `tokens` are always there; a default is llama.cpp's.
 #[derive(Debug, Clone, Default)]
@@ -65,7 +65,7 @@ pub struct GgufVocabulary<'a> {
 }
 
 impl<'a> GgufVocabulary<'a> {
-    /// What `metadata` says.
+    /// Reads the keys of `metadata`.
     ///
     /// # Errors
     /// When `tokenizer.ggml.model` or `tokenizer.ggml.tokens` is missing, or a value is of another type.

@@ -19,7 +19,7 @@ pub(super) struct Symbol {
     next: u32,
 }
 
-/// What two neighbors become.
+/// The symbol that two neighbors become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Join {
     /// Lower goes first; among equals the leftmost.

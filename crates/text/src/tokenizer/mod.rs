@@ -43,7 +43,7 @@ use hugging_face::HuggingFace;
 pub use pieces::Piece;
 use sentencepiece::SentencePiece;
 use unigram::Unigram;
-use vocabulary::Vocabulary;
+use vocabulary::{Fragment, Vocabulary};
 use word_piece::WordPiece;
 
 use crate::Error;
@@ -213,12 +213,22 @@ impl Tokenizer {
         let mut ids = if add == AddSpecial::Yes { self.before.clone() } else { Vec::new() };
         match &self.model {
             Model::Own(encoder, vocabulary) => {
-                let fragments = vocabulary.cut(text, parse == ParseSpecial::Yes);
-                match &**encoder {
-                    Encoder::SentencePiece(encoder) => encoder.encode(vocabulary, &fragments, &mut ids)?,
-                    Encoder::Unigram(encoder) => encoder.encode(&fragments, &mut ids),
-                    Encoder::ByteLevel(encoder) => encoder.encode(vocabulary, &fragments, &mut ids),
-                    Encoder::WordPiece(encoder) => encoder.encode(vocabulary, &fragments, &mut ids),
+                let mut at_start = true;
+                for fragment in vocabulary.cut(text, parse == ParseSpecial::Yes) {
+                    match (&fragment, &**encoder) {
+                        (Fragment::Token(id), _) => ids.push(*id),
+                        (Fragment::Text(text), Encoder::SentencePiece(encoder)) => {
+                            encoder.encode(vocabulary, text, at_start, &mut ids)?;
+                        }
+                        (Fragment::Text(text), Encoder::Unigram(encoder)) => encoder.encode(text, &mut ids),
+                        (Fragment::Text(text), Encoder::ByteLevel(encoder)) => {
+                            encoder.encode(vocabulary, text, &mut ids);
+                        }
+                        (Fragment::Text(text), Encoder::WordPiece(encoder)) => {
+                            encoder.encode(vocabulary, text, &mut ids);
+                        }
+                    }
+                    at_start = matches!(fragment, Fragment::Token(_));
                 }
             }
             Model::HuggingFace(model) => model.encode(text, parse, &mut ids)?,

@@ -1,4 +1,4 @@
-//! What SentencePiece does to a text before it looks for tokens: characters mapped, spaces tidied and marked.
+//! SentencePiece's normalization: maps characters, removes extra spaces, and marks the others.
 
 use super::sentencepiece::SPACE_MARK;
 
@@ -47,7 +47,7 @@ impl Charsmap {
     /// Reads `u32 bytes of trie, trie, replacements`, little endian.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// The problem, in words.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
         let (size, rest) = bytes.split_first_chunk().ok_or("the character map has no header")?;
         let size = u32::from_le_bytes(*size) as usize;

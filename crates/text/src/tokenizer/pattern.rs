@@ -9,7 +9,7 @@ use std::ops::Range;
 use regex::Regex;
 use regex_syntax::hir::{Class, ClassUnicode, ClassUnicodeRange, Hir, HirKind};
 
-/// What a pattern does with a run of whitespace that a word follows.
+/// How a pattern treats a run of whitespace before a word.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Tail {
     /// Nothing: the pattern says all.
@@ -32,7 +32,7 @@ const PLAIN: [(&str, &str); 2] = [
 /// Longer patterns are refused.
 const MAX_PATTERN: usize = 1 << 14;
 
-/// What to look for in a text.
+/// A string or regular expression to find in a text.
 #[derive(Debug)]
 pub(super) enum Pattern {
     Literal(String),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn possessive_quantifiers_are_told_from_others() {
+    fn possessive_quantifiers_are_recognized() {
         for text in [r"a?+b", r"a++", r"\p{L}*+", r"\d{1,3}+", r"[+]++"] {
             assert!(has_possessive(text), "{text}");
             assert!(matches!(Pattern::regex(text), Ok(Pattern::Backtracking(_))), "{text}");

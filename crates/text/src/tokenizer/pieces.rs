@@ -21,7 +21,7 @@ impl Tokenizer {
     /// As [`Tokenizer::encode`], with the tokens and their places.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Tokenizer::encode`].
     pub fn encode_pieces(
         &self,
         text: &str,

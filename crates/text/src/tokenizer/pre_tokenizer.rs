@@ -38,7 +38,7 @@ fn powers_of_two(word: &str, left: usize) -> usize {
     if is_spaces { (1 << left.ilog2()).min(512) } else { left }
 }
 
-/// What merges start from.
+/// The units that merges join first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Symbols {
     /// Bytes, each as a printable character that stands for it.
@@ -284,7 +284,7 @@ static FAMILIES: &[Family] = &[
     },
     Family { symbols: Symbols::Marked, ..family(&["sarvam-moe"], &[&LINES]) },
     Family { symbols: Symbols::Unspaced, ..family(&["whitespace"], &[&UNSPACED]) },
-    // What files without a name were made for; the digits are cut twice because llama.cpp does.
+    // Files without a name were made for this; digits are cut twice because llama.cpp does it.
     family(&["default", ""], &[&PUNCTUATION, &GPT_2, &DIGITS, &THREE_DIGITS]),
 ];
 
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_is_one_familys_and_every_pattern_compiles() {
+    fn names_are_unique_and_patterns_compile() {
         let names: Vec<_> = PreTokenizer::names().collect();
         for (index, name) in names.iter().enumerate() {
             assert!(!names[..index].contains(name), "{name} is listed twice");

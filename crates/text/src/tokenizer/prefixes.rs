@@ -16,9 +16,17 @@ pub(super) struct Prefixes {
 impl Prefixes {
     /// Of equal strings, the first counts; empty ones are left out.
     pub(super) fn new(entries: impl IntoIterator<Item = (Arc<str>, u32)>) -> Prefixes {
-        let mut entries: Vec<(Arc<str>, u32)> =
-            entries.into_iter().filter(|(text, _)| !text.is_empty()).collect();
-        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        // Most comparisons end in the first eight bytes, which lie beside one another.
+        let head = |text: &str| {
+            let mut bytes = [0; 8];
+            let count = text.len().min(8);
+            bytes[..count].copy_from_slice(&text.as_bytes()[..count]);
+            u64::from_be_bytes(bytes)
+        };
+        let entries = entries.into_iter().filter(|(text, _)| !text.is_empty());
+        let mut sorted: Vec<(u64, (Arc<str>, u32))> = entries.map(|entry| (head(&entry.0), entry)).collect();
+        sorted.sort_by(|(head, a), (other, b)| head.cmp(other).then_with(|| a.0.cmp(&b.0)));
+        let mut entries: Vec<(Arc<str>, u32)> = sorted.into_iter().map(|(_, entry)| entry).collect();
         entries.dedup_by(|later, earlier| later.0 == earlier.0);
         let starts = (0..=256)
             .map(|byte| entries.partition_point(|(text, _)| usize::from(text.as_bytes()[0]) < byte) as u32)

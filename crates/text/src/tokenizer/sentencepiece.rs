@@ -4,7 +4,7 @@
 
 use super::merge::{Join, Merger};
 use super::normalizer::Normalizer;
-use super::vocabulary::{Fragment, Vocabulary};
+use super::vocabulary::Vocabulary;
 use crate::Error;
 
 /// The mark that stands for a space inside tokens.
@@ -38,32 +38,12 @@ impl SentencePiece {
     pub(super) fn encode(
         &self,
         vocabulary: &Vocabulary,
-        fragments: &[Fragment<'_>],
-        ids: &mut Vec<u32>,
-    ) -> Result<(), Error> {
-        let mut merger = Merger::default();
-        let mut at_start = true;
-        for fragment in fragments {
-            match *fragment {
-                Fragment::Token(id) => ids.push(id),
-                Fragment::Text(text) => {
-                    let text = self.normalizer.normalize(text, at_start);
-                    self.encode_text(vocabulary, &text, &mut merger, ids)?;
-                }
-            }
-            at_start = matches!(fragment, Fragment::Token(_));
-        }
-        Ok(())
-    }
-
-    fn encode_text(
-        &self,
-        vocabulary: &Vocabulary,
         text: &str,
-        merger: &mut Merger,
+        at_start: bool,
         ids: &mut Vec<u32>,
     ) -> Result<(), Error> {
-        merger.clear();
+        let text = self.normalizer.normalize(text, at_start);
+        let mut merger = Merger::default();
         for (start, c) in text.char_indices() {
             let id = vocabulary.id(&text[start..start + c.len_utf8()]).unwrap_or(NO_TOKEN);
             merger.push(c.len_utf8() as u32, id);

@@ -103,7 +103,7 @@ impl SentencePieceFile {
         }
     }
 
-    /// What GGUF metadata say of it beside its tokens.
+    /// Its settings as GGUF metadata.
     pub(super) fn gguf_keys(&self) -> Vec<(&'static str, MetaValue)> {
         let unknown = u32::try_from(self.trainer.unknown.unwrap_or(0)).ok();
         let mut keys: Vec<(&'static str, MetaValue)> = vec![

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::normalizer::Normalizer;
 use super::prefixes::Prefixes;
 use super::viterbi::Scored;
-use super::vocabulary::{Fragment, TokenType, Vocabulary};
+use super::vocabulary::{TokenType, Vocabulary};
 
 #[derive(Debug)]
 pub(super) struct Unigram {
@@ -39,19 +39,11 @@ impl Unigram {
         Self { scored: Scored::new(tokens, scores, lowest), unknown, byte_ids, normalizer }
     }
 
-    pub(super) fn encode(&self, fragments: &[Fragment<'_>], ids: &mut Vec<u32>) {
-        for fragment in fragments {
-            match *fragment {
-                Fragment::Token(id) => ids.push(id),
-                Fragment::Text(text) => self.encode_text(&self.normalizer.normalize(text, true), ids),
-            }
-        }
-    }
-
     /// Neighboring unknown characters are one unknown token.
-    fn encode_text(&self, text: &str, ids: &mut Vec<u32>) {
+    pub(super) fn encode(&self, text: &str, ids: &mut Vec<u32>) {
+        let text = self.normalizer.normalize(text, true);
         let mut after_unknown = false;
-        for cut in self.scored.cut(text) {
+        for cut in self.scored.cut(&text) {
             let byte_id = |byte: u8| self.byte_ids.as_ref().and_then(|ids| ids[usize::from(byte)]);
             match cut.id {
                 Some(id) => ids.push(id),

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What a token stands for, as GGUF's `token_type` and SentencePiece's piece type number it.
+/// The type of a token, as GGUF's `token_type` and SentencePiece number it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TokenType {
     Normal,
     /// Stands for text that has no token.
     Unknown,
-    /// Steers the model and is no text: BOS, EOS, roles.
+    /// Steers the model and is not text: BOS, EOS, roles.
     Control,
     /// Text that is always one token, whatever the merges say.
     UserDefined,

@@ -7,7 +7,7 @@ use regex::Regex;
 use unicode_normalization::char::decompose_canonical;
 
 use super::sentencepiece::SPACE_MARK;
-use super::vocabulary::{Fragment, Vocabulary};
+use super::vocabulary::Vocabulary;
 
 /// Ideographs, which are words of one letter.
 const IDEOGRAPHS: &str = r"\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{20000}-\x{2A6DF}\x{2A700}-\x{2B73F}\x{2B740}-\x{2B81F}\x{2B820}-\x{2CEAF}\x{F900}-\x{FAFF}\x{2F800}-\x{2FA1F}";
@@ -19,7 +19,7 @@ pub(super) struct WordPiece {
     unknown: u32,
     /// Of the tokens, in bytes.
     longest: usize,
-    /// What is left out of a text.
+    /// Characters that are removed from a text.
     dropped: Regex,
     /// A word, an ideograph, or a punctuation mark.
     word: Regex,
@@ -38,18 +38,11 @@ impl WordPiece {
         }
     }
 
-    pub(super) fn encode(&self, vocabulary: &Vocabulary, fragments: &[Fragment<'_>], ids: &mut Vec<u32>) {
-        for fragment in fragments {
-            match *fragment {
-                Fragment::Token(id) => ids.push(id),
-                Fragment::Text(text) => {
-                    let text: String = text.chars().map(first_part).collect();
-                    let text = self.dropped.replace_all(&text, "");
-                    for word in self.word.find_iter(&text) {
-                        self.cut(vocabulary, word.as_str(), ids);
-                    }
-                }
-            }
+    pub(super) fn encode(&self, vocabulary: &Vocabulary, text: &str, ids: &mut Vec<u32>) {
+        let text: String = text.chars().map(first_part).collect();
+        let text = self.dropped.replace_all(&text, "");
+        for word in self.word.find_iter(&text) {
+            self.cut(vocabulary, word.as_str(), ids);
         }
     }
 
@@ -90,7 +83,7 @@ mod tests {
         let tokens = ["[UNK]", "▁un", "able", "a", "▁a", "▁,", "▁東", "▁i", "▁e", "▁ᄋ", "▁x", "x"];
         let vocabulary = Vocabulary::new(tokens.into_iter().map(Arc::from), Vec::new());
         let mut ids = Vec::new();
-        WordPiece::new(&vocabulary, 0).encode(&vocabulary, &[Fragment::Text(text)], &mut ids);
+        WordPiece::new(&vocabulary, 0).encode(&vocabulary, text, &mut ids);
         ids
     }
 

@@ -133,7 +133,7 @@ impl Added {
     }
 }
 
-/// Whether no letter or digit is beside a part of a text.
+/// Whether neither neighbor of a part of a text is a letter or digit.
 fn stands_alone(text: &str, part: Range<usize>) -> bool {
     let before = text[..part.start].chars().next_back();
     let after = text[part.end..].chars().next();

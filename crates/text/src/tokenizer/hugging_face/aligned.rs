@@ -168,7 +168,7 @@ impl<'a, 't> Edit<'a, 't> {
     }
 
     fn push(&mut self, c: char, span: Span) {
-        // What is too long is refused in the end.
+        // `finish` refuses a text that is too long.
         if self.text.len() <= self.source.limit {
             self.text.push(c);
             self.spans.resize(self.text.len(), span);

@@ -1,4 +1,4 @@
-//! What a `tokenizer.json` says, read without copies where its strings hold no escapes.
+//! The contents of a `tokenizer.json`. Strings without escapes are borrowed from the file.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -29,7 +29,7 @@ pub(super) struct File<'a> {
 #[derive(Debug, Deserialize)]
 pub(super) struct AddedToken {
     pub(super) content: String,
-    /// Only where no letter or digit is beside it.
+    /// Only if neither neighbor is a letter or digit.
     #[serde(default)]
     pub(super) single_word: bool,
     /// Takes the whitespace before it.

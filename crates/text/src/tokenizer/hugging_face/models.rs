@@ -34,7 +34,7 @@ pub(super) enum Model {
 pub(super) struct Bpe {
     /// `left << 32 | right` to the joined token and its rank.
     joins: HashMap<u64, Join, ahash::RandomState>,
-    /// Stands for characters that are no tokens; if there is none, they are left out.
+    /// Replaces characters without a token; if there is none, they are left out.
     unknown: Option<Unknown>,
     fuse_unknown: bool,
     byte_tokens: Option<[Option<u32>; 256]>,

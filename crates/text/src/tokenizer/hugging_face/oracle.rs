@@ -592,7 +592,7 @@ fn refusal(file: &Value) -> String {
 }
 
 #[test]
-fn what_is_not_supported_is_named() {
+fn unsupported_settings_are_named() {
     let check = |changes: &[(&str, Value)], expected: &str| {
         let problem = refusal(&with(plain(bpe()), changes));
         assert!(problem.contains(expected), "{problem:?} should say {expected:?}");

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::super::byte_level::char_of_byte;
 use super::{flag, list, text};
 
-/// What is done to the tokens of a text.
+/// The tokens to add around a text.
 #[derive(Debug, Default)]
 pub(super) struct PostProcessor {
     pub(super) before: Vec<u32>,

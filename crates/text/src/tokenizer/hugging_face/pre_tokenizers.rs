@@ -28,7 +28,7 @@ pub(super) enum PreTokenizer {
     FixedLength(usize),
 }
 
-/// What becomes of a match.
+/// What to do with a match.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Behavior {
     Removed,
@@ -299,7 +299,7 @@ impl PreTokenizer {
         }
     }
 
-    /// What ByteLevel does before it puts characters in place of bytes.
+    /// The part of ByteLevel that precedes the mapping of bytes to characters.
     pub(super) fn split_bytes(&self, words: &mut Words<'_>) -> Result<(), String> {
         let PreTokenizer::ByteLevel { space_before, words: pattern } = self else { return Ok(()) };
         let lacks_space = |words: &Words<'_>| {
