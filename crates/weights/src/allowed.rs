@@ -2,7 +2,7 @@
 
 use tensor::DType;
 
-/// What an object is to us. None of it is Python: each has a meaning in `pytorch`.
+/// An allowed object. None of them is Python: each has a meaning in `pytorch`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Global {
     /// A dict that keeps its order.
@@ -19,7 +19,7 @@ pub(crate) enum Global {
     UntypedStorage,
     /// A dtype.
     DType(DType),
-    /// `(dims)` → dims, in settings beside the weights.
+    /// `(dims)` → dims, in settings next to the weights.
     Size,
     /// `(name)` → device, likewise.
     Device,

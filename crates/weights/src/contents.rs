@@ -1,4 +1,4 @@
-//! What readers fill: tensors in file order, metadata, and the files they came from.
+//! The result of a reader: tensors in file order, metadata, and the files they came from.
 
 use std::ops::Range;
 

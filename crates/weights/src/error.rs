@@ -1,4 +1,4 @@
-//! What can be wrong with weights: the files, or what is asked of their metadata.
+//! Errors of weight files and of their metadata.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ pub enum Error {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// Neither the content nor the name of a file says what it is.
@@ -49,7 +49,7 @@ pub enum Error {
     Unsupported {
         /// The file.
         path: PathBuf,
-        /// What it uses.
+        /// The feature that is not supported.
         what: String,
     },
     /// A pickle asks for something other than tensors. Nothing of it was run.
@@ -158,7 +158,7 @@ impl Error {
     }
 }
 
-/// What a reader finds wrong with the bytes of a file, before the file's name is added.
+/// An error of a reader, before the file's name is added.
 #[derive(Debug)]
 pub(crate) enum Problem {
     Malformed(String),

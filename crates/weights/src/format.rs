@@ -33,7 +33,7 @@ impl Format {
         Ok(first)
     }
 
-    /// The format of a file, by its content; the name is asked only where the content is no help.
+    /// The format of a file, by its content, or else by its name.
     ///
     /// # Errors
     /// If name and content contradict each other, or neither is known.

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::Error;
 
-/// What a checkpoint says of how GPTQ quantized its linear layers
+/// The settings with which GPTQ quantized the linear layers of a checkpoint
 /// (Frantar et al., 2022, <https://arxiv.org/abs/2210.17323>). Codes have 4 bits. Whether columns are permuted, and zero
 /// points are all the same, the tensors say themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ struct File {
     dynamic: Option<Value>,
 }
 
-/// What else to take than a checkpoint that does not load.
+/// The advice for a checkpoint that does not load.
 const INSTEAD: &str =
     "take one of 4 bits that GPTQ made, the model's own in bfloat16 or float16, or a GGUF file of it";
 
@@ -55,7 +55,7 @@ impl GptqConfig {
         }
     }
 
-    /// Reads a `quantize_config.json`, which early tools wrote beside a `config.json` that says nothing.
+    /// Reads a `quantize_config.json`, which early tools wrote instead of a key in `config.json`.
     ///
     /// # Errors
     /// As [`GptqConfig::from_hugging_face`].
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gptq_wrote_is_read() {
+    fn gptq_settings_are_read() {
         let plain =
             GptqConfig { group_size: Some(128), desc_act: true, zeros_less_one: true, dynamic: false };
         let keys = r#"{"bits": 4, "group_size": 128, "desc_act": true, "sym": true, "quant_method": "gptq",
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_run_is_named() {
+    fn unsupported_settings_are_named() {
         let cases = [
             (
                 r#"{"quant_method": "awq", "bits": 4, "group_size": 128}"#,

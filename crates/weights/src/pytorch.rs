@@ -1,6 +1,6 @@
 //! PyTorch checkpoints: what `torch.save` writes, as a zip archive or (before 1.6) a run of pickles.
 //!
-//! The pickle says names, shapes and strides; the numbers lie in storages beside it, which are viewed in place.
+//! The pickle says names, shapes and strides; the numbers are in separate storages, which are viewed in place.
 //! Layouts after PyTorch's `torch/serialization.py`.
 
 use std::collections::HashMap;
@@ -210,7 +210,7 @@ fn legacy_storages<'p>(
     Ok(storages)
 }
 
-/// What a tensor says about its storage: `("storage", class, key, location, elements)`.
+/// A tensor's reference to its storage: `("storage", class, key, location, elements)`.
 #[derive(Clone, Copy)]
 struct Reference<'p> {
     key: &'p str,
@@ -249,7 +249,7 @@ impl<'p> Reference<'p> {
 }
 
 /// The tensors of the state dict in a pickle, whose storages `storage` finds by key. Numbers and texts beside the
-/// state dict go into the metadata; what is no tensor within it is left out.
+/// state dict go into the metadata; other values in it are left out.
 fn read_tensors<'p>(
     pickle: &'p Pickle,
     contents: &mut Contents,

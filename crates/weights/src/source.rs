@@ -9,7 +9,7 @@ use crate::error::Problem;
 use crate::{Error, Format, WeightFile};
 
 /// The files of one model, in the order they are read. Of a split GGUF set, one part stands for all.
-pub(crate) struct Source {
+pub(crate) struct ModelFiles {
     pub(crate) files: Vec<PathBuf>,
     index: Option<Index>,
 }
@@ -38,30 +38,30 @@ const LAYOUTS: &[Layout] = &[
     Layout { suffixes: &[".bin", ".pth", ".pt"], usual: "pytorch_model.bin" },
 ];
 
-/// What training leaves beside the weights, in files that look like weights.
+/// Files that training leaves in the folder and that look like weights.
 const NO_WEIGHTS: &[&str] = &["training_args", "optimizer", "scheduler", "scaler", "rng_state"];
 
 /// Mistral's and Meta's own copies of a model that is there in the usual layout too.
 const CONSOLIDATED: &str = "consolidated";
 
-/// The files that the index of a sharded checkpoint lists, all of them beside it.
+/// The files that the index of a sharded checkpoint lists, all in its folder.
 ///
 /// # Errors
 /// If the index cannot be read, lists nothing, or names files elsewhere.
 pub fn shards(index: &Path) -> Result<Vec<PathBuf>, Error> {
-    Ok(Source::of_index(index)?.files)
+    Ok(ModelFiles::of_index(index)?.files)
 }
 
-impl Source {
+impl ModelFiles {
     /// Finds the files of the model at `path`.
-    pub(crate) fn find(path: &Path) -> Result<Source, Error> {
+    pub(crate) fn find(path: &Path) -> Result<ModelFiles, Error> {
         if path.is_dir() {
-            return Source::in_folder(path);
+            return ModelFiles::in_folder(path);
         }
         if path.to_string_lossy().ends_with(".index.json") {
-            return Source::of_index(path);
+            return ModelFiles::of_index(path);
         }
-        Ok(Source { files: vec![path.to_path_buf()], index: None })
+        Ok(ModelFiles { files: vec![path.to_path_buf()], index: None })
     }
 
     /// Checks that what was read is what the index lists.
@@ -77,7 +77,7 @@ impl Source {
         Ok(())
     }
 
-    fn of_index(path: &Path) -> Result<Source, Error> {
+    fn of_index(path: &Path) -> Result<ModelFiles, Error> {
         let bytes = WeightFile::open(path)?;
         let format = if path.to_string_lossy().contains(".safetensors") {
             Format::Safetensors
@@ -95,10 +95,10 @@ impl Source {
             return Err(malformed("index: lists no tensors".to_string()));
         }
         let files = shards.into_iter().map(|shard| path.with_file_name(shard)).collect();
-        Ok(Source { files, index: Some(Index { path: path.to_path_buf(), file }) })
+        Ok(ModelFiles { files, index: Some(Index { path: path.to_path_buf(), file }) })
     }
 
-    fn in_folder(folder: &Path) -> Result<Source, Error> {
+    fn in_folder(folder: &Path) -> Result<ModelFiles, Error> {
         let mut names = Vec::new();
         for entry in fs::read_dir(folder).map_err(Error::io(folder))? {
             let path = entry.map_err(Error::io(folder))?.path();
@@ -114,9 +114,9 @@ impl Source {
                 Choice::Nothing => {}
                 Choice::Files(files) => {
                     let files = files.into_iter().map(|file| folder.join(file)).collect();
-                    return Ok(Source { files, index: None });
+                    return Ok(ModelFiles { files, index: None });
                 }
-                Choice::Index(index) => return Source::of_index(&folder.join(index)),
+                Choice::Index(index) => return ModelFiles::of_index(&folder.join(index)),
                 Choice::Several(candidates) => {
                     return Err(Error::SeveralModels { path: folder.to_path_buf(), candidates });
                 }
@@ -129,7 +129,7 @@ impl Source {
 /// Sets are not completed beyond this.
 const MAX_SHARDS: usize = 4096;
 
-/// What a folder has of one format.
+/// The weight files of one format in a folder.
 #[derive(Debug, PartialEq)]
 enum Choice {
     Nothing,
@@ -198,7 +198,7 @@ fn shard_count(name: &str) -> Option<usize> {
     name.rsplit_once('.')?.0.rsplit_once("-of-")?.1.parse().ok()
 }
 
-/// Whether a name from a file is that of a file beside it, and leads nowhere else.
+/// Whether a name from an index is a plain file name, which cannot lead out of the folder.
 fn is_plain_name(name: &str) -> bool {
     let mut components = Path::new(name).components();
     matches!((components.next(), components.next()), (Some(Component::Normal(only)), None) if only == name)
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_shard_is_asked_for() {
+    fn missing_shards_are_listed() {
         assert_eq!(
             choose(0, &["m-00002-of-00003.safetensors"]),
             files(&[
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_lie_beside_their_index() {
+    fn shard_names_with_folders_are_refused() {
         assert!(is_plain_name("model-00001-of-00002.safetensors"));
         for name in ["", "..", ".", "/etc/passwd", "../x.bin", "a/b.bin", "a/", "./a"] {
             assert!(!is_plain_name(name), "{name}");

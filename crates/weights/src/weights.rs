@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use tensor::{Bytes, Tensor};
 
 use crate::contents::{Contents, Stored};
-use crate::source::Source;
+use crate::source::ModelFiles;
 use crate::{Error, Format, Metadata, WeightFile, gguf, pytorch, safetensors};
 
 /// The tensors of one model, views of its mapped files.
@@ -37,7 +37,7 @@ impl Weights {
     /// # Errors
     /// If the files cannot be read, contradict themselves or each other, or use what Perihelion does not read.
     pub fn open(path: &Path) -> Result<Weights, Error> {
-        let source = Source::find(path)?;
+        let source = ModelFiles::find(path)?;
         let files: Vec<WeightFile> =
             source.files.iter().map(|file| WeightFile::open(file)).collect::<Result<_, _>>()?;
         let contents = read(files)?;
@@ -45,7 +45,7 @@ impl Weights {
         Ok(Weights { contents })
     }
 
-    /// Opens files that together hold the weights of one model: shards, of which there is no index.
+    /// Opens the shards of one model that has no index.
     ///
     /// # Errors
     /// As [`Weights::open`], and if there are no files.
@@ -92,7 +92,7 @@ impl Weights {
         self.files().iter().all(WeightFile::is_whole)
     }
 
-    /// What the files say about the model.
+    /// The metadata of the files.
     pub fn metadata(&self) -> &Metadata {
         &self.contents.metadata
     }
@@ -145,7 +145,7 @@ impl Weights {
         self.contents.tensors.values().map(|stored| size(&stored.tensor)).sum()
     }
 
-    /// Asks the kernel to read a tensor's part of its file now, ahead of use. A name nobody has is ignored.
+    /// Asks the kernel to read a tensor's part of its file now, ahead of use. Does nothing for an unknown name.
     pub fn prefetch(&self, name: &str) {
         if let Some((file, stored)) = self.place(name) {
             file.prefetch(stored.place.clone());
@@ -153,7 +153,7 @@ impl Weights {
     }
 
     /// Gives the memory of a tensor's pages back to the kernel, once it was repacked. Views stay valid: reading
-    /// them again reads the file again. A name nobody has is ignored, and so are systems other than Unix.
+    /// them again reads the file again. Does nothing for an unknown name, and on systems other than Unix.
     pub fn release(&self, name: &str) {
         if let Some((file, stored)) = self.place(name) {
             file.release(stored.place.clone());

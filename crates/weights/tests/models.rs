@@ -56,7 +56,7 @@ fn all_files_of_a_model_open() {
 }
 
 #[test]
-fn what_lies_beside_the_weights_is_metadata() {
+fn other_values_of_a_checkpoint_are_metadata() {
     let Some(path) = testdata::shared("stories260k/pytorch/ckpt_nested.pt") else { return };
     let weights = open(&path);
     assert_eq!(weights.metadata().u32("model_args.dim").unwrap(), 64);

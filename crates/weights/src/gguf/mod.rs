@@ -13,7 +13,7 @@ use tensor::{DType, Shape};
 use crate::contents::Contents;
 use crate::error::{Problem, excerpt, malformed, unsupported};
 use crate::file::WeightFile;
-use crate::metadata::{MetaArray, MetaValue, Metadata, Strings};
+use crate::metadata::{MetaArray, MetaValue, Metadata, Strings, with_numbers};
 use crate::source::shard_name;
 use crate::{Error, Format};
 
@@ -141,7 +141,7 @@ fn data_start(metadata: &Metadata, header_end: usize) -> Result<(usize, usize), 
     Ok((header_end.next_multiple_of(alignment), alignment))
 }
 
-/// What a tensor record says.
+/// A tensor record.
 struct Record {
     name: String,
     dtype: DType,
@@ -330,50 +330,38 @@ impl<'a> Reader<'a> {
 
     fn value(&mut self, key: &str) -> Result<MetaValue, Problem> {
         let code = self.u32("a value type")?;
-        Ok(match code {
-            0 => MetaValue::U8(u8::from_le_bytes(self.number()?)),
-            1 => MetaValue::I8(i8::from_le_bytes(self.number()?)),
-            2 => MetaValue::U16(u16::from_le_bytes(self.number()?)),
-            3 => MetaValue::I16(i16::from_le_bytes(self.number()?)),
-            4 => MetaValue::U32(u32::from_le_bytes(self.number()?)),
-            5 => MetaValue::I32(i32::from_le_bytes(self.number()?)),
-            6 => MetaValue::F32(f32::from_le_bytes(self.number()?)),
-            7 => MetaValue::Bool(truth(key, self.number::<1>()?[0])?),
-            8 => text(self.string("length of a string")?),
-            9 => MetaValue::Array(self.array(key)?),
-            10 => MetaValue::U64(u64::from_le_bytes(self.number()?)),
-            11 => MetaValue::I64(i64::from_le_bytes(self.number()?)),
-            12 => MetaValue::F64(f64::from_le_bytes(self.number()?)),
-            _ => return malformed!("metadata `{}` is of unknown type {code}", excerpt(key.as_bytes())),
-        })
+        macro_rules! read {
+            ($(($code:literal, $variant:ident, $number:ident))*) => {
+                match code {
+                    $($code => MetaValue::$variant($number::from_le_bytes(self.number("a value")?)),)*
+                    7 => MetaValue::Bool(truth(key, self.number::<1>("a value")?[0])?),
+                    8 => text(self.string("length of a string")?),
+                    9 => MetaValue::Array(self.array(key)?),
+                    _ => return malformed!("metadata `{}` is of unknown type {code}", excerpt(key.as_bytes())),
+                }
+            };
+        }
+        Ok(with_numbers!(read))
     }
 
     fn array(&mut self, key: &str) -> Result<MetaArray, Problem> {
         let code = self.u32("an array type")?;
-        Ok(match code {
-            0 => MetaArray::U8(self.numbers(u8::from_le_bytes)?),
-            1 => MetaArray::I8(self.numbers(i8::from_le_bytes)?),
-            2 => MetaArray::U16(self.numbers(u16::from_le_bytes)?),
-            3 => MetaArray::I16(self.numbers(i16::from_le_bytes)?),
-            4 => MetaArray::U32(self.numbers(u32::from_le_bytes)?),
-            5 => MetaArray::I32(self.numbers(i32::from_le_bytes)?),
-            6 => MetaArray::F32(self.numbers(f32::from_le_bytes)?),
-            7 => {
-                let bytes = self.numbers(u8::from_le_bytes)?;
-                MetaArray::Bool(bytes.into_iter().map(|byte| truth(key, byte)).collect::<Result<_, _>>()?)
-            }
-            8 => MetaArray::Strings(self.strings()?),
-            9 => return unsupported!("metadata `{}` is an array of arrays", excerpt(key.as_bytes())),
-            10 => MetaArray::U64(self.numbers(u64::from_le_bytes)?),
-            11 => MetaArray::I64(self.numbers(i64::from_le_bytes)?),
-            12 => MetaArray::F64(self.numbers(f64::from_le_bytes)?),
-            _ => {
-                return malformed!(
-                    "metadata `{}` is an array of unknown type {code}",
-                    excerpt(key.as_bytes())
-                );
-            }
-        })
+        let key_excerpt = excerpt(key.as_bytes());
+        macro_rules! read {
+            ($(($code:literal, $variant:ident, $number:ident))*) => {
+                match code {
+                    $($code => MetaArray::$variant(self.numbers($number::from_le_bytes)?),)*
+                    7 => {
+                        let bytes = self.numbers(u8::from_le_bytes)?.into_iter();
+                        MetaArray::Bool(bytes.map(|byte| truth(key, byte)).collect::<Result<_, _>>()?)
+                    }
+                    8 => MetaArray::Strings(self.strings()?),
+                    9 => return unsupported!("metadata `{key_excerpt}` is an array of arrays"),
+                    _ => return malformed!("metadata `{key_excerpt}` is an array of unknown type {code}"),
+                }
+            };
+        }
+        Ok(with_numbers!(read))
     }
 
     fn numbers<T, const N: usize>(&mut self, read: fn([u8; N]) -> T) -> Result<Vec<T>, Problem> {
@@ -418,17 +406,15 @@ impl<'a> Reader<'a> {
     }
 
     fn u32(&mut self, what: &str) -> Result<u32, Problem> {
-        let bytes = self.take(4, what)?;
-        Ok(u32::from_le_bytes(bytes.try_into().expect("four bytes were taken")))
+        self.number(what).map(u32::from_le_bytes)
     }
 
     fn u64(&mut self, what: &str) -> Result<u64, Problem> {
-        let bytes = self.take(8, what)?;
-        Ok(u64::from_le_bytes(bytes.try_into().expect("eight bytes were taken")))
+        self.number(what).map(u64::from_le_bytes)
     }
 
-    fn number<const N: usize>(&mut self) -> Result<[u8; N], Problem> {
-        Ok(self.take(N, "a value")?.try_into().expect("as many bytes were taken"))
+    fn number<const N: usize>(&mut self, what: &str) -> Result<[u8; N], Problem> {
+        Ok(self.take(N, what)?.try_into().expect("as many bytes were taken"))
     }
 
     fn take(&mut self, len: usize, what: &str) -> Result<&'a [u8], Problem> {

@@ -6,7 +6,7 @@ use tensor::{DType, Shape};
 
 use super::{MAGIC, MAX_AXES, MAX_KEY, TYPES, data_start};
 use crate::error::Problem;
-use crate::metadata::{MetaArray, MetaValue, Metadata};
+use crate::metadata::{MetaArray, MetaValue, Metadata, with_numbers};
 
 /// The version that is written.
 const VERSION: u32 = 3;
@@ -179,24 +179,12 @@ fn put_text(header: &mut Vec<u8>, text: &[u8]) {
 /// Appends the code of a value's type, and the value.
 fn put_value(header: &mut Vec<u8>, value: &MetaValue) {
     macro_rules! put {
-        ($($variant:ident => $code:literal),*) => {
+        ($(($code:literal, $variant:ident, $number:ident))*) => {
             match value {
-                $(MetaValue::$variant(value) => {
-                    header.extend(u32::to_le_bytes($code));
-                    header.extend(value.to_le_bytes());
-                })*
-                MetaValue::Bool(value) => {
-                    header.extend(7u32.to_le_bytes());
-                    header.push(u8::from(*value));
-                }
-                MetaValue::String(text) => {
-                    header.extend(8u32.to_le_bytes());
-                    put_text(header, text.as_bytes());
-                }
-                MetaValue::InvalidString(text) => {
-                    header.extend(8u32.to_le_bytes());
-                    put_text(header, text);
-                }
+                $(MetaValue::$variant(value) => put_coded(header, $code, &value.to_le_bytes()),)*
+                MetaValue::Bool(value) => put_coded(header, 7, &[u8::from(*value)]),
+                MetaValue::String(text) => put_coded(header, 8, &with_length(text.as_bytes())),
+                MetaValue::InvalidString(text) => put_coded(header, 8, &with_length(text)),
                 MetaValue::Array(array) => {
                     header.extend(9u32.to_le_bytes());
                     put_array(header, array);
@@ -204,34 +192,42 @@ fn put_value(header: &mut Vec<u8>, value: &MetaValue) {
             }
         };
     }
-    put!(U8 => 0, I8 => 1, U16 => 2, I16 => 3, U32 => 4, I32 => 5, F32 => 6, U64 => 10, I64 => 11, F64 => 12);
+    with_numbers!(put);
 }
 
 /// Appends the code of the type of an array's values, their number, and the values.
 fn put_array(header: &mut Vec<u8>, array: &MetaArray) {
-    let mut begin = |code: u32| {
-        header.extend(code.to_le_bytes());
-        header.extend((array.len() as u64).to_le_bytes());
-    };
+    let len = (array.len() as u64).to_le_bytes();
     macro_rules! put {
-        ($($variant:ident => $code:literal),*) => {
+        ($(($code:literal, $variant:ident, $number:ident))*) => {
             match array {
                 $(MetaArray::$variant(values) => {
-                    begin($code);
+                    put_coded(header, $code, &len);
                     values.iter().for_each(|value| header.extend(value.to_le_bytes()));
                 })*
                 MetaArray::Bool(values) => {
-                    begin(7);
+                    put_coded(header, 7, &len);
                     header.extend(values.iter().map(|&value| u8::from(value)));
                 }
                 MetaArray::Strings(strings) => {
-                    begin(8);
+                    put_coded(header, 8, &len);
                     strings.iter().for_each(|text| put_text(header, text));
                 }
             }
         };
     }
-    put!(U8 => 0, I8 => 1, U16 => 2, I16 => 3, U32 => 4, I32 => 5, F32 => 6, U64 => 10, I64 => 11, F64 => 12);
+    with_numbers!(put);
+}
+
+fn put_coded(header: &mut Vec<u8>, code: u32, bytes: &[u8]) {
+    header.extend(code.to_le_bytes());
+    header.extend(bytes);
+}
+
+fn with_length(text: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(8 + text.len());
+    put_text(&mut bytes, text);
+    bytes
 }
 
 fn invalid(problem: impl ToString) -> io::Error {
@@ -251,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_files_read_back_equal() {
         let mut metadata = Metadata::new();
         let texts: Strings = [&b"a"[..], b"", b"\xff\xfe"].into_iter().collect();
         let values: Vec<(&str, MetaValue)> = vec![

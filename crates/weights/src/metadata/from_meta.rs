@@ -143,21 +143,7 @@ impl<'a> FromMeta<'a> for Vec<&'a str> {
 }
 
 fn wrong_type(key: &str, expected: &'static str, value: &MetaValue) -> Error {
-    let kind = match value {
-        MetaValue::U8(_) => "u8 ",
-        MetaValue::I8(_) => "i8 ",
-        MetaValue::U16(_) => "u16 ",
-        MetaValue::I16(_) => "i16 ",
-        MetaValue::U32(_) => "u32 ",
-        MetaValue::I32(_) => "i32 ",
-        MetaValue::U64(_) => "u64 ",
-        MetaValue::I64(_) => "i64 ",
-        MetaValue::F32(_) => "f32 ",
-        MetaValue::F64(_) => "f64 ",
-        MetaValue::Bool(_) => "bool ",
-        MetaValue::String(_) => "string ",
-        MetaValue::InvalidString(_) | MetaValue::Array(_) => "",
-    };
+    let kind = value.kind().map_or_else(String::new, |kind| format!("{kind} "));
     Error::WrongType { key: key.to_string(), expected, found: format!("{kind}{value}") }
 }
 

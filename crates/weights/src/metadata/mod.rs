@@ -1,4 +1,4 @@
-//! What a file says about its weights: an ordered map from keys to typed values.
+//! The metadata of a file: an ordered map from keys to typed values.
 
 mod from_meta;
 mod strings;
@@ -10,6 +10,7 @@ use indexmap::IndexMap;
 
 pub use self::from_meta::FromMeta;
 pub use self::strings::Strings;
+pub(crate) use self::value::with_numbers;
 pub use self::value::{MetaArray, MetaValue};
 use crate::Error;
 

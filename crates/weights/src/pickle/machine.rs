@@ -1,5 +1,7 @@
 //! The machine itself: one opcode after the other.
 
+use std::ops::ControlFlow;
+
 use super::{Node, Pickle, Span, Value};
 use crate::allowed::{self, Global};
 use crate::error::{Problem, excerpt, malformed, unsupported};
@@ -12,11 +14,6 @@ const MAX_MARKS: usize = 1 << 10;
 const MIN_NODE_BYTES: usize = 4;
 /// Values that any pickle may have.
 const FREE_NODES: usize = 1 << 12;
-#[derive(PartialEq)]
-enum Flow {
-    Continue,
-    Stop,
-}
 
 /// The stack machine, and the values it has made.
 pub(super) struct Machine<'a> {
@@ -37,17 +34,17 @@ impl<'a> Machine<'a> {
 
     /// Runs the pickle to its end; gives its values.
     pub(super) fn run(mut self) -> Result<Pickle<'a>, Problem> {
-        while self.step()? == Flow::Continue {}
+        while self.step()?.is_continue() {}
         self.values.root = self.pop()?;
         self.values.len = self.position;
         Ok(self.values)
     }
 
     /// Executes one opcode.
-    fn step(&mut self) -> Result<Flow, Problem> {
+    fn step(&mut self) -> Result<ControlFlow<()>, Problem> {
         let start = self.position;
         match self.array::<1>()?[0] {
-            b'.' => return Ok(Flow::Stop),
+            b'.' => return Ok(ControlFlow::Break(())),
             // Protocol and frames: only lengths, which the bounds of the source check anyway.
             0x80 => self.protocol()?,
             0x95 => drop(self.array::<8>()?),
@@ -147,7 +144,7 @@ impl<'a> Machine<'a> {
                 );
             }
         }
-        Ok(Flow::Continue)
+        Ok(ControlFlow::Continue(()))
     }
 
     fn protocol(&mut self) -> Result<(), Problem> {

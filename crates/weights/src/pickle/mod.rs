@@ -28,7 +28,7 @@ pub(crate) enum Value {
     Node(u32),
 }
 
-/// What has contents.
+/// A value with contents.
 #[derive(Debug)]
 enum Node {
     Integer(i64),
@@ -71,7 +71,7 @@ impl Span {
 /// The values of one pickle.
 #[derive(Debug)]
 pub(crate) struct Pickle<'a> {
-    /// What the pickle stands for.
+    /// The value of the whole pickle.
     pub(crate) root: Value,
     /// How many bytes it took.
     pub(crate) len: usize,

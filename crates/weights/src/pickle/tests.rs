@@ -1,4 +1,4 @@
-//! What pickles mean, and what is refused.
+//! Pickles and their values, and pickles that are refused.
 
 use super::*;
 
@@ -31,7 +31,7 @@ fn values_come_out_as_python_put_them_in() {
 }
 
 #[test]
-fn nothing_but_tensors_is_named() {
+fn objects_other_than_tensors_are_refused() {
     assert_eq!(problem(b"cposix\nsystem\n."), "refused posix.system");
     assert_eq!(problem(b"\x8c\x08builtins\x8c\x04eval\x93."), "refused builtins.eval");
     assert_eq!(problem(b"c__builtin__\neval\n."), "refused __builtin__.eval");
