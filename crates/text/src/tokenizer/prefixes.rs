@@ -8,29 +8,41 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct Prefixes {
     /// Sorted by bytes, none empty, none twice.
-    entries: Vec<(Arc<str>, u32)>,
+    entries: Vec<Entry>,
     /// Per first byte, where its strings start in `entries`; one more entry at the end.
     starts: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// The first eight bytes, which most comparisons need and no other; zeros after a shorter text.
+    head: u64,
+    text: Arc<str>,
+    number: u32,
+}
+
+impl Entry {
+    fn new((text, number): (Arc<str>, u32)) -> Entry {
+        let mut head = [0; 8];
+        let length = text.len().min(8);
+        head[..length].copy_from_slice(&text.as_bytes()[..length]);
+        Entry { head: u64::from_be_bytes(head), text, number }
+    }
+
+    fn byte(&self, depth: usize) -> u8 {
+        if depth < 8 { self.head.to_be_bytes()[depth] } else { self.text.as_bytes()[depth] }
+    }
 }
 
 impl Prefixes {
     /// Of equal strings, the first counts; empty ones are left out.
     pub(super) fn new(entries: impl IntoIterator<Item = (Arc<str>, u32)>) -> Prefixes {
-        // Most comparisons end in the first eight bytes, which lie beside one another.
-        let head = |text: &str| {
-            let mut bytes = [0; 8];
-            let count = text.len().min(8);
-            bytes[..count].copy_from_slice(&text.as_bytes()[..count]);
-            u64::from_be_bytes(bytes)
-        };
         let entries = entries.into_iter().filter(|(text, _)| !text.is_empty());
-        let mut sorted: Vec<(u64, (Arc<str>, u32))> = entries.map(|entry| (head(&entry.0), entry)).collect();
-        sorted.sort_by(|(head, a), (other, b)| head.cmp(other).then_with(|| a.0.cmp(&b.0)));
-        let mut entries: Vec<(Arc<str>, u32)> = sorted.into_iter().map(|(_, entry)| entry).collect();
-        entries.dedup_by(|later, earlier| later.0 == earlier.0);
-        let starts = (0..=256)
-            .map(|byte| entries.partition_point(|(text, _)| usize::from(text.as_bytes()[0]) < byte) as u32)
-            .collect();
+        let mut entries: Vec<Entry> = entries.map(Entry::new).collect();
+        entries.sort_by(|a, b| a.head.cmp(&b.head).then_with(|| a.text.cmp(&b.text)));
+        entries.dedup_by(|later, earlier| later.text == earlier.text);
+        let start = |byte| entries.partition_point(|entry| usize::from(entry.byte(0)) < byte) as u32;
+        let starts = (0..=256).map(start).collect();
         Prefixes { entries, starts }
     }
 
@@ -44,19 +56,18 @@ impl Prefixes {
         let start = |byte: usize| self.starts[byte] as usize;
         let mut rest = &self.entries[start(usize::from(first))..start(usize::from(first) + 1)];
         let mut depth = 1;
-        while let Some((string, number)) = rest.first() {
-            if string.len() == depth {
-                visit(depth, *number);
+        while let Some(entry) = rest.first() {
+            if entry.text.len() == depth {
+                visit(depth, entry.number);
                 rest = &rest[1..];
             }
             let Some(&byte) = text.get(depth) else { return };
-            let at = |entry: &(Arc<str>, u32)| entry.0.as_bytes()[depth];
-            let agree = |entry: Option<&(Arc<str>, u32)>| entry.is_some_and(|entry| at(entry) == byte);
-            if !agree(rest.first()) {
-                rest = &rest[rest.partition_point(|entry| at(entry) < byte)..];
+            let agrees = |entry: &Entry| entry.byte(depth) == byte;
+            if !rest.first().is_some_and(agrees) {
+                rest = &rest[rest.partition_point(|entry| entry.byte(depth) < byte)..];
             }
-            if !agree(rest.last()) {
-                rest = &rest[..rest.partition_point(|entry| at(entry) <= byte)];
+            if !rest.last().is_some_and(agrees) {
+                rest = &rest[..rest.partition_point(|entry| entry.byte(depth) <= byte)];
             }
             depth += 1;
         }
