@@ -31,11 +31,6 @@ pub fn unpack(block: &[u8; BYTES]) -> Groups<ELEMENTS, 1> {
     Groups { codes, scales: [half_at(block, 0)], minimums: [0.0] }
 }
 
-/// The weights of a block.
-pub fn dequantize(block: &[u8; BYTES], values: &mut [f32; ELEMENTS]) {
-    unpack(block).dequantize(values);
-}
-
 /// The scale of least cost, and the levels nearest to it. Without importance, errors cost by the square of their value.
 pub fn quantize(
     values: &[f32; ELEMENTS],

@@ -49,11 +49,6 @@ pub fn scales(packed: &[u8; 6]) -> [i8; 8] {
     })
 }
 
-/// The weights of a block.
-pub fn dequantize(block: &[u8; BYTES], values: &mut [f32; ELEMENTS]) {
-    unpack(block).dequantize(values);
-}
-
 /// Scales of least cost, which are rounded to multiples of `d`, and the levels nearest to those.
 pub fn quantize(
     values: &[f32; ELEMENTS],

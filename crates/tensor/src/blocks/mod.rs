@@ -34,6 +34,7 @@ use half::{bf16, f16};
 use crate::{DType, small_float};
 use search::square_sum;
 
+pub use gptq::GptqMatrix;
 pub use random::random_blocks;
 pub use search::Importance;
 
@@ -93,7 +94,7 @@ macro_rules! formats {
             check_lengths(dtype, bytes.len(), values.len());
             match dtype {
                 DType::F32 => bytemuck::cast_slice_mut(values).copy_from_slice(bytes),
-                $(DType::$dtype => each_block(bytes, values, $module::dequantize),)*
+                $(DType::$dtype => each_block(bytes, values, |block, values| $module::unpack(block).dequantize(values)),)*
                 dtype if dtype.is_sub_byte() => small_float::unpack(dtype, bytes, values),
                 _ => panic!("{dtype} is no block format"),
             }

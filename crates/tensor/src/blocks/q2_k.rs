@@ -9,9 +9,9 @@
 //!
 //! `weight = (d · s) · q − dmin · m`
 
-use super::quantize::{recode, whole_multiples};
-use super::search::{Steps, affine, costs, multiples, square_sum};
-use super::{Format, Groups, Importance, field, half_at, pack_pairs, put_half, unpack_pairs};
+use super::quantize::{Affine, affine_groups};
+use super::search::{Steps, square_sum};
+use super::{Format, Groups, Importance, field, half_at, pack_pairs, unpack_pairs};
 use crate::DType;
 
 /// Bytes of a block.
@@ -45,11 +45,6 @@ pub fn scales_and_minimums(packed: &[u8; 16]) -> ([u8; 16], [u8; 16]) {
     (packed.map(|byte| byte & 15), packed.map(|byte| byte >> 4))
 }
 
-/// The weights of a block.
-pub fn dequantize(block: &[u8; BYTES], values: &mut [f32; ELEMENTS]) {
-    unpack(block).dequantize(values);
-}
-
 /// Scales and minimums of least cost, which are rounded to multiples of `d` and `dmin`, and the codes nearest to those.
 pub fn quantize(
     values: &[f32; ELEMENTS],
@@ -57,30 +52,13 @@ pub fn quantize(
     block: &mut [u8; BYTES],
 ) {
     const STEPS: Steps = Steps { from: -0.5, by: 0.1, count: 15, absolute: true };
-    let spread = square_sum(values) / 256.0;
-    let mut codes = [0; ELEMENTS];
-    let (mut scales, mut minimums, mut weights) = ([0.0; 16], [0.0; 16], [0.0; 16]);
-    for (group, (values, codes)) in
-        values.as_chunks::<16>().0.iter().zip(codes.as_chunks_mut::<16>().0).enumerate()
-    {
-        let (costs, steps) = match importance {
-            None => (values.map(f32::abs), STEPS),
-            Some(Importance { columns, .. }) => (costs(values, &columns[16 * group..], spread), Steps::FINE),
-        };
-        (scales[group], minimums[group]) = affine(values, &costs, 3, steps, codes);
-        weights[group] = costs.iter().fold(0.0, |sum, cost| sum + cost);
-    }
-    let [(d, scales), (dmin, minimums)] = match importance {
-        None => [whole_multiples(&scales, 15), whole_multiples(&minimums, 15)],
-        Some(_) => [multiples(&scales, &weights, 15), multiples(&minimums, &weights, 15)],
-    };
+    let importance = (importance, square_sum(values) / 256.0);
+    let cost = |values: &[f32; 16]| values.map(f32::abs);
+    let Affine { codes, scales, minimums } =
+        affine_groups::<16, 16>(values, importance, (cost, STEPS), (FORMAT.codes, 15), (block, 80));
     for (byte, (scale, minimum)) in block.iter_mut().zip(scales.iter().zip(minimums)) {
         *byte = scale | minimum << 4;
     }
-    let (d, dmin) = (put_half(block, 80, d), put_half(block, 82, dmin));
-    let scales = scales.map(|scale| d * f32::from(scale));
-    let minimums = minimums.map(|minimum| dmin * f32::from(minimum));
-    recode(values, &scales, &minimums, FORMAT.codes, &mut codes);
     for (codes, packed) in codes.as_chunks::<128>().0.iter().zip(block[16..80].as_chunks_mut::<32>().0) {
         pack_pairs(codes, packed);
     }

@@ -54,11 +54,6 @@ pub fn scales(packed: &[u8; 12]) -> [i8; 16] {
     std::array::from_fn(|group| (lower[group] | upper[group] << 4) - 32)
 }
 
-/// The weights of a block.
-pub fn dequantize(block: &[u8; BYTES], values: &mut [f32; ELEMENTS]) {
-    unpack(block).dequantize(values);
-}
-
 /// Scales of least cost, which are rounded to multiples of `d`, and the codes nearest to those.
 pub fn quantize(
     values: &[f32; ELEMENTS],

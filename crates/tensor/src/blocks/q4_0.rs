@@ -7,9 +7,8 @@
 //!
 //! `weight = d · (nibble − 8)`
 
-use super::quantize::{extreme, inverse};
-use super::search::{costs, symmetric};
-use super::{Format, Groups, Importance, field, half_at, pack_nibbles, put_half, unpack_nibbles};
+use super::quantize::symmetric_codes;
+use super::{Format, Groups, Importance, field, half_at, pack_nibbles, unpack_nibbles};
 use crate::DType;
 
 /// Bytes of a block.
@@ -31,27 +30,12 @@ pub fn unpack(block: &[u8; BYTES]) -> Groups<ELEMENTS, 1> {
     Groups { codes, scales: [half_at(block, 0)], minimums: [0.0] }
 }
 
-/// The weights of a block.
-pub fn dequantize(block: &[u8; BYTES], values: &mut [f32; ELEMENTS]) {
-    unpack(block).dequantize(values);
-}
-
-/// The extreme value gets the code −8, halves are rounded up; or, where importance is known, the scale of least cost
-/// is searched.
+/// As [`symmetric_codes`].
 pub fn quantize(
     values: &[f32; ELEMENTS],
     importance: Option<Importance<'_, ELEMENTS>>,
     block: &mut [u8; BYTES],
 ) {
-    if let Some(Importance { columns, row }) = importance {
-        let mut codes = [0; ELEMENTS];
-        let scale = symmetric(values, &costs::<ELEMENTS>(values, columns, row), 8, &mut codes);
-        put_half(block, 0, scale);
-        return pack_nibbles(&codes, &mut block[2..]);
-    }
-    let scale = extreme(values) / -8.0;
-    let inverse = inverse(scale);
-    put_half(block, 0, scale);
-    let codes = values.map(|value| (value * inverse + 8.5).min(15.0) as u8);
+    let codes = symmetric_codes(values, importance, 8, block);
     pack_nibbles(&codes, &mut block[2..]);
 }

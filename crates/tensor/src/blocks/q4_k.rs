@@ -9,9 +9,9 @@
 //!
 //! `weight = (d · s) · nibble − dmin · m`
 
-use super::quantize::{recode, whole_multiples};
-use super::search::{Steps, affine, costs, multiples, square_sum};
-use super::{Format, Groups, Importance, field, half_at, pack_nibbles, put_half, unpack_nibbles};
+use super::quantize::{Affine, affine_groups};
+use super::search::{Steps, square_sum};
+use super::{Format, Groups, Importance, field, half_at, pack_nibbles, unpack_nibbles};
 use crate::DType;
 
 /// Bytes of a block.
@@ -45,11 +45,6 @@ pub fn scales_and_minimums(packed: &[u8; 12]) -> ([u8; 8], [u8; 8]) {
         minimums[4 + i] = (lower >> 4) | (minimum >> 6) << 4;
     }
     (scales, minimums)
-}
-
-/// The weights of a block.
-pub fn dequantize(block: &[u8; BYTES], values: &mut [f32; ELEMENTS]) {
-    unpack(block).dequantize(values);
 }
 
 /// Scales and minimums of least cost, which are rounded to multiples of `d` and `dmin`, and the codes nearest to those.
@@ -92,33 +87,17 @@ pub(super) fn quantize_codes(
     header: &mut [u8],
 ) -> [u8; ELEMENTS] {
     let spread = 2.0 * square_sum(values) / 256.0;
-    let mut codes = [0; ELEMENTS];
-    let (mut scales, mut minimums, mut weights) = ([0.0; 8], [0.0; 8], [0.0; 8]);
-    for (group, (values, codes)) in
-        values.as_chunks::<32>().0.iter().zip(codes.as_chunks_mut::<32>().0).enumerate()
-    {
-        let (costs, steps) = match importance {
-            None => {
-                let size = (square_sum(values) / 32.0).sqrt();
-                (values.map(|value| size + value.abs()), steps)
-            }
-            Some(Importance { columns, .. }) => (costs(values, &columns[32 * group..], spread), Steps::FINE),
-        };
-        (scales[group], minimums[group]) = affine(values, &costs, range.1.into(), steps, codes);
-        weights[group] = costs.iter().fold(0.0, |sum, cost| sum + cost);
-    }
-    let [(d, scales), (dmin, minimums)] = match importance {
-        None => [whole_multiples(&scales, 63), whole_multiples(&minimums, 63)],
-        Some(_) => [multiples(&scales, &weights, 63), multiples(&minimums, &weights, 63)],
+    let cost = |values: &[f32; 32]| {
+        let size = (square_sum(values) / 32.0).sqrt();
+        values.map(|value| size + value.abs())
     };
+    let importance = (importance, spread);
+    let Affine { codes, scales, minimums } =
+        affine_groups::<32, 8>(values, importance, (cost, steps), (range, 63), (header, 0));
     for i in 0..4 {
         header[4 + i] = scales[i] | (scales[4 + i] >> 4) << 6;
         header[8 + i] = minimums[i] | (minimums[4 + i] >> 4) << 6;
         header[12 + i] = (scales[4 + i] & 15) | minimums[4 + i] << 4;
     }
-    let (d, dmin) = (put_half(header, 0, d), put_half(header, 2, dmin));
-    let scales = scales.map(|scale| d * f32::from(scale));
-    let minimums = minimums.map(|minimum| dmin * f32::from(minimum));
-    recode(values, &scales, &minimums, range, &mut codes);
     codes
 }

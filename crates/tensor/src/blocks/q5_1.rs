@@ -10,9 +10,8 @@
 //! `weight = d · (nibble + 16 · bit) + m`; the minimum that is subtracted is `−m`.
 
 use super::q5_0::{pack_codes, unpack_codes};
-use super::quantize::{inverse, range};
-use super::search::{Steps, affine, costs};
-use super::{Format, Groups, Importance, field, half_at, put_half};
+use super::quantize::affine_codes;
+use super::{Format, Groups, Importance, field, half_at};
 use crate::DType;
 
 /// Bytes of a block.
@@ -30,31 +29,12 @@ pub fn unpack(block: &[u8; BYTES]) -> Groups<ELEMENTS, 1> {
     Groups { codes, scales: [half_at(block, 0)], minimums: [-half_at(block, 2)] }
 }
 
-/// The weights of a block.
-pub fn dequantize(block: &[u8; BYTES], values: &mut [f32; ELEMENTS]) {
-    unpack(block).dequantize(values);
-}
-
-/// The lowest value gets the code 0 and the highest 31, halves are rounded up; or, where importance is known, scale
-/// and offset of least cost are searched.
+/// As [`affine_codes`].
 pub fn quantize(
     values: &[f32; ELEMENTS],
     importance: Option<Importance<'_, ELEMENTS>>,
     block: &mut [u8; BYTES],
 ) {
-    if let Some(Importance { columns, row }) = importance {
-        let mut codes = [0; ELEMENTS];
-        let costs = costs::<ELEMENTS>(values, columns, row);
-        let (scale, minimum) = affine(values, &costs, 31, Steps::FINE, &mut codes);
-        put_half(block, 0, scale);
-        put_half(block, 2, -minimum);
-        return pack_codes(&codes, &mut block[4..]);
-    }
-    let (low, high) = range(values);
-    let scale = (high - low) / 31.0;
-    let inverse = inverse(scale);
-    put_half(block, 0, scale);
-    put_half(block, 2, low);
-    let codes = values.map(|value| ((value - low) * inverse + 0.5).min(31.0) as u8);
+    let codes = affine_codes(values, importance, 31, block);
     pack_codes(&codes, &mut block[4..]);
 }

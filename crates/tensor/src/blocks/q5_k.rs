@@ -39,11 +39,6 @@ pub fn unpack(block: &[u8; BYTES]) -> Groups<ELEMENTS, 8> {
     Groups { codes, scales, minimums }
 }
 
-/// The weights of a block.
-pub fn dequantize(block: &[u8; BYTES], values: &mut [f32; ELEMENTS]) {
-    unpack(block).dequantize(values);
-}
-
 /// As for `q4_k`.
 pub fn quantize(
     values: &[f32; ELEMENTS],

@@ -50,11 +50,6 @@ pub fn scales(packed: &[u8; 16]) -> [i8; 16] {
     packed.map(|byte| byte as i8)
 }
 
-/// The weights of a block.
-pub fn dequantize(block: &[u8; BYTES], values: &mut [f32; ELEMENTS]) {
-    unpack(block).dequantize(values);
-}
-
 /// Scales of least cost, which are rounded to multiples of `d`, and the codes nearest to those. Without importance,
 /// errors cost by the square of their value.
 pub fn quantize(

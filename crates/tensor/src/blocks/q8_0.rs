@@ -26,11 +26,6 @@ pub fn unpack(block: &[u8; BYTES]) -> Groups<ELEMENTS, 1> {
     Groups { codes, scales: [half_at(block, 0)], minimums: [0.0] }
 }
 
-/// The weights of a block.
-pub fn dequantize(block: &[u8; BYTES], values: &mut [f32; ELEMENTS]) {
-    unpack(block).dequantize(values);
-}
-
 /// The extreme value gets the code 127 or −127; halves are rounded away from zero. Importance changes nothing.
 pub fn quantize(
     values: &[f32; ELEMENTS],
