@@ -184,10 +184,10 @@ pub struct PackedWeight {
     pub data: Arc<dyn Any + Send + Sync>,
 }
 
-/// Why a weight is not packed.
+/// Why a weight cannot be read or packed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PackError {
-    /// It cannot be brought into the layout, for a reason in words.
+    /// It is not as it must be, for a reason in words.
     #[error("{0}")]
     Unfit(String),
     /// The system refuses so much memory.

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use tensor::{Buffer, DType, DlpackTensor, Shape, Tensor};
 
+use crate::PackError;
+
 /// Names and their tensors. Maps to any [`WeightValue`] are registries, and so are functions from a name to a tensor.
 ///
 /// Tensors are shared, not copied, unless a kernel packs them.
@@ -13,15 +15,15 @@ pub trait WeightsRegistry {
     /// The tensor with a name, if there is one.
     ///
     /// # Errors
-    /// If there is one that cannot be read where it lies, in words.
-    fn get(&self, name: &str) -> Result<Option<Tensor>, String>;
+    /// If there is one that cannot be read where it lies, or not enough memory to make it.
+    fn get(&self, name: &str) -> Result<Option<Tensor>, PackError>;
 
     /// The dtype and shape of the tensor with a name, if the registry knows them before it gives the tensor. One that
     /// makes tensors as they are asked for, such as by stacking others, then makes each when it is packed, and not all of
     /// them before.
     ///
     /// # Errors
-    /// As [`WeightsRegistry::get`].
+    /// If that cannot be found out, in words.
     fn describe(&self, _name: &str) -> Result<Option<(DType, Shape)>, String> {
         Ok(None)
     }
@@ -70,8 +72,8 @@ impl WeightValue for Arc<DlpackTensor> {
 }
 
 impl<V: WeightValue, S: BuildHasher> WeightsRegistry for HashMap<String, V, S> {
-    fn get(&self, name: &str) -> Result<Option<Tensor>, String> {
-        self.get(name).map(V::as_weight).transpose()
+    fn get(&self, name: &str) -> Result<Option<Tensor>, PackError> {
+        Ok(self.get(name).map(V::as_weight).transpose()?)
     }
 
     fn names(&self) -> Option<Vec<String>> {
@@ -80,8 +82,8 @@ impl<V: WeightValue, S: BuildHasher> WeightsRegistry for HashMap<String, V, S> {
 }
 
 impl<V: WeightValue> WeightsRegistry for BTreeMap<String, V> {
-    fn get(&self, name: &str) -> Result<Option<Tensor>, String> {
-        self.get(name).map(V::as_weight).transpose()
+    fn get(&self, name: &str) -> Result<Option<Tensor>, PackError> {
+        Ok(self.get(name).map(V::as_weight).transpose()?)
     }
 
     fn names(&self) -> Option<Vec<String>> {
@@ -91,7 +93,7 @@ impl<V: WeightValue> WeightsRegistry for BTreeMap<String, V> {
 
 /// No weights, for graphs that have none.
 impl WeightsRegistry for () {
-    fn get(&self, _name: &str) -> Result<Option<Tensor>, String> {
+    fn get(&self, _name: &str) -> Result<Option<Tensor>, PackError> {
         Ok(None)
     }
 
@@ -101,7 +103,7 @@ impl WeightsRegistry for () {
 }
 
 impl<F: Fn(&str) -> Option<Tensor>> WeightsRegistry for F {
-    fn get(&self, name: &str) -> Result<Option<Tensor>, String> {
+    fn get(&self, name: &str) -> Result<Option<Tensor>, PackError> {
         Ok(self(name))
     }
 }

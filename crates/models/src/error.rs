@@ -57,6 +57,9 @@ pub enum Error {
         /// Its dtype and shape.
         ty: String,
     },
+    /// There is not enough memory to read a weight.
+    #[error(transparent)]
+    Memory(#[from] tensor::Error),
     /// The graph could not be built; with a checked configuration this is our bug.
     #[error(transparent)]
     Graph(#[from] graph::Error),

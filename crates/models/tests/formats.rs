@@ -47,7 +47,7 @@ fn formats_agree_on_every_value() {
         let theirs = open(&data.join("hf"), &data.join(other));
         assert_eq!(taken(&theirs), names, "{other}");
         for name in &names {
-            let (ours, theirs) = (gguf.tensor(name).unwrap(), theirs.tensor(name).unwrap());
+            let (ours, theirs) = (gguf.tensor(name).unwrap().unwrap(), theirs.tensor(name).unwrap().unwrap());
             assert_eq!(theirs.shape(), ours.shape(), "{name}");
             let rotary = name.contains("attn_q.") || name.contains("attn_k.");
             let ours = if rotary { half_split(&ours.to_f32_vec(), 8, 64) } else { ours.to_f32_vec() };
@@ -64,7 +64,7 @@ fn narrow_formats_are_close() {
     for (file, tolerance) in [("legacy_tar_f16.bin", 1.0 / 2048.0), ("pytorch_model.bf16.pth", 1.0 / 256.0)] {
         let narrow = open(&hf, &data.join("pytorch").join(file));
         for name in taken(&exact) {
-            let values = |checkpoint: &Checkpoint| checkpoint.tensor(&name).unwrap().to_f32_vec();
+            let values = |checkpoint: &Checkpoint| checkpoint.tensor(&name).unwrap().unwrap().to_f32_vec();
             for (a, b) in values(&narrow).into_iter().zip(values(&exact)) {
                 assert!((a - b).abs() <= b.abs() * tolerance + 1e-7, "{file}: {name}: {a} is not {b}");
             }

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::{CompiledModel, InferenceSession, InitOptions, Model, Progress, WeightsRegistry};
+use engine::{CompiledModel, InferenceSession, InitOptions, Model, PackError, Progress, WeightsRegistry};
 use graph::Graph;
 use models::{Checkpoint, Network};
 use serde::{Deserialize, Serialize};
@@ -218,8 +218,8 @@ pub(crate) fn chat_template(checkpoint: &Checkpoint, folder: &Path) -> Result<Op
 pub(crate) struct CheckpointWeights<C>(pub(crate) C);
 
 impl<C: Deref<Target = Checkpoint> + Send + Sync> WeightsRegistry for CheckpointWeights<C> {
-    fn get(&self, name: &str) -> Result<Option<Tensor>, String> {
-        Ok(self.0.tensor(name))
+    fn get(&self, name: &str) -> Result<Option<Tensor>, PackError> {
+        Ok(self.0.tensor(name)?)
     }
 
     fn describe(&self, name: &str) -> Result<Option<(DType, Shape)>, String> {

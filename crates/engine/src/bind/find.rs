@@ -9,7 +9,7 @@ use super::Sources;
 use crate::artifact::StoredWeight;
 use crate::plan::{WeightSlot, WeightSource};
 use crate::registry::not_row_major;
-use crate::{Error, Program, WeightsRegistry};
+use crate::{Error, PackError, Program, WeightsRegistry};
 
 /// A weight before it is bound.
 pub(super) enum Found {
@@ -92,7 +92,12 @@ fn missing(program: &Program, slot: &WeightSlot, sources: Sources<'_>) -> Error 
 
 /// What the registry has under a name.
 pub(super) fn given(registry: &dyn WeightsRegistry, name: &str) -> Result<Option<Tensor>, Error> {
-    registry.get(name).map_err(|message| Error::Weight { name: name.to_string(), message })
+    registry.get(name).map_err(|error| match error {
+        PackError::Unfit(message) => Error::Weight { name: name.to_string(), message },
+        PackError::OutOfMemory { bytes } => {
+            Error::OutOfMemory { what: format!("reading weight `{name}`"), bytes }
+        }
+    })
 }
 
 /// What the registry says of a weight that it has, if it says it beforehand, checked; so many bytes.

@@ -32,7 +32,7 @@ struct Registry {
 }
 
 impl WeightsRegistry for Registry {
-    fn get(&self, name: &str) -> Result<Option<Tensor>, String> {
+    fn get(&self, name: &str) -> Result<Option<Tensor>, PackError> {
         Ok(self.tensors.get(name).cloned())
     }
 
@@ -138,7 +138,7 @@ struct Maker {
 }
 
 impl WeightsRegistry for Maker {
-    fn get(&self, name: &str) -> Result<Option<Tensor>, String> {
+    fn get(&self, name: &str) -> Result<Option<Tensor>, PackError> {
         self.log.borrow_mut().push(format!("get {name}"));
         Ok(weights().remove(name))
     }

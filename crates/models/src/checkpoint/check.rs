@@ -50,23 +50,26 @@ pub(super) fn check_weights(
 }
 
 /// The vectors that have another dtype than f32, or are the weights of norms and stored less 1.
-pub(super) fn converted_vectors(types: &Names<'_>, zero_centered_norms: bool) -> HashMap<String, Tensor> {
-    let is_vector = |stored: &Stored| {
+pub(super) fn converted_vectors(
+    types: &Names<'_>,
+    zero_centered_norms: bool,
+) -> Result<HashMap<String, Tensor>, tensor::Error> {
+    let mut converted = HashMap::new();
+    for (name, stored) in types.names {
         let described = describe(types.weights, stored);
-        !matches!(stored, Stored::Made(_)) && described.is_some_and(|(_, shape)| shape.rank() == 1)
-    };
-    let vectors = types.names.iter().filter(|(_, stored)| is_vector(stored));
-    let vectors = vectors.filter_map(|(name, stored)| Some((name, read(types.weights, stored)?)));
-    let converted = vectors.filter_map(|(name, tensor)| {
+        if matches!(stored, Stored::Made(_)) || described.is_none_or(|(_, shape)| shape.rank() != 1) {
+            continue;
+        }
+        let Some(tensor) = read(types.weights, stored)? else { continue };
         let centered = zero_centered_norms && name.ends_with("norm.weight");
         if !centered && tensor.as_slice::<f32>().is_some() {
-            return None;
+            continue;
         }
         let mut values = tensor.to_f32_vec();
         if centered {
             values.iter_mut().for_each(|value| *value += 1.0);
         }
-        Some((name.clone(), Tensor::from_slice(*tensor.shape(), &values)))
-    });
-    converted.collect()
+        converted.insert(name.clone(), Tensor::from_slice(*tensor.shape(), &values));
+    }
+    Ok(converted)
 }

@@ -19,6 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rayon::prelude::*;
+use tensor::blocks::GptqMatrix;
 use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor, bf16, f16};
 use weights::{GptqConfig, Weights};
 
@@ -27,8 +28,6 @@ use crate::Error;
 
 /// Columns that share a scale.
 const BLOCK: usize = DType::Gptq.block().elements;
-/// Rows that are repacked at a time: their blocks stay in the second-level cache.
-const ROWS: usize = 64;
 /// The zero points of a word, all 8.
 const EIGHTS: u32 = 0x8888_8888;
 /// What the format `gptq` takes from a word of zero points. Where one of them is 0, this borrows from the next.
@@ -188,51 +187,34 @@ impl Layer {
 
     /// The weight, [rows, columns], with columns in order. Scales of bf16 are rounded to f16, which is exact but for
     /// subnormal ones.
-    pub(super) fn repack(&self, weights: &Weights) -> Option<Tensor> {
-        let [qweight, scales, qzeros] = &self.stored;
-        let codes = weights.get(qweight)?.contiguous();
-        let factors = Factors {
-            scales: halves(weights.get(scales)?),
-            zeros: weights.get(qzeros)?.to_vec::<i32>(),
-            rows: codes.shape()[1],
-            ones: if self.zeros_less_one { ONES } else { 0 },
+    ///
+    /// # Errors
+    /// If there is not enough memory.
+    pub(super) fn repack(&self, weights: &Weights) -> Result<Option<Tensor>, tensor::Error> {
+        let [Some(codes), Some(scales), Some(zeros)] = self.stored.each_ref().map(|name| weights.get(name))
+        else {
+            return Ok(None);
         };
-        let block_bytes = self.dtype.block().bytes;
-        let row_bytes = self.columns / BLOCK * block_bytes;
-        let mut bytes = AlignedBytes::zeroed(self.rows.len() * row_bytes);
-        bytes.par_chunks_mut((ROWS * row_bytes).max(1)).enumerate().for_each(|(tile, bytes)| {
-            let first = self.rows.start + tile * ROWS;
-            let rows = first..first + bytes.len() / row_bytes;
-            for (block, &group) in self.groups.iter().enumerate() {
-                let nibbles = self.nibbles(codes.bytes(), factors.rows, block, rows.clone());
-                for (row, nibbles) in nibbles[..rows.len()].iter().enumerate() {
-                    let to = &mut bytes[row * row_bytes + block * block_bytes..][..block_bytes];
-                    let (head, codes) = to.split_at_mut(block_bytes - BLOCK / 2);
-                    head[..2].copy_from_slice(&factors.scale(group as usize, first + row));
-                    if self.dtype == DType::Gptq {
-                        head[2] = factors.zero(group as usize, first + row);
-                    }
-                    codes.copy_from_slice(nibbles);
-                }
-            }
+        let codes = codes.try_contiguous()?;
+        let ones = if self.zeros_less_one { ONES } else { 0 };
+        let zeros: Vec<u32> =
+            zeros.to_vec::<i32>().into_iter().map(|word| (word as u32).wrapping_add(ones)).collect();
+        let matrix = GptqMatrix {
+            codes: codes.bytes(),
+            scales: &halves(scales),
+            zeros: (self.dtype == DType::Gptq).then_some(&zeros[..]),
+            rows: codes.shape()[1],
+            groups: &self.groups,
+            order: self.order.as_deref(),
+        };
+        let row_bytes = matrix.row_bytes();
+        let mut blocks = AlignedBytes::try_zeroed(self.rows.len() * row_bytes)?;
+        let pieces = blocks.par_chunks_mut((GptqMatrix::ROWS * row_bytes).max(1)).enumerate();
+        pieces.for_each(|(tile, blocks)| {
+            matrix.repack(self.rows.start + tile * GptqMatrix::ROWS, blocks);
         });
         let (dtype, shape) = self.describe();
-        Tensor::from_bytes(dtype, shape, Bytes::new(bytes)).ok()
-    }
-
-    /// The codes of a block of columns of some rows, as blocks hold them: byte `i` has columns `i` and `16 + i`.
-    fn nibbles(&self, codes: &[u8], stride: usize, block: usize, rows: Range<usize>) -> [[u8; 16]; ROWS] {
-        let mut nibbles = [[0; 16]; ROWS];
-        for place in 0..BLOCK {
-            let column = BLOCK * block + place;
-            let column = self.order.as_ref().map_or(column, |order| order[column] as usize);
-            let words = &codes[4 * (column / 8 * stride + rows.start)..][..4 * rows.len()];
-            let (from, to) = (4 * (column as u32 % 8), 4 * (place / 16));
-            for (nibbles, &word) in nibbles.iter_mut().zip(words.as_chunks().0) {
-                nibbles[place % 16] |= ((u32::from_le_bytes(word) >> from & 15) as u8) << to;
-            }
-        }
-        nibbles
+        Tensor::from_bytes(dtype, shape, Bytes::new(blocks)).map(Some)
     }
 }
 
@@ -262,28 +244,6 @@ impl Part<'_> {
     fn refuse(&self, expected: &str) -> Refusal {
         let Part { leaf, tensor, .. } = self;
         (leaf, format!("is {}{}, expected {expected}", tensor.dtype(), tensor.shape()))
-    }
-}
-
-/// Scales and zero points of all rows.
-struct Factors {
-    /// `[groups, rows]`
-    scales: Vec<f16>,
-    /// `[groups, rows / 8]`
-    zeros: Vec<i32>,
-    rows: usize,
-    /// What each word of zero points is less by.
-    ones: u32,
-}
-
-impl Factors {
-    fn scale(&self, group: usize, row: usize) -> [u8; 2] {
-        self.scales[group * self.rows + row].to_le_bytes()
-    }
-
-    fn zero(&self, group: usize, row: usize) -> u8 {
-        let word = (self.zeros[group * (self.rows / 8) + row / 8] as u32).wrapping_add(self.ones);
-        (word >> (4 * (row % 8)) & 15) as u8
     }
 }
 

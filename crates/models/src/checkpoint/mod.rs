@@ -183,13 +183,19 @@ impl Checkpoint {
     /// The value of a weight as the graph declares it: matrices as stored, vectors in f32;
     /// row-major. Experts that are stored one by one are copied together. Of weights whose values are not at hand,
     /// `None`.
-    pub fn tensor(&self, canonical: &str) -> Option<Tensor> {
+    ///
+    /// # Errors
+    /// If there is not enough memory for a copy.
+    pub fn tensor(&self, canonical: &str) -> Result<Option<Tensor>, tensor::Error> {
         if !self.weights.has_values() {
-            return None;
+            return Ok(None);
         }
-        let stored = || self.types().tensor(canonical);
+        let tensor = match self.vectors.get(canonical) {
+            Some(vector) => Some(vector.clone()),
+            None => self.types().tensor(canonical)?,
+        };
         // A PyTorch checkpoint may hold a transposed view.
-        Some(self.vectors.get(canonical).cloned().or_else(stored)?.contiguous())
+        tensor.map(|tensor| tensor.try_contiguous()).transpose()
     }
 
     /// Gives the memory of a weight's file pages back, once it was repacked. What else is in them can still be
@@ -284,7 +290,7 @@ impl Gathered {
         let types = Names { weights, names: &names, dtype: options.dtype };
         let taken = check_weights(&config, &network, &types)?;
         let unused = unused::tensors(&types, &taken, &network);
-        let vectors = converted_vectors(&types, zero_centered);
+        let vectors = converted_vectors(&types, zero_centered)?;
         Ok(Gathered { config, network, names, vectors, unused })
     }
 }
@@ -316,9 +322,12 @@ fn decoder(
     let mut config = description.config(types.describe("token_embd.weight"))?;
     let gguf = weights.format() == Format::Gguf;
     if gguf {
-        let factors = |name: &str| types.tensor(name).map(|factors| factors_of(&factors, weights));
-        config.rope.factors = factors("rope_freqs.weight").or_else(|| factors("rope_factors_short.weight"));
-        config.rope.long_factors = factors("rope_factors_long.weight");
+        let factors = |name: &str| -> Result<_, tensor::Error> {
+            Ok(types.tensor(name)?.map(|factors| factors_of(&factors, weights)))
+        };
+        let short = factors("rope_factors_short.weight")?;
+        config.rope.factors = factors("rope_freqs.weight")?.or(short);
+        config.rope.long_factors = factors("rope_factors_long.weight")?;
     }
     let config = config.for_length(options.max_length);
     let style = description.rope_style(architecture, weights, options.gguf_rope);
@@ -370,7 +379,7 @@ mod tests {
         check(&checkpoint, 7_344_384);
         assert_eq!(checkpoint.network.cache_bytes_per_token(DType::F32), 8 * 2 * 4 * 32 * 4);
         assert_eq!(checkpoint.network.cache_bytes_per_token(DType::BF16), 8 * 2 * 4 * 32 * 2);
-        let norm = checkpoint.tensor("blk.7.ffn_norm.weight").unwrap();
+        let norm = checkpoint.tensor("blk.7.ffn_norm.weight").unwrap().unwrap();
         assert_eq!((norm.dtype(), norm.shape().dims()), (DType::F32, &[256][..]));
     }
 

@@ -1,15 +1,18 @@
 //! Where in the files a weight is, and what it is read as.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 
 use rayon::prelude::*;
-use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor, bf16, f16};
+use tensor::blocks::quantize_row;
+use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor};
 use weights::Weights;
 
 use super::gptq;
 use crate::WeightTypes;
+
+/// Elements that are cast at a time.
+const CAST: usize = 1 << 16;
 
 /// Where in the files a weight is, by the names of tensors.
 #[derive(Debug, Clone)]
@@ -71,10 +74,14 @@ pub(super) struct Names<'a> {
 
 impl Names<'_> {
     /// A view, or a copy of what lies apart or is stored otherwise.
-    pub(super) fn tensor(&self, canonical: &str) -> Option<Tensor> {
-        let tensor = read(self.weights, self.names.get(canonical)?)?;
+    ///
+    /// # Errors
+    /// If there is not enough memory for a copy.
+    pub(super) fn tensor(&self, canonical: &str) -> Result<Option<Tensor>, tensor::Error> {
+        let Some(stored) = self.names.get(canonical) else { return Ok(None) };
+        let Some(tensor) = read(self.weights, stored)? else { return Ok(None) };
         let dtype = self.dtype_for(tensor.dtype(), tensor.shape());
-        Some(if dtype == tensor.dtype() { tensor } else { cast(&tensor, dtype) })
+        if dtype == tensor.dtype() { Ok(Some(tensor)) } else { cast(&tensor, dtype).map(Some) }
     }
 
     /// The dtype and shape of what [`Names::tensor`] gives.
@@ -114,41 +121,40 @@ pub(super) fn is_plain(dtype: DType) -> bool {
 }
 
 /// What is stored: a view if it can be one, else a copy.
-pub(super) fn read(weights: &Weights, stored: &Stored) -> Option<Tensor> {
+pub(super) fn read(weights: &Weights, stored: &Stored) -> Result<Option<Tensor>, tensor::Error> {
     match stored {
-        Stored::Whole(name) => weights.get(name).cloned(),
+        Stored::Whole(name) => Ok(weights.get(name).cloned()),
         Stored::Part { name, axis, ranges } => {
-            let tensor = weights.get(name)?;
+            let Some(tensor) = weights.get(name) else { return Ok(None) };
             match (&ranges[..], axis) {
-                ([range], 0) => Some(tensor.narrow(0, range.clone())),
+                ([range], 0) => Ok(Some(tensor.narrow(0, range.clone()))),
                 (ranges, 0) => {
-                    let parts = ranges.iter().map(|range| tensor.narrow(0, range.clone()));
-                    let (dtype, shape) = describe(weights, stored)?;
-                    Some(concatenate(dtype, shape, parts))
+                    let parts = ranges.iter().map(|range| Ok(tensor.narrow(0, range.clone())));
+                    concatenate(weights, stored, parts)
                 }
                 (ranges, axis) => {
                     let places = 0..tensor.shape()[0];
                     let parts = places.flat_map(|i| {
                         let row = tensor.narrow(0, i..i + 1);
-                        ranges.iter().map(move |range| row.narrow(*axis, range.clone()))
+                        ranges.iter().map(move |range| Ok(row.narrow(*axis, range.clone())))
                     });
-                    let (dtype, shape) = describe(weights, stored)?;
-                    Some(concatenate(dtype, shape, parts))
+                    concatenate(weights, stored, parts)
                 }
             }
         }
-        Stored::Transposed(inner) => Some(read(weights, inner)?.permute(&[1, 0]).contiguous()),
-        Stored::Flat(inner) => {
-            let tensor = read(weights, inner)?.contiguous();
-            Some(tensor.reshape([tensor.elements()]))
+        Stored::Transposed(inner) => {
+            read(weights, inner)?.map(|tensor| tensor.permute(&[1, 0]).try_contiguous()).transpose()
         }
+        Stored::Flat(inner) => match read(weights, inner)? {
+            Some(tensor) => Ok(Some(tensor.try_contiguous()?.reshape([tensor.elements()]))),
+            None => Ok(None),
+        },
         Stored::Gptq(layer) => layer.repack(weights),
         Stored::Stack(parts) => {
-            let parts = parts.iter().filter_map(|part| read(weights, part));
-            let (dtype, shape) = describe(weights, stored)?;
-            Some(concatenate(dtype, shape, parts))
+            let parts = parts.iter().filter_map(|part| read(weights, part).transpose());
+            concatenate(weights, stored, parts)
         }
-        Stored::Made(tensor) => Some(tensor.clone()),
+        Stored::Made(tensor) => Ok(Some(tensor.clone())),
     }
 }
 
@@ -182,32 +188,109 @@ pub(super) fn describe(weights: &Weights, stored: &Stored) -> Option<(DType, Sha
 }
 
 /// A tensor of plain numbers as another such dtype, rounded to the nearest.
-fn cast(tensor: &Tensor, dtype: DType) -> Tensor {
-    let shape = *tensor.shape();
-    let values = tensor.as_slice::<f32>().map_or_else(|| Cow::Owned(tensor.to_f32_vec()), Cow::Borrowed);
-    match dtype {
-        DType::BF16 => {
-            let values: Vec<bf16> = values.par_iter().map(|&value| bf16::from_f32(value)).collect();
-            Tensor::from_slice(shape, &values)
-        }
-        DType::F16 => {
-            let values: Vec<f16> = values.par_iter().map(|&value| f16::from_f32(value)).collect();
-            Tensor::from_slice(shape, &values)
-        }
-        DType::F32 => Tensor::from_slice(shape, &values),
-        other => unreachable!("refused when the checkpoint was opened: {other}"),
-    }
+fn cast(tensor: &Tensor, dtype: DType) -> Result<Tensor, tensor::Error> {
+    let tensor = tensor.try_contiguous()?;
+    let (from, to) = (tensor.dtype().block().bytes, dtype.block().bytes);
+    let mut bytes = AlignedBytes::try_zeroed(tensor.elements() * to)?;
+    let chunks = bytes.par_chunks_mut(CAST * to).zip(tensor.bytes().par_chunks(CAST * from));
+    chunks.for_each(|(to, from)| {
+        let part = from.len() / tensor.dtype().block().bytes;
+        let part = Tensor::from_bytes(tensor.dtype(), [part], Bytes::new(from.to_vec()));
+        let values = part.expect("whole elements").to_f32_vec();
+        quantize_row(dtype, &values, None, to);
+    });
+    Tensor::from_bytes(dtype, *tensor.shape(), Bytes::new(bytes))
 }
 
-/// A tensor of parts that follow each other in memory.
-fn concatenate(dtype: DType, shape: Shape, parts: impl Iterator<Item = Tensor>) -> Tensor {
-    let mut bytes = AlignedBytes::zeroed(dtype.bytes_for(shape.elements()).expect("parts of whole blocks"));
+/// The tensor of `stored`, of parts that follow each other in memory.
+fn concatenate(
+    weights: &Weights,
+    stored: &Stored,
+    parts: impl Iterator<Item = Result<Tensor, tensor::Error>>,
+) -> Result<Option<Tensor>, tensor::Error> {
+    let Some((dtype, shape)) = describe(weights, stored) else { return Ok(None) };
+    let total = dtype.bytes_for(shape.elements()).expect("parts of whole blocks");
+    let mut bytes = AlignedBytes::try_zeroed(total)?;
     let mut rest = &mut bytes[..];
     for part in parts {
-        let part = part.contiguous();
+        let part = part?.try_contiguous()?;
         let (slot, after) = rest.split_at_mut(part.bytes().len());
         slot.copy_from_slice(part.bytes());
         rest = after;
     }
-    Tensor::from_bytes(dtype, shape, Bytes::new(bytes)).expect("as many bytes as the shape asks for")
+    Tensor::from_bytes(dtype, shape, Bytes::new(bytes)).map(Some)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::process::Command;
+
+    use serde_json::json;
+    use weights::GptqConfig;
+
+    use super::*;
+
+    /// Says that this process may not have much memory.
+    const LIMITED: &str = "PERIHELION_TEST_LIMITED";
+
+    /// A file of tensors of zeros that takes no room on the disk: name, dtype, shape, bytes.
+    fn sparse(path: &std::path::Path, tensors: &[(&str, &str, &[usize], u64)]) -> Weights {
+        let (mut header, mut end) = (serde_json::Map::new(), 0);
+        for (name, dtype, shape, bytes) in tensors {
+            let entry = json!({ "dtype": dtype, "shape": shape, "data_offsets": [end, end + bytes] });
+            header.insert(name.to_string(), entry);
+            end += bytes;
+        }
+        let header = serde_json::Value::from(header).to_string();
+        let start = [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat();
+        std::fs::write(path, &start).unwrap();
+        let file = std::fs::File::options().write(true).open(path).unwrap();
+        file.set_len(start.len() as u64 + end).unwrap();
+        let weights = Weights::open(path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        weights
+    }
+
+    fn refused(result: Result<Option<Tensor>, tensor::Error>) {
+        let error = result.map(|tensor| tensor.map(|tensor| *tensor.shape())).unwrap_err();
+        assert!(matches!(error, tensor::Error::OutOfMemory { bytes } if bytes >= 512 << 20), "{error}");
+    }
+
+    /// Of a file of 512 MiB there is room for the mapping, and not for a copy.
+    #[test]
+    fn copies_without_memory_are_refused() {
+        if std::env::var_os(LIMITED).is_none() {
+            let test = "checkpoint::stored::tests::copies_without_memory_are_refused";
+            let script = format!("ulimit -v 1000000; exec \"$0\" --exact {test}");
+            let mut command = Command::new("sh");
+            command.args(["-c", &script]).arg(std::env::current_exe().unwrap());
+            let output = command.env(LIMITED, "1").env("RAYON_NUM_THREADS", "1").output().unwrap();
+            let printed = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && printed.contains("1 passed"), "{output:?}");
+            return;
+        }
+        let path = std::env::temp_dir().join(format!("perihelion-{}.safetensors", std::process::id()));
+        let weights = sparse(&path, &[("a", "BF16", &[16384, 16384], 512 << 20)]);
+        let whole = || Stored::Whole("a".to_string());
+        let part = |axis, ranges| Stored::Part { name: "a".to_string(), axis, ranges };
+        refused(read(&weights, &Stored::Stack(vec![whole()])));
+        refused(read(&weights, &Stored::Transposed(Box::new(whole()))));
+        refused(read(&weights, &part(0, vec![0..8192, 8192..16384])));
+        refused(read(&weights, &part(1, vec![0..8192, 8192..16384])));
+        let names = HashMap::from([("w".to_string(), whole())]);
+        refused(Names { weights: &weights, names: &names, dtype: Some(DType::F32) }.tensor("w"));
+        drop(weights);
+
+        let tensors: [(&str, &str, &[usize], u64); 3] = [
+            ("a.qweight", "I32", &[4096, 32768], 512 << 20),
+            ("a.scales", "F16", &[1, 32768], 2 * 32768),
+            ("a.qzeros", "I32", &[1, 4096], 4 * 4096),
+        ];
+        let weights = sparse(&path, &tensors);
+        let stored = |leaf: &str| (format!("w.{leaf}"), Stored::Whole(format!("a.{leaf}")));
+        let mut names = HashMap::from(["qweight", "scales", "qzeros"].map(stored));
+        let config = GptqConfig { group_size: None, desc_act: false, zeros_less_one: true, dynamic: false };
+        gptq::gather(&mut names, &weights, Some(&config), std::path::Path::new("config.json")).unwrap();
+        refused(read(&weights, &names["w.weight"]));
+    }
 }

@@ -117,7 +117,7 @@ pub(crate) fn weights(checkpoint: &Checkpoint, graph: &Graph) -> HashMap<String,
         Op::Weight(weight) => Some(weight.name.clone()),
         _ => None,
     });
-    names.map(|name| (name.clone(), checkpoint.tensor(&name).unwrap())).collect()
+    names.map(|name| (name.clone(), checkpoint.tensor(&name).unwrap().unwrap())).collect()
 }
 
 /// The logits of every token, run in chunks.

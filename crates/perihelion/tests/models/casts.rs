@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use perihelion::driver::{DType, Tensor};
-use perihelion::engine::WeightsRegistry;
+use perihelion::engine::{PackError, WeightsRegistry};
 use perihelion::models::{Checkpoint, CheckpointOptions};
 use perihelion::weights::Weights;
 use tensor::{Bytes, Shape, bf16};
@@ -15,8 +15,8 @@ use crate::support::session;
 struct Registry<'a>(&'a Checkpoint);
 
 impl WeightsRegistry for Registry<'_> {
-    fn get(&self, name: &str) -> Result<Option<Tensor>, String> {
-        Ok(self.0.tensor(name))
+    fn get(&self, name: &str) -> Result<Option<Tensor>, PackError> {
+        Ok(self.0.tensor(name)?)
     }
 
     fn describe(&self, name: &str) -> Result<Option<(DType, Shape)>, String> {
@@ -68,9 +68,9 @@ fn weights_run_in_another_dtype_than_that_of_their_files() {
             [DType::F32, DType::BF16, DType::BF16, DType::F32],
             "{name}"
         );
-        let bits = |checkpoint: &Checkpoint| checkpoint.tensor(matrix).unwrap().bytes().to_vec();
+        let bits = |checkpoint: &Checkpoint| checkpoint.tensor(matrix).unwrap().unwrap().bytes().to_vec();
         assert_eq!(bits(&narrowed), bits(&narrow), "{name}");
-        let values = |checkpoint: &Checkpoint| checkpoint.tensor(matrix).unwrap().to_f32_vec();
+        let values = |checkpoint: &Checkpoint| checkpoint.tensor(matrix).unwrap().unwrap().to_f32_vec();
         assert_eq!(values(&widened), values(&narrow), "{name}");
         // Matrices are nearly all of a model.
         assert!(widened.bytes() > narrow.bytes() * 17 / 10, "{name}");

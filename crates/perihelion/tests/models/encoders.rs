@@ -65,7 +65,7 @@ impl Golden {
 
 fn load(checkpoint: &Checkpoint, threads: usize) -> Model {
     let graph = checkpoint.hidden_graph(PAGE_SIZE, DType::F32).unwrap();
-    session(threads).load(&graph, &|name: &str| checkpoint.tensor(name)).unwrap()
+    session(threads).load(&graph, &|name: &str| checkpoint.tensor(name).unwrap()).unwrap()
 }
 
 /// The hidden states of some texts.
@@ -223,7 +223,7 @@ fn decoders_have_hidden_states() {
     let slice =
         Slice { tokens: tokens.clone(), pages: vec![2, 0, 1], predicts: true, outputs, ..Slice::default() };
     let hidden = runner.run(&Batch { slices: vec![slice], ..Batch::default() }).unwrap();
-    let head = checkpoint.tensor("output.weight").unwrap().to_f32_vec();
+    let head = checkpoint.tensor("output.weight").unwrap().unwrap().to_f32_vec();
     let dot = |a: &[f32], b: &[f32]| {
         a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>() as f32
     };

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use perihelion::driver::{DType, Shape, Tensor};
-use perihelion::engine::{Model, WeightsRegistry};
+use perihelion::engine::{Model, PackError, WeightsRegistry};
 use perihelion::graph::Op;
 use perihelion::models::{Checkpoint, WeightTypes};
 use perihelion::pipelines::{Batch, Runner, SequenceId, Slice};
@@ -36,7 +36,7 @@ impl Experts<'_> {
             _ => None,
         });
         let convert = |name: String| {
-            let tensor = self.checkpoint.tensor(&name).unwrap();
+            let tensor = self.checkpoint.tensor(&name).unwrap().unwrap();
             let tensor = if is_expert(&name) { convert(&tensor) } else { tensor };
             (name, tensor)
         };
@@ -158,8 +158,8 @@ fn numbers_of_experts_that_disagree_are_refused() {
 fn descriptions_are_true() {
     struct Described<'a>(&'a Checkpoint);
     impl WeightsRegistry for Described<'_> {
-        fn get(&self, name: &str) -> Result<Option<Tensor>, String> {
-            Ok(self.0.tensor(name))
+        fn get(&self, name: &str) -> Result<Option<Tensor>, PackError> {
+            Ok(self.0.tensor(name)?)
         }
 
         fn describe(&self, name: &str) -> Result<Option<(DType, Shape)>, String> {

@@ -156,8 +156,8 @@ fn importance_is_the_mean_square_of_inputs() {
     let importance =
         Importance::measure(&session(), &checkpoint, &tokens, 200, &mut |tokens| done = tokens).unwrap();
     assert_eq!((done, importance.tokens, importance.columns.len()), (300, 300, 3 * 7));
-    let embedding = checkpoint.tensor("token_embd.weight").unwrap();
-    let norm = checkpoint.tensor("blk.0.attn_norm.weight").unwrap().to_f32_vec();
+    let embedding = checkpoint.tensor("token_embd.weight").unwrap().unwrap();
+    let norm = checkpoint.tensor("blk.0.attn_norm.weight").unwrap().unwrap().to_f32_vec();
     let mut expected = vec![0.0; 256];
     for &token in &tokens {
         let row = embedding.narrow(0, token as usize..token as usize + 1).to_f32_vec();

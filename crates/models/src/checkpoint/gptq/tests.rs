@@ -123,7 +123,7 @@ fn check(sample: &Sample, dtype: DType) -> Option<Vec<i32>> {
     let column = |place: usize| order.as_ref().map_or(place, |order| order[place] as usize);
     for rows in [0..sample.rows, sample.rows / 3..sample.rows / 2] {
         let part = layer.with_rows(rows.clone());
-        let weight = part.repack(&weights).unwrap();
+        let weight = part.repack(&weights).unwrap().unwrap();
         assert_eq!((weight.dtype(), *weight.shape()), part.describe());
         assert_eq!(weight.dtype(), dtype);
         let found = weight.to_f32_vec();
