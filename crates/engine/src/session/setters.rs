@@ -43,8 +43,8 @@ impl InferenceSession {
         self.settings().exact_activations = exact;
     }
 
-    /// Picks the largest elements with the kernel made for fused sampling, the fastest and so the default: turning it
-    /// off changes nothing. `false`, `off`, `no` and `0` turn it off.
+    /// Changes nothing: one kernel, which selects in one pass as fused sampling does, serves both choices. `false`, `off`,
+    /// `no` and `0` turn it off.
     pub fn use_fi_topk_kernel(&self, mode: &str) {
         self.settings().fi_top_k = turns_on(mode);
     }
