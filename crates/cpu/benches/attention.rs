@@ -138,7 +138,7 @@ impl<T: CacheElement> Case<T> {
         }
     }
 
-    fn run(&mut self, bench: &Bench, variant: &Variant<perihelion_cpu::kernels::attention::Kernel<T>>) {
+    fn run(&mut self, bench: &Bench, variant: &Variant<perihelion_cpu::kernels::attention::TaskKernel<T>>) {
         let batch = RaggedBatch::new(self.layout, self.pages, &self.offsets, &self.lengths, &self.page_table);
         let batch = batch.expect("a batch");
         let (cache, q, out) = (&self.cache, &self.q, &mut self.out);

@@ -47,14 +47,13 @@ fn problems() -> Vec<(Op, Vec<Type>)> {
     let row = || Type::new(DType::F32, [4096]);
     let scalar = || Type::new(DType::F32, [0usize; 0]);
     let logits = || Type::new(DType::F32, [16, 128_256]);
-    let row_of = |n: usize| Type::new(DType::F32, [1, n]);
     let square = |n: usize| Type::new(DType::F32, [n, n]);
     let heads = || Type::new(DType::F32, [32, 128, 12, 32]);
     let gptq = |tokens: usize| {
         let zeros = Type::new(DType::I32, [32, 512]);
         vec![Type::new(DType::BF16, [tokens, 4096]), Type::new(DType::U8, [32 * 66, 4096]), zeros]
     };
-    vec![
+    let mut cases: Vec<(Op, Vec<Type>)> = vec![
         (MatMul.into(), vec![square(1024), square(1024)]),
         (MatMul.into(), vec![square(2048), square(2048)]),
         (Attention { scale: 0.125 }.into(), vec![heads(), heads(), heads()]),
@@ -96,13 +95,14 @@ fn problems() -> Vec<(Op, Vec<Type>)> {
         (Reduce { kind: ReduceKind::Mean, axis: 0 }.into(), vec![matrix()]),
         (ArgReduce { kind: ArgReduceKind::Max, axis: 1 }.into(), vec![logits()]),
         (TopK { k: 50, axis: 1, smallest: false }.into(), vec![logits()]),
-        (TopK { k: 1, axis: 1, smallest: false }.into(), vec![row_of(32_768)]),
-        (TopK { k: 40, axis: 1, smallest: false }.into(), vec![row_of(32_768)]),
-        (TopK { k: 1000, axis: 1, smallest: false }.into(), vec![row_of(32_768)]),
-        (TopK { k: 1, axis: 1, smallest: false }.into(), vec![row_of(131_072)]),
-        (TopK { k: 40, axis: 1, smallest: false }.into(), vec![row_of(131_072)]),
-        (TopK { k: 1000, axis: 1, smallest: false }.into(), vec![row_of(131_072)]),
-    ]
+    ];
+    for (rows, n) in [(1, 32_768), (1, 131_072), (8, 131_072)] {
+        for k in [1, 40, 1000] {
+            let op = TopK { k, axis: 1, smallest: false };
+            cases.push((op.into(), vec![Type::new(DType::F32, [rows, n])]));
+        }
+    }
+    cases
 }
 
 fn program(text: &str) -> Op {

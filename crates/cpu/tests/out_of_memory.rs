@@ -1,11 +1,13 @@
-//! Weights whose packed form finds no memory are refused; the process goes on.
+//! Weights whose packed form finds no memory are refused, and so are calls; the process goes on.
 #![cfg(target_os = "linux")]
 
 use std::process::Command;
+use std::sync::Arc;
 
-use engine::{Device, PackError};
+use engine::{Device, InferenceSession, PackError};
+use graph::Graph;
 use perihelion_cpu::Cpu;
-use tensor::{DType, Tensor};
+use tensor::{Buffer, DType, Tensor};
 
 /// Says that a process is the one that [`limited`] starts.
 const CHILD: &str = "PERIHELION_TEST_LIMITED";
@@ -45,6 +47,47 @@ fn check(layout: &str, weight: &Tensor) {
 fn filters_are_refused() {
     limited("filters_are_refused", || {
         check("filter.left.16.fcrs.1", &Tensor::zeros(DType::F32, [64, 64, 64, 64]));
+    });
+}
+
+#[test]
+fn weights_to_round_to_8_bits_are_refused() {
+    limited("weights_to_round_to_8_bits_are_refused", || {
+        check("panel16.bf16.scaled_f8e4m3", &Tensor::zeros(DType::F32, [4096, 4096]));
+    });
+}
+
+#[test]
+fn weights_of_gptq_are_refused() {
+    limited("weights_of_gptq_are_refused", || {
+        check("gptq.128", &Tensor::zeros(DType::U8, [66 * 128, 8192]));
+    });
+}
+
+/// Executes a graph that needs more memory than there is for what is not in its plan.
+fn check_call(text: &str, x: &Tensor) {
+    let session = InferenceSession::new([Arc::new(Cpu::new(1)) as Arc<dyn Device>]).unwrap();
+    let model = session.load(&Graph::parse(text).unwrap(), &()).unwrap();
+    let x = Buffer::from_tensor(x);
+    limit_memory();
+    let error = model.execute(&[x]).map(drop).unwrap_err().to_string();
+    assert!(error.contains("the system refuses ") && error.contains(" bytes of memory"), "{error}");
+}
+
+#[test]
+fn operands_to_widen_are_refused() {
+    limited("operands_to_widen_are_refused", || {
+        let text = "graph g(%x: f16[1, 4096, 4096, 1]) {
+            %y = max_pool2d(%x) {window = [2048, 2048], strides = [2048, 2048]} return %y }";
+        check_call(text, &Tensor::zeros(DType::F16, [1, 4096, 4096, 1]));
+    });
+}
+
+#[test]
+fn keys_to_sort_are_refused() {
+    limited("keys_to_sort_are_refused", || {
+        let text = "graph g(%x: u8[1200000]) { %y = argsort(%x) {axis = 0} return %y }";
+        check_call(text, &Tensor::zeros(DType::U8, [1_200_000]));
     });
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use perihelion_cpu::Pool;
 use perihelion_cpu::kernels::linear::{
-    Activation, Epilogue, Kernel, Linear, Norm, PackedMatrix, VARIANTS, linear, linear_with, scratch_bytes,
+    Activation, Epilogue, Functions, Linear, Norm, PackedMatrix, VARIANTS, linear, linear_with, scratch_bytes,
 };
 use perihelion_cpu::kernels::variant::{Variant, fastest};
 use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor};
@@ -121,7 +121,7 @@ fn rotation(dtype: DType, rows: usize, columns: usize, pool: &Pool) -> Vec<Packe
     std::iter::once(first).chain(others).collect()
 }
 
-fn bench_linear(variant: &Variant<Kernel>, pool: &Pool, matrices: &[PackedMatrix], tokens: usize) -> f64 {
+fn bench_linear(variant: &Variant<Functions>, pool: &Pool, matrices: &[PackedMatrix], tokens: usize) -> f64 {
     let (rows, columns) = (matrices[0].rows(), matrices[0].columns());
     let input: Vec<f32> = (0..tokens * columns).map(|index| (index % 101) as f32 / 50.0 - 1.0).collect();
     let mut output = vec![0.0; tokens * rows];

@@ -4,48 +4,47 @@
 //! way to sort them is stable. Short lanes are sorted one to a thread; long ones in parts, which are then merged in
 //! pairs, each result cut into pieces for the threads. Bound by comparisons.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use engine::{Call, Kernel};
+use engine::{Call, Kernel, PackError};
 use graph::ops::ArgSort;
 use tensor::{DType, Element, bf16, f16};
 
 use super::disjoint::Disjoint;
-use super::operands::{CHUNK, elements, elements_mut, view, with_type};
+use super::operands::{CHUNK, elements_mut, filled, view, with_type};
 use crate::Pool;
 
 /// A kernel that sorts along an axis.
 pub(crate) fn kernel(op: ArgSort, dtype: DType, pool: &Arc<Pool>) -> Option<Arc<dyn Kernel>> {
     let pool = Arc::clone(pool);
-    with_type!(dtype, T => {
-        let element = std::marker::PhantomData::<T>;
-        Some(Arc::new(ArgSortKernel { op, element, pool }))
-    }, _ => None)
+    let key = with_type!(dtype, T => key_at::<T>, _ => return None);
+    Some(Arc::new(ArgSortKernel { op, dtype, key, pool }))
 }
 
-struct ArgSortKernel<T> {
+struct ArgSortKernel {
     op: ArgSort,
-    element: std::marker::PhantomData<T>,
+    dtype: DType,
+    /// The key of an element.
+    key: fn(&[u8], usize) -> u64,
     pool: Arc<Pool>,
 }
 
-impl<T: Key> Kernel for ArgSortKernel<T> {
+impl Kernel for ArgSortKernel {
     fn name(&self) -> String {
-        format!("argsort[{}]", T::DTYPE)
+        format!("argsort[{}]", self.dtype)
     }
 
     fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
         let x = view(&call, 0);
         let (n, inner) = (x.shape[self.op.axis], x.shape[self.op.axis + 1..].iter().product::<usize>());
-        let x = elements::<T>(x.bytes);
-        if x.is_empty() {
+        if x.bytes.is_empty() {
             return Ok(());
         }
         let result = Disjoint::new(elements_mut::<i64>(call.outputs[0].bytes));
-        let lanes = x.len() / n;
+        let lanes = x.shape.elements() / n;
         let start = |lane: usize| lane / inner * n * inner + lane % inner;
         let key = |lane: usize, i: usize| {
-            let key = x[start(lane) + i * inner].key();
+            let key = (self.key)(x.bytes, start(lane) + i * inner);
             let key = if self.op.descending { !key } else { key };
             u128::from(key) << 64 | i as u128
         };
@@ -57,25 +56,31 @@ impl<T: Key> Kernel for ArgSortKernel<T> {
         };
         if n > CHUNK && lanes < self.pool.threads() {
             for lane in 0..lanes {
-                let keys = sorted(&self.pool, n, &|i| key(lane, i));
+                let keys = sorted(&self.pool, n, &|i| key(lane, i))?;
                 self.pool.run(n.div_ceil(CHUNK), &|chunk| {
                     (chunk * CHUNK..n.min((chunk + 1) * CHUNK)).for_each(|i| write(lane, i, keys[i]));
                 });
             }
             return Ok(());
         }
-        let per_task = (CHUNK / n).max(1);
+        let (per_task, refused) = ((CHUNK / n).max(1), OnceLock::new());
         self.pool.run(lanes.div_ceil(per_task), &|task| {
-            let mut keys: Vec<u128> = Vec::with_capacity(n);
+            let mut keys: Vec<u128> = match filled(0, n) {
+                Ok(keys) => keys,
+                Err(error) => return drop(refused.set(error)),
+            };
             for lane in task * per_task..lanes.min((task + 1) * per_task) {
-                keys.clear();
-                keys.extend((0..n).map(|i| key(lane, i)));
+                keys.iter_mut().enumerate().for_each(|(i, slot)| *slot = key(lane, i));
                 keys.sort_unstable();
                 keys.iter().enumerate().for_each(|(i, &key)| write(lane, i, key));
             }
         });
-        Ok(())
+        refused.into_inner().map_or(Ok(()), |error: PackError| Err(error.into()))
     }
+}
+
+fn key_at<T: Key>(bytes: &[u8], index: usize) -> u64 {
+    bytemuck::pod_read_unaligned::<T>(&bytes[index * size_of::<T>()..][..size_of::<T>()]).key()
 }
 
 /// An element type with an order of its values.
@@ -113,13 +118,13 @@ macro_rules! floats {
 floats!(f16, bf16, f32, f64);
 
 /// The keys of a long lane, in order.
-fn sorted(pool: &Pool, n: usize, key: &(dyn Fn(usize) -> u128 + Sync)) -> Vec<u128> {
-    let mut keys = vec![0; n];
+fn sorted(pool: &Pool, n: usize, key: &(dyn Fn(usize) -> u128 + Sync)) -> Result<Vec<u128>, PackError> {
+    let mut keys = filled(0, n)?;
     pool.run_on_pieces(&mut keys, CHUNK, &|index, part| {
         part.iter_mut().enumerate().for_each(|(i, slot)| *slot = key(index * CHUNK + i));
         part.sort_unstable();
     });
-    let mut merged = vec![0; n];
+    let mut merged = filled(0, n)?;
     let mut length = CHUNK;
     while length < n {
         pool.run_on_pieces(&mut merged, CHUNK, &|index, piece| {
@@ -131,7 +136,7 @@ fn sorted(pool: &Pool, n: usize, key: &(dyn Fn(usize) -> u128 + Sync)) -> Vec<u1
         std::mem::swap(&mut keys, &mut merged);
         length *= 2;
     }
-    keys
+    Ok(keys)
 }
 
 /// The elements `start..start + piece.len()` of two sorted lists merged.

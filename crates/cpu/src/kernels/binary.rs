@@ -9,7 +9,7 @@ use tensor::{DType, Element, bf16, f16};
 
 use super::convert::Half;
 use super::elementwise::{BLOCK, ElementKernel, Source, for_blocks};
-use super::operands::{CHUNK, elements, elements_mut};
+use super::operands::{CHUNK, elements, elements_mut, with_type};
 use super::variant::{Variant, variants};
 use crate::vec::Simd;
 use crate::{Cpu, Pool};
@@ -86,31 +86,10 @@ fn comparison(cpu: &Cpu, function: Binary, dtype: DType) -> Option<Arc<dyn Eleme
         let run = fastest.run;
         return Some(Arc::new(ComparisonKernel { function, dtype, variant: fastest.name, run, pool }));
     }
-    macro_rules! make {
-        ($T:ty) => {
-            Some(Arc::new(ComparisonKernel {
-                function,
-                dtype,
-                variant: "portable",
-                run: compare::<$T>,
-                pool,
-            }))
-        };
-    }
-    match dtype {
-        DType::F16 => make!(f16),
-        DType::BF16 => make!(bf16),
-        DType::F64 => make!(f64),
-        DType::Bool | DType::U8 => make!(u8),
-        DType::I8 => make!(i8),
-        DType::U16 => make!(u16),
-        DType::I16 => make!(i16),
-        DType::U32 => make!(u32),
-        DType::I32 => make!(i32),
-        DType::U64 => make!(u64),
-        DType::I64 => make!(i64),
-        _ => None,
-    }
+    let stored = if dtype == DType::Bool { DType::U8 } else { dtype };
+    with_type!(stored, T => {
+        Some(Arc::new(ComparisonKernel { function, dtype, variant: "portable", run: compare::<T>, pool }))
+    }, _ => None)
 }
 
 struct ArithmeticKernel<T: 'static> {

@@ -25,7 +25,7 @@ pub(crate) fn kernel(cpu: &Cpu, op: &ConvTranspose, dtype: DType) -> Option<Arc<
 struct ConvTransposeKernel {
     op: ConvTranspose,
     dtype: DType,
-    variant: &'static Variant<matmul::Kernel>,
+    variant: &'static Variant<matmul::TileKernel>,
     pool: Arc<Pool>,
 }
 
@@ -68,9 +68,9 @@ impl Kernel for ConvTransposeKernel {
 
     fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
         let (x, filter) = (view(&call, 0), view(&call, 1));
-        let bias = (call.inputs.len() > 2).then(|| floats::read(view(&call, 2)));
+        let bias = (call.inputs.len() > 2).then(|| floats::read(view(&call, 2))).transpose()?;
         let sizes = self.sizes(&x.shape, &filter.shape, &call.outputs[0].shape);
-        let (x, filter) = (floats::read(x), floats::read(filter));
+        let (x, filter) = (floats::read(x)?, floats::read(filter)?);
         let operands = Operands { x: &x, filter: &filter, bias: bias.as_deref() };
         let scratch = call.scratch;
         floats::write(&mut call.outputs[0], |out| {
@@ -83,7 +83,7 @@ impl Kernel for ConvTransposeKernel {
                 (0..sizes.groups)
                     .for_each(|group| self.group(&sizes, &operands, (image, group), columns, out));
             }
-        });
+        })?;
         Ok(())
     }
 }

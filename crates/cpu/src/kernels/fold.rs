@@ -167,7 +167,7 @@ impl Kernel for FoldKernel {
         let (x, result) = (view(&call, 0), &mut call.outputs[0]);
         let (from, to): (Shape, Shape) = (x.shape, result.shape);
         let positions = self.op.positions(&from, &to)?;
-        let x = floats::read(x);
+        let x = floats::read(x)?;
         let windows = Windows {
             positions,
             size: [to[2], to[3]],
@@ -177,7 +177,7 @@ impl Kernel for FoldKernel {
         let taps = windows.window[0] * windows.window[1];
         // The images of a batch are so many channels more.
         let columns = Columns { data: &x, channel: taps * from[2], tap: from[2], position: 1 };
-        floats::write(result, |out| channels_first(&self.pool, &windows, columns, None, out));
+        floats::write(result, |out| channels_first(&self.pool, &windows, columns, None, out))?;
         Ok(())
     }
 }

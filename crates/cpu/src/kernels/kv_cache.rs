@@ -5,11 +5,19 @@
 //! [`TILE`]: keys as `[page_size / 16, head_dim, 16]`, so one vector load gives one dim of sixteen keys and a tile is
 //! read from its first byte to its last whatever the page size; values as `[page_size, head_dim]`.
 
+use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use engine::{Call, Kernel, Operand};
+use tensor::{DType, Shape, bf16, f16};
 
 use super::disjoint::Disjoint;
+use super::operands::{elements, elements_mut, view};
+use crate::device::kernel;
 use crate::vec::{LANES, Scalar};
-use crate::{Error, Pool};
+use crate::{Cpu, Error, Pool};
 
 /// Positions whose keys lie interleaved, one to a lane.
 pub const TILE: usize = LANES;
@@ -343,6 +351,79 @@ fn store_keys<T: Scalar>(
         for (to, from) in tile[lane..].iter_mut().step_by(TILE).zip(from) {
             *to = T::from_f32(*from);
         }
+    }
+}
+
+/// Writes new keys and values to their pages.
+pub(crate) fn store_kernel(cpu: &Cpu, layer: usize) -> Option<Arc<dyn Kernel>> {
+    kernel(KvStoreKernel { layer, pool: Arc::clone(&cpu.pool) })
+}
+
+struct KvStoreKernel {
+    layer: usize,
+    pool: Arc<Pool>,
+}
+
+impl Kernel for KvStoreKernel {
+    fn name(&self) -> String {
+        "kv_store".to_string()
+    }
+
+    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+        let (k, v) = (view(&call, 1), view(&call, 2));
+        let lists = BatchOperands::new(&call, 3);
+        let Operand::Buffer(cache) = &mut call.inputs[0] else {
+            panic!("operand 0 of kv_store is no buffer")
+        };
+        if k.bytes.is_empty() {
+            return Ok(());
+        }
+        let batch = lists.batch(&cache.shape, k.shape[2])?;
+        let (k, v) = (elements(k.bytes), elements(v.bytes));
+        let store_as = match cache.dtype {
+            DType::F32 => store_in::<f32>,
+            DType::BF16 => store_in::<bf16>,
+            DType::F16 => store_in::<f16>,
+            other => unreachable!("a cache of {other}"),
+        };
+        store_as(&self.pool, &batch, self.layer, cache.bytes, &k, &v)
+    }
+}
+
+fn store_in<T: Scalar + Pod>(
+    pool: &Pool,
+    batch: &RaggedBatch<'_>,
+    layer: usize,
+    cache: &mut [u8],
+    k: &[f32],
+    v: &[f32],
+) -> Result<(), String> {
+    store(pool, batch, layer, elements_mut::<T>(cache), k, v).map_err(|error| error.to_string())
+}
+
+/// The operands that describe a ragged batch.
+pub(super) struct BatchOperands<'m> {
+    row_offsets: Cow<'m, [u32]>,
+    cache_lengths: Cow<'m, [u32]>,
+    page_table: Cow<'m, [u32]>,
+}
+
+impl<'m> BatchOperands<'m> {
+    /// The three operands from `first` on.
+    pub(super) fn new(call: &Call<'_, 'm>, first: usize) -> BatchOperands<'m> {
+        let [row_offsets, cache_lengths, page_table] =
+            [0, 1, 2].map(|i| elements(view(call, first + i).bytes));
+        BatchOperands { row_offsets, cache_lengths, page_table }
+    }
+
+    /// The batch they describe, checked against a cache [pages, layers, 2, kv_heads, page_size · head_dim].
+    pub(super) fn batch(&self, cache: &Shape, head_dim: usize) -> Result<RaggedBatch<'_>, String> {
+        let layout = KvLayout::new(cache[1], cache[3], head_dim, cache[4] / head_dim);
+        layout
+            .and_then(|layout| {
+                RaggedBatch::new(layout, cache[0], &self.row_offsets, &self.cache_lengths, &self.page_table)
+            })
+            .map_err(|error| error.to_string())
     }
 }
 

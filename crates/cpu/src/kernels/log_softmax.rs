@@ -7,7 +7,7 @@ use tensor::DType;
 
 use super::floats::{self, is_float};
 use super::operands::{elements, elements_mut, view};
-use super::softmax::{Kernel, largest, softmax_with, weights};
+use super::softmax::{RowKernel, largest, softmax_with, weights};
 use super::variant::{Variant, variants};
 use crate::vec::{LANES, Simd};
 use crate::{Cpu, Pool};
@@ -27,7 +27,7 @@ pub(crate) fn kernel(cpu: &Cpu, axis: usize, dtype: DType) -> Option<Arc<dyn eng
 struct LogSoftmaxKernel {
     axis: usize,
     dtype: DType,
-    rows: &'static Variant<Kernel>,
+    rows: &'static Variant<RowKernel>,
     pool: Arc<Pool>,
 }
 
@@ -48,14 +48,14 @@ impl engine::Kernel for LogSoftmaxKernel {
             lanes(&self.pool, dims, inner, &x, out, row_of_f64);
             return Ok(());
         }
-        let x = floats::read(x);
+        let x = floats::read(x)?;
         floats::write(&mut call.outputs[0], |out| match inner {
             1 => softmax_with(self.rows, &self.pool, dims, &x, out),
             _ => lanes(&self.pool, dims, inner, &x, out, |x, out| {
                 // SAFETY: the variant was chosen because this machine has it.
                 unsafe { (self.rows.run)(dims, x, out) };
             }),
-        });
+        })?;
         Ok(())
     }
 }

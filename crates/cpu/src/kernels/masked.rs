@@ -7,44 +7,46 @@ use std::sync::Arc;
 
 use engine::{Call, Kernel, Operand, View};
 use graph::ops::{MaskedScatter, NonZero};
-use tensor::{DType, Element, Shape};
+use tensor::{DType, Shape};
 
 use super::copy::CHUNK_BYTES;
 use super::disjoint::Disjoint;
-use super::operands::{CHUNK, elements, elements_mut, view, with_type, with_width};
+use super::operands::{CHUNK, elements, elements_mut, view, with_width};
 use super::strided::Strided;
 use crate::Pool;
 
 /// A kernel that lists the indices of elements.
 pub(crate) fn nonzero(op: &NonZero, dtype: DType, pool: &Arc<Pool>) -> Option<Arc<dyn Kernel>> {
     let (op, pool) = (op.clone(), Arc::clone(pool));
-    let dtype = if dtype == DType::Bool { DType::U8 } else { dtype };
-    with_type!(dtype, T => {
-        let element = std::marker::PhantomData::<T>;
-        Some(Arc::new(NonZeroKernel { op, element, pool }))
-    }, _ => None)
+    let (dtype, width) = (if dtype == DType::Bool { DType::U8 } else { dtype }, dtype.block().bytes);
+    // The sign of a zero does not count.
+    let bits = if dtype.is_float() { !(1 << (8 * width - 1)) } else { u64::MAX };
+    let is_plain = !dtype.is_block() && !dtype.is_float8() && !dtype.is_sub_byte();
+    is_plain.then(|| Arc::new(NonZeroKernel { op, dtype, bits, pool }) as Arc<dyn Kernel>)
 }
 
-struct NonZeroKernel<T> {
+struct NonZeroKernel {
     op: NonZero,
-    element: std::marker::PhantomData<T>,
+    dtype: DType,
+    /// Those of an element that make it other than zero.
+    bits: u64,
     pool: Arc<Pool>,
 }
 
-impl<T: Element> Kernel for NonZeroKernel<T> {
+impl Kernel for NonZeroKernel {
     fn name(&self) -> String {
-        format!("nonzero[{}]", T::DTYPE)
+        format!("nonzero[{}]", self.dtype)
     }
 
     fn sizes(&self, inputs: &[View<'_>]) -> Result<Option<Vec<usize>>, String> {
-        let starts = self.starts(&elements(inputs[0].bytes));
+        let starts = self.starts(inputs[0].bytes);
         Ok(Some(vec![starts[starts.len() - 1]]))
     }
 
     fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
         let x = view(&call, 0);
-        let (shape, rank, x) = (x.shape, x.shape.rank(), elements::<T>(x.bytes));
-        let starts = self.starts(&x);
+        let (shape, rank) = (x.shape, x.shape.rank());
+        let starts = self.starts(x.bytes);
         let found = starts[starts.len() - 1];
         self.op.out_dim.expect(found, call.outputs[0].shape[0])?;
         let result = Disjoint::new(elements_mut::<i64>(call.outputs[0].bytes));
@@ -52,8 +54,8 @@ impl<T: Element> Kernel for NonZeroKernel<T> {
         self.pool.run(starts.len() - 1, &|chunk| {
             // SAFETY: each chunk has a part of the list of its own.
             let mut list = unsafe { result.part(starts[chunk] * rank..starts[chunk + 1] * rank) };
-            let end = x.len().min((chunk + 1) * CHUNK);
-            for position in (chunk * CHUNK..end).filter(|&position| x[position] != T::zeroed()) {
+            let marks = self.marks(x.bytes, chunk).into_iter().enumerate();
+            for position in marks.filter(|(_, mark)| *mark).map(|(i, _)| chunk * CHUNK + i) {
                 let (indices, rest) = list.split_at_mut(rank);
                 for (axis, index) in indices.iter_mut().enumerate() {
                     *index = (position / strides[axis] as usize % shape[axis]) as i64;
@@ -65,11 +67,18 @@ impl<T: Element> Kernel for NonZeroKernel<T> {
     }
 }
 
-impl<T: Element> NonZeroKernel<T> {
-    fn starts(&self, x: &[T]) -> Vec<usize> {
-        starts(&self.pool, x.len().div_ceil(CHUNK), &|chunk| {
-            let end = x.len().min((chunk + 1) * CHUNK);
-            x[chunk * CHUNK..end].iter().filter(|&&x| x != T::zeroed()).count()
+impl NonZeroKernel {
+    fn starts(&self, x: &[u8]) -> Vec<usize> {
+        let chunks = x.len().div_ceil(CHUNK * self.dtype.block().bytes);
+        starts(&self.pool, chunks, &|chunk| self.marks(x, chunk).into_iter().filter(|mark| *mark).count())
+    }
+
+    /// Which elements of a chunk are not zero.
+    fn marks(&self, x: &[u8], chunk: usize) -> Vec<bool> {
+        let width = self.dtype.block().bytes;
+        let x = &x[chunk * CHUNK * width..x.len().min((chunk + 1) * CHUNK * width)];
+        with_width!(width, T => {
+            elements::<T>(x).iter().map(|&x| u64::from(x) & self.bits != 0).collect()
         })
     }
 }

@@ -20,6 +20,7 @@ mod every;
 pub(crate) mod floats;
 pub(crate) mod fold;
 pub(crate) mod fourier;
+pub(crate) mod fp8;
 pub(crate) mod gather;
 pub(crate) mod generate;
 pub(crate) mod gptq;

@@ -3,10 +3,16 @@
 //! Bound by memory: a row is read from the nearest cache the second time. Sums run in four vectors of sixteen lanes in
 //! turn (element `i` in lane `i mod 64`), which are added pairwise at the end: an order fixed by the length alone.
 
+use std::sync::Arc;
+
+use engine::{Call, Kernel};
+
+use super::operands::{elements, elements_mut, view};
 use super::rows::each_part;
 use super::variant::{Variant, fastest, variants};
-use crate::Pool;
+use crate::device::kernel;
 use crate::vec::{LANES, Simd};
+use crate::{Cpu, Pool};
 
 /// What to do with each row.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +26,7 @@ pub struct Norm<'a> {
 }
 
 /// Some whole rows of `x` into as many of `out`.
-pub type Kernel = unsafe fn(&Norm<'_>, &[f32], &mut [f32]);
+pub type RowKernel = unsafe fn(&Norm<'_>, &[f32], &mut [f32]);
 
 variants! {
     /// `x / sqrt(mean(x²) + eps) · weight (+ bias)`.
@@ -52,7 +58,7 @@ pub fn layer_norm(pool: &Pool, norm: &Norm, x: &[f32], out: &mut [f32]) {
 ///
 /// # Panics
 /// When the lengths disagree, or this machine cannot run the variant.
-pub fn norm_with(variant: &Variant<Kernel>, pool: &Pool, norm: &Norm, x: &[f32], out: &mut [f32]) {
+pub fn norm_with(variant: &Variant<RowKernel>, pool: &Pool, norm: &Norm, x: &[f32], out: &mut [f32]) {
     assert!((variant.available)(), "norm: this machine cannot run {}", variant.name);
     let dims = norm.weight.len();
     if let Some(bias) = norm.bias {
@@ -127,6 +133,39 @@ fn scale<S: Simd>(s: S, norm: &Norm<'_>, x: &[f32], mean: f32, factor: f32, out:
     }
 }
 
+/// `x / sqrt(mean(x²) + eps) · weight`.
+pub(crate) fn rms_kernel(cpu: &Cpu, eps: f32) -> Option<Arc<dyn Kernel>> {
+    let variant = cpu.pick(RMS_VARIANTS);
+    kernel(NormKernel { op: "rms_norm", eps, variant, pool: Arc::clone(&cpu.pool) })
+}
+
+/// `(x - mean(x)) / sqrt(variance(x) + eps) · weight + bias`.
+pub(crate) fn layer_kernel(cpu: &Cpu, eps: f32) -> Option<Arc<dyn Kernel>> {
+    let variant = cpu.pick(LAYER_VARIANTS);
+    kernel(NormKernel { op: "layer_norm", eps, variant, pool: Arc::clone(&cpu.pool) })
+}
+
+struct NormKernel {
+    op: &'static str,
+    eps: f32,
+    variant: &'static Variant<RowKernel>,
+    pool: Arc<Pool>,
+}
+
+impl Kernel for NormKernel {
+    fn name(&self) -> String {
+        format!("{}.{}", self.op, self.variant.name)
+    }
+
+    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+        let (x, weight) = (elements(view(&call, 0).bytes), elements(view(&call, 1).bytes));
+        let bias = (call.inputs.len() > 2).then(|| elements(view(&call, 2).bytes));
+        let norm = Norm { eps: self.eps, weight: &weight, bias: bias.as_deref() };
+        norm_with(self.variant, &self.pool, &norm, &x, elements_mut(call.outputs[0].bytes));
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,7 +185,7 @@ mod tests {
         x.iter().enumerate().map(one).collect()
     }
 
-    fn check(list: &[Variant<Kernel>], centered: bool) {
+    fn check(list: &[Variant<RowKernel>], centered: bool) {
         for dims in [1, 2, 15, 16, 17, 63, 64, 65, 80, 130, 1000, 4096] {
             let weight: Vec<f32> = (0..dims).map(|i| 1.0 + i as f32 / dims as f32).collect();
             let bias: Vec<f32> = (0..dims).map(|i| i as f32 / dims as f32 - 0.5).collect();

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use bytemuck::Pod;
-use engine::{Call, Operand, View};
+use engine::{Call, Operand, PackError, View};
 
 /// The elements of an operand: the bytes themselves, or a copy where they are not aligned, as in a mapped file.
 pub(crate) fn elements<'m, T: Pod>(bytes: &'m [u8]) -> Cow<'m, [T]> {
@@ -23,6 +23,18 @@ pub(crate) fn elements_mut<T: Pod>(bytes: &mut [u8]) -> &mut [T] {
     }
     bytemuck::try_cast_slice_mut(bytes)
         .unwrap_or_else(|error| panic!("a result of whole, aligned elements: {error}"))
+}
+
+/// `len` copies of a value, for lengths that data or shapes choose.
+///
+/// # Errors
+/// If there is not enough memory.
+pub(crate) fn filled<T: Clone>(value: T, len: usize) -> Result<Vec<T>, PackError> {
+    let mut values = Vec::new();
+    let bytes = len.saturating_mul(size_of::<T>());
+    values.try_reserve_exact(len).map_err(|_| PackError::OutOfMemory { bytes })?;
+    values.resize(len, value);
+    Ok(values)
 }
 
 /// An operand that is a value in memory.

@@ -104,8 +104,9 @@ impl Kernel for ProgramKernel {
         let in_result = call.inputs.iter().any(|operand| matches!(operand, Operand::InResult));
         let streamed = result.bytes.len() >= STREAMED && !in_result;
         let sources = call.inputs.iter().zip(&self.widths);
+        let sources = sources.map(|(operand, &width)| Source::new(operand, width, &result.shape));
         let sources: Vec<Source<'_>> =
-            sources.map(|(operand, &width)| Source::new(operand, width, &result.shape)).collect();
+            sources.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
         let width = self.steps.last().expect("a program has steps").width;
         // A few pieces for each thread, in whole tiles.
         let pieces = 4 * self.pool.threads();
@@ -219,18 +220,18 @@ impl Deref for Aligned<'_> {
 }
 
 impl<'m> Source<'m> {
-    fn new(operand: &'m Operand<'_>, width: usize, result: &Shape) -> Source<'m> {
+    fn new(operand: &'m Operand<'_>, width: usize, result: &Shape) -> Result<Source<'m>, tensor::Error> {
         let (shape, bytes): (&Shape, &'m [u8]) = match operand {
-            Operand::InResult => return Source { width, memory: None },
+            Operand::InResult => return Ok(Source { width, memory: None }),
             Operand::View(view) => (&view.shape, view.bytes),
             Operand::Buffer(view) => (&view.shape, view.bytes),
             Operand::Packed(packed) => panic!("an elementwise operand packed as {}", packed.layout),
         };
         let bytes = match bytes.as_ptr().addr().is_multiple_of(width) {
             true => Aligned::AsGiven(bytes),
-            false => Aligned::Copied(AlignedBytes::copy_of(bytes)),
+            false => Aligned::Copied(AlignedBytes::try_copy_of(bytes)?),
         };
-        Source { width, memory: Some((bytes, Strided::broadcast(shape, result))) }
+        Ok(Source { width, memory: Some((bytes, Strided::broadcast(shape, result))) })
     }
 
     /// Whether one element is everywhere.

@@ -2,17 +2,15 @@
 //!
 //! Bound by memory; plain loops, which the compiler turns into vectors.
 
-use super::disjoint::Disjoint;
-use crate::Pool;
+use std::sync::Arc;
 
-/// Which dims turn together, of the first `dims` of a head.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RopeStyle {
-    /// Neighbors: `(0, 1), (2, 3), …`.
-    Interleaved,
-    /// The first half with the second: `(0, dims / 2), (1, dims / 2 + 1), …`.
-    HalfSplit,
-}
+use engine::{Call, Kernel};
+use graph::ops::RopeStyle;
+
+use super::disjoint::Disjoint;
+use super::operands::{elements, elements_mut, view};
+use crate::device::kernel;
+use crate::{Cpu, Pool};
 
 /// Cosines and sines for some positions, `[positions, 2, inverse_frequencies]`: a row of cosines, then a row of sines.
 ///
@@ -89,6 +87,63 @@ fn half_split(cos: &[f32], sin: &[f32], x: &[f32], out: &mut [f32]) {
     for i in 0..pairs {
         out0[i] = x0[i] * cos[i] - x1[i] * sin[i];
         out1[i] = x1[i] * cos[i] + x0[i] * sin[i];
+    }
+}
+
+/// The cosines and sines of positions.
+pub(crate) fn table_kernel(cpu: &Cpu, scale: f32) -> Option<Arc<dyn Kernel>> {
+    kernel(RopeTableKernel { scale, pool: Arc::clone(&cpu.pool) })
+}
+
+/// Turns pairs by the angles of a table.
+pub(crate) fn kernel_for(cpu: &Cpu, style: RopeStyle) -> Option<Arc<dyn Kernel>> {
+    kernel(RopeKernel { style, pool: Arc::clone(&cpu.pool) })
+}
+
+struct RopeTableKernel {
+    scale: f32,
+    pool: Arc<Pool>,
+}
+
+impl Kernel for RopeTableKernel {
+    fn name(&self) -> String {
+        "rope_table".to_string()
+    }
+
+    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+        /// Positions that one thread takes at a time.
+        const POSITIONS: usize = 16;
+        let (positions, frequencies) =
+            (elements(view(&call, 0).bytes), elements::<f32>(view(&call, 1).bytes));
+        let table = elements_mut::<f32>(call.outputs[0].bytes);
+        if !table.is_empty() {
+            self.pool.run_on_pieces(table, POSITIONS * 2 * frequencies.len(), &|index, rows| {
+                let count = rows.len() / (2 * frequencies.len());
+                let positions = &positions[index * POSITIONS..][..count];
+                rows.copy_from_slice(&rope_table(positions, &frequencies, self.scale));
+            });
+        }
+        Ok(())
+    }
+}
+
+struct RopeKernel {
+    style: RopeStyle,
+    pool: Arc<Pool>,
+}
+
+impl Kernel for RopeKernel {
+    fn name(&self) -> String {
+        "rope".to_string()
+    }
+
+    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+        let (x, table) = (view(&call, 0), view(&call, 1));
+        let [tokens, heads, head_dim] = [0, 1, 2].map(|axis| x.shape[axis]);
+        let shape = RopeShape { tokens, heads, head_dim, pairs: table.shape[2] };
+        let out = elements_mut(call.outputs[0].bytes);
+        rope(&self.pool, shape, self.style, &elements(table.bytes), &elements(x.bytes), out);
+        Ok(())
     }
 }
 

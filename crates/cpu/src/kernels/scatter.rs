@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytemuck::Pod;
-use engine::{Call, Kernel, Operand, View};
+use engine::{Call, Kernel, Operand, PackError, View};
 use graph::ops::{ReduceKind, Scatter, ScatterKind};
 use tensor::{DType, Shape};
 
 use super::copy::CHUNK_BYTES;
 use super::disjoint::Disjoint;
 use super::gather::{Ids, coordinates};
-use super::operands::{CHUNK, elements, elements_mut, view, with_type, with_width};
+use super::operands::{CHUNK, elements, elements_mut, filled, view, with_type, with_width};
 use super::reduce::Accumulate;
 use crate::Pool;
 
@@ -211,7 +211,7 @@ impl Place {
             }
             Some(target)
         };
-        compute(pool, values.len(), &target)
+        compute(pool, values.len(), &target)?
             .map_err(|update| out_of_range(2, &counts, update, values.get(update), shape[axis], axis))
     }
 }
@@ -235,7 +235,7 @@ fn tuples(
         })
     };
     let count = counts[..last].iter().product();
-    compute(pool, count, &target).map_err(|tuple| {
+    compute(pool, count, &target)?.map_err(|tuple| {
         let wrong = |&k: &usize| resolve(values.get(tuple * depth + k), shape[batch + k]).is_none();
         let k = (0..depth).find(wrong).expect("one index of the tuple is out of range");
         let (position, axis) = (tuple * depth + k, batch + k);
@@ -244,12 +244,15 @@ fn tuples(
 }
 
 /// All of `target`, or the first place where there is none.
+///
+/// # Errors
+/// If there is not enough memory.
 fn compute(
     pool: &Pool,
     count: usize,
     target: &(dyn Fn(usize) -> Option<usize> + Sync),
-) -> Result<Vec<usize>, usize> {
-    let (mut targets, wrong) = (vec![0; count], AtomicUsize::new(usize::MAX));
+) -> Result<Result<Vec<usize>, usize>, PackError> {
+    let (mut targets, wrong) = (filled(0, count)?, AtomicUsize::new(usize::MAX));
     pool.run_on_pieces(&mut targets, CHUNK, &|index, piece| {
         for (i, slot) in piece.iter_mut().enumerate() {
             match target(index * CHUNK + i) {
@@ -258,10 +261,10 @@ fn compute(
             }
         }
     });
-    match wrong.into_inner() {
+    Ok(match wrong.into_inner() {
         usize::MAX => Ok(targets),
         first => Err(first),
-    }
+    })
 }
 
 /// An index from the start, if it is within the axis.

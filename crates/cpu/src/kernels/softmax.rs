@@ -3,13 +3,22 @@
 //! Bound by memory: three passes over a row, of which the first reads it from afar. Element `i` is summed in lane
 //! `i mod 64` of four vectors, added pairwise at the end: an order fixed by the length alone.
 
+use std::sync::Arc;
+
+use engine::{Call, Kernel, NodeTypes};
+use tensor::{DType, Shape, bf16, f16};
+
+use super::convert::Half;
+use super::operands::{elements, elements_mut, view};
 use super::rows::each_part;
+use super::softmax_columns;
 use super::variant::{Variant, fastest, variants};
-use crate::Pool;
-use crate::vec::{LANES, Simd, exp};
+use crate::device::kernel;
+use crate::vec::{LANES, Simd, exp, with_scratch};
+use crate::{Cpu, Pool};
 
 /// Some whole rows of `x`, of the given length, into as many of `out`.
-pub type Kernel = unsafe fn(usize, &[f32], &mut [f32]);
+pub type RowKernel = unsafe fn(usize, &[f32], &mut [f32]);
 
 variants! {
     /// Softmax of rows.
@@ -28,7 +37,7 @@ pub fn softmax(pool: &Pool, dims: usize, x: &[f32], out: &mut [f32]) {
 ///
 /// # Panics
 /// When the lengths disagree, or this machine cannot run the variant.
-pub fn softmax_with(variant: &Variant<Kernel>, pool: &Pool, dims: usize, x: &[f32], out: &mut [f32]) {
+pub fn softmax_with(variant: &Variant<RowKernel>, pool: &Pool, dims: usize, x: &[f32], out: &mut [f32]) {
     assert!((variant.available)(), "softmax: this machine cannot run {}", variant.name);
     // SAFETY: the variant is available.
     each_part("softmax", pool, dims, x, out, &|x, out| unsafe { (variant.run)(dims, x, out) });
@@ -93,6 +102,119 @@ pub(super) fn weights<S: Simd>(s: S, x: &[f32], largest: f32, out: &mut [f32]) -
         }
     }
     s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])))
+}
+
+/// `e^(x_i) / Σ_j e^(x_j)` along an axis.
+pub(crate) fn kernel_for(cpu: &Cpu, axis: usize, node: &NodeTypes<'_>) -> Option<Arc<dyn Kernel>> {
+    let (x, pool) = (node.inputs[0], Arc::clone(&cpu.pool));
+    let rows = cpu.pick(VARIANTS);
+    match x.dtype {
+        DType::F32 => {
+            kernel(SoftmaxKernel { axis, rows, columns: cpu.pick(softmax_columns::VARIANTS), pool })
+        }
+        DType::F16 => kernel(LaneSoftmaxKernel::<f16> { axis, softmax: softmax_half::<f16>, rows, pool }),
+        DType::BF16 => kernel(LaneSoftmaxKernel::<bf16> { axis, softmax: softmax_half::<bf16>, rows, pool }),
+        DType::F64 => kernel(LaneSoftmaxKernel::<f64> { axis, softmax: softmax_f64, rows, pool }),
+        _ => None,
+    }
+}
+
+/// Of f32.
+struct SoftmaxKernel {
+    axis: usize,
+    rows: &'static Variant<RowKernel>,
+    columns: &'static Variant<softmax_columns::Kernel>,
+    pool: Arc<Pool>,
+}
+
+impl Kernel for SoftmaxKernel {
+    fn name(&self) -> String {
+        format!("softmax[f32].{}", self.rows.name)
+    }
+
+    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+        let x = view(&call, 0);
+        let (n, inner) = axis_sizes(&x.shape, self.axis);
+        let (x, out) = (elements(x.bytes), elements_mut(call.outputs[0].bytes));
+        match inner {
+            1 => softmax_with(self.rows, &self.pool, n, &x, out),
+            _ => softmax_columns::softmax(self.columns, &self.pool, n, inner, &x, out),
+        }
+        Ok(())
+    }
+}
+
+/// Softmax of a lane, which is gathered into a row and scattered again.
+type LaneSoftmax<T> = fn(&Variant<RowKernel>, Lane, &[T], &mut [T]);
+
+/// Of the other floats.
+struct LaneSoftmaxKernel<T> {
+    axis: usize,
+    softmax: LaneSoftmax<T>,
+    rows: &'static Variant<RowKernel>,
+    pool: Arc<Pool>,
+}
+
+/// Elements along an axis.
+#[derive(Clone, Copy)]
+struct Lane {
+    first: usize,
+    stride: usize,
+    len: usize,
+}
+
+impl Lane {
+    fn positions(self) -> impl Iterator<Item = usize> {
+        (0..self.len).map(move |i| self.first + i * self.stride)
+    }
+}
+
+impl<T: tensor::Element> Kernel for LaneSoftmaxKernel<T> {
+    fn name(&self) -> String {
+        format!("softmax[{}].{}", T::DTYPE, if T::DTYPE == DType::F64 { "portable" } else { self.rows.name })
+    }
+
+    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+        let x = view(&call, 0);
+        let (len, stride) = axis_sizes(&x.shape, self.axis);
+        let (x, out) = (elements::<T>(x.bytes), elements_mut::<T>(call.outputs[0].bytes));
+        if !out.is_empty() {
+            self.pool.run_on_pieces(out, len * stride, &|index, out| {
+                let x = &x[index * len * stride..][..len * stride];
+                (0..stride).for_each(|first| (self.softmax)(self.rows, Lane { first, stride, len }, x, out));
+            });
+        }
+        Ok(())
+    }
+}
+
+fn softmax_half<T: Half>(rows: &Variant<RowKernel>, lane: Lane, x: &[T], out: &mut [T]) {
+    with_scratch(2 * lane.len, |scratch| {
+        let (row, result) = scratch.split_at_mut(lane.len);
+        for (slot, i) in row.iter_mut().zip(lane.positions()) {
+            T::widen(&x[i..=i], std::slice::from_mut(slot));
+        }
+        // SAFETY: the variant was chosen because this machine has it.
+        unsafe { (rows.run)(lane.len, row, result) };
+        for (value, i) in result.iter().zip(lane.positions()) {
+            T::narrow(std::slice::from_ref(value), &mut out[i..=i]);
+        }
+    });
+}
+
+fn softmax_f64(_rows: &Variant<RowKernel>, lane: Lane, x: &[f64], out: &mut [f64]) {
+    let largest = lane.positions().map(|i| x[i]).fold(f64::NEG_INFINITY, f64::max);
+    let mut sum = 0.0;
+    for i in lane.positions() {
+        out[i] = (x[i] - largest).exp();
+        sum += out[i];
+    }
+    lane.positions().for_each(|i| out[i] /= sum);
+}
+
+/// The size of an axis, and the elements under one index of it.
+fn axis_sizes(shape: &Shape, axis: usize) -> (usize, usize) {
+    (shape[axis], shape[axis + 1..].iter().product())
 }
 
 #[cfg(test)]

@@ -122,6 +122,17 @@ mod integers {
 
 #[inline(always)]
 fn map_f32<S: Simd>(s: S, function: Unary, x: &[f32], y: &mut [f32]) {
+    macro_rules! vector {
+        ($x:ident => $value:expr) => {
+            lanes(
+                s,
+                x,
+                y,
+                #[inline(always)]
+                |$x| $value,
+            )
+        };
+    }
     match function {
         Unary::Abs => plain(x, y, f32::abs),
         Unary::Acos => plain(x, y, f32::acos),
@@ -129,42 +140,12 @@ fn map_f32<S: Simd>(s: S, function: Unary, x: &[f32], y: &mut [f32]) {
         Unary::Atanh => plain(x, y, |x| x.abs().atanh().copysign(x)),
         Unary::Ceil => plain(x, y, f32::ceil),
         Unary::Cos => plain(x, y, f32::cos),
-        Unary::Erf => lanes(
-            s,
-            x,
-            y,
-            #[inline(always)]
-            |x| erf(s, x),
-        ),
-        Unary::Exp => lanes(
-            s,
-            x,
-            y,
-            #[inline(always)]
-            |x| vec::exp(s, x),
-        ),
+        Unary::Erf => vector!(x => erf(s, x)),
+        Unary::Exp => vector!(x => vec::exp(s, x)),
         Unary::Floor => plain(x, y, f32::floor),
-        Unary::Gelu => lanes(
-            s,
-            x,
-            y,
-            #[inline(always)]
-            |x| vec::gelu(s, x),
-        ),
-        Unary::GeluTanh => lanes(
-            s,
-            x,
-            y,
-            #[inline(always)]
-            |x| vec::gelu_tanh(s, x),
-        ),
-        Unary::GeluQuick => lanes(
-            s,
-            x,
-            y,
-            #[inline(always)]
-            |x| s.mul(x, vec::sigmoid(s, s.mul(x, s.splat(1.702)))),
-        ),
+        Unary::Gelu => vector!(x => vec::gelu(s, x)),
+        Unary::GeluTanh => vector!(x => vec::gelu_tanh(s, x)),
+        Unary::GeluQuick => vector!(x => s.mul(x, vec::sigmoid(s, s.mul(x, s.splat(1.702))))),
         Unary::Log => plain(x, y, f32::ln),
         Unary::Log1p => plain(x, y, f32::ln_1p),
         Unary::Neg => plain(x, y, |x| -x),
@@ -173,29 +154,11 @@ fn map_f32<S: Simd>(s: S, function: Unary, x: &[f32], y: &mut [f32]) {
         Unary::Relu => plain(x, y, |x| if x < 0.0 { 0.0 } else { x }),
         Unary::Round => plain(x, y, f32::round_ties_even),
         Unary::Rsqrt => plain(x, y, |x| 1.0 / x.sqrt()),
-        Unary::Sigmoid => lanes(
-            s,
-            x,
-            y,
-            #[inline(always)]
-            |x| vec::sigmoid(s, x),
-        ),
-        Unary::Silu => lanes(
-            s,
-            x,
-            y,
-            #[inline(always)]
-            |x| s.mul(x, vec::sigmoid(s, x)),
-        ),
+        Unary::Sigmoid => vector!(x => vec::sigmoid(s, x)),
+        Unary::Silu => vector!(x => s.mul(x, vec::sigmoid(s, x))),
         Unary::Sin => plain(x, y, f32::sin),
         Unary::Sqrt => plain(x, y, f32::sqrt),
-        Unary::Tanh => lanes(
-            s,
-            x,
-            y,
-            #[inline(always)]
-            |x| vec::tanh(s, x),
-        ),
+        Unary::Tanh => vector!(x => vec::tanh(s, x)),
         Unary::Trunc => plain(x, y, f32::trunc),
     }
 }

@@ -6,16 +6,22 @@ use super::{Simd, exp, sigmoid};
 /// interpolates at Chebyshev nodes, with a relative error of 4e-8.
 #[inline(always)]
 pub fn normal_tail<S: Simd>(s: S, x: S::F32) -> S::F32 {
-    const C: f32 = 0.212_132_03;
-    let p = [0.084_586_45, 0.085_477_78, 0.073_364_37, 0.110_434_58, -0.053_942_207];
-    let q = [0.282_982_92, -0.263_762_18, 0.246_319_6, -0.065_461_315];
-    let one = s.splat(1.0);
-    let t = s.div(one, s.fma(s.abs(x), s.splat(C), one));
-    let mut sum = s.splat(0.0);
-    for &coefficient in p.iter().chain(&q).rev() {
-        sum = s.fma(sum, t, s.splat(coefficient));
-    }
-    s.mul(s.mul(t, sum), exp(s, s.mul(s.mul(x, x), s.splat(-0.5))))
+    s.call(
+        x,
+        #[inline(always)]
+        |s: S, x: S::F32| {
+            const C: f32 = 0.212_132_03;
+            let p = [0.084_586_45, 0.085_477_78, 0.073_364_37, 0.110_434_58, -0.053_942_207];
+            let q = [0.282_982_92, -0.263_762_18, 0.246_319_6, -0.065_461_315];
+            let one = s.splat(1.0);
+            let t = s.div(one, s.fma(s.abs(x), s.splat(C), one));
+            let mut sum = s.splat(0.0);
+            for &coefficient in p.iter().chain(&q).rev() {
+                sum = s.fma(sum, t, s.splat(coefficient));
+            }
+            s.mul(s.mul(t, sum), exp(s, s.mul(s.mul(x, x), s.splat(-0.5))))
+        },
+    )
 }
 
 /// `x · Φ(x)`, where `Φ(x) = 1 - Φ(-x)` for positive `x`.

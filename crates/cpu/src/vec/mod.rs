@@ -63,12 +63,6 @@ pub trait Simd: Copy {
     /// Sixteen values are readable at `from`.
     unsafe fn load_f16(self, from: *const f16) -> Self::F32;
 
-    /// Four bits of each of sixteen little-endian words of 32 bits: those from bit `4 · index` on, `index < 8`.
-    ///
-    /// # Safety
-    /// Sixteen words, 64 bytes, are readable at `from`.
-    unsafe fn load_nibbles(self, from: *const u8, index: u32) -> Self::F32;
-
     /// Writes the sixteen lanes from `to` on.
     ///
     /// # Safety
@@ -122,6 +116,12 @@ pub trait Simd: Copy {
 
     /// The lanes.
     fn to_array(self, a: Self::F32) -> [f32; LANES];
+
+    /// `function(x)`. Where registers hold but a few lanes, it is compiled once, and not into each caller.
+    #[inline(always)]
+    fn call(self, x: Self::F32, function: impl Fn(Self, Self::F32) -> Self::F32) -> Self::F32 {
+        function(self, x)
+    }
 
     /// The sum of the lanes, added in halves: lane `i` to lane `i + 8`, then `i + 4`, `i + 2`, `i + 1`.
     #[inline(always)]

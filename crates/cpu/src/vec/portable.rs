@@ -78,13 +78,6 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    unsafe fn load_nibbles(self, from: *const u8, index: u32) -> Lanes {
-        // SAFETY: the caller vouches for sixteen words; they need no alignment.
-        let words = unsafe { from.cast::<[[u8; 4]; LANES]>().read_unaligned() };
-        each!(I => (u32::from_le_bytes(words[I]) >> (4 * index) & 15) as f32)
-    }
-
-    #[inline(always)]
     unsafe fn store(self, to: *mut f32, lanes: Lanes) {
         // SAFETY: the caller vouches for sixteen values; they need no alignment.
         unsafe { to.cast::<[f32; LANES]>().write_unaligned(lanes.0) }
@@ -172,6 +165,11 @@ impl Simd for Portable {
     #[inline(always)]
     fn to_array(self, a: Lanes) -> [f32; LANES] {
         a.0
+    }
+
+    #[inline(never)]
+    fn call(self, x: Lanes, function: impl Fn(Self, Lanes) -> Lanes) -> Lanes {
+        function(self, x)
     }
 }
 

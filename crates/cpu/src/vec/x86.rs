@@ -99,15 +99,6 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn load_nibbles(self, from: *const u8, index: u32) -> __m512 {
-        intrinsic!({
-            let words = _mm512_loadu_si512(from.cast());
-            let shifted = _mm512_srlv_epi32(words, _mm512_set1_epi32(4 * index as i32));
-            _mm512_cvtepi32_ps(_mm512_and_si512(shifted, _mm512_set1_epi32(15)))
-        })
-    }
-
-    #[inline(always)]
     unsafe fn store(self, to: *mut f32, lanes: __m512) {
         intrinsic!(_mm512_storeu_ps(to, lanes))
     }
@@ -264,19 +255,6 @@ impl Simd for Avx2 {
             let low = _mm_loadu_si128(from.cast());
             let high = _mm_loadu_si128(from.add(8).cast());
             (_mm256_cvtph_ps(low), _mm256_cvtph_ps(high))
-        })
-    }
-
-    #[inline(always)]
-    unsafe fn load_nibbles(self, from: *const u8, index: u32) -> Pair {
-        intrinsic!({
-            let (shift, mask) = (_mm256_set1_epi32(4 * index as i32), _mm256_set1_epi32(15));
-            let low = _mm256_srlv_epi32(_mm256_loadu_si256(from.cast()), shift);
-            let high = _mm256_srlv_epi32(_mm256_loadu_si256(from.add(32).cast()), shift);
-            (
-                _mm256_cvtepi32_ps(_mm256_and_si256(low, mask)),
-                _mm256_cvtepi32_ps(_mm256_and_si256(high, mask)),
-            )
         })
     }
 

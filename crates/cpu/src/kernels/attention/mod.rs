@@ -14,14 +14,21 @@
 mod plan;
 mod tile;
 
-use half::{bf16, f16};
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use engine::{Call, Kernel};
+use graph::ops::PagedAttention;
+use tensor::{DType, bf16, f16};
 
 use self::plan::{Plan, Task};
 use super::disjoint::Disjoint;
-use super::kv_cache::{RaggedBatch, length};
+use super::kv_cache::{BatchOperands, RaggedBatch, length};
+use super::operands::{elements, elements_mut, view};
 use super::variant::{Variant, fastest, variants};
+use crate::device::kernel;
 use crate::vec::{Scalar, with_scratch};
-use crate::{Error, Pool};
+use crate::{Cpu, Error, Pool};
 
 /// Positions whose scores share one maximum.
 pub const RANGE: usize = 256;
@@ -43,7 +50,7 @@ pub struct Attention {
 }
 
 /// Everything a task reads, and where it writes.
-pub struct Call<'a, T> {
+pub struct Job<'a, T> {
     attention: &'a Attention,
     batch: &'a RaggedBatch<'a>,
     layer: usize,
@@ -59,29 +66,29 @@ pub struct Call<'a, T> {
 }
 
 /// Runs one task of the plan, given working memory.
-pub type Kernel<T> = unsafe fn(&Call<'_, T>, usize, &mut [f32]);
+pub type TaskKernel<T> = unsafe fn(&Job<'_, T>, usize, &mut [f32]);
 
 /// An element type that the cache can keep.
 pub trait CacheElement: Scalar {
     /// The kernel's variants for a cache of this type, fastest first.
-    const VARIANTS: &'static [Variant<Kernel<Self>>];
+    const VARIANTS: &'static [Variant<TaskKernel<Self>>];
 }
 
 impl CacheElement for f32 {
-    const VARIANTS: &'static [Variant<Kernel<f32>>] = VARIANTS_F32;
+    const VARIANTS: &'static [Variant<TaskKernel<f32>>] = VARIANTS_F32;
 }
 
 impl CacheElement for bf16 {
-    const VARIANTS: &'static [Variant<Kernel<bf16>>] = VARIANTS_BF16;
+    const VARIANTS: &'static [Variant<TaskKernel<bf16>>] = VARIANTS_BF16;
 }
 
 impl CacheElement for f16 {
-    const VARIANTS: &'static [Variant<Kernel<f16>>] = VARIANTS_F16;
+    const VARIANTS: &'static [Variant<TaskKernel<f16>>] = VARIANTS_F16;
 }
 
-variants!(static VARIANTS_F32 = tile::run, (call: &Call<'_, f32>, task: usize, scratch: &mut [f32]));
-variants!(static VARIANTS_BF16 = tile::run, (call: &Call<'_, bf16>, task: usize, scratch: &mut [f32]));
-variants!(static VARIANTS_F16 = tile::run, (call: &Call<'_, f16>, task: usize, scratch: &mut [f32]));
+variants!(static VARIANTS_F32 = tile::run, (call: &Job<'_, f32>, task: usize, scratch: &mut [f32]));
+variants!(static VARIANTS_BF16 = tile::run, (call: &Job<'_, bf16>, task: usize, scratch: &mut [f32]));
+variants!(static VARIANTS_F16 = tile::run, (call: &Job<'_, f16>, task: usize, scratch: &mut [f32]));
 
 /// Attends from the batch's new tokens, `q[tokens, heads, head_dim]`, to their sequences' pasts and themselves.
 ///
@@ -108,7 +115,7 @@ pub fn attention<T: CacheElement>(
 /// When this machine cannot run the variant.
 #[expect(clippy::too_many_arguments, reason = "the arguments of `attention`, and the variant")]
 pub fn attention_with<T: CacheElement>(
-    variant: &Variant<Kernel<T>>,
+    variant: &Variant<TaskKernel<T>>,
     pool: &Pool,
     attention: &Attention,
     batch: &RaggedBatch,
@@ -122,7 +129,7 @@ pub fn attention_with<T: CacheElement>(
     let plan = Plan::new(attention, batch, pool.threads());
     let mut partials = vec![0f32; plan.partials_len];
     let (out, partials) = (Disjoint::new(out), Disjoint::new(&mut partials));
-    let call = Call { attention, batch, layer, cache, q, out, plan: &plan, partials };
+    let call = Job { attention, batch, layer, cache, q, out, plan: &plan, partials };
     let scratch_len = tile::scratch_len(batch.layout().head_dim());
     pool.run(plan.tasks.len(), &|task| {
         // SAFETY: the variant is available, and `check` made the cache and the slices fit the batch.
@@ -157,20 +164,62 @@ fn check(
 
 impl Task {
     /// The positions that row `row` of the tile sees.
-    fn visible<T>(&self, call: &Call<'_, T>, row: usize) -> std::ops::Range<usize> {
+    fn visible<T>(&self, call: &Job<'_, T>, row: usize) -> std::ops::Range<usize> {
         let group = call.attention.heads / call.batch.layout().kv_heads();
         let position = call.batch.first_position(self.sequence) + (self.first_row + row) / group;
         call.attention.window.map_or(0, |window| (position + 1).saturating_sub(window))..position + 1
     }
 
     /// Where row `row` of the tile lies in `q` and `out`.
-    fn row<T>(&self, call: &Call<'_, T>, row: usize) -> std::ops::Range<usize> {
+    fn row<T>(&self, call: &Job<'_, T>, row: usize) -> std::ops::Range<usize> {
         let group = call.attention.heads / call.batch.layout().kv_heads();
         let (token, head) = ((self.first_row + row) / group, (self.first_row + row) % group);
         let token = call.batch.rows(self.sequence).start + token;
         let dims = call.batch.layout().head_dim();
         let start = (token * call.attention.heads + self.kv_head * group + head) * dims;
         start..start + dims
+    }
+}
+
+/// Attention to the pages of a cache.
+pub(crate) fn kernel_for(cpu: &Cpu, op: &PagedAttention, cache: DType) -> Option<Arc<dyn Kernel>> {
+    match cache {
+        DType::F32 => attention_to::<f32>(cpu, op),
+        DType::BF16 => attention_to::<bf16>(cpu, op),
+        DType::F16 => attention_to::<f16>(cpu, op),
+        _ => None,
+    }
+}
+
+fn attention_to<T: CacheElement + Pod>(cpu: &Cpu, op: &PagedAttention) -> Option<Arc<dyn Kernel>> {
+    kernel(AttentionKernel { op: *op, variant: cpu.pick(T::VARIANTS), pool: Arc::clone(&cpu.pool) })
+}
+
+struct AttentionKernel<T: 'static> {
+    op: PagedAttention,
+    variant: &'static Variant<TaskKernel<T>>,
+    pool: Arc<Pool>,
+}
+
+impl<T: CacheElement + Pod> Kernel for AttentionKernel<T> {
+    fn name(&self) -> String {
+        format!("paged_attention.{}", self.variant.name)
+    }
+
+    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+        let (q, cache) = (view(&call, 0), view(&call, 1));
+        if q.bytes.is_empty() {
+            return Ok(());
+        }
+        let PagedAttention { layer, scale, window, softcap } = self.op;
+        let [_, heads, head_dim] = [0, 1, 2].map(|axis| q.shape[axis]);
+        let lists = BatchOperands::new(&call, 2);
+        let batch = lists.batch(&cache.shape, head_dim)?;
+        let attention = Attention { heads, scale, window, softcap };
+        let (q, cache) = (elements(q.bytes), elements::<T>(cache.bytes));
+        let out = elements_mut(call.outputs[0].bytes);
+        attention_with(self.variant, &self.pool, &attention, &batch, layer, &cache, &q, out)
+            .map_err(|error| error.to_string())
     }
 }
 

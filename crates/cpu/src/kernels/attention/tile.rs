@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use super::plan::Task;
-use super::{Call, RANGE, TILE_ROWS};
+use super::{Job, RANGE, TILE_ROWS};
 use crate::kernels::kv_cache::TILE;
 use crate::vec::{LANES, Scalar, Simd, exp, tanh};
 
@@ -28,7 +28,7 @@ pub(super) fn scratch_len(head_dim: usize) -> usize {
 ///
 /// The call has been checked, so that every page of the batch lies in its cache; `scratch` is of [`scratch_len`].
 #[inline(always)]
-pub(super) fn run<S: Simd, T: Scalar>(s: S, call: &Call<'_, T>, index: usize, scratch: &mut [f32]) {
+pub(super) fn run<S: Simd, T: Scalar>(s: S, call: &Job<'_, T>, index: usize, scratch: &mut [f32]) {
     let task = &call.plan.tasks[index];
     let dims = call.batch.layout().head_dim();
     let (queries, rest) = scratch.split_at_mut(dims * LANES);
@@ -69,7 +69,7 @@ pub(super) fn run<S: Simd, T: Scalar>(s: S, call: &Call<'_, T>, index: usize, sc
 
 /// Queries scaled and transposed, `[head_dim, 16]`; lanes without a row are 0.
 #[inline(always)]
-fn pack_queries<T>(call: &Call<'_, T>, task: &Task, queries: &mut [f32]) {
+fn pack_queries<T>(call: &Job<'_, T>, task: &Task, queries: &mut [f32]) {
     queries.fill(0.0);
     for row in 0..task.rows {
         let q = &call.q[task.row(call, row)];
@@ -90,7 +90,7 @@ fn clear(partial: &mut [f32]) {
 #[inline(always)]
 fn attend<S: Simd, T: Scalar>(
     s: S,
-    call: &Call<'_, T>,
+    call: &Job<'_, T>,
     task: &Task,
     range: usize,
     queries: &[f32],
@@ -124,7 +124,7 @@ fn attend<S: Simd, T: Scalar>(
 
 /// The positions that each row sees of a range, counted from its start; first and end are equal where it sees none.
 #[inline(always)]
-fn visible_in<T>(call: &Call<'_, T>, task: &Task, range: usize) -> [(usize, usize); TILE_ROWS] {
+fn visible_in<T>(call: &Job<'_, T>, task: &Task, range: usize) -> [(usize, usize); TILE_ROWS] {
     let start = range * RANGE;
     let mut visible = [(0, 0); TILE_ROWS];
     for (row, slot) in visible.iter_mut().enumerate().take(task.rows) {
@@ -138,7 +138,7 @@ fn visible_in<T>(call: &Call<'_, T>, task: &Task, range: usize) -> [(usize, usiz
 /// Where the keys and the values of each of `tiles` of a range lie.
 #[inline(always)]
 fn pointers<T>(
-    call: &Call<'_, T>,
+    call: &Job<'_, T>,
     task: &Task,
     range: usize,
     tiles: Range<usize>,
@@ -469,7 +469,7 @@ impl<T: Scalar> Sums<'_, T> {
 
 /// Adds the result of a range to the result so far, both scaled to their common maximum.
 #[inline(always)]
-fn fold<S: Simd, T>(s: S, call: &Call<'_, T>, task: &Task, range: usize, partial: &[f32], state: &mut [f32]) {
+fn fold<S: Simd, T>(s: S, call: &Job<'_, T>, task: &Task, range: usize, partial: &[f32], state: &mut [f32]) {
     let (mut old, mut new) = ([0f32; LANES], [0f32; LANES]);
     for row in 0..task.rows {
         let shift = shift(if state[row] > partial[row] { state[row] } else { partial[row] });
@@ -498,7 +498,7 @@ fn fold<S: Simd, T>(s: S, call: &Call<'_, T>, task: &Task, range: usize, partial
 
 /// Divides by the sums of weights and writes the rows.
 #[inline(always)]
-fn finish<S: Simd, T>(s: S, call: &Call<'_, T>, task: &Task, state: &[f32]) {
+fn finish<S: Simd, T>(s: S, call: &Job<'_, T>, task: &Task, state: &[f32]) {
     let dims = call.batch.layout().head_dim();
     let stride = dims.next_multiple_of(LANES);
     for row in 0..task.rows {

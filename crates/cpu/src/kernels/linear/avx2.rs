@@ -87,13 +87,8 @@ impl Isa for Avx2 {
             let floats = |ints: Pair| (_mm256_castsi256_ps(ints.0), _mm256_castsi256_ps(ints.1));
             (floats(first), floats(second))
         };
-        fn code<const COLUMN: usize>(codes: Pair) -> Floats<Self> = {
-            let codes = both(codes, |codes| match COLUMN {
-                0 => codes,
-                1 => _mm256_srli_epi32::<8>(codes),
-                2 => _mm256_srli_epi32::<16>(codes),
-                _ => _mm256_srli_epi32::<24>(codes),
-            });
+        fn code(codes: Pair, column: usize) -> Floats<Self> = {
+            let codes = both(codes, |codes| _mm256_srlv_epi32(codes, _mm256_set1_epi32(8 * column as i32)));
             Self::to_floats(both(codes, |codes| _mm256_and_si256(codes, _mm256_set1_epi32(255))))
         };
 

@@ -69,13 +69,8 @@ impl Isa for Avx512 {
             let second = _mm512_and_si512(pairs, _mm512_set1_epi32(0xffff_0000u32 as i32));
             (_mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs)), _mm512_castsi512_ps(second))
         };
-        fn code<const COLUMN: usize>(codes: __m512i) -> __m512 = {
-            let codes = match COLUMN {
-                0 => codes,
-                1 => _mm512_srli_epi32::<8>(codes),
-                2 => _mm512_srli_epi32::<16>(codes),
-                _ => _mm512_srli_epi32::<24>(codes),
-            };
+        fn code(codes: __m512i, column: usize) -> __m512 = {
+            let codes = _mm512_srlv_epi32(codes, _mm512_set1_epi32(8 * column as i32));
             _mm512_cvtepi32_ps(_mm512_and_si512(codes, _mm512_set1_epi32(255)))
         };
 

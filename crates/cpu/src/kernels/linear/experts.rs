@@ -10,19 +10,27 @@
 //!
 //! Results depend on a row and its expert alone, since a row's bits are the same in any tile.
 
+use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
-use tensor::DType;
+use engine::{Call, Kernel, NodeTypes};
+use graph::ops;
+use tensor::{DType, Shape};
 
-use super::epilogue::Finish;
-use super::panel::ROWS;
+use super::kernel::{activation, is_widened};
 use super::prepare::Rows;
+use super::products::{Job, multiply_panel, panel_time, prepare_all};
 use super::{
-    CHUNK_TIME, Epilogue, INPUT_BLOCK, Kernel, PackedMatrix, forms, input_of, multiply_tile, panel_time,
-    place, prepare_all, scratch_bytes_for, with_panels,
+    CHUNK_TIME, Epilogue, Functions, INPUT_BLOCK, PackedMatrix, VARIANTS, forms, input_of, place,
+    scratch_bytes_for, weights,
 };
-use crate::Pool;
+use crate::device::kernel;
+use crate::kernels::gather;
+use crate::kernels::operands::{elements, elements_mut, view};
+use crate::kernels::variant::Variant;
 use crate::threads::SendPointer;
+use crate::{Cpu, Pool};
 
 /// One call: rows times the matrices of their experts.
 pub struct ExpertLinear<'a> {
@@ -60,8 +68,8 @@ pub fn expert_scratch_bytes_for(
 ///
 /// # Panics
 /// If sizes do not belong together, an expert is none of the weights', or this machine cannot run the variant.
-pub fn expert_linear_with(kernel: &Kernel, pool: &Pool, call: ExpertLinear) {
-    assert!((kernel.available)(), "expert_linear: this machine cannot run the variant");
+pub fn expert_linear_with(functions: &Functions, pool: &Pool, call: ExpertLinear) {
+    assert!((functions.available)(), "expert_linear: this machine cannot run the variant");
     check(&call);
     let (rows, columns) = (call.rows, call.weights[0].columns());
     if call.output.is_empty() {
@@ -74,21 +82,24 @@ pub fn expert_linear_with(kernel: &Kernel, pool: &Pool, call: ExpertLinear) {
         [order, sources].map(|bytes| &mut bytemuck::cast_slice_mut::<u8, usize>(bytes)[..rows]);
     let ends = group(call.expert, call.weights[0].experts(), order);
     sources.iter_mut().zip(&*order).for_each(|(source, row)| *source = row / call.per_row);
-    let tiles = tiles(&ends, kernel.tile);
+    let tiles = tiles(&ends, functions.tile);
     let forms = place(&forms(call.weights, call.exact), rows, columns, converted);
     let converted = Rows { input: call.input, columns, sources: Some(sources), norm: None, forms: &forms };
-    prepare_all(kernel, pool, &converted, rows, tiles.len(), &|tile| tiles[tile].rows.clone());
+    let tile = |index: usize| tiles[index].rows.clone();
+    prepare_all(functions, pool, &converted, rows, tiles.len(), &tile);
     let job = Job {
-        kernel,
+        functions,
         weights: call.weights,
+        biases: &[],
         epilogue: call.epilogue,
+        residual: None,
         exact: call.exact,
-        tiles: &tiles,
-        order,
+        tile: &tile,
+        order: Some(order),
         inputs: call.weights.iter().map(|matrix| input_of(matrix, call.exact, &forms)).collect(),
-        output: SendPointer(call.output.as_mut_ptr()),
+        outputs: &[SendPointer(call.output.as_mut_ptr())],
     };
-    multiply_all(pool, &job);
+    multiply_all(pool, &job, &tiles);
 }
 
 fn check(call: &ExpertLinear) {
@@ -148,25 +159,11 @@ fn tiles(ends: &[usize], size: usize) -> Vec<ExpertTile> {
     tiles
 }
 
-/// What the threads need for the products.
-struct Job<'a> {
-    kernel: &'a Kernel,
-    weights: &'a [&'a PackedMatrix],
-    epilogue: Epilogue,
-    exact: bool,
-    tiles: &'a [ExpertTile],
-    /// Where in the output each row goes.
-    order: &'a [usize],
-    /// The start and the bytes per row of the input in each matrix's form.
-    inputs: Vec<(SendPointer<u8>, usize)>,
-    output: SendPointer<f32>,
-}
-
 /// Multiplies all tiles with the panels of their experts, in chunks of some panels times some tiles of one expert.
-fn multiply_all(pool: &Pool, job: &Job) {
+fn multiply_all(pool: &Pool, job: &Job, tiles: &[ExpertTile]) {
     let panels = job.weights[0].panels();
-    let blocks = blocks(job);
-    let tokens = job.order.len().div_ceil(blocks.len());
+    let blocks = blocks(job, tiles);
+    let tokens = tiles.last().map_or(0, |tile| tile.rows.end).div_ceil(blocks.len());
     let time: usize = job.weights.iter().map(|matrix| panel_time(matrix, job.exact, tokens)).sum();
     let share = blocks.len() * panels / (4 * pool.threads());
     let at_a_time = (CHUNK_TIME / time).min(share).clamp(1, panels);
@@ -174,18 +171,18 @@ fn multiply_all(pool: &Pool, job: &Job) {
     pool.run(blocks.len() * groups, &|chunk| {
         let (block, group) = (&blocks[chunk / groups], chunk % groups);
         for panel in group * at_a_time..panels.min((group + 1) * at_a_time) {
-            multiply_panel(job, panel, &job.tiles[block.clone()]);
+            multiply_panel(job, 0, (tiles[block.start].expert, panel), block.clone());
         }
     });
 }
 
 /// Tiles of one expert that stay in the nearer caches together.
-fn blocks(job: &Job) -> Vec<Range<usize>> {
-    let tile_bytes = job.inputs[0].1 * job.kernel.tile;
+fn blocks(job: &Job, tiles: &[ExpertTile]) -> Vec<Range<usize>> {
+    let tile_bytes = job.inputs[0].1 * job.functions.tile;
     let limit = (INPUT_BLOCK / tile_bytes.max(1)).max(1);
     let mut blocks = Vec::new();
     let mut start = 0;
-    for tiles in job.tiles.chunk_by(|a, b| a.expert == b.expert) {
+    for tiles in tiles.chunk_by(|a, b| a.expert == b.expert) {
         let count = tiles.len().div_ceil(limit);
         let cut = |index: usize| start + index * tiles.len() / count;
         blocks.extend((0..count).map(|index| cut(index)..cut(index + 1)));
@@ -194,28 +191,79 @@ fn blocks(job: &Job) -> Vec<Range<usize>> {
     blocks
 }
 
-/// Multiplies a panel (and, with a gate, its sibling) of an expert with some of its tiles.
-fn multiply_panel(job: &Job, panel: usize, tiles: &[ExpertTile]) {
-    let rows = job.weights[0].rows();
-    let activation = match job.epilogue {
-        Epilogue::Plain => None,
-        Epilogue::Activate(activation) | Epilogue::Gate(activation) => Some(activation),
+/// Products of rows with the matrices of their experts.
+pub(crate) fn expert_kernel(
+    cpu: &Cpu,
+    op: ops::ExpertLinear,
+    node: &NodeTypes<'_>,
+) -> Option<Arc<dyn Kernel>> {
+    let epilogue = match op.gate {
+        None => Epilogue::Plain,
+        Some(gate) => Epilogue::Gate(activation(gate)?),
     };
-    let finish = Finish {
-        biases: [None, None],
-        activation,
-        residual: None,
-        output: job.output.get(),
-        order: Some(job.order),
-        rows,
-        range: panel * ROWS..rows.min((panel + 1) * ROWS),
-    };
-    let Some(ExpertTile { expert, .. }) = tiles.first() else { return };
-    with_panels(job.kernel, job.weights, job.exact, (*expert, panel), |panels| {
-        for tile in tiles {
-            // SAFETY: the variant is available; the converted tiles are whole; the output has room for all rows, of
-            // which the order names each once, and these columns of these rows are this chunk's alone.
-            unsafe { multiply_tile(job.kernel, panels, &job.inputs, tile.rows.clone(), &finish) };
-        }
-    });
+    let dtypes = node.inputs[2..].iter().map(|weight| weight.dtype).collect();
+    let (variant, pool) = (cpu.pick(VARIANTS), Arc::clone(&cpu.pool));
+    let exact = node.settings.exact_activations;
+    kernel(ExpertKernel { op, epilogue, dtypes, exact, variant, pool })
+}
+
+/// The layout of the weights.
+pub(crate) fn expert_packing(node: &NodeTypes<'_>, position: usize) -> Option<String> {
+    (position > 1).then(|| weights::layout(node.inputs[position].dtype))
+}
+
+struct ExpertKernel {
+    op: ops::ExpertLinear,
+    epilogue: Epilogue,
+    /// Of the weights.
+    dtypes: Vec<DType>,
+    exact: bool,
+    variant: &'static Variant<Functions>,
+    pool: Arc<Pool>,
+}
+
+impl Kernel for ExpertKernel {
+    fn name(&self) -> String {
+        let dtypes: Vec<&str> = self.dtypes.iter().map(|dtype| dtype.name()).collect();
+        let gate = self.op.gate.map_or(String::new(), |gate| format!(", {}", graph::Op::from(gate).name()));
+        let exact = if is_widened(self.exact, &self.dtypes) { ", exact" } else { "" };
+        format!("expert_linear[{}{gate}{exact}].{}", dtypes.join("+"), self.variant.name)
+    }
+
+    fn scratch(&self, inputs: &[Shape], _outputs: &[Shape]) -> usize {
+        let columns = *inputs[0].last().expect("the type rule asks for a last axis");
+        let dtypes = self.dtypes.iter().map(|&dtype| weights::packed_as(dtype));
+        expert_scratch_bytes_for(inputs[1].elements(), columns, dtypes, self.exact)
+    }
+
+    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+        let (x, experts) = (view(&call, 0), view(&call, 1));
+        let per_row = match experts.shape.rank() < x.shape.rank() {
+            true => 1,
+            false => *experts.shape.last().expect("one more axis than the rows of x"),
+        };
+        let weights: Vec<Cow<'_, PackedMatrix>> = call.inputs[2..]
+            .iter()
+            .zip(&self.dtypes)
+            .map(|(weight, &dtype)| weights::packed(&self.pool, weight, dtype))
+            .collect::<Result<_, _>>()?;
+        let weights: Vec<&PackedMatrix> = weights.iter().map(|weight| &**weight).collect();
+        let experts = gather::Rows::new(experts, weights[0].experts(), false)?;
+        expert_linear_with(
+            &self.variant.run,
+            &self.pool,
+            ExpertLinear {
+                input: &elements(x.bytes),
+                rows: experts.len(),
+                per_row,
+                expert: &|row| experts.get(row),
+                weights: &weights,
+                epilogue: self.epilogue,
+                exact: self.exact,
+                output: elements_mut(call.outputs[0].bytes),
+                scratch: call.scratch,
+            },
+        );
+        Ok(())
+    }
 }

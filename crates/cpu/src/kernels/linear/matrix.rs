@@ -135,29 +135,6 @@ impl PackedMatrix {
         self.bytes.len()
     }
 
-    /// The name of the layout, such as `panel16.q4_k`.
-    pub fn layout(&self) -> &'static str {
-        match self.dtype {
-            DType::Q4_0 => "panel16.q4_0",
-            DType::Q4_1 => "panel16.q4_1",
-            DType::Q5_0 => "panel16.q5_0",
-            DType::Q5_1 => "panel16.q5_1",
-            DType::Q8_0 => "panel16.q8_0",
-            DType::Q2K => "panel16.q2_k",
-            DType::Q3K => "panel16.q3_k",
-            DType::Q4K => "panel16.q4_k",
-            DType::Q5K => "panel16.q5_k",
-            DType::Q6K => "panel16.q6_k",
-            DType::Iq4Nl => "panel16.iq4_nl",
-            DType::Iq4Xs => "panel16.iq4_xs",
-            DType::Gptq => "panel16.gptq",
-            DType::F32 => "panel16.f32",
-            DType::F16 => "panel16.f16",
-            DType::BF16 => "panel16.bf16",
-            _ => unreachable!("no other dtype can be packed"),
-        }
-    }
-
     /// A matrix of panels that were stored, used where they lie. They read fastest from huge pages and cache-line
     /// aligned.
     ///
@@ -219,7 +196,7 @@ impl PackedMatrix {
 impl fmt::Debug for PackedMatrix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let experts = if self.experts == 1 { String::new() } else { format!("{}, ", self.experts) };
-        write!(f, "PackedMatrix({} [{experts}{}, {}])", self.layout(), self.rows, self.columns)
+        write!(f, "PackedMatrix({} [{experts}{}, {}])", super::layout(self.dtype), self.rows, self.columns)
     }
 }
 

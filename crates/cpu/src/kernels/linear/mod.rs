@@ -17,40 +17,48 @@ mod avx2;
 mod avx512;
 mod epilogue;
 mod experts;
+mod kernel;
 mod matrix;
 mod pack;
 mod panel;
 mod portable;
 mod prepare;
+mod products;
 mod simd;
+mod weights;
 
 use std::ops::Range;
 
 use tensor::DType;
 
 use self::epilogue::{Finish, Products};
-use self::panel::{Layout, ROWS, with_layout};
+use self::panel::{Layout, with_layout};
 use self::prepare::{Form, Rows, Tile};
+use self::products::{Job, multiply_panel, panel_time, prepare_all};
 use self::simd::{Isa, MAX_TILE};
 use crate::Pool;
 use crate::kernels::variant::{Variant, fastest};
 use crate::threads::SendPointer;
-use crate::vec::{prefetch_line, with_scratch};
 
 pub use self::activation::Activation;
 pub use self::experts::{ExpertLinear, expert_linear_with, expert_scratch_bytes_for};
+pub(crate) use self::experts::{expert_kernel, expert_packing};
+pub(crate) use self::kernel::{kernel_for, packing, qmatmul};
 pub use self::matrix::{PackError, PackedMatrix};
+pub(crate) use self::weights::{
+    COLUMNS, layout, load, load_columns, pack, pack_columns, packed_matrix, packed_weight, save,
+};
 
 /// The instruction sets, fastest first. (A static: a constant's kernels would be compiled into each crate that reads it.)
-pub static VARIANTS: &[Variant<Kernel>] = &[
+pub static VARIANTS: &[Variant<Functions>] = &[
     #[cfg(target_arch = "x86_64")]
-    Variant { name: "avx512", available: avx512::Avx512::available, run: Kernel::of::<avx512::Avx512>() },
+    Variant { name: "avx512", available: avx512::Avx512::available, run: Functions::of::<avx512::Avx512>() },
     #[cfg(target_arch = "x86_64")]
-    Variant { name: "avx2", available: avx2::Avx2::available, run: Kernel::of::<avx2::Avx2>() },
+    Variant { name: "avx2", available: avx2::Avx2::available, run: Functions::of::<avx2::Avx2>() },
     Variant {
         name: "portable",
         available: portable::Portable::available,
-        run: Kernel::of::<portable::Portable>(),
+        run: Functions::of::<portable::Portable>(),
     },
 ];
 
@@ -133,32 +141,61 @@ pub fn linear(pool: &Pool, call: Linear) {
 ///
 /// # Panics
 /// If sizes do not belong together, or this machine cannot run the variant.
-pub fn linear_with(kernel: &Kernel, pool: &Pool, call: Linear) {
-    assert!((kernel.available)(), "linear: this machine cannot run the variant");
+pub fn linear_with(functions: &Functions, pool: &Pool, call: Linear) {
+    assert!((functions.available)(), "linear: this machine cannot run the variant");
     check(&call);
     let columns = call.weights[0].columns();
-    let tiles = Tiles { tokens: call.tokens, count: call.tokens.div_ceil(kernel.tile) };
+    let tiles = Tiles { tokens: call.tokens, count: call.tokens.div_ceil(functions.tile) };
     let forms = place(&forms(call.weights, call.exact), call.tokens, columns, call.scratch);
     let norm = call.norm.map(|norm| (norm.weight, norm.eps));
     let rows = Rows { input: call.input, columns, sources: None, norm, forms: &forms };
-    prepare_all(kernel, pool, &rows, call.tokens, tiles.count, &|tile| tiles.get(tile));
+    let tile = |index| tiles.get(index);
+    prepare_all(functions, pool, &rows, call.tokens, tiles.count, &tile);
     let outputs: Vec<_> = call.outputs.iter_mut().map(|output| SendPointer(output.as_mut_ptr())).collect();
     let job = Job {
-        kernel,
+        functions,
         weights: call.weights,
         biases: call.biases,
         epilogue: call.epilogue,
         residual: call.residual,
         exact: call.exact,
-        tiles,
+        tile: &tile,
+        order: None,
         inputs: call.weights.iter().map(|matrix| input_of(matrix, call.exact, &forms)).collect(),
         outputs: &outputs,
     };
-    multiply_all(pool, &job);
+    multiply_all(pool, &job, tiles);
+}
+
+/// Multiplies rows of an input with one matrix, and nothing else.
+pub(crate) fn multiply_matrix(
+    functions: &Functions,
+    pool: &Pool,
+    matrix: &PackedMatrix,
+    input: &[f32],
+    exact: bool,
+    output: &mut [f32],
+    scratch: &mut [u8],
+) {
+    // There may be no columns, or no rows.
+    let tokens = output.len().checked_div(matrix.rows()).or(input.len().checked_div(matrix.columns()));
+    let call = Linear {
+        input,
+        tokens: tokens.unwrap_or(0),
+        norm: None,
+        weights: &[matrix],
+        biases: &[],
+        epilogue: Epilogue::Plain,
+        residual: None,
+        exact,
+        outputs: &mut [output],
+        scratch,
+    };
+    linear_with(functions, pool, call);
 }
 
 /// The functions of an instruction set.
-pub struct Kernel {
+pub struct Functions {
     available: fn() -> bool,
     tile: usize,
     prepare: unsafe fn(&Rows, &Tile),
@@ -171,8 +208,6 @@ pub struct Kernel {
 const INPUT_BLOCK: usize = 512 << 10;
 /// What a chunk of work should take, in nanoseconds: long against claiming it, short against a time slice.
 const CHUNK_TIME: usize = 15_000;
-/// Elements that are not worth a region of their own for the prologue.
-const SMALL_INPUT: usize = 1 << 14;
 
 /// One panel times one tile.
 struct Product {
@@ -184,10 +219,10 @@ struct Product {
     out: *mut u8,
 }
 
-impl Kernel {
-    const fn of<I: Isa>() -> Kernel {
+impl Functions {
+    const fn of<I: Isa>() -> Functions {
         assert!(I::TILE <= MAX_TILE);
-        Kernel {
+        Functions {
             available: I::available,
             tile: I::TILE,
             prepare: I::prepare,
@@ -319,190 +354,32 @@ impl Tiles {
     }
 }
 
-/// Converts the input, on one thread when it is small, since it is done before others would have woken.
-fn prepare_all(
-    kernel: &Kernel,
-    pool: &Pool,
-    rows: &Rows,
-    tokens: usize,
-    tiles: usize,
-    tile: &(dyn Fn(usize) -> Range<usize> + Sync),
-) {
-    let blocks = rows.columns.div_ceil(32);
-    let small = tokens * rows.columns * rows.forms.len() <= SMALL_INPUT;
-    // Few tiles are cut along the columns too. Each slice computes the norm of its rows again.
-    let slices = if small { 1 } else { (2 * pool.threads()).div_ceil(tiles).min(blocks.div_ceil(8)).max(1) };
-    let body = |chunk: usize| {
-        let (index, slice) = (chunk / slices, chunk % slices);
-        let blocks = slice * blocks / slices..(slice + 1) * blocks / slices;
-        let tile = Tile { tokens: tile(index), blocks };
-        // SAFETY: the variant is available; the forms have room; tiles and slices are disjoint.
-        unsafe { (kernel.prepare)(rows, &tile) };
-    };
-    if small {
-        (0..tiles).for_each(body);
-    } else {
-        pool.run(tiles * slices, &body);
-    }
-}
-
-/// What the threads need for the products.
-struct Job<'a> {
-    kernel: &'a Kernel,
-    weights: &'a [&'a PackedMatrix],
-    biases: &'a [Option<&'a [f32]>],
-    epilogue: Epilogue,
-    residual: Option<&'a [f32]>,
-    exact: bool,
-    tiles: Tiles,
-    /// The start and the bytes per token of the input in each matrix's form.
-    inputs: Vec<(SendPointer<u8>, usize)>,
-    outputs: &'a [SendPointer<f32>],
-}
-
 /// Multiplies all panels with all tiles, in chunks of some panels times some tiles.
-fn multiply_all(pool: &Pool, job: &Job) {
+fn multiply_all(pool: &Pool, job: &Job, tiles: Tiles) {
     // With a gate, panels of the two matrices go together.
     let matrices = if matches!(job.epilogue, Epilogue::Gate(_)) { &job.weights[..1] } else { job.weights };
     let panels: usize = matrices.iter().map(|matrix| matrix.panels()).sum();
-    if job.tiles.count == 0 || panels == 0 {
+    if tiles.count == 0 || panels == 0 {
         return;
     }
-    let tile_bytes = job.inputs[0].1 * job.tiles.tokens.div_ceil(job.tiles.count);
-    let token_blocks = (job.tiles.count * tile_bytes).div_ceil(INPUT_BLOCK).clamp(1, job.tiles.count);
+    let tile_bytes = job.inputs[0].1 * tiles.tokens.div_ceil(tiles.count);
+    let token_blocks = (tiles.count * tile_bytes).div_ceil(INPUT_BLOCK).clamp(1, tiles.count);
     let time: usize =
-        matrices.iter().map(|matrix| matrix.panels() * panel_time(matrix, job.exact, job.tiles.tokens)).sum();
+        matrices.iter().map(|matrix| matrix.panels() * panel_time(matrix, job.exact, tiles.tokens)).sum();
     let at_a_time = (panels * CHUNK_TIME / time.max(1)).min(panels / (4 * pool.threads())).max(1);
     let groups = panels.div_ceil(at_a_time);
     pool.run(groups * token_blocks, &|chunk| {
         let (block, group) = (chunk / groups, chunk % groups);
-        let tiles = block * job.tiles.count / token_blocks..(block + 1) * job.tiles.count / token_blocks;
+        let tiles = block * tiles.count / token_blocks..(block + 1) * tiles.count / token_blocks;
         for panel in group * at_a_time..panels.min((group + 1) * at_a_time) {
             let (mut matrix, mut panel) = (0, panel);
             while panel >= matrices[matrix].panels() {
                 panel -= matrices[matrix].panels();
                 matrix += 1;
             }
-            multiply_panel(job, matrix, panel, tiles.clone());
+            multiply_panel(job, matrix, (0, panel), tiles.clone());
         }
     });
-}
-
-/// About how long a panel takes in nanoseconds: the time to stream it or to multiply it, whichever is longer.
-fn panel_time(matrix: &PackedMatrix, exact: bool, tokens: usize) -> usize {
-    let products = ROWS * matrix.columns() * tokens;
-    let products_per_ns = match matrix.form(exact) {
-        Form::Int8 { .. } => 170,
-        Form::F32 => 50,
-    };
-    1 + (matrix.panel_bytes() / 16).max(products / products_per_ns)
-}
-
-/// Multiplies a panel (and, with a gate, its sibling) with some tiles.
-fn multiply_panel(job: &Job, matrix: usize, panel: usize, tiles: Range<usize>) {
-    let (pair, activation) = match job.epilogue {
-        Epilogue::Plain => (&job.weights[matrix..=matrix], None),
-        Epilogue::Activate(activation) => (&job.weights[matrix..=matrix], Some(activation)),
-        Epilogue::Gate(activation) => (&job.weights[..2], Some(activation)),
-    };
-    let rows = pair[0].rows();
-    let finish = Finish {
-        biases: std::array::from_fn(|index| pair.get(index).and_then(|_| *job.biases.get(matrix + index)?)),
-        activation,
-        residual: job.residual.filter(|_| matrix == 0),
-        output: job.outputs[matrix].get(),
-        order: None,
-        rows,
-        range: panel * ROWS..rows.min((panel + 1) * ROWS),
-    };
-    with_panels(job.kernel, pair, job.exact, (0, panel), |panels| {
-        for tile in tiles {
-            // SAFETY: the variant is available; the converted tiles are whole; the outputs have room for all tokens,
-            // and these rows of these tokens are this chunk's alone.
-            unsafe {
-                multiply_tile(job.kernel, panels, &job.inputs[matrix..], job.tiles.get(tile), &finish);
-            }
-        }
-    });
-}
-
-/// A panel as a kernel multiplies it.
-#[derive(Clone, Copy)]
-struct Panel<'a> {
-    dtype: DType,
-    columns: usize,
-    bytes: &'a [u8],
-}
-
-/// Calls `body` with the panel of a number of each matrix of an expert (0 where there is but one), quantized ones widened
-/// if inputs stay exact.
-fn with_panels(
-    kernel: &Kernel,
-    matrices: &[&PackedMatrix],
-    exact: bool,
-    (expert, panel): (usize, usize),
-    body: impl FnOnce(&[Panel]),
-) {
-    let is_widened = |matrix: &PackedMatrix| exact && matrix.dtype().is_block();
-    let lengths = matrices.iter().map(|matrix| if is_widened(matrix) { ROWS * matrix.columns() } else { 0 });
-    with_scratch(lengths.sum(), |mut wide| {
-        let mut panels = [Panel { dtype: DType::F32, columns: 0, bytes: &[] }; 2];
-        for (slot, matrix) in panels.iter_mut().zip(matrices) {
-            let (columns, mut bytes) = (matrix.columns(), matrix.panel(expert, panel));
-            let mut dtype = matrix.dtype();
-            if is_widened(matrix) {
-                let (weights, rest) = wide.split_at_mut(ROWS * columns);
-                // SAFETY: whoever calls has the variant; the panel is whole, and there are 16 numbers per column.
-                unsafe { (kernel.widen)(dtype, bytes.as_ptr(), columns, weights.as_mut_ptr().cast()) };
-                (dtype, bytes, wide) = (DType::F32, bytemuck::cast_slice(weights), rest);
-            }
-            *slot = Panel { dtype, columns, bytes };
-        }
-        body(&panels[..matrices.len()]);
-    });
-}
-
-/// Multiplies a panel, or a pair that is gated, with a tile.
-///
-/// # Safety
-/// The variant is available, each input (start, and bytes per token) holds the whole converted tile, and as for
-/// [`Isa::finish`].
-unsafe fn multiply_tile(
-    kernel: &Kernel,
-    panels: &[Panel],
-    inputs: &[(SendPointer<u8>, usize)],
-    tokens: Range<usize>,
-    finish: &Finish,
-) {
-    fetch_ends(finish, tokens.clone());
-    let mut products: [Products; 2] = [[[0.0; ROWS]; MAX_TILE]; 2];
-    for ((panel, (input, token_bytes)), out) in panels.iter().zip(inputs).zip(&mut products) {
-        // SAFETY: the caller vouches for variant and tile; panel and products are whole.
-        unsafe {
-            (kernel.multiply)(&Product {
-                dtype: panel.dtype,
-                tokens: tokens.len(),
-                columns: panel.columns,
-                panel: panel.bytes.as_ptr(),
-                x: input.get().add(tokens.start * token_bytes),
-                out: out.as_mut_ptr().cast(),
-            });
-        }
-    }
-    let gated = (panels.len() == 2).then_some(&products[1]);
-    // SAFETY: as the caller promises.
-    unsafe { (kernel.finish)(finish, tokens, &products[0], gated) };
-}
-
-/// Asks for what the epilogue will read and write, so that it is there when the products are.
-fn fetch_ends(finish: &Finish, tokens: Range<usize>) {
-    for token in tokens {
-        let start = finish.place(token) * finish.rows + finish.range.start;
-        prefetch_line(finish.output.wrapping_add(start));
-        if let Some(residual) = finish.residual {
-            prefetch_line(&residual[start]);
-        }
-    }
 }
 
 #[cfg(test)]

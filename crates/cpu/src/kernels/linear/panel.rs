@@ -198,15 +198,7 @@ impl<C: Codes, F: Factors> Layout for Blocks<C, F> {
                             let group = F::GROUPS * piece + F::GROUPS * $step / 8;
                             let (scale, minimum) = F::group::<I>(factors, shared, group);
                             let step = C::step::<I, $step>(codes);
-                            let put = |column: usize, code: Floats<I>| {
-                                let code = I::lanes().sub(code, zero_point);
-                                let weight = I::mul_add(code, scale, minimum);
-                                I::store(out.add(64 * (4 * $step + column)), weight);
-                            };
-                            put(0, I::code::<0>(step));
-                            put(1, I::code::<1>(step));
-                            put(2, I::code::<2>(step));
-                            put(3, I::code::<3>(step));
+                            I::widen_columns(step, [zero_point, scale, minimum], out.add(64 * 4 * $step));
                         };
                     }
                     steps!(0 of 1, step);

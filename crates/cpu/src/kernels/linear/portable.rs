@@ -140,9 +140,22 @@ impl Isa for Portable {
     }
 
     #[inline(always)]
-    unsafe fn code<const COLUMN: usize>(codes: [u8; 64]) -> Floats<Self> {
+    unsafe fn code(codes: [u8; 64], column: usize) -> Floats<Self> {
         let rows: [[u8; 4]; 16] = bytemuck::cast(codes);
-        lanes(each(&rows, |row: [u8; 4]| f32::from(row[COLUMN])))
+        lanes(each(&rows, |row: [u8; 4]| f32::from(row[column])))
+    }
+
+    // A call: the kernels repeat it 8 times.
+    #[inline(never)]
+    unsafe fn widen_columns(codes: [u8; 64], factors: [Floats<Self>; 3], to: *mut u8) {
+        let [zero_point, scale, minimum] = factors;
+        for column in 0..4 {
+            // SAFETY: passed on to the caller.
+            unsafe {
+                let code = Self::lanes().sub(Self::code(codes, column), zero_point);
+                Self::store(to.add(64 * column), Self::mul_add(code, scale, minimum));
+            }
+        }
     }
 
     #[inline(always)]

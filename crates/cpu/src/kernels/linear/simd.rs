@@ -78,8 +78,20 @@ pub(super) trait Isa: Sized + 'static {
     unsafe fn signed(from: *const u8) -> Floats<Self>;
     /// 16 pairs of bf16: the first of each, and the second.
     unsafe fn pairs(from: *const u8) -> (Floats<Self>, Floats<Self>);
-    /// The codes of the `COLUMN`-th of four columns.
-    unsafe fn code<const COLUMN: usize>(codes: Self::Bytes) -> Floats<Self>;
+    /// The codes of one of four columns.
+    unsafe fn code(codes: Self::Bytes, column: usize) -> Floats<Self>;
+    /// Writes `(code − zero point) · scale + minimum` of four columns, 16 weights each. `factors` are these three.
+    #[inline(always)]
+    unsafe fn widen_columns(codes: Self::Bytes, factors: [Floats<Self>; 3], to: *mut u8) {
+        let [zero_point, scale, minimum] = factors;
+        for column in 0..4 {
+            // SAFETY: passed on to the caller.
+            unsafe {
+                let code = Self::lanes().sub(Self::code(codes, column), zero_point);
+                Self::store(to.add(64 * column), Self::mul_add(code, scale, minimum));
+            }
+        }
+    }
 
     /// Quantizes 32 values, the first 16 in `low`: `scale = max|x| / 127`, codes rounded to nearest even.
     unsafe fn quantize(low: Floats<Self>, high: Floats<Self>) -> Quantized;

@@ -29,7 +29,7 @@ const DTYPES: [DType; 16] = [
     DType::Gptq,
 ];
 
-fn variants() -> impl Iterator<Item = &'static Variant<Kernel>> {
+fn variants() -> impl Iterator<Item = &'static Variant<Functions>> {
     VARIANTS.iter().filter(|variant| (variant.available)())
 }
 
@@ -80,7 +80,7 @@ fn rounded(form: Form, input: &[f32], columns: usize) -> Vec<f64> {
 
 /// What to compute, with defaults that tests override.
 struct Case<'a> {
-    variant: &'a Variant<Kernel>,
+    variant: &'a Variant<Functions>,
     pool: &'a Pool,
     tokens: usize,
     norm: Option<Norm<'a>>,
@@ -91,7 +91,7 @@ struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    fn new(variant: &'a Variant<Kernel>, pool: &'a Pool, tokens: usize) -> Case<'a> {
+    fn new(variant: &'a Variant<Functions>, pool: &'a Pool, tokens: usize) -> Case<'a> {
         let epilogue = Epilogue::Plain;
         Case { variant, pool, tokens, norm: None, biases: &[], epilogue, residual: None, exact: false }
     }
@@ -330,7 +330,7 @@ fn stored_matrices_come_back() {
     let pool = Pool::new(2);
     for dtype in DTYPES {
         let packed = PackedMatrix::pack(&weight(dtype, 18, 512, 3), &pool).unwrap();
-        assert_eq!(packed.layout(), format!("panel16.{dtype}"));
+        assert_eq!(layout(packed.dtype()), format!("panel16.{dtype}"));
         let stored = packed.packed_bytes();
         let loaded = PackedMatrix::from_panels(dtype, 18, 512, stored.clone()).unwrap();
         assert_eq!((loaded.rows(), loaded.columns(), loaded.dtype()), (18, 512, dtype));

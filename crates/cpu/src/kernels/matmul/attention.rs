@@ -6,15 +6,22 @@
 
 use std::cmp::Reverse;
 use std::ops::Range;
+use std::sync::Arc;
 
-use super::pack::Lanes;
-use super::tile::{Kernel, Product, RightForm, tile_size};
-use crate::Pool;
+use engine::{Call, Kernel};
+use tensor::Shape;
+
+use super::pack::LaneSlice;
+use super::tile::{Product, RightForm, TileKernel, tile_size};
+use crate::device::kernel;
 use crate::kernels::disjoint::Disjoint;
+use crate::kernels::operands::{elements, elements_mut, view};
+use crate::kernels::ragged::check_offsets;
 use crate::kernels::softmax;
 use crate::kernels::strided::Strided;
 use crate::kernels::variant::Variant;
 use crate::vec::with_scratch;
+use crate::{Cpu, Pool};
 
 /// Tiles of rows that are worth packing keys and values for.
 const LEAST_TILES: usize = 4;
@@ -61,7 +68,7 @@ pub(crate) enum Bias<'a> {
 /// # Panics
 /// When lengths disagree, or this machine cannot run a variant.
 pub(crate) fn attention(
-    (variant, softmax): (&Variant<Kernel>, &Variant<softmax::Kernel>),
+    (variant, softmax): (&Variant<TileKernel>, &Variant<softmax::RowKernel>),
     pool: &Pool,
     shape: AttentionShape,
     items: &[Item],
@@ -79,7 +86,7 @@ pub(crate) fn attention(
     }
     let (tile_rows, tile_columns) = tile_size(variant.name);
     let tasks = tasks(shape.heads, items, tile_rows, pool.threads());
-    let call = Call {
+    let job = Job {
         kernel: variant.run,
         softmax: softmax.run,
         tile_rows,
@@ -92,8 +99,8 @@ pub(crate) fn attention(
     pool.run(tasks.len(), &|task| {
         let Task { item, head, rows } = &tasks[task];
         match items[*item].keys == 0 || shape.dim == 0 {
-            true => call.trivial(*item, *head, rows.clone()),
-            false => call.head(*item, *head, rows.clone()),
+            true => job.trivial(*item, *head, rows.clone()),
+            false => job.head(*item, *head, rows.clone()),
         }
     });
 }
@@ -134,9 +141,9 @@ fn tasks(heads: usize, items: &[Item], tile_rows: usize, threads: usize) -> Vec<
     tasks
 }
 
-struct Call<'a> {
-    kernel: Kernel,
-    softmax: softmax::Kernel,
+struct Job<'a> {
+    kernel: TileKernel,
+    softmax: softmax::RowKernel,
     tile_rows: usize,
     tile_columns: usize,
     shape: AttentionShape,
@@ -145,7 +152,7 @@ struct Call<'a> {
     out: Disjoint<'a, f32>,
 }
 
-impl Call<'_> {
+impl Job<'_> {
     /// Some rows of one head.
     fn head(&self, index: usize, head: usize, rows: Range<usize>) {
         let AttentionShape { heads, dim, width } = self.shape;
@@ -168,15 +175,15 @@ impl Call<'_> {
             });
             let (row, lane) = (heads * dim, heads * width);
             let start = (first_key * heads + head) * dim;
-            Lanes { data: self.inputs.k, start, lanes: keys, k: dim, lane_stride: row, k_stride: 1 }
+            LaneSlice { data: self.inputs.k, start, lanes: keys, k: dim, lane_stride: row, k_stride: 1 }
                 .pack(self.tile_columns, k);
             let start = (first_key * heads + head) * width;
-            Lanes { data: self.inputs.v, start, lanes: width, k: keys, lane_stride: 1, k_stride: lane }
+            LaneSlice { data: self.inputs.v, start, lanes: width, k: keys, lane_stride: 1, k_stride: lane }
                 .pack(self.tile_columns, v);
             for first in rows.clone().step_by(self.tile_rows) {
                 let count = self.tile_rows.min(rows.end - first);
                 let start = ((first_token + first) * heads + head) * dim;
-                Lanes { data: self.inputs.q, start, lanes: count, k: dim, lane_stride: row, k_stride: 1 }
+                LaneSlice { data: self.inputs.q, start, lanes: count, k: dim, lane_stride: row, k_stride: 1 }
                     .pack(self.tile_rows, left);
                 left[..self.tile_rows * dim].iter_mut().for_each(|q| *q *= self.inputs.scale);
                 let (scores, shares) = (&mut scores[..count * keys], &mut shares[..count * keys]);
@@ -189,7 +196,7 @@ impl Call<'_> {
                 self.add_bias(index, head, first, scores, shares);
                 // SAFETY: the variant is available.
                 unsafe { (self.softmax)(keys, scores, shares) };
-                Lanes { data: shares, start: 0, lanes: count, k: keys, lane_stride: keys, k_stride: 1 }
+                LaneSlice { data: shares, start: 0, lanes: count, k: keys, lane_stride: keys, k_stride: 1 }
                     .pack(self.tile_rows, left);
                 let start = ((first_token + first) * heads + head) * width;
                 // SAFETY: as above; no one else writes these rows of this head.
@@ -256,4 +263,55 @@ fn add_by_distance(scores: &mut [f32], bias: &[f32], row: usize) {
 
 fn add(scores: &mut [f32], bias: &[f32]) {
     scores.iter_mut().zip(bias).for_each(|(score, bias)| *score += bias);
+}
+
+/// Attention of every token to every key, or of a `ragged` batch's to every token of its sequence.
+pub(crate) fn attention_kernel(cpu: &Cpu, scale: f32, ragged: bool) -> Option<Arc<dyn Kernel>> {
+    let variants = (cpu.pick(super::VARIANTS), cpu.pick(softmax::VARIANTS));
+    kernel(AttentionKernel { scale, ragged, variants, pool: Arc::clone(&cpu.pool) })
+}
+
+struct AttentionKernel {
+    scale: f32,
+    ragged: bool,
+    variants: (&'static Variant<TileKernel>, &'static Variant<softmax::RowKernel>),
+    pool: Arc<Pool>,
+}
+
+impl Kernel for AttentionKernel {
+    fn name(&self) -> String {
+        format!("{}attention.{}", if self.ragged { "ragged_" } else { "" }, self.variants.0.name)
+    }
+
+    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+        let [q, k, v] = [0, 1, 2].map(|position| view(&call, position));
+        let (batch, sizes) = q.shape.split_at(q.shape.rank() - 3);
+        let shape = AttentionShape { heads: sizes[1], dim: sizes[2], width: v.shape[v.shape.rank() - 1] };
+        let [q, keys_of, v] = [q, k, v].map(|operand| elements(operand.bytes));
+        let inputs = AttentionInputs { scale: self.scale, q: &q, k: &keys_of, v: &v, bias: Bias::None };
+        if self.ragged {
+            let offsets = elements::<u32>(view(&call, 3).bytes);
+            check_offsets(3, &offsets, sizes[0])?;
+            let item = |rows: &[u32]| {
+                let (first, tokens) = (rows[0] as usize, (rows[1] - rows[0]) as usize);
+                Item { first_token: first, tokens, first_key: first, keys: tokens }
+            };
+            let items: Vec<Item> = offsets.windows(2).map(item).collect();
+            let bias = (call.inputs.len() > 4).then(|| elements(view(&call, 4).bytes));
+            let bias = bias.as_ref().map_or(Bias::None, |bias| Bias::Distance(bias));
+            let (inputs, out) = (AttentionInputs { bias, ..inputs }, elements_mut(call.outputs[0].bytes));
+            attention(self.variants, &self.pool, shape, &items, &inputs, out);
+        } else {
+            let (tokens, keys) = (sizes[0], k.shape[batch.len()]);
+            let item = |i: usize| Item { first_token: i * tokens, tokens, first_key: i * keys, keys };
+            let items: Vec<Item> = (0..batch.iter().product()).map(item).collect();
+            let scores = Shape::new(&[batch, &[sizes[1], tokens, keys]].concat());
+            let mask = (call.inputs.len() > 3).then(|| view(&call, 3));
+            let mask = mask.map(|mask| (elements(mask.bytes), Strided::broadcast(&mask.shape, &scores)));
+            let bias = mask.as_ref().map_or(Bias::None, |(mask, walk)| Bias::Mask(mask, *walk));
+            let (inputs, out) = (AttentionInputs { bias, ..inputs }, elements_mut(call.outputs[0].bytes));
+            attention(self.variants, &self.pool, shape, &items, &inputs, out);
+        }
+        Ok(())
+    }
 }

@@ -9,6 +9,7 @@
 
 pub(crate) mod attention;
 mod exact;
+mod kernel;
 mod pack;
 mod split;
 mod tile;
@@ -16,11 +17,12 @@ mod tile;
 use std::ops::Range;
 
 pub use self::exact::{Wide, matmul_exact};
-use self::pack::Lanes;
+pub(crate) use self::kernel::{kernel_for, packing, split_kernel, strides};
+use self::pack::LaneSlice;
 pub(crate) use self::split::matmul_split;
 pub(super) use self::tile::RightForm;
 pub(crate) use self::tile::tile_size;
-pub use self::tile::{Kernel, Product, VARIANTS};
+pub use self::tile::{Product, TileKernel, VARIANTS};
 use super::disjoint::Disjoint;
 use super::variant::{Variant, fastest};
 use crate::Pool;
@@ -80,7 +82,7 @@ pub fn matmul<A: Scalar, B: Scalar>(
 /// # Panics
 /// As [`matmul`], and when this machine cannot run the variant.
 pub fn matmul_with<A: Scalar, B: Scalar>(
-    variant: &Variant<Kernel>,
+    variant: &Variant<TileKernel>,
     pool: &Pool,
     shape: MatmulShape,
     a: Matrix<A>,
@@ -97,11 +99,11 @@ pub fn matmul_with<A: Scalar, B: Scalar>(
     check("left", a, batch, m, k);
     check("right", b, batch, k, n);
     let (tile_rows, tile_columns) = tile_size(variant.name);
-    let call = Call { kernel: variant.run, tile_rows, tile_columns, shape, a, b, out: Disjoint::new(out) };
+    let job = Job { kernel: variant.run, tile_rows, tile_columns, shape, a, b, out: Disjoint::new(out) };
     if m > 2 * tile_rows && m.saturating_mul(k).saturating_mul(n) >= LARGE {
-        (0..items).for_each(|item| call.together(pool, item));
+        (0..items).for_each(|item| job.together(pool, item));
     } else {
-        call.apart(pool, items);
+        job.apart(pool, items);
     }
 }
 
@@ -118,8 +120,8 @@ fn check<T>(side: &str, matrix: Matrix<T>, batch: &[usize], rows: usize, columns
     );
 }
 
-struct Call<'a, A, B> {
-    kernel: Kernel,
+struct Job<'a, A, B> {
+    kernel: TileKernel,
     tile_rows: usize,
     tile_columns: usize,
     shape: MatmulShape<'a>,
@@ -135,7 +137,7 @@ struct Part {
     columns: Range<usize>,
 }
 
-impl<A: Scalar, B: Scalar> Call<'_, A, B> {
+impl<A: Scalar, B: Scalar> Job<'_, A, B> {
     /// All threads on one item: they pack a block of both matrices, then multiply it, block after block.
     fn together(&self, pool: &Pool, item: usize) {
         let MatmulShape { m, k, n, .. } = self.shape;
@@ -296,16 +298,23 @@ impl<A: Scalar, B: Scalar> Call<'_, A, B> {
         }
     }
 
-    fn left(&self, item: usize, rows: Range<usize>, ks: Range<usize>) -> Lanes<'_, A> {
+    fn left(&self, item: usize, rows: Range<usize>, ks: Range<usize>) -> LaneSlice<'_, A> {
         let [.., row, column] = *self.a.strides else { unreachable!("checked: two strides and the batch's") };
         let start = offset(self.shape.batch, self.a.strides, item) + rows.start * row + ks.start * column;
-        Lanes { data: self.a.data, start, lanes: rows.len(), k: ks.len(), lane_stride: row, k_stride: column }
+        LaneSlice {
+            data: self.a.data,
+            start,
+            lanes: rows.len(),
+            k: ks.len(),
+            lane_stride: row,
+            k_stride: column,
+        }
     }
 
-    fn right(&self, item: usize, columns: Range<usize>, ks: Range<usize>) -> Lanes<'_, B> {
+    fn right(&self, item: usize, columns: Range<usize>, ks: Range<usize>) -> LaneSlice<'_, B> {
         let [.., row, column] = *self.b.strides else { unreachable!("checked: two strides and the batch's") };
         let start = offset(self.shape.batch, self.b.strides, item) + columns.start * column + ks.start * row;
-        Lanes {
+        LaneSlice {
             data: self.b.data,
             start,
             lanes: columns.len(),

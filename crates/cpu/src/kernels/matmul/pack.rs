@@ -10,7 +10,7 @@ const GROUP: usize = 4;
 
 /// A part of a matrix seen as lanes: rows of the left matrix, columns of the right one.
 #[derive(Clone, Copy)]
-pub(super) struct Lanes<'a, T> {
+pub(super) struct LaneSlice<'a, T> {
     pub(super) data: &'a [T],
     /// The first element of the first lane.
     pub(super) start: usize,
@@ -23,7 +23,7 @@ pub(super) struct Lanes<'a, T> {
     pub(super) k_stride: usize,
 }
 
-impl<T: Scalar> Lanes<'_, T> {
+impl<T: Scalar> LaneSlice<'_, T> {
     /// Writes panels of `width` lanes, one after the other; lanes missing from the last are 0.
     pub(super) fn pack(&self, width: usize, panels: &mut [f32]) {
         let starts = (0..self.lanes).step_by(width);

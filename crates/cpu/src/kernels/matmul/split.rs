@@ -2,7 +2,7 @@
 //!
 //! Bound by arithmetic: each partial sum is a product of [`super::matmul_with`], which thinner ones make a bit slower.
 
-use super::{Kernel, MatmulShape, Matrix, matmul_with};
+use super::{MatmulShape, Matrix, TileKernel, matmul_with};
 use crate::Pool;
 use crate::kernels::variant::Variant;
 use crate::vec::Scalar;
@@ -16,7 +16,7 @@ const PIECE: usize = 4096;
 /// # Panics
 /// As [`matmul_with`], when `chunk` is 0, and when `scratch` has another length.
 pub(crate) fn matmul_split<T: Scalar>(
-    variant: &Variant<Kernel>,
+    variant: &Variant<TileKernel>,
     pool: &Pool,
     shape: MatmulShape,
     (a, b): (Matrix<T>, Matrix<T>),

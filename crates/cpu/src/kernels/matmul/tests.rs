@@ -35,7 +35,7 @@ fn reference<A: Scalar, B: Scalar>(shape: MatmulShape, a: Matrix<A>, b: Matrix<B
     out
 }
 
-fn available() -> impl Iterator<Item = &'static Variant<Kernel>> {
+fn available() -> impl Iterator<Item = &'static Variant<TileKernel>> {
     VARIANTS.iter().filter(|variant| (variant.available)())
 }
 

@@ -30,7 +30,7 @@ pub(in crate::kernels) enum RightForm {
 }
 
 /// Multiplies panels; sound where `Product::new`'s promise holds and the variant is available.
-pub type Kernel = unsafe fn(&Product);
+pub type TileKernel = unsafe fn(&Product);
 
 variants! {
     /// Tiles of 14 × 32 (AVX-512), 6 × 16 (AVX2) and 2 × 16.

@@ -15,7 +15,7 @@ fn experts(dtype: DType, sizes: [usize; 3], seed: u64, pool: &Pool) -> (PackedMa
 
 /// The rows of `input` times the matrices of their experts, `per_row` each.
 fn run(
-    variant: &Variant<Kernel>,
+    variant: &Variant<Functions>,
     pool: &Pool,
     (weights, epilogue, exact): (&[&PackedMatrix], Epilogue, bool),
     input: &[f32],

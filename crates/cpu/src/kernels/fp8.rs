@@ -11,19 +11,19 @@ use graph::Type;
 use graph::ops::Fp8Product;
 use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor, bf16};
 
-use super::matmul::strides;
-use super::{Cpu, kernel};
-use crate::Pool;
-use crate::kernels::linear::{self, Epilogue, PackedMatrix};
-use crate::kernels::matmul::{self, MatmulShape, Matrix};
-use crate::kernels::operands::elements_mut;
-use crate::kernels::variant::Variant;
+use super::convert::{Half, to_f32};
+use super::linear::{self, Functions, PackedMatrix};
+use super::matmul::{self, MatmulShape, Matrix, strides};
+use super::operands::{elements, elements_mut};
+use super::variant::Variant;
+use crate::device::kernel;
+use crate::{Cpu, Pool};
 
 /// The layout of weights.
-pub(super) const LAYOUT: &str = "panel16.bf16.scaled_f8e4m3";
+pub(crate) const LAYOUT: &str = "panel16.bf16.scaled_f8e4m3";
 
 /// A product of either form.
-pub(super) fn product(cpu: &Cpu, op: Fp8Product) -> Option<Arc<dyn Kernel>> {
+pub(crate) fn product(cpu: &Cpu, op: Fp8Product) -> Option<Arc<dyn Kernel>> {
     let pool = Arc::clone(&cpu.pool);
     match op {
         Fp8Product::Linear => kernel(Fp8Linear { variant: cpu.pick(linear::VARIANTS), pool }),
@@ -32,25 +32,26 @@ pub(super) fn product(cpu: &Cpu, op: Fp8Product) -> Option<Arc<dyn Kernel>> {
 }
 
 /// The layout of a weight of a linear layer.
-pub(super) fn packing(op: Fp8Product, node: &NodeTypes<'_>, position: usize) -> Option<String> {
+pub(crate) fn packing(op: Fp8Product, node: &NodeTypes<'_>, position: usize) -> Option<String> {
     let is_weight = op == Fp8Product::Linear && position + 1 == node.inputs.len();
     is_weight.then(|| LAYOUT.to_string())
 }
 
 /// Rounds a weight and brings it into panels.
-pub(super) fn pack(pool: &Pool, weight: &Tensor) -> Result<PackedWeight, PackError> {
-    Ok(Scaled::new(pool, weight)?.packed())
+pub(crate) fn pack(pool: &Pool, weight: &Tensor) -> Result<PackedWeight, PackError> {
+    let weight = weight.try_contiguous()?;
+    Ok(Scaled::new(pool, weight.dtype(), *weight.shape(), weight.bytes())?.packed())
 }
 
 /// The panels of a weight, then its scale.
-pub(super) fn save(weight: &PackedWeight) -> Result<Bytes, String> {
+pub(crate) fn save(weight: &PackedWeight) -> Result<Bytes, String> {
     let scaled: &Scaled =
         weight.data.downcast_ref().ok_or_else(|| format!("{} is not a layout of the CPU", weight.layout))?;
     Ok(Bytes::new([scaled.matrix.packed_bytes(), &scaled.scale.to_le_bytes()[..]].concat()))
 }
 
 /// A weight of saved panels, used where they lie, and their scale.
-pub(super) fn load(ty: &Type, bytes: Bytes) -> Result<PackedWeight, String> {
+pub(crate) fn load(ty: &Type, bytes: Bytes) -> Result<PackedWeight, String> {
     let shape = ty.static_shape().ok_or_else(|| format!("{ty} has sizes without numbers"))?;
     let &[rows, columns] = shape.dims() else {
         return Err(format!("a weight matrix is [rows, columns], got {ty}"));
@@ -72,12 +73,12 @@ struct Scaled {
 }
 
 impl Scaled {
-    fn new(pool: &Pool, weight: &Tensor) -> Result<Scaled, PackError> {
-        let (rounded, scale) = Fp8Product::round(&weight.to_f32_vec());
-        let rounded: Vec<bf16> = rounded.into_iter().map(bf16::from_f32).collect();
-        let rounded = Tensor::from_slice(*weight.shape(), &rounded);
-        let matrix = PackedMatrix::pack(&rounded, pool)?;
-        Ok(Scaled { matrix, scale })
+    fn new(pool: &Pool, dtype: DType, shape: Shape, bytes: &[u8]) -> Result<Scaled, PackError> {
+        let (rounded, scale) = round(dtype, bytes)?;
+        let mut narrow = AlignedBytes::try_zeroed(rounded.len() / 2)?;
+        bf16::narrow(&elements(&rounded), elements_mut(&mut narrow));
+        let rounded = Tensor::from_bytes(DType::BF16, shape, Bytes::new(narrow))?;
+        Ok(Scaled { matrix: PackedMatrix::pack(&rounded, pool)?, scale })
     }
 
     fn packed(self) -> PackedWeight {
@@ -86,7 +87,7 @@ impl Scaled {
 }
 
 struct Fp8Linear {
-    variant: &'static Variant<linear::Kernel>,
+    variant: &'static Variant<Functions>,
     pool: Arc<Pool>,
 }
 
@@ -106,34 +107,28 @@ impl Kernel for Fp8Linear {
             Operand::Packed(packed) => {
                 Cow::Borrowed(packed.data.downcast_ref().expect("a weight in this layout"))
             }
-            Operand::View(view) => Cow::Owned(Scaled::new(&self.pool, &tensor(view))?),
+            Operand::View(view) => Cow::Owned(Scaled::new(&self.pool, view.dtype, view.shape, view.bytes)?),
             Operand::InResult | Operand::Buffer(_) => panic!("a weight is a value to read"),
         };
-        let (input, scale) = Fp8Product::round(&tensor(x).to_f32_vec());
+        let (input, scale) = round(x.dtype, x.bytes).map_err(|error| error.to_string())?;
         let result = elements_mut::<f32>(call.outputs[0].bytes);
-        linear::linear_with(
-            &self.variant.run,
+        let (functions, scratch) = (&self.variant.run, call.scratch);
+        linear::multiply_matrix(
+            functions,
             &self.pool,
-            linear::Linear {
-                input: &input,
-                tokens: x.shape[..x.shape.rank() - 1].iter().product(),
-                norm: None,
-                weights: &[&weight.matrix],
-                biases: &[None],
-                epilogue: Epilogue::Plain,
-                residual: None,
-                exact: false,
-                outputs: &mut [&mut *result],
-                scratch: call.scratch,
-            },
+            &weight.matrix,
+            &elements(&input),
+            false,
+            result,
+            scratch,
         );
-        multiply(result, scale * weight.scale);
+        scale_by(result, scale * weight.scale);
         Ok(())
     }
 }
 
 struct Fp8MatMul {
-    variant: &'static Variant<matmul::Kernel>,
+    variant: &'static Variant<matmul::TileKernel>,
     pool: Arc<Pool>,
 }
 
@@ -144,8 +139,10 @@ impl Kernel for Fp8MatMul {
 
     fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
         let [Operand::View(a), Operand::View(b)] = &*call.inputs else { panic!("operands of fp8_matmul") };
-        let ((left, left_scale), (right, right_scale)) =
-            (Fp8Product::round(&tensor(a).to_f32_vec()), Fp8Product::round(&tensor(b).to_f32_vec()));
+        let rounded =
+            |operand: &View<'_>| round(operand.dtype, operand.bytes).map_err(|error| error.to_string());
+        let ((left, left_scale), (right, right_scale)) = (rounded(a)?, rounded(b)?);
+        let (left, right) = (elements::<f32>(&left), elements::<f32>(&right));
         let result = &mut call.outputs[0];
         let (batch, sizes) = result.shape.split_at(result.shape.rank() - 2);
         let shape = MatmulShape { batch, m: sizes[0], k: a.shape[a.shape.rank() - 1], n: sizes[1] };
@@ -154,16 +151,20 @@ impl Kernel for Fp8MatMul {
         let right = Matrix { data: &right, strides: &b_strides };
         let result = elements_mut::<f32>(result.bytes);
         matmul::matmul_with(self.variant, &self.pool, shape, left, right, result);
-        multiply(result, left_scale * right_scale);
+        scale_by(result, left_scale * right_scale);
         Ok(())
     }
 }
 
-fn tensor(view: &View<'_>) -> Tensor {
-    let bytes = Bytes::new(AlignedBytes::copy_of(view.bytes));
-    Tensor::from_bytes(view.dtype, view.shape, bytes).expect("an operand fits its shape")
+/// Numbers over their scale, rounded, as f32; and the scale.
+fn round(dtype: DType, bytes: &[u8]) -> Result<(AlignedBytes, f32), tensor::Error> {
+    let count = bytes.len() / dtype.block().bytes;
+    let mut values = AlignedBytes::try_zeroed(count * size_of::<f32>())?;
+    to_f32(dtype, bytes, elements_mut(&mut values));
+    let scale = Fp8Product::round(elements_mut(&mut values));
+    Ok((values, scale))
 }
 
-fn multiply(values: &mut [f32], scale: f32) {
+fn scale_by(values: &mut [f32], scale: f32) {
     values.iter_mut().for_each(|value| *value *= scale);
 }

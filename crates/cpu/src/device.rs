@@ -1,29 +1,20 @@
 //! The CPU as a device: which kernel computes which op.
 
-mod attention;
-mod convolution;
-mod experts;
-mod fp8;
-mod gptq;
-mod linear;
-mod matmul;
-mod normalize;
-mod paged;
-mod panels;
-
 use std::sync::Arc;
 
 use engine::{Device, Kernel, Marker, NodeTypes, PackError, PackedWeight};
 use graph::{Op, Type};
 use tensor::{Bytes, Tensor};
 
-use crate::kernels::linear::PackedMatrix;
+use crate::kernels::linear::{self, PackedMatrix};
+use crate::kernels::matmul::{self, attention};
 use crate::kernels::non_maximum_suppression::NonMaximumSuppressionKernel;
 use crate::kernels::variant::Variant;
 use crate::kernels::{
-    arg_reduce, arg_sort, axis_maps, band_part, binary, concat, conv_transpose, convert, copy, cumsum,
-    dequantize, embedding, fold, fourier, gather, generate, group_norm, log_softmax, masked, pool2d, program,
-    ragged, reduce, region, resize, roi_align, scatter, select, slice, top_k, transpose, unary,
+    arg_reduce, arg_sort, attention as paged_attention, axis_maps, band_part, binary, concat, conv,
+    conv_transpose, convert, copy, cumsum, dequantize, embedding, fold, fourier, fp8, gather, generate, gptq,
+    group_norm, kv_cache, log_softmax, masked, norm, pool2d, program, ragged, reduce, region, resize,
+    roi_align, rope, scatter, select, slice, softmax, top_k, transpose, unary,
 };
 use crate::nvtx::Nvtx;
 use crate::{InstructionSet, Pool};
@@ -90,14 +81,14 @@ impl Device for Cpu {
             Op::Elementwise(op) => program::kernel(self, op, node.inputs, like_result(node).next()),
             Op::Reduce(op) => reduce::kernel(self, op.kind, op.axis, dtype),
             Op::ArgReduce(op) => arg_reduce::kernel(self, op.kind, op.axis, dtype),
-            Op::Softmax(op) => normalize::softmax(self, op.axis, node),
-            Op::LayerNorm(norm) => normalize::layer_norm(self, norm.eps),
-            Op::RmsNorm(norm) => normalize::rms_norm(self, norm.eps),
-            Op::MatMul(_) => matmul::matmul(self, dtype),
-            Op::SplitMatMul(op) => matmul::split_matmul(self, dtype, op.chunk),
-            Op::Attention(op) => attention::attention(self, op.scale),
-            Op::Linear(op) => linear::linear(self, op, node),
-            Op::ExpertLinear(op) => experts::linear(self, *op, node),
+            Op::Softmax(op) => softmax::kernel_for(self, op.axis, node),
+            Op::LayerNorm(norm) => norm::layer_kernel(self, norm.eps),
+            Op::RmsNorm(norm) => norm::rms_kernel(self, norm.eps),
+            Op::MatMul(_) => matmul::kernel_for(self, dtype),
+            Op::SplitMatMul(op) => matmul::split_kernel(self, dtype, op.chunk),
+            Op::Attention(op) => attention::attention_kernel(self, op.scale, false),
+            Op::Linear(op) => linear::kernel_for(self, op, node),
+            Op::ExpertLinear(op) => linear::expert_kernel(self, *op, node),
             Op::Fp8Product(op) => fp8::product(self, *op),
             Op::Gather(op) => kernel(gather::GatherKernel { axis: op.axis, pool: pool() }),
             Op::Embedding(_) => kernel(embedding::EmbeddingKernel { dtype, pool: pool() }),
@@ -134,15 +125,15 @@ impl Device for Cpu {
             Op::LoadSlice(op) => kernel(region::LoadSliceKernel { steps: op.steps.clone(), pool: pool() }),
             Op::StoreSlice(op) => kernel(region::StoreSliceKernel { steps: op.steps.clone(), pool: pool() }),
             Op::RaggedPositions(_) => kernel(ragged::RaggedPositionsKernel),
-            Op::RopeTable(op) => paged::rope_table(self, op.scale),
-            Op::Rope(op) => paged::rope(self, op.style),
-            Op::KvStore(op) => paged::kv_store(self, op.layer),
-            Op::PagedAttention(op) => paged::attention(self, op, node.inputs[1].dtype),
-            Op::RaggedAttention(op) => attention::ragged_attention(self, op.scale),
+            Op::RopeTable(op) => rope::table_kernel(self, op.scale),
+            Op::Rope(op) => rope::kernel_for(self, op.style),
+            Op::KvStore(op) => kv_cache::store_kernel(self, op.layer),
+            Op::PagedAttention(op) => paged_attention::kernel_for(self, op, node.inputs[1].dtype),
+            Op::RaggedAttention(op) => attention::attention_kernel(self, op.scale, true),
             Op::ShapeToTensor(_) => kernel(copy::ShapeKernel),
             // A view, and what the engine runs itself.
             Op::Rebind(_) | Op::Cond(_) | Op::While(_) | Op::Call(_) => None,
-            Op::Conv(op) => convolution::conv(self, op, dtype),
+            Op::Conv(op) => conv::kernel_for(self, op, dtype),
             Op::ConvTranspose(op) => conv_transpose::kernel(self, op, dtype),
             Op::Fold(op) => fold::kernel(self, op, dtype),
             Op::Pool2d(op) => pool2d::kernel(self, op, dtype),
@@ -158,7 +149,7 @@ impl Device for Cpu {
                 kernel(dequantize::DequantizeKernel { encoding: op.encoding, pool: pool() })
             }
             Op::QMatMul(op) => linear::qmatmul(self, op.encoding, node.settings.exact_activations),
-            Op::GptqMatMul(op) => gptq::matmul(self, *op, dtype, node.settings.exact_activations),
+            Op::GptqMatMul(op) => gptq::kernel_for(self, *op, node.settings.exact_activations),
         }
     }
 
@@ -182,10 +173,10 @@ impl Device for Cpu {
         match node.op {
             Op::MatMul(_) => matmul::packing(node, position),
             Op::Linear(op) => linear::packing(op, node, position),
-            Op::ExpertLinear(_) => experts::packing(node, position),
-            Op::QMatMul(op) => (position == 1).then(|| panels::layout(op.encoding)),
+            Op::ExpertLinear(_) => linear::expert_packing(node, position),
+            Op::QMatMul(op) => (position == 1).then(|| linear::layout(op.encoding)),
             Op::GptqMatMul(op) => gptq::packing(*op, position),
-            Op::Conv(conv) => convolution::packing(self, conv, node, position),
+            Op::Conv(conv) => conv::packing(self, conv, node, position),
             Op::Fp8Product(op) => fp8::packing(*op, node, position),
             _ => None,
         }
@@ -194,17 +185,17 @@ impl Device for Cpu {
     fn pack(&self, layout: &str, weight: &Tensor) -> Result<PackedWeight, PackError> {
         match layout {
             fp8::LAYOUT => fp8::pack(&self.pool, weight),
-            panels::COLUMNS => panels::pack_columns(&self.pool, weight),
-            layout if layout.starts_with("filter.") => convolution::pack(layout, weight),
+            linear::COLUMNS => linear::pack_columns(&self.pool, weight),
+            layout if layout.starts_with("filter.") => conv::pack(layout, weight),
             layout if layout.starts_with(gptq::LAYOUT) => gptq::pack(&self.pool, layout, weight),
-            layout => panels::pack(&self.pool, layout, weight),
+            layout => linear::pack(&self.pool, layout, weight),
         }
     }
 
     fn packed_bytes(&self, layout: &str, ty: &Type) -> Option<usize> {
         let shape = ty.static_shape()?;
         match layout {
-            panels::COLUMNS => match *shape.dims() {
+            linear::COLUMNS => match *shape.dims() {
                 [k, n] => PackedMatrix::bytes_of(ty.dtype, &[n, k]),
                 _ => None,
             },
@@ -218,23 +209,23 @@ impl Device for Cpu {
     fn save_packed(&self, weight: &PackedWeight) -> Result<Bytes, String> {
         match &weight.layout[..] {
             fp8::LAYOUT => fp8::save(weight),
-            layout if layout.starts_with("filter.") => convolution::save(weight),
-            _ => panels::save(weight),
+            layout if layout.starts_with("filter.") => conv::save(weight),
+            _ => linear::save(weight),
         }
     }
 
     fn load_packed(&self, layout: &str, ty: &Type, bytes: Bytes) -> Result<PackedWeight, String> {
         match layout {
             fp8::LAYOUT => fp8::load(ty, bytes),
-            panels::COLUMNS => panels::load_columns(ty, bytes),
-            layout if layout.starts_with("filter.") => convolution::load(layout, ty, bytes),
+            linear::COLUMNS => linear::load_columns(ty, bytes),
+            layout if layout.starts_with("filter.") => conv::load(layout, ty, bytes),
             layout if layout.starts_with(gptq::LAYOUT) => gptq::load(layout, ty, bytes),
-            layout => panels::load(layout, ty, bytes),
+            layout => linear::load(layout, ty, bytes),
         }
     }
 }
 
-fn kernel(kernel: impl Kernel + 'static) -> Option<Arc<dyn Kernel>> {
+pub(crate) fn kernel(kernel: impl Kernel + 'static) -> Option<Arc<dyn Kernel>> {
     Some(Arc::new(kernel))
 }
 

@@ -7,39 +7,49 @@ use engine::{Operand, PackError, PackedWeight};
 use graph::Type;
 use tensor::{AlignedBytes, Bytes, DType, Tensor};
 
+use super::PackedMatrix;
 use crate::Pool;
 use crate::kernels::convert;
-use crate::kernels::linear::PackedMatrix;
 
 /// The layout of a right matrix `f32[k, n]` of a product: panels of 16 of its columns, as those of a linear layer's
 /// weight `[n, k]`.
-pub(super) const COLUMNS: &str = "columns16.f32";
+pub(crate) const COLUMNS: &str = "columns16.f32";
 
 /// Brings the columns of a right matrix into panels.
-pub(super) fn pack_columns(pool: &Pool, right: &Tensor) -> Result<PackedWeight, PackError> {
+pub(crate) fn pack_columns(pool: &Pool, right: &Tensor) -> Result<PackedWeight, PackError> {
     if right.dtype() != DType::F32 || right.shape().rank() != 2 {
         let found = format!("{}{}", right.dtype(), right.shape());
         return Err(PackError::Unfit(format!("{COLUMNS} is a layout of f32[k, n], got {found}")));
     }
-    Ok(packed_columns(pack_matrix(pool, &right.permute(&[1, 0]))?))
+    Ok(packed_weight(COLUMNS, pack_matrix(pool, &right.permute(&[1, 0]))?))
 }
 
 /// A right matrix in panels of saved bytes, used where they lie.
-pub(super) fn load_columns(ty: &Type, bytes: Bytes) -> Result<PackedWeight, String> {
+pub(crate) fn load_columns(ty: &Type, bytes: Bytes) -> Result<PackedWeight, String> {
     let shape = ty.static_shape().ok_or_else(|| format!("{ty} has sizes without numbers"))?;
     let (DType::F32, &[k, n]) = (ty.dtype, shape.dims()) else {
         return Err(format!("{COLUMNS} is a layout of f32[k, n], got {ty}"));
     };
     let matrix = PackedMatrix::from_panels(DType::F32, n, k, bytes).map_err(|error| error.to_string())?;
-    Ok(packed_columns(matrix))
+    Ok(packed_weight(COLUMNS, matrix))
 }
 
-fn packed_columns(matrix: PackedMatrix) -> PackedWeight {
-    PackedWeight { layout: COLUMNS.to_string(), bytes: matrix.bytes(), data: Arc::new(matrix) }
+/// A matrix as the engine keeps it.
+pub(crate) fn packed_weight(layout: &str, matrix: PackedMatrix) -> PackedWeight {
+    PackedWeight { layout: layout.to_string(), bytes: matrix.bytes(), data: Arc::new(matrix) }
+}
+
+/// The matrix of a packed weight.
+///
+/// # Panics
+/// If it is in a layout of another device.
+pub(crate) fn packed_matrix(weight: &PackedWeight) -> &PackedMatrix {
+    let matrix = weight.data.downcast_ref();
+    matrix.unwrap_or_else(|| panic!("a weight in the layout {}, which is not the CPU's", weight.layout))
 }
 
 /// Brings a weight into panels.
-pub(super) fn pack(pool: &Pool, wanted: &str, weight: &Tensor) -> Result<PackedWeight, PackError> {
+pub(crate) fn pack(pool: &Pool, wanted: &str, weight: &Tensor) -> Result<PackedWeight, PackError> {
     let weight = &match encoding(wanted) {
         Some(encoding) if weight.dtype() == DType::U8 => as_blocks(weight, encoding)?,
         _ => weight.clone(),
@@ -50,18 +60,18 @@ pub(super) fn pack(pool: &Pool, wanted: &str, weight: &Tensor) -> Result<PackedW
         return Err(PackError::Unfit(format!("{weight} packs as {found}, not as {wanted}")));
     }
     let matrix = pack_matrix(pool, weight)?;
-    Ok(PackedWeight { layout: found, bytes: matrix.bytes(), data: Arc::new(matrix) })
+    Ok(packed_weight(wanted, matrix))
 }
 
 /// A weight in panels as bytes: the panels alone.
-pub(super) fn save(weight: &PackedWeight) -> Result<Bytes, String> {
+pub(crate) fn save(weight: &PackedWeight) -> Result<Bytes, String> {
     let matrix: &PackedMatrix =
         weight.data.downcast_ref().ok_or_else(|| format!("{} is not a layout of the CPU", weight.layout))?;
     Ok(matrix.packed_bytes().clone())
 }
 
 /// A weight in panels of saved bytes, used where they lie.
-pub(super) fn load(wanted: &str, ty: &Type, bytes: Bytes) -> Result<PackedWeight, String> {
+pub(crate) fn load(wanted: &str, ty: &Type, bytes: Bytes) -> Result<PackedWeight, String> {
     let shape = ty.static_shape().ok_or_else(|| format!("{ty} has sizes without numbers"))?;
     let (experts, rows, stored) = match *shape.dims() {
         [rows, stored] => (1, rows, stored),
@@ -78,17 +88,17 @@ pub(super) fn load(wanted: &str, ty: &Type, bytes: Bytes) -> Result<PackedWeight
     }
     let matrix = PackedMatrix::experts_from_panels(packed_as(dtype), [experts, rows, columns], bytes)
         .map_err(|error| error.to_string())?;
-    Ok(PackedWeight { layout: found, bytes: matrix.bytes(), data: Arc::new(matrix) })
+    Ok(packed_weight(wanted, matrix))
 }
 
 /// The name of the panels for weights of a dtype.
-pub(super) fn layout(dtype: DType) -> String {
+pub(crate) fn layout(dtype: DType) -> String {
     format!("panel16.{}", packed_as(dtype))
 }
 
 /// The dtype that panels hold: that of the weights, but for those that another holds exactly (f64, not made for
 /// weights, is rounded).
-pub(super) fn packed_as(dtype: DType) -> DType {
+pub(crate) fn packed_as(dtype: DType) -> DType {
     match dtype {
         DType::F64 => DType::F32,
         dtype if dtype.is_float8() => DType::BF16,
@@ -129,16 +139,13 @@ fn as_blocks(bytes: &Tensor, encoding: DType) -> Result<Tensor, PackError> {
 }
 
 /// A weight in panels. One that is computed, and so comes as it is, is packed for this call.
-pub(super) fn packed<'c>(
+pub(crate) fn packed<'c>(
     pool: &Pool,
     weight: &'c Operand<'_>,
     dtype: DType,
 ) -> Result<Cow<'c, PackedMatrix>, String> {
     match weight {
-        Operand::Packed(packed) => match packed.data.downcast_ref() {
-            Some(matrix) => Ok(Cow::Borrowed(matrix)),
-            None => panic!("a weight in the layout {}, which is not the CPU's", packed.layout),
-        },
+        Operand::Packed(packed) => Ok(Cow::Borrowed(packed_matrix(packed))),
         Operand::View(view) => {
             let bytes = AlignedBytes::try_copy_of(view.bytes).map_err(|error| error.to_string())?;
             let bytes = Bytes::new(bytes);

@@ -7,41 +7,43 @@ use engine::{Call, Kernel, NodeTypes, Operand};
 use graph::ops::{self, Unary};
 use tensor::{DType, Shape};
 
-use super::panels::{layout, packed, packed_as};
-use super::{Cpu, kernel};
-use crate::Pool;
-use crate::kernels::linear::{self, Activation, Epilogue, Norm, PackedMatrix};
+use super::weights::{layout, packed, packed_as};
+use super::{
+    Activation, Epilogue, Functions, Linear, Norm, PackedMatrix, VARIANTS, linear_with, scratch_bytes_for,
+};
+use crate::device::kernel;
 use crate::kernels::operands::{elements, elements_mut};
 use crate::kernels::variant::Variant;
+use crate::{Cpu, Pool};
 
 /// A linear layer and what is fused with it.
-pub(super) fn linear(cpu: &Cpu, op: &ops::Linear, node: &NodeTypes<'_>) -> Option<Arc<dyn Kernel>> {
+pub(crate) fn kernel_for(cpu: &Cpu, op: &ops::Linear, node: &NodeTypes<'_>) -> Option<Arc<dyn Kernel>> {
     let epilogue = match (op.gate, op.activation) {
         (None, None) => Epilogue::Plain,
         (None, Some(function)) => Epilogue::Activate(activation(function)?),
         (Some(gate), _) => Epilogue::Gate(activation(gate)?),
     };
     let dtypes = op.operands(node.inputs).weights.iter().map(|weight| weight.dtype).collect();
-    let (variant, pool) = (cpu.pick(linear::VARIANTS), Arc::clone(&cpu.pool));
+    let (variant, pool) = (cpu.pick(VARIANTS), Arc::clone(&cpu.pool));
     let exact = node.settings.exact_activations;
     kernel(LinearKernel { op: *op, epilogue, dtypes, exact, variant, pool })
 }
 
 /// A linear layer whose weight comes as the bytes of quantized blocks.
-pub(super) fn qmatmul(cpu: &Cpu, encoding: DType, exact: bool) -> Option<Arc<dyn Kernel>> {
+pub(crate) fn qmatmul(cpu: &Cpu, encoding: DType, exact: bool) -> Option<Arc<dyn Kernel>> {
     let (op, epilogue, dtypes) = (ops::Linear::default(), Epilogue::Plain, vec![encoding]);
-    let (variant, pool) = (cpu.pick(linear::VARIANTS), Arc::clone(&cpu.pool));
+    let (variant, pool) = (cpu.pick(VARIANTS), Arc::clone(&cpu.pool));
     kernel(LinearKernel { op, epilogue, dtypes, exact, variant, pool })
 }
 
 /// The layout of a weight of a linear layer.
-pub(super) fn packing(op: &ops::Linear, node: &NodeTypes<'_>, position: usize) -> Option<String> {
+pub(crate) fn packing(op: &ops::Linear, node: &NodeTypes<'_>, position: usize) -> Option<String> {
     let first = 1 + usize::from(op.norm.is_some());
     let is_weight = (first..first + op.weights).contains(&position);
     is_weight.then(|| layout(node.inputs[position].dtype))
 }
 
-pub(super) fn activation(function: Unary) -> Option<Activation> {
+pub(crate) fn activation(function: Unary) -> Option<Activation> {
     match function {
         Unary::Relu => Some(Activation::Relu),
         Unary::Silu => Some(Activation::Silu),
@@ -60,7 +62,7 @@ struct LinearKernel {
     /// Of the weights.
     dtypes: Vec<DType>,
     exact: bool,
-    variant: &'static Variant<linear::Kernel>,
+    variant: &'static Variant<Functions>,
     pool: Arc<Pool>,
 }
 
@@ -80,7 +82,7 @@ impl Kernel for LinearKernel {
     fn scratch(&self, inputs: &[Shape], _outputs: &[Shape]) -> usize {
         let (&columns, rows) = inputs[0].split_last().expect("the type rule asks for a last axis");
         let dtypes = self.dtypes.iter().map(|&dtype| packed_as(dtype));
-        linear::scratch_bytes_for(rows.iter().product(), columns, dtypes, self.exact)
+        scratch_bytes_for(rows.iter().product(), columns, dtypes, self.exact)
     }
 
     fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
@@ -101,10 +103,10 @@ impl Kernel for LinearKernel {
         let mut outputs: Vec<&mut [f32]> =
             call.outputs.iter_mut().map(|result| elements_mut(result.bytes)).collect();
         let norm = norm.as_deref().zip(self.op.norm).map(|(weight, eps)| Norm { weight, eps });
-        linear::linear_with(
+        linear_with(
             &self.variant.run,
             &self.pool,
-            linear::Linear {
+            Linear {
                 input: &input,
                 tokens,
                 norm,
@@ -122,11 +124,11 @@ impl Kernel for LinearKernel {
 }
 
 /// Whether weights of any of the dtypes would be multiplied with int8 codes of the input, but are not.
-pub(super) fn is_widened(exact: bool, dtypes: &[DType]) -> bool {
+pub(crate) fn is_widened(exact: bool, dtypes: &[DType]) -> bool {
     exact && dtypes.iter().any(|dtype| dtype.is_block())
 }
 
-pub(super) fn floats<'c>(operand: &'c Operand<'_>) -> Cow<'c, [f32]> {
+pub(crate) fn floats<'c>(operand: &'c Operand<'_>) -> Cow<'c, [f32]> {
     match operand {
         Operand::View(view) => elements(view.bytes),
         _ => panic!("the input, norm, biases and residual of a product are values to read"),
@@ -134,7 +136,7 @@ pub(super) fn floats<'c>(operand: &'c Operand<'_>) -> Cow<'c, [f32]> {
 }
 
 /// How many rows an operand [.., columns] has.
-pub(super) fn tokens(operand: &Operand<'_>) -> usize {
+pub(crate) fn tokens(operand: &Operand<'_>) -> usize {
     match operand {
         Operand::View(view) => view.shape[..view.shape.rank() - 1].iter().product(),
         _ => panic!("the input of a linear layer is a value to read"),

@@ -3,21 +3,20 @@
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use engine::{Call, Kernel, NodeTypes, Operand, PackedWeight};
+use engine::{Call, Kernel, NodeTypes, Operand};
 use tensor::{DType, Element, Shape, bf16, f16};
 
-use super::linear::{floats, tokens};
-use super::{Cpu, kernel, panels};
-use crate::Pool;
-use crate::kernels::linear::{self, Epilogue, PackedMatrix};
-use crate::kernels::matmul::{self, MatmulShape, Matrix};
+use super::{MatmulShape, Matrix, TileKernel, VARIANTS, Wide, matmul_exact, matmul_split, matmul_with};
+use crate::device::kernel;
+use crate::kernels::linear;
 use crate::kernels::operands::{elements, elements_mut, view};
 use crate::kernels::variant::Variant;
 use crate::vec::Scalar;
+use crate::{Cpu, Pool};
 
 /// Products of batches of matrices.
-pub(super) fn matmul(cpu: &Cpu, dtype: DType) -> Option<Arc<dyn Kernel>> {
-    let (variant, packed) = (cpu.pick(matmul::VARIANTS), cpu.pick(linear::VARIANTS));
+pub(crate) fn kernel_for(cpu: &Cpu, dtype: DType) -> Option<Arc<dyn Kernel>> {
+    let (variant, packed) = (cpu.pick(VARIANTS), cpu.pick(linear::VARIANTS));
     let pool = Arc::clone(&cpu.pool);
     match dtype {
         DType::F32 => kernel(MatMulKernel { dtype, run: multiply::<f32>, variant, packed, pool }),
@@ -37,8 +36,8 @@ pub(super) fn matmul(cpu: &Cpu, dtype: DType) -> Option<Arc<dyn Kernel>> {
 }
 
 /// Products of halves whose partial sums are halves.
-pub(super) fn split_matmul(cpu: &Cpu, dtype: DType, chunk: usize) -> Option<Arc<dyn Kernel>> {
-    let (variant, pool) = (cpu.pick(matmul::VARIANTS), Arc::clone(&cpu.pool));
+pub(crate) fn split_kernel(cpu: &Cpu, dtype: DType, chunk: usize) -> Option<Arc<dyn Kernel>> {
+    let (variant, pool) = (cpu.pick(VARIANTS), Arc::clone(&cpu.pool));
     match dtype {
         DType::F16 => kernel(SplitKernel { dtype, chunk, run: multiply_split::<f16>, variant, pool }),
         DType::BF16 => kernel(SplitKernel { dtype, chunk, run: multiply_split::<bf16>, variant, pool }),
@@ -47,19 +46,19 @@ pub(super) fn split_matmul(cpu: &Cpu, dtype: DType, chunk: usize) -> Option<Arc<
 }
 
 /// The layout of the right side of a product.
-pub(super) fn packing(node: &NodeTypes<'_>, position: usize) -> Option<String> {
+pub(crate) fn packing(node: &NodeTypes<'_>, position: usize) -> Option<String> {
     let right = node.inputs[position];
-    (position == 1 && right.dtype == DType::F32 && right.rank() == 2).then(|| panels::COLUMNS.to_string())
+    (position == 1 && right.dtype == DType::F32 && right.rank() == 2).then(|| linear::COLUMNS.to_string())
 }
 
-type Multiply = fn(&Variant<matmul::Kernel>, &Pool, Call<'_, '_>);
+type Multiply = fn(&Variant<TileKernel>, &Pool, Call<'_, '_>);
 
 struct MatMulKernel {
     dtype: DType,
     run: Multiply,
-    variant: &'static Variant<matmul::Kernel>,
+    variant: &'static Variant<TileKernel>,
     /// For a right side in panels.
-    packed: &'static Variant<linear::Kernel>,
+    packed: &'static Variant<linear::Functions>,
     pool: Arc<Pool>,
 }
 
@@ -80,44 +79,20 @@ impl Kernel for MatMulKernel {
 
     fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
         match &call.inputs[1] {
-            Operand::Packed(right) => multiply_packed(&self.packed.run, &self.pool, right, call),
+            // Sums run as without panels, so that they have the same bits.
+            Operand::Packed(right) => {
+                let (right, x) = (linear::packed_matrix(right), elements(view(&call, 0).bytes));
+                let out = elements_mut(call.outputs[0].bytes);
+                linear::multiply_matrix(&self.packed.run, &self.pool, right, &x, false, out, call.scratch);
+            }
             _ => (self.run)(self.variant, &self.pool, call),
         }
         Ok(())
     }
 }
 
-/// The product with a right side in panels. Sums run as without them, so that they have the same bits.
-fn multiply_packed(kernel: &linear::Kernel, pool: &Pool, right: &PackedWeight, call: Call<'_, '_>) {
-    let Some(right) = right.data.downcast_ref::<PackedMatrix>() else {
-        panic!("a right matrix in the layout {}, which is not the CPU's", right.layout)
-    };
-    let (input, tokens) = (floats(&call.inputs[0]), tokens(&call.inputs[0]));
-    let outputs = &mut [&mut *elements_mut(call.outputs[0].bytes)];
-    let epilogue = Epilogue::Plain;
-    let (weights, scratch) = (&[right], call.scratch);
-    linear::linear_with(
-        kernel,
-        pool,
-        linear::Linear {
-            input: &input,
-            tokens,
-            norm: None,
-            weights,
-            biases: &[],
-            epilogue,
-            residual: None,
-            exact: false,
-            outputs,
-            scratch,
-        },
-    );
-}
-
-fn multiply<T: Element + Scalar>(variant: &Variant<matmul::Kernel>, pool: &Pool, call: Call<'_, '_>) {
-    with_sides::<T>(call, |shape, a, b, _, out| {
-        matmul::matmul_with(variant, pool, shape, a, b, elements_mut(out))
-    });
+fn multiply<T: Element + Scalar>(variant: &Variant<TileKernel>, pool: &Pool, call: Call<'_, '_>) {
+    with_sides::<T>(call, |shape, a, b, _, out| matmul_with(variant, pool, shape, a, b, elements_mut(out)));
 }
 
 /// Products of halves, some of the inner axis at a time.
@@ -125,7 +100,7 @@ struct SplitKernel {
     dtype: DType,
     chunk: usize,
     run: fn(&SplitKernel, Call<'_, '_>),
-    variant: &'static Variant<matmul::Kernel>,
+    variant: &'static Variant<TileKernel>,
     pool: Arc<Pool>,
 }
 
@@ -148,7 +123,7 @@ fn multiply_split<T: Element + Scalar>(kernel: &SplitKernel, call: Call<'_, '_>)
     let SplitKernel { variant, pool, chunk, .. } = kernel;
     with_sides::<T>(call, |shape, a, b, scratch, out| {
         let (scratch, out) = (elements_mut(scratch), elements_mut(out));
-        matmul::matmul_split(variant, pool, shape, (a, b), *chunk, scratch, out);
+        matmul_split(variant, pool, shape, (a, b), *chunk, scratch, out);
     });
 }
 
@@ -170,8 +145,8 @@ impl Kernel for ExactKernel {
     }
 }
 
-fn multiply_exact<T: matmul::Wide>(pool: &Pool, call: Call<'_, '_>) {
-    with_sides::<T>(call, |shape, a, b, _, out| matmul::matmul_exact(pool, shape, a, b, elements_mut(out)));
+fn multiply_exact<T: Wide>(pool: &Pool, call: Call<'_, '_>) {
+    with_sides::<T>(call, |shape, a, b, _, out| matmul_exact(pool, shape, a, b, elements_mut(out)));
 }
 
 /// Hands the sizes and the two sides of a product to `multiply`, with the scratch and the bytes of the result.
@@ -191,7 +166,7 @@ fn with_sides<T: Pod>(
 }
 
 /// The strides of a row-major operand whose batch axes are repeated to fill `batch`.
-pub(super) fn strides(shape: &Shape, batch: &[usize]) -> Vec<usize> {
+pub(crate) fn strides(shape: &Shape, batch: &[usize]) -> Vec<usize> {
     let own = shape.row_major_strides();
     let missing = batch.len() + 2 - shape.rank();
     let stride = |axis: usize| match axis.checked_sub(missing) {
