@@ -25,6 +25,8 @@ pub struct ExportOptions<'a> {
     pub weights: Option<&'a dyn WeightsRegistry>,
     /// What the file is told apart by, for those who would not take it for another: [`Artifact::key`](crate::Artifact::key).
     pub key: &'a str,
+    /// Bytes for those who read the file, such as what the model was made from: [`Artifact::attachment`](crate::Artifact::attachment).
+    pub attachment: Option<&'a [u8]>,
     /// Called after each weight, for one model after another.
     pub progress: Option<&'a mut dyn FnMut(Progress)>,
 }
@@ -47,6 +49,9 @@ pub(crate) fn export(
     let mut ignore = |_| ();
     let progress = options.progress.unwrap_or(&mut ignore);
     let file = write(path, contents, |writer| {
+        if let Some(bytes) = options.attachment {
+            writer.header.attachment = Some(writer.section(bytes)?);
+        }
         let Some(registry) = options.weights else { return Ok(()) };
         for (_, program) in &contents.models {
             let missing = writer.missing(program);
@@ -98,6 +103,7 @@ impl<'p> Writer<'p> {
                 .first()
                 .map_or_else(KernelSettings::default, |(_, model)| model.settings),
             key: contents.key.to_string(),
+            attachment: None,
             models: Vec::new(),
             weights: Vec::new(),
             sections: Vec::new(),

@@ -24,8 +24,8 @@ pub struct WeightFile {
     modified: Option<SystemTime>,
     /// The mapping under `bytes`, if there is one; takes advice.
     map: Option<Arc<Mmap>>,
-    /// Whether all bytes are those of the file.
-    whole: bool,
+    /// How many of the first bytes are those of the file; the others are zeros.
+    at_hand: usize,
 }
 
 impl WeightFile {
@@ -47,12 +47,14 @@ impl WeightFile {
         // Of the file that is open: another one may have its name by now.
         let modified = file.metadata().and_then(|metadata| metadata.modified()).ok();
         let (path, bytes) = (path.to_path_buf(), Bytes::shared(map.clone()));
-        Ok(WeightFile { path, bytes, modified, map: Some(map), whole: true })
+        let at_hand = bytes.len();
+        Ok(WeightFile { path, bytes, modified, map: Some(map), at_hand })
     }
 
     /// Bytes that are in memory already, under a name for messages.
     pub(crate) fn in_memory(name: &str, bytes: Bytes) -> WeightFile {
-        WeightFile { path: PathBuf::from(name), bytes, modified: None, map: None, whole: true }
+        let at_hand = bytes.len();
+        WeightFile { path: PathBuf::from(name), bytes, modified: None, map: None, at_hand }
     }
 
     /// The first bytes of a file of `size` bytes that is elsewhere, and zeros in place of the others, which take address
@@ -63,7 +65,8 @@ impl WeightFile {
         let mut map = map.map_err(Error::io(&path))?;
         map[..first.len()].copy_from_slice(first);
         let map = map.make_read_only().map_err(Error::io(&path))?;
-        Ok(WeightFile { path, bytes: Bytes::shared(Arc::new(map)), modified: None, map: None, whole: false })
+        let bytes = Bytes::shared(Arc::new(map));
+        Ok(WeightFile { path, bytes, modified: None, map: None, at_hand: first.len() })
     }
 
     /// The path it was opened by, or the name of bytes that were in memory already.
@@ -83,7 +86,12 @@ impl WeightFile {
 
     /// Whether all of it is at hand, and not its header alone.
     pub fn is_whole(&self) -> bool {
-        self.whole
+        self.at_hand >= self.bytes.len()
+    }
+
+    /// Whether a part of it is at hand.
+    pub(crate) fn has(&self, range: &Range<usize>) -> bool {
+        range.end <= self.at_hand
     }
 
     /// A part of the file, without a copy, or `None` when it lies outside.

@@ -92,6 +92,11 @@ impl Weights {
         self.files().iter().all(WeightFile::is_whole)
     }
 
+    /// Whether the values of a tensor are at hand.
+    pub fn has_value(&self, name: &str) -> bool {
+        self.place(name).is_some_and(|(file, stored)| file.has(&stored.place))
+    }
+
     /// The metadata of the files.
     pub fn metadata(&self) -> &Metadata {
         &self.contents.metadata

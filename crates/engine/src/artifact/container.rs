@@ -27,7 +27,7 @@ use crate::KernelSettings;
 /// The first bytes: no text begins so, and a transfer that changes line ends breaks them.
 pub(super) const MAGIC: [u8; 8] = *b"\x93PeriMEF";
 /// Raised when the preamble or the header change shape.
-pub(super) const FORMAT: u32 = 2;
+pub(super) const FORMAT: u32 = 3;
 /// Bytes of the preamble.
 pub(crate) const PREAMBLE: usize = 64;
 /// A cache line, and the widest vector register: where sections begin.
@@ -51,6 +51,8 @@ pub(crate) struct Header {
     pub(crate) settings: KernelSettings,
     /// What it was compiled from, for an entry of a compile cache; else empty.
     pub(crate) key: String,
+    /// The section with what its exporter attached.
+    pub(crate) attachment: Option<u32>,
     pub(crate) models: Vec<ModelRecord>,
     pub(crate) weights: Vec<WeightRecord>,
     /// In file order, without gaps but for alignment.
@@ -224,7 +226,8 @@ fn check_sections(header: &Header, end: u64) -> Result<(), ArtifactFault> {
         SourceRecord::Constant(constant) => [Some(constant), Some(&weight.section)],
     });
     let count = header.sections.len();
-    match of_models.chain(of_weights.flatten()).find(|section| **section as usize >= count) {
+    let mut named = of_models.chain(of_weights.flatten()).chain(&header.attachment);
+    match named.find(|section| **section as usize >= count) {
         None => Ok(()),
         Some(section) => malformed(format!("there is no section {section}, but {count}")),
     }
@@ -278,6 +281,7 @@ mod tests {
             target: "t".to_string(),
             settings: KernelSettings::default(),
             key: String::new(),
+            attachment: None,
             models: vec![ModelRecord { name: "m".to_string(), graph: 0, constants: vec![1] }],
             weights: vec![],
             sections: vec![record(64, &[7; 70]), record(192, &[8; 64])],

@@ -211,6 +211,16 @@ impl Artifact {
         Err(self.fault(ArtifactFault::Extensions { missing: missing.join(", "), available }))
     }
 
+    /// What its exporter attached, if anything: [`ExportOptions::attachment`](crate::ExportOptions::attachment).
+    ///
+    /// # Errors
+    /// If it was altered.
+    pub fn attachment(&self) -> Result<Option<Bytes>, Error> {
+        let Some(section) = self.header().attachment else { return Ok(None) };
+        self.verify_sections(&[section])?;
+        Ok(Some(self.section(section)))
+    }
+
     /// What it is told apart by, as it was exported; of an entry of a compile cache, its key; else empty.
     pub fn key(&self) -> &str {
         &self.header().key
@@ -231,6 +241,9 @@ impl Artifact {
 
     /// What a section holds, in words.
     fn describe(&self, section: u32) -> String {
+        if self.header().attachment == Some(section) {
+            return "the attachment".to_string();
+        }
         for model in &self.header().models {
             if model.graph == section {
                 return format!("the text of graph `{}`", model.name);
