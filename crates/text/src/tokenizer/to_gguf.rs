@@ -11,6 +11,7 @@ use serde_json::Value;
 use unicode_normalization::is_nfc;
 use weights::{MetaValue, Metadata, Strings};
 
+use super::hugging_face::base64;
 use super::pre_tokenizer::PreTokenizer;
 use super::sentencepiece::SPACE_MARK;
 use super::sentencepiece_model::SentencePieceFile;
@@ -79,11 +80,21 @@ impl Tokenizer {
         }
         let mut metadata = vocabulary.metadata(model, rows);
         source.put_special_ids(model, &mut metadata).map_err(fail)?;
-        if model != "gpt2" {
-            source.compare(&metadata, model, &vocabulary).map_err(fail)?;
-        } else {
-            let name = source.pre_tokenizer(&metadata, &vocabulary).map_err(fail)?;
-            metadata.insert("tokenizer.ggml.pre", name);
+        match model {
+            "gpt2" => {
+                let names = PreTokenizer::families().map(|name| vec![("pre", name.into())]);
+                let problem = "cuts words in a way that no GGUF file has a name for";
+                source.choose(&mut metadata, names, &vocabulary, problem).map_err(fail)?;
+            }
+            "t5" => {
+                let flags = [(true, true), (true, false), (false, true), (false, false)];
+                let spaces = flags.map(|(prefix, tidy)| {
+                    vec![("add_space_prefix", prefix.into()), ("remove_extra_whitespaces", tidy.into())]
+                });
+                let problem = "treats spaces in a way that GGUF files cannot say";
+                source.choose(&mut metadata, spaces.into_iter(), &vocabulary, problem).map_err(fail)?;
+            }
+            _ => source.compare(&metadata, model, &vocabulary).map_err(fail)?,
         }
         if let Some(template) = ChatTemplate::from_directory(directory)? {
             for (key, template) in template.gguf_keys() {
@@ -133,18 +144,29 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// The name of the pattern that cuts words as this tokenizer does.
-    fn pre_tokenizer(&self, metadata: &Metadata, vocabulary: &Vocabulary) -> Result<&'static str, String> {
+    /// Adds the first of several sets of keys with which metadata describe this tokenizer.
+    fn choose(
+        &self,
+        metadata: &mut Metadata,
+        choices: impl Iterator<Item = Vec<(&'static str, MetaValue)>>,
+        vocabulary: &Vocabulary,
+        problem: &str,
+    ) -> Result<(), String> {
         let mut first = None;
-        for family in PreTokenizer::families() {
-            let mut metadata = metadata.clone();
-            metadata.insert("tokenizer.ggml.pre", family);
-            match self.compare(&metadata, "gpt2", vocabulary) {
-                Ok(()) => return Ok(family),
+        for keys in choices {
+            let mut complete = metadata.clone();
+            for (key, value) in keys {
+                complete.insert(format!("tokenizer.ggml.{key}"), value);
+            }
+            match self.compare(&complete, "", vocabulary) {
+                Ok(()) => {
+                    *metadata = complete;
+                    return Ok(());
+                }
                 Err(problem) => first = first.or(Some(problem)),
             }
         }
-        Err(format!("cuts words in a way that no GGUF file has a name for: {}", first.unwrap_or_default()))
+        Err(format!("{problem}: {}", first.unwrap_or_default()))
     }
 
     /// Checks that the tokenizer of metadata gives the same ids.
@@ -241,8 +263,9 @@ fn vocabulary(directory: &Path) -> Result<(&'static str, Vocabulary), Problem> {
         "BPE" if json["model"]["byte_fallback"].as_bool() == Some(true) => of_marked_bpe(&json, pieces),
         "BPE" => of_byte_level(&json),
         "WordPiece" => of_word_piece(&json),
+        "Unigram" => of_unigram(&json),
         other => Err(Problem::Words(format!(
-            "tokenizers of the type {other} are not written as GGUF; those of BPE and WordPiece are"
+            "llama.cpp has no tokenizers of the type {other}: those of BPE, WordPiece and Unigram are written"
         ))),
     }
 }
@@ -258,10 +281,16 @@ fn kind_of(model: &Value) -> &str {
     }
 }
 
+fn wrong(what: &str) -> Problem {
+    Problem::Words(format!("tokenizer.json: {what}"))
+}
+
+fn id(id: &Value) -> Option<usize> {
+    id.as_u64().and_then(|id| u32::try_from(id).ok()).map(|id| id as usize)
+}
+
 /// The tokens of a `tokenizer.json`, normal ones unless they were added.
 fn tokens(json: &Value) -> Result<Vocabulary, Problem> {
-    let wrong = |what: &str| Problem::Words(format!("tokenizer.json: {what}"));
-    let id = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok()).map(|id| id as usize);
     let mut vocabulary = Vocabulary::default();
     let entries = json["model"]["vocab"].as_object().ok_or_else(|| wrong("the model has no vocabulary"))?;
     for (text, number) in entries {
@@ -272,6 +301,11 @@ fn tokens(json: &Value) -> Result<Vocabulary, Problem> {
         }
         vocabulary.set(id, text.clone(), kind::NORMAL);
     }
+    with_added(vocabulary, json)
+}
+
+/// A vocabulary with the tokens that were added to the model's.
+fn with_added(mut vocabulary: Vocabulary, json: &Value) -> Result<Vocabulary, Problem> {
     let limit = vocabulary.tokens.len().saturating_mul(4).max(1 << 16);
     for added in json["added_tokens"].as_array().into_iter().flatten() {
         let (Some(id), Some(text)) = (id(&added["id"]), added["content"].as_str()) else {
@@ -371,6 +405,34 @@ fn of_word_piece(json: &Value) -> Result<(&'static str, Vocabulary), Problem> {
     Ok(("bert", vocabulary))
 }
 
+/// SentencePiece's Unigram. Which spaces count is tried out.
+fn of_unigram(json: &Value) -> Result<(&'static str, Vocabulary), Problem> {
+    let entries = json["model"]["vocab"].as_array().ok_or_else(|| wrong("the model has no vocabulary"))?;
+    let mut vocabulary = Vocabulary::default();
+    for (id, entry) in entries.iter().enumerate() {
+        let (Some(text), Some(score)) = (entry[0].as_str(), entry[1].as_f64()) else {
+            return Err(wrong("an entry of the vocabulary is no pair of a text and a score"));
+        };
+        vocabulary.set(id, text.to_string(), kind::NORMAL);
+        vocabulary.scores.push(score as f32);
+    }
+    let mut vocabulary = with_added(vocabulary, json)?;
+    if let Some(unknown) = id(&json["model"]["unk_id"]) {
+        if let Some(Some((_, kind))) = vocabulary.tokens.get_mut(unknown) {
+            *kind = kind::UNKNOWN;
+        }
+        vocabulary.keys.push(("unknown_token_id", (unknown as u32).into()));
+    }
+    let normalizer = &json["normalizer"];
+    let mut steps =
+        normalizer["normalizers"].as_array().map_or(&[][..], Vec::as_slice).iter().chain([normalizer]);
+    if let Some(charsmap) = steps.find_map(|step| step["precompiled_charsmap"].as_str()) {
+        let charsmap = base64(charsmap).map_err(|problem| wrong(&problem))?;
+        vocabulary.keys.push(("precompiled_charsmap", charsmap.into()));
+    }
+    Ok(("t5", vocabulary))
+}
+
 /// A SentencePiece model that stands alone.
 fn of_pieces(pieces: &SentencePieceFile) -> Vocabulary {
     let mut vocabulary = Vocabulary { scores: pieces.scores().collect(), ..Vocabulary::default() };
@@ -424,17 +486,41 @@ mod tests {
             ("unknown_token_id", 100u32.into()),
         ];
         check(&data.join("minilm-l6-v2"), 30_522, &bert);
+        let t5 = [
+            ("model", "t5".into()),
+            ("add_bos_token", false.into()),
+            ("add_eos_token", true.into()),
+            ("eos_token_id", 1u32.into()),
+            ("unknown_token_id", 2u32.into()),
+            ("add_space_prefix", true.into()),
+            ("remove_extra_whitespaces", true.into()),
+        ];
+        check(&data.join("tokenizers/hf/t5-small"), 32_128, &t5);
+        let roberta =
+            [("model", "gpt2".into()), ("add_bos_token", true.into()), ("add_eos_token", true.into())];
+        check(&data.join("tokenizers/hf/roberta-base"), 50_265, &roberta);
     }
 
-    /// What GGUF files have no pattern for is refused, and so are kinds that llama.cpp does not have.
     #[test]
-    fn other_tokenizers_are_refused() {
+    fn tokenizers_that_gguf_cannot_hold_are_refused() {
         let Some(data) = testdata::shared("tokenizers/hf") else { return };
-        let refusal =
-            |name: &str, rows| Tokenizer::gguf_metadata(&data.join(name), rows).unwrap_err().to_string();
-        assert!(
-            refusal("t5-small", 40_000).contains("tokenizers of the type Unigram are not written as GGUF")
-        );
-        assert!(refusal("phi-3-mini", 100).contains("tokens, but the embedding has 100 rows"));
+        let refusal = |folder: &Path, rows| Tokenizer::gguf_metadata(folder, rows).unwrap_err().to_string();
+        let too_few = refusal(&data.join("phi-3-mini"), 100);
+        assert!(too_few.contains("tokens, but the embedding has 100 rows"), "{too_few}");
+        let folder = std::env::temp_dir().join(format!("perihelion-to-gguf-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let model = r#"{"type": "WordLevel", "vocab": {"a": 0, "b": 1}, "unk_token": "a"}"#;
+        std::fs::write(folder.join("tokenizer.json"), format!(r#"{{"model": {model}}}"#)).unwrap();
+        let words = refusal(&folder, 2);
+        assert!(words.contains("llama.cpp has no tokenizers of the type WordLevel"), "{words}");
+        // GGUF has no key for bytes in place of unknown characters.
+        let bytes =
+            (0..256).map(|byte| format!(r#"["<0x{byte:02X}>", -9.0]"#)).collect::<Vec<_>>().join(", ");
+        let vocab = format!(r#"[["<unk>", 0.0], ["a", -1.0], {bytes}]"#);
+        let model = format!(r#"{{"type": "Unigram", "unk_id": 0, "byte_fallback": true, "vocab": {vocab}}}"#);
+        std::fs::write(folder.join("tokenizer.json"), format!(r#"{{"model": {model}}}"#)).unwrap();
+        let unigram = refusal(&folder, 300);
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(unigram.contains("treats spaces in a way that GGUF files cannot say"), "{unigram}");
     }
 }

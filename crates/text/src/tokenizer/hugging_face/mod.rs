@@ -30,7 +30,6 @@ use added::Added;
 use aligned::Aligned;
 use models::{Found, Model, Tokens};
 use normalizers::Normalizer;
-#[cfg(test)]
 pub(super) use normalizers::base64;
 use post_processor::PostProcessor;
 use pre_tokenizers::{PreTokenizer, Words};
