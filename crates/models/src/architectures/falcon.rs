@@ -30,7 +30,7 @@ pub(crate) const FALCON: Architecture = Architecture {
     complete,
     names: &[NAMES],
     layout,
-    gguf_layout,
+    gguf_names,
     gguf_rope: RopeStyle::HalfSplit,
     decoder: falcon,
     ..LLAMA
@@ -49,6 +49,15 @@ const NAMES: NameTable = &[
     ("h.#.mlp.dense_h_to_4h", "blk.#.ffn_up"),
     ("h.#.mlp.dense_4h_to_h", "blk.#.ffn_down"),
 ];
+
+/// Of two norms, that of the feed-forward block has the name that the only one has otherwise.
+fn gguf_names(has: &dyn Fn(&str) -> bool) -> NameTable {
+    if has("blk.0.attn_norm_2.weight") || has("blk.0.ffn_norm.weight") {
+        &[("blk.#.attn_norm_2", "blk.#.attn_norm"), ("blk.#.attn_norm", "blk.#.ffn_norm")]
+    } else {
+        &[]
+    }
+}
 
 fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
     if keys.is(true, "alibi") {
@@ -86,20 +95,6 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
 
 fn layout(layout: &mut Layout<'_>, config: &Config) -> Result<(), Error> {
     layout.split_grouped_attention(config)
-}
-
-/// Of two norms, that of the feed-forward block has the name that the only one has otherwise.
-fn gguf_layout(layout: &mut Layout<'_>, config: &Config) -> Result<(), Error> {
-    for layer in 0..config.layers {
-        for leaf in ["weight", "bias"] {
-            let name = |stem: &str| format!("blk.{layer}.{stem}.{leaf}");
-            if layout.has(&name("attn_norm_2")) {
-                layout.rename(&name("attn_norm"), name("ffn_norm"));
-                layout.rename(&name("attn_norm_2"), name("attn_norm"));
-            }
-        }
-    }
-    Ok(())
 }
 
 fn falcon(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {

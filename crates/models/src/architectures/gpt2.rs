@@ -85,6 +85,8 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
 
 fn gguf_quirks(_: &GgufKeys<'_>, config: &mut Config) -> Result<(), Error> {
     config.rope.dims = 0;
+    // llama.cpp scales the scores of a GPT-2 as usual, whatever the file says.
+    config.multipliers.attention = None;
     Ok(())
 }
 

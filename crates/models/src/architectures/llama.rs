@@ -22,7 +22,7 @@ pub(crate) const LLAMA: Architecture = Architecture {
     complete: rms_norm,
     gguf_quirks: |_, _| Ok(()),
     names: &[NAMES],
-    gguf_names: &[],
+    gguf_names: |_| &[],
     layout: |_, _| Ok(()),
     gguf_layout: |_, _| Ok(()),
     rope: RopeStyle::HalfSplit,

@@ -61,8 +61,9 @@ pub struct Architecture {
     pub(crate) gguf_quirks: fn(&GgufKeys<'_>, &mut Config) -> Result<(), Error>,
     /// The names of weights in Hugging Face files. Of several tables the first that knows a name counts.
     pub names: &'static [NameTable],
-    /// The names in GGUF files that mean something else than with other families.
-    pub gguf_names: NameTable,
+    /// The names in GGUF files that mean something else than with other families, for a model that has the weights of
+    /// which it is told: by the names of its GGUF file as it is read, by canonical names as one is written.
+    pub(crate) gguf_names: fn(&dyn Fn(&str) -> bool) -> NameTable,
     /// Names the weights that Hugging Face files store in another layout.
     pub(crate) layout: fn(&mut Layout<'_>, &Config) -> Result<(), Error>,
     /// The same for GGUF files.

@@ -15,7 +15,7 @@ pub(crate) const SEED_OSS: Architecture = Architecture {
     model_type: "seed_oss",
     complete,
     // The norm before the feed-forward block, which is behind nothing but attention.
-    gguf_names: &[("blk.#.post_attention_norm", "blk.#.ffn_norm")],
+    gguf_names: |_| &[("blk.#.post_attention_norm", "blk.#.ffn_norm")],
     gguf_rope: RopeStyle::HalfSplit,
     ..LLAMA
 };

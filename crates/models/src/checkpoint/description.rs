@@ -77,9 +77,11 @@ impl<'a> Description<'a> {
     }
 
     /// What files of the family call weights.
-    pub(super) fn names(&self) -> Vec<NameTable> {
+    pub(super) fn names(&self, weights: &Weights) -> Vec<NameTable> {
         match (self, self.family()) {
-            (Description::Gguf { .. }, Family::Decoder(decoder)) => vec![decoder.gguf_names],
+            (Description::Gguf { .. }, Family::Decoder(decoder)) => {
+                vec![(decoder.gguf_names)(&|name| weights.get(name).is_some())]
+            }
             (Description::Gguf { .. }, Family::Encoder(_)) => Vec::new(),
             (Description::HuggingFace { .. }, Family::Decoder(decoder)) => decoder.names.to_vec(),
             (Description::HuggingFace { .. }, Family::Encoder(encoder)) => encoder.names.to_vec(),

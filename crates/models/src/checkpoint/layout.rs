@@ -25,13 +25,6 @@ impl<'a> Layout<'a> {
         self.names.contains_key(name)
     }
 
-    /// Gives a weight that is there another name.
-    pub(crate) fn rename(&mut self, from: &str, to: String) {
-        if let Some(stored) = self.names.remove(from) {
-            self.names.insert(to, stored);
-        }
-    }
-
     /// Says that a matrix, if it is there, is stored with its axes the other way round.
     pub(crate) fn transpose(&mut self, name: &str) {
         self.wrap(name, 2, Stored::Transposed);

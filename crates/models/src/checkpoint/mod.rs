@@ -11,6 +11,7 @@ mod stored;
 mod unused;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use graph::ops::RopeStyle;
@@ -108,7 +109,7 @@ impl Checkpoint {
             return Err(Error::config(&config_json.display().to_string(), message));
         }
         let description = Description::of(&weights, config_json, options.architecture)?;
-        let in_files = CanonicalNames::of(&weights, &description.names())?;
+        let in_files = CanonicalNames::of(&weights, &description.names(&weights))?;
         let gathered = Gathered::of(&description, &weights, &in_files, config_json, options);
         let Gathered { config, network, names, vectors, unused } =
             gathered.map_err(|error| error.naming(|name| in_files.in_files(name)))?;
@@ -170,6 +171,26 @@ impl Checkpoint {
     /// What the files call weights, by canonical name.
     pub(crate) fn canonical_names(&self) -> &HashMap<String, String> {
         &self.in_files.stored
+    }
+
+    /// How a tensor of the files becomes one of a GGUF file: whether its two axes change places, and the ranges of rows
+    /// that follow each other there, if they are not all rows in their order. GGUF files have all queries before all keys,
+    /// and those before all values.
+    pub(crate) fn gguf_rows(&self, canonical: &str) -> (bool, Vec<Range<usize>>) {
+        fn place(stored: &Stored) -> (bool, &[Range<usize>]) {
+            match stored {
+                Stored::Transposed(inner) => (true, place(inner).1),
+                Stored::Part { ranges, .. } => (false, ranges),
+                _ => (false, &[]),
+            }
+        }
+        if let Some(stored) = self.names.get(canonical) {
+            return (place(stored).0, Vec::new());
+        }
+        let parts = ["attn_q", "attn_k", "attn_v"].map(|part| canonical.replace("attn_qkv", part));
+        let places: Vec<_> = parts.iter().filter_map(|part| self.names.get(part)).map(place).collect();
+        let is_transposed = places.first().is_some_and(|(is_transposed, _)| *is_transposed);
+        (is_transposed, places.into_iter().flat_map(|(_, ranges)| ranges.to_vec()).collect())
     }
 
     /// The dtype and shape of a weight as the graph declares it; nothing is read.
@@ -323,7 +344,7 @@ fn decoder(
     let gguf = weights.format() == Format::Gguf;
     if gguf {
         let factors = |name: &str| -> Result<_, tensor::Error> {
-            Ok(types.tensor(name)?.map(|factors| factors_of(&factors, weights)))
+            Ok(types.tensor(name)?.map(|factors| factors_of(name, &factors, weights)))
         };
         let short = factors("rope_factors_short.weight")?;
         config.rope.factors = factors("rope_freqs.weight")?.or(short);
@@ -343,8 +364,8 @@ fn decoder(
 }
 
 /// Rope factors, or as many that change nothing where values are not at hand.
-fn factors_of(factors: &Tensor, weights: &Weights) -> Vec<f32> {
-    if weights.has_values() { factors.to_f32_vec() } else { vec![1.0; factors.elements()] }
+fn factors_of(name: &str, factors: &Tensor, weights: &Weights) -> Vec<f32> {
+    if weights.has_value(name) { factors.to_f32_vec() } else { vec![1.0; factors.elements()] }
 }
 
 /// The text of a file beside the weights.

@@ -5,14 +5,12 @@ use weights::{MetaValue, Metadata};
 
 use super::refusal;
 use crate::{
-    Architecture, Checkpoint, Config, Decoder, EncoderArchitecture, EncoderConfig, Error, Multipliers,
-    Network, Norm, Rope, RopeConfig, Scaling,
+    Architecture, Checkpoint, Config, Decoder, Encoder, EncoderArchitecture, EncoderConfig, Error,
+    Multipliers, Network, Norm, Positions, Rope, RopeConfig, Scaling,
 };
 
 /// How far rotary frequencies may be off, relatively: files hold factors of them in f32.
 const ROUNDING: f32 = 1e-5;
-/// Encoders whose tables and names GGUF files hold as they are.
-const ENCODERS: &[&str] = &["BertModel", "BertForMaskedLM"];
 
 /// The metadata of a model of a Hugging Face configuration, by the GGUF name of its architecture. What is written is
 /// read back, and must be the same model.
@@ -26,21 +24,15 @@ pub(super) fn of_config(checkpoint: &Checkpoint, config: &Config, gguf: &str) ->
     if let Some(name) = &config.name {
         metadata.insert("general.name", name.rsplit('/').next().unwrap_or(name));
     }
-    for (key, value) in keys(config) {
-        metadata.insert(format!("{gguf}.{key}"), value);
-    }
     match &checkpoint.network {
         Network::Decoder(decoder) => {
-            if !matches!(decoder.norm, Norm::Rms { .. }) {
-                let message =
-                    format!("{} has layer norms: such models are not written as GGUF", config.architecture);
-                return Err(refusal(checkpoint, message));
+            for (key, value) in keys(config, decoder.norm) {
+                metadata.insert(format!("{gguf}.{key}"), value);
             }
-            return decoder_keys(checkpoint, config, gguf, metadata);
+            decoder_keys(checkpoint, config, gguf, metadata)
         }
-        Network::Encoder(_) => encoder_keys(checkpoint, config, gguf, &mut metadata)?,
+        Network::Encoder(encoder) => encoder_keys(checkpoint, encoder, config, gguf, metadata),
     }
-    Ok(metadata)
 }
 
 /// Adds what the files of some decoders say otherwise than those of others, until they describe the same model.
@@ -102,7 +94,7 @@ fn is_near(found: &Rope, expected: &Rope) -> bool {
 }
 
 /// The keys of an architecture, without its name.
-fn keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
+fn keys(config: &Config, norm: Norm) -> Vec<(&'static str, MetaValue)> {
     let size = |size: usize| MetaValue::from(u32::try_from(size).unwrap_or(u32::MAX));
     let mut keys = vec![
         ("vocab_size", size(config.vocab)),
@@ -114,10 +106,15 @@ fn keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
         ("attention.head_count_kv", size(config.kv_heads)),
         ("attention.key_length", size(config.head_dim)),
         ("attention.value_length", size(config.head_dim)),
-        ("attention.layer_norm_rms_epsilon", config.norm_eps.into()),
-        ("rope.dimension_count", size(config.rope.dims)),
-        ("rope.freq_base", (config.rope.theta as f32).into()),
     ];
+    keys.push(match norm {
+        Norm::Rms { eps } => ("attention.layer_norm_rms_epsilon", eps.into()),
+        Norm::Layer { eps, .. } => ("attention.layer_norm_epsilon", eps.into()),
+    });
+    if config.rope.dims > 0 {
+        keys.push(("rope.dimension_count", size(config.rope.dims)));
+        keys.push(("rope.freq_base", (config.rope.theta as f32).into()));
+    }
     if let Some(local) = &config.local_rope {
         keys.push(("rope.freq_base_swa", (local.theta as f32).into()));
     }
@@ -129,7 +126,9 @@ fn keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
         keys.extend(experts.shared_width.map(|width| ("expert_shared_feed_forward_length", size(width))));
     }
     keys.extend(config.window.map(|window| ("attention.sliding_window", size(window))));
+    keys.extend(config.parallel_residual.map(|parallel| ("use_parallel_residual", parallel.into())));
     let numbers = [
+        ("attention.clamp_kqv", config.clip_qkv),
         ("attn_logit_softcapping", config.attention_softcap),
         ("final_logit_softcapping", config.logit_softcap),
         ("attention.temperature_scale", config.temperature.map(|temperature| temperature.growth)),
@@ -191,38 +190,37 @@ pub(super) fn rope_factors(config: &Config) -> Vec<(&'static str, Vec<f32>)> {
     named.into_iter().filter_map(|(name, factors)| Some((name, factors.clone()?))).collect()
 }
 
-/// Adds what encoders have of their own.
+/// The metadata of an encoder.
 fn encoder_keys(
     checkpoint: &Checkpoint,
+    encoder: &Encoder,
     config: &Config,
     gguf: &str,
-    metadata: &mut Metadata,
-) -> Result<(), Error> {
-    if !ENCODERS.contains(&&config.architecture[..]) {
-        let known = ENCODERS.join(", ");
-        let message =
-            format!("encoders of {} are not written as GGUF; those of {known} are", config.architecture);
+    mut metadata: Metadata,
+) -> Result<Metadata, Error> {
+    if encoder.relative_bias.is_some() {
+        let message = format!(
+            "llama.cpp has no architecture for {}, whose scores depend on relative positions: take its own files",
+            config.architecture
+        );
         return Err(refusal(checkpoint, message));
     }
-    let Network::Encoder(encoder) = &checkpoint.network else { unreachable!("an encoder") };
-    metadata.insert(format!("{gguf}.attention.causal"), false);
-    let (Norm::Layer { eps, .. } | Norm::Rms { eps }) = encoder.norm;
-    metadata.insert(format!("{gguf}.attention.layer_norm_epsilon"), eps);
-    let token_types = encoder.token_types.unwrap_or(1) as u32;
-    metadata.insert("tokenizer.ggml.token_type_count", token_types);
-    let rms = format!("{gguf}.attention.layer_norm_rms_epsilon");
-    let mut kept = Metadata::new();
-    for (key, value) in metadata.iter().filter(|(key, _)| *key != rms && !key.contains(".rope.")) {
-        kept.insert(key, value.clone());
+    // Nothing is rotated, and positions start with the first that is used.
+    let rope = RopeConfig { dims: 0, ..config.rope.clone() };
+    let config = Config { rope, context_length: encoder.context_length(), ..config.clone() };
+    for (key, value) in keys(&config, encoder.norm) {
+        metadata.insert(format!("{gguf}.{key}"), value);
     }
-    *metadata = kept;
-    let read = Config::from_gguf(metadata, config.vocab)?;
+    metadata.insert(format!("{gguf}.attention.causal"), false);
+    metadata.insert("tokenizer.ggml.token_type_count", encoder.token_types.unwrap_or(1) as u32);
+    let read = Config::from_gguf(&metadata, config.vocab)?;
     let architecture = EncoderArchitecture::from_gguf(gguf).expect("a name of the table");
-    let found = (architecture.encoder)(&read, &EncoderConfig::from_gguf(metadata)?, checkpoint)?;
-    if found != *encoder {
+    let found = (architecture.encoder)(&read, &EncoderConfig::from_gguf(&metadata)?, checkpoint)?;
+    let positions = Positions { rows: encoder.context_length(), first: 0 };
+    if found != (Encoder { positions, ..encoder.clone() }) {
         let message =
             format!("something in this configuration of {} has no key in GGUF files", config.architecture);
         return Err(refusal(checkpoint, message));
     }
-    Ok(())
+    Ok(metadata)
 }

@@ -11,6 +11,7 @@ use tensor::{DType, Shape, Tensor};
 use weights::{Format, Metadata};
 
 use crate::mix::order;
+use crate::names::NameTable;
 use crate::{Architecture, Checkpoint, Config, EncoderArchitecture, Error, MixModel, Network};
 
 pub use tensors::ExportTensor;
@@ -76,32 +77,31 @@ impl Export {
         let name = checkpoint.config.architecture.clone();
         // As it is in the file: that of the checkpoint was made for sequences of some length.
         let config = Config::from_hugging_face_as(&source, &json, name.clone())?;
-        let (gguf, norms_lack_1, styles, names) = match &checkpoint.network {
+        let (gguf, norms_lack_1, styles, names): (_, _, _, NameTable) = match &checkpoint.network {
             Network::Decoder(_) => {
                 let architecture = Architecture::from_hugging_face(&name)?;
                 // Meta's own checkpoints pair neighbours, as GGUF files of these models do.
                 let meta = crate::names::are_of_meta(checkpoint.weights().names());
                 let rope = if meta { RopeStyle::Interleaved } else { architecture.rope };
                 let styles = [rope, architecture.gguf_rope];
-                (architecture.gguf, architecture.zero_centered_norms, styles, architecture.gguf_names)
+                let has = |name: &str| checkpoint.canonical_names().contains_key(name);
+                let names = (architecture.gguf_names)(&has);
+                (architecture.gguf, architecture.zero_centered_norms, styles, names)
             }
             Network::Encoder(_) => {
                 let architecture = EncoderArchitecture::from_hugging_face(&name);
-                (
-                    architecture.map_or("", |architecture| architecture.gguf),
-                    false,
-                    [RopeStyle::HalfSplit; 2],
-                    &[][..],
-                )
+                let gguf = architecture.map_or("", |architecture| architecture.gguf);
+                (gguf, false, [RopeStyle::HalfSplit; 2], &[])
             }
         };
         let metadata = metadata::of_config(checkpoint, &config, gguf)?;
         let mut tensors = known_tensors(checkpoint);
-        tensors::stack_experts(&mut tensors, &config);
+        tensors::stack(&mut tensors, &config);
         for tensor in &mut tensors {
             tensor.adds_1 = norms_lack_1 && tensor.name.ends_with("norm.weight");
         }
         match styles {
+            _ if config.rope.dims == 0 => {}
             [RopeStyle::HalfSplit, RopeStyle::Interleaved] => tensors::interleave(&mut tensors, &config)?,
             [RopeStyle::Interleaved, RopeStyle::HalfSplit] => {
                 let message = format!("GGUF files of `{gguf}` have other pairs of queries and keys");
@@ -153,7 +153,20 @@ fn known_tensors(checkpoint: &Checkpoint) -> Vec<ExportTensor> {
         let is_known = names_weight(name) && !(is_encoder && name.starts_with("output."));
         if is_known && !unused.contains(&stored[..]) {
             let tensor = checkpoint.weights().get(stored).expect("a name of the weights");
-            tensors.push(ExportTensor::whole_float(name.clone(), tensor.clone()));
+            let (is_transposed, mut rows) = checkpoint.gguf_rows(name);
+            let tensor = if is_transposed && tensor.shape().rank() == 2 {
+                tensor.permute(&[1, 0])
+            } else {
+                tensor.clone()
+            };
+            if let Network::Encoder(encoder) = &checkpoint.network
+                && name == "position_embd.weight"
+                && encoder.positions.first > 0
+            {
+                rows = vec![encoder.positions.first..encoder.positions.rows];
+            }
+            let tensor = ExportTensor::whole_float(name.clone(), tensor);
+            tensors.push(if rows.is_empty() { tensor } else { tensor.with_rows(rows) });
         }
     }
     tensors

@@ -37,6 +37,9 @@ impl ExportTensor {
         // Blocks do not part, so that vectors of them stay one row.
         let matrix = if is_vector && tensor.dtype().is_block() {
             tensor.reshape([1, rows])
+        } else if shape.rank() == 2 {
+            // Perhaps a transposed view, which is read row by row.
+            tensor
         } else {
             tensor.contiguous().reshape([rows, columns])
         };
@@ -48,6 +51,18 @@ impl ExportTensor {
     /// A tensor that is f32 unless another dtype is asked for.
     pub(super) fn whole_float(name: String, tensor: Tensor) -> ExportTensor {
         ExportTensor { is_float: true, ..ExportTensor::whole(name, tensor) }
+    }
+
+    /// The tensor with these rows alone, in this order.
+    pub(super) fn with_rows(mut self, ranges: Vec<Range<usize>>) -> ExportTensor {
+        let (matrix, _) = self.parts.remove(0);
+        for range in ranges {
+            match self.parts.last_mut() {
+                Some((_, last)) if last.end == range.start => last.end = range.end,
+                _ => self.parts.push((matrix.clone(), range)),
+            }
+        }
+        self
     }
 
     /// A matrix of one row as a vector.
@@ -89,7 +104,8 @@ impl ExportTensor {
     /// The bytes of the checkpoint, where the file holds them as they are.
     pub fn stored(&self) -> Option<Tensor> {
         let [(tensor, rows)] = &self.parts[..] else { return None };
-        let is_plain = !self.adds_1 && self.heads.is_none() && rows.len() == tensor.shape()[0];
+        let is_plain =
+            !self.adds_1 && self.heads.is_none() && rows.len() == tensor.shape()[0] && tensor.is_contiguous();
         is_plain.then(|| tensor.clone())
     }
 
@@ -137,26 +153,32 @@ pub(super) fn interleave(tensors: &mut [ExportTensor], config: &Config) -> Resul
     Ok(())
 }
 
-/// Makes one tensor of the matrices of a layer's experts, and two of those that hold gates too.
-pub(super) fn stack_experts(tensors: &mut Vec<ExportTensor>, config: &Config) {
-    let Some(experts) = config.experts else { return };
+/// Makes one tensor of the matrices of a layer's experts, two of those that hold gates too, and one of the norms of a
+/// layer's heads.
+pub(super) fn stack(tensors: &mut Vec<ExportTensor>, config: &Config) {
     let mut stacks: BTreeMap<String, Vec<(usize, Tensor)>> = BTreeMap::new();
     let mut others = Vec::new();
     for tensor in std::mem::take(tensors) {
         let path = tensor.name.strip_suffix(".weight").unwrap_or_default();
-        if let Some((stem, expert)) = path.rsplit_once('.')
-            && stem.contains(".ffn_")
-            && let Ok(expert) = expert.parse()
+        let numbered = path.rsplit_once('.').and_then(|(stem, index)| Some((stem, index.parse().ok()?)));
+        let kind = |stem: &str| match stem {
+            stem if stem.contains(".ffn_") => Some("_exps"),
+            stem if stem.ends_with("_norm") => Some(""),
+            _ => None,
+        };
+        if let Some((stem, index)) = numbered
+            && let Some(suffix) = kind(stem)
         {
-            let stack = stacks.entry(format!("{stem}_exps.weight")).or_default();
-            stack.push((expert, tensor.parts[0].0.clone()));
-        } else if let Some(stem) = path.strip_suffix("ffn_gate_up_exps") {
+            let part = tensor.parts[0].0.clone();
+            let part = if tensor.is_vector { part.reshape([1, part.elements()]) } else { part };
+            stacks.entry(format!("{stem}{suffix}.weight")).or_default().push((index, part));
+        } else if let (Some(stem), Some(experts)) = (path.strip_suffix("ffn_gate_up_exps"), config.experts) {
             for (name, half) in [("ffn_gate_exps", 0), ("ffn_up_exps", 1)] {
                 let (matrix, width) = (&tensor.parts[0].0, experts.width);
                 let start = |expert: usize| (2 * expert + half) * width;
                 let ranges = (0..experts.count).map(|expert| start(expert)..start(expert) + width);
                 let parts: Vec<_> = ranges.map(|range| (matrix.clone(), range)).collect();
-                others.push(stacked(format!("{stem}{name}.weight"), experts.count, parts));
+                others.push(stacked(format!("{stem}{name}.weight"), vec![experts.count], parts));
             }
         } else {
             let is_gate = path.ends_with("ffn_gate_inp_shexp");
@@ -164,16 +186,16 @@ pub(super) fn stack_experts(tensors: &mut Vec<ExportTensor>, config: &Config) {
         }
     }
     for (name, mut stack) in stacks {
-        stack.sort_by_key(|(expert, _)| *expert);
+        stack.sort_by_key(|(index, _)| *index);
+        let outer = if name.ends_with("_exps.weight") { vec![stack.len()] } else { Vec::new() };
         let parts: Vec<_> =
             stack.into_iter().map(|(_, matrix)| (matrix.clone(), 0..matrix.shape()[0])).collect();
-        others.push(stacked(name, experts.count, parts));
+        others.push(stacked(name, outer, parts));
     }
     *tensors = others;
 }
 
-fn stacked(name: String, count: usize, parts: Vec<(Tensor, Range<usize>)>) -> ExportTensor {
-    let outer = vec![count];
+fn stacked(name: String, outer: Vec<usize>, parts: Vec<(Tensor, Range<usize>)>) -> ExportTensor {
     ExportTensor { name, outer, parts, is_vector: false, adds_1: false, heads: None, is_float: true }
 }
 
@@ -222,7 +244,7 @@ mod tests {
             matrix("blk.1.ffn_gate_inp.weight", &[2, 2]),
         ];
         tensors[0].parts[0].0 = Tensor::from_slice([3, 2], &[9f32; 6]);
-        stack_experts(&mut tensors, &config);
+        stack(&mut tensors, &config);
         let found: Vec<_> = tensors.iter().map(|tensor| (&tensor.name[..], tensor.shape())).collect();
         let stack = Shape::new(&[2, 3, 2]);
         let expected = [

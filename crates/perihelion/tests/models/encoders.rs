@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use perihelion::driver::{Buffer, DType};
+use perihelion::driver::{Buffer, DType, Tensor};
 use perihelion::engine::Model;
 use perihelion::models::{Checkpoint, ENCODERS};
 use perihelion::pipelines::config::{PipelineConfig, machine};
@@ -15,6 +15,7 @@ use perihelion::pipelines::{
 };
 use perihelion::weights::Weights;
 
+use crate::architectures::{check_nearly, widen, written_as_gguf};
 use crate::support::session;
 
 /// How far a hidden state may be from PyTorch's, as a fraction of the largest: both round to f32.
@@ -97,6 +98,43 @@ fn hidden_states_are_those_of_pytorch() {
             eprintln!("{name}: largest relative difference {worst:.1e}");
             assert!(worst <= BOUND, "{name}: a hidden state is off by {worst} of the largest");
         }
+    }
+}
+
+/// BERT, RoBERTa and XLM-R become the tensors that llama.cpp's tools make of them, and compute the same.
+#[test]
+fn encoders_written_as_gguf_compute_the_same() {
+    for golden in goldens() {
+        let open = |path: &Path| Checkpoint::open(path, None).unwrap();
+        let source = open(&golden.folder.join("model.safetensors"));
+        let written = written_as_gguf(&golden.name, &source, &golden.folder, "f32");
+        if golden.name.starts_with("mpnet") {
+            let problem = written.unwrap_err();
+            assert!(problem.contains("llama.cpp has no architecture for MPNet"), "{problem}");
+            continue;
+        }
+        let (path, _) = written.unwrap();
+        let hidden = run(&load(&open(&path), 2), &[&golden.tokens]);
+        let off = worst(&hidden, &golden.hidden);
+        assert!(off <= BOUND, "{}: a hidden state is off by {off} of the largest", golden.name);
+        let beside = golden.folder.join("model.gguf");
+        if beside.exists() {
+            let (expected, written) = (Weights::open(&beside).unwrap(), Weights::open(&path).unwrap());
+            assert_eq!(written.len(), expected.len(), "{}", golden.name);
+            for (name, tensor) in expected.tensors() {
+                let values = |tensor: &Tensor| (*tensor.shape(), tensor.to_f32_vec());
+                assert_eq!(values(written.get(name).unwrap()), values(tensor), "{}: {name}", golden.name);
+            }
+        }
+        fs::remove_file(&path).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        widen(&golden.folder, folder.path());
+        let source = open(folder.path());
+        let (path, dtypes) = written_as_gguf(&golden.name, &source, folder.path(), "q8_0").unwrap();
+        assert!(dtypes.contains_key(&DType::Q8_0) && !dtypes.contains_key(&DType::F16), "{dtypes:?}");
+        let hidden = |checkpoint: &Checkpoint| run(&load(checkpoint, 2), &[&golden.tokens]);
+        check_nearly(&golden.name, &hidden(&open(&path)), &hidden(&source));
+        fs::remove_file(&path).unwrap();
     }
 }
 
