@@ -7,7 +7,8 @@ use engine::{Artifact, CompiledModel, ExportOptions, InferenceSession, WeightsRe
 use graph::Graph;
 use models::{Checkpoint, Network};
 use serde::{Deserialize, Serialize};
-use weights::{WeightFile, Weights};
+use tensor::Tensor;
+use weights::{Beginning, Format, GgufWriter, Metadata, WeightFile, Weights};
 
 use crate::Error;
 use crate::compiled::{CacheLayout, Task};
@@ -77,9 +78,11 @@ impl Identity {
 
     /// Why a model of this identity is not for these settings, or for weights of other lengths: all that is known
     /// before anything is built or read.
-    pub(crate) fn refusal(&self, needed: &Settings, weights: &Weights) -> Option<String> {
+    pub(crate) fn refusal(&self, needed: &Settings, path: &Path, weights: &Weights) -> Option<String> {
         let mut differences = needed.differences(&self.recipe.settings);
-        differences.extend(other_lengths(&self.files, weights.files()));
+        if !are_of_artifact(weights, path) {
+            differences.extend(other_lengths(&self.files, weights.files()));
+        }
         refusal(&differences)
     }
 }
@@ -101,7 +104,7 @@ impl Recipe {
         path: &Path,
         weights: &Weights,
     ) -> Result<CompiledModel, Error> {
-        match Identity::read(path).map(|found| refusal(&self.differences(&found, weights))) {
+        match Identity::read(path).map(|found| refusal(&self.differences(&found, path, weights))) {
             Ok(None) => Ok(session.compile(path)?),
             Ok(Some(fix)) | Err(fix) => {
                 let value = path.display().to_string();
@@ -118,17 +121,20 @@ impl Recipe {
         path: &Path,
         progress: &mut dyn FnMut(engine::Progress),
     ) -> Result<(), Error> {
-        let (files, registry) = weights;
-        let files = files.files().iter().map(FileIdentity::of).collect();
+        let (weights, registry) = weights;
+        let files = weights.files().iter().map(FileIdentity::of).collect();
         let identity = Identity { recipe: self.clone(), files };
         let key = serde_json::to_string(&identity).expect("an identity is numbers and text");
-        let options = ExportOptions { weights: Some(registry), key: &key, progress: Some(progress) };
+        let description = describe(weights);
+        let attachment = description.as_deref();
+        let options =
+            ExportOptions { weights: Some(registry), key: &key, attachment, progress: Some(progress) };
         Ok(compiled.export_mef_with(path, options)?)
     }
 
     /// What differs, in words: what it has, and what is needed. The dearest comparison comes last, and only where
     /// nothing differs so far.
-    fn differences(&self, found: &Identity, weights: &Weights) -> Vec<String> {
+    fn differences(&self, found: &Identity, path: &Path, weights: &Weights) -> Vec<String> {
         let Identity { recipe, files } = found;
         let mut differences = Vec::new();
         if recipe.task != self.task {
@@ -136,12 +142,15 @@ impl Recipe {
             differences.push(format!("a model that {found} instead of one that {needed}"));
         }
         differences.extend(self.settings.differences(&recipe.settings));
-        differences.extend(other_lengths(files, weights.files()));
+        let now = if are_of_artifact(weights, path) { &[] } else { weights.files() };
+        if !now.is_empty() {
+            differences.extend(other_lengths(files, now));
+        }
         if differences.is_empty() && recipe.graph != self.graph {
             differences.push("another graph, as rope_type or another version builds it".to_string());
         }
         if differences.is_empty() {
-            differences.extend(files.iter().zip(weights.files()).filter_map(|(file, now)| file.altered(now)));
+            differences.extend(files.iter().zip(now).filter_map(|(file, now)| file.altered(now)));
         }
         differences
     }
@@ -238,11 +247,65 @@ fn other_lengths(then: &[FileIdentity], now: &[WeightFile]) -> Vec<String> {
 
 /// A digest of the names, types and shapes of all tensors.
 fn tensors(weights: &Weights) -> String {
-    let mut hasher = blake3::Hasher::new();
-    for (name, tensor) in weights.tensors() {
-        hasher.update(format!("{name} {}{}\n", tensor.dtype(), tensor.shape()).as_bytes());
+    let line = |(name, tensor): (&str, &Tensor)| format!("{name} {}{}\n", tensor.dtype(), tensor.shape());
+    let mut lines: Vec<String> = weights.tensors().map(line).collect();
+    lines.sort();
+    blake3::hash(lines.concat().as_bytes()).to_hex().to_string()
+}
+
+/// The model of a saved file without another file beside it: its metadata, its tensors, and the values of its vectors.
+///
+/// # Errors
+/// If it cannot be read, is damaged, or was saved from other weights than GGUF files.
+pub(crate) fn weights_of_artifact(path: &Path) -> Result<Weights, Error> {
+    let refuse = |fix: &str| {
+        let (field, value) = ("huggingface_repo_id", path.display().to_string());
+        Err(Error::Config(vec![InvalidField { field, value, fix: fix.to_string() }]))
+    };
+    let Some(description) = Artifact::open(path)?.attachment()? else {
+        return refuse(
+            "this artifact has no tokenizer: give the model that it was saved from, and the artifact as \
+             serialized_model_path",
+        );
+    };
+    let Some((size, first)) = description.split_first_chunk() else {
+        return refuse("this artifact has a damaged attachment: save it again");
+    };
+    let mut beginning = Beginning::new(path.display().to_string(), u64::from_le_bytes(*size));
+    beginning.push(first);
+    Ok(Weights::of_files(vec![beginning.into_file()?])?)
+}
+
+/// Whether weights are those that [`weights_of_artifact`] reads.
+fn are_of_artifact(weights: &Weights, path: &Path) -> bool {
+    weights.files().iter().all(|file| !file.is_whole() && file.path() == path)
+}
+
+/// What [`weights_of_artifact`] reads: the bytes that a GGUF file would have, as a u64, and the file up to the values of
+/// its matrices, which come last. `None` of other weights.
+fn describe(weights: &Weights) -> Option<Vec<u8>> {
+    if weights.format() != Format::Gguf {
+        return None;
     }
-    hasher.finalize().to_hex().to_string()
+    let mut metadata = Metadata::new();
+    for (key, value) in weights.metadata().iter().filter(|(key, _)| !key.starts_with("split.")) {
+        metadata.insert(key, value.clone());
+    }
+    let is_vector = |(_, tensor): &(&str, &Tensor)| tensor.shape().rank() < 2 && !tensor.dtype().is_block();
+    let (vectors, matrices): (Vec<_>, Vec<_>) = weights.tensors().partition(is_vector);
+    let record = |(name, tensor): &(&str, &Tensor)| (name.to_string(), tensor.dtype(), *tensor.shape());
+    let records: Vec<_> = vectors.iter().chain(&matrices).map(record).collect();
+    let mut first = Vec::new();
+    let mut file = GgufWriter::new(&mut first, &metadata, &records).ok()?;
+    for (_, tensor) in &vectors {
+        file.write_all(tensor.bytes()).ok()?;
+    }
+    let alignment = metadata.optional::<u64>("general.alignment").ok().flatten().unwrap_or(32);
+    let size =
+        |(_, tensor): &(&str, &Tensor)| tensor.dtype().bytes_for_shape(tensor.shape()).unwrap_or(0) as u64;
+    let sizes = matrices.iter().map(size).map(|size| size.next_multiple_of(alignment));
+    let size = first.len() as u64 + sizes.sum::<u64>();
+    Some([&size.to_le_bytes()[..], &first].concat())
 }
 
 /// The checksum of all bytes of a file, by several threads.

@@ -23,8 +23,21 @@ pub(crate) fn embedding_model(path: &Path) -> Arc<EmbeddingModel> {
     Arc::new(EmbeddingModel::from_config(&session, resolved, &mut |_| ()).unwrap())
 }
 
+/// Saves the model at a path, compiled and packed.
+pub(crate) fn save(path: &Path, target: &Path) {
+    let (session, resolved) = resolve(of(path).save_to_serialized_model_path(target.to_path_buf()));
+    TextModel::from_config(&session, resolved).unwrap();
+}
+
+fn of(path: &Path) -> PipelineConfig {
+    PipelineConfig::new(path.display().to_string()).kv_cache_page_size(64_usize)
+}
+
 fn resolved(path: &Path) -> (InferenceSession, ResolvedConfig) {
-    let config = PipelineConfig::new(path.display().to_string()).kv_cache_page_size(64_usize);
+    resolve(of(path))
+}
+
+fn resolve(config: PipelineConfig) -> (InferenceSession, ResolvedConfig) {
     let resolved = config.resolve(Machine { devices: &PLATFORM, free_memory: None }).unwrap();
     let session = InferenceSession::new(resolved.config().devices_of(&PLATFORM).unwrap()).unwrap();
     (session, resolved)

@@ -8,7 +8,7 @@ use models::{Checkpoint, Mix};
 use weights::Weights;
 
 use super::*;
-use crate::testing::text_model;
+use crate::testing::{save, text_model};
 use crate::{AddSpecial, ParseSpecial, Scorer, Window};
 
 fn options(mix: &str) -> QuantizeOptions<'static> {
@@ -106,6 +106,23 @@ fn logits_of_a_folder_and_of_its_gguf_are_equal() {
             |tokenizer: &Tokenizer| tokenizer.encode(text, AddSpecial::Yes, ParseSpecial::No).unwrap();
         assert_eq!(encode(model.tokenizer()), encode(&Tokenizer::from_directory(&data).unwrap()));
     }
+}
+
+/// Of a saved model whose weights are gone, every bit is the same.
+#[test]
+fn logits_of_a_gguf_and_of_its_artifact_have_the_same_bits() {
+    let Some(data) = testdata::shared("shakespeare-llama/hf") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let [gguf, mef] = ["model.gguf", "model.mef"].map(|name| folder.path().join(name));
+    write_to(&data, &data, &options("q4_k_m"), &gguf);
+    let tokens = [1, 403, 407, 261, 378, 300, 7];
+    let bits = |model: &Path| -> Vec<u32> {
+        logits(model, &tokens).iter().flatten().map(|logit| logit.to_bits()).collect()
+    };
+    let expected = bits(&gguf);
+    save(&gguf, &mef);
+    std::fs::remove_file(&gguf).unwrap();
+    assert!(bits(&mef) == expected);
 }
 
 /// Rows of 172 are in no blocks.

@@ -14,6 +14,7 @@ use super::methods::{ONE_DEVICE, names};
 use super::{Auto, Described, PipelineConfig, ResolvedConfig, saved};
 use crate::config::{FloatType, KVCacheStrategy, PipelineEngine, RopeType, SupportedEncoding};
 use crate::memory_plan::MemoryRequest;
+use crate::serialized::weights_of_artifact;
 use crate::{Error, SamplingOptions, memory};
 
 /// What a configuration is resolved against.
@@ -60,6 +61,11 @@ impl PipelineConfig {
         machine: Machine<'_>,
         progress: &(dyn Fn(Progress<'_>) + Sync),
     ) -> Result<ResolvedConfig, Error> {
+        if let Some(path) = self.artifact() {
+            let weights = weights_of_artifact(&path)?;
+            let config = PipelineConfig { serialized_model_path: Some(path), ..self.clone() };
+            return config.resolve_weights(weights, Path::new(""), machine);
+        }
         let mut problems = Problems::default();
         let mut config = self.prepare(machine.devices, &mut problems);
         if self.huggingface_repo_id.trim().is_empty() && self.weight_path.is_empty() {
@@ -182,6 +188,14 @@ impl PipelineConfig {
         let folder = folder.to_path_buf();
         let asked_length = self.max_length.wished();
         Ok(ResolvedConfig { config, checkpoint, folder, plan, request, recommended, asked_length, warnings })
+    }
+
+    /// The saved model that is named as the model itself.
+    pub(super) fn artifact(&self) -> Option<PathBuf> {
+        let path = Path::new(self.huggingface_repo_id.trim());
+        let is_artifact = path.extension().is_some_and(|extension| extension == "mef") && path.is_file();
+        let is_alone = self.weight_path.is_empty() && self.serialized_model_path.is_none();
+        (is_artifact && is_alone).then(|| path.to_path_buf())
     }
 
     /// Whether the model is a file, or weights alone.

@@ -37,7 +37,7 @@ pub(super) fn check_model(
         let needed = Settings::of(checkpoint, config.quantization_encoding, cache);
         // That it is none is told already.
         let found = Identity::read(path).ok();
-        if let Some(fix) = found.and_then(|found| found.refusal(&needed, checkpoint.weights())) {
+        if let Some(fix) = found.and_then(|found| found.refusal(&needed, path, checkpoint.weights())) {
             problems.add("serialized_model_path", path.display(), fix);
         }
     } else if let Some(path) = &config.save_to_serialized_model_path

@@ -78,6 +78,9 @@ impl PipelineConfig {
     /// # Errors
     /// As [`PipelineConfig::resolve`].
     pub fn look_ahead(&self, machine: Machine<'_>) -> Result<Option<Unfetched>, Error> {
+        if self.artifact().is_some() {
+            return Ok(None);
+        }
         let mut problems = Problems::default();
         let mut config = self.prepare(machine.devices, &mut problems);
         if !problems.0.is_empty() {
