@@ -69,7 +69,7 @@ enum Command {
     Render(commands::render::Arguments),
     /// Download, compile and pack a model, so that it starts faster later
     WarmCache(commands::warm_cache::Arguments),
-    /// Write a model with weights of fewer bits, as a GGUF file
+    /// Write a model with weights of fewer bits, as a GGUF file or an artifact
     Quantize(commands::quantize::Arguments),
     /// Show or check the configuration of a model
     Config(commands::config::Arguments),

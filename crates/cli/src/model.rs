@@ -18,6 +18,7 @@ use weights::Weights;
 use crate::exit;
 use crate::parse;
 use crate::progress::Progress;
+use crate::transfer::Transfer;
 
 /// The devices of this build.
 static PLATFORM: Platform = Platform::new(|| Arc::new(Cpu::new(0)));
@@ -48,12 +49,6 @@ impl ThreadArguments {
     /// A session on the CPU.
     pub(crate) fn session(self) -> anyhow::Result<InferenceSession> {
         session(self.threads)
-    }
-}
-
-fn show_fetching(step: sources::Progress<'_>, progress: &Progress) {
-    if let sources::Progress::Bytes { done, total, .. } = step {
-        progress.bytes("fetching", done, total);
     }
 }
 
@@ -153,7 +148,8 @@ impl Source {
                 .context("cannot open the built-in model")?;
             return Ok(self.config().resolve_weights(weights, Path::new(""), machine)?);
         }
-        let resolved = self.config().resolve_fetching(machine, &|step| show_fetching(step, progress));
+        let transfer = Transfer::new(progress);
+        let resolved = self.config().resolve_fetching(machine, &|step| transfer.report(step));
         progress.clear();
         match resolved {
             Err(error @ pipelines::Error::Config(_)) => Err(error.into()),
@@ -218,7 +214,7 @@ pub(crate) fn embedding(
 }
 
 fn show_packing(packed: engine::Progress, progress: &Progress) {
-    progress.bytes("packing", packed.done as u64, packed.total as u64);
+    progress.bytes("packing", "packing", packed.done as u64, packed.total as u64);
 }
 
 /// The tokenizer at a path, of a repo or of a file in one (`owner/name/file`), or that of the built-in model.

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 
+use anyhow::Context;
+
 /// A text written in parts that ends with exactly one newline.
 pub(crate) struct TextOutput {
     terminal: bool,
@@ -33,6 +35,15 @@ impl TextOutput {
         self.held = 0;
         writeln!(out)
     }
+}
+
+/// Prints a whole text, or as much as its reader takes.
+///
+/// # Errors
+/// If standard output cannot be written to.
+pub(crate) fn print(text: impl AsRef<[u8]>) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_ref()).and_then(|()| out.flush()).context("cannot write to standard output")
 }
 
 /// Whether the terminal cannot move its cursor or change colours (`TERM=dumb`).

@@ -17,7 +17,7 @@ pub(crate) struct Progress {
 }
 
 struct Phase {
-    name: String,
+    kind: &'static str,
     bar: ProgressBar,
 }
 
@@ -28,20 +28,31 @@ impl Progress {
         Progress { visible, phase: Mutex::new(None) }
     }
 
-    /// Starts a phase without a measure.
+    /// Whether the line is shown at all.
+    pub(crate) fn is_visible(&self) -> bool {
+        self.visible
+    }
+
+    /// Prints a line above the current bar, if there is one.
+    pub(crate) fn print(&self, line: &str) {
+        if let Some(phase) = &*self.phase.lock().unwrap_or_else(PoisonError::into_inner) {
+            phase.bar.println(line);
+        }
+    }
+
+    /// Starts a phase without a measure, or renames it.
     pub(crate) fn phase(&self, name: impl Into<String>) {
-        let name = name.into();
-        self.with_bar(&name, "{spinner} {msg}", None, |bar| {
+        self.with_bar("", name.into(), "{spinner} {msg}", None, |bar| {
             // The ticker's first frame may come too late for a short phase.
             bar.tick();
             bar.enable_steady_tick(Duration::from_millis(100));
         });
     }
 
-    /// Starts or updates a phase measured in bytes.
-    pub(crate) fn bytes(&self, name: &str, done: u64, total: u64) {
+    /// Starts or updates a phase measured in bytes; `name` stands beside its bar.
+    pub(crate) fn bytes(&self, kind: &'static str, name: impl Into<String>, done: u64, total: u64) {
         let template = "{msg} {bar:30} {bytes}/{total_bytes} {bytes_per_sec}";
-        self.with_bar(name, template, Some(total), |bar| bar.set_position(done));
+        self.with_bar(kind, name.into(), template, Some(total), |bar| bar.set_position(done));
     }
 
     /// Erases the line.
@@ -51,20 +62,31 @@ impl Progress {
         }
     }
 
-    /// Updates the bar of a phase, which replaces that of another phase or total.
-    fn with_bar(&self, name: &str, template: &str, total: Option<u64>, update: impl FnOnce(&ProgressBar)) {
+    /// Updates the bar of a phase, which replaces that of another kind.
+    fn with_bar(
+        &self,
+        kind: &'static str,
+        name: String,
+        template: &str,
+        total: Option<u64>,
+        update: impl FnOnce(&ProgressBar),
+    ) {
         if !self.visible {
             return;
         }
         let mut phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
-        if phase.as_ref().is_none_or(|phase| phase.name != name || phase.bar.length() != total) {
-            if let Some(old) = phase.take() {
-                old.bar.finish_and_clear();
+        match &*phase {
+            Some(Phase { kind: current, bar }) if *current == kind => {
+                bar.set_message(name);
+                total.into_iter().for_each(|total| bar.set_length(total));
             }
-            // Style and message come first: the first frame shows them.
-            let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr());
-            bar.set_style(style(template));
-            *phase = Some(Phase { name: name.to_string(), bar: bar.with_message(name.to_string()) });
+            other => {
+                other.iter().for_each(|old| old.bar.finish_and_clear());
+                // Style and message come first: the first frame shows them.
+                let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr());
+                bar.set_style(style(template));
+                *phase = Some(Phase { kind, bar: bar.with_message(name) });
+            }
         }
         update(&phase.as_ref().expect("created above").bar);
     }

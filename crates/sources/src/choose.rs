@@ -1,31 +1,31 @@
-//! Which weights of a place are meant: one rule for folders, for what the cache has, and for what a hub lists.
+//! Chooses one model among the weights in a folder, in the cache, or on a hub, by the same rule everywhere.
 
 use crate::hub::RepoFile;
 use crate::pull::Wanted;
 use crate::repo::{HuggingFaceRepo, ModelFiles};
 use crate::{Error, SupportedEncoding, WeightsFormat};
 
-/// The model that is meant.
+/// The chosen model.
 #[derive(Debug)]
 pub(crate) struct Choice {
     /// Its files.
     pub(crate) model: ModelFiles,
-    /// Files that might have been meant and cannot be read, each with the reason.
+    /// Candidates that cannot be read, each with the reason.
     pub(crate) passed_over: Vec<String>,
 }
 
-/// What to do about several encodings, if none is wanted.
+/// What to do if there are several encodings and the request names none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Several {
-    /// Ask which.
+    /// Return an error that lists them.
     Refuse,
     /// Take the best.
     Best,
 }
 
-/// How far the name of a model's files is from the one that everybody expects.
+/// How close a file name is to the usual one of its format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Name {
+enum NameRank {
     /// The usual one of the format.
     Usual,
     /// That of shards, or of the usual one among the mixtures that an encoding has (`q4_k_s`, `q4_k_m`, `q4_k_l`).
@@ -33,11 +33,11 @@ enum Name {
     Other,
 }
 
-/// The model that is meant: of the encoding and format that are wanted; else safetensors, GGUF, PyTorch, in this order;
-/// of these the one under the usual name. What is known already is enough if it has that; else the hub is asked.
+/// Chooses the model with the requested encoding and format. By default, safetensors come before GGUF and PyTorch, and
+/// the usual name before others. The hub is asked only if the known files have no such model.
 ///
 /// # Errors
-/// If there is none, several are equally near, or a part of it is missing.
+/// If there is none, several match equally well, or a part is missing.
 pub(crate) fn choose(repo: &HuggingFaceRepo, wanted: &Wanted, several: Several) -> Result<Choice, Error> {
     let mut choice = among(repo, &repo.known_files()?, wanted, several);
     let lacks = match &choice {
@@ -65,7 +65,7 @@ pub(crate) fn choose(repo: &HuggingFaceRepo, wanted: &Wanted, several: Several) 
     }
 }
 
-/// The same, unless it is known before it is fetched that it does not run. Files that are here tell when they are opened.
+/// Refuses a model that is known to be unsupported before it is downloaded. Local files are checked when opened.
 fn refused_early(repo: &HuggingFaceRepo, mut choice: Choice) -> Result<Choice, Error> {
     let model = &mut choice.model;
     let mut lacks = false;
@@ -83,7 +83,7 @@ fn refused_early(repo: &HuggingFaceRepo, mut choice: Choice) -> Result<Choice, E
     }
 }
 
-/// The one of these files' models that is meant.
+/// Chooses among the models of these files.
 fn among(
     repo: &HuggingFaceRepo,
     files: &[RepoFile],
@@ -112,13 +112,13 @@ fn among(
     }
     let format = models[0].format;
     models.retain(|model| model.format == format);
-    match only(&models, |model| name(model) == Name::Usual).or_else(|| only(&models, |_| true)) {
+    match only(&models, |model| name(model) == NameRank::Usual).or_else(|| only(&models, |_| true)) {
         Some(model) => Ok(Choice { model, passed_over: Vec::new() }),
         None => among_others(repo, models, several),
     }
 }
 
-/// The models in an encoding: those that have it or, without such, those of which nobody knows before they are here.
+/// The models with an encoding or, if there are none, those whose encoding is unknown until they are downloaded.
 fn in_encoding(
     repo: &HuggingFaceRepo,
     mut models: Vec<ModelFiles>,
@@ -136,7 +136,7 @@ fn in_encoding(
     if !found.is_empty() {
         return Ok(found);
     }
-    // What cannot be read may be what is wanted, unless its name says otherwise.
+    // An unreadable file may be the requested one, unless its name says otherwise.
     for ModelFiles { files, problem, .. } in &models {
         let guess = SupportedEncoding::guess_from_file_name(&files[0]);
         if let Some(problem) = problem
@@ -192,13 +192,13 @@ fn has_label(name: &str, label: &str) -> bool {
     })
 }
 
-/// Of several models of one format, none under the usual name, the one that is meant.
+/// Chooses among several models of one format, none of which has the usual name.
 fn among_others(
     repo: &HuggingFaceRepo,
     mut models: Vec<ModelFiles>,
     several: Several,
 ) -> Result<Choice, Error> {
-    let nearly = |model: &ModelFiles| name(model) == Name::NearlyUsual;
+    let nearly = |model: &ModelFiles| name(model) == NameRank::NearlyUsual;
     if models[0].format != WeightsFormat::Gguf
         && let Some(model) = only(&models, nearly)
     {
@@ -239,7 +239,7 @@ fn only(models: &[ModelFiles], fits: impl Fn(&ModelFiles) -> bool) -> Option<Mod
     fitting.next().filter(|_| fitting.next().is_none()).cloned()
 }
 
-fn name(model: &ModelFiles) -> Name {
+fn name(model: &ModelFiles) -> NameRank {
     let name = model.files[0].to_ascii_lowercase();
     let usual = match model.format {
         WeightsFormat::Safetensors => "model.safetensors",
@@ -255,13 +255,13 @@ fn name(model: &ModelFiles) -> Name {
         }
     };
     match (name == usual, is_nearly) {
-        (true, _) => Name::Usual,
-        (_, true) => Name::NearlyUsual,
-        _ => Name::Other,
+        (true, _) => NameRank::Usual,
+        (_, true) => NameRank::NearlyUsual,
+        _ => NameRank::Other,
     }
 }
 
-/// The encoding to take where several are there: the first of these, which are small and good.
+/// The default among several encodings: small ones with little loss come first.
 fn best(there: &[SupportedEncoding]) -> Option<SupportedEncoding> {
     use SupportedEncoding::{Bfloat16, Float32, Q4_0, Q4K, Q6K};
     let order = [Q4K, Q6K, Q4_0, Bfloat16, Float32];

@@ -10,7 +10,7 @@ use crate::{Error, SupportedEncoding};
 /// The largest `config.json` that is looked at.
 const MAX_CONFIG: u64 = 1 << 20;
 
-/// What the files of one model say of their encoding.
+/// The encoding of a model's files, from their tensors and metadata.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
     /// The encoding of the model.
@@ -72,14 +72,14 @@ impl Content {
         Content { encoding, declared, gguf, most, refused }
     }
 
-    /// Why the files do not run, if their encoding is none that does.
+    /// Why the encoding is not supported, if it is not.
     pub fn problem(&self) -> Option<String> {
         let problem = match (self.encoding, self.most) {
             (Some(_), _) => return None,
             (None, Some(dtype)) => {
-                format!("most of its matrices are {dtype}, which is no encoding that runs")
+                format!("most of its matrices are {dtype}, which is not a supported encoding")
             }
-            (None, None) => "it holds no tensors".to_string(),
+            (None, None) => "the file has no tensors".to_string(),
         };
         Some(self.refused.clone().unwrap_or(problem))
     }
@@ -88,7 +88,7 @@ impl Content {
     /// whose makers name it after what a part of it is (`UD-Q4_K_XL`, `Q4_K_L`).
     ///
     /// # Errors
-    /// If it does, or the encoding is none that runs.
+    /// If it does, or the encoding is not supported.
     pub fn of_file_named(&self, file: &str) -> Result<(SupportedEncoding, Option<String>), Error> {
         let Some(content) = self.encoding else {
             let problem = self.problem().unwrap_or_default();

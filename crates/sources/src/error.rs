@@ -1,15 +1,15 @@
-//! Why a model's files cannot be had.
+//! Errors of finding and downloading models.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::{MemoryBytes, SupportedEncoding, UnknownName, WeightsFormat};
 
-/// Why a model's files cannot be had: its name, its repository, the hub, the way there, or this machine's disk.
+/// A problem with a model's name, its repository, the hub, the network or the disk.
 /// `Debug` prints the message too, so that `main` shows it.
 #[derive(thiserror::Error)]
 pub enum Error {
-    /// A name that is none: it would lead out of the cache, or no hub has such names.
+    /// An invalid name: it would lead outside the cache, or breaks the rules of hubs.
     #[error("{what} `{}`: {problem}", name.escape_debug())]
     InvalidName {
         /// What it should name.
@@ -19,7 +19,7 @@ pub enum Error {
         /// The rule it breaks.
         problem: &'static str,
     },
-    /// A setting that cannot be.
+    /// An invalid setting.
     #[error("{field} is {value}: {fix}")]
     Field {
         /// The name of the setting, as configurations have it.
@@ -29,7 +29,7 @@ pub enum Error {
         /// What to give instead.
         fix: String,
     },
-    /// A setting of the environment that makes no sense.
+    /// An invalid environment variable.
     #[error("{variable} is `{}`: {problem}", value.escape_debug())]
     Setting {
         /// The environment variable.
@@ -70,7 +70,7 @@ pub enum Error {
     /// The repository asks for terms to be accepted, or for rights.
     #[error(
         "{repo} is gated or private (status {status}): {}",
-        if *with_token { "the token has no right to read it; accept its terms on the hub's page of the model" }
+        if *with_token { "the token does not give access; accept its terms on the hub's page of the model" }
         else { "accept its terms on the hub's page of the model, and set HF_TOKEN" }
     )]
     Gated {
@@ -81,15 +81,15 @@ pub enum Error {
         /// Whether a token was sent.
         with_token: bool,
     },
-    /// Too many requests, and waiting did not help, or the hub asks to wait for longer than a minute.
-    #[error("{endpoint} takes no more requests for now (status 429){}", wait(retry_after))]
+    /// The hub limits the rate of requests, and waiting did not help or would take over a minute.
+    #[error("{endpoint} limits the rate of requests (status 429){}", wait(retry_after))]
     RateLimited {
         /// The hub.
         endpoint: String,
         /// How long it asks to wait.
         retry_after: Option<Duration>,
     },
-    /// The network must not be used, and the cache does not have it.
+    /// Not in the cache, and the network is off (`HF_HUB_OFFLINE`).
     #[error("{what} is not in the cache at {}, and HF_HUB_OFFLINE is set: unset it to download, or run `peri pull` where there is a network", cache.display())]
     Offline {
         /// The repository or file.
@@ -97,7 +97,7 @@ pub enum Error {
         /// The cache.
         cache: PathBuf,
     },
-    /// The cache does not have it, and this build has no downloads.
+    /// Not in the cache, and this build has no downloads.
     #[error("{what} is not in the cache at {}, and this build has no downloads (cargo feature `hub`)", cache.display())]
     NoDownloads {
         /// The repository or file.
@@ -115,7 +115,7 @@ pub enum Error {
         /// How often it was tried.
         tries: u32,
     },
-    /// Who answers has no certificate that is trusted here.
+    /// The server's certificate is not trusted.
     #[error("{url}: {problem}")]
     Untrusted {
         /// What was asked for.
@@ -123,7 +123,7 @@ pub enum Error {
         /// What is wrong with the certificate.
         problem: String,
     },
-    /// The hub answered what no hub answers.
+    /// The server did not answer as a hub does.
     #[error("{url}: {problem}")]
     Protocol {
         /// What was asked for.
@@ -131,7 +131,7 @@ pub enum Error {
         /// What is wrong with the answer.
         problem: String,
     },
-    /// What arrived is not what the hub has. It was removed.
+    /// A file arrived damaged, and was removed.
     #[error(
         "{repo}: `{file}` arrived damaged and was removed: its {digest} is {found}, the hub says {expected}"
     )]
@@ -148,7 +148,7 @@ pub enum Error {
         expected: String,
     },
     /// The disk has no room.
-    #[error("{}: {} are needed and {} are free", path.display(), MemoryBytes(*needed), MemoryBytes(*available))]
+    #[error("{}: the download needs {}, but {} is free", path.display(), MemoryBytes(*needed), MemoryBytes(*available))]
     DiskFull {
         /// The folder.
         path: PathBuf,
@@ -157,15 +157,15 @@ pub enum Error {
         /// Bytes that are free.
         available: u64,
     },
-    /// A link in the cache that leads out of it.
-    #[error("{}: leads out of the cache, to {}", path.display(), target.display())]
+    /// A link in the cache that leads outside it.
+    #[error("{}: the link leads outside the cache, to {}", path.display(), target.display())]
     Escapes {
         /// The link.
         path: PathBuf,
         /// Where it leads.
         target: PathBuf,
     },
-    /// A file of the cache that makes no sense.
+    /// A damaged file in the cache.
     #[error("{}: {problem}", path.display())]
     Cache {
         /// The file.
@@ -181,10 +181,8 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
-    /// A local folder was asked what only a hub knows.
-    #[error(
-        "{repo} is a folder on this machine, and no hub knows it: {what} is known of online repositories only"
-    )]
+    /// Only a hub knows this, and the repository is a local folder.
+    #[error("{repo} is a local folder, but {what} exists only for repositories on a hub")]
     NotOnline {
         /// The folder.
         repo: String,
@@ -207,7 +205,7 @@ pub enum Error {
         /// The formats it has.
         formats: Vec<WeightsFormat>,
     },
-    /// A model of which a part is missing.
+    /// A part of the model is missing.
     #[error("{repo} lacks {part}, which belongs to the same model as {of}")]
     MissingPart {
         /// The repository.
@@ -254,7 +252,7 @@ pub enum Error {
         files: Vec<String>,
     },
     /// The name of a file promises one encoding and its content has another.
-    #[error("{file}: the name says {name}, the content is {content}: rename the file after its content")]
+    #[error("{file}: the name says {name}, the content is {content}: rename the file")]
     Contradiction {
         /// The file.
         file: String,
@@ -263,7 +261,7 @@ pub enum Error {
         /// The encoding of most of its matrices.
         content: SupportedEncoding,
     },
-    /// A file of weights in no encoding that runs.
+    /// A weights file in an unsupported encoding.
     #[error("{file}: {problem}")]
     UnknownEncoding {
         /// The file.
@@ -271,7 +269,7 @@ pub enum Error {
         /// What it holds instead.
         problem: String,
     },
-    /// A name that is none of those there are.
+    /// A name that is not one of a fixed list.
     #[error(transparent)]
     UnknownName(#[from] UnknownName),
     /// A file of weights that cannot be read.

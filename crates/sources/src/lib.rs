@@ -30,5 +30,5 @@ pub use locate::{FileSet, LocalFiles, ModelRequest, locate, weights_format};
 pub use name::{ModelName, RepoName};
 pub use named::{RepoType, UnknownName, WeightsFormat};
 pub use nearest::nearest;
-pub use pull::{LocalModel, PlannedFile, Pull, Wanted, is_beside_weights, resolve};
+pub use pull::{PlannedFile, Pull, Wanted, is_beside_weights};
 pub use repo::{FilesByFormat, HuggingFaceRepo, RepoOptions};

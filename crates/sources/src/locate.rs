@@ -1,4 +1,4 @@
-//! Which files a model is, and where: on this machine, or in a repository from which they can be fetched.
+//! Finds the files of a model: on this machine, or in a repository on a hub.
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::pull::{Beside, CONFIG, PlannedFile, Wanted, companions};
 use crate::repo::{HuggingFaceRepo, RepoOptions};
 use crate::{Error, RepoType, SupportedEncoding, WeightsFormat};
 
-/// Which model is asked for: a name, and what settings say of its files.
+/// A request for a model: its name, and the settings that select its files.
 #[derive(Debug, Clone, Default)]
 pub struct ModelRequest {
     /// The name, as [`ModelName`] reads it; empty if `weight_path` says all.
@@ -39,7 +39,7 @@ pub struct FileSet {
     /// The model's name; that of its weights' repository if it has none.
     model: String,
     home: Home,
-    weights: Vec<Place>,
+    weights: Vec<WeightLocation>,
     /// The repository of the weights that are in one.
     repo: Option<Arc<HuggingFaceRepo>>,
     /// The file of that repository that lists which tensor is in which of the others.
@@ -69,18 +69,18 @@ enum Home {
 
 /// Where a file of weights is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
+enum WeightLocation {
     /// At a path on this machine.
     Here(PathBuf),
     /// Below the root of the repository.
     InRepo(String),
 }
 
-/// Finds the files that a request means. Fetches none of them; of a hub, at most the list of files is asked for, and what
-/// says their encodings.
+/// Finds the files of a model without downloading them. A hub is asked at most for its list of files and their
+/// encodings.
 ///
 /// # Errors
-/// If there is no such model, a part of it is missing, or it is not clear which of several is meant.
+/// If there is no such model, a part of it is missing, or several match.
 pub fn locate(request: &ModelRequest) -> Result<FileSet, Error> {
     let mut locator = Locator::new(request)?;
     for path in &request.weight_path {
@@ -89,7 +89,7 @@ pub fn locate(request: &ModelRequest) -> Result<FileSet, Error> {
     locator.finish()
 }
 
-/// A search under way.
+/// The state of a search.
 struct Locator<'r> {
     request: &'r ModelRequest,
     /// The model; `None` as long as only weights are named.
@@ -118,7 +118,7 @@ impl<'r> Locator<'r> {
         Ok(Locator { request, name, home: None, set })
     }
 
-    /// Finds out what one of `weight_path` means: a file here, a file of another repository, or one of the model's.
+    /// Resolves one path of `weight_path`: a local file, a file of another repository, or one of the model's.
     fn add_path(&mut self, path: &Path) -> Result<(), Error> {
         let model = self.folder();
         let in_model = model.as_ref().map(|model| model.join(path));
@@ -129,7 +129,7 @@ impl<'r> Locator<'r> {
                 let repo = self.open(ModelName::Path(path))?;
                 return self.choose(repo);
             }
-            self.set.add(Place::Here(path));
+            self.set.add(WeightLocation::Here(path));
             return Ok(());
         }
         if let Some((repo, file)) = repo_and_file(path)
@@ -154,7 +154,7 @@ impl<'r> Locator<'r> {
         Err(Error::Io { path: path.to_path_buf(), source })
     }
 
-    /// Adds the weights of a repository, or the one file of it that a name means.
+    /// Adds the weights of a repository, or the one file that its name selects.
     fn add_repo(&mut self, name: ModelName) -> Result<(), Error> {
         let repo = self.open(name.clone())?;
         if self.name.is_none() {
@@ -173,7 +173,7 @@ impl<'r> Locator<'r> {
         if self.set.weights.is_empty() {
             match &self.name {
                 Some(ModelName::Path(path)) if !path.is_dir() => {
-                    self.set.add(Place::Here(path.clone()));
+                    self.set.add(WeightLocation::Here(path.clone()));
                 }
                 _ => {
                     let home = self.home()?;
@@ -205,29 +205,29 @@ impl<'r> Locator<'r> {
                 return Err(Error::Field {
                     field: "weight_path",
                     value: format!("{repo}/{name}"),
-                    fix: format!("give files of one repo: others are of {other}"),
+                    fix: format!("give files of one repository: the others are in {other}"),
                 });
             }
             Some(_) => {}
             None => self.set.repo = Some(repo),
         }
-        self.set.add(Place::InRepo(name.to_string()));
+        self.set.add(WeightLocation::InRepo(name.to_string()));
         Ok(())
     }
 
-    /// Adds the model of a place that is meant.
+    /// Chooses one model of a repository and adds its weights.
     fn choose(&mut self, repo: Arc<HuggingFaceRepo>) -> Result<(), Error> {
         let ModelRequest { encoding, label, .. } = self.request;
         let wanted = Wanted { encoding: *encoding, label: label.clone(), ..Wanted::default() };
-        let Choice { model, passed_over } = choose(&repo, &wanted, Several::Best).map_err(in_words)?;
-        let passed_over = passed_over.iter().map(|file| format!("a file of {repo} does not count: {file}"));
+        let Choice { model, passed_over } = choose(&repo, &wanted, Several::Best).map_err(as_field_error)?;
+        let passed_over = passed_over.iter().map(|file| format!("a file of {repo} is ignored: {file}"));
         self.set.warnings.extend(passed_over);
         match (repo.repo_type(), repo.folder()) {
             (RepoType::Local, Some(root)) => {
-                self.set.weights.extend(model.files.iter().map(|name| Place::Here(root.join(name))));
+                self.set.weights.extend(model.files.iter().map(|name| WeightLocation::Here(root.join(name))));
             }
             _ => {
-                self.set.weights.extend(model.files.into_iter().map(Place::InRepo));
+                self.set.weights.extend(model.files.into_iter().map(WeightLocation::InRepo));
                 self.set.index = model.index;
                 self.set.repo = Some(repo);
             }
@@ -235,7 +235,7 @@ impl<'r> Locator<'r> {
         Ok(())
     }
 
-    /// The repository of a name, which has the file; none if it is the model's own that has a file of the whole `path`.
+    /// Opens the repository that has the file, or `None` if the whole `path` is a file of the model's own repository.
     fn repo_with(
         &mut self,
         repo: &str,
@@ -334,13 +334,13 @@ impl FileSet {
     /// # Errors
     /// If one is not there.
     pub fn files(&self) -> Result<Vec<PlannedFile>, Error> {
-        let file = |place: &Place| match place {
-            Place::InRepo(name) => {
+        let file = |place: &WeightLocation| match place {
+            WeightLocation::InRepo(name) => {
                 let repo = self.repo();
                 let (size, cached) = (repo.size_of(name)?, repo.has(name)?);
                 Ok(PlannedFile { name: name.clone(), size, cached })
             }
-            Place::Here(path) => {
+            WeightLocation::Here(path) => {
                 let metadata = path.metadata().map_err(Error::io(path))?;
                 Ok(PlannedFile { name: path.display().to_string(), size: Some(metadata.len()), cached: true })
             }
@@ -378,9 +378,9 @@ impl FileSet {
     /// What `weight_path` says to mean the weights: paths, and `org/repo/file`.
     pub fn weight_path(&self) -> Vec<PathBuf> {
         let repo = self.repo.as_ref().map_or("", |repo| repo.repo_id());
-        let path = |place: &Place| match place {
-            Place::Here(path) => path.clone(),
-            Place::InRepo(name) => Path::new(repo).join(name),
+        let path = |place: &WeightLocation| match place {
+            WeightLocation::Here(path) => path.clone(),
+            WeightLocation::InRepo(name) => Path::new(repo).join(name),
         };
         self.weights.iter().map(path).collect()
     }
@@ -399,8 +399,8 @@ impl FileSet {
         }
     }
 
-    /// The weights of which only headers need be here, and the folder with `config.json`, fetched unless they carry
-    /// their configuration. `None` of PyTorch files, which have no header.
+    /// The weights, without values where only headers were downloaded, and the folder with `config.json`, which is
+    /// downloaded for formats other than GGUF. `None` for PyTorch files, which have no header.
     ///
     /// # Errors
     /// If the files are of several models, damaged, or cannot be fetched.
@@ -422,7 +422,7 @@ impl FileSet {
         Ok(Some((weights, folder)))
     }
 
-    /// Fetches what is not on this machine: first what stands beside the weights, so that where weights are, the rest is.
+    /// Downloads missing files, weights last: if the weights are in the cache, everything else is.
     ///
     /// # Errors
     /// If something is not there or cannot be fetched; what has arrived stays.
@@ -435,14 +435,14 @@ impl FileSet {
             None => Vec::new(),
         };
         let mut fetched = fetched.into_iter();
-        let path = |place: &Place| match place {
-            Place::Here(path) => path.clone(),
-            Place::InRepo(_) => fetched.next().expect("a path for each name"),
+        let path = |place: &WeightLocation| match place {
+            WeightLocation::Here(path) => path.clone(),
+            WeightLocation::InRepo(_) => fetched.next().expect("a path for each name"),
         };
         Ok(LocalFiles { weights: self.weights.iter().map(path).collect(), folder })
     }
 
-    /// Fetches what stands beside the weights, and gives the folder that it is in.
+    /// Downloads configuration and tokenizer; returns their folder.
     fn fetch_beside(&self) -> Result<PathBuf, Error> {
         let repo = match &self.home {
             Home::Weights | Home::File(_) => return Ok(self.folder_of_paths()),
@@ -469,8 +469,8 @@ impl FileSet {
     /// The name of `config.json`: in the folder of the weights if there is one, else at the top level.
     fn config_name(&self, home: &Arc<HuggingFaceRepo>) -> Result<String, Error> {
         let first = match (&self.weights.first(), &self.repo) {
-            (Some(Place::InRepo(name)), Some(repo)) if repo.is(home) => name.clone(),
-            (Some(Place::Here(path)), _) if home.repo_type() == RepoType::Local => {
+            (Some(WeightLocation::InRepo(name)), Some(repo)) if repo.is(home) => name.clone(),
+            (Some(WeightLocation::Here(path)), _) if home.repo_type() == RepoType::Local => {
                 path.strip_prefix(home.place()).map(portable).unwrap_or_default()
             }
             _ => String::new(),
@@ -489,8 +489,8 @@ impl FileSet {
     /// The format that the name of the first promises.
     fn format(&self) -> Option<WeightsFormat> {
         WeightsFormat::of_file_name(match self.weights.first()? {
-            Place::Here(path) => path,
-            Place::InRepo(name) => Path::new(name),
+            WeightLocation::Here(path) => path,
+            WeightLocation::InRepo(name) => Path::new(name),
         })
     }
 
@@ -502,7 +502,7 @@ impl FileSet {
         }
     }
 
-    /// The files, open: of those that are not on this machine, the headers.
+    /// Opens the files; of remote ones, only the headers.
     fn header_files(&self) -> Result<Vec<WeightFile>, Error> {
         let names: Vec<String> = self.names().map(str::to_string).collect();
         let fetched = match &self.repo {
@@ -510,9 +510,9 @@ impl FileSet {
             None => Vec::new(),
         };
         let mut fetched = fetched.into_iter();
-        let open = |place: &Place| match place {
-            Place::Here(path) => Ok(WeightFile::open(path)?),
-            Place::InRepo(_) => Ok(fetched.next().expect("a file for each name")),
+        let open = |place: &WeightLocation| match place {
+            WeightLocation::Here(path) => Ok(WeightFile::open(path)?),
+            WeightLocation::InRepo(_) => Ok(fetched.next().expect("a file for each name")),
         };
         self.weights.iter().map(open).collect()
     }
@@ -524,27 +524,28 @@ impl FileSet {
     /// The names without their folders.
     fn file_names(&self) -> impl Iterator<Item = &str> {
         self.weights.iter().filter_map(|place| match place {
-            Place::Here(path) => path.file_name()?.to_str(),
-            Place::InRepo(name) => name.rsplit('/').next(),
+            WeightLocation::Here(path) => path.file_name()?.to_str(),
+            WeightLocation::InRepo(name) => name.rsplit('/').next(),
         })
     }
 
     /// Those that are in the repository.
     fn names(&self) -> impl Iterator<Item = &str> {
         self.weights.iter().filter_map(|place| match place {
-            Place::Here(_) => None,
-            Place::InRepo(name) => Some(name.as_str()),
+            WeightLocation::Here(_) => None,
+            WeightLocation::InRepo(name) => Some(name.as_str()),
         })
     }
 
     /// Adds a file, and those that are parts of the same set; none of them twice.
-    fn add(&mut self, place: Place) {
+    fn add(&mut self, place: WeightLocation) {
         let parts = match &place {
-            Place::InRepo(name) => parts_of(name).into_iter().map(Place::InRepo).collect(),
-            Place::Here(path) => match path.file_name().and_then(|name| name.to_str()) {
-                Some(name) => {
-                    parts_of(name).iter().map(|part| Place::Here(path.with_file_name(part))).collect()
-                }
+            WeightLocation::InRepo(name) => parts_of(name).into_iter().map(WeightLocation::InRepo).collect(),
+            WeightLocation::Here(path) => match path.file_name().and_then(|name| name.to_str()) {
+                Some(name) => parts_of(name)
+                    .iter()
+                    .map(|part| WeightLocation::Here(path.with_file_name(part)))
+                    .collect(),
                 None => vec![place],
             },
         };
@@ -577,11 +578,11 @@ impl LocalFiles {
     }
 }
 
-impl Place {
+impl WeightLocation {
     /// Whether it is the same file, whatever links lead to it.
-    fn is(&self, other: &Place) -> bool {
+    fn is(&self, other: &WeightLocation) -> bool {
         match (self, other) {
-            (Place::Here(one), Place::Here(other)) => {
+            (WeightLocation::Here(one), WeightLocation::Here(other)) => {
                 one == other
                     || matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
             }
@@ -590,10 +591,10 @@ impl Place {
     }
 }
 
-/// The format that the suffixes of all paths promise.
+/// The format that all paths have by their suffixes.
 ///
 /// # Errors
-/// If a suffix is none of a format, or there are several formats.
+/// If a suffix is unknown, or there are several formats.
 pub fn weights_format(paths: &[PathBuf]) -> Result<WeightsFormat, Error> {
     let wrong = |fix: &str| Err(Error::Field { field: "weight_path", value: listed(paths), fix: fix.into() });
     let formats: Vec<_> = paths.iter().map(WeightsFormat::of_file_name).collect();
@@ -616,11 +617,11 @@ fn listed(paths: &[PathBuf]) -> String {
 }
 
 fn several_models(paths: &[PathBuf]) -> Error {
-    let fix = "these GGUF files are several models: give one".to_string();
+    let fix = "these GGUF files are several models: give the files of one".to_string();
     Error::Field { field: "weight_path", value: listed(paths), fix }
 }
 
-/// The index of the sharded checkpoint that files are of: the one that is named after them, or one that lists them.
+/// The index of a sharded checkpoint: the one named after its files, or one that lists them.
 fn index_beside(files: &[PathBuf]) -> Option<PathBuf> {
     let name = files.first()?.file_name()?.to_str()?;
     let named = index_of(name).map(|index| files[0].with_file_name(index));
@@ -639,8 +640,8 @@ fn index_beside(files: &[PathBuf]) -> Option<PathBuf> {
     lists.find(is_of)
 }
 
-/// An encoding that is not there is that setting's problem.
-fn in_words(error: Error) -> Error {
+/// Reports a missing encoding as a problem of the field `quantization_encoding`.
+fn as_field_error(error: Error) -> Error {
     match error {
         Error::MissingEncoding { repo, encoding, encodings } => {
             let names: Vec<&str> = encodings.iter().map(|encoding| encoding.name()).collect();

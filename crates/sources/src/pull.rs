@@ -1,4 +1,4 @@
-//! From the name of a model to its files on this machine: which files it takes, and fetching those that lack.
+//! Downloads models: which files a model needs, and fetching the missing ones.
 
 use std::path::PathBuf;
 
@@ -6,13 +6,13 @@ use regex::Regex;
 
 use crate::choose::{Several, choose};
 use crate::hub::Progress;
-use crate::repo::{HuggingFaceRepo, ModelFiles, RepoOptions};
+use crate::repo::{HuggingFaceRepo, ModelFiles};
 use crate::{Error, SupportedEncoding, WeightsFormat};
 
-/// The file that says what a model is, where its weights do not.
+/// The configuration of a model whose weights do not contain it.
 pub(crate) const CONFIG: &str = "config.json";
 
-/// What is wanted of a repository. The default is its one model, with configuration and tokenizer.
+/// What to download from a repository; by default its only model, with configuration and tokenizer.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
     /// Weights in this encoding.
@@ -27,17 +27,17 @@ pub struct Wanted {
     pub force_download: bool,
 }
 
-/// Which files are wanted of a repository, and which of them are here.
+/// The files to download from a repository, and which of them are cached.
 #[derive(Debug)]
 pub struct Pull {
     repo: HuggingFaceRepo,
     files: Vec<PlannedFile>,
-    /// The weights among them, if they are one model's.
-    model: Option<ModelFiles>,
+    /// How many of the last ones are the weights of one model.
+    weights: usize,
     force_download: bool,
 }
 
-/// A file that is wanted.
+/// A file to download.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedFile {
     /// The path below the root.
@@ -48,44 +48,17 @@ pub struct PlannedFile {
     pub cached: bool,
 }
 
-/// A model on this machine.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LocalModel {
-    /// The folder with its configuration and tokenizer.
-    pub folder: PathBuf,
-    /// The weights, as `Weights::open` takes them: a file, any one of a split set, or the index of a sharded one.
-    pub weights: PathBuf,
-    /// All its files.
-    pub files: Vec<PathBuf>,
-}
-
-/// The files of the model at a path or of a name on the hub, fetched if they are not here.
-///
-/// # Errors
-/// If there is no such model, it is not clear which of several is meant, or it cannot be fetched.
-pub fn resolve(
-    model: &str,
-    options: RepoOptions,
-    wanted: &Wanted,
-    progress: &(dyn Fn(Progress<'_>) + Sync),
-) -> Result<LocalModel, Error> {
-    let pull = Pull::plan(HuggingFaceRepo::open(model, options)?, wanted)?;
-    let paths = pull.fetch(progress)?;
-    pull.local_model(paths)
-}
-
 impl Pull {
-    /// Finds out which files it takes; fetches none of the weights.
+    /// Decides which files to download; downloads no weights.
     ///
     /// # Errors
-    /// If the repository does not have what is wanted, or has it several times.
+    /// If the repository has no match, or several.
     pub fn plan(repo: HuggingFaceRepo, wanted: &Wanted) -> Result<Pull, Error> {
-        let (names, model) = match wanted.files.is_empty() {
-            true => {
-                let model = choose(&repo, wanted, Several::Refuse)?.model;
-                (names(&repo, &model, wanted.force_download)?, Some(model))
-            }
-            false => (matching(&repo, &wanted.files)?, None),
+        let (names, weights) = if wanted.files.is_empty() {
+            let model = choose(&repo, wanted, Several::Refuse)?.model;
+            (names(&repo, &model, wanted.force_download)?, model.files.len())
+        } else {
+            (matching(&repo, &wanted.files)?, 0)
         };
         let known = if wanted.files.is_empty() { repo.known_files()? } else { repo.all_files()? };
         let mut files = Vec::with_capacity(names.len());
@@ -94,7 +67,7 @@ impl Pull {
             let size = known.iter().find(|file| file.name == name).and_then(|file| file.size);
             files.push(PlannedFile { name, size, cached });
         }
-        Ok(Pull { repo, files, model, force_download: wanted.force_download })
+        Ok(Pull { repo, files, weights, force_download: wanted.force_download })
     }
 
     /// The repository.
@@ -113,32 +86,17 @@ impl Pull {
         lacking.filter_map(|file| file.size).fold(0, u64::saturating_add)
     }
 
-    /// Fetches what lacks, and gives the paths of all, in the order of the files. Weights come last: where they are, the
-    /// rest of the model is.
+    /// Downloads missing files; returns the paths of all, in the order of [`Pull::files`]. Weights come last: if they
+    /// are in the cache, everything else is.
     ///
     /// # Errors
-    /// If something cannot be fetched; what has arrived stays.
+    /// If a download fails; complete files stay in the cache.
     pub fn fetch(&self, progress: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Vec<PathBuf>, Error> {
         let names: Vec<String> = self.files.iter().map(|file| file.name.clone()).collect();
-        let weights = self.model.as_ref().map_or(0, |model| model.files.len());
-        let (beside, weights) = names.split_at(names.len() - weights);
+        let (beside, weights) = names.split_at(names.len() - self.weights);
         let mut paths = self.repo.download_all(beside, self.force_download, progress)?;
         paths.extend(self.repo.download_all(weights, self.force_download, progress)?);
         Ok(paths)
-    }
-
-    /// The model that was fetched.
-    fn local_model(self, files: Vec<PathBuf>) -> Result<LocalModel, Error> {
-        let lost = || Error::NoWeights { repo: self.repo.to_string() };
-        let path = |name: &str| {
-            let index = self.files.iter().position(|file| file.name == name)?;
-            files.get(index).cloned()
-        };
-        let model = self.model.as_ref().ok_or_else(lost)?;
-        let index = model.index.as_deref().and_then(path);
-        let weights = index.or_else(|| path(&model.files[0])).ok_or_else(lost)?;
-        let folder = self.repo.folder().ok_or_else(lost)?;
-        Ok(LocalModel { folder, weights, files })
     }
 }
 
@@ -156,17 +114,17 @@ fn names(repo: &HuggingFaceRepo, model: &ModelFiles, force: bool) -> Result<Vec<
     Ok(names)
 }
 
-/// What a model needs of the files beside its weights.
+/// Which files a model needs besides its weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Beside {
     /// Configuration, tokenizer and templates.
     Everything,
-    /// What says how tokens are best drawn: GGUF files carry the rest.
+    /// Only the sampling defaults: GGUF files contain the rest.
     Settings,
 }
 
 impl Beside {
-    /// What weights need of the place that they are from.
+    /// The files that weights of a format need.
     pub(crate) fn of(format: WeightsFormat) -> Beside {
         if format == WeightsFormat::Gguf { Beside::Settings } else { Beside::Everything }
     }
@@ -179,8 +137,8 @@ impl Beside {
     }
 }
 
-/// The names of what stands beside the weights, at the top level and in `folder`: what the hub has if `ask` is set, else
-/// what is here. Weights are fetched after it, so that where they are and `config.json` is, nothing else is missing.
+/// The names of files other than weights, at the top level and in `folder`: those on the hub if `ask` is set, else the
+/// cached ones. They are downloaded before the weights, so weights in the cache mean that nothing else is missing.
 pub(crate) fn companions(
     repo: &HuggingFaceRepo,
     beside: Beside,
@@ -196,7 +154,7 @@ pub(crate) fn companions(
     Ok(files.into_iter().map(|file| file.name).filter(is_beside).collect())
 }
 
-/// Whether a file is configuration, tokenizer or template, which a model without its own needs.
+/// Whether a file is configuration, tokenizer or template.
 pub fn is_beside_weights(name: &str) -> bool {
     let suffixes = [".json", ".model", ".jinja", ".tiktoken"];
     let texts = ["merges.txt", "vocab.txt"];
@@ -210,7 +168,7 @@ pub fn is_beside_weights(name: &str) -> bool {
     }
 }
 
-/// The files that names and patterns stand for; each must stand for some.
+/// The files that names and patterns match; each must match at least one.
 fn matching(repo: &HuggingFaceRepo, wanted: &[String]) -> Result<Vec<String>, Error> {
     let files = repo.all_files()?;
     let mut found: Vec<String> = Vec::new();

@@ -157,8 +157,14 @@ fn converse(mut source: Source, arguments: &ChatArguments, message: Option<Strin
     if typed && !arguments.quiet {
         note("/help lists the commands, Ctrl-D leaves.");
     }
+    let mut is_empty = true;
     loop {
-        let result = match next(&mut reader, &interrupt)? {
+        let input = next(&mut reader, &interrupt)?;
+        if matches!(input, Input::End) && is_empty && !typed {
+            return Err(Usage("standard input has no message: give one on each line".into()).into());
+        }
+        is_empty = false;
+        let result = match input {
             Input::End => return Ok(()),
             Input::Terminated => return Err(Interrupted.into()),
             Input::Cancelled => Ok(true),

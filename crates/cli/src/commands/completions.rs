@@ -1,12 +1,11 @@
 //! `peri completions`: the script that makes a shell complete commands, flags, values and models.
 
-use std::io::Write;
-
 use anyhow::Context;
 use clap_complete::Shell;
 use clap_complete::env::Shells;
 
 use crate::completion;
+use crate::output;
 
 const AFTER_HELP: &str = "\
 The script asks `peri` for each completion, so it offers values of flags and the models on this machine too. Load it \
@@ -33,6 +32,5 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let shell = shell.completer(&name).context("every shell of the flag has a script")?;
     let mut script = Vec::new();
     shell.write_registration(completion::VARIABLE, "peri", "peri", "peri", &mut script)?;
-    let mut out = std::io::stdout().lock();
-    out.write_all(&script).and_then(|()| out.flush()).context("cannot write to standard output")
+    output::print(&script)
 }

@@ -1,8 +1,5 @@
 //! `peri config`: the settings a pipeline would run with, and where each comes from.
 
-use std::io::Write;
-
-use anyhow::Context;
 use clap::{Subcommand, ValueEnum};
 use pipelines::config::{Field, Layers, Origin, ResolvedConfig};
 use pipelines::error::InvalidField;
@@ -12,6 +9,7 @@ use crate::advice;
 use crate::command_profile;
 use crate::exit::{one_line, warn};
 use crate::model::Source;
+use crate::output;
 use crate::progress::Progress;
 use crate::settings::ModelPath;
 
@@ -196,6 +194,5 @@ impl Place {
 }
 
 fn put(text: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    if text.is_empty() { Ok(()) } else { writeln!(out, "{text}").context("cannot write to standard output") }
+    if text.is_empty() { Ok(()) } else { output::print(format!("{text}\n")) }
 }

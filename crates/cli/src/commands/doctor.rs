@@ -2,11 +2,10 @@
 
 mod machine;
 
-use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use cpu::{Pool, limits};
 use engine::CompileCache;
 use pipelines::{
@@ -17,6 +16,7 @@ use sources::Hub;
 
 use crate::exit::one_line;
 use crate::model::{self, ThreadArguments};
+use crate::output;
 use crate::progress::Progress;
 use crate::version;
 
@@ -77,8 +77,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     findings.environment();
     findings.self_test(&session);
     let text = if arguments.json { findings.json() } else { findings.text() };
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{text}").and_then(|()| out.flush()).context("cannot write to standard output")?;
+    output::print(text + "\n")?;
     match &findings.problems[..] {
         [] => Ok(()),
         problems => Err(anyhow::anyhow!("something is broken: {}", problems.join("; "))),

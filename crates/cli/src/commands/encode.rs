@@ -127,6 +127,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         work.add(texts)?;
     }
     work.end()?;
+    if work.texts == 0 {
+        return Err(Usage("standard input has no text: give one text on each line".into()).into());
+    }
     if !arguments.quiet {
         work.report();
     }

@@ -1,9 +1,8 @@
 //! `peri list`: supported architectures, encodings and file formats.
 
-use std::io::Write;
-
-use anyhow::Context;
 use pipelines::config::SupportedEncoding;
+
+use crate::output;
 
 const AFTER_HELP: &str = "\
 `peri models` lists the models on this machine.
@@ -31,8 +30,7 @@ fn encodings() -> Vec<&'static str> {
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let text = if arguments.json { json() } else { lines() };
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{text}").context("cannot write to standard output")
+    output::print(text + "\n")
 }
 
 fn json() -> String {

@@ -1,12 +1,12 @@
 //! `peri man`: manual pages, made from the same text as `--help`.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context;
 use clap_mangen::Man;
 
 use crate::exit::Usage;
+use crate::output;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -42,6 +42,5 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let mut page = Vec::new();
     Man::new(command.clone()).render(&mut page).context("cannot make the manual page")?;
-    let mut out = std::io::stdout().lock();
-    out.write_all(&page).and_then(|()| out.flush()).context("cannot write to standard output")
+    output::print(&page)
 }

@@ -18,3 +18,8 @@ pub(crate) mod quantize;
 pub(crate) mod render;
 pub(crate) mod tokenize;
 pub(crate) mod warm_cache;
+
+/// What `--help` prints after the flags.
+fn details(details: &str, examples: &str) -> String {
+    format!("{details}\n\n{examples}")
+}

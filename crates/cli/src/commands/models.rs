@@ -1,6 +1,5 @@
 //! `peri models`: the models on this machine.
 
-use std::io::Write;
 use std::time::SystemTime;
 
 use anyhow::Context;
@@ -15,6 +14,7 @@ use sources::{CachedRepo, Hub, Repo, RepoFile, Snapshot};
 
 use crate::completion;
 use crate::exit::{Usage, one_line};
+use crate::output;
 
 const AFTER_HELP: &str = "\
 The models are those in the cache shared by Hugging Face tools (HF_HOME, HF_HUB_CACHE). The compile cache holds \
@@ -80,8 +80,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Some(Command::Rm { names }) => remove(&hub, names)?,
         Some(Command::Du { json }) => disk_usage(&hub, *json)?,
     };
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{text}").and_then(|()| out.flush()).context("cannot write to standard output")
+    output::print(text + "\n")
 }
 
 fn repos(hub: &Hub) -> anyhow::Result<Vec<CachedRepo>> {

@@ -12,6 +12,7 @@ use sources::{
 
 use crate::exit::one_line;
 use crate::parse;
+use crate::progress::Progress;
 use crate::transfer::Transfer;
 
 const EXAMPLES: &str = "\
@@ -26,16 +27,11 @@ An interrupted download resumes on the next run.
 Environment variables: HF_HOME or HF_HUB_CACHE sets the cache, HF_TOKEN opens private and gated repositories, \
 HF_ENDPOINT names another hub, HF_HUB_OFFLINE=1 forbids the network.
 
-JSON: repo, commit, folder, bytes_to_fetch, bytes_free, files[{name, bytes, cached, path}].
-
-Examples:
-  peri pull Qwen/Qwen3-0.6B
-  peri pull Qwen/Qwen3-0.6B-GGUF --quantization-encoding q8_0
-  peri pull Qwen/Qwen3-0.6B-GGUF '*Q8_0.gguf'";
+JSON: repo, commit, folder, bytes_to_fetch, bytes_free, files[{name, bytes, cached, path}].";
 
 /// Arguments of `peri pull`.
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES, after_long_help = DETAILS)]
+#[command(after_help = EXAMPLES, after_long_help = super::details(DETAILS, EXAMPLES))]
 pub(crate) struct Arguments {
     /// The repository: owner/name
     repo: String,
@@ -102,9 +98,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut paths = Vec::new();
     if !arguments.dry_run {
         check_space(&pull, &hub)?;
-        let transfer = Transfer::new(pull.bytes(), arguments.quiet);
-        let fetched = pull.fetch(&|progress| transfer.report(progress));
-        transfer.clear();
+        let progress = Progress::new(arguments.quiet);
+        let transfer = Transfer::with_lines(&progress, arguments.quiet);
+        let fetched = pull.fetch(&|event| transfer.report(event));
+        progress.clear();
         paths = fetched.map_err(pipelines::Error::from)?;
     }
     let end = if arguments.json {

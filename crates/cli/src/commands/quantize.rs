@@ -1,19 +1,19 @@
-//! `peri quantize`: a model's weights in fewer bits, as a GGUF file.
+//! `peri quantize`: a model's weights in fewer bits, as a GGUF file or an artifact.
 
-use std::io::Write;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context;
-use models::{MIXES, Mix};
+use models::{MIXES, Mix, Network};
 use pipelines::config::ResolvedConfig;
 use pipelines::{AddSpecial, Importance, MemoryBytes, ParseSpecial, QuantizeOptions, Quantized};
 use serde_json::{Value, json};
 
 use crate::command_profile;
 use crate::exit::{Usage, one_line, warn};
-use crate::model::ThreadArguments;
+use crate::model::{self, Source, ThreadArguments};
+use crate::output;
 use crate::parse;
 use crate::progress::Progress;
 use crate::settings::ModelPath;
@@ -22,44 +22,43 @@ const EXAMPLES: &str = "\
 Examples:
   peri quantize Qwen/Qwen3-0.6B --to q4_k_m --out qwen3-0.6b-q4_k_m.gguf
   peri quantize model-f16.gguf --to q3_k_m --out model-q3_k_m.gguf --importance book.txt
-  peri quantize model/ --to bf16 --out model.gguf";
+  peri quantize model/ --to bf16 --out model.gguf
+  peri quantize model.gguf --to q4_k_m --out model.mef";
 
 const DETAILS: &str = "\
-Formats are those of llama.cpp, and the same weights give the same bits. The mixes (q4_k_m) use more bits where errors \
-cost most; --pure gives all matrices the same format. Vectors stay f32. Rows that do not fit the blocks of a format get \
-the nearest format that fits, with a warning.
+A .gguf file is the one that llama.cpp writes from the same weights, to the bit. A .mef file (artifact) holds the same \
+weights compiled and packed for this kind of processor: it starts faster, and needs no other file.
 
-With --importance, the model first runs over a text, and errors become smaller in columns whose input is large. A few \
-hundred kilobytes of text like what the model is for are enough. Only this needs memory for the whole model.
+A mix (q4_k_m) gives more bits to the matrices where errors cost most; --pure gives all matrices the same format. \
+Vectors stay f32. If a matrix has rows that do not divide into blocks, it gets the nearest format that fits, and the \
+command warns.
 
-JSON: model, file, to, bytes, weights, bits_per_weight, dtypes{name: tensors}, importance_tokens, seconds, warnings[].
+With --importance, the model first reads a text; then errors are kept smallest in the columns with the largest inputs. \
+A few hundred kilobytes of typical text are enough. Only this step needs memory for the whole model.
 
-Examples:
-  peri quantize Qwen/Qwen3-0.6B --to q4_k_m --out qwen3-0.6b-q4_k_m.gguf
-  peri quantize model-f16.gguf --to q3_k_m --out model-q3_k_m.gguf --importance book.txt
-  peri quantize model/ --to bf16 --out model.gguf";
+JSON: model, file, to, bytes, weights, bits_per_weight, dtypes{name: tensors}, importance_tokens, seconds, warnings[].";
 
 /// Arguments of `peri quantize`.
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES, after_long_help = DETAILS)]
+#[command(after_help = EXAMPLES, after_long_help = super::details(DETAILS, EXAMPLES))]
 pub(crate) struct Arguments {
     #[command(flatten)]
     model: ModelPath<command_profile::Quantize>,
     #[command(flatten)]
     threads: ThreadArguments,
-    /// The format, or the mix of formats, of the new weights
+    /// The format or mix of formats for the new weights, such as q4_k_m
     #[arg(long, value_name = "FORMAT", value_parser = mix)]
     to: &'static Mix,
-    /// The GGUF file to write; it appears whole or not at all
+    /// The file to write: .gguf, or .mef for an artifact
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     /// Give all matrices the same format
     #[arg(long)]
     pure: bool,
-    /// A text to measure the importance of columns with
+    /// Measure the importance of columns on this text
     #[arg(long, value_name = "FILE")]
     importance: Option<PathBuf>,
-    /// Tokens of that text which the model sees at once
+    /// Tokens of that text per window
     #[arg(long, value_name = "TOKENS", default_value = "512", value_parser = parse::count)]
     importance_window: NonZeroUsize,
     /// Print JSON
@@ -79,16 +78,7 @@ fn mix(name: &str) -> Result<&'static Mix, String> {
 /// Quantizes.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let start = Instant::now();
-    let extension = arguments.out.extension().unwrap_or_default().to_ascii_lowercase();
-    if extension != "gguf" {
-        let fix = if extension == "mef" {
-            "write a GGUF file, and then `peri warm-cache FILE.gguf --target FILE.mef`"
-        } else {
-            "let it end in .gguf"
-        };
-        let problem = format!("--out {} is not the name of a GGUF file", arguments.out.display());
-        return Err(Usage(format!("{problem}: {fix}")).into());
-    }
+    let file = Target::of(&arguments.out)?;
     let source = arguments.model.source()?;
     let progress = Progress::new(arguments.quiet);
     let resolved = source.look(&progress)?;
@@ -96,11 +86,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         arguments.importance.as_ref().map(|_| measure(arguments, &resolved, &progress)).transpose()?;
     let options =
         QuantizeOptions { mix: arguments.to, pure: arguments.pure, importance: importance.as_ref() };
-    let show = &mut |done, total| progress.bytes("quantizing", done, total);
-    let written =
-        pipelines::quantize(resolved.checkpoint(), resolved.folder(), &options, &arguments.out, show);
+    let show = &mut |done, total| progress.bytes("quantizing", "quantizing", done, total);
+    let written = pipelines::quantize(resolved.checkpoint(), resolved.folder(), &options, file.gguf(), show);
     progress.clear();
     let written = written.context("cannot quantize the model")?;
+    file.finish(arguments, &progress)?;
     written.warnings.iter().for_each(|warning| warn(warning));
     let tokens = importance.map(|importance| importance.tokens);
     let seconds = start.elapsed().as_secs_f64();
@@ -109,8 +99,67 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     } else {
         lines(arguments, &source.name(), &written, tokens, seconds)
     };
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
+    output::print(text)
+}
+
+/// The file to write.
+enum Target<'a> {
+    Gguf(&'a Path),
+    /// An artifact, packed from a GGUF file beside it that is removed in the end.
+    Artifact {
+        path: &'a Path,
+        gguf: PathBuf,
+    },
+}
+
+impl Target<'_> {
+    fn of(path: &Path) -> Result<Target<'_>, Usage> {
+        let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
+        match (extension.to_str(), path.file_name()) {
+            (Some("gguf"), _) => Ok(Target::Gguf(path)),
+            (Some("mef"), Some(name)) => {
+                let name = format!(".{}.{}.gguf", name.to_string_lossy(), std::process::id());
+                Ok(Target::Artifact { path, gguf: path.with_file_name(name) })
+            }
+            _ => Err(Usage(format!("--out {} ends in neither .gguf nor .mef", path.display()))),
+        }
+    }
+
+    fn gguf(&self) -> &Path {
+        match self {
+            Target::Gguf(path) => path,
+            Target::Artifact { gguf, .. } => gguf,
+        }
+    }
+
+    /// Packs an artifact from the GGUF file.
+    fn finish(&self, arguments: &Arguments, progress: &Progress) -> anyhow::Result<()> {
+        let Target::Artifact { path, gguf } = self else { return Ok(()) };
+        let text = |path: &Path| {
+            let text = path.to_str().ok_or_else(|| Usage("--out is not UTF-8".into()));
+            text.map(serde_json::Value::from)
+        };
+        let mut source = Source::built_in();
+        source.set("huggingface_repo_id", &text(gguf)?)?;
+        source.set("save_to_serialized_model_path", &text(path)?)?;
+        let resolved = source.look(progress)?;
+        let session = arguments.threads.session()?;
+        let compiled = model::compile(&session, resolved)?;
+        match compiled.checkpoint().network {
+            Network::Decoder(_) => drop(model::pack(compiled, &session, progress)?),
+            Network::Encoder(_) => drop(model::pack_encoder(compiled, &session, progress)?),
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Target<'_> {
+    fn drop(&mut self) {
+        if let Target::Artifact { gguf, .. } = self {
+            // There is none if quantizing failed.
+            let _ = std::fs::remove_file(gguf);
+        }
+    }
 }
 
 /// Runs the model over the text.

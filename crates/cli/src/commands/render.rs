@@ -25,19 +25,14 @@ The conversation is a list of messages, or an object with \"messages\" and optio
 \"add_generation_prompt\" and template variables. The prompt is printed exactly as the template makes it. The model's \
 weights are not loaded.
 
-bos_token and eos_token come from the model; with a template alone, set them as variables.
-
-Examples:
-  echo '[{\"role\": \"user\", \"content\": \"Hello\"}]' | peri render llama.gguf
-  peri render qwen/ chat.json --variable enable_thinking=false --tokens
-  peri render chat.json --template chatml.jinja --variable 'bos_token=<s>'";
+bos_token and eos_token come from the model; with a template alone, set them as variables.";
 
 /// Arguments of `peri render`.
 #[derive(clap::Args)]
 #[command(
     override_usage = "peri render [OPTIONS] [MODEL] [FILE]",
     after_help = EXAMPLES,
-    after_long_help = DETAILS
+    after_long_help = super::details(DETAILS, EXAMPLES)
 )]
 pub(crate) struct Arguments {
     /// The conversation as JSON, after the MODEL if one is named [default: standard input]

@@ -1,7 +1,7 @@
 //! `peri tokenize`: texts to ids, or ids back to text.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -11,13 +11,15 @@ use serde_json::json;
 use crate::command_profile;
 use crate::exit::Usage;
 use crate::model;
+use crate::output;
 use crate::settings::ModelPath;
 
 const EXAMPLES: &str = "\
 Examples:
   echo \"Once upon a time\" | peri tokenize model.gguf
   echo \"[1, 403, 407]\" | peri tokenize model.gguf --decode
-  peri tokenize Qwen/Qwen3-0.6B --string \"Once upon a time\" --json";
+  peri tokenize Qwen/Qwen3-0.6B --string \"Once upon a time\" --json
+  peri tokenize Qwen/Qwen3-0.6B-GGUF/Qwen3-0.6B-Q8_0.gguf --text story.txt --whole";
 
 const DETAILS: &str = "\
 Each line of standard input is a text, unless --string or --text gives others. Ids are JSON arrays, one per line. Of a \
@@ -25,17 +27,11 @@ repo only the tokenizer's files are downloaded, or the header of a GGUF file.
 
 --json prints one object per text: text, ids[], pieces[], offsets[[start, end]]. Pieces are tokens as the vocabulary \
 spells them. Offsets count bytes of the text; they are null for tokens added around it, and for all tokens if the \
-tokenizer changes texts in unknown ways. With --decode there are no offsets.
-
-Examples:
-  echo \"Once upon a time\" | peri tokenize model.gguf
-  echo \"[1, 403, 407]\" | peri tokenize model.gguf --decode
-  peri tokenize Qwen/Qwen3-0.6B --string \"Once upon a time\" --json
-  peri tokenize Qwen/Qwen3-0.6B-GGUF/Qwen3-0.6B-Q8_0.gguf --text story.txt --whole";
+tokenizer changes texts in unknown ways. With --decode there are no offsets.";
 
 /// Arguments of `peri tokenize`.
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES, after_long_help = DETAILS)]
+#[command(after_help = EXAMPLES, after_long_help = super::details(DETAILS, EXAMPLES))]
 pub(crate) struct Arguments {
     #[command(flatten)]
     model: ModelPath<command_profile::Tokenize>,
@@ -179,6 +175,5 @@ fn decode(
 
 /// Prints a line without buffering, for those who pipe line by line.
 fn put(line: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}").and_then(|()| out.flush()).context("cannot write to standard output")
+    output::print(format!("{line}\n"))
 }

@@ -1,6 +1,5 @@
 //! `peri warm-cache`: downloads, compiles, packs and saves a model, so that it starts faster later.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use serde_json::{Value, json};
 use crate::command_profile;
 use crate::exit::{Usage, one_line};
 use crate::model::{self, ThreadArguments};
+use crate::output;
 use crate::progress::Progress;
 use crate::settings::ModelPath;
 
@@ -20,22 +20,18 @@ const EXAMPLES: &str = "\
 Examples:
   peri warm-cache Qwen/Qwen3-0.6B
   peri warm-cache model.gguf --target model.mef
-  peri generate model.gguf \"Once upon a time\" --serialized-model-path model.mef";
+  peri generate model.mef \"Once upon a time\"";
 
 const DETAILS: &str = "\
-Downloaded files stay in the hub cache. With --target, the compiled model and its packed weights are saved to a file \
-that --serialized-model-path starts from; without it, they are discarded.
+Downloaded files stay in the hub cache. With --target, the compiled model and its packed weights are saved to an \
+artifact; without it, they are discarded. An artifact made from a GGUF file is a model by itself; one made from another \
+model starts with that model and --serialized-model-path.
 
-JSON: model, files[], serialized_model_path, serialized_bytes, seconds{resolve, compile, load}.
-
-Examples:
-  peri warm-cache Qwen/Qwen3-0.6B
-  peri warm-cache model.gguf --target model.mef
-  peri generate model.gguf \"Once upon a time\" --serialized-model-path model.mef";
+JSON: model, files[], serialized_model_path, serialized_bytes, seconds{resolve, compile, load}.";
 
 /// Arguments of `peri warm-cache`.
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES, after_long_help = DETAILS)]
+#[command(after_help = EXAMPLES, after_long_help = super::details(DETAILS, EXAMPLES))]
 pub(crate) struct Arguments {
     #[command(flatten)]
     model: ModelPath<command_profile::WarmCache>,
@@ -66,8 +62,7 @@ struct Warmed {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let warmed = warm(arguments)?;
     let text = if arguments.json { format!("{:#}\n", warmed.json()) } else { warmed.lines() };
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
+    output::print(text)
 }
 
 fn warm(arguments: &Arguments) -> anyhow::Result<Warmed> {

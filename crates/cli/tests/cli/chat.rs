@@ -229,7 +229,7 @@ fn errors_end_a_piped_conversation() {
     let refused = peri_reading(&["chat", "--template", &strict], b"Hi\n");
     check(&refused, 2, &["refuses this conversation: No chats today"]);
     assert_eq!(refused.stdout, "");
-    assert_eq!(chat.run(&[], "").text(), "");
+    check(&chat.run(&[], "\n \n"), 2, &["standard input has no message"]);
     assert!(chat.run(&[], "/help\n").stderr.contains("/reset"));
 }
 

@@ -13,6 +13,13 @@ fn numbers(line: &str) -> Vec<f64> {
 }
 
 #[test]
+fn no_text_at_all_is_an_error() {
+    let Some(outcome) = encode(&["--quiet"], "") else { return };
+    assert_eq!((outcome.code, &outcome.stdout[..]), (Some(2), ""));
+    assert!(outcome.stderr.contains("standard input has no text"), "{}", outcome.stderr);
+}
+
+#[test]
 fn arguments_and_lines_give_the_same_vectors() {
     let Some(outcome) = encode(&["The cat sits on the mat.", "naïve café"], "") else { return };
     assert!(outcome.stderr.contains("2 texts") && outcome.stderr.contains("384 dims, pooling mean"));

@@ -28,6 +28,28 @@ fn a_model_is_written_and_runs() {
 }
 
 #[test]
+fn an_artifact_generates_without_the_model_that_it_was_made_from() {
+    let folder = Folder::new("quantize-artifact");
+    let [gguf, mef] = ["small.gguf", "small.mef"].map(|name| folder.path().join(name).display().to_string());
+    for target in [&gguf, &mef] {
+        peri(&["quantize", &storyteller(), "--to", "q4_k_m", "--out", target]).text();
+    }
+    let generate = |model: &str| {
+        let arguments =
+            ["-n", "20", "--seed", "3", "--logprobs", "2", "--json", "--quiet", "Once upon a time"];
+        peri(&[&["generate", "-m", model], &arguments[..]].concat()).text()
+    };
+    let text = generate(&gguf);
+    std::fs::remove_file(&gguf).unwrap();
+    assert_eq!(generate(&mef), text);
+    assert!(peri(&["plan", &mef]).text().contains("7344384"));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no other file is left");
+    let page = peri(&["generate", "-m", &mef, "--kv-cache-page-size", "32", "-n", "1", "Once"]);
+    assert_eq!(page.code, Some(2), "{page:?}");
+    assert!(page.stderr.contains("kv_cache_page_size 128 instead of 32"), "{}", page.stderr);
+}
+
+#[test]
 fn what_cannot_be_written_is_refused() {
     let folder = Folder::new("quantize-refused");
     let target = folder.path().join("out.gguf").display().to_string();
@@ -37,8 +59,7 @@ fn what_cannot_be_written_is_refused() {
         assert!(run.stderr.contains(message), "{}", run.stderr);
     };
     refused(&["--to", "q9_k", "--out", &target], 2, "expected one of q2_k_s, q2_k, q3_k_s");
-    refused(&["--to", "q4_k", "--out", "model.bin"], 2, "--out model.bin is not the name of a GGUF file");
-    refused(&["--to", "q4_k", "--out", "model.mef"], 2, "peri warm-cache FILE.gguf --target FILE.mef");
+    refused(&["--to", "q4_k", "--out", "model.bin"], 2, "--out model.bin ends in neither .gguf nor .mef");
     let copy = folder.file("model.gguf", std::fs::read(storyteller()).unwrap());
     refused(&[&copy, "--to", "q8_0", "--out", &copy], 1, "is read from and cannot be written to");
     refused(

@@ -1,4 +1,4 @@
-//! Builds without downloads: there is no way to ask a hub, and whoever wants one is told so.
+//! The hub connection of builds without downloads: opening one is an error.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ impl Remote {
         match *self {}
     }
 
-    pub(crate) fn beginnings(&self, _: &Repo, _: &[&str]) -> Result<Vec<weights::Beginning>, Error> {
+    pub(crate) fn headers(&self, _: &Repo, _: &[&str]) -> Result<Vec<weights::Beginning>, Error> {
         match *self {}
     }
 

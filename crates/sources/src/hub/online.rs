@@ -1,4 +1,4 @@
-//! A repository on a hub, at one commit: what the cache has of it, and the rest on demand.
+//! A repository on a hub at one commit: from the cache, and from the hub on demand.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -91,7 +91,7 @@ impl Online {
         self.can_ask() && self.info.get().is_none()
     }
 
-    /// Why something is not here, if it may be on the hub, which cannot be asked.
+    /// The error for something that may be on the hub, if the hub cannot be reached.
     pub(crate) fn out_of_reach(&self, what: &str) -> Option<Error> {
         if self.info.get().is_some() {
             return None;
@@ -156,6 +156,9 @@ impl Online {
             self.named(lacking[0])
         };
         let remote = Remote::of(&self.hub, &what)?;
+        let known = self.info.get().map_or(&[][..], |info| &info.siblings);
+        let sizes = known.iter().filter(|file| lacking.contains(&&*file.name)).filter_map(|file| file.size);
+        progress(Progress::Started { files: lacking.len(), bytes: sizes.fold(0, u64::saturating_add) });
         let mut fetched =
             remote.download(&self.repo, self.asked.revision(), &lacking, force, progress)?.into_iter();
         Ok(paths.into_iter().filter_map(|cached| cached.or_else(|| fetched.next())).collect())
@@ -172,7 +175,7 @@ impl Online {
             files.push(cached);
         }
         let mut fetched = match lacking.first() {
-            Some(first) => Remote::of(&self.hub, &self.named(first))?.beginnings(&self.repo, &lacking)?,
+            Some(first) => Remote::of(&self.hub, &self.named(first))?.headers(&self.repo, &lacking)?,
             None => Vec::new(),
         }
         .into_iter();
@@ -209,7 +212,7 @@ impl Online {
         }
     }
 
-    /// The dtype that `config.json` states, or the encoding of its quantization, if there is one that does.
+    /// The dtype, or the encoding of the quantization, in `config.json`.
     fn configured_encoding(&self) -> Result<Option<SupportedEncoding>, Error> {
         let name = "config.json".to_string();
         let path = match self.cached(&name)? {
@@ -236,7 +239,7 @@ impl Online {
         Ok(dtype.and_then(|dtype| dtype.trim_start_matches("torch.").parse().ok()))
     }
 
-    /// What a file is called where its repository does not go without saying.
+    /// A file's name with its repository, for messages.
     fn named(&self, file: &str) -> String {
         format!("{file} of {}", self.repo)
     }

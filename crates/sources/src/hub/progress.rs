@@ -1,34 +1,41 @@
-//! What is told while files arrive.
+//! Events of a download.
 
 use std::time::Duration;
 
-/// What is told while files arrive, several at once.
+/// An event of a download, in which several files arrive at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress<'a> {
-    /// So much of a file is here.
+    /// Files are about to be fetched.
+    Started {
+        /// How many.
+        files: usize,
+        /// Their bytes, as far as the hub told them already.
+        bytes: u64,
+    },
+    /// A part of a file arrived.
     Bytes {
         /// Its name.
         file: &'a str,
-        /// Bytes that are here, counting those of an earlier try.
+        /// Bytes on this machine, including those of an earlier attempt.
         done: u64,
         /// Bytes it has.
         total: u64,
     },
-    /// Someone else is downloading the same file.
+    /// Another process is downloading this file, and this one waits.
     Waiting {
         /// Its name.
         file: &'a str,
     },
-    /// Something went wrong, and will be tried again.
+    /// A request failed and will be repeated.
     Retrying {
         /// The file's name.
         file: &'a str,
-        /// In how long.
+        /// The delay before the next attempt.
         wait: Duration,
         /// What went wrong.
         problem: &'a str,
     },
-    /// A file is here, whole and checked.
+    /// A file is complete and checked.
     Done {
         /// Its name.
         file: &'a str,

@@ -28,7 +28,7 @@ pub struct HuggingFaceRepo {
     /// A label of the files that are meant, or an encoding.
     label: Option<String>,
     trust_remote_code: bool,
-    place: Place,
+    place: RepoLocation,
     encodings: OnceLock<Vec<ModelFiles>>,
 }
 
@@ -47,7 +47,7 @@ pub struct RepoOptions {
     pub refresh: bool,
 }
 
-enum Place {
+enum RepoLocation {
     /// A folder, or one file in it.
     Local {
         root: PathBuf,
@@ -89,9 +89,9 @@ impl HuggingFaceRepo {
             None => name,
         };
         let (repo_id, place) = match &name {
-            ModelName::Path(path) => (path.display().to_string(), Place::local(path)?),
+            ModelName::Path(path) => (path.display().to_string(), RepoLocation::local(path)?),
             ModelName::Repo(name) => {
-                (name.repo.id().to_string(), Place::online(name.repo.clone(), &options)?)
+                (name.repo.id().to_string(), RepoLocation::online(name.repo.clone(), &options)?)
             }
         };
         let trust_remote_code = options.trust_remote_code;
@@ -125,8 +125,8 @@ impl HuggingFaceRepo {
     /// Where it is.
     pub fn repo_type(&self) -> RepoType {
         match self.place {
-            Place::Local { .. } => RepoType::Local,
-            Place::Online(_) => RepoType::Online,
+            RepoLocation::Local { .. } => RepoType::Local,
+            RepoLocation::Online(_) => RepoType::Online,
         }
     }
 
@@ -138,8 +138,8 @@ impl HuggingFaceRepo {
     /// The commit, of a repository on a hub.
     pub fn commit(&self) -> Option<&str> {
         match &self.place {
-            Place::Local { .. } => None,
-            Place::Online(online) => Some(online.commit()),
+            RepoLocation::Local { .. } => None,
+            RepoLocation::Online(online) => Some(online.commit()),
         }
     }
 
@@ -149,10 +149,10 @@ impl HuggingFaceRepo {
     /// If the repository is local, or the hub cannot be asked.
     pub fn info(&self) -> Result<&ModelInfo, Error> {
         match &self.place {
-            Place::Local { .. } => {
+            RepoLocation::Local { .. } => {
                 Err(Error::NotOnline { repo: self.repo_id.clone(), what: "the model's info" })
             }
-            Place::Online(online) => online.info(),
+            RepoLocation::Online(online) => online.info(),
         }
     }
 
@@ -221,8 +221,7 @@ impl HuggingFaceRepo {
     pub fn encoding_for_file(&self, file: impl AsRef<Path>) -> Result<SupportedEncoding, Error> {
         let name = portable(file.as_ref());
         if WeightsFormat::of_file_name(&name).is_none() {
-            let problem =
-                "the name is none of a file with weights: .gguf, .safetensors, .bin, .pt or .pth".into();
+            let problem = "not a weights file (.gguf, .safetensors, .bin, .pt or .pth)".into();
             return Err(Error::UnknownEncoding { file: name, problem });
         }
         if let Some(path) = self.cached(&name)? {
@@ -232,7 +231,7 @@ impl HuggingFaceRepo {
             return Err(self.missing(&name));
         }
         let unknown =
-            || Error::UnknownEncoding { file: name.clone(), problem: "nothing says its encoding".into() };
+            || Error::UnknownEncoding { file: name.clone(), problem: "its encoding is unknown".into() };
         let model = self.models()?.iter().find(|model| model.files.contains(&name));
         model.and_then(|model| model.encoding).ok_or_else(unknown)
     }
@@ -247,8 +246,8 @@ impl HuggingFaceRepo {
             return Ok(Some(path.metadata().map_err(Error::io(&path))?.len()));
         }
         match &self.place {
-            Place::Local { .. } => Err(self.missing(filename)),
-            Place::Online(online) => online.size_of(filename),
+            RepoLocation::Local { .. } => Err(self.missing(filename)),
+            RepoLocation::Online(online) => online.size_of(filename),
         }
     }
 
@@ -262,8 +261,8 @@ impl HuggingFaceRepo {
             return Ok(true);
         }
         match &self.place {
-            Place::Local { .. } => Ok(false),
-            Place::Online(online) => Ok(online.all_files()?.iter().any(|file| file.name == filename)),
+            RepoLocation::Local { .. } => Ok(false),
+            RepoLocation::Online(online) => Ok(online.all_files()?.iter().any(|file| file.name == filename)),
         }
     }
 
@@ -288,11 +287,11 @@ impl HuggingFaceRepo {
         progress: &(dyn Fn(Progress<'_>) + Sync),
     ) -> Result<Vec<PathBuf>, Error> {
         match &self.place {
-            Place::Local { .. } => {
+            RepoLocation::Local { .. } => {
                 let local = |name: &String| self.cached(name)?.ok_or_else(|| self.missing(name));
                 filenames.iter().map(local).collect()
             }
-            Place::Online(online) => online.download(filenames, force_download, progress),
+            RepoLocation::Online(online) => online.download(filenames, force_download, progress),
         }
     }
 
@@ -311,11 +310,11 @@ impl HuggingFaceRepo {
     /// As there.
     pub(crate) fn header_files(&self, filenames: &[String]) -> Result<Vec<WeightFile>, Error> {
         match &self.place {
-            Place::Local { .. } => {
+            RepoLocation::Local { .. } => {
                 let paths = self.download_all(filenames, false, &|_| ())?;
                 paths.iter().map(|path| Ok(WeightFile::open(path)?)).collect()
             }
-            Place::Online(online) => online.header_files(filenames),
+            RepoLocation::Online(online) => online.header_files(filenames),
         }
     }
 
@@ -326,23 +325,23 @@ impl HuggingFaceRepo {
     pub fn cached(&self, filename: &str) -> Result<Option<PathBuf>, Error> {
         let path = file_path(filename)?;
         match &self.place {
-            Place::Local { root, file } => {
+            RepoLocation::Local { root, file } => {
                 let path = root.join(path);
                 let listed = file.as_deref().is_none_or(|only| belongs_to(filename, only));
                 Ok(Some(path).filter(|path| listed && path.is_file()))
             }
-            Place::Online(online) => online.cached(filename),
+            RepoLocation::Online(online) => online.cached(filename),
         }
     }
 
-    /// Whether a file need not be fetched: it is on this machine, or its content is, in another revision.
+    /// Whether the content of a file is on this machine, in this revision or another.
     ///
     /// # Errors
     /// If the name leads out of the repository.
     pub(crate) fn has(&self, filename: &str) -> Result<bool, Error> {
         match &self.place {
-            Place::Local { .. } => Ok(self.cached(filename)?.is_some()),
-            Place::Online(online) => online.has(filename),
+            RepoLocation::Local { .. } => Ok(self.cached(filename)?.is_some()),
+            RepoLocation::Online(online) => online.has(filename),
         }
     }
 
@@ -352,13 +351,13 @@ impl HuggingFaceRepo {
     /// If they cannot be listed.
     pub fn files(&self) -> Result<Vec<RepoFile>, Error> {
         match &self.place {
-            Place::Local { root, file } => {
+            RepoLocation::Local { root, file } => {
                 let depth = if file.is_some() { 0 } else { MAX_DEPTH };
                 let mut files = list_files(root, depth)?;
                 files.retain(|found| file.as_deref().is_none_or(|only| belongs_to(&found.name, only)));
                 Ok(files)
             }
-            Place::Online(online) => online.files(),
+            RepoLocation::Online(online) => online.files(),
         }
     }
 
@@ -368,28 +367,28 @@ impl HuggingFaceRepo {
     /// If they cannot be listed.
     pub fn all_files(&self) -> Result<Vec<RepoFile>, Error> {
         match &self.place {
-            Place::Local { .. } => self.files(),
-            Place::Online(online) => online.all_files(),
+            RepoLocation::Local { .. } => self.files(),
+            RepoLocation::Online(online) => online.all_files(),
         }
     }
 
     /// The folder its files are in: of a repository on a hub, the snapshot in the cache, if there is one.
     pub fn folder(&self) -> Option<PathBuf> {
         match &self.place {
-            Place::Local { root, .. } => Some(root.clone()),
-            Place::Online(online) => online.folder(),
+            RepoLocation::Local { root, .. } => Some(root.clone()),
+            RepoLocation::Online(online) => online.folder(),
         }
     }
 
     /// The folder its files are in, or will be.
     pub(crate) fn place(&self) -> PathBuf {
         match &self.place {
-            Place::Local { root, .. } => root.clone(),
-            Place::Online(online) => online.place(),
+            RepoLocation::Local { root, .. } => root.clone(),
+            RepoLocation::Online(online) => online.place(),
         }
     }
 
-    /// Why a file is not there.
+    /// The error for a missing file.
     pub(crate) fn missing(&self, file: &str) -> Error {
         if let Some(error) = self.out_of_reach(file) {
             return error;
@@ -415,7 +414,7 @@ impl HuggingFaceRepo {
         let models = self.models()?.to_vec();
         match &self.place {
             // The cache may have a part of what the hub has.
-            Place::Online(online)
+            RepoLocation::Online(online)
                 if online.can_ask() && online.lists_the_cache()? && !models.iter().any(fits) =>
             {
                 self.models_of(&online.all_files()?)
@@ -424,24 +423,24 @@ impl HuggingFaceRepo {
         }
     }
 
-    /// The files that are known without asking anybody anything that was not asked yet.
+    /// The files that are known without another request.
     pub(crate) fn known_files(&self) -> Result<Vec<RepoFile>, Error> {
         match &self.place {
-            Place::Local { .. } => self.files(),
-            Place::Online(online) => online.known_files(),
+            RepoLocation::Local { .. } => self.files(),
+            RepoLocation::Online(online) => online.known_files(),
         }
     }
 
     /// Whether a hub may be asked for more files than those that are known.
     pub(crate) fn may_have_more(&self) -> bool {
-        matches!(&self.place, Place::Online(online) if online.may_have_more())
+        matches!(&self.place, RepoLocation::Online(online) if online.may_have_more())
     }
 
-    /// Why something of the repository is not here, if it may be on a hub that cannot be asked.
+    /// The error for something that may be on a hub, if the hub cannot be reached.
     pub(crate) fn out_of_reach(&self, what: &str) -> Option<Error> {
         match &self.place {
-            Place::Local { .. } => None,
-            Place::Online(online) => online.out_of_reach(what),
+            RepoLocation::Local { .. } => None,
+            RepoLocation::Online(online) => online.out_of_reach(what),
         }
     }
 
@@ -455,25 +454,24 @@ impl HuggingFaceRepo {
     }
 }
 
-impl Place {
-    fn local(path: &Path) -> Result<Place, Error> {
+impl RepoLocation {
+    fn local(path: &Path) -> Result<RepoLocation, Error> {
         let metadata = path.metadata().map_err(Error::io(path))?;
         if metadata.is_dir() {
-            return Ok(Place::Local { root: path.to_path_buf(), file: None });
+            return Ok(RepoLocation::Local { root: path.to_path_buf(), file: None });
         }
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if WeightsFormat::of_file_name(name).is_none() {
-            let problem =
-                "neither a folder nor a file with weights: .gguf, .safetensors, .bin, .pt or .pth".into();
+            let problem = "not a folder or weights file (.gguf, .safetensors, .bin, .pt or .pth)".into();
             return Err(Error::UnknownEncoding { file: path.display().to_string(), problem });
         }
         let root = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        Ok(Place::Local { root: root.to_path_buf(), file: Some(name.to_string()) })
+        Ok(RepoLocation::Local { root: root.to_path_buf(), file: Some(name.to_string()) })
     }
 
-    fn online(repo: Repo, options: &RepoOptions) -> Result<Place, Error> {
+    fn online(repo: Repo, options: &RepoOptions) -> Result<RepoLocation, Error> {
         let hub = options.hub.clone().map_or_else(Hub::from_env, Ok)?;
-        Ok(Place::Online(Box::new(Online::open(hub, repo, options.refresh)?)))
+        Ok(RepoLocation::Online(Box::new(Online::open(hub, repo, options.refresh)?)))
     }
 }
 

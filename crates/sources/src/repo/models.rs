@@ -1,14 +1,14 @@
-//! Which files of a repository are weights, and which of them are one model.
+//! Which files of a repository are weights, and which of them belong to one model.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use super::{FilesByFormat, HuggingFaceRepo, Place};
+use super::{FilesByFormat, HuggingFaceRepo, RepoLocation};
 use crate::content::Content;
 use crate::hub::{RepoFile, index_of, missing_part, sets};
 use crate::{Error, SupportedEncoding, WeightsFormat};
 
-/// What training leaves beside the weights, in files that look like weights.
+/// Files that training writes and that look like weights.
 const NO_WEIGHTS: &[&str] = &["training_args", "optimizer", "scheduler", "scaler", "rng_state"];
 
 /// GGUF files that are no language models: encoders of images and sounds, and statistics for quantization.
@@ -33,7 +33,7 @@ pub(crate) struct ModelFiles {
     pub(crate) missing: Option<String>,
     /// The encoding of most matrices.
     pub(crate) encoding: Option<SupportedEncoding>,
-    /// Why the files cannot be read or do not run, if so.
+    /// Why the files cannot be read or are not supported.
     pub(crate) problem: Option<String>,
 }
 
@@ -99,7 +99,7 @@ impl HuggingFaceRepo {
         for name in &model.files {
             paths.extend(self.cached(name)?);
         }
-        if let Place::Online(online) = &self.place
+        if let RepoLocation::Online(online) = &self.place
             && paths.len() < model.files.len()
         {
             match online.guess_encoding(model.format, first) {
@@ -121,7 +121,7 @@ impl HuggingFaceRepo {
         for model in &mut models {
             self.look_into(model)?;
             if let Some(problem) = &model.problem {
-                tracing::warn!("{self}: `{}` does not count: {problem}", model.files[0]);
+                tracing::warn!("{self}: `{}` is ignored: {problem}", model.files[0]);
             }
         }
         Ok(models)
@@ -148,7 +148,7 @@ impl HuggingFaceRepo {
             };
             let (mut here, missing): (Vec<String>, Vec<String>) =
                 listed.into_iter().partition(|name| is_there(name));
-            let is_one_file = matches!(&self.place, Place::Local { file: Some(_), .. });
+            let is_one_file = matches!(&self.place, RepoLocation::Local { file: Some(_), .. });
             if is_one_file && here.is_empty() {
                 continue;
             }

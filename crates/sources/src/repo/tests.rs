@@ -128,7 +128,7 @@ fn a_folder_says_what_it_has() {
     let error = repo.download("tiny-Q4_1.gguf", false).unwrap_err().to_string();
     assert!(error.ends_with("has no file `tiny-Q4_1.gguf`: did you mean `tiny-Q4_0.gguf`?"), "{error}");
     let error = repo.info().unwrap_err().to_string();
-    assert!(error.contains("no hub knows it"), "{error}");
+    assert!(error.contains("exists only for repositories on a hub"), "{error}");
 }
 
 #[test]
@@ -247,7 +247,9 @@ fn one_file_is_a_repository() {
     assert!(repo.file_exists("tokenizer.json").unwrap() && !repo.file_exists("other.gguf").unwrap());
     assert_eq!(repo.supported_encodings().unwrap(), [Q4_0]);
     let tokenizer = folder.path().join("tokenizer.json").display().to_string();
-    assert!(HuggingFaceRepo::new(tokenizer).unwrap_err().to_string().contains("neither a folder nor a file"));
+    assert!(
+        HuggingFaceRepo::new(tokenizer).unwrap_err().to_string().contains("not a folder or weights file")
+    );
 }
 
 #[test]

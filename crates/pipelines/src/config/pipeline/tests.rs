@@ -403,7 +403,11 @@ fn weights_of_another_place_or_with_other_names() {
     let alone = PipelineConfig::default().weight_path(vec![gguf("stories260K-Q8_0.gguf")]);
     assert_eq!(resolve(&alone).unwrap().config().quantization_encoding, Some(SupportedEncoding::Q8_0));
     let two = vec![gguf("stories260K-Q8_0.gguf"), gguf("stories260K-F32.gguf")];
-    check_wrong(&PipelineConfig::default().weight_path(two), "weight_path", &["several models: give one"]);
+    check_wrong(
+        &PipelineConfig::default().weight_path(two),
+        "weight_path",
+        &["several models: give the files of one"],
+    );
     let lost = PipelineConfig::new(&hf).weight_path(vec![PathBuf::from("lost.bin")]);
     assert!(resolve(&lost).unwrap_err().to_string().contains("lost.bin"));
     // Of a folder with many, the one in the encoding that is asked for.

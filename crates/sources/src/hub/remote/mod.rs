@@ -1,8 +1,8 @@
 //! Asking a hub: what a repository has, and its files.
 
-mod beginning;
 mod digest;
 mod download;
+mod header;
 mod request;
 
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ use request::{Agent, Span, Subject};
 const AT_ONCE: usize = 8;
 /// The largest description of a repository that is read.
 const MAX_INFO: u64 = 64 << 20;
-/// What names keep in addresses.
+/// Characters that URLs keep unescaped.
 const IN_ADDRESSES: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// A connection to a hub.
@@ -78,9 +78,9 @@ impl Remote {
         Ok(paths)
     }
 
-    /// The headers of files of weights, several at once, and no more of them.
-    pub(crate) fn beginnings(&self, repo: &Repo, names: &[&str]) -> Result<Vec<Beginning>, Error> {
-        side_by_side(names, |name| self.beginning(repo, name))
+    /// The headers of weights files, several at once.
+    pub(crate) fn headers(&self, repo: &Repo, names: &[&str]) -> Result<Vec<Beginning>, Error> {
+        side_by_side(names, |name| self.header(repo, name))
     }
 
     /// The address of a file.
@@ -109,23 +109,27 @@ impl Remote {
             && is_commit(repo.revision())
             && commit != repo.revision()
         {
-            let problem = format!("is of commit {}, expected {}", commit.escape_debug(), repo.revision());
+            let problem =
+                format!("the file is of commit {}, expected {}", commit.escape_debug(), repo.revision());
             return Err(protocol(problem));
         }
         let etag = answer.header("x-linked-etag").or_else(|| answer.last_header("etag")).unwrap_or_default();
         let etag = etag.trim_start_matches("W/").trim_matches('"').to_string();
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
         if etag.is_empty() || etag.len() > 128 || !etag.bytes().all(plain) {
-            return Err(protocol(format!("has the ETag `{}`, no name of a content", etag.escape_debug())));
+            return Err(protocol(format!(
+                "unexpected ETag `{}` (expected a content hash)",
+                etag.escape_debug()
+            )));
         }
-        // A redirect's own length is none of the file's.
+        // A redirect states its own length, not the file's.
         let length = answer.last_header("content-length").filter(|_| answer.status.is_success());
         let size = answer.header("x-linked-size").or(length);
         Ok(FileHead { etag, size: size.and_then(|size| size.parse().ok()) })
     }
 }
 
-/// Does the same to files, several at once, until one fails; the results in their order.
+/// Runs `work` on several files at once until one fails. Results are in the order of `names`.
 fn side_by_side<T: Send>(
     names: &[&str],
     work: impl Fn(&str) -> Result<T, Error> + Sync,
@@ -140,7 +144,7 @@ fn side_by_side<T: Send>(
                     && let Some(name) = names.get(index)
                 {
                     let result = work(name);
-                    // The others finish what they have begun, and begin nothing more.
+                    // The other threads finish their current file and take no further one.
                     stop.fetch_or(result.is_err(), Ordering::Relaxed);
                     results.lock().unwrap_or_else(PoisonError::into_inner)[index] = Some(result);
                 }

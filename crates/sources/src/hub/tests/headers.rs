@@ -98,13 +98,13 @@ fn refusals_and_lies_are_told() {
             "has no file `long.safetensors`",
         ),
         ("GET /cdn/", What::Status(403, ""), "its content answers status 403"),
-        ("GET /cdn/", What::Status(416, ""), "answers a range with status 416"),
-        ("GET /cdn/", What::Range("bytes 1-2/9"), "the range `bytes 1-2/9`, not from byte 0 on"),
+        ("GET /cdn/", What::Status(416, ""), "answered a range request with status 416"),
+        ("GET /cdn/", What::Range("bytes 1-2/9"), "the range `bytes 1-2/9`, expected one from byte 0"),
         ("GET /cdn/", What::Range("bytes 0-9/*"), "the range `bytes 0-9/*`"),
         ("GET /cdn/", What::Range(""), "the range ``"),
-        ("GET /cdn/", What::Range("bytes 0-262143/0"), "has 0 bytes, and no header"),
+        ("GET /cdn/", What::Range("bytes 0-262143/0"), "has 0 bytes, too few for a header"),
         ("GET /cdn/", What::Range("bytes 0-262143/600000"), "bytes or more, the file 600000"),
-        ("GET /cdn/", What::Range("bytes 0-262143/9999999"), "had 9999999 bytes before, and has 479"),
+        ("GET /cdn/", What::Range("bytes 0-262143/9999999"), "changed from 9999999 to 479"),
     ];
     for (on, fault, message) in cases {
         let world = world();

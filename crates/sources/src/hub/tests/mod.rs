@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use testdata::hub::{COMMIT, Server, What, etag};
 
 use super::*;
-use crate::{Error, HuggingFaceRepo, Pull, RepoOptions, SupportedEncoding, Wanted, resolve};
+use crate::{Error, HuggingFaceRepo, ModelRequest, Pull, RepoOptions, SupportedEncoding, Wanted, locate};
 
 /// A hub, and an empty cache beside it.
 struct World {
@@ -251,7 +251,7 @@ fn refusals_are_understood_and_not_repeated() {
         ("GET /api/", What::Status(429, "Retry-After: 77\r\n"), "status 429): try again in 77 s"),
         ("HEAD /", What::Status(404, ""), "ada/tiny has no file `config.json`"),
         ("HEAD /", What::Status(418, ""), "status 418"),
-        ("GET /ada/tiny/resolve", What::Status(403, ""), "the token has no right"),
+        ("GET /ada/tiny/resolve", What::Status(403, ""), "the token does not give access"),
         (
             "GET /ada/tiny/resolve",
             What::Status(302, "Location: ftp://x/y\r\n"),
@@ -293,11 +293,11 @@ fn damage_is_found_and_removed() {
 #[test]
 fn hostile_answers_are_refused() {
     let cases = [
-        ("ETag", "\"../../../evil\"", "no name of a content"),
-        ("ETag", "", "no name of a content"),
-        ("X-Repo-Commit", "../../x", "is of commit ../../x"),
+        ("ETag", "\"../../../evil\"", "unexpected ETag"),
+        ("ETag", "", "unexpected ETag"),
+        ("X-Repo-Commit", "../../x", "of commit ../../x"),
         ("X-Linked-Size", "1", "sends more than the 1 bytes"),
-        ("X-Linked-Size", "999999999999999999", "are needed and"),
+        ("X-Linked-Size", "999999999999999999", "but"),
     ];
     for (header, value, message) in cases {
         let world = World::new();
@@ -426,21 +426,23 @@ fn what_quantized_a_model_is_known_before_it_is_fetched() {
 }
 
 #[test]
-fn a_name_leads_to_files() {
+fn files_that_were_fetched_are_found_offline() {
     let world = library(&[("tiny-Q8_0.gguf", large()), ("config.json", b"{}".to_vec())]);
-    let options = RepoOptions { hub: Some(world.hub()), ..RepoOptions::default() };
-    let resolved = resolve("ada/tiny", options.clone(), &Wanted::default(), &|_| ()).unwrap();
+    let fetch = |model: &str, hub: Hub| {
+        let request = ModelRequest { model: model.to_string(), hub: Some(hub), ..ModelRequest::default() };
+        locate(&request)?.fetch(&|_| ())
+    };
+    let fetched = fetch("ada/tiny", world.hub()).unwrap();
     let folder = world.storage().join("snapshots").join(COMMIT);
-    assert_eq!(resolved.folder, folder);
-    assert_eq!(resolved.weights, folder.join("tiny-Q8_0.gguf"));
-    assert_eq!(resolved.files, [folder.join("config.json"), folder.join("tiny-Q8_0.gguf")]);
-    // From then on, without the hub.
-    let offline = RepoOptions { hub: Some(Hub { offline: true, ..world.hub() }), ..options.clone() };
-    assert_eq!(resolve("ada/tiny", offline.clone(), &Wanted::default(), &|_| ()).unwrap(), resolved);
-    let error = resolve("ada/other", offline, &Wanted::default(), &|_| ()).unwrap_err().to_string();
+    assert_eq!((&fetched.folder, &fetched.weights[..]), (&folder, &[folder.join("tiny-Q8_0.gguf")][..]));
+    assert!(folder.join("config.json").exists());
+    let offline = || Hub { offline: true, ..world.hub() };
+    for model in ["ada/tiny", &folder.display().to_string()] {
+        let found = fetch(model, offline()).unwrap();
+        assert_eq!((found.folder, found.weights), (fetched.folder.clone(), fetched.weights.clone()));
+    }
+    let error = fetch("ada/other", offline()).unwrap_err().to_string();
     assert!(error.contains("not in the cache") && error.contains("HF_HUB_OFFLINE"), "{error}");
-    let path = folder.display().to_string();
-    assert_eq!(resolve(&path, options, &Wanted::default(), &|_| ()).unwrap(), resolved);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The header of a file of weights, by ranges that grow until it is whole; the rest stays on the hub.
+//! The header of a weights file, fetched in growing ranges until it is complete.
 
 use std::io::Read;
 
@@ -16,22 +16,22 @@ const FIRST: u64 = 256 << 10;
 const GROWTH: u64 = 4;
 
 impl Remote {
-    /// The beginning of a file of weights, as far as its header goes.
-    pub(super) fn beginning(&self, repo: &Repo, name: &str) -> Result<Beginning, Error> {
+    /// The header of a file of weights.
+    pub(super) fn header(&self, repo: &Repo, name: &str) -> Result<Beginning, Error> {
         let (first, size) = self.range(repo, name, 0, FIRST)?;
-        let mut beginning = Beginning::new(format!("{repo}/{name}"), size);
-        beginning.push(&first);
-        while let Some(needed) = beginning.needs()? {
-            let start = beginning.len() as u64;
+        let mut header = Beginning::new(format!("{repo}/{name}"), size);
+        header.push(&first);
+        while let Some(needed) = header.needs()? {
+            let start = header.len() as u64;
             let end = (needed as u64).max(start.saturating_mul(GROWTH)).min(size);
             let (more, now) = self.range(repo, name, start, end)?;
             if now != size {
-                let problem = format!("had {size} bytes before, and has {now} now");
+                let problem = format!("the file changed from {size} to {now} bytes during the download");
                 return Err(Error::Protocol { url: self.url(repo, name), problem });
             }
-            beginning.push(&more);
+            header.push(&more);
         }
-        Ok(beginning)
+        Ok(header)
     }
 
     /// The bytes of a file from `start` up to `end`, or as many as there are; and how many it has in all.
@@ -43,7 +43,7 @@ impl Remote {
             let protocol = |problem: String| Error::Protocol { url: url.clone(), problem };
             let (skipped, size) = place(&answer, start).map_err(protocol)?;
             if size <= start {
-                return Err(protocol(format!("has {size} bytes, and no header")).into());
+                return Err(protocol(format!("the file has {size} bytes, too few for a header")).into());
             }
             let length = end.min(size) - start;
             let mut reader = answer.reader();
@@ -54,7 +54,7 @@ impl Remote {
             reader.take(length).read_to_end(&mut bytes).map_err(failed)?;
             match bytes.len() as u64 == length {
                 true => Ok((bytes, size)),
-                false => Err(passing(format!("sends {} of {length} bytes", bytes.len()))),
+                false => Err(passing(format!("the hub sent {} of {length} bytes", bytes.len()))),
             }
         })
     }
@@ -71,14 +71,20 @@ fn place(answer: &Answer, start: u64) -> Result<(u64, u64), String> {
                 let (from, _) = range.split_once('-')?;
                 (from.trim().parse() == Ok(start)).then(|| size.trim().parse().ok())?
             });
-            let problem =
-                || format!("answers the range `{}`, not from byte {start} on", range.escape_debug());
+            let problem = || {
+                format!(
+                    "the hub answered with the range `{}`, expected one from byte {start}",
+                    range.escape_debug()
+                )
+            };
             size.map(|size| (0, size)).ok_or_else(problem)
         }
         StatusCode::OK => {
             let length = answer.last_header("content-length").and_then(|length| length.trim().parse().ok());
-            length.map(|size| (start, size)).ok_or_else(|| "does not say its size".to_string())
+            length
+                .map(|size| (start, size))
+                .ok_or_else(|| "the hub does not tell the file's size".to_string())
         }
-        status => Err(format!("answers a range with status {}", status.as_u16())),
+        status => Err(format!("the hub answered a range request with status {}", status.as_u16())),
     }
 }
