@@ -86,6 +86,7 @@ fn is_out_of_memory(error: &pipelines::Error) -> bool {
     use pipelines::Error;
     match error {
         Error::Engine(error) => error.is_out_of_memory(),
+        Error::Model(models::Error::Memory(_)) => true,
         Error::Read { source, .. }
         | Error::Weights(weights::Error::Io { source, .. })
         | Error::Model(models::Error::Weights(weights::Error::Io { source, .. }))
@@ -154,6 +155,7 @@ fn model(error: &models::Error) -> Option<&'static str> {
         }
         Error::Scheme { .. } => Some("use the model's weights in bfloat16 or float16, or a GGUF file"),
         Error::NotADecoder { .. } => Some("use `peri encode`, or choose a model that generates text"),
+        Error::Memory(_) => Some(LESS),
         Error::NotAnEncoder { .. } | Error::Graph(_) => None,
     }
 }
