@@ -169,7 +169,7 @@ fn replace(graph: &mut Graph, id: NodeId, op: impl Into<Op>, inputs: &[Value]) {
 }
 
 /// Computes the results of each node that `matches` accepts by another op, with its operands.
-fn replace_each<O: Into<Op>>(graph: &mut Graph, matches: fn(&Graph, NodeId) -> Option<(O, Vec<Value>)>) {
+fn replace_each<O: Into<Op>>(graph: &mut Graph, matches: impl Fn(&Graph, NodeId) -> Option<(O, Vec<Value>)>) {
     for id in graph.node_ids() {
         if let Some((op, inputs)) = matches(graph, id) {
             replace(graph, id, op, &inputs);

@@ -87,7 +87,7 @@ impl Define for Attention {
 fn expect_mask(mask: &Type, scores: &[Dim]) -> Result<(), TypeError> {
     expect_dtype("mask", mask, &[DType::F32])?;
     refuse_if!(
-        !broadcast(&mask.shape, scores).is_some_and(|shape| shape == scores),
+        broadcast(&mask.shape, scores).is_none_or(|shape| shape != scores),
         "mask {mask} does not broadcast to {scores:?}"
     );
     Ok(())

@@ -30,7 +30,7 @@ impl Define for BandPart {
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;
         expect_plain("x", x)?;
-        refuse_if!(!(x.rank() >= 2), "x is {x}, expected at least 2 axes");
+        refuse_if!(x.rank() < 2, "x is {x}, expected at least 2 axes");
         Ok(vec![x.with_shape(x.shape.clone())])
     }
 
