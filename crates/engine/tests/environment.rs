@@ -1,14 +1,11 @@
-//! What `PERIHELION_DEBUG` and crashes do to a process: each test runs this program again, as a child.
+//! What a crashing kernel does to a process with `PERIHELION_DEBUG`. The test runs this program again, as a child.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
 use graph::Graph;
-use perihelion_engine::{
-    AssertLevel, Call, DebugConfig, Device, InferenceSession, Kernel, NodeTypes, PackError, PackedWeight,
-    ReferenceDevice,
-};
+use perihelion_engine::{Call, Device, InferenceSession, Kernel, NodeTypes, PackError, PackedWeight};
 use tensor::{Buffer, Tensor};
 
 /// Says which part a child plays; tests that are none pass.
@@ -29,55 +26,6 @@ fn is_child(test: &str) -> bool {
 
 fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn session(device: impl Device + 'static) -> Result<InferenceSession, perihelion_engine::Error> {
-    InferenceSession::new([Arc::new(device) as Arc<dyn Device>])
-}
-
-#[test]
-fn child_with_options() {
-    if !is_child("child_with_options") {
-        return;
-    }
-    let process = DebugConfig::process();
-    // The environment is below what the process sets, which is below what a session sets.
-    assert!(process.nan_check() && process.source_tracebacks());
-    assert_eq!(process.assert_level(), Some(AssertLevel::Warn), "single options win over `sensible`");
-    let session = session(ReferenceDevice).unwrap();
-    assert!(session.debug().nan_check() && session.kernel_settings().nan_check);
-    process.set_nan_check(false);
-    assert!(!session.debug().nan_check());
-    session.debug().set_nan_check(true);
-    assert!(session.debug().nan_check());
-    session.debug().reset();
-    assert!(!session.debug().nan_check());
-    process.reset();
-    assert!(session.debug().nan_check());
-}
-
-#[test]
-fn the_environment_yields_to_the_process_and_that_to_sessions() {
-    let output = child("child_with_options", Some("assert-level=warn,nap-check,sensible,assert-level=warn"));
-    assert!(output.status.success(), "{}", errors(&output));
-    let warning = "warning: PERIHELION_DEBUG names `nap-check`, which is no debug option\n";
-    assert_eq!(errors(&output), warning, "once, though it is read often");
-}
-
-#[test]
-fn child_with_a_wrong_option() {
-    if !is_child("child_with_a_wrong_option") {
-        return;
-    }
-    let error = session(ReferenceDevice).expect_err("a wrong option").to_string();
-    let expected = "the PERIHELION_DEBUG assert-level is `loud`, expected one of none, warn, safe, all";
-    assert_eq!(error, expected);
-}
-
-#[test]
-fn values_that_options_cannot_have_stop_sessions() {
-    let output = child("child_with_a_wrong_option", Some("assert-level=loud"));
-    assert!(output.status.success(), "{}", errors(&output));
 }
 
 /// A device whose kernels panic.
@@ -127,7 +75,8 @@ fn child_that_crashes() {
         return;
     }
     let graph = Graph::parse("graph g(%x: f32[n]) { %y = neg(%x) return %y }").unwrap();
-    let model = session(Crashing).unwrap().load(&graph, &()).unwrap();
+    let session = InferenceSession::new([Arc::new(Crashing) as Arc<dyn Device>]).unwrap();
+    let model = session.load(&graph, &()).unwrap();
     let call = || model.execute(&[Buffer::from_slice([1], &[1f32])]).map(drop);
     assert!(catch_unwind(AssertUnwindSafe(call)).is_err());
     eprintln!("after the call");

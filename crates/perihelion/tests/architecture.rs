@@ -1,4 +1,4 @@
-//! The layers hold: each crate knows only those below it, and ARCHITECTURE.md names every crate.
+//! Each crate depends on lower layers only, and ARCHITECTURE.md names every crate.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -51,7 +51,7 @@ fn layer(name: &str) -> Option<usize> {
 }
 
 #[test]
-fn crates_know_only_the_layers_below() {
+fn crates_depend_on_lower_layers_only() {
     let dependencies = dependencies();
     assert!(
         dependencies["engine"].contains(&"graph".to_string()),
@@ -65,7 +65,7 @@ fn crates_know_only_the_layers_below() {
         let own = layer(name).unwrap_or_else(|| panic!("crates/{name} is in no layer"));
         for other in known {
             let below = layer(other).is_some_and(|layer| layer < own);
-            // Devices stand beside the pipelines but see only what a device needs.
+            // Devices are in the same layer as the pipelines but depend only on what a device needs.
             assert!(below, "{name} (layer {own}) depends on {other}");
         }
     }
@@ -84,7 +84,7 @@ fn safe_crates_forbid_unsafe() {
 }
 
 #[test]
-fn the_map_names_every_crate() {
+fn architecture_md_names_every_crate() {
     let map = fs::read_to_string(repository().join("ARCHITECTURE.md")).unwrap();
     for name in dependencies().keys() {
         assert!(map.contains(&format!("`{name}`")), "ARCHITECTURE.md does not name `{name}`");

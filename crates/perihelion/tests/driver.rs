@@ -1,4 +1,4 @@
-//! The `driver` module names every type that its functions take and give.
+//! The `driver` module exports every type in the signatures of its functions.
 
 use perihelion::driver::{
     AlignedBytes, Block, Buffer, Bytes, DType, Element, Error, MAX_RANK, ReadGuard, Shape, Tensor,
@@ -10,7 +10,7 @@ fn filled<T: Element>(value: T) -> Vec<T> {
 }
 
 #[test]
-fn what_signatures_name_is_exported() -> Result<(), Error> {
+fn driver_exports_the_types_of_its_signatures() -> Result<(), Error> {
     assert_eq!(filled(f16::ONE), [f16::ONE; 2]);
     assert_eq!(filled(bf16::ONE), [bf16::ONE; 2]);
     let bytes = AlignedBytes::copy_of(&2.5f32.to_le_bytes());

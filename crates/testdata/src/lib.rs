@@ -5,6 +5,7 @@
 //! where that folder is absent. `PERIHELION_TEST_DATA` names another place for it. `PERIHELION_SKIPPED_TESTS` names a
 //! file to which each skip is appended, so that the script that runs the tests can count them.
 
+pub mod child;
 pub mod hub;
 
 use std::fs::OpenOptions;

@@ -76,7 +76,7 @@ impl Golden {
         let mut rows: Vec<f32> =
             rows.map(|(a, b)| a.iter().zip(b).map(difference).fold(0.0, f32::max)).collect();
         rows.sort_by(f32::total_cmp);
-        // Rounding may give a token to other experts, and then there is no telling how far its logits go.
+        // Rounding may choose other experts for a token, whose logits may then be far off.
         let layers = &checkpoint.decoder().unwrap().layers;
         let routed = layers.iter().any(|layer| matches!(layer.channel, Channel::Experts(_)));
         let worst = rows[if routed && cache_dtype != DType::F32 { rows.len() / 2 } else { rows.len() - 1 }];
@@ -115,7 +115,7 @@ fn load(checkpoint: &Checkpoint, cache_dtype: DType) -> Model {
     crate::support::session(2).load(&graph, &weights(checkpoint, &graph)).unwrap()
 }
 
-/// What a graph asks for.
+/// The weights that a graph needs.
 pub(crate) fn weights(checkpoint: &Checkpoint, graph: &Graph) -> HashMap<String, Tensor> {
     let names = graph.nodes().filter_map(|(_, node)| match &node.op {
         Op::Weight(weight) => Some(weight.name.clone()),
@@ -142,7 +142,7 @@ pub(crate) fn run(checkpoint: &Checkpoint, model: &Model, tokens: &[u32], chunks
 }
 
 #[test]
-fn logits_are_those_of_pytorch() {
+fn logits_match_pytorch() {
     for golden in goldens() {
         for (name, checkpoint) in golden.checkpoints() {
             for (cache_dtype, bound) in BOUNDS {
@@ -298,7 +298,7 @@ fn check_tensors(golden: &Golden, path: &Path) {
     }
 }
 
-/// Each weight of a file is used, and counted, but for those of the half that sees and the factors of frequencies.
+/// Each weight of a file is used and counted, except those of vision towers and the factors of frequencies.
 #[test]
 fn parameters_are_those_of_the_file() {
     let other = ["vision_tower.", "multi_modal_projector.", "rope_freqs."];
@@ -311,9 +311,9 @@ fn parameters_are_those_of_the_file() {
     }
 }
 
-/// Which dims form a pair can be said of GGUF files, and of no others.
+/// The pairing of dims can be set for GGUF files only.
 #[test]
-fn pairs_are_chosen_in_gguf_files_alone() {
+fn rope_style_can_be_set_for_gguf_files_only() {
     let golden = Golden::open(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/goldens/granite"));
     let logits = |file: &str, style: Option<RopeStyle>| {
         let checkpoint = golden.open_with(file, style);

@@ -18,7 +18,7 @@ fn tokens(seed: usize, len: usize, vocab: usize) -> Vec<u32> {
     (0..len).map(|i| ((seed * 31 + i * i * 7 + i * 13 + 3) % vocab) as u32).collect()
 }
 
-/// The bits of the logits of every token of a sequence, run in chunks beside others.
+/// The bits of the logits of every token of a sequence, run in chunks together with others.
 fn run(
     runner: &mut Runner,
     vocab: usize,
@@ -112,7 +112,7 @@ fn the_storyteller_is_deterministic() {
 }
 
 #[test]
-fn caches_of_halves_are_deterministic() {
+fn half_precision_caches_are_deterministic() {
     let Some(folder) = testdata::shared("stories260k") else { return };
     check_with(&folder.join("gguf/stories260K-BF16.gguf"), DType::BF16);
     check_with(&folder.join("gguf/stories260K-F16.gguf"), DType::F16);

@@ -90,7 +90,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 }
 
 #[test]
-fn hidden_states_are_those_of_pytorch() {
+fn hidden_states_match_pytorch() {
     for golden in goldens() {
         for (name, checkpoint) in golden.checkpoints() {
             let hidden = run(&load(&checkpoint, 2), &[&golden.tokens]);
@@ -140,7 +140,7 @@ fn encoders_written_as_gguf_compute_the_same() {
 
 /// A text has the same bits alone and among 63 others, on one thread and on four.
 #[test]
-fn texts_are_alone_in_a_batch() {
+fn texts_in_a_batch_do_not_affect_each_other() {
     for golden in goldens() {
         for (name, checkpoint) in golden.checkpoints() {
             let alone = bits(&run(&load(&checkpoint, 1), &[&golden.tokens]));
@@ -300,7 +300,7 @@ fn sentences() -> (Vec<String>, Vec<Vec<u32>>) {
 }
 
 #[test]
-fn minilm_embeds_as_sentence_transformers_does() {
+fn minilm_matches_sentence_transformers() {
     let Some(embedder) = minilm(2, &truncated()) else { return };
     assert_eq!((embedder.pooling(), embedder.max_length(), embedder.dimensions()), (Pooling::Mean, 256, 384));
     let (sentences, ids) = sentences();

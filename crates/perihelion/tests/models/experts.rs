@@ -1,4 +1,4 @@
-//! Mixtures of experts: quantized ones beside their dequantized weights, and the same bits in any company.
+//! Mixtures of experts: quantized ones compute as their dequantized weights do, with the same bits in every batch.
 
 use std::collections::HashMap;
 
@@ -71,7 +71,7 @@ fn logits(checkpoint: &Checkpoint, model: &Model, slices: Vec<Slice>) -> Vec<Vec
 }
 
 #[test]
-fn quantized_experts_compute_as_their_weights_say() {
+fn quantized_experts_match_their_dequantized_weights() {
     for name in ["mixtral_stacked", "qwen3_moe", "granite_moe", "olmoe"] {
         let golden = Golden::named(name);
         let checkpoint = golden.checkpoint();
@@ -95,7 +95,7 @@ fn quantized_experts_compute_as_their_weights_say() {
 }
 
 #[test]
-fn company_changes_no_bit() {
+fn other_sequences_in_a_batch_change_no_bit() {
     for name in ["mixtral", "qwen2_moe", "qwen3_moe_sparse"] {
         let golden = Golden::named(name);
         let checkpoint = golden.checkpoint();
@@ -112,7 +112,7 @@ fn company_changes_no_bit() {
 }
 
 #[test]
-fn numbers_of_experts_that_disagree_are_refused() {
+fn contradicting_expert_counts_are_refused() {
     let cases = [
         (
             "mixtral",
@@ -153,9 +153,9 @@ fn numbers_of_experts_that_disagree_are_refused() {
     }
 }
 
-/// What is described is what is given, and experts that lie apart are copied when they are asked for.
+/// Descriptions match the weights. Experts stored apart are copied on demand.
 #[test]
-fn descriptions_are_true() {
+fn descriptions_match_the_weights() {
     struct Described<'a>(&'a Checkpoint);
     impl WeightsRegistry for Described<'_> {
         fn get(&self, name: &str) -> Result<Option<Tensor>, PackError> {

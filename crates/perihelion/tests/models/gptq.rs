@@ -37,7 +37,7 @@ fn difference(golden: &Golden, logits: &[f32]) -> f32 {
 }
 
 #[test]
-fn logits_are_those_of_the_weights_that_are_left() {
+fn gptq_logits_match_pytorch_with_dequantized_weights() {
     for name in FOLDERS {
         let golden = Golden::open(folder(name));
         let checkpoint = golden.checkpoint();
@@ -60,7 +60,7 @@ fn logits_are_those_of_the_weights_that_are_left() {
 }
 
 #[test]
-fn pytorch_files_hold_them_too() {
+fn gptq_weights_load_from_pytorch_files() {
     let golden = Golden::open(folder("llama"));
     let safetensors = golden.checkpoint();
     let pytorch = golden.open_file("pytorch_model.bin");
@@ -74,7 +74,7 @@ fn pytorch_files_hold_them_too() {
 
 /// Queries, keys and values are one product, and the input is ordered once for them.
 #[test]
-fn an_input_is_ordered_once_for_all_that_read_it() {
+fn gptq_inputs_are_reordered_once_for_shared_layers() {
     let checkpoint = Golden::open(folder("llama")).checkpoint();
     let plan = load(&session(1), &checkpoint).program().to_string();
     let layers = checkpoint.decoder().unwrap().layers.len();

@@ -1,4 +1,4 @@
-//! Real trained models: what they compute, and that it is always the same.
+//! Models compute the logits of their references, with the same bits in every run.
 
 mod architectures;
 mod casts;

@@ -22,7 +22,7 @@ use proptest::test_runner::{Config, TestError, TestRunner};
 
 use crate::support::load_checkpoint;
 
-/// Mixes that are tried unless the environment says otherwise.
+/// The default number of mixes.
 const MIXES: u32 = 75;
 
 /// Tokens of the texts with which many prompts begin.
@@ -41,17 +41,16 @@ struct Mix {
     model: usize,
     threads: usize,
     page_size: usize,
-    /// Tokens that the cache holds beside the longest sequence.
+    /// Tokens that the cache holds in addition to the longest sequence.
     spare: usize,
     options: GeneratorOptions,
     arrivals: Vec<Arrival>,
 }
 
-/// What one request heard but for how much of its prompt was cached: each event as it prints, which for a number is
-/// with as many digits as tell it from every other.
+/// The events of one request, printed, without the number of cached tokens. Numbers print with enough digits to be exact.
 type Answer = Vec<String>;
 
-/// What came of a mix.
+/// The result of a mix.
 struct Outcome {
     answers: Vec<Answer>,
     /// How often a sequence had to give back its pages.
@@ -175,7 +174,7 @@ fn mixes(models: usize) -> impl Strategy<Value = Mix> {
     )
 }
 
-/// Tokens of the longest sequence that may come of some requests.
+/// The tokens of the longest sequence that some requests can make.
 fn longest<'a>(requests: impl Iterator<Item = &'a Request>) -> usize {
     let length = |request: &Request| request.prompt.len() + request.max_new_tokens.unwrap_or(0);
     requests.map(length).max().unwrap_or(0)
@@ -193,7 +192,7 @@ impl Mix {
         Generator::new(model, &options).unwrap()
     }
 
-    /// What each request gets; of those that were cancelled, what they got until then.
+    /// The answer of each request; that of a cancelled one ends there.
     fn run(&self, model: Arc<TextModel>) -> Outcome {
         let mut generator = self.generator(model);
         let mut ids: Vec<Option<SequenceId>> = vec![None; self.arrivals.len()];
@@ -226,7 +225,7 @@ impl Mix {
     }
 }
 
-/// Runs a step, and adds what comes of it to the answers.
+/// Runs a step, and adds its events to the answers.
 fn take(generator: &mut Generator, answers: &mut BTreeMap<SequenceId, Answer>) {
     for event in generator.step().unwrap() {
         if !matches!(event.kind, EventKind::Started { .. }) {
@@ -236,7 +235,7 @@ fn take(generator: &mut Generator, answers: &mut BTreeMap<SequenceId, Answer>) {
     }
 }
 
-/// What a request gets when there is no other, in one chunk and one page after the other.
+/// The answer of a request that runs alone, in one chunk, with pages in order.
 fn alone(model: &Arc<TextModel>, request: &Request) -> Answer {
     let length = longest(std::iter::once(request));
     let options =
@@ -264,7 +263,7 @@ fn check(mix: &Mix, models: &mut Models) -> Result<Outcome, TestCaseError> {
 }
 
 #[test]
-fn each_request_of_a_mix_gets_what_it_gets_alone() {
+fn each_request_gets_the_same_bits_alone_and_in_a_mix() {
     let models = Models::new();
     let cases = match std::env::var("PERIHELION_MIXES") {
         Ok(count) => count.parse().expect("PERIHELION_MIXES is a number"),
@@ -294,9 +293,9 @@ fn alike(steps: usize) -> Vec<Arrival> {
         .collect()
 }
 
-/// What mixes come to by chance, each of it for certain.
+/// The cases that mixes reach by chance, each on purpose.
 #[test]
-fn every_way_of_sharing_gives_what_a_request_gets_alone() {
+fn every_cache_strategy_gives_the_bits_of_a_request_alone() {
     let mut models = Models::new();
     let paged = GeneratorOptions {
         cache_strategy: KVCacheStrategy::Paged,
@@ -307,7 +306,7 @@ fn every_way_of_sharing_gives_what_a_request_gets_alone() {
     let of = |cache_strategy| GeneratorOptions { cache_strategy, pad_to_multiple_of: 7, ..paged.clone() };
     let prefixes = GeneratorOptions { enable_prefix_caching: true, ..paged.clone() };
     let several = GeneratorOptions { max_num_steps: 4, max_batch_tokens: 13, ..paged.clone() };
-    // What is spare beside one sequence, steps between requests; whether sequences are preempted, and hit prefixes.
+    // Spare tokens, steps between requests; whether sequences are preempted, and whether prefixes are found.
     let ways = [
         ("naive", of(KVCacheStrategy::Naive), 200, 1, false, false),
         ("continuous", of(KVCacheStrategy::Continuous), 200, 1, false, false),

@@ -18,8 +18,8 @@ const F16_NORMS: f32 = 0.01;
 /// off by up to 0.053 (stories260k), 0.014 (shakespeare-llama), 0.029 (storyteller).
 const BF16: [f32; 3] = [0.08, 0.025, 0.035];
 /// Block-quantized weights are used exactly; activations are rounded to 8 bits per 32 values, each by up to 2^-8 of
-/// the largest of them. Where 32 values are half of a row (stories260k: rows of 64), that is a good part of it. llama.cpp
-/// rounds likewise and is off by up to 0.2 (stories260k), 0.11 (shakespeare-llama), 0.22 (storyteller).
+/// the largest of them. In stories260k, 32 values are half of a row, so that the error is large. llama.cpp rounds in the
+/// same way and is off by up to 0.2 (stories260k), 0.11 (shakespeare-llama), 0.22 (storyteller).
 const BLOCKS: [f32; 3] = [0.3, 0.11, 0.2];
 
 /// The models, as indices into the bounds.
@@ -28,7 +28,7 @@ const SHAKESPEARE: usize = 1;
 const STORYTELLER: usize = 2;
 
 #[test]
-fn the_storyteller_writes_what_it_should() {
+fn storyteller_matches_its_reference_texts() {
     let folder = testdata::asset("storyteller");
     let model = load(&folder.join("model.gguf"));
     let reference = Reference::open(&folder.join("greedy.json"), &folder.join("logits.safetensors"));
@@ -41,7 +41,7 @@ fn the_storyteller_writes_what_it_should() {
 }
 
 #[test]
-fn stories260k_float_files_give_the_same_text() {
+fn stories260k_float_files_match_the_reference() {
     let Some(folder) = testdata::shared("stories260k") else { return };
     let reference = reference(&folder);
     let hf = folder.join("hf");
@@ -86,7 +86,7 @@ fn stories260k_float_files_give_the_same_text() {
 }
 
 #[test]
-fn stories260k_quantized_files_stay_close() {
+fn stories260k_quantized_files_stay_close_to_the_reference() {
     let Some(folder) = testdata::shared("stories260k") else { return };
     let reference = reference(&folder);
     for key in ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"] {
@@ -99,16 +99,16 @@ fn stories260k_quantized_files_stay_close() {
 }
 
 #[test]
-fn shakespeare_stays_close() {
+fn shakespeare_files_stay_close_to_the_reference() {
     check_variants("shakespeare-llama", SHAKESPEARE, &["BF16", "Q8_0", "Q4_0", "Q4_K_M", "Q5_K_M", "Q6_K"]);
 }
 
 #[test]
-fn storyteller_files_stay_close() {
+fn storyteller_files_stay_close_to_the_reference() {
     check_variants("storyteller", STORYTELLER, &["BF16", "Q8_0", "Q4_0", "Q4_K_M", "Q6_K"]);
 }
 
-/// Compares the last logits of every prompt; safetensors beside a BF16 GGUF hold the same weights.
+/// Compares the last logits of every prompt. The safetensors files hold the same weights as the BF16 GGUF file.
 fn check_variants(name: &str, bounds: usize, variants: &[&str]) {
     let Some(folder) = testdata::shared(name) else { return };
     let reference = reference(&folder);
@@ -143,7 +143,7 @@ fn load_from(folder: &Path, hf: &Path, file: &str) -> Arc<TextModel> {
 }
 
 #[test]
-fn prompts_become_the_reference_ids() {
+fn prompts_encode_to_the_reference_ids() {
     let Some(folder) = testdata::shared("storyteller") else { return };
     let json: Value =
         serde_json::from_str(&std::fs::read_to_string(folder.join("reference/greedy.json")).unwrap())

@@ -43,7 +43,7 @@ fn first_head(matrix: &Tensor, times: usize) -> Tensor {
 /// A layer with one key and value head computes what it does with two that are the same, which share a cache with the
 /// other layer's.
 #[test]
-fn layers_with_other_heads_have_a_cache_of_their_own() {
+fn layers_with_different_heads_get_separate_caches() {
     let golden = Golden::named("qwen3");
     let checkpoint = golden.checkpoint();
     let both = checkpoint.decoder().unwrap().clone();

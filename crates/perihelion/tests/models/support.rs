@@ -1,4 +1,4 @@
-//! What the tests of this crate share: models, greedy texts, reference data.
+//! Models, greedy texts and reference data that these tests share.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Embedders from configurations: what a field says happens, and models of the other kind are refused.
+//! Embedders from configurations: fields have their effect, and models of the wrong kind are refused.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn vectors(embedder: &Embedder) -> Vec<Vec<f32>> {
     embedder.embed(TEXTS).unwrap().into_iter().map(|embedding| embedding.vector).collect()
 }
 
-/// What the model of a folder gives that nobody configured.
+/// The vectors of a model with default options.
 fn expected(model: &Path) -> Vec<Vec<f32>> {
     let session = InferenceSession::new([Arc::new(Cpu::new(3)) as Arc<dyn Device>]).unwrap();
     let resolved = config(model).resolve(machine()).unwrap();
@@ -32,7 +32,7 @@ fn expected(model: &Path) -> Vec<Vec<f32>> {
 }
 
 #[test]
-fn embedders_are_as_configured() {
+fn fields_configure_embedders() {
     let Some(model) = testdata::shared("minilm-l6-v2") else { return };
     let expected = expected(&model);
     let usual = embedder(&config(&model)).unwrap();
@@ -57,7 +57,7 @@ fn embedders_are_as_configured() {
 }
 
 #[test]
-fn saved_embedders_start_and_know_what_they_are() {
+fn saved_embedders_load_and_refuse_another_model() {
     let Some(model) = testdata::shared("minilm-l6-v2") else { return };
     let expected = expected(&model);
     let file = folder("embedder_saved").join("model.mef");
@@ -73,7 +73,7 @@ fn saved_embedders_start_and_know_what_they_are() {
 }
 
 #[test]
-fn models_of_the_other_kind_are_refused() {
+fn wrong_kinds_of_models_are_refused() {
     let error = embedder(&storyteller()).unwrap_err();
     assert!(matches!(error, Error::NoPooling { .. }), "{error}");
     assert!(error.to_string().contains("or have a text generator write with it"), "{error}");

@@ -26,7 +26,7 @@ fn step(generator: &mut Generator) -> (usize, usize) {
 }
 
 #[test]
-fn lengths_end_answers() {
+fn length_limits_end_answers() {
     let made = |config: &PipelineConfig, max_new_tokens| {
         let answer = text_generator(config).unwrap().generate(request(max_new_tokens)).unwrap();
         assert_eq!(answer.reason, FinishReason::Length);
@@ -36,13 +36,13 @@ fn lengths_end_answers() {
     assert_eq!(made(&short, None), (5, 27));
     assert_eq!(made(&short.clone().max_length(24), None), (5, 19));
     assert_eq!(made(&short.clone().max_new_tokens(7), None), (5, 7));
-    assert_eq!(made(&short.clone().max_new_tokens(7), Some(9)), (5, 9), "a request says otherwise");
+    assert_eq!(made(&short.clone().max_new_tokens(7), Some(9)), (5, 9), "a request overrides it");
     let long = text_generator(&short).unwrap().generate(vec![300; 40]).unwrap_err();
     assert!(matches!(long, Error::PromptBeyondMaxLength { tokens: 40, limit: 32 }), "{long}");
 }
 
 #[test]
-fn batches_are_as_large_as_allowed() {
+fn batch_limits_bound_each_step() {
     let starts = |cached: usize, read: usize| {
         let config = storyteller().max_length(64).max_cache_batch_size(cached).max_ce_batch_size(read);
         let mut generator = generator(&config);
@@ -59,8 +59,8 @@ fn batches_are_as_large_as_allowed() {
 }
 
 #[test]
-fn strategies_share_the_cache_in_their_own_way() {
-    // How many sequences of a second request start beside the first, and pages that are free with one, of how many.
+fn cache_strategies_allocate_differently_and_answer_the_same() {
+    // How many sequences a second request starts while the first runs; how many pages are free before it, and in all.
     let shared = |strategy, pad: usize| {
         let config = storyteller()
             .cache_strategy(strategy)
@@ -88,7 +88,7 @@ fn strategies_share_the_cache_in_their_own_way() {
 }
 
 #[test]
-fn several_steps_follow_each_other() {
+fn max_num_steps_delays_new_sequences() {
     // When one starts that comes after another's first step of several.
     let starts = |steps| {
         let mut generator = generator(&storyteller().max_cache_batch_size(2).max_num_steps(steps));
@@ -103,7 +103,7 @@ fn several_steps_follow_each_other() {
 }
 
 #[test]
-fn sequences_that_begin_alike_share_pages() {
+fn common_prefixes_share_pages() {
     let paged = storyteller().cache_strategy(KVCacheStrategy::Paged).max_length(128);
     let twice = |config: &PipelineConfig| {
         let generator = text_generator(config).unwrap();
@@ -111,7 +111,7 @@ fn sequences_that_begin_alike_share_pages() {
         again.prompt = (300..350).collect::<Vec<u32>>().into();
         let (first, second) =
             (generator.generate(again.clone()).unwrap(), generator.generate(again).unwrap());
-        assert_eq!(text(&first), text(&second), "nobody can tell");
+        assert_eq!(text(&first), text(&second), "the same bits");
         assert_eq!(first.usage.cached_tokens, 0);
         (generator.status().unwrap().num_pages, second.usage.cached_tokens)
     };
@@ -124,7 +124,7 @@ fn sequences_that_begin_alike_share_pages() {
 }
 
 #[test]
-fn memory_bounds_what_is_left_open() {
+fn free_memory_bounds_open_limits() {
     const FREE: u64 = 16 << 20;
     let small = Machine { free_memory: Some(FREE), ..machine() };
     let open = storyteller().kv_cache_page_size(16_usize).max_length(Auto::Auto);
@@ -142,7 +142,7 @@ fn memory_bounds_what_is_left_open() {
 }
 
 #[test]
-fn tokens_are_chosen_as_configured() {
+fn top_k_and_requests_choose_the_sampling() {
     let asked = |config: PipelineConfig, seed, sampling| {
         let mut request = request(Some(16));
         (request.parameters.sampling, request.parameters.seed) = (sampling, seed);
@@ -160,7 +160,7 @@ fn tokens_are_chosen_as_configured() {
 }
 
 #[test]
-fn prompts_are_scored_where_that_is_enabled() {
+fn enable_echo_scores_prompts() {
     let scored = |config: &PipelineConfig| {
         let mut request = request(Some(4));
         request.parameters.prompt_logprobs = Some(1);

@@ -1,15 +1,15 @@
-//! Models in the cache of a hub, without a network.
+//! Models of a hub on this machine, and of its cache without a network.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use perihelion::pipelines::config::{Devices, PipelineConfig, RepoType, machine};
 
+use testdata::child::in_child;
+use testdata::hub::{Server, What};
+
 use crate::support::{answer, config, copy, folder, refused};
 
-/// Set in the process that has a hub.
-const HAS_HUB: &str = "PERIHELION_TEST_HAS_HUB";
 const PACKED: &str = "stories260K-Q8_0.gguf";
 
 /// The folder of the one commit that the cache has of a repository.
@@ -23,25 +23,16 @@ fn snapshot(cache: &Path, repo: &str) -> PathBuf {
     snapshot
 }
 
-/// Runs itself in a process whose environment names a cache, as the environment is not to be changed in this one.
 #[test]
-fn a_cache_of_a_hub_holds_models() {
+fn models_run_from_the_cache_of_a_hub() {
+    const TEST: &str = "hub::models_run_from_the_cache_of_a_hub";
     let Some(data) = testdata::shared("stories260k") else { return };
-    if std::env::var_os(HAS_HUB).is_some() {
-        return check(&data);
-    }
     let cache = folder("hub");
     copy(&data.join("hf"), &snapshot(&cache, "ada/tiny"));
-    fs::write(snapshot(&cache, "ada/packed").join(PACKED), fs::read(data.join("gguf").join(PACKED)).unwrap())
-        .unwrap();
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "hub::a_cache_of_a_hub_holds_models"])
-        .envs([(HAS_HUB, "1"), ("HF_HUB_OFFLINE", "1")])
-        .env("HF_HUB_CACHE", &cache)
-        .output()
-        .unwrap();
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && told.contains("1 passed"), "{told}");
+    let packed = fs::read(data.join("gguf").join(PACKED)).unwrap();
+    fs::write(snapshot(&cache, "ada/packed").join(PACKED), packed).unwrap();
+    let variables = [("HF_HUB_OFFLINE", "1"), ("HF_HUB_CACHE", cache.to_str().unwrap())];
+    in_child(TEST, "offline", &variables, || check(&data));
 }
 
 fn check(data: &Path) {
@@ -88,4 +79,57 @@ fn check(data: &Path) {
         let (_, message) = refused(&config);
         assert!(parts.iter().all(|part| message.contains(part)), "{message}");
     }
+}
+
+/// A hub with the files of a model as `ada/tiny`.
+fn server(model: &Path) -> Server {
+    let entries = fs::read_dir(model).unwrap().map(Result::unwrap);
+    let files: Vec<(String, Vec<u8>)> = entries
+        .map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap()))
+        .collect();
+    Server::start(&files.iter().map(|(name, content)| (&name[..], content.clone())).collect::<Vec<_>>())
+}
+
+#[test]
+fn a_model_is_downloaded_once_unless_forced() {
+    const TEST: &str = "hub::a_model_is_downloaded_once_unless_forced";
+    let Some(hf) = testdata::shared("stories260k/hf") else { return };
+    let (server, cache) = (server(&hf), folder("hub_once"));
+    let variables = [
+        ("HF_ENDPOINT", &server.address[..]),
+        ("HF_HUB_OFFLINE", "0"),
+        ("HF_HUB_CACHE", cache.to_str().unwrap()),
+        ("HF_HOME", cache.to_str().unwrap()),
+    ];
+    let run = || drop(answer(&PipelineConfig::new("ada/tiny")));
+    in_child(TEST, "first", &variables, run);
+    let first = server.lines();
+    in_child(TEST, "second", &variables, run);
+    let second = server.lines();
+    in_child(TEST, "forced", &variables, || {
+        drop(answer(&PipelineConfig::new("ada/tiny").force_download(true)))
+    });
+    let forced = server.lines();
+    let weights = |lines: &[String]| lines.iter().any(|line| line.contains("GET /cdn/model.safetensors"));
+    assert!(weights(&first) && weights(&forced), "{first:?} {forced:?}");
+    assert_eq!(second, [""; 0], "no request at all");
+}
+
+#[test]
+fn the_size_of_weights_is_unknown_if_the_hub_does_not_say() {
+    const TEST: &str = "hub::the_size_of_weights_is_unknown_if_the_hub_does_not_say";
+    let Some(hf) = testdata::shared("stories260k/hf") else { return };
+    let (server, cache) = (server(&hf), folder("hub_sizes"));
+    let variables = [
+        ("HF_ENDPOINT", &server.address[..]),
+        ("HF_HUB_OFFLINE", "0"),
+        ("HF_HUB_CACHE", cache.to_str().unwrap()),
+        ("HF_HOME", cache.to_str().unwrap()),
+    ];
+    let size = hf.join("model.safetensors").metadata().unwrap().len();
+    let tiny = || PipelineConfig::new("ada/tiny");
+    in_child(TEST, "known", &variables, || assert_eq!(tiny().weights_size().unwrap(), Some(size)));
+    server.fail(1, "GET /api/", What::NoSizes);
+    server.fail(1, "HEAD /model.safetensors", What::Header("X-Linked-Size", "unknown"));
+    in_child(TEST, "unknown", &variables, || assert_eq!(tiny().weights_size().unwrap(), None));
 }

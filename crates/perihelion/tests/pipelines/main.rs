@@ -1,8 +1,10 @@
-//! Pipelines from configurations, end to end: every field changes what happens, and what cannot be is refused.
+//! Pipelines from configurations, end to end: every field has its effect, and invalid ones are refused.
 
+mod config;
 mod embedders;
 mod fields;
 mod hub;
 mod models;
 mod refusals;
+mod repos;
 mod support;

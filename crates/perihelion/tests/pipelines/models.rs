@@ -14,7 +14,7 @@ use perihelion::pipelines::TextRequest;
 use crate::support::{answer, config, copy, folder, refused, storyteller, text_generator};
 
 #[test]
-fn models_come_from_where_they_are_said_to_be() {
+fn weights_come_from_the_named_files_or_encoding() {
     let Some(data) = testdata::shared("stories260k") else { return };
     let hf = config(&data.join("hf"));
     let expected = answer(&hf);
@@ -26,12 +26,12 @@ fn models_come_from_where_they_are_said_to_be() {
     assert_ne!(q8_0, expected, "weights that are rounded");
     assert_eq!(answer(&hf.weight_path(vec![file("stories260K-Q8_0.gguf")])), q8_0, "the weights of a file");
     let encoded = |encoding| answer(&config(&data.join("gguf")).quantization_encoding(encoding));
-    assert_eq!(encoded(SupportedEncoding::Q8_0), q8_0, "those of the encoding that is asked for");
+    assert_eq!(encoded(SupportedEncoding::Q8_0), q8_0, "the weights in that encoding");
     assert_ne!(encoded(SupportedEncoding::Q5_1), q8_0);
 }
 
 #[test]
-fn an_architecture_that_is_named_is_built() {
+fn a_named_architecture_is_built() {
     let Some(hf) = testdata::shared("stories260k/hf") else { return };
     let folder = folder("architecture");
     copy(&hf, &folder);
@@ -44,7 +44,7 @@ fn an_architecture_that_is_named_is_built() {
 }
 
 #[test]
-fn the_rope_type_changes_what_a_gguf_file_says() {
+fn rope_type_changes_gguf_models() {
     let expected = answer(&storyteller());
     assert_eq!(answer(&storyteller().rope_type(RopeType::Normal)), expected, "as Llama files are stored");
     assert_eq!(answer(&storyteller().rope_type(RopeType::None)), expected, "as the architecture has it");
@@ -52,7 +52,7 @@ fn the_rope_type_changes_what_a_gguf_file_says() {
 }
 
 #[test]
-fn tensors_get_the_names_that_are_known() {
+fn converters_rename_tensors() {
     let Some(hf) = testdata::shared("stories260k/hf") else { return };
     let folder = folder("converter");
     copy(&hf, &folder);
@@ -69,7 +69,7 @@ fn tensors_get_the_names_that_are_known() {
 }
 
 #[test]
-fn what_was_found_is_kept() {
+fn config_json_and_devices_are_kept() {
     let Some(hf) = testdata::shared("stories260k/hf") else { return };
     let folder = folder("kept");
     copy(&hf, &folder);
@@ -84,7 +84,7 @@ fn what_was_found_is_kept() {
 }
 
 #[test]
-fn saved_models_start_and_know_what_they_are() {
+fn saved_models_load_and_refuse_other_settings() {
     let folder = folder("saved");
     let file = folder.join("model.mef");
     let expected = answer(&storyteller());
@@ -106,7 +106,7 @@ fn saved_models_start_and_know_what_they_are() {
 }
 
 #[test]
-fn what_a_model_recommends_is_a_default() {
+fn recommended_sampling_is_the_default() {
     let Some(original) = testdata::shared("stories260k/hf") else { return };
     let folder = folder("recommends");
     copy(&original, &folder);
@@ -151,7 +151,7 @@ fn quantized(test: &str) -> PathBuf {
 }
 
 #[test]
-fn models_that_gptq_quantized_run_and_are_saved() {
+fn gptq_models_run_and_are_saved() {
     let folder = quantized("gptq");
     let model = || config(&folder);
     let resolved = model().resolve(machine()).unwrap();
@@ -199,7 +199,7 @@ fn other_quantizations_are_refused_by_name() {
 }
 
 #[test]
-fn weights_without_a_place_are_told() {
+fn unused_weights_give_a_warning() {
     let Some(original) = testdata::shared("stories260k/hf") else { return };
     let folder = folder("unused");
     copy(&original, &folder);

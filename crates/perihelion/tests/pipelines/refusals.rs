@@ -1,4 +1,4 @@
-//! Configurations that cannot be: each is refused with the field, its value, and what to give instead.
+//! Invalid configurations are refused with the field, its value, and a valid one.
 
 use std::fs;
 
@@ -18,7 +18,7 @@ fn check(config: &PipelineConfig, field: &str, part: &str) {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn invalid_fields_are_refused() {
     let cpu = || vec![DeviceSpec::cpu(), DeviceSpec::cpu()];
     let gpu = || vec![DeviceSpec::accelerator(0).unwrap()];
     let model = storyteller;
@@ -52,14 +52,14 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
-fn all_of_a_configuration_is_checked_at_once() {
+fn all_mistakes_are_reported_together() {
     let config = storyteller().max_length(513).max_num_steps(0).enable_prefix_caching(true).top_k(-7);
     let (fields, _) = refused(&config);
     assert_eq!(fields, ["max_num_steps", "top_k", "enable_prefix_caching", "max_length"]);
 }
 
 #[test]
-fn prefixes_need_pages() {
+fn prefix_caching_needs_pages() {
     for &strategy in KVCacheStrategy::ALL {
         let config = storyteller().cache_strategy(strategy).enable_prefix_caching(true);
         match strategy {
@@ -75,7 +75,7 @@ fn prefixes_need_pages() {
 }
 
 #[test]
-fn values_of_another_kind_are_refused_where_they_are_read() {
+fn wrong_types_are_refused_while_reading() {
     for (value, part) in [
         (json!({"max_length": -1}), "max_length is -1: give a whole number, at least 1, or auto"),
         (json!({"model_path": "a", "huggingface_repo_id": "b"}), "huggingface_repo_id was given already"),
@@ -92,7 +92,7 @@ fn values_of_another_kind_are_refused_where_they_are_read() {
 }
 
 #[test]
-fn weights_that_are_not_there_are_named() {
+fn missing_weights_are_named() {
     let (folder, model) = (folder("weights"), storyteller());
     let (_, message) = refused(&model.clone().weight_path(vec![folder.join("lost.gguf")]));
     assert!(message.contains("lost.gguf"), "{message}");
@@ -112,7 +112,7 @@ fn weights_that_are_not_there_are_named() {
 }
 
 #[test]
-fn what_does_not_fit_is_told_what_to_change() {
+fn models_that_do_not_fit_say_which_limit_to_lower() {
     const FREE: u64 = 8 << 20;
     let small = Machine { free_memory: Some(FREE), ..machine() };
     let pages = storyteller().kv_cache_page_size(16_usize);

@@ -1,4 +1,4 @@
-//! What these tests share: configurations, the models that come of them, and what those write.
+//! Configurations, generators and answers that these tests share.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,15 +14,17 @@ pub(crate) fn config(model: &Path) -> PipelineConfig {
     PipelineConfig::new(model.display().to_string())
 }
 
-/// The model that travels with the repository: f32, `q4_k` and `q6_k`, 512 tokens of context.
+/// The built-in model: f32, `q4_k` and `q6_k`, 512 tokens of context.
 pub(crate) fn storyteller() -> PipelineConfig {
     config(&testdata::asset("storyteller/model.gguf"))
 }
 
-/// A folder for one test, empty at first.
+/// A folder for one test, empty at first. Its child processes find in it what the test wrote.
 pub(crate) fn folder(test: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("pipelines_{test}"));
-    let _ = fs::remove_dir_all(&folder);
+    if !testdata::child::is_child() {
+        let _ = fs::remove_dir_all(&folder);
+    }
     fs::create_dir_all(&folder).unwrap();
     folder
 }
@@ -49,7 +51,7 @@ pub(crate) fn text_generator(config: &PipelineConfig) -> Result<TextGenerator, E
     TextGenerator::from_config(&session, resolved)
 }
 
-/// A beginning to be continued greedily, whether the text ends or not, with log-probabilities.
+/// A greedy request with log-probabilities, which does not stop at the end of the text.
 pub(crate) fn request(max_new_tokens: Option<usize>) -> TextRequest {
     let mut request = TextRequest::from("Once upon a time");
     request.parameters.max_new_tokens = max_new_tokens;
@@ -59,7 +61,7 @@ pub(crate) fn request(max_new_tokens: Option<usize>) -> TextRequest {
     request
 }
 
-/// What the model of a configuration writes: tokens, and the bits of their log-probabilities.
+/// The answer of a configuration's model: tokens, and the bits of their log-probabilities.
 pub(crate) fn answer(config: &PipelineConfig) -> Vec<(u32, u32)> {
     text(&text_generator(config).unwrap().generate(request(Some(8))).unwrap())
 }

@@ -1,35 +1,72 @@
-//! `docs/reference/` tells the truth: every name has its row, every path leads somewhere, every test exists.
+//! Checks `docs/reference/`: every name has its row, every path compiles, and every test exists. The tests that the page
+//! of the engine names are here; they run on the CPU.
 
-mod behavior;
+mod compile;
+mod debug;
+mod driver;
+mod extensions;
+mod files;
+mod kernels;
+mod models;
 mod ops;
 mod paths;
+mod printing;
+mod profiling;
+mod session;
+mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
 
 use testdata::repository;
 
-/// A page that has a row for each name of a list.
+/// A page with a row, and an entry below it, for each name of a list.
 struct Page {
     /// The page is `NAME.md`, its list `NAME-names.txt`.
     name: &'static str,
-    /// The names that the list has at least.
+    /// A lower bound of the length of the list.
     least: usize,
-    /// The paths that it may name, and names all of.
+    /// The paths that the page may name, and must name all of.
     known: fn() -> Vec<&'static str>,
+    /// The folders whose tests may show a row: those that run on the CPU, or do without a device.
+    test_folders: &'static [&'static str],
 }
 
 const PAGES: &[Page] = &[
-    Page { name: "engine", least: 70, known: paths::engine::known },
-    Page { name: "pipelines", least: 100, known: paths::pipelines::known },
+    Page {
+        name: "engine",
+        least: 70,
+        known: paths::engine::known,
+        test_folders: &["crates/perihelion/", "crates/cpu/"],
+    },
+    Page {
+        name: "pipelines",
+        least: 100,
+        known: paths::pipelines::known,
+        test_folders: &["crates/perihelion/", "crates/pipelines/src/config/", "crates/sources/"],
+    },
 ];
 
-/// What a row of the table says.
+/// Where tests are, unless their path begins with `crates/`.
+const TESTS: &str = "crates/perihelion/tests/";
+
+/// The head of the tables that have a row for each name.
+const HEAD: &str = "| name | where | what it does |\n|---|---|---|\n";
+
+/// Longer rows are hard to read.
+const ROW_CHARACTERS: usize = 120;
+
+/// A row of a table: name, path, one sentence.
 struct Row {
     name: String,
     path: String,
-    here: String,
+    sentence: String,
+}
+
+/// An entry of the details below a table.
+struct Entry {
+    name: String,
+    /// As `FILE::FUNCTION`.
     tests: Vec<String>,
 }
 
@@ -41,96 +78,134 @@ impl Page {
     fn names(&self) -> Vec<String> {
         read(&format!("{}-names.txt", self.name)).lines().map(str::to_string).collect()
     }
+
+    fn rows(&self) -> Vec<Row> {
+        let text = self.text();
+        let tables = text.split(HEAD).skip(1);
+        let lines = tables.flat_map(|table| table.lines().take_while(|line| line.starts_with("| `")));
+        lines
+            .map(|line| {
+                let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+                let &["", name, path, sentence, ""] = &cells[..] else { panic!("not three cells: {line}") };
+                let code = |cell| {
+                    let mut code = code(cell);
+                    assert_eq!(code.len(), 1, "not one name: {cell}");
+                    code.remove(0)
+                };
+                Row { name: code(name), path: code(path), sentence: sentence.to_string() }
+            })
+            .collect()
+    }
+
+    /// The items of the folded lists: "- `NAME`: details. Tests: `FILE::FUNCTION`, …."
+    fn entries(&self) -> Vec<Entry> {
+        let text = self.text();
+        let folded = text.split("<details>").skip(1).map(|part| part.split("</details>").next().unwrap());
+        let items = folded.flat_map(|part| part.split("\n- `").skip(1));
+        items
+            .map(|item| {
+                let name = item.split('`').next().unwrap().to_string();
+                let tests = item.split_once("Test:").or_else(|| item.split_once("Tests:"));
+                Entry { name, tests: tests.map(|(_, tests)| code(tests)).unwrap_or_default() }
+            })
+            .collect()
+    }
 }
 
 fn read(document: &str) -> String {
     fs::read_to_string(repository().join("docs/reference").join(document)).unwrap()
 }
 
-/// The rows of all tables of a page. Each has five cells: name, path, what it does, tests, differences.
-fn rows(page: &str) -> Vec<Row> {
-    let lines = page.lines().filter(|line| line.starts_with("| `"));
-    lines
-        .map(|line| {
-            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-            let &["", name, path, here, tests, _, ""] = &cells[..] else { panic!("not five cells: {line}") };
-            let code = |cell| {
-                let mut code = code(cell);
-                assert_eq!(code.len(), 1, "not one name: {cell}");
-                code.remove(0)
-            };
-            Row { name: code(name), path: code(path), here: here.to_string(), tests: self::code(tests) }
-        })
-        .collect()
-}
-
-/// What stands between backticks.
+/// The text between backticks.
 fn code(cell: &str) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_string).collect()
 }
 
-/// The names of all tests in the repository's sources.
-fn tests() -> BTreeSet<String> {
-    let mut tests = BTreeSet::new();
-    for crate_ in fs::read_dir(repository().join("crates")).unwrap() {
-        for folder in ["src", "tests"] {
-            add_tests(&crate_.as_ref().unwrap().path().join(folder), &mut tests);
-        }
-    }
-    tests
-}
-
-fn add_tests(folder: &Path, tests: &mut BTreeSet<String>) {
-    for entry in fs::read_dir(folder).into_iter().flatten() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            add_tests(&path, tests);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let source = fs::read_to_string(path).unwrap();
-            let after = source.split("#[test]").skip(1);
-            let named = after.filter_map(|text| text.split_once("fn ")?.1.split_once('('));
-            tests.extend(named.map(|(name, _)| name.to_string()));
-        }
-    }
+/// The functions of a source file that run as tests.
+fn tests_of(source: &str) -> BTreeSet<&str> {
+    let attributed = source.split("#[test]").skip(1);
+    let functions = attributed.filter_map(|text| {
+        let (attributes, rest) = text.split_once("fn ")?;
+        (!attributes.contains("#[ignore")).then(|| rest.split('(').next())?
+    });
+    functions.collect()
 }
 
 #[test]
-fn every_name_has_one_row() {
+fn every_name_has_one_row_and_one_entry() {
     for page in PAGES {
-        let rows: Vec<String> = rows(&page.text()).into_iter().map(|row| row.name).collect();
         let names = page.names();
+        assert!(names.len() > page.least, "{}: {names:?}", page.name);
+        let rows: Vec<String> = page.rows().into_iter().map(|row| row.name).collect();
+        let entries: Vec<String> = page.entries().into_iter().map(|entry| entry.name).collect();
+        assert_eq!(rows, entries, "{}: rows, and the entries below them", page.name);
         for name in &names {
             let count = rows.iter().filter(|row| *row == name).count();
             assert_eq!(count, 1, "{}: rows of `{name}`", page.name);
         }
         let strange: Vec<&String> = rows.iter().filter(|row| !names.contains(row)).collect();
         assert!(strange.is_empty(), "{}: rows of names that are not listed: {strange:?}", page.name);
-        assert!(names.len() > page.least, "{}: {names:?}", page.name);
     }
 }
 
 #[test]
-fn every_row_names_a_path_that_is_there() {
+fn every_row_has_a_known_path_and_one_short_sentence() {
     for page in PAGES {
         let (text, known) = (page.text(), (page.known)());
-        for Row { name, path, here, .. } in rows(&text) {
-            assert!(known.contains(&&path[..]), "`{name}` is said to be at {path}, which nobody compiled");
-            assert!(!here.is_empty(), "what `{name}` does is not said");
+        for Row { name, path, sentence } in page.rows() {
+            let path = format!("perihelion::{path}");
+            assert!(
+                known.contains(&&path[..]),
+                "`{name}` is said to be at {path}, which `paths` does not compile"
+            );
+            let is_one = sentence.ends_with('.') && !sentence.contains(". ");
+            assert!(is_one && sentence.len() <= ROW_CHARACTERS, "`{name}`: {sentence}");
         }
         for path in known {
             let last = path.rsplit("::").next().unwrap();
-            assert!(text.contains(last), "{path} is compiled, and {}.md does not name it", page.name);
+            assert!(text.contains(last), "`paths` compiles {path}, which {}.md does not name", page.name);
         }
     }
 }
 
 #[test]
-fn every_row_names_tests_that_exist() {
-    let known = tests();
-    for Row { name, tests, .. } in PAGES.iter().flat_map(|page| rows(&page.text())) {
-        assert!(!tests.is_empty(), "no test shows `{name}`");
-        for test in tests {
-            assert!(known.contains(&test), "`{name}` is said to be shown by the test `{test}`");
+fn every_entry_names_tests_that_run_on_the_cpu() {
+    for page in PAGES {
+        for Entry { name, tests } in page.entries() {
+            assert!(!tests.is_empty(), "{}: `{name}` has no test", page.name);
+            for test in tests {
+                let (file, function) = test.split_once("::").unwrap_or_else(|| panic!("`{name}`: {test}"));
+                let file =
+                    if file.starts_with("crates/") { file.to_string() } else { format!("{TESTS}{file}") };
+                let is_allowed = page.test_folders.iter().any(|folder| file.starts_with(folder));
+                assert!(is_allowed, "`{name}`: {file} is not in {:?}", page.test_folders);
+                let source = fs::read_to_string(repository().join(&file));
+                let source = source.unwrap_or_else(|error| panic!("`{name}`: {file}: {error}"));
+                assert!(tests_of(&source).contains(function), "`{name}`: {file} has no test `{function}`");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_test_of_this_folder_is_named() {
+    let pages: String = PAGES.iter().map(Page::text).collect();
+    for file in [
+        "compile",
+        "debug",
+        "driver",
+        "extensions",
+        "files",
+        "kernels",
+        "models",
+        "printing",
+        "profiling",
+        "session",
+    ] {
+        let path = format!("reference/{file}.rs");
+        let source = fs::read_to_string(repository().join(TESTS).join(&path)).unwrap();
+        for test in tests_of(&source) {
+            assert!(pages.contains(&format!("`{path}::{test}`")), "no page names {path}::{test}");
         }
     }
 }

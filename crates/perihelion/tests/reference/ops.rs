@@ -17,7 +17,7 @@ fn rows(page: &str, columns: usize) -> Vec<Vec<&str>> {
         .collect()
 }
 
-/// What stands between backticks.
+/// The text between backticks.
 fn code(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }

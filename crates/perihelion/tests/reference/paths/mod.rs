@@ -1,4 +1,4 @@
-//! The paths that the reference names, page by page: this compiles as long as all of them lead somewhere.
+//! The paths that the reference pages name. This compiles only if all of them exist.
 
 /// Types.
 macro_rules! types {
@@ -55,7 +55,7 @@ macro_rules! functions {
     };
 }
 
-/// Methods, also those of what a type derefs to.
+/// Methods, including those of a type's deref target.
 macro_rules! methods {
     ($($Type:path { $($name:ident($($argument:expr),*),)* })*) => {
         const METHODS: &[&str] = &[$($(concat!(stringify!($Type), "::", stringify!($name)),)*)*];

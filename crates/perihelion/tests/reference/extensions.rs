@@ -1,58 +1,21 @@
-//! Graphs with ops of libraries are built, compiled, run, saved and loaded.
+//! Ops of libraries within graphs on the CPU: built, checked, run, shadowed, saved and cached.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Arc;
 
-use graph::ops::{Attribute, Attributes};
-use graph::{Builder, Graph, Type, dims};
-use perihelion_engine::extension::Compiler;
-use perihelion_engine::{
-    Artifact, AssertLevel, CompileCache, CompileOptions, Device, Error, Extensions, InferenceSession, Model,
-    ReferenceDevice,
-};
-use tensor::{Buffer, DType, Tensor};
+use perihelion::driver::{Buffer, DType, Tensor};
+use perihelion::engine::{Artifact, CompileCache, Extensions, InferenceSession};
+use perihelion::graph::ops::{Attribute, Attributes};
+use perihelion::graph::{Builder, Graph, Type, dims};
+use testdata::repository;
 
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
+use crate::support::{FAULTY, LEAKY, extensions as load, folder, message, run};
 
-fn device() -> Arc<dyn Device> {
-    Arc::new(ReferenceDevice)
-}
-
-/// The extensions of sources within the repository; `None`, with a word to the reader, where there is no compiler.
-fn load(sources: &[&str]) -> Option<Extensions> {
-    let compiler = Compiler {
-        cache: Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache")),
-        ..Compiler::from_env()
-    };
-    if Command::new(&compiler.rustc).arg("-V").output().is_err() {
-        eprintln!("skipped: there is no `{}`", compiler.rustc.display());
-        return None;
-    }
-    // A path that is absolute stays itself.
-    let paths = sources.iter().map(|source| repository().join(source));
-    Some(Extensions::load_all_with(paths, &compiler).unwrap_or_else(|error| panic!("{error}")))
-}
-
-const LEAKY: &str = "examples/extensions/leaky_relu.rs";
-const FAULTY: &str = "crates/extensions/tests/sources/faulty.rs";
 const EXACT: &str = "crates/extensions/tests/sources/exact.rs";
 const SHADOW: &str = "crates/extensions/tests/sources/shadow.rs";
 
 fn session(extensions: &Extensions) -> InferenceSession {
-    let builder = InferenceSession::builder().device(device());
-    builder.custom_extensions(extensions.clone()).build().unwrap()
-}
-
-fn run(model: &Model, x: &[f32]) -> Result<Vec<f32>, Error> {
-    Ok(model.execute(&[Buffer::from_slice([x.len()], x)])?[0].to_vec())
-}
-
-fn message<T>(result: Result<T, Error>) -> String {
-    result.err().expect("an error").to_string()
+    let builder = InferenceSession::builder().custom_extensions(extensions.clone());
+    builder.compile_cache(None).build().unwrap()
 }
 
 /// `neg(op(neg(x)))`, with sizes known when it runs.
@@ -69,7 +32,7 @@ fn around(op: &str) -> Graph {
 }
 
 #[test]
-fn an_op_of_a_source_runs_within_a_graph() {
+fn an_op_of_a_library_runs_between_ops_of_the_cpu() {
     let Some(extensions) = load(&[LEAKY]) else { return };
     let session = session(&extensions);
     let mut b = Builder::new("net");
@@ -92,21 +55,7 @@ fn an_op_of_a_source_runs_within_a_graph() {
 }
 
 #[test]
-fn a_compile_may_bring_its_own_extensions() {
-    let Some(extensions) = load(&[LEAKY]) else { return };
-    let session = session(&Extensions::default());
-    let graph = around("leaky_relu");
-    let none = "compiling `around`: there is no op `leaky_relu` (no extensions are loaded)";
-    assert_eq!(message(session.compile(&graph)), none);
-    let options = CompileOptions { custom_extensions: extensions, ..CompileOptions::default() };
-    let model = session.load_with(&graph, &(), &options).unwrap();
-    assert_eq!(run(&model, &[2.0, -3.0]).unwrap(), [0.02, -3.0]);
-    let other = "compiling `around`: there is no op `relu6` (searched: leaky_relu 1.0)";
-    assert_eq!(message(session.compile_with(&around("relu6"), &options)), other);
-}
-
-#[test]
-fn text_is_checked_as_builders_are() {
+fn nodes_in_text_are_checked_like_built_ones() {
     let Some(extensions) = load(&[LEAKY]) else { return };
     let session = session(&extensions);
     let check = |node: &str, expected: &str| {
@@ -128,7 +77,7 @@ fn text_is_checked_as_builders_are() {
 }
 
 #[test]
-fn faults_of_an_op_are_errors_of_the_call() {
+fn faulty_ops_fail_their_call_and_no_other() {
     let Some(extensions) = load(&[FAULTY]) else { return };
     let session = session(&extensions);
     let model = session.load(&around("panics"), &()).unwrap();
@@ -151,18 +100,7 @@ fn faults_of_an_op_are_errors_of_the_call() {
 }
 
 #[test]
-fn the_highest_assert_level_watches_what_ops_write() {
-    let Some(extensions) = load(&[FAULTY]) else { return };
-    let session = session(&extensions);
-    session.set_mojo_assert_level(AssertLevel::All);
-    for op in ["overruns", "underruns", "scribbles"] {
-        let error = message(run(&session.load(&around(op), &()).unwrap(), &[1.0; 3]));
-        assert!(error.starts_with(&format!("step 1, custom: `{op}` of faulty 0: ")), "{error}");
-    }
-}
-
-#[test]
-fn results_of_another_dtype_are_found_before_sizes_are_known() {
+fn wrong_result_dtypes_are_found_while_compiling() {
     let Some(extensions) = load(&[FAULTY]) else { return };
     let error = message(session(&extensions).compile(&around("lies_about_elements")));
     let expected = "compiling `around`: `lies_about_elements` of faulty 0: result 0 is stated as f32 with 1 axes, but it \
@@ -171,7 +109,7 @@ fn results_of_another_dtype_are_found_before_sizes_are_known() {
 }
 
 #[test]
-fn threads_of_the_device_run_parallel_loops() {
+fn parallel_loops_run_on_the_threads_of_the_cpu() {
     let Some(extensions) = load(&[FAULTY]) else { return };
     let model = session(&extensions).load(&around("thread_panics"), &()).unwrap();
     let error = message(run(&model, &[1.0]));
@@ -180,7 +118,7 @@ fn threads_of_the_device_run_parallel_loops() {
 }
 
 #[test]
-fn an_op_shadows_the_built_in_one_of_its_name() {
+fn an_op_replaces_the_built_in_op_of_its_name() {
     let Some(extensions) = load(&[SHADOW]) else { return };
     let text = "graph g(%x: f32[1, 2]) {
                   %w = constant [1.0, 0.0, 0.0, 1.0] : f32[2, 2]
@@ -213,7 +151,7 @@ fn an_op_shadows_the_built_in_one_of_its_name() {
 }
 
 #[test]
-fn parameters_reach_ops_to_the_last_bit() {
+fn parameters_reach_ops_with_every_bit() {
     let Some(extensions) = load(&[EXACT]) else { return };
     let session = session(&extensions);
     let (number, whole) = (1.0 / 3.0, (1 << 53) + 1);
@@ -229,20 +167,6 @@ fn parameters_reach_ops_to_the_last_bit() {
         let outputs = model.execute(&[]).unwrap();
         assert_eq!((outputs[0].to_vec::<f64>(), outputs[1].to_vec::<i64>()), (vec![number], vec![whole]));
     }
-}
-
-#[test]
-fn libraries_count_once_and_ops_are_not_ambiguous() {
-    let Some(extensions) = load(&[LEAKY, LEAKY, FAULTY]) else { return };
-    assert_eq!(extensions.libraries().len(), 2);
-    assert!(extensions.describe().starts_with("leaky_relu 1.0 ("), "{}", extensions.describe());
-    let folder = folder("ambiguous");
-    let other = folder.join("other.rs");
-    let text = fs::read_to_string(repository().join(LEAKY)).unwrap();
-    fs::write(&other, text.replace("name: \"leaky_relu\"", "name: \"other\"")).unwrap();
-    let other = load(&[other.to_str().unwrap()]).unwrap();
-    let error = message(extensions.with(&other));
-    assert_eq!(error, "the op `leaky_relu` is in two extensions: leaky_relu 1.0, and other 1.0");
 }
 
 #[test]
@@ -277,20 +201,12 @@ fn a_changed_extension_misses_the_compile_cache() {
     fs::write(&changed, text.replace("slope * x", "slope * x - 1.0")).unwrap();
     let changed = load(&[changed.to_str().unwrap()]).unwrap();
     let results = [&extensions, &changed, &extensions].map(|extensions| {
-        let builder = InferenceSession::builder().device(device());
+        let builder = InferenceSession::builder();
         let cache = CompileCache::at(folder.join("cache"));
         let session = builder.custom_extensions(extensions.clone()).compile_cache(cache).build().unwrap();
         run(&session.load(&around("leaky_relu"), &()).unwrap(), &[2.0, -3.0]).unwrap()
     });
     assert_eq!(results, [[0.02, -3.0], [1.02, -3.0], [0.02, -3.0]]);
-}
-
-/// A folder of a test's own, empty at first.
-fn folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
-    folder
 }
 
 /// The blocks of a kind in the page about extensions, without their indentation.
@@ -306,7 +222,7 @@ fn blocks(kind: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_page_about_extensions_is_right() {
+fn the_code_of_the_page_about_extensions_runs() {
     let source = folder("page").join("safe_math.rs");
     let code = blocks("rust,ignore").concat();
     fs::write(&source, code).unwrap();
