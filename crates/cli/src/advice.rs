@@ -32,7 +32,6 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
         | Error::Sampling(_)
         | Error::Request(_)
         | Error::PromptBeyondMaxLength { .. }
-        | Error::Options(_)
         | Error::Config(_)
         | Error::ConfigFile { .. }
         | Error::Environment { .. }
@@ -52,7 +51,7 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
             Some("save it again with --save-to-serialized-model-path, or leave --serialized-model-path out"),
         ),
         Error::Quantize(_) => (FAILURE, None),
-        Error::Engine(_) | Error::Defect(_) | Error::Stopped { .. } => (FAILURE, None),
+        Error::Engine(_) | Error::Defect(_) | Error::Stopped { .. } | Error::Busy { .. } => (FAILURE, None),
         Error::Source(error) => source(error),
     }
 }

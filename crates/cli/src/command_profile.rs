@@ -157,10 +157,11 @@ impl CommandProfile for Quantize {
 }
 
 impl CommandProfile for Encode {
-    const FIELDS: Groups = &[MODEL, GRAPH, MEMORY, &["max_cache_batch_size"], LOAD, SAVE];
+    const FIELDS: Groups = &[MODEL, GRAPH, MEMORY, &["max_cache_batch_size", "max_batch_tokens"], LOAD, SAVE];
     const DEFAULTS: Pairs = &[
         ("max_length", "auto"),
         ("max_cache_batch_size", "256"),
+        ("max_batch_tokens", "4096"),
         ("cache_strategy", "paged"),
         ("kv_cache_page_size", PAGE_SIZE),
     ];

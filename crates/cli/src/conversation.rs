@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use clap_complete::{ArgValueCompleter, CompletionCandidate, PathCompleter, engine::ValueCompleter};
-use pipelines::config::ResolvedConfig;
-use pipelines::{Chat, ChatTemplate, TextError};
+use pipelines::{Chat, ChatTemplate, Plan, TextError};
 use serde_json::{Map, Value};
 
 use crate::exit::{Usage, one_line};
@@ -48,15 +47,8 @@ impl TemplateArguments {
     }
 
     /// The template of `--template`, else the model's, else `plain` for the built-in model.
-    pub(crate) fn template(
-        &self,
-        source: &Source,
-        resolved: &ResolvedConfig,
-        hint: &str,
-    ) -> anyhow::Result<ChatTemplate> {
-        if let Some(template) =
-            self.given()?.map_or_else(|| resolved.chat_template(), |given| Ok(Some(given)))?
-        {
+    pub(crate) fn template(&self, source: &Source, plan: &Plan, hint: &str) -> anyhow::Result<ChatTemplate> {
+        if let Some(template) = self.given()?.map_or_else(|| plan.chat_template(), |given| Ok(Some(given)))? {
             return Ok(template);
         }
         if source.is_built_in() {
@@ -67,8 +59,8 @@ impl TemplateArguments {
     }
 
     /// The template of `--template`, else the model's, else `plain`.
-    pub(crate) fn template_or_plain(&self, resolved: &ResolvedConfig) -> anyhow::Result<ChatTemplate> {
-        match self.given()?.map_or_else(|| resolved.chat_template(), |given| Ok(Some(given)))? {
+    pub(crate) fn template_or_plain(&self, plan: &Plan) -> anyhow::Result<ChatTemplate> {
+        match self.given()?.map_or_else(|| plan.chat_template(), |given| Ok(Some(given)))? {
             Some(template) => Ok(template),
             None => Ok(plain()),
         }

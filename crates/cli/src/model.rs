@@ -8,10 +8,8 @@ use cpu::Cpu;
 use engine::devices::Platform;
 use engine::{CompileCache, InferenceSession};
 use models::Network;
-use pipelines::config::{
-    HuggingFaceRepo, Layers, Machine, Origin, PipelineConfig, ResolvedConfig, Unfetched,
-};
-use pipelines::{CompiledText, EmbeddingModel, TextModel, Tokenizer};
+use pipelines::config::{HuggingFaceRepo, Layers, Origin, PipelineConfig};
+use pipelines::{CompiledPlan, EmbeddingModel, Machine, Plan, TextModel, Tokenizer};
 use tensor::Bytes;
 use weights::Weights;
 
@@ -93,14 +91,11 @@ impl Source {
     }
 
     /// Prints warnings, except those about limits that memory imposes: a run that reaches one says so.
-    pub(crate) fn warn(&self, resolved: &ResolvedConfig) {
+    pub(crate) fn warn(&self, plan: &Plan) {
         if self.is_built_in() && self.config().force_download {
             exit::warn("force_download has no effect: the model is built in");
         }
-        let limits = &resolved.memory().warnings;
-        for warning in resolved.warnings().iter().filter(|warning| !limits.contains(warning)) {
-            exit::warn(warning);
-        }
+        plan.warnings().iter().for_each(|warning| exit::warn(warning));
     }
 
     /// What to call the model.
@@ -108,52 +103,41 @@ impl Source {
         if self.is_built_in() { storyteller::NAME.to_string() } else { self.config().short_name() }
     }
 
-    /// Decides everything that is left open, and opens the model; fetches what is not on this machine.
-    pub(crate) fn resolve(&self, progress: &Progress) -> anyhow::Result<ResolvedConfig> {
-        self.resolve_on(Machine::new(&PLATFORM), progress)
-    }
-
-    /// As [`Source::resolve`], of a model that makes text.
-    pub(crate) fn resolve_writer(&self, progress: &Progress) -> anyhow::Result<ResolvedConfig> {
-        let resolved = self.resolve(progress)?;
-        match resolved.checkpoint().network {
-            Network::Decoder(_) => Ok(resolved),
-            Network::Encoder(_) => {
-                let architecture = resolved.checkpoint().config.architecture.clone();
-                Err(pipelines::Error::NotForText { architecture }).context("cannot open the model")
-            }
-        }
-    }
-
-    /// As [`Source::resolve`], whether it fits into memory or not.
-    pub(crate) fn look(&self, progress: &Progress) -> anyhow::Result<ResolvedConfig> {
-        self.resolve_on(Machine { free_memory: None, ..Machine::new(&PLATFORM) }, progress)
-    }
-
-    /// What a hub says of the model, if its weights are not all on this machine; whether it fits into memory or not.
-    pub(crate) fn look_ahead(&self) -> anyhow::Result<Option<Unfetched>> {
-        if self.is_built_in() {
-            return Ok(None);
-        }
-        match self.config().look_ahead(Machine { free_memory: None, ..Machine::new(&PLATFORM) }) {
-            Err(error @ pipelines::Error::Config(_)) => Err(error.into()),
-            other => other.context("cannot open the model"),
-        }
-    }
-
-    fn resolve_on(&self, machine: Machine<'_>, progress: &Progress) -> anyhow::Result<ResolvedConfig> {
-        if self.is_built_in() {
+    /// Plans with the headers of the model's files, whether it fits into memory or not; fetches no weights.
+    pub(crate) fn plan(&self) -> anyhow::Result<Plan> {
+        let machine = Machine::new(&PLATFORM);
+        let plan = if self.is_built_in() {
             let weights = Weights::from_bytes(storyteller::NAME, Bytes::new(storyteller::GGUF))
                 .map_err(pipelines::Error::from)
                 .context("cannot open the built-in model")?;
-            return Ok(self.config().resolve_weights(weights, Path::new(""), machine)?);
-        }
-        let transfer = Transfer::new(progress);
-        let resolved = self.config().resolve_fetching(machine, &|step| transfer.report(step));
-        progress.clear();
-        match resolved {
-            Err(error @ pipelines::Error::Config(_)) => Err(error.into()),
-            other => other.context("cannot open the model"),
+            self.config().plan_weights(weights, Path::new(""), machine)
+        } else {
+            self.config().plan(machine)
+        };
+        opened(plan)
+    }
+
+    /// As [`Source::plan`], and fetches the files that are not on this machine.
+    pub(crate) fn open(&self, progress: &Progress) -> anyhow::Result<Plan> {
+        fetch(self.plan()?, progress)
+    }
+
+    /// As [`Source::open`], of a model that fits into memory; others are not fetched.
+    pub(crate) fn resolve(&self, progress: &Progress) -> anyhow::Result<Plan> {
+        let plan = self.plan()?;
+        plan.memory().map_err(pipelines::Error::from).context("cannot open the model")?;
+        fetch(plan, progress)
+    }
+
+    /// As [`Source::resolve`], of a model that makes text.
+    pub(crate) fn resolve_writer(&self, progress: &Progress) -> anyhow::Result<Plan> {
+        let plan = self.resolve(progress)?;
+        match plan.network() {
+            Network::Decoder(_) => Ok(plan),
+            Network::Encoder(_) => {
+                let architecture = plan.architecture().to_string();
+                Err(pipelines::Error::NotForText { architecture }).context("cannot open the model")
+            }
         }
     }
 
@@ -163,37 +147,49 @@ impl Source {
     }
 }
 
-/// The most tokens of an answer, unless there is no limit but that of the length.
-pub(crate) fn max_new_tokens(resolved: &ResolvedConfig) -> Option<usize> {
-    usize::try_from(resolved.config().max_new_tokens).ok().filter(|&count| count > 0)
+fn fetch(plan: Plan, progress: &Progress) -> anyhow::Result<Plan> {
+    let transfer = Transfer::new(progress);
+    let plan = plan.fetch(&|step| transfer.report(step));
+    progress.clear();
+    opened(plan)
 }
 
-/// Compiles a model; reads no weights.
-pub(crate) fn compile(session: &InferenceSession, resolved: ResolvedConfig) -> anyhow::Result<CompiledText> {
-    match CompiledText::from_config(session, resolved) {
+/// What is wrong with a configuration stands for itself; other errors are about a model.
+fn opened<T>(result: Result<T, pipelines::Error>) -> anyhow::Result<T> {
+    match result {
         Err(error @ pipelines::Error::Config(_)) => Err(error.into()),
         other => other.context("cannot open the model"),
     }
 }
 
+/// The most tokens of an answer, unless there is no limit but that of the length.
+pub(crate) fn max_new_tokens(plan: &Plan) -> Option<usize> {
+    usize::try_from(plan.config().max_new_tokens).ok().filter(|&count| count > 0)
+}
+
+/// Compiles a model; reads no weights.
+pub(crate) fn compile(session: &InferenceSession, plan: Plan) -> anyhow::Result<CompiledPlan> {
+    opened(plan.compile(session))
+}
+
 /// Packs the weights, with a progress bar on standard error.
 pub(crate) fn pack(
-    compiled: CompiledText,
+    compiled: CompiledPlan,
     session: &InferenceSession,
     progress: &Progress,
 ) -> anyhow::Result<Arc<TextModel>> {
-    let model = compiled.init(session, &mut |packed| show_packing(packed, progress));
+    let model = compiled.load_text(session, &mut |packed| show_packing(packed, progress));
     progress.clear();
     Ok(Arc::new(model.context("cannot load the model")?))
 }
 
 /// The same for an encoder.
 pub(crate) fn pack_encoder(
-    compiled: CompiledText,
+    compiled: CompiledPlan,
     session: &InferenceSession,
     progress: &Progress,
 ) -> anyhow::Result<Arc<EmbeddingModel>> {
-    let model = compiled.init_encoder(session, &mut |packed| show_packing(packed, progress));
+    let model = compiled.load_embedding(session, &mut |packed| show_packing(packed, progress));
     progress.clear();
     Ok(Arc::new(model.context("cannot load the model")?))
 }
@@ -201,11 +197,11 @@ pub(crate) fn pack_encoder(
 /// Compiles a model to embed, encoder or decoder, and packs its weights, with a progress bar on standard error.
 pub(crate) fn embedding(
     session: &InferenceSession,
-    resolved: ResolvedConfig,
+    plan: Plan,
     progress: &Progress,
 ) -> anyhow::Result<Arc<EmbeddingModel>> {
     let show = &mut |packed| show_packing(packed, progress);
-    let model = EmbeddingModel::from_config(session, resolved, show);
+    let model = EmbeddingModel::from_plan(session, plan, show);
     progress.clear();
     match model {
         Err(error @ pipelines::Error::Config(_)) => Err(error.into()),

@@ -2,8 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use pipelines::config::ResolvedConfig;
-use pipelines::{Request, SamplingOptions};
+use pipelines::{Plan, Request, SamplingOptions};
 
 use crate::model::Source;
 use crate::parse;
@@ -83,10 +82,10 @@ pub(crate) struct SamplingArguments {
 impl SamplingArguments {
     /// A request with the sampling parameters of the flags and of a `top_k` from any source, then the model's
     /// recommendation, then our defaults. The seed is random unless given.
-    pub(crate) fn request(&self, source: &Source, resolved: &ResolvedConfig) -> Request {
+    pub(crate) fn request(&self, source: &Source, plan: &Plan) -> Request {
         let top_k = source.is_set("top_k").then_some(source.config().top_k);
         Request {
-            sampling: self.over(top_k, resolved.recommended_sampling()),
+            sampling: self.over(top_k, plan.recommended_sampling()),
             seed: self.seed.unwrap_or_else(random_seed),
             logit_bias: self.logit_bias.iter().copied().collect(),
             ..Request::default()

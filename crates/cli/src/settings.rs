@@ -190,9 +190,10 @@ impl Given {
             let given = matches.try_get_many::<Value>(field.name).ok().flatten();
             let Some(given) = given else { continue };
             let mut given: Vec<Value> = given.cloned().collect();
-            let value = match field.kind.list {
-                true => given.into_iter().flat_map(items).collect(),
-                false => given.pop().expect("a given flag has a value"),
+            let value = if field.kind.list {
+                given.into_iter().flat_map(items).collect()
+            } else {
+                given.pop().expect("a given flag has a value")
             };
             values.push((field.name, value));
         }

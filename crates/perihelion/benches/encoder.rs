@@ -12,7 +12,7 @@ use perihelion::engine::{ExecuteOptions, InferenceSession, Model};
 use perihelion::graph::ops::{ReduceKind, Unary};
 use perihelion::graph::{Builder, Dim, Error, Graph, Type, Value};
 use perihelion::pipelines::config::{PipelineConfig, machine};
-use perihelion::pipelines::{Embedder, EmbedderOptions, EmbeddingModel, EmbeddingParameters};
+use perihelion::pipelines::{Embedder, EmbeddingModel, EmbeddingParameters};
 
 const HIDDEN: usize = 384;
 const HEADS: usize = 12;
@@ -42,9 +42,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// Texts per second of the real model, from text to vector, where it is there.
 fn embed(session: &InferenceSession) -> Result<(), Box<dyn std::error::Error>> {
     let Some(folder) = testdata::shared("minilm-l6-v2") else { return Ok(()) };
-    let resolved = PipelineConfig::new(folder.display().to_string()).resolve(machine())?;
-    let model = EmbeddingModel::from_config(session, resolved, &mut |_| ())?;
-    let embedder = Embedder::new(Arc::new(model), &EmbedderOptions::default())?;
+    let plan = PipelineConfig::new(folder.display().to_string()).plan(machine())?;
+    let model = EmbeddingModel::from_plan(session, plan, &mut |_| ())?;
+    let embedder = Embedder::new(Arc::new(model), &EmbeddingParameters::default())?;
     for tokens in [16, TOKENS, 256] {
         for batch in [1, 32] {
             let texts: Vec<String> = (0..batch).map(|index| text(&embedder, index, tokens)).collect();

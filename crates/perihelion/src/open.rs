@@ -37,17 +37,17 @@ pub trait Open: Sized {
 
 impl Open for TextGenerator {
     fn open_with(config: PipelineConfig) -> Result<TextGenerator, Error> {
-        let resolved = config.resolve(machine())?;
-        let session = InferenceSession::new(resolved.config().devices()?)?;
-        TextGenerator::from_config(&session, resolved)
+        let plan = config.plan(machine())?;
+        let session = InferenceSession::new(plan.config().devices()?)?;
+        TextGenerator::from_plan(&session, plan)
     }
 }
 
 impl Open for Embedder {
     fn open_with(config: PipelineConfig) -> Result<Embedder, Error> {
-        let resolved = config.resolve(machine())?;
-        let session = InferenceSession::new(resolved.config().devices()?)?;
-        Embedder::from_config(&session, resolved)
+        let plan = config.plan(machine())?;
+        let session = InferenceSession::new(plan.config().devices()?)?;
+        Embedder::from_plan(&session, plan)
     }
 }
 

@@ -1,8 +1,7 @@
 //! Language models: from a configuration to text, on the devices of this build.
 //!
-//! A configuration says which model is to run, and within which limits. Resolving it makes every choice that it leaves
-//! open, and finds all that is wrong, before any weight is read. What comes of it is a model, and a thread that lets it
-//! write:
+//! A configuration names a model and its limits. Its plan decides every field that is left open, and finds all that is
+//! wrong, before any weight is read or fetched. From a plan, a text generator is loaded:
 //!
 //! ```
 //! use perihelion::engine::InferenceSession;
@@ -16,10 +15,10 @@
 //!     .kv_cache_page_size(64_usize)
 //!     .enable_prefix_caching(true)
 //!     .max_cache_batch_size(4);
-//! let resolved = config.resolve(machine())?;
-//! println!("{}", resolved.memory());
-//! let session = InferenceSession::new(resolved.config().devices()?)?;
-//! let generator = TextGenerator::from_config(&session, resolved)?;
+//! let plan = config.plan(machine())?;
+//! println!("{}", plan.memory()?);
+//! let session = InferenceSession::new(plan.config().devices()?)?;
+//! let generator = TextGenerator::from_plan(&session, plan)?;
 //! let answer = generator.generate("Once upon a time")?;
 //! println!("{} ({} tokens)", answer.text, answer.usage.generated_tokens);
 //! # assert!(!answer.text.is_empty());
@@ -57,18 +56,17 @@
 //! ```
 //! use perihelion::engine::InferenceSession;
 //! use perihelion::pipelines::config::{Devices, PipelineConfig, machine};
-//! use perihelion::pipelines::{Embedder, EmbedderOptions, EmbeddingModel, EmbeddingParameters, Pooling};
+//! use perihelion::pipelines::{Embedder, EmbeddingModel, EmbeddingParameters, Pooling};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../storyteller/model.gguf");
 //! # let config = PipelineConfig::new(path).max_cache_batch_size(16);
-//! let resolved = config.resolve(machine())?;
-//! let session = InferenceSession::new(resolved.config().devices()?)?;
-//! // What the files of an embedding model say need not be said: Embedder::from_config(&session, resolved)?
+//! let plan = config.plan(machine())?;
+//! let session = InferenceSession::new(plan.config().devices()?)?;
+//! // What the files of an embedding model say need not be said: Embedder::from_plan(&session, plan)?
 //! let parameters = EmbeddingParameters { pooling: Some(Pooling::Mean), ..EmbeddingParameters::default() };
-//! let options = EmbedderOptions { parameters, ..EmbedderOptions::from(&resolved) };
-//! let model = EmbeddingModel::from_config(&session, resolved, &mut |_| ())?;
-//! let embedder = Embedder::new(model.into(), &options)?;
+//! let model = EmbeddingModel::from_plan(&session, plan, &mut |_| ())?;
+//! let embedder = Embedder::new(model.into(), &parameters)?;
 //! let embeddings = embedder.embed(["The fox", "The raven"])?;
 //! assert_eq!((embeddings.len(), embeddings[0].vector.len()), (2, embedder.dimensions()));
 //! # Ok(())
@@ -98,6 +96,7 @@ pub mod config {
     use std::sync::Arc;
 
     pub use ::pipelines::config::*;
+    pub use ::pipelines::{Machine, Plan};
 
     use crate::driver::{Device, PLATFORM};
     use crate::pipelines::Error;

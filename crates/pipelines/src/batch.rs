@@ -23,7 +23,7 @@ pub struct Slice {
     /// How many of these tokens, counted from the last, have their logits computed: one if the slice predicts, more
     /// where the prompt itself is scored.
     pub outputs: usize,
-    /// Rows that run after the tokens for nothing but a common length. Nobody sees what they compute: no token
+    /// Rows that run after the tokens for nothing but a common length. Their results are not used: no token
     /// looks ahead, and what they leave in the cache is written over before the sequence gets there.
     pub padding: usize,
 }
@@ -66,7 +66,7 @@ pub struct BatchInputs {
     pub row_offsets: Buffer,
     /// u32[batch]: tokens of each sequence that the cache holds.
     pub cache_lengths: Buffer,
-    /// u32[batch, max_pages]: the pages of each sequence, padded to a power of two with page 0, which nobody reads.
+    /// u32[batch, max_pages]: the pages of each sequence, padded to a power of two with page 0, which is not read.
     pub page_table: Buffer,
     /// u32[outputs]: the rows whose logits are wanted.
     pub output_rows: Buffer,

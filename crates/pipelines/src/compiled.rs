@@ -1,217 +1,129 @@
-//! A checkpoint compiled for what it is to do, whose weights are packed, or read as they were saved.
+//! A plan compiled for its task, and initialized: weights packed, or read as they were saved, and a tokenizer.
 
 use std::ops::Deref;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::{CompiledModel, InferenceSession, InitOptions, Model, PackError, Progress, WeightsRegistry};
-use graph::Graph;
 use models::{Checkpoint, Network};
-use serde::{Deserialize, Serialize};
 use tensor::{DType, Shape, Tensor};
-use text::{ChatTemplate, Error as TextError, Tokenizer};
-use weights::{Format, Weights};
+use text::Tokenizer;
 
 use crate::Error;
-use crate::config::ResolvedConfig;
-use crate::memory::{self, MemoryNeed};
-use crate::serialized::{Recipe, Settings};
+use crate::error::InvalidField;
+use crate::memory;
+use crate::plan::{Identity, Plan, Task};
 
-/// What a model is to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Task {
-    /// Predict tokens.
-    Write,
-    /// Give hidden states.
-    Embed,
-}
-
-/// What the KV cache of a compiled model is like; encoders have none.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct CacheLayout {
-    /// Tokens in a page: a power of two, at least 16.
-    pub(crate) page_size: usize,
-    /// What is kept: f32, bf16 or f16.
-    pub(crate) dtype: DType,
-}
-
-/// A checkpoint that was opened and compiled, without weights or tokenizer yet.
-pub(crate) struct Compiled {
-    pub(crate) checkpoint: Arc<Checkpoint>,
-    /// The folder with the tokenizer's files, for checkpoints that do not carry one.
-    pub(crate) folder: PathBuf,
-    pub(crate) model: CompiledModel,
-    pub(crate) cache: CacheLayout,
-    packed: Packed,
-}
-
-/// Where the packed weights of a compiled model are.
-enum Packed {
-    /// Nowhere: they are packed when the model is initialized.
-    No,
-    /// In the file that it was read from.
-    Stored,
-    /// In a file that is to be written first.
-    ToSave(PathBuf, Recipe),
+/// A plan whose graph is compiled. No weights are read yet.
+pub struct CompiledPlan {
+    plan: Plan,
+    checkpoint: Arc<Checkpoint>,
+    task: Task,
+    model: CompiledModel,
+    /// The identity to save the model with, if it is to be saved.
+    identity: Option<Identity>,
 }
 
 /// A model with its weights and its tokenizer.
-pub(crate) struct Initialized {
+pub(crate) struct Loaded {
+    pub(crate) plan: Plan,
     pub(crate) checkpoint: Arc<Checkpoint>,
-    pub(crate) folder: PathBuf,
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) model: Model,
-    pub(crate) cache: CacheLayout,
 }
 
-impl Task {
-    /// What a model does that is asked for nothing in particular.
-    pub(crate) fn of(network: &Network) -> Task {
-        match network {
+impl Plan {
+    /// Compiles the model to write if it is a decoder, and to embed if it is an encoder; or reads it from the file of
+    /// `serialized_model_path`.
+    ///
+    /// # Errors
+    /// If the graph cannot be compiled, or the file was made from another model or with other settings.
+    pub fn compile(self, session: &InferenceSession) -> Result<CompiledPlan, Error> {
+        let task = match self.network() {
             Network::Decoder(_) => Task::Write,
             Network::Encoder(_) => Task::Embed,
-        }
-    }
-
-    /// The same in a word.
-    pub(crate) fn does(self) -> &'static str {
-        match self {
-            Task::Write => "writes",
-            Task::Embed => "embeds",
-        }
-    }
-
-    fn graph(self, checkpoint: &Checkpoint, cache: CacheLayout) -> Result<Graph, models::Error> {
-        match self {
-            Task::Write => checkpoint.graph(cache.page_size, cache.dtype),
-            Task::Embed => checkpoint.hidden_graph(cache.page_size, cache.dtype),
-        }
+        };
+        CompiledPlan::new(session, self, task)
     }
 }
 
-impl Compiled {
-    /// Compiles a checkpoint. Its tokenizer is in the GGUF metadata, or else in `folder`.
-    pub(crate) fn new(
-        session: &InferenceSession,
-        checkpoint: Checkpoint,
-        folder: &Path,
-        cache: CacheLayout,
-        task: Task,
-    ) -> Result<Compiled, Error> {
-        let model = session.compile(&task.graph(&checkpoint, cache)?)?;
-        let (checkpoint, folder) = (Arc::new(checkpoint), folder.to_path_buf());
-        Ok(Compiled { checkpoint, folder, model, cache, packed: Packed::No })
+impl CompiledPlan {
+    pub(crate) fn new(session: &InferenceSession, plan: Plan, task: Task) -> Result<CompiledPlan, Error> {
+        // PyTorch files have no headers that a graph could be built from.
+        let plan = if plan.checkpoint().is_none() { plan.checked()?.fetch(&|_| ())? } else { plan };
+        let checkpoint = plan.checkpoint().map(Arc::clone).expect("weights that are here are open");
+        let (config, dtype) = (plan.config(), plan.cache_dtype());
+        let graph = match task {
+            Task::Write => checkpoint.graph(config.kv_cache_page_size, dtype)?,
+            Task::Embed => checkpoint.hidden_graph(config.kv_cache_page_size, dtype)?,
+        };
+        let identity = || Identity::new(config, &checkpoint).with_graph(task, &graph);
+        let (model, identity) = match (&config.serialized_model_path, &config.save_to_serialized_model_path) {
+            (Some(path), _) => {
+                let refusal =
+                    plan.saved().and_then(|saved| saved.refusal(&identity(), path, checkpoint.weights()));
+                if let Some(fix) = refusal {
+                    let (field, value) = ("serialized_model_path", path.display().to_string());
+                    return Err(Error::Config(vec![InvalidField { field, value, fix }]));
+                }
+                (session.compile(path.as_path())?, None)
+            }
+            (None, Some(_)) => (session.compile(&graph)?, Some(identity())),
+            (None, None) => (session.compile(&graph)?, None),
+        };
+        Ok(CompiledPlan { plan, checkpoint, task, model, identity })
     }
 
-    /// Compiles the model of a resolved configuration, or reads it from the file of `serialized_model_path`.
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The checkpoint.
+    pub fn checkpoint(&self) -> &Checkpoint {
+        &self.checkpoint
+    }
+
+    /// The compiled model, for printing its execution plan.
+    pub fn model(&self) -> &CompiledModel {
+        &self.model
+    }
+
+    /// What it was compiled for.
+    pub(crate) fn task(&self) -> Task {
+        self.task
+    }
+
+    /// Fetches the weights if need be, binds and packs them, and builds the tokenizer meanwhile. Calls `progress` after
+    /// each weight.
     ///
     /// # Errors
-    /// As [`Compiled::new`], and if the file was made from another model or with other settings.
-    pub(crate) fn from_config(
-        session: &InferenceSession,
-        resolved: ResolvedConfig,
-        task: Task,
-    ) -> Result<Compiled, Error> {
-        let dtype = resolved.cache_dtype();
-        let ResolvedConfig { config, checkpoint, folder, .. } = resolved;
-        let cache = CacheLayout { page_size: config.kv_cache_page_size, dtype };
-        let recipe = |graph: &Graph| {
-            Recipe::new(Settings::of(&checkpoint, config.quantization_encoding, cache), task, graph)
-        };
-        let graph = task.graph(&checkpoint, cache)?;
-        let (model, packed) = match (config.serialized_model_path, config.save_to_serialized_model_path) {
-            (Some(path), _) => (recipe(&graph).load(session, &path, checkpoint.weights())?, Packed::Stored),
-            (None, Some(path)) => (session.compile(&graph)?, Packed::ToSave(path, recipe(&graph))),
-            (None, None) => (session.compile(&graph)?, Packed::No),
-        };
-        Ok(Compiled { checkpoint: Arc::new(checkpoint), folder, model, cache, packed })
-    }
-
-    /// What the weights and a cache of `tokens` tokens need, and what there is.
-    pub(crate) fn memory(&self, tokens: usize) -> MemoryNeed {
-        let bytes_per_token = self.checkpoint.network.cache_bytes_per_token(self.cache.dtype);
-        let pages = tokens.div_ceil(self.cache.page_size);
-        MemoryNeed {
-            weights: self.checkpoint.bytes(),
-            cache: (pages as u64)
-                .saturating_mul(self.cache.page_size as u64)
-                .saturating_mul(bytes_per_token as u64),
-            available: memory::available().unwrap_or(u64::MAX),
-        }
-    }
-
-    /// Binds and packs the weights, and builds the tokenizer beside it. `progress` is told of each weight.
-    ///
-    /// # Errors
-    /// If a weight cannot be packed, the weights do not fit into memory, or there is no tokenizer.
+    /// If the model does not fit into memory, a weight cannot be packed, or there is no tokenizer.
     pub(crate) fn init(
         mut self,
         session: &InferenceSession,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<Initialized, Error> {
-        self.memory(0).check(0)?;
-        let mut registry: Box<dyn WeightsRegistry> =
-            Box::new(CheckpointWeights(Arc::clone(&self.checkpoint)));
-        if let Packed::ToSave(path, recipe) = &self.packed {
-            let weights = self.checkpoint.weights();
-            recipe.save(&self.model, (weights, &*registry), path, progress)?;
-            self.model = session.compile(path.as_path())?;
-            self.packed = Packed::Stored;
-        }
-        if matches!(self.packed, Packed::Stored) {
+    ) -> Result<Loaded, Error> {
+        let plan = self.plan.checked()?.fetch(&|_| ())?;
+        let checkpoint = plan.checkpoint().map_or(self.checkpoint, Arc::clone);
+        memory::check(checkpoint.bytes(), 0, 0)?;
+        let mut registry: Box<dyn WeightsRegistry> = Box::new(CheckpointWeights(Arc::clone(&checkpoint)));
+        let save = plan.config().save_to_serialized_model_path.as_deref();
+        if let (Some(identity), Some(path)) = (self.identity, save) {
+            identity.save(&self.model, (checkpoint.weights(), &*registry), path, progress)?;
+            self.model = session.compile(path)?;
+            registry = Box::new(());
+        } else if plan.config().serialized_model_path.is_some() {
             registry = Box::new(());
         }
         let options = InitOptions { progress: Some(progress), ..InitOptions::default() };
         let (model, tokenizer) = std::thread::scope(|scope| {
-            let tokenizer = scope.spawn(|| tokenizer(&self.checkpoint, &self.folder));
+            let tokenizer = scope.spawn(|| plan.tokenizer());
             let model = session.init_with(&self.model, &*registry, options);
             (model, tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
         let (model, tokenizer) = (model?, Arc::new(tokenizer?));
-        let Compiled { checkpoint, folder, cache, .. } = self;
-        Ok(Initialized { checkpoint, folder, tokenizer, model, cache })
+        Ok(Loaded { plan, checkpoint, tokenizer, model })
     }
-}
-
-/// The tokenizer of a checkpoint: in its GGUF metadata, or else in `folder`.
-pub(crate) fn tokenizer(checkpoint: &Checkpoint, folder: &Path) -> Result<Tokenizer, Error> {
-    let weights = checkpoint.weights();
-    if !has_tokenizer(weights) {
-        return match Tokenizer::from_directory(folder) {
-            // In a GGUF file it was expected, so that is where it lacks.
-            Err(TextError::Tokenizer { problem, .. }) if weights.format() == Format::Gguf => {
-                let problem = format!("the file has none inside, nor is there one beside it: {problem}");
-                Err(TextError::tokenizer(origin(weights), problem).into())
-            }
-            other => Ok(other?),
-        };
-    }
-    let tokenizer = Tokenizer::from_gguf(weights.metadata()).map_err(|error| match error {
-        TextError::Tokenizer { problem, .. } => TextError::tokenizer(origin(weights), problem),
-        TextError::Weights(error) => TextError::tokenizer(origin(weights), error),
-        other => other,
-    });
-    Ok(tokenizer?)
-}
-
-/// Whether weights have a tokenizer inside, as most GGUF files do.
-fn has_tokenizer(weights: &Weights) -> bool {
-    let mut keys = weights.metadata().iter().map(|(key, _)| key);
-    weights.format() == Format::Gguf && keys.any(|key| key.starts_with("tokenizer.ggml."))
-}
-
-/// The first file of weights, as messages name it.
-fn origin(weights: &Weights) -> String {
-    weights.files().first().map(|file| file.path().display().to_string()).unwrap_or_default()
-}
-
-/// The chat template of a checkpoint, as [`tokenizer`].
-pub(crate) fn chat_template(checkpoint: &Checkpoint, folder: &Path) -> Result<Option<ChatTemplate>, Error> {
-    Ok(if has_tokenizer(checkpoint.weights()) {
-        ChatTemplate::from_gguf(checkpoint.weights().metadata())?
-    } else {
-        ChatTemplate::from_directory(folder)?
-    })
 }
 
 /// A checkpoint as the engine asks for weights.

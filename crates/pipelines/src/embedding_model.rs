@@ -1,31 +1,27 @@
 //! A model that embeds: an encoder, or a decoder without its head, with its tokenizer and what its files say of vectors.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use engine::{InferenceSession, Model, Progress};
 use models::{Checkpoint, Decoder, Network};
 use tensor::{Buffer, ReadGuard};
+use text::Tokenizer;
 use weights::Format;
 
 use crate::batch::{Batch, Slice};
-use crate::compiled::{CacheLayout, Compiled, Initialized, Task};
-use crate::config::ResolvedConfig;
+use crate::compiled::{CompiledPlan, Loaded};
 use crate::kv_cache::Page;
-use crate::memory::{self, MemoryNeed};
+use crate::memory;
+use crate::plan::{Plan, Task};
 use crate::runner::{Logits, Runner};
 use crate::sentence_transformers::EmbeddingConfig;
 use crate::sequence::SequenceId;
-use crate::tokenizer::Tokenizer;
 use crate::{Error, Pooling};
 
 /// A model ready to embed.
 pub struct EmbeddingModel {
-    checkpoint: Arc<Checkpoint>,
-    tokenizer: Arc<Tokenizer>,
-    model: Model,
-    cache: CacheLayout,
+    loaded: Loaded,
     files: EmbeddingConfig,
 }
 
@@ -43,42 +39,59 @@ enum States {
     Decoded(Logits),
 }
 
-impl EmbeddingModel {
-    /// Compiles and initializes the model of a resolved configuration, or reads it from the file of
-    /// `serialized_model_path`. `progress` is told of each weight that is packed.
+impl CompiledPlan {
+    /// Fetches the weights if need be, binds and packs them, and builds the tokenizer meanwhile. Calls `progress` after
+    /// each weight.
     ///
     /// # Errors
-    /// If the files do not fit into memory, what the files say of embeddings is not supported, or a saved model was
-    /// made from another one or with other settings.
-    pub fn from_config(
+    /// If the model was compiled to write, does not fit into memory, its files ask for embeddings that are not
+    /// supported, or there is no tokenizer.
+    pub fn load_embedding(
+        self,
         session: &InferenceSession,
-        resolved: ResolvedConfig,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<EmbeddingModel, Error> {
-        EmbeddingModel::init(session, Compiled::from_config(session, resolved, Task::Embed)?, progress)
+        if self.task() == Task::Write {
+            self.checkpoint().encoder()?;
+        }
+        // A remote model's files are asked once they are here.
+        let early = self.plan().is_local().then(|| files(self.plan(), self.checkpoint())).transpose()?;
+        let loaded = self.init(session, progress)?;
+        let files = early.map_or_else(|| files(&loaded.plan, &loaded.checkpoint), Ok)?;
+        Ok(EmbeddingModel { loaded, files })
+    }
+}
+
+impl EmbeddingModel {
+    /// Fetches, compiles and loads a planned model: an encoder, or a decoder without its head. Calls `progress` after
+    /// each weight that is packed.
+    ///
+    /// # Errors
+    /// As [`Plan::compile`] and [`CompiledPlan::load_embedding`].
+    pub fn from_plan(
+        session: &InferenceSession,
+        plan: Plan,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<EmbeddingModel, Error> {
+        CompiledPlan::new(session, plan, Task::Embed)?.load_embedding(session, progress)
     }
 
-    /// A model that was compiled to embed.
-    pub(crate) fn init(
-        session: &InferenceSession,
-        compiled: Compiled,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<EmbeddingModel, Error> {
-        let files = files(&compiled.checkpoint, &compiled.folder)?;
-        let Initialized { checkpoint, tokenizer, model, cache, .. } = compiled.init(session, progress)?;
-        Ok(EmbeddingModel { checkpoint, tokenizer, model, cache, files })
+    /// The plan that it was loaded with.
+    pub fn plan(&self) -> &Plan {
+        &self.loaded.plan
     }
 
     /// How hidden states become one vector, as the model's files say; where they are silent, the mean for encoders,
     /// and nothing for decoders.
     pub fn pooling(&self) -> Option<Pooling> {
-        let of_encoders = matches!(self.checkpoint.network, Network::Encoder(_)).then_some(Pooling::Mean);
+        let of_encoders =
+            matches!(self.loaded.checkpoint.network, Network::Encoder(_)).then_some(Pooling::Mean);
         self.files.pooling.or(of_encoders)
     }
 
     /// Dims of the hidden states, and of vectors of which all are wanted.
     pub fn dimensions(&self) -> usize {
-        match &self.checkpoint.network {
+        match &self.loaded.checkpoint.network {
             Network::Encoder(encoder) => encoder.hidden,
             Network::Decoder(decoder) => decoder.hidden,
         }
@@ -86,7 +99,7 @@ impl EmbeddingModel {
 
     /// The most tokens of a text as the model's files say, those around it included.
     pub fn max_length(&self) -> usize {
-        let context = self.checkpoint.network.context_length();
+        let context = self.loaded.checkpoint.network.context_length();
         self.files.max_length.map_or(context, |length| length.min(context))
     }
 
@@ -97,17 +110,17 @@ impl EmbeddingModel {
 
     /// The checkpoint.
     pub fn checkpoint(&self) -> &Checkpoint {
-        &self.checkpoint
+        &self.loaded.checkpoint
     }
 
     /// The tokenizer.
     pub fn tokenizer(&self) -> &Arc<Tokenizer> {
-        &self.tokenizer
+        &self.loaded.tokenizer
     }
 
     /// The executable.
     pub fn model(&self) -> &Model {
-        &self.model
+        &self.loaded.model
     }
 
     /// What the model's files say of embeddings.
@@ -124,7 +137,7 @@ impl EmbeddingModel {
         for text in texts {
             offsets.push(offsets[offsets.len() - 1] + text.len());
         }
-        let states = match &self.checkpoint.network {
+        let states = match &self.loaded.checkpoint.network {
             Network::Encoder(_) => States::Encoded(self.encode(texts, &offsets)?),
             Network::Decoder(decoder) => States::Decoded(self.decode(texts, decoder)?),
         };
@@ -135,12 +148,12 @@ impl EmbeddingModel {
         let (tokens, offsets) = (texts.concat(), offsets.iter().map(|&row| row as u32).collect::<Vec<_>>());
         let inputs =
             [Buffer::from_slice([tokens.len()], &tokens), Buffer::from_slice([offsets.len()], &offsets)];
-        let outputs = self.model.execute(&inputs)?;
+        let outputs = self.loaded.model.execute(&inputs)?;
         Ok(outputs[0].read().expect("nobody else writes the output"))
     }
 
     fn decode(&self, texts: &[&[u32]], decoder: &Decoder) -> Result<Logits, Error> {
-        let CacheLayout { page_size, dtype } = self.cache;
+        let page_size = self.plan().config().kv_cache_page_size;
         let mut pages = 0;
         let slice = |(index, tokens): (usize, &&[u32])| {
             let first = pages;
@@ -156,10 +169,8 @@ impl EmbeddingModel {
         };
         let slices = texts.iter().enumerate().map(slice).collect();
         let tokens = pages as usize * page_size;
-        let cache = (tokens as u64).saturating_mul(decoder.state().bytes_per_token(dtype) as u64);
-        let available = memory::available().unwrap_or(u64::MAX);
-        MemoryNeed { weights: 0, cache, available }.check(tokens)?;
-        let mut runner = Runner::new(self.model.clone(), pages as usize, decoder.hidden)?;
+        memory::check(0, (tokens as u64).saturating_mul(self.plan().cache_bytes_per_token()), tokens)?;
+        let mut runner = Runner::new(self.loaded.model.clone(), pages as usize, decoder.hidden)?;
         runner.run(&Batch { slices, ..Batch::default() })
     }
 }
@@ -180,10 +191,10 @@ impl Hidden {
     }
 }
 
-/// What the files of a checkpoint say of embeddings: GGUF metadata, or files in `folder`.
-fn files(checkpoint: &Checkpoint, folder: &Path) -> Result<EmbeddingConfig, Error> {
+/// What a model's files say of embeddings: GGUF metadata, or files in its folder.
+fn files(plan: &Plan, checkpoint: &Checkpoint) -> Result<EmbeddingConfig, Error> {
     match checkpoint.weights().format() {
         Format::Gguf => EmbeddingConfig::of_gguf(checkpoint.weights().metadata()),
-        _ => EmbeddingConfig::of_folder(folder),
+        _ => EmbeddingConfig::of_folder(plan.folder()),
     }
 }

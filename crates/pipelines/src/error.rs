@@ -39,7 +39,7 @@ pub enum Error {
         problem: String,
     },
 
-    /// A decoder that nobody says how to make embeddings with.
+    /// A decoder whose files do not say how to make embeddings.
     #[error(
         "{architecture} is a decoder, and its files do not say how hidden states become one vector: give its pooling, or have a text generator write with it"
     )]
@@ -98,10 +98,6 @@ pub enum Error {
     /// A sequence that the cache could never hold.
     #[error(transparent)]
     TooLong(#[from] TooLong),
-
-    /// Options of a generator outside their ranges, or that contradict each other; all of them are listed.
-    #[error("generator options: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-    Options(Vec<InvalidField>),
 
     /// A cache without room for one sequence.
     #[error(
@@ -228,6 +224,15 @@ pub enum Error {
         name: &'static str,
         /// Why.
         reason: String,
+    },
+
+    /// A queue of requests that is full; the request was not taken.
+    #[error("the {name} has {waiting} requests waiting, as many as it queues: try again later")]
+    Busy {
+        /// Which: a text generator, or an embedder.
+        name: &'static str,
+        /// How many wait.
+        waiting: usize,
     },
 
     /// A defect of ours that one sequence came upon.

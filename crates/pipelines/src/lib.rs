@@ -11,11 +11,9 @@ mod embedder;
 mod embedding_model;
 pub mod error;
 mod generator;
-mod generator_options;
 mod kv_cache;
 mod memory;
-mod memory_plan;
-mod owner;
+mod plan;
 mod pooling;
 mod quantize;
 mod repo_tokenizer;
@@ -26,17 +24,18 @@ mod scheduler;
 mod scorer;
 mod sentence_transformers;
 mod sequence;
-mod serialized;
 #[cfg(test)]
 mod testing;
 mod text_generator;
 mod text_model;
+mod worker;
 
 pub use batch::{Batch, Slice};
+pub use compiled::CompiledPlan;
 pub use config::KVCacheStrategy;
 pub use embedder::{
-    AsyncEmbeddingStream, Embedder, EmbedderOptions, EmbedderStatus, Embedding, EmbeddingParameters,
-    EmbeddingPrompt, EmbeddingRequest, EmbeddingStream, EmbeddingText, Truncate,
+    AsyncEmbeddingStream, Embedder, EmbedderStatus, Embedding, EmbeddingParameters, EmbeddingPrompt,
+    EmbeddingRequest, EmbeddingStream, EmbeddingText, Truncate,
 };
 pub use embedding_model::EmbeddingModel;
 pub use error::Error;
@@ -44,10 +43,9 @@ pub use generator::{
     Event, EventKind, FinishReason, Generator, MAX_SAMPLES, MAX_STOP_BYTES, MAX_STOP_TOKENS, MAX_STOPS,
     Request, TokenLogprob, TokenLogprobs, Warning,
 };
-pub use generator_options::GeneratorOptions;
 pub use kv_cache::{KvCache, Page, PageCopy, PrefixStats};
-pub use memory::{MemoryNeed, OutOfMemory, available as available_memory, limit as memory_limit};
-pub use memory_plan::{Fitting, MemoryPlan, MemoryRequest};
+pub use memory::{Fitting, MemoryPlan, OutOfMemory, available as available_memory, limit as memory_limit};
+pub use plan::{Machine, Plan};
 pub use pooling::Pooling;
 pub use quantize::{Importance, QuantizeOptions, Quantized, quantize};
 pub use repo_tokenizer::tokenizer_from_repo;
@@ -63,7 +61,7 @@ pub use text::{
     SkipSpecial, Tokenizer, chat_template, detokenizer, tokenizer,
 };
 pub use text_generator::{
-    AsyncTextStream, Chat, ChatMessage, Completion, HIGH_WATER, Prompt, PromptToken, Status, TextGenerator,
-    TextRequest, TextStream, Timings, Usage,
+    AsyncTextStream, BatchEvent, BatchStream, Chat, ChatMessage, Completion, HIGH_WATER, Prompt, PromptToken,
+    Status, TextGenerator, TextRequest, TextStream, Timings, Usage,
 };
-pub use text_model::{CompiledText, TextModel};
+pub use text_model::TextModel;

@@ -6,8 +6,8 @@
 //! pages back and waits at the front of the queue; its tokens, generated ones included, run again later.
 //!
 //! So those that run and those that wait, one after the other, are always in the order in which they came. The
-//! first of them runs in every step, and nobody takes its pages: it ends after finitely many steps, whatever comes
-//! after it, and then another is first. Nobody starves.
+//! first of them runs in every step, and keeps its pages: it ends after finitely many steps, whatever comes
+//! after it, and then another is first. So no sequence starves.
 
 use std::collections::VecDeque;
 
@@ -273,8 +273,8 @@ impl Scheduler {
         }
     }
 
-    /// Where all that run decode, and nobody who waits can start: lends them the pages for as many further steps
-    /// as allowed, wanted and free. Nobody is preempted for that.
+    /// If all running sequences decode, and no waiting one can start: lends them the pages for as many further steps
+    /// as allowed, wanted and free. Preempts no sequence for that.
     fn reserve_steps(&mut self, planned: usize) {
         let running = &mut self.running;
         if planned < running.len() || !running.iter().all(Sequence::decodes) {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use engine::Profile;
-use pipelines::{Batch, EventKind, Generator, GeneratorOptions, Request, Slice, TextModel};
+use pipelines::{Batch, EventKind, Generator, Plan, Request, SamplingOptions, Slice, TextModel};
 
 use limits::Limits;
 use report::{Figure, Format, Report};
@@ -167,15 +167,15 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let start = Instant::now();
         let session = model::session(threads)?;
         let source = arguments.model.source()?;
-        let resolved = source.resolve(&progress)?;
-        let limits = Limits::new(&source, &resolved);
+        let plan = source.resolve(&progress)?;
+        let limits = Limits::new(&source, &plan)?;
         let is_first = report.is_none();
         if is_first {
-            source.warn(&resolved);
+            source.warn(&plan);
         }
         let works = limits.works(arguments, is_first)?;
-        let report = report.get_or_insert_with(|| Report::new(&source, &resolved, &session));
-        let model = model::pack(model::compile(&session, resolved)?, &session, &progress)?;
+        let report = report.get_or_insert_with(|| Report::new(&source, &plan, &session));
+        let model = model::pack(model::compile(&session, plan)?, &session, &progress)?;
         let load = start.elapsed().as_secs_f64();
         if arguments.profile {
             return print_profiles(&report.title(), &model, arguments.prompt[0].get(), &limits);
@@ -219,8 +219,8 @@ fn measure_all(
         let times = if work.depth > 0 && work.tokens == 1 {
             measure_prompt_at_depth(model, *work, repetitions, interrupt)?
         } else {
-            measure(model, &limits.options, *work, interrupt)?; // The first run faults pages in and is not counted.
-            let take = |_| measure(model, &limits.options, *work, interrupt);
+            measure(model, &limits.plan, *work, interrupt)?; // The first run faults pages in and is not counted.
+            let take = |_| measure(model, &limits.plan, *work, interrupt);
             (0..repetitions).map(take).collect::<anyhow::Result<_>>()?
         };
         figures.extend(work.figures(name, &times));
@@ -258,28 +258,17 @@ impl Work {
 }
 
 /// Runs a work once.
-fn measure(
-    model: &Arc<TextModel>,
-    options: &GeneratorOptions,
-    work: Work,
-    interrupt: &Interrupt,
-) -> anyhow::Result<Times> {
-    let at_once = options.max_ce_batch_size.min(work.sequences);
-    let options = GeneratorOptions {
-        max_length: Some(work.length()),
-        // The prompts that start in one step, and a token of each sequence.
-        max_batch_tokens: at_once
-            .saturating_mul(work.prompt_and_depth())
-            .saturating_add(work.sequences)
-            .max(512),
-        max_cache_batch_size: work.sequences,
-        cache_tokens: None,
-        ..options.clone()
-    };
-    let mut generator = Generator::new(Arc::clone(model), &options)?;
+fn measure(model: &Arc<TextModel>, plan: &Plan, work: Work, interrupt: &Interrupt) -> anyhow::Result<Times> {
+    let plan = plan.with(|config| config.max_length(work.length()).max_cache_batch_size(work.sequences))?;
+    let at_once = plan.config().max_ce_batch_size;
+    // The prompts that start in one step, and a token of each sequence.
+    let tokens = at_once.saturating_mul(work.prompt_and_depth()).saturating_add(work.sequences);
+    let plan = plan.with(|config| config.max_batch_tokens(tokens.max(512)))?;
+    let mut generator = Generator::with_plan(Arc::clone(model), &plan)?;
     for sequence in 0..work.sequences {
         generator.add(Request {
             prompt: prompt(sequence, work.prompt_and_depth(), model.decoder().vocab),
+            sampling: SamplingOptions::GREEDY,
             // Sequences that start later generate fewer tokens, so that all end together.
             max_new_tokens: Some(
                 (work.tokens.saturating_sub(sequence / at_once)).max(work.tokens.min(BATCH_TOKENS)),
@@ -393,12 +382,12 @@ mod tests {
     fn decode_is_timed_from_when_all_sequences_have_started() {
         let session = model::session(1).unwrap();
         let progress = Progress::new(true);
-        let resolved = model::Source::built_in().resolve(&progress).unwrap();
-        let model = model::pack(model::compile(&session, resolved).unwrap(), &session, &progress).unwrap();
+        let plan = model::Source::built_in().resolve(&progress).unwrap();
+        let model = model::pack(model::compile(&session, plan).unwrap(), &session, &progress).unwrap();
         let interrupt = Interrupt::listen().unwrap();
-        let options = GeneratorOptions { max_ce_batch_size: 2, ..GeneratorOptions::default() };
+        let plan = model.plan().with(|config| config.max_ce_batch_size(2_usize)).unwrap();
         let work = Work { sequences: 5, prompt: 3, tokens: BATCH_TOKENS + 2, depth: 0, flag: "--batch" };
-        let times = measure(&model, &options, work, &interrupt).unwrap();
+        let times = measure(&model, &plan, work, &interrupt).unwrap();
         // Two start in each of three steps, and 24 tokens of each remain once all have one.
         assert_eq!(times.decoded, 5 * 24);
     }

@@ -9,8 +9,8 @@ mod thinking;
 
 use std::path::{Path, PathBuf};
 
-use pipelines::config::{KVCacheStrategy, ResolvedConfig};
-use pipelines::{Error, GeneratorOptions, Request, TextGenerator};
+use pipelines::config::KVCacheStrategy;
+use pipelines::{Error, Plan, Request, TextGenerator};
 
 use crate::command_profile;
 use crate::conversation::TemplateArguments;
@@ -205,21 +205,20 @@ fn open(
 ) -> anyhow::Result<Session> {
     let session = arguments.threads.session()?;
     let progress = Progress::new(arguments.quiet);
-    let resolved = source.resolve_writer(&progress)?;
+    let plan = source.resolve_writer(&progress)?;
     let template = if one_message {
-        arguments.template.template_or_plain(&resolved)?
+        arguments.template.template_or_plain(&plan)?
     } else {
         let hint = "such as `--template plain` to continue texts, or use `peri generate`";
-        arguments.template.template(source, &resolved, hint)?
+        arguments.template.template(source, &plan, hint)?
     };
     if !arguments.quiet {
-        source.warn(&resolved);
+        source.warn(&plan);
     }
-    let request = request(arguments, source, &resolved);
-    let options = GeneratorOptions::from(&resolved);
-    let max_length = resolved.memory().max_length;
-    let model = model::pack(model::compile(&session, resolved)?, &session, &progress)?;
-    let generator = TextGenerator::with_chat_template(model, &options, template.clone())?;
+    let request = request(arguments, source, &plan);
+    let max_length = plan.max_length()?;
+    let model = model::pack(model::compile(&session, plan)?, &session, &progress)?;
+    let generator = TextGenerator::with_chat_template(model, template.clone())?;
     let variables = arguments.template.variables();
     Ok(Session::new(generator, template, request, max_length, variables, interrupt))
 }
@@ -236,10 +235,10 @@ fn set_defaults(source: &mut Source) -> anyhow::Result<()> {
 }
 
 /// The settings that all answers share.
-fn request(arguments: &ChatArguments, source: &Source, resolved: &ResolvedConfig) -> Request {
+fn request(arguments: &ChatArguments, source: &Source, plan: &Plan) -> Request {
     // Without a limit, an answer may fill the context.
-    let max_new_tokens = Some(model::max_new_tokens(resolved).unwrap_or(usize::MAX));
-    Request { max_new_tokens, ..arguments.sampling.request(source, resolved) }
+    let max_new_tokens = Some(model::max_new_tokens(plan).unwrap_or(usize::MAX));
+    Request { max_new_tokens, ..arguments.sampling.request(source, plan) }
 }
 
 /// Answers a message; returns whether the conversation continues.

@@ -1,7 +1,8 @@
 //! `peri config`: the settings a pipeline would run with, and where each comes from.
 
 use clap::{Subcommand, ValueEnum};
-use pipelines::config::{Field, Layers, Origin, ResolvedConfig};
+use pipelines::Plan;
+use pipelines::config::{Field, Layers, Origin};
 use pipelines::error::InvalidField;
 use serde_json::{Value, json};
 
@@ -98,17 +99,16 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             if check.json {
                 put(&format!("{:#}", verdict(&resolved)))?;
             }
-            let resolved = resolved?;
-            resolved.warnings().iter().for_each(|warning| warn(warning));
-            if check.json { Ok(()) } else { put(&resolved.memory().to_string()) }
+            let plan = resolved?;
+            warnings(&plan).iter().for_each(|warning| warn(warning));
+            if check.json { Ok(()) } else { put(&plan.memory()?.to_string()) }
         }
     }
 }
 
 /// The object of `check --json`.
-fn verdict(resolved: &anyhow::Result<ResolvedConfig>) -> Value {
-    let memory = resolved.as_ref().ok().map(|resolved| {
-        let memory = resolved.memory();
+fn verdict(resolved: &anyhow::Result<Plan>) -> Value {
+    let memory = resolved.as_ref().ok().and_then(|plan| plan.memory().ok()).map(|memory| {
         json!({
             "weights_bytes": memory.weights,
             "cache_bytes": memory.cache,
@@ -121,9 +121,15 @@ fn verdict(resolved: &anyhow::Result<ResolvedConfig>) -> Value {
     json!({
         "ok": resolved.is_ok(),
         "problems": resolved.as_ref().err().map_or_else(Vec::new, problems),
-        "warnings": resolved.as_ref().map_or(&[][..], ResolvedConfig::warnings),
+        "warnings": resolved.as_ref().map_or_else(|_| Vec::new(), warnings),
         "memory": memory,
     })
+}
+
+/// All warnings.
+fn warnings(plan: &Plan) -> Vec<String> {
+    let of_memory = plan.memory().map_or(&[][..], |memory| &memory.warnings);
+    [plan.warnings(), of_memory].concat()
 }
 
 /// Each problem.

@@ -2,15 +2,12 @@
 
 mod machine;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::ensure;
 use cpu::{Pool, limits};
 use engine::CompileCache;
-use pipelines::{
-    AddSpecial, EventKind, Generator, GeneratorOptions, MemoryBytes, ParseSpecial, Request, SamplingOptions,
-};
+use pipelines::{AddSpecial, EventKind, Generator, MemoryBytes, ParseSpecial, Request, SamplingOptions};
 use serde_json::{Value, json};
 use sources::Hub;
 
@@ -305,8 +302,8 @@ fn next_token(session: &engine::InferenceSession) -> anyhow::Result<String> {
     let compiled = model::compile(session, source.resolve(&progress)?)?;
     let model = model::pack(compiled, session, &progress)?;
     let prompt = model.tokenizer().encode(PROMPT, AddSpecial::Yes, ParseSpecial::No)?;
-    let options = GeneratorOptions { max_length: Some(64), ..GeneratorOptions::default() };
-    let mut generator = Generator::new(Arc::clone(&model), &options)?;
+    let short = model.plan().with(|config| config.max_length(64))?;
+    let mut generator = Generator::with_plan(model, &short)?;
     let sampling = SamplingOptions::GREEDY;
     generator.add(Request { prompt, sampling, max_new_tokens: Some(1), ..Request::default() })?;
     let mut text = String::new();

@@ -5,9 +5,7 @@ use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use pipelines::{
-    Embedder, EmbedderOptions, Embedding, EmbeddingParameters, EmbeddingPrompt, Error, Pooling, Truncate,
-};
+use pipelines::{Embedder, Embedding, EmbeddingParameters, EmbeddingPrompt, Error, Pooling, Truncate};
 
 use crate::command_profile;
 use crate::exit::Usage;
@@ -89,9 +87,6 @@ pub(crate) struct Arguments {
     /// Such as query or document.
     #[arg(long, value_name = "NAME", conflicts_with = "prompt")]
     prompt_name: Option<String>,
-    /// Most tokens computed at once
-    #[arg(long, value_name = "N", value_parser = parse::count, hide_short_help = true)]
-    max_batch_tokens: Option<NonZeroUsize>,
     /// Print cosines between texts, not vectors
     #[arg(long)]
     similarity: bool,
@@ -144,18 +139,11 @@ fn open(arguments: &Arguments, source: &Source) -> anyhow::Result<Embedder> {
     }
     let session = arguments.threads.session()?;
     let progress = Progress::new(arguments.quiet);
-    let resolved = source.resolve(&progress)?;
+    let plan = source.resolve(&progress)?;
     if !arguments.quiet {
-        source.warn(&resolved);
+        source.warn(&plan);
     }
-    let usual = EmbedderOptions::from(&resolved);
-    let options = EmbedderOptions {
-        parameters: arguments.parameters(),
-        max_length: source.config().max_length.given(),
-        max_batch_tokens: arguments.max_batch_tokens.map_or(usual.max_batch_tokens, NonZeroUsize::get),
-        ..usual
-    };
-    Ok(Embedder::new(model::embedding(&session, resolved, &progress)?, &options)?)
+    Ok(Embedder::new(model::embedding(&session, plan, &progress)?, &arguments.parameters())?)
 }
 
 impl Arguments {

@@ -107,10 +107,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let session = arguments.threads.session()?;
     let source = arguments.model.source()?;
     let progress = Progress::new(arguments.quiet);
-    let resolved = source.resolve(&progress)?;
-    source.warn(&resolved);
-    let max_length = resolved.memory().max_length;
-    let model = model::pack(model::compile(&session, resolved)?, &session, &progress)?;
+    let plan = source.resolve(&progress)?;
+    source.warn(&plan);
+    let max_length = plan.max_length()?;
+    let model = model::pack(model::compile(&session, plan)?, &session, &progress)?;
     let tokens = tokens(arguments, text, saved.as_ref(), &model)?;
     let (window, stride) = sizes(arguments, saved.as_ref(), max_length, model.decoder().context_length)?;
     let mut outcome = Outcome {
@@ -233,9 +233,10 @@ fn sizes(
     let (saved_window, saved_stride) = saved.map_or((None, None), LogitsReader::sizes);
     let window = given(arguments.window).or(saved_window).unwrap_or(WINDOW.min(max_length));
     if window > max_length {
-        let limit = match max_length < context {
-            true => format!("max_length is {max_length}"),
-            false => format!("the model takes {context}"),
+        let limit = if max_length < context {
+            format!("max_length is {max_length}")
+        } else {
+            format!("the model takes {context}")
         };
         let problem = format!("a window of {window} tokens, and {limit}; give a smaller --window");
         return Err(Usage(problem).into());

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
+use futures_lite::{StreamExt, future};
 use pipelines::config::KVCacheStrategy;
-use pipelines::{AddSpecial, Error, Generator, GeneratorOptions, ParseSpecial, Request, TextModel};
+use pipelines::{AddSpecial, BatchEvent, BatchStream, ParseSpecial, Plan, Request, TextGenerator, TextModel};
 
 use clock::Clock;
 use job::Job;
@@ -113,29 +114,25 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.request.scores_prompts() {
         source.default_to("enable_echo", &true.into())?;
     }
-    let resolved = source.resolve_writer(&progress).map_err(|error| ModelAndTexts::explain(guess, error))?;
+    let plan = source.resolve_writer(&progress).map_err(|error| ModelAndTexts::explain(guess, error))?;
     if !arguments.quiet {
-        source.warn(&resolved);
+        source.warn(&plan);
     }
     let request = Request {
-        max_new_tokens: model::max_new_tokens(&resolved),
-        ..arguments.request.apply(arguments.sampling.request(&source, &resolved))
+        max_new_tokens: model::max_new_tokens(&plan),
+        ..arguments.request.apply(arguments.sampling.request(&source, &plan))
     };
-    let limit = LengthLimit::new(&source, &resolved);
-    let options = GeneratorOptions::from(&resolved);
-    let model = model::pack(model::compile(&session, resolved)?, &session, &progress)?;
+    let limit = LengthLimit::new(&source, &plan)?;
+    let model = model::pack(model::compile(&session, plan)?, &session, &progress)?;
     let mut clock = Clock::new(begin.elapsed());
-    let (mut generator, mut jobs) = start(&model, options, &request, &prompts, samples)?;
+    let (mut events, mut jobs) = start(model, &request, &prompts, samples)?;
     let mut printer = Printer::new(arguments.json, !arguments.no_echo, arguments.request.stops().to_vec());
     interrupt.watch();
-    while !generator.is_idle() && !interrupt.asked() {
-        let begin = Instant::now();
-        let events = generator.step()?;
-        clock.count(begin.elapsed(), &events, &jobs);
-        for event in events {
-            let job = jobs.iter_mut().find(|job| job.id == event.id).expect("every event belongs to a job");
-            job.take(event.kind, arguments.quiet)?;
-        }
+    while let Some(event) = next(&mut events, &interrupt) {
+        let BatchEvent { index, at, kind } = event?;
+        let job = &mut jobs[index];
+        clock.count(at, &kind, job.tokens.is_empty());
+        job.take(kind, arguments.quiet).map_err(|error| with_number(error, job, prompts.len()))?;
         printer.show(&jobs)?;
     }
     printer.end(&jobs)?;
@@ -182,55 +179,62 @@ fn standard_input() -> anyhow::Result<String> {
     Ok(text.to_string())
 }
 
-/// A generator with a job for each answer; `request` holds what all of them share.
+/// The next event, unless all answers are over or Ctrl-C came.
+fn next(events: &mut BatchStream, interrupt: &Interrupt) -> Option<Result<BatchEvent, pipelines::Error>> {
+    let pressed = async {
+        interrupt.pressed().await;
+        None
+    };
+    future::block_on(future::or(pressed, events.next()))
+}
+
+/// A job for each answer, and the events of all of them; `request` holds what all of them share.
 fn start(
-    model: &Arc<TextModel>,
-    mut options: GeneratorOptions,
+    model: Arc<TextModel>,
     request: &Request,
     prompts: &[String],
     samples: usize,
-) -> anyhow::Result<(Generator, Vec<Job>)> {
+) -> anyhow::Result<(BatchStream, Vec<Job>)> {
     let encode = |prompt: &String| model.tokenizer().encode(prompt, AddSpecial::Yes, ParseSpecial::Yes);
     let encoded: Vec<Vec<u32>> = prompts.iter().map(encode).collect::<Result<_, _>>()?;
-    if options.cache_strategy == KVCacheStrategy::Paged {
-        let most = options.cache_tokens.unwrap_or(usize::MAX);
-        let needed = cache_tokens(model, &encoded, &options, request.max_new_tokens, samples);
-        options.cache_tokens = Some(most.min(needed));
+    let mut plan = model.plan().clone();
+    if plan.config().cache_strategy == KVCacheStrategy::Paged {
+        let memory = plan.memory()?;
+        let needed = cache_tokens(&plan, &encoded, request.max_new_tokens, samples)?;
+        let tokens = memory.cache_tokens.min(needed);
+        plan = plan.with_cache_tokens(tokens);
     }
-    let mut generator = Generator::new(Arc::clone(model), &options)?;
-    let mut jobs = Vec::new();
+    let (mut requests, mut jobs) = (Vec::new(), Vec::new());
     for (index, (prompt, encoded)) in prompts.iter().zip(encoded).enumerate() {
         let request = Request { prompt: encoded, ..request.clone() };
         for (sample, request) in request.samples(samples)?.into_iter().enumerate() {
-            let id =
-                generator.add(request.clone()).map_err(|error| with_number(error, index, prompts.len()))?;
-            jobs.push(Job::new(id, (index, sample), prompt, &request));
+            jobs.push(Job::new((index, sample), prompt, &request));
+            requests.push(request);
         }
     }
-    Ok((generator, jobs))
+    Ok((TextGenerator::with_plan(model, &plan)?.batch(requests), jobs))
 }
 
-/// An error with the number of its prompt, if there are several.
-fn with_number(error: Error, index: usize, count: usize) -> anyhow::Error {
-    let error = anyhow::Error::from(error);
-    if count > 1 { error.context(format!("prompt {} of {count}", index + 1)) } else { error }
+/// An error with the number of its prompt, if the prompt was refused and there are several.
+fn with_number(error: anyhow::Error, job: &Job, count: usize) -> anyhow::Error {
+    let refused = count > 1 && !job.started;
+    if refused { error.context(format!("prompt {} of {count}", job.index + 1)) } else { error }
 }
 
 /// Cache tokens for as many of the longest sequences as can run at once.
 fn cache_tokens(
-    model: &TextModel,
+    plan: &Plan,
     encoded: &[Vec<u32>],
-    options: &GeneratorOptions,
     max_new_tokens: Option<usize>,
     samples: usize,
-) -> usize {
-    let longest = options.max_length.unwrap_or(model.decoder().context_length);
+) -> anyhow::Result<usize> {
+    let (longest, page_size) = (plan.max_length()?, plan.config().kv_cache_page_size);
     let length = |prompt: &Vec<u32>| {
         let tokens = max_new_tokens.map_or(longest, |new| prompt.len().saturating_add(new));
-        tokens.min(longest).next_multiple_of(model.page_size())
+        tokens.min(longest).next_multiple_of(page_size)
     };
     let mut lengths: Vec<usize> =
         encoded.iter().flat_map(|prompt| std::iter::repeat_n(length(prompt), samples)).collect();
     lengths.sort_unstable_by(|a, b| b.cmp(a));
-    lengths.into_iter().take(options.max_cache_batch_size).fold(0, usize::saturating_add)
+    Ok(lengths.into_iter().take(plan.memory()?.max_batch).fold(0, usize::saturating_add))
 }

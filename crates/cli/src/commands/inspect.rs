@@ -6,7 +6,7 @@ use std::io::Write;
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
 use models::{Channel, Decoder, Encoder, Mixer, Network};
-use pipelines::{CompiledText, MemoryBytes, MemoryRequest, available_memory};
+use pipelines::{CompiledPlan, MemoryBytes};
 
 use crate::artifact::{self, Show};
 use crate::command_profile;
@@ -48,15 +48,16 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     // Nothing is computed, so one thread is enough.
     let session = model::session(1)?;
     let source = arguments.model.source()?;
-    let resolved = source.look(&Progress::new(true))?;
-    // The length that the commands that run would choose, and `peri plan` shows.
-    let request = MemoryRequest { free: available_memory(), ..*resolved.memory_request() };
-    let length = request.plan().map_or(resolved.memory().max_length, |plan| plan.max_length);
-    let model = model::compile(&session, resolved)?;
+    let plan = source.open(&Progress::new(true))?;
+    // The length that the commands that run would choose, and `peri plan` shows; all that was asked for if it does not
+    // fit.
+    let asked = || plan.config().max_length.given().unwrap_or(plan.network().context_length());
+    let length = plan.max_length().unwrap_or_else(|_| asked());
+    let model = model::compile(&session, plan)?;
     print(arguments, &model, length).context("cannot write to standard output")
 }
 
-fn print(arguments: &Arguments, model: &CompiledText, length: usize) -> std::io::Result<()> {
+fn print(arguments: &Arguments, model: &CompiledPlan, length: usize) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if arguments.json {
         return writeln!(out, "{:#}", json(model, length));
@@ -68,19 +69,21 @@ fn print(arguments: &Arguments, model: &CompiledText, length: usize) -> std::io:
         writeln!(out, "\n{}", tensors(model))?;
     }
     if arguments.plan {
-        writeln!(out, "\n{}", model.compiled())?;
+        writeln!(out, "\n{}", model.model())?;
     }
     out.flush()
 }
 
 /// Names and values, in the order they print; the cache is that for `length` tokens.
-fn facts(model: &CompiledText, length: usize) -> Vec<(&'static str, String)> {
+fn facts(model: &CompiledPlan, length: usize) -> Vec<(&'static str, String)> {
     let config = &model.checkpoint().config;
     let (network, tokens) = match &model.checkpoint().network {
         Network::Decoder(decoder) => (decoder_facts(decoder), length),
         Network::Encoder(encoder) => (encoder_facts(encoder), 0),
     };
-    let memory = model.memory(tokens);
+    let plan = model.plan();
+    let (weights, per_token) = (model.checkpoint().bytes(), plan.cache_bytes_per_token());
+    let cache = tokens.next_multiple_of(plan.config().kv_cache_page_size) as u64 * per_token;
     let types: Vec<String> =
         bytes_by_type(model).into_iter().map(|(dtype, (count, _))| format!("{count} {dtype}")).collect();
     let mut facts = vec![
@@ -96,15 +99,13 @@ fn facts(model: &CompiledText, length: usize) -> Vec<(&'static str, String)> {
             repacked.into_iter().map(|(dtype, count)| format!("{count} {dtype}")).collect();
         facts.push(("gptq layers", format!("run as {}", repacked.join(", "))));
     }
-    facts.extend([("tokenizer", tokenizer(model)), ("weights", MemoryBytes(memory.weights).to_string())]);
+    facts.extend([("tokenizer", tokenizer(model)), ("weights", MemoryBytes(weights).to_string())]);
     if tokens > 0 {
-        let per_token =
-            MemoryBytes(model.checkpoint().network.cache_bytes_per_token(model.cache_dtype()) as u64);
-        let cache = format!("{} for {tokens} tokens, {per_token} a token", MemoryBytes(memory.cache));
-        facts.push(("cache", cache));
+        let (bytes, per_token) = (MemoryBytes(cache), MemoryBytes(per_token));
+        facts.push(("cache", format!("{bytes} for {tokens} tokens, {per_token} a token")));
     }
-    let needed = MemoryBytes(memory.weights + memory.cache);
-    facts.push(("memory needed", format!("{needed} of {} free", MemoryBytes(memory.available))));
+    let free = MemoryBytes(plan.free_memory().unwrap_or(u64::MAX));
+    facts.push(("memory needed", format!("{} of {free} free", MemoryBytes(weights.saturating_add(cache)))));
     facts
 }
 
@@ -145,9 +146,10 @@ fn encoder_facts(encoder: &Encoder) -> Vec<(&'static str, String)> {
 /// All parameters, and those active per token.
 fn parameters(decoder: &Decoder) -> String {
     let (all, active) = (decoder.parameters(), decoder.active_parameters());
-    match active == all {
-        true => grouped(all),
-        false => format!("{}, {} active for each token", grouped(all), grouped(active)),
+    if active == all {
+        grouped(all)
+    } else {
+        format!("{}, {} active for each token", grouped(all), grouped(active))
     }
 }
 
@@ -170,14 +172,15 @@ fn block(block: &Channel) -> String {
 }
 
 /// The kind of the tokenizer, or why there is none.
-fn tokenizer(model: &CompiledText) -> String {
+fn tokenizer(model: &CompiledPlan) -> String {
     model
+        .plan()
         .tokenizer()
         .map_or_else(|error| one_line(&format!("none: {error}")), |tokenizer| tokenizer.kind().to_string())
 }
 
 /// Dtype → number of tensors and their bytes.
-fn bytes_by_type(model: &CompiledText) -> BTreeMap<&'static str, (usize, u64)> {
+fn bytes_by_type(model: &CompiledPlan) -> BTreeMap<&'static str, (usize, u64)> {
     let mut types: BTreeMap<&'static str, (usize, u64)> = BTreeMap::new();
     for (_, tensor) in model.checkpoint().weights().tensors() {
         let entry = types.entry(tensor.dtype().name()).or_default();
@@ -191,7 +194,7 @@ fn tensor_bytes(tensor: &tensor::Tensor) -> u64 {
     tensor.dtype().bytes_for(tensor.elements()).unwrap_or(0) as u64
 }
 
-fn tensors(model: &CompiledText) -> Table {
+fn tensors(model: &CompiledPlan) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(["tensor", "type", "shape", "bytes"]);
     for (name, tensor) in model.checkpoint().weights().tensors() {
@@ -202,7 +205,7 @@ fn tensors(model: &CompiledText) -> Table {
     table
 }
 
-fn json(model: &CompiledText, length: usize) -> serde_json::Value {
+fn json(model: &CompiledPlan, length: usize) -> serde_json::Value {
     let network = &model.checkpoint().network;
     let tensors: Vec<serde_json::Value> = model
         .checkpoint()
@@ -226,7 +229,7 @@ fn json(model: &CompiledText, length: usize) -> serde_json::Value {
         "parameters": network.parameters(),
         "context_length": network.context_length(),
         "weights_bytes": model.checkpoint().weights().bytes(),
-        "cache_bytes_per_token": network.cache_bytes_per_token(model.cache_dtype()),
+        "cache_bytes_per_token": model.plan().cache_bytes_per_token(),
         "tensors": tensors,
     })
 }

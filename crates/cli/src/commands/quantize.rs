@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context;
-use models::{MIXES, Mix, Network};
-use pipelines::config::ResolvedConfig;
-use pipelines::{AddSpecial, Importance, MemoryBytes, ParseSpecial, QuantizeOptions, Quantized};
+use models::{Checkpoint, MIXES, Mix, Network};
+use pipelines::{AddSpecial, Importance, MemoryBytes, ParseSpecial, Plan, QuantizeOptions, Quantized};
 use serde_json::{Value, json};
 
 use crate::command_profile;
@@ -81,13 +80,17 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let file = Target::of(&arguments.out)?;
     let source = arguments.model.source()?;
     let progress = Progress::new(arguments.quiet);
-    let resolved = source.look(&progress)?;
-    let importance =
-        arguments.importance.as_ref().map(|_| measure(arguments, &resolved, &progress)).transpose()?;
+    let plan = source.open(&progress)?;
+    let checkpoint = plan.checkpoint().expect("its files are fetched");
+    let importance = arguments
+        .importance
+        .as_ref()
+        .map(|_| measure(arguments, (&plan, checkpoint), &progress))
+        .transpose()?;
     let options =
         QuantizeOptions { mix: arguments.to, pure: arguments.pure, importance: importance.as_ref() };
     let show = &mut |done, total| progress.bytes("quantizing", "quantizing", done, total);
-    let written = pipelines::quantize(resolved.checkpoint(), resolved.folder(), &options, file.gguf(), show);
+    let written = pipelines::quantize(checkpoint, plan.folder(), &options, file.gguf(), show);
     progress.clear();
     let written = written.context("cannot quantize the model")?;
     file.finish(arguments, &progress)?;
@@ -142,9 +145,9 @@ impl Target<'_> {
         let mut source = Source::built_in();
         source.set("huggingface_repo_id", &text(gguf)?)?;
         source.set("save_to_serialized_model_path", &text(path)?)?;
-        let resolved = source.look(progress)?;
+        let plan = source.open(progress)?;
         let session = arguments.threads.session()?;
-        let compiled = model::compile(&session, resolved)?;
+        let compiled = model::compile(&session, plan)?;
         match compiled.checkpoint().network {
             Network::Decoder(_) => drop(model::pack(compiled, &session, progress)?),
             Network::Encoder(_) => drop(model::pack_encoder(compiled, &session, progress)?),
@@ -165,17 +168,17 @@ impl Drop for Target<'_> {
 /// Runs the model over the text.
 fn measure(
     arguments: &Arguments,
-    resolved: &ResolvedConfig,
+    (plan, checkpoint): (&Plan, &Checkpoint),
     progress: &Progress,
 ) -> anyhow::Result<Importance> {
     let path = arguments.importance.as_deref().expect("asked for");
     let text = std::fs::read_to_string(path)
         .map_err(|error| Usage(format!("cannot read {}: {error}; give a text in UTF-8", path.display())))?;
-    let tokens = resolved.tokenizer()?.encode(&text, AddSpecial::Yes, ParseSpecial::No)?;
+    let tokens = plan.tokenizer()?.encode(&text, AddSpecial::Yes, ParseSpecial::No)?;
     let session = arguments.threads.session()?;
     let show = &mut |done| progress.phase(format!("importance: token {done} of {}", tokens.len()));
     let window = arguments.importance_window.get();
-    Ok(Importance::measure(&session, resolved.checkpoint(), &tokens, window, show)?)
+    Ok(Importance::measure(&session, checkpoint, &tokens, window, show)?)
 }
 
 fn bits_per_weight(written: &Quantized) -> f64 {

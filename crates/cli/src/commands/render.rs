@@ -115,9 +115,9 @@ fn open(arguments: &Arguments, source: &Source) -> anyhow::Result<(ChatTemplate,
             Ok((template, None))
         };
     }
-    let resolved = source.look(&Progress::new(arguments.json))?;
-    let template = arguments.template.template(source, &resolved, "or name another model with --model")?;
-    Ok((template, Some(resolved.tokenizer().context("cannot open the tokenizer")?)))
+    let plan = source.open(&Progress::new(arguments.json))?;
+    let template = arguments.template.template(source, &plan, "or name another model with --model")?;
+    Ok((template, Some(plan.tokenizer().context("cannot open the tokenizer")?)))
 }
 
 fn print(arguments: &Arguments, prompt: &str, tokens: Option<&[u32]>) -> std::io::Result<()> {

@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use models::Network;
-use pipelines::MemoryBytes;
-use pipelines::config::ResolvedConfig;
+use pipelines::{MemoryBytes, Plan};
 use serde_json::{Value, json};
 
 use crate::command_profile;
@@ -73,13 +72,13 @@ fn warm(arguments: &Arguments) -> anyhow::Result<Warmed> {
     }
     let progress = Progress::new(arguments.quiet);
     let start = Instant::now();
-    let resolved = source.resolve(&progress)?;
+    let plan = source.resolve(&progress)?;
     let resolve = start.elapsed();
-    source.warn(&resolved);
-    let (files, path) = (files(&resolved), resolved.config().save_to_serialized_model_path.clone());
+    source.warn(&plan);
+    let (files, path) = (files(&plan), plan.config().save_to_serialized_model_path.clone());
     let session = arguments.threads.session()?;
     let start = Instant::now();
-    let compiled = model::compile(&session, resolved)?;
+    let compiled = model::compile(&session, plan)?;
     let compile = start.elapsed();
     let start = Instant::now();
     match compiled.checkpoint().network {
@@ -96,8 +95,9 @@ fn warm(arguments: &Arguments) -> anyhow::Result<Warmed> {
 }
 
 /// The weight files; none for the built-in model.
-fn files(resolved: &ResolvedConfig) -> Vec<PathBuf> {
-    let files = resolved.checkpoint().weights().files().iter().map(|file| file.path().to_path_buf());
+fn files(plan: &Plan) -> Vec<PathBuf> {
+    let files = plan.checkpoint().into_iter().flat_map(|checkpoint| checkpoint.weights().files());
+    let files = files.map(|file| file.path().to_path_buf());
     files.filter(|file| file.exists()).collect()
 }
 

@@ -49,7 +49,10 @@ fn bench_respects_length_memory_and_strategy() {
     }
     let shared = ["bench", "--shared-prefix", "16", "--concurrency", "2", "--cache-strategy", "naive"];
     let shared = peri(&shared);
-    assert!(shared.code == Some(2) && shared.stderr.contains("only paged shares prefixes"), "{shared:?}");
+    assert!(
+        shared.code == Some(2) && shared.stderr.contains("shared by the cache strategy paged only"),
+        "{shared:?}"
+    );
 }
 
 #[test]

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use perihelion::driver::DType;
-use perihelion::models::Checkpoint;
 use perihelion::pipelines::{Batch, Page, Runner, SequenceId, Slice, TextModel};
 
 /// The tokens whose logits are compared, and where they are cut when run in chunks.
@@ -62,8 +61,7 @@ fn run(
 }
 
 fn load(path: &Path, threads: usize, page_size: usize, cache_dtype: DType) -> Arc<TextModel> {
-    let checkpoint = Checkpoint::open(path, None).unwrap();
-    Arc::new(crate::support::load_checkpoint(checkpoint, path, threads, page_size, cache_dtype).unwrap())
+    Arc::new(crate::support::load_as(path, None, threads, page_size, cache_dtype).unwrap())
 }
 
 /// Pages for one long sequence and 64 short ones.

@@ -10,8 +10,8 @@ use perihelion::engine::Model;
 use perihelion::models::{Checkpoint, ENCODERS};
 use perihelion::pipelines::config::{PipelineConfig, machine};
 use perihelion::pipelines::{
-    Batch, CompiledText, Embedder, EmbedderOptions, EmbeddingModel, EmbeddingParameters, EmbeddingPrompt,
-    EmbeddingRequest, EmbeddingText, Pooling, Runner, Slice, Truncate,
+    Batch, Embedder, EmbeddingModel, EmbeddingParameters, EmbeddingPrompt, EmbeddingRequest, EmbeddingText,
+    Pooling, Runner, Slice, Truncate,
 };
 use perihelion::weights::Weights;
 
@@ -187,10 +187,10 @@ fn every_encoder_has_a_golden() {
 fn encoders_make_no_text() {
     for golden in goldens().iter().filter(|golden| golden.folder.join("model.gguf").exists()) {
         for file in ["model.safetensors", "model.gguf"] {
-            let checkpoint = Checkpoint::open(&golden.folder.join(file), None).unwrap();
-            let compiled =
-                CompiledText::new(&session(1), checkpoint, &golden.folder, PAGE_SIZE, DType::F32).unwrap();
-            let error = compiled.init(&session(1), &mut |_| ()).err().unwrap().to_string();
+            let path = golden.folder.join(file).display().to_string();
+            let plan = PipelineConfig::new(path).plan(machine()).unwrap();
+            let compiled = plan.compile(&session(1)).unwrap();
+            let error = compiled.load_text(&session(1), &mut |_| ()).err().unwrap().to_string();
             assert!(error.contains("is an encoder, which makes embeddings and no text"), "{error}");
         }
     }
@@ -272,19 +272,29 @@ fn decoders_have_hidden_states() {
     assert!(worst(&got, &logits) <= BOUND);
 }
 
-fn minilm(threads: usize, options: &EmbedderOptions) -> Option<Embedder> {
+fn minilm(threads: usize, parameters: &EmbeddingParameters) -> Option<Embedder> {
     let model = embedding_model(&testdata::shared("minilm-l6-v2")?, threads);
-    Some(Embedder::new(model, options).unwrap())
+    Some(Embedder::new(model, parameters).unwrap())
 }
 
 fn embedding_model(path: &Path, threads: usize) -> Arc<EmbeddingModel> {
-    let resolved = PipelineConfig::new(path.display().to_string()).resolve(machine()).unwrap();
-    Arc::new(EmbeddingModel::from_config(&session(threads), resolved, &mut |_| ()).unwrap())
+    let config = PipelineConfig::new(path.display().to_string()).max_cache_batch_size(256);
+    let plan = config.plan(machine()).unwrap();
+    Arc::new(EmbeddingModel::from_plan(&session(threads), plan, &mut |_| ()).unwrap())
 }
 
-fn truncated() -> EmbedderOptions {
-    let parameters = EmbeddingParameters { truncate: Some(Truncate::Right), ..Default::default() };
-    EmbedderOptions { parameters, ..Default::default() }
+fn truncated() -> EmbeddingParameters {
+    EmbeddingParameters { truncate: Some(Truncate::Right), ..Default::default() }
+}
+
+/// An embedder with batches of other sizes.
+fn with_batches(
+    model: Arc<EmbeddingModel>,
+    (texts, tokens): (usize, usize),
+    parameters: &EmbeddingParameters,
+) -> Result<Embedder, perihelion::pipelines::Error> {
+    let plan = model.plan().with(|config| config.max_cache_batch_size(texts).max_batch_tokens(tokens))?;
+    Embedder::with_plan(model, &plan, parameters)
 }
 
 fn vectors<T: Clone + Into<EmbeddingText>>(embedder: &Embedder, texts: &[T]) -> Vec<Vec<f32>> {
@@ -325,8 +335,8 @@ fn minilm_is_deterministic() {
         sentences.iter().map(|text| vectors(&reference, &[text]).swap_remove(0)).collect();
     for (threads, max_batch_size, max_batch_tokens) in [(1, 256, 4096), (2, 256, 40), (4, 3, 300), (4, 1, 1)]
     {
-        let options = EmbedderOptions { max_batch_size, max_batch_tokens, ..truncated() };
-        let embedder = minilm(threads, &options).unwrap();
+        let model = embedding_model(&testdata::shared("minilm-l6-v2").unwrap(), threads);
+        let embedder = with_batches(model, (max_batch_size, max_batch_tokens), &truncated()).unwrap();
         let together: Vec<&String> = sentences.iter().cycle().take(64).collect();
         for (vector, expected) in vectors(&embedder, &together).iter().zip(alone.iter().cycle()) {
             assert_eq!(bits(vector), bits(expected), "{threads} threads, {max_batch_tokens} tokens");
@@ -336,7 +346,7 @@ fn minilm_is_deterministic() {
 
 #[test]
 fn requests_override_the_files() {
-    let Some(embedder) = minilm(1, &EmbedderOptions::default()) else { return };
+    let Some(embedder) = minilm(1, &EmbeddingParameters::default()) else { return };
     let embed = |text: &str, parameters: EmbeddingParameters| {
         embedder.embed(EmbeddingRequest::new([text]).with(parameters)).unwrap().swap_remove(0).vector
     };
@@ -352,15 +362,14 @@ fn requests_override_the_files() {
     assert!(factor > 1.5 && plain.iter().zip(&full).all(|(a, b)| (a / factor - b).abs() < 1e-6));
     let first = EmbeddingParameters { pooling: Some(Pooling::Cls), ..Default::default() };
     assert_ne!(embed(text, first.clone()), full);
-    let options = EmbedderOptions { parameters: first.clone(), ..Default::default() };
-    assert_eq!(vectors(&minilm(1, &options).unwrap(), &[text])[0], embed(text, first));
+    assert_eq!(vectors(&minilm(1, &first).unwrap(), &[text])[0], embed(text, first));
     let prompt = Some(EmbeddingPrompt::Text("A feline ".into()));
     assert_eq!(embed("is resting on a rug.", EmbeddingParameters { prompt, ..Default::default() }), full);
 }
 
 #[test]
 fn texts_that_do_not_fit_are_refused() {
-    let Some(embedder) = minilm(1, &EmbedderOptions::default()) else { return };
+    let Some(embedder) = minilm(1, &EmbeddingParameters::default()) else { return };
     let long = "word ".repeat(300);
     let refusal = |texts: &[&str]| embedder.embed(texts).unwrap_err().to_string();
     let expected = "text 1 (counted from 0) has 302 tokens, and the model takes 256: shorten or truncate it";
@@ -369,18 +378,15 @@ fn texts_that_do_not_fit_are_refused() {
     let refusal = embedder.embed([vec![101, 99_999, 102]]).unwrap_err().to_string();
     assert_eq!(refusal, "token 99999 is beyond the model's vocabulary of 30522");
     assert!(embedder.embed([vec![]]).unwrap_err().to_string().contains("has no tokens"));
-    let refused = |options: EmbedderOptions| {
-        Embedder::new(Arc::clone(embedder.model()), &options).err().unwrap().to_string()
-    };
-    let parameters = EmbeddingParameters { dimensions: Some(385), ..Default::default() };
-    assert_eq!(
-        refused(EmbedderOptions { parameters, max_length: Some(0), ..Default::default() }),
-        "max_length is 0: give 1 to 512, which is what the model has; \
-         dimensions is 385: give 1 to 384, which is what the model has"
-    );
+    let usual = EmbeddingParameters::default();
+    let parameters = EmbeddingParameters { dimensions: Some(385), ..usual.clone() };
+    let refusal = Embedder::new(Arc::clone(embedder.model()), &parameters).err().unwrap().to_string();
+    assert_eq!(refusal, "dimensions is 385: give 1 to 384, which is what the model has");
+    let plan = |length: usize| embedder.model().plan().with(|config| config.max_length(length));
+    assert!(plan(0).unwrap_err().to_string().contains("max_length is 0: give a whole number, at least 1"));
+    assert!(plan(513).unwrap_err().to_string().contains("max_length is 513: give at most 512"));
     // The files say 256, and the model has positions for more.
-    let longer = EmbedderOptions { max_length: Some(302), ..Default::default() };
-    let longer = Embedder::new(Arc::clone(embedder.model()), &longer).unwrap();
+    let longer = Embedder::with_plan(Arc::clone(embedder.model()), &plan(302).unwrap(), &usual).unwrap();
     assert_eq!(longer.embed(&[long]).unwrap()[0].tokens, 302);
 }
 
@@ -388,13 +394,13 @@ fn texts_that_do_not_fit_are_refused() {
 #[test]
 fn decoders_embed_by_their_last_token() {
     let Some(folder) = testdata::shared("stories260k/hf") else { return };
-    let load =
-        |threads: usize, options: EmbedderOptions| Embedder::new(embedding_model(&folder, threads), &options);
-    let error = load(1, EmbedderOptions::default()).err().unwrap().to_string();
+    let load = |threads: usize, (parameters, tokens): (EmbeddingParameters, usize)| {
+        with_batches(embedding_model(&folder, threads), (256, tokens), &parameters)
+    };
+    let error = load(1, (EmbeddingParameters::default(), 4096)).err().unwrap().to_string();
     assert!(error.contains("files do not say how hidden states become one vector"), "{error}");
     let options = |pooling, max_batch_tokens| {
-        let parameters = EmbeddingParameters { pooling: Some(pooling), ..Default::default() };
-        EmbedderOptions { parameters, max_batch_tokens, ..Default::default() }
+        (EmbeddingParameters { pooling: Some(pooling), ..Default::default() }, max_batch_tokens)
     };
     let texts = ["Once upon a time", "The cat", "Lily and Ben went to the park and played with a ball."];
     for pooling in [Pooling::Last, Pooling::Mean] {

@@ -5,8 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use perihelion::driver::DType;
-use perihelion::models::Checkpoint;
-use perihelion::pipelines::{EventKind, Generator, GeneratorOptions, Request};
+use perihelion::pipelines::{EventKind, Generator, Request};
 use serde::Deserialize;
 
 /// One row of the index of malformed files: an edit of a real model.
@@ -28,12 +27,10 @@ struct Index {
 
 /// Loads a model and lets it write a few tokens.
 fn generate(path: &Path) -> Result<(), String> {
-    let checkpoint = Checkpoint::open(path, None).map_err(|error| error.to_string())?;
-    let model = crate::support::load_checkpoint(checkpoint, path, 1, 64, DType::F32);
-    let model = model.map_err(|error| error.to_string())?;
+    let model = crate::support::load_as(path, None, 1, 64, DType::F32).map_err(|error| error.to_string())?;
     let length = model.decoder().context_length.min(64);
-    let options = GeneratorOptions { max_length: Some(length), ..GeneratorOptions::default() };
-    let mut generator = Generator::new(Arc::new(model), &options).map_err(|error| error.to_string())?;
+    let plan = model.plan().with(|config| config.max_length(length)).map_err(|error| error.to_string())?;
+    let mut generator = Generator::with_plan(Arc::new(model), &plan).map_err(|error| error.to_string())?;
     let request = Request { prompt: vec![1, 5, 9], max_new_tokens: Some(4), ..Request::default() };
     generator.add(request).map_err(|error| error.to_string())?;
     while !generator.is_idle() {

@@ -12,15 +12,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use perihelion::driver::DType;
-use perihelion::models::Checkpoint;
-use perihelion::pipelines::config::KVCacheStrategy;
-use perihelion::pipelines::{
-    EventKind, Generator, GeneratorOptions, Request, SamplingOptions, SequenceId, TextModel,
-};
+use perihelion::pipelines::config::{KVCacheStrategy, PipelineConfig};
+use perihelion::pipelines::{EventKind, Generator, Plan, Request, SamplingOptions, SequenceId, TextModel};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};
 
-use crate::support::load_checkpoint;
+use crate::support::load_as;
 
 /// The default number of mixes.
 const MIXES: u32 = 75;
@@ -43,7 +40,8 @@ struct Mix {
     page_size: usize,
     /// Tokens that the cache holds in addition to the longest sequence.
     spare: usize,
-    options: GeneratorOptions,
+    /// Those of the generator; those of the model are its own.
+    settings: PipelineConfig,
     arrivals: Vec<Arrival>,
 }
 
@@ -80,8 +78,7 @@ impl Models {
     fn get(&mut self, model: usize, threads: usize, page_size: usize) -> Arc<TextModel> {
         let load = || {
             let (path, cache_dtype) = &self.files[model];
-            let checkpoint = Checkpoint::open(path, None).unwrap();
-            Arc::new(load_checkpoint(checkpoint, path, threads, page_size, *cache_dtype).unwrap())
+            Arc::new(load_as(path, None, threads, page_size, *cache_dtype).unwrap())
         };
         Arc::clone(self.loaded.entry((model, threads, page_size)).or_insert_with(load))
     }
@@ -135,7 +132,7 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
     prop::collection::vec(arrival, 1..8)
 }
 
-fn options() -> impl Strategy<Value = GeneratorOptions> {
+fn settings() -> impl Strategy<Value = PipelineConfig> {
     let strategy = prop_oneof![
         1 => Just((KVCacheStrategy::Paged, false)),
         3 => Just((KVCacheStrategy::Paged, true)),
@@ -143,32 +140,30 @@ fn options() -> impl Strategy<Value = GeneratorOptions> {
         1 => Just((KVCacheStrategy::Naive, false)),
     ];
     let budget = prop::sample::select(vec![1, 5, 16, 33, 100, 512]);
-    (strategy, 1..7usize, 1..4usize, budget, 1..7usize, 1..20usize).prop_map(
+    (strategy, 1..7usize, 1..4usize, budget, 1..7i64, 1..20usize).prop_map(
         |(strategy, max_cache_batch_size, max_ce_batch_size, max_batch_tokens, max_num_steps, pad)| {
-            GeneratorOptions {
-                cache_strategy: strategy.0,
-                enable_prefix_caching: strategy.1,
-                max_cache_batch_size,
-                max_ce_batch_size,
-                max_batch_tokens,
-                max_num_steps,
-                pad_to_multiple_of: pad,
-                enable_echo: true,
-                ..GeneratorOptions::default()
-            }
+            PipelineConfig::default()
+                .cache_strategy(strategy.0)
+                .enable_prefix_caching(strategy.1)
+                .max_cache_batch_size(max_cache_batch_size)
+                .max_ce_batch_size(max_ce_batch_size)
+                .max_batch_tokens(max_batch_tokens)
+                .max_num_steps(max_num_steps)
+                .pad_to_multiple_of(pad)
+                .enable_echo(true)
         },
     )
 }
 
 fn mixes(models: usize) -> impl Strategy<Value = Mix> {
     let page_size = prop::sample::select(vec![16, 32, 64]);
-    (0..models, 1..=4usize, page_size, 0..160usize, options(), arrivals()).prop_map(
-        |(model, threads, page_size, spare, options, arrivals)| Mix {
+    (0..models, 1..=4usize, page_size, 0..160usize, settings(), arrivals()).prop_map(
+        |(model, threads, page_size, spare, settings, arrivals)| Mix {
             model,
             threads,
             page_size,
             spare,
-            options,
+            settings,
             arrivals,
         },
     )
@@ -180,16 +175,24 @@ fn longest<'a>(requests: impl Iterator<Item = &'a Request>) -> usize {
     requests.map(length).max().unwrap_or(0)
 }
 
+/// The plan of a model under the settings of a generator.
+fn plan(model: &TextModel, settings: PipelineConfig) -> Plan {
+    let change = |own: PipelineConfig| PipelineConfig {
+        huggingface_repo_id: own.huggingface_repo_id,
+        device_specs: own.device_specs,
+        kv_cache_page_size: own.kv_cache_page_size,
+        cache_dtype: own.cache_dtype,
+        ..settings
+    };
+    model.plan().with(change).unwrap()
+}
+
 impl Mix {
     fn generator(&self, model: Arc<TextModel>) -> Generator {
         let longest = longest(self.arrivals.iter().map(|arrival| &arrival.request));
-        let padded = longest.next_multiple_of(self.options.pad_to_multiple_of);
-        let options = GeneratorOptions {
-            max_length: Some(longest),
-            cache_tokens: Some(padded + self.spare),
-            ..self.options.clone()
-        };
-        Generator::new(model, &options).unwrap()
+        let padded = longest.next_multiple_of(self.settings.pad_to_multiple_of);
+        let plan = plan(&model, self.settings.clone().max_length(longest));
+        Generator::with_plan(model, &plan.with_cache_tokens(padded + self.spare)).unwrap()
     }
 
     /// The answer of each request; that of a cancelled one ends there.
@@ -238,9 +241,8 @@ fn take(generator: &mut Generator, answers: &mut BTreeMap<SequenceId, Answer>) {
 /// The answer of a request that runs alone, in one chunk, with pages in order.
 fn alone(model: &Arc<TextModel>, request: &Request) -> Answer {
     let length = longest(std::iter::once(request));
-    let options =
-        GeneratorOptions { max_length: Some(length), enable_echo: true, ..GeneratorOptions::default() };
-    let mut generator = Generator::new(Arc::clone(model), &options).unwrap();
+    let plan = plan(model, PipelineConfig::default().max_length(length).enable_echo(true));
+    let mut generator = Generator::with_plan(Arc::clone(model), &plan).unwrap();
     let id = generator.add(request.clone()).unwrap();
     let mut answers = BTreeMap::from([(id, Answer::new())]);
     while !generator.is_idle() {
@@ -297,15 +299,13 @@ fn alike(steps: usize) -> Vec<Arrival> {
 #[test]
 fn every_cache_strategy_gives_the_bits_of_a_request_alone() {
     let mut models = Models::new();
-    let paged = GeneratorOptions {
-        cache_strategy: KVCacheStrategy::Paged,
-        max_cache_batch_size: 4,
-        enable_echo: true,
-        ..GeneratorOptions::default()
-    };
-    let of = |cache_strategy| GeneratorOptions { cache_strategy, pad_to_multiple_of: 7, ..paged.clone() };
-    let prefixes = GeneratorOptions { enable_prefix_caching: true, ..paged.clone() };
-    let several = GeneratorOptions { max_num_steps: 4, max_batch_tokens: 13, ..paged.clone() };
+    let paged = PipelineConfig::default()
+        .cache_strategy(KVCacheStrategy::Paged)
+        .max_cache_batch_size(4)
+        .enable_echo(true);
+    let of = |strategy| paged.clone().cache_strategy(strategy).pad_to_multiple_of(7_usize);
+    let prefixes = paged.clone().enable_prefix_caching(true);
+    let several = paged.clone().max_num_steps(4).max_batch_tokens(13);
     // Spare tokens, steps between requests; whether sequences are preempted, and whether prefixes are found.
     let ways = [
         ("naive", of(KVCacheStrategy::Naive), 200, 1, false, false),
@@ -317,10 +317,10 @@ fn every_cache_strategy_gives_the_bits_of_a_request_alone() {
         ("preemption and prefixes", prefixes, 16, 2, true, true),
     ];
     for model in 0..models.files.len() {
-        for (name, options, spare, steps, preempts, hits) in &ways {
+        for (name, settings, spare, steps, preempts, hits) in &ways {
             let arrivals = alike(*steps);
-            let options = options.clone();
-            let mix = Mix { model, threads: 2, page_size: 16, spare: *spare, options, arrivals };
+            let settings = settings.clone();
+            let mix = Mix { model, threads: 2, page_size: 16, spare: *spare, settings, arrivals };
             let outcome = check(&mix, &mut models).unwrap_or_else(|error| panic!("{name}: {error}"));
             let seen = (outcome.preemptions > 0, outcome.cached_tokens > 0);
             assert_eq!(seen, (*preempts, *hits), "{name}: what it is called");

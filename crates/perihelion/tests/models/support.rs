@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use perihelion::driver::{Cpu, DType, Device, Tensor};
 use perihelion::engine::InferenceSession;
-use perihelion::models::Checkpoint;
+use perihelion::pipelines::config::{FloatType, Machine, PipelineConfig, machine};
 use perihelion::pipelines::{
-    AddSpecial, Batch, CompiledText, Error, EventKind, Generator, GeneratorOptions, Logits, ParseSpecial,
-    Request, SamplingOptions, SequenceId, Slice, TextModel,
+    AddSpecial, Batch, Error, EventKind, Generator, Logits, ParseSpecial, Request, SamplingOptions,
+    SequenceId, Slice, TextModel,
 };
 use perihelion::weights::Weights;
 use serde::Deserialize;
@@ -23,22 +23,27 @@ pub(crate) fn load(path: &Path) -> Arc<TextModel> {
 }
 
 pub(crate) fn load_with(path: &Path, weights: Option<&Path>, cache_dtype: DType) -> Arc<TextModel> {
-    let checkpoint = Checkpoint::open(path, weights).map_err(Error::from);
-    let model = checkpoint.and_then(|checkpoint| load_checkpoint(checkpoint, path, 2, 64, cache_dtype));
+    let model = load_as(path, weights, 2, 64, cache_dtype);
     Arc::new(model.unwrap_or_else(|error| panic!("{}: {error}", path.display())))
 }
 
-/// A checkpoint that was opened from a path, with pages and a cache of any kind.
-pub(crate) fn load_checkpoint(
-    checkpoint: Checkpoint,
+/// The model at a path, with pages and a cache of any kind.
+pub(crate) fn load_as(
     path: &Path,
+    weights: Option<&Path>,
     threads: usize,
     page_size: usize,
     cache_dtype: DType,
 ) -> Result<TextModel, Error> {
-    let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
-    let session = session(threads);
-    CompiledText::new(&session, checkpoint, folder, page_size, cache_dtype)?.init(&session, &mut |_| ())
+    let cache_dtype = FloatType::ALL.iter().copied().find(|dtype| dtype.dtype() == cache_dtype);
+    let config = PipelineConfig {
+        weight_path: weights.map(Path::to_path_buf).into_iter().collect(),
+        kv_cache_page_size: page_size,
+        cache_dtype,
+        ..PipelineConfig::new(path.display().to_string())
+    };
+    let plan = config.plan(Machine { free_memory: None, ..machine() })?;
+    TextModel::from_plan(&session(threads), plan)
 }
 
 pub(crate) fn encode(model: &TextModel, prompt: &str) -> Vec<u32> {
@@ -68,8 +73,8 @@ pub(crate) fn last_logits(model: &TextModel, prompt: &[u32]) -> Vec<f32> {
 
 /// The likeliest continuation, of exactly `count` tokens.
 pub(crate) fn greedy(model: &Arc<TextModel>, prompt: &[u32], count: usize) -> Vec<u32> {
-    let options = GeneratorOptions { max_length: Some(prompt.len() + count), ..GeneratorOptions::default() };
-    let mut generator = Generator::new(Arc::clone(model), &options).unwrap();
+    let plan = model.plan().with(|config| config.max_length(prompt.len() + count)).unwrap();
+    let mut generator = Generator::with_plan(Arc::clone(model), &plan).unwrap();
     let request = Request {
         prompt: prompt.to_vec(),
         sampling: SamplingOptions::GREEDY,

@@ -7,16 +7,16 @@ use std::sync::Arc;
 use perihelion::driver::{Cpu, Device};
 use perihelion::engine::InferenceSession;
 use perihelion::pipelines::config::{Devices, PipelineConfig, machine};
-use perihelion::pipelines::{Embedder, EmbedderOptions, EmbeddingModel, Error, Pooling, TextGenerator};
+use perihelion::pipelines::{Embedder, EmbeddingModel, EmbeddingParameters, Error, Pooling, TextGenerator};
 
 use crate::support::{config, folder, storyteller};
 
 const TEXTS: [&str; 5] = ["The cat sits on the mat.", "naïve café", "", "a kitten", "stock markets fell"];
 
 fn embedder(config: &PipelineConfig) -> Result<Embedder, Error> {
-    let resolved = config.resolve(machine())?;
-    let session = InferenceSession::new(resolved.config().devices()?)?;
-    Embedder::from_config(&session, resolved)
+    let plan = config.plan(machine())?;
+    let session = InferenceSession::new(plan.config().devices()?)?;
+    Embedder::from_plan(&session, plan)
 }
 
 fn vectors(embedder: &Embedder) -> Vec<Vec<f32>> {
@@ -26,9 +26,9 @@ fn vectors(embedder: &Embedder) -> Vec<Vec<f32>> {
 /// The vectors of a model with default options.
 fn expected(model: &Path) -> Vec<Vec<f32>> {
     let session = InferenceSession::new([Arc::new(Cpu::new(3)) as Arc<dyn Device>]).unwrap();
-    let resolved = config(model).resolve(machine()).unwrap();
-    let model = EmbeddingModel::from_config(&session, resolved, &mut |_| ()).unwrap();
-    vectors(&Embedder::new(Arc::new(model), &EmbedderOptions::default()).unwrap())
+    let plan = config(model).max_cache_batch_size(256).plan(machine()).unwrap();
+    let model = EmbeddingModel::from_plan(&session, plan, &mut |_| ()).unwrap();
+    vectors(&Embedder::new(Arc::new(model), &EmbeddingParameters::default()).unwrap())
 }
 
 #[test]
@@ -40,7 +40,12 @@ fn fields_configure_embedders() {
     assert_eq!(vectors(&usual), expected);
     let two = embedder(&config(&model).max_cache_batch_size(2)).unwrap();
     assert_eq!(vectors(&two), expected);
-    assert_eq!(two.status().unwrap().batches, 3, "five texts, two at a time");
+    let batches = (0..2000).find_map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        let status = two.status().unwrap();
+        (status.texts == 5).then_some(status.batches)
+    });
+    assert_eq!(batches, Some(3), "five texts, two at a time");
     let long = "word ".repeat(298);
     assert!(matches!(usual.embed(&long[..]), Err(Error::TextTooLong { tokens: 300, limit: 256, .. })));
     let longer = embedder(&config(&model).max_length(300)).unwrap();
@@ -78,11 +83,11 @@ fn wrong_kinds_of_models_are_refused() {
     assert!(matches!(error, Error::NoPooling { .. }), "{error}");
     assert!(error.to_string().contains("or have a text generator write with it"), "{error}");
     let Some(model) = testdata::shared("minilm-l6-v2") else { return };
-    let resolved = config(&model).top_k(3).resolve(machine()).unwrap();
+    let plan = config(&model).top_k(3).plan(machine()).unwrap();
     let idle = "top_k has no effect: BertModel is an encoder, which writes nothing and has no cache";
-    assert!(resolved.warnings().iter().any(|warning| warning == idle), "{:?}", resolved.warnings());
-    let session = InferenceSession::new(resolved.config().devices().unwrap()).unwrap();
-    let error = TextGenerator::from_config(&session, resolved).unwrap_err();
+    assert!(plan.warnings().iter().any(|warning| warning == idle), "{:?}", plan.warnings());
+    let session = InferenceSession::new(plan.config().devices().unwrap()).unwrap();
+    let error = TextGenerator::from_plan(&session, plan).unwrap_err();
     assert_eq!(
         error.to_string(),
         "BertModel is an encoder, which makes embeddings and no text: an embedder runs it"

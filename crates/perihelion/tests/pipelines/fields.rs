@@ -128,7 +128,7 @@ fn free_memory_bounds_open_limits() {
     const FREE: u64 = 16 << 20;
     let small = Machine { free_memory: Some(FREE), ..machine() };
     let open = storyteller().kv_cache_page_size(16_usize).max_length(Auto::Auto);
-    let plan = |config: &PipelineConfig| config.resolve(small).unwrap().memory().clone();
+    let plan = |config: &PipelineConfig| config.plan(small).unwrap().memory().unwrap().clone();
     let token = 8192;
     assert_eq!(plan(&open).max_length, 512, "what the model was made for");
     let half = plan(&open.clone().gpu_memory_utilization(0.5));

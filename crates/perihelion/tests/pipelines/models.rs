@@ -126,11 +126,11 @@ fn recommended_sampling_is_the_default() {
     let gguf = folder.join("model.gguf");
     std::fs::copy(original.join("../gguf/stories260K-F32.gguf"), &gguf).unwrap();
     std::fs::write(folder.join("generation_config.json"), warm).unwrap();
-    let recommended = |config: PipelineConfig| config.resolve(machine()).unwrap().recommended_sampling();
+    let recommended = |config: PipelineConfig| config.plan(machine()).unwrap().recommended_sampling();
     assert_eq!(recommended(config(&folder).weight_path(vec![gguf.clone()])).temperature, Some(1.5));
     assert_eq!(recommended(config(&gguf)).temperature, None);
     let error = std::fs::write(folder.join("generation_config.json"), r#"{"top_p": 7}"#)
-        .map(|()| config(&folder).resolve(machine()).unwrap_err().to_string());
+        .map(|()| config(&folder).plan(machine()).unwrap_err().to_string());
     assert!(error.unwrap().contains("generation_config.json: sampling parameters: top_p is 7"));
     std::fs::remove_dir_all(&folder).unwrap();
 }
@@ -154,14 +154,14 @@ fn quantized(test: &str) -> PathBuf {
 fn gptq_models_run_and_are_saved() {
     let folder = quantized("gptq");
     let model = || config(&folder);
-    let resolved = model().resolve(machine()).unwrap();
-    assert_eq!(resolved.config().quantization_encoding, Some(SupportedEncoding::Gptq));
-    assert_eq!(resolved.cache_dtype(), DType::F32);
+    let plan = model().plan(machine()).unwrap();
+    assert_eq!(plan.config().quantization_encoding, Some(SupportedEncoding::Gptq));
+    assert_eq!(plan.cache_dtype(), DType::F32);
     // All seven matrices of two layers, of 19 bytes for 32 weights.
-    assert_eq!(resolved.checkpoint().repacked().into_iter().collect::<Vec<_>>(), [(DType::Gptq, 14)]);
+    assert_eq!(plan.checkpoint().unwrap().repacked().into_iter().collect::<Vec<_>>(), [(DType::Gptq, 14)]);
     let matrices = 2 * (2 * 64 * 64 + 2 * 32 * 64 + 3 * 96 * 64);
     let (others, groups) = (2 * (96 * 64 + 5 * 64), 4 * 2 * (6 * 64 + 96));
-    assert_eq!(resolved.memory().weights, matrices / 32 * 19 + others + groups);
+    assert_eq!(plan.memory().unwrap().weights, matrices / 32 * 19 + others + groups);
     let expected = answer(&model());
     assert_eq!(answer(&model().quantization_encoding(SupportedEncoding::Gptq)), expected);
     let pytorch = model().weight_path(vec![folder.join("pytorch_model.bin")]);
@@ -203,7 +203,7 @@ fn unused_weights_give_a_warning() {
     let Some(original) = testdata::shared("stories260k/hf") else { return };
     let folder = folder("unused");
     copy(&original, &folder);
-    let warned = |config: &PipelineConfig| config.resolve(machine()).unwrap().warnings().to_vec();
+    let warned = |config: &PipelineConfig| config.validate(machine()).unwrap();
     assert_eq!(warned(&config(&folder)), [""; 0]);
     // Four more tensors of one number each.
     let path = folder.join("model.safetensors");

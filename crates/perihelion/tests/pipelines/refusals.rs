@@ -116,12 +116,12 @@ fn models_that_do_not_fit_say_which_limit_to_lower() {
     const FREE: u64 = 8 << 20;
     let small = Machine { free_memory: Some(FREE), ..machine() };
     let pages = storyteller().kv_cache_page_size(16_usize);
-    let weights = pages.clone().max_length(16).resolve(small).unwrap().memory().weights;
+    let weights = pages.clone().max_length(16).plan(small).unwrap().memory().unwrap().weights;
     // Tokens for which there is room, in whole pages.
     let room = ((FREE as f64 * 0.9) as usize - weights as usize) / (8192 * 16) * 16;
     let refusal = |length: Auto, batch: Auto| {
         let config = pages.clone().max_length(length).max_cache_batch_size(batch);
-        config.resolve(small).err().map(|error| error.to_string()).unwrap_or_default()
+        config.validate(small).err().map(|error| error.to_string()).unwrap_or_default()
     };
     let both = refusal(Auto::At(128), Auto::At(4));
     let (length, batch) = (room / 4 / 16 * 16, room / 128);
@@ -134,7 +134,7 @@ fn models_that_do_not_fit_say_which_limit_to_lower() {
     assert_eq!(refusal(Auto::Auto, Auto::Auto), "", "what is left open is made to fit");
 
     let tiny = Machine { free_memory: Some(1 << 20), ..machine() };
-    let message = pages.resolve(tiny).unwrap_err().to_string();
+    let message = pages.validate(tiny).unwrap_err().to_string();
     assert!(message.contains("take a smaller model or a smaller quantization"), "{message}");
     let unknown = Machine { free_memory: None, ..machine() };
     let warnings = pages.validate(unknown).unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use perihelion::engine::InferenceSession;
 use perihelion::pipelines::config::{Devices, PipelineConfig, machine};
 use perihelion::pipelines::{
-    Completion, Error, Generator, GeneratorOptions, SamplingOptions, TextGenerator, TextModel, TextRequest,
+    Completion, Error, Generator, SamplingOptions, TextGenerator, TextModel, TextRequest,
 };
 
 pub(crate) fn config(model: &Path) -> PipelineConfig {
@@ -39,16 +39,15 @@ pub(crate) fn copy(from: &Path, to: &Path) {
 }
 
 pub(crate) fn generator(config: &PipelineConfig) -> Generator {
-    let resolved = config.resolve(machine()).unwrap();
-    let session = InferenceSession::new(resolved.config().devices().unwrap()).unwrap();
-    let options = GeneratorOptions::from(&resolved);
-    Generator::new(Arc::new(TextModel::from_config(&session, resolved).unwrap()), &options).unwrap()
+    let plan = config.plan(machine()).unwrap();
+    let session = InferenceSession::new(plan.config().devices().unwrap()).unwrap();
+    Generator::new(Arc::new(TextModel::from_plan(&session, plan).unwrap())).unwrap()
 }
 
 pub(crate) fn text_generator(config: &PipelineConfig) -> Result<TextGenerator, Error> {
-    let resolved = config.resolve(machine())?;
-    let session = InferenceSession::new(resolved.config().devices()?)?;
-    TextGenerator::from_config(&session, resolved)
+    let plan = config.plan(machine())?;
+    let session = InferenceSession::new(plan.config().devices()?)?;
+    TextGenerator::from_plan(&session, plan)
 }
 
 /// A greedy request with log-probabilities, which does not stop at the end of the text.
@@ -74,7 +73,7 @@ pub(crate) fn text(completion: &Completion) -> Vec<(u32, u32)> {
 
 /// The fields that a configuration is refused for, and the whole message.
 pub(crate) fn refused(config: &PipelineConfig) -> (Vec<&'static str>, String) {
-    match config.resolve(machine()) {
+    match config.plan(machine()).and_then(|plan| plan.fetch(&|_| ())) {
         Err(error @ Error::Config(_)) => {
             let Error::Config(fields) = &error else { unreachable!("matched above") };
             (fields.iter().map(|problem| problem.field).collect(), error.to_string())

@@ -1,8 +1,7 @@
 //! Vectors of texts, from any thread, blocking or async.
 //!
-//! Callers make tokens of their texts, a batch or two ahead of what they have read. One plain thread computes: batches
-//! come to it through one channel, the texts of several callers together, and each vector goes back through a channel
-//! of its own.
+//! Callers make tokens of their texts, a batch or two ahead of what they have read. A worker computes: texts come to it
+//! through a bounded queue, those of several callers together, and each vector goes back through a channel of its own.
 
 mod options;
 mod request;
@@ -16,46 +15,47 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use async_channel::Sender;
 use engine::InferenceSession;
 use futures_core::Stream;
 
-pub use options::{EmbedderOptions, EmbeddingParameters, EmbeddingPrompt, Truncate};
+pub use options::{EmbeddingParameters, EmbeddingPrompt, Truncate};
 pub use request::{Embedding, EmbeddingRequest, EmbeddingText};
 pub use stream::{AsyncEmbeddingStream, EmbeddingStream};
 pub use worker::EmbedderStatus;
 
-use crate::config::ResolvedConfig;
 use crate::embedding_model::EmbeddingModel;
-use crate::owner::End;
+use crate::plan::Plan;
+use crate::worker::Worker;
 use crate::{Error, Pooling};
 use options::Settled;
-use worker::{BatchLimits, Command};
+use worker::{BatchLimits, EmbeddingWork};
 
 /// A handle to a model that embeds. Clones share the model and its thread, and texts of all of them share batches. What
 /// a text gets depends on that text and its parameters alone, to the bit: not on the others, nor on threads.
 ///
 /// - Dropping a stream, or the future of vectors, cancels what was not computed yet.
-/// - A stream that is not read holds up nobody: no more than two batches of it are on their way.
+/// - A stream that is not read delays no other: no more than two batches of it are on their way.
+/// - The queue of texts is bounded. While it is full, [`Embedder::stream`] waits, and [`Embedder::try_stream`] returns
+///   [`Error::Busy`].
+/// - An error or a panic of the model fails the text that caused it, and no others.
 /// - The thread ends when the last handle and the last stream are dropped; streams may outlive the handles.
 ///   [`Embedder::shutdown`] ends it at once.
-/// - Should the thread end by a defect of ours, all that wait for it get an error with the reason.
 ///
 /// ```
 /// # use std::sync::Arc;
 /// # use engine::devices::Platform;
-/// use perihelion_pipelines::config::{Machine, PipelineConfig};
+/// use perihelion_pipelines::config::PipelineConfig;
 /// # use perihelion_pipelines::{
-/// #     Embedder, EmbedderOptions, EmbeddingModel, EmbeddingParameters, EmbeddingRequest, Pooling,
+/// #     Embedder, EmbeddingModel, EmbeddingParameters, EmbeddingRequest, Machine, Pooling,
 /// # };
 /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../storyteller/model.gguf");
 /// # let platform = Platform::new(|| Arc::new(cpu::Cpu::new(2)));
-/// let resolved = PipelineConfig::new(path).resolve(Machine::new(&platform))?;
-/// let session = engine::InferenceSession::new(resolved.config().devices_of(&platform)?)?;
-/// let model = Arc::new(EmbeddingModel::from_config(&session, resolved, &mut |_| ())?);
+/// let plan = PipelineConfig::new(path).plan(Machine::new(&platform))?;
+/// let session = engine::InferenceSession::new(plan.config().devices_of(&platform)?)?;
+/// let model = Arc::new(EmbeddingModel::from_plan(&session, plan, &mut |_| ())?);
 /// // What the files of an embedding model say need not be said here.
 /// let mean = EmbeddingParameters { pooling: Some(Pooling::Mean), ..EmbeddingParameters::default() };
-/// let embedder = Embedder::new(model, &EmbedderOptions { parameters: mean, ..EmbedderOptions::default() })?;
+/// let embedder = Embedder::new(model, &mean)?;
 ///
 /// let embeddings = embedder.embed(["The fox", "The raven"])?;
 /// assert_eq!((embeddings.len(), embeddings[0].vector.len()), (2, 256));
@@ -66,46 +66,62 @@ use worker::{BatchLimits, Command};
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Embedder {
     shared: Arc<Shared>,
-    commands: Sender<Command>,
+    worker: Worker<EmbeddingWork>,
 }
 
 /// What handles and streams share.
 struct Shared {
     model: Arc<EmbeddingModel>,
-    /// What requests leave open.
+    /// For what requests leave open.
     usual: Settled,
     max_length: usize,
     limits: BatchLimits,
-    end: End,
 }
 
+/// Most tokens in a batch, unless the configuration sets them: enough to keep all threads busy.
+const BATCH_TOKENS: usize = 4096;
+
 impl Embedder {
-    /// Starts a thread for a model.
+    /// Starts a worker for a model, with the limits of its plan. `parameters` hold for what requests leave open.
     ///
     /// # Errors
-    /// If the options do not fit the model, nobody says how a decoder's hidden states become one vector, or no thread
-    /// can be started.
-    pub fn new(model: Arc<EmbeddingModel>, options: &EmbedderOptions) -> Result<Embedder, Error> {
-        let (max_length, usual) = options.settle(&model)?;
-        let limits = BatchLimits { texts: options.max_batch_size, tokens: options.max_batch_tokens };
-        let (commands, received) = async_channel::unbounded();
-        let end = worker::spawn(Arc::clone(&model), limits, received)?;
-        let shared = Shared { model, usual, max_length, limits, end };
-        Ok(Embedder { shared: Arc::new(shared), commands })
+    /// As [`Embedder::with_plan`].
+    pub fn new(model: Arc<EmbeddingModel>, parameters: &EmbeddingParameters) -> Result<Embedder, Error> {
+        let plan = model.plan().clone();
+        Embedder::with_plan(model, &plan, parameters)
     }
 
-    /// Loads the model of a configuration onto a session's devices, and starts a thread for it that runs as the
-    /// configuration says.
+    /// Fetches, compiles and loads a planned model, and starts a worker for it that embeds as the model's files say.
     ///
     /// # Errors
-    /// As [`EmbeddingModel::from_config`] and [`Embedder::new`].
-    pub fn from_config(session: &InferenceSession, resolved: ResolvedConfig) -> Result<Embedder, Error> {
-        let options = EmbedderOptions::from(&resolved);
-        let model = EmbeddingModel::from_config(session, resolved, &mut |_| ())?;
-        Embedder::new(Arc::new(model), &options)
+    /// As [`EmbeddingModel::from_plan`] and [`Embedder::new`].
+    pub fn from_plan(session: &InferenceSession, plan: Plan) -> Result<Embedder, Error> {
+        let model = EmbeddingModel::from_plan(session, plan, &mut |_| ())?;
+        Embedder::new(Arc::new(model), &EmbeddingParameters::default())
+    }
+
+    /// Starts a worker for a model, with the limits of another plan of the same model ([`Plan::with`]). A text may have
+    /// `max_length` tokens if that is set, even if the model's files say fewer.
+    ///
+    /// # Errors
+    /// If the parameters do not fit the model, a decoder's files do not say how hidden states become one vector, the
+    /// model does not fit into memory, or no thread can be started.
+    pub fn with_plan(
+        model: Arc<EmbeddingModel>,
+        plan: &Plan,
+        parameters: &EmbeddingParameters,
+    ) -> Result<Embedder, Error> {
+        let usual = Settled::of_files(&model, parameters)?;
+        let limits = BatchLimits {
+            texts: plan.memory()?.max_batch,
+            tokens: plan.asked_batch_tokens().unwrap_or(BATCH_TOKENS),
+        };
+        let max_length = plan.asked_length().unwrap_or_else(|| model.max_length());
+        let worker = Worker::spawn(EmbeddingWork::new(Arc::clone(&model), limits))?;
+        Ok(Embedder { shared: Arc::new(Shared { model, usual, max_length, limits }), worker })
     }
 
     /// The model.
@@ -137,13 +153,23 @@ impl Embedder {
     }
 
     /// The vectors of texts, in their order, as they are made; and for each text that has none an error, if it is too
-    /// long, has no tokens, or some that the model does not have.
+    /// long, has no tokens, or some that the model does not have. Waits while the queue of texts is full.
     ///
     /// # Errors
     /// If the parameters do not fit the model.
     pub fn stream(&self, request: impl Into<EmbeddingRequest>) -> Result<EmbeddingStream, Error> {
         let mut stream = self.submit(request.into())?;
         stream.prepare();
+        Ok(stream)
+    }
+
+    /// As [`Embedder::stream`], without waiting.
+    ///
+    /// # Errors
+    /// As there, and [`Error::Busy`] if the queue has no room for the first texts.
+    pub fn try_stream(&self, request: impl Into<EmbeddingRequest>) -> Result<EmbeddingStream, Error> {
+        let mut stream = self.submit(request.into())?;
+        stream.try_prepare()?;
         Ok(stream)
     }
 
@@ -179,35 +205,30 @@ impl Embedder {
         Ok(EmbeddingText::from(text).tokens(0, model, &settled, *max_length)?.ids)
     }
 
-    /// How much there is to do, and how much was done. Waits for the batch that is computed.
+    /// How much there is to do, and how much was done: as it was between two batches. Never waits for a batch. Groups
+    /// of texts in the queue count as one text each.
     ///
     /// # Errors
     /// If the thread has ended.
     pub fn status(&self) -> Result<EmbedderStatus, Error> {
-        self.shared.end.ask(&self.commands, Command::Status)
+        let (status, queued) = self.worker.status()?;
+        Ok(EmbedderStatus { waiting: status.waiting + queued, ..status })
     }
 
     /// Cancels all requests, of all handles, and waits until the thread has ended.
     pub fn shutdown(self) {
-        let _ = self.commands.send_blocking(Command::Stop);
-        self.shared.end.wait();
+        self.worker.shutdown();
     }
 
     fn submit(&self, request: EmbeddingRequest) -> Result<EmbeddingStream, Error> {
         let EmbeddingRequest { texts, parameters } = request;
         let settled = self.shared.usual.with(&self.shared.model, &parameters)?;
-        Ok(EmbeddingStream::new(Arc::clone(&self.shared), self.commands.clone(), settled, texts))
-    }
-}
-
-impl std::fmt::Debug for Embedder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Embedder").field("shared", &self.shared).finish_non_exhaustive()
+        Ok(EmbeddingStream::new(Arc::clone(&self.shared), self.worker.clone(), settled, texts))
     }
 }
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("end", &self.end.reason()).finish_non_exhaustive()
+        f.debug_struct("Shared").field("limits", &self.limits).finish_non_exhaustive()
     }
 }

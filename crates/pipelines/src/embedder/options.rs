@@ -1,7 +1,6 @@
-//! How texts become vectors: what requests ask for, what an embedder is started with, and what the model's files say.
+//! How texts become vectors: what requests ask for, and what the model's files say.
 
 use crate::Error;
-use crate::config::ResolvedConfig;
 use crate::embedding_model::EmbeddingModel;
 use crate::error::InvalidField;
 use crate::pooling::Pooling;
@@ -44,44 +43,6 @@ pub enum EmbeddingPrompt {
     Text(String),
 }
 
-/// How an embedder runs. What a text gets depends on [`EmbedderOptions::parameters`] and
-/// [`EmbedderOptions::max_length`] alone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EmbedderOptions {
-    /// What requests leave open.
-    pub parameters: EmbeddingParameters,
-    /// The most tokens of a text, those around it included; `None` is what the model's files say. More than they say
-    /// is possible, up to what the model was built for.
-    pub max_length: Option<usize>,
-    /// Texts that are computed at once.
-    pub max_batch_size: usize,
-    /// Tokens that are computed at once; a longer text is computed alone.
-    pub max_batch_tokens: usize,
-}
-
-impl Default for EmbedderOptions {
-    /// As the model's files say, with batches that keep all threads busy.
-    fn default() -> EmbedderOptions {
-        EmbedderOptions {
-            parameters: EmbeddingParameters::default(),
-            max_length: None,
-            max_batch_size: 256,
-            max_batch_tokens: 4096,
-        }
-    }
-}
-
-/// The default of [`PipelineConfig::max_length`](crate::config::PipelineConfig::max_length) is no wish for a length.
-impl From<&ResolvedConfig> for EmbedderOptions {
-    fn from(resolved: &ResolvedConfig) -> EmbedderOptions {
-        EmbedderOptions {
-            max_length: resolved.asked_length(),
-            max_batch_size: resolved.memory().max_batch,
-            ..EmbedderOptions::default()
-        }
-    }
-}
-
 /// How the texts of one request become vectors: every choice made.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Settled {
@@ -92,39 +53,15 @@ pub(super) struct Settled {
     pub(super) prompt: String,
 }
 
-impl EmbedderOptions {
-    /// The most tokens of a text, and what requests leave open, if the options make sense for the model.
-    ///
-    /// # Errors
-    /// With every option that does not; or if nobody says how a decoder pools.
-    pub(super) fn settle(&self, model: &EmbeddingModel) -> Result<(usize, Settled), Error> {
-        let mut invalid = Vec::new();
-        for (field, value) in
-            [("max_batch_size", self.max_batch_size), ("max_batch_tokens", self.max_batch_tokens)]
-        {
-            if value == 0 {
-                invalid.push(InvalidField { field, value: "0".into(), fix: "give at least 1".into() });
-            }
-        }
-        let context = model.checkpoint().network.context_length();
-        invalid.extend(self.max_length.and_then(|length| within("max_length", length, context)));
-        match Settled::of_files(model, &self.parameters) {
-            Ok(settled) if invalid.is_empty() => {
-                Ok((self.max_length.unwrap_or_else(|| model.max_length()), settled))
-            }
-            Ok(_) => Err(Error::Embedder(invalid)),
-            Err(Error::Embedder(more)) => Err(Error::Embedder(invalid.into_iter().chain(more).collect())),
-            Err(error) => Err(error),
-        }
-    }
-}
-
 impl Settled {
     /// What the parameters say, or else the model's files.
     ///
     /// # Errors
-    /// If the parameters do not fit the model, or nobody says how a decoder pools.
-    fn of_files(model: &EmbeddingModel, parameters: &EmbeddingParameters) -> Result<Settled, Error> {
+    /// If the parameters do not fit the model, or a decoder's files do not say how to pool.
+    pub(super) fn of_files(
+        model: &EmbeddingModel,
+        parameters: &EmbeddingParameters,
+    ) -> Result<Settled, Error> {
         let Some(pooling) = parameters.pooling.or(model.pooling()) else {
             let architecture = model.checkpoint().config.architecture.clone();
             return Err(Error::NoPooling { architecture });
@@ -189,22 +126,22 @@ fn prompt(files: &EmbeddingConfig, wanted: Option<&EmbeddingPrompt>) -> Result<S
         (Some(EmbeddingPrompt::Named(name)), _) | (None, Some(name)) => {
             files.prompts.get(name).cloned().ok_or_else(|| {
                 let names: Vec<&str> = files.prompts.keys().map(String::as_str).collect();
-                let fix = match names.is_empty() {
-                    true => "the model's files name no prompts; give its text".to_string(),
-                    false => format!("the model's files name {}", names.join(", ")),
+                let fix = if names.is_empty() {
+                    "the model's files name no prompts; give its text".to_string()
+                } else {
+                    format!("the model's files name {}", names.join(", "))
                 };
                 problem(name, fix)
             })?
         }
         (None, None) => String::new(),
     };
-    match files.excludes_prompt && !text.is_empty() {
-        true => {
-            let fix = "the model leaves the tokens of prompts out of its pooling, which is not supported: give none";
-            Err(problem(&format!("{text:?}"), fix.to_string()))
-        }
-        false => Ok(text),
+    if files.excludes_prompt && !text.is_empty() {
+        let fix =
+            "the model leaves the tokens of prompts out of its pooling, which is not supported: give none";
+        return Err(problem(&format!("{text:?}"), fix.to_string()));
     }
+    Ok(text)
 }
 
 #[cfg(test)]

@@ -5,13 +5,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use async_channel::{Receiver, Sender};
+use async_channel::Receiver;
 use futures_core::Stream;
 
 use super::request::{Embedding, EmbeddingText, Tokens};
-use super::worker::{Command, Job};
+use super::worker::{EmbeddingWork, Job};
 use super::{Settled, Shared};
 use crate::Error;
+use crate::worker::Worker;
 
 /// Batches of tokens that are made ahead of what was read: while one is computed, the next one waits.
 const BATCHES_AHEAD: usize = 2;
@@ -21,7 +22,7 @@ const BATCHES_AHEAD: usize = 2;
 #[derive(Debug)]
 pub struct EmbeddingStream {
     shared: Arc<Shared>,
-    commands: Sender<Command>,
+    worker: Worker<EmbeddingWork>,
     settled: Arc<Settled>,
     /// Those that are no tokens yet.
     texts: std::vec::IntoIter<EmbeddingText>,
@@ -35,8 +36,21 @@ pub struct EmbeddingStream {
 }
 
 /// The same for a task, on any runtime. Texts become tokens one by one, so that other tasks get their turn.
-#[derive(Debug)]
-pub struct AsyncEmbeddingStream(EmbeddingStream);
+pub struct AsyncEmbeddingStream {
+    stream: EmbeddingStream,
+    submitting: Option<Submitting>,
+}
+
+/// What making tokens of a text came to.
+enum Prepared {
+    /// Texts to hand in, if any.
+    Next(Vec<Job>),
+    /// Enough is on its way, or there are no more texts.
+    Enough,
+}
+
+/// A group that waits for room in the queue.
+type Submitting = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 
 /// Where a vector comes from; pinned while it is waited for.
 type Awaited = Receiver<Result<Vec<f32>, Error>>;
@@ -51,13 +65,13 @@ enum Answer {
 impl EmbeddingStream {
     pub(super) fn new(
         shared: Arc<Shared>,
-        commands: Sender<Command>,
+        worker: Worker<EmbeddingWork>,
         settled: Settled,
         texts: Vec<EmbeddingText>,
     ) -> EmbeddingStream {
         EmbeddingStream {
             shared,
-            commands,
+            worker,
             settled: Arc::new(settled),
             texts: texts.into_iter(),
             next_index: 0,
@@ -68,21 +82,37 @@ impl EmbeddingStream {
         }
     }
 
-    /// Makes tokens of texts until enough is on its way.
+    /// Makes tokens of texts and hands them in until enough is on its way. Waits while the queue is full.
     pub(super) fn prepare(&mut self) {
-        while self.prepare_one() {}
+        while let Prepared::Next(group) = self.prepare_one() {
+            if !group.is_empty() {
+                self.worker.submit(group);
+            }
+        }
     }
 
-    /// Makes tokens of the next text, and hands them over once a batch is full or nothing comes after them. Tells
-    /// whether there is more to do.
-    fn prepare_one(&mut self) -> bool {
+    /// As [`EmbeddingStream::prepare`], for the first texts of a stream.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if the queue is full.
+    pub(super) fn try_prepare(&mut self) -> Result<(), Error> {
+        while let Prepared::Next(group) = self.prepare_one() {
+            if !group.is_empty() {
+                self.worker.try_submit(group)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes tokens of the next text. Gives the texts to hand in once a batch is full or nothing comes after them.
+    fn prepare_one(&mut self) -> Prepared {
         let limits = self.shared.limits;
         if self.answers.len() >= BATCHES_AHEAD.saturating_mul(limits.texts)
             || self.tokens_ahead >= BATCHES_AHEAD.saturating_mul(limits.tokens)
         {
-            return false;
+            return Prepared::Enough;
         }
-        let Some(text) = self.texts.next() else { return false };
+        let Some(text) = self.texts.next() else { return Prepared::Enough };
         let index = self.next_index;
         self.next_index += 1;
         match text.tokens(index, &self.shared.model, &self.settled, self.shared.max_length) {
@@ -90,13 +120,11 @@ impl EmbeddingStream {
             Err(error) => self.answers.push_back(Answer::Refused(error)),
         }
         let full = self.group.len() >= limits.texts || self.group_tokens >= limits.tokens;
-        if (full || self.texts.len() == 0) && !self.group.is_empty() {
-            self.group_tokens = 0;
-            let group = std::mem::take(&mut self.group);
-            // An error shows in the answers, whose channels are then closed.
-            let _ = self.commands.try_send(Command::Add(group));
+        if !full && self.texts.len() > 0 {
+            return Prepared::Next(Vec::new());
         }
-        true
+        self.group_tokens = 0;
+        Prepared::Next(std::mem::take(&mut self.group))
     }
 
     fn await_vector(&mut self, Tokens { ids, truncated }: Tokens) {
@@ -114,7 +142,7 @@ impl EmbeddingStream {
             Answer::Refused(error) => Some(Err(error)),
             Answer::Awaited { tokens, truncated, .. } => {
                 self.tokens_ahead -= tokens;
-                let vector = received.unwrap_or_else(|| Err(self.shared.end.error()));
+                let vector = received.unwrap_or_else(|| Err(self.worker.error()));
                 Some(vector.map(|vector| Embedding { vector, tokens, truncated }))
             }
         }
@@ -143,7 +171,34 @@ impl ExactSizeIterator for EmbeddingStream {}
 
 impl AsyncEmbeddingStream {
     pub(super) fn new(stream: EmbeddingStream) -> AsyncEmbeddingStream {
-        AsyncEmbeddingStream(stream)
+        AsyncEmbeddingStream { stream, submitting: None }
+    }
+
+    /// Makes tokens of one more text, unless the texts before wait for room in the queue. Tells whether there is more
+    /// to do at once.
+    fn prepare(&mut self, context: &mut Context<'_>) -> bool {
+        if let Some(submitting) = &mut self.submitting {
+            if submitting.as_mut().poll(context).is_pending() {
+                return false;
+            }
+            self.submitting = None;
+        }
+        match self.stream.prepare_one() {
+            Prepared::Enough => false,
+            Prepared::Next(group) => {
+                if !group.is_empty() {
+                    let worker = self.stream.worker.clone();
+                    self.submitting = Some(Box::pin(async move { worker.submit_async(group).await }));
+                }
+                true
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for AsyncEmbeddingStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("AsyncEmbeddingStream").field(&self.stream).finish()
     }
 }
 
@@ -151,8 +206,8 @@ impl Stream for AsyncEmbeddingStream {
     type Item = Result<Embedding, Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let stream = &mut self.0;
-        let more = stream.prepare_one();
+        let more = self.prepare(context);
+        let stream = &mut self.stream;
         let received = match stream.answers.front_mut() {
             Some(Answer::Awaited { vector, .. }) => {
                 let polled = vector.as_mut().poll_next(context);
@@ -167,6 +222,6 @@ impl Stream for AsyncEmbeddingStream {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.0.size_hint()
+        self.stream.size_hint()
     }
 }

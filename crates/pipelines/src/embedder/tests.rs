@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use async_channel::Sender;
 use futures_lite::future::{block_on, or, yield_now, zip};
 
 use super::*;
@@ -18,12 +19,28 @@ fn storyteller() -> Arc<EmbeddingModel> {
     crate::testing::embedding_model(&testdata::asset("storyteller/model.gguf"))
 }
 
-fn options(max_batch_size: usize, max_batch_tokens: usize) -> EmbedderOptions {
-    EmbedderOptions { parameters: MEAN, max_length: None, max_batch_size, max_batch_tokens }
+fn settings(model: &EmbeddingModel, max_batch_size: usize, max_batch_tokens: usize) -> Plan {
+    let plan = model.plan();
+    plan.with(|config| config.max_cache_batch_size(max_batch_size).max_batch_tokens(max_batch_tokens))
+        .unwrap()
 }
 
 fn start() -> Embedder {
-    Embedder::new(storyteller(), &options(4, 64)).unwrap()
+    let model = storyteller();
+    let plan = settings(&model, 4, 64);
+    Embedder::with_plan(model, &plan, &MEAN).unwrap()
+}
+
+/// Asks until it is so: the counters are those between two batches.
+fn wait_until(embedder: &Embedder, what: &str, so: impl Fn(EmbedderStatus) -> bool) -> EmbedderStatus {
+    for _ in 0..2000 {
+        let status = embedder.status().unwrap();
+        if so(status) {
+            return status;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("never {what}: {:?}", embedder.status());
 }
 
 /// Texts of different lengths, none of them alike.
@@ -34,7 +51,9 @@ fn texts(count: usize) -> Vec<String> {
 /// Keeps the embedder from its work until what is given back is dropped.
 fn hold(embedder: &Embedder) -> Sender<()> {
     let (holder, held) = async_channel::bounded(1);
-    embedder.commands.send_blocking(Command::Hold(held)).unwrap();
+    embedder.worker.act(move |_| {
+        let _ = held.recv_blocking();
+    });
     holder
 }
 
@@ -55,7 +74,7 @@ fn blocking_and_async_callers_get_the_same_bits() {
     let tokens: Vec<Vec<u32>> = texts.iter().map(|text| embedder.tokenize(text, &MEAN).unwrap()).collect();
     assert_eq!(embedder.embed(tokens).unwrap(), alone);
     assert_eq!(embedder.embed(Vec::<String>::new()).unwrap(), []);
-    assert_eq!(embedder.status().unwrap().waiting, 0);
+    wait_until(&embedder, "idle", |status| status.waiting == 0);
 }
 
 #[test]
@@ -66,8 +85,9 @@ fn several_callers_share_batches() {
         ["One.", "Two.", "Three.", "Four.", "Five."].map(|text| embedder.stream(text).unwrap()).into();
     drop(holder);
     let all: Vec<Embedding> = streams.into_iter().flatten().map(Result::unwrap).collect();
-    let EmbedderStatus { batches, texts, tokens, waiting } = embedder.status().unwrap();
-    assert_eq!((batches, texts, waiting), (2, 5, 0), "four texts are a batch");
+    let EmbedderStatus { batches, tokens, waiting, .. } =
+        wait_until(&embedder, "done", |status| status.texts == 5);
+    assert_eq!((batches, waiting), (2, 0), "four texts are a batch");
     assert_eq!(tokens as usize, all.iter().map(|embedding| embedding.tokens).sum::<usize>());
     // Sixty-four tokens are one too, and a longer text is computed alone.
     let holder = hold(&embedder);
@@ -75,13 +95,15 @@ fn several_callers_share_batches() {
     let streams = ["One.", &long, "Two."].map(|text| embedder.stream(text).unwrap());
     drop(holder);
     assert!(streams.into_iter().flatten().all(|embedding| embedding.is_ok()));
-    assert_eq!(embedder.status().unwrap().batches, batches + 3);
+    let status = wait_until(&embedder, "done", |status| status.texts == 8);
+    assert_eq!(status.batches, batches + 3);
 }
 
 #[test]
 fn a_text_that_is_refused_holds_up_no_other() {
-    let options = EmbedderOptions { max_length: Some(6), ..options(4, 64) };
-    let embedder = Embedder::new(storyteller(), &options).unwrap();
+    let model = storyteller();
+    let short = settings(&model, 4, 64).with(|config| config.max_length(6)).unwrap();
+    let embedder = Embedder::with_plan(model, &short, &MEAN).unwrap();
     let long = "The fox ran on and on and on.";
     let tokens = start().tokenize(long, &MEAN).unwrap();
     let mixed: Vec<EmbeddingText> =
@@ -132,11 +154,61 @@ fn requests_say_how() {
         "dimensions is 257: give 1 to 256, which is what the model has; \
          prompt is query: the model's files name no prompts; give its text"
     );
-    let silent = EmbedderOptions { parameters: EmbeddingParameters::default(), ..options(1, 1) };
-    let error = Embedder::new(storyteller(), &silent).unwrap_err();
+    let error = Embedder::new(storyteller(), &EmbeddingParameters::default()).unwrap_err();
     assert!(matches!(error, Error::NoPooling { .. }), "{error}");
-    let error = Embedder::new(storyteller(), &options(0, 1)).unwrap_err().to_string();
-    assert_eq!(error, "max_batch_size is 0: give at least 1");
+}
+
+#[test]
+fn a_text_that_fails_takes_no_other_along() {
+    let faults: [fn() -> Result<(), Error>; 2] =
+        [|| panic!("on purpose"), || Err(Error::Defect("on purpose".to_string()))];
+    let embedder = start();
+    let expected = embedder.embed(texts(3)).unwrap();
+    for fault in faults {
+        // The batch fails, then the first text by itself; the others are fine, and the thread goes on.
+        embedder.worker.act(move |work| work.faults = [Box::new(fault) as _, Box::new(fault) as _].into());
+        let mut answers = embedder.stream(texts(3)).unwrap();
+        assert!(answers.next().unwrap().unwrap_err().to_string().contains("on purpose"));
+        assert_eq!(answers.map(Result::unwrap).collect::<Vec<_>>(), expected[1..]);
+    }
+}
+
+#[test]
+fn status_waits_for_no_batch_and_a_full_queue_refuses() {
+    let embedder = start();
+    let (holder, held) = async_channel::bounded::<()>(1);
+    let blocking = move || {
+        let _ = held.recv_blocking();
+        Ok(())
+    };
+    embedder.worker.act(move |work| work.faults = [Box::new(blocking) as _].into());
+    let first = embedder.stream("The fox").unwrap();
+    wait_until(&embedder, "taken", |status| status.waiting == 1);
+    let mut queued = Vec::new();
+    let refused = loop {
+        match embedder.try_stream("The raven") {
+            Ok(stream) => queued.push(stream),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, Error::Busy { .. }), "{refused}");
+    assert_eq!(embedder.status().unwrap().waiting, 1 + queued.len());
+    // A task waits for room too, in a stream that is dropped while it does and in one that is read.
+    let lost = block_on(or(async { embedder.embed_async("The wolf").await.ok() }, async {
+        for _ in 0..20 {
+            yield_now().await;
+        }
+        None
+    }));
+    assert!(lost.is_none());
+    let waiting = std::thread::spawn({
+        let embedder = embedder.clone();
+        move || block_on(embedder.embed_async("The raven")).unwrap()
+    });
+    drop(holder);
+    let expected = waiting.join().unwrap().remove(0);
+    assert_eq!(first.count(), 1);
+    assert!(queued.into_iter().flatten().all(|embedding| embedding.unwrap() == expected));
 }
 
 #[test]
@@ -155,8 +227,8 @@ fn dropping_cancels_what_was_not_computed() {
     drop(dropped);
     drop(holder);
     assert_eq!(kept.count(), 1);
-    let EmbedderStatus { texts, waiting, .. } = embedder.status().unwrap();
-    assert_eq!((texts, waiting), (1, 0));
+    let status = wait_until(&embedder, "idle", |status| status.waiting == 0 && status.texts > 0);
+    assert_eq!(status.texts, 1);
 }
 
 /// What is not read is not computed either, beyond two batches.
@@ -180,10 +252,10 @@ fn ends_reach_the_callers() {
     let embedder = start();
     // A stream outlives the handles, and the thread ends with the last of both.
     let survivor = embedder.stream(texts(20)).unwrap();
-    let end = embedder.shared.end.clone();
+    let ended = embedder.worker.ended();
     drop(embedder);
     assert_eq!(survivor.map(Result::unwrap).count(), 20);
-    end.wait();
+    assert!(ended.recv_blocking().is_err());
     let embedder = start();
     let holder = hold(&embedder);
     let stream = embedder.stream(texts(20)).unwrap();
@@ -192,7 +264,6 @@ fn ends_reach_the_callers() {
         std::thread::sleep(Duration::from_millis(20));
         drop(holder);
     });
-    embedder.commands.send_blocking(Command::Stop).unwrap();
     embedder.shutdown();
     release.join().unwrap();
     let last = stream.last().unwrap().unwrap_err().to_string();
@@ -200,7 +271,7 @@ fn ends_reach_the_callers() {
     assert!(other.status().is_err() && other.embed("x").is_err());
     let embedder = start();
     let holder = hold(&embedder);
-    embedder.commands.send_blocking(Command::Panic).unwrap();
+    embedder.worker.act(|_| panic!("on purpose"));
     let future = embedder.embed_async("The fox");
     drop(holder);
     let message = block_on(future).unwrap_err().to_string();

@@ -1,32 +1,23 @@
-//! The thread that computes: texts come in, vectors go out, one batch at a time.
+//! Embedding as the work of a worker: texts in, vectors out, one batch at a time.
 
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use async_channel::{Receiver, Sender};
+use async_channel::Sender;
 
 use super::Settled;
 use crate::Error;
 use crate::embedding_model::EmbeddingModel;
+#[cfg(test)]
+use crate::generator::Fault;
 use crate::generator::guarded;
-use crate::owner::{self, End, Owner};
 use crate::pooling::normalize;
+use crate::worker::Work;
 
-/// What the thread is told.
-pub(super) enum Command {
-    /// Texts that are to become vectors, in this order.
-    Add(Vec<Job>),
-    Status(Sender<EmbedderStatus>),
-    Stop,
-    /// Nothing is done until the sender is dropped.
-    #[cfg(test)]
-    Hold(Receiver<()>),
-    #[cfg(test)]
-    Panic,
-}
+/// Batches of texts that wait; further texts stay in the queue.
+const BATCHES_WAITING: usize = 4;
 
-/// A text, and where its vector goes. It is forgotten once nobody waits for that.
+/// A text, and where its vector goes. It is dropped if the stream that waits for it is.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) tokens: Vec<u32>,
@@ -34,7 +25,7 @@ pub(super) struct Job {
     pub(super) reply: Sender<Result<Vec<f32>, Error>>,
 }
 
-/// How much there is to do, and how much was done.
+/// How much there is to do, and how much was done, as it was between two batches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EmbedderStatus {
     /// Texts that wait to be computed.
@@ -55,63 +46,33 @@ pub(super) struct BatchLimits {
     pub(super) tokens: usize,
 }
 
-/// Starts the thread.
-pub(super) fn spawn(
-    model: Arc<EmbeddingModel>,
-    limits: BatchLimits,
-    commands: Receiver<Command>,
-) -> Result<End, Error> {
-    let (queue, status) = (VecDeque::new(), EmbedderStatus::default());
-    owner::spawn(Worker { model, limits, queue, status }, commands)
-}
-
-struct Worker {
+/// A model, and the texts that wait for it.
+pub(super) struct EmbeddingWork {
     model: Arc<EmbeddingModel>,
     limits: BatchLimits,
     queue: VecDeque<Job>,
     status: EmbedderStatus,
+    /// Happen in the next calls of the model.
+    #[cfg(test)]
+    pub(super) faults: VecDeque<Fault>,
 }
 
-impl Owner for Worker {
-    const NAME: &'static str = "embedder";
-
-    type Command = Command;
-
-    fn is_idle(&self) -> bool {
-        self.queue.is_empty()
-    }
-
-    fn obey(&mut self, command: Command) -> ControlFlow<()> {
-        match command {
-            Command::Add(jobs) => self.queue.extend(jobs),
-            Command::Status(reply) => {
-                self.queue.retain(Job::is_awaited);
-                // Whoever asked may be gone.
-                let _ = reply.try_send(EmbedderStatus { waiting: self.queue.len(), ..self.status });
-            }
-            Command::Stop => return ControlFlow::Break(()),
+impl EmbeddingWork {
+    pub(super) fn new(model: Arc<EmbeddingModel>, limits: BatchLimits) -> EmbeddingWork {
+        EmbeddingWork {
+            model,
+            limits,
+            queue: VecDeque::new(),
+            status: EmbedderStatus::default(),
             #[cfg(test)]
-            Command::Hold(released) => drop(released.recv_blocking()),
-            #[cfg(test)]
-            Command::Panic => panic!("on purpose"),
+            faults: VecDeque::new(),
         }
-        ControlFlow::Continue(())
     }
 
-    fn step(&mut self) {
-        let batch = self.batch();
-        self.compute(batch);
-    }
-}
-
-impl Worker {
-    /// The texts that are computed next: the oldest that somebody waits for.
+    /// The texts that are computed next: the oldest.
     fn batch(&mut self) -> Vec<Job> {
         let (mut batch, mut tokens) = (Vec::new(), 0);
         while let Some(job) = self.queue.pop_front() {
-            if !job.is_awaited() {
-                continue;
-            }
             tokens += job.tokens.len();
             if !batch.is_empty() && tokens > self.limits.tokens {
                 self.queue.push_front(job);
@@ -125,18 +86,22 @@ impl Worker {
         batch
     }
 
-    /// Computes a batch. Where that fails, each text by itself, so that an error is its own.
+    /// Computes a batch. If that fails, each text by itself, so that an error is its own.
     fn compute(&mut self, batch: Vec<Job>) {
-        if batch.is_empty() {
-            return;
-        }
-        match guarded(|| vectors(&self.model, &batch)) {
+        #[cfg(test)]
+        let fault = self.faults.pop_front();
+        let computed = guarded(|| {
+            #[cfg(test)]
+            fault.map_or(Ok(()), |fault| fault())?;
+            vectors(&self.model, &batch)
+        });
+        match computed {
             Ok(vectors) => {
                 self.status.batches += 1;
                 for (job, vector) in batch.into_iter().zip(vectors) {
                     self.status.texts += 1;
                     self.status.tokens += job.tokens.len() as u64;
-                    // Whoever asked may be gone.
+                    // The stream may have been dropped meanwhile.
                     let _ = job.reply.try_send(Ok(vector));
                 }
             }
@@ -146,9 +111,36 @@ impl Worker {
     }
 }
 
-impl Job {
-    fn is_awaited(&self) -> bool {
-        !self.reply.is_closed()
+impl Work for EmbeddingWork {
+    const NAME: &'static str = "embedder";
+
+    /// Texts that are to become vectors, in this order.
+    type Job = Vec<Job>;
+    type Status = EmbedderStatus;
+
+    fn add(&mut self, jobs: Vec<Job>) {
+        self.queue.extend(jobs);
+    }
+
+    fn is_full(&self) -> bool {
+        self.queue.len() >= self.limits.texts.saturating_mul(BATCHES_WAITING)
+    }
+
+    fn tend(&mut self) {
+        self.queue.retain(|job| !job.reply.is_closed());
+    }
+
+    fn is_idle(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    fn step(&mut self) {
+        let batch = self.batch();
+        self.compute(batch);
+    }
+
+    fn status(&self) -> EmbedderStatus {
+        EmbedderStatus { waiting: self.queue.len(), ..self.status }
     }
 }
 

@@ -79,9 +79,10 @@ impl Active {
         let eos = tokenizer.eos_ids().iter().filter(|_| !request.ignore_eos);
         Active {
             forbidden: eos.chain(&request.stop_token_ids).copied().collect(),
-            history: match params.uses_history() {
-                true => TokenCounts::new(&request.prompt),
-                false => TokenCounts::default(),
+            history: if params.uses_history() {
+                TokenCounts::new(&request.prompt)
+            } else {
+                TokenCounts::default()
             },
             stops: StopSearch::new(Arc::new(StopStrings::new(&request.stop))),
             warning: (wanted.is_some() && scores.is_none()).then_some(Warning::EchoDisabled),

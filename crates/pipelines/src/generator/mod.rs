@@ -2,6 +2,7 @@
 
 mod active;
 mod event;
+mod limits;
 mod request;
 
 #[cfg(test)]
@@ -18,7 +19,7 @@ pub use request::{MAX_SAMPLES, MAX_STOP_BYTES, MAX_STOP_TOKENS, MAX_STOPS, Reque
 
 use crate::Error;
 use crate::batch::Batch;
-use crate::generator_options::GeneratorOptions;
+use crate::plan::Plan;
 use crate::runner::{Logits, Runner};
 use crate::sampler::Sampler;
 use crate::sampling_options::SamplingOptions;
@@ -44,31 +45,40 @@ pub struct Generator {
     stepped: Vec<SequenceId>,
     /// Happens in the next step.
     #[cfg(test)]
-    pub(crate) fault: Option<fn() -> Result<(), Error>>,
+    pub(crate) fault: Option<Fault>,
 }
 
 impl Generator {
-    /// A generator with nothing to do.
+    /// A generator with nothing to do, with the limits of the model's plan.
     ///
     /// # Errors
-    /// If options are out of range or contradict each other, or the cache does not fit into memory.
-    pub fn new(model: Arc<TextModel>, options: &GeneratorOptions) -> Result<Generator, Error> {
-        let max_length = options.check(model.decoder().context_length)?;
+    /// As [`Generator::with_plan`].
+    pub fn new(model: Arc<TextModel>) -> Result<Generator, Error> {
+        let plan = model.plan().clone();
+        Generator::with_plan(model, &plan)
+    }
+
+    /// A generator with nothing to do, with the limits of another plan of the same model ([`Plan::with`]).
+    ///
+    /// # Errors
+    /// If the model or the cache does not fit into memory.
+    pub fn with_plan(model: Arc<TextModel>, plan: &Plan) -> Result<Generator, Error> {
         let page_size = model.page_size();
-        let num_pages = options.num_pages(max_length, page_size)?;
+        let num_pages = limits::num_pages(plan, page_size)?;
         // First of all, as it finds out whether there is memory for so many pages.
         let runner = model.runner(num_pages)?;
-        let cache = options.cache(num_pages, max_length, page_size);
+        let cache = limits::cache(plan, num_pages, page_size)?;
+        let config = plan.config();
         Ok(Generator {
             runner,
-            scheduler: Scheduler::new(options.limits(), options.batching(), cache),
+            scheduler: Scheduler::new(limits::limits(plan)?, limits::batching(plan), cache),
             sampler: Sampler::default(),
             active: HashMap::new(),
             paused: HashMap::new(),
-            max_length,
-            max_new_tokens: options.max_new_tokens,
-            sampling: options.sampling,
-            enable_echo: options.enable_echo,
+            max_length: plan.max_length()?,
+            max_new_tokens: usize::try_from(config.max_new_tokens).ok(),
+            sampling: plan.sampling_defaults(),
+            enable_echo: config.enable_echo,
             next_id: 0,
             stepped: Vec::new(),
             #[cfg(test)]
@@ -199,9 +209,10 @@ impl Generator {
         let new = request.max_new_tokens.or(self.max_new_tokens).unwrap_or(usize::MAX);
         // A prompt that is only read may fill everything.
         if tokens > limit || tokens == limit && new > 0 {
-            return Err(match limit == self.model.decoder().context_length {
-                true => Error::PromptTooLong { tokens, limit },
-                false => Error::PromptBeyondMaxLength { tokens, limit },
+            return Err(if limit == self.model.decoder().context_length {
+                Error::PromptTooLong { tokens, limit }
+            } else {
+                Error::PromptBeyondMaxLength { tokens, limit }
             });
         }
         Ok(tokens.saturating_add(new).min(limit))
@@ -233,6 +244,10 @@ impl Generator {
         events
     }
 }
+
+/// What a test does in place of a step.
+#[cfg(test)]
+pub(crate) type Fault = Box<dyn FnOnce() -> Result<(), Error> + Send>;
 
 /// A panic becomes an error, so that the sequence it happened in is the only one that ends.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {

@@ -14,7 +14,7 @@ use crate::sampling_options::SamplingOptions;
 pub struct Request {
     /// The tokens to continue; at least one.
     pub prompt: Vec<u32>,
-    /// How tokens are chosen. What is open here, [`GeneratorOptions`](crate::GeneratorOptions) say.
+    /// How tokens are chosen. What is open here is as in [`Plan::sampling_defaults`](crate::Plan::sampling_defaults).
     pub sampling: SamplingOptions,
     /// Where the random numbers come from: [`SamplingParams::seed`].
     pub seed: u64,
@@ -23,7 +23,7 @@ pub struct Request {
     /// Whether to report log-probabilities of the answer's tokens, and of this many of the most probable in their place.
     pub logprobs: Option<usize>,
     /// The most tokens to make: 0 only reads the prompt, `usize::MAX` goes on until the model ends its text or
-    /// `max_length` is reached. `None` is what [`GeneratorOptions`](crate::GeneratorOptions) say.
+    /// `max_length` is reached. `None` is `max_new_tokens` of the configuration.
     pub max_new_tokens: Option<usize>,
     /// Until this many tokens are made, end-of-sequence tokens and those of `stop_token_ids` cannot be chosen, and
     /// stop strings are not looked for.

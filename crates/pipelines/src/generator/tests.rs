@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::config::KVCacheStrategy;
+use crate::config::{KVCacheStrategy, PipelineConfig};
 use crate::sampling_options::SamplingOptions;
 use crate::tokenizer::{AddSpecial, ParseSpecial, SkipSpecial};
 
@@ -21,14 +21,15 @@ fn encode(model: &TextModel, text: &str) -> Vec<u32> {
 }
 
 /// Room for a few sequences, and steps so short that prompts are read in chunks.
-fn options() -> GeneratorOptions {
-    GeneratorOptions {
-        max_cache_batch_size: 4,
-        max_batch_tokens: 7,
-        cache_strategy: KVCacheStrategy::Paged,
-        enable_echo: true,
-        ..GeneratorOptions::default()
-    }
+fn settings(model: &TextModel) -> Plan {
+    let change = |config: PipelineConfig| {
+        config
+            .max_cache_batch_size(4)
+            .max_batch_tokens(7)
+            .cache_strategy(KVCacheStrategy::Paged)
+            .enable_echo(true)
+    };
+    model.plan().with(change).unwrap()
 }
 
 fn request(model: &TextModel, prompt: &str, max_new_tokens: usize) -> Request {
@@ -77,8 +78,8 @@ impl Answer {
     }
 }
 
-fn run_all(model: &Arc<TextModel>, options: &GeneratorOptions, requests: Vec<Request>) -> Vec<Answer> {
-    let mut generator = Generator::new(Arc::clone(model), options).unwrap();
+fn run_all(model: &Arc<TextModel>, plan: &Plan, requests: Vec<Request>) -> Vec<Answer> {
+    let mut generator = Generator::with_plan(Arc::clone(model), plan).unwrap();
     let ids: Vec<SequenceId> = requests.into_iter().map(|request| generator.add(request).unwrap()).collect();
     let mut answers: HashMap<SequenceId, Answer> = HashMap::new();
     while !generator.is_idle() {
@@ -92,7 +93,7 @@ fn run_all(model: &Arc<TextModel>, options: &GeneratorOptions, requests: Vec<Req
 }
 
 fn run(model: &Arc<TextModel>, request: Request) -> Answer {
-    run_all(model, &options(), vec![request]).remove(0)
+    run_all(model, &settings(model), vec![request]).remove(0)
 }
 
 /// Log-probabilities as bits, so that equal means equal.
@@ -158,23 +159,22 @@ fn max_length_bounds_prompt_and_answer() {
         ignore_eos: true,
         ..Request::default()
     };
-    let fast = GeneratorOptions { max_batch_tokens: 512, ..options() };
+    let fast = settings(&model).with(|config| config.max_batch_tokens(512)).unwrap();
     let answers =
         run_all(&model, &fast, vec![long(500, None), long(500, Some(usize::MAX)), long(512, Some(0))]);
     assert_eq!(answers.iter().map(|answer| answer.tokens.len()).collect::<Vec<_>>(), [12, 12, 0]);
     assert!(answers.iter().all(|answer| answer.finished == Some(FinishReason::Length)));
-    let bounded = GeneratorOptions { max_length: Some(100), max_new_tokens: Some(5), ..fast.clone() };
+    let bounded = fast.with(|config| config.max_length(100).max_new_tokens(5)).unwrap();
     let answers = run_all(&model, &bounded, vec![long(98, None), long(10, None), long(10, Some(7))]);
     assert_eq!(answers.iter().map(|answer| answer.tokens.len()).collect::<Vec<_>>(), [2, 5, 7]);
-    let mut generator = Generator::new(Arc::clone(&model), &bounded).unwrap();
+    let mut generator = Generator::with_plan(Arc::clone(&model), &bounded).unwrap();
     assert_eq!(
         generator.add(long(101, Some(0))).unwrap_err().to_string(),
         "the prompt has 101 tokens, and max_length is 100 for prompt and answer together: shorten the prompt or \
          raise max_length"
     );
     assert!(generator.add(long(100, Some(1))).is_err() && generator.add(long(100, Some(0))).is_ok());
-    let beyond = GeneratorOptions { max_length: Some(513), ..fast.clone() };
-    let error = Generator::new(Arc::clone(&model), &beyond).err().unwrap().to_string();
+    let error = fast.with(|config| config.max_length(513)).unwrap_err().to_string();
     assert!(error.contains("max_length is 513") && error.contains("512"), "{error}");
 }
 
@@ -214,7 +214,8 @@ fn check_combinations(model: &Arc<TextModel>, prompt: &str) {
     let rest = String::from_utf8_lossy(&bytes).into_owned();
     assert!(model.tokenizer().is_special(all[0]) && rest == whole, "{rest:?} is not {whole:?}");
 
-    for options in [options(), GeneratorOptions { max_batch_tokens: 64, ..options() }] {
+    let chunks = settings(model);
+    for plan in [&chunks, &chunks.with(|config| config.max_batch_tokens(64)).unwrap()] {
         for case in 0..16 {
             let (echo, logprobs, scores, stop) = (case & 1 > 0, case & 2 > 0, case & 4 > 0, case & 8 > 0);
             let mut request = Request { echo, ..full.clone() };
@@ -224,7 +225,7 @@ fn check_combinations(model: &Arc<TextModel>, prompt: &str) {
             request.stop = Vec::from_iter(stop.then(|| reference.text[cut..].chars().take(2).collect()));
             let end =
                 request.stop.first().map_or(reference.text.len(), |s| reference.text.find(&s[..]).unwrap());
-            let answer = run_all(model, &options, vec![request.clone()]).remove(0);
+            let answer = run_all(model, plan, vec![request.clone()]).remove(0);
             assert_eq!(answer.text, reference.text[..end], "{request:?}");
             assert!(reference.tokens.starts_with(&answer.tokens) && answer.warnings.is_empty());
             let expected = if echo || scores { &reference.prompt[..] } else { &[] };
@@ -277,7 +278,7 @@ fn a_prompt_is_scored_as_it_would_be_made() {
     assert!(score.tokens.is_empty() && score.finished == Some(FinishReason::Length));
     // Whoever runs beside, and when pages are short: the same bits.
     let others = ["The fox", "A king had three sons, and", "There was"].map(|text| request(&model, text, 60));
-    let tight = GeneratorOptions { cache_tokens: Some(128), ..options() };
+    let tight = settings(&model).with_cache_tokens(128);
     let mut mix = others.to_vec();
     mix.insert(1, read);
     let answers = run_all(&model, &tight, mix);
@@ -291,8 +292,8 @@ fn prompts_are_not_scored_unless_enabled() {
     let mut wants = Request { echo: true, ..request(&model, "The fox", 6) };
     wants.logprobs = Some(1);
     let scored = run(&model, wants.clone());
-    let options = GeneratorOptions { enable_echo: false, ..options() };
-    let answer = run_all(&model, &options, vec![wants]).remove(0);
+    let silent = settings(&model).with(|config| config.enable_echo(false)).unwrap();
+    let answer = run_all(&model, &silent, vec![wants]).remove(0);
     assert_eq!(answer.warnings, [Warning::EchoDisabled]);
     assert!(answer.warnings[0].to_string().contains("enable_echo"));
     assert!(answer.prompt == scored.prompt && answer.prompt_logprobs.iter().all(Option::is_none));
@@ -312,7 +313,7 @@ fn what_goes_wrong_in_one_sequence_ends_that_one() {
         ..request(&model, "Once upon a time", 20)
     };
     let [first, second] = good.clone();
-    let answers = run_all(&model, &options(), vec![first, poisoned, second]);
+    let answers = run_all(&model, &settings(&model), vec![first, poisoned, second]);
     let alone = good.map(|request| run(&model, request));
     assert!(answers[0] == alone[0] && answers[2] == alone[1]);
     assert!(answers[1].failed.as_ref().unwrap().contains("no token to choose"), "{:?}", answers[1]);
@@ -330,7 +331,7 @@ fn panics_become_errors() {
 fn samples_of_a_prompt_differ_and_the_first_is_the_plain_answer() {
     let model = storyteller();
     let base = request(&model, "Once upon a time", 15);
-    let mut generator = Generator::new(Arc::clone(&model), &options()).unwrap();
+    let mut generator = Generator::with_plan(Arc::clone(&model), &settings(&model)).unwrap();
     let ids = generator.add_samples(&base, 6).unwrap();
     let mut texts: HashMap<SequenceId, Answer> = HashMap::new();
     while !generator.is_idle() {
@@ -358,8 +359,8 @@ fn memory_of_the_cache_is_taken_as_texts_grow() {
     let model = storyteller();
     let before = resident();
     // 8 KiB a token: 1 GiB.
-    let options = GeneratorOptions { cache_tokens: Some(128 << 10), ..options() };
-    let mut generator = Generator::new(Arc::clone(&model), &options).unwrap();
+    let large = settings(&model).with_cache_tokens(128 << 10);
+    let mut generator = Generator::with_plan(Arc::clone(&model), &large).unwrap();
     generator.add(request(&model, "Once upon a time", 8)).unwrap();
     while !generator.is_idle() {
         generator.step().unwrap();

@@ -8,7 +8,7 @@
 //! - *slots*: each sequence claims a slot of neighboring pages, large enough for the longest sequence, when it
 //!   starts, and gives it back at its end; it never wants for more.
 //!
-//! What a page holds depends on the tokens up to its end alone, so it matters to nobody where a page came from.
+//! What a page holds depends on the tokens up to its end alone, so it does not matter where a page came from.
 
 mod page_pool;
 mod paged;

@@ -10,7 +10,7 @@ pub type Page = u32;
 pub(super) struct PagePool {
     /// How many sequences hold each page.
     holders: Vec<u32>,
-    /// Free pages that nobody would miss; a stack, so that warm pages are used again first.
+    /// Free pages without cached content; a stack, so that warm pages are used again first.
     blank: Vec<Page>,
     /// Free pages whose contents may be wanted again, by when they were released.
     kept: BTreeMap<u64, Page>,
@@ -32,12 +32,12 @@ impl PagePool {
         }
     }
 
-    /// Pages that nobody holds.
+    /// Pages that no sequence holds.
     pub(super) fn num_free(&self) -> usize {
         self.blank.len() + self.kept.len()
     }
 
-    /// Whether nobody holds a page.
+    /// Whether no sequence holds a page.
     pub(super) fn is_free(&self, page: Page) -> bool {
         self.holders[page as usize] == 0
     }
@@ -49,7 +49,7 @@ impl PagePool {
         Some(page)
     }
 
-    /// Lends a page to one more sequence. Nobody may have held it, but then it was kept.
+    /// Lends a page to one more sequence. A page that no sequence holds must have been kept.
     pub(super) fn hold(&mut self, page: Page) {
         if self.is_free(page) {
             let kept = self.kept.remove(&self.released[page as usize]);
@@ -66,10 +66,7 @@ impl PagePool {
         if *holders > 0 {
             return;
         }
-        match keep {
-            true => self.keep(page),
-            false => self.blank.push(page),
-        }
+        if keep { self.keep(page) } else { self.blank.push(page) }
     }
 
     /// Keeps a page that was kept, from now on.

@@ -74,7 +74,7 @@ impl Hit {
 #[derive(Debug)]
 pub(super) struct PrefixCache {
     page_size: usize,
-    /// Nobody outside this process can foresee a name.
+    /// A name cannot be foreseen outside of this process.
     key: [u8; 32],
     /// Makes a name of what was hashed; tests make names collide.
     finish: fn(&Hasher) -> Name,
@@ -303,7 +303,7 @@ mod tests {
     use super::*;
     use crate::sequence::SequenceId;
 
-    /// All pages have one name; still nobody gets a page that holds something else.
+    /// Even if all pages have one name, no sequence gets a page that holds something else.
     #[test]
     fn names_that_collide_lend_nothing_wrong() {
         let mut pool = PagePool::new(8);

@@ -154,9 +154,10 @@ impl<'a> Draw<'a> {
 
     /// The running sum of units at which top-p has enough.
     fn enough(&self, total: u64) -> u64 {
-        match self.params.top_p < 1.0 {
-            true => (f64::from(self.params.top_p) * total as f64).ceil() as u64,
-            false => u64::MAX,
+        if self.params.top_p < 1.0 {
+            (f64::from(self.params.top_p) * total as f64).ceil() as u64
+        } else {
+            u64::MAX
         }
     }
 
@@ -294,9 +295,10 @@ mod tests {
         let mut sorted = Vec::new();
         select_top(draw.logits, draw.logits.len(), &mut sorted);
         let limit = draw.params.top_k.unwrap_or(usize::MAX);
-        let total = match limit < draw.logits.len() {
-            true => sorted.iter().take(limit).map(|candidate| draw.units(candidate.logit)).sum(),
-            false => (mass(draw.logits, draw.scale) * draw.unit) as u64,
+        let total = if limit < draw.logits.len() {
+            sorted.iter().take(limit).map(|candidate| draw.units(candidate.logit)).sum()
+        } else {
+            (mass(draw.logits, draw.scale) * draw.unit) as u64
         };
         sorted.truncate(limit);
         let kept = draw.keep(&sorted, total).0;

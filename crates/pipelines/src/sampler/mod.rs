@@ -66,9 +66,10 @@ impl Sampler {
     /// # Errors
     /// [`Error::NoCandidate`] when every logit is NaN, -inf, or forbidden.
     pub fn sample(&mut self, row: &Row<'_>) -> Result<Sampled, Error> {
-        let token = match adjust(row, &mut self.adjusted) {
-            true => choose(&self.adjusted, row, &mut self.buffers),
-            false => choose(row.logits, row, &mut self.buffers),
+        let token = if adjust(row, &mut self.adjusted) {
+            choose(&self.adjusted, row, &mut self.buffers)
+        } else {
+            choose(row.logits, row, &mut self.buffers)
         };
         let token = token.ok_or(Error::NoCandidate { vocab_size: row.logits.len() })?;
         let logprobs = row.params.logprobs.map(|top| Logprobs::of(row.logits, token, top));

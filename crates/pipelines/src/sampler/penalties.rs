@@ -62,10 +62,8 @@ pub(super) fn adjust(row: &Row<'_>, adjusted: &mut Vec<f32>) -> bool {
 }
 
 fn penalized(logit: f32, generated: u32, params: &SamplingParams) -> f32 {
-    let scaled = match logit > 0.0 {
-        true => logit / params.repetition_penalty,
-        false => logit * params.repetition_penalty,
-    };
+    let scaled =
+        if logit > 0.0 { logit / params.repetition_penalty } else { logit * params.repetition_penalty };
     let present = if generated > 0 { params.presence_penalty } else { 0.0 };
     scaled - params.frequency_penalty * generated as f32 - present
 }

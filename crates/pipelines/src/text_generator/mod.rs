@@ -1,8 +1,7 @@
 //! Text from prompts, from any thread, blocking or async.
 //!
-//! One plain thread owns the [`Generator`](crate::Generator). Requests and cancellations go to it through one
-//! channel, what comes of each request comes back through a channel of its own, and nothing is locked while the
-//! model computes.
+//! A worker owns the [`Generator`](crate::Generator). Requests go to it through a bounded queue, and the events of each
+//! come back through a bounded channel of its own.
 
 mod completion;
 mod prompt;
@@ -13,47 +12,45 @@ mod worker;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
-use async_channel::Sender;
 use engine::InferenceSession;
 
 pub use completion::{Completion, PromptToken, Timings, Usage};
 pub use prompt::{Chat, ChatMessage, Prompt, TextRequest};
-pub use stream::{AsyncTextStream, TextStream};
+pub use stream::{AsyncTextStream, BatchEvent, BatchStream, TextStream};
 pub use worker::{HIGH_WATER, Status};
 
-use crate::config::ResolvedConfig;
 use crate::generator::{Generator, Request};
-use crate::generator_options::GeneratorOptions;
-use crate::owner::End;
+use crate::plan::Plan;
 use crate::text_model::TextModel;
+use crate::worker::Worker;
 use crate::{ChatTemplate, Error};
-use worker::{Command, Ticket};
+use worker::TextWork;
 
 /// A handle to a model that writes. Clones share the model, its thread and its cache; requests of all of them share its
 /// steps, and each gets what it would get alone.
 ///
 /// - Dropping a stream, or the future of an answer, cancels its request before the next step, wherever it is: waiting,
 ///   half read or answering.
-/// - A stream that is not read holds up nobody. Once it is [`HIGH_WATER`] events behind, its request is paused: it
-///   gives up its place and its part of the cache, and goes on, with the same result, when it has been read halfway.
+/// - A stream that is not read delays no other. Once it is [`HIGH_WATER`] events behind, its request is paused: it
+///   gives up its place and its part of the cache, and goes on, with the same result, when half of them were read.
+/// - The queue of requests is bounded. While it is full, [`TextGenerator::stream`] waits, and
+///   [`TextGenerator::try_stream`] returns [`Error::Busy`].
+/// - An error or a panic of the model in a step fails the requests of that step, and no others.
 /// - The thread ends when the last handle and the last stream are dropped; streams may outlive the handles.
 ///   [`TextGenerator::shutdown`] ends it at once.
-/// - Should the thread end by a defect of ours, all that wait for it get an error with the reason.
 ///
 /// ```
 /// # use std::sync::Arc;
 /// # use engine::devices::Platform;
-/// use perihelion_pipelines::config::{Machine, PipelineConfig};
-/// use perihelion_pipelines::{TextGenerator, TextRequest};
+/// use perihelion_pipelines::config::PipelineConfig;
+/// use perihelion_pipelines::{Machine, TextGenerator, TextRequest};
 ///
 /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../storyteller/model.gguf");
 /// # let platform = Platform::new(|| Arc::new(cpu::Cpu::new(2)));
-/// let resolved = PipelineConfig::new(path).resolve(Machine::new(&platform))?;
-/// let session = engine::InferenceSession::new(resolved.config().devices_of(&platform)?)?;
-/// let generator = TextGenerator::from_config(&session, resolved)?;
+/// let plan = PipelineConfig::new(path).plan(Machine::new(&platform))?;
+/// let session = engine::InferenceSession::new(plan.config().devices_of(&platform)?)?;
+/// let generator = TextGenerator::from_plan(&session, plan)?;
 ///
 /// let mut request = TextRequest::from("Once upon a time");
 /// request.parameters.max_new_tokens = Some(16);
@@ -65,65 +62,59 @@ use worker::{Command, Ticket};
 /// ```
 #[derive(Clone)]
 pub struct TextGenerator {
-    shared: Arc<Shared>,
-    commands: Sender<Command>,
-}
-
-/// What handles share.
-struct Shared {
     model: Arc<TextModel>,
-    chat_template: Option<ChatTemplate>,
-    next_ticket: AtomicU64,
-    end: End,
+    chat_template: Option<Arc<ChatTemplate>>,
+    worker: Worker<TextWork>,
 }
 
 impl TextGenerator {
-    /// Starts a thread for a model. Its chat template is that of its own files, if they have one.
+    /// Starts a worker for a model, with the limits of its plan and the chat template of its files, if they have one.
     ///
     /// # Errors
-    /// As [`Generator::new`]; if the chat template is no template; or if no thread can be started.
-    pub fn new(model: Arc<TextModel>, options: &GeneratorOptions) -> Result<TextGenerator, Error> {
+    /// If the cache does not fit into memory, the chat template is invalid, or no thread can be started.
+    pub fn new(model: Arc<TextModel>) -> Result<TextGenerator, Error> {
+        let plan = model.plan().clone();
+        TextGenerator::with_plan(model, &plan)
+    }
+
+    /// Fetches, compiles and loads a planned model, and starts a worker for it.
+    ///
+    /// # Errors
+    /// As [`TextModel::from_plan`] and [`TextGenerator::new`].
+    pub fn from_plan(session: &InferenceSession, plan: Plan) -> Result<TextGenerator, Error> {
+        TextGenerator::new(Arc::new(TextModel::from_plan(session, plan)?))
+    }
+
+    /// Starts a worker for a model, with the limits of another plan of the same model ([`Plan::with`]).
+    ///
+    /// # Errors
+    /// As [`TextGenerator::new`].
+    pub fn with_plan(model: Arc<TextModel>, plan: &Plan) -> Result<TextGenerator, Error> {
         let chat_template = model.chat_template()?;
-        TextGenerator::start(model, options, chat_template)
+        TextGenerator::start(model, plan, chat_template)
     }
 
-    /// Loads the model of a configuration onto a session's devices, and starts a thread for it that runs as the
-    /// configuration says.
+    /// As [`TextGenerator::new`], with a chat template other than the model's own, which is not read.
     ///
     /// # Errors
-    /// As [`TextModel::from_config`] and [`TextGenerator::new`].
-    pub fn from_config(session: &InferenceSession, resolved: ResolvedConfig) -> Result<TextGenerator, Error> {
-        let options = GeneratorOptions::from(&resolved);
-        TextGenerator::new(Arc::new(TextModel::from_config(session, resolved)?), &options)
-    }
-
-    /// Starts a thread for a model, with a chat template other than its own.
-    ///
-    /// # Errors
-    /// As [`Generator::new`], or if no thread can be started.
-    pub fn with_chat_template(
-        model: Arc<TextModel>,
-        options: &GeneratorOptions,
-        chat_template: ChatTemplate,
-    ) -> Result<TextGenerator, Error> {
-        TextGenerator::start(model, options, Some(chat_template))
+    /// If the cache does not fit into memory, or no thread can be started.
+    pub fn with_chat_template(model: Arc<TextModel>, template: ChatTemplate) -> Result<TextGenerator, Error> {
+        let plan = model.plan().clone();
+        TextGenerator::start(model, &plan, Some(template))
     }
 
     fn start(
         model: Arc<TextModel>,
-        options: &GeneratorOptions,
+        plan: &Plan,
         chat_template: Option<ChatTemplate>,
     ) -> Result<TextGenerator, Error> {
-        let generator = Generator::new(Arc::clone(&model), options)?;
-        let (commands, received) = async_channel::unbounded();
-        let end = worker::spawn(generator, received)?;
-        let shared = Shared { model, chat_template, next_ticket: AtomicU64::new(0), end };
-        Ok(TextGenerator { shared: Arc::new(shared), commands })
+        let worker = Worker::spawn(TextWork::new(Generator::with_plan(Arc::clone(&model), plan)?))?;
+        Ok(TextGenerator { model, chat_template: chat_template.map(Arc::new), worker })
     }
 
     /// The model.
     pub fn model(&self) -> &Arc<TextModel> {
-        &self.shared.model
+        &self.model
     }
 
     /// The answer to a request.
@@ -134,14 +125,25 @@ impl TextGenerator {
         self.stream(request)?.completion()
     }
 
-    /// The answer to a request, as it is made.
+    /// The answer to a request, as it is made. Waits while the queue of requests is full.
     ///
     /// # Errors
     /// If the prompt has no tokens in this model's vocabulary, or its chat template refuses it. All else comes
     /// through the stream.
     pub fn stream(&self, request: impl Into<TextRequest>) -> Result<TextStream, Error> {
-        let request = self.encode(request.into())?;
-        Ok(self.submit(request))
+        let (stream, submission) = TextStream::new(&self.worker, self.encode(request.into())?);
+        self.worker.submit(vec![submission]);
+        Ok(stream)
+    }
+
+    /// As [`TextGenerator::stream`], without waiting.
+    ///
+    /// # Errors
+    /// As there, and [`Error::Busy`] if the queue of requests is full.
+    pub fn try_stream(&self, request: impl Into<TextRequest>) -> Result<TextStream, Error> {
+        let (stream, submission) = TextStream::new(&self.worker, self.encode(request.into())?);
+        self.worker.try_submit(vec![submission])?;
+        Ok(stream)
     }
 
     /// The answer to a request. Dropping the future cancels it.
@@ -149,15 +151,19 @@ impl TextGenerator {
     /// # Errors
     /// As [`TextGenerator::generate`].
     pub async fn generate_async(&self, request: impl Into<TextRequest>) -> Result<Completion, Error> {
-        self.stream(request)?.completion_async().await
+        let (stream, submission) = TextStream::new(&self.worker, self.encode(request.into())?);
+        self.worker.submit_async(vec![submission]).await;
+        stream.completion_async().await
     }
 
-    /// The answer to a request, as it is made.
+    /// The answer to a request, as it is made. Waits while the queue of requests is full.
     ///
     /// # Errors
     /// As [`TextGenerator::stream`].
-    pub fn stream_async(&self, request: impl Into<TextRequest>) -> Result<AsyncTextStream, Error> {
-        Ok(AsyncTextStream::new(self.stream(request)?))
+    pub async fn stream_async(&self, request: impl Into<TextRequest>) -> Result<AsyncTextStream, Error> {
+        let (stream, submission) = TextStream::new(&self.worker, self.encode(request.into())?);
+        self.worker.submit_async(vec![submission]).await;
+        Ok(AsyncTextStream::new(stream))
     }
 
     /// Several answers to one prompt, made together, with the seeds of [`Request::samples`].
@@ -165,58 +171,46 @@ impl TextGenerator {
     /// # Errors
     /// As [`TextGenerator::stream`], and [`Request::samples`].
     pub fn samples(&self, request: impl Into<TextRequest>, count: usize) -> Result<Vec<TextStream>, Error> {
-        let request = self.encode(request.into())?;
-        Ok(request.samples(count)?.into_iter().map(|sample| self.submit(sample)).collect())
+        let samples = self.encode(request.into())?.samples(count)?;
+        let stream = |sample| TextStream::new(&self.worker, sample);
+        let (streams, submissions) = samples.into_iter().map(stream).unzip();
+        self.worker.submit(submissions);
+        Ok(streams)
     }
 
-    /// How much there is to do, and how full the cache is. Waits for the step that runs.
+    /// The answers to requests whose prompts are tokens already, in one stream. All of them are queued before the next
+    /// step, so steps and results are the same every time.
+    pub fn batch(&self, requests: Vec<Request>) -> BatchStream {
+        let (stream, submissions) = BatchStream::new(&self.worker, requests);
+        self.worker.submit(submissions);
+        stream
+    }
+
+    /// How much there is to do, and how full the cache is: as it was between two steps, with the requests in the queue.
+    /// Never waits for a step.
     ///
     /// # Errors
     /// If the thread has ended.
     pub fn status(&self) -> Result<Status, Error> {
-        self.shared.end.ask(&self.commands, Command::Status)
+        let (status, queued) = self.worker.status()?;
+        Ok(Status { waiting: status.waiting + queued, ..status })
     }
 
     /// Cancels all requests, of all handles, and waits until the thread has ended.
     pub fn shutdown(self) {
-        let _ = self.commands.send_blocking(Command::Stop);
-        self.shared.end.wait();
+        self.worker.shutdown();
     }
 
     /// Makes the prompt tokens.
     fn encode(&self, request: TextRequest) -> Result<Request, Error> {
         let TextRequest { prompt, parameters } = request;
-        let prompt = prompt.encode(self.shared.model.tokenizer(), self.shared.chat_template.as_ref())?;
+        let prompt = prompt.encode(self.model.tokenizer(), self.chat_template.as_deref())?;
         Ok(Request { prompt, ..parameters })
-    }
-
-    fn submit(&self, request: Request) -> TextStream {
-        let ticket = Ticket(self.shared.next_ticket.fetch_add(1, Ordering::Relaxed));
-        let prompt_tokens = request.prompt.len();
-        let echo = request.echo;
-        let (messages, received) = async_channel::unbounded();
-        let stream = TextStream::new(
-            ticket,
-            received,
-            self.commands.clone(),
-            self.shared.end.clone(),
-            prompt_tokens,
-            echo,
-        );
-        let submission = stream.submission(request, messages);
-        // An error shows in the stream, whose channel is then closed.
-        let _ = self.commands.send_blocking(Command::Add(Box::new(submission)));
-        stream
     }
 }
 
 impl std::fmt::Debug for TextGenerator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TextGenerator").field("end", &self.shared.end.reason()).finish_non_exhaustive()
+        f.debug_struct("TextGenerator").field("worker", &self.worker).finish_non_exhaustive()
     }
-}
-
-/// The time now, as all parts of this module measure it.
-fn now() -> Instant {
-    Instant::now()
 }

@@ -1,31 +1,24 @@
-//! An answer as it is made: an iterator for threads, a stream for tasks.
+//! Answers as they are made: an iterator for threads, a stream for tasks.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use async_channel::{Receiver, RecvError, Sender};
 use futures_core::Stream;
 
 use super::completion::{Account, Completion, Draft, Timings, Usage};
-use super::now;
-use super::worker::{Command, LOW_WATER, Message, Submission, Ticket};
+use super::worker::{HIGH_WATER, Message, Submission, TextWork};
 use crate::Error;
 use crate::generator::{EventKind, Request};
-use crate::owner::End;
+use crate::worker::Worker;
 
 /// An answer as it is made, for a thread that may wait: what [`EventKind`] lists, up to `Finished` or an error, after
 /// which there is nothing more. Dropping it cancels the request.
 #[derive(Debug)]
 pub struct TextStream {
-    ticket: Ticket,
-    /// Pinned, since it is also a stream that waits.
-    messages: Pin<Box<Receiver<Message>>>,
-    commands: Sender<Command>,
-    /// Set by the worker when it has paused the request, taken back by whoever has it go on.
-    paused: Arc<AtomicBool>,
-    end: End,
+    messages: Messages,
     echo: bool,
     account: Account,
     over: bool,
@@ -35,30 +28,57 @@ pub struct TextStream {
 #[derive(Debug)]
 pub struct AsyncTextStream(TextStream);
 
-impl TextStream {
-    pub(super) fn new(
-        ticket: Ticket,
-        messages: Receiver<Message>,
-        commands: Sender<Command>,
-        end: End,
-        prompt_tokens: usize,
-        echo: bool,
-    ) -> TextStream {
-        TextStream {
-            ticket,
-            messages: Box::pin(messages),
-            commands,
-            paused: Arc::new(AtomicBool::new(false)),
-            end,
-            echo,
-            account: Account::new(now(), prompt_tokens),
-            over: false,
-        }
+/// The answers to several requests that run together, for a task: events in the order in which they happen. Dropping it
+/// cancels all of them.
+#[derive(Debug)]
+pub struct BatchStream {
+    messages: Messages,
+    /// Requests that are not over.
+    open: usize,
+}
+
+/// An event of a [`BatchStream`].
+#[derive(Debug)]
+pub struct BatchEvent {
+    /// The request: its index among those of the batch.
+    pub index: usize,
+    /// When the step ended that the event is of; of [`EventKind::Started`], when it began. Events of one step have one
+    /// time.
+    pub at: Instant,
+    /// What happened.
+    pub kind: EventKind,
+}
+
+/// The channel from a worker. When it is dropped, the worker is woken to drop the requests.
+#[derive(Debug)]
+struct Messages {
+    /// Pinned, since it is also a stream that waits. Closed before `worker` wakes the thread.
+    received: Pin<Box<Receiver<Message>>>,
+    worker: Worker<TextWork>,
+}
+
+impl Messages {
+    /// A channel for some requests.
+    fn open(worker: &Worker<TextWork>, requests: usize) -> (Sender<Message>, Messages) {
+        let (sender, received) = async_channel::bounded(HIGH_WATER.saturating_mul(requests.max(1)));
+        (sender, Messages { received: Box::pin(received), worker: worker.clone() })
     }
 
-    /// What the worker is to get.
-    pub(super) fn submission(&self, request: Request, messages: Sender<Message>) -> Submission {
-        Submission { ticket: self.ticket, request, messages, paused: Arc::clone(&self.paused) }
+    /// Notes that a message was received, and wakes the worker if half of the messages of a full channel were.
+    fn note(&self) {
+        if self.received.len() == self.received.capacity().unwrap_or(0) / 2 {
+            self.worker.wake();
+        }
+    }
+}
+
+impl TextStream {
+    /// A stream, and what the worker is to get.
+    pub(super) fn new(worker: &Worker<TextWork>, request: Request) -> (TextStream, Submission) {
+        let (messages, received) = Messages::open(worker, 1);
+        let account = Account::new(Instant::now(), request.prompt.len());
+        let stream = TextStream { messages: received, echo: request.echo, account, over: false };
+        (stream, Submission { request, messages, index: 0 })
     }
 
     /// The text of the answer, piece by piece as it is made, and nothing else of it.
@@ -93,44 +113,34 @@ impl TextStream {
                 return Ok(draft.complete(reason, &self.account));
             }
         }
-        Err(self.end.error())
+        Err(self.messages.worker.error())
     }
 
     /// As [`TextStream::completion`], for a task.
     pub(super) async fn completion_async(mut self) -> Result<Completion, Error> {
         let mut draft = Draft::new(self.echo);
-        while let Some(event) = self.next_async().await {
-            if let Some(reason) = draft.take(event?) {
+        while !self.over {
+            let received = self.messages.received.recv().await;
+            if let Some(reason) = draft.take(self.receive(received)?) {
                 return Ok(draft.complete(reason, &self.account));
             }
         }
-        Err(self.end.error())
+        Err(self.messages.worker.error())
     }
 
-    async fn next_async(&mut self) -> Option<Result<EventKind, Error>> {
-        if self.over {
-            return None;
-        }
-        let received = self.messages.recv().await;
-        Some(self.take(received))
-    }
-
-    /// Takes a message, and has the worker go on if it has paused and little is left to read.
-    fn take(&mut self, received: Result<Message, RecvError>) -> Result<EventKind, Error> {
-        let Ok(Message { at, event }) = received else {
+    fn receive(&mut self, received: Result<Message, RecvError>) -> Result<EventKind, Error> {
+        let Ok(Message { at, event, .. }) = received else {
             self.over = true;
-            return Err(self.end.error());
+            return Err(self.messages.worker.error());
         };
-        if self.messages.len() <= LOW_WATER && self.paused.swap(false, Ordering::SeqCst) {
-            // Without a worker, the next message tells.
-            let _ = self.commands.try_send(Command::Resume(self.ticket));
-        }
+        self.messages.note();
         self.account.note(at, &event);
         self.over = matches!(event, EventKind::Finished { .. } | EventKind::Failed(_));
         match event {
-            EventKind::Failed(error) => {
-                Err(Arc::try_unwrap(error).unwrap_or_else(|shared| Error::Defect(shared.to_string())))
-            }
+            EventKind::Failed(error) => Err(Arc::try_unwrap(error).unwrap_or_else(|shared| match &*shared {
+                Error::Defect(problem) => Error::Defect(problem.clone()),
+                other => Error::Defect(other.to_string()),
+            })),
             event => Ok(event),
         }
     }
@@ -143,16 +153,8 @@ impl Iterator for TextStream {
         if self.over {
             return None;
         }
-        let received = self.messages.recv_blocking();
-        Some(self.take(received))
-    }
-}
-
-impl Drop for TextStream {
-    fn drop(&mut self) {
-        if !self.over {
-            let _ = self.commands.try_send(Command::Abort(self.ticket));
-        }
+        let received = self.messages.received.recv_blocking();
+        Some(self.receive(received))
     }
 }
 
@@ -180,7 +182,42 @@ impl Stream for AsyncTextStream {
         if stream.over {
             return Poll::Ready(None);
         }
-        let received = ready!(stream.messages.as_mut().poll_next(context));
-        Poll::Ready(Some(stream.take(received.ok_or(RecvError))))
+        let received = ready!(stream.messages.received.as_mut().poll_next(context));
+        Poll::Ready(Some(stream.receive(received.ok_or(RecvError))))
+    }
+}
+
+impl BatchStream {
+    /// A stream, and what the worker is to get.
+    pub(super) fn new(worker: &Worker<TextWork>, requests: Vec<Request>) -> (BatchStream, Vec<Submission>) {
+        let open = requests.len();
+        let (messages, received) = Messages::open(worker, open);
+        let submission = |(index, request)| Submission { request, messages: messages.clone(), index };
+        let submissions = requests.into_iter().enumerate().map(submission).collect();
+        (BatchStream { messages: received, open }, submissions)
+    }
+}
+
+impl Stream for BatchStream {
+    /// An error ends the stream: the worker has ended. What goes wrong in one request is [`EventKind::Failed`].
+    type Item = Result<BatchEvent, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let stream = &mut *self;
+        if stream.open == 0 {
+            return Poll::Ready(None);
+        }
+        let received = ready!(stream.messages.received.as_mut().poll_next(context));
+        Poll::Ready(Some(match received {
+            Some(Message { index, at, event: kind }) => {
+                stream.messages.note();
+                stream.open -= usize::from(matches!(kind, EventKind::Finished { .. } | EventKind::Failed(_)));
+                Ok(BatchEvent { index, at, kind })
+            }
+            None => {
+                stream.open = 0;
+                Err(stream.messages.worker.error())
+            }
+        }))
     }
 }

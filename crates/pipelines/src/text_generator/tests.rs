@@ -8,25 +8,42 @@ use futures_core::Stream;
 use futures_lite::future::{block_on, or, yield_now, zip};
 
 use super::*;
-use crate::config::KVCacheStrategy;
+use crate::config::{KVCacheStrategy, PipelineConfig};
 use crate::generator::{EventKind, FinishReason};
 
 fn storyteller() -> Arc<TextModel> {
     crate::testing::text_model(&testdata::asset("storyteller/model.gguf"))
 }
 
-fn options() -> GeneratorOptions {
-    GeneratorOptions {
-        max_cache_batch_size: 4,
-        max_batch_tokens: 32,
-        cache_strategy: KVCacheStrategy::Paged,
-        enable_echo: true,
-        ..GeneratorOptions::default()
-    }
+fn settings(model: &TextModel) -> Plan {
+    let change = |config: PipelineConfig| {
+        config
+            .max_cache_batch_size(4)
+            .max_batch_tokens(32)
+            .cache_strategy(KVCacheStrategy::Paged)
+            .enable_echo(true)
+    };
+    model.plan().with(change).unwrap()
 }
 
 fn start() -> TextGenerator {
-    TextGenerator::new(storyteller(), &options()).unwrap()
+    let model = storyteller();
+    let plan = settings(&model);
+    TextGenerator::with_plan(model, &plan).unwrap()
+}
+
+/// A fault for the next step: it blocks until the sender is dropped, and then goes on as if nothing had been.
+fn hold(generator: &TextGenerator) -> async_channel::Sender<()> {
+    let (holder, held) = async_channel::bounded(1);
+    fault(generator, move || {
+        let _ = held.recv_blocking();
+        Ok(())
+    });
+    holder
+}
+
+fn fault(generator: &TextGenerator, fault: impl FnOnce() -> Result<(), Error> + Send + Sync + 'static) {
+    generator.worker.act(|work| work.generator.fault = Some(Box::new(fault)));
 }
 
 fn request(prompt: &str, max_new_tokens: usize) -> TextRequest {
@@ -38,7 +55,7 @@ fn request(prompt: &str, max_new_tokens: usize) -> TextRequest {
     request
 }
 
-/// Asks until it is so: requests are handled between steps.
+/// Asks until it is so: the counters are those between two steps.
 fn wait_until(generator: &TextGenerator, what: &str, so: impl Fn(Status) -> bool) {
     for _ in 0..2000 {
         if so(generator.status().unwrap()) {
@@ -83,7 +100,7 @@ fn blocking_and_async_callers_get_the_same() {
             [0, 1].map(|_| scope.spawn(|| generator.stream(wanted.clone()).unwrap().completion().unwrap()));
         threads.into_iter().for_each(|thread| assert!(same(&thread.join().unwrap())));
     });
-    let mut stream = generator.stream_async(wanted).unwrap();
+    let mut stream = block_on(generator.stream_async(wanted)).unwrap();
     let mut text = String::new();
     block_on(async {
         while let Some(event) = poll_fn(|context| Pin::new(&mut stream).poll_next(context)).await {
@@ -107,13 +124,10 @@ fn dropping_cancels_wherever_a_request_is() {
     let mut streams: Vec<TextStream> =
         (0..6).map(|_| generator.stream(request("Once upon a time", 400)).unwrap()).collect();
     assert!(streams[0].by_ref().any(|event| matches!(event, Ok(EventKind::Token { .. }))));
-    let requests = || {
-        let Status { running, waiting, paused, .. } = generator.status().unwrap();
-        running + waiting + paused
-    };
-    assert_eq!(requests(), 6);
+    let requests = |status: Status| status.running + status.waiting + status.paused;
+    assert_eq!(requests(generator.status().unwrap()), 6);
     drop(streams.pop());
-    assert_eq!(requests(), 5);
+    wait_until(&generator, "one less", |status| requests(status) == 5);
     drop(streams);
     nothing_is_left(&generator);
     // One whose prompt takes several steps to read, as a future that loses a race. It has more to say than anybody who
@@ -159,7 +173,7 @@ fn prompts_come_as_text_tokens_and_conversations() {
         "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:",
     )
     .unwrap();
-    let generator = TextGenerator::with_chat_template(Arc::clone(&model), &options(), template).unwrap();
+    let generator = TextGenerator::with_chat_template(Arc::clone(&model), template).unwrap();
     let messages = vec![serde_json::json!({"role": "user", "content": "a tale"})];
     let same = |prompt: Prompt| {
         let mut wanted = request("", 8);
@@ -174,7 +188,7 @@ fn prompts_come_as_text_tokens_and_conversations() {
     let parsed =
         same(Prompt::Text { text: name.into(), add: crate::AddSpecial::No, parse: crate::ParseSpecial::Yes });
     assert!(parsed.len() == 1 && same(name.into()).len() > 2);
-    let plain = TextGenerator::new(model, &options()).unwrap();
+    let plain = TextGenerator::new(model).unwrap();
     let error = plain.generate(Chat::new(messages)).unwrap_err();
     assert!(matches!(error, Error::NoChatTemplate), "{error}");
 }
@@ -200,11 +214,11 @@ fn refusals_and_ends_reach_the_callers() {
     drop(stream);
     // A stream outlives the handles.
     let survivor = generator.clone().stream(request("Once upon a time", 20)).unwrap();
-    let end = generator.shared.end.clone();
+    let ended = generator.worker.ended();
     drop(generator);
     assert_eq!(survivor.completion().unwrap().tokens.len(), 20);
     // The thread ends with the last stream.
-    end.wait();
+    assert!(ended.recv_blocking().is_err());
     // Shutting down ends all.
     let generator = start();
     let stream = generator.stream(request("Once upon a time", 400)).unwrap();
@@ -215,13 +229,16 @@ fn refusals_and_ends_reach_the_callers() {
     assert!(other.status().is_err() && other.generate("x").is_err());
 }
 
-/// A command that comes after the last one that is looked at.
 #[test]
 fn nobody_waits_for_a_thread_that_ends() {
     let model = storyteller();
     for _ in 0..20 {
-        let generator = TextGenerator::new(Arc::clone(&model), &options()).unwrap();
-        generator.commands.send_blocking(Command::Stop).unwrap();
+        let generator = TextGenerator::new(Arc::clone(&model)).unwrap();
+        let other = generator.clone();
+        let ending = std::thread::spawn(|| other.shutdown());
+        // It comes before the end, or after it; neither hangs.
+        let _ = generator.generate(request("x", 2));
+        ending.join().unwrap();
         assert!(generator.generate("x").is_err() && generator.status().is_err());
     }
 }
@@ -230,11 +247,77 @@ fn nobody_waits_for_a_thread_that_ends() {
 fn a_panic_of_the_thread_is_an_error_and_no_hang() {
     let generator = start();
     let stream = generator.stream(request("Once upon a time", 400)).unwrap();
-    generator.commands.send_blocking(Command::Panic).unwrap();
+    generator.worker.act(|_| panic!("on purpose"));
     let end = stream.last().unwrap().unwrap_err().to_string();
     assert_eq!(end, "the text generator has ended: a defect ended it: on purpose");
     assert_eq!(generator.generate("x").unwrap_err().to_string(), end);
     generator.shutdown();
+}
+
+#[test]
+fn status_waits_for_no_step_and_a_full_queue_refuses() {
+    let generator = start();
+    let holder = hold(&generator);
+    let held = generator.stream(request("Once upon a time", 4)).unwrap();
+    // The counters are those from before the step that blocks now.
+    wait_until(&generator, "taken", |status| status.waiting == 1);
+    let mut queued = Vec::new();
+    let refused = loop {
+        match generator.try_stream(request("The fox", 2)) {
+            Ok(stream) => queued.push(stream),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, Error::Busy { .. }), "{refused}");
+    let status = generator.status().unwrap();
+    assert_eq!((status.running, status.waiting), (0, 1 + queued.len()));
+    // Who waits for room gets it once the step goes on.
+    let waiting = std::thread::spawn({
+        let generator = generator.clone();
+        move || generator.generate(request("The fox", 2)).unwrap().text
+    });
+    drop(holder);
+    assert_eq!(held.completion().unwrap().tokens.len(), 4);
+    let texts: Vec<String> = queued.into_iter().map(|stream| stream.completion().unwrap().text).collect();
+    let text = waiting.join().unwrap();
+    assert!(texts.len() >= 64 && texts.iter().all(|other| *other == text));
+    nothing_is_left(&generator);
+}
+
+/// Events of one step have one time, and requests of one batch start in one step; even if few are read at first, none
+/// is lost.
+#[test]
+fn a_batch_gives_the_events_of_all_its_requests() {
+    let generator = start();
+    let prompt = |text: &str| {
+        let TextRequest { parameters, .. } = request(text, 400);
+        let prompt =
+            generator.model().tokenizer().encode(text, crate::AddSpecial::Yes, crate::ParseSpecial::No);
+        Request { prompt: prompt.unwrap(), ..parameters }
+    };
+    let requests = vec![prompt("Once upon a time"), prompt("The fox"), Request::default(), prompt("A king")];
+    let alone = ["Once upon a time", "The fox", "A king"]
+        .map(|text| generator.generate(request(text, 400)).unwrap().tokens);
+    let mut batch = generator.batch(requests);
+    // The channel fills up, and all are paused.
+    wait_until(&generator, "paused", |status| status.paused == 3 && status.running == 0);
+    let mut tokens = vec![Vec::new(); 4];
+    let (mut started, mut failed) = (Vec::new(), Vec::new());
+    block_on(async {
+        while let Some(event) = poll_fn(|context| Pin::new(&mut batch).poll_next(context)).await {
+            let BatchEvent { index, at, kind } = event.unwrap();
+            match kind {
+                EventKind::Started { .. } => started.push((index, at)),
+                EventKind::Token { token, .. } => tokens[index].push(token),
+                EventKind::Failed(_) => failed.push(index),
+                _ => {}
+            }
+        }
+    });
+    assert!(started.len() == 3 && started.iter().all(|(_, at)| *at == started[0].1), "{started:?}");
+    assert_eq!(failed, [2], "it has no prompt");
+    assert_eq!([&tokens[0], &tokens[1], &tokens[3]], [&alone[0], &alone[1], &alone[2]]);
+    nothing_is_left(&generator);
 }
 
 #[test]
@@ -243,17 +326,19 @@ fn handles_and_streams_cross_threads() {
     check::<TextGenerator>();
     check::<TextStream>();
     check::<AsyncTextStream>();
+    check::<BatchStream>();
 }
 
 #[test]
 fn a_step_that_fails_takes_its_own_requests_alone() {
-    let options = GeneratorOptions { max_cache_batch_size: 1, ..options() };
-    let generator = TextGenerator::new(storyteller(), &options).unwrap();
+    let model = storyteller();
+    let one = settings(&model).with(|config| config.max_cache_batch_size(1)).unwrap();
+    let generator = TextGenerator::with_plan(model, &one).unwrap();
     let expected = generator.generate(request("The fox", 4)).unwrap().text;
     let faults: [fn() -> Result<(), Error>; 2] =
         [|| panic!("on purpose"), || Err(Error::Defect("on purpose".to_string()))];
-    for fault in faults {
-        generator.commands.send_blocking(Command::Fault(fault)).unwrap();
+    for on_purpose in faults {
+        fault(&generator, on_purpose);
         let (first, second) = (request("Once upon a time", 4), request("The fox", 4));
         let streams = [first, second].map(|request| generator.stream(request).unwrap());
         let [first, second] = streams.map(TextStream::completion);

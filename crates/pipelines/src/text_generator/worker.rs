@@ -1,61 +1,38 @@
-//! The thread that owns the generator: commands in, messages out, one step at a time.
+//! Text generation as the work of a worker: requests in, messages out, one step at a time.
 
-use std::collections::HashMap;
-use std::ops::ControlFlow;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use async_channel::{Receiver, Sender};
+use async_channel::{Sender, TrySendError};
 
-use super::now;
 use crate::Error;
 use crate::generator::{Event, EventKind, Generator, Request};
-use crate::owner::{self, End, Owner};
 use crate::sequence::SequenceId;
+use crate::worker::Work;
 
-/// Names a request from the moment it is handed in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Ticket(pub(super) u64);
-
-/// A request is paused once this many of its events were not read. Those of the step that gets there come on top: a
-/// chunk of the prompt at most, or all of it where it is echoed without log-probabilities.
+/// Events that a stream holds. A request is paused once so many were not read, and goes on once half of them were.
 pub const HIGH_WATER: usize = 256;
-/// It goes on when so few are left.
-pub(super) const LOW_WATER: usize = HIGH_WATER / 2;
-
-/// What the thread is told.
-pub(super) enum Command {
-    Add(Box<Submission>),
-    /// Nobody reads the answer any more.
-    Abort(Ticket),
-    /// The answer to a request that was paused has been read.
-    Resume(Ticket),
-    Status(Sender<Status>),
-    Stop,
-    #[cfg(test)]
-    Panic,
-    /// Something that happens in the next step.
-    #[cfg(test)]
-    Fault(fn() -> Result<(), Error>),
-}
+/// Requests that wait for room; further ones stay in the queue.
+const MAX_WAITING: usize = 1024;
 
 /// A request, and where its answer goes.
 pub(super) struct Submission {
-    pub(super) ticket: Ticket,
     pub(super) request: Request,
     pub(super) messages: Sender<Message>,
-    pub(super) paused: Arc<AtomicBool>,
+    /// Which of the requests that share a channel it is.
+    pub(super) index: usize,
 }
 
 /// What happened to a request, and when.
 #[derive(Debug)]
 pub(super) struct Message {
+    pub(super) index: usize,
     pub(super) at: Instant,
     pub(super) event: EventKind,
 }
 
-/// How much there is to do, between two steps.
+/// How much there is to do, as it was between two steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Status {
     /// Requests that run.
@@ -70,130 +47,79 @@ pub struct Status {
     pub num_pages: usize,
 }
 
-/// Starts the thread.
-pub(super) fn spawn(generator: Generator, commands: Receiver<Command>) -> Result<End, Error> {
-    owner::spawn(Worker { generator, readers: HashMap::new(), sequences: HashMap::new() }, commands)
-}
-
-struct Worker {
-    generator: Generator,
-    /// Of all requests that are not over.
-    readers: HashMap<SequenceId, Reader>,
-    sequences: HashMap<Ticket, SequenceId>,
+/// A generator, and the readers of its answers.
+pub(super) struct TextWork {
+    pub(super) generator: Generator,
+    /// Of all requests that are not over, and of answers that were not sent to their end.
+    readers: BTreeMap<SequenceId, Reader>,
 }
 
 /// Where an answer goes.
 struct Reader {
-    ticket: Ticket,
+    index: usize,
     messages: Sender<Message>,
-    paused: Arc<AtomicBool>,
+    /// Events of the step in which the channel became full. Not empty exactly while the request is paused.
+    backlog: VecDeque<Message>,
+    over: bool,
 }
 
-impl Owner for Worker {
+impl TextWork {
+    pub(super) fn new(generator: Generator) -> TextWork {
+        TextWork { generator, readers: BTreeMap::new() }
+    }
+}
+
+impl Work for TextWork {
     const NAME: &'static str = "text generator";
 
-    type Command = Command;
+    /// Requests that start together.
+    type Job = Vec<Submission>;
+    type Status = Status;
+
+    fn add(&mut self, submissions: Vec<Submission>) {
+        for Submission { request, messages, index } in submissions {
+            match self.generator.add(request) {
+                Ok(id) => {
+                    let reader = Reader { index, messages, backlog: VecDeque::new(), over: false };
+                    self.readers.insert(id, reader);
+                }
+                Err(error) => {
+                    let event = EventKind::Failed(Arc::new(error));
+                    // The channel has room for an event of each of its requests.
+                    let _ = messages.try_send(Message { index, at: Instant::now(), event });
+                }
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.generator.scheduler().num_waiting() >= MAX_WAITING
+    }
+
+    fn tend(&mut self) {
+        let generator = &mut self.generator;
+        self.readers.retain(|&id, reader| {
+            if reader.messages.is_closed() {
+                generator.abort(id);
+                return false;
+            }
+            let half = reader.messages.capacity().unwrap_or(0) / 2;
+            if !reader.backlog.is_empty() && reader.messages.len() <= half && reader.flush() {
+                generator.resume(id);
+            }
+            !(reader.over && reader.backlog.is_empty())
+        });
+    }
 
     fn is_idle(&self) -> bool {
         self.generator.is_idle()
     }
 
-    fn obey(&mut self, command: Command) -> ControlFlow<()> {
-        match command {
-            Command::Add(submission) => self.add(*submission),
-            Command::Abort(ticket) => {
-                if let Some(id) = self.sequences.get(&ticket).copied() {
-                    self.generator.abort(id);
-                    self.forget(id);
-                }
-            }
-            Command::Resume(ticket) => {
-                if let Some(&id) = self.sequences.get(&ticket) {
-                    self.generator.resume(id);
-                }
-            }
-            Command::Status(reply) => {
-                // Whoever asked may be gone.
-                let _ = reply.try_send(self.status());
-            }
-            Command::Stop => return ControlFlow::Break(()),
-            #[cfg(test)]
-            Command::Panic => panic!("on purpose"),
-            #[cfg(test)]
-            Command::Fault(fault) => self.generator.fault = Some(fault),
-        }
-        ControlFlow::Continue(())
-    }
-
     fn step(&mut self) {
-        let began = now();
+        let began = Instant::now();
         match self.generator.step() {
             Ok(events) => self.deliver(events, began),
-            Err(error) => self.fail_step(&error.to_string()),
-        }
-    }
-}
-
-impl Worker {
-    fn add(&mut self, submission: Submission) {
-        let Submission { ticket, request, messages, paused } = submission;
-        match self.generator.add(request) {
-            Ok(id) => {
-                self.sequences.insert(ticket, id);
-                self.readers.insert(id, Reader { ticket, messages, paused });
-            }
-            Err(error) => {
-                let event = EventKind::Failed(Arc::new(error));
-                // Whoever asked may be gone.
-                let _ = messages.try_send(Message { at: now(), event });
-            }
-        }
-    }
-
-    fn deliver(&mut self, events: Vec<Event>, began: Instant) {
-        let ended = now();
-        for Event { id, kind: event } in events {
-            let Some(reader) = self.readers.get(&id) else { continue };
-            let at = if matches!(event, EventKind::Started { .. }) { began } else { ended };
-            let over = matches!(event, EventKind::Finished { .. } | EventKind::Failed(_));
-            // If nobody reads any more, the command that says so is on its way.
-            let _ = reader.messages.try_send(Message { at, event });
-            if over {
-                self.forget(id);
-            }
-        }
-        self.pause_slow_readers();
-    }
-
-    fn pause_slow_readers(&mut self) {
-        for (&id, reader) in &self.readers {
-            if reader.messages.len() < HIGH_WATER || reader.paused.load(Ordering::SeqCst) {
-                continue;
-            }
-            self.generator.pause(id);
-            reader.paused.store(true, Ordering::SeqCst);
-            // A reader who was done before it could see the mark will not tell.
-            if reader.messages.len() <= LOW_WATER && reader.paused.swap(false, Ordering::SeqCst) {
-                self.generator.resume(id);
-            }
-        }
-    }
-
-    /// The model could not run: an error for the requests of the step. The others wait for theirs.
-    fn fail_step(&mut self, problem: &str) {
-        for id in self.generator.stepped().to_vec() {
-            self.generator.abort(id);
-            if let Some(reader) = self.readers.get(&id) {
-                let event = EventKind::Failed(Arc::new(Error::Defect(problem.to_owned())));
-                let _ = reader.messages.try_send(Message { at: now(), event });
-            }
-            self.forget(id);
-        }
-    }
-
-    fn forget(&mut self, id: SequenceId) {
-        if let Some(reader) = self.readers.remove(&id) {
-            self.sequences.remove(&reader.ticket);
+            Err(error) => self.fail_step(error),
         }
     }
 
@@ -206,5 +132,48 @@ impl Worker {
             free_pages: scheduler.cache().num_free(),
             num_pages: scheduler.cache().num_pages(),
         }
+    }
+}
+
+impl TextWork {
+    fn deliver(&mut self, events: Vec<Event>, began: Instant) {
+        let ended = Instant::now();
+        for Event { id, kind: event } in events {
+            let at = if matches!(event, EventKind::Started { .. }) { began } else { ended };
+            self.send(id, at, event);
+        }
+        let paused = self.readers.iter().filter(|(_, reader)| !reader.over && !reader.backlog.is_empty());
+        paused.for_each(|(&id, _)| self.generator.pause(id));
+    }
+
+    /// The model could not run: an error for the requests of the step. The others wait for theirs.
+    fn fail_step(&mut self, error: Error) {
+        let error = Arc::new(error);
+        for id in self.generator.stepped().to_vec() {
+            self.generator.abort(id);
+            self.send(id, Instant::now(), EventKind::Failed(Arc::clone(&error)));
+        }
+    }
+
+    fn send(&mut self, id: SequenceId, at: Instant, event: EventKind) {
+        let Some(reader) = self.readers.get_mut(&id) else { return };
+        reader.over |= matches!(event, EventKind::Finished { .. } | EventKind::Failed(_));
+        reader.backlog.push_back(Message { index: reader.index, at, event });
+        if reader.flush() && reader.over {
+            self.readers.remove(&id);
+        }
+    }
+}
+
+impl Reader {
+    /// Sends what the channel takes. Returns whether that is all.
+    fn flush(&mut self) -> bool {
+        while let Some(message) = self.backlog.pop_front() {
+            if let Err(TrySendError::Full(message)) = self.messages.try_send(message) {
+                self.backlog.push_front(message);
+                return false;
+            }
+        }
+        true
     }
 }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::io::Write;
 
-use pipelines::config::{Auto, KVCacheStrategy, ResolvedConfig};
-use pipelines::{GeneratorOptions, MemoryBytes, MemoryRequest, OutOfMemory, SamplingOptions};
+use pipelines::config::KVCacheStrategy;
+use pipelines::{MemoryBytes, OutOfMemory, Plan};
 
 use super::{Arguments, BATCH_PROMPT, BATCH_TOKENS, Work};
 use crate::exit::NoMemory;
@@ -12,9 +12,9 @@ use crate::model::Source;
 
 /// The limits of all works. Prints the context length.
 pub(super) struct Limits {
-    /// The options of the configuration, with greedy sampling.
-    pub(super) options: GeneratorOptions,
-    memory: MemoryRequest,
+    pub(super) plan: Plan,
+    /// Sequences whose prompts may start in one step.
+    at_once: usize,
     /// Most tokens of a sequence.
     pub(super) max_length: usize,
     /// Most tokens the model supports.
@@ -23,16 +23,11 @@ pub(super) struct Limits {
 
 impl Limits {
     /// The limits of a model.
-    pub(super) fn new(source: &Source, resolved: &ResolvedConfig) -> Limits {
-        let options = GeneratorOptions {
-            sampling: SamplingOptions::GREEDY,
-            // The measured batches are larger than the configured one.
-            max_ce_batch_size: source.config().max_ce_batch_size,
-            ..GeneratorOptions::from(resolved)
-        };
-        let context = resolved.checkpoint().network.context_length();
-        let (memory, max_length) = (*resolved.memory_request(), resolved.memory().max_length);
-        Limits { options, memory, max_length, context }
+    pub(super) fn new(source: &Source, plan: &Plan) -> Result<Limits, OutOfMemory> {
+        let (max_length, context) = (plan.max_length()?, plan.network().context_length());
+        // The measured batches are larger than the configured one.
+        let at_once = source.config().max_ce_batch_size;
+        Ok(Limits { plan: plan.clone(), at_once, max_length, context })
     }
 
     /// The works to measure. Works that are too long are left out, and `warn` says whether to print which.
@@ -68,7 +63,7 @@ impl Limits {
         let alone = (format!("tg{generate}{at_depth}"), work);
         let batches = arguments.batch.iter().filter(|_| depth == 0).map(|sequences| {
             let sequences = sequences.get();
-            let steps = (sequences - 1) / self.options.max_ce_batch_size;
+            let steps = (sequences - 1) / self.at_once;
             let tokens =
                 BATCH_TOKENS + steps.min(self.max_length.saturating_sub(BATCH_PROMPT + BATCH_TOKENS));
             let work = Work { sequences, prompt: BATCH_PROMPT, tokens, depth, flag: "--batch" };
@@ -80,12 +75,18 @@ impl Limits {
     /// Checks that the cache of a work fits into the usable memory.
     pub(super) fn check(&self, name: &str, work: &Work) -> anyhow::Result<()> {
         // All sequences run at once, so each needs its full length.
-        let strategy = match self.memory.strategy {
+        let strategy = match self.plan.config().cache_strategy {
             KVCacheStrategy::Paged => KVCacheStrategy::Continuous,
             strategy => strategy,
         };
-        let (max_length, max_batch) = (Auto::At(work.length()), Auto::At(work.sequences));
-        match (MemoryRequest { strategy, max_length, max_batch, ..self.memory }).plan() {
+        let all = self.plan.with(|config| {
+            config
+                .cache_strategy(strategy)
+                .enable_prefix_caching(false)
+                .max_length(work.length())
+                .max_cache_batch_size(work.sequences)
+        })?;
+        match all.memory() {
             Ok(_) => Ok(()),
             Err(OutOfMemory::Settings { weights, cache, usable, available, .. }) => {
                 let [weights, cache, usable, available] =
@@ -106,9 +107,10 @@ impl Limits {
 
 impl fmt::Display for Limits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.max_length < self.context {
-            true => write!(f, "max_length is {}", self.max_length),
-            false => write!(f, "the model's context holds {}", self.context),
+        if self.max_length < self.context {
+            write!(f, "max_length is {}", self.max_length)
+        } else {
+            write!(f, "the model's context holds {}", self.context)
         }
     }
 }

@@ -4,8 +4,7 @@ use chrono::Utc;
 use clap::ValueEnum;
 use comfy_table::{CellAlignment, Table, presets};
 use engine::InferenceSession;
-use pipelines::MemoryBytes;
-use pipelines::config::ResolvedConfig;
+use pipelines::{MemoryBytes, Plan};
 use serde_json::{Value, json};
 
 use crate::exit::one_line;
@@ -54,14 +53,14 @@ const COLUMNS: [&str; 9] =
 
 impl Report {
     /// A report without figures.
-    pub(super) fn new(source: &Source, resolved: &ResolvedConfig, session: &InferenceSession) -> Report {
+    pub(super) fn new(source: &Source, plan: &Plan, session: &InferenceSession) -> Report {
         let device = &session.devices()[0];
-        let encoding = resolved.config().quantization_encoding;
+        let encoding = plan.config().quantization_encoding;
         Report {
             model: one_line(&source.name()),
             encoding: encoding.map_or_else(|| "unknown".to_string(), |encoding| encoding.to_string()),
-            size: resolved.checkpoint().weights().bytes(),
-            parameters: resolved.checkpoint().network.parameters(),
+            size: plan.checkpoint().map_or(0, |checkpoint| checkpoint.weights().bytes()),
+            parameters: plan.network().parameters(),
             device: format!("{} ({})", device.name(), device.target()),
             date: Utc::now().format("%Y-%m-%dT%H:%M:%SZ").to_string(),
             threads: device.threads(),

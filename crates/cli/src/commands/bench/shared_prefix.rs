@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use pipelines::{EventKind, Generator, GeneratorOptions, Request, TextModel};
+use pipelines::{EventKind, Generator, Plan, Request, SamplingOptions, TextModel};
 
 use super::limits::Limits;
 use super::report::{Figure, median};
@@ -43,8 +43,8 @@ impl SharedPrefix {
         limits.check("the shared prefix", &work)?;
         let (mut off, mut on) = (Vec::new(), Vec::new());
         for repetition in 0..=repetitions {
-            let without = self.time_to_first_token(model, &limits.options, false, interrupt)?;
-            let with = self.time_to_first_token(model, &limits.options, true, interrupt)?;
+            let without = self.time_to_first_token(model, &limits.plan, false, interrupt)?;
+            let with = self.time_to_first_token(model, &limits.plan, true, interrupt)?;
             // The first run faults pages in and is not counted.
             if repetition > 0 {
                 off.push(without);
@@ -64,22 +64,22 @@ impl SharedPrefix {
     fn time_to_first_token(
         self,
         model: &Arc<TextModel>,
-        options: &GeneratorOptions,
+        plan: &Plan,
         enable_prefix_caching: bool,
         interrupt: &Interrupt,
     ) -> anyhow::Result<f64> {
-        let options = GeneratorOptions {
-            max_length: Some(self.shared + OWN + 1),
-            enable_prefix_caching,
-            max_cache_batch_size: self.prompts.saturating_add(1),
-            cache_tokens: None,
-            ..options.clone()
-        };
-        let mut generator = Generator::new(Arc::clone(model), &options)?;
+        let plan = plan.with(|config| {
+            config
+                .max_length(self.shared + OWN + 1)
+                .enable_prefix_caching(enable_prefix_caching)
+                .max_cache_batch_size(self.prompts.saturating_add(1))
+        })?;
+        let mut generator = Generator::with_plan(Arc::clone(model), &plan)?;
         let vocab = model.decoder().vocab;
         let shared = prompt(0, self.shared, vocab);
         let request = |index| Request {
             prompt: [&shared[..], &prompt(index + 1, OWN, vocab)].concat(),
+            sampling: SamplingOptions::GREEDY,
             max_new_tokens: Some(1),
             ignore_eos: true,
             ..Request::default()

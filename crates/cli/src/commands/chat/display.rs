@@ -99,9 +99,10 @@ impl Display {
         if self.json || text.is_empty() {
             return Ok(());
         }
-        let parts = match self.thoughts.split {
-            true => self.thoughts.splitter.push(text),
-            false => vec![Part::Text(text.to_string())],
+        let parts = if self.thoughts.split {
+            self.thoughts.splitter.push(text)
+        } else {
+            vec![Part::Text(text.to_string())]
         };
         self.write(parts).context("cannot write to standard output")
     }

@@ -186,11 +186,10 @@ impl Session {
         display.begin(prompt.is_ok_and(|prompt| ThoughtSplitter::is_opened_by(&prompt)));
         self.interrupt.watch();
         let prompt = Prompt::Chat(chat);
-        let answer = self
-            .generator
-            .stream_async(TextRequest { prompt, parameters })
-            .map_err(anyhow::Error::from)
-            .and_then(|stream| future::block_on(read(stream, seed, &self.interrupt, display)));
+        let answer = future::block_on(async {
+            let stream = self.generator.stream_async(TextRequest { prompt, parameters }).await?;
+            read(stream, seed, &self.interrupt, display).await
+        });
         self.interrupt.rest();
         let answer = answer.and_then(said).inspect_err(|error| display.fail(error)).map_err(too_long)?;
         display.end(&answer)?;

@@ -1,9 +1,9 @@
 //! The time spent loading, reading prompts and generating.
 
 use std::io::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use pipelines::{Event, EventKind, FinishReason, Request};
+use pipelines::{EventKind, FinishReason, Request};
 
 use super::job::Job;
 
@@ -16,36 +16,66 @@ pub(super) struct Clock {
     decode: Duration,
     decoded: usize,
     first_token: Option<Duration>,
+    /// When the first step began, or the last one ended.
+    since: Option<Instant>,
+    step: Option<Step>,
+}
+
+/// The events of a step, as far as they came: they have one time.
+struct Step {
+    ended: Instant,
+    predicted: usize,
+    /// Whether one of the tokens is the first of its answer.
+    has_first: bool,
 }
 
 impl Clock {
     pub(super) fn new(load: Duration) -> Clock {
         let (prompt, decode) = (Duration::ZERO, Duration::ZERO);
-        Clock { load, prompt, decode, decoded: 0, first_token: None }
+        Clock { load, prompt, decode, decoded: 0, first_token: None, since: None, step: None }
     }
 
-    /// Counts a step, before the jobs take its events.
-    pub(super) fn count(&mut self, time: Duration, events: &[Event], jobs: &[Job]) {
-        let first = |event: &Event| jobs.iter().any(|job| job.id == event.id && job.tokens.is_empty());
-        let predicted = |event: &&Event| match event.kind {
+    /// Counts an event that happened at a time. `is_first` tells whether its answer has no token yet.
+    pub(super) fn count(&mut self, at: Instant, event: &EventKind, is_first: bool) {
+        if let EventKind::Started { .. } = event {
+            // The time is that of the beginning of the step.
+            self.since.get_or_insert(at);
+            return;
+        }
+        if self.step.as_ref().is_some_and(|step| step.ended != at) {
+            self.end_step();
+        }
+        let step = self.step.get_or_insert(Step { ended: at, predicted: 0, has_first: false });
+        let predicted = match event {
             EventKind::Token { .. } => true,
-            EventKind::Finished { reason, .. } => reason != FinishReason::Length,
+            EventKind::Finished { reason, .. } => *reason != FinishReason::Length,
             _ => false,
         };
-        let predicted: Vec<&Event> = events.iter().filter(predicted).collect();
-        if predicted.is_empty() || predicted.iter().any(|event| first(event)) {
+        if predicted {
+            step.predicted += 1;
+            step.has_first |= is_first;
+        }
+    }
+
+    /// Adds the time of the step whose events came last.
+    fn end_step(&mut self) {
+        let (Some(step), Some(since)) = (self.step.take(), self.since) else { return };
+        let time = step.ended.saturating_duration_since(since);
+        self.since = Some(step.ended);
+        if step.predicted == 0 || step.has_first {
             self.prompt += time;
-            if !predicted.is_empty() {
+            if step.predicted > 0 {
                 self.first_token.get_or_insert(self.prompt + self.decode);
             }
         } else {
             self.decode += time;
-            self.decoded += predicted.len();
+            self.decoded += step.predicted;
         }
     }
 
     /// Prints the closing line on standard error.
-    pub(super) fn report(&self, jobs: &[Job], request: &Request) {
+    pub(super) fn report(&mut self, jobs: &[Job], request: &Request) {
+        self.end_step();
         let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
         let rate = |tokens: usize, time: Duration| tokens as f64 / time.as_secs_f64().max(1e-9);
         let mut facts = vec![format!("load {:.0} ms", milliseconds(self.load))];

@@ -1,14 +1,14 @@
 //! One answer and its state.
 
-use pipelines::{EventKind, FinishReason, Request, SequenceId, TokenLogprob, TokenLogprobs};
+use std::sync::Arc;
+
+use pipelines::{EventKind, FinishReason, Request, TokenLogprob, TokenLogprobs};
 use serde::Serialize;
 
 use crate::exit;
 
 /// One answer to a prompt.
 pub(super) struct Job {
-    /// Its sequence.
-    pub(super) id: SequenceId,
     /// The index of the prompt, and of the answer among those to this prompt; from 0.
     pub(super) index: usize,
     pub(super) sample: usize,
@@ -18,6 +18,8 @@ pub(super) struct Job {
     pub(super) prompt_tokens: usize,
     pub(super) text: String,
     pub(super) tokens: Vec<u32>,
+    /// Whether it ran.
+    pub(super) started: bool,
     pub(super) finished: Option<FinishReason>,
     /// Log-probabilities of the prompt's tokens and of the answer's, if requested.
     prompt_logprobs: Option<Vec<Scored>>,
@@ -69,14 +71,8 @@ struct Candidate {
 
 impl Job {
     /// A job at the start of its request.
-    pub(super) fn new(
-        id: SequenceId,
-        (index, sample): (usize, usize),
-        prompt: &str,
-        request: &Request,
-    ) -> Job {
+    pub(super) fn new((index, sample): (usize, usize), prompt: &str, request: &Request) -> Job {
         Job {
-            id,
             index,
             sample,
             seed: request.seed,
@@ -84,6 +80,7 @@ impl Job {
             prompt_tokens: request.prompt.len(),
             text: String::new(),
             tokens: Vec::new(),
+            started: false,
             finished: None,
             prompt_logprobs: None,
             logprobs: None,
@@ -108,9 +105,14 @@ impl Job {
                 self.text.push_str(&text);
                 self.finished = Some(reason);
             }
-            EventKind::Failed(error) => return Err(error.into()),
+            EventKind::Started { .. } => self.started = true,
+            EventKind::Failed(error) => {
+                // An error that several answers share is known by its words.
+                let shared = |error: Arc<_>| anyhow::anyhow!("{error}");
+                return Err(Arc::try_unwrap(error).map_or_else(shared, anyhow::Error::from));
+            }
             EventKind::Warning(warning) if !quiet => exit::warn(&warning.to_string()),
-            EventKind::Warning(_) | EventKind::Started { .. } => {}
+            EventKind::Warning(_) => {}
         }
         Ok(())
     }

@@ -1,7 +1,6 @@
 //! The warning about answers cut short by a context length that the user did not choose.
 
-use pipelines::FinishReason;
-use pipelines::config::ResolvedConfig;
+use pipelines::{FinishReason, OutOfMemory, Plan};
 
 use super::job::Job;
 use crate::model::Source;
@@ -15,9 +14,8 @@ pub(super) struct LengthLimit {
 
 impl LengthLimit {
     /// The limit a model runs with.
-    pub(super) fn new(source: &Source, resolved: &ResolvedConfig) -> LengthLimit {
-        let max_length = resolved.memory().max_length;
-        let context = resolved.checkpoint().network.context_length();
+    pub(super) fn new(source: &Source, plan: &Plan) -> Result<LengthLimit, OutOfMemory> {
+        let (max_length, context) = (plan.max_length()?, plan.network().context_length());
         let cause = if max_length >= context {
             Some("the model's context".to_string())
         } else if source.is_set("max_length") {
@@ -25,7 +23,7 @@ impl LengthLimit {
         } else {
             Some(format!("as many as fit into memory; the model's context is {context}"))
         };
-        LengthLimit { max_length, cause }
+        Ok(LengthLimit { max_length, cause })
     }
 
     /// A warning if the limit ended answers, rather than the model or `max_new_tokens`.

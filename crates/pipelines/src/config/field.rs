@@ -342,7 +342,7 @@ impl<T: Setting> Setting for Vec<T> {
 
 /// A size that may be left to the model and the machine: `auto` where there is none.
 ///
-/// Two are equal if they are the same number: who set it is no part of it.
+/// Two are equal if they are the same number, whether it is the default or not.
 #[derive(Debug, Clone, Copy, Eq, Default)]
 pub enum Auto {
     /// As large as the model and the memory allow.
@@ -350,7 +350,7 @@ pub enum Auto {
     Auto,
     /// This many.
     At(usize),
-    /// This many if the model was made for so many, else as many as it was: nobody's wish.
+    /// The default. A default length is lowered, with a warning, if the model's context is shorter.
     Usual(usize),
 }
 
@@ -363,8 +363,8 @@ impl Auto {
         }
     }
 
-    /// The number that somebody asked for.
-    pub fn wished(self) -> Option<usize> {
+    /// The number, unless it is the default.
+    pub fn asked(self) -> Option<usize> {
         match self {
             Auto::At(size) => Some(size),
             Auto::Auto | Auto::Usual(_) => None,

@@ -6,7 +6,6 @@ use tempfile::TempDir;
 use weights::Weights;
 
 use super::*;
-use crate::config::SupportedEncoding;
 
 fn refused(config: &PipelineConfig) -> String {
     resolve(config).map(|resolved| resolved.config().weight_path.clone()).unwrap_err().to_string()

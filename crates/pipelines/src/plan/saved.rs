@@ -1,47 +1,39 @@
-//! Compiled models with packed weights, as files that know what they were made from.
+//! Compiled models with packed weights, as files that know what they were made from: which are accepted, and where they
+//! may be written.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use engine::{Artifact, CompiledModel, ExportOptions, InferenceSession, WeightsRegistry};
+use engine::{Artifact, CompiledModel, ExportOptions, WeightsRegistry};
 use graph::Graph;
 use models::{Checkpoint, Network};
 use serde::{Deserialize, Serialize};
+use sources::is_beside_weights;
 use tensor::Tensor;
 use weights::{Beginning, Format, GgufWriter, Metadata, WeightFile, Weights};
 
+use super::Task;
 use crate::Error;
-use crate::compiled::{CacheLayout, Task};
-use crate::config::SupportedEncoding;
+use crate::config::{PipelineConfig, Problems};
 use crate::error::InvalidField;
+
+/// The field that names a file to start from.
+const SERIALIZED: &str = "serialized_model_path";
 
 /// What a saved model was made from. Two of one identity compute the same.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Identity {
-    recipe: Recipe,
-    /// The files of weights, in the order they were read.
-    files: Vec<FileIdentity>,
-}
-
-/// What a compiled model depends on, but for the bytes of its weights.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Recipe {
-    settings: Settings,
-    task: Task,
-    /// A digest of its text.
-    graph: String,
-}
-
-/// What of that is known before anything is built.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Settings {
     architecture: String,
     encoding: String,
-    /// Of the cache, where there is one.
-    page_size: Option<usize>,
-    cache: Option<String>,
+    /// Tokens in a page of the cache, and its dtype; `None` of encoders, which have no cache.
+    cache: Option<(usize, String)>,
     /// A digest of the names, types and shapes of all tensors.
     tensors: String,
+    /// The task and a digest of the graph's text, which are known when the model is compiled.
+    graph: Option<(Task, String)>,
+    /// The files of weights, in the order they were read.
+    files: Vec<FileIdentity>,
 }
 
 /// A file of weights as it was when a model was saved.
@@ -63,7 +55,7 @@ impl Identity {
     ///
     /// # Errors
     /// In words, if it cannot be read or is no saved model.
-    pub(crate) fn read(path: &Path) -> Result<Identity, String> {
+    fn read(path: &Path) -> Result<Identity, String> {
         let fix = "give a file that save_to_serialized_model_path wrote";
         // The path stands before it.
         let why = |error| match error {
@@ -76,55 +68,40 @@ impl Identity {
             .map_err(|_| format!("it is no saved model of a pipeline of this version: {fix}"))
     }
 
-    /// Why a model of this identity is not for these settings, or for weights of other lengths: all that is known
-    /// before anything is built or read.
-    pub(crate) fn refusal(&self, needed: &Settings, path: &Path, weights: &Weights) -> Option<String> {
-        let mut differences = needed.differences(&self.recipe.settings);
-        if !are_of_artifact(weights, path) {
-            differences.extend(other_lengths(&self.files, weights.files()));
+    /// The identity of a checkpoint's model under a configuration with every field decided.
+    pub(crate) fn new(config: &PipelineConfig, checkpoint: &Checkpoint) -> Identity {
+        let has_cache = matches!(checkpoint.network, Network::Decoder(_));
+        let encoding = config.quantization_encoding.map_or_else(String::new, |encoding| encoding.to_string());
+        Identity {
+            architecture: checkpoint.config.architecture.clone(),
+            encoding: match checkpoint.cast() {
+                None => encoding,
+                Some(dtype) => format!("{encoding} as {dtype}"),
+            },
+            cache: has_cache.then(|| (config.kv_cache_page_size, config.kept_dtype().to_string())),
+            tensors: tensors(checkpoint.weights()),
+            graph: None,
+            files: Vec::new(),
         }
-        refusal(&differences)
-    }
-}
-
-impl Recipe {
-    /// Of the model of a graph.
-    pub(crate) fn new(settings: Settings, task: Task, graph: &Graph) -> Recipe {
-        let graph = blake3::hash(graph.to_string().as_bytes()).to_hex().to_string();
-        Recipe { settings, task, graph }
     }
 
-    /// The model of a file. Weights that were written since it was saved are read whole, and must be the same.
-    ///
-    /// # Errors
-    /// If it cannot be read, or was made from something else: from what, and what is needed.
-    pub(crate) fn load(
-        &self,
-        session: &InferenceSession,
-        path: &Path,
-        weights: &Weights,
-    ) -> Result<CompiledModel, Error> {
-        match Identity::read(path).map(|found| refusal(&self.differences(&found, path, weights))) {
-            Ok(None) => Ok(session.compile(path)?),
-            Ok(Some(fix)) | Err(fix) => {
-                let value = path.display().to_string();
-                Err(Error::Config(vec![InvalidField { field: "serialized_model_path", value, fix }]))
-            }
-        }
+    /// The same for a task and its graph.
+    pub(crate) fn with_graph(self, task: Task, graph: &Graph) -> Identity {
+        let digest = blake3::hash(graph.to_string().as_bytes()).to_hex().to_string();
+        Identity { graph: Some((task, digest)), ..self }
     }
 
     /// Writes a compiled model and its packed weights. The files of weights are read whole, to know them again.
     pub(crate) fn save(
-        &self,
+        mut self,
         compiled: &CompiledModel,
         weights: (&Weights, &dyn WeightsRegistry),
         path: &Path,
         progress: &mut dyn FnMut(engine::Progress),
     ) -> Result<(), Error> {
         let (weights, registry) = weights;
-        let files = weights.files().iter().map(FileIdentity::of).collect();
-        let identity = Identity { recipe: self.clone(), files };
-        let key = serde_json::to_string(&identity).expect("an identity is numbers and text");
+        self.files = weights.files().iter().map(FileIdentity::of).collect();
+        let key = serde_json::to_string(&self).expect("an identity is numbers and text");
         let description = describe(weights);
         let attachment = description.as_deref();
         let options =
@@ -132,53 +109,38 @@ impl Recipe {
         Ok(compiled.export_mef_with(path, options)?)
     }
 
-    /// What differs, in words: what it has, and what is needed. The dearest comparison comes last, and only where
-    /// nothing differs so far.
-    fn differences(&self, found: &Identity, path: &Path, weights: &Weights) -> Vec<String> {
-        let Identity { recipe, files } = found;
+    /// Why a saved model of this identity is not the `needed` one. The dearest comparison comes last, and only if
+    /// nothing else differs: weights that were written since are read whole.
+    pub(crate) fn refusal(&self, needed: &Identity, path: &Path, weights: &Weights) -> Option<String> {
         let mut differences = Vec::new();
-        if recipe.task != self.task {
-            let (found, needed) = (recipe.task.does(), self.task.does());
+        if let (Some((found, _)), Some((task, _))) = (&self.graph, &needed.graph)
+            && found != task
+        {
+            let (found, needed) = (found.does(), task.does());
             differences.push(format!("a model that {found} instead of one that {needed}"));
         }
-        differences.extend(self.settings.differences(&recipe.settings));
+        differences.extend(self.setting_differences(needed));
+        // An artifact that is a model by itself has no other files.
         let now = if are_of_artifact(weights, path) { &[] } else { weights.files() };
         if !now.is_empty() {
-            differences.extend(other_lengths(files, now));
+            differences.extend(other_lengths(&self.files, now));
         }
-        if differences.is_empty() && recipe.graph != self.graph {
-            differences.push("another graph, as rope_type or another version builds it".to_string());
+        if needed.graph.is_some() {
+            if differences.is_empty() && self.graph != needed.graph {
+                differences.push("another graph, as rope_type or another version builds it".to_string());
+            }
+            if differences.is_empty() {
+                let files = self.files.iter().zip(now);
+                differences.extend(files.filter_map(|(file, now)| file.altered(now)));
+            }
         }
-        if differences.is_empty() {
-            differences.extend(files.iter().zip(now).filter_map(|(file, now)| file.altered(now)));
-        }
-        differences
-    }
-}
-
-impl Settings {
-    /// Of a checkpoint's model with such a cache.
-    pub(crate) fn of(
-        checkpoint: &Checkpoint,
-        encoding: Option<SupportedEncoding>,
-        cache: CacheLayout,
-    ) -> Settings {
-        let cache = matches!(checkpoint.network, Network::Decoder(_)).then_some(cache);
-        let encoding = encoding.map_or_else(String::new, |encoding| encoding.to_string());
-        Settings {
-            architecture: checkpoint.config.architecture.clone(),
-            encoding: match checkpoint.cast() {
-                None => encoding,
-                Some(dtype) => format!("{encoding} as {dtype}"),
-            },
-            page_size: cache.map(|cache| cache.page_size),
-            cache: cache.map(|cache| cache.dtype.to_string()),
-            tensors: tensors(checkpoint.weights()),
-        }
+        let made_from = differences.join(", ");
+        (!differences.is_empty())
+            .then(|| format!("it was made from other things ({made_from}): save it again, or leave it out"))
     }
 
-    /// What differs, in words: what it has, and what is needed.
-    fn differences(&self, found: &Settings) -> Vec<String> {
+    /// Settings that differ, in words: those of this identity, and those needed.
+    fn setting_differences(&self, needed: &Identity) -> Vec<String> {
         let mut differences = Vec::new();
         let mut compare = |what: &str, found: &dyn ToString, needed: &dyn ToString| {
             let (found, needed) = (found.to_string(), needed.to_string());
@@ -186,22 +148,55 @@ impl Settings {
                 differences.push(format!("{what} {found} instead of {needed}"));
             }
         };
-        compare("the architecture", &found.architecture, &self.architecture);
-        compare("the encoding", &found.encoding, &self.encoding);
+        compare("the architecture", &self.architecture, &needed.architecture);
+        compare("the encoding", &self.encoding, &needed.encoding);
         // Of one architecture all have a cache, or none has.
-        if let (Some(found), Some(needed)) = (found.page_size, self.page_size) {
-            compare("kv_cache_page_size", &found, &needed);
+        if let (Some((page_size, dtype)), Some((needed_size, needed_dtype))) = (&self.cache, &needed.cache) {
+            compare("kv_cache_page_size", page_size, needed_size);
+            compare("a cache of", dtype, needed_dtype);
         }
-        if let (Some(found), Some(needed)) = (&found.cache, &self.cache) {
-            compare("a cache of", found, needed);
-        }
-        if differences.is_empty() && found.tensors != self.tensors {
+        if differences.is_empty() && self.tensors != needed.tensors {
             differences.push("weights with other tensors".to_string());
         }
         differences
     }
 }
 
+/// Checks that a file to start from is one, which it returns, and that one to write can be.
+pub(super) fn check_paths(config: &PipelineConfig, problems: &mut Problems) -> Option<Identity> {
+    if let Some(path) = &config.serialized_model_path {
+        let identity = Identity::read(path);
+        return identity.map_err(|problem| problems.add(SERIALIZED, path.display(), problem)).ok();
+    }
+    let path = config.save_to_serialized_model_path.as_ref()?;
+    if let Some(fix) = unwritable(path) {
+        problems.add("save_to_serialized_model_path", path.display(), fix);
+    }
+    None
+}
+
+/// Checks that a file to start from was made with the configuration's settings, and that one to write is not one of the
+/// model's own.
+pub(super) fn check_model(
+    config: &PipelineConfig,
+    checkpoint: &Checkpoint,
+    folder: &Path,
+    saved: Option<&Identity>,
+    problems: &mut Problems,
+) {
+    if let Some(path) = &config.serialized_model_path {
+        let needed = Identity::new(config, checkpoint);
+        // If it could not be read, that is told already.
+        if let Some(fix) = saved.and_then(|found| found.refusal(&needed, path, checkpoint.weights())) {
+            problems.add(SERIALIZED, path.display(), fix);
+        }
+    } else if let Some(path) = &config.save_to_serialized_model_path
+        && let Some(own) = own_files(config, folder).find(|own| is_same(own, path))
+    {
+        let fix = format!("that is {}, of which the model is made: give another file", own.display());
+        problems.add("save_to_serialized_model_path", path.display(), fix);
+    }
+}
 impl FileIdentity {
     fn of(file: &WeightFile) -> FileIdentity {
         let old = |time: &SystemTime| SystemTime::now().duration_since(*time).is_ok_and(|age| age > FRESH);
@@ -224,13 +219,6 @@ impl FileIdentity {
             format!("weights of the checksum {} instead of {now}, which {name} has", self.content)
         })
     }
-}
-
-/// The advice about what differs; none where nothing does.
-fn refusal(differences: &[String]) -> Option<String> {
-    let made_from = || differences.join(", ");
-    (!differences.is_empty())
-        .then(|| format!("it was made from other things ({}): save it again, or leave it out", made_from()))
 }
 
 /// The files of weights that are more, fewer, or of other lengths than they were, in words.
@@ -257,7 +245,7 @@ fn tensors(weights: &Weights) -> String {
 ///
 /// # Errors
 /// If it cannot be read, is damaged, or was saved from other weights than GGUF files.
-pub(crate) fn weights_of_artifact(path: &Path) -> Result<Weights, Error> {
+pub(super) fn weights_of_artifact(path: &Path) -> Result<Weights, Error> {
     let refuse = |fix: &str| {
         let (field, value) = ("huggingface_repo_id", path.display().to_string());
         Err(Error::Config(vec![InvalidField { field, value, fix: fix.to_string() }]))
@@ -315,4 +303,55 @@ fn content(file: &WeightFile) -> String {
 
 fn nanoseconds(time: SystemTime) -> Option<u64> {
     u64::try_from(time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_nanos()).ok()
+}
+
+/// Why a file cannot be written, as far as that is known before, and what to do.
+fn unwritable(path: &Path) -> Option<String> {
+    if path.is_dir() || path.file_name().is_none() {
+        return Some("it is a folder: give a file".to_string());
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match folder.metadata() {
+        Ok(metadata) if !metadata.is_dir() => {
+            Some(format!("{} is no folder: give another file", folder.display()))
+        }
+        Ok(metadata) if metadata.permissions().readonly() => {
+            Some(format!("{} is not writable: give another file", folder.display()))
+        }
+        Ok(_) => None,
+        Err(error) => {
+            Some(format!("its folder {}: {error}: make it, or give another file", folder.display()))
+        }
+    }
+}
+
+/// The files of the model: its weights, and what stands beside them.
+fn own_files(config: &PipelineConfig, folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = folder.read_dir().into_iter().flatten().filter_map(Result::ok);
+    let beside = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_beside_weights));
+    config.weight_path.iter().cloned().chain(beside.map(|entry| entry.path()))
+}
+
+/// Whether two paths lead to one file, by whatever links.
+fn is_same(one: &Path, other: &Path) -> bool {
+    match (one.metadata(), other.metadata()) {
+        (Ok(metadata), Ok(others)) => {
+            is_same_node(&metadata, &others)
+                || one.canonicalize().is_ok_and(|path| other.canonicalize().is_ok_and(|other| path == other))
+        }
+        _ => false,
+    }
+}
+
+/// Whether two files are one, under two names.
+#[cfg(unix)]
+fn is_same_node(one: &fs::Metadata, other: &fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+/// That cannot be told here.
+#[cfg(not(unix))]
+fn is_same_node(_one: &fs::Metadata, _other: &fs::Metadata) -> bool {
+    false
 }

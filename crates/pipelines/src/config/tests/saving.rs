@@ -30,7 +30,7 @@ fn of(model: &Path) -> PipelineConfig {
 }
 
 fn load(config: &PipelineConfig) -> Result<(), Error> {
-    TextModel::from_config(&session(), resolve(config)?).map(drop)
+    TextModel::from_plan(&session(), resolve(config)?).map(drop)
 }
 
 /// Changes a byte in the middle of the file's last tensor.
@@ -71,8 +71,7 @@ fn weights_in_memory_are_compared_whole() {
     let bytes = std::fs::read(storyteller()).unwrap();
     let load = |bytes: &[u8], config: PipelineConfig| {
         let weights = weights::Weights::from_bytes("memory", tensor::Bytes::new(bytes.to_vec())).unwrap();
-        let machine = Machine { devices: &HOST, free_memory: Some(1 << 30) };
-        TextModel::from_config(&session(), config.resolve_weights(weights, Path::new(""), machine)?).map(drop)
+        TextModel::from_plan(&session(), config.plan_weights(weights, Path::new(""), MACHINE)?).map(drop)
     };
     load(&bytes, PipelineConfig::default().save_to_serialized_model_path(saved.clone())).unwrap();
     let again = PipelineConfig::default().serialized_model_path(saved);

@@ -4,16 +4,13 @@ use tensor::{Bytes, DType};
 use weights::Weights;
 
 use super::*;
-use crate::config::{FloatType, SupportedEncoding};
-
-const MACHINE: Machine<'static> = Machine { devices: &HOST, free_memory: Some(1 << 30) };
 
 fn in_memory(name: &str) -> Weights {
     Weights::from_bytes(name, Bytes::new(std::fs::read(storyteller()).unwrap())).unwrap()
 }
 
-fn resolve_in_memory(config: &PipelineConfig) -> Result<ResolvedConfig, Error> {
-    config.resolve_weights(in_memory("storyteller"), Path::new(""), MACHINE)
+fn resolve_in_memory(config: &PipelineConfig) -> Result<Plan, Error> {
+    config.plan_weights(in_memory("storyteller"), Path::new(""), MACHINE)
 }
 
 #[test]
@@ -21,8 +18,7 @@ fn the_name_of_weights_in_memory_is_no_path() {
     let folder = tempfile::tempdir().unwrap();
     // A folder of that name is there, and has nothing to do with it.
     let name = folder.path().display().to_string();
-    let resolved =
-        PipelineConfig::default().resolve_weights(in_memory(&name), Path::new(""), MACHINE).unwrap();
+    let resolved = PipelineConfig::default().plan_weights(in_memory(&name), Path::new(""), MACHINE).unwrap();
     assert_eq!(resolved.config().quantization_encoding, Some(SupportedEncoding::Q4K));
     assert_eq!(resolved.config().weight_path, [""; 0].map(PathBuf::from));
 }
@@ -30,7 +26,7 @@ fn the_name_of_weights_in_memory_is_no_path() {
 #[test]
 fn weights_in_memory_are_read_as_configured() {
     let style = |config: &PipelineConfig| {
-        resolve_in_memory(config).unwrap().checkpoint().decoder().unwrap().ropes[0].style
+        resolve_in_memory(config).unwrap().checkpoint().unwrap().decoder().unwrap().ropes[0].style
     };
     use graph::ops::RopeStyle::{HalfSplit, Interleaved};
     assert_eq!(style(&PipelineConfig::default()), Interleaved);
@@ -62,7 +58,7 @@ fn change_config(folder: &Path, change: impl FnOnce(&mut serde_json::Value)) {
 }
 
 #[test]
-fn the_usual_length_is_nobodys_wish_but_the_same_number_is() {
+fn default_max_length_is_lowered_but_explicit_512_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let Some(short) = shorter(folder.path(), 128) else { return };
     let resolved = resolve(&short).unwrap();
@@ -72,8 +68,8 @@ fn the_usual_length_is_nobodys_wish_but_the_same_number_is() {
         check_wrong(&short.clone().max_length(length), "max_length", &["give at most 128"]);
     }
     let read: PipelineConfig = toml::from_str("max_length = 512").unwrap();
-    assert_eq!(read.max_length.wished(), Some(512));
-    assert_eq!(PipelineConfig::default().max_length.wished(), None);
+    assert_eq!(read.max_length.asked(), Some(512));
+    assert_eq!(PipelineConfig::default().max_length.asked(), None);
     assert_eq!(read, PipelineConfig::default(), "a number is a number");
 }
 
@@ -91,7 +87,7 @@ fn encoders_have_names_and_no_cache() {
     let encoder = PipelineConfig::new(folder.display().to_string());
     let resolved = resolve(&encoder).unwrap();
     assert_eq!(resolved.config().architecture.as_deref(), Some("BertModel"));
-    assert_eq!((resolved.memory().cache, resolved.memory().cache_tokens), (0, 0));
+    assert_eq!((resolved.memory().unwrap().cache, resolved.memory().unwrap().cache_tokens), (0, 0));
     assert!(resolve(&encoder.clone().architecture("BertModel".to_string())).is_ok());
 
     let copy = tempfile::tempdir().unwrap();
@@ -117,7 +113,10 @@ fn keys_of_other_families_are_ignored_and_named() {
          does not read";
     assert!(resolved.warnings().iter().any(|own| own.ends_with(warning)), "{:?}", resolved.warnings());
     let plain = resolve(&PipelineConfig::new(original.display().to_string())).unwrap();
-    assert_eq!(resolved.checkpoint().decoder().unwrap(), plain.checkpoint().decoder().unwrap());
+    assert_eq!(
+        resolved.checkpoint().unwrap().decoder().unwrap(),
+        plain.checkpoint().unwrap().decoder().unwrap()
+    );
     assert_eq!(plain.warnings(), [""; 0]);
 }
 
@@ -193,10 +192,10 @@ fn the_cache_of_a_bfloat16_model_keeps_bfloat16() {
         let resolved = resolve(&config).unwrap();
         assert_eq!(resolved.config().quantization_encoding, Some(SupportedEncoding::Bfloat16));
         assert_eq!(resolved.cache_dtype(), DType::BF16);
-        let decoder = resolved.checkpoint().decoder().unwrap();
+        let decoder = resolved.checkpoint().unwrap().decoder().unwrap();
         let per_token = decoder.state().bytes_per_token(DType::BF16) as u64;
         assert_eq!(2 * per_token, decoder.state().bytes_per_token(DType::F32) as u64);
-        assert_eq!(resolved.memory().cache, 512 * per_token);
+        assert_eq!(resolved.memory().unwrap().cache, 512 * per_token);
     }
 }
 
@@ -214,15 +213,15 @@ fn weights_and_caches_are_of_the_dtype_that_was_asked_for() {
     ] {
         let resolved =
             resolve(&PipelineConfig { weights_dtype: dtype, cache_dtype: cache, ..plain.clone() }).unwrap();
-        let weight = resolved.checkpoint().describe("blk.0.attn_q.weight").unwrap().0;
+        let weight = resolved.checkpoint().unwrap().describe("blk.0.attn_q.weight").unwrap().0;
         assert_eq!((weight, resolved.cache_dtype()), expected);
         let doubled = expected.0 == DType::F32;
-        assert_eq!(resolved.memory_request().weights > stored.memory_request().weights, doubled);
+        assert_eq!(resolved.weight_bytes() > stored.weight_bytes(), doubled);
     }
     // Blocks stay blocks.
     let quantized = resolve(&PipelineConfig { weights_dtype: Some(FloatType::Bf16), ..config() }).unwrap();
     assert_eq!(quantized.cache_dtype(), DType::F32);
-    assert!(quantized.checkpoint().describe("blk.0.attn_q.weight").unwrap().0.is_block());
+    assert!(quantized.checkpoint().unwrap().describe("blk.0.attn_q.weight").unwrap().0.is_block());
 }
 
 #[test]

@@ -13,7 +13,6 @@ use testdata::hub::{COMMIT, Server, What};
 
 use super::files::in_shards;
 use super::*;
-use crate::config::SupportedEncoding;
 use crate::{TextGenerator, TextRequest};
 
 /// What the process with the hub is to do.
@@ -94,13 +93,13 @@ fn weights_in_cache(config: &PipelineConfig) -> String {
     path.file_name().unwrap().to_str().unwrap().to_string()
 }
 
-/// Lets the model of a configuration write a token.
+/// Lets the model of a configuration write a token. Its files are fetched on the way.
 fn write(config: &PipelineConfig) {
-    let resolved = resolve(config).unwrap();
+    let resolved = config.plan(MACHINE).unwrap();
     let session = InferenceSession::new(resolved.config().devices_of(&HOST).unwrap()).unwrap();
     let mut request = TextRequest::from("Once");
     request.parameters.max_new_tokens = Some(1);
-    let completion = TextGenerator::from_config(&session, resolved).unwrap().generate(request).unwrap();
+    let completion = TextGenerator::from_plan(&session, resolved).unwrap().generate(request).unwrap();
     assert_eq!(completion.tokens.len(), 1);
 }
 
@@ -110,8 +109,7 @@ fn a_cached_model_runs_without_a_request() {
     if task().is_some() {
         assert_eq!(weights_in_cache(&tiny()), "model.safetensors");
         write(&tiny());
-        let machine = Machine { devices: &HOST, free_memory: Some(1 << 30) };
-        assert!(tiny().look_ahead(machine).unwrap().is_none());
+        assert!(tiny().plan(MACHINE).unwrap().is_local());
         assert!(tiny().weights_size().unwrap().unwrap() > 1_000_000);
         assert_eq!(tiny().huggingface_config().unwrap()["hidden_size"], 64);
         let packed = PipelineConfig::new("ada/packed");
@@ -150,6 +148,12 @@ fn a_model_is_fetched_once_and_its_weights_last() {
     let asked = run("write");
     // Their header was asked for before.
     let weights = asked.iter().rposition(|line| line.contains("GET /cdn/model.safetensors")).unwrap();
+    // Nothing is asked for twice.
+    for part in ["GET /api/models/ada/tiny", "GET /cdn/config.json", "GET /cdn/tokenizer.json"] {
+        assert_eq!(asked.iter().filter(|line| line.contains(part)).count(), 1, "{part}: {asked:?}");
+    }
+    let of_weights = asked.iter().filter(|line| line.contains("GET /cdn/model.safetensors")).count();
+    assert_eq!(of_weights, 2, "the header, and the file: {asked:?}");
     assert!(position(&asked, "GET /cdn/tokenizer.json").unwrap() < weights, "{asked:?}");
     assert!(position(&asked, "config.json").unwrap() < weights, "{asked:?}");
     assert_eq!(run("write"), Vec::<String>::new());
@@ -163,10 +167,10 @@ fn a_model_is_fetched_once_and_its_weights_last() {
 fn of_several_files_the_usual_one_is_fetched() {
     let Some(gguf) = testdata::shared("shakespeare-llama/gguf") else { return };
     if task().is_some() {
-        let machine = Machine { devices: &HOST, free_memory: Some(1 << 30) };
-        let ahead = tiny().look_ahead(machine).unwrap().unwrap();
-        let names: Vec<&str> = ahead.files.iter().map(|file| file.name.as_str()).collect();
-        assert_eq!((names, ahead.bytes), (vec!["x-Q4_K_M.gguf"], Some(1_435_744)));
+        let ahead = tiny().plan(MACHINE).unwrap();
+        let files: Vec<_> = ahead.files().unwrap().into_iter().map(|file| (file.name, file.size)).collect();
+        assert!(!ahead.is_local());
+        assert_eq!(files, [("x-Q4_K_M.gguf".to_string(), Some(1_435_744))]);
         assert_eq!(weights_in_cache(&tiny()), "x-Q4_K_M.gguf");
         let named = tiny().quantization_encoding(SupportedEncoding::Q4K);
         assert_eq!(weights_in_cache(&named), "x-Q4_K_M.gguf");

@@ -15,7 +15,7 @@ use tensor::DeviceSpec;
 
 use super::*;
 use crate::Error;
-use crate::config::WeightsFormat;
+use crate::plan::{Machine, Plan};
 
 /// The fields of the page that users set, which begin with no underscore.
 fn names_of_the_page() -> Vec<String> {
@@ -240,9 +240,11 @@ fn config() -> PipelineConfig {
     PipelineConfig::new(storyteller().display().to_string())
 }
 
-/// Resolved on a machine with 1 GiB free.
-fn resolve(config: &PipelineConfig) -> Result<ResolvedConfig, Error> {
-    config.resolve(Machine { devices: &HOST, free_memory: Some(1 << 30) })
+const MACHINE: Machine<'static> = Machine { devices: &HOST, free_memory: Some(1 << 30) };
+
+/// The plan on a machine with 1 GiB free, with all files fetched. The model must fit.
+fn resolve(config: &PipelineConfig) -> Result<Plan, Error> {
+    config.plan(MACHINE)?.checked()?.fetch(&|_| ())
 }
 
 /// The fields that are wrong.
@@ -267,7 +269,7 @@ fn what_is_open_is_decided() {
     assert_eq!((decided.max_length, decided.max_ce_batch_size), (Auto::At(512), 1));
     assert_eq!(decided.cache_strategy, KVCacheStrategy::Continuous);
     assert_eq!(decided.weight_path, [storyteller()]);
-    assert_eq!(resolved.memory().cache, 512 * 8192);
+    assert_eq!(resolved.memory().unwrap().cache, 512 * 8192);
     assert_eq!(resolved.warnings(), [""; 0]);
     let open =
         config().cache_strategy(KVCacheStrategy::ModelDefault).max_num_steps(-1).max_length(Auto::Auto);
@@ -347,7 +349,8 @@ fn memory_is_planned_before_anything_is_loaded() {
     assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
     assert!(error.to_string().ends_with("lower max_cache_batch_size to 229"), "{error}");
     let paged = resolve(&large.cache_strategy(KVCacheStrategy::Paged)).unwrap();
-    assert!(paged.warnings()[0].starts_with("the cache holds "), "{:?}", paged.warnings());
+    let warnings = &paged.memory().unwrap().warnings;
+    assert!(warnings[0].starts_with("the cache holds "), "{warnings:?}");
     let half = resolve(&config().gpu_memory_utilization(0.001).max_length(Auto::Auto)).unwrap_err();
     assert!(half.to_string().contains("raise gpu_memory_utilization"), "{half}");
 }
@@ -459,7 +462,7 @@ fn config_json_tells_the_architecture() {
 fn the_rope_type_is_that_of_gguf_files_alone() {
     let ropes = |config: &PipelineConfig| {
         let resolved = resolve(config).unwrap();
-        (resolved.checkpoint().decoder().unwrap().ropes[0].style, resolved.warnings().len())
+        (resolved.checkpoint().unwrap().decoder().unwrap().ropes[0].style, resolved.warnings().len())
     };
     use graph::ops::RopeStyle::{HalfSplit, Interleaved};
     assert_eq!(ropes(&config()), (Interleaved, 0));
@@ -524,16 +527,36 @@ fn limits_reach_the_generator() {
         .enable_echo(true)
         .top_k(9);
     let resolved = resolve(&config).unwrap();
-    let options = crate::GeneratorOptions::from(&resolved);
-    assert_eq!((options.max_length, options.max_new_tokens), (Some(128), Some(7)));
-    assert_eq!((options.max_cache_batch_size, options.max_ce_batch_size), (4, 4), "the lesser of the two");
-    assert_eq!((options.cache_strategy, options.max_num_steps), (KVCacheStrategy::Naive, 3));
-    assert_eq!((options.pad_to_multiple_of, options.enable_echo), (5, true));
+    let decided = resolved.config();
+    assert_eq!((resolved.max_length().unwrap(), decided.max_new_tokens), (128, 7));
+    let sizes = (decided.max_cache_batch_size, decided.max_ce_batch_size);
+    assert_eq!(sizes, (4.into(), 4), "the lesser of the two");
+    assert_eq!((decided.cache_strategy, decided.max_num_steps), (KVCacheStrategy::Naive, 3));
+    assert_eq!((decided.pad_to_multiple_of, decided.enable_echo), (5, true));
     // Four sequences of 130 tokens, padded, in pages of 16.
-    assert_eq!(options.cache_tokens, Some(4 * 144));
-    assert_eq!((resolved.config().sampling_defaults().top_k, options.sampling.top_k), (Some(9), Some(9)));
+    assert_eq!(resolved.memory().unwrap().cache_tokens, 4 * 144);
+    assert_eq!((decided.sampling_defaults().top_k, resolved.sampling_defaults().top_k), (Some(9), Some(9)));
     let prefixes = self::config().cache_strategy(KVCacheStrategy::Paged).enable_prefix_caching(true);
-    assert!(crate::GeneratorOptions::from(&resolve(&prefixes).unwrap()).enable_prefix_caching);
+    assert!(resolve(&prefixes).unwrap().config().enable_prefix_caching);
+}
+
+#[test]
+fn other_settings_are_checked_against_the_same_model() {
+    let plan = resolve(&config()).unwrap();
+    let lengths = |plan: &Plan| (plan.max_length().unwrap(), plan.memory().unwrap().cache_tokens);
+    assert_eq!(lengths(&plan), (512, 512));
+    let small =
+        plan.with(|config| config.max_length(100).max_cache_batch_size(3).kv_cache_page_size(16_usize));
+    assert_eq!(lengths(&small.unwrap()), (100, 3 * 112));
+    let error = plan.with(|config| config.max_length(600).max_num_steps(0).enable_prefix_caching(true));
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "configuration: max_num_steps is 0: give a whole number, at least 1, or -1 for the device's choice; \
+         enable_prefix_caching is true: pages are shared by the cache strategy paged only: set cache_strategy, which is \
+         continuous, to paged; max_length is 600: give at most 512, which the model was made for"
+    );
+    let large = plan.with(|config| config.max_cache_batch_size(1000)).unwrap();
+    assert!(large.memory().is_err() && large.max_length().is_err());
 }
 
 #[test]

@@ -1,23 +1,13 @@
 //! How much memory a model will take, and how much there is, before anything is loaded.
 
-mod limits;
+mod division;
+mod free;
 
 use sources::MemoryBytes as Bytes;
 
-use crate::memory_plan::Fitting;
-
-pub use self::limits::{available, limit};
-
-/// Bytes that a model, its cache and one step need.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MemoryNeed {
-    /// Packed weights, and those used as stored.
-    pub weights: u64,
-    /// The KV cache.
-    pub cache: u64,
-    /// Bytes that this process may still take.
-    pub available: u64,
-}
+pub(crate) use self::division::MemoryRequest;
+pub use self::division::{Fitting, MemoryPlan};
+pub use self::free::{available, limit};
 
 /// A model that does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -104,21 +94,22 @@ pub enum OutOfMemory {
     },
 }
 
-impl MemoryNeed {
-    /// Says no where the need exceeds what is available.
-    ///
-    /// # Errors
-    /// With the numbers, and what to change.
-    pub fn check(&self, tokens: usize) -> Result<(), OutOfMemory> {
-        let MemoryNeed { weights, cache, available } = *self;
-        if weights > available {
-            return Err(OutOfMemory::Weights { weights, available });
-        }
-        if cache > available - weights {
-            return Err(OutOfMemory::Cache { weights, cache, tokens, available });
-        }
-        Ok(())
+/// Checks that weights which are not loaded yet, and a cache, fit into the memory that is free now.
+///
+/// # Errors
+/// If they do not, with the numbers and what to change.
+pub(crate) fn check(weights: u64, cache: u64, tokens: usize) -> Result<(), OutOfMemory> {
+    check_within(available().unwrap_or(u64::MAX), weights, cache, tokens)
+}
+
+fn check_within(available: u64, weights: u64, cache: u64, tokens: usize) -> Result<(), OutOfMemory> {
+    if weights > available {
+        return Err(OutOfMemory::Weights { weights, available });
     }
+    if cache > available - weights {
+        return Err(OutOfMemory::Cache { weights, cache, tokens, available });
+    }
+    Ok(())
 }
 
 /// What a cache needs, and weights that are not loaded yet.
@@ -134,18 +125,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn says_what_does_not_fit() {
-        let need = MemoryNeed { weights: 3 << 30, cache: 2 << 30, available: 4 << 30 };
+    fn errors_give_the_numbers_and_what_to_change() {
+        const GIB: u64 = 1 << 30;
+        let refusal = |weights, cache, tokens, available| {
+            check_within(available, weights, cache, tokens).unwrap_err().to_string()
+        };
         assert_eq!(
-            need.check(4096).unwrap_err().to_string(),
+            refusal(3 * GIB, 2 * GIB, 4096, 4 * GIB),
             "the weights need 3.00 GiB, the cache for 4096 tokens 2.00 GiB, and 4.00 GiB of memory is free: \
              ask for fewer tokens or fewer sequences at once"
         );
-        let need = MemoryNeed { weights: 5 << 30, ..need };
-        assert!(need.check(1).unwrap_err().to_string().starts_with("the weights need 5.00 GiB and 4.00 GiB"));
-        let loaded = MemoryNeed { weights: 0, ..need };
-        let refusal = MemoryNeed { available: 1 << 30, ..loaded }.check(1).unwrap_err().to_string();
-        assert!(refusal.starts_with("the cache for 1 tokens needs "), "{refusal}");
-        assert!(MemoryNeed { available: 7 << 30, ..need }.check(1).is_ok());
+        assert!(refusal(5 * GIB, 2 * GIB, 1, 4 * GIB).starts_with("the weights need 5.00 GiB and 4.00 GiB"));
+        let text = refusal(0, 2 * GIB, 1, GIB);
+        assert!(text.starts_with("the cache for 1 tokens needs "), "{text}");
+        assert!(check_within(7 * GIB, 5 * GIB, 2 * GIB, 1).is_ok());
     }
 }

@@ -9,8 +9,7 @@ use engine::Device;
 use engine::devices::Platform;
 use tensor::{DType, DeviceSpec};
 
-use super::{FIELDS, PipelineConfig};
-use crate::config::WeightsFormat;
+use super::{FIELDS, FloatType, KVCacheStrategy, PipelineConfig, SupportedEncoding, WeightsFormat};
 use crate::{Error, SamplingOptions};
 
 /// Gives a tensor of a checkpoint the name that its architecture knows; `None` keeps the name it has.
@@ -69,6 +68,23 @@ impl PipelineConfig {
         SamplingOptions { top_k, ..SamplingOptions::default() }
     }
 
+    /// The cache strategy, with that of every decoder for [`KVCacheStrategy::ModelDefault`].
+    pub(crate) fn strategy(&self) -> KVCacheStrategy {
+        match self.cache_strategy {
+            KVCacheStrategy::ModelDefault => KVCacheStrategy::Paged,
+            strategy => strategy,
+        }
+    }
+
+    /// The dtype of the KV cache: `cache_dtype`, else bf16 for weights that are rounded to it anyway, else f32.
+    pub(crate) fn kept_dtype(&self) -> DType {
+        let of_cast = |dtype| if dtype == FloatType::Bf16 { DType::BF16 } else { DType::F32 };
+        let stored = || self.quantization_encoding.map_or(DType::F32, SupportedEncoding::cache_dtype);
+        let is_plain = self.quantization_encoding.is_none_or(|encoding| !encoding.stored_dtype().is_block());
+        let of_weights = self.weights_dtype.filter(|_| is_plain).map(of_cast);
+        self.cache_dtype.map(FloatType::dtype).or(of_weights).unwrap_or_else(stored)
+    }
+
     /// The dtype of the weights as graphs see them.
     ///
     /// # Errors
@@ -109,7 +125,7 @@ impl PipelineConfig {
     }
 
     /// The devices that are meant: those given, or those that there are.
-    pub(super) fn specs_of(&self, platform: &Platform) -> Vec<DeviceSpec> {
+    pub(crate) fn specs_of(&self, platform: &Platform) -> Vec<DeviceSpec> {
         if self.device_specs.is_empty() {
             platform.scan_available_devices()
         } else {
@@ -119,10 +135,10 @@ impl PipelineConfig {
 }
 
 /// What to do about several devices.
-pub(super) const ONE_DEVICE: &str = "a model runs on one device: give one";
+pub(crate) const ONE_DEVICE: &str = "a model runs on one device: give one";
 
 /// Devices by name.
-pub(super) fn names(specs: &[DeviceSpec]) -> String {
+pub(crate) fn names(specs: &[DeviceSpec]) -> String {
     specs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 

@@ -1,237 +1,166 @@
-//! From what was asked for to what will be done: every choice made, every contradiction found, all at once.
+//! From a configuration to a plan: locate the files, read their headers, decide every field, and collect all errors.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use engine::devices::Platform;
 use models::{Architecture, Checkpoint, CheckpointOptions, EncoderArchitecture, Network};
 use sources::{Content, FileSet, Progress};
-use tensor::DType;
 use weights::{Format, WeightFile, Weights};
 
-use super::check::{Problems, check, native};
-use super::methods::{ONE_DEVICE, names};
-use super::{Auto, Described, PipelineConfig, ResolvedConfig, saved};
-use crate::config::{FloatType, KVCacheStrategy, PipelineEngine, RopeType, SupportedEncoding};
-use crate::memory_plan::MemoryRequest;
-use crate::serialized::weights_of_artifact;
-use crate::{Error, SamplingOptions, memory};
+use super::{Description, Identity, Plan, saved};
+use crate::config::{
+    Auto, FloatType, KVCacheStrategy, ONE_DEVICE, PipelineConfig, PipelineEngine, Problems, RopeType,
+    SupportedEncoding, check, names, native,
+};
+use crate::memory::{self, MemoryRequest};
+use crate::{Error, SamplingOptions};
 
-/// What a configuration is resolved against.
+/// The machine that a model is to run on.
 #[derive(Clone, Copy)]
 pub struct Machine<'p> {
-    /// The devices there are.
+    /// Its devices.
     pub devices: &'p Platform,
-    /// Bytes of memory that are free; `None` where nobody knows.
+    /// Bytes of memory that are free; `None` if that is unknown.
     pub free_memory: Option<u64>,
 }
 
 impl<'p> Machine<'p> {
-    /// This machine, with the devices that a door can open.
+    /// This machine, with the devices of a build.
     pub fn new(devices: &'p Platform) -> Machine<'p> {
         Machine { devices, free_memory: memory::available() }
     }
 }
 
 impl PipelineConfig {
-    /// Checks everything: what the configuration says, the files it names, the devices and the memory there are.
-    /// Gives what is worth a warning.
+    /// Checks everything: the settings, the files that they name, the devices and the memory of the machine. Returns
+    /// warnings.
     ///
     /// # Errors
     /// All that is wrong, each field with its value and what to give instead.
     pub fn validate(&self, machine: Machine<'_>) -> Result<Vec<String>, Error> {
-        self.resolve(machine).map(|resolved| resolved.warnings)
+        let plan = self.plan(machine)?;
+        Ok([plan.warnings(), &plan.memory()?.warnings].concat())
     }
 
-    /// Makes every choice that is left open, and opens the model. No weight is read.
+    /// Decides every field that is left open, from the headers of the model's files. Reads no weights, and downloads
+    /// none: of a hub it asks for the list of files, `config.json`, and the headers of the weights.
     ///
     /// # Errors
-    /// As [`PipelineConfig::validate`]. If nothing is wrong but that the model cannot be opened, or does not fit into
-    /// memory, that error as it is.
-    pub fn resolve(&self, machine: Machine<'_>) -> Result<ResolvedConfig, Error> {
-        self.resolve_fetching(machine, &|_| ())
-    }
-
-    /// As [`PipelineConfig::resolve`], telling how far files are that must be fetched.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn resolve_fetching(
-        &self,
-        machine: Machine<'_>,
-        progress: &(dyn Fn(Progress<'_>) + Sync),
-    ) -> Result<ResolvedConfig, Error> {
+    /// As [`PipelineConfig::validate`], except that a model which does not fit into memory is an error of
+    /// [`Plan::memory`]. If nothing is wrong except that the model cannot be opened, that error as it is.
+    pub fn plan(&self, machine: Machine<'_>) -> Result<Plan, Error> {
         if let Some(path) = self.artifact() {
-            let weights = weights_of_artifact(&path)?;
+            let weights = saved::weights_of_artifact(&path)?;
             let config = PipelineConfig { serialized_model_path: Some(path), ..self.clone() };
-            return config.resolve_weights(weights, Path::new(""), machine);
+            return config.plan_weights(weights, Path::new(""), machine);
         }
         let mut problems = Problems::default();
-        let mut config = self.prepare(machine.devices, &mut problems);
+        let (mut config, saved) = self.prepare(machine.devices, &mut problems);
         if self.huggingface_repo_id.trim().is_empty() && self.weight_path.is_empty() {
             return Err(Error::Config(problems.0));
         }
-        match config.locate_and_look(machine, &problems) {
-            // The files agree with the headers: the hub's digests say so.
-            Ok((files, Some(Described::ByHeaders(resolved)))) => resolved.fetch(&files, progress),
-            Ok((files, _)) => match config.open(&files, progress) {
-                Ok((checkpoint, folder, warnings)) => {
-                    let mut resolved = config.resolve_with(checkpoint, &folder, machine, problems)?;
-                    resolved.warnings.splice(0..0, warnings);
-                    Ok(resolved)
-                }
-                Err(error) => Err(problems.and(&self.huggingface_repo_id, error)),
-            },
+        match config.describe(problems.0.is_empty()) {
+            Ok(model) => Plan::decide(config, Arc::new(model), saved, machine.free_memory, problems),
             Err(error) => Err(problems.and(&self.huggingface_repo_id, error)),
         }
     }
 
-    /// The files of the model and, unless they are here, what is known of it before they are fetched: enough to tell
-    /// whether it can run on this machine. `problems` are those of the configuration.
-    fn locate_and_look(
-        &mut self,
-        machine: Machine<'_>,
-        problems: &Problems,
-    ) -> Result<(FileSet, Option<Described>), Error> {
-        let files = self.locate()?;
-        if files.are_here()? {
-            return Ok((files, None));
-        }
-        if !problems.0.is_empty() {
-            // They are added by the caller.
-            return Err(Error::Config(Vec::new()));
-        }
-        match self.ahead(&files, machine) {
-            Ok(unfetched) => {
-                unfetched.check()?;
-                Ok((files, Some(unfetched.described)))
-            }
-            // A hub that gives files whole or not at all.
-            Err(Error::Source(sources::Error::Protocol { .. })) => Ok((files, None)),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Makes every choice for weights that are open already, of whatever place. The model's configuration and its
-    /// tokenizer are in the GGUF metadata, or else in `folder`.
+    /// The plan of weights that are open already. The configuration and the tokenizer of the model are in the GGUF
+    /// metadata, or else in `folder`.
     ///
     /// # Errors
-    /// As [`PipelineConfig::resolve`].
-    pub fn resolve_weights(
-        &self,
-        weights: Weights,
-        folder: &Path,
-        machine: Machine<'_>,
-    ) -> Result<ResolvedConfig, Error> {
+    /// As [`PipelineConfig::plan`].
+    pub fn plan_weights(&self, weights: Weights, folder: &Path, machine: Machine<'_>) -> Result<Plan, Error> {
         let mut problems = Problems::default();
         let named = PipelineConfig { huggingface_repo_id: "-".to_string(), ..self.clone() };
-        let mut config = named.prepare(machine.devices, &mut problems);
+        let (mut config, saved) = named.prepare(machine.devices, &mut problems);
         config.huggingface_repo_id = self.huggingface_repo_id.clone();
-        match config.checkpoint(weights, folder) {
-            Ok(checkpoint) => config.resolve_with(checkpoint, folder, machine, problems),
+        let checkpoint = config.checkpoint(weights, folder);
+        let model = checkpoint.and_then(|open| config.description(open, folder.to_path_buf(), Vec::new()));
+        match model {
+            Ok(model) => Plan::decide(config, Arc::new(model), saved, machine.free_memory, problems),
             Err(error) => Err(problems.and(&self.huggingface_repo_id, error)),
         }
     }
 
-    /// Checks what can be checked before the model is known, and finds the devices.
-    pub(super) fn prepare(&self, platform: &Platform, problems: &mut Problems) -> PipelineConfig {
-        let mut config = self.clone();
-        check(self, self.strategy(), problems);
-        config.resolve_devices(platform, problems);
-        saved::check_paths(self, problems);
-        config
-    }
-
-    pub(super) fn resolve_with(
+    /// Checks what can be checked before the model is known, and finds the devices. Returns what a saved model says of
+    /// itself too.
+    fn prepare(
         &self,
-        checkpoint: Checkpoint,
-        folder: &Path,
-        machine: Machine<'_>,
-        mut problems: Problems,
-    ) -> Result<ResolvedConfig, Error> {
+        platform: &Platform,
+        problems: &mut Problems,
+    ) -> (PipelineConfig, Option<Arc<Identity>>) {
         let mut config = self.clone();
-        let mut warnings = self.warnings();
-        config.resolve_architecture(&checkpoint);
-        if config.rope_type.is_some() && checkpoint.weights().format() != Format::Gguf {
-            warnings.push(
-                "rope_type has no effect: the weights are no GGUF files, and only those leave a choice"
-                    .into(),
-            );
-        }
-        if matches!(checkpoint.network, Network::Encoder(_)) {
-            warnings.extend(config.idle_in_encoders(&checkpoint.config.architecture));
-        }
-        warnings.extend(unused(&checkpoint));
-        warnings.extend(checkpoint.config.warning());
-        warnings.extend(config.resolve_encoding(&checkpoint, &mut problems));
-        let files = checkpoint.weights().files().iter().filter(|file| file.is_mapped());
-        config.weight_path = files.map(|file| file.path().to_path_buf()).collect();
-        saved::check_model(&config, &checkpoint, folder, &mut problems);
-        config.resolve_length(checkpoint.network.context_length(), &mut problems, &mut warnings);
-        config.engine = Some(PipelineEngine::Max);
-        config.cache_strategy = self.strategy();
-        let on_host = config.device_specs.first().is_none_or(|spec| spec.is_host());
-        if config.max_num_steps == -1 {
-            config.max_num_steps = if on_host { 1 } else { STEPS_OF_ACCELERATORS };
-        }
-        if !problems.0.is_empty() {
-            return Err(Error::Config(problems.0));
-        }
-        let recommended = recommended_sampling(&checkpoint, folder, self.names_no_folder())?;
-        let weights = checkpoint.bytes();
-        let request = config.memory_request(&checkpoint.network, weights, machine.free_memory, on_host);
-        let plan = request.plan()?;
-        config.max_length = Auto::At(plan.max_length);
-        config.max_cache_batch_size = Auto::At(plan.max_batch);
-        config.max_ce_batch_size = config.max_ce_batch_size.min(plan.max_batch);
-        warnings.extend(plan.warnings.iter().cloned());
-        let folder = folder.to_path_buf();
-        let asked_length = self.max_length.wished();
-        Ok(ResolvedConfig { config, checkpoint, folder, plan, request, recommended, asked_length, warnings })
+        check(self, problems);
+        config.resolve_devices(platform, problems);
+        (config, saved::check_paths(self, problems).map(Arc::new))
     }
 
-    /// The saved model that is named as the model itself.
-    pub(super) fn artifact(&self) -> Option<PathBuf> {
-        let path = Path::new(self.huggingface_repo_id.trim());
-        let is_artifact = path.extension().is_some_and(|extension| extension == "mef") && path.is_file();
-        let is_alone = self.weight_path.is_empty() && self.serialized_model_path.is_none();
-        (is_artifact && is_alone).then(|| path.to_path_buf())
-    }
-
-    /// Whether the model is a file, or weights alone.
-    pub(super) fn names_no_folder(&self) -> bool {
-        let model = self.huggingface_repo_id.trim();
-        model.is_empty() || Path::new(model).is_file()
-    }
-
-    /// The cache strategy that will be used. Every decoder can do all of them, and prefers pages.
-    pub(super) fn strategy(&self) -> KVCacheStrategy {
-        match self.cache_strategy {
-            KVCacheStrategy::ModelDefault => KVCacheStrategy::Paged,
-            strategy => strategy,
+    /// Finds the model's files, and describes it by their headers. A hub is asked for headers only if the settings are
+    /// valid.
+    fn describe(&mut self, is_valid: bool) -> Result<Description, Error> {
+        let files = self.locate()?;
+        let fetches_again = self.force_download && files.commit().is_some();
+        if files.are_here()? && !fetches_again {
+            return self.open(&files, &|_| ());
         }
+        if !is_valid {
+            // The caller adds what is wrong.
+            return Err(Error::Config(Vec::new()));
+        }
+        match files.headers() {
+            Ok(Some((weights, folder))) => {
+                self.keep_config(&folder);
+                let (checkpoint, more) = self.open_weights(weights, &folder)?;
+                let warnings = files.warnings().iter().cloned().chain(more).collect();
+                Ok(Description { remote: Some(files), ..self.description(checkpoint, folder, warnings)? })
+            }
+            Ok(None) => self.describe_by_config(files),
+            // This hub serves whole files only.
+            Err(sources::Error::Protocol { .. }) => self.open(&files, &|_| ()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Describes a model whose files have no headers by its `config.json`.
+    fn describe_by_config(&mut self, files: FileSet) -> Result<Description, Error> {
+        self.quantization_encoding = self.quantization_encoding.or_else(|| files.expected_encoding());
+        let source = format!("config.json of {}", self.huggingface_repo_id);
+        if let Some(folder) = files.config_json()?.as_deref().and_then(Path::parent) {
+            self.keep_config(folder);
+        }
+        let json = self.huggingface_config()?.to_string();
+        let (config, network) = Network::from_config_json(&source, &json, self.architecture.as_deref())?;
+        Ok(Description {
+            checkpoint: None,
+            network,
+            weight_bytes: files.bytes()?.map(|bytes| self.bytes_as_cast(bytes)),
+            folder: PathBuf::new(),
+            recommended: SamplingOptions::default(),
+            warnings: files.warnings().iter().cloned().chain(config.warning()).collect(),
+            architecture: config.architecture,
+            remote: Some(files),
+        })
     }
 
     /// Fetches and opens the model.
-    fn open(
+    pub(super) fn open(
         &mut self,
         files: &FileSet,
         progress: &(dyn Fn(Progress<'_>) + Sync),
-    ) -> Result<(Checkpoint, PathBuf, Vec<String>), Error> {
+    ) -> Result<Description, Error> {
         let local = self.fetch(files, progress)?;
         self.keep_config(&local.folder);
-        let weights = self.converted(local.open()?)?;
-        let (checkpoint, more) = self.open_weights(weights, &local.folder)?;
+        let (checkpoint, more) = self.open_weights(local.open()?, &local.folder)?;
         let warnings = files.warnings().iter().cloned().chain(more).collect();
-        Ok((checkpoint, local.folder, warnings))
+        self.description(checkpoint, local.folder, warnings)
     }
 
     /// The model of weights that are open, whose configuration is in `folder` unless they carry it.
-    pub(super) fn open_weights(
-        &mut self,
-        weights: Weights,
-        folder: &Path,
-    ) -> Result<(Checkpoint, Vec<String>), Error> {
+    fn open_weights(&mut self, weights: Weights, folder: &Path) -> Result<(Checkpoint, Vec<String>), Error> {
+        let weights = self.converted(weights)?;
         let mut warnings = Vec::new();
         // A GGUF file names its architecture itself.
         if weights.format() != Format::Gguf && self.huggingface_config().is_ok() {
@@ -240,7 +169,7 @@ impl PipelineConfig {
         Ok((self.checkpoint(weights, folder)?, warnings))
     }
 
-    /// The model of weights, as the configuration wants it read.
+    /// The model of weights, read as the configuration says.
     pub(super) fn checkpoint(&self, weights: Weights, folder: &Path) -> Result<Checkpoint, Error> {
         let options = CheckpointOptions {
             gguf_rope: self.rope_type.and_then(RopeType::style),
@@ -251,8 +180,54 @@ impl PipelineConfig {
         Ok(Checkpoint::from_weights_with(weights, &folder.join("config.json"), options)?)
     }
 
-    /// What is no error and has no effect either.
-    fn warnings(&self) -> Vec<String> {
+    /// What a checkpoint says of its model.
+    pub(super) fn description(
+        &self,
+        checkpoint: Checkpoint,
+        folder: PathBuf,
+        mut warnings: Vec<String>,
+    ) -> Result<Description, Error> {
+        warnings.extend(unused(&checkpoint));
+        warnings.extend(checkpoint.config.warning());
+        Ok(Description {
+            remote: None,
+            architecture: checkpoint.config.architecture.clone(),
+            network: checkpoint.network.clone(),
+            weight_bytes: Some(checkpoint.bytes()),
+            recommended: recommended_sampling(&checkpoint, &folder, self.names_no_folder())?,
+            checkpoint: Some(Arc::new(checkpoint)),
+            folder,
+            warnings,
+        })
+    }
+
+    /// Bytes in memory of weights that have `bytes` as stored, most of them in matrices of the encoding.
+    fn bytes_as_cast(&self, bytes: u64) -> u64 {
+        let stored = self.quantization_encoding.map(SupportedEncoding::stored_dtype);
+        match (self.weights_dtype, stored.filter(|stored| !stored.is_block())) {
+            (Some(dtype), Some(stored)) => {
+                bytes.saturating_mul(dtype.dtype().block().bytes as u64) / stored.block().bytes as u64
+            }
+            _ => bytes,
+        }
+    }
+
+    /// The saved model that is named as the model itself.
+    fn artifact(&self) -> Option<PathBuf> {
+        let path = Path::new(self.huggingface_repo_id.trim());
+        let is_artifact = path.extension().is_some_and(|extension| extension == "mef") && path.is_file();
+        let is_alone = self.weight_path.is_empty() && self.serialized_model_path.is_none();
+        (is_artifact && is_alone).then(|| path.to_path_buf())
+    }
+
+    /// Whether the model is a file, or weights alone.
+    fn names_no_folder(&self) -> bool {
+        let model = self.huggingface_repo_id.trim();
+        model.is_empty() || Path::new(model).is_file()
+    }
+
+    /// Settings without an effect on a model.
+    fn warnings(&self, model: &Description) -> Vec<String> {
         let mut warnings = Vec::new();
         let mut warn = |given: bool, warning: &str| {
             if given {
@@ -269,6 +244,14 @@ impl PipelineConfig {
             self.force_download && Path::new(&self.huggingface_repo_id).exists(),
             "force_download has no effect: the model is on this machine",
         );
+        warn(
+            self.rope_type.is_some()
+                && model.checkpoint.as_ref().is_some_and(|open| open.weights().format() != Format::Gguf),
+            "rope_type has no effect: the weights are no GGUF files, and only those leave a choice",
+        );
+        if matches!(model.network, Network::Encoder(_)) {
+            warnings.extend(self.idle_in_encoders(&model.architecture));
+        }
         warnings
     }
 
@@ -288,7 +271,7 @@ impl PipelineConfig {
         .collect()
     }
 
-    pub(super) fn resolve_devices(&mut self, platform: &Platform, problems: &mut Problems) {
+    fn resolve_devices(&mut self, platform: &Platform, problems: &mut Problems) {
         self.device_specs = self.specs_of(platform);
         if !platform.devices_exist(&self.device_specs) {
             let error = platform.load_devices(&self.device_specs).map(drop).err();
@@ -337,15 +320,10 @@ impl PipelineConfig {
         warning
     }
 
-    /// A length that the model cannot take is refused, unless it is the default, which is nobody's wish.
-    pub(super) fn resolve_length(
-        &mut self,
-        limit: usize,
-        problems: &mut Problems,
-        warnings: &mut Vec<String>,
-    ) {
+    /// A length beyond the model's context is an error; the default is lowered with a warning.
+    fn resolve_length(&mut self, limit: usize, problems: &mut Problems, warnings: &mut Vec<String>) {
         let Some(length) = self.max_length.given().filter(|&length| length > limit) else { return };
-        if self.max_length.wished().is_none() {
+        if self.max_length.asked().is_none() {
             warnings.push(format!(
                 "max_length is lowered from the default {length} to {limit}, which the model was made for"
             ));
@@ -355,36 +333,60 @@ impl PipelineConfig {
         }
     }
 
-    /// What the KV cache keeps: what was asked for, else what is computed, unless the weights are rounded as much anyway.
-    pub(super) fn kept_dtype(&self) -> DType {
-        let of_cast = |dtype| if dtype == FloatType::Bf16 { DType::BF16 } else { DType::F32 };
-        let stored = || self.quantization_encoding.map_or(DType::F32, SupportedEncoding::cache_dtype);
-        let is_plain = self.quantization_encoding.is_none_or(|encoding| !encoding.stored_dtype().is_block());
-        let of_weights = self.weights_dtype.filter(|_| is_plain).map(of_cast);
-        self.cache_dtype.map(FloatType::dtype).or(of_weights).unwrap_or_else(stored)
-    }
-
-    pub(super) fn memory_request(
-        &self,
-        network: &Network,
-        weights: u64,
-        free: Option<u64>,
-        on_host: bool,
-    ) -> MemoryRequest {
+    fn memory_request(&self, model: &Description, free: Option<u64>, on_host: bool) -> MemoryRequest {
         let strategy = self.strategy();
         MemoryRequest {
-            weights,
-            cache_bytes_per_token: network.cache_bytes_per_token(self.kept_dtype()) as u64,
+            weights: model.weight_bytes.unwrap_or(0),
+            cache_bytes_per_token: model.network.cache_bytes_per_token(self.kept_dtype()) as u64,
             page_size: self.kv_cache_page_size,
             strategy,
             pad_to_multiple_of: if strategy == KVCacheStrategy::Naive { self.pad_to_multiple_of } else { 1 },
             free,
             utilization: self.gpu_memory_utilization,
-            model_length: network.context_length(),
+            model_length: model.network.context_length(),
             max_length: self.max_length,
             max_batch: self.max_cache_batch_size,
             on_host,
         }
+    }
+}
+
+impl Plan {
+    /// Decides every field of a configuration for a model. `problems` are those found so far.
+    pub(super) fn decide(
+        asked: PipelineConfig,
+        model: Arc<Description>,
+        saved: Option<Arc<Identity>>,
+        free: Option<u64>,
+        mut problems: Problems,
+    ) -> Result<Plan, Error> {
+        let mut config = asked.clone();
+        let mut warnings = [&model.warnings[..], &asked.warnings(&model)].concat();
+        if let Some(checkpoint) = &model.checkpoint {
+            config.resolve_architecture(checkpoint);
+            warnings.extend(config.resolve_encoding(checkpoint, &mut problems));
+            let files = checkpoint.weights().files().iter().filter(|file| file.is_mapped());
+            config.weight_path = files.map(|file| file.path().to_path_buf()).collect();
+            saved::check_model(&config, checkpoint, &model.folder, saved.as_deref(), &mut problems);
+        }
+        config.resolve_length(model.network.context_length(), &mut problems, &mut warnings);
+        config.engine = Some(PipelineEngine::Max);
+        config.cache_strategy = asked.strategy();
+        let on_host = config.device_specs.first().is_none_or(|spec| spec.is_host());
+        if config.max_num_steps == -1 {
+            config.max_num_steps = if on_host { 1 } else { STEPS_OF_ACCELERATORS };
+        }
+        if !problems.0.is_empty() {
+            return Err(Error::Config(problems.0));
+        }
+        let request = config.memory_request(&model, free, on_host);
+        let memory = request.plan();
+        if let Ok(memory) = &memory {
+            config.max_length = Auto::At(memory.max_length);
+            config.max_cache_batch_size = Auto::At(memory.max_batch);
+            config.max_ce_batch_size = config.max_ce_batch_size.min(memory.max_batch);
+        }
+        Ok(Plan { asked, config, model, saved, request, memory, warnings })
     }
 }
 
@@ -441,7 +443,7 @@ fn encoding_of(
 
 /// What a model's files say of how its tokens are to be chosen. Of a GGUF file, that is its own metadata, and what lies
 /// beside it if a folder or a repo was named: beside a single file there may be other models.
-pub(super) fn recommended_sampling(
+fn recommended_sampling(
     checkpoint: &Checkpoint,
     folder: &Path,
     is_file: bool,

@@ -14,7 +14,7 @@ pub(crate) const ENVIRONMENT_PREFIX: &str = "PERI_";
 /// Who set a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody.
+    /// No layer: the default.
     Default,
     /// The command, for what it does.
     Command,

@@ -7,34 +7,34 @@ use std::fmt;
 
 use sources::MemoryBytes as Bytes;
 
-use crate::OutOfMemory;
+use super::OutOfMemory;
 use crate::config::{Auto, KVCacheStrategy, MIN_PAGE_SIZE};
 
 /// What is asked of memory.
 #[derive(Debug, Clone, Copy)]
-pub struct MemoryRequest {
+pub(crate) struct MemoryRequest {
     /// Bytes of weights.
-    pub weights: u64,
+    pub(crate) weights: u64,
     /// Bytes of cache for each token.
-    pub cache_bytes_per_token: u64,
+    pub(crate) cache_bytes_per_token: u64,
     /// Tokens in a page of the cache.
-    pub page_size: usize,
+    pub(crate) page_size: usize,
     /// How the cache is used.
-    pub strategy: KVCacheStrategy,
+    pub(crate) strategy: KVCacheStrategy,
     /// What room for a sequence is a multiple of, beside whole pages.
-    pub pad_to_multiple_of: usize,
-    /// Bytes that are free; `None` where nobody knows.
-    pub free: Option<u64>,
+    pub(crate) pad_to_multiple_of: usize,
+    /// Bytes that are free; `None` if that is unknown.
+    pub(crate) free: Option<u64>,
     /// The part of them that may be used.
-    pub utilization: f64,
+    pub(crate) utilization: f64,
     /// The most tokens that the model can take.
-    pub model_length: usize,
+    pub(crate) model_length: usize,
     /// Tokens of a sequence.
-    pub max_length: Auto,
+    pub(crate) max_length: Auto,
     /// Sequences in the cache at once.
-    pub max_batch: Auto,
+    pub(crate) max_batch: Auto,
     /// Whether the first device is the host.
-    pub on_host: bool,
+    pub(crate) on_host: bool,
 }
 
 /// How memory is divided, and the sizes that follow. It prints as lines of text.
@@ -44,7 +44,7 @@ pub struct MemoryPlan {
     pub weights: u64,
     /// Bytes of cache.
     pub cache: u64,
-    /// Bytes that are free; `None` where nobody knows.
+    /// Bytes that are free; `None` if that is unknown.
     pub free: Option<u64>,
     /// Tokens that the cache holds, all sequences together; 0 of models that have none.
     pub cache_tokens: usize,
@@ -79,7 +79,7 @@ impl MemoryRequest {
     ///
     /// # Errors
     /// If not even the weights fit, or the cache does not beside them; with what would.
-    pub fn plan(&self) -> Result<MemoryPlan, OutOfMemory> {
+    pub(crate) fn plan(&self) -> Result<MemoryPlan, OutOfMemory> {
         let Some(free) = self.free else { return Ok(self.unknown()) };
         let workspace = workspace(self.weights, free, self.utilization)?;
         if self.cache_bytes_per_token == 0 {
@@ -130,7 +130,7 @@ impl MemoryRequest {
         MemoryPlan { cache_tokens: 0, ..self.divided(max_length, max_batch, 0) }
     }
 
-    /// Where nobody knows what is free, nothing is checked.
+    /// If the free memory is unknown, nothing is checked.
     fn unknown(&self) -> MemoryPlan {
         let mut plan = self.without_cache();
         if self.cache_bytes_per_token > 0 {
@@ -174,7 +174,7 @@ impl MemoryRequest {
         (tokens - tokens % self.pad_to_multiple_of).min(self.model_length)
     }
 
-    /// Whoever set the length or the number of sequences is told which would fit. What was left open was made as small
+    /// The error, with the length or the number of sequences that would fit, if they were set. What was left open is as small
     /// as it can be already.
     fn refuse(&self, workspace: u64, available: u64, length: usize, batch: usize) -> OutOfMemory {
         let (weights, usable) = (self.weights, usable(available, self.utilization));
@@ -228,7 +228,7 @@ fn usable(free: u64, utilization: f64) -> u64 {
 ///
 /// # Errors
 /// If the weights do not fit.
-pub(crate) fn workspace(weights: u64, free: u64, utilization: f64) -> Result<u64, OutOfMemory> {
+fn workspace(weights: u64, free: u64, utilization: f64) -> Result<u64, OutOfMemory> {
     let usable = usable(free, utilization);
     match usable.checked_sub(weights) {
         Some(workspace) => Ok(workspace),
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn it_warns_of_the_edge_and_of_what_nobody_knows() {
+    fn warnings_tell_of_scarce_and_of_unknown_memory() {
         let tight = MemoryRequest { utilization: 1.0, max_length: Auto::Auto, ..REQUEST };
         let plan = tight.plan().unwrap();
         assert!(

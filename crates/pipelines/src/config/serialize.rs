@@ -58,9 +58,10 @@ impl<'de> DeserializeSeed<'de> for Name<'_> {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<&'static Field, D::Error> {
         let name = String::deserialize(deserializer)?;
         let field = Field::find(&name).map_err(D::Error::custom)?;
-        match self.given.contains(&field.name) {
-            true => Err(D::Error::custom(format!("`{name}`: {} was given already", field.name))),
-            false => Ok(field),
+        if self.given.contains(&field.name) {
+            Err(D::Error::custom(format!("`{name}`: {} was given already", field.name)))
+        } else {
+            Ok(field)
         }
     }
 }

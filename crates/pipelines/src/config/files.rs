@@ -50,9 +50,10 @@ impl PipelineConfig {
         };
         let taken = names.iter().find(|&&name| native().any(|known| known == name)).unwrap_or(&first);
         self.architecture = Some(taken.to_string());
-        let which = match *taken == first {
-            true => "the first is taken".to_string(),
-            false => format!("{taken} is taken, the first that is known here"),
+        let which = if *taken == first {
+            "the first is taken".to_string()
+        } else {
+            format!("{taken} is taken, the first that is known here")
         };
         let several = || format!("config.json names the architectures {}: {which}", names.join(", "));
         Ok(if names.len() > 1 { vec![several()] } else { Vec::new() })
@@ -87,7 +88,7 @@ impl PipelineConfig {
     }
 
     /// Finds the files that are meant; fetches none.
-    pub(super) fn locate(&mut self) -> Result<FileSet, Error> {
+    pub(crate) fn locate(&mut self) -> Result<FileSet, Error> {
         let files = sources::locate(&ModelRequest {
             model: self.huggingface_repo_id.clone(),
             revision: self.revision.clone(),
@@ -106,7 +107,7 @@ impl PipelineConfig {
     }
 
     /// Fetches the files that are not on this machine, and sets `weight_path` to the paths of the weights.
-    pub(super) fn fetch(
+    pub(crate) fn fetch(
         &mut self,
         files: &FileSet,
         progress: &(dyn Fn(Progress<'_>) + Sync),
@@ -118,7 +119,7 @@ impl PipelineConfig {
 
     /// Reads `config.json`, if the files have one, so that it need not be looked for again. If it is damaged, whoever
     /// needs it says so.
-    pub(super) fn keep_config(&self, folder: &Path) {
+    pub(crate) fn keep_config(&self, folder: &Path) {
         let path = folder.join("config.json");
         if path.is_file() {
             let read = || self.read_config(&path);
@@ -127,7 +128,7 @@ impl PipelineConfig {
     }
 
     /// Weights under the names that the architecture knows.
-    pub(super) fn converted(&self, weights: Weights) -> Result<Weights, Error> {
+    pub(crate) fn converted(&self, weights: Weights) -> Result<Weights, Error> {
         Ok(match &self._weights_converter {
             Some(converter) => weights.renamed(|name| converter.name(name)).map_err(models::Error::from)?,
             None => weights,

@@ -9,16 +9,16 @@ use crate::error::InvalidField;
 
 /// Everything that is wrong, each with its value and what to give instead.
 #[derive(Debug, Default)]
-pub(super) struct Problems(pub(super) Vec<InvalidField>);
+pub(crate) struct Problems(pub(crate) Vec<InvalidField>);
 
 impl Problems {
     /// Notes a problem.
-    pub(super) fn add(&mut self, field: &'static str, value: impl ToString, fix: impl Into<String>) {
+    pub(crate) fn add(&mut self, field: &'static str, value: impl ToString, fix: impl Into<String>) {
         self.0.push(InvalidField { field, value: value.to_string(), fix: fix.into() });
     }
 
     /// All of these, and an error that came of looking for the model.
-    pub(super) fn and(mut self, model: &str, error: Error) -> Error {
+    pub(crate) fn and(mut self, model: &str, error: Error) -> Error {
         match error {
             Error::Config(more) => self.0.extend(more),
             error if self.0.is_empty() => return error,
@@ -35,8 +35,9 @@ impl Problems {
     }
 }
 
-/// Checks what needs neither files nor devices. `strategy` is the one that will be used.
-pub(super) fn check(config: &PipelineConfig, strategy: KVCacheStrategy, problems: &mut Problems) {
+/// Checks what needs neither files nor devices.
+pub(crate) fn check(config: &PipelineConfig, problems: &mut Problems) {
+    let strategy = config.strategy();
     ranges(config, problems);
     let PipelineConfig { enable_prefix_caching, huggingface_repo_id, weight_path, .. } = config;
     problems.expect(
@@ -84,7 +85,7 @@ fn nearest_native(config: &PipelineConfig) -> String {
 }
 
 /// The names of the architectures that have a graph here.
-pub(super) fn native() -> impl Iterator<Item = &'static str> {
+pub(crate) fn native() -> impl Iterator<Item = &'static str> {
     let encoders = models::ENCODERS.iter().map(|encoder| encoder.hugging_face);
     models::ARCHITECTURES.iter().map(|architecture| architecture.hugging_face).chain(encoders)
 }
@@ -92,15 +93,16 @@ pub(super) fn native() -> impl Iterator<Item = &'static str> {
 /// Checks each field by itself.
 pub(super) fn ranges(config: &PipelineConfig, problems: &mut Problems) {
     let at_least_1 = "give a whole number, at least 1";
-    let sizes = [("max_length", config.max_length), ("max_cache_batch_size", config.max_cache_batch_size)];
+    let sizes = [
+        ("max_length", config.max_length),
+        ("max_cache_batch_size", config.max_cache_batch_size),
+        ("max_batch_tokens", config.max_batch_tokens),
+    ];
     for (field, size) in sizes {
         problems.expect(size != Auto::At(0), field, 0, "give a whole number, at least 1, or auto");
     }
-    let numbers = [
-        ("max_ce_batch_size", config.max_ce_batch_size),
-        ("max_batch_tokens", config.max_batch_tokens),
-        ("pad_to_multiple_of", config.pad_to_multiple_of),
-    ];
+    let numbers =
+        [("max_ce_batch_size", config.max_ce_batch_size), ("pad_to_multiple_of", config.pad_to_multiple_of)];
     for (field, number) in numbers {
         problems.expect(number > 0, field, number, at_least_1);
     }

@@ -1,0 +1,112 @@
+//! The batches and the cache of a generator, as its plan sizes them.
+
+use crate::Error;
+use crate::config::KVCacheStrategy;
+use crate::kv_cache::KvCache;
+use crate::plan::Plan;
+use crate::scheduler::{Batching, Limits};
+
+/// Tokens in a step that writes, unless the configuration sets them.
+const BATCH_TOKENS: usize = 512;
+
+/// Pages of a generator's cache.
+///
+/// # Errors
+/// If the model does not fit into memory; or one sequence needs more room than the cache is to have, and the strategy
+/// gives it all at once.
+pub(super) fn num_pages(plan: &Plan, page_size: usize) -> Result<usize, Error> {
+    let reserved = reserved(plan)?;
+    let pages = reserved.div_ceil(page_size);
+    let num_pages = plan.memory()?.cache_tokens.div_ceil(page_size).max(1);
+    let is_paged = is_paged(plan);
+    if u32::try_from(num_pages).is_err() {
+        return Err(Error::TooManyPages { pages: num_pages, page_size });
+    }
+    if !is_paged && num_pages < pages {
+        let (strategy, tokens) = (plan.config().cache_strategy, num_pages.saturating_mul(page_size));
+        return Err(Error::CacheTooSmall { strategy, tokens, reserved });
+    }
+    // Pages that make no slot are of no use.
+    Ok(if is_paged { num_pages } else { num_pages - num_pages % pages })
+}
+
+/// A cache of so many pages.
+pub(super) fn cache(plan: &Plan, num_pages: usize, page_size: usize) -> Result<KvCache, Error> {
+    Ok(match (is_paged(plan), plan.config().enable_prefix_caching) {
+        (false, _) => KvCache::slots(num_pages, page_size, reserved(plan)?),
+        (true, false) => KvCache::paged(num_pages, page_size),
+        (true, true) => KvCache::with_prefix_caching(num_pages, page_size),
+    })
+}
+
+/// What bounds a step.
+pub(super) fn limits(plan: &Plan) -> Result<Limits, Error> {
+    let config = plan.config();
+    Ok(Limits {
+        max_batch_tokens: config.max_batch_tokens.given().unwrap_or(BATCH_TOKENS),
+        max_cache_batch_size: plan.memory()?.max_batch,
+        max_ce_batch_size: config.max_ce_batch_size,
+        max_num_steps: usize::try_from(config.max_num_steps).unwrap_or(1),
+    })
+}
+
+/// When waiting sequences start.
+pub(super) fn batching(plan: &Plan) -> Batching {
+    match plan.config().cache_strategy {
+        KVCacheStrategy::Naive => {
+            Batching::Homogenous { pad_to_multiple_of: plan.config().pad_to_multiple_of }
+        }
+        _ => Batching::Continuous,
+    }
+}
+
+/// Tokens that a sequence may take, with padding if prompts are padded.
+fn reserved(plan: &Plan) -> Result<usize, Error> {
+    let max_length = plan.max_length()?;
+    Ok(match batching(plan) {
+        Batching::Continuous => max_length,
+        Batching::Homogenous { pad_to_multiple_of } => {
+            max_length.checked_next_multiple_of(pad_to_multiple_of).unwrap_or(usize::MAX)
+        }
+    })
+}
+
+fn is_paged(plan: &Plan) -> bool {
+    plan.config().cache_strategy == KVCacheStrategy::Paged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::PipelineConfig;
+
+    #[test]
+    fn caches_are_as_large_as_they_must_be() {
+        let plan = crate::testing::plan(&testdata::asset("storyteller/model.gguf"));
+        let pages = |strategy, tokens: Option<usize>, sequences: usize, pad: usize| {
+            let change = |config: PipelineConfig| {
+                config
+                    .max_length(100)
+                    .kv_cache_page_size(16_usize)
+                    .cache_strategy(strategy)
+                    .max_cache_batch_size(sequences)
+                    .pad_to_multiple_of(pad)
+            };
+            let plan = plan.with(change).unwrap();
+            let plan = if let Some(tokens) = tokens { plan.with_cache_tokens(tokens) } else { plan };
+            num_pages(&plan, 16).map_err(|error| error.to_string())
+        };
+        // Seven pages hold 100 tokens, and 112; eight hold 128.
+        assert_eq!(pages(KVCacheStrategy::Paged, None, 3, 2), Ok(21));
+        assert_eq!(pages(KVCacheStrategy::Paged, Some(1), 3, 2), Ok(1));
+        assert_eq!(pages(KVCacheStrategy::Continuous, None, 3, 2), Ok(21));
+        assert_eq!(pages(KVCacheStrategy::Continuous, Some(240), 3, 2), Ok(14), "15 pages are two slots");
+        assert_eq!(pages(KVCacheStrategy::Naive, None, 3, 64), Ok(24));
+        assert_eq!(
+            pages(KVCacheStrategy::Naive, Some(112), 3, 64).unwrap_err(),
+            "the cache holds 112 tokens, and the naive strategy reserves 128 for each sequence: \
+             give a larger cache, a smaller max_length, or take the paged strategy"
+        );
+        assert!(pages(KVCacheStrategy::Naive, None, 3, usize::MAX).unwrap_err().starts_with("a cache of"));
+    }
+}

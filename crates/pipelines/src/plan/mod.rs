@@ -1,0 +1,301 @@
+//! What will be loaded and within which limits, decided before anything is loaded: from a configuration, the headers of
+//! a model's files and the memory of a machine.
+
+mod decide;
+mod saved;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use models::{Checkpoint, Network};
+use serde::{Deserialize, Serialize};
+use sources::{FileSet, PlannedFile, Progress};
+use tensor::DType;
+use text::{ChatTemplate, Error as TextError, Tokenizer};
+use weights::{Format, Weights};
+
+pub use self::decide::Machine;
+pub(crate) use self::saved::Identity;
+use crate::config::{PipelineConfig, Problems, check};
+use crate::memory::{MemoryPlan, MemoryRequest, OutOfMemory};
+use crate::{Error, SamplingOptions};
+
+/// A model, the settings that it runs with, and how memory is divided. [`PipelineConfig::plan`] makes it.
+///
+/// It is the one owner of lengths, batch sizes, pages and dtypes: models, generators and embedders read them here.
+/// Clones share the model's headers.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The configuration as it was given, with its devices found.
+    asked: PipelineConfig,
+    /// The same with every field decided.
+    config: PipelineConfig,
+    model: Arc<Description>,
+    /// The artifact of `serialized_model_path`, as it was saved.
+    saved: Option<Arc<Identity>>,
+    request: MemoryRequest,
+    memory: Result<MemoryPlan, OutOfMemory>,
+    warnings: Vec<String>,
+}
+
+/// What a model is compiled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Task {
+    /// Predict tokens.
+    Write,
+    /// Give hidden states.
+    Embed,
+}
+
+/// What the files of a model say before it is loaded.
+#[derive(Debug)]
+struct Description {
+    /// Files to fetch; `None` if the weights are on this machine.
+    remote: Option<FileSet>,
+    /// `None` of PyTorch files that are to be fetched: they have no headers, and `config.json` describes the model.
+    checkpoint: Option<Arc<Checkpoint>>,
+    architecture: String,
+    network: Network,
+    /// Bytes of weights in memory; `None` if a hub does not give the sizes of PyTorch files.
+    weight_bytes: Option<u64>,
+    folder: PathBuf,
+    recommended: SamplingOptions,
+    warnings: Vec<String>,
+}
+
+impl Plan {
+    /// The configuration with every field decided. If the model does not fit into memory, `max_length` and the batch
+    /// sizes are as they were given.
+    pub fn config(&self) -> &PipelineConfig {
+        &self.config
+    }
+
+    /// The plan of the same model with other settings, such as limits of another generator. Nothing is read again.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use perihelion_pipelines::Machine;
+    /// # use perihelion_pipelines::config::PipelineConfig;
+    /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../storyteller/model.gguf");
+    /// # let platform = engine::devices::Platform::new(|| Arc::new(cpu::Cpu::new(2)));
+    /// let plan = PipelineConfig::new(path).plan(Machine::new(&platform))?;
+    /// let shorter = plan.with(|config| config.max_length(100).max_cache_batch_size(4))?;
+    /// assert_eq!((plan.max_length()?, shorter.max_length()?), (512, 100));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the settings contradict each other or the model.
+    pub fn with(&self, change: impl FnOnce(PipelineConfig) -> PipelineConfig) -> Result<Plan, Error> {
+        let asked = change(self.asked.clone());
+        let mut problems = Problems::default();
+        // Weights in memory have no name.
+        check(&PipelineConfig { huggingface_repo_id: "-".to_string(), ..asked.clone() }, &mut problems);
+        let (model, saved) = (Arc::clone(&self.model), self.saved.clone());
+        Plan::decide(asked, model, saved, self.request.free, problems)
+    }
+
+    /// The same plan with a cache of `tokens` tokens for all sequences together, rounded up to whole pages.
+    #[must_use]
+    pub fn with_cache_tokens(mut self, tokens: usize) -> Plan {
+        if let Ok(memory) = &mut self.memory {
+            memory.cache_tokens = tokens;
+        }
+        self
+    }
+
+    /// The architecture as the model's files name it.
+    pub fn architecture(&self) -> &str {
+        &self.model.architecture
+    }
+
+    /// The model as a value.
+    pub fn network(&self) -> &Network {
+        &self.model.network
+    }
+
+    /// The model's weights, or their headers if they are not fetched yet; `None` of PyTorch files before
+    /// [`Plan::fetch`].
+    pub fn checkpoint(&self) -> Option<&Arc<Checkpoint>> {
+        self.model.checkpoint.as_ref()
+    }
+
+    /// How memory is divided.
+    ///
+    /// # Errors
+    /// If the model does not fit, with what to change.
+    pub fn memory(&self) -> Result<&MemoryPlan, OutOfMemory> {
+        self.memory.as_ref().map_err(|error| *error)
+    }
+
+    /// Bytes of memory that were free; `None` if the system does not say.
+    pub fn free_memory(&self) -> Option<u64> {
+        self.request.free
+    }
+
+    /// Bytes of weights; `None` if a hub does not give the sizes of PyTorch files.
+    pub fn weight_bytes(&self) -> Option<u64> {
+        self.model.weight_bytes
+    }
+
+    /// Most tokens of a sequence, prompt and answer together.
+    ///
+    /// # Errors
+    /// If the model does not fit into memory.
+    pub fn max_length(&self) -> Result<usize, OutOfMemory> {
+        Ok(self.memory()?.max_length)
+    }
+
+    /// The `max_length` that someone set; the default and what memory allows do not count.
+    pub(crate) fn asked_length(&self) -> Option<usize> {
+        self.asked.max_length.asked()
+    }
+
+    /// Most tokens in a step, if someone set them.
+    pub(crate) fn asked_batch_tokens(&self) -> Option<usize> {
+        self.asked.max_batch_tokens.asked()
+    }
+
+    /// The dtype of the KV cache.
+    pub fn cache_dtype(&self) -> DType {
+        self.config.kept_dtype()
+    }
+
+    /// Bytes of cache for each token; 0 of encoders.
+    pub fn cache_bytes_per_token(&self) -> u64 {
+        self.request.cache_bytes_per_token
+    }
+
+    /// How the model's authors recommend choosing tokens: `generation_config.json`, or the metadata of a GGUF file.
+    pub fn recommended_sampling(&self) -> SamplingOptions {
+        self.model.recommended
+    }
+
+    /// How tokens are chosen if a request leaves it open: by the configuration, else as recommended, else greedily.
+    pub fn sampling_defaults(&self) -> SamplingOptions {
+        self.config.sampling_defaults().or(self.model.recommended)
+    }
+
+    /// The folder with the tokenizer and further files of the model, unless a GGUF file contains them.
+    pub fn folder(&self) -> &Path {
+        &self.model.folder
+    }
+
+    /// Warnings, except those about memory, which are in [`MemoryPlan::warnings`].
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// The files of the weights: names, sizes, and which of them are on this machine.
+    ///
+    /// # Errors
+    /// If one is missing.
+    pub fn files(&self) -> Result<Vec<PlannedFile>, Error> {
+        if let Some(remote) = &self.model.remote {
+            return Ok(remote.files()?);
+        }
+        let files = self.checkpoint().into_iter().flat_map(|checkpoint| checkpoint.weights().files());
+        let file = |file: &weights::WeightFile| PlannedFile {
+            name: file.path().display().to_string(),
+            size: file.path().metadata().ok().map(|metadata| metadata.len()),
+            cached: true,
+        };
+        Ok(files.map(file).collect())
+    }
+
+    /// Whether the weights are on this machine.
+    pub fn is_local(&self) -> bool {
+        self.model.remote.is_none()
+    }
+
+    /// Fetches the files that are not on this machine, and opens them. The plan stays: the headers were planned with,
+    /// and the hub's digests say that the files agree. PyTorch files have no headers, and are planned with now.
+    ///
+    /// # Errors
+    /// If a file cannot be fetched, is damaged, or contradicts the configuration.
+    pub fn fetch(mut self, progress: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Plan, Error> {
+        let Some(files) = &self.model.remote else { return Ok(self) };
+        if self.model.checkpoint.is_none() {
+            let mut asked = self.asked;
+            let model = Arc::new(asked.open(files, progress)?);
+            return Plan::decide(asked, model, self.saved, self.request.free, Problems::default());
+        }
+        let local = self.config.fetch(files, progress)?;
+        let weights = self.config.converted(local.open()?)?;
+        let checkpoint = self.config.checkpoint(weights, &local.folder)?;
+        let warnings = self.model.warnings.clone();
+        self.model = Arc::new(self.config.description(checkpoint, local.folder, warnings)?);
+        Ok(self)
+    }
+
+    /// Builds the tokenizer: that of the GGUF metadata, or of the files in the model's folder.
+    ///
+    /// # Errors
+    /// If there is none, or it is of a kind that is not supported.
+    pub fn tokenizer(&self) -> Result<Tokenizer, Error> {
+        let weights = self.checkpoint().map(|checkpoint| checkpoint.weights());
+        let Some(weights) = weights.filter(|weights| has_tokenizer(weights)) else {
+            return match (Tokenizer::from_directory(self.folder()), weights) {
+                // A GGUF file is expected to have one, so the error names the file.
+                (Err(TextError::Tokenizer { problem, .. }), Some(weights))
+                    if weights.format() == Format::Gguf =>
+                {
+                    let problem = format!("the file has none inside, nor is there one beside it: {problem}");
+                    Err(TextError::tokenizer(origin(weights), problem).into())
+                }
+                (other, _) => Ok(other?),
+            };
+        };
+        let tokenizer = Tokenizer::from_gguf(weights.metadata()).map_err(|error| match error {
+            TextError::Tokenizer { problem, .. } => TextError::tokenizer(origin(weights), problem),
+            TextError::Weights(error) => TextError::tokenizer(origin(weights), error),
+            other => other,
+        });
+        Ok(tokenizer?)
+    }
+
+    /// Reads the chat template: that of the GGUF metadata, or of the files in the model's folder; `None` if there is
+    /// none.
+    ///
+    /// # Errors
+    /// If it is not a valid template.
+    pub fn chat_template(&self) -> Result<Option<ChatTemplate>, Error> {
+        let weights = self.checkpoint().map(|checkpoint| checkpoint.weights());
+        Ok(match weights.filter(|weights| has_tokenizer(weights)) {
+            Some(weights) => ChatTemplate::from_gguf(weights.metadata())?,
+            None => ChatTemplate::from_directory(self.folder())?,
+        })
+    }
+
+    /// The plan, if the model fits into memory.
+    pub(crate) fn checked(self) -> Result<Plan, Error> {
+        self.memory()?;
+        Ok(self)
+    }
+
+    /// What the file of `serialized_model_path` was made from.
+    pub(crate) fn saved(&self) -> Option<&Identity> {
+        self.saved.as_deref()
+    }
+}
+
+impl Task {
+    /// What such a model does, in a word.
+    fn does(self) -> &'static str {
+        match self {
+            Task::Write => "writes",
+            Task::Embed => "embeds",
+        }
+    }
+}
+
+/// Whether weights contain a tokenizer, as most GGUF files do.
+fn has_tokenizer(weights: &Weights) -> bool {
+    let mut keys = weights.metadata().iter().map(|(key, _)| key);
+    weights.format() == Format::Gguf && keys.any(|key| key.starts_with("tokenizer.ggml."))
+}
+
+/// The first file of weights, as messages name it.
+fn origin(weights: &Weights) -> String {
+    weights.files().first().map(|file| file.path().display().to_string()).unwrap_or_default()
+}
