@@ -142,7 +142,8 @@ impl Target<'_> {
             let text = path.to_str().ok_or_else(|| Usage("--out is not UTF-8".into()));
             text.map(serde_json::Value::from)
         };
-        let mut source = Source::built_in();
+        // With the page size of the commands that will run it.
+        let mut source = Source::new(command_profile::defaults::<command_profile::WarmCache>());
         source.set("huggingface_repo_id", &text(gguf)?)?;
         source.set("save_to_serialized_model_path", &text(path)?)?;
         let plan = source.open(progress)?;

@@ -46,7 +46,7 @@ fn an_artifact_generates_without_the_model_that_it_was_made_from() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no other file is left");
     let page = peri(&["generate", "-m", &mef, "--kv-cache-page-size", "32", "-n", "1", "Once"]);
     assert_eq!(page.code, Some(2), "{page:?}");
-    assert!(page.stderr.contains("kv_cache_page_size 128 instead of 32"), "{}", page.stderr);
+    assert!(page.stderr.contains("kv_cache_page_size 64 instead of 32"), "{}", page.stderr);
 }
 
 #[test]

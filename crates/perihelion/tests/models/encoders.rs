@@ -108,9 +108,15 @@ fn encoders_written_as_gguf_compute_the_same() {
         let open = |path: &Path| Checkpoint::open(path, None).unwrap();
         let source = open(&golden.folder.join("model.safetensors"));
         let written = written_as_gguf(&golden.name, &source, &golden.folder, "f32");
-        if golden.name.starts_with("mpnet") {
+        let refusal = match &golden.name[..] {
+            "mpnet" | "mpnet_masked" => Some("llama.cpp has no architecture for MPNet"),
+            // An activation that is not the family's.
+            "bert_masked" => Some("has no key in GGUF files"),
+            _ => None,
+        };
+        if let Some(refusal) = refusal {
             let problem = written.unwrap_err();
-            assert!(problem.contains("llama.cpp has no architecture for MPNet"), "{problem}");
+            assert!(problem.contains(refusal), "{problem}");
             continue;
         }
         let (path, _) = written.unwrap();
