@@ -151,8 +151,8 @@ fn names_formats_and_dtypes_follow_from_the_fields() {
 
 #[test]
 fn open_fields_are_decided_by_resolving() {
-    let resolved = storyteller().resolve(machine()).unwrap();
-    let decided = resolved.config();
+    let plan = storyteller().plan(machine()).unwrap();
+    let decided = plan.config();
     assert_eq!(decided.engine, Some(PipelineEngine::Max));
     assert_eq!(decided.architecture.as_deref(), Some("LlamaForCausalLM"));
     assert_eq!(decided.quantization_encoding, Some(SupportedEncoding::Q4K));
@@ -161,8 +161,7 @@ fn open_fields_are_decided_by_resolving() {
     assert_eq!(decided.max_ce_batch_size, 1, "the lesser of this and `max_cache_batch_size`");
     let explicit = storyteller().engine(PipelineEngine::Max);
     assert_eq!(answer(&explicit), answer(&storyteller()));
-    let refused =
-        storyteller().engine(PipelineEngine::HuggingFace).resolve(machine()).unwrap_err().to_string();
+    let refused = storyteller().engine(PipelineEngine::HuggingFace).plan(machine()).unwrap_err().to_string();
     assert!(
         refused.contains("there is no fallback engine") && refused.contains("LlamaForCausalLM"),
         "{refused}"
@@ -230,9 +229,7 @@ fn config_json_names_the_architecture() {
     assert_eq!((warnings.len(), several.architecture.as_deref()), (1, Some("LlamaForCausalLM")));
     assert!(renamed("config_json_none", json!([])).unwrap().update_architecture().is_err());
     let unknown = renamed("config_json_unknown", json!(["MyLlama"])).unwrap();
-    assert!(
-        unknown.resolve(machine()).unwrap_err().to_string().contains("unsupported architecture `MyLlama`")
-    );
+    assert!(unknown.plan(machine()).unwrap_err().to_string().contains("unsupported architecture `MyLlama`"));
     let error = storyteller().huggingface_config().unwrap_err().to_string();
     assert!(error.contains("config.json"), "a GGUF file has none: {error}");
 }
@@ -245,18 +242,18 @@ fn the_default_max_length_is_lowered_but_an_explicit_one_is_not() {
     let mut json: Value = serde_json::from_slice(&fs::read(original.join("config.json")).unwrap()).unwrap();
     json["max_position_embeddings"] = json!(128);
     fs::write(folder.join("config.json"), json.to_string()).unwrap();
-    let resolved = config(&folder).resolve(machine()).unwrap();
-    assert_eq!(resolved.memory().max_length, 128);
-    assert!(resolved.warnings().iter().any(|warning| warning.contains("128")), "{:?}", resolved.warnings());
+    let plan = config(&folder).plan(machine()).unwrap();
+    assert_eq!(plan.max_length().unwrap(), 128);
+    assert!(plan.warnings().iter().any(|warning| warning.contains("128")), "{:?}", plan.warnings());
     for explicit in [512, 129] {
-        let error = config(&folder).max_length(explicit).resolve(machine()).unwrap_err().to_string();
+        let error = config(&folder).max_length(explicit).plan(machine()).unwrap_err().to_string();
         assert!(error.contains(&format!("max_length is {explicit}: give at most 128")), "{error}");
     }
 }
 
 #[test]
 fn fields_without_effect_give_warnings() {
-    let warnings = |config: PipelineConfig| config.resolve(machine()).unwrap().warnings().to_vec();
+    let warnings = |config: PipelineConfig| config.plan(machine()).unwrap().warnings().to_vec();
     assert_eq!(warnings(storyteller()), [""; 0]);
     let both = warnings(storyteller().trust_remote_code(true).force_download(true));
     assert_eq!(both.len(), 2, "{both:?}");
@@ -270,8 +267,8 @@ fn fields_without_effect_give_warnings() {
 #[test]
 fn rope_types_pair_rows_of_gguf_files() {
     let style = |config: PipelineConfig| {
-        let resolved = config.resolve(machine()).unwrap();
-        resolved.checkpoint().decoder().unwrap().ropes[0].style
+        let plan = config.plan(machine()).unwrap();
+        plan.checkpoint().unwrap().decoder().unwrap().ropes[0].style
     };
     assert_eq!(style(storyteller()), RopeStyle::Interleaved, "as Llama files are stored");
     assert_eq!(style(storyteller().rope_type(RopeType::None)), RopeStyle::Interleaved);
@@ -290,7 +287,7 @@ fn bfloat16_models_cache_bfloat16() {
     let Some(data) = testdata::shared("stories260k/gguf") else { return };
     for (file, dtype) in [("BF16", DType::BF16), ("F32", DType::F32), ("Q8_0", DType::F32)] {
         let model = config(&data.join(format!("stories260K-{file}.gguf")));
-        assert_eq!(model.resolve(machine()).unwrap().cache_dtype(), dtype, "{file}");
+        assert_eq!(model.plan(machine()).unwrap().cache_dtype(), dtype, "{file}");
         assert_eq!(answer(&model).len(), 8, "{file}");
     }
 }
@@ -300,9 +297,9 @@ fn every_encoding_of_the_test_models_runs() {
     let Some(data) = testdata::shared("shakespeare-llama/gguf") else { return };
     let mut encodings = Vec::new();
     for entry in fs::read_dir(data).unwrap() {
-        let resolved = config(&entry.unwrap().path()).resolve(machine()).unwrap();
-        let encoding = resolved.config().quantization_encoding.unwrap();
-        let generator = text_generator(resolved.config()).unwrap();
+        let plan = config(&entry.unwrap().path()).plan(machine()).unwrap();
+        let encoding = plan.config().quantization_encoding.unwrap();
+        let generator = text_generator(plan.config()).unwrap();
         assert_eq!(generator.generate(request(Some(4))).unwrap().tokens.len(), 4, "{encoding}");
         encodings.push(encoding);
     }
