@@ -59,10 +59,16 @@ pub enum Error {
     },
     /// There is not enough memory to read a weight.
     #[error(transparent)]
-    Memory(#[from] tensor::Error),
+    Memory(Box<tensor::Error>),
     /// The graph could not be built; with a checked configuration this is our bug.
     #[error(transparent)]
     Graph(#[from] graph::Error),
+}
+
+impl From<tensor::Error> for Error {
+    fn from(error: tensor::Error) -> Error {
+        Error::Memory(Box::new(error))
+    }
 }
 
 impl Error {

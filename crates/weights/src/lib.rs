@@ -17,10 +17,10 @@
 //! and allocates in proportion to their size.
 
 mod allowed;
-mod beginning;
 mod contents;
 mod error;
 mod file;
+mod file_header;
 mod format;
 mod gguf;
 mod gptq;
@@ -31,9 +31,9 @@ mod safetensors;
 mod source;
 mod weights;
 
-pub use beginning::Beginning;
 pub use error::Error;
 pub use file::{WeightFile, read_file};
+pub use file_header::FileHeader;
 pub use format::Format;
 pub use gguf::GgufWriter;
 pub use gptq::GptqConfig;

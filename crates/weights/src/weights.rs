@@ -56,7 +56,7 @@ impl Weights {
         Weights::of_files(paths.iter().map(|path| WeightFile::open(path)).collect::<Result<_, _>>()?)
     }
 
-    /// As [`Weights::open_all`], of files that are open; of a file that is elsewhere, its [`Beginning`](crate::Beginning)
+    /// As [`Weights::open_all`], of files that are open; of a file that is elsewhere, its [`FileHeader`](crate::FileHeader)
     /// is enough to know all but its values.
     ///
     /// # Errors

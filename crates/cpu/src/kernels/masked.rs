@@ -77,10 +77,13 @@ impl NonZeroKernel {
     fn marks(&self, x: &[u8], chunk: usize) -> Vec<bool> {
         let width = self.dtype.block().bytes;
         let x = &x[chunk * CHUNK * width..x.len().min((chunk + 1) * CHUNK * width)];
-        with_width!(width, T => {
-            elements::<T>(x).iter().map(|&x| u64::from(x) & self.bits != 0).collect()
-        })
+        with_width!(width, T => marks::<T>(x, self.bits))
     }
+}
+
+/// Which elements have one of some bits.
+fn marks<T: bytemuck::Pod + Into<u64>>(x: &[u8], bits: u64) -> Vec<bool> {
+    elements::<T>(x).iter().map(|&x| x.into() & bits != 0).collect()
 }
 
 /// Puts elements where a mask is true.

@@ -40,6 +40,9 @@ use crate::config::{ConfigKeys, GgufKeys};
 use crate::names::NameTable;
 use crate::{Config, Decoder, Encoder, EncoderConfig, Error, Rope, WeightTypes};
 
+/// Whether a model has the weight of a name.
+pub(crate) type HasWeight<'a> = dyn Fn(&str) -> bool + 'a;
+
 /// What a family of decoders is called, how its files say their configuration and lay out their weights, and how that
 /// becomes a model.
 #[derive(Debug, Clone, Copy)]
@@ -63,7 +66,7 @@ pub struct Architecture {
     pub names: &'static [NameTable],
     /// The names in GGUF files that mean something else than with other families, for a model that has the weights of
     /// which it is told: by the names of its GGUF file as it is read, by canonical names as one is written.
-    pub(crate) gguf_names: fn(&dyn Fn(&str) -> bool) -> NameTable,
+    pub(crate) gguf_names: fn(&HasWeight<'_>) -> NameTable,
     /// Names the weights that Hugging Face files store in another layout.
     pub(crate) layout: fn(&mut Layout<'_>, &Config) -> Result<(), Error>,
     /// The same for GGUF files.

@@ -163,7 +163,8 @@ fn known_tensors(checkpoint: &Checkpoint) -> Vec<ExportTensor> {
                 && name == "position_embd.weight"
                 && encoder.positions.first > 0
             {
-                rows = vec![encoder.positions.first..encoder.positions.rows];
+                let used = encoder.positions.first..encoder.positions.rows;
+                rows = vec![used];
             }
             let tensor = ExportTensor::whole_float(name.clone(), tensor);
             tensors.push(if rows.is_empty() { tensor } else { tensor.with_rows(rows) });

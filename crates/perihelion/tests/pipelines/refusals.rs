@@ -101,7 +101,7 @@ fn missing_weights_are_named() {
     // A name that promises what is not in the file.
     let bytes = fs::read(&model.huggingface_repo_id).unwrap();
     fs::write(folder.join("tiny-q4_0.gguf"), &bytes).unwrap();
-    check(&config(&folder.join("tiny-q4_0.gguf")), "weight_path", "rename the file after its content, or");
+    check(&config(&folder.join("tiny-q4_0.gguf")), "weight_path", "rename the file, or");
     fs::write(folder.join("tiny-q4_k.gguf"), &bytes[..100]).unwrap();
     let (_, message) = refused(&config(&folder.join("tiny-q4_k.gguf")));
     assert!(message.contains("tiny-q4_k.gguf"), "a file that was cut off: {message}");

@@ -64,7 +64,7 @@ fn a_folder_lists_its_weights_formats_and_encodings() {
     let files = repo.weight_files().unwrap();
     assert_eq!(files[&Safetensors], ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]);
     assert_eq!((files.len(), &files[&Gguf]), (2, &vec!["tiny-Q4_K_M.gguf".to_string()]));
-    assert!(repo.info().unwrap_err().to_string().contains("no hub knows it"));
+    assert!(repo.info().unwrap_err().to_string().contains("exists only for repositories on a hub"));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use models::{Checkpoint, Network};
 use serde::{Deserialize, Serialize};
 use sources::is_beside_weights;
 use tensor::Tensor;
-use weights::{Beginning, Format, GgufWriter, Metadata, WeightFile, Weights};
+use weights::{FileHeader, Format, GgufWriter, Metadata, WeightFile, Weights};
 
 use super::Task;
 use crate::Error;
@@ -259,9 +259,9 @@ pub(super) fn weights_of_artifact(path: &Path) -> Result<Weights, Error> {
     let Some((size, first)) = description.split_first_chunk() else {
         return refuse("this artifact has a damaged attachment: save it again");
     };
-    let mut beginning = Beginning::new(path.display().to_string(), u64::from_le_bytes(*size));
-    beginning.push(first);
-    Ok(Weights::of_files(vec![beginning.into_file()?])?)
+    let mut header = FileHeader::new(path.display().to_string(), u64::from_le_bytes(*size));
+    header.push(first);
+    Ok(Weights::of_files(vec![header.into_file()?])?)
 }
 
 /// Whether weights are those that [`weights_of_artifact`] reads.

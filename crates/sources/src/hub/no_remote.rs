@@ -25,7 +25,7 @@ impl Remote {
         match *self {}
     }
 
-    pub(crate) fn headers(&self, _: &Repo, _: &[&str]) -> Result<Vec<weights::Beginning>, Error> {
+    pub(crate) fn headers(&self, _: &Repo, _: &[&str]) -> Result<Vec<weights::FileHeader>, Error> {
         match *self {}
     }
 

@@ -30,7 +30,7 @@ pub fn unpack(block: &[u8; BYTES]) -> Groups<ELEMENTS, 1> {
     Groups { codes, scales: [half_at(block, 0)], minimums: [0.0] }
 }
 
-/// As [`symmetric_codes`].
+/// As `symmetric_codes`.
 pub fn quantize(
     values: &[f32; ELEMENTS],
     importance: Option<Importance<'_, ELEMENTS>>,

@@ -29,7 +29,7 @@ pub fn unpack(block: &[u8; BYTES]) -> Groups<ELEMENTS, 1> {
     Groups { codes, scales: [half_at(block, 0)], minimums: [-half_at(block, 2)] }
 }
 
-/// As [`affine_codes`].
+/// As `affine_codes`.
 pub fn quantize(
     values: &[f32; ELEMENTS],
     importance: Option<Importance<'_, ELEMENTS>>,

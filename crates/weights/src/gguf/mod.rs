@@ -49,13 +49,13 @@ pub(crate) fn read(files: Vec<WeightFile>) -> Result<Contents, Error> {
 }
 
 /// How many bytes of a file must be at hand, more than there are, before its header is; `None` if it is.
-pub(crate) fn header_needs(beginning: WeightFile, size: usize) -> Result<Option<usize>, Error> {
-    let mut reader = Reader { file: &beginning, size, position: 0, needs: None };
+pub(crate) fn header_needs(header: WeightFile, size: usize) -> Result<Option<usize>, Error> {
+    let mut reader = Reader { file: &header, size, position: 0, needs: None };
     match reader.whole() {
         Ok(_) => Ok(None),
         Err(problem) => match reader.needs {
             Some(bytes) => Ok(Some(bytes)),
-            None => Err(problem.at(beginning.path(), Format::Gguf)),
+            None => Err(problem.at(header.path(), Format::Gguf)),
         },
     }
 }

@@ -480,11 +480,7 @@ fn names_of_files_must_not_contradict_them() {
     let renamed = folder.path().join("stories-q4_0.gguf");
     std::fs::copy(gguf, &renamed).unwrap();
     let config = PipelineConfig::new(renamed.display().to_string());
-    check_wrong(
-        &config,
-        "weight_path",
-        &["q4_0", "q8_0", "rename the file after its content, or give other weights"],
-    );
+    check_wrong(&config, "weight_path", &["q4_0", "q8_0", "rename the file, or give other weights"]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use ureq::http::{Method, StatusCode};
-use weights::Beginning;
+use weights::FileHeader;
 
 use super::Remote;
 use super::request::{Answer, Failure, Span, Subject};
@@ -17,9 +17,9 @@ const GROWTH: u64 = 4;
 
 impl Remote {
     /// The header of a file of weights.
-    pub(super) fn header(&self, repo: &Repo, name: &str) -> Result<Beginning, Error> {
+    pub(super) fn header(&self, repo: &Repo, name: &str) -> Result<FileHeader, Error> {
         let (first, size) = self.range(repo, name, 0, FIRST)?;
-        let mut header = Beginning::new(format!("{repo}/{name}"), size);
+        let mut header = FileHeader::new(format!("{repo}/{name}"), size);
         header.push(&first);
         while let Some(needed) = header.needs()? {
             let start = header.len() as u64;

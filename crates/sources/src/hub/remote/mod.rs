@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use ureq::http::Method;
-use weights::Beginning;
+use weights::FileHeader;
 
 use super::names::is_commit;
 use super::{Hub, ModelInfo, Progress, Repo};
@@ -79,7 +79,7 @@ impl Remote {
     }
 
     /// The headers of weights files, several at once.
-    pub(crate) fn headers(&self, repo: &Repo, names: &[&str]) -> Result<Vec<Beginning>, Error> {
+    pub(crate) fn headers(&self, repo: &Repo, names: &[&str]) -> Result<Vec<FileHeader>, Error> {
         side_by_side(names, |name| self.header(repo, name))
     }
 

@@ -1,4 +1,4 @@
-//! The beginning of a file that is elsewhere: enough of it to know all but the values of its weights.
+//! The header of a file that is not on this machine: all about its weights except their values.
 
 use std::path::Path;
 
@@ -10,34 +10,33 @@ use crate::{Error, Format, WeightFile, gguf, safetensors};
 /// Headers longer than this are taken for damage; the `safetensors` crate has the same limit.
 const MAX_HEADER: usize = 100_000_000;
 
-/// The first bytes of a GGUF or safetensors file that is elsewhere, on a hub say. Bytes are added until its header is
-/// whole.
+/// The first bytes of a GGUF or safetensors file that is not on this machine. Bytes are added until the header is whole.
 ///
 /// ```
 /// # fn main() -> Result<(), perihelion_weights::Error> {
 /// # let file = [&2_u64.to_le_bytes()[..], b"{}"].concat();
-/// use perihelion_weights::{Beginning, Weights};
+/// use perihelion_weights::{FileHeader, Weights};
 ///
-/// let mut beginning = Beginning::new("model.safetensors", file.len() as u64);
-/// while let Some(end) = beginning.needs()? {
-///     beginning.push(&file[beginning.len()..end]);
+/// let mut header = FileHeader::new("model.safetensors", file.len() as u64);
+/// while let Some(end) = header.needs()? {
+///     header.push(&file[header.len()..end]);
 /// }
-/// let weights = Weights::of_files(vec![beginning.into_file()?])?;
-/// # assert!(weights.is_empty() && !weights.has_values());
+/// let weights = Weights::of_files(vec![header.into_file()?])?;
+/// # assert!(weights.is_empty());
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug, Clone)]
-pub struct Beginning {
+pub struct FileHeader {
     name: String,
     bytes: Vec<u8>,
     size: u64,
 }
 
-impl Beginning {
+impl FileHeader {
     /// Nothing yet of a file of `size` bytes; `name` stands for its path in messages.
-    pub fn new(name: impl Into<String>, size: u64) -> Beginning {
-        Beginning { name: name.into(), bytes: Vec::new(), size }
+    pub fn new(name: impl Into<String>, size: u64) -> FileHeader {
+        FileHeader { name: name.into(), bytes: Vec::new(), size }
     }
 
     /// Adds the bytes that come next.
@@ -110,15 +109,15 @@ mod tests {
 
     /// Reads a file's header, a quarter more of it at a time; gives how often that was, and what it holds.
     fn read(name: &str, file: &[u8]) -> Result<(usize, Weights), Error> {
-        let (mut beginning, mut times) = (Beginning::new(name, file.len() as u64), 0);
-        while let Some(end) = beginning.needs()? {
-            assert!(end > beginning.len() && end <= file.len(), "{end} of {}", file.len());
-            let end = end.max(beginning.len() * 5 / 4).min(file.len() - 1);
-            beginning.push(&file[beginning.len()..end]);
+        let (mut header, mut times) = (FileHeader::new(name, file.len() as u64), 0);
+        while let Some(end) = header.needs()? {
+            assert!(end > header.len() && end <= file.len(), "{end} of {}", file.len());
+            let end = end.max(header.len() * 5 / 4).min(file.len() - 1);
+            header.push(&file[header.len()..end]);
             times += 1;
         }
-        assert!(beginning.len() < file.len(), "the header alone");
-        Ok((times, Weights::of_files(vec![beginning.into_file()?])?))
+        assert!(header.len() < file.len(), "the header alone");
+        Ok((times, Weights::of_files(vec![header.into_file()?])?))
     }
 
     #[test]
@@ -141,11 +140,11 @@ mod tests {
     }
 
     #[test]
-    fn hostile_beginnings_are_refused() {
+    fn hostile_headers_are_refused() {
         let check = |name: &str, size: u64, bytes: &[u8], message: &str| {
-            let mut beginning = Beginning::new(name, size);
-            beginning.push(bytes);
-            let error = beginning.needs().unwrap_err().to_string();
+            let mut header = FileHeader::new(name, size);
+            header.push(bytes);
+            let error = header.needs().unwrap_err().to_string();
             assert!(error.contains(message), "{error}");
         };
         let length = |length: u64| length.to_le_bytes();
@@ -164,7 +163,7 @@ mod tests {
 
     #[test]
     fn files_have_no_more_bytes_than_there_are_addresses() {
-        assert!(Beginning::new("a.gguf", u64::MAX).into_file().is_err());
-        assert!(Beginning::new("a.gguf", 1 << 60).into_file().is_err());
+        assert!(FileHeader::new("a.gguf", u64::MAX).into_file().is_err());
+        assert!(FileHeader::new("a.gguf", 1 << 60).into_file().is_err());
     }
 }
