@@ -128,8 +128,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let (mut events, mut jobs) = start(model, &request, &prompts, samples)?;
     let mut printer = Printer::new(arguments.json, !arguments.no_echo, arguments.request.stops().to_vec());
     interrupt.watch();
-    while let Some(event) = next(&mut events, &interrupt) {
+    let mut step = None;
+    while let Some(event) = next(&mut events, &interrupt, step) {
         let BatchEvent { index, at, kind } = event?;
+        step = Some(at);
         let job = &mut jobs[index];
         clock.count(at, &kind, job.tokens.is_empty());
         job.take(kind, arguments.quiet).map_err(|error| with_number(error, job, prompts.len()))?;
@@ -179,13 +181,26 @@ fn standard_input() -> anyhow::Result<String> {
     Ok(text.to_string())
 }
 
-/// The next event, unless all answers are over or Ctrl-C came.
-fn next(events: &mut BatchStream, interrupt: &Interrupt) -> Option<Result<BatchEvent, pipelines::Error>> {
-    let pressed = async {
-        interrupt.pressed().await;
-        None
-    };
-    future::block_on(future::or(pressed, events.next()))
+/// The next event, unless all answers are over. After a signal, only the rest of the step whose events were taken last:
+/// they have one time.
+fn next(
+    events: &mut BatchStream,
+    interrupt: &Interrupt,
+    step: Option<Instant>,
+) -> Option<Result<BatchEvent, pipelines::Error>> {
+    if !interrupt.asked() {
+        let pressed = async {
+            interrupt.pressed().await;
+            None
+        };
+        if let Some(event) = future::block_on(future::or(pressed, async { Some(events.next().await) })) {
+            return event;
+        }
+    }
+    let step = step?;
+    let rest = future::block_on(events.next())?;
+    let is_of_step = rest.as_ref().map_or(true, |event| event.at == step);
+    is_of_step.then_some(rest)
 }
 
 /// A job for each answer, and the events of all of them; `request` holds what all of them share.
