@@ -77,7 +77,7 @@ pub(crate) enum Control {
     Call(Block),
 }
 
-/// What a part reads.
+/// An operand of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PartOperand {
     /// A value of the block.

@@ -108,7 +108,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 /// The file to write.
 enum Target<'a> {
     Gguf(&'a Path),
-    /// An artifact, packed from a GGUF file beside it that is removed in the end.
+    /// An artifact. It is packed from a temporary GGUF file in the same folder.
     Artifact {
         path: &'a Path,
         gguf: PathBuf,

@@ -211,7 +211,7 @@ impl Artifact {
         Err(self.fault(ArtifactFault::Extensions { missing: missing.join(", "), available }))
     }
 
-    /// What its exporter attached, if anything: [`ExportOptions::attachment`](crate::ExportOptions::attachment).
+    /// The bytes of [`ExportOptions::attachment`](crate::ExportOptions::attachment), if the exporter gave any.
     ///
     /// # Errors
     /// If it was altered.

@@ -152,7 +152,7 @@ impl Attributes {
     pub fn expect_empty(&self) -> Result<(), TypeError> {
         match self.0.first() {
             None => Ok(()),
-            Some((name, _)) => Err(type_error!("there is no attribute `{name}`")),
+            Some((name, _)) => Err(type_error!("unknown attribute `{name}`")),
         }
     }
 }

@@ -93,7 +93,7 @@ pub trait CustomOps {
             } else {
                 format!("searched: {}", searched.join(", "))
             };
-            type_error!("there is no op `{op}` ({place})")
+            type_error!("unknown op `{op}` ({place})")
         })
     }
 }
@@ -399,7 +399,7 @@ mod tests {
                 let error = error.without_location().to_string();
                 assert!(error.ends_with(expected), "{error}");
             };
-        check("none", &[x], 1, slope(), "custom: there is no op `none` (searched: test 1)");
+        check("none", &[x], 1, slope(), "custom: unknown op `none` (searched: test 1)");
         check("plain", &[], 1, slope(), "custom: `plain` of test 1: takes 1 operands (x), got 0");
         check("plain", &[x, x], 1, slope(), "takes 1 operands (x), got 2");
         check(

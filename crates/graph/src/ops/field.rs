@@ -9,9 +9,9 @@
 //! A field is the attribute of its name. It must be there, unless its type has a way to be absent (`Option`, `bool`) or
 //! the declaration gives a default, which is not printed. `ty as "type"` has another name in text.
 //!
-//! A family has several names. A field that holds nothing else tells them apart, `declare!(NAMES[kind in ReduceKind::ALL]
-//! { axis })`, or the op itself does, `declare!(NAMES[self in Unary::ALL])`, or the index of the name follows from the
-//! fields, `declare!(NAMES[|op| op.windows.axes() - 2] { windows })`.
+//! A family of ops has several names. The name follows from one field, `declare!(NAMES[kind in ReduceKind::ALL] { axis })`,
+//! from the op itself, `declare!(NAMES[self in Unary::ALL])`, or from an index that a function computes,
+//! `declare!(NAMES[|op| op.windows.axes() - 2] { windows })`.
 
 use std::sync::Arc;
 

@@ -56,7 +56,7 @@ fn errors_name_the_line_and_both_sides() {
         ("  %0 = neg(%y)", "%y is not defined"),
         ("  %x = neg(%x)", "%x is defined a second time"),
         ("  %0 = frobnicate(%x)", "frobnicate: there is no such op"),
-        ("  %0 = neg(%x) {axis = 1}", "neg: there is no attribute `axis`"),
+        ("  %0 = neg(%x) {axis = 1}", "neg: unknown attribute `axis`"),
         ("  %0 = softmax(%x)", "softmax: attribute `axis` is missing"),
         ("  %0 = softmax(%x) {axis = maybe}", "softmax: attribute `axis` is maybe, expected a whole number"),
         ("  %0 = softmax(%x) {axis = -1}", "softmax: attribute `axis` = -1 is out of range"),
@@ -85,7 +85,7 @@ fn errors_name_the_line_and_both_sides() {
         ("  %0 = weight \"w\" : f32[2] @tpu", "expected cpu or gpu, found `tpu`"),
         ("  %0 = call(%x) {graph = @inner}", "there is no graph `inner` before this"),
         ("  %0 = call(%x) {graph = inner}", "call: attribute `graph` is inner, expected a graph"),
-        ("  %0 = neg(%x) {graph = graph g() { return }}", "neg: there is no attribute `graph`"),
+        ("  %0 = neg(%x) {graph = graph g() { return }}", "neg: unknown attribute `graph`"),
         ("  $", "unexpected character '$'"),
     ];
     for (line, message) in cases {

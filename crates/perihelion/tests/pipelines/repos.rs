@@ -188,7 +188,7 @@ fn the_options_of_a_repository_say_where_to_look() {
     let open = |repo_type: Option<RepoType>| open(&server, &cache, |options| options.repo_type = repo_type);
     assert_eq!(open(None).unwrap().repo_type(), RepoType::Online);
     assert_eq!(open(Some(RepoType::Online)).unwrap().repo_type(), RepoType::Online);
-    assert!(open(Some(RepoType::Local)).unwrap_err().contains("ada/tiny"), "there is no such folder");
+    assert!(open(Some(RepoType::Local)).unwrap_err().contains("ada/tiny"), "the folder does not exist");
     let trusted = self::open(&server, &cache, |options| options.trust_remote_code = true).unwrap();
     assert!(trusted.trust_remote_code() && !open(None).unwrap().trust_remote_code());
 }

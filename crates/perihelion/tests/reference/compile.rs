@@ -127,7 +127,7 @@ fn a_compile_may_bring_its_own_extensions() {
         parse(&format!("graph {name}(%x: f32[2]) {{ %y = {op} return %y }}"))
     };
     let (session, module) = (session(), Module { graphs: vec![graph("a"), graph("b")] });
-    let none = "compiling `a`: there is no op `leaky_relu` (no extensions are loaded)";
+    let none = "compiling `a`: unknown op `leaky_relu` (no extensions are loaded)";
     assert_eq!(message(session.load(&graph("a"), &())), none);
     assert_eq!(message(session.load_all(&module, &())), none);
     let options = CompileOptions { custom_extensions, ..CompileOptions::default() };

@@ -41,11 +41,11 @@ pub struct AsyncEmbeddingStream {
     submitting: Option<Submitting>,
 }
 
-/// What making tokens of a text came to.
+/// The next step of a stream after it tokenized some texts.
 enum Prepared {
-    /// Texts to hand in, if any.
+    /// Submit these texts, if any.
     Next(Vec<Job>),
-    /// Enough is on its way, or there are no more texts.
+    /// Submit nothing: enough texts are queued, or none are left.
     Enough,
 }
 

@@ -21,7 +21,7 @@ use crate::error::InvalidField;
 /// The field that names a file to start from.
 const SERIALIZED: &str = "serialized_model_path";
 
-/// What a saved model was made from. Two of one identity compute the same.
+/// What a saved model was made from. Models with equal identities compute equal results.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Identity {
     architecture: String,
@@ -313,7 +313,7 @@ fn unwritable(path: &Path) -> Option<String> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match folder.metadata() {
         Ok(metadata) if !metadata.is_dir() => {
-            Some(format!("{} is no folder: give another file", folder.display()))
+            Some(format!("{} is a file, not a folder: give another path", folder.display()))
         }
         Ok(metadata) if metadata.permissions().readonly() => {
             Some(format!("{} is not writable: give another file", folder.display()))

@@ -38,7 +38,7 @@ pub struct QuantizeOptions<'a> {
     pub importance: Option<&'a Importance>,
 }
 
-/// What was written.
+/// The tensors that quantizing wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quantized {
     /// How many tensors of each dtype there are.

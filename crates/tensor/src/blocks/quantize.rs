@@ -1,4 +1,4 @@
-//! What quantizers share: extremes, integers from scales, codes from scales and minimums.
+//! Helpers of all quantizers: find extremes, round scales to integers, and compute codes from scales and minimums.
 
 use super::search::{Steps, affine, costs, multiples, symmetric};
 use super::{Importance, put_half};

@@ -98,7 +98,7 @@ fn the_files_of_saved_models_are_checked_before_anything_else() {
     for (path, part) in [
         (folder.path().join("nowhere/x.mef"), "make it, or give another file"),
         (folder.path().to_path_buf(), "it is a folder"),
-        (model.join("x.mef"), "is no folder"),
+        (model.join("x.mef"), "is a file, not a folder"),
     ] {
         check_wrong(
             &of(&model).save_to_serialized_model_path(path),
