@@ -123,22 +123,24 @@ impl Source {
     }
 
     /// As [`Source::open`], of a model that fits into memory; others are not fetched.
-    pub(crate) fn resolve(&self, progress: &Progress) -> anyhow::Result<Plan> {
-        let plan = self.plan()?;
-        plan.memory().map_err(pipelines::Error::from).context("cannot open the model")?;
+    pub(crate) fn plan_and_fetch(&self, progress: &Progress) -> anyhow::Result<Plan> {
+        fetch(self.fitting_plan()?, progress)
+    }
+
+    /// As [`Source::plan_and_fetch`], of a model that makes text; encoders are not fetched.
+    pub(crate) fn plan_and_fetch_decoder(&self, progress: &Progress) -> anyhow::Result<Plan> {
+        let plan = self.fitting_plan()?;
+        if let Network::Encoder(_) = plan.network() {
+            let architecture = plan.architecture().to_string();
+            return Err(pipelines::Error::NotForText { architecture }).context("cannot open the model");
+        }
         fetch(plan, progress)
     }
 
-    /// As [`Source::resolve`], of a model that makes text.
-    pub(crate) fn resolve_writer(&self, progress: &Progress) -> anyhow::Result<Plan> {
-        let plan = self.resolve(progress)?;
-        match plan.network() {
-            Network::Decoder(_) => Ok(plan),
-            Network::Encoder(_) => {
-                let architecture = plan.architecture().to_string();
-                Err(pipelines::Error::NotForText { architecture }).context("cannot open the model")
-            }
-        }
+    fn fitting_plan(&self) -> anyhow::Result<Plan> {
+        let plan = self.plan()?;
+        plan.memory().map_err(pipelines::Error::from).context("cannot open the model")?;
+        Ok(plan)
     }
 
     /// Whether no model is named.

@@ -167,7 +167,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let start = Instant::now();
         let session = model::session(threads)?;
         let source = arguments.model.source()?;
-        let plan = source.resolve(&progress)?;
+        let plan = source.plan_and_fetch(&progress)?;
         let limits = Limits::new(&source, &plan)?;
         let is_first = report.is_none();
         if is_first {
@@ -382,7 +382,7 @@ mod tests {
     fn decode_is_timed_from_when_all_sequences_have_started() {
         let session = model::session(1).unwrap();
         let progress = Progress::new(true);
-        let plan = model::Source::built_in().resolve(&progress).unwrap();
+        let plan = model::Source::built_in().plan_and_fetch(&progress).unwrap();
         let model = model::pack(model::compile(&session, plan).unwrap(), &session, &progress).unwrap();
         let interrupt = Interrupt::listen().unwrap();
         let plan = model.plan().with(|config| config.max_ce_batch_size(2_usize)).unwrap();

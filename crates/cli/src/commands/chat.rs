@@ -205,7 +205,7 @@ fn open(
 ) -> anyhow::Result<Session> {
     let session = arguments.threads.session()?;
     let progress = Progress::new(arguments.quiet);
-    let plan = source.resolve_writer(&progress)?;
+    let plan = source.plan_and_fetch_decoder(&progress)?;
     let template = if one_message {
         arguments.template.template_or_plain(&plan)?
     } else {

@@ -94,7 +94,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Check(check) => {
             let resolved = check.settings.layers().and_then(|layers| {
                 // The progress line would mix with the JSON.
-                Source::new(layers).resolve(&Progress::new(check.json))
+                Source::new(layers).plan_and_fetch(&Progress::new(check.json))
             });
             if check.json {
                 put(&format!("{:#}", verdict(&resolved)))?;

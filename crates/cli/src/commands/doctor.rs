@@ -299,7 +299,7 @@ impl Findings {
 fn next_token(session: &engine::InferenceSession) -> anyhow::Result<String> {
     let source = model::Source::built_in();
     let progress = Progress::new(true);
-    let compiled = model::compile(session, source.resolve(&progress)?)?;
+    let compiled = model::compile(session, source.plan_and_fetch(&progress)?)?;
     let model = model::pack(compiled, session, &progress)?;
     let prompt = model.tokenizer().encode(PROMPT, AddSpecial::Yes, ParseSpecial::No)?;
     let short = model.plan().with(|config| config.max_length(64))?;

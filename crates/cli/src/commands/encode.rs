@@ -139,7 +139,7 @@ fn open(arguments: &Arguments, source: &Source) -> anyhow::Result<Embedder> {
     }
     let session = arguments.threads.session()?;
     let progress = Progress::new(arguments.quiet);
-    let plan = source.resolve(&progress)?;
+    let plan = source.plan_and_fetch(&progress)?;
     if !arguments.quiet {
         source.warn(&plan);
     }

@@ -107,7 +107,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let session = arguments.threads.session()?;
     let source = arguments.model.source()?;
     let progress = Progress::new(arguments.quiet);
-    let plan = source.resolve(&progress)?;
+    let plan = source.plan_and_fetch(&progress)?;
     source.warn(&plan);
     let max_length = plan.max_length()?;
     let model = model::pack(model::compile(&session, plan)?, &session, &progress)?;

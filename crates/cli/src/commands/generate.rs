@@ -114,7 +114,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.request.scores_prompts() {
         source.default_to("enable_echo", &true.into())?;
     }
-    let plan = source.resolve_writer(&progress).map_err(|error| ModelAndTexts::explain(guess, error))?;
+    let plan =
+        source.plan_and_fetch_decoder(&progress).map_err(|error| ModelAndTexts::explain(guess, error))?;
     if !arguments.quiet {
         source.warn(&plan);
     }

@@ -72,7 +72,7 @@ fn warm(arguments: &Arguments) -> anyhow::Result<Warmed> {
     }
     let progress = Progress::new(arguments.quiet);
     let start = Instant::now();
-    let plan = source.resolve(&progress)?;
+    let plan = source.plan_and_fetch(&progress)?;
     let resolve = start.elapsed();
     source.warn(&plan);
     let (files, path) = (files(&plan), plan.config().save_to_serialized_model_path.clone());

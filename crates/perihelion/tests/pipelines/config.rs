@@ -150,7 +150,7 @@ fn names_formats_and_dtypes_follow_from_the_fields() {
 }
 
 #[test]
-fn open_fields_are_decided_by_resolving() {
+fn open_fields_are_decided_by_planning() {
     let plan = storyteller().plan(machine()).unwrap();
     let decided = plan.config();
     assert_eq!(decided.engine, Some(PipelineEngine::Max));

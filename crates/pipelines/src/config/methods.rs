@@ -88,7 +88,7 @@ impl PipelineConfig {
     /// The dtype of the weights as graphs see them.
     ///
     /// # Errors
-    /// If no encoding is set yet; resolving sets that of the files.
+    /// If no encoding is set yet; planning sets that of the files.
     pub fn dtype(&self) -> Result<DType, Error> {
         let unset = || problem("quantization_encoding", "none", "set it, or ask the resolved configuration");
         self.quantization_encoding.map(|encoding| encoding.dtype()).ok_or_else(unset)

@@ -8,7 +8,7 @@ use weights::Weights;
 use super::*;
 
 fn refused(config: &PipelineConfig) -> String {
-    resolve(config).map(|resolved| resolved.config().weight_path.clone()).unwrap_err().to_string()
+    plan_of(config).map(|resolved| resolved.config().weight_path.clone()).unwrap_err().to_string()
 }
 
 /// A folder with copies of files, under names.
@@ -60,8 +60,8 @@ fn the_best_of_a_folder_is_taken() {
     let Some(gguf) = testdata::shared("shakespeare-llama/gguf") else { return };
     let mut config = PipelineConfig::new(gguf.display().to_string());
     let best = gguf.join("shakespeare-llama-Q4_K_M.gguf");
-    assert_eq!(resolve(&config).unwrap().config().weight_path, std::slice::from_ref(&best));
-    // The same is said of it by itself, and without resolving.
+    assert_eq!(plan_of(&config).unwrap().config().weight_path, std::slice::from_ref(&best));
+    // The same is said of it by itself, and without planning.
     let bytes = best.metadata().unwrap().len();
     assert_eq!(config.weights_size().unwrap(), Some(bytes));
     config.download_weights().unwrap();
@@ -71,11 +71,11 @@ fn the_best_of_a_folder_is_taken() {
     let original = |name: &str| gguf.join(format!("shakespeare-llama-{name}.gguf"));
     // Without a K-quant the next best; of mixtures the usual one.
     let others = folder(&[("a.gguf", original("Q8_0")), ("b.gguf", original("Q6_K"))]);
-    assert_eq!(resolve(&of(&others)).unwrap().config().weight_path, [others.path().join("b.gguf")]);
+    assert_eq!(plan_of(&of(&others)).unwrap().config().weight_path, [others.path().join("b.gguf")]);
     let mixtures = ["x-Q4_K_S.gguf", "x-Q4_K_M.gguf", "x-Q4_K_L.gguf"];
     let mixtures = folder(&mixtures.map(|name| (name, original("Q4_K_M"))));
     for config in [of(&mixtures), of(&mixtures).quantization_encoding(SupportedEncoding::Q4K)] {
-        let resolved = resolve(&config).unwrap();
+        let resolved = plan_of(&config).unwrap();
         assert_eq!(resolved.config().weight_path, [mixtures.path().join("x-Q4_K_M.gguf")]);
     }
     let same = folder(&[("a.gguf", original("Q8_0")), ("b.gguf", original("Q8_0"))]);
@@ -90,7 +90,7 @@ fn what_is_beside_the_model_is_not_taken_for_it() {
     files.push(("adapter_model.safetensors", hf.join("model.safetensors")));
     let folder = folder(&files);
     for config in [of(&folder), of(&folder).quantization_encoding(SupportedEncoding::Float32)] {
-        let resolved = resolve(&config).unwrap();
+        let resolved = plan_of(&config).unwrap();
         assert_eq!(resolved.config().weight_path, [folder.path().join("model.safetensors")]);
     }
 }
@@ -101,7 +101,7 @@ fn files_are_found_in_any_case_and_in_folders() {
     for name in ["MODEL.GGUF", "Q8_0/model.gguf"] {
         let folder = folder(&[(name, gguf.clone())]);
         for config in [of(&folder), of(&folder).quantization_encoding(SupportedEncoding::Q8_0)] {
-            assert_eq!(resolve(&config).unwrap().config().weight_path, [folder.path().join(name)]);
+            assert_eq!(plan_of(&config).unwrap().config().weight_path, [folder.path().join(name)]);
         }
     }
 }
@@ -127,10 +127,10 @@ fn every_part_of_a_model_must_be_there() {
     for quantization_encoding in encodings {
         let config = |folder: &TempDir| PipelineConfig { quantization_encoding, ..of(folder) };
         let paths = [whole.path().join(shard(1)), whole.path().join(shard(2))];
-        assert_eq!(resolve(&config(&whole)).unwrap().config().weight_path, paths);
+        assert_eq!(plan_of(&config(&whole)).unwrap().config().weight_path, paths);
         // One stands for all.
         let one = config(&whole).weight_path(vec![PathBuf::from(shard(2))]);
-        assert_eq!(resolve(&one).unwrap().config().weight_path, paths);
+        assert_eq!(plan_of(&one).unwrap().config().weight_path, paths);
         let lost = write(&|folder| fs::remove_file(folder.join(shard(2))).unwrap());
         assert!(refused(&config(&lost)).contains(&format!("lacks {}", shard(2))));
         let unlisted = write(&|folder| {
@@ -159,7 +159,7 @@ fn what_is_damaged_is_told() {
     fs::write(folder.path().join("a-Q8_0.gguf"), "GGUF").unwrap();
     let damaged = "a-Q8_0.gguf: malformed GGUF";
     // Another one is taken in its place, and not in silence.
-    let resolved = resolve(&of(&folder)).unwrap();
+    let resolved = plan_of(&of(&folder)).unwrap();
     assert_eq!(resolved.config().weight_path, [folder.path().join("b-Q5_1.gguf")]);
     assert!(resolved.warnings()[0].contains(damaged), "{:?}", resolved.warnings());
     assert!(refused(&of(&folder).quantization_encoding(SupportedEncoding::Q8_0)).contains(damaged));
@@ -178,13 +178,13 @@ fn files_that_are_named_are_files() {
     let file = data.join("gguf/stories260K-Q8_0.gguf");
     let twice = PipelineConfig::default()
         .weight_path(vec![file.clone(), data.join("hf/../gguf/stories260K-Q8_0.gguf")]);
-    assert_eq!(resolve(&twice).unwrap().config().weight_path, [file]);
+    assert_eq!(plan_of(&twice).unwrap().config().weight_path, [file]);
     let hf = PipelineConfig::new(data.join("hf").display().to_string());
     let typo = refused(&hf.clone().weight_path(vec![PathBuf::from("model.safetensor")]));
     assert!(typo.contains("did you mean `model.safetensors`?"), "{typo}");
     // A folder by itself.
     let pytorch = PipelineConfig { weight_path: vec![data.join("hf")], ..hf };
-    assert!(resolve(&pytorch).unwrap().config().weight_path[0].ends_with("model.safetensors"));
+    assert!(plan_of(&pytorch).unwrap().config().weight_path[0].ends_with("model.safetensors"));
     let address = "https://example.com/org/name/resolve/main/sub/x.gguf";
     for config in [PipelineConfig::default().weight_path(vec![address.into()]), PipelineConfig::new(address)]
     {

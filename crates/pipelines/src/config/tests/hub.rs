@@ -86,7 +86,7 @@ fn tiny() -> PipelineConfig {
 
 /// The name of the only file of weights, which must be in the cache.
 fn weights_in_cache(config: &PipelineConfig) -> String {
-    let resolved = resolve(config).unwrap();
+    let resolved = plan_of(config).unwrap();
     let cache = PathBuf::from(std::env::var_os("HF_HUB_CACHE").unwrap());
     let [path] = &resolved.config().weight_path[..] else { panic!("{:?}", resolved.config().weight_path) };
     assert!(path.starts_with(&cache), "{}", path.display());
@@ -117,7 +117,7 @@ fn a_cached_model_runs_without_a_request() {
         write(&packed);
         // What a user names is looked for where the user is.
         let own = tiny().weight_path(vec!["model.safetensors".into()]);
-        assert!(resolve(&own).unwrap_err().to_string().contains("model.safetensors"));
+        assert!(plan_of(&own).unwrap_err().to_string().contains("model.safetensors"));
         return;
     }
     let files = files_of(&data.join("hf"));
@@ -175,11 +175,11 @@ fn of_several_files_the_usual_one_is_fetched() {
         let named = tiny().quantization_encoding(SupportedEncoding::Q4K);
         assert_eq!(weights_in_cache(&named), "x-Q4_K_M.gguf");
         let lacking = tiny().quantization_encoding(SupportedEncoding::Float32);
-        let error = resolve(&lacking).unwrap_err().to_string();
+        let error = plan_of(&lacking).unwrap_err().to_string();
         assert!(error.contains("float32") && error.contains("ada/tiny has q4_k, q8_0"), "{error}");
         for model in ["", "ada/tiny"] {
             let typo = PipelineConfig::new(model).weight_path(vec!["ada/tiny/x-Q4_K.gguf".into()]);
-            let error = resolve(&typo).unwrap_err().to_string();
+            let error = plan_of(&typo).unwrap_err().to_string();
             assert!(error.contains("ada/tiny has no file `x-Q4_K.gguf`: did you mean `x-Q4_K_"), "{error}");
         }
         return;
@@ -198,7 +198,7 @@ fn what_the_cache_lacks_is_told() {
     let Some(hf) = testdata::shared("stories260k/hf") else { return };
     if let Some(expected) = task() {
         for config in [tiny(), tiny().quantization_encoding(SupportedEncoding::Float32)] {
-            let error = resolve(&config).unwrap_err().to_string();
+            let error = plan_of(&config).unwrap_err().to_string();
             assert!(expected.split('|').all(|part| error.contains(part)), "{error}");
         }
         return;

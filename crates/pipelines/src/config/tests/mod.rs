@@ -3,7 +3,7 @@
 mod files;
 #[cfg(feature = "hub")]
 mod hub;
-mod resolving;
+mod planning;
 mod saving;
 
 use std::path::{Path, PathBuf};
@@ -243,13 +243,13 @@ fn config() -> PipelineConfig {
 const MACHINE: Machine<'static> = Machine { devices: &HOST, free_memory: Some(1 << 30) };
 
 /// The plan on a machine with 1 GiB free, with all files fetched. The model must fit.
-fn resolve(config: &PipelineConfig) -> Result<Plan, Error> {
+fn plan_of(config: &PipelineConfig) -> Result<Plan, Error> {
     config.plan(MACHINE)?.checked()?.fetch(&|_| ())
 }
 
 /// The fields that are wrong.
 fn wrong(config: &PipelineConfig) -> Vec<(&'static str, String)> {
-    match resolve(config) {
+    match plan_of(config) {
         Err(Error::Config(fields)) => {
             fields.into_iter().map(|field| (field.field, field.to_string())).collect()
         }
@@ -260,7 +260,7 @@ fn wrong(config: &PipelineConfig) -> Vec<(&'static str, String)> {
 
 #[test]
 fn what_is_open_is_decided() {
-    let resolved = resolve(&config()).unwrap();
+    let resolved = plan_of(&config()).unwrap();
     let decided = resolved.config();
     assert_eq!(decided.engine, Some(PipelineEngine::Max));
     assert_eq!(decided.architecture.as_deref(), Some("LlamaForCausalLM"));
@@ -273,7 +273,7 @@ fn what_is_open_is_decided() {
     assert_eq!(resolved.warnings(), [""; 0]);
     let open =
         config().cache_strategy(KVCacheStrategy::ModelDefault).max_num_steps(-1).max_length(Auto::Auto);
-    let resolved = resolve(&open).unwrap();
+    let resolved = plan_of(&open).unwrap();
     assert_eq!(resolved.config().cache_strategy, KVCacheStrategy::Paged);
     assert_eq!((resolved.config().max_num_steps, resolved.config().max_length), (1, Auto::At(512)));
 }
@@ -345,19 +345,19 @@ fn what_contradicts_the_model_is_refused() {
 #[test]
 fn memory_is_planned_before_anything_is_loaded() {
     let large = config().max_cache_batch_size(1000);
-    let error = resolve(&large).unwrap_err();
+    let error = plan_of(&large).unwrap_err();
     assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
     assert!(error.to_string().ends_with("lower max_cache_batch_size to 229"), "{error}");
-    let paged = resolve(&large.cache_strategy(KVCacheStrategy::Paged)).unwrap();
+    let paged = plan_of(&large.cache_strategy(KVCacheStrategy::Paged)).unwrap();
     let warnings = &paged.memory().unwrap().warnings;
     assert!(warnings[0].starts_with("the cache holds "), "{warnings:?}");
-    let half = resolve(&config().gpu_memory_utilization(0.001).max_length(Auto::Auto)).unwrap_err();
+    let half = plan_of(&config().gpu_memory_utilization(0.001).max_length(Auto::Auto)).unwrap_err();
     assert!(half.to_string().contains("raise gpu_memory_utilization"), "{half}");
 }
 
 #[test]
 fn what_has_no_effect_is_told() {
-    let resolved = resolve(&config().trust_remote_code(true).force_download(true)).unwrap();
+    let resolved = plan_of(&config().trust_remote_code(true).force_download(true)).unwrap();
     let warnings = resolved.warnings();
     assert!(warnings.len() == 2, "{warnings:?}");
     assert!(warnings[0].starts_with("trust_remote_code") && warnings[1].starts_with("force_download"));
@@ -394,17 +394,17 @@ fn weights_of_another_place_or_with_other_names() {
     let Some(folder) = testdata::shared("stories260k") else { return };
     let hf = folder.join("hf").display().to_string();
     let binary = folder.join("pytorch/pytorch_model.bin");
-    let resolved = resolve(&PipelineConfig::new(&hf).weight_path(vec![binary.clone()])).unwrap();
+    let resolved = plan_of(&PipelineConfig::new(&hf).weight_path(vec![binary.clone()])).unwrap();
     assert_eq!(resolved.config().weights_format().unwrap(), WeightsFormat::Pytorch);
     assert_eq!(resolved.config().architecture.as_deref(), Some("LlamaForCausalLM"));
     assert_eq!(resolved.config().weights_size().unwrap(), Some(binary.metadata().unwrap().len()));
     // Relative to the model's folder.
     let own = PipelineConfig::new(&hf).weight_path(vec![PathBuf::from("model.safetensors")]);
-    assert_eq!(resolve(&own).unwrap().config().weight_path, [folder.join("hf/model.safetensors")]);
+    assert_eq!(plan_of(&own).unwrap().config().weight_path, [folder.join("hf/model.safetensors")]);
     // A file alone, and the wrong one of two.
     let gguf = |name: &str| folder.join("gguf").join(name);
     let alone = PipelineConfig::default().weight_path(vec![gguf("stories260K-Q8_0.gguf")]);
-    assert_eq!(resolve(&alone).unwrap().config().quantization_encoding, Some(SupportedEncoding::Q8_0));
+    assert_eq!(plan_of(&alone).unwrap().config().quantization_encoding, Some(SupportedEncoding::Q8_0));
     let two = vec![gguf("stories260K-Q8_0.gguf"), gguf("stories260K-F32.gguf")];
     check_wrong(
         &PipelineConfig::default().weight_path(two),
@@ -412,10 +412,10 @@ fn weights_of_another_place_or_with_other_names() {
         &["several models: give the files of one"],
     );
     let lost = PipelineConfig::new(&hf).weight_path(vec![PathBuf::from("lost.bin")]);
-    assert!(resolve(&lost).unwrap_err().to_string().contains("lost.bin"));
+    assert!(plan_of(&lost).unwrap_err().to_string().contains("lost.bin"));
     // Of a folder with many, the one in the encoding that is asked for.
     let many = PipelineConfig::new(folder.join("gguf").display().to_string());
-    let resolved = resolve(&many.clone().quantization_encoding(SupportedEncoding::Q5_1)).unwrap();
+    let resolved = plan_of(&many.clone().quantization_encoding(SupportedEncoding::Q5_1)).unwrap();
     assert_eq!(resolved.config().weight_path, [gguf("stories260K-Q5_1.gguf")]);
     check_wrong(
         &many.quantization_encoding(SupportedEncoding::Q4K),
@@ -425,7 +425,7 @@ fn weights_of_another_place_or_with_other_names() {
     // A converter gives tensors the names that are known.
     let spoiled = WeightsConverter::new(|name| (name == "model.norm.weight").then(|| "final.weight".into()));
     let config = PipelineConfig { _weights_converter: Some(spoiled), ..PipelineConfig::new(&hf) };
-    let error = resolve(&config).unwrap_err().to_string();
+    let error = plan_of(&config).unwrap_err().to_string();
     assert!(error.contains("model.norm.weight"), "{error}");
 }
 
@@ -451,17 +451,17 @@ fn config_json_tells_the_architecture() {
         PipelineConfig::new(folder.path().display().to_string())
     };
     let several = architectures(r#"["LlamaForCausalLM", "MambaForCausalLM"]"#);
-    assert!(resolve(&several).unwrap().warnings()[0].ends_with("the first is taken"));
+    assert!(plan_of(&several).unwrap().warnings()[0].ends_with("the first is taken"));
     let unknown = architectures(r#"["MyLlama"]"#);
-    assert!(resolve(&unknown).unwrap_err().to_string().contains("unsupported architecture `MyLlama`"));
-    assert!(resolve(&unknown.architecture("LlamaForCausalLM".to_string())).is_ok());
+    assert!(plan_of(&unknown).unwrap_err().to_string().contains("unsupported architecture `MyLlama`"));
+    assert!(plan_of(&unknown.architecture("LlamaForCausalLM".to_string())).is_ok());
     assert!(architectures("[]").update_architecture().is_err());
 }
 
 #[test]
 fn the_rope_type_is_that_of_gguf_files_alone() {
     let ropes = |config: &PipelineConfig| {
-        let resolved = resolve(config).unwrap();
+        let resolved = plan_of(config).unwrap();
         (resolved.checkpoint().unwrap().decoder().unwrap().ropes[0].style, resolved.warnings().len())
     };
     use graph::ops::RopeStyle::{HalfSplit, Interleaved};
@@ -522,7 +522,7 @@ fn limits_reach_the_generator() {
         .kv_cache_page_size(16_usize)
         .enable_echo(true)
         .top_k(9);
-    let resolved = resolve(&config).unwrap();
+    let resolved = plan_of(&config).unwrap();
     let decided = resolved.config();
     assert_eq!((resolved.max_length().unwrap(), decided.max_new_tokens), (128, 7));
     let sizes = (decided.max_cache_batch_size, decided.max_ce_batch_size);
@@ -533,12 +533,12 @@ fn limits_reach_the_generator() {
     assert_eq!(resolved.memory().unwrap().cache_tokens, 4 * 144);
     assert_eq!((decided.sampling_defaults().top_k, resolved.sampling_defaults().top_k), (Some(9), Some(9)));
     let prefixes = self::config().cache_strategy(KVCacheStrategy::Paged).enable_prefix_caching(true);
-    assert!(resolve(&prefixes).unwrap().config().enable_prefix_caching);
+    assert!(plan_of(&prefixes).unwrap().config().enable_prefix_caching);
 }
 
 #[test]
 fn other_settings_are_checked_against_the_same_model() {
-    let plan = resolve(&config()).unwrap();
+    let plan = plan_of(&config()).unwrap();
     let lengths = |plan: &Plan| (plan.max_length().unwrap(), plan.memory().unwrap().cache_tokens);
     assert_eq!(lengths(&plan), (512, 512));
     let small =
@@ -559,7 +559,7 @@ fn other_settings_are_checked_against_the_same_model() {
 fn files_that_are_not_there_are_no_repos() {
     let nowhere = std::env::temp_dir().join("perihelion-nowhere.gguf").display().to_string();
     for model in ["nowhere.gguf", &nowhere] {
-        let error = resolve(&PipelineConfig::new(model)).unwrap_err();
+        let error = plan_of(&PipelineConfig::new(model)).unwrap_err();
         assert!(matches!(error, Error::Source(sources::Error::Weights(_))), "{error:?}");
         assert!(error.to_string().contains("nowhere.gguf"), "{error}");
     }

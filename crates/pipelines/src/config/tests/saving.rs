@@ -30,7 +30,7 @@ fn of(model: &Path) -> PipelineConfig {
 }
 
 fn load(config: &PipelineConfig) -> Result<(), Error> {
-    TextModel::from_plan(&session(), resolve(config)?).map(drop)
+    TextModel::from_plan(&session(), plan_of(config)?).map(drop)
 }
 
 /// Changes a byte in the middle of the file's last tensor.

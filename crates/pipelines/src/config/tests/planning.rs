@@ -9,7 +9,7 @@ fn in_memory(name: &str) -> Weights {
     Weights::from_bytes(name, Bytes::new(std::fs::read(storyteller()).unwrap())).unwrap()
 }
 
-fn resolve_in_memory(config: &PipelineConfig) -> Result<Plan, Error> {
+fn plan_in_memory(config: &PipelineConfig) -> Result<Plan, Error> {
     config.plan_weights(in_memory("storyteller"), Path::new(""), MACHINE)
 }
 
@@ -26,13 +26,13 @@ fn the_name_of_weights_in_memory_is_no_path() {
 #[test]
 fn weights_in_memory_are_read_as_configured() {
     let style = |config: &PipelineConfig| {
-        resolve_in_memory(config).unwrap().checkpoint().unwrap().decoder().unwrap().ropes[0].style
+        plan_in_memory(config).unwrap().checkpoint().unwrap().decoder().unwrap().ropes[0].style
     };
     use graph::ops::RopeStyle::{HalfSplit, Interleaved};
     assert_eq!(style(&PipelineConfig::default()), Interleaved);
     assert_eq!(style(&PipelineConfig::default().rope_type(RopeType::Neox)), HalfSplit);
     let gemma = PipelineConfig::default().architecture("Gemma2ForCausalLM".to_string());
-    assert!(resolve_in_memory(&gemma).is_err(), "these weights are none of a Gemma");
+    assert!(plan_in_memory(&gemma).is_err(), "these weights are none of a Gemma");
 }
 
 /// A copy of a model of 512 tokens that says it has fewer.
@@ -61,7 +61,7 @@ fn change_config(folder: &Path, change: impl FnOnce(&mut serde_json::Value)) {
 fn default_max_length_is_lowered_but_explicit_512_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let Some(short) = shorter(folder.path(), 128) else { return };
-    let resolved = resolve(&short).unwrap();
+    let resolved = plan_of(&short).unwrap();
     assert_eq!(resolved.config().max_length, Auto::At(128));
     assert!(resolved.warnings()[0].starts_with("max_length is lowered from the default 512 to 128"));
     for length in [511, 512] {
@@ -85,17 +85,17 @@ fn what_is_wrong_with_the_machine_is_told_beside_what_is_wrong_with_the_model() 
 fn encoders_have_names_and_no_cache() {
     let Some(folder) = testdata::shared("minilm-l6-v2") else { return };
     let encoder = PipelineConfig::new(folder.display().to_string());
-    let resolved = resolve(&encoder).unwrap();
+    let resolved = plan_of(&encoder).unwrap();
     assert_eq!(resolved.config().architecture.as_deref(), Some("BertModel"));
     assert_eq!((resolved.memory().unwrap().cache, resolved.memory().unwrap().cache_tokens), (0, 0));
-    assert!(resolve(&encoder.clone().architecture("BertModel".to_string())).is_ok());
+    assert!(plan_of(&encoder.clone().architecture("BertModel".to_string())).is_ok());
 
     let copy = tempfile::tempdir().unwrap();
     for name in ["config.json", "model.safetensors"] {
         std::fs::write(copy.path().join(name), std::fs::read(folder.join(name)).unwrap()).unwrap();
     }
     change_config(copy.path(), |json| json["architectures"] = json!(["BertModel", "BertForMaskedLM"]));
-    let resolved = resolve(&PipelineConfig::new(copy.path().display().to_string())).unwrap();
+    let resolved = plan_of(&PipelineConfig::new(copy.path().display().to_string())).unwrap();
     assert!(resolved.warnings()[0].ends_with("the first is taken"), "{:?}", resolved.warnings());
 }
 
@@ -108,11 +108,11 @@ fn keys_of_other_families_are_ignored_and_named() {
         json["partial_rotary_factor"] = json!(0.5);
         json["attn_logit_softcapping"] = json!(50.0);
     });
-    let resolved = resolve(&PipelineConfig::new(folder.path().display().to_string())).unwrap();
+    let resolved = plan_of(&PipelineConfig::new(folder.path().display().to_string())).unwrap();
     let warning = "config.json: ignoring `attn_logit_softcapping`, `partial_rotary_factor`, which LlamaForCausalLM \
          does not read";
     assert!(resolved.warnings().iter().any(|own| own.ends_with(warning)), "{:?}", resolved.warnings());
-    let plain = resolve(&PipelineConfig::new(original.display().to_string())).unwrap();
+    let plain = plan_of(&PipelineConfig::new(original.display().to_string())).unwrap();
     assert_eq!(
         resolved.checkpoint().unwrap().decoder().unwrap(),
         plain.checkpoint().unwrap().decoder().unwrap()
@@ -127,7 +127,7 @@ fn of_several_architectures_the_first_that_is_known_is_taken() {
     copy_folder(&original, folder.path());
     let config = PipelineConfig::new(folder.path().display().to_string());
     change_config(folder.path(), |json| json["architectures"] = json!(["Foo", "LlamaForCausalLM"]));
-    let resolved = resolve(&config).unwrap();
+    let resolved = plan_of(&config).unwrap();
     assert_eq!(resolved.config().architecture.as_deref(), Some("LlamaForCausalLM"));
     let expected = "config.json names the architectures Foo, LlamaForCausalLM: LlamaForCausalLM is taken, the first that \
          is known here";
@@ -135,7 +135,7 @@ fn of_several_architectures_the_first_that_is_known_is_taken() {
     for none in [json!([]), json!(null)] {
         change_config(folder.path(), |json| json["architectures"] = none);
         check_wrong(&config, "architecture", &["names no architecture", "`peri list`"]);
-        assert!(resolve(&config.clone().architecture("LlamaForCausalLM".to_string())).is_ok());
+        assert!(plan_of(&config.clone().architecture("LlamaForCausalLM".to_string())).is_ok());
     }
 }
 
@@ -148,7 +148,7 @@ fn parts_of_words_in_file_names_promise_nothing() {
     {
         let path = folder.path().join(name);
         std::fs::copy(&gguf, &path).unwrap();
-        assert_eq!(resolve(&PipelineConfig::new(path.display().to_string())).is_ok(), runs, "{name}");
+        assert_eq!(plan_of(&PipelineConfig::new(path.display().to_string())).is_ok(), runs, "{name}");
     }
 }
 
@@ -171,8 +171,8 @@ fn a_gguf_file_without_a_tokenizer_has_that_beside_it() {
         tokenizer.encode("Once", crate::AddSpecial::No, crate::ParseSpecial::No).unwrap()
     };
     let own = text(crate::Tokenizer::from_directory(data.join("hf")).unwrap());
-    assert_eq!(text(resolve(&hf).unwrap().tokenizer().unwrap()), own);
-    let alone = resolve(&PipelineConfig::new(path.display().to_string())).unwrap();
+    assert_eq!(text(plan_of(&hf).unwrap().tokenizer().unwrap()), own);
+    let alone = plan_of(&PipelineConfig::new(path.display().to_string())).unwrap();
     let error = alone.tokenizer().unwrap_err().to_string();
     assert!(error.contains("bare.gguf") && error.contains("none inside"), "{error}");
 }
@@ -189,7 +189,7 @@ fn the_cache_of_a_bfloat16_model_keeps_bfloat16() {
     let config = PipelineConfig::new(folder.display().to_string());
     let asked = config.clone().quantization_encoding(SupportedEncoding::Bfloat16);
     for config in [config, asked] {
-        let resolved = resolve(&config).unwrap();
+        let resolved = plan_of(&config).unwrap();
         assert_eq!(resolved.config().quantization_encoding, Some(SupportedEncoding::Bfloat16));
         assert_eq!(resolved.cache_dtype(), DType::BF16);
         let decoder = resolved.checkpoint().unwrap().decoder().unwrap();
@@ -203,7 +203,7 @@ fn the_cache_of_a_bfloat16_model_keeps_bfloat16() {
 fn weights_and_caches_are_of_the_dtype_that_was_asked_for() {
     let Some(folder) = testdata::shared("shakespeare-llama/hf") else { return };
     let plain = PipelineConfig::new(folder.display().to_string());
-    let stored = resolve(&plain).unwrap();
+    let stored = plan_of(&plain).unwrap();
     for (dtype, cache, expected) in [
         (Some(FloatType::F32), None, (DType::F32, DType::F32)),
         (Some(FloatType::F16), None, (DType::F16, DType::F32)),
@@ -212,14 +212,14 @@ fn weights_and_caches_are_of_the_dtype_that_was_asked_for() {
         (Some(FloatType::F32), Some(FloatType::Bf16), (DType::F32, DType::BF16)),
     ] {
         let resolved =
-            resolve(&PipelineConfig { weights_dtype: dtype, cache_dtype: cache, ..plain.clone() }).unwrap();
+            plan_of(&PipelineConfig { weights_dtype: dtype, cache_dtype: cache, ..plain.clone() }).unwrap();
         let weight = resolved.checkpoint().unwrap().describe("blk.0.attn_q.weight").unwrap().0;
         assert_eq!((weight, resolved.cache_dtype()), expected);
         let doubled = expected.0 == DType::F32;
         assert_eq!(resolved.weight_bytes() > stored.weight_bytes(), doubled);
     }
     // Blocks stay blocks.
-    let quantized = resolve(&PipelineConfig { weights_dtype: Some(FloatType::Bf16), ..config() }).unwrap();
+    let quantized = plan_of(&PipelineConfig { weights_dtype: Some(FloatType::Bf16), ..config() }).unwrap();
     assert_eq!(quantized.cache_dtype(), DType::F32);
     assert!(quantized.checkpoint().unwrap().describe("blk.0.attn_q.weight").unwrap().0.is_block());
 }
@@ -262,7 +262,7 @@ fn pipes_are_no_files() {
         std::fs::remove_file(&path).ok();
         assert!(pipe(&path));
         // What a model can do without may be told or passed by; nothing waits for it.
-        let resolved = resolve(&PipelineConfig::new(folder.path().display().to_string()));
+        let resolved = plan_of(&PipelineConfig::new(folder.path().display().to_string()));
         let told = resolved.and_then(|resolved| resolved.tokenizer()).err().map(|error| error.to_string());
         assert_eq!(told.is_some_and(|error| error.contains("config.json")), name == "config.json");
         std::fs::remove_file(&path).unwrap();
