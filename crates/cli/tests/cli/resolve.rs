@@ -45,6 +45,17 @@ fn models_that_cannot_run_are_not_downloaded() {
 }
 
 #[test]
+fn encoders_are_not_downloaded_to_generate_text() {
+    let Some(folder) = testdata::shared("minilm-l6-v2") else { return };
+    let files = ["config.json", "tokenizer.json", "model.safetensors"];
+    let files = files.map(|name| (name, std::fs::read(folder.join(name)).unwrap())).to_vec();
+    let (outcome, fetched) = on_hub(files, "unfetched-encoder", &["generate", "--model", "ada/tiny", "hi"]);
+    assert_eq!(outcome.code, Some(3), "{outcome:?}");
+    assert!(outcome.stderr.contains("BertModel is an encoder"), "{outcome:?}");
+    assert!(!fetched.iter().any(|file| file.ends_with("safetensors")), "{fetched:?}");
+}
+
+#[test]
 fn a_folder_named_storyteller_does_not_shadow_the_built_in_model() {
     let folder = Folder::new("storyteller-beside");
     std::fs::create_dir_all(folder.path().join("storyteller")).unwrap();
