@@ -8,6 +8,8 @@ mod layout;
 mod network;
 mod schemes;
 mod stored;
+#[cfg(test)]
+mod testing;
 mod unused;
 
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -73,28 +73,22 @@ fn leaf(name: &str, leaf: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
     use tensor::Bytes;
 
     use super::*;
+    use crate::checkpoint::testing::safetensors_start;
 
     /// A file of tensors of zeros: name, dtype, shape, bytes.
-    fn file(tensors: &[(&str, &str, &[usize], usize)]) -> Weights {
-        let (mut header, mut end) = (serde_json::Map::new(), 0);
-        for (name, dtype, shape, bytes) in tensors {
-            let entry = json!({ "dtype": dtype, "shape": shape, "data_offsets": [end, end + bytes] });
-            header.insert(name.to_string(), entry);
-            end += bytes;
-        }
-        let header = serde_json::Value::from(header).to_string();
-        let bytes = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &vec![0; end]].concat();
+    fn file(tensors: &[(&str, &str, &[usize], u64)]) -> Weights {
+        let (mut bytes, zeros) = safetensors_start(tensors);
+        bytes.resize(bytes.len() + zeros as usize, 0);
         Weights::from_bytes("tiny.safetensors", Bytes::new(bytes)).unwrap()
     }
 
     #[test]
     fn schemes_that_are_not_read_are_named() {
         let layer = |leaf: &str| format!("model.layers.0.self_attn.q_proj.{leaf}");
-        type Tensors<'a> = Vec<(&'a str, &'a str, &'a [usize], usize)>;
+        type Tensors<'a> = Vec<(&'a str, &'a str, &'a [usize], u64)>;
         let cases: Vec<(&str, Tensors<'_>)> = vec![
             ("FP8", vec![("weight", "F8_E4M3", &[4, 8], 32), ("weight_scale_inv", "F32", &[1, 1], 4)]),
             ("FP8", vec![("weight", "F8_E5M2", &[4, 8], 32)]),
@@ -155,7 +149,7 @@ mod tests {
 
     #[test]
     fn what_is_read_is_not_refused() {
-        let gptq: &[(&str, &str, &[usize], usize)] = &[
+        let gptq: &[(&str, &str, &[usize], u64)] = &[
             ("a.qweight", "I32", &[4, 16], 256),
             ("a.qzeros", "I32", &[1, 2], 8),
             ("a.scales", "F16", &[1, 16], 32),

@@ -225,27 +225,20 @@ fn concatenate(
 mod tests {
     use std::process::Command;
 
-    use serde_json::json;
     use weights::GptqConfig;
 
     use super::*;
+    use crate::checkpoint::testing::safetensors_start;
 
     /// Says that this process may not have much memory.
     const LIMITED: &str = "PERIHELION_TEST_LIMITED";
 
     /// A file of tensors of zeros that takes no room on the disk: name, dtype, shape, bytes.
     fn sparse(path: &std::path::Path, tensors: &[(&str, &str, &[usize], u64)]) -> Weights {
-        let (mut header, mut end) = (serde_json::Map::new(), 0);
-        for (name, dtype, shape, bytes) in tensors {
-            let entry = json!({ "dtype": dtype, "shape": shape, "data_offsets": [end, end + bytes] });
-            header.insert(name.to_string(), entry);
-            end += bytes;
-        }
-        let header = serde_json::Value::from(header).to_string();
-        let start = [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat();
+        let (start, zeros) = safetensors_start(tensors);
         std::fs::write(path, &start).unwrap();
         let file = std::fs::File::options().write(true).open(path).unwrap();
-        file.set_len(start.len() as u64 + end).unwrap();
+        file.set_len(start.len() as u64 + zeros).unwrap();
         let weights = Weights::open(path).unwrap();
         std::fs::remove_file(path).unwrap();
         weights
