@@ -60,3 +60,10 @@ pub enum ArtifactFault {
     #[error("malformed: {0}")]
     Malformed(String),
 }
+
+impl ArtifactFault {
+    /// Whether the file is whole, but another version of the engine made it.
+    pub fn is_another_version(&self) -> bool {
+        matches!(self, ArtifactFault::Format { .. } | ArtifactFault::Maker { .. })
+    }
+}

@@ -56,6 +56,8 @@ pub struct CacheHealth {
     pub entries: usize,
     /// Their bytes.
     pub bytes: u64,
+    /// Models that another version compiled. This version does not use them; they go when their room is needed.
+    pub outdated: usize,
     /// What is wrong with those that are damaged. They are made again when they are needed.
     pub damaged: Vec<Error>,
     /// Files that are being written, or were when their process died.
@@ -109,7 +111,11 @@ impl CompileCache {
             } else if path.extension().is_some_and(|extension| extension == EXTENSION) {
                 health.entries += 1;
                 health.bytes += metadata.len();
-                health.damaged.extend(Artifact::open(&path).and_then(|entry| entry.verify()).err());
+                match Artifact::open(&path).and_then(|entry| entry.verify()) {
+                    Ok(()) => {}
+                    Err(Error::Artifact { fault, .. }) if fault.is_another_version() => health.outdated += 1,
+                    Err(error) => health.damaged.push(error),
+                }
             }
         }
         Ok(health)
@@ -373,9 +379,13 @@ mod tests {
         let other = fs::read(entries(&cache).iter().find(|other| **other != path).unwrap()).unwrap();
         let mut altered = good.clone();
         altered[100] ^= 1;
-        for damaged in [&altered[..], &good[..good.len() / 2], &other, b"", b"text"] {
+        let mut newer = good.clone();
+        newer[8] = 9;
+        for damaged in [&altered[..], &good[..good.len() / 2], &other, &newer, b"", b"text"] {
             fs::write(&path, damaged).unwrap();
-            assert_eq!(cache.check().unwrap().damaged.len(), usize::from(damaged != &other[..]));
+            let health = cache.check().unwrap();
+            assert_eq!(health.outdated, usize::from(damaged == &newer[..]));
+            assert_eq!(health.damaged.len(), usize::from(damaged != &other[..] && damaged != &newer[..]));
             let compiled = session.compile(&graph(1.0)).unwrap();
             assert_eq!(added(&session, &compiled), 1.0);
             assert_eq!(fs::read(&path).unwrap(), good, "the entry is made again");

@@ -4,7 +4,7 @@ mod machine;
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use cpu::{Pool, limits};
 use engine::CompileCache;
 use pipelines::{AddSpecial, EventKind, Generator, MemoryBytes, ParseSpecial, Request, SamplingOptions};
@@ -23,7 +23,7 @@ Problems and warnings have lines of their own. If something is broken, the exit 
 JSON: ok, problems[], warnings[], version, commit, system{os, architecture, kernel}, cpu{model, instruction_sets[], used, \
 cores, physical_cores, allowed, quota_cores, threads}, memory{total_bytes, available_bytes, limit_bytes, \
 transparent_hugepages}, limits{read_bytes_per_second, read_buffer_bytes, f32_operations_per_second}, \
-compile_cache{folder, entries, bytes, limit_bytes, unfinished, damaged[]}, hub_cache{folder, repos, bytes, free_bytes, incomplete[], \
+compile_cache{folder, entries, bytes, limit_bytes, unfinished, outdated, damaged[]}, hub_cache{folder, repos, bytes, free_bytes, incomplete[], \
 offline, endpoint, token}, environment{}, self_test{prompt, text, ok}. Unknown values are null.";
 
 /// Arguments of `peri doctor`.
@@ -77,7 +77,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     output::print(text + "\n")?;
     match &findings.problems[..] {
         [] => Ok(()),
-        problems => Err(anyhow::anyhow!("something is broken: {}", problems.join("; "))),
+        [problem] => bail!("something is broken: {problem}"),
+        [first, ..] => bail!("something is broken: {first} (problems in all: {})", findings.problems.len()),
     }
 }
 
@@ -187,7 +188,13 @@ impl Findings {
         let (bytes, limit) = (MemoryBytes(health.bytes), MemoryBytes(cache.limit()));
         self.line(
             "compile cache",
-            format!("{folder}: {} models, {bytes} of at most {limit}", health.entries),
+            match health.outdated {
+                0 => format!("{folder}: {} models, {bytes} of at most {limit}", health.entries),
+                outdated => format!(
+                    "{folder}: {} models, {outdated} of them from another version, {bytes} of at most {limit}",
+                    health.entries
+                ),
+            },
         );
         for problem in &damaged {
             self.problems.push(format!("damaged in the compile cache: {problem}: delete it"));
@@ -198,6 +205,7 @@ impl Findings {
             "bytes": health.bytes,
             "limit_bytes": cache.limit(),
             "unfinished": health.unfinished,
+            "outdated": health.outdated,
             "damaged": damaged,
         });
         self.report.insert("compile_cache".into(), report);

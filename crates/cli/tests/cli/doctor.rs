@@ -36,7 +36,14 @@ fn a_working_machine_passes() {
     assert!(cache["entries"].as_u64() > Some(0) && cache["bytes"].as_u64() > Some(0), "{report}");
     assert_eq!((&cache["limit_bytes"], &cache["damaged"]), (&(1u64 << 30).into(), &Value::Array(vec![])));
     assert_eq!(cache["folder"], caches.path().join("cache/compiled").display().to_string());
+    // What another version left behind is no problem.
+    let compiled = caches.path().join("cache/compiled");
+    let entry = std::fs::read_dir(&compiled).unwrap().next().unwrap().unwrap().path();
+    let mut newer = std::fs::read(entry).unwrap();
+    newer[8] = 99;
+    std::fs::write(compiled.join("newer.mef"), newer).unwrap();
     let text = doctor(&caches, &["--no-bench"]).text();
+    assert!(text.contains(" models, 1 of them from another version, "), "{text}");
     assert!(text.contains(" of at most 1.00 GiB"), "{text}");
 }
 
@@ -48,6 +55,7 @@ fn damaged_caches_exit_with_1() {
     std::fs::create_dir_all(&compiled).unwrap();
     std::fs::create_dir_all(&blobs).unwrap();
     std::fs::write(compiled.join("bad.mef"), "damaged").unwrap();
+    std::fs::write(compiled.join("worse.mef"), "damaged").unwrap();
     std::fs::write(blobs.join("x.incomplete"), "123").unwrap();
     let outcome = doctor(&caches, &["--no-bench"]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
@@ -56,13 +64,16 @@ fn damaged_caches_exit_with_1() {
         "{}",
         outcome.stderr
     );
+    assert!(outcome.stderr.ends_with(" (problems in all: 2)\n"), "{}", outcome.stderr);
     assert!(
-        outcome.stdout.contains("bad.mef") && outcome.stdout.contains("x.incomplete"),
+        outcome.stdout.contains("bad.mef")
+            && outcome.stdout.contains("worse.mef")
+            && outcome.stdout.contains("x.incomplete"),
         "{}",
         outcome.stdout
     );
     assert!(outcome.stdout.ends_with("something is broken\n"), "{}", outcome.stdout);
     let report: Value = serde_json::from_str(&doctor(&caches, &["--no-bench", "--json"]).stdout).unwrap();
     assert_eq!((&report["ok"], &report["hub_cache"]["repos"]), (&false.into(), &1.into()));
-    assert_eq!(report["compile_cache"]["damaged"].as_array().unwrap().len(), 1);
+    assert_eq!(report["compile_cache"]["damaged"].as_array().unwrap().len(), 2);
 }
