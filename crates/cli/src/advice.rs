@@ -50,9 +50,8 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
             MODEL,
             Some("save it again with --save-to-serialized-model-path, or leave --serialized-model-path out"),
         ),
-        Error::Quantize(_) => (FAILURE, None),
-        Error::Engine(_) | Error::Defect(_) | Error::Stopped { .. } | Error::Busy { .. } => (FAILURE, None),
         Error::Source(error) => source(error),
+        _ => (FAILURE, None),
     }
 }
 
@@ -77,6 +76,7 @@ pub(crate) fn text(error: &TextError) -> (u8, Option<&'static str>) {
         TextError::ChatRefused { .. } => {
             (USAGE, Some("change the conversation to one that the model's chat template accepts"))
         }
+        _ => (FAILURE, None),
     }
 }
 
@@ -135,7 +135,7 @@ fn source(error: &sources::Error) -> (u8, Option<&'static str>) {
         Error::WrongDigest { .. } => (FAILURE, Some("try again")),
         Error::DiskFull { .. } => (FAILURE, Some("free some, or set HF_HUB_CACHE to another disk")),
         Error::Io { source, .. } if source.kind() == ErrorKind::NotFound => (MODEL, Some(file(source))),
-        Error::RateLimited { .. } | Error::Protocol { .. } | Error::Io { .. } => (FAILURE, None),
+        _ => (FAILURE, None),
     }
 }
 
@@ -155,7 +155,7 @@ fn model(error: &models::Error) -> Option<&'static str> {
         Error::Scheme { .. } => Some("use the model's weights in bfloat16 or float16, or a GGUF file"),
         Error::NotADecoder { .. } => Some("use `peri encode`, or choose a model that generates text"),
         Error::Memory(_) => Some(LESS),
-        Error::NotAnEncoder { .. } | Error::Graph(_) => None,
+        _ => None,
     }
 }
 

@@ -72,7 +72,7 @@ impl Sums {
                 self.begun.insert(file.to_string(), (total, total));
                 self.complete += 1;
             }
-            sources::Progress::Waiting { .. } | sources::Progress::Retrying { .. } => {}
+            _ => {}
         }
     }
 
@@ -90,7 +90,6 @@ impl Sums {
 /// The line for an event, if it has one.
 fn line(event: sources::Progress<'_>) -> Option<String> {
     Some(match event {
-        sources::Progress::Started { .. } | sources::Progress::Bytes { .. } => return None,
         sources::Progress::Waiting { file } => {
             format!("{}: waiting for another process that downloads it", one_line(file))
         }
@@ -98,6 +97,7 @@ fn line(event: sources::Progress<'_>) -> Option<String> {
             format!("{}: {}; retrying in {:.0} s", one_line(file), one_line(problem), wait.as_secs_f64())
         }
         sources::Progress::Done { file, total } => format!("{}: {}", one_line(file), HumanBytes(total)),
+        _ => return None,
     })
 }
 

@@ -2,6 +2,7 @@
 
 /// Why a kernel refuses its arguments.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// A slice has another length than the shapes need.
     #[error("{kernel}: {what} has {found} elements where {expected} are needed")]

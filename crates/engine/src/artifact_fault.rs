@@ -2,6 +2,7 @@
 
 /// Why a file is no artifact that this session can use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ArtifactFault {
     /// It is something else, whatever its extension says.
     #[error("no artifact of Perihelion: it {0}")]

@@ -51,6 +51,7 @@ pub struct CompileCache {
 
 /// What is in the folder of a [`CompileCache`].
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct CacheHealth {
     /// Compiled models.
     pub entries: usize,

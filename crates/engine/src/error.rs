@@ -11,6 +11,7 @@ use crate::ArtifactFault;
 
 /// A compile, an init or a call failed. The message names what, where, and the two facts that disagree.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The graph, its text, or the inputs of a call are wrong.
     #[error(transparent)]

@@ -4,6 +4,7 @@ use std::fs;
 
 /// The memory of a device, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeviceStats {
     /// What can be had without pressing others out.
     pub free_memory: u64,

@@ -9,6 +9,7 @@ use crate::plan::{Step, StepOperand};
 
 /// The time of each step of one call. Prints as a table of kernels, the slowest first.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct Profile {
     /// In the order they ran.
     pub steps: Vec<StepTime>,
@@ -16,6 +17,7 @@ pub struct Profile {
 
 /// The time of one step.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct StepTime {
     /// The op's name.
     pub op: &'static str,

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 /// An extension cannot be loaded. The message names the file and what is wrong with it.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// A file cannot be read or written.
     #[error("extension {path}: {error}")]

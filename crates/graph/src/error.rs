@@ -31,6 +31,7 @@ macro_rules! refuse_if {
 
 /// A graph, its text or its inputs are wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// An op's operands do not fit it.
     #[error("{op}: {error}{}", At(*location))]

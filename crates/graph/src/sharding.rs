@@ -62,6 +62,7 @@ pub enum Shard {
 
 /// A weight that cannot be shared as asked.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum ShardingError {
     /// There is nobody to share with.
     #[error("a weight of shape {shape:?} for 0 devices")]

@@ -2,6 +2,7 @@
 
 /// Opening a checkpoint or building its graph failed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The files cannot be read.
     #[error(transparent)]

@@ -8,6 +8,7 @@ use crate::{OutOfMemory, TooLong};
 /// What can go wrong in a pipeline. Each message says what, where, and the facts that disagree; `Debug` prints it too, so
 /// that `main` shows it.
 #[derive(thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// A file that could not be read.
     #[error("cannot read {}: {source}", path.display())]
@@ -250,6 +251,7 @@ pub enum Error {
 /// One field outside its range.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field} is {value}: {fix}")]
+#[non_exhaustive]
 pub struct InvalidField {
     /// The field's name.
     pub field: &'static str,

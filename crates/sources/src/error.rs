@@ -8,6 +8,7 @@ use crate::{MemoryBytes, SupportedEncoding, UnknownName, WeightsFormat};
 /// A problem with a model's name, its repository, the hub, the network or the disk.
 /// `Debug` prints the message too, so that `main` shows it.
 #[derive(thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// An invalid name: it would lead outside the cache, or breaks the rules of hubs.
     #[error("{what} `{}`: {problem}", name.escape_debug())]

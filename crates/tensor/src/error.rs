@@ -6,6 +6,7 @@ use crate::{DType, Shape};
 
 /// An array cannot be made, viewed, read or written as asked. The message names the two facts that disagree.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The bytes given are not the bytes needed.
     #[error("{dtype}{shape} needs {needed} bytes, got {got}")]

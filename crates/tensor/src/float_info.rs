@@ -4,6 +4,7 @@ use crate::{DType, bf16, f16};
 
 /// The limits of a floating-point dtype.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct FloatInfo {
     /// Bits of one element.
     pub bits: usize,

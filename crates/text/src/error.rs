@@ -5,6 +5,7 @@ use std::path::PathBuf;
 /// Why a tokenizer or a chat template cannot be built or used. Each message says what, where, and the facts that
 /// disagree.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// A file cannot be read.
     #[error("cannot read {}: {source}", path.display())]

@@ -7,6 +7,7 @@ use crate::Format;
 
 /// Why weights could not be opened, or a metadata value could not be had.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The operating system refused.
     #[error("{}: {source}", path.display())]

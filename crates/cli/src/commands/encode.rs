@@ -240,7 +240,7 @@ impl Work {
             return Ok(());
         }
         let lines = (first..).zip(texts.iter().zip(&embeddings)).map(|(index, (text, embedding))| {
-            let Embedding { vector, tokens, truncated } = embedding;
+            let Embedding { vector, tokens, truncated, .. } = embedding;
             match self.json {
                 true => {
                     let (embedding, tokens, truncated) = (Some(&vector[..]), *tokens, *truncated);

@@ -131,7 +131,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     interrupt.watch();
     let mut step = None;
     while let Some(event) = next(&mut events, &interrupt, step) {
-        let BatchEvent { index, at, kind } = event?;
+        let BatchEvent { index, at, kind, .. } = event?;
         step = Some(at);
         let job = &mut jobs[index];
         clock.count(at, &kind, job.tokens.is_empty());

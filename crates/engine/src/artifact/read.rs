@@ -35,6 +35,7 @@ struct MappedArtifact {
 
 /// A compiled graph in an artifact.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct ArtifactModel<'a> {
     /// The graph's name.
     pub name: &'a str,
@@ -48,6 +49,7 @@ pub struct ArtifactModel<'a> {
 
 /// A weight in an artifact.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct ArtifactWeight<'a> {
     /// Its name in the registry, or `None` for a constant of a graph.
     pub name: Option<&'a str>,

@@ -16,6 +16,7 @@ use crate::{Error, PackError, PackedWeight, Program, WeightsRegistry};
 
 /// How far one model's weights are bound. A weight that is read in two layouts counts twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Progress {
     /// Bytes of weights, as stored, that are bound.
     pub done: usize,

@@ -24,6 +24,7 @@ use crate::{Device, Error, ExecuteOptions, Profile, Program, WeightsRegistry};
 
 /// The name and type of an input or output.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct TensorSpec {
     /// The name of the input in the graph; outputs are `output0`, `output1`, ….
     pub name: String,

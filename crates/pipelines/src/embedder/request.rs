@@ -26,6 +26,7 @@ pub enum EmbeddingText {
 
 /// A vector, and what it is of.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Embedding {
     /// Its dims.
     pub vector: Vec<f32>,

@@ -27,6 +27,7 @@ pub(super) struct Job {
 
 /// How much there is to do, and how much was done, as it was between two batches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct EmbedderStatus {
     /// Texts that wait to be computed.
     pub waiting: usize,

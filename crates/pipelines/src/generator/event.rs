@@ -11,6 +11,7 @@ use crate::sequence::SequenceId;
 
 /// Something happened to a sequence.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Event {
     /// The sequence.
     pub id: SequenceId,
@@ -20,6 +21,7 @@ pub struct Event {
 
 /// What can happen to a sequence.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub enum EventKind {
     /// The sequence ran for the first time; what it waited until the step began was its time in the queue.
     Started {
@@ -61,6 +63,7 @@ pub enum EventKind {
 
 /// Why a sequence ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FinishReason {
     /// The model made an end-of-sequence token, which is not part of the text.
     Stop,
@@ -85,6 +88,7 @@ impl FinishReason {
 
 /// Part of a request that is not granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Warning {
     /// Log-probabilities of the prompt are wanted, and the generator was made without `enable_echo`.
     EchoDisabled,
@@ -102,6 +106,7 @@ impl fmt::Display for Warning {
 
 /// A token and its log-probability.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct TokenLogprob {
     /// The token.
     pub token: u32,
@@ -114,6 +119,7 @@ pub struct TokenLogprob {
 
 /// The log-probabilities at one place.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct TokenLogprobs {
     /// Of the token that stands there.
     pub chosen: TokenLogprob,

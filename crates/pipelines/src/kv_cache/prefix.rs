@@ -18,6 +18,7 @@ use crate::sequence::Sequence;
 
 /// How many tokens of prompts were in the cache already when their sequences started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct PrefixStats {
     /// Tokens of all prompts.
     pub prompt_tokens: u64,

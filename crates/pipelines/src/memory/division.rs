@@ -39,6 +39,7 @@ pub(crate) struct MemoryRequest {
 
 /// How memory is divided, and the sizes that follow. It prints as lines of text.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MemoryPlan {
     /// Bytes of weights.
     pub weights: u64,

@@ -11,6 +11,7 @@ pub use self::free::{available, limit};
 
 /// A model that does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum OutOfMemory {
     /// Not even the weights fit.
     #[error("the weights need {} and {} of memory is free: take a smaller model or a smaller quantization", Bytes(*weights), Bytes(*available))]

@@ -40,6 +40,7 @@ pub struct QuantizeOptions<'a> {
 
 /// The tensors that quantizing wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Quantized {
     /// How many tensors of each dtype there are.
     pub dtypes: BTreeMap<DType, usize>,

@@ -6,6 +6,7 @@ use crate::generator::{EventKind, FinishReason, TokenLogprobs, Warning};
 
 /// A whole answer.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Completion {
     /// Its text; with `echo`, the prompt's comes first.
     pub text: String,
@@ -27,6 +28,7 @@ pub struct Completion {
 
 /// A token of a prompt.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct PromptToken {
     /// Its id.
     pub token: u32,
@@ -38,6 +40,7 @@ pub struct PromptToken {
 
 /// Tokens that a request took.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Usage {
     /// Of the prompt.
     pub prompt_tokens: usize,
@@ -49,6 +52,7 @@ pub struct Usage {
 
 /// Times since a request was handed in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Timings {
     /// Until the step in which it first ran.
     pub queue: Option<Duration>,

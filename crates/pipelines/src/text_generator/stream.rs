@@ -39,6 +39,7 @@ pub struct BatchStream {
 
 /// An event of a [`BatchStream`].
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct BatchEvent {
     /// The request: its index among those of the batch.
     pub index: usize,

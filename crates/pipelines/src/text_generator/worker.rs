@@ -34,6 +34,7 @@ pub(super) struct Message {
 
 /// How much there is to do, as it was between two steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Status {
     /// Requests that run.
     pub running: usize,

@@ -34,6 +34,7 @@ pub struct Snapshot {
 
 /// A file of a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RepoFile {
     /// The path below the root, with `/` between folders.
     pub name: String,

@@ -18,6 +18,7 @@ const INCOMPLETE: &str = ".incomplete";
 
 /// What a cache holds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct CacheContents {
     /// Repositories of which there is something.
     pub repos: usize,
@@ -29,6 +30,7 @@ pub struct CacheContents {
 
 /// A model repository in a cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CachedRepo {
     /// `owner/name`, or `name`.
     pub id: String,

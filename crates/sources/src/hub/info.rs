@@ -10,6 +10,7 @@ use crate::Error;
 
 /// What a hub says of a repository at a revision.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct ModelInfo {
     /// `owner/name`, as the hub spells it.
     pub id: String,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 /// An event of a download, in which several files arrive at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Progress<'a> {
     /// Files are about to be fetched.
     Started {

@@ -37,7 +37,7 @@ impl Answer {
     /// The object of `--json`.
     pub(super) fn json(&self, index: usize) -> Value {
         let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
-        let Usage { prompt_tokens, cached_tokens, generated_tokens } = self.usage;
+        let Usage { prompt_tokens, cached_tokens, generated_tokens, .. } = self.usage;
         json!({
             "index": index,
             "text": self.text,
@@ -59,7 +59,7 @@ impl Answer {
 
     /// The line below an answer, with the seed if it matters.
     pub(super) fn line(&self, sampled: bool) -> String {
-        let Usage { prompt_tokens, cached_tokens, generated_tokens } = self.usage;
+        let Usage { prompt_tokens, cached_tokens, generated_tokens, .. } = self.usage;
         let mut facts = vec![format!("prompt {prompt_tokens} tokens, {cached_tokens} cached")];
         if let Some(first) = self.timings.first_token {
             facts.push(format!("first token {:.1} ms", first.as_secs_f64() * 1e3));
@@ -110,17 +110,17 @@ mod tests {
     use super::*;
 
     fn answer(generated_tokens: usize) -> Answer {
-        let milliseconds = Duration::from_millis;
+        let milliseconds = |number| Some(Duration::from_millis(number));
+        let (mut usage, mut timings) = (Usage::default(), Timings::default());
+        (usage.prompt_tokens, usage.cached_tokens, usage.generated_tokens) = (20, 16, generated_tokens);
+        (timings.queue, timings.first_token, timings.total) =
+            (milliseconds(1), milliseconds(50), milliseconds(550));
         Answer {
             text: "Hi".into(),
             reason: Some(FinishReason::Stop),
-            usage: Usage { prompt_tokens: 20, cached_tokens: 16, generated_tokens },
-            timings: Timings {
-                queue: Some(milliseconds(1)),
-                first_token: Some(milliseconds(50)),
-                total: Some(milliseconds(550)),
-            },
-            total: milliseconds(550),
+            usage,
+            timings,
+            total: Duration::from_millis(550),
             seed: 7,
         }
     }

@@ -112,7 +112,7 @@ impl Job {
                 return Err(Arc::try_unwrap(error).map_or_else(shared, anyhow::Error::from));
             }
             EventKind::Warning(warning) if !quiet => exit::warn(&warning.to_string()),
-            EventKind::Warning(_) => {}
+            _ => {}
         }
         Ok(())
     }
@@ -130,7 +130,7 @@ impl Job {
             stop_reason: match self.finished {
                 Some(FinishReason::StopString(index)) => stops.get(index).map(|stop| StopReason::Text(stop)),
                 Some(FinishReason::StopToken(token)) => Some(StopReason::Token(token)),
-                Some(FinishReason::Stop | FinishReason::Length) | None => None,
+                _ => None,
             },
             seed: self.seed,
             logprobs: self.logprobs.as_deref(),
@@ -140,7 +140,7 @@ impl Job {
 }
 
 impl From<TokenLogprobs> for Scored {
-    fn from(TokenLogprobs { chosen, top }: TokenLogprobs) -> Scored {
+    fn from(TokenLogprobs { chosen, top, .. }: TokenLogprobs) -> Scored {
         let text = chosen.text().into_owned();
         let top = top.into_iter().map(Candidate::from).collect();
         Scored { token: chosen.token, text, logprob: Some(chosen.logprob), top }
