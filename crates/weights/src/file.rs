@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use memmap2::{Mmap, MmapOptions};
 use tensor::Bytes;
 
-use crate::Error;
+use crate::{Error, advice};
 
 /// A file mapped read-only, or bytes that came another way. Opening reads nothing; clones share the bytes.
 ///
@@ -101,34 +101,24 @@ impl WeightFile {
 
     /// Asks the kernel to read a part ahead of its use. Refusals are ignored: it is advice.
     pub(crate) fn prefetch(&self, range: Range<usize>) {
-        #[cfg(unix)]
         if let Some(map) = &self.map
             && map.get(range.clone()).is_some_and(|part| !part.is_empty())
         {
-            let _ = map.advise_range(memmap2::Advice::WillNeed, range.start, range.len());
+            advice::prefetch(map, range);
         }
-        #[cfg(not(unix))]
-        let _ = range;
     }
 
     /// Gives the physical pages wholly inside a part back to the kernel. Reading them later reads the file again.
     pub(crate) fn release(&self, range: Range<usize>) {
-        #[cfg(unix)]
         if let Some(map) = &self.map
             && map.get(range.clone()).is_some()
         {
             let start = range.start.next_multiple_of(LARGEST_PAGE);
             let end = range.end / LARGEST_PAGE * LARGEST_PAGE;
             if start < end {
-                // SAFETY: the pages are clean pages of a private file mapping that nobody can write through, so
-                // a later read finds the same bytes in the file; live views stay valid.
-                let _ = unsafe {
-                    map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start)
-                };
+                advice::release(map, start..end);
             }
         }
-        #[cfg(not(unix))]
-        let _ = range;
     }
 }
 
@@ -144,7 +134,6 @@ pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Page sizes are 4, 16 or 64 KiB; a multiple of the largest is a multiple of each.
-#[cfg(unix)]
 const LARGEST_PAGE: usize = 64 << 10;
 
 impl Deref for WeightFile {

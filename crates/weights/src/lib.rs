@@ -16,6 +16,7 @@
 //! Files are hostile until checked: whatever they hold, opening them gives weights or an [`Error`], runs nothing,
 //! and allocates in proportion to their size.
 
+mod advice;
 mod allowed;
 mod contents;
 mod error;

@@ -95,7 +95,7 @@ fn map(file: &File, offset: u64, len: usize, mode: MapMode) -> std::io::Result<M
 pub(super) fn pinned(len: usize) -> Result<Memory, Error> {
     let locked = |len| {
         let map = MmapMut::map_anon(len)?;
-        map.lock()?;
+        lock(&map)?;
         Ok(map)
     };
     let fail = |error: std::io::Error| Error::Memory { bytes: len, message: error.to_string() };
@@ -105,6 +105,47 @@ pub(super) fn pinned(len: usize) -> Result<Memory, Error> {
     };
     memory.pinned = true;
     Ok(memory)
+}
+
+/// Keeps a mapping in memory until it is dropped.
+#[cfg(unix)]
+fn lock(map: &MmapMut) -> std::io::Result<()> {
+    map.lock()
+}
+
+/// Keeps a mapping in memory until it is dropped. Windows lets a process lock as much as its minimum working set, which
+/// grows when that is too small.
+#[cfg(windows)]
+fn lock(map: &MmapMut) -> std::io::Result<()> {
+    use std::sync::{Mutex, PoisonError};
+
+    use windows_sys::Win32::Foundation::ERROR_WORKING_SET_QUOTA;
+    use windows_sys::Win32::System::Memory::VirtualLock;
+    use windows_sys::Win32::System::Threading::{
+        GetCurrentProcess, GetProcessWorkingSetSize, SetProcessWorkingSetSize,
+    };
+
+    // Another thread must not lock what this one makes room for.
+    static GROWING: Mutex<()> = Mutex::new(());
+    let _growing = GROWING.lock().unwrap_or_else(PoisonError::into_inner);
+    let check = |success: i32| match success {
+        0 => Err(std::io::Error::last_os_error()),
+        _ => Ok(()),
+    };
+    // SAFETY: the pages are those of `map`.
+    let lock = || check(unsafe { VirtualLock(map.as_ptr().cast(), map.len()) });
+    match lock() {
+        Err(error) if error.raw_os_error() == Some(ERROR_WORKING_SET_QUOTA as i32) => {
+            let (mut least, mut most) = (0, 0);
+            // SAFETY: the handle of this process is always valid, and both numbers may be written.
+            check(unsafe { GetProcessWorkingSetSize(GetCurrentProcess(), &mut least, &mut most) })?;
+            let more = map.len().next_multiple_of(1 << 16);
+            // SAFETY: as above.
+            check(unsafe { SetProcessWorkingSetSize(GetCurrentProcess(), least + more, most + more) })?;
+            lock()
+        }
+        result => result,
+    }
 }
 
 fn over(mut map: MmapMut) -> Memory {
