@@ -35,7 +35,6 @@ impl Drop for Stream {
 /// Asks for the cache lines of `bytes`, which will be read soon.
 #[inline]
 pub fn prefetch(bytes: &[u8]) {
-    #[cfg(target_arch = "x86_64")]
     for line in bytes.chunks(64) {
         prefetch_line(line.as_ptr());
     }
@@ -43,14 +42,27 @@ pub fn prefetch(bytes: &[u8]) {
 
 /// Asks for the cache line of an address, which need not be mapped.
 #[inline]
+#[cfg(target_arch = "x86_64")]
 pub fn prefetch_line<T>(address: *const T) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     // SAFETY: every x86-64 has it, and it only hints.
-    #[cfg(target_arch = "x86_64")]
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+}
+
+/// Asks for the cache line of an address, which need not be mapped.
+#[inline]
+#[cfg(target_arch = "aarch64")]
+pub fn prefetch_line<T>(address: *const T) {
+    // SAFETY: every AArch64 has it, and it only hints.
     unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }
 }
+
+/// No hints are known for this processor.
+#[inline]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub fn prefetch_line<T>(_address: *const T) {}
 
 /// Streams the whole vectors where `to` is aligned for them; returns how many bytes that were.
 #[cfg(target_arch = "x86_64")]
