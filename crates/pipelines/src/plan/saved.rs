@@ -1,7 +1,6 @@
 //! Compiled models with packed weights, as files that know what they were made from: which are accepted, and where they
 //! may be written.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -334,24 +333,6 @@ fn own_files(config: &PipelineConfig, folder: &Path) -> impl Iterator<Item = Pat
 
 /// Whether two paths lead to one file, by whatever links.
 fn is_same(one: &Path, other: &Path) -> bool {
-    match (one.metadata(), other.metadata()) {
-        (Ok(metadata), Ok(others)) => {
-            is_same_node(&metadata, &others)
-                || one.canonicalize().is_ok_and(|path| other.canonicalize().is_ok_and(|other| path == other))
-        }
-        _ => false,
-    }
-}
-
-/// Whether two files are one, under two names.
-#[cfg(unix)]
-fn is_same_node(one: &fs::Metadata, other: &fs::Metadata) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    (one.dev(), one.ino()) == (other.dev(), other.ino())
-}
-
-/// That cannot be told here.
-#[cfg(not(unix))]
-fn is_same_node(_one: &fs::Metadata, _other: &fs::Metadata) -> bool {
-    false
+    // Opening a named pipe would wait for its writer.
+    one.is_file() && other.is_file() && same_file::is_same_file(one, other).unwrap_or(false)
 }
