@@ -1,7 +1,5 @@
 //! How much memory a device has.
 
-use std::fs;
-
 /// The memory of a device, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -13,10 +11,23 @@ pub struct DeviceStats {
 }
 
 /// The memory of the host, where the system tells it.
-pub(crate) fn host_stats() -> Option<DeviceStats> {
-    parse_meminfo(&fs::read_to_string("/proc/meminfo").ok()?)
+#[cfg(target_os = "linux")]
+pub fn host_stats() -> Option<DeviceStats> {
+    parse_meminfo(&std::fs::read_to_string("/proc/meminfo").ok()?)
 }
 
+/// The memory of the host, where the system tells it.
+#[cfg(not(target_os = "linux"))]
+pub fn host_stats() -> Option<DeviceStats> {
+    let mut system = sysinfo::System::new().ok()?;
+    system.refresh_memory_specifics(sysinfo::MemoryRefreshKind::nothing().with_ram());
+    let total_memory = system.total_memory();
+    // On macOS, `available_memory` would count memory that programs are using.
+    let free_memory = total_memory.saturating_sub(system.used_memory());
+    (total_memory > 0).then_some(DeviceStats { free_memory, total_memory })
+}
+
+#[cfg(target_os = "linux")]
 fn parse_meminfo(text: &str) -> Option<DeviceStats> {
     let bytes = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -31,6 +42,13 @@ mod tests {
 
     #[test]
     fn the_memory_of_the_host_is_known() {
+        let stats = host_stats().unwrap();
+        assert!(0 < stats.free_memory && stats.free_memory <= stats.total_memory, "{stats:?}");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn damaged_meminfo_says_nothing() {
         let text = "MemTotal:       16 kB\nMemFree:  1 kB\nMemAvailable:    8 kB\n";
         assert_eq!(parse_meminfo(text), Some(DeviceStats { free_memory: 8192, total_memory: 16384 }));
         assert_eq!(parse_meminfo("MemTotal: much kB"), None);

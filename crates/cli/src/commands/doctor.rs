@@ -127,7 +127,8 @@ impl Findings {
     }
 
     fn memory(&mut self) {
-        let (total, available) = (machine::total_memory(), pipelines::available_memory());
+        let total = engine::devices::host_stats().map(|stats| stats.total_memory);
+        let available = pipelines::available_memory();
         let (limit, huge) = (pipelines::memory_limit(), machine::huge_pages());
         let words =
             |bytes: Option<u64>| bytes.map_or("unknown".to_string(), |bytes| MemoryBytes(bytes).to_string());

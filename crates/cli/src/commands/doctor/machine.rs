@@ -55,12 +55,6 @@ pub(super) fn kernel() -> Option<String> {
     Some(read("/proc/sys/kernel/osrelease")?.trim().to_string())
 }
 
-/// Bytes of memory of this machine.
-pub(super) fn total_memory() -> Option<u64> {
-    let info = read("/proc/meminfo")?;
-    value(&info, "MemTotal")?.strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-}
-
 /// The policy for transparent huge pages: `always`, `madvise` or `never`.
 pub(super) fn huge_pages() -> Option<String> {
     bracketed(&read("/sys/kernel/mm/transparent_hugepage/enabled")?)
