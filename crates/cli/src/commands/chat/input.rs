@@ -135,6 +135,7 @@ fn read_ahead(ahead: &mut VecDeque<String>) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Elsewhere the terminal hands typed keys to the editor as they are.
 #[cfg(not(unix))]
 fn read_ahead(_: &mut VecDeque<String>) -> std::io::Result<()> {
     Ok(())
@@ -198,10 +199,10 @@ fn input(text: &str) -> Input {
 /// The history, in a file that only the user can read.
 fn history_file() -> anyhow::Result<FileBackedHistory> {
     let state = std::env::var_os("XDG_STATE_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
-    let home = std::env::var_os("HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let home = std::env::home_dir().filter(|path| !path.as_os_str().is_empty());
     let folder = state
         .or_else(|| Some(home?.join(".local/state")))
-        .context("neither XDG_STATE_HOME nor HOME is set")?
+        .context("there is no home folder: set XDG_STATE_HOME")?
         .join("peri");
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let path = folder.join("chat_history");

@@ -62,19 +62,19 @@ pub(super) fn huge_pages() -> Option<String> {
 
 /// The instruction sets of this machine that kernels can use.
 pub(super) fn instruction_sets() -> Vec<&'static str> {
-    #[cfg(target_arch = "x86_64")]
-    {
-        macro_rules! found {
-            ($($name:tt)*) => {
-                [$(($name, std::arch::is_x86_feature_detected!($name))),*]
-            };
-        }
-        let sets = found!("sse4.2" "avx" "f16c" "fma" "avx2" "avxvnni" "avx512f" "avx512bw" "avx512vl" "avx512dq"
-            "avx512vnni" "avx512bf16" "avx512fp16");
-        sets.into_iter().filter(|(_, there)| *there).map(|(name, _)| name).collect()
+    macro_rules! found {
+        ($is_detected:ident $($name:tt)*) => {
+            [$(($name, std::arch::$is_detected!($name))),*]
+        };
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    Vec::new()
+    #[cfg(target_arch = "x86_64")]
+    let sets = found!(is_x86_feature_detected "sse4.2" "avx" "f16c" "fma" "avx2" "avxvnni" "avx512f"
+        "avx512bw" "avx512vl" "avx512dq" "avx512vnni" "avx512bf16" "avx512fp16");
+    #[cfg(target_arch = "aarch64")]
+    let sets = found!(is_aarch64_feature_detected "neon" "fp16" "dotprod" "bf16" "i8mm" "sve" "sve2");
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let sets: [(&str, bool); 0] = [];
+    sets.into_iter().filter(|(_, there)| *there).map(|(name, _)| name).collect()
 }
 
 /// The environment variables that concern this program, without secrets.
