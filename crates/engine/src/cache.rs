@@ -259,7 +259,8 @@ fn find(
 
 /// Sets the time of an entry's last use. Where that is not allowed, the time it was made stands for it.
 fn mark_used(path: &Path) {
-    let _ = File::open(path).and_then(|file| file.set_modified(SystemTime::now()));
+    // Windows changes the times of files that are open for writing.
+    let _ = File::options().write(true).open(path).and_then(|file| file.set_modified(SystemTime::now()));
 }
 
 /// When a file was used last, and its bytes.
