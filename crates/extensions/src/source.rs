@@ -223,19 +223,22 @@ mod tests {
     use super::*;
 
     #[test]
-    #[cfg(target_os = "linux")]
     fn libraries_of_sources_have_a_place_where_the_compile_cache_is_off() {
         let cache = |own: &str| {
             let compiler = Compiler::from_variables(&|name| match name {
                 "PERIHELION_CACHE_DIR" => Some(own.into()),
-                "XDG_CACHE_HOME" => Some("/caches".into()),
+                "XDG_CACHE_HOME" | "LOCALAPPDATA" => Some("/caches".into()),
                 _ => None,
             });
             compiler.cache.unwrap()
         };
         assert_eq!(cache("here"), Path::new("here"));
+        let usual = match env::consts::OS {
+            "macos" => env::home_dir().unwrap().join("Library/Caches/perihelion"),
+            _ => PathBuf::from("/caches/perihelion"),
+        };
         for own in ["", "off"] {
-            assert_eq!(cache(own), Path::new("/caches/perihelion"));
+            assert_eq!(cache(own), usual);
         }
     }
 }

@@ -59,7 +59,8 @@ mod tests {
     fn errors_print_their_messages_from_main() {
         let error = TextGenerator::open("nowhere.gguf").unwrap_err();
         assert_eq!(format!("{error:?}"), error.to_string());
-        assert!(error.to_string().contains("nowhere.gguf: No such file"), "{error}");
+        let expected = format!("nowhere.gguf: {}", testdata::NO_SUCH_FILE);
+        assert!(error.to_string().contains(&expected), "{error}");
     }
 
     #[test]

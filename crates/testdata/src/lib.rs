@@ -12,6 +12,9 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+/// How the system's message about a missing file or folder begins.
+pub const NO_SUCH_FILE: &str = if cfg!(windows) { "The system cannot find the " } else { "No such file" };
+
 /// The root of this repository.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository root exists")

@@ -1,11 +1,9 @@
 //! `peri chat`, piped: turns, commands, seeds, a context that is full, Ctrl-C.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Command, Stdio};
-
 use serde_json::{Value, json};
+use testdata::NO_SUCH_FILE;
 
-use crate::support::{Folder, Outcome, command, peri, peri_reading, storyteller};
+use crate::support::{Folder, Outcome, peri, peri_reading, storyteller};
 
 const TEMPLATE: &str = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}\
     {% if add_generation_prompt %}assistant: {% endif %}";
@@ -218,12 +216,13 @@ fn errors_end_a_piped_conversation() {
     let none = peri_reading(&["chat", &storyteller()], b"Hi\n");
     check(&none, 2, &["model.gguf has no chat template", "--template plain", "`peri generate`"]);
     let unknown = peri_reading(&["chat", "--template", "chatlm"], b"Hi\n");
-    check(&unknown, 2, &["--template chatlm: No such file", "one of alpaca, chatml, "]);
+    check(&unknown, 2, &[&format!("--template chatlm: {NO_SUCH_FILE}"), "one of alpaca, chatml, "]);
     check(&chat.run(&[], "/rest\n"), 2, &["unknown command /rest; /help lists all"]);
     check(&chat.run(&[], "/retry\n"), 2, &["there is no answer to replace"]);
     check(&chat.run(&[], "/undo\n"), 2, &["there is no message to remove"]);
-    check(&chat.run(&[], "/load /nowhere/at/all.json\n"), 2, &["/nowhere/at/all.json: No such file"]);
-    check(&chat.run(&[], "/save /nowhere/at/all.json\n"), 2, &["/nowhere/at/all.json: No such file"]);
+    let nowhere = format!("/nowhere/at/all.json: {NO_SUCH_FILE}");
+    check(&chat.run(&[], "/load /nowhere/at/all.json\n"), 2, &[&nowhere]);
+    check(&chat.run(&[], "/save /nowhere/at/all.json\n"), 2, &[&nowhere]);
     check(&chat.run(&[], "\"\"\"\nHi\n"), 2, &["line 1", "never ends"]);
     let strict = chat.folder.file("strict.jinja", "{{ raise_exception('No chats today') }}");
     let refused = peri_reading(&["chat", "--template", &strict], b"Hi\n");
@@ -233,8 +232,12 @@ fn errors_end_a_piped_conversation() {
     assert!(chat.run(&[], "/help\n").stderr.contains("/reset"));
 }
 
+#[cfg(unix)]
 #[test]
 fn an_interrupted_answer_is_kept() {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::process::{Command, Stdio};
+
     let chat = Chat::new("interrupt");
     let arguments = [
         "chat",
@@ -249,7 +252,7 @@ fn an_interrupted_answer_is_kept() {
         "--top-k",
         "0",
     ];
-    let mut child = command(&arguments).stdin(Stdio::piped()).spawn().unwrap();
+    let mut child = crate::support::command(&arguments).stdin(Stdio::piped()).spawn().unwrap();
     let input = "Tell a long story\n/reset\n".repeat(1000);
     child.stdin.as_mut().unwrap().write_all(input.as_bytes()).unwrap();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());

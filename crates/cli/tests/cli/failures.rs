@@ -1,5 +1,7 @@
 //! What goes wrong: one line that says what, why and what to do, and an exit code.
 
+use testdata::NO_SUCH_FILE;
+
 use crate::support::{Folder, Outcome, peri, peri_reading, storyteller};
 
 /// Expects a code and one line on standard error with all of `parts`, and nothing on standard output.
@@ -82,14 +84,14 @@ fn files_that_are_not_models_are_errors() {
     for arguments in
         [&["generate", "--model", &nowhere, "x"][..], &["inspect", &nowhere], &["bench", &nowhere]]
     {
-        check(&peri(arguments), 3, &["cannot open the model", &nowhere, "No such file", "check the path"]);
+        check(&peri(arguments), 3, &["cannot open the model", &nowhere, NO_SUCH_FILE, "check the path"]);
     }
     check(
         &peri(&["generate", "--weights", "x.bin", "x"]),
         3,
         &["cannot open the model", "x.bin", "check the path"],
     );
-    check(&peri(&["tokenize", &nowhere]), 3, &["cannot open the tokenizer", &nowhere, "No such file"]);
+    check(&peri(&["tokenize", &nowhere]), 3, &["cannot open the tokenizer", &nowhere, NO_SUCH_FILE]);
 
     let text = folder.file("notes.txt", "These are notes.");
     check(&peri(&["inspect", &text]), 3, &[&text, "neither GGUF, safetensors nor PyTorch", "give a GGUF"]);
@@ -166,7 +168,7 @@ fn empty_and_missing_names_are_errors() {
     check(
         &peri(&["generate", "x", "--config", "nowhere.toml"]),
         2,
-        &["cannot read the configuration nowhere.toml: No such file", "--config or PERI_CONFIG"],
+        &[&format!("cannot read the configuration nowhere.toml: {NO_SUCH_FILE}"), "--config or PERI_CONFIG"],
     );
 }
 

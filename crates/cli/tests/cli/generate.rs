@@ -119,7 +119,7 @@ fn a_model_is_never_taken_for_a_prompt() {
         (&[PROMPT, &model], 2, "names a model where a text is expected"),
         (&["-m", &model, &model], 2, "names a model where a text is expected"),
         (&["nowhere.gguf"], 3, "nowhere.gguf"),
-        (&["nowhere.gguf", PROMPT], 3, "nowhere.gguf: No such file"),
+        (&["nowhere.gguf", PROMPT], 3, testdata::NO_SUCH_FILE),
         (&["and/or", PROMPT], 3, "`and/or` is read as a hub repo (if it is a text, write -p)"),
     ];
     for (arguments, code, part) in cases {

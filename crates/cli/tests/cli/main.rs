@@ -11,6 +11,7 @@ mod generate;
 mod help;
 mod hub;
 mod inspect;
+#[cfg(unix)]
 mod interrupt;
 mod list;
 mod made;

@@ -127,14 +127,22 @@ fn invalid_conversations_and_templates_are_errors() {
     let two = peri(&["render", "a.json", "b.json"]);
     check_fails(&two, 2, &["`b.json` is a second conversation"]);
     let nowhere = folder.path().join("nowhere.jinja").display().to_string();
-    check_fails(&render(&["--template", &nowhere], messages), 2, &["--template", &nowhere, "No such file"]);
+    check_fails(
+        &render(&["--template", &nowhere], messages),
+        2,
+        &["--template", &nowhere, testdata::NO_SUCH_FILE],
+    );
     let broken = folder.file("broken.jinja", "{% for %}");
     check_fails(
         &render(&["--template", &broken], messages),
         2,
         &["--template", "broken.jinja", "syntax error"],
     );
-    check_fails(&peri(&["render", &nowhere, "--template", &template]), 2, &[&nowhere, "No such file"]);
+    check_fails(
+        &peri(&["render", &nowhere, "--template", &template]),
+        2,
+        &[&nowhere, testdata::NO_SUCH_FILE],
+    );
     check_fails(&render(&["--template", &template, "--variable", "x"], messages), 2, &["give NAME=VALUE"]);
 }
 

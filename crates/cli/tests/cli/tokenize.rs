@@ -99,7 +99,7 @@ fn texts_may_come_from_flags_and_files() {
         let outcome = peri_reading(&[&["tokenize"], arguments].concat(), b"");
         assert!(outcome.code == Some(2) && outcome.stderr.contains(expected), "{outcome:?}");
     };
-    check(&["--text", &missing], "none: No such file");
+    check(&["--text", &missing], &format!("none: {}", testdata::NO_SUCH_FILE));
     check(&["--decode", "--string", "[1]", "--string", "[x]"], "--string, number 2: expected value");
     check(&["--decode", "--text", &file], "a.txt, line 1: expected value at column 1");
 }

@@ -82,11 +82,9 @@ fn refused(path: &Path) -> String {
 fn files_that_are_no_extension_are_named() {
     let folder = folder("no_extensions");
     let missing = folder.join("missing.so");
-    assert!(
-        refused(&missing).starts_with("extension PATH: No such file or directory"),
-        "{}",
-        refused(&missing)
-    );
+    // The number is that of a missing file on every system; the words differ.
+    let expected = format!("extension PATH: {}", std::io::Error::from_raw_os_error(2));
+    assert!(refused(&missing).starts_with(&expected), "{}", refused(&missing));
     let write = |name: &str, bytes: &[u8]| -> PathBuf {
         fs::write(folder.join(name), bytes).unwrap();
         folder.join(name)

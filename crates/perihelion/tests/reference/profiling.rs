@@ -6,9 +6,7 @@ use perihelion::driver::Buffer;
 use perihelion::engine::{InferenceSession, Profiling};
 use serde_json::Value;
 
-use crate::support::{
-    folder, in_child, is_child, load_unfused, message, parse, root, run, session, sum, weights,
-};
+use crate::support::{folder, in_child, load_unfused, message, parse, root, run, session, sum, weights};
 
 /// Events of a trace, as their category and name.
 fn events(trace: &str) -> Vec<(String, String)> {
@@ -140,7 +138,7 @@ fn steps_of_profiled_calls_are_nvtx_ranges() {
     const TEST: &str = "profiling::steps_of_profiled_calls_are_nvtx_ranges";
     let folder = folder("nvtx");
     let (source, ranges) = (folder.join("nvtx.c"), folder.join("ranges.txt"));
-    if !is_child() {
+    if !crate::support::is_child() {
         fs::write(&source, RANGES).unwrap();
         let library = folder.join("libnvtx3interop.so.1");
         let mut compiler = std::process::Command::new("cc");

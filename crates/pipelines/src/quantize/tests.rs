@@ -156,7 +156,7 @@ fn damage_is_refused_and_leaves_no_file() {
     assert!(run("q2_k_s", &target).contains("q2_k_s needs the importance of columns"));
     let own = out.path().join("./model.gguf");
     assert!(run("q8_0", &own).ends_with("is read from and cannot be written to: name another file"));
-    assert!(run("q8_0", &out.path().join("missing/q8.gguf")).contains("No such file"));
+    assert!(run("q8_0", &out.path().join("missing/q8.gguf")).contains(testdata::NO_SUCH_FILE));
     assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 1);
     let mut row = [0; 34];
     let problem = quantize_row(&[1e38; 32], DType::Q8_0, None, &mut row).unwrap_err();
