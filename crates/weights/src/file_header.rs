@@ -1,11 +1,12 @@
 //! The header of a file that is not on this machine: all about its weights except their values.
 
+use std::io;
 use std::path::Path;
 
-use tensor::Bytes;
+use tensor::{Bytes, DType, Shape, Tensor};
 
 use crate::error::Problem;
-use crate::{Error, Format, WeightFile, gguf, safetensors};
+use crate::{Error, Format, GgufWriter, Metadata, WeightFile, gguf, safetensors};
 
 /// Headers longer than this are taken for damage; the `safetensors` crate has the same limit.
 const MAX_HEADER: usize = 100_000_000;
@@ -39,9 +40,40 @@ impl FileHeader {
         FileHeader { name: name.into(), bytes: Vec::new(), size }
     }
 
+    /// The header of a GGUF file of these tensors. The values of those that have some come first in the file, and are
+    /// at hand.
+    ///
+    /// # Errors
+    /// As [`GgufWriter::new`].
+    pub fn of_gguf(
+        name: impl Into<String>,
+        metadata: &Metadata,
+        tensors: Vec<(String, DType, Shape, Option<Tensor>)>,
+    ) -> io::Result<FileHeader> {
+        let (first, others): (Vec<_>, Vec<_>) =
+            tensors.into_iter().partition(|(.., values)| values.is_some());
+        let record = |(name, dtype, shape, _): &(String, DType, Shape, _)| (name.clone(), *dtype, *shape);
+        let records: Vec<_> = first.iter().chain(&others).map(record).collect();
+        let mut bytes = Vec::new();
+        let mut file = GgufWriter::new(&mut bytes, metadata, &records)?;
+        for values in first.iter().filter_map(|(.., values)| values.as_ref()) {
+            file.write_all(values.bytes())?;
+        }
+        let alignment = metadata.optional::<u64>("general.alignment").ok().flatten().unwrap_or(32);
+        let sizes =
+            others.iter().map(|(_, dtype, shape, _)| dtype.bytes_for_shape(shape).unwrap_or(0) as u64);
+        let size = bytes.len() as u64 + sizes.map(|size| size.next_multiple_of(alignment)).sum::<u64>();
+        Ok(FileHeader { name: name.into(), bytes, size })
+    }
+
     /// Adds the bytes that come next.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The bytes at hand.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// The number of bytes at hand.
@@ -137,6 +169,27 @@ mod tests {
             };
             assert_eq!(types(&header), types(&whole));
         }
+    }
+
+    #[test]
+    fn tensors_with_values_come_first() {
+        let mut metadata = Metadata::new();
+        metadata.insert("general.architecture", "llama");
+        let matrix = Shape::new(&[3, 256]);
+        let vector = Tensor::from_slice([3], &[1f32, 2.0, 3.0]);
+        let tensors = vec![
+            ("matrix".to_string(), DType::Q4K, matrix, None),
+            ("vector".to_string(), DType::F32, *vector.shape(), Some(vector)),
+        ];
+        let header = FileHeader::of_gguf("a.gguf", &metadata, tensors).unwrap();
+        // Three blocks of 144 bytes, padded to the alignment of 32.
+        assert_eq!(header.size(), header.bytes().len() as u64 + 448);
+        let weights = Weights::of_files(vec![header.into_file().unwrap()]).unwrap();
+        assert_eq!(weights.metadata().str("general.architecture").unwrap(), "llama");
+        assert!(weights.has_value("vector") && !weights.has_value("matrix"));
+        assert_eq!(weights.get("vector").unwrap().to_f32_vec(), [1.0, 2.0, 3.0]);
+        let found = weights.get("matrix").unwrap();
+        assert_eq!((found.dtype(), *found.shape()), (DType::Q4K, matrix));
     }
 
     #[test]
