@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use async_channel::Receiver;
+use engine::AtomicFile;
 
 /// Nothing to finish yet: a signal ends the process.
 const AT_ONCE: u8 = 0;
@@ -110,6 +111,7 @@ fn on_signal(handle: impl Fn(u8) + Send + 'static) -> anyhow::Result<()> {
 }
 
 fn leave() -> ! {
+    AtomicFile::remove_unfinished();
     let mut stderr = std::io::stderr();
     if stderr.is_terminal() {
         // Past a progress bar and the terminal's `^C`.

@@ -1,13 +1,18 @@
 //! A file that is there whole or not at all.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What the names of files end with that are not finished yet, or never were.
 pub(crate) const TEMPORARY: &str = ".tmp";
+
+/// The temporary names of this process's unfinished files.
+static UNFINISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 /// Written under a temporary name in the folder of its own, and renamed once it is whole. Dropped before that, or when
 /// the process ends in between, nothing of the name itself changes.
@@ -36,6 +41,7 @@ impl AtomicFile {
             let temporary = path.with_file_name(unique);
             match OpenOptions::new().write(true).create_new(true).open(&temporary) {
                 Ok(file) => {
+                    unfinished().insert(temporary.clone());
                     let (file, path) = (BufWriter::with_capacity(1 << 16, file), path.to_path_buf());
                     return Ok(AtomicFile { file, temporary, path, is_committed: false });
                 }
@@ -44,6 +50,11 @@ impl AtomicFile {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Removes the unfinished files of this process, which is about to end.
+    pub fn remove_unfinished() {
+        unfinished().iter().for_each(|temporary| drop(fs::remove_file(temporary)));
     }
 
     /// Gives the file its name, once the disk has it: it survives even a crash of the machine.
@@ -65,6 +76,7 @@ impl AtomicFile {
 
     fn rename(&mut self) -> io::Result<()> {
         fs::rename(&self.temporary, &self.path)?;
+        unfinished().remove(&self.temporary);
         self.is_committed = true;
         Ok(())
     }
@@ -91,8 +103,13 @@ impl Drop for AtomicFile {
         if !self.is_committed {
             // What cannot be removed does no harm under its own name.
             let _ = fs::remove_file(&self.temporary);
+            unfinished().remove(&self.temporary);
         }
     }
+}
+
+fn unfinished() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Makes the disk know the folder's new entry, where systems have that.
