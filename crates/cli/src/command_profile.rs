@@ -33,6 +33,7 @@ const MODEL: &[&str] = &[
     "force_download",
     "rope_type",
     "weights_dtype",
+    "quantize",
     "revision",
 ];
 /// Fields the compiled graph depends on.

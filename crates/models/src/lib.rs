@@ -27,7 +27,7 @@ pub use config::{Config, EncoderConfig, ExpertConfig, Multipliers, RopeConfig, S
 pub use decoder::{Decoder, Layer, Mixer, Residual, WeightTypes};
 pub use encoder::{Encoder, EncoderLayer, Positions, RelativeBias};
 pub use error::Error;
-pub use export::{Export, ExportTensor};
+pub use export::{Importance, QuantizeOptions, Quantizer};
 pub use layers::{
     Activation, Attention, Channel, Experts, Gated, Norm, Norms, Plain, QkNorm, SelfAttention, SharedExpert,
     Temperature,

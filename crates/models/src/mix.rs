@@ -102,6 +102,11 @@ impl Role {
 }
 
 impl Mix {
+    /// Whether its errors are too large unless the importance of columns is known.
+    pub fn needs_importance(&self) -> bool {
+        self.name == "q2_k_s"
+    }
+
     /// The mix with a name, whatever its case.
     pub fn find(name: &str) -> Option<&'static Mix> {
         let name = name.to_ascii_lowercase();

@@ -109,7 +109,8 @@ impl CompiledPlan {
         let mut registry: Box<dyn WeightsRegistry> = Box::new(CheckpointWeights(Arc::clone(&checkpoint)));
         let save = plan.config().save_to_serialized_model_path.as_deref();
         if let (Some(identity), Some(path)) = (self.identity, save) {
-            identity.save(&self.model, (checkpoint.weights(), &*registry), path, progress)?;
+            let folder = plan.folder();
+            identity.save(&self.model, (&checkpoint, folder, &*registry), path, progress)?;
             self.model = session.compile(path)?;
             registry = Box::new(());
         } else if plan.config().serialized_model_path.is_some() {
@@ -131,7 +132,12 @@ pub(crate) struct CheckpointWeights<C>(pub(crate) C);
 
 impl<C: Deref<Target = Checkpoint> + Send + Sync> WeightsRegistry for CheckpointWeights<C> {
     fn get(&self, name: &str) -> Result<Option<Tensor>, PackError> {
-        Ok(self.0.tensor(name)?)
+        self.0.tensor(name).map_err(|error| match error {
+            models::Error::Memory(error) => (*error).into(),
+            // The engine adds the name.
+            models::Error::Weight { message, .. } => PackError::Unfit(message),
+            other => PackError::Unfit(other.to_string()),
+        })
     }
 
     fn describe(&self, name: &str) -> Result<Option<(DType, Shape)>, String> {

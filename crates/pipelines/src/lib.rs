@@ -45,9 +45,10 @@ pub use generator::{
 };
 pub use kv_cache::{KvCache, Page, PageCopy, PrefixStats};
 pub use memory::{Fitting, MemoryPlan, OutOfMemory, available as available_memory, limit as memory_limit};
+pub use models::{Importance, QuantizeOptions};
 pub use plan::{Machine, Plan};
 pub use pooling::Pooling;
-pub use quantize::{Importance, QuantizeOptions, Quantized, quantize};
+pub use quantize::{Quantized, measure_importance, quantize};
 pub use repo_tokenizer::tokenizer_from_repo;
 pub use runner::{Logits, Runner};
 pub use sampler::{Sampler, SamplingParams};

@@ -8,20 +8,35 @@ use engine::devices::Platform;
 
 use crate::config::PipelineConfig;
 use crate::plan::{Machine, Plan};
-use crate::{EmbeddingModel, TextModel};
+use crate::{EmbeddingModel, Error, TextModel};
 
 static PLATFORM: Platform = Platform::new(|| Arc::new(cpu::Cpu::new(2)));
 
 /// The model at a path, which is to write.
 pub(crate) fn text_model(path: &Path) -> Arc<TextModel> {
-    let (session, plan) = planned(path);
-    Arc::new(TextModel::from_plan(&session, plan).unwrap())
+    model_of(config(path))
 }
 
 /// The model at a path, which is to embed.
 pub(crate) fn embedding_model(path: &Path) -> Arc<EmbeddingModel> {
     let (session, plan) = planned(path);
     Arc::new(EmbeddingModel::from_plan(&session, plan, &mut |_| ()).unwrap())
+}
+
+/// The model of a configuration, which is to write.
+pub(crate) fn model_of(config: PipelineConfig) -> Arc<TextModel> {
+    Arc::new(try_model(config).unwrap())
+}
+
+/// The same, of one that may be refused.
+pub(crate) fn try_model(config: PipelineConfig) -> Result<TextModel, Error> {
+    let (session, plan) = plan_of(config);
+    TextModel::from_plan(&session, plan)
+}
+
+/// The plan of a configuration that may be refused.
+pub(crate) fn try_plan(config: PipelineConfig) -> Result<Plan, Error> {
+    config.plan(Machine { devices: &PLATFORM, free_memory: None })
 }
 
 /// The plan of the model at a path.
@@ -31,11 +46,11 @@ pub(crate) fn plan(path: &Path) -> Plan {
 
 /// Saves the model at a path, compiled and packed.
 pub(crate) fn save(path: &Path, target: &Path) {
-    let (session, plan) = plan_of(config(path).save_to_serialized_model_path(target.to_path_buf()));
-    TextModel::from_plan(&session, plan).unwrap();
+    model_of(config(path).save_to_serialized_model_path(target.to_path_buf()));
 }
 
-fn config(path: &Path) -> PipelineConfig {
+/// The configuration of the model at a path.
+pub(crate) fn config(path: &Path) -> PipelineConfig {
     PipelineConfig::new(path.display().to_string()).kv_cache_page_size(64_usize)
 }
 
@@ -44,7 +59,7 @@ fn planned(path: &Path) -> (InferenceSession, Plan) {
 }
 
 fn plan_of(config: PipelineConfig) -> (InferenceSession, Plan) {
-    let plan = config.plan(Machine { devices: &PLATFORM, free_memory: None }).unwrap();
+    let plan = try_plan(config).unwrap();
     let session = InferenceSession::new(plan.config().devices_of(&PLATFORM).unwrap()).unwrap();
     (session, plan)
 }

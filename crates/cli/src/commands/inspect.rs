@@ -92,6 +92,7 @@ fn facts(model: &CompiledPlan, length: usize) -> Vec<(&'static str, String)> {
         ("format", model.checkpoint().weights().format().to_string()),
     ];
     facts.extend(network);
+    facts.extend(plan.config().quantize.map(|mix| ("quantized to", mix.name.to_string())));
     facts.push(("tensors", types.join(", ")));
     let repacked = model.checkpoint().repacked();
     if !repacked.is_empty() {
@@ -182,7 +183,7 @@ fn tokenizer(model: &CompiledPlan) -> String {
 /// Dtype → number of tensors and their bytes.
 fn bytes_by_type(model: &CompiledPlan) -> BTreeMap<&'static str, (usize, u64)> {
     let mut types: BTreeMap<&'static str, (usize, u64)> = BTreeMap::new();
-    for (_, tensor) in model.checkpoint().weights().tensors() {
+    for (_, tensor) in model.checkpoint().loaded_weights().tensors() {
         let entry = types.entry(tensor.dtype().name()).or_default();
         entry.0 += 1;
         entry.1 += tensor_bytes(tensor);
@@ -197,7 +198,7 @@ fn tensor_bytes(tensor: &tensor::Tensor) -> u64 {
 fn tensors(model: &CompiledPlan) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(["tensor", "type", "shape", "bytes"]);
-    for (name, tensor) in model.checkpoint().weights().tensors() {
+    for (name, tensor) in model.checkpoint().loaded_weights().tensors() {
         let bytes = grouped(tensor_bytes(tensor) as usize);
         table.add_row([one_line(name), tensor.dtype().to_string(), tensor.shape().to_string(), bytes]);
     }
@@ -209,7 +210,7 @@ fn json(model: &CompiledPlan, length: usize) -> serde_json::Value {
     let network = &model.checkpoint().network;
     let tensors: Vec<serde_json::Value> = model
         .checkpoint()
-        .weights()
+        .loaded_weights()
         .tensors()
         .map(|(name, tensor)| {
             serde_json::json!({
@@ -228,7 +229,7 @@ fn json(model: &CompiledPlan, length: usize) -> serde_json::Value {
         "facts": facts,
         "parameters": network.parameters(),
         "context_length": network.context_length(),
-        "weights_bytes": model.checkpoint().weights().bytes(),
+        "weights_bytes": model.checkpoint().loaded_weights().bytes(),
         "cache_bytes_per_token": model.plan().cache_bytes_per_token(),
         "tensors": tensors,
     })

@@ -25,8 +25,8 @@ weights are downloaded (PyTorch files have none). The total is the weights as lo
 plus the cache. Free memory is what this machine, or its container, has left. If the model does not fit, the exit code \
 is 4.
 
-JSON: model, architecture, task, parameters, active_parameters, encoding, files[{name, bytes, cached}], bytes_to_fetch, \
-weights_bytes, weights_packed_bytes, weights_mapped_bytes, cache_strategy, cache_dtype, cache_page_size, \
+JSON: model, architecture, task, parameters, active_parameters, encoding, quantize, files[{name, bytes, cached}], \
+bytes_to_fetch, weights_bytes, weights_packed_bytes, weights_mapped_bytes, cache_strategy, cache_dtype, cache_page_size, \
 cache_bytes_per_token, cache_bytes, cache_tokens, max_length, max_length_inferred, max_cache_batch_size, \
 max_cache_batch_size_inferred, total_bytes, usable_bytes, free_bytes, fits, problem, warnings. Unknown values are null.
 
@@ -133,8 +133,9 @@ impl Report {
             ("architecture", one_line(self.architecture())),
             ("parameters", parameters(plan.network())),
             ("encoding", self.encoding().unwrap_or_else(unknown)),
-            ("weights on disk", self.on_disk().or(self.weights).map_or_else(unknown, words)),
         ];
+        rows.extend(config.quantize.map(|mix| ("quantized to", mix.name.to_string())));
+        rows.push(("weights on disk", self.on_disk().or(self.weights).map_or_else(unknown, words)));
         if self.to_fetch() > 0 {
             rows.push(("to download", words(self.to_fetch())));
         }
@@ -192,6 +193,7 @@ impl Report {
             "parameters": network.parameters(),
             "active_parameters": active(network),
             "encoding": self.encoding(),
+            "quantize": config.quantize.map(|mix| mix.name),
             "files": self.files.iter().map(file).collect::<Vec<_>>(),
             "bytes_to_fetch": self.to_fetch(),
             "weights_bytes": self.weights,

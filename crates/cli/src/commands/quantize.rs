@@ -1,7 +1,8 @@
 //! `peri quantize`: a model's weights in fewer bits, as a GGUF file or an artifact.
 
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
@@ -11,7 +12,8 @@ use serde_json::{Value, json};
 
 use crate::command_profile;
 use crate::exit::{Usage, one_line, warn};
-use crate::model::{self, Source, ThreadArguments};
+use crate::interrupt::Interrupt;
+use crate::model::{self, ThreadArguments};
 use crate::output;
 use crate::parse;
 use crate::progress::Progress;
@@ -26,7 +28,8 @@ Examples:
 
 const DETAILS: &str = "\
 A .gguf file is the one that llama.cpp writes from the same weights, to the bit. A .mef file (artifact) holds the same \
-weights compiled and packed for this kind of processor: it starts faster, and needs no other file.
+weights compiled and packed for this kind of processor: it starts faster, and needs no other file. To quantize a model \
+while it is loaded, without a file, give --quantize to the command that runs it.
 
 A mix (q4_k_m) gives more bits to the matrices where errors cost most; --pure gives all matrices the same format. \
 Vectors stay f32. If a matrix has rows that do not divide into blocks, it gets the nearest format that fits, and the \
@@ -77,8 +80,14 @@ fn mix(name: &str) -> Result<&'static Mix, String> {
 /// Quantizes.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let start = Instant::now();
-    let file = Target::of(&arguments.out)?;
-    let source = arguments.model.source()?;
+    let is_artifact = arguments.is_artifact()?;
+    // A signal leaves no unfinished file.
+    Interrupt::listen()?;
+    let mut source = arguments.model.source()?;
+    if is_artifact {
+        let path = arguments.out.to_str().ok_or_else(|| Usage("--out is not UTF-8".into()))?;
+        source.set("save_to_serialized_model_path", &path.into())?;
+    }
     let progress = Progress::new(arguments.quiet);
     let plan = source.open(&progress)?;
     let checkpoint = plan.checkpoint().expect("its files are fetched");
@@ -86,16 +95,19 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         .importance
         .as_ref()
         .map(|_| measure(arguments, (&plan, checkpoint), &progress))
-        .transpose()?;
-    let options =
-        QuantizeOptions { mix: arguments.to, pure: arguments.pure, importance: importance.as_ref() };
-    let show = &mut |done, total| progress.bytes("quantizing", "quantizing", done, total);
-    let written = pipelines::quantize(checkpoint, plan.folder(), &options, file.gguf(), show);
-    progress.clear();
-    let written = written.context("cannot quantize the model")?;
-    file.finish(arguments, &progress)?;
+        .transpose()?
+        .map(Arc::new);
+    let tokens = importance.as_ref().map(|importance| importance.tokens);
+    let options = QuantizeOptions { mix: arguments.to, pure: arguments.pure, importance };
+    let written = if is_artifact {
+        save(arguments, &plan, &options, &progress)
+    } else {
+        let show = &mut |done, total| progress.bytes("quantizing", "quantizing", done, total);
+        let written = pipelines::quantize(checkpoint, plan.folder(), &options, &arguments.out, show);
+        progress.clear();
+        written.context("cannot quantize the model")
+    }?;
     written.warnings.iter().for_each(|warning| warn(warning));
-    let tokens = importance.map(|importance| importance.tokens);
     let seconds = start.elapsed().as_secs_f64();
     let text = if arguments.json {
         format!("{:#}\n", as_json(arguments, &source.name(), &written, tokens, seconds))
@@ -105,65 +117,36 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     output::print(text)
 }
 
-/// The file to write.
-enum Target<'a> {
-    Gguf(&'a Path),
-    /// An artifact. It is packed from a temporary GGUF file in the same folder.
-    Artifact {
-        path: &'a Path,
-        gguf: PathBuf,
-    },
-}
-
-impl Target<'_> {
-    fn of(path: &Path) -> Result<Target<'_>, Usage> {
-        let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
-        match (extension.to_str(), path.file_name()) {
-            (Some("gguf"), _) => Ok(Target::Gguf(path)),
-            (Some("mef"), Some(name)) => {
-                let name = format!(".{}.{}.gguf", name.to_string_lossy(), std::process::id());
-                Ok(Target::Artifact { path, gguf: path.with_file_name(name) })
-            }
-            _ => Err(Usage(format!("--out {} ends in neither .gguf nor .mef", path.display()))),
+impl Arguments {
+    /// Whether the file to write is an artifact, as its name says.
+    fn is_artifact(&self) -> Result<bool, Usage> {
+        let extension = self.out.extension().unwrap_or_default().to_ascii_lowercase();
+        match extension.to_str() {
+            Some("gguf") => Ok(false),
+            Some("mef") => Ok(true),
+            _ => Err(Usage(format!("--out {} ends in neither .gguf nor .mef", self.out.display()))),
         }
-    }
-
-    fn gguf(&self) -> &Path {
-        match self {
-            Target::Gguf(path) => path,
-            Target::Artifact { gguf, .. } => gguf,
-        }
-    }
-
-    /// Packs an artifact from the GGUF file.
-    fn finish(&self, arguments: &Arguments, progress: &Progress) -> anyhow::Result<()> {
-        let Target::Artifact { path, gguf } = self else { return Ok(()) };
-        let text = |path: &Path| {
-            let text = path.to_str().ok_or_else(|| Usage("--out is not UTF-8".into()));
-            text.map(serde_json::Value::from)
-        };
-        // With the page size of the commands that will run it.
-        let mut source = Source::new(command_profile::defaults::<command_profile::WarmCache>());
-        source.set("huggingface_repo_id", &text(gguf)?)?;
-        source.set("save_to_serialized_model_path", &text(path)?)?;
-        let plan = source.open(progress)?;
-        let session = arguments.threads.session()?;
-        let compiled = model::compile(&session, plan)?;
-        match compiled.checkpoint().network {
-            Network::Decoder(_) => drop(model::pack(compiled, &session, progress)?),
-            Network::Encoder(_) => drop(model::pack_encoder(compiled, &session, progress)?),
-        }
-        Ok(())
     }
 }
 
-impl Drop for Target<'_> {
-    fn drop(&mut self) {
-        if let Target::Artifact { gguf, .. } = self {
-            // There is none if quantizing failed.
-            let _ = std::fs::remove_file(gguf);
-        }
+/// Compiles and packs the quantized model, whose plan says where it is saved.
+fn save(
+    arguments: &Arguments,
+    plan: &Plan,
+    options: &QuantizeOptions,
+    progress: &Progress,
+) -> anyhow::Result<Quantized> {
+    let plan = plan.quantized(options).context("cannot quantize the model")?;
+    let checkpoint = plan.checkpoint().expect("it was quantized");
+    let quantizer = checkpoint.quantizer().expect("it was quantized");
+    let written = Quantized::of(quantizer, checkpoint);
+    let session = arguments.threads.session()?;
+    let compiled = model::compile(&session, plan)?;
+    match compiled.checkpoint().network {
+        Network::Decoder(_) => drop(model::pack(compiled, &session, progress)?),
+        Network::Encoder(_) => drop(model::pack_encoder(compiled, &session, progress)?),
     }
+    Ok(written)
 }
 
 /// Runs the model over the text.
@@ -179,7 +162,7 @@ fn measure(
     let session = arguments.threads.session()?;
     let show = &mut |done| progress.phase(format!("importance: token {done} of {}", tokens.len()));
     let window = arguments.importance_window.get();
-    Ok(Importance::measure(&session, checkpoint, &tokens, window, show)?)
+    Ok(pipelines::measure_importance(&session, checkpoint, &tokens, window, show)?)
 }
 
 fn bits_per_weight(written: &Quantized) -> f64 {

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::command_profile;
 use crate::exit::{Usage, one_line};
+use crate::interrupt::Interrupt;
 use crate::model::{self, ThreadArguments};
 use crate::output;
 use crate::progress::Progress;
@@ -23,8 +24,8 @@ Examples:
 
 const DETAILS: &str = "\
 Downloaded files stay in the hub cache. With --target, the compiled model and its packed weights are saved to an \
-artifact; without it, they are discarded. An artifact made from a GGUF file is a model by itself; one made from another \
-model starts with that model and --serialized-model-path.
+artifact; without it, they are discarded. An artifact made from a GGUF file or with --quantize is a model by itself; one \
+made from another model starts with that model and --serialized-model-path.
 
 JSON: model, files[], serialized_model_path, serialized_bytes, seconds{resolve, compile, load}.";
 
@@ -65,6 +66,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 fn warm(arguments: &Arguments) -> anyhow::Result<Warmed> {
+    // A signal leaves no unfinished file.
+    Interrupt::listen()?;
     let mut source = arguments.model.source()?;
     if let Some(path) = &arguments.target {
         let text = path.to_str().ok_or_else(|| Usage("--target is not UTF-8".into()))?;

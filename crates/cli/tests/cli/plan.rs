@@ -128,6 +128,11 @@ fn plan_does_not_download_weights() {
     assert_eq!((&plan["max_length"], &plan["fits"]), (&128.into(), &true.into()));
     assert_eq!(plan["files"][0]["cached"], false);
     assert!(plan["weights_packed_bytes"].as_u64().unwrap() > 0, "{plan:#}");
+    let quantized = plan_of(&Hub::start(files(false)), &["--json", "--quantize", "q8_0"], false);
+    let quantized = json(quantized);
+    assert_eq!((&quantized["quantize"], &quantized["cache_dtype"]), (&"q8_0".into(), &"f32".into()));
+    let packed = |plan: &Value| plan["weights_packed_bytes"].as_u64().unwrap();
+    assert!(packed(&quantized) < packed(&plan), "{quantized:#}");
     // That the output has weights of its own is in the header alone.
     let plan = json(plan_of(&Hub::start(files(true)), &["--json"], false));
     assert_eq!(plan["parameters"], PARAMETERS + 64 * 32);
@@ -146,9 +151,14 @@ fn pytorch_files_are_planned_from_their_configuration() {
         "\"tie_word_embeddings\": true, \"torch_dtype\": \"bfloat16\", \"vocab_size\"",
     );
     let files: Files = vec![("config.json", config.into_bytes()), ("pytorch_model.bin", vec![0; 1000])];
-    let plan = json(plan_of(&Hub::start(files), &["--json"], false));
+    let hub = Hub::start(files);
+    let plan = json(plan_of(&hub, &["--json"], false));
     assert_eq!((&plan["parameters"], &plan["encoding"]), (&PARAMETERS.into(), &"bfloat16".into()));
     assert_eq!((&plan["weights_bytes"], &plan["weights_packed_bytes"]), (&1000.into(), &Value::Null));
+    assert_eq!(plan["total_bytes"], plan["cache_bytes"].as_u64().unwrap() + 1000);
+    let plan = json(plan_of(&hub, &["--json", "--quantize", "q8_0"], false));
+    // Half as many weights, 34 bytes for 32 of them.
+    assert_eq!(plan["total_bytes"], plan["cache_bytes"].as_u64().unwrap() + 531);
 }
 
 #[test]

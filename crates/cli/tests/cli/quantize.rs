@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Folder, peri, storyteller};
+use crate::support::{Folder, command, peri, storyteller};
 
 #[test]
 fn a_model_is_written_and_runs() {
@@ -69,4 +69,62 @@ fn what_cannot_be_written_is_refused() {
     );
     refused(&[&copy, "--to", "q2_k_s", "--out", &target], 1, "q2_k_s needs the importance of columns");
     assert!(!folder.path().join("out.gguf").exists());
+}
+
+#[test]
+fn a_signal_leaves_no_unfinished_file() {
+    let folder = Folder::new("quantize-interrupted");
+    let quantize = |name: &str| {
+        let target = folder.path().join(name).display().to_string();
+        let arguments = ["quantize", &storyteller(), "--to", "q3_k_l", "--out", &target, "--quiet"];
+        command(&arguments).env("RAYON_NUM_THREADS", "1").spawn().unwrap()
+    };
+    let files = || std::fs::read_dir(folder.path()).unwrap().count();
+    for name in ["model.gguf", "model.mef"] {
+        let mut child = quantize(name);
+        while files() == 0 && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let sent = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+        let code = child.wait().unwrap().code();
+        assert!(sent.unwrap().success());
+        assert_eq!((code, files()), (Some(130), 0), "{name}");
+    }
+}
+
+/// A bf16 model of rows of 256, in a folder.
+#[test]
+fn generate_quantizes_while_loading() {
+    let Some(model) = testdata::shared("shakespeare-llama/hf") else { return };
+    let (model, folder) = (model.display().to_string(), Folder::new("quantize-loading"));
+    let target = folder.path().join("model.gguf").display().to_string();
+    peri(&["quantize", &model, "--to", "q4_k_m", "--out", &target]).text();
+    let generate = |arguments: &[&str]| {
+        let prompt = ["--seed", "3", "--logprobs", "2", "--json", "--quiet", "-n", "8", "ROMEO:"];
+        peri(&[&["generate", "-m"], arguments, &prompt].concat()).text()
+    };
+    assert_eq!(generate(&[&model, "--quantize", "Q4_K_M"]), generate(&[&target]));
+    let json = |arguments: &[&str]| -> Value {
+        serde_json::from_str(&peri(&[arguments, &["--json"]].concat()).text()).unwrap()
+    };
+    let [stored, quantized, file] = [&[&model[..]][..], &[&model, "--quantize", "q4_k"], &[&target]]
+        .map(|arguments| json(&[&["plan"], arguments].concat()));
+    assert_eq!(quantized["quantize"], "q4_k_m");
+    assert_eq!((&quantized["encoding"], &quantized["cache_dtype"]), (&"bfloat16".into(), &"f32".into()));
+    assert_eq!(quantized["weights_packed_bytes"], file["weights_packed_bytes"]);
+    let packed = |plan: &Value| plan["weights_packed_bytes"].as_u64().unwrap();
+    assert!(packed(&quantized) < packed(&stored) / 2, "{quantized:#}");
+    let inspected = peri(&["inspect", &model, "--quantize", "q4_k"]).text();
+    assert!(inspected.contains("quantized to     q4_k_m\n") && inspected.contains(" q4_k, "), "{inspected}");
+    assert_eq!(
+        json(&["inspect", &model, "--quantize", "q4_k"])["weights_bytes"],
+        json(&["inspect", &target])["weights_bytes"]
+    );
+    let refused = |arguments: &[&str], message: &str| {
+        let run = peri(&[&["generate", "-m"], arguments, &["-n", "1", "ROMEO:"]].concat());
+        assert!(run.code == Some(2) && run.stderr.contains(message), "{}", run.stderr);
+    };
+    refused(&[&target, "--quantize", "q4_0"], "model.gguf is quantized already, as q4_k");
+    refused(&[&model, "--quantize", "q4_0", "--dtype", "f32"], "weights_dtype is f32");
+    refused(&[&model, "--quantize", "q4_j"], "q8_0, bf16, f16, f32; did you mean q4_0?");
 }

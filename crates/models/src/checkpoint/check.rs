@@ -53,14 +53,14 @@ pub(super) fn check_weights(
 pub(super) fn converted_vectors(
     types: &Names<'_>,
     zero_centered_norms: bool,
-) -> Result<HashMap<String, Tensor>, tensor::Error> {
+) -> Result<HashMap<String, Tensor>, Error> {
     let mut converted = HashMap::new();
     for (name, stored) in types.names {
-        let described = describe(types.weights, stored);
+        let described = describe(types.reader.weights, stored);
         if matches!(stored, Stored::Made(_)) || described.is_none_or(|(_, shape)| shape.rank() != 1) {
             continue;
         }
-        let Some(tensor) = read(types.weights, stored)? else { continue };
+        let Some(tensor) = read(types.reader, stored)? else { continue };
         let centered = zero_centered_norms && name.ends_with("norm.weight");
         if !centered && tensor.as_slice::<f32>().is_some() {
             continue;

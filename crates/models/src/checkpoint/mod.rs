@@ -15,6 +15,7 @@ mod unused;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use graph::ops::RopeStyle;
 use tensor::{DType, Shape, Tensor};
@@ -24,10 +25,10 @@ use self::check::{check_weights, converted_vectors};
 use self::description::{Description, Family};
 pub(crate) use self::layout::Layout;
 pub use self::network::Network;
-use self::stored::{Names, Stored, is_plain};
+use self::stored::{Names, Stored, TensorReader, is_plain};
 use crate::architectures::{Architecture, EncoderArchitecture};
 use crate::names::CanonicalNames;
-use crate::{Config, Decoder, Encoder, Error, Rope, WeightTypes};
+use crate::{Config, Decoder, Encoder, Error, QuantizeOptions, Quantizer, Rope, WeightTypes};
 
 /// What of a checkpoint its user decides.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -52,17 +53,27 @@ pub struct Checkpoint {
     pub config: Config,
     /// The model.
     pub network: Network,
-    weights: Weights,
+    weights: Arc<Weights>,
     /// By canonical name.
     names: HashMap<String, Stored>,
     /// What files call weights.
     in_files: CanonicalNames,
-    /// What matrices are cast to.
-    dtype: Option<DType>,
+    options: CheckpointOptions,
+    quantization: Option<Quantization>,
     /// Vectors that are not stored as the graph takes them, converted.
     vectors: HashMap<String, Tensor>,
     /// Tensors of the files that no graph of the model takes.
     unused: Vec<String>,
+}
+
+/// How the tensors of a checkpoint are quantized as they are read.
+#[derive(Debug)]
+struct Quantization {
+    quantizer: Quantizer,
+    /// The GGUF file that would hold them, without the values of matrices.
+    header: Weights,
+    /// The last tensor that was made, by its canonical name: an embedding that is the output too is read twice in a row.
+    last: Mutex<Option<(String, Tensor)>>,
 }
 
 impl Checkpoint {
@@ -110,13 +121,31 @@ impl Checkpoint {
             let message = format!("weights cannot be cast to {dtype}, expected f32, bf16 or f16");
             return Err(Error::config(&config_json.display().to_string(), message));
         }
-        let description = Description::of(&weights, config_json, options.architecture)?;
-        let in_files = CanonicalNames::of(&weights, &description.names(&weights))?;
-        let gathered = Gathered::of(&description, &weights, &in_files, config_json, options);
-        let Gathered { config, network, names, vectors, unused } =
-            gathered.map_err(|error| error.naming(|name| in_files.in_files(name)))?;
-        let dtype = options.dtype;
-        Ok(Checkpoint { config, network, names, in_files, dtype, vectors, unused, weights })
+        let weights = Arc::new(weights);
+        Checkpoint::gather((&*weights).into(), Arc::clone(&weights), config_json, options)
+    }
+
+    /// The same model with its tensors quantized as they are read. It is the model of the GGUF file that would hold them,
+    /// to the bit: rows of queries and keys, for example, are in the order of such files. `config_json` is the
+    /// configuration of a checkpoint that is no GGUF file.
+    ///
+    /// # Errors
+    /// As [`Quantizer::new`], and if there is not enough memory for the vectors.
+    pub fn quantized(&self, config_json: &Path, options: &QuantizeOptions) -> Result<Checkpoint, Error> {
+        let quantizer = Quantizer::new(self, config_json, options)?;
+        let header = quantizer.header(self)?;
+        // What other files leave open, GGUF files say.
+        let own = match self.weights.format() {
+            Format::Gguf => self.options,
+            _ => CheckpointOptions { gguf_rope: None, architecture: None, ..self.options },
+        };
+        let reader = TensorReader { weights: &header, quantizer: Some(&quantizer) };
+        let mut checkpoint = Checkpoint::gather(reader, Arc::clone(&self.weights), config_json, own)?;
+        checkpoint.config.architecture.clone_from(&self.config.architecture);
+        checkpoint.config.source_name.clone_from(&self.config.source_name);
+        checkpoint.unused.clone_from(&self.unused);
+        checkpoint.quantization = Some(Quantization { quantizer, header, last: Mutex::default() });
+        Ok(checkpoint)
     }
 
     /// The model, if it makes text.
@@ -203,35 +232,82 @@ impl Checkpoint {
         }
     }
 
-    /// The value of a weight as the graph declares it: matrices as stored, vectors in f32;
+    /// The value of a weight as the graph declares it: matrices as stored, cast or quantized, vectors in f32;
     /// row-major. Experts that are stored one by one are copied together. Of weights whose values are not at hand,
     /// `None`.
     ///
     /// # Errors
-    /// If there is not enough memory for a copy.
-    pub fn tensor(&self, canonical: &str) -> Result<Option<Tensor>, tensor::Error> {
+    /// If there is not enough memory for a copy, or a value cannot be quantized.
+    pub fn tensor(&self, canonical: &str) -> Result<Option<Tensor>, Error> {
         if !self.weights.has_values() {
             return Ok(None);
         }
-        let tensor = match self.vectors.get(canonical) {
-            Some(vector) => Some(vector.clone()),
-            None => self.types().tensor(canonical)?,
-        };
+        if let Some(vector) = self.vectors.get(canonical) {
+            return Ok(Some(vector.clone()));
+        }
+        let last = self.quantization.as_ref().map(|quantization| &quantization.last);
+        if let Some((name, tensor)) = last.and_then(|last| lock(last).clone())
+            && name == canonical
+        {
+            return Ok(Some(tensor));
+        }
+        let Some(tensor) = self.types().tensor(canonical)? else { return Ok(None) };
         // A PyTorch checkpoint may hold a transposed view.
-        tensor.map(|tensor| tensor.try_contiguous()).transpose()
+        let tensor = tensor.try_contiguous()?;
+        if let Some(last) = last {
+            *lock(last) = Some((canonical.to_string(), tensor.clone()));
+            self.release_files(canonical);
+        }
+        Ok(Some(tensor))
     }
 
-    /// Gives the memory of a weight's file pages back, once it was repacked. What else is in them can still be
-    /// read.
+    /// Gives the memory of a weight back, once it was repacked: that of its file pages, or of the tensor that was made.
+    /// It can still be read.
     pub fn release(&self, canonical: &str) {
-        if let Some(stored) = self.names.get(canonical) {
-            stored.tensors().into_iter().for_each(|name| self.weights.release(name));
+        if let Some(quantization) = &self.quantization {
+            lock(&quantization.last).take_if(|(name, _)| name == canonical);
+        }
+        self.release_files(canonical);
+    }
+
+    fn release_files(&self, canonical: &str) {
+        let Some(stored) = self.names.get(canonical) else { return };
+        for name in stored.tensors() {
+            match &self.quantization {
+                Some(Quantization { quantizer, .. }) => {
+                    quantizer.files(name).iter().for_each(|name| self.weights.release(name));
+                }
+                None => self.weights.release(name),
+            }
         }
     }
 
     /// What matrices of plain numbers are cast to as they are read, as [`CheckpointOptions::dtype`] asked.
     pub fn cast(&self) -> Option<DType> {
-        self.dtype
+        self.options.dtype
+    }
+
+    /// What quantizes the tensors as they are read.
+    pub fn quantizer(&self) -> Option<&Quantizer> {
+        self.quantization.as_ref().map(|quantization| &quantization.quantizer)
+    }
+
+    /// The weights as they are read: those of the files or, if they are quantized, of the GGUF file that would hold them,
+    /// with the values of vectors alone.
+    pub fn loaded_weights(&self) -> &Weights {
+        self.quantization.as_ref().map_or(&self.weights, |quantization| &quantization.header)
+    }
+
+    /// The dtype of most weights of matrices that are quantized in the files; `None` if there are no such matrices.
+    pub fn stored_quantization(&self) -> Option<DType> {
+        if !self.repacked().is_empty() {
+            return Some(DType::Gptq);
+        }
+        let mut elements: BTreeMap<DType, usize> = BTreeMap::new();
+        for (_, tensor) in self.weights.tensors().filter(|(_, tensor)| tensor.dtype().is_block()) {
+            *elements.entry(tensor.dtype()).or_default() += tensor.elements();
+        }
+        elements.into_iter().max_by_key(|(_, count)| *count).map(|(dtype, _)| dtype)
     }
 
     /// The weights as the files have them.
@@ -255,7 +331,7 @@ impl Checkpoint {
         counts
     }
 
-    /// The bytes of all tensors together: as stored, or as cast, and of layers that GPTQ quantized, as the blocks that they
+    /// The bytes of all tensors together: as stored, cast or quantized, and of layers that GPTQ quantized, as the blocks that they
     /// become.
     pub fn bytes(&self) -> u64 {
         let layers: Vec<&gptq::Layer> = self.names.values().flat_map(Stored::layers).collect();
@@ -264,12 +340,29 @@ impl Checkpoint {
         let repacked = layers.iter().map(|layer| layer.describe()).map(|(dtype, shape)| size(dtype, &shape));
         let replaced = replaced.iter().filter_map(|name| self.weights.get(name));
         let replaced: u64 = replaced.map(|tensor| size(tensor.dtype(), tensor.shape())).sum();
-        (self.weights.bytes() - replaced + repacked.sum::<u64>())
+        (self.loaded_weights().bytes() - replaced + repacked.sum::<u64>())
             .saturating_add_signed(self.types().bytes_of_casts())
     }
 
+    /// The checkpoint of the tensors of `reader`, which those of `weights` become.
+    fn gather(
+        reader: TensorReader<'_>,
+        weights: Arc<Weights>,
+        config_json: &Path,
+        options: CheckpointOptions,
+    ) -> Result<Checkpoint, Error> {
+        let description = Description::of(reader.weights, config_json, options.architecture)?;
+        let in_files = CanonicalNames::of(reader.weights, &description.names(reader.weights))?;
+        let gathered = Gathered::of(&description, reader, &in_files, config_json, options);
+        let Gathered { config, network, names, vectors, unused } =
+            gathered.map_err(|error| error.naming(|name| in_files.in_files(name)))?;
+        let quantization = None;
+        Ok(Checkpoint { config, network, names, in_files, options, vectors, unused, weights, quantization })
+    }
+
     fn types(&self) -> Names<'_> {
-        Names { weights: &self.weights, names: &self.names, dtype: self.dtype }
+        let reader = TensorReader { weights: self.loaded_weights(), quantizer: self.quantizer() };
+        Names { reader, names: &self.names, dtype: self.options.dtype }
     }
 }
 
@@ -295,22 +388,21 @@ struct Gathered {
 impl Gathered {
     fn of(
         description: &Description<'_>,
-        weights: &Weights,
+        reader: TensorReader<'_>,
         in_files: &CanonicalNames,
         config_json: &Path,
         options: CheckpointOptions,
     ) -> Result<Gathered, Error> {
+        let weights = reader.weights;
         let stored = in_files.stored.iter();
         let mut names = stored.map(|(name, own)| (name.clone(), Stored::Whole(own.clone()))).collect();
         gptq::gather(&mut names, weights, description.quantization()?.as_ref(), config_json)?;
         schemes::refuse(weights)?;
         let (config, network, zero_centered) = match description.family() {
-            Family::Encoder(architecture) => encoder(architecture, description, weights, &mut names)?,
-            Family::Decoder(architecture) => {
-                decoder(architecture, description, weights, &mut names, options)?
-            }
+            Family::Encoder(architecture) => encoder(architecture, description, reader, &mut names)?,
+            Family::Decoder(architecture) => decoder(architecture, description, reader, &mut names, options)?,
         };
-        let types = Names { weights, names: &names, dtype: options.dtype };
+        let types = Names { reader, names: &names, dtype: options.dtype };
         let taken = check_weights(&config, &network, &types)?;
         let unused = unused::tensors(&types, &taken, &network);
         let vectors = converted_vectors(&types, zero_centered)?;
@@ -322,14 +414,14 @@ impl Gathered {
 fn encoder(
     architecture: &EncoderArchitecture,
     description: &Description<'_>,
-    weights: &Weights,
+    reader: TensorReader<'_>,
     names: &mut HashMap<String, Stored>,
 ) -> Result<(Config, Network, bool), Error> {
-    let types = Names { weights, names, dtype: None };
+    let types = Names { reader, names, dtype: None };
     let config = description.config(types.describe("token_embd.weight"))?;
     let own = description.encoder_config()?;
-    Layout::new(weights, names).split_stacked_attention(&config)?;
-    let encoder = (architecture.encoder)(&config, &own, &Names { weights, names, dtype: None })?;
+    Layout::new(reader.weights, names).split_stacked_attention(&config)?;
+    let encoder = (architecture.encoder)(&config, &own, &Names { reader, names, dtype: None })?;
     Ok((config, Network::Encoder(encoder), false))
 }
 
@@ -337,15 +429,16 @@ fn encoder(
 fn decoder(
     architecture: &Architecture,
     description: &Description<'_>,
-    weights: &Weights,
+    reader: TensorReader<'_>,
     names: &mut HashMap<String, Stored>,
     options: CheckpointOptions,
 ) -> Result<(Config, Network, bool), Error> {
-    let types = Names { weights, names, dtype: None };
+    let weights = reader.weights;
+    let types = Names { reader, names, dtype: None };
     let mut config = description.config(types.describe("token_embd.weight"))?;
     let gguf = weights.format() == Format::Gguf;
     if gguf {
-        let factors = |name: &str| -> Result<_, tensor::Error> {
+        let factors = |name: &str| -> Result<_, Error> {
             Ok(types.tensor(name)?.map(|factors| factors_of(name, &factors, weights)))
         };
         let short = factors("rope_factors_short.weight")?;
@@ -360,9 +453,13 @@ fn decoder(
     layout.split_stacked_attention(&config)?;
     layout.split_stacked_gates(&config)?;
     layout.gather_experts(&config)?;
-    let types = Names { weights, names, dtype: None };
+    let types = Names { reader, names, dtype: None };
     let decoder = (architecture.decoder)(&config, Rope::all(&config, style)?, &types);
     Ok((config, Network::Decoder(decoder), architecture.zero_centered_norms && !gguf))
+}
+
+fn lock(last: &Mutex<Option<(String, Tensor)>>) -> MutexGuard<'_, Option<(String, Tensor)>> {
+    last.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Rope factors, or as many that change nothing where values are not at hand.

@@ -9,7 +9,7 @@ use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor};
 use weights::Weights;
 
 use super::gptq;
-use crate::WeightTypes;
+use crate::{Error, Quantizer, WeightTypes};
 
 /// Elements that are cast at a time.
 const CAST: usize = 1 << 16;
@@ -64,9 +64,36 @@ impl Stored {
     }
 }
 
+/// The tensors of files, as they are stored or quantized as they are read.
+#[derive(Clone, Copy)]
+pub(super) struct TensorReader<'a> {
+    pub(super) weights: &'a Weights,
+    /// What makes the tensors whose values `weights` lacks.
+    pub(super) quantizer: Option<&'a Quantizer>,
+}
+
+impl TensorReader<'_> {
+    /// A tensor, or those places of its first axis that are asked for.
+    fn get(&self, name: &str, range: Option<&Range<usize>>) -> Result<Option<Tensor>, Error> {
+        match self.quantizer {
+            Some(quantizer) if !self.weights.has_value(name) => quantizer.tensor(name, range),
+            _ => Ok(self.weights.get(name).map(|tensor| match range {
+                Some(range) => tensor.narrow(0, range.clone()),
+                None => tensor.clone(),
+            })),
+        }
+    }
+}
+
+impl<'a> From<&'a Weights> for TensorReader<'a> {
+    fn from(weights: &'a Weights) -> TensorReader<'a> {
+        TensorReader { weights, quantizer: None }
+    }
+}
+
 /// Weights by canonical name.
 pub(super) struct Names<'a> {
-    pub(super) weights: &'a Weights,
+    pub(super) reader: TensorReader<'a>,
     pub(super) names: &'a HashMap<String, Stored>,
     /// What matrices of plain numbers are cast to, if that is not what they are stored as.
     pub(super) dtype: Option<DType>,
@@ -76,24 +103,24 @@ impl Names<'_> {
     /// A view, or a copy of what lies apart or is stored otherwise.
     ///
     /// # Errors
-    /// If there is not enough memory for a copy.
-    pub(super) fn tensor(&self, canonical: &str) -> Result<Option<Tensor>, tensor::Error> {
+    /// If there is not enough memory for a copy, or a value cannot be quantized.
+    pub(super) fn tensor(&self, canonical: &str) -> Result<Option<Tensor>, Error> {
         let Some(stored) = self.names.get(canonical) else { return Ok(None) };
-        let Some(tensor) = read(self.weights, stored)? else { return Ok(None) };
+        let Some(tensor) = read(self.reader, stored)? else { return Ok(None) };
         let dtype = self.dtype_for(tensor.dtype(), tensor.shape());
-        if dtype == tensor.dtype() { Ok(Some(tensor)) } else { cast(&tensor, dtype).map(Some) }
+        Ok(Some(if dtype == tensor.dtype() { tensor } else { cast(&tensor, dtype)? }))
     }
 
     /// The dtype and shape of what [`Names::tensor`] gives.
     pub(super) fn describe(&self, canonical: &str) -> Option<(DType, Shape)> {
-        let (dtype, shape) = describe(self.weights, self.names.get(canonical)?)?;
+        let (dtype, shape) = describe(self.reader.weights, self.names.get(canonical)?)?;
         Some((self.dtype_for(dtype, &shape), shape))
     }
 
     /// The bytes of all weights less those that the files have for them, after casts.
     pub(super) fn bytes_of_casts(&self) -> i64 {
         let of_cast = |stored: &Stored| {
-            let (dtype, shape) = describe(self.weights, stored)?;
+            let (dtype, shape) = describe(self.reader.weights, stored)?;
             let size = |dtype: DType| Some(dtype.bytes_for_shape(&shape)? as i64);
             Some(size(self.dtype_for(dtype, &shape))? - size(dtype)?)
         };
@@ -121,38 +148,39 @@ pub(super) fn is_plain(dtype: DType) -> bool {
 }
 
 /// What is stored: a view if it can be one, else a copy.
-pub(super) fn read(weights: &Weights, stored: &Stored) -> Result<Option<Tensor>, tensor::Error> {
+pub(super) fn read(reader: TensorReader<'_>, stored: &Stored) -> Result<Option<Tensor>, Error> {
+    let concatenate = |parts: &mut dyn Iterator<Item = Result<Tensor, Error>>| {
+        concatenate(describe(reader.weights, stored), parts)
+    };
     match stored {
-        Stored::Whole(name) => Ok(weights.get(name).cloned()),
-        Stored::Part { name, axis, ranges } => {
-            let Some(tensor) = weights.get(name) else { return Ok(None) };
-            match (&ranges[..], axis) {
-                ([range], 0) => Ok(Some(tensor.narrow(0, range.clone()))),
-                (ranges, 0) => {
-                    let parts = ranges.iter().map(|range| Ok(tensor.narrow(0, range.clone())));
-                    concatenate(weights, stored, parts)
-                }
-                (ranges, axis) => {
-                    let places = 0..tensor.shape()[0];
-                    let parts = places.flat_map(|i| {
-                        let row = tensor.narrow(0, i..i + 1);
-                        ranges.iter().map(move |range| Ok(row.narrow(*axis, range.clone())))
-                    });
-                    concatenate(weights, stored, parts)
-                }
+        Stored::Whole(name) => reader.get(name, None),
+        Stored::Part { name, axis: 0, ranges } => match &ranges[..] {
+            [range] => reader.get(name, Some(range)),
+            ranges => {
+                let mut parts = ranges.iter().filter_map(|range| reader.get(name, Some(range)).transpose());
+                concatenate(&mut parts)
             }
+        },
+        Stored::Part { name, axis, ranges } => {
+            let Some(tensor) = reader.get(name, None)? else { return Ok(None) };
+            let places = 0..tensor.shape()[0];
+            let mut parts = places.flat_map(|i| {
+                let row = tensor.narrow(0, i..i + 1);
+                ranges.iter().map(move |range| Ok(row.narrow(*axis, range.clone())))
+            });
+            concatenate(&mut parts)
         }
         Stored::Transposed(inner) => {
-            read(weights, inner)?.map(|tensor| tensor.permute(&[1, 0]).try_contiguous()).transpose()
+            let tensor = read(reader, inner)?;
+            Ok(tensor.map(|tensor| tensor.permute(&[1, 0]).try_contiguous()).transpose()?)
         }
-        Stored::Flat(inner) => match read(weights, inner)? {
+        Stored::Flat(inner) => match read(reader, inner)? {
             Some(tensor) => Ok(Some(tensor.try_contiguous()?.reshape([tensor.elements()]))),
             None => Ok(None),
         },
-        Stored::Gptq(layer) => layer.repack(weights),
+        Stored::Gptq(layer) => Ok(layer.repack(reader.weights)?),
         Stored::Stack(parts) => {
-            let parts = parts.iter().filter_map(|part| read(weights, part).transpose());
-            concatenate(weights, stored, parts)
+            concatenate(&mut parts.iter().filter_map(|part| read(reader, part).transpose()))
         }
         Stored::Made(tensor) => Ok(Some(tensor.clone())),
     }
@@ -202,13 +230,12 @@ fn cast(tensor: &Tensor, dtype: DType) -> Result<Tensor, tensor::Error> {
     Tensor::from_bytes(dtype, *tensor.shape(), Bytes::new(bytes))
 }
 
-/// The tensor of `stored`, of parts that follow each other in memory.
+/// The tensor of a type, of parts that follow each other in memory.
 fn concatenate(
-    weights: &Weights,
-    stored: &Stored,
-    parts: impl Iterator<Item = Result<Tensor, tensor::Error>>,
-) -> Result<Option<Tensor>, tensor::Error> {
-    let Some((dtype, shape)) = describe(weights, stored) else { return Ok(None) };
+    ty: Option<(DType, Shape)>,
+    parts: &mut dyn Iterator<Item = Result<Tensor, Error>>,
+) -> Result<Option<Tensor>, Error> {
+    let Some((dtype, shape)) = ty else { return Ok(None) };
     let total = dtype.bytes_for(shape.elements()).expect("parts of whole blocks");
     let mut bytes = AlignedBytes::try_zeroed(total)?;
     let mut rest = &mut bytes[..];
@@ -218,7 +245,7 @@ fn concatenate(
         slot.copy_from_slice(part.bytes());
         rest = after;
     }
-    Tensor::from_bytes(dtype, shape, Bytes::new(bytes)).map(Some)
+    Ok(Some(Tensor::from_bytes(dtype, shape, Bytes::new(bytes))?))
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -244,9 +271,12 @@ mod tests {
         weights
     }
 
-    fn refused(result: Result<Option<Tensor>, tensor::Error>) {
-        let error = result.map(|tensor| tensor.map(|tensor| *tensor.shape())).unwrap_err();
-        assert!(matches!(error, tensor::Error::OutOfMemory { bytes } if bytes >= 512 << 20), "{error}");
+    fn refused(result: Result<Option<Tensor>, Error>) {
+        let Error::Memory(error) = result.map(|tensor| tensor.map(|tensor| *tensor.shape())).unwrap_err()
+        else {
+            panic!("expected a lack of memory")
+        };
+        assert!(matches!(*error, tensor::Error::OutOfMemory { bytes } if bytes >= 512 << 20), "{error}");
     }
 
     /// Of a file of 512 MiB there is room for the mapping, and not for a copy.
@@ -266,12 +296,12 @@ mod tests {
         let weights = sparse(&path, &[("a", "BF16", &[16384, 16384], 512 << 20)]);
         let whole = || Stored::Whole("a".to_string());
         let part = |axis, ranges| Stored::Part { name: "a".to_string(), axis, ranges };
-        refused(read(&weights, &Stored::Stack(vec![whole()])));
-        refused(read(&weights, &Stored::Transposed(Box::new(whole()))));
-        refused(read(&weights, &part(0, vec![0..8192, 8192..16384])));
-        refused(read(&weights, &part(1, vec![0..8192, 8192..16384])));
+        refused(read((&weights).into(), &Stored::Stack(vec![whole()])));
+        refused(read((&weights).into(), &Stored::Transposed(Box::new(whole()))));
+        refused(read((&weights).into(), &part(0, vec![0..8192, 8192..16384])));
+        refused(read((&weights).into(), &part(1, vec![0..8192, 8192..16384])));
         let names = HashMap::from([("w".to_string(), whole())]);
-        refused(Names { weights: &weights, names: &names, dtype: Some(DType::F32) }.tensor("w"));
+        refused(Names { reader: (&weights).into(), names: &names, dtype: Some(DType::F32) }.tensor("w"));
         drop(weights);
 
         let tensors: [(&str, &str, &[usize], u64); 3] = [
@@ -284,6 +314,6 @@ mod tests {
         let mut names = HashMap::from(["qweight", "scales", "qzeros"].map(stored));
         let config = GptqConfig { group_size: None, desc_act: false, zeros_less_one: true, dynamic: false };
         gptq::gather(&mut names, &weights, Some(&config), std::path::Path::new("config.json")).unwrap();
-        refused(read(&weights, &names["w.weight"]));
+        refused(read((&weights).into(), &names["w.weight"]));
     }
 }

@@ -30,7 +30,7 @@ const WRAPPERS: &[&str] = &["bert.", "roberta.", "mpnet."];
 pub(super) fn tensors(types: &Names<'_>, taken: &HashSet<String>, network: &Network) -> Vec<String> {
     let taken: HashSet<&str> =
         taken.iter().filter_map(|name| types.names.get(name)).flat_map(|stored| stored.tensors()).collect();
-    let stored = types.weights.tensors().map(|(name, _)| name);
+    let stored = types.reader.weights.tensors().map(|(name, _)| name);
     let mut unused: Vec<String> =
         stored.filter(|name| !taken.contains(name) && !is_idle(name, network)).map(str::to_string).collect();
     unused.sort_unstable();

@@ -1,33 +1,35 @@
 //! A checkpoint as a GGUF file holds it: metadata and tensors, by the names and in the layouts of llama.cpp.
 
 mod metadata;
+mod quantizer;
 mod tensors;
 
 use std::collections::HashSet;
 use std::path::Path;
 
 use graph::ops::RopeStyle;
-use tensor::{DType, Shape, Tensor};
+use tensor::Tensor;
 use weights::{Format, Metadata};
 
 use crate::mix::order;
 use crate::names::NameTable;
 use crate::{Architecture, Checkpoint, Config, EncoderArchitecture, Error, MixModel, Network};
 
-pub use tensors::ExportTensor;
+pub use self::quantizer::{Importance, QuantizeOptions, Quantizer};
+use self::tensors::ExportTensor;
 
 /// The keys of a file that is one of several.
 const SPLIT: &str = "split.";
 
 /// A checkpoint on its way into a GGUF file. Nothing but vectors is read before it is asked for.
 #[derive(Debug)]
-pub struct Export {
+struct Export {
     /// What the file says of the model. Of other checkpoints than GGUF files, what it says of the tokenizer is missing.
-    pub metadata: Metadata,
+    metadata: Metadata,
     /// The tensors, those of no layer first, then layer by layer, by name.
-    pub tensors: Vec<ExportTensor>,
+    tensors: Vec<ExportTensor>,
     /// The GGUF name of the architecture.
-    pub architecture: String,
+    architecture: String,
     /// What the choice of dtypes depends on.
     sizes: [usize; 4],
 }
@@ -36,9 +38,14 @@ impl Export {
     /// What a checkpoint becomes. `config_json` is the configuration of a checkpoint that is no GGUF file.
     ///
     /// # Errors
-    /// If the values of weights are not at hand, or the architecture or something in its configuration cannot be said
-    /// in GGUF.
-    pub fn new(checkpoint: &Checkpoint, config_json: &Path) -> Result<Export, Error> {
+    /// If the checkpoint is quantized as it is read, or was quantized by GPTQ; or if GGUF has no way to describe its
+    /// architecture or something in its configuration.
+    fn new(checkpoint: &Checkpoint, config_json: &Path) -> Result<Export, Error> {
+        if let Some(quantizer) = checkpoint.quantizer() {
+            let message =
+                format!("is quantized to {} as it is read: open it as it is stored", quantizer.mix().name);
+            return Err(refusal(checkpoint, message));
+        }
         if !checkpoint.repacked().is_empty() {
             let message = "GPTQ quantized this checkpoint: take the one that it was made from";
             return Err(refusal(checkpoint, message));
@@ -51,7 +58,7 @@ impl Export {
     }
 
     /// What the choice of dtypes depends on.
-    pub fn model(&self, importance: bool, pure: bool) -> MixModel<'_> {
+    fn model(&self, importance: bool, pure: bool) -> MixModel<'_> {
         let [layers, heads, kv_heads, experts] = self.sizes;
         MixModel { architecture: &self.architecture, layers, heads, kv_heads, experts, importance, pure }
     }
@@ -63,8 +70,10 @@ impl Export {
             metadata.insert(key, value.clone());
         }
         let tensors = checkpoint.weights().tensors();
-        let tensors =
-            tensors.map(|(name, tensor)| ExportTensor::whole(name.to_string(), tensor.clone())).collect();
+        let export = |(name, tensor): (&str, &Tensor)| {
+            ExportTensor::whole(name.to_string(), tensor.clone()).made_of(vec![name.to_string()])
+        };
+        let tensors = tensors.map(export).collect();
         let architecture = metadata.str("general.architecture")?.to_string();
         Ok(Export::sorted(metadata, tensors, architecture, &checkpoint.config))
     }
@@ -130,17 +139,6 @@ impl Export {
         let sizes = [config.layers, config.heads, config.kv_heads, experts];
         Export { metadata, tensors, architecture, sizes }
     }
-
-    /// Names, dtypes and shapes of the tensors, with the dtypes of `dtypes` where there is one. Vectors and what else
-    /// stays as it is are f32, as llama.cpp wants them; a GGUF file keeps its own.
-    pub fn records(&self, dtypes: &[Option<DType>]) -> Vec<(String, DType, Shape)> {
-        let records = self.tensors.iter().zip(dtypes);
-        records
-            .map(|(tensor, dtype)| {
-                (tensor.name.clone(), dtype.unwrap_or(tensor.kept_dtype()), tensor.shape())
-            })
-            .collect()
-    }
 }
 
 /// The tensors of a checkpoint that the model takes, by their GGUF names.
@@ -166,7 +164,7 @@ fn known_tensors(checkpoint: &Checkpoint) -> Vec<ExportTensor> {
                 let used = encoder.positions.first..encoder.positions.rows;
                 rows = vec![used];
             }
-            let tensor = ExportTensor::whole_float(name.clone(), tensor);
+            let tensor = ExportTensor::whole_float(name.clone(), tensor).made_of(vec![stored.clone()]);
             tensors.push(if rows.is_empty() { tensor } else { tensor.with_rows(rows) });
         }
     }

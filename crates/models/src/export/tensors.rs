@@ -9,9 +9,11 @@ use crate::{Config, Error};
 
 /// A tensor of a GGUF file, and what its rows are made of.
 #[derive(Debug)]
-pub struct ExportTensor {
+pub(super) struct ExportTensor {
     /// Its name in the file.
-    pub name: String,
+    pub(super) name: String,
+    /// What the files of the checkpoint call the tensors that it is made of.
+    pub(super) files: Vec<String>,
     /// The axes before the last two.
     outer: Vec<usize>,
     /// Where its rows are, in their order: ranges of the rows of tensors with two axes.
@@ -45,12 +47,26 @@ impl ExportTensor {
         };
         let rows = matrix.shape()[0];
         let parts = vec![(matrix, 0..rows)];
-        ExportTensor { name, outer, parts, is_vector, adds_1: false, heads: None, is_float: false }
+        ExportTensor {
+            name,
+            files: Vec::new(),
+            outer,
+            parts,
+            is_vector,
+            adds_1: false,
+            heads: None,
+            is_float: false,
+        }
     }
 
     /// A tensor that is f32 unless another dtype is asked for.
     pub(super) fn whole_float(name: String, tensor: Tensor) -> ExportTensor {
         ExportTensor { is_float: true, ..ExportTensor::whole(name, tensor) }
+    }
+
+    /// The tensor, with what the files call those that it is made of.
+    pub(super) fn made_of(self, files: Vec<String>) -> ExportTensor {
+        ExportTensor { files, ..self }
     }
 
     /// The tensor with these rows alone, in this order.
@@ -69,11 +85,11 @@ impl ExportTensor {
     fn flattened(self) -> ExportTensor {
         let (matrix, _) = &self.parts[0];
         let vector = matrix.reshape([matrix.elements()]);
-        ExportTensor::whole_float(self.name, vector)
+        ExportTensor::whole_float(self.name, vector).made_of(self.files)
     }
 
     /// The dtype in the checkpoint.
-    pub fn dtype(&self) -> DType {
+    pub(super) fn dtype(&self) -> DType {
         self.parts[0].0.dtype()
     }
 
@@ -83,17 +99,17 @@ impl ExportTensor {
     }
 
     /// The number of rows, all axes but the last together; of a vector, its values.
-    pub fn rows(&self) -> usize {
+    pub(super) fn rows(&self) -> usize {
         self.parts.iter().map(|(_, range)| range.len()).sum()
     }
 
     /// Values of a row.
-    pub fn columns(&self) -> usize {
+    pub(super) fn columns(&self) -> usize {
         self.parts[0].0.shape()[1]
     }
 
     /// The shape in the file.
-    pub fn shape(&self) -> Shape {
+    pub(super) fn shape(&self) -> Shape {
         if self.is_vector {
             return Shape::new(&[self.rows() * self.columns()]);
         }
@@ -102,7 +118,7 @@ impl ExportTensor {
     }
 
     /// The bytes of the checkpoint, where the file holds them as they are.
-    pub fn stored(&self) -> Option<Tensor> {
+    pub(super) fn stored(&self) -> Option<Tensor> {
         let [(tensor, rows)] = &self.parts[..] else { return None };
         let is_plain =
             !self.adds_1 && self.heads.is_none() && rows.len() == tensor.shape()[0] && tensor.is_contiguous();
@@ -110,7 +126,7 @@ impl ExportTensor {
     }
 
     /// The values of a row, `f32[columns]`.
-    pub fn row(&self, row: usize) -> Vec<f32> {
+    pub(super) fn row(&self, row: usize) -> Vec<f32> {
         let mut row = self.heads.map_or(row, |heads| half_split_row(row, heads));
         let (tensor, start) = self
             .parts
@@ -156,7 +172,7 @@ pub(super) fn interleave(tensors: &mut [ExportTensor], config: &Config) -> Resul
 /// Makes one tensor of the matrices of a layer's experts, two of those that hold gates too, and one of the norms of a
 /// layer's heads.
 pub(super) fn stack(tensors: &mut Vec<ExportTensor>, config: &Config) {
-    let mut stacks: BTreeMap<String, Vec<(usize, Tensor)>> = BTreeMap::new();
+    let mut stacks: BTreeMap<String, Vec<(usize, Tensor, Vec<String>)>> = BTreeMap::new();
     let mut others = Vec::new();
     for tensor in std::mem::take(tensors) {
         let path = tensor.name.strip_suffix(".weight").unwrap_or_default();
@@ -171,14 +187,15 @@ pub(super) fn stack(tensors: &mut Vec<ExportTensor>, config: &Config) {
         {
             let part = tensor.parts[0].0.clone();
             let part = if tensor.is_vector { part.reshape([1, part.elements()]) } else { part };
-            stacks.entry(format!("{stem}{suffix}.weight")).or_default().push((index, part));
+            stacks.entry(format!("{stem}{suffix}.weight")).or_default().push((index, part, tensor.files));
         } else if let (Some(stem), Some(experts)) = (path.strip_suffix("ffn_gate_up_exps"), config.experts) {
             for (name, half) in [("ffn_gate_exps", 0), ("ffn_up_exps", 1)] {
                 let (matrix, width) = (&tensor.parts[0].0, experts.width);
                 let start = |expert: usize| (2 * expert + half) * width;
                 let ranges = (0..experts.count).map(|expert| start(expert)..start(expert) + width);
                 let parts: Vec<_> = ranges.map(|range| (matrix.clone(), range)).collect();
-                others.push(stacked(format!("{stem}{name}.weight"), vec![experts.count], parts));
+                let halves = stacked(format!("{stem}{name}.weight"), vec![experts.count], parts);
+                others.push(halves.made_of(tensor.files.clone()));
             }
         } else {
             let is_gate = path.ends_with("ffn_gate_inp_shexp");
@@ -186,17 +203,32 @@ pub(super) fn stack(tensors: &mut Vec<ExportTensor>, config: &Config) {
         }
     }
     for (name, mut stack) in stacks {
-        stack.sort_by_key(|(index, _)| *index);
+        stack.sort_by_key(|(index, ..)| *index);
         let outer = if name.ends_with("_exps.weight") { vec![stack.len()] } else { Vec::new() };
-        let parts: Vec<_> =
-            stack.into_iter().map(|(_, matrix)| (matrix.clone(), 0..matrix.shape()[0])).collect();
-        others.push(stacked(name, outer, parts));
+        let files = stack.iter().flat_map(|(.., files)| files.clone()).collect();
+        let parts: Vec<_> = stack
+            .into_iter()
+            .map(|(_, matrix, _)| {
+                let rows = 0..matrix.shape()[0];
+                (matrix, rows)
+            })
+            .collect();
+        others.push(stacked(name, outer, parts).made_of(files));
     }
     *tensors = others;
 }
 
 fn stacked(name: String, outer: Vec<usize>, parts: Vec<(Tensor, Range<usize>)>) -> ExportTensor {
-    ExportTensor { name, outer, parts, is_vector: false, adds_1: false, heads: None, is_float: true }
+    ExportTensor {
+        name,
+        files: Vec::new(),
+        outer,
+        parts,
+        is_vector: false,
+        adds_1: false,
+        heads: None,
+        is_float: true,
+    }
 }
 
 #[cfg(test)]

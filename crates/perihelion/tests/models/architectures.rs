@@ -10,7 +10,8 @@ use perihelion::graph::ops::RopeStyle;
 use perihelion::graph::{Graph, Op};
 use perihelion::models::{ARCHITECTURES, Channel, Checkpoint, CheckpointOptions, Mix};
 use perihelion::pipelines::{Batch, QuantizeOptions, Runner, Slice, quantize};
-use perihelion::weights::Weights;
+use perihelion::weights::{FileHeader, Weights};
+use tensor::Bytes;
 
 /// How far a logit may be from PyTorch's, as a fraction of the largest: both round to f32, and a cache of halves rounds
 /// keys and values.
@@ -207,6 +208,72 @@ fn checkpoints_written_in_8_bits_compute_nearly_the_same() {
     }
 }
 
+/// The tensors of every layout, quantized as they are read, are those of the file that is written, and the graph is too.
+#[test]
+fn checkpoints_quantized_while_loading_have_the_bits_of_the_written_file() {
+    let options = QuantizeOptions::new(Mix::find("q4_k_m").unwrap());
+    let check = |golden: &Golden, name: &str, source: &Checkpoint, folder: &Path| {
+        let written = written_as_gguf(&golden.name, source, folder, "q4_k_m");
+        let loaded = source.quantized(&folder.join("config.json"), &options);
+        let (path, dtypes) = match (written, loaded.as_ref().err()) {
+            (Ok(written), None) => written,
+            (Err(written), Some(loaded)) => {
+                assert_eq!(written, loaded.to_string(), "{name}");
+                return BTreeMap::new();
+            }
+            (written, loaded) => panic!("{name}: {written:?}, but {loaded:?}"),
+        };
+        let (loaded, file) = (loaded.unwrap(), golden.open_path(&path, None));
+        std::fs::remove_file(&path).unwrap();
+        let bits = |checkpoint: &Checkpoint| {
+            let logits =
+                run(checkpoint, &load(checkpoint, DType::F32), &golden.tokens, &[golden.tokens.len()]);
+            logits.iter().map(|logit| logit.to_bits()).collect::<Vec<_>>()
+        };
+        assert!(bits(&loaded) == bits(&file), "{name}: other bits");
+        assert_eq!(loaded.bytes(), file.bytes(), "{name}");
+        dtypes
+    };
+    for golden in goldens() {
+        for (name, source) in golden.checkpoints() {
+            check(&golden, &name, &source, &golden.folder);
+        }
+    }
+    // Wide enough for blocks.
+    for name in ["llama_biases", "qwen3", "phi3", "gemma2", "gpt2", "gpt_neox", "falcon_new", "olmo"] {
+        let golden = Golden::named(name);
+        let folder = tempfile::tempdir().unwrap();
+        widen(&golden.folder, folder.path());
+        let dtypes = check(&golden, name, &golden.open_path(folder.path(), None), folder.path());
+        assert!(dtypes.keys().any(|dtype| dtype.is_block()), "{name}: {dtypes:?}");
+    }
+}
+
+/// Of a file on a hub, there is the header alone when the model is planned.
+#[test]
+fn a_header_is_quantized_as_its_file() {
+    let golden = Golden::named("llama_llama3");
+    let config_json = golden.folder.join("config.json");
+    let bytes = std::fs::read(golden.folder.join("model.safetensors")).unwrap();
+    let mut header = FileHeader::new("model.safetensors", bytes.len() as u64);
+    while let Some(end) = header.needs().unwrap() {
+        header.push(&bytes[header.len()..end]);
+    }
+    let options = QuantizeOptions::new(Mix::find("q8_0").unwrap());
+    let quantized = |weights: Weights| {
+        let checkpoint = Checkpoint::from_weights(weights, &config_json).unwrap();
+        checkpoint.quantized(&config_json, &options).unwrap()
+    };
+    let planned = quantized(Weights::of_files(vec![header.into_file().unwrap()]).unwrap());
+    let whole = quantized(Weights::from_bytes("model.safetensors", Bytes::new(bytes)).unwrap());
+    // With the factors of frequencies, which follow from the configuration.
+    assert_eq!(planned.decoder().unwrap(), whole.decoder().unwrap());
+    assert_eq!(planned.bytes(), whole.bytes());
+    let matrix = "blk.0.ffn_up.weight";
+    assert_eq!(planned.describe(matrix), whole.describe(matrix));
+    assert!(planned.tensor(matrix).unwrap().is_none() && whole.tensor(matrix).unwrap().is_some());
+}
+
 /// Quantizing changes the numbers of a model a little; another order of rows makes them others altogether.
 pub(crate) fn check_nearly(name: &str, found: &[f32], expected: &[f32]) {
     let square = |sum: f64, x: f32| sum + f64::from(x).powi(2);
@@ -272,7 +339,7 @@ pub(crate) fn written_as_gguf(
     std::fs::write(own.path().join("tokenizer.json"), TOKENIZER).unwrap();
     std::fs::copy(folder.join("config.json"), own.path().join("config.json")).unwrap();
     let path = std::env::temp_dir().join(format!("perihelion-{}-{name}-{mix}.gguf", std::process::id()));
-    let options = QuantizeOptions { mix: Mix::find(mix).unwrap(), pure: false, importance: None };
+    let options = QuantizeOptions::new(Mix::find(mix).unwrap());
     let written = quantize(checkpoint, own.path(), &options, &path, &mut |_, _| ());
     Ok((path, written.map_err(|error| error.to_string())?.dtypes))
 }

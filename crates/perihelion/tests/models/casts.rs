@@ -16,7 +16,7 @@ struct Registry<'a>(&'a Checkpoint);
 
 impl WeightsRegistry for Registry<'_> {
     fn get(&self, name: &str) -> Result<Option<Tensor>, PackError> {
-        Ok(self.0.tensor(name)?)
+        self.0.tensor(name).map_err(|error| PackError::Unfit(error.to_string()))
     }
 
     fn describe(&self, name: &str) -> Result<Option<(DType, Shape)>, String> {

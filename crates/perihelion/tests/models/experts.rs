@@ -159,7 +159,7 @@ fn descriptions_match_the_weights() {
     struct Described<'a>(&'a Checkpoint);
     impl WeightsRegistry for Described<'_> {
         fn get(&self, name: &str) -> Result<Option<Tensor>, PackError> {
-            Ok(self.0.tensor(name)?)
+            self.0.tensor(name).map_err(|error| PackError::Unfit(error.to_string()))
         }
 
         fn describe(&self, name: &str) -> Result<Option<(DType, Shape)>, String> {

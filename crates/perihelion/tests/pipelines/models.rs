@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use perihelion::driver::DType;
+use perihelion::models::Mix;
 use perihelion::pipelines::config::{
     Devices, PipelineConfig, RopeType, SupportedEncoding, WeightsConverter, machine,
 };
@@ -196,6 +197,13 @@ fn other_quantizations_are_refused_by_name() {
     let (fields, message) = refused(&config(&folder).quantization_encoding(SupportedEncoding::Q4K));
     assert_eq!(fields, ["quantization_encoding"], "{message}");
     assert!(message.contains("has gptq: give one of these"), "{message}");
+    let again = config(&folder).quantize(Mix::find("q4_k_m"));
+    let (fields, message) = refused(&again);
+    assert_eq!(fields, ["quantize"], "{message}");
+    assert!(
+        message.contains("quantize is q4_k_m: ") && message.contains("quantized already, as gptq"),
+        "{message}"
+    );
 }
 
 #[test]

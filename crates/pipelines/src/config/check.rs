@@ -46,6 +46,12 @@ pub(crate) fn check(config: &PipelineConfig, problems: &mut Problems) {
         enable_prefix_caching,
         &format!("pages are shared by the cache strategy paged only: set cache_strategy, which is {strategy}, to paged"),
     );
+    if let (Some(mix), Some(dtype)) = (config.quantize, config.weights_dtype) {
+        let fix = format!(
+            "weights_dtype is {dtype}, and weights are either quantized or cast: give one of the two"
+        );
+        problems.add("quantize", mix.name, fix);
+    }
     problems.expect(
         !(huggingface_repo_id.trim().is_empty() && weight_path.is_empty()),
         "huggingface_repo_id",
@@ -134,6 +140,11 @@ pub(super) fn ranges(config: &PipelineConfig, problems: &mut Problems) {
         part,
         "give a number above 0 and up to 1",
     );
+    if let Some(mix) = config.quantize.filter(|mix| mix.needs_importance()) {
+        let fix = "it needs the importance of columns, which loading does not measure: write a file with peri quantize \
+                   --importance, or give another mix";
+        problems.add("quantize", mix.name, fix);
+    }
     let top_k = config.top_k;
     problems.expect(
         top_k.is_none_or(|k| k >= -1),

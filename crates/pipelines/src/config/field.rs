@@ -1,15 +1,15 @@
 //! What every field of a configuration can be asked: its name, what it may hold, its value as text.
 
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
+use models::{MIXES, Mix};
 use serde_json::Value;
 use sources::nearest;
 use tensor::DeviceSpec;
 
 use super::PipelineConfig;
 use super::check::{Problems, ranges};
-use crate::config::{FloatType, KVCacheStrategy, PipelineEngine, RopeType, SupportedEncoding, UnknownName};
+use crate::config::{FloatType, KVCacheStrategy, PipelineEngine, RopeType, SupportedEncoding};
 
 /// A field of [`PipelineConfig`]: a row of [`FIELDS`](super::FIELDS).
 pub struct Field {
@@ -283,7 +283,7 @@ macro_rules! choices {
             }
 
             fn read(value: &Value) -> Result<$ty, String> {
-                named(value, || <$ty>::ALL.iter().map(|value| value.name()).collect())
+                named(value, <$ty as Setting>::KIND.item, |text| text.parse().ok())
             }
         }
     )*};
@@ -291,15 +291,26 @@ macro_rules! choices {
 
 choices!(PipelineEngine, SupportedEncoding, KVCacheStrategy, RopeType, FloatType);
 
-fn named<T: FromStr<Err = UnknownName>>(
-    value: &Value,
-    names: fn() -> Vec<&'static str>,
-) -> Result<T, String> {
-    let names = || format!("give one of {}", names().join(", "));
-    let text = value.as_str().ok_or_else(names)?;
-    text.parse().map_err(|error: UnknownName| match error.nearest() {
-        Some(nearest) => format!("{}; did you mean {nearest}?", names()),
-        None => names(),
+impl Setting for &'static Mix {
+    const KIND: Kind = Kind::one(Item::Choice(|| MIXES.iter().map(|mix| mix.name).collect()));
+
+    fn value(&self) -> Value {
+        Value::from(self.name)
+    }
+
+    fn read(value: &Value) -> Result<&'static Mix, String> {
+        named(value, Self::KIND.item, Mix::find)
+    }
+}
+
+/// The choice with a name.
+fn named<T>(value: &Value, item: Item, find: impl Fn(&str) -> Option<T>) -> Result<T, String> {
+    let Item::Choice(names) = item else { unreachable!("a choice has names") };
+    let expected = || format!("give one of {}", names().join(", "));
+    let text = value.as_str().ok_or_else(expected)?;
+    find(text).ok_or_else(|| match nearest(text, names()) {
+        Some(nearest) => format!("{}; did you mean {nearest}?", expected()),
+        None => expected(),
     })
 }
 

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::Device;
+use models::Mix;
 use serde_json::Value;
 use tensor::DeviceSpec;
 
@@ -185,4 +186,6 @@ fields! {
     weights_dtype: Option<FloatType> = None, aliases ["dtype"];
     /// What the KV cache keeps: f32, bf16 or f16; none is bf16 for weights of that, else f32.
     cache_dtype: Option<FloatType> = None, aliases [];
+    /// What weights that are not quantized are quantized to as they are read: a format or mix; none is as they are stored.
+    quantize: Option<&'static Mix> = None, aliases [];
 }

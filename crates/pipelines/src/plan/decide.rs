@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::devices::Platform;
-use models::{Architecture, Checkpoint, CheckpointOptions, EncoderArchitecture, Network};
+use models::{
+    Architecture, Checkpoint, CheckpointOptions, EncoderArchitecture, Network, QuantizeOptions, Quantizer,
+};
 use sources::{Content, FileSet, Progress};
 use weights::{Format, WeightFile, Weights};
 
@@ -14,6 +16,7 @@ use crate::config::{
     Auto, FloatType, KVCacheStrategy, ONE_DEVICE, PipelineConfig, PipelineEngine, Problems, RopeType,
     SupportedEncoding, check, names, native,
 };
+use crate::error::InvalidField;
 use crate::memory::{self, MemoryRequest};
 use crate::{Error, SamplingOptions};
 
@@ -136,7 +139,7 @@ impl PipelineConfig {
         Ok(Description {
             checkpoint: None,
             network,
-            weight_bytes: files.bytes()?.map(|bytes| self.bytes_as_cast(bytes)),
+            weight_bytes: files.bytes()?.map(|bytes| self.bytes_as_read(bytes)),
             folder: PathBuf::new(),
             recommended: SamplingOptions::default(),
             warnings: files.warnings().iter().cloned().chain(config.warning()).collect(),
@@ -177,7 +180,30 @@ impl PipelineConfig {
             architecture: native().find(|&name| self.architecture.as_deref() == Some(name)),
             dtype: self.weights_dtype.map(FloatType::dtype),
         };
-        Ok(Checkpoint::from_weights_with(weights, &folder.join("config.json"), options)?)
+        let config_json = folder.join("config.json");
+        let checkpoint = Checkpoint::from_weights_with(weights, &config_json, options);
+        let Some(mix) = self.quantize else { return Ok(checkpoint?) };
+        let refuse = |fix: String| {
+            let field = InvalidField { field: "quantize", value: mix.name.to_string(), fix };
+            Err(Error::Config(vec![field]))
+        };
+        let again = |file: &str, found: &str| {
+            refuse(format!("{file} is quantized already, as {found}: give weights in f32, bf16 or f16"))
+        };
+        let checkpoint = match checkpoint {
+            Err(models::Error::Scheme { file, scheme, .. }) => return again(&file, scheme),
+            other => other?,
+        };
+        if let Some(found) = checkpoint.stored_quantization() {
+            return again(&checkpoint.weights().files()[0].path().display().to_string(), found.name());
+        }
+        match checkpoint.quantized(&config_json, &QuantizeOptions::new(mix)) {
+            // Something that GGUF files cannot say.
+            Err(error @ models::Error::Config { .. }) => {
+                refuse(format!("weights are quantized in the layout of GGUF files, but {error}"))
+            }
+            other => Ok(other?),
+        }
     }
 
     /// What a checkpoint says of its model.
@@ -189,6 +215,7 @@ impl PipelineConfig {
     ) -> Result<Description, Error> {
         warnings.extend(unused(&checkpoint));
         warnings.extend(checkpoint.config.warning());
+        warnings.extend(checkpoint.quantizer().into_iter().flat_map(Quantizer::warnings));
         Ok(Description {
             remote: None,
             architecture: checkpoint.config.architecture.clone(),
@@ -202,11 +229,16 @@ impl PipelineConfig {
     }
 
     /// Bytes in memory of weights that have `bytes` as stored, most of them in matrices of the encoding.
-    fn bytes_as_cast(&self, bytes: u64) -> u64 {
+    fn bytes_as_read(&self, bytes: u64) -> u64 {
+        let of_mix = self.quantize.map(|mix| mix.dtype);
         let stored = self.quantization_encoding.map(SupportedEncoding::stored_dtype);
-        match (self.weights_dtype, stored.filter(|stored| !stored.is_block())) {
-            (Some(dtype), Some(stored)) => {
-                bytes.saturating_mul(dtype.dtype().block().bytes as u64) / stored.block().bytes as u64
+        match (
+            of_mix.or(self.weights_dtype.map(FloatType::dtype)),
+            stored.filter(|stored| !stored.is_block()),
+        ) {
+            (Some(read), Some(stored)) => {
+                let weights = bytes / stored.block().bytes as u64;
+                weights.saturating_mul(read.block().bytes as u64) / read.block().elements as u64
             }
             _ => bytes,
         }

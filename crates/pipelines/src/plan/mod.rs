@@ -7,7 +7,7 @@ mod saved;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use models::{Checkpoint, Network};
+use models::{Checkpoint, Network, QuantizeOptions};
 use serde::{Deserialize, Serialize};
 use sources::{FileSet, PlannedFile, Progress};
 use tensor::DType;
@@ -18,6 +18,7 @@ pub use self::decide::Machine;
 pub(crate) use self::saved::Identity;
 use crate::config::{PipelineConfig, Problems, check};
 use crate::memory::{MemoryPlan, MemoryRequest, OutOfMemory};
+use crate::quantize::{expect_quantizable, other_metadata};
 use crate::{Error, SamplingOptions};
 
 /// A model, the settings that it runs with, and how memory is divided. [`PipelineConfig::plan`] makes it.
@@ -91,8 +92,36 @@ impl Plan {
         let mut problems = Problems::default();
         // Weights in memory have no name.
         check(&PipelineConfig { huggingface_repo_id: "-".to_string(), ..asked.clone() }, &mut problems);
+        if asked.quantize != self.asked.quantize {
+            let value = asked.quantize.map_or("none", |mix| mix.name);
+            problems.add(
+                "quantize",
+                value,
+                "the weights of this plan are open: plan the configuration again",
+            );
+        }
         let (model, saved) = (Arc::clone(&self.model), self.saved.clone());
         Plan::decide(asked, model, saved, self.request.free, problems)
+    }
+
+    /// The plan of the same model with its weights quantized as they are read. An artifact that is saved of it needs no
+    /// other file.
+    ///
+    /// # Errors
+    /// If the weights are not fetched yet, GGUF has no way to describe the model or its tokenizer, the mix needs the
+    /// importance of columns and there is none, or the settings contradict each other.
+    pub fn quantized(&self, options: &QuantizeOptions) -> Result<Plan, Error> {
+        let Some(stored) = self.checkpoint() else {
+            return Err(Error::Quantize("the weights are not fetched yet".to_string()));
+        };
+        expect_quantizable(stored, options)?;
+        let folder = self.folder().to_path_buf();
+        let checkpoint = stored.quantized(&folder.join("config.json"), options)?;
+        let quantizer = checkpoint.quantizer().expect("it was quantized");
+        other_metadata(quantizer, &checkpoint, &folder)?;
+        let asked = PipelineConfig { quantize: Some(options.mix), ..self.asked.clone() };
+        let model = Arc::new(asked.description(checkpoint, folder, Vec::new())?);
+        Plan::decide(asked, model, None, self.request.free, Problems::default())
     }
 
     /// The same plan with a cache of `tokens` tokens for all sequences together, rounded up to whole pages.

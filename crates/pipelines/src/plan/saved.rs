@@ -8,14 +8,15 @@ use engine::{Artifact, CompiledModel, ExportOptions, WeightsRegistry};
 use graph::Graph;
 use models::{Checkpoint, Network};
 use serde::{Deserialize, Serialize};
-use sources::is_beside_weights;
+use sources::{Content, is_beside_weights};
 use tensor::Tensor;
-use weights::{FileHeader, Format, GgufWriter, Metadata, WeightFile, Weights};
+use weights::{FileHeader, Format, Metadata, WeightFile, Weights};
 
 use super::Task;
 use crate::Error;
 use crate::config::{PipelineConfig, Problems};
 use crate::error::InvalidField;
+use crate::quantize::other_metadata;
 
 /// The field that names a file to start from.
 const SERIALIZED: &str = "serialized_model_path";
@@ -70,15 +71,21 @@ impl Identity {
     /// The identity of a checkpoint's model under a configuration with every field decided.
     pub(crate) fn new(config: &PipelineConfig, checkpoint: &Checkpoint) -> Identity {
         let has_cache = matches!(checkpoint.network, Network::Decoder(_));
-        let encoding = config.quantization_encoding.map_or_else(String::new, |encoding| encoding.to_string());
+        let weights = checkpoint.loaded_weights();
+        let encoding = match checkpoint.quantizer() {
+            // As of the GGUF file that would hold them.
+            Some(_) => Content::of_weights([weights], &[] as &[&Path]).encoding,
+            None => config.quantization_encoding,
+        };
+        let encoding = encoding.map_or_else(String::new, |encoding| encoding.to_string());
         Identity {
-            architecture: checkpoint.config.architecture.clone(),
+            architecture: architecture(checkpoint),
             encoding: match checkpoint.cast() {
                 None => encoding,
                 Some(dtype) => format!("{encoding} as {dtype}"),
             },
             cache: has_cache.then(|| (config.kv_cache_page_size, config.kept_dtype().to_string())),
-            tensors: tensors(checkpoint.weights()),
+            tensors: tensors(weights),
             graph: None,
             files: Vec::new(),
         }
@@ -90,18 +97,21 @@ impl Identity {
         Identity { graph: Some((task, digest)), ..self }
     }
 
-    /// Writes a compiled model and its packed weights. The files of weights are read whole, to know them again.
+    /// Writes a compiled model and its packed weights, those of the registry. The files of weights are read whole, to know
+    /// them again.
     pub(crate) fn save(
         mut self,
         compiled: &CompiledModel,
-        weights: (&Weights, &dyn WeightsRegistry),
+        (checkpoint, folder, registry): (&Checkpoint, &Path, &dyn WeightsRegistry),
         path: &Path,
         progress: &mut dyn FnMut(engine::Progress),
     ) -> Result<(), Error> {
-        let (weights, registry) = weights;
-        self.files = weights.files().iter().map(FileIdentity::of).collect();
+        // With the importance of columns, files alone do not make the same weights again.
+        let is_of_files = checkpoint.quantizer().is_none_or(|quantizer| !quantizer.has_importance());
+        let files = checkpoint.weights().files().iter().filter(|_| is_of_files);
+        self.files = files.map(FileIdentity::of).collect();
         let key = serde_json::to_string(&self).expect("an identity is numbers and text");
-        let description = describe(weights);
+        let description = describe(checkpoint, folder);
         let attachment = description.as_deref();
         let options =
             ExportOptions { weights: Some(registry), key: &key, attachment, progress: Some(progress) };
@@ -269,30 +279,36 @@ fn are_of_artifact(weights: &Weights, path: &Path) -> bool {
 }
 
 /// What [`weights_of_artifact`] reads: the bytes that a GGUF file would have, as a u64, and the file up to the values of
-/// its matrices, which come last. `None` of other weights.
-fn describe(weights: &Weights) -> Option<Vec<u8>> {
+/// its matrices, which come last. `None` of weights that are not in such a file, nor would be.
+fn describe(checkpoint: &Checkpoint, folder: &Path) -> Option<Vec<u8>> {
+    let weights = checkpoint.loaded_weights();
     if weights.format() != Format::Gguf {
         return None;
     }
-    let mut metadata = Metadata::new();
-    for (key, value) in weights.metadata().iter().filter(|(key, _)| !key.starts_with("split.")) {
-        metadata.insert(key, value.clone());
+    let metadata = match checkpoint.quantizer() {
+        Some(quantizer) => quantizer.metadata(&other_metadata(quantizer, checkpoint, folder).ok()?),
+        None => {
+            let mut metadata = Metadata::new();
+            for (key, value) in weights.metadata().iter().filter(|(key, _)| !key.starts_with("split.")) {
+                metadata.insert(key, value.clone());
+            }
+            metadata
+        }
+    };
+    let describe = |(name, tensor): (&str, &Tensor)| {
+        let values = (tensor.shape().rank() < 2).then(|| tensor.clone());
+        (name.to_string(), tensor.dtype(), *tensor.shape(), values)
+    };
+    let header = FileHeader::of_gguf("", &metadata, weights.tensors().map(describe).collect()).ok()?;
+    Some([&header.size().to_le_bytes()[..], header.bytes()].concat())
+}
+
+/// The architecture as the files of an artifact name it.
+fn architecture(checkpoint: &Checkpoint) -> String {
+    match checkpoint.quantizer() {
+        Some(quantizer) => quantizer.architecture().to_string(),
+        None => checkpoint.config.architecture.clone(),
     }
-    let is_vector = |(_, tensor): &(&str, &Tensor)| tensor.shape().rank() < 2 && !tensor.dtype().is_block();
-    let (vectors, matrices): (Vec<_>, Vec<_>) = weights.tensors().partition(is_vector);
-    let record = |(name, tensor): &(&str, &Tensor)| (name.to_string(), tensor.dtype(), *tensor.shape());
-    let records: Vec<_> = vectors.iter().chain(&matrices).map(record).collect();
-    let mut first = Vec::new();
-    let mut file = GgufWriter::new(&mut first, &metadata, &records).ok()?;
-    for (_, tensor) in &vectors {
-        file.write_all(tensor.bytes()).ok()?;
-    }
-    let alignment = metadata.optional::<u64>("general.alignment").ok().flatten().unwrap_or(32);
-    let size =
-        |(_, tensor): &(&str, &Tensor)| tensor.dtype().bytes_for_shape(tensor.shape()).unwrap_or(0) as u64;
-    let sizes = matrices.iter().map(size).map(|size| size.next_multiple_of(alignment));
-    let size = first.len() as u64 + sizes.sum::<u64>();
-    Some([&size.to_le_bytes()[..], &first].concat())
 }
 
 /// The checksum of all bytes of a file, by several threads.

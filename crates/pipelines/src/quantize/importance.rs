@@ -1,11 +1,9 @@
 //! How much each column of a model's matrices matters: the mean square of what it is multiplied with, over a text.
 
-use std::collections::BTreeMap;
-
 use engine::{InferenceSession, InitOptions, Model};
 use graph::ops::{Binary, Reduce, ReduceKind};
 use graph::{Graph, Op, Value};
-use models::Checkpoint;
+use models::{Checkpoint, Importance};
 use tensor::{Buffer, DType};
 
 use crate::compiled::CheckpointWeights;
@@ -15,15 +13,6 @@ use crate::{Batch, Error, Runner, Slice};
 const PAGE_SIZE: usize = 64;
 /// Tokens that run at once. Of experts, each one's input is copied out.
 const CHUNK: usize = 128;
-
-/// The mean square of the input of each column, by the canonical names of weights: `f32[columns]` for a matrix,
-/// `f32[experts · columns]` for the matrices of experts.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Importance {
-    pub(super) columns: BTreeMap<String, Vec<f32>>,
-    /// Tokens that it was measured with.
-    pub tokens: usize,
-}
 
 /// What is summed up for some weights that share an input.
 struct Probe {
@@ -36,49 +25,41 @@ struct Probe {
     counts: Vec<u64>,
 }
 
-impl Importance {
-    /// Runs a model that makes text over `tokens`, in windows of `window` tokens that know nothing of each other.
-    /// `progress` is told how many tokens are done.
-    ///
-    /// The embedding and the output are left out, as llama.cpp leaves them out.
-    ///
-    /// # Errors
-    /// If the model is an encoder, there are no tokens, or it cannot be compiled or run.
-    pub fn measure(
-        session: &InferenceSession,
-        checkpoint: &Checkpoint,
-        tokens: &[u32],
-        window: usize,
-        progress: &mut dyn FnMut(usize),
-    ) -> Result<Importance, Error> {
-        let decoder = checkpoint.decoder()?;
-        let window = window.clamp(1, decoder.context_length);
-        if tokens.is_empty() {
-            return Err(Error::Quantize("the text that tells importance has no tokens".into()));
-        }
-        let mut graph = checkpoint.graph(PAGE_SIZE, DType::F32)?;
-        let mut probes = probe(&mut graph)?;
-        let compiled = session.compile(&graph)?;
-        let registry = CheckpointWeights(checkpoint);
-        let model = session.init_with(&compiled, &registry, InitOptions::default())?;
-        let mut done = 0;
-        for part in tokens.chunks(window) {
-            run(&model, part, &mut probes)?;
-            done += part.len();
-            progress(done);
-        }
-        let columns = probes.iter().flat_map(|probe| {
-            let means = probe.means();
-            probe.weights.iter().map(move |name| (name.clone(), means.clone()))
-        });
-        Ok(Importance { columns: columns.collect(), tokens: done })
+/// Runs a model that makes text over `tokens`, in windows of `window` tokens that know nothing of each other.
+/// `progress` is told how many tokens are done.
+///
+/// The embedding and the output are left out, as llama.cpp leaves them out.
+///
+/// # Errors
+/// If the model is an encoder, there are no tokens, or it cannot be compiled or run.
+pub fn measure_importance(
+    session: &InferenceSession,
+    checkpoint: &Checkpoint,
+    tokens: &[u32],
+    window: usize,
+    progress: &mut dyn FnMut(usize),
+) -> Result<Importance, Error> {
+    let decoder = checkpoint.decoder()?;
+    let window = window.clamp(1, decoder.context_length);
+    if tokens.is_empty() {
+        return Err(Error::Quantize("the text that tells importance has no tokens".into()));
     }
-
-    /// The importance of the columns of a tensor by its GGUF name, which may hold several weights with one input.
-    pub(super) fn of(&self, name: &str) -> Option<&[f32]> {
-        let other = name.replace("attn_qkv.weight", "attn_q.weight");
-        self.columns.get(name).or_else(|| self.columns.get(&other)).map(Vec::as_slice)
+    let mut graph = checkpoint.graph(PAGE_SIZE, DType::F32)?;
+    let mut probes = probe(&mut graph)?;
+    let compiled = session.compile(&graph)?;
+    let registry = CheckpointWeights(checkpoint);
+    let model = session.init_with(&compiled, &registry, InitOptions::default())?;
+    let mut done = 0;
+    for part in tokens.chunks(window) {
+        run(&model, part, &mut probes)?;
+        done += part.len();
+        progress(done);
     }
+    let columns = probes.iter().flat_map(|probe| {
+        let means = probe.means();
+        probe.weights.iter().map(move |name| (name.clone(), means.clone()))
+    });
+    Ok(Importance { columns: columns.collect(), tokens: done })
 }
 
 impl Probe {

@@ -10,35 +10,16 @@ use std::io;
 use std::path::Path;
 
 use engine::AtomicFile;
-use models::{Checkpoint, Export, ExportTensor, Mix, Network};
-use rayon::prelude::*;
-use tensor::{DType, Shape, blocks};
+use models::{Checkpoint, Network, QuantizeOptions, Quantizer};
+use tensor::DType;
 use weights::{Format, GgufWriter, Metadata};
 
 use crate::sentence_transformers::EmbeddingConfig;
 use crate::{Error, Pooling, Tokenizer};
 
-pub use importance::Importance;
+pub use importance::measure_importance;
 
-/// The version of the block formats, as GGML counts them.
-const QUANTIZATION_VERSION: u32 = 2;
-/// Weights that are in memory at once.
-const PIECE: usize = 1 << 22;
-/// The largest number that f16 has.
-const LARGEST_F16: f32 = 65504.0;
-
-/// How a checkpoint is quantized.
-#[derive(Debug, Clone, Copy)]
-pub struct QuantizeOptions<'a> {
-    /// Which dtypes its tensors get.
-    pub mix: &'static Mix,
-    /// Whether all matrices get the same, as far as their shapes allow.
-    pub pure: bool,
-    /// How much columns matter, where it was measured.
-    pub importance: Option<&'a Importance>,
-}
-
-/// The tensors that quantizing wrote.
+/// What became of the tensors of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Quantized {
@@ -52,55 +33,79 @@ pub struct Quantized {
     pub warnings: Vec<String>,
 }
 
+impl Quantized {
+    /// What a quantizer makes of the tensors of a checkpoint.
+    pub fn of(quantizer: &Quantizer, checkpoint: &Checkpoint) -> Quantized {
+        let (mut dtypes, mut bytes, mut weights) = (BTreeMap::new(), 0, 0);
+        for (_, dtype, shape) in quantizer.records() {
+            *dtypes.entry(dtype).or_default() += 1;
+            bytes += dtype.bytes_for_shape(&shape).unwrap_or(0) as u64;
+            weights += shape.elements() as u64;
+        }
+        let mut warnings = quantizer.warnings();
+        if let [first, ..] = checkpoint.unused() {
+            warnings.push(format!(
+                "{} tensors that the model does not use are left out, `{first}` first",
+                checkpoint.unused().len()
+            ));
+        }
+        Quantized { dtypes, bytes, weights, warnings }
+    }
+}
+
 /// Writes a checkpoint as a GGUF file to `path`, which appears whole or not at all. Tokenizer and chat template come
 /// from the checkpoint or, if it is no GGUF file, from `folder`. `progress` is told how many bytes of how many are
 /// done.
 ///
 /// # Errors
 /// If `path` is one of the checkpoint's own files or cannot be written; if the architecture, the tokenizer or a value
-/// cannot stand in such a file; or if the mix needs the importance of columns and there is none.
+/// cannot stand in such a file; if the weights are those of an artifact; or if the mix needs the importance of columns and
+/// there is none.
 pub fn quantize(
     checkpoint: &Checkpoint,
     folder: &Path,
-    options: &QuantizeOptions<'_>,
+    options: &QuantizeOptions,
     path: &Path,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Quantized, Error> {
     expect_other_file(checkpoint, path)?;
-    let QuantizeOptions { mix, pure, importance } = *options;
-    if mix.name == "q2_k_s" && importance.is_none() {
-        return refuse("q2_k_s needs the importance of columns: give a text to measure it with".to_string());
-    }
-    let export = Export::new(checkpoint, &folder.join("config.json"))?;
-    let names: Vec<(&str, Shape)> =
-        export.tensors.iter().map(|tensor| (&tensor.name[..], tensor.shape())).collect();
-    let dtypes = mix.dtypes(&export.model(importance.is_some(), pure), &names);
-    let records = export.records(&dtypes);
-    let metadata = metadata(checkpoint, folder, &export, mix)?;
-    let size = |(_, dtype, shape): &(String, DType, Shape)| dtype.bytes_for_shape(shape).unwrap_or(0) as u64;
-    let total: u64 = records.iter().map(size).sum();
+    expect_quantizable(checkpoint, options)?;
+    let quantizer = Quantizer::new(checkpoint, &folder.join("config.json"), options)?;
+    let metadata = quantizer.metadata(&other_metadata(&quantizer, checkpoint, folder)?);
+    let records = quantizer.records();
+    let quantized = Quantized::of(&quantizer, checkpoint);
     let io = |error: io::Error| Error::Quantize(format!("{}: {error}", path.display()));
     let mut file = GgufWriter::new(AtomicFile::create(path).map_err(io)?, &metadata, &records).map_err(io)?;
     let mut done = 0;
-    for (tensor, record) in export.tensors.iter().zip(&records) {
-        let importance = importance.and_then(|importance| importance.of(&tensor.name));
-        write(tensor, record.1, importance, &mut |bytes| {
+    for index in 0..records.len() {
+        quantizer.write(index, &mut |bytes| {
             file.write_all(bytes).map_err(io)?;
             done += bytes.len() as u64;
-            progress(done, total);
-            Ok(())
+            progress(done, quantized.bytes);
+            Ok::<(), Error>(())
         })?;
     }
     file.finish().and_then(AtomicFile::commit).map_err(io)?;
-    let mut counts = BTreeMap::new();
-    records.iter().for_each(|(_, dtype, _)| *counts.entry(*dtype).or_default() += 1);
-    let weights = records.iter().map(|(_, _, shape)| shape.elements() as u64).sum();
-    let warnings = warnings(checkpoint, &export, &records, mix);
-    Ok(Quantized { dtypes: counts, bytes: total, weights, warnings })
+    Ok(quantized)
 }
 
 fn refuse<T>(problem: String) -> Result<T, Error> {
     Err(Error::Quantize(problem))
+}
+
+/// Refuses weights without their values, and mixes that need the importance of columns if it is not known.
+pub(crate) fn expect_quantizable(checkpoint: &Checkpoint, options: &QuantizeOptions) -> Result<(), Error> {
+    let name = options.mix.name;
+    if !checkpoint.weights().has_values() {
+        let file = checkpoint.weights().files()[0].path().display();
+        return refuse(format!(
+            "{file} has no values that can be quantized: give the model that it was made from"
+        ));
+    }
+    if options.mix.needs_importance() && options.importance.is_none() {
+        return refuse(format!("{name} needs the importance of columns: give a text to measure it with"));
+    }
+    Ok(())
 }
 
 /// Refuses to write over what is read.
@@ -117,23 +122,23 @@ fn expect_other_file(checkpoint: &Checkpoint, path: &Path) -> Result<(), Error> 
     Ok(())
 }
 
-/// What the file says of the model, as llama.cpp orders it: the kind of file comes last.
-fn metadata(checkpoint: &Checkpoint, folder: &Path, export: &Export, mix: &Mix) -> Result<Metadata, Error> {
-    let changed = ["general.quantization_version", "general.file_type"];
-    let mut metadata = Metadata::new();
-    for (key, value) in export.metadata.iter().filter(|(key, _)| !changed.contains(key)) {
-        metadata.insert(key, value.clone());
+/// What a GGUF file says beside the model and its kind: the tokenizer and the pooling, unless the checkpoint is one and
+/// says so itself.
+///
+/// # Errors
+/// If GGUF files have no way to say it.
+pub(crate) fn other_metadata(
+    quantizer: &Quantizer,
+    checkpoint: &Checkpoint,
+    folder: &Path,
+) -> Result<Metadata, Error> {
+    if checkpoint.weights().format() == Format::Gguf {
+        return Ok(Metadata::new());
     }
-    if checkpoint.weights().format() != Format::Gguf {
-        for (key, value) in Tokenizer::gguf_metadata(folder, checkpoint.network.vocab())?.iter() {
-            metadata.insert(key, value.clone());
-        }
-        if let Some(pooling) = pooling(checkpoint, folder)? {
-            metadata.insert(format!("{}.pooling_type", export.architecture), pooling);
-        }
+    let mut metadata = Tokenizer::gguf_metadata(folder, checkpoint.network.vocab())?;
+    if let Some(pooling) = pooling(checkpoint, folder)? {
+        metadata.insert(format!("{}.pooling_type", quantizer.architecture()), pooling);
     }
-    metadata.insert(changed[0], QUANTIZATION_VERSION);
-    metadata.insert(changed[1], mix.file_type);
     Ok(metadata)
 }
 
@@ -147,97 +152,4 @@ fn pooling(checkpoint: &Checkpoint, folder: &Path) -> Result<Option<u32>, Error>
         Some(Pooling::Last) => Ok(Some(3)),
         Some(other) => refuse(format!("GGUF files cannot say that the pooling is {other:?}")),
     }
-}
-
-fn warnings(
-    checkpoint: &Checkpoint,
-    export: &Export,
-    records: &[(String, DType, Shape)],
-    mix: &Mix,
-) -> Vec<String> {
-    let mut warnings = Vec::new();
-    let pairs = || export.tensors.iter().zip(records);
-    let again =
-        pairs().filter(|(tensor, (_, dtype, _))| tensor.dtype().is_block() && tensor.dtype() != *dtype);
-    match again.count() {
-        0 => {}
-        count => warnings.push(format!(
-            "{count} tensors were quantized before: quantizing them again adds to their errors; take the original"
-        )),
-    }
-    let block = mix.dtype.block().elements;
-    let unfit = |(_, (_, dtype, shape)): &(&ExportTensor, &(String, DType, Shape))| {
-        let columns = shape.last().copied().unwrap_or(0);
-        shape.rank() > 1 && *dtype != DType::F32 && !columns.is_multiple_of(block)
-    };
-    match pairs().filter(unfit).count() {
-        0 => {}
-        count => warnings.push(format!(
-            "the rows of {count} tensors are not in blocks of {block}: they have the nearest dtype that fits"
-        )),
-    }
-    match checkpoint.unused() {
-        [] => {}
-        [first, ..] => warnings.push(format!(
-            "{} tensors that the model does not use are left out, `{first}` first",
-            checkpoint.unused().len()
-        )),
-    }
-    warnings
-}
-
-/// Gives the bytes of a tensor as `dtype`, piece by piece.
-fn write(
-    tensor: &ExportTensor,
-    dtype: DType,
-    importance: Option<&[f32]>,
-    give: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let (rows, columns) = (tensor.rows(), tensor.columns());
-    if tensor.dtype() == dtype
-        && let Some(stored) = tensor.stored()
-    {
-        return stored.bytes().chunks(PIECE).try_for_each(give);
-    }
-    let row_bytes = dtype.bytes_for(columns).expect("rows in whole blocks");
-    // Experts lie one behind the other, each with the importance of its own columns.
-    let rows_each = importance.map_or(rows, |importance| rows * columns / importance.len().max(1));
-    let rows_at_once = (PIECE / columns.max(1)).max(1);
-    let mut bytes = vec![0; rows_at_once.min(rows) * row_bytes];
-    for start in (0..rows).step_by(rows_at_once) {
-        let piece = &mut bytes[..rows_at_once.min(rows - start) * row_bytes];
-        piece.par_chunks_mut(row_bytes).enumerate().try_for_each(|(index, bytes)| {
-            let row = start + index;
-            let importance = importance.map(|importance| &importance[row / rows_each * columns..][..columns]);
-            quantize_row(&tensor.row(row), dtype, importance, bytes)
-                .map_err(|problem| Error::Quantize(format!("tensor `{}`, row {row}: {problem}", tensor.name)))
-        })?;
-        give(piece)?;
-    }
-    Ok(())
-}
-
-/// Quantizes a row, if its values and what becomes of them are finite.
-fn quantize_row(
-    values: &[f32],
-    dtype: DType,
-    importance: Option<&[f32]>,
-    bytes: &mut [u8],
-) -> Result<(), String> {
-    if let Some(value) = values.iter().find(|value| !value.is_finite()) {
-        return Err(format!("holds {value}, expected finite numbers"));
-    }
-    let largest = values.iter().fold(0.0, |largest: f32, value| largest.max(value.abs()));
-    blocks::quantize_row(dtype, values, importance, bytes);
-    let fits = match blocks::format(dtype) {
-        None => dtype != DType::F16 || largest <= LARGEST_F16,
-        Some(format) => {
-            let scale = |block: &[u8], at: usize| u16::from_le_bytes([block[at], block[at + 1]]);
-            // An exponent of ones: infinite.
-            let is_finite =
-                |block: &[u8]| format.halves.iter().all(|&at| scale(block, at) & 0x7c00 != 0x7c00);
-            bytes.chunks_exact(dtype.block().bytes).all(is_finite)
-        }
-    };
-    if fits { Ok(()) } else { Err(format!("{largest} is too large for {dtype}: take bf16 or f32")) }
 }

@@ -4,6 +4,7 @@ use chrono::Utc;
 use clap::ValueEnum;
 use comfy_table::{CellAlignment, Table, presets};
 use engine::InferenceSession;
+use pipelines::config::SupportedEncoding;
 use pipelines::{MemoryBytes, Plan};
 use serde_json::{Value, json};
 
@@ -55,11 +56,12 @@ impl Report {
     /// A report without figures.
     pub(super) fn new(source: &Source, plan: &Plan, session: &InferenceSession) -> Report {
         let device = &session.devices()[0];
-        let encoding = plan.config().quantization_encoding;
+        let stored = plan.config().quantization_encoding.map(SupportedEncoding::name);
+        let encoding = plan.config().quantize.map(|mix| mix.name).or(stored);
         Report {
             model: one_line(&source.name()),
-            encoding: encoding.map_or_else(|| "unknown".to_string(), |encoding| encoding.to_string()),
-            size: plan.checkpoint().map_or(0, |checkpoint| checkpoint.weights().bytes()),
+            encoding: encoding.unwrap_or("unknown").to_string(),
+            size: plan.checkpoint().map_or(0, |checkpoint| checkpoint.loaded_weights().bytes()),
             parameters: plan.network().parameters(),
             device: format!("{} ({})", device.name(), device.target()),
             date: Utc::now().format("%Y-%m-%dT%H:%M:%SZ").to_string(),

@@ -56,6 +56,7 @@ fn everything() -> serde_json::Value {
         "max_batch_tokens": 64,
         "weights_dtype": "bf16",
         "cache_dtype": "f16",
+        "quantize": "q4_k_m",
     })
 }
 
@@ -66,7 +67,7 @@ fn the_table_is_that_of_the_page() {
     assert_eq!(names[..page.len()], page);
     assert_eq!(
         names[page.len()..],
-        ["revision", "max_batch_tokens", "weights_dtype", "cache_dtype"],
+        ["revision", "max_batch_tokens", "weights_dtype", "cache_dtype", "quantize"],
         "our own"
     );
     assert_eq!(PipelineConfig::help().len(), FIELDS.len());
