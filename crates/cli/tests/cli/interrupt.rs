@@ -1,9 +1,9 @@
-//! Ctrl-C and SIGTERM during generation.
+//! Ctrl-C and SIGTERM during generation, and while a file is written.
 
 use std::io::Read;
 use std::process::{Child, Command};
 
-use crate::support::command;
+use crate::support::{Folder, command, storyteller};
 
 /// Starts a long generation, waits for its first bytes, and sends a signal.
 fn interrupted(
@@ -59,4 +59,20 @@ fn sigterm_stops_in_order_with_143() {
     assert_eq!(code, Some(143));
     assert!(text.matches("Once upon a time").count() >= 64 && text.ends_with('\n'), "{text:?}");
     assert!(figures.trim().starts_with("[load "), "{figures}");
+}
+
+#[test]
+fn quantizing_leaves_no_unfinished_file() {
+    let folder = Folder::new("quantize-interrupted");
+    let files = || std::fs::read_dir(folder.path()).unwrap().count();
+    for name in ["model.gguf", "model.mef"] {
+        let target = folder.path().join(name).display().to_string();
+        let arguments = ["quantize", &storyteller(), "--to", "q3_k_l", "--out", &target, "--quiet"];
+        let mut child = command(&arguments).env("RAYON_NUM_THREADS", "1").spawn().unwrap();
+        while files() == 0 && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        send("-INT", &child);
+        assert_eq!((child.wait().unwrap().code(), files()), (Some(130), 0), "{name}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Folder, command, peri, storyteller};
+use crate::support::{Folder, peri, storyteller};
 
 #[test]
 fn a_model_is_written_and_runs() {
@@ -69,27 +69,6 @@ fn what_cannot_be_written_is_refused() {
     );
     refused(&[&copy, "--to", "q2_k_s", "--out", &target], 1, "q2_k_s needs the importance of columns");
     assert!(!folder.path().join("out.gguf").exists());
-}
-
-#[test]
-fn a_signal_leaves_no_unfinished_file() {
-    let folder = Folder::new("quantize-interrupted");
-    let quantize = |name: &str| {
-        let target = folder.path().join(name).display().to_string();
-        let arguments = ["quantize", &storyteller(), "--to", "q3_k_l", "--out", &target, "--quiet"];
-        command(&arguments).env("RAYON_NUM_THREADS", "1").spawn().unwrap()
-    };
-    let files = || std::fs::read_dir(folder.path()).unwrap().count();
-    for name in ["model.gguf", "model.mef"] {
-        let mut child = quantize(name);
-        while files() == 0 && child.try_wait().unwrap().is_none() {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        let sent = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
-        let code = child.wait().unwrap().code();
-        assert!(sent.unwrap().success());
-        assert_eq!((code, files()), (Some(130), 0), "{name}");
-    }
 }
 
 /// A bf16 model of rows of 256, in a folder.
