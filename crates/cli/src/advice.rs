@@ -4,7 +4,14 @@ use std::io::ErrorKind;
 
 use pipelines::TextError;
 
-use crate::exit::{FAILURE, MEMORY, MODEL, USAGE};
+/// Something failed while running.
+pub(crate) const FAILURE: u8 = 1;
+/// Wrong arguments, or a prompt that the model cannot take.
+pub(crate) const USAGE: u8 = 2;
+/// The model cannot be opened.
+pub(crate) const MODEL: u8 = 3;
+/// Not enough memory.
+pub(crate) const MEMORY: u8 = 4;
 
 /// Advice if memory runs out.
 pub(crate) const LESS: &str = "close other programs, or use fewer tokens or fewer sequences at once";

@@ -3,7 +3,8 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use crate::{advice, interrupt, verb_hints};
+use crate::advice::{self, FAILURE, MEMORY, MODEL, USAGE};
+use crate::{interrupt, verb_hints};
 
 /// The codes as `peri --help` prints them.
 pub(crate) const CODES: &str = "\
@@ -15,15 +16,6 @@ Exit codes:
   4    not enough memory
   130  interrupted (Ctrl-C)
   143  terminated (SIGTERM)";
-
-/// Something failed while running.
-pub(crate) const FAILURE: u8 = 1;
-/// Wrong arguments, or a prompt that the model cannot take.
-pub(crate) const USAGE: u8 = 2;
-/// The model cannot be opened.
-pub(crate) const MODEL: u8 = 3;
-/// Not enough memory.
-pub(crate) const MEMORY: u8 = 4;
 
 /// A signal came, and the command stopped in order.
 #[derive(Debug, thiserror::Error)]

@@ -16,10 +16,12 @@ mod encoder;
 mod error;
 mod export;
 mod layers;
+mod layout;
 mod mix;
 mod names;
 mod rope;
 pub mod state;
+mod stored;
 
 pub use architectures::{ARCHITECTURES, Architecture, ENCODERS, EncoderArchitecture};
 pub use checkpoint::{Checkpoint, CheckpointOptions, Network};

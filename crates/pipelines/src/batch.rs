@@ -5,7 +5,7 @@ use std::ops::Range;
 use tensor::Buffer;
 
 use crate::kv_cache::{Page, PageCopy};
-use crate::sequence::{Sequence, SequenceId};
+use crate::kv_cache::{Sequence, SequenceId};
 
 /// The part of one sequence that runs in a step. Made by the scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

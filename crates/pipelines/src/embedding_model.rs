@@ -12,11 +12,11 @@ use weights::Format;
 use crate::batch::{Batch, Slice};
 use crate::compiled::{CompiledPlan, Loaded};
 use crate::kv_cache::Page;
+use crate::kv_cache::SequenceId;
 use crate::memory;
 use crate::plan::{Plan, Task};
 use crate::runner::{Logits, Runner};
 use crate::sentence_transformers::EmbeddingConfig;
-use crate::sequence::SequenceId;
 use crate::{Error, Pooling};
 
 /// A model ready to embed.

@@ -23,7 +23,6 @@ mod sampling_options;
 mod scheduler;
 mod scorer;
 mod sentence_transformers;
-mod sequence;
 #[cfg(test)]
 mod testing;
 mod text_generator;
@@ -43,7 +42,7 @@ pub use generator::{
     Event, EventKind, FinishReason, Generator, MAX_SAMPLES, MAX_STOP_BYTES, MAX_STOP_TOKENS, MAX_STOPS,
     Request, TokenLogprob, TokenLogprobs, Warning,
 };
-pub use kv_cache::{KvCache, Page, PageCopy, PrefixStats};
+pub use kv_cache::{KvCache, Page, PageCopy, PrefixStats, Sequence, SequenceId};
 pub use memory::{Fitting, MemoryPlan, OutOfMemory, available as available_memory, limit as memory_limit};
 pub use models::{Importance, QuantizeOptions};
 pub use plan::{Machine, Plan};
@@ -55,7 +54,6 @@ pub use sampler::{Sampler, SamplingParams};
 pub use sampling_options::SamplingOptions;
 pub use scheduler::{Batching, Limits, Scheduler, TooLong};
 pub use scorer::{Divergence, Scorer, Window, divergence, log_probability, windows};
-pub use sequence::{Sequence, SequenceId};
 pub use sources::MemoryBytes;
 pub use text::{
     AddSpecial, ChatContext, ChatTemplate, Detokenizer, Error as TextError, Moment, ParseSpecial, Piece,

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 use crate::batch::{Batch, Slice};
 use crate::kv_cache::KvCache;
-use crate::sequence::{Sequence, SequenceId};
+use crate::kv_cache::{Sequence, SequenceId};
 
 /// What bounds a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

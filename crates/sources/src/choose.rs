@@ -1,9 +1,23 @@
 //! Chooses one model among the weights in a folder, in the cache, or on a hub, by the same rule everywhere.
 
 use crate::hub::RepoFile;
-use crate::pull::Wanted;
 use crate::repo::{HuggingFaceRepo, ModelFiles};
 use crate::{Error, SupportedEncoding, WeightsFormat};
+
+/// What to download from a repository; by default its only model, with configuration and tokenizer.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// Weights in this encoding.
+    pub encoding: Option<SupportedEncoding>,
+    /// Weights whose files have this label in their names, such as `Q4_K_M`; unset, the one of the repository's name.
+    pub label: Option<String>,
+    /// Weights in this format.
+    pub format: Option<WeightsFormat>,
+    /// These files and no others: names, or patterns with `*` (any characters) and `?` (any one).
+    pub files: Vec<String>,
+    /// Fetch even what is there.
+    pub force_download: bool,
+}
 
 /// The chosen model.
 #[derive(Debug)]

@@ -19,6 +19,7 @@ mod pull;
 mod repo;
 
 pub use bytes::MemoryBytes;
+pub use choose::Wanted;
 pub use content::Content;
 pub use encoding::{QuantizationEncoding, SupportedEncoding};
 pub use error::Error;
@@ -30,5 +31,5 @@ pub use locate::{FileSet, LocalFiles, ModelRequest, locate, weights_format};
 pub use name::{ModelName, RepoName};
 pub use named::{RepoType, UnknownName, WeightsFormat};
 pub use nearest::nearest;
-pub use pull::{PlannedFile, Pull, Wanted, is_beside_weights};
+pub use pull::{PlannedFile, Pull, is_beside_weights};
 pub use repo::{FilesByFormat, HuggingFaceRepo, RepoOptions};

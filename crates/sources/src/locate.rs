@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use weights::{Format, WeightFile, Weights};
 
-use crate::choose::{Choice, Several, choose};
+use crate::choose::{Choice, Several, Wanted, choose};
 use crate::hub::{Hub, Progress, file_path, index_of, is_repo_id, parts_of, sets};
 use crate::name::ModelName;
-use crate::pull::{Beside, CONFIG, PlannedFile, Wanted, companions};
+use crate::pull::{Beside, CONFIG, PlannedFile, companions};
 use crate::repo::{HuggingFaceRepo, RepoOptions};
 use crate::{Error, RepoType, SupportedEncoding, WeightsFormat};
 

@@ -4,28 +4,13 @@ use std::path::PathBuf;
 
 use regex::Regex;
 
-use crate::choose::{Several, choose};
+use crate::choose::{Several, Wanted, choose};
 use crate::hub::Progress;
 use crate::repo::{HuggingFaceRepo, ModelFiles};
-use crate::{Error, SupportedEncoding, WeightsFormat};
+use crate::{Error, WeightsFormat};
 
 /// The configuration of a model whose weights do not contain it.
 pub(crate) const CONFIG: &str = "config.json";
-
-/// What to download from a repository; by default its only model, with configuration and tokenizer.
-#[derive(Debug, Clone, Default)]
-pub struct Wanted {
-    /// Weights in this encoding.
-    pub encoding: Option<SupportedEncoding>,
-    /// Weights whose files have this label in their names, such as `Q4_K_M`; unset, the one of the repository's name.
-    pub label: Option<String>,
-    /// Weights in this format.
-    pub format: Option<WeightsFormat>,
-    /// These files and no others: names, or patterns with `*` (any characters) and `?` (any one).
-    pub files: Vec<String>,
-    /// Fetch even what is there.
-    pub force_download: bool,
-}
 
 /// The files to download from a repository, and which of them are cached.
 #[derive(Debug)]

@@ -5,11 +5,11 @@ use graph::ops::RopeStyle;
 use serde_json::json;
 
 use super::Architecture;
+use super::llama::windowed;
 use super::llama::{LLAMA, NAMES, llama};
-use super::mistral::windowed;
 use super::qwen3::QK_NORM_NAMES;
-use crate::checkpoint::Layout;
 use crate::config::ConfigKeys;
+use crate::layout::Layout;
 use crate::{Config, Decoder, Error, Norm, Norms, QkNorm, Residual, Rope, WeightTypes};
 
 /// Command R, Command R+ and Aya.

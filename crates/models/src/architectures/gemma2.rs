@@ -4,8 +4,8 @@ use serde_json::json;
 
 use super::Architecture;
 use super::gemma::{GEMMA, gemma};
+use super::llama::windowed;
 use super::llama::{NAMES, rms_norm};
-use super::mistral::windowed;
 use crate::config::{ConfigKeys, GgufKeys};
 use crate::names::NameTable;
 use crate::{Config, Decoder, Error, Norm, Norms, Rope, WeightTypes};

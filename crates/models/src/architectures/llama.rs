@@ -3,7 +3,6 @@
 use graph::ops::{RopeStyle, Unary};
 
 use super::Architecture;
-use super::mistral::mistral;
 use crate::config::ConfigKeys;
 use crate::names::NameTable;
 use crate::{
@@ -28,7 +27,7 @@ pub(crate) const LLAMA: Architecture = Architecture {
     rope: RopeStyle::HalfSplit,
     gguf_rope: RopeStyle::Interleaved,
     zero_centered_norms: false,
-    decoder: mistral,
+    decoder: llama_with_window,
 };
 
 /// Hugging Face's names, and Meta's, which llama2.c has too.
@@ -109,6 +108,25 @@ fn llama_layer(config: &Config, weights: &dyn WeightTypes) -> Layer {
         }),
         residual: Residual { parallel: config.parallel_residual.unwrap_or(false), scale: 1.0 },
     }
+}
+
+/// A Llama whose layers have the window of the configuration, if it has one, as those of Mistral do.
+pub(super) fn llama_with_window(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
+    windowed(llama(config, ropes, weights), config, |_| true)
+}
+
+/// Gives layers the window of the configuration and the last of the ropes: those that the configuration lists, or
+/// else those that `usual` tells by their index.
+pub(super) fn windowed(mut decoder: Decoder, config: &Config, usual: impl Fn(usize) -> bool) -> Decoder {
+    let local = decoder.ropes.len().saturating_sub(1);
+    for (index, attention) in decoder.attentions_mut().enumerate() {
+        let listed = config.windowed_layers.as_ref().map(|layers| layers[index]);
+        if config.window.is_some() && listed.unwrap_or_else(|| usual(index)) {
+            attention.window = config.window;
+            attention.rope = attention.rope.map(|_| local);
+        }
+    }
+    decoder
 }
 
 /// A decoder with other norms: on what blocks read, and after the last layer.

@@ -3,9 +3,8 @@
 use serde_json::json;
 
 use super::Architecture;
-use super::llama::{LLAMA, llama, rms_norm};
+use super::llama::{LLAMA, rms_norm};
 use crate::config::ConfigKeys;
-use crate::{Config, Decoder, Rope, WeightTypes};
 
 /// Mistral 7B and what came of it. In GGUF files it calls itself a Llama, and says no window.
 pub(crate) const MISTRAL: Architecture = Architecture {
@@ -72,22 +71,4 @@ fn complete_ministral3(keys: &mut ConfigKeys) -> Result<(), String> {
         },
     }));
     rms_norm(keys)
-}
-
-pub(super) fn mistral(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
-    windowed(llama(config, ropes, weights), config, |_| true)
-}
-
-/// Gives layers the window of the configuration and the last of the ropes: those that the configuration lists, or
-/// else those that `usual` tells by their index.
-pub(super) fn windowed(mut decoder: Decoder, config: &Config, usual: impl Fn(usize) -> bool) -> Decoder {
-    let local = decoder.ropes.len().saturating_sub(1);
-    for (index, attention) in decoder.attentions_mut().enumerate() {
-        let listed = config.windowed_layers.as_ref().map(|layers| layers[index]);
-        if config.window.is_some() && listed.unwrap_or_else(|| usual(index)) {
-            attention.window = config.window;
-            attention.rope = attention.rope.map(|_| local);
-        }
-    }
-    decoder
 }

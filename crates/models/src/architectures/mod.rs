@@ -35,8 +35,8 @@ mod starcoder2;
 
 use graph::ops::RopeStyle;
 
-use crate::checkpoint::Layout;
 use crate::config::{ConfigKeys, GgufKeys};
+use crate::layout::Layout;
 use crate::names::NameTable;
 use crate::{Config, Decoder, Encoder, EncoderConfig, Error, Rope, WeightTypes};
 

@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::Architecture;
 use super::gemma2::SANDWICH_NAMES;
+use super::llama::windowed;
 use super::llama::{LLAMA, NAMES, llama, rms_norm};
-use super::mistral::windowed;
 use super::qwen3::QK_NORM_NAMES;
 use crate::config::{ConfigKeys, GgufKeys, RopeConfig};
 use crate::{Config, Decoder, Error, Norm, Norms, QkNorm, Rope, WeightTypes};

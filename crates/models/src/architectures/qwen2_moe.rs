@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::Architecture;
+use super::llama::windowed;
 use super::llama::{NAMES, llama, rms_norm};
-use super::mistral::windowed;
 use super::qwen2::QWEN2;
 use crate::config::{ConfigKeys, GgufKeys, MAX_LAYERS};
 use crate::names::NameTable;

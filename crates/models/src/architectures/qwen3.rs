@@ -2,7 +2,7 @@
 
 use super::Architecture;
 use super::llama::NAMES;
-use super::mistral::mistral;
+use super::llama::llama_with_window;
 use super::qwen2::QWEN2;
 use crate::names::NameTable;
 use crate::{Config, Decoder, Norm, QkNorm, Rope, WeightTypes};
@@ -23,7 +23,7 @@ pub(super) const QK_NORM_NAMES: NameTable =
     &[("layers.#.self_attn.q_norm", "blk.#.attn_q_norm"), ("layers.#.self_attn.k_norm", "blk.#.attn_k_norm")];
 
 pub(super) fn qwen3(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
-    let mut decoder = mistral(config, ropes, weights);
+    let mut decoder = llama_with_window(config, ropes, weights);
     for attention in decoder.attentions_mut() {
         attention.qk_norm = Some(QkNorm::PerHead(Norm::Rms { eps: config.norm_eps }));
     }

@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::Architecture;
+use super::llama::windowed;
 use super::llama::{LLAMA, llama, rms_norm};
-use super::mistral::windowed;
 use crate::config::ConfigKeys;
 use crate::{Config, Decoder, Rope, WeightTypes};
 

@@ -7,8 +7,8 @@ use serde_json::json;
 use super::Architecture;
 use super::gpt_neox;
 use super::llama::{LLAMA, NAMES as LLAMA_NAMES, llama, with_norm};
-use crate::checkpoint::Layout;
 use crate::config::ConfigKeys;
+use crate::layout::Layout;
 use crate::names::NameTable;
 use crate::{Config, Decoder, Error, Norm, Norms, QkNorm, Rope, WeightTypes};
 

@@ -4,8 +4,8 @@ use graph::ops::{RopeStyle, Unary};
 use serde_json::json;
 
 use super::Architecture;
+use super::llama::llama_with_window;
 use super::llama::{LLAMA, NAMES as LLAMA_NAMES, with_norm, with_plain_channels};
-use super::mistral::mistral;
 use crate::config::ConfigKeys;
 use crate::names::NameTable;
 use crate::{Activation, Config, Decoder, Norm, Rope, WeightTypes};
@@ -36,6 +36,6 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
 }
 
 fn starcoder2(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
-    let decoder = with_norm(mistral(config, ropes, weights), Norm::layer(config.norm_eps));
+    let decoder = with_norm(llama_with_window(config, ropes, weights), Norm::layer(config.norm_eps));
     with_plain_channels(decoder, config, Activation::Unary(Unary::GeluTanh), weights)
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use tensor::{DType, Tensor};
 
-use super::stored::{Names, Stored, describe, read};
+use crate::stored::{Names, Stored, describe, read};
 use crate::{Config, Error, Network};
 
 /// Checks that each weight the graph will declare is there and has its shape. Gives the names of those.

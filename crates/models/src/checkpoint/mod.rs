@@ -2,14 +2,11 @@
 
 mod check;
 mod description;
-mod experts;
-mod gptq;
-mod layout;
+pub(crate) mod gptq;
 mod network;
 mod schemes;
-mod stored;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod unused;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -23,11 +20,12 @@ use weights::{Format, Weights};
 
 use self::check::{check_weights, converted_vectors};
 use self::description::{Description, Family};
-pub(crate) use self::layout::Layout;
 pub use self::network::Network;
-use self::stored::{Names, Stored, TensorReader, is_plain};
 use crate::architectures::{Architecture, EncoderArchitecture};
+use crate::layout::Layout;
 use crate::names::CanonicalNames;
+use crate::stored::gptq::Layer;
+use crate::stored::{Names, Stored, TensorReader, is_plain};
 use crate::{Config, Decoder, Encoder, Error, QuantizeOptions, Quantizer, Rope, WeightTypes};
 
 /// What of a checkpoint its user decides.
@@ -334,7 +332,7 @@ impl Checkpoint {
     /// The bytes of all tensors together: as stored, cast or quantized, and of layers that GPTQ quantized, as the blocks that they
     /// become.
     pub fn bytes(&self) -> u64 {
-        let layers: Vec<&gptq::Layer> = self.names.values().flat_map(Stored::layers).collect();
+        let layers: Vec<&Layer> = self.names.values().flat_map(Stored::layers).collect();
         let replaced: HashSet<&str> = layers.iter().flat_map(|layer| layer.stored()).collect();
         let size = |dtype: DType, shape: &Shape| dtype.bytes_for_shape(shape).unwrap_or_default() as u64;
         let repacked = layers.iter().map(|layer| layer.describe()).map(|(dtype, shape)| size(dtype, &shape));

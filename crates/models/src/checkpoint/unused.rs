@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::stored::Names;
 use crate::Network;
+use crate::stored::Names;
 
 /// In names of tensors that follow from the configuration: rotary tables, masks, positions that are counted. (GGUF's
 /// factors of frequencies are read with the configuration; GPTQ's groups of columns with the layer.)

@@ -10,10 +10,10 @@ use text::{Detokenizer, SkipSpecial, Tokenizer};
 
 use crate::Error;
 use crate::batch::Slice;
+use crate::kv_cache::Sequence;
 use crate::runner::Logits;
 use crate::sampler::{Logprobs, Row, Sampled, Sampler, SamplingParams, TokenCounts};
 use crate::sampling_options::SamplingOptions;
-use crate::sequence::Sequence;
 
 /// What the generator keeps of a sequence beside its tokens.
 pub(super) struct Active {

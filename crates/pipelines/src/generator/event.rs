@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::Error;
 use crate::detokenizer::Detokenizer;
+use crate::kv_cache::SequenceId;
 use crate::sampler::Logprobs;
-use crate::sequence::SequenceId;
 
 /// Something happened to a sequence.
 #[derive(Debug, Clone)]

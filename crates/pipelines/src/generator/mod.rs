@@ -19,12 +19,12 @@ pub use request::{MAX_SAMPLES, MAX_STOP_BYTES, MAX_STOP_TOKENS, MAX_STOPS, Reque
 
 use crate::Error;
 use crate::batch::Batch;
+use crate::kv_cache::{Sequence, SequenceId};
 use crate::plan::Plan;
 use crate::runner::{Logits, Runner};
 use crate::sampler::Sampler;
 use crate::sampling_options::SamplingOptions;
 use crate::scheduler::Scheduler;
-use crate::sequence::{Sequence, SequenceId};
 use crate::text_model::TextModel;
 
 /// Continues many prompts together. What a request gets depends on that request alone: not on the others, nor on

@@ -13,16 +13,15 @@
 mod page_pool;
 mod paged;
 mod prefix;
+mod sequence;
 mod slots;
 
 pub use page_pool::Page;
-pub(crate) use prefix::PrefixState;
 pub use prefix::PrefixStats;
+pub use sequence::{Sequence, SequenceId};
 
 use paged::Paged;
 use slots::Slots;
-
-use crate::sequence::Sequence;
 
 /// A page whose contents another page needs before a step runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use super::PageCopy;
 use super::page_pool::{Page, PagePool};
 use super::prefix::{Hit, PrefixCache, PrefixStats};
-use crate::sequence::Sequence;
+use super::sequence::Sequence;
 
 /// Who holds which page, and what full pages hold.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use blake3::Hasher;
 
 use super::page_pool::{Page, PagePool};
-use crate::sequence::Sequence;
+use super::sequence::{Name, Sequence};
 
 /// How many tokens of prompts were in the cache already when their sequences started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,20 +31,6 @@ impl PrefixStats {
     pub fn hit_rate(&self) -> f64 {
         if self.prompt_tokens == 0 { 0.0 } else { self.cached_tokens as f64 / self.prompt_tokens as f64 }
     }
-}
-
-/// The name of a page and all before it.
-type Name = [u8; 32];
-
-/// What a sequence's pages are called.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct PrefixState {
-    /// The names of full pages, as far as they were needed yet.
-    names: Vec<Name>,
-    /// How many of the first pages are in the tree.
-    published: usize,
-    /// Of when the sequence started.
-    epoch: u64,
 }
 
 /// The longest beginning of a sequence that pages hold.
@@ -302,7 +288,7 @@ fn random_key() -> [u8; 32] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sequence::SequenceId;
+    use crate::kv_cache::SequenceId;
 
     /// Even if all pages have one name, no sequence gets a page that holds something else.
     #[test]

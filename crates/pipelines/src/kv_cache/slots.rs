@@ -1,7 +1,7 @@
 //! A slot of neighboring pages for each sequence, claimed whole when it starts and given back at its end.
 
 use super::Page;
-use crate::sequence::Sequence;
+use super::sequence::Sequence;
 
 /// Which slots are free.
 #[derive(Debug)]

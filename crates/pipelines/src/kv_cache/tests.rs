@@ -1,7 +1,7 @@
 //! Prefix caching: what is found, what is kept, what is copied.
 
 use super::*;
-use crate::sequence::SequenceId;
+use crate::kv_cache::SequenceId;
 
 const PAGE: usize = 4;
 

@@ -8,7 +8,7 @@ use async_channel::{Sender, TrySendError};
 
 use crate::Error;
 use crate::generator::{Event, EventKind, Generator, Request};
-use crate::sequence::SequenceId;
+use crate::kv_cache::SequenceId;
 use crate::worker::Work;
 
 /// Events that a stream holds. A request is paused once so many were not read, and goes on once half of them were.

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use minijinja::value::Kwargs;
-use minijinja::{Error, ErrorKind, Value};
+use minijinja::{Error, Value};
 
-use super::python;
+use super::python::{self, fault};
 
 /// A call with its operands in the order of the parameters.
 pub(super) struct Call<'a> {
@@ -108,8 +108,4 @@ pub(super) fn split(operands: &[Value]) -> (&[Value], Vec<(String, Value)>) {
 pub(super) fn whole(value: &Value) -> Option<i64> {
     let is_whole = value.is_integer() || bool::try_from(value.clone()).is_ok();
     if is_whole { i64::try_from(value.clone()).ok() } else { None }
-}
-
-pub(super) fn fault(problem: impl Into<Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::InvalidOperation, problem)
 }

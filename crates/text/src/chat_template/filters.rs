@@ -3,8 +3,8 @@
 use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs};
 use minijinja::{AutoEscape, Environment, Error, State, UndefinedBehavior, Value};
 
-use super::arguments::{Call, fault, split};
-use super::python::Generator;
+use super::arguments::{Call, split};
+use super::python::{Generator, fault, is_mapping};
 use super::{
     Limits, functions, json, macros, methods, number_filters, operators, syntax, text_filters, work,
 };
@@ -52,13 +52,6 @@ fn add_tests(environment: &mut Environment<'static>) {
         value.is_undefined()
             || ["Function", "::Macro", "::Wrapped", "::Joiner"].iter().any(|own| name.contains(own))
     });
-}
-
-/// An object of members, which a namespace is not.
-pub(super) fn is_mapping(value: &Value) -> bool {
-    let name = value.as_object().map_or("", |object| object.type_name());
-    value.kind() == ValueKind::Map
-        && !["::Namespace", "::Macro", "::Loop"].iter().any(|own| name.ends_with(own))
 }
 
 /// Filters that go through their operand, and give nothing for what is false: null, undefined, 0, an empty text.

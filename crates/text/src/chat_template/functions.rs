@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use minijinja::value::{Object, ObjectRepr, Rest, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
 
-use super::arguments::{Call, fault, split};
-use super::python::{Range, members};
+use super::arguments::{Call, split};
+use super::python::{Range, fault, members};
 
 /// The message of `raise_exception`: the template refuses the conversation.
 #[derive(Debug)]

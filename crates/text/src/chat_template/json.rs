@@ -5,8 +5,7 @@ use std::fmt::Write;
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, Value};
 
-use super::arguments::fault;
-use super::python::{self, Range};
+use super::python::{self, Range, fault};
 
 /// Lists and objects inside one another.
 const MAX_DEPTH: usize = 128;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use minijinja::value::{Kwargs, Object, ObjectRepr, Tuple};
 use minijinja::{Environment, Error, State, Value};
 
-use super::arguments::{fault, split};
+use super::arguments::split;
+use super::python::fault;
 
 /// Wraps a macro: the macro, whether it reads `varargs`, whether `kwargs`, and its own parameters.
 pub(super) const MACRO: &str = "(macro)";

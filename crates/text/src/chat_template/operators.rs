@@ -6,9 +6,9 @@ use std::sync::LazyLock;
 use minijinja::value::{Rest, Tuple, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, Expression, State, Value};
 
-use super::arguments::{fault, whole};
+use super::arguments::whole;
 use super::printf::printf;
-use super::python;
+use super::python::{self, fault};
 use super::text_filters::escaped;
 use super::work::{self, ITEM, extent, shallow, spend, weigh};
 

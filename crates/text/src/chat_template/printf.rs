@@ -4,9 +4,8 @@ use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::ValueKind;
 use minijinja::{Error, Value};
 
-use super::arguments::fault;
 use super::number_filters::integer;
-use super::python;
+use super::python::{self, fault};
 
 /// Values in place of the `%` of a text.
 ///

@@ -1,13 +1,25 @@
 //! Values as Python shows them: `str` and `repr`.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use minijinja::value::{Enumerator, Object, ObjectRepr, ValueKind};
-use minijinja::{Error, Value};
+use minijinja::{Error, ErrorKind, Value};
 
-use super::arguments::fault;
 use super::letters::is_printable;
+
+/// What a template's call did wrong.
+pub(super) fn fault(problem: impl Into<Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::InvalidOperation, problem)
+}
+
+/// An object of members, which a namespace is not.
+pub(super) fn is_mapping(value: &Value) -> bool {
+    let name = value.as_object().map_or("", |object| object.type_name());
+    value.kind() == ValueKind::Map
+        && !["::Namespace", "::Macro", "::Loop"].iter().any(|own| name.ends_with(own))
+}
 
 /// The result of `map`, `select` and similar filters: an iterator, which `list` turns into a list.
 #[derive(Debug)]

@@ -3,12 +3,11 @@
 use minijinja::Value;
 use minijinja::value::ValueKind;
 
-use super::arguments::{Call, Row, fault, split, whole};
-use super::filters::is_mapping;
+use super::arguments::{Call, Row, split, whole};
 use super::letters::is_space;
 use super::methods::{center, lines, padded, trim};
 use super::printf::printf;
-use super::python::{self, members};
+use super::python::{self, fault, is_mapping, members};
 use super::wrap;
 
 type Result<T = Value> = std::result::Result<T, minijinja::Error>;

@@ -3,7 +3,7 @@
 use minijinja::value::ValueKind;
 use minijinja::{Environment, Error, ErrorKind, State, Value};
 
-use super::arguments::fault;
+use super::python::fault;
 
 /// Charges for its whole operand, which is about to be walked.
 pub(super) const CHARGE: &str = "(charge)";

@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::merge::{Join, Merger};
+use super::normalizer::SPACE_MARK;
 use super::pre_tokenizer::{PreTokenizer, Symbols};
-use super::sentencepiece::SPACE_MARK;
 use super::vocabulary::Vocabulary;
 
 #[derive(Debug)]

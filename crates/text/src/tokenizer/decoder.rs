@@ -68,7 +68,7 @@ pub(crate) struct DecoderState {
 impl Decoder {
     /// The decoder of SentencePiece models: marks become spaces, and the first space may be dropped.
     pub(super) fn sentence_piece(strip_first_space: bool) -> Self {
-        let pattern = Pattern::Literal(super::sentencepiece::SPACE_MARK.into());
+        let pattern = Pattern::Literal(super::normalizer::SPACE_MARK.into());
         let replace = Step::Replace { pattern, to: " ".into() };
         let strip_start = strip_first_space.then_some((' ', 1));
         Self { steps: vec![replace, Step::ByteFallback], strip_start }
@@ -76,7 +76,7 @@ impl Decoder {
 
     /// Marks are spaces, but for the text's first, and those before punctuation.
     pub(super) fn word_piece() -> Self {
-        let pattern = Pattern::Literal(super::sentencepiece::SPACE_MARK.into());
+        let pattern = Pattern::Literal(super::normalizer::SPACE_MARK.into());
         let replace = Step::Replace { pattern, to: " ".into() };
         Self { steps: vec![replace, Step::Tidy], strip_start: Some((' ', 1)) }
     }

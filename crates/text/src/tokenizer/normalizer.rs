@@ -1,6 +1,7 @@
 //! SentencePiece's normalization: maps characters, removes extra spaces, and marks the others.
 
-use super::sentencepiece::SPACE_MARK;
+/// The mark that stands for a space inside tokens.
+pub(super) const SPACE_MARK: &str = "▁";
 
 /// How a text is changed before it is cut into tokens.
 #[derive(Debug, Default)]

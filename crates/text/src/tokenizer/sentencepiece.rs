@@ -7,9 +7,6 @@ use super::normalizer::Normalizer;
 use super::vocabulary::Vocabulary;
 use crate::Error;
 
-/// The mark that stands for a space inside tokens.
-pub(super) const SPACE_MARK: &str = "▁";
-
 #[derive(Debug)]
 pub(super) struct SentencePiece {
     /// Per token, lower joins first.

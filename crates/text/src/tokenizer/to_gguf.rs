@@ -12,8 +12,8 @@ use unicode_normalization::is_nfc;
 use weights::{MetaValue, Metadata, Strings};
 
 use super::hugging_face::base64;
+use super::normalizer::SPACE_MARK;
 use super::pre_tokenizer::PreTokenizer;
-use super::sentencepiece::SPACE_MARK;
 use super::sentencepiece_model::SentencePieceFile;
 use super::{AddSpecial, ParseSpecial, SkipSpecial, Tokenizer, read};
 use crate::{ChatTemplate, Error};

@@ -6,7 +6,7 @@
 use regex::Regex;
 use unicode_normalization::char::decompose_canonical;
 
-use super::sentencepiece::SPACE_MARK;
+use super::normalizer::SPACE_MARK;
 use super::vocabulary::Vocabulary;
 
 /// Ideographs, which are words of one letter.

@@ -2,6 +2,8 @@
 
 use serde_json::json;
 
+use tensor::{Bytes, DType, bf16, f16};
+
 use super::*;
 use crate::architectures::Architecture;
 use crate::names::CanonicalNames;

@@ -1,5 +1,7 @@
 //! Where in the files a weight is, and what it is read as.
 
+pub(crate) mod gptq;
+
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -8,7 +10,6 @@ use tensor::blocks::quantize_row;
 use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor};
 use weights::Weights;
 
-use super::gptq;
 use crate::{Error, Quantizer, WeightTypes};
 
 /// Elements that are cast at a time.
@@ -16,7 +17,7 @@ const CAST: usize = 1 << 16;
 
 /// Where in the files a weight is, by the names of tensors.
 #[derive(Debug, Clone)]
-pub(super) enum Stored {
+pub(crate) enum Stored {
     /// In a tensor of its own.
     Whole(String),
     /// In ranges of an axis of a tensor that holds other weights too.
@@ -35,7 +36,7 @@ pub(super) enum Stored {
 
 impl Stored {
     /// The tensors it is in, by their names in the files.
-    pub(super) fn tensors(&self) -> Vec<&str> {
+    pub(crate) fn tensors(&self) -> Vec<&str> {
         match self {
             Stored::Whole(name) | Stored::Part { name, .. } => vec![name],
             Stored::Transposed(inner) | Stored::Flat(inner) => inner.tensors(),
@@ -46,7 +47,7 @@ impl Stored {
     }
 
     /// The layers among what it is made of that GPTQ quantized.
-    pub(super) fn layers(&self) -> Vec<&gptq::Layer> {
+    pub(crate) fn layers(&self) -> Vec<&gptq::Layer> {
         match self {
             Stored::Gptq(layer) => vec![layer],
             Stored::Stack(parts) => parts.iter().flat_map(Stored::layers).collect(),
@@ -55,7 +56,7 @@ impl Stored {
     }
 
     /// The weight that holds the order of its columns, if they have one of their own.
-    pub(super) fn order(&self) -> Option<&str> {
+    pub(crate) fn order(&self) -> Option<&str> {
         match self {
             Stored::Gptq(layer) => layer.order(),
             Stored::Stack(parts) => parts.iter().find_map(Stored::order),
@@ -66,10 +67,10 @@ impl Stored {
 
 /// The tensors of files, as they are stored or quantized as they are read.
 #[derive(Clone, Copy)]
-pub(super) struct TensorReader<'a> {
-    pub(super) weights: &'a Weights,
+pub(crate) struct TensorReader<'a> {
+    pub(crate) weights: &'a Weights,
     /// What makes the tensors whose values `weights` lacks.
-    pub(super) quantizer: Option<&'a Quantizer>,
+    pub(crate) quantizer: Option<&'a Quantizer>,
 }
 
 impl TensorReader<'_> {
@@ -92,11 +93,11 @@ impl<'a> From<&'a Weights> for TensorReader<'a> {
 }
 
 /// Weights by canonical name.
-pub(super) struct Names<'a> {
-    pub(super) reader: TensorReader<'a>,
-    pub(super) names: &'a HashMap<String, Stored>,
+pub(crate) struct Names<'a> {
+    pub(crate) reader: TensorReader<'a>,
+    pub(crate) names: &'a HashMap<String, Stored>,
     /// What matrices of plain numbers are cast to, if that is not what they are stored as.
-    pub(super) dtype: Option<DType>,
+    pub(crate) dtype: Option<DType>,
 }
 
 impl Names<'_> {
@@ -104,7 +105,7 @@ impl Names<'_> {
     ///
     /// # Errors
     /// If there is not enough memory for a copy, or a value cannot be quantized.
-    pub(super) fn tensor(&self, canonical: &str) -> Result<Option<Tensor>, Error> {
+    pub(crate) fn tensor(&self, canonical: &str) -> Result<Option<Tensor>, Error> {
         let Some(stored) = self.names.get(canonical) else { return Ok(None) };
         let Some(tensor) = read(self.reader, stored)? else { return Ok(None) };
         let dtype = self.dtype_for(tensor.dtype(), tensor.shape());
@@ -112,13 +113,13 @@ impl Names<'_> {
     }
 
     /// The dtype and shape of what [`Names::tensor`] gives.
-    pub(super) fn describe(&self, canonical: &str) -> Option<(DType, Shape)> {
+    pub(crate) fn describe(&self, canonical: &str) -> Option<(DType, Shape)> {
         let (dtype, shape) = describe(self.reader.weights, self.names.get(canonical)?)?;
         Some((self.dtype_for(dtype, &shape), shape))
     }
 
     /// The bytes of all weights less those that the files have for them, after casts.
-    pub(super) fn bytes_of_casts(&self) -> i64 {
+    pub(crate) fn bytes_of_casts(&self) -> i64 {
         let of_cast = |stored: &Stored| {
             let (dtype, shape) = describe(self.reader.weights, stored)?;
             let size = |dtype: DType| Some(dtype.bytes_for_shape(&shape)? as i64);
@@ -143,12 +144,12 @@ impl WeightTypes for Names<'_> {
 }
 
 /// Whether a dtype is one that matrices can be cast from and to.
-pub(super) fn is_plain(dtype: DType) -> bool {
+pub(crate) fn is_plain(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
 }
 
 /// What is stored: a view if it can be one, else a copy.
-pub(super) fn read(reader: TensorReader<'_>, stored: &Stored) -> Result<Option<Tensor>, Error> {
+pub(crate) fn read(reader: TensorReader<'_>, stored: &Stored) -> Result<Option<Tensor>, Error> {
     let concatenate = |parts: &mut dyn Iterator<Item = Result<Tensor, Error>>| {
         concatenate(describe(reader.weights, stored), parts)
     };
@@ -187,7 +188,7 @@ pub(super) fn read(reader: TensorReader<'_>, stored: &Stored) -> Result<Option<T
 }
 
 /// The dtype and shape of what [`read`] gives.
-pub(super) fn describe(weights: &Weights, stored: &Stored) -> Option<(DType, Shape)> {
+pub(crate) fn describe(weights: &Weights, stored: &Stored) -> Option<(DType, Shape)> {
     let of = |name: &str| weights.get(name).map(|tensor| (tensor.dtype(), *tensor.shape()));
     match stored {
         Stored::Whole(name) => of(name),
@@ -283,7 +284,7 @@ mod tests {
     #[test]
     fn copies_without_memory_are_refused() {
         if std::env::var_os(LIMITED).is_none() {
-            let test = "checkpoint::stored::tests::copies_without_memory_are_refused";
+            let test = "stored::tests::copies_without_memory_are_refused";
             let script = format!("ulimit -v 1000000; exec \"$0\" --exact {test}");
             let mut command = Command::new("sh");
             command.args(["-c", &script]).arg(std::env::current_exe().unwrap());
@@ -313,7 +314,13 @@ mod tests {
         let stored = |leaf: &str| (format!("w.{leaf}"), Stored::Whole(format!("a.{leaf}")));
         let mut names = HashMap::from(["qweight", "scales", "qzeros"].map(stored));
         let config = GptqConfig { group_size: None, desc_act: false, zeros_less_one: true, dynamic: false };
-        gptq::gather(&mut names, &weights, Some(&config), std::path::Path::new("config.json")).unwrap();
+        crate::checkpoint::gptq::gather(
+            &mut names,
+            &weights,
+            Some(&config),
+            std::path::Path::new("config.json"),
+        )
+        .unwrap();
         refused(read((&weights).into(), &names["w.weight"]));
     }
 }

@@ -1,4 +1,4 @@
-//! Linear layers that GPTQ quantized, which files store in four tensors each, as weights of blocks.
+//! A linear layer that GPTQ quantized, which files store in four tensors, as a weight of blocks.
 //!
 //! | tensor | content |
 //! |---|---|
@@ -10,21 +10,15 @@
 //! `W[row, j] = scale[g_idx[j], row] · (code[j, row] − zero[g_idx[j], row])`
 //!
 //! Blocks have one scale for 32 columns, so those of a group are brought together. The graph brings the columns of the
-//! input into the same order, with a weight that is made here. Layers that read the same input have the same order as a
-//! rule, and then share it, so that the input is ordered once for all of them.
+//! input into the same order.
 
-use std::collections::HashMap;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
 use rayon::prelude::*;
 use tensor::blocks::GptqMatrix;
 use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor, bf16, f16};
 use weights::{GptqConfig, Weights};
-
-use super::stored::Stored;
-use crate::Error;
 
 /// Columns that share a scale.
 const BLOCK: usize = DType::Gptq.block().elements;
@@ -35,95 +29,26 @@ const ONES: u32 = 0x1111_1111;
 
 /// A quantized layer whose tensors agree with each other.
 #[derive(Debug, Clone)]
-pub(super) struct Layer {
+pub(crate) struct Layer {
     /// The names of `qweight`, `scales` and `qzeros`.
     stored: [String; 3],
     /// Of those that are stored, these rows.
     rows: Range<usize>,
-    columns: usize,
+    pub(crate) columns: usize,
     /// Stored columns in the order of their groups, unless that is how they are stored.
-    order: Option<Arc<[u32]>>,
+    pub(crate) order: Option<Arc<[u32]>>,
     /// The name of the weight that holds this order.
-    order_name: Option<String>,
+    pub(crate) order_name: Option<String>,
     /// The group of each block of columns.
-    groups: Arc<[u32]>,
+    pub(crate) groups: Arc<[u32]>,
     zeros_less_one: bool,
     /// `q4_0` where all zero points are 8, else `gptq`.
     dtype: DType,
 }
 
-/// Gives the weights of quantized layers their names, and those of the orders of their columns.
-pub(super) fn gather(
-    names: &mut HashMap<String, Stored>,
-    weights: &Weights,
-    config: Option<&GptqConfig>,
-    config_json: &Path,
-) -> Result<(), Error> {
-    let stem = |name: &String| name.strip_suffix(".qweight").map(str::to_string);
-    // What the tables of names do not know keeps its own, and is no part of the model.
-    let is_known =
-        |(name, stored): &(&String, &Stored)| !matches!(stored, Stored::Whole(own) if own == *name);
-    let mut stems: Vec<String> = names.iter().filter(is_known).filter_map(|(name, _)| stem(name)).collect();
-    if stems.is_empty() {
-        return Ok(());
-    }
-    stems.sort();
-    let config = match config {
-        Some(config) => *config,
-        None => {
-            let first = format!("{}.qweight", stems[0]);
-            let in_file = names.get(&first).and_then(|stored| stored.tensors().first().copied());
-            beside(config_json, in_file.unwrap_or(&first))?
-        }
-    };
-    let mut orders: HashMap<Arc<[u32]>, String> = HashMap::new();
-    for stem in stems {
-        let mut layer = Layer::read(&stem, names, weights, &config)?;
-        if let Some(order) = &layer.order {
-            let name = orders.entry(Arc::clone(order)).or_insert_with(|| format!("{stem}.order")).clone();
-            let indices: Vec<i32> = order.iter().map(|&column| column as i32).collect();
-            names.insert(name.clone(), Stored::Made(Tensor::from_slice([layer.columns], &indices)));
-            layer.order_name = Some(name);
-        }
-        if names.insert(format!("{stem}.weight"), Stored::Gptq(layer)).is_some() {
-            let message = "is there as it was and quantized (qweight), expected one of them".to_string();
-            return Err(Error::Weight { name: format!("{stem}.weight"), message });
-        }
-    }
-    Ok(())
-}
-
-/// What early tools wrote beside the configuration.
-fn beside(config_json: &Path, tensor: &str) -> Result<GptqConfig, Error> {
-    let path = config_json.with_file_name("quantize_config.json");
-    let json = super::read_text(&path).map_err(|error| {
-        let message = format!(
-            "has no `quantization_config`, but `{tensor}` is there; nor is there a quantize_config.json: {error}"
-        );
-        Error::config(&config_json.display().to_string(), message)
-    })?;
-    Ok(GptqConfig::from_quantize_config(&path.display().to_string(), &json)?)
-}
-
 impl Layer {
-    /// Takes the four tensors of a layer.
-    fn read(
-        stem: &str,
-        names: &mut HashMap<String, Stored>,
-        weights: &Weights,
-        config: &GptqConfig,
-    ) -> Result<Layer, Error> {
-        let mut take = |leaf: &'static str| match names.remove(&format!("{stem}.{leaf}")) {
-            Some(Stored::Whole(name)) => weights.get(&name).map(|tensor| Part { leaf, name, tensor }),
-            _ => None,
-        };
-        let parts = ["qweight", "scales", "qzeros", "g_idx"].map(&mut take);
-        Layer::of(parts, config)
-            .map_err(|(leaf, message)| Error::Weight { name: format!("{stem}.{leaf}"), message })
-    }
-
     /// The layer of `qweight`, `scales`, `qzeros` and `g_idx`.
-    fn of(
+    pub(crate) fn of(
         [qweight, scales, qzeros, g_idx]: [Option<Part<'_>>; 4],
         config: &GptqConfig,
     ) -> Result<Layer, Refusal> {
@@ -165,22 +90,22 @@ impl Layer {
     }
 
     /// The dtype and shape of the weight.
-    pub(super) fn describe(&self) -> (DType, Shape) {
+    pub(crate) fn describe(&self) -> (DType, Shape) {
         (self.dtype, Shape::new(&[self.rows.len(), self.columns]))
     }
 
     /// The weight that holds the order of its columns, if that is not as it goes.
-    pub(super) fn order(&self) -> Option<&str> {
+    pub(crate) fn order(&self) -> Option<&str> {
         self.order_name.as_deref()
     }
 
     /// The tensors it is made of, by their names in the files.
-    pub(super) fn stored(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn stored(&self) -> impl Iterator<Item = &str> {
         self.stored.iter().map(String::as_str)
     }
 
     /// The layer of some of its rows.
-    pub(super) fn with_rows(&self, rows: Range<usize>) -> Layer {
+    pub(crate) fn with_rows(&self, rows: Range<usize>) -> Layer {
         let start = self.rows.start;
         Layer { rows: start + rows.start..start + rows.end, ..self.clone() }
     }
@@ -190,7 +115,7 @@ impl Layer {
     ///
     /// # Errors
     /// If there is not enough memory.
-    pub(super) fn repack(&self, weights: &Weights) -> Result<Option<Tensor>, tensor::Error> {
+    pub(crate) fn repack(&self, weights: &Weights) -> Result<Option<Tensor>, tensor::Error> {
         let [Some(codes), Some(scales), Some(zeros)] = self.stored.each_ref().map(|name| weights.get(name))
         else {
             return Ok(None);
@@ -219,15 +144,15 @@ impl Layer {
 }
 
 /// One of the four tensors.
-struct Part<'a> {
-    leaf: &'static str,
+pub(crate) struct Part<'a> {
+    pub(crate) leaf: &'static str,
     /// In the files.
-    name: String,
-    tensor: &'a Tensor,
+    pub(crate) name: String,
+    pub(crate) tensor: &'a Tensor,
 }
 
 /// Which of the tensors is wrong, and why.
-type Refusal = (&'static str, String);
+pub(crate) type Refusal = (&'static str, String);
 
 impl Part<'_> {
     /// The shape of a matrix.
@@ -312,6 +237,3 @@ fn halves(scales: &Tensor) -> Vec<f16> {
         _ => scales.to_vec(),
     }
 }
-
-#[cfg(test)]
-mod tests;

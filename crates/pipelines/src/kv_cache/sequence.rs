@@ -2,7 +2,21 @@
 
 use std::sync::Arc;
 
-use crate::kv_cache::{Page, PrefixState};
+use super::page_pool::Page;
+
+/// The name of a page and all before it.
+pub(super) type Name = [u8; 32];
+
+/// What a sequence's pages are called.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct PrefixState {
+    /// The names of full pages, as far as they were needed yet.
+    pub(super) names: Vec<Name>,
+    /// How many of the first pages are in the tree.
+    pub(super) published: usize,
+    /// Of when the sequence started.
+    pub(super) epoch: u64,
+}
 
 /// Names a sequence for as long as the generator lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]

@@ -6,7 +6,7 @@ use std::ops::Range;
 use tensor::{DType, Shape};
 use weights::Weights;
 
-use super::stored::{Stored, describe};
+use crate::stored::{Stored, describe};
 use crate::{Config, Error};
 
 /// The weights of a checkpoint by canonical name, to be named as the graph takes them.
@@ -16,7 +16,7 @@ pub(crate) struct Layout<'a> {
 }
 
 impl<'a> Layout<'a> {
-    pub(super) fn new(weights: &'a Weights, names: &'a mut HashMap<String, Stored>) -> Layout<'a> {
+    pub(crate) fn new(weights: &'a Weights, names: &'a mut HashMap<String, Stored>) -> Layout<'a> {
         Layout { weights, names }
     }
 
@@ -108,7 +108,7 @@ impl<'a> Layout<'a> {
     }
 
     /// Names the queries, keys and values of matrices and biases that hold them one on the other.
-    pub(super) fn split_stacked_attention(&mut self, config: &Config) -> Result<(), Error> {
+    pub(crate) fn split_stacked_attention(&mut self, config: &Config) -> Result<(), Error> {
         let (query, keys) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
         for layer in 0..config.layers {
             for leaf in ["weight", "bias"] {
@@ -121,7 +121,7 @@ impl<'a> Layout<'a> {
     }
 
     /// Names the gates of matrices that hold them on the matrices they gate: those of twice the width.
-    pub(super) fn split_stacked_gates(&mut self, config: &Config) -> Result<(), Error> {
+    pub(crate) fn split_stacked_gates(&mut self, config: &Config) -> Result<(), Error> {
         for layer in 0..config.layers {
             for leaf in ["weight", "bias"] {
                 let name = |stem: &str| format!("blk.{layer}.{stem}.{leaf}");
@@ -139,11 +139,31 @@ impl<'a> Layout<'a> {
         describe(self.weights, self.names.get(name)?)?.1.first().copied()
     }
 
+    /// Gives all matrices of a layer's experts the name of one weight [experts, rows, columns], and the gate of a shared
+    /// expert that of a vector.
+    ///
+    /// # Errors
+    /// If there are not as many experts as the configuration says, or their matrices are not alike.
+    pub(crate) fn gather_experts(&mut self, config: &Config) -> Result<(), Error> {
+        let Some(experts) = config.experts else { return Ok(()) };
+        for layer in 0..config.layers {
+            let name = |stem: &str| format!("blk.{layer}.{stem}.weight");
+            let parts = [name("ffn_gate_exps"), name("ffn_up_exps")].map(|name| (name, experts.width));
+            self.take_apart(&name("ffn_gate_up_exps"), 1, one_after_the_other(parts))?;
+            for stem in ["ffn_gate", "ffn_up", "ffn_down"] {
+                let target = format!("{stem}_exps");
+                self.stack(&format!("blk.{layer}.{stem}"), experts.count, &name(&target))?;
+            }
+            self.flatten(&name("ffn_gate_inp_shexp"));
+        }
+        Ok(())
+    }
+
     /// Replaces a name by those of its parts, each of which has ranges of an axis.
     ///
     /// # Errors
     /// If the axis has another size than the parts together, or blocks lie across it.
-    pub(super) fn take_apart<const N: usize>(
+    pub(crate) fn take_apart<const N: usize>(
         &mut self,
         stacked: &str,
         axis: usize,
@@ -180,7 +200,7 @@ impl<'a> Layout<'a> {
 }
 
 /// The ranges of parts that follow each other, each so many rows.
-pub(super) fn one_after_the_other<const N: usize>(
+pub(crate) fn one_after_the_other<const N: usize>(
     parts: [(String, usize); N],
 ) -> [(String, Vec<Range<usize>>); N] {
     let mut start = 0;
