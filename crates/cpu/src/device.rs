@@ -6,10 +6,10 @@ use engine::{Device, Kernel, Marker, NodeTypes, PackError, PackedWeight};
 use graph::{Op, Type};
 use tensor::{Bytes, Tensor};
 
+use crate::Cpu;
 use crate::kernels::linear::{self, PackedMatrix};
 use crate::kernels::matmul::{self, attention};
 use crate::kernels::non_maximum_suppression::NonMaximumSuppressionKernel;
-use crate::kernels::variant::Variant;
 use crate::kernels::{
     arg_reduce, arg_sort, attention as paged_attention, axis_maps, band_part, binary, concat, conv,
     conv_transpose, convert, copy, cumsum, dequantize, embedding, fold, fourier, fp8, gather, generate, gptq,
@@ -17,37 +17,6 @@ use crate::kernels::{
     roi_align, rope, scatter, select, slice, softmax, top_k, transpose, unary,
 };
 use crate::nvtx::Nvtx;
-use crate::{InstructionSet, Pool};
-
-/// The CPU: a pool of threads and the instruction set that its kernels may use.
-pub struct Cpu {
-    pub(crate) pool: Arc<Pool>,
-    limit: InstructionSet,
-}
-
-impl Cpu {
-    /// The CPU with `threads` threads, the caller's among them; 0 means one per core that this process may use.
-    pub fn new(threads: usize) -> Cpu {
-        Cpu::with_instruction_set(threads, InstructionSet::Avx512)
-    }
-
-    /// As [`Cpu::new`], with kernels for at most an instruction set: to compare them, or to compute the same on
-    /// every machine.
-    pub fn with_instruction_set(threads: usize, limit: InstructionSet) -> Cpu {
-        Cpu { pool: Arc::new(Pool::new(threads)), limit }
-    }
-
-    /// The threads.
-    pub fn pool(&self) -> &Arc<Pool> {
-        &self.pool
-    }
-
-    /// The fastest variant that this machine has and the limit allows.
-    pub(crate) fn pick<F>(&self, variants: &'static [Variant<F>]) -> &'static Variant<F> {
-        let allowed = |variant: &&Variant<F>| self.limit.allows(variant.name) && (variant.available)();
-        variants.iter().find(allowed).expect("every list of variants ends with a portable one")
-    }
-}
 
 impl Device for Cpu {
     fn name(&self) -> &str {
@@ -225,7 +194,7 @@ impl Device for Cpu {
     }
 }
 
-pub(crate) fn kernel(kernel: impl Kernel + 'static) -> Option<Arc<dyn Kernel>> {
+fn kernel(kernel: impl Kernel + 'static) -> Option<Arc<dyn Kernel>> {
     Some(Arc::new(kernel))
 }
 

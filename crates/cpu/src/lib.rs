@@ -1,5 +1,6 @@
 //! The CPU device: thread pool and kernels.
 
+mod cpu;
 mod device;
 mod error;
 mod instruction_set;
@@ -9,7 +10,7 @@ mod nvtx;
 mod threads;
 pub mod vec;
 
-pub use device::Cpu;
+pub use cpu::Cpu;
 pub use error::Error;
 pub use instruction_set::InstructionSet;
 pub use threads::Pool;

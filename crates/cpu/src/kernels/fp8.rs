@@ -16,7 +16,6 @@ use super::linear::{self, Functions, PackedMatrix};
 use super::matmul::{self, MatmulShape, Matrix, strides};
 use super::operands::{elements, elements_mut};
 use super::variant::Variant;
-use crate::device::kernel;
 use crate::{Cpu, Pool};
 
 /// The layout of weights.
@@ -26,8 +25,8 @@ pub(crate) const LAYOUT: &str = "panel16.bf16.scaled_f8e4m3";
 pub(crate) fn product(cpu: &Cpu, op: Fp8Product) -> Option<Arc<dyn Kernel>> {
     let pool = Arc::clone(&cpu.pool);
     match op {
-        Fp8Product::Linear => kernel(Fp8Linear { variant: cpu.pick(linear::VARIANTS), pool }),
-        Fp8Product::MatMul => kernel(Fp8MatMul { variant: cpu.pick(matmul::VARIANTS), pool }),
+        Fp8Product::Linear => Some(Arc::new(Fp8Linear { variant: cpu.pick(linear::VARIANTS), pool })),
+        Fp8Product::MatMul => Some(Arc::new(Fp8MatMul { variant: cpu.pick(matmul::VARIANTS), pool })),
     }
 }
 

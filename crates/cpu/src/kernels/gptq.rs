@@ -16,7 +16,6 @@ use super::floats;
 use super::linear::{self, Functions, PackedMatrix, multiply_matrix, packed_weight};
 use super::operands::{elements, view};
 use super::variant::Variant;
-use crate::device::kernel;
 use crate::{Cpu, Pool};
 
 /// How the names of layouts begin; the size of groups follows. They are panels of `q4_0`.
@@ -27,7 +26,7 @@ const ONES: u32 = 0x1111_1111;
 /// The product with weights in blocks.
 pub(crate) fn kernel_for(cpu: &Cpu, op: GptqMatMul, exact: bool) -> Option<Arc<dyn Kernel>> {
     let (variant, pool) = (cpu.pick(linear::VARIANTS), Arc::clone(&cpu.pool));
-    kernel(GptqKernel { op, exact: exact || !is_alone(op), variant, pool })
+    Some(Arc::new(GptqKernel { op, exact: exact || !is_alone(op), variant, pool }))
 }
 
 /// The layout of the weight.

@@ -15,7 +15,6 @@ use tensor::{DType, Shape, bf16, f16};
 
 use super::disjoint::Disjoint;
 use super::operands::{elements, elements_mut, view};
-use crate::device::kernel;
 use crate::vec::{LANES, Scalar};
 use crate::{Cpu, Error, Pool};
 
@@ -356,7 +355,7 @@ fn store_keys<T: Scalar>(
 
 /// Writes new keys and values to their pages.
 pub(crate) fn store_kernel(cpu: &Cpu, layer: usize) -> Option<Arc<dyn Kernel>> {
-    kernel(KvStoreKernel { layer, pool: Arc::clone(&cpu.pool) })
+    Some(Arc::new(KvStoreKernel { layer, pool: Arc::clone(&cpu.pool) }))
 }
 
 struct KvStoreKernel {

@@ -10,7 +10,6 @@ use engine::{Call, Kernel};
 use super::operands::{elements, elements_mut, view};
 use super::rows::each_part;
 use super::variant::{Variant, fastest, variants};
-use crate::device::kernel;
 use crate::vec::{LANES, Simd};
 use crate::{Cpu, Pool};
 
@@ -136,13 +135,13 @@ fn scale<S: Simd>(s: S, norm: &Norm<'_>, x: &[f32], mean: f32, factor: f32, out:
 /// `x / sqrt(mean(x²) + eps) · weight`.
 pub(crate) fn rms_kernel(cpu: &Cpu, eps: f32) -> Option<Arc<dyn Kernel>> {
     let variant = cpu.pick(RMS_VARIANTS);
-    kernel(NormKernel { op: "rms_norm", eps, variant, pool: Arc::clone(&cpu.pool) })
+    Some(Arc::new(NormKernel { op: "rms_norm", eps, variant, pool: Arc::clone(&cpu.pool) }))
 }
 
 /// `(x - mean(x)) / sqrt(variance(x) + eps) · weight + bias`.
 pub(crate) fn layer_kernel(cpu: &Cpu, eps: f32) -> Option<Arc<dyn Kernel>> {
     let variant = cpu.pick(LAYER_VARIANTS);
-    kernel(NormKernel { op: "layer_norm", eps, variant, pool: Arc::clone(&cpu.pool) })
+    Some(Arc::new(NormKernel { op: "layer_norm", eps, variant, pool: Arc::clone(&cpu.pool) }))
 }
 
 struct NormKernel {

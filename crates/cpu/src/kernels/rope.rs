@@ -9,7 +9,6 @@ use graph::ops::RopeStyle;
 
 use super::disjoint::Disjoint;
 use super::operands::{elements, elements_mut, view};
-use crate::device::kernel;
 use crate::{Cpu, Pool};
 
 /// Cosines and sines for some positions, `[positions, 2, inverse_frequencies]`: a row of cosines, then a row of sines.
@@ -92,12 +91,12 @@ fn half_split(cos: &[f32], sin: &[f32], x: &[f32], out: &mut [f32]) {
 
 /// The cosines and sines of positions.
 pub(crate) fn table_kernel(cpu: &Cpu, scale: f32) -> Option<Arc<dyn Kernel>> {
-    kernel(RopeTableKernel { scale, pool: Arc::clone(&cpu.pool) })
+    Some(Arc::new(RopeTableKernel { scale, pool: Arc::clone(&cpu.pool) }))
 }
 
 /// Turns pairs by the angles of a table.
 pub(crate) fn kernel_for(cpu: &Cpu, style: RopeStyle) -> Option<Arc<dyn Kernel>> {
-    kernel(RopeKernel { style, pool: Arc::clone(&cpu.pool) })
+    Some(Arc::new(RopeKernel { style, pool: Arc::clone(&cpu.pool) }))
 }
 
 struct RopeTableKernel {

@@ -13,7 +13,6 @@ use super::operands::{elements, elements_mut, view};
 use super::rows::each_part;
 use super::softmax_columns;
 use super::variant::{Variant, fastest, variants};
-use crate::device::kernel;
 use crate::vec::{LANES, Simd, exp, with_scratch};
 use crate::{Cpu, Pool};
 
@@ -110,11 +109,15 @@ pub(crate) fn kernel_for(cpu: &Cpu, axis: usize, node: &NodeTypes<'_>) -> Option
     let rows = cpu.pick(VARIANTS);
     match x.dtype {
         DType::F32 => {
-            kernel(SoftmaxKernel { axis, rows, columns: cpu.pick(softmax_columns::VARIANTS), pool })
+            Some(Arc::new(SoftmaxKernel { axis, rows, columns: cpu.pick(softmax_columns::VARIANTS), pool }))
         }
-        DType::F16 => kernel(LaneSoftmaxKernel::<f16> { axis, softmax: softmax_half::<f16>, rows, pool }),
-        DType::BF16 => kernel(LaneSoftmaxKernel::<bf16> { axis, softmax: softmax_half::<bf16>, rows, pool }),
-        DType::F64 => kernel(LaneSoftmaxKernel::<f64> { axis, softmax: softmax_f64, rows, pool }),
+        DType::F16 => {
+            Some(Arc::new(LaneSoftmaxKernel::<f16> { axis, softmax: softmax_half::<f16>, rows, pool }))
+        }
+        DType::BF16 => {
+            Some(Arc::new(LaneSoftmaxKernel::<bf16> { axis, softmax: softmax_half::<bf16>, rows, pool }))
+        }
+        DType::F64 => Some(Arc::new(LaneSoftmaxKernel::<f64> { axis, softmax: softmax_f64, rows, pool })),
         _ => None,
     }
 }

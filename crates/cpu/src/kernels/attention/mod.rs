@@ -21,49 +21,15 @@ use engine::{Call, Kernel};
 use graph::ops::PagedAttention;
 use tensor::{DType, bf16, f16};
 
-use self::plan::{Plan, Task};
+use self::plan::Plan;
+pub use self::plan::{Attention, RANGE, TILE_ROWS};
+pub use self::tile::Job;
 use super::disjoint::Disjoint;
 use super::kv_cache::{BatchOperands, RaggedBatch, length};
 use super::operands::{elements, elements_mut, view};
 use super::variant::{Variant, fastest, variants};
-use crate::device::kernel;
 use crate::vec::{Scalar, with_scratch};
 use crate::{Cpu, Error, Pool};
-
-/// Positions whose scores share one maximum.
-pub const RANGE: usize = 256;
-
-/// Query rows that share a load of the cache.
-pub const TILE_ROWS: usize = 12;
-
-/// How queries attend.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Attention {
-    /// Query heads: a multiple of the cache's heads; `heads / kv_heads` neighbors share one.
-    pub heads: usize,
-    /// Factor of the scores, commonly `1 / sqrt(head_dim)`.
-    pub scale: f32,
-    /// A query sees this many positions, its own the last; all before it where there is no window.
-    pub window: Option<usize>,
-    /// Scores become `softcap · tanh(score / softcap)`.
-    pub softcap: Option<f32>,
-}
-
-/// Everything a task reads, and where it writes.
-pub struct Job<'a, T> {
-    attention: &'a Attention,
-    batch: &'a RaggedBatch<'a>,
-    layer: usize,
-    /// Checked: every page of the batch lies within.
-    cache: &'a [T],
-    /// `[tokens, heads, head_dim]`
-    q: &'a [f32],
-    /// `[tokens, heads, head_dim]`; a task writes the rows of its own tile only.
-    out: Disjoint<'a, f32>,
-    plan: &'a Plan,
-    /// Results of ranges whose tile is divided among several tasks; each range belongs to one task.
-    partials: Disjoint<'a, f32>,
-}
 
 /// Runs one task of the plan, given working memory.
 pub type TaskKernel<T> = unsafe fn(&Job<'_, T>, usize, &mut [f32]);
@@ -162,25 +128,6 @@ fn check(
     length("attention", "out", elements, out)
 }
 
-impl Task {
-    /// The positions that row `row` of the tile sees.
-    fn visible<T>(&self, call: &Job<'_, T>, row: usize) -> std::ops::Range<usize> {
-        let group = call.attention.heads / call.batch.layout().kv_heads();
-        let position = call.batch.first_position(self.sequence) + (self.first_row + row) / group;
-        call.attention.window.map_or(0, |window| (position + 1).saturating_sub(window))..position + 1
-    }
-
-    /// Where row `row` of the tile lies in `q` and `out`.
-    fn row<T>(&self, call: &Job<'_, T>, row: usize) -> std::ops::Range<usize> {
-        let group = call.attention.heads / call.batch.layout().kv_heads();
-        let (token, head) = ((self.first_row + row) / group, (self.first_row + row) % group);
-        let token = call.batch.rows(self.sequence).start + token;
-        let dims = call.batch.layout().head_dim();
-        let start = (token * call.attention.heads + self.kv_head * group + head) * dims;
-        start..start + dims
-    }
-}
-
 /// Attention to the pages of a cache.
 pub(crate) fn kernel_for(cpu: &Cpu, op: &PagedAttention, cache: DType) -> Option<Arc<dyn Kernel>> {
     match cache {
@@ -192,7 +139,7 @@ pub(crate) fn kernel_for(cpu: &Cpu, op: &PagedAttention, cache: DType) -> Option
 }
 
 fn attention_to<T: CacheElement + Pod>(cpu: &Cpu, op: &PagedAttention) -> Option<Arc<dyn Kernel>> {
-    kernel(AttentionKernel { op: *op, variant: cpu.pick(T::VARIANTS), pool: Arc::clone(&cpu.pool) })
+    Some(Arc::new(AttentionKernel { op: *op, variant: cpu.pick(T::VARIANTS), pool: Arc::clone(&cpu.pool) }))
 }
 
 struct AttentionKernel<T: 'static> {

@@ -3,8 +3,27 @@
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 
-use super::{Attention, RANGE, TILE_ROWS, tile};
 use crate::kernels::kv_cache::RaggedBatch;
+use crate::vec::LANES;
+
+/// Positions whose scores share one maximum.
+pub const RANGE: usize = 256;
+
+/// Query rows that share a load of the cache.
+pub const TILE_ROWS: usize = 12;
+
+/// How queries attend.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Attention {
+    /// Query heads: a multiple of the cache's heads; `heads / kv_heads` neighbors share one.
+    pub heads: usize,
+    /// Factor of the scores, commonly `1 / sqrt(head_dim)`.
+    pub scale: f32,
+    /// A query sees this many positions, its own the last; all before it where there is no window.
+    pub window: Option<usize>,
+    /// Scores become `softcap · tanh(score / softcap)`.
+    pub softcap: Option<f32>,
+}
 
 /// Tasks in the order they should start.
 pub(super) struct Plan {
@@ -48,7 +67,7 @@ impl Plan {
         if tiles.iter().all(|tile| tile.ranges.len() <= share) {
             return Plan { tasks: tiles, shared: Vec::new(), partials_len: 0 };
         }
-        let partial_len = tile::partial_len(batch.layout().head_dim());
+        let partial_len = partial_len(batch.layout().head_dim());
         let mut plan = Plan { tasks: Vec::new(), shared: Vec::new(), partials_len: 0 };
         for tile in tiles.drain(..) {
             plan.add(tile, share, partial_len);
@@ -69,6 +88,11 @@ impl Plan {
             self.tasks.push(Task { ranges: start..ranges.end.min(start + share), shared, ..tile });
         }
     }
+}
+
+/// Elements of a partial result: the rows' maxima, their sums of weights, their weighted values.
+pub(super) fn partial_len(head_dim: usize) -> usize {
+    2 * LANES + TILE_ROWS * head_dim.next_multiple_of(LANES)
 }
 
 /// Fewer rows a tile where there would be fewer tiles than threads: the cache is then read more than once, but at once.

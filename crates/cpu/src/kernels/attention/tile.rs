@@ -3,9 +3,9 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use super::plan::Task;
-use super::{Job, RANGE, TILE_ROWS};
-use crate::kernels::kv_cache::TILE;
+use super::plan::{Attention, Plan, RANGE, TILE_ROWS, Task, partial_len};
+use crate::kernels::disjoint::Disjoint;
+use crate::kernels::kv_cache::{RaggedBatch, TILE};
 use crate::vec::{LANES, Scalar, Simd, exp, tanh};
 
 /// Tiles of keys in a range.
@@ -14,14 +14,44 @@ const TILES: usize = RANGE / TILE;
 /// From one row of scores to the next: a line more than the range, so that rows do not compete for cache sets.
 const SCORES_STRIDE: usize = RANGE + LANES;
 
-/// Elements of a partial result: the rows' maxima, their sums of weights, their weighted values.
-pub(super) fn partial_len(head_dim: usize) -> usize {
-    2 * LANES + TILE_ROWS * head_dim.next_multiple_of(LANES)
+/// Everything a task reads, and where it writes.
+pub struct Job<'a, T> {
+    pub(super) attention: &'a Attention,
+    pub(super) batch: &'a RaggedBatch<'a>,
+    pub(super) layer: usize,
+    /// Checked: every page of the batch lies within.
+    pub(super) cache: &'a [T],
+    /// `[tokens, heads, head_dim]`
+    pub(super) q: &'a [f32],
+    /// `[tokens, heads, head_dim]`; a task writes the rows of its own tile only.
+    pub(super) out: Disjoint<'a, f32>,
+    pub(super) plan: &'a Plan,
+    /// Results of ranges whose tile is divided among several tasks; each range belongs to one task.
+    pub(super) partials: Disjoint<'a, f32>,
 }
 
 /// Elements of working memory: queries, scores, the partial result of a range, the result so far.
 pub(super) fn scratch_len(head_dim: usize) -> usize {
     head_dim * LANES + TILE_ROWS * SCORES_STRIDE + 2 * partial_len(head_dim)
+}
+
+impl Task {
+    /// The positions that row `row` of the tile sees.
+    fn visible<T>(&self, call: &Job<'_, T>, row: usize) -> Range<usize> {
+        let group = call.attention.heads / call.batch.layout().kv_heads();
+        let position = call.batch.first_position(self.sequence) + (self.first_row + row) / group;
+        call.attention.window.map_or(0, |window| (position + 1).saturating_sub(window))..position + 1
+    }
+
+    /// Where row `row` of the tile lies in `q` and `out`.
+    fn row<T>(&self, call: &Job<'_, T>, row: usize) -> Range<usize> {
+        let group = call.attention.heads / call.batch.layout().kv_heads();
+        let (token, head) = ((self.first_row + row) / group, (self.first_row + row) % group);
+        let token = call.batch.rows(self.sequence).start + token;
+        let dims = call.batch.layout().head_dim();
+        let start = (token * call.attention.heads + self.kv_head * group + head) * dims;
+        start..start + dims
+    }
 }
 
 /// Does task `index` of the plan.

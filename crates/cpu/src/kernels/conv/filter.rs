@@ -8,8 +8,11 @@ use engine::PackError;
 use graph::ops::FilterLayout;
 use tensor::{AlignedBytes, Bytes, Shape, Tensor};
 
-use super::{BLOCK_K, Geometry};
+use super::geometry::Geometry;
 use crate::kernels::convert::to_f32;
+
+/// Terms of the sums at a time: what of a panel stays in the nearest caches.
+pub(super) const BLOCK_K: usize = 512;
 
 /// No tile is wider.
 const MAX_WIDTH: usize = 64;

@@ -11,6 +11,7 @@
 mod depthwise;
 mod filter;
 mod geometry;
+mod operands;
 mod pixels;
 
 use std::borrow::Cow;
@@ -22,33 +23,19 @@ use graph::Type;
 use graph::ops::{self, FilterLayout, ImageLayout};
 use tensor::{AlignedBytes, Bytes, DType, Tensor};
 
-pub use self::depthwise::{DEPTHWISE_VARIANTS, Depthwise, DepthwiseKernel, depthwise};
+pub use self::depthwise::{DEPTHWISE_VARIANTS, DepthwiseKernel, depthwise};
+use self::filter::BLOCK_K;
 pub use self::filter::{FilterForm, PackedFilter, Side};
 pub use self::geometry::Geometry;
+pub use self::operands::{Conv, Depthwise};
 use self::pixels::Pixels;
 use super::disjoint::Disjoint;
 use super::floats::{self, is_float};
 use super::matmul::{self, Product, RightForm, TileKernel, tile_size};
 use super::operands::view;
 use super::variant::Variant;
-use crate::device::kernel;
 use crate::vec::with_scratch;
 use crate::{Cpu, Pool};
-
-/// Terms of the sums at a time: what of a panel stays in the nearest caches.
-const BLOCK_K: usize = 512;
-
-/// The operands of a convolution.
-pub struct Conv<'a> {
-    /// The sizes.
-    pub geometry: &'a Geometry,
-    /// The images.
-    pub x: &'a [f32],
-    /// The filter, packed for the side that the layout of the images asks for.
-    pub filter: &'a PackedFilter,
-    /// One number for each channel of the result.
-    pub bias: Option<&'a [f32]>,
-}
 
 /// Writes the convolution to `out`.
 ///
@@ -216,7 +203,11 @@ impl Job<'_> {
 pub(crate) fn kernel_for(cpu: &Cpu, op: &ops::Conv, dtype: DType) -> Option<Arc<dyn Kernel>> {
     let (variant, depthwise) = (cpu.pick(matmul::VARIANTS), cpu.pick(DEPTHWISE_VARIANTS));
     let (op, form, pool) = (op.clone(), form(cpu, op), Arc::clone(&cpu.pool));
-    if is_float(dtype) { kernel(ConvKernel { op, form, dtype, variant, depthwise, pool }) } else { None }
+    if is_float(dtype) {
+        Some(Arc::new(ConvKernel { op, form, dtype, variant, depthwise, pool }))
+    } else {
+        None
+    }
 }
 
 /// The layout of the filter of a convolution.

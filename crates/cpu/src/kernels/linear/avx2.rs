@@ -6,9 +6,7 @@
 use std::arch::x86_64::*;
 
 use super::avx512::levels;
-use super::panel::Layout;
-use super::prepare::{Rows, Tile, scale_of};
-use super::simd::{Floats, Isa, Quantized, entry_points, operations};
+use super::simd::{Floats, Isa, Quantized, operations, scale_of};
 
 pub(super) struct Avx2;
 
@@ -110,10 +108,6 @@ impl Isa for Avx2 {
             let sums = [_mm256_extract_epi32::<0>(sums), _mm256_extract_epi32::<4>(sums)];
             Quantized { codes: bytes, scale, sums }
         };
-    }
-
-    entry_points! {
-        #[target_feature(enable = "avx2,fma,f16c")]
     }
 }
 

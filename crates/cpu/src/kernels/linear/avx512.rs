@@ -2,9 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::panel::Layout;
-use super::prepare::{Rows, Tile, scale_of};
-use super::simd::{Isa, Quantized, entry_points, operations};
+use super::simd::{Isa, Quantized, operations, scale_of};
 
 pub(super) struct Avx512;
 
@@ -94,9 +92,5 @@ impl Isa for Avx512 {
             let sums = [_mm256_extract_epi32::<0>(sums), _mm256_extract_epi32::<4>(sums)];
             Quantized { codes, scale, sums }
         };
-    }
-
-    entry_points! {
-        #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
     }
 }

@@ -7,6 +7,17 @@ use super::panel::ROWS;
 use super::simd::{Isa, MAX_TILE};
 use crate::vec::Simd;
 
+/// What follows the products and biases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Epilogue {
+    /// Nothing.
+    Plain,
+    /// Every output is `act(x · Wᵀ + b)`.
+    Activate(Activation),
+    /// The one output is `act(x · W₀ᵀ + b₀) · (x · W₁ᵀ + b₁)`.
+    Gate(Activation),
+}
+
 /// For each token of a tile the products with 16 rows.
 pub(super) type Products = [[f32; ROWS]; MAX_TILE];
 

@@ -25,7 +25,6 @@ use super::{
     CHUNK_TIME, Epilogue, Functions, INPUT_BLOCK, PackedMatrix, VARIANTS, forms, input_of, place,
     scratch_bytes_for, weights,
 };
-use crate::device::kernel;
 use crate::kernels::gather;
 use crate::kernels::operands::{elements, elements_mut, view};
 use crate::kernels::variant::Variant;
@@ -204,7 +203,7 @@ pub(crate) fn expert_kernel(
     let dtypes = node.inputs[2..].iter().map(|weight| weight.dtype).collect();
     let (variant, pool) = (cpu.pick(VARIANTS), Arc::clone(&cpu.pool));
     let exact = node.settings.exact_activations;
-    kernel(ExpertKernel { op, epilogue, dtypes, exact, variant, pool })
+    Some(Arc::new(ExpertKernel { op, epilogue, dtypes, exact, variant, pool }))
 }
 
 /// The layout of the weights.

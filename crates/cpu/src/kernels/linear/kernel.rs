@@ -11,7 +11,6 @@ use super::weights::{layout, packed, packed_as};
 use super::{
     Activation, Epilogue, Functions, Linear, Norm, PackedMatrix, VARIANTS, linear_with, scratch_bytes_for,
 };
-use crate::device::kernel;
 use crate::kernels::operands::{elements, elements_mut};
 use crate::kernels::variant::Variant;
 use crate::{Cpu, Pool};
@@ -26,14 +25,14 @@ pub(crate) fn kernel_for(cpu: &Cpu, op: &ops::Linear, node: &NodeTypes<'_>) -> O
     let dtypes = op.operands(node.inputs).weights.iter().map(|weight| weight.dtype).collect();
     let (variant, pool) = (cpu.pick(VARIANTS), Arc::clone(&cpu.pool));
     let exact = node.settings.exact_activations;
-    kernel(LinearKernel { op: *op, epilogue, dtypes, exact, variant, pool })
+    Some(Arc::new(LinearKernel { op: *op, epilogue, dtypes, exact, variant, pool }))
 }
 
 /// A linear layer whose weight comes as the bytes of quantized blocks.
 pub(crate) fn qmatmul(cpu: &Cpu, encoding: DType, exact: bool) -> Option<Arc<dyn Kernel>> {
     let (op, epilogue, dtypes) = (ops::Linear::default(), Epilogue::Plain, vec![encoding]);
     let (variant, pool) = (cpu.pick(VARIANTS), Arc::clone(&cpu.pool));
-    kernel(LinearKernel { op, epilogue, dtypes, exact, variant, pool })
+    Some(Arc::new(LinearKernel { op, epilogue, dtypes, exact, variant, pool }))
 }
 
 /// The layout of a weight of a linear layer.

@@ -196,7 +196,7 @@ impl PackedMatrix {
 impl fmt::Debug for PackedMatrix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let experts = if self.experts == 1 { String::new() } else { format!("{}, ", self.experts) };
-        write!(f, "PackedMatrix({} [{experts}{}, {}])", super::layout(self.dtype), self.rows, self.columns)
+        write!(f, "PackedMatrix(panel16.{} [{experts}{}, {}])", self.dtype, self.rows, self.columns)
     }
 }
 

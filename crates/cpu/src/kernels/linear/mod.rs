@@ -17,6 +17,7 @@ mod avx2;
 mod avx512;
 mod epilogue;
 mod experts;
+mod functions;
 mod kernel;
 mod matrix;
 mod pack;
@@ -31,36 +32,22 @@ use std::ops::Range;
 
 use tensor::DType;
 
-use self::epilogue::{Finish, Products};
-use self::panel::{Layout, with_layout};
-use self::prepare::{Form, Rows, Tile};
+use self::prepare::{Form, Rows};
 use self::products::{Job, multiply_panel, panel_time, prepare_all};
-use self::simd::{Isa, MAX_TILE};
 use crate::Pool;
-use crate::kernels::variant::{Variant, fastest};
+use crate::kernels::variant::fastest;
 use crate::threads::SendPointer;
 
 pub use self::activation::Activation;
+pub use self::epilogue::Epilogue;
 pub use self::experts::{ExpertLinear, expert_linear_with, expert_scratch_bytes_for};
 pub(crate) use self::experts::{expert_kernel, expert_packing};
+pub use self::functions::{Functions, VARIANTS};
 pub(crate) use self::kernel::{kernel_for, packing, qmatmul};
 pub use self::matrix::{PackError, PackedMatrix};
 pub(crate) use self::weights::{
     COLUMNS, layout, load, load_columns, pack, pack_columns, packed_matrix, packed_weight, save,
 };
-
-/// The instruction sets, fastest first. (A static: a constant's kernels would be compiled into each crate that reads it.)
-pub static VARIANTS: &[Variant<Functions>] = &[
-    #[cfg(target_arch = "x86_64")]
-    Variant { name: "avx512", available: avx512::Avx512::available, run: Functions::of::<avx512::Avx512>() },
-    #[cfg(target_arch = "x86_64")]
-    Variant { name: "avx2", available: avx2::Avx2::available, run: Functions::of::<avx2::Avx2>() },
-    Variant {
-        name: "portable",
-        available: portable::Portable::available,
-        run: Functions::of::<portable::Portable>(),
-    },
-];
 
 /// One call: sibling weights (such as q, k and v) times the same input.
 pub struct Linear<'a, 'o> {
@@ -93,17 +80,6 @@ pub struct Norm<'a> {
     pub weight: &'a [f32],
     /// Keeps rows of zeros finite.
     pub eps: f32,
-}
-
-/// What follows the products and biases.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Epilogue {
-    /// Nothing.
-    Plain,
-    /// Every output is `act(x · Wᵀ + b)`.
-    Activate(Activation),
-    /// The one output is `act(x · W₀ᵀ + b₀) · (x · W₁ᵀ + b₁)`.
-    Gate(Activation),
 }
 
 /// The scratch that a call needs, on every instruction set: room for the converted input.
@@ -194,87 +170,10 @@ pub(crate) fn multiply_matrix(
     linear_with(functions, pool, call);
 }
 
-/// The functions of an instruction set.
-pub struct Functions {
-    available: fn() -> bool,
-    tile: usize,
-    prepare: unsafe fn(&Rows, &Tile),
-    multiply: unsafe fn(&Product),
-    widen: unsafe fn(DType, *const u8, usize, *mut u8),
-    finish: unsafe fn(&Finish, Range<usize>, &Products, Option<&Products>),
-}
-
 /// Bytes of converted input that the panels go over at a time: what stays in the second-level cache beside a panel.
 const INPUT_BLOCK: usize = 512 << 10;
 /// What a chunk of work should take, in nanoseconds: long against claiming it, short against a time slice.
 const CHUNK_TIME: usize = 15_000;
-
-/// One panel times one tile.
-struct Product {
-    dtype: DType,
-    tokens: usize,
-    columns: usize,
-    panel: *const u8,
-    x: *const u8,
-    out: *mut u8,
-}
-
-impl Functions {
-    const fn of<I: Isa>() -> Functions {
-        assert!(I::TILE <= MAX_TILE);
-        Functions {
-            available: I::available,
-            tile: I::TILE,
-            prepare: I::prepare,
-            multiply: multiply::<I>,
-            widen: widen::<I>,
-            finish: I::finish,
-        }
-    }
-}
-
-/// Chooses the entry point for a dtype and a number of tokens.
-unsafe fn multiply<I: Isa>(product: &Product) {
-    let entry = with_layout!(
-        product.dtype,
-        L => entry::<I, L>(product.tokens),
-        else unreachable!("checked when packed")
-    );
-    // SAFETY: passed on to the caller.
-    unsafe { entry(product.panel, product.columns, product.x, product.out) }
-}
-
-/// Writes the weights of a panel as f32.
-unsafe fn widen<I: Isa>(dtype: DType, panel: *const u8, columns: usize, out: *mut u8) {
-    type Widen = unsafe fn(*const u8, usize, *mut u8);
-    let widen: Widen = with_layout!(dtype, L => I::widen::<L>, else unreachable!("checked when packed"));
-    // SAFETY: passed on to the caller.
-    unsafe { widen(panel, columns, out) }
-}
-
-type Entry = unsafe fn(*const u8, usize, *const u8, *mut u8);
-
-fn entry<I: Isa, L: Layout>(tokens: usize) -> Entry {
-    /// The entry for `T` tokens where there is one.
-    fn of<I: Isa, L: Layout, const T: usize>() -> Entry {
-        if const { T <= I::TILE } { I::multiply::<L, T> } else { unreachable!("tiles are smaller") }
-    }
-    match tokens {
-        1 => of::<I, L, 1>(),
-        2 => of::<I, L, 2>(),
-        3 => of::<I, L, 3>(),
-        4 => of::<I, L, 4>(),
-        5 => of::<I, L, 5>(),
-        6 => of::<I, L, 6>(),
-        7 => of::<I, L, 7>(),
-        8 => of::<I, L, 8>(),
-        9 => of::<I, L, 9>(),
-        10 => of::<I, L, 10>(),
-        11 => of::<I, L, 11>(),
-        12 => of::<I, L, 12>(),
-        _ => unreachable!("tiles are smaller"),
-    }
-}
 
 fn check(call: &Linear) {
     let (tokens, weights) = (call.tokens, call.weights);

@@ -2,9 +2,7 @@
 
 use half::bf16;
 
-use super::panel::Layout;
-use super::prepare::{Rows, Tile, scale_of};
-use super::simd::{Floats, Isa, Quantized, entry_points};
+use super::simd::{Floats, Isa, Quantized, scale_of};
 use crate::vec::Simd;
 
 pub(super) struct Portable;
@@ -174,8 +172,6 @@ impl Isa for Portable {
         }
         Quantized { codes, scale, sums }
     }
-
-    entry_points! {}
 }
 
 /// A bf16 is the upper half of an f32.

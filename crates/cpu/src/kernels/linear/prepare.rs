@@ -189,11 +189,3 @@ unsafe fn put_floats(values: &[f32], to: *mut u8, width: usize) {
         unsafe { to.add(4 * index * width).cast::<f32>().write_unaligned(value) };
     }
 }
-
-/// The scale of a block whose largest magnitude is `largest`, and what to multiply with to get codes.
-#[inline(always)]
-pub(super) fn scale_of(largest: f32) -> (f32, f32) {
-    let inverse = 127.0 / largest;
-    // Blocks of zeros, or so tiny that the inverse overflows, become zeros.
-    if inverse == f32::INFINITY { (0.0, 0.0) } else { (largest / 127.0, inverse) }
-}

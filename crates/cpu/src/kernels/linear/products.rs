@@ -4,11 +4,12 @@ use std::ops::Range;
 
 use tensor::DType;
 
-use super::epilogue::{Finish, Products};
+use super::epilogue::{Epilogue, Finish, Products};
+use super::functions::{Functions, Product};
+use super::matrix::PackedMatrix;
 use super::panel::ROWS;
 use super::prepare::{Form, Rows, Tile};
 use super::simd::MAX_TILE;
-use super::{Epilogue, Functions, PackedMatrix, Product};
 use crate::Pool;
 use crate::threads::SendPointer;
 use crate::vec::{prefetch_line, with_scratch};
@@ -138,7 +139,7 @@ fn with_panels(
 ///
 /// # Safety
 /// The variant is available, each input (start, and bytes per token) holds the whole converted tile, and as for
-/// [`Isa::finish`].
+/// [`finish`](super::epilogue::finish).
 unsafe fn multiply_tile(
     functions: &Functions,
     panels: &[Panel],

@@ -1,14 +1,8 @@
 //! What a panel kernel needs of an instruction set: registers of 16 rows, and about thirty operations on them.
 //!
-//! The kernels in [`super::panel`] and the conversions in [`super::prepare`] are written once over [`Isa`] and are
-//! always inlined. [`Isa`]'s own entry points (`multiply` and below) carry the target features, so all that is
-//! inlined into them is compiled for that instruction set.
+//! The kernels (`panel`, `prepare`, `epilogue`) are written once over [`Isa`] and always inlined, into the functions
+//! of `functions`, which carry the target features.
 
-use std::ops::Range;
-
-use super::epilogue::{Finish, Products};
-use super::panel::Layout;
-use super::prepare::{Rows, Tile};
 use crate::vec::Simd;
 
 /// An f32 for each of 16 rows.
@@ -144,59 +138,14 @@ pub(super) trait Isa: Sized + 'static {
         // SAFETY: the caller vouches for the instruction set.
         unsafe { Self::lanes() }.fma(a, b, c)
     }
-
-    /// Multiplies one panel with a tile of `T` tokens; stores `T` times 16 f32 at `out`.
-    unsafe fn multiply<L: Layout, const T: usize>(
-        panel: *const u8,
-        columns: usize,
-        x: *const u8,
-        out: *mut u8,
-    );
-    /// Writes the weights of one panel as f32: for each column 16 of them, at `out`.
-    unsafe fn widen<L: Layout>(panel: *const u8, columns: usize, out: *mut u8);
-    /// Converts a part of a tile of input rows.
-    unsafe fn prepare(rows: &Rows, tile: &Tile);
-    /// Stores the products of a tile.
-    unsafe fn finish(call: &Finish, tokens: Range<usize>, products: &Products, gated: Option<&Products>);
 }
 
-/// The entry points of [`Isa`], compiled with the given target features.
-macro_rules! entry_points {
-    ($(#[$features:meta])*) => {
-        $(#[$features])*
-        unsafe fn multiply<L: Layout, const T: usize>(panel: *const u8, columns: usize, x: *const u8, out: *mut u8) {
-            // SAFETY: passed on to the caller.
-            unsafe {
-                let sums = L::multiply::<Self, T>(panel, columns, x);
-                for (token, sums) in sums.into_iter().enumerate() {
-                    Self::store(out.add(token * 64), sums);
-                }
-            }
-        }
-
-        $(#[$features])*
-        unsafe fn widen<L: Layout>(panel: *const u8, columns: usize, out: *mut u8) {
-            // SAFETY: passed on to the caller.
-            unsafe { L::widen::<Self>(panel, columns, out) }
-        }
-
-        $(#[$features])*
-        unsafe fn prepare(rows: &Rows, tile: &Tile) {
-            // SAFETY: passed on to the caller.
-            unsafe { crate::kernels::linear::prepare::prepare::<Self>(rows, tile) }
-        }
-
-        $(#[$features])*
-        unsafe fn finish(
-            call: &crate::kernels::linear::epilogue::Finish,
-            tokens: std::ops::Range<usize>,
-            products: &crate::kernels::linear::epilogue::Products,
-            gated: Option<&crate::kernels::linear::epilogue::Products>,
-        ) {
-            // SAFETY: passed on to the caller.
-            unsafe { crate::kernels::linear::epilogue::finish::<Self>(call, tokens, products, gated) }
-        }
-    };
+/// The scale of a block whose largest magnitude is `largest`, and what to multiply with to get codes.
+#[inline(always)]
+pub(super) fn scale_of(largest: f32) -> (f32, f32) {
+    let inverse = 127.0 / largest;
+    // Blocks of zeros, or so tiny that the inverse overflows, become zeros.
+    if inverse == f32::INFINITY { (0.0, 0.0) } else { (largest / 127.0, inverse) }
 }
 
 /// Operations that are one expression each.
@@ -215,6 +164,5 @@ macro_rules! operations {
     };
 }
 
-pub(super) use entry_points;
 #[cfg(target_arch = "x86_64")]
 pub(super) use operations;

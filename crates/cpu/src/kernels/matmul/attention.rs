@@ -13,7 +13,6 @@ use tensor::Shape;
 
 use super::pack::LaneSlice;
 use super::tile::{Product, RightForm, TileKernel, tile_size};
-use crate::device::kernel;
 use crate::kernels::disjoint::Disjoint;
 use crate::kernels::operands::{elements, elements_mut, view};
 use crate::kernels::ragged::check_offsets;
@@ -268,7 +267,7 @@ fn add(scores: &mut [f32], bias: &[f32]) {
 /// Attention of every token to every key, or of a `ragged` batch's to every token of its sequence.
 pub(crate) fn attention_kernel(cpu: &Cpu, scale: f32, ragged: bool) -> Option<Arc<dyn Kernel>> {
     let variants = (cpu.pick(super::VARIANTS), cpu.pick(softmax::VARIANTS));
-    kernel(AttentionKernel { scale, ragged, variants, pool: Arc::clone(&cpu.pool) })
+    Some(Arc::new(AttentionKernel { scale, ragged, variants, pool: Arc::clone(&cpu.pool) }))
 }
 
 struct AttentionKernel {

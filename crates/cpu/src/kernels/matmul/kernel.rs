@@ -7,7 +7,6 @@ use engine::{Call, Kernel, NodeTypes, Operand};
 use tensor::{DType, Element, Shape, bf16, f16};
 
 use super::{MatmulShape, Matrix, TileKernel, VARIANTS, Wide, matmul_exact, matmul_split, matmul_with};
-use crate::device::kernel;
 use crate::kernels::linear;
 use crate::kernels::operands::{elements, elements_mut, view};
 use crate::kernels::variant::Variant;
@@ -19,18 +18,18 @@ pub(crate) fn kernel_for(cpu: &Cpu, dtype: DType) -> Option<Arc<dyn Kernel>> {
     let (variant, packed) = (cpu.pick(VARIANTS), cpu.pick(linear::VARIANTS));
     let pool = Arc::clone(&cpu.pool);
     match dtype {
-        DType::F32 => kernel(MatMulKernel { dtype, run: multiply::<f32>, variant, packed, pool }),
-        DType::F16 => kernel(MatMulKernel { dtype, run: multiply::<f16>, variant, packed, pool }),
-        DType::BF16 => kernel(MatMulKernel { dtype, run: multiply::<bf16>, variant, packed, pool }),
-        DType::F64 => kernel(ExactKernel { dtype, run: multiply_exact::<f64>, pool }),
-        DType::U8 => kernel(ExactKernel { dtype, run: multiply_exact::<u8>, pool }),
-        DType::I8 => kernel(ExactKernel { dtype, run: multiply_exact::<i8>, pool }),
-        DType::U16 => kernel(ExactKernel { dtype, run: multiply_exact::<u16>, pool }),
-        DType::I16 => kernel(ExactKernel { dtype, run: multiply_exact::<i16>, pool }),
-        DType::U32 => kernel(ExactKernel { dtype, run: multiply_exact::<u32>, pool }),
-        DType::I32 => kernel(ExactKernel { dtype, run: multiply_exact::<i32>, pool }),
-        DType::U64 => kernel(ExactKernel { dtype, run: multiply_exact::<u64>, pool }),
-        DType::I64 => kernel(ExactKernel { dtype, run: multiply_exact::<i64>, pool }),
+        DType::F32 => Some(Arc::new(MatMulKernel { dtype, run: multiply::<f32>, variant, packed, pool })),
+        DType::F16 => Some(Arc::new(MatMulKernel { dtype, run: multiply::<f16>, variant, packed, pool })),
+        DType::BF16 => Some(Arc::new(MatMulKernel { dtype, run: multiply::<bf16>, variant, packed, pool })),
+        DType::F64 => Some(Arc::new(ExactKernel { dtype, run: multiply_exact::<f64>, pool })),
+        DType::U8 => Some(Arc::new(ExactKernel { dtype, run: multiply_exact::<u8>, pool })),
+        DType::I8 => Some(Arc::new(ExactKernel { dtype, run: multiply_exact::<i8>, pool })),
+        DType::U16 => Some(Arc::new(ExactKernel { dtype, run: multiply_exact::<u16>, pool })),
+        DType::I16 => Some(Arc::new(ExactKernel { dtype, run: multiply_exact::<i16>, pool })),
+        DType::U32 => Some(Arc::new(ExactKernel { dtype, run: multiply_exact::<u32>, pool })),
+        DType::I32 => Some(Arc::new(ExactKernel { dtype, run: multiply_exact::<i32>, pool })),
+        DType::U64 => Some(Arc::new(ExactKernel { dtype, run: multiply_exact::<u64>, pool })),
+        DType::I64 => Some(Arc::new(ExactKernel { dtype, run: multiply_exact::<i64>, pool })),
         _ => None,
     }
 }
@@ -39,8 +38,10 @@ pub(crate) fn kernel_for(cpu: &Cpu, dtype: DType) -> Option<Arc<dyn Kernel>> {
 pub(crate) fn split_kernel(cpu: &Cpu, dtype: DType, chunk: usize) -> Option<Arc<dyn Kernel>> {
     let (variant, pool) = (cpu.pick(VARIANTS), Arc::clone(&cpu.pool));
     match dtype {
-        DType::F16 => kernel(SplitKernel { dtype, chunk, run: multiply_split::<f16>, variant, pool }),
-        DType::BF16 => kernel(SplitKernel { dtype, chunk, run: multiply_split::<bf16>, variant, pool }),
+        DType::F16 => Some(Arc::new(SplitKernel { dtype, chunk, run: multiply_split::<f16>, variant, pool })),
+        DType::BF16 => {
+            Some(Arc::new(SplitKernel { dtype, chunk, run: multiply_split::<bf16>, variant, pool }))
+        }
         _ => None,
     }
 }

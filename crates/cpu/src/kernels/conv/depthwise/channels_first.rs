@@ -3,8 +3,8 @@
 //! A channel is copied with its padding first, each row apart by the remainder of its columns divided by the stride, so
 //! that neighbouring positions read neighbouring elements.
 
-use super::Depthwise;
-use crate::kernels::conv::Geometry;
+use crate::kernels::conv::geometry::Geometry;
+use crate::kernels::conv::operands::Depthwise;
 use crate::kernels::every::join_every;
 use crate::vec::{LANES, Simd, with_scratch};
 

@@ -4,8 +4,8 @@
 //! From most positions of a row all columns of the window lie in the image: a weight that is loaded serves several of
 //! them. The others are computed one by one.
 
-use super::Depthwise;
-use crate::kernels::conv::Geometry;
+use crate::kernels::conv::geometry::Geometry;
+use crate::kernels::conv::operands::Depthwise;
 use crate::kernels::window::inside;
 use crate::vec::{LANES, Simd};
 

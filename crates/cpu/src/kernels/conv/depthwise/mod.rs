@@ -8,25 +8,14 @@ mod channels_last;
 
 use self::channels_first::channel;
 use self::channels_last::row;
-use super::Geometry;
+use super::geometry::Geometry;
+use super::operands::Depthwise;
 use crate::Pool;
 use crate::kernels::variant::{Variant, variants};
 use crate::vec::Simd;
 
 /// Results that one thread computes at a time, if they are whole rows or channels.
 const CHUNK: usize = 16 * 1024;
-
-/// The operands of a convolution of single channels.
-pub struct Depthwise<'a> {
-    /// The sizes.
-    pub geometry: &'a Geometry,
-    /// The images.
-    pub x: &'a [f32],
-    /// [taps, channels] where channels lie last, [channels, taps] where they come first.
-    pub filter: &'a [f32],
-    /// One number for each channel.
-    pub bias: Option<&'a [f32]>,
-}
 
 /// Some rows (channels last) or channels (channels first) of the result, from one with a number on.
 pub type DepthwiseKernel = unsafe fn(&Depthwise<'_>, usize, &mut [f32]);

@@ -1,0 +1,165 @@
+//! The kernels of each instruction set: functions compiled for its target features, and the table of them.
+
+use std::ops::Range;
+
+use tensor::DType;
+
+#[cfg(target_arch = "x86_64")]
+use super::avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+use super::avx512::Avx512;
+use super::epilogue::{self, Finish, Products};
+use super::panel::{Layout, with_layout};
+use super::portable::Portable;
+use super::prepare::{self, Rows, Tile};
+use super::simd::{Isa, MAX_TILE};
+use crate::kernels::variant::Variant;
+
+/// The instruction sets, fastest first. (A static: a constant's kernels would be compiled into each crate that reads it.)
+pub static VARIANTS: &[Variant<Functions>] = &[
+    #[cfg(target_arch = "x86_64")]
+    Variant { name: "avx512", available: Avx512::available, run: Functions::of::<Avx512>() },
+    #[cfg(target_arch = "x86_64")]
+    Variant { name: "avx2", available: Avx2::available, run: Functions::of::<Avx2>() },
+    Variant { name: "portable", available: Portable::available, run: Functions::of::<Portable>() },
+];
+
+/// The functions of an instruction set.
+pub struct Functions {
+    pub(super) available: fn() -> bool,
+    pub(super) tile: usize,
+    pub(super) prepare: unsafe fn(&Rows, &Tile),
+    pub(super) multiply: unsafe fn(&Product),
+    pub(super) widen: unsafe fn(DType, *const u8, usize, *mut u8),
+    pub(super) finish: unsafe fn(&Finish, Range<usize>, &Products, Option<&Products>),
+}
+
+/// One panel times one tile.
+pub(super) struct Product {
+    pub(super) dtype: DType,
+    pub(super) tokens: usize,
+    pub(super) columns: usize,
+    pub(super) panel: *const u8,
+    pub(super) x: *const u8,
+    /// [tokens, 16]
+    pub(super) out: *mut u8,
+}
+
+impl Functions {
+    const fn of<I: Compiled>() -> Functions {
+        assert!(I::TILE <= MAX_TILE);
+        Functions {
+            available: I::available,
+            tile: I::TILE,
+            prepare: I::prepare,
+            multiply: multiply::<I>,
+            widen: widen::<I>,
+            finish: I::finish,
+        }
+    }
+}
+
+/// Chooses the entry point for a dtype and a number of tokens.
+unsafe fn multiply<I: Compiled>(product: &Product) {
+    let entry = with_layout!(
+        product.dtype,
+        L => entry::<I, L>(product.tokens),
+        else unreachable!("checked when packed")
+    );
+    // SAFETY: passed on to the caller.
+    unsafe { entry(product.panel, product.columns, product.x, product.out) }
+}
+
+/// Writes the weights of a panel as f32.
+unsafe fn widen<I: Compiled>(dtype: DType, panel: *const u8, columns: usize, out: *mut u8) {
+    type Widen = unsafe fn(*const u8, usize, *mut u8);
+    let widen: Widen = with_layout!(dtype, L => I::widen::<L>, else unreachable!("checked when packed"));
+    // SAFETY: passed on to the caller.
+    unsafe { widen(panel, columns, out) }
+}
+
+type Entry = unsafe fn(*const u8, usize, *const u8, *mut u8);
+
+fn entry<I: Compiled, L: Layout>(tokens: usize) -> Entry {
+    /// The entry for `T` tokens where there is one.
+    fn of<I: Compiled, L: Layout, const T: usize>() -> Entry {
+        if const { T <= I::TILE } { I::multiply::<L, T> } else { unreachable!("tiles are smaller") }
+    }
+    match tokens {
+        1 => of::<I, L, 1>(),
+        2 => of::<I, L, 2>(),
+        3 => of::<I, L, 3>(),
+        4 => of::<I, L, 4>(),
+        5 => of::<I, L, 5>(),
+        6 => of::<I, L, 6>(),
+        7 => of::<I, L, 7>(),
+        8 => of::<I, L, 8>(),
+        9 => of::<I, L, 9>(),
+        10 => of::<I, L, 10>(),
+        11 => of::<I, L, 11>(),
+        12 => of::<I, L, 12>(),
+        _ => unreachable!("tiles are smaller"),
+    }
+}
+
+/// The kernels, compiled for an instruction set with all that is inlined into them.
+///
+/// # Safety
+/// As [`Isa`].
+trait Compiled: Isa {
+    /// Multiplies one panel with a tile of `T` tokens; stores `T` times 16 f32 at `out`.
+    unsafe fn multiply<L: Layout, const T: usize>(
+        panel: *const u8,
+        columns: usize,
+        x: *const u8,
+        out: *mut u8,
+    );
+    /// Writes the weights of one panel as f32: for each column 16 of them, at `out`.
+    unsafe fn widen<L: Layout>(panel: *const u8, columns: usize, out: *mut u8);
+    /// Converts a part of a tile of input rows.
+    unsafe fn prepare(rows: &Rows, tile: &Tile);
+    /// Stores the products of a tile.
+    unsafe fn finish(call: &Finish, tokens: Range<usize>, products: &Products, gated: Option<&Products>);
+}
+
+/// [`Compiled`] for an instruction set, with its target features.
+macro_rules! compile {
+    ($isa:ty $(, $features:literal)?) => {
+        impl Compiled for $isa {
+            $(#[target_feature(enable = $features)])?
+            unsafe fn multiply<L: Layout, const T: usize>(panel: *const u8, columns: usize, x: *const u8, out: *mut u8) {
+                // SAFETY: passed on to the caller.
+                unsafe {
+                    let sums = L::multiply::<Self, T>(panel, columns, x);
+                    for (token, sums) in sums.into_iter().enumerate() {
+                        Self::store(out.add(token * 64), sums);
+                    }
+                }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn widen<L: Layout>(panel: *const u8, columns: usize, out: *mut u8) {
+                // SAFETY: passed on to the caller.
+                unsafe { L::widen::<Self>(panel, columns, out) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn prepare(rows: &Rows, tile: &Tile) {
+                // SAFETY: passed on to the caller.
+                unsafe { prepare::prepare::<Self>(rows, tile) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn finish(call: &Finish, tokens: Range<usize>, products: &Products, gated: Option<&Products>) {
+                // SAFETY: passed on to the caller.
+                unsafe { epilogue::finish::<Self>(call, tokens, products, gated) }
+            }
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+compile!(Avx512, "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni");
+#[cfg(target_arch = "x86_64")]
+compile!(Avx2, "avx2,fma,f16c");
+compile!(Portable);
