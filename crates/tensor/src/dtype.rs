@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use half::{bf16, f16};
 
-use crate::{Error, Shape};
+use crate::Shape;
 
 /// How a block-quantized dtype is stored: `elements` weights in `bytes` bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -223,18 +223,11 @@ impl DType {
         shape.checked_elements().filter(|_| whole_rows).and_then(|elements| self.bytes_for(elements))
     }
 
-    /// [`DType::bytes_for_shape`], or why there is no such array.
-    pub(crate) fn expect_bytes(self, shape: &Shape) -> Result<usize, Error> {
-        self.bytes_for_shape(shape).ok_or_else(|| {
-            let (row, block) = (shape.last().copied(), self.block().elements);
-            let reason = match row.filter(|row| self.is_block() && row.is_multiple_of(block)) {
-                None if self.is_block() => {
-                    format!("rows of {} are no whole number of blocks of {block}", row.unwrap_or(1))
-                }
-                _ => format!("it has more than {} bytes", usize::MAX),
-            };
-            Error::Impossible { dtype: self, shape: *shape, reason }
-        })
+    /// Refuses another number of elements than the shape has.
+    #[track_caller]
+    pub(crate) fn expect_elements(self, shape: &Shape, count: usize) {
+        let elements = shape.elements();
+        assert!(elements == count, "{self}{shape} has {elements} elements, got {count}");
     }
 
     /// Whether elements can be read as `T`; `bool` is read as `u8`.

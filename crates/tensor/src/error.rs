@@ -174,3 +174,19 @@ impl Error {
         Error::File { path: path.to_path_buf(), message: message.into() }
     }
 }
+
+impl DType {
+    /// [`DType::bytes_for_shape`], or why there is no such array.
+    pub(crate) fn expect_bytes(self, shape: &Shape) -> Result<usize, Error> {
+        self.bytes_for_shape(shape).ok_or_else(|| {
+            let (row, block) = (shape.last().copied(), self.block().elements);
+            let reason = match row.filter(|row| self.is_block() && row.is_multiple_of(block)) {
+                None if self.is_block() => {
+                    format!("rows of {} are no whole number of blocks of {block}", row.unwrap_or(1))
+                }
+                _ => format!("it has more than {} bytes", usize::MAX),
+            };
+            Error::Impossible { dtype: self, shape: *shape, reason }
+        })
+    }
+}

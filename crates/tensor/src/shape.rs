@@ -3,8 +3,6 @@
 use std::fmt;
 use std::ops::Deref;
 
-use crate::DType;
-
 /// The most axes a tensor can have.
 pub const MAX_RANK: usize = 8;
 
@@ -62,13 +60,6 @@ impl Shape {
     #[track_caller]
     pub fn elements(&self) -> usize {
         self.checked_elements().unwrap_or_else(|| panic!("the number of elements of {self} overflows"))
-    }
-
-    /// Refuses another number of elements than the shape has.
-    #[track_caller]
-    pub(crate) fn expect_elements(&self, dtype: DType, count: usize) {
-        let elements = self.elements();
-        assert!(elements == count, "{dtype}{self} has {elements} elements, got {count}");
     }
 
     /// The strides, in elements, of a row-major tensor of this shape; meaningless if the number of elements overflows.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::{
-    AlignedBytes, Bytes, DType, Element, Error, MAX_RANK, Shape, bf16, blocks, f16, float8, print, strided,
+    AlignedBytes, Bytes, DType, Element, Error, MAX_RANK, Shape, bf16, blocks, f16, float8, strided,
 };
 
 /// An immutable strided array. Clones and views share the bytes.
@@ -55,7 +55,7 @@ impl Tensor {
 
     #[track_caller]
     fn copied(dtype: DType, shape: Shape, count: usize, bytes: &[u8]) -> Tensor {
-        shape.expect_elements(dtype, count);
+        dtype.expect_elements(&shape, count);
         let bytes = Bytes::new(AlignedBytes::copy_of(bytes));
         Tensor::from_bytes(dtype, shape, bytes).unwrap_or_else(|error| panic!("{error}"))
     }
@@ -359,14 +359,6 @@ impl Tensor {
     /// The storage position, in elements, of each element in row-major order.
     fn positions(&self) -> impl Iterator<Item = usize> {
         strided::positions(self.shape, self.strides, self.offset as isize)
-    }
-}
-
-/// The values in columns as NumPy shows them, summarized beyond 1000; dtype and shape.
-impl fmt::Display for Tensor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let values = print::format_values(&print::Elements::of(self), "Tensor(".len());
-        write!(f, "Tensor({values}, dtype={}, shape={})", self.dtype, self.shape)
     }
 }
 

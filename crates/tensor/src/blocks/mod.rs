@@ -11,8 +11,10 @@
 //! a code has at most 23 bits and is exact too. Only the subtraction rounds. Weights therefore equal those of GGML's
 //! reference to the bit, and a fused multiply-add may be used or not.
 
+mod block;
 mod quantize;
 mod random;
+mod rounding;
 mod search;
 
 pub mod gptq;
@@ -32,54 +34,12 @@ pub mod q8_0;
 use half::{bf16, f16};
 
 use crate::{DType, small_float};
-use search::square_sum;
+use rounding::square_sum;
 
+pub use block::{Format, Groups};
 pub use gptq::GptqMatrix;
 pub use random::random_blocks;
 pub use search::Importance;
-
-/// What a kernel must know of a block format to choose its own layout.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Format {
-    /// The dtype, which says how many weights and bytes are in a block.
-    pub dtype: DType,
-    /// How many codes share a scale: 16 or 32.
-    pub group: usize,
-    /// Whether groups have minimums of their own; they are all zero otherwise.
-    pub minimums: bool,
-    /// The lowest and the highest code.
-    pub codes: (i8, i8),
-    /// Where in a block its f16 scales are, in bytes.
-    pub halves: &'static [usize],
-}
-
-/// One block, unpacked: codes in the order of the weights, and what turns them into weights.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Groups<const ELEMENTS: usize, const GROUPS: usize> {
-    /// One integer per weight.
-    pub codes: [i8; ELEMENTS],
-    /// What a code of each group counts in; may be negative.
-    pub scales: [f32; GROUPS],
-    /// What is subtracted in each group; zero in formats without minimums.
-    pub minimums: [f32; GROUPS],
-}
-
-impl<const ELEMENTS: usize, const GROUPS: usize> Groups<ELEMENTS, GROUPS> {
-    /// The weights: `scale · code − minimum`.
-    #[inline]
-    pub fn dequantize(&self, values: &mut [f32; ELEMENTS]) {
-        // Two passes, since a loop over one group alone is too short to become vector code.
-        for (value, &code) in values.iter_mut().zip(&self.codes) {
-            *value = f32::from(code);
-        }
-        let factors = self.scales.iter().zip(&self.minimums);
-        for (values, (scale, minimum)) in values.chunks_exact_mut(const { ELEMENTS / GROUPS }).zip(factors) {
-            for value in values {
-                *value = scale * *value - minimum;
-            }
-        }
-    }
-}
 
 macro_rules! formats {
     ($($dtype:ident => $module:ident),* $(,)?) => {
@@ -202,63 +162,6 @@ fn unpack_each<const BYTES: usize, const ELEMENTS: usize, const GROUPS: usize>(
         *codes = groups.codes;
         *scales = groups.scales;
         *minimums = groups.minimums;
-    }
-}
-
-/// The `N` bytes of a block that start at `offset`.
-#[inline(always)]
-fn field<const N: usize>(block: &[u8], offset: usize) -> &[u8; N] {
-    block[offset..].first_chunk().expect("fields lie within their block")
-}
-
-/// The f16 at `offset`.
-#[inline(always)]
-fn half_at(block: &[u8], offset: usize) -> f32 {
-    f16::from_le_bytes(*field(block, offset)).to_f32()
-}
-
-/// Stores an f16 at `offset` and returns it as rounded.
-fn put_half(block: &mut [u8], offset: usize, value: f32) -> f32 {
-    let half = f16::from_f32(value);
-    block[offset..offset + 2].copy_from_slice(&half.to_le_bytes());
-    half.to_f32()
-}
-
-/// Low nibbles into the first half of the codes, high nibbles into the second.
-#[inline(always)]
-fn unpack_nibbles(packed: &[u8], codes: &mut [i8]) {
-    let (low, high) = codes.split_at_mut(packed.len());
-    for ((low, high), byte) in low.iter_mut().zip(high).zip(packed) {
-        *low = (byte & 15) as i8;
-        *high = (byte >> 4) as i8;
-    }
-}
-
-/// The inverse of [`unpack_nibbles`]; bits above the fourth are dropped.
-fn pack_nibbles(codes: &[u8], packed: &mut [u8]) {
-    let (low, high) = codes.split_at(packed.len());
-    for ((low, high), byte) in low.iter().zip(high).zip(packed) {
-        *byte = (low & 15) | (high << 4);
-    }
-}
-
-/// Bits 0 and 1 of each byte into the first quarter of the codes, bits 2 and 3 into the second, and so on.
-#[inline(always)]
-fn unpack_pairs(packed: &[u8], codes: &mut [i8]) {
-    for (quarter, codes) in codes.chunks_exact_mut(packed.len()).enumerate() {
-        for (code, byte) in codes.iter_mut().zip(packed) {
-            *code = (byte >> (2 * quarter) & 3) as i8;
-        }
-    }
-}
-
-/// The inverse of [`unpack_pairs`]; bits above the second are dropped.
-fn pack_pairs(codes: &[u8], packed: &mut [u8]) {
-    packed.fill(0);
-    for (quarter, codes) in codes.chunks_exact(packed.len()).enumerate() {
-        for (code, byte) in codes.iter().zip(&mut *packed) {
-            *byte |= (code & 3) << (2 * quarter);
-        }
     }
 }
 

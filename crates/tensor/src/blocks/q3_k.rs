@@ -10,12 +10,12 @@
 //!
 //! `weight = (d · (scale − 32)) · (lower + 4 · third − 4)`
 
-use super::quantize::{extreme_multiples, recode};
-use super::search::{adjusted, costs, square_sum, symmetric};
-use super::{
-    Format, Groups, Importance, field, half_at, pack_nibbles, pack_pairs, put_half, unpack_nibbles,
-    unpack_pairs,
+use super::block::{
+    Format, Groups, field, half_at, pack_nibbles, pack_pairs, put_half, unpack_nibbles, unpack_pairs,
 };
+use super::quantize::{extreme_multiples, recode};
+use super::rounding::square_sum;
+use super::search::{Importance, adjusted, costs, symmetric};
 use crate::DType;
 
 /// Bytes of a block.

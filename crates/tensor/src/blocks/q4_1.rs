@@ -8,8 +8,9 @@
 //!
 //! `weight = d · nibble + m`; the minimum that is subtracted is `−m`.
 
+use super::block::{Format, Groups, field, half_at, pack_nibbles, unpack_nibbles};
 use super::quantize::affine_codes;
-use super::{Format, Groups, Importance, field, half_at, pack_nibbles, unpack_nibbles};
+use super::search::Importance;
 use crate::DType;
 
 /// Bytes of a block.

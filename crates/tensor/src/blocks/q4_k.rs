@@ -9,9 +9,10 @@
 //!
 //! `weight = (d · s) · nibble − dmin · m`
 
+use super::block::{Format, Groups, field, half_at, pack_nibbles, unpack_nibbles};
 use super::quantize::{Affine, affine_groups};
-use super::search::{Steps, square_sum};
-use super::{Format, Groups, Importance, field, half_at, pack_nibbles, unpack_nibbles};
+use super::rounding::square_sum;
+use super::search::{Importance, Steps};
 use crate::DType;
 
 /// Bytes of a block.

@@ -1,7 +1,8 @@
-//! Helpers of all quantizers: find extremes, round scales to integers, and compute codes from scales and minimums.
+//! Helpers of all quantizers: round scales to integers, and compute codes from scales and minimums.
 
-use super::search::{Steps, affine, costs, multiples, symmetric};
-use super::{Importance, put_half};
+use super::block::put_half;
+use super::rounding::{extreme, inverse, nearest, range};
+use super::search::{Importance, Steps, affine, costs, multiples, symmetric};
 
 /// Codes of 32 values from 0 to `2 · limit - 1`, which stand for `-limit..limit`; the scale goes to the start of the block.
 /// The extreme value gets the lowest code, halves are rounded up; or, where importance is known, the scale of least cost
@@ -91,30 +92,6 @@ pub(super) fn affine_groups<const SIZE: usize, const GROUPS: usize>(
     let rounded = |multiples: [u8; GROUPS], unit: f32| multiples.map(|multiple| unit * f32::from(multiple));
     recode(values, &rounded(scales, d), &rounded(minimums, dmin), range, &mut codes);
     Affine { codes, scales, minimums }
-}
-
-/// The value of the largest magnitude, with its sign; the first of several.
-pub(super) fn extreme(values: &[f32]) -> f32 {
-    values.iter().fold(0.0, |extreme: f32, &value| if value.abs() > extreme.abs() { value } else { extreme })
-}
-
-/// The lowest and the highest value.
-pub(super) fn range(values: &[f32]) -> (f32, f32) {
-    values.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), &v| (low.min(v), high.max(v)))
-}
-
-/// `1 / x`, or 0 for 0.
-pub(super) fn inverse(x: f32) -> f32 {
-    if x == 0.0 { 0.0 } else { 1.0 / x }
-}
-
-/// The integer nearest to a value of at most 2²² in magnitude, halves to even; some integer for others.
-///
-/// Adding 1.5 · 2²³ leaves no bits for a fraction, so the sum is rounded to an integer, which is its lower bits. This
-/// takes one addition on every CPU, where `round_ties_even` takes a call on those without SSE 4.1.
-#[inline(always)]
-pub(super) fn nearest(value: f32) -> i32 {
-    (((value + 12_582_912.0).to_bits() & 0x007f_ffff) as i32) - 0x0040_0000
 }
 
 /// The unit of which the largest value is `highest` times, and the multiples of it nearest to all values. Values of 0 and

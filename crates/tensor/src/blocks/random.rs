@@ -1,6 +1,7 @@
 //! Random blocks for tests and benches: every code and every group scale occurs, and weights stay small.
 
-use super::{Format, format, put_half, unpack};
+use super::block::{Format, put_half};
+use super::{format, unpack};
 use crate::DType;
 
 /// `count` random blocks, the same for the same arguments. For tests and benches.

@@ -5,7 +5,7 @@
 //! `make_qx_quants`, `make_q3_quants`, `make_qkx3_quants` and `make_qp_quants`. Blocks therefore equal those of
 //! llama.cpp to the bit, which tests check. Sums run in f32 from the first value to the last.
 
-use super::quantize::{extreme, nearest, range};
+use super::rounding::{extreme, nearest, range};
 
 /// Groups whose values are all smaller than this are taken for zeros.
 pub(super) const NEGLIGIBLE: f32 = 1e-15;
@@ -34,11 +34,6 @@ pub(super) struct Steps {
 impl Steps {
     /// What every format tries where the importance of columns is known.
     pub(super) const FINE: Steps = Steps { from: -0.9, by: 0.05, count: 36, absolute: false };
-}
-
-/// The sum of squares.
-pub(super) fn square_sum(values: &[f32]) -> f32 {
-    values.iter().fold(0.0, |sum, value| sum + value * value)
 }
 
 /// What an error in each value costs: more in important columns, and more where the value is large beside `spread`,

@@ -55,6 +55,16 @@ impl Buffer {
         };
         Ok(Buffer::over(dtype, shape, memory))
     }
+
+    /// A buffer of zeros in page-locked memory, from which devices copy without a detour.
+    ///
+    /// # Errors
+    /// If the system grants the process no more such memory, and as [`Buffer::try_zeros`].
+    pub fn pinned(dtype: DType, shape: impl Into<Shape>) -> Result<Buffer, Error> {
+        let shape = shape.into();
+        let memory = pinned(dtype.expect_bytes(&shape)?)?;
+        Ok(Buffer::over(dtype, shape, memory))
+    }
 }
 
 fn open(path: &Path, mode: MapMode) -> Result<File, Error> {
@@ -92,7 +102,7 @@ fn map(file: &File, offset: u64, len: usize, mode: MapMode) -> std::io::Result<M
 }
 
 /// Page-locked zeros.
-pub(super) fn pinned(len: usize) -> Result<Memory, Error> {
+fn pinned(len: usize) -> Result<Memory, Error> {
     let locked = |len| {
         let map = MmapMut::map_anon(len)?;
         lock(&map)?;

@@ -98,16 +98,6 @@ impl Buffer {
         Buffer::from_slice(Shape::SCALAR, &[value])
     }
 
-    /// A buffer of zeros in page-locked memory, from which devices copy without a detour.
-    ///
-    /// # Errors
-    /// If the system grants the process no more such memory, and as [`Buffer::try_zeros`].
-    pub fn pinned(dtype: DType, shape: impl Into<Shape>) -> Result<Buffer, Error> {
-        let shape = shape.into();
-        let memory = mapped::pinned(dtype.expect_bytes(&shape)?)?;
-        Ok(Buffer::over(dtype, shape, memory))
-    }
-
     /// A buffer over bytes of our own.
     ///
     /// # Panics
@@ -124,7 +114,7 @@ impl Buffer {
     #[track_caller]
     pub fn from_slice<T: Element>(shape: impl Into<Shape>, values: &[T]) -> Buffer {
         let shape = shape.into();
-        shape.expect_elements(T::DTYPE, values.len());
+        T::DTYPE.expect_elements(&shape, values.len());
         Buffer::from_bytes(T::DTYPE, shape, AlignedBytes::copy_of(bytemuck::cast_slice(values)))
     }
 
@@ -135,7 +125,7 @@ impl Buffer {
     #[track_caller]
     pub fn from_bools(shape: impl Into<Shape>, values: &[bool]) -> Buffer {
         let shape = shape.into();
-        shape.expect_elements(DType::Bool, values.len());
+        DType::Bool.expect_elements(&shape, values.len());
         let values: Vec<u8> = values.iter().map(|&value| u8::from(value)).collect();
         Buffer::from_bytes(DType::Bool, shape, AlignedBytes::copy_of(&values))
     }

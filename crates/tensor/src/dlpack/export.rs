@@ -4,16 +4,10 @@ use std::ptr::{addr_of_mut, null_mut};
 
 use super::{
     DL_CPU, DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLPACK_FLAG_BITMASK_READ_ONLY,
-    DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION, DLPackVersion, DLTensor, DlpackTensor, RawDlpack, types,
+    DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION, DLPackVersion, DLTensor, DlpackTensor, RawDlpack, Source,
+    types,
 };
 use crate::{Buffer, DType, Error, MAX_RANK, Shape, Tensor};
-
-/// What an export keeps alive.
-#[derive(Debug, Clone)]
-pub(super) enum Source {
-    Buffer(Buffer),
-    Tensor(Tensor),
-}
 
 /// A structure and what its pointers lead to. The structure is first, so that its address is that of the whole.
 #[repr(C)]
@@ -24,7 +18,46 @@ struct Export<M> {
     source: Source,
 }
 
-pub(super) fn versioned(source: Source) -> Result<DlpackTensor, Error> {
+impl Buffer {
+    /// The buffer for another library, which shares its memory. The guards of the buffer do not bind that library: who
+    /// reads and writes through its pointer must know that nobody else does.
+    ///
+    /// # Errors
+    /// If the protocol has no such dtype: it knows no quantized blocks.
+    pub fn to_dlpack(&self) -> Result<DlpackTensor, Error> {
+        versioned(Source::Buffer(self.clone()))
+    }
+
+    /// As [`Buffer::to_dlpack`], for libraries that know no version 1 of the protocol: `bool` goes as `u8`, and a
+    /// read-only buffer as a copy, since neither can be said there.
+    ///
+    /// # Errors
+    /// As there, and while someone writes a buffer that has to be copied.
+    pub fn to_dlpack_legacy(&self) -> Result<DlpackTensor, Error> {
+        legacy(Source::Buffer(self.clone()))
+    }
+}
+
+impl Tensor {
+    /// The tensor for another library, which shares its memory and must not write it.
+    ///
+    /// # Errors
+    /// If the protocol has no such dtype: it knows no quantized blocks.
+    pub fn to_dlpack(&self) -> Result<DlpackTensor, Error> {
+        versioned(Source::Tensor(self.clone()))
+    }
+
+    /// As [`Tensor::to_dlpack`], for libraries that know no version 1 of the protocol: a copy, since these may write it,
+    /// and `bool` as `u8`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn to_dlpack_legacy(&self) -> Result<DlpackTensor, Error> {
+        legacy(Source::Tensor(self.clone()))
+    }
+}
+
+fn versioned(source: Source) -> Result<DlpackTensor, Error> {
     let dtype = source.element_type()?;
     let flags = if source.is_read_only() { DLPACK_FLAG_BITMASK_READ_ONLY } else { 0 };
     let export = Box::into_raw(Box::new(Export {
@@ -48,7 +81,7 @@ pub(super) fn versioned(source: Source) -> Result<DlpackTensor, Error> {
     Ok(DlpackTensor { raw: RawDlpack::Versioned(export.cast()), source: Some(source) })
 }
 
-pub(super) fn legacy(source: Source) -> Result<DlpackTensor, Error> {
+fn legacy(source: Source) -> Result<DlpackTensor, Error> {
     let mut dtype = source.element_type()?;
     if source.dtype() == DType::Bool {
         dtype = types::to_dlpack(DType::U8).expect("bytes are known to the protocol");

@@ -11,7 +11,6 @@ use std::slice;
 use std::sync::Arc;
 
 pub use abi::*;
-use export::Source;
 
 use crate::{Buffer, DType, Error, MAX_RANK, Shape, Tensor};
 
@@ -31,6 +30,13 @@ pub struct DlpackTensor {
     raw: RawDlpack,
     /// What we exported ourselves.
     source: Option<Source>,
+}
+
+/// What an export keeps alive.
+#[derive(Debug, Clone)]
+enum Source {
+    Buffer(Buffer),
+    Tensor(Tensor),
 }
 
 // SAFETY: by the contract of `from_raw`, the deleter may be called on any thread; all else is plain data that nobody
@@ -196,24 +202,6 @@ impl Drop for DlpackTensor {
 }
 
 impl Buffer {
-    /// The buffer for another library, which shares its memory. The guards of the buffer do not bind that library: who
-    /// reads and writes through its pointer must know that nobody else does.
-    ///
-    /// # Errors
-    /// If the protocol has no such dtype: it knows no quantized blocks.
-    pub fn to_dlpack(&self) -> Result<DlpackTensor, Error> {
-        export::versioned(Source::Buffer(self.clone()))
-    }
-
-    /// As [`Buffer::to_dlpack`], for libraries that know no version 1 of the protocol: `bool` goes as `u8`, and a
-    /// read-only buffer as a copy, since neither can be said there.
-    ///
-    /// # Errors
-    /// As there, and while someone writes a buffer that has to be copied.
-    pub fn to_dlpack_legacy(&self) -> Result<DlpackTensor, Error> {
-        export::legacy(Source::Buffer(self.clone()))
-    }
-
     /// A buffer over another library's memory, which is freed with the last view of it. Read-only if its producer says
     /// so. What was exported from a buffer becomes a view of that buffer.
     ///
@@ -241,23 +229,6 @@ impl Buffer {
 }
 
 impl Tensor {
-    /// The tensor for another library, which shares its memory and must not write it.
-    ///
-    /// # Errors
-    /// If the protocol has no such dtype: it knows no quantized blocks.
-    pub fn to_dlpack(&self) -> Result<DlpackTensor, Error> {
-        export::versioned(Source::Tensor(self.clone()))
-    }
-
-    /// As [`Tensor::to_dlpack`], for libraries that know no version 1 of the protocol: a copy, since these may write it,
-    /// and `bool` as `u8`.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn to_dlpack_legacy(&self) -> Result<DlpackTensor, Error> {
-        export::legacy(Source::Tensor(self.clone()))
-    }
-
     /// A tensor over another library's memory, which is freed with the last view of it. What was exported from a buffer
     /// cannot be written while the tensor lives.
     ///

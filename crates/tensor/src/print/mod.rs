@@ -10,6 +10,8 @@
 mod floats;
 mod nest;
 
+use std::fmt;
+
 use nest::{Lines, Nest};
 
 use crate::{Scalar, Tensor};
@@ -71,6 +73,14 @@ pub(crate) fn format_values(elements: &Elements<'_>, indent: usize) -> String {
     };
     let mut texts = texts.into_iter();
     nest.write(&mut |_| texts.next().expect("as many as were visited"))
+}
+
+/// The values in columns as NumPy shows them, summarized beyond 1000; dtype and shape.
+impl fmt::Display for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let values = format_values(&Elements::of(self), "Tensor(".len());
+        write!(f, "Tensor({values}, dtype={}, shape={})", self.dtype(), self.shape())
+    }
 }
 
 /// Elements by their index.
