@@ -2,7 +2,7 @@
 
 use tensor::{DType, Shape, Tensor};
 
-use crate::ops::{Effect, Weight};
+use crate::ops::{Effect, Weight, run_regions};
 use crate::{Bindings, Error, Graph, Kind, Node, Op, Type};
 
 /// What a graph computed.
@@ -12,12 +12,6 @@ pub struct Evaluation {
     pub outputs: Vec<Tensor>,
     /// What the buffers among the inputs hold afterwards, in the order of the inputs.
     pub buffers: Vec<Tensor>,
-}
-
-/// What a graph computed, and what its inputs hold afterwards: buffers may have changed.
-struct Run {
-    outputs: Vec<Tensor>,
-    inputs: Vec<Tensor>,
 }
 
 /// More elements than this in one value are refused: the interpreter takes 8 to 16 bytes for each.
@@ -36,14 +30,18 @@ impl Graph {
         weights: &dyn Fn(&str) -> Option<Tensor>,
     ) -> Result<Evaluation, Error> {
         self.verify()?;
-        let mut run = self.run(inputs, weights)?;
+        let (outputs, mut buffers) = self.run(inputs, weights)?;
         let mut kinds = self.inputs().iter().map(|input| self.ty(input.value).kind);
-        run.inputs.retain(|_| kinds.next() == Some(Kind::Buffer));
-        Ok(Evaluation { outputs: run.outputs, buffers: run.inputs })
+        buffers.retain(|_| kinds.next() == Some(Kind::Buffer));
+        Ok(Evaluation { outputs, buffers })
     }
 
-    /// Runs a verified graph.
-    fn run(&self, inputs: &[Tensor], weights: &dyn Fn(&str) -> Option<Tensor>) -> Result<Run, Error> {
+    /// The outputs of a verified graph, and what its inputs hold afterwards: buffers may have changed.
+    pub(crate) fn run(
+        &self,
+        inputs: &[Tensor],
+        weights: &dyn Fn(&str) -> Option<Tensor>,
+    ) -> Result<(Vec<Tensor>, Vec<Tensor>), Error> {
         let given: Vec<(DType, Shape)> = inputs.iter().map(|input| (input.dtype(), *input.shape())).collect();
         let mut bindings = self.bind_inputs(&given)?;
         let mut values: Vec<Option<Tensor>> = vec![None; self.value_count()];
@@ -57,10 +55,8 @@ impl Graph {
             }
         }
         let take = |value: crate::Value| values[value.index()].clone().expect("verified: defined before use");
-        Ok(Run {
-            outputs: self.outputs().iter().map(|&value| take(value)).collect(),
-            inputs: self.inputs().iter().map(|input| take(input.value)).collect(),
-        })
+        let outputs = self.outputs().iter().map(|&value| take(value)).collect();
+        Ok((outputs, self.inputs().iter().map(|input| take(input.value)).collect()))
     }
 
     fn step(
@@ -82,7 +78,7 @@ impl Graph {
                 types.iter().map(|ty| resolve(ty, bindings)).collect::<Result<_, Error>>()?;
             (node.op.reference(&inputs, &shapes)?, shapes)
         } else {
-            let results = regions(&node.op, &inputs, weights)?;
+            let results = run_regions(&node.op, &inputs, weights)?;
             for (ty, result) in types.iter().zip(&results) {
                 ty.bind_symbols(result.shape(), bindings);
             }
@@ -104,42 +100,6 @@ impl Graph {
         }
         Ok(())
     }
-}
-
-/// The results of an op that runs verified graphs, then the new contents of each buffer operand that it writes.
-pub(crate) fn regions(
-    op: &Op,
-    inputs: &[&Tensor],
-    weights: &dyn Fn(&str) -> Option<Tensor>,
-) -> Result<Vec<Tensor>, Error> {
-    let inputs: Vec<Tensor> = inputs.iter().map(|&input| input.clone()).collect();
-    let is_true = |tensor: &Tensor| tensor.to_f64_vec() != [0.0];
-    let run = match op {
-        Op::Cond(cond) => {
-            let branch = if is_true(&inputs[0]) { &cond.then } else { &cond.otherwise };
-            let mut run = branch.run(&inputs[1..], weights)?;
-            run.inputs.insert(0, inputs[0].clone());
-            run
-        }
-        Op::While(op) => {
-            let mut state = inputs;
-            let mut outputs = state[..op.body.outputs().len()].to_vec();
-            loop {
-                let condition = op.predicate.run(&state, weights)?;
-                state = condition.inputs;
-                if !is_true(&condition.outputs[0]) {
-                    break Run { outputs, inputs: state };
-                }
-                let next = op.body.run(&state, weights)?;
-                (state, outputs) = (next.inputs, next.outputs);
-                state[..outputs.len()].clone_from_slice(&outputs);
-            }
-        }
-        Op::Call(call) => call.graph.run(&inputs, &|name| weights(&format!("{}{name}", call.prefix)))?,
-        op => unreachable!("{} runs no graphs", op.name()),
-    };
-    let written = run.inputs.into_iter().enumerate().filter(|&(i, _)| op.effect(i) == Effect::Write);
-    Ok(run.outputs.into_iter().chain(written.map(|(_, tensor)| tensor)).collect())
 }
 
 fn resolve(ty: &Type, bindings: &Bindings) -> Result<Shape, Error> {

@@ -3,6 +3,7 @@
 mod edit;
 mod equality;
 mod identity;
+mod node;
 mod order;
 #[cfg(test)]
 mod tests;
@@ -11,44 +12,10 @@ use std::collections::BTreeMap;
 use std::panic::Location;
 
 use self::identity::Identity;
+pub use self::node::{Input, Node, NodeId, Value};
 use self::order::Order;
 use crate::ops::{Effect, Op};
 use crate::{Dim, Error, Kind, Type};
-
-/// A value: an input of the graph, or a result of a node. Made by one graph, and meaningful in it and in clones that were
-/// made of it later; other graphs refuse it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Value {
-    pub(crate) index: u32,
-    /// The number of the graph that made it.
-    pub(crate) graph: u64,
-}
-
-/// A node of one graph. Stays valid while other nodes come and go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeId(pub(crate) u32);
-
-/// One application of an op.
-#[derive(Debug, Clone)]
-pub struct Node {
-    /// What is computed.
-    pub op: Op,
-    /// What it is computed from.
-    pub inputs: Vec<Value>,
-    /// What it makes; empty for a pure store.
-    pub outputs: Vec<Value>,
-    /// Where the program that built the graph made it; `None` for what was read from text.
-    pub location: Option<&'static Location<'static>>,
-}
-
-/// A parameter of the graph.
-#[derive(Debug, Clone)]
-pub struct Input {
-    /// The name callers bind.
-    pub name: String,
-    /// The value inside the graph.
-    pub value: Value,
-}
 
 #[derive(Debug, Clone)]
 pub(crate) struct ValueInfo {
@@ -439,12 +406,5 @@ pub(crate) fn infer(op: &Op, types: &[&Type]) -> Result<Vec<Type>, Error> {
     match results.iter().find(|ty| !ty.is_tractable()) {
         None => Ok(results),
         Some(ty) => Err(refuse(format!("the result {ty} has too many axes or terms"))),
-    }
-}
-
-impl Value {
-    /// A small number that is this value's alone within its graph; for tables.
-    pub fn index(self) -> usize {
-        self.index as usize
     }
 }

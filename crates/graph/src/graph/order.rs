@@ -1,6 +1,6 @@
 //! Program order: a linked list, so that nodes join and leave it in constant time.
 
-use super::NodeId;
+use super::node::NodeId;
 
 /// Stands for the node before the first one and for the node behind the last one.
 const NONE: u32 = u32::MAX;

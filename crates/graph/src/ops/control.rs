@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use super::Effect;
 use super::prelude::*;
+use super::{Effect, Op};
 use crate::{DeviceRef, Graph, Kind};
 
 /// `predicate: bool[]` on the host, and captured values → what `then` makes of the captured values if the predicate
@@ -78,7 +78,7 @@ impl Define for Cond {
 
     /// Without weights; [`Graph::evaluate`] has them.
     fn reference(&self, inputs: &[&Tensor], _outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
-        crate::evaluate::regions(&self.clone().into(), inputs, &|_| None)
+        run_regions(&self.clone().into(), inputs, &|_| None)
     }
 }
 
@@ -126,7 +126,7 @@ impl Define for While {
 
     /// Without weights; [`Graph::evaluate`] has them.
     fn reference(&self, inputs: &[&Tensor], _outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
-        crate::evaluate::regions(&self.clone().into(), inputs, &|_| None)
+        run_regions(&self.clone().into(), inputs, &|_| None)
     }
 }
 
@@ -155,8 +155,42 @@ impl Define for Call {
 
     /// Without weights; [`Graph::evaluate`] has them.
     fn reference(&self, inputs: &[&Tensor], _outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
-        crate::evaluate::regions(&self.clone().into(), inputs, &|_| None)
+        run_regions(&self.clone().into(), inputs, &|_| None)
     }
+}
+
+/// The results of an op that runs verified graphs, then the new contents of each buffer operand that it writes.
+pub(crate) fn run_regions(
+    op: &Op,
+    inputs: &[&Tensor],
+    weights: &dyn Fn(&str) -> Option<Tensor>,
+) -> Result<Vec<Tensor>, Error> {
+    let inputs: Vec<Tensor> = inputs.iter().map(|&input| input.clone()).collect();
+    let is_true = |tensor: &Tensor| tensor.to_f64_vec() != [0.0];
+    let (outputs, inputs) = match op {
+        Op::Cond(cond) => {
+            let branch = if is_true(&inputs[0]) { &cond.then } else { &cond.otherwise };
+            let (outputs, mut captured) = branch.run(&inputs[1..], weights)?;
+            captured.insert(0, inputs[0].clone());
+            (outputs, captured)
+        }
+        Op::While(op) => {
+            let mut state = inputs;
+            let mut outputs = state[..op.body.outputs().len()].to_vec();
+            loop {
+                let (condition, seen) = op.predicate.run(&state, weights)?;
+                if !is_true(&condition[0]) {
+                    break (outputs, seen);
+                }
+                (outputs, state) = op.body.run(&seen, weights)?;
+                state[..outputs.len()].clone_from_slice(&outputs);
+            }
+        }
+        Op::Call(call) => call.graph.run(&inputs, &|name| weights(&format!("{}{name}", call.prefix)))?,
+        op => unreachable!("{} runs no graphs", op.name()),
+    };
+    let written = inputs.into_iter().enumerate().filter(|&(i, _)| op.effect(i) == Effect::Write);
+    Ok(outputs.into_iter().chain(written.map(|(_, tensor)| tensor)).collect())
 }
 
 /// Refuses what is no single bool on the host.

@@ -84,6 +84,7 @@ use self::op::ops;
 use crate::{Error, Graph, Type, TypeError};
 
 pub use attributes::{Attribute, Attributes, TensorData};
+pub(crate) use control::run_regions;
 pub use conv::FilterLayout;
 pub use custom::{CustomOps, CustomParameter, CustomSignature, ParameterKind};
 pub use define::{Define, Effect};

@@ -107,6 +107,10 @@ impl<'t> Lexer<'t> {
     }
 }
 
+pub(super) fn unexpected(expected: &str, found: &Token<'_>, line: usize) -> Error {
+    Error::Parse { line, message: format!("expected {expected}, found {found}") }
+}
+
 fn unescape(chars: &mut std::str::Chars<'_>) -> Option<char> {
     match chars.next()? {
         'n' => Some('\n'),

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use super::Parser;
-use super::tokens::unexpected;
 use crate::ops::{Attribute, Attributes};
-use crate::text::lexer::Token;
+use crate::text::lexer::{Token, unexpected};
 use crate::{Dim, Error};
 
 impl Parser<'_> {

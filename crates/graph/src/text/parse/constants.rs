@@ -1,10 +1,9 @@
 //! The data of constants.
 
 use super::Parser;
-use super::tokens::unexpected;
 use crate::Error;
 use crate::text::data::{Data, Number};
-use crate::text::lexer::Token;
+use crate::text::lexer::{Token, unexpected};
 
 impl<'t> Parser<'t> {
     pub(super) fn data(&mut self) -> Result<Data<'t>, Error> {

@@ -11,9 +11,8 @@ use std::sync::Arc;
 
 use tensor::Bytes;
 
-use self::tokens::unexpected;
 use super::data::{self, Data};
-use super::lexer::{Lexer, Token};
+use super::lexer::{Lexer, Token, unexpected};
 use crate::ops::{Attributes, Constant, Weight};
 use crate::{Dim, Error, Graph, Module, Op, Type, Value};
 

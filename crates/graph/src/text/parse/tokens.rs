@@ -2,7 +2,7 @@
 
 use super::Parser;
 use crate::Error;
-use crate::text::lexer::Token;
+use crate::text::lexer::{Token, unexpected};
 
 impl<'t> Parser<'t> {
     pub(super) fn word_or_text(&mut self, what: &str) -> Result<String, Error> {
@@ -41,8 +41,4 @@ impl<'t> Parser<'t> {
     pub(super) fn expected(&self, what: &str) -> Error {
         unexpected(what, &self.token, self.line)
     }
-}
-
-pub(super) fn unexpected(expected: &str, found: &Token<'_>, line: usize) -> Error {
-    Error::Parse { line, message: format!("expected {expected}, found {found}") }
 }

@@ -3,8 +3,7 @@
 use tensor::DType;
 
 use super::Parser;
-use super::tokens::unexpected;
-use crate::text::lexer::Token;
+use crate::text::lexer::{Token, unexpected};
 use crate::{DeviceRef, Dim, Error, Kind, Type};
 
 /// How deep parentheses nest in a dim.
