@@ -12,7 +12,6 @@ use graph::ops::CustomOps;
 use tensor::Bytes;
 
 use super::container::{self, Header, MAGIC, SourceRecord, maker};
-use super::weights::StoredWeights;
 use crate::custom::{self, Extensions};
 use crate::{ArtifactFault, Device, Error, KernelSettings};
 
@@ -176,14 +175,6 @@ impl Artifact {
         });
         let graphs = graphs.collect::<Result<_, _>>().map_err(|fault| self.fault(fault))?;
         Ok((graphs, constants))
-    }
-
-    /// The weights it holds, if any; `constants` as [`Artifact::graphs`] tells them.
-    pub(crate) fn stored_weights(
-        &self,
-        constants: HashMap<usize, u32>,
-    ) -> Result<Option<StoredWeights>, Error> {
-        StoredWeights::of(self, constants)
     }
 
     /// The device among some that it runs on, with the ops of some extensions.

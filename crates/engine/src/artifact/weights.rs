@@ -38,7 +38,7 @@ pub(crate) struct StoredWeight {
 }
 
 impl StoredWeights {
-    /// The weights of an artifact, or `None` if it has none. `constants` are those of its graphs, and their sections.
+    /// The weights of an artifact, or `None` if it has none; `constants` as [`Artifact::graphs`] gives them.
     pub(crate) fn of(
         artifact: &Artifact,
         constants: HashMap<usize, u32>,

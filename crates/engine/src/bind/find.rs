@@ -5,11 +5,17 @@ use std::collections::BTreeMap;
 use graph::Type;
 use tensor::{DType, Shape, Tensor};
 
-use super::Sources;
-use crate::artifact::StoredWeight;
+use crate::artifact::{StoredWeight, StoredWeights};
 use crate::plan::{WeightSlot, WeightSource};
 use crate::registry::not_row_major;
 use crate::{Error, PackError, Program, WeightsRegistry};
+
+/// Where weights come from: what the registry does not give is looked for in an artifact.
+#[derive(Clone, Copy)]
+pub(crate) struct Sources<'a> {
+    pub(crate) registry: &'a dyn WeightsRegistry,
+    pub(crate) stored: Option<&'a StoredWeights>,
+}
 
 /// A weight before it is bound.
 pub(super) enum Found {

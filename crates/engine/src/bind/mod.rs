@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tensor::Tensor;
 
+pub(crate) use self::find::Sources;
 use self::find::{Found, check_contiguous, find, given, redeem};
-use crate::artifact::{StoredWeight, StoredWeights};
+use crate::artifact::StoredWeight;
 use crate::bound_weight::BoundWeight;
 use crate::plan::WeightSource;
 use crate::{Error, PackError, PackedWeight, Program, WeightsRegistry};
@@ -22,13 +23,6 @@ pub struct Progress {
     pub done: usize,
     /// Bytes of all its weights.
     pub total: usize,
-}
-
-/// Where weights come from: what the registry does not give is looked for in an artifact.
-#[derive(Clone, Copy)]
-pub(crate) struct Sources<'a> {
-    pub(crate) registry: &'a dyn WeightsRegistry,
-    pub(crate) stored: Option<&'a StoredWeights>,
 }
 
 /// The weights of a program in the order of its slots. Every weight is checked before the first is packed.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use extensions::Library;
 use graph::ops::{Custom, CustomOps, Effect};
 use graph::{Bindings, Dim, Graph, Node, NodeId, Op, Type};
 use tensor::{DType, Shape};
@@ -21,6 +22,17 @@ impl Extensions {
             self.shadow_all(graph)?;
         }
         self.check_all(graph)
+    }
+
+    /// The libraries that have an op of these graphs.
+    pub(crate) fn used_by(&self, graphs: &[Graph]) -> Extensions {
+        let mut names = BTreeSet::new();
+        if !self.libraries.is_empty() {
+            graphs.iter().for_each(|graph| op_names(graph, &mut names));
+        }
+        let has =
+            |library: &&Library| library.ops().iter().any(|op| names.contains(&op.signature().name[..]));
+        Extensions { libraries: self.libraries.iter().filter(has).cloned().collect() }
     }
 
     /// Checks all ops of libraries, also in the graphs that nodes run.
@@ -112,7 +124,7 @@ impl Extensions {
 }
 
 /// The names that the ops of a graph, and of those in it, may have in libraries.
-pub(super) fn op_names<'g>(graph: &'g Graph, names: &mut BTreeSet<&'g str>) {
+fn op_names<'g>(graph: &'g Graph, names: &mut BTreeSet<&'g str>) {
     for (_, node) in graph.nodes() {
         names.insert(match &node.op {
             Op::Custom(custom) => &custom.op,

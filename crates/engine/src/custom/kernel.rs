@@ -14,11 +14,22 @@ use crate::{AssertLevel, Call, Device, Error, Kernel, NodeTypes, Operand, PackEr
 /// What stands between a device's target and the extensions that a plan needs.
 const WITH: &str = " with ";
 
+impl Extensions {
+    /// A device that runs these ops too; itself if there are none.
+    pub(crate) fn on(&self, device: &Arc<dyn Device>, assert_level: AssertLevel) -> Arc<dyn Device> {
+        let device = Arc::clone(device);
+        if self.libraries.is_empty() {
+            return device;
+        }
+        Arc::new(Extended { device, extensions: self.clone(), assert_level })
+    }
+}
+
 /// A device that also runs the ops of libraries.
-pub(super) struct Extended {
-    pub(super) device: Arc<dyn Device>,
-    pub(super) extensions: Extensions,
-    pub(super) assert_level: AssertLevel,
+struct Extended {
+    device: Arc<dyn Device>,
+    extensions: Extensions,
+    assert_level: AssertLevel,
 }
 
 impl Device for Extended {

@@ -3,16 +3,13 @@
 mod adopt;
 mod kernel;
 
-use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
 
 use extensions::{Access, Compiler, Library};
-use graph::Graph;
 use graph::ops::{CustomOps, CustomParameter, CustomSignature, Effect, ParameterKind};
 
 pub(crate) use self::kernel::split_target;
-use crate::{AssertLevel, Device, Error};
+use crate::Error;
 
 /// Libraries of custom ops, for sessions, for compiles, and for the graphs that use them. Clones share them.
 ///
@@ -90,26 +87,6 @@ impl Extensions {
             format!("{} {} ({digest})", library.name(), library.version())
         };
         self.libraries.iter().map(describe).collect::<Vec<_>>().join(", ")
-    }
-
-    /// The libraries that have an op of these graphs.
-    pub(crate) fn used_by(&self, graphs: &[Graph]) -> Extensions {
-        let mut names = BTreeSet::new();
-        if !self.libraries.is_empty() {
-            graphs.iter().for_each(|graph| adopt::op_names(graph, &mut names));
-        }
-        let has =
-            |library: &&Library| library.ops().iter().any(|op| names.contains(&op.signature().name[..]));
-        Extensions { libraries: self.libraries.iter().filter(has).cloned().collect() }
-    }
-
-    /// A device that runs these ops too; itself if there are none.
-    pub(crate) fn on(&self, device: &Arc<dyn Device>, assert_level: AssertLevel) -> Arc<dyn Device> {
-        let device = Arc::clone(device);
-        if self.libraries.is_empty() {
-            return device;
-        }
-        Arc::new(kernel::Extended { device, extensions: self.clone(), assert_level })
     }
 
     fn op(&self, name: &str) -> Option<&extensions::Op> {

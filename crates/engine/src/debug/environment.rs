@@ -1,4 +1,4 @@
-//! The environment variable `PERIHELION_DEBUG`, read once.
+//! The environment variable `PERIHELION_DEBUG`, read once: what the configurations of process and sessions fall back to.
 
 use std::sync::OnceLock;
 
@@ -19,16 +19,24 @@ struct Reading {
     wrong: Vec<(&'static str, String, String)>,
 }
 
-/// The options that the environment sets.
-pub(super) fn layer() -> &'static DebugConfig {
-    &reading().config
-}
+impl DebugConfig {
+    /// The one that sessions fall back to.
+    pub fn process() -> &'static DebugConfig {
+        static PROCESS: OnceLock<DebugConfig> = OnceLock::new();
+        PROCESS.get_or_init(|| DebugConfig { below: Some(&reading().config), ..DebugConfig::default() })
+    }
 
-/// Refuses values in the environment that their options cannot have.
-pub(super) fn check() -> Result<(), Error> {
-    match reading().wrong.first() {
-        None => Ok(()),
-        Some((name, value, expected)) => Err(Error::setting(&format!("{VARIABLE} {name}"), value, expected)),
+    /// The one of a new session.
+    ///
+    /// # Errors
+    /// If the environment gives an option a value that it cannot have.
+    pub(crate) fn of_session() -> Result<DebugConfig, Error> {
+        match reading().wrong.first() {
+            None => Ok(DebugConfig { below: Some(DebugConfig::process()), ..DebugConfig::default() }),
+            Some((name, value, expected)) => {
+                Err(Error::setting(&format!("{VARIABLE} {name}"), value, expected))
+            }
+        }
     }
 }
 

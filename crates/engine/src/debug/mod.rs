@@ -6,9 +6,9 @@ mod environment;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::{AssertLevel, Error, LogLevel, PrintStyle, UninitializedReadMode};
+use crate::{AssertLevel, LogLevel, PrintStyle, UninitializedReadMode};
 
 /// What to check, log and write, each unset until someone sets it.
 ///
@@ -90,7 +90,7 @@ flags! {
     /// Whether messages about steps, and about nodes that cannot be compiled, name the place in the source where their
     /// op was built.
     SourceTracebacks, source_tracebacks, set_source_tracebacks;
-    /// Whether compiling stops with [`Error::CompilationStopped`] once all passes ran.
+    /// Whether compiling stops with [`crate::Error::CompilationStopped`] once all passes ran.
     PreJit, pre_jit, set_pre_jit;
 }
 
@@ -108,21 +108,6 @@ values! {
 }
 
 impl DebugConfig {
-    /// The one that sessions fall back to.
-    pub fn process() -> &'static DebugConfig {
-        static PROCESS: OnceLock<DebugConfig> = OnceLock::new();
-        PROCESS.get_or_init(|| DebugConfig { below: Some(environment::layer()), ..DebugConfig::default() })
-    }
-
-    /// The one of a new session.
-    ///
-    /// # Errors
-    /// If the environment gives an option a value that it cannot have.
-    pub(crate) fn of_session() -> Result<DebugConfig, Error> {
-        environment::check()?;
-        Ok(DebugConfig { below: Some(DebugConfig::process()), ..DebugConfig::default() })
-    }
-
     /// Turns on what helps most to find a mistake: `nan_check`, `assert_level` ALL, `device_sync_mode`, both stack
     /// traces and `source_tracebacks`. What is set later wins.
     pub fn sensible_mode(&self) {

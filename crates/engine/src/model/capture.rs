@@ -5,14 +5,8 @@
 
 use tensor::Buffer;
 
-use crate::{Error, ExecuteOptions, Model};
-
-/// The buffers of a captured call.
-#[derive(Clone)]
-pub(crate) struct Captured {
-    inputs: Vec<Buffer>,
-    outputs: Vec<Buffer>,
-}
+use super::{Captured, Model};
+use crate::{Error, ExecuteOptions};
 
 impl Model {
     /// Executes, and keeps the buffers of inputs and outputs under `keys`, in place of those kept before. Gives the

@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use graph::{DeviceRef, Graph, Type};
 use tensor::Buffer;
 
-use self::capture::Captured;
 use crate::bind::{self, Sources};
 use crate::bound_weight::BoundWeight;
 use crate::export;
@@ -54,6 +53,13 @@ struct ModelState {
     frames: Vec<Mutex<Vec<Arc<Frame>>>>,
     /// One for each call that ever ran beside others.
     workspaces: Mutex<Vec<Workspace>>,
+}
+
+/// The buffers of a captured call.
+#[derive(Clone)]
+struct Captured {
+    inputs: Vec<Buffer>,
+    outputs: Vec<Buffer>,
 }
 
 impl Model {
@@ -218,7 +224,7 @@ impl Model {
         *self.shared.weights.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    pub(crate) fn captures(&self) -> MutexGuard<'_, BTreeMap<Vec<u64>, Captured>> {
+    fn captures(&self) -> MutexGuard<'_, BTreeMap<Vec<u64>, Captured>> {
         lock(&self.shared.captures)
     }
 }

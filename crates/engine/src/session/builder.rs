@@ -8,6 +8,21 @@ use crate::custom::Extensions;
 use crate::instruments::Instruments;
 use crate::{Device, Error};
 
+impl InferenceSession {
+    /// A session on devices, the preferred first. Doubled ones count once.
+    ///
+    /// # Errors
+    /// If there are none.
+    pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Result<InferenceSession, Error> {
+        InferenceSession::builder().devices(devices).build()
+    }
+
+    /// A session made in steps.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+}
+
 /// The parts of a session to be.
 #[derive(Default)]
 pub struct Builder {

@@ -7,7 +7,7 @@ use graph::{DeviceRef, Graph, Op};
 
 use super::source::{is_artifact, read_module};
 use super::{InferenceSession, Source};
-use crate::artifact::Artifact;
+use crate::artifact::{Artifact, StoredWeights};
 use crate::custom::Extensions;
 use crate::debug::dump::Dump;
 use crate::passes::{self, Passes};
@@ -148,7 +148,7 @@ impl InferenceSession {
         let settings = artifact.settings().watched_as(&self.kernel_settings());
         let device = extensions.used_by(&graphs).on(device, settings.assert_level);
         let compiled = CompiledModel::lower(device, graphs, &settings)?;
-        Ok(CompiledModel { stored: artifact.stored_weights(constants)?.map(Arc::new), ..compiled })
+        Ok(CompiledModel { stored: StoredWeights::of(artifact, constants)?.map(Arc::new), ..compiled })
     }
 
     /// Values live in host memory so far, whatever computes them, also in the graphs that nodes run.

@@ -16,7 +16,7 @@ use crate::cache::CompileCache;
 use crate::custom::Extensions;
 use crate::debug::DebugConfig;
 use crate::instruments::Instruments;
-use crate::{Device, Error, KernelSettings};
+use crate::{Device, KernelSettings};
 
 pub use self::builder::Builder;
 pub use self::compile::{CacheUse, CompileOptions};
@@ -36,19 +36,6 @@ pub struct InferenceSession {
 }
 
 impl InferenceSession {
-    /// A session on devices, the preferred first. Doubled ones count once.
-    ///
-    /// # Errors
-    /// If there are none.
-    pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Result<InferenceSession, Error> {
-        InferenceSession::builder().devices(devices).build()
-    }
-
-    /// A session made in steps.
-    pub fn builder() -> Builder {
-        Builder::default()
-    }
-
     /// The devices, the preferred first.
     pub fn devices(&self) -> &[Arc<dyn Device>] {
         &self.devices

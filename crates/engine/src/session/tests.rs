@@ -7,7 +7,7 @@ use tensor::{Buffer, DType, Tensor};
 
 use super::*;
 use crate::testing::{TestDevice, build, f32, session};
-use crate::{CompiledModel, Model};
+use crate::{CompiledModel, Error, Model};
 
 fn named(name: &str) -> Graph {
     build(name, |b| {
