@@ -105,42 +105,6 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_without_end_is_cancelled_from_another_thread() {
-        let (model, cancel) = (endless(), CancelHandle::new());
-        let options = ExecuteOptions { cancel: Some(cancel.clone()), deadline: None };
-        std::thread::scope(|scope| {
-            let call = scope.spawn(|| model.execute_with(&[flag(true)], &options));
-            std::thread::sleep(Duration::from_millis(20));
-            assert!(!call.is_finished());
-            cancel.cancel();
-            let error = call.join().unwrap().unwrap_err();
-            assert!(matches!(error, Error::Cancelled { .. }));
-            assert_eq!(error.to_string(), "model `endless`: the call was cancelled");
-        });
-        let error = model.execute_with(&[flag(false)], &options).unwrap_err();
-        assert!(matches!(error, Error::Cancelled { .. }), "{error}");
-        // The model and its memory are as good as ever.
-        assert_eq!(model.execute(&[flag(false)]).unwrap()[0].to_vec::<i64>(), [0]);
-    }
-
-    #[test]
-    fn a_loop_without_end_stops_at_its_deadline() {
-        let model = endless();
-        let deadline = Instant::now() + Duration::from_millis(20);
-        let options = ExecuteOptions { cancel: None, deadline: Some(deadline) };
-        let error = model.execute_with(&[flag(true)], &options).unwrap_err();
-        assert!(Instant::now() >= deadline);
-        assert!(matches!(&error, Error::DeadlinePassed { model, .. } if model == "endless"), "{error}");
-        assert!(
-            error.to_string().starts_with("model `endless`: the deadline of the call passed "),
-            "{error}"
-        );
-        let late = Instant::now() + Duration::from_secs(3600);
-        let options = ExecuteOptions { cancel: Some(CancelHandle::new()), deadline: Some(late) };
-        assert_eq!(model.execute_with(&[flag(false)], &options).unwrap()[0].to_vec::<i64>(), [0]);
-    }
-
-    #[test]
     fn a_loop_that_fills_given_buffers_stops_at_its_deadline() {
         let (model, total) = (endless(), Buffer::from_slice([0; 0], &[7i64]));
         let deadline = Some(Instant::now() + Duration::from_millis(20));

@@ -172,16 +172,4 @@ mod tests {
         assert!(session.nan_check());
         assert_eq!(session.assert_level(), Some(AssertLevel::Warn));
     }
-
-    #[test]
-    fn sensible_mode_yields_to_what_is_set_later() {
-        let (_, config) = two_layers();
-        config.sensible_mode();
-        assert!(config.nan_check() && config.device_sync_mode() && config.source_tracebacks());
-        assert!(config.stack_trace_on_error() && config.stack_trace_on_crash());
-        assert_eq!(config.assert_level(), Some(AssertLevel::All));
-        assert!(!config.uninitialized_read_check() && !config.pre_jit());
-        config.set_nan_check(false);
-        assert!(!config.nan_check() && config.device_sync_mode());
-    }
 }

@@ -34,45 +34,6 @@ fn one_model_serves_every_size() {
 }
 
 #[test]
-fn weights_are_exchanged_and_let_go() {
-    let graph = build("shift", |b| {
-        let x = b.input("x", f32(&["n", "2"]));
-        let (w, bias) = (b.weight("w", f32(&["2", "2"]))?, b.weight("bias", f32(&["2"]))?);
-        let y = b.linear(x, w)?;
-        Ok(vec![b.add(y, bias)?])
-    });
-    // A multiple of the identity, which the device packs, and a bias, which it does not.
-    let weights = |scale: f32| {
-        move |name: &str| match name {
-            "w" => Some(Tensor::from_slice([2, 2], &[scale, 0.0, 0.0, scale])),
-            _ => Some(Tensor::from_slice([2], &[scale; 2])),
-        }
-    };
-    let model = session().load(&graph, &weights(2.0)).unwrap();
-    let other = model.clone();
-    let run = |model: &Model| Ok(model.execute(&[Buffer::from_slice([1, 2], &[1f32, 3.0])])?[0].to_vec());
-    let check = |expected: [f32; 2]| {
-        for model in [&model, &other] {
-            assert_eq!(run(model).map_err(|error: Error| error.to_string()), Ok(expected.to_vec()));
-        }
-    };
-    check([4.0, 8.0]);
-    model.reload(&weights(10.0)).unwrap();
-    check([20.0, 40.0]);
-    let wrong = |_: &str| Some(Tensor::zeros(DType::F32, [3]));
-    let error = model.reload(&wrong).unwrap_err().to_string();
-    assert_eq!(error, "weight `w`: got f32[3], expected f32[2, 2]");
-    check([20.0, 40.0]);
-    other.release_weights();
-    let released = "the weights of model `shift` were released; reload them before it is executed";
-    for model in [&model, &other] {
-        assert_eq!(run(model).unwrap_err().to_string(), released);
-    }
-    other.reload(&weights(1.0)).unwrap();
-    check([2.0, 4.0]);
-}
-
-#[test]
 fn wrong_inputs_are_named() {
     let graph = build("sum", |b| {
         let (x, y) = (b.input("x", f32(&["n", "5"])), b.input("y", f32(&["n", "5"])));

@@ -196,35 +196,10 @@ pub(crate) fn from_environment(variable: &dyn Fn(&str) -> Option<String>) -> Res
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-    use std::sync::{Arc, Mutex};
-
-    use graph::{Graph, Type};
-    use tensor::{Buffer, DType};
+    use graph::Graph;
 
     use super::*;
-    use crate::testing::{TestFolder, build, f32, reference_session};
-
-    /// Keeps what is printed.
-    #[derive(Clone, Default)]
-    struct Sink(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Sink {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    impl Sink {
-        fn take(&self) -> String {
-            String::from_utf8(std::mem::take(&mut self.0.lock().unwrap())).unwrap()
-        }
-    }
+    use crate::testing::{build, f32, reference_session};
 
     fn identity() -> Graph {
         build("g", |b| Ok(vec![b.input("x", f32(&["n"]))]))
@@ -276,63 +251,5 @@ mod tests {
         let error = settings(&[(PROFILING, "some")]).unwrap_err().to_string();
         let expected = "the PERIHELION_ENABLE_PROFILING is `some`, expected one of off, on, detailed";
         assert_eq!(error, expected);
-    }
-
-    #[test]
-    fn values_and_texts_print_in_order_and_in_the_style_of_now() {
-        let (session, sink, folder) = (reference_session(), Sink::default(), TestFolder::new("prints"));
-        session.set_print_sink(sink.clone());
-        let graph = build("g", |b| {
-            let (x, state) = (b.input("x", f32(&["n"])), b.input("state", Type::buffer(DType::F32, [1])));
-            let before = b.load(state)?;
-            b.print(before, "before")?;
-            let after = b.add(before, before)?;
-            b.store(state, after)?;
-            let now = b.load(state)?;
-            b.print(now, "after")?;
-            b.print_text("done", "note")?;
-            b.print(x, "x")?;
-            Ok(vec![])
-        });
-        let model = session.load(&graph, &()).unwrap();
-        let (x, state) = (Buffer::from_slice([2], &[0.5f32, 1.0]), Buffer::from_slice([1], &[2f32]));
-        let run = || model.execute(&[x.clone(), state.clone()]).map(|_| sink.take());
-        let lines: Vec<String> = run().unwrap().lines().map(str::to_string).collect();
-        assert_eq!(lines.len(), 4, "{lines:?}");
-        assert!(
-            lines[0].starts_with("before = tensor([[2.0000]]") && lines[1].contains("[[4.0000]]"),
-            "{lines:?}"
-        );
-        assert_eq!(lines[2], "note = done");
-        assert!(lines[3].starts_with("x = tensor([[0.5000, 1.0000]], dtype=f32"), "{lines:?}");
-        session.set_debug_print_options("FULL", 2, None).unwrap();
-        assert!(run().unwrap().ends_with("x = tensor<2xf32> [5.00e-01, 1.00e+00]\n"));
-        session.set_debug_print_options(PrintStyle::None, 6, None).unwrap();
-        assert_eq!(run().unwrap(), "");
-        session.set_debug_print_options("BINARY", 6, Some(folder.path())).unwrap();
-        assert_eq!(run().unwrap(), "");
-        assert_eq!(std::fs::read(folder.path().join("x")).unwrap(), x.read().unwrap()[..]);
-        session.set_debug_print_options("BINARY_MAX_CHECKPOINT", 6, Some(folder.path())).unwrap();
-        run().unwrap();
-        let loaded = tensor::load_max_buffer(folder.path().join("x.max")).unwrap();
-        assert_eq!(loaded.to_vec::<f32>(), [0.5, 1.0]);
-        let error = session.set_debug_print_options("BINARY", 6, None).unwrap_err().to_string();
-        assert_eq!(error, "the output directory is ``, expected a directory, as the print style is BINARY");
-    }
-
-    #[test]
-    fn labels_do_not_leave_the_directory() {
-        let (session, folder) = (reference_session(), TestFolder::new("labels"));
-        session.set_debug_print_options("BINARY", 6, Some(folder.path())).unwrap();
-        for label in ["../up", "/root", ""] {
-            let graph = build("g", |b| {
-                let x = b.input("x", f32(&["n"]));
-                b.print(x, label)?;
-                Ok(vec![x])
-            });
-            let model = session.load(&graph, &()).unwrap();
-            let error = model.execute(&[Buffer::from_slice([1], &[1f32])]).unwrap_err().to_string();
-            assert!(error.starts_with("step 0, print: "), "{error}");
-        }
     }
 }

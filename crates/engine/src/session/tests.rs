@@ -49,25 +49,6 @@ fn modules_hold_several_models() {
 }
 
 #[test]
-fn a_compiled_model_is_the_start_of_many() {
-    let session = session();
-    let graph = build("g", |b| {
-        let x = b.input("x", f32(&["2"]));
-        let w = b.weight("w", f32(&["2"]))?;
-        Ok(vec![b.add(x, w)?])
-    });
-    let compiled = session.compile(&graph).unwrap();
-    let models = [1f32, 2.0].map(|value| {
-        let weight = tensor::Tensor::from_slice([2], &[value; 2]);
-        session.init(&compiled, &move |_: &str| Some(weight.clone())).unwrap()
-    });
-    for (model, expected) in models.iter().zip([1f32, 2.0]) {
-        let y = model.execute(&[Buffer::zeros(DType::F32, [2])]).unwrap();
-        assert_eq!(y[0].to_vec::<f32>(), [expected; 2]);
-    }
-}
-
-#[test]
 fn devices_count_once() {
     let device: Arc<dyn Device> = Arc::new(TestDevice);
     let session = InferenceSession::new([Arc::clone(&device), device]).unwrap();

@@ -224,7 +224,7 @@ fn out_of_range() -> Vec<Case> {
             &[1.0, 2.0, 3.0, 7.0, 8.0],
         ),
     ];
-    for (start, clamped) in [(9, [3.0, 5.0]), (-9, [1.0, 3.0])] {
+    for (start, clamped) in [(9, [3.0, 5.0]), (3, [3.0, 5.0]), (-1, [3.0, 5.0]), (-9, [1.0, 3.0])] {
         cases.push(case(
             "graph dynamic_slice(%x: f32[5], %start: i32[]) {
                %step = constant [2] : i32[]

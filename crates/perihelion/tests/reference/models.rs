@@ -121,6 +121,9 @@ fn calls_end_when_they_are_cancelled_or_late() {
     let error = message(model.execute_with(&flag(true), &options));
     assert!(Instant::now() >= deadline);
     assert!(error.starts_with("model `endless`: the deadline of the call passed "), "{error}");
+    let deadline = Instant::now() + Duration::from_secs(3600);
+    let options = ExecuteOptions { cancel: Some(CancelHandle::new()), deadline: Some(deadline) };
+    assert_eq!(model.execute_with(&flag(false), &options).unwrap()[0].to_vec::<i64>(), [0]);
     assert_eq!(model.execute(&flag(false)).unwrap()[0].to_vec::<i64>(), [0], "the model runs on");
 }
 
