@@ -337,12 +337,12 @@ impl FileSet {
         let file = |place: &WeightLocation| match place {
             WeightLocation::InRepo(name) => {
                 let repo = self.repo();
-                let (size, cached) = (repo.size_of(name)?, repo.has(name)?);
-                Ok(PlannedFile { name: name.clone(), size, cached })
+                PlannedFile::of(repo, name.clone(), repo.size_of(name)?)
             }
             WeightLocation::Here(path) => {
                 let metadata = path.metadata().map_err(Error::io(path))?;
-                Ok(PlannedFile { name: path.display().to_string(), size: Some(metadata.len()), cached: true })
+                let (name, size) = (path.display().to_string(), Some(metadata.len()));
+                Ok(PlannedFile { name, size, cached: true, arrived: 0 })
             }
         };
         self.weights.iter().map(file).collect()

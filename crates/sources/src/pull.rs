@@ -31,6 +31,21 @@ pub struct PlannedFile {
     pub size: Option<u64>,
     /// Whether its content is on this machine, in this revision or another.
     pub cached: bool,
+    /// The bytes that an interrupted download left. They are not fetched again.
+    pub arrived: u64,
+}
+
+impl PlannedFile {
+    /// A file of a repository.
+    pub(crate) fn of(repo: &HuggingFaceRepo, name: String, size: Option<u64>) -> Result<PlannedFile, Error> {
+        let (cached, arrived) = (repo.has(&name)?, repo.arrived(&name));
+        Ok(PlannedFile { name, size, cached, arrived })
+    }
+
+    /// The bytes to fetch unless the file is cached, if its size is known.
+    pub fn missing(&self) -> Option<u64> {
+        Some(self.size?.saturating_sub(self.arrived))
+    }
 }
 
 impl Pull {
@@ -48,9 +63,8 @@ impl Pull {
         let known = if wanted.files.is_empty() { repo.known_files()? } else { repo.all_files()? };
         let mut files = Vec::with_capacity(names.len());
         for name in names {
-            let cached = repo.has(&name)?;
             let size = known.iter().find(|file| file.name == name).and_then(|file| file.size);
-            files.push(PlannedFile { name, size, cached });
+            files.push(PlannedFile::of(&repo, name, size)?);
         }
         Ok(Pull { repo, files, weights, force_download: wanted.force_download })
     }
@@ -68,7 +82,7 @@ impl Pull {
     /// The bytes of those that have to be fetched, as far as the hub says.
     pub fn bytes(&self) -> u64 {
         let lacking = self.files.iter().filter(|file| self.force_download || !file.cached);
-        lacking.filter_map(|file| file.size).fold(0, u64::saturating_add)
+        lacking.filter_map(PlannedFile::missing).fold(0, u64::saturating_add)
     }
 
     /// Downloads missing files; returns the paths of all, in the order of [`Pull::files`]. Weights come last: if they

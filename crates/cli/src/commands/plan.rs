@@ -105,7 +105,7 @@ impl Report {
     /// Bytes of the files that are not here, as far as the hub says.
     fn to_fetch(&self) -> u64 {
         let lacking = self.files.iter().filter(|file| !file.cached);
-        lacking.filter_map(|file| file.size).fold(0, u64::saturating_add)
+        lacking.filter_map(PlannedFile::missing).fold(0, u64::saturating_add)
     }
 
     /// Bytes of the weights as loaded, or of their files, plus the cache.

@@ -151,7 +151,11 @@ fn lines(pull: &Pull, hub: &Hub) -> String {
     let width = pull.files().iter().map(|file| file.name.chars().count()).max().unwrap_or(0);
     for file in pull.files() {
         let size = file.size.map_or_else(|| "unknown size".to_string(), |size| HumanBytes(size).to_string());
-        let here = if file.cached { "  cached" } else { "" };
+        let here = match file.arrived {
+            _ if file.cached => "  cached".to_string(),
+            0 => String::new(),
+            arrived => format!("  {} are here", HumanBytes(arrived)),
+        };
         text += &format!("  {:<width$}  {size:>12}{here}\n", one_line(&file.name));
     }
     let free = hub.free_space().map_or_else(String::new, |free| format!(", {} free", HumanBytes(free)));

@@ -228,6 +228,7 @@ impl Plan {
             name: file.path().display().to_string(),
             size: file.path().metadata().ok().map(|metadata| metadata.len()),
             cached: true,
+            arrived: 0,
         };
         Ok(files.map(file).collect())
     }

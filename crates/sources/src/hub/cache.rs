@@ -15,6 +15,9 @@ use super::names::{file_path, is_commit};
 use super::{Hub, Repo};
 use crate::Error;
 
+/// The extension of downloads that have not ended.
+pub(super) const INCOMPLETE: &str = "incomplete";
+
 /// The longest file that states a commit; the id and a line's end.
 const MAX_REF: u64 = 64;
 /// Repositories with more files are taken for damage.

@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use super::cache::INCOMPLETE;
 use super::names::is_commit;
 use super::{Hub, is_repo_id};
 use crate::Error;
@@ -13,8 +14,6 @@ use crate::Error;
 const KINDS: [&str; 3] = ["models--", "datasets--", "spaces--"];
 /// What names of folders with a model repository begin with.
 const MODELS: &str = "models--";
-/// What names of files that have not arrived whole end with.
-const INCOMPLETE: &str = ".incomplete";
 
 /// What a cache holds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -93,7 +92,7 @@ impl Hub {
                 let Ok(metadata) = fs::symlink_metadata(&blob) else { continue };
                 if metadata.is_file() {
                     contents.bytes = contents.bytes.saturating_add(metadata.len());
-                    if blob.to_string_lossy().ends_with(INCOMPLETE) {
+                    if blob.extension().is_some_and(|extension| extension == INCOMPLETE) {
                         contents.incomplete.push(blob);
                     }
                 }

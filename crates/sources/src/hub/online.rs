@@ -1,10 +1,11 @@
 //! A repository on a hub at one commit: from the cache, and from the hub on demand.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use weights::{GptqConfig, WeightFile};
 
+use super::cache::INCOMPLETE;
 use super::remote::Remote;
 use super::shards::{is_complete, sets};
 use super::{Hub, ModelInfo, Progress, Repo, RepoFile, Snapshot};
@@ -117,11 +118,22 @@ impl Online {
         if self.cached(name)?.is_some() {
             return Ok(true);
         }
-        let known = self.info.get().and_then(|info| info.siblings.iter().find(|file| file.name == name));
-        let Some(RepoFile { size, content: Some(content), .. }) = known else { return Ok(false) };
-        let blob = self.hub.cache.join(self.repo.folder()).join("blobs").join(content);
-        let found = blob.metadata().ok().filter(|found| found.is_file());
-        Ok(found.is_some_and(|found| Some(found.len()) == *size))
+        let Some((file, blob)) = self.blob(name) else { return Ok(false) };
+        Ok(length(&blob).is_some_and(|length| Some(length) == file.size))
+    }
+
+    /// The bytes that an interrupted download of a file left, which the next one does not fetch again.
+    pub(crate) fn arrived(&self, name: &str) -> u64 {
+        let Some((file, blob)) = self.blob(name) else { return 0 };
+        let arrived = length(&blob.with_added_extension(INCOMPLETE)).unwrap_or(0);
+        if file.size.is_some_and(|size| arrived <= size) { arrived } else { 0 }
+    }
+
+    /// A file and the place of its content in the cache, as far as the hub was asked.
+    fn blob(&self, name: &str) -> Option<(&RepoFile, PathBuf)> {
+        let file = self.info.get()?.siblings.iter().find(|file| file.name == name)?;
+        let blobs = self.hub.cache.join(self.repo.folder()).join("blobs");
+        Some((file, blobs.join(file.content.as_ref()?)))
     }
 
     pub(crate) fn size_of(&self, name: &str) -> Result<Option<u64>, Error> {
@@ -257,4 +269,9 @@ impl Online {
         let whole = !sets.is_empty() && sets.iter().all(|set| is_complete(set));
         Ok(whole.then_some(files))
     }
+}
+
+/// The bytes of a file, if it is there.
+fn length(path: &Path) -> Option<u64> {
+    path.metadata().ok().filter(|found| found.is_file()).map(|found| found.len())
 }

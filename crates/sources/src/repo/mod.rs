@@ -345,6 +345,14 @@ impl HuggingFaceRepo {
         }
     }
 
+    /// The bytes that an interrupted download of a file left.
+    pub(crate) fn arrived(&self, filename: &str) -> u64 {
+        match &self.place {
+            RepoLocation::Local { .. } => 0,
+            RepoLocation::Online(online) => online.arrived(filename),
+        }
+    }
+
     /// The names and sizes of its files; of a repository on a hub, those in the cache, if they are a whole model.
     ///
     /// # Errors

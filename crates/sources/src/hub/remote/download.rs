@@ -10,6 +10,7 @@ use super::digest::Digest;
 use super::request::{Failure, Span, Subject};
 use super::{FileHead, Remote};
 use crate::Error;
+use crate::hub::cache::INCOMPLETE;
 use crate::hub::names::is_commit;
 use crate::hub::{Progress, Repo, file_path};
 
@@ -199,7 +200,7 @@ impl Partial {
     fn open(blob: &Path, etag: &str, total: u64) -> Result<Partial, Error> {
         let folder = blob.parent().expect("a file in `blobs`");
         fs::create_dir_all(folder).map_err(Error::io(folder))?;
-        let path = folder.join(format!("{etag}.incomplete"));
+        let path = folder.join(format!("{etag}.{INCOMPLETE}"));
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let mut file = file.map_err(Error::io(&path))?;
         let mut digest = Digest::of(etag, total);

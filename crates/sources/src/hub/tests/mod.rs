@@ -180,6 +180,9 @@ fn what_breaks_off_is_resumed() {
 fn an_earlier_run_is_resumed() {
     let world = World::new();
     world.leave(&large()[..500_000]);
+    let wanted = Wanted { files: vec!["model.gguf".into()], ..Wanted::default() };
+    let pull = Pull::plan(world.repo().unwrap(), &wanted).unwrap();
+    assert_eq!((pull.files()[0].arrived, pull.bytes()), (500_000, large().len() as u64 - 500_000));
     let path = world.download("model.gguf").unwrap();
     assert_eq!(fs::read(path).unwrap(), large());
     assert_eq!(world.server.asked().last().unwrap().range.as_deref(), Some("bytes=500000-"));
