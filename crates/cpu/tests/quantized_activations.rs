@@ -32,10 +32,17 @@ fn products_with_blocks_are_off_by_half_a_percent() {
     let exact = graph.evaluate(std::slice::from_ref(&x), &|_| Some(weight.clone())).unwrap().outputs[0]
         .to_vec::<f32>();
     let session = InferenceSession::new([Arc::new(Cpu::new(2)) as Arc<dyn engine::Device>]).unwrap();
-    let model = session.load(&graph, &HashMap::from([("w".to_string(), weight)])).unwrap();
+    let weights = HashMap::from([("w".to_string(), weight)]);
+    let model = session.load(&graph, &weights).unwrap();
     let got = model.execute(&[Buffer::from_tensor(&x)]).unwrap()[0].to_vec::<f32>();
+    session.set_exact_activations(true);
+    let model = session.load(&graph, &weights).unwrap();
+    let unrounded = model.execute(&[Buffer::from_tensor(&x)]).unwrap()[0].to_vec::<f32>();
     let square = |values: &mut dyn Iterator<Item = f32>| values.map(|x| f64::from(x).powi(2)).sum::<f64>();
-    let error = square(&mut got.iter().zip(&exact).map(|(got, exact)| got - exact));
-    let relative = (error / square(&mut exact.iter().copied())).sqrt();
-    assert!((0.003..0.007).contains(&relative), "off by {relative}");
+    let relative = |got: &[f32]| {
+        let error = square(&mut got.iter().zip(&exact).map(|(got, exact)| got - exact));
+        (error / square(&mut exact.iter().copied())).sqrt()
+    };
+    assert!((0.003..0.007).contains(&relative(&got)), "off by {}", relative(&got));
+    assert!(relative(&unrounded) < 1e-6, "off by {}", relative(&unrounded));
 }

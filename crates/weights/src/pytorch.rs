@@ -325,7 +325,12 @@ fn read_tensor<'p>(
     let elements = needed / dtype.block().bytes;
     // Also refuses what `expand` makes, as copying it could take any amount of memory.
     if shape.checked_elements().is_none_or(|wanted| wanted > elements) {
-        return malformed!("tensor `{name}` of {shape} is larger than its storage of {elements} elements");
+        let repeats = strides.iter().zip(shape.iter()).any(|(&stride, &dim)| stride == 0 && dim > 1);
+        let view =
+            if repeats { " (it repeats them with stride 0: save it with `.contiguous()`)" } else { "" };
+        return malformed!(
+            "tensor `{name}` of {shape} is larger than its storage of {elements} elements{view}"
+        );
     }
     let whole = bytes.slice(0..elements * dtype.block().bytes).expect("a part of the storage");
     let tensor = Tensor::from_bytes(dtype, [elements], whole)

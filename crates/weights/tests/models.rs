@@ -200,6 +200,25 @@ const STATE_DICT: &[u8] = b"\x80\x02ccollections\nOrderedDict\n)R(\
     X\x01\0\0\0nK\x07u}X\x09\0\0\0_metadataNsb.";
 
 #[test]
+fn expanded_views_are_read_if_they_are_no_larger_than_their_storage() {
+    let folder = Folder::new("expanded");
+    let view = |len: u8| {
+        let text = STATE_DICT.to_vec();
+        let at = text.windows(9).position(|part| part == b"K\x01K\x03\x85K\x01\x85").unwrap();
+        // Sizes and strides of `a`.
+        let text = [&text[..at], b"K\x01K", &[len], b"\x85K\x00\x85", &text[at + 9..]].concat();
+        let halves: &[u8] = &[0, 0x3c, 0, 0x40, 0, 0x42, 0, 0x44];
+        let records = [("data.pkl", &text[..]), ("data/x", halves), ("data/y", &[0x38, 0xc0])];
+        folder.write("view.pt", &archive(&records, zip::CompressionMethod::Stored))
+    };
+    assert_eq!(open(&view(4)).get("a").unwrap().to_f32_vec(), [2.0; 4]);
+    let error = message(&view(9));
+    let expected = "tensor `a` of [9] is larger than its storage of 4 elements (it repeats them with stride 0: save it \
+                    with `.contiguous()`)";
+    assert!(error.ends_with(expected), "{error}");
+}
+
+#[test]
 fn archives_hold_parameters_and_may_be_compressed() {
     let folder = Folder::new("archive");
     // f16 1, 2, 3, 4; f8e4m3 1, -2.

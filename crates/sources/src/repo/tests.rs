@@ -377,11 +377,14 @@ fn an_alternate_encoding_is_told_in_the_log() {
 
 #[test]
 fn names_of_mixtures_are_no_contradiction() {
-    let folder = folder(&[("x-UD-Q4_K_XL.gguf", q4_0_file()), ("x-Q6_K.gguf", q4_0_file())]);
+    let mixtures = ["x-UD-Q4_K_XL.gguf", "x-Q4_K_L.gguf"];
+    let folder = folder(&[mixtures[0], mixtures[1], "x-Q6_K.gguf"].map(|name| (name, q4_0_file())));
     let named = |name: &str| Content::of(&[folder.path().join(name)]).unwrap().of_file_named(name);
-    let (encoding, warning) = named("x-UD-Q4_K_XL.gguf").unwrap();
-    assert_eq!(encoding, Q4_0);
-    let expected = "x-UD-Q4_K_XL.gguf: most of its matrices are q4_0, though its name says q4_k";
-    assert_eq!(warning.as_deref(), Some(expected));
+    for name in mixtures {
+        let (encoding, warning) = named(name).unwrap();
+        assert_eq!(encoding, Q4_0);
+        let expected = format!("{name}: most of its matrices are q4_0, though its name says q4_k");
+        assert_eq!(warning, Some(expected));
+    }
     assert!(matches!(named("x-Q6_K.gguf"), Err(Error::Contradiction { .. })));
 }
