@@ -203,7 +203,8 @@ fn artifacts_run_where_their_instruction_set_is() {
                 }
                 Err(error) => {
                     assert!(j < i, "{error}");
-                    let words = format!("it was made for cpu ({made_for}), but here is cpu ({here})");
+                    let words =
+                        format!("it was compiled for cpu ({made_for}), but this session has cpu ({here})");
                     assert!(error.to_string().contains(&words), "{error}");
                 }
             }

@@ -73,7 +73,7 @@ fn check_call(text: &str, x: &Tensor, mebibytes: u64) {
     let x = Buffer::from_tensor(x);
     limit_memory(mebibytes);
     let error = model.execute(&[x]).map(drop).unwrap_err().to_string();
-    assert!(error.contains("the system refuses ") && error.contains(" bytes of memory"), "{error}");
+    assert!(error.contains("the system refused ") && error.contains(" bytes of memory"), "{error}");
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn resizing_through_more_memory_than_there_is_fails_the_call() {
       return %y
     }";
     let error = execute(text, &[Buffer::zeros(DType::F32, [1, 1, 40_000_000, 1])]).unwrap_err();
-    assert!(error.contains("the system refuses 160000000000000 bytes of memory"), "{error}");
+    assert!(error.contains("the system refused 160000000000000 bytes of memory"), "{error}");
 }
 
 /// The product of each element with the filter is far larger than the result.

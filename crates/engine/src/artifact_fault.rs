@@ -5,7 +5,7 @@
 #[non_exhaustive]
 pub enum ArtifactFault {
     /// It is something else, whatever its extension says.
-    #[error("no artifact of Perihelion: it {0}")]
+    #[error("not an artifact of Perihelion: it {0}")]
     Foreign(String),
     /// Its bytes are laid out in another way.
     #[error("its format version is {found}, but {reader} reads version {expected}; compile the model again")]
@@ -26,7 +26,7 @@ pub enum ArtifactFault {
         expected: String,
     },
     /// It needs what the session's devices lack, such as an instruction set.
-    #[error("it was made for {found}, but here is {available}; compile the model again")]
+    #[error("it was compiled for {found}, but this session has {available}; compile the model again")]
     Target {
         /// Device and target as the file says.
         found: String,

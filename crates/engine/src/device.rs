@@ -191,7 +191,7 @@ pub enum PackError {
     #[error("{0}")]
     Unfit(String),
     /// The system refuses so much memory.
-    #[error("the system refuses {bytes} bytes of memory")]
+    #[error("the system refused {bytes} bytes of memory")]
     OutOfMemory {
         /// How many were asked for.
         bytes: usize,

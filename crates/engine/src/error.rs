@@ -54,7 +54,7 @@ pub enum Error {
         expected: String,
     },
     /// The debug option `pre_jit` is on, so compiling stopped once all passes ran.
-    #[error("compiling `{graph}` stopped after its passes, as the debug option `pre_jit` asks")]
+    #[error("compiling `{graph}` stopped after its passes, because the debug option `pre_jit` is set")]
     CompilationStopped {
         /// The graph's name.
         graph: String,
@@ -70,7 +70,7 @@ pub enum Error {
         location: Option<&'static std::panic::Location<'static>>,
     },
     /// A pass to leave out does not exist.
-    #[error("there is no pass `{name}`, the passes are: {known}")]
+    #[error("unknown pass `{name}`; the passes are {known}")]
     UnknownPass {
         /// The name given.
         name: String,
@@ -102,7 +102,7 @@ pub enum Error {
         message: String,
     },
     /// Two graphs of one module share a name.
-    #[error("two models are named `{name}`, but models are found by their names")]
+    #[error("two models have the name `{name}`; each needs its own")]
     DuplicateModel {
         /// The name.
         name: String,
@@ -226,7 +226,7 @@ pub enum Error {
         late: Duration,
     },
     /// There is not enough memory.
-    #[error("{what}: the system refuses {bytes} bytes of memory")]
+    #[error("{what}: the system refused {bytes} bytes of memory")]
     OutOfMemory {
         /// What it is for.
         what: String,

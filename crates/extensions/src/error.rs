@@ -32,7 +32,7 @@ pub enum Error {
     },
     /// A shared library does not export what extensions do.
     #[error(
-        "extension {path}: the library exports no `{symbol}`, so it is no extension, or one for another ABI"
+        "extension {path}: the library does not export `{symbol}`: it is not an extension, or was built for another ABI"
     )]
     MissingSymbol {
         /// The file.

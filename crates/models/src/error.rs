@@ -24,7 +24,7 @@ pub enum Error {
         supported: String,
     },
     /// The model makes embeddings and no text.
-    #[error("{name} is an encoder, which makes embeddings and no text")]
+    #[error("{name} is an encoder: it makes embeddings, not text")]
     NotADecoder {
         /// The architecture.
         name: String,

@@ -227,7 +227,7 @@ mod tests {
         let error = session.load(&graph::Graph::parse(&text).unwrap(), &weights).unwrap_err();
         assert!(error.is_out_of_memory(), "{error}");
         assert!(
-            error.to_string().starts_with("packing weight `w` as panel16.f32: the system refuses "),
+            error.to_string().starts_with("packing weight `w` as panel16.f32: the system refused "),
             "{error}"
         );
     }

@@ -42,7 +42,7 @@ pub enum Error {
 
     /// A decoder whose files do not say how to make embeddings.
     #[error(
-        "{architecture} is a decoder, and its files do not say how hidden states become one vector: give its pooling, or have a text generator write with it"
+        "{architecture} generates text, and its files name no pooling for embeddings: choose a pooling, or use a text generator"
     )]
     NoPooling {
         /// The architecture.
@@ -50,7 +50,7 @@ pub enum Error {
     },
 
     /// An encoder, where a model was wanted that writes.
-    #[error("{architecture} is an encoder, which makes embeddings and no text: an embedder runs it")]
+    #[error("{architecture} is an encoder: it makes embeddings, not text; use an embedder")]
     NotForText {
         /// The architecture.
         architecture: String,
@@ -69,7 +69,7 @@ pub enum Error {
 
     /// A text of more tokens than a model embeds.
     #[error(
-        "text {index} (counted from 0) has {tokens} tokens, and the model takes {limit}: shorten or truncate it"
+        "text {index} (counted from 0) has {tokens} tokens, but the model takes at most {limit}: shorten or truncate it"
     )]
     TextTooLong {
         /// Which of the texts.
@@ -102,7 +102,7 @@ pub enum Error {
 
     /// A cache without room for one sequence.
     #[error(
-        "the cache holds {tokens} tokens, and the {strategy} strategy reserves {reserved} for each sequence: give a larger cache, a smaller max_length, or take the paged strategy"
+        "the cache holds {tokens} tokens, but the {strategy} strategy reserves {reserved} for each sequence: use a larger cache, a smaller max_length, or the paged strategy"
     )]
     CacheTooSmall {
         /// What reserves.
@@ -114,7 +114,9 @@ pub enum Error {
     },
 
     /// A cache of more pages than can be numbered.
-    #[error("a cache of {pages} pages of {page_size} tokens: at most 4294967295 pages can be numbered")]
+    #[error(
+        "a cache of {pages} pages of {page_size} tokens is too large: it can have at most 4294967295 pages"
+    )]
     TooManyPages {
         /// Pages asked for.
         pages: usize,
@@ -123,12 +125,12 @@ pub enum Error {
     },
 
     /// A prompt without tokens.
-    #[error("the prompt is empty, and the model has no token that begins a text")]
+    #[error("the prompt is empty, and the model has no beginning-of-text token")]
     EmptyPrompt,
 
     /// A prompt that leaves no room for an answer.
     #[error(
-        "the prompt has {tokens} tokens, and the model's context holds {limit}, at least one of them new: shorten the prompt"
+        "the prompt has {tokens} tokens, but the model's context is {limit} tokens, at least one of them for the answer: shorten the prompt"
     )]
     PromptTooLong {
         /// Tokens of the prompt.
@@ -139,7 +141,7 @@ pub enum Error {
 
     /// A prompt that leaves no room for an answer within `max_length`, which is less than the model's context.
     #[error(
-        "the prompt has {tokens} tokens, and max_length is {limit} for prompt and answer together: shorten the prompt or raise max_length"
+        "the prompt has {tokens} tokens, but max_length is {limit} for prompt and answer together: shorten the prompt or raise max_length"
     )]
     PromptBeyondMaxLength {
         /// Tokens of the prompt.
@@ -237,7 +239,7 @@ pub enum Error {
     },
 
     /// A defect of ours that one sequence came upon.
-    #[error("a defect was met while a token was made: {0}")]
+    #[error("internal error while generating a token: {0}")]
     Defect(String),
 
     /// Logits that leave no token to choose.

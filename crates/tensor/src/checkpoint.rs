@@ -115,7 +115,8 @@ fn parse_head(file: &mut dyn Read, len: u64) -> Result<Head, String> {
         ));
     }
     let (dtype, shape) = (head.dtype, head.shape);
-    let bytes = dtype.bytes_for_shape(&shape).ok_or_else(|| format!("no array can be {dtype}{shape}"))?;
+    let bytes =
+        dtype.bytes_for_shape(&shape).ok_or_else(|| format!("{dtype}{shape} is not a possible array"))?;
     let end = head.offset.checked_add(bytes as u64);
     if head.offset < HEADER + size || end.is_none_or(|end| end > len) {
         let offset = head.offset;

@@ -21,7 +21,7 @@ pub enum Error {
         got: usize,
     },
     /// No array has this dtype and shape.
-    #[error("no array can be {dtype}{shape}: {reason}")]
+    #[error("{dtype}{shape} is not a possible array: {reason}")]
     Impossible {
         /// Of the elements.
         dtype: DType,
@@ -73,7 +73,7 @@ pub enum Error {
         asked: DType,
     },
     /// The value of a buffer that has not exactly one.
-    #[error("only a buffer of one element is a single value, this one of shape {shape} has {count}")]
+    #[error("a single value needs a buffer of one element, but shape {shape} has {count}")]
     NotOneElement {
         /// The sizes of the axes.
         shape: Shape,
@@ -81,7 +81,7 @@ pub enum Error {
         count: usize,
     },
     /// A value that the elements cannot hold.
-    #[error("{value} is no value of {dtype}")]
+    #[error("{dtype} cannot hold {value}")]
     Value {
         /// The value, as it prints.
         value: String,
@@ -137,10 +137,10 @@ pub enum Error {
         message: String,
     },
     /// No way to map a file.
-    #[error("no mode of mapping files is called `{0}`, they are: c, r, r+")]
+    #[error("unknown mapping mode `{0}`; the modes are c, r and r+")]
     MapMode(String),
     /// A label that would name no file inside the output directory.
-    #[error("the label `{0}` is no relative path of plain names, so no file can be named by it")]
+    #[error("the label `{0}` cannot be a file name: use a relative path without `.` and `..`")]
     Label(String),
     /// A DLPack structure that breaks the protocol, or holds what a buffer cannot.
     #[error("DLPack: {0}")]
@@ -149,7 +149,7 @@ pub enum Error {
     #[error("{0}")]
     Device(String),
     /// The system refuses so much memory.
-    #[error("the system refuses {bytes} bytes of memory")]
+    #[error("the system refused {bytes} bytes of memory")]
     OutOfMemory {
         /// How many were asked for.
         bytes: usize,

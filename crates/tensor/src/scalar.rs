@@ -188,15 +188,15 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused() {
-        assert_eq!(written(2.5, DType::I32), Err("2.5 is no value of i32".to_string()));
-        assert_eq!(written(256, DType::U8), Err("256 is no value of u8".to_string()));
-        assert_eq!(written(-1, DType::U64), Err("-1 is no value of u64".to_string()));
+        assert_eq!(written(2.5, DType::I32), Err("i32 cannot hold 2.5".to_string()));
+        assert_eq!(written(256, DType::U8), Err("u8 cannot hold 256".to_string()));
+        assert_eq!(written(-1, DType::U64), Err("u64 cannot hold -1".to_string()));
         assert_eq!(
             written(2f64.powi(64), DType::U64),
-            Err("1.8446744073709552e19 is no value of u64".to_string())
+            Err("u64 cannot hold 1.8446744073709552e19".to_string())
         );
-        assert_eq!(written(f64::NAN, DType::I8), Err("NaN is no value of i8".to_string()));
-        assert_eq!(written(2, DType::Bool), Err("2 is no value of bool".to_string()));
-        assert_eq!(written(1.0, DType::Q4_0), Err("1.0 is no value of q4_0".to_string()));
+        assert_eq!(written(f64::NAN, DType::I8), Err("i8 cannot hold NaN".to_string()));
+        assert_eq!(written(2, DType::Bool), Err("bool cannot hold 2".to_string()));
+        assert_eq!(written(1.0, DType::Q4_0), Err("q4_0 cannot hold 1.0".to_string()));
     }
 }

@@ -417,7 +417,7 @@ mod tests {
             let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(copy)).unwrap_err();
             let message = panic.downcast_ref::<String>().unwrap();
             assert!(
-                message.starts_with("the system refuses ") && message.ends_with(" bytes of memory"),
+                message.starts_with("the system refused ") && message.ends_with(" bytes of memory"),
                 "{message}"
             );
         };

@@ -43,7 +43,7 @@ pub enum Error {
     },
 
     /// The chat template cannot make a prompt of this conversation.
-    #[error("chat template {name} makes no prompt of this conversation: {problem}")]
+    #[error("chat template {name} cannot render this conversation: {problem}")]
     ChatUnfit {
         /// The template's name; `default` if it has none.
         name: String,

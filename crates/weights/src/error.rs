@@ -54,7 +54,7 @@ pub enum Error {
         what: String,
     },
     /// A pickle asks for something other than tensors. Nothing of it was run.
-    #[error("{}: refused: the pickle asks for `{global}`, and only tensors and what holds them are read", path.display())]
+    #[error("{}: refused: the pickle uses `{global}`, but only tensors and containers of tensors are allowed", path.display())]
     Refused {
         /// The file.
         path: PathBuf,

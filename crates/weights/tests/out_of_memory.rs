@@ -18,7 +18,7 @@ fn records_beyond_the_memory_are_refused() {
         let error = Weights::open(Path::new(&path)).expect_err("there is not that much memory");
         assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
         return assert!(
-            error.to_string().contains("the system refuses 134217728 bytes of memory"),
+            error.to_string().contains("the system refused 134217728 bytes of memory"),
             "{error}"
         );
     }

@@ -238,13 +238,13 @@ fn sizes(
         } else {
             format!("the model takes {context}")
         };
-        let problem = format!("a window of {window} tokens, and {limit}; give a smaller --window");
+        let problem = format!("a window of {window} tokens, but {limit}; give a smaller --window");
         return Err(Usage(problem).into());
     }
     let same = given(arguments.window).is_none_or(|given| Some(given) == saved_window);
     let stride = given(arguments.stride).or(saved_stride.filter(|_| same)).unwrap_or(window.div_ceil(2));
     if stride > window {
-        let problem = format!("a stride of {stride} tokens, and a window of {window}");
+        let problem = format!("a stride of {stride} tokens, but a window of {window}");
         return Err(Usage(format!("{problem}; give a --stride of at most the window")).into());
     }
     if let (Some(expected), _) | (_, Some(expected)) =

@@ -10,7 +10,7 @@ fn json_has_every_figure() {
     let outcome = peri(&[&SMALL[..], &["--json", &storyteller()]].concat());
     assert_eq!(
         outcome.stderr,
-        "peri: pp600 is left out: it needs 601 tokens, and the model's context holds 512\n"
+        "peri: pp600 is left out: it needs 601 tokens, but the model's context holds 512\n"
     );
     let lines = outcome.json_lines();
     let metrics: Vec<&str> = lines.iter().map(|line| line["metric"].as_str().unwrap()).collect();
@@ -38,7 +38,7 @@ fn bench_respects_length_memory_and_strategy() {
     let bench = |more: &[&str]| peri(&[&SMALL[..], &["--json"], more].concat());
     let short = bench(&["--max-length", "4"]);
     for part in
-        ["pp4 is left out: it needs 5 tokens, and max_length is 4", "b2 is left out: it needs 41 tokens"]
+        ["pp4 is left out: it needs 5 tokens, but max_length is 4", "b2 is left out: it needs 41 tokens"]
     {
         assert!(short.stderr.contains(part), "{short:?}");
     }

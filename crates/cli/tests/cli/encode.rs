@@ -75,7 +75,7 @@ fn long_texts_are_refused_unless_truncated() {
     let long = "word ".repeat(400);
     let Some(outcome) = encode(&[&long], "") else { return };
     assert_eq!(outcome.code, Some(2));
-    assert!(outcome.stderr.contains("has 402 tokens, and the model takes 256"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("has 402 tokens, but the model takes at most 256"), "{}", outcome.stderr);
     let objects = encode(&["--truncate", "--json", &long], "").unwrap().json_lines();
     assert_eq!((&objects[0]["tokens"], &objects[0]["truncated"]), (&256.into(), &146.into()));
     let objects = encode(&["--truncate", "--json", "--max-length", "10", &long], "").unwrap().json_lines();
@@ -153,7 +153,7 @@ fn unfit_models_and_flags_are_errors() {
     check(peri(&["encode", "text"]), 2, "no model: name an embedding model first or with --model");
     check(peri(&["encode", "--pooling", "best", "text"]), 2, "choose one of mean, cls, last");
     let decoder = peri(&["encode", "--model", &storyteller(), "text"]);
-    check(decoder, 3, "llama is a decoder, and its files do not say how hidden states become one vector");
+    check(decoder, 3, "llama generates text, and its files name no pooling for embeddings");
     let vector = peri(&["encode", "--model", &storyteller(), "--pooling", "last", "Once upon a time"]).text();
     assert_eq!(numbers(vector.trim()).len(), 256);
     let Some(folder) = testdata::shared("minilm-l6-v2") else { return };
@@ -162,7 +162,7 @@ fn unfit_models_and_flags_are_errors() {
     check(
         generate,
         3,
-        "BertModel is an encoder, which makes embeddings and no text: an embedder runs it; use `peri encode`",
+        "BertModel is an encoder: it makes embeddings, not text; use an embedder; use `peri encode`",
     );
     check(encode(&["--dimensions", "1000", "text"], "").unwrap(), 2, "give 1 to 384");
     check(encode(&["--prompt-name", "query", "text"], "").unwrap(), 2, "the model's files name no prompts");

@@ -122,14 +122,14 @@ fn mismatched_logits_windows_and_texts_are_errors() {
     let saved = save(&folder, &[0, 2352, 607], &[0; 3 * 4 * 8], 8);
     let model = storyteller();
     let cases: [(&[&str], &str); 7] = [
-        (&["--logits", &saved], "logits of 8 tokens, and the model's vocabulary has 4096"),
+        (&["--logits", &saved], "logits of 8 tokens, but the model's vocabulary has 4096"),
         (&["--logits", &text], "cannot open saved logits"),
-        (&["--text", &text, "--window", "600"], "a window of 600 tokens, and the model takes 512"),
+        (&["--text", &text, "--window", "600"], "a window of 600 tokens, but the model takes 512"),
         (
             &["--text", &text, "--window", "64", "--max-length", "32"],
-            "a window of 64 tokens, and max_length is 32; give a smaller --window",
+            "a window of 64 tokens, but max_length is 32; give a smaller --window",
         ),
-        (&["--text", &text, "--window", "8", "--stride", "9"], "a stride of 9 tokens, and a window of 8"),
+        (&["--text", &text, "--window", "8", "--stride", "9"], "a stride of 9 tokens, but a window of 8"),
         (&["--text", "nowhere.txt"], "cannot read nowhere.txt"),
         (&["--prompt", ""], "scoring takes 2"),
     ];

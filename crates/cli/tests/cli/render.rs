@@ -186,7 +186,7 @@ fn bad_conversations_and_damaged_templates_have_different_codes() {
     let folder = Folder::new("render-fault");
     let template = folder.file("text.jinja", "{% for m in messages %}{{ 'a' + m.content }}{% endfor %}");
     let outcome = render(&["--template", &template], r#"[{"role": "user", "content": null}]"#);
-    check_fails(&outcome, 2, &["makes no prompt of this conversation", "`content`"]);
+    check_fails(&outcome, 2, &["cannot render this conversation", "`content`"]);
     assert!(!outcome.stderr.contains("damaged"), "{outcome:?}");
     let template = folder.file("damaged.jinja", "{{ messages | nope }}");
     check_fails(&render(&["--template", &template], "[]"), 3, &["damaged.jinja", "nope", "is damaged"]);

@@ -156,7 +156,7 @@ fn map_axes<I: Iterator<Item = Option<usize>>>(
             continue;
         };
         let mut map = Vec::new();
-        let refused = |_| format!("the system refuses memory for the {len} indices of axis {axis}");
+        let refused = |_| format!("the system refused memory for the {len} indices of axis {axis}");
         map.try_reserve_exact(len).map_err(refused)?;
         map.extend(sources);
         maps.push(Some(map));

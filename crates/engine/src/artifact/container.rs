@@ -339,10 +339,13 @@ mod tests {
 
     #[test]
     fn foreign_files_are_named() {
-        assert_eq!(fault(b"PK\x03\x04 and more"), "no artifact of Perihelion: it is a zip archive");
-        assert_eq!(fault(b"ML\xefR"), "no artifact of Perihelion: it is MLIR bytecode");
-        assert_eq!(fault(b"module { mo.graph"), "no artifact of Perihelion: it is text");
-        assert_eq!(fault(b"\0\x01\x02"), "no artifact of Perihelion: it begins with the bytes [00, 01, 02]");
+        assert_eq!(fault(b"PK\x03\x04 and more"), "not an artifact of Perihelion: it is a zip archive");
+        assert_eq!(fault(b"ML\xefR"), "not an artifact of Perihelion: it is MLIR bytecode");
+        assert_eq!(fault(b"module { mo.graph"), "not an artifact of Perihelion: it is text");
+        assert_eq!(
+            fault(b"\0\x01\x02"),
+            "not an artifact of Perihelion: it begins with the bytes [00, 01, 02]"
+        );
         let mut newer = sample().1;
         newer[8] = 9;
         let expected = format!(

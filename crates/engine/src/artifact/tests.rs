@@ -294,7 +294,7 @@ fn files_for_others_are_named() {
     let check = |result: Result<Model, Error>, fault: &str| {
         assert_eq!(message(result), format!("artifact {}: {fault}", path.display()));
     };
-    let elsewhere = "it was made for test (test), but here is reference (reference); compile the model again";
+    let elsewhere = "it was compiled for test (test), but this session has reference (reference); compile the model again";
     check(reference_session().load(&path, &()), elsewhere);
     // Either device will do.
     let devices: [Arc<dyn crate::Device>; 2] = [Arc::new(crate::ReferenceDevice), Arc::new(TestDevice)];
@@ -312,9 +312,9 @@ fn files_for_others_are_named() {
     let newer = format!("it was made by perihelion 99.0.0, but this is {maker}; compile the model again");
     check(session().load(&path, &()), &newer);
     fs::write(&path, b"PK\x03\x04").unwrap();
-    check(session().load(&path, &()), "no artifact of Perihelion: it is a zip archive");
+    check(session().load(&path, &()), "not an artifact of Perihelion: it is a zip archive");
     fs::write(&path, "graph g() { return }").unwrap();
-    check(session().load(&path, &()), "no artifact of Perihelion: it is text");
+    check(session().load(&path, &()), "not an artifact of Perihelion: it is text");
 }
 
 /// Well-formed files whose parts do not fit each other.

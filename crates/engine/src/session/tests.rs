@@ -26,7 +26,7 @@ fn constants_larger_than_memory_are_refused() {
     let graph = build("vast", |b| Ok(vec![b.constant(constant)]));
     let error = session().compile(&graph).unwrap_err();
     assert!(error.is_out_of_memory(), "{error}");
-    assert_eq!(error.to_string(), "the system refuses 70368744177664 bytes of memory");
+    assert_eq!(error.to_string(), "the system refused 70368744177664 bytes of memory");
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn modules_hold_several_models() {
     assert_eq!(compiled.names().collect::<Vec<_>>(), ["a", "b"]);
     assert_eq!(message(session.init(&compiled, &())), format!("`init` {several} `init_all`"));
     let doubled = Module { graphs: vec![named("a"), named("a")] };
-    let expected = "two models are named `a`, but models are found by their names";
+    let expected = "two models have the name `a`; each needs its own";
     assert_eq!(message(session.compile(&doubled)), expected);
     assert!(session.load_all(&Module::default(), &()).unwrap().is_empty());
 }

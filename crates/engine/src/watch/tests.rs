@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use graph::ops::Unary;
 use graph::Graph;
+use graph::ops::Unary;
 use tensor::{Buffer, Tensor};
 use tracing::field::{Field, Visit};
 

@@ -120,8 +120,7 @@ fn refused_c(test: &str, text: &str) -> Option<String> {
 #[test]
 fn libraries_that_break_the_abi_are_refused() {
     let Some(other) = refused_c("other", "PERIHELION_EXPORT int other(void) { return 1; }") else { return };
-    let missing =
-        "the library exports no `perihelion_extension_v1`, so it is no extension, or one for another ABI";
+    let missing = "the library does not export `perihelion_extension_v1`: it is not an extension, or was built for another ABI";
     assert_eq!(other, format!("extension PATH: {missing}"));
     let entry = "const PerihelionLibrary *perihelion_extension_v1(void)";
     let table = |fields: &str| format!("static PerihelionLibrary l = {{{fields}}}; {entry} {{ return &l; }}");

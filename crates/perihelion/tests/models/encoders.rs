@@ -201,7 +201,7 @@ fn encoders_make_no_text() {
             let plan = PipelineConfig::new(path).plan(machine()).unwrap();
             let compiled = plan.compile(&session(1)).unwrap();
             let error = compiled.load_text(&session(1), &mut |_| ()).err().unwrap().to_string();
-            assert!(error.contains("is an encoder, which makes embeddings and no text"), "{error}");
+            assert!(error.contains("is an encoder: it makes embeddings, not text"), "{error}");
         }
     }
 }
@@ -382,7 +382,8 @@ fn texts_that_do_not_fit_are_refused() {
     let Some(embedder) = minilm(1, &EmbeddingParameters::default()) else { return };
     let long = "word ".repeat(300);
     let refusal = |texts: &[&str]| embedder.embed(texts).unwrap_err().to_string();
-    let expected = "text 1 (counted from 0) has 302 tokens, and the model takes 256: shorten or truncate it";
+    let expected =
+        "text 1 (counted from 0) has 302 tokens, but the model takes at most 256: shorten or truncate it";
     assert_eq!(refusal(&["short", &long]), expected);
     assert!(embedder.embed(Vec::<&str>::new()).unwrap().is_empty());
     let refusal = embedder.embed([vec![101, 99_999, 102]]).unwrap_err().to_string();
@@ -408,7 +409,7 @@ fn decoders_embed_by_their_last_token() {
         with_batches(embedding_model(&folder, threads), (256, tokens), &parameters)
     };
     let error = load(1, (EmbeddingParameters::default(), 4096)).err().unwrap().to_string();
-    assert!(error.contains("files do not say how hidden states become one vector"), "{error}");
+    assert!(error.contains("files name no pooling for embeddings"), "{error}");
     let options = |pooling, max_batch_tokens| {
         (EmbeddingParameters { pooling: Some(pooling), ..Default::default() }, max_batch_tokens)
     };

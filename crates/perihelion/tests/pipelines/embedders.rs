@@ -88,8 +88,5 @@ fn wrong_kinds_of_models_are_refused() {
     assert!(plan.warnings().iter().any(|warning| warning == idle), "{:?}", plan.warnings());
     let session = InferenceSession::new(plan.config().devices().unwrap()).unwrap();
     let error = TextGenerator::from_plan(&session, plan).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "BertModel is an encoder, which makes embeddings and no text: an embedder runs it"
-    );
+    assert_eq!(error.to_string(), "BertModel is an encoder: it makes embeddings, not text; use an embedder");
 }

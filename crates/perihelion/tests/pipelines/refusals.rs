@@ -135,7 +135,7 @@ fn models_that_do_not_fit_say_which_limit_to_lower() {
 
     let tiny = Machine { free_memory: Some(1 << 20), ..machine() };
     let message = pages.validate(tiny).unwrap_err().to_string();
-    assert!(message.contains("take a smaller model or a smaller quantization"), "{message}");
+    assert!(message.contains("use a smaller model or a smaller quantization"), "{message}");
     let unknown = Machine { free_memory: None, ..machine() };
     let warnings = pages.validate(unknown).unwrap();
     assert!(warnings[0].contains("nothing is checked"), "{warnings:?}");

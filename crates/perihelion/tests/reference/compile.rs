@@ -235,7 +235,7 @@ fn load_takes_one_model_and_load_all_several() {
         assert_eq!(run(&models["two"], &[1.0, 2.0]).unwrap(), [11.0, 22.0]);
     }
     let doubled = Module { graphs: vec![sum("one"), sum("one")] };
-    let expected = "two models are named `one`, but models are found by their names";
+    let expected = "two models have the name `one`; each needs its own";
     assert_eq!(message(session.compile(&doubled)), expected);
     assert!(session.load_all(&Module::default(), &()).unwrap().is_empty());
 }

@@ -117,7 +117,7 @@ fn compiling_writes_each_pass_and_stops_before_kernels_if_asked() {
     assert!(read("root.01.inline_calls.graph").starts_with("graph root("));
     assert!(read("root.plan.txt").starts_with("plan root on cpu"));
     session.debug().set_pre_jit(true);
-    let stopped = "compiling `root` stopped after its passes, as the debug option `pre_jit` asks";
+    let stopped = "compiling `root` stopped after its passes, because the debug option `pre_jit` is set";
     assert_eq!(message(session.compile(&root())), stopped);
 }
 

@@ -84,7 +84,7 @@ fn artifacts_for_others_say_for_whom() {
     if targets[0] != targets[1] {
         let error = message(least.load(&path, &()));
         let [least, most] = &targets;
-        let facts = format!("it was made for cpu ({most}), but here is cpu ({least})");
+        let facts = format!("it was compiled for cpu ({most}), but this session has cpu ({least})");
         assert!(error.contains(&facts), "{error}");
     }
     for (bytes, what) in

@@ -155,7 +155,7 @@ fn modules_compile_their_graphs_together_and_refuse_equal_names() {
     assert_eq!(run(&models["root"], &[0.0]).unwrap(), [1.0]);
     assert_eq!(run(&models["sum"], &[1.0, 2.0]).unwrap(), [11.0, 22.0]);
     let doubled = Module { graphs: vec![root(), root()] };
-    let expected = "two models are named `root`, but models are found by their names";
+    let expected = "two models have the name `root`; each needs its own";
     assert_eq!(message(session.compile(&doubled)), expected);
 }
 

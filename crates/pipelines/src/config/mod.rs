@@ -127,65 +127,65 @@ macro_rules! fields {
 fields! {
     /// The model: a repo of a hub, a folder, or a GGUF file.
     huggingface_repo_id: String = String::new(), aliases ["model_path", "model"];
-    /// What runs the model: `max` is this engine; `huggingface`, the fallback, is refused with what there is instead.
+    /// The engine that runs the model. Only `max`, this engine, can; `huggingface` is an error that says what to use instead.
     engine: Option<PipelineEngine> = None, aliases [];
-    /// The architecture, where the model's own configuration names none or another one.
+    /// The architecture, if the model's configuration names none or the wrong one.
     architecture: Option<String> = None, aliases [];
-    /// The weights, if not those of the model: files, or files of a repo (`org/repo/file`).
+    /// The files of the weights, if they are not those of the model: local paths, or `org/repo/file` on a hub.
     ///
-    /// A file on this machine is taken as it is. Of three or more parts, the first two name a repo if there is such a
-    /// file in it. Anything else is a file of the model's own repo or folder.
+    /// A path that exists is a local file. In a path of three or more parts, the first two name a repo if it has the file
+    /// that the rest names. Any other path is a file of the model's own repo or folder.
     weight_path: Vec<PathBuf> = Vec::new(), aliases ["weights"];
-    /// Devices to run on: cpu, gpu:0; where none is named, every accelerator, else the CPU.
+    /// The devices to run on: cpu, gpu:0. Without a name: every accelerator, or the CPU if there is none.
     device_specs: Vec<DeviceSpec> = Vec::new(), aliases ["devices"];
-    /// The encoding of the weights; none is that of the files, which must have it.
+    /// The encoding of the weights, which the files must have; none takes the encoding that they have.
     quantization_encoding: Option<SupportedEncoding> = None, aliases [];
-    /// A file to start from, instead of compiling and packing the weights: what save_to_serialized_model_path wrote.
+    /// A file that save_to_serialized_model_path wrote; the model starts from it without compiling and packing.
     serialized_model_path: Option<PathBuf> = None, aliases ["precompiled_mefs"];
-    /// A file to write the compiled model with its packed weights to.
+    /// Write the compiled model and its packed weights to this file.
     save_to_serialized_model_path: Option<PathBuf> = None, aliases ["export_mefs"];
-    /// The most tokens of a sequence, prompt and answer together; auto is what the model and the memory allow.
+    /// The most tokens of a sequence, prompt and answer together; auto takes what model and memory allow.
     ///
     /// The default is lowered, with a warning, if the model's context is shorter.
     max_length: Auto = Auto::Usual(512), aliases [];
-    /// The most tokens of an answer; -1 is up to max_length.
+    /// The most tokens of an answer; -1 allows all up to max_length.
     max_new_tokens: i64 = -1, aliases [];
-    /// Sequences that are in the cache at once; auto is 1 on a CPU, elsewhere what the memory allows.
+    /// The most sequences in the cache at once; auto is 1 on a CPU, and what the memory allows elsewhere.
     max_cache_batch_size: Auto = Auto::At(1), aliases ["max_batch_size"];
-    /// Prompts that are processed in one step, at most max_cache_batch_size.
+    /// The most prompts in one step; max_cache_batch_size limits them too.
     max_ce_batch_size: usize = 32, aliases [];
-    /// How keys and values are kept: naive, continuous, paged, or the architecture's own choice.
+    /// How the cache gives pages to sequences: naive, continuous, paged, or the architecture's choice.
     cache_strategy: KVCacheStrategy = KVCacheStrategy::Continuous, aliases [];
-    /// Tokens that each sequence makes before others are let in; -1 lets the device choose.
+    /// Tokens that each sequence generates before new sequences may start; -1 leaves the number to the device.
     max_num_steps: i64 = 1, aliases [];
-    /// Prompts are padded to a multiple of this, by the naive cache strategy.
+    /// The naive cache strategy pads prompts to a multiple of this.
     pad_to_multiple_of: usize = 2, aliases [];
-    /// Tokens in a page of the paged cache: a power of two, at least 16.
+    /// Tokens in a page of the cache: a power of two, at least 16.
     kv_cache_page_size: usize = 512, aliases [];
-    /// Whether sequences that begin alike share pages of the paged cache.
+    /// Let sequences with the same first tokens share pages of the paged cache.
     enable_prefix_caching: bool = false, aliases [];
-    /// The part of the free memory to use: the cache has this much less the weights.
+    /// The share of free memory to use for weights and cache, such as 0.9.
     gpu_memory_utilization: f64 = 0.9, aliases ["device_memory_utilization"];
-    /// Draw among the K likeliest tokens; none is greedy, 0 draws among all.
+    /// Sample from the K likeliest tokens; none takes the likeliest, 0 samples from all.
     top_k: Option<i64> = None, aliases [];
-    /// Allows repos with code of their own. Their code is never run here, so there is nothing that this allows.
+    /// Has no effect: code in repos is never run.
     trust_remote_code: bool = false, aliases [];
-    /// Downloads files again that are in the cache already.
+    /// Download files again that are in the cache.
     force_download: bool = false, aliases [];
-    /// Computes the logits of prompts too, so that requests can ask for their log-probabilities.
+    /// Compute the logits of prompts, so that requests can ask for the log-probabilities of prompt tokens.
     enable_echo: bool = false, aliases [];
-    /// How rotated rows of queries and keys pair up in GGUF files: none is as they are stored, normal neighbours, neox halves.
+    /// The order of rotated query and key rows in a GGUF file: normal (neighbours pair up), neox (halves do); none is that of the architecture.
     rope_type: Option<RopeType> = None, aliases [];
-    /// The branch, tag or commit of the repo; none is that of the model's name (`org/name@v1`), else main.
+    /// The branch, tag or commit of the repo; none takes that of the name (`org/name@v1`), or main.
     revision: Option<String> = None, aliases ["huggingface_model_revision"];
-    /// Most tokens in a step, prompts and answers together; longer prompts run in chunks. auto is 512, or 4096 to embed.
+    /// The most tokens in a step, of prompts and answers; longer prompts run in chunks. auto is 512, or 4096 for embeddings.
     ///
     /// The default does not count as set, so embedders take 4096.
     max_batch_tokens: Auto = Auto::Usual(512), aliases ["max_batch_input_tokens", "target_num_new_tokens"];
-    /// What weights that are not quantized are cast to as they are read: f32, bf16 or f16; none is as they are stored.
+    /// Cast weights that are not quantized to f32, bf16 or f16 as they are read; none keeps them as stored.
     weights_dtype: Option<FloatType> = None, aliases ["dtype"];
-    /// What the KV cache keeps: f32, bf16 or f16; none is bf16 for weights of that, else f32.
+    /// The type of keys and values in the cache: f32, bf16 or f16; none is bf16 if the weights are bf16, else f32.
     cache_dtype: Option<FloatType> = None, aliases [];
-    /// What weights that are not quantized are quantized to as they are read: a format or mix; none is as they are stored.
+    /// Quantize weights to this format or mix as they are read, such as q4_k_m; none keeps them as stored.
     quantize: Option<&'static Mix> = None, aliases [];
 }

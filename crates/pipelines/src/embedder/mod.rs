@@ -107,7 +107,7 @@ impl Embedder {
     /// `max_length` tokens if that is set, even if the model's files say fewer.
     ///
     /// # Errors
-    /// If the parameters do not fit the model, a decoder's files do not say how hidden states become one vector, the
+    /// If the parameters do not fit the model, a decoder's files name no pooling, the
     /// model does not fit into memory, or no thread can be started.
     pub fn with_plan(
         model: Arc<EmbeddingModel>,

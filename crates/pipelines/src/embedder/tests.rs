@@ -113,7 +113,8 @@ fn a_text_that_is_refused_holds_up_no_other() {
     assert_eq!(answers[0].as_ref().unwrap(), &embedder.embed("The fox").unwrap()[0]);
     assert_eq!(answers[4].as_ref().unwrap(), &embedder.embed("The raven").unwrap()[0]);
     let message = answers[1].as_ref().unwrap_err().to_string();
-    let expected = format!("text 1 (counted from 0) has {} tokens, and the model takes 6", tokens.len());
+    let expected =
+        format!("text 1 (counted from 0) has {} tokens, but the model takes at most 6", tokens.len());
     assert!(message.starts_with(&expected), "{message}");
     assert!(matches!(answers[2], Err(Error::EmptyText { index: 2 })));
     assert!(matches!(answers[3], Err(Error::UnknownToken { token: 99_999, .. })));

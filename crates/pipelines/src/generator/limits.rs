@@ -104,8 +104,8 @@ mod tests {
         assert_eq!(pages(KVCacheStrategy::Naive, None, 3, 64), Ok(24));
         assert_eq!(
             pages(KVCacheStrategy::Naive, Some(112), 3, 64).unwrap_err(),
-            "the cache holds 112 tokens, and the naive strategy reserves 128 for each sequence: \
-             give a larger cache, a smaller max_length, or take the paged strategy"
+            "the cache holds 112 tokens, but the naive strategy reserves 128 for each sequence: \
+             use a larger cache, a smaller max_length, or the paged strategy"
         );
         assert!(pages(KVCacheStrategy::Naive, None, 3, usize::MAX).unwrap_err().starts_with("a cache of"));
     }

@@ -170,7 +170,7 @@ fn max_length_bounds_prompt_and_answer() {
     let mut generator = Generator::with_plan(Arc::clone(&model), &bounded).unwrap();
     assert_eq!(
         generator.add(long(101, Some(0))).unwrap_err().to_string(),
-        "the prompt has 101 tokens, and max_length is 100 for prompt and answer together: shorten the prompt or \
+        "the prompt has 101 tokens, but max_length is 100 for prompt and answer together: shorten the prompt or \
          raise max_length"
     );
     assert!(generator.add(long(100, Some(1))).is_err() && generator.add(long(100, Some(0))).is_ok());
@@ -323,7 +323,7 @@ fn what_goes_wrong_in_one_sequence_ends_that_one() {
 #[test]
 fn panics_become_errors() {
     let error = guarded::<()>(|| panic!("index {} is out of bounds", 7)).unwrap_err();
-    assert_eq!(error.to_string(), "a defect was met while a token was made: index 7 is out of bounds");
+    assert_eq!(error.to_string(), "internal error while generating a token: index 7 is out of bounds");
     assert_eq!(guarded(|| Ok(3)).unwrap(), 3);
 }
 

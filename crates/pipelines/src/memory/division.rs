@@ -357,9 +357,9 @@ mod tests {
     #[test]
     fn weights_alone_may_be_too_much() {
         let text = refusal(MemoryRequest { weights: 100_001, ..REQUEST });
-        assert!(text.contains("take a smaller model or a smaller quantization"), "{text}");
+        assert!(text.contains("use a smaller model or a smaller quantization"), "{text}");
         let text = refusal(MemoryRequest { weights: 89_000, max_length: Auto::Auto, ..REQUEST });
-        assert!(text.contains("leave no room") && text.contains("gpu_memory_utilization"), "{text}");
+        assert!(text.contains("free may be used") && text.contains("gpu_memory_utilization"), "{text}");
     }
 
     #[test]
@@ -367,14 +367,14 @@ mod tests {
         let page = MemoryRequest { page_size: 1 << 40, ..REQUEST };
         assert_eq!(
             refusal(page),
-            "kv_cache_page_size is 1099511627776 tokens, and the 78.12 KiB of memory left beside the weights are not \
-             enough for one such step: lower it to 512"
+            "kv_cache_page_size is 1099511627776 tokens, but the 78.12 KiB of memory left after the weights are too \
+             little for such a step: lower it to 512"
         );
         let padded = MemoryRequest { pad_to_multiple_of: 1_000_000_000_000, ..REQUEST };
-        assert!(refusal(padded).ends_with("for one such step: lower it to 800"), "{}", refusal(padded));
+        assert!(refusal(padded).ends_with("for such a step: lower it to 800"), "{}", refusal(padded));
         // Not even the smallest page: nothing that lowering could mend.
         let tight = MemoryRequest { weights: 89_000, page_size: 512, ..REQUEST };
-        assert!(refusal(tight).contains("leave no room"), "{}", refusal(tight));
+        assert!(refusal(tight).contains("free may be used"), "{}", refusal(tight));
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub use self::free::{available, limit};
 #[non_exhaustive]
 pub enum OutOfMemory {
     /// Not even the weights fit.
-    #[error("the weights need {} and {} of memory is free: take a smaller model or a smaller quantization", Bytes(*weights), Bytes(*available))]
+    #[error("the weights need {}, but {} of memory is free: use a smaller model or a smaller quantization", Bytes(*weights), Bytes(*available))]
     Weights {
         /// Bytes of weights.
         weights: u64,
@@ -23,7 +23,7 @@ pub enum OutOfMemory {
     },
     /// The weights fit and the cache does not.
     #[error(
-        "{}, and {} of memory is free: ask for fewer tokens or fewer sequences at once",
+        "{}, but {} of memory is free: use fewer tokens or fewer sequences at once",
         needs(*weights, *cache, *tokens), Bytes(*available)
     )]
     Cache {
@@ -38,7 +38,7 @@ pub enum OutOfMemory {
     },
     /// The weights are as much as may be used, or more.
     #[error(
-        "the weights need {}, and leave no room in the {} of {} free that may be used: raise gpu_memory_utilization, or take a smaller model or a smaller quantization",
+        "the weights need {}, but only {} of the {} free may be used: raise gpu_memory_utilization, or use a smaller model or a smaller quantization",
         Bytes(*weights), Bytes(*usable), Bytes(*available)
     )]
     NoRoom {
@@ -51,7 +51,7 @@ pub enum OutOfMemory {
     },
     /// The weights fit, and what they leave is less than one of the steps in which room is given.
     #[error(
-        "{field} is {value} tokens, and the {} of memory left beside the weights are not enough for one such step: lower it to {fits}",
+        "{field} is {value} tokens, but the {} of memory left after the weights are too little for such a step: lower it to {fits}",
         Bytes(*workspace)
     )]
     Coarse {
@@ -65,7 +65,7 @@ pub enum OutOfMemory {
         fits: usize,
     },
     /// The system refused memory that seemed to be free.
-    #[error("the system refuses {} of memory for the {what}: end other programs, raise what limits this one (ulimit -v), or ask for fewer tokens or fewer sequences at once", Bytes(*bytes))]
+    #[error("the system refused {} of memory for the {what}: close other programs, raise the limit of this one (ulimit -v), or use fewer tokens or fewer sequences at once", Bytes(*bytes))]
     Refused {
         /// What it was for.
         what: &'static str,
@@ -133,10 +133,10 @@ mod tests {
         };
         assert_eq!(
             refusal(3 * GIB, 2 * GIB, 4096, 4 * GIB),
-            "the weights need 3.00 GiB, the cache for 4096 tokens 2.00 GiB, and 4.00 GiB of memory is free: \
-             ask for fewer tokens or fewer sequences at once"
+            "the weights need 3.00 GiB, the cache for 4096 tokens 2.00 GiB, but 4.00 GiB of memory is free: \
+             use fewer tokens or fewer sequences at once"
         );
-        assert!(refusal(5 * GIB, 2 * GIB, 1, 4 * GIB).starts_with("the weights need 5.00 GiB and 4.00 GiB"));
+        assert!(refusal(5 * GIB, 2 * GIB, 1, 4 * GIB).starts_with("the weights need 5.00 GiB, but 4.00 GiB"));
         let text = refusal(0, 2 * GIB, 1, GIB);
         assert!(text.starts_with("the cache for 1 tokens needs "), "{text}");
         assert!(check_within(7 * GIB, 5 * GIB, 2 * GIB, 1).is_ok());

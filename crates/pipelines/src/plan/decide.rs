@@ -279,7 +279,7 @@ impl PipelineConfig {
         warn(
             self.rope_type.is_some()
                 && model.checkpoint.as_ref().is_some_and(|open| open.weights().format() != Format::Gguf),
-            "rope_type has no effect: the weights are no GGUF files, and only those leave a choice",
+            "rope_type has no effect: it is for GGUF files only",
         );
         if matches!(model.network, Network::Encoder(_)) {
             warnings.extend(self.idle_in_encoders(&model.architecture));

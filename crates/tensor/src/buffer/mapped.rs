@@ -43,7 +43,7 @@ impl Buffer {
     ) -> Result<Buffer, Error> {
         let (path, shape) = (path.as_ref(), shape.into());
         let len = dtype.bytes_for_shape(&shape).filter(|&len| isize::try_from(len).is_ok());
-        let len = len.ok_or_else(|| Error::file(path, format!("no array can be {dtype}{shape}")))?;
+        let len = len.ok_or_else(|| Error::file(path, format!("{dtype}{shape} is not a possible array")))?;
         let file = open(path, mode)?;
         ensure_length(path, &file, offset, len, mode)?;
         let memory = match mode {

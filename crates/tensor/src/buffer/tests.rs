@@ -92,7 +92,9 @@ fn guards_exclude_each_other_across_threads() {
 }
 
 #[test]
-#[should_panic(expected = "no array can be q4_0[2, 16]: rows of 16 are no whole number of blocks of 32")]
+#[should_panic(
+    expected = "q4_0[2, 16] is not a possible array: rows of 16 are no whole number of blocks of 32"
+)]
 fn rows_end_with_a_block() {
     let _ = Buffer::from_bytes(DType::Q4_0, [2, 16], AlignedBytes::zeroed(18));
 }
@@ -100,14 +102,14 @@ fn rows_end_with_a_block() {
 #[test]
 fn arrays_that_cannot_be_are_errors() {
     let huge = [usize::MAX / 2, 4];
-    let message = format!("no array can be f32{huge:?}: it has more than {} bytes", usize::MAX);
+    let message = format!("f32{huge:?} is not a possible array: it has more than {} bytes", usize::MAX);
     refused(Buffer::try_zeros(DType::F32, huge), &message);
     refused(Buffer::full(DType::F32, huge, 1), &message);
     refused(Buffer::pinned(DType::F32, huge), &message);
-    let rows = "no array can be q4_0[2, 16]: rows of 16 are no whole number of blocks of 32";
+    let rows = "q4_0[2, 16] is not a possible array: rows of 16 are no whole number of blocks of 32";
     refused(Buffer::try_zeros(DType::Q4_0, [2, 16]), rows);
     refused(Buffer::pinned(DType::Q4_0, [2, 16]), rows);
-    refused(Buffer::full(DType::F32, [1 << 58], 1), "the system refuses 1152921504606846976 bytes of memory");
+    refused(Buffer::full(DType::F32, [1 << 58], 1), "the system refused 1152921504606846976 bytes of memory");
 }
 
 /// What a call that panics says.
@@ -124,7 +126,7 @@ fn panics_name_both_facts() {
     assert_eq!(panic_of(|| Tensor::from_bools([0], &[true])), "bool[0] has 0 elements, got 1");
     let bytes = || Buffer::from_bytes(DType::F32, [3], AlignedBytes::zeroed(8));
     assert_eq!(panic_of(bytes), "f32[3] needs 12 bytes, got 8");
-    let rows = "no array can be q4_0[33]: rows of 33 are no whole number of blocks of 32";
+    let rows = "q4_0[33] is not a possible array: rows of 33 are no whole number of blocks of 32";
     assert_eq!(panic_of(|| Tensor::zeros(DType::Q4_0, [33])), rows);
     assert_eq!(panic_of(|| Buffer::zeros(DType::Q4_0, [33])), rows);
 }
@@ -134,7 +136,7 @@ fn buffers_are_filled() {
     assert_eq!(Buffer::ones(DType::BF16, [2]).to_tensor().unwrap().to_f32_vec(), [1.0, 1.0]);
     assert_eq!(Buffer::full(DType::I16, [2], -3).unwrap().to_vec::<i16>(), [-3, -3]);
     assert_eq!(Buffer::full(DType::F32, [0], 0.5).unwrap().to_vec::<f32>(), []);
-    refused(Buffer::full(DType::U8, [2], -1), "-1 is no value of u8");
+    refused(Buffer::full(DType::U8, [2], -1), "u8 cannot hold -1");
     let scalar = Buffer::scalar(2.5f64);
     assert_eq!((scalar.rank(), scalar.num_elements(), scalar.element_size()), (0, 1, 8));
     assert_eq!(Buffer::from_bools([2], &[true, false]).to_vec::<u8>(), [1, 0]);
@@ -177,7 +179,7 @@ fn indices_that_fit_no_axis_are_named() {
     refused(buffer.slice(&[Index::ALL; 3]), "got 3 indices, expected at most 2 for [2, 3]");
     refused(buffer.get(&[0]), "got 1 indices, expected 2 for [2, 3]");
     refused(buffer.set(&[0, 3], 1), "index 1 of [2, 3]: position 3 is outside the axis of 3");
-    refused(buffer.set(&[0, 0], 0.5), "0.5 is no value of i32");
+    refused(buffer.set(&[0, 0], 0.5), "i32 cannot hold 0.5");
     refused(
         Buffer::zeros(DType::Q4_0, [1, 32]).get(&[0, 0]),
         "q4_0 is stored in blocks of 32, which cannot be strided",
@@ -208,10 +210,7 @@ fn elements_are_read_and_set() {
     scalar.set(&[0], 8).unwrap();
     assert_eq!((scalar.get(&[]), scalar.item::<u16>()), (Ok(Scalar::UInt(8)), Ok(8)));
     refused(scalar.item::<i16>(), "a u16 buffer has no elements of type i16");
-    refused(
-        buffer.item::<bf16>(),
-        "only a buffer of one element is a single value, this one of shape [2, 2] has 4",
-    );
+    refused(buffer.item::<bf16>(), "a single value needs a buffer of one element, but shape [2, 2] has 4");
     assert_eq!(Buffer::from_slice([1, 1], &[3i8]).item::<i8>(), Ok(3));
     assert_eq!(Buffer::from_bools([1], &[true]).item::<u8>(), Ok(1));
 }
@@ -321,7 +320,7 @@ fn only_mapping_for_writing_changes_a_file() {
         assert_eq!(buffer.to_vec::<u8>(), [2, 99, 4, 5]);
         assert_eq!(file.bytes()[3], expected, "{mode}");
     }
-    refused("w".parse::<MapMode>(), "no mode of mapping files is called `w`, they are: c, r, r+");
+    refused("w".parse::<MapMode>(), "unknown mapping mode `w`; the modes are c, r and r+");
 }
 
 #[test]

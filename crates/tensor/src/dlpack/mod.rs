@@ -117,7 +117,7 @@ impl DlpackTensor {
         }
         let dtype = types::from_dlpack(tensor.dtype, self.flags()).map_err(Error::Dlpack)?;
         let shape = self.shape()?;
-        let impossible = || Error::Dlpack(format!("no array can be {dtype}{shape}"));
+        let impossible = || Error::Dlpack(format!("{dtype}{shape} is not a possible array"));
         let len = dtype.bytes_for_shape(&shape).filter(|&len| isize::try_from(len).is_ok());
         let len = len.ok_or_else(impossible)?;
         if len == 0 {

@@ -41,7 +41,7 @@ impl Limits {
         let works = arguments.depth.iter().flat_map(|&depth| self.works_at(arguments, depth));
         let (fit, large): (Vec<_>, Vec<_>) = works.partition(|(_, work)| work.length() <= self.max_length);
         for (name, work) in large.iter().filter(|_| warn) {
-            let problem = format!("{name} is left out: it needs {} tokens, and {self}", work.length());
+            let problem = format!("{name} is left out: it needs {} tokens, but {self}", work.length());
             // A closed standard error changes nothing.
             let _ = writeln!(std::io::stderr(), "peri: {problem}");
         }

@@ -183,7 +183,7 @@ impl LogitsReader {
         let saved = self.logits.shape()[1];
         if saved != vocab {
             return Err(Usage(format!(
-                "{path}: logits of {saved} tokens, and the model's vocabulary has {vocab}; compare models of one kind"
+                "{path}: logits of {saved} tokens, but the model's vocabulary has {vocab}; compare models of one kind"
             )));
         }
         let Some(tokens) = tokens else { return Ok(()) };
