@@ -2,8 +2,7 @@
 
 use super::field::words;
 use super::prelude::*;
-use super::window::{Images, expect_static, taps};
-use super::{ImageLayout, Windows};
+use super::window::{ImageLayout, Images, Windows, expect_static, taps};
 
 /// The order of a filter's axes: F counts the results' channels, C the operand's (of one group), the others are
 /// spatial.

@@ -1,9 +1,8 @@
 //! `y[n, c, i·stride + k·dilation - padding] += x[n, f, i] · w[f, c, k]`: transposed convolutions.
 
-use super::conv::{expect_bias, expect_channels, expect_groups, filter_operands};
+use super::conv::{FilterLayout, expect_bias, expect_channels, expect_groups, filter_operands};
 use super::prelude::*;
-use super::window::{Images, expect_extents, expect_static, indices};
-use super::{FilterLayout, ImageLayout, Windows};
+use super::window::{ImageLayout, Images, Windows, expect_extents, expect_static, indices};
 
 /// What a convolution with these windows and this filter does to gradients: each element of `x` adds a window to
 /// the result.

@@ -4,8 +4,9 @@
 
 use std::ops::RangeInclusive;
 
+use super::attributes::Attribute;
+use super::define::Effect;
 use super::prelude::*;
-use super::{Attribute, Effect};
 use crate::Kind;
 
 /// Attributes of the op itself, which parameters cannot be called.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tensor::{Shape, Tensor};
 
-use super::Attributes;
+use super::attributes::Attributes;
 use crate::{Error, Graph, Type, TypeError};
 
 /// What a node does to a buffer operand.

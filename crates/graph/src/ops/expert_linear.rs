@@ -1,8 +1,8 @@
 //! `y_i = W[e_i] · x_i`: rows times the matrices of experts that were chosen for them.
 
-use super::Unary;
 use super::indexing::integers;
 use super::prelude::*;
+use super::unary::Unary;
 
 /// The linear layer of a mixture of experts (Shazeer et al. 2017): each row is multiplied with the matrix of one
 /// expert, `[.., columns] · [experts, rows, columns]ᵀ → [.., rows]`.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use tensor::DType;
 
-use super::{Attribute, Attributes, TensorData};
+use super::attributes::{Attribute, Attributes, TensorData};
 use crate::{Dim, Graph, Type, TypeError};
 
 /// A type whose values are attributes.

@@ -1,8 +1,7 @@
 //! `y[n, c, o·stride + k·dilation - padding] += x[n, (c, k), o]`: windows laid over each other and summed.
 
-use super::Windows;
 use super::prelude::*;
-use super::window::{expect_extents, indices};
+use super::window::{Windows, expect_extents, indices};
 
 /// Puts images together from their windows, as `torch.nn.functional.fold` does: `x` [batch, channels · height · width
 /// of the window, positions] of any float dtype → `[batch, channels, size[0], size[1]]`. Elements that several windows

@@ -2,8 +2,9 @@
 
 use tensor::float8;
 
+use super::linear::Linear;
+use super::matmul::MatMul;
 use super::prelude::*;
-use super::{Linear, MatMul};
 
 /// The largest finite `f8e4m3`.
 const LARGEST: f32 = 448.0;

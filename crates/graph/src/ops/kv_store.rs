@@ -5,7 +5,7 @@
 //! keys, transposed in tiles of 16 tokens: [page_size / 16, head_dim, 16], so that scores are computed for
 //! neighbouring tokens at once; in (page, layer, 1, kv_head) the values: [page_size, head_dim].
 
-use super::Effect;
+use super::define::Effect;
 use super::prelude::*;
 use super::ragged::{Token, expect_lengths, expect_page_table, tokens};
 

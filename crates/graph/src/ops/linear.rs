@@ -1,8 +1,8 @@
 //! `y_i = epilogue(norm(x) · W_iᵀ + b_i)`: the linear layer of a network, with what fuses into it.
 
-use super::Unary;
 use super::prelude::*;
 use super::rms_norm::normalize;
+use super::unary::Unary;
 
 /// Matrix products of one input with one or more weights, `[.., columns] · [rows, columns]ᵀ → [.., rows]`,
 /// and what surrounds them. A plain linear layer is `Linear::default()`; passes set the rest.

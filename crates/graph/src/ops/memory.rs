@@ -1,6 +1,6 @@
 //! Whole buffers: read into a tensor, overwritten with one.
 
-use super::Effect;
+use super::define::Effect;
 use super::prelude::*;
 
 /// The contents of a buffer at this point of the program: `mut` of any type → a tensor of the same.

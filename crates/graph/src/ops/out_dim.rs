@@ -1,6 +1,6 @@
 //! The size of a result that follows from data: a new symbol, or a size that is known and must be met.
 
-use super::Attributes;
+use super::attributes::Attributes;
 use super::field::{AttributeType, Field};
 use crate::{Dim, TypeError};
 

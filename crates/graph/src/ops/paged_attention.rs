@@ -1,7 +1,7 @@
 //! `y = softmax(scale · q · Kᵀ) · V`, causal, for a ragged batch whose keys and values lie in pages of a
 //! cache.
 
-use super::Effect;
+use super::define::Effect;
 use super::kv_store::{Pages, expect_cache};
 use super::prelude::*;
 use super::ragged::{Token, expect_lengths, expect_page_table, tokens};

@@ -2,8 +2,7 @@
 
 use super::field::Field;
 use super::prelude::*;
-use super::window::{Images, expect_extents, indices, taps};
-use super::{ImageLayout, Windows};
+use super::window::{ImageLayout, Images, Windows, expect_extents, indices, taps};
 
 /// What becomes of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,6 +1,6 @@
 //! Weights in quantized blocks that come as bytes: `u8[rows, bytes]`.
 
-use super::Linear;
+use super::linear::Linear;
 use super::prelude::*;
 
 /// The elements of quantized blocks: `x: u8[.., bytes]` → `f32[.., elements]`; the last axis holds whole blocks.

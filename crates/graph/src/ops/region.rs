@@ -1,6 +1,6 @@
 //! A box of elements, every so many along each axis, whose place may follow from data: of tensors and of buffers.
 
-use super::Effect;
+use super::define::Effect;
 use super::indexing::integers;
 use super::prelude::*;
 

@@ -1,9 +1,8 @@
 //! Regions of images at one size, by samples between their elements.
 
-use super::ImageLayout;
 use super::field::words;
 use super::prelude::*;
-use super::window::{Images, expect_extents, indices};
+use super::window::{ImageLayout, Images, expect_extents, indices};
 
 /// What becomes of the samples of a bin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -1,6 +1,6 @@
 //! `c_ij = Σ_s round(Σ_{k in chunk s} a_ik · b_kj)`: matrix products whose partial sums are kept in halves.
 
-use super::MatMul;
+use super::matmul::MatMul;
 use super::prelude::*;
 
 /// A [`MatMul`] of halves that gives halves: `a` [.., m, k], `b` [.., k, n], both f16 or both bf16 → [.., m, n] of that

@@ -1,6 +1,6 @@
 //! `y = f(x)` for each element.
 
-use super::Attribute;
+use super::attributes::Attribute;
 use super::field::AttributeType;
 use super::prelude::*;
 use super::special::{erf, erfc};

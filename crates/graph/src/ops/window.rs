@@ -2,7 +2,7 @@
 
 use tensor::Shape;
 
-use super::Attributes;
+use super::attributes::Attributes;
 use super::field::{Field, words};
 use crate::{Dim, Type, TypeError};
 
