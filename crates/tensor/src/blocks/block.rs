@@ -47,6 +47,15 @@ impl<const ELEMENTS: usize, const GROUPS: usize> Groups<ELEMENTS, GROUPS> {
     }
 }
 
+/// How much errors in the values of a block matter.
+#[derive(Debug, Clone, Copy)]
+pub struct Importance<'a, const N: usize> {
+    /// The mean square of what each column is multiplied with.
+    pub columns: &'a [f32; N],
+    /// The mean square of the row that the block is a part of.
+    pub row: f32,
+}
+
 /// The `N` bytes of a block that start at `offset`.
 #[inline(always)]
 pub(super) fn field<const N: usize>(block: &[u8], offset: usize) -> &[u8; N] {

@@ -13,9 +13,8 @@ use std::ops::Range;
 
 use half::f16;
 
-use super::block::{Format, Groups, field, half_at, pack_nibbles, put_half, unpack_nibbles};
+use super::block::{Format, Groups, Importance, field, half_at, pack_nibbles, put_half, unpack_nibbles};
 use super::rounding::{inverse, range};
-use super::search::Importance;
 use crate::DType;
 
 /// Bytes of a block.

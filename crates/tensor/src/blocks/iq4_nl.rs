@@ -7,9 +7,9 @@
 //!
 //! `weight = d · LEVELS[nibble]`
 
-use super::block::{Format, Groups, field, half_at, pack_nibbles, put_half, unpack_nibbles};
+use super::block::{Format, Groups, Importance, field, half_at, pack_nibbles, put_half, unpack_nibbles};
 use super::rounding::{extreme, inverse, square_sum};
-use super::search::{Importance, NEGLIGIBLE, costs};
+use super::search::{NEGLIGIBLE, costs};
 use crate::DType;
 
 /// Bytes of a block.

@@ -9,10 +9,9 @@
 //!
 //! `weight = (d · (scale − 32)) · LEVELS[nibble]`, with the [`LEVELS`] of `iq4_nl`.
 
-use super::block::{Format, Groups, field, half_at, put_half};
+use super::block::{Format, Groups, Importance, field, half_at, put_half};
 use super::iq4_nl::{pack_levels, search_levels, unpack_levels};
 use super::rounding::{extreme, inverse, nearest, square_sum};
-use super::search::Importance;
 use crate::DType;
 
 pub use super::iq4_nl::LEVELS;

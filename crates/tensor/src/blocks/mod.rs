@@ -36,10 +36,9 @@ use half::{bf16, f16};
 use crate::{DType, small_float};
 use rounding::square_sum;
 
-pub use block::{Format, Groups};
+pub use block::{Format, Groups, Importance};
 pub use gptq::GptqMatrix;
 pub use random::random_blocks;
-pub use search::Importance;
 
 macro_rules! formats {
     ($($dtype:ident => $module:ident),* $(,)?) => {

@@ -11,11 +11,12 @@
 //! `weight = (d · (scale − 32)) · (lower + 4 · third − 4)`
 
 use super::block::{
-    Format, Groups, field, half_at, pack_nibbles, pack_pairs, put_half, unpack_nibbles, unpack_pairs,
+    Format, Groups, Importance, field, half_at, pack_nibbles, pack_pairs, put_half, unpack_nibbles,
+    unpack_pairs,
 };
 use super::quantize::{extreme_multiples, recode};
 use super::rounding::square_sum;
-use super::search::{Importance, adjusted, costs, symmetric};
+use super::search::{adjusted, costs, symmetric};
 use crate::DType;
 
 /// Bytes of a block.

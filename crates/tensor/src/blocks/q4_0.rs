@@ -7,9 +7,8 @@
 //!
 //! `weight = d · (nibble − 8)`
 
-use super::block::{Format, Groups, field, half_at, pack_nibbles, unpack_nibbles};
+use super::block::{Format, Groups, Importance, field, half_at, pack_nibbles, unpack_nibbles};
 use super::quantize::symmetric_codes;
-use super::search::Importance;
 use crate::DType;
 
 /// Bytes of a block.

@@ -8,9 +8,8 @@
 //!
 //! `weight = d · nibble + m`; the minimum that is subtracted is `−m`.
 
-use super::block::{Format, Groups, field, half_at, pack_nibbles, unpack_nibbles};
+use super::block::{Format, Groups, Importance, field, half_at, pack_nibbles, unpack_nibbles};
 use super::quantize::affine_codes;
-use super::search::Importance;
 use crate::DType;
 
 /// Bytes of a block.

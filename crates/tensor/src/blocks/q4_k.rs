@@ -9,10 +9,10 @@
 //!
 //! `weight = (d · s) · nibble − dmin · m`
 
-use super::block::{Format, Groups, field, half_at, pack_nibbles, unpack_nibbles};
+use super::block::{Format, Groups, Importance, field, half_at, pack_nibbles, unpack_nibbles};
 use super::quantize::{Affine, affine_groups};
 use super::rounding::square_sum;
-use super::search::{Importance, Steps};
+use super::search::Steps;
 use crate::DType;
 
 /// Bytes of a block.

@@ -9,10 +9,9 @@
 //!
 //! `weight = d · (nibble + 16 · bit) + m`; the minimum that is subtracted is `−m`.
 
-use super::block::{Format, Groups, field, half_at};
+use super::block::{Format, Groups, Importance, field, half_at};
 use super::q5_0::{pack_codes, unpack_codes};
 use super::quantize::affine_codes;
-use super::search::Importance;
 use crate::DType;
 
 /// Bytes of a block.

@@ -10,9 +10,9 @@
 //!
 //! `weight = (d · s) · (nibble + 16 · bit) − dmin · m`
 
-use super::block::{Format, Groups, field, pack_nibbles};
+use super::block::{Format, Groups, Importance, field, pack_nibbles};
 use super::q4_k::{quantize_codes, unpack_codes, unpack_factors};
-use super::search::{Importance, Steps};
+use super::search::Steps;
 use crate::DType;
 
 pub use super::q4_k::scales_and_minimums;

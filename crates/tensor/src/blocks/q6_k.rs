@@ -10,11 +10,12 @@
 //! `weight = (d · scale) · (nibble + 16 · upper − 32)`
 
 use super::block::{
-    Format, Groups, field, half_at, pack_nibbles, pack_pairs, put_half, unpack_nibbles, unpack_pairs,
+    Format, Groups, Importance, field, half_at, pack_nibbles, pack_pairs, put_half, unpack_nibbles,
+    unpack_pairs,
 };
 use super::quantize::{extreme_multiples, recode};
 use super::rounding::extreme;
-use super::search::{Importance, NEGLIGIBLE, symmetric};
+use super::search::{NEGLIGIBLE, symmetric};
 use crate::DType;
 
 /// Bytes of a block.

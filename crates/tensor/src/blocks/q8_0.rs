@@ -7,9 +7,8 @@
 //!
 //! `weight = d · code`
 
-use super::block::{Format, Groups, field, half_at, put_half};
+use super::block::{Format, Groups, Importance, field, half_at, put_half};
 use super::rounding::{extreme, inverse};
-use super::search::Importance;
 use crate::DType;
 
 /// Bytes of a block.

@@ -1,8 +1,8 @@
 //! Helpers of all quantizers: round scales to integers, and compute codes from scales and minimums.
 
-use super::block::put_half;
+use super::block::{Importance, put_half};
 use super::rounding::{extreme, inverse, nearest, range};
-use super::search::{Importance, Steps, affine, costs, multiples, symmetric};
+use super::search::{Steps, affine, costs, multiples, symmetric};
 
 /// Codes of 32 values from 0 to `2 · limit - 1`, which stand for `-limit..limit`; the scale goes to the start of the block.
 /// The extreme value gets the lowest code, halves are rounded up; or, where importance is known, the scale of least cost

@@ -12,15 +12,6 @@ pub(super) const NEGLIGIBLE: f32 = 1e-15;
 /// How often codes are adjusted one by one, at most.
 const ROUNDS: usize = 5;
 
-/// How much errors in the values of a block matter.
-#[derive(Debug, Clone, Copy)]
-pub struct Importance<'a, const N: usize> {
-    /// The mean square of what each column is multiplied with.
-    pub columns: &'a [f32; N],
-    /// The mean square of the row that the block is a part of.
-    pub row: f32,
-}
-
 /// The scales that [`affine`] tries: the codes `0..=highest` are stretched over `highest + from + by · i`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Steps {
