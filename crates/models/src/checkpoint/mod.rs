@@ -2,11 +2,13 @@
 
 mod check;
 mod description;
-pub(crate) mod gptq;
+mod gptq;
 mod network;
+#[cfg(all(test, target_os = "linux"))]
+mod out_of_memory;
 mod schemes;
 #[cfg(test)]
-pub(crate) mod testing;
+mod testing;
 mod unused;
 
 use std::collections::{BTreeMap, HashMap, HashSet};

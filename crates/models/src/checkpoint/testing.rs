@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 /// The length and the header of a safetensors file, and the bytes of its tensors: name, dtype, shape, bytes.
-pub(crate) fn safetensors_start(tensors: &[(&str, &str, &[usize], u64)]) -> (Vec<u8>, u64) {
+pub(super) fn safetensors_start(tensors: &[(&str, &str, &[usize], u64)]) -> (Vec<u8>, u64) {
     let (mut header, mut end) = (Map::new(), 0);
     for (name, dtype, shape, bytes) in tensors {
         let entry = json!({ "dtype": dtype, "shape": shape, "data_offsets": [end, end + bytes] });

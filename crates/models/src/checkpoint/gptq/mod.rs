@@ -15,7 +15,7 @@ use crate::stored::Stored;
 use crate::stored::gptq::{Layer, Part};
 
 /// Gives the weights of quantized layers their names, and those of the orders of their columns.
-pub(crate) fn gather(
+pub(super) fn gather(
     names: &mut HashMap<String, Stored>,
     weights: &Weights,
     config: Option<&GptqConfig>,
