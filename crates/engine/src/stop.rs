@@ -1,5 +1,6 @@
 //! Calls that end early: a handle that cancels them, a time by which they must be done.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -25,8 +26,14 @@ pub struct ExecuteOptions {
 /// std::thread::spawn(move || other.cancel()).join().unwrap();
 /// assert!(handle.is_cancelled());
 /// ```
-#[derive(Debug, Clone, Default)]
-pub struct CancelHandle(Arc<AtomicBool>);
+#[derive(Clone, Default)]
+pub struct CancelHandle(Arc<Cancellation>);
+
+#[derive(Default)]
+struct Cancellation {
+    cancelled: AtomicBool,
+    poll: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+}
 
 impl CancelHandle {
     /// A handle that is not cancelled.
@@ -34,14 +41,26 @@ impl CancelHandle {
         CancelHandle::default()
     }
 
+    /// A handle that also cancels a call when `poll` gives true. The call asks on its own thread, before each step; the
+    /// next call asks anew.
+    pub fn polling(poll: impl Fn() -> bool + Send + Sync + 'static) -> CancelHandle {
+        CancelHandle(Arc::new(Cancellation { poll: Some(Box::new(poll)), ..Cancellation::default() }))
+    }
+
     /// Cancels the calls that run with it, and those that come.
     pub fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.cancelled.store(true, Ordering::Relaxed);
     }
 
     /// Whether it was cancelled.
     pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.cancelled.load(Ordering::Relaxed) || self.0.poll.as_ref().is_some_and(|poll| poll())
+    }
+}
+
+impl fmt::Debug for CancelHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CancelHandle").field(&self.0.cancelled).finish()
     }
 }
 
@@ -73,6 +92,7 @@ impl<'c> Stop<'c> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
     use std::time::Duration;
 
     use graph::{Builder, Graph, Type};
@@ -102,6 +122,17 @@ mod tests {
 
     fn flag(on: bool) -> Buffer {
         Buffer::from_tensor(&Tensor::from_bools([0; 0], &[on]))
+    }
+
+    #[test]
+    fn a_call_is_cancelled_once_its_poll_says_so() {
+        let asked = AtomicUsize::new(0);
+        let cancel = CancelHandle::polling(move || asked.fetch_add(1, Ordering::Relaxed) == 10);
+        let options = ExecuteOptions { cancel: Some(cancel), deadline: None };
+        let error = endless().execute_with(&[flag(true)], &options).unwrap_err();
+        assert!(matches!(error, Error::Cancelled { .. }), "{error}");
+        // The poll gives false again.
+        assert_eq!(endless().execute_with(&[flag(false)], &options).unwrap()[0].to_vec::<i64>(), [0]);
     }
 
     #[test]
