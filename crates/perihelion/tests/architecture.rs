@@ -11,6 +11,7 @@ const LAYERS: &[&[&str]] = &[
     &["conformance", "engine", "models", "sources", "text"],
     &["pipelines", "cpu"],
     &["cli", "perihelion"],
+    &["python"],
 ];
 
 /// Used by tests of every layer; depends on nothing.

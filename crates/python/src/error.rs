@@ -1,0 +1,98 @@
+//! Rust's errors as Python's exceptions, with their messages unchanged.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use perihelion::driver::Error as DriverError;
+use perihelion::engine::Error;
+use pyo3::exceptions::{PyIndexError, PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+
+pyo3::create_exception!(perihelion, FileError, PyValueError, "A file is damaged, or of another kind.");
+pyo3::create_exception!(
+    perihelion,
+    InternalError,
+    PyRuntimeError,
+    "A bug in Perihelion. The process goes on; please report the message."
+);
+pyo3::create_exception!(
+    perihelion,
+    OutOfMemory,
+    PyMemoryError,
+    "The system refuses the memory that is needed."
+);
+
+/// What is wrong with an array, or with the file it comes from.
+pub(crate) fn driver_error(error: DriverError) -> PyErr {
+    let message = error.to_string();
+    match error {
+        DriverError::File { path, .. } => file_error(&path, message),
+        DriverError::Index { .. } => PyIndexError::new_err(message),
+        DriverError::Busy(_) => PyRuntimeError::new_err(message),
+        DriverError::OutOfMemory { .. } | DriverError::Memory { .. } => OutOfMemory::new_err(message),
+        _ => PyValueError::new_err(message),
+    }
+}
+
+/// What is wrong with a session, a compile, an init or its weights.
+pub(crate) fn load_error(error: Error) -> PyErr {
+    let message = error.to_string();
+    match error {
+        _ if error.is_out_of_memory() => OutOfMemory::new_err(message),
+        Error::Driver(error) => driver_error(error),
+        Error::MissingWeight { .. }
+        | Error::Weight { .. }
+        | Error::UnknownWeights { .. }
+        | Error::NotOneModel { .. }
+        | Error::Setting { .. } => PyValueError::new_err(message),
+        Error::Write { path, .. } => write_error(&path, message),
+        _ => PyRuntimeError::new_err(message),
+    }
+}
+
+/// What is wrong with a call of a model.
+pub(crate) fn call_error(error: Error) -> PyErr {
+    let message = error.to_string();
+    match error {
+        _ if error.is_out_of_memory() => OutOfMemory::new_err(message),
+        Error::Driver(error) => driver_error(error),
+        Error::Graph(_)
+        | Error::Arguments { .. }
+        | Error::Capture { .. }
+        | Error::Rebind { .. }
+        | Error::Step { .. }
+        | Error::TooLarge { .. } => PyValueError::new_err(message),
+        _ => PyRuntimeError::new_err(message),
+    }
+}
+
+/// The system's exception if it does not let us read the file, else that the file is damaged.
+fn file_error(path: &Path, message: String) -> PyErr {
+    let readable = path.metadata().and_then(|metadata| match metadata.is_dir() {
+        true => Err(io::Error::from_raw_os_error(libc::EISDIR)),
+        false if metadata.is_file() => File::open(path).map(drop),
+        false => Ok(()),
+    });
+    match readable {
+        Err(error) => system_error(&error, path),
+        Ok(()) => FileError::new_err(message),
+    }
+}
+
+/// The system's exception if the folder is not there, else the message.
+fn write_error(path: &Path, message: String) -> PyErr {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match folder.map(Path::metadata) {
+        Some(Err(error)) => system_error(&error, path),
+        _ => PyOSError::new_err(message),
+    }
+}
+
+/// `OSError(errno, text, filename)`, which Python makes a `FileNotFoundError` or another subclass.
+fn system_error(error: &io::Error, path: &Path) -> PyErr {
+    match error.raw_os_error() {
+        Some(code) => PyOSError::new_err((code, error.kind().to_string(), path.to_path_buf())),
+        None => PyOSError::new_err(format!("{}: {error}", path.display())),
+    }
+}

@@ -1,0 +1,50 @@
+//! The native module of the Python package: handles on buffers, devices, sessions and models.
+//!
+//! It holds no logic: the classes that users see are Python (`python/perihelion`), the work is the Rust crates'.
+
+mod buffer;
+mod debug;
+mod device;
+mod dlpack;
+mod dtype;
+mod error;
+mod model;
+mod protocol;
+mod registry;
+mod running;
+mod session;
+
+use pyo3::prelude::*;
+
+/// The native part of `perihelion`.
+#[pymodule(gil_used = false)]
+mod _perihelion {
+    use super::*;
+
+    #[pymodule_export]
+    use super::buffer::{Buffer, load_max_buffer, mmap};
+    #[pymodule_export]
+    use super::debug::DebugConfig;
+    #[pymodule_export]
+    use super::device::{
+        Device, accelerator, accelerator_count, cpu, devices_exist, load_devices, scan_available_devices,
+    };
+    #[pymodule_export]
+    use super::dtype::{dtypes, float_info};
+    #[pymodule_export]
+    use super::error::{FileError, InternalError, OutOfMemory};
+    #[pymodule_export]
+    use super::model::{CompiledModel, Model};
+    #[pymodule_export]
+    use super::session::Session;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        running::keep_panics_quiet();
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add("BufferProtocol", protocol::make(module.py())?)?;
+        #[cfg(debug_assertions)]
+        module.setattr("_panic", wrap_pyfunction!(running::_panic, module)?)?;
+        Ok(())
+    }
+}

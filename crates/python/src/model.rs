@@ -1,0 +1,196 @@
+//! Models as Python's classes hold them.
+
+use std::path::PathBuf;
+
+use perihelion::driver;
+use perihelion::engine::{self, Error, TensorSpec};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyMapping, PyTuple};
+
+use crate::buffer::{self, Buffer};
+use crate::device::Device;
+use crate::dtype;
+use crate::error::{call_error, load_error};
+use crate::registry::MappingRegistry;
+use crate::running::{detached, execute_options};
+use crate::session::finish;
+
+/// Compiled graphs, to be bound to weights.
+#[pyclass(frozen, module = "perihelion._perihelion")]
+pub(crate) struct CompiledModel(pub(crate) engine::CompiledModel);
+
+#[pymethods]
+impl CompiledModel {
+    fn export_mef(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        detached(py, || self.0.export_mef(path))?.map_err(load_error)
+    }
+}
+
+/// A compiled graph with its weights.
+#[pyclass(frozen, module = "perihelion._perihelion")]
+pub(crate) struct Model(pub(crate) engine::Model);
+
+/// Name, code of the dtype, and sizes (`None` if they vary) of an input or output.
+type Spec = (String, u8, Vec<Option<usize>>);
+
+#[pymethods]
+impl Model {
+    #[getter]
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    #[getter]
+    fn devices(&self) -> Vec<Device> {
+        self.0.devices().into_iter().map(Device).collect()
+    }
+
+    #[getter]
+    fn input_metadata(&self) -> Vec<Spec> {
+        self.0.input_metadata().iter().map(spec).collect()
+    }
+
+    #[getter]
+    fn output_metadata(&self) -> Vec<Spec> {
+        self.0.output_metadata().iter().map(spec).collect()
+    }
+
+    #[getter]
+    fn kernel_summaries(&self) -> Vec<String> {
+        let kernels = self.0.kernel_summaries().into_iter();
+        kernels.map(|(kernel, steps)| format!("{kernel} × {steps}")).collect()
+    }
+
+    fn execute(&self, py: Python<'_>, arguments: &Bound<'_, PyTuple>) -> PyResult<Vec<Buffer>> {
+        let specs = self.0.input_metadata();
+        if arguments.len() != specs.len() {
+            let (got, expected) = (arguments.len(), specs.len());
+            return Err(PyValueError::new_err(format!(
+                "Number of inputs ({got}) does not match expected number ({expected}) for model"
+            )));
+        }
+        let inputs = specs.iter().zip(arguments.iter()).enumerate();
+        let inputs = inputs.map(|(position, (spec, argument))| input(position, spec, &argument));
+        let inputs = inputs.collect::<PyResult<Vec<driver::Buffer>>>()?;
+        let options = execute_options(py)?;
+        let outputs = detached(py, || self.0.execute_with(&inputs, &options))?;
+        outputs.map(buffers).map_err(|error| self.input_error(error, &inputs))
+    }
+
+    fn capture(
+        &self,
+        py: Python<'_>,
+        keys: Vec<u64>,
+        inputs: Vec<PyRef<'_, Buffer>>,
+    ) -> PyResult<Vec<Buffer>> {
+        let inputs = contents(&inputs);
+        let outputs = detached(py, || self.0.capture(&keys, &inputs))?;
+        outputs.map(buffers).map_err(|error| self.input_error(error, &inputs))
+    }
+
+    fn replay(&self, py: Python<'_>, keys: Vec<u64>, inputs: Vec<PyRef<'_, Buffer>>) -> PyResult<()> {
+        let inputs = contents(&inputs);
+        let outputs = detached(py, || self.0.replay(&keys, &inputs))?;
+        outputs.map(drop).map_err(|error| self.input_error(error, &inputs))
+    }
+
+    fn debug_verify_replay(
+        &self,
+        py: Python<'_>,
+        keys: Vec<u64>,
+        inputs: Vec<PyRef<'_, Buffer>>,
+    ) -> PyResult<()> {
+        let inputs = contents(&inputs);
+        let outcome = detached(py, || self.0.debug_verify_replay(&keys, &inputs))?;
+        outcome.map_err(|error| self.input_error(error, &inputs))
+    }
+
+    fn release_captured_graph(&self, py: Python<'_>, keys: Vec<u64>) -> PyResult<()> {
+        detached(py, || self.0.release_captured_graph(&keys))?.map_err(call_error)
+    }
+
+    fn reload(&self, py: Python<'_>, weights: &Bound<'_, PyMapping>) -> PyResult<()> {
+        let weights = MappingRegistry::new(Some(weights))?;
+        finish(&weights, detached(py, || self.0.reload(&weights)))
+    }
+}
+
+impl Model {
+    /// What is wrong with a call, in the reference's words if an input is of another type than expected.
+    fn input_error(&self, error: Error, inputs: &[driver::Buffer]) -> PyErr {
+        match &error {
+            Error::Graph(_) => {
+                let specs = self.0.input_metadata().iter().zip(inputs).enumerate();
+                match specs.into_iter().find(|(_, (spec, input))| !fits(spec, input)) {
+                    Some((position, (spec, input))) => PyValueError::new_err(format!(
+                        "Input at position {position}: Buffer of type {} does not match expected type {} ({error})",
+                        described(input.shape().iter(), input.dtype()),
+                        described(&spec.ty.shape, spec.ty.dtype),
+                    )),
+                    None => call_error(error),
+                }
+            }
+            // In use, unless no call could take the buffer.
+            Error::Input { position, .. } => match inputs.get(*position) {
+                Some(input) if input.is_contiguous() && !input.is_read_only() => {
+                    PyRuntimeError::new_err(error.to_string())
+                }
+                _ => PyValueError::new_err(error.to_string()),
+            },
+            _ => call_error(error),
+        }
+    }
+}
+
+/// An argument as the input that it stands for.
+fn input(position: usize, spec: &TensorSpec, argument: &Bound<'_, PyAny>) -> PyResult<driver::Buffer> {
+    let py = argument.py();
+    if let Some(buffer) = buffer::own(argument) {
+        return Ok(buffer);
+    }
+    let of_input = |error: PyErr| match error.is_instance_of::<PyValueError>(py) {
+        true => PyValueError::new_err(format!("Input at position {position}: {}", error.value(py))),
+        false => error,
+    };
+    if argument.hasattr(intern!(py, "__dlpack__"))? {
+        return buffer::import(argument, false).map_err(of_input);
+    }
+    match buffer::to_scalar(argument) {
+        Ok(scalar) => buffer::scalar_buffer(spec.ty.dtype, scalar).map(|buffer| buffer.0).map_err(of_input),
+        Err(_) => {
+            let given = argument.get_type().name()?;
+            Err(PyValueError::new_err(format!(
+                "Input at position {position}: got {given}, expected a Buffer, an array with __dlpack__, or a number"
+            )))
+        }
+    }
+}
+
+/// Whether dtype, rank and known sizes are those of the input.
+fn fits(spec: &TensorSpec, input: &driver::Buffer) -> bool {
+    let sizes = || spec.ty.shape.iter().zip(input.shape().iter());
+    spec.ty.dtype == input.dtype()
+        && spec.ty.shape.len() == input.rank()
+        && sizes().all(|(dim, &size)| dim.as_static().is_none_or(|expected| expected == size))
+}
+
+/// `[(6), f32]`.
+fn described<D: ToString>(dims: impl IntoIterator<Item = D>, dtype: driver::DType) -> String {
+    let dims: Vec<String> = dims.into_iter().map(|dim| dim.to_string()).collect();
+    format!("[({}), {}]", dims.join(", "), dtype::tag(dtype))
+}
+
+fn spec(spec: &TensorSpec) -> Spec {
+    let dims = spec.ty.shape.iter().map(|dim| dim.as_static()).collect();
+    (spec.name.clone(), spec.ty.dtype.code(), dims)
+}
+
+fn contents(buffers: &[PyRef<'_, Buffer>]) -> Vec<driver::Buffer> {
+    buffers.iter().map(|buffer| buffer.0.clone()).collect()
+}
+
+fn buffers(buffers: Vec<driver::Buffer>) -> Vec<Buffer> {
+    buffers.into_iter().map(Buffer).collect()
+}
