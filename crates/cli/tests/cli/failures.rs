@@ -188,7 +188,7 @@ fn prompts_that_do_not_fit_are_errors() {
     let long = "once upon a time ".repeat(1000);
     let parts = [
         "the prompt has ",
-        "the model's context holds 512",
+        "the model's context is 512 tokens",
         "shorten the prompt, or choose a model with a longer context",
     ];
     check(&peri(&["generate", &long]), 2, &parts);

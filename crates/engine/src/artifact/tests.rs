@@ -351,7 +351,7 @@ fn contents_that_contradict_each_other_are_refused() {
     check(&|header| header.models[0].constants.clear(), "there is no constant @0 beside the text");
     check(&|header| header.models[0].name = "h".to_string(), "malformed: graph `h`: its text is of `g`");
     let twice = |header: &mut container::Header| header.models.push(header.models[0].clone());
-    check(&twice, "two models are named `g`");
+    check(&twice, "two models have the name `g`");
 }
 
 #[test]

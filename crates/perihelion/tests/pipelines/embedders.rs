@@ -81,7 +81,7 @@ fn saved_embedders_load_and_refuse_another_model() {
 fn wrong_kinds_of_models_are_refused() {
     let error = embedder(&storyteller()).unwrap_err();
     assert!(matches!(error, Error::NoPooling { .. }), "{error}");
-    assert!(error.to_string().contains("or have a text generator write with it"), "{error}");
+    assert!(error.to_string().contains("or use a text generator"), "{error}");
     let Some(model) = testdata::shared("minilm-l6-v2") else { return };
     let plan = config(&model).top_k(3).plan(machine()).unwrap();
     let idle = "top_k has no effect: BertModel is an encoder, which writes nothing and has no cache";

@@ -91,7 +91,7 @@ fn artifacts_for_others_say_for_whom() {
         [(&b"PK\x03\x04"[..], "it is a zip archive"), (b"graph g() { return }", "it is text")]
     {
         fs::write(&path, bytes).unwrap();
-        let expected = format!("artifact {}: no artifact of Perihelion: {what}", path.display());
+        let expected = format!("artifact {}: not an artifact of Perihelion: {what}", path.display());
         assert_eq!(message(session().load(&path, &())), expected);
     }
 }
