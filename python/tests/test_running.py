@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -115,6 +116,17 @@ def test_the_interpreter_ends_quietly_with_everything_alive() -> None:
         raise SystemExit(3)
         """)
     assert (result.returncode, result.stdout, result.stderr) == (3, "", "")
+
+
+@pytest.mark.parametrize("variable", ["PERIHELION_DEBUG", "MODULAR_DEBUG"])
+def test_debug_options_are_read_from_the_environment(variable: str) -> None:
+    code = """
+        from perihelion.engine import InferenceSession
+        print(InferenceSession.debug.nan_check, InferenceSession().debug.assert_level)
+        """
+    result = python(code, env={**os.environ, variable: "nan-check, assert-level=all, nap-check"})
+    assert result.stdout == "True all\n"
+    assert result.stderr == f"warning: {variable} names `nap-check`, which is no debug option\n"
 
 
 def test_importing_starts_no_threads_and_is_quick() -> None:

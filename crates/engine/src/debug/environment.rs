@@ -1,4 +1,5 @@
-//! The environment variable `PERIHELION_DEBUG`, read once: what the configurations of process and sessions fall back to.
+//! The environment variable `PERIHELION_DEBUG`, or else `MODULAR_DEBUG`, read once: what the configurations of process and
+//! sessions fall back to.
 
 use std::sync::OnceLock;
 
@@ -6,12 +7,13 @@ use super::DebugConfig;
 use crate::settings::turns_on;
 use crate::{AssertLevel, Error, LogLevel, PrintStyle, UninitializedReadMode};
 
-/// The variable.
-const VARIABLE: &str = "PERIHELION_DEBUG";
+/// The variables. The first that is set counts.
+const VARIABLES: [&str; 2] = ["PERIHELION_DEBUG", "MODULAR_DEBUG"];
 
 /// What the variable says.
 #[derive(Debug, Default)]
 struct Reading {
+    variable: &'static str,
     config: DebugConfig,
     /// Names that are no option.
     unknown: Vec<String>,
@@ -31,10 +33,11 @@ impl DebugConfig {
     /// # Errors
     /// If the environment gives an option a value that it cannot have.
     pub(crate) fn of_session() -> Result<DebugConfig, Error> {
-        match reading().wrong.first() {
+        let Reading { variable, wrong, .. } = reading();
+        match wrong.first() {
             None => Ok(DebugConfig { below: Some(DebugConfig::process()), ..DebugConfig::default() }),
             Some((name, value, expected)) => {
-                Err(Error::setting(&format!("{VARIABLE} {name}"), value, expected))
+                Err(Error::setting(&format!("{variable} {name}"), value, expected))
             }
         }
     }
@@ -43,9 +46,11 @@ impl DebugConfig {
 fn reading() -> &'static Reading {
     static READING: OnceLock<Reading> = OnceLock::new();
     READING.get_or_init(|| {
-        let reading = read(&std::env::var(VARIABLE).unwrap_or_default());
+        let set = VARIABLES.into_iter().find_map(|variable| Some((variable, std::env::var(variable).ok()?)));
+        let (variable, text) = set.unwrap_or_default();
+        let reading = Reading { variable, ..read(&text) };
         for name in &reading.unknown {
-            eprintln!("warning: {VARIABLE} names `{name}`, which is no debug option");
+            eprintln!("warning: {variable} names `{name}`, which is no debug option");
         }
         reading
     })
@@ -128,7 +133,7 @@ mod tests {
 
     #[test]
     fn names_values_and_blanks() {
-        let Reading { config, unknown, wrong } = read(
+        let Reading { config, unknown, wrong, .. } = read(
             " nan-check , assert-level = warn,, pre-jit=off, op-log-level=INFO, ir-output-dir=some/where, nap-check, \
              uninitialized-read-mode=report,print-style=binary_max_checkpoint",
         );

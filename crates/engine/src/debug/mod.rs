@@ -13,9 +13,9 @@ use crate::{AssertLevel, LogLevel, PrintStyle, UninitializedReadMode};
 /// What to check, log and write, each unset until someone sets it.
 ///
 /// Every session has one ([`crate::InferenceSession::debug`]); what it leaves unset is taken from the one of the
-/// process ([`DebugConfig::process`]), and then from the environment variable `PERIHELION_DEBUG`: names in kebab case
-/// with commas between them, as in `nan-check, assert-level=all`. A name alone turns on, `sensible` stands for
-/// [`DebugConfig::sensible_mode`], and unknown names are told on standard error.
+/// process ([`DebugConfig::process`]), and then from the environment variable `PERIHELION_DEBUG` (`MODULAR_DEBUG` if that
+/// is unset): names in kebab case with commas between them, as in `nan-check, assert-level=all`. A name alone turns on,
+/// `sensible` stands for [`DebugConfig::sensible_mode`], and unknown names are told on standard error.
 ///
 /// Checks take effect for what is compiled afterwards; `device_sync_mode`, the stack traces and the print style at once.
 #[derive(Debug, Default)]
