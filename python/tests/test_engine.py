@@ -462,18 +462,21 @@ def test_custom_extensions_are_compiled_and_run(save: Save, tmp_path: Path, monk
         InferenceSession(custom_extensions=tmp_path / "none.so")
 
 
-def test_two_calls_that_write_one_buffer_do_not_run_at_once(load: Load) -> None:
-    loop = """graph g(%b: mut i64[], %on: bool[]) {
-      %zero = constant [0] : i64[]
-      store(%b, %zero)
-      return %zero
-    }"""
-    model = load(loop)
-    buffer = Buffer.zeros((), DType.int64)
-    with pytest.raises(RuntimeError, match="in use|by another"):
-        held = load('graph h(%x: i64[]) { %w = weight "w" : i64[] %y = add(%x, %w) return %y }', w=buffer)
-        assert held.execute(1)[0].item() == 1
-        model.execute(buffer, True)
+def test_a_buffer_in_use_is_not_written(load: Load) -> None:
+    weight = Buffer.from_numpy(floats(3))
+    model = load(SCALED, w=weight)
+    store = load("graph g(%b: mut f32[1]) { %x = constant [7] : f32[1] store(%b, %x) return %x }")
+    for write in (lambda: store.execute(weight), lambda: weight.__setitem__(0, 7)):
+        with pytest.raises(RuntimeError, match="being read by another call"):
+            write()
+    assert model.execute(floats(2))[0].item() == 6
+    del model
+    store.execute(weight)
+    assert weight.item() == 7
+    frozen = floats(1)
+    frozen.flags.writeable = False
+    with pytest.raises((ValueError, BufferError), match="read-?only"):
+        store.execute(Buffer.from_dlpack(frozen, copy=False))
 
 
 def test_panics_are_internal_errors(capfd: pytest.CaptureFixture[str]) -> None:
