@@ -204,9 +204,9 @@ fn expanded_views_are_read_if_they_are_no_larger_than_their_storage() {
     let folder = Folder::new("expanded");
     let view = |len: u8| {
         let text = STATE_DICT.to_vec();
-        let at = text.windows(9).position(|part| part == b"K\x01K\x03\x85K\x01\x85").unwrap();
+        let at = text.windows(8).position(|part| part == b"K\x01K\x03\x85K\x01\x85").unwrap();
         // Sizes and strides of `a`.
-        let text = [&text[..at], b"K\x01K", &[len], b"\x85K\x00\x85", &text[at + 9..]].concat();
+        let text = [&text[..at], b"K\x01K", &[len], b"\x85K\x00\x85", &text[at + 8..]].concat();
         let halves: &[u8] = &[0, 0x3c, 0, 0x40, 0, 0x42, 0, 0x44];
         let records = [("data.pkl", &text[..]), ("data/x", halves), ("data/y", &[0x38, 0xc0])];
         folder.write("view.pt", &archive(&records, zip::CompressionMethod::Stored))

@@ -152,7 +152,7 @@ mod tests {
         };
         check("broken.jinja", ": ", "{{");
         check("uses.jinja", ": ", "{{ nope() }}");
-        check("unfit.jinja", " makes no prompt", "{{ 1 + 'a' }}");
+        check("unfit.jinja", " cannot render", "{{ 1 + 'a' }}");
         check("tokenizer_config.json", ": ", r#"{"chat_template": "{{"}"#);
         check(
             "tokenizer_config.json",
