@@ -16,10 +16,22 @@ use weights::{Format, Weights};
 
 pub use self::decide::Machine;
 pub(crate) use self::saved::Identity;
-use crate::config::{PipelineConfig, Problems, check};
+use crate::config::{FIELDS, Field, PipelineConfig, Problems, check};
 use crate::memory::{MemoryPlan, MemoryRequest, OutOfMemory};
 use crate::quantize::{expect_quantizable, other_metadata};
 use crate::{Error, SamplingOptions};
+
+/// Fields that say which weights a plan opens, and as what.
+const OF_WEIGHTS: [&str; 8] = [
+    "huggingface_repo_id",
+    "architecture",
+    "weight_path",
+    "quantization_encoding",
+    "rope_type",
+    "revision",
+    "weights_dtype",
+    "quantize",
+];
 
 /// A model, the settings that it runs with, and how memory is divided. [`PipelineConfig::plan`] makes it.
 ///
@@ -86,19 +98,16 @@ impl Plan {
     /// ```
     ///
     /// # Errors
-    /// If the settings contradict each other or the model.
+    /// If the settings contradict each other or the model, or are of other weights.
     pub fn with(&self, change: impl FnOnce(PipelineConfig) -> PipelineConfig) -> Result<Plan, Error> {
         let asked = change(self.asked.clone());
         let mut problems = Problems::default();
         // Weights in memory have no name.
         check(&PipelineConfig { huggingface_repo_id: "-".to_string(), ..asked.clone() }, &mut problems);
-        if asked.quantize != self.asked.quantize {
-            let value = asked.quantize.map_or("none", |mix| mix.name);
-            problems.add(
-                "quantize",
-                value,
-                "the weights of this plan are open: plan the configuration again",
-            );
+        let changed = |field: &&Field| field.value(&asked) != field.value(&self.asked);
+        for field in FIELDS.iter().filter(|field| OF_WEIGHTS.contains(&field.name)).filter(changed) {
+            let fix = "the weights of this plan are open: plan the configuration again";
+            problems.add(field.name, field.text(&asked), fix);
         }
         let (model, saved) = (Arc::clone(&self.model), self.saved.clone());
         Plan::decide(asked, model, saved, self.request.free, problems)
