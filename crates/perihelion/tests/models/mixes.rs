@@ -179,6 +179,8 @@ fn longest<'a>(requests: impl Iterator<Item = &'a Request>) -> usize {
 fn plan(model: &TextModel, settings: PipelineConfig) -> Plan {
     let change = |own: PipelineConfig| PipelineConfig {
         huggingface_repo_id: own.huggingface_repo_id,
+        weight_path: own.weight_path,
+        quantization_encoding: own.quantization_encoding,
         device_specs: own.device_specs,
         kv_cache_page_size: own.kv_cache_page_size,
         cache_dtype: own.cache_dtype,
