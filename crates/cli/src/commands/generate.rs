@@ -126,7 +126,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let limit = LengthLimit::new(&source, &plan)?;
     let model = model::pack(model::compile(&session, plan)?, &session, &progress)?;
     let mut clock = Clock::new(begin.elapsed());
-    let (mut events, mut jobs) = start(model, &request, &prompts, samples)?;
+    let (generator, mut events, mut jobs) = start(model, &request, &prompts, samples)?;
     let mut printer = Printer::new(arguments.json, !arguments.no_echo, arguments.request.stops().to_vec());
     interrupt.watch();
     let mut step = None;
@@ -139,6 +139,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         printer.show(&jobs)?;
     }
     printer.end(&jobs)?;
+    // What profiles the model writes its trace when the last user of the session is gone.
+    generator.shutdown();
     if !arguments.quiet {
         limit.warning(&jobs, request.max_new_tokens).iter().for_each(|warning| exit::warn(warning));
         clock.report(&jobs, &request);
@@ -210,7 +212,7 @@ fn start(
     request: &Request,
     prompts: &[String],
     samples: usize,
-) -> anyhow::Result<(BatchStream, Vec<Job>)> {
+) -> anyhow::Result<(TextGenerator, BatchStream, Vec<Job>)> {
     let encode = |prompt: &String| model.tokenizer().encode(prompt, AddSpecial::Yes, ParseSpecial::Yes);
     let encoded: Vec<Vec<u32>> = prompts.iter().map(encode).collect::<Result<_, _>>()?;
     let mut plan = model.plan().clone();
@@ -228,7 +230,9 @@ fn start(
             requests.push(request);
         }
     }
-    Ok((TextGenerator::with_plan(model, &plan)?.batch(requests), jobs))
+    let generator = TextGenerator::with_plan(model, &plan)?;
+    let events = generator.batch(requests);
+    Ok((generator, events, jobs))
 }
 
 /// An error with the number of its prompt, if the prompt was refused and there are several.
