@@ -236,7 +236,7 @@ def test_files_of_several_models(session: InferenceSession, save: Save) -> None:
 
 
 class Reader(Mapping[str, Any]):
-    """A mapping that is no dict, and knows what was read."""
+    """A mapping other than dict, which records the keys that were read."""
 
     def __init__(self, **values: Any) -> None:
         self.values_by_name = values

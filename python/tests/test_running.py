@@ -1,4 +1,4 @@
-"""Calls beside other Python code: the GIL, signals, the end of the interpreter."""
+"""Calls while other Python code runs: threads and the GIL, signals, shutdown of the interpreter."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ use crate::hub::RepoFile;
 use crate::repo::{HuggingFaceRepo, ModelFiles};
 use crate::{Error, SupportedEncoding, WeightsFormat};
 
-/// What to download from a repository; by default its only model, with configuration and tokenizer.
+/// The files to download from a repository. The default is its only model, with configuration and tokenizer.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
     /// Weights in this encoding.

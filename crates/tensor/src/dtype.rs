@@ -206,7 +206,7 @@ impl DType {
         matches!(self, DType::U8 | DType::U16 | DType::U32 | DType::U64)
     }
 
-    /// The bytes that `elements` consecutive elements take, or `None` if they are no whole number of blocks
+    /// The bytes that `elements` consecutive elements take, or `None` if they do not divide into blocks
     /// or the count overflows.
     pub fn bytes_for(self, elements: usize) -> Option<usize> {
         let block = self.block();
@@ -216,7 +216,7 @@ impl DType {
         (elements / block.elements).checked_mul(block.bytes)
     }
 
-    /// The bytes of a row-major array, or `None` if its rows are no whole number of blocks or the size overflows.
+    /// The bytes of a row-major array, or `None` if its rows do not divide into blocks or the size overflows.
     pub fn bytes_for_shape(self, shape: &Shape) -> Option<usize> {
         // A row of blocks must end with a block: the last axis counts, not the product.
         let whole_rows = !self.is_block() || shape.last().is_some_and(|&row| self.bytes_for(row).is_some());

@@ -182,7 +182,7 @@ impl DType {
             let (row, block) = (shape.last().copied(), self.block().elements);
             let reason = match row.filter(|row| self.is_block() && row.is_multiple_of(block)) {
                 None if self.is_block() => {
-                    format!("rows of {} are no whole number of blocks of {block}", row.unwrap_or(1))
+                    format!("rows of {} do not divide into blocks of {block}", row.unwrap_or(1))
                 }
                 _ => format!("it has more than {} bytes", usize::MAX),
             };

@@ -68,7 +68,7 @@ impl Tensor {
     /// A tensor of zeros.
     ///
     /// # Panics
-    /// If the size overflows, or rows are no whole number of blocks.
+    /// If the size overflows, or rows do not divide into blocks.
     #[track_caller]
     pub fn zeros(dtype: DType, shape: impl Into<Shape>) -> Tensor {
         let shape = shape.into();

@@ -272,7 +272,7 @@ class Buffer(_perihelion.BufferProtocol):
         return _wrap(self._native.slice(index))
 
     def __setitem__(self, index: Any, value: bool | int | float | np.generic | Buffer) -> None:
-        """Sets one element. Takes as many integers as there are axes."""
+        """Sets one element. The index has one integer for each axis."""
         self._native.set(index, value)
 
     def __len__(self) -> int:

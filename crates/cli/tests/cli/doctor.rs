@@ -36,7 +36,7 @@ fn a_working_machine_passes() {
     assert!(cache["entries"].as_u64() > Some(0) && cache["bytes"].as_u64() > Some(0), "{report}");
     assert_eq!((&cache["limit_bytes"], &cache["damaged"]), (&(1u64 << 30).into(), &Value::Array(vec![])));
     assert_eq!(cache["folder"], caches.path().join("cache/compiled").display().to_string());
-    // What another version left behind is no problem.
+    // Compiled models of another version are counted, and are no problem.
     let compiled = caches.path().join("cache/compiled");
     let entry = std::fs::read_dir(&compiled).unwrap().next().unwrap().unwrap().path();
     let mut newer = std::fs::read(entry).unwrap();

@@ -98,7 +98,7 @@ fn expect_matrices(name: &str, ty: &Type, rank: usize) -> Result<(), TypeError> 
     match ty.shape[rank - 1].as_static() {
         Some(columns) if columns.is_multiple_of(block) => Ok(()),
         None if block == 1 => Ok(()),
-        _ => Err(type_error!("{name} is {ty}, whose rows are no whole number of blocks of {block}")),
+        _ => Err(type_error!("{name} is {ty}, whose rows do not divide into blocks of {block}")),
     }
 }
 

@@ -132,7 +132,7 @@ mod tests {
                 ),
                 (
                     &["f32[n, 48]", "u32[n]", "q8_0[4, 4, 48]"],
-                    "expert_linear: weight is q8_0[4, 4, 48], whose rows are no whole number of blocks of 32",
+                    "expert_linear: weight is q8_0[4, 4, 48], whose rows do not divide into blocks of 32",
                 ),
                 (&["f32[n, 8]", "u32[n]"], "expert_linear: takes 3 operands with these attributes, got 2"),
             ],
@@ -142,7 +142,7 @@ mod tests {
             &[
                 (
                     &["f32[n, 8]", "u32[n]", "f32[4, 3, 8]", "q8_0[4, 3, 8]"],
-                    "expert_linear: weight is q8_0[4, 3, 8], whose rows are no whole number of blocks of 32",
+                    "expert_linear: weight is q8_0[4, 3, 8], whose rows do not divide into blocks of 32",
                 ),
                 (&["f32[n, 8]", "u32[n]", "f32[4, 3, 8]", "f16[4, 3, 8]"], "f32[n, 3]"),
                 (

@@ -193,7 +193,7 @@ mod tests {
                 (&["f32[1, 8]", "f32[8]"], "linear: weight is f32[8], expected 2 axes"),
                 (
                     &["f32[1, 48]", "q8_0[4, 48]"],
-                    "linear: weight is q8_0[4, 48], whose rows are no whole number of blocks of 32",
+                    "linear: weight is q8_0[4, 48], whose rows do not divide into blocks of 32",
                 ),
                 (&["f32[1, 8]"], "linear: takes 2 operands with these attributes, got 1"),
             ],

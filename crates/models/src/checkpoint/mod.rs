@@ -298,7 +298,7 @@ impl Checkpoint {
         self.quantization.as_ref().map_or(&self.weights, |quantization| &quantization.header)
     }
 
-    /// The dtype of most weights of matrices that are quantized in the files; `None` if there are no such matrices.
+    /// The block dtype that most elements of the files have; `None` if no tensor is quantized.
     pub fn stored_quantization(&self) -> Option<DType> {
         if !self.repacked().is_empty() {
             return Some(DType::Gptq);
@@ -331,8 +331,8 @@ impl Checkpoint {
         counts
     }
 
-    /// The bytes of all tensors together: as stored, cast or quantized, and of layers that GPTQ quantized, as the blocks that they
-    /// become.
+    /// The bytes of all tensors as they are loaded: stored, cast or quantized. Layers that GPTQ quantized count as the blocks
+    /// that they become.
     pub fn bytes(&self) -> u64 {
         let layers: Vec<&Layer> = self.names.values().flat_map(Stored::layers).collect();
         let replaced: HashSet<&str> = layers.iter().flat_map(|layer| layer.stored()).collect();

@@ -174,9 +174,9 @@ fields! {
     force_download: bool = false, aliases [];
     /// Compute the logits of prompts, so that requests can ask for the log-probabilities of prompt tokens.
     enable_echo: bool = false, aliases [];
-    /// The order of rotated query and key rows in a GGUF file: normal (neighbours pair up), neox (halves do); none is that of the architecture.
+    /// How a GGUF file orders the rows of queries and keys that rotate: normal pairs neighbours, neox pairs halves, none follows the architecture.
     rope_type: Option<RopeType> = None, aliases [];
-    /// The branch, tag or commit of the repo; none takes that of the name (`org/name@v1`), or main.
+    /// The branch, tag or commit of the repo. Without one: the revision in the name (`org/name@v1`), or main.
     revision: Option<String> = None, aliases ["huggingface_model_revision"];
     /// The most tokens in a step, of prompts and answers; longer prompts run in chunks. auto is 512, or 4096 for embeddings.
     ///

@@ -122,8 +122,8 @@ fn expect_other_file(checkpoint: &Checkpoint, path: &Path) -> Result<(), Error> 
     Ok(())
 }
 
-/// What a GGUF file says beside the model and its kind: the tokenizer and the pooling, unless the checkpoint is one and
-/// says so itself.
+/// The metadata of the tokenizer and the pooling for a GGUF file. It is empty if the checkpoint is a GGUF file, which has
+/// them already.
 ///
 /// # Errors
 /// If GGUF files have no way to say it.

@@ -241,7 +241,7 @@ fn weights_that_cannot_be_quantized_are_refused_while_loading() {
     assert!(error.contains("quantize is q4_0: the weights of this plan are open"), "{error}");
     let error = plan.with(|config| config.weights_dtype(FloatType::F16)).unwrap_err().to_string();
     assert!(error.contains("weights_dtype is f16: the weights of this plan are open"), "{error}");
-    // What only the values tell is told when they are read.
+    // A value that cannot be quantized is an error once it is read.
     let out = tempfile::tempdir().unwrap();
     let damaged = out.path().join("model.gguf");
     let mut bytes = std::fs::read(&source).unwrap();

@@ -74,7 +74,7 @@ macro_rules! formats {
         /// Quantizes finite values into whole blocks of `dtype`, as GGML does it; f32 is copied.
         ///
         /// # Panics
-        /// If `dtype` is neither a block format nor f32, or the values are no whole number of blocks.
+        /// If `dtype` is neither a block format nor f32, or the values do not divide into blocks.
         pub fn quantize(dtype: DType, values: &[f32]) -> Vec<u8> {
             let mut bytes = vec![0; dtype.bytes_for(values.len()).unwrap_or(0)];
             quantize_row(dtype, values, None, &mut bytes);

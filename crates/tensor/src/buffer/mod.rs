@@ -64,7 +64,7 @@ impl Buffer {
     /// A buffer of zeros, of a size that may be more than there is.
     ///
     /// # Errors
-    /// If the system refuses so much memory, the size overflows, or rows are no whole number of the dtype's blocks.
+    /// If the system refuses so much memory, the size overflows, or rows do not divide into the dtype's blocks.
     pub fn try_zeros(dtype: DType, shape: impl Into<Shape>) -> Result<Buffer, Error> {
         let shape = shape.into();
         let bytes = AlignedBytes::try_zeroed(dtype.expect_bytes(&shape)?)?;
@@ -149,7 +149,7 @@ impl Buffer {
     /// memory. A null pointer may stand for no bytes.
     ///
     /// # Errors
-    /// If the size overflows, rows are no whole number of blocks, or `data` is null where there are bytes. The owner is
+    /// If the size overflows, rows do not divide into blocks, or `data` is null where there are bytes. The owner is
     /// dropped then.
     ///
     /// # Safety

@@ -92,9 +92,7 @@ fn guards_exclude_each_other_across_threads() {
 }
 
 #[test]
-#[should_panic(
-    expected = "q4_0[2, 16] is not a possible array: rows of 16 are no whole number of blocks of 32"
-)]
+#[should_panic(expected = "q4_0[2, 16] is not a possible array: rows of 16 do not divide into blocks of 32")]
 fn rows_end_with_a_block() {
     let _ = Buffer::from_bytes(DType::Q4_0, [2, 16], AlignedBytes::zeroed(18));
 }
@@ -106,7 +104,7 @@ fn arrays_that_cannot_be_are_errors() {
     refused(Buffer::try_zeros(DType::F32, huge), &message);
     refused(Buffer::full(DType::F32, huge, 1), &message);
     refused(Buffer::pinned(DType::F32, huge), &message);
-    let rows = "q4_0[2, 16] is not a possible array: rows of 16 are no whole number of blocks of 32";
+    let rows = "q4_0[2, 16] is not a possible array: rows of 16 do not divide into blocks of 32";
     refused(Buffer::try_zeros(DType::Q4_0, [2, 16]), rows);
     refused(Buffer::pinned(DType::Q4_0, [2, 16]), rows);
     refused(Buffer::full(DType::F32, [1 << 58], 1), "the system refused 1152921504606846976 bytes of memory");
@@ -126,7 +124,7 @@ fn panics_name_both_facts() {
     assert_eq!(panic_of(|| Tensor::from_bools([0], &[true])), "bool[0] has 0 elements, got 1");
     let bytes = || Buffer::from_bytes(DType::F32, [3], AlignedBytes::zeroed(8));
     assert_eq!(panic_of(bytes), "f32[3] needs 12 bytes, got 8");
-    let rows = "q4_0[33] is not a possible array: rows of 33 are no whole number of blocks of 32";
+    let rows = "q4_0[33] is not a possible array: rows of 33 do not divide into blocks of 32";
     assert_eq!(panic_of(|| Tensor::zeros(DType::Q4_0, [33])), rows);
     assert_eq!(panic_of(|| Buffer::zeros(DType::Q4_0, [33])), rows);
 }

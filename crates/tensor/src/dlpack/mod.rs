@@ -32,7 +32,7 @@ pub struct DlpackTensor {
     source: Option<Source>,
 }
 
-/// What an export keeps alive.
+/// The owner of exported memory; it lives until the consumer calls the deleter.
 #[derive(Debug, Clone)]
 enum Source {
     Buffer(Buffer),

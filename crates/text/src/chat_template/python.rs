@@ -9,7 +9,7 @@ use minijinja::{Error, ErrorKind, Value};
 
 use super::letters::is_printable;
 
-/// What a template's call did wrong.
+/// An error of a filter, function or operator that a template used wrongly.
 pub(super) fn fault(problem: impl Into<Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::InvalidOperation, problem)
 }

@@ -55,7 +55,7 @@ pub(super) fn gather(
     Ok(())
 }
 
-/// What early tools wrote beside the configuration.
+/// The settings in `quantize_config.json`, the file that early GPTQ tools wrote beside config.json.
 fn beside(config_json: &Path, tensor: &str) -> Result<GptqConfig, Error> {
     let path = config_json.with_file_name("quantize_config.json");
     let json = super::read_text(&path).map_err(|error| {
