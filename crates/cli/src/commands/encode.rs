@@ -189,6 +189,13 @@ struct Work {
     encode: Duration,
 }
 
+impl Drop for Work {
+    /// Ends the worker: the trace of a profiled model is written when the last user of the session is gone.
+    fn drop(&mut self) {
+        self.embedder.clone().shutdown();
+    }
+}
+
 impl Work {
     fn new(embedder: Embedder, arguments: &Arguments, load: Duration) -> Work {
         let Arguments { truncate, similarity, json, .. } = *arguments;

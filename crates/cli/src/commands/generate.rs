@@ -139,7 +139,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         printer.show(&jobs)?;
     }
     printer.end(&jobs)?;
-    // What profiles the model writes its trace when the last user of the session is gone.
+    // The trace of a profiled model is written when the last user of the session is gone.
     generator.shutdown();
     if !arguments.quiet {
         limit.warning(&jobs, request.max_new_tokens).iter().for_each(|warning| exit::warn(warning));

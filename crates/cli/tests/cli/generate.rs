@@ -298,3 +298,27 @@ fn flags_override_generation_config() {
         "{outcome:?}"
     );
 }
+
+#[test]
+fn traces_of_profiled_models_are_whole() {
+    let folder = Folder::new("traces");
+    let storyteller = storyteller();
+    let encoder = testdata::shared("minilm-l6-v2").map(|path| path.display().to_string());
+    let mut commands = vec![
+        ["generate", &storyteller, "-p", PROMPT, "-n", "1"].to_vec(),
+        ["run", &storyteller, PROMPT, "-n", "1"].to_vec(),
+    ];
+    commands.extend(encoder.as_ref().map(|encoder| ["encode", encoder, PROMPT].to_vec()));
+    for arguments in commands {
+        // A process that does not wait for its worker loses the trace in some of its runs.
+        for run in 0..5 {
+            let trace = folder.path().join(format!("{}-{run}.json", arguments[0]));
+            let mut command = command(&arguments);
+            command.env("PERIHELION_ENABLE_PROFILING", "on").env("PERIHELION_TRACE_FILE", &trace);
+            assert!(command.status().unwrap().success(), "{arguments:?}");
+            let events: Vec<serde_json::Value> =
+                serde_json::from_slice(&std::fs::read(&trace).unwrap()).unwrap();
+            assert!(events.len() > 2, "{arguments:?}: {events:?}");
+        }
+    }
+}

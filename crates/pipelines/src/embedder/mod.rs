@@ -216,6 +216,9 @@ impl Embedder {
     }
 
     /// Cancels all requests, of all handles, and waits until the thread has ended.
+    ///
+    /// Dropping the last handle does not wait. A program that profiles its session calls this before it ends: the trace is
+    /// written when the last user of the session is gone, and the thread is one.
     pub fn shutdown(self) {
         self.worker.shutdown();
     }

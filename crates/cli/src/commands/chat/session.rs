@@ -36,6 +36,13 @@ pub(super) struct Session {
     last: Option<Answer>,
 }
 
+impl Drop for Session {
+    /// Ends the worker: the trace of a profiled model is written when the last user of the session is gone.
+    fn drop(&mut self) {
+        self.generator.clone().shutdown();
+    }
+}
+
 impl Session {
     /// A conversation without messages. `generator` and `template` belong together.
     pub(super) fn new(
