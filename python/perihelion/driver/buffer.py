@@ -27,6 +27,9 @@ _MODES = {
     "r+": "r+",
 }
 
+# Integers and floats, which NumPy exports as they are.
+_EXPORTED = frozenset(np.dtype(code) for code in "bhilqBHILQefd")
+
 
 @runtime_checkable
 class DLPackArray(Protocol):
@@ -123,7 +126,7 @@ class Buffer(_perihelion.BufferProtocol):
         """
         if isinstance(array, Buffer):
             return array.copy() if copy else array
-        if isinstance(array, np.ndarray):
+        if isinstance(array, np.ndarray) and array.dtype not in _EXPORTED:
             # As bytes: libraries disagree about how truth values are exported, and know nothing of our 8-bit floats.
             dtype = DType.from_numpy(array.dtype)
             if dtype is DType.bool or dtype.is_float8() or dtype is DType.bfloat16:
