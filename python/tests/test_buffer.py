@@ -38,7 +38,7 @@ def test_impossible_buffers_are_refused() -> None:
         Buffer(DType.float32, (2, -1))
     with pytest.raises(ValueError, match="9 axes"):
         Buffer(DType.float32, (1,) * 9)
-    with pytest.raises(ValueError, match="is not a possible array"):
+    with pytest.raises(ValueError, match=r"f32\[.*\] is not a possible array"):
         Buffer(DType.float32, (2**62, 2**62))
     with pytest.raises(OutOfMemory, match="the system refused"):
         Buffer(DType.float32, (2**60,))

@@ -69,7 +69,10 @@ fn commands_offer_the_fields_they_use_with_their_defaults() {
     for command in [&["generate"][..], &["plan"], &["bench"], &["eval"], &["inspect"], &["config", "show"]] {
         let text = help(command);
         assert!(text.contains("at least 16 [default: 64]"), "{command:?}: {text}");
-        assert!(text.contains("memory allow [default: auto]"), "{command:?}: {text}");
+        assert!(
+            text.contains("auto takes what model and memory allow [default: auto]"),
+            "{command:?}: {text}"
+        );
         assert!(
             !text.contains("memory allow [default: 512]") && !text.contains("[default: continuous]"),
             "{text}"

@@ -359,7 +359,7 @@ mod tests {
         let text = refusal(MemoryRequest { weights: 100_001, ..REQUEST });
         assert!(text.contains("use a smaller model or a smaller quantization"), "{text}");
         let text = refusal(MemoryRequest { weights: 89_000, max_length: Auto::Auto, ..REQUEST });
-        assert!(text.contains("free may be used") && text.contains("gpu_memory_utilization"), "{text}");
+        assert!(text.contains("free may be used: raise gpu_memory_utilization"), "{text}");
     }
 
     #[test]
@@ -374,7 +374,7 @@ mod tests {
         assert!(refusal(padded).ends_with("for such a step: lower it to 800"), "{}", refusal(padded));
         // Not even the smallest page: nothing that lowering could mend.
         let tight = MemoryRequest { weights: 89_000, page_size: 512, ..REQUEST };
-        assert!(refusal(tight).contains("free may be used"), "{}", refusal(tight));
+        assert!(refusal(tight).contains("free may be used: raise"), "{}", refusal(tight));
     }
 
     #[test]
