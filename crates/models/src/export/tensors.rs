@@ -47,16 +47,7 @@ impl ExportTensor {
         };
         let rows = matrix.shape()[0];
         let parts = vec![(matrix, 0..rows)];
-        ExportTensor {
-            name,
-            files: Vec::new(),
-            outer,
-            parts,
-            is_vector,
-            adds_1: false,
-            heads: None,
-            is_float: false,
-        }
+        ExportTensor { is_vector, is_float: false, ..stacked(name, outer, parts) }
     }
 
     /// A tensor that is f32 unless another dtype is asked for.
