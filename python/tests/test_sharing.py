@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
+import subprocess
 import sys
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -252,6 +255,15 @@ def test_sharing_leaves_no_references() -> None:
     del buffer
     gc.collect()
     assert sys.getrefcount(array) == before
+
+
+def test_random_exchanges_under_a_debug_allocator_leave_nothing() -> None:
+    # Freed memory is overwritten, by Python's allocator and by that of the C library.
+    allocators = {"PYTHONMALLOC": "debug", "MALLOC_PERTURB_": "165"}
+    program = Path(__file__).with_name("exchange_arrays.py")
+    result = subprocess.run([sys.executable, program], env={**os.environ, **allocators}, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.startswith("10000 exchanges"), result.stdout
 
 
 @needs_torch

@@ -1,7 +1,6 @@
 //! Shell completions: the shell's script asks this binary, which knows its flags, their values and the models here.
 
-use std::ffi::OsStr;
-use std::process::ExitCode;
+use std::ffi::{OsStr, OsString};
 
 use clap_complete::engine::ValueCompleter;
 use clap_complete::{CompleteEnv, CompletionCandidate, PathCompleter};
@@ -13,12 +12,12 @@ use crate::exit;
 pub(crate) const VARIABLE: &str = "PERI_COMPLETE";
 
 /// Prints candidates if a completion script runs this process.
-pub(crate) fn answer() -> Option<ExitCode> {
+pub(crate) fn answer(command_line: &[OsString]) -> Option<u8> {
     std::env::var_os(VARIABLE)?;
     let folder = std::env::current_dir().ok();
     let environment = CompleteEnv::with_factory(crate::command).var(VARIABLE).bin("peri");
-    match environment.try_complete(std::env::args_os(), folder.as_deref()) {
-        Ok(true) => Some(ExitCode::SUCCESS),
+    match environment.try_complete(command_line, folder.as_deref()) {
+        Ok(true) => Some(exit::SUCCESS),
         Ok(false) => None,
         Err(error) => Some(exit::usage(&error, "peri completions")),
     }

@@ -1,7 +1,6 @@
 //! Exit codes, and the one line on standard error that explains a failure.
 
 use std::io::Write;
-use std::process::ExitCode;
 
 use crate::advice::{self, FAILURE, MEMORY, MODEL, USAGE};
 use crate::{interrupt, verb_hints};
@@ -16,6 +15,9 @@ Exit codes:
   4    not enough memory
   130  interrupted (Ctrl-C)
   143  terminated (SIGTERM)";
+
+/// The exit code of a command that did what it was asked.
+pub(crate) const SUCCESS: u8 = 0;
 
 /// A signal came, and the command stopped in order.
 #[derive(Debug, thiserror::Error)]
@@ -38,16 +40,16 @@ pub(crate) struct BadModel(pub String);
 pub(crate) struct NoMemory(pub String);
 
 /// The exit code of a command, after printing its error.
-pub(crate) fn code(result: anyhow::Result<()>) -> ExitCode {
-    let Err(error) = result else { return ExitCode::SUCCESS };
+pub(crate) fn code(result: anyhow::Result<()>) -> u8 {
+    let Err(error) = result else { return SUCCESS };
     if is_broken_pipe(&error) {
         // The reader of our output has seen enough.
-        return ExitCode::SUCCESS;
+        return SUCCESS;
     }
     if error.is::<Interrupted>() {
-        return ExitCode::from(interrupt::exit_code());
+        return interrupt::exit_code();
     }
-    ExitCode::from(report(&error))
+    report(&error)
 }
 
 /// Prints an error with advice, and returns its exit code.
@@ -70,7 +72,7 @@ pub(crate) fn report(error: &anyhow::Error) -> u8 {
 }
 
 /// Prints clap's error in one line, or the help or version the user asked for.
-pub(crate) fn usage(error: &clap::Error, command: &str) -> ExitCode {
+pub(crate) fn usage(error: &clap::Error, command: &str) -> u8 {
     use clap::error::ErrorKind;
     let asked = [
         ErrorKind::DisplayHelp,
@@ -82,7 +84,7 @@ pub(crate) fn usage(error: &clap::Error, command: &str) -> ExitCode {
             Err(problem) if error.exit_code() == 0 => {
                 code(Err(anyhow::Error::from(problem).context("cannot write to standard output")))
             }
-            _ => ExitCode::from(error.exit_code() as u8),
+            _ => error.exit_code() as u8,
         };
     }
     if let Some(clap::error::ContextValue::String(word)) =
@@ -90,14 +92,14 @@ pub(crate) fn usage(error: &clap::Error, command: &str) -> ExitCode {
         && let Some(hint) = verb_hints::hint(word)
     {
         print_line(&format!("there is no command `{word}`: {hint}"));
-        return ExitCode::from(USAGE);
+        return USAGE;
     }
     let text = error.render().to_string();
     let text = text.split("\nUsage:").next().unwrap_or_default();
     let text = text.split("\nFor more information").next().unwrap_or_default();
     let text = text.trim_start_matches("error:").trim().replace("\n\n  tip: ", "; ");
     print_line(&format!("{text}; see `{command} --help`"));
-    ExitCode::from(USAGE)
+    USAGE
 }
 
 /// A text made fit for one line of a terminal: no line breaks, no escape sequences, no runs of spaces.

@@ -138,8 +138,8 @@ impl ModelAndTexts {
 }
 
 /// The error for `--flag true`: such flags take a value only as `--flag=true`.
-pub(crate) fn detached_value(arguments: impl IntoIterator<Item = OsString>) -> Option<Usage> {
-    let words = arguments.into_iter().map(|word| word.to_string_lossy().into_owned());
+pub(crate) fn detached_value(command_line: &[OsString]) -> Option<Usage> {
+    let words = command_line.iter().map(|word| word.to_string_lossy().into_owned());
     let words: Vec<String> = words.take_while(|word| word != "--").collect();
     let is_switch = |flag: &str| {
         let field = flag.strip_prefix("--").and_then(|name| Field::find(name).ok());

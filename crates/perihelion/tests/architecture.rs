@@ -77,9 +77,8 @@ fn crates_depend_on_lower_layers_only() {
 #[test]
 fn safe_crates_forbid_unsafe() {
     for name in SAFE {
-        let root = if *name == "cli" { "main.rs" } else { "lib.rs" };
-        let source =
-            fs::read_to_string(repository().join("crates").join(name).join("src").join(root)).unwrap();
+        let root = repository().join("crates").join(name).join("src/lib.rs");
+        let source = fs::read_to_string(root).unwrap();
         assert!(source.contains("#![forbid(unsafe_code)]"), "{name} does not forbid unsafe code");
     }
 }

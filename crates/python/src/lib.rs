@@ -14,7 +14,13 @@ mod registry;
 mod running;
 mod session;
 
+use std::ffi::OsString;
+
 use pyo3::prelude::*;
+
+/// The allocator of the `peri` binary, for the same speed and memory here. It serves Rust alone, not Python.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The native part of `perihelion`.
 #[pymodule(gil_used = false)]
@@ -37,6 +43,12 @@ mod _perihelion {
     use super::model::{CompiledModel, Model};
     #[pymodule_export]
     use super::session::Session;
+
+    /// Runs the `peri` command with these arguments, the first of which is its name, and returns its exit code.
+    #[pyfunction]
+    fn run_command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
+        py.detach(|| cli::run(&arguments))
+    }
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
