@@ -1,9 +1,8 @@
 //! How one graph is computed: plans, and between them the work that finds sizes in data or runs other graphs.
 
-use std::panic::Location;
 use std::sync::Arc;
 
-use graph::{Graph, Op, Type};
+use graph::{Graph, Op, SourceLocation, Type};
 
 use crate::Kernel;
 use crate::plan::{Plan, PlanInput};
@@ -64,7 +63,7 @@ pub(crate) struct PartStep {
     /// Its number among the steps of the program.
     pub(crate) step: usize,
     /// Where the node was made.
-    pub(crate) location: Option<&'static Location<'static>>,
+    pub(crate) location: Option<SourceLocation>,
 }
 
 /// Which blocks run, and how often.

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use graph::{Graph, NodeId};
+use graph::{Graph, NodeId, SourceLocation};
 
 use crate::ArtifactFault;
 
@@ -67,7 +67,7 @@ pub enum Error {
         /// What is asked for, and why it cannot be.
         message: String,
         /// Where the op was built, if a node of the graph is meant.
-        location: Option<&'static std::panic::Location<'static>>,
+        location: Option<SourceLocation>,
     },
     /// A pass to leave out does not exist.
     #[error("unknown pass `{name}`; the passes are {known}")]
@@ -209,7 +209,7 @@ pub enum Error {
         /// The axis, both sizes, and what the graph says about it.
         message: String,
         /// Where the program that built the graph made the node, if it is known.
-        location: Option<&'static std::panic::Location<'static>>,
+        location: Option<SourceLocation>,
     },
     /// A call was cancelled.
     #[error("model `{model}`: the call was cancelled")]
@@ -243,7 +243,7 @@ pub enum Error {
         /// What is wrong with the data.
         message: String,
         /// Where the program that built the graph made the node, if it is known.
-        location: Option<&'static std::panic::Location<'static>>,
+        location: Option<SourceLocation>,
     },
     /// An error of a call, and the stack of the caller: the debug option `stack_trace_on_error` is on.
     #[error("{error}\nstack trace:\n{stack}")]
@@ -272,7 +272,7 @@ impl Error {
 
     /// What a device cannot give to a graph, or to one of its nodes.
     pub(crate) fn compile(graph: &Graph, node: Option<NodeId>, message: String) -> Error {
-        let location = node.and_then(|id| graph.node(id).location);
+        let location = node.and_then(|id| graph.node(id).location.clone());
         Error::Compile { graph: graph.name().to_string(), message, location }
     }
 

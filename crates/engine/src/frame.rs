@@ -138,7 +138,7 @@ fn rebind(plan: &Plan, given: &Bindings) -> Result<Bindings, Error> {
         rebind.bind(&shape, &mut bindings).map_err(|message| Error::Rebind {
             value: name.clone(),
             message,
-            location: *location,
+            location: location.clone(),
         })?;
     }
     Ok(bindings)

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::panic::Location;
 use std::sync::Arc;
 
 use graph::ops::Rebind;
-use graph::{Bindings, Dim, Op, Type};
+use graph::{Bindings, Dim, Op, SourceLocation, Type};
 use tensor::Tensor;
 
 use crate::Kernel;
@@ -44,7 +43,7 @@ pub(crate) struct PlanRebind {
     pub(crate) name: String,
     pub(crate) rebind: Rebind,
     /// Where the node was made.
-    pub(crate) location: Option<&'static Location<'static>>,
+    pub(crate) location: Option<SourceLocation>,
 }
 
 /// A weight or constant in one layout. The same weight may have several slots.
@@ -109,7 +108,7 @@ pub(crate) struct Step {
     /// Values, by index.
     pub(crate) results: Vec<usize>,
     /// Where the node was made.
-    pub(crate) location: Option<&'static Location<'static>>,
+    pub(crate) location: Option<SourceLocation>,
 }
 
 /// Who computes a step.

@@ -1,8 +1,6 @@
 //! The loop over the steps of a frame: hands each kernel its memory. Allocates nothing per step.
 
-use std::panic::Location;
-
-use graph::Op;
+use graph::{Op, SourceLocation};
 use tensor::{Shape, Tensor};
 
 use crate::bound_weight::BoundWeight;
@@ -47,14 +45,14 @@ impl Hooks<'_> {
         &self,
         step: usize,
         op: &str,
-        location: Option<&'static Location<'static>>,
+        location: Option<&SourceLocation>,
         message: String,
     ) -> Error {
         let message = match location.filter(|_| self.settings.source_tracebacks) {
             Some(location) => format!("{message} (built at {location})"),
             None => message,
         };
-        Error::Step { step, op: op.to_string(), message, location }
+        Error::Step { step, op: op.to_string(), message, location: location.cloned() }
     }
 }
 
@@ -72,7 +70,7 @@ pub(crate) fn run(
         }
         let number = plan.first_step + i;
         run_step(number, step, sized, memory, lists, hooks)
-            .map_err(|message| hooks.error(number, step.work.op_name(), step.location, message))?;
+            .map_err(|message| hooks.error(number, step.work.op_name(), step.location.as_ref(), message))?;
     }
     Ok(())
 }

@@ -199,7 +199,7 @@ impl<'g, 's> Splitting<'g, 's> {
 
     fn step(&mut self, node: &Node) -> PartStep {
         self.shared.steps += 1;
-        PartStep { step: self.shared.steps - 1, location: node.location }
+        PartStep { step: self.shared.steps - 1, location: node.location.clone() }
     }
 
     fn source(&mut self, value: Value) -> Result<PartOperand, Error> {
@@ -241,7 +241,7 @@ impl<'g> PartGraph<'g> {
 
     fn node(&mut self, node: &Node) -> Result<(), Error> {
         let inputs = node.inputs.iter().map(|&input| self.value(input)).collect::<Result<Vec<_>, _>>()?;
-        let outputs = self.graph.push_from(node.op.clone(), &inputs, node.location)?;
+        let outputs = self.graph.push_from(node.op.clone(), &inputs, node.location.clone())?;
         self.values.extend(node.outputs.iter().copied().zip(outputs));
         Ok(())
     }

@@ -109,9 +109,8 @@ mod tests {
             let zero = b.constant(Tensor::scalar(0i64));
             b.while_loop(
                 &[zero],
-                &[on],
-                |_, _, captured| Ok(captured[0]),
-                |b, carried, _| {
+                |_, _| Ok(on),
+                |b, carried| {
                     let one = b.constant(Tensor::scalar(1i64));
                     Ok(vec![b.add(carried[0], one)?])
                 },

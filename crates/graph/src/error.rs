@@ -1,7 +1,8 @@
 //! What can be wrong with a graph.
 
 use std::fmt;
-use std::panic::Location;
+
+use crate::SourceLocation;
 
 /// Why an op refuses its operands: the sentence without the op, which [`Error::Type`] adds.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -34,14 +35,14 @@ macro_rules! refuse_if {
 #[non_exhaustive]
 pub enum Error {
     /// An op's operands do not fit it.
-    #[error("{op}: {error}{}", At(*location))]
+    #[error("{op}: {error}{}", At(location))]
     Type {
         /// The op's name.
         op: &'static str,
         /// What does not fit.
         error: TypeError,
         /// Where the program that builds the graph asked for it; `None` for what was read from text.
-        location: Option<&'static Location<'static>>,
+        location: Option<SourceLocation>,
     },
     /// A structural rule is broken.
     #[error("graph `{graph}`: {message}")]
@@ -82,9 +83,9 @@ impl Error {
     }
 
     /// This error with the place in the source that caused it, unless it has one.
-    pub(crate) fn at(mut self, place: Option<&'static Location<'static>>) -> Error {
+    pub(crate) fn at(mut self, place: Option<SourceLocation>) -> Error {
         if let Error::Type { location, .. } = &mut self {
-            *location = location.or(place);
+            *location = location.take().or(place);
         }
         self
     }
@@ -104,10 +105,10 @@ impl Error {
 }
 
 /// ` (src/model.rs:12:9)`
-struct At(Option<&'static Location<'static>>);
+struct At<'a>(&'a Option<SourceLocation>);
 
-impl fmt::Display for At {
+impl fmt::Display for At<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |location| write!(f, " ({location})"))
+        self.0.as_ref().map_or(Ok(()), |location| write!(f, " ({location})"))
     }
 }

@@ -46,6 +46,7 @@ mod builder;
 mod dim;
 mod evaluate;
 mod graph;
+mod location;
 pub mod ops;
 #[cfg(test)]
 mod random;
@@ -54,10 +55,11 @@ mod text;
 mod ty;
 mod verify;
 
-pub use builder::{Approximation, Builder, Index, Operand, RaggedBatch, Suppression};
+pub use builder::{Approximation, Builder, Index, Operand, RaggedBatch, Region, Suppression};
 pub use dim::{Bindings, Dim, Substitution};
 pub use error::{Error, TypeError};
 pub use evaluate::Evaluation;
 pub use graph::{Graph, Input, Module, Node, NodeId, Value};
+pub use location::SourceLocation;
 pub use ops::Op;
 pub use ty::{DeviceRef, Kind, Type};

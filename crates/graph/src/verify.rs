@@ -21,6 +21,7 @@ const RULES: &[Rule] = &[
     buffers_are_used_once_in_a_node,
     buffers_are_inputs,
     types_follow_from_operands,
+    symbols_are_defined_once,
     symbols_are_determined,
     weights_have_one_type,
     outputs_are_tensors,
@@ -52,6 +53,22 @@ impl Graph {
         }
         let invalid = |message| Error::Invalid { graph: self.name().to_string(), message };
         RULES.iter().try_for_each(|rule| rule(self)).map_err(invalid)
+    }
+
+    /// The first symbol whose size follows neither from the inputs nor from nodes before, and the dim that names it.
+    pub(crate) fn undetermined_symbol(&self) -> Option<(&str, &Dim)> {
+        let mut known = symbols_of_inputs(self);
+        let inputs = self.inputs.iter().map(|input| input.value).collect();
+        let nodes = self.nodes().map(|(_, node)| (node.op.defines(), node.outputs.clone()));
+        for (defined, values) in std::iter::once((Vec::new(), inputs)).chain(nodes) {
+            known.extend(defined);
+            for dim in values.into_iter().flat_map(|value| &self.ty(value).shape) {
+                if let Some(symbol) = dim.symbols().into_iter().find(|symbol| !known.contains(symbol)) {
+                    return Some((symbol, dim));
+                }
+            }
+        }
+        None
     }
 
     fn label(&self, value: Value) -> String {
@@ -183,9 +200,28 @@ fn types_follow_from_operands(graph: &Graph) -> Result<(), String> {
     Ok(())
 }
 
+fn symbols_are_defined_once(graph: &Graph) -> Result<(), String> {
+    let mut known = symbols_of_inputs(graph);
+    for (_, node) in graph.nodes() {
+        for symbol in node.op.defines() {
+            let (op, fresh) = (node.op.name(), known.insert(symbol));
+            ensure(fresh, || format!("{op} defines the symbol `{symbol}`, which has a size already"))?;
+        }
+    }
+    Ok(())
+}
+
 fn symbols_are_determined(graph: &Graph) -> Result<(), String> {
-    let shapes = graph.inputs.iter().flat_map(|input| &graph.ty(input.value).shape);
-    let mut expressions: Vec<&Dim> = shapes.filter(|dim| dim.as_static().is_none()).collect();
+    match graph.undetermined_symbol() {
+        None => Ok(()),
+        Some((symbol, dim)) => Err(format!("no input determines the symbol `{symbol}` of the dim {dim}")),
+    }
+}
+
+/// The symbols whose sizes follow from the shapes of the inputs.
+fn symbols_of_inputs(graph: &Graph) -> BTreeSet<&str> {
+    let mut expressions: Vec<&Dim> =
+        graph.inputs.iter().flat_map(|input| &graph.ty(input.value).shape).collect();
     let mut known: BTreeSet<&str> = BTreeSet::new();
     loop {
         let before = expressions.len();
@@ -195,27 +231,9 @@ fn symbols_are_determined(graph: &Graph) -> Result<(), String> {
             Unknown::Entangled => true,
         });
         if expressions.len() == before {
-            break;
+            return known;
         }
     }
-    let determined = |dim: &Dim, known: &BTreeSet<&str>| match dim
-        .symbols()
-        .into_iter()
-        .find(|symbol| !known.contains(symbol))
-    {
-        None => Ok(()),
-        Some(symbol) => Err(format!("no input determines the symbol `{symbol}` of the dim {dim}")),
-    };
-    expressions.into_iter().try_for_each(|dim| determined(dim, &known))?;
-    for (_, node) in graph.nodes() {
-        for symbol in node.op.defines() {
-            let (op, fresh) = (node.op.name(), known.insert(symbol));
-            ensure(fresh, || format!("{op} defines the symbol `{symbol}`, which has a size already"))?;
-        }
-        let mut results = node.outputs.iter().flat_map(|&value| &graph.ty(value).shape);
-        results.try_for_each(|dim| determined(dim, &known))?;
-    }
-    Ok(())
 }
 
 fn weights_have_one_type(graph: &Graph) -> Result<(), String> {

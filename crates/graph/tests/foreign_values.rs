@@ -27,8 +27,8 @@ fn a_value_of_another_builder_is_refused() {
     assert_eq!(message(b.softmax(y, 0)), format!("softmax: an operand is {foreign}"));
     assert_eq!(message(b.dim(x, 0)), format!("dim: an operand is {foreign}"));
     assert_eq!(
-        message(b.cond(own, &[y], |_, v| Ok(v.to_vec()), |_, v| Ok(v.to_vec()))),
-        format!("cond: an operand is {foreign}")
+        message(b.while_loop(&[y], |_, v| Ok(v[0]), |_, v| Ok(v.to_vec()))),
+        format!("while: an operand is {foreign}")
     );
     assert_eq!(message(b.clone().finish(&[own, y])), format!("graph `b`: output 1 is {foreign}"));
     drop(a);
@@ -38,13 +38,41 @@ fn a_value_of_another_builder_is_refused() {
 }
 
 #[test]
-fn a_branch_must_capture_what_it_uses() {
+fn a_value_of_an_ended_region_is_refused() {
     let mut b = Builder::new("outer");
     let p = b.input("p", Type::new(DType::Bool, dims![]));
     let x = b.input("x", f32(dims!["n"]));
-    let error = b.cond(p, &[x], |b, _| Ok(vec![b.silu(x)?]), |_, v| Ok(v.to_vec()));
-    let expected = "silu: operand 0 is a value of another graph, `outer`; this graph is `then`";
-    assert_eq!(message(error), expected);
+    let mut inner = x;
+    let then = |b: &mut Builder| {
+        inner = b.silu(x)?;
+        Ok(vec![inner])
+    };
+    let y = b.cond(p, None, then, |_| Ok(vec![x])).unwrap()[0];
+    let foreign = "a value of another graph, `then`; this graph is `outer`";
+    assert_eq!(message(b.negate(inner)), format!("neg: operand 0 is {foreign}"));
+    let foreign = "a value of another graph, `then`; this graph is `otherwise`";
+    let error = b.cond(p, None, |_| Ok(vec![x]), |b| Ok(vec![b.negate(inner)?]));
+    assert_eq!(message(error), format!("neg: operand 0 is {foreign}"));
+    let error = b.cond(p, None, |_| Ok(vec![x]), |_| Ok(vec![inner]));
+    assert_eq!(message(error), format!("graph `otherwise`: output 0 is {foreign}"));
+    b.finish(&[y]).unwrap();
+}
+
+#[test]
+fn a_branch_refuses_values_of_other_graphs() {
+    let mut a = Builder::new("a");
+    let x = a.input("x", f32(dims!["n"]));
+    let mut b = Builder::new("b");
+    let p = b.input("p", Type::new(DType::Bool, dims![]));
+    let error = b.cond(p, None, |b| Ok(vec![b.negate(x)?]), |_| Ok(vec![]));
+    let foreign = "a value of another graph, `a`; this graph is `then`";
+    assert_eq!(message(error), format!("neg: operand 0 is {foreign}"));
+    a.begin_region("then", &[]);
+    let region = a.end_region(&[x]).unwrap();
+    b.begin_region("otherwise", &[]);
+    let otherwise = b.end_region(&[p]).unwrap();
+    let foreign = "a value of another graph, `a`; this graph is `b`";
+    assert_eq!(message(b.cond_of(p, None, region, otherwise)), format!("cond: an operand is {foreign}"));
 }
 
 #[test]

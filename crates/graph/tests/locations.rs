@@ -1,7 +1,7 @@
 //! Nodes remember the line that called the builder, however many of them a method makes.
 
 use perihelion_graph::ops::{Conv, FftNorm, TopK};
-use perihelion_graph::{Builder, DeviceRef, Error, Index, Type, Value, dims};
+use perihelion_graph::{Builder, DeviceRef, Error, Index, SourceLocation, Type, dims};
 use tensor::{DType, Tensor};
 
 /// Builds something in one line of this file, and checks that all nodes it adds come from that line.
@@ -12,7 +12,7 @@ macro_rules! check {
         let nodes: Vec<_> = $b.graph().nodes().skip(before).collect();
         assert!(!nodes.is_empty(), "{}", stringify!($what));
         for (_, node) in nodes {
-            let location = node.location.expect("built, not parsed");
+            let location = node.location.as_ref().expect("built, not parsed");
             let place = (location.file(), location.line());
             assert_eq!(place, (file!(), line), "{} of {}", node.op.name(), stringify!($what));
         }
@@ -70,8 +70,8 @@ fn nodes_remember_who_called() -> Result<(), Error> {
     check!(b, b.store_slice(state, &[Index::AtValue(i)], row));
     check!(b, b.print(x, "x"));
     check!(b, b.print_text("here", "note"));
-    check!(b, b.cond(p, &[x], |_, x| Ok(x.to_vec()), |_, x| Ok(x.to_vec())));
-    check!(b, b.while_loop(&[p], &[], |_, p, _| Ok(p[0]), |_, p, _| Ok(p.to_vec())));
+    check!(b, b.cond(p, None, |_| Ok(vec![x]), |_| Ok(vec![x])));
+    check!(b, b.while_loop(&[p], |_, p| Ok(p[0]), |_, p| Ok(p.to_vec())));
     Ok(())
 }
 
@@ -79,7 +79,7 @@ fn nodes_remember_who_called() -> Result<(), Error> {
 macro_rules! fails {
     ($what:expr) => {{
         let (error, line) = ($what.map(|_| ()).unwrap_err(), line!());
-        let Error::Type { location: Some(location), .. } = error else {
+        let Error::Type { location: Some(location), .. } = &error else {
             panic!("no location in {error:?} of {}", stringify!($what));
         };
         assert_eq!((location.file(), location.line()), (file!(), line), "{}", stringify!($what));
@@ -96,7 +96,7 @@ fn errors_name_who_called() {
     let p = b.input("p", Type::new(DType::Bool, dims![]));
     let state = b.input("state", Type::buffer(DType::F32, dims![4, 6]));
     let other = Builder::new("h").input("x", Type::new(DType::F32, dims!["n"]));
-    let same = |_: &mut Builder, x: &[Value]| Ok(x.to_vec());
+    let same = |_: &mut Builder| Ok(vec![x]);
 
     fails!(b.logical_not(x));
     fails!(b.negate(other));
@@ -141,10 +141,12 @@ fn errors_name_who_called() {
     fails!(b.qmatmul(DType::Q4_0, x, other));
     fails!(b.allreduce_sum(&[x], &[]));
     fails!(b.shard_and_stack(&[x], &[], 0));
-    fails!(b.cond(x, &[x], same, same));
-    fails!(b.cond_with_types(p, &[x], &[], same, same));
-    fails!(b.cond(p, &[other], same, same));
-    fails!(b.while_loop(&[x], &[], |_, x, _| Ok(x[0]), |_, _, _| Ok(vec![])));
+    fails!(b.cond(x, None, same, same));
+    fails!(b.cond(p, Some(&[]), same, same));
+    fails!(b.cond(other, None, same, same));
+    fails!(b.cond(p, None, |b| Ok(vec![b.negate(other)?]), same));
+    fails!(b.while_loop(&[x], |_, x| Ok(x[0]), |_, _| Ok(vec![])));
+    fails!(b.while_loop(&[other], |_, x| Ok(x[0]), |_, _| Ok(vec![])));
 }
 
 #[test]
@@ -153,16 +155,40 @@ fn nodes_of_graphs_within_remember_too() -> Result<(), Error> {
     let p = b.input("p", Type::new(DType::Bool, dims![]));
     let x = b.input("x", Type::new(DType::F32, dims!["n"]));
     let mut line = 0;
-    let then = |b: &mut Builder, x: &[Value]| {
+    let then = |b: &mut Builder| {
         line = line!() + 1;
-        Ok(vec![b.add(x[0], 1)?])
+        Ok(vec![b.add(x, 1)?])
     };
-    b.cond(p, &[x], then, |_, x| Ok(x.to_vec()))?;
+    b.cond(p, None, then, |_| Ok(vec![x]))?;
     let (_, node) = b.graph().nodes().last().expect("a node");
     let regions = node.op.regions();
     for (_, node) in regions[0].nodes() {
-        let location = node.location.expect("built, not parsed");
+        let location = node.location.as_ref().expect("built, not parsed");
         assert_eq!((location.file(), location.line()), (file!(), line), "{}", node.op.name());
     }
+    Ok(())
+}
+
+#[test]
+fn locations_of_other_languages_replace_those_of_callers() -> Result<(), Error> {
+    let mut b = Builder::new("g");
+    let p = b.input("p", Type::new(DType::Bool, dims![]));
+    let x = b.input("x", Type::new(DType::F32, dims!["n"]));
+    let place = |line, column| Some(SourceLocation::Other { file: "model.py".into(), line, column });
+    b.set_location(place(3, None));
+    assert_eq!(b.softmax(x, 1).unwrap_err().to_string(), "softmax: f32[n] has no axis 1 (model.py:3)");
+    let then = |b: &mut Builder| {
+        b.set_location(place(7, Some(9)));
+        let error = b.is_nan(p).unwrap_err().to_string();
+        assert_eq!(error, "is_nan: x is bool[], expected a float (model.py:7:9)");
+        Ok(vec![b.negate(x)?])
+    };
+    b.cond(p, None, then, |_| Ok(vec![x]))?;
+    b.set_location(None);
+    let (_, line) = (b.negate(x)?, line!());
+    let nodes: Vec<_> = b.graph().nodes().map(|(_, node)| node).collect();
+    assert_eq!(nodes[0].location, place(7, Some(9)));
+    assert_eq!(nodes[0].op.regions()[0].nodes().next().expect("negate").1.location, place(7, Some(9)));
+    assert_eq!(nodes[1].location.as_ref().map(SourceLocation::line), Some(line));
     Ok(())
 }

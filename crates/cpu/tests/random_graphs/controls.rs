@@ -23,19 +23,19 @@ fn cond(g: &mut Growth) -> Result<Vec<Value>, Error> {
     let predicate = is_positive(g, 0)?;
     let x = g.find(1, |ty| ty.dtype == DType::F32)?;
     let (buffer, weight) = (g.buffer, g.name("w"));
-    let then = move |b: &mut Builder, v: &[Value]| {
+    let z = g.find(2, |ty| *ty == Type::new(DType::F32, g.b.ty(buffer).shape.clone()))?;
+    let then = |b: &mut Builder| {
         let half = b.constant(Tensor::scalar(0.5f32));
-        b.store(v[1], v[2])?;
+        b.store(buffer, z)?;
         let w = b.weight(weight, Type::new(DType::F32, [1usize]))?;
-        let scaled = b.op(Binary::Mul, &[v[0], half])?;
+        let scaled = b.op(Binary::Mul, &[x, half])?;
         Ok(vec![b.op(Unary::Tanh, &[scaled])?, w])
     };
-    let otherwise = |b: &mut Builder, v: &[Value]| {
+    let otherwise = |b: &mut Builder| {
         let two = b.constant(Tensor::from_slice([1], &[2f32]));
-        Ok(vec![v[0], two])
+        Ok(vec![x, two])
     };
-    let z = g.find(2, |ty| *ty == Type::new(DType::F32, g.b.ty(buffer).shape.clone()))?;
-    g.b.cond(predicate, &[x, buffer, z], then, otherwise)
+    g.b.cond(predicate, None, then, otherwise)
 }
 
 /// Adds what is captured a few times, and changes the buffer each time.
@@ -43,19 +43,19 @@ fn while_loop(g: &mut Growth) -> Result<Vec<Value>, Error> {
     let x = g.find(0, |ty| ty.dtype == DType::F32)?;
     let (zero, buffer) = (g.constant(Tensor::scalar(0i64))?, g.buffer);
     let times = g.number(0, 4) as i64;
-    let few = move |b: &mut Builder, carried: &[Value], _: &[Value]| {
+    let few = |b: &mut Builder, carried: &[Value]| {
         let end = b.constant(Tensor::scalar(times));
         b.op(Binary::Less, &[carried[0], end])
     };
-    let next = |b: &mut Builder, carried: &[Value], captured: &[Value]| {
+    let next = |b: &mut Builder, carried: &[Value]| {
         let one = b.constant(Tensor::scalar(1i64));
-        let old = b.load(captured[1])?;
+        let old = b.load(buffer)?;
         let negative = b.op(Unary::Neg, &[old])?;
-        b.store(captured[1], negative)?;
-        let sum = b.op(Binary::Add, &[carried[1], captured[0]])?;
+        b.store(buffer, negative)?;
+        let sum = b.op(Binary::Add, &[carried[1], x])?;
         Ok(vec![b.op(Binary::Add, &[carried[0], one])?, sum])
     };
-    g.b.while_loop(&[zero, x], &[x, buffer], few, next)
+    g.b.while_loop(&[zero, x], few, next)
 }
 
 /// One graph with a weight, called twice.

@@ -198,14 +198,14 @@ fn graphs_within_graphs_come_back() {
         let x = b.input("x", f32(&["n", "5"]));
         b.cond(
             pick,
-            &[x],
-            |b, x| {
+            None,
+            |b| {
                 let weight = b.weight("b", f32(&["4", "5"]))?;
-                Ok(vec![b.linear(x[0], weight)?])
+                Ok(vec![b.linear(x, weight)?])
             },
-            |b, x| {
+            |b| {
                 let constant = b.constant(noise([4, 5], 9));
-                Ok(vec![b.linear(x[0], constant)?])
+                Ok(vec![b.linear(x, constant)?])
             },
         )
     });

@@ -98,11 +98,8 @@ fn unused_weights_must_be_row_major_too() {
 fn weights_of_graphs_within_are_packed() {
     let graph = build("g", |b| {
         let (p, x) = (b.input("p", Type::new(DType::Bool, graph::dims![])), b.input("x", f32(&["n", "2"])));
-        let with = |b: &mut graph::Builder, x: &[graph::Value]| {
-            let w = b.weight("w", f32(&["2", "2"]))?;
-            Ok(vec![b.linear(x[0], w)?])
-        };
-        b.cond(p, &[x], with, |_, x| Ok(x.to_vec()))
+        let w = b.weight("w", f32(&["2", "2"]))?;
+        b.cond(p, None, |b| Ok(vec![b.linear(x, w)?]), |_| Ok(vec![x]))
     });
     let plan = session().compile(&graph).unwrap().to_string();
     assert!(plan.contains("weight \"w\" f32[2, 2] as columns"), "{plan}");

@@ -125,7 +125,8 @@ impl<'r> Execution<'r, '_> {
                 run::in_words(op.sizes(&tensors.iter().collect::<Vec<_>>()))
             }
         });
-        let sizes = found.map_err(|message| self.hooks.error(*step, op.name(), *location, message))?;
+        let sizes =
+            found.map_err(|message| self.hooks.error(*step, op.name(), location.as_ref(), message))?;
         assert_eq!(sizes.len(), op.defines().len(), "a size for each symbol of {}", op.name());
         if let Some(watch) = &mut self.hooks.watch {
             let shapes: Vec<String> = views.iter().map(|v| format!("{}{}", v.dtype, v.shape)).collect();

@@ -214,11 +214,10 @@ fn threads_run_loops_beside_each_other() {
         let zero = b.constant(Tensor::scalar(0i64));
         let last = b.while_loop(
             &[zero, x],
-            &[end, x],
-            |b, carried, captured| b.binary(graph::ops::Binary::Less, carried[0], captured[0]),
-            |b, carried, captured| {
+            |b, carried| b.binary(graph::ops::Binary::Less, carried[0], end),
+            |b, carried| {
                 let one = b.constant(Tensor::scalar(1i64));
-                Ok(vec![b.add(carried[0], one)?, b.add(carried[1], captured[1])?])
+                Ok(vec![b.add(carried[0], one)?, b.add(carried[1], x)?])
             },
         )?;
         Ok(vec![last[1]])

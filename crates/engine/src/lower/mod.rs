@@ -94,7 +94,7 @@ impl<'g, 's> Lowering<'g, 's> {
             if let Op::Rebind(rebind) = &node.op {
                 let names = self.names.get_or_init(|| self.graph.value_names());
                 let name = names[node.inputs[0].index()].clone();
-                let (rebind, location) = (rebind.clone(), node.location);
+                let (rebind, location) = (rebind.clone(), node.location.clone());
                 self.plan.rebinds.push(PlanRebind { value: source, name, rebind, location });
             }
             let PlanValue { home, offset, .. } = &self.plan.values[source];
@@ -135,7 +135,7 @@ impl<'g, 's> Lowering<'g, 's> {
             Some(kernel) => Work::Kernel(node.op.clone(), kernel),
             None => Work::Reference(node.op.clone()),
         };
-        self.plan.steps.push(Step { work, operands, results, location: node.location });
+        self.plan.steps.push(Step { work, operands, results, location: node.location.clone() });
         Ok(())
     }
 

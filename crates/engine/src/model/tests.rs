@@ -300,11 +300,11 @@ fn random_node(b: &mut Builder, pool: &mut Vec<Value>, [op, i, j]: [usize; 3]) -
         23 => b.store(pool_buffer(b), x)?,
         24 => {
             let (p, buffer) = (is_negative(b, x)?, pool_buffer(b));
-            let then = |b: &mut Builder, v: &[Value]| {
-                b.store(v[1], v[0])?;
-                Ok(vec![b.silu(v[0])?, v[0]])
+            let then = |b: &mut Builder| {
+                b.store(buffer, x)?;
+                Ok(vec![b.silu(x)?, x])
             };
-            pool.extend(b.cond(p, &[x, buffer], then, |b, v| Ok(vec![v[0], b.unary(Unary::Neg, v[0])?]))?);
+            pool.extend(b.cond(p, None, then, |b| Ok(vec![x, b.unary(Unary::Neg, x)?]))?);
         }
         25 => {
             let body = |b: &mut Builder, v: &[Value]| {
@@ -317,18 +317,18 @@ fn random_node(b: &mut Builder, pool: &mut Vec<Value>, [op, i, j]: [usize; 3]) -
             pool.extend(b.call(&layer, &[x], "layer.")?);
         }
         26 => {
-            let zero = b.constant(Tensor::scalar(0i64));
-            let next = |b: &mut Builder, carried: &[Value], captured: &[Value]| {
+            let (zero, buffer) = (b.constant(Tensor::scalar(0i64)), pool_buffer(b));
+            let next = |b: &mut Builder, carried: &[Value]| {
                 let one = b.constant(Tensor::scalar(1i64));
-                let old = b.load(captured[1])?;
-                b.store(captured[1], old)?;
-                Ok(vec![b.add(carried[0], one)?, b.add(carried[1], captured[0])?])
+                let old = b.load(buffer)?;
+                b.store(buffer, old)?;
+                Ok(vec![b.add(carried[0], one)?, b.add(carried[1], x)?])
             };
-            let few = |b: &mut Builder, carried: &[Value], _: &[Value]| {
+            let few = |b: &mut Builder, carried: &[Value]| {
                 let end = b.constant(Tensor::scalar((j % 3) as i64));
                 b.binary(Binary::Less, carried[0], end)
             };
-            pool.push(b.while_loop(&[zero, x], &[x, pool_buffer(b)], few, next)?[1]);
+            pool.push(b.while_loop(&[zero, x], few, next)?[1]);
         }
         _ => pool.push(b.load(pool_buffer(b))?),
     }

@@ -71,12 +71,12 @@ fn what_is_elsewhere_is_found_in_graphs_within_and_told_by_its_place() {
     let mut line = 0;
     let graph = build("g", |b| {
         let (p, x) = (b.input("p", Type::new(DType::Bool, graph::dims![])), b.input("x", f32(&["2"])));
-        let then = |b: &mut graph::Builder, x: &[graph::Value]| {
+        let then = |b: &mut graph::Builder| {
             line = line!() + 1;
             b.weight("far", far())?;
-            Ok(x.to_vec())
+            Ok(vec![x])
         };
-        b.cond(p, &[x], then, |_, x| Ok(x.to_vec()))
+        b.cond(p, None, then, |_| Ok(vec![x]))
     });
     let expected = "compiling `then`: a value is f32[2] @gpu:0, but the session's devices are: test";
     assert_eq!(message(session.compile(&graph)), expected);

@@ -1,18 +1,37 @@
 //! Conditions, loops and calls: graphs within the graph.
 
+use std::mem;
 use std::sync::Arc;
 
-use super::{Builder, refuse};
+use super::{Builder, Scope};
+use crate::dim::Unknown;
 use crate::ops::{Call, Cond, While};
-use crate::{Error, Graph, Type, Value};
+use crate::{Dim, Error, Graph, Input, Type, Value};
+
+/// A graph that was built within another, for [`Builder::cond_of`] or [`Builder::while_of`].
+#[derive(Debug)]
+pub struct Region {
+    graph: Graph,
+    /// The values of graphs around it that it uses, and the inputs that stand for them.
+    captured: Vec<(Value, Value)>,
+}
+
+impl Region {
+    /// Appends the input that stands for a value of a graph around.
+    fn capture(&mut self, value: Value, ty: &Type) {
+        let name = format!("x{}", self.graph.inputs.len());
+        match self.captured.iter().find(|(captured, _)| *captured == value) {
+            Some(&(_, value)) => self.graph.inputs.push(Input { name, value }),
+            None => drop(self.graph.input(name, ty.clone())),
+        }
+    }
+}
 
 impl Builder {
-    /// What `then` makes of the captured values if `predicate`, one bool on the host, is true; else what `otherwise`
-    /// makes of them. Both get the captured values, and give results of the same types; buffers may be captured.
+    /// What `then` gives if `predicate`, one bool on the host, is true; else what `otherwise` gives. Both give results of
+    /// the same types, which are `types` if these are known.
     ///
-    /// Weights are better asked for within a branch, by [`Builder::weight`]: a device packs them as any others, and the
-    /// same name gives the same weight in all graphs. A captured weight is a value like those computed, and is used as
-    /// it is stored.
+    /// Both can use the values of this graph, also write its buffers.
     ///
     /// ```
     /// # use perihelion_graph as graph;
@@ -21,7 +40,7 @@ impl Builder {
     /// let mut b = Builder::new("clip");
     /// let train = b.input("train", Type::new(DType::Bool, dims![]));
     /// let x = b.input("x", Type::new(DType::F32, dims!["n"]));
-    /// let y = b.cond(train, &[x], |b, x| Ok(vec![b.silu(x[0])?]), |_, x| Ok(x.to_vec()))?;
+    /// let y = b.cond(train, None, |b| Ok(vec![b.silu(x)?]), |_| Ok(vec![x]))?;
     /// b.finish(&y)?;
     /// # Ok::<(), Error>(())
     /// ```
@@ -29,59 +48,49 @@ impl Builder {
     pub fn cond(
         &mut self,
         predicate: Value,
-        captured: &[Value],
-        then: impl FnOnce(&mut Builder, &[Value]) -> Result<Vec<Value>, Error>,
-        otherwise: impl FnOnce(&mut Builder, &[Value]) -> Result<Vec<Value>, Error>,
+        types: Option<&[Type]>,
+        then: impl FnOnce(&mut Builder) -> Result<Vec<Value>, Error>,
+        otherwise: impl FnOnce(&mut Builder) -> Result<Vec<Value>, Error>,
     ) -> Result<Vec<Value>, Error> {
-        let then = self.within("cond", "then", captured, then)?;
-        let otherwise = self.within("cond", "otherwise", captured, otherwise)?;
-        self.ops(Cond { then, otherwise }, &[&[predicate], captured].concat())
+        let then = self.region("then", &[], |b, _| then(b))?;
+        let otherwise = self.region("otherwise", &[], |b, _| otherwise(b))?;
+        self.cond_of(predicate, types, then, otherwise)
     }
 
-    /// [`Builder::cond`], whose results have these types.
-    ///
-    /// # Errors
-    /// As [`Builder::cond`], and if a branch gives other types.
+    /// [`Builder::cond`] of regions without inputs.
     #[track_caller]
-    pub fn cond_with_types(
+    pub fn cond_of(
         &mut self,
         predicate: Value,
-        captured: &[Value],
-        types: &[Type],
-        then: impl FnOnce(&mut Builder, &[Value]) -> Result<Vec<Value>, Error>,
-        otherwise: impl FnOnce(&mut Builder, &[Value]) -> Result<Vec<Value>, Error>,
+        types: Option<&[Type]>,
+        then: Region,
+        otherwise: Region,
     ) -> Result<Vec<Value>, Error> {
-        let then = self.within("cond", "then", captured, then)?;
-        let otherwise = self.within("cond", "otherwise", captured, otherwise)?;
-        for branch in [&then, &otherwise] {
-            let given: Vec<&Type> = branch.outputs().iter().map(|&output| branch.ty(output)).collect();
-            if !given.iter().copied().eq(types) {
-                let (name, given, expected) = (branch.name(), list(given), list(types.iter().collect()));
-                return Err(refuse("cond", format!("`{name}` gives {given}, expected {expected}")));
+        for Region { graph, .. } in [&then, &otherwise] {
+            let given: Vec<&Type> = graph.outputs().iter().map(|&output| graph.ty(output)).collect();
+            if let Some(types) = types.filter(|&types| !given.iter().copied().eq(types)) {
+                let (name, given, expected) = (graph.name(), list(given), list(types.iter().collect()));
+                return Err(self.refuse("cond", format!("`{name}` gives {given}, expected {expected}")));
             }
         }
-        self.ops(Cond { then, otherwise }, &[&[predicate], captured].concat())
+        let ([then, otherwise], captured) = self.join("cond", [then, otherwise])?;
+        self.ops(Cond { then, otherwise }, &[&[predicate], &captured[..]].concat())
     }
 
-    /// Runs `body` as long as `predicate` gives true: both get the values carried so far, then the captured values;
-    /// `predicate` gives one bool on the host, `body` the next carried values, of the same types. Gives the last.
+    /// Runs `body` as long as `predicate` gives true: both get the values carried so far; `predicate` gives one bool on the
+    /// host, `body` the next carried values, of the same types. Gives the last.
+    ///
+    /// Both can use the values of this graph, also write its buffers.
     ///
     /// ```
     /// # use perihelion_graph as graph;
-    /// # use graph::{Builder, Error, Type, dims, ops::Binary};
+    /// # use graph::{Builder, Error, Type, dims};
     /// # use tensor::{DType, Tensor};
     /// let mut b = Builder::new("count");
     /// let end = b.input("end", Type::new(DType::I64, dims![]));
     /// let zero = b.constant(Tensor::scalar(0i64));
-    /// let last = b.while_loop(
-    ///     &[zero],
-    ///     &[end],
-    ///     |b, carried, captured| b.binary(Binary::Less, carried[0], captured[0]),
-    ///     |b, carried, _| {
-    ///         let one = b.constant(Tensor::scalar(1i64));
-    ///         Ok(vec![b.add(carried[0], one)?])
-    ///     },
-    /// )?;
+    /// let last =
+    ///     b.while_loop(&[zero], |b, carried| b.less(carried[0], end), |b, carried| Ok(vec![b.add(carried[0], 1)?]))?;
     /// let evaluation = b.finish(&last)?.evaluate(&[Tensor::scalar(5i64)], &|_| None)?;
     /// assert_eq!(evaluation.outputs[0].to_vec::<i64>(), [5]);
     /// # Ok::<(), Error>(())
@@ -90,25 +99,131 @@ impl Builder {
     pub fn while_loop(
         &mut self,
         initial: &[Value],
-        captured: &[Value],
-        predicate: impl FnOnce(&mut Builder, &[Value], &[Value]) -> Result<Value, Error>,
-        body: impl FnOnce(&mut Builder, &[Value], &[Value]) -> Result<Vec<Value>, Error>,
+        predicate: impl FnOnce(&mut Builder, &[Value]) -> Result<Value, Error>,
+        body: impl FnOnce(&mut Builder, &[Value]) -> Result<Vec<Value>, Error>,
     ) -> Result<Vec<Value>, Error> {
-        let operands = [initial, captured].concat();
-        let predicate = self.within("while", "predicate", &operands, |b, values| {
-            let (carried, captured) = values.split_at(initial.len());
-            Ok(vec![predicate(b, carried, captured)?])
-        })?;
-        let body = self.within("while", "body", &operands, |b, values| {
-            let (carried, captured) = values.split_at(initial.len());
-            body(b, carried, captured)
-        })?;
-        if body.outputs().len() != initial.len() {
-            let (carried, next) = (initial.len(), body.outputs().len());
-            let message = format!("{carried} values are carried, but `body` gives {next}");
-            return Err(refuse("while", message));
+        let mut types = Vec::with_capacity(initial.len());
+        for &value in initial {
+            types.push(self.operand("while", value)?.clone());
         }
-        self.ops(While { predicate, body }, &operands)
+        let predicate = self.region("predicate", &types, |b, carried| Ok(vec![predicate(b, carried)?]))?;
+        let body = self.region("body", &types, body)?;
+        self.while_of(initial, predicate, body)
+    }
+
+    /// [`Builder::while_loop`] of regions whose inputs are the carried values.
+    #[track_caller]
+    pub fn while_of(
+        &mut self,
+        initial: &[Value],
+        predicate: Region,
+        body: Region,
+    ) -> Result<Vec<Value>, Error> {
+        if body.graph.outputs().len() != initial.len() {
+            let (carried, next) = (initial.len(), body.graph.outputs().len());
+            let message = format!("{carried} values are carried, but `body` gives {next}");
+            return Err(self.refuse("while", message));
+        }
+        let ([predicate, body], captured) = self.join("while", [predicate, body])?;
+        self.ops(While { predicate, body }, &[initial, &captured[..]].concat())
+    }
+
+    /// Begins a region with inputs of these types, and gives the inputs. From here on methods add to it, until
+    /// [`Builder::end_region`].
+    pub fn begin_region(&mut self, name: &str, types: &[Type]) -> Vec<Value> {
+        let region = Scope::new(name, self.scope.seed);
+        self.enclosing.push(mem::replace(&mut self.scope, region));
+        types.iter().enumerate().map(|(i, ty)| self.input(format!("x{i}"), ty.clone())).collect()
+    }
+
+    /// Ends the innermost region, also if it fails. From here on methods add to the graph around it.
+    ///
+    /// # Errors
+    /// If an output is a value of another graph.
+    ///
+    /// # Panics
+    /// If no region was begun.
+    #[track_caller]
+    pub fn end_region(&mut self, outputs: &[Value]) -> Result<Region, Error> {
+        let known = self.set_outputs(outputs);
+        let Scope { graph, captured, seed, .. } = self.leave_region();
+        known?;
+        self.scope.seed = seed;
+        Ok(Region { graph, captured })
+    }
+
+    /// Ends the innermost region, and forgets it.
+    ///
+    /// # Panics
+    /// If no region was begun.
+    pub fn discard_region(&mut self) {
+        self.leave_region();
+    }
+
+    fn leave_region(&mut self) -> Scope {
+        let scope = self.enclosing.pop().expect("a region that was begun");
+        mem::replace(&mut self.scope, scope)
+    }
+
+    /// A region that a function builds of its inputs.
+    #[track_caller]
+    fn region(
+        &mut self,
+        name: &str,
+        types: &[Type],
+        body: impl FnOnce(&mut Builder, &[Value]) -> Result<Vec<Value>, Error>,
+    ) -> Result<Region, Error> {
+        let depth = self.enclosing.len();
+        let inputs = self.begin_region(name, types);
+        match body(self, &inputs) {
+            Ok(outputs) => self.end_region(&outputs),
+            Err(error) => {
+                while self.enclosing.len() > depth {
+                    self.discard_region();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The graphs of two regions of one op, and the captured values, which are inputs of both behind their own: all that
+    /// one of them captured, and values with the symbols that they name.
+    #[track_caller]
+    fn join(
+        &self,
+        op: &'static str,
+        mut regions: [Region; 2],
+    ) -> Result<([Arc<Graph>; 2], Vec<Value>), Error> {
+        let mut captured: Vec<Value> = Vec::new();
+        for region in &mut regions {
+            let Region { graph, captured: own } = region;
+            graph.inputs.retain(|input| !own.iter().any(|(_, local)| *local == input.value));
+            let values = own.iter().map(|(value, _)| *value);
+            captured.extend(values.filter(|value| !captured.contains(value)).collect::<Vec<_>>());
+        }
+        let mut given = 0;
+        loop {
+            for &value in &captured[given..] {
+                let ty = self.operand(op, value)?;
+                regions.iter_mut().for_each(|region| region.capture(value, ty));
+            }
+            given = captured.len();
+            let undetermined = regions.iter().find_map(|region| region.graph.undetermined_symbol());
+            match undetermined.and_then(|(symbol, _)| self.value_with(symbol)) {
+                Some(value) if !captured.contains(&value) => captured.push(value),
+                _ => break,
+            }
+        }
+        for region in &regions {
+            region.graph.verify_part()?;
+        }
+        Ok((regions.map(|region| Arc::new(region.graph)), captured))
+    }
+
+    /// A value from whose shape the size of a symbol follows.
+    fn value_with(&self, symbol: &str) -> Option<Value> {
+        let gives = |dim: &Dim| matches!(dim.unknown(&|_| false), Unknown::Linear(name) if name == symbol);
+        self.known_values().find(|(_, ty)| ty.shape.iter().any(gives)).map(|(value, _)| value)
     }
 
     /// The results of a graph of its own. `prefix` stands before the names of its weights, so that one graph serves
@@ -138,27 +253,10 @@ impl Builder {
         b.finish_part(&results)
     }
 
-    /// A graph within this one, whose inputs have the types of values here.
-    #[track_caller]
-    fn within(
-        &self,
-        op: &'static str,
-        name: &str,
-        captured: &[Value],
-        body: impl FnOnce(&mut Builder, &[Value]) -> Result<Vec<Value>, Error>,
-    ) -> Result<Arc<Graph>, Error> {
-        let names: Vec<String> = (0..captured.len()).map(|i| format!("x{i}")).collect();
-        let mut inputs: Vec<(&str, Type)> = Vec::with_capacity(captured.len());
-        for (name, &value) in names.iter().zip(captured) {
-            inputs.push((name, self.operand(op, value)?.clone()));
-        }
-        Builder::subgraph(name, &inputs, body)
-    }
-
     fn finish_part(mut self, outputs: &[Value]) -> Result<Arc<Graph>, Error> {
         self.set_outputs(outputs)?;
-        self.graph.verify_part()?;
-        Ok(Arc::new(self.graph))
+        self.graph().verify_part()?;
+        Ok(Arc::new(self.scope.graph))
     }
 }
 
@@ -219,28 +317,19 @@ mod tests {
         let p = b.input("p", Type::new(DType::Bool, dims![]));
         let x = b.input("x", Type::new(DType::F32, dims!["n"]));
         let cache = b.input("cache", Type::buffer(DType::F32, dims!["n"]));
-        let y = b.cond(
-            p,
-            &[x, cache],
-            |b, v| {
-                b.store(v[1], v[0])?;
-                Ok(vec![b.unary(Unary::Neg, v[0])?])
-            },
-            |b, v| Ok(vec![b.load(v[1])?]),
-        );
-        let y = y.unwrap()[0];
-        let error =
-            b.cond(p, &[x], |b, v| Ok(vec![b.reduce(ReduceKind::Sum, v[0], 0)?]), |_, v| Ok(v.to_vec()));
+        let then = |b: &mut Builder| {
+            b.store(cache, x)?;
+            Ok(vec![b.unary(Unary::Neg, x)?])
+        };
+        let y = b.cond(p, None, then, |b| Ok(vec![b.load(cache)?])).unwrap()[0];
+        let error = b.cond(p, None, |b| Ok(vec![b.reduce(ReduceKind::Sum, x, 0)?]), |_| Ok(vec![x]));
         let message = "cond: results differ: `then` gives f32[1], `otherwise` gives f32[n]";
         assert_eq!(error.unwrap_err().without_location().to_string(), message);
-        let same = |_: &mut Builder, v: &[Value]| Ok(v.to_vec());
+        let same = |_: &mut Builder| Ok(vec![x]);
         let types = [Type::new(DType::F16, dims!["n"])];
         let message = "cond: `then` gives f32[n], expected f16[n]";
-        assert_eq!(
-            b.cond_with_types(p, &[x], &types, same, same).unwrap_err().without_location().to_string(),
-            message
-        );
-        let error = b.while_loop(&[x], &[], |_, v, _| Ok(v[0]), |_, _, _| Ok(vec![]));
+        assert_eq!(b.cond(p, Some(&types), same, same).unwrap_err().without_location().to_string(), message);
+        let error = b.while_loop(&[x], |_, v| Ok(v[0]), |_, _| Ok(vec![]));
         assert_eq!(
             error.unwrap_err().without_location().to_string(),
             "while: 1 values are carried, but `body` gives 0"

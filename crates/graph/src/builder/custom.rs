@@ -1,6 +1,6 @@
 //! Ops of libraries.
 
-use super::{Builder, refuse};
+use super::Builder;
 use crate::ops::{Attributes, Custom, CustomOps};
 use crate::{Error, Kind, Type, Value};
 
@@ -23,7 +23,7 @@ impl Builder {
             let ty = self.operand("custom", value)?;
             if ty.kind == Kind::Buffer {
                 let message = format!("operand {position} is {ty}; buffers are for `inplace_custom`");
-                return Err(refuse("custom", message));
+                return Err(self.refuse("custom", message));
             }
         }
         self.custom_op("custom", ops, op, values, results, parameters)
@@ -47,7 +47,7 @@ impl Builder {
             has_buffer |= self.operand("inplace_custom", value)?.kind == Kind::Buffer;
         }
         if !has_buffer {
-            return Err(refuse("inplace_custom", "no operand is a buffer; use `custom`"));
+            return Err(self.refuse("inplace_custom", "no operand is a buffer; use `custom`"));
         }
         self.custom_op("inplace_custom", ops, op, values, results, parameters)
     }
@@ -65,7 +65,7 @@ impl Builder {
         let types: Vec<&Type> = values.iter().map(|&value| self.ty(value)).collect();
         match Custom::new(ops, op, &types, results, parameters) {
             Ok(custom) => self.ops(custom, values),
-            Err(error) => Err(refuse(name, error.0)),
+            Err(error) => Err(self.refuse(name, error.0)),
         }
     }
 }

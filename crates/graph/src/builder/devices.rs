@@ -1,6 +1,6 @@
 //! Work that is shared among devices, or that goes on beside other work.
 
-use super::{Builder, refuse};
+use super::Builder;
 use crate::{DeviceRef, Error, Value};
 
 impl Builder {
@@ -17,7 +17,7 @@ impl Builder {
         axis: isize,
     ) -> Result<Vec<Value>, Error> {
         if devices.is_empty() {
-            return Err(refuse("shard_and_stack", "takes at least 1 device, got none"));
+            return Err(self.refuse("shard_and_stack", "takes at least 1 device, got none"));
         }
         let mut shards = Vec::new();
         for &value in values {

@@ -2,7 +2,7 @@
 
 use tensor::DType;
 
-use super::{Builder, Operand, refuse};
+use super::{Builder, Operand};
 use crate::ops::{Binary, Cast, Select, Unary};
 use crate::{Error, Value};
 
@@ -214,7 +214,11 @@ impl Builder {
     #[track_caller]
     fn expect_float(&self, op: &'static str, x: Value) -> Result<(), Error> {
         let ty = self.operand(op, x)?;
-        if ty.dtype.is_float() { Ok(()) } else { Err(refuse(op, format!("x is {ty}, expected a float"))) }
+        if ty.dtype.is_float() {
+            Ok(())
+        } else {
+            Err(self.refuse(op, format!("x is {ty}, expected a float")))
+        }
     }
 
     /// A number in the dtype of a value.

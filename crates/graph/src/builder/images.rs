@@ -2,7 +2,7 @@
 
 use tensor::DType;
 
-use super::{Builder, refuse, resolve_axis};
+use super::{Builder, resolve_axis};
 use crate::ops::*;
 use crate::{Dim, Error, Kind, Value};
 
@@ -178,7 +178,7 @@ impl Builder {
         let ty = self.operand("irfft", x)?;
         // The last axis holds the two parts of each number.
         let Some(axis) = resolve_axis(ty.rank().saturating_sub(1), axis) else {
-            return Err(refuse("irfft", format!("{ty} has no axis {axis}")));
+            return Err(self.refuse("irfft", format!("{ty} has no axis {axis}")));
         };
         let bins = &ty.shape[axis];
         let length = length.unwrap_or_else(|| &Dim::from(2) * &(bins - &Dim::from(1)));
@@ -298,7 +298,7 @@ impl Builder {
 
     #[track_caller]
     fn expect(&self, op: &'static str, holds: bool, message: impl FnOnce() -> String) -> Result<(), Error> {
-        if holds { Ok(()) } else { Err(refuse(op, message())) }
+        if holds { Ok(()) } else { Err(self.refuse(op, message())) }
     }
 
     /// A convolution over so many axes.

@@ -16,22 +16,40 @@ use std::panic::Location;
 
 use tensor::Tensor;
 
+pub use self::control::Region;
 pub use self::elementwise::Approximation;
 pub use self::images::Suppression;
 pub use self::operand::Operand;
 pub use self::slicing::Index;
 use crate::ops::*;
-use crate::{Dim, Error, Graph, Type, Value};
+use crate::{Dim, Error, Graph, SourceLocation, Type, Value};
 
 /// A graph in the making. Axes may be negative, which counts from the end.
 ///
 /// Values of different dtypes go together where one of the dtypes holds both: see [`Operand`]. Every method that adds
 /// a node remembers its caller's place in the source, and fails if the operands do not fit the op, with the two facts
 /// that disagree and that place.
+///
+/// The graphs that `cond` and `while` run are regions of the graph: between [`Builder::begin_region`] and
+/// [`Builder::end_region`], methods add to the region. Values of the graphs around it can be used in it.
 #[derive(Debug, Clone)]
 pub struct Builder {
+    /// The innermost region, or the graph itself.
+    scope: Scope,
+    /// The scopes around it, the outermost first.
+    enclosing: Vec<Scope>,
+    location: Option<SourceLocation>,
+}
+
+/// A graph to which nodes are added, and how it uses those around it.
+#[derive(Debug, Clone)]
+struct Scope {
     graph: Graph,
     weights: HashMap<String, Value>,
+    /// The inputs that stand for values of graphs around this one: those values, and the inputs.
+    captured: Vec<(Value, Value)>,
+    /// The values that stand for values of graphs around this one.
+    locals: HashMap<Value, Value>,
     /// Of the next random op.
     seed: Option<u64>,
 }
@@ -47,36 +65,56 @@ pub struct RaggedBatch {
     pub page_table: Value,
 }
 
+impl Scope {
+    fn new(name: impl Into<String>, seed: Option<u64>) -> Scope {
+        let graph = Graph::new(name);
+        Scope { graph, weights: HashMap::new(), captured: Vec::new(), locals: HashMap::new(), seed }
+    }
+}
+
 impl Builder {
     /// A builder of a graph without inputs.
     pub fn new(name: impl Into<String>) -> Builder {
-        Builder { graph: Graph::new(name), weights: HashMap::new(), seed: None }
+        Builder { scope: Scope::new(name, None), enclosing: Vec::new(), location: None }
+    }
+
+    /// Sets the place in the source of the nodes and errors that follow, for programs in other languages. `None` is the
+    /// place of each caller again.
+    pub fn set_location(&mut self, location: Option<SourceLocation>) {
+        self.location = location;
     }
 
     /// The graph with these outputs, verified.
     ///
     /// # Errors
-    /// If the graph breaks a rule of [`Graph::verify`].
+    /// If the graph breaks a rule of [`Graph::verify`], or a region is open.
     pub fn finish(mut self, outputs: &[Value]) -> Result<Graph, Error> {
+        if let Some(scope) = self.enclosing.first() {
+            let message = format!("the region `{}` is not ended", self.graph().name());
+            return Err(Error::Invalid { graph: scope.graph.name().to_string(), message });
+        }
         self.set_outputs(outputs)?;
-        self.graph.verify()?;
-        Ok(self.graph)
+        self.graph().verify()?;
+        Ok(self.scope.graph)
     }
 
+    #[track_caller]
     fn set_outputs(&mut self, outputs: &[Value]) -> Result<(), Error> {
+        let outputs = self.locals(outputs);
+        let graph = &mut self.scope.graph;
         for (position, &value) in outputs.iter().enumerate() {
-            if let Some(foreign) = self.graph.foreign(value) {
+            if let Some(foreign) = graph.foreign(value) {
                 let message = format!("output {position} is {foreign}");
-                return Err(Error::Invalid { graph: self.graph.name().to_string(), message });
+                return Err(Error::Invalid { graph: graph.name().to_string(), message });
             }
         }
-        self.graph.set_outputs(outputs);
+        graph.set_outputs(&outputs);
         Ok(())
     }
 
-    /// The graph so far.
+    /// The graph so far; within a region, that of the region.
     pub fn graph(&self) -> &Graph {
-        &self.graph
+        &self.scope.graph
     }
 
     /// The type of a value.
@@ -85,7 +123,7 @@ impl Builder {
     /// If it is a value of another graph.
     #[track_caller]
     pub fn ty(&self, value: Value) -> &Type {
-        self.graph.ty(value)
+        self.owner(value).unwrap_or(self.graph()).ty(value)
     }
 
     /// The size of an axis of a value; a negative axis counts from the end.
@@ -100,18 +138,18 @@ impl Builder {
 
     /// A parameter: a tensor, or a buffer if the type says so.
     pub fn input(&mut self, name: impl Into<String>, ty: Type) -> Value {
-        self.graph.input(name, ty)
+        self.scope.graph.input(name, ty)
     }
 
     /// A value bound by name later. The same name with the same type gives the same value.
     #[track_caller]
     pub fn weight(&mut self, name: impl Into<String>, ty: Type) -> Result<Value, Error> {
         let name = name.into();
-        match self.weights.get(&name) {
+        match self.scope.weights.get(&name) {
             Some(&value) if *self.ty(value) == ty => Ok(value),
             _ => {
                 let value = self.op(Weight { name: name.clone(), ty }, &[])?;
-                self.weights.insert(name, value);
+                self.scope.weights.insert(name, value);
                 Ok(value)
             }
         }
@@ -135,13 +173,15 @@ impl Builder {
     /// If the operands do not fit the op, or it makes more or fewer values.
     #[track_caller]
     pub fn op(&mut self, op: impl Into<Op>, inputs: &[Value]) -> Result<Value, Error> {
-        self.graph.push_one(op.into(), inputs)
+        let (inputs, location) = (self.locals(inputs), self.place());
+        self.scope.graph.push_one_from(op.into(), &inputs, Some(location))
     }
 
     /// Any op.
     #[track_caller]
     pub fn ops(&mut self, op: impl Into<Op>, inputs: &[Value]) -> Result<Vec<Value>, Error> {
-        self.graph.push(op.into(), inputs)
+        let (inputs, location) = (self.locals(inputs), self.place());
+        self.scope.graph.push_from(op.into(), &inputs, Some(location))
     }
 
     /// Sum, mean, extreme or product along an axis, which stays with size 1.
@@ -350,12 +390,15 @@ impl Builder {
         self.op(attention, &[q, cache, row_offsets, cache_lengths, page_table])
     }
 
-    /// The type of an operand, which must be a value of this graph.
+    /// The type of an operand, which must be a value of this graph or of one around it.
     #[track_caller]
     fn operand(&self, op: &'static str, value: Value) -> Result<&Type, Error> {
-        match self.graph.foreign(value) {
-            None => Ok(self.ty(value)),
-            Some(foreign) => Err(refuse(op, format!("an operand is {foreign}"))),
+        match self.owner(value) {
+            Some(graph) => Ok(graph.ty(value)),
+            None => {
+                let foreign = self.graph().foreign(value).unwrap_or_default();
+                Err(self.refuse(op, format!("an operand is {foreign}")))
+            }
         }
     }
 
@@ -364,7 +407,7 @@ impl Builder {
         let ty = self.operand(op, x)?;
         match resolve_axis(ty.rank(), axis) {
             Some(axis) => Ok(axis),
-            None => Err(refuse(op, format!("{ty} has no axis {axis}"))),
+            None => Err(self.refuse(op, format!("{ty} has no axis {axis}"))),
         }
     }
 
@@ -376,12 +419,81 @@ impl Builder {
         }
         Ok(resolved)
     }
-}
 
-/// An [`Error::Type`] with the caller's place in the source. Not for closures, whose place is their own.
-#[track_caller]
-fn refuse(op: &'static str, message: impl Into<String>) -> Error {
-    Error::refuse(op, message).at(Some(Location::caller()))
+    /// Values as this graph knows them.
+    #[track_caller]
+    fn locals(&mut self, values: &[Value]) -> Vec<Value> {
+        let mut locals = Vec::with_capacity(values.len());
+        for &value in values {
+            locals.push(self.local(value));
+        }
+        locals
+    }
+
+    /// A value as this graph knows it. For a value of a graph around it that is an input, unless it is a weight or a
+    /// constant: then it is the same here, so that devices pack it.
+    #[track_caller]
+    fn local(&mut self, value: Value) -> Value {
+        if let Some(&local) = self.scope.locals.get(&value) {
+            return local;
+        }
+        let Some(Scope { graph, .. }) = self.enclosing.iter().rev().find(|scope| scope.graph.owns(value))
+        else {
+            return value;
+        };
+        let local = match graph.defined_by(value) {
+            Some((Op::Weight(Weight { name, ty }), _)) => {
+                let (name, ty) = (name.clone(), ty.clone());
+                self.weight(name, ty).expect("as in the graph around")
+            }
+            Some((Op::Constant(constant), _)) => {
+                let constant = constant.clone();
+                self.op(constant, &[]).expect("as in the graph around")
+            }
+            _ => {
+                let ty = graph.ty(value).clone();
+                let local = self.input(format!("x{}", self.graph().inputs().len()), ty);
+                self.scope.captured.push((value, local));
+                local
+            }
+        };
+        self.scope.locals.insert(value, local);
+        local
+    }
+
+    /// This graph, and those around it, the innermost first.
+    fn graphs(&self) -> impl Iterator<Item = &Graph> {
+        std::iter::once(&self.scope).chain(self.enclosing.iter().rev()).map(|scope| &scope.graph)
+    }
+
+    /// The graph of a value, if it is this one or around it.
+    fn owner(&self, value: Value) -> Option<&Graph> {
+        self.graphs().find(|graph| graph.owns(value))
+    }
+
+    /// The inputs and results of this graph and of those around it.
+    fn known_values(&self) -> impl Iterator<Item = (Value, &Type)> {
+        self.graphs().flat_map(|graph| {
+            let inputs = graph.inputs().iter().map(|input| input.value);
+            let results = graph.nodes().flat_map(|(_, node)| node.outputs.iter().copied());
+            inputs.chain(results).map(|value| (value, graph.ty(value)))
+        })
+    }
+
+    /// An [`Error::Type`] with the place in the source. Not for closures, whose place is their own.
+    #[track_caller]
+    fn refuse(&self, op: &'static str, message: impl Into<String>) -> Error {
+        Error::refuse(op, message).at(Some(self.place()))
+    }
+
+    /// The place that was set, or the caller's.
+    #[track_caller]
+    fn place(&self) -> SourceLocation {
+        match &self.location {
+            Some(location) => location.clone(),
+            None => Location::caller().into(),
+        }
+    }
 }
 
 fn resolve_axis(rank: usize, axis: isize) -> Option<usize> {

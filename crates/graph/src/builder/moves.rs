@@ -4,7 +4,7 @@ use std::f64::consts::TAU;
 
 use tensor::{DType, Tensor};
 
-use super::{Builder, refuse};
+use super::Builder;
 use crate::ops::*;
 use crate::{Dim, Error, Value};
 
@@ -178,10 +178,13 @@ impl Builder {
     pub fn range(&mut self, start: f64, stop: f64, step: f64, dtype: DType) -> Result<Value, Error> {
         let size = match Range::count(start, stop, step) {
             Ok(size) => size,
-            Err(message) => return Err(refuse("range", message)),
+            Err(message) => return Err(self.refuse("range", message)),
         };
-        let [start, stop, step] =
-            [scalar("range", dtype, start)?, scalar("range", dtype, stop)?, scalar("range", dtype, step)?];
+        let [start, stop, step] = [
+            self.scalar("range", dtype, start)?,
+            self.scalar("range", dtype, stop)?,
+            self.scalar("range", dtype, step)?,
+        ];
         let operands = [self.constant(start), self.constant(stop), self.constant(step)];
         self.op(Range { out_dim: OutDim::Known(size.into()) }, &operands)
     }
@@ -189,7 +192,7 @@ impl Builder {
     /// `0, 1, …` before `size`, which may be a symbol: → `[size]` of a float or integer dtype.
     #[track_caller]
     pub fn range_to(&mut self, size: impl Into<Dim>, dtype: DType) -> Result<Value, Error> {
-        let [start, step] = [scalar("range", dtype, 0.0)?, scalar("range", dtype, 1.0)?];
+        let [start, step] = [self.scalar("range", dtype, 0.0)?, self.scalar("range", dtype, 1.0)?];
         let operands = [self.constant(start), self.constant(step)];
         self.op(Range { out_dim: OutDim::Known(size.into()) }, &operands)
     }
@@ -217,11 +220,13 @@ impl Builder {
             if period == 0 || length == 1 { 1.0 } else { 0.5 - 0.5 * (TAU * i as f64 / period as f64).cos() }
         };
         if !dtype.is_float() || dtype.is_float8() {
-            return Err(refuse("hann_window", format!("dtype is {dtype}, expected f16, bf16, f32 or f64")));
+            return Err(
+                self.refuse("hann_window", format!("dtype is {dtype}, expected f16, bf16, f32 or f64"))
+            );
         }
         let mut values: Vec<f64> = Vec::new();
         if values.try_reserve_exact(length).is_err() {
-            return Err(refuse("hann_window", format!("{length} elements do not fit the memory")));
+            return Err(self.refuse("hann_window", format!("{length} elements do not fit the memory")));
         }
         values.extend((0..length).map(value));
         Ok(self.constant(cast(&Tensor::from_slice([length], &values), dtype)))
@@ -231,7 +236,7 @@ impl Builder {
     /// time it is built and run.
     #[track_caller]
     pub fn set_seed(&mut self, seed: u64) {
-        self.seed = Some(seed);
+        self.scope.seed = Some(seed);
     }
 
     /// Random numbers, evenly from `low` up to `high`: → [shape..] of one of the four plain float dtypes.
@@ -270,12 +275,12 @@ impl Builder {
         let ty = self.operand("as_interleaved_complex", x)?;
         let Some((last, outer)) = ty.shape.split_last() else {
             let message = format!("x is {ty}, expected at least 1 axis");
-            return Err(refuse("as_interleaved_complex", message));
+            return Err(self.refuse("as_interleaved_complex", message));
         };
         let pairs = last.floor_div(&Dim::from(2));
         if &pairs * &Dim::from(2) != *last {
             let message = format!("x is {ty}, whose last axis must be even");
-            return Err(refuse("as_interleaved_complex", message));
+            return Err(self.refuse("as_interleaved_complex", message));
         }
         let shape: Vec<Dim> = outer.iter().cloned().chain([pairs, Dim::from(2)]).collect();
         self.reshape(x, shape)
@@ -284,13 +289,8 @@ impl Builder {
     /// A size that follows from data: new where it is a symbol that has no size yet.
     pub(super) fn out_dim(&self, dim: impl Into<Dim>) -> OutDim {
         let dim = dim.into();
-        let inputs = self.graph.inputs().iter().flat_map(|input| &self.graph.ty(input.value).shape);
-        let is_known = |symbol: &str| {
-            inputs.clone().flat_map(Dim::symbols).any(|other| other == symbol)
-                || self.graph.nodes().any(|(_, node)| node.op.defines().contains(&symbol))
-        };
         match dim.as_symbol() {
-            Some(symbol) if !is_known(symbol) => OutDim::New(symbol.to_string()),
+            Some(symbol) if !self.knows(symbol) => OutDim::New(symbol.to_string()),
             _ => OutDim::Known(dim),
         }
     }
@@ -303,27 +303,27 @@ impl Builder {
         dtype: DType,
         shape: impl IntoIterator<Item = Dim>,
     ) -> Result<Value, Error> {
-        let Some(seed) = self.seed else {
-            return Err(refuse(op, "there is no seed: call set_seed first"));
+        let Some(seed) = self.scope.seed else {
+            return Err(self.refuse(op, "there is no seed: call set_seed first"));
         };
         let value = self.op(Random { distribution, dtype, shape: shape.into_iter().collect(), seed }, &[])?;
-        self.seed = Some(seed.wrapping_add(1));
+        self.scope.seed = Some(seed.wrapping_add(1));
         Ok(value)
     }
-}
 
-/// A number in a dtype; integers must hold it exactly.
-#[track_caller]
-fn scalar(op: &'static str, dtype: DType, number: f64) -> Result<Tensor, Error> {
-    let value = if dtype.is_block() || dtype == DType::Bool {
-        return Err(refuse(op, format!("dtype is {dtype}, expected a float or an integer")));
-    } else {
-        cast(&Tensor::scalar(number), dtype)
-    };
-    if dtype.is_integer() && value.to_f64_vec() != [number] {
-        Err(refuse(op, format!("{number} is no {dtype}")))
-    } else {
-        Ok(value)
+    /// A number in a dtype; integers must hold it exactly.
+    #[track_caller]
+    fn scalar(&self, op: &'static str, dtype: DType, number: f64) -> Result<Tensor, Error> {
+        let value = if dtype.is_block() || dtype == DType::Bool {
+            return Err(self.refuse(op, format!("dtype is {dtype}, expected a float or an integer")));
+        } else {
+            cast(&Tensor::scalar(number), dtype)
+        };
+        if dtype.is_integer() && value.to_f64_vec() != [number] {
+            Err(self.refuse(op, format!("{number} is no {dtype}")))
+        } else {
+            Ok(value)
+        }
     }
 }
 

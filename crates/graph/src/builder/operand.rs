@@ -2,7 +2,7 @@
 
 use tensor::{DType, Tensor};
 
-use super::{Builder, refuse};
+use super::Builder;
 use crate::ops::{Cast, Define};
 use crate::{Error, Type, TypeError, Value};
 
@@ -66,7 +66,7 @@ impl Builder {
                 Operand::Value(value) => self.cast(*value, dtype)?,
                 literal => match literal_tensor(literal, dtype) {
                     Ok(tensor) => self.constant(tensor),
-                    Err(error) => return Err(refuse(op, error.0)),
+                    Err(error) => return Err(self.refuse(op, error.0)),
                 },
             });
         }
@@ -85,7 +85,7 @@ impl Builder {
         let mut dtypes: Vec<DType> = types.iter().map(|ty| ty.dtype).collect();
         dtypes.dedup();
         match dtypes[..] {
-            [] => return Err(refuse(op, "no operand is a value of the graph")),
+            [] => return Err(self.refuse(op, "no operand is a value of the graph")),
             [dtype] => return Ok(dtype),
             _ => {}
         }
@@ -103,7 +103,7 @@ impl Builder {
             _ => {
                 let list: Vec<String> = types.iter().map(|ty| ty.to_string()).collect();
                 let list = list.join(", ");
-                Err(refuse(op, format!("no dtype of the operands holds them all, cast some: {list}")))
+                Err(self.refuse(op, format!("no dtype of the operands holds them all, cast some: {list}")))
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Products of matrices and vectors.
 
-use super::{Builder, Operand, refuse};
+use super::{Builder, Operand};
 use crate::ops::{Binary, MatMul};
 use crate::{Dim, Error, Value};
 
@@ -21,7 +21,7 @@ impl Builder {
         let operands = self.promote("outer", &[x.into(), y.into()])?;
         let [x, y] = [operands[0], operands[1]];
         if let Some(ty) = [x, y].map(|value| self.ty(value)).into_iter().find(|ty| ty.rank() != 1) {
-            return Err(refuse("outer", format!("an operand is {ty}, expected 1 axis")));
+            return Err(self.refuse("outer", format!("an operand is {ty}, expected 1 axis")));
         }
         let column = [self.dim(x, 0)?, Dim::from(1)];
         let column = self.reshape(x, column)?;

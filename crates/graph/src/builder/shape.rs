@@ -2,7 +2,7 @@
 
 use tensor::Tensor;
 
-use super::{Builder, refuse, resolve_axis};
+use super::{Builder, resolve_axis};
 use crate::ops::{ArgReduceKind, Concat, LogSoftmax, Rebind, ReduceKind, ShapeToTensor, Split};
 use crate::{DeviceRef, Dim, Error, Value};
 
@@ -54,7 +54,7 @@ impl Builder {
         let mut shape = self.ty(x).shape.clone();
         if shape[axis] != Dim::from(1) {
             let message = format!("axis {axis} of {} has not size 1", self.ty(x));
-            return Err(refuse("squeeze", message));
+            return Err(self.refuse("squeeze", message));
         }
         shape.remove(axis);
         self.reshape(x, shape)
@@ -68,7 +68,7 @@ impl Builder {
         let position = if axis < 0 { axis + rank } else { axis };
         if !(0..rank).contains(&position) {
             let message = format!("the result has {rank} axes, and no axis {axis}");
-            return Err(refuse("unsqueeze", message));
+            return Err(self.refuse("unsqueeze", message));
         }
         shape.insert(position as usize, Dim::from(1));
         self.reshape(x, shape)
@@ -84,7 +84,7 @@ impl Builder {
         let shape = &self.ty(x).shape;
         if first > last {
             let message = format!("axis {start} is behind axis {end} of {}", self.ty(x));
-            return Err(refuse("flatten", message));
+            return Err(self.refuse("flatten", message));
         }
         let one = shape[first..=last].iter().fold(Dim::from(1), |product, dim| &product * dim);
         let shape = [&shape[..first], &[one], &shape[last + 1..]].concat();
@@ -106,11 +106,11 @@ impl Builder {
             parts.push(self.unsqueeze(value, axis)?);
         }
         let Some(&first) = parts.first() else {
-            return Err(refuse("stack", "takes at least 1 operand, got 0"));
+            return Err(self.refuse("stack", "takes at least 1 operand, got 0"));
         };
         if let Some(&other) = values.iter().find(|&&value| self.ty(value) != self.ty(values[0])) {
             let message = format!("types differ: {}, {}", self.ty(values[0]), self.ty(other));
-            return Err(refuse("stack", message));
+            return Err(self.refuse("stack", message));
         }
         let axis = resolve_axis(self.ty(first).rank(), axis).expect("the axis that was added");
         self.op(Concat { axis }, &parts)
@@ -126,14 +126,14 @@ impl Builder {
         match self.ty(x).shape[axis].as_static() {
             _ if chunks > MAX_CHUNKS => {
                 let message = format!("{chunks} chunks of {}, expected at most {MAX_CHUNKS}", self.ty(x));
-                Err(refuse("chunk", message))
+                Err(self.refuse("chunk", message))
             }
             Some(size) if chunks > 0 && size % chunks == 0 => {
                 self.ops(Split { axis, sizes: vec![size / chunks; chunks] }, &[x])
             }
             _ => {
                 let message = format!("axis {axis} of {} is not known to divide into {chunks}", self.ty(x));
-                Err(refuse("chunk", message))
+                Err(self.refuse("chunk", message))
             }
         }
     }
@@ -183,15 +183,13 @@ impl Builder {
             Ok(x)
         } else {
             let message = format!("x is {ty}, and {device} cannot be reached from {}", ty.device);
-            Err(refuse("transfer_to", message))
+            Err(self.refuse("transfer_to", message))
         }
     }
 
-    /// Whether the type of an input or of a node's result names a symbol.
-    fn knows(&self, symbol: &str) -> bool {
-        let inputs = self.graph.inputs().iter().map(|input| input.value);
-        let results = self.graph.nodes().flat_map(|(_, node)| node.outputs.iter().copied());
-        let mut dims = inputs.chain(results).flat_map(|value| &self.ty(value).shape);
+    /// Whether the type of an input or of a node's result names a symbol, here or in a graph around this one.
+    pub(super) fn knows(&self, symbol: &str) -> bool {
+        let mut dims = self.known_values().flat_map(|(_, ty)| &ty.shape);
         dims.any(|dim| dim.symbols().contains(&symbol))
     }
 }

@@ -2,7 +2,7 @@
 
 use tensor::{DType, Tensor};
 
-use super::{Builder, refuse};
+use super::Builder;
 use crate::ops::*;
 use crate::{Dim, Error, Type, Value};
 
@@ -75,7 +75,7 @@ impl Builder {
     /// A slice of a tensor, as Python writes it: `b.slice_tensor(x, &[Index::At(0), Index::Ellipsis])`.
     #[track_caller]
     pub fn slice_tensor(&mut self, x: Value, indices: &[Index]) -> Result<Value, Error> {
-        let indices = expand("slice_tensor", self.operand("slice_tensor", x)?, indices)?;
+        let indices = self.expand("slice_tensor", x, indices)?;
         let (mut x, mut axis) = (x, 0);
         // What the axes of the last reshape are.
         let mut shape: Vec<Dim> = Vec::new();
@@ -103,7 +103,7 @@ impl Builder {
     /// A slice of what a buffer holds at this point; `Index::Span` excepted. Reads the slice alone.
     #[track_caller]
     pub fn load_slice(&mut self, buffer: Value, indices: &[Index]) -> Result<Value, Error> {
-        let indices = expand("load_slice", self.operand("load_slice", buffer)?, indices)?;
+        let indices = self.expand("load_slice", buffer, indices)?;
         let sides = self.sides("load_slice", buffer, &indices)?;
         let starts = self.starts(&sides)?;
         let shape: Vec<Dim> = sides.iter().map(|side| side.size.clone()).collect();
@@ -117,7 +117,7 @@ impl Builder {
     /// `buffer[i:j] = x`.
     #[track_caller]
     pub fn store_slice(&mut self, buffer: Value, indices: &[Index], x: Value) -> Result<(), Error> {
-        let indices = expand("store_slice", self.operand("store_slice", buffer)?, indices)?;
+        let indices = self.expand("store_slice", buffer, indices)?;
         self.operand("store_slice", x)?;
         let sides = self.sides("store_slice", buffer, &indices)?;
         let starts = self.starts(&sides)?;
@@ -188,12 +188,12 @@ impl Builder {
                             let size = part.swap_remove(0).shape.swap_remove(0);
                             Side { start: Start::Known(start), size, step: *step }
                         }
-                        Err(error) => return Err(refuse(op, error.0)),
+                        Err(error) => return Err(self.refuse(op, error.0)),
                     }
                 }
                 _ => {
                     let message = "the size of a slice of a buffer must be known: use a window";
-                    return Err(refuse(op, message));
+                    return Err(self.refuse(op, message));
                 }
             });
         }
@@ -234,29 +234,30 @@ impl Builder {
         if is_index && ty.rank() == 0 {
             Ok(())
         } else {
-            Err(refuse(op, format!("an index is {ty}, expected u32[], i32[] or i64[]")))
+            Err(self.refuse(op, format!("an index is {ty}, expected u32[], i32[] or i64[]")))
         }
     }
-}
 
-/// Indices for every axis: the ellipsis, and axes that are not named, become whole axes.
-#[track_caller]
-fn expand(op: &'static str, ty: &Type, indices: &[Index]) -> Result<Vec<Index>, Error> {
-    let named = indices.iter().filter(|index| !matches!(index, Index::Ellipsis | Index::NewAxis)).count();
-    let mut ellipses = indices.iter().filter(|&index| *index == Index::Ellipsis);
-    if ellipses.next().is_some() && ellipses.next().is_some() {
-        return Err(refuse(op, "more than one ellipsis"));
+    /// Indices for every axis of `x`: the ellipsis, and axes that are not named, become whole axes.
+    #[track_caller]
+    fn expand(&self, op: &'static str, x: Value, indices: &[Index]) -> Result<Vec<Index>, Error> {
+        let ty = self.operand(op, x)?;
+        let named = indices.iter().filter(|index| !matches!(index, Index::Ellipsis | Index::NewAxis)).count();
+        let mut ellipses = indices.iter().filter(|&index| *index == Index::Ellipsis);
+        if ellipses.next().is_some() && ellipses.next().is_some() {
+            return Err(self.refuse(op, "more than one ellipsis"));
+        }
+        let Some(left) = ty.rank().checked_sub(named) else {
+            return Err(self.refuse(op, format!("{named} indices into {ty}, which has {} axes", ty.rank())));
+        };
+        let whole = std::iter::repeat_n(Index::ALL, left);
+        let at = indices.iter().position(|index| *index == Index::Ellipsis);
+        let (before, after) = match at {
+            Some(at) => (&indices[..at], &indices[at + 1..]),
+            None => (indices, &[][..]),
+        };
+        Ok(before.iter().cloned().chain(whole).chain(after.iter().cloned()).collect())
     }
-    let Some(left) = ty.rank().checked_sub(named) else {
-        return Err(refuse(op, format!("{named} indices into {ty}, which has {} axes", ty.rank())));
-    };
-    let whole = std::iter::repeat_n(Index::ALL, left);
-    let at = indices.iter().position(|index| *index == Index::Ellipsis);
-    let (before, after) = match at {
-        Some(at) => (&indices[..at], &indices[at + 1..]),
-        None => (indices, &[][..]),
-    };
-    Ok(before.iter().cloned().chain(whole).chain(after.iter().cloned()).collect())
 }
 
 /// The shape that indices make of a box: axes with one index are gone, new ones are there.

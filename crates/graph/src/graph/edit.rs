@@ -15,7 +15,7 @@ impl Graph {
     /// # Panics
     /// If `before` was removed.
     pub fn insert_before(&mut self, before: NodeId, op: Op, inputs: &[Value]) -> Result<Vec<Value>, Error> {
-        let location = self.node(before).location;
+        let location = self.node(before).location.clone();
         let (node, outputs) = self.add_node(op, inputs, location)?;
         self.order.insert_before(before, node);
         Ok(outputs)

@@ -15,7 +15,7 @@ use self::identity::Identity;
 pub use self::node::{Input, Node, NodeId, Value};
 use self::order::Order;
 use crate::ops::{Effect, Op};
-use crate::{Dim, Error, Kind, Type};
+use crate::{Dim, Error, Kind, SourceLocation, Type};
 
 #[derive(Debug, Clone)]
 pub(crate) struct ValueInfo {
@@ -106,7 +106,7 @@ impl Graph {
     /// If the operands do not fit the op.
     #[track_caller]
     pub fn push(&mut self, op: Op, inputs: &[Value]) -> Result<Vec<Value>, Error> {
-        self.push_from(op, inputs, Some(Location::caller()))
+        self.push_from(op, inputs, Some(Location::caller().into()))
     }
 
     /// [`Graph::push`] for a node that was made elsewhere.
@@ -117,7 +117,7 @@ impl Graph {
         &mut self,
         op: Op,
         inputs: &[Value],
-        location: Option<&'static Location<'static>>,
+        location: Option<SourceLocation>,
     ) -> Result<Vec<Value>, Error> {
         let (node, outputs) = self.add_node(op, inputs, location)?;
         self.order.push(node);
@@ -130,8 +130,18 @@ impl Graph {
     /// If the operands do not fit the op, or it makes more or fewer values.
     #[track_caller]
     pub fn push_one(&mut self, op: Op, inputs: &[Value]) -> Result<Value, Error> {
-        let (name, location) = (op.name(), Some(Location::caller()));
-        let (node, outputs) = self.add_node(op, inputs, location)?;
+        self.push_one_from(op, inputs, Some(Location::caller().into()))
+    }
+
+    /// [`Graph::push_one`] for a node that was made elsewhere.
+    pub(crate) fn push_one_from(
+        &mut self,
+        op: Op,
+        inputs: &[Value],
+        location: Option<SourceLocation>,
+    ) -> Result<Value, Error> {
+        let name = op.name();
+        let (node, outputs) = self.add_node(op, inputs, location.clone())?;
         self.order.push(node);
         match outputs[..] {
             [value] => Ok(value),
@@ -250,10 +260,10 @@ impl Graph {
         &mut self,
         op: Op,
         inputs: &[Value],
-        location: Option<&'static Location<'static>>,
+        location: Option<SourceLocation>,
     ) -> Result<(NodeId, Vec<Value>), Error> {
-        let results = self.infer(&op, inputs).map_err(|error| error.at(location))?;
-        self.grow(&op).map_err(|error| error.at(location))?;
+        let results = self.infer(&op, inputs).and_then(|types| self.grow(&op).map(|()| types));
+        let results = results.map_err(|error| error.at(location.clone()))?;
         let id = NodeId(u32::try_from(self.nodes.len()).expect("fewer than 2^32 nodes"));
         for (position, &value) in inputs.iter().enumerate() {
             let value = self.info_mut(value);

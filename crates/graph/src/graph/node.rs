@@ -1,7 +1,6 @@
 //! What graphs are made of: values, and nodes that compute them.
 
-use std::panic::Location;
-
+use crate::SourceLocation;
 use crate::ops::Op;
 
 /// A value: an input of the graph, or a result of a node. Made by one graph, and meaningful in it and in clones that were
@@ -34,7 +33,7 @@ pub struct Node {
     /// What it makes; empty for a pure store.
     pub outputs: Vec<Value>,
     /// Where the program that built the graph made it; `None` for what was read from text.
-    pub location: Option<&'static Location<'static>>,
+    pub location: Option<SourceLocation>,
 }
 
 /// A parameter of the graph.

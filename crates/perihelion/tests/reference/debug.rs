@@ -6,7 +6,7 @@ use perihelion::driver::{DType, cpu};
 use perihelion::engine::{
     AssertLevel, DebugConfig, Error, InferenceSession, PrintStyle, UninitializedReadMode,
 };
-use perihelion::graph::{Builder, Graph, Type, dims};
+use perihelion::graph::{Builder, Graph, SourceLocation, Type, dims};
 
 use crate::support::{compiler, folder, in_child, load_unfused, message, parse, root, run, session};
 
@@ -93,6 +93,12 @@ fn source_tracebacks_name_the_line_that_built_an_op() {
         error.starts_with(plain) && error.contains(&format!(" (built at {}:{line}:", file!())),
         "{error}"
     );
+    let mut b = Builder::new("g");
+    b.set_location(Some(SourceLocation::Other { file: "model.py".into(), line: 3, column: None }));
+    let x = b.input("x", Type::new(DType::F32, dims!["n"]));
+    let y = b.sqrt(x).unwrap();
+    let model = session.load(&b.finish(&[y]).unwrap(), &()).unwrap();
+    assert_eq!(message(run(&model, &[-1.0])), format!("{plain} (built at model.py:3)"));
 }
 
 #[test]

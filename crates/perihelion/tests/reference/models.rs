@@ -93,9 +93,8 @@ fn endless() -> Model {
     let zero = b.constant(Tensor::scalar(0i64));
     let count = b.while_loop(
         &[zero],
-        &[on],
-        |_, _, captured| Ok(captured[0]),
-        |b, carried, _| {
+        |_, _| Ok(on),
+        |b, carried| {
             let one = b.constant(Tensor::scalar(1i64));
             Ok(vec![b.add(carried[0], one)?])
         },
