@@ -18,6 +18,8 @@ def test_the_cpu_is_one_device() -> None:
     assert (str(cpu), repr(cpu)) == ("cpu:0", "Device(type=cpu,id=0)")
     assert cpu.can_access(CPU()) and cpu != "cpu:0"
     assert cpu.stats["total_memory"] >= cpu.stats["free_memory"] > 0
+    assert cpu.max_single_alloc_size == cpu.stats["total_memory"]
+    assert cpu.model_name
     cpu.synchronize()
     cpu.default_stream.synchronize()
     assert cpu.default_stream.device == cpu

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use graph::{Op, Type};
 use tensor::{AlignedBytes, Bytes, DType, DeviceSpec, Shape, Tensor};
 
-use crate::memory_stats::{DeviceStats, host_stats};
+use crate::host::{self, DeviceStats};
 use crate::{DeviceSettings, Error};
 
 /// A place where plans run. The CPU is one; an accelerator is another crate that implements this.
@@ -48,7 +48,17 @@ pub trait Device: Send + Sync {
 
     /// The memory there is, where that is known.
     fn stats(&self) -> Option<DeviceStats> {
-        if self.is_host() { host_stats() } else { None }
+        if self.is_host() { host::host_stats() } else { None }
+    }
+
+    /// The name that its maker gave to the processor, or its architecture if the system does not know.
+    fn model_name(&self) -> String {
+        host::processor_name().unwrap_or_else(|| std::env::consts::ARCH.to_string())
+    }
+
+    /// The most bytes that one buffer can have; 0 if that is unknown.
+    fn max_single_alloc_size(&self) -> u64 {
+        self.stats().map_or(0, |stats| stats.total_memory)
     }
 
     /// Whether this device reads and writes the memory of another without a copy.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tensor::{DeviceSpec, Error};
 
 use crate::Device;
-pub use crate::memory_stats::{DeviceStats, host_stats};
+pub use crate::host::{DeviceStats, host_stats};
 
 /// The accelerators that a device crate can open.
 pub trait Accelerators: Sync {

@@ -47,6 +47,16 @@ impl Device {
     }
 
     #[getter]
+    fn model_name(&self) -> String {
+        self.0.model_name()
+    }
+
+    #[getter]
+    fn max_single_alloc_size(&self) -> u64 {
+        self.0.max_single_alloc_size()
+    }
+
+    #[getter]
     fn architecture_name(&self) -> PyResult<String> {
         self.0.architecture_name().map_err(load_error)
     }

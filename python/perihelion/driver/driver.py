@@ -74,6 +74,16 @@ class Device:
         return {} if stats is None else {"free_memory": stats[0], "total_memory": stats[1]}
 
     @property
+    def model_name(self) -> str:
+        """The name that its maker gave to the processor, or its architecture if the system does not know."""
+        return self._native.model_name
+
+    @property
+    def max_single_alloc_size(self) -> int:
+        """The most bytes that one buffer can have; 0 if that is unknown."""
+        return self._native.max_single_alloc_size
+
+    @property
     def architecture_name(self) -> str:
         """The name of an accelerator's architecture, such as "sm_90".
 

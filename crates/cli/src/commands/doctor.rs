@@ -101,7 +101,7 @@ impl Findings {
     fn cpu(&mut self, session: &engine::InferenceSession) {
         let (device, cores) = (&session.devices()[0], machine::Cores::of_this_machine());
         let (found, used) = (machine::instruction_sets(), device.target());
-        self.line("processor", cores.model.as_deref().unwrap_or("unknown"));
+        self.line("processor", device.model_name());
         self.line("instruction sets", if found.is_empty() { "portable".into() } else { found.join(" ") });
         self.line("used", &used);
         self.line("cores", cores.words());
@@ -114,7 +114,7 @@ impl Findings {
             ));
         }
         let cpu = json!({
-            "model": cores.model,
+            "model": device.model_name(),
             "instruction_sets": found,
             "used": used,
             "cores": cores.usable,

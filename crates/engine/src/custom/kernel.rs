@@ -8,7 +8,7 @@ use graph::{Op, Type};
 use tensor::{Bytes, DeviceSpec, Tensor};
 
 use super::Extensions;
-use crate::memory_stats::DeviceStats;
+use crate::host::DeviceStats;
 use crate::{AssertLevel, Call, Device, Error, Kernel, NodeTypes, Operand, PackError, PackedWeight};
 
 /// What stands between a device's target and the extensions that a plan needs.

@@ -14,8 +14,6 @@ const HIDDEN: &str = "(hidden)";
 
 /// The processor's cores, and those this process may use.
 pub(super) struct Cores {
-    /// The name of the processor.
-    pub(super) model: Option<String>,
     /// Cores this process can use at once.
     pub(super) usable: Option<usize>,
     /// Cores without hyper-threads.
@@ -32,7 +30,6 @@ impl Cores {
         let status = read("/proc/self/status").unwrap_or_default();
         let groups = read("/proc/self/cgroup").unwrap_or_default();
         Cores {
-            model: value(&info, "model name").map(str::to_string),
             usable: std::thread::available_parallelism().ok().map(usize::from),
             physical: physical_cores(&info),
             allowed: value(&status, "Cpus_allowed_list").map(str::to_string),
@@ -164,7 +161,7 @@ mod tests {
         let info = "physical id\t: 0\ncore id\t\t: 1\n\nphysical id\t: 0\ncore id\t\t: 1\n\nphysical id : 1\ncore id : 1\n";
         assert_eq!(physical_cores(info), Some(2));
         assert_eq!(physical_cores("model name : x\n"), None);
-        assert_eq!(value("model name\t: Some CPU\n", "model name"), Some("Some CPU"));
+        assert_eq!(value("Cpus_allowed_list:\t0-1\n", "Cpus_allowed_list"), Some("0-1"));
     }
 
     #[test]

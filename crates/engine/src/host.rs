@@ -1,4 +1,4 @@
-//! How much memory a device has.
+//! The processor and memory of the host.
 
 /// The memory of a device, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +27,17 @@ pub fn host_stats() -> Option<DeviceStats> {
     (total_memory > 0).then_some(DeviceStats { free_memory, total_memory })
 }
 
+/// The name of the processor, if the system knows it.
+pub(crate) fn processor_name() -> Option<String> {
+    parse_cpuinfo(&std::fs::read_to_string("/proc/cpuinfo").ok()?)
+}
+
+fn parse_cpuinfo(text: &str) -> Option<String> {
+    let lines = text.lines().filter_map(|line| line.split_once(':'));
+    let mut names = lines.filter(|(key, _)| key.trim() == "model name").map(|(_, name)| name.trim());
+    names.find(|name| !name.is_empty()).map(str::to_string)
+}
+
 #[cfg(target_os = "linux")]
 fn parse_meminfo(text: &str) -> Option<DeviceStats> {
     let bytes = |name: &str| {
@@ -44,6 +55,13 @@ mod tests {
     fn the_memory_of_the_host_is_known() {
         let stats = host_stats().unwrap();
         assert!(0 < stats.free_memory && stats.free_memory <= stats.total_memory, "{stats:?}");
+    }
+
+    #[test]
+    fn the_first_processor_names_them_all() {
+        let text = "processor\t: 0\nmodel name\t: Some CPU @ 2:1\n\nprocessor\t: 1\nmodel name\t: Other\n";
+        assert_eq!(parse_cpuinfo(text).as_deref(), Some("Some CPU @ 2:1"));
+        assert_eq!(parse_cpuinfo("model name\t: \nBogoMIPS\t: 50.00"), None);
     }
 
     #[test]
