@@ -430,8 +430,8 @@ impl Builder {
         locals
     }
 
-    /// A value as this graph knows it. For a value of a graph around it that is an input, unless it is a weight or a
-    /// constant: then it is the same here, so that devices pack it.
+    /// A value as this graph knows it: a value of a graph around this one becomes an input. A weight becomes the same weight
+    /// here, so that devices pack it, and a constant the same constant.
     #[track_caller]
     fn local(&mut self, value: Value) -> Value {
         if let Some(&local) = self.scope.locals.get(&value) {
