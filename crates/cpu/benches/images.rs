@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::{Call, Device, DeviceSettings, Kernel, NodeTypes, Operand, PackedWeight, View, ViewMut};
+use engine::{Device, DeviceSettings, Kernel, KernelCall, NodeTypes, Operand, PackedWeight, View, ViewMut};
 use graph::ops::{
     Conv, ConvTranspose, Coordinates, FilterLayout, ImageLayout, Interpolation, Pool2d, PoolKind, Resize,
     Windows,
@@ -172,7 +172,7 @@ impl Problem {
             });
         }
         let mut results = [ViewMut { dtype: DType::F32, shape, bytes }];
-        let call = Call { inputs: &mut operands, outputs: &mut results, scratch: &mut [] };
+        let call = KernelCall { inputs: &mut operands, outputs: &mut results, scratch: &mut [] };
         kernel.run(call).expect("good data");
     }
 }

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use engine::{Call, Device, DeviceSettings, Kernel, NodeTypes, Operand, PackedWeight, View, ViewMut};
+use engine::{Device, DeviceSettings, Kernel, KernelCall, NodeTypes, Operand, PackedWeight, View, ViewMut};
 use graph::ops::{
     ArgReduce, ArgReduceKind, Attention, Attribute, Attributes, Binary, Cast, GptqMatMul, LayerNorm, MatMul,
     Reduce, ReduceKind, RmsNorm, Softmax, TopK, Transpose, Unary,
@@ -229,7 +229,7 @@ impl Problem {
         for array in &mut self.results {
             results.push(ViewMut { dtype: array.dtype, shape: array.shape, bytes: &mut array.bytes });
         }
-        let call = Call { inputs: &mut operands, outputs: &mut results, scratch: &mut self.scratch };
+        let call = KernelCall { inputs: &mut operands, outputs: &mut results, scratch: &mut self.scratch };
         self.kernel.run(call).expect("good data");
     }
 }

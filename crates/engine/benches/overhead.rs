@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use graph::{Builder, Dim, Error, Graph, Type};
 use perihelion_engine::{
-    Call, Device, ExecuteOptions, InferenceSession, Kernel, NodeTypes, PackError, PackedWeight,
+    Device, ExecuteOptions, InferenceSession, Kernel, KernelCall, NodeTypes, PackError, PackedWeight,
 };
 use tensor::{Buffer, DType, Tensor};
 
@@ -39,7 +39,7 @@ impl Kernel for Idle {
         "idle".to_string()
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         std::hint::black_box(call.outputs);
         Ok(())
     }

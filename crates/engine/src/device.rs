@@ -259,14 +259,14 @@ pub trait Kernel: Send + Sync {
     ///
     /// # Errors
     /// If the data (an index, say) makes no sense, in words that name operand, position and limit.
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String>;
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String>;
 }
 
 /// One call of a kernel.
 ///
 /// Results, scratch and buffers start at multiples of 64 bytes. Operands may start anywhere: one may be a part of
 /// a value, or a weight in a mapped file.
-pub struct Call<'a, 'm> {
+pub struct KernelCall<'a, 'm> {
     /// The operands.
     pub inputs: &'a mut [Operand<'m>],
     /// The results. Row-major; the contents are undefined but for an operand computed in place.

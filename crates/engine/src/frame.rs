@@ -5,7 +5,7 @@ use tensor::{DType, Shape};
 
 use crate::Error;
 use crate::memory::{self, Lifetime};
-use crate::plan::{Home, Plan, PlanRebind, PlanValue, Step, StepOperand, WeightSlot, Work};
+use crate::plan::{Home, Plan, PlanRebind, PlanStep, PlanValue, StepOperand, WeightSlot, Work};
 
 /// Half of what an allocation can be, as arenas grow by more than is asked for.
 const LARGEST_ARENA: usize = isize::MAX as usize / 2;
@@ -182,7 +182,7 @@ impl Sizing<'_> {
     }
 }
 
-fn scratch_bytes(step: &Step, arrays: &[Array], weights: &[WeightSlot]) -> usize {
+fn scratch_bytes(step: &PlanStep, arrays: &[Array], weights: &[WeightSlot]) -> usize {
     let Work::Kernel(_, kernel) = &step.work else { return 0 };
     let operands: Vec<Shape> =
         step.operands.iter().map(|&operand| operand_array(operand, arrays, weights).shape).collect();
@@ -216,7 +216,7 @@ struct Places<'a> {
 }
 
 impl Places<'_> {
-    fn step(&self, step: &Step, scratch: ByteRange) -> FrameStep {
+    fn step(&self, step: &PlanStep, scratch: ByteRange) -> FrameStep {
         let mut pieces = Vec::new();
         let operands = step.operands.iter().enumerate().map(|(position, &operand)| FrameOperand {
             array: operand_array(operand, self.arrays, self.weights),

@@ -65,7 +65,9 @@ pub use cache::{CacheHealth, CompileCache};
 pub use compiled_model::CompiledModel;
 pub use custom::Extensions;
 pub use debug::DebugConfig;
-pub use device::{Call, Device, Kernel, Marker, NodeTypes, Operand, PackError, PackedWeight, View, ViewMut};
+pub use device::{
+    Device, Kernel, KernelCall, Marker, NodeTypes, Operand, PackError, PackedWeight, View, ViewMut,
+};
 pub use error::Error;
 pub use export::ExportOptions;
 pub use log::show_logs;
@@ -75,7 +77,7 @@ pub use profile::{Profile, StepTime, Totals};
 pub use program::{Program, WeightMemory};
 pub use reference::ReferenceDevice;
 pub use registry::{WeightValue, WeightsRegistry};
-pub use session::{Builder, CacheUse, CompileOptions, InferenceSession, InitOptions, Source};
+pub use session::{Builder, CacheUse, CompileOptions, GraphSource, InferenceSession, InitOptions};
 pub use settings::{
     AssertLevel, DeviceSettings, KernelSettings, LogLevel, PrintOptions, PrintStyle, Profiling,
     SplitKReductionPrecision, TopKKernel, UninitializedReadMode,

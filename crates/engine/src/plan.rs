@@ -23,7 +23,7 @@ pub(crate) struct Plan {
     pub(crate) rebinds: Vec<PlanRebind>,
     pub(crate) values: Vec<PlanValue>,
     pub(crate) storages: Vec<Storage>,
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<PlanStep>,
 }
 
 /// A parameter of a plan.
@@ -102,7 +102,7 @@ pub(crate) struct Storage {
 }
 
 /// One computation of a plan.
-pub(crate) struct Step {
+pub(crate) struct PlanStep {
     pub(crate) work: Work,
     pub(crate) operands: Vec<StepOperand>,
     /// Values, by index.
@@ -185,7 +185,7 @@ impl Plan {
         steps.map(|(i, step)| (self.first_step + i, step)).try_for_each(|(i, step)| self.fmt_step(f, i, step))
     }
 
-    fn fmt_step(&self, f: &mut dyn fmt::Write, number: usize, step: &Step) -> fmt::Result {
+    fn fmt_step(&self, f: &mut dyn fmt::Write, number: usize, step: &PlanStep) -> fmt::Result {
         write!(f, "  {number}: ")?;
         for (i, &result) in step.results.iter().enumerate() {
             write!(f, "{}{}", if i > 0 { ", " } else { "" }, self.place(result))?;

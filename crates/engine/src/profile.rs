@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::frame::FrameStep;
-use crate::plan::{Step, StepOperand};
+use crate::plan::{PlanStep, StepOperand};
 
 /// The time of each step of one call. Prints as a table of kernels, the slowest first.
 #[derive(Debug, Clone, Default)]
@@ -30,7 +30,7 @@ pub struct StepTime {
 }
 
 impl StepTime {
-    pub(crate) fn new(step: &Step, sized: &FrameStep, duration: Duration) -> StepTime {
+    pub(crate) fn new(step: &PlanStep, sized: &FrameStep, duration: Duration) -> StepTime {
         let operands = sized.operands.iter().zip(&step.operands).map(|(operand, planned)| {
             let packed = if let StepOperand::Packed(_) = planned { " packed" } else { "" };
             format!("{}{}{packed}", operand.array.dtype, operand.array.shape)

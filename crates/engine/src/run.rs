@@ -7,10 +7,10 @@ use crate::bound_weight::BoundWeight;
 use crate::clamp::clamp;
 use crate::frame::{Array, ByteRange, Frame, FrameStep, OperandSource, Piece, Role};
 use crate::instruments::Instruments;
-use crate::plan::{Plan, Step, Work};
+use crate::plan::{Plan, PlanStep, Work};
 use crate::stop::Stop;
 use crate::watch::Watch;
-use crate::{Call, Error, KernelSettings, Operand, View, ViewMut};
+use crate::{Error, KernelCall, KernelSettings, Operand, View, ViewMut};
 
 /// The memory of one call.
 pub(crate) struct Memory<'r> {
@@ -77,7 +77,7 @@ pub(crate) fn run(
 
 fn run_step(
     number: usize,
-    planned: &Step,
+    planned: &PlanStep,
     step: &FrameStep,
     memory: &mut Memory<'_>,
     lists: &mut Lists,
@@ -113,7 +113,7 @@ fn run_step(
     if let Some(watch) = &mut hooks.watch {
         watch.before(number, planned, step, &operands, &mut results, scratch)?;
     }
-    let call = Call { inputs: &mut operands, outputs: &mut results, scratch };
+    let call = KernelCall { inputs: &mut operands, outputs: &mut results, scratch };
     let mut outcome = match &planned.work {
         Work::Kernel(_, kernel) => kernel.run(call),
         Work::Reference(Op::Print(print)) => {
@@ -186,7 +186,7 @@ fn split_off<'m>(rest: &mut &'m mut [u8], at: &mut usize, part: ByteRange) -> &'
 }
 
 /// The op's own definition, on copies.
-fn run_reference(op: &graph::Op, call: Call<'_, '_>, results: &[Array]) -> Result<(), String> {
+fn run_reference(op: &graph::Op, call: KernelCall<'_, '_>, results: &[Array]) -> Result<(), String> {
     let inputs = call.inputs.iter().map(to_tensor).collect::<Result<Vec<Tensor>, String>>()?;
     let inputs: Vec<&Tensor> = inputs.iter().collect();
     let shapes: Vec<Shape> = results.iter().map(|array| array.shape).collect();
@@ -219,7 +219,7 @@ fn to_tensor(operand: &Operand<'_>) -> Result<Tensor, String> {
     view.to_tensor().map_err(|error| error.to_string())
 }
 
-fn copy(call: Call<'_, '_>) {
+fn copy(call: KernelCall<'_, '_>) {
     let Operand::View(from) = &call.inputs[0] else { unreachable!("copies read views") };
     call.outputs[0].bytes.copy_from_slice(from.bytes);
 }

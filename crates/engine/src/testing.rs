@@ -8,7 +8,8 @@ use graph::{Graph, Op, Type};
 use tensor::{AlignedBytes, Buffer, Bytes, DType, Shape, Tensor};
 
 use crate::{
-    Call, Device, InferenceSession, Kernel, NodeTypes, Operand, PackError, PackedWeight, ReferenceDevice,
+    Device, InferenceSession, Kernel, KernelCall, NodeTypes, Operand, PackError, PackedWeight,
+    ReferenceDevice,
 };
 
 /// Adds in place, and multiplies with weights that it packs by columns.
@@ -77,7 +78,7 @@ impl Kernel for Add {
         Some(0)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let result = &mut call.outputs[0].bytes;
         if let Operand::View(a) = &call.inputs[0] {
             result.copy_from_slice(a.bytes);
@@ -105,7 +106,7 @@ impl Kernel for Product {
         inputs[1][0] * 8
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let [Operand::View(x), Operand::Packed(weight)] = call.inputs else {
             return Err("operands".to_string());
         };

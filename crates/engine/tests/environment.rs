@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use graph::Graph;
-use perihelion_engine::{Call, Device, InferenceSession, Kernel, NodeTypes, PackError, PackedWeight};
+use perihelion_engine::{Device, InferenceSession, Kernel, KernelCall, NodeTypes, PackError, PackedWeight};
 use tensor::{Buffer, Tensor};
 
 /// Says which part a child plays; tests that are none pass.
@@ -64,7 +64,7 @@ impl Kernel for CrashingKernel {
         "crash".to_string()
     }
 
-    fn run(&self, _call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, _call: KernelCall<'_, '_>) -> Result<(), String> {
         panic!("the kernel crashed")
     }
 }

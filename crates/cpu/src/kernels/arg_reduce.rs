@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use engine::{Call, Kernel};
+use engine::{Kernel, KernelCall};
 use graph::ops::ArgReduceKind;
 use tensor::{DType, Element};
 
@@ -71,7 +71,7 @@ impl<T: Element> Kernel for ArgReduceKernel<T> {
         format!("{}[{}].{}", op.name(), T::DTYPE, self.variant.name)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let x = view(&call, 0);
         let (n, inner) = (x.shape[self.axis], x.shape[self.axis + 1..].iter().product::<usize>());
         if n == 0 {

@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use engine::{Call, Kernel, PackError};
+use engine::{Kernel, KernelCall, PackError};
 use graph::ops::ArgSort;
 use tensor::{DType, Element, bf16, f16};
 
@@ -34,7 +34,7 @@ impl Kernel for ArgSortKernel {
         format!("argsort[{}]", self.dtype)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let x = view(&call, 0);
         let (n, inner) = (x.shape[self.op.axis], x.shape[self.op.axis + 1..].iter().product::<usize>());
         if x.bytes.is_empty() {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use engine::{Call, Kernel, View, ViewMut};
+use engine::{Kernel, KernelCall, View, ViewMut};
 use graph::ops::{Flip, Pad, PadMode, RepeatInterleave};
 
 use super::gather::Ids;
@@ -25,7 +25,7 @@ impl Kernel for PadKernel {
         format!("pad[{}]", self.op.mode.name())
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let x = view(&call, 0);
         let value = (self.op.mode == PadMode::Constant).then(|| view(&call, 1).bytes);
         (0..x.shape.rank()).try_for_each(|axis| self.op.check(axis, x.shape[axis]))?;
@@ -47,7 +47,7 @@ impl Kernel for TileKernel {
         "tile".to_string()
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let x = view(&call, 0);
         map_axes(&self.pool, x, None, &mut call.outputs[0], |axis, len| {
             let size = x.shape[axis];
@@ -73,7 +73,7 @@ impl Kernel for RepeatInterleaveKernel {
         Ok(Some(vec![RepeatInterleave::total(&counts(inputs[1]))?]))
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (x, axis) = (view(&call, 0), self.op.axis);
         let counts = (call.inputs.len() > 1).then(|| counts(view(&call, 1)));
         let (size, counts, result) = (x.shape[axis], counts.as_deref(), &mut call.outputs[0]);
@@ -102,7 +102,7 @@ impl Kernel for FlipKernel {
         "flip".to_string()
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let x = view(&call, 0);
         let result = &mut *call.outputs[0].bytes;
         if result.is_empty() {

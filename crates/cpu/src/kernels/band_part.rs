@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{Call, Kernel, Operand};
+use engine::{Kernel, KernelCall, Operand};
 use graph::ops::BandPart;
 
 use super::copy::CHUNK_BYTES;
@@ -26,7 +26,7 @@ impl Kernel for BandPartKernel {
         Some(0)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let x = (!matches!(call.inputs[0], Operand::InResult)).then(|| view(&call, 0).bytes);
         let result = &mut call.outputs[0];
         if result.bytes.is_empty() {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use engine::{Call, Kernel, Operand};
+use engine::{Kernel, KernelCall, Operand};
 use graph::ops::Binary;
 use tensor::{DType, Element, bf16, f16};
 
@@ -111,7 +111,7 @@ impl<T: Element + PartialOrd> Kernel for ArithmeticKernel<T> {
         if self.is_partial() { self.in_place.filter(|&position| position == 0) } else { self.in_place }
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let result = &mut call.outputs[0];
         if self.is_partial() && !result.bytes.is_empty() {
             check::<T>(self.function, &call.inputs[1])?;
@@ -174,7 +174,7 @@ impl<T: Element> Kernel for ComparisonKernel<T> {
         format!("{}[{}].{}", graph::Op::from(self.function).name(), self.dtype, self.variant)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let result = &mut call.outputs[0];
         let x = Source::<T>::new(&call.inputs[0], &result.shape);
         let y = Source::<T>::new(&call.inputs[1], &result.shape);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{Call, Kernel};
+use engine::{Kernel, KernelCall};
 use tensor::Shape;
 
 use super::copy::CHUNK_BYTES;
@@ -31,7 +31,7 @@ impl Kernel for ConcatKernel {
         "concat".to_string()
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (parts, row) = self.parts(&call);
         let result = &mut *call.outputs[0].bytes;
         self.pool.run_on_pieces(result, CHUNK_BYTES, &|index, piece| {
@@ -43,7 +43,7 @@ impl Kernel for ConcatKernel {
 
 impl ConcatKernel {
     /// The parts that are not empty, and the bytes of a row.
-    fn parts<'m>(&self, call: &Call<'_, 'm>) -> (Vec<Part<'m>>, usize) {
+    fn parts<'m>(&self, call: &KernelCall<'_, 'm>) -> (Vec<Part<'m>>, usize) {
         let mut parts = Vec::with_capacity(call.inputs.len());
         let mut row = 0;
         for position in 0..call.inputs.len() {

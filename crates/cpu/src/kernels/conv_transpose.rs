@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use engine::{Call, Kernel};
+use engine::{Kernel, KernelCall};
 use graph::ops::{ConvTranspose, FilterLayout, ImageLayout};
 use tensor::{DType, Shape};
 
@@ -66,7 +66,7 @@ impl Kernel for ConvTransposeKernel {
         if outputs[0].contains(&0) { 0 } else { sizes.columns().saturating_mul(size_of::<f32>()) }
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (x, filter) = (view(&call, 0), view(&call, 1));
         let bias = (call.inputs.len() > 2).then(|| floats::read(view(&call, 2))).transpose()?;
         let sizes = self.sizes(&x.shape, &filter.shape, &call.outputs[0].shape);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{Call, Kernel};
+use engine::{Kernel, KernelCall};
 use half::slice::HalfFloatSliceExt;
 use tensor::{DType, Element, bf16, blocks, f16, float8};
 
@@ -27,7 +27,7 @@ impl Kernel for CastKernel {
         format!("cast[{}, {}]", self.from, self.to)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let x = view(&call, 0).bytes;
         let bytes = |elements: usize| self.from.bytes_for(elements).expect("chunks are of whole blocks");
         let width = self.to.block().bytes;

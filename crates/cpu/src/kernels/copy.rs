@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{Call, Kernel, Operand};
+use engine::{Kernel, KernelCall, Operand};
 
 use super::operands::{elements_mut, view};
 use crate::Pool;
@@ -29,7 +29,7 @@ impl Kernel for CopyKernel {
         self.in_place.then_some(0)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         if !matches!(call.inputs[0], Operand::InResult) {
             copy(&self.pool, view(&call, 0).bytes, call.outputs[0].bytes);
         }
@@ -45,7 +45,7 @@ impl Kernel for ShapeKernel {
         "shape_to_tensor".to_string()
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let shape = view(&call, 0).shape;
         for (result, &size) in elements_mut::<i64>(call.outputs[0].bytes).iter_mut().zip(shape.iter()) {
             *result = size as i64;
@@ -65,7 +65,7 @@ impl Kernel for StoreKernel {
         "store[copy]".to_string()
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let value = view(&call, 1);
         let Operand::Buffer(buffer) = &mut call.inputs[0] else {
             panic!("operand 0 of a store is no buffer");

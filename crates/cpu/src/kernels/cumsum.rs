@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use engine::{Call, Kernel};
+use engine::{Kernel, KernelCall};
 use graph::ops::{CumSum, ReduceKind};
 use tensor::DType;
 
@@ -40,7 +40,7 @@ impl<T: Accumulate> Kernel for CumSumKernel<T> {
         format!("cumsum[{}]", T::DTYPE)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let x = view(&call, 0);
         let (n, inner) = (x.shape[self.op.axis], x.shape[self.op.axis + 1..].iter().product::<usize>());
         let (x, result) = (elements::<T>(x.bytes), elements_mut::<T>(call.outputs[0].bytes));

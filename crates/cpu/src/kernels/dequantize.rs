@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{Call, Kernel};
+use engine::{Kernel, KernelCall};
 use tensor::DType;
 
 use super::convert::to_f32;
@@ -22,7 +22,7 @@ impl Kernel for DequantizeKernel {
         format!("dequantize[{}]", self.encoding)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (bytes, block) = (view(&call, 0).bytes, self.encoding.block());
         let result = &mut call.outputs[0];
         if bytes.len() / block.bytes * block.elements != result.shape.elements()

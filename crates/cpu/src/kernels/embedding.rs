@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{Call, Kernel};
+use engine::{Kernel, KernelCall};
 use tensor::DType;
 
 use super::convert::to_f32;
@@ -23,7 +23,7 @@ impl Kernel for EmbeddingKernel {
         format!("embedding[{}]", self.dtype)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (table, ids) = (view(&call, 0), view(&call, 1));
         let rows = Rows::new(ids, table.shape[0], false)?;
         let columns = table.shape[1];

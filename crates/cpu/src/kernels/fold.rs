@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use engine::{Call, Kernel};
+use engine::{Kernel, KernelCall};
 use graph::ops;
 use tensor::{DType, Shape};
 
@@ -163,7 +163,7 @@ impl Kernel for FoldKernel {
         format!("fold[{}]", self.dtype)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (x, result) = (view(&call, 0), &mut call.outputs[0]);
         let (from, to): (Shape, Shape) = (x.shape, result.shape);
         let positions = self.op.positions(&from, &to)?;

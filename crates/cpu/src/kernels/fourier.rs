@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use engine::{Call, Kernel};
+use engine::{Kernel, KernelCall};
 use graph::ops;
 use realfft::num_complex::Complex;
 use realfft::{ComplexToReal, RealFftPlanner};
@@ -27,7 +27,7 @@ impl Kernel for IrfftKernel {
         "irfft".to_string()
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (x, axis) = (view(&call, 0), self.op.axis);
         let result = &mut call.outputs[0];
         let sizes = Spectra {

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use engine::{Call, Kernel, NodeTypes, Operand, PackError, PackedWeight, View};
+use engine::{Kernel, KernelCall, NodeTypes, Operand, PackError, PackedWeight, View};
 use graph::Type;
 use graph::ops::Fp8Product;
 use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor, bf16};
@@ -100,7 +100,7 @@ impl Kernel for Fp8Linear {
         linear::scratch_bytes_for(rows.iter().product(), columns, std::iter::once(DType::BF16), false)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let [Operand::View(x), weight] = &*call.inputs else { panic!("operands of fp8_linear") };
         let weight: Cow<'_, Scaled> = match weight {
             Operand::Packed(packed) => {
@@ -136,7 +136,7 @@ impl Kernel for Fp8MatMul {
         format!("fp8_matmul.{}", self.variant.name)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let [Operand::View(a), Operand::View(b)] = &*call.inputs else { panic!("operands of fp8_matmul") };
         let rounded =
             |operand: &View<'_>| round(operand.dtype, operand.bytes).map_err(|error| error.to_string());

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use engine::{Call, Kernel, View};
+use engine::{Kernel, KernelCall, View};
 use tensor::{DType, MAX_RANK, Shape};
 
 use super::operands::{elements, view};
@@ -22,7 +22,7 @@ impl Kernel for GatherKernel {
         "gather".to_string()
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (table, ids) = (view(&call, 0), view(&call, 1));
         let limit = table.shape[self.axis];
         let rows = Rows::new(ids, limit, true)?;

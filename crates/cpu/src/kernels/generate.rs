@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{Call, Kernel, View};
+use engine::{Kernel, KernelCall, View};
 use graph::ops::{OutDim, Random, Range, ReduceKind};
 use tensor::{DType, bf16, f16};
 
@@ -35,7 +35,7 @@ impl<T: Sequence> Kernel for RangeKernel<T> {
         Ok(Some(vec![T::count(operand(0), operand(1), operand(2))?]))
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let operand = |position| elements::<T>(view(&call, position).bytes)[0];
         let (start, step) = (operand(0), operand(call.inputs.len() - 1));
         if call.inputs.len() == 3 {
@@ -101,7 +101,7 @@ impl Kernel for RandomKernel {
         format!("{}[{}]", graph::Op::from(self.op.clone()).name(), self.op.dtype)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let result = &mut *call.outputs[0].bytes;
         match self.op.dtype {
             DType::F16 => self.draw(elements_mut::<f16>(result)),

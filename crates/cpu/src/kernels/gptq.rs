@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use engine::{Call, Kernel, Operand, PackError, PackedWeight};
+use engine::{Kernel, KernelCall, Operand, PackError, PackedWeight};
 use graph::Type;
 use graph::ops::GptqMatMul;
 use tensor::blocks::GptqMatrix;
@@ -146,7 +146,7 @@ impl Kernel for GptqKernel {
         )
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let x = floats::read(view(&call, 0))?;
         let matrix = match &call.inputs[1] {
             Operand::Packed(packed) => Cow::Borrowed(linear::packed_matrix(packed)),

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use engine::Call;
+use engine::KernelCall;
 use graph::ops;
 
 use super::norm::sum;
@@ -29,7 +29,7 @@ pub(crate) struct GroupNorm<'a> {
 }
 
 /// A group with its number.
-pub(crate) type Kernel = unsafe fn(&GroupNorm<'_>, usize, &[f32], &mut [f32]);
+pub(crate) type GroupKernel = unsafe fn(&GroupNorm<'_>, usize, &[f32], &mut [f32]);
 
 variants! {
     /// `(x - mean(x)) / sqrt(variance(x) + eps) · weight + bias` of a group.
@@ -41,7 +41,7 @@ variants! {
 /// # Panics
 /// If lengths disagree, or this machine cannot run the variant.
 pub(crate) fn group_norm(
-    variant: &Variant<Kernel>,
+    variant: &Variant<GroupKernel>,
     pool: &Pool,
     norm: &GroupNorm<'_>,
     x: &[f32],
@@ -66,7 +66,7 @@ pub(crate) fn kernel(cpu: &Cpu, op: ops::GroupNorm) -> Option<Arc<dyn engine::Ke
 
 struct GroupNormKernel {
     op: ops::GroupNorm,
-    variant: &'static Variant<Kernel>,
+    variant: &'static Variant<GroupKernel>,
     pool: Arc<Pool>,
 }
 
@@ -75,7 +75,7 @@ impl engine::Kernel for GroupNormKernel {
         format!("group_norm.{}", self.variant.name)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let [x, weight, bias] = [0, 1, 2].map(|i| elements(view(&call, i).bytes));
         let plane = call.outputs[0].shape[2..].iter().product();
         let ops::GroupNorm { groups, eps } = self.op;

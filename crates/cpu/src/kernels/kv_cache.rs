@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use engine::{Call, Kernel, Operand};
+use engine::{Kernel, KernelCall, Operand};
 use tensor::{DType, Shape, bf16, f16};
 
 use super::disjoint::Disjoint;
@@ -368,7 +368,7 @@ impl Kernel for KvStoreKernel {
         "kv_store".to_string()
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (k, v) = (view(&call, 1), view(&call, 2));
         let lists = BatchOperands::new(&call, 3);
         let Operand::Buffer(cache) = &mut call.inputs[0] else {
@@ -409,7 +409,7 @@ pub(super) struct BatchOperands<'m> {
 
 impl<'m> BatchOperands<'m> {
     /// The three operands from `first` on.
-    pub(super) fn new(call: &Call<'_, 'm>, first: usize) -> BatchOperands<'m> {
+    pub(super) fn new(call: &KernelCall<'_, 'm>, first: usize) -> BatchOperands<'m> {
         let [row_offsets, cache_lengths, page_table] =
             [0, 1, 2].map(|i| elements(view(call, first + i).bytes));
         BatchOperands { row_offsets, cache_lengths, page_table }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::Call;
+use engine::KernelCall;
 use tensor::DType;
 
 use super::floats::{self, is_float};
@@ -37,7 +37,7 @@ impl engine::Kernel for LogSoftmaxKernel {
         format!("log_softmax[{}].{variant}", self.dtype)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let x = view(&call, 0);
         let (dims, inner) = (x.shape[self.axis], x.shape[self.axis + 1..].iter().product());
         if x.bytes.is_empty() {

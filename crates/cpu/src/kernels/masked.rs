@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use engine::{Call, Kernel, Operand, View};
+use engine::{Kernel, KernelCall, Operand, View};
 use graph::ops::{MaskedScatter, NonZero};
 use tensor::{DType, Shape};
 
@@ -43,7 +43,7 @@ impl Kernel for NonZeroKernel {
         Ok(Some(vec![starts[starts.len() - 1]]))
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let x = view(&call, 0);
         let (shape, rank) = (x.shape, x.shape.rank());
         let starts = self.starts(x.bytes);
@@ -108,7 +108,7 @@ impl Kernel for MaskedScatterKernel {
         Ok(Some(vec![starts[starts.len() - 1]]))
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (mask, updates) = (view(&call, 1), view(&call, 2));
         let x = (!matches!(call.inputs[0], Operand::InResult)).then(|| view(&call, 0).bytes);
         let result = &mut call.outputs[0];

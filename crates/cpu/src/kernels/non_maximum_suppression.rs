@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use engine::{Call, Kernel, View};
+use engine::{Kernel, KernelCall, View};
 
 use super::operands::{elements, elements_mut, view};
 use crate::Pool;
@@ -49,7 +49,7 @@ impl Kernel for NonMaximumSuppressionKernel {
         Ok(Some(vec![self.kept(inputs).iter().map(Vec::len).sum()]))
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let inputs: Vec<View<'_>> = (0..5).map(|position| view(&call, position)).collect();
         let classes = inputs[1].shape[1];
         let kept = self.kept(&inputs);

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use engine::{Call, Kernel};
+use engine::{Kernel, KernelCall};
 
 use super::operands::{elements, elements_mut, view};
 use super::rows::each_part;
@@ -156,7 +156,7 @@ impl Kernel for NormKernel {
         format!("{}.{}", self.op, self.variant.name)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (x, weight) = (elements(view(&call, 0).bytes), elements(view(&call, 1).bytes));
         let bias = (call.inputs.len() > 2).then(|| elements(view(&call, 2).bytes));
         let norm = Norm { eps: self.eps, weight: &weight, bias: bias.as_deref() };

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use bytemuck::Pod;
-use engine::{Call, Operand, PackError, View};
+use engine::{KernelCall, Operand, PackError, View};
 
 /// The elements of an operand: the bytes themselves, or a copy where they are not aligned, as in a mapped file.
 pub(crate) fn elements<'m, T: Pod>(bytes: &'m [u8]) -> Cow<'m, [T]> {
@@ -41,7 +41,7 @@ pub(crate) fn filled<T: Clone>(value: T, len: usize) -> Result<Vec<T>, PackError
 ///
 /// # Panics
 /// If it is something else, which a kernel without packings, buffers or in-place operands never gets.
-pub(crate) fn view<'m>(call: &Call<'_, 'm>, position: usize) -> View<'m> {
+pub(crate) fn view<'m>(call: &KernelCall<'_, 'm>, position: usize) -> View<'m> {
     match &call.inputs[position] {
         Operand::View(view) => *view,
         Operand::InResult => {

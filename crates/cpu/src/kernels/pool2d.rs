@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use engine::Call;
+use engine::KernelCall;
 use graph::ops::{ImageLayout, Pool2d, PoolKind};
 use tensor::{DType, Shape};
 
@@ -33,7 +33,7 @@ pub(crate) struct Pooling<'a> {
 }
 
 /// Some rows of the result, from one with a number on.
-pub(crate) type Kernel = unsafe fn(&Pooling<'_>, usize, &mut [f32]);
+pub(crate) type PoolingKernel = unsafe fn(&Pooling<'_>, usize, &mut [f32]);
 
 variants! {
     /// Rows of pooled elements.
@@ -90,7 +90,7 @@ impl<'a> Pooling<'a> {
 ///
 /// # Panics
 /// If this machine cannot run the variant.
-pub(crate) fn pool2d(variant: &Variant<Kernel>, pool: &Pool, pooling: &Pooling<'_>, out: &mut [f32]) {
+pub(crate) fn pool2d(variant: &Variant<PoolingKernel>, pool: &Pool, pooling: &Pooling<'_>, out: &mut [f32]) {
     assert!((variant.available)(), "pool2d: this machine cannot run {}", variant.name);
     if out.is_empty() {
         return;
@@ -111,7 +111,7 @@ pub(crate) fn kernel(cpu: &Cpu, op: &Pool2d, dtype: DType) -> Option<Arc<dyn eng
 struct Pool2dKernel {
     op: Pool2d,
     dtype: DType,
-    variant: &'static Variant<Kernel>,
+    variant: &'static Variant<PoolingKernel>,
     pool: Arc<Pool>,
 }
 
@@ -120,7 +120,7 @@ impl engine::Kernel for Pool2dKernel {
         format!("{}[{}].{}", graph::Op::from(self.op.clone()).name(), self.dtype, self.variant.name)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (x, to) = (view(&call, 0), call.outputs[0].shape);
         let values = floats::read(x)?;
         let pooling = Pooling::new(&self.op, &values, &x.shape, &to);

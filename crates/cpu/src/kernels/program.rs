@@ -7,7 +7,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use engine::{Call, Kernel, Operand};
+use engine::{Kernel, KernelCall, Operand};
 use graph::Type;
 use graph::ops::{ElementFunction, ElementSource, Elementwise};
 use tensor::{AlignedBytes, DType, Shape};
@@ -99,7 +99,7 @@ impl Kernel for ProgramKernel {
         self.in_place
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let result = &mut call.outputs[0];
         let in_result = call.inputs.iter().any(|operand| matches!(operand, Operand::InResult));
         let streamed = result.bytes.len() >= STREAMED && !in_result;

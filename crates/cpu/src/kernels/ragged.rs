@@ -1,6 +1,6 @@
 //! The position of each token of a ragged batch.
 
-use engine::{Call, Kernel};
+use engine::{Kernel, KernelCall};
 
 use super::operands::{elements, elements_mut, view};
 
@@ -12,7 +12,7 @@ impl Kernel for RaggedPositionsKernel {
         "ragged_positions".to_string()
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (offsets, lengths) =
             (elements::<u32>(view(&call, 1).bytes), elements::<u32>(view(&call, 2).bytes));
         let positions = elements_mut::<u32>(call.outputs[0].bytes);

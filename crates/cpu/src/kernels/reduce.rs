@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use engine::{Call, Kernel};
+use engine::{Kernel, KernelCall};
 use graph::ops::ReduceKind;
 use tensor::{DType, Element, Shape, bf16, f16};
 
@@ -208,7 +208,7 @@ impl<T: Accumulate> Kernel for ReduceKernel<T> {
         Cut::new(&inputs[0], self.axis).partials() * size_of::<T::Sum>()
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let x = view(&call, 0);
         let cut = Cut::new(&x.shape, self.axis);
         let needed = cut.partials() * size_of::<T::Sum>();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{Call, Kernel, Operand, View};
+use engine::{Kernel, KernelCall, Operand, View};
 use graph::ops::{DynamicSlice, box_starts};
 use tensor::{MAX_RANK, Shape};
 
@@ -27,7 +27,7 @@ impl Kernel for LoadSliceKernel {
         "load_slice".to_string()
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (buffer, starts) = (view(&call, 0), integers(&call, 1));
         let result = &mut call.outputs[0];
         let starts = box_starts(&buffer.shape, &result.shape, &starts, &self.steps)?;
@@ -65,7 +65,7 @@ impl Kernel for StoreSliceKernel {
         "store_slice".to_string()
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (x, starts) = (view(&call, 1), integers(&call, 2));
         let Operand::Buffer(buffer) = &mut call.inputs[0] else {
             panic!("operand 0 of a store is no buffer");
@@ -136,7 +136,7 @@ impl Kernel for DynamicSliceKernel {
         Ok(Some(vec![count]))
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (x, axis) = (view(&call, 0), self.op.axis);
         let ends: Vec<i64> = (1..call.inputs.len()).map(|position| integers(&call, position)[0]).collect();
         let result = &mut call.outputs[0];
@@ -148,7 +148,7 @@ impl Kernel for DynamicSliceKernel {
     }
 }
 
-fn integers(call: &Call<'_, '_>, position: usize) -> Vec<i64> {
+fn integers(call: &KernelCall<'_, '_>, position: usize) -> Vec<i64> {
     let ids = Ids::of(view(call, position));
     (0..ids.len()).map(|i| ids.get(i)).collect()
 }

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use engine::Call;
+use engine::KernelCall;
 use graph::ops::{Neighbors, Resize};
 use tensor::{AlignedBytes, DType, Shape};
 
@@ -47,7 +47,7 @@ pub(crate) struct Pass<'a> {
 }
 
 /// Some lines of the result, from one with a number on.
-pub(crate) type Kernel = unsafe fn(&Pass<'_>, usize, &mut [f32]);
+pub(crate) type PassKernel = unsafe fn(&Pass<'_>, usize, &mut [f32]);
 
 variants! {
     /// Lines of weighted sums.
@@ -59,7 +59,7 @@ variants! {
 /// # Errors
 /// If `x` has no elements to make those of `out` of, or the system refuses memory for what lies between them.
 pub(crate) fn resize(
-    variant: &Variant<Kernel>,
+    variant: &Variant<PassKernel>,
     pool: &Pool,
     op: &Resize,
     (x, from): (&[f32], &Shape),
@@ -136,7 +136,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    fn run(&self, variant: &Variant<Kernel>, pool: &Pool, out: &mut [f32]) {
+    fn run(&self, variant: &Variant<PassKernel>, pool: &Pool, out: &mut [f32]) {
         assert!((variant.available)(), "resize: this machine cannot run {}", variant.name);
         let line = self.line();
         let lines = (16 * 1024 / line).max(1);
@@ -165,7 +165,7 @@ pub(crate) fn kernel(cpu: &Cpu, op: &Resize, dtype: DType) -> Option<Arc<dyn eng
 struct ResizeKernel {
     op: Resize,
     dtype: DType,
-    variant: &'static Variant<Kernel>,
+    variant: &'static Variant<PassKernel>,
     pool: Arc<Pool>,
 }
 
@@ -174,7 +174,7 @@ impl engine::Kernel for ResizeKernel {
         format!("{}[{}].{}", graph::Op::from(self.op.clone()).name(), self.dtype, self.variant.name)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (x, to) = (view(&call, 0), call.outputs[0].shape);
         let from = (&*floats::read(x)?, &x.shape);
         floats::write(&mut call.outputs[0], |out| {

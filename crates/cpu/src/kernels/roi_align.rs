@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use engine::{Call, Kernel};
+use engine::{Kernel, KernelCall};
 use graph::ops::{ImageLayout, Region, RoiAlign, RoiMode};
 use tensor::{DType, Shape};
 
@@ -33,7 +33,7 @@ impl Kernel for RoiAlignKernel {
         format!("roi_align[{}]", self.dtype)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (x, rows) = (view(&call, 0), floats::read(view(&call, 1))?);
         let from = (&*floats::read(x)?, &x.shape);
         floats::write(&mut call.outputs[0], |out| roi_align(&self.pool, &self.op, from, &rows, out))?

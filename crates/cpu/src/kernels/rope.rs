@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use engine::{Call, Kernel};
+use engine::{Kernel, KernelCall};
 use graph::ops::RopeStyle;
 
 use super::disjoint::Disjoint;
@@ -109,7 +109,7 @@ impl Kernel for RopeTableKernel {
         "rope_table".to_string()
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         /// Positions that one thread takes at a time.
         const POSITIONS: usize = 16;
         let (positions, frequencies) =
@@ -136,7 +136,7 @@ impl Kernel for RopeKernel {
         "rope".to_string()
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (x, table) = (view(&call, 0), view(&call, 1));
         let [tokens, heads, head_dim] = [0, 1, 2].map(|axis| x.shape[axis]);
         let shape = RopeShape { tokens, heads, head_dim, pairs: table.shape[2] };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytemuck::Pod;
-use engine::{Call, Kernel, Operand, PackError, View};
+use engine::{Kernel, KernelCall, Operand, PackError, View};
 use graph::ops::{ReduceKind, Scatter, ScatterKind};
 use tensor::{DType, Shape};
 
@@ -35,7 +35,7 @@ impl Kernel for GatherNdKernel {
         "gather_nd".to_string()
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (x, ids) = (view(&call, 0), view(&call, 1));
         let result = &mut *call.outputs[0].bytes;
         if result.is_empty() && ids.bytes.is_empty() {
@@ -103,7 +103,7 @@ impl Kernel for SetKernel {
         Some(0)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let updates = view(&call, 1);
         let targets = self.place.targets(&self.pool, &call)?;
         copy_operand(&self.pool, &call.inputs[0], call.outputs[0].bytes);
@@ -139,7 +139,7 @@ impl<T: Accumulate> Kernel for CombineKernel<T> {
         if Self::IS_WIDE { 0 } else { inputs[0].elements() * size_of::<T::Sum>() }
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (updates, kind) = (view(&call, 1), self.kind);
         let targets = self.place.targets(&self.pool, &call)?;
         copy_operand(&self.pool, &call.inputs[0], call.outputs[0].bytes);
@@ -182,7 +182,7 @@ fn copy_operand(pool: &Pool, operand: &Operand<'_>, result: &mut [u8]) {
 
 impl Place {
     /// The slab that each update meets.
-    fn targets(&self, pool: &Pool, call: &Call<'_, '_>) -> Result<Vec<usize>, String> {
+    fn targets(&self, pool: &Pool, call: &KernelCall<'_, '_>) -> Result<Vec<usize>, String> {
         let (shape, ids) = (call.outputs[0].shape, view(call, 2));
         if ids.bytes.is_empty() && view(call, 1).bytes.is_empty() {
             // Tuples of no indices, which there may be any number of.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use engine::{Call, Kernel};
+use engine::{Kernel, KernelCall};
 
 use super::elementwise::{BLOCK, ElementKernel, Source, for_blocks};
 use super::operands::{CHUNK, elements, elements_mut, with_width};
@@ -28,7 +28,7 @@ impl Kernel for SelectKernel {
         self.in_place
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         with_width!(self.width, T => select::<T>(&self.pool, call));
         Ok(())
     }
@@ -43,7 +43,7 @@ impl ElementKernel for SelectKernel {
     }
 }
 
-fn select<T: Pod + Send + Sync>(pool: &Pool, call: Call<'_, '_>) {
+fn select<T: Pod + Send + Sync>(pool: &Pool, call: KernelCall<'_, '_>) {
     let result = &mut call.outputs[0];
     let condition = Source::<u8>::new(&call.inputs[0], &result.shape);
     let a = Source::<T>::new(&call.inputs[1], &result.shape);

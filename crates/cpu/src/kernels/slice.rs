@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{Call, Kernel, View, ViewMut};
+use engine::{Kernel, KernelCall, View, ViewMut};
 use graph::ops::Slice;
 
 use super::operands::{CHUNK, elements, elements_mut, view, with_width};
@@ -22,7 +22,7 @@ impl Kernel for SliceKernel {
         "slice".to_string()
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let x = view(&call, 0);
         let (start, _stop) = self.slice.range(x.shape[self.slice.axis])?;
         copy_part(&self.pool, x, self.slice.axis, start, self.slice.step, &mut call.outputs[0]);
@@ -43,7 +43,7 @@ impl Kernel for SplitKernel {
         "split".to_string()
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let x = view(&call, 0);
         let mut start = 0;
         for result in call.outputs.iter_mut() {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use engine::{Call, Kernel, NodeTypes};
+use engine::{Kernel, KernelCall, NodeTypes};
 use tensor::{DType, Shape, bf16, f16};
 
 use super::convert::Half;
@@ -126,7 +126,7 @@ pub(crate) fn kernel_for(cpu: &Cpu, axis: usize, node: &NodeTypes<'_>) -> Option
 struct SoftmaxKernel {
     axis: usize,
     rows: &'static Variant<RowKernel>,
-    columns: &'static Variant<softmax_columns::Kernel>,
+    columns: &'static Variant<softmax_columns::ColumnsKernel>,
     pool: Arc<Pool>,
 }
 
@@ -135,7 +135,7 @@ impl Kernel for SoftmaxKernel {
         format!("softmax[f32].{}", self.rows.name)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let x = view(&call, 0);
         let (n, inner) = axis_sizes(&x.shape, self.axis);
         let (x, out) = (elements(x.bytes), elements_mut(call.outputs[0].bytes));
@@ -177,7 +177,7 @@ impl<T: tensor::Element> Kernel for LaneSoftmaxKernel<T> {
         format!("softmax[{}].{}", T::DTYPE, if T::DTYPE == DType::F64 { "portable" } else { self.rows.name })
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let x = view(&call, 0);
         let (len, stride) = axis_sizes(&x.shape, self.axis);
         let (x, out) = (elements::<T>(x.bytes), elements_mut::<T>(call.outputs[0].bytes));

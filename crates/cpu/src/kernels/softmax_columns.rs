@@ -12,7 +12,7 @@ const BAND: usize = 1024;
 
 /// `columns(n, inner, x, out, start, count)`: softmax of the `count` columns, at most [`BAND`], that start at elements
 /// `start..start + count` and have `n` elements, `inner` apart.
-pub(crate) type Kernel = unsafe fn(usize, usize, &[f32], &Disjoint<'_, f32>, usize, usize);
+pub(crate) type ColumnsKernel = unsafe fn(usize, usize, &[f32], &Disjoint<'_, f32>, usize, usize);
 
 variants! {
     /// Softmax of columns.
@@ -25,7 +25,7 @@ variants! {
 /// # Panics
 /// When the lengths disagree, or this machine cannot run the variant.
 pub(crate) fn softmax(
-    variant: &Variant<Kernel>,
+    variant: &Variant<ColumnsKernel>,
     pool: &Pool,
     n: usize,
     inner: usize,

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use engine::{Call, Kernel, TopKKernel as Way};
+use engine::{Kernel, KernelCall, TopKKernel as Way};
 use graph::ops::TopK;
 use tensor::DType;
 
@@ -74,7 +74,7 @@ impl Kernel for TopKKernel {
         format!("{}[{}].{way}", graph::Op::from(self.op).name(), self.dtype)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (x, TopK { k, axis, .. }) = (view(&call, 0), self.op);
         let (n, inner) = (x.shape[axis], x.shape[axis + 1..].iter().product::<usize>());
         if k > n {

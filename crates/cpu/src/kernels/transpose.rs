@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use engine::{Call, Kernel};
+use engine::{Kernel, KernelCall};
 use tensor::MAX_RANK;
 
 use super::disjoint::Disjoint;
@@ -35,7 +35,7 @@ impl Kernel for TransposeKernel {
         "transpose".to_string()
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let x = view(&call, 0);
         let own = x.shape.row_major_strides();
         let mut strides = [0; MAX_RANK];
@@ -62,7 +62,7 @@ impl Kernel for BroadcastKernel {
         "broadcast".to_string()
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let x = view(&call, 0);
         let result = &mut call.outputs[0];
         let walk = Strided::broadcast(&x.shape, &result.shape);

@@ -5,7 +5,7 @@
 use std::f32::consts::{FRAC_2_SQRT_PI, SQRT_2};
 use std::sync::Arc;
 
-use engine::{Call, Kernel};
+use engine::{Kernel, KernelCall};
 use graph::ops::Unary;
 use tensor::{DType, Element, bf16, f16};
 
@@ -69,7 +69,7 @@ impl<T: Element> Kernel for UnaryKernel<T> {
         Some(0)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let x = Source::<T>::new(&call.inputs[0], &call.outputs[0].shape);
         let result = elements_mut::<T>(call.outputs[0].bytes);
         self.pool.run_on_pieces(result, CHUNK, &|index, chunk| {

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use engine::{Call, Device, DeviceSettings, Kernel, NodeTypes, Operand, PackedWeight, View, ViewMut};
+use engine::{Device, DeviceSettings, Kernel, KernelCall, NodeTypes, Operand, PackedWeight, View, ViewMut};
 use graph::ops::Effect;
 use graph::{Op, Type};
 use perihelion_cpu::{Cpu, InstructionSet};
@@ -200,7 +200,7 @@ impl<'a> Problem<'a> {
         let input_shapes: Vec<Shape> = self.inputs.iter().map(|tensor| *tensor.shape()).collect();
         let mut scratch = AlignedBytes::zeroed(kernel.scratch(&input_shapes, &shapes));
         scratch.fill(0xa5);
-        kernel.run(Call { inputs: &mut operands, outputs: &mut views, scratch: &mut scratch })?;
+        kernel.run(KernelCall { inputs: &mut operands, outputs: &mut views, scratch: &mut scratch })?;
         let made = results
             .into_iter()
             .zip(&self.results)

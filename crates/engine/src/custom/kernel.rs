@@ -9,7 +9,7 @@ use tensor::{Bytes, DeviceSpec, Tensor};
 
 use super::Extensions;
 use crate::host::DeviceStats;
-use crate::{AssertLevel, Call, Device, Error, Kernel, NodeTypes, Operand, PackError, PackedWeight};
+use crate::{AssertLevel, Device, Error, Kernel, KernelCall, NodeTypes, Operand, PackError, PackedWeight};
 
 /// What stands between a device's target and the extensions that a plan needs.
 const WITH: &str = " with ";
@@ -51,6 +51,14 @@ impl Device for Extended {
 
     fn stats(&self) -> Option<DeviceStats> {
         self.device.stats()
+    }
+
+    fn model_name(&self) -> String {
+        self.device.model_name()
+    }
+
+    fn max_single_alloc_size(&self) -> u64 {
+        self.device.max_single_alloc_size()
     }
 
     fn can_access(&self, other: &dyn Device) -> bool {
@@ -130,7 +138,7 @@ impl Kernel for CustomKernel {
         format!("{}[{}]", self.op.signature().name, self.op.library())
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let mut operands: Vec<extensions::Operand<'_>> = call.inputs.iter_mut().map(lend).collect();
         let results = call.outputs.iter_mut();
         let mut results: Vec<ArrayMut<'_>> = results

@@ -17,7 +17,8 @@ use graph::{Dim, Graph, Node, Op, Type, Value};
 
 use self::views::views;
 use crate::plan::{
-    Home, Plan, PlanInput, PlanRebind, PlanValue, Step, StepOperand, Storage, WeightSlot, WeightSource, Work,
+    Home, Plan, PlanInput, PlanRebind, PlanStep, PlanValue, StepOperand, Storage, WeightSlot, WeightSource,
+    Work,
 };
 use crate::{Device, Error, Kernel, KernelSettings, NodeTypes};
 
@@ -135,7 +136,7 @@ impl<'g, 's> Lowering<'g, 's> {
             Some(kernel) => Work::Kernel(node.op.clone(), kernel),
             None => Work::Reference(node.op.clone()),
         };
-        self.plan.steps.push(Step { work, operands, results, location: node.location.clone() });
+        self.plan.steps.push(PlanStep { work, operands, results, location: node.location.clone() });
         Ok(())
     }
 
@@ -199,7 +200,7 @@ impl<'g, 's> Lowering<'g, 's> {
             self.plan.storages[storage].output = Some(i);
             self.plan.values.push(PlanValue { ty, home: Home::Storage(storage), offset: Dim::from(0) });
             let results = vec![self.plan.values.len() - 1];
-            self.plan.steps.push(Step {
+            self.plan.steps.push(PlanStep {
                 work: Work::Copy,
                 operands: vec![StepOperand::Value(value)],
                 results,

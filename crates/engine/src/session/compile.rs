@@ -6,7 +6,7 @@ use std::sync::Arc;
 use graph::{DeviceRef, Graph, Op};
 
 use super::source::{is_artifact, read_module};
-use super::{InferenceSession, Source};
+use super::{GraphSource, InferenceSession};
 use crate::artifact::{Artifact, StoredWeights};
 use crate::custom::Extensions;
 use crate::debug::dump::Dump;
@@ -40,7 +40,7 @@ impl InferenceSession {
     /// # Errors
     /// If it is malformed, needs a device that is not there, or two graphs share a name. If an artifact was altered, or
     /// made by another version or for a target that is not there.
-    pub fn compile<'a>(&self, source: impl Into<Source<'a>>) -> Result<CompiledModel, Error> {
+    pub fn compile<'a>(&self, source: impl Into<GraphSource<'a>>) -> Result<CompiledModel, Error> {
         self.compile_with(source, &CompileOptions::default())
     }
 
@@ -50,7 +50,7 @@ impl InferenceSession {
     /// As [`InferenceSession::compile`], and if the options name a pass that does not exist.
     pub fn compile_with<'a>(
         &self,
-        source: impl Into<Source<'a>>,
+        source: impl Into<GraphSource<'a>>,
         options: &CompileOptions,
     ) -> Result<CompiledModel, Error> {
         self.compile_by(source.into(), options, &|artifact, extensions| self.read(artifact, extensions))
@@ -59,7 +59,7 @@ impl InferenceSession {
     /// Compiles graphs, or reads them with `read` where they are compiled.
     pub(super) fn compile_by(
         &self,
-        source: Source<'_>,
+        source: GraphSource<'_>,
         options: &CompileOptions,
         read: &dyn Fn(&Artifact, &Extensions) -> Result<CompiledModel, Error>,
     ) -> Result<CompiledModel, Error> {
@@ -70,10 +70,10 @@ impl InferenceSession {
         let extensions = self.extensions.with(&options.custom_extensions)?;
         let parsed;
         let graphs = match source {
-            Source::Graph(graph) => std::slice::from_ref(graph),
-            Source::Module(module) => &module.graphs,
-            Source::Path(path) if is_artifact(path) => return read(&Artifact::open(path)?, &extensions),
-            Source::Path(path) => {
+            GraphSource::Graph(graph) => std::slice::from_ref(graph),
+            GraphSource::Module(module) => &module.graphs,
+            GraphSource::Path(path) if is_artifact(path) => return read(&Artifact::open(path)?, &extensions),
+            GraphSource::Path(path) => {
                 parsed = read_module(path)?;
                 &parsed.graphs
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::init::one_model;
-use super::{CompileOptions, InferenceSession, Source};
+use super::{CompileOptions, GraphSource, InferenceSession};
 use crate::{CompiledModel, Error, Model, WeightsRegistry};
 
 impl InferenceSession {
@@ -13,7 +13,7 @@ impl InferenceSession {
     /// As [`InferenceSession::compile`] and [`InferenceSession::init`].
     pub fn load<'a>(
         &self,
-        source: impl Into<Source<'a>>,
+        source: impl Into<GraphSource<'a>>,
         weights: &dyn WeightsRegistry,
     ) -> Result<Model, Error> {
         self.load_with(source, weights, &CompileOptions::default())
@@ -25,7 +25,7 @@ impl InferenceSession {
     /// As [`InferenceSession::load`], and if the options are invalid.
     pub fn load_with<'a>(
         &self,
-        source: impl Into<Source<'a>>,
+        source: impl Into<GraphSource<'a>>,
         weights: &dyn WeightsRegistry,
         options: &CompileOptions,
     ) -> Result<Model, Error> {
@@ -40,7 +40,7 @@ impl InferenceSession {
     /// As [`InferenceSession::compile`] and [`InferenceSession::init_all`].
     pub fn load_all<'a>(
         &self,
-        source: impl Into<Source<'a>>,
+        source: impl Into<GraphSource<'a>>,
         weights: &dyn WeightsRegistry,
     ) -> Result<BTreeMap<String, Model>, Error> {
         self.load_all_with(source, weights, &CompileOptions::default())
@@ -52,7 +52,7 @@ impl InferenceSession {
     /// As [`InferenceSession::load_all`], and if the options are invalid.
     pub fn load_all_with<'a>(
         &self,
-        source: impl Into<Source<'a>>,
+        source: impl Into<GraphSource<'a>>,
         weights: &dyn WeightsRegistry,
         options: &CompileOptions,
     ) -> Result<BTreeMap<String, Model>, Error> {
@@ -60,7 +60,11 @@ impl InferenceSession {
     }
 
     /// Compiles what will be bound at once: the weights that an artifact holds are checked while it is lowered.
-    fn compile_to_bind(&self, source: Source<'_>, options: &CompileOptions) -> Result<CompiledModel, Error> {
+    fn compile_to_bind(
+        &self,
+        source: GraphSource<'_>,
+        options: &CompileOptions,
+    ) -> Result<CompiledModel, Error> {
         self.compile_by(source, options, &|artifact, extensions| {
             std::thread::scope(|scope| {
                 // Those that are used are asked for again, and then their fault is told.

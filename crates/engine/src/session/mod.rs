@@ -21,7 +21,7 @@ use crate::{Device, KernelSettings};
 pub use self::builder::Builder;
 pub use self::compile::{CacheUse, CompileOptions};
 pub use self::init::InitOptions;
-pub use self::source::Source;
+pub use self::source::GraphSource;
 
 /// Compiles graphs for its devices and makes models of them.
 ///

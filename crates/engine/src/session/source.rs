@@ -8,7 +8,7 @@ use crate::{Artifact, Error};
 
 /// What can be compiled.
 #[derive(Debug, Clone, Copy)]
-pub enum Source<'a> {
+pub enum GraphSource<'a> {
     /// One graph.
     Graph(&'a Graph),
     /// Several graphs.
@@ -17,33 +17,33 @@ pub enum Source<'a> {
     Path(&'a Path),
 }
 
-impl<'a> From<&'a Graph> for Source<'a> {
-    fn from(graph: &'a Graph) -> Source<'a> {
-        Source::Graph(graph)
+impl<'a> From<&'a Graph> for GraphSource<'a> {
+    fn from(graph: &'a Graph) -> GraphSource<'a> {
+        GraphSource::Graph(graph)
     }
 }
 
-impl<'a> From<&'a Module> for Source<'a> {
-    fn from(module: &'a Module) -> Source<'a> {
-        Source::Module(module)
+impl<'a> From<&'a Module> for GraphSource<'a> {
+    fn from(module: &'a Module) -> GraphSource<'a> {
+        GraphSource::Module(module)
     }
 }
 
-impl<'a> From<&'a Path> for Source<'a> {
-    fn from(path: &'a Path) -> Source<'a> {
-        Source::Path(path)
+impl<'a> From<&'a Path> for GraphSource<'a> {
+    fn from(path: &'a Path) -> GraphSource<'a> {
+        GraphSource::Path(path)
     }
 }
 
-impl<'a> From<&'a std::path::PathBuf> for Source<'a> {
-    fn from(path: &'a std::path::PathBuf) -> Source<'a> {
-        Source::Path(path)
+impl<'a> From<&'a std::path::PathBuf> for GraphSource<'a> {
+    fn from(path: &'a std::path::PathBuf) -> GraphSource<'a> {
+        GraphSource::Path(path)
     }
 }
 
-impl<'a> From<&'a str> for Source<'a> {
-    fn from(path: &'a str) -> Source<'a> {
-        Source::Path(Path::new(path))
+impl<'a> From<&'a str> for GraphSource<'a> {
+    fn from(path: &'a str) -> GraphSource<'a> {
+        GraphSource::Path(Path::new(path))
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Instant;
 use self::floats::{coordinates, expect_no_nan, find_float};
 use self::poison::{fill, find_poison, poison};
 use crate::frame::{Array, FrameOperand, FrameStep, OperandSource};
-use crate::plan::Step;
+use crate::plan::PlanStep;
 use crate::{
     AssertLevel, Error, KernelSettings, LogLevel, Marker, Operand, Profiling, Program, StepTime,
     UninitializedReadMode, ViewMut,
@@ -52,7 +52,7 @@ impl<'c> Watch<'c> {
     pub(crate) fn before(
         &mut self,
         number: usize,
-        step: &Step,
+        step: &PlanStep,
         sized: &FrameStep,
         operands: &[Operand<'_>],
         results: &mut [ViewMut<'_>],
@@ -83,7 +83,7 @@ impl<'c> Watch<'c> {
     /// After a step was computed.
     pub(crate) fn after(
         &mut self,
-        step: &Step,
+        step: &PlanStep,
         sized: &FrameStep,
         results: &[ViewMut<'_>],
     ) -> Result<(), String> {

@@ -11,7 +11,9 @@ use tracing::field::{Field, Visit};
 
 use super::*;
 use crate::testing::{TestFolder, build, f32};
-use crate::{Call, Device, InferenceSession, Kernel, Marker, Model, NodeTypes, PackError, PackedWeight};
+use crate::{
+    Device, InferenceSession, Kernel, KernelCall, Marker, Model, NodeTypes, PackError, PackedWeight,
+};
 
 /// Notes events as `LEVEL target: message`.
 #[derive(Clone, Default)]
@@ -144,7 +146,7 @@ impl Kernel for InPlace {
         Some(0)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         match &call.inputs[0] {
             Operand::View(view) => call.outputs[0].bytes.copy_from_slice(view.bytes),
             _ => assert!(matches!(call.inputs[0], Operand::InResult)),
@@ -160,7 +162,7 @@ impl Kernel for Nothing {
         "nothing".to_string()
     }
 
-    fn run(&self, _call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, _call: KernelCall<'_, '_>) -> Result<(), String> {
         Ok(())
     }
 }

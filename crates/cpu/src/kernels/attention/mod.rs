@@ -17,7 +17,7 @@ mod tile;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use engine::{Call, Kernel};
+use engine::{Kernel, KernelCall};
 use graph::ops::PagedAttention;
 use tensor::{DType, bf16, f16};
 
@@ -153,7 +153,7 @@ impl<T: CacheElement + Pod> Kernel for AttentionKernel<T> {
         format!("paged_attention.{}", self.variant.name)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (q, cache) = (view(&call, 0), view(&call, 1));
         if q.bytes.is_empty() {
             return Ok(());

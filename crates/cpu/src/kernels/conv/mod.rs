@@ -18,7 +18,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use engine::{Call, Kernel, NodeTypes, Operand, PackError, PackedWeight, View};
+use engine::{Kernel, KernelCall, NodeTypes, Operand, PackError, PackedWeight, View};
 use graph::Type;
 use graph::ops::{self, FilterLayout, ImageLayout};
 use tensor::{AlignedBytes, Bytes, DType, Tensor};
@@ -265,7 +265,7 @@ impl Kernel for ConvKernel {
         format!("{}[{}].{}", graph::Op::from(self.op.clone()).name(), self.dtype, self.variant.name)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let x = view(&call, 0);
         let (shape, x) = (x.shape, floats::read(x)?);
         let bias = (call.inputs.len() > 2).then(|| floats::read(view(&call, 2))).transpose()?;

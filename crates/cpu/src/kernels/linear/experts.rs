@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use engine::{Call, Kernel, NodeTypes};
+use engine::{Kernel, KernelCall, NodeTypes};
 use graph::ops;
 use tensor::{DType, Shape};
 
@@ -235,7 +235,7 @@ impl Kernel for ExpertKernel {
         expert_scratch_bytes_for(inputs[1].elements(), columns, dtypes, self.exact)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (x, experts) = (view(&call, 0), view(&call, 1));
         let per_row = match experts.shape.rank() < x.shape.rank() {
             true => 1,

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use engine::{Call, Kernel, NodeTypes, Operand};
+use engine::{Kernel, KernelCall, NodeTypes, Operand};
 use graph::ops::{self, Unary};
 use tensor::{DType, Shape};
 
@@ -84,7 +84,7 @@ impl Kernel for LinearKernel {
         scratch_bytes_for(rows.iter().product(), columns, dtypes, self.exact)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let roles = self.op.operands(&*call.inputs);
         let input = floats(roles.x);
         let tokens = tokens(roles.x);

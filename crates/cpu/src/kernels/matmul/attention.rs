@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::Arc;
 
-use engine::{Call, Kernel};
+use engine::{Kernel, KernelCall};
 use tensor::Shape;
 
 use super::pack::LaneSlice;
@@ -282,7 +282,7 @@ impl Kernel for AttentionKernel {
         format!("{}attention.{}", if self.ragged { "ragged_" } else { "" }, self.variants.0.name)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let [q, k, v] = [0, 1, 2].map(|position| view(&call, position));
         let (batch, sizes) = q.shape.split_at(q.shape.rank() - 3);
         let shape = AttentionShape { heads: sizes[1], dim: sizes[2], width: v.shape[v.shape.rank() - 1] };

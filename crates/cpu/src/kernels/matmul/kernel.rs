@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use engine::{Call, Kernel, NodeTypes, Operand};
+use engine::{Kernel, KernelCall, NodeTypes, Operand};
 use tensor::{DType, Element, Shape, bf16, f16};
 
 use super::{MatmulShape, Matrix, TileKernel, VARIANTS, Wide, matmul_exact, matmul_split, matmul_with};
@@ -52,7 +52,7 @@ pub(crate) fn packing(node: &NodeTypes<'_>, position: usize) -> Option<String> {
     (position == 1 && right.dtype == DType::F32 && right.rank() == 2).then(|| linear::COLUMNS.to_string())
 }
 
-type Multiply = fn(&Variant<TileKernel>, &Pool, Call<'_, '_>);
+type Multiply = fn(&Variant<TileKernel>, &Pool, KernelCall<'_, '_>);
 
 struct MatMulKernel {
     dtype: DType,
@@ -78,7 +78,7 @@ impl Kernel for MatMulKernel {
         }
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         match &call.inputs[1] {
             // Sums run as without panels, so that they have the same bits.
             Operand::Packed(right) => {
@@ -92,7 +92,7 @@ impl Kernel for MatMulKernel {
     }
 }
 
-fn multiply<T: Element + Scalar>(variant: &Variant<TileKernel>, pool: &Pool, call: Call<'_, '_>) {
+fn multiply<T: Element + Scalar>(variant: &Variant<TileKernel>, pool: &Pool, call: KernelCall<'_, '_>) {
     with_sides::<T>(call, |shape, a, b, _, out| matmul_with(variant, pool, shape, a, b, elements_mut(out)));
 }
 
@@ -100,7 +100,7 @@ fn multiply<T: Element + Scalar>(variant: &Variant<TileKernel>, pool: &Pool, cal
 struct SplitKernel {
     dtype: DType,
     chunk: usize,
-    run: fn(&SplitKernel, Call<'_, '_>),
+    run: fn(&SplitKernel, KernelCall<'_, '_>),
     variant: &'static Variant<TileKernel>,
     pool: Arc<Pool>,
 }
@@ -114,13 +114,13 @@ impl Kernel for SplitKernel {
         outputs[0].elements().saturating_mul(2 * size_of::<f32>())
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         (self.run)(self, call);
         Ok(())
     }
 }
 
-fn multiply_split<T: Element + Scalar>(kernel: &SplitKernel, call: Call<'_, '_>) {
+fn multiply_split<T: Element + Scalar>(kernel: &SplitKernel, call: KernelCall<'_, '_>) {
     let SplitKernel { variant, pool, chunk, .. } = kernel;
     with_sides::<T>(call, |shape, a, b, scratch, out| {
         let (scratch, out) = (elements_mut(scratch), elements_mut(out));
@@ -131,7 +131,7 @@ fn multiply_split<T: Element + Scalar>(kernel: &SplitKernel, call: Call<'_, '_>)
 /// Products of f64 and of integers.
 struct ExactKernel {
     dtype: DType,
-    run: fn(&Pool, Call<'_, '_>),
+    run: fn(&Pool, KernelCall<'_, '_>),
     pool: Arc<Pool>,
 }
 
@@ -140,19 +140,19 @@ impl Kernel for ExactKernel {
         format!("matmul[{}].portable", self.dtype)
     }
 
-    fn run(&self, call: Call<'_, '_>) -> Result<(), String> {
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         (self.run)(&self.pool, call);
         Ok(())
     }
 }
 
-fn multiply_exact<T: Wide>(pool: &Pool, call: Call<'_, '_>) {
+fn multiply_exact<T: Wide>(pool: &Pool, call: KernelCall<'_, '_>) {
     with_sides::<T>(call, |shape, a, b, _, out| matmul_exact(pool, shape, a, b, elements_mut(out)));
 }
 
 /// Hands the sizes and the two sides of a product to `multiply`, with the scratch and the bytes of the result.
 fn with_sides<T: Pod>(
-    call: Call<'_, '_>,
+    call: KernelCall<'_, '_>,
     multiply: impl FnOnce(MatmulShape<'_>, Matrix<'_, T>, Matrix<'_, T>, &mut [u8], &mut [u8]),
 ) {
     let (a, b) = (view(&call, 0), view(&call, 1));

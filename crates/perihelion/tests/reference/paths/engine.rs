@@ -24,7 +24,7 @@ types! {
     perihelion::engine::LogLevel,
     perihelion::engine::Model,
     perihelion::engine::PrintStyle,
-    perihelion::engine::Source,
+    perihelion::engine::GraphSource,
     perihelion::engine::SplitKReductionPrecision,
     perihelion::graph::Graph,
     perihelion::graph::Module,
