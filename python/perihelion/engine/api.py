@@ -556,7 +556,7 @@ def _paths(extensions: CustomExtensionsType | None) -> list[str | PathLike[str]]
 def _keys(graph_keys: int | Sequence[int]) -> list[int]:
     """The keys of a captured call as a list."""
     given: Any = graph_keys
-    keys = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+    keys: list[Any] = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
     for key in keys:
         if isinstance(key, bool) or not isinstance(key, int):
             raise TypeError(f"graph_keys: got {type(key).__name__}, expected integers")
