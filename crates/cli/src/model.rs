@@ -106,15 +106,7 @@ impl Source {
     /// Plans with the headers of the model's files, whether it fits into memory or not; fetches no weights.
     pub(crate) fn plan(&self) -> anyhow::Result<Plan> {
         let machine = Machine::new(&PLATFORM);
-        let plan = if self.is_built_in() {
-            let weights = Weights::from_bytes(storyteller::NAME, Bytes::new(storyteller::GGUF))
-                .map_err(pipelines::Error::from)
-                .context("cannot open the built-in model")?;
-            self.config().plan_weights(weights, Path::new(""), machine)
-        } else {
-            self.config().plan(machine)
-        };
-        opened(plan)
+        opened(self.config().plan_or_built_in(machine))
     }
 
     /// As [`Source::plan`], and fetches the files that are not on this machine.
@@ -145,7 +137,7 @@ impl Source {
 
     /// Whether no model is named.
     pub(crate) fn is_built_in(&self) -> bool {
-        self.config().huggingface_repo_id.is_empty() && self.config().weight_path.is_empty()
+        self.config().is_built_in()
     }
 }
 

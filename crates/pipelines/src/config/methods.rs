@@ -54,6 +54,11 @@ impl PipelineConfig {
         FIELDS.iter().map(|field| (field.name, field.help())).collect()
     }
 
+    /// Whether no model is named, which [`PipelineConfig::plan_or_built_in`] reads as the built-in one.
+    pub fn is_built_in(&self) -> bool {
+        self.huggingface_repo_id.is_empty() && self.weight_path.is_empty()
+    }
+
     /// What to call the model in messages: the last part of its name, or of its weights'.
     pub fn short_name(&self) -> String {
         let last = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());

@@ -4,6 +4,7 @@ mod active;
 mod event;
 mod limits;
 mod request;
+mod request_limits;
 
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use active::{Active, Outcome, Run};
 pub use event::{Event, EventKind, FinishReason, TokenLogprob, TokenLogprobs, Warning};
 pub use request::{MAX_SAMPLES, MAX_STOP_BYTES, MAX_STOP_TOKENS, MAX_STOPS, Request};
+pub(crate) use request_limits::RequestLimits;
 
 use crate::Error;
 use crate::batch::Batch;
@@ -31,8 +33,7 @@ use crate::text_model::TextModel;
 /// how its prompt was cut into steps.
 pub struct Generator {
     model: Arc<TextModel>,
-    max_length: usize,
-    max_new_tokens: Option<usize>,
+    limits: RequestLimits,
     sampling: SamplingOptions,
     enable_echo: bool,
     runner: Runner,
@@ -69,14 +70,20 @@ impl Generator {
         let runner = model.runner(num_pages)?;
         let cache = limits::cache(plan, num_pages, page_size)?;
         let config = plan.config();
+        let limits = RequestLimits {
+            vocab: model.decoder().vocab,
+            context_length: model.decoder().context_length,
+            max_length: plan.max_length()?,
+            max_new_tokens: usize::try_from(config.max_new_tokens).ok(),
+            capacity: cache.capacity(),
+        };
         Ok(Generator {
+            limits,
             runner,
             scheduler: Scheduler::new(limits::limits(plan)?, limits::batching(plan), cache),
             sampler: Sampler::default(),
             active: HashMap::new(),
             paused: HashMap::new(),
-            max_length: plan.max_length()?,
-            max_new_tokens: usize::try_from(config.max_new_tokens).ok(),
             sampling: plan.sampling_defaults(),
             enable_echo: config.enable_echo,
             next_id: 0,
@@ -90,6 +97,11 @@ impl Generator {
     /// The model.
     pub fn model(&self) -> &Arc<TextModel> {
         &self.model
+    }
+
+    /// Which requests it takes.
+    pub(crate) fn limits(&self) -> RequestLimits {
+        self.limits
     }
 
     /// Who runs and who waits, and the cache.
@@ -108,12 +120,7 @@ impl Generator {
     /// If the prompt is empty, has tokens that the model does not know, is too long for `max_length`, the model or
     /// the cache, or other fields are out of range.
     pub fn add(&mut self, request: Request) -> Result<SequenceId, Error> {
-        let vocab = self.model.decoder().vocab;
-        let max_tokens = self.max_tokens(&request)?;
-        if let Some(&token) = request.prompt.iter().find(|&&token| token as usize >= vocab) {
-            return Err(Error::UnknownToken { token, vocab });
-        }
-        request.validate(vocab)?;
+        let max_tokens = self.limits.check(&request)?;
         let id = SequenceId(self.next_id);
         let prompt = request.prompt.clone();
         let cache_salt = request.cache_salt.as_deref().map(Arc::from);
@@ -198,24 +205,6 @@ impl Generator {
     /// The sequences of the step that ran last, or failed.
     pub fn stepped(&self) -> &[SequenceId] {
         &self.stepped
-    }
-
-    /// The most tokens that a request's sequence may have.
-    fn max_tokens(&self, request: &Request) -> Result<usize, Error> {
-        let (tokens, limit) = (request.prompt.len(), self.max_length);
-        if tokens == 0 {
-            return Err(Error::EmptyPrompt);
-        }
-        let new = request.max_new_tokens.or(self.max_new_tokens).unwrap_or(usize::MAX);
-        // A prompt that is only read may fill everything.
-        if tokens > limit || tokens == limit && new > 0 {
-            return Err(if limit == self.model.decoder().context_length {
-                Error::PromptTooLong { tokens, limit }
-            } else {
-                Error::PromptBeyondMaxLength { tokens, limit }
-            });
-        }
-        Ok(tokens.saturating_add(new).min(limit))
     }
 
     /// Takes the tokens of a step that ran, and says what came of it.

@@ -30,6 +30,8 @@ pub struct Request {
     pub min_new_tokens: usize,
     /// Whether the model's end-of-sequence tokens are tokens like any other.
     pub ignore_eos: bool,
+    /// Whether special tokens that the model makes are part of the text.
+    pub show_special_tokens: bool,
     /// Texts at whose first occurrence in the answer it ends; they are not part of it.
     pub stop: Vec<String>,
     /// Tokens that end the answer, and are not part of it.

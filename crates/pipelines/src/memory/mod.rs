@@ -95,6 +95,38 @@ pub enum OutOfMemory {
     },
 }
 
+impl OutOfMemory {
+    /// Bytes that are needed.
+    pub fn needed(&self) -> u64 {
+        match *self {
+            OutOfMemory::Weights { weights, .. } | OutOfMemory::NoRoom { weights, .. } => weights,
+            OutOfMemory::Cache { weights, cache, .. } | OutOfMemory::Settings { weights, cache, .. } => {
+                weights.saturating_add(cache)
+            }
+            OutOfMemory::Coarse { workspace, .. } => workspace,
+            OutOfMemory::Refused { bytes, .. } => bytes,
+        }
+    }
+
+    /// Bytes that are free; `None` if the system refused memory that seemed to be free.
+    pub fn free(&self) -> Option<u64> {
+        match *self {
+            OutOfMemory::Weights { available, .. }
+            | OutOfMemory::NoRoom { available, .. }
+            | OutOfMemory::Cache { available, .. }
+            | OutOfMemory::Settings { available, .. } => Some(available),
+            OutOfMemory::Coarse { workspace, .. } => Some(workspace),
+            OutOfMemory::Refused { .. } => None,
+        }
+    }
+
+    /// What to do about it: the end of the message.
+    pub fn suggestion(&self) -> String {
+        let message = self.to_string();
+        message.split_once(": ").map_or(String::new(), |(_, suggestion)| suggestion.to_string())
+    }
+}
+
 /// Checks that weights which are not loaded yet, and a cache, fit into the memory that is free now.
 ///
 /// # Errors

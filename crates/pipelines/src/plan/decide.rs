@@ -9,6 +9,7 @@ use models::{
     Architecture, Checkpoint, CheckpointOptions, EncoderArchitecture, Network, QuantizeOptions, Quantizer,
 };
 use sources::{Content, FileSet, Progress};
+use tensor::Bytes;
 use weights::{Format, WeightFile, Weights};
 
 use super::{Description, Identity, Plan, saved};
@@ -68,6 +69,18 @@ impl PipelineConfig {
             Ok(model) => Plan::decide(config, Arc::new(model), saved, machine.free_memory, problems),
             Err(error) => Err(problems.and(&self.huggingface_repo_id, error)),
         }
+    }
+
+    /// As [`PipelineConfig::plan`], except that a configuration which names no model is of the built-in one.
+    ///
+    /// # Errors
+    /// As [`PipelineConfig::plan`].
+    pub fn plan_or_built_in(&self, machine: Machine<'_>) -> Result<Plan, Error> {
+        if !self.is_built_in() {
+            return self.plan(machine);
+        }
+        let weights = Weights::from_bytes(storyteller::NAME, Bytes::new(storyteller::GGUF))?;
+        self.plan_weights(weights, Path::new(""), machine)
     }
 
     /// The plan of weights that are open already. The configuration and the tokenizer of the model are in the GGUF

@@ -53,6 +53,15 @@ pub struct TooLong {
     pub capacity: usize,
 }
 
+impl TooLong {
+    /// Checks that a cache which holds `capacity` tokens of a sequence could hold one that may grow to `max_tokens`.
+    pub(crate) fn check(tokens: usize, max_tokens: usize, capacity: usize) -> Result<(), TooLong> {
+        // The last token is never run, so it needs no room.
+        let needed = max_tokens.max(tokens + 1) - 1;
+        if needed > capacity { Err(TooLong { max_tokens, capacity }) } else { Ok(()) }
+    }
+}
+
 /// Waiting and running sequences, and the cache they share.
 #[derive(Debug)]
 pub struct Scheduler {
@@ -86,12 +95,7 @@ impl Scheduler {
     /// # Errors
     /// If the cache could not hold it even if it were alone.
     pub fn add(&mut self, sequence: Sequence) -> Result<(), TooLong> {
-        // The last token is never run, so it needs no room.
-        let needed = sequence.max_tokens.max(sequence.tokens.len() + 1) - 1;
-        let capacity = self.cache.capacity();
-        if needed > capacity {
-            return Err(TooLong { max_tokens: sequence.max_tokens, capacity });
-        }
+        TooLong::check(sequence.tokens.len(), sequence.max_tokens, self.cache.capacity())?;
         self.waiting.push_back(sequence);
         Ok(())
     }

@@ -17,10 +17,10 @@ use engine::InferenceSession;
 
 pub use completion::{Completion, PromptToken, Timings, Usage};
 pub use prompt::{Chat, ChatMessage, Prompt, TextRequest};
-pub use stream::{AsyncTextStream, BatchEvent, BatchStream, TextStream};
+pub use stream::{AsyncTextStream, BatchEvent, BatchStream, IndexedCompletion, TextStream};
 pub use worker::{HIGH_WATER, Status};
 
-use crate::generator::{Generator, Request};
+use crate::generator::{Generator, Request, RequestLimits};
 use crate::plan::Plan;
 use crate::text_model::TextModel;
 use crate::worker::Worker;
@@ -64,6 +64,7 @@ use worker::TextWork;
 pub struct TextGenerator {
     model: Arc<TextModel>,
     chat_template: Option<Arc<ChatTemplate>>,
+    limits: RequestLimits,
     worker: Worker<TextWork>,
 }
 
@@ -108,13 +109,20 @@ impl TextGenerator {
         plan: &Plan,
         chat_template: Option<ChatTemplate>,
     ) -> Result<TextGenerator, Error> {
-        let worker = Worker::spawn(TextWork::new(Generator::with_plan(Arc::clone(&model), plan)?))?;
-        Ok(TextGenerator { model, chat_template: chat_template.map(Arc::new), worker })
+        let generator = Generator::with_plan(Arc::clone(&model), plan)?;
+        let limits = generator.limits();
+        let worker = Worker::spawn(TextWork::new(generator))?;
+        Ok(TextGenerator { model, chat_template: chat_template.map(Arc::new), limits, worker })
     }
 
     /// The model.
     pub fn model(&self) -> &Arc<TextModel> {
         &self.model
+    }
+
+    /// The template of conversations, if there is one.
+    pub fn chat_template(&self) -> Option<&ChatTemplate> {
+        self.chat_template.as_deref()
     }
 
     /// The answer to a request.
@@ -184,6 +192,23 @@ impl TextGenerator {
         let (stream, submissions) = BatchStream::new(&self.worker, requests);
         self.worker.submit(submissions);
         stream
+    }
+
+    /// As [`TextGenerator::batch`], for a task.
+    pub async fn batch_async(&self, requests: Vec<Request>) -> BatchStream {
+        let (stream, submissions) = BatchStream::new(&self.worker, requests);
+        self.worker.submit_async(submissions).await;
+        stream
+    }
+
+    /// Makes the prompt tokens, and checks the request as the worker will.
+    ///
+    /// # Errors
+    /// If the request would be refused.
+    pub fn prepare(&self, request: impl Into<TextRequest>) -> Result<Request, Error> {
+        let request = self.encode(request.into())?;
+        self.limits.check(&request)?;
+        Ok(request)
     }
 
     /// How much there is to do, and how full the cache is: as it was between two steps, with the requests in the queue.

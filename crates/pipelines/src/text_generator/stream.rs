@@ -1,5 +1,6 @@
 //! Answers as they are made: an iterator for threads, a stream for tasks.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -13,6 +14,9 @@ use super::worker::{HIGH_WATER, Message, Submission, TextWork};
 use crate::Error;
 use crate::generator::{EventKind, Request};
 use crate::worker::Worker;
+
+/// How many requests of a batch add to the events that its stream holds: as many as run at once, or more.
+const MAX_SHARES: usize = 64;
 
 /// An answer as it is made, for a thread that may wait: what [`EventKind`] lists, up to `Finished` or an error, after
 /// which there is nothing more. Dropping it cancels the request.
@@ -35,6 +39,8 @@ pub struct BatchStream {
     messages: Messages,
     /// Requests that are not over.
     open: usize,
+    /// The answers that [`BatchStream::next_completion`] puts together.
+    drafts: Vec<(Draft, Account)>,
 }
 
 /// An event of a [`BatchStream`].
@@ -61,7 +67,8 @@ struct Messages {
 impl Messages {
     /// A channel for some requests.
     fn open(worker: &Worker<TextWork>, requests: usize) -> (Sender<Message>, Messages) {
-        let (sender, received) = async_channel::bounded(HIGH_WATER.saturating_mul(requests.max(1)));
+        let capacity = HIGH_WATER.saturating_mul(requests.clamp(1, MAX_SHARES)).max(requests);
+        let (sender, received) = async_channel::bounded(capacity);
         (sender, Messages { received: Box::pin(received), worker: worker.clone() })
     }
 
@@ -138,10 +145,7 @@ impl TextStream {
         self.account.note(at, &event);
         self.over = matches!(event, EventKind::Finished { .. } | EventKind::Failed(_));
         match event {
-            EventKind::Failed(error) => Err(Arc::try_unwrap(error).unwrap_or_else(|shared| match &*shared {
-                Error::Defect(problem) => Error::Defect(problem.clone()),
-                other => Error::Defect(other.to_string()),
-            })),
+            EventKind::Failed(error) => Err(owned(error)),
             event => Ok(event),
         }
     }
@@ -193,10 +197,45 @@ impl BatchStream {
     pub(super) fn new(worker: &Worker<TextWork>, requests: Vec<Request>) -> (BatchStream, Vec<Submission>) {
         let open = requests.len();
         let (messages, received) = Messages::open(worker, open);
+        let now = Instant::now();
+        let draft = |request: &Request| (Draft::new(request.echo), Account::new(now, request.prompt.len()));
+        let drafts = requests.iter().map(draft).collect();
         let submission = |(index, request)| Submission { request, messages: messages.clone(), index };
         let submissions = requests.into_iter().enumerate().map(submission).collect();
-        (BatchStream { messages: received, open }, submissions)
+        (BatchStream { messages: received, open, drafts }, submissions)
     }
+
+    /// The next answer that is whole, with its index; `None` after the last. Events that were read before are not part
+    /// of it.
+    ///
+    /// # Errors
+    /// If the worker has ended. What goes wrong in one request is its answer.
+    pub async fn next_completion(&mut self) -> Result<Option<IndexedCompletion>, Error> {
+        while let Some(event) = poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await {
+            let BatchEvent { index, at, kind } = event?;
+            let (draft, account) = &mut self.drafts[index];
+            account.note(at, &kind);
+            if let EventKind::Failed(error) = kind {
+                return Ok(Some((index, Err(owned(error)))));
+            }
+            if let Some(reason) = draft.take(kind) {
+                let completion = std::mem::take(draft).complete(reason, account);
+                return Ok(Some((index, Ok(completion))));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The index of a request in its batch, and its answer.
+pub type IndexedCompletion = (usize, Result<Completion, Error>);
+
+/// An error that the worker may have sent to several requests.
+fn owned(error: Arc<Error>) -> Error {
+    Arc::try_unwrap(error).unwrap_or_else(|shared| match &*shared {
+        Error::Defect(problem) => Error::Defect(problem.clone()),
+        other => Error::Defect(other.to_string()),
+    })
 }
 
 impl Stream for BatchStream {
