@@ -1,8 +1,41 @@
 """Runs graphs and language models on CPUs.
 
-The parts are modules of their own: `perihelion.engine`, `perihelion.driver` and `perihelion.dtype`.
+The parts are modules of their own: `perihelion.pipelines`, `perihelion.engine`, `perihelion.driver` and
+`perihelion.dtype`. The names of language models are here too.
 """
 
-from ._perihelion import FileError, InternalError, OutOfMemory, __version__
+from __future__ import annotations
 
-__all__ = ["FileError", "InternalError", "OutOfMemory", "__version__"]
+from typing import TYPE_CHECKING
+
+from ._perihelion import ConfigError, FileError, InternalError, OutOfMemory, PromptTooLong, __version__
+
+if TYPE_CHECKING:
+    from .pipelines import LLM, Embedder, PipelineConfig, SamplingParams
+
+__all__ = [
+    "LLM",
+    "ConfigError",
+    "Embedder",
+    "FileError",
+    "InternalError",
+    "OutOfMemory",
+    "PipelineConfig",
+    "PromptTooLong",
+    "SamplingParams",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> object:
+    # Imported when it is first used, so that programs without language models start as quickly as before.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from perihelion import pipelines
+
+    value = globals()[name] = getattr(pipelines, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -68,7 +68,7 @@ pub(crate) fn call_error(error: Error) -> PyErr {
 }
 
 /// The system's exception if it does not let us read the file, else that the file is damaged.
-fn file_error(path: &Path, message: String) -> PyErr {
+pub(crate) fn file_error(path: &Path, message: String) -> PyErr {
     let readable = path.metadata().and_then(|metadata| match metadata.is_dir() {
         true => Err(io::Error::from_raw_os_error(libc::EISDIR)),
         false if metadata.is_file() => File::open(path).map(drop),
@@ -90,7 +90,7 @@ fn write_error(path: &Path, message: String) -> PyErr {
 }
 
 /// `OSError(errno, text, filename)`, which Python makes a `FileNotFoundError` or another subclass.
-fn system_error(error: &io::Error, path: &Path) -> PyErr {
+pub(crate) fn system_error(error: &io::Error, path: &Path) -> PyErr {
     match error.raw_os_error() {
         Some(code) => PyOSError::new_err((code, error.kind().to_string(), path.to_path_buf())),
         None => PyOSError::new_err(format!("{}: {error}", path.display())),

@@ -9,6 +9,7 @@ mod dlpack;
 mod dtype;
 mod error;
 mod model;
+mod pipelines;
 mod protocol;
 mod registry;
 mod running;
@@ -41,6 +42,11 @@ mod _perihelion {
     use super::error::{FileError, InternalError, OutOfMemory};
     #[pymodule_export]
     use super::model::{CompiledModel, Model};
+    #[pymodule_export]
+    use super::pipelines::{
+        Answers, Config, ConfigError, Embedder, Generator, PromptTooLong, Repo, Wakeups, config_fields,
+        encoding_of_name, encodings, stop_attaching,
+    };
     #[pymodule_export]
     use super::session::Session;
 

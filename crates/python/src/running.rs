@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use crate::error::InternalError;
 
 /// How often a call looks for signals.
-const SLICE: Duration = Duration::from_millis(50);
+pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
 thread_local! {
     /// Whether Python delivers signals to this thread.

@@ -16,7 +16,7 @@ use crate::running::detached;
 
 /// Compiles graphs and makes models of them.
 #[pyclass(frozen, module = "perihelion._perihelion")]
-pub(crate) struct Session(Arc<InferenceSession>);
+pub(crate) struct Session(pub(crate) Arc<InferenceSession>);
 
 #[pymethods]
 impl Session {

@@ -1,0 +1,239 @@
+//! Answers as they come: events of one request, whole answers of several, vectors.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+
+use futures_lite::{Stream, StreamExt, stream};
+use perihelion::driver;
+use perihelion::pipelines::{
+    BatchStream, Completion, Embedder, Embedding, EmbeddingRequest, Error, EventKind, FinishReason, Request,
+    TextGenerator, Timings, TokenLogprobs, Usage, Warning,
+};
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::{PyStopIteration, PyUserWarning, PyValueError};
+use pyo3::prelude::*;
+
+use super::error::{pipelines_error, prompt_error};
+use super::owned::Owned;
+use super::waiting::wait;
+use super::wakeups::Wakeups;
+use crate::buffer::Buffer;
+
+/// What a worker sends, item by item. Dropping it cancels what has not come.
+#[pyclass(frozen, module = "perihelion._perihelion")]
+pub(crate) struct Answers(Owned<Incoming>);
+
+struct Incoming {
+    items: Pin<Box<dyn Stream<Item = Result<Item, Error>> + Send>>,
+    /// An item that came when the request was handed in.
+    early: Option<Option<Result<Item, Error>>>,
+}
+
+/// What can come.
+enum Item {
+    Event(EventKind, Usage),
+    Answer { index: usize, count: usize, answer: Result<Completion, Error> },
+    Vectors(Vec<Embedding>),
+}
+
+/// Prompt tokens, those of them that were cached, and generated tokens.
+type UsageTuple = (usize, usize, usize);
+/// `stop` or `length`; the index of the stop string, or the stop token.
+type Reason = (&'static str, Option<usize>, Option<u32>);
+/// The token that stands at a place, and the likeliest ones, each with its log-probability and text.
+type Scores = (Scored, Vec<Scored>);
+type Scored = (u32, f32, String);
+
+#[pymethods]
+impl Answers {
+    /// The next item. Waits for it.
+    fn next(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let mut incoming = self.incoming()?;
+        let (incoming, item) = wait(py, async move {
+            let item = poll_fn(|context| incoming.poll(context)).await;
+            (incoming, item)
+        })?;
+        self.settle(py, incoming, item)
+    }
+
+    /// The next item if it is there. If not, `wakeups` will have `key` among those that are ready once it is.
+    fn poll(&self, py: Python<'_>, wakeups: &Wakeups, key: u64) -> PyResult<Option<Py<PyAny>>> {
+        let mut incoming = self.incoming()?;
+        let waker = wakeups.waker(key);
+        match py.detach(|| incoming.poll(&mut Context::from_waker(&waker))) {
+            Poll::Ready(item) => self.settle(py, incoming, item).map(Some),
+            Poll::Pending => self.0.put(incoming).map(|()| None),
+        }
+    }
+
+    /// Cancels what has not come.
+    fn close(&self) -> PyResult<()> {
+        self.0.take().map(drop)
+    }
+}
+
+impl Answers {
+    /// Hands the request in.
+    fn new(items: impl Stream<Item = Result<Item, Error>> + Send + 'static) -> Answers {
+        let mut incoming = Incoming { items: Box::pin(items), early: None };
+        if let Poll::Ready(item) = incoming.poll(&mut Context::from_waker(Waker::noop())) {
+            incoming.early = Some(item);
+        }
+        Answers(Owned::new("the answer", incoming))
+    }
+
+    /// The events of one request.
+    pub(super) fn of_text(generator: TextGenerator, request: Request) -> Answers {
+        let start = async move {
+            let mut stream = match generator.stream_async(request).await {
+                Ok(stream) => stream,
+                Err(error) => return stream::once(Err(error)).boxed(),
+            };
+            let events = stream::poll_fn(move |context| {
+                let event = ready!(stream.poll_next(context));
+                Poll::Ready(event.map(|event| Ok(Item::Event(event?, stream.usage()))))
+            });
+            events.filter(|item| !matches!(item, Ok(Item::Event(event, _)) if !is_chunk(event))).boxed()
+        };
+        Answers::new(stream::once_future(start).flatten())
+    }
+
+    /// The answers to requests that run together, as they become whole.
+    pub(super) fn of_batch(generator: TextGenerator, requests: Vec<Request>) -> Answers {
+        enum State {
+            Waiting(TextGenerator, Vec<Request>),
+            Running(BatchStream),
+        }
+        let count = requests.len();
+        let next = move |state| async move {
+            let mut batch = match state {
+                State::Waiting(generator, requests) => generator.batch_async(requests).await,
+                State::Running(batch) => batch,
+            };
+            let item = match batch.next_completion().await {
+                Ok(None) => return None,
+                Ok(Some((index, answer))) => Ok(Item::Answer { index, count, answer }),
+                Err(error) => Err(error),
+            };
+            Some((item, State::Running(batch)))
+        };
+        Answers::new(stream::unfold(State::Waiting(generator, requests), next))
+    }
+
+    /// The vectors of texts.
+    pub(super) fn of_texts(embedder: Embedder, request: EmbeddingRequest) -> Answers {
+        let embed = async move { embedder.embed_async(request).await.map(Item::Vectors) };
+        Answers::new(stream::once_future(embed))
+    }
+
+    /// Takes the stream out while it is waited for.
+    fn incoming(&self) -> PyResult<Incoming> {
+        self.0
+            .take()?
+            .ok_or_else(|| PyValueError::new_err("the answer is closed, or another thread reads it"))
+    }
+
+    /// The item as Python's, and the stream put back if there may be more.
+    fn settle(
+        &self,
+        py: Python<'_>,
+        incoming: Incoming,
+        item: Option<Result<Item, Error>>,
+    ) -> PyResult<Py<PyAny>> {
+        let Some(item) = item else { return Err(PyStopIteration::new_err(())) };
+        let item = item.map_err(pipelines_error)?.into_python(py)?;
+        self.0.put(incoming)?;
+        Ok(item)
+    }
+}
+
+impl Incoming {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Item, Error>>> {
+        match self.early.take() {
+            Some(item) => Poll::Ready(item),
+            None => self.items.as_mut().poll_next(context),
+        }
+    }
+}
+
+impl Item {
+    fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match self {
+            Item::Event(event, usage) => chunk(py, event, usage),
+            Item::Answer { index, count, answer } => {
+                let answer = answer.map_err(|error| prompt_error(error, index, count))?;
+                (index, completion(py, answer)?).into_py_any(py)
+            }
+            Item::Vectors(vectors) => matrix(vectors).into_py_any(py),
+        }
+    }
+}
+
+/// Whether an event is of the answer's text.
+fn is_chunk(event: &EventKind) -> bool {
+    matches!(event, EventKind::Token { .. } | EventKind::Finished { .. })
+}
+
+/// Text, tokens, log-probabilities, the reason of the end, and what it took.
+fn chunk(py: Python<'_>, event: EventKind, usage: Usage) -> PyResult<Py<PyAny>> {
+    type Chunk = (String, Vec<u32>, Vec<Scores>, Option<Reason>, Option<UsageTuple>);
+    let chunk: Chunk = match event {
+        EventKind::Token { token, text, logprobs } => {
+            (text, vec![token], logprobs.into_iter().map(scores).collect(), None, None)
+        }
+        EventKind::Finished { reason: why, text } => {
+            (text, Vec::new(), Vec::new(), Some(reason(why)), Some(counts(usage)))
+        }
+        _ => (String::new(), Vec::new(), Vec::new(), None, None),
+    };
+    chunk.into_py_any(py)
+}
+
+/// Text, tokens, log-probabilities of the tokens and of the prompt's, the reason of the end, what it took, and how long.
+fn completion(py: Python<'_>, completion: Completion) -> PyResult<Py<PyAny>> {
+    for warning in completion.warnings {
+        warn(py, warning)?;
+    }
+    let Timings { queue, first_token, total, .. } = completion.timings;
+    let seconds = [queue, first_token, total].map(|time| time.map(|time| time.as_secs_f64()));
+    let answer = (
+        completion.text,
+        completion.tokens,
+        completion.logprobs.into_iter().map(scores).collect::<Vec<Scores>>(),
+        completion.prompt.into_iter().map(|token| token.logprobs.map(scores)).collect::<Vec<_>>(),
+        reason(completion.reason),
+        counts(completion.usage),
+        seconds,
+    );
+    answer.into_py_any(py)
+}
+
+fn warn(py: Python<'_>, warning: Warning) -> PyResult<()> {
+    let text = std::ffi::CString::new(warning.to_string())?;
+    PyErr::warn(py, &py.get_type::<PyUserWarning>(), &text, 2)
+}
+
+fn reason(reason: FinishReason) -> Reason {
+    match reason {
+        FinishReason::StopString(index) => (reason.name(), Some(index), None),
+        FinishReason::StopToken(token) => (reason.name(), None, Some(token)),
+        _ => (reason.name(), None, None),
+    }
+}
+
+fn counts(usage: Usage) -> UsageTuple {
+    (usage.prompt_tokens, usage.cached_tokens, usage.generated_tokens)
+}
+
+fn scores(logprobs: TokenLogprobs) -> Scores {
+    let scored = |one: perihelion::pipelines::TokenLogprob| (one.token, one.logprob, one.text().into_owned());
+    (scored(logprobs.chosen), logprobs.top.into_iter().map(scored).collect())
+}
+
+/// f32[texts, dims]
+fn matrix(vectors: Vec<Embedding>) -> Buffer {
+    let dims = vectors.first().map_or(0, |embedding| embedding.vector.len());
+    let values: Vec<f32> = vectors.iter().flat_map(|embedding| &embedding.vector).copied().collect();
+    Buffer(driver::Buffer::from_slice([vectors.len(), dims], &values))
+}

@@ -1,0 +1,236 @@
+//! Text generators as Python's class `LLM` holds them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use perihelion::engine::InferenceSession;
+use perihelion::pipelines::config::{Devices, PipelineConfig, machine};
+use perihelion::pipelines::{
+    AddSpecial, Chat, ChatTemplate, Error, ParseSpecial, Plan, Scorer, SkipSpecial, TextGenerator, TextModel,
+    Tokenizer, log_probability, windows,
+};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::answers::Answers;
+use super::config::{Config, fields};
+use super::error::{open_error, pipelines_error, prompt_error};
+use super::owned::Owned;
+use super::request::request;
+use super::waiting::wait_for_thread;
+use crate::running::detached;
+use crate::session::Session;
+
+/// A model that writes, and its thread.
+#[pyclass(frozen, module = "perihelion._perihelion")]
+pub(crate) struct Generator(Owned<TextGenerator>);
+
+/// Bytes of text from which tokenizing is worth releasing the GIL.
+const LONG_TEXT: usize = 1024;
+
+#[pymethods]
+impl Generator {
+    #[new]
+    #[pyo3(signature = (config, num_threads, chat_template, session))]
+    fn new(
+        py: Python<'_>,
+        config: &Config,
+        num_threads: usize,
+        chat_template: Option<String>,
+        session: Option<&Session>,
+    ) -> PyResult<Generator> {
+        let (config, session) = (config.get(), session.map(|session| Arc::clone(&session.0)));
+        let open = move || open(&config, num_threads, chat_template.as_deref(), session);
+        let generator = wait_for_thread(py, open)?.map_err(open_error)?;
+        Ok(Generator(Owned::new("the LLM", generator)))
+    }
+
+    /// The fields of the configuration as they were decided, as JSON; those that have no value are left out.
+    fn config(&self) -> PyResult<String> {
+        Ok(fields(self.0.get()?.model().plan().config()))
+    }
+
+    /// The events of a request.
+    fn stream(
+        &self,
+        py: Python<'_>,
+        prompt: Vec<u32>,
+        params: &Bound<'_, PyAny>,
+        seed: u64,
+    ) -> PyResult<Answers> {
+        let (generator, request) = (self.0.get()?, request(prompt, params, seed)?);
+        let request = generator.prepare(request).map_err(pipelines_error)?;
+        detached(py, || Answers::of_text(generator, request))
+    }
+
+    /// The answers to requests that run together: for each prompt, `counts` of them.
+    fn batch(
+        &self,
+        py: Python<'_>,
+        prompts: Vec<Vec<u32>>,
+        params: Vec<Bound<'_, PyAny>>,
+        seeds: Vec<u64>,
+        counts: Vec<usize>,
+    ) -> PyResult<Answers> {
+        let (generator, total) = (self.0.get()?, prompts.len());
+        let mut requests = Vec::with_capacity(total);
+        for (index, (((prompt, params), seed), count)) in
+            prompts.into_iter().zip(params).zip(seeds).zip(counts).enumerate()
+        {
+            let request = generator.prepare(request(prompt, &params, seed)?);
+            let samples = request.and_then(|request| request.samples(count));
+            requests.extend(samples.map_err(|error| prompt_error(error, index, total))?);
+        }
+        detached(py, || Answers::of_batch(generator, requests))
+    }
+
+    /// The natural logarithm of the probability of each token but the first.
+    fn score(&self, py: Python<'_>, tokens: Vec<u32>) -> PyResult<Vec<f64>> {
+        let model = Arc::clone(self.0.get()?.model());
+        wait_for_thread(py, move || score(&model, &tokens))?.map_err(pipelines_error)
+    }
+
+    /// The prompt of a conversation. All but the flag are JSON.
+    fn render(
+        &self,
+        messages: &str,
+        tools: &str,
+        documents: &str,
+        add_generation_prompt: bool,
+        extra: &str,
+    ) -> PyResult<String> {
+        let generator = self.0.get()?;
+        let chat = Chat {
+            tools: json(tools)?,
+            documents: json(documents)?,
+            add_generation_prompt,
+            extra: json(extra)?,
+            ..Chat::new(json(messages)?)
+        };
+        let template = generator.chat_template().ok_or(Error::NoChatTemplate).map_err(pipelines_error)?;
+        chat.render(template, Some(generator.model().tokenizer())).map_err(pipelines_error)
+    }
+
+    fn encode(
+        &self,
+        py: Python<'_>,
+        text: String,
+        add_special: bool,
+        parse_special: bool,
+    ) -> PyResult<Vec<u32>> {
+        let add = if add_special { AddSpecial::Yes } else { AddSpecial::No };
+        let parse = if parse_special { ParseSpecial::Yes } else { ParseSpecial::No };
+        let tokenizer = self.tokenizer()?;
+        let encode = || tokenizer.encode(&text, add, parse);
+        let tokens = if text.len() > LONG_TEXT { detached(py, encode)? } else { encode() };
+        tokens.map_err(|error| pipelines_error(error.into()))
+    }
+
+    fn decode(&self, tokens: Vec<u32>, skip_special: bool) -> PyResult<String> {
+        let skip = if skip_special { SkipSpecial::Yes } else { SkipSpecial::No };
+        Ok(self.tokenizer()?.decode(&tokens, skip))
+    }
+
+    /// Size of the vocabulary, the tokens that begin and end a text, and all that end one.
+    fn vocabulary(&self) -> PyResult<(usize, Option<u32>, Option<u32>, Vec<u32>)> {
+        let tokenizer = self.tokenizer()?;
+        let ends = tokenizer.eos_ids().iter().copied().collect();
+        Ok((tokenizer.vocab_size(), tokenizer.bos(), tokenizer.eos(), ends))
+    }
+
+    fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let status = self.0.get()?.status().map_err(pipelines_error)?;
+        let counters = PyDict::new(py);
+        counters.set_item("running", status.running)?;
+        counters.set_item("waiting", status.waiting)?;
+        counters.set_item("paused", status.paused)?;
+        counters.set_item("free_pages", status.free_pages)?;
+        counters.set_item("num_pages", status.num_pages)?;
+        Ok(counters)
+    }
+
+    /// Cancels all requests, ends the thread and frees the memory.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let generator = self.0.take()?;
+        detached(py, move || {
+            if let Some(generator) = generator {
+                generator.shutdown();
+            }
+        })
+    }
+
+    /// As `close`, for an object that is gone: of another process, there is nothing to close.
+    fn release(&self, py: Python<'_>) -> PyResult<()> {
+        if self.0.is_ours() { self.close(py) } else { Ok(()) }
+    }
+}
+
+impl Generator {
+    fn tokenizer(&self) -> PyResult<Arc<Tokenizer>> {
+        Ok(Arc::clone(self.0.get()?.model().tokenizer()))
+    }
+}
+
+fn open(
+    config: &PipelineConfig,
+    num_threads: usize,
+    chat_template: Option<&str>,
+    session: Option<Arc<InferenceSession>>,
+) -> Result<TextGenerator, Error> {
+    let plan = config.plan_or_built_in(machine())?;
+    let template = match chat_template {
+        Some(given) => Some(template(given)?),
+        None => {
+            plan.chat_template()?.or_else(|| ChatTemplate::named("plain").filter(|_| config.is_built_in()))
+        }
+    };
+    let session = session_for(&plan, num_threads, session)?;
+    let model = Arc::new(TextModel::from_plan(&session, plan)?);
+    match template {
+        Some(template) => TextGenerator::with_chat_template(model, template),
+        None => TextGenerator::new(model),
+    }
+}
+
+/// The session that is given, else one on the devices of the plan.
+pub(super) fn session_for(
+    plan: &Plan,
+    num_threads: usize,
+    session: Option<Arc<InferenceSession>>,
+) -> Result<Arc<InferenceSession>, Error> {
+    if let Some(session) = session {
+        return Ok(session);
+    }
+    // The CPU comes from the builder, which knows the number of threads.
+    let devices = plan.config().devices()?.into_iter().filter(|device| !device.is_host());
+    let builder = InferenceSession::builder().devices(devices).num_threads(num_threads);
+    Ok(Arc::new(builder.build()?))
+}
+
+/// A chat template by name, from a file, or as it is.
+fn template(given: &str) -> Result<ChatTemplate, Error> {
+    let path = Path::new(given);
+    Ok(match ChatTemplate::named(given) {
+        Some(template) => template,
+        None if !given.contains('{') || path.exists() => ChatTemplate::open(path)?,
+        None => ChatTemplate::new(given)?,
+    })
+}
+
+fn score(model: &Arc<TextModel>, tokens: &[u32]) -> Result<Vec<f64>, Error> {
+    let window = model.plan().max_length()?;
+    let mut scorer = Scorer::new(model, tokens.len().min(window))?;
+    let mut scores = Vec::with_capacity(tokens.len());
+    for window in windows(tokens.len().saturating_sub(1), window, window.div_ceil(2)) {
+        scorer.score(tokens, window, |position, logits| {
+            scores.push(log_probability(logits, tokens[position + 1]));
+            Ok::<(), Error>(())
+        })?;
+    }
+    Ok(scores)
+}
+
+fn json<T: serde::de::DeserializeOwned>(text: &str) -> PyResult<T> {
+    serde_json::from_str(text).map_err(|error| PyValueError::new_err(error.to_string()))
+}

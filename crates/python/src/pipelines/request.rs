@@ -1,0 +1,71 @@
+//! Python's `SamplingParams` as a request.
+
+use std::collections::BTreeMap;
+
+use perihelion::pipelines::{Request, SamplingOptions};
+use pyo3::conversion::FromPyObjectOwned;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyInt, PyString};
+
+/// The request that `SamplingParams` describes, for a prompt of tokens.
+pub(super) fn request(prompt: Vec<u32>, params: &Bound<'_, PyAny>, seed: u64) -> PyResult<Request> {
+    let params = Params(params);
+    let number = "a number or None";
+    let count = "a whole number, at least 0, or None";
+    Ok(Request {
+        prompt,
+        sampling: SamplingOptions {
+            temperature: params.get("temperature", number)?,
+            // As in files: 0 and less is all tokens.
+            top_k: params.get::<Option<i64>>("top_k", count)?.map(|k| usize::try_from(k).unwrap_or(0)),
+            top_p: params.get("top_p", number)?,
+            min_p: params.get("min_p", number)?,
+            repetition_penalty: params.get("repetition_penalty", number)?,
+            frequency_penalty: params.get("frequency_penalty", number)?,
+            presence_penalty: params.get("presence_penalty", number)?,
+        },
+        seed,
+        logit_bias: params
+            .get::<Option<BTreeMap<u32, f32>>>("logit_bias", "a dict from tokens to numbers, or None")?
+            .unwrap_or_default(),
+        logprobs: params.get("logprobs", count)?,
+        prompt_logprobs: params.get("prompt_logprobs", count)?,
+        max_new_tokens: params.get("max_tokens", count)?,
+        min_new_tokens: params.get("min_tokens", "a whole number, at least 0")?,
+        ignore_eos: params.get("ignore_eos", "True or False")?,
+        show_special_tokens: !params.get::<bool>("skip_special_tokens", "True or False")?,
+        stop: params.stop()?,
+        stop_token_ids: params
+            .get::<Option<Vec<u32>>>("stop_token_ids", "a list of tokens, or None")?
+            .unwrap_or_default(),
+        cache_salt: params.get("cache_salt", "a text or None")?,
+        ..Request::default()
+    })
+}
+
+struct Params<'a, 'py>(&'a Bound<'py, PyAny>);
+
+impl<'py> Params<'_, 'py> {
+    fn get<T: FromPyObjectOwned<'py>>(&self, name: &str, expected: &str) -> PyResult<T> {
+        let value = self.0.getattr(name)?;
+        value.extract().map_err(|_| {
+            let is_in_kind = value.is_instance_of::<PyInt>() && expected.contains("number");
+            match is_in_kind {
+                true => PyValueError::new_err(format!("{name} is {value}: give {expected}")),
+                false => match value.get_type().name() {
+                    Ok(given) => PyTypeError::new_err(format!("{name}: got {given}, expected {expected}")),
+                    Err(error) => error,
+                },
+            }
+        })
+    }
+
+    fn stop(&self) -> PyResult<Vec<String>> {
+        let expected = "a text, a list of texts, or None";
+        if self.0.getattr("stop")?.is_instance_of::<PyString>() {
+            return Ok(vec![self.get("stop", expected)?]);
+        }
+        Ok(self.get::<Option<Vec<String>>>("stop", expected)?.unwrap_or_default())
+    }
+}

@@ -1,0 +1,66 @@
+"""Answers for asyncio: one wake-up of the loop for all answers that a step of the model brings."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import weakref
+from typing import Any
+
+from perihelion import _perihelion
+
+__all__: list[str] = []
+
+
+class _Loop:
+    """What waits on an event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._keys = itertools.count()
+        this, of_loop = weakref.ref(self), weakref.ref(loop)
+
+        def ready() -> None:
+            if (found := this()) is not None:
+                found._wake()
+
+        def wake() -> None:
+            if (loop := of_loop()) is not None:
+                loop.call_soon_threadsafe(ready)
+
+        self._native = _perihelion.Wakeups(wake)
+
+    def _wake(self) -> None:
+        for key in self._native.ready():
+            future = self._waiting.get(key)
+            if future is not None and not future.done():
+                future.set_result(None)
+
+    async def next(self, answers: _perihelion.Answers) -> Any:
+        """The next item; `StopAsyncIteration` after the last. Cancelling it cancels the request."""
+        key = next(self._keys)
+        try:
+            while True:
+                future = self._waiting[key] = asyncio.get_running_loop().create_future()
+                item = answers.poll(self._native, key)
+                if item is not None:
+                    return item
+                await future
+        except StopIteration:
+            raise StopAsyncIteration from None
+        except BaseException:
+            answers.close()
+            raise
+        finally:
+            del self._waiting[key]
+
+
+_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = weakref.WeakKeyDictionary()
+
+
+def _running() -> _Loop:
+    """What waits on the loop that runs."""
+    loop = asyncio.get_running_loop()
+    if loop not in _loops:
+        _loops[loop] = _Loop(loop)
+    return _loops[loop]
