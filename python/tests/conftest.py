@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 os.environ.setdefault("PERIHELION_CACHE_DIR", "off")
 
+from perihelion import LLM  # noqa: E402
 from perihelion.engine import InferenceSession, Model  # noqa: E402
 
+ROOT = Path(__file__).parents[2]
 Save = Callable[[str], Path]
 Load = Callable[..., Model]
 
@@ -41,3 +44,28 @@ def load(session: InferenceSession, save: Save) -> Load:
         return session.load(save(text), weights_registry=weights or None)
 
     return load
+
+
+def shared(path: str) -> Path:
+    """A file or folder of the shared test data; the test is skipped where there is none."""
+    root = Path(os.environ.get("PERIHELION_TEST_DATA") or ROOT.parent / "shared" / "data")
+    if not root.is_dir():
+        pytest.skip(f"{path}: no shared test data at {root}")
+    return root / path
+
+
+@pytest.fixture(scope="session")
+def llm() -> Iterator[LLM]:
+    """The built-in model."""
+    with LLM() as llm:
+        yield llm
+
+
+def wait_until_empty(llm: LLM) -> None:
+    """Waits until no request runs or waits."""
+    for _ in range(500):
+        status = llm.status()
+        if status["running"] == status["waiting"] == status["paused"] == 0:
+            return
+        time.sleep(0.01)
+    raise AssertionError(llm.status())

@@ -21,6 +21,11 @@ MODULES = [
     "perihelion.dtype",
     "perihelion.engine",
     "perihelion.engine.api",
+    "perihelion.pipelines",
+    "perihelion.pipelines.config",
+    "perihelion.pipelines.embedder",
+    "perihelion.pipelines.llm",
+    "perihelion.pipelines.params",
 ]
 LIST = Path(__file__).parents[2] / "docs" / "reference" / "python-names.txt"
 

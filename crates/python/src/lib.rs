@@ -60,6 +60,7 @@ mod _perihelion {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         running::keep_panics_quiet();
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        pipelines::add_attributes(module.py())?;
         module.add("BufferProtocol", protocol::make(module.py())?)?;
         #[cfg(debug_assertions)]
         module.setattr("_panic", wrap_pyfunction!(running::_panic, module)?)?;

@@ -124,9 +124,11 @@ class Embedder:
         def unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
             rows = np.atleast_2d(np.asarray(rows, np.float32))
             lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-            return rows / np.where(lengths == 0, 1, lengths)
+            units: NDArray[np.float32] = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+            return units
 
-        return unit(a) @ unit(b).T
+        cosines: NDArray[np.float32] = unit(a) @ unit(b).T
+        return cosines
 
     def status(self) -> dict[str, int]:
         """Texts that wait, and batches, texts and tokens that were computed."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
-import json
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from json import dumps
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Union
 
@@ -34,7 +35,6 @@ _USUAL: dict[str, Any] = {
     "max_cache_batch_size": 16,
     "cache_strategy": KVCacheStrategy.paged,
     "kv_cache_page_size": 64,
-    "enable_prefix_caching": True,
 }
 
 
@@ -68,7 +68,8 @@ class LLM:
         session: InferenceSession | None = None,
         **fields: Any,
     ) -> None:
-        config = _config(model, _USUAL, fields)
+        is_paged = fields.get("cache_strategy", KVCacheStrategy.paged) == KVCacheStrategy.paged
+        config = _config(model, {**_USUAL, "enable_prefix_caching": is_paged}, fields)
         native_session = None if session is None else session._native
         self._native = _perihelion.Generator(config._native, num_threads or 0, chat_template, native_session)
         self._config = config._decided(self._native.config())
@@ -231,7 +232,7 @@ class LLM:
             native.release()
 
     def __repr__(self) -> str:
-        return f"LLM({self.model!r}, max_length={self._config.max_length})"
+        return f"LLM({self.model!r}, max_length={self.config.max_length})"
 
     def __reduce__(self) -> Any:
         raise TypeError("an LLM cannot be pickled: make one in each process")
@@ -244,8 +245,8 @@ class LLM:
         add_generation_prompt: bool,
         variables: Mapping[str, Any] | None,
     ) -> _Rendered:
-        parts = [json.dumps(part) for part in (list(messages), tools, documents)]
-        return _Rendered(self._native.render(*parts, add_generation_prompt, json.dumps(dict(variables or {}))))
+        json = (dumps(list(messages)), dumps(tools), dumps(documents))
+        return _Rendered(self._native.render(*json, add_generation_prompt, dumps(dict(variables or {}))))
 
 
 class Tokenizer:
@@ -304,16 +305,17 @@ class _Batch:
         prompts: Sequence[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None,
     ) -> None:
-        one = isinstance(params, SamplingParams) or params is None
-        self.params = [params or SamplingParams()] * len(prompts) if one else list(params)  # type: ignore[arg-type]
+        if params is None or isinstance(params, SamplingParams):
+            self.params = [params or SamplingParams()] * len(prompts)
+        else:
+            self.params = list(params)
         if len(self.params) != len(prompts):
             raise ValueError(f"sampling_params: got {len(self.params)} for {len(prompts)} prompts")
         self.prompts = prompts
         self.tokens = [_tokens(native, prompt) for prompt in prompts]
         self.seeds = [_seed(one) for one in self.params]
-        self.counts = [one.n for one in self.params]
-        self.answers = native.batch(self.tokens, self.params, self.seeds, self.counts)
-        self.size, self.done = sum(self.counts), 0
+        self.answers = native.batch(self.tokens, self.params, self.seeds)
+        self.size, self.done = sum(one.n for one in self.params), 0
         self._answers: list[Any] = [None] * self.size
 
     def take(self, item: Any) -> None:
@@ -402,9 +404,10 @@ def _prompts(prompts: Any) -> list[Prompt]:
     """One prompt or several as a list."""
     if isinstance(prompts, str):
         return [prompts]
+    if not isinstance(prompts, Iterable):
+        raise TypeError(f"got {type(prompts).__name__}, expected a text, a list of tokens, or a list of such")
     prompts = list(prompts)
-    is_one = bool(prompts) and not isinstance(prompts[0], str) and hasattr(prompts[0], "__index__")
-    return [prompts] if is_one else prompts
+    return [prompts] if prompts and isinstance(prompts[0], Integral) else prompts
 
 
 def _conversations(messages: Any) -> list[Any]:

@@ -34,7 +34,7 @@ struct Incoming {
 enum Item {
     Event(EventKind, Usage),
     Answer { index: usize, count: usize, answer: Result<Completion, Error> },
-    Vectors(Vec<Embedding>),
+    Vectors { vectors: Vec<Embedding>, dims: usize },
 }
 
 /// Prompt tokens, those of them that were cached, and generated tokens.
@@ -123,7 +123,11 @@ impl Answers {
 
     /// The vectors of texts.
     pub(super) fn of_texts(embedder: Embedder, request: EmbeddingRequest) -> Answers {
-        let embed = async move { embedder.embed_async(request).await.map(Item::Vectors) };
+        let dims = request.parameters.dimensions.unwrap_or_else(|| embedder.dimensions());
+        let embed = async move {
+            let vectors = embedder.embed_async(request).await?;
+            Ok(Item::Vectors { vectors, dims })
+        };
         Answers::new(stream::once_future(embed))
     }
 
@@ -165,7 +169,7 @@ impl Item {
                 let answer = answer.map_err(|error| prompt_error(error, index, count))?;
                 (index, completion(py, answer)?).into_py_any(py)
             }
-            Item::Vectors(vectors) => matrix(vectors).into_py_any(py),
+            Item::Vectors { vectors, dims } => matrix(&vectors, dims).into_py_any(py),
         }
     }
 }
@@ -232,8 +236,7 @@ fn scores(logprobs: TokenLogprobs) -> Scores {
 }
 
 /// f32[texts, dims]
-fn matrix(vectors: Vec<Embedding>) -> Buffer {
-    let dims = vectors.first().map_or(0, |embedding| embedding.vector.len());
+fn matrix(vectors: &[Embedding], dims: usize) -> Buffer {
     let values: Vec<f32> = vectors.iter().flat_map(|embedding| &embedding.vector).copied().collect();
     Buffer(driver::Buffer::from_slice([vectors.len(), dims], &values))
 }

@@ -14,7 +14,7 @@ use super::answers::Answers;
 use super::config::{Config, fields};
 use super::error::{open_error, pipelines_error};
 use super::generator::session_for;
-use super::owned::Owned;
+use super::owned::{Owned, return_memory};
 use super::waiting::wait_for_thread;
 use crate::running::detached;
 use crate::session::Session;
@@ -105,6 +105,7 @@ impl Embedder {
             if let Some(embedder) = embedder {
                 embedder.shutdown();
             }
+            return_memory();
         })
     }
 

@@ -12,6 +12,7 @@ use pyo3::exceptions::{
     PyConnectionError, PyFileNotFoundError, PyOSError, PyPermissionError, PyRuntimeError, PyValueError,
 };
 use pyo3::prelude::*;
+use pyo3::types::PyList;
 
 use crate::error::{FileError, OutOfMemory, load_error, system_error};
 
@@ -27,6 +28,18 @@ pyo3::create_exception!(
     PyValueError,
     "A prompt or text of more `tokens` than the `limit` of the model."
 );
+
+/// The attributes of exceptions that have no more to say than their message.
+pub(crate) fn add_attributes(py: Python<'_>) -> PyResult<()> {
+    let memory = py.get_type::<OutOfMemory>();
+    memory.setattr("needed", py.None())?;
+    memory.setattr("free", py.None())?;
+    memory.setattr("suggestions", PyList::empty(py))?;
+    py.get_type::<ConfigError>().setattr("problems", PyList::empty(py))?;
+    let too_long = py.get_type::<PromptTooLong>();
+    too_long.setattr("tokens", 0)?;
+    too_long.setattr("limit", 0)
+}
 
 /// What is wrong with a model, its files, a request, or a step.
 pub(crate) fn pipelines_error(error: Error) -> PyErr {

@@ -16,8 +16,8 @@ use pyo3::types::PyDict;
 use super::answers::Answers;
 use super::config::{Config, fields};
 use super::error::{open_error, pipelines_error, prompt_error};
-use super::owned::Owned;
-use super::request::request;
+use super::owned::{Owned, return_memory};
+use super::request::{count, request};
 use super::waiting::wait_for_thread;
 use crate::running::detached;
 use crate::session::Session;
@@ -64,20 +64,18 @@ impl Generator {
         detached(py, || Answers::of_text(generator, request))
     }
 
-    /// The answers to requests that run together: for each prompt, `counts` of them.
+    /// The answers to requests that run together.
     fn batch(
         &self,
         py: Python<'_>,
         prompts: Vec<Vec<u32>>,
         params: Vec<Bound<'_, PyAny>>,
         seeds: Vec<u64>,
-        counts: Vec<usize>,
     ) -> PyResult<Answers> {
         let (generator, total) = (self.0.get()?, prompts.len());
         let mut requests = Vec::with_capacity(total);
-        for (index, (((prompt, params), seed), count)) in
-            prompts.into_iter().zip(params).zip(seeds).zip(counts).enumerate()
-        {
+        for (index, ((prompt, params), seed)) in prompts.into_iter().zip(params).zip(seeds).enumerate() {
+            let count = count(&params)?;
             let request = generator.prepare(request(prompt, &params, seed)?);
             let samples = request.and_then(|request| request.samples(count));
             requests.extend(samples.map_err(|error| prompt_error(error, index, total))?);
@@ -157,6 +155,7 @@ impl Generator {
             if let Some(generator) = generator {
                 generator.shutdown();
             }
+            return_memory();
         })
     }
 

@@ -61,3 +61,12 @@ impl<T> Drop for Owned<T> {
         }
     }
 }
+
+/// Gives the system back what the allocator keeps of the memory that was freed.
+pub(crate) fn return_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: it may be called at any time, from any thread.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}

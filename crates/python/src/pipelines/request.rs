@@ -8,6 +8,11 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyString};
 
+/// How many answers `SamplingParams` asks for.
+pub(super) fn count(params: &Bound<'_, PyAny>) -> PyResult<usize> {
+    Params(params).get("n", "a whole number, at least 1")
+}
+
 /// The request that `SamplingParams` describes, for a prompt of tokens.
 pub(super) fn request(prompt: Vec<u32>, params: &Bound<'_, PyAny>, seed: u64) -> PyResult<Request> {
     let params = Params(params);
