@@ -60,7 +60,7 @@ pub use text::{
     SkipSpecial, Tokenizer, chat_template, detokenizer, tokenizer,
 };
 pub use text_generator::{
-    AsyncTextStream, BatchEvent, BatchStream, Chat, ChatMessage, Completion, HIGH_WATER, IndexedCompletion, Prompt, PromptToken,
-    Status, TextGenerator, TextRequest, TextStream, Timings, Usage,
+    AsyncTextStream, BatchEvent, BatchStream, Chat, ChatMessage, Completion, HIGH_WATER, IndexedCompletion,
+    Prompt, PromptToken, Status, TextGenerator, TextRequest, TextStream, Timings, Usage,
 };
 pub use text_model::TextModel;
