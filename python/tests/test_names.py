@@ -21,6 +21,23 @@ MODULES = [
     "perihelion.dtype",
     "perihelion.engine",
     "perihelion.engine.api",
+    "perihelion.graph",
+    "perihelion.graph.buffer_utils",
+    "perihelion.graph.dim",
+    "perihelion.graph.dtype_promotion",
+    "perihelion.graph.graph",
+    "perihelion.graph.ops",
+    "perihelion.graph.ops.allreduce",
+    "perihelion.graph.ops.bundled_allreduce",
+    "perihelion.graph.ops.complex",
+    "perihelion.graph.ops.random",
+    "perihelion.graph.ops.reducescatter",
+    "perihelion.graph.quantization",
+    "perihelion.graph.shape",
+    "perihelion.graph.type",
+    "perihelion.graph.value",
+    "perihelion.graph.weight",
+    "perihelion.graph.weights",
     "perihelion.pipelines",
     "perihelion.pipelines.config",
     "perihelion.pipelines.embedder",
@@ -98,7 +115,7 @@ def describe(path: str, value: Any) -> Iterator[str]:
             yield f"{path}.{name}" + text(inspect.signature(member.__func__), annotated=True)
         elif inspect.isfunction(member):
             yield f"{path}.{name}" + text(inspect.signature(member), annotated=True)
-        elif type(member).__name__ in ("_Flag", "_Text"):
+        elif type(member).__name__ in ("_Flag", "_Text", "_Current"):
             kind = inspect.signature(type(member).__get__).return_annotation
             yield f"{path}.{name}: {kind}"
 

@@ -117,7 +117,7 @@ impl Dim {
     }
 
     /// A number that may be negative, as part of an expression.
-    pub(crate) fn integer(number: i64) -> Dim {
+    pub fn integer(number: i64) -> Dim {
         Dim { terms: if number == 0 { vec![] } else { vec![(vec![], number)] } }
     }
 
@@ -137,21 +137,34 @@ impl Dim {
     /// # Panics
     /// If the divisor is the number 0.
     pub fn floor_div(&self, divisor: &Dim) -> Dim {
+        if let Some(quotient) = self.exact_quotient(divisor) {
+            return quotient;
+        }
         if let Some(number) = divisor.as_static() {
             assert!(number != 0, "{self} // 0");
-            let number = number as i64;
-            if self.terms.iter().all(|(_, coefficient)| coefficient % number == 0) {
-                let terms = self.terms.iter().map(|(product, c)| (product.clone(), c / number)).collect();
-                return Dim { terms };
-            }
             if let Some(value) = self.as_static() {
-                return Dim::from(value / number as usize);
+                return Dim::from(value / number);
             }
         }
         if self == divisor {
             return Dim::from(1);
         }
         Dim::atom(Atom::FloorDiv(Box::new(self.clone()), Box::new(divisor.clone())))
+    }
+
+    /// The quotient by a product, if every term holds it.
+    fn exact_quotient(&self, divisor: &Dim) -> Option<Dim> {
+        let [(atoms, number)] = &divisor.terms[..] else { return None };
+        let mut terms = Vec::with_capacity(self.terms.len());
+        for (product, coefficient) in &self.terms {
+            let mut rest = product.clone();
+            for atom in atoms {
+                rest.remove(rest.iter().position(|other| other == atom)?);
+            }
+            let is_exact = coefficient.checked_rem(*number)? == 0;
+            terms.push(is_exact.then(|| (rest, coefficient / number))?);
+        }
+        Some(Dim::collect(terms))
     }
 
     /// The number once all symbols have theirs.
@@ -252,7 +265,7 @@ impl Dim {
     }
 
     /// The number, positive or not, if there are no symbols.
-    pub(crate) fn as_integer(&self) -> Option<i64> {
+    pub fn as_integer(&self) -> Option<i64> {
         match &self.terms[..] {
             [] => Some(0),
             [(product, number)] if product.is_empty() => Some(*number),
@@ -424,7 +437,8 @@ mod tests {
         let two = Dim::from(2);
         assert_eq!(&two * &(&n + &Dim::from(1)), &(&n + &n) + &two);
         assert_eq!((&(&two * &n) + &Dim::from(4)).floor_div(&two), &n + &two);
-        assert_eq!((&n - &n).as_static(), Some(0));
+        assert_eq!((&(&two * &(&n * &n)) + &n).floor_div(&n), &(&n + &n) + &Dim::from(1));
+        assert_eq!((&n - &n).floor_div(&n).as_static(), Some(0));
         assert_eq!((&(&n * &n) + &Dim::from(1)).to_string(), "n*n + 1");
         assert_eq!(n.floor_div(&two).to_string(), "((n)//(2))");
     }

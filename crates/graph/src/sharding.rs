@@ -41,8 +41,8 @@ pub enum Sharding {
     Segmented {
         /// Along which axis.
         axis: usize,
-        /// The size of each.
-        sizes: Vec<usize>,
+        /// How many units each has, and the elements of a unit: those of a head, or 1.
+        segments: Vec<[usize; 2]>,
     },
 }
 
@@ -119,10 +119,12 @@ impl Sharding {
                 self.expect(shape, axis, "a gate and an equal part", all / 2 * 2)?;
                 vec![Segment::of(all / 2); 2]
             }
-            Sharding::Segmented { axis, sizes } => {
+            Sharding::Segmented { axis, segments } => {
+                let sizes: Vec<usize> =
+                    segments.iter().map(|&[units, unit]| units.saturating_mul(unit)).collect();
                 let all = sizes.iter().fold(0, |sum: usize, &size| sum.saturating_add(size));
                 self.expect(shape, *axis, &format!("segments of {sizes:?}"), all)?;
-                sizes.iter().copied().map(Segment::of).collect()
+                segments.iter().map(|&[units, unit]| Segment { units, unit, repeat: false }).collect()
             }
             &Sharding::HeadAware { axis, heads, head_dim } => {
                 let what = format!("{heads} heads of {head_dim}");
@@ -243,7 +245,9 @@ mod tests {
     #[test]
     fn stacked_parts_are_shared_each() {
         assert_eq!(check(Sharding::GateUp { axis: 0 }, &[6, 1], 2), "0: [0..2, 3..5]; 0: [2..3, 5..6]");
-        let segments = Sharding::Segmented { axis: 0, sizes: vec![4, 2] };
+        let heads = Sharding::Segmented { axis: 0, segments: vec![[3, 2], [3, 1]] };
+        assert_eq!(check(heads, &[9], 2), "0: [0..4, 6..8]; 0: [4..6, 8..9]");
+        let segments = Sharding::Segmented { axis: 0, segments: vec![[4, 1], [2, 1]] };
         assert_eq!(check(segments.clone(), &[6], 2), "0: [0..2, 4..5]; 0: [2..4, 5..6]");
         let message = "axis 0 of a weight of shape [7] is segments of [4, 2], which takes 6";
         assert_eq!(check(segments, &[7], 2), message);

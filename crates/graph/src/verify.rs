@@ -289,8 +289,8 @@ fn outputs_are_tensors(graph: &Graph) -> Result<(), String> {
 fn something_results(graph: &Graph) -> Result<(), String> {
     let writes =
         |(_, node): (_, &crate::Node)| (0..node.inputs.len()).any(|i| node.op.effect(i) == Effect::Write);
-    ensure(!graph.outputs.is_empty() || graph.nodes().any(writes), || {
-        "there are no outputs, and no node writes a buffer".to_string()
+    ensure(!graph.outputs.is_empty() || graph.nodes().any(writes) || graph.has_side_effect(), || {
+        "there are no outputs, and no node writes a buffer or prints".to_string()
     })
 }
 
@@ -356,7 +356,7 @@ mod tests {
                     g.set_outputs(&[]);
                     g.remove(NodeId(2));
                 },
-                "there are no outputs, and no node writes a buffer",
+                "there are no outputs, and no node writes a buffer or prints",
             ),
             (
                 |g| {

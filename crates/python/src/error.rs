@@ -6,6 +6,7 @@ use std::path::Path;
 
 use perihelion::driver::Error as DriverError;
 use perihelion::engine::Error;
+use perihelion::graph;
 use pyo3::exceptions::{PyIndexError, PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -49,6 +50,11 @@ pub(crate) fn load_error(error: Error) -> PyErr {
         Error::Write { path, .. } => write_error(&path, message),
         _ => PyRuntimeError::new_err(message),
     }
+}
+
+/// What is wrong with a graph. The place in the source is that of the native module, which tells users nothing.
+pub(crate) fn graph_error(error: graph::Error) -> PyErr {
+    PyValueError::new_err(error.without_location().to_string())
 }
 
 /// What is wrong with a call of a model.

@@ -8,6 +8,7 @@ mod device;
 mod dlpack;
 mod dtype;
 mod error;
+mod graph;
 mod model;
 mod pipelines;
 mod protocol;
@@ -40,6 +41,10 @@ mod _perihelion {
     use super::dtype::{dtypes, float_info};
     #[pymodule_export]
     use super::error::{FileError, InternalError, OutOfMemory};
+    #[pymodule_export]
+    use super::graph::{
+        Dim, GraphBuilder, KernelLibrary, Region, Value, WeightFiles, block_parameters, shard,
+    };
     #[pymodule_export]
     use super::model::{CompiledModel, Model};
     #[pymodule_export]

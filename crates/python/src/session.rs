@@ -10,6 +10,7 @@ use pyo3::types::PyMapping;
 use crate::debug::DebugConfig;
 use crate::device::{self, Device};
 use crate::error::load_error;
+use crate::graph::{self, GraphBuilder};
 use crate::model::{CompiledModel, Model};
 use crate::registry::MappingRegistry;
 use crate::running::detached;
@@ -50,6 +51,17 @@ impl Session {
 
     fn compile(&self, py: Python<'_>, path: PathBuf, extensions: Vec<PathBuf>) -> PyResult<CompiledModel> {
         let compile = || self.0.compile_with(&path, &options(extensions)?);
+        detached(py, compile)?.map(CompiledModel).map_err(load_error)
+    }
+
+    fn compile_graphs(
+        &self,
+        py: Python<'_>,
+        graphs: Vec<PyRef<'_, GraphBuilder>>,
+        extensions: Vec<PathBuf>,
+    ) -> PyResult<CompiledModel> {
+        let module = graph::module(&graphs)?;
+        let compile = || self.0.compile_with(&module, &options(extensions)?);
         detached(py, compile)?.map(CompiledModel).map_err(load_error)
     }
 

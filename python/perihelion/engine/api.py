@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from perihelion.driver import Buffer, Device, DLPackArray
 from perihelion.driver.buffer import _wrap as _wrap_buffer
 from perihelion.driver.driver import _wrap as _wrap_device
 from perihelion.dtype import DType
+
+if TYPE_CHECKING:
+    from perihelion.graph import Graph, Module
 
 __all__ = [
     "AssertLevel",
@@ -373,19 +376,30 @@ class InferenceSession:
         return [_wrap_device(device) for device in self._native.devices]
 
     def compile(
-        self, model: str | Path, *, custom_extensions: CustomExtensionsType | None = None
+        self, model: str | Path | Module | Graph, *, custom_extensions: CustomExtensionsType | None = None
     ) -> CompiledModel:
         """Compiles a model without weights.
 
         Args:
-            model: the path of graph text (`.graph`) or of compiled models (`.mef`).
+            model: a graph, several in a module, or the path of graph text (`.graph`) or of compiled models (`.mef`).
             custom_extensions: libraries of custom ops, beside those of the session.
 
         Raises:
             RuntimeError: the path is no model, or compiling fails.
+            ValueError: the output of a graph is not set.
         """
+        extensions = _paths(custom_extensions)
+        graphs = _graphs(model)
         compiled = object.__new__(CompiledModel)
-        compiled._native = self._native.compile(_model_path(model), _paths(custom_extensions))
+        if graphs is None:
+            compiled._native = self._native.compile(_model_path(model), extensions)
+            return compiled
+        extensions += [path for graph in graphs for path in graph.kernel_libraries_paths]
+        try:
+            compiled._native = self._native.compile_graphs([graph._native for graph in graphs], extensions)
+        except RuntimeError as error:
+            names = ", ".join(graph.name for graph in graphs)
+            raise RuntimeError(f"compiling {names} failed: {error}") from error
         return compiled
 
     def init(
@@ -413,23 +427,29 @@ class InferenceSession:
 
     def load(
         self,
-        model: str | Path,
+        model: str | Path | Graph,
         *,
         custom_extensions: CustomExtensionsType | None = None,
         weights_registry: Mapping[str, DLPackArray] | None = None,
     ) -> Model:
         """Compiles a model and binds its weights: `compile` and `init` in one call."""
+        if _graphs(model) is not None:
+            compiled = self.compile(model, custom_extensions=custom_extensions)
+            return self.init(compiled, weights_registry=weights_registry)
         path, extensions = _model_path(model), _paths(custom_extensions)
         return _wrap_model(self._native.load(path, extensions, weights_registry))
 
     def load_all(
         self,
-        model: str | Path,
+        model: str | Path | Module | Graph,
         *,
         custom_extensions: CustomExtensionsType | None = None,
         weights_registry: Mapping[str, DLPackArray] | None = None,
     ) -> dict[str, Model]:
-        """As `load`, for all models of a file, by their names."""
+        """As `load`, for all models of a file or module, by their names."""
+        if _graphs(model) is not None:
+            compiled = self.compile(model, custom_extensions=custom_extensions)
+            return self.init_all(compiled, weights_registry=weights_registry)
         path, extensions = _model_path(model), _paths(custom_extensions)
         models = self._native.load_all(path, extensions, weights_registry)
         return {name: _wrap_model(native) for name, native in models}
@@ -541,10 +561,16 @@ def _member(parameter: str, value: object, kind: type[_E]) -> _E:
     raise TypeError(f"{parameter}: got {value!r}, expected a {kind.__name__} or one of {names}")
 
 
+def _graphs(model: object) -> list[Graph] | None:
+    """The graphs of a model that was built in Python."""
+    graphs: list[Graph] | None = getattr(model, "_graphs", None)
+    return graphs
+
+
 def _model_path(model: object) -> str | Path:
     if isinstance(model, (str, Path)):
         return model
-    raise RuntimeError(f"model: got {type(model).__name__}, expected the path of a model")
+    raise RuntimeError(f"model: got {type(model).__name__}, expected a Graph, a Module or the path of a model")
 
 
 def _paths(extensions: CustomExtensionsType | None) -> list[str | PathLike[str]]:

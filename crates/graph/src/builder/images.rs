@@ -162,7 +162,7 @@ impl Builder {
         groups: usize,
         eps: f32,
     ) -> Result<Value, Error> {
-        self.op(GroupNorm { groups, eps }, &[x, weight, bias])
+        self.norm(GroupNorm { groups, eps }.into(), &[x, weight, bias])
     }
 
     /// The real signal of half a spectrum: `x: f32[.., bins, .., 2]` → `f32[.., length, ..]`; without a length,

@@ -1,5 +1,6 @@
 //! Building graphs by hand: one method for each op, with its shapes.
 
+mod compose;
 mod control;
 mod custom;
 mod devices;
@@ -14,7 +15,7 @@ mod slicing;
 use std::collections::HashMap;
 use std::panic::Location;
 
-use tensor::Tensor;
+use tensor::{DType, Tensor};
 
 pub use self::control::Region;
 pub use self::elementwise::Approximation;
@@ -82,6 +83,17 @@ impl Builder {
     /// place of each caller again.
     pub fn set_location(&mut self, location: Option<SourceLocation>) {
         self.location = location;
+    }
+
+    /// A builder that goes on from a graph.
+    pub fn from_graph(graph: Graph) -> Builder {
+        let weights = graph.nodes().filter_map(|(_, node)| match &node.op {
+            Op::Weight(weight) => Some((weight.name.clone(), node.outputs[0])),
+            _ => None,
+        });
+        let weights = weights.collect();
+        let scope = Scope { graph, weights, captured: Vec::new(), locals: HashMap::new(), seed: None };
+        Builder { scope, enclosing: Vec::new(), location: None }
     }
 
     /// The graph with these outputs, verified.
@@ -205,16 +217,17 @@ impl Builder {
         self.op(Softmax { axis }, &[x])
     }
 
-    /// `x: f32[.., n]`, `weight: f32[n]`, `bias: f32[n]` → `f32[.., n]`.
+    /// `x: f32[.., n]`, `weight: f32[n]`, `bias: f32[n]` → `f32[.., n]`. Operands of f16 and bf16 are cast to f32, and
+    /// the result to the dtype of `x`, by this and the other norms.
     #[track_caller]
     pub fn layer_norm(&mut self, x: Value, weight: Value, bias: Value, eps: f32) -> Result<Value, Error> {
-        self.op(LayerNorm { eps }, &[x, weight, bias])
+        self.norm(LayerNorm { eps }.into(), &[x, weight, bias])
     }
 
     /// `x: f32[.., n]`, `weight: f32[n]` → `f32[.., n]`.
     #[track_caller]
     pub fn rms_norm(&mut self, x: Value, weight: Value, eps: f32) -> Result<Value, Error> {
-        self.op(RmsNorm { eps }, &[x, weight])
+        self.norm(RmsNorm { eps }.into(), &[x, weight])
     }
 
     /// [`Builder::rms_norm`] whose weight is `weight + offset`, as some models store it.
@@ -390,6 +403,19 @@ impl Builder {
         self.op(attention, &[q, cache, row_offsets, cache_lengths, page_table])
     }
 
+    /// A norm in f32, of operands that may have 16 bits.
+    #[track_caller]
+    fn norm(&mut self, norm: Op, operands: &[Value]) -> Result<Value, Error> {
+        let name = norm.name();
+        let mut wide = Vec::with_capacity(operands.len());
+        for &operand in operands {
+            let is_half = matches!(self.operand(name, operand)?.dtype, DType::F16 | DType::BF16);
+            wide.push(if is_half { self.cast(operand, DType::F32)? } else { operand });
+        }
+        let y = self.op(norm, &wide)?;
+        self.cast(y, self.ty(operands[0]).dtype)
+    }
+
     /// The type of an operand, which must be a value of this graph or of one around it.
     #[track_caller]
     fn operand(&self, op: &'static str, value: Value) -> Result<&Type, Error> {
@@ -504,8 +530,6 @@ fn resolve_axis(rank: usize, axis: isize) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use tensor::DType;
-
     use super::*;
     use crate::dims;
 

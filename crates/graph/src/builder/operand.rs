@@ -56,9 +56,12 @@ impl From<usize> for Operand {
 }
 
 impl Builder {
-    /// The operands as values of the dtype that they have in common.
+    /// The operands as values of the dtype that they have in common; `op` is what errors name.
+    ///
+    /// # Errors
+    /// If there is no such dtype, or no operand is a value of the graph.
     #[track_caller]
-    pub(super) fn promote(&mut self, op: &'static str, operands: &[Operand]) -> Result<Vec<Value>, Error> {
+    pub fn promote(&mut self, op: &'static str, operands: &[Operand]) -> Result<Vec<Value>, Error> {
         let dtype = self.common_dtype(op, operands)?;
         let mut values = Vec::with_capacity(operands.len());
         for operand in operands {
@@ -71,6 +74,25 @@ impl Builder {
             });
         }
         Ok(values)
+    }
+
+    /// A number or data in a dtype, under the rules of [`Operand`].
+    ///
+    /// # Errors
+    /// If the dtype cannot hold it, or it is a value of the graph.
+    #[track_caller]
+    pub fn constant_of(&mut self, literal: impl Into<Operand>, dtype: DType) -> Result<Value, Error> {
+        match literal.into() {
+            Operand::Value(value) => {
+                let message =
+                    format!("got the value {}, expected a number or data", self.operand("constant", value)?);
+                Err(self.refuse("constant", message))
+            }
+            literal => match literal_tensor(&literal, dtype) {
+                Ok(tensor) => Ok(self.constant(tensor)),
+                Err(error) => Err(self.refuse("constant", error.0)),
+            },
+        }
     }
 
     /// The one of the values' dtypes that holds them all.
@@ -262,6 +284,10 @@ mod tests {
         assert_eq!(with(DType::F16, floats.clone().into()), "f16[n]");
         assert_eq!(with(DType::I16, floats.into()), "mul: a float does not go into i16");
         let mut b = Builder::new("g");
+        let one = b.constant_of(1, DType::F16).unwrap();
+        assert_eq!(b.ty(one).to_string(), "f16[]");
+        let error = b.constant_of(256, DType::U8).unwrap_err().without_location().to_string();
+        assert_eq!(error, "constant: the whole number 256 is not exact in u8");
         assert_eq!(
             b.add(1, 2.0).unwrap_err().without_location().to_string(),
             "add: no operand is a value of the graph"

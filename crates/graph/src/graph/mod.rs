@@ -409,7 +409,10 @@ pub(crate) fn infer(op: &Op, types: &[&Type]) -> Result<Vec<Type>, Error> {
             return Err(refuse(format!("operand {position} is {ty}, expected {wanted}")));
         }
         if ty.device != types[0].device && op.regions().is_empty() {
-            return Err(refuse(format!("devices differ: operand 0 {}, operand {position} {ty}", types[0])));
+            return Err(refuse(format!(
+                "operands are not on the same device: operand 0 is {}, operand {position} is {ty}",
+                types[0]
+            )));
         }
     }
     let results = op.infer(types).map_err(|error| refuse(error.0))?;

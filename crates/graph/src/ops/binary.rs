@@ -219,7 +219,7 @@ mod tests {
                 (&["bool[n]", "bool[n]"], "add: x is bool[n], expected a float or an integer"),
                 (
                     &["f32[n]", "f32[n] @gpu:0"],
-                    "add: devices differ: operand 0 f32[n], operand 1 f32[n] @gpu:0",
+                    "add: operands are not on the same device: operand 0 is f32[n], operand 1 is f32[n] @gpu:0",
                 ),
             ],
         );

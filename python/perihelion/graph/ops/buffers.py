@@ -1,0 +1,58 @@
+"""Reading and writing buffers, and showing values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..value import (
+    BufferValueLike,
+    HasTensorValue,
+    SliceIndex,
+    TensorValue,
+    TensorValueLike,
+    _build,
+    _current,
+    _indices,
+    _native_data,
+    _to_buffer,
+)
+from .make import _like
+
+__all__ = ["buffer_load", "buffer_store", "buffer_store_slice", "print"]
+
+
+def buffer_load(x: BufferValueLike) -> TensorValue:
+    """The contents of a buffer at this point of the graph."""
+    return _build(lambda b: b.unary("load", _to_buffer("x", x)._native))
+
+
+def buffer_store(destination: BufferValueLike, source: TensorValueLike) -> None:
+    """Overwrites a buffer with a tensor of its type, or with a number."""
+    buffer = _to_buffer("destination", destination)
+    if isinstance(source, (TensorValue, HasTensorValue)):
+        _current()._native.store(buffer._native, _native_data("source", source))
+    else:
+        buffer_store_slice(buffer, source, [...])
+
+
+def buffer_store_slice(
+    destination: BufferValueLike, source: TensorValueLike, indices: Iterable[SliceIndex]
+) -> None:
+    """Overwrites a slice of a buffer with a tensor, which is broadcast, or a number."""
+    buffer = _to_buffer("destination", destination)
+    value = _like(buffer, source)
+    _current()._native.store_slice(buffer._native, _indices(buffer, indices), value)
+
+
+def print(value: str | TensorValueLike, label: str = "debug_tensor") -> None:
+    """Shows a value or a text when the model comes past, as the session's print options say.
+
+    Args:
+        value: a tensor or a text.
+        label: what it is called.
+    """
+    graph = _current()
+    if isinstance(value, str):
+        graph._native.print_text(value, label)
+    else:
+        graph._native.print(_native_data("value", value), label)

@@ -1,0 +1,12 @@
+"""Complex numbers, whose real and imaginary parts are the last axis."""
+
+from __future__ import annotations
+
+from ..value import TensorValue, TensorValueLike, _build, _native, _native_data
+
+__all__ = ["mul"]
+
+
+def mul(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
+    """The product of each pair of complex numbers: [.., 2], whose shapes broadcast."""
+    return _build(lambda b: b.complex_mul(_native("lhs", lhs), _native_data("rhs", rhs)))

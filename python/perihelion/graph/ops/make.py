@@ -1,0 +1,138 @@
+"""Values that ops make of nothing: constants, sequences, windows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from perihelion import _perihelion
+from perihelion.driver import Device, DLPackArray
+from perihelion.dtype import DType
+
+from ..dim import Dim, DimLike, StaticDim
+from ..type import DeviceRef, TensorType
+from ..value import (
+    HasTensorValue,
+    TensorValue,
+    TensorValueLike,
+    Value,
+    _build,
+    _operand,
+    _to_native_buffer,
+    _to_tensor,
+)
+
+__all__ = ["constant", "constant_external", "hann_window", "range"]
+
+
+def constant(
+    value: Any, dtype: DType | None = None, device: Device | DeviceRef | None = None
+) -> TensorValue:
+    """A value that is known now.
+
+    Args:
+        value: an array, a number, or nested lists of numbers.
+        dtype: of the elements; an array's own if not given.
+        device: where the constant is; the CPU for an array, if not given.
+
+    Raises:
+        ValueError: the dtype cannot hold a number, lists differ in length, or a number has no dtype or device.
+        TypeError: the elements of the dtype are smaller than a byte.
+
+    >>> from perihelion.graph import Graph
+    >>> with Graph("g"):
+    ...     constant([[1, 2], [3, 4]], DType.int32, DeviceRef.CPU()).shape
+    [Dim(2), Dim(2)]
+    """
+    if dtype is not None and dtype.size_in_bits < 8:
+        raise TypeError(f"constant: {dtype!r} is smaller than a byte")
+    is_array = isinstance(value, DLPackArray)
+    if not is_array and (dtype is None or device is None):
+        raise ValueError("constant: a number takes a dtype and a device")
+    if isinstance(value, (list, tuple)):
+        value = np.array(value)
+    operand: Any = _to_native_buffer(value) if isinstance(value, DLPackArray) else _operand("value", value)
+    code = None if dtype is None else dtype.value
+    tensor = _build(lambda b: b.constant(operand, code))
+    return tensor if device is None else tensor.to(device)
+
+
+def constant_external(name: str, type: TensorType, align: int | None = None) -> TensorValue:
+    """A value that comes from `weights_registry` when a model is made.
+
+    Args:
+        name: what the registry calls it.
+        type: of the value.
+        align: of the value in memory, in bytes; any will do.
+    """
+    return _build(lambda b: b.weight(name, type._native))
+
+
+def range(
+    start: TensorValueLike,
+    stop: TensorValueLike,
+    step: TensorValueLike = 1,
+    out_dim: DimLike | None = None,
+    *,
+    dtype: DType,
+    device: Device | DeviceRef,
+) -> TensorValue:
+    """`start`, `start + step` and so on, before `stop`.
+
+    Args:
+        start: the first: a number, a dim, or a tensor without axes.
+        stop: the one that ends them.
+        step: the distance.
+        out_dim: how many there are, if an end is a tensor; a new symbol gets the number by this.
+        dtype: of the elements.
+        device: where they are.
+
+    Raises:
+        ValueError: an end is a tensor and there is no `out_dim`, or the step is 0.
+    """
+    ends = [Dim(end) if isinstance(end, (Dim, str)) else end for end in (start, stop, step)]
+    ends = [end.dim if isinstance(end, StaticDim) else end for end in ends]
+    if not any(isinstance(end, (Dim, Value, HasTensorValue)) for end in ends):
+        first, last, distance = (float(end) for end in ends)  # type: ignore[arg-type]
+        sequence = _build(lambda b: b.range(first, last, distance, dtype.value))
+        sequence = sequence if out_dim is None else sequence.rebind([out_dim])
+    elif isinstance(ends[1], Dim) and (ends[0], ends[2]) == (0, 1):
+        size = ends[1] if out_dim is None else Dim(out_dim)
+        sequence = _build(lambda b: b.range_to(size._native, dtype.value))
+    else:
+        if out_dim is None:
+            raise ValueError("range: ends that are tensors take an out_dim")
+        values = [_scalar(end, dtype.name) for end in ends]
+        count = Dim(out_dim)._native
+        sequence = _build(lambda b: b.range_of(*values, count))
+    return sequence.to(device)
+
+
+def hann_window(
+    window_length: int, device: Device | DeviceRef, periodic: bool = True, dtype: DType = DType.float32
+) -> TensorValue:
+    """Hann's window: `(1 - cos(2 * pi * i / n)) / 2`.
+
+    Args:
+        window_length: the number of elements.
+        device: where they are.
+        periodic: whether `n` is the length, as for spectra, and not one less, as for filters.
+        dtype: of the elements.
+    """
+    return _build(lambda b: b.hann_window(window_length, periodic, dtype.value)).to(device)
+
+
+def _like(x: Value, value: TensorValueLike) -> _perihelion.GraphValue:
+    """A tensor as it is, a number in the dtype of `x`."""
+    operand = _operand("value", value)
+    if isinstance(operand, _perihelion.GraphValue):
+        return operand
+    return _build(lambda b: b.like(x._native, operand))._native
+
+
+def _scalar(value: Any, dtype: str) -> _perihelion.GraphValue:
+    """A tensor without axes in a dtype: a tensor or dim that is cast to it, or a number."""
+    if isinstance(value, (int, float, np.generic)):
+        return constant(value, DType[dtype], DeviceRef.CPU())._native
+    return _to_tensor("value", value).cast(DType[dtype])._native

@@ -1,0 +1,231 @@
+"""Other shapes for the same elements, and parts and joins of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from perihelion import _perihelion
+
+from ..dim import Dim, DimLike
+from ..shape import Shape, ShapeLike
+from ..value import (
+    SliceIndex,
+    TensorValue,
+    TensorValueLike,
+    _build,
+    _current,
+    _indices,
+    _native,
+    _native_data,
+    _wrap_tensor,
+)
+from .make import _like
+
+__all__ = [
+    "as_interleaved_complex",
+    "band_part",
+    "broadcast_to",
+    "chunk",
+    "concat",
+    "flatten",
+    "pad",
+    "permute",
+    "rebind",
+    "repeat_interleave",
+    "reshape",
+    "shape_to_tensor",
+    "slice_tensor",
+    "split",
+    "squeeze",
+    "stack",
+    "tile",
+    "transpose",
+    "unsqueeze",
+]
+
+
+def reshape(x: TensorValueLike, shape: ShapeLike) -> TensorValue:
+    """The same elements under another shape. A size of -1 is the one that is left.
+
+    Raises:
+        ValueError: the shapes are not known to have the same number of elements.
+    """
+    return _build(lambda b: b.reshape(_native("x", x), _dims(shape)))
+
+
+def flatten(x: TensorValueLike, start_dim: int = 0, end_dim: int = -1) -> TensorValue:
+    """The axes from `start_dim` to `end_dim` as one."""
+    return _build(lambda b: b.flatten(_native("x", x), start_dim, end_dim))
+
+
+def squeeze(x: TensorValueLike, axis: int) -> TensorValue:
+    """The tensor without an axis, of size 1."""
+    return _build(lambda b: b.along("squeeze", _native("x", x), axis))
+
+
+def unsqueeze(x: TensorValueLike, axis: int) -> TensorValue:
+    """The tensor with a new axis of size 1, which is then axis `axis`."""
+    return _build(lambda b: b.along("unsqueeze", _native("x", x), axis))
+
+
+def permute(x: TensorValueLike, dims: Sequence[int]) -> TensorValue:
+    """The tensor with axis `dims[i]` as axis `i`."""
+    return _build(lambda b: b.permute(_native("x", x), list(dims)))
+
+
+def transpose(x: TensorValueLike, axis_1: int, axis_2: int) -> TensorValue:
+    """The tensor with two axes swapped."""
+    return _build(lambda b: b.swap_axes(_native("x", x), axis_1, axis_2))
+
+
+def broadcast_to(x: TensorValueLike, shape: ShapeLike, out_dims: Iterable[DimLike] | None = None) -> TensorValue:
+    """The tensor repeated along axes where it has size 1 or none.
+
+    Args:
+        x: the tensor.
+        shape: of the result.
+        out_dims: other names for the sizes, which are checked when the model runs.
+    """
+    result = _build(lambda b: b.broadcast_to(_native("x", x), _dims(shape)))
+    return result if out_dims is None else rebind(result, out_dims)
+
+
+def rebind(x: TensorValueLike, shape: ShapeLike, message: str = "", layout: None = None) -> TensorValue:
+    """The tensor under sizes that are checked when the model runs. New symbols get their numbers by this.
+
+    Args:
+        x: the tensor.
+        shape: what the shape is.
+        message: for the error of a call where it is another.
+        layout: has no effect.
+
+    Raises:
+        ValueError: it can never be the shape.
+    """
+    return _build(lambda b: b.rebind(_native("x", x), _dims(shape), message or None))
+
+
+def concat(vals: Iterable[TensorValueLike], axis: int = 0) -> TensorValue:
+    """Tensors one after another along an axis.
+
+    Raises:
+        IndexError: there is no such axis.
+        ValueError: the tensors do not fit, or there are none.
+    """
+    return _build(lambda b: b.concat([_native_data("vals", value) for value in vals], axis))
+
+
+def stack(vals: Iterable[TensorValueLike], axis: int = 0) -> TensorValue:
+    """Tensors of one type one after another along a new axis."""
+    return _build(lambda b: b.stack([_native_data("vals", value) for value in vals], axis))
+
+
+def split(x: TensorValueLike, split_sizes: Sequence[int | Dim], axis: int = 0) -> list[TensorValue]:
+    """Parts of a tensor along an axis, whose sizes sum to that of the axis."""
+    graph = _current()
+    parts = graph._native.split(_native("x", x), [int(size) for size in split_sizes], axis)
+    return [_wrap_tensor(part, graph) for part in parts]
+
+
+def chunk(x: TensorValueLike, chunks: int, axis: int = 0) -> list[TensorValue]:
+    """So many parts of a tensor of the same size along an axis, which must divide."""
+    graph = _current()
+    return [_wrap_tensor(part, graph) for part in graph._native.chunk(_native("x", x), chunks, axis)]
+
+
+def tile(x: TensorValueLike, repeats: Iterable[DimLike]) -> TensorValue:
+    """The tensor again and again, along each axis so many times."""
+    return _build(lambda b: b.tile(_native("x", x), _dims(repeats)))
+
+
+def repeat_interleave(
+    x: TensorValueLike,
+    repeats: int | TensorValue,
+    axis: int | None = None,
+    out_dim: DimLike | None = None,
+) -> TensorValue:
+    """Each element of an axis several times in a row.
+
+    Args:
+        x: the tensor.
+        repeats: how many times: a number, or a tensor with one for each element.
+        axis: which one; the tensor is flattened if not given.
+        out_dim: the size of the axis of the result, if `repeats` is a tensor.
+
+    Raises:
+        ValueError: `repeats` is a tensor without `out_dim`.
+    """
+    tensor = TensorValue(x) if axis is not None else flatten(x)
+    along = 0 if axis is None else axis
+    if isinstance(repeats, int):
+        return _build(lambda b: b.repeat_interleave(tensor._native, repeats, along))
+    if out_dim is None:
+        raise ValueError("repeat_interleave: repeats that are a tensor take an out_dim")
+    counts, size = _native_data("repeats", repeats), Dim(out_dim)._native
+    return _build(lambda b: b.repeat_interleave_by(tensor._native, counts, along, size))
+
+
+def pad(
+    input: TensorValueLike, paddings: Iterable[int], mode: str = "constant", value: TensorValueLike = 0
+) -> TensorValue:
+    """The tensor with more elements around it.
+
+    Args:
+        input: the tensor.
+        paddings: how many before and after those of each axis: `[before_0, after_0, before_1, …]`.
+        mode: "constant" for `value`, "reflect" for elements that are mirrored at the ends, "edge" for the outermost.
+        value: what "constant" pads with.
+    """
+    sizes = list(paddings)
+    x = TensorValue(input)
+    if mode not in ("constant", "reflect", "edge"):
+        raise ValueError(f"mode: got {mode!r}, expected constant, reflect or edge")
+    if len(sizes) != 2 * x.rank:
+        raise ValueError(f"pad: got {len(sizes)} paddings of {x.rank} axes, expected two for each")
+    pairs = list(zip(sizes[::2], sizes[1::2]))
+    if min(sizes, default=0) < 0:
+        raise ValueError(f"pad: got the paddings {sizes}, expected at least 0")
+    fill = _like(x, value) if mode == "constant" else None
+    return _build(lambda b: b.pad(x._native, pairs, mode, fill))
+
+
+def slice_tensor(x: TensorValueLike, indices: Iterable[SliceIndex]) -> TensorValue:
+    """A part of a tensor, as `x[indices]`.
+
+    Args:
+        x: the tensor.
+        indices: integers, tensors of one integer, slices, `...`, `None`, and `(slice(start, stop), size)` for ends that are
+            tensors.
+    """
+    tensor = TensorValue(x)
+    return _build(lambda b: b.slice_tensor(tensor._native, _indices(tensor, indices)))
+
+
+def shape_to_tensor(shape: ShapeLike) -> TensorValue:
+    """Sizes as a tensor, int64 on the CPU."""
+    graph = _current()
+    return _wrap_tensor(graph._native.shape_to_tensor(_dims(shape)), graph)
+
+
+def band_part(
+    x: TensorValueLike, num_lower: int | None = None, num_upper: int | None = None, exclude: bool = False
+) -> TensorValue:
+    """Matrices with zeros outside of a band around the diagonal.
+
+    Args:
+        x: [.., rows, columns].
+        num_lower: diagonals of the band below the main one; all if not given.
+        num_upper: diagonals of the band above the main one; all if not given.
+        exclude: whether the zeros are in the band instead.
+    """
+    return _build(lambda b: b.band_part(_native("x", x), num_lower, num_upper, exclude))
+
+
+def as_interleaved_complex(x: TensorValueLike) -> TensorValue:
+    """Pairs of neighbors of the last axis as real and imaginary parts: [.., 2 * n] to [.., n, 2]."""
+    return _build(lambda b: b.unary("as_interleaved_complex", _native("x", x)))
+
+
+def _dims(shape: Iterable[Any]) -> list[_perihelion.Dim]:
+    return [dim._native for dim in Shape(shape)]
