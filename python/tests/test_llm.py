@@ -224,6 +224,9 @@ def test_conversations_are_rendered() -> None:
         assert text == "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
         assert llm.apply_chat_template(messages, tokenize=True) == llm.tokenizer.encode(text, add_special_tokens=False)
         assert llm.apply_chat_template(messages, add_generation_prompt=False) == text[: text.index("<|im_start|>a")]
+        begun = [*messages, {"role": "assistant", "content": "Once upon"}]
+        continued = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\nOnce upon"
+        assert llm.chat(begun, DRAWN, continue_final_message=True)[0].prompt == continued
         out = llm.chat(messages, DRAWN)[0]
         assert out.prompt == text and out.text
         both = llm.chat([messages, messages], DRAWN)

@@ -56,7 +56,7 @@ class LLM:
 
     >>> llm = LLM()
     >>> llm.generate("Once upon a time", SamplingParams(temperature=0, max_tokens=5))[0].text
-    ' there was a man who'
+    ' there was a king who'
     """
 
     def __init__(
@@ -121,15 +121,17 @@ class LLM:
         tools: Sequence[Mapping[str, Any]] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         progress: bool = False,
     ) -> list[RequestOutput]:
-        """Answers a conversation, or several together. `tools` and `documents` are for templates that know them.
+        """Answers a conversation, or several together. `tools` and `documents` are for templates that know them; with
+        `continue_final_message`, the last message is continued.
 
         Raises:
             ValueError: as for `generate`, and if the chat template refuses a conversation or there is none.
         """
-        given = (tools, documents, add_generation_prompt, chat_template_kwargs)
+        given = (tools, documents, add_generation_prompt, continue_final_message, chat_template_kwargs)
         return self.generate(
             [self._chat(one, *given) for one in _conversations(messages)], sampling_params, progress=progress
         )
@@ -165,11 +167,12 @@ class LLM:
         tools: Sequence[Mapping[str, Any]] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
         chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> RequestOutput:
         """As `chat`, of one conversation, for asyncio."""
-        prompt = self._chat(messages, tools, documents, add_generation_prompt, chat_template_kwargs)
-        return await self.agenerate(prompt, sampling_params)
+        given = (tools, documents, add_generation_prompt, continue_final_message, chat_template_kwargs)
+        return await self.agenerate(self._chat(messages, *given), sampling_params)
 
     def astream_chat(
         self,
@@ -179,11 +182,12 @@ class LLM:
         tools: Sequence[Mapping[str, Any]] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
         chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> AsyncIterator[Chunk]:
         """As `astream`, of a conversation."""
-        prompt = self._chat(messages, tools, documents, add_generation_prompt, chat_template_kwargs)
-        return self.astream(prompt, sampling_params)
+        given = (tools, documents, add_generation_prompt, continue_final_message, chat_template_kwargs)
+        return self.astream(self._chat(messages, *given), sampling_params)
 
     def score(self, texts: Prompt | Sequence[Prompt]) -> list[TokenScores]:
         """How likely the model finds each token of texts, given those before it."""
@@ -202,6 +206,7 @@ class LLM:
         tools: Sequence[Mapping[str, Any]] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
         **kwargs: Any,
     ) -> str | list[int]:
         """The prompt of a conversation, as text or tokens. Further keywords are variables of the template.
@@ -209,7 +214,7 @@ class LLM:
         Raises:
             ValueError: the chat template refuses the conversation, or there is none.
         """
-        prompt = self._chat(messages, tools, documents, add_generation_prompt, kwargs)
+        prompt = self._chat(messages, tools, documents, add_generation_prompt, continue_final_message, kwargs)
         return self._native.encode(prompt, False, True) if tokenize else str(prompt)
 
     def status(self) -> dict[str, int]:
@@ -243,10 +248,12 @@ class LLM:
         tools: Sequence[Mapping[str, Any]] | None,
         documents: Sequence[Mapping[str, Any]] | None,
         add_generation_prompt: bool,
+        continue_final_message: bool,
         variables: Mapping[str, Any] | None,
     ) -> _Rendered:
         json = (dumps(list(messages)), dumps(tools), dumps(documents))
-        return _Rendered(self._native.render(*json, add_generation_prompt, dumps(dict(variables or {}))))
+        flags = (add_generation_prompt, continue_final_message)
+        return _Rendered(self._native.render(*json, *flags, dumps(dict(variables or {}))))
 
 
 class Tokenizer:

@@ -368,3 +368,15 @@ fn memory_of_the_cache_is_taken_as_texts_grow() {
     let taken = resident().saturating_sub(before);
     assert!(taken < 256 << 20, "{taken} bytes");
 }
+
+#[test]
+fn special_tokens_are_text_if_asked_for() {
+    let model = storyteller();
+    let eos = model.tokenizer().eos().unwrap();
+    let hidden =
+        Request { ignore_eos: true, logit_bias: [(eos, 1000.0)].into(), ..request(&model, "The fox", 2) };
+    let shown = Request { show_special_tokens: true, ..hidden.clone() };
+    let (hidden, shown) = (run(&model, hidden), run(&model, shown));
+    assert_eq!((&hidden.text[..], &hidden.tokens), ("", &shown.tokens));
+    assert_eq!(shown.text, model.tokenizer().token(eos).unwrap().repeat(2));
+}

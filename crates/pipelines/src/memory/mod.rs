@@ -169,6 +169,9 @@ mod tests {
              use fewer tokens or fewer sequences at once"
         );
         assert!(refusal(5 * GIB, 2 * GIB, 1, 4 * GIB).starts_with("the weights need 5.00 GiB, but 4.00 GiB"));
+        let refused = check_within(4 * GIB, 3 * GIB, 2 * GIB, 4096).unwrap_err();
+        assert_eq!((refused.needed(), refused.free()), (5 * GIB, Some(4 * GIB)));
+        assert_eq!(refused.suggestion(), "use fewer tokens or fewer sequences at once");
         let text = refusal(0, 2 * GIB, 1, GIB);
         assert!(text.starts_with("the cache for 1 tokens needs "), "{text}");
         assert!(check_within(7 * GIB, 5 * GIB, 2 * GIB, 1).is_ok());

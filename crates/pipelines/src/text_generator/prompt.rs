@@ -45,6 +45,9 @@ pub struct Chat {
     pub documents: Option<Vec<Value>>,
     /// Whether the prompt ends where the assistant is to speak.
     pub add_generation_prompt: bool,
+    /// Whether the prompt ends with the content of the last message, to be continued. `add_generation_prompt` does not
+    /// count then.
+    pub continue_final_message: bool,
     /// What the template's clock shows; the time of rendering if absent.
     pub now: Option<Moment>,
     /// More variables of the template, `enable_thinking` for one.
@@ -99,6 +102,7 @@ impl Chat {
             tools: None,
             documents: None,
             add_generation_prompt: true,
+            continue_final_message: false,
             now: None,
             extra: Map::new(),
         }
@@ -108,21 +112,34 @@ impl Chat {
     /// `extra` says nothing else.
     ///
     /// # Errors
-    /// As [`ChatTemplate::render`].
+    /// As [`ChatTemplate::render`], and if the last message is to be continued and the prompt does not have its content.
     pub fn render(&self, template: &ChatTemplate, tokenizer: Option<&Tokenizer>) -> Result<String, Error> {
         let name = |id: fn(&Tokenizer) -> Option<u32>| tokenizer.and_then(|own| own.token(id(own)?));
         let (bos, eos) = (name(Tokenizer::bos), name(Tokenizer::eos));
         let prompt = template.render(&ChatContext {
             tools: self.tools.as_deref(),
             documents: self.documents.as_deref(),
-            add_generation_prompt: self.add_generation_prompt,
+            add_generation_prompt: self.add_generation_prompt && !self.continue_final_message,
             bos: bos.as_deref(),
             eos: eos.as_deref(),
             now: self.now.unwrap_or_else(Moment::now),
             extra: Some(&self.extra),
             ..ChatContext::new(&self.messages)
-        });
-        Ok(prompt?)
+        })?;
+        if self.continue_final_message { self.up_to_content(prompt) } else { Ok(prompt) }
+    }
+
+    /// The prompt up to the end of the last message's content, which templates may trim.
+    fn up_to_content(&self, mut prompt: String) -> Result<String, Error> {
+        let content = self.messages.last().and_then(|message| message["content"].as_str()).map(str::trim);
+        let end = content.and_then(|content| Some(prompt.rfind(content)? + content.len()));
+        let Some(end) = end else {
+            let (name, problem) =
+                ("default".to_owned(), "the prompt does not have the content of the last message");
+            return Err(text::Error::ChatUnfit { name, problem: problem.to_owned() }.into());
+        };
+        prompt.truncate(end);
+        Ok(prompt)
     }
 }
 

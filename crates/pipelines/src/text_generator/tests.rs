@@ -347,3 +347,67 @@ fn a_step_that_fails_takes_its_own_requests_alone() {
         assert_eq!(second.unwrap().text, expected);
     }
 }
+
+#[test]
+fn a_batch_gives_whole_answers_in_the_order_of_their_ends() {
+    let generator = start();
+    let prepare = |text: &str, tokens| generator.prepare(request(text, tokens)).unwrap();
+    let requests = vec![prepare("Once upon a time", 40), prepare("The fox", 4), Request::default()];
+    let alone = [("Once upon a time", 40), ("The fox", 4)]
+        .map(|(text, tokens)| generator.generate(request(text, tokens)).unwrap());
+    let mut batch = block_on(generator.batch_async(requests));
+    let mut answers = Vec::new();
+    while let Some(answer) = block_on(batch.next_completion()).unwrap() {
+        answers.push(answer);
+    }
+    assert_eq!(answers.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [2, 1, 0]);
+    assert!(matches!(answers[0].1, Err(Error::EmptyPrompt)));
+    for (index, answer) in &answers[1..] {
+        let (answer, alone) = (answer.as_ref().unwrap(), &alone[*index]);
+        assert_eq!((&answer.text, &answer.tokens, answer.usage), (&alone.text, &alone.tokens, alone.usage));
+        assert!(answer.timings.queue <= answer.timings.first_token);
+    }
+    nothing_is_left(&generator);
+}
+
+/// Callers refuse what the worker would.
+#[test]
+fn requests_are_refused_before_any_work() {
+    let generator = start();
+    let refused = |request: Request| {
+        let early = generator.prepare(request.clone()).unwrap_err().to_string();
+        assert_eq!(generator.generate(request).unwrap_err().to_string(), early);
+        early
+    };
+    let prompt = vec![5];
+    assert!(refused(Request::default()).contains("the prompt is empty"));
+    assert!(
+        refused(Request { prompt: vec![99_999], ..Request::default() }).contains("token 99999 is beyond")
+    );
+    assert!(refused(Request { prompt: vec![5; 513], ..Request::default() }).contains("512 tokens"));
+    let sampling = crate::SamplingOptions { temperature: Some(-1.0), ..crate::SamplingOptions::default() };
+    assert!(
+        refused(Request { prompt: prompt.clone(), sampling, ..Request::default() }).contains("temperature")
+    );
+    let model = storyteller();
+    let small = settings(&model).with_cache_tokens(64);
+    let generator = TextGenerator::with_plan(model, &small).unwrap();
+    let long = Request { prompt, max_new_tokens: Some(500), ..Request::default() };
+    assert!(matches!(generator.prepare(long), Err(Error::TooLong(_))));
+}
+
+#[test]
+fn the_last_message_of_a_conversation_can_be_continued() {
+    let source = "{% for m in messages %}[{{ m.role }}] {{ m.content | trim }}</s>{% endfor %}\
+        {% if add_generation_prompt %}[assistant]{% endif %}";
+    let template = ChatTemplate::new(source).unwrap();
+    let messages = [ChatMessage::user("Sure or not?"), ChatMessage::assistant(" Sure ")].map(Into::into);
+    let chat = Chat { continue_final_message: true, ..Chat::new(messages.to_vec()) };
+    let prompt = chat.render(&template, None).unwrap();
+    assert_eq!(prompt, "[user] Sure or not?</s>[assistant] Sure");
+    let hidden = ChatTemplate::new("{{ messages[0].content }}").unwrap();
+    let other =
+        Chat { messages: vec![chat.messages[0].clone(), serde_json::json!({"content": "No"})], ..chat };
+    let message = other.render(&hidden, None).unwrap_err().to_string();
+    assert!(message.ends_with("the prompt does not have the content of the last message"), "{message}");
+}

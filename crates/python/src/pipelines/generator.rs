@@ -29,6 +29,9 @@ pub(crate) struct Generator(Owned<TextGenerator>);
 /// Bytes of text from which tokenizing is worth releasing the GIL.
 const LONG_TEXT: usize = 1024;
 
+/// Size, the tokens that begin and end a text, and all that end one.
+type Vocabulary = (usize, Option<u32>, Option<u32>, Vec<u32>);
+
 #[pymethods]
 impl Generator {
     #[new]
@@ -89,13 +92,14 @@ impl Generator {
         wait_for_thread(py, move || score(&model, &tokens))?.map_err(pipelines_error)
     }
 
-    /// The prompt of a conversation. All but the flag are JSON.
+    /// The prompt of a conversation. All but the flags are JSON.
     fn render(
         &self,
         messages: &str,
         tools: &str,
         documents: &str,
         add_generation_prompt: bool,
+        continue_final_message: bool,
         extra: &str,
     ) -> PyResult<String> {
         let generator = self.0.get()?;
@@ -103,6 +107,7 @@ impl Generator {
             tools: json(tools)?,
             documents: json(documents)?,
             add_generation_prompt,
+            continue_final_message,
             extra: json(extra)?,
             ..Chat::new(json(messages)?)
         };
@@ -130,8 +135,7 @@ impl Generator {
         Ok(self.tokenizer()?.decode(&tokens, skip))
     }
 
-    /// Size of the vocabulary, the tokens that begin and end a text, and all that end one.
-    fn vocabulary(&self) -> PyResult<(usize, Option<u32>, Option<u32>, Vec<u32>)> {
+    fn vocabulary(&self) -> PyResult<Vocabulary> {
         let tokenizer = self.tokenizer()?;
         let ends = tokenizer.eos_ids().iter().copied().collect();
         Ok((tokenizer.vocab_size(), tokenizer.bos(), tokenizer.eos(), ends))

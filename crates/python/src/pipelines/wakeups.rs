@@ -15,6 +15,8 @@ static ENDING: AtomicBool = AtomicBool::new(false);
 static ATTACHED: AtomicUsize = AtomicUsize::new(0);
 /// How long the end of the interpreter waits for them.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// After the first answer of a step, the others take less than this to come.
+const STEP_TAIL: Duration = Duration::from_micros(50);
 
 /// A thread that wakes an asyncio loop.
 #[pyclass(frozen, module = "perihelion._perihelion")]
@@ -36,6 +38,7 @@ impl Wakeups {
         let (signal, signals) = channel();
         let run = move || {
             while signals.recv().is_ok() {
+                thread::sleep(STEP_TAIL);
                 attached(|py| {
                     // A loop that is closed needs no wake-up.
                     let _ = wake.call0(py);

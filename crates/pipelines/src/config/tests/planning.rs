@@ -35,6 +35,16 @@ fn weights_in_memory_are_read_as_configured() {
     assert!(plan_in_memory(&gemma).is_err(), "these weights are none of a Gemma");
 }
 
+#[test]
+fn a_configuration_without_a_model_is_of_the_built_in_one() {
+    let built_in = PipelineConfig::default();
+    assert!(built_in.is_built_in() && built_in.plan(MACHINE).is_err());
+    let plan = built_in.plan_or_built_in(MACHINE).unwrap();
+    assert_eq!(plan.weight_bytes(), plan_in_memory(&built_in).unwrap().weight_bytes());
+    let named = PipelineConfig::new("nowhere.gguf");
+    assert!(!named.is_built_in() && named.plan_or_built_in(MACHINE).is_err());
+}
+
 /// A copy of a model of 512 tokens that says it has fewer.
 fn shorter(folder: &Path, context: usize) -> Option<PipelineConfig> {
     let original = testdata::shared("stories260k/hf")?;
