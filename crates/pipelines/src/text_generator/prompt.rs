@@ -129,10 +129,16 @@ impl Chat {
         if self.continue_final_message { self.up_to_content(prompt) } else { Ok(prompt) }
     }
 
-    /// The prompt up to the end of the last message's content, which templates may trim.
+    /// The prompt up to the end of the last message's content, which templates may trim. As in `transformers`.
     fn up_to_content(&self, mut prompt: String) -> Result<String, Error> {
-        let content = self.messages.last().and_then(|message| message["content"].as_str()).map(str::trim);
-        let end = content.and_then(|content| Some(prompt.rfind(content)? + content.len()));
+        let content = self.messages.last().and_then(|message| message["content"].as_str());
+        let end = content.and_then(|content| {
+            let start = prompt.rfind(content.trim())?;
+            let rest = &prompt[start..];
+            let kept =
+                [content.trim_start(), content.trim()].into_iter().find(|kept| rest.starts_with(kept))?;
+            Some(start + kept.len())
+        });
         let Some(end) = end else {
             let (name, problem) =
                 ("default".to_owned(), "the prompt does not have the content of the last message");
