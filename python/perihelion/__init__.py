@@ -1,7 +1,7 @@
 """Runs graphs and language models on CPUs.
 
-The parts are modules of their own: `perihelion.pipelines`, `perihelion.engine`, `perihelion.driver` and
-`perihelion.dtype`. The names of language models are here too.
+The parts are modules of their own: `perihelion.pipelines`, `perihelion.graph`, `perihelion.engine`, `perihelion.driver`
+and `perihelion.dtype`. The names of language models are here too.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from perihelion.graph import (
     Graph,
     KernelLibrary,
     Module,
+    ShardingStrategy,
     TensorType,
     TensorValue,
     Type,
@@ -327,6 +328,23 @@ class TestWeights:
             with pytest.raises(ValueError, match="another weight of the name 'w'"):
                 ops.abs(Weight("w", DType.float32, [3], CPU))
 
+    def test_a_weight_on_an_accelerator_is_a_value_error(self) -> None:
+        with Graph("g"), pytest.raises(ValueError, match="gpu:0 cannot be reached"):
+            ops.abs(Weight("w", DType.float32, [3], DeviceRef.GPU()))
+
+    def test_shards_are_parts_of_the_weight(self, session: InferenceSession) -> None:
+        weight = Weight("w", DType.float32, [5, 2], CPU, sharding_strategy=ShardingStrategy.rowwise(2))
+        values = data(5, 2)
+
+        def build() -> list[TensorValue]:
+            assert weight.sharding_strategy is not None
+            return [*(ops.abs(shard) for shard in weight.shard([CPU, CPU])), weight.sharding_strategy(weight, 1)]
+
+        first, second, again = run(session, build, [], weights={"w": values})
+        np.testing.assert_array_equal(first, np.abs(values[:3]))
+        np.testing.assert_array_equal(second, np.abs(values[3:]))
+        np.testing.assert_array_equal(again, values[3:])
+
     def test_a_missing_weight_is_a_value_error(self, session: InferenceSession) -> None:
         graph = Graph("g", lambda: ops.abs(Weight("w", DType.float32, [3], CPU)))
         with pytest.raises(ValueError, match="w"):
@@ -344,6 +362,14 @@ class TestModules:
         np.testing.assert_array_equal(models["two"].execute(data(3))[0].to_numpy(), data(3) * 2)
         with pytest.raises(ValueError, match="load_all|init_all"):
             session.init(session.compile(module))
+
+    def test_a_failing_compile_is_a_runtime_error_with_its_cause(self, session: InferenceSession) -> None:
+        module = Module()
+        for _ in range(2):
+            Graph("same", lambda x: x + 1, [tensor("float32", "n")], module=module)
+        with pytest.raises(RuntimeError, match="two models have the name `same`") as raised:
+            session.compile(module)
+        assert isinstance(raised.value.__cause__, RuntimeError)
 
     def test_text_of_a_module_is_read_back(self, session: InferenceSession, tmp_path: Path) -> None:
         module = Module()
@@ -450,7 +476,7 @@ class TestControl:
                 ops.cond(flag, [x.type], lambda: x, lambda: ops.sum(x))
             with pytest.raises(ValueError, match="one bool on the CPU"):
                 ops.cond(x, [], lambda: None, lambda: None)
-            with pytest.raises(ValueError, match="no initial_values"):
+            with pytest.raises(ValueError, match="initial_values is empty"):
                 ops.while_loop([], lambda: flag, lambda: None)
             with pytest.raises(NotImplementedError):
                 ops.while_loop([buffer], lambda b: flag, lambda b: b)

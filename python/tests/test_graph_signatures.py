@@ -139,6 +139,8 @@ OTHERS = [
     (weights.WeightData, "(data, name, dtype, shape, quantization_encoding=None)"),
     (weights.Weights.allocate, "(self, dtype=None, shape=None, quantization_encoding=None, device=DeviceRef(cpu:0))"),
     (weights.load_weights, "(paths)"),
+    (weights.weights_format, "(paths)"),
+    (graph.default_custom_extensions_scope, "(*paths)"),
 ]
 
 

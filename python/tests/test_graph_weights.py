@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import shared
 from graphs import Array, data, run
 
 import perihelion
@@ -23,16 +23,6 @@ from perihelion.graph.weights import (
     load_weights,
     weights_format,
 )
-
-DATA = Path(os.environ.get("PERIHELION_TEST_DATA", "/work/shared/data"))
-
-
-def shared(path: str) -> Path:
-    """A file of the shared data; the test is skipped without it."""
-    if not (DATA / path).exists():
-        pytest.skip(f"{DATA / path} is not there")
-    return DATA / path
-
 
 def write_safetensors(path: Path, **tensors: Array) -> Path:
     header, body = {}, b""

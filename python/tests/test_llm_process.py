@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import textwrap
@@ -196,8 +197,8 @@ def test_closing_frees_the_memory() -> None:
         return llm
 
     load().close()
-    sizes = []
-    for closes in (True, False) * 4:
+    start, sizes, helds = resident(), [], []
+    for closes in (True, False) * 5:
         before = resident()
         llm = load()
         held = resident() - before
@@ -205,9 +206,10 @@ def test_closing_frees_the_memory() -> None:
             llm.close()
         del llm
         sizes.append(resident() - before)
-        assert held > 10 << 20
-    # Once the allocator has what it keeps, nothing is added.
-    assert sum(sizes[-4:]) < 4 << 20, sizes
+        helds.append(held)
+    # The allocator may keep what a thread freed last, for the next model, so that not every close shows it.
+    assert statistics.median(helds) > 20 << 20 and statistics.median(sizes) < 2 << 20, (helds, sizes)
+    assert resident() - start < 2 * max(helds), sizes
 
 
 def test_threads_that_embed_get_their_own() -> None:

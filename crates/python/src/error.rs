@@ -52,7 +52,7 @@ pub(crate) fn load_error(error: Error) -> PyErr {
     }
 }
 
-/// What is wrong with a graph. The place in the source is that of the native module, which tells users nothing.
+/// What is wrong with a graph. Python's traceback shows the place in the source.
 pub(crate) fn graph_error(error: graph::Error) -> PyErr {
     PyValueError::new_err(error.without_location().to_string())
 }

@@ -1,4 +1,4 @@
-//! The native module of the Python package: handles on buffers, devices, sessions and models.
+//! The native module of the Python package: handles on buffers, devices, graphs, sessions and models.
 //!
 //! It holds no logic: the classes that users see are Python (`python/perihelion`), the work is the Rust crates'.
 

@@ -22,7 +22,7 @@ class Dim:
         value: an integer, an identifier, or a dim, which is given back.
 
     Raises:
-        ValueError: a str is no identifier, or an integer has more than 64 bits.
+        ValueError: a str is not an identifier, or an integer has more than 64 bits.
 
     >>> Dim(4), Dim("n")
     (Dim(4), Dim('n'))

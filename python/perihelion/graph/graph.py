@@ -171,7 +171,7 @@ class Graph:
 
     debug: DebugConfig = InferenceSession.debug
     current = _Current()
-    """The graph that ops go to; LookupError if there is none."""
+    """The graph that ops go to; LookupError outside of graphs."""
 
     name: str
     inputs: Sequence[Value]
@@ -285,7 +285,7 @@ class Graph:
             devices: that the graph uses.
         """
         extensions = [*self.kernel_libraries_paths, *custom_extensions]
-        # In a module of its own, since it is no model.
+        # In a module of its own, since it does not become a model.
         return Graph(name, forward, input_types, path, custom_extensions=extensions, module=Module())
 
     def copy(self) -> Graph:

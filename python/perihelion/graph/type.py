@@ -61,7 +61,7 @@ class DeviceRef:
         id: the number among devices of its kind; negative ones mean 0.
 
     Raises:
-        ValueError: there is no such kind.
+        ValueError: `device_type` is unknown.
 
     >>> str(DeviceRef.GPU(1)), DeviceRef("cpu") == DeviceRef.CPU()
     ('gpu:1', True)
@@ -153,7 +153,7 @@ class Type:
         """The number of elements.
 
         Raises:
-            RuntimeError: a size is no number.
+            RuntimeError: a size is not a number.
         """
         if not Shape.is_static(self.shape):
             raise RuntimeError(f"{self!r} has no number of elements before a model is called")

@@ -45,7 +45,7 @@ def _current() -> Graph:
     """The graph that ops go to. They come from the place outside of this package that is running."""
     graphs = _GRAPHS.get()
     if not graphs:
-        raise LookupError("there is no current graph: ops are for `with Graph(...):` and functions of graphs")
+        raise LookupError("ops need a graph: call them within `with Graph(...):` or a function of a graph")
     graph = graphs[-1]
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
@@ -96,7 +96,7 @@ class Value:
         Raises:
             TypeError: it is a buffer.
         """
-        raise TypeError(f"{self!r} is no tensor")
+        raise TypeError(f"got {self!r}, expected a tensor")
 
     @property
     def buffer(self) -> BufferValue:
@@ -105,7 +105,7 @@ class Value:
         Raises:
             TypeError: it is a tensor.
         """
-        raise TypeError(f"{self!r} is no buffer")
+        raise TypeError(f"got {self!r}, expected a buffer")
 
     def __repr__(self) -> str:
         type = self.type
@@ -430,7 +430,7 @@ def _to_tensor(parameter: str, value: object) -> TensorValue:
 
 
 def _native(parameter: str, value: object) -> _perihelion.GraphValue:
-    """The native tensor of an object that is no number and no array."""
+    """The native tensor of an object; numbers and arrays are refused."""
     if isinstance(value, TensorValue):
         return value._native
     if isinstance(value, (Dim, Shape, HasTensorValue)):

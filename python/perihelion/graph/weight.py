@@ -88,7 +88,7 @@ class Weight(TensorValue):
         """The parts of the weight that devices hold, as `sharding_strategy` divides it.
 
         Raises:
-            ValueError: there is no strategy, or the weight is not what it divides.
+            ValueError: `sharding_strategy` is not set, or does not fit the weight.
         """
         devices = list(devices)
         if self._sharding is None:

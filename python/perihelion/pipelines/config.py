@@ -11,11 +11,15 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from inspect import signature
 from pathlib import Path
-from typing import Any, Optional, Protocol
+from typing import TYPE_CHECKING, Any, Optional, Protocol
 
 from perihelion import _perihelion
 from perihelion.driver import Device, DeviceSpec, load_devices, scan_available_devices
 from perihelion.dtype import DType
+
+if TYPE_CHECKING:
+    from perihelion.graph.quantization import QuantizationEncoding
+    from perihelion.graph.weights import Weights
 
 __all__ = [
     "AutoConfig",
@@ -85,7 +89,7 @@ class WeightsFormat(_Name):
     pytorch = "pytorch"
 
 
-_ENCODINGS = {name: (code, blocks) for name, code, blocks in _perihelion.encodings()}
+_ENCODINGS = dict(_perihelion.encodings())
 
 
 class SupportedEncoding(_Name):
@@ -123,12 +127,14 @@ class SupportedEncoding(_Name):
     @property
     def dtype(self) -> DType:
         """The dtype of the weights as graphs see them; bytes, if they are quantized."""
-        return DType(_ENCODINGS[self.value][0])
+        return DType(_ENCODINGS[self.value])
 
     @property
-    def quantization_encoding(self) -> str | None:
-        """The name of the blocks, if the weights are quantized."""
-        return _ENCODINGS[self.value][1]
+    def quantization_encoding(self) -> QuantizationEncoding | None:
+        """The blocks, if the weights are quantized in a format that graphs know."""
+        from perihelion.graph.quantization import QuantizationEncoding
+
+        return QuantizationEncoding.__members__.get(self.value.upper())
 
 
 class AutoConfig(Mapping[str, Any]):
@@ -384,6 +390,13 @@ class PipelineConfig:
     def download_weights(self) -> None:
         """Fetches the weights that are not on this machine, and sets `weight_path` to their paths."""
         self.weight_path = self._native.download_weights()
+
+    def load_weights(self) -> Weights:
+        """The weights, fetched if they are not on this machine, and opened."""
+        from perihelion.graph.weights import load_weights
+
+        self.download_weights()
+        return load_weights(self.weight_path)
 
     def validate(self) -> None:
         """Checks everything: the fields, the files that they name, the devices and the memory.

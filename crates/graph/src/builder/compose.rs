@@ -28,7 +28,8 @@ impl Builder {
         }
         match rest {
             Some(rest) if &rest * &known != elements => {
-                let message = format!("the {elements} elements of {} are no multiple of {known}", self.ty(x));
+                let message =
+                    format!("the {elements} elements of {} are not a multiple of {known}", self.ty(x));
                 Err(self.refuse("reshape", message))
             }
             _ => self.reshape(x, dims),
@@ -160,7 +161,7 @@ mod tests {
         check(|b, x| b.reshape_rest(x, &shape(&[2, 9])), Ok(("f32[2, 3*n]", all)));
         check(|b, x| b.reshape_rest(x, &shape(&[9, 9])), Err("reshape: more than one size is left open"));
         check(|b, x| b.reshape_rest(x, &shape(&[9, 0])), Err("reshape: a size beside one of 0 is left open"));
-        let message = "reshape: the 6*n elements of f32[n, 3, 2] are no multiple of 4";
+        let message = "reshape: the 6*n elements of f32[n, 3, 2] are not a multiple of 4";
         check(|b, x| b.reshape_rest(x, &shape(&[9, 4])), Err(message));
     }
 

@@ -598,16 +598,8 @@ impl GraphBuilder {
         })
     }
 
-    #[pyo3(signature = (predicate, types, then, otherwise))]
-    fn cond(
-        &self,
-        predicate: &Value,
-        types: Option<Vec<TypeArgument>>,
-        then: &Region,
-        otherwise: &Region,
-    ) -> PyResult<Vec<Value>> {
-        let types: Option<Vec<graph::Type>> = types.map(|types| types.into_iter().map(|ty| ty.0).collect());
-        self.values(|b| b.cond_of(predicate.value, types.as_deref(), then.take(), otherwise.take()))
+    fn cond(&self, predicate: &Value, then: &Region, otherwise: &Region) -> PyResult<Vec<Value>> {
+        self.values(|b| b.cond_of(predicate.value, None, then.take(), otherwise.take()))
     }
 
     fn while_loop(
@@ -729,7 +721,7 @@ fn scatter_kind(name: &str) -> ScatterKind {
 
 pub(super) fn block_dtype(name: &str) -> PyResult<DType> {
     let dtype = name.parse::<DType>().ok().filter(|dtype| dtype.is_block());
-    dtype.ok_or_else(|| PyTypeError::new_err(format!("encoding: {name} is none of blocks")))
+    dtype.ok_or_else(|| PyTypeError::new_err(format!("encoding: {name} is not a format of blocks")))
 }
 
 /// The message of an exception.

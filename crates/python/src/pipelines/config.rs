@@ -143,14 +143,10 @@ pub(crate) fn config_fields() -> Vec<(&'static str, Vec<&'static str>, &'static 
     FIELDS.iter().map(|field| (field.name, field.aliases.to_vec(), field.help())).collect()
 }
 
-/// Name, code of the dtype, and name of the blocks of each encoding.
+/// Name and code of the dtype of each encoding.
 #[pyfunction]
-pub(crate) fn encodings() -> Vec<(&'static str, u8, Option<String>)> {
-    let row = |encoding: &SupportedEncoding| {
-        let blocks = encoding.quantization_encoding().map(|blocks| blocks.to_string());
-        (encoding.name(), encoding.dtype().code(), blocks)
-    };
-    SupportedEncoding::ALL.iter().map(row).collect()
+pub(crate) fn encodings() -> Vec<(&'static str, u8)> {
+    SupportedEncoding::ALL.iter().map(|encoding| (encoding.name(), encoding.dtype().code())).collect()
 }
 
 /// The encoding that the name of a file promises.

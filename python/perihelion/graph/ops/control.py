@@ -46,7 +46,7 @@ def cond(
         else_fn: for false; both are called once, when the graph is built.
 
     Raises:
-        ValueError: `pred` is no bool on the CPU.
+        ValueError: `pred` is not one bool on the CPU.
         TypeError: a function gives other types.
 
     >>> from perihelion.graph import Graph, TensorType, ops
@@ -61,15 +61,13 @@ def cond(
     predicate = _to_tensor("pred", pred)
     if predicate.type != TensorType(DType.bool, (), DeviceRef.CPU()):
         raise ValueError(f"cond: pred is {predicate.type!r}, expected one bool on the CPU")
-    types = None if out_types is None else list(out_types)
     then, then_types = _region(graph, "then", (), then_fn)
     otherwise, else_types = _region(graph, "otherwise", (), else_fn)
-    expected = then_types if types is None else types
+    expected = then_types if out_types is None else list(out_types)
     for name, given in (("then_fn", then_types), ("else_fn", else_types)):
         if given != expected:
             raise TypeError(f"cond: {name} gives {given}, expected {expected}")
-    natives = None if types is None else [type._native for type in types]
-    results = _current()._native.cond(predicate._native, natives, then, otherwise)
+    results = _current()._native.cond(predicate._native, then, otherwise)
     return [_wrap(result, graph) for result in results]
 
 
@@ -86,14 +84,14 @@ def while_loop(
         body: gives the next values, of the same types. Both are called once, when the graph is built.
 
     Raises:
-        ValueError: there are no values, or `predicate` gives no bool.
+        ValueError: `initial_values` is empty, or `predicate` does not give one bool.
         NotImplementedError: a value is a buffer.
         TypeError: `body` gives other types.
     """
     graph = _current()
     initial = [_to_value("initial_values", value) for value in _listed(initial_values)]
     if not initial:
-        raise ValueError("while_loop: there are no initial_values")
+        raise ValueError("while_loop: initial_values is empty")
     if any(isinstance(value, BufferValue) for value in initial):
         raise NotImplementedError("while_loop: got a buffer; functions can use those of the graph")
     types = [value.type for value in initial]
@@ -165,7 +163,7 @@ def custom(
 
     Raises:
         ValueError: no library has the op, or it takes or gives something else.
-        TypeError: an operand is a buffer, or a parameter is no bool, number, text or dtype.
+        TypeError: an operand is a buffer, or a parameter is not a bool, number, text or dtype.
     """
     operands = [_to_value("values", value) for value in values]
     if any(isinstance(operand, BufferValue) for operand in operands):

@@ -33,18 +33,18 @@ _SUFFIXES = {
 }
 
 
-def weights_format(weight_paths: Sequence[str | PathLike[str]]) -> WeightsFormat:
+def weights_format(paths: Sequence[str | PathLike[str]]) -> WeightsFormat:
     """The format that the names of files promise.
 
     Raises:
-        ValueError: there are no files, or they differ in format or have none that is known.
+        ValueError: `paths` is empty, or the formats differ or are unknown.
 
     >>> weights_format(["a-00001-of-00002.safetensors", "a-00002-of-00002.safetensors"])
     safetensors
     """
-    formats = {_SUFFIXES.get(Path(path).suffix.lower()) for path in weight_paths}
+    formats = {_SUFFIXES.get(Path(path).suffix.lower()) for path in paths}
     match list(formats):
         case [WeightsFormat() as format]:
             return format
-    names = ", ".join(str(path) for path in weight_paths)
-    raise ValueError(f"weight_paths: got {names or 'no files'}, expected files of one format: {', '.join(_SUFFIXES)}")
+    names = ", ".join(str(path) for path in paths)
+    raise ValueError(f"paths: got {names or 'no files'}, expected files of one format: {', '.join(_SUFFIXES)}")

@@ -229,7 +229,7 @@ def load_weights(paths: Sequence[_Path]) -> Weights:
         paths: files of one format.
 
     Raises:
-        ValueError: there are no files, or formats differ or are unknown.
+        ValueError: `paths` is empty, or the formats differ or are unknown.
         FileNotFoundError: one is not there.
         perihelion.FileError: one is damaged.
     """
