@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use engine::{Kernel, KernelCall};
-use graph::ops::{ImageLayout, Region, RoiAlign, RoiMode};
+use graph::ops::{ImageLayout, Roi, RoiAlign, RoiMode};
 use tensor::{DType, Shape};
 
 use super::floats::{self, is_float};
@@ -75,7 +75,7 @@ fn out_len(op: &RoiAlign, channels: usize) -> usize {
     op.size[0] * op.size[1] * channels
 }
 
-fn align(op: &RoiAlign, region: &Region, x: &[f32], size: [usize; 2], channels: usize, out: &mut [f32]) {
+fn align(op: &RoiAlign, region: &Roi, x: &[f32], size: [usize; 2], channels: usize, out: &mut [f32]) {
     let (bins, plane) = (op.size[0] * op.size[1], size[0] * size[1]);
     let mut samples: Vec<Option<Sample>> = Vec::new();
     for bin in 0..bins {
@@ -101,7 +101,7 @@ fn align(op: &RoiAlign, region: &Region, x: &[f32], size: [usize; 2], channels: 
     }
 }
 
-fn samples_of(region: &Region, bin: [usize; 2], size: [usize; 2]) -> impl Iterator<Item = Option<Sample>> {
+fn samples_of(region: &Roi, bin: [usize; 2], size: [usize; 2]) -> impl Iterator<Item = Option<Sample>> {
     let (region, [down, across]) = (*region, region.samples);
     (0..down * across).map(move |sample| {
         let (top, bottom, low) = region.neighbors(0, bin[0], sample / across, size[0])?;

@@ -100,7 +100,7 @@ pub use reduce::{ArgReduceKind, ReduceKind};
 pub use region::box_starts;
 pub use repeat::Repeats;
 pub use resize::{Coordinates, Interpolation, Neighbors, Rounding};
-pub use roi_align::{Region, RoiMode};
+pub use roi_align::{Roi, RoiMode};
 pub use rope::RopeStyle;
 pub use scatter::ScatterKind;
 pub use window::{ImageLayout, Windows};

@@ -37,7 +37,7 @@ pub struct RoiAlign {
 
 /// A region of an image in its coordinates, cut into bins.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Region {
+pub struct Roi {
     /// Which image.
     pub image: usize,
     /// Top and left.
@@ -56,7 +56,7 @@ impl RoiAlign {
     ///
     /// # Errors
     /// If there is no such image, or the numbers make no region.
-    pub fn region(&self, row: [f64; 5], images: usize) -> Result<Region, String> {
+    pub fn region(&self, row: [f64; 5], images: usize) -> Result<Roi, String> {
         let [image, left, top, right, bottom] = row;
         if image.fract() != 0.0 || !(0.0..images as f64).contains(&image) {
             return Err(format!("a region of image {image}, of which there are {images}"));
@@ -67,7 +67,7 @@ impl RoiAlign {
         let bin = [side(top, bottom) / self.size[0] as f64, side(left, right) / self.size[1] as f64];
         let samples = bin.map(|bin| if self.samples > 0 { self.samples as f64 } else { bin.ceil().max(0.0) });
         if bin.iter().all(|bin| bin.is_finite()) && samples.iter().all(|&count| count <= MAX_SAMPLES) {
-            Ok(Region {
+            Ok(Roi {
                 image: image as usize,
                 corner: [top, left],
                 bin,
@@ -79,7 +79,7 @@ impl RoiAlign {
     }
 }
 
-impl Region {
+impl Roi {
     /// Where sample `sample` of bin `bin` falls along an axis of `size` elements: two neighbours and the share of the
     /// second; `None` outside of the image.
     pub fn neighbors(
