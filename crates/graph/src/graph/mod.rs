@@ -308,11 +308,6 @@ impl Graph {
         Ok(())
     }
 
-    /// Whether a node does more than its results and writes say, such as print.
-    pub(crate) fn has_side_effect(&self) -> bool {
-        self.nodes().any(|(_, node)| node.op.has_side_effect())
-    }
-
     /// This graph with a prefix before the names of its weights.
     pub fn with_prefix(&self, prefix: &str) -> Graph {
         let mut graph = self.clone();

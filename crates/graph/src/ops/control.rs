@@ -64,10 +64,6 @@ impl Define for Cond {
         self.then.input_effect(capture).max(self.otherwise.input_effect(capture))
     }
 
-    fn has_side_effect(&self) -> bool {
-        self.regions().into_iter().any(|region| region.has_side_effect())
-    }
-
     fn regions(&self) -> Vec<&Arc<Graph>> {
         vec![&self.then, &self.otherwise]
     }
@@ -116,10 +112,6 @@ impl Define for While {
         self.predicate.input_effect(position).max(self.body.input_effect(position))
     }
 
-    fn has_side_effect(&self) -> bool {
-        self.regions().into_iter().any(|region| region.has_side_effect())
-    }
-
     fn regions(&self) -> Vec<&Arc<Graph>> {
         vec![&self.predicate, &self.body]
     }
@@ -139,10 +131,6 @@ impl Define for Call {
 
     fn effect(&self, position: usize) -> Effect {
         self.graph.input_effect(position)
-    }
-
-    fn has_side_effect(&self) -> bool {
-        self.regions().into_iter().any(|region| region.has_side_effect())
     }
 
     fn regions(&self) -> Vec<&Arc<Graph>> {
