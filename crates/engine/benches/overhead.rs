@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use graph::{Builder, Dim, Error, Graph, Type};
-use perihelion_engine::{
-    Device, ExecuteOptions, InferenceSession, Kernel, KernelCall, NodeTypes, PackError, PackedWeight,
-};
+use perihelion_engine::{Device, ExecuteOptions, InferenceSession, Kernel, KernelCall, NodeTypes};
 use tensor::{Buffer, DType, Tensor};
 
 struct Idle;
@@ -17,20 +15,8 @@ impl Device for Idle {
         "idle"
     }
 
-    fn target(&self) -> String {
-        "idle".to_string()
-    }
-
     fn kernel(&self, _node: &NodeTypes<'_>) -> Option<Arc<dyn Kernel>> {
         Some(Arc::new(Idle))
-    }
-
-    fn packing(&self, _node: &NodeTypes<'_>, _position: usize) -> Option<String> {
-        None
-    }
-
-    fn pack(&self, layout: &str, _weight: &Tensor) -> Result<PackedWeight, PackError> {
-        Err(PackError::Unfit(format!("no layout {layout}")))
     }
 }
 

@@ -85,7 +85,9 @@ pub trait Device: Send + Sync {
 
     /// What compiled plans depend on, such as the instruction set. Part of the key of compiled artifacts, so it
     /// holds nothing that does not change a plan (the number of threads does not).
-    fn target(&self) -> String;
+    fn target(&self) -> String {
+        self.name().to_string()
+    }
 
     /// Whether this device can do what a device of its name with a target can, as [`Device::target`] tells it: whether
     /// artifacts made there run here.
@@ -99,13 +101,17 @@ pub trait Device: Send + Sync {
 
     /// The layout in which the kernel of `node` wants its weight operand `position`, if not as it is stored.
     /// The answer is a name that [`Device::pack`] understands, such as `panel16`.
-    fn packing(&self, node: &NodeTypes<'_>, position: usize) -> Option<String>;
+    fn packing(&self, _node: &NodeTypes<'_>, _position: usize) -> Option<String> {
+        None
+    }
 
     /// Brings a weight into a layout that [`Device::packing`] named.
     ///
     /// # Errors
     /// If the weight cannot be brought into it, or there is not enough memory.
-    fn pack(&self, layout: &str, weight: &Tensor) -> Result<PackedWeight, PackError>;
+    fn pack(&self, layout: &str, _weight: &Tensor) -> Result<PackedWeight, PackError> {
+        Err(PackError::Unfit(format!("{} packs no weights, got {layout}", self.name())))
+    }
 
     /// Bytes that a weight of type `ty` will take in a layout that [`Device::packing`] named; `None` where the device
     /// does not know before it packs.

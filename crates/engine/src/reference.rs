@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use tensor::Tensor;
-
-use crate::{Device, Kernel, NodeTypes, PackError, PackedWeight};
+use crate::{Device, Kernel, NodeTypes};
 
 /// Runs every op by its reference, on the host.
 #[derive(Debug, Clone, Copy, Default)]
@@ -15,19 +13,7 @@ impl Device for ReferenceDevice {
         "reference"
     }
 
-    fn target(&self) -> String {
-        "reference".to_string()
-    }
-
     fn kernel(&self, _node: &NodeTypes<'_>) -> Option<Arc<dyn Kernel>> {
         None
-    }
-
-    fn packing(&self, _node: &NodeTypes<'_>, _position: usize) -> Option<String> {
-        None
-    }
-
-    fn pack(&self, layout: &str, _weight: &Tensor) -> Result<PackedWeight, PackError> {
-        Err(PackError::Unfit(format!("the reference device has no layouts, got {layout}")))
     }
 }

@@ -23,10 +23,6 @@ impl Device for TestDevice {
         "test"
     }
 
-    fn target(&self) -> String {
-        "test".to_string()
-    }
-
     fn kernel(&self, node: &NodeTypes<'_>) -> Option<Arc<dyn Kernel>> {
         match node.op {
             Op::Binary(Binary::Add)

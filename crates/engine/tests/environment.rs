@@ -5,8 +5,8 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use graph::Graph;
-use perihelion_engine::{Device, InferenceSession, Kernel, KernelCall, NodeTypes, PackError, PackedWeight};
-use tensor::{Buffer, Tensor};
+use perihelion_engine::{Device, InferenceSession, Kernel, KernelCall, NodeTypes};
+use tensor::Buffer;
 
 /// Says which part a child plays; tests that are none pass.
 const ROLE: &str = "PERIHELION_TEST_ROLE";
@@ -36,24 +36,8 @@ impl Device for Crashing {
         "crashing"
     }
 
-    fn target(&self) -> String {
-        "crashing".to_string()
-    }
-
     fn kernel(&self, _node: &NodeTypes<'_>) -> Option<Arc<dyn Kernel>> {
         Some(Arc::new(CrashingKernel))
-    }
-
-    fn packing(&self, _node: &NodeTypes<'_>, _position: usize) -> Option<String> {
-        None
-    }
-
-    fn pack(&self, layout: &str, _weight: &Tensor) -> Result<PackedWeight, PackError> {
-        Err(PackError::Unfit(format!("{layout} is no layout")))
-    }
-
-    fn parallel_for(&self, chunks: usize, body: &(dyn Fn(usize) + Sync)) {
-        (0..chunks).for_each(body);
     }
 }
 

@@ -6,14 +6,12 @@ use std::sync::{Arc, Mutex};
 
 use graph::Graph;
 use graph::ops::Unary;
-use tensor::{Buffer, Tensor};
+use tensor::Buffer;
 use tracing::field::{Field, Visit};
 
 use super::*;
 use crate::testing::{TestFolder, build, f32};
-use crate::{
-    Device, InferenceSession, Kernel, KernelCall, Marker, Model, NodeTypes, PackError, PackedWeight,
-};
+use crate::{Device, InferenceSession, Kernel, KernelCall, Marker, Model, NodeTypes};
 
 /// Notes events as `LEVEL target: message`.
 #[derive(Clone, Default)]
@@ -94,24 +92,12 @@ impl Device for Lazy {
         "lazy"
     }
 
-    fn target(&self) -> String {
-        "lazy".to_string()
-    }
-
     fn kernel(&self, node: &NodeTypes<'_>) -> Option<Arc<dyn Kernel>> {
         match node.op {
             graph::Op::Unary(Unary::Neg) => Some(Arc::new(Nothing)),
             graph::Op::Unary(Unary::Abs) => Some(Arc::new(InPlace)),
             _ => None,
         }
-    }
-
-    fn packing(&self, _node: &NodeTypes<'_>, _position: usize) -> Option<String> {
-        None
-    }
-
-    fn pack(&self, layout: &str, _weight: &Tensor) -> Result<PackedWeight, PackError> {
-        Err(PackError::Unfit(layout.to_string()))
     }
 
     fn synchronize(&self) -> Result<(), Error> {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use perihelion::driver::{self, Buffer, Cpu, Device, DeviceSpec, Tensor};
-use perihelion::engine::{InferenceSession, Kernel, NodeTypes, PackError, PackedWeight};
+use perihelion::engine::{InferenceSession, Kernel, NodeTypes};
 use perihelion::graph::Graph;
 
 use crate::support::{bits, message, noise, parse, run, session};
@@ -113,20 +113,8 @@ impl Device for Accelerator {
         DeviceSpec::accelerator(0).unwrap()
     }
 
-    fn target(&self) -> String {
-        "accelerator".to_string()
-    }
-
     fn kernel(&self, _node: &NodeTypes<'_>) -> Option<Arc<dyn Kernel>> {
         None
-    }
-
-    fn packing(&self, _node: &NodeTypes<'_>, _position: usize) -> Option<String> {
-        None
-    }
-
-    fn pack(&self, layout: &str, _weight: &Tensor) -> Result<PackedWeight, PackError> {
-        Err(PackError::Unfit(layout.to_string()))
     }
 }
 
