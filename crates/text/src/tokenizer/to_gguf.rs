@@ -7,14 +7,14 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use serde_json::Value;
 use unicode_normalization::is_nfc;
 use weights::{MetaValue, Metadata, Strings};
 
-use super::hugging_face::base64;
+use super::hugging_face::{File, Vocab, base64};
 use super::normalizer::SPACE_MARK;
 use super::pre_tokenizer::PreTokenizer;
 use super::sentencepiece_model::SentencePieceFile;
+use super::vocabulary::TokenType;
 use super::{AddSpecial, ParseSpecial, SkipSpecial, Tokenizer, read};
 use crate::{ChatTemplate, Error};
 
@@ -39,21 +39,11 @@ const FOREIGN: &[&str] = &[
 /// Tokens whose own texts are tried, at most; the others are taken at even distances.
 const MAX_TOKENS: usize = 1 << 15;
 
-/// Kinds of tokens as GGUF numbers them.
-mod kind {
-    pub(super) const NORMAL: i32 = 1;
-    pub(super) const UNKNOWN: i32 = 2;
-    pub(super) const CONTROL: i32 = 3;
-    pub(super) const USER_DEFINED: i32 = 4;
-    pub(super) const UNUSED: i32 = 5;
-    pub(super) const BYTE: i32 = 6;
-}
-
 /// A vocabulary on its way into metadata.
 #[derive(Default)]
 struct Vocabulary {
     /// By id; `None` where the tokenizer has a gap.
-    tokens: Vec<Option<(String, i32)>>,
+    tokens: Vec<Option<(String, TokenType)>>,
     scores: Vec<f32>,
     merges: Vec<String>,
     /// Further keys.
@@ -70,7 +60,7 @@ impl Tokenizer {
         let source = Tokenizer::from_directory(directory)?;
         let origin = directory.display();
         let fail = |problem: String| Error::tokenizer(origin.to_string(), problem);
-        let (model, vocabulary) = vocabulary(directory).map_err(|problem| match problem {
+        let (model, vocabulary) = vocabulary(&source, directory).map_err(|problem| match problem {
             Problem::Of(error) => error,
             Problem::Words(words) => fail(words),
         })?;
@@ -213,7 +203,7 @@ impl Vocabulary {
             let score = |id: usize| self.scores.get(id).copied().unwrap_or(-10000.0);
             put("scores", ids.clone().map(score).collect::<Vec<f32>>().into());
         }
-        let kind = |id: usize| entry(id).map_or(kind::UNUSED, |(_, kind)| *kind);
+        let kind = |id: usize| entry(id).map_or(TokenType::Unused, |(_, kind)| *kind) as i32;
         put("token_type", ids.map(kind).collect::<Vec<i32>>().into());
         if !self.merges.is_empty() {
             put("merges", self.merges.iter().collect::<Strings>().into());
@@ -222,13 +212,6 @@ impl Vocabulary {
             put(key, value.clone());
         }
         metadata
-    }
-
-    fn set(&mut self, id: usize, text: String, kind: i32) {
-        if self.tokens.len() <= id {
-            self.tokens.resize(id + 1, None);
-        }
-        self.tokens[id] = Some((text, kind));
     }
 }
 
@@ -244,8 +227,14 @@ impl From<Error> for Problem {
     }
 }
 
+impl From<String> for Problem {
+    fn from(words: String) -> Problem {
+        Problem::Words(words)
+    }
+}
+
 /// The kind of a folder's tokenizer as GGUF calls it, and its vocabulary.
-fn vocabulary(directory: &Path) -> Result<(&'static str, Vocabulary), Problem> {
+fn vocabulary(source: &Tokenizer, directory: &Path) -> Result<(&'static str, Vocabulary), Problem> {
     let model = directory.join("tokenizer.model");
     let origin = model.display().to_string();
     let pieces =
@@ -257,106 +246,61 @@ fn vocabulary(directory: &Path) -> Result<(&'static str, Vocabulary), Problem> {
             None => Err(Problem::Words("has neither tokenizer.json nor tokenizer.model".into())),
         };
     }
-    let json: Value = serde_json::from_slice(&read(&path)?)
-        .map_err(|error| Problem::Words(format!("tokenizer.json: {error}")))?;
-    match kind_of(&json["model"]) {
-        "BPE" if json["model"]["byte_fallback"].as_bool() == Some(true) => of_marked_bpe(&json, pieces),
-        "BPE" => of_byte_level(&json),
-        "WordPiece" => of_word_piece(&json),
-        "Unigram" => of_unigram(&json),
+    let bytes = read(&path)?;
+    let file: File<'_> =
+        serde_json::from_slice(&bytes).map_err(|error| Problem::Words(format!("tokenizer.json: {error}")))?;
+    let tokens = tokens(source, &file);
+    match file.model.kind() {
+        "BPE" if file.model.byte_fallback == Some(true) => of_marked_bpe(&file, tokens, pieces),
+        "BPE" => of_byte_level(&file, tokens),
+        "WordPiece" => Ok(("bert", of_word_piece(&file, tokens))),
+        "Unigram" => of_unigram(&file, tokens),
         other => Err(Problem::Words(format!(
             "llama.cpp has no tokenizers of the type {other}: those of BPE, WordPiece and Unigram are written"
         ))),
     }
 }
 
-/// The type of a model, which older files leave to be known by its keys.
-fn kind_of(model: &Value) -> &str {
-    match model["type"].as_str() {
-        Some(kind) => kind,
-        None if model["merges"].is_array() => "BPE",
-        None if model["vocab"].is_array() => "Unigram",
-        None if model["max_input_chars_per_word"].is_number() => "WordPiece",
-        None => "WordLevel",
-    }
-}
-
-fn wrong(what: &str) -> Problem {
-    Problem::Words(format!("tokenizer.json: {what}"))
-}
-
-fn id(id: &Value) -> Option<usize> {
-    id.as_u64().and_then(|id| u32::try_from(id).ok()).map(|id| id as usize)
-}
-
 /// The tokens of a `tokenizer.json`, normal ones unless they were added.
-fn tokens(json: &Value) -> Result<Vocabulary, Problem> {
-    let mut vocabulary = Vocabulary::default();
-    let entries = json["model"]["vocab"].as_object().ok_or_else(|| wrong("the model has no vocabulary"))?;
-    for (text, number) in entries {
-        let id = id(number).ok_or_else(|| wrong("an id is no number"))?;
-        // Ids beyond any model would fill the memory with unused tokens.
-        if id >= entries.len().saturating_mul(4).max(1 << 16) {
-            return Err(wrong("an id is far beyond the number of tokens"));
+fn tokens(source: &Tokenizer, file: &File<'_>) -> Vocabulary {
+    let token = |id| Some((source.token(id)?.into_owned(), TokenType::Normal));
+    let mut tokens: Vec<_> = (0..source.vocab_size() as u32).map(token).collect();
+    for added in &file.added_tokens {
+        if let Some(id) = source.id(&added.content) {
+            let kind = if added.special { TokenType::Control } else { TokenType::UserDefined };
+            tokens[id as usize] = Some((added.content.clone(), kind));
         }
-        vocabulary.set(id, text.clone(), kind::NORMAL);
     }
-    with_added(vocabulary, json)
+    Vocabulary { tokens, ..Vocabulary::default() }
 }
 
-/// A vocabulary with the tokens that were added to the model's.
-fn with_added(mut vocabulary: Vocabulary, json: &Value) -> Result<Vocabulary, Problem> {
-    let limit = vocabulary.tokens.len().saturating_mul(4).max(1 << 16);
-    for added in json["added_tokens"].as_array().into_iter().flatten() {
-        let (Some(id), Some(text)) = (id(&added["id"]), added["content"].as_str()) else {
-            return Err(wrong("an added token has no id or no content"));
-        };
-        if id >= limit {
-            return Err(wrong("an id is far beyond the number of tokens"));
+fn of_byte_level(file: &File<'_>, mut vocabulary: Vocabulary) -> Result<(&'static str, Vocabulary), Problem> {
+    for pair in file.model.pairs() {
+        let (a, b) = pair?;
+        if a.contains(' ') || b.contains(' ') {
+            let problem = format!("the merge of {a:?} and {b:?} has a space, which parts them in GGUF files");
+            return Err(Problem::Words(problem));
         }
-        let special = added["special"].as_bool() == Some(true);
-        vocabulary.set(id, text.to_string(), if special { kind::CONTROL } else { kind::USER_DEFINED });
+        vocabulary.merges.push(format!("{a} {b}"));
     }
-    Ok(vocabulary)
-}
-
-/// Pairs of texts, best first.
-fn merges(json: &Value) -> Result<Vec<(String, String)>, Problem> {
-    let merges = json["model"]["merges"].as_array().map_or(&[][..], Vec::as_slice);
-    let pair = |merge: &Value| match merge {
-        Value::String(merge) => merge.split_once(' ').map(|(a, b)| (a.to_string(), b.to_string())),
-        merge => Some((merge[0].as_str()?.to_string(), merge[1].as_str()?.to_string())),
-    };
-    let merges: Option<Vec<_>> = merges.iter().map(pair).collect();
-    merges.ok_or_else(|| Problem::Words("tokenizer.json: a merge is no pair of texts".into()))
-}
-
-fn of_byte_level(json: &Value) -> Result<(&'static str, Vocabulary), Problem> {
-    let mut vocabulary = tokens(json)?;
-    let merges = merges(json)?;
-    if let Some((a, b)) = merges.iter().find(|(a, b)| a.contains(' ') || b.contains(' ')) {
-        let problem = format!("the merge of {a:?} and {b:?} has a space, which parts them in GGUF files");
-        return Err(Problem::Words(problem));
-    }
-    vocabulary.merges = merges.iter().map(|(a, b)| format!("{a} {b}")).collect();
     Ok(("gpt2", vocabulary))
 }
 
 /// BPE on characters and bytes, with marked spaces: SentencePiece's, which orders merges by the scores of tokens.
 fn of_marked_bpe(
-    json: &Value,
+    file: &File<'_>,
+    mut vocabulary: Vocabulary,
     pieces: Option<SentencePieceFile>,
 ) -> Result<(&'static str, Vocabulary), Problem> {
-    let mut vocabulary = tokens(json)?;
-    let unknown = json["model"]["unk_token"].as_str().unwrap_or_default();
+    let unknown = file.model.unk_token.as_deref().unwrap_or_default();
     for (id, entry) in vocabulary.tokens.iter_mut().enumerate() {
         let Some((text, kind)) = entry else { continue };
         let is_byte = text.len() == 6 && text.starts_with("<0x") && text.ends_with('>');
         if text == unknown {
-            *kind = kind::UNKNOWN;
+            *kind = TokenType::Unknown;
             vocabulary.keys.push(("unknown_token_id", (id as u32).into()));
-        } else if is_byte && *kind == kind::NORMAL {
-            *kind = kind::BYTE;
+        } else if is_byte && *kind == TokenType::Normal {
+            *kind = TokenType::Byte;
         }
     }
     let is_same = |pieces: &SentencePieceFile| {
@@ -368,66 +312,58 @@ fn of_marked_bpe(
         Some(pieces) => pieces.scores().collect(),
         None => {
             let mut ranks: HashMap<String, usize> = HashMap::new();
-            for (rank, (a, b)) in merges(json)?.into_iter().enumerate() {
-                ranks.entry(a + &b).or_insert(rank);
+            for (rank, pair) in file.model.pairs().enumerate() {
+                let (a, b) = pair?;
+                ranks.entry(format!("{a}{b}")).or_insert(rank);
             }
-            let score = |token: &Option<(String, i32)>| {
+            let score = |token: &Option<(String, TokenType)>| {
                 token.as_ref().and_then(|(text, _)| ranks.get(text)).map_or(0.0, |&rank| -(rank as f32))
             };
             vocabulary.tokens.iter().map(score).collect()
         }
     };
-    let normalizer = json["normalizer"].to_string();
-    let pre = &json["pre_tokenizer"];
-    let prefix = normalizer.contains("\"Prepend\"")
+    let pre = &file.pre_tokenizer;
+    let prefix = file.normalizer.to_string().contains("\"Prepend\"")
         || pre["type"] == "Metaspace" && pre["prepend_scheme"].as_str() != Some("never");
     vocabulary.keys.push(("add_space_prefix", prefix.into()));
     Ok(("llama", vocabulary))
 }
 
-fn of_word_piece(json: &Value) -> Result<(&'static str, Vocabulary), Problem> {
-    let mut vocabulary = tokens(json)?;
-    let unknown = json["model"]["unk_token"].as_str().unwrap_or("[UNK]").to_string();
-    let prefix = json["model"]["continuing_subword_prefix"].as_str().unwrap_or("##").to_string();
+fn of_word_piece(file: &File<'_>, mut vocabulary: Vocabulary) -> Vocabulary {
+    let unknown = file.model.unk_token.as_deref().unwrap_or("[UNK]");
+    let prefix = file.model.continuing_subword_prefix.as_deref().unwrap_or("##");
     for (id, entry) in vocabulary.tokens.iter_mut().enumerate() {
         let Some((text, _)) = entry else { continue };
-        if *text == unknown {
+        if text == unknown {
             vocabulary.keys.push(("unknown_token_id", (id as u32).into()));
         }
         // GGUF marks the first piece of a word, and not the others.
         let is_special = text.starts_with('[') && text.ends_with(']');
-        if let Some(rest) = text.strip_prefix(&prefix) {
+        if let Some(rest) = text.strip_prefix(prefix) {
             *text = rest.to_string();
         } else if !is_special {
             *text = format!("{SPACE_MARK}{text}");
         }
     }
-    Ok(("bert", vocabulary))
+    vocabulary
 }
 
 /// SentencePiece's Unigram. Which spaces count is tried out.
-fn of_unigram(json: &Value) -> Result<(&'static str, Vocabulary), Problem> {
-    let entries = json["model"]["vocab"].as_array().ok_or_else(|| wrong("the model has no vocabulary"))?;
-    let mut vocabulary = Vocabulary::default();
-    for (id, entry) in entries.iter().enumerate() {
-        let (Some(text), Some(score)) = (entry[0].as_str(), entry[1].as_f64()) else {
-            return Err(wrong("an entry of the vocabulary is no pair of a text and a score"));
-        };
-        vocabulary.set(id, text.to_string(), kind::NORMAL);
-        vocabulary.scores.push(score as f32);
+fn of_unigram(file: &File<'_>, mut vocabulary: Vocabulary) -> Result<(&'static str, Vocabulary), Problem> {
+    if let Vocab::Scores(entries) = &file.model.vocab {
+        vocabulary.scores = entries.iter().map(|(_, score)| *score as f32).collect();
     }
-    let mut vocabulary = with_added(vocabulary, json)?;
-    if let Some(unknown) = id(&json["model"]["unk_id"]) {
+    if let Some(unknown) = file.model.unk_id {
         if let Some(Some((_, kind))) = vocabulary.tokens.get_mut(unknown) {
-            *kind = kind::UNKNOWN;
+            *kind = TokenType::Unknown;
         }
         vocabulary.keys.push(("unknown_token_id", (unknown as u32).into()));
     }
-    let normalizer = &json["normalizer"];
+    let normalizer = &file.normalizer;
     let mut steps =
         normalizer["normalizers"].as_array().map_or(&[][..], Vec::as_slice).iter().chain([normalizer]);
     if let Some(charsmap) = steps.find_map(|step| step["precompiled_charsmap"].as_str()) {
-        let charsmap = base64(charsmap).map_err(|problem| wrong(&problem))?;
+        let charsmap = base64(charsmap)?;
         vocabulary.keys.push(("precompiled_charsmap", charsmap.into()));
     }
     Ok(("t5", vocabulary))
@@ -435,12 +371,14 @@ fn of_unigram(json: &Value) -> Result<(&'static str, Vocabulary), Problem> {
 
 /// A SentencePiece model that stands alone.
 fn of_pieces(pieces: &SentencePieceFile) -> Vocabulary {
-    let mut vocabulary = Vocabulary { scores: pieces.scores().collect(), ..Vocabulary::default() };
-    for (id, (text, kind)) in pieces.texts().zip(pieces.kinds()).enumerate() {
-        vocabulary.set(id, text.into_owned(), kind);
+    let kinds = pieces.kinds().map(TokenType::from_number);
+    let tokens = pieces.texts().zip(kinds).map(|(text, kind)| Some((text.into_owned(), kind)));
+    Vocabulary {
+        tokens: tokens.collect(),
+        scores: pieces.scores().collect(),
+        keys: pieces.gguf_keys(),
+        ..Vocabulary::default()
     }
-    vocabulary.keys = pieces.gguf_keys();
-    vocabulary
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// The type of a token, as GGUF's `token_type` and SentencePiece number it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TokenType {
-    Normal,
+    Normal = 1,
     /// Stands for text that has no token.
     Unknown,
     /// Steers the model and is not text: BOS, EOS, roles.

@@ -9,41 +9,41 @@ use serde_json::Value;
 
 /// The file; padding and truncation are left out, since they belong to those who make batches.
 #[derive(Deserialize)]
-pub(super) struct File<'a> {
-    pub(super) version: Option<String>,
+pub(in crate::tokenizer) struct File<'a> {
+    pub(in crate::tokenizer) version: Option<String>,
     #[serde(default)]
-    pub(super) added_tokens: Vec<AddedToken>,
+    pub(in crate::tokenizer) added_tokens: Vec<AddedToken>,
     #[serde(default)]
-    pub(super) normalizer: Value,
+    pub(in crate::tokenizer) normalizer: Value,
     #[serde(default)]
-    pub(super) pre_tokenizer: Value,
+    pub(in crate::tokenizer) pre_tokenizer: Value,
     #[serde(default)]
-    pub(super) post_processor: Value,
+    pub(in crate::tokenizer) post_processor: Value,
     #[serde(default)]
-    pub(super) decoder: Value,
+    pub(in crate::tokenizer) decoder: Value,
     #[serde(borrow)]
-    pub(super) model: Model<'a>,
+    pub(in crate::tokenizer) model: Model<'a>,
 }
 
 /// A token that is cut out of a text before the model sees it.
 #[derive(Debug, Deserialize)]
-pub(super) struct AddedToken {
-    pub(super) content: String,
+pub(in crate::tokenizer) struct AddedToken {
+    pub(in crate::tokenizer) content: String,
     /// Only if neither neighbor is a letter or digit.
     #[serde(default)]
-    pub(super) single_word: bool,
+    pub(in crate::tokenizer) single_word: bool,
     /// Takes the whitespace before it.
     #[serde(default)]
-    pub(super) lstrip: bool,
+    pub(in crate::tokenizer) lstrip: bool,
     /// Takes the whitespace after it.
     #[serde(default)]
-    pub(super) rstrip: bool,
+    pub(in crate::tokenizer) rstrip: bool,
     /// Is looked for in the normalized text.
     #[serde(default = "yes")]
-    pub(super) normalized: bool,
+    pub(in crate::tokenizer) normalized: bool,
     /// Is no text.
     #[serde(default)]
-    pub(super) special: bool,
+    pub(in crate::tokenizer) special: bool,
 }
 
 fn yes() -> bool {
@@ -52,36 +52,65 @@ fn yes() -> bool {
 
 /// The fields of all kinds of models.
 #[derive(Deserialize)]
-pub(super) struct Model<'a> {
+pub(in crate::tokenizer) struct Model<'a> {
     #[serde(rename = "type")]
-    pub(super) kind: Option<String>,
+    pub(in crate::tokenizer) kind: Option<String>,
     #[serde(borrow)]
-    pub(super) vocab: Vocab<'a>,
+    pub(in crate::tokenizer) vocab: Vocab<'a>,
     #[serde(borrow)]
-    pub(super) merges: Option<Vec<Merge<'a>>>,
-    pub(super) unk_token: Option<String>,
-    pub(super) unk_id: Option<usize>,
-    pub(super) dropout: Option<f64>,
-    pub(super) continuing_subword_prefix: Option<String>,
-    pub(super) end_of_word_suffix: Option<String>,
-    pub(super) max_input_chars_per_word: Option<usize>,
-    pub(super) fuse_unk: Option<bool>,
-    pub(super) byte_fallback: Option<bool>,
-    pub(super) ignore_merges: Option<bool>,
+    pub(in crate::tokenizer) merges: Option<Vec<Merge<'a>>>,
+    pub(in crate::tokenizer) unk_token: Option<String>,
+    pub(in crate::tokenizer) unk_id: Option<usize>,
+    pub(in crate::tokenizer) dropout: Option<f64>,
+    pub(in crate::tokenizer) continuing_subword_prefix: Option<String>,
+    pub(in crate::tokenizer) end_of_word_suffix: Option<String>,
+    pub(in crate::tokenizer) max_input_chars_per_word: Option<usize>,
+    pub(in crate::tokenizer) fuse_unk: Option<bool>,
+    pub(in crate::tokenizer) byte_fallback: Option<bool>,
+    pub(in crate::tokenizer) ignore_merges: Option<bool>,
+}
+
+impl Model<'_> {
+    /// The type, which older files do not state.
+    pub(in crate::tokenizer) fn kind(&self) -> &str {
+        match (&self.kind, &self.vocab) {
+            (Some(kind), _) => kind,
+            (None, Vocab::Scores(_)) => "Unigram",
+            (None, _) if self.merges.is_some() => "BPE",
+            (None, _) if self.max_input_chars_per_word.is_some() => "WordPiece",
+            (None, _) => "WordLevel",
+        }
+    }
+
+    /// The two tokens of each merge. Older files begin with a line that names their version.
+    pub(in crate::tokenizer) fn pairs(&self) -> impl Iterator<Item = Result<(&str, &str), String>> {
+        let is_version =
+            |merge: &&Merge<'_>| matches!(merge, Merge::Line(line) if line.0.starts_with("#version"));
+        let merges = self.merges.iter().flatten().filter(move |merge| !is_version(merge));
+        merges.map(|merge| match merge {
+            Merge::Pair(left, right) => Ok((&*left.0, &*right.0)),
+            Merge::Line(line) => {
+                let pair = line.0.split_once(' ').filter(|(_, right)| !right.contains(' '));
+                pair.ok_or_else(|| {
+                    format!("the merge {:?} is not two tokens with a space between them", line.0)
+                })
+            }
+        })
+    }
 }
 
 /// A string, borrowed from the file if it can be.
 #[derive(Debug)]
-pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
+pub(in crate::tokenizer) struct Text<'a>(pub(in crate::tokenizer) Cow<'a, str>);
 
 /// Tokens, with ids or with scores.
-pub(super) enum Vocab<'a> {
+pub(in crate::tokenizer) enum Vocab<'a> {
     Ids(Vec<(Text<'a>, u32)>),
     Scores(Vec<(Text<'a>, f64)>),
 }
 
 /// Two tokens that become one: `["a", "b"]`, or `"a b"` in older files.
-pub(super) enum Merge<'a> {
+pub(in crate::tokenizer) enum Merge<'a> {
     Pair(Text<'a>, Text<'a>),
     Line(Text<'a>),
 }

@@ -28,6 +28,7 @@ use super::{ParseSpecial, Tokenizer};
 use crate::Error;
 use added::Added;
 use aligned::Aligned;
+pub(super) use file::{File, Vocab};
 use models::{Found, Model, Tokens};
 use normalizers::Normalizer;
 pub(super) use normalizers::base64;

@@ -9,7 +9,7 @@ use super::super::byte_level::char_of_byte;
 use super::super::merge::{Join, Merger};
 use super::super::prefixes::Prefixes;
 use super::super::viterbi::Scored;
-use super::file::{self, Merge, Vocab};
+use super::file::{self, Vocab};
 
 /// Tokens by id and by text.
 #[derive(Debug, Default)]
@@ -147,14 +147,7 @@ impl Unknown {
 
 /// Builds a model and its tokens; its name is for people.
 pub(super) fn read(file: file::Model<'_>) -> Result<(Model, Tokens, &'static str), String> {
-    let kind = match (&file.kind, &file.vocab) {
-        (Some(kind), _) => kind.as_str(),
-        // Older files do not say.
-        (None, Vocab::Scores(_)) => "Unigram",
-        (None, _) if file.merges.is_some() => "BPE",
-        (None, _) if file.max_input_chars_per_word.is_some() => "WordPiece",
-        (None, _) => "WordLevel",
-    };
+    let kind = file.kind();
     let ids = |vocab: &Vocab<'_>| match vocab {
         Vocab::Ids(ids) => Tokens::new(ids.iter().map(|(text, id)| (&*text.0, *id))),
         Vocab::Scores(_) => Err(format!("the vocabulary of a {kind} model is a list, not tokens with ids")),
@@ -235,11 +228,11 @@ impl Bpe {
             return Err(format!("dropout {dropout} would make ids random: set it to null in the file"));
         }
         let prefix = file.continuing_subword_prefix.clone().unwrap_or_default();
-        let merges = file.merges.as_deref().ok_or("a BPE model needs merges")?;
+        let merges = file.merges.as_ref().ok_or("a BPE model needs merges")?;
         let mut joins = HashMap::with_capacity_and_hasher(merges.len(), ahash::RandomState::new());
         let mut joined = String::new();
-        for (rank, (left, right)) in pairs(merges).enumerate() {
-            let pair @ (left, right) = (left, right?);
+        for (rank, pair) in file.pairs().enumerate() {
+            let pair @ (left, right) = pair?;
             let known = |text: &str| {
                 tokens
                     .id(text)
@@ -335,19 +328,6 @@ impl Bpe {
             found.extend(joined.map(|symbol| (symbol.id, place(symbol.start, symbol.len))));
         });
     }
-}
-
-/// The two tokens of each merge. Older files begin with a line that names their version.
-fn pairs<'a>(merges: &'a [Merge<'_>]) -> impl Iterator<Item = (&'a str, Result<&'a str, String>)> {
-    let is_version =
-        |merge: &&Merge<'_>| matches!(merge, Merge::Line(line) if line.0.starts_with("#version"));
-    merges.iter().filter(move |merge| !is_version(merge)).map(|merge| match merge {
-        Merge::Pair(left, right) => (&*left.0, Ok(&*right.0)),
-        Merge::Line(line) => match line.0.split_once(' ').filter(|(_, right)| !right.contains(' ')) {
-            Some((left, right)) => (left, Ok(right)),
-            None => ("", Err(format!("the merge {:?} is not two tokens with a space between them", line.0))),
-        },
-    })
 }
 
 fn pair_key(left: u32, right: u32) -> u64 {
