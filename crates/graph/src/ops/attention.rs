@@ -2,6 +2,7 @@
 
 use super::broadcast::broadcast;
 use super::prelude::*;
+use super::softmax::softmax;
 
 /// Attention: `q: f32[.., tokens, heads, head_dim]`, `k: f32[.., keys, heads, head_dim]`,
 /// `v: f32[.., keys, heads, value_dim]` and, if there is one, a `mask: f32` that broadcasts to
@@ -71,13 +72,10 @@ impl Define for Attention {
                 f64::from(self.scale) * product + mask.unwrap_or(0.0)
             };
             let scores: Vec<f64> = (0..keys).map(score).collect();
-            let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let weights: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
-            let sum: f64 = weights.iter().sum();
-            for (key, weight) in weights.iter().enumerate() {
+            for (key, weight) in softmax(&scores).into_iter().enumerate() {
                 let v = &v[((item * keys + key) * heads + head) * width..][..width];
                 let y = &mut y[row * width..][..width];
-                y.iter_mut().zip(v).for_each(|(y, v)| *y += weight / sum * v);
+                y.iter_mut().zip(v).for_each(|(y, v)| *y += weight * v);
             }
         }
         Ok(vec![from_f64(DType::F32, outputs[0], &y)])

@@ -5,6 +5,7 @@ use super::define::Effect;
 use super::kv_store::{Pages, expect_cache};
 use super::prelude::*;
 use super::ragged::{Token, expect_lengths, expect_page_table, tokens};
+use super::softmax::softmax;
 
 /// Attention of each token to its sequence up to itself. Operands: `q: f32[tokens, heads, head_dim]`, `cache`
 /// (read; laid out as in `kv_store.rs`, with the batch's own keys and values stored already), `row_offsets`,
@@ -99,13 +100,10 @@ impl PagedAttention {
             score *= f64::from(self.scale);
             scores.push(self.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh()));
         }
-        let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let powers: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
-        let sum: f64 = powers.iter().sum();
         let mut result = vec![0.0; q.len()];
-        for (other, power) in seen().zip(powers) {
+        for (other, weight) in seen().zip(softmax(&scores)) {
             for (d, result) in result.iter_mut().enumerate() {
-                *result += power / sum * cache[pages.value(other, kv_head, d)?];
+                *result += weight * cache[pages.value(other, kv_head, d)?];
             }
         }
         Ok(result)

@@ -1,10 +1,9 @@
 //! `y_t = Σ_s softmax_s(scale · q_t · k_s + bias_(s - t)) · v_s`: attention of every token to every token of its own
 //! sequence, before it and after it, for a ragged batch.
 
-use std::ops::Range;
-
 use super::prelude::*;
 use super::ragged::rows;
+use super::softmax::softmax;
 
 /// Attention within each sequence, in both directions. Operands: `q: f32[tokens, heads, head_dim]`,
 /// `k: f32[tokens, heads, head_dim]`, `v: f32[tokens, heads, value_dim]`, `row_offsets: u32[batch + 1]`, and, if
@@ -59,8 +58,9 @@ impl Define for RaggedAttention {
                     let bias = bias.as_ref().map(|(bias, len)| bias[head * len + entry(*len, token, key)]);
                     f64::from(self.scale) * product + bias.unwrap_or(0.0)
                 };
+                let scores: Vec<f64> = sequence.clone().map(score).collect();
                 let y = &mut y[(token * heads + head) * width..][..width];
-                for (key, weight) in sequence.clone().zip(shares(sequence.clone(), score)) {
+                for (key, weight) in sequence.clone().zip(softmax(&scores)) {
                     let v = &v[(key * heads + head) * width..][..width];
                     y.iter_mut().zip(v).for_each(|(y, v)| *y += weight * v);
                 }
@@ -75,15 +75,6 @@ fn entry(len: usize, query: usize, key: usize) -> usize {
     (len / 2 + key).saturating_sub(query).min(len - 1)
 }
 
-/// The softmax of the scores of some keys.
-fn shares(keys: Range<usize>, score: impl Fn(usize) -> f64) -> Vec<f64> {
-    let scores: Vec<f64> = keys.map(score).collect();
-    let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let weights: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
-    let sum: f64 = weights.iter().sum();
-    weights.iter().map(|weight| weight / sum).collect()
-}
-
 fn expect_bias(bias: &Type, q: &Type) -> Result<(), TypeError> {
     expect_dtype("bias", bias, &[DType::F32])?;
     expect_rank("bias", bias, 2)?;
@@ -96,6 +87,8 @@ fn expect_bias(bias: &Type, q: &Type) -> Result<(), TypeError> {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::super::Attention;
     use super::super::testing::{assert_close, check_types, numbers, run};
     use super::*;

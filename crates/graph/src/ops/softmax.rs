@@ -22,13 +22,19 @@ impl Define for Softmax {
     fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
         let mut values = inputs[0].to_f64_vec();
         for lane in Lanes::of(inputs[0].shape(), self.axis).iter() {
-            let largest = lane.clone().map(|i| values[i]).fold(f64::NEG_INFINITY, f64::max);
-            let powers: Vec<f64> = lane.clone().map(|i| (values[i] - largest).exp()).collect();
-            let sum: f64 = powers.iter().sum();
-            lane.zip(powers).for_each(|(i, power)| values[i] = power / sum);
+            let shares = softmax(&lane.clone().map(|i| values[i]).collect::<Vec<_>>());
+            lane.zip(shares).for_each(|(i, share)| values[i] = share);
         }
         Ok(vec![from_f64(inputs[0].dtype(), outputs[0], &values)])
     }
+}
+
+/// One lane.
+pub(super) fn softmax(scores: &[f64]) -> Vec<f64> {
+    let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let powers: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
+    let sum: f64 = powers.iter().sum();
+    powers.iter().map(|power| power / sum).collect()
 }
 
 #[cfg(test)]
