@@ -191,11 +191,6 @@ impl DType {
         self.is_signed_integer() || self.is_float() && !matches!(self, DType::F8E8M0)
     }
 
-    /// Whether this is an integer that cannot be negative.
-    pub const fn is_unsigned(self) -> bool {
-        self.is_unsigned_integer()
-    }
-
     /// Whether this is a signed integer.
     pub const fn is_signed_integer(self) -> bool {
         matches!(self, DType::I8 | DType::I16 | DType::I32 | DType::I64)
@@ -292,7 +287,13 @@ mod tests {
     #[test]
     fn kinds_of_numbers_are_told_apart() {
         let kinds = |dtype: DType| {
-            (dtype.is_float(), dtype.is_half(), dtype.is_integral(), dtype.is_signed(), dtype.is_unsigned())
+            (
+                dtype.is_float(),
+                dtype.is_half(),
+                dtype.is_integral(),
+                dtype.is_signed(),
+                dtype.is_unsigned_integer(),
+            )
         };
         assert_eq!(kinds(DType::BF16), (true, true, false, true, false));
         assert_eq!(kinds(DType::F8E8M0), (true, false, false, false, false));

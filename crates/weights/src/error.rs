@@ -139,7 +139,7 @@ pub enum Error {
         /// The value in the file.
         value: String,
     },
-    /// A string in the metadata is not UTF-8. [`Metadata::byte_strings`](crate::Metadata::byte_strings) has its bytes.
+    /// A string in the metadata is not UTF-8. An array that is read as [`Strings`](crate::Strings) keeps its bytes.
     #[error("metadata `{key}`: not UTF-8: {}", bytes.escape_ascii())]
     NotUtf8 {
         /// The key, with an index for an array: `tokenizer.ggml.tokens[17]`.

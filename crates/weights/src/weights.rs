@@ -50,9 +50,6 @@ impl Weights {
     /// # Errors
     /// As [`Weights::open`], and if there are no files.
     pub fn open_all(paths: &[PathBuf]) -> Result<Weights, Error> {
-        if paths.is_empty() {
-            return Err(Error::NoWeights { path: PathBuf::new() });
-        }
         Weights::of_files(paths.iter().map(|path| WeightFile::open(path)).collect::<Result<_, _>>()?)
     }
 

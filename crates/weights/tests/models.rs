@@ -59,8 +59,8 @@ fn all_files_of_a_model_open() {
 fn other_values_of_a_checkpoint_are_metadata() {
     let Some(path) = testdata::shared("stories260k/pytorch/ckpt_nested.pt") else { return };
     let weights = open(&path);
-    assert_eq!(weights.metadata().u32("model_args.dim").unwrap(), 64);
-    assert_eq!(weights.metadata().u64("iter_num").unwrap(), 100_000);
+    assert_eq!(weights.metadata().required::<u32>("model_args.dim").unwrap(), 64);
+    assert_eq!(weights.metadata().required::<u64>("iter_num").unwrap(), 100_000);
     let Some(path) = testdata::shared("stories260k/hf/model.safetensors") else { return };
     assert_eq!(open(&path).metadata().str("format").unwrap(), "pt");
 }
@@ -122,7 +122,7 @@ fn split_files_are_one_model() {
         let weights = open(path);
         assert_eq!(weights.names().collect::<Vec<_>>(), ["a", "b", "c"]);
         assert_eq!(weights.get("c").unwrap().to_f32_vec(), [4.0]);
-        assert_eq!(weights.metadata().u32("only").unwrap(), 0);
+        assert_eq!(weights.metadata().required::<u32>("only").unwrap(), 0);
         assert_eq!(weights.files().len(), 2);
     }
     folder.write("tiny-00002-of-00002.gguf", &part(1, 3, &[("a", &[4.0])]));

@@ -84,7 +84,7 @@ impl EncoderConfig {
             )));
         }
         let config = EncoderConfig {
-            norm_eps: metadata.f32(&format!("{architecture}.attention.layer_norm_epsilon"))?,
+            norm_eps: metadata.required::<f32>(&format!("{architecture}.attention.layer_norm_epsilon"))?,
             token_types: metadata.optional::<usize>("tokenizer.ggml.token_type_count")?.unwrap_or(1),
             // Tables of positions start with the first that is used.
             padding: None,

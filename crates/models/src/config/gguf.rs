@@ -153,7 +153,7 @@ fn norm_eps(keys: GgufKeys<'_>) -> Result<f32, Error> {
     let rms_norm = "attention.layer_norm_rms_epsilon";
     match (keys.optional(rms_norm)?, keys.optional("attention.layer_norm_epsilon")?) {
         (Some(eps), _) | (None, Some(eps)) => Ok(eps),
-        (None, None) => Ok(keys.metadata.f32(&keys.key(rms_norm))?),
+        (None, None) => Ok(keys.metadata.required::<f32>(&keys.key(rms_norm))?),
     }
 }
 

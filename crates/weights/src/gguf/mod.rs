@@ -465,9 +465,9 @@ mod tests {
         let weights = Weights::open(&path).unwrap();
         let metadata = weights.metadata();
         assert_eq!(metadata.str("general.architecture").unwrap(), "llama");
-        assert_eq!(metadata.u32("llama.block_count").unwrap(), 5);
+        assert_eq!(metadata.required::<u32>("llama.block_count").unwrap(), 5);
         assert_eq!(metadata.strings("tokenizer.ggml.tokens").unwrap()[..3], ["<unk>", "<s>", "</s>"]);
-        assert_eq!(metadata.f32s("tokenizer.ggml.scores").unwrap().len(), 512);
+        assert_eq!(metadata.required::<Vec<f32>>("tokenizer.ggml.scores").unwrap().len(), 512);
         assert_eq!(weights.names().next(), Some("token_embd.weight"));
         let down = weights.get("blk.4.ffn_down.weight").unwrap();
         assert_eq!((down.dtype(), down.shape().dims()), (DType::F16, &[64, 172][..]));

@@ -73,31 +73,11 @@ impl Metadata {
         self.values.get(key).map(|value| T::from_meta(key, value)).transpose()
     }
 
-    /// An integer of any type that is in range.
+    /// An integer of any type that is in range, as a count or a size.
     ///
     /// # Errors
     /// As [`Metadata::required`]; so for each getter below.
-    pub fn u32(&self, key: &str) -> Result<u32, Error> {
-        self.required(key)
-    }
-
-    /// An integer of any type that is in range.
-    pub fn u64(&self, key: &str) -> Result<u64, Error> {
-        self.required(key)
-    }
-
-    /// An integer of any type that is in range, as a count or a size.
     pub fn usize(&self, key: &str) -> Result<usize, Error> {
-        self.required(key)
-    }
-
-    /// A number of either precision.
-    pub fn f32(&self, key: &str) -> Result<f32, Error> {
-        self.required(key)
-    }
-
-    /// A truth value.
-    pub fn bool(&self, key: &str) -> Result<bool, Error> {
         self.required(key)
     }
 
@@ -108,26 +88,6 @@ impl Metadata {
 
     /// An array of texts. The error names the first that is not UTF-8.
     pub fn strings(&self, key: &str) -> Result<Vec<&str>, Error> {
-        self.required(key)
-    }
-
-    /// An array of texts as bytes, UTF-8 or not.
-    pub fn byte_strings(&self, key: &str) -> Result<&Strings, Error> {
-        self.required(key)
-    }
-
-    /// An array of integers of any type, each in range.
-    pub fn i32s(&self, key: &str) -> Result<Vec<i32>, Error> {
-        self.required(key)
-    }
-
-    /// An array of integers of any type, each in range.
-    pub fn u32s(&self, key: &str) -> Result<Vec<u32>, Error> {
-        self.required(key)
-    }
-
-    /// An array of numbers of either precision.
-    pub fn f32s(&self, key: &str) -> Result<Vec<f32>, Error> {
         self.required(key)
     }
 }
