@@ -96,7 +96,7 @@ impl Checkpoint {
         options: CheckpointOptions,
     ) -> Result<Checkpoint, Error> {
         let weights = Weights::open(weights.unwrap_or(model))?;
-        Checkpoint::from_weights_with(weights, &config_path(model), options)
+        Checkpoint::from_weights(weights, &config_path(model), options)
     }
 
     /// A model of weights that are open already; `config_json` is read unless the weights are GGUF, which carry
@@ -104,15 +104,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// As [`Checkpoint::open`].
-    pub fn from_weights(weights: Weights, config_json: &Path) -> Result<Checkpoint, Error> {
-        Checkpoint::from_weights_with(weights, config_json, CheckpointOptions::default())
-    }
-
-    /// As [`Checkpoint::from_weights`], with options.
-    ///
-    /// # Errors
-    /// As [`Checkpoint::open`].
-    pub fn from_weights_with(
+    pub fn from_weights(
         weights: Weights,
         config_json: &Path,
         options: CheckpointOptions,

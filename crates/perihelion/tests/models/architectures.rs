@@ -261,7 +261,8 @@ fn a_header_is_quantized_as_its_file() {
     }
     let options = QuantizeOptions::new(Mix::find("q8_0").unwrap());
     let quantized = |weights: Weights| {
-        let checkpoint = Checkpoint::from_weights(weights, &config_json).unwrap();
+        let checkpoint =
+            Checkpoint::from_weights(weights, &config_json, CheckpointOptions::default()).unwrap();
         checkpoint.quantized(&config_json, &options).unwrap()
     };
     let planned = quantized(Weights::of_files(vec![header.into_file().unwrap()]).unwrap());

@@ -42,7 +42,7 @@ fn rounded(weights: &Weights) -> Weights {
 
 fn open(weights: Weights, folder: &Path, dtype: Option<DType>) -> Checkpoint {
     let options = CheckpointOptions { dtype, ..CheckpointOptions::default() };
-    Checkpoint::from_weights_with(weights, &folder.join("config.json"), options).unwrap()
+    Checkpoint::from_weights(weights, &folder.join("config.json"), options).unwrap()
 }
 
 fn logits(checkpoint: &Checkpoint, tokens: &[u32]) -> Vec<f32> {
@@ -94,8 +94,7 @@ fn casts_are_to_plain_numbers() {
     let golden = Golden::named("qwen3");
     let weights = Weights::open(&golden.folder.join("model.safetensors")).unwrap();
     let options = CheckpointOptions { dtype: Some(DType::Q4_0), ..CheckpointOptions::default() };
-    let error =
-        Checkpoint::from_weights_with(weights, &golden.folder.join("config.json"), options).unwrap_err();
+    let error = Checkpoint::from_weights(weights, &golden.folder.join("config.json"), options).unwrap_err();
     assert!(
         error.to_string().ends_with("weights cannot be cast to q4_0, expected f32, bf16 or f16"),
         "{error}"

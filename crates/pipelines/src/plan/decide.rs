@@ -194,7 +194,7 @@ impl PipelineConfig {
             dtype: self.weights_dtype.map(FloatType::dtype),
         };
         let config_json = folder.join("config.json");
-        let checkpoint = Checkpoint::from_weights_with(weights, &config_json, options);
+        let checkpoint = Checkpoint::from_weights(weights, &config_json, options);
         let Some(mix) = self.quantize else { return Ok(checkpoint?) };
         let refuse = |fix: String| {
             let field = InvalidField { field: "quantize", value: mix.name.to_string(), fix };
