@@ -226,6 +226,11 @@ fn regions_are_built_without_closures() -> Result<(), Error> {
     let next = b.add(carried[0], one)?;
     let open = b.clone().finish(&[next]).unwrap_err().to_string();
     assert_eq!(open, "graph `g`: the region `body` is not ended");
+    let open = Builder::subgraph("part", &[], |b, _| {
+        b.begin_region("then", &[]);
+        Ok(vec![])
+    });
+    assert_eq!(open.unwrap_err().to_string(), "graph `part`: the region `then` is not ended");
     let body = b.end_region(&[next])?;
     let last = b.while_of(&[one], predicate, body)?;
     let mut other = start().0;

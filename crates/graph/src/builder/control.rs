@@ -17,7 +17,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// Appends the input that stands for a value of a graph around.
+    /// Appends the input that stands for a captured value.
     fn capture(&mut self, value: Value, ty: &Type) {
         let name = format!("x{}", self.graph.inputs.len());
         match self.captured.iter().find(|(captured, _)| *captured == value) {
@@ -28,10 +28,10 @@ impl Region {
 }
 
 impl Builder {
-    /// What `then` gives if `predicate`, one bool on the host, is true; else what `otherwise` gives. Both give results of
-    /// the same types, which are `types` if these are known.
+    /// The results of `then` if `predicate`, one bool on the host, is true, else those of `otherwise`. Both must have the
+    /// same types: `types`, if it is given.
     ///
-    /// Both can use the values of this graph, also write its buffers.
+    /// Both may use the values of this graph and write its buffers.
     ///
     /// ```
     /// # use perihelion_graph as graph;
@@ -77,10 +77,10 @@ impl Builder {
         self.ops(Cond { then, otherwise }, &[&[predicate], &captured[..]].concat())
     }
 
-    /// Runs `body` as long as `predicate` gives true: both get the values carried so far; `predicate` gives one bool on the
-    /// host, `body` the next carried values, of the same types. Gives the last.
+    /// Runs `body` as long as `predicate` gives true, and gives the values that are carried last. Both get the values
+    /// carried so far; `predicate` gives one bool on the host, `body` the next carried values, of the same types.
     ///
-    /// Both can use the values of this graph, also write its buffers.
+    /// Both may use the values of this graph and write its buffers.
     ///
     /// ```
     /// # use perihelion_graph as graph;
@@ -136,7 +136,7 @@ impl Builder {
         types.iter().enumerate().map(|(i, ty)| self.input(format!("x{i}"), ty.clone())).collect()
     }
 
-    /// Ends the innermost region, also if it fails. From here on methods add to the graph around it.
+    /// Ends the innermost region, also if this fails. From here on methods add to the graph around it.
     ///
     /// # Errors
     /// If an output is a value of another graph.
@@ -186,8 +186,8 @@ impl Builder {
         }
     }
 
-    /// The graphs of two regions of one op, and the captured values, which are inputs of both behind their own: all that
-    /// one of them captured, and values with the symbols that they name.
+    /// The graphs of the two regions of an op, and the captured values, for which both have inputs behind their own: all
+    /// that either region captured, and values that give symbols their sizes.
     #[track_caller]
     fn join(
         &self,
@@ -250,13 +250,9 @@ impl Builder {
         let mut b = Builder::new(name);
         let values: Vec<Value> = inputs.iter().map(|(name, ty)| b.input(*name, ty.clone())).collect();
         let results = body(&mut b, &values)?;
-        b.finish_part(&results)
-    }
-
-    fn finish_part(mut self, outputs: &[Value]) -> Result<Arc<Graph>, Error> {
-        self.set_outputs(outputs)?;
-        self.graph().verify_part()?;
-        Ok(Arc::new(self.scope.graph))
+        let graph = b.with_outputs(&results)?;
+        graph.verify_part()?;
+        Ok(Arc::new(graph))
     }
 }
 

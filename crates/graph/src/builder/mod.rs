@@ -100,13 +100,18 @@ impl Builder {
     ///
     /// # Errors
     /// If the graph breaks a rule of [`Graph::verify`], or a region is open.
-    pub fn finish(mut self, outputs: &[Value]) -> Result<Graph, Error> {
+    pub fn finish(self, outputs: &[Value]) -> Result<Graph, Error> {
+        let graph = self.with_outputs(outputs)?;
+        graph.verify()?;
+        Ok(graph)
+    }
+
+    fn with_outputs(mut self, outputs: &[Value]) -> Result<Graph, Error> {
         if let Some(scope) = self.enclosing.first() {
             let message = format!("the region `{}` is not ended", self.graph().name());
             return Err(Error::Invalid { graph: scope.graph.name().to_string(), message });
         }
         self.set_outputs(outputs)?;
-        self.graph().verify()?;
         Ok(self.scope.graph)
     }
 
