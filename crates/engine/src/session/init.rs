@@ -51,11 +51,7 @@ impl InferenceSession {
         self.init_all_with(compiled, weights, InitOptions::default())
     }
 
-    /// [`InferenceSession::init_all`] with options.
-    ///
-    /// # Errors
-    /// As [`InferenceSession::init_all`], and if `strict` is set and the registry has unused names.
-    pub fn init_all_with(
+    fn init_all_with(
         &self,
         compiled: &CompiledModel,
         weights: &dyn WeightsRegistry,

@@ -1,6 +1,6 @@
 //! How much each column of a model's matrices matters: the mean square of what it is multiplied with, over a text.
 
-use engine::{InferenceSession, InitOptions, Model};
+use engine::{InferenceSession, Model};
 use graph::ops::{Binary, Reduce, ReduceKind};
 use graph::{Graph, Op, Value};
 use models::{Checkpoint, Importance};
@@ -48,7 +48,7 @@ pub fn measure_importance(
     let mut probes = probe(&mut graph)?;
     let compiled = session.compile(&graph)?;
     let registry = CheckpointWeights(checkpoint);
-    let model = session.init_with(&compiled, &registry, InitOptions::default())?;
+    let model = session.init(&compiled, &registry)?;
     let mut done = 0;
     for part in tokens.chunks(window) {
         run(&model, part, &mut probes)?;
