@@ -50,6 +50,15 @@ fn packed(session: &InferenceSession, path: &Path) -> CompiledModel {
     compiled
 }
 
+/// An artifact with another header.
+fn changed(good: &[u8], change: impl Fn(&mut container::Header)) -> Vec<u8> {
+    let mut header = container::read(good).unwrap();
+    let offset = good.len() - postcard::to_stdvec(&header).unwrap().len();
+    change(&mut header);
+    let bytes = postcard::to_stdvec(&header).unwrap();
+    [&preamble(offset as u64, &bytes), &good[container::PREAMBLE..offset], &bytes].concat()
+}
+
 #[test]
 fn modules_come_back_by_name_and_ask_for_their_weights() {
     let folder = TestFolder::new("artifact_module");
@@ -300,15 +309,12 @@ fn files_for_others_are_named() {
     let devices: [Arc<dyn crate::Device>; 2] = [Arc::new(crate::ReferenceDevice), Arc::new(TestDevice)];
     let model = InferenceSession::new(devices).unwrap().load(&path, &()).unwrap();
     assert!(model.program().to_string().starts_with("plan g on test"));
-    let good = fs::read(&path).unwrap();
-    let mut header = container::read(&good).unwrap();
-    let offset = good.len() - postcard::to_stdvec(&header).unwrap().len();
-    assert_eq!(header.maker, container::maker());
-    header.maker = "perihelion 99.0.0".to_string();
-    let bytes = postcard::to_stdvec(&header).unwrap();
-    let sections = &good[container::PREAMBLE..offset];
-    fs::write(&path, [&preamble(offset as u64, &bytes), sections, &bytes].concat()).unwrap();
     let maker = container::maker();
+    let newer = changed(&fs::read(&path).unwrap(), |header| {
+        assert_eq!(header.maker, maker);
+        header.maker = "perihelion 99.0.0".to_string();
+    });
+    fs::write(&path, newer).unwrap();
     let newer = format!("it was made by perihelion 99.0.0, but this is {maker}; compile the model again");
     check(session().load(&path, &()), &newer);
     fs::write(&path, b"PK\x03\x04").unwrap();
@@ -326,13 +332,8 @@ fn contents_that_contradict_each_other_are_refused() {
     packed(&session, &path);
     let good = fs::read(&path).unwrap();
     let header = container::read(&good).unwrap();
-    let offset = good.len() - postcard::to_stdvec(&header).unwrap().len();
     let check = |change: &dyn Fn(&mut container::Header), expected: &str| {
-        let mut header = header.clone();
-        change(&mut header);
-        let bytes = postcard::to_stdvec(&header).unwrap();
-        let sections = &good[container::PREAMBLE..offset];
-        fs::write(&path, [&preamble(offset as u64, &bytes), sections, &bytes].concat()).unwrap();
+        fs::write(&path, changed(&good, change)).unwrap();
         let message = message(session.load(&path, &()));
         assert!(message.contains(expected), "{message}");
     };
