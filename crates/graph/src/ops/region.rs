@@ -1,7 +1,7 @@
 //! A box of elements, every so many along each axis, whose place may follow from data: of tensors and of buffers.
 
 use super::define::Effect;
-use super::indexing::integers;
+use super::indexing::{integers, mapped};
 use super::prelude::*;
 
 /// Reads a box of a buffer: `mut` [d..] of any plain dtype, `starts: i64[rank]` → [shape..].
@@ -74,16 +74,8 @@ fn positions(
 ) -> Result<Vec<usize>, Error> {
     let starts: Vec<i64> = integers(starts).into_iter().map(|start| start as i64).collect();
     let starts = box_starts(whole, part, &starts, steps).map_err(|message| Error::evaluation(op, message))?;
-    let strides = whole.row_major_strides();
-    let position = |mut element: usize| {
-        let mut position = 0;
-        for axis in (0..part.rank()).rev() {
-            position += (starts[axis] + element % part[axis] * steps[axis]) * strides[axis] as usize;
-            element /= part[axis];
-        }
-        position
-    };
-    Ok((0..part.elements()).map(position).collect())
+    let positions = mapped(whole, part, |axis, index| Some(starts[axis] + index * steps[axis]));
+    Ok(positions.into_iter().flatten().collect())
 }
 
 impl Define for LoadSlice {
