@@ -80,16 +80,18 @@ pub trait WeightTypes {
     }
 }
 
-/// What a graph gives of the rows that are asked for.
+/// The output of a decoder's graph, for the rows that the input [`state::OUTPUT_ROWS`] names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Output {
+pub enum DecoderOutput {
+    /// f32[outputs, hidden]: the hidden states after the last norm.
     Hidden,
+    /// f32[outputs, vocab].
     Logits,
 }
 
 impl Decoder {
-    /// The graph of one step over a paged cache that keeps `cache_dtype`, f32, bf16 or f16: inputs as [`Decoder::inputs`]
-    /// says; one output, the logits f32[outputs, vocab].
+    /// The graph of one step over a paged cache that keeps `cache_dtype`, f32, bf16 or f16, with the inputs of
+    /// [`Decoder::inputs`].
     ///
     /// # Errors
     /// If a weight is missing from `weights`, or no cache keeps `cache_dtype`.
@@ -98,35 +100,7 @@ impl Decoder {
     /// If `page_size` is no power of two of at least 16.
     pub fn build(
         &self,
-        name: &str,
-        weights: &dyn WeightTypes,
-        page_size: usize,
-        cache_dtype: DType,
-    ) -> Result<Graph, Error> {
-        self.build_up_to(Output::Logits, name, weights, page_size, cache_dtype)
-    }
-
-    /// The graph of one step that ends before the head: its output is f32[outputs, hidden], the hidden states of
-    /// the rows that the input [`state::OUTPUT_ROWS`] names, after the last norm.
-    ///
-    /// # Errors
-    /// As [`Decoder::build`].
-    ///
-    /// # Panics
-    /// As there.
-    pub fn build_hidden(
-        &self,
-        name: &str,
-        weights: &dyn WeightTypes,
-        page_size: usize,
-        cache_dtype: DType,
-    ) -> Result<Graph, Error> {
-        self.build_up_to(Output::Hidden, name, weights, page_size, cache_dtype)
-    }
-
-    fn build_up_to(
-        &self,
-        output: Output,
+        output: DecoderOutput,
         name: &str,
         weights: &dyn WeightTypes,
         page_size: usize,
@@ -155,7 +129,7 @@ impl Decoder {
         }
         let rows = context.graph.push_one(Gather { axis: 0 }.into(), &[x, output_rows])?; // [outputs, hidden]
         let rows = self.norm.build(&mut context, "output_norm", self.hidden, rows)?;
-        if output == Output::Hidden {
+        if output == DecoderOutput::Hidden {
             graph.set_outputs(&[rows]);
             return Ok(graph);
         }

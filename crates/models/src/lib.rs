@@ -26,7 +26,7 @@ mod stored;
 pub use architectures::{ARCHITECTURES, Architecture, ENCODERS, EncoderArchitecture};
 pub use checkpoint::{Checkpoint, CheckpointOptions, Network};
 pub use config::{Config, EncoderConfig, ExpertConfig, Multipliers, RopeConfig, Scaling};
-pub use decoder::{Decoder, Layer, Mixer, Residual, WeightTypes};
+pub use decoder::{Decoder, DecoderOutput, Layer, Mixer, Residual, WeightTypes};
 pub use encoder::{Encoder, EncoderLayer, Positions, RelativeBias};
 pub use error::Error;
 pub use export::{Importance, QuantizeOptions, Quantizer};

@@ -28,7 +28,7 @@ use crate::layout::Layout;
 use crate::names::CanonicalNames;
 use crate::stored::gptq::Layer;
 use crate::stored::{Names, Stored, TensorReader, is_plain};
-use crate::{Config, Decoder, Encoder, Error, QuantizeOptions, Quantizer, Rope, WeightTypes};
+use crate::{Config, Decoder, DecoderOutput, Encoder, Error, QuantizeOptions, Quantizer, Rope, WeightTypes};
 
 /// What of a checkpoint its user decides.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -167,19 +167,20 @@ impl Checkpoint {
     /// # Errors
     /// If a weight is missing, no cache keeps `cache_dtype`, or the model is an encoder.
     pub fn graph(&self, page_size: usize, cache_dtype: DType) -> Result<graph::Graph, Error> {
-        let graph = self.decoder()?.build("decoder", &self.types(), page_size, cache_dtype);
+        let graph =
+            self.decoder()?.build(DecoderOutput::Logits, "decoder", &self.types(), page_size, cache_dtype);
         graph.map_err(|error| error.naming(|name| self.name_in_files(name)))
     }
 
     /// The graph of hidden states: of a batch of texts, [`Encoder::build`], which has no cache, or of one step,
-    /// [`Decoder::build_hidden`].
+    /// [`Decoder::build`].
     ///
     /// # Errors
     /// If a weight is missing, or no cache keeps `cache_dtype`.
     pub fn hidden_graph(&self, page_size: usize, cache_dtype: DType) -> Result<graph::Graph, Error> {
         let graph = match &self.network {
             Network::Decoder(decoder) => {
-                decoder.build_hidden("decoder", &self.types(), page_size, cache_dtype)
+                decoder.build(DecoderOutput::Hidden, "decoder", &self.types(), page_size, cache_dtype)
             }
             Network::Encoder(encoder) => encoder.build("encoder", &self.types()),
         };

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use perihelion::driver::{DType, Shape, Tensor};
 use perihelion::engine::{Model, PackError, WeightsRegistry};
 use perihelion::graph::Op;
-use perihelion::models::{Checkpoint, WeightTypes};
+use perihelion::models::{Checkpoint, DecoderOutput, WeightTypes};
 use perihelion::pipelines::{Batch, Runner, SequenceId, Slice};
 use tensor::{AlignedBytes, Bytes, blocks};
 
@@ -30,7 +30,12 @@ impl WeightTypes for Experts<'_> {
 impl Experts<'_> {
     /// The model, with experts as `convert` has them.
     fn load(&self, convert: impl Fn(&Tensor) -> Tensor) -> Model {
-        let graph = self.checkpoint.decoder().unwrap().build("experts", self, PAGE_SIZE, DType::F32).unwrap();
+        let graph = self
+            .checkpoint
+            .decoder()
+            .unwrap()
+            .build(DecoderOutput::Logits, "experts", self, PAGE_SIZE, DType::F32)
+            .unwrap();
         let names = graph.nodes().filter_map(|(_, node)| match &node.op {
             Op::Weight(weight) => Some(weight.name.clone()),
             _ => None,

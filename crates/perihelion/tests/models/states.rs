@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use perihelion::driver::{DType, Tensor};
-use perihelion::models::{Decoder, Mixer};
+use perihelion::models::{Decoder, DecoderOutput, Mixer};
 use perihelion::pipelines::{Batch, Runner, Slice};
 
 use crate::architectures::{Golden, PAGE_SIZE, weights};
@@ -18,7 +18,8 @@ fn logits(
     weights: &HashMap<String, Tensor>,
     chunks: &[usize],
 ) -> Vec<f32> {
-    let graph = decoder.build("decoder", &golden.checkpoint(), PAGE_SIZE, DType::F32).unwrap();
+    let graph =
+        decoder.build(DecoderOutput::Logits, "decoder", &golden.checkpoint(), PAGE_SIZE, DType::F32).unwrap();
     let model = session(2).load(&graph, weights).unwrap();
     let mut runner = Runner::new(model, 5, decoder.vocab).unwrap();
     let (mut logits, mut done) = (Vec::new(), 0);
