@@ -124,8 +124,9 @@ def _listed(values: Any) -> Iterable[Any]:
     """Values that may be none, one or several."""
     if values is None:
         return ()
-    is_one = isinstance(values, (Value, Shape, DLPackArray)) or not isinstance(values, Iterable)
-    return (values,) if is_one else values
+    if isinstance(values, Iterable) and not isinstance(values, (Value, Shape, DLPackArray)):
+        return values
+    return (values,)
 
 
 def call(graph: Graph, *args: Value | TensorValueLike, prefix: str = "") -> list[Value]:
