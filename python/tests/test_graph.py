@@ -161,6 +161,23 @@ class TestErrors:
             with pytest.raises(IndexError, match="has no axis 2$"):
                 ops.concat([x, x], 2)
 
+    def test_tracebacks_show_two_frames_of_ours_at_most(self) -> None:
+        with Graph("g", input_types=[tensor("float32", "n", 3), tensor("float32", 4, 5)]) as graph:
+            x, y = (value.tensor for value in graph.inputs)
+            for wrong in (
+                lambda: x @ y,
+                lambda: ops.add(x, y),
+                lambda: -x.reshape([4]),
+                lambda: x.max(2),
+                lambda: ops.softmax(x, 2),
+                lambda: x[0, 0, 0],
+                lambda: ops.gather(x, y, 0),
+            ):
+                with pytest.raises(ValueError) as raised:
+                    wrong()
+                ours = [str(entry.path) for entry in raised.traceback if "/perihelion/" in str(entry.path)]
+                assert 1 <= len(ours) <= 2, ours
+
     def test_kinds_of_objects_are_type_errors(self) -> None:
         with Graph("g", input_types=[tensor("float32", "n")]) as graph:
             x = graph.inputs[0].tensor

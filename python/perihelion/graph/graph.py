@@ -250,7 +250,7 @@ class Graph:
 
         Args:
             weight: one of the graph's, or a new one.
-            force_initial_weight_on_host: whether the weight is given in the memory of the CPU, also for an accelerator.
+            force_initial_weight_on_host: whether the value is given in the memory of the CPU.
 
         Raises:
             ValueError: another weight of the graph has its name.

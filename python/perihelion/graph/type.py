@@ -45,7 +45,10 @@ class ConvInputLayout(str, Enum):
 
 
 class FilterLayout(str, Enum):
-    """The order of a filter's axes: R and S are height and width, Q is depth, C the channels of the input, F of the result."""
+    """The order of a filter's axes.
+
+    R and S are height and width, Q is depth, C the channels of the input, F those of the result.
+    """
 
     RSCF = "RSCF"
     QRSCF = "QRSCF"

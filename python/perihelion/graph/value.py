@@ -193,7 +193,7 @@ class TensorValue(Value):
 
     def max(self, axis: int = -1) -> TensorValue:
         """The largest element along an axis, which stays with size 1."""
-        return ops.max(self, axis=axis)
+        return _along("reduce_max", self, axis)
 
     def mean(self, axis: int = -1) -> TensorValue:
         """See `ops.mean`."""
@@ -201,15 +201,15 @@ class TensorValue(Value):
 
     def min(self, axis: int = -1) -> TensorValue:
         """The smallest element along an axis, which stays with size 1."""
-        return ops.min(self, axis=axis)
+        return _along("reduce_min", self, axis)
 
     def stdev(self, axis: int = -1) -> TensorValue:
         """The square root of `var`."""
-        return _build(lambda b: b.along("standard_deviation", self._native, axis))
+        return _along("standard_deviation", self, axis)
 
     def var(self, axis: int = -1) -> TensorValue:
         """The mean of the squared distances from the mean along an axis, which stays with size 1."""
-        return _build(lambda b: b.along("variance", self._native, axis))
+        return _along("variance", self, axis)
 
     def __getitem__(self, index: Any) -> TensorValue:
         return ops.slice_tensor(self, index if isinstance(index, tuple) and not _is_span(index) else (index,))
@@ -221,10 +221,10 @@ class TensorValue(Value):
         return hash(self._native)
 
     def __eq__(self, other: object) -> TensorValue:  # type: ignore[override]
-        return ops.equal(self, other)  # type: ignore[arg-type]
+        return _binary("equal", self, other)
 
     def __ne__(self, other: object) -> TensorValue:  # type: ignore[override]
-        return ops.not_equal(self, other)  # type: ignore[arg-type]
+        return _binary("not_equal", self, other)
 
     def __lt__(self, other: TensorValueLike) -> TensorValue:
         return _binary("less", self, other)
@@ -233,94 +233,94 @@ class TensorValue(Value):
         return _binary("less_equal", self, other)
 
     def __gt__(self, other: TensorValueLike) -> TensorValue:
-        return ops.greater(self, other)
+        return _binary("greater", self, other)
 
     def __ge__(self, other: TensorValueLike) -> TensorValue:
-        return ops.greater_equal(self, other)
+        return _binary("greater_equal", self, other)
 
     def __neg__(self) -> TensorValue:
-        return ops.negate(self)
+        return _unary("negate", self)
 
     def __invert__(self) -> TensorValue:
-        return ops.logical_not(self)
+        return _unary("logical_not", self)
 
     def __abs__(self) -> TensorValue:
-        return ops.abs(self)
+        return _unary("abs", self)
 
     def __round__(self, ndigits: None = None) -> TensorValue:
-        return ops.round(self)
+        return _unary("round", self)
 
     def __add__(self, other: TensorValueLike) -> TensorValue:
-        return ops.add(self, other)
+        return _binary("add", self, other)
 
     def __radd__(self, other: TensorValueLike) -> TensorValue:
-        return ops.add(other, self)
+        return _binary("add", other, self)
 
     def __sub__(self, other: TensorValueLike) -> TensorValue:
-        return ops.sub(self, other)
+        return _binary("sub", self, other)
 
     def __rsub__(self, other: TensorValueLike) -> TensorValue:
-        return ops.sub(other, self)
+        return _binary("sub", other, self)
 
     def __mul__(self, other: TensorValueLike) -> TensorValue:
-        return ops.mul(self, other)
+        return _binary("mul", self, other)
 
     def __rmul__(self, other: TensorValueLike) -> TensorValue:
-        return ops.mul(other, self)
+        return _binary("mul", other, self)
 
     def __truediv__(self, other: TensorValueLike) -> TensorValue:
-        return ops.div(self, other)
+        return _binary("div", self, other)
 
     def __rtruediv__(self, other: TensorValueLike) -> TensorValue:
-        return ops.div(other, self)
+        return _binary("div", other, self)
 
     def __floordiv__(self, other: TensorValueLike) -> TensorValue:
-        return ops.floor_div(self, other)
+        return _binary("floor_div", self, other)
 
     def __rfloordiv__(self, other: TensorValueLike) -> TensorValue:
-        return ops.floor_div(other, self)
+        return _binary("floor_div", other, self)
 
     def __mod__(self, other: TensorValueLike) -> TensorValue:
-        return ops.mod(self, other)
+        return _binary("rem", self, other)
 
     def __rmod__(self, other: TensorValueLike) -> TensorValue:
-        return ops.mod(other, self)
+        return _binary("rem", other, self)
 
     def __divmod__(self, other: TensorValueLike) -> tuple[TensorValue, TensorValue]:
-        return ops.floor_div(self, other), ops.mod(self, other)
+        return _binary("floor_div", self, other), _binary("rem", self, other)
 
     def __rdivmod__(self, other: TensorValueLike) -> tuple[TensorValue, TensorValue]:
-        return ops.floor_div(other, self), ops.mod(other, self)
+        return _binary("floor_div", other, self), _binary("rem", other, self)
 
     def __pow__(self, other: TensorValueLike) -> TensorValue:
-        return ops.pow(self, other)
+        return _binary("pow", self, other)
 
     def __rpow__(self, other: TensorValueLike) -> TensorValue:
-        return ops.pow(other, self)
+        return _binary("pow", other, self)
 
     def __matmul__(self, other: TensorValueLike) -> TensorValue:
-        return ops.matmul(self, other)
+        return _binary("matmul", self, other)
 
     def __rmatmul__(self, other: TensorValueLike) -> TensorValue:
-        return ops.matmul(other, self)
+        return _binary("matmul", other, self)
 
     def __and__(self, other: TensorValueLike) -> TensorValue:
-        return ops.logical_and(self, other)
+        return _binary("logical_and", self, other)
 
     def __rand__(self, other: TensorValueLike) -> TensorValue:
-        return ops.logical_and(other, self)
+        return _binary("logical_and", other, self)
 
     def __or__(self, other: TensorValueLike) -> TensorValue:
-        return ops.logical_or(self, other)
+        return _binary("logical_or", self, other)
 
     def __ror__(self, other: TensorValueLike) -> TensorValue:
-        return ops.logical_or(other, self)
+        return _binary("logical_or", other, self)
 
     def __xor__(self, other: TensorValueLike) -> TensorValue:
-        return ops.logical_xor(self, other)
+        return _binary("logical_xor", self, other)
 
     def __rxor__(self, other: TensorValueLike) -> TensorValue:
-        return ops.logical_xor(other, self)
+        return _binary("logical_xor", other, self)
 
     # NumPy's arrays leave binary operators to us.
     __array_ufunc__ = None
@@ -355,7 +355,8 @@ class BufferValue(Value):
         if index is Ellipsis:
             return ops.buffer_load(self)
         indices = _indices(self, index if isinstance(index, tuple) else (index,))
-        return _build(lambda b: b.load_slice(self._native, indices))
+        graph = _current()
+        return _wrap_tensor(graph._native.load_slice(self._native, indices), graph)
 
     def __setitem__(self, index: Any, value: TensorValueLike) -> None:
         if index is Ellipsis:
@@ -482,6 +483,18 @@ def _binary(function: str, lhs: object, rhs: object) -> TensorValue:
     return _wrap_tensor(graph._native.binary(function, x, y), graph)
 
 
+def _unary(function: str, x: object) -> TensorValue:
+    """A function of each element."""
+    graph = _current()
+    return _wrap_tensor(graph._native.unary(function, _native("x", x)), graph)
+
+
+def _along(function: str, x: object, axis: int) -> TensorValue:
+    """A function along an axis."""
+    graph = _current()
+    return _wrap_tensor(graph._native.along(function, _native("x", x), axis), graph)
+
+
 def _indices(value: Value, indices: Iterable[Any]) -> list[_perihelion._Index]:
     """Indices into a value as the native module takes them."""
     indices = list(indices)
@@ -544,12 +557,6 @@ def _end(end: Any) -> _perihelion.GraphValue:
 def _is_span(index: tuple[Any, ...]) -> bool:
     """Whether a tuple is one slice with its size, and not indices of two axes."""
     return len(index) == 2 and isinstance(index[0], slice) and isinstance(index[1], (str, Dim))
-
-
-def _build(make: Any) -> TensorValue:
-    """The tensor that a method of the current graph's builder makes."""
-    graph = _current()
-    return _wrap_tensor(make(graph._native), graph)
 
 
 def _unexpected(parameter: str, value: object, expected: str) -> TypeError:

@@ -224,7 +224,9 @@ class ShardingStrategy:
         return ShardingStrategy._of("replicate", num_devices)
 
     @staticmethod
-    def stacked_qkv(num_devices: int, num_heads: int, head_dim: int, num_kv_heads: int | None = None) -> ShardingStrategy:
+    def stacked_qkv(
+        num_devices: int, num_heads: int, head_dim: int, num_kv_heads: int | None = None
+    ) -> ShardingStrategy:
         """Rows of queries, keys and values, each divided by heads."""
         kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         return ShardingStrategy._of("stacked_qkv", num_devices, num_heads, kv_heads, head_dim)

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from ..value import TensorValue, TensorValueLike, _binary, _build, _current, _native, _native_data, _wrap_tensor
+from ..value import (
+    TensorValue,
+    TensorValueLike,
+    _along,
+    _binary,
+    _current,
+    _native,
+    _native_data,
+    _wrap_tensor,
+)
 
 __all__ = [
     "argmax",
@@ -38,12 +47,12 @@ def prod(x: TensorValueLike, axis: int = -1) -> TensorValue:
 
 
 def argmin(x: TensorValueLike, axis: int = -1) -> TensorValue:
-    """The index (int64) of the smallest element along an axis, which stays with size 1; of the first if several are."""
+    """The index (int64) of the first smallest element along an axis, which stays with size 1."""
     return _along("argmin", x, axis)
 
 
 def argmax(x: TensorValueLike, axis: int = -1) -> TensorValue:
-    """The index (int64) of the largest element along an axis, which stays with size 1; of the first if several are."""
+    """The index (int64) of the first largest element along an axis, which stays with size 1."""
     return _along("argmax", x, axis)
 
 
@@ -68,11 +77,11 @@ def layer_norm(
         beta: [n].
         epsilon: added to the variance.
     """
-    return _build(
-        lambda b: b.layer_norm(
-            _native("input", input), _native_data("gamma", gamma), _native_data("beta", beta), epsilon
-        )
+    graph = _current()
+    native = graph._native.layer_norm(
+        _native("input", input), _native_data("gamma", gamma), _native_data("beta", beta), epsilon
     )
+    return _wrap_tensor(native, graph)
 
 
 def rms_norm(
@@ -91,15 +100,15 @@ def rms_norm(
         weight_offset: added to the weight.
         multiply_before_cast: whether the weight multiplies before the result is cast to a dtype of 16 bits.
     """
-    return _build(
-        lambda b: b.rms_norm(
-            _native("input", input),
-            _native_data("weight", weight),
-            epsilon,
-            weight_offset,
-            not multiply_before_cast,
-        )
+    graph = _current()
+    native = graph._native.rms_norm(
+        _native("input", input),
+        _native_data("weight", weight),
+        epsilon,
+        weight_offset,
+        not multiply_before_cast,
     )
+    return _wrap_tensor(native, graph)
 
 
 def group_norm(
@@ -114,11 +123,11 @@ def group_norm(
         num_groups: divides the channels.
         epsilon: added to the variance.
     """
-    return _build(
-        lambda b: b.group_norm(
-            _native("input", input), _native_data("gamma", gamma), _native_data("beta", beta), num_groups, epsilon
-        )
+    graph = _current()
+    native = graph._native.group_norm(
+        _native("input", input), _native_data("gamma", gamma), _native_data("beta", beta), num_groups, epsilon
     )
+    return _wrap_tensor(native, graph)
 
 
 def cumsum(x: TensorValueLike, axis: int = -1, exclusive: bool = False, reverse: bool = False) -> TensorValue:
@@ -130,7 +139,8 @@ def cumsum(x: TensorValueLike, axis: int = -1, exclusive: bool = False, reverse:
         exclusive: whether an element is left out of its own sum.
         reverse: whether sums start at the end.
     """
-    return _build(lambda b: b.cumsum(_native("x", x), axis, exclusive, reverse))
+    graph = _current()
+    return _wrap_tensor(graph._native.cumsum(_native("x", x), axis, exclusive, reverse), graph)
 
 
 def argsort(x: TensorValueLike, ascending: bool = True) -> TensorValue:
@@ -159,10 +169,6 @@ def _top_k(x: TensorValueLike, k: int, axis: int, smallest: bool) -> tuple[Tenso
     graph = _current()
     values, indices = graph._native.top_k(_native("input", x), k, axis, smallest)
     return _wrap_tensor(values, graph), _wrap_tensor(indices, graph)
-
-
-def _along(function: str, x: TensorValueLike, axis: int) -> TensorValue:
-    return _build(lambda b: b.along(function, _native("x", x), axis))
 
 
 def _extreme(kind: str, x: TensorValueLike, y: TensorValueLike | None, axis: int | None) -> TensorValue:

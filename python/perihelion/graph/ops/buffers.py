@@ -10,11 +10,11 @@ from ..value import (
     SliceIndex,
     TensorValue,
     TensorValueLike,
-    _build,
     _current,
     _indices,
     _native_data,
     _to_buffer,
+    _wrap_tensor,
 )
 from .make import _like
 
@@ -23,7 +23,8 @@ __all__ = ["buffer_load", "buffer_store", "buffer_store_slice", "print"]
 
 def buffer_load(x: BufferValueLike) -> TensorValue:
     """The contents of a buffer at this point of the graph."""
-    return _build(lambda b: b.unary("load", _to_buffer("x", x)._native))
+    graph = _current()
+    return _wrap_tensor(graph._native.unary("load", _to_buffer("x", x)._native), graph)
 
 
 def buffer_store(destination: BufferValueLike, source: TensorValueLike) -> None:

@@ -11,7 +11,6 @@ from ..value import (
     BufferValueLike,
     TensorValue,
     TensorValueLike,
-    _build,
     _current,
     _native,
     _native_data,
@@ -31,7 +30,9 @@ __all__ = [
 
 def transfer_to(x: TensorValueLike, device: Device | DeviceRef) -> TensorValue:
     """The tensor on a device; itself if it is there."""
-    return _build(lambda b: b.transfer_to(_native("x", x), DeviceRef.from_device(device)._native))
+    graph = _current()
+    native = graph._native.transfer_to(_native("x", x), DeviceRef.from_device(device)._native)
+    return _wrap_tensor(native, graph)
 
 
 def allgather(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perihelion.dtype import DType
 
-from ..value import TensorValue, TensorValueLike, _binary, _build, _native, _operand
+from ..value import TensorValue, TensorValueLike, _binary, _current, _native, _operand, _unary, _wrap_tensor
 from .along import _extreme
 
 __all__ = [
@@ -245,7 +245,8 @@ def gelu(x: TensorValueLike, approximate: str = "none") -> TensorValue:
         x: floats.
         approximate: "none" for the function itself, "tanh" or "quick" for an approximation.
     """
-    return _build(lambda b: b.gelu(_native("x", x), approximate))
+    graph = _current()
+    return _wrap_tensor(graph._native.gelu(_native("x", x), approximate), graph)
 
 
 def min(x: TensorValueLike, y: TensorValueLike | None = None, /, axis: int | None = None) -> TensorValue:
@@ -266,13 +267,12 @@ def max(x: TensorValueLike, y: TensorValueLike | None = None, /, axis: int | Non
 
 def where(condition: TensorValueLike, x: TensorValueLike, y: TensorValueLike) -> TensorValue:
     """The elements of `x` where `condition` is true, else those of `y`; shapes broadcast."""
-    return _build(lambda b: b.select(_native("condition", condition), _operand("x", x), _operand("y", y)))
+    graph = _current()
+    native = graph._native.select(_native("condition", condition), _operand("x", x), _operand("y", y))
+    return _wrap_tensor(native, graph)
 
 
 def cast(x: TensorValueLike, dtype: DType) -> TensorValue:
     """Each element in another dtype."""
-    return _build(lambda b: b.cast(_native("x", x), dtype.value))
-
-
-def _unary(function: str, x: TensorValueLike) -> TensorValue:
-    return _build(lambda b: b.unary(function, _native("x", x)))
+    graph = _current()
+    return _wrap_tensor(graph._native.cast(_native("x", x), dtype.value), graph)

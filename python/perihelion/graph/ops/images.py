@@ -9,7 +9,7 @@ from typing import Union
 from ..dim import Dim, DimLike
 from ..shape import Shape, ShapeLike
 from ..type import ConvInputLayout, FilterLayout
-from ..value import TensorValue, TensorValueLike, _build, _native, _native_data
+from ..value import TensorValue, TensorValueLike, _current, _native, _native_data, _wrap_tensor
 from .make import _scalar
 
 __all__ = [
@@ -117,14 +117,14 @@ def conv2d_transpose(
     """
     windows = _windows(stride, dilation, padding)
     layouts = ConvInputLayout(input_layout).value, FilterLayout(filter_layout).value
-    return _build(
-        lambda b: b.conv2d_transpose(
-            _native("x", x),
-            _native_data("filter", filter),
-            None if bias is None else _native_data("bias", bias),
-            (windows, list(output_paddings), *layouts),
-        )
+    graph = _current()
+    native = graph._native.conv2d_transpose(
+        _native("x", x),
+        _native_data("filter", filter),
+        None if bias is None else _native_data("bias", bias),
+        (windows, list(output_paddings), *layouts),
     )
+    return _wrap_tensor(native, graph)
 
 
 def avg_pool2d(
@@ -182,7 +182,8 @@ def fold(
     """
     size = [dim._native for dim in Shape(output_size)]
     windows = _same_windows(stride, dilation, padding)
-    return _build(lambda b: b.fold(_native("input", input), size, _pair(kernel_size), windows))
+    graph = _current()
+    return _wrap_tensor(graph._native.fold(_native("input", input), size, _pair(kernel_size), windows), graph)
 
 
 def roi_align(
@@ -208,7 +209,9 @@ def roi_align(
         mode: what becomes of the samples of a bin: "AVG" or "MAX".
     """
     settings = ((output_height, output_width), spatial_scale, int(sampling_ratio), aligned, mode)
-    return _build(lambda b: b.roi_align(_native("input", input), _native_data("rois", rois), settings))
+    graph = _current()
+    native = graph._native.roi_align(_native("input", input), _native_data("rois", rois), settings)
+    return _wrap_tensor(native, graph)
 
 
 def resize(
@@ -270,16 +273,16 @@ def non_maximum_suppression(
         score_threshold: the score that a box must be above.
         out_dim: a name for the number of boxes.
     """
-    return _build(
-        lambda b: b.non_maximum_suppression(
-            _native("boxes", boxes),
-            _native("scores", scores),
-            _scalar(max_output_boxes_per_class, "int64"),
-            _scalar(iou_threshold, "float32"),
-            _scalar(score_threshold, "float32"),
-            str(out_dim),
-        )
+    graph = _current()
+    native = graph._native.non_maximum_suppression(
+        _native("boxes", boxes),
+        _native("scores", scores),
+        _scalar(max_output_boxes_per_class, "int64"),
+        _scalar(iou_threshold, "float32"),
+        _scalar(score_threshold, "float32"),
+        str(out_dim),
     )
+    return _wrap_tensor(native, graph)
 
 
 def irfft(
@@ -303,9 +306,11 @@ def irfft(
     length = None if n is None else Dim(n)._native
     norm = Normalization(normalization).value
     x = _native("input_tensor", input_tensor)
-    return _build(
-        lambda b: b.irfft(x if input_is_complex else b.unary("real_as_complex", x), length, axis, norm)
+    graph = _current()
+    native = graph._native.irfft(
+        x if input_is_complex else graph._native.unary("real_as_complex", x), length, axis, norm
     )
+    return _wrap_tensor(native, graph)
 
 
 def _conv(
@@ -322,15 +327,15 @@ def _conv(
 ) -> TensorValue:
     windows = _windows(stride, dilation, padding)
     layouts = ConvInputLayout(input_layout).value, FilterLayout(filter_layout).value
-    return _build(
-        lambda b: b.conv(
-            axes,
-            _native("x", x),
-            _native_data("filter", filter),
-            None if bias is None else _native_data("bias", bias),
-            (windows, groups, *layouts),
-        )
+    graph = _current()
+    native = graph._native.conv(
+        axes,
+        _native("x", x),
+        _native_data("filter", filter),
+        None if bias is None else _native_data("bias", bias),
+        (windows, groups, *layouts),
     )
+    return _wrap_tensor(native, graph)
 
 
 def _pool(
@@ -343,7 +348,9 @@ def _pool(
     count_padding: bool | None,
 ) -> TensorValue:
     windows = _same_windows(stride, dilation, padding)
-    return _build(lambda b: b.pool2d(_native("input", x), _pair(size), windows, round_up, count_padding))
+    graph = _current()
+    native = graph._native.pool2d(_native("input", x), _pair(size), windows, round_up, count_padding)
+    return _wrap_tensor(native, graph)
 
 
 def _resize(
@@ -355,9 +362,9 @@ def _resize(
     antialias: bool = False,
 ) -> TensorValue:
     dims = [dim._native for dim in Shape(size)]
-    return _build(
-        lambda b: b.resize(_native("input", x), dims, interpolation, coordinates, rounding, antialias)
-    )
+    graph = _current()
+    native = graph._native.resize(_native("input", x), dims, interpolation, coordinates, rounding, antialias)
+    return _wrap_tensor(native, graph)
 
 
 _Windows = tuple[list[int], list[int], list[list[int]]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..dim import Dim, DimLike
-from ..value import TensorValue, TensorValueLike, _build, _native, _native_data
+from ..value import TensorValue, TensorValueLike, _current, _native, _native_data, _wrap_tensor
 
 __all__ = [
     "gather",
@@ -25,7 +25,9 @@ __all__ = [
 
 def gather(input: TensorValueLike, indices: TensorValueLike, axis: int) -> TensorValue:
     """Slices of an axis by index: [a.., n, b..] and [i..] to [a.., i.., b..]."""
-    return _build(lambda b: b.gather(_native("input", input), _native_data("indices", indices), axis))
+    graph = _current()
+    native = graph._native.gather(_native("input", input), _native_data("indices", indices), axis)
+    return _wrap_tensor(native, graph)
 
 
 def gather_nd(input: TensorValueLike, indices: TensorValueLike, batch_dims: int = 0) -> TensorValue:
@@ -36,7 +38,9 @@ def gather_nd(input: TensorValueLike, indices: TensorValueLike, batch_dims: int 
         indices: [b.., i.., k].
         batch_dims: how many axes `b` both have.
     """
-    return _build(lambda b: b.gather_nd(_native("input", input), _native_data("indices", indices), batch_dims))
+    graph = _current()
+    native = graph._native.gather_nd(_native("input", input), _native_data("indices", indices), batch_dims)
+    return _wrap_tensor(native, graph)
 
 
 def nonzero(x: TensorValueLike, out_dim: DimLike) -> TensorValue:
@@ -46,7 +50,8 @@ def nonzero(x: TensorValueLike, out_dim: DimLike) -> TensorValue:
         x: numbers or truth values.
         out_dim: how many there are; a new symbol gets the number by this.
     """
-    return _build(lambda b: b.nonzero(_native("x", x), Dim(out_dim)._native))
+    graph = _current()
+    return _wrap_tensor(graph._native.nonzero(_native("x", x), Dim(out_dim)._native), graph)
 
 
 def masked_scatter(
@@ -60,45 +65,45 @@ def masked_scatter(
         updates: at least as many elements as places.
         out_dim: a new symbol for the number of places.
     """
-    return _build(
-        lambda b: b.masked_scatter(
-            _native("input", input), _native_data("mask", mask), _native_data("updates", updates), str(out_dim)
-        )
+    graph = _current()
+    native = graph._native.masked_scatter(
+        _native("input", input), _native_data("mask", mask), _native_data("updates", updates), str(out_dim)
     )
+    return _wrap_tensor(native, graph)
 
 
 def scatter(
     input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike, axis: int = -1
 ) -> TensorValue:
-    """The tensor where `updates` replaces elements at indices of an axis. Where several meet one element, they do so in order."""
+    """The tensor where `updates` replaces elements at indices of an axis, one after another."""
     return _scatter("set", input, updates, indices, axis)
 
 
 def scatter_add(
     input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike, axis: int = -1
 ) -> TensorValue:
-    """The tensor where `updates` is added to elements at indices of an axis. Where several meet one element, they do so in order."""
+    """The tensor where `updates` is added to elements at indices of an axis, one after another."""
     return _scatter("add", input, updates, indices, axis)
 
 
 def scatter_max(
     input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike, axis: int = -1
 ) -> TensorValue:
-    """The tensor where elements are the larger of themselves and `updates` at indices of an axis. Where several meet one element, they do so in order."""
+    """The tensor with the larger of elements and `updates` at indices of an axis, one after another."""
     return _scatter("max", input, updates, indices, axis)
 
 
 def scatter_min(
     input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike, axis: int = -1
 ) -> TensorValue:
-    """The tensor where elements are the smaller of themselves and `updates` at indices of an axis. Where several meet one element, they do so in order."""
+    """The tensor with the smaller of elements and `updates` at indices of an axis, one after another."""
     return _scatter("min", input, updates, indices, axis)
 
 
 def scatter_mul(
     input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike, axis: int = -1
 ) -> TensorValue:
-    """The tensor where elements are multiplied with `updates` at indices of an axis. Where several meet one element, they do so in order."""
+    """The tensor where elements are multiplied with `updates` at indices of an axis, one after another."""
     return _scatter("mul", input, updates, indices, axis)
 
 
@@ -119,14 +124,14 @@ def scatter_nd_add(
 def scatter_nd_max(
     input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike
 ) -> TensorValue:
-    """The tensor where elements are the larger of themselves and `updates` at tuples of indices, the last axis of `indices`."""
+    """The tensor with the larger of elements and `updates` at tuples of indices, the last axis of `indices`."""
     return _scatter_nd("max", input, updates, indices)
 
 
 def scatter_nd_min(
     input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike
 ) -> TensorValue:
-    """The tensor where elements are the smaller of themselves and `updates` at tuples of indices, the last axis of `indices`."""
+    """The tensor with the smaller of elements and `updates` at tuples of indices, the last axis of `indices`."""
     return _scatter_nd("min", input, updates, indices)
 
 
@@ -140,18 +145,18 @@ def scatter_nd_mul(
 def _scatter(
     kind: str, x: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike, axis: int
 ) -> TensorValue:
-    return _build(
-        lambda b: b.scatter(
-            kind, _native("input", x), _native_data("updates", updates), _native_data("indices", indices), axis
-        )
+    graph = _current()
+    native = graph._native.scatter(
+        kind, _native("input", x), _native_data("updates", updates), _native_data("indices", indices), axis
     )
+    return _wrap_tensor(native, graph)
 
 
 def _scatter_nd(
     kind: str, x: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike
 ) -> TensorValue:
-    return _build(
-        lambda b: b.scatter_nd(
-            kind, _native("input", x), _native_data("updates", updates), _native_data("indices", indices)
-        )
+    graph = _current()
+    native = graph._native.scatter_nd(
+        kind, _native("input", x), _native_data("updates", updates), _native_data("indices", indices)
     )
+    return _wrap_tensor(native, graph)

@@ -17,10 +17,11 @@ from ..value import (
     TensorValue,
     TensorValueLike,
     Value,
-    _build,
+    _current,
     _operand,
     _to_native_buffer,
     _to_tensor,
+    _wrap_tensor,
 )
 
 __all__ = ["constant", "constant_external", "hann_window", "range"]
@@ -54,7 +55,8 @@ def constant(
         value = np.array(value)
     operand: Any = _to_native_buffer(value) if isinstance(value, DLPackArray) else _operand("value", value)
     code = None if dtype is None else dtype.value
-    tensor = _build(lambda b: b.constant(operand, code))
+    graph = _current()
+    tensor = _wrap_tensor(graph._native.constant(operand, code), graph)
     return tensor if device is None else tensor.to(device)
 
 
@@ -66,7 +68,8 @@ def constant_external(name: str, type: TensorType, align: int | None = None) -> 
         type: of the value.
         align: of the value in memory, in bytes; any will do.
     """
-    return _build(lambda b: b.weight(name, type._native))
+    graph = _current()
+    return _wrap_tensor(graph._native.weight(name, type._native), graph)
 
 
 def range(
@@ -95,17 +98,20 @@ def range(
     ends = [end.dim if isinstance(end, StaticDim) else end for end in ends]
     if not any(isinstance(end, (Dim, Value, HasTensorValue)) for end in ends):
         first, last, distance = (float(end) for end in ends)  # type: ignore[arg-type]
-        sequence = _build(lambda b: b.range(first, last, distance, dtype.value))
+        graph = _current()
+        sequence = _wrap_tensor(graph._native.range(first, last, distance, dtype.value), graph)
         sequence = sequence if out_dim is None else sequence.rebind([out_dim])
     elif isinstance(ends[1], Dim) and (ends[0], ends[2]) == (0, 1):
         size = ends[1] if out_dim is None else Dim(out_dim)
-        sequence = _build(lambda b: b.range_to(size._native, dtype.value))
+        graph = _current()
+        sequence = _wrap_tensor(graph._native.range_to(size._native, dtype.value), graph)
     else:
         if out_dim is None:
             raise ValueError("range: ends that are tensors take an out_dim")
-        values = [_scalar(end, dtype.name) for end in ends]
-        count = Dim(out_dim)._native
-        sequence = _build(lambda b: b.range_of(*values, count))
+        begin, end, increment = (_scalar(value, dtype.name) for value in ends)
+        graph = _current()
+        native = graph._native.range_of(begin, end, increment, Dim(out_dim)._native)
+        sequence = _wrap_tensor(native, graph)
     return sequence.to(device)
 
 
@@ -120,7 +126,8 @@ def hann_window(
         periodic: whether `n` is the length, as for spectra, and not one less, as for filters.
         dtype: of the elements.
     """
-    return _build(lambda b: b.hann_window(window_length, periodic, dtype.value)).to(device)
+    graph = _current()
+    return _wrap_tensor(graph._native.hann_window(window_length, periodic, dtype.value), graph).to(device)
 
 
 def _like(x: Value, value: TensorValueLike) -> _perihelion.GraphValue:
@@ -128,7 +135,8 @@ def _like(x: Value, value: TensorValueLike) -> _perihelion.GraphValue:
     operand = _operand("value", value)
     if isinstance(operand, _perihelion.GraphValue):
         return operand
-    return _build(lambda b: b.like(x._native, operand))._native
+    graph = _current()
+    return _wrap_tensor(graph._native.like(x._native, operand), graph)._native
 
 
 def _scalar(value: Any, dtype: str) -> _perihelion.GraphValue:

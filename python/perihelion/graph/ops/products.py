@@ -5,7 +5,7 @@ from __future__ import annotations
 from perihelion.dtype import DType
 
 from ..quantization import QuantizationConfig, QuantizationEncoding
-from ..value import TensorValue, TensorValueLike, _binary, _build, _native, _native_data
+from ..value import TensorValue, TensorValueLike, _binary, _current, _native, _native_data, _wrap_tensor
 
 __all__ = ["dequantize", "matmul", "outer", "qmatmul"]
 
@@ -32,8 +32,8 @@ def qmatmul(
         encoding: of the matrix.
         config: its settings, for GPTQ.
         lhs: [.., columns], of float32, or of a 16-bit float for GPTQ.
-        rhs: the bytes of the matrix, uint8 [rows, bytes]. For GPTQ, also the order of the columns if `desc_act`, and the
-            zero points unless `sym`.
+        rhs: the bytes of the matrix, uint8 [rows, bytes]. For GPTQ, also the order of the columns if `desc_act`, and
+            the zero points unless `sym`.
 
     Raises:
         ValueError: the encoding has no products, or shapes do not fit.
@@ -44,9 +44,9 @@ def qmatmul(
         if config is None:
             raise ValueError("qmatmul: GPTQ takes a config")
         group_size = None if config.group_size == -1 else config.group_size
-        return _build(
-            lambda b: b.gptq_matmul(x, weights, config.bits, group_size, config.desc_act, config.sym)
-        )
+        graph = _current()
+        native = graph._native.gptq_matmul(x, weights, config.bits, group_size, config.desc_act, config.sym)
+        return _wrap_tensor(native, graph)
     if encoding is QuantizationEncoding.Q5_K:
         raise ValueError("qmatmul: Q5_K has no products; dequantize it")
     if len(weights) != 1:
@@ -54,11 +54,13 @@ def qmatmul(
     for name, operand, dtype in (("lhs", x, DType.float32), ("rhs", weights[0], DType.uint8)):
         if operand.type[1] != dtype.value:
             raise TypeError(f"qmatmul: {name} is of {DType(operand.type[1])!r}, expected {dtype!r}")
-    return _build(lambda b: b.qmatmul(encoding._block_dtype, x, weights[0]))
+    graph = _current()
+    return _wrap_tensor(graph._native.qmatmul(encoding._block_dtype, x, weights[0]), graph)
 
 
 def dequantize(encoding: QuantizationEncoding, quantized: TensorValueLike) -> TensorValue:
     """The elements (float32) of quantized weights: uint8 [.., bytes] to [.., elements]."""
     if not encoding.is_gguf:
         raise ValueError(f"dequantize: {encoding.name} has no blocks")
-    return _build(lambda b: b.dequantize(encoding._block_dtype, _native("quantized", quantized)))
+    graph = _current()
+    return _wrap_tensor(graph._native.dequantize(encoding._block_dtype, _native("quantized", quantized)), graph)

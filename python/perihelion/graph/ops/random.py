@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..type import TensorType
-from ..value import TensorValue, _build, _current
+from ..value import TensorValue, _current, _wrap_tensor
 
 __all__ = ["gaussian", "normal", "set_seed", "uniform"]
 
@@ -24,7 +24,8 @@ def normal(like: TensorType, mean: float = 0, std: float = 1) -> TensorValue:
     Raises:
         RuntimeError: no seed was set.
     """
-    return _build(lambda b: b.random("normal", like._native, mean, std)).to(like.device)
+    graph = _current()
+    return _wrap_tensor(graph._native.random("normal", like._native, mean, std), graph).to(like.device)
 
 
 gaussian = normal
@@ -40,4 +41,5 @@ def uniform(like: TensorType, range: tuple[float, float] = (0, 1)) -> TensorValu
     Raises:
         RuntimeError: no seed was set.
     """
-    return _build(lambda b: b.random("uniform", like._native, *range)).to(like.device)
+    graph = _current()
+    return _wrap_tensor(graph._native.random("uniform", like._native, *range), graph).to(like.device)

@@ -13,7 +13,7 @@ from ..value import (
     SliceIndex,
     TensorValue,
     TensorValueLike,
-    _build,
+    _along,
     _current,
     _indices,
     _native,
@@ -51,32 +51,36 @@ def reshape(x: TensorValueLike, shape: ShapeLike) -> TensorValue:
     Raises:
         ValueError: the shapes are not known to have the same number of elements.
     """
-    return _build(lambda b: b.reshape(_native("x", x), _dims(shape)))
+    graph = _current()
+    return _wrap_tensor(graph._native.reshape(_native("x", x), _dims(shape)), graph)
 
 
 def flatten(x: TensorValueLike, start_dim: int = 0, end_dim: int = -1) -> TensorValue:
     """The axes from `start_dim` to `end_dim` as one."""
-    return _build(lambda b: b.flatten(_native("x", x), start_dim, end_dim))
+    graph = _current()
+    return _wrap_tensor(graph._native.flatten(_native("x", x), start_dim, end_dim), graph)
 
 
 def squeeze(x: TensorValueLike, axis: int) -> TensorValue:
     """The tensor without an axis, of size 1."""
-    return _build(lambda b: b.along("squeeze", _native("x", x), axis))
+    return _along("squeeze", x, axis)
 
 
 def unsqueeze(x: TensorValueLike, axis: int) -> TensorValue:
     """The tensor with a new axis of size 1, which is then axis `axis`."""
-    return _build(lambda b: b.along("unsqueeze", _native("x", x), axis))
+    return _along("unsqueeze", x, axis)
 
 
 def permute(x: TensorValueLike, dims: Sequence[int]) -> TensorValue:
     """The tensor with axis `dims[i]` as axis `i`."""
-    return _build(lambda b: b.permute(_native("x", x), list(dims)))
+    graph = _current()
+    return _wrap_tensor(graph._native.permute(_native("x", x), list(dims)), graph)
 
 
 def transpose(x: TensorValueLike, axis_1: int, axis_2: int) -> TensorValue:
     """The tensor with two axes swapped."""
-    return _build(lambda b: b.swap_axes(_native("x", x), axis_1, axis_2))
+    graph = _current()
+    return _wrap_tensor(graph._native.swap_axes(_native("x", x), axis_1, axis_2), graph)
 
 
 def broadcast_to(x: TensorValueLike, shape: ShapeLike, out_dims: Iterable[DimLike] | None = None) -> TensorValue:
@@ -87,7 +91,8 @@ def broadcast_to(x: TensorValueLike, shape: ShapeLike, out_dims: Iterable[DimLik
         shape: of the result.
         out_dims: other names for the sizes, which are checked when the model runs.
     """
-    result = _build(lambda b: b.broadcast_to(_native("x", x), _dims(shape)))
+    graph = _current()
+    result = _wrap_tensor(graph._native.broadcast_to(_native("x", x), _dims(shape)), graph)
     return result if out_dims is None else rebind(result, out_dims)
 
 
@@ -103,7 +108,8 @@ def rebind(x: TensorValueLike, shape: ShapeLike, message: str = "", layout: None
     Raises:
         ValueError: it can never be the shape.
     """
-    return _build(lambda b: b.rebind(_native("x", x), _dims(shape), message or None))
+    graph = _current()
+    return _wrap_tensor(graph._native.rebind(_native("x", x), _dims(shape), message or None), graph)
 
 
 def concat(vals: Iterable[TensorValueLike], axis: int = 0) -> TensorValue:
@@ -113,12 +119,14 @@ def concat(vals: Iterable[TensorValueLike], axis: int = 0) -> TensorValue:
         IndexError: there is no such axis.
         ValueError: the tensors do not fit, or there are none.
     """
-    return _build(lambda b: b.concat([_native_data("vals", value) for value in vals], axis))
+    graph = _current()
+    return _wrap_tensor(graph._native.concat([_native_data("vals", value) for value in vals], axis), graph)
 
 
 def stack(vals: Iterable[TensorValueLike], axis: int = 0) -> TensorValue:
     """Tensors of one type one after another along a new axis."""
-    return _build(lambda b: b.stack([_native_data("vals", value) for value in vals], axis))
+    graph = _current()
+    return _wrap_tensor(graph._native.stack([_native_data("vals", value) for value in vals], axis), graph)
 
 
 def split(x: TensorValueLike, split_sizes: Sequence[int | Dim], axis: int = 0) -> list[TensorValue]:
@@ -136,7 +144,8 @@ def chunk(x: TensorValueLike, chunks: int, axis: int = 0) -> list[TensorValue]:
 
 def tile(x: TensorValueLike, repeats: Iterable[DimLike]) -> TensorValue:
     """The tensor again and again, along each axis so many times."""
-    return _build(lambda b: b.tile(_native("x", x), _dims(repeats)))
+    graph = _current()
+    return _wrap_tensor(graph._native.tile(_native("x", x), _dims(repeats)), graph)
 
 
 def repeat_interleave(
@@ -159,11 +168,13 @@ def repeat_interleave(
     tensor = TensorValue(x) if axis is not None else flatten(x)
     along = 0 if axis is None else axis
     if isinstance(repeats, int):
-        return _build(lambda b: b.repeat_interleave(tensor._native, repeats, along))
+        graph = _current()
+        return _wrap_tensor(graph._native.repeat_interleave(tensor._native, repeats, along), graph)
     if out_dim is None:
         raise ValueError("repeat_interleave: repeats that are a tensor take an out_dim")
     counts, size = _native_data("repeats", repeats), Dim(out_dim)._native
-    return _build(lambda b: b.repeat_interleave_by(tensor._native, counts, along, size))
+    graph = _current()
+    return _wrap_tensor(graph._native.repeat_interleave_by(tensor._native, counts, along, size), graph)
 
 
 def pad(
@@ -187,7 +198,8 @@ def pad(
     if min(sizes, default=0) < 0:
         raise ValueError(f"pad: got the paddings {sizes}, expected at least 0")
     fill = _like(x, value) if mode == "constant" else None
-    return _build(lambda b: b.pad(x._native, pairs, mode, fill))
+    graph = _current()
+    return _wrap_tensor(graph._native.pad(x._native, pairs, mode, fill), graph)
 
 
 def slice_tensor(x: TensorValueLike, indices: Iterable[SliceIndex]) -> TensorValue:
@@ -195,11 +207,12 @@ def slice_tensor(x: TensorValueLike, indices: Iterable[SliceIndex]) -> TensorVal
 
     Args:
         x: the tensor.
-        indices: integers, tensors of one integer, slices, `...`, `None`, and `(slice(start, stop), size)` for ends that are
-            tensors.
+        indices: integers, tensors of one integer, slices, `...`, `None`, and `(slice(start, stop), size)` for ends
+            that are tensors.
     """
     tensor = TensorValue(x)
-    return _build(lambda b: b.slice_tensor(tensor._native, _indices(tensor, indices)))
+    graph = _current()
+    return _wrap_tensor(graph._native.slice_tensor(tensor._native, _indices(tensor, indices)), graph)
 
 
 def shape_to_tensor(shape: ShapeLike) -> TensorValue:
@@ -219,12 +232,14 @@ def band_part(
         num_upper: diagonals of the band above the main one; all if not given.
         exclude: whether the zeros are in the band instead.
     """
-    return _build(lambda b: b.band_part(_native("x", x), num_lower, num_upper, exclude))
+    graph = _current()
+    return _wrap_tensor(graph._native.band_part(_native("x", x), num_lower, num_upper, exclude), graph)
 
 
 def as_interleaved_complex(x: TensorValueLike) -> TensorValue:
     """Pairs of neighbors of the last axis as real and imaginary parts: [.., 2 * n] to [.., n, 2]."""
-    return _build(lambda b: b.unary("as_interleaved_complex", _native("x", x)))
+    graph = _current()
+    return _wrap_tensor(graph._native.unary("as_interleaved_complex", _native("x", x)), graph)
 
 
 def _dims(shape: Iterable[Any]) -> list[_perihelion.Dim]:
