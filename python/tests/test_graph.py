@@ -213,7 +213,6 @@ class TestErrors:
         with pytest.raises(ValueError, match=f"test_graph.py:{line}\\)"):
             session.load(graph).execute(np.zeros(3, np.float32))
 
-
     def test_negative_counts_are_value_errors(self) -> None:
         with Graph("g", input_types=[tensor("float32", 3, 4)]) as graph:
             x = graph.inputs[0].tensor
@@ -289,7 +288,9 @@ class TestContexts:
         def build(index: int) -> Array:
             with pytest.raises(LookupError):
                 Graph.current
-            graph = Graph(f"g{index}", lambda x: [x := x + index for _ in range(20)][-1], [tensor("float32", 2)])
+            graph = Graph(
+                f"g{index}", lambda x: [x := x + index for _ in range(20)][-1], [tensor("float32", 2)]
+            )
             return session.load(graph).execute(np.zeros(2, np.float32))[0].to_numpy()
 
         with Graph("outer"), ThreadPoolExecutor(8) as pool:
@@ -355,7 +356,10 @@ class TestWeights:
 
         def build() -> list[TensorValue]:
             assert weight.sharding_strategy is not None
-            return [*(ops.abs(shard) for shard in weight.shard([CPU, CPU])), weight.sharding_strategy(weight, 1)]
+            return [
+                *(ops.abs(shard) for shard in weight.shard([CPU, CPU])),
+                weight.sharding_strategy(weight, 1),
+            ]
 
         first, second, again = run(session, build, [], weights={"w": values})
         np.testing.assert_array_equal(first, np.abs(values[:3]))
@@ -487,7 +491,9 @@ class TestControl:
         np.testing.assert_array_equal(y.to_numpy(), [15, 15])
 
     def test_wrong_branches_and_loops(self) -> None:
-        with Graph("g", input_types=[tensor("bool"), tensor("float32", 3), BufferType(DType.float32, [2], CPU)]) as graph:
+        with Graph(
+            "g", input_types=[tensor("bool"), tensor("float32", 3), BufferType(DType.float32, [2], CPU)]
+        ) as graph:
             flag, x, buffer = graph.inputs
             with pytest.raises(TypeError, match="else_fn gives"):
                 ops.cond(flag, [x.type], lambda: x, lambda: ops.sum(x))

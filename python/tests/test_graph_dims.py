@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from graphs import CPU
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perihelion.dtype import DType
@@ -30,6 +30,7 @@ from perihelion.graph import (
     Weight,
 )
 
+ANY = settings(deadline=None)
 NAMES = {"a": 7, "b": 3, "c": 11}
 
 
@@ -57,11 +58,13 @@ def number(dim: Dim) -> int:
 
 
 class TestDims:
+    @ANY
     @given(pairs)
     def test_arithmetic_is_that_of_integers(self, pair: tuple[Dim, int]) -> None:
         dim, expected = pair
         assert number(dim) == expected
 
+    @ANY
     @given(pairs, pairs, pairs)
     def test_expressions_are_equal_by_value(self, p: Any, q: Any, r: Any) -> None:
         a, b, c = p[0], q[0], r[0]
@@ -70,6 +73,7 @@ class TestDims:
         assert (a - b) + b == a
         assert -(-a) == a
 
+    @ANY
     @given(pairs, st.integers(1, 9))
     def test_quotients_are_rounded_down(self, pair: tuple[Dim, int], divisor: int) -> None:
         dim, expected = pair
@@ -77,6 +81,7 @@ class TestDims:
         assert dim * divisor // divisor == dim
         assert dim * "a" // "a" == dim
 
+    @ANY
     @given(st.integers(-(2**62), 2**62), st.integers(-(2**30), 2**30))
     def test_numbers_are_pythons(self, a: int, b: int) -> None:
         assert Dim(a) + b == a + b and b - Dim(a) == b - a
@@ -96,7 +101,11 @@ class TestDims:
         assert type(Dim("n") + 1) is AlgebraicDim
         assert type(Dim("n") - "n") is StaticDim
         assert Dim(np.int32(3)) == 3 and Dim(Dim("n")) == "n"
-        assert [repr(d) for d in (Dim(4), Dim("n"), 2 * Dim("n") + 1)] == ["Dim(4)", "Dim('n')", "Dim(2*n + 1)"]
+        assert [repr(d) for d in (Dim(4), Dim("n"), 2 * Dim("n") + 1)] == [
+            "Dim(4)",
+            "Dim('n')",
+            "Dim(2*n + 1)",
+        ]
         assert list((Dim("n") * "m" + "n").parameters) == ["m", "n"]
         assert Dim("n") != 3 and Dim("n") != "m" and Dim(3) != "n" and Dim(3) != None  # noqa: E711
 
@@ -135,7 +144,9 @@ class TestShapes:
 class TestTypes:
     def test_types(self) -> None:
         type = TensorType(DType.float32, ["n", 4], CPU)
-        assert type == TensorType(DType.float32, ("n", 4), DeviceRef("cpu")) and hash(type) == hash(type.as_tensor())
+        assert type == TensorType(DType.float32, ("n", 4), DeviceRef("cpu")) and hash(type) == hash(
+            type.as_tensor()
+        )
         assert type != type.as_buffer() and type.as_buffer() == BufferType(DType.float32, ["n", 4], CPU)
         assert type.cast(DType.int8) == TensorType(DType.int8, ["n", 4], CPU)
         assert type.rank == 2 and list(type.parameters) == ["n"]
@@ -180,7 +191,13 @@ class TestSharding:
             (ShardingStrategy.axiswise(2, 2), [1, 1, 4], [[1, 1, 2]] * 2, "is_axiswise", 2),
             (ShardingStrategy.replicate(2), [3], [[3], [3]], "is_replicate", None),
             (ShardingStrategy.stacked_qkv(2, 4, 2), [24, 3], [[12, 3]] * 2, "is_stacked_qkv", 0),
-            (ShardingStrategy.head_aware_columnwise(2, 3, 4), [5, 12], [[5, 8], [5, 4]], "is_head_aware_colwise", 1),
+            (
+                ShardingStrategy.head_aware_columnwise(2, 3, 4),
+                [5, 12],
+                [[5, 8], [5, 4]],
+                "is_head_aware_colwise",
+                1,
+            ),
             (ShardingStrategy.gate_up(2, axis=0), [6, 1], [[4, 1], [2, 1]], "is_gate_up", 0),
             (
                 ShardingStrategy.segmented(2, [Segment.head_aware(3, 2), Segment.even(3)]),
@@ -193,7 +210,12 @@ class TestSharding:
         ids=lambda value: repr(value) if isinstance(value, ShardingStrategy) else "",
     )
     def test_shards(
-        self, strategy: ShardingStrategy, shape: list[int], shapes: list[list[int]], flag: str, axis: int | None
+        self,
+        strategy: ShardingStrategy,
+        shape: list[int],
+        shapes: list[list[int]],
+        flag: str,
+        axis: int | None,
     ) -> None:
         weight = Weight("w", DType.float32, shape, CPU, sharding_strategy=strategy)
         shards = weight.shard([CPU] * len(shapes))

@@ -51,7 +51,13 @@ def test_a_perceptron(session: InferenceSession) -> None:
 
 def test_a_transformer_block(session: InferenceSession) -> None:
     heads, size, width = 4, 8, 32
-    shapes = {"norm": [width], "q": [width, width], "k": [width, width], "v": [width, width], "o": [width, width]}
+    shapes = {
+        "norm": [width],
+        "q": [width, width],
+        "k": [width, width],
+        "v": [width, width],
+        "o": [width, width],
+    }
     shapes |= {"norm2": [width], "gate": [64, width], "up": [64, width], "down": [width, 64]}
     w = {name: Weight(name, DType.float32, shape, CPU) for name, shape in shapes.items()}
 
@@ -59,7 +65,8 @@ def test_a_transformer_block(session: InferenceSession) -> None:
         batch, length = x.shape[0], x.shape[1]
         h = ops.rms_norm(x, w["norm"], 1e-5)
         q, k, v = (
-            (h @ w[name].T).reshape([batch, length, heads, -1]).permute([0, 2, 1, 3]) for name in ("q", "k", "v")
+            (h @ w[name].T).reshape([batch, length, heads, -1]).permute([0, 2, 1, 3])
+            for name in ("q", "k", "v")
         )
         scores = q @ k.transpose(-1, -2) / size**0.5
         position = ops.range(0, length, dtype=DType.int64, device=CPU)
@@ -77,7 +84,9 @@ def test_a_transformer_block(session: InferenceSession) -> None:
 
         batch, length, _ = x.shape
         h = norm(x, w["norm"])
-        q, k, v = ((h @ w[name].T).reshape(batch, length, heads, size).transpose(0, 2, 1, 3) for name in "qkv")
+        q, k, v = (
+            (h @ w[name].T).reshape(batch, length, heads, size).transpose(0, 2, 1, 3) for name in "qkv"
+        )
         scores = q @ k.swapaxes(-1, -2) / size**0.5
         scores = np.where(np.tril(np.ones((length, length), bool)), scores, -np.inf)
         x = x + (softmax(scores) @ v).transpose(0, 2, 1, 3).reshape(batch, length, width) @ w["o"].T
@@ -109,7 +118,10 @@ def test_broadcasting_is_numpys(draw: st.DataObject) -> None:
     np.testing.assert_array_equal(z, x + y)
 
 
-@given(st.lists(st.integers(2, 4), min_size=1, max_size=3), st.lists(st.integers(2, 4), min_size=1, max_size=3))
+@FEW
+@given(
+    st.lists(st.integers(2, 4), min_size=1, max_size=3), st.lists(st.integers(2, 4), min_size=1, max_size=3)
+)
 def test_what_numpy_does_not_broadcast_is_refused(a: list[int], b: list[int]) -> None:
     try:
         np.broadcast_shapes(tuple(a), tuple(b))
@@ -153,7 +165,9 @@ def test_slices_are_numpys(draw: st.DataObject) -> None:
         at = st.integers(-size, size - 1)
         steps = st.none() | st.integers(1, 3)
         indices.append(draw.draw(at | st.builds(slice, ends, ends, steps)))
-    indices.insert(draw.draw(st.integers(0, len(indices))), draw.draw(st.sampled_from([None, ..., slice(None)])))
+    indices.insert(
+        draw.draw(st.integers(0, len(indices))), draw.draw(st.sampled_from([None, ..., slice(None)]))
+    )
     try:
         expected = x[tuple(indices)]
     except IndexError:

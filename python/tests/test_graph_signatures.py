@@ -137,7 +137,10 @@ OTHERS = [
     (graph.BufferValue.print, "(self, label='debug_buffer')"),
     (buffer_utils.cast_tensor_to, "(tensor, new_dtype, session=None)"),
     (weights.WeightData, "(data, name, dtype, shape, quantization_encoding=None)"),
-    (weights.Weights.allocate, "(self, dtype=None, shape=None, quantization_encoding=None, device=DeviceRef(cpu:0))"),
+    (
+        weights.Weights.allocate,
+        "(self, dtype=None, shape=None, quantization_encoding=None, device=DeviceRef(cpu:0))",
+    ),
     (weights.load_weights, "(paths)"),
     (weights.weights_format, "(paths)"),
     (graph.default_custom_extensions_scope, "(*paths)"),

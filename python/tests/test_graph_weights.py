@@ -24,6 +24,7 @@ from perihelion.graph.weights import (
     weights_format,
 )
 
+
 def write_safetensors(path: Path, **tensors: Array) -> Path:
     header, body = {}, b""
     for name, array in tensors.items():
@@ -38,7 +39,11 @@ def write_safetensors(path: Path, **tensors: Array) -> Path:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    tensors = {"layers__0__w": data(4, 3), "layers__1__w": data(4, 3, seed=1), "norm": data(4, dtype="float16")}
+    tensors = {
+        "layers__0__w": data(4, 3),
+        "layers__1__w": data(4, 3, seed=1),
+        "norm": data(4, dtype="float16"),
+    }
     return write_safetensors(tmp_path / "model.safetensors", **tensors)
 
 
@@ -48,7 +53,10 @@ def test_attributes_and_items_make_names(file: Path) -> None:
     assert weights.layers[0].w.name == "layers.0.w" and weights.layers[0].w.exists()
     assert not weights.layers.exists() and not weights.layers[2].w.exists()
     assert [name for name, _ in weights.items()] == ["layers.0.w", "layers.1.w", "norm"]
-    assert [name for name, weight in weights.layers.items() if weight.exists()] == ["layers.0.w", "layers.1.w"]
+    assert [name for name, weight in weights.layers.items() if weight.exists()] == [
+        "layers.0.w",
+        "layers.1.w",
+    ]
     assert weights["norm"].data().dtype is DType.float16
 
 
@@ -69,31 +77,13 @@ def test_values_are_those_of_the_file(file: Path) -> None:
 
 def test_weights_run(session: InferenceSession, file: Path) -> None:
     weights = load_weights([file])
-
-    def build(x: TensorValue) -> TensorValue:
-        return x @ weights.layers[0].w.allocate() @ weights.layers[1].w.allocate(DType.float32, [4, 3]).T
-
-    graph_input = data(2, 4)
     assert weights.allocated_weights == {}
-    (y,) = run(session, build, [graph_input], weights=LazyRegistry(weights))
-    np.testing.assert_allclose(y, graph_input @ data(4, 3) @ data(4, 3, seed=1).T, rtol=1e-5)
+    up = weights.layers[0].w.allocate()
+    down = weights.layers[1].w.allocate(DType.float32, [4, 3])
+    x = data(2, 4)
+    (y,) = run(session, lambda x: x @ up @ down.T, [x], weights=weights.allocated_weights)
+    np.testing.assert_allclose(y, x @ data(4, 3) @ data(4, 3, seed=1).T, rtol=1e-5)
     assert sorted(weights.allocated_weights) == ["layers.0.w", "layers.1.w"]
-
-
-class LazyRegistry(dict[str, object]):
-    """`allocated_weights` once the graph is built."""
-
-    def __init__(self, weights: SafetensorWeights | object) -> None:
-        self.weights = weights
-
-    def keys(self) -> object:  # type: ignore[override]
-        return self.weights.allocated_weights.keys()  # type: ignore[attr-defined]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.weights.allocated_weights  # type: ignore[attr-defined]
-
-    def __getitem__(self, name: str) -> object:
-        return self.weights.allocated_weights[name]  # type: ignore[attr-defined]
 
 
 def test_expectations_are_checked(file: Path) -> None:

@@ -323,7 +323,9 @@ class ShardingStrategy:
     def _cut(self, weight: Weight, index: int, count: int) -> _Cut | None:
         """The axis and the runs of it that a device holds; `None` if it holds all."""
         if not Shape.is_static(weight.shape):
-            raise ValueError(f"weight {weight.name!r} has the shape {weight.shape}, expected numbers to divide")
+            raise ValueError(
+                f"weight {weight.name!r} has the shape {weight.shape}, expected numbers to divide"
+            )
         arguments = self._arguments
         if self.is_segmented:
             axis, segments = arguments

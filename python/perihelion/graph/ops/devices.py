@@ -51,7 +51,9 @@ def allgather(
     return _collective("allgather", inputs, signal_buffers, axis)
 
 
-def distributed_broadcast(input: TensorValueLike, signal_buffers: Iterable[BufferValueLike]) -> list[TensorValue]:
+def distributed_broadcast(
+    input: TensorValueLike, signal_buffers: Iterable[BufferValueLike]
+) -> list[TensorValue]:
     """The tensor on the device of each signal buffer; see `allgather`."""
     return _collective("distributed_broadcast", [input], signal_buffers)
 
@@ -79,9 +81,7 @@ def shard_and_stack(
     return [_wrap_tensor(part, graph) for part in parts]
 
 
-def parallel(
-    inputs: Iterable[TensorValue], body: Callable[[TensorValue], TensorValue]
-) -> list[TensorValue]:
+def parallel(inputs: Iterable[TensorValue], body: Callable[[TensorValue], TensorValue]) -> list[TensorValue]:
     """What a function makes of each tensor: work that none of the others waits for.
 
     Args:

@@ -107,37 +107,27 @@ def scatter_mul(
     return _scatter("mul", input, updates, indices, axis)
 
 
-def scatter_nd(
-    input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike
-) -> TensorValue:
+def scatter_nd(input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> TensorValue:
     """The tensor where `updates` replaces elements at tuples of indices, the last axis of `indices`."""
     return _scatter_nd("set", input, updates, indices)
 
 
-def scatter_nd_add(
-    input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike
-) -> TensorValue:
+def scatter_nd_add(input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> TensorValue:
     """The tensor where `updates` is added to elements at tuples of indices, the last axis of `indices`."""
     return _scatter_nd("add", input, updates, indices)
 
 
-def scatter_nd_max(
-    input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike
-) -> TensorValue:
+def scatter_nd_max(input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> TensorValue:
     """The tensor with the larger of elements and `updates` at tuples of indices, the last axis of `indices`."""
     return _scatter_nd("max", input, updates, indices)
 
 
-def scatter_nd_min(
-    input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike
-) -> TensorValue:
+def scatter_nd_min(input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> TensorValue:
     """The tensor with the smaller of elements and `updates` at tuples of indices, the last axis of `indices`."""
     return _scatter_nd("min", input, updates, indices)
 
 
-def scatter_nd_mul(
-    input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike
-) -> TensorValue:
+def scatter_nd_mul(input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> TensorValue:
     """The tensor where elements are multiplied with `updates` at tuples of indices, the last axis of `indices`."""
     return _scatter_nd("mul", input, updates, indices)
 

@@ -27,9 +27,7 @@ from ..value import (
 __all__ = ["constant", "constant_external", "hann_window", "range"]
 
 
-def constant(
-    value: Any, dtype: DType | None = None, device: Device | DeviceRef | None = None
-) -> TensorValue:
+def constant(value: Any, dtype: DType | None = None, device: Device | DeviceRef | None = None) -> TensorValue:
     """A value that is known now.
 
     Args:

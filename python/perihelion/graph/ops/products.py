@@ -63,4 +63,6 @@ def dequantize(encoding: QuantizationEncoding, quantized: TensorValueLike) -> Te
     if not encoding.is_gguf:
         raise ValueError(f"dequantize: {encoding.name} has no blocks")
     graph = _current()
-    return _wrap_tensor(graph._native.dequantize(encoding._block_dtype, _native("quantized", quantized)), graph)
+    return _wrap_tensor(
+        graph._native.dequantize(encoding._block_dtype, _native("quantized", quantized)), graph
+    )

@@ -83,7 +83,9 @@ def transpose(x: TensorValueLike, axis_1: int, axis_2: int) -> TensorValue:
     return _wrap_tensor(graph._native.swap_axes(_native("x", x), axis_1, axis_2), graph)
 
 
-def broadcast_to(x: TensorValueLike, shape: ShapeLike, out_dims: Iterable[DimLike] | None = None) -> TensorValue:
+def broadcast_to(
+    x: TensorValueLike, shape: ShapeLike, out_dims: Iterable[DimLike] | None = None
+) -> TensorValue:
     """The tensor repeated along axes where it has size 1 or none.
 
     Args:

@@ -47,4 +47,6 @@ def weights_format(paths: Sequence[str | PathLike[str]]) -> WeightsFormat:
         case [WeightsFormat() as format]:
             return format
     names = ", ".join(str(path) for path in paths)
-    raise ValueError(f"paths: got {names or 'no files'}, expected files of one format: {', '.join(_SUFFIXES)}")
+    raise ValueError(
+        f"paths: got {names or 'no files'}, expected files of one format: {', '.join(_SUFFIXES)}"
+    )

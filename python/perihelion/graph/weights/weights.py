@@ -163,7 +163,11 @@ class Weights:
         weight = Weight(self._name, found_dtype, found_shape, device, found_encoding)
         for what, found, expected in (
             ("dtype", {found_dtype, weight.original_dtype_and_shape[0]}, dtype),
-            ("shape", (found_shape, weight.original_dtype_and_shape[1]), None if shape is None else Shape(shape)),
+            (
+                "shape",
+                (found_shape, weight.original_dtype_and_shape[1]),
+                None if shape is None else Shape(shape),
+            ),
             ("quantization_encoding", (found_encoding,), quantization_encoding),
         ):
             if expected is not None and expected not in found:
@@ -184,7 +188,9 @@ class Weights:
         try:
             return DType(code), Shape(shape), QuantizationEncoding(blocks)
         except ValueError as error:
-            raise ValueError(f"weight {self._name!r} is quantized as {blocks}, which graphs do not take") from error
+            raise ValueError(
+                f"weight {self._name!r} is quantized as {blocks}, which graphs do not take"
+            ) from error
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._name!r})"
