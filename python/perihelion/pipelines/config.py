@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Optional, Protocol
 from perihelion import _perihelion
 from perihelion.driver import Device, DeviceSpec, load_devices, scan_available_devices
 from perihelion.dtype import DType
+from perihelion.graph.weights.format import WeightsFormat
 
 if TYPE_CHECKING:
     from perihelion.graph.quantization import QuantizationEncoding
@@ -79,14 +80,6 @@ class KVCacheStrategy(_Name):
     naive = "naive"
     continuous = "continuous"
     paged = "paged"
-
-
-class WeightsFormat(_Name):
-    """How files store weights."""
-
-    gguf = "gguf"
-    safetensors = "safetensors"
-    pytorch = "pytorch"
 
 
 _ENCODINGS = dict(_perihelion.encodings())

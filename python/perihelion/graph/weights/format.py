@@ -14,8 +14,8 @@ class WeightsFormat(str, Enum):
     """A format of weight files."""
 
     gguf = "gguf"
-    pytorch = "pytorch"
     safetensors = "safetensors"
+    pytorch = "pytorch"
 
     def __repr__(self) -> str:
         return self.value
