@@ -106,6 +106,8 @@ def test_streams_give_the_same(llm: LLM) -> None:
     assert [chunk.finish_reason for chunk in chunks] == [None] * (len(chunks) - 1) + ["length"]
     last = chunks[-1].usage
     assert last is not None and last.generated_tokens == 30
+    stream = llm.stream("The fox", SamplingParams(max_tokens=1))
+    assert len(list(stream)) == 2 and list(stream) == []
     stream = llm.stream("The fox")
     next(stream)
     del stream

@@ -145,7 +145,10 @@ impl Answers {
         incoming: Incoming,
         item: Option<Result<Item, Error>>,
     ) -> PyResult<Py<PyAny>> {
-        let Some(item) = item else { return Err(PyStopIteration::new_err(())) };
+        let Some(item) = item else {
+            self.0.put(incoming)?;
+            return Err(PyStopIteration::new_err(()));
+        };
         let item = item.map_err(pipelines_error)?.into_python(py)?;
         self.0.put(incoming)?;
         Ok(item)
