@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 os.environ.setdefault("PERIHELION_CACHE_DIR", "off")
@@ -44,6 +49,16 @@ def load(session: InferenceSession, save: Save) -> Load:
         return session.load(save(text), weights_registry=weights or None)
 
     return load
+
+
+def floats(*values: float) -> np.ndarray[Any, Any]:
+    return np.array(values, "float32")
+
+
+def python(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs code in an interpreter of its own, with more environment variables."""
+    command = [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(code)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, **variables})
 
 
 def shared(path: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conftest import Load, Save
+from conftest import Load, Save, floats
 from perihelion import _perihelion, InternalError
 from perihelion.driver import CPU, Buffer
 from perihelion.dtype import DType
@@ -32,10 +33,6 @@ SCALED = 'graph scaled(%x: f32[n]) { %w = weight "w" : f32[1] %y = mul(%x, %w) r
 TWO = TWICE + " graph same(%x: f32[3]) { return %x }"
 STORE = "graph g(%x: f32[2], %b: mut f32[2]) { store(%b, %x) return %x }"
 EXTENSIONS = Path(__file__).parents[2] / "examples" / "extensions"
-
-
-def floats(*values: float) -> np.ndarray[Any, Any]:
-    return np.array(values, "float32")
 
 
 def test_sessions_always_have_the_cpu() -> None:
@@ -233,6 +230,20 @@ def test_files_of_several_models(session: InferenceSession, save: Save) -> None:
     with pytest.raises(ValueError, match="2 were compiled; use `init_all`"):
         session.init(session.compile(path))
     assert list(session.load_all(save(TWICE))) == ["twice"]
+
+
+def test_each_call_takes_weights(session: InferenceSession, save: Save) -> None:
+    path = save('graph scaled(%x: f32[1]) { %w = weight "w" : f32[1] %y = mul(%x, %w) return %y }')
+    compiled = session.compile(path)
+    for factor in (3, 5):
+        weights = {"w": floats(factor)}
+        for model in (
+            session.init(compiled, weights_registry=weights),
+            session.init_all(compiled, weights_registry=weights)["scaled"],
+            session.load(path, weights_registry=weights),
+            session.load_all(path, weights_registry=weights)["scaled"],
+        ):
+            assert model.execute(floats(2))[0].item() == 2 * factor
 
 
 class Reader(Mapping[str, Any]):
@@ -454,12 +465,28 @@ def test_custom_extensions_are_compiled_and_run(save: Save, tmp_path: Path, monk
         (InferenceSession(custom_extensions=str(source)), {}),
         (InferenceSession(), {"custom_extensions": [source]}),
     ]:
-        for model in (session.load(path, **options), session.init(session.compile(path, **options))):
+        for model in (
+            session.load(path, **options),
+            session.load_all(path, **options)["g"],
+            session.init(session.compile(path, **options)),
+        ):
             np.testing.assert_array_equal(model.execute(floats(-2, 2))[0].to_numpy(), [-1, 2])
     with pytest.raises(RuntimeError, match="leaky_relu"):
         InferenceSession().load(path)
     with pytest.raises(RuntimeError, match="none.so"):
         InferenceSession(custom_extensions=tmp_path / "none.so")
+
+
+def test_packages_and_libraries_of_mojo_are_told_apart(tmp_path: Path) -> None:
+    libraries = {"z80-cpm": {"file": "ops.so", "blake3": ""}}
+    manifest = {"name": "ops", "version": "1", "abi": 1, "ops": [], "libraries": libraries}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(RuntimeError, match="holds no library for .*, only for: z80-cpm"):
+        InferenceSession(custom_extensions=tmp_path)
+    for name in ("ops.mojopkg", "ops.mojoc", "ops.mojo"):
+        (tmp_path / name).touch()
+        with pytest.raises(RuntimeError, match=name):
+            InferenceSession(custom_extensions=tmp_path / name)
 
 
 def test_a_buffer_in_use_is_not_written(load: Load) -> None:

@@ -7,24 +7,16 @@ import multiprocessing
 import os
 import signal
 import statistics
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 
 import pytest
 
-from conftest import shared, wait_until_empty
+from conftest import python, shared, wait_until_empty
 from perihelion import LLM, Embedder, SamplingParams
 
 ENDLESS = SamplingParams(temperature=0, ignore_eos=True)
 DRAWN = SamplingParams(temperature=0.8, max_tokens=20, seed=7)
-
-
-def python(code: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(code)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
 def test_the_gil_is_free_while_a_model_writes(llm: LLM) -> None:

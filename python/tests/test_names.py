@@ -118,6 +118,8 @@ def describe(path: str, value: Any) -> Iterator[str]:
         elif type(member).__name__ in ("_Flag", "_Text", "_Current"):
             kind = inspect.signature(type(member).__get__).return_annotation
             yield f"{path}.{name}: {kind}"
+        elif type(member).__name__ == "DebugConfig":
+            yield f"{path}.{name}: DebugConfig"
 
 
 def names() -> list[str]:

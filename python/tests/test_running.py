@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from conftest import Load
+from conftest import Load, python
 
 ENDLESS = """graph endless(%on: bool[]) {
   %zero = constant [0] : i64[]
@@ -27,11 +23,6 @@ ENDLESS = """graph endless(%on: bool[]) {
   }
   return %n
 }"""
-
-
-def python(code: str, **options: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(code)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
 
 
 class Stop(Exception):
@@ -124,7 +115,7 @@ def test_debug_options_are_read_from_the_environment(variable: str) -> None:
         from perihelion.engine import InferenceSession
         print(InferenceSession.debug.nan_check, InferenceSession().debug.assert_level)
         """
-    result = python(code, env={**os.environ, variable: "nan-check, assert-level=all, nap-check"})
+    result = python(code, **{variable: "nan-check, assert-level=all, nap-check"})
     assert result.stdout == "True all\n"
     assert result.stderr == f"warning: {variable} names `nap-check`, which is no debug option\n"
 

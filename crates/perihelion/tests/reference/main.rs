@@ -1,5 +1,5 @@
-//! Checks `docs/reference/`: every name has its row, every path compiles, and every test exists. The tests that the page
-//! of the engine names are here; they run on the CPU.
+//! Checks `docs/reference/`: every name has its row, every path compiles or is a name of Python, and every test exists.
+//! The tests that the page of the engine names are here; they run on the CPU.
 
 mod compile;
 mod debug;
@@ -50,16 +50,23 @@ const PAGES: &[Page] = &[
 /// Where tests are, unless their path begins with `crates/`.
 const TESTS: &str = "crates/perihelion/tests/";
 
+/// Where tests in Python are.
+const PYTHON_TESTS: &str = "python/tests";
+
+/// Exceptions of Python itself, which `python-names.txt` does not list.
+const EXCEPTIONS: [&str; 3] = ["RuntimeError", "TypeError", "ValueError"];
+
 /// The head of the tables that have a row for each name.
-const HEAD: &str = "| name | where | what it does |\n|---|---|---|\n";
+const HEAD: &str = "| name | in Rust | in Python | what it does |\n|---|---|---|---|\n";
 
-/// Longer rows are hard to read.
-const ROW_CHARACTERS: usize = 120;
+/// Longer sentences are hard to read in a row.
+const SENTENCE_CHARACTERS: usize = 120;
 
-/// A row of a table: name, path, one sentence.
+/// A row of a table: name, paths in Rust and Python, one sentence.
 struct Row {
     name: String,
-    path: String,
+    rust: String,
+    python: String,
     sentence: String,
 }
 
@@ -68,6 +75,8 @@ struct Entry {
     name: String,
     /// As `FILE::FUNCTION`.
     tests: Vec<String>,
+    /// As `FILE::FUNCTION` or `FILE::CLASS::FUNCTION`.
+    python_tests: Vec<String>,
 }
 
 impl Page {
@@ -86,18 +95,25 @@ impl Page {
         lines
             .map(|line| {
                 let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-                let &["", name, path, sentence, ""] = &cells[..] else { panic!("not three cells: {line}") };
+                let &["", name, rust, python, sentence, ""] = &cells[..] else {
+                    panic!("not four cells: {line}")
+                };
                 let code = |cell| {
                     let mut code = code(cell);
                     assert_eq!(code.len(), 1, "not one name: {cell}");
                     code.remove(0)
                 };
-                Row { name: code(name), path: code(path), sentence: sentence.to_string() }
+                Row {
+                    name: code(name),
+                    rust: code(rust),
+                    python: code(python),
+                    sentence: sentence.to_string(),
+                }
             })
             .collect()
     }
 
-    /// The items of the folded lists: "- `NAME`: details. Tests: `FILE::FUNCTION`, …."
+    /// The items of the folded lists: "- `NAME`: details. Tests: `FILE::FUNCTION`, …. Python: `FILE::FUNCTION`, …."
     fn entries(&self) -> Vec<Entry> {
         let text = self.text();
         let folded = text.split("<details>").skip(1).map(|part| part.split("</details>").next().unwrap());
@@ -106,7 +122,10 @@ impl Page {
             .map(|item| {
                 let name = item.split('`').next().unwrap().to_string();
                 let tests = item.split_once("Test:").or_else(|| item.split_once("Tests:"));
-                Entry { name, tests: tests.map(|(_, tests)| code(tests)).unwrap_or_default() }
+                let (rust, python) = tests
+                    .and_then(|(_, tests)| tests.split_once("Python:"))
+                    .unwrap_or_else(|| panic!("`{name}` has no tests, or none in Python"));
+                Entry { name, tests: code(rust), python_tests: code(python) }
             })
             .collect()
     }
@@ -119,6 +138,26 @@ fn read(document: &str) -> String {
 /// The text between backticks.
 fn code(cell: &str) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_string).collect()
+}
+
+/// Whether the list of Python's names has a path: of a module, a class, a member or a parameter (`PATH(PARAMETER)`).
+fn is_in_python(list: &str, path: &str) -> bool {
+    let has_parameter = |(owner, parameter): (&str, &str)| {
+        let (function, class) = (format!("perihelion.{owner}("), format!("perihelion.{owner}.__init__("));
+        let mut signatures =
+            list.lines().filter(|line| line.starts_with(&function) || line.starts_with(&class));
+        signatures.any(|line| line.split(['(', ' ']).any(|word| word.strip_suffix(':') == Some(parameter)))
+    };
+    if let Some(path) = path.strip_suffix(')') {
+        return path.split_once('(').is_some_and(has_parameter);
+    }
+    let full = format!("perihelion.{path}");
+    let is_listed = list.lines().any(|line| {
+        let rest = line.strip_prefix(&full);
+        rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_'))
+    });
+    // The list has the fields of a dataclass as parameters of its constructor.
+    is_listed || path.rsplit_once('.').is_some_and(has_parameter)
 }
 
 /// The functions of a source file that run as tests.
@@ -149,17 +188,23 @@ fn every_name_has_one_row_and_one_entry() {
 }
 
 #[test]
-fn every_row_has_a_known_path_and_one_short_sentence() {
+fn every_row_has_known_paths_and_one_short_sentence() {
+    let python_names = read("python-names.txt");
     for page in PAGES {
         let (text, known) = (page.text(), (page.known)());
-        for Row { name, path, sentence } in page.rows() {
-            let path = format!("perihelion::{path}");
+        for Row { name, rust, python, sentence } in page.rows() {
+            let path = format!("perihelion::{rust}");
             assert!(
                 known.contains(&&path[..]),
                 "`{name}` is said to be at {path}, which `paths` does not compile"
             );
+            let is_known = EXCEPTIONS.contains(&&python[..]) || is_in_python(&python_names, &python);
+            assert!(
+                is_known,
+                "`{name}` is said to be {python} in Python, which python-names.txt does not list"
+            );
             let is_one = sentence.ends_with('.') && !sentence.contains(". ");
-            assert!(is_one && sentence.len() <= ROW_CHARACTERS, "`{name}`: {sentence}");
+            assert!(is_one && sentence.len() <= SENTENCE_CHARACTERS, "`{name}`: {sentence}");
         }
         for path in known {
             let last = path.rsplit("::").next().unwrap();
@@ -171,7 +216,7 @@ fn every_row_has_a_known_path_and_one_short_sentence() {
 #[test]
 fn every_entry_names_tests_that_run_on_the_cpu() {
     for page in PAGES {
-        for Entry { name, tests } in page.entries() {
+        for Entry { name, tests, .. } in page.entries() {
             assert!(!tests.is_empty(), "{}: `{name}` has no test", page.name);
             for test in tests {
                 let (file, function) = test.split_once("::").unwrap_or_else(|| panic!("`{name}`: {test}"));
@@ -182,6 +227,27 @@ fn every_entry_names_tests_that_run_on_the_cpu() {
                 let source = fs::read_to_string(repository().join(&file));
                 let source = source.unwrap_or_else(|error| panic!("`{name}`: {file}: {error}"));
                 assert!(tests_of(&source).contains(function), "`{name}`: {file} has no test `{function}`");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_entry_names_tests_in_python() {
+    for page in PAGES {
+        for Entry { name, python_tests, .. } in page.entries() {
+            assert!(!python_tests.is_empty(), "{}: `{name}` has no test in Python", page.name);
+            for test in python_tests {
+                let mut parts = test.split("::");
+                let file = repository().join(PYTHON_TESTS).join(parts.next().unwrap());
+                let source = fs::read_to_string(&file);
+                let source = source.unwrap_or_else(|error| panic!("`{name}`: {test}: {error}"));
+                let is_there = |part| {
+                    [format!("class {part}:"), format!("def {part}(")]
+                        .iter()
+                        .any(|line| source.contains(line))
+                };
+                assert!(test.contains("::test_") && parts.all(is_there), "`{name}`: there is no test {test}");
             }
         }
     }

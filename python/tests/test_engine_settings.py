@@ -1,0 +1,162 @@
+"""Settings of sessions: each changes what models compute, check, log or measure."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from conftest import Save, floats, python
+from perihelion.driver import load_max_buffer
+from perihelion.dtype import DType
+from perihelion.engine import AssertLevel, InferenceSession, SplitKReductionPrecision
+from perihelion.graph import DeviceRef, Graph, TensorType
+
+GATHER = "graph g(%x: f32[4], %i: i64[1]) { %y = gather(%x, %i) {axis = 0} return %y }"
+NEGATIVE_ROOT = "graph g(%x: f32[1]) { %n = neg(%x) %y = sqrt(%n) return %y }"
+
+
+def test_operands_are_rounded_to_eight_bits(save: Save) -> None:
+    session = InferenceSession()
+    path = save("graph g(%x: f32[1, 2], %y: f32[2, 2]) { %z = matmul(%x, %y) return %z }")
+    operands = floats(448, 17).reshape(1, 2), np.eye(2, dtype=np.float32)
+    for mode, expected in [("on", [[448, 16]]), ("off", [[448, 17]])]:
+        session.enable_per_tensor_fp8_quantize(mode)
+        np.testing.assert_allclose(session.load(path).execute(*operands)[0].to_numpy(), expected, rtol=1e-6)
+
+
+def test_assert_levels_decide_about_indices_and_outputs(save: Save, capfd: pytest.CaptureFixture[str]) -> None:
+    session = InferenceSession()
+    path, roots = save(GATHER), save(NEGATIVE_ROOT)
+    for level in AssertLevel:
+        session.set_mojo_assert_level(level)
+        model = session.load(path)
+        if level in (AssertLevel.NONE, AssertLevel.WARN):
+            assert model.execute(floats(1, 2, 3, 4), np.array([7]))[0].item() == 4
+            assert ("clamped" in capfd.readouterr().err) == (level is AssertLevel.WARN)
+        else:
+            with pytest.raises(ValueError, match="7"):
+                model.execute(floats(1, 2, 3, 4), np.array([7]))
+    with pytest.raises((ValueError, RuntimeError), match="NaN"):
+        session.load(roots).execute(floats(1))
+
+
+def test_log_levels_choose_what_models_log(save: Save) -> None:
+    code = f"""
+        import numpy as np
+        from perihelion.engine import InferenceSession, LogLevel
+        session = InferenceSession()
+        for level in ("CRITICAL", LogLevel.DEBUG):
+            session.set_mojo_log_level(level)
+            session.load({str(save(NEGATIVE_ROOT))!r}).execute(np.ones(1, "float32"))
+        """
+    assert python(code).stderr.count("DEBUG perihelion::kernel: call") == 1
+
+
+@pytest.mark.parametrize("kernel", ["use_fi_topk_kernel", "use_old_top_k_kernel"])
+def test_top_k_kernels_give_the_same(save: Save, kernel: str) -> None:
+    path = save("graph g(%x: f32[6]) { %y, %i = top_k(%x) {k = 3, axis = 0} return %y, %i }")
+    session = InferenceSession()
+    for mode in ("on", "off"):
+        getattr(session, kernel)(mode)
+        values, indices = session.load(path).execute(floats(1, 5, 2, 5, 0, 3))
+        assert (values.to_numpy().tolist(), indices.to_numpy().tolist()) == ([5, 5, 3], [1, 3, 5])
+
+
+@pytest.mark.parametrize("kernel", ["use_fi_topk_kernel", "use_old_top_k_kernel", "enable_per_tensor_fp8_quantize"])
+def test_four_words_turn_settings_off_and_all_others_on(kernel: str) -> None:
+    session = InferenceSession()
+    for word, is_on in [("yes", True), ("FALSE", False), ("", True), ("off", False), ("1", True), ("No", False)]:
+        getattr(session, kernel)(word)
+        assert (session._native.settings() != "") == is_on, word
+    getattr(session, kernel)("on")
+    getattr(session, kernel)("0")
+    assert session._native.settings() == ""
+
+
+def test_partial_sums_of_512_terms_are_rounded_if_asked() -> None:
+    session = InferenceSession()
+    types = [TensorType(DType.float16, shape, DeviceRef.CPU()) for shape in ((1, 1536), (1536, 1))]
+    graph = Graph("g", lambda x, y: x @ y, types)
+    x, y = np.ones((1, 1536), np.float16), np.zeros((1536, 1), np.float16)
+    y[::512], y[300::512] = 2048, 1
+    # 6147 is rounded once, or 2049 three times.
+    for precision, expected in [(SplitKReductionPrecision.ACCUM, 6148), (SplitKReductionPrecision.OUTPUT, 6144)]:
+        session.set_split_k_reduction_precision(precision)
+        assert session.load(graph).execute(x, y)[0].item() == expected
+
+
+def test_checkpoints_keep_dtype_shape_and_elements(save: Save, tmp_path: Path) -> None:
+    session = InferenceSession()
+    session.set_debug_print_options("BINARY_MAX_CHECKPOINT", output_directory=tmp_path)
+    model = session.load(save('graph g(%x: i64[2, n]) { print(%x) {label = "t"} return %x }'))
+    values = np.arange(6).reshape(2, 3)
+    model.execute(values)
+    read = load_max_buffer(tmp_path / "t.max").to_numpy()
+    assert read.dtype == values.dtype and np.array_equal(read, values)
+
+
+PROFILED = """
+    import numpy as np
+    from perihelion.engine import InferenceSession
+    session = InferenceSession()
+    if {mode!r}:
+        session.gpu_profiling({mode!r})
+    model = session.load({path!r})
+    model.execute(np.array([-4], "float32"))
+    """
+
+
+@pytest.mark.parametrize(
+    ("mode", "variable", "kinds"),
+    [
+        (None, "", set()),
+        ("off", "on", set()),
+        ("on", "", {"call", "op"}),
+        (None, "on", {"call", "op"}),
+        ("detailed", "", {"call", "phase", "op", "kernel"}),
+        (None, "detailed", {"call", "phase", "op", "kernel"}),
+    ],
+)
+def test_profiling_writes_a_trace(save: Save, tmp_path: Path, mode: str | None, variable: str, kinds: set[str]) -> None:
+    trace = tmp_path / "trace.json"
+    variables = {"PERIHELION_TRACE_FILE": str(trace)}
+    if variable:
+        variables["PERIHELION_ENABLE_PROFILING"] = variable
+    result = python(PROFILED.format(mode=mode, path=str(save(NEGATIVE_ROOT))), **variables)
+    assert (result.returncode, result.stderr) == (0, "")
+    events = json.loads(trace.read_text()) if trace.exists() else []
+    assert {event["cat"] for event in events if event["ph"] == "X"} == kinds
+
+
+RANGES = """
+    #include <stdio.h>
+    #include <stdlib.h>
+    static int line(const char* word, const char* name) {
+        FILE* file = fopen(getenv("PERIHELION_TEST_RANGES"), "a");
+        fprintf(file, "%s %s\\n", word, name);
+        return fclose(file);
+    }
+    int nvtxRangePushA(const char* name) { return line("push", name); }
+    int nvtxRangePop(void) { return line("pop", ""); }
+    """
+
+
+@pytest.mark.skipif(sys.platform != "linux" or not shutil.which("cc"), reason="needs a C compiler on Linux")
+def test_steps_of_profiled_calls_are_nvtx_ranges(save: Save, tmp_path: Path) -> None:
+    (tmp_path / "nvtx.c").write_text(RANGES)
+    library, ranges = tmp_path / "libnvtx3interop.so.1", tmp_path / "ranges.txt"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "nvtx.c"], check=True)
+    variables = {
+        "LD_LIBRARY_PATH": str(tmp_path),
+        "PERIHELION_TEST_RANGES": str(ranges),
+        "PERIHELION_TRACE_FILE": str(tmp_path / "trace.json"),
+    }
+    result = python(PROFILED.format(mode="on", path=str(save(NEGATIVE_ROOT))), **variables)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert ranges.read_text().count("push") == ranges.read_text().count("pop") >= 1
