@@ -6,7 +6,6 @@ import itertools
 import multiprocessing
 import os
 import signal
-import statistics
 import threading
 import time
 
@@ -162,35 +161,41 @@ def test_processes_have_models_of_their_own(llm: LLM, method: str) -> None:
         assert pool.map(answer, ["The fox"]) == [llm.generate("The fox", DRAWN)[0].text]
 
 
-def resident() -> int:
-    """Bytes of memory that are this process's own."""
-    with open("/proc/self/smaps_rollup") as lines:
-        return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(("Private_Dirty", "Private_Clean")))
-
-
 @pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="there is no smaps_rollup here")
 def test_closing_frees_the_memory() -> None:
+    # In a process of its own: others' models leave memory that the allocator uses again.
     path = shared("storyteller/gguf/storyteller-BF16.gguf")
+    code = f"""
+        import statistics
+        from perihelion import LLM, SamplingParams
 
-    def load() -> LLM:
-        llm = LLM(path, weights_dtype="f32")
-        llm.generate(["The fox"] * 4, DRAWN)
-        return llm
+        def resident():
+            "Bytes of memory that are this process's own."
+            with open("/proc/self/smaps_rollup") as lines:
+                own = [line for line in lines if line.startswith(("Private_Dirty", "Private_Clean"))]
+            return 1024 * sum(int(line.split()[1]) for line in own)
 
-    load().close()
-    start, sizes, helds = resident(), [], []
-    for closes in (True, False) * 5:
-        before = resident()
-        llm = load()
-        held = resident() - before
-        if closes:
-            llm.close()
-        del llm
-        sizes.append(resident() - before)
-        helds.append(held)
-    # The allocator may keep what a thread freed last, for the next model, so that not every close shows it.
-    assert statistics.median(helds) > 20 << 20 and statistics.median(sizes) < 2 << 20, (helds, sizes)
-    assert resident() - start < 2 * max(helds), sizes
+        def load():
+            llm = LLM({str(path)!r}, weights_dtype="f32")
+            llm.generate(["The fox"] * 4, SamplingParams(temperature=0, max_tokens=20))
+            return llm
+
+        load().close()
+        start, sizes, helds = resident(), [], []
+        for closes in (True, False) * 5:
+            before = resident()
+            llm = load()
+            helds.append(resident() - before)
+            if closes:
+                llm.close()
+            del llm
+            sizes.append(resident() - before)
+        # The allocator may keep what a thread freed last, for the next model, so that not every close shows it.
+        assert statistics.median(helds) > 20 << 20 and statistics.median(sizes) < 2 << 20, (helds, sizes)
+        assert resident() - start < 2 * max(helds), sizes
+    """
+    result = python(code)
+    assert result.returncode == 0, result.stderr
 
 
 def test_threads_that_embed_get_their_own() -> None:

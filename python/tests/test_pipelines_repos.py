@@ -120,6 +120,8 @@ def test_models_run_from_the_cache_of_a_hub(monkeypatch: pytest.MonkeyPatch, tmp
     ]:
         with LLM(config) as llm, LLM(local) as expected:
             assert llm.generate("Once", GREEDY)[0].text == expected.generate("Once", GREEDY)[0].text
+    config.download_weights()
+    assert config.huggingface_weights_repo().repo_id == "ada/packed"
     other = PipelineConfig("ada/tiny", _weights_repo_id="ada/packed")
     assert other.huggingface_weights_repo().repo_id == "ada/packed"
     assert PipelineConfig("ada/tiny").huggingface_weights_repo().repo_id == "ada/tiny"

@@ -20,10 +20,6 @@ use std::ffi::OsString;
 
 use pyo3::prelude::*;
 
-/// The allocator of the `peri` binary, for the same speed and memory here. It serves Rust alone, not Python.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// The native part of `perihelion`.
 #[pymodule(gil_used = false)]
 mod _perihelion {

@@ -382,7 +382,7 @@ class PipelineConfig:
 
     def download_weights(self) -> None:
         """Fetches the weights that are not on this machine, and sets `weight_path` to their paths."""
-        self.weight_path = self._native.download_weights()
+        self.weight_path, self._weights_repo_id = self._native.download_weights()
 
     def load_weights(self) -> Weights:
         """The weights, fetched if they are not on this machine, and opened."""

@@ -1,5 +1,6 @@
 //! Configurations as Python's class `PipelineConfig` makes them.
 
+use std::path::PathBuf;
 use std::sync::Mutex;
 
 use perihelion::pipelines::Error;
@@ -67,11 +68,11 @@ impl Config {
         self.ask(py, |config| config.weights_size())
     }
 
-    /// The paths of the weights on this machine.
-    fn download_weights(&self, py: Python<'_>) -> PyResult<Vec<std::path::PathBuf>> {
+    /// The paths of the weights on this machine, and the repository that they are of, if it is not the model's.
+    fn download_weights(&self, py: Python<'_>) -> PyResult<(Vec<PathBuf>, Option<String>)> {
         self.ask(py, |config| {
             config.download_weights()?;
-            Ok(config.weight_path.clone())
+            Ok((config.weight_path.clone(), config._weights_repo_id.clone()))
         })
     }
 
