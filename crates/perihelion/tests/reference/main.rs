@@ -152,6 +152,15 @@ fn is_in_python(list: &str, path: &str) -> bool {
         return path.split_once('(').is_some_and(has_parameter);
     }
     let full = format!("perihelion.{path}");
+    // A class that has its members under another name.
+    let elsewhere =
+        list.lines().filter_map(|line| line.split_once(" is perihelion.")).find_map(|(name, home)| {
+            let member = full.strip_prefix(name)?.strip_prefix('.')?;
+            Some(format!("{home}.{member}"))
+        });
+    if let Some(path) = elsewhere {
+        return is_in_python(list, &path);
+    }
     let is_listed = list.lines().any(|line| {
         let rest = line.strip_prefix(&full);
         rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_'))
