@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -15,6 +16,8 @@ import numpy as np
 import pytest
 
 os.environ.setdefault("PERIHELION_CACHE_DIR", "off")
+# A shell without job control starts background jobs with Ctrl-C ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from perihelion import LLM  # noqa: E402
 from perihelion.engine import InferenceSession, Model  # noqa: E402
