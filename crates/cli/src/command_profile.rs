@@ -68,6 +68,8 @@ const PAGE_SIZE: &str = "64";
 pub(crate) enum Generate {}
 /// `peri chat` and `peri run`.
 pub(crate) enum Chat {}
+/// `peri serve`.
+pub(crate) enum Serve {}
 /// `peri plan`.
 pub(crate) enum Plan {}
 /// `peri config`.
@@ -109,6 +111,20 @@ impl CommandProfile for Chat {
         ("enable_prefix_caching", "true for the paged cache strategy"),
         ("max_new_tokens", "-1, built-in 80"),
     ];
+}
+
+impl CommandProfile for Serve {
+    const FIELDS: Groups = &[MODEL, GRAPH, MEMORY, CACHE, STEPS, LOAD, GENERATION];
+    const DEFAULTS: Pairs = &[
+        ("max_length", "auto"),
+        ("max_new_tokens", "-1"),
+        ("max_cache_batch_size", "auto"),
+        ("cache_strategy", "paged"),
+        ("kv_cache_page_size", PAGE_SIZE),
+        ("enable_prefix_caching", "true"),
+        ("enable_echo", "true"),
+    ];
+    const SHORT_MODEL: &'static str = "Model files, folders or hub repos [default: the built-in storyteller]";
 }
 
 impl CommandProfile for Plan {
@@ -222,6 +238,7 @@ mod tests {
     fn profiles_name_existing_fields_and_parse() {
         check::<Generate>();
         check::<Chat>();
+        check::<Serve>();
         check::<Plan>();
         check::<Config>();
         check::<Bench>();

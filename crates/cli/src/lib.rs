@@ -49,6 +49,8 @@ enum Command {
     Chat(commands::chat::Arguments),
     /// Continue prompts
     Generate(commands::generate::Arguments),
+    /// Answer requests over HTTP
+    Serve(commands::serve::Arguments),
     /// Turn texts into vectors
     Encode(commands::encode::Arguments),
     /// Download a model from a hub
@@ -114,6 +116,7 @@ fn dispatch(command_line: &[OsString]) -> u8 {
         Command::Chat(arguments) => commands::chat::run(&arguments),
         Command::Models(arguments) => commands::models::run(&arguments),
         Command::Render(arguments) => commands::render::run(&arguments),
+        Command::Serve(arguments) => commands::serve::run(&arguments),
         Command::Encode(arguments) => commands::encode::run(&arguments),
         Command::Inspect(arguments) => commands::inspect::run(&arguments),
         Command::Bench(arguments) => commands::bench::run(&arguments),

@@ -50,6 +50,11 @@ impl ThreadArguments {
     }
 }
 
+/// The devices of this build.
+pub(crate) fn platform() -> &'static Platform {
+    &PLATFORM
+}
+
 /// A session on so many threads of the CPU; 0 is one per core.
 pub(crate) fn session(threads: usize) -> anyhow::Result<InferenceSession> {
     let builder = InferenceSession::builder().device(Arc::new(Cpu::new(threads)));

@@ -10,6 +10,7 @@ const LAYERS: &[&[&str]] = &[
     &["graph", "weights", "extensions"],
     &["conformance", "engine", "models", "sources", "text"],
     &["pipelines", "cpu"],
+    &["serve"],
     &["cli", "perihelion"],
     &["python"],
 ];
@@ -18,8 +19,18 @@ const LAYERS: &[&[&str]] = &[
 const TEST_ONLY: &[&str] = &["testdata"];
 
 /// Crates that promise to have no `unsafe` code.
-const SAFE: &[&str] =
-    &["graph", "conformance", "engine", "models", "sources", "text", "pipelines", "cli", "perihelion"];
+const SAFE: &[&str] = &[
+    "graph",
+    "conformance",
+    "engine",
+    "models",
+    "sources",
+    "text",
+    "pipelines",
+    "serve",
+    "cli",
+    "perihelion",
+];
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

@@ -16,6 +16,7 @@ pub(crate) mod plan;
 pub(crate) mod pull;
 pub(crate) mod quantize;
 pub(crate) mod render;
+pub(crate) mod serve;
 pub(crate) mod tokenize;
 pub(crate) mod warm_cache;
 

@@ -152,6 +152,11 @@ impl Plan {
         &self.model.network
     }
 
+    /// Whether the model makes embeddings only, and no text.
+    pub fn is_encoder(&self) -> bool {
+        matches!(self.model.network, Network::Encoder(_))
+    }
+
     /// The model's weights, or their headers if they are not fetched yet; `None` of PyTorch files before
     /// [`Plan::fetch`].
     pub fn checkpoint(&self) -> Option<&Arc<Checkpoint>> {

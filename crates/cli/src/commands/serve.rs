@@ -1,0 +1,98 @@
+//! `peri serve`: answers requests over HTTP until it is stopped.
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use pipelines::config::PipelineConfig;
+use serve::{ModelConfig, Server, ServerConfig};
+
+use crate::command_profile;
+use crate::interrupt::Interrupt;
+use crate::model::{self, Source, ThreadArguments};
+use crate::progress::Progress;
+use crate::settings::{ModelAndTexts, ModelFlags};
+
+const EXAMPLES: &str = "\
+Examples:
+  peri serve
+  peri serve Qwen/Qwen3-0.6B-GGUF:q8_0 sentence-transformers/all-MiniLM-L6-v2
+  curl localhost:8000/v1/chat/completions -H 'Content-Type: application/json' \\
+    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'";
+
+const DETAILS: &str = "\
+The server answers the routes of the OpenAI API: /v1/chat/completions, /v1/completions, /v1/embeddings and /v1/models. \
+GET /openapi.json lists all routes.
+
+Ctrl-C or SIGTERM ends the server once the requests that run are answered; a second one ends it at once.";
+
+/// Arguments of `peri serve`.
+#[derive(clap::Args)]
+#[command(
+    override_usage = "peri serve [OPTIONS] [MODEL]...",
+    after_help = EXAMPLES,
+    after_long_help = super::details(DETAILS, EXAMPLES)
+)]
+pub(crate) struct Arguments {
+    /// Models to serve [default: the built-in storyteller]
+    #[arg(value_name = "MODEL")]
+    models: Vec<String>,
+    #[command(flatten)]
+    settings: ModelFlags<command_profile::Serve>,
+    #[command(flatten)]
+    threads: ThreadArguments,
+    /// Address to listen on
+    #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    host: IpAddr,
+    /// Port to listen on; 0 takes a free one
+    #[arg(long, value_name = "N", default_value_t = 8000)]
+    port: u16,
+    /// Show no progress
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let interrupt = Interrupt::listen()?;
+    let session = arguments.threads.session()?;
+    let progress = Progress::new(arguments.quiet);
+    let mut models = Vec::new();
+    for source in arguments.sources()? {
+        source.plan_and_fetch(&progress)?;
+        let config: PipelineConfig = source.config().clone();
+        models.push(ModelConfig { id: source.name(), aliases: Vec::new(), kind: None, config });
+    }
+    let address = SocketAddr::new(arguments.host, arguments.port);
+    let server = Server::start(
+        ServerConfig { address, ..ServerConfig::default() },
+        models,
+        &session,
+        model::platform(),
+    )?;
+    interrupt.watch();
+    let stop = server.stop_handle();
+    std::thread::spawn(move || {
+        futures_lite::future::block_on(interrupt.pressed());
+        stop.stop();
+    });
+    // A closed standard error changes nothing.
+    let _ = writeln!(std::io::stderr(), "listening on http://{}", server.address());
+    server.run();
+    Ok(())
+}
+
+impl Arguments {
+    /// The models, each with the settings of the flags.
+    fn sources(&self) -> anyhow::Result<Vec<Source>> {
+        if self.models.is_empty() {
+            let ModelAndTexts { source, .. } = self.settings.model_and_texts(&[], |_| false)?;
+            return Ok(vec![source]);
+        }
+        let source = |name: &String| {
+            let ModelAndTexts { source, .. } =
+                self.settings.model_and_texts(std::slice::from_ref(name), |_| true)?;
+            Ok(source)
+        };
+        self.models.iter().map(source).collect()
+    }
+}

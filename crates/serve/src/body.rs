@@ -1,0 +1,207 @@
+//! Bodies of requests: JSON objects, checked field by field before any work is done.
+//!
+//! A field that is not known has no effect; it is named in the header `x-peri-ignored`, unless it looks like a typing
+//! error for a known one, which is an error.
+
+use std::collections::BTreeSet;
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::{HeaderMap, StatusCode, header};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{AllOf, Object, Schema};
+
+use crate::context::Context;
+use crate::error::ApiError;
+
+/// The deepest nesting of arrays and objects.
+const MAX_DEPTH: usize = 64;
+/// How many changed letters make a field a typing error.
+const MAX_DISTANCE: usize = 2;
+
+/// The body of a request.
+pub(crate) struct Body<T>(pub(crate) T);
+
+/// A body that is made of one or more groups of fields.
+pub(crate) trait RequestBody: ToSchema + Sized {
+    /// Takes the groups.
+    ///
+    /// # Errors
+    /// If a field has a type or a value that it cannot have.
+    fn read(fields: &mut Fields) -> Result<Self, ApiError>;
+}
+
+/// The fields of an object, of which groups are taken one after the other.
+pub(crate) struct Fields {
+    object: Value,
+    /// Paths that no group has taken so far; `None` before the first group.
+    unknown: Option<BTreeSet<String>>,
+}
+
+impl Fields {
+    /// Takes a group of fields.
+    ///
+    /// # Errors
+    /// If a field has a type or a value that it cannot have.
+    pub(crate) fn take<T: DeserializeOwned>(&mut self) -> Result<T, ApiError> {
+        let mut unknown = BTreeSet::new();
+        let mut note = |path: serde_ignored::Path<'_>| {
+            // A `?` stands for an optional value, which is no part of the path in JSON.
+            unknown.insert(path.to_string().replace(".?", ""));
+        };
+        let reader = serde_ignored::Deserializer::new(&self.object, &mut note);
+        let group = serde_path_to_error::deserialize(reader).map_err(|error| {
+            let path = error.path().to_string();
+            let problem = error.inner().to_string();
+            match &path[..] {
+                "." => ApiError::bad_request(problem),
+                _ => ApiError::invalid(&path, format!("{path}: {problem}")),
+            }
+        })?;
+        self.unknown = Some(match self.unknown.take() {
+            Some(before) => common(&before, &unknown),
+            None => unknown,
+        });
+        Ok(group)
+    }
+}
+
+/// The paths that two groups do not know, themselves or as part of an object that one of them does not know.
+fn common(a: &BTreeSet<String>, b: &BTreeSet<String>) -> BTreeSet<String> {
+    let has = |set: &BTreeSet<String>, path: &str| {
+        let ends = path.match_indices('.').map(|(end, _)| end).chain([path.len()]);
+        ends.into_iter().any(|end| set.contains(&path[..end]))
+    };
+    let of_a = a.iter().filter(|path| has(b, path));
+    let of_b = b.iter().filter(|path| has(a, path));
+    of_a.chain(of_b).cloned().collect()
+}
+
+impl<S, T> FromRequest<S> for Body<T>
+where
+    S: Send + Sync,
+    T: RequestBody,
+{
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Body<T>, ApiError> {
+        check_content_type(request.headers())?;
+        let (mut parts, body) = request.into_parts();
+        let Ok(context) = Context::from_request_parts(&mut parts, state).await;
+        let bytes =
+            Bytes::from_request(Request::from_parts(parts, body), state).await.map_err(|rejection| {
+                let status = rejection.status();
+                let code = if status == StatusCode::PAYLOAD_TOO_LARGE {
+                    "body_too_large"
+                } else {
+                    "invalid_request_error"
+                };
+                ApiError::new(status, code, rejection.body_text())
+            })?;
+        let mut fields = Fields { object: Value::Object(parse(&bytes)?), unknown: None };
+        drop(bytes);
+        let body = T::read(&mut fields)?;
+        let unknown = fields.unknown.unwrap_or_default();
+        check_spelling::<T>(&unknown)?;
+        context.note(|facts| facts.ignored.extend(unknown));
+        Ok(Body(body))
+    }
+}
+
+/// A body has to say that it is JSON: browsers send other types to any server without asking.
+fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
+    let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let kind = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    if kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json")) {
+        return Ok(());
+    }
+    let problem = if given.is_empty() { "missing".to_string() } else { format!("`{given}`") };
+    let message = format!("the Content-Type is {problem}: send application/json");
+    Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message))
+}
+
+/// The object that a body is.
+///
+/// # Errors
+/// If it is not JSON, nested too deeply, or not an object.
+fn parse(bytes: &[u8]) -> Result<Map<String, Value>, ApiError> {
+    if let Some(offset) = too_deep(bytes) {
+        let message = format!("the body is nested deeper than {MAX_DEPTH} levels at byte {offset}");
+        return Err(ApiError::bad_request(message));
+    }
+    let value = serde_json::from_slice(bytes).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        let text = error.to_string();
+        let problem = text.split(" at line ").next().unwrap_or_default();
+        ApiError::bad_request(format!("the body is not JSON: {problem} at line {line}, column {column}"))
+    })?;
+    match value {
+        Value::Object(object) => Ok(object),
+        _ => Err(ApiError::bad_request("the body is not a JSON object")),
+    }
+}
+
+/// Where a body is nested too deeply, if it is.
+fn too_deep(bytes: &[u8]) -> Option<usize> {
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    for (offset, &byte) in bytes.iter().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > MAX_DEPTH {
+            return Some(offset);
+        }
+    }
+    None
+}
+
+/// Refuses unknown fields that are one or two letters away from a known one.
+fn check_spelling<T: ToSchema>(unknown: &BTreeSet<String>) -> Result<(), ApiError> {
+    let top = || unknown.iter().filter(|path| !path.contains('.'));
+    if top().next().is_none() {
+        return Ok(());
+    }
+    let (mut known, mut schemas) = (Vec::new(), Vec::new());
+    T::schemas(&mut schemas);
+    properties(&T::schema(), &schemas, &mut known);
+    for name in top() {
+        let near = |field: &&String| {
+            // Short names are near to too many others.
+            let distance = strsim::damerau_levenshtein(name, field);
+            distance <= MAX_DISTANCE && distance * 3 <= field.len()
+        };
+        if let Some(nearest) =
+            known.iter().filter(near).min_by_key(|field| strsim::damerau_levenshtein(name, field))
+        {
+            let message = format!("there is no field `{name}`: did you mean `{nearest}`?");
+            return Err(ApiError::invalid(name, message));
+        }
+    }
+    Ok(())
+}
+
+/// The names of an object's properties, those of its groups included.
+fn properties(schema: &RefOr<Schema>, schemas: &[(String, RefOr<Schema>)], names: &mut Vec<String>) {
+    match schema {
+        RefOr::T(Schema::Object(Object { properties, .. })) => names.extend(properties.keys().cloned()),
+        RefOr::T(Schema::AllOf(AllOf { items, .. })) => {
+            items.iter().for_each(|item| self::properties(item, schemas, names));
+        }
+        RefOr::Ref(reference) => {
+            let name = reference.ref_location.rsplit('/').next();
+            if let Some((_, group)) = schemas.iter().find(|(other, _)| Some(&other[..]) == name) {
+                self::properties(group, schemas, names);
+            }
+        }
+        RefOr::T(_) => {}
+    }
+}

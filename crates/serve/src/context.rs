@@ -1,0 +1,126 @@
+//! The facts of one HTTP request: its id, and what its response headers and its log line say.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use axum::extract::{FromRequestParts, MatchedPath, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::Response;
+
+/// The header with the id of a request, taken from the client or made.
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// The header with the fields of a request that have no effect.
+const IGNORED: HeaderName = HeaderName::from_static("x-peri-ignored");
+/// The longest id that is taken from a client.
+const MAX_ID: usize = 128;
+
+/// A handle to the facts of a request. The log line is written when the last one is dropped, which is when the response
+/// has been sent or its client is gone.
+#[derive(Clone, Debug)]
+pub(crate) struct Context(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    id: String,
+    began: Instant,
+    method: Method,
+    route: String,
+    facts: Mutex<Facts>,
+}
+
+/// What becomes known while a request is answered.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    /// Fields that have no effect.
+    pub(crate) ignored: BTreeSet<String>,
+    /// The id of the model.
+    pub(crate) model: Option<String>,
+    pub(crate) status: Option<StatusCode>,
+    pub(crate) prompt_tokens: usize,
+    pub(crate) cached_tokens: usize,
+    pub(crate) generated_tokens: usize,
+    /// Why the last of its answers ended.
+    pub(crate) finish: Option<&'static str>,
+}
+
+impl Context {
+    /// The id of the request.
+    pub(crate) fn id(&self) -> &str {
+        &self.0.id
+    }
+
+    /// Notes facts.
+    pub(crate) fn note(&self, note: impl FnOnce(&mut Facts)) {
+        note(&mut self.0.facts.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let facts = self.facts.get_mut().unwrap_or_else(PoisonError::into_inner);
+        tracing::info!(
+            target: "peri::access",
+            id = self.id,
+            method = %self.method,
+            route = self.route,
+            model = facts.model.as_deref().unwrap_or("-"),
+            status = facts.status.map_or(499, |status| status.as_u16()),
+            prompt_tokens = facts.prompt_tokens,
+            cached_tokens = facts.cached_tokens,
+            generated_tokens = facts.generated_tokens,
+            finish = facts.finish.unwrap_or("-"),
+            seconds = self.began.elapsed().as_secs_f64(),
+        );
+    }
+}
+
+/// Gives each request a context, and each response the headers that follow from it.
+pub(crate) async fn attach(mut request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().map_or("-", MatchedPath::as_str).to_string();
+    let id = request.headers().get(&REQUEST_ID).and_then(given_id);
+    let context = Context(Arc::new(Shared {
+        id: id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string()),
+        began: Instant::now(),
+        method: request.method().clone(),
+        route,
+        facts: Mutex::default(),
+    }));
+    request.extensions_mut().insert(context.clone());
+    let mut response = next.run(request).await;
+    let status = response.status();
+    let mut ignored = String::new();
+    context.note(|facts| {
+        facts.status = Some(status);
+        ignored = facts.ignored.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    });
+    let headers = response.headers_mut();
+    if let Ok(id) = HeaderValue::from_str(context.id()) {
+        headers.insert(REQUEST_ID, id);
+    }
+    if !ignored.is_empty()
+        && let Ok(ignored) = HeaderValue::from_str(&ignored)
+    {
+        headers.insert(IGNORED, ignored);
+    }
+    response
+}
+
+/// An id that a client gives, if it is printable and short.
+fn given_id(value: &HeaderValue) -> Option<String> {
+    let id = value.to_str().ok()?;
+    ((1..=MAX_ID).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic()))
+        .then(|| id.to_string())
+}
+
+impl<S: Sync> FromRequestParts<S> for Context {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Context, Infallible> {
+        let context = parts.extensions.get::<Context>().cloned();
+        Ok(context.expect("every route has the layer `context::attach`"))
+    }
+}

@@ -1,0 +1,182 @@
+//! Errors: of the server itself, and of requests, with their HTTP status.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use pipelines::error::InvalidField;
+use serde_json::json;
+
+/// A server that cannot start, or had to end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A model that cannot be planned or loaded.
+    #[error("{name}: {source}")]
+    Model {
+        /// The model's id.
+        name: String,
+        /// Why.
+        source: Box<pipelines::Error>,
+    },
+
+    /// Two models that requests could not tell apart.
+    #[error("two models are named `{name}`: give one of them another id or alias")]
+    DuplicateName {
+        /// The id or alias that both have.
+        name: String,
+    },
+
+    /// An address that cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        source: std::io::Error,
+    },
+
+    /// A thread or a descriptor that the system refuses.
+    #[error("cannot start the server: {0}")]
+    Start(std::io::Error),
+}
+
+/// A request that is refused or fails. Every protocol shows it in its own shape.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ApiError {
+    pub(crate) status: StatusCode,
+    /// The code that programs compare, such as `context_length_exceeded`.
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+    /// The field of the request that is wrong.
+    pub(crate) param: Option<String>,
+    /// When to try again.
+    pub(crate) retry_after: Option<Duration>,
+}
+
+impl ApiError {
+    pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> ApiError {
+        ApiError { status, code, message: message.into(), param: None, retry_after: None }
+    }
+
+    /// A request that is wrong as a whole.
+    pub(crate) fn bad_request(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
+    }
+
+    /// A request with a field that is wrong.
+    pub(crate) fn invalid(param: impl Into<String>, message: impl Into<String>) -> ApiError {
+        ApiError { param: Some(param.into()), ..ApiError::bad_request(message) }
+    }
+
+    /// The type of the error in the shape of OpenAI.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self.status {
+            StatusCode::UNAUTHORIZED => "authentication_error",
+            StatusCode::FORBIDDEN => "permission_error",
+            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+            StatusCode::SERVICE_UNAVAILABLE => "unavailable_error",
+            status if status.is_server_error() => "server_error",
+            _ => "invalid_request_error",
+        }
+    }
+
+    /// The error as an object in the shape of OpenAI, for responses and for events of a stream.
+    pub(crate) fn to_openai(&self) -> serde_json::Value {
+        let ApiError { message, param, code, .. } = self;
+        json!({ "error": { "message": message, "type": self.kind(), "param": param, "code": code } })
+    }
+}
+
+/// The shape of OpenAI. The error itself is an extension of the response, from which routers of other protocols make
+/// their own shape.
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(self.to_openai())).into_response();
+        if let Some(wait) = self.retry_after {
+            let seconds = HeaderValue::from(wait.as_secs_f64().ceil().max(1.0) as u64);
+            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+        }
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+impl From<pipelines::Error> for ApiError {
+    fn from(error: pipelines::Error) -> ApiError {
+        ApiError::from(&error)
+    }
+}
+
+impl From<&pipelines::Error> for ApiError {
+    fn from(error: &pipelines::Error) -> ApiError {
+        use pipelines::Error as E;
+        let message = error.to_string();
+        match error {
+            E::PromptTooLong { .. }
+            | E::PromptBeyondMaxLength { .. }
+            | E::TooLong(_)
+            | E::TextTooLong { .. } => {
+                let code = "context_length_exceeded";
+                ApiError { code, ..ApiError::bad_request(message) }
+            }
+            E::Request(fields) | E::Sampling(fields) | E::Embedder(fields) => of_fields(fields),
+            E::EmptyPrompt
+            | E::EmptyText { .. }
+            | E::UnknownToken { .. }
+            | E::NoChatTemplate
+            | E::NotForText { .. }
+            | E::NoPooling { .. } => ApiError::bad_request(message),
+            E::Text(_) => ApiError::invalid("messages", message),
+            E::Busy { .. } => {
+                let retry_after = Some(Duration::from_secs(1));
+                let status = StatusCode::TOO_MANY_REQUESTS;
+                ApiError { retry_after, ..ApiError::new(status, "rate_limit_exceeded", message) }
+            }
+            E::Stopped { .. } | E::OutOfMemory(_) => {
+                let retry_after = Some(Duration::from_secs(5));
+                let status = StatusCode::SERVICE_UNAVAILABLE;
+                ApiError { retry_after, ..ApiError::new(status, "unavailable", message) }
+            }
+            _ => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message),
+        }
+    }
+}
+
+/// All the wrong fields in one message; the first is the parameter.
+fn of_fields(fields: &[InvalidField]) -> ApiError {
+    let name = |field: &'static str| match field {
+        "max_new_tokens" => "max_tokens",
+        "min_new_tokens" => "min_tokens",
+        other => other,
+    };
+    let problems = fields.iter().map(|InvalidField { field, value, fix, .. }| {
+        format!("{} is {value}: {fix}", name(field)).replace("max_new_tokens", "max_tokens")
+    });
+    let message = problems.collect::<Vec<_>>().join("; ");
+    match fields.first() {
+        Some(first) => ApiError::invalid(name(first.field), message),
+        None => ApiError::bad_request(message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn library_errors_have_status_code_and_parameter() {
+        let long = ApiError::from(pipelines::Error::PromptTooLong { tokens: 9, limit: 8 });
+        assert_eq!((long.status, long.code), (StatusCode::BAD_REQUEST, "context_length_exceeded"));
+        let request = pipelines::Request { min_new_tokens: 5, max_new_tokens: Some(4), ..Default::default() };
+        let wrong = ApiError::from(request.validate(10).unwrap_err());
+        assert_eq!(wrong.param.as_deref(), Some("min_tokens"));
+        assert_eq!(wrong.message, "min_tokens is 5: give at most max_tokens, which is 4");
+        let busy = ApiError::from(pipelines::Error::Busy { name: "text generator", waiting: 3 });
+        let response = busy.into_response();
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(response.headers()[header::RETRY_AFTER], "1");
+    }
+}

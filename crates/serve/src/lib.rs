@@ -1,0 +1,24 @@
+//! The HTTP server: routes in the shapes of OpenAI, Anthropic and Ollama over text generators and embedders.
+//!
+//! Each protocol turns its requests into [`pipelines::Request`]s, and the events of their answers into its own objects.
+//! No protocol calls the handlers of another. The models run on threads of their own; handlers wait for them without
+//! blocking the runtime.
+
+#![forbid(unsafe_code)]
+
+mod body;
+mod context;
+mod error;
+mod generation;
+mod listener;
+mod models;
+mod openai;
+mod operations;
+mod router;
+mod sampling;
+mod server;
+mod sse;
+
+pub use error::Error;
+pub use models::{ModelConfig, ModelKind};
+pub use server::{Server, ServerConfig, StopHandle};

@@ -1,0 +1,288 @@
+//! `POST /v1/completions`: texts to continue.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use indexmap::IndexMap;
+use pipelines::{Prompt, Request, TextRequest, TokenLogprobs};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::logprobs::finite;
+use super::{StreamOptions, Usage, now, unique_id};
+use crate::body::{Body, Fields, RequestBody};
+use crate::context::Context;
+use crate::error::ApiError;
+use crate::generation::{self, Delta, Generation, PromptToken};
+use crate::models::Entry;
+use crate::sampling::Sampling;
+use crate::server::Shared;
+use crate::sse::{self, Events};
+
+/// The most prompts of a request.
+const MAX_PROMPTS: usize = 1024;
+/// The length of answers to requests that do not set it, as in the OpenAI API.
+const DEFAULT_MAX_TOKENS: usize = 16;
+
+/// Texts to continue.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct CompletionRequest {
+    #[serde(flatten)]
+    texts: Texts,
+    #[serde(flatten)]
+    sampling: Sampling,
+}
+
+/// The fields of the texts.
+#[derive(Debug, Deserialize, ToSchema)]
+struct Texts {
+    /// The id or an alias of a model; may be left out if the server has one model.
+    model: Option<String>,
+    /// A text, texts, the tokens of a text, or lists of tokens.
+    prompt: Prompts,
+    /// The most tokens of an answer; 0 only reads the prompt.
+    max_tokens: Option<usize>,
+    /// How many answers to make for each prompt.
+    #[schema(minimum = 1, maximum = 128)]
+    n: Option<usize>,
+    /// Whether the answers are sent as events while they are made.
+    stream: Option<bool>,
+    /// What a stream sends in addition.
+    stream_options: Option<StreamOptions>,
+    /// Gives the log-probabilities of the tokens, and of this many of the likeliest at each place.
+    #[schema(maximum = 256)]
+    logprobs: Option<usize>,
+    /// Whether the prompt comes before the answer.
+    echo: Option<bool>,
+}
+
+/// Texts, or their tokens.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(untagged)]
+enum Prompts {
+    Text(String),
+    Texts(Vec<String>),
+    Tokens(Vec<u32>),
+    TokenLists(Vec<Vec<u32>>),
+}
+
+impl Prompts {
+    /// The prompts, and how many bytes their texts have.
+    fn into_prompts(self) -> Vec<(Prompt, usize)> {
+        let text = |text: String| {
+            let bytes = text.len();
+            (Prompt::from(text), bytes)
+        };
+        match self {
+            Prompts::Text(prompt) => vec![text(prompt)],
+            Prompts::Texts(prompts) => prompts.into_iter().map(text).collect(),
+            Prompts::Tokens(tokens) => vec![(tokens.into(), 0)],
+            Prompts::TokenLists(lists) => lists.into_iter().map(|tokens| (tokens.into(), 0)).collect(),
+        }
+    }
+}
+
+impl RequestBody for CompletionRequest {
+    fn read(fields: &mut Fields) -> Result<CompletionRequest, ApiError> {
+        Ok(CompletionRequest { texts: fields.take()?, sampling: fields.take()? })
+    }
+}
+
+/// The answers to texts, and the shape of the events of a stream.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Completion {
+    #[serde(flatten)]
+    head: Head,
+    choices: Vec<CompletionChoice>,
+    /// `null` in all events but the last, and absent unless it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Option<Usage>>,
+}
+
+/// What every object of one answer repeats.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+struct Head {
+    id: String,
+    object: &'static str,
+    created: u64,
+    model: String,
+    system_fingerprint: String,
+}
+
+/// An answer, or what it gains.
+#[derive(Debug, Default, Serialize, ToSchema)]
+struct CompletionChoice {
+    text: String,
+    index: usize,
+    logprobs: Option<Logprobs>,
+    finish_reason: Option<&'static str>,
+}
+
+/// Log-probabilities in the shape of the older API.
+#[derive(Debug, Default, Serialize, ToSchema)]
+struct Logprobs {
+    /// The texts of the tokens.
+    tokens: Vec<String>,
+    /// `null` for the first token of a prompt.
+    token_logprobs: Vec<Option<f32>>,
+    /// The likeliest tokens at each place.
+    top_logprobs: Vec<Option<IndexMap<String, f32>>>,
+    /// Where each token begins in the text, in characters.
+    text_offset: Vec<usize>,
+}
+
+impl Logprobs {
+    /// Adds a token that begins at `offset`.
+    fn push(&mut self, text: &str, logprobs: Option<&TokenLogprobs>, offset: usize) {
+        let chosen = logprobs.map(|logprobs| logprobs.chosen.text().into_owned());
+        self.tokens.push(chosen.unwrap_or_else(|| text.to_string()));
+        self.token_logprobs.push(logprobs.map(|logprobs| finite(logprobs.chosen.logprob)));
+        let top = |logprobs: &TokenLogprobs| {
+            let chosen = std::iter::once(&logprobs.chosen);
+            let all = logprobs.top.iter().chain(chosen);
+            all.map(|choice| (choice.text().into_owned(), finite(choice.logprob))).collect()
+        };
+        self.top_logprobs.push(logprobs.map(top));
+        self.text_offset.push(offset);
+    }
+}
+
+/// Continues texts.
+#[utoipa::path(
+    post,
+    path = "/v1/completions",
+    tag = "OpenAI",
+    request_body = CompletionRequest,
+    responses((status = 200, description = "The answers, or with `stream` their events", content(
+        (Completion = "application/json"),
+        (Completion = "text/event-stream")
+    )))
+)]
+pub(crate) async fn create(
+    State(shared): State<Arc<Shared>>,
+    context: Context,
+    Body(body): Body<CompletionRequest>,
+) -> Result<Response, ApiError> {
+    let CompletionRequest { texts, sampling } = body;
+    let model = shared.models.find(texts.model.as_deref())?;
+    let n = texts.n.unwrap_or(1);
+    let (stream, include_usage) =
+        (texts.stream.unwrap_or(false), texts.stream_options.is_some_and(|options| options.include_usage));
+    let requests = prepare(model, texts, sampling).await?;
+    let answers = requests.len() * n;
+    let generation = Generation::start(model, requests, n, context).await?;
+    let head = Head {
+        id: unique_id("cmpl-"),
+        object: "text_completion",
+        created: now(),
+        model: model.id.clone(),
+        system_fingerprint: shared.fingerprint(model),
+    };
+    if stream {
+        let offsets = vec![0; answers];
+        return Ok(sse::respond(Chunks { generation, head, offsets, include_usage }));
+    }
+    Ok(Json(collect(generation, head, answers).await?).into_response())
+}
+
+/// The requests for the library.
+async fn prepare(model: &Entry, texts: Texts, sampling: Sampling) -> Result<Vec<Request>, ApiError> {
+    let generator = model.loaded.generator()?;
+    let echo = texts.echo.unwrap_or(false);
+    let parameters = Request {
+        max_new_tokens: Some(texts.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)),
+        logprobs: texts.logprobs,
+        echo,
+        ..sampling.request(model.loaded.plan())?
+    };
+    let prompts = texts.prompt.into_prompts();
+    if prompts.is_empty() || prompts.len() > MAX_PROMPTS {
+        let message = format!("prompt has {} texts: give 1 to {MAX_PROMPTS}", prompts.len());
+        return Err(ApiError::invalid("prompt", message));
+    }
+    let mut requests = Vec::with_capacity(prompts.len());
+    for (prompt, bytes) in prompts {
+        let request = TextRequest { prompt, parameters: parameters.clone() };
+        requests.push(generation::prepare(generator, request, bytes).await?);
+    }
+    Ok(requests)
+}
+
+/// Waits for all answers.
+async fn collect(mut generation: Generation, head: Head, answers: usize) -> Result<Completion, ApiError> {
+    let mut choices: Vec<CompletionChoice> =
+        (0..answers).map(|index| CompletionChoice { index, ..CompletionChoice::default() }).collect();
+    let mut offsets = vec![0; answers];
+    while let Some((index, delta)) = generation.next().await {
+        choices[index].take(delta, &mut offsets[index])?;
+    }
+    Ok(Completion { head, choices, usage: Some(Some(generation.usage.into())) })
+}
+
+impl CompletionChoice {
+    /// Adds a delta. `offset` is the number of characters before it.
+    fn take(&mut self, delta: Delta, offset: &mut usize) -> Result<(), ApiError> {
+        let (text, logprobs) = match delta {
+            Delta::Prompt(PromptToken { text, logprobs }) => {
+                self.logprobs.get_or_insert_default().push(&text, logprobs.as_ref(), *offset);
+                (text, None)
+            }
+            Delta::Text { text, logprobs } => (text, logprobs),
+            Delta::Finished { text, finish } => {
+                self.finish_reason = Some(finish.name());
+                (text, None)
+            }
+            Delta::Failed(error) => return Err(error),
+        };
+        if let Some(logprobs) = logprobs {
+            self.logprobs.get_or_insert_default().push(&text, Some(&logprobs), *offset);
+        }
+        *offset += text.chars().count();
+        self.text.push_str(&text);
+        Ok(())
+    }
+}
+
+/// The events of the answers.
+struct Chunks {
+    generation: Generation,
+    head: Head,
+    /// The characters of each answer so far.
+    offsets: Vec<usize>,
+    include_usage: bool,
+}
+
+impl Events for Chunks {
+    async fn next(&mut self, out: &mut Vec<u8>) -> bool {
+        let mut next = self.generation.next().await;
+        while let Some((index, delta)) = next {
+            let mut choice = CompletionChoice { index, ..CompletionChoice::default() };
+            if let Err(error) = choice.take(delta, &mut self.offsets[index]) {
+                sse::data(out, &error.to_openai());
+                out.extend_from_slice(b"data: [DONE]\n\n");
+                return false;
+            }
+            if !choice.text.is_empty() || choice.finish_reason.is_some() || choice.logprobs.is_some() {
+                self.send(out, vec![choice], None);
+            }
+            next = self.generation.next_ready();
+            if next.is_none() && !self.generation.is_over() {
+                return true;
+            }
+        }
+        if self.include_usage {
+            self.send(out, Vec::new(), Some(self.generation.usage.into()));
+        }
+        out.extend_from_slice(b"data: [DONE]\n\n");
+        false
+    }
+}
+
+impl Chunks {
+    fn send(&self, out: &mut Vec<u8>, choices: Vec<CompletionChoice>, usage: Option<Usage>) {
+        let usage = self.include_usage.then_some(usage);
+        sse::data(out, &Completion { head: self.head.clone(), choices, usage });
+    }
+}

@@ -1,0 +1,163 @@
+//! `POST /v1/embeddings`: texts to vectors.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use pipelines::{EmbeddingParameters, EmbeddingRequest, EmbeddingText, Truncate};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::body::{Body, Fields, RequestBody};
+use crate::context::Context;
+use crate::error::ApiError;
+use crate::server::Shared;
+
+/// The most texts of a request.
+const MAX_TEXTS: usize = 2048;
+
+/// Texts to make vectors of.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct EmbeddingsRequest {
+    /// The id or an alias of a model; may be left out if the server has one model.
+    model: Option<String>,
+    /// A text, texts, the tokens of a text, or lists of tokens.
+    input: Input,
+    /// How vectors are written.
+    #[serde(default)]
+    encoding_format: EncodingFormat,
+    /// Only the first dimensions of the vectors.
+    #[schema(minimum = 1)]
+    dimensions: Option<usize>,
+    /// Cuts texts to this many tokens; -1 is as many as the model takes.
+    #[schema(minimum = -1)]
+    truncate_prompt_tokens: Option<i64>,
+}
+
+/// Texts, or their tokens.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(untagged)]
+enum Input {
+    Text(String),
+    Texts(Vec<String>),
+    Tokens(Vec<u32>),
+    TokenLists(Vec<Vec<u32>>),
+}
+
+/// How vectors are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum EncodingFormat {
+    /// Numbers.
+    #[default]
+    Float,
+    /// Little-endian f32, in base64.
+    Base64,
+}
+
+impl RequestBody for EmbeddingsRequest {
+    fn read(fields: &mut Fields) -> Result<EmbeddingsRequest, ApiError> {
+        fields.take()
+    }
+}
+
+/// Vectors, in the order of the texts.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Embeddings {
+    object: &'static str,
+    data: Vec<EmbeddingObject>,
+    model: String,
+    usage: EmbeddingUsage,
+}
+
+/// A vector.
+#[derive(Debug, Serialize, ToSchema)]
+struct EmbeddingObject {
+    object: &'static str,
+    index: usize,
+    embedding: Vector,
+}
+
+/// A vector as it is written.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+enum Vector {
+    Float(Vec<f32>),
+    Base64(String),
+}
+
+/// Counts of tokens.
+#[derive(Debug, Serialize, ToSchema)]
+struct EmbeddingUsage {
+    prompt_tokens: usize,
+    total_tokens: usize,
+}
+
+impl Input {
+    fn into_texts(self) -> Vec<EmbeddingText> {
+        match self {
+            Input::Text(text) => vec![EmbeddingText::Text(text)],
+            Input::Texts(texts) => texts.into_iter().map(EmbeddingText::Text).collect(),
+            Input::Tokens(tokens) => vec![EmbeddingText::Tokens(tokens)],
+            Input::TokenLists(lists) => lists.into_iter().map(EmbeddingText::Tokens).collect(),
+        }
+    }
+}
+
+impl Vector {
+    fn new(vector: Vec<f32>, format: EncodingFormat) -> Vector {
+        match format {
+            EncodingFormat::Float => Vector::Float(vector),
+            EncodingFormat::Base64 => Vector::Base64(
+                STANDARD.encode(vector.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>()),
+            ),
+        }
+    }
+}
+
+/// Makes vectors of texts.
+#[utoipa::path(
+    post,
+    path = "/v1/embeddings",
+    tag = "OpenAI",
+    request_body = EmbeddingsRequest,
+    responses((status = 200, body = Embeddings))
+)]
+pub(crate) async fn create(
+    State(shared): State<Arc<Shared>>,
+    context: Context,
+    Body(body): Body<EmbeddingsRequest>,
+) -> Result<Json<Embeddings>, ApiError> {
+    let model = shared.models.find(body.model.as_deref())?;
+    let embedder = model.loaded.embedder()?;
+    let texts = body.input.into_texts();
+    if texts.is_empty() || texts.len() > MAX_TEXTS {
+        let message = format!("input has {} texts: give 1 to {MAX_TEXTS}", texts.len());
+        return Err(ApiError::invalid("input", message));
+    }
+    let parameters = EmbeddingParameters {
+        dimensions: body.dimensions,
+        truncate: body.truncate_prompt_tokens.map(|_| Truncate::Right),
+        ..EmbeddingParameters::default()
+    };
+    let request = EmbeddingRequest { texts, parameters };
+    let embeddings = embedder.embed_async(request).await?;
+    let prompt_tokens = embeddings.iter().map(|embedding| embedding.tokens).sum();
+    context.note(|facts| {
+        facts.model = Some(model.id.clone());
+        facts.prompt_tokens = prompt_tokens;
+    });
+    let data = embeddings.into_iter().enumerate().map(|(index, embedding)| EmbeddingObject {
+        object: "embedding",
+        index,
+        embedding: Vector::new(embedding.vector, body.encoding_format),
+    });
+    Ok(Json(Embeddings {
+        object: "list",
+        data: data.collect(),
+        model: model.id.clone(),
+        usage: EmbeddingUsage { prompt_tokens, total_tokens: prompt_tokens },
+    }))
+}

@@ -1,0 +1,58 @@
+//! The routes: one row each, from which the OpenAPI document follows too.
+
+use std::sync::Arc;
+
+use axum::extract::{DefaultBodyLimit, Request};
+use axum::http::StatusCode;
+use axum::routing::get;
+use axum::{Json, Router, middleware};
+use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::context;
+use crate::error::ApiError;
+use crate::openai::{chat, completions, embeddings, models};
+use crate::operations::{health, version};
+use crate::server::Shared;
+
+/// The service that answers all requests.
+pub(crate) fn router(shared: &Arc<Shared>) -> Router {
+    let (router, document) = OpenApiRouter::with_openapi(document())
+        .routes(routes!(chat::create))
+        .routes(routes!(completions::create))
+        .routes(routes!(embeddings::create))
+        .routes(routes!(models::list))
+        .routes(routes!(models::show))
+        .routes(routes!(health::live))
+        .routes(routes!(health::ready))
+        .routes(routes!(health::health))
+        .routes(routes!(version::version))
+        .split_for_parts();
+    router
+        .route("/openapi.json", get(async || Json(document)))
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(DefaultBodyLimit::max(shared.config.max_body_bytes))
+        .layer(middleware::from_fn(context::attach))
+        .with_state(Arc::clone(shared))
+}
+
+/// The OpenAPI document without routes.
+fn document() -> OpenApi {
+    let info = InfoBuilder::new()
+        .title("Perihelion")
+        .version(env!("CARGO_PKG_VERSION"))
+        .description(Some("Language models on this machine, in the shapes that clients know."));
+    OpenApiBuilder::new().info(info).build()
+}
+
+async fn unknown_route(request: Request) -> ApiError {
+    let message = format!("there is no route {}; GET /openapi.json lists all", request.uri().path());
+    ApiError::new(StatusCode::NOT_FOUND, "route_not_found", message)
+}
+
+async fn wrong_method(request: Request) -> ApiError {
+    let message = format!("{} does not take {}", request.uri().path(), request.method());
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
+}

@@ -1,0 +1,123 @@
+//! The fields that choose tokens, which several protocols share under the same names.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+
+use pipelines::{Plan, Request, SamplingOptions};
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use crate::error::ApiError;
+
+/// How tokens are chosen, and where answers end.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+pub(crate) struct Sampling {
+    /// Divides the logits; 0 takes the likeliest token. The default is the model's, else 1.
+    #[schema(minimum = 0)]
+    temperature: Option<f32>,
+    /// Draws only from the likeliest tokens with this total probability.
+    #[schema(exclusive_minimum = 0, maximum = 1)]
+    top_p: Option<f32>,
+    /// Draws only from this many of the likeliest tokens; 0 or -1 is all.
+    #[schema(minimum = -1)]
+    top_k: Option<i64>,
+    /// Draws only tokens at least this many times as likely as the likeliest.
+    #[schema(minimum = 0, maximum = 1)]
+    min_p: Option<f32>,
+    /// Taken off a token's logit once it stands in the answer.
+    #[schema(minimum = -2, maximum = 2)]
+    presence_penalty: Option<f32>,
+    /// Taken off a token's logit for each time it stands in the answer.
+    #[schema(minimum = -2, maximum = 2)]
+    frequency_penalty: Option<f32>,
+    /// Divides the logits of tokens that occurred before.
+    #[serde(alias = "repeat_penalty")]
+    #[schema(exclusive_minimum = 0)]
+    repetition_penalty: Option<f32>,
+    /// The same seed, prompt and options give the same answer. The default is random.
+    seed: Option<i64>,
+    /// Added to the logits of tokens: ids to numbers.
+    logit_bias: Option<BTreeMap<String, f32>>,
+    /// Up to 256 texts that end the answer and are not part of it.
+    stop: Option<OneOrMany>,
+    /// Tokens that end the answer and are not part of it.
+    stop_token_ids: Option<Vec<u32>>,
+    /// The answer has at least this many tokens.
+    min_tokens: Option<usize>,
+    /// Whether the model's end-of-text token does not end the answer.
+    ignore_eos: Option<bool>,
+    /// Cached prefixes are shared only with requests of the same salt.
+    #[serde(alias = "prompt_cache_key")]
+    cache_salt: Option<String>,
+}
+
+/// A text or several.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum OneOrMany {
+    /// One.
+    One(String),
+    /// Several.
+    Many(Vec<String>),
+}
+
+impl OneOrMany {
+    pub(crate) fn into_vec(self) -> Vec<String> {
+        match self {
+            OneOrMany::One(text) => vec![text],
+            OneOrMany::Many(texts) => texts,
+        }
+    }
+}
+
+impl Sampling {
+    /// A request without a prompt. The model's recommendation fills in the rest, then the defaults of the OpenAI API:
+    /// temperature 1 and all tokens.
+    ///
+    /// # Errors
+    /// If a field has a value that the library cannot be given.
+    pub(crate) fn request(self, plan: &Plan) -> Result<Request, ApiError> {
+        let top_k = match self.top_k {
+            None => None,
+            Some(0 | -1) => Some(usize::MAX),
+            Some(count) => Some(usize::try_from(count).map_err(|_| {
+                ApiError::invalid("top_k", format!("top_k is {count}: give 1 or more, or -1 for all"))
+            })?),
+        };
+        let given = SamplingOptions {
+            temperature: self.temperature,
+            top_p: self.top_p,
+            top_k,
+            min_p: self.min_p,
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
+            repetition_penalty: self.repetition_penalty,
+        };
+        let defaults =
+            SamplingOptions { temperature: Some(1.0), top_k: Some(usize::MAX), ..SamplingOptions::default() };
+        Ok(Request {
+            sampling: given.or(plan.recommended_sampling()).or(defaults),
+            seed: self.seed.map_or_else(random_seed, i64::cast_unsigned),
+            logit_bias: logit_bias(self.logit_bias.unwrap_or_default())?,
+            min_new_tokens: self.min_tokens.unwrap_or(0),
+            ignore_eos: self.ignore_eos.unwrap_or(false),
+            stop: self.stop.map(OneOrMany::into_vec).unwrap_or_default(),
+            stop_token_ids: self.stop_token_ids.unwrap_or_default(),
+            cache_salt: self.cache_salt,
+            ..Request::default()
+        })
+    }
+}
+
+fn logit_bias(given: BTreeMap<String, f32>) -> Result<BTreeMap<u32, f32>, ApiError> {
+    let pairs = given.into_iter().map(|(token, bias)| match token.parse() {
+        Ok(token) => Ok((token, bias)),
+        Err(_) => Err(ApiError::invalid("logit_bias", format!("logit_bias: `{token}` is not a token id"))),
+    });
+    pairs.collect()
+}
+
+/// A seed for a request without one.
+fn random_seed() -> u64 {
+    RandomState::new().hash_one(std::process::id()) >> 32
+}

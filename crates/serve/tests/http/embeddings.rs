@@ -1,0 +1,51 @@
+//! `/v1/embeddings`.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use pipelines::config::PipelineConfig;
+use serde_json::{Value, json};
+use serve::ServerConfig;
+
+use crate::server::{TestServer, model};
+
+const PATH: &str = "/v1/embeddings";
+
+fn encoder() -> Option<TestServer> {
+    let folder = testdata::shared("minilm-l6-v2")?;
+    let config = PipelineConfig::new(folder.display().to_string());
+    Some(TestServer::new(ServerConfig::default(), vec![model("minilm", config)]))
+}
+
+#[test]
+fn vectors_come_as_numbers_and_as_base64() {
+    let Some(server) = encoder() else { return };
+    let numbers = server.post(PATH, &json!({"input": ["a cat", "a dog"]})).ok();
+    assert_eq!((&numbers["data"][1]["index"], &numbers["model"]), (&json!(1), &json!("minilm")));
+    let vector: Vec<f32> = serde_json::from_value(numbers["data"][0]["embedding"].clone()).unwrap();
+    let coded = server.post(PATH, &json!({"input": "a cat", "encoding_format": "base64"})).ok();
+    let bytes = STANDARD.decode(coded["data"][0]["embedding"].as_str().unwrap()).unwrap();
+    let decoded: Vec<f32> =
+        bytes.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect();
+    assert_eq!(vector, decoded);
+    assert!(numbers["usage"]["prompt_tokens"].as_u64() > coded["usage"]["prompt_tokens"].as_u64());
+}
+
+#[test]
+fn wrong_inputs_are_refused() {
+    let Some(server) = encoder() else { return };
+    let check = |body: Value, param: &str| {
+        let (status, _, named, message) = server.post(PATH, &body).error();
+        assert_eq!((status, named), (400, json!(param)), "{message}");
+    };
+    check(json!({"input": []}), "input");
+    check(json!({"input": [[1], "a"]}), "input");
+    check(json!({"input": "a", "dimensions": 100_000}), "dimensions");
+    check(json!({"input": "a", "encoding_format": "hex"}), "encoding_format");
+}
+
+#[test]
+fn a_text_model_makes_no_embeddings() {
+    let server = TestServer::storyteller();
+    let (status, _, param, message) = server.post(PATH, &json!({"input": "a cat"})).error();
+    assert_eq!((status, param), (400, json!("model")), "{message}");
+}

@@ -1,0 +1,143 @@
+//! A server for a test, and requests to it.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use cpu::Cpu;
+use engine::InferenceSession;
+use engine::devices::Platform;
+use pipelines::config::{KVCacheStrategy, PipelineConfig};
+use serde_json::Value;
+use serve::{ModelConfig, Server, ServerConfig, StopHandle};
+
+static PLATFORM: Platform = Platform::new(|| Arc::new(Cpu::new(2)));
+
+/// A server that ends with its test.
+pub(crate) struct TestServer {
+    address: SocketAddr,
+    agent: ureq::Agent,
+    stop: StopHandle,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The response to a request.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    headers: ureq::http::HeaderMap,
+    pub(crate) text: String,
+}
+
+/// The built-in model, as the command serves it.
+pub(crate) fn storyteller() -> ModelConfig {
+    model("storyteller", PipelineConfig::default())
+}
+
+/// A model with room for several sequences.
+pub(crate) fn model(id: &str, config: PipelineConfig) -> ModelConfig {
+    let config = config
+        .max_length(256)
+        .max_cache_batch_size(64)
+        .cache_strategy(KVCacheStrategy::Paged)
+        .kv_cache_page_size(16_usize)
+        .enable_prefix_caching(true)
+        .enable_echo(true);
+    ModelConfig { id: id.to_string(), aliases: vec![format!("{id}-alias")], kind: None, config }
+}
+
+impl TestServer {
+    /// A server of the built-in model.
+    pub(crate) fn storyteller() -> TestServer {
+        TestServer::new(ServerConfig::default(), vec![storyteller()])
+    }
+
+    pub(crate) fn new(config: ServerConfig, models: Vec<ModelConfig>) -> TestServer {
+        let config = ServerConfig { address: SocketAddr::from(([127, 0, 0, 1], 0)), ..config };
+        let session = InferenceSession::builder().device(Arc::new(Cpu::new(2))).build().unwrap();
+        let server = Server::start(config, models, &session, &PLATFORM).unwrap();
+        let (address, stop) = (server.address(), server.stop_handle());
+        let thread = Some(std::thread::spawn(move || server.run()));
+        let agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+        TestServer { address, agent, stop, thread }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Reply {
+        Reply::of(self.agent.get(self.url(path)).call().unwrap())
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Reply {
+        self.post_text(path, "application/json", &body.to_string())
+    }
+
+    pub(crate) fn post_text(&self, path: &str, content_type: &str, body: &str) -> Reply {
+        let request = self.agent.post(self.url(path)).header("Content-Type", content_type);
+        Reply::of(request.send(body).unwrap())
+    }
+
+    /// The events of a stream: the lines of data, without `[DONE]`, which must be the last.
+    pub(crate) fn events(&self, path: &str, body: &Value) -> Vec<Value> {
+        let request = self.agent.post(self.url(path)).header("Content-Type", "application/json");
+        let response = request.send(body.to_string()).unwrap();
+        assert_eq!(response.headers()["content-type"], "text/event-stream; charset=utf-8");
+        let mut events: Vec<String> = Vec::new();
+        for line in BufReader::new(response.into_body().into_reader()).lines() {
+            if let Some(data) = line.unwrap().strip_prefix("data: ") {
+                events.push(data.to_string());
+            }
+        }
+        assert_eq!(events.pop().as_deref(), Some("[DONE]"));
+        events.iter().map(|event| serde_json::from_str(event).unwrap()).collect()
+    }
+
+    /// Has the server end, and waits until it has.
+    pub(crate) fn stop(&mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Reply {
+    fn of(mut response: ureq::http::Response<ureq::Body>) -> Reply {
+        let text = response.body_mut().read_to_string().unwrap();
+        Reply { status: response.status().as_u16(), headers: response.headers().clone(), text }
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+
+    /// The object of a request that went well.
+    pub(crate) fn ok(&self) -> Value {
+        assert_eq!(self.status, 200, "{}", self.text);
+        self.json()
+    }
+
+    /// The error of a request that was refused: its status, code, parameter and message.
+    pub(crate) fn error(&self) -> (u16, String, Value, String) {
+        let error = &self.json()["error"];
+        let text = |name: &str| error[name].as_str().unwrap_or_default().to_string();
+        (self.status, text("code"), error["param"].clone(), text("message"))
+    }
+}
