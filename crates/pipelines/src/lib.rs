@@ -39,8 +39,8 @@ pub use embedder::{
 pub use embedding_model::EmbeddingModel;
 pub use error::Error;
 pub use generator::{
-    Event, EventKind, FinishReason, Generator, MAX_SAMPLES, MAX_STOP_BYTES, MAX_STOP_TOKENS, MAX_STOPS,
-    Request, TokenLogprob, TokenLogprobs, Warning,
+    Event, EventKind, FinishReason, FinishedRequests, Generator, Histogram, MAX_SAMPLES, MAX_STOP_BYTES,
+    MAX_STOP_TOKENS, MAX_STOPS, Request, Status, TokenLogprob, TokenLogprobs, Warning,
 };
 pub use kv_cache::{KvCache, Page, PageCopy, PrefixStats, Sequence, SequenceId};
 pub use memory::{Fitting, MemoryPlan, OutOfMemory, available as available_memory, limit as memory_limit};
@@ -61,6 +61,6 @@ pub use text::{
 };
 pub use text_generator::{
     AsyncTextStream, BatchEvent, BatchStream, Chat, ChatMessage, Completion, HIGH_WATER, IndexedCompletion,
-    Prompt, PromptToken, Status, TextGenerator, TextRequest, TextStream, Timings, Usage,
+    Prompt, PromptToken, TextGenerator, TextRequest, TextStream, Timings, Usage,
 };
 pub use text_model::TextModel;

@@ -5,6 +5,7 @@ mod event;
 mod limits;
 mod request;
 mod request_limits;
+mod status;
 
 #[cfg(test)]
 mod tests;
@@ -13,11 +14,13 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Instant;
 
 use active::{Active, Outcome, Run};
 pub use event::{Event, EventKind, FinishReason, TokenLogprob, TokenLogprobs, Warning};
 pub use request::{MAX_SAMPLES, MAX_STOP_BYTES, MAX_STOP_TOKENS, MAX_STOPS, Request};
 pub(crate) use request_limits::RequestLimits;
+pub use status::{FinishedRequests, Histogram, Status};
 
 use crate::Error;
 use crate::batch::Batch;
@@ -44,6 +47,8 @@ pub struct Generator {
     next_id: u64,
     /// Those of the step that ran last, or failed.
     stepped: Vec<SequenceId>,
+    /// Of what was done; what there is to do is counted when it is asked for.
+    counters: Status,
     /// Happens in the next step.
     #[cfg(test)]
     pub(crate) fault: Option<Fault>,
@@ -88,6 +93,7 @@ impl Generator {
             enable_echo: config.enable_echo,
             next_id: 0,
             stepped: Vec::new(),
+            counters: Status::default(),
             #[cfg(test)]
             fault: None,
             model,
@@ -107,6 +113,11 @@ impl Generator {
     /// Who runs and who waits, and the cache.
     pub fn scheduler(&self) -> &Scheduler {
         &self.scheduler
+    }
+
+    /// How much there is to do, and what was done.
+    pub fn status(&self) -> Status {
+        self.counters.now(&self.scheduler, self.paused.len())
     }
 
     /// Forgets what the cache holds of earlier requests: those that start from now on compute all their tokens.
@@ -152,9 +163,16 @@ impl Generator {
 
     /// Forgets a sequence and frees its pages. A sequence that is over already is ignored.
     pub fn abort(&mut self, id: SequenceId) {
-        self.scheduler.remove(id);
-        self.paused.remove(&id);
-        self.active.remove(&id);
+        if self.forget(id) {
+            self.counters.finished.cancelled += 1;
+        }
+    }
+
+    /// As [`Generator::abort`], of a sequence that something went wrong with.
+    pub(crate) fn fail(&mut self, id: SequenceId) {
+        if self.forget(id) {
+            self.counters.finished.failed += 1;
+        }
     }
 
     /// Takes a sequence's place and its pages away until it is resumed. It then runs its tokens again and goes on
@@ -196,9 +214,11 @@ impl Generator {
         self.stepped = batch.slices.iter().map(|slice| slice.id).collect();
         #[cfg(test)]
         if let Some(fault) = self.fault.take() {
-            guarded(fault)?;
+            guarded(fault).inspect_err(|_| self.counters.failed_steps += 1)?;
         }
-        let logits = guarded(|| self.runner.run(&batch))?;
+        let began = Instant::now();
+        let logits = guarded(|| self.runner.run(&batch)).inspect_err(|_| self.counters.failed_steps += 1)?;
+        self.counters.note_step(&batch, self.prefill_tokens(&batch), began.elapsed());
         Ok(self.settle(&batch, &logits))
     }
 
@@ -221,6 +241,7 @@ impl Generator {
                     kinds.push(EventKind::Failed(Arc::new(error)));
                     Outcome::Over
                 });
+            kinds.iter().for_each(|kind| self.counters.note_event(kind, sequence.prompt));
             events.extend(kinds.into_iter().map(|kind| Event { id, kind }));
             over.extend((outcome == Outcome::Over).then_some(id));
             if slice.predicts {
@@ -229,8 +250,24 @@ impl Generator {
             }
         }
         self.scheduler.advance(batch, &tokens);
-        over.into_iter().for_each(|id| self.abort(id));
+        for id in over {
+            self.forget(id);
+        }
         events
+    }
+
+    /// Frees all that a sequence holds. Returns whether there was one.
+    fn forget(&mut self, id: SequenceId) -> bool {
+        self.scheduler.remove(id);
+        self.paused.remove(&id);
+        self.active.remove(&id).is_some()
+    }
+
+    /// Tokens of a batch that fill the cache, and are not decoded.
+    fn prefill_tokens(&self, batch: &Batch) -> usize {
+        let decodes = |id| self.scheduler.get(id).is_some_and(Sequence::decodes);
+        let prefill = batch.slices.iter().filter(|slice| !decodes(slice.id));
+        prefill.map(|slice| slice.tokens.len()).sum()
     }
 }
 

@@ -321,6 +321,47 @@ fn what_goes_wrong_in_one_sequence_ends_that_one() {
 }
 
 #[test]
+fn status_counts_requests_tokens_and_steps() {
+    let model = storyteller();
+    let plan = settings(&model).with(|config| config.enable_prefix_caching(true)).unwrap();
+    let mut generator = Generator::with_plan(Arc::clone(&model), &plan).unwrap();
+    let run = |generator: &mut Generator| {
+        while !generator.is_idle() {
+            generator.step().unwrap();
+        }
+    };
+    let plain = Request { ignore_eos: true, ..request(&model, "Once upon a time there was a king", 5) };
+    let prompt = plain.prompt.len();
+    generator.add(plain.clone()).unwrap();
+    let Status { waiting, queued_tokens, .. } = generator.status();
+    assert_eq!((waiting, queued_tokens), (1, prompt));
+    run(&mut generator);
+    let status = generator.status();
+    assert_eq!((status.started, status.prompt_tokens, status.cached_tokens), (1, prompt as u64, 0));
+    assert_eq!((status.generated_tokens, status.finished.length, status.queued_tokens), (5, 1, 0));
+    // The last token never runs; steps have seven tokens at most.
+    assert_eq!((status.step_tokens.sum, status.step_prefill_tokens.sum), (prompt as u64 + 4, prompt as u64));
+    let steps = prompt.div_ceil(7) as u64 + 4;
+    assert_eq!((status.step_tokens.count(), status.step_micros.count()), (steps, steps));
+    assert_eq!((status.step_tokens.at_most(0), status.step_tokens.at_most(3)), (4, steps));
+    assert!(status.step_micros.sum > 0);
+
+    let stop = Request { stop: vec![String::from(" ")], ..plain.clone() };
+    generator.add(stop).unwrap();
+    let aborted = generator.add(plain.clone()).unwrap();
+    generator.abort(aborted);
+    generator.abort(aborted);
+    let everything = (0..model.decoder().vocab as u32).collect();
+    generator.add(Request { stop_token_ids: everything, min_new_tokens: 1, ..plain }).unwrap();
+    run(&mut generator);
+    let status = generator.status();
+    let FinishedRequests { stop, length, cancelled, failed } = status.finished;
+    assert_eq!((stop, length, cancelled, failed), (1, 1, 1, 1));
+    assert_eq!((status.started, status.prompt_tokens), (3, 3 * prompt as u64));
+    assert_eq!(status.cached_tokens, 2 * (prompt as u64 - 1));
+}
+
+#[test]
 fn panics_become_errors() {
     let error = guarded::<()>(|| panic!("index {} is out of bounds", 7)).unwrap_err();
     assert_eq!(error.to_string(), "internal error while generating a token: index 7 is out of bounds");

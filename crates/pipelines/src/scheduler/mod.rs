@@ -163,6 +163,11 @@ impl Scheduler {
         self.waiting.len()
     }
 
+    /// Tokens that waiting sequences have to run before they can go on.
+    pub fn queued_tokens(&self) -> usize {
+        self.waiting.iter().map(Sequence::pending).sum()
+    }
+
     /// How often a running sequence had to give its pages back.
     pub fn preemptions(&self) -> usize {
         self.preemptions

@@ -50,7 +50,8 @@ pub struct Usage {
     pub generated_tokens: usize,
 }
 
-/// Times since a request was handed in.
+/// Times since a request was handed in. Prefill took from `queue` to `first_token`, decoding from there to `total`; the
+/// times between tokens are those between values of `last_token`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Timings {
@@ -58,6 +59,8 @@ pub struct Timings {
     pub queue: Option<Duration>,
     /// Until the first token of the answer, or the end of an answer without any.
     pub first_token: Option<Duration>,
+    /// Until the last token of the answer so far.
+    pub last_token: Option<Duration>,
     /// Until the end.
     pub total: Option<Duration>,
 }
@@ -87,6 +90,7 @@ impl Account {
             EventKind::Token { .. } => {
                 self.usage.generated_tokens += 1;
                 self.timings.first_token.get_or_insert(elapsed);
+                self.timings.last_token = Some(elapsed);
             }
             EventKind::Finished { .. } | EventKind::Failed(_) => {
                 self.timings.first_token.get_or_insert(elapsed);

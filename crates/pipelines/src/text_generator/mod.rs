@@ -18,9 +18,9 @@ use engine::InferenceSession;
 pub use completion::{Completion, PromptToken, Timings, Usage};
 pub use prompt::{Chat, ChatMessage, Prompt, TextRequest};
 pub use stream::{AsyncTextStream, BatchEvent, BatchStream, IndexedCompletion, TextStream};
-pub use worker::{HIGH_WATER, Status};
+pub use worker::HIGH_WATER;
 
-use crate::generator::{Generator, Request, RequestLimits};
+use crate::generator::{Generator, Request, RequestLimits, Status};
 use crate::plan::Plan;
 use crate::text_model::TextModel;
 use crate::worker::Worker;
@@ -211,8 +211,8 @@ impl TextGenerator {
         Ok(request)
     }
 
-    /// How much there is to do, and how full the cache is: as it was between two steps, with the requests in the queue.
-    /// Never waits for a step.
+    /// How much there is to do and what was done, as it was between two steps, with the requests in the queue. Never waits
+    /// for a step.
     ///
     /// # Errors
     /// If the thread has ended.

@@ -68,7 +68,7 @@ fn wait_until(generator: &TextGenerator, what: &str, so: impl Fn(Status) -> bool
 
 fn nothing_is_left(generator: &TextGenerator) {
     wait_until(generator, "idle", |status| {
-        let Status { running, waiting, paused, free_pages, num_pages } = status;
+        let Status { running, waiting, paused, free_pages, num_pages, .. } = status;
         (running, waiting, paused) == (0, 0, 0) && free_pages == num_pages
     });
 }
@@ -83,8 +83,9 @@ fn blocking_and_async_callers_get_the_same() {
     assert!(whole.text.starts_with("Once upon a time") && whole.reason == FinishReason::Length);
     assert_eq!((whole.tokens.len(), whole.logprobs.len(), whole.usage.generated_tokens), (30, 30, 30));
     assert_eq!(whole.prompt.len(), whole.usage.prompt_tokens);
-    let Timings { queue, first_token, total } = whole.timings;
-    assert!(queue.unwrap() <= first_token.unwrap() && first_token.unwrap() <= total.unwrap());
+    let Timings { queue, first_token, last_token, total } = whole.timings;
+    assert!(queue.unwrap() <= first_token.unwrap() && first_token.unwrap() < last_token.unwrap());
+    assert_eq!(last_token, total);
     let same = |other: &Completion| {
         (&other.text, &other.tokens, &other.logprobs, &other.prompt)
             == (&whole.text, &whole.tokens, &whole.logprobs, &whole.prompt)

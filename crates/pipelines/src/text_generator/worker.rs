@@ -7,7 +7,7 @@ use std::time::Instant;
 use async_channel::{Sender, TrySendError};
 
 use crate::Error;
-use crate::generator::{Event, EventKind, Generator, Request};
+use crate::generator::{Event, EventKind, Generator, Request, Status};
 use crate::kv_cache::SequenceId;
 use crate::worker::Work;
 
@@ -30,22 +30,6 @@ pub(super) struct Message {
     pub(super) index: usize,
     pub(super) at: Instant,
     pub(super) event: EventKind,
-}
-
-/// How much there is to do, as it was between two steps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Status {
-    /// Requests that run.
-    pub running: usize,
-    /// Requests that wait for room.
-    pub waiting: usize,
-    /// Requests whose answers are not read.
-    pub paused: usize,
-    /// Pages of the KV cache that no request holds.
-    pub free_pages: usize,
-    /// Pages of the KV cache.
-    pub num_pages: usize,
 }
 
 /// A generator, and the readers of its answers.
@@ -125,14 +109,7 @@ impl Work for TextWork {
     }
 
     fn status(&self) -> Status {
-        let scheduler = self.generator.scheduler();
-        Status {
-            running: scheduler.num_running(),
-            waiting: scheduler.num_waiting(),
-            paused: self.generator.num_paused(),
-            free_pages: scheduler.cache().num_free(),
-            num_pages: scheduler.cache().num_pages(),
-        }
+        self.generator.status()
     }
 }
 
@@ -151,7 +128,7 @@ impl TextWork {
     fn fail_step(&mut self, error: Error) {
         let error = Arc::new(error);
         for id in self.generator.stepped().to_vec() {
-            self.generator.abort(id);
+            self.generator.fail(id);
             self.send(id, Instant::now(), EventKind::Failed(Arc::clone(&error)));
         }
     }
