@@ -8,6 +8,7 @@ const COMMANDS: [&[&str]; 25] = [
     &["run"],
     &["chat"],
     &["generate"],
+    &["serve"],
     &["encode"],
     &["pull"],
     &["models"],
