@@ -53,6 +53,14 @@ impl Runner {
     /// If the model refuses its inputs, such as a token beyond the vocabulary.
     pub fn run(&mut self, batch: &Batch) -> Result<Logits, Error> {
         self.copy_pages(&batch.copies);
+        self.run_slices(batch)
+    }
+
+    /// As [`Runner::run`], of a batch whose pages were copied.
+    ///
+    /// # Errors
+    /// As [`Runner::run`]. The slices can then run again: nothing is read but what earlier steps and copies wrote.
+    pub(crate) fn run_slices(&mut self, batch: &Batch) -> Result<Logits, Error> {
         let inputs = batch.inputs();
         let output = self.output(inputs.output_rows.shape()[0])?;
         self.model.execute_into(
@@ -84,7 +92,8 @@ impl Runner {
         Ok(profile)
     }
 
-    fn copy_pages(&self, copies: &[PageCopy]) {
+    /// Copies pages, in order. This must happen once: a page that is read may be written by a later copy or by a slice.
+    pub(crate) fn copy_pages(&self, copies: &[PageCopy]) {
         if copies.is_empty() {
             return;
         }

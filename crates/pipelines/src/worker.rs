@@ -1,10 +1,12 @@
 //! The worker that text generators and embedders share: one plain thread owns the state, takes jobs from a bounded queue,
 //! and sends replies through bounded channels.
 //!
+//! A panic of the work fails the requests of that moment, and the thread goes on.
+//!
 //! Nothing is locked while the model computes. The thread sleeps while it has nothing to do; handles wake it when a job
 //! comes, when a reply was read or dropped, and when they are dropped themselves.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
@@ -12,10 +14,13 @@ use std::thread::Thread;
 use async_channel::{Receiver, Sender, TryRecvError, TrySendError};
 
 use crate::Error;
-use crate::generator::panic_message;
+use crate::generator::guarded;
 
 /// Jobs that wait for the worker to take them; whoever hands in another waits too.
 pub(crate) const QUEUE: usize = 64;
+
+/// Panics without a turn in between that works; further ones end the thread, which would come to nothing.
+const MAX_PANICS: usize = 8;
 
 /// What a worker owns, and does with it.
 pub(crate) trait Work: Send + 'static {
@@ -40,6 +45,9 @@ pub(crate) trait Work: Send + 'static {
 
     /// Does some of the work. An error or a panic of the model fails its own requests only.
     fn step(&mut self);
+
+    /// Fails all requests and starts anew: a defect may have left the state in disorder.
+    fn recover(&mut self, problem: &str);
 
     /// A copy of the counters.
     fn status(&self) -> Self::Status;
@@ -98,10 +106,9 @@ impl<W: Work> Worker<W> {
         });
         let of_thread = Arc::clone(&shared);
         let body = move || {
-            let run = AssertUnwindSafe(|| run(&mut work, &queue, &of_thread));
-            if let Err(panic) = catch_unwind(run) {
+            if let Err(error) = run(&mut work, &queue, &of_thread) {
                 // Set before the channels close, so that readers who find them closed find the reason.
-                let _ = of_thread.reason.set(format!("a defect ended it: {}", panic_message(&*panic)));
+                let _ = of_thread.reason.set(format!("a defect ended it: {error}"));
             }
             queue.close();
             while queue.try_recv().is_ok() {}
@@ -211,20 +218,46 @@ impl<W: Work> std::fmt::Debug for Worker<W> {
     }
 }
 
-/// The loop of the thread: jobs first, then a step, until it is stopped or the last handle is dropped.
-fn run<W: Work>(work: &mut W, queue: &Receiver<Command<W>>, shared: &Shared<W::Status>) {
-    while !shared.stop.load(Ordering::Acquire) {
-        let is_open = take(work, queue, shared);
-        if !work.is_idle() {
-            work.step();
-            *shared.lock() = work.status();
-        } else if !is_open {
-            return;
-        } else if queue.is_empty() {
-            // A wake-up that came since the queue was looked at is not lost: parking then returns at once.
-            std::thread::park();
+/// The loop of the thread, until it is stopped or the last handle is dropped.
+///
+/// # Errors
+/// If defects leave nothing to go on with.
+fn run<W: Work>(work: &mut W, queue: &Receiver<Command<W>>, shared: &Shared<W::Status>) -> Result<(), Error> {
+    let mut panics = 0;
+    loop {
+        match guarded(|| Ok(turn(work, queue, shared))) {
+            Ok(ControlFlow::Break(())) => return Ok(()),
+            Ok(ControlFlow::Continue(())) => panics = 0,
+            Err(error) if panics == MAX_PANICS => return Err(error),
+            Err(Error::Defect(problem)) => {
+                panics += 1;
+                guarded(|| {
+                    work.recover(&problem);
+                    *shared.lock() = work.status();
+                    Ok(())
+                })?;
+            }
+            Err(error) => return Err(error),
         }
     }
+}
+
+/// Jobs first, then a step, or else sleep.
+fn turn<W: Work>(work: &mut W, queue: &Receiver<Command<W>>, shared: &Shared<W::Status>) -> ControlFlow<()> {
+    if shared.stop.load(Ordering::Acquire) {
+        return ControlFlow::Break(());
+    }
+    let is_open = take(work, queue, shared);
+    if !work.is_idle() {
+        work.step();
+        *shared.lock() = work.status();
+    } else if !is_open {
+        return ControlFlow::Break(());
+    } else if queue.is_empty() {
+        // A wake-up that came since the queue was looked at is not lost: parking then returns at once.
+        std::thread::park();
+    }
+    ControlFlow::Continue(())
 }
 
 /// Takes the jobs that wait. Returns whether further ones can come. A job is in the queue or in the counters, but never
@@ -293,6 +326,11 @@ mod tests {
             self.done += 1;
         }
 
+        fn recover(&mut self, problem: &str) {
+            assert!(problem.contains("on purpose"));
+            self.waiting.clear();
+        }
+
         fn status(&self) -> (usize, usize) {
             (self.waiting.len(), self.done)
         }
@@ -342,22 +380,39 @@ mod tests {
     }
 
     #[test]
-    fn jobs_with_closed_replies_are_dropped_and_a_defect_ends_the_thread() {
+    fn jobs_with_closed_replies_are_dropped_and_a_panic_fails_those_of_its_moment() {
         let (worker, go) = start();
+        let letting_go = std::thread::spawn(move || while go.send_blocking(()).is_ok() {});
         let (first, kept) = job(1);
         let (second, dropped) = job(2);
         worker.submit(first);
-        worker.submit(second);
         drop(dropped);
-        go.send_blocking(()).unwrap();
+        worker.submit(second);
         assert_eq!(kept.recv_blocking(), Ok(2));
-        let (third, reply) = job(UNLUCKY);
-        worker.submit(third);
-        // One of them may be for the second, which was looked at before it was dropped.
-        while go.send_blocking(()).is_ok() {}
-        assert!(reply.recv_blocking().is_err());
+        for _ in 0..3 * MAX_PANICS {
+            let (unlucky, reply) = job(UNLUCKY);
+            worker.submit(unlucky);
+            assert!(reply.recv_blocking().is_err());
+            let (next, reply) = job(7);
+            worker.submit(next);
+            assert_eq!(reply.recv_blocking(), Ok(14));
+        }
+        worker.shutdown();
+        letting_go.join().unwrap();
+    }
+
+    #[test]
+    fn panics_without_end_end_the_thread() {
+        let (worker, go) = start();
+        for _ in 0..=MAX_PANICS {
+            worker.act(|_| panic!("on purpose"));
+        }
         worker.wait();
-        assert!(worker.error().to_string().contains("the doubling has ended: a defect ended it: "));
+        let end = worker.error().to_string();
+        assert!(
+            end.starts_with("the doubling has ended: a defect ended it: ") && end.ends_with("on purpose")
+        );
         assert!(worker.status().is_err());
+        drop(go);
     }
 }

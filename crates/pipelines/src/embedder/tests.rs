@@ -270,13 +270,20 @@ fn ends_reach_the_callers() {
     let last = stream.last().unwrap().unwrap_err().to_string();
     assert_eq!(last, "the embedder has ended: it was shut down");
     assert!(other.status().is_err() && other.embed("x").is_err());
+}
+
+#[test]
+fn a_panic_of_the_thread_fails_its_texts_and_the_embedder_goes_on() {
     let embedder = start();
+    let expected = embedder.embed("The fox").unwrap();
     let holder = hold(&embedder);
+    let stream = embedder.stream(texts(3)).unwrap();
     embedder.worker.act(|_| panic!("on purpose"));
-    let future = embedder.embed_async("The fox");
     drop(holder);
-    let message = block_on(future).unwrap_err().to_string();
-    assert_eq!(message, "the embedder has ended: a defect ended it: on purpose");
+    for result in stream {
+        assert!(result.unwrap_err().to_string().ends_with("on purpose"));
+    }
+    assert_eq!(embedder.embed("The fox").unwrap(), expected);
 }
 
 #[test]

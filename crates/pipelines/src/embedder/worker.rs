@@ -140,6 +140,12 @@ impl Work for EmbeddingWork {
         self.compute(batch);
     }
 
+    fn recover(&mut self, problem: &str) {
+        for job in self.queue.drain(..) {
+            let _ = job.reply.try_send(Err(Error::Defect(problem.to_string())));
+        }
+    }
+
     fn status(&self) -> EmbedderStatus {
         EmbedderStatus { waiting: self.queue.len(), ..self.status }
     }

@@ -49,9 +49,8 @@ pub struct Generator {
     stepped: Vec<SequenceId>,
     /// Of what was done; what there is to do is counted when it is asked for.
     counters: Status,
-    /// Happens in the next step.
     #[cfg(test)]
-    pub(crate) fault: Option<Fault>,
+    pub(crate) faults: Faults,
 }
 
 impl Generator {
@@ -95,7 +94,7 @@ impl Generator {
             stepped: Vec::new(),
             counters: Status::default(),
             #[cfg(test)]
-            fault: None,
+            faults: Faults::default(),
             model,
         })
     }
@@ -183,6 +182,17 @@ impl Generator {
         }
     }
 
+    /// Forgets all sequences and what the cache holds, after a defect that may have left them in disorder.
+    pub(crate) fn restart(&mut self) {
+        self.counters.restarts += 1;
+        self.counters.finished.failed += self.active.len() as u64;
+        self.scheduler.clear();
+        self.active.clear();
+        self.paused.clear();
+        self.stepped.clear();
+        self.sampler = Sampler::default();
+    }
+
     /// Queues a sequence that was paused, behind those that wait already. Any other is ignored.
     pub fn resume(&mut self, id: SequenceId) {
         if let Some(sequence) = self.paused.remove(&id) {
@@ -201,30 +211,65 @@ impl Generator {
     }
 
     /// Runs one step, and says what came of it. What goes wrong in one sequence ends that one with
-    /// [`EventKind::Failed`]; the others go on as if it had never been.
+    /// [`EventKind::Failed`]; the others go on as if it had never been. To find it, a batch that cannot run is run in
+    /// halves.
     ///
     /// # Errors
-    /// If the model cannot run, or panics. The sequences of the step ([`Generator::stepped`]) stay as they were, to be
-    /// aborted or tried again.
+    /// If the model can run none of the step's sequences ([`Generator::stepped`]). They stay as they were, to be aborted
+    /// or tried again.
     pub fn step(&mut self) -> Result<Vec<Event>, Error> {
-        let batch = self.scheduler.schedule();
+        let mut batch = self.scheduler.schedule();
         if batch.is_empty() {
             return Ok(Vec::new());
         }
         self.stepped = batch.slices.iter().map(|slice| slice.id).collect();
-        #[cfg(test)]
-        if let Some(fault) = self.fault.take() {
-            guarded(fault).inspect_err(|_| self.counters.failed_steps += 1)?;
+        let copies = std::mem::take(&mut batch.copies);
+        guarded(|| {
+            self.runner.copy_pages(&copies);
+            Ok(())
+        })?;
+        let (mut events, mut failed) = (Vec::new(), Vec::new());
+        self.run(batch, &mut events, &mut failed);
+        self.counters.failed_steps += u64::from(!failed.is_empty());
+        if failed.len() == self.stepped.len() {
+            return Err(failed.swap_remove(0).1);
         }
-        let began = Instant::now();
-        let logits = guarded(|| self.runner.run(&batch)).inspect_err(|_| self.counters.failed_steps += 1)?;
-        self.counters.note_step(&batch, self.prefill_tokens(&batch), began.elapsed());
-        Ok(self.settle(&batch, &logits))
+        for (id, error) in failed {
+            self.fail(id);
+            events.push(Event { id, kind: EventKind::Failed(Arc::new(error)) });
+        }
+        Ok(events)
     }
 
     /// The sequences of the step that ran last, or failed.
     pub fn stepped(&self) -> &[SequenceId] {
         &self.stepped
+    }
+
+    /// Runs a batch, or else its halves, until each sequence that fails is alone. Results do not depend on who runs
+    /// together, so the others get the same as if nothing had failed.
+    fn run(&mut self, mut batch: Batch, events: &mut Vec<Event>, failed: &mut Vec<(SequenceId, Error)>) {
+        let began = Instant::now();
+        match self.attempt(&batch) {
+            Ok(logits) => {
+                self.counters.note_step(&batch, self.prefill_tokens(&batch), began.elapsed());
+                events.extend(self.settle(&batch, &logits));
+            }
+            Err(error) if batch.slices.len() == 1 => failed.push((batch.slices[0].id, error)),
+            Err(_) => {
+                let slices = batch.slices.split_off(batch.slices.len() / 2);
+                self.run(batch, events, failed);
+                self.run(Batch { slices, copies: Vec::new() }, events, failed);
+            }
+        }
+    }
+
+    fn attempt(&mut self, batch: &Batch) -> Result<Logits, Error> {
+        guarded(|| {
+            #[cfg(test)]
+            self.faults.strike(batch)?;
+            self.runner.run_slices(batch)
+        })
     }
 
     /// Takes the tokens of a step that ran, and says what came of it.
@@ -274,6 +319,25 @@ impl Generator {
 /// What a test does in place of a step.
 #[cfg(test)]
 pub(crate) type Fault = Box<dyn FnOnce() -> Result<(), Error> + Send>;
+
+/// What goes wrong in steps, for tests.
+#[cfg(test)]
+#[derive(Default)]
+pub(crate) struct Faults {
+    /// Happens in the next step.
+    pub(crate) once: Option<Fault>,
+    /// Whichever batch has one of these cannot run.
+    pub(crate) poisoned: Vec<SequenceId>,
+}
+
+#[cfg(test)]
+impl Faults {
+    fn strike(&mut self, batch: &Batch) -> Result<(), Error> {
+        let found = batch.slices.iter().find(|slice| self.poisoned.contains(&slice.id));
+        assert!(found.is_none(), "poisoned");
+        self.once.take().map_or(Ok(()), |fault| fault())
+    }
+}
 
 /// A panic becomes an error, so that the sequence it happened in is the only one that ends.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {

@@ -37,8 +37,10 @@ pub struct Status {
     pub generated_tokens: u64,
     /// Requests that ended, by reason.
     pub finished: FinishedRequests,
-    /// Steps that failed.
+    /// Steps in which the model could not run a sequence.
     pub failed_steps: u64,
+    /// How often a defect outside of the model failed all requests, and the cache was emptied.
+    pub restarts: u64,
     /// Tokens of each step that ran.
     pub step_tokens: Histogram,
     /// Of these, tokens that ran to fill the cache: of prompts, and after a preemption of answers.

@@ -65,6 +65,18 @@ impl KvCache {
         KvCache { page_size, num_pages: slots.num_free(), policy: Policy::Slots(slots) }
     }
 
+    /// A cache like this one with nothing in it.
+    pub(crate) fn emptied(&self) -> KvCache {
+        let &KvCache { page_size, num_pages, ref policy } = self;
+        match policy {
+            Policy::Paged(paged) if paged.shares_prefixes() => {
+                KvCache::with_prefix_caching(num_pages, page_size)
+            }
+            Policy::Paged(_) => KvCache::paged(num_pages, page_size),
+            Policy::Slots(slots) => KvCache::slots(num_pages, page_size, slots.pages_per_slot() * page_size),
+        }
+    }
+
     /// Tokens in a page.
     pub fn page_size(&self) -> usize {
         self.page_size

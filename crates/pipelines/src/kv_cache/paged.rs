@@ -28,6 +28,10 @@ impl Paged {
         self.pool.num_free()
     }
 
+    pub(super) fn shares_prefixes(&self) -> bool {
+        self.prefixes.is_some()
+    }
+
     pub(super) fn prefix_stats(&self) -> PrefixStats {
         self.prefixes.as_ref().map_or(PrefixStats::default(), PrefixCache::stats)
     }

@@ -112,6 +112,14 @@ impl Scheduler {
         Some(sequence)
     }
 
+    /// Forgets all sequences and what the cache holds, whatever state they are in.
+    pub(crate) fn clear(&mut self) {
+        self.waiting.clear();
+        self.running.clear();
+        self.steps_left = 0;
+        self.cache = self.cache.emptied();
+    }
+
     /// The next step's batch; empty only if there are no sequences. It must be run before the next is asked for,
     /// or its sequences removed.
     pub fn schedule(&mut self) -> Batch {

@@ -36,7 +36,9 @@ use worker::TextWork;
 ///   gives up its place and its part of the cache, and goes on, with the same result, when half of them were read.
 /// - The queue of requests is bounded. While it is full, [`TextGenerator::stream`] waits, and
 ///   [`TextGenerator::try_stream`] returns [`Error::Busy`].
-/// - An error or a panic of the model in a step fails the requests of that step, and no others.
+/// - If the model cannot run a step, with an error or a panic, the step is tried again in halves, until the request that
+///   it cannot run is alone. That one fails, and no other. A panic outside of the model fails the requests of that
+///   moment and empties the cache; later ones are not affected.
 /// - The thread ends when the last handle and the last stream are dropped; streams may outlive the handles.
 ///   [`TextGenerator::shutdown`] ends it at once.
 ///

@@ -43,7 +43,7 @@ fn hold(generator: &TextGenerator) -> async_channel::Sender<()> {
 }
 
 fn fault(generator: &TextGenerator, fault: impl FnOnce() -> Result<(), Error> + Send + Sync + 'static) {
-    generator.worker.act(|work| work.generator.fault = Some(Box::new(fault)));
+    generator.worker.act(|work| work.generator.faults.once = Some(Box::new(fault)));
 }
 
 fn request(prompt: &str, max_new_tokens: usize) -> TextRequest {
@@ -244,15 +244,24 @@ fn nobody_waits_for_a_thread_that_ends() {
     }
 }
 
+/// A defect outside of the model fails the requests of that moment; the others get what they always get.
 #[test]
-fn a_panic_of_the_thread_is_an_error_and_no_hang() {
+fn a_panic_of_the_thread_fails_its_requests_and_the_generator_goes_on() {
     let generator = start();
-    let stream = generator.stream(request("Once upon a time", 400)).unwrap();
+    let expected = generator.generate(request("The fox", 20)).unwrap().text;
+    let mut stream = generator.stream(request("Once upon a time", 400)).unwrap();
+    assert!(stream.next().unwrap().is_ok());
+    let slow = generator.stream(request("Once upon a time", 480)).unwrap();
+    wait_until(&generator, "paused", |status| status.paused > 0);
     generator.worker.act(|_| panic!("on purpose"));
-    let end = stream.last().unwrap().unwrap_err().to_string();
-    assert_eq!(end, "the text generator has ended: a defect ended it: on purpose");
-    assert_eq!(generator.generate("x").unwrap_err().to_string(), end);
-    generator.shutdown();
+    for stream in [stream, slow] {
+        let end = stream.last().unwrap().unwrap_err().to_string();
+        assert_eq!(end, "internal error while generating a token: on purpose");
+    }
+    assert_eq!(generator.generate(request("The fox", 20)).unwrap().text, expected);
+    nothing_is_left(&generator);
+    let status = generator.status().unwrap();
+    assert_eq!((status.restarts, status.finished.failed), (1, 2));
 }
 
 #[test]
@@ -347,6 +356,46 @@ fn a_step_that_fails_takes_its_own_requests_alone() {
         // It waited, and the thread goes on.
         assert_eq!(second.unwrap().text, expected);
     }
+}
+
+#[test]
+fn a_request_that_the_model_cannot_run_fails_alone() {
+    let generator = start();
+    let prompts = ["Once upon a time", "The fox", "A king", "There was"];
+    let tokens = |stream: TextStream| stream.completion().map(|answer| answer.tokens);
+    let alone = prompts.map(|text| generator.generate(request(text, 30)).unwrap().tokens);
+    for culprit in 0..4 {
+        // All start in one step; the culprit fails in a later one.
+        let holder = hold(&generator);
+        let streams = prompts.map(|text| generator.stream(request(text, 30)).unwrap());
+        generator.worker.act(move |work| {
+            let id = *work.readers.keys().nth(culprit).unwrap();
+            work.generator.faults.poisoned = vec![id];
+        });
+        drop(holder);
+        for (index, (stream, alone)) in streams.into_iter().zip(&alone).enumerate() {
+            match tokens(stream) {
+                Ok(tokens) => assert!(index != culprit && tokens == *alone, "{index} of {culprit}"),
+                Err(error) => assert!(index == culprit && error.to_string().contains("poisoned"), "{error}"),
+            }
+        }
+    }
+    nothing_is_left(&generator);
+    let status = generator.status().unwrap();
+    assert_eq!((status.finished.failed, status.failed_steps), (4, 4));
+}
+
+/// What fails once may run the second time.
+#[test]
+fn a_step_that_fails_once_is_tried_again() {
+    let generator = start();
+    let holder = hold(&generator);
+    let streams = ["The fox", "A king"].map(|text| generator.stream(request(text, 8)).unwrap());
+    fault(&generator, || panic!("on purpose"));
+    drop(holder);
+    let texts = streams.map(|stream| stream.completion().unwrap().text);
+    let alone = ["The fox", "A king"].map(|text| generator.generate(request(text, 8)).unwrap().text);
+    assert_eq!(texts, alone);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Instant;
 use async_channel::{Sender, TrySendError};
 
 use crate::Error;
-use crate::generator::{Event, EventKind, Generator, Request, Status};
+use crate::generator::{Event, EventKind, Generator, Request, Status, guarded};
 use crate::kv_cache::SequenceId;
 use crate::worker::Work;
 
@@ -36,11 +36,11 @@ pub(super) struct Message {
 pub(super) struct TextWork {
     pub(super) generator: Generator,
     /// Of all requests that are not over, and of answers that were not sent to their end.
-    readers: BTreeMap<SequenceId, Reader>,
+    pub(super) readers: BTreeMap<SequenceId, Reader>,
 }
 
 /// Where an answer goes.
-struct Reader {
+pub(super) struct Reader {
     index: usize,
     messages: Sender<Message>,
     /// Events of the step in which the channel became full. Not empty exactly while the request is paused.
@@ -63,7 +63,7 @@ impl Work for TextWork {
 
     fn add(&mut self, submissions: Vec<Submission>) {
         for Submission { request, messages, index } in submissions {
-            match self.generator.add(request) {
+            match guarded(|| self.generator.add(request)) {
                 Ok(id) => {
                     let reader = Reader { index, messages, backlog: VecDeque::new(), over: false };
                     self.readers.insert(id, reader);
@@ -108,6 +108,15 @@ impl Work for TextWork {
         }
     }
 
+    fn recover(&mut self, problem: &str) {
+        self.generator.restart();
+        let error = Arc::new(Error::Defect(problem.to_string()));
+        let open: Vec<SequenceId> = self.readers.iter().filter(|(_, r)| !r.over).map(|(&id, _)| id).collect();
+        for id in open {
+            self.send(id, Instant::now(), EventKind::Failed(Arc::clone(&error)));
+        }
+    }
+
     fn status(&self) -> Status {
         self.generator.status()
     }
@@ -124,7 +133,7 @@ impl TextWork {
         paused.for_each(|(&id, _)| self.generator.pause(id));
     }
 
-    /// The model could not run: an error for the requests of the step. The others wait for theirs.
+    /// The model could run none of the step's requests: an error for these. The others wait for their step.
     fn fail_step(&mut self, error: Error) {
         let error = Arc::new(error);
         for id in self.generator.stepped().to_vec() {
