@@ -1,6 +1,7 @@
 //! What can go wrong in a pipeline.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::config::KVCacheStrategy;
 use crate::{OutOfMemory, TooLong};
@@ -230,12 +231,18 @@ pub enum Error {
     },
 
     /// A queue of requests that is full; the request was not taken.
-    #[error("the {name} has {waiting} requests waiting, as many as it queues: try again later")]
+    #[error("the {name} has {waiting} {unit} waiting and takes at most {limit}: try again {}", later(*.retry_after))]
     Busy {
         /// Which: a text generator, or an embedder.
         name: &'static str,
         /// How many wait.
         waiting: usize,
+        /// Of what: `requests`, or `prompt tokens`, in all or `of its tenant`.
+        unit: &'static str,
+        /// How many may wait.
+        limit: usize,
+        /// When there may be room, as far as can be told from how fast others started.
+        retry_after: Option<Duration>,
     },
 
     /// A defect of ours that one sequence came upon.
@@ -297,4 +304,9 @@ impl Error {
     pub(crate) fn embedding(origin: impl ToString, problem: impl ToString) -> Self {
         Error::Embedding { origin: origin.to_string(), problem: problem.to_string() }
     }
+}
+
+/// When to try again, in words.
+fn later(retry_after: Option<Duration>) -> String {
+    retry_after.map_or_else(|| "later".into(), |time| format!("in {} s", time.as_secs_f64().ceil().max(1.0)))
 }

@@ -61,6 +61,7 @@ pub use text::{
 };
 pub use text_generator::{
     AsyncTextStream, BatchEvent, BatchStream, Chat, ChatMessage, Completion, HIGH_WATER, IndexedCompletion,
-    Prompt, PromptToken, TextGenerator, TextRequest, TextStream, Timings, Usage,
+    Prompt, PromptToken, QueueLimits, TextGenerator, TextGeneratorOptions, TextRequest, TextStream, Timings,
+    Usage,
 };
 pub use text_model::TextModel;

@@ -16,8 +16,10 @@ use async_channel::{Receiver, Sender, TryRecvError, TrySendError};
 use crate::Error;
 use crate::generator::guarded;
 
-/// Jobs that wait for the worker to take them; whoever hands in another waits too.
+/// Jobs that wait for the worker to take them, unless it queues more; whoever hands in another waits too.
 pub(crate) const QUEUE: usize = 64;
+/// The most jobs that wait so, however many a worker is to queue: a place costs memory.
+const MAX_QUEUE: usize = 4096;
 
 /// Panics without a turn in between that works; further ones end the thread, which would come to nothing.
 const MAX_PANICS: usize = 8;
@@ -91,12 +93,12 @@ impl Drop for Waker {
 }
 
 impl<W: Work> Worker<W> {
-    /// Starts the thread.
+    /// Starts the thread, which is to queue so many jobs.
     ///
     /// # Errors
     /// If the system refuses one.
-    pub(crate) fn spawn(mut work: W) -> Result<Worker<W>, Error> {
-        let (commands, queue) = async_channel::bounded(QUEUE);
+    pub(crate) fn spawn(mut work: W, jobs: usize) -> Result<Worker<W>, Error> {
+        let (commands, queue) = async_channel::bounded(jobs.clamp(QUEUE, MAX_QUEUE));
         let (alive, closed) = async_channel::bounded::<()>(1);
         let shared = Arc::new(Shared {
             status: Mutex::new(work.status()),
@@ -143,7 +145,13 @@ impl<W: Work> Worker<W> {
         let sent = self.commands.try_send(Command::Add(job));
         self.wake();
         match sent {
-            Err(TrySendError::Full(_)) => Err(Error::Busy { name: W::NAME, waiting: self.commands.len() }),
+            Err(TrySendError::Full(_)) => Err(Error::Busy {
+                name: W::NAME,
+                waiting: self.commands.len(),
+                unit: "requests",
+                limit: self.commands.capacity().unwrap_or(usize::MAX),
+                retry_after: None,
+            }),
             Ok(()) | Err(TrySendError::Closed(_)) => Ok(()),
         }
     }
@@ -338,7 +346,7 @@ mod tests {
 
     fn start() -> (Worker<Doubling>, Sender<()>) {
         let (go, steps) = async_channel::bounded(1);
-        (Worker::spawn(Doubling { steps, waiting: Vec::new(), done: 0 }).unwrap(), go)
+        (Worker::spawn(Doubling { steps, waiting: Vec::new(), done: 0 }, QUEUE).unwrap(), go)
     }
 
     fn job(number: u32) -> ((u32, Sender<u32>), Receiver<u32>) {
@@ -363,7 +371,7 @@ mod tests {
         }
         let refused = worker.try_submit(job(65).0);
         let message = refused.unwrap_err().to_string();
-        assert_eq!(message, "the doubling has 64 requests waiting, as many as it queues: try again later");
+        assert_eq!(message, "the doubling has 64 requests waiting and takes at most 64: try again later");
         // This does not wait for the step either.
         assert_eq!(worker.status().unwrap(), ((1, 0), QUEUE));
         let (last, answer) = job(1000);

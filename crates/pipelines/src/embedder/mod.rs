@@ -25,7 +25,7 @@ pub use worker::EmbedderStatus;
 
 use crate::embedding_model::EmbeddingModel;
 use crate::plan::Plan;
-use crate::worker::Worker;
+use crate::worker::{QUEUE, Worker};
 use crate::{Error, Pooling};
 use options::Settled;
 use worker::{BatchLimits, EmbeddingWork};
@@ -120,7 +120,7 @@ impl Embedder {
             tokens: plan.asked_batch_tokens().unwrap_or(BATCH_TOKENS),
         };
         let max_length = plan.asked_length().unwrap_or_else(|| model.max_length());
-        let worker = Worker::spawn(EmbeddingWork::new(Arc::clone(&model), limits))?;
+        let worker = Worker::spawn(EmbeddingWork::new(Arc::clone(&model), limits), QUEUE)?;
         Ok(Embedder { shared: Arc::new(Shared { model, usual, max_length, limits }), worker })
     }
 

@@ -43,6 +43,8 @@ pub struct Request {
     pub prompt_logprobs: Option<usize>,
     /// With prefix caching, pages are shared only with requests of the same salt.
     pub cache_salt: Option<String>,
+    /// Whom the request is from: tenants take turns, and each has a bounded share of the queue.
+    pub tenant: Option<String>,
 }
 
 /// The most answers to one prompt that [`Request::samples`] makes.

@@ -4,7 +4,9 @@
 //! come back through a bounded channel of its own.
 
 mod completion;
+mod options;
 mod prompt;
+mod queue;
 mod stream;
 mod worker;
 
@@ -16,7 +18,9 @@ use std::sync::Arc;
 use engine::InferenceSession;
 
 pub use completion::{Completion, PromptToken, Timings, Usage};
+pub use options::TextGeneratorOptions;
 pub use prompt::{Chat, ChatMessage, Prompt, TextRequest};
+pub use queue::QueueLimits;
 pub use stream::{AsyncTextStream, BatchEvent, BatchStream, IndexedCompletion, TextStream};
 pub use worker::HIGH_WATER;
 
@@ -25,7 +29,8 @@ use crate::plan::Plan;
 use crate::text_model::TextModel;
 use crate::worker::Worker;
 use crate::{ChatTemplate, Error};
-use worker::TextWork;
+use queue::Queue;
+use worker::{Submission, TextWork};
 
 /// A handle to a model that writes. Clones share the model, its thread and its cache; requests of all of them share its
 /// steps, and each gets what it would get alone.
@@ -34,8 +39,9 @@ use worker::TextWork;
 ///   half read or answering.
 /// - A stream that is not read delays no other. Once it is [`HIGH_WATER`] events behind, its request is paused: it
 ///   gives up its place and its part of the cache, and goes on, with the same result, when half of them were read.
-/// - The queue of requests is bounded. While it is full, [`TextGenerator::stream`] waits, and
-///   [`TextGenerator::try_stream`] returns [`Error::Busy`].
+/// - Requests that have not started are bounded, in all and of each tenant ([`QueueLimits`]): beyond that,
+///   [`TextGenerator::try_stream`] and [`TextGenerator::try_batch`] return [`Error::Busy`]. [`TextGenerator::stream`] and
+///   the others wait until the worker can take the request.
 /// - If the model cannot run a step, with an error or a panic, the step is tried again in halves, until the request that
 ///   it cannot run is alone. That one fails, and no other. A panic outside of the model fails the requests of that
 ///   moment and empties the cache; later ones are not affected.
@@ -67,6 +73,7 @@ pub struct TextGenerator {
     model: Arc<TextModel>,
     chat_template: Option<Arc<ChatTemplate>>,
     limits: RequestLimits,
+    queue: Arc<Queue>,
     worker: Worker<TextWork>,
 }
 
@@ -93,8 +100,30 @@ impl TextGenerator {
     /// # Errors
     /// As [`TextGenerator::new`].
     pub fn with_plan(model: Arc<TextModel>, plan: &Plan) -> Result<TextGenerator, Error> {
-        let chat_template = model.chat_template()?;
-        TextGenerator::start(model, plan, chat_template)
+        TextGenerator::with_options(model, plan, TextGeneratorOptions::default())
+    }
+
+    /// As [`TextGenerator::with_plan`], with options.
+    ///
+    /// # Errors
+    /// As [`TextGenerator::new`]. The model's own chat template is not read if another one is given.
+    pub fn with_options(
+        model: Arc<TextModel>,
+        plan: &Plan,
+        options: TextGeneratorOptions,
+    ) -> Result<TextGenerator, Error> {
+        let chat_template = match options.chat_template {
+            Some(template) => Some(template),
+            None => model.chat_template()?,
+        };
+        let generator = Generator::with_plan(Arc::clone(&model), plan)?;
+        let cache = generator.scheduler().cache();
+        let cache_tokens = cache.num_pages().saturating_mul(cache.page_size());
+        let queue = options.queue.unwrap_or_else(|| QueueLimits::new(cache_tokens));
+        let limits = generator.limits();
+        let worker = Worker::spawn(TextWork::new(generator), queue.requests)?;
+        let (chat_template, queue) = (chat_template.map(Arc::new), Arc::new(Queue::new(queue)));
+        Ok(TextGenerator { model, chat_template, limits, queue, worker })
     }
 
     /// As [`TextGenerator::new`], with a chat template other than the model's own, which is not read.
@@ -103,18 +132,8 @@ impl TextGenerator {
     /// If the cache does not fit into memory, or no thread can be started.
     pub fn with_chat_template(model: Arc<TextModel>, template: ChatTemplate) -> Result<TextGenerator, Error> {
         let plan = model.plan().clone();
-        TextGenerator::start(model, &plan, Some(template))
-    }
-
-    fn start(
-        model: Arc<TextModel>,
-        plan: &Plan,
-        chat_template: Option<ChatTemplate>,
-    ) -> Result<TextGenerator, Error> {
-        let generator = Generator::with_plan(Arc::clone(&model), plan)?;
-        let limits = generator.limits();
-        let worker = Worker::spawn(TextWork::new(generator))?;
-        Ok(TextGenerator { model, chat_template: chat_template.map(Arc::new), limits, worker })
+        let options = TextGeneratorOptions { chat_template: Some(template), ..Default::default() };
+        TextGenerator::with_options(model, &plan, options)
     }
 
     /// The model.
@@ -141,7 +160,7 @@ impl TextGenerator {
     /// If the prompt has no tokens in this model's vocabulary, or its chat template refuses it. All else comes
     /// through the stream.
     pub fn stream(&self, request: impl Into<TextRequest>) -> Result<TextStream, Error> {
-        let (stream, submission) = TextStream::new(&self.worker, self.encode(request.into())?);
+        let (stream, submission) = self.submission(request)?;
         self.worker.submit(vec![submission]);
         Ok(stream)
     }
@@ -149,9 +168,11 @@ impl TextGenerator {
     /// As [`TextGenerator::stream`], without waiting.
     ///
     /// # Errors
-    /// As there, and [`Error::Busy`] if the queue of requests is full.
+    /// As there, and [`Error::Busy`] if too much waits.
     pub fn try_stream(&self, request: impl Into<TextRequest>) -> Result<TextStream, Error> {
-        let (stream, submission) = TextStream::new(&self.worker, self.encode(request.into())?);
+        let request = self.encode(request.into())?;
+        let mut tickets = self.queue.try_enter(std::slice::from_ref(&request))?;
+        let (stream, submission) = TextStream::new(&self.worker, request, tickets.remove(0));
         self.worker.try_submit(vec![submission])?;
         Ok(stream)
     }
@@ -161,7 +182,7 @@ impl TextGenerator {
     /// # Errors
     /// As [`TextGenerator::generate`].
     pub async fn generate_async(&self, request: impl Into<TextRequest>) -> Result<Completion, Error> {
-        let (stream, submission) = TextStream::new(&self.worker, self.encode(request.into())?);
+        let (stream, submission) = self.submission(request)?;
         self.worker.submit_async(vec![submission]).await;
         stream.completion_async().await
     }
@@ -171,7 +192,7 @@ impl TextGenerator {
     /// # Errors
     /// As [`TextGenerator::stream`].
     pub async fn stream_async(&self, request: impl Into<TextRequest>) -> Result<AsyncTextStream, Error> {
-        let (stream, submission) = TextStream::new(&self.worker, self.encode(request.into())?);
+        let (stream, submission) = self.submission(request)?;
         self.worker.submit_async(vec![submission]).await;
         Ok(AsyncTextStream::new(stream))
     }
@@ -182,8 +203,9 @@ impl TextGenerator {
     /// As [`TextGenerator::stream`], and [`Request::samples`].
     pub fn samples(&self, request: impl Into<TextRequest>, count: usize) -> Result<Vec<TextStream>, Error> {
         let samples = self.encode(request.into())?.samples(count)?;
-        let stream = |sample| TextStream::new(&self.worker, sample);
-        let (streams, submissions) = samples.into_iter().map(stream).unzip();
+        let tickets = self.queue.enter(&samples);
+        let stream = |(sample, ticket)| TextStream::new(&self.worker, sample, ticket);
+        let (streams, submissions) = samples.into_iter().zip(tickets).map(stream).unzip();
         self.worker.submit(submissions);
         Ok(streams)
     }
@@ -191,14 +213,27 @@ impl TextGenerator {
     /// The answers to requests whose prompts are tokens already, in one stream. All of them are queued before the next
     /// step, so steps and results are the same every time.
     pub fn batch(&self, requests: Vec<Request>) -> BatchStream {
-        let (stream, submissions) = BatchStream::new(&self.worker, requests);
+        let tickets = self.queue.enter(&requests);
+        let (stream, submissions) = BatchStream::new(&self.worker, requests, tickets);
         self.worker.submit(submissions);
         stream
     }
 
+    /// As [`TextGenerator::batch`], without waiting: all of the requests are queued, or none.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if too much waits, and [`Error::Request`] if the requests are more than may ever wait.
+    pub fn try_batch(&self, requests: Vec<Request>) -> Result<BatchStream, Error> {
+        let tickets = self.queue.try_enter(&requests)?;
+        let (stream, submissions) = BatchStream::new(&self.worker, requests, tickets);
+        self.worker.try_submit(submissions)?;
+        Ok(stream)
+    }
+
     /// As [`TextGenerator::batch`], for a task.
     pub async fn batch_async(&self, requests: Vec<Request>) -> BatchStream {
-        let (stream, submissions) = BatchStream::new(&self.worker, requests);
+        let tickets = self.queue.enter(&requests);
+        let (stream, submissions) = BatchStream::new(&self.worker, requests, tickets);
         self.worker.submit_async(submissions).await;
         stream
     }
@@ -229,6 +264,13 @@ impl TextGenerator {
     /// written when the last user of the session is gone, and the thread is one.
     pub fn shutdown(self) {
         self.worker.shutdown();
+    }
+
+    /// A stream, and what the worker is to get.
+    fn submission(&self, request: impl Into<TextRequest>) -> Result<(TextStream, Submission), Error> {
+        let request = self.encode(request.into())?;
+        let ticket = self.queue.enter(std::slice::from_ref(&request)).remove(0);
+        Ok(TextStream::new(&self.worker, request, ticket))
     }
 
     /// Makes the prompt tokens.

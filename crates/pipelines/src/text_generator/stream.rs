@@ -10,6 +10,7 @@ use async_channel::{Receiver, RecvError, Sender};
 use futures_core::Stream;
 
 use super::completion::{Account, Completion, Draft, Timings, Usage};
+use super::queue::Ticket;
 use super::worker::{HIGH_WATER, Message, Submission, TextWork};
 use crate::Error;
 use crate::generator::{EventKind, Request};
@@ -82,11 +83,15 @@ impl Messages {
 
 impl TextStream {
     /// A stream, and what the worker is to get.
-    pub(super) fn new(worker: &Worker<TextWork>, request: Request) -> (TextStream, Submission) {
+    pub(super) fn new(
+        worker: &Worker<TextWork>,
+        request: Request,
+        ticket: Ticket,
+    ) -> (TextStream, Submission) {
         let (messages, received) = Messages::open(worker, 1);
         let account = Account::new(Instant::now(), request.prompt.len());
         let stream = TextStream { messages: received, echo: request.echo, account, over: false };
-        (stream, Submission { request, messages, index: 0 })
+        (stream, Submission { request, messages, index: 0, ticket })
     }
 
     /// The text of the answer, piece by piece as it is made, and nothing else of it.
@@ -194,14 +199,21 @@ impl Stream for AsyncTextStream {
 
 impl BatchStream {
     /// A stream, and what the worker is to get.
-    pub(super) fn new(worker: &Worker<TextWork>, requests: Vec<Request>) -> (BatchStream, Vec<Submission>) {
+    pub(super) fn new(
+        worker: &Worker<TextWork>,
+        requests: Vec<Request>,
+        tickets: Vec<Ticket>,
+    ) -> (BatchStream, Vec<Submission>) {
         let open = requests.len();
         let (messages, received) = Messages::open(worker, open);
         let now = Instant::now();
         let draft = |request: &Request| (Draft::new(request.echo), Account::new(now, request.prompt.len()));
         let drafts = requests.iter().map(draft).collect();
-        let submission = |(index, request)| Submission { request, messages: messages.clone(), index };
-        let submissions = requests.into_iter().enumerate().map(submission).collect();
+        let submission = |(index, (request, ticket))| {
+            let messages = messages.clone();
+            Submission { request, messages, index, ticket }
+        };
+        let submissions = requests.into_iter().zip(tickets).enumerate().map(submission).collect();
         (BatchStream { messages: received, open, drafts }, submissions)
     }
 

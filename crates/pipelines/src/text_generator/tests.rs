@@ -294,6 +294,38 @@ fn status_waits_for_no_step_and_a_full_queue_refuses() {
     nothing_is_left(&generator);
 }
 
+#[test]
+fn a_batch_is_refused_as_a_whole_while_too_much_waits() {
+    let model = storyteller();
+    let queue = QueueLimits { requests: 4, tenant_requests: 2, ..QueueLimits::new(1000) };
+    let options = TextGeneratorOptions { queue: Some(queue), ..TextGeneratorOptions::default() };
+    let generator = TextGenerator::with_options(Arc::clone(&model), &settings(&model), options).unwrap();
+    let holder = hold(&generator);
+    let of = |tenant: &str| {
+        let mut wanted = request("The fox", 2);
+        wanted.parameters.tenant = Some(tenant.to_string());
+        generator.prepare(wanted).unwrap()
+    };
+    let held = generator.try_batch(vec![of("a")]).unwrap();
+    let second = generator.try_batch(vec![of("a"), of("b")]).unwrap();
+    let refusal = |requests| match generator.try_batch(requests).unwrap_err() {
+        Error::Busy { waiting, unit, limit, retry_after, .. } => {
+            (waiting, unit, limit, retry_after.is_some())
+        }
+        other => panic!("{other}"),
+    };
+    assert_eq!(refusal(vec![of("b"), of("b")]), (3, "requests", 4, true));
+    assert_eq!(refusal(vec![of("a")]), (2, "requests of its tenant", 2, true));
+    assert!(matches!(generator.try_batch(vec![of("b"); 5]), Err(Error::Request(_))));
+    // What is dropped waits no longer.
+    drop(second);
+    drop(holder);
+    wait_until(&generator, "started", |status| status.started > 0);
+    nothing_is_left(&generator);
+    drop(held);
+    assert!(generator.try_batch(vec![of("a"), of("a"), of("b"), of("b")]).is_ok());
+}
+
 /// Events of one step have one time, and requests of one batch start in one step; even if few are read at first, none
 /// is lost.
 #[test]

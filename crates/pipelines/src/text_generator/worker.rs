@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use async_channel::{Sender, TrySendError};
 
+use super::queue::Ticket;
 use crate::Error;
 use crate::generator::{Event, EventKind, Generator, Request, Status, guarded};
 use crate::kv_cache::SequenceId;
@@ -13,6 +14,7 @@ use crate::worker::Work;
 
 /// Events that a stream holds. A request is paused once so many were not read, and goes on once half of them were.
 pub const HIGH_WATER: usize = 256;
+pub(super) const NAME: &str = "text generator";
 /// Requests that wait for room; further ones stay in the queue.
 const MAX_WAITING: usize = 1024;
 
@@ -22,6 +24,8 @@ pub(super) struct Submission {
     pub(super) messages: Sender<Message>,
     /// Which of the requests that share a channel it is.
     pub(super) index: usize,
+    /// Until it starts.
+    pub(super) ticket: Ticket,
 }
 
 /// What happened to a request, and when.
@@ -45,6 +49,8 @@ pub(super) struct Reader {
     messages: Sender<Message>,
     /// Events of the step in which the channel became full. Not empty exactly while the request is paused.
     backlog: VecDeque<Message>,
+    /// Until the request starts.
+    ticket: Option<Ticket>,
     over: bool,
 }
 
@@ -55,17 +61,18 @@ impl TextWork {
 }
 
 impl Work for TextWork {
-    const NAME: &'static str = "text generator";
+    const NAME: &'static str = NAME;
 
     /// Requests that start together.
     type Job = Vec<Submission>;
     type Status = Status;
 
     fn add(&mut self, submissions: Vec<Submission>) {
-        for Submission { request, messages, index } in submissions {
+        for Submission { request, messages, index, ticket } in submissions {
             match guarded(|| self.generator.add(request)) {
                 Ok(id) => {
-                    let reader = Reader { index, messages, backlog: VecDeque::new(), over: false };
+                    let ticket = Some(ticket);
+                    let reader = Reader { index, messages, backlog: VecDeque::new(), ticket, over: false };
                     self.readers.insert(id, reader);
                 }
                 Err(error) => {
@@ -145,6 +152,11 @@ impl TextWork {
     fn send(&mut self, id: SequenceId, at: Instant, event: EventKind) {
         let Some(reader) = self.readers.get_mut(&id) else { return };
         reader.over |= matches!(event, EventKind::Finished { .. } | EventKind::Failed(_));
+        match event {
+            EventKind::Started { .. } => reader.ticket.take().into_iter().for_each(|ticket| ticket.start(at)),
+            EventKind::Failed(_) => reader.ticket = None,
+            _ => {}
+        }
         reader.backlog.push_back(Message { index: reader.index, at, event });
         if reader.flush() && reader.over {
             self.readers.remove(&id);
