@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Times the Python package beside the `peri` command and its peers, by turns, and prints medians and ratios.
+"""Times the Python package, the `peri` command and other packages in alternation, and prints medians.
 
   compare_python.py [--model FILE.gguf] [--rounds 5] [--peri PERI] [--tokens 64]
 
-Run it with a Python that has the package installed. `peri` must be built from the same source. `onnxruntime` with `onnx`,
-and `llama_cpp`, take part if they are installed. The machine may be shared, so each round runs all of them.
+Run it with a Python that has the package installed, and a `peri` built from the same source. `onnxruntime` with `onnx`,
+and `llama_cpp`, are measured if they are installed. Each round runs everything once, since the machine may be shared.
 """
 import argparse
 import asyncio
@@ -35,7 +35,7 @@ def microseconds(call, repetitions=20_000):
 
 
 def calls():
-    """What a call of the smallest graph costs, in microseconds."""
+    """The cost of a call of the smallest graph, in microseconds."""
     text = "graph double(%x: f32[1]) { %y = add(%x, %x) return %y }"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "double.graph"
@@ -62,7 +62,7 @@ def calls():
 
 
 def imports():
-    """How long an interpreter starts, in milliseconds."""
+    """The time that an interpreter takes to start, in milliseconds."""
 
     def start(code):
         begin = time.perf_counter()
@@ -75,7 +75,7 @@ def imports():
 
 
 def generation(model, peri, tokens):
-    """Tokens a second for all prompts at once."""
+    """Tokens per second for all prompts at once."""
     params = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True)
     llm = LLM(model)
 

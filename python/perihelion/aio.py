@@ -1,4 +1,4 @@
-"""Answers for asyncio: one wake-up of the loop for all answers that a step of the model brings."""
+"""Answers for asyncio: each step of the model wakes the loop once, for all its answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__: list[str] = []
 
 
 class _Loop:
-    """What waits on an event loop."""
+    """The tasks of an event loop that wait for answers."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._waiting: dict[int, asyncio.Future[None]] = {}
@@ -59,7 +59,7 @@ _loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = weakref.We
 
 
 def _running() -> _Loop:
-    """What waits on the loop that runs."""
+    """The waiting tasks of the running loop."""
     loop = asyncio.get_running_loop()
     if loop not in _loops:
         _loops[loop] = _Loop(loop)

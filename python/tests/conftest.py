@@ -1,4 +1,4 @@
-"""What tests share: sessions, and models of graph text."""
+"""Fixtures and helpers of tests: sessions, models of graph text, shared data."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def python(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 def shared(path: str) -> Path:
-    """A file or folder of the shared test data; the test is skipped where there is none."""
+    """A file or folder of the shared test data. Without that data, the test is skipped."""
     root = Path(os.environ.get("PERIHELION_TEST_DATA") or ROOT.parent / "shared" / "data")
     if not root.is_dir():
         pytest.skip(f"{path}: no shared test data at {root}")

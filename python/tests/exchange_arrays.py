@@ -76,7 +76,7 @@ def exchange(count: int, seed: int) -> int:
         array, value = draw.choice(alive)
         if isinstance(array, Buffer):
             array = array.to_numpy()
-        # A capsule that nobody took has no elements to read.
+        # A capsule that was not taken has no elements to read.
         if hasattr(array, "__getitem__"):
             assert array[0] == value and array[len(array) - 1] == value, (value, array)
     array = None

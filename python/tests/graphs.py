@@ -1,4 +1,4 @@
-"""What tests of graphs share: running a function of values on arrays."""
+"""Runs functions of graph values on arrays."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def run(command: list[str | Path], *arguments: str) -> subprocess.CompletedProce
 @pytest.mark.parametrize("command", [[PERI], [sys.executable, "-m", "perihelion"]], ids=["script", "module"])
 def test_the_command_runs_under_both_names(command: list[str | Path]) -> None:
     if command == [PERI] and not PERI.exists():
-        pytest.skip("the package is not installed: there is no script")
+        pytest.skip("the script is not installed")
     version = run(command, "--version")
     assert version.stdout.startswith(f"peri {perihelion.__version__} (")
     story = run(command, "generate", "Once upon a time", "--seed", "1", "-n", "5")

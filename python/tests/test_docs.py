@@ -1,4 +1,4 @@
-"""The Python blocks of the pages run, those of one page in one namespace."""
+"""The Python blocks of the pages run; the blocks of a page share a namespace."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ ANY = settings(deadline=None)
 NAMES = {"a": 7, "b": 3, "c": 11}
 
 
-# Pairs of a dim and its number where symbols have those of `NAMES`.
+# Pairs of a dim and its number if symbols have the numbers of `NAMES`.
 _leaves = st.integers(0, 20).map(lambda number: (Dim(number), number)) | st.sampled_from(
     [(Dim(name), number) for name, number in NAMES.items()]
 )
@@ -51,7 +51,7 @@ pairs = st.recursive(_leaves, _extend, max_leaves=6)
 
 
 def number(dim: Dim) -> int:
-    """What Python makes of the text of a dim."""
+    """The number that Python computes from the text of a dim."""
     value = eval(str(dim), {"__builtins__": {}}, dict(NAMES))
     assert isinstance(value, int)
     return value

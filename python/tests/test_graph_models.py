@@ -147,7 +147,7 @@ def test_promotion_gives_one_of_the_dtypes_as_numpy_or_refuses(a: str) -> None:
                 x, y = dtype_promotion.promote_weak_dtypes(*graph.inputs)
             except ValueError as error:
                 assert "no dtype of the operands holds them all" in str(error)
-                # Where NumPy gives one of the two, categories differ: it widens floats beside integers.
+                # If NumPy returns one of the two, their categories differ: it widens floats for integers.
                 assert wide not in (a, b) or {a[0], b[0]} & {"f"}
             else:
                 assert x.dtype is y.dtype and x.dtype.name in (a, b)

@@ -1,4 +1,4 @@
-"""The signatures of graphs and ops are those of the specification: names, kinds and defaults of parameters."""
+"""The signatures of graphs and ops match the specification: names, kinds and defaults of parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that write beside threads, signals, forks and the end of the interpreter."""
+"""Language models with threads, signals, forks and the end of the interpreter."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_an_uncaught_interrupt_ends_the_program_as_ever() -> None:
     assert result.stderr.count("perihelion/") <= 2
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
 def test_a_forked_process_cannot_use_the_models_of_its_parent() -> None:
     result = python("""
         import asyncio, os, time
@@ -156,12 +156,12 @@ def answer(prompt: str) -> str:
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_processes_have_models_of_their_own(llm: LLM, method: str) -> None:
     if method not in multiprocessing.get_all_start_methods():
-        pytest.skip(f"there is no {method} here")
+        pytest.skip(f"the system has no {method}")
     with multiprocessing.get_context(method).Pool(1) as pool:
         assert pool.map(answer, ["The fox"]) == [llm.generate("The fox", DRAWN)[0].text]
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="there is no smaps_rollup here")
+@pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="the system has no smaps_rollup")
 def test_closing_frees_the_memory() -> None:
     # In a process of its own: others' models leave memory that the allocator uses again.
     path = shared("storyteller/gguf/storyteller-BF16.gguf")

@@ -1,4 +1,4 @@
-"""Public names and their signatures: those of the documentation, and the list in `docs/reference`."""
+"""Public names and their signatures, compared with the documentation and the list in `docs/reference`."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def text(signature: inspect.Signature, annotated: bool) -> str:
 
 
 def members(owner: type) -> Iterator[tuple[str, Any]]:
-    """What a class adds to its bases, but for the interpreter's own methods."""
+    """The names that a class adds to its bases, without the interpreter's own methods."""
     for name, value in sorted(vars(owner).items()):
         if not name.startswith("_") or name in ("__init__", "__call__", "__dlpack__", "__array__"):
             yield name, value

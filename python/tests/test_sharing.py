@@ -258,7 +258,7 @@ def test_sharing_leaves_no_references() -> None:
 
 
 def test_random_exchanges_under_a_debug_allocator_leave_nothing() -> None:
-    # Freed memory is overwritten, by Python's allocator and by that of the C library.
+    # Python's allocator and the C library's overwrite freed memory.
     allocators = {"PYTHONMALLOC": "debug", "MALLOC_PERTURB_": "165"}
     program = Path(__file__).with_name("exchange_arrays.py")
     result = subprocess.run([sys.executable, program], env={**os.environ, **allocators}, capture_output=True, text=True)

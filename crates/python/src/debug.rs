@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use crate::error::load_error;
 
-/// What to check, log and write: in one session, or without one, in the whole process.
+/// The debug options of one session or, without one, of the process.
 #[pyclass(frozen, module = "perihelion._perihelion")]
 pub(crate) struct DebugConfig(pub(crate) Option<Arc<InferenceSession>>);
 

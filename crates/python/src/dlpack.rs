@@ -77,7 +77,7 @@ fn request<'py>(array: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
 /// # Safety
 /// `capsule` is one that [`export`] made.
 unsafe extern "C" fn free_versioned(capsule: *mut ffi::PyObject) {
-    // SAFETY: by the contract; the name says that nobody took the structure.
+    // SAFETY: by the contract; the name shows that no consumer took the structure.
     unsafe { free(capsule, VERSIONED, |pointer| RawDlpack::Versioned(pointer.cast())) }
 }
 
@@ -91,7 +91,7 @@ unsafe extern "C" fn free_legacy(capsule: *mut ffi::PyObject) {
 /// Frees what a capsule holds, if it has this name.
 ///
 /// # Safety
-/// A capsule of the name holds a structure that nobody else frees, of the kind that `raw` makes of it.
+/// A capsule of the name holds a structure of the kind that `raw` makes of it, and no other code frees it.
 unsafe fn free(capsule: *mut ffi::PyObject, name: &CStr, raw: fn(*mut c_void) -> RawDlpack) {
     // SAFETY: the interpreter calls destructors with a capsule, attached to this thread.
     unsafe {

@@ -1,4 +1,4 @@
-//! What Python needs to know of each dtype.
+//! The properties of dtypes that Python reads.
 
 use perihelion::driver::DType;
 use pyo3::exceptions::PyValueError;
@@ -33,7 +33,7 @@ pub(crate) fn from_code(code: u8) -> PyResult<DType> {
     DType::from_code(code).ok_or_else(|| PyValueError::new_err(format!("no dtype has the code {code}")))
 }
 
-/// What the reference calls the dtype in messages: `si32`, `ui8`, `i1`, and floats as here.
+/// The reference's name of the dtype in messages: `si32`, `ui8`, `i1`; floats have the same names.
 pub(crate) fn tag(dtype: DType) -> String {
     match dtype {
         DType::Bool => "i1".to_string(),

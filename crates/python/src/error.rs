@@ -21,10 +21,10 @@ pyo3::create_exception!(
     perihelion,
     OutOfMemory,
     PyMemoryError,
-    "The system refuses the memory that is needed."
+    "The system refuses the memory that a model or an array needs."
 );
 
-/// What is wrong with an array, or with the file it comes from.
+/// The exception for an array or its file.
 pub(crate) fn driver_error(error: DriverError) -> PyErr {
     let message = error.to_string();
     match error {
@@ -36,7 +36,7 @@ pub(crate) fn driver_error(error: DriverError) -> PyErr {
     }
 }
 
-/// What is wrong with a session, a compile, an init or its weights.
+/// The exception for a session, a compile, an init or its weights.
 pub(crate) fn load_error(error: Error) -> PyErr {
     let message = error.to_string();
     match error {
@@ -52,12 +52,12 @@ pub(crate) fn load_error(error: Error) -> PyErr {
     }
 }
 
-/// What is wrong with a graph. Python's traceback shows the place in the source.
+/// The exception for a graph. Its message has no location: Python's traceback shows the place in the source.
 pub(crate) fn graph_error(error: graph::Error) -> PyErr {
     PyValueError::new_err(error.without_location().to_string())
 }
 
-/// What is wrong with a call of a model.
+/// The exception for a call of a model.
 pub(crate) fn call_error(error: Error) -> PyErr {
     let message = error.to_string();
     match error {
@@ -73,7 +73,7 @@ pub(crate) fn call_error(error: Error) -> PyErr {
     }
 }
 
-/// The system's exception if it does not let us read the file, else that the file is damaged.
+/// The system's exception if the file cannot be read, else `FileError`: the file is damaged.
 pub(crate) fn file_error(path: &Path, message: String) -> PyErr {
     let readable = path.metadata().and_then(|metadata| match metadata.is_dir() {
         true => Err(io::Error::from_raw_os_error(libc::EISDIR)),
@@ -86,7 +86,7 @@ pub(crate) fn file_error(path: &Path, message: String) -> PyErr {
     }
 }
 
-/// The system's exception if the folder is not there, else the message.
+/// The system's exception if the folder does not exist, else an `OSError` with the message.
 fn write_error(path: &Path, message: String) -> PyErr {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     match folder.map(Path::metadata) {

@@ -118,7 +118,7 @@ impl Model {
 }
 
 impl Model {
-    /// What is wrong with a call, in the reference's words if an input is of another type than expected.
+    /// The exception for a call. If an input has the wrong type, the message has the reference's wording.
     fn input_error(&self, error: Error, inputs: &[driver::Buffer]) -> PyErr {
         match &error {
             Error::Graph(_) => {
@@ -168,7 +168,7 @@ fn input(position: usize, spec: &TensorSpec, argument: &Bound<'_, PyAny>) -> PyR
     }
 }
 
-/// Whether dtype, rank and known sizes are those of the input.
+/// Whether dtype, rank and known sizes match.
 fn fits(spec: &TensorSpec, input: &driver::Buffer) -> bool {
     let sizes = || spec.ty.shape.iter().zip(input.shape().iter());
     spec.ty.dtype == input.dtype()

@@ -13,7 +13,7 @@ unsafe extern "C" {
     fn PyObject_GetBuffer(object: *mut ffi::PyObject, view: *mut c_void, flags: c_int) -> c_int;
 }
 
-/// A base class whose buffer is that of what its method `__buffer__` gives; `object` where the interpreter does that.
+/// A base class that exports the buffer its method `__buffer__` returns; `object` if the interpreter does that itself.
 pub(crate) fn make(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     if py.version_info() >= (3, 12) {
         return py.import("builtins")?.getattr("object");

@@ -1,4 +1,4 @@
-//! Running Rust beside Python: without the GIL, interrupted by signals, and with panics as exceptions.
+//! Running Rust from Python: without the GIL, interrupted by signals, and with panics as exceptions.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::panic::{self, AssertUnwindSafe};
@@ -18,7 +18,7 @@ thread_local! {
     static IS_MAIN: OnceCell<bool> = const { OnceCell::new() };
     /// When this thread last looked for signals.
     static LOOKED: Cell<Option<Instant>> = const { Cell::new(None) };
-    /// What a signal raised during the call that runs on this thread.
+    /// The exception that a signal raised during the call that runs on this thread.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
     /// How many of our calls this thread is in.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
@@ -26,7 +26,7 @@ thread_local! {
     static PLACE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Runs `work` without the GIL. An exception that a signal raises meanwhile wins over what `work` gives; a panic is an
+/// Runs `work` without the GIL. If a signal raises an exception meanwhile, that is the result; a panic is an
 /// [`InternalError`].
 pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
     LOOKED.set(Some(Instant::now()));

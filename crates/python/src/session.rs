@@ -159,7 +159,7 @@ fn options(extensions: Vec<PathBuf>) -> Result<CompileOptions, perihelion::engin
     Ok(CompileOptions { custom_extensions: Extensions::load_all(extensions)?, ..CompileOptions::default() })
 }
 
-/// What a call that binds weights gives; the exception of a look-up is why it failed.
+/// The result of a call that binds weights. If a look-up raised an exception, the call fails with that.
 pub(crate) fn finish<T>(
     weights: &MappingRegistry,
     outcome: PyResult<Result<T, perihelion::engine::Error>>,

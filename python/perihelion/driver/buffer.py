@@ -263,7 +263,7 @@ class Buffer(_perihelion.BufferProtocol):
         return [self.to(one) for one in device]
 
     def inplace_copy_from(self, src: Buffer) -> None:
-        """Overwrites the elements with those of another buffer, whose shape may differ.
+        """Copies the elements of another buffer, whose shape may differ, into this one.
 
         Raises:
             ValueError: dtype or number of elements differ, either buffer has gaps, or this one is read-only.
@@ -340,7 +340,7 @@ class Buffer(_perihelion.BufferProtocol):
 
 
 class _Exporter:
-    """What NumPy makes an array of, which keeps it and so the memory."""
+    """The interface that NumPy makes an array of. The array keeps it, and with it the memory."""
 
     __slots__ = ("__array_interface__", "_native")
 

@@ -113,7 +113,7 @@ class DType(Enum):
 
     @classmethod
     def from_numpy(cls, dtype: np.dtype[Any]) -> DType:
-        """The member for a NumPy dtype; those of `ml_dtypes` are found by their names.
+        """The member for a NumPy dtype. Dtypes of `ml_dtypes` are found by name.
 
         Raises:
             ValueError: there is none, as for complex numbers, text, and other byte orders.

@@ -120,17 +120,18 @@ class _Text:
 
 
 class DebugConfig:
-    """What to check, log and write while models compile and run.
+    """Checks, logs and files while models compile and run.
 
-    `InferenceSession.debug` is that of the process. Each session has its own, which falls back to that of the process,
-    and then to the environment variable `PERIHELION_DEBUG`. Checks take effect for what is compiled afterwards.
+    `InferenceSession.debug` holds the options of the process. Each session has its own options; those that it does not
+    set come from the process, and then from the environment variable `PERIHELION_DEBUG`. Checks apply to models that
+    are compiled afterwards.
 
     >>> InferenceSession.debug.nan_check
     False
     """
 
     nan_check = _Flag("Whether the step that makes the first NaN fails its call.")
-    uninitialized_read_check = _Flag("Whether reads of memory that nothing wrote are found.")
+    uninitialized_read_check = _Flag("Whether reads of unwritten memory are detected.")
     device_sync_mode = _Flag("Whether each step waits for its device.")
     stack_trace_on_error = _Flag("Whether errors of calls carry the stack of the caller.")
     stack_trace_on_crash = _Flag("Whether a crash during a call prints the stack of its thread.")
@@ -201,7 +202,7 @@ class TensorSpec:
 
 
 class CompiledModel:
-    """What `InferenceSession.compile` gives: it needs weights before it can be executed.
+    """The result of `InferenceSession.compile`, which needs weights before it can be executed.
 
     It can be initialized many times, into models that are independent of each other.
     """
@@ -256,12 +257,12 @@ class Model:
 
     @property
     def input_metadata(self) -> list[TensorSpec]:
-        """What `execute` takes, in order."""
+        """The inputs of `execute`, in order."""
         return [TensorSpec(shape, DType(code), name) for name, code, shape in self._native.input_metadata]
 
     @property
     def output_metadata(self) -> list[TensorSpec]:
-        """What `execute` gives, in order."""
+        """The outputs of `execute`, in order."""
         return [TensorSpec(shape, DType(code), name) for name, code, shape in self._native.output_metadata]
 
     @property
@@ -382,7 +383,7 @@ class InferenceSession:
 
         Args:
             model: a graph, several in a module, or the path of graph text (`.graph`) or of compiled models (`.mef`).
-            custom_extensions: libraries of custom ops, beside those of the session.
+            custom_extensions: libraries of custom ops, in addition to the session's.
 
         Raises:
             RuntimeError: the path is no model, or compiling fails.

@@ -138,7 +138,7 @@ class _Current:
 class Graph:
     """A computation in the making: inputs, ops and outputs.
 
-    Ops are functions of `perihelion.graph.ops`. They go to the current graph, which is that of the innermost `with`
+    Ops are functions of `perihelion.graph.ops`. They go to the current graph: the graph of the innermost `with`
     block or function of a graph, in each thread and asyncio task.
 
     Args:
@@ -209,13 +209,13 @@ class Graph:
         self._weights: dict[str, Weight] = {}
 
     def _call(self, forward: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        """Sets the outputs to those of a function of the inputs."""
+        """Calls a function with the inputs and makes its results the outputs."""
         with self:
             self.output(*_listed(forward(*self.inputs, *args, **kwargs)))
 
     @property
     def _graphs(self) -> list[Graph]:
-        """What a session compiles."""
+        """The graphs that a session compiles."""
         return [self]
 
     @property
@@ -281,7 +281,7 @@ class Graph:
             forward: a function that is called with the inputs and gives the outputs, in place of a `with` block.
             input_types: the types of the inputs.
             path: graph text to start from.
-            custom_extensions: more libraries of custom ops than those of this graph.
+            custom_extensions: libraries of custom ops, in addition to this graph's.
             devices: that the graph uses.
         """
         extensions = [*self.kernel_libraries_paths, *custom_extensions]

@@ -1,4 +1,4 @@
-"""What is known of a value before its graph runs: dtype, shape and device."""
+"""The types of values: dtype, shape and device."""
 
 from __future__ import annotations
 

@@ -393,7 +393,7 @@ StrongTensorValueLike = Union[Value, TensorValue, HasTensorValue, Dim, Shape]
 """A tensor of a graph, or what stands for one."""
 
 TensorValueLike = Union[StrongTensorValueLike, Numeric, DLPackArray]
-"""What ops take as operands: tensors, and numbers and arrays beside tensors."""
+"""The operands of ops: tensors; also numbers and arrays, if another operand is a tensor."""
 
 BufferValueLike = Union[Value, BufferValue, HasBufferValue]
 """A buffer of a graph, or what stands for one."""

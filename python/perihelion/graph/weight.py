@@ -68,7 +68,7 @@ class Weight(TensorValue):
 
     @property
     def original_dtype_and_shape(self) -> tuple[DType, Shape]:
-        """The dtype and shape of the elements, if they are quantized, else those of the weight."""
+        """The dtype and shape of the elements, also if the weight is stored as quantized bytes."""
         encoding = self.quantization_encoding
         if encoding is None or not encoding.is_gguf:
             return self.dtype, self.shape

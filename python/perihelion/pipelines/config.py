@@ -1,4 +1,4 @@
-"""What model to run, on which devices, within which limits."""
+"""Configurations: which model runs, on which devices, within which limits."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Name(str, Enum):
 
 
 class PipelineEngine(_Name):
-    """What runs a model."""
+    """The engine that runs a model."""
 
     MAX = "max"
     HUGGINGFACE = "huggingface"
@@ -173,7 +173,7 @@ class WeightsConverter(Protocol):
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What a hub says of a repository."""
+    """A repository's description on its hub."""
 
     id: str
     sha: str
@@ -213,7 +213,7 @@ class HuggingFaceRepo:
 
     @property
     def info(self) -> ModelInfo:
-        """What the hub says of the repository."""
+        """The repository's description on its hub."""
         return ModelInfo(**self._native.info())
 
     @property
@@ -269,7 +269,7 @@ class HuggingFaceRepo:
 
 @dataclass
 class PipelineConfig:
-    """What model to run, on which devices, within which limits. `PipelineConfig.help()` says what each field does.
+    """Which model runs, on which devices, within which limits. `PipelineConfig.help()` explains each field.
 
     Fields of our own are keywords too: `revision`, `max_batch_tokens`, `weights_dtype`, `cache_dtype` and `quantize`.
     Fields are checked when they are used, all at once.
@@ -319,12 +319,12 @@ class PipelineConfig:
 
     @staticmethod
     def help() -> dict[str, str]:
-        """What each field does."""
+        """The help of each field."""
         return {name: text for name, _, text in _perihelion.config_fields()}
 
     @property
     def short_name(self) -> str:
-        """What to call the model in messages."""
+        """The model's name in messages."""
         return self._native.short_name()
 
     @property
@@ -372,7 +372,7 @@ class PipelineConfig:
         return repo
 
     def update_architecture(self) -> None:
-        """Sets `architecture` to that of `config.json`, if it is not set."""
+        """Sets `architecture` from `config.json`, if it is not set."""
         self.architecture, notes = self._native.update_architecture()
         _warn(notes)
 

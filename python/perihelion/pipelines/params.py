@@ -1,4 +1,4 @@
-"""What is asked of a model, and what comes back."""
+"""Parameters of requests, and their answers."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ __all__ = [
 class SamplingParams:
     """How tokens are chosen, and when an answer ends.
 
-    Fields that are `None` are as the model's files recommend; without a recommendation, the likeliest token is taken.
-    All fields are checked when a request is made.
+    The default of fields that are `None` comes from the model's files; if they have none, the likeliest token is taken.
+    Requests check all fields.
 
     >>> SamplingParams(temperature=0.7, max_tokens=40).top_p is None
     True
@@ -36,21 +36,21 @@ class SamplingParams:
     top_p: float | None = None
     """Draw from the likeliest tokens that together have this probability."""
     top_k: int | None = None
-    """Draw from so many of the likeliest tokens; 0 draws from all."""
+    """Draw from this many of the likeliest tokens; 0 draws from all."""
     min_p: float | None = None
     """Draw from tokens with at least this share of the likeliest one's probability."""
     repetition_penalty: float | None = None
     """Above 1, tokens of the prompt and the answer become less likely."""
     frequency_penalty: float | None = None
-    """Taken off a token's logit for each time it is in the answer."""
+    """Subtracted from a token's logit for each time it is in the answer."""
     presence_penalty: float | None = None
-    """Taken off the logits of tokens in the answer."""
+    """Subtracted from the logits of tokens in the answer."""
     seed: int | None = None
-    """The same seed gives the same answer. `None` draws one, which `RequestOutput.seed` tells."""
+    """The same seed gives the same answer. `None` draws one; `RequestOutput.seed` has it."""
     max_tokens: int | None = None
     """The most tokens of an answer; `None` is `max_new_tokens` of the configuration."""
     min_tokens: int = 0
-    """Tokens before which an answer does not end."""
+    """The fewest tokens of an answer."""
     stop: str | Sequence[str] | None = None
     """Texts that end an answer; they are not part of it."""
     stop_token_ids: Sequence[int] | None = None
@@ -58,7 +58,7 @@ class SamplingParams:
     ignore_eos: bool = False
     """Go on after the model's end-of-text token."""
     logprobs: int | None = None
-    """Report the log-probability of each token, and those of so many of the likeliest ones."""
+    """Report the log-probability of each token and of this many of the likeliest tokens."""
     prompt_logprobs: int | None = None
     """The same for the tokens of the prompt. The model must be loaded with `enable_echo=True`."""
     logit_bias: Mapping[int, float] | None = None
@@ -66,7 +66,7 @@ class SamplingParams:
     skip_special_tokens: bool = True
     """Leave special tokens out of the text."""
     cache_salt: str | None = None
-    """With prefix caching, requests share pages only with those of the same salt."""
+    """With prefix caching, only requests of the same salt share pages."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Logprob:
 
     logprob: float
     rank: int | None
-    """1 for the likeliest token; `None` if it is below those that were asked for."""
+    """1 for the likeliest token; `None` if it is not among the reported ones."""
     decoded_token: str
 
 
@@ -85,7 +85,7 @@ class Usage:
 
     prompt_tokens: int
     cached_tokens: int
-    """Those of the prompt that the cache held already."""
+    """The prompt tokens that the cache held already."""
     generated_tokens: int
 
 

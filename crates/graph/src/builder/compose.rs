@@ -82,8 +82,8 @@ impl Builder {
         self.sqrt(variance)
     }
 
-    /// [`Builder::rms_norm_with_offset`] that casts to the dtype of `x` before it multiplies with the weight, in that
-    /// dtype: what models of 16 bits do whose norm has a cast of its own.
+    /// As [`Builder::rms_norm_with_offset`], but casts the normalized values to the dtype of `x` first and multiplies
+    /// them with the weight in that dtype. Some 16-bit models compute their norms so.
     #[track_caller]
     pub fn rms_norm_cast_first(
         &mut self,
@@ -100,7 +100,7 @@ impl Builder {
         self.mul(y, weight)
     }
 
-    /// `x` as real parts, beside imaginary parts that are 0: [..] → [.., 2].
+    /// Complex numbers with the real parts `x` and imaginary parts of 0: [..] → [.., 2].
     #[track_caller]
     pub fn real_as_complex(&mut self, x: Value) -> Result<Value, Error> {
         let zero = self.scalar_like(x, 0)?;
@@ -108,7 +108,7 @@ impl Builder {
         self.stack(&[x, zeros], -1)
     }
 
-    /// The product of complex numbers, whose parts are the last axis, of size 2: `(a + bi)(c + di)`.
+    /// The product of complex numbers, `(a + bi)(c + di)`. Their last axis holds the real and the imaginary part.
     #[track_caller]
     pub fn complex_mul(&mut self, x: Value, y: Value) -> Result<Value, Error> {
         for value in [x, y] {

@@ -129,7 +129,7 @@ impl Builder {
         Ok(())
     }
 
-    /// The graph so far; within a region, that of the region.
+    /// The graph so far; within a region, the region's graph.
     pub fn graph(&self) -> &Graph {
         &self.scope.graph
     }

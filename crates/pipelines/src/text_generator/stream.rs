@@ -19,8 +19,8 @@ use crate::worker::Worker;
 /// How many requests of a batch add to the events that its stream holds: as many as run at once, or more.
 const MAX_SHARES: usize = 64;
 
-/// An answer as it is made, for a thread that may wait: what [`EventKind`] lists, up to `Finished` or an error, after
-/// which there is nothing more. Dropping it cancels the request.
+/// An answer as it is made, for a thread that may wait: events up to [`EventKind::Finished`] or an error. Dropping it
+/// cancels the request.
 #[derive(Debug)]
 pub struct TextStream {
     messages: Messages,
@@ -82,7 +82,7 @@ impl Messages {
 }
 
 impl TextStream {
-    /// A stream, and what the worker is to get.
+    /// A stream, and its submission to the worker.
     pub(super) fn new(
         worker: &Worker<TextWork>,
         request: Request,
@@ -198,7 +198,7 @@ impl Stream for AsyncTextStream {
 }
 
 impl BatchStream {
-    /// A stream, and what the worker is to get.
+    /// A stream, and its submissions to the worker.
     pub(super) fn new(
         worker: &Worker<TextWork>,
         requests: Vec<Request>,
@@ -217,11 +217,10 @@ impl BatchStream {
         (BatchStream { messages: received, open, drafts }, submissions)
     }
 
-    /// The next answer that is whole, with its index; `None` after the last. Events that were read before are not part
-    /// of it.
+    /// The next complete answer, with its index; `None` after the last. Events that were read before are not part of it.
     ///
     /// # Errors
-    /// If the worker has ended. What goes wrong in one request is its answer.
+    /// If the worker has ended. The error of a single request is its answer.
     pub async fn next_completion(&mut self) -> Result<Option<IndexedCompletion>, Error> {
         while let Some(event) = poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await {
             let BatchEvent { index, at, kind } = event?;

@@ -37,7 +37,7 @@ impl KernelLibrary {
     }
 }
 
-/// A graph in the making. The functions that ops have in common go by name: those of one element, of two, along an axis.
+/// A graph being built. Ops of one kind share a method that takes their name: elementwise, binary, along an axis.
 #[pyclass(frozen, module = "perihelion._perihelion")]
 pub(crate) struct GraphBuilder(Mutex<State>);
 

@@ -10,7 +10,7 @@ use super::builder::block_dtype;
 /// An axis, and runs of it.
 type Cut = (usize, Vec<(usize, usize)>);
 
-/// What a device of several holds, or nothing if it holds all.
+/// The part of a weight that one of several devices holds; `None` if it holds all of it.
 #[pyfunction]
 pub(crate) fn shard(
     kind: &str,

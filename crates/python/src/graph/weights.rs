@@ -15,7 +15,7 @@ use crate::running::detached;
 #[pyclass(frozen, module = "perihelion._perihelion")]
 pub(crate) struct WeightFiles(Weights);
 
-/// The code of the dtype and the shape; of quantized weights those of their bytes, and the format of the blocks.
+/// The code of the dtype, the shape, and the block format. Quantized weights have the dtype and shape of their bytes.
 type Spec = (u8, Vec<usize>, Option<String>);
 
 #[pymethods]
@@ -72,7 +72,7 @@ impl WeightFiles {
     }
 }
 
-/// What is wrong with files of weights.
+/// The exception for files of weights.
 pub(crate) fn weights_error(error: Error) -> PyErr {
     let message = error.to_string();
     match error {

@@ -29,7 +29,7 @@ pyo3::create_exception!(
     "A prompt or text of more `tokens` than the `limit` of the model."
 );
 
-/// The attributes of exceptions that have no more to say than their message.
+/// Default attributes of exceptions, for errors that have only a message.
 pub(crate) fn add_attributes(py: Python<'_>) -> PyResult<()> {
     let memory = py.get_type::<OutOfMemory>();
     memory.setattr("needed", py.None())?;
@@ -41,12 +41,12 @@ pub(crate) fn add_attributes(py: Python<'_>) -> PyResult<()> {
     too_long.setattr("limit", 0)
 }
 
-/// What is wrong with a model, its files, a request, or a step.
+/// The exception for a model, its files, a request or a step.
 pub(crate) fn pipelines_error(error: Error) -> PyErr {
     raise(&error, error.to_string())
 }
 
-/// The same of one of several prompts.
+/// The exception for one of several prompts; the message says which.
 pub(crate) fn prompt_error(error: Error, index: usize, count: usize) -> PyErr {
     let message = error.to_string();
     raise(&error, if count > 1 { format!("prompt {} of {count}: {message}", index + 1) } else { message })
@@ -82,7 +82,7 @@ fn raise(error: &Error, message: String) -> PyErr {
     }
 }
 
-/// What is wrong with a session.
+/// The exception for opening a model, which includes making its session.
 pub(crate) fn open_error(error: Error) -> PyErr {
     match error {
         Error::Engine(error) => load_error(error),
@@ -136,7 +136,7 @@ fn text(error: &TextError, message: String) -> PyErr {
     }
 }
 
-/// What the system said, as the exception that Python has for it.
+/// An error of the system as Python's exception for its code.
 fn io_error(error: &io::Error, path: &Path, message: String) -> PyErr {
     match error.kind() {
         io::ErrorKind::OutOfMemory => OutOfMemory::new_err(message),

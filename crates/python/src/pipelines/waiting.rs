@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 
 use crate::running::{SLICE, detached, guarded, is_interrupted, is_main_thread};
 
-/// What a future gives. An exception that a signal raises meanwhile drops it.
+/// Waits for a future and returns its output. If a signal raises an exception meanwhile, the future is dropped.
 pub(crate) fn wait<T: Send>(py: Python<'_>, future: impl Future<Output = T> + Send) -> PyResult<T> {
     let is_main = is_main_thread(py)?;
     let outcome = detached(py, move || {
@@ -30,8 +30,8 @@ pub(crate) fn wait<T: Send>(py: Python<'_>, future: impl Future<Output = T> + Se
     Ok(outcome.expect("an interrupted call raises"))
 }
 
-/// What `work` gives, which takes long and cannot be cancelled: if a signal raises an exception meanwhile, it goes on to
-/// its end on a thread of its own.
+/// Waits for `work`, which is long and cannot be cancelled, and returns its result. If a signal raises an exception
+/// meanwhile, the work goes on to its end on a thread of its own.
 pub(crate) fn wait_for_thread<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> T + Send + 'static,

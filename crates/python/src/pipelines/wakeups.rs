@@ -22,7 +22,7 @@ const STEP_TAIL: Duration = Duration::from_micros(50);
 #[pyclass(frozen, module = "perihelion._perihelion")]
 pub(crate) struct Wakeups(Arc<Ready>);
 
-/// What waits for the loop.
+/// The answers that the loop has not looked at yet.
 struct Ready {
     keys: Mutex<Vec<u64>>,
     /// Whether the loop was woken and has not looked yet.
@@ -50,7 +50,7 @@ impl Wakeups {
         Ok(Wakeups(Arc::new(ready)))
     }
 
-    /// The keys of the answers that there is news of.
+    /// The keys of the answers that may be polled again.
     fn ready(&self) -> Vec<u64> {
         self.0.is_woken.store(false, Ordering::SeqCst);
         std::mem::take(&mut *self.0.keys.lock().unwrap_or_else(PoisonError::into_inner))

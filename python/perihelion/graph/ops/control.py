@@ -160,7 +160,7 @@ def custom(
         device: where it runs.
         values: its operands.
         out_types: the types of its results.
-        parameters: what it is told besides.
+        parameters: the op's attributes.
 
     Raises:
         ValueError: no library has the op, or it takes or gives something else.

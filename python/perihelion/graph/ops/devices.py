@@ -82,7 +82,7 @@ def shard_and_stack(
 
 
 def parallel(inputs: Iterable[TensorValue], body: Callable[[TensorValue], TensorValue]) -> list[TensorValue]:
-    """What a function makes of each tensor: work that none of the others waits for.
+    """Calls a function with each tensor and returns the results. The calls do not wait for each other.
 
     Args:
         inputs: one for each call.

@@ -64,7 +64,7 @@ def sub(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
 
 
 def mul(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """The product of each pair of elements; `matmul` is that of matrices."""
+    """The product of each pair of elements; for matrix products, see `matmul`."""
     return _binary("mul", lhs, rhs)
 
 

@@ -42,7 +42,7 @@ class InterpolationMode(str, Enum):
 
 
 class Normalization(str, Enum):
-    """What the sums of a Fourier transform are multiplied by."""
+    """The factor of a Fourier transform."""
 
     BACKWARD = "backward"
     ORTHO = "ortho"
@@ -102,15 +102,15 @@ def conv2d_transpose(
     input_layout: ConvInputLayout = ConvInputLayout.NHWC,
     filter_layout: FilterLayout = FilterLayout.RSCF,
 ) -> TensorValue:
-    """What a convolution does to gradients; its `filter` is that of the convolution.
+    """A transposed convolution: the gradient of the convolution with the same `filter`.
 
     Args:
         x: images.
         filter: [height, width, result channels, channels], or as `filter_layout` says.
         stride: the distance of windows in the result.
         dilation: the distance of elements in a window.
-        padding: what is cut off the result above, below, left and right.
-        output_paddings: what is added below and right.
+        padding: rows and columns cut off the result above, below, left and right.
+        output_paddings: rows and columns added below and right.
         bias: [result channels].
         input_layout: of `x` and of the result.
         filter_layout: of `filter`.
@@ -203,7 +203,7 @@ def roi_align(
         rois: [count, 5]: the number of an image, and x and y of two corners.
         output_height: of the results.
         output_width: of the results.
-        spatial_scale: from the regions' coordinates to those of the images.
+        spatial_scale: the factor from the regions' coordinates to the images'.
         sampling_ratio: samples along each side of a bin; 0 takes as many as the bin has elements.
         aligned: whether coordinates mean the centers of elements.
         mode: what becomes of the samples of a bin: "AVG" or "MAX".
@@ -298,9 +298,9 @@ def irfft(
     Args:
         input_tensor: float32.
         n: the length of the signal; `2 * (bins - 1)` if not given.
-        axis: of the bins, not counting that of real and imaginary parts.
+        axis: of the bins, not counting the axis of real and imaginary parts.
         normalization: what the sums are multiplied by.
-        input_is_complex: whether the last axis holds real and imaginary parts; else there are no imaginary parts.
+        input_is_complex: whether the last axis holds real and imaginary parts; if not, the imaginary parts are 0.
         buffer_size_mb: has no effect.
     """
     length = None if n is None else Dim(n)._native

@@ -186,7 +186,7 @@ def pad(
 
     Args:
         input: the tensor.
-        paddings: how many before and after those of each axis: `[before_0, after_0, before_1, …]`.
+        paddings: elements to add before and after each axis: `[before_0, after_0, before_1, …]`.
         mode: "constant" for `value`, "reflect" for elements that are mirrored at the ends, "edge" for the outermost.
         value: what "constant" pads with.
     """

@@ -92,7 +92,7 @@ class Weights:
 
     @property
     def name(self) -> str:
-        """The name so far; that of a tensor, or what several begin with."""
+        """The name so far: of a tensor, or a prefix of several."""
         return self._name
 
     def __getattr__(self, attr: str) -> Weights:

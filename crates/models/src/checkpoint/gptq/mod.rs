@@ -1,7 +1,7 @@
 //! Finds the linear layers that GPTQ quantized, and gives their weights the names that the graph knows.
 //!
-//! The graph brings the columns of the input into the order of a layer with a weight that is made here. Layers that read
-//! the same input have the same order as a rule, and then share it, so that the input is ordered once for all of them.
+//! The graph reorders the columns of a layer's input with a weight that is made here. Layers that read the same input
+//! usually have the same order; they share this weight, so that the input is reordered once for all of them.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::Error;
 use crate::stored::Stored;
 use crate::stored::gptq::{Layer, Part};
 
-/// Gives the weights of quantized layers their names, and those of the orders of their columns.
+/// Names the weights of quantized layers and the orders of their columns.
 pub(super) fn gather(
     names: &mut HashMap<String, Stored>,
     weights: &Weights,
@@ -22,7 +22,7 @@ pub(super) fn gather(
     config_json: &Path,
 ) -> Result<(), Error> {
     let stem = |name: &String| name.strip_suffix(".qweight").map(str::to_string);
-    // What the tables of names do not know keeps its own, and is no part of the model.
+    // Tensors that the tables of names do not know keep their names and do not belong to the model.
     let is_known =
         |(name, stored): &(&String, &Stored)| !matches!(stored, Stored::Whole(own) if own == *name);
     let mut stems: Vec<String> = names.iter().filter(is_known).filter_map(|(name, _)| stem(name)).collect();
@@ -35,7 +35,7 @@ pub(super) fn gather(
         None => {
             let first = format!("{}.qweight", stems[0]);
             let in_file = names.get(&first).and_then(|stored| stored.tensors().first().copied());
-            beside(config_json, in_file.unwrap_or(&first))?
+            from_quantize_config(config_json, in_file.unwrap_or(&first))?
         }
     };
     let mut orders: HashMap<Arc<[u32]>, String> = HashMap::new();
@@ -48,20 +48,19 @@ pub(super) fn gather(
             layer.order_name = Some(name);
         }
         if names.insert(format!("{stem}.weight"), Stored::Gptq(layer)).is_some() {
-            let message = "is there as it was and quantized (qweight), expected one of them".to_string();
+            let message = "has both plain and quantized (qweight) tensors, expected one of them".to_string();
             return Err(Error::Weight { name: format!("{stem}.weight"), message });
         }
     }
     Ok(())
 }
 
-/// The settings in `quantize_config.json`, the file that early GPTQ tools wrote beside config.json.
-fn beside(config_json: &Path, tensor: &str) -> Result<GptqConfig, Error> {
+/// The settings in `quantize_config.json`, which early GPTQ tools wrote next to config.json.
+fn from_quantize_config(config_json: &Path, tensor: &str) -> Result<GptqConfig, Error> {
     let path = config_json.with_file_name("quantize_config.json");
     let json = super::read_text(&path).map_err(|error| {
-        let message = format!(
-            "has no `quantization_config`, but `{tensor}` is there; nor is there a quantize_config.json: {error}"
-        );
+        let message =
+            format!("has no `quantization_config`, but `{tensor}` is there; quantize_config.json: {error}");
         Error::config(&config_json.display().to_string(), message)
     })?;
     Ok(GptqConfig::from_quantize_config(&path.display().to_string(), &json)?)

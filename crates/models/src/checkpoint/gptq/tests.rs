@@ -251,7 +251,7 @@ fn what_disagrees_is_named() {
         (|t| index(t, 0, 2), "g_idx`: has 31 columns for group 0, expected a multiple of 32"),
         (
             |t| t.push(("weight", "F32", vec![1], vec![0; 4])),
-            "weight`: is there as it was and quantized (qweight)",
+            "weight`: has both plain and quantized (qweight) tensors",
         ),
     ];
     for (edit, expected) in cases {
