@@ -12,7 +12,7 @@ use crate::model::Source;
 /// The chat template and its variables.
 #[derive(clap::Args, Clone)]
 pub(crate) struct TemplateArguments {
-    /// Chat template: a name such as `chatml`, or a file
+    /// Chat template: a name such as `chatml`, a file, or the template itself
     ///
     /// Built-in names include `chatml` and `plain`, which continues texts. A file is a Jinja template, or a
     /// tokenizer_config.json or folder with one [default: the model's own]
@@ -29,10 +29,7 @@ impl TemplateArguments {
     /// The template of `--template`.
     pub(crate) fn given(&self) -> anyhow::Result<Option<ChatTemplate>> {
         let Some(path) = &self.template else { return Ok(None) };
-        if let Some(template) = path.to_str().and_then(ChatTemplate::named) {
-            return Ok(Some(template));
-        }
-        let template = ChatTemplate::open(path).map_err(|error| match error {
+        let template = ChatTemplate::find(path).map_err(|error| match error {
             TextError::Read { source, .. } => Usage(format!(
                 "--template {}: {source}; give a file, or one of {}",
                 path.display(),
@@ -46,35 +43,28 @@ impl TemplateArguments {
         Ok(Some(template?))
     }
 
-    /// The template of `--template`, else the model's, else `plain` for the built-in model.
+    /// The template of `--template`, else the model's.
     pub(crate) fn template(&self, source: &Source, plan: &Plan, hint: &str) -> anyhow::Result<ChatTemplate> {
-        if let Some(template) = self.given()?.map_or_else(|| plan.chat_template(), |given| Ok(Some(given)))? {
-            return Ok(template);
-        }
-        if source.is_built_in() {
-            return Ok(plain());
-        }
-        let name = one_line(&source.name());
-        Err(Usage(format!("{name} has no chat template: give one with --template, {hint}")).into())
+        self.given_or_own(plan)?.ok_or_else(|| {
+            let name = one_line(&source.name());
+            Usage(format!("{name} has no chat template: give one with --template, {hint}")).into()
+        })
     }
 
     /// The template of `--template`, else the model's, else `plain`.
     pub(crate) fn template_or_plain(&self, plan: &Plan) -> anyhow::Result<ChatTemplate> {
-        match self.given()?.map_or_else(|| plan.chat_template(), |given| Ok(Some(given)))? {
-            Some(template) => Ok(template),
-            None => Ok(plain()),
-        }
+        let plain = || ChatTemplate::named("plain").expect("it is built in");
+        Ok(self.given_or_own(plan)?.unwrap_or_else(plain))
+    }
+
+    fn given_or_own(&self, plan: &Plan) -> anyhow::Result<Option<ChatTemplate>> {
+        Ok(self.given()?.map_or_else(|| plan.chat_template(), |given| Ok(Some(given)))?)
     }
 
     /// The template variables of the flags. They override those of a conversation.
     pub(crate) fn variables(&self) -> Map<String, Value> {
         self.variables.iter().cloned().collect()
     }
-}
-
-/// The built-in model's template.
-fn plain() -> ChatTemplate {
-    ChatTemplate::named("plain").expect("it is built in")
 }
 
 /// Completes names of templates and files.

@@ -53,7 +53,7 @@ pub use runner::{Logits, Runner};
 pub use sampler::{Sampler, SamplingParams};
 pub use sampling_options::SamplingOptions;
 pub use scheduler::{Batching, Limits, Scheduler, TooLong};
-pub use scorer::{Divergence, Scorer, Window, divergence, log_probability, windows};
+pub use scorer::{Divergence, divergence, log_probabilities, log_probability, visit_logits};
 pub use sources::MemoryBytes;
 pub use text::{
     AddSpecial, ChatContext, ChatTemplate, Detokenizer, Error as TextError, Moment, ParseSpecial, Piece,

@@ -10,24 +10,55 @@ const LOGITS_BYTES: usize = 64 << 20;
 /// Tokens that run at once, at most.
 const MAX_CHUNK: usize = 512;
 
-/// A part of a text that a model sees at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
-    /// Where it starts.
-    pub start: usize,
-    /// The first position whose logits count: those before are context, and counted in an earlier window.
-    pub scored: usize,
-    /// Where it ends.
-    pub end: usize,
-}
-
-/// The windows of a text of `len` tokens: at most `window` tokens each, of which the first counts all positions, each
-/// later one the next `stride`. Every position counts once, with `window - stride` tokens of context at least where
-/// the text has them.
+/// Runs a model over a text and gives `visit` the logits of each position, `f32[vocab]`, in order. They predict the next
+/// token.
+///
+/// The model sees windows of at most `window` tokens. The first counts all its positions, each later one its last
+/// `stride`, so every position has at least `window - stride` tokens of context if the text has them.
+///
+/// # Errors
+/// If the cache for a window does not fit into memory or the model refuses a token, and the first error of `visit`.
 ///
 /// # Panics
 /// If `stride` is 0 or larger than `window`.
-pub fn windows(len: usize, window: usize, stride: usize) -> impl Iterator<Item = Window> {
+pub fn visit_logits<E: From<Error>>(
+    model: &Arc<TextModel>,
+    tokens: &[u32],
+    window: usize,
+    stride: usize,
+    mut visit: impl FnMut(usize, &[f32]) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut scorer = Scorer::new(model, window.min(tokens.len()))?;
+    windows(tokens.len(), window, stride).try_for_each(|part| scorer.score(tokens, part, &mut visit))
+}
+
+/// The natural logarithm of the probability of each token but the first, in windows as long as the plan's `max_length`
+/// that overlap by half.
+///
+/// # Errors
+/// If the cache for a window does not fit into memory, or the model refuses a token.
+pub fn log_probabilities(model: &Arc<TextModel>, tokens: &[u32]) -> Result<Vec<f64>, Error> {
+    let Some((_, predicted)) = tokens.split_first() else { return Ok(Vec::new()) };
+    let window = model.plan().max_length()?;
+    let mut logs = Vec::with_capacity(predicted.len());
+    visit_logits(model, &tokens[..predicted.len()], window, window.div_ceil(2), |at, logits| {
+        logs.push(log_probability(logits, predicted[at]));
+        Ok::<(), Error>(())
+    })?;
+    Ok(logs)
+}
+
+/// A part of a text that a model sees at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Window {
+    start: usize,
+    /// The first position whose logits count. Positions before it are context, and counted in an earlier window.
+    scored: usize,
+    end: usize,
+}
+
+/// The windows of a text of `len` tokens, as [`visit_logits`] describes them.
+fn windows(len: usize, window: usize, stride: usize) -> impl Iterator<Item = Window> {
     assert!(0 < stride && stride <= window, "a stride of {stride} does not fit a window of {window}");
     let mut counted = 0usize;
     std::iter::from_fn(move || {
@@ -39,7 +70,7 @@ pub fn windows(len: usize, window: usize, stride: usize) -> impl Iterator<Item =
 }
 
 /// A model with a cache for one window.
-pub struct Scorer {
+struct Scorer {
     runner: Runner,
     pages: u32,
     chunk: usize,
@@ -47,22 +78,15 @@ pub struct Scorer {
 
 impl Scorer {
     /// A scorer of windows of up to `window` tokens.
-    ///
-    /// # Errors
-    /// If the cache for a window does not fit into memory.
-    pub fn new(model: &Arc<TextModel>, window: usize) -> Result<Scorer, Error> {
+    fn new(model: &Arc<TextModel>, window: usize) -> Result<Scorer, Error> {
         let pages = window.div_ceil(model.page_size()).max(1);
         let row = model.decoder().vocab.saturating_mul(size_of::<f32>()).max(1);
         let chunk = (LOGITS_BYTES / row).clamp(1, MAX_CHUNK);
         Ok(Scorer { runner: model.runner(pages)?, pages: pages as u32, chunk })
     }
 
-    /// Gives `visit` the logits of each position that counts in a window of `tokens`, `f32[vocab]`, in order. They
-    /// predict the token that follows.
-    ///
-    /// # Errors
-    /// If the model refuses a token, or the first of `visit`.
-    pub fn score<E: From<Error>>(
+    /// Gives `visit` the logits of each position that counts in a window of `tokens`.
+    fn score<E: From<Error>>(
         &mut self,
         tokens: &[u32],
         window: Window,

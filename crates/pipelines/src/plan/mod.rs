@@ -298,17 +298,18 @@ impl Plan {
         Ok(tokenizer?)
     }
 
-    /// Reads the chat template: that of the GGUF metadata, or of the files in the model's folder; `None` if there is
-    /// none.
+    /// Reads the chat template from the GGUF metadata or the files in the model's folder, if they have one. The built-in
+    /// model has `plain`.
     ///
     /// # Errors
     /// If it is not a valid template.
     pub fn chat_template(&self) -> Result<Option<ChatTemplate>, Error> {
         let weights = self.checkpoint().map(|checkpoint| checkpoint.weights());
-        Ok(match weights.filter(|weights| has_tokenizer(weights)) {
+        let own = match weights.filter(|weights| has_tokenizer(weights)) {
             Some(weights) => ChatTemplate::from_gguf(weights.metadata())?,
             None => ChatTemplate::from_directory(self.folder())?,
-        })
+        };
+        Ok(own.or_else(|| ChatTemplate::named("plain").filter(|_| self.asked.is_built_in())))
     }
 
     /// The plan, if the model fits into memory.

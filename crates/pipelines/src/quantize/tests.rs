@@ -11,7 +11,7 @@ use weights::Weights;
 use super::*;
 use crate::config::{FloatType, PipelineConfig};
 use crate::testing::{config, model_of, save, text_model, try_model, try_plan};
-use crate::{AddSpecial, ParseSpecial, Scorer, TextModel, Window};
+use crate::{AddSpecial, ParseSpecial, TextModel, visit_logits};
 
 /// Tokens of any model here.
 const TOKENS: [u32; 7] = [1, 403, 407, 261, 378, 300, 7];
@@ -39,13 +39,12 @@ fn logits(model: &Path) -> Vec<Vec<f32>> {
 }
 
 fn logits_of(model: &Arc<TextModel>) -> Vec<Vec<f32>> {
-    let window = Window { start: 0, scored: 0, end: TOKENS.len() };
     let mut rows = Vec::new();
     let visit = |_, logits: &[f32]| {
         rows.push(logits.to_vec());
         Ok::<(), Error>(())
     };
-    Scorer::new(model, TOKENS.len()).unwrap().score(&TOKENS, window, visit).unwrap();
+    visit_logits(model, &TOKENS, TOKENS.len(), TOKENS.len(), visit).unwrap();
     rows
 }
 

@@ -1,13 +1,12 @@
 //! Text generators as Python's class `LLM` holds them.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use perihelion::engine::InferenceSession;
 use perihelion::pipelines::config::{Devices, PipelineConfig, machine};
 use perihelion::pipelines::{
-    AddSpecial, Chat, ChatTemplate, Error, ParseSpecial, Plan, Scorer, SkipSpecial, TextGenerator, TextModel,
-    Tokenizer, log_probability, windows,
+    AddSpecial, Chat, ChatTemplate, Error, ParseSpecial, Plan, SkipSpecial, TextGenerator, TextModel,
+    Tokenizer, log_probabilities,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -89,7 +88,7 @@ impl Generator {
     /// The natural logarithm of the probability of each token but the first.
     fn score(&self, py: Python<'_>, tokens: Vec<u32>) -> PyResult<Vec<f64>> {
         let model = Arc::clone(self.0.get()?.model());
-        wait_for_thread(py, move || score(&model, &tokens))?.map_err(pipelines_error)
+        wait_for_thread(py, move || log_probabilities(&model, &tokens))?.map_err(pipelines_error)
     }
 
     /// The prompt of a conversation. All but the flags are JSON.
@@ -182,12 +181,7 @@ fn open(
     session: Option<Arc<InferenceSession>>,
 ) -> Result<TextGenerator, Error> {
     let plan = config.plan_or_built_in(machine())?;
-    let template = match chat_template {
-        Some(given) => Some(template(given)?),
-        None => {
-            plan.chat_template()?.or_else(|| ChatTemplate::named("plain").filter(|_| config.is_built_in()))
-        }
-    };
+    let template = chat_template.map(ChatTemplate::find).transpose()?;
     let session = session_for(&plan, num_threads, session)?;
     let model = Arc::new(TextModel::from_plan(&session, plan)?);
     match template {
@@ -209,29 +203,6 @@ pub(super) fn session_for(
     let devices = plan.config().devices()?.into_iter().filter(|device| !device.is_host());
     let builder = InferenceSession::builder().devices(devices).num_threads(num_threads);
     Ok(Arc::new(builder.build()?))
-}
-
-/// A chat template by name, from a file, or as it is.
-fn template(given: &str) -> Result<ChatTemplate, Error> {
-    let path = Path::new(given);
-    Ok(match ChatTemplate::named(given) {
-        Some(template) => template,
-        None if !given.contains('{') || path.exists() => ChatTemplate::open(path)?,
-        None => ChatTemplate::new(given)?,
-    })
-}
-
-fn score(model: &Arc<TextModel>, tokens: &[u32]) -> Result<Vec<f64>, Error> {
-    let window = model.plan().max_length()?;
-    let mut scorer = Scorer::new(model, tokens.len().min(window))?;
-    let mut scores = Vec::with_capacity(tokens.len());
-    for window in windows(tokens.len().saturating_sub(1), window, window.div_ceil(2)) {
-        scorer.score(tokens, window, |position, logits| {
-            scores.push(log_probability(logits, tokens[position + 1]));
-            Ok::<(), Error>(())
-        })?;
-    }
-    Ok(scores)
 }
 
 fn json<T: serde::de::DeserializeOwned>(text: &str) -> PyResult<T> {

@@ -42,6 +42,21 @@ impl ChatTemplate {
         Ok(None)
     }
 
+    /// The template that a user names: a built-in one ([`ChatTemplate::named`]), a path ([`ChatTemplate::open`]), or the
+    /// source itself, which contains `{`.
+    ///
+    /// # Errors
+    /// As [`ChatTemplate::open`] and [`ChatTemplate::new`].
+    pub fn find(given: impl AsRef<Path>) -> Result<ChatTemplate, Error> {
+        let path = given.as_ref();
+        let text = path.to_str().unwrap_or_default();
+        match ChatTemplate::named(text) {
+            Some(template) => Ok(template),
+            None if text.contains('{') && !path.exists() => ChatTemplate::new(text),
+            None => ChatTemplate::open(path),
+        }
+    }
+
     /// The template at a path: a model's folder, one of its JSON files, or else a Jinja source.
     ///
     /// # Errors
@@ -133,6 +148,20 @@ mod tests {
         assert_eq!(open("tokenizer_config.json").unwrap()["default"].text, "config");
         assert_eq!(open("chat_template.jinja").unwrap()["default"].text, "own");
         assert!(matches!(open("missing"), Err(Error::Read { .. })));
+    }
+
+    #[test]
+    fn templates_are_found_by_name_by_path_and_as_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("{a}.jinja");
+        std::fs::write(&path, "own").unwrap();
+        let find =
+            |given: &Path| ChatTemplate::find(given).map(|mut template| template.sources.remove(DEFAULT));
+        let text = |given: &Path| find(given).unwrap().unwrap().text;
+        assert!(text(Path::new("chatml")).contains("<|im_start|>"));
+        assert_eq!(text(&path), "own");
+        assert_eq!(text(Path::new("{{ bos_token }}/")), "{{ bos_token }}/");
+        assert!(matches!(find(Path::new("missing")), Err(Error::Read { .. })));
     }
 
     #[test]

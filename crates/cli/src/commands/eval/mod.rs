@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
-use pipelines::{AddSpecial, ParseSpecial, Scorer, TextModel, divergence, log_probability, windows};
+use pipelines::{AddSpecial, ParseSpecial, TextModel, divergence, log_probability, visit_logits};
 use serde_json::{Value, json};
 
 use crate::command_profile;
@@ -133,7 +133,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
 }
 
-/// Runs all windows and passes the logits of each position on.
+/// Adds every position to the outcome, and writes its logits to the file of `--logits-out`.
 fn score(
     arguments: &Arguments,
     model: &Arc<TextModel>,
@@ -150,29 +150,30 @@ fn score(
         }
         None => None,
     };
-    let mut scorer = Scorer::new(model, window.min(tokens.len()))?;
-    for part in windows(tokens.len(), window, stride) {
+    let show = |at| progress.phase(format!("scoring token {at} of {}", tokens.len()));
+    show(0);
+    visit_logits(model, tokens, window, stride, |at, logits| -> anyhow::Result<()> {
         if interrupt.asked() {
             return Err(Interrupted.into());
         }
-        progress.phase(format!("scoring token {} of {}", part.scored, tokens.len()));
-        scorer.score(tokens, part, |at, logits| -> anyhow::Result<()> {
-            if let Some(writer) = &mut writer {
-                writer.row(logits)?;
-            }
-            let next = tokens.get(at + 1).copied();
-            if let Some(next) = next {
-                outcome.likelihood.add(log_probability(logits, next), at)?;
-            }
-            if let Some((reader, agreement)) = saved.zip(outcome.agreement.as_mut())
-                && let Some(row) = reader.row(at)
-            {
-                let nats = next.map(|next| (-log_probability(row, next), -log_probability(logits, next)));
-                agreement.add(divergence(row, logits), nats, at)?;
-            }
-            Ok(())
-        })?;
-    }
+        if at % stride == 0 {
+            show(at);
+        }
+        if let Some(writer) = &mut writer {
+            writer.row(logits)?;
+        }
+        let next = tokens.get(at + 1).copied();
+        if let Some(next) = next {
+            outcome.likelihood.add(log_probability(logits, next), at)?;
+        }
+        if let Some((reader, agreement)) = saved.zip(outcome.agreement.as_mut())
+            && let Some(row) = reader.row(at)
+        {
+            let nats = next.map(|next| (-log_probability(row, next), -log_probability(logits, next)));
+            agreement.add(divergence(row, logits), nats, at)?;
+        }
+        Ok(())
+    })?;
     writer.map_or(Ok(()), LogitsWriter::finish)
 }
 

@@ -41,6 +41,7 @@ fn a_configuration_without_a_model_is_of_the_built_in_one() {
     assert!(built_in.is_built_in() && built_in.plan(MACHINE).is_err());
     let plan = built_in.plan_or_built_in(MACHINE).unwrap();
     assert_eq!(plan.weight_bytes(), plan_in_memory(&built_in).unwrap().weight_bytes());
+    assert!(plan.chat_template().unwrap().is_some(), "`plain`");
     let named = PipelineConfig::new("nowhere.gguf");
     assert!(!named.is_built_in() && named.plan_or_built_in(MACHINE).is_err());
 }
