@@ -215,8 +215,11 @@ def test_scores_are_log_probabilities() -> None:
         long = llm.score("Once upon a time " * 300)[0]
         assert len(long.logprobs) == len(long.token_ids) > 512 and all(score is not None for score in long.logprobs[1:])
         assert llm.score([[0]])[0].logprobs == [None]
-    with LLM() as llm, pytest.warns(UserWarning, match="enable_echo"):
-        llm.generate("Once", SamplingParams(max_tokens=1, prompt_logprobs=0))
+    params = SamplingParams(max_tokens=1, prompt_logprobs=0)
+    for answer in (lambda: llm.generate("Once", params), lambda: list(llm.stream("Once", params))):
+        with LLM() as llm, pytest.warns(UserWarning, match="enable_echo") as warnings:
+            answer()
+        assert [warning.filename for warning in warnings] == [__file__]
 
 
 def test_conversations_are_rendered() -> None:

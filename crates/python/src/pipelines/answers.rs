@@ -1,4 +1,4 @@
-//! Answers as they come: events of one request, whole answers of several, vectors.
+//! Results as they come: chunks of one answer, complete answers of several requests, vectors.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ use super::waiting::wait;
 use super::wakeups::Wakeups;
 use crate::buffer::Buffer;
 
-/// What a worker sends, item by item. Dropping it cancels what has not come.
+/// Results of a worker, item by item. Dropping it cancels the requests.
 #[pyclass(frozen, module = "perihelion._perihelion")]
 pub(crate) struct Answers(Owned<Incoming>);
 
@@ -30,18 +30,28 @@ struct Incoming {
     early: Option<Option<Result<Item, Error>>>,
 }
 
-/// What can come.
 enum Item {
-    Event(EventKind, Usage),
-    Answer { index: usize, count: usize, answer: Result<Completion, Error> },
-    Vectors { vectors: Vec<Embedding>, dims: usize },
+    /// A part of an answer, and the warnings that came before it.
+    Chunk(Chunk, Vec<Warning>),
+    Answer {
+        index: usize,
+        count: usize,
+        answer: Result<Completion, Error>,
+    },
+    Vectors {
+        vectors: Vec<Embedding>,
+        dims: usize,
+    },
 }
 
-/// Prompt tokens, those of them that were cached, and generated tokens.
+/// Text, tokens, log-probabilities and, at the end, the reason and the usage.
+type Chunk = (String, Vec<u32>, Vec<Scores>, Option<Reason>, Option<UsageTuple>);
+
+/// Prompt tokens, cached prompt tokens, and generated tokens.
 type UsageTuple = (usize, usize, usize);
-/// `stop` or `length`; the index of the stop string, or the stop token.
+/// `stop` or `length`, and the index of the stop string or the stop token.
 type Reason = (&'static str, Option<usize>, Option<u32>);
-/// The token that stands at a place, and the likeliest ones, each with its log-probability and text.
+/// The token at a position and the likeliest tokens, each with its log-probability and text.
 type Scores = (Scored, Vec<Scored>);
 type Scored = (u32, f32, String);
 
@@ -57,7 +67,7 @@ impl Answers {
         self.settle(py, incoming, item)
     }
 
-    /// The next item if it is there. If not, `wakeups` will have `key` among those that are ready once it is.
+    /// The next item if it has come. If not, `wakeups` will list `key` once it has.
     fn poll(&self, py: Python<'_>, wakeups: &Wakeups, key: u64) -> PyResult<Option<Py<PyAny>>> {
         let mut incoming = self.incoming()?;
         let waker = wakeups.waker(key);
@@ -67,7 +77,7 @@ impl Answers {
         }
     }
 
-    /// Cancels what has not come.
+    /// Cancels the requests.
     fn close(&self) -> PyResult<()> {
         self.0.take().map(drop)
     }
@@ -83,23 +93,24 @@ impl Answers {
         Answers(Owned::new("the answer", incoming))
     }
 
-    /// The events of one request.
+    /// The chunks of one answer.
     pub(super) fn of_text(generator: TextGenerator, request: Request) -> Answers {
         let start = async move {
             let mut stream = match generator.stream_async(request).await {
                 Ok(stream) => stream,
                 Err(error) => return stream::once(Err(error)).boxed(),
             };
+            let mut warnings = Vec::new();
             let events = stream::poll_fn(move |context| {
                 let event = ready!(stream.poll_next(context));
-                Poll::Ready(event.map(|event| Ok(Item::Event(event?, stream.usage()))))
+                Poll::Ready(event.map(|event| Ok(chunk(event?, stream.usage(), &mut warnings))))
             });
-            events.filter(|item| !matches!(item, Ok(Item::Event(event, _)) if !is_chunk(event))).boxed()
+            events.filter_map(Result::transpose).boxed()
         };
         Answers::new(stream::once_future(start).flatten())
     }
 
-    /// The answers to requests that run together, as they become whole.
+    /// The answers to requests that run together, as they are completed.
     pub(super) fn of_batch(generator: TextGenerator, requests: Vec<Request>) -> Answers {
         enum State {
             Waiting(TextGenerator, Vec<Request>),
@@ -167,7 +178,10 @@ impl Incoming {
 impl Item {
     fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self {
-            Item::Event(event, usage) => chunk(py, event, usage),
+            Item::Chunk(chunk, warnings) => {
+                warn(py, warnings)?;
+                chunk.into_py_any(py)
+            }
             Item::Answer { index, count, answer } => {
                 let answer = answer.map_err(|error| prompt_error(error, index, count))?;
                 (index, completion(py, answer)?).into_py_any(py)
@@ -177,31 +191,27 @@ impl Item {
     }
 }
 
-/// Whether an event is of the answer's text.
-fn is_chunk(event: &EventKind) -> bool {
-    matches!(event, EventKind::Token { .. } | EventKind::Finished { .. })
-}
-
-/// Text, tokens, log-probabilities, the reason of the end, and what it took.
-fn chunk(py: Python<'_>, event: EventKind, usage: Usage) -> PyResult<Py<PyAny>> {
-    type Chunk = (String, Vec<u32>, Vec<Scores>, Option<Reason>, Option<UsageTuple>);
-    let chunk: Chunk = match event {
+/// The chunk of an event. Warnings are kept for the next chunk; other events have no text.
+fn chunk(event: EventKind, usage: Usage, warnings: &mut Vec<Warning>) -> Option<Item> {
+    let chunk = match event {
         EventKind::Token { token, text, logprobs } => {
             (text, vec![token], logprobs.into_iter().map(scores).collect(), None, None)
         }
         EventKind::Finished { reason: why, text } => {
             (text, Vec::new(), Vec::new(), Some(reason(why)), Some(counts(usage)))
         }
-        _ => (String::new(), Vec::new(), Vec::new(), None, None),
+        EventKind::Warning(warning) => {
+            warnings.push(warning);
+            return None;
+        }
+        _ => return None,
     };
-    chunk.into_py_any(py)
+    Some(Item::Chunk(chunk, std::mem::take(warnings)))
 }
 
-/// Text, tokens, log-probabilities of the tokens and of the prompt's, the reason of the end, what it took, and how long.
+/// Text, tokens, log-probabilities of the tokens and of the prompt, the reason of the end, usage, and times in seconds.
 fn completion(py: Python<'_>, completion: Completion) -> PyResult<Py<PyAny>> {
-    for warning in completion.warnings {
-        warn(py, warning)?;
-    }
+    warn(py, completion.warnings)?;
     let Timings { queue, first_token, total, .. } = completion.timings;
     let seconds = [queue, first_token, total].map(|time| time.map(|time| time.as_secs_f64()));
     let answer = (
@@ -216,9 +226,12 @@ fn completion(py: Python<'_>, completion: Completion) -> PyResult<Py<PyAny>> {
     answer.into_py_any(py)
 }
 
-fn warn(py: Python<'_>, warning: Warning) -> PyResult<()> {
-    let text = std::ffi::CString::new(warning.to_string())?;
-    PyErr::warn(py, &py.get_type::<PyUserWarning>(), &text, 2)
+fn warn(py: Python<'_>, warnings: Vec<Warning>) -> PyResult<()> {
+    let category = py.get_type::<PyUserWarning>();
+    warnings.iter().try_for_each(|warning| {
+        let text = std::ffi::CString::new(warning.to_string())?;
+        PyErr::warn(py, &category, &text, 2)
+    })
 }
 
 fn reason(reason: FinishReason) -> Reason {
