@@ -23,6 +23,7 @@ from perihelion import LLM  # noqa: E402
 from perihelion.engine import InferenceSession, Model  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
+STORYTELLER = str(ROOT / "crates" / "storyteller" / "model.gguf")
 Save = Callable[[str], Path]
 Load = Callable[..., Model]
 

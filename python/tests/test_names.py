@@ -88,8 +88,9 @@ def text(signature: inspect.Signature, annotated: bool) -> str:
 
 
 def members(owner: type) -> Iterator[tuple[str, Any]]:
-    """The names that a class adds to its bases, without the interpreter's own methods."""
-    for name, value in sorted(vars(owner).items()):
+    """The names that a class adds to its public bases, without the interpreter's own methods."""
+    own = [base for base in reversed(owner.__mro__) if base is owner or base.__name__.startswith("_")]
+    for name, value in sorted({name: value for base in own for name, value in vars(base).items()}.items()):
         if not name.startswith("_") or name in ("__init__", "__call__", "__dlpack__", "__array__"):
             yield name, value
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import perihelion
-from conftest import ROOT, shared
+from conftest import STORYTELLER, shared
 from perihelion import ConfigError, OutOfMemory
 from perihelion.driver import CPU, DeviceSpec
 from perihelion.dtype import DType
@@ -29,8 +29,6 @@ from perihelion.pipelines import (
     SupportedEncoding,
     WeightsFormat,
 )
-
-STORYTELLER = str(ROOT / "crates" / "storyteller" / "model.gguf")
 
 # The class as its documentation shows it.
 PAGE = (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from conftest import ROOT, shared
+from conftest import STORYTELLER, shared
 from perihelion import LLM, ConfigError, SamplingParams
 from perihelion.pipelines import (
     KVCacheStrategy,
@@ -20,7 +20,6 @@ from perihelion.pipelines import (
     WeightsFormat,
 )
 
-STORYTELLER = str(ROOT / "crates" / "storyteller" / "model.gguf")
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
 PROMPTS = ["Once upon a time", "The fox", "Once upon a time there was"]
 

@@ -191,22 +191,29 @@ class Graph:
         **kwargs: Any,
     ) -> None:
         native = _perihelion.GraphBuilder(name) if path is None else _parse(path)
-        self._start(native, name, kernel_library or KernelLibrary())
-        self._library.load_paths([*default_custom_extensions(), *custom_extensions])
-        self.strict_device_placement = strict_device_placement
         for i, type in enumerate(input_types):
             native.input(f"input{i}", type._native)
-        self.inputs = tuple(_wrap(value, self) for value in native.inputs)
-        self.module = Module() if module is None else module
-        self.module._graphs.append(self)
+        self._start(native, name, kernel_library or KernelLibrary(), module or Module(), strict_device_placement)
+        self._library.load_paths([*default_custom_extensions(), *custom_extensions])
         if forward is not None:
             self._call(forward, args, kwargs)
 
-    def _start(self, native: _perihelion.GraphBuilder, name: str, library: KernelLibrary) -> None:
+    def _start(
+        self,
+        native: _perihelion.GraphBuilder,
+        name: str,
+        library: KernelLibrary,
+        module: Module,
+        placement: DevicePlacementPolicy,
+    ) -> None:
         self._native = native
         self.name = name
+        self.inputs = tuple(_wrap(value, self) for value in native.inputs)
+        self.module = module
+        self.strict_device_placement = placement
         self._library = library
         self._weights: dict[str, Weight] = {}
+        module._graphs.append(self)
 
     def _call(self, forward: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """Calls a function with the inputs and makes its results the outputs."""
@@ -291,12 +298,8 @@ class Graph:
     def copy(self) -> Graph:
         """A graph that goes on from this one. Values of this graph can be used in it."""
         graph = object.__new__(Graph)
-        graph._start(self._native.copy(), self.name, self._library)
+        graph._start(self._native.copy(), self.name, self._library, Module(), self.strict_device_placement)
         graph._weights.update(self._weights)
-        graph.strict_device_placement = self.strict_device_placement
-        graph.inputs = tuple(_wrap(value, graph) for value in graph._native.inputs)
-        graph.module = Module()
-        graph.module._graphs.append(graph)
         return graph
 
     def __enter__(self) -> Graph:

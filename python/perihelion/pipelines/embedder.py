@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from perihelion.driver.buffer import _wrap
 from perihelion.engine import InferenceSession
 
 from .config import KVCacheStrategy, PipelineConfig
-from .llm import Prompt, _config, _prompts
+from .llm import Prompt, _config, _Model, _prompts
 
 __all__ = ["Embedder"]
 
@@ -29,7 +28,7 @@ _USUAL: dict[str, Any] = {
 }
 
 
-class Embedder:
+class Embedder(_Model[_perihelion.Embedder]):
     """A model that turns texts into vectors, from many threads and tasks at once.
 
     Args:
@@ -56,11 +55,6 @@ class Embedder:
         native_session = None if session is None else session._native
         self._native = _perihelion.Embedder(config._native, num_threads or 0, native_session)
         self._config = config._decided(self._native.config())
-
-    @property
-    def config(self) -> PipelineConfig:
-        """The configuration with every field decided."""
-        return self._config
 
     @property
     def model(self) -> str:
@@ -134,23 +128,5 @@ class Embedder:
         """Texts that wait, and batches, texts and tokens that were computed."""
         return self._native.status()
 
-    def close(self) -> None:
-        """Cancels all requests and frees the memory."""
-        self._native.close()
-
-    def __enter__(self) -> Embedder:
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        native = getattr(self, "_native", None)
-        if native is not None and not sys.is_finalizing():
-            native.release()
-
     def __repr__(self) -> str:
         return f"Embedder({self.model!r}, dimensions={self.dimensions})"
-
-    def __reduce__(self) -> Any:
-        raise TypeError("an Embedder cannot be pickled: make one in each process")

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from json import dumps
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, Generic, TypeVar, Union
 
 from perihelion import _perihelion
 from perihelion.engine import InferenceSession
@@ -26,6 +26,9 @@ Prompt = Union[str, Sequence[int]]
 Message = Mapping[str, Any]
 """A part of a conversation: `{"role": "user", "content": "Hello"}`."""
 
+_Native = TypeVar("_Native", _perihelion.Generator, _perihelion.Embedder)
+_Self = TypeVar("_Self")
+
 # Threads of ours do not attach to an interpreter that ends.
 atexit.register(_perihelion.stop_attaching)
 
@@ -38,7 +41,37 @@ _USUAL: dict[str, Any] = {
 }
 
 
-class LLM:
+class _Model(Generic[_Native]):
+    """A model with a thread of its own, until it is closed."""
+
+    _native: _Native
+    _config: PipelineConfig
+
+    @property
+    def config(self) -> PipelineConfig:
+        """The configuration with every field decided."""
+        return self._config
+
+    def close(self) -> None:
+        """Cancels all requests and frees the memory."""
+        self._native.close()
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        native = getattr(self, "_native", None)
+        if native is not None and not sys.is_finalizing():
+            native.release()
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{type(self).__name__} cannot be pickled: make one in each process")
+
+
+class LLM(_Model[_perihelion.Generator]):
     """A model that writes, from many threads and tasks at once. Each request gets what it would get alone.
 
     Args:
@@ -73,11 +106,6 @@ class LLM:
         native_session = None if session is None else session._native
         self._native = _perihelion.Generator(config._native, num_threads or 0, chat_template, native_session)
         self._config = config._decided(self._native.config())
-
-    @property
-    def config(self) -> PipelineConfig:
-        """The configuration with every field decided."""
-        return self._config
 
     @property
     def model(self) -> str:
@@ -221,26 +249,8 @@ class LLM:
         """Requests that run, wait and are paused; pages of the cache, and those that are free."""
         return self._native.status()
 
-    def close(self) -> None:
-        """Cancels all requests and frees the memory."""
-        self._native.close()
-
-    def __enter__(self) -> LLM:
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        native = getattr(self, "_native", None)
-        if native is not None and not sys.is_finalizing():
-            native.release()
-
     def __repr__(self) -> str:
         return f"LLM({self.model!r}, max_length={self.config.max_length})"
-
-    def __reduce__(self) -> Any:
-        raise TypeError("an LLM cannot be pickled: make one in each process")
 
     def _chat(
         self,

@@ -476,19 +476,21 @@ impl GraphBuilder {
         self.value(|b| b.gather_nd(x.value, indices.value, batch_dims.0))
     }
 
+    /// Without an axis, indices are tuples.
+    #[pyo3(signature = (kind, x, updates, indices, axis))]
     fn scatter(
         &self,
         kind: &str,
         x: &Value,
         updates: &Value,
         indices: &Value,
-        axis: isize,
+        axis: Option<isize>,
     ) -> PyResult<Value> {
-        self.value(|b| b.scatter(scatter_kind(kind), x.value, updates.value, indices.value, axis))
-    }
-
-    fn scatter_nd(&self, kind: &str, x: &Value, updates: &Value, indices: &Value) -> PyResult<Value> {
-        self.value(|b| b.scatter_nd(scatter_kind(kind), x.value, updates.value, indices.value))
+        let (kind, x, updates, indices) = (scatter_kind(kind), x.value, updates.value, indices.value);
+        self.value(|b| match axis {
+            Some(axis) => b.scatter(kind, x, updates, indices, axis),
+            None => b.scatter_nd(kind, x, updates, indices),
+        })
     }
 
     fn masked_scatter(&self, x: &Value, mask: &Value, updates: &Value, out_dim: &str) -> PyResult<Value> {

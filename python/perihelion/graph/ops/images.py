@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Union
 
+from perihelion import _perihelion
+
 from ..dim import Dim, DimLike
 from ..shape import Shape, ShapeLike
 from ..type import ConvInputLayout, FilterLayout
@@ -115,16 +117,9 @@ def conv2d_transpose(
         input_layout: of `x` and of the result.
         filter_layout: of `filter`.
     """
-    windows = _windows(stride, dilation, padding)
-    layouts = ConvInputLayout(input_layout).value, FilterLayout(filter_layout).value
     graph = _current()
-    native = graph._native.conv2d_transpose(
-        _native("x", x),
-        _native_data("filter", filter),
-        None if bias is None else _native_data("bias", bias),
-        (windows, list(output_paddings), *layouts),
-    )
-    return _wrap_tensor(native, graph)
+    settings = _windows(stride, dilation, padding), list(output_paddings), *_layouts(input_layout, filter_layout)
+    return _wrap_tensor(graph._native.conv2d_transpose(*_operands(x, filter, bias), settings), graph)
 
 
 def avg_pool2d(
@@ -325,17 +320,19 @@ def _conv(
     input_layout: ConvInputLayout,
     filter_layout: FilterLayout,
 ) -> TensorValue:
-    windows = _windows(stride, dilation, padding)
-    layouts = ConvInputLayout(input_layout).value, FilterLayout(filter_layout).value
     graph = _current()
-    native = graph._native.conv(
-        axes,
-        _native("x", x),
-        _native_data("filter", filter),
-        None if bias is None else _native_data("bias", bias),
-        (windows, groups, *layouts),
-    )
-    return _wrap_tensor(native, graph)
+    settings = _windows(stride, dilation, padding), groups, *_layouts(input_layout, filter_layout)
+    return _wrap_tensor(graph._native.conv(axes, *_operands(x, filter, bias), settings), graph)
+
+
+def _operands(
+    x: TensorValueLike, filter: TensorValueLike, bias: TensorValueLike | None
+) -> tuple[_perihelion.GraphValue, _perihelion.GraphValue, _perihelion.GraphValue | None]:
+    return _native("x", x), _native_data("filter", filter), None if bias is None else _native_data("bias", bias)
+
+
+def _layouts(images: ConvInputLayout, filter: FilterLayout) -> tuple[str, str]:
+    return ConvInputLayout(images).value, FilterLayout(filter).value
 
 
 def _pool(

@@ -109,44 +109,33 @@ def scatter_mul(
 
 def scatter_nd(input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> TensorValue:
     """The tensor where `updates` replaces elements at tuples of indices, the last axis of `indices`."""
-    return _scatter_nd("set", input, updates, indices)
+    return _scatter("set", input, updates, indices)
 
 
 def scatter_nd_add(input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> TensorValue:
     """The tensor where `updates` is added to elements at tuples of indices, the last axis of `indices`."""
-    return _scatter_nd("add", input, updates, indices)
+    return _scatter("add", input, updates, indices)
 
 
 def scatter_nd_max(input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> TensorValue:
     """The tensor with the larger of elements and `updates` at tuples of indices, the last axis of `indices`."""
-    return _scatter_nd("max", input, updates, indices)
+    return _scatter("max", input, updates, indices)
 
 
 def scatter_nd_min(input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> TensorValue:
     """The tensor with the smaller of elements and `updates` at tuples of indices, the last axis of `indices`."""
-    return _scatter_nd("min", input, updates, indices)
+    return _scatter("min", input, updates, indices)
 
 
 def scatter_nd_mul(input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> TensorValue:
     """The tensor where elements are multiplied with `updates` at tuples of indices, the last axis of `indices`."""
-    return _scatter_nd("mul", input, updates, indices)
+    return _scatter("mul", input, updates, indices)
 
 
 def _scatter(
-    kind: str, x: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike, axis: int
+    kind: str, x: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike, axis: int | None = None
 ) -> TensorValue:
+    """Without an axis, indices are tuples."""
     graph = _current()
-    native = graph._native.scatter(
-        kind, _native("input", x), _native_data("updates", updates), _native_data("indices", indices), axis
-    )
-    return _wrap_tensor(native, graph)
-
-
-def _scatter_nd(
-    kind: str, x: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike
-) -> TensorValue:
-    graph = _current()
-    native = graph._native.scatter_nd(
-        kind, _native("input", x), _native_data("updates", updates), _native_data("indices", indices)
-    )
-    return _wrap_tensor(native, graph)
+    operands = _native("input", x), _native_data("updates", updates), _native_data("indices", indices)
+    return _wrap_tensor(graph._native.scatter(kind, *operands, axis), graph)
