@@ -1,4 +1,4 @@
-"""Language models with threads, signals, forks and the end of the interpreter."""
+"""Models with threads, signals, forks and the end of the interpreter."""
 
 from __future__ import annotations
 
@@ -147,6 +147,46 @@ def test_a_forked_process_cannot_use_the_models_of_its_parent() -> None:
         print(llm.generate("The fox", short)[0].text == text)
         """)
     assert (result.stdout.split(), result.stderr) == (["refused"] * 7 + ["True"] * 3, "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
+def test_a_forked_process_cannot_use_the_sessions_of_its_parent() -> None:
+    result = python("""
+        import os, time
+        import numpy as np
+        from perihelion.driver import CPU
+        from perihelion.dtype import DType
+        from perihelion.engine import InferenceSession
+        from perihelion.graph import DeviceRef, Graph, TensorType
+        graph = Graph("square", lambda x: x @ x, [TensorType(DType.float32, [300, 300], DeviceRef.CPU())])
+        x, cpu = np.ones((300, 300), np.float32), CPU()
+        session = InferenceSession([cpu])
+        compiled = session.compile(graph)
+        model = session.init(compiled)
+        debug = session.debug
+        (expected,) = model.execute(x)
+        child = os.fork()
+        if child == 0:
+            calls = [lambda: session.compile(graph), lambda: session.init(compiled), lambda: session.load(graph),
+                lambda: compiled.export_mef("never.mef"), lambda: model.execute(x), lambda: model(x),
+                lambda: model.reload({}), lambda: session.devices, lambda: debug.nan_check]
+            for call in calls:
+                start = time.monotonic()
+                try:
+                    call()
+                    print("it worked", flush=True)
+                except RuntimeError as error:
+                    good = "spawn" in str(error) and "forkserver" in str(error) and time.monotonic() - start < 0.1
+                    print("refused" if good else error, flush=True)
+            for own in (InferenceSession(), InferenceSession([cpu]), InferenceSession([CPU()])):
+                (y,) = own.load(graph).execute(x)
+                print((y.to_numpy() == expected.to_numpy()).all(), flush=True)
+            del session, compiled, model, debug, own, y
+            raise SystemExit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        print((model.execute(x)[0].to_numpy() == expected.to_numpy()).all())
+        """)
+    assert (result.stdout.split(), result.stderr) == (["refused"] * 9 + ["True"] * 4, "")
 
 
 def answer(prompt: str) -> str:

@@ -7,10 +7,11 @@ use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 
 use crate::error::load_error;
+use crate::owned::Owned;
 
 /// The debug options of one session or, without one, of the process.
 #[pyclass(frozen, module = "perihelion._perihelion")]
-pub(crate) struct DebugConfig(pub(crate) Option<Arc<InferenceSession>>);
+pub(crate) struct DebugConfig(pub(crate) Option<Owned<Arc<InferenceSession>>>);
 
 #[pymethods]
 impl DebugConfig {
@@ -21,7 +22,7 @@ impl DebugConfig {
     }
 
     fn flag(&self, name: &str) -> PyResult<bool> {
-        let config = self.config();
+        let config = self.config()?;
         Ok(match name {
             "nan_check" => config.nan_check(),
             "uninitialized_read_check" => config.uninitialized_read_check(),
@@ -34,7 +35,7 @@ impl DebugConfig {
     }
 
     fn set_flag(&self, name: &str, on: bool) -> PyResult<()> {
-        let config = self.config();
+        let config = self.config()?;
         match name {
             "nan_check" => config.set_nan_check(on),
             "uninitialized_read_check" => config.set_uninitialized_read_check(on),
@@ -49,7 +50,7 @@ impl DebugConfig {
 
     /// The name or path that an option is set to, if it is.
     fn text(&self, name: &str) -> PyResult<Option<String>> {
-        let config = self.config();
+        let config = self.config()?;
         Ok(match name {
             "op_log_level" => config.op_log_level().map(|level| level.value().to_string()),
             "assert_level" => config.assert_level().map(|level| level.value().to_string()),
@@ -60,7 +61,7 @@ impl DebugConfig {
     }
 
     fn set_text(&self, name: &str, value: &str) -> PyResult<()> {
-        let config = self.config();
+        let config = self.config()?;
         let member = value.to_uppercase();
         match name {
             "op_log_level" => config.set_op_log_level(member.parse::<LogLevel>().map_err(load_error)?),
@@ -72,20 +73,22 @@ impl DebugConfig {
         Ok(())
     }
 
-    fn turn_on_sensible_mode(&self) {
-        self.config().sensible_mode();
+    fn turn_on_sensible_mode(&self) -> PyResult<()> {
+        self.config()?.sensible_mode();
+        Ok(())
     }
 
-    fn reset(&self) {
-        self.config().reset();
+    fn reset(&self) -> PyResult<()> {
+        self.config()?.reset();
+        Ok(())
     }
 }
 
 impl DebugConfig {
-    fn config(&self) -> &engine::DebugConfig {
+    fn config(&self) -> PyResult<&engine::DebugConfig> {
         match &self.0 {
-            Some(session) => session.debug(),
-            None => engine::DebugConfig::process(),
+            Some(session) => Ok(session.get()?.debug()),
+            None => Ok(engine::DebugConfig::process()),
         }
     }
 }

@@ -1,86 +1,106 @@
 //! Devices as Python's class `Device` holds them.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use perihelion::driver::{self, DeviceSpec};
 use pyo3::prelude::*;
 
 use crate::error::{driver_error, load_error};
+use crate::owned::Owned;
 use crate::running::detached;
 
 /// A place where models run.
 #[pyclass(frozen, module = "perihelion._perihelion")]
 #[derive(Clone)]
-pub(crate) struct Device(pub(crate) Arc<dyn driver::Device>);
+pub(crate) struct Device {
+    is_host: bool,
+    owned: Owned<Arc<dyn driver::Device>>,
+}
 
 #[pymethods]
 impl Device {
     #[getter]
-    fn id(&self) -> i32 {
-        self.0.id()
+    fn id(&self) -> PyResult<i32> {
+        Ok(self.get()?.id())
     }
 
     #[getter]
-    fn label(&self) -> &'static str {
-        self.0.label()
+    fn label(&self) -> PyResult<&'static str> {
+        Ok(self.get()?.label())
     }
 
     #[getter]
-    fn api(&self) -> &str {
-        self.0.api()
+    fn api(&self) -> PyResult<String> {
+        Ok(self.get()?.api().to_string())
     }
 
     #[getter]
-    fn is_host(&self) -> bool {
-        self.0.is_host()
+    fn is_host(&self) -> PyResult<bool> {
+        Ok(self.get()?.is_host())
     }
 
     #[getter]
-    fn is_compatible(&self) -> bool {
-        self.0.is_compatible()
+    fn is_compatible(&self) -> PyResult<bool> {
+        Ok(self.get()?.is_compatible())
     }
 
     /// Free and total memory in bytes, where they are known.
     #[getter]
-    fn stats(&self) -> Option<(u64, u64)> {
-        self.0.stats().map(|stats| (stats.free_memory, stats.total_memory))
+    fn stats(&self) -> PyResult<Option<(u64, u64)>> {
+        Ok(self.get()?.stats().map(|stats| (stats.free_memory, stats.total_memory)))
     }
 
     #[getter]
-    fn model_name(&self) -> String {
-        self.0.model_name()
+    fn model_name(&self) -> PyResult<String> {
+        Ok(self.get()?.model_name())
     }
 
     #[getter]
-    fn max_single_alloc_size(&self) -> u64 {
-        self.0.max_single_alloc_size()
+    fn max_single_alloc_size(&self) -> PyResult<u64> {
+        Ok(self.get()?.max_single_alloc_size())
     }
 
     #[getter]
     fn architecture_name(&self) -> PyResult<String> {
-        self.0.architecture_name().map_err(load_error)
+        self.get()?.architecture_name().map_err(load_error)
     }
 
-    fn can_access(&self, other: &Device) -> bool {
-        self.0.can_access(&*other.0)
+    fn can_access(&self, other: &Device) -> PyResult<bool> {
+        Ok(self.get()?.can_access(&*other.get()?))
     }
 
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
-        detached(py, || self.0.synchronize())?.map_err(load_error)
+        let device = self.get()?;
+        detached(py, || device.synchronize())?.map_err(load_error)
+    }
+}
+
+impl Device {
+    pub(crate) fn new(device: Arc<dyn driver::Device>) -> Device {
+        Device { is_host: device.is_host(), owned: Owned::new("the device", device) }
+    }
+
+    /// The device. In a forked process, a CPU of its parent stands for its own.
+    pub(crate) fn get(&self) -> PyResult<Arc<dyn driver::Device>> {
+        if self.is_host && !self.owned.is_ours() { cpu().get() } else { self.owned.get().cloned() }
     }
 }
 
 /// The host: the same device each time, so that sessions share its threads.
 #[pyfunction]
 pub(crate) fn cpu() -> Device {
-    static CPU: OnceLock<Arc<dyn driver::Device>> = OnceLock::new();
-    Device(Arc::clone(CPU.get_or_init(driver::cpu)))
+    static CPU: Mutex<Option<Device>> = Mutex::new(None);
+    let mut cpu = CPU.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*cpu {
+        Some(device) if device.owned.is_ours() => device.clone(),
+        _ => cpu.insert(Device::new(driver::cpu())).clone(),
+    }
 }
 
 /// An accelerator, counted from 0.
 #[pyfunction]
 pub(crate) fn accelerator(id: i32) -> PyResult<Device> {
-    driver::accelerator(id).map(Device).map_err(driver_error)
+    driver::accelerator(id).map(Device::new).map_err(driver_error)
 }
 
 #[pyfunction]
@@ -104,7 +124,7 @@ pub(crate) fn devices_exist(ids: Vec<i32>) -> PyResult<bool> {
 #[pyfunction]
 pub(crate) fn load_devices(ids: Vec<i32>) -> PyResult<Vec<Device>> {
     let devices = driver::load_devices(&specs(&ids)?).map_err(driver_error)?;
-    Ok(devices.into_iter().map(|device| if device.is_host() { cpu() } else { Device(device) }).collect())
+    Ok(devices.into_iter().map(|device| if device.is_host() { cpu() } else { Device::new(device) }).collect())
 }
 
 fn specs(ids: &[i32]) -> PyResult<Vec<DeviceSpec>> {

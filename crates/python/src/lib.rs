@@ -10,6 +10,7 @@ mod dtype;
 mod error;
 mod graph;
 mod model;
+mod owned;
 mod pipelines;
 mod protocol;
 mod registry;
@@ -60,6 +61,7 @@ mod _perihelion {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         running::keep_panics_quiet();
+        owned::count_forks(module.py())?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         pipelines::add_attributes(module.py())?;
         module.add("BufferProtocol", protocol::make(module.py())?)?;

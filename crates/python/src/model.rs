@@ -13,24 +13,26 @@ use crate::buffer::{self, Buffer};
 use crate::device::Device;
 use crate::dtype;
 use crate::error::{call_error, load_error};
+use crate::owned::Owned;
 use crate::registry::MappingRegistry;
 use crate::running::{detached, execute_options};
 use crate::session::finish;
 
 /// Compiled graphs, to be bound to weights.
 #[pyclass(frozen, module = "perihelion._perihelion")]
-pub(crate) struct CompiledModel(pub(crate) engine::CompiledModel);
+pub(crate) struct CompiledModel(pub(crate) Owned<engine::CompiledModel>);
 
 #[pymethods]
 impl CompiledModel {
     fn export_mef(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        detached(py, || self.0.export_mef(path))?.map_err(load_error)
+        let compiled = self.0.get()?;
+        detached(py, || compiled.export_mef(path))?.map_err(load_error)
     }
 }
 
 /// A compiled graph with its weights.
 #[pyclass(frozen, module = "perihelion._perihelion")]
-pub(crate) struct Model(pub(crate) engine::Model);
+pub(crate) struct Model(Owned<engine::Model>);
 
 /// Name, code of the dtype, and sizes (`None` if they vary) of an input or output.
 type Spec = (String, u8, Vec<Option<usize>>);
@@ -38,33 +40,34 @@ type Spec = (String, u8, Vec<Option<usize>>);
 #[pymethods]
 impl Model {
     #[getter]
-    fn name(&self) -> &str {
-        self.0.name()
+    fn name(&self) -> PyResult<&str> {
+        Ok(self.0.get()?.name())
     }
 
     #[getter]
-    fn devices(&self) -> Vec<Device> {
-        self.0.devices().into_iter().map(Device).collect()
+    fn devices(&self) -> PyResult<Vec<Device>> {
+        Ok(self.0.get()?.devices().into_iter().map(Device::new).collect())
     }
 
     #[getter]
-    fn input_metadata(&self) -> Vec<Spec> {
-        self.0.input_metadata().iter().map(spec).collect()
+    fn input_metadata(&self) -> PyResult<Vec<Spec>> {
+        Ok(self.0.get()?.input_metadata().iter().map(spec).collect())
     }
 
     #[getter]
-    fn output_metadata(&self) -> Vec<Spec> {
-        self.0.output_metadata().iter().map(spec).collect()
+    fn output_metadata(&self) -> PyResult<Vec<Spec>> {
+        Ok(self.0.get()?.output_metadata().iter().map(spec).collect())
     }
 
     #[getter]
-    fn kernel_summaries(&self) -> Vec<String> {
-        let kernels = self.0.kernel_summaries().into_iter();
-        kernels.map(|(kernel, steps)| format!("{kernel} × {steps}")).collect()
+    fn kernel_summaries(&self) -> PyResult<Vec<String>> {
+        let kernels = self.0.get()?.kernel_summaries().into_iter();
+        Ok(kernels.map(|(kernel, steps)| format!("{kernel} × {steps}")).collect())
     }
 
     fn execute(&self, py: Python<'_>, arguments: &Bound<'_, PyTuple>) -> PyResult<Vec<Buffer>> {
-        let specs = self.0.input_metadata();
+        let model = self.0.get()?;
+        let specs = model.input_metadata();
         if arguments.len() != specs.len() {
             let (got, expected) = (arguments.len(), specs.len());
             return Err(PyValueError::new_err(format!(
@@ -75,8 +78,8 @@ impl Model {
         let inputs = inputs.map(|(position, (spec, argument))| input(position, spec, &argument));
         let inputs = inputs.collect::<PyResult<Vec<driver::Buffer>>>()?;
         let options = execute_options(py)?;
-        let outputs = detached(py, || self.0.execute_with(&inputs, &options))?;
-        outputs.map(buffers).map_err(|error| self.input_error(error, &inputs))
+        let outputs = detached(py, || model.execute_with(&inputs, &options))?;
+        outputs.map(buffers).map_err(|error| input_error(model, error, &inputs))
     }
 
     fn capture(
@@ -85,15 +88,15 @@ impl Model {
         keys: Vec<u64>,
         inputs: Vec<PyRef<'_, Buffer>>,
     ) -> PyResult<Vec<Buffer>> {
-        let inputs = contents(&inputs);
-        let outputs = detached(py, || self.0.capture(&keys, &inputs))?;
-        outputs.map(buffers).map_err(|error| self.input_error(error, &inputs))
+        let (model, inputs) = (self.0.get()?, contents(&inputs));
+        let outputs = detached(py, || model.capture(&keys, &inputs))?;
+        outputs.map(buffers).map_err(|error| input_error(model, error, &inputs))
     }
 
     fn replay(&self, py: Python<'_>, keys: Vec<u64>, inputs: Vec<PyRef<'_, Buffer>>) -> PyResult<()> {
-        let inputs = contents(&inputs);
-        let outputs = detached(py, || self.0.replay(&keys, &inputs))?;
-        outputs.map(drop).map_err(|error| self.input_error(error, &inputs))
+        let (model, inputs) = (self.0.get()?, contents(&inputs));
+        let outputs = detached(py, || model.replay(&keys, &inputs))?;
+        outputs.map(drop).map_err(|error| input_error(model, error, &inputs))
     }
 
     fn debug_verify_replay(
@@ -102,45 +105,56 @@ impl Model {
         keys: Vec<u64>,
         inputs: Vec<PyRef<'_, Buffer>>,
     ) -> PyResult<()> {
-        let inputs = contents(&inputs);
-        let outcome = detached(py, || self.0.debug_verify_replay(&keys, &inputs))?;
-        outcome.map_err(|error| self.input_error(error, &inputs))
+        let (model, inputs) = (self.0.get()?, contents(&inputs));
+        let outcome = detached(py, || model.debug_verify_replay(&keys, &inputs))?;
+        outcome.map_err(|error| input_error(model, error, &inputs))
     }
 
     fn release_captured_graph(&self, py: Python<'_>, keys: Vec<u64>) -> PyResult<()> {
-        detached(py, || self.0.release_captured_graph(&keys))?.map_err(call_error)
+        let model = self.0.get()?;
+        detached(py, || model.release_captured_graph(&keys))?.map_err(call_error)
     }
 
     fn reload(&self, py: Python<'_>, weights: &Bound<'_, PyMapping>) -> PyResult<()> {
-        let weights = MappingRegistry::new(Some(weights))?;
-        finish(&weights, detached(py, || self.0.reload(&weights)))
+        let (model, weights) = (self.0.get()?, MappingRegistry::new(Some(weights))?);
+        finish(&weights, detached(py, || model.reload(&weights)))
+    }
+}
+
+impl CompiledModel {
+    pub(crate) fn new(compiled: engine::CompiledModel) -> CompiledModel {
+        CompiledModel(Owned::new("the compiled model", compiled))
     }
 }
 
 impl Model {
-    /// The exception for a call. If an input has the wrong type, the message has the reference's wording.
-    fn input_error(&self, error: Error, inputs: &[driver::Buffer]) -> PyErr {
-        match &error {
-            Error::Graph(_) => {
-                let specs = self.0.input_metadata().iter().zip(inputs).enumerate();
-                match specs.into_iter().find(|(_, (spec, input))| !fits(spec, input)) {
-                    Some((position, (spec, input))) => PyValueError::new_err(format!(
-                        "Input at position {position}: Buffer of type {} does not match expected type {} ({error})",
-                        described(input.shape().iter(), input.dtype()),
-                        described(&spec.ty.shape, spec.ty.dtype),
-                    )),
-                    None => call_error(error),
-                }
+    pub(crate) fn new(model: engine::Model) -> Model {
+        Model(Owned::new("the model", model))
+    }
+}
+
+/// The exception for a call. If an input has the wrong type, the message has the reference's wording.
+fn input_error(model: &engine::Model, error: Error, inputs: &[driver::Buffer]) -> PyErr {
+    match &error {
+        Error::Graph(_) => {
+            let specs = model.input_metadata().iter().zip(inputs).enumerate();
+            match specs.into_iter().find(|(_, (spec, input))| !fits(spec, input)) {
+                Some((position, (spec, input))) => PyValueError::new_err(format!(
+                    "Input at position {position}: Buffer of type {} does not match expected type {} ({error})",
+                    described(input.shape().iter(), input.dtype()),
+                    described(&spec.ty.shape, spec.ty.dtype),
+                )),
+                None => call_error(error),
             }
-            // In use, unless no call could take the buffer.
-            Error::Input { position, .. } => match inputs.get(*position) {
-                Some(input) if input.is_contiguous() && !input.is_read_only() => {
-                    PyRuntimeError::new_err(error.to_string())
-                }
-                _ => PyValueError::new_err(error.to_string()),
-            },
-            _ => call_error(error),
         }
+        // In use, unless no call could take the buffer.
+        Error::Input { position, .. } => match inputs.get(*position) {
+            Some(input) if input.is_contiguous() && !input.is_read_only() => {
+                PyRuntimeError::new_err(error.to_string())
+            }
+            _ => PyValueError::new_err(error.to_string()),
+        },
+        _ => call_error(error),
     }
 }
 

@@ -12,12 +12,13 @@ use crate::device::{self, Device};
 use crate::error::load_error;
 use crate::graph::{self, GraphBuilder};
 use crate::model::{CompiledModel, Model};
+use crate::owned::Owned;
 use crate::registry::MappingRegistry;
 use crate::running::detached;
 
 /// Compiles graphs and makes models of them.
 #[pyclass(frozen, module = "perihelion._perihelion")]
-pub(crate) struct Session(pub(crate) Arc<InferenceSession>);
+pub(crate) struct Session(pub(crate) Owned<Arc<InferenceSession>>);
 
 #[pymethods]
 impl Session {
@@ -28,30 +29,32 @@ impl Session {
         num_threads: usize,
         extensions: Vec<PathBuf>,
     ) -> PyResult<Session> {
-        let mut devices: Vec<_> = devices.iter().map(|device| Arc::clone(&device.0)).collect();
+        let mut devices = devices.iter().map(|device| device.get()).collect::<PyResult<Vec<_>>>()?;
         if !devices.iter().any(|device| device.is_host()) {
-            devices.push(device::cpu().0);
+            devices.push(device::cpu().get()?);
         }
         let build = || {
             let builder = InferenceSession::builder().devices(devices).num_threads(num_threads);
             builder.custom_extensions(Extensions::load_all(extensions)?).build()
         };
-        detached(py, build)?.map(|session| Session(Arc::new(session))).map_err(load_error)
+        let session = detached(py, build)?.map_err(load_error)?;
+        Ok(Session(Owned::new("the session", Arc::new(session))))
     }
 
     #[getter]
-    fn devices(&self) -> Vec<Device> {
-        self.0.devices().iter().map(|device| Device(Arc::clone(device))).collect()
+    fn devices(&self) -> PyResult<Vec<Device>> {
+        Ok(self.0.get()?.devices().iter().cloned().map(Device::new).collect())
     }
 
     #[getter]
     fn debug(&self) -> DebugConfig {
-        DebugConfig(Some(Arc::clone(&self.0)))
+        DebugConfig(Some(self.0.clone()))
     }
 
     fn compile(&self, py: Python<'_>, path: PathBuf, extensions: Vec<PathBuf>) -> PyResult<CompiledModel> {
-        let compile = || self.0.compile_with(&path, &options(extensions)?);
-        detached(py, compile)?.map(CompiledModel).map_err(load_error)
+        let session = self.0.get()?;
+        let compile = || session.compile_with(&path, &options(extensions)?);
+        detached(py, compile)?.map(CompiledModel::new).map_err(load_error)
     }
 
     fn compile_graphs(
@@ -61,8 +64,9 @@ impl Session {
         extensions: Vec<PathBuf>,
     ) -> PyResult<CompiledModel> {
         let module = graph::module(&graphs)?;
-        let compile = || self.0.compile_with(&module, &options(extensions)?);
-        detached(py, compile)?.map(CompiledModel).map_err(load_error)
+        let session = self.0.get()?;
+        let compile = || session.compile_with(&module, &options(extensions)?);
+        detached(py, compile)?.map(CompiledModel::new).map_err(load_error)
     }
 
     fn init(
@@ -71,9 +75,10 @@ impl Session {
         compiled: &CompiledModel,
         weights: Option<&Bound<'_, PyMapping>>,
     ) -> PyResult<Model> {
+        let (session, compiled) = (self.0.get()?, compiled.0.get()?);
         let weights = MappingRegistry::new(weights)?;
-        let model = detached(py, || self.0.init(&compiled.0, &weights));
-        finish(&weights, model).map(Model)
+        let model = detached(py, || session.init(compiled, &weights));
+        finish(&weights, model).map(Model::new)
     }
 
     fn init_all(
@@ -82,9 +87,10 @@ impl Session {
         compiled: &CompiledModel,
         weights: Option<&Bound<'_, PyMapping>>,
     ) -> PyResult<Vec<(String, Model)>> {
+        let (session, compiled) = (self.0.get()?, compiled.0.get()?);
         let weights = MappingRegistry::new(weights)?;
-        let models = detached(py, || self.0.init_all(&compiled.0, &weights));
-        Ok(finish(&weights, models)?.into_iter().map(|(name, model)| (name, Model(model))).collect())
+        let models = detached(py, || session.init_all(compiled, &weights));
+        Ok(finish(&weights, models)?.into_iter().map(|(name, model)| (name, Model::new(model))).collect())
     }
 
     fn load(
@@ -94,9 +100,10 @@ impl Session {
         extensions: Vec<PathBuf>,
         weights: Option<&Bound<'_, PyMapping>>,
     ) -> PyResult<Model> {
+        let session = self.0.get()?;
         let weights = MappingRegistry::new(weights)?;
-        let model = detached(py, || self.0.load_with(&path, &weights, &options(extensions)?));
-        finish(&weights, model).map(Model)
+        let model = detached(py, || session.load_with(&path, &weights, &options(extensions)?));
+        finish(&weights, model).map(Model::new)
     }
 
     fn load_all(
@@ -106,9 +113,10 @@ impl Session {
         extensions: Vec<PathBuf>,
         weights: Option<&Bound<'_, PyMapping>>,
     ) -> PyResult<Vec<(String, Model)>> {
+        let session = self.0.get()?;
         let weights = MappingRegistry::new(weights)?;
-        let models = detached(py, || self.0.load_all_with(&path, &weights, &options(extensions)?));
-        Ok(finish(&weights, models)?.into_iter().map(|(name, model)| (name, Model(model))).collect())
+        let models = detached(py, || session.load_all_with(&path, &weights, &options(extensions)?));
+        Ok(finish(&weights, models)?.into_iter().map(|(name, model)| (name, Model::new(model))).collect())
     }
 
     fn set_debug_print_options(
@@ -117,41 +125,47 @@ impl Session {
         precision: usize,
         output_directory: Option<PathBuf>,
     ) -> PyResult<()> {
-        self.0.set_debug_print_options(style, precision, output_directory.as_deref()).map_err(load_error)
+        self.0
+            .get()?
+            .set_debug_print_options(style, precision, output_directory.as_deref())
+            .map_err(load_error)
     }
 
     fn set_mojo_assert_level(&self, level: &str) -> PyResult<()> {
-        self.0.set_mojo_assert_level(level.parse::<AssertLevel>().map_err(load_error)?);
+        self.0.get()?.set_mojo_assert_level(level.parse::<AssertLevel>().map_err(load_error)?);
         Ok(())
     }
 
     fn set_mojo_log_level(&self, level: &str) -> PyResult<()> {
-        self.0.set_mojo_log_level(level).map_err(load_error)
+        self.0.get()?.set_mojo_log_level(level).map_err(load_error)
     }
 
     fn set_split_k_reduction_precision(&self, precision: &str) -> PyResult<()> {
-        self.0.set_split_k_reduction_precision(precision).map_err(load_error)
+        self.0.get()?.set_split_k_reduction_precision(precision).map_err(load_error)
     }
 
     fn gpu_profiling(&self, mode: &str) -> PyResult<()> {
-        self.0.gpu_profiling(mode).map_err(load_error)
+        self.0.get()?.gpu_profiling(mode).map_err(load_error)
     }
 
-    fn use_fi_topk_kernel(&self, mode: &str) {
-        self.0.use_fi_topk_kernel(mode);
+    fn use_fi_topk_kernel(&self, mode: &str) -> PyResult<()> {
+        self.0.get()?.use_fi_topk_kernel(mode);
+        Ok(())
     }
 
-    fn use_old_top_k_kernel(&self, mode: &str) {
-        self.0.use_old_top_k_kernel(mode);
+    fn use_old_top_k_kernel(&self, mode: &str) -> PyResult<()> {
+        self.0.get()?.use_old_top_k_kernel(mode);
+        Ok(())
     }
 
-    fn enable_per_tensor_fp8_quantize(&self, mode: &str) {
-        self.0.enable_per_tensor_fp8_quantize(mode);
+    fn enable_per_tensor_fp8_quantize(&self, mode: &str) -> PyResult<()> {
+        self.0.get()?.enable_per_tensor_fp8_quantize(mode);
+        Ok(())
     }
 
     /// The settings of the next compile that differ from the defaults, as plans print them.
-    fn settings(&self) -> String {
-        self.0.kernel_settings().to_string()
+    fn settings(&self) -> PyResult<String> {
+        Ok(self.0.get()?.kernel_settings().to_string())
     }
 }
 

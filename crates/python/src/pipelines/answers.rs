@@ -15,14 +15,14 @@ use pyo3::exceptions::{PyStopIteration, PyUserWarning, PyValueError};
 use pyo3::prelude::*;
 
 use super::error::{pipelines_error, prompt_error};
-use super::owned::Owned;
 use super::waiting::wait;
 use super::wakeups::Wakeups;
 use crate::buffer::Buffer;
+use crate::owned::Closable;
 
 /// Results of a worker, item by item. Dropping it cancels the requests.
 #[pyclass(frozen, module = "perihelion._perihelion")]
-pub(crate) struct Answers(Owned<Incoming>);
+pub(crate) struct Answers(Closable<Incoming>);
 
 struct Incoming {
     items: Pin<Box<dyn Stream<Item = Result<Item, Error>> + Send>>,
@@ -90,7 +90,7 @@ impl Answers {
         if let Poll::Ready(item) = incoming.poll(&mut Context::from_waker(Waker::noop())) {
             incoming.early = Some(item);
         }
-        Answers(Owned::new("the answer", incoming))
+        Answers(Closable::new("the answer", incoming))
     }
 
     /// The chunks of one answer.

@@ -14,14 +14,14 @@ use super::answers::Answers;
 use super::config::{Config, fields};
 use super::error::{open_error, pipelines_error};
 use super::generator::session_for;
-use super::owned::{Owned, return_memory};
 use super::waiting::wait_for_thread;
+use crate::owned::{Closable, return_memory};
 use crate::running::detached;
 use crate::session::Session;
 
 /// A model that embeds, and its thread.
 #[pyclass(frozen, module = "perihelion._perihelion")]
-pub(crate) struct Embedder(Owned<pipelines::Embedder>);
+pub(crate) struct Embedder(Closable<pipelines::Embedder>);
 
 /// A text, or its tokens.
 #[derive(FromPyObject)]
@@ -40,9 +40,10 @@ impl Embedder {
         num_threads: usize,
         session: Option<&Session>,
     ) -> PyResult<Embedder> {
-        let (config, session) = (config.get(), session.map(|session| Arc::clone(&session.0)));
+        let config = config.get();
+        let session = session.map(|session| session.0.get().cloned()).transpose()?;
         let embedder = wait_for_thread(py, move || open(&config, num_threads, session))?;
-        Ok(Embedder(Owned::new("the embedder", embedder.map_err(open_error)?)))
+        Ok(Embedder(Closable::new("the embedder", embedder.map_err(open_error)?)))
     }
 
     /// The fields of the configuration as they were decided, as JSON.

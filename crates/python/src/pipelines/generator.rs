@@ -15,15 +15,15 @@ use pyo3::types::PyDict;
 use super::answers::Answers;
 use super::config::{Config, fields};
 use super::error::{open_error, pipelines_error, prompt_error};
-use super::owned::{Owned, return_memory};
 use super::request::{count, request};
 use super::waiting::wait_for_thread;
+use crate::owned::{Closable, return_memory};
 use crate::running::detached;
 use crate::session::Session;
 
 /// A model that writes, and its thread.
 #[pyclass(frozen, module = "perihelion._perihelion")]
-pub(crate) struct Generator(Owned<TextGenerator>);
+pub(crate) struct Generator(Closable<TextGenerator>);
 
 /// Bytes of text from which tokenizing is worth releasing the GIL.
 const LONG_TEXT: usize = 1024;
@@ -42,10 +42,11 @@ impl Generator {
         chat_template: Option<String>,
         session: Option<&Session>,
     ) -> PyResult<Generator> {
-        let (config, session) = (config.get(), session.map(|session| Arc::clone(&session.0)));
+        let config = config.get();
+        let session = session.map(|session| session.0.get().cloned()).transpose()?;
         let open = move || open(&config, num_threads, chat_template.as_deref(), session);
         let generator = wait_for_thread(py, open)?.map_err(open_error)?;
-        Ok(Generator(Owned::new("the LLM", generator)))
+        Ok(Generator(Closable::new("the LLM", generator)))
     }
 
     /// The fields of the configuration as they were decided, as JSON; those that have no value are left out.

@@ -5,7 +5,6 @@ mod config;
 mod embedder;
 mod error;
 mod generator;
-mod owned;
 mod repo;
 mod request;
 mod waiting;
