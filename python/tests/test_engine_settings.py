@@ -30,7 +30,7 @@ def test_operands_are_rounded_to_eight_bits(save: Save) -> None:
         np.testing.assert_allclose(session.load(path).execute(*operands)[0].to_numpy(), expected, rtol=1e-6)
 
 
-def test_assert_levels_decide_about_indices_and_outputs(save: Save, capfd: pytest.CaptureFixture[str]) -> None:
+def test_assert_levels_decide_about_indices_and_outputs(save: Save, caplog: pytest.LogCaptureFixture) -> None:
     session = InferenceSession()
     path, roots = save(GATHER), save(NEGATIVE_ROOT)
     for level in AssertLevel:
@@ -38,7 +38,8 @@ def test_assert_levels_decide_about_indices_and_outputs(save: Save, capfd: pytes
         model = session.load(path)
         if level in (AssertLevel.NONE, AssertLevel.WARN):
             assert model.execute(floats(1, 2, 3, 4), np.array([7]))[0].item() == 4
-            assert ("clamped" in capfd.readouterr().err) == (level is AssertLevel.WARN)
+            assert ("clamped" in caplog.text) == (level is AssertLevel.WARN)
+            caplog.clear()
         else:
             with pytest.raises(ValueError, match="7"):
                 model.execute(floats(1, 2, 3, 4), np.array([7]))
@@ -56,6 +57,34 @@ def test_log_levels_choose_what_models_log(save: Save) -> None:
             session.load({str(save(NEGATIVE_ROOT))!r}).execute(np.ones(1, "float32"))
         """
     assert python(code).stderr.count("DEBUG perihelion::kernel: call") == 1
+
+
+@pytest.mark.parametrize("handled", [True, False])
+def test_events_go_to_logging_or_else_to_warnings(save: Save, handled: bool) -> None:
+    code = f"""
+        import logging
+        import numpy as np
+        from perihelion.engine import InferenceSession
+        if {handled}:
+            logging.basicConfig(format="%(levelname)s %(name)s %(message)s", level=logging.INFO)
+        session = InferenceSession()
+        session.set_mojo_assert_level("warn")
+        session.set_mojo_log_level("DEBUG")
+        model = session.load({str(save(GATHER))!r})
+        model.execute(np.ones(4, "float32"), np.array([7]))
+        logging.getLogger("perihelion.kernel").setLevel(logging.DEBUG)
+        model.execute(np.ones(4, "float32"), np.array([1]))
+        """
+    lines = python(code).stderr.splitlines()
+    if handled:
+        assert [line.split()[:2] for line in lines] == [
+            ["INFO", "perihelion.kernel"],
+            ["WARNING", "perihelion.check"],
+            ["DEBUG", "perihelion.kernel"],
+        ]
+    else:
+        assert sum("UserWarning: indices out of range were clamped" in line for line in lines) == 1
+        assert sum("DEBUG perihelion::kernel: call" in line for line in lines) == 2
 
 
 @pytest.mark.parametrize("kernel", ["use_fi_topk_kernel", "use_old_top_k_kernel"])

@@ -9,6 +9,7 @@ mod dlpack;
 mod dtype;
 mod error;
 mod graph;
+mod logs;
 mod model;
 mod owned;
 mod pipelines;

@@ -9,6 +9,7 @@ use perihelion::engine::{CancelHandle, ExecuteOptions};
 use pyo3::prelude::*;
 
 use crate::error::InternalError;
+use crate::logs;
 
 /// How often a call looks for signals.
 pub(crate) const SLICE: Duration = Duration::from_millis(50);
@@ -29,11 +30,13 @@ thread_local! {
 /// Runs `work` without the GIL. If a signal raises an exception meanwhile, that is the result; a panic is an
 /// [`InternalError`].
 pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
+    logs::install();
     LOOKED.set(Some(Instant::now()));
     let outcome = guarded(|| py.detach(work));
+    let logged = logs::deliver(py);
     match RAISED.take() {
         Some(raised) => Err(raised),
-        None => outcome,
+        None => outcome.and_then(|value| logged.map(|()| value)),
     }
 }
 

@@ -18,6 +18,7 @@ use super::error::{pipelines_error, prompt_error};
 use super::waiting::wait;
 use super::wakeups::Wakeups;
 use crate::buffer::Buffer;
+use crate::logs;
 use crate::owned::Closable;
 
 /// Results of a worker, item by item. Dropping it cancels the requests.
@@ -71,7 +72,9 @@ impl Answers {
     fn poll(&self, py: Python<'_>, wakeups: &Wakeups, key: u64) -> PyResult<Option<Py<PyAny>>> {
         let mut incoming = self.incoming()?;
         let waker = wakeups.waker(key);
-        match py.detach(|| incoming.poll(&mut Context::from_waker(&waker))) {
+        let polled = py.detach(|| incoming.poll(&mut Context::from_waker(&waker)));
+        logs::deliver(py)?;
+        match polled {
             Poll::Ready(item) => self.settle(py, incoming, item).map(Some),
             Poll::Pending => self.0.put(incoming).map(|()| None),
         }
