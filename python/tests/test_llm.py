@@ -202,6 +202,24 @@ def test_other_things_that_cannot_be(llm: LLM) -> None:
         __import__("pickle").dumps(llm)
 
 
+def test_a_prompt_that_fails_is_an_exception_among_the_results(llm: LLM) -> None:
+    params = SamplingParams(temperature=0.8, max_tokens=5, seed=3, n=2)
+    expected = llm.generate(["Once", "The fox"], params)
+    prompts = ["Once", "word " * 1000, "The fox", [1, 99_999]]
+    first, long, last, unknown = llm.generate(prompts, params, on_error="return")
+    assert isinstance(first, RequestOutput) and isinstance(last, RequestOutput)
+    texts = [[completion.text for completion in out.outputs] for out in (first, last)]
+    assert texts == [[completion.text for completion in out.outputs] for out in expected]
+    assert isinstance(long, PromptTooLong) and long.limit == 512 and str(long).startswith("prompt 2 of 4: ")
+    assert isinstance(unknown, ValueError) and str(unknown).startswith("prompt 4 of 4: token 99999")
+    wrong = llm.generate(["Once", "The fox"], [params, SamplingParams(top_p=2)], on_error="return")[1]
+    assert isinstance(wrong, ValueError) and "top_p" in str(wrong)
+    with pytest.raises(PromptTooLong, match="prompt 2 of 4"):
+        llm.generate(prompts, params)
+    with pytest.raises(ValueError, match="on_error: got 'ignore', expected 'raise' or 'return'"):
+        llm.generate("Once", on_error="ignore")  # type: ignore[call-overload]
+
+
 def test_scores_are_log_probabilities() -> None:
     with LLM(enable_echo=True) as llm:
         scores, tokens = llm.score(["Once upon a time there was", [0, 5, 6]])

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from json import dumps
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Generic, TypeVar, Union
+from typing import Any, Generic, Literal, TypeVar, Union, overload
 
 from perihelion import _perihelion
 from perihelion.engine import InferenceSession
@@ -117,20 +117,41 @@ class LLM(_Model[_perihelion.Generator]):
         """The model's tokenizer."""
         return Tokenizer(self._native)
 
+    @overload
     def generate(
         self,
         prompts: Prompt | Sequence[Prompt],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         progress: bool = False,
-    ) -> list[RequestOutput]:
+        on_error: Literal["raise"] = "raise",
+    ) -> list[RequestOutput]: ...
+    @overload
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        progress: bool = False,
+        on_error: Literal["return"],
+    ) -> list[RequestOutput | Exception]: ...
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        progress: bool = False,
+        on_error: Literal["raise", "return"] = "raise",
+    ) -> list[RequestOutput] | list[RequestOutput | Exception]:
         """Continues prompts, all of them together. The results have the order of the prompts.
 
+        With `on_error="return"`, the result of a prompt that fails is the exception, and the others are answered.
+
         Raises:
-            ValueError: a prompt or a parameter that cannot be, before anything is computed.
+            ValueError: an invalid prompt or parameter, before anything is computed.
             PromptTooLong: a prompt leaves no room for an answer.
         """
-        batch = _Batch(self._native, _prompts(prompts), sampling_params)
+        batch = _Batch(self._native, _prompts(prompts), sampling_params, on_error)
         bar = _Progress(progress, batch.size)
         try:
             while batch.done < batch.size:
@@ -185,7 +206,8 @@ class LLM(_Model[_perihelion.Generator]):
         loop = _running()
         while batch.done < batch.size:
             batch.take(await loop.next(batch.answers))
-        return batch.outputs()[0]
+        output: RequestOutput = batch.outputs()[0]
+        return output
 
     async def achat(
         self,
@@ -321,7 +343,10 @@ class _Batch:
         native: _perihelion.Generator,
         prompts: Sequence[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None,
+        on_error: str = "raise",
     ) -> None:
+        if on_error not in ("raise", "return"):
+            raise ValueError(f"on_error: got {on_error!r}, expected 'raise' or 'return'")
         if params is None or isinstance(params, SamplingParams):
             self.params = [params or SamplingParams()] * len(prompts)
         else:
@@ -331,21 +356,31 @@ class _Batch:
         self.prompts = prompts
         self.tokens = [_tokens(native, prompt) for prompt in prompts]
         self.seeds = [_seed(one) for one in self.params]
-        self.answers = native.batch(self.tokens, self.params, self.seeds)
-        self.size, self.done = sum(one.n for one in self.params), 0
-        self._answers: list[Any] = [None] * self.size
+        self._returns_errors = on_error == "return"
+        self.answers, self.size = native.batch(self.tokens, self.params, self.seeds, self._returns_errors)
+        self.done = 0
+        self._answers: list[dict[int, Any]] = [{} for _ in prompts]
+        self._errors: dict[int, Exception] = {}
 
     def take(self, item: Any) -> None:
-        index, answer = item
-        self._answers[index] = answer
+        prompt, sample, answer = item
+        if not isinstance(answer, Exception):
+            self._answers[prompt][sample] = answer
+        elif self._returns_errors:
+            self._errors[prompt] = answer
+        else:
+            raise answer
         self.done += 1
 
-    def outputs(self) -> list[RequestOutput]:
-        answers, outputs = iter(self._answers), []
-        for prompt, tokens, params, seed in zip(self.prompts, self.tokens, self.params, self.seeds):
-            text = prompt if isinstance(prompt, str) else None
-            outputs.append(_output(text, tokens, [next(answers) for _ in range(params.n)], params, seed))
-        return outputs
+    def outputs(self) -> list[Any]:
+        """The answers to each prompt, or its exception."""
+        return [self._errors.get(index) or self._output(index) for index in range(len(self.prompts))]
+
+    def _output(self, index: int) -> RequestOutput:
+        prompt, answers = self.prompts[index], self._answers[index]
+        text = prompt if isinstance(prompt, str) else None
+        ordered = [answers[sample] for sample in sorted(answers)]
+        return _output(text, self.tokens[index], ordered, self.params[index], self.seeds[index])
 
 
 class _Request:

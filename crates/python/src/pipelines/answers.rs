@@ -34,15 +34,42 @@ struct Incoming {
 enum Item {
     /// A part of an answer, and the warnings that came before it.
     Chunk(Chunk, Vec<Warning>),
+    /// An answer to one of several prompts.
     Answer {
-        index: usize,
-        count: usize,
+        sample: Sample,
+        prompts: usize,
         answer: Result<Completion, Error>,
     },
     Vectors {
         vectors: Vec<Embedding>,
         dims: usize,
     },
+}
+
+/// The index of a prompt, and which of its answers.
+type Sample = (usize, usize);
+
+/// Requests that run together.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub(super) prompts: usize,
+    pub(super) requests: Vec<Request>,
+    samples: Vec<Sample>,
+    /// Prompts that do not run, by their index.
+    pub(super) refused: Vec<(usize, Error)>,
+}
+
+impl Batch {
+    /// A batch without requests, of so many prompts.
+    pub(super) fn new(prompts: usize) -> Batch {
+        Batch { prompts, ..Batch::default() }
+    }
+
+    /// Adds the requests of a prompt.
+    pub(super) fn add(&mut self, prompt: usize, requests: Vec<Request>) {
+        self.samples.extend((0..requests.len()).map(|sample| (prompt, sample)));
+        self.requests.extend(requests);
+    }
 }
 
 /// Text, tokens, log-probabilities and, at the end, the reason and the usage.
@@ -113,13 +140,16 @@ impl Answers {
         Answers::new(stream::once_future(start).flatten())
     }
 
-    /// The answers to requests that run together, as they are completed.
-    pub(super) fn of_batch(generator: TextGenerator, requests: Vec<Request>) -> Answers {
+    /// The answers to requests that run together, as they are completed; refused prompts come first.
+    pub(super) fn of_batch(generator: TextGenerator, batch: Batch) -> Answers {
         enum State {
             Waiting(TextGenerator, Vec<Request>),
             Running(BatchStream),
         }
-        let count = requests.len();
+        let Batch { prompts, requests, samples, refused } = batch;
+        let refused = refused.into_iter().map(move |(prompt, error)| {
+            Ok(Item::Answer { sample: (prompt, 0), prompts, answer: Err(error) })
+        });
         let next = move |state| async move {
             let mut batch = match state {
                 State::Waiting(generator, requests) => generator.batch_async(requests).await,
@@ -127,12 +157,15 @@ impl Answers {
             };
             let item = match batch.next_completion().await {
                 Ok(None) => return None,
-                Ok(Some((index, answer))) => Ok(Item::Answer { index, count, answer }),
+                Ok(Some((index, answer))) => Ok((index, answer)),
                 Err(error) => Err(error),
             };
             Some((item, State::Running(batch)))
         };
-        Answers::new(stream::unfold(State::Waiting(generator, requests), next))
+        let answers = stream::unfold(State::Waiting(generator, requests), next).map(move |answer| {
+            answer.map(|(index, answer)| Item::Answer { sample: samples[index], prompts, answer })
+        });
+        Answers::new(stream::iter(refused).chain(answers))
     }
 
     /// The vectors of texts.
@@ -185,9 +218,12 @@ impl Item {
                 warn(py, warnings)?;
                 chunk.into_py_any(py)
             }
-            Item::Answer { index, count, answer } => {
-                let answer = answer.map_err(|error| prompt_error(error, index, count))?;
-                (index, completion(py, answer)?).into_py_any(py)
+            Item::Answer { sample: (prompt, sample), prompts, answer } => {
+                let answer = match answer {
+                    Ok(answer) => completion(py, answer)?,
+                    Err(error) => prompt_error(error, prompt, prompts).into_value(py).into_any(),
+                };
+                (prompt, sample, answer).into_py_any(py)
             }
             Item::Vectors { vectors, dims } => matrix(&vectors, dims).into_py_any(py),
         }

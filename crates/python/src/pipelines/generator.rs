@@ -12,7 +12,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::answers::Answers;
+use super::answers::{Answers, Batch};
 use super::config::{Config, fields};
 use super::error::{open_error, pipelines_error, prompt_error};
 use super::request::{count, request};
@@ -67,23 +67,28 @@ impl Generator {
         detached(py, || Answers::of_text(generator, request))
     }
 
-    /// The answers to requests that run together.
+    /// The answers to requests that run together, and how many there are. A prompt that is refused is one answer if
+    /// `returns_errors`, else an exception.
     fn batch(
         &self,
         py: Python<'_>,
         prompts: Vec<Vec<u32>>,
         params: Vec<Bound<'_, PyAny>>,
         seeds: Vec<u64>,
-    ) -> PyResult<Answers> {
-        let (generator, total) = (self.0.get()?, prompts.len());
-        let mut requests = Vec::with_capacity(total);
+        returns_errors: bool,
+    ) -> PyResult<(Answers, usize)> {
+        let generator = self.0.get()?;
+        let mut batch = Batch::new(prompts.len());
         for (index, ((prompt, params), seed)) in prompts.into_iter().zip(params).zip(seeds).enumerate() {
-            let count = count(&params)?;
-            let request = generator.prepare(request(prompt, &params, seed)?);
-            let samples = request.and_then(|request| request.samples(count));
-            requests.extend(samples.map_err(|error| prompt_error(error, index, total))?);
+            let (request, count) = (request(prompt, &params, seed)?, count(&params)?);
+            match generator.prepare(request).and_then(|request| request.samples(count)) {
+                Ok(samples) => batch.add(index, samples),
+                Err(error) if returns_errors => batch.refused.push((index, error)),
+                Err(error) => return Err(prompt_error(error, index, batch.prompts)),
+            }
         }
-        detached(py, || Answers::of_batch(generator, requests))
+        let count = batch.requests.len() + batch.refused.len();
+        Ok((detached(py, || Answers::of_batch(generator, batch))?, count))
     }
 
     /// The natural logarithm of the probability of each token but the first.
