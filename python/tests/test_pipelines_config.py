@@ -46,6 +46,25 @@ PAGE = (
 )
 
 
+def test_default_max_length_is_lowered_but_explicit_512_is_an_error(tmp_path: Path) -> None:
+    for file in shared("stories260k/hf").iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    text = (tmp_path / "config.json").read_text()
+    (tmp_path / "config.json").write_text(json.dumps({**json.loads(text), "max_position_embeddings": 128}))
+    default = PipelineConfig(str(tmp_path))
+    for config in (default, dataclasses.replace(default, top_k=3), pickle.loads(pickle.dumps(default))):
+        with pytest.warns(UserWarning, match="max_length is lowered from the default 512 to 128"):
+            assert config.resolve().max_length == 128
+    given = PipelineConfig(str(tmp_path), max_length=512)
+    assert given == default and repr(given) == repr(default)
+    for config in (given, dataclasses.replace(given, top_k=3), pickle.loads(pickle.dumps(given))):
+        with pytest.raises(ConfigError, match="give at most 128"):
+            config.resolve()
+    default.max_length = 512
+    with pytest.raises(ConfigError, match="give at most 128"):
+        default.resolve()
+
+
 def test_the_signatures_are_those_of_the_page() -> None:
     parameters = str(inspect.signature(PipelineConfig)).removesuffix(" -> None")
     assert parameters == PAGE

@@ -267,6 +267,10 @@ class HuggingFaceRepo:
         return HuggingFaceRepo, (self.repo_id, self.trust_remote_code, self.repo_type)
 
 
+class _Default(int):
+    """A default that a model may lower. An equal number that a program gives is an ordinary `int`, and stays."""
+
+
 @dataclass
 class PipelineConfig:
     """Which model runs, on which devices, within which limits. `PipelineConfig.help()` explains each field.
@@ -287,7 +291,7 @@ class PipelineConfig:
     quantization_encoding: Optional[SupportedEncoding] = None
     serialized_model_path: Optional[str] = None
     save_to_serialized_model_path: Optional[str] = None
-    max_length: int = 512
+    max_length: int = _Default(512)
     max_new_tokens: int = -1
     max_cache_batch_size: int = 1
     max_ce_batch_size: int = 32
@@ -307,7 +311,7 @@ class PipelineConfig:
     _weights_converter: Optional[type[WeightsConverter]] = field(default=None, repr=False)
     _weights_repo_id: Optional[str] = field(default=None, repr=False)
     revision: Optional[str] = field(default=None, kw_only=True)
-    max_batch_tokens: int = field(default=512, kw_only=True)
+    max_batch_tokens: int = field(default=_Default(512), kw_only=True)
     weights_dtype: Optional[str] = field(default=None, kw_only=True)
     cache_dtype: Optional[str] = field(default=None, kw_only=True)
     quantize: Optional[str] = field(default=None, kw_only=True)
@@ -414,7 +418,7 @@ class PipelineConfig:
     def _native(self) -> _perihelion.Config:
         """The native configuration of the fields that are not the defaults."""
         given = {name: _plain(getattr(self, name)) for name, default in _DEFAULTS.items()}
-        changed = {name: value for name, value in given.items() if value != _DEFAULTS[name]}
+        changed = {name: value for name, value in given.items() if not _is_default(value, _DEFAULTS[name])}
         text = json.dumps({**changed, "device_specs": [_device_name(spec) for spec in self.device_specs]})
         return _perihelion.Config(text, self._weights_repo_id, self._weights_converter)
 
@@ -476,6 +480,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(one) for one in value]
     return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return bool(value == default) and isinstance(value, _Default) == isinstance(default, _Default)
 
 
 def _device_name(spec: Any) -> str:
