@@ -34,7 +34,9 @@ from perihelion.graph import (
     ops,
 )
 
-LEAKY_RELU = Path(__file__).parents[2] / "examples" / "extensions" / "leaky_relu.rs"
+EXTENSIONS = Path(__file__).parents[2] / "examples" / "extensions"
+LEAKY_RELU = EXTENSIONS / "leaky_relu.rs"
+STATISTICS = EXTENSIONS / "statistics" / "src" / "lib.rs"
 
 
 def twice(name: str = "twice") -> Graph:
@@ -214,8 +216,8 @@ class TestErrors:
             session.load(graph).execute(np.zeros(3, np.float32))
 
     def test_negative_counts_are_value_errors(self) -> None:
-        with Graph("g", input_types=[tensor("float32", 3, 4)]) as graph:
-            x = graph.inputs[0].tensor
+        with Graph("g", input_types=[tensor("float32", 3, 4), tensor("float32", "n")]) as graph:
+            x, symbolic = (value.tensor for value in graph.inputs)
             for wrong in (
                 lambda: ops.top_k(x, -1),
                 lambda: ops.chunk(x, -1),
@@ -229,7 +231,9 @@ class TestErrors:
                 lambda: ops.gelu(x, "exact"),
                 lambda: ops.resize_nearest(x, [1, 1], 4),
                 lambda: ops.min(x, x, axis=0),
-                lambda: x[::-1],
+                lambda: x[::0],
+                lambda: symbolic[::-1],
+                lambda: ops.split(symbolic, ["n", 1]),
                 lambda: x.reshape([-1, -1]),
             ):
                 with pytest.raises(ValueError):
@@ -260,6 +264,22 @@ class TestCustomOps:
             assert graph.kernel_libraries_paths == [LEAKY_RELU]
             (y,) = InferenceSession().load(graph).execute(np.array([-1, 2], np.float32))
             np.testing.assert_array_equal(y.to_numpy(), [-0.5, 2])
+
+    def test_an_op_of_a_library_changes_a_buffer(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PERIHELION_CACHE_DIR", str(tmp_path))
+        if shutil.which("rustc") is None:
+            pytest.skip("needs rustc")
+        types: list[Type] = [BufferType(DType.float32, ["n"], CPU), tensor("float32", "n")]
+        with Graph("g", input_types=types, custom_extensions=[STATISTICS]) as graph:
+            mean, x = graph.inputs
+            before = mean.buffer[...]
+            assert ops.inplace_custom("moving_mean", CPU, [mean, x], parameters={"rate": 0.5}) == []
+            graph.output(before, mean.buffer[...])
+        model = InferenceSession().load(graph)
+        state = Buffer.zeros((2,), DType.float32)
+        for old, new in (([0, 0], [2, 4]), ([2, 4], [3, 6])):
+            y, z = model.execute(state, np.array([4, 8], np.float32))
+            assert [y.to_numpy().tolist(), z.to_numpy().tolist(), state.to_numpy().tolist()] == [old, new, new]
 
     def test_wrong_ops(self) -> None:
         types: list[Type] = [tensor("float32", "n"), BufferType(DType.int8, [1], CPU)]

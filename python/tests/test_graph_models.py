@@ -163,7 +163,7 @@ def test_slices_are_numpys(draw: st.DataObject) -> None:
     indices: list[Any] = []
     for size in shape[: draw.draw(st.integers(1, len(shape)))]:
         at = st.integers(-size, size - 1)
-        steps = st.none() | st.integers(1, 3)
+        steps = st.none() | st.integers(1, 3) | st.integers(-3, -1)
         indices.append(draw.draw(at | st.builds(slice, ends, ends, steps)))
     indices.insert(
         draw.draw(st.integers(0, len(indices))), draw.draw(st.sampled_from([None, ..., slice(None)]))

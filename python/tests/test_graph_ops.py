@@ -275,6 +275,12 @@ CASES = [
         [x],
         dynamic=False,
     ),
+    Case(
+        "split by dims",
+        lambda x, y: ops.split(ops.concat([x, y], 1), [1, x.shape[1] - 1, y.shape[1]], axis=1),
+        lambda x, y: np.split(np.concatenate([x, y], 1), [1, 5], 1),
+        [x, y],
+    ),
     Case("chunk", lambda x: ops.chunk(x, 3), lambda x: np.split(x, 3), [x], dynamic=False),
     Case("tile", lambda x: ops.tile(x, [2, 1, 3]), lambda x: np.tile(x, (2, 1, 3)), [x]),
     Case("repeat_interleave", lambda x: ops.repeat_interleave(x, 2), lambda x: np.repeat(x, 2), [x]),

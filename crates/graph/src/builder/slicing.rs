@@ -21,8 +21,8 @@ pub enum Index {
         start: Option<i64>,
         /// The one after the last; `None` is the end.
         stop: Option<i64>,
-        /// The distance, at least 1.
-        step: usize,
+        /// The distance. A negative one goes backwards, as in Python; the axis of a tensor, and its size a number.
+        step: i64,
     },
     /// As [`Index::Range`], with ends that are values [] of i32 or i64: `x[(slice(start, stop, step), out_dim)]`. The
     /// size is `out_dim`; a symbol that has no size yet gets it from the data. Of tensors only.
@@ -137,13 +137,16 @@ impl Builder {
                 let stop = (*at != -1).then(|| at.wrapping_add(1));
                 self.op(Slice { axis, start: *at, stop, step: 1 }, &[x])
             }
-            Index::Range { start, stop, step } => {
-                let (start, stop) = clip(&self.ty(x).shape[axis], *start, *stop);
-                match (start, stop, step) {
-                    (0, None, 1) => Ok(x),
-                    _ => self.op(Slice { axis, start, stop, step: *step }, &[x]),
+            Index::Range { start, stop, step } => match usize::try_from(*step) {
+                Ok(step) => {
+                    let (start, stop) = clip(&self.ty(x).shape[axis], *start, *stop);
+                    match (start, stop, step) {
+                        (0, None, 1) => Ok(x),
+                        _ => self.op(Slice { axis, start, stop, step }, &[x]),
+                    }
                 }
-            }
+                Err(_) => self.slice_backwards(x, axis, *start, *stop, *step),
+            },
             Index::Span { start, stop, step, out_dim } => {
                 let out_dim = self.out_dim(out_dim);
                 let mut operands = vec![x];
@@ -166,6 +169,55 @@ impl Builder {
         }
     }
 
+    /// Gathers the elements of an axis from `start` down to the one after `stop`.
+    #[track_caller]
+    fn slice_backwards(
+        &mut self,
+        x: Value,
+        axis: usize,
+        start: Option<i64>,
+        stop: Option<i64>,
+        step: i64,
+    ) -> Result<Value, Error> {
+        let dim = &self.ty(x).shape[axis];
+        let Some(size) = dim.as_static().and_then(|size| i64::try_from(size).ok()) else {
+            let message = format!("the step of a slice is {step}, but the size of axis {axis} is `{dim}`");
+            return Err(self.refuse("slice_tensor", format!("{message}, expected a number")));
+        };
+        let end = |end: i64| if end < 0 { end.saturating_add(size).max(-1) } else { end.min(size - 1) };
+        let (first, last) = (start.map_or(size - 1, end), stop.map_or(-1, end));
+        let indices = self.range(first as f64, last as f64, step as f64, DType::I64)?;
+        self.op(Gather { axis }, &[x, indices])
+    }
+
+    /// Parts of a tensor along an axis. Their sizes, which may be symbols, sum to the size of the axis.
+    ///
+    /// # Errors
+    /// If there is no such axis, or the sizes have another sum.
+    #[track_caller]
+    pub fn split_dims(&mut self, x: Value, axis: isize, sizes: &[Dim]) -> Result<Vec<Value>, Error> {
+        if let Some(sizes) = sizes.iter().map(Dim::as_static).collect::<Option<Vec<usize>>>() {
+            return self.split(x, axis, &sizes);
+        }
+        let axis = self.axis("split", x, axis)?;
+        if let Some(size) = sizes.iter().find(|size| size.as_integer().is_some_and(i64::is_negative)) {
+            return Err(self.refuse("split", format!("the size {size} is negative")));
+        }
+        let (sum, size) = (sizes.iter().fold(Dim::from(0), |sum, size| &sum + size), &self.ty(x).shape[axis]);
+        if sum != *size {
+            let message = format!("the sizes sum to `{sum}`, expected `{size}`, the size of axis {axis}");
+            return Err(self.refuse("split", message));
+        }
+        let (mut start, mut parts) = (Dim::from(0), Vec::new());
+        for size in sizes {
+            let at = self.sizes_to_tensor(std::slice::from_ref(&start))?;
+            let at = self.reshape(at, [])?;
+            parts.push(self.slice_axis(x, axis, &Index::Window { start: at, size: size.clone() })?);
+            start = &start + size;
+        }
+        Ok(parts)
+    }
+
     /// The box of a buffer that indices name.
     #[track_caller]
     fn sides(&self, op: &'static str, buffer: Value, indices: &[Index]) -> Result<Vec<Side>, Error> {
@@ -181,12 +233,17 @@ impl Builder {
                     Side { start: Start::Value(*start), size: size.clone(), step: 1 }
                 }
                 Index::Range { start, stop, step } => {
+                    let Ok(step) = usize::try_from(*step) else {
+                        let message =
+                            format!("the step of a slice of a buffer is {step}, expected at least 1");
+                        return Err(self.refuse(op, message));
+                    };
                     let (start, stop) = clip(size, *start, *stop);
                     let whole = Type::new(ty.dtype, [size.clone()]);
-                    match (Slice { axis: 0, start, stop, step: *step }).infer(&[&whole]) {
+                    match (Slice { axis: 0, start, stop, step }).infer(&[&whole]) {
                         Ok(mut part) => {
                             let size = part.swap_remove(0).shape.swap_remove(0);
-                            Side { start: Start::Known(start), size, step: *step }
+                            Side { start: Start::Known(start), size, step }
                         }
                         Err(error) => return Err(self.refuse(op, error.0)),
                     }
@@ -313,6 +370,44 @@ mod tests {
 
     fn scalar(b: &mut Builder, value: i64) -> Value {
         b.constant(Tensor::scalar(value))
+    }
+
+    #[test]
+    fn negative_steps_go_backwards_along_axes_whose_size_is_a_number() {
+        let slice =
+            |start, stop, step| move |_: &mut Builder| vec![Index::Range { start, stop, step }, Index::At(0)];
+        check(slice(None, None, -1), Ok(("i32[3]", &[8, 4, 0])));
+        check(slice(None, None, -2), Ok(("i32[2]", &[8, 0])));
+        check(slice(Some(9), Some(0), -1), Ok(("i32[2]", &[8, 4])));
+        check(slice(Some(-2), Some(-9), -1), Ok(("i32[2]", &[4, 0])));
+        check(slice(Some(0), Some(2), -1), Ok(("i32[0]", &[])));
+        check(slice(Some(0), Some(0), i64::MIN), Ok(("i32[0]", &[])));
+        let expected =
+            "slice_tensor: the step of a slice is -1, but the size of axis 1 is `n`, expected a number";
+        let last = Index::Range { start: None, stop: None, step: -1 };
+        check(|_| vec![Index::ALL, last], Err(expected));
+    }
+
+    #[test]
+    fn parts_may_have_symbols_as_sizes() {
+        let mut b = Builder::new("g");
+        let x = b.input("x", Type::new(DType::I32, dims!["n"]));
+        let y = b.input("y", Type::new(DType::I32, dims!["m"]));
+        let both = b.concat(&[x, y, x], 0).unwrap();
+        let (n, m) = (Dim::symbol("n"), Dim::symbol("m"));
+        let parts =
+            b.split_dims(both, -1, &[n.clone(), Dim::from(1), &m - &Dim::from(1), n.clone()]).unwrap();
+        let error = |b: &mut Builder, sizes: &[Dim]| {
+            b.split_dims(both, 0, sizes).unwrap_err().without_location().to_string()
+        };
+        assert_eq!(error(&mut b, &[Dim::integer(-1), n.clone()]), "split: the size -1 is negative");
+        let expected = "split: the sizes sum to `n + m`, expected `2 * n + m`, the size of axis 0";
+        assert_eq!(error(&mut b, &[n, m]), expected);
+        let graph = b.finish(&parts).unwrap();
+        let inputs = [Tensor::from_slice([2], &[1, 2]), Tensor::from_slice([3], &[3, 4, 5])];
+        let outputs = graph.evaluate(&inputs, &|_| None).unwrap().outputs;
+        let values: Vec<Vec<i32>> = outputs.iter().map(|part| part.to_vec()).collect();
+        assert_eq!(values, [vec![1, 2], vec![3], vec![4, 5], vec![1, 2]]);
     }
 
     #[test]

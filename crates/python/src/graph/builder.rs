@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use super::dim::{Dim, dims};
 use super::images::{self, WindowsArgument};
 use super::value::{
-    Count, IndexArgument, OperandArgument, Parameter, TypeArgument, Value, counts, to_device, values,
+    Count, IndexArgument, OperandArgument, Parameter, TypeArgument, Value, to_device, values,
 };
 use crate::dtype;
 use crate::error::{graph_error, load_error};
@@ -392,8 +392,8 @@ impl GraphBuilder {
         self.value(|b| b.stack(&values(&parts), axis))
     }
 
-    fn split(&self, x: &Value, sizes: Vec<Count>, axis: isize) -> PyResult<Vec<Value>> {
-        self.values(|b| b.split(x.value, axis, &counts(sizes)))
+    fn split(&self, x: &Value, sizes: Vec<PyRef<'_, Dim>>, axis: isize) -> PyResult<Vec<Value>> {
+        self.values(|b| b.split_dims(x.value, axis, &dims(&sizes)))
     }
 
     fn chunk(&self, x: &Value, chunks: Count, axis: isize) -> PyResult<Vec<Value>> {

@@ -154,8 +154,6 @@ impl FromPyObject<'_, '_> for IndexArgument {
         if let Ok(slice) = object.cast::<PySlice>() {
             let end = |name| -> PyResult<Option<i64>> { slice.getattr(name)?.extract() };
             let step = end("step")?.unwrap_or(1);
-            let step = usize::try_from(step).ok().filter(|&step| step > 0);
-            let step = step.ok_or_else(|| PyValueError::new_err("the step of a slice must be positive"))?;
             return Ok(IndexArgument(Index::Range { start: end("start")?, stop: end("stop")?, step }));
         }
         if !object.is_instance_of::<PyBool>()

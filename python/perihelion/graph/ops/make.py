@@ -79,7 +79,7 @@ def range(
     dtype: DType,
     device: Device | DeviceRef,
 ) -> TensorValue:
-    """`start`, `start + step` and so on, before `stop`.
+    """`start`, `start + step` and so on before `stop`: `ceil((stop - start) / step)` elements, as NumPy's `arange`.
 
     Args:
         start: the first: a number, a dim, or a tensor without axes.

@@ -132,9 +132,9 @@ def stack(vals: Iterable[TensorValueLike], axis: int = 0) -> TensorValue:
 
 
 def split(x: TensorValueLike, split_sizes: Sequence[int | Dim], axis: int = 0) -> list[TensorValue]:
-    """Parts of a tensor along an axis, whose sizes sum to that of the axis."""
+    """Parts of a tensor along an axis. Their sizes sum to the size of the axis."""
     graph = _current()
-    parts = graph._native.split(_native("x", x), [int(size) for size in split_sizes], axis)
+    parts = graph._native.split(_native("x", x), _dims(split_sizes), axis)
     return [_wrap_tensor(part, graph) for part in parts]
 
 
