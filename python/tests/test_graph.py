@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from graphs import CPU, Array, data, run, tensor
 
+import perihelion
 from perihelion.driver import Buffer
 from perihelion.dtype import DType
 from perihelion.engine import InferenceSession
@@ -206,6 +207,25 @@ class TestErrors:
             1 // 0
         with pytest.raises(LookupError):
             Graph.current
+
+    def test_tracebacks_show_two_frames_of_ours(self) -> None:
+        package = str(Path(perihelion.__file__).parent)
+        with Graph("g", input_types=[tensor("float32", 3, 4)]) as graph:
+            x = graph.inputs[0].tensor
+            for wrong in (
+                lambda: ops.add(x, "y"),  # type: ignore[arg-type]
+                lambda: x + "y",  # type: ignore[operator]
+                lambda: ops.conv2d(x, object()),  # type: ignore[arg-type]
+                lambda: ops.scatter(x, x, object()),  # type: ignore[arg-type]
+                lambda: x.reshape([object()]),  # type: ignore[list-item]
+                lambda: TensorType(DType.float32, [object()], CPU),  # type: ignore[list-item]
+            ):
+                with pytest.raises(TypeError) as raised:
+                    wrong()
+                assert sum(str(entry.path).startswith(package) for entry in raised.traceback) == 2
+            with pytest.raises(KeyError) as missing:
+                ops.while_loop([x], lambda x: {}["condition"], lambda x: [x])
+            assert missing.traceback[-1].name == "<lambda>"
 
     def test_source_tracebacks_name_the_line_of_python(self) -> None:
         session = InferenceSession()

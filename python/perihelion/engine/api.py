@@ -362,7 +362,9 @@ class InferenceSession:
         *,
         custom_extensions: CustomExtensionsType | None = None,
     ) -> None:
-        natives = [_expect("devices", device, Device)._native for device in devices]
+        natives = []
+        for device in devices:
+            natives.append(_expect("devices", device, Device)._native)
         threads = 0 if num_threads is None else num_threads
         if threads < 0:
             raise ValueError(f"num_threads: got {threads}, expected at least 0")

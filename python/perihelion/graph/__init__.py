@@ -1,5 +1,7 @@
 """Graphs: built in Python, compiled by `perihelion.engine`."""
 
+from perihelion._tracebacks import shorten_methods
+
 from . import ops
 from .dim import AlgebraicDim, Dim, DimLike, StaticDim, SymbolicDim
 from .graph import (
@@ -68,3 +70,6 @@ __all__ = [
     "default_custom_extensions_scope",
     "ops",
 ]
+
+for _class in (Dim, Shape, Type, TensorType, BufferType, TensorValue, BufferValue, Weight, Graph):
+    shorten_methods(_class)

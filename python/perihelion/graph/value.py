@@ -38,7 +38,7 @@ __all__ = [
 _GRAPHS: ContextVar[tuple[Graph, ...]] = ContextVar("perihelion.graph.graphs", default=())
 """The graphs whose `with` blocks and functions run, the innermost last."""
 
-_PACKAGE = os.path.dirname(__file__)
+_PACKAGE = os.path.dirname(os.path.dirname(__file__))
 
 
 def _current() -> Graph:

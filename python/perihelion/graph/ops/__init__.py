@@ -1,5 +1,7 @@
 """Ops: functions of the values of the current graph."""
 
+from perihelion._tracebacks import shorten
+
 from . import (
     allreduce,
     along,
@@ -39,3 +41,7 @@ __all__ += indexing.__all__
 __all__ += make.__all__
 __all__ += products.__all__
 __all__ += shapes.__all__
+
+shorten(globals(), __all__)
+for _module in (allreduce, bundled_allreduce, complex, random, reducescatter):
+    shorten(vars(_module), _module.__all__)
