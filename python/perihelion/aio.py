@@ -40,19 +40,18 @@ class _Loop:
         """The next item; `StopAsyncIteration` after the last. Cancelling it cancels the request."""
         key = next(self._keys)
         try:
-            while True:
+            while (item := answers.poll(self._native, key)) is None:
+                # `_wake` runs on this loop, so it cannot run before the future is there.
                 future = self._waiting[key] = asyncio.get_running_loop().create_future()
-                item = answers.poll(self._native, key)
-                if item is not None:
-                    return item
                 await future
+            return item
         except StopIteration:
             raise StopAsyncIteration from None
         except BaseException:
             answers.close()
             raise
         finally:
-            del self._waiting[key]
+            self._waiting.pop(key, None)
 
 
 _loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = weakref.WeakKeyDictionary()
@@ -61,6 +60,7 @@ _loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = weakref.We
 def _running() -> _Loop:
     """The waiting tasks of the running loop."""
     loop = asyncio.get_running_loop()
-    if loop not in _loops:
-        _loops[loop] = _Loop(loop)
-    return _loops[loop]
+    found = _loops.get(loop)
+    if found is None:
+        found = _loops[loop] = _Loop(loop)
+    return found

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use perihelion::driver::{self, DType, Error, Index, MAX_RANK, MapMode, Scalar, Shape};
 use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyCapsule, PyDict, PyFloat, PyInt, PySlice, PyTuple};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBool, PyCapsule, PyDict, PyFloat, PyInt, PySlice, PyTuple, PyType};
 use pyo3::{IntoPyObjectExt, intern};
 
 use crate::error::driver_error;
@@ -51,7 +52,8 @@ impl Buffer {
         dlpack::export(py, &self.0, versioned)
     }
 
-    /// NumPy's `__array_interface__`.
+    /// The interface that NumPy makes an array of. The array keeps this object, and with it the memory.
+    #[getter(__array_interface__)]
     fn array_interface<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let buffer = &self.0;
         let typestr = dtype::type_string(buffer.dtype()).ok_or_else(|| {
@@ -61,13 +63,15 @@ impl Buffer {
             ))
         })?;
         let address = buffer.to_dlpack().map_err(driver_error)?.tensor().data.addr();
-        let size = buffer.element_size() as isize;
-        let strides: Vec<isize> = buffer.strides().iter().map(|stride| stride * size).collect();
         let interface = PyDict::new(py);
         interface.set_item(intern!(py, "version"), 3)?;
         interface.set_item(intern!(py, "typestr"), typestr)?;
         interface.set_item(intern!(py, "shape"), PyTuple::new(py, &buffer.shape()[..])?)?;
-        interface.set_item(intern!(py, "strides"), PyTuple::new(py, strides)?)?;
+        if !buffer.is_contiguous() {
+            let size = buffer.element_size() as isize;
+            let strides = buffer.strides().iter().map(|stride| stride * size).collect::<Vec<isize>>();
+            interface.set_item(intern!(py, "strides"), PyTuple::new(py, strides)?)?;
+        }
         interface.set_item(intern!(py, "data"), (address, buffer.is_read_only()))?;
         Ok(interface)
     }
@@ -202,8 +206,18 @@ pub(crate) fn own(object: &Bound<'_, PyAny>) -> Option<driver::Buffer> {
     if let Ok(native) = object.cast::<Buffer>() {
         return Some(native.get().0.clone());
     }
+    // Looking up an attribute that NumPy's arrays do not have takes longer than asking for their type.
+    if is_array(object).unwrap_or(false) {
+        return None;
+    }
     let native = object.getattr_opt(intern!(object.py(), "_native")).ok()??;
     native.cast::<Buffer>().ok().map(|native| native.get().0.clone())
+}
+
+/// Whether the object is an array of NumPy, not of a subclass.
+pub(crate) fn is_array(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    static ARRAY: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    Ok(object.get_type().is(ARRAY.import(object.py(), "numpy", "ndarray")?))
 }
 
 pub(crate) fn scalar_buffer(dtype: DType, value: Scalar) -> PyResult<Buffer> {

@@ -6,7 +6,8 @@ use std::ptr::NonNull;
 use perihelion::driver::{self, DlpackTensor, RawDlpack};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyCapsuleMethods, PyDict};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyCapsule, PyCapsuleMethods, PyDict, PyTuple};
 use pyo3::{ffi, intern};
 
 use crate::error::driver_error;
@@ -66,9 +67,11 @@ pub(crate) fn import(array: &Bound<'_, PyAny>, share: bool) -> PyResult<DlpackTe
 fn request<'py>(array: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = array.py();
     let export = array.getattr(intern!(py, "__dlpack__"))?;
-    let version = PyDict::new(py);
-    version.set_item(intern!(py, "max_version"), (1, 0))?;
-    match export.call((), Some(&version)) {
+    static VERSION: PyOnceLock<Py<PyTuple>> = PyOnceLock::new();
+    let version = VERSION.get_or_try_init(py, || (1, 0).into_pyobject(py).map(Bound::unbind))?;
+    let keywords = PyDict::new(py);
+    keywords.set_item(intern!(py, "max_version"), version)?;
+    match export.call((), Some(&keywords)) {
         Err(error) if error.is_instance_of::<PyTypeError>(py) => export.call0(),
         other => other,
     }

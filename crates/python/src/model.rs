@@ -168,7 +168,7 @@ fn input(position: usize, spec: &TensorSpec, argument: &Bound<'_, PyAny>) -> PyR
         true => PyValueError::new_err(format!("Input at position {position}: {}", error.value(py))),
         false => error,
     };
-    if argument.hasattr(intern!(py, "__dlpack__"))? {
+    if buffer::is_array(argument)? || argument.hasattr(intern!(py, "__dlpack__"))? {
         return buffer::import(argument, false).map_err(of_input);
     }
     match buffer::to_scalar(argument) {

@@ -218,8 +218,8 @@ class Buffer(_perihelion.BufferProtocol):
         Raises:
             ValueError: NumPy has no such dtype, as for bfloat16.
         """
-        array = np.asarray(_Exporter(self._native))
-        return array if array.flags.writeable else array.copy()
+        array = np.asarray(self._native)
+        return array.copy() if self._native.is_read_only else array
 
     def item(self) -> bool | int | float:
         """The value of a buffer of exactly one element, of any rank.
@@ -305,7 +305,7 @@ class Buffer(_perihelion.BufferProtocol):
 
     def __buffer__(self, flags: int, /) -> memoryview:
         try:
-            return np.asarray(_Exporter(self._native)).data
+            return np.asarray(self._native).data
         except ValueError as error:
             raise BufferError(str(error)) from None
 
@@ -336,17 +336,7 @@ class Buffer(_perihelion.BufferProtocol):
         """All bytes in row-major order; the buffer's own if it has no gaps."""
         rows = self.contiguous()
         size = rows.num_elements * rows.dtype.size_in_bits // 8
-        return np.asarray(_Exporter(rows._native.view(DType.uint8.value, [size])))
-
-
-class _Exporter:
-    """The interface that NumPy makes an array of. The array keeps it, and with it the memory."""
-
-    __slots__ = ("__array_interface__", "_native")
-
-    def __init__(self, native: _perihelion.Buffer) -> None:
-        self._native = native
-        self.__array_interface__ = native.array_interface()
+        return np.asarray(rows._native.view(DType.uint8.value, [size]))
 
 
 def load_max_buffer(path: str | PathLike[str]) -> Buffer:

@@ -351,6 +351,9 @@ class _Batch:
             self.params = [params or SamplingParams()] * len(prompts)
         else:
             self.params = list(params)
+        for one in self.params:
+            if not isinstance(one, SamplingParams):
+                raise TypeError(f"sampling_params: got {type(one).__name__}, expected SamplingParams")
         if len(self.params) != len(prompts):
             raise ValueError(f"sampling_params: got {len(self.params)} for {len(prompts)} prompts")
         self.prompts = prompts
@@ -391,6 +394,8 @@ class _Request:
         self._params = params or SamplingParams()
         if self._params.n != 1:
             raise ValueError(f"n is {self._params.n}: a stream has one answer")
+        if not isinstance(prompt, Iterable):
+            raise TypeError(f"prompt: got {type(prompt).__name__}, expected a text or a list of tokens")
         native = llm._native
         self._answers = native.stream(_tokens(native, prompt), self._params, _seed(self._params))
 
@@ -412,13 +417,18 @@ class _Stream(_Request):
 class _AsyncStream(_Request):
     """An answer as it is made, for asyncio."""
 
+    def __init__(self, llm: LLM, prompt: Prompt, params: SamplingParams | None) -> None:
+        # Programs without asyncio need not import it.
+        from perihelion.aio import _running
+
+        super().__init__(llm, prompt, params)
+        self._running = _running
+
     def __aiter__(self) -> AsyncIterator[Chunk]:
         return self
 
     async def __anext__(self) -> Chunk:
-        from perihelion.aio import _running
-
-        return _chunk(await _running().next(self._answers), self._params)
+        return _chunk(await self._running().next(self._answers), self._params)
 
     async def aclose(self) -> None:
         """Cancels the request."""
@@ -458,13 +468,22 @@ def _prompts(prompts: Any) -> list[Prompt]:
         return [prompts]
     if not isinstance(prompts, Iterable):
         raise TypeError(f"got {type(prompts).__name__}, expected a text, a list of tokens, or a list of such")
-    prompts = list(prompts)
-    return [prompts] if prompts and isinstance(prompts[0], Integral) else prompts
+    several: list[Any] = list(prompts)
+    if several and isinstance(several[0], Integral):
+        return [several]
+    for one in several:
+        if not isinstance(one, Iterable):
+            raise TypeError(f"prompts: got a list with {type(one).__name__}, expected texts or lists of tokens")
+    return several
 
 
 def _conversations(messages: Any) -> list[Any]:
     """One conversation or several as a list."""
-    return [messages] if messages and isinstance(messages[0], Mapping) else list(messages)
+    conversations = [messages] if messages and isinstance(messages[0], Mapping) else list(messages)
+    for one in conversations:
+        if not isinstance(one, Iterable):
+            raise TypeError(f"messages: got a list with {type(one).__name__}, expected messages")
+    return conversations
 
 
 def _tokens(native: _perihelion.Generator, prompt: Any) -> list[int]:
