@@ -401,7 +401,7 @@ mod tests {
             b.split_dims(both, 0, sizes).unwrap_err().without_location().to_string()
         };
         assert_eq!(error(&mut b, &[Dim::integer(-1), n.clone()]), "split: the size -1 is negative");
-        let expected = "split: the sizes sum to `n + m`, expected `2 * n + m`, the size of axis 0";
+        let expected = "split: the sizes sum to `n + m`, expected `2*n + m`, the size of axis 0";
         assert_eq!(error(&mut b, &[n, m]), expected);
         let graph = b.finish(&parts).unwrap();
         let inputs = [Tensor::from_slice([2], &[1, 2]), Tensor::from_slice([3], &[3, 4, 5])];
