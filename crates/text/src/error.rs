@@ -33,6 +33,15 @@ pub enum Error {
     #[error("encode: {0}")]
     Encode(String),
 
+    /// Declared tools, or the choice among them, are not as they must be.
+    #[error("{field}: {problem}")]
+    Tools {
+        /// The field, as in `tools[1].function.name`.
+        field: String,
+        /// The problem.
+        problem: String,
+    },
+
     /// A chat template cannot be read or rendered.
     #[error("chat template {name}: {problem}")]
     ChatTemplate {

@@ -1,15 +1,17 @@
-//! Text to tokens and back: tokenizers, detokenizer, chat templates, stop strings.
+//! Text to tokens and back: tokenizers, detokenizer, chat templates, stop strings, the parts of answers.
 //!
 //! Layer 2: reads the files of models, and knows neither graphs nor engines.
 
 #![forbid(unsafe_code)]
 
+pub mod answer;
 pub mod chat_template;
 pub mod detokenizer;
 mod error;
 pub mod stop_strings;
 pub mod tokenizer;
 
+pub use answer::{Answer, AnswerEvent, AnswerFormat, AnswerParser, Tool, ToolCall, ToolChoice};
 pub use chat_template::{ChatContext, ChatTemplate, Moment};
 pub use detokenizer::Detokenizer;
 pub use error::Error;

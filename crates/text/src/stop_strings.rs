@@ -30,6 +30,17 @@ struct Node {
     complete: Option<usize>,
 }
 
+/// A piece of a text, looked through.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// The text that is now certain.
+    pub(crate) text: String,
+    /// The string that the piece completed.
+    pub(crate) string: Option<usize>,
+    /// The bytes of the piece up to the end of that string; all of them if there is none.
+    pub(crate) end: usize,
+}
+
 /// A text that is looked through as it grows.
 #[derive(Debug)]
 pub struct StopSearch {
@@ -107,17 +118,23 @@ impl StopSearch {
     /// Adds a piece of text. Gives the text that is now certain, and the string that the piece completed, if any:
     /// the one completed first, of several at once the longest. The text then ends where that string begins.
     pub fn push(&mut self, piece: &str) -> (String, Option<usize>) {
+        let Found { text, string, .. } = self.find(piece);
+        (text, string)
+    }
+
+    /// As [`StopSearch::push`]; also tells where the string ends.
+    pub(crate) fn find(&mut self, piece: &str) -> Found {
         let before = self.buffer.len();
         self.buffer.push_str(piece);
         for (index, byte) in piece.bytes().enumerate() {
             self.state = self.strings.next(self.state, byte);
             if let Some(string) = self.strings.states[self.state as usize].complete {
-                let end = before + index + 1 - self.strings.lengths[string];
-                return (self.release(end), Some(string));
+                let text = self.release(before + index + 1 - self.strings.lengths[string]);
+                return Found { text, string: Some(string), end: index + 1 };
             }
         }
         let held = self.strings.states[self.state as usize].depth as usize;
-        (self.release(self.buffer.len() - held), None)
+        Found { text: self.release(self.buffer.len() - held), string: None, end: piece.len() }
     }
 
     /// The text that is still held back, once no more comes.

@@ -239,6 +239,11 @@ impl ChatTemplate {
         self.sources.keys().map(String::as_str)
     }
 
+    /// Whether one of the sources has both texts.
+    pub(crate) fn mentions(&self, one: &str, other: &str) -> bool {
+        self.sources.values().any(|source| source.text.contains(one) && source.text.contains(other))
+    }
+
     /// The prompt of a conversation.
     ///
     /// Of several templates, `tool_use` is taken when there are tools, and else `default`.

@@ -1,0 +1,104 @@
+//! Finds the formats of a model: its own chat template writes a call, and the format that reads it back counts.
+
+use std::time::UNIX_EPOCH;
+
+use serde_json::{Map, Value, json};
+
+use super::formats::{FORMATS, Syntax, ToolFormat};
+use super::{Answer, AnswerFormat, AnswerParser, ReasoningFormat, Tool};
+use crate::{ChatContext, ChatTemplate, Moment, Tokenizer};
+
+const NAME: &str = "probe_function";
+const KEY: &str = "probe_key";
+const VALUE: &str = "probe value";
+
+impl AnswerFormat {
+    /// The formats of a model. What its template does not tell, the tokenizer may.
+    pub fn of(template: Option<&ChatTemplate>, tokenizer: Option<&Tokenizer>) -> AnswerFormat {
+        AnswerFormat {
+            reasoning: ReasoningFormat::of(template, tokenizer),
+            tools: template.and_then(ToolFormat::of),
+        }
+    }
+}
+
+impl ToolFormat {
+    /// The format in which a template writes the calls of old answers, or else the first whose marks it mentions;
+    /// `None` if it knows no tools.
+    pub fn of(template: &ChatTemplate) -> Option<&'static ToolFormat> {
+        let written = written(template);
+        written.iter().find_map(|written| reading(written)).or_else(|| {
+            let is_mentioned = |format: &&ToolFormat| {
+                let last = match &format.syntax {
+                    Syntax::Named(heads) => heads.arguments,
+                    _ => format.close.trim(),
+                };
+                !format.begin.is_empty() && !last.is_empty() && template.mentions(format.begin[0], last)
+            };
+            FORMATS.iter().find(is_mentioned)
+        })
+    }
+}
+
+/// The format that reads a call from what a template wrote.
+fn reading(written: &str) -> Option<&'static ToolFormat> {
+    let is_writer = |format: &&&ToolFormat| {
+        let own = format.write(NAME, &arguments());
+        if format.bare { written.trim_start().starts_with(&own) } else { written.contains(&own) }
+    };
+    let readers: Vec<&'static ToolFormat> = FORMATS.iter().filter(|format| reads(format, written)).collect();
+    readers.iter().find(is_writer).or(readers.first()).copied()
+}
+
+fn reads(format: &'static ToolFormat, written: &str) -> bool {
+    let tools = Tool::list(&[tool()]).expect("the probe is a tool");
+    // Marks of gpt-oss and others begin where the prompt ends.
+    let lead = ReasoningFormat::named(format.name).map_or("", |own| own.lead);
+    let own = AnswerFormat { reasoning: ReasoningFormat::named(format.name), tools: Some(format) };
+    let mut parser = AnswerParser::new(own, &tools, lead, None);
+    let mut events = parser.push(written);
+    events.extend(parser.finish());
+    let calls = events.into_iter().collect::<Answer>().tool_calls;
+    let is_probe =
+        |text: &str| serde_json::from_str::<Map<String, Value>>(text).is_ok_and(|own| own == arguments());
+    matches!(&calls[..], [call] if call.name == NAME && is_probe(&call.arguments))
+}
+
+/// What a template writes of a call behind the prompt, in the forms that templates may take calls in.
+fn written(template: &ChatTemplate) -> Vec<String> {
+    let tools = [tool()];
+    let user = json!({"role": "user", "content": "Hello"});
+    let render = |messages: &[Value], add_generation_prompt| {
+        let context = ChatContext {
+            tools: Some(&tools),
+            add_generation_prompt,
+            bos: Some("<s>"),
+            eos: Some("</s>"),
+            now: Moment::utc(UNIX_EPOCH),
+            ..ChatContext::new(messages)
+        };
+        template.render(&context).ok()
+    };
+    let prompt = render(std::slice::from_ref(&user), true).unwrap_or_default();
+    let object = Value::Object(arguments());
+    let text = Value::from(object.to_string());
+    let forms = [(&object, Value::Null), (&object, json!("")), (&text, Value::Null), (&text, json!(""))];
+    let written = forms.into_iter().filter_map(|(arguments, content)| {
+        let function = json!({"name": NAME, "arguments": arguments});
+        let call = json!({"id": "call12345", "type": "function", "function": function});
+        let message = json!({"role": "assistant", "content": content, "tool_calls": [call]});
+        let whole = render(&[user.clone(), message], false)?;
+        let same = prompt.chars().zip(whole.chars()).take_while(|(one, other)| one == other);
+        Some(whole[same.map(|(char, _)| char.len_utf8()).sum()..].to_owned())
+    });
+    written.filter(|written| written.contains(NAME)).collect()
+}
+
+fn arguments() -> Map<String, Value> {
+    Map::from_iter([(KEY.to_owned(), Value::from(VALUE))])
+}
+
+fn tool() -> Value {
+    let parameters = json!({"type": "object", "properties": {KEY: {"type": "string"}}, "required": [KEY]});
+    json!({"type": "function", "function": {"name": NAME, "description": "A probe.", "parameters": parameters}})
+}

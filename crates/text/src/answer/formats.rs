@@ -1,0 +1,519 @@
+//! The wire formats of tool calls, as data: what models write, and how it is read.
+
+use serde_json::{Map, Value};
+
+use super::spaced_json;
+
+/// How a model writes its tool calls.
+///
+/// Several calls are `begin open` call `separator` call `close`, and a call is `before` NAME `between` ARGUMENTS
+/// `after`. In these texts `{index}` is the number of a call, and `{id:9}` an id of nine letters and digits. They are
+/// written as they stand; reading ignores the white space in them.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ToolFormat {
+    /// The name, as in `--tool-format`.
+    pub name: &'static str,
+    /// Texts that begin calls wherever they occur; templates write the first.
+    pub begin: &'static [&'static str],
+    /// Whether calls may also begin an answer without any mark. Templates then write none.
+    pub bare: bool,
+    /// Between the begin mark and the first call.
+    pub open: &'static str,
+    /// In front of a name.
+    pub before: &'static str,
+    /// Between name and arguments.
+    pub between: &'static str,
+    /// Behind the arguments.
+    pub after: &'static str,
+    /// Between calls.
+    pub separator: Separator,
+    /// Behind the last call.
+    pub close: &'static str,
+    /// How a call is read, and how its arguments are written.
+    pub syntax: Syntax,
+}
+
+/// How calls follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Separator {
+    /// Between one begin mark and one `close`, with this text between calls.
+    Calls(&'static str),
+    /// Each with its own begin mark and `close`, with this text between them.
+    Sections(&'static str),
+}
+
+/// How a call is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Syntax {
+    /// A JSON object with the name and the arguments under keys such as `name` and `arguments`, in any order.
+    Object,
+    /// The name between marks, then the arguments as a JSON object.
+    Named(Heads),
+    /// Each argument between marks of its own, texts without quotes.
+    Tagged(Tags),
+    /// A call as in a program: `name(key='value')`.
+    Literals(Literals),
+}
+
+/// The marks of [`Syntax::Named`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heads {
+    /// Begins a call; empty if the format's begin mark does.
+    pub call: &'static str,
+    /// Stands before the name and behind an id or a type; empty if there is none.
+    pub name: &'static str,
+    /// Stands before an id that follows the name; empty if there is none.
+    pub id: &'static str,
+    /// Begins the arguments.
+    pub arguments: &'static str,
+}
+
+/// The marks of [`Syntax::Tagged`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tags {
+    /// Begins a call; empty if the format's begin mark does.
+    pub call: &'static str,
+    /// Ends the name; empty if the first key or the end of the call does.
+    pub name_end: &'static str,
+    /// Begins a key.
+    pub key: &'static str,
+    /// Ends a key.
+    pub key_end: &'static str,
+    /// Begins a value; empty if the end of the key does.
+    pub value: &'static str,
+    /// Around a value, and no part of it.
+    pub padding: &'static str,
+    /// Ends a value.
+    pub value_end: &'static str,
+    /// Behind each value, and between the marks of key and value if the latter has one.
+    pub line: &'static str,
+    /// Ends a call.
+    pub end: &'static str,
+}
+
+/// The punctuation of [`Syntax::Literals`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Literals {
+    /// Begins a call; empty if its name does.
+    pub call: &'static str,
+    /// Behind the name.
+    pub open: char,
+    /// Between key and value.
+    pub assign: char,
+    /// Behind the last argument.
+    pub close: char,
+    /// Around strings, which have no escapes then. Empty: quotes as in Python, with its escapes.
+    pub quote: &'static str,
+}
+
+/// What most formats leave empty.
+const EMPTY: ToolFormat = ToolFormat {
+    name: "",
+    begin: &[],
+    bare: false,
+    open: "",
+    before: "",
+    between: "",
+    after: "",
+    separator: Separator::Sections(""),
+    close: "",
+    syntax: Syntax::Object,
+};
+
+/// Objects as most models write them.
+const OBJECT: ToolFormat =
+    ToolFormat { before: r#"{"name": ""#, between: r#"", "arguments": "#, after: "}", ..EMPTY };
+
+const NO_HEADS: Heads = Heads { call: "", name: "", id: "", arguments: "" };
+
+const PYTHON: Literals = Literals { call: "", open: '(', assign: '=', close: ')', quote: "" };
+
+/// Qwen3-Coder's.
+const TAGS: Tags = Tags {
+    call: "<function=",
+    name_end: ">",
+    key: "<parameter=",
+    key_end: ">",
+    value: "",
+    padding: "\n",
+    value_end: "</parameter>",
+    line: "\n",
+    end: "</function>",
+};
+
+/// GLM's.
+const ARGUMENT_TAGS: Tags = Tags {
+    call: "",
+    name_end: "",
+    key: "<arg_key>",
+    key_end: "</arg_key>",
+    value: "<arg_value>",
+    padding: "",
+    value_end: "</arg_value>",
+    line: "",
+    end: "</tool_call>",
+};
+
+/// All formats. If several read what a template writes, the first that would write the same counts, or else the first.
+pub const FORMATS: &[ToolFormat] = &[
+    // Qwen 2.5 and 3, Hermes, Granite 4, MiMo, Reka.
+    ToolFormat {
+        name: "hermes",
+        begin: &["<tool_call>"],
+        open: "\n",
+        separator: Separator::Sections("\n"),
+        close: "\n</tool_call>",
+        ..OBJECT
+    },
+    // Qwen3-Coder, Nemotron 3, Step 3.5.
+    ToolFormat {
+        name: "qwen3-coder",
+        begin: &["<tool_call>"],
+        open: "\n",
+        before: "<function=",
+        between: ">\n",
+        after: "</function>",
+        separator: Separator::Sections("\n"),
+        close: "\n</tool_call>",
+        syntax: Syntax::Tagged(TAGS),
+        ..EMPTY
+    },
+    ToolFormat {
+        name: "seed-oss",
+        begin: &["<seed:tool_call>"],
+        open: "\n",
+        before: "<function=",
+        between: ">\n",
+        after: "</function>",
+        separator: Separator::Sections("\n"),
+        close: "\n</seed:tool_call>",
+        syntax: Syntax::Tagged(Tags { padding: "", ..TAGS }),
+        ..EMPTY
+    },
+    ToolFormat {
+        name: "minimax",
+        begin: &["<minimax:tool_call>"],
+        open: "\n",
+        before: "<invoke name=\"",
+        between: "\">\n",
+        after: "</invoke>",
+        separator: Separator::Calls("\n"),
+        close: "\n</minimax:tool_call>",
+        syntax: Syntax::Tagged(Tags {
+            call: "<invoke name=\"",
+            name_end: "\">",
+            key: "<parameter name=\"",
+            key_end: "\">",
+            padding: "",
+            end: "</invoke>",
+            ..TAGS
+        }),
+        ..EMPTY
+    },
+    // GLM 4.7.
+    ToolFormat {
+        name: "glm",
+        begin: &["<tool_call>"],
+        after: "</tool_call>",
+        syntax: Syntax::Tagged(ARGUMENT_TAGS),
+        ..EMPTY
+    },
+    ToolFormat {
+        name: "glm-4.5",
+        begin: &["<tool_call>"],
+        between: "\n",
+        after: "</tool_call>",
+        separator: Separator::Sections("\n"),
+        syntax: Syntax::Tagged(Tags { line: "\n", ..ARGUMENT_TAGS }),
+        ..EMPTY
+    },
+    // Mistral 7B 0.3, Nemo.
+    ToolFormat {
+        name: "mistral-list",
+        begin: &["[TOOL_CALLS]"],
+        open: "[",
+        separator: Separator::Calls(", "),
+        close: "]",
+        ..OBJECT
+    },
+    // Mistral Small 3.2.
+    ToolFormat {
+        name: "mistral-id",
+        begin: &["[TOOL_CALLS]"],
+        between: "[CALL_ID]{id:9}[ARGS]",
+        syntax: Syntax::Named(Heads { id: "[CALL_ID]", arguments: "[ARGS]", ..NO_HEADS }),
+        ..EMPTY
+    },
+    // Devstral, Magistral, Mistral Medium.
+    ToolFormat {
+        name: "mistral",
+        begin: &["[TOOL_CALLS]"],
+        between: "[ARGS]",
+        syntax: Syntax::Named(Heads { id: "[CALL_ID]", arguments: "[ARGS]", ..NO_HEADS }),
+        ..EMPTY
+    },
+    // Phi-4-mini.
+    ToolFormat {
+        name: "phi",
+        begin: &["<|tool_call|>"],
+        open: "[",
+        separator: Separator::Calls(", "),
+        close: "]<|/tool_call|>",
+        ..OBJECT
+    },
+    // Granite 3.
+    ToolFormat {
+        name: "granite",
+        begin: &["<|tool_call|>", "<tool_call>"],
+        open: "[",
+        separator: Separator::Calls(", "),
+        close: "]",
+        ..OBJECT
+    },
+    // Firefunction, Phi-4-mini by a common template.
+    ToolFormat {
+        name: "functools",
+        begin: &["functools"],
+        open: "[",
+        separator: Separator::Calls(", "),
+        close: "]",
+        ..OBJECT
+    },
+    // DeepSeek V3, R1.
+    ToolFormat {
+        name: "deepseek",
+        begin: &["<｜tool▁calls▁begin｜>"],
+        before: "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+        between: "\n```json\n",
+        after: "\n```<｜tool▁call▁end｜>",
+        separator: Separator::Calls("\n"),
+        close: "<｜tool▁calls▁end｜>",
+        syntax: Syntax::Named(Heads {
+            call: "<｜tool▁call▁begin｜>",
+            name: "<｜tool▁sep｜>",
+            arguments: "```json",
+            ..NO_HEADS
+        }),
+        ..EMPTY
+    },
+    // DeepSeek V3.1.
+    ToolFormat {
+        name: "deepseek-v3.1",
+        begin: &["<｜tool▁calls▁begin｜>"],
+        before: "<｜tool▁call▁begin｜>",
+        between: "<｜tool▁sep｜>",
+        after: "<｜tool▁call▁end｜>",
+        separator: Separator::Calls(""),
+        close: "<｜tool▁calls▁end｜>",
+        syntax: Syntax::Named(Heads {
+            call: "<｜tool▁call▁begin｜>",
+            arguments: "<｜tool▁sep｜>",
+            ..NO_HEADS
+        }),
+        ..EMPTY
+    },
+    ToolFormat {
+        name: "kimi",
+        begin: &["<|tool_calls_section_begin|>"],
+        before: "<|tool_call_begin|>functions.",
+        between: ":{index}<|tool_call_argument_begin|>",
+        after: "<|tool_call_end|>",
+        separator: Separator::Calls(""),
+        close: "<|tool_calls_section_end|>",
+        syntax: Syntax::Named(Heads {
+            call: "<|tool_call_begin|>",
+            name: "functions.",
+            arguments: "<|tool_call_argument_begin|>",
+            ..NO_HEADS
+        }),
+        ..EMPTY
+    },
+    ToolFormat {
+        name: "solar",
+        begin: &["<|begin|>assistant<|tool_calls|>"],
+        before: "<|tool_call:begin|>{id:10}<|tool_call:name|>",
+        between: "<|tool_call:args|>",
+        after: "<|tool_call:end|>",
+        separator: Separator::Calls(""),
+        syntax: Syntax::Named(Heads {
+            call: "<|tool_call:begin|>",
+            name: "<|tool_call:name|>",
+            arguments: "<|tool_call:args|>",
+            ..NO_HEADS
+        }),
+        ..EMPTY
+    },
+    // gpt-oss. Its template writes old calls as the second of these marks does.
+    ToolFormat {
+        name: "harmony",
+        begin: &[
+            "<|start|>assistant<|channel|>commentary to=functions.",
+            "<|start|>assistant to=functions.",
+            "<|start|>assistant<|channel|>analysis to=functions.",
+        ],
+        between: " <|constrain|>json<|message|>",
+        syntax: Syntax::Named(Heads { arguments: "<|message|>", ..NO_HEADS }),
+        close: "<|call|>",
+        ..EMPTY
+    },
+    ToolFormat {
+        name: "cohere",
+        begin: &["<|START_ACTION|>"],
+        open: "[\n    ",
+        before: r#"{"tool_call_id": "{index}", "tool_name": ""#,
+        between: r#"", "parameters": "#,
+        separator: Separator::Calls(",\n    "),
+        close: "\n]<|END_ACTION|>",
+        ..OBJECT
+    },
+    ToolFormat { name: "gigachat", begin: &["<|function_call|>"], ..OBJECT },
+    ToolFormat {
+        name: "gigachat-3.0",
+        begin: &["<|message_sep|>\n\nfunction call<|role_sep|>"],
+        open: "\n",
+        ..OBJECT
+    },
+    // LFM2.
+    ToolFormat {
+        name: "lfm",
+        begin: &["<|tool_call_start|>"],
+        open: "[",
+        between: "(",
+        after: ")",
+        separator: Separator::Calls(", "),
+        close: "]<|tool_call_end|>",
+        syntax: Syntax::Literals(PYTHON),
+        ..EMPTY
+    },
+    // FunctionGemma.
+    ToolFormat {
+        name: "function-gemma",
+        begin: &["<start_function_call>"],
+        before: "call:",
+        between: "{",
+        after: "}",
+        close: "<end_function_call>",
+        syntax: Syntax::Literals(Literals {
+            call: "call:",
+            open: '{',
+            assign: ':',
+            close: '}',
+            quote: "<escape>",
+        }),
+        ..EMPTY
+    },
+    ToolFormat {
+        name: "gemma-4",
+        begin: &["<|tool_call>"],
+        before: "call:",
+        between: "{",
+        after: "}",
+        close: "<tool_call|>",
+        syntax: Syntax::Literals(Literals {
+            call: "call:",
+            open: '{',
+            assign: ':',
+            close: '}',
+            quote: "<|\"|>",
+        }),
+        ..EMPTY
+    },
+    // Gemma 3, whose template knows no tools: prompts ask for this.
+    ToolFormat {
+        name: "gemma",
+        begin: &["```tool_code"],
+        open: "\n",
+        between: "(",
+        after: ")",
+        separator: Separator::Calls("\n"),
+        close: "\n```",
+        syntax: Syntax::Literals(PYTHON),
+        ..EMPTY
+    },
+    // Llama 3.1 to 3.3.
+    ToolFormat {
+        name: "llama3",
+        begin: &["<|python_tag|>"],
+        bare: true,
+        between: r#"", "parameters": "#,
+        separator: Separator::Calls("; "),
+        ..OBJECT
+    },
+    // Llama 4, and models that were asked for this.
+    ToolFormat {
+        name: "pythonic",
+        begin: &["<|python_start|>"],
+        bare: true,
+        open: "[",
+        between: "(",
+        after: ")",
+        separator: Separator::Calls(", "),
+        close: "]",
+        syntax: Syntax::Literals(PYTHON),
+        ..EMPTY
+    },
+    // Models that were asked for JSON.
+    ToolFormat { name: "json", bare: true, separator: Separator::Calls("\n"), ..OBJECT },
+];
+
+impl ToolFormat {
+    /// The format of this name.
+    pub fn named(name: &str) -> Option<&'static ToolFormat> {
+        FORMATS.iter().find(|format| format.name == name)
+    }
+
+    /// The names that [`ToolFormat::named`] takes.
+    pub fn names() -> impl ExactSizeIterator<Item = &'static str> {
+        FORMATS.iter().map(|format| format.name)
+    }
+
+    /// All texts of the format, to find special tokens in.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &'static str> {
+        let quote = match &self.syntax {
+            Syntax::Literals(literals) => literals.quote,
+            _ => "",
+        };
+        let own = [self.open, self.before, self.between, self.after, self.close, quote];
+        let tags = match &self.syntax {
+            Syntax::Tagged(tags) => [tags.key, tags.key_end, tags.value, tags.value_end, tags.end],
+            _ => [""; 5],
+        };
+        self.begin.iter().copied().chain(own).chain(tags)
+    }
+
+    /// The begin mark as written; a format whose calls may stand bare writes none.
+    pub(super) fn written_begin(&self) -> &'static str {
+        if self.bare { "" } else { self.begin[0] }
+    }
+
+    /// A call as templates write it, without texts that vary. Arguments are on one line, with spaces.
+    pub(super) fn write(&self, name: &str, arguments: &Map<String, Value>) -> String {
+        let arguments = match &self.syntax {
+            Syntax::Object | Syntax::Named(_) => spaced_json(&Value::Object(arguments.clone())),
+            Syntax::Tagged(tags) => arguments.iter().map(|(key, value)| tags.write(key, value)).collect(),
+            Syntax::Literals(literals) => {
+                let written = arguments.iter().map(|(key, value)| literals.write(key, value));
+                written.collect::<Vec<_>>().join(if literals.quote.is_empty() { ", " } else { "," })
+            }
+        };
+        let (open, before, between) = (self.open, self.before, self.between);
+        [self.written_begin(), open, before, name, between, &arguments, self.after, self.close].concat()
+    }
+}
+
+impl Tags {
+    fn write(&self, key: &str, value: &Value) -> String {
+        let value = value.as_str().map_or_else(|| spaced_json(value), str::to_owned);
+        let gap = if self.value.is_empty() { "" } else { self.line };
+        let (padding, end, line) = (self.padding, self.value_end, self.line);
+        [self.key, key, self.key_end, gap, self.value, padding, &value, padding, end, line].concat()
+    }
+}
+
+impl Literals {
+    fn write(&self, key: &str, value: &Value) -> String {
+        let quote = if self.quote.is_empty() { "'" } else { self.quote };
+        let value = value.as_str().map_or_else(|| spaced_json(value), |text| [quote, text, quote].concat());
+        format!("{key}{}{value}", self.assign)
+    }
+}

@@ -1,0 +1,317 @@
+//! Splits an answer into text, reasoning and tool calls while it is made.
+
+use std::sync::Arc;
+
+use super::section::{Outcome, Section};
+use super::tool::Tool;
+use super::{AnswerEvent, AnswerFormat};
+use crate::stop_strings::{StopSearch, StopStrings};
+
+/// Reads an answer, piece by piece.
+///
+/// The events do not depend on how the text is cut: those of all pieces, with neighbours of one kind joined, are those
+/// of the whole text. A mark is never part of a text, not even half of one, and white space next to a mark is part
+/// of the layout.
+#[derive(Debug)]
+pub struct AnswerParser {
+    format: AnswerFormat,
+    tools: Arc<[Tool]>,
+    is_parallel: bool,
+    marks: Marks,
+    mode: Mode,
+    text: Flow,
+    reasoning: Flow,
+    /// Whether nothing but white space came since the beginning, or since the last reasoning or calls.
+    is_blank: bool,
+    /// Whether a call without a mark may begin here.
+    may_be_bare: bool,
+    /// Calls that were reported.
+    calls: usize,
+    is_over: bool,
+}
+
+#[derive(Debug)]
+enum Mode {
+    Text(StopSearch),
+    Reasoning(StopSearch),
+    Calls(Box<Section>),
+}
+
+/// The marks that end a text, by index.
+#[derive(Debug)]
+struct Marks {
+    strings: Arc<StopStrings>,
+    meanings: Vec<Meaning>,
+    texts: Vec<String>,
+    reasoning_end: Arc<StopStrings>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Meaning {
+    Reasoning,
+    Calls,
+    Silent,
+}
+
+impl AnswerParser {
+    /// An answer to `prompt`, the text that the model continues. `continued` is the content of the message that the
+    /// prompt ends with, if the model goes on with one.
+    ///
+    /// `tools` are those that the answer may call. If there are none, marks of calls are text.
+    pub fn new(format: AnswerFormat, tools: &[Tool], prompt: &str, continued: Option<&str>) -> AnswerParser {
+        let format = AnswerFormat { tools: format.tools.filter(|_| !tools.is_empty()), ..format };
+        let marks = Marks::new(&format);
+        let mut search = StopSearch::new(Arc::clone(&marks.strings));
+        let lead = format.reasoning.map_or("", |own| own.lead);
+        if prompt.ends_with(lead) {
+            search.find(lead);
+        }
+        let is_open = format.reasoning.is_some_and(|own| own.is_open(prompt, continued));
+        let mode = match is_open {
+            true => Mode::Reasoning(StopSearch::new(Arc::clone(&marks.reasoning_end))),
+            false => Mode::Text(search),
+        };
+        AnswerParser {
+            tools: tools.into(),
+            is_parallel: true,
+            text: Flow { is_plain: marks.texts.is_empty(), ..Flow::default() },
+            reasoning: Flow { trims: is_open, ..Flow::default() },
+            is_blank: continued.is_none_or(|text| text.trim().is_empty()) || is_open,
+            may_be_bare: format.tools.is_some_and(|own| own.bare) && continued.is_none(),
+            calls: 0,
+            is_over: false,
+            format,
+            marks,
+            mode,
+        }
+    }
+
+    /// Stops after one call: what follows it is ignored, and [`AnswerParser::is_over`] tells.
+    pub fn one_call(self) -> AnswerParser {
+        AnswerParser { is_parallel: false, ..self }
+    }
+
+    /// Whether the answer is whole although the model would go on, so that it can be cancelled.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Takes a piece of the answer.
+    pub fn push(&mut self, piece: &str) -> Vec<AnswerEvent> {
+        let mut events = Vec::new();
+        let mut at = 0;
+        while at < piece.len() && !self.is_over {
+            at += self.step(&piece[at..], &mut events);
+        }
+        events
+    }
+
+    /// The rest, once no more text comes. Text that may have become a mark is text then; a call that is not whole
+    /// is text, as [`AnswerEvent::ToolCallFailed`] says.
+    pub fn finish(mut self) -> Vec<AnswerEvent> {
+        let mut events = Vec::new();
+        if self.is_over {
+            return events;
+        }
+        match std::mem::replace(&mut self.mode, self.marks.text()) {
+            Mode::Text(mut search) => self.put_text(&search.finish(), &mut events),
+            Mode::Reasoning(mut search) => self.put_reasoning(&search.finish(), &mut events),
+            Mode::Calls(section) => match section.finish(&mut events) {
+                Some(text) => self.put_text(&text, &mut events),
+                None => self.text.drop_space(),
+            },
+        }
+        push_text(&mut events, &self.text.finish());
+        events
+    }
+
+    /// Takes a part of a piece; gives its length.
+    fn step(&mut self, piece: &str, events: &mut Vec<AnswerEvent>) -> usize {
+        if let Some(space) = self.bare_call(piece) {
+            self.text.push(&piece[..space]);
+            self.begin_calls("");
+            return space;
+        }
+        match &mut self.mode {
+            Mode::Text(search) => {
+                let found = search.find(piece);
+                self.put_text(&found.text, events);
+                if let Some(mark) = found.string {
+                    self.meet(mark, events);
+                }
+                found.end
+            }
+            Mode::Reasoning(search) => {
+                let found = search.find(piece);
+                self.put_reasoning(&found.text, events);
+                if found.string.is_some() {
+                    self.begin_text();
+                }
+                found.end
+            }
+            Mode::Calls(section) => {
+                let (end, outcome) = section.read(piece, &mut self.calls, events);
+                self.follow(outcome, events);
+                end
+            }
+        }
+    }
+
+    /// The white space before a call without a mark, if one begins in `piece`.
+    fn bare_call(&mut self, piece: &str) -> Option<usize> {
+        if !self.may_be_bare || !matches!(self.mode, Mode::Text(_)) {
+            return None;
+        }
+        let space = piece.len() - piece.trim_start().len();
+        let first = piece[space..].chars().next()?;
+        self.may_be_bare = false;
+        matches!(first, '{' | '[').then_some(space)
+    }
+
+    /// A mark ends a text.
+    fn meet(&mut self, mark: usize, events: &mut Vec<AnswerEvent>) {
+        match self.marks.meanings[mark] {
+            Meaning::Reasoning if !self.is_blank => {
+                let text = self.marks.texts[mark].clone();
+                self.put_text(&text, events);
+                self.mode = self.marks.text();
+            }
+            Meaning::Reasoning => {
+                self.text.drop_space();
+                self.reasoning = Flow { trims: true, ..Flow::default() };
+                self.mode = Mode::Reasoning(StopSearch::new(Arc::clone(&self.marks.reasoning_end)));
+            }
+            Meaning::Calls => self.begin_calls(&self.marks.texts[mark].clone()),
+            Meaning::Silent => self.begin_text(),
+        }
+    }
+
+    /// A section of calls goes on or ends.
+    fn follow(&mut self, outcome: Outcome, events: &mut Vec<AnswerEvent>) {
+        let Mode::Calls(section) = &self.mode else { return };
+        if section.has_calls() && !self.is_parallel {
+            self.is_over = true;
+            return;
+        }
+        match outcome {
+            Outcome::More => {}
+            Outcome::Over => self.begin_text(),
+            Outcome::Unread(text) => {
+                self.begin_text();
+                self.search_again(&text, events);
+            }
+            Outcome::Text(text) => {
+                self.mode = self.marks.text();
+                self.put_text(&text, events);
+            }
+        }
+    }
+
+    /// Looks for marks in a text that is shorter than one, white space apart.
+    fn search_again(&mut self, text: &str, events: &mut Vec<AnswerEvent>) {
+        if let Mode::Text(search) = &mut self.mode {
+            let certain = search.find(text).text;
+            self.put_text(&certain, events);
+        }
+    }
+
+    fn begin_calls(&mut self, begin: &str) {
+        let Some(format) = self.format.tools else { return };
+        self.may_be_bare = false;
+        self.mode = Mode::Calls(Box::new(Section::new(format, &self.tools, begin)));
+    }
+
+    /// Text comes behind a mark.
+    fn begin_text(&mut self) {
+        self.may_be_bare =
+            matches!(self.mode, Mode::Reasoning(_)) && self.format.tools.is_some_and(|own| own.bare);
+        self.text.drop_space();
+        self.is_blank = true;
+        self.mode = self.marks.text();
+    }
+
+    fn put_text(&mut self, text: &str, events: &mut Vec<AnswerEvent>) {
+        let text = self.text.push(text);
+        self.is_blank &= text.is_empty();
+        push_text(events, &text);
+    }
+
+    fn put_reasoning(&mut self, text: &str, events: &mut Vec<AnswerEvent>) {
+        let text = self.reasoning.push(text);
+        match events.last_mut() {
+            _ if text.is_empty() => {}
+            Some(AnswerEvent::Reasoning(last)) => last.push_str(&text),
+            _ => events.push(AnswerEvent::Reasoning(text)),
+        }
+    }
+}
+
+impl Marks {
+    fn new(format: &AnswerFormat) -> Marks {
+        let mut marks: Vec<(&str, Meaning)> = Vec::new();
+        if let Some(tools) = format.tools {
+            marks.extend(tools.begin.iter().map(|begin| (*begin, Meaning::Calls)));
+        }
+        if let Some(reasoning) = format.reasoning {
+            marks.push((reasoning.begin, Meaning::Reasoning));
+            marks.extend(reasoning.silent.iter().map(|silent| (*silent, Meaning::Silent)));
+        }
+        let texts: Vec<String> = marks.iter().map(|(text, _)| (*text).to_owned()).collect();
+        let end: Vec<String> = format.reasoning.iter().map(|own| own.end.to_owned()).collect();
+        Marks {
+            strings: Arc::new(StopStrings::new(&texts)),
+            meanings: marks.into_iter().map(|(_, meaning)| meaning).collect(),
+            texts,
+            reasoning_end: Arc::new(StopStrings::new(&end)),
+        }
+    }
+
+    fn text(&self) -> Mode {
+        Mode::Text(StopSearch::new(Arc::clone(&self.strings)))
+    }
+}
+
+/// A text without the white space next to marks.
+#[derive(Debug, Default)]
+struct Flow {
+    /// Whether a mark came last, so that white space is dropped.
+    trims: bool,
+    /// White space that is dropped if a mark follows.
+    held: String,
+    /// Whether there are no marks.
+    is_plain: bool,
+}
+
+impl Flow {
+    /// The text that is certain after `text`.
+    fn push(&mut self, text: &str) -> String {
+        if self.is_plain {
+            return text.to_owned();
+        }
+        let text = if self.trims { text.trim_start() } else { text };
+        let end = text.trim_end().len();
+        if end == 0 {
+            self.held.push_str(text);
+            return String::new();
+        }
+        self.trims = false;
+        std::mem::replace(&mut self.held, text[end..].to_owned()) + &text[..end]
+    }
+
+    fn drop_space(&mut self) {
+        self.held.clear();
+        self.trims = true;
+    }
+
+    fn finish(&mut self) -> String {
+        std::mem::take(&mut self.held)
+    }
+}
+
+fn push_text(events: &mut Vec<AnswerEvent>, text: &str) {
+    match events.last_mut() {
+        _ if text.is_empty() => {}
+        Some(AnswerEvent::Text(last)) => last.push_str(text),
+        _ => events.push(AnswerEvent::Text(text.to_owned())),
+    }
+}

@@ -1,0 +1,230 @@
+//! Calls whose arguments stand between marks, texts without quotes: `<parameter=city>\nParis\n</parameter>`.
+//!
+//! Whether `5` is a number or a text is known from the tool's schema alone.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Call, MAX_HEAD, Progress, Reader, search};
+use crate::answer::formats::Tags;
+use crate::answer::tool::Tool;
+use crate::stop_strings::StopSearch;
+
+#[derive(Debug)]
+pub(super) struct TaggedReader {
+    tags: &'static Tags,
+    tools: Arc<[Tool]>,
+    place: Place,
+    search: StopSearch,
+    /// A name, a key, or a value that does not go to the arguments as it comes.
+    held: String,
+    /// Whether the value is a text whatever it looks like.
+    is_text: bool,
+    /// Types that the value may have, if the schema tells.
+    types: Option<Vec<String>>,
+    /// Whether the value's first byte is still to come.
+    at_start: bool,
+    is_first: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Name,
+    /// In front of a key or of the end.
+    Gap,
+    Key,
+    /// Between key and value.
+    Middle,
+    Value,
+}
+
+impl TaggedReader {
+    pub(super) fn new(tags: &'static Tags, tools: Arc<[Tool]>) -> TaggedReader {
+        let mut reader = TaggedReader {
+            tags,
+            tools,
+            place: Place::Name,
+            search: search(&[]),
+            held: String::new(),
+            is_text: false,
+            types: None,
+            at_start: false,
+            is_first: true,
+        };
+        reader.go(Place::Name);
+        reader
+    }
+
+    /// Looks for the marks that end a place.
+    fn go(&mut self, place: Place) {
+        let tags = self.tags;
+        self.held.clear();
+        self.place = place;
+        self.search = match place {
+            Place::Name if tags.name_end.is_empty() => search(&[tags.key, tags.end]),
+            Place::Name => search(&[tags.name_end]),
+            Place::Gap => search(&[tags.key, tags.end]),
+            Place::Key => search(&[tags.key_end]),
+            Place::Middle => search(&[tags.value]),
+            Place::Value => search(&[tags.value_end]),
+        };
+    }
+
+    /// Takes text that stands in front of the place's end.
+    fn take(&mut self, text: &str, call: &mut Call) -> Progress {
+        if self.place == Place::Value && self.is_text {
+            self.take_text(text, call);
+            return Progress::More;
+        }
+        self.held.push_str(text);
+        let fits = match self.place {
+            Place::Name | Place::Key => self.held.len() <= MAX_HEAD,
+            Place::Gap | Place::Middle => text.trim().is_empty(),
+            Place::Value => true,
+        };
+        if fits { Progress::More } else { Progress::Failed }
+    }
+
+    /// Adds a piece of a text to the arguments; padding at its end is held back until more comes.
+    fn take_text(&mut self, text: &str, call: &mut Call) {
+        let mut rest = text;
+        if self.at_start && !rest.is_empty() {
+            self.at_start = false;
+            rest = rest.strip_prefix(self.tags.padding).unwrap_or(rest);
+        }
+        if rest.is_empty() {
+            return;
+        }
+        let held = std::mem::take(&mut self.held);
+        call.arguments.push_str(&escaped(&held));
+        let kept = rest.strip_suffix(self.tags.padding).filter(|_| !self.tags.padding.is_empty());
+        self.held.push_str(&rest[kept.map_or(rest.len(), str::len)..]);
+        call.arguments.push_str(&escaped(kept.unwrap_or(rest)));
+    }
+
+    /// The place ends with its mark of this index.
+    fn end(&mut self, mark: usize, call: &mut Call) -> Progress {
+        let is_end = mark == 1;
+        match self.place {
+            Place::Name => {
+                let name = self.held.trim().to_owned();
+                if name.is_empty() || name.contains(char::is_whitespace) {
+                    return Progress::Failed;
+                }
+                call.name = Some(name);
+                call.arguments.push('{');
+                if is_end {
+                    return finish(call);
+                }
+                self.go(if self.tags.name_end.is_empty() { Place::Key } else { Place::Gap });
+            }
+            Place::Gap if is_end => return finish(call),
+            Place::Gap => self.go(Place::Key),
+            Place::Key => {
+                let key = self.held.trim().to_owned();
+                self.begin_value(&key, call);
+                self.go(if self.tags.value.is_empty() { Place::Value } else { Place::Middle });
+            }
+            Place::Middle => self.go(Place::Value),
+            Place::Value => {
+                self.finish_value(call);
+                self.go(Place::Gap);
+            }
+        }
+        Progress::More
+    }
+
+    fn begin_value(&mut self, key: &str, call: &mut Call) {
+        let separator = if std::mem::take(&mut self.is_first) { "" } else { ", " };
+        call.arguments.push_str(&format!("{separator}{}: ", Value::from(key)));
+        let tool = self.tools.iter().find(|tool| Some(&tool.name) == call.name.as_ref());
+        self.types = tool.and_then(|tool| types(&tool.parameters["properties"][key]));
+        self.is_text = self.types.as_ref().is_some_and(|types| types == &["string"]);
+        self.at_start = true;
+        if self.is_text {
+            call.arguments.push('"');
+        }
+    }
+
+    fn finish_value(&mut self, call: &mut Call) {
+        if self.is_text {
+            return call.arguments.push('"');
+        }
+        let padding = self.tags.padding;
+        let held = self.held.strip_prefix(padding).unwrap_or(&self.held);
+        let held = held.strip_suffix(padding).unwrap_or(held);
+        let types = self.types.as_deref();
+        // A string in quotes is the text with its quotes.
+        let is_json = json_type(held.trim())
+            .filter(|own| *own != "string")
+            .is_some_and(|own| types.is_none_or(|types| types.iter().any(|kind| fits(own, kind))));
+        match is_json {
+            true => call.arguments.push_str(held.trim()),
+            false => call.arguments.push_str(&Value::from(held).to_string()),
+        }
+    }
+}
+
+impl Reader for TaggedReader {
+    fn read(&mut self, text: &str, call: &mut Call) -> (usize, Progress) {
+        let mut at = 0;
+        while at < text.len() {
+            let found = self.search.find(&text[at..]);
+            at += found.end;
+            let mut progress = self.take(&found.text, call);
+            if let (Some(mark), Progress::More) = (found.string, progress) {
+                progress = self.end(mark, call);
+            }
+            if progress != Progress::More {
+                return (at, progress);
+            }
+        }
+        (at, Progress::More)
+    }
+}
+
+fn finish(call: &mut Call) -> Progress {
+    call.arguments.push('}');
+    Progress::Done
+}
+
+/// A text as it stands inside a JSON string.
+pub(super) fn escaped(text: &str) -> String {
+    let quoted = Value::from(text).to_string();
+    quoted[1..quoted.len() - 1].to_owned()
+}
+
+/// The type of a JSON text, if it is one.
+fn json_type(text: &str) -> Option<&'static str> {
+    serde_json::from_str::<serde::de::IgnoredAny>(text).ok()?;
+    Some(match text.as_bytes()[0] {
+        b'{' => "object",
+        b'[' => "array",
+        b'"' => "string",
+        b't' | b'f' => "boolean",
+        b'n' => "null",
+        _ if text.contains(['.', 'e', 'E']) => "number",
+        _ => "integer",
+    })
+}
+
+/// Whether a value of type `own` is one of type `kind`. `1.0` is an integer.
+fn fits(own: &str, kind: &str) -> bool {
+    own == kind || matches!((own, kind), ("integer", "number") | ("number", "integer"))
+}
+
+/// The types that a schema allows, or `None` if it does not tell.
+pub(in crate::answer) fn types(schema: &Value) -> Option<Vec<String>> {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    match &schema["type"] {
+        Value::String(kind) => return Some(vec![kind.clone()]),
+        Value::Array(kinds) => return kinds.iter().map(text).collect(),
+        _ => {}
+    }
+    if let Some(values) = schema["enum"].as_array() {
+        return values.iter().map(|value| json_type(&value.to_string()).map(str::to_owned)).collect();
+    }
+    let choices = schema["anyOf"].as_array().or_else(|| schema["oneOf"].as_array())?;
+    choices.iter().map(types).collect::<Option<Vec<_>>>().map(|types| types.concat())
+}
