@@ -130,8 +130,8 @@ impl From<&pipelines::Error> for ApiError {
             | E::NotForText { .. }
             | E::NoPooling { .. } => ApiError::bad_request(message),
             E::Text(_) => ApiError::invalid("messages", message),
-            E::Busy { .. } => {
-                let retry_after = Some(Duration::from_secs(1));
+            E::Busy { retry_after, .. } => {
+                let retry_after = retry_after.or(Some(Duration::from_secs(1)));
                 let status = StatusCode::TOO_MANY_REQUESTS;
                 ApiError { retry_after, ..ApiError::new(status, "rate_limit_exceeded", message) }
             }
@@ -143,6 +143,11 @@ impl From<&pipelines::Error> for ApiError {
             _ => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message),
         }
     }
+}
+
+/// Clients find such errors by their code or by the words "maximum context length".
+fn too_long(message: String) -> ApiError {
+    ApiError { code: "context_length_exceeded", ..ApiError::bad_request(message) }
 }
 
 /// All the wrong fields in one message; the first is the parameter.
@@ -174,9 +179,15 @@ mod tests {
         let wrong = ApiError::from(request.validate(10).unwrap_err());
         assert_eq!(wrong.param.as_deref(), Some("min_tokens"));
         assert_eq!(wrong.message, "min_tokens is 5: give at most max_tokens, which is 4");
-        let busy = ApiError::from(pipelines::Error::Busy { name: "text generator", waiting: 3 });
+        let busy = ApiError::from(pipelines::Error::Busy {
+            name: "text generator",
+            waiting: 3,
+            unit: "requests",
+            limit: 3,
+            retry_after: Some(Duration::from_millis(1200)),
+        });
         let response = busy.into_response();
         assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
-        assert_eq!(response.headers()[header::RETRY_AFTER], "1");
+        assert_eq!(response.headers()[header::RETRY_AFTER], "2");
     }
 }

@@ -2,8 +2,8 @@
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
 
-use pipelines::config::PipelineConfig;
 use serve::{ModelConfig, Server, ServerConfig};
 
 use crate::command_profile;
@@ -33,7 +33,7 @@ Ctrl-C or SIGTERM ends the server once the requests that run are answered; a sec
     after_long_help = super::details(DETAILS, EXAMPLES)
 )]
 pub(crate) struct Arguments {
-    /// Models to serve [default: the built-in storyteller]
+    /// Models to serve [default: storyteller, which is built in]
     #[arg(value_name = "MODEL")]
     models: Vec<String>,
     #[command(flatten)]
@@ -59,8 +59,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut models = Vec::new();
     for source in arguments.sources()? {
         source.plan_and_fetch(&progress)?;
-        let config: PipelineConfig = source.config().clone();
-        models.push(ModelConfig { id: source.name(), aliases: Vec::new(), kind: None, config });
+        models.push(ModelConfig {
+            id: id(&source),
+            aliases: Vec::new(),
+            kind: None,
+            config: source.config().clone(),
+        });
     }
     let address = SocketAddr::new(arguments.host, arguments.port);
     let server = Server::start(
@@ -81,6 +85,16 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The name by which requests choose a model: that of its file without the extension, of its folder, or of its repo.
+fn id(source: &Source) -> String {
+    let name = source.name();
+    match Path::new(&source.config().huggingface_repo_id) {
+        path if path.is_file() => path.file_stem().map_or(name, |stem| stem.to_string_lossy().into_owned()),
+        path if path.is_dir() || source.is_built_in() => name,
+        path => path.to_string_lossy().into_owned(),
+    }
+}
+
 impl Arguments {
     /// The models, each with the settings of the flags.
     fn sources(&self) -> anyhow::Result<Vec<Source>> {
@@ -89,6 +103,10 @@ impl Arguments {
             return Ok(vec![source]);
         }
         let source = |name: &String| {
+            if name == storyteller::NAME && !Path::new(name).exists() {
+                let ModelAndTexts { source, .. } = self.settings.model_and_texts(&[], |_| false)?;
+                return Ok(source);
+            }
             let ModelAndTexts { source, .. } =
                 self.settings.model_and_texts(std::slice::from_ref(name), |_| true)?;
             Ok(source)

@@ -72,7 +72,7 @@ impl Generation {
             facts.model = Some(model.id.clone());
             facts.prompt_tokens = usage.prompt_tokens;
         });
-        let stream = generator.batch_async(samples).await;
+        let stream = generator.try_batch(samples)?;
         Ok(Generation { stream, open: choices.len(), choices, context, _model: Arc::clone(model), usage })
     }
 

@@ -3,7 +3,7 @@
 use engine::InferenceSession;
 use engine::devices::Platform;
 use pipelines::config::PipelineConfig;
-use pipelines::{ChatTemplate, Embedder, Machine, Plan, TextGenerator, TextModel};
+use pipelines::{Embedder, Machine, Plan, TextGenerator};
 
 use super::ModelKind;
 use crate::error::ApiError;
@@ -33,16 +33,7 @@ impl LoadedModel {
         plan.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
         match kind.unwrap_or_else(|| ModelKind::of(&plan)) {
             ModelKind::Embedding => Ok(LoadedModel::Embedding(Embedder::from_plan(session, plan)?)),
-            ModelKind::Text => {
-                let is_built_in = config.is_built_in();
-                let model = std::sync::Arc::new(TextModel::from_plan(session, plan)?);
-                let plain = if is_built_in { ChatTemplate::named("plain") } else { None };
-                let generator = match plain {
-                    Some(template) => TextGenerator::with_chat_template(model, template)?,
-                    None => TextGenerator::new(model)?,
-                };
-                Ok(LoadedModel::Text(generator))
-            }
+            ModelKind::Text => Ok(LoadedModel::Text(TextGenerator::from_plan(session, plan)?)),
         }
     }
 

@@ -130,5 +130,5 @@ fn a_prompt_beyond_the_context_is_refused_with_both_counts() {
     let (status, code, _, message) =
         server.post(PATH, &json!({"messages": [{"role": "user", "content": long}]})).error();
     assert_eq!((status, &code[..]), (400, "context_length_exceeded"));
-    assert!(message.contains("max_length is 256"), "{message}");
+    assert!(message.contains("maximum context length is 256 tokens"), "{message}");
 }
