@@ -12,6 +12,8 @@ use crate::tokenizer::{DecoderState, SkipSpecial, Tokenizer};
 pub struct Detokenizer {
     tokenizer: Arc<Tokenizer>,
     skip: SkipSpecial,
+    /// Special tokens that are text in any case, sorted.
+    shown: Arc<[u32]>,
     state: DecoderState,
     /// Bytes of a character that is not whole yet; at most three.
     pending: Vec<u8>,
@@ -20,7 +22,8 @@ pub struct Detokenizer {
 impl Detokenizer {
     /// Starts a text: where the tokenizer puts a space in front of every text, it is taken off again.
     pub fn new(tokenizer: Arc<Tokenizer>, skip: SkipSpecial) -> Self {
-        Self { tokenizer, skip, state: DecoderState::default(), pending: Vec::new() }
+        let (shown, state) = (Arc::default(), DecoderState::default());
+        Self { tokenizer, skip, shown, state, pending: Vec::new() }
     }
 
     /// Goes on after a prompt, so that the first word keeps its space: prompt and pieces together are the text of
@@ -33,9 +36,17 @@ impl Detokenizer {
         detokenizer
     }
 
+    /// Writes these special tokens as they are named, whatever becomes of others.
+    pub fn showing(mut self, mut tokens: Vec<u32>) -> Self {
+        tokens.sort_unstable();
+        self.shown = tokens.into();
+        self
+    }
+
     /// The text that `id` completes, if it completes any.
     pub fn push(&mut self, id: u32) -> Option<String> {
-        self.tokenizer.append_text(id, self.skip, &mut self.state, &mut self.pending);
+        let skip = if self.shown.binary_search(&id).is_ok() { SkipSpecial::No } else { self.skip };
+        self.tokenizer.append_text(id, skip, &mut self.state, &mut self.pending);
         let mut text = String::new();
         let mut done = 0;
         for chunk in self.pending.utf8_chunks() {
@@ -112,6 +123,12 @@ mod tests {
         check(after(&[1]), &[3], &["you"], None);
         check(after(&[1, 4, 5]), &[6, 7], &["", "😀"], None);
         check(Detokenizer::new(tokenizer(), SkipSpecial::No), &[8, 2], &["<|user|>", " Hi"], None);
+    }
+
+    #[test]
+    fn chosen_special_tokens_are_shown() {
+        let shown = Detokenizer::new(tokenizer(), SkipSpecial::Yes).showing(vec![8, 0]);
+        check(shown, &[1, 8, 2, 0], &["", "<|user|>", " Hi", "<unk>"], None);
     }
 
     #[test]

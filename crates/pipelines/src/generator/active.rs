@@ -76,7 +76,8 @@ impl Active {
         let reports_prompt = request.echo || scores.is_some();
         let before: &[u32] = if reports_prompt { &[] } else { &request.prompt };
         let skip = if request.show_special_tokens { SkipSpecial::No } else { SkipSpecial::Yes };
-        let detokenizer = Detokenizer::after(Arc::clone(tokenizer), skip, before);
+        let detokenizer = Detokenizer::after(Arc::clone(tokenizer), skip, before)
+            .showing(request.shown_special_tokens.clone());
         let eos = tokenizer.eos_ids().iter().filter(|_| !request.ignore_eos);
         Active {
             forbidden: eos.chain(&request.stop_token_ids).copied().collect(),

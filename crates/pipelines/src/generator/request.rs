@@ -32,6 +32,9 @@ pub struct Request {
     pub ignore_eos: bool,
     /// Whether special tokens that the model makes are part of the text.
     pub show_special_tokens: bool,
+    /// Special tokens that are part of the text in any case, such as those of
+    /// [`AnswerFormat::special_tokens`](crate::AnswerFormat::special_tokens).
+    pub shown_special_tokens: Vec<u32>,
     /// Texts at whose first occurrence in the answer it ends; they are not part of it.
     pub stop: Vec<String>,
     /// Tokens that end the answer, and are not part of it.

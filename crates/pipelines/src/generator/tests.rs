@@ -417,7 +417,9 @@ fn special_tokens_are_text_if_asked_for() {
     let hidden =
         Request { ignore_eos: true, logit_bias: [(eos, 1000.0)].into(), ..request(&model, "The fox", 2) };
     let shown = Request { show_special_tokens: true, ..hidden.clone() };
+    let chosen = Request { shown_special_tokens: vec![eos], ..hidden.clone() };
     let (hidden, shown) = (run(&model, hidden), run(&model, shown));
     assert_eq!((&hidden.text[..], &hidden.tokens), ("", &shown.tokens));
+    assert_eq!(run(&model, chosen).text, shown.text);
     assert_eq!(shown.text, model.tokenizer().token(eos).unwrap().repeat(2));
 }
