@@ -245,6 +245,29 @@ pub enum Error {
         retry_after: Option<Duration>,
     },
 
+    /// A request that waited too long for its start.
+    #[error(
+        "the request did not start within its queue_timeout of {limit:?}: try again later, or allow more"
+    )]
+    QueueTimeout {
+        /// How long it was to wait.
+        limit: Duration,
+    },
+
+    /// A request that took too long.
+    #[error("the request did not end within its timeout of {limit:?}: ask for fewer tokens, or allow more")]
+    Timeout {
+        /// How long it was to take.
+        limit: Duration,
+    },
+
+    /// An answer that was given up because its stream was not read.
+    #[error("the answer was dropped because it was not read for {limit:?}")]
+    NotRead {
+        /// How long it was kept.
+        limit: Duration,
+    },
+
     /// A defect of ours that one sequence came upon.
     #[error("internal error while generating a token: {0}")]
     Defect(String),

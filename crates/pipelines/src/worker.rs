@@ -10,6 +10,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
+use std::time::Instant;
 
 use async_channel::{Receiver, Sender, TryRecvError, TrySendError};
 
@@ -39,11 +40,14 @@ pub(crate) trait Work: Send + 'static {
     /// Whether so much waits that further jobs stay in the queue.
     fn is_full(&self) -> bool;
 
-    /// Drops requests whose reply channels are closed, and resumes those whose replies were read.
+    /// Drops requests whose reply channels are closed or whose time is up, and resumes those whose replies were read.
     fn tend(&mut self);
 
     /// Whether there is nothing to do until a job comes or a reply is read.
     fn is_idle(&self) -> bool;
+
+    /// When there is something to tend even if no job comes and no reply is read.
+    fn alarm(&self) -> Option<Instant>;
 
     /// Does some of the work. An error or a panic of the model fails its own requests only.
     fn step(&mut self);
@@ -263,7 +267,10 @@ fn turn<W: Work>(work: &mut W, queue: &Receiver<Command<W>>, shared: &Shared<W::
         return ControlFlow::Break(());
     } else if queue.is_empty() {
         // A wake-up that came since the queue was looked at is not lost: parking then returns at once.
-        std::thread::park();
+        match work.alarm() {
+            Some(alarm) => std::thread::park_timeout(alarm.saturating_duration_since(Instant::now())),
+            None => std::thread::park(),
+        }
     }
     ControlFlow::Continue(())
 }
@@ -324,6 +331,10 @@ mod tests {
 
         fn is_idle(&self) -> bool {
             self.waiting.is_empty()
+        }
+
+        fn alarm(&self) -> Option<Instant> {
+            None
         }
 
         fn step(&mut self) {

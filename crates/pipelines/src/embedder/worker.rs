@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use async_channel::Sender;
 
@@ -133,6 +134,10 @@ impl Work for EmbeddingWork {
 
     fn is_idle(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    fn alarm(&self) -> Option<Instant> {
+        None
     }
 
     fn step(&mut self) {

@@ -168,9 +168,9 @@ impl Generator {
     }
 
     /// As [`Generator::abort`], of a sequence that something went wrong with.
-    pub(crate) fn fail(&mut self, id: SequenceId) {
+    pub(crate) fn fail(&mut self, id: SequenceId, error: &Error) {
         if self.forget(id) {
-            self.counters.finished.failed += 1;
+            self.counters.finished.note_error(error);
         }
     }
 
@@ -235,7 +235,7 @@ impl Generator {
             return Err(failed.swap_remove(0).1);
         }
         for (id, error) in failed {
-            self.fail(id);
+            self.fail(id, &error);
             events.push(Event { id, kind: EventKind::Failed(Arc::new(error)) });
         }
         Ok(events)

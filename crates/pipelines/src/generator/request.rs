@@ -1,6 +1,7 @@
 //! What is asked for: a prompt, how its tokens are chosen, and when to stop.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use tensor::philox;
 
@@ -48,6 +49,12 @@ pub struct Request {
     pub cache_salt: Option<String>,
     /// Whom the request is from: tenants take turns, and each has a bounded share of the queue.
     pub tenant: Option<String>,
+    /// How long a [`TextGenerator`](crate::TextGenerator) lets the request wait for its start:
+    /// [`Error::QueueTimeout`](crate::Error::QueueTimeout).
+    pub queue_timeout: Option<Duration>,
+    /// How long it may take in all, from when it is handed in: [`Error::Timeout`](crate::Error::Timeout). A step that
+    /// runs is not cut short.
+    pub timeout: Option<Duration>,
 }
 
 /// The most answers to one prompt that [`Request::samples`] makes.

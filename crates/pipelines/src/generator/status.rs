@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::event::{EventKind, FinishReason};
+use crate::Error;
 use crate::batch::Batch;
 use crate::scheduler::Scheduler;
 
@@ -59,8 +60,19 @@ pub struct FinishedRequests {
     pub length: u64,
     /// Because their caller aborted them or dropped the stream.
     pub cancelled: u64,
-    /// With an error.
+    /// With a timeout, of the request or of a reader.
+    pub timed_out: u64,
+    /// With another error.
     pub failed: u64,
+}
+
+impl FinishedRequests {
+    /// Takes note of a request that ended with an error.
+    pub(super) fn note_error(&mut self, error: &Error) {
+        let timed_out =
+            matches!(error, Error::QueueTimeout { .. } | Error::Timeout { .. } | Error::NotRead { .. });
+        if timed_out { self.timed_out += 1 } else { self.failed += 1 }
+    }
 }
 
 /// How often values of each size were seen: counts for powers of two, so that a difference of two reads is a histogram
@@ -121,7 +133,7 @@ impl Status {
             EventKind::Token { .. } => self.generated_tokens += 1,
             EventKind::Finished { reason: FinishReason::Length, .. } => self.finished.length += 1,
             EventKind::Finished { .. } => self.finished.stop += 1,
-            EventKind::Failed(_) => self.finished.failed += 1,
+            EventKind::Failed(error) => self.finished.note_error(error),
             EventKind::Warning(_) | EventKind::PromptToken { .. } => {}
         }
     }

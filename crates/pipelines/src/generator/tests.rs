@@ -355,8 +355,8 @@ fn status_counts_requests_tokens_and_steps() {
     generator.add(Request { stop_token_ids: everything, min_new_tokens: 1, ..plain }).unwrap();
     run(&mut generator);
     let status = generator.status();
-    let FinishedRequests { stop, length, cancelled, failed } = status.finished;
-    assert_eq!((stop, length, cancelled, failed), (1, 1, 1, 1));
+    let FinishedRequests { stop, length, cancelled, timed_out, failed } = status.finished;
+    assert_eq!((stop, length, cancelled, timed_out, failed), (1, 1, 1, 0, 1));
     assert_eq!((status.started, status.prompt_tokens), (3, 3 * prompt as u64));
     assert_eq!(status.cached_tokens, 2 * (prompt as u64 - 1));
 }

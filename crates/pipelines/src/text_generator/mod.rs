@@ -39,6 +39,7 @@ use worker::{Submission, TextWork};
 ///   half read or answering.
 /// - A stream that is not read delays no other. Once it is [`HIGH_WATER`] events behind, its request is paused: it
 ///   gives up its place and its part of the cache, and goes on, with the same result, when half of them were read.
+/// - [`Request::queue_timeout`] and [`Request::timeout`] bound the time until a request starts and ends.
 /// - Requests that have not started are bounded, in all and of each tenant ([`QueueLimits`]): beyond that,
 ///   [`TextGenerator::try_stream`] and [`TextGenerator::try_batch`] return [`Error::Busy`]. [`TextGenerator::stream`] and
 ///   the others wait until the worker can take the request.
@@ -121,7 +122,7 @@ impl TextGenerator {
         let cache_tokens = cache.num_pages().saturating_mul(cache.page_size());
         let queue = options.queue.unwrap_or_else(|| QueueLimits::new(cache_tokens));
         let limits = generator.limits();
-        let worker = Worker::spawn(TextWork::new(generator), queue.requests)?;
+        let worker = Worker::spawn(TextWork::new(generator, options.read_timeout), queue.requests)?;
         let (chat_template, queue) = (chat_template.map(Arc::new), Arc::new(Queue::new(queue)));
         Ok(TextGenerator { model, chat_template, limits, queue, worker })
     }

@@ -1,5 +1,7 @@
 //! What a text generator is started with, beyond its plan.
 
+use std::time::Duration;
+
 use super::queue::QueueLimits;
 use crate::ChatTemplate;
 
@@ -10,4 +12,7 @@ pub struct TextGeneratorOptions {
     pub chat_template: Option<ChatTemplate>,
     /// How much may wait; without limits, [`QueueLimits::new`] for the size of the cache.
     pub queue: Option<QueueLimits>,
+    /// How long an answer that is not read is kept: [`Error::NotRead`](crate::Error::NotRead). Without a time, until its
+    /// stream is dropped.
+    pub read_timeout: Option<Duration>,
 }

@@ -89,9 +89,10 @@ impl TextStream {
         ticket: Ticket,
     ) -> (TextStream, Submission) {
         let (messages, received) = Messages::open(worker, 1);
-        let account = Account::new(Instant::now(), request.prompt.len());
+        let submitted = Instant::now();
+        let account = Account::new(submitted, request.prompt.len());
         let stream = TextStream { messages: received, echo: request.echo, account, over: false };
-        (stream, Submission { request, messages, index: 0, ticket })
+        (stream, Submission { request, messages, index: 0, ticket, submitted })
     }
 
     /// The text of the answer, piece by piece as it is made, and nothing else of it.
@@ -206,12 +207,13 @@ impl BatchStream {
     ) -> (BatchStream, Vec<Submission>) {
         let open = requests.len();
         let (messages, received) = Messages::open(worker, open);
-        let now = Instant::now();
-        let draft = |request: &Request| (Draft::new(request.echo), Account::new(now, request.prompt.len()));
+        let submitted = Instant::now();
+        let draft =
+            |request: &Request| (Draft::new(request.echo), Account::new(submitted, request.prompt.len()));
         let drafts = requests.iter().map(draft).collect();
         let submission = |(index, (request, ticket))| {
             let messages = messages.clone();
-            Submission { request, messages, index, ticket }
+            Submission { request, messages, index, ticket, submitted }
         };
         let submissions = requests.into_iter().zip(tickets).enumerate().map(submission).collect();
         (BatchStream { messages: received, open, drafts }, submissions)

@@ -326,6 +326,39 @@ fn a_batch_is_refused_as_a_whole_while_too_much_waits() {
     assert!(generator.try_batch(vec![of("a"), of("a"), of("b"), of("b")]).is_ok());
 }
 
+#[test]
+fn requests_end_when_their_time_is_up() {
+    let model = storyteller();
+    let one = settings(&model).with(|config| config.max_cache_batch_size(1)).unwrap();
+    let options =
+        TextGeneratorOptions { read_timeout: Some(Duration::from_millis(30)), ..Default::default() };
+    let generator = TextGenerator::with_options(model, &one, options).unwrap();
+    let timed = |edit: fn(&mut Request)| {
+        let mut wanted = request("Once upon a time", 480);
+        edit(&mut wanted.parameters);
+        generator.stream(wanted).unwrap()
+    };
+    let ends = |mut stream: TextStream| stream.find_map(Result::err).map(|error| error.to_string());
+    // One that runs makes the others wait.
+    let holder = hold(&generator);
+    let running = timed(|_| ());
+    let reading = std::thread::spawn(move || running.completion().unwrap().tokens.len());
+    let waiting = timed(|wanted| wanted.queue_timeout = Some(Duration::from_millis(1)));
+    let started = timed(|wanted| wanted.timeout = Some(Duration::from_millis(1)));
+    let patient = timed(|wanted| wanted.queue_timeout = Some(Duration::MAX));
+    std::thread::sleep(Duration::from_millis(5));
+    drop(holder);
+    let message = "the request did not start within its queue_timeout of 1ms: try again later, or allow more";
+    assert_eq!(ends(waiting).as_deref(), Some(message));
+    let message = "the request did not end within its timeout of 1ms: ask for fewer tokens, or allow more";
+    assert_eq!(ends(started).as_deref(), Some(message));
+    assert_eq!(reading.join().unwrap(), 480);
+    // Nothing runs once the last is paused, and still its time runs out.
+    wait_until(&generator, "dropped", |status| status.finished.timed_out == 3 && status.paused == 0);
+    assert_eq!(ends(patient).as_deref(), Some("the answer was dropped because it was not read for 30ms"));
+    nothing_is_left(&generator);
+}
+
 /// Events of one step have one time, and requests of one batch start in one step; even if few are read at first, none
 /// is lost.
 #[test]

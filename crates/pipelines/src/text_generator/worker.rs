@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use async_channel::{Sender, TrySendError};
 
@@ -26,6 +26,7 @@ pub(super) struct Submission {
     pub(super) index: usize,
     /// Until it starts.
     pub(super) ticket: Ticket,
+    pub(super) submitted: Instant,
 }
 
 /// What happened to a request, and when.
@@ -41,6 +42,7 @@ pub(super) struct TextWork {
     pub(super) generator: Generator,
     /// Of all requests that are not over, and of answers that were not sent to their end.
     pub(super) readers: BTreeMap<SequenceId, Reader>,
+    read_timeout: Option<Duration>,
 }
 
 /// Where an answer goes.
@@ -51,12 +53,24 @@ pub(super) struct Reader {
     backlog: VecDeque<Message>,
     /// Until the request starts.
     ticket: Option<Ticket>,
+    deadlines: Deadlines,
     over: bool,
 }
 
+/// When a request has taken too long, and how long that is.
+#[derive(Default)]
+struct Deadlines {
+    /// For its start.
+    start: Option<(Instant, Duration)>,
+    /// For its end.
+    end: Option<(Instant, Duration)>,
+    /// For its reader, while it is paused.
+    read: Option<(Instant, Duration)>,
+}
+
 impl TextWork {
-    pub(super) fn new(generator: Generator) -> TextWork {
-        TextWork { generator, readers: BTreeMap::new() }
+    pub(super) fn new(generator: Generator, read_timeout: Option<Duration>) -> TextWork {
+        TextWork { generator, readers: BTreeMap::new(), read_timeout }
     }
 }
 
@@ -68,11 +82,13 @@ impl Work for TextWork {
     type Status = Status;
 
     fn add(&mut self, submissions: Vec<Submission>) {
-        for Submission { request, messages, index, ticket } in submissions {
+        for Submission { request, messages, index, ticket, submitted } in submissions {
+            let deadlines = Deadlines::new(&request, submitted);
             match guarded(|| self.generator.add(request)) {
                 Ok(id) => {
                     let ticket = Some(ticket);
-                    let reader = Reader { index, messages, backlog: VecDeque::new(), ticket, over: false };
+                    let backlog = VecDeque::new();
+                    let reader = Reader { index, messages, backlog, ticket, deadlines, over: false };
                     self.readers.insert(id, reader);
                 }
                 Err(error) => {
@@ -97,14 +113,21 @@ impl Work for TextWork {
             }
             let half = reader.messages.capacity().unwrap_or(0) / 2;
             if !reader.backlog.is_empty() && reader.messages.len() <= half && reader.flush() {
+                reader.deadlines.read = None;
                 generator.resume(id);
             }
             !(reader.over && reader.backlog.is_empty())
         });
+        self.drop_late();
     }
 
     fn is_idle(&self) -> bool {
         self.generator.is_idle()
+    }
+
+    fn alarm(&self) -> Option<Instant> {
+        let open = self.readers.values().filter(|reader| !reader.over);
+        open.filter_map(|reader| reader.deadlines.first().map(|(at, _)| at)).min()
     }
 
     fn step(&mut self) {
@@ -136,15 +159,36 @@ impl TextWork {
             let at = if matches!(event, EventKind::Started { .. }) { began } else { ended };
             self.send(id, at, event);
         }
-        let paused = self.readers.iter().filter(|(_, reader)| !reader.over && !reader.backlog.is_empty());
-        paused.for_each(|(&id, _)| self.generator.pause(id));
+        let paused = self.readers.iter_mut().filter(|(_, reader)| !reader.over && !reader.backlog.is_empty());
+        for (&id, reader) in paused {
+            self.generator.pause(id);
+            if reader.deadlines.read.is_none() {
+                reader.deadlines.read = self.read_timeout.and_then(|limit| deadline(ended, limit));
+            }
+        }
+    }
+
+    /// Ends the requests whose time is up.
+    fn drop_late(&mut self) {
+        // The clock is looked at only if a request has a deadline.
+        let Some(first) = self.alarm() else { return };
+        let now = Instant::now();
+        if now < first {
+            return;
+        }
+        let late = self.readers.iter().filter(|(_, reader)| !reader.over);
+        let late = late.filter_map(|(&id, reader)| Some((id, reader.deadlines.error(now)?)));
+        for (id, error) in late.collect::<Vec<_>>() {
+            self.generator.fail(id, &error);
+            self.send(id, now, EventKind::Failed(Arc::new(error)));
+        }
     }
 
     /// The model could run none of the step's requests: an error for these. The others wait for their step.
     fn fail_step(&mut self, error: Error) {
         let error = Arc::new(error);
         for id in self.generator.stepped().to_vec() {
-            self.generator.fail(id);
+            self.generator.fail(id, &error);
             self.send(id, Instant::now(), EventKind::Failed(Arc::clone(&error)));
         }
     }
@@ -153,7 +197,10 @@ impl TextWork {
         let Some(reader) = self.readers.get_mut(&id) else { return };
         reader.over |= matches!(event, EventKind::Finished { .. } | EventKind::Failed(_));
         match event {
-            EventKind::Started { .. } => reader.ticket.take().into_iter().for_each(|ticket| ticket.start(at)),
+            EventKind::Started { .. } => {
+                reader.ticket.take().into_iter().for_each(|ticket| ticket.start(at));
+                reader.deadlines.start = None;
+            }
             EventKind::Failed(_) => reader.ticket = None,
             _ => {}
         }
@@ -175,4 +222,34 @@ impl Reader {
         }
         true
     }
+}
+
+impl Deadlines {
+    fn new(request: &Request, submitted: Instant) -> Deadlines {
+        let after = |limit: Option<Duration>| limit.and_then(|limit| deadline(submitted, limit));
+        Deadlines { start: after(request.queue_timeout), end: after(request.timeout), read: None }
+    }
+
+    /// The one that comes first.
+    fn first(&self) -> Option<(Instant, Duration)> {
+        [self.start, self.end, self.read].into_iter().flatten().min()
+    }
+
+    /// What to say of the first that has passed.
+    fn error(&self, now: Instant) -> Option<Error> {
+        let first = self.first().filter(|&(at, _)| at <= now)?;
+        let limit = first.1;
+        Some(if self.start == Some(first) {
+            Error::QueueTimeout { limit }
+        } else if self.end == Some(first) {
+            Error::Timeout { limit }
+        } else {
+            Error::NotRead { limit }
+        })
+    }
+}
+
+/// A time after another, unless no clock ever shows it.
+fn deadline(from: Instant, limit: Duration) -> Option<(Instant, Duration)> {
+    from.checked_add(limit).map(|at| (at, limit))
 }
