@@ -52,7 +52,7 @@ pub use repo_tokenizer::tokenizer_from_repo;
 pub use runner::{Logits, Runner};
 pub use sampler::{Sampler, SamplingParams};
 pub use sampling_options::SamplingOptions;
-pub use scheduler::{Batching, Limits, Scheduler, TooLong};
+pub use scheduler::{Batching, Limits, MAX_PASSES, Scheduler, TooLong};
 pub use scorer::{Divergence, divergence, log_probabilities, log_probability, visit_logits};
 pub use sources::MemoryBytes;
 pub use text::{

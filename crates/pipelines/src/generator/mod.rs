@@ -133,10 +133,13 @@ impl Generator {
         let max_tokens = self.limits.check(&request)?;
         let id = SequenceId(self.next_id);
         let prompt = request.prompt.clone();
-        let cache_salt = request.cache_salt.as_deref().map(Arc::from);
+        let [cache_salt, tenant] =
+            [&request.cache_salt, &request.tenant].map(|name| name.as_deref().map(Arc::from));
+        let priority = request.priority;
         let active = Active::new(request, self.sampling, self.model.tokenizer(), self.enable_echo);
         let compute_all = active.scores_prompt();
-        self.scheduler.add(Sequence { compute_all, cache_salt, ..Sequence::new(id, prompt, max_tokens) })?;
+        let sequence = Sequence::new(id, prompt, max_tokens);
+        self.scheduler.add(Sequence { compute_all, cache_salt, tenant, priority, ..sequence })?;
         self.active.insert(id, active);
         self.next_id += 1;
         Ok(id)

@@ -49,6 +49,9 @@ pub struct Request {
     pub cache_salt: Option<String>,
     /// Whom the request is from: tenants take turns, and each has a bounded share of the queue.
     pub tenant: Option<String>,
+    /// Of the requests of a tenant that wait, the one with the lowest number starts first, but none is passed by more than
+    /// [`MAX_PASSES`](crate::MAX_PASSES) that came later.
+    pub priority: i32,
     /// How long a [`TextGenerator`](crate::TextGenerator) lets the request wait for its start:
     /// [`Error::QueueTimeout`](crate::Error::QueueTimeout).
     pub queue_timeout: Option<Duration>,

@@ -35,6 +35,10 @@ pub struct Sequence {
     pub max_tokens: usize,
     /// Whom pages are shared with: those with the same salt.
     pub cache_salt: Option<Arc<str>>,
+    /// Whom it is from: tenants take turns.
+    pub tenant: Option<Arc<str>>,
+    /// Of those of its tenant that wait, the one with the lowest number starts first.
+    pub priority: i32,
     /// Whether every token runs, even if pages that hold its keys and values are found: the logits of the whole
     /// prompt are wanted.
     pub compute_all: bool,
@@ -61,6 +65,8 @@ impl Sequence {
             tokens: prompt,
             max_tokens,
             cache_salt: None,
+            tenant: None,
+            priority: 0,
             compute_all: false,
             cached: 0,
             cached_prompt: None,

@@ -1,19 +1,24 @@
 //! Who runs in the next step. A pure state machine: commands in, batches out; no clock, no threads.
 //!
 //! Running sequences come first, oldest first, each with the tokens it still has to run (one when it decodes).
-//! What is left of the token budget goes to waiting sequences in the order they came, so a long prompt is
-//! prefilled in chunks beside others that decode. When pages run out, the newest running sequence gives its
-//! pages back and waits at the front of the queue; its tokens, generated ones included, run again later.
+//! What is left of the token budget goes to waiting sequences, whose tenants take turns ([`waiting`]), so a long prompt
+//! is prefilled in chunks beside others that decode. When pages run out, the newest running sequence gives its
+//! pages back; its tokens, generated ones included, run again later, before any sequence that has not started.
 //!
-//! So those that run and those that wait, one after the other, are always in the order in which they came. The
-//! first of them runs in every step, and keeps its pages: it ends after finitely many steps, whatever comes
-//! after it, and then another is first. So no sequence starves.
+//! So those that run and those that were preempted, one after the other, are always in the order in which they started.
+//! The first of them runs in every step, and keeps its pages: it ends after finitely many steps, whatever comes
+//! after it, and then another is first. So all that have started end, which makes room for those that wait, and each of
+//! these is passed by a bounded number of others. So no sequence starves.
+
+mod waiting;
 
 use std::collections::VecDeque;
 
 use crate::batch::{Batch, Slice};
 use crate::kv_cache::KvCache;
 use crate::kv_cache::{Sequence, SequenceId};
+pub use waiting::MAX_PASSES;
+use waiting::Waiting;
 
 /// What bounds a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +73,9 @@ pub struct Scheduler {
     limits: Limits,
     batching: Batching,
     cache: KvCache,
-    waiting: VecDeque<Sequence>,
+    waiting: Waiting,
+    /// Have started and wait for room to go on; oldest first.
+    preempted: VecDeque<Sequence>,
     /// Oldest first.
     running: Vec<Sequence>,
     /// Decode steps that follow the last one without planning: room for their tokens is reserved.
@@ -86,8 +93,8 @@ impl Scheduler {
         let least = max_batch_tokens.min(max_cache_batch_size).min(max_ce_batch_size).min(max_num_steps);
         assert!(least > 0, "{limits:?} lets nothing run");
         assert!(batching != Batching::Homogenous { pad_to_multiple_of: 0 }, "{batching:?} has no multiples");
-        let (waiting, running) = (VecDeque::new(), Vec::new());
-        Scheduler { limits, batching, cache, waiting, running, steps_left: 0, preemptions: 0 }
+        let (waiting, preempted, running) = (Waiting::default(), VecDeque::new(), Vec::new());
+        Scheduler { limits, batching, cache, waiting, preempted, running, steps_left: 0, preemptions: 0 }
     }
 
     /// Queues a sequence.
@@ -96,7 +103,7 @@ impl Scheduler {
     /// If the cache could not hold it even if it were alone.
     pub fn add(&mut self, sequence: Sequence) -> Result<(), TooLong> {
         TooLong::check(sequence.tokens.len(), sequence.max_tokens, self.cache.capacity())?;
-        self.waiting.push_back(sequence);
+        self.waiting.push(sequence);
         Ok(())
     }
 
@@ -104,9 +111,10 @@ impl Scheduler {
     pub fn remove(&mut self, id: SequenceId) -> Option<Sequence> {
         let mut sequence = if let Some(position) = self.running.iter().position(|s| s.id == id) {
             self.running.remove(position)
+        } else if let Some(position) = self.preempted.iter().position(|s| s.id == id) {
+            self.preempted.remove(position)?
         } else {
-            let position = self.waiting.iter().position(|s| s.id == id)?;
-            self.waiting.remove(position)?
+            self.waiting.remove(id)?
         };
         self.cache.release(&mut sequence);
         Some(sequence)
@@ -114,7 +122,8 @@ impl Scheduler {
 
     /// Forgets all sequences and what the cache holds, whatever state they are in.
     pub(crate) fn clear(&mut self) {
-        self.waiting.clear();
+        self.waiting = Waiting::default();
+        self.preempted.clear();
         self.running.clear();
         self.steps_left = 0;
         self.cache = self.cache.emptied();
@@ -153,12 +162,12 @@ impl Scheduler {
 
     /// A sequence that is waiting or running.
     pub fn get(&self, id: SequenceId) -> Option<&Sequence> {
-        self.running.iter().chain(&self.waiting).find(|sequence| sequence.id == id)
+        self.running.iter().chain(self.queued()).find(|sequence| sequence.id == id)
     }
 
     /// Whether there is nothing left to run.
     pub fn is_idle(&self) -> bool {
-        self.running.is_empty() && self.waiting.is_empty()
+        self.running.is_empty() && self.num_waiting() == 0
     }
 
     /// Sequences that run.
@@ -168,12 +177,12 @@ impl Scheduler {
 
     /// Sequences that wait for room.
     pub fn num_waiting(&self) -> usize {
-        self.waiting.len()
+        self.preempted.len() + self.waiting.len()
     }
 
     /// Tokens that waiting sequences have to run before they can go on.
     pub fn queued_tokens(&self) -> usize {
-        self.waiting.iter().map(Sequence::pending).sum()
+        self.queued().map(Sequence::pending).sum()
     }
 
     /// How often a running sequence had to give its pages back.
@@ -189,6 +198,29 @@ impl Scheduler {
     /// Forgets what pages hold: see [`KvCache::reset_prefixes`].
     pub fn reset_prefixes(&mut self) {
         self.cache.reset_prefixes();
+    }
+
+    /// Those that wait for room, in no order that means anything.
+    fn queued(&self) -> impl Iterator<Item = &Sequence> {
+        self.preempted.iter().chain(self.waiting.iter())
+    }
+
+    /// Starts the sequence that is next, if there is room for it and it has `few_enough` tokens to run.
+    fn start_next(&mut self, few_enough: impl FnOnce(usize) -> bool) -> bool {
+        if let Some(sequence) = self.preempted.front_mut() {
+            let starts = few_enough(sequence.pending()) && self.cache.start(sequence);
+            if starts {
+                self.running.extend(self.preempted.pop_front());
+            }
+            return starts;
+        }
+        let Some(index) = self.waiting.next() else { return false };
+        let sequence = self.waiting.get_mut(index);
+        let starts = few_enough(sequence.pending()) && self.cache.start(sequence);
+        if starts {
+            self.running.extend(self.waiting.start(index));
+        }
+        starts
     }
 
     /// A decode step of those that still run, if the last plan was for one more.
@@ -233,14 +265,12 @@ impl Scheduler {
             && counts.len() == self.running.len()
             && self.running.len() < self.limits.max_cache_batch_size
             && prefilling < self.limits.max_ce_batch_size
-            && let Some(sequence) = self.waiting.front_mut()
-            && self.cache.start(sequence)
+            && self.start_next(|_| true)
         {
-            let count = sequence.pending().min(budget);
+            let count = self.running[counts.len()].pending().min(budget);
             counts.push(count);
             budget -= count;
             prefilling += 1;
-            self.running.extend(self.waiting.pop_front());
         }
     }
 
@@ -249,15 +279,15 @@ impl Scheduler {
         let budget = self.limits.max_batch_tokens;
         let most = self.limits.max_cache_batch_size.min(self.limits.max_ce_batch_size);
         let mut longest = 0;
-        while self.running.len() < most
-            && let Some(sequence) = self.waiting.front_mut()
-        {
-            longest = sequence.pending().max(longest);
-            let rows = padded(longest, multiple).saturating_mul(self.running.len() + 1);
-            if (rows > budget && !self.running.is_empty()) || !self.cache.start(sequence) {
+        while self.running.len() < most {
+            let together = self.running.len() + 1;
+            let fits = |pending: usize| {
+                longest = pending.max(longest);
+                together == 1 || padded(longest, multiple).saturating_mul(together) <= budget
+            };
+            if !self.start_next(fits) {
                 break;
             }
-            self.running.extend(self.waiting.pop_front());
         }
         counts.extend(self.running.iter().map(|sequence| sequence.pending().min(budget)));
     }
@@ -282,7 +312,7 @@ impl Scheduler {
             }
             let mut newest = self.running.pop().expect("running[index] exists");
             self.cache.release(&mut newest);
-            self.waiting.push_front(newest);
+            self.preempted.push_front(newest);
             self.preemptions += 1;
             if index == self.running.len() {
                 return false;

@@ -74,6 +74,8 @@ struct Arrival {
     prompt: Vec<u32>,
     max_new: usize,
     salt: Option<&'static str>,
+    tenant: Option<&'static str>,
+    priority: i32,
     compute_all: bool,
 }
 
@@ -106,12 +108,12 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
         .prop_map(|(beginning, end): (Vec<u32>, Vec<u32>)| [beginning, end].concat());
     let cancelled = prop::option::weighted(0.2, 0..20usize);
     let salt = prop::sample::select(vec![None, None, Some("a"), Some("")]);
-    let arrival = (0..30usize, cancelled, prompt, 1..20usize, salt, prop::bool::weighted(0.2)).prop_map(
-        |(step, after, prompt, max_new, salt, compute_all)| {
+    let turn = (prop::sample::select(vec![None, None, Some("a"), Some("b")]), -1..2i32);
+    let arrival = (0..30usize, cancelled, prompt, 1..20usize, salt, turn, prop::bool::weighted(0.2))
+        .prop_map(|(step, after, prompt, max_new, salt, (tenant, priority), compute_all)| {
             let cancelled = after.map(|after| step + after);
-            Arrival { step, cancelled, prompt, max_new, salt, compute_all }
-        },
-    );
+            Arrival { step, cancelled, prompt, max_new, salt, tenant, priority, compute_all }
+        });
     prop::collection::vec(arrival, 1..12)
 }
 
@@ -173,6 +175,8 @@ impl Mix {
                 let mut sequence = Sequence::new(id, arrival.prompt.clone(), max_tokens);
                 sequence.cache_salt = arrival.salt.map(Into::into);
                 sequence.compute_all = arrival.compute_all;
+                sequence.tenant = arrival.tenant.map(Into::into);
+                sequence.priority = arrival.priority;
                 scheduler.add(sequence).unwrap();
             }
             if arrival.cancelled == Some(step) {
@@ -181,17 +185,12 @@ impl Mix {
         }
     }
 
-    /// Whether those that run and then those that wait are in the order in which they came.
-    fn in_order(&self, scheduler: &Scheduler) -> bool {
-        let all = scheduler.running.iter().chain(&scheduler.waiting);
-        all.map(|sequence| (self.arrivals[sequence.id.0 as usize].step, sequence.id)).is_sorted()
-    }
-
     fn check(&self) {
         let mut scheduler = self.scheduler();
         let slots = vec![u64::MAX; scheduler.cache().num_pages() * self.page_size];
         let mut machine = Machine { page_size: self.page_size, slots };
         let mut finished: HashMap<SequenceId, Vec<u32>> = HashMap::new();
+        let mut started: Vec<SequenceId> = Vec::new();
         for step in 0.. {
             assert!(step < 2000, "it never ends");
             self.add_and_cancel(step, &mut scheduler);
@@ -205,7 +204,12 @@ impl Mix {
             let first = scheduler.running.first().map(|sequence| sequence.id);
             assert_eq!(batch.slices.first().map(|slice| slice.id), first, "the first runs in every step");
             assert!(batch.slices.iter().all(|slice| !slice.tokens.is_empty()), "each that runs gets further");
-            assert!(self.in_order(&scheduler), "those that came first are first");
+            let going: Vec<SequenceId> =
+                scheduler.running.iter().chain(&scheduler.preempted).map(|sequence| sequence.id).collect();
+            let new: Vec<SequenceId> = going.iter().filter(|id| !started.contains(id)).copied().collect();
+            started.extend(new);
+            let order = |id: &SequenceId| started.iter().position(|other| other == id);
+            assert!(going.iter().map(order).is_sorted(), "those that started first are first");
             assert!(batch.num_tokens() <= self.limits.max_batch_tokens);
             assert!(batch.slices.len() <= self.limits.max_cache_batch_size);
             let predicted = machine.run(&batch);

@@ -301,3 +301,48 @@ fn cancelling_ends_decode_steps_early() {
              2:2+1!",
         );
 }
+
+/// Sequences of one token each that start one a step, in their order of `(tenant, priority)`.
+fn starts(sequences: &[(&str, i32)]) -> Vec<u64> {
+    let mut scheduler = continuous(Limits { max_cache_batch_size: 1, ..limits(8) }, KvCache::paged(8, 16));
+    for (id, &(tenant, priority)) in sequences.iter().enumerate() {
+        let tenant = (!tenant.is_empty()).then(|| tenant.into());
+        scheduler.add(Sequence { tenant, priority, ..distinct(id as u64, 1, 2) }).unwrap();
+    }
+    let mut order = Vec::new();
+    while !scheduler.is_idle() {
+        let batch = scheduler.schedule();
+        scheduler.advance(&batch, &[9]);
+        order.push(batch.slices[0].id.0);
+        scheduler.remove(batch.slices[0].id);
+    }
+    order
+}
+
+#[test]
+fn tenants_take_turns() {
+    assert_eq!(starts(&[("a", 0), ("a", 0), ("a", 0), ("b", 0), ("", 0), ("b", 0)]), [0, 3, 4, 1, 5, 2]);
+}
+
+#[test]
+fn low_priority_numbers_start_first_among_those_of_a_tenant() {
+    assert_eq!(starts(&[("a", 5), ("a", 0), ("b", 9), ("a", -1), ("a", 0)]), [3, 2, 1, 4, 0]);
+}
+
+#[test]
+fn none_is_passed_more_often_than_allowed() {
+    let mut sequences = vec![("a", 1), ("a", 2)];
+    sequences.extend([("a", 0); 200]);
+    let order = starts(&sequences);
+    let place = |id| order.iter().position(|&other| other == id).unwrap();
+    assert_eq!((place(0), place(1)), (MAX_PASSES, MAX_PASSES + 1));
+}
+
+#[test]
+fn the_preempted_go_on_before_others_start() {
+    // As above, where 1 is preempted by 0 at 17 tokens; 2 of another tenant would fit all the time, and waits for 1.
+    let scheduler = continuous(limits(64), KvCache::paged(3, 16));
+    let other = Sequence { tenant: Some("a".into()), ..distinct(2, 1, 2) };
+    let script = Script::new(scheduler, &[(16, 35), (16, 18)]).at(2, Command::Add(other)).run();
+    script.prints(&format!("0:0+16! 1:0+16!\n0:16+1!\n{}\n1:0+17! 2:0+1!", alone(0, 17..34)));
+}
