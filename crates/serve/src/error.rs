@@ -71,6 +71,21 @@ impl ApiError {
         ApiError { param: Some(param.into()), ..ApiError::bad_request(message) }
     }
 
+    /// The error of a field that has another name in the request's protocol.
+    #[must_use]
+    pub(crate) fn rename(mut self, field: &str, name: &str) -> ApiError {
+        if self.param.as_deref() == Some(field) {
+            self.param = Some(name.to_string());
+        }
+        let is_field = |word: &str| word == field;
+        let words = self.message.split_inclusive(|c: char| !(c.is_alphanumeric() || c == '_')).map(|piece| {
+            let word = piece.trim_end_matches(|c: char| !(c.is_alphanumeric() || c == '_'));
+            if is_field(word) { piece.replacen(field, name, 1) } else { piece.to_string() }
+        });
+        self.message = words.collect();
+        self
+    }
+
     /// The type of the error in the shape of OpenAI.
     pub(crate) fn kind(&self) -> &'static str {
         match self.status {

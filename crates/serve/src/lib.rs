@@ -6,9 +6,13 @@
 
 #![forbid(unsafe_code)]
 
+mod anthropic;
 mod body;
 mod context;
+mod conversation;
+mod dry_run;
 mod error;
+mod error_shape;
 mod generation;
 mod listener;
 mod models;
@@ -18,6 +22,7 @@ mod router;
 mod sampling;
 mod server;
 mod sse;
+mod stamp;
 
 pub use error::Error;
 pub use models::{ModelConfig, ModelKind};

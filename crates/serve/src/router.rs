@@ -10,8 +10,10 @@ use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::anthropic::{count_tokens, messages};
 use crate::context;
 use crate::error::ApiError;
+use crate::error_shape;
 use crate::openai::{chat, completions, embeddings, models};
 use crate::operations::{health, version};
 use crate::server::Shared;
@@ -24,6 +26,8 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .routes(routes!(embeddings::create))
         .routes(routes!(models::list))
         .routes(routes!(models::show))
+        .routes(routes!(messages::create))
+        .routes(routes!(count_tokens::create))
         .routes(routes!(health::live))
         .routes(routes!(health::ready))
         .routes(routes!(health::health))
@@ -34,6 +38,7 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(shared.config.max_body_bytes))
+        .layer(middleware::from_fn(error_shape::apply))
         .layer(middleware::from_fn(context::attach))
         .with_state(Arc::clone(shared))
 }

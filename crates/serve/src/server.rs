@@ -23,6 +23,9 @@ pub struct ServerConfig {
     pub address: SocketAddr,
     /// The largest body of a request.
     pub max_body_bytes: usize,
+    /// Whether the line that coding agents put at the top of system prompts stays there. It differs from request to
+    /// request, so that prompts with it share no prefix.
+    pub keep_attribution_header: bool,
     /// How long a client may take to send the head of a request.
     pub header_timeout: Duration,
     /// How long running requests may take once the server is to end.
@@ -34,6 +37,7 @@ impl Default for ServerConfig {
         ServerConfig {
             address: SocketAddr::from(([127, 0, 0, 1], 8000)),
             max_body_bytes: 32 << 20,
+            keep_attribution_header: false,
             header_timeout: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(30),
         }

@@ -53,3 +53,16 @@ pub(crate) fn data(out: &mut Vec<u8>, object: &impl Serialize) {
     serde_json::to_writer(&mut *out, object).expect("the objects have text keys");
     out.extend_from_slice(b"\n\n");
 }
+
+/// Appends an event with a name.
+pub(crate) fn event(out: &mut Vec<u8>, name: &str, object: &impl Serialize) {
+    out.extend_from_slice(b"event: ");
+    out.extend_from_slice(name.as_bytes());
+    out.push(b'\n');
+    data(out, object);
+}
+
+/// Appends the end of a stream in the shape of OpenAI.
+pub(crate) fn done(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"data: [DONE]\n\n");
+}

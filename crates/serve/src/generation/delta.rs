@@ -2,32 +2,32 @@
 
 use pipelines::{EventKind, FinishReason, TokenLogprobs};
 
-use crate::error::ApiError;
-
-/// What a choice gains.
+/// What an answer gains.
 #[derive(Debug)]
 pub(crate) enum Delta {
-    /// Tokens of the prompt, which the request wants back.
+    /// The model reads the prompt; the usage knows how much of it the cache held.
+    Started,
+    /// A token of the prompt, which the request wants back.
     Prompt(PromptToken),
     /// A token, and the text that is complete with it.
-    Text { text: String, logprobs: Option<TokenLogprobs> },
+    Text { token: u32, text: String, logprobs: Option<TokenLogprobs> },
     /// The end, with text that was held back.
     Finished { text: String, finish: Finish },
-    /// The end, because something went wrong.
-    Failed(ApiError),
 }
 
 /// A token of the prompt.
 #[derive(Debug)]
 pub(crate) struct PromptToken {
+    pub(crate) token: u32,
     pub(crate) text: String,
     pub(crate) logprobs: Option<TokenLogprobs>,
 }
 
 /// Why an answer ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Finish {
     /// The model ended its text.
+    #[default]
     Stop,
     /// The text came to the stop string of this index.
     StopString(usize),
@@ -36,26 +36,11 @@ pub(crate) enum Finish {
 }
 
 impl Finish {
-    /// The name that OpenAI's routes use.
+    /// The name that OpenAI's and Ollama's routes use.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Finish::Stop | Finish::StopString(_) => "stop",
             Finish::Length => "length",
-        }
-    }
-}
-
-impl Delta {
-    /// What an event adds to the answer, if anything.
-    pub(super) fn of(event: EventKind) -> Option<Delta> {
-        match event {
-            EventKind::PromptToken { text, logprobs, .. } => {
-                Some(Delta::Prompt(PromptToken { text, logprobs }))
-            }
-            EventKind::Token { text, logprobs, .. } => Some(Delta::Text { text, logprobs }),
-            EventKind::Finished { reason, text } => Some(Delta::Finished { text, finish: reason.into() }),
-            EventKind::Failed(error) => Some(Delta::Failed(ApiError::from(&*error))),
-            _ => None,
         }
     }
 }
@@ -67,5 +52,18 @@ impl From<FinishReason> for Finish {
             FinishReason::Length => Finish::Length,
             _ => Finish::Stop,
         }
+    }
+}
+
+/// What an event adds to an answer, if anything. Failures are no part of an answer.
+pub(super) fn of_event(event: EventKind) -> Option<Delta> {
+    match event {
+        EventKind::Started { .. } => Some(Delta::Started),
+        EventKind::PromptToken { token, text, logprobs } => {
+            Some(Delta::Prompt(PromptToken { token, text, logprobs }))
+        }
+        EventKind::Token { token, text, logprobs } => Some(Delta::Text { token, text, logprobs }),
+        EventKind::Finished { reason, text } => Some(Delta::Finished { text, finish: reason.into() }),
+        _ => None,
     }
 }

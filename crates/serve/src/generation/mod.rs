@@ -1,6 +1,8 @@
 //! Answers as they are made, for every protocol: library events in, deltas of choices out.
 
+mod answer;
 mod delta;
+mod usage;
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -8,9 +10,14 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use futures_core::Stream;
-use pipelines::{BatchEvent, BatchStream, Error, EventKind, Request, TextGenerator, TextRequest};
+use pipelines::{
+    AddSpecial, BatchEvent, BatchStream, Chat, Error, EventKind, ParseSpecial, Prompt, Request,
+    TextGenerator, TextRequest,
+};
 
+pub(crate) use answer::{Answer, Writer};
 pub(crate) use delta::{Delta, Finish, PromptToken};
+pub(crate) use usage::{Timings, Usage};
 
 use crate::context::Context;
 use crate::error::ApiError;
@@ -29,16 +36,7 @@ pub(crate) struct Generation {
     /// Keeps the model while it answers.
     _model: Arc<Entry>,
     pub(crate) usage: Usage,
-}
-
-/// Tokens of all choices.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Usage {
-    /// Each prompt counts once, however many answers it gets.
-    pub(crate) prompt_tokens: usize,
-    /// Those of them whose keys and values the cache held.
-    pub(crate) cached_tokens: usize,
-    pub(crate) generated_tokens: usize,
+    pub(crate) timings: Timings,
 }
 
 /// One of the answers.
@@ -72,12 +70,14 @@ impl Generation {
             facts.model = Some(model.id.clone());
             facts.prompt_tokens = usage.prompt_tokens;
         });
+        let timings = Timings::begin();
         let stream = generator.try_batch(samples)?;
-        Ok(Generation { stream, open: choices.len(), choices, context, _model: Arc::clone(model), usage })
+        let (open, _model) = (choices.len(), Arc::clone(model));
+        Ok(Generation { stream, open, choices, context, _model, usage, timings })
     }
 
-    /// What comes next of any choice: its index and the delta; `None` when all have ended.
-    pub(crate) async fn next(&mut self) -> Option<(usize, Delta)> {
+    /// What comes next of any choice: its index and the delta, or why it failed; `None` when all have ended.
+    pub(crate) async fn next(&mut self) -> Option<Result<(usize, Delta), ApiError>> {
         loop {
             let event = poll_fn(|task| Pin::new(&mut self.stream).poll_next(task)).await?;
             if let Some(delta) = self.take(event) {
@@ -87,7 +87,7 @@ impl Generation {
     }
 
     /// As [`Generation::next`], if it is there already.
-    pub(crate) fn next_ready(&mut self) -> Option<(usize, Delta)> {
+    pub(crate) fn next_ready(&mut self) -> Option<Result<(usize, Delta), ApiError>> {
         let mut task = TaskContext::from_waker(Waker::noop());
         while let Poll::Ready(Some(event)) = Pin::new(&mut self.stream).poll_next(&mut task) {
             if let Some(delta) = self.take(event) {
@@ -102,26 +102,29 @@ impl Generation {
         self.open == 0
     }
 
-    fn take(&mut self, event: Result<BatchEvent, Error>) -> Option<(usize, Delta)> {
-        let BatchEvent { index, kind, .. } = match event {
+    fn take(&mut self, event: Result<BatchEvent, Error>) -> Option<Result<(usize, Delta), ApiError>> {
+        let BatchEvent { index, at, kind, .. } = match event {
             Ok(event) => event,
             // The worker has ended: an error of each choice would say the same.
             Err(error) => {
                 self.open = 0;
-                return Some((0, Delta::Failed(error.into())));
+                return Some(Err(error.into()));
             }
         };
-        let choice = &mut self.choices[index];
-        if let EventKind::Started { cached_tokens } = kind
-            && choice.is_first
-        {
-            self.usage.cached_tokens += cached_tokens;
+        self.timings.note(at, &kind);
+        match &kind {
+            EventKind::Started { cached_tokens } if self.choices[index].is_first => {
+                self.usage.cached_tokens += cached_tokens;
+            }
+            EventKind::Token { .. } => self.usage.generated_tokens += 1,
+            EventKind::Finished { .. } => self.open -= 1,
+            EventKind::Failed(error) => {
+                self.open -= 1;
+                return Some(Err(ApiError::from(&**error)));
+            }
+            _ => {}
         }
-        if let EventKind::Token { .. } = kind {
-            self.usage.generated_tokens += 1;
-        }
-        let delta = Delta::of(kind)?;
-        self.open -= usize::from(matches!(delta, Delta::Finished { .. } | Delta::Failed(_)));
+        let delta = delta::of_event(kind)?;
         let usage = self.usage;
         self.context.note(|facts| {
             facts.cached_tokens = usage.cached_tokens;
@@ -130,7 +133,7 @@ impl Generation {
                 facts.finish = Some(finish.name());
             }
         });
-        Some((index, delta))
+        Some(Ok((index, delta)))
     }
 }
 
@@ -138,17 +141,57 @@ impl Generation {
 ///
 /// # Errors
 /// If the generator refuses the request.
-pub(crate) async fn prepare(
-    generator: &TextGenerator,
-    request: TextRequest,
-    prompt_bytes: usize,
-) -> Result<Request, ApiError> {
-    if prompt_bytes <= INLINE_BYTES {
-        return Ok(generator.prepare(request)?);
-    }
+pub(crate) async fn prepare(generator: &TextGenerator, request: TextRequest) -> Result<Request, ApiError> {
+    let bytes = match &request.prompt {
+        Prompt::Text { text, .. } => text.len(),
+        Prompt::Tokens(_) => 0,
+        Prompt::Chat(chat) => size_of_messages(chat),
+    };
     let generator = generator.clone();
-    match tokio::task::spawn_blocking(move || generator.prepare(request)).await {
-        Ok(prepared) => Ok(prepared?),
+    off_the_runtime(bytes, move || generator.prepare(request)).await
+}
+
+/// A conversation as the model reads it.
+pub(crate) struct Rendered {
+    pub(crate) text: String,
+    pub(crate) tokens: Vec<u32>,
+}
+
+/// Renders a conversation, however long it is.
+///
+/// # Errors
+/// If the model has no chat template, or its template refuses the conversation.
+pub(crate) async fn render(model: &Entry, chat: Chat) -> Result<Rendered, ApiError> {
+    let generator = model.loaded.generator()?.clone();
+    off_the_runtime(size_of_messages(&chat), move || {
+        let tokenizer = generator.model().tokenizer();
+        let template = generator.chat_template().ok_or(Error::NoChatTemplate)?;
+        let text = chat.render(template, Some(tokenizer))?;
+        // The template writes all special tokens itself.
+        let tokens = tokenizer.encode(&text, AddSpecial::No, ParseSpecial::Yes)?;
+        Ok(Rendered { text, tokens })
+    })
+    .await
+}
+
+/// Bytes of the messages of a conversation.
+fn size_of_messages(chat: &Chat) -> usize {
+    chat.messages.iter().map(|message| message.to_string().len()).sum()
+}
+
+/// Works on a text of so many bytes, on a thread that may block if they are many.
+///
+/// # Errors
+/// If the work fails.
+pub(crate) async fn off_the_runtime<T: Send + 'static>(
+    bytes: usize,
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, ApiError> {
+    if bytes <= INLINE_BYTES {
+        return Ok(work()?);
+    }
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => Ok(result?),
         Err(defect) => Err(ApiError::from(Error::Defect(defect.to_string()))),
     }
 }

@@ -7,37 +7,40 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use pipelines::{Chat, Request, TextRequest};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::logprobs::{Logprobs, TokenEntry};
-use super::{StreamOptions, Usage, now, unique_id};
+use super::{StreamOptions, Usage};
 use crate::body::{Body, Fields, RequestBody};
 use crate::context::Context;
+use crate::conversation::ConversationFields;
+use crate::dry_run::DryRunField;
 use crate::error::ApiError;
-use crate::generation::{self, Delta, Finish, Generation};
+use crate::generation::{self, Answer, Delta, Finish, Generation, Writer};
 use crate::models::Entry;
 use crate::sampling::Sampling;
 use crate::server::Shared;
-use crate::sse::{self, Events};
+use crate::sse;
+use crate::stamp::{now, unique_id};
 
 /// A conversation to continue.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct ChatRequest {
     #[serde(flatten)]
-    conversation: Conversation,
+    conversation: ConversationFields,
+    #[serde(flatten)]
+    answer: AnswerFields,
     #[serde(flatten)]
     sampling: Sampling,
+    #[serde(flatten)]
+    dry_run: DryRunField,
 }
 
-/// The fields of a conversation.
+/// How far answers go, and how they are sent.
 #[derive(Debug, Deserialize, ToSchema)]
-struct Conversation {
+struct AnswerFields {
     /// The id or an alias of a model; may be left out if the server has one model.
     model: Option<String>,
-    /// The conversation so far, oldest message first.
-    #[schema(min_items = 1, value_type = Vec<Object>)]
-    messages: Vec<Map<String, Value>>,
     /// The most tokens of the answer; the default is all that the context has room for.
     #[serde(alias = "max_completion_tokens")]
     max_tokens: Option<usize>,
@@ -54,18 +57,16 @@ struct Conversation {
     /// How many of the likeliest tokens to give at each place.
     #[schema(maximum = 256)]
     top_logprobs: Option<usize>,
-    /// Whether the prompt ends where the assistant is to speak.
-    add_generation_prompt: Option<bool>,
-    /// Whether the last message is to be continued.
-    continue_final_message: Option<bool>,
-    /// More variables of the chat template.
-    #[schema(value_type = Option<Object>)]
-    chat_template_kwargs: Option<Map<String, Value>>,
 }
 
 impl RequestBody for ChatRequest {
     fn read(fields: &mut Fields) -> Result<ChatRequest, ApiError> {
-        Ok(ChatRequest { conversation: fields.take()?, sampling: fields.take()? })
+        Ok(ChatRequest {
+            conversation: fields.take()?,
+            answer: fields.take()?,
+            sampling: fields.take()?,
+            dry_run: fields.take()?,
+        })
     }
 }
 
@@ -89,7 +90,7 @@ struct Head {
 }
 
 /// An answer.
-#[derive(Debug, Default, Serialize, ToSchema)]
+#[derive(Debug, Serialize, ToSchema)]
 struct ChatChoice {
     index: usize,
     message: Message,
@@ -103,12 +104,6 @@ struct Message {
     role: &'static str,
     content: String,
     refusal: Option<String>,
-}
-
-impl Default for Message {
-    fn default() -> Message {
-        Message { role: "assistant", content: String::new(), refusal: None }
-    }
 }
 
 /// A part of an answer as it is made.
@@ -156,11 +151,14 @@ pub(crate) async fn create(
     context: Context,
     Body(body): Body<ChatRequest>,
 ) -> Result<Response, ApiError> {
-    let ChatRequest { conversation, sampling } = body;
-    let model = shared.models.find(conversation.model.as_deref())?;
-    let request = prepare(model, &conversation, sampling).await?;
-    let n = conversation.n.unwrap_or(1);
-    let generation = Generation::start(model, vec![request], n, context).await?;
+    let ChatRequest { conversation, answer, sampling, dry_run } = body;
+    let model = shared.models.find(answer.model.as_deref())?;
+    let requests = vec![prepare(model, conversation.into_chat()?, &answer, sampling).await?];
+    if let Some(counted) = dry_run.answer(model, &requests, &context) {
+        return Ok(counted);
+    }
+    let n = answer.n.unwrap_or(1);
+    let mut generation = Generation::start(model, requests, n, context).await?;
     let head = Head {
         id: unique_id("chatcmpl-"),
         object: "chat.completion",
@@ -168,126 +166,90 @@ pub(crate) async fn create(
         model: model.id.clone(),
         system_fingerprint: shared.fingerprint(model),
     };
-    if conversation.stream.unwrap_or(false) {
-        let include_usage = conversation.stream_options.is_some_and(|options| options.include_usage);
+    if answer.stream.unwrap_or(false) {
+        let include_usage = answer.stream_options.is_some_and(|options| options.include_usage);
         let head = Head { object: "chat.completion.chunk", ..head };
-        return Ok(sse::respond(Chunks { generation, head, n, began: false, include_usage }));
+        return Ok(generation.stream(Chunks { head, n, include_usage }));
     }
-    Ok(Json(collect(generation, head, n).await?).into_response())
+    let answers = generation.answers().await?;
+    let choices = answers.into_iter().enumerate().map(|(index, answer)| ChatChoice::new(index, answer));
+    let usage = generation.usage.into();
+    Ok(Json(ChatCompletion { head, choices: choices.collect(), usage }).into_response())
 }
 
 /// The request for the library.
 async fn prepare(
     model: &Entry,
-    conversation: &Conversation,
+    chat: Chat,
+    answer: &AnswerFields,
     sampling: Sampling,
 ) -> Result<Request, ApiError> {
-    let generator = model.loaded.generator()?;
-    let wants_logprobs = conversation.logprobs.unwrap_or(false);
-    if conversation.top_logprobs.is_some() && !wants_logprobs {
+    let wants_logprobs = answer.logprobs.unwrap_or(false);
+    if answer.top_logprobs.is_some() && !wants_logprobs {
         return Err(ApiError::invalid("top_logprobs", "top_logprobs needs `logprobs: true`"));
     }
-    let messages: Vec<Value> = conversation.messages.iter().cloned().map(Value::Object).collect();
-    let bytes = messages.iter().map(|message| message.to_string().len()).sum();
-    let prompt = Chat {
-        add_generation_prompt: conversation.add_generation_prompt.unwrap_or(true),
-        continue_final_message: conversation.continue_final_message.unwrap_or(false),
-        extra: conversation.chat_template_kwargs.clone().unwrap_or_default(),
-        ..Chat::new(messages)
-    };
     let parameters = Request {
-        max_new_tokens: Some(conversation.max_tokens.unwrap_or(usize::MAX)),
-        logprobs: wants_logprobs.then_some(conversation.top_logprobs.unwrap_or(0)),
+        max_new_tokens: Some(answer.max_tokens.unwrap_or(usize::MAX)),
+        logprobs: wants_logprobs.then_some(answer.top_logprobs.unwrap_or(0)),
         ..sampling.request(model.loaded.plan())?
     };
-    generation::prepare(generator, TextRequest { prompt: prompt.into(), parameters }, bytes).await
+    let request = TextRequest { prompt: chat.into(), parameters };
+    generation::prepare(model.loaded.generator()?, request).await
 }
 
-/// Waits for all answers.
-async fn collect(mut generation: Generation, head: Head, n: usize) -> Result<ChatCompletion, ApiError> {
-    let mut choices: Vec<ChatChoice> =
-        (0..n).map(|index| ChatChoice { index, ..ChatChoice::default() }).collect();
-    while let Some((index, delta)) = generation.next().await {
-        let choice = &mut choices[index];
-        match delta {
-            Delta::Text { text, logprobs } => {
-                choice.message.content.push_str(&text);
-                if let Some(logprobs) = &logprobs {
-                    choice.logprobs.get_or_insert_default().content.push(TokenEntry::from(logprobs));
-                }
-            }
-            Delta::Finished { text, finish } => {
-                choice.message.content.push_str(&text);
-                choice.finish_reason = finish.name();
-            }
-            Delta::Prompt(_) => {}
-            Delta::Failed(error) => return Err(error),
+impl ChatChoice {
+    fn new(index: usize, answer: Answer) -> ChatChoice {
+        let content: Vec<TokenEntry> = answer.logprobs.iter().map(TokenEntry::from).collect();
+        ChatChoice {
+            index,
+            message: Message { role: "assistant", content: answer.text, refusal: None },
+            logprobs: (!content.is_empty()).then_some(Logprobs { content }),
+            finish_reason: answer.finish.name(),
         }
     }
-    Ok(ChatCompletion { head, choices, usage: generation.usage.into() })
 }
 
-/// The events of an answer.
+/// How the events of answers are written.
 struct Chunks {
-    generation: Generation,
     head: Head,
     n: usize,
-    /// Whether the roles were sent.
-    began: bool,
     include_usage: bool,
 }
 
-impl Events for Chunks {
-    async fn next(&mut self, out: &mut Vec<u8>) -> bool {
-        if !self.began {
-            self.began = true;
-            for index in 0..self.n {
-                let delta = MessageDelta { role: Some("assistant"), content: Some(String::new()) };
-                self.send(out, index, delta, None, None);
-            }
-            return true;
+impl Writer for Chunks {
+    fn begin(&mut self, out: &mut Vec<u8>) {
+        for index in 0..self.n {
+            let delta = MessageDelta { role: Some("assistant"), content: Some(String::new()) };
+            self.send(out, index, delta, None, None);
         }
-        let mut next = self.generation.next().await;
-        while let Some((index, delta)) = next {
-            if !self.push(out, index, delta) {
-                return false;
-            }
-            next = self.generation.next_ready();
-            if next.is_none() && !self.generation.is_over() {
-                return true;
-            }
-        }
-        if self.include_usage {
-            let usage = Some(Some(self.generation.usage.into()));
-            sse::data(out, &ChatChunk { head: self.head.clone(), choices: Vec::new(), usage });
-        }
-        out.extend_from_slice(b"data: [DONE]\n\n");
-        false
     }
-}
 
-impl Chunks {
-    /// Appends the event of a delta. Returns whether the answers go on.
-    fn push(&mut self, out: &mut Vec<u8>, index: usize, delta: Delta) -> bool {
+    fn write(&mut self, out: &mut Vec<u8>, index: usize, delta: Delta, _usage: generation::Usage) {
         match delta {
-            Delta::Text { text, logprobs } => {
-                if text.is_empty() && logprobs.is_none() {
-                    return true;
-                }
+            Delta::Text { text, logprobs, .. } if !text.is_empty() || logprobs.is_some() => {
                 let logprobs = logprobs.map(|token| Logprobs { content: vec![TokenEntry::from(&token)] });
                 self.send(out, index, MessageDelta { content: Some(text), role: None }, logprobs, None);
             }
             Delta::Finished { text, finish } => self.finish(out, index, text, finish),
-            Delta::Prompt(_) => {}
-            Delta::Failed(error) => {
-                sse::data(out, &error.to_openai());
-                out.extend_from_slice(b"data: [DONE]\n\n");
-                return false;
-            }
+            Delta::Started | Delta::Prompt(_) | Delta::Text { .. } => {}
         }
-        true
     }
 
+    fn fail(&mut self, out: &mut Vec<u8>, error: &ApiError) {
+        sse::data(out, &error.to_openai());
+        sse::done(out);
+    }
+
+    fn end(&mut self, out: &mut Vec<u8>, generation: &Generation) {
+        if self.include_usage {
+            let usage = Some(Some(generation.usage.into()));
+            sse::data(out, &ChatChunk { head: self.head.clone(), choices: Vec::new(), usage });
+        }
+        sse::done(out);
+    }
+}
+
+impl Chunks {
     fn finish(&self, out: &mut Vec<u8>, index: usize, text: String, finish: Finish) {
         if !text.is_empty() {
             self.send(out, index, MessageDelta { content: Some(text), role: None }, None, None);

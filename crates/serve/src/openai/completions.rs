@@ -11,15 +11,17 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::logprobs::finite;
-use super::{StreamOptions, Usage, now, unique_id};
+use super::{StreamOptions, Usage};
 use crate::body::{Body, Fields, RequestBody};
 use crate::context::Context;
+use crate::dry_run::DryRunField;
 use crate::error::ApiError;
-use crate::generation::{self, Delta, Generation, PromptToken};
+use crate::generation::{self, Delta, Generation, PromptToken, Writer};
 use crate::models::Entry;
 use crate::sampling::Sampling;
 use crate::server::Shared;
-use crate::sse::{self, Events};
+use crate::sse;
+use crate::stamp::{now, unique_id};
 
 /// The most prompts of a request.
 const MAX_PROMPTS: usize = 1024;
@@ -33,6 +35,8 @@ pub(crate) struct CompletionRequest {
     texts: Texts,
     #[serde(flatten)]
     sampling: Sampling,
+    #[serde(flatten)]
+    dry_run: DryRunField,
 }
 
 /// The fields of the texts.
@@ -69,24 +73,19 @@ enum Prompts {
 }
 
 impl Prompts {
-    /// The prompts, and how many bytes their texts have.
-    fn into_prompts(self) -> Vec<(Prompt, usize)> {
-        let text = |text: String| {
-            let bytes = text.len();
-            (Prompt::from(text), bytes)
-        };
+    fn into_prompts(self) -> Vec<Prompt> {
         match self {
-            Prompts::Text(prompt) => vec![text(prompt)],
-            Prompts::Texts(prompts) => prompts.into_iter().map(text).collect(),
-            Prompts::Tokens(tokens) => vec![(tokens.into(), 0)],
-            Prompts::TokenLists(lists) => lists.into_iter().map(|tokens| (tokens.into(), 0)).collect(),
+            Prompts::Text(prompt) => vec![prompt.into()],
+            Prompts::Texts(prompts) => prompts.into_iter().map(Prompt::from).collect(),
+            Prompts::Tokens(tokens) => vec![tokens.into()],
+            Prompts::TokenLists(lists) => lists.into_iter().map(Prompt::from).collect(),
         }
     }
 }
 
 impl RequestBody for CompletionRequest {
     fn read(fields: &mut Fields) -> Result<CompletionRequest, ApiError> {
-        Ok(CompletionRequest { texts: fields.take()?, sampling: fields.take()? })
+        Ok(CompletionRequest { texts: fields.take()?, sampling: fields.take()?, dry_run: fields.take()? })
     }
 }
 
@@ -165,12 +164,15 @@ pub(crate) async fn create(
     context: Context,
     Body(body): Body<CompletionRequest>,
 ) -> Result<Response, ApiError> {
-    let CompletionRequest { texts, sampling } = body;
+    let CompletionRequest { texts, sampling, dry_run } = body;
     let model = shared.models.find(texts.model.as_deref())?;
     let n = texts.n.unwrap_or(1);
     let (stream, include_usage) =
         (texts.stream.unwrap_or(false), texts.stream_options.is_some_and(|options| options.include_usage));
     let requests = prepare(model, texts, sampling).await?;
+    if let Some(counted) = dry_run.answer(model, &requests, &context) {
+        return Ok(counted);
+    }
     let answers = requests.len() * n;
     let generation = Generation::start(model, requests, n, context).await?;
     let head = Head {
@@ -182,7 +184,7 @@ pub(crate) async fn create(
     };
     if stream {
         let offsets = vec![0; answers];
-        return Ok(sse::respond(Chunks { generation, head, offsets, include_usage }));
+        return Ok(generation.stream(Chunks { head, offsets, include_usage }));
     }
     Ok(Json(collect(generation, head, answers).await?).into_response())
 }
@@ -203,9 +205,9 @@ async fn prepare(model: &Entry, texts: Texts, sampling: Sampling) -> Result<Vec<
         return Err(ApiError::invalid("prompt", message));
     }
     let mut requests = Vec::with_capacity(prompts.len());
-    for (prompt, bytes) in prompts {
+    for prompt in prompts {
         let request = TextRequest { prompt, parameters: parameters.clone() };
-        requests.push(generation::prepare(generator, request, bytes).await?);
+        requests.push(generation::prepare(generator, request).await?);
     }
     Ok(requests)
 }
@@ -215,68 +217,63 @@ async fn collect(mut generation: Generation, head: Head, answers: usize) -> Resu
     let mut choices: Vec<CompletionChoice> =
         (0..answers).map(|index| CompletionChoice { index, ..CompletionChoice::default() }).collect();
     let mut offsets = vec![0; answers];
-    while let Some((index, delta)) = generation.next().await {
-        choices[index].take(delta, &mut offsets[index])?;
+    while let Some(event) = generation.next().await {
+        let (index, delta) = event?;
+        choices[index].take(delta, &mut offsets[index]);
     }
     Ok(Completion { head, choices, usage: Some(Some(generation.usage.into())) })
 }
 
 impl CompletionChoice {
     /// Adds a delta. `offset` is the number of characters before it.
-    fn take(&mut self, delta: Delta, offset: &mut usize) -> Result<(), ApiError> {
+    fn take(&mut self, delta: Delta, offset: &mut usize) {
         let (text, logprobs) = match delta {
-            Delta::Prompt(PromptToken { text, logprobs }) => {
+            Delta::Started => return,
+            Delta::Prompt(PromptToken { text, logprobs, .. }) => {
                 self.logprobs.get_or_insert_default().push(&text, logprobs.as_ref(), *offset);
                 (text, None)
             }
-            Delta::Text { text, logprobs } => (text, logprobs),
+            Delta::Text { text, logprobs, .. } => (text, logprobs),
             Delta::Finished { text, finish } => {
                 self.finish_reason = Some(finish.name());
                 (text, None)
             }
-            Delta::Failed(error) => return Err(error),
         };
         if let Some(logprobs) = logprobs {
             self.logprobs.get_or_insert_default().push(&text, Some(&logprobs), *offset);
         }
         *offset += text.chars().count();
         self.text.push_str(&text);
-        Ok(())
     }
 }
 
-/// The events of the answers.
+/// How the events of answers are written.
 struct Chunks {
-    generation: Generation,
     head: Head,
     /// The characters of each answer so far.
     offsets: Vec<usize>,
     include_usage: bool,
 }
 
-impl Events for Chunks {
-    async fn next(&mut self, out: &mut Vec<u8>) -> bool {
-        let mut next = self.generation.next().await;
-        while let Some((index, delta)) = next {
-            let mut choice = CompletionChoice { index, ..CompletionChoice::default() };
-            if let Err(error) = choice.take(delta, &mut self.offsets[index]) {
-                sse::data(out, &error.to_openai());
-                out.extend_from_slice(b"data: [DONE]\n\n");
-                return false;
-            }
-            if !choice.text.is_empty() || choice.finish_reason.is_some() || choice.logprobs.is_some() {
-                self.send(out, vec![choice], None);
-            }
-            next = self.generation.next_ready();
-            if next.is_none() && !self.generation.is_over() {
-                return true;
-            }
+impl Writer for Chunks {
+    fn write(&mut self, out: &mut Vec<u8>, index: usize, delta: Delta, _usage: generation::Usage) {
+        let mut choice = CompletionChoice { index, ..CompletionChoice::default() };
+        choice.take(delta, &mut self.offsets[index]);
+        if !choice.text.is_empty() || choice.finish_reason.is_some() || choice.logprobs.is_some() {
+            self.send(out, vec![choice], None);
         }
+    }
+
+    fn fail(&mut self, out: &mut Vec<u8>, error: &ApiError) {
+        sse::data(out, &error.to_openai());
+        sse::done(out);
+    }
+
+    fn end(&mut self, out: &mut Vec<u8>, generation: &Generation) {
         if self.include_usage {
-            self.send(out, Vec::new(), Some(self.generation.usage.into()));
+            self.send(out, Vec::new(), Some(generation.usage.into()));
         }
-        out.extend_from_slice(b"data: [DONE]\n\n");
-        false
+        sse::done(out);
     }
 }
 

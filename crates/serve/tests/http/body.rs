@@ -1,8 +1,9 @@
 //! Bodies that are not requests.
 
 use serde_json::json;
+use serve::ServerConfig;
 
-use crate::server::TestServer;
+use crate::server::{TestServer, storyteller};
 
 const PATH: &str = "/v1/completions";
 
@@ -24,11 +25,12 @@ fn a_body_that_is_no_json_object_is_refused_with_its_place() {
 
 #[test]
 fn a_body_must_say_that_it_is_json_and_be_small() {
-    let server = TestServer::storyteller();
+    let config = ServerConfig { max_body_bytes: 4000, ..ServerConfig::default() };
+    let server = TestServer::new(config, vec![storyteller()]);
     let body = json!({"prompt": "Once", "max_tokens": 1}).to_string();
     assert_eq!(server.post_text(PATH, "text/plain", &body).status, 415);
     assert_eq!(server.post_text(PATH, "application/json; charset=utf-8", &body).status, 200);
-    let large = json!({"prompt": "x".repeat(33 << 20)}).to_string();
+    let large = json!({"prompt": "x".repeat(5000)}).to_string();
     assert_eq!(server.post_text(PATH, "application/json", &large).status, 413);
 }
 

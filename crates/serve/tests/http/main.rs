@@ -1,5 +1,6 @@
 //! The server over real connections, with the built-in model and small models of the test data.
 
+mod anthropic;
 mod body;
 mod chat;
 mod completions;

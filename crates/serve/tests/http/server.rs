@@ -86,17 +86,30 @@ impl TestServer {
 
     /// The events of a stream: the lines of data, without `[DONE]`, which must be the last.
     pub(crate) fn events(&self, path: &str, body: &Value) -> Vec<Value> {
+        let lines = self.lines(path, body, "text/event-stream; charset=utf-8");
+        let mut events: Vec<&str> = lines.iter().filter_map(|line| line.strip_prefix("data: ")).collect();
+        assert_eq!(events.pop(), Some("[DONE]"));
+        events.iter().map(|event| serde_json::from_str(event).unwrap()).collect()
+    }
+
+    /// The events of a stream that names them.
+    pub(crate) fn named_events(&self, path: &str, body: &Value) -> Vec<(String, Value)> {
+        let lines = self.lines(path, body, "text/event-stream; charset=utf-8");
+        let event = |event: &[String]| {
+            let [name, data, end] = event else { panic!("{event:?}") };
+            assert_eq!(end, "");
+            let name = name.strip_prefix("event: ").unwrap().to_string();
+            (name, serde_json::from_str(data.strip_prefix("data: ").unwrap()).unwrap())
+        };
+        lines.chunks(3).map(event).collect()
+    }
+
+    /// The lines of a streamed response.
+    pub(crate) fn lines(&self, path: &str, body: &Value, content_type: &str) -> Vec<String> {
         let request = self.agent.post(self.url(path)).header("Content-Type", "application/json");
         let response = request.send(body.to_string()).unwrap();
-        assert_eq!(response.headers()["content-type"], "text/event-stream; charset=utf-8");
-        let mut events: Vec<String> = Vec::new();
-        for line in BufReader::new(response.into_body().into_reader()).lines() {
-            if let Some(data) = line.unwrap().strip_prefix("data: ") {
-                events.push(data.to_string());
-            }
-        }
-        assert_eq!(events.pop().as_deref(), Some("[DONE]"));
-        events.iter().map(|event| serde_json::from_str(event).unwrap()).collect()
+        assert_eq!(response.headers()["content-type"], content_type);
+        BufReader::new(response.into_body().into_reader()).lines().map(Result::unwrap).collect()
     }
 
     /// Has the server end, and waits until it has.

@@ -1,0 +1,29 @@
+//! Routes in the shapes of the Anthropic API.
+
+pub(crate) mod count_tokens;
+pub(crate) mod messages;
+mod prompt;
+
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::error::ApiError;
+
+/// An error as an object, for responses and for events of a stream.
+pub(crate) fn error_object(error: &ApiError, request_id: &str) -> Value {
+    let kind = match error.status {
+        StatusCode::UNAUTHORIZED => "authentication_error",
+        StatusCode::FORBIDDEN => "permission_error",
+        StatusCode::NOT_FOUND => "not_found_error",
+        StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
+        StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+        StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
+        status if status.is_server_error() => "api_error",
+        _ => "invalid_request_error",
+    };
+    json!({
+        "type": "error",
+        "error": { "type": kind, "message": error.message },
+        "request_id": request_id,
+    })
+}

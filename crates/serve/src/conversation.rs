@@ -1,0 +1,123 @@
+//! Messages as protocols give them, in the form that chat templates take.
+
+use pipelines::Chat;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use crate::error::ApiError;
+
+/// Variables of chat templates that requests set by fields of their own, or not at all.
+const OWN_VARIABLES: [&str; 6] =
+    ["messages", "tools", "documents", "add_generation_prompt", "chat_template", "tokenize"];
+
+/// A conversation in the shape of OpenAI, and how it is rendered.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct ConversationFields {
+    /// The conversation so far, oldest message first.
+    #[schema(min_items = 1, value_type = Vec<Object>)]
+    messages: Vec<Map<String, Value>>,
+    /// Not supported yet: a list with tools is refused.
+    #[schema(value_type = Option<Vec<Object>>)]
+    tools: Option<Vec<Value>>,
+    /// Whether the prompt ends where the assistant is to speak.
+    add_generation_prompt: Option<bool>,
+    /// Whether the last message is to be continued.
+    continue_final_message: Option<bool>,
+    /// More variables of the chat template.
+    #[schema(value_type = Option<Object>)]
+    chat_template_kwargs: Option<Map<String, Value>>,
+}
+
+impl ConversationFields {
+    /// The conversation as chat templates take it.
+    ///
+    /// # Errors
+    /// If a message has a content that the models cannot read, or a field is not supported.
+    pub(crate) fn into_chat(self) -> Result<Chat, ApiError> {
+        if self.tools.is_some_and(|tools| !tools.is_empty()) {
+            return Err(ApiError::invalid("tools", "tools are not supported: leave `tools` out"));
+        }
+        let extra = self.chat_template_kwargs.unwrap_or_default();
+        if let Some(name) = OWN_VARIABLES.iter().find(|name| extra.contains_key(**name)) {
+            let path = format!("chat_template_kwargs.{name}");
+            let message = format!("{path}: variables of this name cannot be set");
+            return Err(ApiError::invalid(path, message));
+        }
+        let messages = self.messages.into_iter().enumerate();
+        let messages = messages.map(|(index, message)| for_template(message, &format!("messages[{index}]")));
+        Ok(Chat {
+            add_generation_prompt: self.add_generation_prompt.unwrap_or(true),
+            continue_final_message: self.continue_final_message.unwrap_or(false),
+            extra,
+            ..Chat::new(messages.collect::<Result<_, ApiError>>()?)
+        })
+    }
+}
+
+/// A message as templates take it: its content is text, and instructions of the developer are the system's.
+fn for_template(mut message: Map<String, Value>, path: &str) -> Result<Value, ApiError> {
+    if message.get("role").and_then(Value::as_str) == Some("developer") {
+        message.insert("role".to_string(), "system".into());
+    }
+    if let Some(content @ Value::Array(_)) = message.get_mut("content") {
+        *content = text_of(content, &format!("{path}.content"), &["text", "refusal"])?.into();
+    }
+    Ok(Value::Object(message))
+}
+
+/// The text of a content: a string, or a list of parts that all are text, one below the other. `path` names the content
+/// in errors, `kinds` are the types of parts that are text.
+///
+/// # Errors
+/// If the content is neither, or a part is not text.
+pub(crate) fn text_of(content: &Value, path: &str, kinds: &[&str]) -> Result<String, ApiError> {
+    let parts = match content {
+        Value::String(text) => return Ok(text.clone()),
+        Value::Array(parts) => parts,
+        _ => return Err(ApiError::invalid(path, format!("{path}: give a string or a list of parts"))),
+    };
+    let texts = parts.iter().enumerate().map(|(index, part)| {
+        let path = format!("{path}[{index}]");
+        let kind = kind_of(part, &path)?;
+        if !kinds.contains(&kind) {
+            return Err(not_text(&path, kind));
+        }
+        // A refusal has its text under its own name.
+        let text = part.get("text").or_else(|| part.get(kind)).and_then(Value::as_str);
+        text.ok_or_else(|| ApiError::invalid(&path, format!("{path}: the part has no `text`")))
+    });
+    Ok(texts.collect::<Result<Vec<&str>, ApiError>>()?.join("\n"))
+}
+
+/// The type of a part of a content.
+///
+/// # Errors
+/// If it has none.
+pub(crate) fn kind_of<'a>(part: &'a Value, path: &str) -> Result<&'a str, ApiError> {
+    let kind = part.get("type").and_then(Value::as_str);
+    kind.ok_or_else(|| ApiError::invalid(path, format!("{path}: the part has no `type`")))
+}
+
+/// The refusal of a part that the models cannot read.
+pub(crate) fn not_text(path: &str, kind: &str) -> ApiError {
+    ApiError::invalid(path, format!("{path}: the models read text only, not parts of type `{kind}`"))
+}
+
+/// The role of a message.
+///
+/// # Errors
+/// If it has none, or one that is not in `roles`.
+pub(crate) fn role_of<'a>(
+    message: &'a Map<String, Value>,
+    path: &str,
+    roles: &[&str],
+) -> Result<&'a str, ApiError> {
+    let role = message.get("role").and_then(Value::as_str);
+    role.filter(|role| roles.contains(role)).ok_or_else(|| {
+        let path = format!("{path}.role");
+        let given = message.get("role").map_or_else(|| "missing".to_string(), Value::to_string);
+        let message = format!("{path} is {given}: give {}", roles.join(", "));
+        ApiError::invalid(path, message)
+    })
+}

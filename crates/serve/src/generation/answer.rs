@@ -1,0 +1,113 @@
+//! Answers as they are sent: whole, or piece by piece as a protocol writes them.
+
+use axum::response::Response;
+use pipelines::TokenLogprobs;
+
+use super::{Delta, Finish, Generation, PromptToken, Usage};
+use crate::error::ApiError;
+use crate::sse::{self, Events};
+
+/// A whole answer.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    /// Its text, without the prompt's.
+    pub(crate) text: String,
+    pub(crate) tokens: Vec<u32>,
+    /// Of each token, if the request wants them.
+    pub(crate) logprobs: Vec<TokenLogprobs>,
+    /// The prompt's tokens, if the request wants them.
+    pub(crate) prompt: Vec<PromptToken>,
+    pub(crate) finish: Finish,
+}
+
+/// How a protocol writes answers while they are made.
+pub(crate) trait Writer: Send + 'static {
+    /// Appends what is sent before the model starts.
+    fn begin(&mut self, _out: &mut Vec<u8>) {}
+
+    /// Appends what the answer with an index gains.
+    fn write(&mut self, out: &mut Vec<u8>, index: usize, delta: Delta, usage: Usage);
+
+    /// Appends the end of a request that failed.
+    fn fail(&mut self, out: &mut Vec<u8>, error: &ApiError);
+
+    /// Appends the end, once all answers have ended.
+    fn end(&mut self, out: &mut Vec<u8>, generation: &Generation);
+}
+
+impl Answer {
+    /// Adds a delta.
+    fn take(&mut self, delta: Delta) {
+        match delta {
+            Delta::Started => {}
+            Delta::Prompt(token) => self.prompt.push(token),
+            Delta::Text { token, text, logprobs } => {
+                self.tokens.push(token);
+                self.text.push_str(&text);
+                self.logprobs.extend(logprobs);
+            }
+            Delta::Finished { text, finish } => {
+                self.text.push_str(&text);
+                self.finish = finish;
+            }
+        }
+    }
+}
+
+impl Generation {
+    /// Waits for all answers.
+    ///
+    /// # Errors
+    /// If one of them fails.
+    pub(crate) async fn answers(&mut self) -> Result<Vec<Answer>, ApiError> {
+        let mut answers: Vec<Answer> = self.choices.iter().map(|_| Answer::default()).collect();
+        while let Some(event) = self.next().await {
+            let (index, delta) = event?;
+            answers[index].take(delta);
+        }
+        Ok(answers)
+    }
+
+    /// A response with the events that a protocol writes.
+    pub(crate) fn stream(self, writer: impl Writer) -> Response {
+        sse::respond(self.written(writer))
+    }
+
+    /// The pieces that a protocol writes.
+    pub(crate) fn written<W: Writer>(self, writer: W) -> Written<W> {
+        Written { generation: self, writer, began: false }
+    }
+}
+
+/// Answers and how they are written.
+pub(crate) struct Written<W> {
+    generation: Generation,
+    writer: W,
+    began: bool,
+}
+
+impl<W: Writer> Events for Written<W> {
+    async fn next(&mut self, out: &mut Vec<u8>) -> bool {
+        if !std::mem::replace(&mut self.began, true) {
+            self.writer.begin(out);
+        }
+        while out.is_empty() {
+            let mut next = self.generation.next().await;
+            while let Some(event) = next {
+                match event {
+                    Ok((index, delta)) => self.writer.write(out, index, delta, self.generation.usage),
+                    Err(error) => {
+                        self.writer.fail(out, &error);
+                        return false;
+                    }
+                }
+                next = self.generation.next_ready();
+            }
+            if self.generation.is_over() {
+                self.writer.end(out, &self.generation);
+                return false;
+            }
+        }
+        true
+    }
+}
