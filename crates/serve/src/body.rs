@@ -42,6 +42,11 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
+    /// Whether the object has a field.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.object.get(name).is_some_and(|value| !value.is_null())
+    }
+
     /// Takes a group of fields.
     ///
     /// # Errors

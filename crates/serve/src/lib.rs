@@ -23,6 +23,7 @@ mod sampling;
 mod server;
 mod sse;
 mod stamp;
+mod text;
 
 pub use error::Error;
 pub use models::{ModelConfig, ModelKind};

@@ -17,6 +17,7 @@ use crate::error_shape;
 use crate::openai::{chat, completions, embeddings, models};
 use crate::operations::{health, version};
 use crate::server::Shared;
+use crate::text::{apply_template, detokenize, tokenize};
 
 /// The service that answers all requests.
 pub(crate) fn router(shared: &Arc<Shared>) -> Router {
@@ -28,6 +29,12 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .routes(routes!(models::show))
         .routes(routes!(messages::create))
         .routes(routes!(count_tokens::create))
+        .routes(routes!(tokenize::create))
+        .routes(routes!(tokenize::create_v1))
+        .routes(routes!(detokenize::create))
+        .routes(routes!(detokenize::create_v1))
+        .routes(routes!(apply_template::create))
+        .routes(routes!(apply_template::create_v1))
         .routes(routes!(health::live))
         .routes(routes!(health::ready))
         .routes(routes!(health::health))

@@ -1,9 +1,11 @@
 //! A model in memory, ready for requests.
 
+use std::sync::Arc;
+
 use engine::InferenceSession;
 use engine::devices::Platform;
 use pipelines::config::PipelineConfig;
-use pipelines::{Embedder, Machine, Plan, TextGenerator};
+use pipelines::{Embedder, Machine, Plan, TextGenerator, Tokenizer};
 
 use super::ModelKind;
 use crate::error::ApiError;
@@ -42,6 +44,22 @@ impl LoadedModel {
         match self {
             LoadedModel::Text(generator) => generator.model().plan(),
             LoadedModel::Embedding(embedder) => embedder.model().plan(),
+        }
+    }
+
+    /// Its tokenizer.
+    pub(crate) fn tokenizer(&self) -> &Arc<Tokenizer> {
+        match self {
+            LoadedModel::Text(generator) => generator.model().tokenizer(),
+            LoadedModel::Embedding(embedder) => embedder.model().tokenizer(),
+        }
+    }
+
+    /// The most tokens of a text, an answer to it included.
+    pub(crate) fn max_length(&self) -> usize {
+        match self {
+            LoadedModel::Text(generator) => generator.model().plan().max_length().unwrap_or(0),
+            LoadedModel::Embedding(embedder) => embedder.max_length(),
         }
     }
 

@@ -47,9 +47,9 @@ struct Meta {
 impl Model {
     fn of(entry: &Entry) -> Model {
         let plan = entry.loaded.plan();
-        let (kind, max_model_len) = match &entry.loaded {
-            LoadedModel::Text(_) => ("text", plan.max_length().unwrap_or(0)),
-            LoadedModel::Embedding(embedder) => ("embedding", embedder.max_length()),
+        let kind = match &entry.loaded {
+            LoadedModel::Text(_) => "text",
+            LoadedModel::Embedding(_) => "embedding",
         };
         Model {
             id: entry.id.clone(),
@@ -57,7 +57,7 @@ impl Model {
             created: entry.created,
             owned_by: "perihelion",
             aliases: entry.aliases.clone(),
-            max_model_len,
+            max_model_len: entry.loaded.max_length(),
             meta: Meta {
                 kind,
                 architecture: plan.architecture().to_string(),

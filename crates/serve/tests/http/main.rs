@@ -7,3 +7,4 @@ mod completions;
 mod embeddings;
 mod operations;
 mod server;
+mod text;

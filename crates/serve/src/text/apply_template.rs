@@ -1,0 +1,78 @@
+//! `POST /apply-template`: the prompt that a conversation becomes.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::body::{Body, Fields, RequestBody};
+use crate::context::Context;
+use crate::conversation::ConversationFields;
+use crate::error::ApiError;
+use crate::generation;
+use crate::server::Shared;
+
+/// A conversation to render.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct ApplyTemplateRequest {
+    #[serde(flatten)]
+    model: ModelField,
+    #[serde(flatten)]
+    conversation: ConversationFields,
+}
+
+/// The model whose template is used.
+#[derive(Debug, Deserialize, ToSchema)]
+struct ModelField {
+    /// The id or an alias of a model; may be left out if the server has one model.
+    model: Option<String>,
+}
+
+impl RequestBody for ApplyTemplateRequest {
+    fn read(fields: &mut Fields) -> Result<ApplyTemplateRequest, ApiError> {
+        Ok(ApplyTemplateRequest { model: fields.take()?, conversation: fields.take()? })
+    }
+}
+
+/// A conversation as the model reads it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RenderedPrompt {
+    prompt: String,
+}
+
+/// Renders a conversation with the model's chat template.
+#[utoipa::path(
+    post,
+    path = "/apply-template",
+    tag = "Text",
+    request_body = ApplyTemplateRequest,
+    responses((status = 200, body = RenderedPrompt))
+)]
+pub(crate) async fn create(
+    State(shared): State<Arc<Shared>>,
+    context: Context,
+    Body(body): Body<ApplyTemplateRequest>,
+) -> Result<Json<RenderedPrompt>, ApiError> {
+    let model = shared.models.find(body.model.model.as_deref())?;
+    context.note(|facts| facts.model = Some(model.id.clone()));
+    let rendered = generation::render(model, body.conversation.into_chat()?).await?;
+    Ok(Json(RenderedPrompt { prompt: rendered.text }))
+}
+
+/// The same as `/apply-template`.
+#[utoipa::path(
+    post,
+    path = "/v1/apply-template",
+    tag = "Text",
+    request_body = ApplyTemplateRequest,
+    responses((status = 200, body = RenderedPrompt))
+)]
+pub(crate) async fn create_v1(
+    state: State<Arc<Shared>>,
+    context: Context,
+    body: Body<ApplyTemplateRequest>,
+) -> Result<Json<RenderedPrompt>, ApiError> {
+    create(state, context, body).await
+}
