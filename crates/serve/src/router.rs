@@ -10,6 +10,7 @@ use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::access;
 use crate::anthropic::{count_tokens, messages};
 use crate::context;
 use crate::error::ApiError;
@@ -40,11 +41,18 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .routes(routes!(health::health))
         .routes(routes!(version::version))
         .split_for_parts();
-    router
+    let router = router
         .route("/openapi.json", get(async || Json(document)))
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
-        .layer(DefaultBodyLimit::max(shared.config.max_body_bytes))
+        .layer(DefaultBodyLimit::max(shared.config.max_body_bytes));
+    // The last layer is the first to see a request.
+    let router = match access::cors(&shared.config.cors_origins) {
+        Some(cors) => router.layer(cors),
+        None => router,
+    };
+    router
+        .layer(middleware::from_fn_with_state(Arc::clone(shared), access::check_host))
         .layer(middleware::from_fn(error_shape::apply))
         .layer(middleware::from_fn(context::attach))
         .with_state(Arc::clone(shared))

@@ -12,6 +12,7 @@ use tokio::runtime::{self, Runtime};
 use tokio::sync::watch;
 
 use crate::Error;
+use crate::access::Hosts;
 use crate::listener;
 use crate::models::{Entry, ModelConfig, Models};
 use crate::router::router;
@@ -21,6 +22,10 @@ use crate::router::router;
 pub struct ServerConfig {
     /// Where it listens; port 0 takes a free one.
     pub address: SocketAddr,
+    /// Names that the server answers to without keys, in addition to its address and the names of this machine.
+    pub allowed_hosts: Vec<String>,
+    /// Pages of other origins that may call it: origins, `localhost` for all of this machine, or `*`.
+    pub cors_origins: Vec<String>,
     /// The largest body of a request.
     pub max_body_bytes: usize,
     /// Whether the line that coding agents put at the top of system prompts stays there. It differs from request to
@@ -36,6 +41,8 @@ impl Default for ServerConfig {
     fn default() -> ServerConfig {
         ServerConfig {
             address: SocketAddr::from(([127, 0, 0, 1], 8000)),
+            allowed_hosts: Vec::new(),
+            cors_origins: Vec::new(),
             max_body_bytes: 32 << 20,
             keep_attribution_header: false,
             header_timeout: Duration::from_secs(10),
@@ -48,6 +55,7 @@ impl Default for ServerConfig {
 pub(crate) struct Shared {
     pub(crate) config: ServerConfig,
     pub(crate) models: Models,
+    pub(crate) hosts: Hosts,
     draining: AtomicBool,
 }
 
@@ -109,7 +117,8 @@ impl Server {
         let listener = runtime.block_on(TcpListener::bind(config.address)).map_err(bind)?;
         let address = listener.local_addr().map_err(bind)?;
         let models = Models::load(models, session, platform)?;
-        let shared = Arc::new(Shared { config, models, draining: AtomicBool::new(false) });
+        let hosts = Hosts::new(&[address], &config.allowed_hosts, &config.cors_origins, false);
+        let shared = Arc::new(Shared { config, models, hosts, draining: AtomicBool::new(false) });
         Ok(Server { runtime, shared, listener, address, stop: watch::Sender::new(false) })
     }
 

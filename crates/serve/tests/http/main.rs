@@ -1,10 +1,12 @@
 //! The server over real connections, with the built-in model and small models of the test data.
 
+mod access;
 mod anthropic;
 mod body;
 mod chat;
 mod completions;
 mod embeddings;
 mod operations;
+mod raw;
 mod server;
 mod text;

@@ -1,0 +1,48 @@
+//! Who may ask: the names that the server answers to, the pages that may call it, and the keys of clients.
+
+mod host;
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderName, HeaderValue, Method, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
+
+pub(crate) use host::Hosts;
+use host::Origin;
+
+use crate::context::REQUEST_ID;
+use crate::server::Shared;
+
+/// Refuses requests whose `Host` or `Origin` shows that a browser sent them for a page of another site. Its own page
+/// under another name (DNS rebinding) is stopped by `Host`, all other pages by `Origin`.
+pub(crate) async fn check_host(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+    if request.uri().path() == "/live" {
+        return next.run(request).await;
+    }
+    match shared.hosts.check(request.version(), request.uri(), request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+/// Lets the pages of the configured origins read answers; `None` if there are none.
+pub(crate) fn cors(origins: &[String]) -> Option<CorsLayer> {
+    let origins: Vec<Origin> = origins.iter().map(|text| Origin::new(text)).collect();
+    if origins.is_empty() {
+        return None;
+    }
+    let allows = move |origin: &HeaderValue, _: &_| {
+        origin.to_str().is_ok_and(|origin| origins.iter().any(|allowed| allowed.allows(origin)))
+    };
+    let exposed = [REQUEST_ID, HeaderName::from_static("x-peri-ignored"), header::RETRY_AFTER];
+    let layer = CorsLayer::new()
+        .allow_origin(AllowOrigin::predicate(allows))
+        .allow_methods([Method::GET, Method::POST, Method::DELETE])
+        .allow_headers(AllowHeaders::mirror_request())
+        .expose_headers(exposed)
+        .max_age(std::time::Duration::from_secs(600));
+    Some(layer)
+}
