@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use axum::extract::{FromRequestParts, MatchedPath, Request};
+use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
+
+use crate::server::Shared;
 
 /// The header with the id of a request, taken from the client or made.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -20,11 +22,11 @@ const MAX_ID: usize = 128;
 
 /// A handle to the facts of a request. The log line is written when the last one is dropped, which is when the response
 /// has been sent or its client is gone.
-#[derive(Clone, Debug)]
-pub(crate) struct Context(Arc<Shared>);
+#[derive(Clone)]
+pub(crate) struct Context(Arc<Record>);
 
-#[derive(Debug)]
-struct Shared {
+struct Record {
+    server: Arc<Shared>,
     id: String,
     began: Instant,
     method: Method,
@@ -35,6 +37,8 @@ struct Shared {
 /// What becomes known while a request is answered.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
+    /// The name of the client's key.
+    pub(crate) key: Option<String>,
     /// Fields that have no effect.
     pub(crate) ignored: BTreeSet<String>,
     /// The id of the model.
@@ -55,16 +59,32 @@ impl Context {
 
     /// Notes facts.
     pub(crate) fn note(&self, note: impl FnOnce(&mut Facts)) {
-        note(&mut self.0.facts.lock().unwrap_or_else(PoisonError::into_inner));
+        note(&mut self.facts());
+    }
+
+    /// The salt of cached prefixes: clients with different keys share none, whatever salts they give.
+    pub(crate) fn cache_salt(&self, given: Option<String>) -> Option<String> {
+        match &self.facts().key {
+            // Names of keys have no zero byte.
+            Some(key) if !self.0.server.config.shared_cache => {
+                Some(format!("{key}\0{}", given.unwrap_or_default()))
+            }
+            _ => given,
+        }
+    }
+
+    fn facts(&self) -> MutexGuard<'_, Facts> {
+        self.0.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Shared {
+impl Drop for Record {
     fn drop(&mut self) {
         let facts = self.facts.get_mut().unwrap_or_else(PoisonError::into_inner);
         tracing::info!(
             target: "peri::access",
             id = self.id,
+            key = facts.key.as_deref().unwrap_or("-"),
             method = %self.method,
             route = self.route,
             model = facts.model.as_deref().unwrap_or("-"),
@@ -79,10 +99,11 @@ impl Drop for Shared {
 }
 
 /// Gives each request a context, and each response the headers that follow from it.
-pub(crate) async fn attach(mut request: Request, next: Next) -> Response {
+pub(crate) async fn attach(State(server): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map_or("-", MatchedPath::as_str).to_string();
     let id = request.headers().get(&REQUEST_ID).and_then(given_id);
-    let context = Context(Arc::new(Shared {
+    let context = Context(Arc::new(Record {
+        server,
         id: id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string()),
         began: Instant::now(),
         method: request.method().clone(),

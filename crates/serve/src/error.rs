@@ -1,6 +1,7 @@
 //! Errors: of the server itself, and of requests, with their HTTP status.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use axum::Json;
@@ -36,6 +37,24 @@ pub enum Error {
         address: SocketAddr,
         /// Why not.
         source: std::io::Error,
+    },
+
+    /// A server that everyone could use.
+    #[error(
+        "{address} can be reached from other machines, but there are no keys: set PERI_API_KEY or a key file, or allow everyone with --insecure"
+    )]
+    Open {
+        /// The address.
+        address: SocketAddr,
+    },
+
+    /// A file of keys that is not one.
+    #[error("{}: {problem}", path.display())]
+    Keys {
+        /// The file.
+        path: PathBuf,
+        /// The line and what is wrong with it, or why it cannot be read.
+        problem: String,
     },
 
     /// A thread or a descriptor that the system refuses.

@@ -26,6 +26,7 @@ mod sse;
 mod stamp;
 mod text;
 
+pub use access::Keys;
 pub use error::Error;
 pub use models::{ModelConfig, ModelKind};
-pub use server::{Server, ServerConfig, StopHandle};
+pub use server::{Server, ServerConfig, ServerHandle};

@@ -45,7 +45,8 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .route("/openapi.json", get(async || Json(document)))
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
-        .layer(DefaultBodyLimit::max(shared.config.max_body_bytes));
+        .layer(DefaultBodyLimit::max(shared.config.max_body_bytes))
+        .layer(middleware::from_fn_with_state(Arc::clone(shared), access::check_key));
     // The last layer is the first to see a request.
     let router = match access::cors(&shared.config.cors_origins) {
         Some(cors) => router.layer(cors),
@@ -54,7 +55,7 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
     router
         .layer(middleware::from_fn_with_state(Arc::clone(shared), access::check_host))
         .layer(middleware::from_fn(error_shape::apply))
-        .layer(middleware::from_fn(context::attach))
+        .layer(middleware::from_fn_with_state(Arc::clone(shared), context::attach))
         .with_state(Arc::clone(shared))
 }
 

@@ -1,8 +1,8 @@
 //! The server: models and settings that handlers share, and its life from the first to the last connection.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use engine::InferenceSession;
@@ -12,7 +12,7 @@ use tokio::runtime::{self, Runtime};
 use tokio::sync::watch;
 
 use crate::Error;
-use crate::access::Hosts;
+use crate::access::{Hosts, Keys};
 use crate::listener;
 use crate::models::{Entry, ModelConfig, Models};
 use crate::router::router;
@@ -22,6 +22,13 @@ use crate::router::router;
 pub struct ServerConfig {
     /// Where it listens; port 0 takes a free one.
     pub address: SocketAddr,
+    /// The keys of clients.
+    pub keys: Keys,
+    /// Whether everyone may use it without a key, also from other machines.
+    pub insecure: bool,
+    /// Whether clients with different keys share cached prefixes. The time of an answer then tells one client whether
+    /// another sent the same prompt.
+    pub shared_cache: bool,
     /// Names that the server answers to without keys, in addition to its address and the names of this machine.
     pub allowed_hosts: Vec<String>,
     /// Pages of other origins that may call it: origins, `localhost` for all of this machine, or `*`.
@@ -41,6 +48,9 @@ impl Default for ServerConfig {
     fn default() -> ServerConfig {
         ServerConfig {
             address: SocketAddr::from(([127, 0, 0, 1], 8000)),
+            keys: Keys::default(),
+            insecure: false,
+            shared_cache: false,
             allowed_hosts: Vec::new(),
             cors_origins: Vec::new(),
             max_body_bytes: 32 << 20,
@@ -56,10 +66,16 @@ pub(crate) struct Shared {
     pub(crate) config: ServerConfig,
     pub(crate) models: Models,
     pub(crate) hosts: Hosts,
+    keys: RwLock<Arc<Keys>>,
     draining: AtomicBool,
 }
 
 impl Shared {
+    /// The keys as they are now.
+    pub(crate) fn keys(&self) -> Arc<Keys> {
+        Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Whether the server finishes what runs and takes nothing new.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
@@ -84,14 +100,27 @@ pub struct Server {
     stop: watch::Sender<bool>,
 }
 
-/// Ends a server from any thread.
-#[derive(Debug, Clone)]
-pub struct StopHandle(watch::Sender<bool>);
+/// Steers a server from any thread.
+#[derive(Clone)]
+pub struct ServerHandle {
+    stop: watch::Sender<bool>,
+    shared: Arc<Shared>,
+}
 
-impl StopHandle {
+impl ServerHandle {
     /// Has the server finish what runs, and end.
     pub fn stop(&self) {
-        self.0.send_replace(true);
+        self.stop.send_replace(true);
+    }
+
+    /// Reads the file of keys again. Requests that run go on.
+    ///
+    /// # Errors
+    /// If it is not one; the keys stay as they are.
+    pub fn reload(&self) -> Result<(), Error> {
+        let keys = self.shared.keys().read_again()?;
+        *self.shared.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+        Ok(())
     }
 }
 
@@ -99,13 +128,18 @@ impl Server {
     /// Starts to listen and loads the models. Connections wait until [`Server::run`].
     ///
     /// # Errors
-    /// If the address cannot be listened on, two models have the same name, or one cannot be loaded.
+    /// If the address cannot be listened on or would let everyone in, two models have the same name, or one cannot be
+    /// loaded.
     pub fn start(
         config: ServerConfig,
         models: Vec<ModelConfig>,
         session: &InferenceSession,
         platform: &Platform,
     ) -> Result<Server, Error> {
+        let address = config.address;
+        if !address.ip().is_loopback() && !config.keys.are_needed() && !config.insecure {
+            return Err(Error::Open { address });
+        }
         let runtime = runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("serve")
@@ -117,8 +151,10 @@ impl Server {
         let listener = runtime.block_on(TcpListener::bind(config.address)).map_err(bind)?;
         let address = listener.local_addr().map_err(bind)?;
         let models = Models::load(models, session, platform)?;
-        let hosts = Hosts::new(&[address], &config.allowed_hosts, &config.cors_origins, false);
-        let shared = Arc::new(Shared { config, models, hosts, draining: AtomicBool::new(false) });
+        let has_keys = config.keys.are_needed();
+        let hosts = Hosts::new(&[address], &config.allowed_hosts, &config.cors_origins, has_keys);
+        let keys = RwLock::new(Arc::new(config.keys.clone()));
+        let shared = Arc::new(Shared { config, models, hosts, keys, draining: AtomicBool::new(false) });
         Ok(Server { runtime, shared, listener, address, stop: watch::Sender::new(false) })
     }
 
@@ -127,9 +163,9 @@ impl Server {
         self.address
     }
 
-    /// Ends the server when the caller wants.
-    pub fn stop_handle(&self) -> StopHandle {
-        StopHandle(self.stop.clone())
+    /// Steers the server while it runs.
+    pub fn handle(&self) -> ServerHandle {
+        ServerHandle { stop: self.stop.clone(), shared: Arc::clone(&self.shared) }
     }
 
     /// Answers requests until it is stopped, finishes those that run, and returns.

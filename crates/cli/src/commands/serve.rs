@@ -74,10 +74,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         model::platform(),
     )?;
     interrupt.watch();
-    let stop = server.stop_handle();
+    let handle = server.handle();
     std::thread::spawn(move || {
         futures_lite::future::block_on(interrupt.pressed());
-        stop.stop();
+        handle.stop();
     });
     // A closed standard error changes nothing.
     let _ = writeln!(std::io::stderr(), "listening on http://{}", server.address());

@@ -1,19 +1,22 @@
 //! Who may ask: the names that the server answers to, the pages that may call it, and the keys of clients.
 
 mod host;
+mod keys;
 
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderName, HeaderValue, Method, header};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
 pub(crate) use host::Hosts;
 use host::Origin;
+use keys::Access;
+pub use keys::Keys;
 
-use crate::context::REQUEST_ID;
+use crate::context::{Context, REQUEST_ID};
 use crate::server::Shared;
 
 /// Refuses requests whose `Host` or `Origin` shows that a browser sent them for a page of another site. Its own page
@@ -25,6 +28,33 @@ pub(crate) async fn check_host(State(shared): State<Arc<Shared>>, request: Reque
     match shared.hosts.check(request.version(), request.uri(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
+    }
+}
+
+/// Refuses requests without a key that allows them, if clients need keys.
+pub(crate) async fn check_key(
+    State(shared): State<Arc<Shared>>,
+    context: Context,
+    request: Request,
+    next: Next,
+) -> Response {
+    let keys = shared.keys();
+    match keys.check(request.headers(), Access::of(request.uri().path())) {
+        Ok(key) => {
+            if let Some(key) = key {
+                context.note(|facts| facts.key = Some(key.name.clone()));
+            }
+            next.run(request).await
+        }
+        Err(error) => {
+            let is_unknown = error.status == StatusCode::UNAUTHORIZED;
+            let mut response = error.into_response();
+            if is_unknown {
+                let bearer = HeaderValue::from_static("Bearer");
+                response.headers_mut().insert(header::WWW_AUTHENTICATE, bearer);
+            }
+            response
+        }
     }
 }
 

@@ -59,7 +59,8 @@ impl Generation {
         let generator = model.loaded.generator()?;
         let mut usage = Usage::default();
         let (mut samples, mut choices) = (Vec::new(), Vec::new());
-        for request in requests {
+        for mut request in requests {
+            request.cache_salt = context.cache_salt(request.cache_salt);
             usage.prompt_tokens += request.prompt.len();
             for (index, sample) in request.samples(n)?.into_iter().enumerate() {
                 choices.push(Choice { is_first: index == 0 });

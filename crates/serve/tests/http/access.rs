@@ -1,9 +1,12 @@
-//! Who may ask: names of the server, origins of pages.
+//! Who may ask: names of the server, origins of pages, keys.
 
-use serve::ServerConfig;
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use serve::{Keys, ServerConfig};
 
 use crate::raw::{ONE_TOKEN, exchange, request, status};
-use crate::server::{TestServer, storyteller};
+use crate::server::{TestServer, start, storyteller};
 
 /// `Host`, `Origin`, `Content-Type`, and the status without and with a key; `PORT` stands for the server's.
 type Case = (&'static str, &'static str, &'static str, u16, u16);
@@ -70,6 +73,15 @@ fn hosts_origins_and_types_that_a_foreign_page_would_send_are_refused() {
 }
 
 #[test]
+fn a_key_stands_in_for_the_name_and_not_for_the_origin() {
+    let config = ServerConfig { keys: Keys::default().with_key("secret"), ..config() };
+    let server = TestServer::new(config, vec![storyteller()]);
+    for case in CASES {
+        check(&server, "secret", case, case.4);
+    }
+}
+
+#[test]
 fn hosts_are_one_and_the_targets() {
     let server = TestServer::storyteller();
     let get = |head: &str| status(&exchange(server.address(), &format!("{head}\r\n\r\n")));
@@ -108,4 +120,116 @@ fn cors_answers_configured_origins_only() {
     let local = TestServer::new(local, vec![storyteller()]);
     let reply = exchange(local.address(), &request("GET", "/version", &headers, ""));
     assert!(status(&reply) == 200 && reply.contains("access-control-allow-origin: http://localhost:3000"));
+}
+
+/// What a path answers to requests without a key, and with keys of each scope.
+fn expected(path: &str, scope: &str) -> &'static [u16] {
+    let admits: &[&str] = match path {
+        "/live" => return &[200],
+        "/ready" | "/health" | "/version" | "/openapi.json" => &["infer", "metrics", "admin"],
+        "/metrics" => &["metrics"],
+        path if path.starts_with("/admin/") || path.starts_with("/debug/") => &["admin"],
+        _ => &["infer"],
+    };
+    match scope {
+        "" | "wrong" | "revoked" => &[401],
+        scope if admits.contains(&scope) => &[200, 400, 404, 405, 415],
+        _ => &[403],
+    }
+}
+
+#[test]
+fn every_route_asks_for_the_key_of_its_scope() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keys");
+    let line = |name: &str| Keys::line(name, name, &format!("key of {name}"));
+    let scopes = ["infer", "metrics", "admin"];
+    let lines = scopes.map(line).join("\n");
+    std::fs::write(&file, format!("# keys\n{lines}\n{}\n", Keys::line("revoked", "infer", "key of revoked")))
+        .unwrap();
+    let keys = Keys::default().with_file(&file).unwrap();
+    let server = TestServer::new(ServerConfig { keys, ..ServerConfig::default() }, vec![storyteller()]);
+    let send = |method: &str, path: &str, header: (&str, &str)| {
+        let headers: Vec<_> =
+            [("Host", "localhost"), header].into_iter().filter(|(name, _)| !name.is_empty()).collect();
+        status(&exchange(server.address(), &request(&method.to_uppercase(), path, &headers, "")))
+    };
+    assert_eq!(send("get", "/v1/models", ("x-api-key", "key of revoked")), 200);
+    std::fs::write(&file, &lines).unwrap();
+    server.handle().reload().unwrap();
+    let document = exchange(
+        server.address(),
+        &request("GET", "/openapi.json", &[("Host", "localhost"), ("x-api-key", "key of admin")], ""),
+    );
+    let document: Value = serde_json::from_str(document.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    let paths: BTreeMap<String, BTreeMap<String, Value>> =
+        serde_json::from_value(document["paths"].clone()).unwrap();
+    let mut routes: Vec<(String, String)> = paths
+        .into_iter()
+        .flat_map(|(path, methods)| methods.into_keys().map(move |method| (method, path.clone())))
+        .collect();
+    routes.extend(
+        [("get", "/nothing"), ("get", "/admin/nothing"), ("post", "/live/")]
+            .map(|(m, p)| (m.into(), p.into())),
+    );
+    for (method, path) in &routes {
+        let path = &path.replace('{', "").replace(['}', '*'], "");
+        for scope in ["", "wrong", "revoked", "infer", "metrics", "admin"] {
+            let key = format!("key of {scope}");
+            let header = if scope.is_empty() { ("", "") } else { ("x-api-key", &key[..]) };
+            let (got, expected) = (send(method, path, header), expected(path, scope));
+            assert!(expected.contains(&got), "{method} {path} with {scope:?}: {got}, expected {expected:?}");
+        }
+    }
+    assert!(routes.len() > 10, "{routes:?}");
+    assert_eq!(send("get", "/v1/models", ("Authorization", "bearer key of infer")), 200);
+    assert_eq!(send("get", "/v1/models", ("Authorization", "Basic key of infer")), 401);
+
+    // A file that cannot be read changes nothing.
+    std::fs::write(&file, "alice").unwrap();
+    let error = server.handle().reload().unwrap_err().to_string();
+    assert!(error.ends_with("keys: line 1: 1 fields, expected name:scopes:hash"), "{error}");
+    assert_eq!(send("get", "/v1/models", ("x-api-key", "key of infer")), 200);
+}
+
+#[test]
+fn cached_prefixes_are_shared_by_requests_of_one_key_only() {
+    let cached = |shared_cache: bool| {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("keys");
+        let lines = [Keys::line("a", "infer", "key of a"), Keys::line("b", "infer", "key of b")];
+        std::fs::write(&file, lines.join("\n")).unwrap();
+        let keys = Keys::default().with_file(&file).unwrap();
+        let config = ServerConfig { keys, shared_cache, ..ServerConfig::default() };
+        let server = TestServer::new(config, vec![storyteller()]);
+        let prompt =
+            "Once upon a time there was a little girl who lived in a house at the edge of a dark wood";
+        ["a", "a", "b"].map(|name| {
+            let body = json!({"prompt": prompt, "max_tokens": 1}).to_string();
+            let key = format!("key of {name}");
+            let headers = [("Host", "localhost"), ("Content-Type", "application/json"), ("x-api-key", &key)];
+            let reply = exchange(server.address(), &request("POST", "/v1/completions", &headers, &body));
+            let body: Value = serde_json::from_str(reply.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+            body["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap()
+        })
+    };
+    let [first, again, other] = cached(false);
+    assert!((first, other) == (0, 0) && again > 0, "{first} {again} {other}");
+    let [_, again, other] = cached(true);
+    assert_eq!(again, other);
+}
+
+#[test]
+fn a_server_that_others_reach_needs_keys() {
+    let config = |insecure, keys| ServerConfig {
+        address: ([0, 0, 0, 0], 0).into(),
+        insecure,
+        keys,
+        ..ServerConfig::default()
+    };
+    let error = start(config(false, Keys::default())).err().unwrap();
+    assert!(error.to_string().contains("set PERI_API_KEY or a key file"), "{error}");
+    for config in [config(true, Keys::default()), config(false, Keys::default().with_key("secret"))] {
+        assert!(start(config).is_ok());
+    }
 }

@@ -10,7 +10,7 @@ use engine::InferenceSession;
 use engine::devices::Platform;
 use pipelines::config::{KVCacheStrategy, PipelineConfig};
 use serde_json::Value;
-use serve::{ModelConfig, Server, ServerConfig, StopHandle};
+use serve::{ModelConfig, Server, ServerConfig, ServerHandle};
 
 static PLATFORM: Platform = Platform::new(|| Arc::new(Cpu::new(2)));
 
@@ -18,7 +18,7 @@ static PLATFORM: Platform = Platform::new(|| Arc::new(Cpu::new(2)));
 pub(crate) struct TestServer {
     address: SocketAddr,
     agent: ureq::Agent,
-    stop: StopHandle,
+    handle: ServerHandle,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -47,6 +47,15 @@ pub(crate) fn model(id: &str, config: PipelineConfig) -> ModelConfig {
     ModelConfig { id: id.to_string(), aliases: vec![format!("{id}-alias")], kind: None, config }
 }
 
+/// A server that does not run yet, without models.
+pub(crate) fn start(config: ServerConfig) -> Result<Server, serve::Error> {
+    Server::start(config, Vec::new(), &session(), &PLATFORM)
+}
+
+fn session() -> InferenceSession {
+    InferenceSession::builder().device(Arc::new(Cpu::new(2))).build().unwrap()
+}
+
 impl TestServer {
     /// A server of the built-in model.
     pub(crate) fn storyteller() -> TestServer {
@@ -55,16 +64,19 @@ impl TestServer {
 
     pub(crate) fn new(config: ServerConfig, models: Vec<ModelConfig>) -> TestServer {
         let config = ServerConfig { address: SocketAddr::from(([127, 0, 0, 1], 0)), ..config };
-        let session = InferenceSession::builder().device(Arc::new(Cpu::new(2))).build().unwrap();
-        let server = Server::start(config, models, &session, &PLATFORM).unwrap();
-        let (address, stop) = (server.address(), server.stop_handle());
+        let server = Server::start(config, models, &session(), &PLATFORM).unwrap();
+        let (address, handle) = (server.address(), server.handle());
         let thread = Some(std::thread::spawn(move || server.run()));
         let agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
-        TestServer { address, agent, stop, thread }
+        TestServer { address, agent, handle, thread }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    pub(crate) fn handle(&self) -> &ServerHandle {
+        &self.handle
     }
 
     fn url(&self, path: &str) -> String {
@@ -114,7 +126,7 @@ impl TestServer {
 
     /// Has the server end, and waits until it has.
     pub(crate) fn stop(&mut self) {
-        self.stop.stop();
+        self.handle.stop();
         if let Some(thread) = self.thread.take() {
             thread.join().unwrap();
         }

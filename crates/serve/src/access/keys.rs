@@ -1,0 +1,227 @@
+//! Keys of clients, of which the server knows only the hashes.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use axum::http::{HeaderMap, StatusCode, header};
+
+use crate::Error;
+use crate::error::ApiError;
+
+/// Bytes of a hash, in hexadecimal digits.
+const HASH_DIGITS: usize = 2 * blake3::OUT_LEN;
+/// The longest name of a key.
+const MAX_NAME: usize = 64;
+
+/// The keys of clients. Without any, the server answers everyone.
+#[derive(Debug, Clone, Default)]
+pub struct Keys {
+    /// One that does not change while the server runs.
+    fixed: Option<Key>,
+    /// Where the others are listed.
+    file: Option<PathBuf>,
+    listed: Vec<Key>,
+}
+
+/// A key of a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) name: String,
+    scopes: Vec<Scope>,
+    hash: blake3::Hash,
+}
+
+/// What a key allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Requests to models.
+    Infer,
+    /// Reading metrics.
+    Metrics,
+    /// Changing what the server does, and seeing what others do.
+    Admin,
+}
+
+/// What a path asks of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Nothing.
+    Open,
+    /// Any key.
+    AnyKey,
+    /// A key with a scope.
+    Scope(Scope),
+}
+
+impl Keys {
+    /// Adds a key that allows everything, under the name `default`.
+    #[must_use]
+    pub fn with_key(self, secret: &str) -> Keys {
+        let hash = blake3::hash(secret.as_bytes());
+        Keys { fixed: Some(Key { name: "default".to_string(), scopes: Scope::ALL.to_vec(), hash }), ..self }
+    }
+
+    /// Adds the keys of a file. Each line has a name, its scopes (`infer`, `metrics`, `admin`, with commas between
+    /// them) and the BLAKE3 hash of the key in hexadecimal digits, with colons between them: `alice:infer:9a…`. Lines
+    /// that are empty or start with `#` are ignored. Several lines may have one name.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or a line is not of this form.
+    pub fn with_file(self, path: &Path) -> Result<Keys, Error> {
+        let error = |problem| Error::Keys { path: path.to_path_buf(), problem };
+        let text = std::fs::read_to_string(path).map_err(|source| error(source.to_string()))?;
+        let mut listed = Vec::new();
+        for (index, line) in text.lines().map(str::trim).enumerate() {
+            if !line.is_empty() && !line.starts_with('#') {
+                let key =
+                    Key::parse(line).map_err(|problem| error(format!("line {}: {problem}", index + 1)))?;
+                listed.push(key);
+            }
+        }
+        Ok(Keys { file: Some(path.to_path_buf()), listed, ..self })
+    }
+
+    /// The line of a key in a file of keys.
+    pub fn line(name: &str, scopes: &str, secret: &str) -> String {
+        let mut line = format!("{name}:{scopes}:");
+        // Writing to a string cannot fail.
+        let _ = write!(line, "{}", blake3::hash(secret.as_bytes()));
+        line
+    }
+
+    /// The same keys, with those of the file as it is now.
+    ///
+    /// # Errors
+    /// As [`Keys::with_file`].
+    pub(crate) fn read_again(&self) -> Result<Keys, Error> {
+        match &self.file {
+            Some(path) => self.clone().with_file(path),
+            None => Ok(self.clone()),
+        }
+    }
+
+    /// Whether clients need one. An empty file shuts everyone out.
+    pub(crate) fn are_needed(&self) -> bool {
+        self.fixed.is_some() || self.file.is_some()
+    }
+
+    /// The key that a request has, if it needs one.
+    ///
+    /// # Errors
+    /// If it has none, one that is not known, or one that does not allow the request.
+    pub(crate) fn check(&self, headers: &HeaderMap, access: Access) -> Result<Option<&Key>, ApiError> {
+        if !self.are_needed() || access == Access::Open {
+            return Ok(None);
+        }
+        let key = secrets(headers).find_map(|secret| self.find(secret));
+        let Some(key) = key else {
+            let message = match secrets(headers).next() {
+                Some(_) => "the API key is not known to this server",
+                None => "an API key is needed: send it as `Authorization: Bearer KEY` or `x-api-key: KEY`",
+            };
+            return Err(ApiError::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message));
+        };
+        match access {
+            Access::Scope(scope) if !key.scopes.contains(&scope) => {
+                let message = format!("the API key `{}` lacks the scope `{}`", key.name, scope.name());
+                Err(ApiError::new(StatusCode::FORBIDDEN, "permission_denied", message))
+            }
+            _ => Ok(Some(key)),
+        }
+    }
+
+    /// Compares with all keys, each in constant time, so that the time says nothing about them.
+    fn find(&self, secret: &str) -> Option<&Key> {
+        let hash = blake3::hash(secret.as_bytes());
+        let keys = self.fixed.iter().chain(&self.listed);
+        keys.fold(None, |found, key| if key.hash == hash { Some(key) } else { found })
+    }
+}
+
+impl Key {
+    fn parse(line: &str) -> Result<Key, String> {
+        let parts: Vec<&str> = line.split(':').collect();
+        let &[name, scopes, hash] = &parts[..] else {
+            return Err(format!("{} fields, expected name:scopes:hash", parts.len()));
+        };
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
+        if !(1..=MAX_NAME).contains(&name.len()) || !name.bytes().all(is_plain) {
+            return Err(format!("the name has to be 1 to {MAX_NAME} letters, digits, or `-_.@`"));
+        }
+        let scopes = scopes.split(',').map(|scope| Scope::parse(scope.trim()));
+        let scopes = scopes.collect::<Result<_, String>>()?;
+        let hash = blake3::Hash::from_hex(hash)
+            .map_err(|_| format!("the hash is not {HASH_DIGITS} hexadecimal digits"))?;
+        Ok(Key { name: name.to_string(), scopes, hash })
+    }
+}
+
+impl Scope {
+    const ALL: [Scope; 3] = [Scope::Infer, Scope::Metrics, Scope::Admin];
+
+    fn parse(text: &str) -> Result<Scope, String> {
+        let scope = Scope::ALL.into_iter().find(|scope| scope.name() == text);
+        scope.ok_or_else(|| format!("unknown scope: {text:?} (infer, metrics or admin)"))
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Scope::Infer => "infer",
+            Scope::Metrics => "metrics",
+            Scope::Admin => "admin",
+        }
+    }
+}
+
+impl Access {
+    /// A path that no rule names is one of a model.
+    pub(crate) fn of(path: &str) -> Access {
+        let is_under = |folder: &str| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
+        match path {
+            "/live" | "/" => Access::Open,
+            "/ready" | "/health" | "/version" | "/openapi.json" => Access::AnyKey,
+            "/metrics" => Access::Scope(Scope::Metrics),
+            _ if is_under("/ui") => Access::Open,
+            _ if is_under("/admin") || is_under("/debug") => Access::Scope(Scope::Admin),
+            _ => Access::Scope(Scope::Infer),
+        }
+    }
+}
+
+/// The keys that a request gives: of OpenAI's clients, then of Anthropic's.
+fn secrets(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let bearer = headers.get(header::AUTHORIZATION).and_then(|value| {
+        let (scheme, secret) = value.to_str().ok()?.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then_some(secret.trim())
+    });
+    let plain = headers.get("x-api-key").and_then(|value| value.to_str().ok());
+    bearer.into_iter().chain(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_keys_parse_or_say_what_is_wrong() {
+        let key = Key::parse(&Keys::line("alice", "infer,metrics", "secret")).unwrap();
+        assert_eq!((&key.name[..], &key.scopes[..]), ("alice", &[Scope::Infer, Scope::Metrics][..]));
+        let hash = "0".repeat(64);
+        for (line, problem) in [
+            ("alice:infer".to_string(), "2 fields, expected name:scopes:hash"),
+            (format!(":infer:{hash}"), "the name has to be 1 to 64 letters, digits, or `-_.@`"),
+            (format!("a b:infer:{hash}"), "the name has to be 1 to 64 letters, digits, or `-_.@`"),
+            (format!("a:root:{hash}"), "unknown scope: \"root\" (infer, metrics or admin)"),
+            ("a:infer:00".to_string(), "the hash is not 64 hexadecimal digits"),
+        ] {
+            assert_eq!(Key::parse(&line).unwrap_err(), problem, "{line}");
+        }
+    }
+
+    #[test]
+    fn paths_beside_a_folder_are_not_in_it() {
+        assert_eq!(Access::of("/admin/load"), Access::Scope(Scope::Admin));
+        assert_eq!(Access::of("/uix"), Access::Scope(Scope::Infer));
+        assert_eq!(Access::of("/live/"), Access::Scope(Scope::Infer));
+    }
+}
