@@ -220,6 +220,26 @@ def test_a_prompt_that_fails_is_an_exception_among_the_results(llm: LLM) -> None
         llm.generate("Once", on_error="ignore")  # type: ignore[call-overload]
 
 
+def test_metrics_count_requests_tokens_and_steps() -> None:
+    with LLM() as llm:
+        before = llm.metrics()
+        assert (before.started, before.generated_tokens, before.step_tokens.count) == (0, 0, 0)
+        params = SamplingParams(temperature=0, max_tokens=7, ignore_eos=True)
+        outputs = llm.generate(["Once", "The fox"], params)
+        stream = llm.stream("Once", SamplingParams(ignore_eos=True))
+        next(stream)
+        del stream
+        wait_until_empty(llm)
+        after = llm.metrics()
+        assert after.started == 3 and after.finished == {"stop": 0, "length": 2, "cancelled": 1, "failed": 0}
+        assert after.prompt_tokens == sum(out.usage.prompt_tokens for out in [*outputs, outputs[0]])
+        assert after.generated_tokens >= 15 and after.failed_steps == after.preemptions == after.queued_tokens == 0
+        steps = after.step_tokens
+        assert steps.sum >= after.prompt_tokens - after.cached_tokens + 12
+        assert steps.count == after.step_microseconds.count == list(steps.at_most.values())[-1] > 7
+        assert list(steps.at_most) == sorted(steps.at_most) and after.step_microseconds.sum > 0
+
+
 def test_scores_are_log_probabilities() -> None:
     with LLM(enable_echo=True) as llm:
         scores, tokens = llm.score(["Once upon a time there was", [0, 5, 6]])

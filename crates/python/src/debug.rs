@@ -22,29 +22,13 @@ impl DebugConfig {
     }
 
     fn flag(&self, name: &str) -> PyResult<bool> {
-        let config = self.config()?;
-        Ok(match name {
-            "nan_check" => config.nan_check(),
-            "uninitialized_read_check" => config.uninitialized_read_check(),
-            "device_sync_mode" => config.device_sync_mode(),
-            "stack_trace_on_error" => config.stack_trace_on_error(),
-            "stack_trace_on_crash" => config.stack_trace_on_crash(),
-            "source_tracebacks" => config.source_tracebacks(),
-            _ => return Err(unknown(name)),
-        })
+        let (get, _) = flag(name)?;
+        Ok(get(self.config()?))
     }
 
     fn set_flag(&self, name: &str, on: bool) -> PyResult<()> {
-        let config = self.config()?;
-        match name {
-            "nan_check" => config.set_nan_check(on),
-            "uninitialized_read_check" => config.set_uninitialized_read_check(on),
-            "device_sync_mode" => config.set_device_sync_mode(on),
-            "stack_trace_on_error" => config.set_stack_trace_on_error(on),
-            "stack_trace_on_crash" => config.set_stack_trace_on_crash(on),
-            "source_tracebacks" => config.set_source_tracebacks(on),
-            _ => return Err(unknown(name)),
-        }
+        let (_, set) = flag(name)?;
+        set(self.config()?, on);
         Ok(())
     }
 
@@ -91,6 +75,24 @@ impl DebugConfig {
             None => Ok(engine::DebugConfig::process()),
         }
     }
+}
+
+/// How a flag is read and set.
+type Flag = (fn(&engine::DebugConfig) -> bool, fn(&engine::DebugConfig, bool));
+
+fn flag(name: &str) -> PyResult<Flag> {
+    use engine::DebugConfig as Config;
+    Ok(match name {
+        "nan_check" => (Config::nan_check, Config::set_nan_check),
+        "uninitialized_read_check" => {
+            (Config::uninitialized_read_check, Config::set_uninitialized_read_check)
+        }
+        "device_sync_mode" => (Config::device_sync_mode, Config::set_device_sync_mode),
+        "stack_trace_on_error" => (Config::stack_trace_on_error, Config::set_stack_trace_on_error),
+        "stack_trace_on_crash" => (Config::stack_trace_on_crash, Config::set_stack_trace_on_crash),
+        "source_tracebacks" => (Config::source_tracebacks, Config::set_source_tracebacks),
+        _ => return Err(unknown(name)),
+    })
 }
 
 fn unknown(name: &str) -> PyErr {

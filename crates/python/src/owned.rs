@@ -7,6 +7,8 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict};
 
+use crate::running::detached;
+
 /// How many forks lie between this process and the one that imported the module.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
@@ -92,13 +94,25 @@ impl<T> Closable<T> {
         self.with(|place| *place = Some(value))
     }
 
+    /// Takes the value out, ends its threads, and returns its memory to the system.
+    pub(crate) fn close(&self, py: Python<'_>, shutdown: impl FnOnce(T) + Send) -> PyResult<()>
+    where
+        T: Send,
+    {
+        let value = self.take()?;
+        detached(py, move || {
+            value.map(shutdown);
+            return_memory();
+        })
+    }
+
     fn with<R>(&self, act: impl FnOnce(&mut Option<T>) -> R) -> PyResult<R> {
         Ok(act(&mut self.0.get()?.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 }
 
 /// Returns memory that the allocator keeps after it was freed to the system.
-pub(crate) fn return_memory() {
+fn return_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: it may be called at any time, from any thread.
     unsafe {

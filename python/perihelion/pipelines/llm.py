@@ -16,7 +16,7 @@ from perihelion import _perihelion
 from perihelion.engine import InferenceSession
 
 from .config import KVCacheStrategy, PipelineConfig
-from .params import Chunk, RequestOutput, SamplingParams, TokenScores, _chunk, _output
+from .params import Chunk, Metrics, RequestOutput, SamplingParams, TokenScores, _chunk, _metrics, _output
 
 __all__ = ["LLM", "Message", "Prompt", "Tokenizer"]
 
@@ -270,6 +270,10 @@ class LLM(_Model[_perihelion.Generator]):
     def status(self) -> dict[str, int]:
         """Requests that run, wait and are paused; pages of the cache, and those that are free."""
         return self._native.status()
+
+    def metrics(self) -> Metrics:
+        """Requests, tokens and steps since the model was loaded."""
+        return _metrics(self._native.metrics())
 
     def __repr__(self) -> str:
         return f"LLM({self.model!r}, max_length={self.config.max_length})"

@@ -9,7 +9,9 @@ from typing import Any
 __all__ = [
     "Chunk",
     "CompletionOutput",
+    "Histogram",
     "Logprob",
+    "Metrics",
     "RequestOutput",
     "SamplingParams",
     "Timings",
@@ -171,6 +173,45 @@ class TokenScores:
     token_ids: list[int]
     logprobs: list[float | None]
     """Natural logarithms; the first token has none."""
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """The values of a measure."""
+
+    count: int
+    sum: int
+    at_most: dict[int, int]
+    """Bounds, and how many values are not above them. Bounds are powers of two."""
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Counts since a model was loaded, as they were between two steps."""
+
+    started: int
+    """Requests that started."""
+    finished: dict[str, int]
+    """Requests that ended: "stop", "length", "cancelled" and "failed"."""
+    prompt_tokens: int
+    cached_tokens: int
+    """The prompt tokens that the cache held already."""
+    generated_tokens: int
+    queued_tokens: int
+    """Tokens that waiting requests have to run first."""
+    preemptions: int
+    """How often a request gave its pages of the cache to others."""
+    failed_steps: int
+    step_tokens: Histogram
+    """Tokens of each step."""
+    step_prefill_tokens: Histogram
+    """Tokens of prompts in each step."""
+    step_microseconds: Histogram
+
+
+def _metrics(counts: dict[str, Any]) -> Metrics:
+    histograms = {name: Histogram(*value[:2], dict(value[2])) for name, value in counts.items() if name.startswith("step")}
+    return Metrics(**{**counts, **histograms})
 
 
 def _logprobs(scores: list[Any], wanted: int | None) -> list[dict[int, Logprob]] | None:

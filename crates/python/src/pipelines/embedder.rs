@@ -15,7 +15,7 @@ use super::config::{Config, fields};
 use super::error::{open_error, pipelines_error};
 use super::generator::session_for;
 use super::waiting::wait_for_thread;
-use crate::owned::{Closable, return_memory};
+use crate::owned::Closable;
 use crate::running::detached;
 use crate::session::Session;
 
@@ -101,13 +101,7 @@ impl Embedder {
 
     /// Cancels all requests, ends the thread and frees the memory.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let embedder = self.0.take()?;
-        detached(py, move || {
-            if let Some(embedder) = embedder {
-                embedder.shutdown();
-            }
-            return_memory();
-        })
+        self.0.close(py, pipelines::Embedder::shutdown)
     }
 
     /// As `close`, for an object that is gone: of another process, there is nothing to close.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use perihelion::engine::InferenceSession;
 use perihelion::pipelines::config::{Devices, PipelineConfig, machine};
 use perihelion::pipelines::{
-    AddSpecial, Chat, ChatTemplate, Error, ParseSpecial, Plan, SkipSpecial, TextGenerator, TextModel,
-    Tokenizer, log_probabilities,
+    AddSpecial, Chat, ChatTemplate, Error, FinishedRequests, Histogram, ParseSpecial, Plan, SkipSpecial,
+    TextGenerator, TextModel, Tokenizer, log_probabilities,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -17,7 +17,7 @@ use super::config::{Config, fields};
 use super::error::{open_error, pipelines_error, prompt_error};
 use super::request::{count, request};
 use super::waiting::wait_for_thread;
-use crate::owned::{Closable, return_memory};
+use crate::owned::Closable;
 use crate::running::detached;
 use crate::session::Session;
 
@@ -157,15 +157,33 @@ impl Generator {
         Ok(counters)
     }
 
+    fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let status = self.0.get()?.status().map_err(pipelines_error)?;
+        let FinishedRequests { stop, length, cancelled, failed, .. } = status.finished;
+        let ends = PyDict::new(py);
+        for (reason, count) in
+            [("stop", stop), ("length", length), ("cancelled", cancelled), ("failed", failed)]
+        {
+            ends.set_item(reason, count)?;
+        }
+        let metrics = PyDict::new(py);
+        metrics.set_item("started", status.started)?;
+        metrics.set_item("finished", ends)?;
+        metrics.set_item("prompt_tokens", status.prompt_tokens)?;
+        metrics.set_item("cached_tokens", status.cached_tokens)?;
+        metrics.set_item("generated_tokens", status.generated_tokens)?;
+        metrics.set_item("queued_tokens", status.queued_tokens)?;
+        metrics.set_item("preemptions", status.preemptions)?;
+        metrics.set_item("failed_steps", status.failed_steps)?;
+        metrics.set_item("step_tokens", histogram(&status.step_tokens))?;
+        metrics.set_item("step_prefill_tokens", histogram(&status.step_prefill_tokens))?;
+        metrics.set_item("step_microseconds", histogram(&status.step_micros))?;
+        Ok(metrics)
+    }
+
     /// Cancels all requests, ends the thread and frees the memory.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let generator = self.0.take()?;
-        detached(py, move || {
-            if let Some(generator) = generator {
-                generator.shutdown();
-            }
-            return_memory();
-        })
+        self.0.close(py, TextGenerator::shutdown)
     }
 
     /// As `close`, for an object that is gone: of another process, there is nothing to close.
@@ -178,6 +196,14 @@ impl Generator {
     fn tokenizer(&self) -> PyResult<Arc<Tokenizer>> {
         Ok(Arc::clone(self.0.get()?.model().tokenizer()))
     }
+}
+
+/// The number of values, their sum, and the numbers of values up to the bounds at which they change.
+fn histogram(histogram: &Histogram) -> (u64, u64, Vec<(u64, u64)>) {
+    let up_to = (0..Histogram::BUCKETS).map(|exponent| (1 << exponent, histogram.at_most(exponent)));
+    let mut last = 0;
+    let buckets = up_to.filter(|&(_, count)| std::mem::replace(&mut last, count) != count).collect();
+    (histogram.count(), histogram.sum, buckets)
 }
 
 fn open(
