@@ -35,7 +35,7 @@ pub(crate) fn install() {
 /// Logs the events that wait. Without a handler, models log to standard error if a session has a log level, and warnings
 /// go through `warnings`.
 pub(crate) fn deliver(py: Python<'_>) -> PyResult<()> {
-    if !ARE_WAITING.swap(false, Ordering::Relaxed) {
+    if !ARE_WAITING.load(Ordering::Relaxed) || !ARE_WAITING.swap(false, Ordering::Relaxed) {
         return Ok(());
     }
     let events = std::mem::take(&mut *EVENTS.lock().unwrap_or_else(PoisonError::into_inner));

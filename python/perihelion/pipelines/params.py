@@ -210,8 +210,9 @@ class Metrics:
 
 
 def _metrics(counts: dict[str, Any]) -> Metrics:
-    histograms = {name: Histogram(*value[:2], dict(value[2])) for name, value in counts.items() if name.startswith("step")}
-    return Metrics(**{**counts, **histograms})
+    histograms = ["step_tokens", "step_prefill_tokens", "step_microseconds"]
+    made = {name: Histogram(count, sum, dict(at_most)) for name in histograms for count, sum, at_most in [counts[name]]}
+    return Metrics(**{**counts, **made})
 
 
 def _logprobs(scores: list[Any], wanted: int | None) -> list[dict[int, Logprob]] | None:
