@@ -25,6 +25,7 @@ const DOCUMENTS: &[&str] = &[
     "docs/measure.md",
     "docs/models.md",
     "docs/quantize.md",
+    "docs/serve.md",
     "docs/troubleshooting.md",
 ];
 
@@ -48,7 +49,7 @@ fn examples_print_what_they_show() {
     let commands: Vec<&str> = documents.iter().flatten().map(|example| &example.command[..]).collect();
     let shown = [
         "generate", "inspect", "bench", "tokenize", "list", "config", "plan", "eval", "doctor", "encode",
-        "pull", "chat", "render", "models",
+        "pull", "chat", "render", "models", "serve",
     ];
     for command in shown {
         let named = |line: &&str| line.contains(&format!("peri {command}"));
