@@ -1,15 +1,19 @@
 //! What models write in answers besides text: reasoning and tool calls.
 //!
 //! [`AnswerFormat::of`] finds how a model marks them, by rendering its chat template. [`AnswerParser`] splits the
-//! answer while it is made. Marks are often special tokens, which are hidden from text: the caller shows those of
-//! [`AnswerFormat::special_tokens`] and no others, so that the parser sees every mark and no other name of a token gets
-//! into the text.
+//! answer while it is made. [`AnswerFormat::grammar`] makes sure that calls are those of declared tools.
+//!
+//! Marks are often special tokens, which are hidden from text: the caller shows those of
+//! [`AnswerFormat::special_tokens`] and no others (`shown_special_tokens` of a generator's request), so that the parser
+//! sees every mark and no other name of a token gets into the text.
 
 mod detect;
 pub mod formats;
+mod grammar;
 mod parser;
 mod reader;
 pub mod reasoning;
+mod schema;
 mod section;
 #[cfg(test)]
 mod tests;
@@ -20,6 +24,7 @@ use std::io;
 use serde_json::Value;
 
 pub use formats::ToolFormat;
+pub use grammar::AnswerRules;
 pub use parser::AnswerParser;
 pub use reasoning::ReasoningFormat;
 pub use tool::{Tool, ToolChoice};

@@ -230,7 +230,7 @@ fn literals_become_json() {
     check("", "0:add({})");
     check(
         "a=True, b=[None, {'k': (1, -2.5e3,)}, ], c='it\\'s \\u00e9 \\x41\\n\"', d=\"]<|tool_call_end|>\"",
-        r#"0:add({"a": true, "b": [null, {"k": [1, -2.5e3]}], "c": "it's é A\n\"", "d": "]<|tool_call_end|>"})"#,
+        r#"0:add({"a": true, "b": [null, {"k": [1, -2.5e3]}], "c": "it's \u00e9 A\n\"", "d": "]<|tool_call_end|>"})"#,
     );
     for broken in ["1", "a=b", "a=[1", "a={'k': 1]", "a=='x'"] {
         let text = format!("<|tool_call_start|>[add({broken})]<|tool_call_end|>");
@@ -433,4 +433,10 @@ fn formats_are_found_in_templates() {
     ] {
         assert_eq!(found(template), expected, "{template}");
     }
+}
+
+#[test]
+fn parsers_cross_threads() {
+    fn check<T: Send>() {}
+    check::<AnswerParser>();
 }

@@ -63,7 +63,9 @@ impl Tool {
             return Err(problem(format!("{place}.function.name"), why));
         }
         let parameters = match &function["parameters"] {
-            Value::Null => serde_json::json!({"type": "object", "properties": {}}),
+            Value::Null => {
+                serde_json::json!({"type": "object", "properties": {}, "additionalProperties": false})
+            }
             Value::Object(schema) => Value::Object(schema.clone()),
             _ => return Err(problem(format!("{place}.function.parameters"), "is not an object".to_owned())),
         };

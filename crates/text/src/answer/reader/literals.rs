@@ -206,6 +206,15 @@ impl LiteralReader {
         if self.held.chars().count() <= digits {
             return Progress::More;
         }
+        if char.is_ascii_hexdigit()
+            && digits == 4
+            && self.held[1..].bytes().all(|byte| byte.is_ascii_hexdigit())
+        {
+            // As in JSON, where two may stand for one character.
+            call.arguments.push_str(&format!("\\{}", self.held));
+            self.go(Place::Text(quote));
+            return Progress::More;
+        }
         let code = |digits| u32::from_str_radix(digits, 16).ok().and_then(char::from_u32);
         let text = match char {
             _ if digits > 0 => match code(&self.held[1..]) {
@@ -219,7 +228,7 @@ impl LiteralReader {
             'f' => "\u{c}".to_owned(),
             '0' => "\0".to_owned(),
             '\n' => String::new(),
-            '\\' | '\'' | '"' => char.to_string(),
+            '\\' | '\'' | '"' | '/' => char.to_string(),
             other => format!("\\{other}"),
         };
         call.arguments.push_str(&escaped(&text));

@@ -8,6 +8,8 @@ mod tagged;
 
 use std::sync::Arc;
 
+pub(super) use tagged::types;
+
 use super::formats::{Syntax, ToolFormat};
 use super::tool::Tool;
 use crate::stop_strings::{StopSearch, StopStrings};

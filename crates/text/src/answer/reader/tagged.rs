@@ -214,17 +214,24 @@ fn fits(own: &str, kind: &str) -> bool {
     own == kind || matches!((own, kind), ("integer", "number") | ("number", "integer"))
 }
 
-/// The types that a schema allows, or `None` if it does not tell.
+/// The types that a schema allows, each once, or `None` if it does not tell.
 pub(in crate::answer) fn types(schema: &Value) -> Option<Vec<String>> {
-    let text = |value: &Value| value.as_str().map(str::to_owned);
-    match &schema["type"] {
-        Value::String(kind) => return Some(vec![kind.clone()]),
-        Value::Array(kinds) => return kinds.iter().map(text).collect(),
-        _ => {}
-    }
-    if let Some(values) = schema["enum"].as_array() {
-        return values.iter().map(|value| json_type(&value.to_string()).map(str::to_owned)).collect();
-    }
-    let choices = schema["anyOf"].as_array().or_else(|| schema["oneOf"].as_array())?;
-    choices.iter().map(types).collect::<Option<Vec<_>>>().map(|types| types.concat())
+    let values = |values: &[Value]| -> Option<Vec<String>> {
+        values.iter().map(|value| json_type(&value.to_string()).map(str::to_owned)).collect()
+    };
+    let mut types = match (&schema["type"], &schema["enum"], schema.get("const")) {
+        (Value::String(kind), ..) => vec![kind.clone()],
+        (Value::Array(kinds), ..) => {
+            kinds.iter().map(|kind| kind.as_str().map(str::to_owned)).collect::<Option<_>>()?
+        }
+        (_, Value::Array(choices), _) => values(choices)?,
+        (_, _, Some(only)) => values(std::slice::from_ref(only))?,
+        _ => {
+            let choices = schema["anyOf"].as_array().or_else(|| schema["oneOf"].as_array())?;
+            choices.iter().map(types).collect::<Option<Vec<_>>>()?.concat()
+        }
+    };
+    types.sort_unstable();
+    types.dedup();
+    Some(types)
 }

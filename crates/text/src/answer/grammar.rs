@@ -1,0 +1,458 @@
+//! Grammars of answers with tool calls, in llguidance's variant of Lark.
+//!
+//! Marks that are special tokens are written by id (`<[123]>`), all others as text, so that a grammar belongs to one
+//! tokenizer. A text of the grammar has no special tokens in it.
+
+use super::formats::{Separator, Syntax, ToolFormat};
+use super::schema::Arguments;
+use super::tool::{Tool, ToolChoice};
+use super::{AnswerFormat, ReasoningFormat};
+use crate::{Error, Tokenizer};
+
+/// The rules that all grammars share. White space between parts of an answer is bounded.
+const TERMINALS: &str = "TEXT: /(?s:.*)/\nGAP: /[ \\n]{0,4}/\n";
+
+/// What an answer must be.
+#[derive(Debug, Clone, Copy)]
+pub struct AnswerRules<'a> {
+    /// The tools that it may call.
+    pub tools: &'a [Tool],
+    /// Which of them, and whether it must.
+    pub choice: &'a ToolChoice,
+    /// Whether it may have several calls.
+    pub is_parallel: bool,
+    /// Whether it begins inside the reasoning: [`ReasoningFormat::is_open`].
+    pub in_reasoning: bool,
+}
+
+impl AnswerFormat {
+    /// The grammar of an answer with tools; `None` if nothing is to be enforced.
+    ///
+    /// With [`ToolChoice::Auto`] text is free until a begin mark; from there on, the name and the arguments are those of
+    /// a declared tool. With [`ToolChoice::Required`] and [`ToolChoice::Named`] there is no text but reasoning.
+    ///
+    /// # Errors
+    /// [`Error::Tools`] if a call must come and the format has none, or a schema has what this format cannot enforce.
+    pub fn grammar(&self, rules: &AnswerRules<'_>, tokenizer: &Tokenizer) -> Result<Option<String>, Error> {
+        let must = matches!(rules.choice, ToolChoice::Required | ToolChoice::Named(_));
+        let format = match self.tools {
+            _ if rules.choice == &ToolChoice::None || (rules.tools.is_empty() && !must) => return Ok(None),
+            Some(format) => format,
+            None if must => {
+                let problem = "the model's chat template has no known format of calls; give one".to_owned();
+                return Err(Error::Tools { field: "tool_choice".to_owned(), problem });
+            }
+            None => return Ok(None),
+        };
+        let mut writer = Writer::new(tokenizer);
+        let section = writer.section(format, rules)?;
+        let start = match self.reasoning.filter(|own| !own.lead.is_empty()) {
+            Some(own) => writer.channels(own, &section, must, rules.in_reasoning),
+            None => {
+                let body = writer.body(format, self.reasoning, &section, must, rules.is_parallel);
+                let before = writer.before_body(self.reasoning, rules.in_reasoning);
+                format!("{before}{body}")
+            }
+        };
+        Ok(Some(writer.finish(&start)))
+    }
+
+    /// The grammar of reasoning, which is free, and then what `grammar` says: a grammar whose first rule is `start`, or
+    /// `start: %json SCHEMA`. Without reasoning it is `grammar` itself.
+    pub fn after_reasoning(&self, grammar: &str, in_reasoning: bool, tokenizer: &Tokenizer) -> String {
+        let Some(reasoning) = self.reasoning else { return grammar.to_owned() };
+        let mut writer = Writer::new(tokenizer);
+        writer.rule("answer", &format!("%lark {{\n{grammar}\n}}"));
+        let start = match reasoning.lead {
+            "" => writer.before_body(Some(reasoning), in_reasoning) + "answer",
+            _ => {
+                let last = reasoning.cut.rsplit_once(reasoning.lead).map_or("", |(_, last)| last);
+                let last = format!("{} answer", writer.literal(last));
+                writer.channels(
+                    reasoning,
+                    &Section { begin: String::new(), rest: last, repeat: None },
+                    true,
+                    in_reasoning,
+                )
+            }
+        };
+        writer.finish(&start)
+    }
+}
+
+/// One begin mark, and all up to its end.
+struct Section {
+    begin: String,
+    rest: String,
+    /// Between sections, if there may be several.
+    repeat: Option<String>,
+}
+
+/// Writes rules.
+pub(super) struct Writer<'a> {
+    tokenizer: &'a Tokenizer,
+    /// Names of special tokens, longest first.
+    special: Vec<(String, u32)>,
+    rules: String,
+    count: usize,
+}
+
+impl<'a> Writer<'a> {
+    fn new(tokenizer: &'a Tokenizer) -> Writer<'a> {
+        let is_special = |id: &u32| tokenizer.is_special(*id) || tokenizer.eos_ids().contains(id);
+        let ids = (0..tokenizer.vocab_size() as u32).filter(is_special);
+        let named = ids.filter_map(|id| Some((tokenizer.token(id)?.into_owned(), id)));
+        let mut special: Vec<_> = named.filter(|(name, _)| !name.is_empty()).collect();
+        special.sort_by_key(|(name, id)| (std::cmp::Reverse(name.len()), *id));
+        Writer { tokenizer, special, rules: String::new(), count: 0 }
+    }
+
+    fn finish(self, start: &str) -> String {
+        format!("start: {start}\n{}{TERMINALS}", self.rules)
+    }
+
+    /// Adds a rule; gives its name.
+    pub(super) fn rule(&mut self, name: &str, body: &str) -> String {
+        self.rules.push_str(&format!("{name}: {body}\n"));
+        name.split('[').next().unwrap_or(name).to_owned()
+    }
+
+    /// Adds a rule with a name of its own, and options in brackets.
+    pub(super) fn new_rule(&mut self, options: &str, body: &str) -> String {
+        self.count += 1;
+        self.rule(&format!("r{}{options}", self.count), body)
+    }
+
+    /// A text with special tokens in it as terms of a rule. Tokens that end an answer end the text.
+    pub(super) fn literal(&self, text: &str) -> String {
+        let mut terms = Vec::new();
+        let mut plain = String::new();
+        let mut rest = text;
+        while let Some(char) = rest.chars().next() {
+            let special = self.special.iter().find(|(name, _)| rest.starts_with(&name[..]));
+            match (special, placeholder(rest)) {
+                (Some((_, id)), _) if self.tokenizer.eos_ids().contains(id) => break,
+                (Some((name, id)), _) => {
+                    terms.extend(quoted(&std::mem::take(&mut plain)));
+                    terms.push(format!("<[{id}]>"));
+                    rest = &rest[name.len()..];
+                }
+                (None, Some((pattern, length))) => {
+                    terms.extend(quoted(&std::mem::take(&mut plain)));
+                    terms.push(pattern);
+                    rest = &rest[length..];
+                }
+                (None, None) => {
+                    plain.push(char);
+                    rest = &rest[char.len_utf8()..];
+                }
+            }
+        }
+        terms.extend(quoted(&plain));
+        terms.join(" ")
+    }
+
+    /// Whether a text has no special tokens in it.
+    pub(super) fn is_plain(&self, text: &str) -> bool {
+        !self.special.iter().any(|(name, _)| text.contains(&name[..]))
+    }
+
+    /// Free text up to and with `end`. White space before a special token is part of the text.
+    pub(super) fn text_until(&mut self, pattern: &str, end: &str) -> String {
+        match self.is_plain(end) {
+            true => self.new_rule("[lazy]", &format!("{pattern} {}", self.literal(end))),
+            false => format!("{pattern} {}", self.literal(end.trim_start())),
+        }
+    }
+
+    /// Reasoning and white space in front of what is enforced.
+    fn before_body(&mut self, reasoning: Option<&ReasoningFormat>, in_reasoning: bool) -> String {
+        let Some(reasoning) = reasoning else { return String::new() };
+        let rest = self.text_until("TEXT", reasoning.end);
+        if in_reasoning {
+            return format!("{rest} GAP ");
+        }
+        let begin = match self.is_plain(reasoning.begin) {
+            true => self.new_rule("[lazy]", &self.literal(reasoning.begin)),
+            false => self.literal(reasoning.begin),
+        };
+        format!("({begin} {rest} GAP)? ")
+    }
+
+    /// The rules of the calls behind a begin mark.
+    fn section(&mut self, format: &'static ToolFormat, rules: &AnswerRules<'_>) -> Result<Section, Error> {
+        let mut calls = Vec::new();
+        for (index, tool) in rules.tools.iter().enumerate() {
+            if matches!(rules.choice, ToolChoice::Named(name) if *name != tool.name) {
+                continue;
+            }
+            let arguments = Arguments { format, tool, field: format!("tools[{index}].function.parameters") };
+            let arguments = arguments.write(self)?;
+            let head = self.literal(&[format.before, &tool.name, format.between].concat());
+            let after = self.literal(format.after);
+            calls.push(self.new_rule("", &format!("{head} {arguments} {after}")));
+        }
+        let call = self.new_rule("", &calls.join(" | "));
+        let is_parallel = rules.is_parallel && !matches!(rules.choice, ToolChoice::Named(_));
+        let (more, repeat) = match format.separator {
+            Separator::Calls(between) if is_parallel => {
+                (format!("({} {call})*", self.literal(between)), None)
+            }
+            Separator::Sections(between) if is_parallel => (String::new(), Some(self.literal(between))),
+            _ => (String::new(), None),
+        };
+        let (open, close) = (self.literal(format.open), self.literal(format.close));
+        let rest = self.new_rule("", &format!("{open} {call} {more} {close}"));
+        Ok(Section { begin: format.written_begin().to_owned(), rest, repeat })
+    }
+
+    /// An answer after its reasoning.
+    fn body(
+        &mut self,
+        format: &ToolFormat,
+        reasoning: Option<&ReasoningFormat>,
+        section: &Section,
+        must: bool,
+        is_parallel: bool,
+    ) -> String {
+        let begin = self.literal(&section.begin);
+        let whole = format!("{begin} {}", section.rest);
+        if must {
+            let whole = self.new_rule("", &whole);
+            return section
+                .repeat
+                .as_ref()
+                .map_or(whole.clone(), |between| format!("{whole} ({between} {whole})*"));
+        }
+        if format.bare {
+            let first = if matches!(format.syntax, Syntax::Literals(_)) { "\\[" } else { "{" };
+            self.rule("PLAIN", &format!("/[ \\n]{{0,4}}[^{first} \\n](?s:.*)/"));
+            return format!("({} | PLAIN)?", section.rest);
+        }
+        let silent = reasoning.map_or(&[][..], |own| own.silent);
+        let free = match silent.is_empty() {
+            true => "TEXT".to_owned(),
+            false => {
+                let marks: Vec<String> = silent.iter().map(|mark| self.literal(mark)).collect();
+                format!("TEXT (({}) TEXT)*", marks.join(" | "))
+            }
+        };
+        let many = if is_parallel { "*" } else { "?" };
+        if !self.is_plain(&section.begin) {
+            return format!("{free} ({whole} {free}){many}");
+        }
+        let head = self.new_rule("[lazy]", &format!("TEXT {begin}"));
+        match is_parallel {
+            true => format!("({head} {})* {free}", section.rest),
+            false => format!("({head} {} | {free})", section.rest),
+        }
+    }
+
+    /// An answer in parts with a header each, as in gpt-oss. The prompt ends with the lead of the first.
+    fn channels(
+        &mut self,
+        format: &ReasoningFormat,
+        section: &Section,
+        must: bool,
+        in_reasoning: bool,
+    ) -> String {
+        let own = |text: &'static str| text.strip_prefix(format.lead);
+        let lead = self.literal(format.lead);
+        let end = self.text_until("TEXT", format.end);
+        let thought = self.literal(own(format.begin).unwrap_or(format.begin));
+        let texts = format.silent.iter().filter_map(|text| own(text)).map(|text| self.literal(text));
+        let texts = texts.collect::<Vec<_>>().join(" | ");
+        let begin = section.begin.strip_prefix(format.lead).unwrap_or(&section.begin);
+        let call = format!("{} {}", self.literal(begin), section.rest);
+        let (part, last) = match must {
+            true => (thought, call),
+            false => (format!("({thought} | {texts})"), format!("({call} | ({texts}) TEXT)")),
+        };
+        let part = self.new_rule("", &format!("{part} {end} {lead}"));
+        let first = if in_reasoning { format!("{end} {lead} ") } else { String::new() };
+        format!("{first}{part}* {last}")
+    }
+}
+
+/// A text as a string of Lark, unless it is empty. Its escapes are JSON's.
+fn quoted(text: &str) -> Option<String> {
+    let quoted = serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f");
+    (!text.is_empty()).then_some(quoted)
+}
+
+/// The pattern of a placeholder that `text` begins with, and its length.
+fn placeholder(text: &str) -> Option<(String, usize)> {
+    if text.starts_with("{index}") {
+        return Some(("/[0-9]{1,3}/".to_owned(), "{index}".len()));
+    }
+    let (digits, _) = text.strip_prefix("{id:")?.split_once('}')?;
+    Some((format!("/[a-zA-Z0-9]{{{digits}}}/"), "{id:}".len() + digits.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::SkipSpecial;
+    use crate::tokenizer::GgufVocabulary;
+
+    /// Bytes, `</s>` and then these special tokens, from 257.
+    fn tokenizer(special: &[&'static str]) -> Tokenizer {
+        let bytes = (0..=255).map(|byte| Cow::Owned(format!("<0x{byte:02X}>")));
+        let special = ["</s>"].iter().chain(special).map(|name| Cow::Borrowed(*name));
+        let tokens: Vec<Cow<'_, str>> = bytes.chain(special).collect();
+        let token_types = (0..tokens.len()).map(|id| if id < 256 { 6 } else { 3 }).collect();
+        let vocabulary = GgufVocabulary {
+            model: "llama",
+            tokens,
+            token_types: Some(token_types),
+            eos: Some(256),
+            ..Default::default()
+        };
+        Tokenizer::from_gguf_vocabulary(&vocabulary).unwrap()
+    }
+
+    fn tool(name: &str, parameters: &Value) -> Value {
+        json!({"type": "function", "function": {"name": name, "parameters": parameters}})
+    }
+
+    fn grammar(
+        format: (&str, &str),
+        choice: &ToolChoice,
+        parameters: &[Value],
+        special: &[&'static str],
+    ) -> Result<Option<String>, Error> {
+        let names = ["f", "g"];
+        let tools: Vec<Value> =
+            names.iter().zip(parameters).map(|(name, parameters)| tool(name, parameters)).collect();
+        let tools = Tool::list(&tools)?;
+        let format =
+            AnswerFormat { tools: ToolFormat::named(format.0), reasoning: ReasoningFormat::named(format.1) };
+        let rules = AnswerRules { tools: &tools, choice, is_parallel: true, in_reasoning: false };
+        format.grammar(&rules, &tokenizer(special))
+    }
+
+    fn check(format: (&str, &str), choice: &ToolChoice, special: &[&'static str], expected: &[&str]) {
+        let objects = [json!({"type": "object"}), json!({"type": "object", "properties": {}})];
+        let grammar = grammar(format, choice, &objects, special).unwrap().unwrap();
+        let rules = grammar.strip_suffix(TERMINALS).unwrap();
+        assert_eq!(rules.lines().map(str::trim_end).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn calls_are_written_as_the_template_writes_them() {
+        check(
+            ("hermes", ""),
+            &ToolChoice::Required,
+            &[],
+            &[
+                r#"start: r5 ("\n" r5)*"#,
+                r#"r1: "{\"name\": \"f\", \"arguments\": " %json {"type":"object"} "}""#,
+                r#"r2: "{\"name\": \"g\", \"arguments\": " %json {"type":"object","properties":{}} "}""#,
+                "r3: r1 | r2",
+                r#"r4: "\n" r3  "\n</tool_call>""#,
+                r#"r5: "<tool_call>" r4"#,
+            ],
+        );
+    }
+
+    #[test]
+    fn text_is_free_up_to_a_begin_mark() {
+        check(
+            ("mistral", ""),
+            &ToolChoice::Named("g".to_owned()),
+            &["[TOOL_CALLS]", "[ARGS]"],
+            &[
+                "start: r4",
+                r#"r1: "g" <[258]> %json {"type":"object","properties":{}}"#,
+                "r2: r1",
+                "r3:  r2",
+                "r4: <[257]> r3",
+            ],
+        );
+        check(
+            ("hermes", "think"),
+            &ToolChoice::Auto,
+            &["<think>", "</think>"],
+            &[
+                r#"start: (<[257]> TEXT <[258]> GAP)? (r5 r4)* TEXT"#,
+                r#"r1: "{\"name\": \"f\", \"arguments\": " %json {"type":"object"} "}""#,
+                r#"r2: "{\"name\": \"g\", \"arguments\": " %json {"type":"object","properties":{}} "}""#,
+                "r3: r1 | r2",
+                r#"r4: "\n" r3  "\n</tool_call>""#,
+                r#"r5[lazy]: TEXT "<tool_call>""#,
+            ],
+        );
+    }
+
+    #[test]
+    fn nothing_is_enforced_without_tools() {
+        assert_eq!(grammar(("hermes", ""), &ToolChoice::Auto, &[], &[]).unwrap(), None);
+        assert_eq!(grammar(("hermes", ""), &ToolChoice::None, &[json!({})], &[]).unwrap(), None);
+        assert_eq!(grammar(("", ""), &ToolChoice::Auto, &[json!({})], &[]).unwrap(), None);
+        let error = grammar(("", ""), &ToolChoice::Required, &[json!({})], &[]).unwrap_err().to_string();
+        assert!(error.starts_with("tool_choice: the model's chat template has no known format"), "{error}");
+    }
+
+    #[test]
+    fn schemas_that_cannot_be_enforced_are_named() {
+        let check = |format: &str, parameters: Value, expected: &str| {
+            let error = grammar((format, ""), &ToolChoice::Auto, &[parameters], &[]).unwrap_err();
+            assert_eq!(error.to_string(), expected);
+        };
+        let object = |schema: Value| json!({"type": "object", "properties": {"a/b": schema}});
+        check(
+            "qwen3-coder",
+            object(json!({"type": "string", "pattern": "^a"})),
+            "tools[0].function.parameters/properties/a~1b: `pattern` cannot be enforced in this model's format of calls",
+        );
+        check(
+            "glm",
+            json!({"anyOf": []}),
+            "tools[0].function.parameters: `anyOf` cannot be enforced in this model's format of calls",
+        );
+        check(
+            "lfm",
+            json!({"required": ["x"]}),
+            "tools[0].function.parameters: `required` names \"x\", which is not declared",
+        );
+        check(
+            "gemma-4",
+            object(json!({"type": ["string", "array"]})),
+            "tools[0].function.parameters/properties/a~1b: `type` is not one type, as this model's format of calls needs",
+        );
+        let pattern = object(json!({"type": "string", "pattern": "^a"}));
+        assert!(grammar(("hermes", ""), &ToolChoice::Auto, &[pattern], &[]).unwrap().is_some());
+    }
+
+    #[test]
+    fn constraints_begin_after_reasoning() {
+        let wrap = |reasoning: &str, in_reasoning| {
+            let format = AnswerFormat { tools: None, reasoning: ReasoningFormat::named(reasoning) };
+            let tokenizer = tokenizer(&["<think>", "</think>", "<|channel|>", "<|message|>"]);
+            let wrapped = format.after_reasoning("start: %json {}", in_reasoning, &tokenizer);
+            wrapped.lines().next().unwrap().to_owned()
+        };
+        assert_eq!(wrap("", false), "start: %json {}");
+        assert_eq!(wrap("think", true), "start: TEXT <[258]> GAP answer");
+        assert_eq!(wrap("think", false), "start: (<[257]> TEXT <[258]> GAP)? answer");
+        assert_eq!(wrap("harmony", false), "start: r2*  <[259]> \"final\" <[260]> answer");
+    }
+
+    #[test]
+    fn budgets_end_with_the_end_mark() {
+        let think = ReasoningFormat::named("think").unwrap();
+        let own = tokenizer(&["<think>", "</think>"]);
+        let tokens = think.cut_tokens(&own).unwrap();
+        assert!(
+            tokens.contains(&258) && own.decode(&tokens, SkipSpecial::Yes).ends_with("\n\n"),
+            "{tokens:?}"
+        );
+        let format = AnswerFormat { tools: ToolFormat::named("mistral"), reasoning: Some(think) };
+        let tokenizer = tokenizer(&["<think>", "[ARGS]", "<|other|>", "[TOOL_CALLS]"]);
+        assert_eq!(format.special_tokens(&tokenizer), [257, 258, 260]);
+    }
+}
