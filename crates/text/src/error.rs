@@ -60,6 +60,17 @@ pub enum Error {
         problem: String,
     },
 
+    /// A message of a conversation is not as it must be.
+    #[error("{place}: {problem}")]
+    ChatMessage {
+        /// The message, from 0.
+        index: usize,
+        /// The field, as in `messages[2].content[1]`.
+        place: String,
+        /// The problem.
+        problem: String,
+    },
+
     /// The chat template itself refuses this conversation.
     #[error("the model's chat template refuses this conversation: {message}")]
     ChatRefused {

@@ -26,7 +26,7 @@ impl ToolFormat {
     /// The format in which a template writes the calls of old answers, or else the first whose marks it mentions;
     /// `None` if it knows no tools.
     pub fn of(template: &ChatTemplate) -> Option<&'static ToolFormat> {
-        let written = written(template);
+        let written = written(&template.for_probes());
         written.iter().find_map(|written| reading(written)).or_else(|| {
             let is_mentioned = |format: &&ToolFormat| {
                 let last = match &format.syntax {

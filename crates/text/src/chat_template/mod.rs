@@ -14,6 +14,7 @@ mod functions;
 mod json;
 mod letters;
 mod macros;
+mod messages;
 mod methods;
 mod number_filters;
 mod operators;
@@ -28,6 +29,7 @@ mod wrap;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
 use minijinja::machinery::{eval, make_string_output};
 use minijinja::value::Serde;
@@ -37,6 +39,7 @@ use weights::{MetaValue, Metadata};
 use crate::Error;
 pub use date::Moment;
 use functions::Refusal;
+pub use messages::drop_attribution;
 
 /// The chat template of a model: one Jinja source, or several by name.
 #[derive(Clone)]
@@ -45,6 +48,8 @@ pub struct ChatTemplate {
     /// By name.
     sources: BTreeMap<String, TemplateSource>,
     limits: Limits,
+    /// Found when messages are first adapted.
+    traits: Arc<OnceLock<messages::Traits>>,
 }
 
 /// The Jinja source of a template.
@@ -157,7 +162,8 @@ impl ChatTemplate {
         if programs.is_empty() {
             return Err(Error::ChatTemplate { name: DEFAULT.to_owned(), problem: "is missing".to_owned() });
         }
-        Ok(ChatTemplate { environment: filters::environment(limits), sources: programs, limits })
+        let environment = filters::environment(limits);
+        Ok(ChatTemplate { environment, sources: programs, limits, traits: Arc::default() })
     }
 
     /// The template in a `tokenizer_config.json`, or `None` where it has none.
