@@ -43,6 +43,11 @@ impl Detokenizer {
         self
     }
 
+    /// Takes the text as begun, so that the next token keeps its space whatever came before.
+    pub fn begin(&mut self) {
+        self.state = DecoderState::inside();
+    }
+
     /// The text that `id` completes, if it completes any.
     pub fn push(&mut self, id: u32) -> Option<String> {
         let skip = if self.shown.binary_search(&id).is_ok() { SkipSpecial::No } else { self.skip };

@@ -1,8 +1,8 @@
-//! Why a tokenizer or a chat template cannot be built or used.
+//! Why a tokenizer, a chat template or a constraint cannot be built or used.
 
 use std::path::PathBuf;
 
-/// Why a tokenizer or a chat template cannot be built or used. Each message says what, where, and the facts that
+/// Why a tokenizer, a chat template or a constraint cannot be built or used. Each message says what, where, and the facts that
 /// disagree.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -77,6 +77,16 @@ pub enum Error {
         /// The template's own words.
         message: String,
     },
+
+    /// A constraint cannot be enforced.
+    #[error(transparent)]
+    Constraint(Box<crate::ConstraintError>),
+}
+
+impl From<crate::ConstraintError> for Error {
+    fn from(error: crate::ConstraintError) -> Self {
+        Error::Constraint(Box::new(error))
+    }
 }
 
 impl Error {

@@ -1,4 +1,4 @@
-//! Text to tokens and back: tokenizers, detokenizer, chat templates, stop strings, the parts of answers.
+//! Text to tokens and back: tokenizers, detokenizer, chat templates, stop strings, constraints, the parts of answers.
 //!
 //! Layer 2: reads the files of models, and knows neither graphs nor engines.
 
@@ -6,6 +6,7 @@
 
 pub mod answer;
 pub mod chat_template;
+pub mod constraint;
 pub mod detokenizer;
 mod error;
 pub mod stop_strings;
@@ -13,6 +14,7 @@ pub mod tokenizer;
 
 pub use answer::{Answer, AnswerEvent, AnswerFormat, AnswerParser, Tool, ToolCall, ToolChoice};
 pub use chat_template::{ChatContext, ChatTemplate, Moment};
+pub use constraint::{Constraint, ConstraintError, Grammar, GrammarCompiler};
 pub use detokenizer::Detokenizer;
 pub use error::Error;
 pub use tokenizer::{AddSpecial, ParseSpecial, Piece, SkipSpecial, Tokenizer};

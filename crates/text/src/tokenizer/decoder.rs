@@ -65,7 +65,19 @@ pub(crate) struct DecoderState {
     previous: Option<String>,
 }
 
+impl DecoderState {
+    /// That of a text that has begun.
+    pub(crate) fn inside() -> DecoderState {
+        DecoderState { started: true, strip_done: true, ..DecoderState::default() }
+    }
+}
+
 impl Decoder {
+    /// Whether the bytes of a token inside a text depend on the token before it.
+    pub(super) fn looks_back(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::Suffix(_) | Step::Ctc { .. }))
+    }
+
     /// The decoder of SentencePiece models: marks become spaces, and the first space may be dropped.
     pub(super) fn sentence_piece(strip_first_space: bool) -> Self {
         let pattern = Pattern::Literal(super::normalizer::SPACE_MARK.into());

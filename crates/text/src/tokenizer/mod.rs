@@ -263,6 +263,13 @@ impl Tokenizer {
         }
     }
 
+    /// The bytes of a token inside a text; of a special token, its name's. `None` if they depend on the token before it.
+    pub(crate) fn bytes_inside(&self, id: u32) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.append_text(id, SkipSpecial::No, &mut DecoderState::inside(), &mut bytes);
+        (!self.decoder.looks_back()).then_some(bytes)
+    }
+
     /// One more than the highest id. A model's logits may be longer, padded for speed; never shorter.
     pub fn vocab_size(&self) -> usize {
         match &self.model {
