@@ -39,12 +39,45 @@ pub(crate) struct Fields {
     object: Value,
     /// Paths that no group has taken so far; `None` before the first group.
     unknown: Option<BTreeSet<String>>,
+    /// Paths within objects whose groups were taken.
+    unknown_within: BTreeSet<String>,
 }
 
 impl Fields {
     /// Whether the object has a field.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.object.get(name).is_some_and(|value| !value.is_null())
+    }
+
+    /// Takes the groups of an object in a field. Without the field, the object is empty.
+    ///
+    /// # Errors
+    /// If the field is no object, or one of its fields has a type or a value that it cannot have.
+    pub(crate) fn object<T>(
+        &mut self,
+        name: &str,
+        read: impl FnOnce(&mut Fields) -> Result<T, ApiError>,
+    ) -> Result<T, ApiError> {
+        let object = match self.object.as_object_mut().and_then(|fields| fields.remove(name)) {
+            None | Some(Value::Null) => Map::new(),
+            Some(Value::Object(object)) => object,
+            Some(_) => return Err(ApiError::invalid(name, format!("{name}: give an object"))),
+        };
+        let mut fields = Fields::new(object);
+        let groups = read(&mut fields).map_err(|error| error.within(name))?;
+        self.unknown_within.extend(fields.into_unknown().iter().map(|path| format!("{name}.{path}")));
+        Ok(groups)
+    }
+
+    fn new(object: Map<String, Value>) -> Fields {
+        Fields { object: Value::Object(object), unknown: None, unknown_within: BTreeSet::new() }
+    }
+
+    /// The paths that no group has taken.
+    fn into_unknown(self) -> BTreeSet<String> {
+        let mut unknown = self.unknown.unwrap_or_default();
+        unknown.extend(self.unknown_within);
+        unknown
     }
 
     /// Takes a group of fields.
@@ -106,10 +139,10 @@ where
                 };
                 ApiError::new(status, code, rejection.body_text())
             })?;
-        let mut fields = Fields { object: Value::Object(parse(&bytes)?), unknown: None };
+        let mut fields = Fields::new(parse(&bytes)?);
         drop(bytes);
         let body = T::read(&mut fields)?;
-        let unknown = fields.unknown.unwrap_or_default();
+        let unknown = fields.into_unknown();
         check_spelling::<T>(&unknown)?;
         context.note(|facts| facts.ignored.extend(unknown));
         Ok(Body(body))

@@ -105,6 +105,18 @@ impl ApiError {
         self
     }
 
+    /// The error of a field that is part of an object.
+    #[must_use]
+    pub(crate) fn within(self, object: &str) -> ApiError {
+        let Some(param) = self.param else { return self };
+        let message = if self.message.starts_with(&param) {
+            format!("{object}.{}", self.message)
+        } else {
+            self.message
+        };
+        ApiError { param: Some(format!("{object}.{param}")), message, ..self }
+    }
+
     /// The type of the error in the shape of OpenAI.
     pub(crate) fn kind(&self) -> &'static str {
         match self.status {

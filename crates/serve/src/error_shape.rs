@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::anthropic;
 use crate::context::Context;
 use crate::error::ApiError;
+use crate::ollama;
 
 /// How a protocol shows errors; `None` is the shape that [`ApiError`] has by itself.
 type Shape = fn(&ApiError, request_id: &str) -> Value;
@@ -20,7 +21,13 @@ fn shape_of(path: &str) -> Option<Shape> {
     let is_below = |prefix: &str| {
         path.strip_prefix(prefix).is_some_and(|rest| matches!(rest.bytes().next(), None | Some(b'/')))
     };
-    if is_below("/v1/messages") { Some(anthropic::error_object) } else { None }
+    if is_below("/v1/messages") {
+        Some(anthropic::error_object)
+    } else if is_below("/api") {
+        Some(ollama::error_object)
+    } else {
+        None
+    }
 }
 
 /// Gives errors the shape of their protocol.

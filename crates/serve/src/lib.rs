@@ -17,6 +17,7 @@ mod error_shape;
 mod generation;
 mod listener;
 mod models;
+mod ollama;
 mod openai;
 mod operations;
 mod router;

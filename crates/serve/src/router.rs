@@ -15,6 +15,7 @@ use crate::anthropic::{count_tokens, messages};
 use crate::context;
 use crate::error::ApiError;
 use crate::error_shape;
+use crate::ollama;
 use crate::openai::{chat, completions, embeddings, models};
 use crate::operations::{health, version};
 use crate::server::Shared;
@@ -30,6 +31,15 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .routes(routes!(models::show))
         .routes(routes!(messages::create))
         .routes(routes!(count_tokens::create))
+        .routes(routes!(ollama::generate::create))
+        .routes(routes!(ollama::chat::create))
+        .routes(routes!(ollama::embed::create))
+        .routes(routes!(ollama::embed::create_one))
+        .routes(routes!(ollama::models::tags))
+        .routes(routes!(ollama::models::processes))
+        .routes(routes!(ollama::models::show))
+        .routes(routes!(ollama::models::version))
+        .routes(routes!(ollama::models::root))
         .routes(routes!(tokenize::create))
         .routes(routes!(tokenize::create_v1))
         .routes(routes!(detokenize::create))
@@ -43,6 +53,7 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .split_for_parts();
     let router = router
         .route("/openapi.json", get(async || Json(document)))
+        .merge(ollama::unsupported::routes())
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(shared.config.max_body_bytes))

@@ -35,7 +35,7 @@ pub(crate) struct Sampling {
     #[schema(exclusive_minimum = 0)]
     repetition_penalty: Option<f32>,
     /// The same seed, prompt and options give the same answer. The default is random.
-    seed: Option<i64>,
+    pub(crate) seed: Option<i64>,
     /// Added to the logits of tokens: ids to numbers.
     logit_bias: Option<BTreeMap<String, f32>>,
     /// Up to 256 texts that end the answer and are not part of it.

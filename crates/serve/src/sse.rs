@@ -23,15 +23,25 @@ pub(crate) trait Events: Send + 'static {
 
 /// A response that sends events as they are made.
 pub(crate) fn respond(events: impl Events) -> Response {
-    let chunks = stream::unfold(Some(events), async |events| {
+    respond_as(events, "text/event-stream; charset=utf-8", b": waiting\n\n")
+}
+
+/// A response that sends lines of JSON as they are made. They have no comments.
+pub(crate) fn respond_lines(lines: impl Events) -> Response {
+    respond_as(lines, "application/x-ndjson", b"")
+}
+
+/// `silence` is sent when there is nothing else to send, unless it is empty.
+fn respond_as(events: impl Events, content_type: &'static str, silence: &'static [u8]) -> Response {
+    let chunks = stream::unfold(Some(events), move |events| async move {
         let mut events = events?;
         let mut out = Vec::new();
         let more = loop {
             // The future holds nothing that is lost when it is dropped: events stay in their channel.
             match tokio::time::timeout(KEEP_ALIVE, events.next(&mut out)).await {
                 Ok(more) => break more,
-                Err(_) if out.is_empty() => {
-                    out.extend_from_slice(b": waiting\n\n");
+                Err(_) if out.is_empty() && !silence.is_empty() => {
+                    out.extend_from_slice(silence);
                     break true;
                 }
                 Err(_) => {}
@@ -40,7 +50,7 @@ pub(crate) fn respond(events: impl Events) -> Response {
         Some((Ok::<_, Infallible>(Bytes::from(out)), more.then_some(events)))
     });
     let headers = [
-        (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8")),
+        (header::CONTENT_TYPE, HeaderValue::from_static(content_type)),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
         (NO_BUFFERING, HeaderValue::from_static("no")),
     ];

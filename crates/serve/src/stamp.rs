@@ -2,6 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use chrono::{DateTime, SecondsFormat, Utc};
+
 /// Seconds since 1970.
 pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
@@ -10,4 +12,15 @@ pub(crate) fn now() -> u64 {
 /// An id that no other object has.
 pub(crate) fn unique_id(prefix: &str) -> String {
     format!("{prefix}{}", uuid::Uuid::now_v7().simple())
+}
+
+/// The time, as RFC 3339 writes it.
+pub(crate) fn rfc3339() -> String {
+    Utc::now().to_rfc3339_opts(SecondsFormat::Nanos, true)
+}
+
+/// A time in seconds since 1970, as RFC 3339 writes it.
+pub(crate) fn rfc3339_of(seconds: u64) -> String {
+    let time = i64::try_from(seconds).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
+    time.unwrap_or_default().to_rfc3339_opts(SecondsFormat::Secs, true)
 }

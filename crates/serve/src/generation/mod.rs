@@ -143,19 +143,22 @@ impl Generation {
 /// # Errors
 /// If the generator refuses the request.
 pub(crate) async fn prepare(generator: &TextGenerator, request: TextRequest) -> Result<Request, ApiError> {
-    let bytes = match &request.prompt {
-        Prompt::Text { text, .. } => text.len(),
-        Prompt::Tokens(_) => 0,
-        Prompt::Chat(chat) => size_of_messages(chat),
-    };
-    let generator = generator.clone();
+    let (bytes, generator) = (size_of(&request.prompt), generator.clone());
     off_the_runtime(bytes, move || generator.prepare(request)).await
 }
 
-/// A conversation as the model reads it.
-pub(crate) struct Rendered {
-    pub(crate) text: String,
-    pub(crate) tokens: Vec<u32>,
+/// Makes the prompt tokens, however many they are.
+///
+/// # Errors
+/// If the model has no chat template for a conversation, or its template refuses it.
+pub(crate) async fn tokens(generator: &TextGenerator, prompt: Prompt) -> Result<Vec<u32>, ApiError> {
+    let (bytes, generator) = (size_of(&prompt), generator.clone());
+    off_the_runtime(bytes, move || match prompt {
+        Prompt::Tokens(tokens) => Ok(tokens),
+        Prompt::Text { text, add, parse } => Ok(generator.model().tokenizer().encode(&text, add, parse)?),
+        Prompt::Chat(chat) => Ok(rendered(&generator, &chat)?.tokens),
+    })
+    .await
 }
 
 /// Renders a conversation, however long it is.
@@ -164,15 +167,30 @@ pub(crate) struct Rendered {
 /// If the model has no chat template, or its template refuses the conversation.
 pub(crate) async fn render(model: &Entry, chat: Chat) -> Result<Rendered, ApiError> {
     let generator = model.loaded.generator()?.clone();
-    off_the_runtime(size_of_messages(&chat), move || {
-        let tokenizer = generator.model().tokenizer();
-        let template = generator.chat_template().ok_or(Error::NoChatTemplate)?;
-        let text = chat.render(template, Some(tokenizer))?;
-        // The template writes all special tokens itself.
-        let tokens = tokenizer.encode(&text, AddSpecial::No, ParseSpecial::Yes)?;
-        Ok(Rendered { text, tokens })
-    })
-    .await
+    off_the_runtime(size_of_messages(&chat), move || rendered(&generator, &chat)).await
+}
+
+/// A conversation as the model reads it.
+pub(crate) struct Rendered {
+    pub(crate) text: String,
+    pub(crate) tokens: Vec<u32>,
+}
+
+fn rendered(generator: &TextGenerator, chat: &Chat) -> Result<Rendered, Error> {
+    let tokenizer = generator.model().tokenizer();
+    let text = chat.render(generator.chat_template().ok_or(Error::NoChatTemplate)?, Some(tokenizer))?;
+    // The template writes all special tokens itself.
+    let tokens = tokenizer.encode(&text, AddSpecial::No, ParseSpecial::Yes)?;
+    Ok(Rendered { text, tokens })
+}
+
+/// Bytes of the texts of a prompt.
+fn size_of(prompt: &Prompt) -> usize {
+    match prompt {
+        Prompt::Text { text, .. } => text.len(),
+        Prompt::Tokens(_) => 0,
+        Prompt::Chat(chat) => size_of_messages(chat),
+    }
 }
 
 /// Bytes of the messages of a conversation.

@@ -31,6 +31,11 @@ impl Timings {
         Timings { began: now, started: None, first_token: None, latest: now }
     }
 
+    /// Those of no answers at all.
+    pub(crate) fn none() -> Timings {
+        Timings::begin()
+    }
+
     /// Takes note of an event.
     pub(super) fn note(&mut self, at: Instant, event: &EventKind) {
         match event {

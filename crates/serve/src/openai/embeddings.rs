@@ -16,7 +16,7 @@ use crate::error::ApiError;
 use crate::server::Shared;
 
 /// The most texts of a request.
-const MAX_TEXTS: usize = 2048;
+pub(crate) const MAX_TEXTS: usize = 2048;
 
 /// Texts to make vectors of.
 #[derive(Debug, Deserialize, ToSchema)]

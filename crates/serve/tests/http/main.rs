@@ -6,6 +6,7 @@ mod body;
 mod chat;
 mod completions;
 mod embeddings;
+mod ollama;
 mod operations;
 mod raw;
 mod server;

@@ -1,0 +1,103 @@
+//! `POST /api/chat`: the next message of a conversation.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use pipelines::Chat;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::answer::{AnswerFields, AnswerLine, Shape};
+use super::options::Options;
+use crate::body::{Body, Fields, RequestBody};
+use crate::context::Context;
+use crate::dry_run::DryRunField;
+use crate::error::ApiError;
+use crate::server::Shared;
+
+/// A conversation to continue.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct OllamaChatRequest {
+    #[serde(flatten)]
+    conversation: MessagesField,
+    #[serde(flatten)]
+    answer: AnswerFields,
+    options: Options,
+    #[serde(flatten)]
+    dry_run: DryRunField,
+}
+
+/// The messages of a request.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(default)]
+struct MessagesField {
+    /// The conversation so far, oldest message first; an empty one only loads the model. If the last message is the
+    /// assistant's, the answer continues it.
+    #[schema(value_type = Option<Vec<Object>>)]
+    messages: Option<Vec<Map<String, Value>>>,
+    /// Not supported yet: a list with tools is refused.
+    #[schema(value_type = Option<Vec<Object>>)]
+    tools: Option<Vec<Value>>,
+}
+
+impl RequestBody for OllamaChatRequest {
+    fn read(fields: &mut Fields) -> Result<OllamaChatRequest, ApiError> {
+        let options = Options::read(fields)?;
+        let (conversation, answer, dry_run) = (fields.take()?, fields.take()?, fields.take()?);
+        Ok(OllamaChatRequest { conversation, answer, options, dry_run })
+    }
+}
+
+/// Answers a conversation.
+#[utoipa::path(
+    post,
+    path = "/api/chat",
+    tag = "Ollama",
+    request_body = OllamaChatRequest,
+    responses((status = 200, description = "The answer, or unless `stream` is false its lines", content(
+        (AnswerLine = "application/json"),
+        (AnswerLine = "application/x-ndjson")
+    )))
+)]
+pub(crate) async fn create(
+    State(shared): State<Arc<Shared>>,
+    context: Context,
+    Body(body): Body<OllamaChatRequest>,
+) -> Result<Response, ApiError> {
+    let OllamaChatRequest { conversation, answer, options, dry_run } = body;
+    let model = super::find(&shared.models, answer.model.as_deref())?;
+    match conversation.into_chat()? {
+        Some(chat) => answer.answer(model, chat.into(), options, dry_run, Shape::Chat, context).await,
+        None => Ok(answer.nothing(model, Shape::Chat)),
+    }
+}
+
+impl MessagesField {
+    /// The conversation as chat templates take it; `None` if it is empty.
+    ///
+    /// # Errors
+    /// If a message has images, or there are tools.
+    fn into_chat(self) -> Result<Option<Chat>, ApiError> {
+        if self.tools.is_some_and(|tools| !tools.is_empty()) {
+            return Err(ApiError::invalid("tools", "tools are not supported: leave `tools` out"));
+        }
+        let mut messages = Vec::new();
+        for (index, mut message) in self.messages.unwrap_or_default().into_iter().enumerate() {
+            let images = message.remove("images");
+            if images.as_ref().and_then(Value::as_array).is_some_and(|images| !images.is_empty()) {
+                let path = format!("messages[{index}].images");
+                return Err(ApiError::invalid(&path, format!("{path}: the models read text only")));
+            }
+            if let Some(thinking) = message.remove("thinking") {
+                message.insert("reasoning_content".to_string(), thinking);
+            }
+            messages.push(Value::Object(message));
+        }
+        let Some(last) = messages.last() else { return Ok(None) };
+        let continue_final_message = last["role"] == "assistant"
+            && last["content"].as_str().is_some_and(|content| !content.is_empty());
+        Ok(Some(Chat { continue_final_message, ..Chat::new(messages) }))
+    }
+}

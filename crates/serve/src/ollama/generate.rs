@@ -1,0 +1,137 @@
+//! `POST /api/generate`: a text to continue or to answer.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use pipelines::{AddSpecial, Chat, ParseSpecial, Prompt, TextGenerator};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::answer::{AnswerFields, AnswerLine, Shape};
+use super::options::Options;
+use crate::body::{Body, Fields, RequestBody};
+use crate::context::Context;
+use crate::dry_run::DryRunField;
+use crate::error::ApiError;
+use crate::server::Shared;
+
+/// A text to continue or to answer.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct GenerateRequest {
+    #[serde(flatten)]
+    prompt: PromptFields,
+    #[serde(flatten)]
+    answer: AnswerFields,
+    options: Options,
+    #[serde(flatten)]
+    dry_run: DryRunField,
+}
+
+/// The prompt of a request.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(default)]
+struct PromptFields {
+    /// The text. An empty one only loads the model.
+    prompt: Option<String>,
+    /// Instructions for the model.
+    system: Option<String>,
+    /// Whether the prompt is read as it is, without the chat template.
+    raw: Option<bool>,
+    /// Not supported: templates are refused.
+    template: Option<String>,
+    /// Not supported: texts to fill a gap before are refused.
+    suffix: Option<String>,
+    /// Not supported: `/api/chat` takes conversations.
+    context: Option<Vec<u32>>,
+    /// Not supported: images are refused.
+    #[schema(value_type = Option<Vec<String>>)]
+    images: Option<Vec<Value>>,
+}
+
+impl RequestBody for GenerateRequest {
+    fn read(fields: &mut Fields) -> Result<GenerateRequest, ApiError> {
+        let options = Options::read(fields)?;
+        Ok(GenerateRequest {
+            prompt: fields.take()?,
+            answer: fields.take()?,
+            options,
+            dry_run: fields.take()?,
+        })
+    }
+}
+
+/// Continues a text, or answers it.
+#[utoipa::path(
+    post,
+    path = "/api/generate",
+    tag = "Ollama",
+    request_body = GenerateRequest,
+    responses((status = 200, description = "The answer, or unless `stream` is false its lines", content(
+        (AnswerLine = "application/json"),
+        (AnswerLine = "application/x-ndjson")
+    )))
+)]
+pub(crate) async fn create(
+    State(shared): State<Arc<Shared>>,
+    context: Context,
+    Body(body): Body<GenerateRequest>,
+) -> Result<Response, ApiError> {
+    let GenerateRequest { prompt, answer, options, dry_run } = body;
+    let model = super::find(&shared.models, answer.model.as_deref())?;
+    let generator = model.loaded.generator()?;
+    match prompt.into_prompt(generator)? {
+        Some(prompt) => answer.answer(model, prompt, options, dry_run, Shape::Generate, context).await,
+        None => Ok(answer.nothing(model, Shape::Generate)),
+    }
+}
+
+impl PromptFields {
+    /// The prompt; `None` if it is empty.
+    ///
+    /// # Errors
+    /// If a field is not supported.
+    fn into_prompt(self, generator: &TextGenerator) -> Result<Option<Prompt>, ApiError> {
+        let is_given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+        let refused = [
+            (
+                "template",
+                is_given(&self.template),
+                "the model's chat template is used; send `raw: true` to use none",
+            ),
+            ("suffix", is_given(&self.suffix), "gaps cannot be filled"),
+            (
+                "context",
+                self.context.is_some_and(|tokens| !tokens.is_empty()),
+                "send conversations to /api/chat",
+            ),
+            ("images", self.images.is_some_and(|images| !images.is_empty()), "the models read text only"),
+        ];
+        if let Some((field, _, reason)) = refused.iter().find(|(_, is_given, _)| *is_given) {
+            return Err(ApiError::invalid(*field, format!("{field} is not supported: {reason}")));
+        }
+        let raw = self.raw.unwrap_or(false);
+        let system = self.system.filter(|system| !system.is_empty());
+        if raw && system.is_some() {
+            return Err(ApiError::invalid("system", "a prompt with `raw: true` has no `system`"));
+        }
+        let Some(text) = self.prompt.filter(|prompt| !prompt.is_empty()) else { return Ok(None) };
+        if raw || generator.chat_template().is_none() {
+            let text = system.map_or_else(|| text.clone(), |system| format!("{system}\n{text}"));
+            let parse = if raw { ParseSpecial::Yes } else { ParseSpecial::No };
+            return Ok(Some(Prompt::Text { add: special_tokens(generator, &text), text, parse }));
+        }
+        let system = system.map(|system| json!({ "role": "system", "content": system }));
+        let user = json!({ "role": "user", "content": text });
+        Ok(Some(Chat::new(system.into_iter().chain([user]).collect()).into()))
+    }
+}
+
+/// Whether the tokens around a text are added: not if it already begins with the first of them.
+fn special_tokens(generator: &TextGenerator, text: &str) -> AddSpecial {
+    let tokenizer = generator.model().tokenizer();
+    let first = tokenizer.bos().and_then(|bos| tokenizer.token(bos));
+    let begins = first.is_some_and(|first| !first.is_empty() && text.starts_with(&*first));
+    if begins { AddSpecial::No } else { AddSpecial::Yes }
+}

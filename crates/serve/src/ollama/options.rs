@@ -1,0 +1,90 @@
+//! `options`: how tokens are chosen, and how many there may be.
+
+use pipelines::Request;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use crate::body::Fields;
+use crate::error::ApiError;
+use crate::models::Entry;
+use crate::sampling::Sampling;
+
+/// How tokens are chosen, and how many there may be.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(super) struct Options {
+    #[serde(flatten)]
+    lengths: Lengths,
+    #[serde(flatten)]
+    sampling: Sampling,
+}
+
+/// How many tokens there may be.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+struct Lengths {
+    /// The most tokens of the answer; a negative number is all that the context has room for, which is the default.
+    num_predict: Option<i64>,
+    /// The most tokens of the prompt and the answer together, up to the model's length, which is the default.
+    #[schema(minimum = 1)]
+    num_ctx: Option<usize>,
+}
+
+/// A request whose prompt fits the context.
+pub(super) struct Fitted {
+    pub(super) request: Request,
+    /// Tokens that were cut from the front of the prompt.
+    pub(super) truncated: usize,
+}
+
+impl Options {
+    /// Takes the options.
+    ///
+    /// # Errors
+    /// If an option has a type that it cannot have.
+    pub(super) fn read(fields: &mut Fields) -> Result<Options, ApiError> {
+        fields.object("options", |fields| Ok(Options { lengths: fields.take()?, sampling: fields.take()? }))
+    }
+
+    /// The request of a prompt. `truncate` cuts prompts that are too long from the front.
+    ///
+    /// # Errors
+    /// If `num_ctx` is more than the model has, the prompt is too long, or an option has a wrong value.
+    pub(super) fn request(
+        mut self,
+        model: &Entry,
+        mut prompt: Vec<u32>,
+        truncate: bool,
+    ) -> Result<Fitted, ApiError> {
+        let Lengths { num_predict, num_ctx } = self.lengths;
+        let limit = model.loaded.max_length();
+        let context = num_ctx.unwrap_or(limit);
+        if context > limit || context == 0 {
+            let path = "options.num_ctx";
+            let message = format!(
+                "{path} is {context}: the model was loaded for {limit} tokens; give 1 to {limit}, or start the server \
+                 with a larger --max-length"
+            );
+            return Err(ApiError::invalid(path, message));
+        }
+        let wanted = num_predict.and_then(|count| usize::try_from(count).ok());
+        let mut truncated = 0;
+        if truncate {
+            // An answer of open length gets half of the context.
+            let room = wanted.unwrap_or(context / 2).min(context / 2).max(1).min(context - 1);
+            truncated = prompt.len().saturating_sub(context - room);
+            prompt.drain(..truncated);
+        }
+        if prompt.len() > context || prompt.len() == context && wanted != Some(0) {
+            let tokens = prompt.len();
+            let message = format!(
+                "the prompt has {tokens} tokens, but options.num_ctx is {context}: raise it to up to {limit}, or send \
+                 `truncate: true`"
+            );
+            return Err(ApiError { code: "context_length_exceeded", ..ApiError::bad_request(message) });
+        }
+        // In Ollama, this seed is a random one.
+        self.sampling.seed = self.sampling.seed.filter(|&seed| seed != -1);
+        let max_new_tokens = Some(wanted.unwrap_or(usize::MAX).min(context - prompt.len()));
+        let request = Request { prompt, max_new_tokens, ..self.sampling.request(model.loaded.plan())? };
+        Ok(Fitted { request, truncated })
+    }
+}

@@ -1,0 +1,205 @@
+//! The routes of Ollama.
+
+use pipelines::config::PipelineConfig;
+use serde_json::{Value, json};
+use serve::ServerConfig;
+
+use crate::server::{TestServer, model};
+
+const GENERATE: &str = "/api/generate";
+const CHAT: &str = "/api/chat";
+
+fn options() -> Value {
+    json!({"num_predict": 20, "temperature": 0})
+}
+
+fn lines(server: &TestServer, path: &str, body: &Value) -> Vec<Value> {
+    let lines = server.lines(path, body, "application/x-ndjson");
+    lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn error(server: &TestServer, path: &str, body: &Value) -> (u16, String) {
+    let reply = server.post(path, body);
+    let object = reply.json();
+    assert_eq!(object.as_object().unwrap().len(), 1, "{}", reply.text);
+    (reply.status, object["error"].as_str().unwrap().to_string())
+}
+
+fn encoder() -> Option<TestServer> {
+    let folder = testdata::shared("minilm-l6-v2")?;
+    let config = PipelineConfig::new(folder.display().to_string());
+    Some(TestServer::new(ServerConfig::default(), vec![model("minilm", config)]))
+}
+
+#[test]
+fn answers_come_line_by_line_unless_stream_is_false() {
+    let server = TestServer::storyteller();
+    let mut body = json!({"model": "storyteller:latest", "prompt": "Once upon a time", "options": options()});
+    let lines = lines(&server, GENERATE, &body);
+    body["stream"] = json!(false);
+    let whole = server.post(GENERATE, &body).ok();
+    let (last, pieces) = lines.split_last().unwrap();
+    assert!(pieces.len() > 5 && pieces.iter().all(|line| line["done"] == false));
+    let text: String = lines.iter().map(|line| line["response"].as_str().unwrap()).collect();
+    assert_eq!(text, whole["response"].as_str().unwrap());
+    for end in [last, &whole] {
+        assert_eq!((&end["done"], &end["done_reason"]), (&json!(true), &json!("length")));
+        assert_eq!((&end["model"], &end["eval_count"]), (&json!("storyteller"), &json!(20)));
+        let nanoseconds = |name: &str| end[name].as_u64().unwrap();
+        let parts = ["load_duration", "prompt_eval_duration", "eval_duration"].map(nanoseconds);
+        assert_eq!(nanoseconds("total_duration"), parts.iter().sum::<u64>());
+        assert!(parts[1] > 0 && parts[2] > 0, "{end}");
+    }
+}
+
+#[test]
+fn a_conversation_is_answered_as_by_other_routes() {
+    let server = TestServer::storyteller();
+    let messages =
+        json!([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Once upon a time"}]);
+    let chat = json!({"messages": messages, "options": options(), "stream": false, "logprobs": true});
+    let answer = server.post(CHAT, &chat).ok();
+    assert_eq!(answer["message"]["role"], "assistant");
+    assert_eq!(answer["logprobs"].as_array().unwrap().len(), 20);
+    let same = json!({"messages": messages, "max_tokens": 20, "temperature": 0});
+    let same = server.post("/v1/chat/completions", &same).ok();
+    assert_eq!(answer["message"]["content"], same["choices"][0]["message"]["content"]);
+    let generate = json!({
+        "prompt": "Once upon a time", "system": "Be brief.", "options": options(), "stream": false,
+    });
+    assert_eq!(server.post(GENERATE, &generate).ok()["response"], answer["message"]["content"]);
+    let streamed: String = lines(&server, CHAT, &json!({"messages": messages, "options": options()}))
+        .iter()
+        .map(|line| line["message"]["content"].as_str().unwrap().to_string())
+        .collect();
+    assert_eq!(streamed, answer["message"]["content"].as_str().unwrap());
+}
+
+#[test]
+fn a_raw_prompt_is_read_as_it_is() {
+    let server = TestServer::storyteller();
+    let raw = |prompt: &str| {
+        let body = json!({"prompt": prompt, "raw": true, "dry_run": true});
+        server.post(GENERATE, &body).ok()["prompt_token_ids"][0].clone()
+    };
+    let plain = server.post("/tokenize", &json!({"prompt": "Once"})).ok()["tokens"].clone();
+    assert_eq!(raw("Once"), plain);
+    assert_eq!(raw("<|bos|>Once"), plain, "a prompt with its first special token gets no other");
+    let (status, message) = error(&server, GENERATE, &json!({"prompt": "a", "raw": true, "system": "b"}));
+    assert_eq!((status, &message[..]), (400, "a prompt with `raw: true` has no `system`"));
+}
+
+#[test]
+fn num_ctx_is_kept_and_never_cuts_unless_asked() {
+    let server = TestServer::storyteller();
+    let body = |options: Value, truncate: bool| json!({"prompt": "word ".repeat(40), "options": options, "truncate": truncate, "stream": false});
+    let (status, message) = error(&server, GENERATE, &body(json!({"num_ctx": 1000}), false));
+    assert_eq!(status, 400);
+    assert!(message.starts_with("options.num_ctx is 1000: the model was loaded for 256 tokens"), "{message}");
+    let (status, message) = error(&server, GENERATE, &body(json!({"num_ctx": 20}), false));
+    assert_eq!(status, 400);
+    assert!(message.contains("tokens, but options.num_ctx is 20"), "{message}");
+    let whole = server.post(GENERATE, &body(json!({"num_predict": 1}), false)).ok();
+    let cut = server.post(GENERATE, &body(json!({"num_ctx": 20, "num_predict": 4}), true)).ok();
+    assert_eq!(cut["prompt_eval_count"], 16);
+    let truncated = whole["prompt_eval_count"].as_u64().unwrap() - 16;
+    assert_eq!(cut["truncated_tokens"], truncated);
+    let open = json!({"num_ctx": 20, "num_predict": -1, "ignore_eos": true});
+    let full = server.post(GENERATE, &json!({"prompt": "Once", "options": open, "stream": false})).ok();
+    let total = full["prompt_eval_count"].as_u64().unwrap() + full["eval_count"].as_u64().unwrap();
+    assert_eq!((total, &full["done_reason"]), (20, &json!("length")));
+}
+
+#[test]
+fn a_seed_gives_the_same_answer_and_minus_one_another() {
+    let server = TestServer::storyteller();
+    let answer = |seed: i64| {
+        let options = json!({"seed": seed, "temperature": 1.0, "num_predict": 30});
+        let body = json!({"prompt": "Once", "options": options, "stream": false});
+        server.post(GENERATE, &body).ok()["response"].clone()
+    };
+    assert_eq!(answer(7), answer(7));
+    assert_ne!(answer(-1), answer(-1));
+}
+
+#[test]
+fn an_empty_prompt_only_loads_the_model() {
+    let server = TestServer::storyteller();
+    let answer = server.post(GENERATE, &json!({"model": "storyteller", "keep_alive": -1})).ok();
+    assert_eq!((&answer["done_reason"], &answer["response"]), (&json!("load"), &json!("")));
+    let answer = server.post(CHAT, &json!({"messages": []})).ok();
+    assert_eq!((&answer["done_reason"], &answer["message"]["content"]), (&json!("load"), &json!("")));
+}
+
+#[test]
+fn options_without_effect_are_named_and_wrong_ones_refused() {
+    let server = TestServer::storyteller();
+    let options = json!({"num_predict": 1, "mirostat": 2, "num_gpu": 1});
+    let body =
+        json!({"prompt": "Once", "options": options, "stream": false, "keep_alive": "5m", "think": false});
+    let reply = server.post(GENERATE, &body);
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    assert_eq!(reply.header("x-peri-ignored"), Some("keep_alive, options.mirostat, options.num_gpu, think"));
+    let check = |extra: Value, part: &str| {
+        let mut body = json!({"prompt": "Once"});
+        body.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        let (status, message) = error(&server, GENERATE, &body);
+        assert_eq!(status, 400, "{message}");
+        assert!(message.contains(part), "{message}");
+    };
+    check(json!({"options": {"temperature": "hot"}}), "options.temperature: invalid type");
+    check(json!({"options": {"top_p": 7}}), "options.top_p is 7");
+    check(json!({"options": []}), "options: give an object");
+    check(json!({"template": "{{ .Prompt }}"}), "template is not supported");
+    check(json!({"suffix": "end"}), "suffix is not supported");
+    check(json!({"context": [1, 2]}), "send conversations to /api/chat");
+    check(json!({"images": ["aGk="]}), "the models read text only");
+    check(json!({"format": "json"}), "formats are not supported");
+    let (_, message) = error(&server, CHAT, &json!({"messages": [{"role": "user", "images": ["aGk="]}]}));
+    assert!(message.starts_with("messages[0].images"), "{message}");
+    assert_eq!(error(&server, CHAT, &json!({"model": "llama3"})).0, 404);
+}
+
+#[test]
+fn models_are_listed_and_shown() {
+    let server = TestServer::storyteller();
+    let tag = server.get("/api/tags").ok()["models"][0].clone();
+    assert_eq!((&tag["name"], &tag["model"]), (&json!("storyteller"), &json!("storyteller")));
+    assert!(tag["size"].as_u64().unwrap() > 1000 && tag["modified_at"].as_str().unwrap().ends_with('Z'));
+    let process = server.get("/api/ps").ok()["models"][0].clone();
+    assert_eq!((&process["details"], &process["context_length"]), (&tag["details"], &json!(256)));
+    let shown = server.post("/api/show", &json!({"model": "storyteller"})).ok();
+    assert_eq!(shown["capabilities"], json!(["completion"]));
+    assert!(shown["template"].as_str().unwrap().contains("messages"));
+    assert_eq!(server.post("/api/show", &json!({"name": "storyteller"})).ok(), shown);
+    assert!(server.get("/api/version").ok()["version"].is_string());
+    assert_eq!(server.get("/").text, "Perihelion is running");
+}
+
+#[test]
+fn routes_that_change_models_are_refused() {
+    let server = TestServer::storyteller();
+    for path in ["/api/pull", "/api/push", "/api/create", "/api/copy", "/api/blobs/sha256:0"] {
+        let (status, message) = error(&server, path, &json!({"model": "x"}));
+        assert_eq!(status, 501);
+        assert!(message.starts_with(path), "{message}");
+    }
+    assert_eq!(error(&server, "/api/nothing", &json!({})).0, 404);
+}
+
+#[test]
+fn vectors_are_those_of_the_openai_route() {
+    let Some(server) = encoder() else { return };
+    let expected = server.post("/v1/embeddings", &json!({"input": ["a cat", "a dog"]})).ok();
+    let answer = server.post("/api/embed", &json!({"model": "minilm", "input": ["a cat", "a dog"]})).ok();
+    for index in 0..2 {
+        assert_eq!(answer["embeddings"][index], expected["data"][index]["embedding"]);
+    }
+    assert_eq!(answer["prompt_eval_count"], expected["usage"]["prompt_tokens"]);
+    let one = server.post("/api/embeddings", &json!({"prompt": "a cat"})).ok();
+    assert_eq!(one["embedding"], expected["data"][0]["embedding"]);
+    let long = "word ".repeat(2000);
+    assert_eq!(error(&server, "/api/embed", &json!({"input": long})).0, 400);
+    let cut = server.post("/api/embed", &json!({"input": long, "truncate": true})).ok();
+    assert!(cut["prompt_eval_count"].as_u64().unwrap() <= 512);
+}
