@@ -20,6 +20,7 @@ mod models;
 mod ollama;
 mod openai;
 mod operations;
+mod page;
 mod router;
 mod sampling;
 mod server;

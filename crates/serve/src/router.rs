@@ -18,6 +18,7 @@ use crate::error_shape;
 use crate::ollama;
 use crate::openai::{chat, completions, embeddings, models};
 use crate::operations::{health, version};
+use crate::page;
 use crate::server::Shared;
 use crate::text::{apply_template, detokenize, tokenize};
 
@@ -39,7 +40,7 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .routes(routes!(ollama::models::processes))
         .routes(routes!(ollama::models::show))
         .routes(routes!(ollama::models::version))
-        .routes(routes!(ollama::models::root))
+        .routes(routes!(page::index))
         .routes(routes!(tokenize::create))
         .routes(routes!(tokenize::create_v1))
         .routes(routes!(detokenize::create))
@@ -54,6 +55,7 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
     let router = router
         .route("/openapi.json", get(async || Json(document)))
         .merge(ollama::unsupported::routes())
+        .route("/ui/{*name}", get(page::asset))
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(shared.config.max_body_bytes))

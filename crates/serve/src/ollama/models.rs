@@ -186,9 +186,3 @@ pub(crate) async fn show(
 pub(crate) async fn version() -> Json<OllamaVersion> {
     Json(OllamaVersion { version: env!("CARGO_PKG_VERSION") })
 }
-
-/// Says that the server is there.
-#[utoipa::path(get, path = "/", tag = "Ollama", responses((status = 200, body = String)))]
-pub(crate) async fn root() -> &'static str {
-    "Perihelion is running"
-}

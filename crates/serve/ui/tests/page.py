@@ -1,0 +1,719 @@
+"""Tests of the page in Chromium. Each test opens tabs of its own; `page.py NAME…` runs only some."""
+
+import gzip
+import json
+import pathlib
+import sys
+import time
+import traceback
+
+import accessibility
+import server
+from browser import Browser
+from vectors import vectors
+
+UI = pathlib.Path(__file__).resolve().parent.parent
+CTRL, SHIFT = 2, 8
+
+
+class Site:
+    """A server and tabs that show its page."""
+
+    def __init__(self, browser):
+        self.browser = browser
+        self.server = server.start()
+        self.state = self.server.state
+        self.port = self.server.server_port
+        self.url = f"http://127.0.0.1:{self.port}/"
+        self.tabs = []
+
+    def tab(self, path="", **options):
+        tab = self.browser.tab(self.url + path, **options)
+        self.tabs.append(tab)
+        return tab
+
+    def requests(self, path="/v1/chat/completions"):
+        return [body for requested, body in self.state.requests if requested == path]
+
+    def close(self):
+        for tab in self.tabs:
+            tab.close()
+        self.server.kill()
+
+
+def ask(tab, text, wait=True):
+    """Sends a message, and waits for its answer."""
+    before = tab.js("document.querySelectorAll('.message').length")
+    tab.js("document.getElementById('composer').focus()")
+    tab.type(text)
+    tab.key("Enter")
+    tab.wait(f"document.querySelectorAll('.message').length > {before} || document.querySelector('.streaming')")
+    if wait:
+        done(tab)
+
+
+def done(tab, timeout=15):
+    tab.wait("!document.querySelector('.streaming') && !document.querySelector('.send.stop') && document.querySelector('.message.assistant.last')", timeout)
+
+
+def answer(tab):
+    return tab.js("document.querySelector('.message.assistant.last .body').innerText.trim()")
+
+
+def button(label, within=".message.assistant.last"):
+    return f"{within} [aria-label='{label}']"
+
+
+def stored(tab, store="messages"):
+    return tab.js(f"import('/ui/database.js').then((d) => d.all('{store}'))")
+
+
+# Chat
+
+
+def test_answer_is_markdown_in_dom_nodes(site):
+    tab = site.tab()
+    ask(tab, "say # Title\n\n| a | b |\n|---|--:|\n| 1 | **2** |\n\n- [x] one\n  - two\n\n3. three\n\n```rust\nfn main() {}\n```\n\n~~gone~~ *em* <b>raw</b> https://example.com/a_b.")
+    counts = tab.js("Object.fromEntries(['h3','table td strong','li.task input','ul ul li','ol[start=\"3\"]','pre code .code-keyword','del','em','a[rel~=noopener]','b'].map((s) => [s, document.querySelectorAll('.markdown ' + s).length]))")
+    assert all(count == (0 if name == "b" else 1) for name, count in counts.items()), counts
+    assert tab.js("document.querySelector('.markdown a').href") == "https://example.com/a_b"
+    tab.call("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+    tab.click(".copy-code")
+    tab.wait("document.querySelector('.copy-code').textContent === 'Copied'")
+    assert tab.js("navigator.clipboard.readText()") == "fn main() {}"
+
+
+def test_streaming_parses_only_the_last_block_again(site):
+    tab = site.tab()
+    ask(tab, "rate 300 400", wait=False)
+    tab.wait("document.querySelectorAll('.markdown > .block').length >= 3")
+    tab.js("window.first = document.querySelector('.markdown > .block'); first.dataset.seen = '1'")
+    done(tab)
+    assert tab.js("first.isConnected && document.querySelector('.markdown > .block') === first")
+    text = [m for m in stored(tab) if m["role"] == "assistant"][0]["text"]
+    whole = tab.js(f"import('/ui/markdown/render.js').then(({{ Markdown }}) => {{ const m = new Markdown(); m.update({json.dumps(text)}); return m.element.textContent; }})")
+    assert tab.js("document.querySelector('.message.last .markdown').textContent") == whole and len(whole) > 1000
+
+
+def test_every_prefix_renders_as_the_whole_does(site):
+    tab = site.tab()
+    text = "para one\nmore\n\nHead\n---\n\n- a\n  - b\n\n  c\n- d\n\n1. x\n2. y\n\n> q\n> r\n\n```js\nlet a;\n\nb\n```\n| a | b |\n|---|---|\n| 1 | 2 |\nafter *em* `code`\n***\nend"
+    differences = tab.js(f"""(async () => {{
+        const {{ Markdown }} = await import('/ui/markdown/render.js');
+        const text = {json.dumps(text)};
+        const grown = new Markdown();
+        const wrong = [];
+        for (let end = 1; end <= text.length; end++) {{
+            grown.pause = 0;
+            grown.update(text.slice(0, end), false);
+            const whole = new Markdown();
+            whole.update(text.slice(0, end), false);
+            if (!grown.element.isEqualNode(whole.element)) wrong.push(end);
+        }}
+        return wrong;
+    }})()""")
+    assert differences == [], differences
+
+
+def test_hostile_markdown_takes_little_time(site):
+    tab = site.tab()
+    slowest = tab.js("""(async () => {
+        const { Markdown } = await import('/ui/markdown/render.js');
+        const texts = ['>'.repeat(100000), '['.repeat(39000), '[a]('.repeat(9000), '*a '.repeat(13000), '**a*'.repeat(9000), '`'.repeat(39000), '`a``'.repeat(9000),
+            '- '.repeat(50000), '|'.repeat(30000) + '\\n' + '|-'.repeat(30000), '![a]('.repeat(7000), '_a__'.repeat(9000), '<'.repeat(39000), '&'.repeat(39000), '1. '.repeat(30000),
+            'a'.repeat(1000000), '\\n'.repeat(500000), '# '.repeat(20000), '~~a~'.repeat(9000), '(https://a'.repeat(3900), '    '.repeat(50000), '- a\\n'.repeat(20000), '\\\\'.repeat(39000), '[](a'.repeat(9000)];
+        const times = texts.map((text) => { const m = new Markdown(); const t = performance.now(); m.update(text); return [Math.round(performance.now() - t), text.slice(0, 8)]; });
+        return times.sort((a, b) => b[0] - a[0])[0];
+    })()""")
+    print(f"    slowest: {slowest[0]} ms for {slowest[1]!r}", end="")
+    assert slowest[0] < 1000, slowest
+
+
+def test_escape_and_button_stop_and_continue_goes_on(site):
+    tab = site.tab()
+    ask(tab, "rate 50 500", wait=False)
+    tab.wait("document.querySelector('.message.assistant .body')?.innerText.length > 30")
+    tab.key("Escape")
+    tab.wait("document.querySelector('.notice')?.textContent.includes('Stopped')")
+    kept = [m for m in stored(tab) if m["role"] == "assistant"][0]
+    assert kept["state"] == "stopped" and len(kept["text"]) > 30
+    tab.click(".proceed")
+    tab.wait("document.querySelector('.send.stop')")
+    time.sleep(0.3)
+    tab.click(".send.stop")
+    done(tab)
+    body = site.requests()[-1]
+    assert body["continue_final_message"] is True and body["add_generation_prompt"] is False
+    assert body["messages"][-1] == {"role": "assistant", "content": kept["text"]}
+    messages = [m for m in stored(tab) if m["role"] == "assistant"]
+    assert len(messages) == 1 and messages[0]["text"].startswith(kept["text"]) and len(messages[0]["text"]) > len(kept["text"])
+
+
+def test_cut_answer_is_continued(site):
+    tab = site.tab()
+    ask(tab, "long answer")
+    first = answer(tab)
+    assert "limit of tokens" in tab.text(".notice")
+    tab.click(".proceed")
+    tab.wait("!document.querySelector('.notice')")
+    done(tab)
+    assert answer(tab).startswith(first) and len(answer(tab)) > len(first)
+
+
+def test_regenerate_and_edit_keep_every_branch(site):
+    tab = site.tab()
+    ask(tab, "hello one")
+    first = answer(tab)
+    ask(tab, "hello two")
+    assert tab.js("document.querySelectorAll('.message').length") == 4
+    tab.click("article:nth-of-type(2) [aria-label='Regenerate']")
+    tab.wait("document.querySelectorAll('.message').length === 2")
+    done(tab)
+    assert tab.text(".message.last .branches") and "2/2" in tab.text(".message.last .branches")
+    tab.click(button("Previous version"))
+    tab.wait("document.querySelectorAll('.message').length === 4")
+    assert tab.js("document.querySelector('article:nth-of-type(2) .body').innerText.trim()") == first
+    # Editing the first message makes another branch there; the others stay.
+    tab.click("article:nth-of-type(1) [aria-label='Edit']")
+    tab.js("document.querySelector('textarea.edit').select()")
+    tab.type("hello three")
+    tab.key("Enter")
+    tab.wait("document.querySelectorAll('.message').length === 2 && document.querySelector('.said').textContent === 'hello three'")
+    done(tab)
+    assert site.requests()[-1]["messages"] == [{"role": "user", "content": "hello three"}]
+    tab.click("article:nth-of-type(1) [aria-label='Previous version']")
+    tab.wait("document.querySelectorAll('.message').length === 4")
+    # Editing an answer keeps it too, and what follows it.
+    tab.click("article:nth-of-type(2) [aria-label='Edit']")
+    tab.js("document.querySelector('textarea.edit').select()")
+    tab.type("mine")
+    tab.click(".edit-buttons .primary")
+    tab.wait("document.querySelectorAll('.message').length === 2 && document.querySelector('.message.last .body').innerText.trim() === 'mine'")
+    assert "3/3" in tab.text(".message.last .branches")
+    assert len(stored(tab)) == 8
+    site.tabs.remove(tab)
+    tab.close()
+    again = site.tab(f"#/c/{stored_conversation(site)}")
+    again.wait("document.querySelector('.message.last .body')?.innerText.trim() === 'mine'")
+
+
+def stored_conversation(site):
+    tab = site.tab()
+    return stored(tab, "conversations")[0]["id"]
+
+
+def test_error_in_mid_answer_keeps_the_text(site):
+    tab = site.tab()
+    ask(tab, "fail now")
+    assert "the model failed" in tab.text(".notice.error")
+    kept = answer(tab)
+    assert len(kept.split()) == 5, kept
+    tab.click(".proceed")
+    tab.wait("!document.querySelector('.notice.error')")
+    done(tab)
+    assert answer(tab).startswith(kept)
+
+
+def test_refused_request_names_the_field(site):
+    tab = site.tab()
+    ask(tab, "refuse")
+    text = tab.text(".notice.error")
+    assert "temperature is 9" in text and "field: temperature" in text, text
+
+
+def test_reasoning_is_folded(site):
+    tab = site.tab()
+    ask(tab, "think hard")
+    assert tab.js("document.querySelector('.reasoning').open") is False
+    assert "Thought for" in tab.text(".reasoning summary")
+    assert tab.js("document.querySelector('.reasoning-text').textContent") == "Let me think."
+
+
+# Control
+
+
+def test_settings_are_sent(site):
+    tab = site.tab()
+    tab.click("[aria-label='Settings']")
+    values = {"temperature": "0.5", "top_p": "0.9", "top_k": "40", "min_p": "0.05", "max_tokens": "77"}
+    for name, value in values.items():
+        tab.js(f"document.getElementById('option-{name}').focus()")
+        tab.type(value)
+    tab.js("document.getElementById('option-seed').select?.(); document.getElementById('option-seed').focus()")
+    tab.type("1234")
+    tab.js("document.getElementById('stop').focus()")
+    tab.type("END")
+    tab.js("document.getElementById('system').focus()")
+    tab.type("Be brief.")
+    tab.js("document.getElementById('schema').focus()")
+    tab.type("{ nope")
+    tab.wait("document.getElementById('schema-problem').textContent")
+    tab.js("document.getElementById('schema').select()")
+    tab.type('{"type": "object"}')
+    tab.wait("!document.getElementById('schema-problem').textContent")
+    time.sleep(0.3)
+    ask(tab, "hello")
+    ask(tab, "hello again")
+    for body in site.requests():
+        assert (body["temperature"], body["top_p"], body["top_k"], body["min_p"], body["max_tokens"]) == (0.5, 0.9, 40, 0.05, 77)
+        assert body["seed"] == 1234 and body["stop"] == ["END"] and body["model"] == "mock"
+        assert body["messages"][0] == {"role": "system", "content": "Be brief."}
+        assert body["response_format"]["json_schema"]["schema"] == {"type": "object"}
+    assert "response_format" in tab.text(".message.last .notice")
+    tab.click("[aria-label='Use a new seed for each answer']")
+    time.sleep(0.3)
+    ask(tab, "hello")
+    seed = site.requests()[-1]["seed"]
+    assert seed != 1234 and tab.js("document.getElementById('option-seed').value") == str(seed) and str(seed) in tab.text(".message.last .stats")
+
+
+def test_preset_is_saved_and_used(site):
+    tab = site.tab()
+    tab.click("[aria-label='Settings']")
+    tab.js("document.getElementById('option-temperature').focus()")
+    tab.type("0.25")
+    tab.js("document.querySelector('.settings [aria-label=Preset] + button').click()")
+    tab.wait("document.getElementById('preset-name')")
+    tab.type("cool")
+    tab.key("Enter")
+    tab.wait("document.querySelector('[aria-label=Preset]').value === 'cool'")
+    tab.js("document.getElementById('option-temperature').value = ''; const p = document.querySelector('[aria-label=Preset]'); p.value = 'cool'; p.dispatchEvent(new Event('change'))")
+    assert tab.js("document.getElementById('option-temperature').value") == "0.25"
+
+
+# Insight
+
+
+def test_tokens_show_probabilities_and_take_alternatives(site):
+    tab = site.tab()
+    ask(tab, "hello")
+    first = answer(tab)
+    stats = tab.text(".message.last .stats")
+    assert all(part in stats for part in ("tok/s", "12 tokens", "20 prompt tokens, 16 cached", "first after", "seed")), stats
+    tab.click(button("Token probabilities"))
+    tab.wait("document.querySelectorAll('.token').length === 12")
+    assert tab.js("[...document.querySelectorAll('.token')].slice(0, 4).map((e) => e.className)") == ["token p9", "token p6", "token p3", "token p0"]
+    tab.js("document.querySelector('.tokens').focus()")
+    tab.key("ArrowRight")
+    tab.key("ArrowRight")
+    assert tab.text(".alternatives p") == "Token 3 of 12"
+    tab.key("Enter")
+    tab.js("[...document.querySelectorAll('.alternatives button')].find((b) => b.textContent.includes('other')).focus()")
+    tab.key("Enter")
+    tab.wait("document.querySelector('.message.last .branches')")
+    done(tab)
+    prefix = "".join(word + " " for word in first.split()[:2]) + "other "
+    assert site.requests()[-1]["messages"][-1] == {"role": "assistant", "content": prefix}
+    assert answer(tab).startswith(prefix.strip()) and "2/2" in tab.text(".message.last .branches")
+    # The tokens before the chosen one are still known.
+    tab.click(button("Token probabilities"))
+    tab.wait("document.querySelectorAll('.token').length === 15")
+    tab.click(button("Previous version"))
+    tab.wait(f"document.querySelector('.message.last .body').innerText.trim() === {json.dumps(first)}")
+
+
+def test_run_again_compares_bytes(site):
+    tab = site.tab()
+    ask(tab, "hello")
+    tab.click(button("Request and reproducibility"))
+    tab.wait("document.querySelector('dialog[open]')")
+    body = json.loads(tab.text("[aria-label='JSON']"))
+    assert body["messages"] == [{"role": "user", "content": "hello"}] and body == site.requests()[-1]
+    assert tab.text("[aria-label='curl']").startswith(f"curl '{site.url}v1/chat/completions'")
+    tab.click(".again button")
+    tab.wait("document.querySelector('.result.same')")
+    assert "Equal, byte for byte" in tab.text(".result")
+    server.WORDS.reverse()
+    try:
+        tab.click(".again button")
+        tab.wait("document.querySelector('.result.differs')")
+    finally:
+        server.WORDS.reverse()
+    tab.key("Escape")
+    tab.wait("!document.querySelector('dialog')")
+
+
+# Never lose text
+
+
+def test_reload_in_mid_answer_keeps_the_text(site):
+    tab = site.tab()
+    ask(tab, "rate 60 600", wait=False)
+    tab.wait("document.querySelector('.message.assistant .body')?.innerText.length > 100")
+    time.sleep(1.2)
+    shown = answer(tab)
+    address = tab.js("location.href")
+    tab.js("location.reload()")
+    tab.wait("document.documentElement.dataset.ready !== undefined && document.querySelector('.proceed')")
+    kept = answer(tab)
+    assert kept and shown.startswith(kept[:50]) and len(kept) > len(shown) - 450, (len(kept), len(shown))
+    assert tab.js("location.href") == address
+    tab.click(".proceed")
+    tab.wait("document.querySelector('.send.stop')")
+    tab.key("Escape")
+    done(tab)
+    assert answer(tab).startswith(kept)
+
+
+def test_server_killed_in_mid_answer_keeps_every_token(site):
+    tab = site.tab()
+    ask(tab, "rate 100 2000", wait=False)
+    tab.wait("document.querySelector('.message.assistant .body')?.innerText.length > 200")
+    site.server.kill()
+    tab.wait("document.querySelector('.notice.error')")
+    kept = answer(tab)
+    assert len(kept) > 200
+    tab.wait("!document.querySelector('.offline').hidden")
+    assert [m for m in stored(tab) if m["role"] == "assistant"][0]["text"].split() == kept.split()
+    site.server = server.start(site.port, state=site.state)
+    tab.wait("document.querySelector('.offline').hidden && [...document.querySelectorAll('.toast button')].some((b) => b.textContent === 'Continue')")
+    tab.js("[...document.querySelectorAll('.toast button')].find((b) => b.textContent === 'Continue').click()")
+    tab.wait("document.querySelector('.send.stop')")
+    tab.wait(f"document.querySelector('.message.assistant .body').innerText.trim().length > {len(kept) + 50}")
+    tab.key("Escape")
+    done(tab)
+    assert answer(tab).startswith(kept)
+
+
+def test_tabs_do_not_overwrite_each_other(site):
+    one = site.tab()
+    ask(one, "hello from one")
+    ident = stored(one, "conversations")[0]["id"]
+    two = site.tab(f"#/c/{ident}")
+    two.wait("document.querySelectorAll('.message').length === 2")
+    ask(one, "rate 60 240", wait=False)
+    two.js("import('/ui/conversations.js').then(({ conversations }) => conversations.update(location.hash.slice(4), { title: 'Renamed', renamed: true }))")
+    # The other tab sees the answer grow, and may answer elsewhere at the same time.
+    two.wait("document.querySelectorAll('.message').length === 4 && document.querySelector('.message.last .body').innerText.length > 50", 8)
+    two.click("article:nth-of-type(2) [aria-label='Regenerate']")
+    two.wait("document.querySelectorAll('.message').length === 2")
+    done(two)
+    done(one)
+    messages = stored(one)
+    assert len(messages) == 5 and sorted(len(m["text"].split()) for m in messages if m["role"] == "assistant") == [12, 12, 240]
+    one.wait("document.querySelector('.title').textContent === 'Renamed'")
+    assert stored(one, "conversations")[0]["title"] == "Renamed"
+
+
+def test_export_and_import_round_trip(site):
+    tab = site.tab()
+    ask(tab, "hello")
+    tab.click(button("Regenerate"))
+    tab.wait("document.querySelector('.message.last .branches')")
+    done(tab)
+    exported = tab.js("Promise.all([import('/ui/exchange.js'), import('/ui/conversations.js')]).then(([e, { conversations }]) => e.toJson(conversations.list()))")
+    markdown = tab.js("Promise.all([import('/ui/exchange.js'), import('/ui/conversations.js')]).then(([e, { conversations }]) => e.toMarkdown(conversations.list()[0]))")
+    assert markdown.startswith("# hello\n\n## You\n\nhello\n\n## mock\n\n"), markdown
+    assert tab.js(f"import('/ui/exchange.js').then((e) => e.fromJson({json.dumps(exported)}))") == 1
+    messages, conversations = stored(tab), stored(tab, "conversations")
+    assert len(conversations) == 2 and len(messages) == 6 and len({m["conversation"] for m in messages}) == 2
+    texts = [sorted(m["text"] for m in messages if m["conversation"] == c["id"]) for c in conversations]
+    assert texts[0] == texts[1]
+    for wrong in ("nope", "{}", '{"format": "other"}'):
+        assert "The file is not" in tab.js(f"import('/ui/exchange.js').then((e) => e.fromJson({json.dumps(wrong)})).catch((error) => error.message)")
+
+
+def test_deletions_can_be_undone(site):
+    tab = site.tab()
+    ask(tab, "hello")
+    tab.click(button("Delete"))
+    tab.wait("document.querySelectorAll('.message').length === 1")
+    tab.js("[...document.querySelectorAll('.toast button')].find((b) => b.textContent === 'Undo').click()")
+    tab.wait("document.querySelectorAll('.message').length === 2")
+    tab.js("document.querySelector('.chats .icon-button').click()")
+    tab.wait("document.querySelectorAll('.chats a').length === 0")
+    tab.js("[...document.querySelectorAll('.toast button')].at(-2).click()")
+    tab.wait("document.querySelectorAll('.chats a').length === 1")
+
+
+# Lists and tools
+
+
+def test_thousand_chats_are_listed_and_searched(site):
+    tab = site.tab()
+    tab.js("""(async () => {
+        const { put } = await import('/ui/database.js');
+        const chats = Array.from({ length: 1000 }, (_, i) => ({ id: 'c' + i, title: 'Chat ' + i, created: i, changed: Date.now() - i * 1e7, system: '', options: {}, selected: {} }));
+        await put('conversations', ...chats);
+        await put('messages', ...chats.map(({ id }, i) => ({ id: 'm' + i, conversation: id, parent: null, role: 'user', text: i === 777 ? 'a needle here' : 'hay', created: i })));
+    })()""")
+    tab.js("location.reload()")
+    tab.wait("document.querySelectorAll('.chats a').length === 1000")
+    took = tab.js("(async () => { const { conversations } = await import('/ui/conversations.js'); const t = performance.now(); conversations.dispatchEvent(new Event('list')); await new Promise((r) => requestAnimationFrame(() => setTimeout(r))); return performance.now() - t; })()")
+    print(f"    {took:.0f} ms", end="")
+    assert took < 200, took
+    tab.key("k", CTRL)
+    tab.type("needle")
+    tab.wait("document.querySelectorAll('.chats a').length === 1 && document.querySelector('.chats a').textContent === 'Chat 777'")
+
+
+def test_embeddings_tokenizer_server_and_prompt(site):
+    tab = site.tab("#/embeddings")
+    tab.wait("document.querySelector('#embedding-model').value === 'mock-embed'")
+    tab.click(".tool-content .primary")
+    tab.wait("document.querySelectorAll('.matrix td').length === 10")
+    assert tab.js("document.querySelector('.matrix tbody td').textContent") == "1.00"
+    tab.js("location.hash = '#/tokenizer'")
+    tab.wait("document.querySelectorAll('.piece').length > 5 && document.querySelector('.tool-content [role=status]').textContent.includes('tokens')")
+    tab.js("location.hash = '#/server'")
+    tab.wait("document.querySelectorAll('.graphs figure').length === 2 && document.querySelectorAll('.tool-content tbody tr').length === 2")
+    assert "ok" in tab.text(".facts-list")
+    tab.js("location.hash = '#/'")
+    tab.wait("document.querySelector('#composer')")
+    tab.type("hello")
+    tab.js("document.querySelector('[aria-label=Settings]').click()")
+    tab.js("document.querySelector('.preview').click()")
+    tab.wait("document.querySelector('dialog pre')?.textContent === '<|user|>hello\\n'")
+
+
+def test_files_are_read_counted_and_refused(site):
+    tab = site.tab()
+    drop = "(() => {{ const d = new DataTransfer(); d.items.add(new File([{content}], '{name}', {{ type: '{kind}' }})); const e = new DragEvent('drop', {{ dataTransfer: d, bubbles: true, cancelable: true }}); document.querySelector('.conversation').dispatchEvent(e); }})()"
+    tab.js(drop.format(content="'one two three'", name="notes.txt", kind="text/plain"))
+    tab.wait("document.querySelector('.files li')?.textContent.includes('3 tokens')")
+    tab.js(drop.format(content="'x'", name="cat.png", kind="image/png"))
+    tab.wait("document.querySelector('.toast.error')?.textContent.includes('read text only')")
+    tab.js(drop.format(content="new Uint8Array([0, 255, 254])", name="data.bin", kind=""))
+    tab.wait("[...document.querySelectorAll('.toast.error')].some((t) => t.textContent.includes('not a text file'))")
+    ask(tab, "hello")
+    assert site.requests()[-1]["messages"][0]["content"] == "notes.txt:\n```\none two three\n```\n\nhello"
+
+
+# Access
+
+
+def test_key_is_asked_for_once_and_kept_in_memory(site):
+    site.state.key = "secret"
+    tab = site.tab(wait=False)
+    tab.wait("document.querySelector('#api-key')")
+    tab.type("wrong")
+    tab.key("Enter")
+    tab.wait("document.querySelectorAll('dialog[open]').length === 1 && document.querySelector('#api-key').value === ''")
+    tab.type("secret")
+    tab.key("Enter")
+    tab.wait("document.documentElement.dataset.ready !== undefined && !document.querySelector('dialog')")
+    ask(tab, "hello")
+    assert tab.js("JSON.stringify({ ...localStorage })").find("secret") < 0
+    tab.js("location.reload()")
+    tab.wait("document.querySelector('#api-key')")
+    tab.type("secret")
+    tab.js("document.querySelector('#remember-key').click()")
+    tab.key("Enter")
+    tab.wait("localStorage.getItem('perihelion.key') === '\"secret\"'")
+    tab.js("location.reload()")
+    tab.wait("document.documentElement.dataset.ready !== undefined && !document.querySelector('dialog')")
+    tab.js("localStorage.clear()")
+
+
+def test_enter_while_composing_does_not_send(site):
+    tab = site.tab()
+    tab.js("document.getElementById('composer').focus()")
+    tab.call("Input.imeSetComposition", text="にほん", selectionStart=3, selectionEnd=3)
+    tab.call("Input.dispatchKeyEvent", type="rawKeyDown", key="Process", windowsVirtualKeyCode=229)
+    tab.js("document.getElementById('composer').dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter', isComposing: true, bubbles: true, cancelable: true }))")
+    time.sleep(0.2)
+    assert not site.requests() and tab.js("document.getElementById('composer').value") == "にほん"
+    tab.call("Input.insertText", text="日本")
+    tab.key("Enter", SHIFT)
+    tab.key("Enter")
+    tab.wait("document.querySelector('.said')")
+    assert site.requests()[0]["messages"][0]["content"].startswith("日本")
+
+
+def test_keyboard_reaches_everything(site):
+    tab = site.tab()
+    ask(tab, "hello")
+    ask(tab, "hello two")
+    tab.js("document.activeElement.blur()")
+    tab.key("?")
+    tab.wait("document.querySelector('dialog .shortcuts')")
+    tab.key("Escape")
+    tab.wait("!document.querySelector('dialog')")
+    tab.key("r")
+    tab.wait("document.querySelector('.message.last .branches')")
+    done(tab)
+    tab.key("k")
+    assert tab.js("document.activeElement.matches('article')")
+    tab.key("[")
+    tab.wait("document.querySelector('.message.last .branches').textContent.includes('1/2')")
+    tab.key("e")
+    tab.wait("document.activeElement.matches('textarea.edit')")
+    tab.key("Escape")
+    tab.wait("!document.querySelector('textarea.edit')")
+    tab.key("t")
+    tab.wait("document.querySelector('.tokens')")
+    tab.key("t")
+    tab.wait("!document.querySelector('.tokens')")
+    tab.key(",")
+    tab.wait("!document.querySelector('.settings').hidden && document.activeElement.id === 'system'")
+    tab.key("Escape")
+    tab.wait("document.querySelector('.settings').hidden")
+    tab.key("/")
+    assert tab.js("document.activeElement.id") == "composer"
+    tab.key("o", CTRL | SHIFT)
+    tab.wait("location.hash === '#/' && document.querySelector('.welcome')")
+    # Tab visits every control once, and nothing that cannot be seen.
+    tab.js("document.querySelector('.skip').focus()")
+    seen = []
+    for _ in range(80):
+        tab.key("Tab")
+        seen.append(tab.js("(() => { const e = document.activeElement; if (e === document.body) return null; e.dataset.visit ??= String(window.visits = (window.visits ?? 0) + 1); const r = e.getBoundingClientRect(); return r.width > 0 && r.height > 0 ? e.dataset.visit : 'hidden ' + e.outerHTML.slice(0, 80); })()"))
+        if len(seen) > 1 and seen[-1] == seen[0]:
+            break
+    visited = [name for name in seen if name]
+    assert not [name for name in visited if name.startswith("hidden")], visited
+    controls = tab.js("[...document.querySelectorAll('a[href], button, input, select, textarea, summary')].filter((e) => e.checkVisibility({ visibilityProperty: true }) && !e.disabled && !e.dataset.visit).map((e) => e.outerHTML.slice(0, 90))")
+    assert controls == [], controls
+
+
+def test_live_region_reads_sentences(site):
+    tab = site.tab()
+    tab.js("window.said = []; new MutationObserver(() => said.push(document.getElementById('live').textContent)).observe(document.getElementById('live'), { childList: true })")
+    ask(tab, "rate 60 240")
+    tab.wait("said.at(-1)?.endsWith('End of the answer.')")
+    said = tab.js("said")
+    assert said[0] == "Answering" and 3 <= len(said) <= 12, said
+    assert all(text.endswith(".") for text in said[1:]), said
+    words = " ".join(said[1:]).replace("End of the answer.", "").split()
+    assert words == answer(tab).split()
+
+
+def test_every_view_is_accessible_in_both_themes(site):
+    problems = accessibility.check_views(site, ask, button)
+    assert problems == [], "\n".join(problems)
+
+
+# Hostile text
+
+
+def test_hostile_texts_run_nothing_and_ask_no_other_server(site):
+    tab = site.tab()
+    texts = vectors()
+    assert len(texts) == len(set(texts)) == 200
+    messages = []
+    for index, text in enumerate(texts):
+        parent = f"m{index * 2 - 1}" if index else None
+        messages.append({"id": f"m{index * 2}", "parent": parent, "role": "user", "text": text, "created": index * 2, "files": [{"name": text, "text": text}]})
+        messages.append({"id": f"m{index * 2 + 1}", "parent": f"m{index * 2}", "role": "assistant", "text": text, "reasoning": text, "error": text, "state": "failed", "created": index * 2 + 1, "request": {"model": text}})
+    chats = [{"title": "all", "system": texts[0], "messages": messages, "created": 1, "changed": 2e12, "selected": {"root": texts[1], texts[2]: "m1"}, "options": {"model": texts[3], "stop": [texts[4]], "schema": texts[5]}}]
+    chats += [{"title": text, "messages": [], "changed": index} for index, text in enumerate(texts)]
+    file = json.dumps({"format": "perihelion-conversations", "version": 1, "conversations": chats})
+    assert tab.js(f"import('/ui/exchange.js').then((e) => e.fromJson({json.dumps(file)}))") == 201
+    tab.js("document.querySelector('.chats a').click()")
+    tab.wait("document.querySelectorAll('.message').length === 400 && document.querySelectorAll('.markdown').length === 400", 20)
+    tab.wait("[...document.querySelectorAll('.message.assistant .markdown')].every((e) => e.textContent)", 20)
+    # As streamed answers too, a character at a time, and with every link and control used.
+    for text in texts[::8]:
+        ask(tab, f"say {text}", wait=False)
+        done(tab)
+    tab.js(f"""(async () => {{
+        const {{ Markdown }} = await import('/ui/markdown/render.js');
+        for (const text of {json.dumps(texts)}) {{
+            const markdown = new Markdown();
+            document.body.append(markdown.element);
+            for (let end = 1; end <= text.length; end++) {{ markdown.pause = 0; markdown.update(text.slice(0, end), true); }}
+            markdown.element.querySelectorAll('*').forEach((e) => {{ for (const name of ['mouseover', 'focus', 'error', 'load', 'toggle']) e.dispatchEvent(new Event(name)); }});
+            markdown.element.remove();
+        }}
+    }})()""")
+    links = tab.js("[...new Set([...document.querySelectorAll('.message a')].map((a) => a.protocol + '|' + a.rel + '|' + a.target))]")
+    assert links and all(link.split("|")[0] in ("http:", "https:", "mailto:") and "noopener" in link and link.endswith("_blank") for link in links), links
+    elements = tab.js("[...new Set([...document.querySelectorAll('.message *')].map((e) => e.localName))].sort()")
+    assert not {"script", "img", "iframe", "object", "embed", "form", "style", "link", "meta", "base", "video", "audio", "image", "animate"} & set(elements), elements
+    handlers = tab.js("[...document.querySelectorAll('.message *')].flatMap((e) => [...e.attributes]).filter((a) => /^on|^style$|^src/.test(a.name)).map((a) => a.name)")
+    assert handlers == [], handlers
+    time.sleep(0.3)
+    assert tab.js("window.hacked === undefined && window.opener === null")
+    foreign = [url for url in tab.requests if not url.startswith(site.url) and not url.startswith("data:") and url != "about:blank"]
+    assert foreign == [] and tab.dialogs == [], (foreign[:5], tab.dialogs)
+
+
+def test_policy_stops_scripts_even_if_html_were_parsed(site):
+    tab = site.tab()
+    refused = tab.js("(() => { try { document.body.innerHTML = '<img src=x>'; return false; } catch (error) { return error instanceof TypeError; } })()")
+    assert refused
+    tab.js("(() => { const s = document.createElement('img'); s.src = 'http://foreign.test/x.png'; document.body.append(s); })()")
+    tab.wait("true")
+    time.sleep(0.2)
+    assert "Content Security Policy" in " ".join(tab.problems)
+    tab.problems.clear()
+
+
+# Speed and size
+
+
+def test_fast_answer_in_a_long_conversation_keeps_frames_short(site):
+    tab = site.tab(width=1280, height=900)
+    words = " ".join(server.WORDS)
+    paragraph = f"{words}, **{words}** and `{words[:20]}`.\n\n- {words}\n- {words}\n\n"
+    text = paragraph * 7  # about 700 tokens
+    messages = []
+    for index in range(150):
+        messages.append({"id": f"m{index}", "parent": f"m{index - 1}" if index else None, "role": "assistant" if index % 2 else "user", "text": text, "state": "done", "created": index})
+    file = json.dumps({"format": "perihelion-conversations", "version": 1, "conversations": [{"title": "long", "messages": messages}]})
+    tab.js(f"import('/ui/exchange.js').then((e) => e.fromJson({json.dumps(file)}))")
+    tab.js("document.querySelector('.chats a').click()")
+    tab.wait("document.querySelectorAll('.message').length === 150")
+    total = tab.js("document.querySelector('.messages').textContent.split(/\\s+/).length")
+    tab.wait("[...document.querySelectorAll('.message')].every((e) => e.textContent.length > 500)", 20)
+    ask(tab, "rate 200 1400", wait=False)
+    tab.wait("document.querySelector('.streaming .body')?.innerText.length > 50")
+    frames = tab.js("""new Promise((resolve) => {
+        const times = [];
+        const tick = (time) => { times.push(time); if (time - times[0] < 4000) requestAnimationFrame(tick); else resolve(times); };
+        requestAnimationFrame(tick);
+    })""")
+    typing = tab.js("new Promise((resolve) => { const f = document.getElementById('composer'); const t = performance.now(); f.value = 'x'; f.dispatchEvent(new Event('input')); requestAnimationFrame(() => setTimeout(() => resolve(performance.now() - t))); })")
+    gaps = sorted(b - a for a, b in zip(frames, frames[1:]))
+    rate = 1000 * len(gaps) / (frames[-1] - frames[0])
+    words_there = tab.js("document.querySelector('.messages').textContent.split(/\\s+/).length")
+    print(f"    {rate:.0f} frames/s, p99 {gaps[int(len(gaps) * 0.99)]:.0f} ms, longest {gaps[-1]:.0f} ms, typing {typing:.0f} ms, {words_there} words", end="")
+    tab.key("Escape")
+    assert rate >= 50, (rate, gaps[-5:])
+    assert total > 50_000
+
+
+def test_page_is_small(site):
+    names = [p for p in UI.rglob("*") if p.suffix in (".html", ".js", ".css", ".svg") and "tests" not in p.parts]
+    total = sum(len(gzip.compress(p.read_bytes(), 6)) for p in names)
+    print(f"    {total / 1024:.0f} KiB gzipped in {len(names)} files", end="")
+    assert total <= 150 * 1024
+
+
+def main():
+    wanted = sys.argv[1:]
+    tests = [(name, test) for name, test in globals().items() if name.startswith("test_") and (not wanted or any(part in name for part in wanted))]
+    failed = []
+    browser = Browser()
+    started = time.monotonic()
+    try:
+        for name, test in tests:
+            site = Site(browser)
+            begun = time.monotonic()
+            print(name, end="", flush=True)
+            try:
+                test(site)
+                problems = [problem for tab in site.tabs for problem in tab.problems]
+                assert not problems, f"the page logged errors: {problems[:3]}"
+                print(f"    ok, {time.monotonic() - begun:.1f} s")
+            except Exception:
+                failed.append(name)
+                print("    FAILED")
+                traceback.print_exc()
+                if site.tabs:
+                    try:
+                        site.tabs[-1].screenshot(f"/tmp/failed-{name}.png")
+                    except Exception as error:
+                        print(f"no screenshot: {error}")
+            finally:
+                for tab in site.tabs:
+                    tab.call("Storage.clearDataForOrigin", origin=site.url.rstrip("/"), storageTypes="all")
+                site.close()
+    finally:
+        browser.close()
+    print(f"{len(tests) - len(failed)} of {len(tests)} tests of the page passed in {time.monotonic() - started:.0f} s")
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+/** The state of the server: health, version, models, and graphs of its metrics. */
+
+import { json, models, openApi, send } from "../api.js";
+import { fill, h } from "../dom.js";
+import { messageOf, rate, size } from "../text.js";
+import { ToolView } from "./tool.js";
+
+const EVERY = 2000;
+/** Points of a graph. */
+const HISTORY = 60;
+
+/** Names of metrics, and how they are shown. `true` draws the change per second. */
+const GRAPHS = /** @type {const} */ ([
+  ["vllm:num_requests_running", "Requests that run", false],
+  ["vllm:num_requests_waiting", "Requests that wait", false],
+  ["vllm:kv_cache_usage_perc", "Cache in use", false],
+  ["vllm:generation_tokens_total", "Generated tokens", true],
+  ["vllm:prompt_tokens_total", "Prompt tokens", true],
+]);
+
+/**
+ * The sums of metrics over their labels.
+ *
+ * @param {string} text Metrics in Prometheus' text format.
+ * @returns {Map<string, number>}
+ */
+export function parseMetrics(text) {
+  const sums = new Map();
+  for (const line of text.split("\n")) {
+    const match = /^([A-Za-z_:][\w:]*)(?:\{.*\})?\s+([^\s]+)/.exec(line);
+    const value = match && Number(match[2]);
+    if (match && Number.isFinite(value)) sums.set(match[1], (sums.get(match[1]) ?? 0) + value);
+  }
+  return sums;
+}
+
+export class ServerView extends ToolView {
+  /** @param {{ openSidebar: () => void }} page */
+  constructor(page) {
+    super(page, "Server", "What runs, and how busy it is.");
+    this.state = h("dl", { class: "facts-list" });
+    this.graphs = h("div", { class: "graphs" });
+    this.models = h("div");
+    this.requests = h("div");
+    this.content.append(this.state, this.graphs, this.requests, h("h2", {}, "Models"), this.models);
+    /** @type {Map<string, { time: number, value: number }[]>} */
+    this.history = new Map();
+  }
+
+  enter() {
+    super.enter();
+    this.leave();
+    this.refresh();
+    this.timer = setInterval(() => document.visibilityState === "visible" && this.refresh(), EVERY);
+  }
+
+  leave() {
+    clearInterval(this.timer);
+  }
+
+  async refresh() {
+    const [health, version, list, document] = await Promise.allSettled([
+      json("/health", { quiet: true }), json("/version", { quiet: true }), models(), openApi()]);
+    const fact = (/** @type {string} */ name, /** @type {string} */ value, /** @type {string} */ kind = "") => [h("dt", {}, name), h("dd", { class: kind }, value)];
+    const up = health.status === "fulfilled";
+    fill(this.state,
+      fact("State", up ? String(health.value.status ?? "ok") : messageOf(health.reason), up ? "good" : "bad"),
+      fact("Version", version.status === "fulfilled" ? String(version.value.version) : "unknown"),
+      fact("Address", location.origin));
+    if (list.status === "fulfilled") this.showModels(list.value);
+    const paths = document.status === "fulfilled" ? document.value.paths ?? {} : {};
+    if (paths["/metrics"]) await this.showMetrics();
+    else fill(this.graphs, h("p", { class: "muted" }, "This server has no route /metrics."));
+    if (paths["/admin/requests"]) await this.showRequests();
+  }
+
+  /** @param {import("../api.js").Model[]} list */
+  showModels(list) {
+    const rows = list.map(({ id, kind, maxLength, state, facts }) => h("tr", {},
+      h("th", { scope: "row" }, id), h("td", {}, kind), h("td", {}, state), h("td", { class: "align-right" }, maxLength.toLocaleString("en")),
+      h("td", {}, String(facts.meta?.architecture ?? "")), h("td", { class: "align-right" }, facts.meta?.weight_bytes ? size(facts.meta.weight_bytes) : "")));
+    const head = ["Name", "Kind", "State", "Context", "Architecture", "Weights"].map((name, index) => h("th", { scope: "col", class: index === 3 || index === 5 ? "align-right" : "" }, name));
+    if (!this.models.querySelector("table")) {
+      fill(this.models, h("div", { class: "table", tabIndex: 0, role: "region", "aria-label": "Models" }, h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody"))));
+    }
+    fill(/** @type {Element} */ (this.models.querySelector("tbody")), rows);
+  }
+
+  async showMetrics() {
+    let sums;
+    try {
+      sums = parseMetrics(await (await send("/metrics", { quiet: true })).text());
+    } catch (error) {
+      fill(this.graphs, h("p", { class: "notice error" }, messageOf(error)));
+      return;
+    }
+    const figures = [];
+    for (const [name, label, perSecond] of GRAPHS) {
+      const value = sums.get(name);
+      if (value === undefined) continue;
+      const points = this.history.get(name) ?? [];
+      points.push({ time: performance.now(), value });
+      this.history.set(name, points.slice(-HISTORY - 1));
+      const values = perSecond
+        ? points.slice(1).map((point, index) => Math.max(0, point.value - points[index].value) / ((point.time - points[index].time) / 1000))
+        : points.map((point) => point.value);
+      const last = values[values.length - 1] ?? 0;
+      const text = perSecond ? rate(last) : name.endsWith("perc") ? `${Math.round(last * 100)} %` : String(last);
+      figures.push(h("figure", {}, h("figcaption", {}, label), h("strong", {}, text), sparkline(values)));
+    }
+    fill(this.graphs, figures);
+  }
+
+  async showRequests() {
+    try {
+      const answer = await json("/admin/requests", { quiet: true });
+      const list = Array.isArray(answer) ? answer : answer.requests ?? answer.data ?? [];
+      const rows = list.slice(0, 200).map((/** @type {any} */ request) => h("tr", {}, h("th", { scope: "row" }, String(request.id)), h("td", {}, String(request.model ?? "")), h("td", {}, String(request.state ?? request.stage ?? "")),
+        h("td", {}, h("button", { type: "button", class: "link", onclick: () => send(`/admin/requests/${encodeURIComponent(request.id)}`, { method: "DELETE" }).catch(() => {}) }, "Cancel"))));
+      fill(this.requests, h("h2", {}, "Requests now"), rows.length ? h("table", {}, h("tbody", {}, rows)) : h("p", { class: "muted" }, "None."));
+    } catch {
+      fill(this.requests);
+    }
+  }
+}
+
+/** @param {number[]} values */
+function sparkline(values) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("viewBox", `0 0 ${HISTORY} 20`);
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("class", "sparkline");
+  svg.setAttribute("aria-hidden", "true");
+  const most = Math.max(1e-9, ...values);
+  const from = HISTORY - values.length;
+  const line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
+  line.setAttribute("points", values.map((value, index) => `${from + index},${19 - (value / most) * 18}`).join(" "));
+  svg.append(line);
+  return svg;
+}
