@@ -43,7 +43,7 @@ const MEMORY: &[&str] = &["gpu_memory_utilization"];
 /// The KV cache.
 const CACHE: &[&str] = &["max_cache_batch_size", "cache_strategy", "pad_to_multiple_of", "cache_dtype"];
 /// The scheduler.
-const STEPS: &[&str] = &["max_ce_batch_size", "max_num_steps", "max_batch_tokens"];
+const STEPS: &[&str] = &["max_ce_batch_size", "max_num_steps", "max_batch_tokens", "max_step_ms"];
 /// Artifacts.
 const LOAD: &[&str] = &["serialized_model_path"];
 const SAVE: &[&str] = &["save_to_serialized_model_path"];

@@ -275,8 +275,8 @@ class _Default(int):
 class PipelineConfig:
     """Which model runs, on which devices, within which limits. `PipelineConfig.help()` explains each field.
 
-    Fields of our own are keywords too: `revision`, `max_batch_tokens`, `weights_dtype`, `cache_dtype` and `quantize`.
-    Fields are checked when they are used, all at once.
+    Fields of our own are keywords too: `revision`, `max_batch_tokens`, `max_step_ms`, `weights_dtype`, `cache_dtype` and
+    `quantize`. Fields are checked when they are used, all at once.
 
     >>> config = PipelineConfig("org/name", cache_strategy=KVCacheStrategy.paged)
     >>> config.max_length, config.short_name
@@ -312,6 +312,7 @@ class PipelineConfig:
     _weights_repo_id: Optional[str] = field(default=None, repr=False)
     revision: Optional[str] = field(default=None, kw_only=True)
     max_batch_tokens: int = field(default=_Default(512), kw_only=True)
+    max_step_ms: int = field(default=0, kw_only=True)
     weights_dtype: Optional[str] = field(default=None, kw_only=True)
     cache_dtype: Optional[str] = field(default=None, kw_only=True)
     quantize: Optional[str] = field(default=None, kw_only=True)

@@ -182,6 +182,10 @@ fields! {
     ///
     /// The default does not count as set, so embedders take 4096.
     max_batch_tokens: Auto = Auto::Usual(512), aliases ["max_batch_input_tokens", "target_num_new_tokens"];
+    /// Milliseconds that a step may take while texts are written: fewer prompt tokens run in it; 0 sets no limit.
+    ///
+    /// Keeps the pauses in answers short while long prompts are read, which takes longer then. No result depends on it.
+    max_step_ms: usize = 0, aliases [];
     /// Cast weights that are not quantized to f32, bf16 or f16 as they are read; none keeps them as stored.
     weights_dtype: Option<FloatType> = None, aliases ["dtype"];
     /// The type of keys and values in the cache: f32, bf16 or f16; none is bf16 if the weights are bf16, else f32.

@@ -6,6 +6,7 @@ mod limits;
 mod request;
 mod request_limits;
 mod status;
+mod step_budget;
 
 #[cfg(test)]
 mod tests;
@@ -14,7 +15,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use active::{Active, Outcome, Run};
 pub use event::{Event, EventKind, FinishReason, TokenLogprob, TokenLogprobs, Warning};
@@ -31,6 +32,7 @@ use crate::sampler::Sampler;
 use crate::sampling_options::SamplingOptions;
 use crate::scheduler::Scheduler;
 use crate::text_model::TextModel;
+use step_budget::StepBudget;
 
 /// Continues many prompts together. What a request gets depends on that request alone: not on the others, nor on
 /// how its prompt was cut into steps.
@@ -49,6 +51,7 @@ pub struct Generator {
     stepped: Vec<SequenceId>,
     /// Of what was done; what there is to do is counted when it is asked for.
     counters: Status,
+    step_budget: StepBudget,
     #[cfg(test)]
     pub(crate) faults: Faults,
 }
@@ -93,6 +96,7 @@ impl Generator {
             next_id: 0,
             stepped: Vec::new(),
             counters: Status::default(),
+            step_budget: StepBudget::new(Duration::from_millis(config.max_step_ms as u64)),
             #[cfg(test)]
             faults: Faults::default(),
             model,
@@ -221,7 +225,7 @@ impl Generator {
     /// If the model can run none of the step's sequences ([`Generator::stepped`]). They stay as they were, to be aborted
     /// or tried again.
     pub fn step(&mut self) -> Result<Vec<Event>, Error> {
-        let mut batch = self.scheduler.schedule();
+        let mut batch = self.scheduler.schedule_beside_decodes(self.step_budget.prefill_tokens());
         if batch.is_empty() {
             return Ok(Vec::new());
         }
@@ -255,7 +259,9 @@ impl Generator {
         let began = Instant::now();
         match self.attempt(&batch) {
             Ok(logits) => {
-                self.counters.note_step(&batch, self.prefill_tokens(&batch), began.elapsed());
+                let (prefill, time) = (self.prefill_tokens(&batch), began.elapsed());
+                self.counters.note_step(&batch, prefill, time);
+                self.step_budget.note(prefill, prefill < batch.num_tokens(), time);
                 events.extend(self.settle(&batch, &logits));
             }
             Err(error) if batch.slices.len() == 1 => failed.push((batch.slices[0].id, error)),

@@ -361,6 +361,49 @@ fn status_counts_requests_tokens_and_steps() {
     assert_eq!(status.cached_tokens, 2 * (prompt as u64 - 1));
 }
 
+/// However few prompt tokens a step may have beside those that decode, the results are the same to the bit.
+#[test]
+fn short_steps_change_no_result() {
+    let model = storyteller();
+    let long = "A king had three sons, and one of them was a fox that ran. ".repeat(4);
+    let requests = ["The fox", &long[..], "Once upon a time there was"].map(|text| Request {
+        logprobs: Some(2),
+        prompt_logprobs: Some(1),
+        ignore_eos: true,
+        ..request(&model, text, 30)
+    });
+    let plan = |max_step_ms: usize| {
+        let change = |config: PipelineConfig| config.max_batch_tokens(512).max_step_ms(max_step_ms);
+        settings(&model).with(change).unwrap()
+    };
+    let run = |max_step_ms| {
+        let mut generator = Generator::with_plan(Arc::clone(&model), &plan(max_step_ms)).unwrap();
+        let mut answers: HashMap<SequenceId, Answer> = HashMap::new();
+        for request in &requests {
+            // The one before decodes already.
+            let id = generator.add(request.clone()).unwrap();
+            while answers.get(&id).is_none_or(|answer| answer.tokens.is_empty()) {
+                for event in generator.step().unwrap() {
+                    answers.entry(event.id).or_default().take(event.kind);
+                }
+            }
+        }
+        while !generator.is_idle() {
+            for event in generator.step().unwrap() {
+                answers.entry(event.id).or_default().take(event.kind);
+            }
+        }
+        let steps = generator.status().step_tokens.count();
+        (steps, (0..3).map(|id| answers.remove(&SequenceId(id)).unwrap()).collect::<Vec<_>>())
+    };
+    let ((whole, expected), (short, answers)) = (run(0), run(1));
+    assert_eq!(answers, expected);
+    for (answer, expected) in answers.iter().zip(&expected) {
+        assert_eq!(bits(answer), bits(expected));
+    }
+    assert!(short > whole, "{short} steps, and {whole} without a limit");
+}
+
 #[test]
 fn panics_become_errors() {
     let error = guarded::<()>(|| panic!("index {} is out of bounds", 7)).unwrap_err();

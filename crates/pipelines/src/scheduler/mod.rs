@@ -132,8 +132,15 @@ impl Scheduler {
     /// The next step's batch; empty only if there are no sequences. It must be run before the next is asked for,
     /// or its sequences removed.
     pub fn schedule(&mut self) -> Batch {
-        let counts = self.decode_again().unwrap_or_else(|| self.plan());
-        let slices = self.running.iter().zip(&counts).map(|(s, &count)| Slice::of(s, count)).collect();
+        self.schedule_beside_decodes(usize::MAX)
+    }
+
+    /// As [`Scheduler::schedule`], with at most `prefill` tokens of sequences that do not decode yet, and at least one of
+    /// the first of them, if another sequence decodes in the step: who decodes does not wait longer.
+    pub fn schedule_beside_decodes(&mut self, prefill: usize) -> Batch {
+        let counts = self.decode_again().unwrap_or_else(|| self.plan(prefill));
+        let running = self.running.iter().zip(&counts).filter(|&(_, &count)| count > 0);
+        let slices = running.map(|(sequence, &count)| Slice::of(sequence, count)).collect();
         let mut batch = Batch { slices, copies: self.cache.take_copies() };
         if let Batching::Homogenous { pad_to_multiple_of } = self.batching {
             self.pad(&mut batch, pad_to_multiple_of);
@@ -230,10 +237,12 @@ impl Scheduler {
     }
 
     /// Decides who runs, and gives the number of tokens for each of the first of those that run.
-    fn plan(&mut self) -> Vec<usize> {
+    fn plan(&mut self, prefill: usize) -> Vec<usize> {
         self.steps_left = 0;
         let mut counts = Vec::new();
-        let mut budget = self.limits.max_batch_tokens;
+        let decodes = self.running.iter().any(Sequence::decodes);
+        let prefill = if decodes { prefill.max(1) } else { usize::MAX };
+        let mut budget = Budget { tokens: self.limits.max_batch_tokens, prefill };
         self.plan_running(&mut counts, &mut budget);
         match self.batching {
             Batching::Continuous => self.start_beside(&mut counts, budget),
@@ -246,30 +255,33 @@ impl Scheduler {
         counts
     }
 
-    fn plan_running(&mut self, counts: &mut Vec<usize>, budget: &mut usize) {
-        while counts.len() < self.running.len() && *budget > 0 {
+    fn plan_running(&mut self, counts: &mut Vec<usize>, budget: &mut Budget) {
+        while counts.len() < self.running.len() && budget.tokens > 0 {
             let next = counts.len();
-            let count = self.running[next].pending().min(*budget);
-            if self.make_room(next, count) {
+            let count = budget.allows(&self.running[next]);
+            if count == 0 {
+                counts.push(0);
+            } else if self.make_room(next, count) {
+                budget.spend(&self.running[next], count);
                 counts.push(count);
-                *budget -= count;
             }
         }
     }
 
     /// Starts those that wait, as long as there is room and budget. One that was just preempted finds no room
     /// until someone else has ended: an older sequence has taken some of what it needs.
-    fn start_beside(&mut self, counts: &mut Vec<usize>, mut budget: usize) {
+    fn start_beside(&mut self, counts: &mut Vec<usize>, mut budget: Budget) {
         let mut prefilling = self.running.iter().filter(|sequence| !sequence.decodes()).count();
-        while budget > 0
+        while budget.tokens.min(budget.prefill) > 0
             && counts.len() == self.running.len()
             && self.running.len() < self.limits.max_cache_batch_size
             && prefilling < self.limits.max_ce_batch_size
             && self.start_next(|_| true)
         {
-            let count = self.running[counts.len()].pending().min(budget);
+            let started = &self.running[counts.len()];
+            let count = budget.allows(started);
+            budget.spend(started, count);
             counts.push(count);
-            budget -= count;
             prefilling += 1;
         }
     }
@@ -342,6 +354,28 @@ impl Scheduler {
             debug_assert!(grown, "the pages that are missing were counted");
         }
         self.steps_left = steps - 1;
+    }
+}
+
+/// What is left of a step's tokens.
+struct Budget {
+    tokens: usize,
+    /// For sequences that do not decode.
+    prefill: usize,
+}
+
+impl Budget {
+    /// How many of a sequence's tokens may run.
+    fn allows(&self, sequence: &Sequence) -> usize {
+        let most = if sequence.decodes() { self.tokens } else { self.tokens.min(self.prefill) };
+        sequence.pending().min(most)
+    }
+
+    fn spend(&mut self, sequence: &Sequence, count: usize) {
+        self.tokens -= count;
+        if !sequence.decodes() {
+            self.prefill -= count;
+        }
     }
 }
 

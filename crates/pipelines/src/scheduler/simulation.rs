@@ -94,6 +94,8 @@ struct Mix {
     page_size: usize,
     spare_pages: usize,
     reset: usize,
+    /// Prefill tokens beside those that decode, step by step.
+    prefill: Vec<usize>,
     arrivals: Vec<Arrival>,
 }
 
@@ -133,13 +135,15 @@ fn mixes() -> impl Strategy<Value = Mix> {
         },
     );
     let page_size = prop::sample::select(vec![1, 2, 4, 16]);
-    (strategy, limits, page_size, 0..20usize, 0..120usize, arrivals()).prop_map(
-        |(strategy, limits, page_size, spare_pages, reset, arrivals)| Mix {
+    let prefill = prop_oneof![Just(vec![usize::MAX]), prop::collection::vec(0..12usize, 1..9)];
+    (strategy, limits, page_size, 0..20usize, 0..120usize, prefill, arrivals()).prop_map(
+        |(strategy, limits, page_size, spare_pages, reset, prefill, arrivals)| Mix {
             strategy,
             limits,
             page_size,
             spare_pages,
             reset,
+            prefill,
             arrivals,
         },
     )
@@ -200,7 +204,12 @@ impl Mix {
             if scheduler.is_idle() && self.arrivals.iter().all(|arrival| arrival.step < step) {
                 break;
             }
-            let batch = scheduler.schedule();
+            let prefill = self.prefill[step % self.prefill.len()];
+            let decodes = scheduler.running.iter().any(Sequence::decodes);
+            let batch = scheduler.schedule_beside_decodes(prefill);
+            let beside = batch.slices.iter().filter(|slice| !scheduler.get(slice.id).unwrap().decodes());
+            let beside: usize = beside.map(|slice| slice.tokens.len()).sum();
+            assert!(!decodes || beside <= prefill.max(1), "who decodes waits for no more than that");
             let first = scheduler.running.first().map(|sequence| sequence.id);
             assert_eq!(batch.slices.first().map(|slice| slice.id), first, "the first runs in every step");
             assert!(batch.slices.iter().all(|slice| !slice.tokens.is_empty()), "each that runs gets further");

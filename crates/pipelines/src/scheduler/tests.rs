@@ -34,6 +34,8 @@ struct Script {
     commands: Vec<(usize, Command)>,
     steps: Vec<String>,
     copies: Vec<PageCopy>,
+    /// Prefill tokens beside those that decode.
+    prefill: usize,
 }
 
 impl Script {
@@ -43,7 +45,7 @@ impl Script {
             (0, Command::Add(distinct(id as u64, prompt, max_tokens)))
         };
         let commands = sequences.iter().enumerate().map(add).collect();
-        Script { scheduler, commands, steps: Vec::new(), copies: Vec::new() }
+        Script { scheduler, commands, steps: Vec::new(), copies: Vec::new(), prefill: usize::MAX }
     }
 
     /// Before step `step`, counted from 0.
@@ -74,7 +76,7 @@ impl Script {
 
     fn step(&mut self) {
         let Limits { max_batch_tokens, max_cache_batch_size, .. } = self.scheduler.limits;
-        let batch = self.scheduler.schedule();
+        let batch = self.scheduler.schedule_beside_decodes(self.prefill);
         assert!(!batch.is_empty() || self.scheduler.is_idle(), "no progress after {:?}", self.steps);
         assert!(batch.num_tokens() <= max_batch_tokens && batch.slices.len() <= max_cache_batch_size);
         self.steps.push(batch.slices.iter().map(print).collect::<Vec<_>>().join(" "));
@@ -345,4 +347,33 @@ fn the_preempted_go_on_before_others_start() {
     let other = Sequence { tenant: Some("a".into()), ..distinct(2, 1, 2) };
     let script = Script::new(scheduler, &[(16, 35), (16, 18)]).at(2, Command::Add(other)).run();
     script.prints(&format!("0:0+16! 1:0+16!\n0:16+1!\n{}\n1:0+17! 2:0+1!", alone(0, 17..34)));
+}
+
+#[test]
+fn few_prompt_tokens_run_beside_those_that_decode() {
+    // Nothing decodes in the first step, and nothing in the last two.
+    let scheduler = continuous(limits(64), KvCache::paged(8, 16));
+    let script = Script::new(scheduler, &[(20, 24)]).at(1, Command::Add(distinct(1, 40, 41)));
+    Script { prefill: 3, ..script }.run().prints(
+        "0:0+20!
+         0:20+1! 1:0+3
+         0:21+1! 1:3+3
+         0:22+1! 1:6+3
+         1:9+31!",
+    );
+}
+
+#[test]
+fn prompts_get_a_token_a_step_however_slow_decoding_is() {
+    let scheduler = continuous(limits(64), KvCache::paged(8, 16));
+    let script = Script::new(scheduler, &[(1, 5)])
+        .at(1, Command::Add(distinct(1, 2, 3)))
+        .at(1, Command::Add(distinct(2, 2, 3)));
+    Script { prefill: 0, ..script }.run().prints(
+        "0:0+1!
+         0:1+1! 1:0+1
+         0:2+1! 1:1+1!
+         0:3+1! 2:0+1
+         2:1+1!",
+    );
 }

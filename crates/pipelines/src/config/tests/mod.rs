@@ -54,6 +54,7 @@ fn everything() -> serde_json::Value {
         "rope_type": "neox",
         "revision": "v1",
         "max_batch_tokens": 64,
+        "max_step_ms": 50,
         "weights_dtype": "bf16",
         "cache_dtype": "f16",
         "quantize": "q4_k_m",
@@ -67,7 +68,7 @@ fn the_table_is_that_of_the_page() {
     assert_eq!(names[..page.len()], page);
     assert_eq!(
         names[page.len()..],
-        ["revision", "max_batch_tokens", "weights_dtype", "cache_dtype", "quantize"],
+        ["revision", "max_batch_tokens", "max_step_ms", "weights_dtype", "cache_dtype", "quantize"],
         "our own"
     );
     assert_eq!(PipelineConfig::help().len(), FIELDS.len());
@@ -100,6 +101,7 @@ fn defaults_are_those_of_the_page() {
         "force_download": false,
         "enable_echo": false,
         "max_batch_tokens": 512,
+        "max_step_ms": 0,
     });
     assert_eq!(serde_json::to_value(PipelineConfig::default()).unwrap(), expected);
 }
