@@ -12,6 +12,8 @@ use crate::kv_cache::{Sequence, SequenceId};
 pub struct Slice {
     /// The sequence.
     pub id: SequenceId,
+    /// Sequences whose tokens these are too: [`Sequence::siblings`].
+    pub siblings: Vec<SequenceId>,
     /// Tokens that the cache holds already.
     pub cached: usize,
     /// The tokens that run.
@@ -36,6 +38,7 @@ impl Slice {
         let scored = sequence.compute_all && sequence.cached < sequence.prompt;
         Slice {
             id: sequence.id,
+            siblings: sequence.siblings.clone(),
             cached: sequence.cached,
             tokens: sequence.tokens[sequence.cached..end].to_vec(),
             pages: sequence.pages.clone(),
@@ -43,6 +46,11 @@ impl Slice {
             outputs: if scored { count } else { usize::from(predicts) },
             padding: 0,
         }
+    }
+
+    /// The sequences whose tokens these are.
+    pub fn ids(&self) -> impl Iterator<Item = SequenceId> {
+        std::iter::once(self.id).chain(self.siblings.iter().copied())
     }
 }
 
@@ -85,7 +93,7 @@ impl Batch {
 
     /// The sequences whose next token this step predicts, in the order of their slices.
     pub fn predicting(&self) -> impl Iterator<Item = SequenceId> + '_ {
-        self.slices.iter().filter(|slice| slice.predicts).map(|slice| slice.id)
+        self.slices.iter().filter(|slice| slice.predicts).flat_map(Slice::ids)
     }
 
     /// The slices, each with the rows of logits that are its own; where a slice predicts, the last of them.
@@ -133,6 +141,7 @@ mod tests {
     fn slices_lie_end_to_end() {
         let slice = |id, cached, tokens: &[u32], pages: &[u32], outputs| Slice {
             id: SequenceId(id),
+            siblings: Vec::new(),
             cached,
             tokens: tokens.to_vec(),
             pages: pages.to_vec(),

@@ -24,7 +24,7 @@ pub(crate) use request_limits::RequestLimits;
 pub use status::{FinishedRequests, Histogram, Status};
 
 use crate::Error;
-use crate::batch::Batch;
+use crate::batch::{Batch, Slice};
 use crate::kv_cache::{Sequence, SequenceId};
 use crate::plan::Plan;
 use crate::runner::{Logits, Runner};
@@ -134,19 +134,28 @@ impl Generator {
     /// If the prompt is empty, has tokens that the model does not know, is too long for `max_length`, the model or
     /// the cache, or other fields are out of range.
     pub fn add(&mut self, request: Request) -> Result<SequenceId, Error> {
-        let max_tokens = self.limits.check(&request)?;
-        let id = SequenceId(self.next_id);
-        let prompt = request.prompt.clone();
-        let [cache_salt, tenant] =
-            [&request.cache_salt, &request.tenant].map(|name| name.as_deref().map(Arc::from));
-        let priority = request.priority;
-        let active = Active::new(request, self.sampling, self.model.tokenizer(), self.enable_echo);
-        let compute_all = active.scores_prompt();
-        let sequence = Sequence::new(id, prompt, max_tokens);
-        self.scheduler.add(Sequence { compute_all, cache_salt, tenant, priority, ..sequence })?;
-        self.active.insert(id, active);
-        self.next_id += 1;
-        Ok(id)
+        self.add_all(vec![request]).remove(0)
+    }
+
+    /// Queues requests, each as [`Generator::add`] does. With the paged cache, neighbors with the same prompt, bounds and
+    /// tenant share the computation of the prompt and its pages.
+    pub fn add_all(&mut self, requests: Vec<Request>) -> Vec<Result<SequenceId, Error>> {
+        let mut sequences: Vec<Sequence> = Vec::new();
+        let mut ids = Vec::with_capacity(requests.len());
+        for request in requests {
+            ids.push(self.sequence(request).map(|sequence| {
+                let id = sequence.id;
+                match sequences.last_mut().filter(|last| last.reads_as(&sequence)) {
+                    Some(last) => last.siblings.push(id),
+                    None => sequences.push(sequence),
+                }
+                id
+            }));
+        }
+        for sequence in sequences {
+            self.scheduler.add(sequence).expect("the limits of requests are those of the cache");
+        }
+        ids
     }
 
     /// Queues a request `count` times, with the seeds of [`Request::samples`]. Queues all or none.
@@ -154,17 +163,16 @@ impl Generator {
     /// # Errors
     /// As [`Generator::add`], and [`Request::samples`].
     pub fn add_samples(&mut self, request: &Request, count: usize) -> Result<Vec<SequenceId>, Error> {
-        let mut ids = Vec::new();
-        for sample in request.samples(count)? {
-            match self.add(sample) {
-                Ok(id) => ids.push(id),
-                Err(error) => {
-                    ids.into_iter().for_each(|id| self.abort(id));
-                    return Err(error);
-                }
+        let (ids, errors): (Vec<_>, Vec<_>) =
+            self.add_all(request.samples(count)?).into_iter().partition(Result::is_ok);
+        let ids: Vec<SequenceId> = ids.into_iter().flatten().collect();
+        match errors.into_iter().find_map(Result::err) {
+            None => Ok(ids),
+            Some(error) => {
+                ids.into_iter().for_each(|id| self.abort(id));
+                Err(error)
             }
         }
-        Ok(ids)
     }
 
     /// Forgets a sequence and frees its pages. A sequence that is over already is ignored.
@@ -229,7 +237,7 @@ impl Generator {
         if batch.is_empty() {
             return Ok(Vec::new());
         }
-        self.stepped = batch.slices.iter().map(|slice| slice.id).collect();
+        self.stepped = batch.slices.iter().flat_map(Slice::ids).collect();
         let copies = std::mem::take(&mut batch.copies);
         guarded(|| {
             self.runner.copy_pages(&copies);
@@ -238,12 +246,15 @@ impl Generator {
         let (mut events, mut failed) = (Vec::new(), Vec::new());
         self.run(batch, &mut events, &mut failed);
         self.counters.failed_steps += u64::from(!failed.is_empty());
-        if failed.len() == self.stepped.len() {
+        if failed.iter().map(|(slice, _)| slice.ids().count()).sum::<usize>() == self.stepped.len() {
             return Err(failed.swap_remove(0).1);
         }
-        for (id, error) in failed {
-            self.fail(id, &error);
-            events.push(Event { id, kind: EventKind::Failed(Arc::new(error)) });
+        for (slice, error) in failed {
+            let error = Arc::new(error);
+            for id in slice.ids() {
+                self.fail(id, &error);
+                events.push(Event { id, kind: EventKind::Failed(Arc::clone(&error)) });
+            }
         }
         Ok(events)
     }
@@ -255,7 +266,7 @@ impl Generator {
 
     /// Runs a batch, or else its halves, until each sequence that fails is alone. Results do not depend on who runs
     /// together, so the others get the same as if nothing had failed.
-    fn run(&mut self, mut batch: Batch, events: &mut Vec<Event>, failed: &mut Vec<(SequenceId, Error)>) {
+    fn run(&mut self, mut batch: Batch, events: &mut Vec<Event>, failed: &mut Vec<(Slice, Error)>) {
         let began = Instant::now();
         match self.attempt(&batch) {
             Ok(logits) => {
@@ -264,7 +275,7 @@ impl Generator {
                 self.step_budget.note(prefill, prefill < batch.num_tokens(), time);
                 events.extend(self.settle(&batch, &logits));
             }
-            Err(error) if batch.slices.len() == 1 => failed.push((batch.slices[0].id, error)),
+            Err(error) if batch.slices.len() == 1 => failed.push((batch.slices.remove(0), error)),
             Err(_) => {
                 let slices = batch.slices.split_off(batch.slices.len() / 2);
                 self.run(batch, events, failed);
@@ -285,22 +296,24 @@ impl Generator {
     fn settle(&mut self, batch: &Batch, logits: &Logits) -> Vec<Event> {
         let (mut events, mut tokens, mut over) = (Vec::new(), Vec::new(), Vec::new());
         for (slice, rows) in batch.rows() {
-            let id = slice.id;
-            let sequence = self.scheduler.get(id).expect("a batch is made of sequences");
-            let active = self.active.get_mut(&id).expect("each sequence is active");
-            let run = Run { sequence, slice, logits, rows };
-            let mut kinds = Vec::new();
-            let outcome =
-                guarded(|| active.take(&run, &mut self.sampler, &mut kinds)).unwrap_or_else(|error| {
-                    kinds.push(EventKind::Failed(Arc::new(error)));
-                    Outcome::Over
-                });
-            kinds.iter().for_each(|kind| self.counters.note_event(kind, sequence.prompt));
-            events.extend(kinds.into_iter().map(|kind| Event { id, kind }));
-            over.extend((outcome == Outcome::Over).then_some(id));
-            if slice.predicts {
-                // The scheduler wants a token of each; that of a sequence that is over is not read.
-                tokens.push(if let Outcome::Grew(token) = outcome { token } else { 0 });
+            let sequence = self.scheduler.get(slice.id).expect("a batch is made of sequences");
+            // Siblings choose from the same logits, each as it does.
+            for id in slice.ids() {
+                let active = self.active.get_mut(&id).expect("each sequence is active");
+                let run = Run { sequence, slice, logits, rows: rows.clone() };
+                let mut kinds = Vec::new();
+                let outcome =
+                    guarded(|| active.take(&run, &mut self.sampler, &mut kinds)).unwrap_or_else(|error| {
+                        kinds.push(EventKind::Failed(Arc::new(error)));
+                        Outcome::Over
+                    });
+                kinds.iter().for_each(|kind| self.counters.note_event(kind, sequence.prompt));
+                events.extend(kinds.into_iter().map(|kind| Event { id, kind }));
+                over.extend((outcome == Outcome::Over).then_some(id));
+                if slice.predicts {
+                    // The scheduler wants a token of each; that of a sequence that is over is not read.
+                    tokens.push(if let Outcome::Grew(token) = outcome { token } else { 0 });
+                }
             }
         }
         self.scheduler.advance(batch, &tokens);
@@ -308,6 +321,22 @@ impl Generator {
             self.forget(id);
         }
         events
+    }
+
+    /// A sequence that has not run, of a request that was checked.
+    fn sequence(&mut self, request: Request) -> Result<Sequence, Error> {
+        let max_tokens = self.limits.check(&request)?;
+        let id = SequenceId(self.next_id);
+        self.next_id += 1;
+        let prompt = request.prompt.clone();
+        let [cache_salt, tenant] =
+            [&request.cache_salt, &request.tenant].map(|name| name.as_deref().map(Arc::from));
+        let priority = request.priority;
+        let active = Active::new(request, self.sampling, self.model.tokenizer(), self.enable_echo);
+        let compute_all = active.scores_prompt();
+        self.active.insert(id, active);
+        let sequence = Sequence::new(id, prompt, max_tokens);
+        Ok(Sequence { compute_all, cache_salt, tenant, priority, ..sequence })
     }
 
     /// Frees all that a sequence holds. Returns whether there was one.

@@ -429,6 +429,86 @@ fn samples_of_a_prompt_differ_and_the_first_is_the_plain_answer() {
     assert!(generator.add_samples(&Request { prompt: vec![], ..base }, 2).is_err() && generator.is_idle());
 }
 
+/// Runs requests that are added together; cancels some after so many steps.
+fn run_together(
+    model: &Arc<TextModel>,
+    plan: &Plan,
+    requests: &[Request],
+    cancel: &[(usize, usize)],
+) -> (Vec<Answer>, Status) {
+    let mut generator = Generator::with_plan(Arc::clone(model), plan).unwrap();
+    let ids: Vec<SequenceId> =
+        generator.add_all(requests.to_vec()).into_iter().collect::<Result<_, _>>().unwrap();
+    let mut answers: HashMap<SequenceId, Answer> = HashMap::new();
+    for step in 0.. {
+        let due = cancel.iter().filter(|(when, _)| *when == step);
+        due.for_each(|&(_, which)| generator.abort(ids[which]));
+        if generator.is_idle() {
+            break;
+        }
+        for event in generator.step().unwrap() {
+            answers.entry(event.id).or_default().take(event.kind);
+        }
+    }
+    let status = generator.status();
+    assert_eq!(status.free_pages, status.num_pages, "all pages come back");
+    (ids.iter().map(|id| answers.remove(id).unwrap_or_default()).collect(), status)
+}
+
+/// Whether pages are shared or not, and whatever else happens, each sample is what the same request gets alone.
+#[test]
+fn samples_share_their_prompt_and_are_what_they_are_alone() {
+    let model = storyteller();
+    let text = "A king had three sons, and one of them was a fox that ran. ".repeat(12);
+    let mut base = Request {
+        logprobs: Some(2),
+        prompt_logprobs: Some(1),
+        echo: true,
+        ignore_eos: true,
+        ..request(&model, &text, 20)
+    };
+    // A page of 64 and a part of one; answers reach into a third.
+    let prompt = 120;
+    base.prompt.truncate(prompt);
+    assert_eq!(base.prompt.len(), prompt);
+    let plain = Request { prompt_logprobs: None, echo: false, ..base.clone() };
+    let chunks = settings(&model).with(|config| config.max_batch_tokens(50)).unwrap();
+    for base in [base, plain] {
+        let samples = base.samples(6).unwrap();
+        let alone: Vec<Answer> = samples.iter().map(|sample| run(&model, sample.clone())).collect();
+        for (caching, tokens) in [(false, None), (true, None), (false, Some(256)), (true, Some(256))] {
+            let plan = chunks.with(|config| config.enable_prefix_caching(caching)).unwrap();
+            let plan = tokens.map_or(plan.clone(), |tokens| plan.with_cache_tokens(tokens));
+            let (answers, status) = run_together(&model, &plan, &samples, &[]);
+            assert!(answers == alone, "caching {caching}, {tokens:?} tokens");
+            assert!(answers.iter().zip(&alone).all(|(answer, alone)| bits(answer) == bits(alone)));
+            if tokens.is_none() {
+                assert_eq!((status.step_prefill_tokens.sum, status.preemptions), (prompt as u64, 0));
+            } else {
+                assert!(status.preemptions > 0);
+            }
+            // Whichever is cancelled, while the prompt is read or later, the others go on.
+            for (when, which) in [(0, 0), (2, 0), (2, 3), (5, 0), (5, 5), (12, 1)] {
+                let (answers, _) = run_together(&model, &plan, &samples, &[(when, which)]);
+                let others = (0..6).filter(|&other| other != which);
+                others.for_each(|other| assert!(answers[other] == alone[other], "{when} {which} {other}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn samples_of_a_cache_of_slots_read_the_prompt_for_each() {
+    let model = storyteller();
+    let slots = |config: PipelineConfig| config.cache_strategy(KVCacheStrategy::Continuous);
+    let plan = settings(&model).with(slots).unwrap();
+    let samples = request(&model, "Once upon a time", 10).samples(6).unwrap();
+    let (answers, status) = run_together(&model, &plan, &samples, &[]);
+    assert_eq!(status.step_prefill_tokens.sum, 6 * samples[0].prompt.len() as u64);
+    let alone: Vec<Answer> = samples.iter().map(|sample| run(&model, sample.clone())).collect();
+    assert_eq!(answers, alone);
+}
+
 /// Bytes of this process that are in memory.
 #[cfg(target_os = "linux")]
 fn resident() -> usize {

@@ -8,6 +8,9 @@
 //! - *slots*: each sequence claims a slot of neighboring pages, large enough for the longest sequence, when it
 //!   starts, and gives it back at its end; it never wants for more.
 //!
+//! Sequences with one prompt share its pages in the first case. Each but the first copies the last of them before it writes
+//! there, unless it is the only one left.
+//!
 //! What a page holds depends on the tokens up to its end alone, so it does not matter where a page came from.
 
 mod page_pool;
@@ -119,9 +122,32 @@ impl KvCache {
         }
     }
 
-    /// Lends a sequence that holds nothing the pages for all its tokens, and sets how many of the tokens they hold
+    /// Whether sequences can share pages.
+    pub(crate) fn shares_pages(&self) -> bool {
+        matches!(self.policy, Policy::Paged(_))
+    }
+
+    /// Lends the pages of a sequence's prompt, which has just been read, to another as well, which has no other tokens yet.
+    ///
+    /// # Panics
+    /// If sequences cannot share pages.
+    pub(crate) fn fork(&mut self, sequence: &Sequence, id: SequenceId) -> Sequence {
+        match &mut self.policy {
+            Policy::Paged(paged) => paged.fork(sequence, id),
+            Policy::Slots(_) => unreachable!("slots are not shared"),
+        }
+    }
+
+    /// Lends a sequence that does not run the pages for all its tokens, and sets how many of the tokens they hold
     /// already. Lends nothing, and says no, when too few are free.
     pub(crate) fn start(&mut self, sequence: &mut Sequence) -> bool {
+        if !sequence.pages.is_empty() {
+            let missing = self.missing(sequence, sequence.tokens.len());
+            return match &mut self.policy {
+                Policy::Paged(paged) => paged.resume(sequence, missing),
+                Policy::Slots(_) => true,
+            };
+        }
         match &mut self.policy {
             Policy::Paged(paged) => paged.start(sequence),
             Policy::Slots(slots) => slots.start(sequence),

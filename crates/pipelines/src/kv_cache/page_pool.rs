@@ -42,6 +42,11 @@ impl PagePool {
         self.holders[page as usize] == 0
     }
 
+    /// Whether one sequence holds a page.
+    pub(super) fn has_one_holder(&self, page: Page) -> bool {
+        self.holders[page as usize] == 1
+    }
+
     /// Lends a free page: a blank one, or else the one that was kept longest.
     pub(super) fn take(&mut self) -> Option<Page> {
         let page = self.blank.pop().or_else(|| Some(self.kept.pop_first()?.1))?;

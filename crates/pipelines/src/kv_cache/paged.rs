@@ -3,7 +3,7 @@
 use super::PageCopy;
 use super::page_pool::{Page, PagePool};
 use super::prefix::{Hit, PrefixCache, PrefixStats};
-use super::sequence::Sequence;
+use super::sequence::{Sequence, SequenceId};
 
 /// Who holds which page, and what full pages hold.
 #[derive(Debug)]
@@ -72,6 +72,62 @@ impl Paged {
         true
     }
 
+    pub(super) fn fork(&mut self, sequence: &Sequence, id: SequenceId) -> Sequence {
+        let prompt = sequence.prompt;
+        let pages = sequence.pages[..prompt.div_ceil(self.page_size)].to_vec();
+        pages.iter().for_each(|&page| self.pool.hold(page));
+        Sequence {
+            id,
+            tokens: sequence.tokens[..prompt].to_vec(),
+            siblings: Vec::new(),
+            cached: prompt,
+            borrows_tail: !prompt.is_multiple_of(self.page_size),
+            pages,
+            prefix: PrefixCache::fork(&sequence.prefix, prompt / self.page_size),
+            ..sequence.clone()
+        }
+    }
+
+    /// Lends a sequence that holds the pages of its prompt `missing` more, and one of its own in the place of a last one that
+    /// it shares. Lends nothing, and says no, when too few are free.
+    pub(super) fn resume(&mut self, sequence: &mut Sequence, missing: usize) -> bool {
+        let index = sequence.pages.len() - 1;
+        let tail = sequence.pages[index];
+        let shared = sequence.borrows_tail && !self.pool.has_one_holder(tail);
+        if missing + usize::from(shared) > self.pool.num_free() {
+            return false;
+        }
+        self.take(sequence, missing, None);
+        if sequence.borrows_tail {
+            sequence.borrows_tail = false;
+            self.own(sequence, index);
+        }
+        true
+    }
+
+    /// Makes sure that no other sequence sees what a sequence writes to a page: copies it, or else takes it out of the
+    /// tree. There is a free page if another sequence holds this one.
+    fn own(&mut self, sequence: &mut Sequence, index: usize) {
+        let from = sequence.pages[index];
+        let kept = self.prefixes.as_ref().is_some_and(|prefixes| prefixes.holds(from));
+        if self.pool.has_one_holder(from) && !(kept && self.pool.num_free() > 0) {
+            if let Some(prefixes) = &mut self.prefixes {
+                // Pages that hang from it would be free, or their holders hold it too.
+                prefixes.forget(from);
+            }
+            return;
+        }
+        let to = self.pool.take().expect("the free pages were counted");
+        if let Some(prefixes) = &mut self.prefixes {
+            prefixes.forget(to);
+        }
+        // Until the copy is made, which is before the next step, nothing is written to the page, even if it is lent again.
+        self.copies.push(PageCopy { from, to });
+        sequence.pages[index] = to;
+        let keep = self.prefixes.as_ref().is_some_and(|prefixes| prefixes.holds(from));
+        self.pool.release(from, keep);
+    }
+
     pub(super) fn publish(&mut self, sequence: &mut Sequence) {
         if let Some(prefixes) = &mut self.prefixes {
             prefixes.publish(sequence, &mut self.pool);
@@ -81,9 +137,11 @@ impl Paged {
     /// The tail of a sequence goes first, so that it is used again first: the head is likelier to be shared, and
     /// no page is kept longer than the one before it.
     pub(super) fn release(&mut self, sequence: &mut Sequence) {
-        if let Some(prefixes) = &mut self.prefixes {
+        // The tail of another is not whole yet.
+        if let Some(prefixes) = self.prefixes.as_mut().filter(|_| !sequence.borrows_tail) {
             prefixes.publish_tail(sequence);
         }
+        sequence.borrows_tail = false;
         for page in sequence.pages.drain(..).rev() {
             let keep = self.prefixes.as_ref().is_some_and(|prefixes| prefixes.holds(page));
             self.pool.release(page, keep);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use blake3::Hasher;
 
 use super::page_pool::{Page, PagePool};
-use super::sequence::{Name, Sequence};
+use super::sequence::{Name, PrefixState, Sequence};
 
 /// How many tokens of prompts were in the cache already when their sequences started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -202,6 +202,13 @@ impl PrefixCache {
         if let (Parent::Root(salt), true) = (&node.parent, siblings.is_empty()) {
             self.roots.remove(salt);
         }
+    }
+
+    /// What a sequence knows of its pages if it has the first `pages` of another's, and tokens of its own after them.
+    pub(super) fn fork(of: &PrefixState, pages: usize) -> PrefixState {
+        let mut state = of.clone();
+        state.names.truncate(pages);
+        state
     }
 
     /// Forgets everything.

@@ -39,6 +39,9 @@ pub struct Sequence {
     pub tenant: Option<Arc<str>>,
     /// Of those of its tenant that wait, the one with the lowest number starts first.
     pub priority: i32,
+    /// Sequences with the same prompt, bounds and tenant, that share what is read of it until the first token is chosen:
+    /// from then on each is a sequence by itself.
+    pub siblings: Vec<SequenceId>,
     /// Whether every token runs, even if pages that hold its keys and values are found: the logits of the whole
     /// prompt are wanted.
     pub compute_all: bool,
@@ -48,6 +51,8 @@ pub struct Sequence {
     pub cached_prompt: Option<usize>,
     /// The pages that hold the tokens, in order. Lent by the cache.
     pub pages: Vec<Page>,
+    /// Whether the last page is also another's, who writes there. Kept by the cache.
+    pub(crate) borrows_tail: bool,
     /// What the pages are called. Kept by the cache.
     pub(crate) prefix: PrefixState,
 }
@@ -67,12 +72,43 @@ impl Sequence {
             cache_salt: None,
             tenant: None,
             priority: 0,
+            siblings: Vec::new(),
             compute_all: false,
             cached: 0,
             cached_prompt: None,
             pages: Vec::new(),
+            borrows_tail: false,
             prefix: PrefixState::default(),
         }
+    }
+
+    /// Whether another sequence that has not run yet could be a sibling.
+    pub(crate) fn reads_as(&self, other: &Sequence) -> bool {
+        let shared = |s: &Sequence| (s.max_tokens, s.compute_all, s.priority);
+        shared(self) == shared(other)
+            && self.tokens == other.tokens
+            && self.cache_salt == other.cache_salt
+            && self.tenant == other.tenant
+    }
+
+    /// Its name and those of its siblings.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = SequenceId> {
+        std::iter::once(self.id).chain(self.siblings.iter().copied())
+    }
+
+    /// Parts one from its siblings, who keep what was read of the prompt. `None` if it is not here, or alone.
+    pub(crate) fn part(&mut self, id: SequenceId) -> Option<Sequence> {
+        if self.siblings.is_empty() {
+            return None;
+        }
+        if self.id == id {
+            self.id = self.siblings.remove(0);
+        } else {
+            let position = self.siblings.iter().position(|&sibling| sibling == id)?;
+            self.siblings.remove(position);
+        }
+        let (prefix, pages, siblings) = Default::default();
+        Some(Sequence { id, prefix, pages, siblings, cached: 0, borrows_tail: false, ..self.clone() })
     }
 
     /// The tokens generated so far.

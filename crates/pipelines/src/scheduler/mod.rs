@@ -5,6 +5,10 @@
 //! is prefilled in chunks beside others that decode. When pages run out, the newest running sequence gives its
 //! pages back; its tokens, generated ones included, run again later, before any sequence that has not started.
 //!
+//! Sequences with one prompt are read as one, their siblings; when its first token is chosen, the others start from the
+//! pages of the prompt. Until there is room for them they wait with those that were preempted, and give the pages back
+//! before any that runs has to.
+//!
 //! So those that run and those that were preempted, one after the other, are always in the order in which they started.
 //! The first of them runs in every step, and keeps its pages: it ends after finitely many steps, whatever comes
 //! after it, and then another is first. So all that have started end, which makes room for those that wait, and each of
@@ -101,14 +105,26 @@ impl Scheduler {
     ///
     /// # Errors
     /// If the cache could not hold it even if it were alone.
-    pub fn add(&mut self, sequence: Sequence) -> Result<(), TooLong> {
+    pub fn add(&mut self, mut sequence: Sequence) -> Result<(), TooLong> {
         TooLong::check(sequence.tokens.len(), sequence.max_tokens, self.cache.capacity())?;
+        while !self.cache.shares_pages()
+            && let Some(alone) = sequence.part(sequence.id)
+        {
+            self.waiting.push(alone);
+        }
         self.waiting.push(sequence);
         Ok(())
     }
 
-    /// Takes a sequence out, wherever it is, and frees its pages.
+    /// Takes a sequence out, wherever it is, and frees its pages; siblings keep theirs.
     pub fn remove(&mut self, id: SequenceId) -> Option<Sequence> {
+        let parted = {
+            let mut all = self.running.iter_mut().chain(&mut self.preempted).chain(self.waiting.iter_mut());
+            all.find_map(|sequence| sequence.part(id))
+        };
+        if parted.is_some() {
+            return parted;
+        }
         let mut sequence = if let Some(position) = self.running.iter().position(|s| s.id == id) {
             self.running.remove(position)
         } else if let Some(position) = self.preempted.iter().position(|s| s.id == id) {
@@ -157,34 +173,48 @@ impl Scheduler {
         assert_eq!(batch.predicting().count(), predicted.len(), "a token for each sequence that predicts");
         let mut predicted = predicted.iter();
         for slice in &batch.slices {
-            let token = if slice.predicts { predicted.next() } else { None };
+            let tokens = predicted.by_ref().take(if slice.predicts { slice.ids().count() } else { 0 });
+            let tokens: Vec<(SequenceId, u32)> = slice.ids().zip(tokens.copied()).collect();
             // A sequence that was aborted meanwhile is gone.
-            if let Some(sequence) = self.running.iter_mut().find(|s| s.id == slice.id) {
-                sequence.cached = slice.cached + slice.tokens.len();
-                sequence.tokens.extend(token);
-                self.cache.publish(sequence);
+            if let Some(index) = self.running.iter().position(|s| s.id == slice.id) {
+                self.running[index].cached = slice.cached + slice.tokens.len();
+                self.cache.publish(&mut self.running[index]);
+                self.grow(index, &tokens);
             }
         }
     }
 
-    /// A sequence that is waiting or running.
+    /// Adds a token to a running sequence, and to each of its siblings, which become sequences by themselves.
+    fn grow(&mut self, index: usize, tokens: &[(SequenceId, u32)]) {
+        let Some((&(_, first), others)) = tokens.split_first() else { return };
+        let sequence = &mut self.running[index];
+        for &(id, token) in others.iter().filter(|(id, _)| sequence.siblings.contains(id)) {
+            let mut sibling = self.cache.fork(sequence, id);
+            sibling.tokens.push(token);
+            self.preempted.push_back(sibling);
+        }
+        sequence.siblings.clear();
+        sequence.tokens.push(first);
+    }
+
+    /// A sequence that is waiting or running; the one that is read in its place if it is a sibling.
     pub fn get(&self, id: SequenceId) -> Option<&Sequence> {
-        self.running.iter().chain(self.queued()).find(|sequence| sequence.id == id)
+        self.running.iter().chain(self.queued()).find(|sequence| sequence.ids().any(|other| other == id))
     }
 
     /// Whether there is nothing left to run.
     pub fn is_idle(&self) -> bool {
-        self.running.is_empty() && self.num_waiting() == 0
+        self.running.is_empty() && self.queued().next().is_none()
     }
 
     /// Sequences that run.
     pub fn num_running(&self) -> usize {
-        self.running.len()
+        self.running.iter().map(|sequence| sequence.ids().count()).sum()
     }
 
     /// Sequences that wait for room.
     pub fn num_waiting(&self) -> usize {
-        self.preempted.len() + self.waiting.len()
+        self.queued().map(|sequence| sequence.ids().count()).sum()
     }
 
     /// Tokens that waiting sequences have to run before they can go on.
@@ -214,12 +244,18 @@ impl Scheduler {
 
     /// Starts the sequence that is next, if there is room for it and it has `few_enough` tokens to run.
     fn start_next(&mut self, few_enough: impl FnOnce(usize) -> bool) -> bool {
-        if let Some(sequence) = self.preempted.front_mut() {
-            let starts = few_enough(sequence.pending()) && self.cache.start(sequence);
-            if starts {
-                self.running.extend(self.preempted.pop_front());
+        if let Some(sequence) = self.preempted.front() {
+            if !few_enough(sequence.pending()) {
+                return false;
             }
-            return starts;
+            while !self.cache.start(&mut self.preempted[0]) {
+                // If nothing runs, no other pages ever become free.
+                if !self.running.is_empty() || !self.take_back(1) {
+                    return false;
+                }
+            }
+            self.running.extend(self.preempted.pop_front());
+            return true;
         }
         let Some(index) = self.waiting.next() else { return false };
         let sequence = self.waiting.get_mut(index);
@@ -228,6 +264,15 @@ impl Scheduler {
             self.running.extend(self.waiting.start(index));
         }
         starts
+    }
+
+    /// Takes the pages of the last of those that wait with pages, but for the first `spared` that wait.
+    fn take_back(&mut self, spared: usize) -> bool {
+        let mut waiting = self.preempted.iter_mut().skip(spared);
+        let Some(last) = waiting.rfind(|sequence| !sequence.pages.is_empty()) else { return false };
+        self.cache.release(last);
+        self.preemptions += 1;
+        true
     }
 
     /// A decode step of those that still run, if the last plan was for one more.
@@ -272,7 +317,8 @@ impl Scheduler {
     /// until someone else has ended: an older sequence has taken some of what it needs.
     fn start_beside(&mut self, counts: &mut Vec<usize>, mut budget: Budget) {
         let mut prefilling = self.running.iter().filter(|sequence| !sequence.decodes()).count();
-        while budget.tokens.min(budget.prefill) > 0
+        while budget.tokens > 0
+            && (budget.prefill > 0 || self.preempted.front().is_some_and(Sequence::decodes))
             && counts.len() == self.running.len()
             && self.running.len() < self.limits.max_cache_batch_size
             && prefilling < self.limits.max_ce_batch_size
@@ -282,7 +328,7 @@ impl Scheduler {
             let count = budget.allows(started);
             budget.spend(started, count);
             counts.push(count);
-            prefilling += 1;
+            prefilling += usize::from(!started.decodes());
         }
     }
 
@@ -321,6 +367,9 @@ impl Scheduler {
             let sequence = &mut self.running[index];
             if self.cache.grow(sequence, sequence.cached + count) {
                 return true;
+            }
+            if self.take_back(0) {
+                continue;
             }
             let mut newest = self.running.pop().expect("running[index] exists");
             self.cache.release(&mut newest);

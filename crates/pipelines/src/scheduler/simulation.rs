@@ -16,21 +16,21 @@ fn digest(before: u64, token: u32) -> u64 {
     (before ^ u64::from(token + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
 }
 
-/// The next token, from the slots of all tokens so far.
-fn predict(slots: impl Iterator<Item = u64>) -> u32 {
-    let all = slots.fold(0u64, |sum, slot| sum.wrapping_mul(31).wrapping_add(slot));
+/// The next token of a sequence, from the slots of all tokens so far.
+fn predict(id: SequenceId, slots: impl Iterator<Item = u64>) -> u32 {
+    let all = slots.fold(id.0, |sum, slot| sum.wrapping_mul(31).wrapping_add(slot));
     ((all >> 32) % u64::from(VOCAB)) as u32
 }
 
 /// What a prompt is continued with, alone.
-fn continuation(prompt: &[u32], max_tokens: usize) -> Vec<u32> {
+fn continuation(id: SequenceId, prompt: &[u32], max_tokens: usize) -> Vec<u32> {
     let (mut tokens, mut slots, mut last) = (prompt.to_vec(), Vec::new(), 0);
     while tokens.len() < max_tokens {
         for &token in &tokens[slots.len()..] {
             last = digest(last, token);
             slots.push(last);
         }
-        tokens.push(predict(slots.iter().copied()));
+        tokens.push(predict(id, slots.iter().copied()));
     }
     tokens
 }
@@ -60,9 +60,12 @@ impl Machine {
                 self.slots[slot] = digest(before, token);
             }
         }
-        let seen = |slice: &Slice| slice.cached + slice.tokens.len();
-        let predicted = batch.slices.iter().filter(|slice| slice.predicts);
-        predicted.map(|s| predict((0..seen(s)).map(|position| self.slots[self.slot(s, position)]))).collect()
+        let predict_all = |slice: &Slice| -> Vec<u32> {
+            let seen = 0..slice.cached + slice.tokens.len();
+            let stored: Vec<u64> = seen.map(|position| self.slots[self.slot(slice, position)]).collect();
+            slice.ids().map(|id| predict(id, stored.iter().copied())).collect()
+        };
+        batch.slices.iter().filter(|slice| slice.predicts).flat_map(predict_all).collect()
     }
 }
 
@@ -70,7 +73,10 @@ impl Machine {
 #[derive(Debug, Clone)]
 struct Arrival {
     step: usize,
-    cancelled: Option<usize>,
+    /// How many others have the same prompt.
+    siblings: usize,
+    /// When one of them is cancelled, and which.
+    cancelled: Option<(usize, usize)>,
     prompt: Vec<u32>,
     max_new: usize,
     salt: Option<&'static str>,
@@ -108,14 +114,16 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
     });
     let prompt = (beginning, prop::collection::vec(0..VOCAB, 1..6))
         .prop_map(|(beginning, end): (Vec<u32>, Vec<u32>)| [beginning, end].concat());
-    let cancelled = prop::option::weighted(0.2, 0..20usize);
+    let siblings = prop_oneof![2 => Just(0), 1 => 1..5usize];
+    let cancelled = prop::option::weighted(0.3, (0..20usize, 0..5usize));
     let salt = prop::sample::select(vec![None, None, Some("a"), Some("")]);
     let turn = (prop::sample::select(vec![None, None, Some("a"), Some("b")]), -1..2i32);
-    let arrival = (0..30usize, cancelled, prompt, 1..20usize, salt, turn, prop::bool::weighted(0.2))
-        .prop_map(|(step, after, prompt, max_new, salt, (tenant, priority), compute_all)| {
-            let cancelled = after.map(|after| step + after);
-            Arrival { step, cancelled, prompt, max_new, salt, tenant, priority, compute_all }
-        });
+    let arrival =
+        ((0..30usize, siblings), cancelled, prompt, 1..20usize, salt, turn, prop::bool::weighted(0.2))
+            .prop_map(|((step, siblings), after, prompt, max_new, salt, (tenant, priority), compute_all)| {
+                let cancelled = after.map(|(after, which)| (step + after, which % (siblings + 1)));
+                Arrival { step, siblings, cancelled, prompt, max_new, salt, tenant, priority, compute_all }
+            });
     prop::collection::vec(arrival, 1..12)
 }
 
@@ -172,19 +180,25 @@ impl Mix {
         Scheduler::new(self.limits, batching, cache)
     }
 
-    fn add_and_cancel(&self, step: usize, scheduler: &mut Scheduler) {
-        for (id, arrival) in (0..).map(SequenceId).zip(&self.arrivals) {
+    /// `started` follows those that stand for their siblings from now on.
+    fn add_and_cancel(&self, step: usize, scheduler: &mut Scheduler, started: &mut [SequenceId]) {
+        for (index, arrival) in self.arrivals.iter().enumerate() {
+            let ids: Vec<SequenceId> = arrival.ids(index).collect();
             if arrival.step == step {
                 let max_tokens = arrival.prompt.len() + arrival.max_new;
-                let mut sequence = Sequence::new(id, arrival.prompt.clone(), max_tokens);
+                let mut sequence = Sequence::new(ids[0], arrival.prompt.clone(), max_tokens);
+                sequence.siblings = ids[1..].to_vec();
                 sequence.cache_salt = arrival.salt.map(Into::into);
                 sequence.compute_all = arrival.compute_all;
                 sequence.tenant = arrival.tenant.map(Into::into);
                 sequence.priority = arrival.priority;
                 scheduler.add(sequence).unwrap();
             }
-            if arrival.cancelled == Some(step) {
-                scheduler.remove(id);
+            let Some((_, which)) = arrival.cancelled.filter(|&(when, _)| when == step) else { continue };
+            let next = scheduler.get(ids[which]).and_then(|s| s.siblings.first().copied());
+            scheduler.remove(ids[which]);
+            for place in started.iter_mut().filter(|id| **id == ids[which]) {
+                *place = next.unwrap_or(*place);
             }
         }
     }
@@ -197,7 +211,7 @@ impl Mix {
         let mut started: Vec<SequenceId> = Vec::new();
         for step in 0.. {
             assert!(step < 2000, "it never ends");
-            self.add_and_cancel(step, &mut scheduler);
+            self.add_and_cancel(step, &mut scheduler, &mut started);
             if step == self.reset {
                 scheduler.reset_prefixes();
             }
@@ -230,15 +244,24 @@ impl Mix {
             }
         }
         assert_eq!(scheduler.cache().num_free(), scheduler.cache().num_pages(), "all pages come back");
-        for (id, arrival) in (0..).map(SequenceId).zip(&self.arrivals) {
-            match finished.get(&id) {
-                Some(tokens) => {
-                    let expected = continuation(&arrival.prompt, arrival.prompt.len() + arrival.max_new);
-                    assert_eq!(*tokens, expected, "{id:?}");
-                }
-                None => assert!(arrival.cancelled.is_some(), "{id:?} was lost"),
+        for (index, arrival) in self.arrivals.iter().enumerate() {
+            for (sibling, id) in arrival.ids(index).enumerate() {
+                let Some(tokens) = finished.get(&id) else {
+                    let cancelled = arrival.cancelled.is_some_and(|(_, which)| which == sibling);
+                    assert!(cancelled, "{id:?} was lost");
+                    continue;
+                };
+                let expected = continuation(id, &arrival.prompt, arrival.prompt.len() + arrival.max_new);
+                assert_eq!(*tokens, expected, "{id:?}");
             }
         }
+    }
+}
+
+impl Arrival {
+    /// The names of the sequence and its siblings.
+    fn ids(&self, index: usize) -> impl Iterator<Item = SequenceId> + use<> {
+        (0..=self.siblings as u64).map(move |sibling| SequenceId(10 * index as u64 + sibling))
     }
 }
 

@@ -377,3 +377,76 @@ fn prompts_get_a_token_a_step_however_slow_decoding_is() {
          2:1+1!",
     );
 }
+
+/// A sequence with siblings of the next numbers.
+fn with_siblings(sequence: Sequence, count: u64) -> Sequence {
+    let first = sequence.id.0;
+    Sequence { siblings: (first + 1..=first + count).map(SequenceId).collect(), ..sequence }
+}
+
+#[test]
+fn siblings_read_their_prompt_once_and_share_its_pages() {
+    // 20 tokens are two pages, of which the second is copied for each of the others.
+    let mut scheduler = continuous(limits(16), KvCache::paged(8, 16));
+    scheduler.add(with_siblings(distinct(0, 20, 22), 2)).unwrap();
+    let script = Script::new(scheduler, &[]);
+    let script = Script { prefill: 1, ..script }.run();
+    let copy = |to| PageCopy { from: 1, to };
+    assert_eq!(script.copies, [copy(2), copy(3)]);
+    script.prints("0:0+16\n0:16+4!\n0:20+1! 1:20+1! 2:20+1!");
+    // A prompt that fills its pages needs no copies.
+    let mut scheduler = continuous(limits(64), KvCache::paged(8, 16));
+    scheduler.add(with_siblings(distinct(0, 16, 18), 1)).unwrap();
+    let script = Script::new(scheduler, &[]).run();
+    assert!(script.copies.is_empty());
+    script.prints("0:0+16!\n0:16+1! 1:16+1!");
+}
+
+#[test]
+fn siblings_wait_with_their_pages_and_give_them_back_first() {
+    // One place: the others wait with the pages, and the last of them takes the page that is left to it as its own.
+    let limits = Limits { max_cache_batch_size: 1, ..limits(64) };
+    let mut scheduler = continuous(limits, KvCache::paged(3, 16));
+    scheduler.add(with_siblings(distinct(0, 20, 23), 2)).unwrap();
+    let script = Script::new(scheduler, &[]).run();
+    assert_eq!((script.scheduler.preemptions(), script.copies.len()), (0, 1));
+    script.prints("0:0+20!\n0:20+1!\n0:21+1!\n1:20+1!\n1:21+1!\n2:20+1!\n2:21+1!");
+    // An older one needs pages: siblings that wait give theirs back first, and read all their tokens again.
+    let limits = Limits { max_cache_batch_size: 2, ..limits };
+    let mut scheduler = continuous(limits, KvCache::paged(3, 16));
+    scheduler.add(distinct(9, 15, 19)).unwrap();
+    scheduler.add(with_siblings(distinct(0, 20, 24), 1)).unwrap();
+    let script = Script::new(scheduler, &[]).run();
+    assert_eq!(script.scheduler.preemptions(), 2);
+    script.prints(
+        "9:0+15! 0:0+20!
+         9:15+1! 0:20+1!
+         9:16+1!
+         9:17+1!
+         0:0+22!
+         0:22+1!
+         1:0+21!
+         1:21+1!
+         1:22+1!",
+    );
+}
+
+#[test]
+fn siblings_without_shared_pages_run_by_themselves() {
+    let mut scheduler = continuous(limits(64), KvCache::slots(4, 16, 16));
+    scheduler.add(with_siblings(distinct(0, 4, 5), 2)).unwrap();
+    assert_eq!((scheduler.num_waiting(), scheduler.queued_tokens()), (3, 12));
+    Script::new(scheduler, &[]).run().prints("0:0+4! 1:0+4! 2:0+4!");
+}
+
+#[test]
+fn a_sibling_that_is_cancelled_leaves_the_others() {
+    for cancelled in 0..3 {
+        let mut scheduler = continuous(limits(4), KvCache::paged(8, 16));
+        scheduler.add(with_siblings(distinct(0, 6, 8), 2)).unwrap();
+        let script = Script::new(scheduler, &[]).at(1, Command::Cancel(cancelled)).run();
+        let left: Vec<u64> = (0..3).filter(|&id| id != cancelled).collect();
+        let (one, other) = (left[0], left[1]);
+        script.prints(&format!("0:0+4\n{one}:4+2!\n{one}:6+1! {other}:6+1!"));
+    }
+}

@@ -73,8 +73,8 @@ impl Waiting {
         self.places.iter().map(|place| &place.sequence)
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.places.len()
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Sequence> {
+        self.places.iter_mut().map(|place| &mut place.sequence)
     }
 
     fn take(&mut self, index: usize) -> Option<Sequence> {

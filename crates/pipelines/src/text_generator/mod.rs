@@ -198,7 +198,8 @@ impl TextGenerator {
         Ok(AsyncTextStream::new(stream))
     }
 
-    /// Several answers to one prompt, made together, with the seeds of [`Request::samples`].
+    /// Several answers to one prompt, made together, with the seeds of [`Request::samples`]. With the paged cache, the prompt
+    /// is computed once ([`Generator::add_all`]).
     ///
     /// # Errors
     /// As [`TextGenerator::stream`], and [`Request::samples`].
@@ -212,7 +213,8 @@ impl TextGenerator {
     }
 
     /// The answers to requests whose prompts are tokens already, in one stream. All of them are queued before the next
-    /// step, so steps and results are the same every time.
+    /// step, so steps and results are the same every time. With the paged cache, neighbors with the same prompt share its
+    /// computation ([`Generator::add_all`]).
     pub fn batch(&self, requests: Vec<Request>) -> BatchStream {
         let tickets = self.queue.enter(&requests);
         let (stream, submissions) = BatchStream::new(&self.worker, requests, tickets);

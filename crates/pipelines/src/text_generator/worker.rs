@@ -82,19 +82,25 @@ impl Work for TextWork {
     type Status = Status;
 
     fn add(&mut self, submissions: Vec<Submission>) {
+        let (mut requests, mut readers) = (Vec::new(), Vec::new());
         for Submission { request, messages, index, ticket, submitted } in submissions {
-            let deadlines = Deadlines::new(&request, submitted);
-            match guarded(|| self.generator.add(request)) {
-                Ok(id) => {
-                    let ticket = Some(ticket);
-                    let backlog = VecDeque::new();
-                    let reader = Reader { index, messages, backlog, ticket, deadlines, over: false };
-                    self.readers.insert(id, reader);
-                }
+            let (deadlines, backlog) = (Deadlines::new(&request, submitted), VecDeque::new());
+            requests.push(request);
+            readers.push(Reader { index, messages, backlog, ticket: Some(ticket), deadlines, over: false });
+        }
+        let ids = guarded(|| Ok(self.generator.add_all(requests)));
+        let ids = ids.unwrap_or_else(|error| {
+            let defect = error.to_string();
+            readers.iter().map(|_| Err(Error::Defect(defect.clone()))).collect()
+        });
+        for (id, reader) in ids.into_iter().zip(readers) {
+            match id {
+                Ok(id) => drop(self.readers.insert(id, reader)),
                 Err(error) => {
                     let event = EventKind::Failed(Arc::new(error));
+                    let message = Message { index: reader.index, at: Instant::now(), event };
                     // The channel has room for an event of each of its requests.
-                    let _ = messages.try_send(Message { index, at: Instant::now(), event });
+                    let _ = reader.messages.try_send(message);
                 }
             }
         }
