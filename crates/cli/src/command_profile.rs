@@ -123,6 +123,7 @@ impl CommandProfile for Serve {
         ("kv_cache_page_size", PAGE_SIZE),
         ("enable_prefix_caching", "true"),
         ("enable_echo", "true"),
+        ("max_step_ms", "100"),
     ];
     const SHORT_MODEL: &'static str = "Model files, folders or hub repos [default: the built-in storyteller]";
 }
