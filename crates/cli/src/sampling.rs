@@ -1,8 +1,6 @@
 //! Sampling parameters: flags override the model's recommendation, which overrides our defaults.
 
-use std::hash::{BuildHasher, RandomState};
-
-use pipelines::{Plan, Request, SamplingOptions};
+use pipelines::{Plan, Request, SamplingOptions, random_seed};
 
 use crate::model::Source;
 use crate::parse;
@@ -141,11 +139,6 @@ fn frequency_penalty(text: &str) -> Result<f32, String> {
 
 fn presence_penalty(text: &str) -> Result<f32, String> {
     parse::sampling(text, |params, value| params.presence_penalty = value)
-}
-
-/// A random seed, short enough to retype.
-fn random_seed() -> u64 {
-    RandomState::new().hash_one(std::process::id()) >> 32
 }
 
 #[cfg(test)]

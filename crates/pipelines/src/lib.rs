@@ -40,7 +40,7 @@ pub use embedding_model::EmbeddingModel;
 pub use error::Error;
 pub use generator::{
     Event, EventKind, FinishReason, FinishedRequests, Generator, Histogram, MAX_SAMPLES, MAX_STOP_BYTES,
-    MAX_STOP_TOKENS, MAX_STOPS, Request, Status, TokenLogprob, TokenLogprobs, Warning,
+    MAX_STOP_TOKENS, MAX_STOPS, Request, Status, TokenLogprob, TokenLogprobs, Warning, random_seed,
 };
 pub use kv_cache::{KvCache, Page, PageCopy, PrefixStats, Sequence, SequenceId};
 pub use memory::{Fitting, MemoryPlan, OutOfMemory, available as available_memory, limit as memory_limit};

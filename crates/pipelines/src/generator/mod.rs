@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use active::{Active, Outcome, Run};
 pub use event::{Event, EventKind, FinishReason, TokenLogprob, TokenLogprobs, Warning};
-pub use request::{MAX_SAMPLES, MAX_STOP_BYTES, MAX_STOP_TOKENS, MAX_STOPS, Request};
+pub use request::{MAX_SAMPLES, MAX_STOP_BYTES, MAX_STOP_TOKENS, MAX_STOPS, Request, random_seed};
 pub(crate) use request_limits::RequestLimits;
 pub use status::{FinishedRequests, Histogram, Status};
 

@@ -1,6 +1,7 @@
 //! What is asked for: a prompt, how its tokens are chosen, and when to stop.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use tensor::philox;
@@ -17,7 +18,7 @@ pub struct Request {
     pub prompt: Vec<u32>,
     /// How tokens are chosen. What is open here is as in [`Plan::sampling_defaults`](crate::Plan::sampling_defaults).
     pub sampling: SamplingOptions,
-    /// Where the random numbers come from: [`SamplingParams::seed`].
+    /// Where the random numbers come from: [`SamplingParams::seed`]. [`random_seed`](crate::random_seed) draws one.
     pub seed: u64,
     /// Added to the logits of these tokens: [`SamplingParams::logit_bias`].
     pub logit_bias: BTreeMap<u32, f32>,
@@ -147,6 +148,11 @@ impl Request {
     }
 }
 
+/// A random seed for a request without one, short enough to retype. Callers should say which it was.
+pub fn random_seed() -> u64 {
+    RandomState::new().hash_one(std::process::id()) >> 32
+}
+
 /// The seed of one of several answers. Counters of this form are never those of a draw, whose third word is 0.
 fn derived_seed(seed: u64, index: u32) -> u64 {
     if index == 0 {
@@ -200,6 +206,12 @@ mod tests {
         for field in ["temperature", "stop", "min_new_tokens is 5: give at most max_new_tokens, which is 4"] {
             assert!(text.contains(field), "{text}");
         }
+    }
+
+    #[test]
+    fn random_seeds_differ_and_are_short() {
+        let seeds: std::collections::HashSet<u64> = (0..100).map(|_| random_seed()).collect();
+        assert!(seeds.len() > 98 && seeds.iter().all(|&seed| seed <= u64::from(u32::MAX)));
     }
 
     #[test]
