@@ -56,9 +56,10 @@ pub use scheduler::{Batching, Limits, MAX_PASSES, Scheduler, TooLong};
 pub use scorer::{Divergence, divergence, log_probabilities, log_probability, visit_logits};
 pub use sources::MemoryBytes;
 pub use text::{
-    AddSpecial, Answer, AnswerEvent, AnswerFormat, AnswerParser, ChatContext, ChatTemplate, Detokenizer,
-    Error as TextError, Moment, ParseSpecial, Piece, SkipSpecial, Tokenizer, Tool, ToolCall, ToolChoice,
-    answer, chat_template, detokenizer, tokenizer,
+    AddSpecial, Answer, AnswerEvent, AnswerFormat, AnswerParser, ChatContext, ChatTemplate, Constraint,
+    ConstraintError, Detokenizer, Error as TextError, Grammar, GrammarCompiler, Moment, ParseSpecial, Piece,
+    SkipSpecial, Tokenizer, Tool, ToolCall, ToolChoice, answer, chat_template, constraint, detokenizer,
+    tokenizer,
 };
 pub use text_generator::{
     AsyncTextStream, BatchEvent, BatchStream, Chat, ChatMessage, Completion, HIGH_WATER, IndexedCompletion,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use engine::{InferenceSession, Model, Progress};
 use models::{Checkpoint, Decoder, Network};
 use tensor::DType;
-use text::{ChatTemplate, Tokenizer};
+use text::{ChatTemplate, GrammarCompiler, Tokenizer};
 
 use crate::compiled::{CompiledPlan, Loaded};
 use crate::plan::Plan;
@@ -13,7 +13,10 @@ use crate::runner::Runner;
 use crate::{Error, OutOfMemory, memory};
 
 /// A model ready to write.
-pub struct TextModel(Loaded);
+pub struct TextModel {
+    loaded: Loaded,
+    grammars: GrammarCompiler,
+}
 
 impl CompiledPlan {
     /// Fetches the weights if need be, binds and packs them, and builds the tokenizer meanwhile. Calls `progress` after
@@ -27,7 +30,9 @@ impl CompiledPlan {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<TextModel, Error> {
         check_writes(self.plan())?;
-        self.init(session, progress).map(TextModel)
+        let loaded = self.init(session, progress)?;
+        let grammars = GrammarCompiler::new(Arc::clone(&loaded.tokenizer));
+        Ok(TextModel { loaded, grammars })
     }
 }
 
@@ -43,22 +48,27 @@ impl TextModel {
 
     /// The plan that it was loaded with.
     pub fn plan(&self) -> &Plan {
-        &self.0.plan
+        &self.loaded.plan
     }
 
     /// The model as a value.
     pub fn decoder(&self) -> &Decoder {
-        self.0.checkpoint.decoder().expect("only decoders are initialized")
+        self.loaded.checkpoint.decoder().expect("only decoders are initialized")
     }
 
     /// The checkpoint.
     pub fn checkpoint(&self) -> &Checkpoint {
-        &self.0.checkpoint
+        &self.loaded.checkpoint
     }
 
     /// The tokenizer.
     pub fn tokenizer(&self) -> &Arc<Tokenizer> {
-        &self.0.tokenizer
+        &self.loaded.tokenizer
+    }
+
+    /// Compiles constraints for its tokenizer.
+    pub fn grammars(&self) -> &GrammarCompiler {
+        &self.grammars
     }
 
     /// The chat template of the model's files; `None` if there is none.
@@ -66,22 +76,22 @@ impl TextModel {
     /// # Errors
     /// If it is not a valid template.
     pub fn chat_template(&self) -> Result<Option<ChatTemplate>, Error> {
-        self.0.plan.chat_template()
+        self.loaded.plan.chat_template()
     }
 
     /// The executable.
     pub fn model(&self) -> &Model {
-        &self.0.model
+        &self.loaded.model
     }
 
     /// Tokens in a page of the KV cache.
     pub fn page_size(&self) -> usize {
-        self.0.plan.config().kv_cache_page_size
+        self.loaded.plan.config().kv_cache_page_size
     }
 
     /// The dtype of the KV cache.
     pub fn cache_dtype(&self) -> DType {
-        self.0.plan.cache_dtype()
+        self.loaded.plan.cache_dtype()
     }
 
     /// A runner with a cache of `pages` pages.
@@ -90,8 +100,8 @@ impl TextModel {
     /// If that does not fit into the memory that is free, or the system refuses it.
     pub fn runner(&self, pages: usize) -> Result<Runner, OutOfMemory> {
         let tokens = pages.saturating_mul(self.page_size());
-        memory::check(0, (tokens as u64).saturating_mul(self.0.plan.cache_bytes_per_token()), tokens)?;
-        Runner::new(self.0.model.clone(), pages, self.decoder().vocab)
+        memory::check(0, (tokens as u64).saturating_mul(self.loaded.plan.cache_bytes_per_token()), tokens)?;
+        Runner::new(self.loaded.model.clone(), pages, self.decoder().vocab)
     }
 }
 

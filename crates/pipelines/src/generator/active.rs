@@ -4,7 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::event::{EventKind, FinishReason, TokenLogprobs, Warning};
+use super::guide::Guide;
 use super::request::Request;
+use text::constraint::{Matcher, TokenMask};
 use text::stop_strings::{StopSearch, StopStrings};
 use text::{Detokenizer, SkipSpecial, Tokenizer};
 
@@ -26,6 +28,10 @@ pub(super) struct Active {
     /// Empty where the sampling does not look back.
     history: TokenCounts,
     stops: StopSearch,
+    /// If the answer must have a form.
+    guide: Option<Guide>,
+    /// Tokens that follow the last one in any case, and were reported with it.
+    forced: Vec<u32>,
     /// What cannot be chosen before `min_new_tokens`.
     forbidden: Vec<u32>,
     /// How many of the most probable tokens to report beside each of the prompt's.
@@ -66,6 +72,7 @@ impl Active {
     /// What is open in the request's sampling, `defaults` say.
     pub(super) fn new(
         request: Request,
+        matcher: Option<Matcher>,
         defaults: SamplingOptions,
         tokenizer: &Arc<Tokenizer>,
         enable_echo: bool,
@@ -76,11 +83,18 @@ impl Active {
         let reports_prompt = request.echo || scores.is_some();
         let before: &[u32] = if reports_prompt { &[] } else { &request.prompt };
         let skip = if request.show_special_tokens { SkipSpecial::No } else { SkipSpecial::Yes };
-        let detokenizer = Detokenizer::after(Arc::clone(tokenizer), skip, before)
+        let mut detokenizer = Detokenizer::after(Arc::clone(tokenizer), skip, before)
             .showing(request.shown_special_tokens.clone());
-        let eos = tokenizer.eos_ids().iter().filter(|_| !request.ignore_eos);
+        if matcher.is_some() && !reports_prompt {
+            detokenizer.begin();
+        }
+        let (ignored, eos): (Vec<u32>, Vec<u32>) =
+            tokenizer.eos_ids().iter().partition(|_| request.ignore_eos);
+        let guide = |matcher| Guide::new(matcher, request.stop_token_ids.clone(), ignored);
         Active {
-            forbidden: eos.chain(&request.stop_token_ids).copied().collect(),
+            guide: matcher.map(guide),
+            forced: Vec::new(),
+            forbidden: eos.into_iter().chain(request.stop_token_ids.iter().copied()).collect(),
             history: if params.uses_history() {
                 TokenCounts::new(&request.prompt)
             } else {
@@ -104,10 +118,25 @@ impl Active {
         self.scores.is_some()
     }
 
+    /// Whether its answer must have a form.
+    pub(super) fn is_guided(&self) -> bool {
+        self.guide.is_some()
+    }
+
+    /// What says which tokens may come next.
+    pub(super) fn guide(&mut self) -> Option<&mut Guide> {
+        self.guide.as_mut()
+    }
+
+    /// The tokens that follow the one that the last step chose in any case.
+    pub(super) fn take_forced(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.forced)
+    }
+
     /// Reports what a step brings.
     ///
     /// # Errors
-    /// If there is no token to choose.
+    /// If there is no token to choose, or its constraint cannot be enforced any further.
     pub(super) fn take(
         &mut self,
         run: &Run<'_>,
@@ -127,19 +156,36 @@ impl Active {
             self.finish(FinishReason::Length, events);
             return Ok(Outcome::Over);
         }
+        let mask = self.guide.as_mut().map(Guide::mask).transpose()?;
         let row = Row {
             logits: run.logits.row(run.rows.end - 1),
             params: &self.params,
             history: &self.history,
             position: run.sequence.tokens.len() as u64,
-            allowed: None,
+            allowed: mask.as_ref().map(TokenMask::words),
             forbidden: if self.may_stop() { &[] } else { &self.forbidden },
         };
         let sampled = sampler.sample(&row)?;
         let token = sampled.token;
-        let full = run.sequence.tokens.len() + 1 >= run.sequence.max_tokens;
-        let over = self.accept(sampled, full, events);
+        let room = run.sequence.max_tokens - run.sequence.tokens.len();
+        let over = self.accept(sampled, room == 1, events)? || self.accept_forced(room - 1, events)?;
         Ok(if over { Outcome::Over } else { Outcome::Grew(token) })
+    }
+
+    /// Reports the tokens that follow in any case, up to so many, and says whether one is the last. Their logits are not
+    /// computed, so they wait for their steps if these are to be reported.
+    fn accept_forced(&mut self, room: usize, events: &mut Vec<EventKind>) -> Result<bool, Error> {
+        while self.params.logprobs.is_none()
+            && let Some(token) = self.guide.as_ref().and_then(Guide::forced)
+            && (self.may_stop() || !self.forbidden.contains(&token))
+        {
+            let is_last = self.forced.len() + 1 == room;
+            if self.accept(Sampled { token, logprobs: None }, is_last, events)? {
+                return Ok(true);
+            }
+            self.forced.push(token);
+        }
+        Ok(false)
     }
 
     /// Whether as many tokens were made as must be.
@@ -168,14 +214,15 @@ impl Active {
     }
 
     /// Reports a chosen token, and says whether it is the last.
-    fn accept(&mut self, sampled: Sampled, full: bool, events: &mut Vec<EventKind>) -> bool {
+    fn accept(&mut self, sampled: Sampled, full: bool, events: &mut Vec<EventKind>) -> Result<bool, Error> {
         let token = sampled.token;
         if !self.request.ignore_eos && self.tokenizer.eos_ids().contains(&token) {
-            return self.finish(FinishReason::Stop, events);
+            return Ok(self.finish(FinishReason::Stop, events));
         }
         if self.request.stop_token_ids.contains(&token) {
-            return self.finish(FinishReason::StopToken(token), events);
+            return Ok(self.finish(FinishReason::StopToken(token), events));
         }
+        self.guide.as_mut().map_or(Ok(()), |guide| guide.advance(token))?;
         if self.params.uses_history() {
             self.history.push(token);
         }
@@ -189,9 +236,12 @@ impl Active {
         if let Some(stop) = stop {
             let reason = FinishReason::StopString(stop);
             events.push(EventKind::Finished { reason, text: String::new() });
-            return true;
+            return Ok(true);
         }
-        full && self.finish(FinishReason::Length, events)
+        if self.guide.as_ref().is_some_and(Guide::is_complete) {
+            return Ok(self.finish(FinishReason::Stop, events));
+        }
+        Ok(full && self.finish(FinishReason::Length, events))
     }
 
     /// Reports the end, with all that was held back. Always true: the sequence is over.

@@ -2,7 +2,9 @@
 
 mod active;
 mod event;
+mod guide;
 mod limits;
+mod prepared;
 mod request;
 mod request_limits;
 mod status;
@@ -19,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use active::{Active, Outcome, Run};
 pub use event::{Event, EventKind, FinishReason, TokenLogprob, TokenLogprobs, Warning};
+pub(crate) use prepared::Prepared;
 pub use request::{MAX_SAMPLES, MAX_STOP_BYTES, MAX_STOP_TOKENS, MAX_STOPS, Request, random_seed};
 pub(crate) use request_limits::RequestLimits;
 pub use status::{FinishedRequests, Histogram, Status};
@@ -32,6 +35,7 @@ use crate::sampler::Sampler;
 use crate::sampling_options::SamplingOptions;
 use crate::scheduler::Scheduler;
 use crate::text_model::TextModel;
+use guide::Guide;
 use step_budget::StepBudget;
 
 /// Continues many prompts together. What a request gets depends on that request alone: not on the others, nor on
@@ -132,7 +136,7 @@ impl Generator {
     ///
     /// # Errors
     /// If the prompt is empty, has tokens that the model does not know, is too long for `max_length`, the model or
-    /// the cache, or other fields are out of range.
+    /// the cache, other fields are out of range, or the constraint cannot be enforced.
     pub fn add(&mut self, request: Request) -> Result<SequenceId, Error> {
         self.add_all(vec![request]).remove(0)
     }
@@ -140,10 +144,23 @@ impl Generator {
     /// Queues requests, each as [`Generator::add`] does. With the paged cache, neighbors with the same prompt, bounds and
     /// tenant share the computation of the prompt and its pages.
     pub fn add_all(&mut self, requests: Vec<Request>) -> Vec<Result<SequenceId, Error>> {
+        let prepare = |request| {
+            self.limits.check(&request)?;
+            Prepared::new(request, &self.model)
+        };
+        let prepared = requests.into_iter().map(prepare).collect();
+        self.add_prepared(prepared)
+    }
+
+    /// As [`Generator::add_all`], of requests whose constraints are compiled, or cannot be.
+    pub(crate) fn add_prepared(
+        &mut self,
+        requests: Vec<Result<Prepared, Error>>,
+    ) -> Vec<Result<SequenceId, Error>> {
         let mut sequences: Vec<Sequence> = Vec::new();
         let mut ids = Vec::with_capacity(requests.len());
-        for request in requests {
-            ids.push(self.sequence(request).map(|sequence| {
+        for prepared in requests {
+            ids.push(prepared.and_then(|prepared| self.sequence(prepared)).map(|sequence| {
                 let id = sequence.id;
                 match sequences.last_mut().filter(|last| last.reads_as(&sequence)) {
                     Some(last) => last.siblings.push(id),
@@ -284,17 +301,35 @@ impl Generator {
         }
     }
 
+    /// Runs the model, and meanwhile computes which tokens may come next where a grammar says.
     fn attempt(&mut self, batch: &Batch) -> Result<Logits, Error> {
-        guarded(|| {
-            #[cfg(test)]
-            self.faults.strike(batch)?;
-            self.runner.run_slices(batch)
+        let predicts = |id| batch.predicting().any(|predicting| predicting == id);
+        let active = self.active.iter_mut().filter(|(_, active)| active.is_guided());
+        let guided = active.filter(|(id, _)| predicts(**id));
+        let guides: Vec<&mut Guide> = guided.filter_map(|(_, active)| active.guide()).collect();
+        let runner = &mut self.runner;
+        #[cfg(test)]
+        let faults = &mut self.faults;
+        let mut run = || {
+            guarded(|| {
+                #[cfg(test)]
+                faults.strike(batch)?;
+                runner.run_slices(batch)
+            })
+        };
+        if guides.is_empty() {
+            return run();
+        }
+        rayon::in_place_scope(|scope| {
+            guides.into_iter().for_each(|guide| scope.spawn(|_| guide.compute()));
+            run()
         })
     }
 
     /// Takes the tokens of a step that ran, and says what came of it.
     fn settle(&mut self, batch: &Batch, logits: &Logits) -> Vec<Event> {
         let (mut events, mut tokens, mut over) = (Vec::new(), Vec::new(), Vec::new());
+        let mut forced = Vec::new();
         for (slice, rows) in batch.rows() {
             let sequence = self.scheduler.get(slice.id).expect("a batch is made of sequences");
             // Siblings choose from the same logits, each as it does.
@@ -310,6 +345,7 @@ impl Generator {
                 kinds.iter().for_each(|kind| self.counters.note_event(kind, sequence.prompt));
                 events.extend(kinds.into_iter().map(|kind| Event { id, kind }));
                 over.extend((outcome == Outcome::Over).then_some(id));
+                forced.push((id, active.take_forced()));
                 if slice.predicts {
                     // The scheduler wants a token of each; that of a sequence that is over is not read.
                     tokens.push(if let Outcome::Grew(token) = outcome { token } else { 0 });
@@ -317,6 +353,7 @@ impl Generator {
             }
         }
         self.scheduler.advance(batch, &tokens);
+        forced.iter().for_each(|(id, tokens)| self.scheduler.append(*id, tokens));
         for id in over {
             self.forget(id);
         }
@@ -324,7 +361,8 @@ impl Generator {
     }
 
     /// A sequence that has not run, of a request that was checked.
-    fn sequence(&mut self, request: Request) -> Result<Sequence, Error> {
+    fn sequence(&mut self, prepared: Prepared) -> Result<Sequence, Error> {
+        let Prepared { request, grammar } = prepared;
         let max_tokens = self.limits.check(&request)?;
         let id = SequenceId(self.next_id);
         self.next_id += 1;
@@ -332,7 +370,8 @@ impl Generator {
         let [cache_salt, tenant] =
             [&request.cache_salt, &request.tenant].map(|name| name.as_deref().map(Arc::from));
         let priority = request.priority;
-        let active = Active::new(request, self.sampling, self.model.tokenizer(), self.enable_echo);
+        let matcher = grammar.map(|grammar| grammar.matcher());
+        let active = Active::new(request, matcher, self.sampling, self.model.tokenizer(), self.enable_echo);
         let compute_all = active.scores_prompt();
         self.active.insert(id, active);
         let sequence = Sequence::new(id, prompt, max_tokens);

@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use tensor::philox;
+use text::Constraint;
 
 use crate::Error;
 use crate::error::InvalidField;
@@ -41,6 +42,9 @@ pub struct Request {
     pub stop: Vec<String>,
     /// Tokens that end the answer, and are not part of it.
     pub stop_token_ids: Vec<u32>,
+    /// The form that the answer must have. It ends where its form is complete, whatever `min_new_tokens` and `ignore_eos`
+    /// ask for, and is cut off at `max_new_tokens`, at a stop string, or at one of `stop_token_ids` where it may end.
+    pub constraint: Option<Constraint>,
     /// Whether the prompt's tokens and text come before the answer's.
     pub echo: bool,
     /// Whether to report log-probabilities of the prompt's tokens, and of this many of the most probable in their

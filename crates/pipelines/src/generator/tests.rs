@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::*;
+use crate::Constraint;
 use crate::config::{KVCacheStrategy, PipelineConfig};
 use crate::sampling_options::SamplingOptions;
 use crate::tokenizer::{AddSpecial, ParseSpecial, SkipSpecial};
@@ -545,4 +546,142 @@ fn special_tokens_are_text_if_asked_for() {
     assert_eq!((&hidden.text[..], &hidden.tokens), ("", &shown.tokens));
     assert_eq!(run(&model, chosen).text, shown.text);
     assert_eq!(shown.text, model.tokenizer().token(eos).unwrap().repeat(2));
+}
+
+fn person() -> Constraint {
+    let schema = serde_json::json!({
+        "type": "object",
+        "properties": {
+            "name": { "type": "string", "maxLength": 12 },
+            "age": { "type": "integer", "minimum": 0, "maximum": 150 },
+            "likes": { "type": "array", "items": { "enum": ["trees", "the sea"] }, "minItems": 1, "maxItems": 2 },
+        },
+        "required": ["name", "age", "likes"],
+        "additionalProperties": false,
+    });
+    Constraint::JsonSchema(Arc::new(schema))
+}
+
+fn constrained(model: &TextModel, constraint: Constraint, seed: u64) -> Request {
+    let sampling = SamplingOptions { temperature: Some(2.0), ..SamplingOptions::default() };
+    let constraint = Some(constraint);
+    Request { constraint, sampling, seed, ..request(model, "Once upon a time", 200) }
+}
+
+#[test]
+fn constrained_answers_have_their_form_and_end_with_it() {
+    let model = storyteller();
+    let requests = (0..6)
+        .map(|seed| constrained(&model, person(), seed))
+        .chain([Request { sampling: SamplingOptions::default(), ..constrained(&model, person(), 0) }]);
+    let answers = run_all(&model, &settings(&model), requests.collect());
+    for answer in &answers {
+        assert_eq!((answer.finished, &answer.failed), (Some(FinishReason::Stop), &None), "{answer:?}");
+        let value: serde_json::Value = serde_json::from_str(&answer.text).unwrap();
+        assert!(value["name"].as_str().unwrap().chars().count() <= 12, "{value}");
+        assert!(
+            value["age"].as_u64().unwrap() <= 150 && !value["likes"].as_array().unwrap().is_empty(),
+            "{value}"
+        );
+    }
+    assert!(answers.windows(2).any(|pair| pair[0].text != pair[1].text));
+    // Each gets the same alone.
+    let alone = run(&model, constrained(&model, person(), 3));
+    assert_eq!(alone, answers[3]);
+}
+
+/// With log-probabilities every token has a step of its own; without, forced ones share one.
+#[test]
+fn forced_tokens_run_together_and_change_nothing() {
+    let model = storyteller();
+    let steps = |request: Request| {
+        let mut generator = Generator::with_plan(Arc::clone(&model), &settings(&model)).unwrap();
+        generator.add(request).unwrap();
+        let (mut answer, mut steps) = (Answer::default(), 0);
+        while !generator.is_idle() {
+            generator.step().unwrap().into_iter().for_each(|event| answer.take(event.kind));
+            steps += 1;
+        }
+        (answer, steps)
+    };
+    for penalty in [1.0, 1.3] {
+        let mut base = constrained(&model, person(), 5);
+        base.sampling.repetition_penalty = Some(penalty);
+        let (together, few) = steps(base.clone());
+        let (single, many) = steps(Request { logprobs: Some(0), ..base.clone() });
+        assert_eq!((&together.tokens, &together.text), (&single.tokens, &single.text));
+        assert!(few + 8 < many, "{few} steps, {many} one by one");
+        for max in [1, 5, 9, together.tokens.len() - 1] {
+            let (cut, _) = steps(Request { max_new_tokens: Some(max), ..base.clone() });
+            assert_eq!((cut.tokens.len(), cut.finished), (max, Some(FinishReason::Length)));
+            assert!(together.tokens.starts_with(&cut.tokens));
+        }
+        let stop = vec!["\"age\"".to_string()];
+        let (stopped, _) = steps(Request { stop: stop.clone(), ..base.clone() });
+        let (slowly, _) = steps(Request { stop, logprobs: Some(0), ..base });
+        assert_eq!((&stopped.tokens, &stopped.text), (&slowly.tokens, &slowly.text));
+        assert_eq!(stopped.finished, Some(FinishReason::StopString(0)));
+    }
+}
+
+#[test]
+fn constrained_answers_survive_pauses_and_several_steps_at_once() {
+    let model = storyteller();
+    let several = model
+        .plan()
+        .with(|config| config.max_cache_batch_size(4).max_batch_tokens(7).max_num_steps(4))
+        .unwrap();
+    let base = constrained(&model, person(), 1);
+    let expected = run(&model, base.clone());
+    let mut generator = Generator::with_plan(Arc::clone(&model), &several).unwrap();
+    let id = generator.add(base).unwrap();
+    let (mut answer, mut steps) = (Answer::default(), 0);
+    while !generator.is_idle() || generator.num_paused() > 0 {
+        generator.step().unwrap().into_iter().for_each(|event| answer.take(event.kind));
+        steps += 1;
+        if steps % 5 == 0 {
+            generator.pause(id);
+            generator.resume(id);
+        }
+    }
+    assert_eq!(answer, expected);
+}
+
+/// An expression that may end or go on: the end of text is a token like others there, and only there.
+#[test]
+fn ends_are_chosen_where_the_form_allows_them() {
+    let model = storyteller();
+    let eos = *model.tokenizer().eos_ids().first().unwrap();
+    let base =
+        Request { max_new_tokens: Some(30), ..constrained(&model, Constraint::Regex("(ab)+".into()), 2) };
+    let biased = |bias: f32, more: Request| run(&model, Request { logit_bias: [(eos, bias)].into(), ..more });
+    let short = biased(100.0, base.clone());
+    assert_eq!((short.text.as_str(), short.finished), ("ab", Some(FinishReason::Stop)));
+    let long = biased(-100.0, base.clone());
+    assert_eq!(long.finished, Some(FinishReason::Length));
+    assert!(long.text.len() > 10 && long.text.replace("ab", "").trim_end_matches('a').is_empty(), "{long:?}");
+    let ignoring = biased(100.0, Request { ignore_eos: true, ..base.clone() });
+    assert_eq!(ignoring.finished, Some(FinishReason::Length));
+    let least = biased(100.0, Request { min_new_tokens: 7, ..base.clone() });
+    assert!(least.tokens.len() >= 7 && least.finished == Some(FinishReason::Stop), "{least:?}");
+    // A form that is complete ends the answer, whatever else is asked for.
+    let word = Constraint::choice(["moon"]);
+    let whole = Request { min_new_tokens: 20, ignore_eos: true, ..constrained(&model, word, 2) };
+    let whole = run(&model, whole);
+    assert_eq!((whole.text.as_str(), whole.finished), ("moon", Some(FinishReason::Stop)));
+    // A stop token may come where the answer may end.
+    let comma = encode(&model, ",").pop().unwrap();
+    let stopped = Request { stop_token_ids: vec![comma], logit_bias: [(comma, 100.0)].into(), ..base };
+    let stopped = run(&model, stopped);
+    assert_eq!((stopped.text.as_str(), stopped.finished), ("ab", Some(FinishReason::StopToken(comma))));
+}
+
+#[test]
+fn a_constraint_that_cannot_be_enforced_is_refused_before_any_token() {
+    let model = storyteller();
+    let schema = Constraint::json_schema(r#"{"items": {"not": {}}}"#).unwrap();
+    let mut generator = Generator::with_plan(Arc::clone(&model), &settings(&model)).unwrap();
+    let error = generator.add(constrained(&model, schema, 0)).unwrap_err();
+    assert_eq!(error.to_string(), "json_schema at /items, keyword `not`: not supported");
+    assert!(generator.is_idle());
 }

@@ -197,6 +197,14 @@ impl Scheduler {
         sequence.tokens.push(first);
     }
 
+    /// Adds tokens that follow the last one of a sequence in any case. They run together in its next step.
+    pub fn append(&mut self, id: SequenceId, tokens: &[u32]) {
+        let mut sequences = self.running.iter_mut().chain(&mut self.preempted);
+        if let Some(sequence) = sequences.find(|sequence| sequence.id == id) {
+            sequence.tokens.extend_from_slice(tokens);
+        }
+    }
+
     /// A sequence that is waiting or running; the one that is read in its place if it is a sibling.
     pub fn get(&self, id: SequenceId) -> Option<&Sequence> {
         self.running.iter().chain(self.queued()).find(|sequence| sequence.ids().any(|other| other == id))
@@ -275,10 +283,11 @@ impl Scheduler {
         true
     }
 
-    /// A decode step of those that still run, if the last plan was for one more.
+    /// A decode step of those that still run, if the last plan was for one more, and each has one token to run.
     fn decode_again(&mut self) -> Option<Vec<usize>> {
         self.steps_left = self.steps_left.checked_sub(1)?;
-        (!self.running.is_empty()).then(|| vec![1; self.running.len()])
+        let decode = !self.running.is_empty() && self.running.iter().all(Sequence::decodes);
+        decode.then(|| vec![1; self.running.len()])
     }
 
     /// Decides who runs, and gives the number of tokens for each of the first of those that run.

@@ -24,7 +24,7 @@ pub use queue::QueueLimits;
 pub use stream::{AsyncTextStream, BatchEvent, BatchStream, IndexedCompletion, TextStream};
 pub use worker::HIGH_WATER;
 
-use crate::generator::{Generator, Request, RequestLimits, Status};
+use crate::generator::{Generator, Prepared, Request, RequestLimits, Status};
 use crate::plan::Plan;
 use crate::text_model::TextModel;
 use crate::worker::Worker;
@@ -158,8 +158,8 @@ impl TextGenerator {
     /// The answer to a request, as it is made. Waits while the queue of requests is full.
     ///
     /// # Errors
-    /// If the prompt has no tokens in this model's vocabulary, or its chat template refuses it. All else comes
-    /// through the stream.
+    /// If the prompt has no tokens in this model's vocabulary, its chat template refuses it, or its constraint cannot be
+    /// enforced. All else comes through the stream.
     pub fn stream(&self, request: impl Into<TextRequest>) -> Result<TextStream, Error> {
         let (stream, submission) = self.submission(request)?;
         self.worker.submit(vec![submission]);
@@ -173,7 +173,8 @@ impl TextGenerator {
     pub fn try_stream(&self, request: impl Into<TextRequest>) -> Result<TextStream, Error> {
         let request = self.encode(request.into())?;
         let mut tickets = self.queue.try_enter(std::slice::from_ref(&request))?;
-        let (stream, submission) = TextStream::new(&self.worker, request, tickets.remove(0));
+        let prepared = Prepared::new(request, &self.model)?;
+        let (stream, submission) = TextStream::new(&self.worker, prepared, tickets.remove(0));
         self.worker.try_submit(vec![submission])?;
         Ok(stream)
     }
@@ -204,9 +205,12 @@ impl TextGenerator {
     /// # Errors
     /// As [`TextGenerator::stream`], and [`Request::samples`].
     pub fn samples(&self, request: impl Into<TextRequest>, count: usize) -> Result<Vec<TextStream>, Error> {
-        let samples = self.encode(request.into())?.samples(count)?;
+        let Prepared { request, grammar } = Prepared::new(self.encode(request.into())?, &self.model)?;
+        let samples = request.samples(count)?;
         let tickets = self.queue.enter(&samples);
-        let stream = |(sample, ticket)| TextStream::new(&self.worker, sample, ticket);
+        let stream = |(request, ticket)| {
+            TextStream::new(&self.worker, Prepared { request, grammar: grammar.clone() }, ticket)
+        };
         let (streams, submissions) = samples.into_iter().zip(tickets).map(stream).unzip();
         self.worker.submit(submissions);
         Ok(streams)
@@ -217,7 +221,7 @@ impl TextGenerator {
     /// computation ([`Generator::add_all`]).
     pub fn batch(&self, requests: Vec<Request>) -> BatchStream {
         let tickets = self.queue.enter(&requests);
-        let (stream, submissions) = BatchStream::new(&self.worker, requests, tickets);
+        let (stream, submissions) = BatchStream::new(&self.worker, &self.model, requests, tickets);
         self.worker.submit(submissions);
         stream
     }
@@ -228,7 +232,7 @@ impl TextGenerator {
     /// [`Error::Busy`] if too much waits, and [`Error::Request`] if the requests are more than may ever wait.
     pub fn try_batch(&self, requests: Vec<Request>) -> Result<BatchStream, Error> {
         let tickets = self.queue.try_enter(&requests)?;
-        let (stream, submissions) = BatchStream::new(&self.worker, requests, tickets);
+        let (stream, submissions) = BatchStream::new(&self.worker, &self.model, requests, tickets);
         self.worker.try_submit(submissions)?;
         Ok(stream)
     }
@@ -236,19 +240,20 @@ impl TextGenerator {
     /// As [`TextGenerator::batch`], for a task.
     pub async fn batch_async(&self, requests: Vec<Request>) -> BatchStream {
         let tickets = self.queue.enter(&requests);
-        let (stream, submissions) = BatchStream::new(&self.worker, requests, tickets);
+        let (stream, submissions) = BatchStream::new(&self.worker, &self.model, requests, tickets);
         self.worker.submit_async(submissions).await;
         stream
     }
 
-    /// Makes the prompt tokens, and checks the request as the worker will.
+    /// Makes the prompt tokens, checks the request as the worker will, and compiles its constraint, which is kept for when
+    /// the request comes.
     ///
     /// # Errors
     /// If the request would be refused.
     pub fn prepare(&self, request: impl Into<TextRequest>) -> Result<Request, Error> {
         let request = self.encode(request.into())?;
         self.limits.check(&request)?;
-        Ok(request)
+        Ok(Prepared::new(request, &self.model)?.request)
     }
 
     /// How much there is to do and what was done, as it was between two steps, with the requests in the queue. Never waits
@@ -271,9 +276,9 @@ impl TextGenerator {
 
     /// A stream, and what the worker is to get.
     fn submission(&self, request: impl Into<TextRequest>) -> Result<(TextStream, Submission), Error> {
-        let request = self.encode(request.into())?;
-        let ticket = self.queue.enter(std::slice::from_ref(&request)).remove(0);
-        Ok(TextStream::new(&self.worker, request, ticket))
+        let prepared = Prepared::new(self.encode(request.into())?, &self.model)?;
+        let ticket = self.queue.enter(std::slice::from_ref(&prepared.request)).remove(0);
+        Ok(TextStream::new(&self.worker, prepared, ticket))
     }
 
     /// Makes the prompt tokens.

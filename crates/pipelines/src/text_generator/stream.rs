@@ -13,7 +13,8 @@ use super::completion::{Account, Completion, Draft, Timings, Usage};
 use super::queue::Ticket;
 use super::worker::{HIGH_WATER, Message, Submission, TextWork};
 use crate::Error;
-use crate::generator::{EventKind, Request};
+use crate::generator::{EventKind, Prepared, Request};
+use crate::text_model::TextModel;
 use crate::worker::Worker;
 
 /// How many requests of a batch add to the events that its stream holds: as many as run at once, or more.
@@ -85,14 +86,14 @@ impl TextStream {
     /// A stream, and its submission to the worker.
     pub(super) fn new(
         worker: &Worker<TextWork>,
-        request: Request,
+        prepared: Prepared,
         ticket: Ticket,
     ) -> (TextStream, Submission) {
         let (messages, received) = Messages::open(worker, 1);
-        let submitted = Instant::now();
+        let (request, submitted) = (&prepared.request, Instant::now());
         let account = Account::new(submitted, request.prompt.len());
         let stream = TextStream { messages: received, echo: request.echo, account, over: false };
-        (stream, Submission { request, messages, index: 0, ticket, submitted })
+        (stream, Submission { prepared: Ok(prepared), messages, index: 0, ticket, submitted })
     }
 
     /// The text of the answer, piece by piece as it is made, and nothing else of it.
@@ -202,6 +203,7 @@ impl BatchStream {
     /// A stream, and its submissions to the worker.
     pub(super) fn new(
         worker: &Worker<TextWork>,
+        model: &TextModel,
         requests: Vec<Request>,
         tickets: Vec<Ticket>,
     ) -> (BatchStream, Vec<Submission>) {
@@ -212,8 +214,8 @@ impl BatchStream {
             |request: &Request| (Draft::new(request.echo), Account::new(submitted, request.prompt.len()));
         let drafts = requests.iter().map(draft).collect();
         let submission = |(index, (request, ticket))| {
-            let messages = messages.clone();
-            Submission { request, messages, index, ticket, submitted }
+            let (prepared, messages) = (Prepared::new(request, model), messages.clone());
+            Submission { prepared, messages, index, ticket, submitted }
         };
         let submissions = requests.into_iter().zip(tickets).enumerate().map(submission).collect();
         (BatchStream { messages: received, open, drafts }, submissions)

@@ -8,7 +8,7 @@ use async_channel::{Sender, TrySendError};
 
 use super::queue::Ticket;
 use crate::Error;
-use crate::generator::{Event, EventKind, Generator, Request, Status, guarded};
+use crate::generator::{Event, EventKind, Generator, Prepared, Request, Status, guarded};
 use crate::kv_cache::SequenceId;
 use crate::worker::Work;
 
@@ -20,7 +20,8 @@ const MAX_WAITING: usize = 1024;
 
 /// A request, and where its answer goes.
 pub(super) struct Submission {
-    pub(super) request: Request,
+    /// The error, if its constraint cannot be enforced.
+    pub(super) prepared: Result<Prepared, Error>,
     pub(super) messages: Sender<Message>,
     /// Which of the requests that share a channel it is.
     pub(super) index: usize,
@@ -83,12 +84,15 @@ impl Work for TextWork {
 
     fn add(&mut self, submissions: Vec<Submission>) {
         let (mut requests, mut readers) = (Vec::new(), Vec::new());
-        for Submission { request, messages, index, ticket, submitted } in submissions {
-            let (deadlines, backlog) = (Deadlines::new(&request, submitted), VecDeque::new());
-            requests.push(request);
-            readers.push(Reader { index, messages, backlog, ticket: Some(ticket), deadlines, over: false });
+        for Submission { prepared, messages, index, ticket, submitted } in submissions {
+            let request = prepared.as_ref().map(|prepared| &prepared.request);
+            let deadlines =
+                request.map_or_else(|_| Deadlines::default(), |request| Deadlines::new(request, submitted));
+            requests.push(prepared);
+            let (ticket, backlog) = (Some(ticket), VecDeque::new());
+            readers.push(Reader { index, messages, backlog, ticket, deadlines, over: false });
         }
-        let ids = guarded(|| Ok(self.generator.add_all(requests)));
+        let ids = guarded(|| Ok(self.generator.add_prepared(requests)));
         let ids = ids.unwrap_or_else(|error| {
             let defect = error.to_string();
             readers.iter().map(|_| Err(Error::Defect(defect.clone()))).collect()
