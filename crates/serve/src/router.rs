@@ -16,7 +16,7 @@ use crate::context;
 use crate::error::ApiError;
 use crate::error_shape;
 use crate::ollama;
-use crate::openai::{chat, completions, embeddings, models};
+use crate::openai::{chat, completions, embeddings, models, responses};
 use crate::operations::{health, version};
 use crate::page;
 use crate::server::Shared;
@@ -28,6 +28,10 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .routes(routes!(chat::create))
         .routes(routes!(completions::create))
         .routes(routes!(embeddings::create))
+        .routes(routes!(responses::create::create))
+        .routes(routes!(responses::stored::show, responses::stored::delete))
+        .routes(routes!(responses::stored::input_items))
+        .routes(routes!(responses::stored::cancel))
         .routes(routes!(models::list))
         .routes(routes!(models::show))
         .routes(routes!(messages::create))

@@ -15,6 +15,7 @@ use crate::Error;
 use crate::access::{Hosts, Keys};
 use crate::listener;
 use crate::models::{Entry, ModelConfig, Models};
+use crate::openai::responses::ResponseStore;
 use crate::router::router;
 
 /// How a server listens, and what it refuses.
@@ -38,6 +39,10 @@ pub struct ServerConfig {
     /// Whether the line that coding agents put at the top of system prompts stays there. It differs from request to
     /// request, so that prompts with it share no prefix.
     pub keep_attribution_header: bool,
+    /// The most responses of `/v1/responses` that are kept; 0 keeps none.
+    pub max_stored_responses: usize,
+    /// The most bytes of them together.
+    pub max_stored_bytes: usize,
     /// How long a client may take to send the head of a request.
     pub header_timeout: Duration,
     /// How long running requests may take once the server is to end.
@@ -55,6 +60,8 @@ impl Default for ServerConfig {
             cors_origins: Vec::new(),
             max_body_bytes: 32 << 20,
             keep_attribution_header: false,
+            max_stored_responses: 1000,
+            max_stored_bytes: 64 << 20,
             header_timeout: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(30),
         }
@@ -67,6 +74,7 @@ pub(crate) struct Shared {
     pub(crate) models: Models,
     pub(crate) hosts: Hosts,
     keys: RwLock<Arc<Keys>>,
+    pub(crate) responses: ResponseStore,
     draining: AtomicBool,
 }
 
@@ -154,7 +162,9 @@ impl Server {
         let has_keys = config.keys.are_needed();
         let hosts = Hosts::new(&[address], &config.allowed_hosts, &config.cors_origins, has_keys);
         let keys = RwLock::new(Arc::new(config.keys.clone()));
-        let shared = Arc::new(Shared { config, models, hosts, keys, draining: AtomicBool::new(false) });
+        let responses = ResponseStore::new(config.max_stored_responses, config.max_stored_bytes);
+        let draining = AtomicBool::new(false);
+        let shared = Arc::new(Shared { config, models, hosts, keys, responses, draining });
         Ok(Server { runtime, shared, listener, address, stop: watch::Sender::new(false) })
     }
 

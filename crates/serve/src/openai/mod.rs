@@ -5,6 +5,7 @@ pub(crate) mod completions;
 pub(crate) mod embeddings;
 pub(crate) mod logprobs;
 pub(crate) mod models;
+pub(crate) mod responses;
 mod usage;
 
 pub(crate) use usage::Usage;

@@ -9,5 +9,6 @@ mod embeddings;
 mod ollama;
 mod operations;
 mod raw;
+mod responses;
 mod server;
 mod text;

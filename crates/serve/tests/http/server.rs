@@ -87,6 +87,10 @@ impl TestServer {
         Reply::of(self.agent.get(self.url(path)).call().unwrap())
     }
 
+    pub(crate) fn delete(&self, path: &str) -> Reply {
+        Reply::of(self.agent.delete(self.url(path)).call().unwrap())
+    }
+
     pub(crate) fn post(&self, path: &str, body: &Value) -> Reply {
         self.post_text(path, "application/json", &body.to_string())
     }
