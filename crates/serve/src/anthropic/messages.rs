@@ -36,6 +36,7 @@ pub(crate) struct MessagesRequest {
 
 /// How far the answer goes, and how it is sent.
 #[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = MessagesAnswerFields)]
 struct AnswerFields {
     /// The most tokens of the answer; 0 only reads the prompt.
     max_tokens: usize,
@@ -89,6 +90,7 @@ pub(crate) struct Stop {
 
 /// Counts of tokens. The three counts of input together are the prompt.
 #[derive(Debug, Clone, Copy, Default, Serialize, ToSchema)]
+#[schema(as = MessagesUsage)]
 pub(crate) struct Usage {
     /// Tokens of the prompt that the model read.
     input_tokens: usize,

@@ -14,6 +14,7 @@ const ATTRIBUTION: &str = "x-anthropic-billing-header:";
 
 /// The conversation of a request.
 #[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = MessagesPromptFields)]
 pub(super) struct PromptFields {
     /// The id or an alias of a model; may be left out if the server has one model.
     pub(super) model: Option<String>,

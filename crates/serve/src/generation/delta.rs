@@ -18,7 +18,6 @@ pub(crate) enum Delta {
 /// A token of the prompt.
 #[derive(Debug)]
 pub(crate) struct PromptToken {
-    pub(crate) token: u32,
     pub(crate) text: String,
     pub(crate) logprobs: Option<TokenLogprobs>,
 }
@@ -59,9 +58,7 @@ impl From<FinishReason> for Finish {
 pub(super) fn of_event(event: EventKind) -> Option<Delta> {
     match event {
         EventKind::Started { .. } => Some(Delta::Started),
-        EventKind::PromptToken { token, text, logprobs } => {
-            Some(Delta::Prompt(PromptToken { token, text, logprobs }))
-        }
+        EventKind::PromptToken { text, logprobs, .. } => Some(Delta::Prompt(PromptToken { text, logprobs })),
         EventKind::Token { token, text, logprobs } => Some(Delta::Text { token, text, logprobs }),
         EventKind::Finished { reason, text } => Some(Delta::Finished { text, finish: reason.into() }),
         _ => None,

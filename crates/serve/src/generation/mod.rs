@@ -143,6 +143,10 @@ impl Generation {
 /// # Errors
 /// If the generator refuses the request.
 pub(crate) async fn prepare(generator: &TextGenerator, request: TextRequest) -> Result<Request, ApiError> {
+    if request.parameters.scores().is_some() && !generator.model().plan().config().enable_echo {
+        let message = "log-probabilities of prompts need a server that was started with --enable-echo";
+        return Err(ApiError::invalid("prompt_logprobs", message));
+    }
     let (bytes, generator) = (size_of(&request.prompt), generator.clone());
     off_the_runtime(bytes, move || generator.prepare(request)).await
 }

@@ -23,6 +23,7 @@ use crate::stamp::rfc3339;
 
 /// Fields of both routes.
 #[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = OllamaAnswerFields)]
 pub(super) struct AnswerFields {
     /// The id or an alias of a model; may be left out if the server has one model.
     pub(super) model: Option<String>,

@@ -32,6 +32,7 @@ pub(crate) struct GenerateRequest {
 /// The prompt of a request.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
+#[schema(as = GeneratePromptFields)]
 struct PromptFields {
     /// The text. An empty one only loads the model.
     prompt: Option<String>,

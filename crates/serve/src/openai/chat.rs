@@ -5,18 +5,20 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use pipelines::{Chat, Request, TextRequest};
+use pipelines::{Chat, Prompt, Request, TextRequest};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::logprobs::{Logprobs, TokenEntry};
-use super::{StreamOptions, Usage};
+use super::prompt_logprobs::{PromptLogprobs, prompt_logprobs};
+use super::unsupported::UnsupportedFields;
+use super::{RequestMetrics, StreamOptions, Usage};
 use crate::body::{Body, Fields, RequestBody};
 use crate::context::Context;
 use crate::conversation::ConversationFields;
 use crate::dry_run::DryRunField;
 use crate::error::ApiError;
-use crate::generation::{self, Answer, Delta, Finish, Generation, Writer};
+use crate::generation::{self, Answer, Delta, Generation, Writer};
 use crate::models::Entry;
 use crate::sampling::Sampling;
 use crate::server::Shared;
@@ -31,6 +33,8 @@ pub(crate) struct ChatRequest {
     #[serde(flatten)]
     answer: AnswerFields,
     #[serde(flatten)]
+    unsupported: UnsupportedFields,
+    #[serde(flatten)]
     sampling: Sampling,
     #[serde(flatten)]
     dry_run: DryRunField,
@@ -38,6 +42,7 @@ pub(crate) struct ChatRequest {
 
 /// How far answers go, and how they are sent.
 #[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = ChatAnswerFields)]
 struct AnswerFields {
     /// The id or an alias of a model; may be left out if the server has one model.
     model: Option<String>,
@@ -57,6 +62,18 @@ struct AnswerFields {
     /// How many of the likeliest tokens to give at each place.
     #[schema(maximum = 256)]
     top_logprobs: Option<usize>,
+    /// Gives the log-probabilities of the prompt's tokens, and of this many of the likeliest at each place.
+    #[schema(maximum = 256)]
+    prompt_logprobs: Option<usize>,
+    /// Whether the answer begins with the last message, if that is the assistant's.
+    echo: Option<bool>,
+    /// Whether to give the ids of the prompt's and the answer's tokens.
+    return_token_ids: Option<bool>,
+    /// Cuts the prompt to its last so many tokens; -1 cuts it to what the context has room for.
+    #[schema(minimum = -1)]
+    truncate_prompt_tokens: Option<i64>,
+    /// Whether to give the times that the answers took.
+    include_metrics: Option<bool>,
 }
 
 impl RequestBody for ChatRequest {
@@ -64,6 +81,7 @@ impl RequestBody for ChatRequest {
         Ok(ChatRequest {
             conversation: fields.take()?,
             answer: fields.take()?,
+            unsupported: fields.take()?,
             sampling: fields.take()?,
             dry_run: fields.take()?,
         })
@@ -77,10 +95,19 @@ pub(crate) struct ChatCompletion {
     head: Head,
     choices: Vec<ChatChoice>,
     usage: Usage,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_token_ids: Option<Vec<u32>>,
+    /// Of each token of the prompt; the first has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Object>>)]
+    prompt_logprobs: Option<Vec<Option<PromptLogprobs>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metrics: Option<RequestMetrics>,
 }
 
 /// What every object of one answer repeats.
 #[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = ChatHead)]
 struct Head {
     id: String,
     object: &'static str,
@@ -96,6 +123,8 @@ struct ChatChoice {
     message: Message,
     logprobs: Option<Logprobs>,
     finish_reason: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_ids: Option<Vec<u32>>,
 }
 
 /// What the assistant says.
@@ -115,6 +144,12 @@ pub(crate) struct ChatChunk {
     /// `null` in all chunks but the last, and absent unless it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Option<Usage>>,
+    /// Of the first chunk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_token_ids: Option<Vec<u32>>,
+    /// Of the last chunk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metrics: Option<RequestMetrics>,
 }
 
 /// What a choice gains.
@@ -124,6 +159,8 @@ struct ChunkChoice {
     delta: MessageDelta,
     logprobs: Option<Logprobs>,
     finish_reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_ids: Option<Vec<u32>>,
 }
 
 /// What a message gains.
@@ -151,12 +188,17 @@ pub(crate) async fn create(
     context: Context,
     Body(body): Body<ChatRequest>,
 ) -> Result<Response, ApiError> {
-    let ChatRequest { conversation, answer, sampling, dry_run } = body;
+    let ChatRequest { conversation, answer, unsupported, sampling, dry_run } = body;
+    unsupported.check(&context)?;
     let model = shared.models.find(answer.model.as_deref())?;
-    let requests = vec![prepare(model, conversation.into_chat()?, &answer, sampling).await?];
+    let chat = conversation.into_chat()?;
+    let echo = answer.echo_of(&chat, &context);
+    let requests = vec![prepare(model, chat, &answer, sampling).await?];
     if let Some(counted) = dry_run.answer(model, &requests, &context) {
         return Ok(counted);
     }
+    let gives_tokens = answer.return_token_ids.unwrap_or(false);
+    let mut prompt_token_ids = gives_tokens.then(|| requests[0].prompt.clone());
     let n = answer.n.unwrap_or(1);
     let mut generation = Generation::start(model, requests, n, context).await?;
     let head = Head {
@@ -166,15 +208,68 @@ pub(crate) async fn create(
         model: model.id.clone(),
         system_fingerprint: shared.fingerprint(model),
     };
+    let gives_metrics = answer.include_metrics.unwrap_or(false);
     if answer.stream.unwrap_or(false) {
         let include_usage = answer.stream_options.is_some_and(|options| options.include_usage);
         let head = Head { object: "chat.completion.chunk", ..head };
-        return Ok(generation.stream(Chunks { head, n, include_usage }));
+        return Ok(generation.stream(Chunks {
+            head,
+            n,
+            echo,
+            include_usage,
+            gives_tokens,
+            prompt_token_ids,
+            gives_metrics,
+        }));
     }
     let answers = generation.answers().await?;
-    let choices = answers.into_iter().enumerate().map(|(index, answer)| ChatChoice::new(index, answer));
-    let usage = generation.usage.into();
-    Ok(Json(ChatCompletion { head, choices: choices.collect(), usage }).into_response())
+    let wants_prompt = answer.prompt_logprobs.is_some();
+    let of_prompt = |answer: &Answer| prompt_logprobs(&answer.prompt);
+    let completion = ChatCompletion {
+        head,
+        usage: generation.usage.into(),
+        prompt_token_ids: prompt_token_ids.take(),
+        prompt_logprobs: answers.first().filter(|_| wants_prompt).map(of_prompt),
+        metrics: gives_metrics.then(|| RequestMetrics::new(generation.usage, generation.timings)),
+        choices: answers
+            .into_iter()
+            .enumerate()
+            .map(|(index, answer)| ChatChoice::new(index, &echo, answer, gives_tokens))
+            .collect(),
+    };
+    Ok(Json(completion).into_response())
+}
+
+impl AnswerFields {
+    /// The text that answers begin with: the last message, if the request wants that and it is the assistant's.
+    fn echo_of(&self, chat: &Chat, context: &Context) -> String {
+        if !self.echo.unwrap_or(false) {
+            return String::new();
+        }
+        let last = chat.messages.last().filter(|last| last["role"] == "assistant");
+        if last.is_none() {
+            context.note(|facts| facts.ignored.extend(["echo".to_string()]));
+        }
+        last.and_then(|last| last["content"].as_str()).unwrap_or_default().to_string()
+    }
+
+    /// The prompt, cut if the request wants that.
+    async fn cut(&self, model: &Entry, chat: Chat) -> Result<Prompt, ApiError> {
+        let Some(count) = self.truncate_prompt_tokens else { return Ok(chat.into()) };
+        let limit = model.loaded.max_length();
+        // An answer of open length gets half of the context.
+        let room = self.max_tokens.unwrap_or(limit / 2).min(limit / 2).max(1);
+        let kept = match count {
+            -1 => limit.saturating_sub(room),
+            count => usize::try_from(count).ok().filter(|&count| count > 0).ok_or_else(|| {
+                let message = format!("truncate_prompt_tokens is {count}: give 1 or more, or -1");
+                ApiError::invalid("truncate_prompt_tokens", message)
+            })?,
+        };
+        let mut tokens = generation::tokens(model.loaded.generator()?, chat.into()).await?;
+        tokens.drain(..tokens.len().saturating_sub(kept));
+        Ok(tokens.into())
+    }
 }
 
 /// The request for the library.
@@ -188,24 +283,41 @@ async fn prepare(
     if answer.top_logprobs.is_some() && !wants_logprobs {
         return Err(ApiError::invalid("top_logprobs", "top_logprobs needs `logprobs: true`"));
     }
+    if answer.prompt_logprobs.is_some() && answer.stream.unwrap_or(false) {
+        return Err(ApiError::invalid("prompt_logprobs", "prompt_logprobs needs `stream: false`"));
+    }
     let parameters = Request {
         max_new_tokens: Some(answer.max_tokens.unwrap_or(usize::MAX)),
         logprobs: wants_logprobs.then_some(answer.top_logprobs.unwrap_or(0)),
+        prompt_logprobs: answer.prompt_logprobs,
         ..sampling.request(model.loaded.plan())?
     };
-    let request = TextRequest { prompt: chat.into(), parameters };
+    let request = TextRequest { prompt: answer.cut(model, chat).await?, parameters };
     generation::prepare(model.loaded.generator()?, request).await
 }
 
 impl ChatChoice {
-    fn new(index: usize, answer: Answer) -> ChatChoice {
+    fn new(index: usize, echo: &str, answer: Answer, gives_tokens: bool) -> ChatChoice {
         let content: Vec<TokenEntry> = answer.logprobs.iter().map(TokenEntry::from).collect();
         ChatChoice {
             index,
-            message: Message { role: "assistant", content: answer.text, refusal: None },
+            message: Message { role: "assistant", content: format!("{echo}{}", answer.text), refusal: None },
             logprobs: (!content.is_empty()).then_some(Logprobs { content }),
             finish_reason: answer.finish.name(),
+            token_ids: gives_tokens.then_some(answer.tokens),
         }
+    }
+}
+
+impl ChunkChoice {
+    fn new(index: usize) -> ChunkChoice {
+        let delta = MessageDelta::default();
+        ChunkChoice { index, delta, logprobs: None, finish_reason: None, token_ids: None }
+    }
+
+    fn with_text(index: usize, text: String) -> ChunkChoice {
+        let delta = MessageDelta { content: Some(text), role: None };
+        ChunkChoice { delta, ..ChunkChoice::new(index) }
     }
 }
 
@@ -213,24 +325,44 @@ impl ChatChoice {
 struct Chunks {
     head: Head,
     n: usize,
+    /// The text that answers begin with.
+    echo: String,
     include_usage: bool,
+    /// Whether the ids of tokens are sent.
+    gives_tokens: bool,
+    /// Those of the prompt, until they are sent.
+    prompt_token_ids: Option<Vec<u32>>,
+    gives_metrics: bool,
 }
 
 impl Writer for Chunks {
     fn begin(&mut self, out: &mut Vec<u8>) {
         for index in 0..self.n {
             let delta = MessageDelta { role: Some("assistant"), content: Some(String::new()) };
-            self.send(out, index, delta, None, None);
+            let chunk = self.chunk(vec![ChunkChoice { delta, ..ChunkChoice::new(index) }]);
+            sse::data(out, &ChatChunk { prompt_token_ids: self.prompt_token_ids.take(), ..chunk });
+            if !self.echo.is_empty() {
+                self.send(out, ChunkChoice::with_text(index, self.echo.clone()));
+            }
         }
     }
 
     fn write(&mut self, out: &mut Vec<u8>, index: usize, delta: Delta, _usage: generation::Usage) {
         match delta {
-            Delta::Text { text, logprobs, .. } if !text.is_empty() || logprobs.is_some() => {
+            Delta::Text { token, text, logprobs }
+                if self.gives_tokens || logprobs.is_some() || !text.is_empty() =>
+            {
                 let logprobs = logprobs.map(|token| Logprobs { content: vec![TokenEntry::from(&token)] });
-                self.send(out, index, MessageDelta { content: Some(text), role: None }, logprobs, None);
+                let token_ids = self.gives_tokens.then(|| vec![token]);
+                self.send(out, ChunkChoice { logprobs, token_ids, ..ChunkChoice::with_text(index, text) });
             }
-            Delta::Finished { text, finish } => self.finish(out, index, text, finish),
+            Delta::Finished { text, finish } => {
+                if !text.is_empty() {
+                    self.send(out, ChunkChoice::with_text(index, text));
+                }
+                let finish_reason = Some(finish.name());
+                self.send(out, ChunkChoice { finish_reason, ..ChunkChoice::new(index) });
+            }
             Delta::Started | Delta::Prompt(_) | Delta::Text { .. } => {}
         }
     }
@@ -241,32 +373,23 @@ impl Writer for Chunks {
     }
 
     fn end(&mut self, out: &mut Vec<u8>, generation: &Generation) {
-        if self.include_usage {
-            let usage = Some(Some(generation.usage.into()));
-            sse::data(out, &ChatChunk { head: self.head.clone(), choices: Vec::new(), usage });
+        if self.include_usage || self.gives_metrics {
+            let usage = self.include_usage.then(|| Some(generation.usage.into()));
+            let metrics =
+                self.gives_metrics.then(|| RequestMetrics::new(generation.usage, generation.timings));
+            sse::data(out, &ChatChunk { usage, metrics, ..self.chunk(Vec::new()) });
         }
         sse::done(out);
     }
 }
 
 impl Chunks {
-    fn finish(&self, out: &mut Vec<u8>, index: usize, text: String, finish: Finish) {
-        if !text.is_empty() {
-            self.send(out, index, MessageDelta { content: Some(text), role: None }, None, None);
-        }
-        self.send(out, index, MessageDelta::default(), None, Some(finish.name()));
+    fn send(&self, out: &mut Vec<u8>, choice: ChunkChoice) {
+        sse::data(out, &self.chunk(vec![choice]));
     }
 
-    fn send(
-        &self,
-        out: &mut Vec<u8>,
-        index: usize,
-        delta: MessageDelta,
-        logprobs: Option<Logprobs>,
-        finish_reason: Option<&'static str>,
-    ) {
-        let choices = vec![ChunkChoice { index, delta, logprobs, finish_reason }];
+    fn chunk(&self, choices: Vec<ChunkChoice>) -> ChatChunk {
         let usage = self.include_usage.then_some(None);
-        sse::data(out, &ChatChunk { head: self.head.clone(), choices, usage });
+        ChatChunk { head: self.head.clone(), choices, usage, prompt_token_ids: None, metrics: None }
     }
 }

@@ -102,6 +102,7 @@ pub(crate) struct Completion {
 
 /// What every object of one answer repeats.
 #[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = CompletionHead)]
 struct Head {
     id: String,
     object: &'static str,
@@ -121,6 +122,7 @@ struct CompletionChoice {
 
 /// Log-probabilities in the shape of the older API.
 #[derive(Debug, Default, Serialize, ToSchema)]
+#[schema(as = CompletionLogprobs)]
 struct Logprobs {
     /// The texts of the tokens.
     tokens: Vec<String>,
@@ -229,7 +231,7 @@ impl CompletionChoice {
     fn take(&mut self, delta: Delta, offset: &mut usize) {
         let (text, logprobs) = match delta {
             Delta::Started => return,
-            Delta::Prompt(PromptToken { text, logprobs, .. }) => {
+            Delta::Prompt(PromptToken { text, logprobs }) => {
                 self.logprobs.get_or_insert_default().push(&text, logprobs.as_ref(), *offset);
                 (text, None)
             }

@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 
 /// The log-probabilities of an answer.
 #[derive(Debug, Clone, Default, Serialize, ToSchema)]
+#[schema(as = ChatLogprobs)]
 pub(crate) struct Logprobs {
     /// One entry for each token.
     pub(crate) content: Vec<TokenEntry>,

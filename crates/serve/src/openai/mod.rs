@@ -5,10 +5,12 @@ pub(crate) mod completions;
 pub(crate) mod embeddings;
 pub(crate) mod logprobs;
 pub(crate) mod models;
+mod prompt_logprobs;
 pub(crate) mod responses;
+mod unsupported;
 mod usage;
 
-pub(crate) use usage::Usage;
+pub(crate) use usage::{RequestMetrics, Usage};
 
 use serde::Deserialize;
 use utoipa::ToSchema;

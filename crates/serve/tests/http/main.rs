@@ -4,6 +4,7 @@ mod access;
 mod anthropic;
 mod body;
 mod chat;
+mod chat_fields;
 mod completions;
 mod embeddings;
 mod ollama;

@@ -1,0 +1,244 @@
+//! The fields of `/v1/chat/completions`, one by one.
+
+use std::collections::BTreeSet;
+
+use pipelines::config::PipelineConfig;
+use serde_json::{Value, json};
+use serve::ServerConfig;
+use tempfile::TempDir;
+
+use crate::server::{Reply, TestServer, model};
+
+const PATH: &str = "/v1/chat/completions";
+
+/// A template that reads all that requests can say to one.
+const TEMPLATE: &str = "{{- bos_token -}}
+{%- for message in messages -%}({{ message.role }}) {{ message.content }}. {% endfor -%}
+{%- if add_generation_prompt -%}(assistant) {% endif -%}
+{{- note -}}";
+
+/// A server of the storyteller with a chat template. Its folder goes with the test.
+fn templated() -> Option<(TestServer, TempDir)> {
+    let folder = tempfile::tempdir().unwrap();
+    for file in std::fs::read_dir(testdata::shared("storyteller/hf")?).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
+    }
+    std::fs::write(folder.path().join("chat_template.jinja"), TEMPLATE).unwrap();
+    let config = PipelineConfig::new(folder.path().display().to_string());
+    Some((TestServer::new(ServerConfig::default(), vec![model("templated", config)]), folder))
+}
+
+fn merged(mut body: Value, extra: &Value) -> Value {
+    body.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+    body
+}
+
+fn body(extra: &Value) -> Value {
+    let text = "There was a fox who lived by the river and told stories to the raven every evening";
+    let messages = json!([{"role": "user", "content": text}]);
+    merged(json!({"messages": messages, "max_tokens": 20, "seed": 7, "temperature": 0.8}), extra)
+}
+
+/// A response without what differs between equal requests.
+fn essence(reply: &Reply) -> Value {
+    let bare = |text: &str| {
+        let mut object: Value = serde_json::from_str(text).unwrap();
+        for name in ["id", "created"] {
+            object.as_object_mut().unwrap().remove(name);
+        }
+        object
+    };
+    if reply.text.starts_with('{') {
+        return bare(&reply.text);
+    }
+    let events = reply.text.lines().filter_map(|line| line.strip_prefix("data: "));
+    events.filter(|event| *event != "[DONE]").map(bare).collect()
+}
+
+/// The names of the properties of a schema, those of its parts included.
+fn properties(document: &Value, schema: &Value, names: &mut BTreeSet<String>) {
+    if let Some(path) = schema["$ref"].as_str() {
+        properties(document, &document.pointer(path.trim_start_matches('#')).unwrap().clone(), names);
+    }
+    for part in schema["allOf"].as_array().into_iter().flatten() {
+        properties(document, part, names);
+    }
+    names.extend(schema["properties"].as_object().into_iter().flatten().map(|(name, _)| name.clone()));
+}
+
+/// A value for a field, and the other fields that it needs to have an effect.
+fn sample(field: &str) -> (Value, Value) {
+    let prefill =
+        json!({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Once"}]});
+    let ends = json!({"logit_bias": {"1": 100}});
+    let alone = |value: Value| (json!({}), value);
+    match field {
+        "messages" => alone(json!([{"role": "user", "content": "Other words"}])),
+        "model" => alone(json!("other")),
+        "tools" | "functions" => alone(json!([{"name": "weather"}])),
+        "add_generation_prompt" => alone(json!(false)),
+        "continue_final_message" | "echo" => (prefill, json!(true)),
+        "chat_template_kwargs" => alone(json!({"note": "x"})),
+        "max_tokens" => alone(json!(3)),
+        "n" => alone(json!(2)),
+        "stream" | "logprobs" | "return_token_ids" | "include_metrics" | "dry_run" | "store" => {
+            alone(json!(true))
+        }
+        "stream_options" => (json!({"stream": true}), json!({"include_usage": true})),
+        "top_logprobs" => (json!({"logprobs": true}), json!(2)),
+        "prompt_logprobs" => alone(json!(1)),
+        "truncate_prompt_tokens" => alone(json!(5)),
+        "temperature" => alone(json!(0)),
+        "top_p" => alone(json!(0.05)),
+        "top_k" => alone(json!(1)),
+        "min_p" => alone(json!(0.9)),
+        "presence_penalty" | "frequency_penalty" => alone(json!(2)),
+        "repetition_penalty" => alone(json!(3)),
+        "seed" => alone(json!(8)),
+        "logit_bias" => alone(json!({"400": 100})),
+        "stop" => alone(json!([" "])),
+        "stop_token_ids" => (json!({"logit_bias": {"400": 100}}), json!([400])),
+        "min_tokens" => (ends, json!(5)),
+        "ignore_eos" => (ends, json!(true)),
+        "cache_salt" => alone(json!("mine")),
+        "modalities" => alone(json!(["text", "audio"])),
+        "response_format" => alone(json!({"type": "json_object"})),
+        "audio" | "prediction" | "web_search_options" | "structured_outputs" | "guided_json"
+        | "json_schema" => alone(json!({"a": 1})),
+        "guided_regex" | "guided_grammar" | "grammar" | "chat_template" => alone(json!("x")),
+        "guided_choice" => alone(json!(["x"])),
+        other => panic!("the test has no value for the field `{other}`"),
+    }
+}
+
+#[test]
+fn every_field_changes_the_answer_or_is_refused_or_named_as_ignored() {
+    let Some((server, _folder)) = templated() else { return };
+    let document = server.get("/openapi.json").ok();
+    let mut fields = BTreeSet::new();
+    properties(&document, &json!({"$ref": "#/components/schemas/ChatRequest"}), &mut fields);
+    assert!(fields.len() > 40, "{fields:?}");
+    let unknown =
+        ["user", "safety_identifier", "metadata", "service_tier", "verbosity", "priority", "tool_choice"];
+    for field in fields.iter().map(String::as_str).chain(unknown) {
+        let (base, value) = if unknown.contains(&field) { (json!({}), json!("x")) } else { sample(field) };
+        let without = body(&base);
+        // The first one fills the cache.
+        server.post(PATH, &without);
+        let expected = server.post(PATH, &without);
+        let reply = server.post(PATH, &merged(without, &json!({field: value})));
+        let is_named =
+            reply.header("x-peri-ignored").is_some_and(|names| names.split(", ").any(|name| name == field));
+        let is_refused = reply.status == 400 && reply.error().2 == field;
+        let differs = essence(&reply) != essence(&expected);
+        assert!(expected.status == 200, "{field}: {}", expected.text);
+        if reply.status == 200 {
+            assert!(
+                differs != is_named,
+                "{field}: differs is {differs}, is named is {is_named}: {}",
+                reply.text
+            );
+        } else {
+            assert!(is_refused || field == "model" && reply.status == 404, "{field}: {}", reply.text);
+        }
+    }
+}
+
+#[test]
+fn values_that_ask_for_nothing_are_named_as_ignored() {
+    let server = TestServer::storyteller();
+    let extra = json!({
+        "modalities": ["text"], "store": false, "functions": [], "response_format": {"type": "text"}, "tools": [],
+        "echo": true,
+    });
+    let reply = server.post(PATH, &body(&extra));
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    let ignored = reply.header("x-peri-ignored");
+    assert_eq!(ignored, Some("echo, functions, modalities, response_format, store"));
+}
+
+#[test]
+fn tokens_of_prompt_and_answer_are_given_whole_and_in_streams() {
+    let server = TestServer::storyteller();
+    let whole = server.post(PATH, &body(&json!({"return_token_ids": true}))).ok();
+    let (prompt, answer) = (&whole["prompt_token_ids"], &whole["choices"][0]["token_ids"]);
+    assert_eq!(prompt.as_array().unwrap().len() as u64, whole["usage"]["prompt_tokens"].as_u64().unwrap());
+    assert_eq!(answer.as_array().unwrap().len(), 20);
+    let text = server.post("/detokenize", &json!({"tokens": answer})).ok();
+    assert_eq!(text["prompt"], whole["choices"][0]["message"]["content"]);
+    let events = server.events(PATH, &body(&json!({"return_token_ids": true, "stream": true})));
+    assert_eq!(events[0]["prompt_token_ids"], *prompt);
+    let streamed: Vec<&Value> = events
+        .iter()
+        .flat_map(|event| event["choices"][0]["token_ids"].as_array().into_iter().flatten())
+        .collect();
+    assert_eq!(json!(streamed), *answer);
+}
+
+#[test]
+fn a_prompt_is_scored_token_by_token() {
+    let server = TestServer::storyteller();
+    let extra = json!({"prompt_logprobs": 2, "return_token_ids": true});
+    let answer = server.post(PATH, &body(&extra)).ok();
+    let places = answer["prompt_logprobs"].as_array().unwrap();
+    let tokens = answer["prompt_token_ids"].as_array().unwrap();
+    assert_eq!((places.len(), &places[0]), (tokens.len(), &Value::Null));
+    for (place, token) in places.iter().zip(tokens).skip(1) {
+        let chosen = &place[token.to_string()];
+        assert!(chosen["logprob"].as_f64().unwrap() <= 0.0 && chosen["decoded_token"].is_string());
+        let ranks: BTreeSet<u64> =
+            place.as_object().unwrap().values().filter_map(|entry| entry["rank"].as_u64()).collect();
+        assert_eq!(ranks, BTreeSet::from([1, 2]));
+    }
+    let (status, _, param, _) =
+        server.post(PATH, &body(&json!({"prompt_logprobs": 1, "stream": true}))).error();
+    assert_eq!((status, param), (400, json!("prompt_logprobs")));
+}
+
+#[test]
+fn a_prompt_is_cut_from_the_front_only_if_asked() {
+    let server = TestServer::storyteller();
+    let ids = |extra: Value| {
+        let extra = merged(json!({"dry_run": true}), &extra);
+        let answer = server.post(PATH, &body(&extra)).ok();
+        serde_json::from_value::<Vec<u32>>(answer["prompt_token_ids"][0].clone()).unwrap()
+    };
+    let whole = ids(json!({}));
+    assert_eq!(ids(json!({"truncate_prompt_tokens": 5})), whole[whole.len() - 5..]);
+    assert_eq!(ids(json!({"truncate_prompt_tokens": 5000})), whole);
+    let long = json!({"messages": [{"role": "user", "content": "word ".repeat(2000)}], "truncate_prompt_tokens": -1});
+    assert_eq!(ids(long).len(), 256 - 20);
+    let (status, _, param, _) = server.post(PATH, &body(&json!({"truncate_prompt_tokens": 0}))).error();
+    assert_eq!((status, param), (400, json!("truncate_prompt_tokens")));
+}
+
+#[test]
+fn a_continued_message_comes_back_whole_with_echo() {
+    let server = TestServer::storyteller();
+    let messages = json!([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Once upon"}]);
+    let prefill = json!({"messages": messages, "continue_final_message": true});
+    let content = |extra: &Value| {
+        let answer = server.post(PATH, &body(&merged(prefill.clone(), extra))).ok();
+        answer["choices"][0]["message"]["content"].as_str().unwrap().to_string()
+    };
+    let echoed = content(&json!({"echo": true}));
+    assert_eq!(echoed, format!("Once upon{}", content(&json!({}))));
+    let events = server.events(PATH, &body(&merged(prefill.clone(), &json!({"echo": true, "stream": true}))));
+    let streamed: String =
+        events.iter().filter_map(|event| event["choices"][0]["delta"]["content"].as_str()).collect();
+    assert_eq!(streamed, echoed);
+}
+
+#[test]
+fn metrics_are_given_whole_and_in_streams() {
+    let server = TestServer::storyteller();
+    let whole = server.post(PATH, &body(&json!({"include_metrics": true}))).ok();
+    let events = server.events(PATH, &body(&json!({"include_metrics": true, "stream": true})));
+    for metrics in [&whole["metrics"], &events.last().unwrap()["metrics"]] {
+        let number = |name: &str| metrics[name].as_f64().unwrap();
+        assert!(number("tokens_per_second") > 0.0 && number("answer_ms") > 0.0, "{metrics}");
+        let first = number("queue_ms") + number("prompt_ms");
+        assert!((number("time_to_first_token_ms") - first).abs() < 1e-6);
+    }
+}
