@@ -204,22 +204,27 @@ export async function fieldsOf(path) {
  *
  * @param {string} text
  * @param {string} [model]
+ * @param {boolean} [special] Whether those are added that the model wants around a text.
  * @returns {Promise<{ id: number, text: string }[] | null>}
  */
-export async function tokenize(text, model) {
+export async function tokenize(text, model, special = false) {
   const fields = await fieldsOf("/tokenize");
   if (!fields) return null;
   /** @type {Record<string, unknown>} */
-  const body = fields.has("content") && !fields.has("prompt") ? { content: text } : { prompt: text };
-  if (fields.has("return_token_strs")) body.return_token_strs = true;
+  const body = { prompt: text };
   if (fields.has("with_pieces")) body.with_pieces = true;
+  else if (fields.has("return_token_strs")) body.return_token_strs = true;
+  if (fields.has("add_special_tokens")) body.add_special_tokens = special;
   if (model) body.model = model;
   const answer = await json("/tokenize", { body });
-  const texts = answer.token_strs ?? [];
   return answer.tokens.map((/** @type {any} */ token, /** @type {number} */ index) =>
-    typeof token === "object"
-      ? { id: token.id, text: typeof token.piece === "string" ? token.piece : String(token.text ?? "") }
-      : { id: token, text: String(texts[index] ?? "") });
+    typeof token === "object" ? { id: token.id, text: pieceText(token.piece) } : { id: token, text: String(answer.token_strs?.[index] ?? "") });
+}
+
+/** Parts of characters are shown as their bytes. @param {string | number[]} piece */
+function pieceText(piece) {
+  if (typeof piece === "string") return piece;
+  return piece.map((byte) => `<${byte.toString(16).toUpperCase().padStart(2, "0")}>`).join("");
 }
 
 /**

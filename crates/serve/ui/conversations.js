@@ -57,7 +57,7 @@ class Conversations extends EventTarget {
   /** @param {Partial<Conversation>} [given] @returns {Promise<Conversation>} */
   async create(given = {}) {
     const now = Date.now();
-    const id = uniqueId();
+    const { id = uniqueId() } = given;
     const options = structuredClone(preference("options", {}));
     /** @type {Conversation} */
     const conversation = { id, title: "New chat", created: now, changed: now, system: preference("system", ""), options, selected: {}, ...given };

@@ -25,6 +25,9 @@ export function rate(value) {
   return `${value < 10 ? value.toFixed(1) : Math.round(value).toLocaleString("en")} tok/s`;
 }
 
+/** Making a format takes much longer than using it. */
+const MONTH = new Intl.DateTimeFormat("en", { month: "long", year: "numeric" });
+
 /**
  * The heading under which a conversation is listed.
  *
@@ -35,7 +38,7 @@ export function day(time) {
   if (time >= today) return "Today";
   if (time >= today - 86_400_000) return "Yesterday";
   if (time >= today - 7 * 86_400_000) return "Last 7 days";
-  return new Date(time).toLocaleDateString("en", { month: "long", year: "numeric" });
+  return MONTH.format(time);
 }
 
 /**

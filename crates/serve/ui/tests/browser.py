@@ -112,14 +112,17 @@ class Tab:
         raise AssertionError(f"never true in {timeout} s: {condition}")
 
     def text(self, selector):
-        return self.js(f"document.querySelector({json.dumps(selector)})?.innerText ?? null")
+        """The text, also of what is not drawn yet."""
+        return self.js(f"document.querySelector({json.dumps(selector)})?.textContent ?? null")
 
     def click(self, selector):
         """A click of the mouse on the middle of an element, which must be on top there."""
-        box = self.js(f"""(() => {{
+        box = self.js(f"""(async () => {{
             const e = document.querySelector({json.dumps(selector)});
             if (!e) return null;
             e.scrollIntoView({{ block: "nearest" }});
+            // Elements that were out of sight get their size first.
+            for (let i = 0; i < 3; i++) await new Promise(requestAnimationFrame);
             const r = e.getBoundingClientRect();
             const [x, y] = [r.x + r.width / 2, r.y + r.height / 2];
             const top = document.elementFromPoint(x, y);

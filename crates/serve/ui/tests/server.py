@@ -95,7 +95,7 @@ class Handler(BaseHTTPRequestHandler):
         state = self.server.state
         if self.server.upstream:
             return self.forward(method, path, body)
-        if state.key and self.headers.get("authorization") != f"Bearer {state.key}" and path != "/openapi.json":
+        if state.key and self.headers.get("authorization") != f"Bearer {state.key}" and path not in ("/openapi.json", "/live"):
             return self.json({"error": {"message": "wrong API key", "code": "invalid_api_key"}}, 401)
         given = json.loads(body) if body else None
         state.requests.append((path, given))
@@ -126,7 +126,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.json({"data": data, "usage": {"prompt_tokens": 9}})
         if path == "/v1/chat/completions":
             return self.chat(given)
-        if path in ("/health", "/version"):
+        if path in ("/live", "/health", "/version"):
             return self.json({"status": "ok", "version": "0.0.0"})
         self.json({"error": {"message": f"there is no route {path}"}}, 404)
 

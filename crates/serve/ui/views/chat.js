@@ -527,7 +527,7 @@ export class ChatView {
     this.offline.hidden = false;
     for (;;) {
       try {
-        await send("/health", { quiet: true });
+        await send("/live", { quiet: true });
         break;
       } catch {
         await new Promise((resolve) => setTimeout(resolve, 1500));

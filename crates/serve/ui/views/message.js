@@ -42,7 +42,7 @@ export class MessageView {
     this.foot = h("footer", {});
     this.name = h("h2", { class: user ? "visually-hidden" : "name" }, user ? "You" : String(message.request?.model ?? "Assistant"));
     this.element = h("article", { class: `message ${message.role}`, tabIndex: -1, "data-id": message.id, "aria-label": user ? "Your message" : "Answer" },
-      this.name, this.reasoning, this.body, this.notices, this.foot);
+      this.name, !user && this.reasoning, this.body, this.notices, this.foot);
     this.markdown = new Markdown();
     this.siblings = [message];
     this.last = false;

@@ -13,6 +13,10 @@ const TOOLS = /** @type {const} */ ([
   ["server", "pulse", "Server"],
 ]);
 
+/** Chats that are listed at once, and that follow at a time. */
+const FIRST = 80;
+const MORE = 300;
+
 const THEMES = /** @type {const} */ (["system", "light", "dark"]);
 
 export class Sidebar {
@@ -22,6 +26,10 @@ export class Sidebar {
     this.current = "";
     /** @type {Set<string> | null} */
     this.found = null;
+    /** Chats that are listed; the others follow while the page is idle. */
+    this.limit = FIRST;
+    /** @type {Map<string, HTMLElement>} */
+    this.rows = new Map();
     this.search = h("input", {
       type: "search", id: "search", placeholder: "Search chats", "aria-label": "Search chats", autocomplete: "off",
       oninput: () => this.find(), onkeydown: (/** @type {KeyboardEvent} */ event) => this.searchKey(event),
@@ -69,18 +77,37 @@ export class Sidebar {
     const nodes = [];
     let heading = "";
     let list = null;
-    for (const { id, title, changed } of shown) {
-      if (day(changed) !== heading || !list) {
-        heading = day(changed);
+    for (const { id, title, changed } of shown.slice(0, this.limit)) {
+      const name = day(changed);
+      if (name !== heading || !list) {
+        heading = name;
         list = h("ul", { "aria-label": heading });
         nodes.push(h("h2", { "aria-hidden": "true" }, heading), list);
       }
-      const active = this.current === `c/${id}`;
-      const link = h("a", { href: `#/c/${id}`, dir: "auto", ...(active ? { "aria-current": "page" } : {}) }, title);
-      list.append(h("li", {}, link, iconButton("trash", `Delete the chat ${title}`, () => this.remove(id, title))));
+      list.append(this.row(id, title));
     }
     if (!shown.length) nodes.push(h("p", { class: "muted empty" }, this.found ? "No chat contains this." : "Chats appear here."));
+    const focused = /** @type {HTMLElement | null} */ (this.list.contains(document.activeElement) ? document.activeElement : null);
     fill(this.list, nodes);
+    focused?.focus();
+    if (shown.length > this.limit) {
+      this.limit += MORE;
+      (window.requestIdleCallback ?? setTimeout)(() => this.scheduleShow());
+    }
+  }
+
+  /** The row of a chat, which is made once for each title. @param {string} id @param {string} title */
+  row(id, title) {
+    let row = this.rows.get(id);
+    if (row?.dataset.title !== title) {
+      row = h("li", { "data-title": title }, h("a", { href: `#/c/${id}`, dir: "auto" }, title),
+        iconButton("trash", `Delete the chat ${title}`, () => this.remove(id, title)));
+      this.rows.set(id, /** @type {HTMLElement} */ (row));
+    }
+    const link = /** @type {Element} */ (row?.firstElementChild);
+    if (this.current === `c/${id}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+    return /** @type {HTMLElement} */ (row);
   }
 
   showTools() {

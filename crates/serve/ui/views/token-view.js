@@ -75,7 +75,13 @@ export function tokenView(tokens, take) {
   const more = h("button", { type: "button", class: "link", onclick: addPage }, "Show more tokens");
   addPage();
 
-  box.addEventListener("mouseover", (/** @type {MouseEvent} */ event) => {
+  box.addEventListener("mousemove", (/** @type {MouseEvent} */ event) => {
+    // Browsers send events without movement when the page moves under the mouse.
+    if (!event.movementX && !event.movementY) return;
+    const index = /** @type {HTMLElement} */ (event.target).dataset?.index;
+    if (index !== undefined && Number(index) !== current) show(Number(index));
+  });
+  box.addEventListener("click", (/** @type {MouseEvent} */ event) => {
     const index = /** @type {HTMLElement} */ (event.target).dataset?.index;
     if (index !== undefined) show(Number(index));
   });

@@ -43,7 +43,7 @@ export class TokenizerView extends ToolView {
   async show() {
     const asked = (this.asked = Symbol());
     try {
-      const tokens = (await tokenize(this.text.value, this.picker.value)) ?? [];
+      const tokens = (await tokenize(this.text.value, this.picker.value, true)) ?? [];
       if (asked !== this.asked) return;
       const chars = [...this.text.value].length;
       this.count.textContent = `${plural(tokens.length, "token")} for ${plural(chars, "character")}${tokens.length > MOST ? `; the first ${MOST} are shown` : ""}`;
