@@ -13,7 +13,8 @@ const KEY: &str = "probe_key";
 const VALUE: &str = "probe value";
 
 impl AnswerFormat {
-    /// The formats of a model. What its template does not tell, the tokenizer may.
+    /// The formats of a model. What its template does not tell, the tokenizer may. This renders the template several
+    /// times: once per model is enough.
     pub fn of(template: Option<&ChatTemplate>, tokenizer: Option<&Tokenizer>) -> AnswerFormat {
         AnswerFormat {
             reasoning: ReasoningFormat::of(template, tokenizer),

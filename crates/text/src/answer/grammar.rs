@@ -152,6 +152,11 @@ impl<'a> Writer<'a> {
         terms.join(" ")
     }
 
+    /// A text of a request as a term of a rule: names of special tokens in it are text.
+    pub(super) fn plain(&self, text: &str) -> String {
+        quoted(text).unwrap_or_else(|| "\"\"".to_owned())
+    }
+
     /// Whether a text has no special tokens in it.
     pub(super) fn is_plain(&self, text: &str) -> bool {
         !self.special.iter().any(|(name, _)| text.contains(&name[..]))

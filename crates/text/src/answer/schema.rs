@@ -57,12 +57,13 @@ impl Arguments<'_> {
         let mut terms = Vec::new();
         for (key, schema, is_required) in self.properties(&self.tool.parameters, &self.field)? {
             let gap = if tags.value.is_empty() { "" } else { tags.line };
-            let head = writer.literal(&[tags.key, key, tags.key_end, gap, tags.value, tags.padding].concat());
+            let middle = writer.literal(&[tags.key_end, gap, tags.value, tags.padding].concat());
+            let head = format!("{} {} {middle}", writer.literal(tags.key), writer.plain(key));
             let end = [tags.padding, tags.value_end].concat();
             let value = match text_pattern(schema, &self.place(&self.field, key))? {
                 Some(Text::Pattern(pattern)) => writer.text_until(&pattern, &end),
                 Some(Text::Choice(texts)) => {
-                    let texts: Vec<String> = texts.iter().map(|text| writer.literal(text)).collect();
+                    let texts: Vec<String> = texts.iter().map(|text| writer.plain(text)).collect();
                     format!("({}) {}", texts.join(" | "), writer.literal(&end))
                 }
                 None => format!("{} {}", json_rule(&self.with_definitions(schema)), writer.literal(&end)),
@@ -85,7 +86,7 @@ impl Arguments<'_> {
         // What may follow if nothing was written yet, and if something was; from the last argument to the first.
         let (mut fresh, mut begun) = (String::new(), String::new());
         for (key, schema, is_required) in self.properties(schema, place)?.into_iter().rev() {
-            let head = writer.literal(&format!("{key}{}", literals.assign));
+            let head = writer.plain(&format!("{key}{}", literals.assign));
             let value = self.value(schema, &self.place(place, key), literals, writer)?;
             let item = writer.new_rule("", &format!("{head} {value}"));
             let comma = writer.literal(separator);
@@ -119,8 +120,9 @@ impl Arguments<'_> {
         match kinds[..] {
             ["string"] => Ok(match text_pattern(schema, place)? {
                 Some(Text::Choice(texts)) => {
-                    let texts = texts.iter().map(|text| writer.literal(&[quote, text, quote].concat()));
-                    format!("({})", texts.collect::<Vec<_>>().join(" | "))
+                    let texts: Vec<String> = texts.iter().map(|text| writer.plain(text)).collect();
+                    let quote = writer.literal(quote);
+                    format!("{quote} ({}) {quote}", texts.join(" | "))
                 }
                 text => {
                     let pattern = text.map_or("TEXT".to_owned(), Text::pattern);

@@ -118,12 +118,16 @@ impl ChatTemplate {
             [call(Value::Null, &object, id), vec![result]].concat()
         };
         let either = |id| self.renders(&ids(id)) || self.renders(&with_text(ids(id), &written));
-        let any = |content: &Value| {
-            [&object, &written]
-                .iter()
-                .any(|form| self.writes(&call(content.clone(), form, SHORT_ID), &[NAME], &["None"]))
+        let any = |content: &Value, present: &[&str]| {
+            let forms = [&object, &written];
+            forms.iter().any(|form| self.writes(&call(content.clone(), form, SHORT_ID), present, &["None"]))
         };
-        let empty = Forms { text: any(&json!("")), parts: any(&Value::Null) };
+        let empty_if =
+            |present: &[&str]| Forms { text: any(&json!(""), present), parts: any(&Value::Null, present) };
+        let mut empty = empty_if(&[NAME]);
+        if !empty.text && !empty.parts {
+            empty = empty_if(&[]);
+        }
         let content = if empty.parts || !empty.text { Value::Null } else { json!("") };
         let plain = format!("\"{KEY}\"");
         let quoted = [format!("'{KEY}'"), format!("\\\"{KEY}")];
@@ -228,8 +232,13 @@ impl Traits {
         let calls = fields.get_mut("tool_calls").and_then(Value::as_array_mut);
         for (index, call) in calls.into_iter().flatten().enumerate() {
             let place = format!(".tool_calls[{index}]");
-            self.adapt_arguments(&mut call["function"]["arguments"], &format!("{place}.function.arguments"))?;
-            self.adapt_id(&mut call["id"], ids);
+            if !call.is_object() {
+                return Err((place, "is not an object".to_owned()));
+            }
+            if let Some(arguments) = call.pointer_mut("/function/arguments") {
+                self.adapt_arguments(arguments, &format!("{place}.function.arguments"))?;
+            }
+            call.get_mut("id").into_iter().for_each(|id| self.adapt_id(id, ids));
         }
         fields.get_mut("tool_call_id").into_iter().for_each(|id| self.adapt_id(id, ids));
         Ok(())
@@ -381,6 +390,13 @@ mod tests {
             "messages[1].content: is neither a text nor a list of parts",
         );
         check(json!("Hello"), "messages[1]: is not an object");
+        check(
+            json!({"role": "assistant", "tool_calls": [{}, 1]}),
+            "messages[1].tool_calls[1]: is not an object",
+        );
+        let strange =
+            [json!({"tool_calls": 1, "content": null}), json!({"tool_calls": [{"function": 1, "id": 1}]})];
+        assert!(template.adapt(&strange).is_ok() && template.adapt(&[json!({})]).is_ok());
     }
 
     #[test]
