@@ -77,7 +77,7 @@ pub(crate) fn text(error: &TextError) -> (u8, Option<&'static str>) {
         TextError::ChatTemplate { .. } => {
             (MODEL, Some("the chat template is damaged, or made for another renderer"))
         }
-        TextError::ChatUnfit { .. } => {
+        TextError::ChatUnfit { .. } | TextError::ChatMessage { .. } | TextError::Tools { .. } => {
             (USAGE, Some("give messages in the form the template expects, such as a text as `content`"))
         }
         TextError::ChatRefused { .. } => {

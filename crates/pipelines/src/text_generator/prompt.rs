@@ -108,15 +108,21 @@ impl Chat {
         }
     }
 
-    /// The prompt's text. The tokens that begin and end a text are those of the tokenizer, if there is one and
+    /// The prompt's text. Messages are in the shape of the OpenAI API; the template gets them in the forms that it takes.
+    /// The tokens that begin and end a text are those of the tokenizer, if there is one and
     /// `extra` says nothing else.
     ///
     /// # Errors
-    /// As [`ChatTemplate::render`], and if the last message is to be continued and the prompt does not have its content.
+    /// As [`ChatTemplate::adapt`] and [`ChatTemplate::render`], and if the last message is to be continued and the prompt does not have its content.
     pub fn render(&self, template: &ChatTemplate, tokenizer: Option<&Tokenizer>) -> Result<String, Error> {
         let name = |id: fn(&Tokenizer) -> Option<u32>| tokenizer.and_then(|own| own.token(id(own)?));
         let (bos, eos) = (name(Tokenizer::bos), name(Tokenizer::eos));
-        let prompt = template.render(&ChatContext {
+        let mut messages = self.messages.clone();
+        if self.continue_final_message {
+            messages.last_mut().into_iter().for_each(mark_end);
+        }
+        let messages = template.adapt(&messages)?;
+        let context = ChatContext {
             tools: self.tools.as_deref(),
             documents: self.documents.as_deref(),
             add_generation_prompt: self.add_generation_prompt && !self.continue_final_message,
@@ -124,29 +130,55 @@ impl Chat {
             eos: eos.as_deref(),
             now: self.now.unwrap_or_else(Moment::now),
             extra: Some(&self.extra),
-            ..ChatContext::new(&self.messages)
-        })?;
-        if self.continue_final_message { self.up_to_content(prompt) } else { Ok(prompt) }
+            ..ChatContext::new(&messages)
+        };
+        let prompt = template.render(&context).map_err(|error| template.blame(error, &context))?;
+        if self.continue_final_message { up_to_mark(prompt) } else { Ok(prompt) }
     }
 
-    /// The prompt up to the end of the last message's content, which templates may trim. As in `transformers`.
-    fn up_to_content(&self, mut prompt: String) -> Result<String, Error> {
-        let content = self.messages.last().and_then(|message| message["content"].as_str());
-        let end = content.and_then(|content| {
-            let start = prompt.rfind(content.trim())?;
-            let rest = &prompt[start..];
-            let kept =
-                [content.trim_start(), content.trim()].into_iter().find(|kept| rest.starts_with(kept))?;
-            Some(start + kept.len())
-        });
-        let Some(end) = end else {
-            let (name, problem) =
-                ("default".to_owned(), "the prompt does not have the content of the last message");
-            return Err(text::Error::ChatUnfit { name, problem: problem.to_owned() }.into());
-        };
-        prompt.truncate(end);
-        Ok(prompt)
+    /// The text that the model goes on with: that of the last message, if it is to be continued.
+    pub fn continued(&self) -> Option<&str> {
+        let message = self.messages.last().filter(|_| self.continue_final_message)?;
+        let parts = message["content"].as_array();
+        message["content"].as_str().or_else(|| parts?.last()?["text"].as_str()).or(Some(""))
     }
+}
+
+/// Stands behind the content of a message to be continued while it is rendered. Its space shows whether the template
+/// trims contents.
+const END: &str = "\u{E000}end of the message\u{E000} ";
+
+/// Puts the mark behind the content, or behind the reasoning if that is all there is.
+fn mark_end(message: &mut Value) {
+    let is_empty = |value: &Value| value.as_str().is_none_or(|text| text.trim().is_empty());
+    let has_content = message["content"].is_array() || !is_empty(&message["content"]);
+    let field =
+        if has_content || is_empty(&message["reasoning_content"]) { "content" } else { "reasoning_content" };
+    // What is no object, or no part, is refused when it is adapted.
+    let Some(fields) = message.as_object_mut() else { return };
+    let content = fields.entry(field).or_insert(Value::Null);
+    let last = match content {
+        Value::Array(parts) => parts.last_mut().and_then(|part| part.get_mut("text")),
+        content => Some(content),
+    };
+    if let Some(text) = last {
+        *text = Value::String(format!("{}{END}", text.as_str().unwrap_or_default()));
+    }
+}
+
+/// The prompt up to the mark. As in `transformers`, white space at the end goes if the template trims contents.
+fn up_to_mark(mut prompt: String) -> Result<String, Error> {
+    let Some(end) = prompt.rfind(END.trim_end()) else {
+        let (name, problem) =
+            ("default".to_owned(), "the prompt does not have the content of the last message");
+        return Err(text::Error::ChatUnfit { name, problem: problem.to_owned() }.into());
+    };
+    let is_trimmed = !prompt[end..].starts_with(END);
+    prompt.truncate(end);
+    if is_trimmed {
+        prompt.truncate(prompt.trim_end().len());
+    }
+    Ok(prompt)
 }
 
 impl Prompt {

@@ -526,3 +526,52 @@ fn the_last_message_of_a_conversation_can_be_continued() {
     let message = other.render(&hidden, None).unwrap_err().to_string();
     assert!(message.ends_with("the prompt does not have the content of the last message"), "{message}");
 }
+
+#[test]
+fn continued_messages_end_where_their_own_text_ends() {
+    let source = "{% for m in messages %}<|{{ m.role }}|>{% if m.role == 'assistant' %}<think>\n\
+        {{ m.reasoning_content or '' }}\n</think>\n\n{% endif %}{{ m.content }}<|end|>\n{% endfor %}";
+    let template = ChatTemplate::new(source).unwrap();
+    let check = |message: serde_json::Value, continued: &str, expected: &str| {
+        let user = ChatMessage::user("Hi").into();
+        let chat = Chat { continue_final_message: true, ..Chat::new(vec![user, message]) };
+        let prompt = chat.render(&template, None).unwrap();
+        assert_eq!(prompt, format!("<|user|>Hi<|end|>\n<|assistant|><think>\n{expected}"));
+        assert_eq!(chat.continued(), Some(continued));
+    };
+    use serde_json::json;
+    // A text that the template writes too, and white space that the model goes on behind.
+    check(json!({"role": "assistant", "content": "end"}), "end", "\n</think>\n\nend");
+    check(json!({"role": "assistant", "content": " a \n"}), " a \n", "\n</think>\n\n a \n");
+    check(json!({"role": "assistant", "content": ""}), "", "\n</think>\n\n");
+    check(json!({"role": "assistant", "content": null}), "", "\n</think>\n\n");
+    let parts = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
+    check(json!({"role": "assistant", "content": parts}), "b", "\n</think>\n\nab");
+    // Reasoning that goes on.
+    check(json!({"role": "assistant", "content": "", "reasoning_content": "I wonder"}), "", "I wonder");
+    let none = Chat::new(vec![ChatMessage::user("Hi").into()]);
+    assert_eq!(none.continued(), None);
+    for strange in [json!("Hi"), json!({"content": [1]}), json!({"content": []}), json!({"content": [{}]})] {
+        let chat = Chat { continue_final_message: true, ..Chat::new(vec![strange]) };
+        assert!(chat.render(&template, None).is_err(), "{:?}", chat.messages);
+    }
+}
+
+#[test]
+fn conversations_are_adapted_to_the_template() {
+    let source = "{% for m in messages %}{{ m.role }}: {{ m.content + '|' }}{% for c in m.tool_calls or [] %}\
+        {{ c.function.arguments | tojson }}{% endfor %}{% endfor %}";
+    let template = ChatTemplate::new(source).unwrap();
+    use serde_json::json;
+    let function = json!({"name": "f", "arguments": "{\"a\": 1}"});
+    let chat = Chat::new(vec![
+        json!({"role": "developer", "content": [{"type": "text", "text": "Be "}, {"type": "text", "text": "brief"}]}),
+        json!({"role": "assistant", "content": null, "tool_calls": [{"function": function}]}),
+        json!({"role": "tool", "content": [1, 2]}),
+    ]);
+    let prompt = chat.render(&template, None).unwrap();
+    assert_eq!(prompt, "system: Be brief|assistant: |{\"a\": 1}tool: [1,2]|");
+    let image = Chat::new(vec![json!({"role": "user", "content": [{"type": "image_url"}]})]);
+    let message = image.render(&template, None).unwrap_err().to_string();
+    assert_eq!(message, "messages[0].content[0]: has the type image_url; only text is supported");
+}
