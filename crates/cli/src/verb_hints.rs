@@ -13,10 +13,7 @@ const HINTS: &[(&[&str], &str)] = &[
     ),
     (&["cache"], "use `peri models`, or `peri doctor` to check the caches"),
     (&["download", "fetch", "get", "install"], "use `peri pull OWNER/NAME`"),
-    (
-        &["serve", "server", "api", "start"],
-        "there is no server yet; `peri generate --json` and `peri chat --json` serve programs through pipes",
-    ),
+    (&["server", "api", "start"], "use `peri serve`"),
     (&["ps", "stop", "load", "unload"], "no model stays loaded: each command loads its own"),
     (&["quantise", "convert"], "use `peri quantize`"),
     (

@@ -161,13 +161,14 @@ impl From<&pipelines::Error> for ApiError {
         use pipelines::Error as E;
         let message = error.to_string();
         match error {
-            E::PromptTooLong { .. }
-            | E::PromptBeyondMaxLength { .. }
-            | E::TooLong(_)
-            | E::TextTooLong { .. } => {
-                let code = "context_length_exceeded";
-                ApiError { code, ..ApiError::bad_request(message) }
-            }
+            E::PromptTooLong { tokens, limit } => too_long(format!(
+                "the prompt has {tokens} tokens, but this model's maximum context length is {limit} tokens: shorten it"
+            )),
+            E::PromptBeyondMaxLength { tokens, limit } => too_long(format!(
+                "the prompt has {tokens} tokens, but this model's maximum context length is {limit} tokens: shorten it, \
+                 or start the server with a larger max_length"
+            )),
+            E::TooLong(_) | E::TextTooLong { .. } => too_long(message),
             E::Request(fields) | E::Sampling(fields) | E::Embedder(fields) => of_fields(fields),
             E::EmptyPrompt
             | E::EmptyText { .. }
@@ -175,13 +176,14 @@ impl From<&pipelines::Error> for ApiError {
             | E::NoChatTemplate
             | E::NotForText { .. }
             | E::NoPooling { .. } => ApiError::bad_request(message),
+            E::Text(pipelines::TextError::Constraint(_)) => ApiError::invalid("constraint", message),
             E::Text(_) => ApiError::invalid("messages", message),
             E::Busy { retry_after, .. } => {
                 let retry_after = retry_after.or(Some(Duration::from_secs(1)));
                 let status = StatusCode::TOO_MANY_REQUESTS;
                 ApiError { retry_after, ..ApiError::new(status, "rate_limit_exceeded", message) }
             }
-            E::Stopped { .. } | E::OutOfMemory(_) => {
+            E::QueueTimeout { .. } | E::Timeout { .. } | E::Stopped { .. } | E::OutOfMemory(_) => {
                 let retry_after = Some(Duration::from_secs(5));
                 let status = StatusCode::SERVICE_UNAVAILABLE;
                 ApiError { retry_after, ..ApiError::new(status, "unavailable", message) }

@@ -14,6 +14,7 @@ mod conversation;
 mod dry_run;
 mod error;
 mod error_shape;
+mod form;
 mod generation;
 mod listener;
 mod models;

@@ -3,7 +3,7 @@
 use crate::support::{Outcome, command, peri};
 
 /// Every command, with its words.
-const COMMANDS: [&[&str]; 25] = [
+const COMMANDS: [&[&str]; 26] = [
     &[],
     &["run"],
     &["chat"],
@@ -162,7 +162,7 @@ fn the_version_has_the_target_and_the_instruction_set() {
 #[test]
 fn verbs_of_other_tools_get_a_hint() {
     let cases = [
-        ("serve", "no server"),
+        ("server", "`peri serve`"),
         ("ps", "no model stays loaded"),
         ("ls", "`peri models`"),
         ("rm", "`peri models rm NAME`"),

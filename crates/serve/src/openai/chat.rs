@@ -18,6 +18,7 @@ use crate::context::Context;
 use crate::conversation::ConversationFields;
 use crate::dry_run::DryRunField;
 use crate::error::ApiError;
+use crate::form::{Form, FormFields};
 use crate::generation::{self, Answer, Delta, Generation, Writer};
 use crate::models::Entry;
 use crate::sampling::Sampling;
@@ -34,6 +35,8 @@ pub(crate) struct ChatRequest {
     answer: AnswerFields,
     #[serde(flatten)]
     unsupported: UnsupportedFields,
+    #[serde(flatten)]
+    form: FormFields,
     #[serde(flatten)]
     sampling: Sampling,
     #[serde(flatten)]
@@ -82,6 +85,7 @@ impl RequestBody for ChatRequest {
             conversation: fields.take()?,
             answer: fields.take()?,
             unsupported: fields.take()?,
+            form: fields.take()?,
             sampling: fields.take()?,
             dry_run: fields.take()?,
         })
@@ -188,12 +192,13 @@ pub(crate) async fn create(
     context: Context,
     Body(body): Body<ChatRequest>,
 ) -> Result<Response, ApiError> {
-    let ChatRequest { conversation, answer, unsupported, sampling, dry_run } = body;
+    let ChatRequest { conversation, answer, unsupported, form, sampling, dry_run } = body;
     unsupported.check(&context)?;
     let model = shared.models.find(answer.model.as_deref())?;
     let chat = conversation.into_chat()?;
     let echo = answer.echo_of(&chat, &context);
-    let requests = vec![prepare(model, chat, &answer, sampling).await?];
+    let form = form.form(&context)?;
+    let requests = vec![prepare(model, chat, &answer, form, sampling).await?];
     if let Some(counted) = dry_run.answer(model, &requests, &context) {
         return Ok(counted);
     }
@@ -277,6 +282,7 @@ async fn prepare(
     model: &Entry,
     chat: Chat,
     answer: &AnswerFields,
+    form: Option<Form>,
     sampling: Sampling,
 ) -> Result<Request, ApiError> {
     let wants_logprobs = answer.logprobs.unwrap_or(false);
@@ -290,10 +296,12 @@ async fn prepare(
         max_new_tokens: Some(answer.max_tokens.unwrap_or(usize::MAX)),
         logprobs: wants_logprobs.then_some(answer.top_logprobs.unwrap_or(0)),
         prompt_logprobs: answer.prompt_logprobs,
+        constraint: form.as_ref().map(|form| form.constraint.clone()),
         ..sampling.request(model.loaded.plan())?
     };
     let request = TextRequest { prompt: answer.cut(model, chat).await?, parameters };
-    generation::prepare(model.loaded.generator()?, request).await
+    let prepared = generation::prepare(model.loaded.generator()?, request).await;
+    prepared.map_err(|error| Form::blame(form.as_ref(), error))
 }
 
 impl ChatChoice {

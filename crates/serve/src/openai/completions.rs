@@ -16,6 +16,7 @@ use crate::body::{Body, Fields, RequestBody};
 use crate::context::Context;
 use crate::dry_run::DryRunField;
 use crate::error::ApiError;
+use crate::form::{Form, FormFields};
 use crate::generation::{self, Delta, Generation, PromptToken, Writer};
 use crate::models::Entry;
 use crate::sampling::Sampling;
@@ -33,6 +34,8 @@ const DEFAULT_MAX_TOKENS: usize = 16;
 pub(crate) struct CompletionRequest {
     #[serde(flatten)]
     texts: Texts,
+    #[serde(flatten)]
+    form: FormFields,
     #[serde(flatten)]
     sampling: Sampling,
     #[serde(flatten)]
@@ -85,7 +88,12 @@ impl Prompts {
 
 impl RequestBody for CompletionRequest {
     fn read(fields: &mut Fields) -> Result<CompletionRequest, ApiError> {
-        Ok(CompletionRequest { texts: fields.take()?, sampling: fields.take()?, dry_run: fields.take()? })
+        Ok(CompletionRequest {
+            texts: fields.take()?,
+            form: fields.take()?,
+            sampling: fields.take()?,
+            dry_run: fields.take()?,
+        })
     }
 }
 
@@ -166,12 +174,13 @@ pub(crate) async fn create(
     context: Context,
     Body(body): Body<CompletionRequest>,
 ) -> Result<Response, ApiError> {
-    let CompletionRequest { texts, sampling, dry_run } = body;
+    let CompletionRequest { texts, form, sampling, dry_run } = body;
     let model = shared.models.find(texts.model.as_deref())?;
     let n = texts.n.unwrap_or(1);
     let (stream, include_usage) =
         (texts.stream.unwrap_or(false), texts.stream_options.is_some_and(|options| options.include_usage));
-    let requests = prepare(model, texts, sampling).await?;
+    let form = form.form(&context)?;
+    let requests = prepare(model, texts, form, sampling).await?;
     if let Some(counted) = dry_run.answer(model, &requests, &context) {
         return Ok(counted);
     }
@@ -192,13 +201,19 @@ pub(crate) async fn create(
 }
 
 /// The requests for the library.
-async fn prepare(model: &Entry, texts: Texts, sampling: Sampling) -> Result<Vec<Request>, ApiError> {
+async fn prepare(
+    model: &Entry,
+    texts: Texts,
+    form: Option<Form>,
+    sampling: Sampling,
+) -> Result<Vec<Request>, ApiError> {
     let generator = model.loaded.generator()?;
     let echo = texts.echo.unwrap_or(false);
     let parameters = Request {
         max_new_tokens: Some(texts.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)),
         logprobs: texts.logprobs,
         echo,
+        constraint: form.as_ref().map(|form| form.constraint.clone()),
         ..sampling.request(model.loaded.plan())?
     };
     let prompts = texts.prompt.into_prompts();
@@ -209,7 +224,8 @@ async fn prepare(model: &Entry, texts: Texts, sampling: Sampling) -> Result<Vec<
     let mut requests = Vec::with_capacity(prompts.len());
     for prompt in prompts {
         let request = TextRequest { prompt, parameters: parameters.clone() };
-        requests.push(generation::prepare(generator, request).await?);
+        let prepared = generation::prepare(generator, request).await;
+        requests.push(prepared.map_err(|error| Form::blame(form.as_ref(), error))?);
     }
     Ok(requests)
 }

@@ -30,30 +30,6 @@ pub(crate) struct UnsupportedFields {
     /// Refused.
     #[schema(value_type = Option<Vec<Object>>)]
     functions: Option<Value>,
-    /// Only `{"type": "text"}`.
-    #[schema(value_type = Option<Object>)]
-    response_format: Option<Value>,
-    /// Refused.
-    #[schema(value_type = Option<Object>)]
-    structured_outputs: Option<Value>,
-    /// Refused.
-    #[schema(value_type = Option<Object>)]
-    guided_json: Option<Value>,
-    /// Refused.
-    #[schema(value_type = Option<String>)]
-    guided_regex: Option<Value>,
-    /// Refused.
-    #[schema(value_type = Option<Vec<String>>)]
-    guided_choice: Option<Value>,
-    /// Refused.
-    #[schema(value_type = Option<String>)]
-    guided_grammar: Option<Value>,
-    /// Refused.
-    #[schema(value_type = Option<String>)]
-    grammar: Option<Value>,
-    /// Refused.
-    #[schema(value_type = Option<Object>)]
-    json_schema: Option<Value>,
     /// Refused: the model's own template is used.
     #[schema(value_type = Option<String>)]
     chat_template: Option<Value>,
@@ -65,7 +41,6 @@ impl UnsupportedFields {
     /// # Errors
     /// If a field asks for what is not supported.
     pub(crate) fn check(&self, context: &Context) -> Result<(), ApiError> {
-        let structured = "answers cannot be held to a format";
         // The values that ask for nothing, and why others are refused.
         let fields = [
             ("modalities", &self.modalities, Some(json!(["text"])), "the models make text only"),
@@ -74,14 +49,6 @@ impl UnsupportedFields {
             ("web_search_options", &self.web_search_options, None, "the server searches nothing"),
             ("store", &self.store, Some(json!(false)), "answers are not kept: use /v1/responses"),
             ("functions", &self.functions, Some(json!([])), "functions are not supported"),
-            ("response_format", &self.response_format, Some(json!({"type": "text"})), structured),
-            ("structured_outputs", &self.structured_outputs, None, structured),
-            ("guided_json", &self.guided_json, None, structured),
-            ("guided_regex", &self.guided_regex, None, structured),
-            ("guided_choice", &self.guided_choice, None, structured),
-            ("guided_grammar", &self.guided_grammar, None, structured),
-            ("grammar", &self.grammar, Some(json!("")), structured),
-            ("json_schema", &self.json_schema, Some(json!({})), structured),
             ("chat_template", &self.chat_template, None, "templates of requests are not taken"),
         ];
         for (name, value, nothing, reason) in fields {
