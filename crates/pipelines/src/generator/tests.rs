@@ -639,7 +639,8 @@ fn constrained_answers_survive_pauses_and_several_steps_at_once() {
     while !generator.is_idle() || generator.num_paused() > 0 {
         generator.step().unwrap().into_iter().for_each(|event| answer.take(event.kind));
         steps += 1;
-        if steps % 5 == 0 {
+        // A pause forgets what was computed: more of them than steps of progress, and the answer would never end.
+        if steps % 5 == 0 && steps <= 20 {
             generator.pause(id);
             generator.resume(id);
         }

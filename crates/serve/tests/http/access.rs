@@ -125,7 +125,7 @@ fn cors_answers_configured_origins_only() {
 /// What a path answers to requests without a key, and with keys of each scope.
 fn expected(path: &str, scope: &str) -> &'static [u16] {
     let admits: &[&str] = match path {
-        "/live" => return &[200],
+        "/live" | "/" => return &[200],
         "/ready" | "/health" | "/version" | "/openapi.json" => &["infer", "metrics", "admin"],
         "/metrics" => &["metrics"],
         path if path.starts_with("/admin/") || path.starts_with("/debug/") => &["admin"],

@@ -104,9 +104,11 @@ fn sample(field: &str) -> (Value, Value) {
         "cache_salt" => alone(json!("mine")),
         "modalities" => alone(json!(["text", "audio"])),
         "response_format" => alone(json!({"type": "json_object"})),
-        "audio" | "prediction" | "web_search_options" | "structured_outputs" | "guided_json"
-        | "json_schema" => alone(json!({"a": 1})),
-        "guided_regex" | "guided_grammar" | "grammar" | "chat_template" => alone(json!("x")),
+        "structured_outputs" => alone(json!({"choice": ["x"]})),
+        "guided_json" => alone(json!({"type": "integer"})),
+        "audio" | "prediction" | "web_search_options" => alone(json!({"a": 1})),
+        "guided_regex" | "chat_template" => alone(json!("x")),
+        "guided_grammar" => alone(json!("start: \"x\"")),
         "guided_choice" => alone(json!(["x"])),
         other => panic!("the test has no value for the field `{other}`"),
     }

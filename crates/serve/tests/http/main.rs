@@ -7,6 +7,7 @@ mod chat;
 mod chat_fields;
 mod completions;
 mod embeddings;
+mod form;
 mod ollama;
 mod operations;
 mod raw;

@@ -103,9 +103,15 @@ fn grammars() {
     refused(&Constraint::Lark("start: \"a\"\n".repeat(40_000).into()), "the limit is 262144");
 }
 
-/// What many different constraints leave behind is what the cache holds.
+/// What many different constraints leave behind is what the cache holds. Other tests use memory too, so this one has a
+/// process of its own.
 #[test]
 fn ten_thousand_schemas_leave_256_grammars() {
+    let name = "constraint::bombs::ten_thousand_schemas_leave_256_grammars";
+    testdata::child::in_child(name, "memory", &[], compile_ten_thousand_schemas);
+}
+
+fn compile_ten_thousand_schemas() {
     let compiler = GrammarCompiler::new(bytes());
     let mut after = [0, 0];
     for count in 0..10_000 {
