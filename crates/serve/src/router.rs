@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use axum::extract::{DefaultBodyLimit, Request};
-use axum::http::StatusCode;
+use axum::body::Bytes;
+use axum::extract::DefaultBodyLimit;
+use axum::http::{Method, StatusCode, Uri};
 use axum::routing::get;
 use axum::{Json, Router, middleware};
 use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder};
@@ -85,12 +86,13 @@ fn document() -> OpenApi {
     OpenApiBuilder::new().info(info).build()
 }
 
-async fn unknown_route(request: Request) -> ApiError {
-    let message = format!("there is no route {}; GET /openapi.json lists all", request.uri().path());
+// A body that is not read makes hyper close the connection, which clients may be about to use again.
+async fn unknown_route(uri: Uri, _body: Bytes) -> ApiError {
+    let message = format!("there is no route {}; GET /openapi.json lists all", uri.path());
     ApiError::new(StatusCode::NOT_FOUND, "route_not_found", message)
 }
 
-async fn wrong_method(request: Request) -> ApiError {
-    let message = format!("{} does not take {}", request.uri().path(), request.method());
+async fn wrong_method(method: Method, uri: Uri, _body: Bytes) -> ApiError {
+    let message = format!("{} does not take {method}", uri.path());
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
 }

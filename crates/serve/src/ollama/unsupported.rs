@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::Request;
-use axum::http::StatusCode;
+use axum::body::Bytes;
+use axum::http::{StatusCode, Uri};
 use axum::routing::any;
 
 use crate::error::ApiError;
@@ -18,8 +18,9 @@ pub(crate) fn routes() -> Router<Arc<Shared>> {
     PATHS.iter().fold(Router::new(), |router, path| router.route(path, any(refuse)))
 }
 
-async fn refuse(request: Request) -> ApiError {
-    let path = request.uri().path();
+// The body is read so that the connection stays open.
+async fn refuse(uri: Uri, _body: Bytes) -> ApiError {
+    let path = uri.path();
     let message = format!(
         "{path} is not supported: name the models when the server is started, as in `peri serve MODEL`"
     );

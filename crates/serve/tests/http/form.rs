@@ -59,5 +59,5 @@ fn a_form_that_cannot_be_enforced_is_refused_with_its_place() {
     check(json!({"response_format": format}), "response_format", "/properties/a");
     check(json!({"guided_regex": "(a"}), "guided_regex", "regex");
     check(json!({"guided_json": {}, "guided_regex": "a"}), "guided_regex", "give one");
-    check(json!({"response_format": {"type": "xml"}}), "response_format", "xml");
+    check(json!({"response_format": {"type": "xml"}}), "response_format.type", "xml");
 }
