@@ -14,9 +14,11 @@ def client(server):
     return anthropic.Anthropic(base_url=server, api_key="none", max_retries=0)
 
 
-def message(client, **options):
-    options = {"model": "storyteller", "messages": PROMPT, "max_tokens": 20, "extra_body": {"seed": 1}} | options
-    return client.messages.create(**options)
+def message(client, seed=1, temperature=None, **options):
+    # Fields that the package does not know.
+    extra = {"seed": seed} | ({} if temperature is None else {"temperature": temperature})
+    options = {"model": "storyteller", "messages": PROMPT, "max_tokens": 20} | options
+    return client.messages.create(**options, extra_body=extra)
 
 
 def text(answer):
@@ -88,7 +90,7 @@ def test_errors_have_the_shape_of_the_api(client):
 
 
 def test_many_at_once_get_what_each_gets_alone(client, server):
-    options = lambda seed: {"extra_body": {"seed": seed}, "temperature": 1.0}
+    options = lambda seed: {"seed": seed, "temperature": 1.0}
 
     async def all_of_them():
         async with anthropic.AsyncAnthropic(base_url=server, api_key="none") as client:
