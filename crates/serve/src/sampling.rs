@@ -1,9 +1,8 @@
 //! The fields that choose tokens, which several protocols share under the same names.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, RandomState};
 
-use pipelines::{Plan, Request, SamplingOptions};
+use pipelines::{Plan, Request, SamplingOptions, random_seed};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -115,9 +114,4 @@ fn logit_bias(given: BTreeMap<String, f32>) -> Result<BTreeMap<u32, f32>, ApiErr
         Err(_) => Err(ApiError::invalid("logit_bias", format!("logit_bias: `{token}` is not a token id"))),
     });
     pairs.collect()
-}
-
-/// A seed for a request without one.
-fn random_seed() -> u64 {
-    RandomState::new().hash_one(std::process::id()) >> 32
 }

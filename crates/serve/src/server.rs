@@ -89,7 +89,7 @@ impl Shared {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// What answers depend on apart from the request: equal fingerprints give equal bytes.
+    /// Identifies the build. Equal requests to servers with equal fingerprints and models get equal answers.
     pub(crate) fn fingerprint(&self, model: &Entry) -> String {
         let _ = model;
         format!("peri-{}", env!("CARGO_PKG_VERSION"))

@@ -122,7 +122,7 @@ impl StopSearch {
         (text, string)
     }
 
-    /// As [`StopSearch::push`]; also tells where the string ends.
+    /// As [`StopSearch::push`], and gives the end of the string that it found.
     pub(crate) fn find(&mut self, piece: &str) -> Found {
         let before = self.buffer.len();
         self.buffer.push_str(piece);

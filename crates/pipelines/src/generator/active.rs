@@ -123,7 +123,7 @@ impl Active {
         self.guide.is_some()
     }
 
-    /// What says which tokens may come next.
+    /// The grammar's matcher, if the request has a constraint.
     pub(super) fn guide(&mut self) -> Option<&mut Guide> {
         self.guide.as_mut()
     }

@@ -100,7 +100,7 @@ struct Mix {
     page_size: usize,
     spare_pages: usize,
     reset: usize,
-    /// Prefill tokens beside those that decode, step by step.
+    /// The limit of prefill tokens in each step that also decodes.
     prefill: Vec<usize>,
     arrivals: Vec<Arrival>,
 }

@@ -34,7 +34,7 @@ struct Script {
     commands: Vec<(usize, Command)>,
     steps: Vec<String>,
     copies: Vec<PageCopy>,
-    /// Prefill tokens beside those that decode.
+    /// The limit of prefill tokens in steps that also decode.
     prefill: usize,
 }
 

@@ -450,7 +450,7 @@ fn a_request_that_the_model_cannot_run_fails_alone() {
     assert_eq!((status.finished.failed, status.failed_steps), (4, 4));
 }
 
-/// What fails once may run the second time.
+/// A step that failed once is tried again and may succeed.
 #[test]
 fn a_step_that_fails_once_is_tried_again() {
     let generator = start();

@@ -245,7 +245,7 @@ impl Deadlines {
         [self.start, self.end, self.read].into_iter().flatten().min()
     }
 
-    /// What to say of the first that has passed.
+    /// The error of the first deadline that has passed.
     fn error(&self, now: Instant) -> Option<Error> {
         let first = self.first().filter(|&(at, _)| at <= now)?;
         let limit = first.1;

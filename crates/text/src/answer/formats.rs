@@ -106,7 +106,7 @@ pub struct Literals {
     pub quote: &'static str,
 }
 
-/// What most formats leave empty.
+/// A format without any texts, from which the others differ.
 const EMPTY: ToolFormat = ToolFormat {
     name: "",
     begin: &[],

@@ -12,7 +12,7 @@ use crate::{Error, Tokenizer};
 /// The rules that all grammars share. White space between parts of an answer is bounded.
 const TERMINALS: &str = "TEXT: /(?s:.*)/\nGAP: /[ \\n]{0,4}/\n";
 
-/// What an answer must be.
+/// The rules for an answer: which calls it may or must have.
 #[derive(Debug, Clone, Copy)]
 pub struct AnswerRules<'a> {
     /// The tools that it may call.

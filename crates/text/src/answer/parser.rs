@@ -86,7 +86,7 @@ impl AnswerParser {
         }
     }
 
-    /// Stops after one call: what follows it is ignored, and [`AnswerParser::is_over`] tells.
+    /// Stops after one call and ignores the rest. [`AnswerParser::is_over`] is true from then on.
     pub fn one_call(self) -> AnswerParser {
         AnswerParser { is_parallel: false, ..self }
     }

@@ -83,7 +83,7 @@ impl Arguments<'_> {
         separator: &str,
         writer: &mut Writer<'_>,
     ) -> Result<String, Error> {
-        // What may follow if nothing was written yet, and if something was; from the last argument to the first.
+        // From the last argument to the first: the rule for the rest before any argument is written, and after one is.
         let (mut fresh, mut begun) = (String::new(), String::new());
         for (key, schema, is_required) in self.properties(schema, place)?.into_iter().rev() {
             let head = writer.plain(&format!("{key}{}", literals.assign));

@@ -208,7 +208,7 @@ impl Section {
         self.reader = Some(reader(self.format, &self.tools));
     }
 
-    /// The text goes on with something that is no call.
+    /// The following text is not a call.
     fn give_up(&mut self) -> Outcome {
         let raw = std::mem::take(&mut self.raw);
         if self.is_first { Outcome::Text(raw) } else { Outcome::Unread(raw) }

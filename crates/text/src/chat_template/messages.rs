@@ -1,6 +1,6 @@
 //! Messages in the forms that a template takes: texts or parts, arguments as objects or as texts.
 //!
-//! Requests follow the OpenAI API, and templates differ in what of it they understand. What one understands is found by
+//! Requests follow the OpenAI API, of which each template understands a part. That part is found by
 //! rendering probes, once.
 
 use std::collections::BTreeMap;
