@@ -41,7 +41,7 @@ pub enum Error {
 
     /// A server that everyone could use.
     #[error(
-        "{address} can be reached from other machines, but there are no keys: set PERI_API_KEY or a key file, or allow everyone with --insecure"
+        "{address} can be reached from other machines, but there are no keys: give them with --key-file, or allow everyone with --insecure"
     )]
     Open {
         /// The address.

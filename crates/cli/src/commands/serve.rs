@@ -2,9 +2,9 @@
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use serve::{ModelConfig, Server, ServerConfig};
+use serve::{Keys, ModelConfig, Server, ServerConfig};
 
 use crate::command_profile;
 use crate::interrupt::Interrupt;
@@ -46,6 +46,22 @@ pub(crate) struct Arguments {
     /// Port to listen on; 0 takes a free one
     #[arg(long, value_name = "N", default_value_t = 8000)]
     port: u16,
+    /// File with a line NAME:SCOPES:HASH for each API key
+    ///
+    /// Scopes are infer, metrics and admin; the hash is the key's BLAKE3. Without keys, the server answers everyone.
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    key_file: Option<PathBuf>,
+    /// Answer everyone on an address that other machines reach
+    #[arg(long, hide_short_help = true)]
+    insecure: bool,
+    /// Another name that the server answers to without keys; repeatable
+    #[arg(long = "allowed-host", value_name = "NAME", hide_short_help = true)]
+    allowed_hosts: Vec<String>,
+    /// Let pages of this origin call the server; repeatable
+    ///
+    /// An origin such as https://example.com, localhost for pages of this machine, or * for all.
+    #[arg(long = "cors-origin", value_name = "ORIGIN", hide_short_help = true)]
+    cors_origins: Vec<String>,
     /// Show no progress
     #[arg(long, short)]
     quiet: bool,
@@ -66,13 +82,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             config: source.config().clone(),
         });
     }
-    let address = SocketAddr::new(arguments.host, arguments.port);
-    let server = Server::start(
-        ServerConfig { address, ..ServerConfig::default() },
-        models,
-        &session,
-        model::platform(),
-    )?;
+    let server = Server::start(arguments.config()?, models, &session, model::platform())?;
     interrupt.watch();
     let handle = server.handle();
     std::thread::spawn(move || {
@@ -96,6 +106,20 @@ fn id(source: &Source) -> String {
 }
 
 impl Arguments {
+    fn config(&self) -> anyhow::Result<ServerConfig> {
+        Ok(ServerConfig {
+            address: SocketAddr::new(self.host, self.port),
+            keys: match &self.key_file {
+                Some(path) => Keys::default().with_file(path)?,
+                None => Keys::default(),
+            },
+            insecure: self.insecure,
+            allowed_hosts: self.allowed_hosts.clone(),
+            cors_origins: self.cors_origins.clone(),
+            ..ServerConfig::default()
+        })
+    }
+
     /// The models, each with the settings of the flags.
     fn sources(&self) -> anyhow::Result<Vec<Source>> {
         if self.models.is_empty() {

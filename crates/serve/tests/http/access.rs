@@ -228,7 +228,10 @@ fn a_server_that_others_reach_needs_keys() {
         ..ServerConfig::default()
     };
     let error = start(config(false, Keys::default())).err().unwrap();
-    assert!(error.to_string().contains("set PERI_API_KEY or a key file"), "{error}");
+    assert!(
+        error.to_string().contains("give them with --key-file, or allow everyone with --insecure"),
+        "{error}"
+    );
     for config in [config(true, Keys::default()), config(false, Keys::default().with_key("secret"))] {
         assert!(start(config).is_ok());
     }
