@@ -12,6 +12,7 @@ use text::{Detokenizer, SkipSpecial, Tokenizer};
 
 use crate::Error;
 use crate::batch::Slice;
+use crate::error::InvalidField;
 use crate::kv_cache::Sequence;
 use crate::runner::Logits;
 use crate::sampler::{Logprobs, Row, Sampled, Sampler, SamplingParams, TokenCounts};
@@ -41,8 +42,10 @@ pub(super) struct Active {
     started: bool,
     /// Tokens of the prompt that were reported.
     echoed: usize,
-    /// Tokens of the answer that were reported.
+    /// Tokens of the answer so far.
     generated: usize,
+    /// Tokens of the answer that were made before the request, until they are taken note of.
+    made_before: Vec<u32>,
 }
 
 /// A sequence's part of a step.
@@ -69,14 +72,18 @@ pub(super) enum Outcome {
 }
 
 impl Active {
-    /// What is open in the request's sampling, `defaults` say.
+    /// `defaults` say what the request's sampling leaves open.
+    ///
+    /// # Errors
+    /// If the answer has ended before the end of what was made of it.
     pub(super) fn new(
-        request: Request,
+        mut request: Request,
         matcher: Option<Matcher>,
         defaults: SamplingOptions,
         tokenizer: &Arc<Tokenizer>,
         enable_echo: bool,
-    ) -> Active {
+    ) -> Result<Active, Error> {
+        let made_before = request.prompt.split_off(request.prompt_tokens());
         let params = request.params(defaults);
         let wanted = request.scores();
         let scores = wanted.filter(|_| enable_echo);
@@ -91,7 +98,7 @@ impl Active {
         let (ignored, eos): (Vec<u32>, Vec<u32>) =
             tokenizer.eos_ids().iter().partition(|_| request.ignore_eos);
         let guide = |matcher| Guide::new(matcher, request.stop_token_ids.clone(), ignored);
-        Active {
+        let mut active = Active {
             guide: matcher.map(guide),
             forced: Vec::new(),
             forbidden: eos.into_iter().chain(request.stop_token_ids.iter().copied()).collect(),
@@ -105,12 +112,17 @@ impl Active {
             started: false,
             echoed: if reports_prompt { 0 } else { request.prompt.len() },
             generated: 0,
+            made_before,
             params,
             scores,
             tokenizer: Arc::clone(tokenizer),
             detokenizer,
             request: Request { prompt: Vec::new(), ..request },
+        };
+        if !reports_prompt {
+            active.replay()?;
         }
+        Ok(active)
     }
 
     /// Whether logits of the whole prompt are wanted.
@@ -145,10 +157,14 @@ impl Active {
     ) -> Result<Outcome, Error> {
         if !self.started {
             self.started = true;
-            events.push(EventKind::Started { cached_tokens: run.slice.cached });
+            let cached_tokens = run.slice.cached.min(run.sequence.prompt);
+            events.push(EventKind::Started { cached_tokens });
             events.extend(self.warning.take().map(EventKind::Warning));
         }
         self.report_prompt(run, events);
+        if self.echoed == run.sequence.prompt {
+            self.replay()?;
+        }
         if !run.slice.predicts {
             return Ok(Outcome::Reading);
         }
@@ -216,22 +232,12 @@ impl Active {
     /// Reports a chosen token, and says whether it is the last.
     fn accept(&mut self, sampled: Sampled, full: bool, events: &mut Vec<EventKind>) -> Result<bool, Error> {
         let token = sampled.token;
-        if !self.request.ignore_eos && self.tokenizer.eos_ids().contains(&token) {
-            return Ok(self.finish(FinishReason::Stop, events));
+        if let Some(reason) = self.ends_with(token) {
+            return Ok(self.finish(reason, events));
         }
-        if self.request.stop_token_ids.contains(&token) {
-            return Ok(self.finish(FinishReason::StopToken(token), events));
-        }
-        self.guide.as_mut().map_or(Ok(()), |guide| guide.advance(token))?;
-        if self.params.uses_history() {
-            self.history.push(token);
-        }
-        let searched = self.may_stop();
         let logprobs =
             sampled.logprobs.map(|logprobs| TokenLogprobs::new(token, logprobs, &self.detokenizer));
-        let piece = self.detokenizer.push(token).unwrap_or_default();
-        self.generated += 1;
-        let (text, stop) = if searched { self.stops.push(&piece) } else { (piece, None) };
+        let (text, stop) = self.note(token)?;
         events.push(EventKind::Token { token, text, logprobs });
         if let Some(stop) = stop {
             let reason = FinishReason::StopString(stop);
@@ -242,6 +248,43 @@ impl Active {
             return Ok(self.finish(FinishReason::Stop, events));
         }
         Ok(full && self.finish(FinishReason::Length, events))
+    }
+
+    /// Why the answer ends if this token comes, which is then no part of it.
+    fn ends_with(&self, token: u32) -> Option<FinishReason> {
+        if !self.request.ignore_eos && self.tokenizer.eos_ids().contains(&token) {
+            Some(FinishReason::Stop)
+        } else {
+            self.request.stop_token_ids.contains(&token).then_some(FinishReason::StopToken(token))
+        }
+    }
+
+    /// Takes note of a token of the answer. Returns the text that is complete with it, and the stop string that it ends.
+    fn note(&mut self, token: u32) -> Result<(String, Option<usize>), Error> {
+        self.guide.as_mut().map_or(Ok(()), |guide| guide.advance(token))?;
+        if self.params.uses_history() {
+            self.history.push(token);
+        }
+        let searched = self.may_stop();
+        let piece = self.detokenizer.push(token).unwrap_or_default();
+        self.generated += 1;
+        Ok(if searched { self.stops.push(&piece) } else { (piece, None) })
+    }
+
+    /// Takes note of the tokens that were made before the request; their text was reported then.
+    fn replay(&mut self) -> Result<(), Error> {
+        for token in std::mem::take(&mut self.made_before) {
+            let before = self.generated;
+            let is_over = self.ends_with(token).is_some()
+                || self.note(token)?.1.is_some()
+                || self.guide.as_ref().is_some_and(Guide::is_complete);
+            if is_over {
+                let value = self.request.generated.to_string();
+                let fix = format!("give at most {before}: the answer ends with the next token");
+                return Err(Error::Request(vec![InvalidField { field: "generated", value, fix }]));
+            }
+        }
+        Ok(())
     }
 
     /// Reports the end, with all that was held back. Always true: the sequence is over.

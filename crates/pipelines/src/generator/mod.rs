@@ -371,11 +371,12 @@ impl Generator {
             [&request.cache_salt, &request.tenant].map(|name| name.as_deref().map(Arc::from));
         let priority = request.priority;
         let matcher = grammar.map(|grammar| grammar.matcher());
-        let active = Active::new(request, matcher, self.sampling, self.model.tokenizer(), self.enable_echo);
+        let prompt_tokens = request.prompt_tokens();
+        let active = Active::new(request, matcher, self.sampling, self.model.tokenizer(), self.enable_echo)?;
         let compute_all = active.scores_prompt();
         self.active.insert(id, active);
         let sequence = Sequence::new(id, prompt, max_tokens);
-        Ok(Sequence { compute_all, cache_salt, tenant, priority, ..sequence })
+        Ok(Sequence { prompt: prompt_tokens, compute_all, cache_salt, tenant, priority, ..sequence })
     }
 
     /// Frees all that a sequence holds. Returns whether there was one.

@@ -17,6 +17,10 @@ use crate::sampling_options::SamplingOptions;
 pub struct Request {
     /// The tokens to continue; at least one.
     pub prompt: Vec<u32>,
+    /// How many of the last tokens of `prompt` are the beginning of the answer, made before, perhaps on another machine. The
+    /// answer goes on exactly as it would have there: they count for penalties, `min_new_tokens` and `max_new_tokens`, stop
+    /// strings and the constraint include them, and they are not echoed.
+    pub generated: usize,
     /// How tokens are chosen. What is open here is as in [`Plan::sampling_defaults`](crate::Plan::sampling_defaults).
     pub sampling: SamplingOptions,
     /// Where the random numbers come from: [`SamplingParams::seed`]. [`random_seed`](crate::random_seed) draws one.
@@ -116,10 +120,22 @@ impl Request {
             self.min_new_tokens.to_string(),
             format!("give at most max_new_tokens, which is {most}"),
         );
+        let fewer = self.prompt.len().saturating_sub(1).min(most);
+        check(
+            self.generated <= fewer,
+            "generated",
+            self.generated.to_string(),
+            format!("give at most {fewer}: fewer tokens than the prompt has, and no more than max_new_tokens"),
+        );
         wrong.extend(
             self.prompt_logprobs.and_then(|count| SamplingParams::logprobs_problem("prompt_logprobs", count)),
         );
         if wrong.is_empty() { Ok(()) } else { Err(Error::Request(wrong)) }
+    }
+
+    /// Tokens of the prompt, without those of the answer's beginning.
+    pub fn prompt_tokens(&self) -> usize {
+        self.prompt.len().saturating_sub(self.generated)
     }
 
     /// The log-probabilities wanted of the prompt: how many of the most probable tokens beside each.
@@ -198,6 +214,16 @@ mod tests {
         assert!(
             problems(|r| r.logit_bias = (0..100_000).map(|t| (t, 1.0)).collect()).contains("100000 tokens")
         );
+    }
+
+    #[test]
+    fn answers_go_on_after_a_prompt_and_within_their_limit() {
+        let with = |generated, most| {
+            problems(|r| (r.prompt, r.generated, r.max_new_tokens) = (vec![1, 2, 3], generated, most))
+        };
+        assert_eq!(with(2, Some(2)), "");
+        assert!(with(3, None).contains("generated is 3: give at most 2"));
+        assert!(with(2, Some(1)).contains("generated is 2: give at most 1"));
     }
 
     #[test]

@@ -39,7 +39,8 @@ impl RequestLimits {
         if tokens == 0 {
             return Err(Error::EmptyPrompt);
         }
-        let new = request.max_new_tokens.or(self.max_new_tokens).unwrap_or(usize::MAX);
+        let most = request.max_new_tokens.or(self.max_new_tokens).unwrap_or(usize::MAX);
+        let new = most.saturating_sub(request.generated);
         // A prompt that is only read may fill everything.
         if tokens > limit || tokens == limit && new > 0 {
             return Err(if limit == self.context_length {

@@ -686,3 +686,58 @@ fn a_constraint_that_cannot_be_enforced_is_refused_before_any_token() {
     assert_eq!(error.to_string(), "json_schema at /items, keyword `not`: not supported");
     assert!(generator.is_idle());
 }
+
+/// What comes of a request once its prompt is read: tokens with their texts and log-probabilities, and the end.
+fn pieces(model: &Arc<TextModel>, request: Request) -> Vec<String> {
+    let mut generator = Generator::with_plan(Arc::clone(model), &settings(model)).unwrap();
+    generator.add(request).unwrap();
+    let mut pieces = Vec::new();
+    while !generator.is_idle() {
+        let events = generator.step().unwrap().into_iter().map(|event| event.kind);
+        let answer = events.filter(|kind| !matches!(kind, EventKind::Started { .. } | EventKind::PromptToken { .. }));
+        pieces.extend(answer.map(|kind| format!("{kind:?}")));
+    }
+    pieces
+}
+
+#[test]
+fn an_answer_goes_on_elsewhere_as_if_it_had_never_stopped() {
+    let model = storyteller();
+    let plain = || request(&model, "Once upon a time", 24);
+    let penalized = SamplingOptions {
+        temperature: Some(1.0),
+        frequency_penalty: Some(1.5),
+        repetition_penalty: Some(1.3),
+        ..SamplingOptions::default()
+    };
+    let word = Constraint::Regex("[A-Z][a-z]+( [a-z]+){6}\\.".into());
+    let requests = [
+        plain(),
+        Request { sampling: penalized, logprobs: Some(2), ..plain() },
+        Request { stop: vec![" the".into(), "zzz".into()], min_new_tokens: 9, ..plain() },
+        Request { constraint: Some(word), ..plain() },
+        Request { echo: true, logprobs: Some(1), ..plain() },
+    ];
+    for whole in requests {
+        let expected = pieces(&model, whole.clone());
+        let tokens = run(&model, whole.clone()).tokens;
+        for generated in 0..tokens.len() {
+            let prompt = [&whole.prompt[..], &tokens[..generated]].concat();
+            let rest = pieces(&model, Request { prompt, generated, ..whole.clone() });
+            assert_eq!(rest, expected[generated..], "{generated} tokens of {whole:?}");
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_has_ended_does_not_go_on() {
+    let model = storyteller();
+    let whole = Request { stop: vec![" the".into()], ..request(&model, "Once upon a time", 40) };
+    let tokens = run(&model, whole.clone()).tokens;
+    let (prompt, generated) = ([&whole.prompt[..], &tokens].concat(), tokens.len());
+    let mut generator = Generator::with_plan(Arc::clone(&model), &settings(&model)).unwrap();
+    let error = generator.add(Request { prompt, generated, ..whole }).unwrap_err().to_string();
+    let expected = format!("generated is {generated}: give at most {}: the answer ends", generated - 1);
+    assert!(error.contains(&expected), "{error}");
+    assert!(generator.is_idle());
+}

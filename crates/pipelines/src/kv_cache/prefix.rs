@@ -137,7 +137,7 @@ impl PrefixCache {
         sequence.prefix.epoch = self.epoch;
         if sequence.cached_prompt.is_none() {
             self.stats.prompt_tokens += sequence.prompt as u64;
-            self.stats.cached_tokens += sequence.cached as u64;
+            self.stats.cached_tokens += sequence.cached.min(sequence.prompt) as u64;
         }
     }
 

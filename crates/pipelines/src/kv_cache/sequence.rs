@@ -86,6 +86,8 @@ impl Sequence {
     pub(crate) fn reads_as(&self, other: &Sequence) -> bool {
         let shared = |s: &Sequence| (s.max_tokens, s.compute_all, s.priority);
         shared(self) == shared(other)
+            && self.generated().is_empty()
+            && other.generated().is_empty()
             && self.tokens == other.tokens
             && self.cache_salt == other.cache_salt
             && self.tenant == other.tenant

@@ -91,7 +91,7 @@ impl TextStream {
     ) -> (TextStream, Submission) {
         let (messages, received) = Messages::open(worker, 1);
         let (request, submitted) = (&prepared.request, Instant::now());
-        let account = Account::new(submitted, request.prompt.len());
+        let account = Account::new(submitted, request.prompt_tokens());
         let stream = TextStream { messages: received, echo: request.echo, account, over: false };
         (stream, Submission { prepared: Ok(prepared), messages, index: 0, ticket, submitted })
     }
@@ -211,7 +211,7 @@ impl BatchStream {
         let (messages, received) = Messages::open(worker, open);
         let submitted = Instant::now();
         let draft =
-            |request: &Request| (Draft::new(request.echo), Account::new(submitted, request.prompt.len()));
+            |request: &Request| (Draft::new(request.echo), Account::new(submitted, request.prompt_tokens()));
         let drafts = requests.iter().map(draft).collect();
         let submission = |(index, (request, ticket))| {
             let (prepared, messages) = (Prepared::new(request, model), messages.clone());
