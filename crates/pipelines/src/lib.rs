@@ -42,7 +42,7 @@ pub use generator::{
     Event, EventKind, FinishReason, FinishedRequests, Generator, Histogram, MAX_SAMPLES, MAX_STOP_BYTES,
     MAX_STOP_TOKENS, MAX_STOPS, Request, Status, TokenLogprob, TokenLogprobs, Warning, random_seed,
 };
-pub use kv_cache::{KvCache, Page, PageCopy, PrefixStats, Sequence, SequenceId};
+pub use kv_cache::{CacheEvent, KvCache, Page, PageCopy, PrefixStats, Sequence, SequenceId};
 pub use memory::{Fitting, MemoryPlan, OutOfMemory, available as available_memory, limit as memory_limit};
 pub use models::{Importance, QuantizeOptions};
 pub use plan::{Machine, Plan};
@@ -62,7 +62,7 @@ pub use text::{
     tokenizer,
 };
 pub use text_generator::{
-    AsyncTextStream, BatchEvent, BatchStream, Chat, ChatMessage, Completion, HIGH_WATER, IndexedCompletion,
+    AsyncTextStream, BatchEvent, BatchStream, CacheEvents, Chat, ChatMessage, Completion, HIGH_WATER, IndexedCompletion,
     Prompt, PromptToken, QueueLimits, TextGenerator, TextGeneratorOptions, TextRequest, TextStream, Timings,
     Usage,
 };

@@ -70,8 +70,7 @@ pub(crate) struct Worker<W: Work> {
 /// What a worker is handed.
 pub(crate) enum Command<W: Work> {
     Add(W::Job),
-    /// Does something to the state, in the place of a job.
-    #[cfg(test)]
+    /// Does something to the state between two steps.
     Do(Box<dyn FnOnce(&mut W) + Send + Sync>),
 }
 
@@ -202,8 +201,7 @@ impl<W: Work> Worker<W> {
         self.shared.closed.clone()
     }
 
-    /// Hands in something to do to the state.
-    #[cfg(test)]
+    /// Hands in something to do to the state between two steps, and waits while the queue is full.
     pub(crate) fn act(&self, action: impl FnOnce(&mut W) + Send + Sync + 'static) {
         let _ = self.commands.send_blocking(Command::Do(Box::new(action)));
         self.wake();
@@ -284,7 +282,6 @@ fn take<W: Work>(work: &mut W, queue: &Receiver<Command<W>>, shared: &Shared<W::
     while !work.is_full() {
         match queue.try_recv() {
             Ok(Command::Add(job)) => work.add(job),
-            #[cfg(test)]
             Ok(Command::Do(action)) => action(work),
             Err(TryRecvError::Empty) => break,
             Err(TryRecvError::Closed) => {

@@ -28,7 +28,7 @@ pub use status::{FinishedRequests, Histogram, Status};
 
 use crate::Error;
 use crate::batch::{Batch, Slice};
-use crate::kv_cache::{Sequence, SequenceId};
+use crate::kv_cache::{PrefixCache, Sequence, SequenceId};
 use crate::plan::Plan;
 use crate::runner::{Logits, Runner};
 use crate::sampler::Sampler;
@@ -125,6 +125,11 @@ impl Generator {
     /// How much there is to do, and what was done.
     pub fn status(&self) -> Status {
         self.counters.now(&self.scheduler, self.paused.len())
+    }
+
+    /// The pages that requests which begin alike share, if they do.
+    pub(crate) fn prefixes_mut(&mut self) -> Option<&mut PrefixCache> {
+        self.scheduler.prefixes_mut()
     }
 
     /// Forgets what the cache holds of earlier requests: those that start from now on compute all their tokens.

@@ -13,13 +13,16 @@
 //!
 //! What a page holds depends on the tokens up to its end alone, so it does not matter where a page came from.
 
+mod event;
 mod page_pool;
 mod paged;
 mod prefix;
 mod sequence;
 mod slots;
 
+pub use event::CacheEvent;
 pub use page_pool::Page;
+pub(crate) use prefix::PrefixCache;
 pub use prefix::PrefixStats;
 pub use sequence::{Sequence, SequenceId};
 
@@ -72,10 +75,10 @@ impl KvCache {
     pub(crate) fn emptied(&self) -> KvCache {
         let &KvCache { page_size, num_pages, ref policy } = self;
         match policy {
-            Policy::Paged(paged) if paged.shares_prefixes() => {
-                KvCache::with_prefix_caching(num_pages, page_size)
+            Policy::Paged(paged) => {
+                let policy = Policy::Paged(Box::new(paged.emptied(num_pages)));
+                KvCache { page_size, num_pages, policy }
             }
-            Policy::Paged(_) => KvCache::paged(num_pages, page_size),
             Policy::Slots(slots) => KvCache::slots(num_pages, page_size, slots.pages_per_slot() * page_size),
         }
     }
@@ -119,6 +122,14 @@ impl KvCache {
     pub fn reset_prefixes(&mut self) {
         if let Policy::Paged(paged) = &mut self.policy {
             paged.reset_prefixes();
+        }
+    }
+
+    /// The pages that sequences which begin alike share, if they do.
+    pub(crate) fn prefixes_mut(&mut self) -> Option<&mut PrefixCache> {
+        match &mut self.policy {
+            Policy::Paged(paged) => paged.prefixes_mut(),
+            Policy::Slots(_) => None,
         }
     }
 

@@ -28,8 +28,13 @@ impl Paged {
         self.pool.num_free()
     }
 
-    pub(super) fn shares_prefixes(&self) -> bool {
-        self.prefixes.is_some()
+    pub(super) fn emptied(&self, num_pages: usize) -> Paged {
+        let prefixes = self.prefixes.as_ref().map(PrefixCache::emptied);
+        Paged { prefixes, ..Paged::new(num_pages, self.page_size) }
+    }
+
+    pub(super) fn prefixes_mut(&mut self) -> Option<&mut PrefixCache> {
+        self.prefixes.as_mut()
     }
 
     pub(super) fn prefix_stats(&self) -> PrefixStats {

@@ -7,12 +7,13 @@
 //! Whoever holds a page holds its parent too, and pages are released tail first, so a page never outlives its
 //! parent here.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use blake3::Hasher;
 
+use super::event::CacheEvent;
 use super::page_pool::{Page, PagePool};
 use super::sequence::{Name, PrefixState, Sequence};
 
@@ -59,7 +60,7 @@ impl Hit {
 
 /// The tree of pages: full ones, and those at the ends of sequences that are gone.
 #[derive(Debug)]
-pub(super) struct PrefixCache {
+pub(crate) struct PrefixCache {
     page_size: usize,
     /// A name cannot be foreseen outside of this process.
     key: [u8; 32],
@@ -73,13 +74,15 @@ pub(super) struct PrefixCache {
     /// How often everything was forgotten.
     epoch: u64,
     stats: PrefixStats,
+    /// Since they were last taken, if they are recorded.
+    events: Option<Vec<CacheEvent>>,
 }
 
 #[derive(Debug)]
 struct Node {
     name: Name,
     parent: Parent,
-    tokens: Box<[u32]>,
+    tokens: Arc<[u32]>,
     children: Vec<Page>,
 }
 
@@ -100,7 +103,39 @@ impl PrefixCache {
             roots: HashMap::new(),
             epoch: 0,
             stats: PrefixStats::default(),
+            events: None,
         }
+    }
+
+    /// Records changes from now on. Returns how an empty tree becomes this one.
+    pub(crate) fn record_events(&mut self) -> Vec<CacheEvent> {
+        self.events.get_or_insert_default();
+        let mut events = vec![CacheEvent::Cleared];
+        for (salt, pages) in &self.roots {
+            let mut pages: VecDeque<Page> = pages.iter().copied().collect();
+            while let Some(page) = pages.pop_front() {
+                let node = self.nodes[page as usize].as_ref().expect("the pages of the tree are nodes");
+                events.extend(self.stored(page, node, salt));
+                pages.extend(&node.children);
+            }
+        }
+        events
+    }
+
+    /// The changes since they were last taken.
+    pub(crate) fn take_events(&mut self) -> Vec<CacheEvent> {
+        self.events.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Records no further changes.
+    pub(crate) fn ignore_events(&mut self) {
+        self.events = None;
+    }
+
+    /// A tree like this one with nothing in it.
+    pub(super) fn emptied(&self) -> PrefixCache {
+        let events = self.events.as_ref().map(|_| vec![CacheEvent::Cleared]);
+        PrefixCache { events, ..PrefixCache::new(self.nodes.len(), self.page_size) }
     }
 
     pub(super) fn stats(&self) -> PrefixStats {
@@ -158,7 +193,7 @@ impl PrefixCache {
                 Some(before) => Parent::Page(sequence.pages[before]),
             };
             match self.get(&name, &parent, tokens) {
-                None => self.insert(sequence.pages[index], name, parent, tokens.into()),
+                None => self.insert(sequence.pages[index], name, parent, tokens.into(), &sequence.cache_salt),
                 Some(page) => {
                     pool.hold(page);
                     pool.release(std::mem::replace(&mut sequence.pages[index], page), false);
@@ -186,7 +221,7 @@ impl PrefixCache {
         };
         let page = sequence.pages[index];
         if !self.by_name.contains_key(&name) && !self.holds(page) {
-            self.insert(page, name, parent, tokens.into());
+            self.insert(page, name, parent, tokens.into(), &sequence.cache_salt);
         }
     }
 
@@ -194,6 +229,9 @@ impl PrefixCache {
     pub(super) fn forget(&mut self, page: Page) {
         let Some(node) = self.nodes[page as usize].take() else { return };
         debug_assert!(node.children.is_empty(), "pages are released tail first");
+        if let Some(events) = self.events.as_mut().filter(|_| node.tokens.len() == self.page_size) {
+            events.push(CacheEvent::Removed { page });
+        }
         if self.by_name.get(&node.name) == Some(&page) {
             self.by_name.remove(&node.name);
         }
@@ -218,6 +256,9 @@ impl PrefixCache {
         self.nodes.fill_with(|| None);
         self.epoch += 1;
         self.stats = PrefixStats::default();
+        if let Some(events) = &mut self.events {
+            *events = vec![CacheEvent::Cleared];
+        }
     }
 
     /// Names the full pages of a sequence that have no name yet.
@@ -266,10 +307,25 @@ impl PrefixCache {
         children.iter().map(common).max_by_key(|partial| partial.tokens).filter(|partial| partial.tokens > 0)
     }
 
-    fn insert(&mut self, page: Page, name: Name, parent: Parent, tokens: Box<[u32]>) {
+    fn insert(&mut self, page: Page, name: Name, parent: Parent, tokens: Arc<[u32]>, salt: &Option<Arc<str>>) {
         self.children_mut(&parent).push(page);
         self.by_name.insert(name, page);
-        self.nodes[page as usize] = Some(Node { name, parent, tokens, children: Vec::new() });
+        let node = Node { name, parent, tokens, children: Vec::new() };
+        let stored = self.stored(page, &node, salt);
+        if let Some(events) = &mut self.events {
+            events.extend(stored);
+        }
+        self.nodes[page as usize] = Some(node);
+    }
+
+    /// How a page comes to be in the tree, if it is full.
+    fn stored(&self, page: Page, node: &Node, salt: &Option<Arc<str>>) -> Option<CacheEvent> {
+        let parent = match node.parent {
+            Parent::Root(_) => None,
+            Parent::Page(parent) => Some(parent),
+        };
+        let (tokens, cache_salt) = (Arc::clone(&node.tokens), salt.clone());
+        (tokens.len() == self.page_size).then_some(CacheEvent::Stored { page, parent, tokens, cache_salt })
     }
 
     fn children_mut(&mut self, parent: &Parent) -> &mut Vec<Page> {

@@ -19,7 +19,7 @@ mod waiting;
 use std::collections::VecDeque;
 
 use crate::batch::{Batch, Slice};
-use crate::kv_cache::KvCache;
+use crate::kv_cache::{KvCache, PrefixCache};
 use crate::kv_cache::{Sequence, SequenceId};
 pub use waiting::MAX_PASSES;
 use waiting::Waiting;
@@ -238,6 +238,11 @@ impl Scheduler {
     /// The cache, and how much of it is free.
     pub fn cache(&self) -> &KvCache {
         &self.cache
+    }
+
+    /// The pages that sequences which begin alike share, if they do.
+    pub(crate) fn prefixes_mut(&mut self) -> Option<&mut PrefixCache> {
+        self.cache.prefixes_mut()
     }
 
     /// Forgets what pages hold: see [`KvCache::reset_prefixes`].

@@ -3,6 +3,7 @@
 //! A worker owns the [`Generator`](crate::Generator). Requests go to it through a bounded queue, and the events of each
 //! come back through a bounded channel of its own.
 
+mod cache_events;
 mod completion;
 mod options;
 mod prompt;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 
 use engine::InferenceSession;
 
+pub use cache_events::CacheEvents;
 pub use completion::{Completion, PromptToken, Timings, Usage};
 pub use options::TextGeneratorOptions;
 pub use prompt::{Chat, ChatMessage, Prompt, TextRequest};
@@ -29,6 +31,7 @@ use crate::plan::Plan;
 use crate::text_model::TextModel;
 use crate::worker::Worker;
 use crate::{ChatTemplate, Error};
+use cache_events::CacheReaders;
 use queue::Queue;
 use worker::{Submission, TextWork};
 
@@ -264,6 +267,13 @@ impl TextGenerator {
     pub fn status(&self) -> Result<Status, Error> {
         let (status, queued) = self.worker.status()?;
         Ok(Status { waiting: status.waiting + queued, ..status })
+    }
+
+    /// The changes to the pages that prefix caching can lend, from now on.
+    pub fn cache_events(&self) -> CacheEvents {
+        let (batches, events) = CacheReaders::channel();
+        self.worker.act(move |work| work.cache_readers.add(batches));
+        events
     }
 
     /// Cancels all requests, of all handles, and waits until the thread has ended.

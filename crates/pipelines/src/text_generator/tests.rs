@@ -575,3 +575,94 @@ fn conversations_are_adapted_to_the_template() {
     let message = image.render(&template, None).unwrap_err().to_string();
     assert_eq!(message, "messages[0].content[0]: has the type image_url; only text is supported");
 }
+
+/// The pages that a reader of cache events knows: parent, tokens and salt of each.
+type Mirror = std::collections::BTreeMap<crate::Page, (Option<crate::Page>, Vec<u32>, Option<String>)>;
+
+fn apply(mirror: &mut Mirror, events: Vec<CacheEvent>) {
+    for event in events {
+        match event {
+            CacheEvent::Stored { page, parent, tokens, cache_salt } => {
+                assert!(parent.is_none_or(|parent| mirror.contains_key(&parent)), "the parent comes first");
+                let salt = cache_salt.map(|salt| salt.to_string());
+                assert_eq!(mirror.insert(page, (parent, tokens.to_vec(), salt)), None, "page {page}");
+            }
+            CacheEvent::Removed { page } => assert!(mirror.remove(&page).is_some(), "page {page}"),
+            CacheEvent::Cleared => mirror.clear(),
+        }
+    }
+}
+
+#[test]
+fn cache_events_keep_a_reader_up_to_date() {
+    let model = storyteller();
+    let change = |config: PipelineConfig| {
+        config
+            .max_cache_batch_size(4)
+            .cache_strategy(KVCacheStrategy::Paged)
+            .enable_prefix_caching(true)
+            .kv_cache_page_size(16)
+            .max_length(200)
+            .max_cache_pages(40)
+    };
+    let plan = model.plan().with(change).unwrap();
+    let generator = TextGenerator::with_plan(model, &plan).unwrap();
+    let events = generator.cache_events();
+    let mut mirror = Mirror::new();
+    apply(&mut mirror, events.recv_blocking().unwrap());
+    assert!(mirror.is_empty());
+    for seed in 0..24 {
+        let mut wanted = request(&"Once upon a time there was a cat. ".repeat(1 + seed % 3), 40 + seed);
+        wanted.parameters.seed = seed as u64;
+        wanted.parameters.cache_salt = (seed % 5 == 0).then(|| "mine".into());
+        generator.generate(wanted).unwrap();
+    }
+    let latest = |generator: &TextGenerator| {
+        let mut mirror = Mirror::new();
+        apply(&mut mirror, generator.cache_events().recv_blocking().unwrap());
+        mirror
+    };
+    let expected = latest(&generator);
+    let mut removed = 0;
+    while mirror != expected {
+        let batch = events.recv_blocking().unwrap();
+        removed += batch.iter().filter(|event| matches!(event, CacheEvent::Removed { .. })).count();
+        apply(&mut mirror, batch);
+    }
+    assert!(removed > 0 && expected.len() > 20, "{removed} of {} pages", expected.len());
+    assert!(expected.values().any(|(_, _, salt)| salt.as_deref() == Some("mine")));
+    generator.worker.act(|work| work.generator.restart());
+    assert_eq!(events.recv_blocking(), Some(vec![CacheEvent::Cleared]));
+    generator.shutdown();
+    assert_eq!(events.recv_blocking(), None);
+}
+
+/// A reader that does not read costs nothing, and is brought up to date when it reads again.
+#[test]
+fn a_reader_of_cache_events_that_falls_behind_gets_everything_anew() {
+    let model = storyteller();
+    let change = |config: PipelineConfig| {
+        config.cache_strategy(KVCacheStrategy::Paged).enable_prefix_caching(true).kv_cache_page_size(16)
+    };
+    let plan = model.plan().with(change).unwrap();
+    let mut generator = crate::generator::Generator::with_plan(model, &plan).unwrap();
+    let mut readers = CacheReaders::default();
+    let (sender, events) = CacheReaders::channel();
+    let capacity = sender.capacity().unwrap();
+    readers.add(sender);
+    readers.publish(&mut generator);
+    for _ in 0..2 * capacity {
+        generator.reset_prefix_cache();
+        readers.publish(&mut generator);
+    }
+    let cleared = Some(vec![CacheEvent::Cleared]);
+    (0..capacity).for_each(|_| assert_eq!(block_on(events.recv()), cleared));
+    generator.add(request("Once upon a time there was a cat and a dog and a bird.", 20).parameters).unwrap_err();
+    readers.publish(&mut generator);
+    assert_eq!(events.recv_blocking(), cleared, "everything there is: nothing");
+    drop(events);
+    readers.publish(&mut generator);
+    generator.reset_prefix_cache();
+    readers.publish(&mut generator);
+    assert!(generator.prefixes_mut().unwrap().take_events().is_empty(), "no reader is left");
+}

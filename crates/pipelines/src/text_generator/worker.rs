@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_channel::{Sender, TrySendError};
 
+use super::cache_events::CacheReaders;
 use super::queue::Ticket;
 use crate::Error;
 use crate::generator::{Event, EventKind, Generator, Prepared, Request, Status, guarded};
@@ -43,6 +44,7 @@ pub(super) struct TextWork {
     pub(super) generator: Generator,
     /// Of all requests that are not over, and of answers that were not sent to their end.
     pub(super) readers: BTreeMap<SequenceId, Reader>,
+    pub(super) cache_readers: CacheReaders,
     read_timeout: Option<Duration>,
 }
 
@@ -71,7 +73,8 @@ struct Deadlines {
 
 impl TextWork {
     pub(super) fn new(generator: Generator, read_timeout: Option<Duration>) -> TextWork {
-        TextWork { generator, readers: BTreeMap::new(), read_timeout }
+        let (readers, cache_readers) = Default::default();
+        TextWork { generator, readers, cache_readers, read_timeout }
     }
 }
 
@@ -129,6 +132,7 @@ impl Work for TextWork {
             !(reader.over && reader.backlog.is_empty())
         });
         self.drop_late();
+        self.cache_readers.publish(&mut self.generator);
     }
 
     fn is_idle(&self) -> bool {
