@@ -62,8 +62,8 @@ pub use text::{
     tokenizer,
 };
 pub use text_generator::{
-    AsyncTextStream, BatchEvent, BatchStream, CacheEvents, Chat, ChatMessage, Completion, HIGH_WATER, IndexedCompletion,
-    Prompt, PromptToken, QueueLimits, TextGenerator, TextGeneratorOptions, TextRequest, TextStream, Timings,
-    Usage,
+    AsyncTextStream, BatchEvent, BatchStream, CacheEvents, Chat, ChatMessage, Completion, HIGH_WATER,
+    IndexedCompletion, Prompt, PromptToken, QueueLimits, TextGenerator, TextGeneratorOptions, TextRequest,
+    TextStream, Timings, Usage,
 };
 pub use text_model::TextModel;

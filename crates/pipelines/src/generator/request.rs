@@ -125,7 +125,9 @@ impl Request {
             self.generated <= fewer,
             "generated",
             self.generated.to_string(),
-            format!("give at most {fewer}: fewer tokens than the prompt has, and no more than max_new_tokens"),
+            format!(
+                "give at most {fewer}: fewer tokens than the prompt has, and no more than max_new_tokens"
+            ),
         );
         wrong.extend(
             self.prompt_logprobs.and_then(|count| SamplingParams::logprobs_problem("prompt_logprobs", count)),

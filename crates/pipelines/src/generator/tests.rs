@@ -694,7 +694,8 @@ fn pieces(model: &Arc<TextModel>, request: Request) -> Vec<String> {
     let mut pieces = Vec::new();
     while !generator.is_idle() {
         let events = generator.step().unwrap().into_iter().map(|event| event.kind);
-        let answer = events.filter(|kind| !matches!(kind, EventKind::Started { .. } | EventKind::PromptToken { .. }));
+        let answer =
+            events.filter(|kind| !matches!(kind, EventKind::Started { .. } | EventKind::PromptToken { .. }));
         pieces.extend(answer.map(|kind| format!("{kind:?}")));
     }
     pieces

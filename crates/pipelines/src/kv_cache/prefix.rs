@@ -307,7 +307,14 @@ impl PrefixCache {
         children.iter().map(common).max_by_key(|partial| partial.tokens).filter(|partial| partial.tokens > 0)
     }
 
-    fn insert(&mut self, page: Page, name: Name, parent: Parent, tokens: Arc<[u32]>, salt: &Option<Arc<str>>) {
+    fn insert(
+        &mut self,
+        page: Page,
+        name: Name,
+        parent: Parent,
+        tokens: Arc<[u32]>,
+        salt: &Option<Arc<str>>,
+    ) {
         self.children_mut(&parent).push(page);
         self.by_name.insert(name, page);
         let node = Node { name, parent, tokens, children: Vec::new() };

@@ -10,6 +10,7 @@ use futures_lite::future::{block_on, or, yield_now, zip};
 use super::*;
 use crate::config::{KVCacheStrategy, PipelineConfig};
 use crate::generator::{EventKind, FinishReason};
+use crate::kv_cache::CacheEvent;
 
 fn storyteller() -> Arc<TextModel> {
     crate::testing::text_model(&testdata::asset("storyteller/model.gguf"))
@@ -598,12 +599,10 @@ fn cache_events_keep_a_reader_up_to_date() {
     let model = storyteller();
     let change = |config: PipelineConfig| {
         config
-            .max_cache_batch_size(4)
             .cache_strategy(KVCacheStrategy::Paged)
             .enable_prefix_caching(true)
-            .kv_cache_page_size(16)
-            .max_length(200)
-            .max_cache_pages(40)
+            .kv_cache_page_size(16_usize)
+            .max_cache_batch_size(2)
     };
     let plan = model.plan().with(change).unwrap();
     let generator = TextGenerator::with_plan(model, &plan).unwrap();
@@ -611,10 +610,10 @@ fn cache_events_keep_a_reader_up_to_date() {
     let mut mirror = Mirror::new();
     apply(&mut mirror, events.recv_blocking().unwrap());
     assert!(mirror.is_empty());
-    for seed in 0..24 {
+    for seed in 0..48 {
         let mut wanted = request(&"Once upon a time there was a cat. ".repeat(1 + seed % 3), 40 + seed);
         wanted.parameters.seed = seed as u64;
-        wanted.parameters.cache_salt = (seed % 5 == 0).then(|| "mine".into());
+        wanted.parameters.cache_salt = (seed % 3 == 0).then(|| "mine".into());
         generator.generate(wanted).unwrap();
     }
     let latest = |generator: &TextGenerator| {
@@ -629,7 +628,7 @@ fn cache_events_keep_a_reader_up_to_date() {
         removed += batch.iter().filter(|event| matches!(event, CacheEvent::Removed { .. })).count();
         apply(&mut mirror, batch);
     }
-    assert!(removed > 0 && expected.len() > 20, "{removed} of {} pages", expected.len());
+    assert!(removed > 0 && expected.len() > 2, "{removed} removed, {} left", expected.len());
     assert!(expected.values().any(|(_, _, salt)| salt.as_deref() == Some("mine")));
     generator.worker.act(|work| work.generator.restart());
     assert_eq!(events.recv_blocking(), Some(vec![CacheEvent::Cleared]));
@@ -642,7 +641,7 @@ fn cache_events_keep_a_reader_up_to_date() {
 fn a_reader_of_cache_events_that_falls_behind_gets_everything_anew() {
     let model = storyteller();
     let change = |config: PipelineConfig| {
-        config.cache_strategy(KVCacheStrategy::Paged).enable_prefix_caching(true).kv_cache_page_size(16)
+        config.cache_strategy(KVCacheStrategy::Paged).enable_prefix_caching(true).kv_cache_page_size(16_usize)
     };
     let plan = model.plan().with(change).unwrap();
     let mut generator = crate::generator::Generator::with_plan(model, &plan).unwrap();
@@ -657,7 +656,9 @@ fn a_reader_of_cache_events_that_falls_behind_gets_everything_anew() {
     }
     let cleared = Some(vec![CacheEvent::Cleared]);
     (0..capacity).for_each(|_| assert_eq!(block_on(events.recv()), cleared));
-    generator.add(request("Once upon a time there was a cat and a dog and a bird.", 20).parameters).unwrap_err();
+    generator
+        .add(request("Once upon a time there was a cat and a dog and a bird.", 20).parameters)
+        .unwrap_err();
     readers.publish(&mut generator);
     assert_eq!(events.recv_blocking(), cleared, "everything there is: nothing");
     drop(events);
