@@ -48,6 +48,28 @@ pub enum Error {
         address: SocketAddr,
     },
 
+    /// Cache events of more or fewer than one model that makes text: their receivers take a server for one model.
+    #[error("cache events need exactly one model that makes text: start a server for each")]
+    NoSingleGenerator,
+
+    /// Cache events of a model whose cache shares nothing.
+    #[error(
+        "{model}: cache events need prefix caching, which is off: set --enable-prefix-caching and --cache-strategy paged"
+    )]
+    NoPrefixCaching {
+        /// The model's id.
+        model: String,
+    },
+
+    /// An endpoint of cache events that cannot be bound.
+    #[error("cache events: cannot bind {endpoint}: {problem}")]
+    KvEvents {
+        /// The endpoint.
+        endpoint: String,
+        /// Why not.
+        problem: String,
+    },
+
     /// A file of keys that is not one.
     #[error("{}: {problem}", path.display())]
     Keys {

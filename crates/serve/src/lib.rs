@@ -16,6 +16,7 @@ mod error;
 mod error_shape;
 mod form;
 mod generation;
+mod kv_events;
 mod listener;
 mod models;
 mod ollama;
@@ -31,5 +32,6 @@ mod text;
 
 pub use access::Keys;
 pub use error::Error;
+pub use kv_events::{KvEventsConfig, KvEventsFormat, KvEventsHash, VLLM_SEED};
 pub use models::{ModelConfig, ModelKind};
 pub use server::{Server, ServerConfig, ServerHandle};

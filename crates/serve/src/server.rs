@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use crate::Error;
 use crate::access::{Hosts, Keys};
+use crate::kv_events::KvEventsConfig;
 use crate::listener;
 use crate::models::{Entry, ModelConfig, Models};
 use crate::openai::responses::ResponseStore;
@@ -43,6 +44,8 @@ pub struct ServerConfig {
     pub max_stored_responses: usize,
     /// The most bytes of them together.
     pub max_stored_bytes: usize,
+    /// Where the server publishes which pages its cache holds, if it does.
+    pub kv_events: Option<KvEventsConfig>,
     /// How long a client may take to send the head of a request.
     pub header_timeout: Duration,
     /// How long running requests may take once the server is to end.
@@ -62,6 +65,7 @@ impl Default for ServerConfig {
             keep_attribution_header: false,
             max_stored_responses: 1000,
             max_stored_bytes: 64 << 20,
+            kv_events: None,
             header_timeout: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(30),
         }
@@ -159,6 +163,10 @@ impl Server {
         let listener = runtime.block_on(TcpListener::bind(config.address)).map_err(bind)?;
         let address = listener.local_addr().map_err(bind)?;
         let models = Models::load(models, session, platform)?;
+        if let Some(events) = &config.kv_events {
+            let (model, generator) = models.only_generator()?;
+            events.start(&runtime, generator, model, address)?;
+        }
         let has_keys = config.keys.are_needed();
         let hosts = Hosts::new(&[address], &config.allowed_hosts, &config.cors_origins, has_keys);
         let keys = RwLock::new(Arc::new(config.keys.clone()));

@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::http::StatusCode;
 use engine::InferenceSession;
 use engine::devices::Platform;
+use pipelines::TextGenerator;
 use pipelines::config::PipelineConfig;
 
 pub(crate) use loaded::LoadedModel;
@@ -75,6 +76,19 @@ impl Models {
     /// All of them.
     pub(crate) fn all(&self) -> &[Arc<Entry>] {
         &self.entries
+    }
+
+    /// The only model that makes text, and its name.
+    ///
+    /// # Errors
+    /// If there are others or none.
+    pub(crate) fn only_generator(&self) -> Result<(&str, &TextGenerator), Error> {
+        let generators =
+            self.entries.iter().filter_map(|entry| Some((&entry.id[..], entry.loaded.generator().ok()?)));
+        match generators.collect::<Vec<_>>()[..] {
+            [only] => Ok(only),
+            _ => Err(Error::NoSingleGenerator),
+        }
     }
 
     /// The model with an id, an alias, or an id that ends in `/name`. Without a name, the only model there is.

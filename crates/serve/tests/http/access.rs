@@ -227,12 +227,12 @@ fn a_server_that_others_reach_needs_keys() {
         keys,
         ..ServerConfig::default()
     };
-    let error = start(config(false, Keys::default())).err().unwrap();
+    let error = start(config(false, Keys::default()), Vec::new()).err().unwrap();
     assert!(
         error.to_string().contains("give them with --key-file, or allow everyone with --insecure"),
         "{error}"
     );
     for config in [config(true, Keys::default()), config(false, Keys::default().with_key("secret"))] {
-        assert!(start(config).is_ok());
+        assert!(start(config, Vec::new()).is_ok());
     }
 }

@@ -8,6 +8,7 @@ mod chat_fields;
 mod completions;
 mod embeddings;
 mod form;
+mod kv_events;
 mod ollama;
 mod operations;
 mod raw;

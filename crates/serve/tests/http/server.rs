@@ -47,9 +47,9 @@ pub(crate) fn model(id: &str, config: PipelineConfig) -> ModelConfig {
     ModelConfig { id: id.to_string(), aliases: vec![format!("{id}-alias")], kind: None, config }
 }
 
-/// A server that does not run yet, without models.
-pub(crate) fn start(config: ServerConfig) -> Result<Server, serve::Error> {
-    Server::start(config, Vec::new(), &session(), &PLATFORM)
+/// A server that does not run yet.
+pub(crate) fn start(config: ServerConfig, models: Vec<ModelConfig>) -> Result<Server, serve::Error> {
+    Server::start(config, models, &session(), &PLATFORM)
 }
 
 fn session() -> InferenceSession {
