@@ -16,8 +16,8 @@ const MAX_NAME: usize = 64;
 /// The keys of clients. Without any, the server answers everyone.
 #[derive(Debug, Clone, Default)]
 pub struct Keys {
-    /// One that does not change while the server runs.
-    fixed: Option<Key>,
+    /// Those that do not change while the server runs.
+    fixed: Vec<Key>,
     /// Where the others are listed.
     file: Option<PathBuf>,
     listed: Vec<Key>,
@@ -56,9 +56,10 @@ pub(crate) enum Access {
 impl Keys {
     /// Adds a key that allows everything, under the name `default`.
     #[must_use]
-    pub fn with_key(self, secret: &str) -> Keys {
+    pub fn with_key(mut self, secret: &str) -> Keys {
         let hash = blake3::hash(secret.as_bytes());
-        Keys { fixed: Some(Key { name: "default".to_string(), scopes: Scope::ALL.to_vec(), hash }), ..self }
+        self.fixed.push(Key { name: "default".to_string(), scopes: Scope::ALL.to_vec(), hash });
+        self
     }
 
     /// Adds the keys of a file. Each line has a name, its scopes (`infer`, `metrics`, `admin`, with commas between
@@ -102,7 +103,7 @@ impl Keys {
 
     /// Whether clients need one. An empty file shuts everyone out.
     pub(crate) fn are_needed(&self) -> bool {
-        self.fixed.is_some() || self.file.is_some()
+        !self.fixed.is_empty() || self.file.is_some()
     }
 
     /// The key that a request has, if it needs one.
