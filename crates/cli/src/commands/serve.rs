@@ -75,12 +75,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut models = Vec::new();
     for source in arguments.sources()? {
         source.plan_and_fetch(&progress)?;
-        models.push(ModelConfig {
-            id: id(&source),
-            aliases: Vec::new(),
-            kind: None,
-            config: source.config().clone(),
-        });
+        models.push(ModelConfig::new(source.config().clone()));
     }
     let server = Server::start(arguments.config()?, models, &session, model::platform())?;
     interrupt.watch();
@@ -93,16 +88,6 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let _ = writeln!(std::io::stderr(), "listening on http://{}", server.address());
     server.run();
     Ok(())
-}
-
-/// The name by which requests choose a model: that of its file without the extension, of its folder, or of its repo.
-fn id(source: &Source) -> String {
-    let name = source.name();
-    match Path::new(&source.config().huggingface_repo_id) {
-        path if path.is_file() => path.file_stem().map_or(name, |stem| stem.to_string_lossy().into_owned()),
-        path if path.is_dir() || source.is_built_in() => name,
-        path => path.to_string_lossy().into_owned(),
-    }
 }
 
 impl Arguments {

@@ -2,6 +2,7 @@
 
 mod loaded;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -27,6 +28,23 @@ pub struct ModelConfig {
     pub kind: Option<ModelKind>,
     /// Which files, and how they run.
     pub config: PipelineConfig,
+}
+
+impl ModelConfig {
+    /// A model under its own name: that of its file without the extension, of its folder, or of its repo.
+    pub fn new(config: PipelineConfig) -> ModelConfig {
+        let path = Path::new(&config.huggingface_repo_id);
+        let id = if config.is_built_in() {
+            storyteller::NAME.to_string()
+        } else if path.is_file() {
+            path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+        } else if path.is_dir() || config.huggingface_repo_id.is_empty() {
+            config.short_name()
+        } else {
+            config.huggingface_repo_id.clone()
+        };
+        ModelConfig { id, aliases: Vec::new(), kind: None, config }
+    }
 }
 
 /// What a model makes of text.
