@@ -69,6 +69,15 @@ class SamplingParams:
     """Leave special tokens out of the text."""
     cache_salt: str | None = None
     """With prefix caching, only requests of the same salt share pages."""
+    json_schema: Mapping[str, Any] | str | None = None
+    """Answers are JSON of this schema, an object or its text. An answer has at most one form: this, `regex`, `grammar`
+    or `choice`."""
+    regex: str | None = None
+    """Answers match this regular expression from start to end."""
+    grammar: str | None = None
+    """Answers follow this grammar, in GBNF or Lark."""
+    choice: Sequence[str] | None = None
+    """Answers are one of these texts."""
 
 
 @dataclass(frozen=True)

@@ -125,6 +125,6 @@ fn open(
     session: Option<Arc<InferenceSession>>,
 ) -> Result<pipelines::Embedder, Error> {
     let plan = config.plan(machine())?;
-    let session = session_for(&plan, num_threads, session)?;
+    let session = session_for(plan.config(), num_threads, session)?;
     pipelines::Embedder::from_plan(&session, plan)
 }

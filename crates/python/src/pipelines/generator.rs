@@ -5,7 +5,7 @@ use std::sync::Arc;
 use perihelion::engine::InferenceSession;
 use perihelion::pipelines::config::{Devices, PipelineConfig, machine};
 use perihelion::pipelines::{
-    AddSpecial, Chat, ChatTemplate, Error, FinishedRequests, Histogram, ParseSpecial, Plan, SkipSpecial,
+    AddSpecial, Chat, ChatTemplate, Error, FinishedRequests, Histogram, ParseSpecial, Request, SkipSpecial,
     TextGenerator, TextModel, Tokenizer, log_probabilities,
 };
 use pyo3::exceptions::PyValueError;
@@ -63,7 +63,7 @@ impl Generator {
         seed: u64,
     ) -> PyResult<Answers> {
         let (generator, request) = (self.0.get()?, request(prompt, params, seed)?);
-        let request = generator.prepare(request).map_err(pipelines_error)?;
+        let request = prepare(py, &generator, request)?.map_err(pipelines_error)?;
         detached(py, || Answers::of_text(generator, request))
     }
 
@@ -81,7 +81,7 @@ impl Generator {
         let mut batch = Batch::new(prompts.len());
         for (index, ((prompt, params), seed)) in prompts.into_iter().zip(params).zip(seeds).enumerate() {
             let (request, count) = (request(prompt, &params, seed)?, count(&params)?);
-            match generator.prepare(request).and_then(|request| request.samples(count)) {
+            match prepare(py, &generator, request)?.and_then(|request| request.samples(count)) {
                 Ok(samples) => batch.add(index, samples),
                 Err(error) if returns_errors => batch.refused.push((index, error)),
                 Err(error) => return Err(prompt_error(error, index, batch.prompts)),
@@ -198,6 +198,15 @@ impl Generator {
     }
 }
 
+/// Checks a request. To compile its constraint takes time: that runs without the GIL.
+fn prepare(py: Python<'_>, generator: &TextGenerator, request: Request) -> PyResult<Result<Request, Error>> {
+    if request.constraint.is_none() {
+        return Ok(generator.prepare(request));
+    }
+    let generator = generator.clone();
+    wait_for_thread(py, move || generator.prepare(request))
+}
+
 /// The number of values, their sum, and the numbers of values up to the bounds at which they change.
 fn histogram(histogram: &Histogram) -> (u64, u64, Vec<(u64, u64)>) {
     let up_to = (0..Histogram::BUCKETS).map(|exponent| (1 << exponent, histogram.at_most(exponent)));
@@ -214,7 +223,7 @@ fn open(
 ) -> Result<TextGenerator, Error> {
     let plan = config.plan_or_built_in(machine())?;
     let template = chat_template.map(ChatTemplate::find).transpose()?;
-    let session = session_for(&plan, num_threads, session)?;
+    let session = session_for(plan.config(), num_threads, session)?;
     let model = Arc::new(TextModel::from_plan(&session, plan)?);
     match template {
         Some(template) => TextGenerator::with_chat_template(model, template),
@@ -222,9 +231,9 @@ fn open(
     }
 }
 
-/// The session that is given, else one on the devices of the plan.
-pub(super) fn session_for(
-    plan: &Plan,
+/// The session that is given, else one on the devices of the configuration.
+pub(crate) fn session_for(
+    config: &PipelineConfig,
     num_threads: usize,
     session: Option<Arc<InferenceSession>>,
 ) -> Result<Arc<InferenceSession>, Error> {
@@ -232,7 +241,7 @@ pub(super) fn session_for(
         return Ok(session);
     }
     // The CPU comes from the builder, which knows the number of threads.
-    let devices = plan.config().devices()?.into_iter().filter(|device| !device.is_host());
+    let devices = config.devices()?.into_iter().filter(|device| !device.is_host());
     let builder = InferenceSession::builder().devices(devices).num_threads(num_threads);
     Ok(Arc::new(builder.build()?))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use perihelion::pipelines::{Request, SamplingOptions};
+use perihelion::pipelines::{Constraint, Request, SamplingOptions};
 use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -40,19 +40,21 @@ pub(super) fn request(prompt: Vec<u32>, params: &Bound<'_, PyAny>, seed: u64) ->
         min_new_tokens: params.get("min_tokens", "a whole number, at least 0")?,
         ignore_eos: params.get("ignore_eos", "True or False")?,
         show_special_tokens: !params.get::<bool>("skip_special_tokens", "True or False")?,
-        stop: params.stop()?,
+        stop: params.texts("stop")?,
         stop_token_ids: params
             .get::<Option<Vec<u32>>>("stop_token_ids", "a list of tokens, or None")?
             .unwrap_or_default(),
         cache_salt: params.get("cache_salt", "a text or None")?,
+        constraint: params.constraint()?,
         ..Request::default()
     })
 }
 
-struct Params<'a, 'py>(&'a Bound<'py, PyAny>);
+/// An object of Python whose attributes are parameters.
+pub(crate) struct Params<'a, 'py>(pub(crate) &'a Bound<'py, PyAny>);
 
 impl<'py> Params<'_, 'py> {
-    fn get<T: FromPyObjectOwned<'py>>(&self, name: &str, expected: &str) -> PyResult<T> {
+    pub(crate) fn get<T: FromPyObjectOwned<'py>>(&self, name: &str, expected: &str) -> PyResult<T> {
         let value = self.0.getattr(name)?;
         value.extract().map_err(|_| {
             let is_in_kind = value.is_instance_of::<PyInt>() && expected.contains("number");
@@ -66,11 +68,59 @@ impl<'py> Params<'_, 'py> {
         })
     }
 
-    fn stop(&self) -> PyResult<Vec<String>> {
+    /// One text or several.
+    pub(crate) fn texts(&self, name: &str) -> PyResult<Vec<String>> {
         let expected = "a text, a list of texts, or None";
-        if self.0.getattr("stop")?.is_instance_of::<PyString>() {
-            return Ok(vec![self.get("stop", expected)?]);
+        if self.0.getattr(name)?.is_instance_of::<PyString>() {
+            return Ok(vec![self.get(name, expected)?]);
         }
-        Ok(self.get::<Option<Vec<String>>>("stop", expected)?.unwrap_or_default())
+        Ok(self.get::<Option<Vec<String>>>(name, expected)?.unwrap_or_default())
     }
+
+    /// The form of the answers, if one is given.
+    fn constraint(&self) -> PyResult<Option<Constraint>> {
+        let text = "a text or None";
+        let regex = self.get::<Option<String>>("regex", text)?;
+        let grammar = self.get::<Option<String>>("grammar", text)?;
+        let choice = self.get::<Option<Vec<String>>>("choice", "a list of texts, or None")?;
+        let given = [
+            self.json_schema()?,
+            regex.map(|regex| Constraint::Regex(regex.into())),
+            grammar.map(|grammar| Constraint::grammar(&grammar)),
+            choice.map(Constraint::choice),
+        ];
+        match &given.into_iter().flatten().collect::<Vec<_>>()[..] {
+            [] => Ok(None),
+            [one] => Ok(Some(one.clone())),
+            [one, other, ..] => Err(PyValueError::new_err(format!(
+                "{} and {} are both given: an answer has one form",
+                one.name(),
+                other.name()
+            ))),
+        }
+    }
+
+    /// A schema as an object of Python, or as text.
+    fn json_schema(&self) -> PyResult<Option<Constraint>> {
+        let schema = self.0.getattr("json_schema")?;
+        if schema.is_none() {
+            return Ok(None);
+        }
+        let text = match schema.extract::<String>() {
+            Ok(text) => text,
+            Err(_) => dumps(&schema)?,
+        };
+        let constraint = Constraint::json_schema(&text);
+        constraint.map(Some).map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+}
+
+/// The JSON of a schema. Errors are those of Python's `json`, with the parameter's name.
+fn dumps(schema: &Bound<'_, PyAny>) -> PyResult<String> {
+    let py = schema.py();
+    let json = py
+        .import("json")?
+        .call_method1("dumps", (schema,))
+        .map_err(|error| PyErr::from_type(error.get_type(py), format!("json_schema: {}", error.value(py))))?;
+    json.extract()
 }
