@@ -162,6 +162,7 @@ class LLM(_Model[_perihelion.Generator]):
             bar.end()
         return batch.outputs()
 
+    @overload
     def chat(
         self,
         messages: Sequence[Message] | Sequence[Sequence[Message]],
@@ -173,17 +174,53 @@ class LLM(_Model[_perihelion.Generator]):
         continue_final_message: bool = False,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         progress: bool = False,
-    ) -> list[RequestOutput]:
+        on_error: Literal["raise"] = "raise",
+    ) -> list[RequestOutput]: ...
+    @overload
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        progress: bool = False,
+        on_error: Literal["return"],
+    ) -> list[RequestOutput | Exception]: ...
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        progress: bool = False,
+        on_error: Literal["raise", "return"] = "raise",
+    ) -> list[RequestOutput] | list[RequestOutput | Exception]:
         """Answers a conversation, or several together. `tools` and `documents` are for templates that know them; with
         `continue_final_message`, the last message is continued.
+
+        With `on_error="return"`, the result of a conversation that fails is the exception, and the others are answered.
 
         Raises:
             ValueError: as for `generate`, and if the chat template refuses a conversation or there is none.
         """
         given = (tools, documents, add_generation_prompt, continue_final_message, chat_template_kwargs)
-        return self.generate(
-            [self._chat(one, *given) for one in _conversations(messages)], sampling_params, progress=progress
-        )
+        prompts: list[Prompt] = []
+        for one in _conversations(messages):
+            try:
+                prompts.append(self._chat(one, *given))
+            except ValueError as error:
+                if on_error != "return":
+                    raise
+                prompts.append(_Unrendered(error))
+        return self.generate(prompts, sampling_params, progress=progress, on_error=on_error)
 
     def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[Chunk]:
         """The answer to a prompt as it is made. Dropping the iterator cancels the request; if it is not read, the
@@ -339,6 +376,13 @@ class _Rendered(str):
     """A prompt that a chat template made: it has its special tokens already."""
 
 
+class _Unrendered(list[int]):
+    """A conversation without a prompt: it has no tokens, so it is refused, with the error of rendering it."""
+
+    def __init__(self, error: ValueError) -> None:
+        self.error = error
+
+
 class _Batch:
     """Requests that run together, and what came of them."""
 
@@ -374,7 +418,8 @@ class _Batch:
         if not isinstance(answer, Exception):
             self._answers[prompt][sample] = answer
         elif self._returns_errors:
-            self._errors[prompt] = answer
+            given = self.prompts[prompt]
+            self._errors[prompt] = given.error if isinstance(given, _Unrendered) else answer
         else:
             raise answer
         self.done += 1
