@@ -1,7 +1,8 @@
 """Runs graphs and language models on CPUs.
 
 The parts are modules of their own: `perihelion.pipelines`, `perihelion.graph`, `perihelion.engine`, `perihelion.driver`
-and `perihelion.dtype`. The names of language models are here too.
+and `perihelion.dtype`. The names of language models are here too, and `serve`, which answers
+requests over HTTP.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from ._perihelion import ConfigError, FileError, InternalError, OutOfMemory, Pro
 
 if TYPE_CHECKING:
     from .pipelines import LLM, Embedder, PipelineConfig, SamplingParams
+    from .server import serve
 
 __all__ = [
     "LLM",
@@ -24,6 +26,7 @@ __all__ = [
     "PromptTooLong",
     "SamplingParams",
     "__version__",
+    "serve",
 ]
 
 
@@ -31,9 +34,10 @@ def __getattr__(name: str) -> object:
     # Imported when it is first used, so that programs without language models start as quickly as before.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from perihelion import pipelines
+    from importlib import import_module
 
-    value = globals()[name] = getattr(pipelines, name)
+    module = import_module("perihelion.server" if name == "serve" else "perihelion.pipelines")
+    value = globals()[name] = getattr(module, name)
     return value
 
 

@@ -108,7 +108,7 @@ pub mod driver {
     };
 
     /// The devices of this build.
-    pub(crate) static PLATFORM: Platform = Platform::new(cpu);
+    pub static PLATFORM: Platform = Platform::new(cpu);
 
     /// The CPU, with a thread for each core.
     pub fn cpu() -> Arc<dyn Device> {

@@ -16,6 +16,7 @@ mod pipelines;
 mod protocol;
 mod registry;
 mod running;
+mod server;
 mod session;
 
 use std::ffi::OsString;
@@ -50,6 +51,8 @@ mod _perihelion {
         Answers, Config, ConfigError, Embedder, Generator, PromptTooLong, Repo, Wakeups, config_fields,
         encoding_of_name, encodings, stop_attaching,
     };
+    #[pymodule_export]
+    use super::server::Server;
     #[pymodule_export]
     use super::session::Session;
 

@@ -101,8 +101,7 @@ class LLM(_Model[_perihelion.Generator]):
         session: InferenceSession | None = None,
         **fields: Any,
     ) -> None:
-        is_paged = fields.get("cache_strategy", KVCacheStrategy.paged) == KVCacheStrategy.paged
-        config = _config(model, {**_USUAL, "enable_prefix_caching": is_paged}, fields)
+        config = _config(model, {**_USUAL, "enable_prefix_caching": _is_paged(fields)}, fields)
         native_session = None if session is None else session._native
         self._native = _perihelion.Generator(config._native, num_threads or 0, chat_template, native_session)
         self._config = config._decided(self._native.config())
@@ -500,6 +499,10 @@ class _Progress:
     def end(self) -> None:
         if self._wanted:
             sys.stderr.write("\n")
+
+
+def _is_paged(fields: Mapping[str, Any]) -> bool:
+    return bool(fields.get("cache_strategy", KVCacheStrategy.paged) == KVCacheStrategy.paged)
 
 
 def _config(

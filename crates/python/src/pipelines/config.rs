@@ -94,7 +94,7 @@ impl Config {
 }
 
 impl Config {
-    pub(super) fn get(&self) -> PipelineConfig {
+    pub(crate) fn get(&self) -> PipelineConfig {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 

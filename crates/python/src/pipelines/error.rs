@@ -52,7 +52,8 @@ pub(crate) fn prompt_error(error: Error, index: usize, count: usize) -> PyErr {
     raise(&error, if count > 1 { format!("prompt {} of {count}: {message}", index + 1) } else { message })
 }
 
-fn raise(error: &Error, message: String) -> PyErr {
+/// The exception for an error, with another message.
+pub(crate) fn raise(error: &Error, message: String) -> PyErr {
     match error {
         Error::Config(problems) => with_problems(ConfigError::new_err(message), problems),
         Error::UnknownField(_) | Error::ConfigFile { .. } | Error::Environment { .. } | Error::Several(_) => {
