@@ -5,12 +5,16 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use axum::extract::{FromRequestParts, MatchedPath, Request, State};
+use axum::extract::{FromRequestParts, MatchedPath, Request as HttpRequest, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
+use pipelines::{EventKind, Request};
 
+use crate::error::ApiError;
+use crate::models::Entry;
+use crate::operations::metrics::Answers;
 use crate::server::Shared;
 
 /// The header with the id of a request, taken from the client or made.
@@ -35,7 +39,7 @@ struct Record {
 }
 
 /// What becomes known while a request is answered.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Facts {
     /// The name of the client's key.
     pub(crate) key: Option<String>,
@@ -49,6 +53,8 @@ pub(crate) struct Facts {
     pub(crate) generated_tokens: usize,
     /// Why the last of its answers ended.
     pub(crate) finish: Option<&'static str>,
+    /// The answers of a model that makes text.
+    pub(crate) answers: Option<Answers>,
 }
 
 impl Context {
@@ -60,6 +66,18 @@ impl Context {
     /// Notes facts.
     pub(crate) fn note(&self, note: impl FnOnce(&mut Facts)) {
         note(&mut self.facts());
+    }
+
+    /// Measures of `n` answers of a model to each of the requests.
+    pub(crate) fn measure(&self, model: &Entry, requests: &[Request], n: usize) -> Answers {
+        self.0.server.metrics.begin(&model.id, model.loaded.max_length(), requests, n)
+    }
+
+    /// Measures an event of an answer.
+    pub(crate) fn observe(&self, index: usize, at: Instant, event: &EventKind) {
+        if let Some(answers) = &mut self.facts().answers {
+            answers.note(index, at, event);
+        }
     }
 
     /// The salt of cached prefixes: clients with different keys share none, whatever salts they give.
@@ -81,6 +99,10 @@ impl Context {
 impl Drop for Record {
     fn drop(&mut self) {
         let facts = self.facts.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let answers = facts.answers.as_ref();
+        if let Some(answers) = answers {
+            answers.note_end();
+        }
         tracing::info!(
             target: "peri::access",
             id = self.id,
@@ -92,6 +114,9 @@ impl Drop for Record {
             prompt_tokens = facts.prompt_tokens,
             cached_tokens = facts.cached_tokens,
             generated_tokens = facts.generated_tokens,
+            queue = answers.and_then(Answers::queue).map(|time| time.as_secs_f64()),
+            first_token = answers.and_then(Answers::first_token).map(|time| time.as_secs_f64()),
+            tokens_per_second = answers.and_then(Answers::tokens_per_second),
             finish = facts.finish.unwrap_or("-"),
             seconds = self.began.elapsed().as_secs_f64(),
         );
@@ -99,7 +124,11 @@ impl Drop for Record {
 }
 
 /// Gives each request a context, and each response the headers that follow from it.
-pub(crate) async fn attach(State(server): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn attach(
+    State(server): State<Arc<Shared>>,
+    mut request: HttpRequest,
+    next: Next,
+) -> Response {
     let route = request.extensions().get::<MatchedPath>().map_or("-", MatchedPath::as_str).to_string();
     let id = request.headers().get(&REQUEST_ID).and_then(given_id);
     let context = Context(Arc::new(Record {
@@ -113,6 +142,8 @@ pub(crate) async fn attach(State(server): State<Arc<Shared>>, mut request: Reque
     request.extensions_mut().insert(context.clone());
     let mut response = next.run(request).await;
     let status = response.status();
+    let reason = response.extensions().get::<ApiError>().map(|error| error.code);
+    context.0.server.metrics.note_response(&context.0.route, status, reason);
     let mut ignored = String::new();
     context.note(|facts| {
         facts.status = Some(status);

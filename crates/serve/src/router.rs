@@ -18,7 +18,7 @@ use crate::error::ApiError;
 use crate::error_shape;
 use crate::ollama;
 use crate::openai::{chat, completions, embeddings, models, responses};
-use crate::operations::{health, version};
+use crate::operations::{health, metrics, version};
 use crate::page;
 use crate::server::Shared;
 use crate::text::{apply_template, detokenize, tokenize};
@@ -56,6 +56,7 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .routes(routes!(health::ready))
         .routes(routes!(health::health))
         .routes(routes!(version::version))
+        .routes(routes!(metrics::show))
         .split_for_parts();
     let router = router
         .route("/openapi.json", get(async || Json(document)))

@@ -17,6 +17,7 @@ use crate::kv_events::KvEventsConfig;
 use crate::listener;
 use crate::models::{Entry, ModelConfig, Models};
 use crate::openai::responses::ResponseStore;
+use crate::operations::metrics::Metrics;
 use crate::router::router;
 
 /// How a server listens, and what it refuses.
@@ -79,6 +80,7 @@ pub(crate) struct Shared {
     pub(crate) hosts: Hosts,
     keys: RwLock<Arc<Keys>>,
     pub(crate) responses: ResponseStore,
+    pub(crate) metrics: Metrics,
     draining: AtomicBool,
 }
 
@@ -171,8 +173,8 @@ impl Server {
         let hosts = Hosts::new(&[address], &config.allowed_hosts, &config.cors_origins, has_keys);
         let keys = RwLock::new(Arc::new(config.keys.clone()));
         let responses = ResponseStore::new(config.max_stored_responses, config.max_stored_bytes);
-        let draining = AtomicBool::new(false);
-        let shared = Arc::new(Shared { config, models, hosts, keys, responses, draining });
+        let (metrics, draining) = (Metrics::default(), AtomicBool::new(false));
+        let shared = Arc::new(Shared { config, models, hosts, keys, responses, metrics, draining });
         Ok(Server { runtime, shared, listener, address, stop: watch::Sender::new(false) })
     }
 

@@ -57,6 +57,7 @@ impl Generation {
         context: Context,
     ) -> Result<Generation, ApiError> {
         let generator = model.loaded.generator()?;
+        let answers = context.measure(model, &requests, n);
         let mut usage = Usage::default();
         let (mut samples, mut choices) = (Vec::new(), Vec::new());
         for mut request in requests {
@@ -73,6 +74,7 @@ impl Generation {
         });
         let timings = Timings::begin();
         let stream = generator.try_batch(samples)?;
+        context.note(|facts| facts.answers = Some(answers));
         let (open, _model) = (choices.len(), Arc::clone(model));
         Ok(Generation { stream, open, choices, context, _model, usage, timings })
     }
@@ -113,6 +115,7 @@ impl Generation {
             }
         };
         self.timings.note(at, &kind);
+        self.context.observe(index, at, &kind);
         match &kind {
             EventKind::Started { cached_tokens } if self.choices[index].is_first => {
                 self.usage.cached_tokens += cached_tokens;

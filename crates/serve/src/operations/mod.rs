@@ -1,4 +1,5 @@
-//! Routes for those who run the server: whether it lives and is ready, and which version it is.
+//! Routes for those who run the server: whether it lives and is ready, what it does, and which version it is.
 
 pub(crate) mod health;
+pub(crate) mod metrics;
 pub(crate) mod version;

@@ -9,6 +9,7 @@ mod completions;
 mod embeddings;
 mod form;
 mod kv_events;
+mod metrics;
 mod ollama;
 mod operations;
 mod raw;

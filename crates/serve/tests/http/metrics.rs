@@ -1,0 +1,156 @@
+//! Metrics: their names, their forms, and what they say once requests are over.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use serve::ServerConfig;
+
+use crate::raw::{exchange, request};
+use crate::server::{TestServer, storyteller};
+
+/// The samples that vLLM's own tests and the pickers of endpoints expect.
+const NAMES: &[&str] = &[
+    "vllm:num_requests_running",
+    "vllm:num_requests_waiting",
+    "vllm:kv_cache_usage_perc",
+    "vllm:gpu_cache_usage_perc",
+    "vllm:cache_config_info",
+    "vllm:lora_requests_info",
+    "vllm:prompt_tokens_total",
+    "vllm:generation_tokens_total",
+    "vllm:request_success_total",
+    "vllm:num_preemptions_total",
+    "vllm:prefix_cache_queries_total",
+    "vllm:prefix_cache_hits_total",
+];
+const HISTOGRAMS: &[&str] = &[
+    "vllm:iteration_tokens_total",
+    "vllm:time_to_first_token_seconds",
+    "vllm:inter_token_latency_seconds",
+    "vllm:time_per_output_token_seconds",
+    "vllm:e2e_request_latency_seconds",
+    "vllm:request_queue_time_seconds",
+    "vllm:request_prefill_time_seconds",
+    "vllm:request_decode_time_seconds",
+    "vllm:request_inference_time_seconds",
+    "vllm:request_prompt_tokens",
+    "vllm:request_generation_tokens",
+    "vllm:request_params_n",
+    "vllm:request_params_max_tokens",
+    "peri_step_seconds",
+    "peri_step_prefill_tokens",
+];
+
+/// The sum of the samples of a name whose labels contain a text.
+pub(crate) fn sample(text: &str, name: &str, labels: &str) -> Option<f64> {
+    let values = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
+        let (series, value) = line.rsplit_once(' ')?;
+        let (found, given) = series.split_once('{').unwrap_or((series, ""));
+        (found == name && given.contains(labels)).then(|| value.parse::<f64>().unwrap())
+    });
+    values.reduce(|a, b| a + b)
+}
+
+fn scrape(server: &TestServer) -> String {
+    let reply = server.get("/metrics");
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    assert_eq!(reply.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    reply.text
+}
+
+/// Polls until nothing runs, waits or holds pages.
+pub(crate) fn assert_idle(server: &TestServer) {
+    let names = ["vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"];
+    let began = Instant::now();
+    loop {
+        let text = scrape(server);
+        let values = names.map(|name| sample(&text, name, "").unwrap());
+        if values == [0.0; 3] {
+            return;
+        }
+        assert!(began.elapsed() < Duration::from_secs(10), "{values:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn every_name_has_samples_with_the_labels_of_the_model() {
+    let server = TestServer::storyteller();
+    server.post("/v1/completions", &json!({"prompt": "Once upon", "max_tokens": 4, "n": 2})).ok();
+    server.post("/v1/completions", &json!({"prompt": "Once upon", "max_tokens": 4, "seed": 1})).ok();
+    let text = scrape(&server);
+    let labels = "model_name=\"storyteller\",engine=\"0\"";
+    for name in NAMES {
+        assert!(sample(&text, name, labels).is_some(), "{name} in {text}");
+        assert_eq!(text.matches(&format!("# TYPE {name} ")).count(), 1, "{name} in {text}");
+    }
+    for name in HISTOGRAMS {
+        let count = sample(&text, &format!("{name}_count"), labels).unwrap();
+        assert!(count > 0.0, "{name}");
+        assert_eq!(sample(&text, &format!("{name}_bucket"), "le=\"+Inf\""), Some(count), "{name}");
+        assert!(text.contains(&format!("# TYPE {name} histogram")), "{name}");
+    }
+    let value = |name: &str, labels: &str| sample(&text, name, labels).unwrap();
+    assert_eq!(value("vllm:generation_tokens_total", ""), 12.0);
+    assert_eq!(value("vllm:request_success_total", "finished_reason=\"length\""), 3.0);
+    assert_eq!(value("vllm:request_params_n_sum", ""), 3.0);
+    assert_eq!(value("vllm:request_generation_tokens_sum", ""), 12.0);
+    assert_eq!(value("vllm:inter_token_latency_seconds_count", ""), 9.0);
+    assert_eq!(value("peri_http_requests_total", "route=\"/v1/completions\",status=\"200\""), 2.0);
+}
+
+#[test]
+fn the_form_follows_the_accept_header() {
+    let server = TestServer::storyteller();
+    let headers =
+        [("Host", "localhost"), ("Accept", "application/openmetrics-text;version=1.0.0,text/plain;q=0.5")];
+    let open = exchange(server.address(), &request("GET", "/metrics", &headers, ""));
+    assert!(
+        open.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"),
+        "{open}"
+    );
+    assert!(open.contains("# TYPE vllm:prompt_tokens counter\n") && open.ends_with("# EOF\n"), "{open}");
+    let plain = scrape(&server);
+    assert!(
+        plain.contains("# TYPE vllm:prompt_tokens_total counter\n") && !plain.contains("# EOF"),
+        "{plain}"
+    );
+}
+
+#[test]
+fn refusals_count_by_reason_and_leave_no_text_of_users() {
+    let server = TestServer::storyteller();
+    server.post("/v1/completions", &json!({"prompt": "Once", "n": 1000}));
+    server.get("/a-route-of-mine?secret=1");
+    let text = scrape(&server);
+    assert_eq!(sample(&text, "peri_rejections_total", "reason=\"invalid_request_error\""), Some(1.0));
+    assert_eq!(sample(&text, "peri_rejections_total", "reason=\"route_not_found\""), Some(1.0));
+    assert_eq!(sample(&text, "peri_http_requests_total", "route=\"-\",status=\"404\""), Some(1.0));
+    assert!(!text.contains("mine") && !text.contains("secret"), "{text}");
+}
+
+#[test]
+fn gauges_return_to_zero_after_aborted_requests() {
+    let server = TestServer::new(ServerConfig::default(), vec![storyteller()]);
+    let body =
+        json!({"prompt": "Once", "max_tokens": 200, "ignore_eos": true, "stream": true, "n": 2}).to_string();
+    let headers = [("Host", "localhost"), ("Content-Type", "application/json")];
+    let mut streams: Vec<TcpStream> = (0..40)
+        .map(|_| {
+            let mut stream = TcpStream::connect(server.address()).unwrap();
+            stream.write_all(request("POST", "/v1/completions", &headers, &body).as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    assert!(streams[0].read(&mut [0; 16]).unwrap() > 0);
+    let busy = scrape(&server);
+    assert!(sample(&busy, "vllm:num_requests_running", "").unwrap() > 0.0, "{busy}");
+    drop(streams);
+    assert_idle(&server);
+    let text = scrape(&server);
+    let aborted = sample(&text, "vllm:request_success_total", "finished_reason=\"abort\"").unwrap();
+    assert!(aborted > 0.0, "{text}");
+    assert_eq!(sample(&text, "peri_cancels_total", ""), Some(aborted), "{text}");
+}
