@@ -149,8 +149,13 @@ where
     }
 }
 
-/// A body has to say that it is JSON: browsers send other types to any server without asking.
+/// A body has to say that it is JSON: browsers send other types to any server without asking. It is not unpacked, since
+/// a small one could become large.
 fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
+    if headers.get_all(header::CONTENT_ENCODING).iter().any(|coding| coding != "identity") {
+        let message = "the body has a Content-Encoding: send it without";
+        return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message));
+    }
     let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     if kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json")) {

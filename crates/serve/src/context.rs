@@ -7,15 +7,17 @@ use std::time::Instant;
 
 use axum::extract::{FromRequestParts, MatchedPath, Request as HttpRequest, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use pipelines::{EventKind, Request};
 
+use crate::access;
 use crate::error::ApiError;
+use crate::listener::{Connection, OpenRequest};
 use crate::models::Entry;
 use crate::operations::metrics::Answers;
-use crate::server::Shared;
+use crate::server::{Shared, Work};
 
 /// The header with the id of a request, taken from the client or made.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -36,6 +38,9 @@ struct Record {
     method: Method,
     route: String,
     facts: Mutex<Facts>,
+    /// Counted until the request is over.
+    _work: Option<Work>,
+    _open: Option<OpenRequest>,
 }
 
 /// What becomes known while a request is answered.
@@ -131,6 +136,10 @@ pub(crate) async fn attach(
 ) -> Response {
     let route = request.extensions().get::<MatchedPath>().map_or("-", MatchedPath::as_str).to_string();
     let id = request.headers().get(&REQUEST_ID).and_then(given_id);
+    let work = access::is_work(request.uri().path()).then(|| server.begin_work());
+    let connection = request.extensions().get::<Arc<Connection>>().cloned();
+    let is_http2 = request.version() == Version::HTTP_2;
+    let open = connection.as_ref().map(|connection| connection.request(is_http2));
     let context = Context(Arc::new(Record {
         server,
         id: id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string()),
@@ -138,9 +147,15 @@ pub(crate) async fn attach(
         method: request.method().clone(),
         route,
         facts: Mutex::default(),
+        _work: work,
+        _open: open,
     }));
     request.extensions_mut().insert(context.clone());
-    let mut response = next.run(request).await;
+    let is_last = || connection.as_ref().is_some_and(|connection| connection.is_last());
+    let mut response = match connection.as_ref().and_then(|connection| connection.refusal()) {
+        Some(error) => error.into_response(),
+        None => next.run(request).await,
+    };
     let status = response.status();
     let reason = response.extensions().get::<ApiError>().map(|error| error.code);
     context.0.server.metrics.note_response(&context.0.route, status, reason);
@@ -157,6 +172,9 @@ pub(crate) async fn attach(
         && let Ok(ignored) = HeaderValue::from_str(&ignored)
     {
         headers.insert(IGNORED, ignored);
+    }
+    if is_last() && !is_http2 {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }

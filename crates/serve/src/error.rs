@@ -1,6 +1,5 @@
 //! Errors: of the server itself, and of requests, with their HTTP status.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,6 +8,8 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use pipelines::error::InvalidField;
 use serde_json::json;
+
+use crate::listener::Address;
 
 /// A server that cannot start, or had to end.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +35,7 @@ pub enum Error {
     #[error("cannot listen on {address}: {source}")]
     Bind {
         /// The address.
-        address: SocketAddr,
+        address: Address,
         /// Why not.
         source: std::io::Error,
     },
@@ -45,7 +46,7 @@ pub enum Error {
     )]
     Open {
         /// The address.
-        address: SocketAddr,
+        address: Address,
     },
 
     /// Cache events of more or fewer than one model that makes text: their receivers take a server for one model.

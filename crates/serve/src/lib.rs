@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod admission;
 mod anthropic;
 mod body;
 mod context;
@@ -33,5 +34,6 @@ mod text;
 pub use access::Keys;
 pub use error::Error;
 pub use kv_events::{KvEventsConfig, KvEventsFormat, KvEventsHash, VLLM_SEED};
+pub use listener::Address;
 pub use models::{ModelConfig, ModelKind};
 pub use server::{Server, ServerConfig, ServerHandle};

@@ -12,6 +12,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::access;
+use crate::admission;
 use crate::anthropic::{count_tokens, messages};
 use crate::context;
 use crate::error::ApiError;
@@ -73,6 +74,7 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
     };
     router
         .layer(middleware::from_fn_with_state(Arc::clone(shared), access::check_host))
+        .layer(middleware::from_fn_with_state(Arc::clone(shared), admission::check))
         .layer(middleware::from_fn(error_shape::apply))
         .layer(middleware::from_fn_with_state(Arc::clone(shared), context::attach))
         .with_state(Arc::clone(shared))

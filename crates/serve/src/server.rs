@@ -1,21 +1,19 @@
 //! The server: models and settings that handlers share, and its life from the first to the last connection.
 
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use engine::InferenceSession;
 use engine::devices::Platform;
-use tokio::net::TcpListener;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::watch;
 
 use crate::Error;
 use crate::access::{Hosts, Keys};
 use crate::kv_events::KvEventsConfig;
-use crate::listener;
-use crate::models::{Entry, ModelConfig, Models};
+use crate::listener::{self, Address, Listener};
+use crate::models::{Entry, LoadedModel, ModelConfig, Models};
 use crate::openai::responses::ResponseStore;
 use crate::operations::metrics::Metrics;
 use crate::router::router;
@@ -23,8 +21,8 @@ use crate::router::router;
 /// How a server listens, and what it refuses.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
-    /// Where it listens; port 0 takes a free one.
-    pub address: SocketAddr,
+    /// Where it listens.
+    pub addresses: Vec<Address>,
     /// The keys of clients.
     pub keys: Keys,
     /// Whether everyone may use it without a key, also from other machines.
@@ -47,16 +45,26 @@ pub struct ServerConfig {
     pub max_stored_bytes: usize,
     /// Where the server publishes which pages its cache holds, if it does.
     pub kv_events: Option<KvEventsConfig>,
+    /// The most connections at once; further clients wait.
+    pub max_connections: usize,
+    /// The most connections of an address of another machine; further ones are closed.
+    pub max_connections_per_address: usize,
     /// How long a client may take to send the head of a request.
     pub header_timeout: Duration,
-    /// How long running requests may take once the server is to end.
+    /// How long a client may take to send the body of a request.
+    pub body_timeout: Duration,
+    /// How long a connection without requests is kept.
+    pub idle_timeout: Duration,
+    /// How long a client may read nothing of what is sent to it.
+    pub write_timeout: Duration,
+    /// How long running requests may take once the server is to end; then they are cancelled.
     pub drain_timeout: Duration,
 }
 
 impl Default for ServerConfig {
     fn default() -> ServerConfig {
         ServerConfig {
-            address: SocketAddr::from(([127, 0, 0, 1], 8000)),
+            addresses: vec![Address::Tcp(SocketAddr::from(([127, 0, 0, 1], 8000)))],
             keys: Keys::default(),
             insecure: false,
             shared_cache: false,
@@ -67,7 +75,12 @@ impl Default for ServerConfig {
             max_stored_responses: 1000,
             max_stored_bytes: 64 << 20,
             kv_events: None,
+            max_connections: 1024,
+            max_connections_per_address: 64,
             header_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_secs(75),
+            write_timeout: Duration::from_secs(300),
             drain_timeout: Duration::from_secs(30),
         }
     }
@@ -81,7 +94,19 @@ pub(crate) struct Shared {
     keys: RwLock<Arc<Keys>>,
     pub(crate) responses: ResponseStore,
     pub(crate) metrics: Metrics,
-    draining: AtomicBool,
+    /// Set when the server is to end.
+    stop: watch::Sender<bool>,
+    /// Requests to models that are not over.
+    work: watch::Sender<usize>,
+}
+
+/// A request to a model; it is over when this is dropped.
+pub(crate) struct Work(watch::Sender<usize>);
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.0.send_modify(|open| *open -= 1);
+    }
 }
 
 impl Shared {
@@ -90,9 +115,55 @@ impl Shared {
         Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Has the server finish what runs, take nothing new, and end.
+    pub(crate) fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
     /// Whether the server finishes what runs and takes nothing new.
     pub(crate) fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Acquire)
+        *self.stop.borrow()
+    }
+
+    /// Counts a request to a model, which the server waits for when it ends. Called before [`Shared::is_draining`] is.
+    pub(crate) fn begin_work(&self) -> Work {
+        self.work.send_modify(|open| *open += 1);
+        Work(self.work.clone())
+    }
+
+    /// Reads the file of keys again. Requests that run go on.
+    ///
+    /// # Errors
+    /// If it is not one; the keys stay as they are.
+    pub(crate) fn reload(&self) -> Result<(), Error> {
+        let keys = self.keys().read_again()?;
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+        Ok(())
+    }
+
+    /// Waits until the server is to end and its requests are over: in time by themselves, then because they are
+    /// cancelled.
+    async fn ended(&self) {
+        // The senders live as long as the server.
+        let _ = self.stop.subscribe().wait_for(|stop| *stop).await;
+        let mut work = self.work.subscribe();
+        let time = self.config.drain_timeout;
+        if tokio::time::timeout(time, work.wait_for(|open| *open == 0)).await.is_ok() {
+            return;
+        }
+        let open = *work.borrow();
+        tracing::warn!("{open} requests still ran after {} s and are cancelled", time.as_secs_f64());
+        let workers: Vec<_> = self.models.all().iter().map(Arc::clone).collect();
+        let shutdown = tokio::task::spawn_blocking(move || {
+            for model in workers {
+                match &model.loaded {
+                    LoadedModel::Text(generator) => generator.clone().shutdown(),
+                    LoadedModel::Embedding(embedder) => embedder.clone().shutdown(),
+                }
+            }
+        });
+        let _ = tokio::time::timeout(CANCEL, shutdown).await;
+        let _ = tokio::time::timeout(CANCEL, work.wait_for(|open| *open == 0)).await;
     }
 
     /// Identifies the build. Equal requests to servers with equal fingerprints and models get equal answers.
@@ -102,6 +173,9 @@ impl Shared {
     }
 }
 
+/// How long requests that are cancelled may take to say so.
+const CANCEL: Duration = Duration::from_secs(1);
+
 /// Threads that answer requests. They parse, render and write; models compute on threads of their own.
 const THREADS: usize = 2;
 
@@ -109,22 +183,18 @@ const THREADS: usize = 2;
 pub struct Server {
     runtime: Runtime,
     shared: Arc<Shared>,
-    listener: TcpListener,
-    address: SocketAddr,
-    stop: watch::Sender<bool>,
+    listeners: Vec<Listener>,
+    addresses: Vec<Address>,
 }
 
 /// Steers a server from any thread.
 #[derive(Clone)]
-pub struct ServerHandle {
-    stop: watch::Sender<bool>,
-    shared: Arc<Shared>,
-}
+pub struct ServerHandle(Arc<Shared>);
 
 impl ServerHandle {
-    /// Has the server finish what runs, and end.
+    /// Has the server finish what runs, refuse what is new, and end.
     pub fn stop(&self) {
-        self.stop.send_replace(true);
+        self.0.stop();
     }
 
     /// Reads the file of keys again. Requests that run go on.
@@ -132,9 +202,7 @@ impl ServerHandle {
     /// # Errors
     /// If it is not one; the keys stay as they are.
     pub fn reload(&self) -> Result<(), Error> {
-        let keys = self.shared.keys().read_again()?;
-        *self.shared.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
-        Ok(())
+        self.0.reload()
     }
 }
 
@@ -142,7 +210,7 @@ impl Server {
     /// Starts to listen and loads the models. Connections wait until [`Server::run`].
     ///
     /// # Errors
-    /// If the address cannot be listened on or would let everyone in, two models have the same name, or one cannot be
+    /// If an address cannot be listened on or would let everyone in, two models have the same name, or one cannot be
     /// loaded.
     pub fn start(
         config: ServerConfig,
@@ -150,9 +218,10 @@ impl Server {
         session: &InferenceSession,
         platform: &Platform,
     ) -> Result<Server, Error> {
-        let address = config.address;
-        if !address.ip().is_loopback() && !config.keys.are_needed() && !config.insecure {
-            return Err(Error::Open { address });
+        let has_keys = config.keys.are_needed();
+        let reached = config.addresses.iter().find(|address| !address.is_local());
+        if let Some(address) = reached.filter(|_| !has_keys && !config.insecure) {
+            return Err(Error::Open { address: address.clone() });
         }
         let runtime = runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
@@ -160,47 +229,62 @@ impl Server {
             .enable_all()
             .build()
             .map_err(Error::Start)?;
-        let bind = |source| Error::Bind { address: config.address, source };
         // Before the models, whose loading takes long: an address in use is known at once.
-        let listener = runtime.block_on(TcpListener::bind(config.address)).map_err(bind)?;
-        let address = listener.local_addr().map_err(bind)?;
+        let listeners = runtime.block_on(listen(&config.addresses))?;
+        let addresses: Vec<Address> =
+            listeners.iter().map(Listener::address).collect::<Result<_, _>>().map_err(Error::Start)?;
         let models = Models::load(models, session, platform)?;
-        if let Some(events) = &config.kv_events {
+        if let (Some(events), Some(address)) = (&config.kv_events, addresses.first()) {
             let (model, generator) = models.only_generator()?;
             events.start(&runtime, generator, model, address)?;
         }
-        let has_keys = config.keys.are_needed();
-        let hosts = Hosts::new(&[address], &config.allowed_hosts, &config.cors_origins, has_keys);
-        let keys = RwLock::new(Arc::new(config.keys.clone()));
-        let responses = ResponseStore::new(config.max_stored_responses, config.max_stored_bytes);
-        let (metrics, draining) = (Metrics::default(), AtomicBool::new(false));
-        let shared = Arc::new(Shared { config, models, hosts, keys, responses, metrics, draining });
-        Ok(Server { runtime, shared, listener, address, stop: watch::Sender::new(false) })
+        let hosts = Hosts::new(&ips(&addresses), &config.allowed_hosts, &config.cors_origins, has_keys);
+        let shared = Arc::new(Shared {
+            models,
+            hosts,
+            keys: RwLock::new(Arc::new(config.keys.clone())),
+            responses: ResponseStore::new(config.max_stored_responses, config.max_stored_bytes),
+            metrics: Metrics::default(),
+            stop: watch::Sender::new(false),
+            work: watch::Sender::new(0),
+            config,
+        });
+        Ok(Server { runtime, shared, listeners, addresses })
     }
 
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    /// Where it listens, with the ports that it took.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
     }
 
     /// Steers the server while it runs.
     pub fn handle(&self) -> ServerHandle {
-        ServerHandle { stop: self.stop.clone(), shared: Arc::clone(&self.shared) }
+        ServerHandle(Arc::clone(&self.shared))
     }
 
-    /// Answers requests until it is stopped, finishes those that run, and returns.
+    /// Answers requests until it is stopped, finishes those that run, and returns. Until the last of them is over, new
+    /// ones are refused.
     pub fn run(self) {
-        let Server { runtime, shared, listener, stop, .. } = self;
-        let mut stopped = stop.subscribe();
-        let stopping = {
-            let shared = Arc::clone(&shared);
-            async move {
-                // `stop` lives until this function returns.
-                let _ = stopped.wait_for(|stop| *stop).await;
-                shared.draining.store(true, Ordering::Release);
-            }
-        };
-        runtime.block_on(listener::serve(listener, router(&shared), &shared.config, stopping));
+        let Server { runtime, shared, listeners, .. } = self;
+        runtime.block_on(listener::serve(listeners, router(&shared), &shared, shared.ended()));
         runtime.shutdown_background();
     }
+}
+
+async fn listen(addresses: &[Address]) -> Result<Vec<Listener>, Error> {
+    let mut listeners = Vec::with_capacity(addresses.len());
+    for address in addresses {
+        let listener = address.bind().await;
+        listeners.push(listener.map_err(|source| Error::Bind { address: address.clone(), source })?);
+    }
+    Ok(listeners)
+}
+
+/// The names of a server without names.
+fn ips(addresses: &[Address]) -> Vec<IpAddr> {
+    let ip = |address: &Address| match address {
+        Address::Tcp(address) => Some(address.ip()),
+        Address::Unix(_) => None,
+    };
+    addresses.iter().filter_map(ip).collect()
 }

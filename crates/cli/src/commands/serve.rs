@@ -85,7 +85,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         handle.stop();
     });
     // A closed standard error changes nothing.
-    let _ = writeln!(std::io::stderr(), "listening on http://{}", server.address());
+    for address in server.addresses() {
+        let _ = writeln!(std::io::stderr(), "listening on http://{address}");
+    }
     server.run();
     Ok(())
 }
@@ -93,7 +95,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 impl Arguments {
     fn config(&self) -> anyhow::Result<ServerConfig> {
         Ok(ServerConfig {
-            address: SocketAddr::new(self.host, self.port),
+            addresses: vec![SocketAddr::new(self.host, self.port).into()],
             keys: match &self.key_file {
                 Some(path) => Keys::default().with_file(path)?,
                 None => Keys::default(),

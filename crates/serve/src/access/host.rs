@@ -1,6 +1,6 @@
 //! The `Host` and `Origin` headers: whether a request was meant for this server, and by whom.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, StatusCode, Uri, Version, header};
@@ -36,13 +36,13 @@ pub(super) enum Origin {
 impl Hosts {
     /// The rules of a server that listens on `addresses`.
     pub(crate) fn new(
-        addresses: &[SocketAddr],
+        addresses: &[IpAddr],
         allowed_hosts: &[String],
         origins: &[String],
         has_keys: bool,
     ) -> Hosts {
         let names = Names {
-            addresses: addresses.iter().map(SocketAddr::ip).collect(),
+            addresses: addresses.to_vec(),
             others: allowed_hosts.iter().map(|name| plain(name)).collect(),
         };
         let origins = origins.iter().map(|text| Origin::new(text)).collect();

@@ -13,8 +13,8 @@ use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
 pub(crate) use host::Hosts;
 use host::Origin;
-use keys::Access;
 pub use keys::Keys;
+use keys::{Access, Scope};
 
 use crate::context::{Context, REQUEST_ID};
 use crate::server::Shared;
@@ -29,6 +29,11 @@ pub(crate) async fn check_host(State(shared): State<Arc<Shared>>, request: Reque
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
     }
+}
+
+/// Whether a path is one of a model, and not of those who run the server.
+pub(crate) fn is_work(path: &str) -> bool {
+    Access::of(path) == Access::Scope(Scope::Infer)
 }
 
 /// Refuses requests without a key that allows them, if clients need keys.

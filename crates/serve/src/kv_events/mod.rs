@@ -7,14 +7,13 @@ mod batch;
 mod page_hashes;
 mod publisher;
 
-use std::net::SocketAddr;
-
 pub use batch::KvEventsFormat;
 pub use page_hashes::{KvEventsHash, VLLM_SEED};
 use pipelines::{CacheEvents, TextGenerator};
 use publisher::Publisher;
 use tokio::runtime::Runtime;
 
+use crate::listener::Address;
 use crate::Error;
 use batch::Encoder;
 use page_hashes::PageHashes;
@@ -60,7 +59,7 @@ impl KvEventsConfig {
         runtime: &Runtime,
         generator: &TextGenerator,
         model: &str,
-        address: SocketAddr,
+        address: &Address,
     ) -> Result<(), Error> {
         let config = generator.model().plan().config();
         if !config.enable_prefix_caching {

@@ -1,6 +1,7 @@
 //! Who may ask: names of the server, origins of pages, keys.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 use serve::{Keys, ServerConfig};
@@ -222,7 +223,7 @@ fn cached_prefixes_are_shared_by_requests_of_one_key_only() {
 #[test]
 fn a_server_that_others_reach_needs_keys() {
     let config = |insecure, keys| ServerConfig {
-        address: ([0, 0, 0, 0], 0).into(),
+        addresses: vec![SocketAddr::from(([0, 0, 0, 0], 0)).into()],
         insecure,
         keys,
         ..ServerConfig::default()

@@ -112,8 +112,8 @@ fn maps_and_salted_pages_are_published_on_demand() {
 fn events_that_cannot_be_published_are_refused() {
     let refused = |endpoint: &str, models| {
         let kv_events = Some(KvEventsConfig::new(endpoint));
-        let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        start(ServerConfig { address, kv_events, ..ServerConfig::default() }, models)
+        let addresses = vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()];
+        start(ServerConfig { addresses, kv_events, ..ServerConfig::default() }, models)
             .err()
             .unwrap()
             .to_string()

@@ -12,6 +12,7 @@ mod kv_events;
 mod metrics;
 mod ollama;
 mod operations;
+mod protocol;
 mod raw;
 mod responses;
 mod server;

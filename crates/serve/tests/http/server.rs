@@ -10,7 +10,7 @@ use engine::InferenceSession;
 use engine::devices::Platform;
 use pipelines::config::{KVCacheStrategy, PipelineConfig};
 use serde_json::Value;
-use serve::{ModelConfig, Server, ServerConfig, ServerHandle};
+use serve::{Address, ModelConfig, Server, ServerConfig, ServerHandle};
 
 static PLATFORM: Platform = Platform::new(|| Arc::new(Cpu::new(2)));
 
@@ -63,9 +63,12 @@ impl TestServer {
     }
 
     pub(crate) fn new(config: ServerConfig, models: Vec<ModelConfig>) -> TestServer {
-        let config = ServerConfig { address: SocketAddr::from(([127, 0, 0, 1], 0)), ..config };
+        let config = ServerConfig { addresses: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()], ..config };
         let server = Server::start(config, models, &session(), &PLATFORM).unwrap();
-        let (address, handle) = (server.address(), server.handle());
+        let Some(&Address::Tcp(address)) = server.addresses().first() else {
+            panic!("{:?}", server.addresses())
+        };
+        let handle = server.handle();
         let thread = Some(std::thread::spawn(move || server.run()));
         let agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
         TestServer { address, agent, handle, thread }

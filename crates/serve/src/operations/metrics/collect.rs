@@ -220,7 +220,13 @@ impl Snapshot {
         for (name, help, family) in rows {
             family.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
         }
-        Ok(())
+        let (name, help) = ("peri_refused_connections", "Connections of addresses that had too many");
+        metrics.refused_connections.encode(encoder.encode_descriptor(
+            name,
+            help,
+            None,
+            MetricType::Counter,
+        )?)
     }
 }
 

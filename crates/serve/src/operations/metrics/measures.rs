@@ -18,6 +18,7 @@ pub(super) type Labels = Vec<(&'static str, String)>;
 pub(crate) struct Metrics {
     pub(super) http_requests: Family<Labels, Counter>,
     pub(super) rejections: Family<Labels, Counter>,
+    pub(super) refused_connections: Counter,
     models: RwLock<BTreeMap<String, Arc<Measures>>>,
 }
 
@@ -83,6 +84,11 @@ impl Metrics {
         if let Some(reason) = reason {
             self.rejections.get_or_create(&vec![("reason", reason.to_string())]).inc();
         }
+    }
+
+    /// Takes note of a connection of an address that has too many.
+    pub(crate) fn note_refused_connection(&self) {
+        self.refused_connections.inc();
     }
 
     /// The measures of a model, which begin with its first request or the first look at them.

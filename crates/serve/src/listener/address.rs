@@ -1,0 +1,127 @@
+//! Where a server listens: addresses of this machine, and sockets in its file system.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use tokio::net::TcpListener;
+#[cfg(unix)]
+use tokio::net::UnixListener;
+
+use super::Stream;
+
+/// Where a server listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// A port of an interface; port 0 takes a free one.
+    Tcp(SocketAddr),
+    /// A socket in the file system, for clients on this machine.
+    Unix(PathBuf),
+}
+
+/// A socket that takes connections. A file that it made goes with it.
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    #[cfg(unix)]
+    Unix(UnixListener, PathBuf),
+}
+
+impl Address {
+    /// Whether only this machine reaches it.
+    pub(crate) fn is_local(&self) -> bool {
+        match self {
+            Address::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            Address::Unix(_) => true,
+        }
+    }
+
+    /// Starts to listen.
+    ///
+    /// # Errors
+    /// If the address is in use, or not one of this machine.
+    pub(crate) async fn bind(&self) -> io::Result<Listener> {
+        match self {
+            Address::Tcp(address) => TcpListener::bind(address).await.map(Listener::Tcp),
+            #[cfg(unix)]
+            Address::Unix(path) => {
+                remove_unused(path)?;
+                UnixListener::bind(path).map(|listener| Listener::Unix(listener, path.clone()))
+            }
+            #[cfg(not(unix))]
+            Address::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+}
+
+impl From<SocketAddr> for Address {
+    fn from(address: SocketAddr) -> Address {
+        Address::Tcp(address)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(address) => address.fmt(f),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl Listener {
+    /// Where it listens, with the port that it took.
+    ///
+    /// # Errors
+    /// If the system does not say.
+    pub(crate) fn address(&self) -> io::Result<Address> {
+        match self {
+            Listener::Tcp(listener) => listener.local_addr().map(Address::Tcp),
+            #[cfg(unix)]
+            Listener::Unix(_, path) => Ok(Address::Unix(path.clone())),
+        }
+    }
+
+    /// The next connection, and the address of its client if that is another machine.
+    ///
+    /// # Errors
+    /// If the client is gone, or the system has no descriptor for it.
+    pub(super) async fn accept(&self) -> io::Result<(Box<dyn Stream>, Option<IpAddr>)> {
+        match self {
+            Listener::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                // A socket that is gone already fails when it is read.
+                let _ = stream.set_nodelay(true);
+                let address = peer.ip().to_canonical();
+                Ok((Box::new(stream), (!address.is_loopback()).then_some(address)))
+            }
+            #[cfg(unix)]
+            Listener::Unix(listener, _) => {
+                let (stream, _) = listener.accept().await?;
+                Ok((Box::new(stream), None))
+            }
+        }
+    }
+}
+
+#[cfg(unix)]
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Listener::Unix(_, path) = self {
+            // It may be gone already.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Removes the socket of a server that ended without doing so; one that is in use stays.
+#[cfg(unix)]
+fn remove_unused(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::FileTypeExt;
+    use std::os::unix::net::UnixStream;
+
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    let is_unused =
+        || UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+    if is_socket && is_unused() { std::fs::remove_file(path) } else { Ok(()) }
+}
