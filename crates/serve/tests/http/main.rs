@@ -6,6 +6,7 @@ mod body;
 mod chat;
 mod chat_fields;
 mod completions;
+mod drain;
 mod embeddings;
 mod form;
 mod kv_events;
