@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::extract::{FromRequestParts, MatchedPath, Request as HttpRequest, State};
 use axum::http::request::Parts;
@@ -11,6 +11,7 @@ use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use pipelines::{EventKind, Request};
+use serde_json::{Value, json};
 
 use crate::access;
 use crate::error::ApiError;
@@ -18,6 +19,7 @@ use crate::listener::{Connection, OpenRequest};
 use crate::models::Entry;
 use crate::operations::metrics::Answers;
 use crate::server::{Shared, Work};
+use crate::stamp;
 
 /// The header with the id of a request, taken from the client or made.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -108,23 +110,31 @@ impl Drop for Record {
         if let Some(answers) = answers {
             answers.note_end();
         }
-        tracing::info!(
-            target: "peri::access",
-            id = self.id,
-            key = facts.key.as_deref().unwrap_or("-"),
-            method = %self.method,
-            route = self.route,
-            model = facts.model.as_deref().unwrap_or("-"),
-            status = facts.status.map_or(499, |status| status.as_u16()),
-            prompt_tokens = facts.prompt_tokens,
-            cached_tokens = facts.cached_tokens,
-            generated_tokens = facts.generated_tokens,
-            queue = answers.and_then(Answers::queue).map(|time| time.as_secs_f64()),
-            first_token = answers.and_then(Answers::first_token).map(|time| time.as_secs_f64()),
-            tokens_per_second = answers.and_then(Answers::tokens_per_second),
-            finish = facts.finish.unwrap_or("-"),
-            seconds = self.began.elapsed().as_secs_f64(),
-        );
+        if !self.server.log.is_on() {
+            return;
+        }
+        let seconds = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e6;
+        let fields = json!({
+            "time": stamp::rfc3339(),
+            "id": self.id,
+            "key": facts.key,
+            "method": self.method.as_str(),
+            "route": self.route,
+            "model": facts.model,
+            // That of a client that left before there was a response.
+            "status": facts.status.map_or(499, |status| status.as_u16()),
+            "prompt_tokens": facts.prompt_tokens,
+            "cached_tokens": facts.cached_tokens,
+            "generated_tokens": facts.generated_tokens,
+            "queue": answers.and_then(Answers::queue).map(seconds),
+            "first_token": answers.and_then(Answers::first_token).map(seconds),
+            "tokens_per_second": answers.and_then(Answers::tokens_per_second).map(|rate| rate.round()),
+            "finish": answers.filter(|answers| answers.are_cut()).map_or(facts.finish, |_| Some("cancelled")),
+            "seconds": seconds(self.began.elapsed()),
+        });
+        if let Value::Object(fields) = fields {
+            self.server.log.write(fields);
+        }
     }
 }
 

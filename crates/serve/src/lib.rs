@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod access_log;
 mod admission;
 mod anthropic;
 mod body;
@@ -32,6 +33,7 @@ mod stamp;
 mod text;
 
 pub use access::Keys;
+pub use access_log::LogFormat;
 pub use error::Error;
 pub use kv_events::{KvEventsConfig, KvEventsFormat, KvEventsHash, VLLM_SEED};
 pub use listener::Address;

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use crate::Error;
 use crate::access::{Hosts, Keys};
+use crate::access_log::{AccessLog, LogFormat};
 use crate::kv_events::KvEventsConfig;
 use crate::listener::{self, Address, Listener};
 use crate::models::{Entry, LoadedModel, ModelConfig, Models};
@@ -57,6 +58,8 @@ pub struct ServerConfig {
     pub idle_timeout: Duration,
     /// How long a client may read nothing of what is sent to it.
     pub write_timeout: Duration,
+    /// The lines that it writes to standard error, one for each request.
+    pub log: LogFormat,
     /// How long running requests may take once the server is to end; then they are cancelled.
     pub drain_timeout: Duration,
 }
@@ -81,6 +84,7 @@ impl Default for ServerConfig {
             body_timeout: Duration::from_secs(60),
             idle_timeout: Duration::from_secs(75),
             write_timeout: Duration::from_secs(300),
+            log: LogFormat::Off,
             drain_timeout: Duration::from_secs(30),
         }
     }
@@ -94,6 +98,7 @@ pub(crate) struct Shared {
     keys: RwLock<Arc<Keys>>,
     pub(crate) responses: ResponseStore,
     pub(crate) metrics: Metrics,
+    pub(crate) log: AccessLog,
     /// Set when the server is to end.
     stop: watch::Sender<bool>,
     /// Requests to models that are not over.
@@ -245,6 +250,7 @@ impl Server {
             keys: RwLock::new(Arc::new(config.keys.clone())),
             responses: ResponseStore::new(config.max_stored_responses, config.max_stored_bytes),
             metrics: Metrics::default(),
+            log: AccessLog::start(config.log).map_err(Error::Start)?,
             stop: watch::Sender::new(false),
             work: watch::Sender::new(0),
             config,
@@ -268,6 +274,7 @@ impl Server {
         let Server { runtime, shared, listeners, .. } = self;
         runtime.block_on(listener::serve(listeners, router(&shared), &shared, shared.ended()));
         runtime.shutdown_background();
+        shared.log.finish();
     }
 }
 

@@ -177,6 +177,11 @@ impl Answers {
         }
     }
 
+    /// Whether one of them is not over.
+    pub(crate) fn are_cut(&self) -> bool {
+        self.answers.iter().any(|answer| !answer.is_over)
+    }
+
     /// How long the first of them waited.
     pub(crate) fn queue(&self) -> Option<Duration> {
         let started = self.answers.iter().filter_map(|answer| answer.started).min()?;
