@@ -54,7 +54,7 @@ pub use sampler::{Sampler, SamplingParams};
 pub use sampling_options::SamplingOptions;
 pub use scheduler::{Batching, Limits, MAX_PASSES, Scheduler, TooLong};
 pub use scorer::{Divergence, divergence, log_probabilities, log_probability, visit_logits};
-pub use sources::MemoryBytes;
+pub use sources::{MemoryBytes, Progress as FetchProgress};
 pub use text::{
     AddSpecial, Answer, AnswerEvent, AnswerFormat, AnswerParser, ChatContext, ChatTemplate, Constraint,
     ConstraintError, Detokenizer, Error as TextError, Grammar, GrammarCompiler, Moment, ParseSpecial, Piece,

@@ -37,5 +37,5 @@ pub use access_log::LogFormat;
 pub use error::Error;
 pub use kv_events::{KvEventsConfig, KvEventsFormat, KvEventsHash, VLLM_SEED};
 pub use listener::Address;
-pub use models::{ModelConfig, ModelKind};
+pub use models::{KeepAlive, ModelConfig, ModelKind, ModelSettings};
 pub use server::{Server, ServerConfig, ServerHandle};

@@ -14,7 +14,7 @@ use crate::access::{Hosts, Keys};
 use crate::access_log::{AccessLog, LogFormat};
 use crate::kv_events::KvEventsConfig;
 use crate::listener::{self, Address, Listener};
-use crate::models::{Entry, LoadedModel, ModelConfig, Models};
+use crate::models::{Entry, LoadedModel, ModelConfig, ModelSettings, Models};
 use crate::openai::responses::ResponseStore;
 use crate::operations::metrics::Metrics;
 use crate::router::router;
@@ -62,6 +62,8 @@ pub struct ServerConfig {
     pub log: LogFormat,
     /// How long running requests may take once the server is to end; then they are cancelled.
     pub drain_timeout: Duration,
+    /// How models come into memory and leave it.
+    pub models: ModelSettings,
 }
 
 impl Default for ServerConfig {
@@ -86,6 +88,7 @@ impl Default for ServerConfig {
             write_timeout: Duration::from_secs(300),
             log: LogFormat::Off,
             drain_timeout: Duration::from_secs(30),
+            models: ModelSettings::default(),
         }
     }
 }
@@ -93,7 +96,7 @@ impl Default for ServerConfig {
 /// What handlers share.
 pub(crate) struct Shared {
     pub(crate) config: ServerConfig,
-    pub(crate) models: Models,
+    pub(crate) models: Arc<Models>,
     pub(crate) hosts: Hosts,
     keys: RwLock<Arc<Keys>>,
     pub(crate) responses: ResponseStore,
@@ -202,6 +205,15 @@ impl ServerHandle {
         self.0.stop();
     }
 
+    /// Serves these models in place of all others. Models that stay as they are stay in memory; others leave once their
+    /// requests have ended. Reads headers of files, and may block.
+    ///
+    /// # Errors
+    /// If two have the same name, or one cannot run here; all stays as it was.
+    pub fn set_models(&self, models: Vec<ModelConfig>) -> Result<(), Error> {
+        self.0.models.list(models)
+    }
+
     /// Reads the file of keys again. Requests that run go on.
     ///
     /// # Errors
@@ -212,7 +224,7 @@ impl ServerHandle {
 }
 
 impl Server {
-    /// Starts to listen and loads the models. Connections wait until [`Server::run`].
+    /// Starts to listen and loads the models that fit into memory together. Connections wait until [`Server::run`].
     ///
     /// # Errors
     /// If an address cannot be listened on or would let everyone in, two models have the same name, or one cannot be
@@ -220,8 +232,8 @@ impl Server {
     pub fn start(
         config: ServerConfig,
         models: Vec<ModelConfig>,
-        session: &InferenceSession,
-        platform: &Platform,
+        session: Arc<InferenceSession>,
+        platform: &'static Platform,
     ) -> Result<Server, Error> {
         let has_keys = config.keys.are_needed();
         let reached = config.addresses.iter().find(|address| !address.is_local());
@@ -238,11 +250,8 @@ impl Server {
         let listeners = runtime.block_on(listen(&config.addresses))?;
         let addresses: Vec<Address> =
             listeners.iter().map(Listener::address).collect::<Result<_, _>>().map_err(Error::Start)?;
-        let models = Models::load(models, session, platform)?;
-        if let (Some(events), Some(address)) = (&config.kv_events, addresses.first()) {
-            let (model, generator) = models.only_generator()?;
-            events.start(&runtime, generator, model, address)?;
-        }
+        let settings = config.models.clone();
+        let models = Models::start(models, settings, session, platform, runtime.handle())?;
         let hosts = Hosts::new(&ips(&addresses), &config.allowed_hosts, &config.cors_origins, has_keys);
         let shared = Arc::new(Shared {
             models,

@@ -1,8 +1,8 @@
 //! Ids and times of objects.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 
 /// Seconds since 1970.
 pub(crate) fn now() -> u64 {
@@ -17,6 +17,12 @@ pub(crate) fn unique_id(prefix: &str) -> String {
 /// The time, as RFC 3339 writes it.
 pub(crate) fn rfc3339() -> String {
     Utc::now().to_rfc3339_opts(SecondsFormat::Nanos, true)
+}
+
+/// A time from now, as RFC 3339 writes it.
+pub(crate) fn rfc3339_in(time: Duration) -> String {
+    let then = TimeDelta::from_std(time).ok().and_then(|time| Utc::now().checked_add_signed(time));
+    then.unwrap_or(DateTime::<Utc>::MAX_UTC).to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
 /// A time in seconds since 1970, as RFC 3339 writes it.

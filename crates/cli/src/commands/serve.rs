@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serve::{Keys, ModelConfig, Server, ServerConfig};
 
@@ -77,7 +78,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         source.plan_and_fetch(&progress)?;
         models.push(ModelConfig::new(source.config().clone()));
     }
-    let server = Server::start(arguments.config()?, models, &session, model::platform())?;
+    let server = Server::start(arguments.config()?, models, Arc::new(session), model::platform())?;
     interrupt.watch();
     let handle = server.handle();
     std::thread::spawn(move || {

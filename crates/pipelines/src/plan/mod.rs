@@ -152,6 +152,14 @@ impl Plan {
         &self.model.network
     }
 
+    /// The number of the model's weights.
+    pub fn parameters(&self) -> usize {
+        match &self.model.network {
+            Network::Decoder(decoder) => decoder.parameters(),
+            Network::Encoder(encoder) => encoder.parameters(),
+        }
+    }
+
     /// Whether the model makes embeddings only, and no text.
     pub fn is_encoder(&self) -> bool {
         matches!(self.model.network, Network::Encoder(_))

@@ -47,11 +47,11 @@ pub(crate) async fn create(
     context: Context,
     Body(body): Body<CountTokensRequest>,
 ) -> Result<Json<TokenCount>, ApiError> {
-    let model = shared.models.find(body.prompt.model.as_deref())?;
+    let model = shared.models.text(body.prompt.model.as_deref()).await?;
     let chat = body.prompt.into_chat(shared.config.keep_attribution_header)?;
-    let rendered = generation::render(model, chat).await?;
+    let rendered = generation::render(&model, chat).await?;
     context.note(|facts| {
-        facts.model = Some(model.id.clone());
+        facts.model = Some(model.id().to_string());
         facts.prompt_tokens = rendered.tokens.len();
     });
     Ok(Json(TokenCount { input_tokens: rendered.tokens.len() }))

@@ -163,7 +163,7 @@ pub(crate) async fn create(
     Body(body): Body<MessagesRequest>,
 ) -> Result<Response, ApiError> {
     let MessagesRequest { prompt, answer, sampling, dry_run } = body;
-    let model = shared.models.find(prompt.model.as_deref())?;
+    let model = &shared.models.acquire(prompt.model.as_deref(), None).await?;
     let chat = prompt.into_chat(shared.config.keep_attribution_header)?;
     let mut parameters =
         Request { max_new_tokens: Some(answer.max_tokens), ..sampling.request(model.loaded.plan())? };

@@ -11,8 +11,8 @@ use std::task::{Context as TaskContext, Poll, Waker};
 
 use futures_core::Stream;
 use pipelines::{
-    AddSpecial, BatchEvent, BatchStream, Chat, Error, EventKind, ParseSpecial, Prompt, Request,
-    TextGenerator, TextRequest,
+    AddSpecial, BatchEvent, BatchStream, Chat, ChatTemplate, Error, EventKind, ParseSpecial, Prompt, Request,
+    TextGenerator, TextRequest, Tokenizer,
 };
 
 pub(crate) use answer::{Answer, Writer};
@@ -21,7 +21,7 @@ pub(crate) use usage::{Timings, Usage};
 
 use crate::context::Context;
 use crate::error::ApiError;
-use crate::models::Entry;
+use crate::models::{Entry, ModelText};
 
 /// Prompts longer than this are made tokens on a thread that may block.
 const INLINE_BYTES: usize = 4096;
@@ -163,7 +163,9 @@ pub(crate) async fn tokens(generator: &TextGenerator, prompt: Prompt) -> Result<
     off_the_runtime(bytes, move || match prompt {
         Prompt::Tokens(tokens) => Ok(tokens),
         Prompt::Text { text, add, parse } => Ok(generator.model().tokenizer().encode(&text, add, parse)?),
-        Prompt::Chat(chat) => Ok(rendered(&generator, &chat)?.tokens),
+        Prompt::Chat(chat) => {
+            Ok(rendered(generator.model().tokenizer(), generator.chat_template(), &chat)?.tokens)
+        }
     })
     .await
 }
@@ -172,9 +174,13 @@ pub(crate) async fn tokens(generator: &TextGenerator, prompt: Prompt) -> Result<
 ///
 /// # Errors
 /// If the model has no chat template, or its template refuses the conversation.
-pub(crate) async fn render(model: &Entry, chat: Chat) -> Result<Rendered, ApiError> {
-    let generator = model.loaded.generator()?.clone();
-    off_the_runtime(size_of_messages(&chat), move || rendered(&generator, &chat)).await
+pub(crate) async fn render(model: &ModelText, chat: Chat) -> Result<Rendered, ApiError> {
+    let model = model.clone();
+    model.chat_template()?;
+    off_the_runtime(size_of_messages(&chat), move || {
+        rendered(model.tokenizer(), model.chat_template().ok(), &chat)
+    })
+    .await
 }
 
 /// A conversation as the model reads it.
@@ -183,9 +189,8 @@ pub(crate) struct Rendered {
     pub(crate) tokens: Vec<u32>,
 }
 
-fn rendered(generator: &TextGenerator, chat: &Chat) -> Result<Rendered, Error> {
-    let tokenizer = generator.model().tokenizer();
-    let text = chat.render(generator.chat_template().ok_or(Error::NoChatTemplate)?, Some(tokenizer))?;
+fn rendered(tokenizer: &Tokenizer, template: Option<&ChatTemplate>, chat: &Chat) -> Result<Rendered, Error> {
+    let text = chat.render(template.ok_or(Error::NoChatTemplate)?, Some(tokenizer))?;
     // The template writes all special tokens itself.
     let tokens = tokenizer.encode(&text, AddSpecial::No, ParseSpecial::Yes)?;
     Ok(Rendered { text, tokens })

@@ -1,13 +1,13 @@
-//! A model in memory, ready for requests.
+//! A model in memory, ready for requests: how it is loaded, and how it leaves.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use engine::InferenceSession;
-use engine::devices::Platform;
-use pipelines::config::PipelineConfig;
-use pipelines::{Embedder, Machine, Plan, TextGenerator, Tokenizer};
+use pipelines::{Embedder, EmbeddingModel, EmbeddingParameters, Plan, TextGenerator, Tokenizer};
 
 use super::ModelKind;
+use super::progress::LoadProgress;
 use crate::error::ApiError;
 
 /// A model in memory.
@@ -19,23 +19,47 @@ pub(crate) enum LoadedModel {
 }
 
 impl LoadedModel {
-    /// Fetches, compiles and loads a model.
+    /// Fetches, compiles and loads a planned model.
     ///
     /// # Errors
-    /// If its files cannot be found or read, or it does not fit into memory.
+    /// If its files cannot be fetched or read, or it does not fit into memory.
     pub(super) fn load(
-        config: &PipelineConfig,
-        kind: Option<ModelKind>,
+        plan: Plan,
+        kind: ModelKind,
         session: &InferenceSession,
-        platform: &Platform,
+        progress: &LoadProgress,
     ) -> Result<LoadedModel, pipelines::Error> {
-        let plan = config.plan_or_built_in(Machine::new(platform))?;
-        plan.memory()?;
-        let plan = plan.fetch(&|_| ())?;
+        progress.begin("fetching");
+        let plan = plan.fetch(&|step| progress.fetched(step))?;
         plan.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
-        match kind.unwrap_or_else(|| ModelKind::of(&plan)) {
-            ModelKind::Embedding => Ok(LoadedModel::Embedding(Embedder::from_plan(session, plan)?)),
-            ModelKind::Text => Ok(LoadedModel::Text(TextGenerator::from_plan(session, plan)?)),
+        progress.begin("compiling");
+        let packed = &mut |packed| progress.packed(packed);
+        match kind {
+            ModelKind::Embedding => {
+                let model = EmbeddingModel::from_plan(session, plan, packed)?;
+                let embedder = Embedder::new(Arc::new(model), &EmbeddingParameters::default())?;
+                Ok(LoadedModel::Embedding(embedder))
+            }
+            ModelKind::Text => {
+                let model = plan.compile(session)?.load_text(session, packed)?;
+                Ok(LoadedModel::Text(TextGenerator::new(Arc::new(model))?))
+            }
+        }
+    }
+
+    /// Ends its thread and frees its memory. Blocks until that is done.
+    pub(super) fn unload(mut model: Arc<LoadedModel>) {
+        let model = loop {
+            match Arc::try_unwrap(model) {
+                Ok(model) => break model,
+                // A route that reads counters holds it for a moment.
+                Err(shared) => model = shared,
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        match model {
+            LoadedModel::Text(generator) => generator.shutdown(),
+            LoadedModel::Embedding(embedder) => embedder.shutdown(),
         }
     }
 
@@ -70,9 +94,7 @@ impl LoadedModel {
     pub(crate) fn generator(&self) -> Result<&TextGenerator, ApiError> {
         match self {
             LoadedModel::Text(generator) => Ok(generator),
-            LoadedModel::Embedding(_) => {
-                Err(ApiError::invalid("model", "the model makes embeddings, not text: use /v1/embeddings"))
-            }
+            LoadedModel::Embedding(_) => Err(not_for_text()),
         }
     }
 
@@ -90,9 +112,14 @@ impl LoadedModel {
     }
 }
 
+/// The error of a request for text to a model that makes vectors.
+pub(super) fn not_for_text() -> ApiError {
+    ApiError::invalid("model", "the model makes embeddings, not text: use /v1/embeddings")
+}
+
 impl ModelKind {
     /// The kind that follows from the architecture: encoders embed, decoders write.
-    fn of(plan: &Plan) -> ModelKind {
+    pub(super) fn of(plan: &Plan) -> ModelKind {
         if plan.is_encoder() { ModelKind::Embedding } else { ModelKind::Text }
     }
 }

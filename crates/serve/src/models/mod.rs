@@ -1,21 +1,25 @@
-//! The models of the server: found by name, loaded, and kept while requests use them.
+//! The models of the server: found by name, loaded when a request needs them, and kept in memory while requests use them.
 
+mod entry;
+mod keep_alive;
 mod loaded;
+mod manager;
+mod progress;
+mod residency;
+mod table;
 
 use std::path::Path;
-use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use axum::http::StatusCode;
-use engine::InferenceSession;
-use engine::devices::Platform;
-use pipelines::TextGenerator;
 use pipelines::config::PipelineConfig;
 
+pub(crate) use entry::{Entry, ModelText, ServedModel};
+pub use keep_alive::KeepAlive;
+pub(crate) use keep_alive::KeepAliveField;
 pub(crate) use loaded::LoadedModel;
-
-use crate::Error;
-use crate::error::ApiError;
+pub(crate) use manager::Models;
+pub(crate) use progress::Progress;
+pub(crate) use table::ModelStatus;
 
 /// A model to serve.
 #[derive(Debug, Clone)]
@@ -28,6 +32,10 @@ pub struct ModelConfig {
     pub kind: Option<ModelKind>,
     /// Which files, and how they run.
     pub config: PipelineConfig,
+    /// How long it stays in memory unused; `None` is the server's default.
+    pub keep_alive: Option<KeepAlive>,
+    /// Whether it stays in memory, once it is there, until it is unloaded by name.
+    pub pin: bool,
 }
 
 impl ModelConfig {
@@ -43,7 +51,7 @@ impl ModelConfig {
         } else {
             config.huggingface_repo_id.clone()
         };
-        ModelConfig { id, aliases: Vec::new(), kind: None, config }
+        ModelConfig { id, aliases: Vec::new(), kind: None, config, keep_alive: None, pin: false }
     }
 }
 
@@ -56,101 +64,21 @@ pub enum ModelKind {
     Embedding,
 }
 
-/// The models of a server.
-pub(crate) struct Models {
-    entries: Vec<Arc<Entry>>,
+/// How models come into memory and leave it.
+#[derive(Debug, Clone)]
+pub struct ModelSettings {
+    /// Bytes of memory to divide among the models; `None` is what is free when the server starts.
+    pub memory: Option<u64>,
+    /// How long a model stays in memory unused. `None` is five minutes of several models, and for ever of one.
+    pub keep_alive: Option<KeepAlive>,
+    /// Whether no model is loaded before a request needs it.
+    pub lazy: bool,
+    /// How long a request waits until its model is loaded.
+    pub load_timeout: Duration,
 }
 
-/// A model that requests can name.
-pub(crate) struct Entry {
-    pub(crate) id: String,
-    pub(crate) aliases: Vec<String>,
-    /// Seconds since 1970.
-    pub(crate) created: u64,
-    pub(crate) loaded: LoadedModel,
-}
-
-impl Models {
-    /// Loads all models.
-    ///
-    /// # Errors
-    /// If two have the same name, or one cannot be loaded.
-    pub(crate) fn load(
-        configs: Vec<ModelConfig>,
-        session: &InferenceSession,
-        platform: &Platform,
-    ) -> Result<Models, Error> {
-        check_names(&configs)?;
-        let entries = configs.into_iter().map(|model| {
-            let ModelConfig { id, aliases, kind, config } = model;
-            let loaded = LoadedModel::load(&config, kind, session, platform)
-                .map_err(|source| Error::Model { name: id.clone(), source: Box::new(source) })?;
-            let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-            Ok(Arc::new(Entry { id, aliases, created, loaded }))
-        });
-        Ok(Models { entries: entries.collect::<Result<_, Error>>()? })
-    }
-
-    /// All of them.
-    pub(crate) fn all(&self) -> &[Arc<Entry>] {
-        &self.entries
-    }
-
-    /// The only model that makes text, and its name.
-    ///
-    /// # Errors
-    /// If there are others or none.
-    pub(crate) fn only_generator(&self) -> Result<(&str, &TextGenerator), Error> {
-        let generators =
-            self.entries.iter().filter_map(|entry| Some((&entry.id[..], entry.loaded.generator().ok()?)));
-        match generators.collect::<Vec<_>>()[..] {
-            [only] => Ok(only),
-            _ => Err(Error::NoSingleGenerator),
-        }
-    }
-
-    /// The model with an id, an alias, or an id that ends in `/name`. Without a name, the only model there is.
-    ///
-    /// # Errors
-    /// If there is none, or several fit.
-    pub(crate) fn find(&self, name: Option<&str>) -> Result<&Arc<Entry>, ApiError> {
-        let Some(name) = name else {
-            return match &self.entries[..] {
-                [only] => Ok(only),
-                _ => Err(ApiError::invalid("model", format!("name one of the models: {}", self.names()))),
-            };
-        };
-        let exact = |entry: &&Arc<Entry>| entry.id == name || entry.aliases.iter().any(|alias| alias == name);
-        if let Some(entry) = self.entries.iter().find(exact) {
-            return Ok(entry);
-        }
-        let ends =
-            |entry: &&Arc<Entry>| entry.id.strip_suffix(name).is_some_and(|start| start.ends_with('/'));
-        let mut matches = self.entries.iter().filter(ends);
-        match (matches.next(), matches.next()) {
-            (Some(entry), None) => Ok(entry),
-            _ => Err(ApiError {
-                param: Some("model".to_string()),
-                ..ApiError::new(
-                    StatusCode::NOT_FOUND,
-                    "model_not_found",
-                    format!("there is no model `{name}`; the models are {}", self.names()),
-                )
-            }),
-        }
-    }
-
-    fn names(&self) -> String {
-        self.entries.iter().map(|entry| &entry.id[..]).collect::<Vec<_>>().join(", ")
-    }
-}
-
-fn check_names(configs: &[ModelConfig]) -> Result<(), Error> {
-    let mut names: Vec<&String> =
-        configs.iter().flat_map(|model| model.aliases.iter().chain([&model.id])).collect();
-    names.sort();
-    match names.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(Error::DuplicateName { name: pair[0].clone() }),
-        None => Ok(()),
+impl Default for ModelSettings {
+    fn default() -> ModelSettings {
+        ModelSettings { memory: None, keep_alive: None, lazy: false, load_timeout: Duration::from_secs(600) }
     }
 }

@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::error_object;
 use super::options::{Fitted, Options};
+use super::{error_object, find};
 use crate::context::Context;
 use crate::dry_run::DryRunField;
 use crate::error::ApiError;
 use crate::generation::{self, Delta, Generation, Timings, Usage, Writer};
-use crate::models::Entry;
+use crate::models::{Entry, KeepAlive, KeepAliveField, Models};
 use crate::openai::logprobs::TokenEntry;
 use crate::sse;
 use crate::stamp::rfc3339;
@@ -36,6 +36,9 @@ pub(super) struct AnswerFields {
     /// How many of the likeliest tokens to give at each place.
     #[schema(maximum = 256)]
     top_logprobs: Option<usize>,
+    /// How long the model stays in memory unused after the answer.
+    #[schema(value_type = Option<KeepAliveField>)]
+    pub(super) keep_alive: Option<KeepAlive>,
     /// Not supported yet: formats are refused.
     #[schema(value_type = Option<Object>)]
     format: Option<Value>,
@@ -79,7 +82,7 @@ struct LineMessage {
 /// Why an answer ended, and what it took. Durations are nanoseconds; the total is the sum of the others.
 #[derive(Debug, Serialize, ToSchema)]
 struct End {
-    /// `stop`, `length`, or `load` for an empty prompt.
+    /// `stop`, `length`, or for an empty prompt `load` or `unload`.
     done_reason: &'static str,
     /// Tokens that were cut from the front of the prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -140,11 +143,25 @@ impl AnswerFields {
         Ok(Json(lines.line(answer.text, &answer.logprobs, Some(end))).into_response())
     }
 
-    /// The answer to an empty prompt: the model is loaded, and says nothing.
-    pub(super) fn nothing(&self, model: &Entry, shape: Shape) -> Response {
-        let lines = Lines { model: model.id.clone(), shape, truncated: None, reason: "load" };
+    /// The answer to an empty prompt, which only loads the model; or unloads it, if it is to stay for no time.
+    ///
+    /// # Errors
+    /// If the model cannot be loaded.
+    pub(super) async fn nothing(&self, models: &Arc<Models>, shape: Shape) -> Result<Response, ApiError> {
+        let model = find(models, self.model.as_deref())?;
+        let reason = match self.keep_alive {
+            Some(keep_alive) if keep_alive.is_zero() => {
+                models.keep_alive(&model, keep_alive);
+                "unload"
+            }
+            keep_alive => {
+                models.acquire(Some(model.id()), keep_alive).await?;
+                "load"
+            }
+        };
+        let lines = Lines { model: model.id().to_string(), shape, truncated: None, reason };
         let end = lines.end_of(Usage::default(), Timings::none());
-        Json(lines.line(String::new(), &[], Some(end))).into_response()
+        Ok(Json(lines.line(String::new(), &[], Some(end))).into_response())
     }
 
     fn check(&self) -> Result<(), ApiError> {

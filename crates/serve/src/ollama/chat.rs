@@ -67,11 +67,11 @@ pub(crate) async fn create(
     Body(body): Body<OllamaChatRequest>,
 ) -> Result<Response, ApiError> {
     let OllamaChatRequest { conversation, answer, options, dry_run } = body;
-    let model = super::find(&shared.models, answer.model.as_deref())?;
-    match conversation.into_chat()? {
-        Some(chat) => answer.answer(model, chat.into(), options, dry_run, Shape::Chat, context).await,
-        None => Ok(answer.nothing(model, Shape::Chat)),
-    }
+    let Some(chat) = conversation.into_chat()? else {
+        return answer.nothing(&shared.models, Shape::Chat).await;
+    };
+    let model = &super::acquire(&shared.models, answer.model.as_deref(), answer.keep_alive).await?;
+    answer.answer(model, chat.into(), options, dry_run, Shape::Chat, context).await
 }
 
 impl MessagesField {

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use crate::body::{Body, Fields, RequestBody};
 use crate::context::Context;
 use crate::error::ApiError;
-use crate::models::Entry;
+use crate::models::{Entry, KeepAlive, KeepAliveField};
 use crate::openai::embeddings::MAX_TEXTS;
 use crate::sampling::OneOrMany;
 use crate::server::Shared;
@@ -26,6 +26,9 @@ pub(crate) struct EmbedRequest {
     input: OneOrMany,
     /// Whether texts that are too long are cut at their end; else they are an error.
     truncate: Option<bool>,
+    /// How long the model stays in memory unused after the answer.
+    #[schema(value_type = Option<KeepAliveField>)]
+    keep_alive: Option<KeepAlive>,
     /// Only the first dimensions of the vectors.
     #[schema(minimum = 1)]
     dimensions: Option<usize>,
@@ -38,6 +41,9 @@ pub(crate) struct OneEmbeddingRequest {
     model: Option<String>,
     /// The text.
     prompt: String,
+    /// How long the model stays in memory unused after the answer.
+    #[schema(value_type = Option<KeepAliveField>)]
+    keep_alive: Option<KeepAlive>,
 }
 
 impl RequestBody for EmbedRequest {
@@ -83,7 +89,7 @@ pub(crate) async fn create(
     Body(body): Body<EmbedRequest>,
 ) -> Result<Json<EmbedResponse>, ApiError> {
     let began = Instant::now();
-    let model = super::find(&shared.models, body.model.as_deref())?;
+    let model = &super::acquire(&shared.models, body.model.as_deref(), body.keep_alive).await?;
     let texts = body.input.into_vec();
     if texts.len() > MAX_TEXTS {
         let message = format!("input has {} texts: give at most {MAX_TEXTS}", texts.len());
@@ -115,7 +121,7 @@ pub(crate) async fn create_one(
     context: Context,
     Body(body): Body<OneEmbeddingRequest>,
 ) -> Result<Json<OneEmbedding>, ApiError> {
-    let model = super::find(&shared.models, body.model.as_deref())?;
+    let model = &super::acquire(&shared.models, body.model.as_deref(), body.keep_alive).await?;
     let embeddings = embed(model, vec![body.prompt], EmbeddingParameters::default(), &context).await?;
     let embedding = embeddings.into_iter().next().map(|embedding| embedding.vector).unwrap_or_default();
     Ok(Json(OneEmbedding { embedding }))

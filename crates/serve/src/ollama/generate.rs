@@ -80,20 +80,21 @@ pub(crate) async fn create(
     Body(body): Body<GenerateRequest>,
 ) -> Result<Response, ApiError> {
     let GenerateRequest { prompt, answer, options, dry_run } = body;
-    let model = super::find(&shared.models, answer.model.as_deref())?;
-    let generator = model.loaded.generator()?;
-    match prompt.into_prompt(generator)? {
-        Some(prompt) => answer.answer(model, prompt, options, dry_run, Shape::Generate, context).await,
-        None => Ok(answer.nothing(model, Shape::Generate)),
+    prompt.check()?;
+    if prompt.is_empty() {
+        return answer.nothing(&shared.models, Shape::Generate).await;
     }
+    let model = &super::acquire(&shared.models, answer.model.as_deref(), answer.keep_alive).await?;
+    let prompt = prompt.into_prompt(model.loaded.generator()?);
+    answer.answer(model, prompt, options, dry_run, Shape::Generate, context).await
 }
 
 impl PromptFields {
-    /// The prompt; `None` if it is empty.
+    /// Refuses fields that are not supported.
     ///
     /// # Errors
-    /// If a field is not supported.
-    fn into_prompt(self, generator: &TextGenerator) -> Result<Option<Prompt>, ApiError> {
+    /// If there is one.
+    fn check(&self) -> Result<(), ApiError> {
         let is_given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
         let refused = [
             (
@@ -104,28 +105,40 @@ impl PromptFields {
             ("suffix", is_given(&self.suffix), "gaps cannot be filled"),
             (
                 "context",
-                self.context.is_some_and(|tokens| !tokens.is_empty()),
+                self.context.as_ref().is_some_and(|tokens| !tokens.is_empty()),
                 "send conversations to /api/chat",
             ),
-            ("images", self.images.is_some_and(|images| !images.is_empty()), "the models read text only"),
+            (
+                "images",
+                self.images.as_ref().is_some_and(|images| !images.is_empty()),
+                "the models read text only",
+            ),
         ];
         if let Some((field, _, reason)) = refused.iter().find(|(_, is_given, _)| *is_given) {
             return Err(ApiError::invalid(*field, format!("{field} is not supported: {reason}")));
         }
-        let raw = self.raw.unwrap_or(false);
-        let system = self.system.filter(|system| !system.is_empty());
-        if raw && system.is_some() {
+        if self.raw.unwrap_or(false) && is_given(&self.system) {
             return Err(ApiError::invalid("system", "a prompt with `raw: true` has no `system`"));
         }
-        let Some(text) = self.prompt.filter(|prompt| !prompt.is_empty()) else { return Ok(None) };
+        Ok(())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.prompt.as_ref().is_none_or(|prompt| prompt.is_empty())
+    }
+
+    fn into_prompt(self, generator: &TextGenerator) -> Prompt {
+        let raw = self.raw.unwrap_or(false);
+        let system = self.system.filter(|system| !system.is_empty());
+        let text = self.prompt.unwrap_or_default();
         if raw || generator.chat_template().is_none() {
             let text = system.map_or_else(|| text.clone(), |system| format!("{system}\n{text}"));
             let parse = if raw { ParseSpecial::Yes } else { ParseSpecial::No };
-            return Ok(Some(Prompt::Text { add: special_tokens(generator, &text), text, parse }));
+            return Prompt::Text { add: special_tokens(generator, &text), text, parse };
         }
         let system = system.map(|system| json!({ "role": "system", "content": system }));
         let user = json!({ "role": "user", "content": text });
-        Ok(Some(Chat::new(system.into_iter().chain([user]).collect()).into()))
+        Chat::new(system.into_iter().chain([user]).collect()).into()
     }
 }
 

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use crate::body::{Body, Fields, RequestBody};
 use crate::error::ApiError;
-use crate::models::{Entry, LoadedModel};
+use crate::models::{ModelKind, ModelStatus, ServedModel};
 use crate::server::Shared;
 use crate::stamp;
 
@@ -49,7 +49,7 @@ struct Process {
     size: u64,
     details: Details,
     /// When it leaves memory, unless it is used before.
-    expires_at: &'static str,
+    expires_at: String,
     /// Bytes of them that a GPU holds.
     size_vram: u64,
     /// The most tokens of a prompt and its answer together.
@@ -63,7 +63,7 @@ struct Details {
     format: &'static str,
     family: String,
     families: Vec<String>,
-    parameter_size: &'static str,
+    parameter_size: String,
     quantization_level: String,
 }
 
@@ -103,47 +103,56 @@ pub(crate) struct OllamaVersion {
 }
 
 impl Details {
-    fn of(entry: &Entry) -> Details {
-        let plan = entry.loaded.plan();
-        let family = plan.architecture().to_string();
-        let encoding = plan.config().quantization_encoding;
+    fn of(model: &ServedModel) -> Details {
+        let facts = &model.facts;
         Details {
             parent_model: "",
             format: "",
-            families: vec![family.clone()],
-            family,
-            parameter_size: "",
-            quantization_level: encoding.map(|encoding| encoding.to_string()).unwrap_or_default(),
+            families: vec![facts.architecture.clone()],
+            family: facts.architecture.clone(),
+            parameter_size: parameter_size(facts.parameters),
+            quantization_level: facts.encoding.clone(),
         }
+    }
+}
+
+/// A number of parameters as model names have it, such as 1.1B.
+fn parameter_size(parameters: usize) -> String {
+    let units = [(1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")];
+    match units.iter().find(|(unit, _)| parameters as f64 >= *unit) {
+        Some((unit, name)) => format!("{:.1}{name}", parameters as f64 / unit),
+        None => parameters.to_string(),
     }
 }
 
 /// Lists the models.
 #[utoipa::path(get, path = "/api/tags", tag = "Ollama", responses((status = 200, body = Tags)))]
 pub(crate) async fn tags(State(shared): State<Arc<Shared>>) -> Json<Tags> {
-    let tag = |entry: &Arc<Entry>| Tag {
-        name: entry.id.clone(),
-        model: entry.id.clone(),
-        modified_at: stamp::rfc3339_of(entry.created),
-        size: entry.loaded.plan().weight_bytes().unwrap_or(0),
-        details: Details::of(entry),
+    let tag = |model: &Arc<ServedModel>| Tag {
+        name: model.id().to_string(),
+        model: model.id().to_string(),
+        modified_at: stamp::rfc3339_of(model.created),
+        size: model.facts.weight_bytes,
+        details: Details::of(model),
     };
-    Json(Tags { models: shared.models.all().iter().map(tag).collect() })
+    Json(Tags { models: shared.models.served().iter().map(tag).collect() })
 }
 
 /// Lists the models in memory.
 #[utoipa::path(get, path = "/api/ps", tag = "Ollama", responses((status = 200, body = Processes)))]
 pub(crate) async fn processes(State(shared): State<Arc<Shared>>) -> Json<Processes> {
-    let process = |entry: &Arc<Entry>| Process {
-        name: entry.id.clone(),
-        model: entry.id.clone(),
-        size: entry.loaded.plan().weight_bytes().unwrap_or(0),
-        details: Details::of(entry),
-        expires_at: NEVER,
-        size_vram: 0,
-        context_length: entry.loaded.max_length(),
+    let process = |ModelStatus { model, loaded, expires_in, .. }: ModelStatus| {
+        Some(Process {
+            name: model.id().to_string(),
+            model: model.id().to_string(),
+            size: model.facts.weight_bytes,
+            details: Details::of(&model),
+            expires_at: expires_in.map_or(NEVER.to_string(), stamp::rfc3339_in),
+            size_vram: 0,
+            context_length: loaded?.max_length(),
+        })
     };
-    Json(Processes { models: shared.models.all().iter().map(process).collect() })
+    Json(Processes { models: shared.models.statuses().into_iter().filter_map(process).collect() })
 }
 
 /// Shows a model.
@@ -158,26 +167,26 @@ pub(crate) async fn show(
     State(shared): State<Arc<Shared>>,
     Body(body): Body<ShowRequest>,
 ) -> Result<Json<Shown>, ApiError> {
-    let entry = super::find(&shared.models, body.model.as_deref())?;
-    let architecture = entry.loaded.plan().architecture();
-    let (template, capability) = match &entry.loaded {
-        LoadedModel::Text(generator) => {
-            let source = generator.chat_template().and_then(|template| template.gguf_keys().next());
-            (source.map(|(_, source)| source.to_string()).unwrap_or_default(), "completion")
-        }
-        LoadedModel::Embedding(_) => (String::new(), "embedding"),
+    let model = super::find(&shared.models, body.model.as_deref())?;
+    let text = shared.models.text(Some(model.id())).await?;
+    let source = text.chat_template().ok().and_then(|template| template.gguf_keys().next());
+    let template = source.map(|(_, source)| source.to_string()).unwrap_or_default();
+    let capability = match model.facts.kind {
+        ModelKind::Text => "completion",
+        ModelKind::Embedding => "embedding",
     };
-    let mut model_info = Map::new();
+    let (architecture, mut model_info) = (&model.facts.architecture, Map::new());
     model_info.insert("general.architecture".to_string(), json!(architecture));
-    model_info.insert(format!("{architecture}.context_length"), json!(entry.loaded.max_length()));
+    model_info.insert("general.parameter_count".to_string(), json!(model.facts.parameters));
+    model_info.insert(format!("{architecture}.context_length"), json!(text.max_length()));
     Ok(Json(Shown {
-        modelfile: format!("FROM {}\n", entry.id),
+        modelfile: format!("FROM {}\n", model.id()),
         parameters: String::new(),
         template,
-        details: Details::of(entry),
+        details: Details::of(&model),
         model_info,
         capabilities: vec![capability],
-        modified_at: stamp::rfc3339_of(entry.created),
+        modified_at: stamp::rfc3339_of(model.created),
     }))
 }
 

@@ -20,7 +20,7 @@ use crate::dry_run::DryRunField;
 use crate::error::ApiError;
 use crate::form::{Form, FormFields};
 use crate::generation::{self, Answer, Delta, Generation, Writer};
-use crate::models::Entry;
+use crate::models::{Entry, KeepAlive, KeepAliveField};
 use crate::sampling::Sampling;
 use crate::server::Shared;
 use crate::sse;
@@ -77,6 +77,9 @@ struct AnswerFields {
     truncate_prompt_tokens: Option<i64>,
     /// Whether to give the times that the answers took.
     include_metrics: Option<bool>,
+    /// How long the model stays in memory unused after the answer.
+    #[schema(value_type = Option<KeepAliveField>)]
+    keep_alive: Option<KeepAlive>,
 }
 
 impl RequestBody for ChatRequest {
@@ -194,7 +197,7 @@ pub(crate) async fn create(
 ) -> Result<Response, ApiError> {
     let ChatRequest { conversation, answer, unsupported, form, sampling, dry_run } = body;
     unsupported.check(&context)?;
-    let model = shared.models.find(answer.model.as_deref())?;
+    let model = &shared.models.acquire(answer.model.as_deref(), answer.keep_alive).await?;
     let chat = conversation.into_chat()?;
     let echo = answer.echo_of(&chat, &context);
     let form = form.form(&context)?;

@@ -18,7 +18,7 @@ use crate::dry_run::DryRunField;
 use crate::error::ApiError;
 use crate::form::{Form, FormFields};
 use crate::generation::{self, Delta, Generation, PromptToken, Writer};
-use crate::models::Entry;
+use crate::models::{Entry, KeepAlive, KeepAliveField};
 use crate::sampling::Sampling;
 use crate::server::Shared;
 use crate::sse;
@@ -63,6 +63,9 @@ struct Texts {
     logprobs: Option<usize>,
     /// Whether the prompt comes before the answer.
     echo: Option<bool>,
+    /// How long the model stays in memory unused after the answer.
+    #[schema(value_type = Option<KeepAliveField>)]
+    keep_alive: Option<KeepAlive>,
 }
 
 /// Texts, or their tokens.
@@ -175,7 +178,7 @@ pub(crate) async fn create(
     Body(body): Body<CompletionRequest>,
 ) -> Result<Response, ApiError> {
     let CompletionRequest { texts, form, sampling, dry_run } = body;
-    let model = shared.models.find(texts.model.as_deref())?;
+    let model = &shared.models.acquire(texts.model.as_deref(), texts.keep_alive).await?;
     let n = texts.n.unwrap_or(1);
     let (stream, include_usage) =
         (texts.stream.unwrap_or(false), texts.stream_options.is_some_and(|options| options.include_usage));

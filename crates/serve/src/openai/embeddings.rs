@@ -130,7 +130,7 @@ pub(crate) async fn create(
     context: Context,
     Body(body): Body<EmbeddingsRequest>,
 ) -> Result<Json<Embeddings>, ApiError> {
-    let model = shared.models.find(body.model.as_deref())?;
+    let model = &shared.models.acquire(body.model.as_deref(), None).await?;
     let embedder = model.loaded.embedder()?;
     let texts = body.input.into_texts();
     if texts.is_empty() || texts.len() > MAX_TEXTS {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
-use crate::models::{Entry, LoadedModel};
+use crate::models::{ModelKind, ModelStatus, Progress};
 use crate::server::Shared;
 
 /// The models of the server.
@@ -40,28 +40,51 @@ struct Meta {
     /// `text` or `embedding`.
     kind: &'static str,
     architecture: String,
+    parameters: usize,
     /// Bytes of its weights.
-    weight_bytes: Option<u64>,
+    weight_bytes: u64,
+    /// Bytes of its weights and its cache, which it needs in memory.
+    memory_bytes: u64,
+    /// `absent`, `loading`, `ready`, `draining` until its requests have ended, or `failed`.
+    state: &'static str,
+    /// How far it is loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    progress: Option<Progress>,
+    /// Why it could not be loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<String>,
+    /// Whether it stays in memory.
+    pinned: bool,
+    /// Seconds until it leaves memory, unless it is used before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_in: Option<f64>,
 }
 
 impl Model {
-    fn of(entry: &Entry) -> Model {
-        let plan = entry.loaded.plan();
-        let kind = match &entry.loaded {
-            LoadedModel::Text(_) => "text",
-            LoadedModel::Embedding(_) => "embedding",
-        };
+    pub(crate) fn of(status: ModelStatus) -> Model {
+        let ModelStatus { model, state, progress, failure, loaded, expires_in, pinned, .. } = status;
+        let facts = &model.facts;
         Model {
-            id: entry.id.clone(),
+            id: model.id().to_string(),
             object: "model",
-            created: entry.created,
+            created: model.created,
             owned_by: "perihelion",
-            aliases: entry.aliases.clone(),
-            max_model_len: entry.loaded.max_length(),
+            aliases: model.aliases().to_vec(),
+            max_model_len: loaded.map_or(facts.max_length, |loaded| loaded.max_length()),
             meta: Meta {
-                kind,
-                architecture: plan.architecture().to_string(),
-                weight_bytes: plan.weight_bytes(),
+                kind: match facts.kind {
+                    ModelKind::Text => "text",
+                    ModelKind::Embedding => "embedding",
+                },
+                architecture: facts.architecture.clone(),
+                parameters: facts.parameters,
+                weight_bytes: facts.weight_bytes,
+                memory_bytes: facts.need,
+                state,
+                progress,
+                failure,
+                pinned,
+                expires_in: expires_in.map(|time| time.as_secs_f64()),
             },
         }
     }
@@ -70,7 +93,7 @@ impl Model {
 /// Lists the models.
 #[utoipa::path(get, path = "/v1/models", tag = "OpenAI", responses((status = 200, body = ModelList)))]
 pub(crate) async fn list(State(shared): State<Arc<Shared>>) -> Json<ModelList> {
-    let data = shared.models.all().iter().map(|entry| Model::of(entry)).collect();
+    let data = shared.models.statuses().into_iter().map(Model::of).collect();
     Json(ModelList { object: "list", data })
 }
 
@@ -86,5 +109,6 @@ pub(crate) async fn show(
     State(shared): State<Arc<Shared>>,
     Path(id): Path<String>,
 ) -> Result<Json<Model>, ApiError> {
-    Ok(Json(Model::of(shared.models.find(Some(&id))?)))
+    let model = shared.models.find(Some(&id))?;
+    Ok(Json(Model::of(shared.models.status(&model))))
 }

@@ -9,19 +9,31 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::models::{ModelStatus, Progress};
 use crate::server::Shared;
 
 /// Whether the server takes requests.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Health {
-    /// `ok`, or `draining`.
+    /// `ok`, `loading` while no model is in memory and one is being loaded, or `draining`.
     status: &'static str,
+    /// The models that are being loaded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    loading: Vec<LoadingModel>,
+}
+
+/// A model that is being loaded.
+#[derive(Debug, Serialize, ToSchema)]
+struct LoadingModel {
+    model: String,
+    #[serde(flatten)]
+    progress: Progress,
 }
 
 /// Says that the process lives.
 #[utoipa::path(get, path = "/live", tag = "Operation", responses((status = 200, body = Health)))]
 pub(crate) async fn live() -> Json<Health> {
-    Json(Health { status: "ok" })
+    Json(Health { status: "ok", loading: Vec::new() })
 }
 
 /// Says whether the server takes requests.
@@ -47,8 +59,16 @@ pub(crate) async fn health(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 fn health_of(shared: &Shared) -> Response {
-    if shared.is_draining() {
-        return (StatusCode::SERVICE_UNAVAILABLE, Json(Health { status: "draining" })).into_response();
-    }
-    Json(Health { status: "ok" }).into_response()
+    let statuses = shared.models.statuses();
+    let in_memory = statuses.iter().any(|status| status.loaded.is_some());
+    let progress = |status: ModelStatus| {
+        Some(LoadingModel { model: status.model.id().to_string(), progress: status.progress? })
+    };
+    let loading: Vec<LoadingModel> = statuses.into_iter().filter_map(progress).collect();
+    let (code, status) = match () {
+        () if shared.is_draining() => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
+        () if !in_memory && !loading.is_empty() => (StatusCode::SERVICE_UNAVAILABLE, "loading"),
+        () => (StatusCode::OK, "ok"),
+    };
+    (code, Json(Health { status, loading })).into_response()
 }

@@ -55,9 +55,9 @@ pub(crate) async fn create(
     context: Context,
     Body(body): Body<ApplyTemplateRequest>,
 ) -> Result<Json<RenderedPrompt>, ApiError> {
-    let model = shared.models.find(body.model.model.as_deref())?;
-    context.note(|facts| facts.model = Some(model.id.clone()));
-    let rendered = generation::render(model, body.conversation.into_chat()?).await?;
+    let model = shared.models.text(body.model.model.as_deref()).await?;
+    context.note(|facts| facts.model = Some(model.id().to_string()));
+    let rendered = generation::render(&model, body.conversation.into_chat()?).await?;
     Ok(Json(RenderedPrompt { prompt: rendered.text }))
 }
 

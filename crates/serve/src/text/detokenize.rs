@@ -50,9 +50,9 @@ pub(crate) async fn create(
     context: Context,
     Body(body): Body<DetokenizeRequest>,
 ) -> Result<Json<TokenText>, ApiError> {
-    let model = shared.models.find(body.model.as_deref())?;
-    context.note(|facts| facts.model = Some(model.id.clone()));
-    let tokenizer = model.loaded.tokenizer();
+    let model = shared.models.text(body.model.as_deref()).await?;
+    context.note(|facts| facts.model = Some(model.id().to_string()));
+    let tokenizer = model.tokenizer();
     if let Some(index) = body.tokens.iter().position(|&token| tokenizer.token(token).is_none()) {
         let (path, token, size) = (format!("tokens[{index}]"), body.tokens[index], tokenizer.vocab_size());
         let message = format!("{path} is {token}: the vocabulary has {size} tokens");

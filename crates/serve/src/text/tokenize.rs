@@ -104,8 +104,8 @@ pub(crate) async fn create(
     Body(body): Body<TokenizeRequest>,
 ) -> Result<Json<Tokens>, ApiError> {
     let TokenizeRequest { text: fields, conversation } = body;
-    let model = shared.models.find(fields.model.as_deref())?;
-    let tokenizer = Arc::clone(model.loaded.tokenizer());
+    let model = shared.models.text(fields.model.as_deref()).await?;
+    let tokenizer = Arc::clone(model.tokenizer());
     let is_prompt = fields.prompt.is_some();
     let ids = match (fields.prompt, fields.content, conversation) {
         (Some(text), None, None) | (None, Some(text), None) => {
@@ -117,7 +117,7 @@ pub(crate) async fn create(
             generation::off_the_runtime(text.len(), move || Ok(tokenizer.encode(&text, add, parse)?)).await?
         }
         (None, None, Some(conversation)) => {
-            generation::render(model, conversation.into_chat()?).await?.tokens
+            generation::render(&model, conversation.into_chat()?).await?.tokens
         }
         _ => {
             let message = "give one of `prompt`, `content` and `messages`";
@@ -125,12 +125,12 @@ pub(crate) async fn create(
         }
     };
     context.note(|facts| {
-        facts.model = Some(model.id.clone());
+        facts.model = Some(model.id().to_string());
         facts.prompt_tokens = ids.len();
     });
     let name = |id: &u32| tokenizer.token(*id).unwrap_or_default().into_owned();
     let token_strs = fields.return_token_strs.unwrap_or(false).then(|| ids.iter().map(name).collect());
-    let (count, max_model_len) = (ids.len(), model.loaded.max_length());
+    let (count, max_model_len) = (ids.len(), model.max_length());
     let tokens = if fields.with_pieces.unwrap_or(false) {
         TokenList::Pieces(pieces(tokenizer, &ids))
     } else {

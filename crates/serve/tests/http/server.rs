@@ -44,16 +44,17 @@ pub(crate) fn model(id: &str, config: PipelineConfig) -> ModelConfig {
         .kv_cache_page_size(16_usize)
         .enable_prefix_caching(true)
         .enable_echo(true);
-    ModelConfig { id: id.to_string(), aliases: vec![format!("{id}-alias")], kind: None, config }
+    let aliases = vec![format!("{id}-alias")];
+    ModelConfig { id: id.to_string(), aliases, kind: None, config, keep_alive: None, pin: false }
 }
 
 /// A server that does not run yet.
 pub(crate) fn start(config: ServerConfig, models: Vec<ModelConfig>) -> Result<Server, serve::Error> {
-    Server::start(config, models, &session(), &PLATFORM)
+    Server::start(config, models, session(), &PLATFORM)
 }
 
-fn session() -> InferenceSession {
-    InferenceSession::builder().device(Arc::new(Cpu::new(2))).build().unwrap()
+fn session() -> Arc<InferenceSession> {
+    Arc::new(InferenceSession::builder().device(Arc::new(Cpu::new(2))).build().unwrap())
 }
 
 impl TestServer {
@@ -64,7 +65,7 @@ impl TestServer {
 
     pub(crate) fn new(config: ServerConfig, models: Vec<ModelConfig>) -> TestServer {
         let config = ServerConfig { addresses: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()], ..config };
-        let server = Server::start(config, models, &session(), &PLATFORM).unwrap();
+        let server = Server::start(config, models, session(), &PLATFORM).unwrap();
         let Some(&Address::Tcp(address)) = server.addresses().first() else {
             panic!("{:?}", server.addresses())
         };

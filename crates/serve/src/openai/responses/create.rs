@@ -140,7 +140,7 @@ pub(crate) async fn create(
     let ResponseRequest { answer, refused, sampling, dry_run } = body;
     refused.check()?;
     let wants_logprobs = answer.wants_logprobs(&context)?;
-    let model = shared.models.find(answer.model.as_deref())?;
+    let model = &shared.models.acquire(answer.model.as_deref(), None).await?;
     let input = input::items(answer.input.clone())?;
     let mut conversation = match &answer.previous_response_id {
         Some(id) => shared.responses.get(id, "previous_response_id")?.conversation.clone(),

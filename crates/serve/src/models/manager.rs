@@ -1,0 +1,385 @@
+//! Loads models and lets them go as [`Residency`](super::residency::Residency) decides, and wakes the requests that wait.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use engine::InferenceSession;
+use engine::devices::Platform;
+use pipelines::config::PipelineConfig;
+use pipelines::{Machine, MemoryBytes, Plan, available_memory};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot};
+
+use super::entry::{Entry, Facts, ModelText, ServedModel, SleepingText};
+use super::progress::{LoadProgress, Progress};
+use super::residency::{Command, ModelKey, Refusal, State, Stay, Ticket};
+use super::table::{Action, ModelStatus, Reply, Table, find, refusal, unavailable};
+use super::{KeepAlive, LoadedModel, ModelConfig, ModelSettings};
+use crate::Error;
+use crate::error::ApiError;
+
+/// How long one of several models stays in memory unused.
+const KEEP_ALIVE: KeepAlive = KeepAlive::For(Duration::from_secs(300));
+/// The models of a server.
+pub(crate) struct Models {
+    session: Arc<InferenceSession>,
+    platform: &'static Platform,
+    settings: ModelSettings,
+    began: Instant,
+    runtime: Handle,
+    table: Mutex<Table>,
+    /// Wakes the task that lets unused models go, because one is to leave earlier than it thinks.
+    alarm: Notify,
+}
+
+/// A request that waits for a model; gives up when it is dropped.
+struct Waiting<'m> {
+    models: &'m Arc<Models>,
+    model: ModelKey,
+    ticket: Ticket,
+}
+
+impl Models {
+    /// Lists models, and loads those that fit into memory together, in order.
+    ///
+    /// # Errors
+    /// If two have the same name, one cannot run here, or one that fits cannot be loaded.
+    pub(crate) fn start(
+        configs: Vec<ModelConfig>,
+        settings: ModelSettings,
+        session: Arc<InferenceSession>,
+        platform: &'static Platform,
+        runtime: &Handle,
+    ) -> Result<Arc<Models>, Error> {
+        let memory = settings.memory.or_else(available_memory);
+        let share = configs.iter().map(|model| model.config.gpu_memory_utilization).fold(0.0, f64::max);
+        let budget = memory.map_or(u64::MAX, |bytes| (bytes as f64 * share) as u64);
+        let lazy = settings.lazy;
+        let models = Arc::new(Models {
+            session,
+            platform,
+            settings: ModelSettings { memory, ..settings },
+            began: Instant::now(),
+            runtime: runtime.clone(),
+            table: Mutex::new(Table::new(budget)),
+            alarm: Notify::new(),
+        });
+        models.list(configs)?;
+        if !lazy {
+            models.load_what_fits()?;
+        }
+        runtime.spawn(Arc::clone(&models).let_unused_go());
+        Ok(models)
+    }
+
+    /// Lists these models in place of all others. Models that stay as they are stay in memory; others leave once their
+    /// requests have ended. Reads headers of files, and may block.
+    ///
+    /// # Errors
+    /// If two have the same name, or one cannot run here; all stays as it was.
+    pub(crate) fn list(self: &Arc<Self>, configs: Vec<ModelConfig>) -> Result<(), Error> {
+        check_names(&configs)?;
+        let before: Vec<Arc<ServedModel>> = self.served();
+        let default = self.settings.keep_alive.unwrap_or(match configs.len() {
+            0 | 1 => KeepAlive::Forever,
+            _ => KEEP_ALIVE,
+        });
+        let mut planned = Vec::new();
+        for config in configs {
+            let same = |old: &&Arc<ServedModel>| {
+                let old = &old.config;
+                old.id == config.id && old.kind == config.kind && old.config == config.config
+            };
+            let known = before.iter().find(same).map(|old| old.key);
+            let facts = self.plan(&config.config).and_then(|plan| Facts::of(&plan, config.kind));
+            let wrong = |source| Error::Model { name: config.id.clone(), source: Box::new(source) };
+            planned.push((known, facts.map_err(wrong)?, config));
+        }
+        let kept: Vec<ModelKey> = planned.iter().filter_map(|(known, ..)| *known).collect();
+        for old in before.iter().filter(|old| !kept.contains(&old.key)) {
+            if let Some(listed) = self.lock().listed.get_mut(&old.key) {
+                listed.removed = true;
+            }
+            self.step(Command::Remove(old.key));
+        }
+        for (known, facts, config) in planned {
+            let keep_alive = config.keep_alive.unwrap_or(default);
+            let stay = Stay { need: facts.need, keep_alive, pinned: config.pin };
+            let model = self.lock().list(known, facts, config);
+            self.step(Command::List { model, stay });
+        }
+        Ok(())
+    }
+
+    /// Loads the models that fit into memory together, in order.
+    fn load_what_fits(self: &Arc<Self>) -> Result<(), Error> {
+        for model in self.served() {
+            let fits = {
+                let table = self.lock();
+                model.facts.need <= table.residency.budget().saturating_sub(table.residency.used())
+            };
+            if !fits {
+                let need = MemoryBytes(model.facts.need);
+                tracing::info!("{} needs {need} and is loaded when a request needs it", model.id());
+                continue;
+            }
+            if let Err(error) = self.runtime.block_on(self.wait_for(&model)) {
+                let mut table = self.lock();
+                let failure = table.listed.get_mut(&model.key).and_then(|listed| listed.failure.take());
+                let source = failure.unwrap_or(pipelines::Error::Defect(error.message));
+                return Err(Error::Model { name: model.id().to_string(), source: Box::new(source) });
+            }
+        }
+        Ok(())
+    }
+
+    /// The models that requests can name, in the order in which they are listed.
+    pub(crate) fn served(&self) -> Vec<Arc<ServedModel>> {
+        self.lock().served().cloned().collect()
+    }
+
+    /// Where the models are, in the order in which they are listed.
+    pub(crate) fn statuses(&self) -> Vec<ModelStatus> {
+        let (now, table) = (self.now(), self.lock());
+        table.served().map(|model| table.status(model, now)).collect()
+    }
+
+    /// Where a model is.
+    pub(crate) fn status(&self, model: &Arc<ServedModel>) -> ModelStatus {
+        let now = self.now();
+        self.lock().status(model, now)
+    }
+
+    /// The model with an id, an alias, or an id that ends in `/name`. Without a name, the only model there is.
+    ///
+    /// # Errors
+    /// If there is none, or several fit.
+    pub(crate) fn find(&self, name: Option<&str>) -> Result<Arc<ServedModel>, ApiError> {
+        find(&self.served(), name).cloned()
+    }
+
+    /// The model with a name, for a request that uses it; waits until it is loaded. `keep_alive` says how long it stays in
+    /// memory afterwards.
+    ///
+    /// # Errors
+    /// As [`Models::find`], and if the model cannot be loaded, or not in time.
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        name: Option<&str>,
+        keep_alive: Option<KeepAlive>,
+    ) -> Result<Arc<Entry>, ApiError> {
+        let model = self.find(name)?;
+        let entry = self.wait_for(&model);
+        match keep_alive {
+            Some(keep_alive) => {
+                let entry = entry.await?;
+                self.step(Command::KeepAlive { model: model.key, keep_alive });
+                Ok(entry)
+            }
+            None => entry.await,
+        }
+    }
+
+    /// Sets how long a model stays in memory unused, if it is there.
+    pub(crate) fn keep_alive(self: &Arc<Self>, model: &ServedModel, keep_alive: KeepAlive) {
+        if self.lock().residency.state(model.key) != State::Absent {
+            self.step(Command::KeepAlive { model: model.key, keep_alive });
+        }
+    }
+
+    /// Has a model leave memory once no request uses it.
+    pub(crate) fn unload(self: &Arc<Self>, model: &ServedModel) {
+        self.step(Command::Unload(model.key));
+    }
+
+    /// Has a model stay in memory once it is there, or lets it leave.
+    pub(crate) fn pin(self: &Arc<Self>, model: &ServedModel, pinned: bool) {
+        self.step(Command::Pin { model: model.key, pinned });
+    }
+
+    /// The tokenizer and the chat template of a model, without loading it.
+    ///
+    /// # Errors
+    /// As [`Models::find`], and if the files cannot be read.
+    pub(crate) async fn text(self: &Arc<Self>, name: Option<&str>) -> Result<ModelText, ApiError> {
+        let model = self.find(name)?;
+        let (is_ready, cell) = {
+            let table = self.lock();
+            let cell = table.listed.get(&model.key).map(|listed| Arc::clone(&listed.text));
+            (table.residency.state(model.key) == State::Ready, cell.unwrap_or_default())
+        };
+        if is_ready {
+            return Ok(ModelText::Loaded(self.wait_for(&model).await?));
+        }
+        let read = || async {
+            let models = Arc::clone(self);
+            match tokio::task::spawn_blocking(move || models.read_text(model)).await {
+                Ok(text) => Ok(Arc::new(text?)),
+                Err(defect) => Err(pipelines::Error::Defect(defect.to_string())),
+            }
+        };
+        Ok(ModelText::Sleeping(Arc::clone(cell.get_or_try_init(read).await?)))
+    }
+
+    fn read_text(&self, model: Arc<ServedModel>) -> Result<SleepingText, pipelines::Error> {
+        let plan = self.plan(&model.config.config)?;
+        let (tokenizer, chat_template) = (Arc::new(plan.tokenizer()?), plan.chat_template()?);
+        Ok(SleepingText { model, tokenizer, chat_template })
+    }
+
+    /// Plans a model as if it had the memory of all.
+    fn plan(&self, config: &PipelineConfig) -> Result<Plan, pipelines::Error> {
+        config.plan_or_built_in(Machine { devices: self.platform, free_memory: self.settings.memory })
+    }
+
+    async fn wait_for(self: &Arc<Self>, model: &Arc<ServedModel>) -> Reply {
+        let (send, receive) = oneshot::channel();
+        let (ticket, actions) = {
+            let mut table = self.lock();
+            table.next_ticket += 1;
+            let ticket = Ticket(table.next_ticket);
+            match table.listed.get_mut(&model.key) {
+                Some(listed) => listed.waiting.insert(ticket, send),
+                None => return Err(refusal(model, Refusal::Removed)),
+            };
+            (ticket, table.apply(self.now(), Command::Acquire { model: model.key, ticket }))
+        };
+        let waiting = Waiting { models: self, model: model.key, ticket };
+        self.perform(actions);
+        let reply = tokio::time::timeout(self.settings.load_timeout, receive).await;
+        match reply {
+            Ok(Ok(reply)) => {
+                // It was answered, and has nothing to give up.
+                std::mem::forget(waiting);
+                reply
+            }
+            Ok(Err(_)) => Err(refusal(model, Refusal::Removed)),
+            Err(_) => Err(self.not_in_time(model)),
+        }
+    }
+
+    fn not_in_time(&self, model: &Arc<ServedModel>) -> ApiError {
+        let seconds = self.settings.load_timeout.as_secs_f64();
+        let problem = match self.status(model).progress {
+            Some(Progress { phase, percent }) => {
+                format!("{} is not loaded after {seconds} s: {phase}, {percent} %", model.id())
+            }
+            None => format!("{} is not loaded after {seconds} s: it waits for memory", model.id()),
+        };
+        unavailable(problem)
+    }
+
+    /// Takes a command, and does what follows from it.
+    pub(super) fn step(self: &Arc<Self>, command: Command) {
+        let now = self.now();
+        let actions = self.lock().apply(now, command);
+        self.perform(actions);
+    }
+
+    fn perform(self: &Arc<Self>, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Grant(reply, model, loaded) => {
+                    let entry = Arc::new(Entry::new(self, model, loaded));
+                    // A request that does not wait any more drops it.
+                    let _ = reply.map(|reply| reply.send(Ok(entry)));
+                }
+                Action::Refuse(reply, error) => drop(reply.send(Err(error))),
+                Action::Load(model, progress) => {
+                    drop(self.runtime.spawn(Arc::clone(self).load(model, progress)))
+                }
+                Action::Unload(model, loaded) => {
+                    let models = Arc::clone(self);
+                    self.runtime.spawn_blocking(move || {
+                        LoadedModel::unload(loaded);
+                        models.step(Command::Unloaded(model));
+                    });
+                }
+                Action::Wake => self.alarm.notify_one(),
+            }
+        }
+    }
+
+    async fn load(self: Arc<Self>, model: Arc<ServedModel>, progress: Arc<LoadProgress>) {
+        let (began, key) = (Instant::now(), model.key);
+        progress.begin("planning");
+        let (models, of_task) = (Arc::clone(&self), Arc::clone(&model));
+        let loading = tokio::task::spawn_blocking(move || models.load_now(&of_task, &progress));
+        let result = loading.await.unwrap_or_else(|panic| Err(pipelines::Error::Defect(panic.to_string())));
+        let actions = match result {
+            Ok(loaded) => {
+                tracing::info!("loaded {} in {:.1} s", model.id(), began.elapsed().as_secs_f64());
+                self.lock().loaded(key, loaded, self.now())
+            }
+            Err(error) => {
+                tracing::error!("cannot load {}: {error}", model.id());
+                self.lock().load_failed(&model, error, self.now())
+            }
+        };
+        self.perform(actions);
+    }
+
+    fn load_now(
+        self: &Arc<Self>,
+        model: &ServedModel,
+        progress: &LoadProgress,
+    ) -> Result<LoadedModel, pipelines::Error> {
+        // The files may have changed since.
+        let plan = self.plan(&model.config.config)?;
+        let facts = Facts::of(&plan, model.config.kind)?;
+        if facts.need > model.facts.need {
+            let (weights, available) = (facts.need, model.facts.need);
+            return Err(pipelines::OutOfMemory::Weights { weights, available }.into());
+        }
+        LoadedModel::load(plan, facts.kind, &self.session, progress)
+    }
+
+    /// Lets models go that were not used for as long as they are kept.
+    async fn let_unused_go(self: Arc<Self>) {
+        loop {
+            let alarm_at = {
+                let mut table = self.lock();
+                table.alarm_at = table.residency.alarm();
+                table.alarm_at
+            };
+            match alarm_at {
+                Some(time) => {
+                    let sleep = tokio::time::sleep_until((self.began + time).into());
+                    tokio::select! {
+                        () = sleep => {}
+                        () = self.alarm.notified() => {}
+                    }
+                }
+                None => self.alarm.notified().await,
+            }
+            self.step(Command::Tick);
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(listed) = self.models.lock().listed.get_mut(&self.model) {
+            listed.waiting.remove(&self.ticket);
+        }
+        self.models.step(Command::GiveUp { model: self.model, ticket: self.ticket });
+    }
+}
+
+fn check_names(configs: &[ModelConfig]) -> Result<(), Error> {
+    let mut names: Vec<&String> =
+        configs.iter().flat_map(|model| model.aliases.iter().chain([&model.id])).collect();
+    names.sort();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(Error::DuplicateName { name: pair[0].clone() }),
+        None => Ok(()),
+    }
+}

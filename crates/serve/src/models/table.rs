@@ -1,0 +1,259 @@
+//! The models that the server lists: what is in memory, who waits, and what has to be done after each command.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use pipelines::MemoryBytes;
+use tokio::sync::{OnceCell, oneshot};
+
+use super::entry::{Entry, Facts, ServedModel, SleepingText};
+use super::progress::{LoadProgress, Progress};
+use super::residency::{Command, Decision, ModelKey, Refusal, Residency, State, Ticket};
+use super::{LoadedModel, ModelConfig};
+use crate::error::ApiError;
+use crate::stamp;
+
+/// When to try again if a model cannot be loaded.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// The models, and what decides where they are.
+pub(super) struct Table {
+    pub(super) residency: Residency,
+    pub(super) listed: BTreeMap<ModelKey, Listed>,
+    pub(super) next_key: u64,
+    pub(super) next_ticket: u64,
+    /// When the task that lets unused models go wakes up.
+    pub(super) alarm_at: Option<Duration>,
+}
+
+/// A model that the server lists.
+pub(super) struct Listed {
+    pub(super) model: Arc<ServedModel>,
+    /// Whether requests cannot name it any more.
+    pub(super) removed: bool,
+    pub(super) loaded: Option<Arc<LoadedModel>>,
+    pub(super) progress: Arc<LoadProgress>,
+    /// Why it could not be loaded the last time.
+    pub(super) failure: Option<pipelines::Error>,
+    pub(super) waiting: BTreeMap<Ticket, oneshot::Sender<Reply>>,
+    /// Read while it is not in memory.
+    pub(super) text: Arc<OnceCell<Arc<SleepingText>>>,
+}
+
+/// The answer to a request that waits for a model.
+pub(super) type Reply = Result<Arc<Entry>, ApiError>;
+
+/// What follows from decisions, outside of the lock.
+pub(super) enum Action {
+    Grant(Option<oneshot::Sender<Reply>>, Arc<ServedModel>, Arc<LoadedModel>),
+    Refuse(oneshot::Sender<Reply>, ApiError),
+    Load(Arc<ServedModel>, Arc<LoadProgress>),
+    Unload(ModelKey, Arc<LoadedModel>),
+    Wake,
+}
+
+/// A model, and where it is.
+pub(crate) struct ModelStatus {
+    pub(crate) model: Arc<ServedModel>,
+    /// `absent`, `loading`, `ready`, `draining` or `failed`.
+    pub(crate) state: &'static str,
+    /// Of a model that is being loaded.
+    pub(crate) progress: Option<Progress>,
+    /// Why it could not be loaded.
+    pub(crate) failure: Option<String>,
+    /// Of a model in memory.
+    pub(crate) loaded: Option<Arc<LoadedModel>>,
+    /// How long it stays if no request uses it; `None` if it does not leave by itself.
+    pub(crate) expires_in: Option<Duration>,
+    pub(crate) pinned: bool,
+    /// Requests that use it.
+    pub(crate) running: usize,
+    /// Requests that wait until it is loaded.
+    pub(crate) waiting: usize,
+}
+
+impl Table {
+    /// No models, and memory for so many bytes of them.
+    pub(super) fn new(budget: u64) -> Table {
+        Table {
+            residency: Residency::new(budget),
+            listed: BTreeMap::new(),
+            next_key: 0,
+            next_ticket: 0,
+            alarm_at: None,
+        }
+    }
+
+    pub(super) fn served(&self) -> impl Iterator<Item = &Arc<ServedModel>> {
+        self.listed.values().filter(|listed| !listed.removed).map(|listed| &listed.model)
+    }
+
+    /// Lists a model, or takes other settings for one that is listed.
+    pub(super) fn list(&mut self, known: Option<ModelKey>, facts: Facts, config: ModelConfig) -> ModelKey {
+        let key = known.unwrap_or_else(|| {
+            self.next_key += 1;
+            ModelKey(self.next_key)
+        });
+        let model = Arc::new(ServedModel { key, config, created: stamp::now(), facts });
+        match self.listed.get_mut(&key) {
+            Some(listed) => listed.model = model,
+            None => drop(self.listed.insert(key, Listed::new(model))),
+        }
+        key
+    }
+
+    /// Takes a command; the result is to be done without the lock.
+    pub(super) fn apply(&mut self, now: Duration, command: Command) -> Vec<Action> {
+        let decisions = self.residency.apply(now, command);
+        let mut actions: Vec<Action> =
+            decisions.into_iter().filter_map(|decision| self.action(decision)).collect();
+        let residency = &self.residency;
+        self.listed.retain(|&key, listed| !listed.removed || residency.state(key) != State::Absent);
+        if residency.alarm().is_some_and(|time| self.alarm_at.is_none_or(|planned| time < planned)) {
+            actions.push(Action::Wake);
+        }
+        actions
+    }
+
+    fn action(&mut self, decision: Decision) -> Option<Action> {
+        let (Decision::Grant { model: key, .. }
+        | Decision::Refuse { model: key, .. }
+        | Decision::Load(key)
+        | Decision::Unload(key)) = decision;
+        let listed = self.listed.get_mut(&key)?;
+        match decision {
+            Decision::Grant { ticket, .. } => {
+                let loaded = listed.loaded.clone().expect("a model in use is in memory");
+                Some(Action::Grant(listed.waiting.remove(&ticket), Arc::clone(&listed.model), loaded))
+            }
+            Decision::Refuse { ticket, refusal, .. } => {
+                let error = self::refusal(&listed.model, refusal);
+                Some(Action::Refuse(listed.waiting.remove(&ticket)?, error))
+            }
+            Decision::Load(_) => {
+                listed.failure = None;
+                Some(Action::Load(Arc::clone(&listed.model), Arc::clone(&listed.progress)))
+            }
+            Decision::Unload(_) => {
+                let loaded = listed.loaded.take().expect("a model that leaves is in memory");
+                Some(Action::Unload(key, loaded))
+            }
+        }
+    }
+
+    pub(super) fn loaded(&mut self, model: ModelKey, loaded: LoadedModel, now: Duration) -> Vec<Action> {
+        if let Some(listed) = self.listed.get_mut(&model) {
+            listed.loaded = Some(Arc::new(loaded));
+            listed.text = Arc::default();
+        }
+        self.apply(now, Command::Loaded(model))
+    }
+
+    pub(super) fn load_failed(
+        &mut self,
+        model: &ServedModel,
+        failure: pipelines::Error,
+        now: Duration,
+    ) -> Vec<Action> {
+        let mut refused = Vec::new();
+        if let Some(listed) = self.listed.get_mut(&model.key) {
+            let error = unavailable(format!("cannot load {}: {failure}", model.id()));
+            let waiting = std::mem::take(&mut listed.waiting).into_values();
+            refused.extend(waiting.map(|reply| Action::Refuse(reply, error.clone())));
+            listed.failure = Some(failure);
+        }
+        refused.extend(self.apply(now, Command::LoadFailed(model.key)));
+        refused
+    }
+
+    pub(super) fn status(&self, model: &Arc<ServedModel>, now: Duration) -> ModelStatus {
+        let (key, residency, listed) = (model.key, &self.residency, self.listed.get(&model.key));
+        let failure = listed.and_then(|listed| listed.failure.as_ref()).map(ToString::to_string);
+        let state = match residency.state(key) {
+            State::Absent if failure.is_some() => "failed",
+            State::Absent => "absent",
+            State::Loading => "loading",
+            State::Ready => "ready",
+            State::Draining | State::Unloading => "draining",
+        };
+        let progress = listed.filter(|_| state == "loading").map(|listed| listed.progress.now());
+        let (running, waiting) = residency.requests(key);
+        ModelStatus {
+            model: Arc::clone(model),
+            state,
+            progress,
+            failure,
+            loaded: listed.and_then(|listed| listed.loaded.clone()),
+            expires_in: residency.expires_at(key).map(|time| time.saturating_sub(now)),
+            pinned: residency.is_pinned(key),
+            running,
+            waiting,
+        }
+    }
+}
+
+impl Listed {
+    pub(super) fn new(model: Arc<ServedModel>) -> Listed {
+        Listed {
+            model,
+            removed: false,
+            loaded: None,
+            progress: Arc::default(),
+            failure: None,
+            waiting: BTreeMap::new(),
+            text: Arc::default(),
+        }
+    }
+}
+
+/// The model that a name means.
+pub(super) fn find<'m>(
+    models: &'m [Arc<ServedModel>],
+    name: Option<&str>,
+) -> Result<&'m Arc<ServedModel>, ApiError> {
+    let names = || models.iter().map(|model| model.id()).collect::<Vec<_>>().join(", ");
+    let Some(name) = name else {
+        return match models {
+            [only] => Ok(only),
+            _ => Err(ApiError::invalid("model", format!("name one of the models: {}", names()))),
+        };
+    };
+    if let Some(model) = models.iter().find(|model| model.is_named(name)) {
+        return Ok(model);
+    }
+    let ends =
+        |model: &&Arc<ServedModel>| model.id().strip_suffix(name).is_some_and(|start| start.ends_with('/'));
+    let mut matches = models.iter().filter(ends);
+    match (matches.next(), matches.next()) {
+        (Some(model), None) => Ok(model),
+        _ => Err(ApiError {
+            param: Some("model".to_string()),
+            ..ApiError::new(
+                StatusCode::NOT_FOUND,
+                "model_not_found",
+                format!("there is no model `{name}`; the models are {}", names()),
+            )
+        }),
+    }
+}
+
+pub(super) fn refusal(model: &ServedModel, refusal: Refusal) -> ApiError {
+    let id = model.id();
+    unavailable(match refusal {
+        Refusal::TooLarge { need, budget } => {
+            format!("{id} needs {}, but all models may have {}", MemoryBytes(need), MemoryBytes(budget))
+        }
+        Refusal::Pinned { need, free } => {
+            let (need, free) = (MemoryBytes(need), MemoryBytes(free));
+            format!("{id} needs {need}, but pinned models leave {free}: unpin one")
+        }
+        Refusal::Removed => format!("{id} was removed from the list of models"),
+    })
+}
+
+pub(super) fn unavailable(message: String) -> ApiError {
+    let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message);
+    ApiError { retry_after: Some(RETRY), ..error }
+}
