@@ -102,6 +102,8 @@ fn sample(field: &str) -> (Value, Value) {
         "min_tokens" => (ends, json!(5)),
         "ignore_eos" => (ends, json!(true)),
         "cache_salt" => alone(json!("mine")),
+        // Its effect is on memory; of the answer, only a wrong value shows that it is read.
+        "keep_alive" => alone(json!("soon")),
         "modalities" => alone(json!(["text", "audio"])),
         "response_format" => alone(json!({"type": "json_object"})),
         "structured_outputs" => alone(json!({"choice": ["x"]})),
