@@ -1,5 +1,6 @@
 //! One call of a model: its frame and its workspace, the steps, and what comes back.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
@@ -239,6 +240,7 @@ impl Model {
     fn workspace(&self, arena: usize) -> Result<Workspace, Error> {
         let mut workspace = lock(&self.shared.workspaces).pop().unwrap_or_default();
         workspace.reserve(arena)?;
+        self.shared.scratch_bytes.fetch_max(workspace.arena.len(), Ordering::Relaxed);
         Ok(workspace)
     }
 }

@@ -8,6 +8,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use graph::{DeviceRef, Graph, Type};
@@ -53,6 +54,8 @@ struct ModelState {
     frames: Vec<Mutex<Vec<Arc<Frame>>>>,
     /// One for each call that ever ran beside others.
     workspaces: Mutex<Vec<Workspace>>,
+    /// Bytes of the largest of them.
+    scratch_bytes: AtomicUsize,
 }
 
 /// The buffers of a captured call.
@@ -88,8 +91,14 @@ impl Model {
             outputs,
             frames,
             workspaces,
+            scratch_bytes: AtomicUsize::new(0),
         };
         Model { shared: Arc::new(shared) }
+    }
+
+    /// Bytes that a call of the model has needed at most for values between its inputs and its outputs.
+    pub fn scratch_bytes(&self) -> usize {
+        self.shared.scratch_bytes.load(Ordering::Relaxed)
     }
 
     /// The name of the graph it was compiled from.
