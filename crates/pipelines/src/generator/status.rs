@@ -22,6 +22,8 @@ pub struct Status {
     pub queued_tokens: usize,
     /// Pages of the KV cache that no request holds.
     pub free_pages: usize,
+    /// Of these, pages that hold tokens of earlier requests.
+    pub cached_pages: usize,
     /// Pages of the KV cache.
     pub num_pages: usize,
     /// Tokens in a page.
@@ -115,6 +117,7 @@ impl Status {
             paused,
             queued_tokens: scheduler.queued_tokens(),
             free_pages: cache.num_free(),
+            cached_pages: cache.num_cached(),
             num_pages: cache.num_pages(),
             page_size: cache.page_size(),
             preemptions: scheduler.preemptions() as u64,

@@ -101,6 +101,14 @@ impl KvCache {
         }
     }
 
+    /// Of these, pages that hold tokens of earlier sequences.
+    pub fn num_cached(&self) -> usize {
+        match &self.policy {
+            Policy::Paged(paged) => paged.num_cached(),
+            Policy::Slots(_) => 0,
+        }
+    }
+
     /// Tokens of the longest sequence that the cache can hold.
     pub fn capacity(&self) -> usize {
         let pages = match &self.policy {

@@ -37,6 +37,11 @@ impl PagePool {
         self.blank.len() + self.kept.len()
     }
 
+    /// Of these, pages whose contents may be wanted again.
+    pub(super) fn num_kept(&self) -> usize {
+        self.kept.len()
+    }
+
     /// Whether no sequence holds a page.
     pub(super) fn is_free(&self, page: Page) -> bool {
         self.holders[page as usize] == 0

@@ -28,6 +28,10 @@ impl Paged {
         self.pool.num_free()
     }
 
+    pub(super) fn num_cached(&self) -> usize {
+        self.pool.num_kept()
+    }
+
     pub(super) fn emptied(&self, num_pages: usize) -> Paged {
         let prefixes = self.prefixes.as_ref().map(PrefixCache::emptied);
         Paged { prefixes, ..Paged::new(num_pages, self.page_size) }

@@ -259,6 +259,12 @@ impl TextGenerator {
         Ok(Prepared::new(request, &self.model)?.request)
     }
 
+    /// Forgets what the cache holds of earlier requests: those that start from now on compute all their tokens. Waits while
+    /// the queue of requests is full.
+    pub fn reset_prefix_cache(&self) {
+        self.worker.act(|work| work.generator.reset_prefix_cache());
+    }
+
     /// How much there is to do and what was done, as it was between two steps, with the requests in the queue. Never waits
     /// for a step.
     ///
