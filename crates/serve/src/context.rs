@@ -11,7 +11,10 @@ use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use pipelines::{EventKind, Request};
+use serde::Serialize;
 use serde_json::{Value, json};
+use tokio::sync::watch;
+use utoipa::ToSchema;
 
 use crate::access;
 use crate::error::ApiError;
@@ -28,18 +31,68 @@ const IGNORED: HeaderName = HeaderName::from_static("x-peri-ignored");
 /// The longest id that is taken from a client.
 const MAX_ID: usize = 128;
 
+/// What is known of a request.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct RequestReport {
+    id: String,
+    /// The name of the client's key.
+    key: Option<String>,
+    method: String,
+    route: String,
+    /// The id of the model, once it is known.
+    model: Option<String>,
+    is_running: bool,
+    /// The HTTP status, once it is known.
+    status: Option<u16>,
+    /// Since it came, or until it ended.
+    seconds: f64,
+    prompt_tokens: usize,
+    /// Of these, tokens that the cache held: the prompt differs from earlier ones after so many.
+    cached_tokens: usize,
+    generated_tokens: usize,
+    /// Why the last of its answers ended.
+    finish: Option<&'static str>,
+}
+
+impl RequestReport {
+    fn new(record: &Record, facts: &Facts) -> RequestReport {
+        RequestReport {
+            id: record.id.clone(),
+            key: facts.key.clone(),
+            method: record.method.to_string(),
+            route: record.route.clone(),
+            model: facts.model.clone(),
+            is_running: true,
+            status: facts.status.map(|status| status.as_u16()),
+            seconds: record.began.elapsed().as_secs_f64(),
+            prompt_tokens: facts.prompt_tokens,
+            cached_tokens: facts.cached_tokens,
+            generated_tokens: facts.generated_tokens,
+            finish: facts.finish,
+        }
+    }
+
+    /// The id of the request.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+}
+
 /// A handle to the facts of a request. The log line is written when the last one is dropped, which is when the response
 /// has been sent or its client is gone.
 #[derive(Clone)]
 pub(crate) struct Context(Arc<Record>);
 
-struct Record {
+pub(crate) struct Record {
     server: Arc<Shared>,
     id: String,
     began: Instant,
     method: Method,
     route: String,
     facts: Mutex<Facts>,
+    /// Its place among the requests of the server.
+    number: u64,
+    cancelled: watch::Sender<bool>,
     /// Counted until the request is over.
     _work: Option<Work>,
     _open: Option<OpenRequest>,
@@ -68,6 +121,17 @@ impl Context {
     /// The id of the request.
     pub(crate) fn id(&self) -> &str {
         &self.0.id
+    }
+
+    /// Whether this is the context of a record.
+    pub(crate) fn is_of(&self, record: &Arc<Record>) -> bool {
+        Arc::ptr_eq(&self.0, record)
+    }
+
+    /// Waits until someone cancels the request; most are never cancelled.
+    pub(crate) async fn cancelled(&self) {
+        // The sender lives as long as this.
+        let _ = self.0.cancelled.subscribe().wait_for(|cancelled| *cancelled).await;
     }
 
     /// Notes facts.
@@ -99,12 +163,30 @@ impl Context {
     }
 
     fn facts(&self) -> MutexGuard<'_, Facts> {
-        self.0.facts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
+    }
+}
+
+impl Record {
+    /// Has the request end with an error.
+    pub(crate) fn cancel(&self) {
+        self.lock().finish = Some("cancelled");
+        self.cancelled.send_replace(true);
+    }
+
+    /// What is known of the request.
+    pub(crate) fn report(&self) -> RequestReport {
+        RequestReport::new(self, &self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Facts> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Record {
     fn drop(&mut self) {
+        self.server.requests.end(self.number, RequestReport { is_running: false, ..self.report() });
         let facts = self.facts.get_mut().unwrap_or_else(PoisonError::into_inner);
         let answers = facts.answers.as_ref();
         if let Some(answers) = answers {
@@ -150,13 +232,16 @@ pub(crate) async fn attach(
     let connection = request.extensions().get::<Arc<Connection>>().cloned();
     let is_http2 = request.version() == Version::HTTP_2;
     let open = connection.as_ref().map(|connection| connection.request(is_http2));
-    let context = Context(Arc::new(Record {
-        server,
+    let requests = &server.requests;
+    let context = Context(requests.begin(|number| Record {
+        server: Arc::clone(&server),
         id: id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string()),
         began: Instant::now(),
         method: request.method().clone(),
         route,
         facts: Mutex::default(),
+        number,
+        cancelled: watch::Sender::new(false),
         _work: work,
         _open: open,
     }));
@@ -187,6 +272,15 @@ pub(crate) async fn attach(
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
+}
+
+/// Ends a request that is cancelled before its response begins.
+pub(crate) async fn cancellable(context: Context, request: HttpRequest, next: Next) -> Response {
+    tokio::select! {
+        biased;
+        response = next.run(request) => response,
+        () = context.cancelled() => ApiError::cancelled().into_response(),
+    }
 }
 
 /// An id that a client gives, if it is printable and short.

@@ -113,6 +113,12 @@ impl ApiError {
         ApiError { param: Some(param.into()), ..ApiError::bad_request(message) }
     }
 
+    /// A request that whoever runs the server has cancelled.
+    pub(crate) fn cancelled() -> ApiError {
+        let status = StatusCode::from_u16(499).expect("a number of three digits");
+        ApiError::new(status, "cancelled", "the request was cancelled by whoever runs the server")
+    }
+
     /// The error of a field that has another name in the request's protocol.
     #[must_use]
     pub(crate) fn rename(mut self, field: &str, name: &str) -> ApiError {

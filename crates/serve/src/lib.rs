@@ -25,6 +25,7 @@ mod ollama;
 mod openai;
 mod operations;
 mod page;
+mod requests;
 mod router;
 mod sampling;
 mod server;

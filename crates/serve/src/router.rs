@@ -19,7 +19,7 @@ use crate::error::ApiError;
 use crate::error_shape;
 use crate::ollama;
 use crate::openai::{chat, completions, embeddings, models, responses};
-use crate::operations::{health, metrics, version};
+use crate::operations::{admin, health, memory, metrics, requests, version};
 use crate::page;
 use crate::server::Shared;
 use crate::text::{apply_template, detokenize, tokenize};
@@ -58,6 +58,15 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .routes(routes!(health::health))
         .routes(routes!(version::version))
         .routes(routes!(metrics::show))
+        .routes(routes!(admin::load))
+        .routes(routes!(admin::unload))
+        .routes(routes!(admin::pin))
+        .routes(routes!(admin::drain))
+        .routes(routes!(admin::reset_prefix_cache))
+        .routes(routes!(requests::list))
+        .routes(routes!(requests::cancel))
+        .routes(routes!(requests::show))
+        .routes(routes!(memory::show))
         .split_for_parts();
     let router = router
         .route("/openapi.json", get(async || Json(document)))
@@ -65,6 +74,7 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .route("/ui/{*name}", get(page::asset))
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn(context::cancellable))
         .layer(DefaultBodyLimit::max(shared.config.max_body_bytes))
         .layer(middleware::from_fn_with_state(Arc::clone(shared), access::check_key));
     // The last layer is the first to see a request.

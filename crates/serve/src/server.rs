@@ -14,9 +14,10 @@ use crate::access::{Hosts, Keys};
 use crate::access_log::{AccessLog, LogFormat};
 use crate::kv_events::KvEventsConfig;
 use crate::listener::{self, Address, Listener};
-use crate::models::{Entry, LoadedModel, ModelConfig, ModelSettings, Models};
+use crate::models::{Entry, ModelConfig, ModelSettings, Models};
 use crate::openai::responses::ResponseStore;
 use crate::operations::metrics::Metrics;
+use crate::requests::Requests;
 use crate::router::router;
 
 /// How a server listens, and what it refuses.
@@ -100,6 +101,7 @@ pub(crate) struct Shared {
     pub(crate) hosts: Hosts,
     keys: RwLock<Arc<Keys>>,
     pub(crate) responses: ResponseStore,
+    pub(crate) requests: Requests,
     pub(crate) metrics: Metrics,
     pub(crate) log: AccessLog,
     /// Set when the server is to end.
@@ -161,16 +163,7 @@ impl Shared {
         }
         let open = *work.borrow();
         tracing::warn!("{open} requests still ran after {} s and are cancelled", time.as_secs_f64());
-        let workers: Vec<_> = self.models.all().iter().map(Arc::clone).collect();
-        let shutdown = tokio::task::spawn_blocking(move || {
-            for model in workers {
-                match &model.loaded {
-                    LoadedModel::Text(generator) => generator.clone().shutdown(),
-                    LoadedModel::Embedding(embedder) => embedder.clone().shutdown(),
-                }
-            }
-        });
-        let _ = tokio::time::timeout(CANCEL, shutdown).await;
+        self.requests.running().iter().for_each(|request| request.cancel());
         let _ = tokio::time::timeout(CANCEL, work.wait_for(|open| *open == 0)).await;
     }
 
@@ -251,13 +244,18 @@ impl Server {
         let addresses: Vec<Address> =
             listeners.iter().map(Listener::address).collect::<Result<_, _>>().map_err(Error::Start)?;
         let settings = config.models.clone();
-        let models = Models::start(models, settings, session, platform, runtime.handle())?;
+        let models = Models::new(models, settings, session, platform, runtime.handle())?;
+        if let (Some(events), Some(address)) = (&config.kv_events, addresses.first()) {
+            models.publish_cache_events(events, address)?;
+        }
+        models.load_what_fits()?;
         let hosts = Hosts::new(&ips(&addresses), &config.allowed_hosts, &config.cors_origins, has_keys);
         let shared = Arc::new(Shared {
             models,
             hosts,
             keys: RwLock::new(Arc::new(config.keys.clone())),
             responses: ResponseStore::new(config.max_stored_responses, config.max_stored_bytes),
+            requests: Requests::default(),
             metrics: Metrics::default(),
             log: AccessLog::start(config.log).map_err(Error::Start)?,
             stop: watch::Sender::new(false),

@@ -17,6 +17,8 @@ pub use keys::Keys;
 use keys::{Access, Scope};
 
 use crate::context::{Context, REQUEST_ID};
+use crate::error::ApiError;
+use crate::listener::Address;
 use crate::server::Shared;
 
 /// Refuses requests whose `Host` or `Origin` shows that a browser sent them for a page of another site. Its own page
@@ -43,8 +45,16 @@ pub(crate) async fn check_key(
     request: Request,
     next: Next,
 ) -> Response {
-    let keys = shared.keys();
-    match keys.check(request.headers(), Access::of(request.uri().path())) {
+    let (keys, access) = (shared.keys(), Access::of(request.uri().path()));
+    if access == Access::Scope(Scope::Admin)
+        && !keys.are_needed()
+        && !shared.config.addresses.iter().all(Address::is_local)
+    {
+        let message =
+            "other machines reach this server, so that its admin routes need keys: start it with --key-file";
+        return ApiError::new(StatusCode::FORBIDDEN, "permission_denied", message).into_response();
+    }
+    match keys.check(request.headers(), access) {
         Ok(key) => {
             if let Some(key) = key {
                 context.note(|facts| facts.key = Some(key.name.clone()));

@@ -82,7 +82,15 @@ impl Generation {
     /// What comes next of any choice: its index and the delta, or why it failed; `None` when all have ended.
     pub(crate) async fn next(&mut self) -> Option<Result<(usize, Delta), ApiError>> {
         loop {
-            let event = poll_fn(|task| Pin::new(&mut self.stream).poll_next(task)).await?;
+            let Generation { stream, context, .. } = self;
+            let event = tokio::select! {
+                biased;
+                () = context.cancelled() => {
+                    self.open = 0;
+                    return Some(Err(ApiError::cancelled()));
+                }
+                event = poll_fn(|task| Pin::new(&mut *stream).poll_next(task)) => event?,
+            };
             if let Some(delta) = self.take(event) {
                 return Some(delta);
             }

@@ -7,14 +7,16 @@ mod batch;
 mod page_hashes;
 mod publisher;
 
+use std::sync::Arc;
+
 pub use batch::KvEventsFormat;
 pub use page_hashes::{KvEventsHash, VLLM_SEED};
-use pipelines::{CacheEvents, TextGenerator};
+use pipelines::{CacheEvent, CacheEvents};
 use publisher::Publisher;
-use tokio::runtime::Runtime;
+use tokio::sync::Mutex;
 
-use crate::listener::Address;
 use crate::Error;
+use crate::listener::Address;
 use batch::Encoder;
 use page_hashes::PageHashes;
 
@@ -49,33 +51,37 @@ impl KvEventsConfig {
             salted: false,
         }
     }
-
-    /// Opens the sockets, and publishes the events of a generator for as long as it lives.
-    ///
-    /// # Errors
-    /// If prefix caching is off, or an endpoint cannot be bound.
-    pub(crate) fn start(
-        &self,
-        runtime: &Runtime,
-        generator: &TextGenerator,
-        model: &str,
-        address: &Address,
-    ) -> Result<(), Error> {
-        let config = generator.model().plan().config();
-        if !config.enable_prefix_caching {
-            return Err(Error::NoPrefixCaching { model: model.to_string() });
-        }
-        let topic = self.topic.clone().unwrap_or_else(|| format!("kv@{address}@{model}"));
-        let pages = PageHashes::new(&self.hash, self.salted);
-        let publisher = runtime.block_on(Publisher::bind(self, topic, Encoder::new(self.format)))?;
-        runtime.spawn(run(publisher, pages, generator.cache_events()));
-        Ok(())
-    }
 }
 
-/// Publishes events until the generator has ended.
-async fn run(mut publisher: Publisher, mut pages: PageHashes, events: CacheEvents) {
-    while let Some(events) = events.recv().await {
-        publisher.publish(&pages.name(events)).await;
+/// The sockets of a model's cache events.
+pub(crate) struct KvEvents {
+    publisher: Mutex<Publisher>,
+    hash: KvEventsHash,
+    salted: bool,
+}
+
+impl KvEvents {
+    /// Opens the sockets for the model of a server at an address.
+    ///
+    /// # Errors
+    /// If an endpoint cannot be bound.
+    pub(crate) async fn bind(
+        config: &KvEventsConfig,
+        address: &Address,
+        model: &str,
+    ) -> Result<KvEvents, Error> {
+        let topic = config.topic.clone().unwrap_or_else(|| format!("kv@{address}@{model}"));
+        let publisher = Publisher::bind(config, topic, Encoder::new(config.format)).await?;
+        Ok(KvEvents { publisher: Mutex::new(publisher), hash: config.hash.clone(), salted: config.salted })
+    }
+
+    /// Publishes the events of a generator until it has ended.
+    pub(crate) async fn follow(self: Arc<Self>, events: CacheEvents) {
+        let mut publisher = self.publisher.lock().await;
+        let mut pages = PageHashes::new(&self.hash, self.salted);
+        while let Some(events) = events.recv().await {
+            publisher.publish(&pages.name(events)).await;
+        }
+        publisher.publish(&pages.name(vec![CacheEvent::Cleared])).await;
     }
 }

@@ -1,6 +1,6 @@
 //! Loads models and lets them go as [`Residency`](super::residency::Residency) decides, and wakes the requests that wait.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use engine::InferenceSession;
@@ -14,9 +14,11 @@ use super::entry::{Entry, Facts, ModelText, ServedModel, SleepingText};
 use super::progress::{LoadProgress, Progress};
 use super::residency::{Command, ModelKey, Refusal, State, Stay, Ticket};
 use super::table::{Action, ModelStatus, Reply, Table, find, refusal, unavailable};
-use super::{KeepAlive, LoadedModel, ModelConfig, ModelSettings};
+use super::{KeepAlive, LoadedModel, ModelConfig, ModelKind, ModelSettings};
 use crate::Error;
 use crate::error::ApiError;
+use crate::kv_events::{KvEvents, KvEventsConfig};
+use crate::listener::Address;
 
 /// How long one of several models stays in memory unused.
 const KEEP_ALIVE: KeepAlive = KeepAlive::For(Duration::from_secs(300));
@@ -30,6 +32,7 @@ pub(crate) struct Models {
     table: Mutex<Table>,
     /// Wakes the task that lets unused models go, because one is to leave earlier than it thinks.
     alarm: Notify,
+    kv_events: OnceLock<Arc<KvEvents>>,
 }
 
 /// A request that waits for a model; gives up when it is dropped.
@@ -40,11 +43,11 @@ struct Waiting<'m> {
 }
 
 impl Models {
-    /// Lists models, and loads those that fit into memory together, in order.
+    /// Lists models.
     ///
     /// # Errors
-    /// If two have the same name, one cannot run here, or one that fits cannot be loaded.
-    pub(crate) fn start(
+    /// If two have the same name, or one cannot run here.
+    pub(crate) fn new(
         configs: Vec<ModelConfig>,
         settings: ModelSettings,
         session: Arc<InferenceSession>,
@@ -54,7 +57,6 @@ impl Models {
         let memory = settings.memory.or_else(available_memory);
         let share = configs.iter().map(|model| model.config.gpu_memory_utilization).fold(0.0, f64::max);
         let budget = memory.map_or(u64::MAX, |bytes| (bytes as f64 * share) as u64);
-        let lazy = settings.lazy;
         let models = Arc::new(Models {
             session,
             platform,
@@ -63,11 +65,9 @@ impl Models {
             runtime: runtime.clone(),
             table: Mutex::new(Table::new(budget)),
             alarm: Notify::new(),
+            kv_events: OnceLock::new(),
         });
         models.list(configs)?;
-        if !lazy {
-            models.load_what_fits()?;
-        }
         runtime.spawn(Arc::clone(&models).let_unused_go());
         Ok(models)
     }
@@ -111,8 +111,36 @@ impl Models {
         Ok(())
     }
 
-    /// Loads the models that fit into memory together, in order.
-    fn load_what_fits(self: &Arc<Self>) -> Result<(), Error> {
+    /// Publishes the cache events of the only model that makes text, whenever it is loaded.
+    ///
+    /// # Errors
+    /// If there are others or none, the model shares no prefixes, or an endpoint cannot be bound.
+    pub(crate) fn publish_cache_events(
+        &self,
+        config: &KvEventsConfig,
+        address: &Address,
+    ) -> Result<(), Error> {
+        let (served, is_text) =
+            (self.served(), |model: &&Arc<ServedModel>| model.facts.kind == ModelKind::Text);
+        let [model] = served.iter().filter(is_text).collect::<Vec<_>>()[..] else {
+            return Err(Error::NoSingleGenerator);
+        };
+        if !model.config.config.enable_prefix_caching {
+            return Err(Error::NoPrefixCaching { model: model.id().to_string() });
+        }
+        let events = self.runtime.block_on(KvEvents::bind(config, address, model.id()))?;
+        self.kv_events.get_or_init(|| Arc::new(events));
+        Ok(())
+    }
+
+    /// Loads the models that fit into memory together, in order, unless requests are to load them.
+    ///
+    /// # Errors
+    /// If one that fits cannot be loaded.
+    pub(crate) fn load_what_fits(self: &Arc<Self>) -> Result<(), Error> {
+        if self.settings.lazy {
+            return Ok(());
+        }
         for model in self.served() {
             let fits = {
                 let table = self.lock();
@@ -131,6 +159,13 @@ impl Models {
             }
         }
         Ok(())
+    }
+
+    /// Bytes that models take or will take, and the most that they may; `None` if that is unknown.
+    pub(crate) fn memory(&self) -> (u64, Option<u64>) {
+        let table = self.lock();
+        let budget = table.residency.budget();
+        (table.residency.used(), Some(budget).filter(|&bytes| bytes < u64::MAX))
     }
 
     /// The models that requests can name, in the order in which they are listed.
@@ -308,6 +343,9 @@ impl Models {
         let result = loading.await.unwrap_or_else(|panic| Err(pipelines::Error::Defect(panic.to_string())));
         let actions = match result {
             Ok(loaded) => {
+                if let (Some(events), LoadedModel::Text(generator)) = (self.kv_events.get(), &loaded) {
+                    self.runtime.spawn(Arc::clone(events).follow(generator.cache_events()));
+                }
                 tracing::info!("loaded {} in {:.1} s", model.id(), began.elapsed().as_secs_f64());
                 self.lock().loaded(key, loaded, self.now())
             }

@@ -55,6 +55,10 @@ struct Meta {
     failure: Option<String>,
     /// Whether it stays in memory.
     pinned: bool,
+    /// Requests that use it.
+    running: usize,
+    /// Requests that wait until it is in memory.
+    waiting: usize,
     /// Seconds until it leaves memory, unless it is used before.
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_in: Option<f64>,
@@ -62,7 +66,8 @@ struct Meta {
 
 impl Model {
     pub(crate) fn of(status: ModelStatus) -> Model {
-        let ModelStatus { model, state, progress, failure, loaded, expires_in, pinned, .. } = status;
+        let ModelStatus { model, state, progress, failure, loaded, expires_in, pinned, running, waiting } =
+            status;
         let facts = &model.facts;
         Model {
             id: model.id().to_string(),
@@ -84,6 +89,8 @@ impl Model {
                 progress,
                 failure,
                 pinned,
+                running,
+                waiting,
                 expires_in: expires_in.map(|time| time.as_secs_f64()),
             },
         }

@@ -178,6 +178,10 @@ fn every_route_asks_for_the_key_of_its_scope() {
         for scope in ["", "wrong", "revoked", "infer", "metrics", "admin"] {
             let key = format!("key of {scope}");
             let header = if scope.is_empty() { ("", "") } else { ("x-api-key", &key[..]) };
+            // It would end the server.
+            if path == "/admin/drain" && scope == "admin" {
+                continue;
+            }
             let (got, expected) = (send(method, path, header), expected(path, scope));
             assert!(expected.contains(&got), "{method} {path} with {scope:?}: {got}, expected {expected:?}");
         }

@@ -1,6 +1,7 @@
 //! The server over real connections, with the built-in model and small models of the test data.
 
 mod access;
+mod admin;
 mod anthropic;
 mod body;
 mod chat;
@@ -11,6 +12,7 @@ mod embeddings;
 mod form;
 mod kv_events;
 mod metrics;
+mod models;
 mod ollama;
 mod operations;
 mod protocol;

@@ -78,7 +78,9 @@ pub(crate) fn assert_idle(server: &TestServer) {
 #[test]
 fn every_name_has_samples_with_the_labels_of_the_model() {
     let server = TestServer::storyteller();
-    server.post("/v1/completions", &json!({"prompt": "Once upon", "max_tokens": 4, "n": 2, "ignore_eos": true})).ok();
+    server
+        .post("/v1/completions", &json!({"prompt": "Once upon", "max_tokens": 4, "n": 2, "ignore_eos": true}))
+        .ok();
     server.post("/v1/completions", &json!({"prompt": "Once upon", "max_tokens": 4, "ignore_eos": true})).ok();
     let text = scrape(&server);
     let labels = "model_name=\"storyteller\",engine=\"0\"";

@@ -64,7 +64,12 @@ impl TestServer {
     }
 
     pub(crate) fn new(config: ServerConfig, models: Vec<ModelConfig>) -> TestServer {
-        let config = ServerConfig { addresses: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()], ..config };
+        let addresses = vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()];
+        TestServer::at(ServerConfig { addresses, ..config }, models)
+    }
+
+    /// A server that listens where its configuration says.
+    pub(crate) fn at(config: ServerConfig, models: Vec<ModelConfig>) -> TestServer {
         let server = Server::start(config, models, session(), &PLATFORM).unwrap();
         let Some(&Address::Tcp(address)) = server.addresses().first() else {
             panic!("{:?}", server.addresses())
@@ -135,6 +140,11 @@ impl TestServer {
     /// Has the server end, and waits until it has.
     pub(crate) fn stop(&mut self) {
         self.handle.stop();
+        self.wait();
+    }
+
+    /// Waits until the server has ended.
+    pub(crate) fn wait(&mut self) {
         if let Some(thread) = self.thread.take() {
             thread.join().unwrap();
         }

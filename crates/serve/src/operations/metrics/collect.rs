@@ -108,12 +108,13 @@ fn cache_usage(status: &Status) -> f64 {
 impl Snapshot {
     pub(super) fn new(shared: &Arc<Shared>) -> Snapshot {
         let (mut texts, mut embeddings) = (Vec::new(), Vec::new());
-        for entry in shared.models.all() {
-            let labels = vec![("model_name", entry.id.clone()), ("engine", "0".to_string())];
+        for status in shared.models.statuses() {
+            let (id, Some(loaded)) = (status.model.id(), status.loaded) else { continue };
+            let labels = vec![("model_name", id.to_string()), ("engine", "0".to_string())];
             // A model whose thread has ended has no status.
-            match &entry.loaded {
+            match &*loaded {
                 LoadedModel::Text(generator) => texts.extend(generator.status().ok().map(|status| {
-                    let measures = shared.metrics.of(&entry.id, entry.loaded.max_length());
+                    let measures = shared.metrics.of(id, loaded.max_length());
                     TextModel { labels, status, measures }
                 })),
                 LoadedModel::Embedding(embedder) => {

@@ -1,0 +1,163 @@
+//! `POST /admin/…`: loads, unloads and pins models, empties caches, and drains the server.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::body::{Body, Fields, RequestBody};
+use crate::error::ApiError;
+use crate::models::{KeepAlive, KeepAliveField, LoadedModel};
+use crate::openai::models::Model;
+use crate::server::Shared;
+
+/// A model to load.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct LoadRequest {
+    /// The id or an alias of a model; may be left out if the server has one model.
+    model: Option<String>,
+    /// How long the model stays in memory unused.
+    #[schema(value_type = Option<KeepAliveField>)]
+    keep_alive: Option<KeepAlive>,
+}
+
+/// A model to unload.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct UnloadRequest {
+    /// The id or an alias of a model; may be left out if the server has one model.
+    model: Option<String>,
+}
+
+/// A model to keep in memory.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct PinRequest {
+    /// The id or an alias of a model; may be left out if the server has one model.
+    model: Option<String>,
+    /// Whether it stays in memory, once it is there, until it is unloaded by name; true by default.
+    pin: Option<bool>,
+}
+
+/// A model whose cached prefixes are forgotten.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct ResetRequest {
+    /// The id or an alias of a model; without one, all models in memory are meant.
+    model: Option<String>,
+}
+
+/// What the server does now.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Done {
+    /// `draining`, or `reset`.
+    status: &'static str,
+}
+
+impl RequestBody for LoadRequest {
+    fn read(fields: &mut Fields) -> Result<LoadRequest, ApiError> {
+        fields.take()
+    }
+}
+
+impl RequestBody for UnloadRequest {
+    fn read(fields: &mut Fields) -> Result<UnloadRequest, ApiError> {
+        fields.take()
+    }
+}
+
+impl RequestBody for PinRequest {
+    fn read(fields: &mut Fields) -> Result<PinRequest, ApiError> {
+        fields.take()
+    }
+}
+
+impl RequestBody for ResetRequest {
+    fn read(fields: &mut Fields) -> Result<ResetRequest, ApiError> {
+        fields.take()
+    }
+}
+
+/// Loads a model, and answers once it is in memory.
+#[utoipa::path(
+    post,
+    path = "/admin/load",
+    tag = "Admin",
+    request_body = LoadRequest,
+    responses((status = 200, body = Model))
+)]
+pub(crate) async fn load(
+    State(shared): State<Arc<Shared>>,
+    Body(body): Body<LoadRequest>,
+) -> Result<Json<Model>, ApiError> {
+    let model = shared.models.find(body.model.as_deref())?;
+    let _entry = shared.models.acquire(Some(model.id()), body.keep_alive).await?;
+    Ok(Json(Model::of(shared.models.status(&model))))
+}
+
+/// Has a model leave memory once the requests that use it have ended, also if it is pinned.
+#[utoipa::path(
+    post,
+    path = "/admin/unload",
+    tag = "Admin",
+    request_body = UnloadRequest,
+    responses((status = 200, body = Model))
+)]
+pub(crate) async fn unload(
+    State(shared): State<Arc<Shared>>,
+    Body(body): Body<UnloadRequest>,
+) -> Result<Json<Model>, ApiError> {
+    let model = shared.models.find(body.model.as_deref())?;
+    shared.models.unload(&model);
+    Ok(Json(Model::of(shared.models.status(&model))))
+}
+
+/// Has a model stay in memory, or lets it leave again.
+#[utoipa::path(
+    post,
+    path = "/admin/pin",
+    tag = "Admin",
+    request_body = PinRequest,
+    responses((status = 200, body = Model))
+)]
+pub(crate) async fn pin(
+    State(shared): State<Arc<Shared>>,
+    Body(body): Body<PinRequest>,
+) -> Result<Json<Model>, ApiError> {
+    let model = shared.models.find(body.model.as_deref())?;
+    shared.models.pin(&model, body.pin.unwrap_or(true));
+    Ok(Json(Model::of(shared.models.status(&model))))
+}
+
+/// Has the server finish what runs, take nothing new, and end.
+#[utoipa::path(post, path = "/admin/drain", tag = "Admin", responses((status = 200, body = Done)))]
+pub(crate) async fn drain(State(shared): State<Arc<Shared>>) -> Json<Done> {
+    shared.stop();
+    Json(Done { status: "draining" })
+}
+
+/// Forgets the prefixes that caches hold of earlier requests.
+#[utoipa::path(
+    post,
+    path = "/admin/reset-prefix-cache",
+    tag = "Admin",
+    request_body = ResetRequest,
+    responses((status = 200, body = Done))
+)]
+pub(crate) async fn reset_prefix_cache(
+    State(shared): State<Arc<Shared>>,
+    Body(body): Body<ResetRequest>,
+) -> Result<Json<Done>, ApiError> {
+    let statuses = match body.model.as_deref() {
+        Some(name) => vec![shared.models.status(&shared.models.find(Some(name))?)],
+        None => shared.models.statuses(),
+    };
+    for loaded in statuses.into_iter().filter_map(|status| status.loaded) {
+        if let LoadedModel::Text(generator) = &*loaded {
+            let generator = generator.clone();
+            // A full queue is waited for.
+            let reset = tokio::task::spawn_blocking(move || generator.reset_prefix_cache());
+            reset.await.map_err(|defect| pipelines::Error::Defect(defect.to_string()))?;
+        }
+    }
+    Ok(Json(Done { status: "reset" }))
+}

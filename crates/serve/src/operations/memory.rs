@@ -1,0 +1,74 @@
+//! `GET /debug/memory`: what the models in memory take.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::models::{LoadedModel, ModelStatus};
+use crate::server::Shared;
+
+/// The memory of the models. All numbers are bytes.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Memory {
+    /// The most that all models together may take; `null` if the system does not say how much is free.
+    budget: Option<u64>,
+    /// The weights and caches of the models that are in memory, come or go.
+    used: u64,
+    models: Vec<ModelMemory>,
+}
+
+/// The memory of a model.
+#[derive(Debug, Serialize, ToSchema)]
+struct ModelMemory {
+    model: String,
+    weights: u64,
+    /// The cache of requests that run.
+    kv_live: u64,
+    /// The cache of earlier requests, which others may share or take.
+    kv_cached: u64,
+    /// The part of the cache that holds nothing.
+    kv_free: u64,
+    /// The most that a step has needed for values between its inputs and its outputs.
+    scratch: u64,
+}
+
+/// Shows the memory of the models.
+#[utoipa::path(get, path = "/debug/memory", tag = "Admin", responses((status = 200, body = Memory)))]
+pub(crate) async fn show(State(shared): State<Arc<Shared>>) -> Json<Memory> {
+    let models = shared.models.statuses().into_iter().filter_map(ModelMemory::of).collect();
+    let (used, budget) = shared.models.memory();
+    Json(Memory { budget, used, models })
+}
+
+impl ModelMemory {
+    /// The memory of a model that is loaded.
+    fn of(status: ModelStatus) -> Option<ModelMemory> {
+        let (model, loaded) = (status.model.id().to_string(), status.loaded?);
+        let weights = status.model.facts.weight_bytes;
+        let without_cache = |scratch: usize| ModelMemory {
+            model: model.clone(),
+            weights,
+            kv_live: 0,
+            kv_cached: 0,
+            kv_free: 0,
+            scratch: scratch as u64,
+        };
+        Some(match &*loaded {
+            LoadedModel::Embedding(embedder) => without_cache(embedder.model().model().scratch_bytes()),
+            LoadedModel::Text(generator) => {
+                let counts = generator.status().unwrap_or_default();
+                let page = counts.page_size as u64 * loaded.plan().cache_bytes_per_token();
+                let blank = counts.free_pages - counts.cached_pages;
+                ModelMemory {
+                    kv_live: (counts.num_pages - counts.free_pages) as u64 * page,
+                    kv_cached: counts.cached_pages as u64 * page,
+                    kv_free: blank as u64 * page,
+                    ..without_cache(generator.model().model().scratch_bytes())
+                }
+            }
+        })
+    }
+}
