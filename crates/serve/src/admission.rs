@@ -17,12 +17,12 @@ use tokio::time::{Instant, timeout_at};
 use crate::access;
 use crate::error::ApiError;
 use crate::listener::too_slow;
-use crate::server::{ServerConfig, Shared};
+use crate::server::Shared;
 
 /// Lets requests pass that the server can take now.
 pub(crate) async fn check(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     if shared.is_draining() && access::is_work(request.uri().path()) {
-        return draining(&shared.config).into_response();
+        return ApiError::draining(shared.config.drain_timeout).into_response();
     }
     if let Some(error) = too_large(&request, shared.config.max_body_bytes) {
         return error.into_response();
@@ -33,13 +33,6 @@ pub(crate) async fn check(State(shared): State<Arc<Shared>>, request: Request, n
     let (time, is_late) = (shared.config.body_timeout, Arc::new(AtomicBool::new(false)));
     let response = next.run(request.map(|body| timed(body, time, Arc::clone(&is_late)))).await;
     if is_late.load(Ordering::Relaxed) { too_slow("body", time).into_response() } else { response }
-}
-
-/// The error of a server that ends.
-fn draining(config: &ServerConfig) -> ApiError {
-    let message = "the server is shutting down: send the request again once it is back";
-    let retry_after = Some(config.drain_timeout);
-    ApiError { retry_after, ..ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message) }
 }
 
 /// The error of a body whose head says that it is too large: nothing of it is read.

@@ -92,7 +92,8 @@ pub(crate) struct Record {
     facts: Mutex<Facts>,
     /// Its place among the requests of the server.
     number: u64,
-    cancelled: watch::Sender<bool>,
+    /// Why it is to end before its answer does, if it is.
+    cancelled: watch::Sender<Option<ApiError>>,
     /// Counted until the request is over.
     _work: Option<Work>,
     _open: Option<OpenRequest>,
@@ -128,10 +129,11 @@ impl Context {
         Arc::ptr_eq(&self.0, record)
     }
 
-    /// Waits until someone cancels the request; most are never cancelled.
-    pub(crate) async fn cancelled(&self) {
-        // The sender lives as long as this.
-        let _ = self.0.cancelled.subscribe().wait_for(|cancelled| *cancelled).await;
+    /// Waits until the request is cancelled, and gives its error; most are never cancelled.
+    pub(crate) async fn cancelled(&self) -> ApiError {
+        let mut cancelled = self.0.cancelled.subscribe();
+        let error = cancelled.wait_for(Option::is_some).await.ok().and_then(|error| error.clone());
+        error.expect("the sender lives as long as this, and nothing takes the error away")
     }
 
     /// Notes facts.
@@ -169,9 +171,9 @@ impl Context {
 
 impl Record {
     /// Has the request end with an error.
-    pub(crate) fn cancel(&self) {
+    pub(crate) fn cancel(&self, error: ApiError) {
         self.lock().finish = Some("cancelled");
-        self.cancelled.send_replace(true);
+        self.cancelled.send_replace(Some(error));
     }
 
     /// What is known of the request.
@@ -241,7 +243,7 @@ pub(crate) async fn attach(
         route,
         facts: Mutex::default(),
         number,
-        cancelled: watch::Sender::new(false),
+        cancelled: watch::Sender::new(None),
         _work: work,
         _open: open,
     }));
@@ -279,7 +281,7 @@ pub(crate) async fn cancellable(context: Context, request: HttpRequest, next: Ne
     tokio::select! {
         biased;
         response = next.run(request) => response,
-        () = context.cancelled() => ApiError::cancelled().into_response(),
+        error = context.cancelled() => error.into_response(),
     }
 }
 

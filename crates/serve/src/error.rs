@@ -119,6 +119,13 @@ impl ApiError {
         ApiError::new(status, "cancelled", "the request was cancelled by whoever runs the server")
     }
 
+    /// The error of a request to a server that ends within a time.
+    pub(crate) fn draining(time: Duration) -> ApiError {
+        let message = "the server is shutting down: send the request again once it is back";
+        let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message);
+        ApiError { retry_after: Some(time), ..error }
+    }
+
     /// The error of a field that has another name in the request's protocol.
     #[must_use]
     pub(crate) fn rename(mut self, field: &str, name: &str) -> ApiError {

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use crate::Error;
 use crate::access::{Hosts, Keys};
 use crate::access_log::{AccessLog, LogFormat};
+use crate::error::ApiError;
 use crate::kv_events::KvEventsConfig;
 use crate::listener::{self, Address, Listener};
 use crate::models::{Entry, ModelConfig, ModelSettings, Models};
@@ -163,7 +164,8 @@ impl Shared {
         }
         let open = *work.borrow();
         tracing::warn!("{open} requests still ran after {} s and are cancelled", time.as_secs_f64());
-        self.requests.running().iter().for_each(|request| request.cancel());
+        let error = ApiError::draining(time);
+        self.requests.running().iter().for_each(|request| request.cancel(error.clone()));
         let _ = tokio::time::timeout(CANCEL, work.wait_for(|open| *open == 0)).await;
     }
 

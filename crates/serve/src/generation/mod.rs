@@ -85,9 +85,9 @@ impl Generation {
             let Generation { stream, context, .. } = self;
             let event = tokio::select! {
                 biased;
-                () = context.cancelled() => {
+                error = context.cancelled() => {
                     self.open = 0;
-                    return Some(Err(ApiError::cancelled()));
+                    return Some(Err(error));
                 }
                 event = poll_fn(|task| Pin::new(&mut *stream).poll_next(task)) => event?,
             };

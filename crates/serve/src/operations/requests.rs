@@ -45,7 +45,7 @@ pub(crate) async fn cancel(
     for record in shared.requests.running() {
         let report = record.report();
         if report.id() == id && !context.is_of(&record) {
-            record.cancel();
+            record.cancel(ApiError::cancelled());
             requests.push(record.report());
         }
     }

@@ -4,7 +4,6 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-
 use serde_json::{Value, json};
 use serve::ServerConfig;
 
