@@ -11,6 +11,7 @@ mod gguf;
 mod hugging_face;
 mod merge;
 mod normalizer;
+mod pair;
 mod pattern;
 mod pieces;
 mod pre_tokenizer;
@@ -40,6 +41,8 @@ use decoder::Decoder;
 pub(crate) use decoder::DecoderState;
 pub use gguf::GgufVocabulary;
 use hugging_face::HuggingFace;
+use pair::PairPart;
+pub use pair::PairTokens;
 pub use pieces::Piece;
 use sentencepiece::SentencePiece;
 use unigram::Unigram;
@@ -87,6 +90,8 @@ pub struct Tokenizer {
     before: Vec<u32>,
     /// What it puts behind.
     after: Vec<u32>,
+    /// How a `tokenizer.json` joins two texts.
+    pair_template: Option<Vec<PairPart>>,
     kind: String,
 }
 
@@ -197,8 +202,8 @@ impl Tokenizer {
     }
 
     fn new(model: Model, decoder: Decoder, kind: String) -> Self {
-        let (before, after) = (Vec::new(), Vec::new());
-        Self { model, decoder, bos: None, eos: None, eos_ids: BTreeSet::new(), before, after, kind }
+        let (before, after, eos_ids) = (Vec::new(), Vec::new(), BTreeSet::new());
+        Self { model, decoder, bos: None, eos: None, eos_ids, before, after, pair_template: None, kind }
     }
 
     /// The ids of `text`.

@@ -69,9 +69,11 @@ fn build(file: file::File<'_>) -> Result<Tokenizer, String> {
     let added = Added::new(file.added_tokens, &mut tokens, &normalizers)?;
     let kind = format!("{name} (tokenizer.json), {} tokens", tokens.end());
     let (before, after) = (post_processor.before.clone(), post_processor.after.clone());
+    let pair_template = post_processor.pair_template();
     let own = HuggingFace { added, normalizers, pre_tokenizers, model, tokens, post_processor };
     let mut tokenizer = Tokenizer::new(super::Model::HuggingFace(Box::new(own)), decoder, kind);
     (tokenizer.before, tokenizer.after) = (before, after);
+    tokenizer.pair_template = pair_template;
     Ok(tokenizer)
 }
 

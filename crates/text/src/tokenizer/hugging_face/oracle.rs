@@ -246,6 +246,51 @@ fn real_files_give_the_librarys_ids_places_and_texts() {
     }
 }
 
+#[test]
+fn pairs_have_the_librarys_ids_and_types() {
+    let check = |name: &str, bytes: &[u8]| {
+        let ours = read(bytes, name).unwrap();
+        let mut theirs = tokenizers::Tokenizer::from_bytes(bytes).unwrap();
+        theirs.with_padding(None).with_truncation(None).unwrap();
+        theirs.set_encode_special_tokens(true);
+        let texts = texts(40, &[]);
+        for (first, second) in texts.iter().zip(texts.iter().rev()) {
+            let plain = |text: &str| ours.encode(text, AddSpecial::No, ParseSpecial::No).unwrap();
+            let pair = ours.pair(&plain(first), &plain(second)).unwrap();
+            let expected = theirs.encode((first.as_str(), second.as_str()), true).unwrap();
+            assert_eq!(pair.ids, expected.get_ids(), "{name}: {first:?}, {second:?}");
+            assert_eq!(pair.types, expected.get_type_ids(), "{name}: {first:?}, {second:?}");
+        }
+    };
+    for path in ["tokenizers/hf/roberta-base", "minilm-l6-v2"] {
+        let Some(folder) = shared(path) else { return };
+        check(path, &file(folder.join("tokenizer.json")));
+    }
+    let special = |name: &str, id: u32| json!({ "id": name, "ids": [id], "tokens": [name] });
+    let part = |kind: &str, id: &str, token_type: u32| json!({ kind: { "id": id, "type_id": token_type } });
+    let processors = [
+        json!({ "type": "BertProcessing", "sep": ["a", 1], "cls": ["b", 2] }),
+        json!({ "type": "RobertaProcessing", "sep": ["a", 1], "cls": ["b", 2], "trim_offsets": true, "add_prefix_space": true }),
+        json!({
+            "type": "TemplateProcessing",
+            "single": [part("Sequence", "A", 0)],
+            "pair": [
+                part("Sequence", "B", 1), part("SpecialToken", "a", 3), part("Sequence", "A", 2),
+                part("SpecialToken", "b", 0),
+            ],
+            "special_tokens": { "a": special("a", 1), "b": special("b", 2) },
+        }),
+    ];
+    for processor in processors {
+        let mut file = plain(bpe());
+        file["post_processor"] = json!({ "type": "Sequence", "processors": [processor] });
+        check(&processor.to_string(), file.to_string().as_bytes());
+    }
+    let without = read(plain(bpe()).to_string().as_bytes(), "none").unwrap();
+    let error = without.pair(&[1], &[2]).unwrap_err().to_string();
+    assert!(error.contains("the tokenizer has no template that joins two texts"), "{error}");
+}
+
 /// A file with all its parts but the model null.
 fn plain(model: Value) -> Value {
     json!({

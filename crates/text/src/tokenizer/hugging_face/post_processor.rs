@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::super::byte_level::char_of_byte;
+use super::super::pair::{PairContent, PairPart};
 use super::{flag, list, text};
 
 /// The tokens to add around a text.
@@ -10,6 +11,8 @@ use super::{flag, list, text};
 pub(super) struct PostProcessor {
     pub(super) before: Vec<u32>,
     pub(super) after: Vec<u32>,
+    /// The templates for two texts.
+    pairs: Vec<Option<Vec<PairPart>>>,
     /// Takes spaces off the places of tokens, once for each entry; it says whether texts get a space in front, which is
     /// no part of them.
     pub(super) trims: Vec<bool>,
@@ -28,15 +31,26 @@ impl PostProcessor {
                 if kind == "RobertaProcessing" {
                     self.trim(value)?;
                 }
-                self.around(&[token(value, "cls")?], &[token(value, "sep")?]);
+                let (cls, sep) = (token(value, "cls")?, token(value, "sep")?);
+                self.around(&[cls], &[sep]);
+                self.pairs.push(Some(pair_of(kind, cls, sep)));
             }
             "TemplateProcessing" => {
                 let (before, after) = template(value)?;
                 self.around(&before, &after);
+                self.pairs.push(pair_template(value));
             }
             other => return Err(format!("post-processor {other:?} is not supported")),
         }
         Ok(())
+    }
+
+    /// The template for two texts, unless there are several that would apply one after the other.
+    pub(super) fn pair_template(&self) -> Option<Vec<PairPart>> {
+        match &self.pairs[..] {
+            [only] => only.clone(),
+            _ => None,
+        }
     }
 
     fn trim(&mut self, value: &Value) -> Result<(), String> {
@@ -103,4 +117,40 @@ fn template(value: &Value) -> Result<(Vec<u32>, Vec<u32>), String> {
     } else {
         Err("the post-processor's template leaves the text out".into())
     }
+}
+
+/// How BERT and RoBERTa join two texts.
+fn pair_of(kind: &str, cls: u32, sep: u32) -> Vec<PairPart> {
+    use PairContent::{First, Second, Token};
+    let part = |(content, token_type)| PairPart { content, token_type };
+    match kind {
+        "BertProcessing" => {
+            [(Token(cls), 0), (First, 0), (Token(sep), 0), (Second, 1), (Token(sep), 1)].map(part).to_vec()
+        }
+        _ => [Token(cls), First, Token(sep), Token(sep), Second, Token(sep)]
+            .map(|content| part((content, 0)))
+            .to_vec(),
+    }
+}
+
+/// The template for two texts, if it has each of them once.
+fn pair_template(value: &Value) -> Option<Vec<PairPart>> {
+    let mut parts = Vec::new();
+    for part in value["pair"].as_array()? {
+        let (of_text, special) = (&part["Sequence"], &part["SpecialToken"]);
+        let number = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
+        let (contents, described) = match (of_text["id"].as_str(), special["id"].as_str()) {
+            (Some("A"), _) => (vec![PairContent::First], of_text),
+            (Some("B"), _) => (vec![PairContent::Second], of_text),
+            (None, Some(name)) => {
+                let ids = value["special_tokens"][name]["ids"].as_array()?.iter();
+                (ids.map(|id| number(id).map(PairContent::Token)).collect::<Option<_>>()?, special)
+            }
+            _ => return None,
+        };
+        let token_type = number(&described["type_id"])?;
+        parts.extend(contents.into_iter().map(|content| PairPart { content, token_type }));
+    }
+    let count = |text: PairContent| parts.iter().filter(|part| part.content == text).count();
+    (count(PairContent::First) == 1 && count(PairContent::Second) == 1).then_some(parts)
 }
