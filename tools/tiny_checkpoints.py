@@ -1,7 +1,7 @@
 """Writes crates/perihelion/tests/models/goldens: a tiny random checkpoint of each architecture, and its logits. Beside
 it, in gptq, some that are quantized, with the logits of the weights that this leaves.
 
-Needs the packages `torch`, `transformers`, `safetensors` and `gguf`: python tools/tiny_checkpoints.py [NAME ...]
+Needs the packages `torch`, `transformers`, `sentence-transformers`, `safetensors` and `gguf`: python tools/tiny_checkpoints.py [NAME ...]
 """
 
 import json
@@ -12,8 +12,10 @@ from pathlib import Path
 import gguf
 import numpy as np
 import torch
+import tokenizers
 import transformers
 from safetensors.torch import load_file, save_file
+from sentence_transformers import CrossEncoder
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
@@ -221,6 +223,7 @@ ENCODER_SIZES = {
     "vocab_size": 80, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 3,
     "max_position_embeddings": 152,
 }
+DISTILBERT = {"hidden_dim": 40, "sinusoidal_pos_embds": False}
 ENCODERS = {
     "bert": ("BertModel", {}),
     "bert_masked": ("BertForMaskedLM", {"hidden_act": "gelu_new", "layer_norm_eps": 0.1}),
@@ -230,9 +233,31 @@ ENCODERS = {
     "roberta_masked": ("RobertaForMaskedLM", {"pad_token_id": 0}),
     "xlm_roberta": ("XLMRobertaModel", {"pad_token_id": 1, "type_vocab_size": 1}),
     "xlm_roberta_masked": ("XLMRobertaForMaskedLM", {"pad_token_id": 1}),
+    "distilbert": ("DistilBertModel", DISTILBERT),
+    "distilbert_masked": ("DistilBertForMaskedLM", {**DISTILBERT, "activation": "relu"}),
+    "bert_classifier": ("BertForSequenceClassification", {"id2label": {0: "no", 1: "perhaps", 2: "yes"}}),
+    "distilbert_classifier": ("DistilBertForSequenceClassification", {**DISTILBERT, "num_labels": 2}),
+    "mpnet_classifier": ("MPNetForSequenceClassification", {"num_labels": 1}),
+    "roberta_classifier": ("RobertaForSequenceClassification", {"pad_token_id": 1, "type_vocab_size": 1, "num_labels": 1}),
+    "xlm_roberta_classifier": ("XLMRobertaForSequenceClassification", {"pad_token_id": 1, "num_labels": 2}),
 }
-# Those that are written as GGUF too, which is so of one model of each kind of positions.
-ENCODERS_GGUF = ["bert", "roberta"]
+# Those that are written as GGUF too, which is so of one model of each kind of positions, and one with a head.
+ENCODERS_GGUF = ["bert", "roberta", "roberta_classifier"]
+
+# Those that get a tokenizer, and the scores of texts and pairs.
+CLASSIFIERS = {"bert_classifier": "Identity", "roberta_classifier": "Sigmoid"}
+TEXTS = ["a cat sat", "the dog ran and ran and sat", "fast " * 60]
+PAIRS = [
+    ["is a cat here", "the cat sat on a mat"],
+    ["is a cat here", "dogs run"],
+    ["is a cat here", "the fast dog ran on and on"],
+    ["is a cat here", ""],
+    # Longer than the tokenizer's limit: one of the texts, and both.
+    ["is a cat here", "the dog ran " * 30],
+    ["cat " * 41, "dog " * 50],
+]
+LETTERS = "abcdefghijklmnoprstu"
+WORDS = ["the", "cat", "dog", "ran", "sat", "on", "and", "is", "here", "fast", "mat", "run", "##s"]
 
 GPTQ_SIZES = {"hidden_size": 64, "intermediate_size": 96, "tie_word_embeddings": True}
 # Family and settings of the model, and of its quantization; which layers are left as they are.
@@ -551,16 +576,54 @@ def write_encoder_gguf(path: Path, config: transformers.PretrainedConfig, weight
     writer.add_layer_norm_eps(config.layer_norm_eps)
     writer.add_causal_attention(False)
     writer.add_token_type_count(config.type_vocab_size)
+    if "classifier.dense.weight" in weights:
+        writer.add_pooling_type(gguf.PoolingType.RANK)
+        writer.add_classifier_output_labels(list(config.id2label.values()))
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.BERT, config.num_hidden_layers)
     for stored, weight in weights.items():
         if stored.startswith("pooler."):
             continue
         weight = weight[first:] if "position_embeddings" in stored else weight
-        writer.add_tensor(names.get_name(stored, (".weight", ".bias")), weight.contiguous().numpy())
+        name = names.get_name(stored.removeprefix("roberta."), (".weight", ".bias"))
+        writer.add_tensor(name, weight.contiguous().numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def write_texts(name: str, folder: Path, activation: str) -> None:
+    """Adds a tokenizer, and what sentence-transformers makes of texts and pairs."""
+    is_bert = name.startswith("bert")
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"] if is_bert else ["<s>", "<pad>", "</s>", "<unk>"]
+    padding, unknown, start, end = special if is_bert else [special[i] for i in (1, 3, 0, 2)]
+    words = [*special, *LETTERS, *(f"##{letter}" for letter in LETTERS if letter != "s"), *WORDS]
+    vocab = {word: index for index, word in enumerate(dict.fromkeys(words))}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocab, unk_token=unknown))
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    processor = tokenizers.processors.BertProcessing if is_bert else tokenizers.processors.RobertaProcessing
+    tokenizer.post_processor = processor((end, vocab[end]), (start, vocab[start]))
+    tokenizer.add_special_tokens(special)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    inputs = ["input_ids", "attention_mask", *(["token_type_ids"] if is_bert else [])]
+    described = {
+        "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 48, "model_input_names": inputs,
+        "pad_token": padding, "unk_token": unknown, "cls_token": start, "sep_token": end,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(described, indent=2) + "\n")
+    config = json.loads((folder / "config.json").read_text())
+    module = "linear" if activation == "Identity" else "activation"
+    config["sentence_transformers"] = {"activation_fn": f"torch.nn.modules.{module}.{activation}"}
+    (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    model = CrossEncoder(str(folder))
+    own = transformers.AutoTokenizer.from_pretrained(folder)
+    ids = own(*map(list, zip(*PAIRS)), truncation="longest_first", max_length=48)["input_ids"]
+    with torch.no_grad():
+        texts = [model.model(**own(text, truncation=True, return_tensors="pt")).logits[0].tolist() for text in TEXTS]
+    scores = model.predict(PAIRS).reshape(len(PAIRS), -1).tolist()
+    expected = {"texts": TEXTS, "logits": texts, "pairs": PAIRS, "ids": ids, "scores": scores}
+    (folder / "texts.json").write_text(json.dumps(expected) + "\n")
 
 
 def write_encoder(name: str, family: str, settings: dict) -> None:
@@ -573,14 +636,21 @@ def write_encoder(name: str, family: str, settings: dict) -> None:
         randomize(model, random)
         # Not the token of padding, which has no position.
         tokens = torch.randint(2, config.vocab_size, (ENCODER_LENGTH,), generator=random)
-        hidden = model.base_model(tokens[None]).last_hidden_state[0]
+        expected = {"tokens": tokens.int(), "hidden": model.base_model(tokens[None]).last_hidden_state[0]}
+        if "Classification" in family:
+            # As those of a pair, if the model has types.
+            types = (torch.arange(ENCODER_LENGTH) > ENCODER_LENGTH // 3).long()
+            inputs = {"token_type_ids": types[None]} if getattr(config, "type_vocab_size", 1) > 1 else {}
+            expected |= {"token_types": types.int(), "logits": model(tokens[None], **inputs).logits[0]}
     folder = ENCODERS_OUTPUT / name
     model.save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
-    save_file({"tokens": tokens.int(), "hidden": hidden.contiguous()}, folder / "hidden.safetensors")
+    save_file({key: value.contiguous() for key, value in expected.items()}, folder / "hidden.safetensors")
+    if name in CLASSIFIERS:
+        write_texts(name, folder, CLASSIFIERS[name])
     if name in ENCODERS_GGUF:
         write_encoder_gguf(folder / "model.gguf", config, load_file(folder / "model.safetensors"))
-    print(f"{name}: hidden states up to {hidden.abs().max():.2f}")
+    print(f"{name}: hidden states up to {expected['hidden'].abs().max():.2f}")
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ use graph::ops::{Broadcast, Constant, Embedding, RaggedPositions, Transpose};
 use graph::{Dim, Graph, Type, Value};
 use tensor::{DType, Tensor};
 
-use crate::layers::{self, Context, Norm, Plain, SelfAttention, Texts};
+use crate::layers::{self, ClassificationHead, Context, Norm, Plain, SelfAttention, Texts};
 use crate::{Error, WeightTypes};
 
 /// A transformer encoder with learned positions and a norm behind each block: texts become hidden states.
@@ -16,7 +16,7 @@ pub struct Encoder {
     pub hidden: usize,
     /// The learned positions.
     pub positions: Positions,
-    /// Rows of the table of token types, of which texts by themselves have the first; `None` is no table.
+    /// Rows of the table of token types, of which hidden states are made with the first; `None` is no table.
     pub token_types: Option<usize>,
     /// What scores have added to them by relative position, in all layers alike.
     pub relative_bias: Option<RelativeBias>,
@@ -24,6 +24,17 @@ pub struct Encoder {
     pub norm: Norm,
     /// The layers, first to last.
     pub layers: Vec<EncoderLayer>,
+    /// The head that scores texts, if the model has one.
+    pub head: Option<ClassificationHead>,
+}
+
+/// The output of an encoder's graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EncoderOutput {
+    /// f32[tokens, hidden]: the hidden states after the last layer.
+    Hidden,
+    /// f32[batch, labels]: the scores of the head, before any activation.
+    Logits,
 }
 
 /// A table of learned positions.
@@ -63,28 +74,47 @@ impl Encoder {
     }
 
     /// The graph of a ragged batch of texts: `tokens: u32[tokens]`, those of all texts end to end, and
-    /// `row_offsets: u32[batch + 1]`, where each starts; one output, the hidden states f32[tokens, hidden].
+    /// `row_offsets: u32[batch + 1]`, where each starts. The graph of logits has the input `token_types: u32[tokens]` too
+    /// if [`Encoder::reads_token_types`].
     ///
     /// # Errors
     /// If a weight is missing from `weights`.
-    pub fn build(&self, name: &str, weights: &dyn WeightTypes) -> Result<Graph, Error> {
+    ///
+    /// # Panics
+    /// If `output` is logits and the encoder has no head.
+    pub fn build(
+        &self,
+        output: EncoderOutput,
+        name: &str,
+        weights: &dyn WeightTypes,
+    ) -> Result<Graph, Error> {
         let mut graph = Graph::new(name);
         let batch = Dim::symbol("batch");
         let tokens = graph.input("tokens", Type::new(DType::U32, ["tokens"]));
         let offsets = Type::new(DType::U32, [&batch + &Dim::from(1)]);
         let row_offsets = graph.input("row_offsets", offsets);
+        let token_types = (output == EncoderOutput::Logits && self.reads_token_types())
+            .then(|| graph.input("token_types", Type::new(DType::U32, ["tokens"])));
         let shared = Texts { row_offsets, bias: None };
         let mut context = Context { graph: &mut graph, weights, hidden: self.hidden, shared };
         context.shared.bias = self
             .relative_bias
             .map(|bias| bias.build(&mut context, self.layers[0].attention.heads))
             .transpose()?;
-        let mut x = self.embed(&mut context, tokens, batch)?;
+        let mut x = self.embed(&mut context, tokens, token_types, batch)?;
         for (index, layer) in self.layers.iter().enumerate() {
             x = layer.build(&mut context, index, x)?;
         }
+        if output == EncoderOutput::Logits {
+            x = self.head.as_ref().expect("an encoder with a head").build(&mut context, x)?;
+        }
         graph.set_outputs(&[x]);
         Ok(graph)
+    }
+
+    /// Whether the tokens of a pair of texts have different types, which scores depend on.
+    pub fn reads_token_types(&self) -> bool {
+        self.token_types.is_some_and(|rows| rows > 1)
     }
 
     /// The number of weights.
@@ -93,18 +123,29 @@ impl Encoder {
         let layers: usize = self.layers.iter().map(|layer| layer.parameters(self.hidden)).sum();
         let heads = self.layers[0].attention.heads;
         let bias = self.relative_bias.map_or(0, |bias| bias.buckets * heads);
-        rows * self.hidden + self.norm.parameters(self.hidden) + layers + bias
+        let head = self.head.as_ref().map_or(0, |head| head.parameters(self.hidden));
+        rows * self.hidden + self.norm.parameters(self.hidden) + layers + bias + head
     }
 
-    /// The normalized sum of the embeddings of token, type and position: f32[tokens, hidden]
-    fn embed(&self, context: &mut Context<'_, Texts>, tokens: Value, batch: Dim) -> Result<Value, Error> {
+    /// The normalized sum of the embeddings of token, type and position: f32[tokens, hidden]. Without `token_types`, all
+    /// have the first type.
+    fn embed(
+        &self,
+        context: &mut Context<'_, Texts>,
+        tokens: Value,
+        token_types: Option<Value>,
+        batch: Dim,
+    ) -> Result<Value, Error> {
         let words = context.weight("token_embd.weight", [self.vocab, self.hidden])?;
         let mut x = context.graph.push_one(Embedding.into(), &[words, tokens])?;
         if let Some(rows) = self.token_types {
             let types = context.weight("token_types.weight", [rows, self.hidden])?;
-            let first = context.graph.push_one(Constant::new(Tensor::scalar(0u32)).into(), &[])?;
-            let first = context.graph.push_one(Embedding.into(), &[types, first])?; // [hidden]
-            x = layers::add(context, x, first)?;
+            let ids = match token_types {
+                Some(ids) => ids,                                                                 // [tokens]
+                None => context.graph.push_one(Constant::new(Tensor::scalar(0u32)).into(), &[])?, // []
+            };
+            let types = context.graph.push_one(Embedding.into(), &[types, ids])?;
+            x = layers::add(context, x, types)?;
         }
         let table = context.weight("position_embd.weight", [self.positions.rows, self.hidden])?;
         let first = Tensor::scalar(self.positions.first as u32);

@@ -35,6 +35,12 @@ pub enum Error {
         /// The architecture.
         name: String,
     },
+    /// The model has no classification head.
+    #[error("{name} has no classification head: it makes no scores")]
+    NotAClassifier {
+        /// The architecture.
+        name: String,
+    },
     /// A weight is missing or has another shape than the configuration says.
     #[error("weight `{name}`: {message}")]
     Weight {

@@ -4,7 +4,7 @@
 //!
 //! [`Checkpoint::open`] reads a file or folder. Its [`Config`] and [`Architecture`] give a [`Decoder`], a model
 //! as a value, from which everything else follows: the graph, the state, the parameter count. What
-//! makes embeddings and no text is an [`Encoder`], of an [`EncoderArchitecture`].
+//! makes embeddings or scores and no text is an [`Encoder`], of an [`EncoderArchitecture`].
 
 #![forbid(unsafe_code)]
 
@@ -27,12 +27,12 @@ pub use architectures::{ARCHITECTURES, Architecture, ENCODERS, EncoderArchitectu
 pub use checkpoint::{Checkpoint, CheckpointOptions, Network};
 pub use config::{Config, EncoderConfig, ExpertConfig, Multipliers, RopeConfig, Scaling};
 pub use decoder::{Decoder, DecoderOutput, Layer, Mixer, Residual, WeightTypes};
-pub use encoder::{Encoder, EncoderLayer, Positions, RelativeBias};
+pub use encoder::{Encoder, EncoderLayer, EncoderOutput, Positions, RelativeBias};
 pub use error::Error;
 pub use export::{Importance, QuantizeOptions, Quantizer};
 pub use layers::{
-    Activation, Attention, Channel, Experts, Gated, Norm, Norms, Plain, QkNorm, SelfAttention, SharedExpert,
-    Temperature,
+    Activation, Attention, Channel, ClassificationHead, Experts, Gated, Norm, Norms, Plain, QkNorm,
+    SelfAttention, SharedExpert, Temperature,
 };
 pub use mix::{MIXES, Mix, MixModel};
 pub use rope::Rope;

@@ -30,9 +30,13 @@ const WRAPPERS: &[&str] = &[
     "transformer.",    // GPT-2, Falcon
     "gpt_neox.",
     "bert.",
+    "distilbert.",
     "mpnet.",
     "roberta.",
 ];
+
+/// Heads, which stand outside of wrappers.
+const HEADS: &[&str] = &["lm_head", "classifier", "pre_classifier"];
 
 /// What a layer's tensors are called: a weight and a bias, or what GPTQ and others make of a weight.
 const LEAVES: &[&str] = &["weight", "bias", "qweight", "scales", "qzeros", "g_idx"];
@@ -83,7 +87,7 @@ impl CanonicalNames {
             .iter()
             .find_map(|table| table.iter().find_map(|(theirs, ours)| replace(ours, path, theirs)));
         match spelled {
-            Some(path) if path.starts_with("lm_head") => format!("{path}.{leaf}"),
+            Some(path) if HEADS.iter().any(|head| path.starts_with(head)) => format!("{path}.{leaf}"),
             Some(path) => format!("{}{path}.{leaf}", self.wrapper),
             None => canonical.to_string(),
         }
@@ -195,6 +199,12 @@ mod tests {
         let bert = EncoderArchitecture::from_hugging_face("BertModel").unwrap().names;
         check(bert, "bert.encoder.layer.5.attention.self.query.bias", "blk.5.attn_q.bias");
         check(bert, "embeddings.LayerNorm.bias", "token_embd_norm.bias");
+        let classifier = |name: &str| EncoderArchitecture::from_hugging_face(name).unwrap().names;
+        check(classifier("BertForSequenceClassification"), "bert.pooler.dense.weight", "cls.weight");
+        check(classifier("RobertaForSequenceClassification"), "classifier.dense.weight", "cls.weight");
+        let distilbert = classifier("DistilBertForSequenceClassification");
+        check(distilbert, "distilbert.transformer.layer.1.attention.q_lin.bias", "blk.1.attn_q.bias");
+        check(distilbert, "classifier.weight", "cls.output.weight");
     }
 
     #[test]

@@ -13,12 +13,23 @@ pub(crate) const BERT: EncoderArchitecture = EncoderArchitecture {
     examples: &["sentence-transformers/all-MiniLM-L6-v2", "BAAI/bge-small-en-v1.5"],
     gguf: "bert",
     names: &[NAMES],
+    renames: &[],
+    head: None,
     encoder: bert,
 };
 
 /// BERT with a head that fills gaps, of which embeddings make no use.
 pub(crate) const BERT_MASKED: EncoderArchitecture =
     EncoderArchitecture { hugging_face: "BertForMaskedLM", examples: &[], ..BERT };
+
+/// BERT with a head that scores texts: a layer that was its pooler, and the scores.
+pub(crate) const BERT_CLASSIFIER: EncoderArchitecture = EncoderArchitecture {
+    hugging_face: "BertForSequenceClassification",
+    examples: &["cross-encoder/ms-marco-MiniLM-L6-v2"],
+    names: &[&[("pooler.dense", "cls"), ("classifier", "cls.output")], NAMES],
+    head: Some(Unary::Tanh),
+    ..BERT
+};
 
 pub(super) const NAMES: NameTable = &[
     ("embeddings.word_embeddings", "token_embd"),
@@ -70,5 +81,6 @@ pub(super) fn with_positions_from(
         relative_bias: None,
         norm,
         layers: vec![layer; config.layers],
+        head: None,
     })
 }

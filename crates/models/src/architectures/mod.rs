@@ -2,6 +2,7 @@
 
 mod bert;
 mod cohere;
+mod distilbert;
 mod ernie4_5;
 mod exaone4;
 mod falcon;
@@ -33,12 +34,12 @@ mod smollm3;
 mod stablelm;
 mod starcoder2;
 
-use graph::ops::RopeStyle;
+use graph::ops::{RopeStyle, Unary};
 
 use crate::config::{ConfigKeys, GgufKeys};
 use crate::layout::Layout;
 use crate::names::NameTable;
-use crate::{Config, Decoder, Encoder, EncoderConfig, Error, Rope, WeightTypes};
+use crate::{ClassificationHead, Config, Decoder, Encoder, EncoderConfig, Error, Rope, WeightTypes};
 
 /// Whether a model has the weight of a name.
 pub(crate) type HasWeight<'a> = dyn Fn(&str) -> bool + 'a;
@@ -135,8 +136,12 @@ pub struct EncoderArchitecture {
     pub gguf: &'static str,
     /// The names of weights in Hugging Face files.
     pub names: &'static [NameTable],
-    /// The encoder of a configuration. The weights say whether there are token types.
-    pub encoder: fn(&Config, &EncoderConfig, &dyn WeightTypes) -> Result<Encoder, Error>,
+    /// The keys of a `config.json` that other encoders have another word for, and that word.
+    pub renames: &'static [(&'static str, &'static str)],
+    /// The function inside the head that scores texts, if the name says that there is one.
+    pub head: Option<Unary>,
+    /// The encoder of a configuration, without its head. The weights say whether there are token types.
+    pub(crate) encoder: fn(&Config, &EncoderConfig, &dyn WeightTypes) -> Result<Encoder, Error>,
 }
 
 /// Every encoder, in the order `peri list` prints.
@@ -144,15 +149,44 @@ pub const ENCODERS: &[EncoderArchitecture] = &[
     // Before RoBERTa, whose GGUF files call themselves BERTs: the first row of a name is taken.
     bert::BERT,
     bert::BERT_MASKED,
+    bert::BERT_CLASSIFIER,
+    distilbert::DISTILBERT,
+    distilbert::DISTILBERT_MASKED,
+    distilbert::DISTILBERT_CLASSIFIER,
     mpnet::MPNET,
     mpnet::MPNET_MASKED,
+    mpnet::MPNET_CLASSIFIER,
     roberta::ROBERTA,
     roberta::ROBERTA_MASKED,
+    roberta::ROBERTA_CLASSIFIER,
     roberta::XLM_ROBERTA,
     roberta::XLM_ROBERTA_MASKED,
+    roberta::XLM_ROBERTA_CLASSIFIER,
 ];
 
 impl EncoderArchitecture {
+    /// The encoder of a configuration, with its head. GGUF files name the encoder alone, so that their weights say whether
+    /// there is a head.
+    ///
+    /// # Errors
+    /// If the configuration contradicts itself.
+    pub fn build(
+        &self,
+        config: &Config,
+        own: &EncoderConfig,
+        weights: &dyn WeightTypes,
+    ) -> Result<Encoder, Error> {
+        let is_stored = |name: &str| weights.dtype(name).is_some();
+        let activation = match self.head {
+            Some(activation) => Some(Some(activation)),
+            // llama.cpp applies this function to the first layer, which its files of BERTs lack.
+            None if is_stored("cls.output.weight") => Some(is_stored("cls.weight").then_some(Unary::Tanh)),
+            None => None,
+        };
+        let head = activation.map(|activation| ClassificationHead { labels: own.labels.clone(), activation });
+        Ok(Encoder { head, ..(self.encoder)(config, own, weights)? })
+    }
+
     /// The encoder with a GGUF name.
     pub fn from_gguf(name: &str) -> Option<&'static EncoderArchitecture> {
         ENCODERS.iter().find(|encoder| encoder.gguf == name)

@@ -1,7 +1,10 @@
 //! MPNet: BERT with relative positions beside the learned ones, and without token types.
 
+use graph::ops::Unary;
+
 use super::EncoderArchitecture;
 use super::bert::{self, with_positions_from};
+use super::roberta;
 use crate::encoder::{Encoder, RelativeBias};
 use crate::names::NameTable;
 use crate::{Config, EncoderConfig, Error, WeightTypes};
@@ -12,6 +15,8 @@ pub(crate) const MPNET: EncoderArchitecture = EncoderArchitecture {
     examples: &[],
     gguf: "mpnet",
     names: &[NAMES, bert::NAMES],
+    renames: &[],
+    head: None,
     encoder: mpnet,
 };
 
@@ -19,6 +24,15 @@ pub(crate) const MPNET: EncoderArchitecture = EncoderArchitecture {
 pub(crate) const MPNET_MASKED: EncoderArchitecture = EncoderArchitecture {
     hugging_face: "MPNetForMaskedLM",
     examples: &["sentence-transformers/all-mpnet-base-v2"],
+    ..MPNET
+};
+
+/// MPNet with a head that scores texts.
+pub(crate) const MPNET_CLASSIFIER: EncoderArchitecture = EncoderArchitecture {
+    hugging_face: "MPNetForSequenceClassification",
+    examples: &[],
+    names: &[roberta::HEAD, NAMES, bert::NAMES],
+    head: Some(Unary::Tanh),
     ..MPNET
 };
 

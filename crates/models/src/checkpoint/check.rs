@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use tensor::{DType, Tensor};
 
 use crate::stored::{Names, Stored, describe, read};
-use crate::{Config, DecoderOutput, Error, Network};
+use crate::{Config, DecoderOutput, EncoderOutput, Error, Network};
 
 /// Checks that each weight the graph will declare is there and has its shape. Gives the names of those.
 pub(super) fn check_weights(
@@ -27,7 +27,10 @@ pub(super) fn check_weights(
     }
     let graph = match network {
         Network::Decoder(decoder) => decoder.build(DecoderOutput::Logits, "check", types, 16, DType::F32)?,
-        Network::Encoder(encoder) => encoder.build("check", types)?,
+        Network::Encoder(encoder) => {
+            let output = encoder.head.as_ref().map_or(EncoderOutput::Hidden, |_| EncoderOutput::Logits);
+            encoder.build(output, "check", types)?
+        }
     };
     let mut taken = HashSet::new();
     for (_, node) in graph.nodes() {

@@ -28,7 +28,10 @@ use crate::layout::Layout;
 use crate::names::CanonicalNames;
 use crate::stored::gptq::Layer;
 use crate::stored::{Names, Stored, TensorReader, is_plain};
-use crate::{Config, Decoder, DecoderOutput, Encoder, Error, QuantizeOptions, Quantizer, Rope, WeightTypes};
+use crate::{
+    Config, Decoder, DecoderOutput, Encoder, EncoderOutput, Error, QuantizeOptions, Quantizer, Rope,
+    WeightTypes,
+};
 
 /// What of a checkpoint its user decides.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -182,8 +185,20 @@ impl Checkpoint {
             Network::Decoder(decoder) => {
                 decoder.build(DecoderOutput::Hidden, "decoder", &self.types(), page_size, cache_dtype)
             }
-            Network::Encoder(encoder) => encoder.build("encoder", &self.types()),
+            Network::Encoder(encoder) => encoder.build(EncoderOutput::Hidden, "encoder", &self.types()),
         };
+        graph.map_err(|error| error.naming(|name| self.name_in_files(name)))
+    }
+
+    /// The graph of the logits of a batch of texts; see [`Encoder::build`].
+    ///
+    /// # Errors
+    /// If the model has no classification head, or a weight is missing.
+    pub fn classifier_graph(&self) -> Result<graph::Graph, Error> {
+        let Network::Encoder(encoder @ Encoder { head: Some(_), .. }) = &self.network else {
+            return Err(Error::NotAClassifier { name: self.config.architecture.clone() });
+        };
+        let graph = encoder.build(EncoderOutput::Logits, "classifier", &self.types());
         graph.map_err(|error| error.naming(|name| self.name_in_files(name)))
     }
 
@@ -414,7 +429,7 @@ fn encoder(
     let config = description.config(types.describe("token_embd.weight"))?;
     let own = description.encoder_config()?;
     Layout::new(reader.weights, names).split_stacked_attention(&config)?;
-    let encoder = (architecture.encoder)(&config, &own, &Names { reader, names, dtype: None })?;
+    let encoder = architecture.build(&config, &own, &Names { reader, names, dtype: None })?;
     Ok((config, Network::Encoder(encoder), false))
 }
 

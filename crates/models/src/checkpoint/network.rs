@@ -5,14 +5,14 @@ use tensor::DType;
 use weights::GptqConfig;
 
 use crate::architectures::{Architecture, EncoderArchitecture};
-use crate::{Config, Decoder, Encoder, EncoderConfig, Error, Rope, WeightTypes};
+use crate::{ClassificationHead, Config, Decoder, Encoder, EncoderConfig, Error, Rope, WeightTypes};
 
 /// The model of a checkpoint.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Network {
     /// It makes text.
     Decoder(Decoder),
-    /// It makes embeddings.
+    /// It makes embeddings, or scores.
     Encoder(Encoder),
 }
 
@@ -38,7 +38,7 @@ impl Network {
         let network = match EncoderArchitecture::from_hugging_face(&architecture) {
             Some(encoder) => {
                 let own = EncoderConfig::from_hugging_face(source, json)?;
-                Network::Encoder((encoder.encoder)(&config, &own, &types)?)
+                Network::Encoder(encoder.build(&config, &own, &types)?)
             }
             None => {
                 let architecture = Architecture::from_hugging_face(&architecture)?;
@@ -54,6 +54,14 @@ impl Network {
         match self {
             Network::Decoder(decoder) => decoder.context_length,
             Network::Encoder(encoder) => encoder.context_length(),
+        }
+    }
+
+    /// The head that scores texts, if it has one.
+    pub fn head(&self) -> Option<&ClassificationHead> {
+        match self {
+            Network::Decoder(_) => None,
+            Network::Encoder(encoder) => encoder.head.as_ref(),
         }
     }
 

@@ -21,9 +21,9 @@ const DERIVED: &[&str] = &[
 /// In names of tensors of the half of a model that sees, of which we run the other one.
 const SEEING: &[&str] = &["vision_tower.", "vision_model.", "multi_modal_projector."];
 /// What names of heads of encoders begin with, after those of wrappers: tasks that are not ours.
-const HEADS: &[&str] = &["cls.", "pooler.", "lm_head.", "classifier."];
+const HEADS: &[&str] = &["cls.", "pooler.", "lm_head.", "classifier.", "vocab_"];
 /// Wrappers of encoders.
-const WRAPPERS: &[&str] = &["bert.", "roberta.", "mpnet."];
+const WRAPPERS: &[&str] = &["bert.", "distilbert.", "roberta.", "mpnet."];
 
 /// The tensors of the files that are neither among the weights that are `taken`, by canonical name, nor known to mean
 /// nothing here; sorted.

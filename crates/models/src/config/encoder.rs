@@ -1,12 +1,15 @@
 //! What configurations say of encoders, beside what they say of every model.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
+use serde_json::Value;
 use weights::Metadata;
 
 use crate::Error;
 
 /// What a checkpoint says about its encoder, for GGUF metadata and Hugging Face `config.json`.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct EncoderConfig {
     /// `eps` of the layer norms.
     pub norm_eps: f32,
@@ -16,7 +19,12 @@ pub struct EncoderConfig {
     pub padding: Option<usize>,
     /// Buckets of relative positions.
     pub buckets: usize,
+    /// The names of the labels that a classification head scores.
+    pub labels: Vec<String>,
 }
+
+/// More labels than this are no model but a damaged or hostile file.
+const MAX_LABELS: usize = 1 << 16;
 
 /// The keys we read. Absent ones have the defaults that `transformers` gives a BERT.
 #[derive(Deserialize)]
@@ -31,6 +39,8 @@ struct File {
     position_embedding_type: Option<String>,
     #[serde(default)]
     is_decoder: bool,
+    id2label: Option<BTreeMap<usize, Value>>,
+    num_labels: Option<usize>,
 }
 
 fn default_eps() -> f32 {
@@ -61,7 +71,9 @@ impl EncoderConfig {
         if let Some(kind) = file.position_embedding_type.filter(|kind| kind != "absolute") {
             return Err(error(format!("positions of the kind `{kind}` are not supported; known: absolute")));
         }
+        let labels = labels(file.id2label.unwrap_or_default(), file.num_labels).map_err(error)?;
         let config = EncoderConfig {
+            labels,
             norm_eps: file.layer_norm_eps,
             token_types: file.type_vocab_size,
             padding: file.pad_token_id,
@@ -83,7 +95,11 @@ impl EncoderConfig {
                 "`{causal}` is true: encoders that attend to earlier tokens alone are not supported"
             )));
         }
+        let labels = metadata.optional::<Vec<&str>>(&format!("{architecture}.classifier.output_labels"))?;
         let config = EncoderConfig {
+            // As in llama.cpp: files of rerankers need not name their one label.
+            labels: labels
+                .map_or_else(|| unnamed(1), |labels| labels.into_iter().map(str::to_string).collect()),
             norm_eps: metadata.required::<f32>(&format!("{architecture}.attention.layer_norm_epsilon"))?,
             token_types: metadata.optional::<usize>("tokenizer.ggml.token_type_count")?.unwrap_or(1),
             // Tables of positions start with the first that is used.
@@ -105,6 +121,27 @@ impl EncoderConfig {
     }
 }
 
+/// The names of labels by their number. If there are others than `count`, `transformers` leaves them out.
+fn labels(named: BTreeMap<usize, Value>, count: Option<usize>) -> Result<Vec<String>, String> {
+    let found = if named.is_empty() { count.unwrap_or(2) } else { count.unwrap_or(named.len()) };
+    if found == 0 || found > MAX_LABELS {
+        return Err(format!("there are {found} labels, expected 1 to {MAX_LABELS}"));
+    }
+    if found != named.len() {
+        return Ok(unnamed(found));
+    }
+    if let Some(missing) = (0..found).find(|number| !named.contains_key(number)) {
+        return Err(format!("`id2label` has {found} labels, but no label {missing}"));
+    }
+    let text = |label: Value| label.as_str().map_or_else(|| label.to_string(), str::to_string);
+    Ok(named.into_values().map(text).collect())
+}
+
+/// Labels as `transformers` names them.
+fn unnamed(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("LABEL_{number}")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,7 +154,15 @@ mod tests {
         let roberta = r#"{"layer_norm_eps": 1e-05, "pad_token_id": 1, "type_vocab_size": 1}"#;
         let roberta = read(roberta).unwrap();
         assert_eq!((roberta.norm_eps, roberta.padding, roberta.token_types), (1e-5, Some(1), 1));
+        assert_eq!(bert.labels, ["LABEL_0", "LABEL_1"]);
+        let labels = |json: &str| read(json).unwrap().labels;
+        assert_eq!(labels(r#"{"id2label": {"1": "b", "0": "a", "2": 7}}"#), ["a", "b", "7"]);
+        assert_eq!(labels(r#"{"id2label": {"0": "a", "1": "b"}, "num_labels": 1}"#), ["LABEL_0"]);
         for (json, message) in [
+            (r#"{"id2label": {"0": "a", "2": "b"}}"#, "`id2label` has 2 labels, but no label 1"),
+            (r#"{"id2label": {"zero": "a"}}"#, "expected key to be a number"),
+            (r#"{"num_labels": 0}"#, "there are 0 labels"),
+            (r#"{"num_labels": 99999999999}"#, "there are 99999999999 labels"),
             (r#"{"position_embedding_type": "relative_key"}"#, "positions of the kind `relative_key`"),
             (r#"{"is_decoder": true}"#, "`is_decoder` is true"),
             (r#"{"layer_norm_eps": -1}"#, "the norm's eps is -1"),

@@ -1,7 +1,7 @@
 //! A configuration in the keys of GGUF metadata: the inverse of [`Config::from_gguf`].
 
 use graph::ops::RopeStyle;
-use weights::{MetaValue, Metadata};
+use weights::{MetaValue, Metadata, Strings};
 
 use super::refusal;
 use crate::{
@@ -213,9 +213,13 @@ fn encoder_keys(
     }
     metadata.insert(format!("{gguf}.attention.causal"), false);
     metadata.insert("tokenizer.ggml.token_type_count", encoder.token_types.unwrap_or(1) as u32);
+    if let Some(head) = &encoder.head {
+        let labels: Strings = head.labels.iter().collect();
+        metadata.insert(format!("{gguf}.classifier.output_labels"), labels);
+    }
     let read = Config::from_gguf(&metadata, config.vocab)?;
     let architecture = EncoderArchitecture::from_gguf(gguf).expect("a name of the table");
-    let found = (architecture.encoder)(&read, &EncoderConfig::from_gguf(&metadata)?, checkpoint)?;
+    let found = architecture.build(&read, &EncoderConfig::from_gguf(&metadata)?, checkpoint)?;
     let positions = Positions { rows: encoder.context_length(), first: 0 };
     if found != (Encoder { positions, ..encoder.clone() }) {
         let message =

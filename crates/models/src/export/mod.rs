@@ -147,7 +147,7 @@ fn known_tensors(checkpoint: &Checkpoint) -> Vec<ExportTensor> {
     let is_encoder = matches!(checkpoint.network, Network::Encoder(_));
     let mut tensors = Vec::new();
     for (name, stored) in checkpoint.canonical_names() {
-        // An encoder's own head is for other tasks.
+        // An encoder's own vocabulary head is for other tasks.
         let is_known = names_weight(name) && !(is_encoder && name.starts_with("output."));
         if is_known && !unused.contains(&stored[..]) {
             let tensor = checkpoint.weights().get(stored).expect("a name of the weights");
@@ -173,8 +173,16 @@ fn known_tensors(checkpoint: &Checkpoint) -> Vec<ExportTensor> {
 
 /// Whether a name is one of GGUF's.
 fn names_weight(name: &str) -> bool {
-    const GLOBAL: &[&str] =
-        &["token_embd", "output", "output_norm", "position_embd", "token_types", "token_embd_norm"];
+    const GLOBAL: &[&str] = &[
+        "token_embd",
+        "output",
+        "output_norm",
+        "position_embd",
+        "token_types",
+        "token_embd_norm",
+        "cls",
+        "cls.output",
+    ];
     name.starts_with("blk.")
         || name
             .rsplit_once('.')

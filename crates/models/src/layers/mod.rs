@@ -2,6 +2,7 @@
 
 mod attention;
 mod channel;
+mod classification;
 mod experts;
 mod norm;
 mod self_attention;
@@ -13,6 +14,7 @@ use tensor::{DType, Tensor};
 
 pub use attention::{Attention, QkNorm};
 pub use channel::{Activation, Channel, Gated, Plain};
+pub use classification::ClassificationHead;
 pub use experts::{Experts, SharedExpert};
 pub use norm::{Norm, Norms};
 pub use self_attention::SelfAttention;

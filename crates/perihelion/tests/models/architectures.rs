@@ -291,7 +291,16 @@ const WIDER: usize = 16;
 pub(crate) fn widen(folder: &Path, target: &Path) {
     let config = std::fs::read_to_string(folder.join("config.json")).unwrap();
     let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
-    for key in ["hidden_size", "n_embd", "head_dim", "intermediate_size", "n_inner", "ffn_hidden_size"] {
+    for key in [
+        "hidden_size",
+        "n_embd",
+        "head_dim",
+        "intermediate_size",
+        "n_inner",
+        "ffn_hidden_size",
+        "dim",
+        "hidden_dim",
+    ] {
         if let Some(size) = config[key].as_u64() {
             config[key] = (size * WIDER as u64).into();
         }
@@ -302,9 +311,10 @@ pub(crate) fn widen(folder: &Path, target: &Path) {
         // Tables have as many rows as there are tokens or positions, norms of each head as many as heads.
         let rows = ["embed", "word_", "wte", "wpe", "position", "token_type", "lm_head", "q_norm", "k_norm"];
         let mut shape = tensor.shape().to_vec();
+        let is_of_labels = name.starts_with("classifier.") && !name.contains("dense");
         let is_fixed = match shape.len() {
-            2 => rows.iter().any(|part| name.contains(part)),
-            _ => name.contains("lm_head"),
+            2 => is_of_labels || rows.iter().any(|part| name.contains(part)),
+            _ => is_of_labels || name.contains("lm_head"),
         };
         let fixed = usize::from(is_fixed);
         shape.iter_mut().skip(fixed).for_each(|dim| *dim *= WIDER);

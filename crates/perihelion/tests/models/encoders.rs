@@ -29,6 +29,8 @@ struct Golden {
     tokens: Vec<u32>,
     /// f32[tokens, hidden]
     hidden: Vec<f32>,
+    /// f32[labels] of a model with a classification head, and the types of the tokens that it is for.
+    logits: Option<(Vec<f32>, Vec<u32>)>,
 }
 
 fn goldens() -> Vec<Golden> {
@@ -40,11 +42,13 @@ fn goldens() -> Vec<Golden> {
 impl Golden {
     fn open(folder: PathBuf) -> Golden {
         let expected = Weights::open(&folder.join("hidden.safetensors")).unwrap();
-        let tensor = |name: &str| expected.get(name).unwrap();
+        let ids = |tensor: &Tensor| tensor.to_vec::<i32>().into_iter().map(|id| id as u32).collect();
+        let types = expected.get("token_types").map(ids);
         Golden {
             name: folder.file_name().unwrap().to_string_lossy().into_owned(),
-            tokens: tensor("tokens").to_vec::<i32>().into_iter().map(|token| token as u32).collect(),
-            hidden: tensor("hidden").to_f32_vec(),
+            tokens: ids(expected.get("tokens").unwrap()),
+            hidden: expected.get("hidden").unwrap().to_f32_vec(),
+            logits: expected.get("logits").map(Tensor::to_f32_vec).zip(types),
             folder,
         }
     }
@@ -71,11 +75,33 @@ fn load(checkpoint: &Checkpoint, threads: usize) -> Model {
 
 /// The hidden states of some texts.
 fn run(model: &Model, texts: &[&[u32]]) -> Vec<f32> {
+    model.execute(&inputs(texts)).unwrap()[0].to_vec::<f32>()
+}
+
+fn inputs(texts: &[&[u32]]) -> Vec<Buffer> {
     let tokens = texts.concat();
     let offsets: Vec<u32> =
         (0..=texts.len()).map(|n| texts[..n].iter().map(|text| text.len() as u32).sum()).collect();
-    let inputs = [Buffer::from_slice([tokens.len()], &tokens), Buffer::from_slice([offsets.len()], &offsets)];
+    vec![Buffer::from_slice([tokens.len()], &tokens), Buffer::from_slice([offsets.len()], &offsets)]
+}
+
+/// The logits of some texts, each the first tokens of the golden.
+fn logits(checkpoint: &Checkpoint, golden: &Golden, threads: usize, lengths: &[usize]) -> Vec<f32> {
+    let graph = checkpoint.classifier_graph().unwrap();
+    let model = session(threads).load(&graph, &|name: &str| checkpoint.tensor(name).unwrap()).unwrap();
+    let firsts = |ids: &'_ [u32]| lengths.iter().flat_map(|&length| ids[..length].to_vec()).collect();
+    let texts: Vec<&[u32]> = lengths.iter().map(|&length| &golden.tokens[..length]).collect();
+    let mut inputs = inputs(&texts);
+    if checkpoint.encoder().unwrap().reads_token_types() {
+        let types: Vec<u32> = firsts(&golden.logits.as_ref().unwrap().1);
+        inputs.push(Buffer::from_slice([types.len()], &types));
+    }
     model.execute(&inputs).unwrap()[0].to_vec::<f32>()
+}
+
+/// The goldens of models with heads.
+fn classifiers() -> Vec<Golden> {
+    goldens().into_iter().filter(|golden| golden.logits.is_some()).collect()
 }
 
 fn worst(got: &[f32], expected: &[f32]) -> f32 {
@@ -101,6 +127,33 @@ fn hidden_states_match_pytorch() {
     }
 }
 
+/// Each text has the same logits alone and among others, on one thread and on four.
+#[test]
+fn logits_match_pytorch_in_every_batch() {
+    for golden in classifiers() {
+        let (expected, _) = golden.logits.as_ref().unwrap();
+        let whole = golden.tokens.len();
+        for (name, checkpoint) in golden.checkpoints() {
+            let labels = checkpoint.network.head().unwrap().labels.len();
+            let alone = logits(&checkpoint, &golden, 1, &[whole]);
+            let worst = worst(&alone, expected);
+            eprintln!("{name}: largest relative difference {worst:.1e}");
+            assert!(
+                worst <= BOUND && alone.len() == labels,
+                "{name}: a logit is off by {worst} of the largest"
+            );
+            for (threads, lengths) in [(1, vec![3, whole, 1]), (4, [vec![whole], vec![40; 62]].concat())] {
+                let place = lengths.iter().position(|&length| length == whole).unwrap();
+                let all = logits(&checkpoint, &golden, threads, &lengths);
+                assert_eq!(bits(&all[place * labels..][..labels]), bits(&alone), "{name}, {threads} threads");
+            }
+        }
+    }
+    let golden = &goldens().into_iter().find(|golden| golden.name == "bert").unwrap();
+    let error = golden.checkpoints()[0].1.classifier_graph().unwrap_err().to_string();
+    assert_eq!(error, "BertModel has no classification head: it makes no scores");
+}
+
 /// BERT, RoBERTa and XLM-R become the tensors that llama.cpp's tools make of them, and compute the same.
 #[test]
 fn encoders_written_as_gguf_compute_the_same() {
@@ -109,9 +162,9 @@ fn encoders_written_as_gguf_compute_the_same() {
         let source = open(&golden.folder.join("model.safetensors"));
         let written = written_as_gguf(&golden.name, &source, &golden.folder, "f32");
         let refusal = match &golden.name[..] {
-            "mpnet" | "mpnet_masked" => Some("llama.cpp has no architecture for MPNet"),
-            // An activation that is not the family's.
-            "bert_masked" => Some("has no key in GGUF files"),
+            "mpnet" | "mpnet_masked" | "mpnet_classifier" => Some("llama.cpp has no architecture for MPNet"),
+            // An activation that is not the family's, or not that of heads.
+            "bert_masked" | "distilbert_masked" | "distilbert_classifier" => Some("has no key in GGUF files"),
             _ => None,
         };
         if let Some(refusal) = refusal {
@@ -123,6 +176,11 @@ fn encoders_written_as_gguf_compute_the_same() {
         let hidden = run(&load(&open(&path), 2), &[&golden.tokens]);
         let off = worst(&hidden, &golden.hidden);
         assert!(off <= BOUND, "{}: a hidden state is off by {off} of the largest", golden.name);
+        if let Some((expected, _)) = &golden.logits {
+            let off = worst(&logits(&open(&path), &golden, 2, &[golden.tokens.len()]), expected);
+            assert!(off <= BOUND, "{}: a logit is off by {off} of the largest", golden.name);
+            assert_eq!(open(&path).network.head(), source.network.head());
+        }
         let beside = golden.folder.join("model.gguf");
         if beside.exists() {
             let (expected, written) = (Weights::open(&beside).unwrap(), Weights::open(&path).unwrap());

@@ -103,7 +103,9 @@ impl Config {
         let json =
             serde_json::from_str(json).map_err(|error| Error::config(source_name, error.to_string()))?;
         let (keys, of_text) = ConfigKeys::of_text_half(json);
-        if EncoderArchitecture::from_hugging_face(&architecture).is_some() {
+        if let Some(encoder) = EncoderArchitecture::from_hugging_face(&architecture) {
+            let mut keys = keys;
+            encoder.renames.iter().for_each(|(own, shared)| keys.rename(own, shared));
             return Config::of_keys(source_name, architecture, keys.of_family(None, None));
         }
         let family = Architecture::from_hugging_face(&architecture)?.of_text_half(of_text.as_deref());
