@@ -31,9 +31,17 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
         }
         Error::NoPooling { .. } => (MODEL, Some("choose with --pooling, or use `peri generate` for text")),
         Error::NotForText { .. } => (MODEL, Some("use `peri encode`, or choose a model that generates text")),
+        Error::NotForEmbeddings { .. } => {
+            (MODEL, Some("use `peri rerank` or `peri classify`, or choose a model that embeds"))
+        }
+        Error::NotARanker { .. } => (MODEL, Some("use `peri classify`, or choose a model that ranks")),
+        Error::Classifier { .. } => (MODEL, Some("choose another model, or correct the file")),
+        Error::TokenType { .. } => (MODEL, Some("the tokenizer and the weights are of different models")),
         Error::Embedder(_) => (USAGE, None),
         Error::EmptyText { .. } => (USAGE, Some("give texts that are not empty")),
-        Error::TextTooLong { .. } => (USAGE, Some("use --truncate to cut the last tokens")),
+        Error::TextTooLong { .. } | Error::PairTooLong { .. } => {
+            (USAGE, Some("use --truncate to cut the last tokens"))
+        }
         Error::OutOfMemory(_) => (MEMORY, None),
         Error::TooLong(_)
         | Error::Sampling(_)

@@ -9,7 +9,7 @@ use engine::devices::Platform;
 use engine::{CompileCache, InferenceSession};
 use models::Network;
 use pipelines::config::{HuggingFaceRepo, Layers, Origin, PipelineConfig};
-use pipelines::{CompiledPlan, EmbeddingModel, Machine, Plan, TextModel, Tokenizer};
+use pipelines::{ClassificationModel, CompiledPlan, EmbeddingModel, Machine, Plan, TextModel, Tokenizer};
 use tensor::Bytes;
 use weights::Weights;
 
@@ -154,11 +154,15 @@ fn fetch(plan: Plan, progress: &Progress) -> anyhow::Result<Plan> {
 }
 
 /// What is wrong with a configuration stands for itself; other errors are about a model.
-fn opened<T>(result: Result<T, pipelines::Error>) -> anyhow::Result<T> {
+fn explained<T>(result: Result<T, pipelines::Error>, context: &'static str) -> anyhow::Result<T> {
     match result {
         Err(error @ pipelines::Error::Config(_)) => Err(error.into()),
-        other => other.context("cannot open the model"),
+        other => other.context(context),
     }
+}
+
+fn opened<T>(result: Result<T, pipelines::Error>) -> anyhow::Result<T> {
+    explained(result, "cannot open the model")
 }
 
 /// The most tokens of an answer, unless there is no limit but that of the length.
@@ -182,15 +186,20 @@ pub(crate) fn pack(
     Ok(Arc::new(model.context("cannot load the model")?))
 }
 
-/// The same for an encoder.
+/// The same for an encoder, which is given back at once.
 pub(crate) fn pack_encoder(
     compiled: CompiledPlan,
     session: &InferenceSession,
     progress: &Progress,
-) -> anyhow::Result<Arc<EmbeddingModel>> {
-    let model = compiled.load_embedding(session, &mut |packed| show_packing(packed, progress));
+) -> anyhow::Result<()> {
+    let show = &mut |packed| show_packing(packed, progress);
+    let packed = if compiled.plan().is_classifier() {
+        compiled.load_classifier(session, show).map(drop)
+    } else {
+        compiled.load_embedding(session, show).map(drop)
+    };
     progress.clear();
-    Ok(Arc::new(model.context("cannot load the model")?))
+    packed.context("cannot load the model")
 }
 
 /// Compiles a model to embed, encoder or decoder, and packs its weights, with a progress bar on standard error.
@@ -199,13 +208,20 @@ pub(crate) fn embedding(
     plan: Plan,
     progress: &Progress,
 ) -> anyhow::Result<Arc<EmbeddingModel>> {
-    let show = &mut |packed| show_packing(packed, progress);
-    let model = EmbeddingModel::from_plan(session, plan, show);
+    let model = EmbeddingModel::from_plan(session, plan, &mut |packed| show_packing(packed, progress));
     progress.clear();
-    match model {
-        Err(error @ pipelines::Error::Config(_)) => Err(error.into()),
-        other => Ok(Arc::new(other.context("cannot load the model")?)),
-    }
+    explained(model.map(Arc::new), "cannot load the model")
+}
+
+/// Compiles a model to classify, and packs its weights, with a progress bar on standard error.
+pub(crate) fn classification(
+    session: &InferenceSession,
+    plan: Plan,
+    progress: &Progress,
+) -> anyhow::Result<Arc<ClassificationModel>> {
+    let model = ClassificationModel::from_plan(session, plan, &mut |packed| show_packing(packed, progress));
+    progress.clear();
+    explained(model.map(Arc::new), "cannot load the model")
 }
 
 fn show_packing(packed: engine::Progress, progress: &Progress) {

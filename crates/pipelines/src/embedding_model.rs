@@ -51,13 +51,18 @@ impl CompiledPlan {
         session: &InferenceSession,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<EmbeddingModel, Error> {
-        if self.task() == Task::Write {
-            self.checkpoint().encoder()?;
+        match self.task() {
+            Task::Embed => {}
+            Task::Write => drop(self.checkpoint().encoder()?),
+            Task::Classify => return Err(not_for_embeddings(self.checkpoint())),
         }
         // A remote model's files are asked once they are here.
         let early = self.plan().is_local().then(|| files(self.plan(), self.checkpoint())).transpose()?;
         let loaded = self.init(session, progress)?;
         let files = early.map_or_else(|| files(&loaded.plan, &loaded.checkpoint), Ok)?;
+        if loaded.checkpoint.network.head().is_some() && files.pooling.is_none() {
+            return Err(not_for_embeddings(&loaded.checkpoint));
+        }
         Ok(EmbeddingModel { loaded, files })
     }
 }
@@ -189,6 +194,10 @@ impl Hidden {
     pub(crate) fn width(&self) -> usize {
         self.width
     }
+}
+
+fn not_for_embeddings(checkpoint: &Checkpoint) -> Error {
+    Error::NotForEmbeddings { architecture: checkpoint.config.architecture.clone() }
 }
 
 /// What a model's files say of embeddings: GGUF metadata, or files in its folder.

@@ -41,6 +41,15 @@ pub enum Error {
         problem: String,
     },
 
+    /// A classifier whose files ask for scores that cannot be made.
+    #[error("{origin}: {problem}")]
+    Classifier {
+        /// The file, or the format of the metadata.
+        origin: String,
+        /// What is wrong.
+        problem: String,
+    },
+
     /// A decoder whose files do not say how to make embeddings.
     #[error(
         "{architecture} generates text, and its files name no pooling for embeddings: choose a pooling, or use a text generator"
@@ -48,6 +57,22 @@ pub enum Error {
     NoPooling {
         /// The architecture.
         architecture: String,
+    },
+
+    /// A classifier, where a model was wanted that embeds.
+    #[error("{architecture} is a classifier: it scores texts, and makes no embeddings; use a classifier")]
+    NotForEmbeddings {
+        /// The architecture.
+        architecture: String,
+    },
+
+    /// A classifier of several labels, which have no order.
+    #[error("{architecture} scores {labels} labels: ranking needs a model with one label; classify instead")]
+    NotARanker {
+        /// The architecture.
+        architecture: String,
+        /// How many labels it has.
+        labels: usize,
     },
 
     /// An encoder, where a model was wanted that writes.
@@ -79,6 +104,33 @@ pub enum Error {
         tokens: usize,
         /// The most that the model takes.
         limit: usize,
+    },
+
+    /// A pair of texts with more tokens than a model scores.
+    #[error(
+        "pair {index} (counted from 0) has {first} + {second} tokens and {around} around them, but the model takes at most \
+         {limit}: shorten or truncate it"
+    )]
+    PairTooLong {
+        /// Which of the pairs.
+        index: usize,
+        /// Tokens of the first text.
+        first: usize,
+        /// Tokens of the second.
+        second: usize,
+        /// Tokens that the model wants around them.
+        around: usize,
+        /// The most that the model takes.
+        limit: usize,
+    },
+
+    /// A token type that the model does not have: its tokenizer is of another model.
+    #[error("the tokenizer gives a token of a pair the type {token_type}, but the model has {known} types")]
+    TokenType {
+        /// The type.
+        token_type: u32,
+        /// How many the model has.
+        known: u32,
     },
 
     /// A checkpoint that cannot be quantized, or a file that cannot be written.
@@ -326,6 +378,11 @@ impl Error {
 
     pub(crate) fn embedding(origin: impl ToString, problem: impl ToString) -> Self {
         Error::Embedding { origin: origin.to_string(), problem: problem.to_string() }
+    }
+
+    /// A complaint about what a classifier's files ask for.
+    pub(crate) fn classifier(origin: impl ToString, problem: impl ToString) -> Error {
+        Error::Classifier { origin: origin.to_string(), problem: problem.to_string() }
     }
 }
 

@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod classification_model;
+mod classifier;
 mod compiled;
 pub mod config;
 mod embedder;
@@ -27,14 +29,20 @@ mod sentence_transformers;
 mod testing;
 mod text_generator;
 mod text_model;
+mod vectors;
 mod worker;
 
 pub use batch::{Batch, Slice};
+pub use classification_model::ClassificationModel;
+pub use classifier::{
+    Classification, ClassificationParameters, ClassificationRequest, ClassificationText, Classifier, Ranked,
+    Ranking, RerankRequest, ScoreActivation,
+};
 pub use compiled::CompiledPlan;
 pub use config::KVCacheStrategy;
 pub use embedder::{
-    AsyncEmbeddingStream, Embedder, EmbedderStatus, Embedding, EmbeddingParameters, EmbeddingPrompt,
-    EmbeddingRequest, EmbeddingStream, EmbeddingText, Truncate,
+    AsyncEmbeddingStream, Embedder, Embedding, EmbeddingParameters, EmbeddingPrompt, EmbeddingRequest,
+    EmbeddingStream, EmbeddingText, Truncate,
 };
 pub use embedding_model::EmbeddingModel;
 pub use error::Error;
@@ -67,3 +75,4 @@ pub use text_generator::{
     TextStream, Timings, Usage,
 };
 pub use text_model::TextModel;
+pub use vectors::BatchStatus;

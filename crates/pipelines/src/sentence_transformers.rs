@@ -11,6 +11,9 @@ use weights::Metadata;
 use crate::Error;
 use crate::pooling::Pooling;
 
+/// How GGUF numbers the pooling of models that score texts.
+pub(crate) const RANK: u32 = 4;
+
 /// What files say; `None` is silence.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct EmbeddingConfig {
@@ -38,8 +41,8 @@ struct Module {
 
 /// `sentence_bert_config.json`
 #[derive(Deserialize, Default)]
-struct Transformer {
-    max_seq_length: Option<usize>,
+pub(crate) struct Transformer {
+    pub(crate) max_seq_length: Option<usize>,
     #[serde(default)]
     do_lower_case: bool,
 }
@@ -94,8 +97,8 @@ impl EmbeddingConfig {
             Some(1) => Some(Pooling::Mean),
             Some(2) => Some(Pooling::Cls),
             Some(3) => Some(Pooling::Last),
-            Some(4) => {
-                let problem = format!("`{key}` is 4: models that rank texts are not supported");
+            Some(RANK) => {
+                let problem = format!("`{key}` is {RANK}: the model scores texts, and makes no embeddings");
                 return Err(Error::embedding("GGUF metadata", problem));
             }
             Some(other) => {
@@ -154,7 +157,7 @@ fn within(modules: &Path, folder: &Path, path: &str) -> Result<PathBuf, Error> {
 }
 
 /// A JSON file, if it is there.
-fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {
+pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {
     let bytes = match weights::read_file(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),

@@ -204,13 +204,14 @@ impl From<&pipelines::Error> for ApiError {
                 "the prompt has {tokens} tokens, but this model's maximum context length is {limit} tokens: shorten it, \
                  or start the server with a larger max_length"
             )),
-            E::TooLong(_) | E::TextTooLong { .. } => too_long(message),
+            E::TooLong(_) | E::TextTooLong { .. } | E::PairTooLong { .. } => too_long(message),
             E::Request(fields) | E::Sampling(fields) | E::Embedder(fields) => of_fields(fields),
             E::EmptyPrompt
             | E::EmptyText { .. }
             | E::UnknownToken { .. }
             | E::NoChatTemplate
             | E::NotForText { .. }
+            | E::NotARanker { .. }
             | E::NoPooling { .. } => ApiError::bad_request(message),
             E::Text(pipelines::TextError::Constraint(_)) => ApiError::invalid("constraint", message),
             E::Text(_) => ApiError::invalid("messages", message),

@@ -144,7 +144,7 @@ fn save(
     let compiled = model::compile(&session, plan)?;
     match compiled.checkpoint().network {
         Network::Decoder(_) => drop(model::pack(compiled, &session, progress)?),
-        Network::Encoder(_) => drop(model::pack_encoder(compiled, &session, progress)?),
+        Network::Encoder(_) => model::pack_encoder(compiled, &session, progress)?,
     }
     Ok(written)
 }

@@ -86,7 +86,7 @@ fn warm(arguments: &Arguments) -> anyhow::Result<Warmed> {
     let start = Instant::now();
     match compiled.checkpoint().network {
         Network::Decoder(_) => drop(model::pack(compiled, &session, &progress)?),
-        Network::Encoder(_) => drop(model::pack_encoder(compiled, &session, &progress)?),
+        Network::Encoder(_) => model::pack_encoder(compiled, &session, &progress)?,
     }
     let load = start.elapsed();
     let size = |path: PathBuf| {

@@ -2,6 +2,7 @@
 
 mod architectures;
 mod casts;
+mod classifiers;
 mod determinism;
 mod encoders;
 mod experts;

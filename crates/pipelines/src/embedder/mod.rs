@@ -1,12 +1,8 @@
-//! Vectors of texts, from any thread, blocking or async.
-//!
-//! Callers make tokens of their texts, a batch or two ahead of what they have read. A worker computes: texts come to it
-//! through a bounded queue, those of several callers together, and each vector goes back through a channel of its own.
+//! Embeddings of texts, from any thread, blocking or async.
 
 mod options;
 mod request;
 mod stream;
-mod worker;
 
 #[cfg(test)]
 mod tests;
@@ -21,14 +17,13 @@ use futures_core::Stream;
 pub use options::{EmbeddingParameters, EmbeddingPrompt, Truncate};
 pub use request::{Embedding, EmbeddingRequest, EmbeddingText};
 pub use stream::{AsyncEmbeddingStream, EmbeddingStream};
-pub use worker::EmbedderStatus;
 
 use crate::embedding_model::EmbeddingModel;
 use crate::plan::Plan;
-use crate::worker::{QUEUE, Worker};
+use crate::pooling::normalize;
+use crate::vectors::{BatchStatus, Job, Tokens, VectorModel, VectorStream, VectorWorker};
 use crate::{Error, Pooling};
 use options::Settled;
-use worker::{BatchLimits, EmbeddingWork};
 
 /// A handle to a model that embeds. Clones share the model and its thread, and texts of all of them share batches. What
 /// a text gets depends on that text and its parameters alone, to the bit: not on the others, nor on threads.
@@ -68,21 +63,43 @@ use worker::{BatchLimits, EmbeddingWork};
 /// ```
 #[derive(Debug, Clone)]
 pub struct Embedder {
-    shared: Arc<Shared>,
-    worker: Worker<EmbeddingWork>,
+    vectors: VectorWorker<EmbeddingModel>,
 }
 
-/// What handles and streams share.
-struct Shared {
-    model: Arc<EmbeddingModel>,
-    /// For what requests leave open.
-    usual: Settled,
-    max_length: usize,
-    limits: BatchLimits,
-}
+impl VectorModel for EmbeddingModel {
+    const NAME: &'static str = "embedder";
+    type Text = EmbeddingText;
+    type Settled = Settled;
+    type Output = Embedding;
 
-/// Most tokens in a batch, unless the configuration sets them: enough to keep all threads busy.
-const BATCH_TOKENS: usize = 4096;
+    fn tokens(
+        &self,
+        index: usize,
+        text: &EmbeddingText,
+        settled: &Settled,
+        limit: usize,
+    ) -> Result<Tokens, Error> {
+        text.tokens(index, self, settled, limit)
+    }
+
+    fn vectors(&self, batch: &[Job<EmbeddingModel>]) -> Result<Vec<Vec<f32>>, Error> {
+        let texts: Vec<&[u32]> = batch.iter().map(|job| &job.tokens.ids[..]).collect();
+        let hidden = self.hidden(&texts)?;
+        let vector = |(states, job): (&[f32], &Job<EmbeddingModel>)| {
+            let mut vector = job.settled.pooling.pool(states, hidden.width());
+            vector.truncate(job.settled.dimensions);
+            if job.settled.normalize {
+                normalize(&mut vector);
+            }
+            vector
+        };
+        Ok(hidden.texts().zip(batch).map(vector).collect())
+    }
+
+    fn output(vector: Vec<f32>, tokens: usize, truncated: usize) -> Embedding {
+        Embedding { vector, tokens, truncated }
+    }
+}
 
 impl Embedder {
     /// Starts a worker for a model, with the limits of its plan. `parameters` hold for what requests leave open.
@@ -115,33 +132,28 @@ impl Embedder {
         parameters: &EmbeddingParameters,
     ) -> Result<Embedder, Error> {
         let usual = Settled::of_files(&model, parameters)?;
-        let limits = BatchLimits {
-            texts: plan.memory()?.max_batch,
-            tokens: plan.asked_batch_tokens().unwrap_or(BATCH_TOKENS),
-        };
-        let max_length = plan.asked_length().unwrap_or_else(|| model.max_length());
-        let worker = Worker::spawn(EmbeddingWork::new(Arc::clone(&model), limits), QUEUE)?;
-        Ok(Embedder { shared: Arc::new(Shared { model, usual, max_length, limits }), worker })
+        let max_length = model.max_length();
+        Ok(Embedder { vectors: VectorWorker::spawn(model, plan, usual, max_length)? })
     }
 
     /// The model.
     pub fn model(&self) -> &Arc<EmbeddingModel> {
-        &self.shared.model
+        &self.vectors.shared.model
     }
 
     /// How hidden states become one vector, for requests that do not say.
     pub fn pooling(&self) -> Pooling {
-        self.shared.usual.pooling
+        self.vectors.shared.usual.pooling
     }
 
     /// Dims of the vectors, for requests that do not say.
     pub fn dimensions(&self) -> usize {
-        self.shared.usual.dimensions
+        self.vectors.shared.usual.dimensions
     }
 
     /// The most tokens of a text, those around it included.
     pub fn max_length(&self) -> usize {
-        self.shared.max_length
+        self.vectors.shared.max_length
     }
 
     /// The vectors of texts, in their order.
@@ -160,7 +172,7 @@ impl Embedder {
     pub fn stream(&self, request: impl Into<EmbeddingRequest>) -> Result<EmbeddingStream, Error> {
         let mut stream = self.submit(request.into())?;
         stream.prepare();
-        Ok(stream)
+        Ok(EmbeddingStream(stream))
     }
 
     /// As [`Embedder::stream`], without waiting.
@@ -170,7 +182,7 @@ impl Embedder {
     pub fn try_stream(&self, request: impl Into<EmbeddingRequest>) -> Result<EmbeddingStream, Error> {
         let mut stream = self.submit(request.into())?;
         stream.try_prepare()?;
-        Ok(stream)
+        Ok(EmbeddingStream(stream))
     }
 
     /// As [`Embedder::embed`], for a task. Dropping the future cancels what was not computed yet.
@@ -200,9 +212,9 @@ impl Embedder {
     /// # Errors
     /// As [`Embedder::stream`], and if the text is too long or has no tokens.
     pub fn tokenize(&self, text: &str, parameters: &EmbeddingParameters) -> Result<Vec<u32>, Error> {
-        let Shared { model, usual, max_length, .. } = &*self.shared;
-        let settled = usual.with(model, parameters)?;
-        Ok(EmbeddingText::from(text).tokens(0, model, &settled, *max_length)?.ids)
+        let shared = &*self.vectors.shared;
+        let settled = shared.usual.with(&shared.model, parameters)?;
+        Ok(EmbeddingText::from(text).tokens(0, &shared.model, &settled, shared.max_length)?.ids)
     }
 
     /// How much there is to do, and how much was done: as it was between two batches. Never waits for a batch. Groups
@@ -210,9 +222,8 @@ impl Embedder {
     ///
     /// # Errors
     /// If the thread has ended.
-    pub fn status(&self) -> Result<EmbedderStatus, Error> {
-        let (status, queued) = self.worker.status()?;
-        Ok(EmbedderStatus { waiting: status.waiting + queued, ..status })
+    pub fn status(&self) -> Result<BatchStatus, Error> {
+        self.vectors.status()
     }
 
     /// Cancels all requests, of all handles, and waits until the thread has ended.
@@ -220,18 +231,12 @@ impl Embedder {
     /// Dropping the last handle does not wait. A program that profiles its session calls this before it ends: the trace is
     /// written when the last user of the session is gone, and the thread is one.
     pub fn shutdown(self) {
-        self.worker.shutdown();
+        self.vectors.worker.shutdown();
     }
 
-    fn submit(&self, request: EmbeddingRequest) -> Result<EmbeddingStream, Error> {
+    fn submit(&self, request: EmbeddingRequest) -> Result<VectorStream<EmbeddingModel>, Error> {
         let EmbeddingRequest { texts, parameters } = request;
-        let settled = self.shared.usual.with(&self.shared.model, &parameters)?;
-        Ok(EmbeddingStream::new(Arc::clone(&self.shared), self.worker.clone(), settled, texts))
-    }
-}
-
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("limits", &self.limits).finish_non_exhaustive()
+        let shared = &self.vectors.shared;
+        Ok(self.vectors.stream(texts, shared.usual.with(&shared.model, &parameters)?))
     }
 }

@@ -45,7 +45,7 @@ pub enum EmbeddingPrompt {
 
 /// How the texts of one request become vectors: every choice made.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Settled {
+pub(crate) struct Settled {
     pub(super) pooling: Pooling,
     pub(super) normalize: bool,
     pub(super) dimensions: usize,

@@ -5,6 +5,7 @@ use super::options::{EmbeddingParameters, Truncate};
 use crate::Error;
 use crate::embedding_model::EmbeddingModel;
 use crate::tokenizer::{AddSpecial, ParseSpecial};
+use crate::vectors::Tokens;
 
 /// Texts, and how they become vectors.
 #[derive(Debug, Clone, Default)]
@@ -34,13 +35,6 @@ pub struct Embedding {
     pub tokens: usize,
     /// How many more the text has, which were left out.
     pub truncated: usize,
-}
-
-/// The tokens of a text, and how many of them were left out.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Tokens {
-    pub(super) ids: Vec<u32>,
-    pub(super) truncated: usize,
 }
 
 impl EmbeddingRequest {
@@ -75,30 +69,19 @@ impl EmbeddingText {
             EmbeddingText::Tokens(tokens) => tokens.clone(),
         };
         let tokens = match (settled.truncate, self) {
-            (Truncate::Right, _) if whole.len() <= limit => Tokens { ids: whole, truncated: 0 },
-            (Truncate::Right, EmbeddingText::Text(text)) => {
-                truncate(&whole, &encode(text, model, settled, AddSpecial::No)?, limit)
+            (Truncate::Right, EmbeddingText::Text(text)) if whole.len() > limit => {
+                Tokens::truncated(&whole, &encode(text, model, settled, AddSpecial::No)?, limit)
             }
-            (Truncate::Right, EmbeddingText::Tokens(_)) => truncate(&whole, &whole, limit),
-            (Truncate::Never, _) => Tokens { ids: whole, truncated: 0 },
+            (Truncate::Right, EmbeddingText::Tokens(_)) => Tokens::truncated(&whole, &whole, limit),
+            (Truncate::Right, EmbeddingText::Text(_)) | (Truncate::Never, _) => {
+                Tokens { ids: whole, ..Tokens::default() }
+            }
         };
-        tokens.check(index, limit, model.checkpoint().network.vocab())?;
+        if tokens.ids.len() > limit {
+            return Err(Error::TextTooLong { index, tokens: tokens.ids.len(), limit });
+        }
+        tokens.check(index, model.checkpoint().network.vocab())?;
         Ok(tokens)
-    }
-}
-
-impl Tokens {
-    fn check(&self, index: usize, limit: usize, vocab: usize) -> Result<(), Error> {
-        if self.ids.is_empty() {
-            return Err(Error::EmptyText { index });
-        }
-        if self.ids.len() > limit {
-            return Err(Error::TextTooLong { index, tokens: self.ids.len(), limit });
-        }
-        match self.ids.iter().find(|&&token| token as usize >= vocab) {
-            Some(&token) => Err(Error::UnknownToken { token, vocab }),
-            None => Ok(()),
-        }
     }
 }
 
@@ -109,18 +92,6 @@ fn encode(text: &str, model: &EmbeddingModel, settled: &Settled, add: AddSpecial
         (_, true) => encode(&format!("{}{text}", settled.prompt).to_lowercase())?,
         (false, false) => encode(&format!("{}{text}", settled.prompt))?,
     })
-}
-
-/// The first tokens of a text, and all of those around it: `whole` holds both, `text` the text's alone.
-fn truncate(whole: &[u32], text: &[u32], limit: usize) -> Tokens {
-    let around = whole.len() - text.len().min(whole.len());
-    let before = (0..=around).find(|&start| whole[start..].starts_with(text));
-    // Where the text cannot be told from what is around it, there is nothing to keep.
-    let (before, around) = before.map_or((0, 0), |before| (before, around));
-    let kept = limit.saturating_sub(around).min(whole.len() - around);
-    let behind = &whole[whole.len() - (around - before)..];
-    let ids = [&whole[..before + kept], behind].concat();
-    Tokens { truncated: whole.len() - ids.len(), ids }
 }
 
 impl From<String> for EmbeddingText {
@@ -188,24 +159,5 @@ impl<T: Clone + Into<EmbeddingText>> From<&Vec<T>> for EmbeddingRequest {
 impl<T: Clone + Into<EmbeddingText>, const N: usize> From<&[T; N]> for EmbeddingRequest {
     fn from(texts: &[T; N]) -> EmbeddingRequest {
         EmbeddingRequest::from(&texts[..])
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn truncation_keeps_what_is_around() {
-        let check = |whole: &[u32], text: &[u32], limit, expected: &[u32]| {
-            let tokens = truncate(whole, text, limit);
-            assert_eq!(tokens.ids, expected);
-            assert_eq!(tokens.truncated, whole.len() - expected.len());
-        };
-        check(&[101, 7, 8, 9, 102], &[7, 8, 9], 4, &[101, 7, 8, 102]);
-        check(&[101, 7, 8, 9, 102], &[7, 8, 9], 2, &[101, 102]);
-        check(&[7, 8, 9, 5], &[7, 8, 9], 3, &[7, 8, 5]);
-        check(&[7, 8, 9], &[7, 8, 9], 2, &[7, 8]);
-        check(&[4, 7, 8, 9], &[7, 8, 6], 3, &[4, 7, 8]);
     }
 }

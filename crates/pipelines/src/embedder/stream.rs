@@ -1,151 +1,27 @@
-//! Vectors as they are made: an iterator for threads, a stream for tasks.
+//! Embeddings as they are made: an iterator for threads, a stream for tasks.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use async_channel::Receiver;
 use futures_core::Stream;
 
-use super::request::{Embedding, EmbeddingText, Tokens};
-use super::worker::{EmbeddingWork, Job};
-use super::{Settled, Shared};
+use super::request::Embedding;
 use crate::Error;
-use crate::worker::Worker;
-
-/// Batches of tokens that are made ahead of what was read: while one is computed, the next one waits.
-const BATCHES_AHEAD: usize = 2;
+use crate::embedding_model::EmbeddingModel;
+use crate::vectors::{AsyncVectorStream, VectorStream};
 
 /// The vectors of a request's texts, in their order, for a thread that may wait. A text that has none is an error by
 /// itself, and the others go on. Dropping the stream cancels what was not computed yet.
 #[derive(Debug)]
-pub struct EmbeddingStream {
-    shared: Arc<Shared>,
-    worker: Worker<EmbeddingWork>,
-    settled: Arc<Settled>,
-    /// Those that are no tokens yet.
-    texts: std::vec::IntoIter<EmbeddingText>,
-    next_index: usize,
-    /// Those that are, until there are enough for a batch.
-    group: Vec<Job>,
-    group_tokens: usize,
-    /// What becomes of the texts before `texts`, and the tokens of those.
-    answers: VecDeque<Answer>,
-    tokens_ahead: usize,
-}
+pub struct EmbeddingStream(pub(super) VectorStream<EmbeddingModel>);
 
 /// The same for a task, on any runtime. Texts become tokens one by one, so that other tasks get their turn.
-pub struct AsyncEmbeddingStream {
-    stream: EmbeddingStream,
-    submitting: Option<Submitting>,
-}
-
-/// The next step of a stream after it tokenized some texts.
-enum Prepared {
-    /// Submit these texts, if any.
-    Next(Vec<Job>),
-    /// Submit nothing: enough texts are queued, or none are left.
-    Enough,
-}
-
-/// A group that waits for room in the queue.
-type Submitting = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
-
-/// Where a vector comes from; pinned while it is waited for.
-type Awaited = Receiver<Result<Vec<f32>, Error>>;
-
-/// What becomes of a text.
 #[derive(Debug)]
-enum Answer {
-    Refused(Error),
-    Awaited { vector: Pin<Box<Awaited>>, tokens: usize, truncated: usize },
-}
+pub struct AsyncEmbeddingStream(AsyncVectorStream<EmbeddingModel>);
 
-impl EmbeddingStream {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        worker: Worker<EmbeddingWork>,
-        settled: Settled,
-        texts: Vec<EmbeddingText>,
-    ) -> EmbeddingStream {
-        EmbeddingStream {
-            shared,
-            worker,
-            settled: Arc::new(settled),
-            texts: texts.into_iter(),
-            next_index: 0,
-            group: Vec::new(),
-            group_tokens: 0,
-            answers: VecDeque::new(),
-            tokens_ahead: 0,
-        }
-    }
-
-    /// Makes tokens of texts and hands them in until enough is on its way. Waits while the queue is full.
-    pub(super) fn prepare(&mut self) {
-        while let Prepared::Next(group) = self.prepare_one() {
-            if !group.is_empty() {
-                self.worker.submit(group);
-            }
-        }
-    }
-
-    /// As [`EmbeddingStream::prepare`], for the first texts of a stream.
-    ///
-    /// # Errors
-    /// [`Error::Busy`] if the queue is full.
-    pub(super) fn try_prepare(&mut self) -> Result<(), Error> {
-        while let Prepared::Next(group) = self.prepare_one() {
-            if !group.is_empty() {
-                self.worker.try_submit(group)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes tokens of the next text. Gives the texts to hand in once a batch is full or nothing comes after them.
-    fn prepare_one(&mut self) -> Prepared {
-        let limits = self.shared.limits;
-        if self.answers.len() >= BATCHES_AHEAD.saturating_mul(limits.texts)
-            || self.tokens_ahead >= BATCHES_AHEAD.saturating_mul(limits.tokens)
-        {
-            return Prepared::Enough;
-        }
-        let Some(text) = self.texts.next() else { return Prepared::Enough };
-        let index = self.next_index;
-        self.next_index += 1;
-        match text.tokens(index, &self.shared.model, &self.settled, self.shared.max_length) {
-            Ok(tokens) => self.await_vector(tokens),
-            Err(error) => self.answers.push_back(Answer::Refused(error)),
-        }
-        let full = self.group.len() >= limits.texts || self.group_tokens >= limits.tokens;
-        if !full && self.texts.len() > 0 {
-            return Prepared::Next(Vec::new());
-        }
-        self.group_tokens = 0;
-        Prepared::Next(std::mem::take(&mut self.group))
-    }
-
-    fn await_vector(&mut self, Tokens { ids, truncated }: Tokens) {
-        let (reply, vector) = async_channel::bounded(1);
-        let tokens = ids.len();
-        self.group_tokens += tokens;
-        self.tokens_ahead += tokens;
-        self.group.push(Job { tokens: ids, settled: Arc::clone(&self.settled), reply });
-        self.answers.push_back(Answer::Awaited { vector: Box::pin(vector), tokens, truncated });
-    }
-
-    /// The answer to the first text, which has come.
-    fn take(&mut self, received: Option<Result<Vec<f32>, Error>>) -> Option<Result<Embedding, Error>> {
-        match self.answers.pop_front()? {
-            Answer::Refused(error) => Some(Err(error)),
-            Answer::Awaited { tokens, truncated, .. } => {
-                self.tokens_ahead -= tokens;
-                let vector = received.unwrap_or_else(|| Err(self.worker.error()));
-                Some(vector.map(|vector| Embedding { vector, tokens, truncated }))
-            }
-        }
+impl AsyncEmbeddingStream {
+    pub(super) fn new(stream: VectorStream<EmbeddingModel>) -> AsyncEmbeddingStream {
+        AsyncEmbeddingStream(AsyncVectorStream::new(stream))
     }
 }
 
@@ -153,75 +29,24 @@ impl Iterator for EmbeddingStream {
     type Item = Result<Embedding, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.prepare();
-        let received = match self.answers.front() {
-            Some(Answer::Awaited { vector, .. }) => vector.recv_blocking().ok(),
-            Some(Answer::Refused(_)) | None => None,
-        };
-        self.take(received)
+        self.0.next()
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.answers.len() + self.texts.len();
-        (left, Some(left))
+        self.0.size_hint()
     }
 }
 
 impl ExactSizeIterator for EmbeddingStream {}
 
-impl AsyncEmbeddingStream {
-    pub(super) fn new(stream: EmbeddingStream) -> AsyncEmbeddingStream {
-        AsyncEmbeddingStream { stream, submitting: None }
-    }
-
-    /// Makes tokens of one more text, unless the texts before wait for room in the queue. Tells whether there is more
-    /// to do at once.
-    fn prepare(&mut self, context: &mut Context<'_>) -> bool {
-        if let Some(submitting) = &mut self.submitting {
-            if submitting.as_mut().poll(context).is_pending() {
-                return false;
-            }
-            self.submitting = None;
-        }
-        match self.stream.prepare_one() {
-            Prepared::Enough => false,
-            Prepared::Next(group) => {
-                if !group.is_empty() {
-                    let worker = self.stream.worker.clone();
-                    self.submitting = Some(Box::pin(async move { worker.submit_async(group).await }));
-                }
-                true
-            }
-        }
-    }
-}
-
-impl std::fmt::Debug for AsyncEmbeddingStream {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("AsyncEmbeddingStream").field(&self.stream).finish()
-    }
-}
-
 impl Stream for AsyncEmbeddingStream {
     type Item = Result<Embedding, Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let more = self.prepare(context);
-        let stream = &mut self.stream;
-        let received = match stream.answers.front_mut() {
-            Some(Answer::Awaited { vector, .. }) => {
-                let polled = vector.as_mut().poll_next(context);
-                if more && polled.is_pending() {
-                    context.waker().wake_by_ref();
-                }
-                ready!(polled)
-            }
-            Some(Answer::Refused(_)) | None => None,
-        };
-        Poll::Ready(stream.take(received))
+        Pin::new(&mut self.0).poll_next(context)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.stream.size_hint()
+        self.0.size_hint()
     }
 }

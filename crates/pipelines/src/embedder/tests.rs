@@ -32,7 +32,7 @@ fn start() -> Embedder {
 }
 
 /// Asks until it is so: the counters are those between two batches.
-fn wait_until(embedder: &Embedder, what: &str, so: impl Fn(EmbedderStatus) -> bool) -> EmbedderStatus {
+fn wait_until(embedder: &Embedder, what: &str, so: impl Fn(BatchStatus) -> bool) -> BatchStatus {
     for _ in 0..2000 {
         let status = embedder.status().unwrap();
         if so(status) {
@@ -51,7 +51,7 @@ fn texts(count: usize) -> Vec<String> {
 /// Keeps the embedder from its work until what is given back is dropped.
 fn hold(embedder: &Embedder) -> Sender<()> {
     let (holder, held) = async_channel::bounded(1);
-    embedder.worker.act(move |_| {
+    embedder.vectors.worker.act(move |_| {
         let _ = held.recv_blocking();
     });
     holder
@@ -85,7 +85,7 @@ fn several_callers_share_batches() {
         ["One.", "Two.", "Three.", "Four.", "Five."].map(|text| embedder.stream(text).unwrap()).into();
     drop(holder);
     let all: Vec<Embedding> = streams.into_iter().flatten().map(Result::unwrap).collect();
-    let EmbedderStatus { batches, tokens, waiting, .. } =
+    let BatchStatus { batches, tokens, waiting, .. } =
         wait_until(&embedder, "done", |status| status.texts == 5);
     assert_eq!((batches, waiting), (2, 0), "four texts are a batch");
     assert_eq!(tokens as usize, all.iter().map(|embedding| embedding.tokens).sum::<usize>());
@@ -167,7 +167,10 @@ fn a_text_that_fails_takes_no_other_along() {
     let expected = embedder.embed(texts(3)).unwrap();
     for fault in faults {
         // The batch fails, then the first text by itself; the others are fine, and the thread goes on.
-        embedder.worker.act(move |work| work.faults = [Box::new(fault) as _, Box::new(fault) as _].into());
+        embedder
+            .vectors
+            .worker
+            .act(move |work| work.faults = [Box::new(fault) as _, Box::new(fault) as _].into());
         let mut answers = embedder.stream(texts(3)).unwrap();
         assert!(answers.next().unwrap().unwrap_err().to_string().contains("on purpose"));
         assert_eq!(answers.map(Result::unwrap).collect::<Vec<_>>(), expected[1..]);
@@ -182,7 +185,7 @@ fn status_waits_for_no_batch_and_a_full_queue_refuses() {
         let _ = held.recv_blocking();
         Ok(())
     };
-    embedder.worker.act(move |work| work.faults = [Box::new(blocking) as _].into());
+    embedder.vectors.worker.act(move |work| work.faults = [Box::new(blocking) as _].into());
     let first = embedder.stream("The fox").unwrap();
     wait_until(&embedder, "taken", |status| status.waiting == 1);
     let mut queued = Vec::new();
@@ -253,7 +256,7 @@ fn ends_reach_the_callers() {
     let embedder = start();
     // A stream outlives the handles, and the thread ends with the last of both.
     let survivor = embedder.stream(texts(20)).unwrap();
-    let ended = embedder.worker.ended();
+    let ended = embedder.vectors.worker.ended();
     drop(embedder);
     assert_eq!(survivor.map(Result::unwrap).count(), 20);
     assert!(ended.recv_blocking().is_err());
@@ -278,7 +281,7 @@ fn a_panic_of_the_thread_fails_its_texts_and_the_embedder_goes_on() {
     let expected = embedder.embed("The fox").unwrap();
     let holder = hold(&embedder);
     let stream = embedder.stream(texts(3)).unwrap();
-    embedder.worker.act(|_| panic!("on purpose"));
+    embedder.vectors.worker.act(|_| panic!("on purpose"));
     drop(holder);
     for result in stream {
         assert!(result.unwrap_err().to_string().ends_with("on purpose"));

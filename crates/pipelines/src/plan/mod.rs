@@ -58,6 +58,8 @@ pub(crate) enum Task {
     Write,
     /// Give hidden states.
     Embed,
+    /// Give logits of labels.
+    Classify,
 }
 
 /// What the files of a model say before it is loaded.
@@ -160,7 +162,12 @@ impl Plan {
         }
     }
 
-    /// Whether the model makes embeddings only, and no text.
+    /// Whether the model has a classification head: it scores texts.
+    pub fn is_classifier(&self) -> bool {
+        self.model.network.head().is_some()
+    }
+
+    /// Whether the model makes embeddings or scores only, and no text.
     pub fn is_encoder(&self) -> bool {
         matches!(self.model.network, Network::Encoder(_))
     }
@@ -338,6 +345,7 @@ impl Task {
         match self {
             Task::Write => "writes",
             Task::Embed => "embeds",
+            Task::Classify => "classifies",
         }
     }
 }

@@ -14,8 +14,9 @@ use models::{Checkpoint, Network, QuantizeOptions, Quantizer};
 use tensor::DType;
 use weights::{Format, GgufWriter, Metadata};
 
-use crate::sentence_transformers::EmbeddingConfig;
-use crate::{Error, Pooling, Tokenizer};
+use crate::classifier::{ACTIVATION_KEY, ClassifierConfig};
+use crate::sentence_transformers::{EmbeddingConfig, RANK};
+use crate::{Error, Pooling, ScoreActivation, Tokenizer};
 
 pub use importance::measure_importance;
 
@@ -136,14 +137,36 @@ pub(crate) fn other_metadata(
         return Ok(Metadata::new());
     }
     let mut metadata = Tokenizer::gguf_metadata(folder, checkpoint.network.vocab())?;
+    if checkpoint.network.head().is_some() && !joins_alike(folder, &metadata)? {
+        return refuse("GGUF files cannot say how this tokenizer joins two texts".to_string());
+    }
+    if let Some(activation) = unusual_activation(checkpoint, folder)? {
+        metadata.insert(ACTIVATION_KEY, activation.name());
+    }
     if let Some(pooling) = pooling(checkpoint, folder)? {
         metadata.insert(format!("{}.pooling_type", quantizer.architecture()), pooling);
     }
     Ok(metadata)
 }
 
+/// Whether the tokenizers of a folder and of GGUF metadata make the same of two texts, or both nothing.
+fn joins_alike(folder: &Path, metadata: &Metadata) -> Result<bool, Error> {
+    let join = |tokenizer: Tokenizer| tokenizer.pair(&[0], &[1]).ok();
+    Ok(join(Tokenizer::from_directory(folder)?) == join(Tokenizer::from_gguf(metadata)?))
+}
+
+/// How the folder's classifier makes scores of logits, if it is not as files that do not say it.
+fn unusual_activation(checkpoint: &Checkpoint, folder: &Path) -> Result<Option<ScoreActivation>, Error> {
+    let Some(head) = checkpoint.network.head() else { return Ok(None) };
+    let activation = ClassifierConfig::of_folder(folder)?.activation(head);
+    Ok((activation != ClassifierConfig::default().activation(head)).then_some(activation))
+}
+
 /// How the folder's model makes one vector of hidden states, as GGUF numbers it.
 fn pooling(checkpoint: &Checkpoint, folder: &Path) -> Result<Option<u32>, Error> {
+    if checkpoint.network.head().is_some() {
+        return Ok(Some(RANK));
+    }
     match EmbeddingConfig::of_folder(folder)?.pooling {
         None if matches!(checkpoint.network, Network::Encoder(_)) => Ok(Some(0)),
         None => Ok(None),

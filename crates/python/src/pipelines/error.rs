@@ -67,6 +67,10 @@ pub(crate) fn raise(error: &Error, message: String) -> PyErr {
         | Error::TextTooLong { tokens, limit, .. } => {
             with(PromptTooLong::new_err(message), [("tokens", *tokens), ("limit", *limit)])
         }
+        Error::PairTooLong { first, second, around, limit, .. } => {
+            let tokens = first + second + around;
+            with(PromptTooLong::new_err(message), [("tokens", tokens), ("limit", *limit)])
+        }
         Error::OutOfMemory(memory) => out_of_memory(memory, message),
         Error::Source(error) => source(error, message),
         Error::Weights(error) => weights_error(error, message),
@@ -78,7 +82,9 @@ pub(crate) fn raise(error: &Error, message: String) -> PyErr {
         Error::Stopped { .. } | Error::Busy { .. } | Error::Defect(_) | Error::NoCandidate { .. } => {
             PyRuntimeError::new_err(message)
         }
-        Error::GenerationConfig { .. } | Error::Embedding { .. } => FileError::new_err(message),
+        Error::GenerationConfig { .. } | Error::Embedding { .. } | Error::Classifier { .. } => {
+            FileError::new_err(message)
+        }
         _ => PyValueError::new_err(message),
     }
 }

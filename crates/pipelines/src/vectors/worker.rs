@@ -1,4 +1,4 @@
-//! Embedding as the work of a worker: texts in, vectors out, one batch at a time.
+//! The work of the thread: texts in, vectors out, one batch at a time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,30 +6,27 @@ use std::time::Instant;
 
 use async_channel::Sender;
 
-use super::Settled;
+use super::{Tokens, VectorModel};
 use crate::Error;
-use crate::embedding_model::EmbeddingModel;
 #[cfg(test)]
 use crate::generator::Fault;
 use crate::generator::guarded;
-use crate::pooling::normalize;
 use crate::worker::Work;
 
 /// Batches of texts that wait; further texts stay in the queue.
 const BATCHES_WAITING: usize = 4;
 
 /// A text, and where its vector goes. It is dropped if the stream that waits for it is.
-#[derive(Debug)]
-pub(super) struct Job {
-    pub(super) tokens: Vec<u32>,
-    pub(super) settled: Arc<Settled>,
+pub(crate) struct Job<M: VectorModel> {
+    pub(crate) tokens: Tokens,
+    pub(crate) settled: Arc<M::Settled>,
     pub(super) reply: Sender<Result<Vec<f32>, Error>>,
 }
 
 /// How much there is to do, and how much was done, as it was between two batches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct EmbedderStatus {
+pub struct BatchStatus {
     /// Texts that wait to be computed.
     pub waiting: usize,
     /// Batches that were computed.
@@ -49,33 +46,33 @@ pub(super) struct BatchLimits {
 }
 
 /// A model, and the texts that wait for it.
-pub(super) struct EmbeddingWork {
-    model: Arc<EmbeddingModel>,
+pub(crate) struct VectorWork<M: VectorModel> {
+    model: Arc<M>,
     limits: BatchLimits,
-    queue: VecDeque<Job>,
-    status: EmbedderStatus,
+    queue: VecDeque<Job<M>>,
+    status: BatchStatus,
     /// Happen in the next calls of the model.
     #[cfg(test)]
-    pub(super) faults: VecDeque<Fault>,
+    pub(crate) faults: VecDeque<Fault>,
 }
 
-impl EmbeddingWork {
-    pub(super) fn new(model: Arc<EmbeddingModel>, limits: BatchLimits) -> EmbeddingWork {
-        EmbeddingWork {
+impl<M: VectorModel> VectorWork<M> {
+    pub(super) fn new(model: Arc<M>, limits: BatchLimits) -> VectorWork<M> {
+        VectorWork {
             model,
             limits,
             queue: VecDeque::new(),
-            status: EmbedderStatus::default(),
+            status: BatchStatus::default(),
             #[cfg(test)]
             faults: VecDeque::new(),
         }
     }
 
     /// The texts that are computed next: the oldest.
-    fn batch(&mut self) -> Vec<Job> {
+    fn batch(&mut self) -> Vec<Job<M>> {
         let (mut batch, mut tokens) = (Vec::new(), 0);
         while let Some(job) = self.queue.pop_front() {
-            tokens += job.tokens.len();
+            tokens += job.tokens.ids.len();
             if !batch.is_empty() && tokens > self.limits.tokens {
                 self.queue.push_front(job);
                 break;
@@ -89,20 +86,20 @@ impl EmbeddingWork {
     }
 
     /// Computes a batch. If that fails, each text by itself, so that an error is its own.
-    fn compute(&mut self, batch: Vec<Job>) {
+    fn compute(&mut self, batch: Vec<Job<M>>) {
         #[cfg(test)]
         let fault = self.faults.pop_front();
         let computed = guarded(|| {
             #[cfg(test)]
             fault.map_or(Ok(()), |fault| fault())?;
-            vectors(&self.model, &batch)
+            self.model.vectors(&batch)
         });
         match computed {
             Ok(vectors) => {
                 self.status.batches += 1;
                 for (job, vector) in batch.into_iter().zip(vectors) {
                     self.status.texts += 1;
-                    self.status.tokens += job.tokens.len() as u64;
+                    self.status.tokens += job.tokens.ids.len() as u64;
                     // The stream may have been dropped meanwhile.
                     let _ = job.reply.try_send(Ok(vector));
                 }
@@ -113,14 +110,14 @@ impl EmbeddingWork {
     }
 }
 
-impl Work for EmbeddingWork {
-    const NAME: &'static str = "embedder";
+impl<M: VectorModel> Work for VectorWork<M> {
+    const NAME: &'static str = M::NAME;
 
     /// Texts that are to become vectors, in this order.
-    type Job = Vec<Job>;
-    type Status = EmbedderStatus;
+    type Job = Vec<Job<M>>;
+    type Status = BatchStatus;
 
-    fn add(&mut self, jobs: Vec<Job>) {
+    fn add(&mut self, jobs: Vec<Job<M>>) {
         self.queue.extend(jobs);
     }
 
@@ -151,22 +148,7 @@ impl Work for EmbeddingWork {
         }
     }
 
-    fn status(&self) -> EmbedderStatus {
-        EmbedderStatus { waiting: self.queue.len(), ..self.status }
+    fn status(&self) -> BatchStatus {
+        BatchStatus { waiting: self.queue.len(), ..self.status }
     }
-}
-
-/// The vectors of a batch.
-fn vectors(model: &EmbeddingModel, batch: &[Job]) -> Result<Vec<Vec<f32>>, Error> {
-    let texts: Vec<&[u32]> = batch.iter().map(|job| &job.tokens[..]).collect();
-    let hidden = model.hidden(&texts)?;
-    let vector = |(states, job): (&[f32], &Job)| {
-        let mut vector = job.settled.pooling.pool(states, hidden.width());
-        vector.truncate(job.settled.dimensions);
-        if job.settled.normalize {
-            normalize(&mut vector);
-        }
-        vector
-    };
-    Ok(hidden.texts().zip(batch).map(vector).collect())
 }

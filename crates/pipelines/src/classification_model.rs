@@ -1,0 +1,129 @@
+//! A model that classifies: an encoder with its head, its tokenizer, and how its files make scores of logits.
+
+use std::sync::Arc;
+
+use engine::{InferenceSession, Model, Progress};
+use models::{Checkpoint, ClassificationHead, Network};
+use tensor::Buffer;
+use text::Tokenizer;
+use weights::Format;
+
+use crate::Error;
+use crate::classifier::{ClassifierConfig, ScoreActivation};
+use crate::compiled::{CompiledPlan, Loaded};
+use crate::plan::{Plan, Task};
+use crate::vectors::Tokens;
+
+/// A model ready to classify texts and to score pairs of them.
+pub struct ClassificationModel {
+    loaded: Loaded,
+    files: ClassifierConfig,
+}
+
+impl CompiledPlan {
+    /// Fetches the weights if need be, binds and packs them, and builds the tokenizer meanwhile. Calls `progress` after
+    /// each weight.
+    ///
+    /// # Errors
+    /// If the model was not compiled to classify, does not fit into memory, its files ask for an activation that is not
+    /// supported, or there is no tokenizer.
+    pub fn load_classifier(
+        self,
+        session: &InferenceSession,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<ClassificationModel, Error> {
+        if self.task() != Task::Classify {
+            self.checkpoint().classifier_graph()?;
+        }
+        let loaded = self.init(session, progress)?;
+        let checkpoint = &loaded.checkpoint;
+        let files = match checkpoint.weights().format() {
+            Format::Gguf => ClassifierConfig::of_gguf(checkpoint.weights().metadata())?,
+            _ => ClassifierConfig::of_folder(loaded.plan.folder())?,
+        };
+        Ok(ClassificationModel { loaded, files })
+    }
+}
+
+impl ClassificationModel {
+    /// Fetches, compiles and loads a planned model. Calls `progress` after each weight that is packed.
+    ///
+    /// # Errors
+    /// If the model has no classification head, as [`Plan::compile`], and as [`CompiledPlan::load_classifier`].
+    pub fn from_plan(
+        session: &InferenceSession,
+        plan: Plan,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<ClassificationModel, Error> {
+        CompiledPlan::new(session, plan, Task::Classify)?.load_classifier(session, progress)
+    }
+
+    /// The plan that it was loaded with.
+    pub fn plan(&self) -> &Plan {
+        &self.loaded.plan
+    }
+
+    /// The names of the labels, in the order of the scores.
+    pub fn labels(&self) -> &[String] {
+        &self.head().labels
+    }
+
+    /// How logits become scores: as the model's files say, or else by the number of labels, one or several.
+    pub fn activation(&self) -> ScoreActivation {
+        self.files.activation(self.head())
+    }
+
+    /// The most tokens of a text or a pair as the model's files say, those around it included.
+    pub fn max_length(&self) -> usize {
+        let context = self.loaded.checkpoint.network.context_length();
+        self.files.max_length.map_or(context, |length| length.min(context))
+    }
+
+    /// The checkpoint.
+    pub fn checkpoint(&self) -> &Checkpoint {
+        &self.loaded.checkpoint
+    }
+
+    /// The tokenizer.
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.loaded.tokenizer
+    }
+
+    /// The executable.
+    pub fn model(&self) -> &Model {
+        &self.loaded.model
+    }
+
+    /// The logits of texts, one for each label.
+    ///
+    /// # Errors
+    /// If the model fails.
+    pub(crate) fn logits(&self, texts: &[&Tokens]) -> Result<Vec<Vec<f32>>, Error> {
+        let mut offsets = vec![0_u32];
+        for text in texts {
+            offsets.push(offsets[offsets.len() - 1] + text.ids.len() as u32);
+        }
+        let tokens: Vec<u32> = texts.iter().flat_map(|text| &text.ids).copied().collect();
+        let mut inputs =
+            vec![Buffer::from_slice([tokens.len()], &tokens), Buffer::from_slice([offsets.len()], &offsets)];
+        if self.token_types() > 1 {
+            let types: Vec<u32> = texts.iter().flat_map(|text| text.all_types()).collect();
+            inputs.push(Buffer::from_slice([types.len()], &types));
+        }
+        let outputs = self.loaded.model.execute(&inputs)?;
+        let logits = outputs[0].read().expect("nobody else writes the output");
+        Ok(logits.as_slice::<f32>().chunks_exact(self.labels().len()).map(<[f32]>::to_vec).collect())
+    }
+
+    /// How many types of tokens the model tells apart.
+    pub(crate) fn token_types(&self) -> usize {
+        match &self.loaded.checkpoint.network {
+            Network::Encoder(encoder) => encoder.token_types.unwrap_or(1),
+            Network::Decoder(_) => 1,
+        }
+    }
+
+    fn head(&self) -> &ClassificationHead {
+        self.loaded.checkpoint.network.head().expect("a model that was compiled to classify has a head")
+    }
+}
