@@ -105,6 +105,23 @@ fn on_signal(handle: impl Fn(u8) + Send + 'static) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Calls `act` for each SIGHUP, on a thread of its own.
+///
+/// # Errors
+/// If the system refuses a thread or a handler.
+#[cfg(unix)]
+pub(crate) fn on_hangup(act: impl Fn() + Send + 'static) -> anyhow::Result<()> {
+    let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGHUP])?;
+    std::thread::Builder::new().name("hangup".into()).spawn(move || signals.forever().for_each(|_| act()))?;
+    Ok(())
+}
+
+/// This system has no such signal.
+#[cfg(not(unix))]
+pub(crate) fn on_hangup(_: impl Fn() + Send + 'static) -> anyhow::Result<()> {
+    Ok(())
+}
+
 #[cfg(not(unix))]
 fn on_signal(handle: impl Fn(u8) + Send + 'static) -> anyhow::Result<()> {
     Ok(ctrlc::set_handler(move || handle(SIGINT))?)

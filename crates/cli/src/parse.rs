@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 
@@ -9,6 +10,8 @@ use pipelines::{Error, SamplingParams};
 
 /// More threads than machines have cores.
 const MAX_THREADS: usize = 1024;
+/// A year, about.
+const MAX_SECONDS: f64 = 3e7;
 
 /// A number of threads; 0 for one per core.
 pub(crate) fn threads(text: &str) -> Result<usize, String> {
@@ -19,6 +22,12 @@ pub(crate) fn threads(text: &str) -> Result<usize, String> {
 /// A count of at least one.
 pub(crate) fn count(text: &str) -> Result<NonZeroUsize, String> {
     text.parse().map_err(|_| "give a whole number, at least 1".to_string())
+}
+
+/// A time in seconds.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.001..=MAX_SECONDS).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| format!("give seconds, from 0.001 to {MAX_SECONDS}"))
 }
 
 /// A seed.
@@ -98,5 +107,8 @@ mod tests {
         assert_eq!(threads("-1").unwrap_err(), "give a whole number from 1 to 1024, or 0 for one per core");
         assert!(threads("99999999999999999999").is_err() && threads("1025").is_err());
         assert!(count("0").is_err() && count("1").is_ok());
+        assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
+        assert_eq!(seconds("0").unwrap_err(), "give seconds, from 0.001 to 30000000");
+        assert!(["NaN", "inf", "-1", "1e300"].iter().all(|text| seconds(text).is_err()));
     }
 }

@@ -49,6 +49,8 @@ const POSITIONAL: &str = "MODEL";
 const FILE: &str = "config";
 /// The environment variable that names a configuration file.
 const FILE_VARIABLE: &str = "PERI_CONFIG";
+/// The environment variable with a key of the server, which is no field.
+pub(crate) const API_KEY_VARIABLE: &str = "PERI_API_KEY";
 /// The prefix of environment variables that set fields.
 const ENVIRONMENT_PREFIX: &str = "PERI_";
 /// The help heading of the flags that exist because the configuration has such a field; `--help` alone shows them.
@@ -201,11 +203,12 @@ impl Given {
     }
 }
 
-/// The environment variables, except the one that names the configuration file.
+/// The environment variables, except those that are no fields.
 fn variables() -> Result<Vec<(String, String)>, Usage> {
     let mut variables = Vec::new();
     for (name, value) in std::env::vars_os() {
-        let Some(name) = name.into_string().ok().filter(|name| name != FILE_VARIABLE) else { continue };
+        let is_field = |name: &String| name != FILE_VARIABLE && name != API_KEY_VARIABLE;
+        let Some(name) = name.into_string().ok().filter(is_field) else { continue };
         match value.into_string() {
             Ok(value) => variables.push((name, value)),
             Err(_) if name.starts_with(ENVIRONMENT_PREFIX) => {

@@ -153,6 +153,11 @@ impl Context {
         }
     }
 
+    /// How long an answer may take.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.0.server.config.request_timeout
+    }
+
     /// The salt of cached prefixes: clients with different keys share none, whatever salts they give.
     pub(crate) fn cache_salt(&self, given: Option<String>) -> Option<String> {
         match &self.facts().key {

@@ -80,6 +80,15 @@ pub enum Error {
         problem: String,
     },
 
+    /// A file of certificates or keys of encrypted connections that is not one.
+    #[error("{}: {problem}", path.display())]
+    Tls {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, or why it cannot be read.
+        problem: String,
+    },
+
     /// A thread or a descriptor that the system refuses.
     #[error("cannot start the server: {0}")]
     Start(std::io::Error),

@@ -37,6 +37,6 @@ pub use access::Keys;
 pub use access_log::LogFormat;
 pub use error::Error;
 pub use kv_events::{KvEventsConfig, KvEventsFormat, KvEventsHash, VLLM_SEED};
-pub use listener::Address;
+pub use listener::{Address, TlsFiles};
 pub use models::{KeepAlive, ModelConfig, ModelKind, ModelSettings};
 pub use server::{Server, ServerConfig, ServerHandle};

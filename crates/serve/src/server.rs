@@ -8,13 +8,14 @@ use engine::InferenceSession;
 use engine::devices::Platform;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::watch;
+use tokio_rustls::rustls;
 
 use crate::Error;
 use crate::access::{Hosts, Keys};
 use crate::access_log::{AccessLog, LogFormat};
 use crate::error::ApiError;
 use crate::kv_events::KvEventsConfig;
-use crate::listener::{self, Address, Listener};
+use crate::listener::{self, Address, Listener, TlsFiles};
 use crate::models::{Entry, ModelConfig, ModelSettings, Models};
 use crate::openai::responses::ResponseStore;
 use crate::operations::metrics::Metrics;
@@ -28,6 +29,8 @@ pub struct ServerConfig {
     pub addresses: Vec<Address>,
     /// The keys of clients.
     pub keys: Keys,
+    /// Encrypts the connections of all addresses that are no sockets in the file system.
+    pub tls: Option<TlsFiles>,
     /// Whether everyone may use it without a key, also from other machines.
     pub insecure: bool,
     /// Whether clients with different keys share cached prefixes. The time of an answer then tells one client whether
@@ -60,6 +63,8 @@ pub struct ServerConfig {
     pub idle_timeout: Duration,
     /// How long a client may read nothing of what is sent to it.
     pub write_timeout: Duration,
+    /// How long an answer may take, with its time in the queue; `None` for any time.
+    pub request_timeout: Option<Duration>,
     /// The lines that it writes to standard error, one for each request.
     pub log: LogFormat,
     /// How long running requests may take once the server is to end; then they are cancelled.
@@ -73,6 +78,7 @@ impl Default for ServerConfig {
         ServerConfig {
             addresses: vec![Address::Tcp(SocketAddr::from(([127, 0, 0, 1], 8000)))],
             keys: Keys::default(),
+            tls: None,
             insecure: false,
             shared_cache: false,
             allowed_hosts: Vec::new(),
@@ -88,6 +94,7 @@ impl Default for ServerConfig {
             body_timeout: Duration::from_secs(60),
             idle_timeout: Duration::from_secs(75),
             write_timeout: Duration::from_secs(300),
+            request_timeout: None,
             log: LogFormat::Off,
             drain_timeout: Duration::from_secs(30),
             models: ModelSettings::default(),
@@ -101,6 +108,7 @@ pub(crate) struct Shared {
     pub(crate) models: Arc<Models>,
     pub(crate) hosts: Hosts,
     keys: RwLock<Arc<Keys>>,
+    tls: RwLock<Option<Arc<rustls::ServerConfig>>>,
     pub(crate) responses: ResponseStore,
     pub(crate) requests: Requests,
     pub(crate) metrics: Metrics,
@@ -126,6 +134,11 @@ impl Shared {
         Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// What encrypts new connections.
+    pub(crate) fn tls(&self) -> Option<Arc<rustls::ServerConfig>> {
+        self.tls.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Has the server finish what runs, take nothing new, and end.
     pub(crate) fn stop(&self) {
         self.stop.send_replace(true);
@@ -142,13 +155,15 @@ impl Shared {
         Work(self.work.clone())
     }
 
-    /// Reads the file of keys again. Requests that run go on.
+    /// Reads the file of keys and those of encrypted connections again. Requests that run go on.
     ///
     /// # Errors
-    /// If it is not one; the keys stay as they are.
+    /// If one of them is wrong: all stay as they are.
     pub(crate) fn reload(&self) -> Result<(), Error> {
         let keys = self.keys().read_again()?;
+        let tls = self.config.tls.as_ref().map(TlsFiles::read).transpose()?;
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+        *self.tls.write().unwrap_or_else(PoisonError::into_inner) = tls;
         Ok(())
     }
 
@@ -209,10 +224,10 @@ impl ServerHandle {
         self.0.models.list(models)
     }
 
-    /// Reads the file of keys again. Requests that run go on.
+    /// Reads the file of keys and those of encrypted connections again. Requests that run go on.
     ///
     /// # Errors
-    /// If it is not one; the keys stay as they are.
+    /// If one of them is wrong: all stay as they are.
     pub fn reload(&self) -> Result<(), Error> {
         self.0.reload()
     }
@@ -222,8 +237,8 @@ impl Server {
     /// Starts to listen and loads the models that fit into memory together. Connections wait until [`Server::run`].
     ///
     /// # Errors
-    /// If an address cannot be listened on or would let everyone in, two models have the same name, or one cannot be
-    /// loaded.
+    /// If an address cannot be listened on or would let everyone in, a file of certificates is wrong, two models have the
+    /// same name, or one cannot be loaded.
     pub fn start(
         config: ServerConfig,
         models: Vec<ModelConfig>,
@@ -235,6 +250,7 @@ impl Server {
         if let Some(address) = reached.filter(|_| !has_keys && !config.insecure) {
             return Err(Error::Open { address: address.clone() });
         }
+        let tls = config.tls.as_ref().map(TlsFiles::read).transpose()?;
         let runtime = runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("serve")
@@ -256,6 +272,7 @@ impl Server {
             models,
             hosts,
             keys: RwLock::new(Arc::new(config.keys.clone())),
+            tls: RwLock::new(tls),
             responses: ResponseStore::new(config.max_stored_responses, config.max_stored_bytes),
             requests: Requests::default(),
             metrics: Metrics::default(),

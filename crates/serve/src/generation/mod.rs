@@ -62,6 +62,7 @@ impl Generation {
         let (mut samples, mut choices) = (Vec::new(), Vec::new());
         for mut request in requests {
             request.cache_salt = context.cache_salt(request.cache_salt);
+            request.timeout = request.timeout.or(context.timeout());
             usage.prompt_tokens += request.prompt.len();
             for (index, sample) in request.samples(n)?.into_iter().enumerate() {
                 choices.push(Choice { is_first: index == 0 });

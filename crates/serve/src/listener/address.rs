@@ -3,7 +3,9 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+#[cfg(unix)]
+use std::path::Path;
+use std::path::PathBuf;
 
 use tokio::net::TcpListener;
 #[cfg(unix)]
@@ -80,6 +82,11 @@ impl Listener {
             #[cfg(unix)]
             Listener::Unix(_, path) => Ok(Address::Unix(path.clone())),
         }
+    }
+
+    /// Whether connections may come from other machines.
+    pub(super) fn is_tcp(&self) -> bool {
+        matches!(self, Listener::Tcp(_))
     }
 
     /// The next connection, and the address of its client if that is another machine.

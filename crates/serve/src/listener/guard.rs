@@ -31,7 +31,7 @@ const REFUSED: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\
 /// How long clients may take.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timeouts {
-    head: Duration,
+    pub(super) head: Duration,
     idle: Duration,
     write: Duration,
 }

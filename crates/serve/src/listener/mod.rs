@@ -5,6 +5,7 @@ mod connection;
 mod guard;
 mod head;
 mod limits;
+mod tls;
 
 use std::future::Future;
 use std::io;
@@ -21,13 +22,15 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsAcceptor;
 
 pub use address::Address;
 pub(crate) use address::Listener;
 pub(crate) use connection::{Connection, OpenRequest};
 pub(crate) use guard::too_slow;
 use guard::{Guard, Timeouts};
-use limits::{Limits, Permit};
+use limits::Limits;
+pub use tls::TlsFiles;
 
 use crate::server::Shared;
 
@@ -55,7 +58,7 @@ pub(crate) async fn serve(
         router,
         builder: builder(),
         timeouts: Timeouts::new(&shared.config),
-        limits: Limits::new(&shared.config),
+        limits: Arc::new(Limits::new(&shared.config)),
         shared: Arc::clone(shared),
     };
     tokio::select! {
@@ -69,11 +72,12 @@ pub(crate) async fn serve(
 }
 
 /// What connections are served with.
+#[derive(Clone)]
 struct Acceptor {
     router: Router,
     builder: Builder<TokioExecutor>,
     timeouts: Timeouts,
-    limits: Limits,
+    limits: Arc<Limits>,
     shared: Arc<Shared>,
 }
 
@@ -84,7 +88,14 @@ impl Acceptor {
             let room = self.limits.room().await;
             match listener.accept().await {
                 Ok((stream, address)) => match self.limits.admit(room, address) {
-                    Some(permit) => self.spawn(stream, permit, graceful.watcher()),
+                    Some(permit) => {
+                        let tls = self.shared.tls().filter(|_| listener.is_tcp()).map(TlsAcceptor::from);
+                        let served = self.clone().answer(stream, tls, graceful.watcher());
+                        tokio::spawn(async move {
+                            served.await;
+                            drop(permit);
+                        });
+                    }
                     None => self.shared.metrics.note_refused_connection(),
                 },
                 Err(error) => pause(&error).await,
@@ -92,23 +103,27 @@ impl Acceptor {
         }
     }
 
-    /// Answers the requests of a connection, in a task of its own.
-    fn spawn(&self, stream: Box<dyn Stream>, permit: Permit, watcher: Watcher) {
+    /// Answers the requests of a connection.
+    async fn answer(self, stream: Box<dyn Stream>, tls: Option<TlsAcceptor>, watcher: Watcher) {
+        let stream = match tls {
+            None => stream,
+            Some(tls) => match tokio::time::timeout(self.timeouts.head, tls.accept(stream)).await {
+                Ok(Ok(stream)) => Box::new(stream),
+                Ok(Err(error)) => return tracing::debug!("a connection was not encrypted: {error}"),
+                Err(_) => return,
+            },
+        };
         let connection = Arc::new(Connection::default());
         let stream = Guard::new(stream, Arc::clone(&connection), self.timeouts);
-        let service = TowerToHyperService::new(self.router.clone());
+        let service = TowerToHyperService::new(self.router);
         let service = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(Arc::clone(&connection));
             service.call(request)
         });
         let served = self.builder.serve_connection(TokioIo::new(stream), service).into_owned();
-        let served = watcher.watch(served);
-        tokio::spawn(async move {
-            if let Err(error) = served.await {
-                tracing::debug!("a connection ended: {error}");
-            }
-            drop(permit);
-        });
+        if let Err(error) = watcher.watch(served).await {
+            tracing::debug!("a connection ended: {error}");
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use pipelines::{EmbedderStatus, Histogram as StatusHistogram, Status};
+use pipelines::{BatchStatus, Histogram as StatusHistogram, Status};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -19,7 +19,7 @@ use crate::server::Shared;
 pub(super) struct Snapshot {
     shared: Arc<Shared>,
     texts: Vec<TextModel>,
-    embeddings: Vec<(Labels, EmbedderStatus)>,
+    embeddings: Vec<(Labels, BatchStatus)>,
 }
 
 /// A model that makes text.
@@ -92,7 +92,7 @@ const MEASURES: &[Row<Measures, Histogram>] = &[
     ("vllm:request_params_max_tokens", "Most tokens that a request asks for", |m| m.max_tokens.clone()),
 ];
 
-const EMBEDDINGS: &[Row<EmbedderStatus, u64>] = &[
+const EMBEDDINGS: &[Row<BatchStatus, u64>] = &[
     ("peri_embedding_texts", "Texts that became vectors", |status| status.texts),
     ("peri_embedding_tokens", "Tokens of these texts", |status| status.tokens),
     ("peri_embedding_batches", "Batches of these texts", |status| status.batches),
