@@ -1,28 +1,45 @@
-"""Tracebacks that show at most two frames of this package: the call that the program made, and where it failed."""
+"""What a program sees of this package: at most two frames in tracebacks, and its own line in warnings."""
 
 from __future__ import annotations
 
 import functools
+import inspect
 import os
+import sys
+import warnings
 from collections.abc import Callable, Iterable, MutableMapping
-from types import FunctionType
+from types import FunctionType, TracebackType
 from typing import Any
 
-_FOLDER = os.path.dirname(__file__)
+_FOLDER = os.path.dirname(__file__) + os.sep
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warns at the line of the program that called this package."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_FOLDER):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 def shorten(namespace: MutableMapping[str, Any], names: Iterable[str]) -> None:
-    """Wraps the functions of these names."""
+    """Wraps the functions of these names: their tracebacks show the call that the program made, and where it failed."""
     for name in names:
         if isinstance(namespace[name], FunctionType):
             namespace[name] = _shortened(namespace[name])
 
 
-def shorten_methods(owner: type) -> None:
-    """Wraps the constructor, the operators and the public methods of a class."""
+def shorten_methods(owner: type, names: Iterable[str] | None = None) -> None:
+    """Wraps methods of a class: those of these names, else the constructor, the operators and all public ones."""
     for name, value in vars(owner).copy().items():
-        if isinstance(value, FunctionType) and (not name.startswith("_") or name in _OPERATORS):
+        if name not in names if names is not None else name.startswith("_") and name not in _OPERATORS:
+            continue
+        if isinstance(value, FunctionType):
             setattr(owner, name, _shortened(value))
+        elif isinstance(value, (staticmethod, classmethod)):
+            setattr(owner, name, type(value)(_shortened(value.__func__)))
+        elif isinstance(value, property) and value.fget is not None:
+            setattr(owner, name, property(_shortened(value.fget), value.fset))
 
 
 _ARITHMETIC = "add sub mul truediv floordiv mod divmod pow matmul and or xor".split()
@@ -39,13 +56,29 @@ def _shortened(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
-        except Exception as error:
-            frame = last = error.__traceback__ and error.__traceback__.tb_next
-            while frame is not None:
-                if not frame.tb_frame.f_code.co_filename.startswith(_FOLDER):
-                    # A function of the program failed.
-                    raise
-                frame, last = frame.tb_next, frame
-            raise error.with_traceback(last)
+        except BaseException as error:
+            raise error.with_traceback(_trimmed(error))
 
-    return call
+    @functools.wraps(function)
+    async def acall(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return await function(*args, **kwargs)
+        except BaseException as error:
+            raise error.with_traceback(_trimmed(error))
+
+    return acall if inspect.iscoroutinefunction(function) else call
+
+
+def _trimmed(error: BaseException) -> TracebackType | None:
+    """The traceback below the frame that caught the error, with only the last of this package's frames."""
+    entries, entry = [], error.__traceback__ and error.__traceback__.tb_next
+    while entry is not None:
+        entries.append(entry)
+        entry = entry.tb_next
+    trimmed, has_ours = None, False
+    for entry in reversed(entries):
+        is_ours = entry.tb_frame.f_code.co_filename.startswith(_FOLDER)
+        if not (is_ours and has_ours):
+            trimmed = TracebackType(trimmed, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+        has_ours = has_ours or is_ours
+    return trimmed

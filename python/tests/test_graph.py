@@ -175,6 +175,12 @@ class TestErrors:
                 lambda: ops.softmax(x, 2),
                 lambda: x[0, 0, 0],
                 lambda: ops.gather(x, y, 0),
+                lambda: TensorType("no dtype", [3], CPU),  # type: ignore[arg-type]
+                lambda: Weight("w", "no dtype", [3], CPU),  # type: ignore[arg-type]
+                lambda: x.type.cast("no dtype"),  # type: ignore[arg-type]
+                lambda: x.reshape([-1])[0].T,
+                lambda: ops.conv2d(x, y, input_layout="no layout"),  # type: ignore[arg-type]
+                lambda: Buffer.from_numpy(np.zeros(3, complex)),
             ):
                 with pytest.raises(ValueError) as raised:
                     wrong()

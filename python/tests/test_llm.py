@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import os
 import subprocess
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -189,6 +191,31 @@ def test_parameters_that_cannot_be(llm: LLM, params: dict[str, object], error: t
         assert [field for field, _, _ in raised.value.problems] == ["temperature", "top_p"]  # type: ignore[attr-defined]
 
 
+def test_tracebacks_show_two_frames_of_ours_at_most(llm: LLM) -> None:
+    wrong = SamplingParams(top_p=2)
+    messages = [{"role": "user", "content": "Hello"}]
+    closed = LLM()
+    closed.close()
+    with LLM(chat_template="chatml") as chat:
+        calls: list[Callable[[], object]] = [
+            lambda: llm.generate("Once", wrong),
+            lambda: llm.stream("Once", wrong),
+            lambda: asyncio.run(llm.agenerate("Once", wrong)),
+            lambda: chat.chat(messages, wrong),
+            lambda: chat.chat(messages, on_error="return", sampling_params=[]),
+            lambda: chat.astream_chat(messages, wrong),
+            lambda: asyncio.run(chat.achat(messages, wrong)),
+            lambda: llm.generate(["\ud800"]),
+            lambda: closed.generate("Once"),
+            lambda: LLM(max_lenght=5),
+        ]
+        for call in calls:
+            with pytest.raises((ValueError, RuntimeError, TypeError)) as raised:
+                call()
+            ours = [str(entry.path) for entry in raised.traceback if "/perihelion/" in str(entry.path)]
+            assert 1 <= len(ours) <= 2, ours
+
+
 def test_other_things_that_cannot_be(llm: LLM) -> None:
     with pytest.raises(TypeError, match="got int, expected a text"):
         llm.generate(5)  # type: ignore[arg-type]
@@ -276,6 +303,9 @@ def test_scores_are_log_probabilities() -> None:
         with LLM() as llm, pytest.warns(UserWarning, match="enable_echo") as warnings:
             answer()
         assert [warning.filename for warning in warnings] == [__file__]
+    with LLM(chat_template="chatml") as llm, pytest.warns(UserWarning, match="enable_echo") as warnings:
+        llm.chat([{"role": "user", "content": "Hello"}], params)
+    assert [warning.filename for warning in warnings] == [__file__]
 
 
 def test_conversations_are_rendered() -> None:

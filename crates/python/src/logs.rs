@@ -3,12 +3,10 @@
 //! Any thread may log, without the GIL: events wait in a queue until a call returns to Python.
 
 use std::collections::VecDeque;
-use std::ffi::CString;
 use std::fmt::{Debug, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 
-use pyo3::exceptions::PyUserWarning;
 use pyo3::prelude::*;
 use tracing::field::{Field, Visit};
 use tracing::{Level, Metadata, Subscriber};
@@ -43,6 +41,11 @@ pub(crate) fn deliver(py: Python<'_>) -> PyResult<()> {
     events.into_iter().try_for_each(|event| event.deliver(&get_logger))
 }
 
+/// Warns at the line of the program that called the package.
+pub(crate) fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
+    py.import("perihelion._tracebacks")?.call_method1("warn", (text,)).map(drop)
+}
+
 struct Event {
     level: Level,
     target: &'static str,
@@ -61,7 +64,7 @@ impl Event {
             eprintln!("{:>5} {}: {}", self.level, self.target, self.text);
             Ok(())
         } else if self.level <= Level::WARN {
-            PyErr::warn(py, &py.get_type::<PyUserWarning>(), &CString::new(self.text)?, 2)
+            warn(py, &self.text)
         } else {
             Ok(())
         }

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perihelion import _perihelion
+from perihelion._tracebacks import shorten_methods
 from perihelion.dtype import DType
 
 from .driver import CPU, Device, DeviceStream
@@ -368,3 +369,7 @@ def _check_host(device: Device | None) -> None:
     """Refuses a device that buffers cannot be on."""
     if device is not None and not device.is_host:
         raise ValueError(f"buffers on {device} are not supported, only on the CPU")
+
+
+# Others are quick, and one frame.
+shorten_methods(Buffer, ["from_numpy", "to", "zeros"])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from perihelion import _perihelion
+from perihelion._tracebacks import shorten, shorten_methods
 
 __all__ = [
     "CPU",
@@ -243,3 +244,8 @@ def _to_id(spec: DeviceSpec) -> int:
 
 def _from_id(id: int) -> DeviceSpec:
     return DeviceSpec.cpu() if id == -1 else DeviceSpec.accelerator(id)
+
+
+shorten(globals(), ["devices_exist", "load_devices"])
+shorten_methods(Accelerator)
+shorten_methods(DeviceSpec, ["__post_init__"])

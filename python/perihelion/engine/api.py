@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union
 import numpy as np
 
 from perihelion import _perihelion
+from perihelion._tracebacks import shorten_methods
 from perihelion.driver import Buffer, Device, DLPackArray
 from perihelion.driver.buffer import _wrap as _wrap_buffer
 from perihelion.driver.driver import _wrap as _wrap_device
@@ -592,3 +593,6 @@ def _keys(graph_keys: int | Sequence[int]) -> list[int]:
         if not 0 <= key < 2**64:
             raise ValueError(f"graph_keys: got {key}, expected 0 to 2**64 - 1")
     return keys
+
+
+shorten_methods(InferenceSession)

@@ -71,5 +71,5 @@ __all__ = [
     "ops",
 ]
 
-for _class in (Dim, Shape, Type, TensorType, BufferType, TensorValue, BufferValue, Weight, Graph):
+for _class in (DeviceRef, Dim, Shape, Type, TensorType, BufferType, TensorValue, BufferValue, Weight, Graph):
     shorten_methods(_class)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from perihelion._tracebacks import shorten
 from perihelion.driver import Buffer, DLPackArray
 from perihelion.dtype import DType
 from perihelion.engine import InferenceSession
@@ -48,3 +49,6 @@ def cast_tensors_to(
     """Each of the buffers in another dtype; see `cast_tensor_to`."""
     session = session or InferenceSession()
     return {name: cast_tensor_to(tensor, new_dtype, session) for name, tensor in tensors.items()}
+
+
+shorten(globals(), __all__)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional, Protocol
 
 from perihelion import _perihelion
+from perihelion._tracebacks import warn
 from perihelion.driver import Device, DeviceSpec, load_devices, scan_available_devices
 from perihelion.dtype import DType
 from perihelion.graph.weights.format import WeightsFormat
@@ -320,7 +320,7 @@ class PipelineConfig:
     def __post_init__(self) -> None:
         self.huggingface_repo_id = os.fspath(self.huggingface_repo_id)
         paths: Any = self.weight_path
-        self.weight_path = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
+        self.weight_path = [Path(paths)] if isinstance(paths, (str, Path)) else list(map(Path, paths))
 
     @staticmethod
     def help() -> dict[str, str]:
@@ -462,7 +462,7 @@ def _accept_new_names(init: Callable[..., None]) -> Callable[..., None]:
     def wrapper(self: PipelineConfig, *args: Any, **kwargs: Any) -> None:
         for other in kwargs.keys() & _RENAMED.keys():
             name = _RENAMED[other]
-            warnings.warn(f"{other} is called {name} here", DeprecationWarning, stacklevel=2)
+            warn(f"{other} is called {name} here", DeprecationWarning)
             if name in kwargs:
                 raise TypeError(f"PipelineConfig got both {other} and {name}, which are the same field")
             kwargs[name] = kwargs.pop(other)
@@ -495,4 +495,4 @@ def _device_name(spec: Any) -> str:
 
 def _warn(notes: list[str]) -> None:
     for note in notes:
-        warnings.warn(note, stacklevel=3)
+        warn(note)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perihelion import _perihelion
+from perihelion._tracebacks import shorten_methods
 from perihelion.driver.buffer import _wrap
 from perihelion.engine import InferenceSession
 
@@ -130,3 +131,6 @@ class Embedder(_Model[_perihelion.Embedder]):
 
     def __repr__(self) -> str:
         return f"Embedder({self.model!r}, dimensions={self.dimensions})"
+
+
+shorten_methods(Embedder)

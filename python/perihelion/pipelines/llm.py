@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, Union, overload
 
 from perihelion import _perihelion
+from perihelion._tracebacks import shorten_methods
 from perihelion.engine import InferenceSession
 
 from .config import KVCacheStrategy, PipelineConfig
@@ -547,3 +548,6 @@ def _tokens(native: _perihelion.Generator, prompt: Any) -> list[int]:
 def _seed(params: SamplingParams) -> int:
     """The seed of a request; a random one, short enough to retype, if none is given."""
     return int.from_bytes(os.urandom(4), "little") if params.seed is None else params.seed
+
+
+shorten_methods(LLM)

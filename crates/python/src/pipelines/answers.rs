@@ -11,7 +11,7 @@ use perihelion::pipelines::{
     TextGenerator, Timings, TokenLogprobs, Usage, Warning,
 };
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::{PyStopIteration, PyUserWarning, PyValueError};
+use pyo3::exceptions::{PyStopIteration, PyValueError};
 use pyo3::prelude::*;
 
 use super::error::{pipelines_error, prompt_error};
@@ -266,11 +266,7 @@ fn completion(py: Python<'_>, completion: Completion) -> PyResult<Py<PyAny>> {
 }
 
 fn warn(py: Python<'_>, warnings: Vec<Warning>) -> PyResult<()> {
-    let category = py.get_type::<PyUserWarning>();
-    warnings.iter().try_for_each(|warning| {
-        let text = std::ffi::CString::new(warning.to_string())?;
-        PyErr::warn(py, &category, &text, 2)
-    })
+    warnings.iter().try_for_each(|warning| logs::warn(py, &warning.to_string()))
 }
 
 fn reason(reason: FinishReason) -> Reason {

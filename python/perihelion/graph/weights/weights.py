@@ -10,6 +10,7 @@ from typing import Any, Union
 import numpy.typing as npt
 
 from perihelion import _perihelion
+from perihelion._tracebacks import shorten, shorten_methods
 from perihelion.driver import Buffer, DLPackArray
 from perihelion.driver.buffer import _wrap as _wrap_buffer
 from perihelion.dtype import DType
@@ -251,3 +252,7 @@ def load_weights(paths: Sequence[_Path]) -> Weights:
 def _expect_format(weights: Weights, format: WeightsFormat) -> None:
     if weights._files.format != format.value:
         raise ValueError(f"the files are {weights._files.format}, expected {format}")
+
+
+shorten(globals(), ["load_weights"])
+shorten_methods(WeightData)
