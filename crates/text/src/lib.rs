@@ -12,7 +12,10 @@ mod error;
 pub mod stop_strings;
 pub mod tokenizer;
 
-pub use answer::{Answer, AnswerEvent, AnswerFormat, AnswerParser, Tool, ToolCall, ToolChoice};
+pub use answer::{
+    Answer, AnswerEvent, AnswerFormat, AnswerParser, AnswerPart, ReasoningFormat, ReasoningPhase, Tool,
+    ToolCall, ToolChoice, ToolFormat,
+};
 pub use chat_template::{ChatContext, ChatTemplate, Moment};
 pub use constraint::{Constraint, ConstraintError, Grammar, GrammarCompiler};
 pub use detokenizer::Detokenizer;

@@ -59,7 +59,8 @@ fn reads(format: &'static ToolFormat, written: &str) -> bool {
     let mut parser = AnswerParser::new(own, &tools, lead, None);
     let mut events = parser.push(written);
     events.extend(parser.finish());
-    let calls = events.into_iter().collect::<Answer>().tool_calls;
+    let answer = events.into_iter().collect::<Answer>();
+    let calls: Vec<_> = answer.tool_calls().collect();
     let is_probe =
         |text: &str| serde_json::from_str::<Map<String, Value>>(text).is_ok_and(|own| own == arguments());
     matches!(&calls[..], [call] if call.name == NAME && is_probe(&call.arguments))

@@ -6,7 +6,7 @@
 use super::formats::{Separator, Syntax, ToolFormat};
 use super::schema::Arguments;
 use super::tool::{Tool, ToolChoice};
-use super::{AnswerFormat, ReasoningFormat};
+use super::{AnswerFormat, ReasoningFormat, ReasoningPhase};
 use crate::{Error, Tokenizer};
 
 /// The rules that all grammars share. White space between parts of an answer is bounded.
@@ -19,65 +19,61 @@ pub struct AnswerRules<'a> {
     pub tools: &'a [Tool],
     /// Which of them, and whether it must.
     pub choice: &'a ToolChoice,
+    /// The names of those that it may call; `None`: all.
+    pub only: Option<&'a [String]>,
     /// Whether it may have several calls.
     pub is_parallel: bool,
-    /// Whether it begins inside the reasoning: [`ReasoningFormat::is_open`].
-    pub in_reasoning: bool,
+    /// Where its prompt ends: [`ReasoningFormat::phase`].
+    pub phase: ReasoningPhase,
+    /// The form of an answer without calls: a grammar whose first rule is `start`. `None`: any text.
+    pub text: Option<&'a str>,
 }
 
 impl AnswerFormat {
-    /// The grammar of an answer with tools; `None` if nothing is to be enforced.
+    /// The grammar of an answer; `None` if nothing is to be enforced. Reasoning is free.
     ///
-    /// With [`ToolChoice::Auto`] text is free until a begin mark; from there on, the name and the arguments are those of
-    /// a declared tool. With [`ToolChoice::Required`] and [`ToolChoice::Named`] there is no text but reasoning.
+    /// With [`ToolChoice::Auto`] text is free until a begin mark, or has its form; behind the mark, the name and the arguments
+    /// are those of a declared tool. With [`ToolChoice::Required`] and [`ToolChoice::Named`] there is no text but reasoning.
     ///
     /// # Errors
     /// [`Error::Tools`] if a call must come and the format has none, or a schema has what this format cannot enforce.
     pub fn grammar(&self, rules: &AnswerRules<'_>, tokenizer: &Tokenizer) -> Result<Option<String>, Error> {
         let must = matches!(rules.choice, ToolChoice::Required | ToolChoice::Named(_));
-        let format = match self.tools {
-            _ if rules.choice == &ToolChoice::None || (rules.tools.is_empty() && !must) => return Ok(None),
-            Some(format) => format,
-            None if must => {
-                let problem = "the model's chat template has no known format of calls; give one".to_owned();
-                return Err(Error::Tools { field: "tool_choice".to_owned(), problem });
-            }
-            None => return Ok(None),
-        };
+        let may = must || rules.choice == &ToolChoice::Auto && !rules.tools.is_empty();
+        let format = self.tools.filter(|_| may);
+        if must && format.is_none() {
+            let problem = "the model's chat template has no known format of calls; give one".to_owned();
+            return Err(Error::Tools { field: "tool_choice".to_owned(), problem });
+        }
+        let text = rules.text.filter(|_| !must);
+        if format.is_none() && text.is_none() {
+            return Ok(None);
+        }
         let mut writer = Writer::new(tokenizer);
-        let section = writer.section(format, rules)?;
-        let start = match self.reasoning.filter(|own| !own.lead.is_empty()) {
-            Some(own) => writer.channels(own, &section, must, rules.in_reasoning),
-            None => {
-                let body = writer.body(format, self.reasoning, &section, must, rules.is_parallel);
-                let before = writer.before_body(self.reasoning, rules.in_reasoning);
-                format!("{before}{body}")
-            }
+        let calls = match format {
+            Some(format) => Some((format, writer.section(format, rules)?)),
+            None => None,
+        };
+        let text = text.map(|text| writer.rule("answer", &format!("%lark {{\n{text}\n}}")));
+        let content = Content { calls, text, must, is_parallel: rules.is_parallel };
+        let has_channels =
+            |own: &&ReasoningFormat| !own.lead.is_empty() && rules.phase != ReasoningPhase::After;
+        let start = match self.reasoning.filter(has_channels) {
+            Some(own) => writer.channels(own, &content, rules.phase),
+            None => writer.before_body(self.reasoning, rules.phase) + &writer.body(self.reasoning, &content),
         };
         Ok(Some(writer.finish(&start)))
     }
+}
 
-    /// The grammar of reasoning, which is free, and then what `grammar` says: a grammar whose first rule is `start`, or
-    /// `start: %json SCHEMA`. Without reasoning it is `grammar` itself.
-    pub fn after_reasoning(&self, grammar: &str, in_reasoning: bool, tokenizer: &Tokenizer) -> String {
-        let Some(reasoning) = self.reasoning else { return grammar.to_owned() };
-        let mut writer = Writer::new(tokenizer);
-        writer.rule("answer", &format!("%lark {{\n{grammar}\n}}"));
-        let start = match reasoning.lead {
-            "" => writer.before_body(Some(reasoning), in_reasoning) + "answer",
-            _ => {
-                let last = reasoning.cut.rsplit_once(reasoning.lead).map_or("", |(_, last)| last);
-                let last = format!("{} answer", writer.literal(last));
-                writer.channels(
-                    reasoning,
-                    &Section { begin: String::new(), rest: last, repeat: None },
-                    true,
-                    in_reasoning,
-                )
-            }
-        };
-        writer.finish(&start)
-    }
+/// What comes behind the reasoning.
+struct Content {
+    calls: Option<(&'static ToolFormat, Section)>,
+    /// The rule of the text, if it has a form.
+    text: Option<String>,
+    /// Whether there must be a call.
+    must: bool,
+    is_parallel: bool,
 }
 
 /// One begin mark, and all up to its end.
@@ -171,10 +167,12 @@ impl<'a> Writer<'a> {
     }
 
     /// Reasoning and white space in front of what is enforced.
-    fn before_body(&mut self, reasoning: Option<&ReasoningFormat>, in_reasoning: bool) -> String {
-        let Some(reasoning) = reasoning else { return String::new() };
+    fn before_body(&mut self, reasoning: Option<&ReasoningFormat>, phase: ReasoningPhase) -> String {
+        let Some(reasoning) = reasoning.filter(|_| phase != ReasoningPhase::After) else {
+            return String::new();
+        };
         let rest = self.text_until("TEXT", reasoning.end);
-        if in_reasoning {
+        if phase == ReasoningPhase::Inside {
             return format!("{rest} GAP ");
         }
         let begin = match self.is_plain(reasoning.begin) {
@@ -188,7 +186,8 @@ impl<'a> Writer<'a> {
     fn section(&mut self, format: &'static ToolFormat, rules: &AnswerRules<'_>) -> Result<Section, Error> {
         let mut calls = Vec::new();
         for (index, tool) in rules.tools.iter().enumerate() {
-            if matches!(rules.choice, ToolChoice::Named(name) if *name != tool.name) {
+            let is_other = matches!(rules.choice, ToolChoice::Named(name) if *name != tool.name);
+            if is_other || rules.only.is_some_and(|only| !only.contains(&tool.name)) {
                 continue;
             }
             let arguments = Arguments { format, tool, field: format!("tools[{index}].function.parameters") };
@@ -212,39 +211,51 @@ impl<'a> Writer<'a> {
     }
 
     /// An answer after its reasoning.
-    fn body(
+    fn body(&mut self, reasoning: Option<&ReasoningFormat>, content: &Content) -> String {
+        let silent = reasoning.map_or(&[][..], |own| own.silent);
+        let silent: Vec<String> = silent.iter().map(|mark| self.literal(mark)).collect();
+        let silent = silent.join(" | ");
+        let text = content.text.as_ref().map(|text| match &silent[..] {
+            "" => text.clone(),
+            marks => format!("({marks})? {text} ({marks})?"),
+        });
+        match (&content.calls, text) {
+            (Some((_, section)), None) if content.must => self.calls(section),
+            (Some((_, section)), Some(text)) => format!("({} | {text})", self.calls(section)),
+            (Some((format, section)), None) => self.free_body(format, section, &silent, content.is_parallel),
+            (None, text) => text.unwrap_or_default(),
+        }
+    }
+
+    /// One or more calls, and nothing else.
+    fn calls(&mut self, section: &Section) -> String {
+        let whole = format!("{} {}", self.literal(&section.begin), section.rest);
+        let whole = self.new_rule("", &whole);
+        let between = section.repeat.as_ref();
+        between.map_or(whole.clone(), |between| format!("{whole} ({between} {whole})*"))
+    }
+
+    /// Any text up to a call.
+    fn free_body(
         &mut self,
         format: &ToolFormat,
-        reasoning: Option<&ReasoningFormat>,
         section: &Section,
-        must: bool,
+        silent: &str,
         is_parallel: bool,
     ) -> String {
-        let begin = self.literal(&section.begin);
-        let whole = format!("{begin} {}", section.rest);
-        if must {
-            let whole = self.new_rule("", &whole);
-            return section
-                .repeat
-                .as_ref()
-                .map_or(whole.clone(), |between| format!("{whole} ({between} {whole})*"));
-        }
         if format.bare {
             let first = if matches!(format.syntax, Syntax::Literals(_)) { "\\[" } else { "{" };
             self.rule("PLAIN", &format!("/[ \\n]{{0,4}}[^{first} \\n](?s:.*)/"));
             return format!("({} | PLAIN)?", section.rest);
         }
-        let silent = reasoning.map_or(&[][..], |own| own.silent);
-        let free = match silent.is_empty() {
-            true => "TEXT".to_owned(),
-            false => {
-                let marks: Vec<String> = silent.iter().map(|mark| self.literal(mark)).collect();
-                format!("TEXT (({}) TEXT)*", marks.join(" | "))
-            }
+        let free = match silent {
+            "" => "TEXT".to_owned(),
+            marks => format!("TEXT (({marks}) TEXT)*"),
         };
+        let begin = self.literal(&section.begin);
         let many = if is_parallel { "*" } else { "?" };
         if !self.is_plain(&section.begin) {
-            return format!("{free} ({whole} {free}){many}");
+            return format!("{free} ({begin} {} {free}){many}", section.rest);
         }
         let head = self.new_rule("[lazy]", &format!("TEXT {begin}"));
         match is_parallel {
@@ -254,28 +265,26 @@ impl<'a> Writer<'a> {
     }
 
     /// An answer in parts with a header each, as in gpt-oss. The prompt ends with the lead of the first.
-    fn channels(
-        &mut self,
-        format: &ReasoningFormat,
-        section: &Section,
-        must: bool,
-        in_reasoning: bool,
-    ) -> String {
+    fn channels(&mut self, format: &ReasoningFormat, content: &Content, phase: ReasoningPhase) -> String {
         let own = |text: &'static str| text.strip_prefix(format.lead);
         let lead = self.literal(format.lead);
         let end = self.text_until("TEXT", format.end);
         let thought = self.literal(own(format.begin).unwrap_or(format.begin));
         let texts = format.silent.iter().filter_map(|text| own(text)).map(|text| self.literal(text));
         let texts = texts.collect::<Vec<_>>().join(" | ");
-        let begin = section.begin.strip_prefix(format.lead).unwrap_or(&section.begin);
-        let call = format!("{} {}", self.literal(begin), section.rest);
-        let (part, last) = match must {
-            true => (thought, call),
-            false => (format!("({thought} | {texts})"), format!("({call} | ({texts}) TEXT)")),
-        };
+        let call = content.calls.as_ref().map(|(_, section)| {
+            let begin = section.begin.strip_prefix(format.lead).unwrap_or(&section.begin);
+            format!("{} {}", self.literal(begin), section.rest)
+        });
+        let last = format.cut.rsplit_once(format.lead).map_or("", |(_, last)| last);
+        let text = content.text.as_ref().map(|text| format!("{} {text}", self.literal(last)));
+        let has_form = content.must || text.is_some();
+        let part = if has_form { thought } else { format!("({thought} | {texts})") };
+        let free = (!has_form).then(|| format!("({texts}) TEXT"));
+        let last = call.into_iter().chain(text).chain(free).collect::<Vec<_>>().join(" | ");
         let part = self.new_rule("", &format!("{part} {end} {lead}"));
-        let first = if in_reasoning { format!("{end} {lead} ") } else { String::new() };
-        format!("{first}{part}* {last}")
+        let first = if phase == ReasoningPhase::Inside { format!("{end} {lead} ") } else { String::new() };
+        format!("{first}{part}* ({last})")
     }
 }
 
@@ -336,7 +345,14 @@ mod tests {
         let tools = Tool::list(&tools)?;
         let format =
             AnswerFormat { tools: ToolFormat::named(format.0), reasoning: ReasoningFormat::named(format.1) };
-        let rules = AnswerRules { tools: &tools, choice, is_parallel: true, in_reasoning: false };
+        let rules = AnswerRules {
+            tools: &tools,
+            choice,
+            only: None,
+            is_parallel: true,
+            phase: ReasoningPhase::Before,
+            text: None,
+        };
         format.grammar(&rules, &tokenizer(special))
     }
 
@@ -435,16 +451,32 @@ mod tests {
 
     #[test]
     fn constraints_begin_after_reasoning() {
-        let wrap = |reasoning: &str, in_reasoning| {
-            let format = AnswerFormat { tools: None, reasoning: ReasoningFormat::named(reasoning) };
+        let start = |tools: &[Tool], reasoning: &str, phase| {
+            let format = AnswerFormat {
+                tools: ToolFormat::named("hermes"),
+                reasoning: ReasoningFormat::named(reasoning),
+            };
             let tokenizer = tokenizer(&["<think>", "</think>", "<|channel|>", "<|message|>"]);
-            let wrapped = format.after_reasoning("start: %json {}", in_reasoning, &tokenizer);
-            wrapped.lines().next().unwrap().to_owned()
+            let rules = AnswerRules {
+                tools,
+                choice: &ToolChoice::Auto,
+                only: None,
+                is_parallel: false,
+                phase,
+                text: Some("start: %json {}"),
+            };
+            let grammar = format.grammar(&rules, &tokenizer).unwrap().unwrap();
+            assert!(grammar.contains("answer: %lark {\nstart: %json {}\n}\n"));
+            grammar.lines().next().unwrap().to_owned()
         };
-        assert_eq!(wrap("", false), "start: %json {}");
-        assert_eq!(wrap("think", true), "start: TEXT <[258]> GAP answer");
-        assert_eq!(wrap("think", false), "start: (<[257]> TEXT <[258]> GAP)? answer");
-        assert_eq!(wrap("harmony", false), "start: r2*  <[259]> \"final\" <[260]> answer");
+        let check = |reasoning, phase, expected| assert_eq!(start(&[], reasoning, phase), expected);
+        check("", ReasoningPhase::Before, "start: answer");
+        check("think", ReasoningPhase::Inside, "start: TEXT <[258]> GAP answer");
+        check("think", ReasoningPhase::Before, "start: (<[257]> TEXT <[258]> GAP)? answer");
+        check("think", ReasoningPhase::After, "start: answer");
+        check("harmony", ReasoningPhase::Before, "start: r2* (<[259]> \"final\" <[260]> answer)");
+        let tools = Tool::list(&[tool("f", &json!({}))]).unwrap();
+        assert_eq!(start(&tools, "think", ReasoningPhase::After), "start: (r4 | answer)");
     }
 
     #[test]

@@ -26,7 +26,7 @@ use serde_json::Value;
 pub use formats::ToolFormat;
 pub use grammar::AnswerRules;
 pub use parser::AnswerParser;
-pub use reasoning::ReasoningFormat;
+pub use reasoning::{ReasoningFormat, ReasoningPhase};
 pub use tool::{Tool, ToolChoice};
 
 use crate::Tokenizer;
@@ -81,15 +81,22 @@ pub enum AnswerEvent {
     },
 }
 
-/// An answer that is whole.
+/// An answer that is whole: its parts in order. Neighbours differ in kind, unless they are calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// The text.
-    pub text: String,
-    /// What the model wrote for itself.
-    pub reasoning: String,
-    /// The calls, whole ones only.
-    pub tool_calls: Vec<ToolCall>,
+    /// The parts.
+    pub parts: Vec<AnswerPart>,
+}
+
+/// A part of an answer that is whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AnswerPart {
+    /// Text for the reader.
+    Text(String),
+    /// Text that the model wrote for itself.
+    Reasoning(String),
+    /// A call.
+    ToolCall(ToolCall),
 }
 
 /// A call that is whole.
@@ -106,23 +113,53 @@ pub struct ToolCall {
 }
 
 impl Answer {
-    /// Adds what an event tells.
+    /// Adds an event.
     pub fn push(&mut self, event: AnswerEvent) {
-        match event {
-            AnswerEvent::Text(text) => self.text.push_str(&text),
-            AnswerEvent::Reasoning(text) => self.reasoning.push_str(&text),
-            AnswerEvent::ToolCallStarted { index, id, name } => {
-                self.tool_calls.push(ToolCall { index, id, name, arguments: String::new() });
+        match (event, self.parts.last_mut()) {
+            (AnswerEvent::Text(text), Some(AnswerPart::Text(last)))
+            | (AnswerEvent::Reasoning(text), Some(AnswerPart::Reasoning(last))) => last.push_str(&text),
+            (AnswerEvent::Text(text), _) => self.parts.push(AnswerPart::Text(text)),
+            (AnswerEvent::Reasoning(text), _) => self.parts.push(AnswerPart::Reasoning(text)),
+            (AnswerEvent::ToolCallStarted { index, id, name }, _) => {
+                self.parts.push(AnswerPart::ToolCall(ToolCall { index, id, name, arguments: String::new() }));
             }
-            AnswerEvent::ToolCallArguments { delta, .. } => {
-                self.tool_calls.last_mut().into_iter().for_each(|call| call.arguments.push_str(&delta));
+            (AnswerEvent::ToolCallArguments { delta, .. }, Some(AnswerPart::ToolCall(last))) => {
+                last.arguments.push_str(&delta);
             }
-            AnswerEvent::ToolCallFinished { .. } => {}
-            AnswerEvent::ToolCallFailed { index, text } => {
-                self.tool_calls.retain(|call| call.index != index);
-                self.text.push_str(&text);
+            (AnswerEvent::ToolCallFailed { index, text }, _) => {
+                let is_it =
+                    |part: &AnswerPart| matches!(part, AnswerPart::ToolCall(own) if own.index == index);
+                self.parts.retain(|part| !is_it(part));
+                self.push(AnswerEvent::Text(text));
             }
+            (AnswerEvent::ToolCallArguments { .. } | AnswerEvent::ToolCallFinished { .. }, _) => {}
         }
+    }
+
+    /// The text, without what comes between its parts.
+    pub fn text(&self) -> String {
+        let text = |part: &AnswerPart| match part {
+            AnswerPart::Text(text) => text.clone(),
+            _ => String::new(),
+        };
+        self.parts.iter().map(text).collect()
+    }
+
+    /// What the model wrote for itself.
+    pub fn reasoning(&self) -> String {
+        let reasoning = |part: &AnswerPart| match part {
+            AnswerPart::Reasoning(text) => text.clone(),
+            _ => String::new(),
+        };
+        self.parts.iter().map(reasoning).collect()
+    }
+
+    /// The calls, whole ones only.
+    pub fn tool_calls(&self) -> impl Iterator<Item = &ToolCall> {
+        self.parts.iter().filter_map(|part| match part {
+            AnswerPart::ToolCall(call) => Some(call),
+            _ => None,
+        })
     }
 }
 
@@ -138,7 +175,7 @@ impl AnswerFormat {
     /// The special tokens in the format's marks, sorted: a generator shows these as text, and hides all others.
     pub fn special_tokens(&self, tokenizer: &Tokenizer) -> Vec<u32> {
         let texts = self.texts().collect::<Vec<_>>();
-        let ids = 0..tokenizer.vocab_size() as u32;
+        let ids = 0..if texts.is_empty() { 0 } else { tokenizer.vocab_size() as u32 };
         let is_in_a_mark = |id: &u32| {
             let name = tokenizer.token(*id);
             name.is_some_and(|name| !name.is_empty() && texts.iter().any(|text| text.contains(&*name)))

@@ -96,6 +96,11 @@ impl AnswerParser {
         self.is_over
     }
 
+    /// Whether the reasoning goes on.
+    pub fn is_reasoning(&self) -> bool {
+        matches!(self.mode, Mode::Reasoning(_))
+    }
+
     /// Takes a piece of the answer.
     pub fn push(&mut self, piece: &str) -> Vec<AnswerEvent> {
         let mut events = Vec::new();

@@ -20,6 +20,18 @@ pub struct ReasoningFormat {
     pub cut: &'static str,
 }
 
+/// Where a prompt ends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ReasoningPhase {
+    /// The answer may begin with reasoning.
+    #[default]
+    Before,
+    /// Inside the reasoning.
+    Inside,
+    /// Behind it.
+    After,
+}
+
 const EMPTY: ReasoningFormat =
     ReasoningFormat { name: "", begin: "", end: "", lead: "", silent: &[], cut: "" };
 
@@ -110,6 +122,19 @@ impl ReasoningFormat {
         let is_open =
             |text: &str| text.rfind(self.begin).is_some_and(|begin| !text[begin..].contains(self.end));
         begins(prompt) || continued.is_some_and(is_open)
+    }
+
+    /// Where a prompt ends; `continued` is as in [`ReasoningFormat::is_open`].
+    pub fn phase(&self, prompt: &str, continued: Option<&str>) -> ReasoningPhase {
+        // Marks of channels end other messages too.
+        let is_closed = self.lead.is_empty() && prompt.trim_end().ends_with(self.end);
+        if self.is_open(prompt, continued) {
+            ReasoningPhase::Inside
+        } else if is_closed || continued.is_some_and(|text| !text.trim().is_empty()) {
+            ReasoningPhase::After
+        } else {
+            ReasoningPhase::Before
+        }
     }
 
     /// The tokens that end the reasoning and begin the answer: to be forced once a budget is spent.

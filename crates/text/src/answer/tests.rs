@@ -1,11 +1,17 @@
 //! Answers of many models, cut at every place, and what hostile ones may hold.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::json;
 
+use super::formats::FORMATS;
 use super::*;
 use crate::ChatTemplate;
+use crate::constraint::{Constraint, GrammarCompiler, Matcher};
+use crate::tokenizer::GgufVocabulary;
 
 fn tools() -> Vec<Tool> {
     let properties = json!({
@@ -236,7 +242,7 @@ fn literals_become_json() {
         let text = format!("<|tool_call_start|>[add({broken})]<|tool_call_end|>");
         let events = events(format("lfm", ""), "", &[&text]);
         let answer: Answer = events.into_iter().collect();
-        assert_eq!((answer.text, answer.tool_calls.len()), (text, 0), "{broken}");
+        assert_eq!((answer.text(), answer.tool_calls().count()), (text, 0), "{broken}");
     }
     super::tests::check(
         "function-gemma",
@@ -269,8 +275,8 @@ fn calls_that_never_close_are_text() {
         let events = events(format("hermes", ""), "", &[&text]);
         assert!(events.iter().any(|event| matches!(event, AnswerEvent::ToolCallFailed { .. })), "{broken}");
         let answer: Answer = events.into_iter().collect();
-        assert_eq!(answer.tool_calls, [], "{broken}");
-        assert_eq!(answer.text.replace(['\n'], ""), text.replace('\n', ""), "{broken}");
+        assert_eq!(answer.tool_calls().count(), 0, "{broken}");
+        assert_eq!(answer.text().replace(['\n'], ""), text.replace('\n', ""), "{broken}");
     }
     let whole = "<tool_call>{\"name\": \"add\", \"arguments\": {}}";
     check("hermes", &format!("{whole}</tool_call>{}", &whole[..30]), &["0:add({})", &whole[..30]]);
@@ -368,10 +374,10 @@ fn hostile_answers_take_linear_time() {
     };
     let deep = format!("{{\"a\": {}1{}}}", long("{\"b\":", 1_000_000), long("}", 1_000_000));
     let answer = parse("hermes", &(call(&deep) + "}</tool_call>"));
-    assert_eq!(answer.tool_calls[0].arguments, deep);
+    assert_eq!(answer.tool_calls().next().unwrap().arguments, deep);
     let endless = call(&format!("{{\"a\": \"{}", long("a<", 5_000_000)));
     let answer = parse("hermes", &endless);
-    assert_eq!((answer.text.len(), answer.tool_calls.len()), (endless.len(), 0));
+    assert_eq!((answer.text().len(), answer.tool_calls().count()), (endless.len(), 0));
     for (name, text) in [
         ("hermes", long("<tool_call>", 100_000)),
         ("hermes", long("<tool_call>{\"x\": \"", 100_000)),
@@ -439,4 +445,76 @@ fn formats_are_found_in_templates() {
 fn parsers_cross_threads() {
     fn check<T: Send>() {}
     check::<AnswerParser>();
+}
+
+/// Every byte, and the marks of a format as special tokens.
+fn with_marks(format: &AnswerFormat) -> Arc<Tokenizer> {
+    let mark = ::regex::Regex::new(r"<[^<>\n]+>|\[[A-Z_]{3,}\]").unwrap();
+    let marks: BTreeSet<&str> =
+        format.texts().flat_map(|text| mark.find_iter(text).map(|found| found.as_str())).collect();
+    let bytes = (0..=255).map(|byte| Cow::Owned(format!("<0x{byte:02X}>")));
+    let tokens: Vec<Cow<'_, str>> = bytes.chain(marks.into_iter().map(Cow::Borrowed)).collect();
+    let token_types = (0..tokens.len()).map(|id| if id < 256 { 6 } else { 3 }).collect();
+    let vocabulary =
+        GgufVocabulary { model: "llama", tokens, token_types: Some(token_types), ..Default::default() };
+    Arc::new(Tokenizer::from_gguf_vocabulary(&vocabulary).unwrap())
+}
+
+/// How far a text goes in a grammar, and whether the answer may end there.
+fn accepted<'a>(mut matcher: Matcher, tokenizer: &Tokenizer, text: &'a str) -> (&'a str, bool) {
+    let written = |id: u32| match tokenizer.is_special(id) {
+        true => tokenizer.token(id).unwrap().into_owned().into_bytes(),
+        false => tokenizer.bytes_inside(id).unwrap(),
+    };
+    let mut rest = text.as_bytes();
+    while !rest.is_empty() {
+        let mask = matcher.mask().unwrap();
+        let fits = |id: &u32| mask.allows(*id) && !written(*id).is_empty() && rest.starts_with(&written(*id));
+        let ids = 0..tokenizer.vocab_size() as u32;
+        let Some(id) = ids.filter(fits).max_by_key(|id| written(*id).len()) else { break };
+        matcher.advance(id).unwrap();
+        rest = &rest[written(id).len()..];
+    }
+    (&text[..text.len() - rest.len()], matcher.may_end())
+}
+
+/// The grammars of all formats compile, for marks that are special tokens and marks that are not; and they take what the
+/// model's template writes.
+#[test]
+fn grammars_of_all_formats_compile_and_take_calls() {
+    let real = testdata::shared("storyteller/hf").map(|path| Arc::new(Tokenizer::open(path).unwrap()));
+    let tools = tools();
+    let arguments = json!({"city": "a b", "days": 2}).as_object().unwrap().clone();
+    for format in FORMATS {
+        for reasoning in [None, ReasoningFormat::named(format.name), ReasoningFormat::named("think")] {
+            let own = AnswerFormat { tools: Some(format), reasoning };
+            for tokenizer in [Some(with_marks(&own)), real.clone()].into_iter().flatten() {
+                let compiler = GrammarCompiler::new(Arc::clone(&tokenizer));
+                let compile = |choice: &ToolChoice, phase, text| {
+                    let rules =
+                        AnswerRules { tools: &tools, choice, only: None, is_parallel: true, phase, text };
+                    let grammar = own.grammar(&rules, &tokenizer).unwrap().unwrap();
+                    let compiled = compiler.compile(&Constraint::Lark(grammar.clone().into()));
+                    compiled.unwrap_or_else(|error| panic!("{} {choice:?}: {error}\n{grammar}", format.name))
+                };
+                for phase in [ReasoningPhase::Before, ReasoningPhase::Inside, ReasoningPhase::After] {
+                    compile(&ToolChoice::Auto, phase, None);
+                    compile(&ToolChoice::Auto, phase, Some("start: %json {\"type\": \"object\"}"));
+                    compile(&ToolChoice::Named("add".to_owned()), phase, None);
+                }
+                let lead = reasoning.map_or("", |own| own.lead);
+                let written =
+                    format.write("add", &arguments).replace("{index}", "7").replace("{id:9}", "abcdefghi");
+                let written = written.replace("{id:10}", "abcdefghij");
+                let written = written.strip_prefix(lead).unwrap_or(&written);
+                let grammar = compile(&ToolChoice::Required, ReasoningPhase::Before, None);
+                assert_eq!(
+                    accepted(grammar.matcher(), &tokenizer, written),
+                    (written, true),
+                    "{}",
+                    format.name
+                );
+            }
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Declared tools, as requests give them.
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use crate::Error;
 
@@ -29,6 +29,8 @@ pub enum ToolChoice {
     Named(String),
 }
 
+/// The types of JSON Schema.
+const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "array", "object", "null"];
 /// The most bytes of a tool's name.
 const MAX_NAME: usize = 128;
 
@@ -52,6 +54,29 @@ impl Tool {
         Ok(list)
     }
 
+    /// The same tool with a schema that every format can enforce: the names of the arguments, and their types where they
+    /// have one. For tools that are not strict.
+    #[must_use]
+    pub fn relaxed(&self) -> Tool {
+        let own = self.parameters["properties"].as_object();
+        let properties: Map<String, Value> = own
+            .into_iter()
+            .flatten()
+            .map(|(name, schema)| {
+                let kind = schema["type"].as_str().filter(|kind| TYPES.contains(kind));
+                (name.clone(), kind.map_or_else(|| json!({}), |kind| json!({ "type": kind })))
+            })
+            .collect();
+        let required = self.parameters["required"].as_array().into_iter().flatten();
+        let required: Vec<&Value> =
+            required.filter(|name| name.as_str().is_some_and(|name| properties.contains_key(name))).collect();
+        let mut parameters = json!({ "type": "object", "required": required, "properties": properties });
+        if let Some(others @ Value::Bool(_)) = self.parameters.get("additionalProperties") {
+            parameters["additionalProperties"] = others.clone();
+        }
+        Tool { name: self.name.clone(), parameters, strict: false }
+    }
+
     fn one(value: &Value, place: &str) -> Result<Tool, Error> {
         if value.get("type").is_some_and(|kind| kind != "function") {
             return Err(problem(format!("{place}.type"), format!("{} is not \"function\"", value["type"])));
@@ -64,7 +89,7 @@ impl Tool {
         }
         let parameters = match &function["parameters"] {
             Value::Null => {
-                serde_json::json!({"type": "object", "properties": {}, "additionalProperties": false})
+                json!({"type": "object", "properties": {}, "additionalProperties": false})
             }
             Value::Object(schema) => Value::Object(schema.clone()),
             _ => return Err(problem(format!("{place}.function.parameters"), "is not an object".to_owned())),

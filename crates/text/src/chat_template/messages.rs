@@ -44,7 +44,8 @@ impl ChatTemplate {
     /// The messages in the forms that this template takes; those that fit already stay as they are.
     ///
     /// A content of text parts becomes one text where the template takes texts, and the reverse. Arguments of calls become
-    /// objects where it takes these, or texts. Results of tools may be any JSON. The role `developer` becomes `system`
+    /// objects where it takes these, or texts. Results of tools may be any JSON. Reasoning may be given as `reasoning`, and is
+    /// `reasoning_content` for templates. The role `developer` becomes `system`
     /// if the template does not know it, and ids of calls become numbers of nine digits if it takes no others.
     ///
     /// # Errors
@@ -213,6 +214,11 @@ impl Traits {
         if fields.get("role").is_some_and(|role| role == "developer") && !self.knows_developer {
             fields.insert("role".to_owned(), json!("system"));
         }
+        if !fields.contains_key("reasoning_content")
+            && let Some(reasoning) = fields.get("reasoning").filter(|reasoning| reasoning.is_string())
+        {
+            fields.insert("reasoning_content".to_owned(), reasoning.clone());
+        }
         let role = fields.get("role").and_then(Value::as_str).unwrap_or_default().to_owned();
         let has_calls =
             fields.get("tool_calls").and_then(Value::as_array).is_some_and(|calls| !calls.is_empty());
@@ -301,9 +307,10 @@ impl Traits {
 /// The text of a part.
 fn text_of(part: &Value, index: usize) -> Result<&str, Problem> {
     let kind = part["type"].as_str().unwrap_or("none");
-    let problem = match part["text"].as_str() {
-        Some(text) if kind == "text" => return Ok(text),
-        None if kind == "text" => "has no text".to_owned(),
+    // A refusal has its text under its own name.
+    let problem = match part.get(kind).and_then(Value::as_str) {
+        Some(text) if matches!(kind, "text" | "refusal") => return Ok(text),
+        None if matches!(kind, "text" | "refusal") => "has no text".to_owned(),
         _ => format!("has the type {kind}; only text is supported"),
     };
     Err((format!(".content[{index}]"), problem))

@@ -31,6 +31,8 @@ pub use compiler::{Grammar, GrammarCompiler};
 pub use lark::token_as_lark;
 pub use matcher::{Matcher, TokenMask};
 
+use crate::Tokenizer;
+
 /// The form that an answer must have, as its author wrote it. Clones are cheap.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -74,6 +76,21 @@ impl Constraint {
     /// One of several texts.
     pub fn choice<T: Into<String>>(options: impl IntoIterator<Item = T>) -> Constraint {
         Constraint::Choice(options.into_iter().map(Into::into).collect())
+    }
+
+    /// The constraint as a grammar in Lark, to be part of another. What it cannot enforce is found when it is compiled.
+    ///
+    /// # Errors
+    /// If it is a grammar that is malformed.
+    pub fn to_lark(&self, tokenizer: &Tokenizer) -> Result<String, ConstraintError> {
+        Ok(match self {
+            Constraint::JsonSchema(schema) => format!("start: %json {schema}"),
+            Constraint::JsonObject => "start: %json {\"type\": \"object\"}".to_owned(),
+            Constraint::Regex(expression) => regex::to_lark(expression),
+            Constraint::Choice(options) => regex::to_lark(&regex::of_choice(options)?),
+            Constraint::Lark(grammar) => grammar.to_string(),
+            Constraint::Gbnf(grammar) => gbnf::to_lark(grammar, tokenizer)?,
+        })
     }
 
     /// The name of its kind, as requests write it.

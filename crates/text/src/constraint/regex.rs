@@ -22,6 +22,21 @@ pub(super) fn check(expression: &str) -> Result<(), ConstraintError> {
     }
 }
 
+/// A grammar of the texts that an expression matches.
+pub(super) fn to_lark(expression: &str) -> String {
+    let (mut written, mut escaped) = (String::new(), false);
+    for char in expression.chars() {
+        match char {
+            '/' if !escaped => written.push_str("\\/"),
+            '\n' if escaped => written.push('n'),
+            '\n' => written.push_str("\\n"),
+            char => written.push(char),
+        }
+        escaped = char == '\\' && !escaped;
+    }
+    format!("start: /{written}/")
+}
+
 /// The expression that matches exactly some texts.
 pub(super) fn of_choice(options: &[String]) -> Result<String, ConstraintError> {
     let refuse = |problem: String| Err(ConstraintError::new("choice", problem));
