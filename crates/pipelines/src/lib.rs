@@ -48,7 +48,8 @@ pub use embedding_model::EmbeddingModel;
 pub use error::Error;
 pub use generator::{
     Event, EventKind, FinishReason, FinishedRequests, Generator, Histogram, MAX_SAMPLES, MAX_STOP_BYTES,
-    MAX_STOP_TOKENS, MAX_STOPS, Request, Status, TokenLogprob, TokenLogprobs, Warning, random_seed,
+    MAX_STOP_TOKENS, MAX_STOPS, ReasoningBudget, Request, Status, TokenLogprob, TokenLogprobs, Warning,
+    random_seed,
 };
 pub use kv_cache::{CacheEvent, KvCache, Page, PageCopy, PrefixStats, Sequence, SequenceId};
 pub use memory::{Fitting, MemoryPlan, OutOfMemory, available as available_memory, limit as memory_limit};
@@ -64,10 +65,10 @@ pub use scheduler::{Batching, Limits, MAX_PASSES, Scheduler, TooLong};
 pub use scorer::{Divergence, divergence, log_probabilities, log_probability, visit_logits};
 pub use sources::{MemoryBytes, Progress as FetchProgress};
 pub use text::{
-    AddSpecial, Answer, AnswerEvent, AnswerFormat, AnswerParser, ChatContext, ChatTemplate, Constraint,
-    ConstraintError, Detokenizer, Error as TextError, Grammar, GrammarCompiler, Moment, ParseSpecial, Piece,
-    SkipSpecial, Tokenizer, Tool, ToolCall, ToolChoice, answer, chat_template, constraint, detokenizer,
-    tokenizer,
+    AddSpecial, Answer, AnswerEvent, AnswerFormat, AnswerParser, AnswerPart, ChatContext, ChatTemplate,
+    Constraint, ConstraintError, Detokenizer, Error as TextError, Grammar, GrammarCompiler, Moment,
+    ParseSpecial, Piece, ReasoningFormat, ReasoningPhase, SkipSpecial, Tokenizer, Tool, ToolCall, ToolChoice,
+    ToolFormat, answer, chat_template, constraint, detokenizer, tokenizer,
 };
 pub use text_generator::{
     AsyncTextStream, BatchEvent, BatchStream, CacheEvents, Chat, ChatMessage, Completion, HIGH_WATER,

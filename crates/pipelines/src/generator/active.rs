@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::event::{EventKind, FinishReason, TokenLogprobs, Warning};
 use super::guide::Guide;
+use super::reasoning::ReasoningLimit;
 use super::request::Request;
 use text::constraint::{Matcher, TokenMask};
 use text::stop_strings::{StopSearch, StopStrings};
@@ -31,6 +32,8 @@ pub(super) struct Active {
     stops: StopSearch,
     /// If the answer must have a form.
     guide: Option<Guide>,
+    /// If its reasoning has a budget.
+    reasoning: Option<ReasoningLimit>,
     /// Tokens that follow the last one in any case, and were reported with it.
     forced: Vec<u32>,
     /// What cannot be chosen before `min_new_tokens`.
@@ -100,6 +103,7 @@ impl Active {
         let guide = |matcher| Guide::new(matcher, request.stop_token_ids.clone(), ignored);
         let mut active = Active {
             guide: matcher.map(guide),
+            reasoning: request.reasoning.clone().map(|budget| ReasoningLimit::new(budget, tokenizer)),
             forced: Vec::new(),
             forbidden: eos.into_iter().chain(request.stop_token_ids.iter().copied()).collect(),
             history: if params.uses_history() {
@@ -173,12 +177,13 @@ impl Active {
             return Ok(Outcome::Over);
         }
         let mask = self.guide.as_mut().map(Guide::mask).transpose()?;
+        let cut = self.cut(mask.as_ref()).map(only);
         let row = Row {
             logits: run.logits.row(run.rows.end - 1),
             params: &self.params,
             history: &self.history,
             position: run.sequence.tokens.len() as u64,
-            allowed: mask.as_ref().map(TokenMask::words),
+            allowed: cut.as_deref().or(mask.as_ref().map(TokenMask::words)),
             forbidden: if self.may_stop() { &[] } else { &self.forbidden },
         };
         let sampled = sampler.sample(&row)?;
@@ -186,6 +191,17 @@ impl Active {
         let room = run.sequence.max_tokens - run.sequence.tokens.len();
         let over = self.accept(sampled, room == 1, events)? || self.accept_forced(room - 1, events)?;
         Ok(if over { Outcome::Over } else { Outcome::Grew(token) })
+    }
+
+    /// The token that must come next because the reasoning has spent its budget, unless the constraint forbids it.
+    fn cut(&mut self, mask: Option<&TokenMask>) -> Option<u32> {
+        let reasoning = self.reasoning.as_mut()?;
+        let token = reasoning.forced()?;
+        if mask.is_some_and(|mask| !mask.allows(token)) {
+            reasoning.give_up();
+            return None;
+        }
+        Some(token)
     }
 
     /// Reports the tokens that follow in any case, up to so many, and says whether one is the last. Their logits are not
@@ -267,6 +283,9 @@ impl Active {
         }
         let searched = self.may_stop();
         let piece = self.detokenizer.push(token).unwrap_or_default();
+        if let Some(reasoning) = &mut self.reasoning {
+            reasoning.accept(token, &piece);
+        }
         self.generated += 1;
         Ok(if searched { self.stops.push(&piece) } else { (piece, None) })
     }
@@ -298,4 +317,11 @@ impl Active {
         events.push(EventKind::Finished { reason, text });
         true
     }
+}
+
+/// The mask of one token.
+fn only(token: u32) -> Vec<u32> {
+    let mut words = vec![0; token as usize / 32 + 1];
+    words[token as usize / 32] = 1 << (token % 32);
+    words
 }

@@ -9,6 +9,7 @@ use text::Constraint;
 
 use crate::Error;
 use crate::error::InvalidField;
+use crate::generator::ReasoningBudget;
 use crate::sampler::SamplingParams;
 use crate::sampling_options::SamplingOptions;
 
@@ -49,6 +50,8 @@ pub struct Request {
     /// The form that the answer must have. It ends where its form is complete, whatever `min_new_tokens` and `ignore_eos`
     /// ask for, and is cut off at `max_new_tokens`, at a stop string, or at one of `stop_token_ids` where it may end.
     pub constraint: Option<Constraint>,
+    /// How long the model may reason before it answers; `None`: as long as it does.
+    pub reasoning: Option<ReasoningBudget>,
     /// Whether the prompt's tokens and text come before the answer's.
     pub echo: bool,
     /// Whether to report log-probabilities of the prompt's tokens, and of this many of the most probable in their

@@ -14,7 +14,7 @@ mod worker;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use engine::InferenceSession;
 
@@ -30,7 +30,7 @@ use crate::generator::{Generator, Prepared, Request, RequestLimits, Status};
 use crate::plan::Plan;
 use crate::text_model::TextModel;
 use crate::worker::Worker;
-use crate::{ChatTemplate, Error};
+use crate::{AnswerFormat, ChatTemplate, Error};
 use cache_events::CacheReaders;
 use queue::Queue;
 use worker::{Submission, TextWork};
@@ -76,6 +76,8 @@ use worker::{Submission, TextWork};
 pub struct TextGenerator {
     model: Arc<TextModel>,
     chat_template: Option<Arc<ChatTemplate>>,
+    /// Found when it is first asked for.
+    answer_format: Arc<OnceLock<AnswerFormat>>,
     limits: RequestLimits,
     queue: Arc<Queue>,
     worker: Worker<TextWork>,
@@ -127,7 +129,8 @@ impl TextGenerator {
         let limits = generator.limits();
         let worker = Worker::spawn(TextWork::new(generator, options.read_timeout), queue.requests)?;
         let (chat_template, queue) = (chat_template.map(Arc::new), Arc::new(Queue::new(queue)));
-        Ok(TextGenerator { model, chat_template, limits, queue, worker })
+        let answer_format = Arc::default();
+        Ok(TextGenerator { model, chat_template, answer_format, limits, queue, worker })
     }
 
     /// As [`TextGenerator::new`], with a chat template other than the model's own, which is not read.
@@ -148,6 +151,12 @@ impl TextGenerator {
     /// The template of conversations, if there is one.
     pub fn chat_template(&self) -> Option<&ChatTemplate> {
         self.chat_template.as_deref()
+    }
+
+    /// How the model marks reasoning and tool calls in its answers, found in its chat template and its tokenizer.
+    pub fn answer_format(&self) -> AnswerFormat {
+        let find = || AnswerFormat::of(self.chat_template(), Some(self.model.tokenizer()));
+        *self.answer_format.get_or_init(find)
     }
 
     /// The answer to a request.
