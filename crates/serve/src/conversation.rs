@@ -1,4 +1,4 @@
-//! Messages as protocols give them, in the form that chat templates take.
+//! Conversations as protocols give them, in the form that chat templates take.
 
 use pipelines::Chat;
 use serde::Deserialize;
@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
+use crate::generation::{Thinking, ToolUse, Turn};
 
 /// Variables of chat templates that requests set by fields of their own, or not at all.
 const OWN_VARIABLES: [&str; 6] =
@@ -17,53 +18,54 @@ pub(crate) struct ConversationFields {
     /// The conversation so far, oldest message first.
     #[schema(min_items = 1, value_type = Vec<Object>)]
     messages: Vec<Map<String, Value>>,
-    /// Not supported yet: a list with tools is refused.
+    /// Functions that the answer may call.
     #[schema(value_type = Option<Vec<Object>>)]
     tools: Option<Vec<Value>>,
+    /// `none`, `auto`, `required`, a function, or `allowed_tools`. The default is `auto`.
+    #[schema(value_type = Option<Object>)]
+    tool_choice: Option<Value>,
+    /// Whether an answer may have several calls; true by default.
+    parallel_tool_calls: Option<bool>,
+    /// How much the model reasons before it answers: `none` to `max`.
+    reasoning_effort: Option<String>,
+    /// The most tokens of the reasoning.
+    #[serde(alias = "thinking_budget_tokens")]
+    thinking_token_budget: Option<usize>,
     /// Whether the prompt ends where the assistant is to speak.
     add_generation_prompt: Option<bool>,
     /// Whether the last message is to be continued.
     continue_final_message: Option<bool>,
-    /// More variables of the chat template.
+    /// More variables of the chat template, such as `enable_thinking`.
     #[schema(value_type = Option<Object>)]
     chat_template_kwargs: Option<Map<String, Value>>,
 }
 
 impl ConversationFields {
-    /// The conversation as chat templates take it.
+    /// The conversation as chat templates take it, and what is asked of the answer.
     ///
     /// # Errors
-    /// If a message has a content that the models cannot read, or a field is not supported.
-    pub(crate) fn into_chat(self) -> Result<Chat, ApiError> {
-        if self.tools.is_some_and(|tools| !tools.is_empty()) {
-            return Err(ApiError::invalid("tools", "tools are not supported: leave `tools` out"));
-        }
+    /// If a field has a value that it cannot have.
+    pub(crate) fn into_turn(self) -> Result<Turn, ApiError> {
         let extra = self.chat_template_kwargs.unwrap_or_default();
         if let Some(name) = OWN_VARIABLES.iter().find(|name| extra.contains_key(**name)) {
             let path = format!("chat_template_kwargs.{name}");
             let message = format!("{path}: variables of this name cannot be set");
             return Err(ApiError::invalid(path, message));
         }
-        let messages = self.messages.into_iter().enumerate();
-        let messages = messages.map(|(index, message)| for_template(message, &format!("messages[{index}]")));
-        Ok(Chat {
+        let tools = ToolUse::new(self.tools, self.tool_choice.as_ref(), self.parallel_tool_calls)?;
+        let effort = self.reasoning_effort.as_deref();
+        let thinking = effort.map(|effort| Thinking::with_effort("reasoning_effort", effort)).transpose()?;
+        let budget = self.thinking_token_budget;
+        let thinking = thinking.or(budget.map(|_| Thinking::new("thinking_token_budget", true)));
+        let thinking = thinking.map(|thinking| thinking.within(budget));
+        let chat = Chat {
             add_generation_prompt: self.add_generation_prompt.unwrap_or(true),
             continue_final_message: self.continue_final_message.unwrap_or(false),
             extra,
-            ..Chat::new(messages.collect::<Result<_, ApiError>>()?)
-        })
+            ..Chat::new(self.messages.into_iter().map(Value::Object).collect())
+        };
+        Ok(Turn { tools, thinking, ..Turn::from(chat) })
     }
-}
-
-/// A message as templates take it: its content is text, and instructions of the developer are the system's.
-fn for_template(mut message: Map<String, Value>, path: &str) -> Result<Value, ApiError> {
-    if message.get("role").and_then(Value::as_str) == Some("developer") {
-        message.insert("role".to_string(), "system".into());
-    }
-    if let Some(content @ Value::Array(_)) = message.get_mut("content") {
-        *content = text_of(content, &format!("{path}.content"), &["text", "refusal"])?.into();
-    }
-    Ok(Value::Object(message))
 }
 
 /// The text of a content: a string, or a list of parts that all are text, one below the other. `path` names the content

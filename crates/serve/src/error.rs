@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use pipelines::TextError;
 use pipelines::error::InvalidField;
 use serde_json::json;
 
@@ -150,6 +151,13 @@ impl ApiError {
         self
     }
 
+    /// The error of a field whose path is written otherwise in the request's protocol.
+    #[must_use]
+    pub(crate) fn replace(self, part: &str, own: &str) -> ApiError {
+        let param = self.param.map(|param| param.replace(part, own));
+        ApiError { message: self.message.replace(part, own), param, ..self }
+    }
+
     /// The error of a field that is part of an object.
     #[must_use]
     pub(crate) fn within(self, object: &str) -> ApiError {
@@ -222,7 +230,9 @@ impl From<&pipelines::Error> for ApiError {
             | E::NotForText { .. }
             | E::NotARanker { .. }
             | E::NoPooling { .. } => ApiError::bad_request(message),
-            E::Text(pipelines::TextError::Constraint(_)) => ApiError::invalid("constraint", message),
+            E::Text(TextError::Constraint(_)) => ApiError::invalid("constraint", message),
+            E::Text(TextError::Tools { field, .. }) => ApiError::invalid(field, message),
+            E::Text(TextError::ChatMessage { place, .. }) => ApiError::invalid(place, message),
             E::Text(_) => ApiError::invalid("messages", message),
             E::Busy { retry_after, .. } => {
                 let retry_after = retry_after.or(Some(Duration::from_secs(1)));

@@ -68,7 +68,7 @@ struct StructuredOutputs {
 }
 
 /// A constraint, and the field that gives it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Form {
     pub(crate) field: &'static str,
     pub(crate) constraint: Constraint,
@@ -118,18 +118,8 @@ impl FormFields {
     }
 }
 
-impl Form {
-    /// Names the field in an error of its constraint.
-    pub(crate) fn blame(form: Option<&Form>, error: ApiError) -> ApiError {
-        match form {
-            Some(form) => error.rename("constraint", form.field),
-            None => error,
-        }
-    }
-}
-
 /// A schema, or the text of one.
-fn schema_of(schema: Value) -> Constraint {
+pub(crate) fn schema_of(schema: Value) -> Constraint {
     let parsed = schema.as_str().and_then(|text| serde_json::from_str(text).ok());
     Constraint::JsonSchema(parsed.unwrap_or(schema).into())
 }

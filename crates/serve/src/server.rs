@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use engine::InferenceSession;
 use engine::devices::Platform;
+use pipelines::ToolFormat;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::watch;
 use tokio_rustls::rustls;
@@ -45,6 +46,10 @@ pub struct ServerConfig {
     /// Whether the line that coding agents put at the top of system prompts stays there. It differs from request to
     /// request, so that prompts with it share no prefix.
     pub keep_attribution_header: bool,
+    /// How models write calls of tools; `None` is found in their chat templates.
+    pub tool_format: Option<&'static ToolFormat>,
+    /// Whether models reason before they answer, if they do and the request does not say.
+    pub reasoning: bool,
     /// The most responses of `/v1/responses` that are kept; 0 keeps none.
     pub max_stored_responses: usize,
     /// The most bytes of them together.
@@ -85,6 +90,8 @@ impl Default for ServerConfig {
             cors_origins: Vec::new(),
             max_body_bytes: 32 << 20,
             keep_attribution_header: false,
+            tool_format: None,
+            reasoning: true,
             max_stored_responses: 1000,
             max_stored_bytes: 64 << 20,
             kv_events: None,

@@ -14,6 +14,13 @@ pub(crate) fn unique_id(prefix: &str) -> String {
     format!("{prefix}{}", uuid::Uuid::now_v7().simple())
 }
 
+/// An id of 24 letters and digits for a call of a tool; some clients allow no more.
+pub(crate) fn call_id(prefix: &str) -> String {
+    let id = uuid::Uuid::now_v7().simple().to_string();
+    // It ends with its random part.
+    format!("{prefix}{}", &id[id.len() - 24..])
+}
+
 /// The time, as RFC 3339 writes it.
 pub(crate) fn rfc3339() -> String {
     Utc::now().to_rfc3339_opts(SecondsFormat::Nanos, true)

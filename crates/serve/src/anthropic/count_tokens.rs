@@ -7,11 +7,10 @@ use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::prompt::PromptFields;
+use super::prompt::{PromptFields, own_names};
 use crate::body::{Body, Fields, RequestBody};
 use crate::context::Context;
 use crate::error::ApiError;
-use crate::generation;
 use crate::server::Shared;
 
 /// A conversation to count.
@@ -48,8 +47,8 @@ pub(crate) async fn create(
     Body(body): Body<CountTokensRequest>,
 ) -> Result<Json<TokenCount>, ApiError> {
     let model = shared.models.text(body.prompt.model.as_deref()).await?;
-    let chat = body.prompt.into_chat(shared.config.keep_attribution_header)?;
-    let rendered = generation::render(&model, chat).await?;
+    let turn = body.prompt.into_turn(shared.config.keep_attribution_header)?;
+    let rendered = turn.render(&model, &shared.config, &context).await.map_err(own_names)?;
     context.note(|facts| {
         facts.model = Some(model.id().to_string());
         facts.prompt_tokens = rendered.tokens.len();

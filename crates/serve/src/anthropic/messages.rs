@@ -5,12 +5,13 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use pipelines::{Request, TextRequest};
+use pipelines::{AnswerEvent, AnswerPart, Request, ToolCall};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::error_object;
-use super::prompt::PromptFields;
+use super::prompt::{PromptFields, own_names};
 use crate::body::{Body, Fields, RequestBody};
 use crate::context::Context;
 use crate::dry_run::DryRunField;
@@ -19,7 +20,7 @@ use crate::generation::{self, Delta, Finish, Generation, Writer};
 use crate::sampling::Sampling;
 use crate::server::Shared;
 use crate::sse;
-use crate::stamp::unique_id;
+use crate::stamp::{call_id, unique_id};
 
 /// A conversation to continue.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -76,13 +77,26 @@ pub(crate) struct AssistantMessage {
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum ContentBlock {
-    Text { text: String },
+    Text {
+        text: String,
+    },
+    Thinking {
+        thinking: String,
+        /// Always empty: nothing is signed.
+        signature: String,
+    },
+    ToolUse {
+        id: String,
+        name: String,
+        #[schema(value_type = Object)]
+        input: Value,
+    },
 }
 
 /// Why an answer ended; `null` until it has.
 #[derive(Debug, Clone, Default, Serialize, ToSchema)]
 pub(crate) struct Stop {
-    /// `end_turn`, `max_tokens` or `stop_sequence`.
+    /// `end_turn`, `max_tokens`, `stop_sequence` or `tool_use`.
     stop_reason: Option<&'static str>,
     /// The stop sequence that the answer came to.
     stop_sequence: Option<String>,
@@ -117,15 +131,21 @@ pub(crate) enum MessageEvent {
 
 /// What a content block gains.
 #[derive(Debug, Serialize, ToSchema)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type")]
 pub(crate) enum BlockDelta {
-    TextDelta { text: String },
+    #[serde(rename = "text_delta")]
+    Text { text: String },
+    #[serde(rename = "thinking_delta")]
+    Thinking { thinking: String },
+    #[serde(rename = "input_json_delta")]
+    Input { partial_json: String },
 }
 
 impl Stop {
     fn new(finish: Finish, stops: &[String]) -> Stop {
         match finish {
             Finish::Stop => Stop { stop_reason: Some("end_turn"), stop_sequence: None },
+            Finish::ToolCalls => Stop { stop_reason: Some("tool_use"), stop_sequence: None },
             Finish::Length => Stop { stop_reason: Some("max_tokens"), stop_sequence: None },
             Finish::StopString(index) => {
                 Stop { stop_reason: Some("stop_sequence"), stop_sequence: stops.get(index).cloned() }
@@ -136,7 +156,7 @@ impl Stop {
 
 impl From<generation::Usage> for Usage {
     fn from(usage: generation::Usage) -> Usage {
-        let generation::Usage { prompt_tokens, cached_tokens, generated_tokens } = usage;
+        let generation::Usage { prompt_tokens, cached_tokens, generated_tokens, .. } = usage;
         Usage {
             input_tokens: prompt_tokens - cached_tokens,
             cache_creation_input_tokens: 0,
@@ -164,15 +184,14 @@ pub(crate) async fn create(
 ) -> Result<Response, ApiError> {
     let MessagesRequest { prompt, answer, sampling, dry_run } = body;
     let model = &shared.models.acquire(prompt.model.as_deref(), None).await?;
-    let chat = prompt.into_chat(shared.config.keep_attribution_header)?;
+    let turn = prompt.into_turn(shared.config.keep_attribution_header)?;
+    let reading = turn.read(model, &shared.config, &context).await.map_err(own_names)?;
     let mut parameters =
         Request { max_new_tokens: Some(answer.max_tokens), ..sampling.request(model.loaded.plan())? };
     parameters.stop.extend(answer.stop_sequences.into_iter().flatten());
     let stops = parameters.stop.clone();
-    let request = TextRequest { prompt: chat.into(), parameters };
-    let request = generation::prepare(model.loaded.generator()?, request)
-        .await
-        .map_err(|error| error.rename("stop", "stop_sequences"))?;
+    let request = reading.into_request(parameters, model);
+    let (request, reader) = request.map_err(|error| error.rename("stop", "stop_sequences"))?;
     let requests = vec![request];
     if let Some(counted) = dry_run.answer(model, &requests, &context) {
         return Ok(counted);
@@ -187,21 +206,29 @@ pub(crate) async fn create(
         usage: Usage::default(),
     };
     let request_id = context.id().to_string();
-    let mut generation = Generation::start(model, requests, 1, context).await?;
+    let mut generation = Generation::start(model, requests, 1, &reader, context).await?;
     if answer.stream.unwrap_or(false) {
-        return Ok(generation.stream(Events { message, stops, request_id, is_open: false }));
+        return Ok(generation.stream(Events { message, stops, request_id, next_index: 0, open: None }));
     }
     for answer in generation.answers().await? {
         message.stop = Stop::new(answer.finish, &stops);
-        message.content.extend(Some(answer.text).filter(|text| !text.is_empty()).map(ContentBlock::text));
+        message.content.extend(answer.content.parts.into_iter().map(ContentBlock::from));
     }
     message.usage = generation.usage.into();
     Ok(Json(message).into_response())
 }
 
-impl ContentBlock {
-    fn text(text: String) -> ContentBlock {
-        ContentBlock::Text { text }
+impl From<AnswerPart> for ContentBlock {
+    fn from(part: AnswerPart) -> ContentBlock {
+        match part {
+            AnswerPart::Text(text) => ContentBlock::Text { text },
+            AnswerPart::Reasoning(thinking) => ContentBlock::Thinking { thinking, signature: String::new() },
+            AnswerPart::ToolCall(ToolCall { name, arguments, .. }) => {
+                // Numbers beyond those of JSON values stay as they were written.
+                let input = serde_json::from_str(&arguments).unwrap_or_else(|_| arguments.into());
+                ContentBlock::ToolUse { id: call_id("toolu_"), name, input }
+            }
+        }
     }
 }
 
@@ -211,8 +238,18 @@ struct Events {
     message: AssistantMessage,
     stops: Vec<String>,
     request_id: String,
-    /// Whether a content block was begun.
-    is_open: bool,
+    /// The index of the next content block.
+    next_index: usize,
+    /// The kind of the block that was begun.
+    open: Option<BlockKind>,
+}
+
+/// What deltas of a content block hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BlockKind {
+    Text,
+    Thinking,
+    ToolUse,
 }
 
 impl Writer for Events {
@@ -224,12 +261,10 @@ impl Writer for Events {
                 send(out, &MessageEvent::Ping);
             }
             Delta::Prompt(_) => {}
-            Delta::Text { text, .. } => self.text(out, text),
-            Delta::Finished { text, finish } => {
-                self.text(out, text);
-                if self.is_open {
-                    send(out, &MessageEvent::ContentBlockStop { index: 0 });
-                }
+            Delta::Token { events, .. } => events.into_iter().for_each(|event| self.add(out, event)),
+            Delta::Finished { events, finish } => {
+                events.into_iter().for_each(|event| self.add(out, event));
+                self.close(out);
                 let delta = Stop::new(finish, &self.stops);
                 send(out, &MessageEvent::MessageDelta { delta, usage: usage.into() });
             }
@@ -246,16 +281,56 @@ impl Writer for Events {
 }
 
 impl Events {
+    /// Writes what an event adds.
+    fn add(&mut self, out: &mut Vec<u8>, event: AnswerEvent) {
+        match event {
+            AnswerEvent::Text(text) => self.text(out, text),
+            AnswerEvent::Reasoning(thinking) => {
+                let block = ContentBlock::Thinking { thinking: String::new(), signature: String::new() };
+                self.open(out, BlockKind::Thinking, block);
+                self.delta(out, BlockDelta::Thinking { thinking });
+            }
+            AnswerEvent::ToolCallStarted { name, .. } => {
+                self.close(out);
+                let block = ContentBlock::ToolUse { id: call_id("toolu_"), name, input: json!({}) };
+                self.open(out, BlockKind::ToolUse, block);
+            }
+            AnswerEvent::ToolCallArguments { delta, .. } => {
+                self.delta(out, BlockDelta::Input { partial_json: delta });
+            }
+            AnswerEvent::ToolCallFinished { .. } => self.close(out),
+            AnswerEvent::ToolCallFailed { text, .. } => {
+                self.close(out);
+                self.text(out, text);
+            }
+        }
+    }
+
     fn text(&mut self, out: &mut Vec<u8>, text: String) {
-        if text.is_empty() {
+        self.open(out, BlockKind::Text, ContentBlock::Text { text: String::new() });
+        self.delta(out, BlockDelta::Text { text });
+    }
+
+    /// Begins a block, unless one of its kind is open.
+    fn open(&mut self, out: &mut Vec<u8>, kind: BlockKind, content_block: ContentBlock) {
+        if self.open == Some(kind) {
             return;
         }
-        if !std::mem::replace(&mut self.is_open, true) {
-            let content_block = ContentBlock::text(String::new());
-            send(out, &MessageEvent::ContentBlockStart { index: 0, content_block });
+        self.close(out);
+        self.open = Some(kind);
+        send(out, &MessageEvent::ContentBlockStart { index: self.next_index, content_block });
+    }
+
+    fn delta(&self, out: &mut Vec<u8>, delta: BlockDelta) {
+        send(out, &MessageEvent::ContentBlockDelta { index: self.next_index, delta });
+    }
+
+    /// Ends the block that is open, if one is.
+    fn close(&mut self, out: &mut Vec<u8>) {
+        if self.open.take().is_some() {
+            send(out, &MessageEvent::ContentBlockStop { index: self.next_index });
+            self.next_index += 1;
         }
-        let delta = BlockDelta::TextDelta { text };
-        send(out, &MessageEvent::ContentBlockDelta { index: 0, delta });
     }
 }
 

@@ -1,16 +1,14 @@
 //! The prompt of a request: content blocks become messages of a chat template.
 
 use pipelines::Chat;
+use pipelines::chat_template::drop_attribution;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use crate::conversation::{kind_of, not_text, role_of, text_of};
 use crate::error::ApiError;
-
-/// The line that coding agents put at the top of their system prompts. It differs from request to request, so that a
-/// prompt with it shares no prefix with the one before.
-const ATTRIBUTION: &str = "x-anthropic-billing-header:";
+use crate::generation::{self, Thinking, ToolUse, Turn};
 
 /// The conversation of a request.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -24,26 +22,95 @@ pub(super) struct PromptFields {
     /// Instructions for the whole conversation: a string, or blocks of text.
     #[schema(value_type = Option<Object>)]
     system: Option<Value>,
-    /// Not supported yet: a list with tools is refused.
+    /// Functions that the answer may call, each with an `input_schema`.
     #[schema(value_type = Option<Vec<Object>>)]
     tools: Option<Vec<Value>>,
+    /// Which of them, and whether it must: `auto`, `any`, `tool` or `none`.
+    tool_choice: Option<ToolChoiceField>,
+    /// Whether the model reasons before it answers, and how long.
+    thinking: Option<ThinkingField>,
+}
+
+/// Which tools an answer may or must call.
+#[derive(Debug, Deserialize, ToSchema)]
+struct ToolChoiceField {
+    r#type: ChoiceKind,
+    /// The tool, if one must be called.
+    name: Option<String>,
+    /// Whether an answer ends with its first call.
+    disable_parallel_tool_use: Option<bool>,
+}
+
+/// Whether an answer must have a call.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum ChoiceKind {
+    /// It may have one.
+    Auto,
+    /// Of any tool.
+    Any,
+    /// Of the tool with the name.
+    Tool,
+    /// It may not.
+    None,
+}
+
+/// Whether the model reasons before it answers.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum ThinkingField {
+    /// It reasons.
+    Enabled {
+        /// The most tokens of its reasoning.
+        budget_tokens: Option<usize>,
+    },
+    /// It reasons as long as it wants to.
+    Adaptive,
+    /// It does not.
+    Disabled,
+}
+
+impl ToolChoiceField {
+    /// The choice in the shape of the OpenAI API.
+    fn to_openai(&self) -> Value {
+        match self.r#type {
+            ChoiceKind::Auto => json!("auto"),
+            ChoiceKind::Any => json!("required"),
+            ChoiceKind::Tool => json!({ "type": "function", "function": { "name": self.name } }),
+            ChoiceKind::None => json!("none"),
+        }
+    }
+}
+
+impl From<ThinkingField> for Thinking {
+    fn from(field: ThinkingField) -> Thinking {
+        match field {
+            ThinkingField::Enabled { budget_tokens } => Thinking::new("thinking", true).within(budget_tokens),
+            ThinkingField::Adaptive => Thinking::new("thinking", true),
+            ThinkingField::Disabled => Thinking::new("thinking", false),
+        }
+    }
 }
 
 impl PromptFields {
-    /// The conversation as chat templates take it. `keep_attribution` leaves the line of coding agents in.
+    /// The conversation as chat templates take it, and what is asked of the answer. `keep_attribution` leaves the line of
+    /// coding agents in.
     ///
     /// # Errors
-    /// If a message has a role or a content that the models cannot read.
-    pub(super) fn into_chat(self, keep_attribution: bool) -> Result<Chat, ApiError> {
-        if self.tools.is_some_and(|tools| !tools.is_empty()) {
-            return Err(ApiError::invalid("tools", "tools are not supported: leave `tools` out"));
-        }
+    /// If a message has a role or a content that the models cannot read, or a tool is not a function.
+    pub(super) fn into_turn(mut self, keep_attribution: bool) -> Result<Turn, ApiError> {
+        let tools = self.tool_use().map_err(own_names)?;
+        let thinking = self.thinking.map(Thinking::from);
         if self.messages.is_empty() {
             return Err(ApiError::invalid("messages", "messages is empty: give at least one message"));
         }
         let mut messages = Messages::default();
         if let Some(system) = self.system {
-            messages.push("system", system_text(&system, keep_attribution)?);
+            let mut system = [json!({ "content": system })];
+            if !keep_attribution {
+                drop_attribution(&mut system);
+            }
+            messages.push("system", text_of(&system[0]["content"], "system", &["text"])?);
         }
         for (index, message) in self.messages.iter().enumerate() {
             messages.add(message, &format!("messages[{index}]"))?;
@@ -51,41 +118,34 @@ impl PromptFields {
         let continues =
             self.messages.last().and_then(|message| message.get("role")) == Some(&json!("assistant"));
         let continue_final_message = continues && messages.ends_with_text();
-        Ok(Chat { continue_final_message, ..Chat::new(messages.0) })
+        let chat = Chat { continue_final_message, ..Chat::new(messages.0) };
+        Ok(Turn { tools, thinking, ..Turn::from(chat) })
+    }
+
+    fn tool_use(&mut self) -> Result<ToolUse, ApiError> {
+        let mut declared = self.tools.take();
+        for (index, tool) in declared.iter_mut().flatten().enumerate() {
+            if tool.get("type").is_some_and(|kind| kind != "custom") {
+                let field = format!("tools[{index}].type");
+                let message = format!("{field} is {}: tools of the server are not supported", tool["type"]);
+                return Err(ApiError::invalid(field, message));
+            }
+            *tool = generation::declared(
+                &tool["name"],
+                &tool["description"],
+                &tool["input_schema"],
+                &tool["strict"],
+            );
+        }
+        let choice = self.tool_choice.as_ref();
+        let is_parallel = choice.and_then(|choice| choice.disable_parallel_tool_use).map(|disable| !disable);
+        ToolUse::new(declared, choice.map(ToolChoiceField::to_openai).as_ref(), is_parallel)
     }
 }
 
-/// The text of a system prompt.
-fn system_text(system: &Value, keep_attribution: bool) -> Result<String, ApiError> {
-    let clean = |text: &str| {
-        if keep_attribution { text.to_string() } else { without_attribution(text).to_string() }
-    };
-    let Value::Array(blocks) = system else {
-        return Ok(clean(&text_of(system, "system", &["text"])?));
-    };
-    let mut texts = Vec::with_capacity(blocks.len());
-    for (index, block) in blocks.iter().enumerate() {
-        let block = Value::Array(vec![block.clone()]);
-        let text = clean(&text_of(&block, "system", &["text"]).map_err(|error| at_index(error, index))?);
-        texts.push(text);
-    }
-    texts.retain(|text| !text.is_empty());
-    Ok(texts.join("\n"))
-}
-
-/// An error of a list with one block, which is that of another index.
-fn at_index(error: ApiError, index: usize) -> ApiError {
-    let rename = |text: &str| text.replacen("system[0]", &format!("system[{index}]"), 1);
-    ApiError { message: rename(&error.message), param: error.param.as_deref().map(rename), ..error }
-}
-
-/// A system prompt without the line of coding agents at its top.
-fn without_attribution(text: &str) -> &str {
-    if !text.trim_start().starts_with(ATTRIBUTION) {
-        return text;
-    }
-    let line = text.trim_start();
-    line.split_once('\n').map_or("", |(_, rest)| rest)
+/// An error with the fields of tools as this API names them.
+pub(super) fn own_names(error: ApiError) -> ApiError {
+    error.replace(".function.parameters", ".input_schema").replace(".function.", ".")
 }
 
 /// Messages for a chat template. Neighbours of one role become one, since many templates want roles in turn.
@@ -175,14 +235,14 @@ impl Messages {
 
 #[cfg(test)]
 mod tests {
+    use pipelines::Prompt;
+
     use super::*;
 
-    fn chat(fields: Value) -> Result<Chat, ApiError> {
-        serde_json::from_value::<PromptFields>(fields).unwrap().into_chat(false)
-    }
-
-    fn messages(fields: Value) -> Value {
-        Value::Array(chat(fields).unwrap().messages)
+    fn messages(fields: Value) -> Result<Value, ApiError> {
+        let turn = serde_json::from_value::<PromptFields>(fields).unwrap().into_turn(false)?;
+        let Prompt::Chat(chat) = turn.prompt else { panic!("the prompt is a conversation") };
+        Ok(Value::Array(chat.messages))
     }
 
     #[test]
@@ -203,7 +263,7 @@ mod tests {
         ]});
         let call = |id: &str, name: &str, arguments: Value| json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}});
         assert_eq!(
-            messages(given),
+            messages(given).unwrap(),
             json!([
                 {"role": "user", "content": "Weather?"},
                 {
@@ -223,7 +283,7 @@ mod tests {
             {"role": "user", "content": "One."},
             {"role": "user", "content": [{"type": "text", "text": "Two."}, {"type": "text", "text": "Three."}]},
         ]});
-        assert_eq!(messages(given), json!([{"role": "user", "content": "One.\nTwo.\nThree."}]));
+        assert_eq!(messages(given).unwrap(), json!([{"role": "user", "content": "One.\nTwo.\nThree."}]));
     }
 
     #[test]
@@ -231,7 +291,7 @@ mod tests {
         let line = "x-anthropic-billing-header: cc_version=2.1; cch=eb6c6;";
         let system = |system: Value| {
             let given = json!({"system": system, "messages": [{"role": "user", "content": "Hi"}]});
-            messages(given)[0]["content"].clone()
+            messages(given).unwrap()[0]["content"].clone()
         };
         assert_eq!(system(json!(format!("{line}\nBe brief.\n"))), "Be brief.\n");
         assert_eq!(
@@ -245,7 +305,7 @@ mod tests {
     #[test]
     fn what_is_not_text_is_refused_with_its_place() {
         let problem = |fields: Value| {
-            let error = chat(fields).unwrap_err();
+            let error = messages(fields).unwrap_err();
             (error.param.unwrap_or_default(), error.message)
         };
         let image = json!([{"type": "text", "text": "Look:"}, {"type": "image", "source": {}}]);

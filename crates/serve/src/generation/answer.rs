@@ -1,7 +1,7 @@
 //! Answers as they are sent: whole, or piece by piece as a protocol writes them.
 
 use axum::response::Response;
-use pipelines::TokenLogprobs;
+use pipelines::{AnswerEvent, TokenLogprobs};
 
 use super::{Delta, Finish, Generation, PromptToken, Usage};
 use crate::error::ApiError;
@@ -10,8 +10,8 @@ use crate::sse::{self, Events};
 /// A whole answer.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
-    /// Its text, without the prompt's.
-    pub(crate) text: String,
+    /// Its text, reasoning and calls, without the prompt's text.
+    pub(crate) content: pipelines::Answer,
     pub(crate) tokens: Vec<u32>,
     /// Of each token, if the request wants them.
     pub(crate) logprobs: Vec<TokenLogprobs>,
@@ -37,20 +37,24 @@ pub(crate) trait Writer: Send + 'static {
 
 impl Answer {
     /// Adds a delta.
-    fn take(&mut self, delta: Delta) {
+    pub(super) fn take(&mut self, delta: Delta) {
         match delta {
             Delta::Started => {}
             Delta::Prompt(token) => self.prompt.push(token),
-            Delta::Text { token, text, logprobs } => {
+            Delta::Token { token, logprobs, events } => {
                 self.tokens.push(token);
-                self.text.push_str(&text);
                 self.logprobs.extend(logprobs);
+                self.push(events);
             }
-            Delta::Finished { text, finish } => {
-                self.text.push_str(&text);
+            Delta::Finished { events, finish } => {
+                self.push(events);
                 self.finish = finish;
             }
         }
+    }
+
+    fn push(&mut self, events: Vec<AnswerEvent>) {
+        events.into_iter().for_each(|event| self.content.push(event));
     }
 }
 

@@ -1,6 +1,6 @@
 //! A step of an answer, in the terms that all protocols share.
 
-use pipelines::{EventKind, FinishReason, TokenLogprobs};
+use pipelines::{AnswerEvent, AnswerParser, EventKind, FinishReason, TokenLogprobs};
 
 /// What an answer gains.
 #[derive(Debug)]
@@ -9,10 +9,10 @@ pub(crate) enum Delta {
     Started,
     /// A token of the prompt, which the request wants back.
     Prompt(PromptToken),
-    /// A token, and the text that is complete with it.
-    Text { token: u32, text: String, logprobs: Option<TokenLogprobs> },
-    /// The end, with text that was held back.
-    Finished { text: String, finish: Finish },
+    /// A token, and what is certain of the answer with it.
+    Token { token: u32, logprobs: Option<TokenLogprobs>, events: Vec<AnswerEvent> },
+    /// The end, with what was held back.
+    Finished { events: Vec<AnswerEvent>, finish: Finish },
 }
 
 /// A token of the prompt.
@@ -30,15 +30,18 @@ pub(crate) enum Finish {
     Stop,
     /// The text came to the stop string of this index.
     StopString(usize),
+    /// The model waits for the results of its calls.
+    ToolCalls,
     /// The limit of tokens.
     Length,
 }
 
 impl Finish {
-    /// The name that OpenAI's and Ollama's routes use.
+    /// The name that OpenAI's routes use.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Finish::Stop | Finish::StopString(_) => "stop",
+            Finish::ToolCalls => "tool_calls",
             Finish::Length => "length",
         }
     }
@@ -54,13 +57,62 @@ impl From<FinishReason> for Finish {
     }
 }
 
-/// What an event adds to an answer, if anything. Failures are no part of an answer.
-pub(super) fn of_event(event: EventKind) -> Option<Delta> {
-    match event {
-        EventKind::Started { .. } => Some(Delta::Started),
-        EventKind::PromptToken { text, logprobs, .. } => Some(Delta::Prompt(PromptToken { text, logprobs })),
-        EventKind::Token { token, text, logprobs } => Some(Delta::Text { token, text, logprobs }),
-        EventKind::Finished { reason, text } => Some(Delta::Finished { text, finish: reason.into() }),
-        _ => None,
+/// An answer that is read while it is made.
+pub(super) struct AnswerReading {
+    parser: AnswerParser,
+    has_calls: bool,
+}
+
+impl AnswerReading {
+    pub(super) fn new(parser: AnswerParser) -> AnswerReading {
+        AnswerReading { parser, has_calls: false }
     }
+
+    /// Whether the model reasons.
+    pub(super) fn is_reasoning(&self) -> bool {
+        self.parser.is_reasoning()
+    }
+
+    /// Whether the answer is whole although the model would go on.
+    pub(super) fn is_over(&self) -> bool {
+        self.parser.is_over()
+    }
+
+    /// What a piece of text adds.
+    pub(super) fn push(&mut self, text: &str) -> Vec<AnswerEvent> {
+        let events = self.parser.push(text);
+        self.has_calls |= events.iter().any(|event| matches!(event, AnswerEvent::ToolCallFinished { .. }));
+        events
+    }
+
+    /// The end, which comes with a piece of text.
+    pub(super) fn finish(mut self, text: &str, reason: Finish) -> Delta {
+        let mut events = self.push(text);
+        events.extend(self.parser.finish());
+        let finish = if self.has_calls && reason != Finish::Length { Finish::ToolCalls } else { reason };
+        Delta::Finished { events, finish }
+    }
+}
+
+impl Delta {
+    /// What an event adds to an answer, if anything. Failures are no part of an answer.
+    pub(super) fn of_event(event: EventKind, reading: &mut Option<AnswerReading>) -> Option<Delta> {
+        match event {
+            EventKind::Started { .. } => Some(Delta::Started),
+            EventKind::PromptToken { text, logprobs, .. } => {
+                Some(Delta::Prompt(PromptToken { text, logprobs }))
+            }
+            EventKind::Token { token, text, logprobs } => {
+                Some(Delta::Token { token, logprobs, events: reading.as_mut()?.push(&text) })
+            }
+            EventKind::Finished { reason, text } => Some(reading.take()?.finish(&text, reason.into())),
+            _ => None,
+        }
+    }
+}
+
+/// The text of events of an answer that is all text.
+pub(crate) fn text_of(events: Vec<AnswerEvent>) -> String {
+    let text = |event| if let AnswerEvent::Text(text) = event { Some(text) } else { None };
+    events.into_iter().filter_map(text).collect()
 }

@@ -2,26 +2,33 @@
 
 mod answer;
 mod delta;
+#[cfg(test)]
+mod tests;
+mod thinking;
+mod tool_use;
+mod turn;
 mod usage;
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use futures_core::Stream;
-use pipelines::{
-    AddSpecial, BatchEvent, BatchStream, Chat, ChatTemplate, Error, EventKind, ParseSpecial, Prompt, Request,
-    TextGenerator, TextRequest, Tokenizer,
-};
+use pipelines::{BatchEvent, BatchStream, Error, EventKind, Prompt, Request};
 
 pub(crate) use answer::{Answer, Writer};
-pub(crate) use delta::{Delta, Finish, PromptToken};
+use delta::AnswerReading;
+pub(crate) use delta::{Delta, Finish, PromptToken, text_of};
+pub(crate) use thinking::Thinking;
+pub(crate) use tool_use::{ToolUse, declared};
+pub(crate) use turn::{AnswerReader, Reading, Turn};
 pub(crate) use usage::{Timings, Usage};
 
 use crate::context::Context;
 use crate::error::ApiError;
-use crate::models::{Entry, ModelText};
+use crate::models::Entry;
 
 /// Prompts longer than this are made tokens on a thread that may block.
 const INLINE_BYTES: usize = 4096;
@@ -31,6 +38,8 @@ pub(crate) struct Generation {
     stream: BatchStream,
     choices: Vec<Choice>,
     context: Context,
+    /// What comes before the next event.
+    ready: VecDeque<(usize, Delta)>,
     /// Answers that have not ended.
     open: usize,
     /// Keeps the model while it answers.
@@ -43,10 +52,12 @@ pub(crate) struct Generation {
 struct Choice {
     /// Whether its prompt counts in the usage.
     is_first: bool,
+    /// Until it has ended.
+    reading: Option<AnswerReading>,
 }
 
 impl Generation {
-    /// Starts the answers: `n` for each of the requests, in order.
+    /// Starts the answers: `n` for each of the requests, in order. All are read alike.
     ///
     /// # Errors
     /// If the queue is full.
@@ -54,6 +65,7 @@ impl Generation {
         model: &Arc<Entry>,
         requests: Vec<Request>,
         n: usize,
+        reader: &AnswerReader,
         context: Context,
     ) -> Result<Generation, ApiError> {
         let generator = model.loaded.generator()?;
@@ -65,7 +77,8 @@ impl Generation {
             request.timeout = request.timeout.or(context.timeout());
             usage.prompt_tokens += request.prompt.len();
             for (index, sample) in request.samples(n)?.into_iter().enumerate() {
-                choices.push(Choice { is_first: index == 0 });
+                let reading = Some(AnswerReading::new(reader.parser()));
+                choices.push(Choice { is_first: index == 0, reading });
                 samples.push(sample);
             }
         }
@@ -77,12 +90,19 @@ impl Generation {
         let stream = generator.try_batch(samples)?;
         context.note(|facts| facts.answers = Some(answers));
         let (open, _model) = (choices.len(), Arc::clone(model));
-        Ok(Generation { stream, open, choices, context, _model, usage, timings })
+        let ready = VecDeque::new();
+        Ok(Generation { stream, ready, open, choices, context, _model, usage, timings })
     }
 
     /// What comes next of any choice: its index and the delta, or why it failed; `None` when all have ended.
     pub(crate) async fn next(&mut self) -> Option<Result<(usize, Delta), ApiError>> {
         loop {
+            if let Some(ready) = self.ready.pop_front() {
+                return Some(Ok(ready));
+            }
+            if self.is_over() {
+                return None;
+            }
             let Generation { stream, context, .. } = self;
             let event = tokio::select! {
                 biased;
@@ -101,15 +121,23 @@ impl Generation {
     /// As [`Generation::next`], if it is there already.
     pub(crate) fn next_ready(&mut self) -> Option<Result<(usize, Delta), ApiError>> {
         let mut task = TaskContext::from_waker(Waker::noop());
-        while let Poll::Ready(Some(event)) = Pin::new(&mut self.stream).poll_next(&mut task) {
+        loop {
+            if let Some(ready) = self.ready.pop_front() {
+                return Some(Ok(ready));
+            }
+            if self.is_over() {
+                return None;
+            }
+            let Poll::Ready(Some(event)) = Pin::new(&mut self.stream).poll_next(&mut task) else {
+                return None;
+            };
             if let Some(delta) = self.take(event) {
                 return Some(delta);
             }
         }
-        None
     }
 
-    /// Whether all answers have ended.
+    /// Whether all answers have ended. Those that the model would go on with are cancelled with the generation.
     pub(crate) fn is_over(&self) -> bool {
         self.open == 0
     }
@@ -123,86 +151,44 @@ impl Generation {
                 return Some(Err(error.into()));
             }
         };
+        let choice = &mut self.choices[index];
+        let was_reasoning = choice.reading.as_ref()?.is_reasoning();
         self.timings.note(at, &kind);
         self.context.observe(index, at, &kind);
         match &kind {
-            EventKind::Started { cached_tokens } if self.choices[index].is_first => {
+            EventKind::Started { cached_tokens } if choice.is_first => {
                 self.usage.cached_tokens += cached_tokens;
             }
             EventKind::Token { .. } => self.usage.generated_tokens += 1,
-            EventKind::Finished { .. } => self.open -= 1,
             EventKind::Failed(error) => {
                 self.open -= 1;
                 return Some(Err(ApiError::from(&**error)));
             }
             _ => {}
         }
-        let delta = delta::of_event(kind)?;
-        let usage = self.usage;
+        let delta = Delta::of_event(kind, &mut choice.reading)?;
+        let is_reasoning = choice.reading.as_ref().is_some_and(AnswerReading::is_reasoning);
+        if matches!(delta, Delta::Token { .. }) && (was_reasoning || is_reasoning) {
+            self.usage.reasoning_tokens += 1;
+        }
+        if let Some(reading) = choice.reading.take_if(|reading| reading.is_over()) {
+            self.ready.push_back((index, reading.finish("", Finish::Stop)));
+        }
+        self.open -= usize::from(choice.reading.is_none());
+        self.note(self.ready.back().map_or(&delta, |(_, delta)| delta));
+        Some(Ok((index, delta)))
+    }
+
+    /// Notes the counts so far, and how an answer ended.
+    fn note(&self, delta: &Delta) {
         self.context.note(|facts| {
-            facts.cached_tokens = usage.cached_tokens;
-            facts.generated_tokens = usage.generated_tokens;
-            if let Delta::Finished { finish, .. } = &delta {
+            facts.cached_tokens = self.usage.cached_tokens;
+            facts.generated_tokens = self.usage.generated_tokens;
+            if let Delta::Finished { finish, .. } = delta {
                 facts.finish = Some(finish.name());
             }
         });
-        Some(Ok((index, delta)))
     }
-}
-
-/// Makes the prompt tokens and checks the request. Long prompts do not hold up other tasks.
-///
-/// # Errors
-/// If the generator refuses the request.
-pub(crate) async fn prepare(generator: &TextGenerator, request: TextRequest) -> Result<Request, ApiError> {
-    if request.parameters.scores().is_some() && !generator.model().plan().config().enable_echo {
-        let message = "log-probabilities of prompts need a server that was started with --enable-echo";
-        return Err(ApiError::invalid("prompt_logprobs", message));
-    }
-    let (bytes, generator) = (size_of(&request.prompt), generator.clone());
-    off_the_runtime(bytes, move || generator.prepare(request)).await
-}
-
-/// Makes the prompt tokens, however many they are.
-///
-/// # Errors
-/// If the model has no chat template for a conversation, or its template refuses it.
-pub(crate) async fn tokens(generator: &TextGenerator, prompt: Prompt) -> Result<Vec<u32>, ApiError> {
-    let (bytes, generator) = (size_of(&prompt), generator.clone());
-    off_the_runtime(bytes, move || match prompt {
-        Prompt::Tokens(tokens) => Ok(tokens),
-        Prompt::Text { text, add, parse } => Ok(generator.model().tokenizer().encode(&text, add, parse)?),
-        Prompt::Chat(chat) => {
-            Ok(rendered(generator.model().tokenizer(), generator.chat_template(), &chat)?.tokens)
-        }
-    })
-    .await
-}
-
-/// Renders a conversation, however long it is.
-///
-/// # Errors
-/// If the model has no chat template, or its template refuses the conversation.
-pub(crate) async fn render(model: &ModelText, chat: Chat) -> Result<Rendered, ApiError> {
-    let model = model.clone();
-    model.chat_template()?;
-    off_the_runtime(size_of_messages(&chat), move || {
-        rendered(model.tokenizer(), model.chat_template().ok(), &chat)
-    })
-    .await
-}
-
-/// A conversation as the model reads it.
-pub(crate) struct Rendered {
-    pub(crate) text: String,
-    pub(crate) tokens: Vec<u32>,
-}
-
-fn rendered(tokenizer: &Tokenizer, template: Option<&ChatTemplate>, chat: &Chat) -> Result<Rendered, Error> {
-    let text = chat.render(template.ok_or(Error::NoChatTemplate)?, Some(tokenizer))?;
-    // The template writes all special tokens itself.
-    let tokens = tokenizer.encode(&text, AddSpecial::No, ParseSpecial::Yes)?;
-    Ok(Rendered { text, tokens })
 }
 
 /// Bytes of the texts of a prompt.
@@ -210,13 +196,8 @@ fn size_of(prompt: &Prompt) -> usize {
     match prompt {
         Prompt::Text { text, .. } => text.len(),
         Prompt::Tokens(_) => 0,
-        Prompt::Chat(chat) => size_of_messages(chat),
+        Prompt::Chat(chat) => chat.messages.iter().map(|message| message.to_string().len()).sum(),
     }
-}
-
-/// Bytes of the messages of a conversation.
-fn size_of_messages(chat: &Chat) -> usize {
-    chat.messages.iter().map(|message| message.to_string().len()).sum()
 }
 
 /// Works on a text of so many bytes, on a thread that may block if they are many.

@@ -12,6 +12,8 @@ pub(crate) struct Usage {
     /// Those of them whose keys and values the cache held.
     pub(crate) cached_tokens: usize,
     pub(crate) generated_tokens: usize,
+    /// Those of them that are reasoning and its marks.
+    pub(crate) reasoning_tokens: usize,
 }
 
 /// When the answers began, and what became of them.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use pipelines::{Prompt, Request, TokenLogprobs};
+use pipelines::{AnswerEvent, Constraint, Request, TokenLogprobs, ToolCall};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -15,9 +15,11 @@ use super::{error_object, find};
 use crate::context::Context;
 use crate::dry_run::DryRunField;
 use crate::error::ApiError;
-use crate::generation::{self, Delta, Generation, Timings, Usage, Writer};
+use crate::form::{Form, schema_of};
+use crate::generation::{Delta, Finish, Generation, Thinking, Timings, Turn, Usage, Writer};
 use crate::models::{Entry, KeepAlive, KeepAliveField, Models};
 use crate::openai::logprobs::TokenEntry;
+use crate::server::Shared;
 use crate::sse;
 use crate::stamp::rfc3339;
 
@@ -39,9 +41,12 @@ pub(super) struct AnswerFields {
     /// How long the model stays in memory unused after the answer.
     #[schema(value_type = Option<KeepAliveField>)]
     pub(super) keep_alive: Option<KeepAlive>,
-    /// Not supported yet: formats are refused.
+    /// The form of the text: `json`, or a JSON schema.
     #[schema(value_type = Option<Object>)]
     format: Option<Value>,
+    /// Whether the model reasons before it answers: a bool, or `low`, `medium` or `high`.
+    #[schema(value_type = Option<Object>)]
+    think: Option<Value>,
 }
 
 /// Which route is answered.
@@ -63,6 +68,9 @@ pub(crate) struct AnswerLine {
     /// The text, of `/api/chat`.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<LineMessage>,
+    /// What the model wrote for itself, of `/api/generate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking: Option<String>,
     /// Whether this is the last line.
     done: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,6 +85,44 @@ pub(crate) struct AnswerLine {
 struct LineMessage {
     role: &'static str,
     content: String,
+    /// What the model wrote for itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking: Option<String>,
+    /// Each in one line, once it is whole.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<LineCall>,
+}
+
+/// A call of a tool.
+#[derive(Debug, Serialize, ToSchema)]
+struct LineCall {
+    function: LineFunction,
+}
+
+/// The function of a call.
+#[derive(Debug, Serialize, ToSchema)]
+struct LineFunction {
+    /// From 0 in an answer.
+    index: usize,
+    name: String,
+    #[schema(value_type = Object)]
+    arguments: Value,
+}
+
+/// What a line adds to an answer.
+#[derive(Debug, Default)]
+struct Gain {
+    text: String,
+    thinking: Option<String>,
+    calls: Vec<LineCall>,
+}
+
+impl From<&ToolCall> for LineCall {
+    fn from(ToolCall { index, name, arguments, .. }: &ToolCall) -> LineCall {
+        // Numbers beyond those of JSON values stay as they were written.
+        let arguments = serde_json::from_str(arguments).unwrap_or_else(|_| arguments.clone().into());
+        LineCall { function: LineFunction { index: *index, name: name.clone(), arguments } }
+    }
 }
 
 /// Why an answer ended, and what it took. Durations are nanoseconds; the total is the sum of the others.
@@ -101,46 +147,47 @@ struct End {
 }
 
 impl AnswerFields {
-    /// Answers a prompt.
+    /// Answers a turn.
     ///
     /// # Errors
     /// If the request is refused.
     pub(super) async fn answer(
         self,
-        model: &Arc<Entry>,
-        prompt: Prompt,
+        turn: Turn,
         options: Options,
         dry_run: DryRunField,
         shape: Shape,
-        context: Context,
+        route: Route<'_>,
     ) -> Result<Response, ApiError> {
-        self.check()?;
-        let generator = model.loaded.generator()?;
-        let tokens = generation::tokens(generator, prompt).await?;
-        let Fitted { request, truncated } = options.request(model, tokens, self.truncate.unwrap_or(false))?;
+        let Route { model, shared, context } = route;
+        let turn = Turn { form: self.form()?, thinking: self.thinking()?, ..turn };
+        let mut reading = turn.read(model, &shared.config, &context).await?;
+        let Fitted { mut request, truncated } =
+            options.request(model, std::mem::take(&mut reading.tokens), self.truncate.unwrap_or(false))?;
+        reading.tokens = std::mem::take(&mut request.prompt);
         let logprobs = self.logprobs.unwrap_or(false).then_some(self.top_logprobs.unwrap_or(0));
-        let request = Request { logprobs, ..request };
-        let request = generation::prepare(generator, request.into())
-            .await
-            .map_err(|error| error.rename("max_tokens", "num_predict").within("options"))?;
+        let request = reading.into_request(Request { logprobs, ..request }, model);
+        let (request, reader) =
+            request.map_err(|error| error.rename("max_tokens", "num_predict").within("options"))?;
         let requests = vec![request];
         if let Some(counted) = dry_run.answer(model, &requests, &context) {
             return Ok(counted);
         }
-        let mut generation = Generation::start(model, requests, 1, context).await?;
-        let mut lines = Lines {
-            model: model.id.clone(),
-            shape,
-            truncated: (truncated > 0).then_some(truncated),
-            reason: "stop",
-        };
+        let mut generation = Generation::start(model, requests, 1, &reader, context).await?;
+        let mut lines = Lines::new(&model.id, shape);
+        lines.truncated = (truncated > 0).then_some(truncated);
         if self.stream.unwrap_or(true) {
             return Ok(sse::respond_lines(generation.written(lines)));
         }
         let answer = generation.answers().await?.pop().unwrap_or_default();
-        lines.reason = answer.finish.name();
+        lines.reason = reason_of(answer.finish);
         let end = lines.end_of(generation.usage, generation.timings);
-        Ok(Json(lines.line(answer.text, &answer.logprobs, Some(end))).into_response())
+        let gain = Gain {
+            text: answer.content.text(),
+            thinking: Some(answer.content.reasoning()).filter(|text| !text.is_empty()),
+            calls: answer.content.tool_calls().map(LineCall::from).collect(),
+        };
+        Ok(Json(lines.line(gain, &answer.logprobs, Some(end))).into_response())
     }
 
     /// The answer to an empty prompt, which only loads the model; or unloads it, if it is to stay for no time.
@@ -159,20 +206,52 @@ impl AnswerFields {
                 "load"
             }
         };
-        let lines = Lines { model: model.id().to_string(), shape, truncated: None, reason };
+        let lines = Lines { reason, ..Lines::new(model.id(), shape) };
         let end = lines.end_of(Usage::default(), Timings::none());
-        Ok(Json(lines.line(String::new(), &[], Some(end))).into_response())
+        Ok(Json(lines.line(Gain::default(), &[], Some(end))).into_response())
     }
 
-    fn check(&self) -> Result<(), ApiError> {
-        if !matches!(&self.format, None | Some(Value::Null)) && self.format != Some(Value::from("")) {
-            return Err(ApiError::invalid("format", "formats are not supported: leave `format` out"));
-        }
+    /// The form of the text, if there is one.
+    fn form(&self) -> Result<Option<Form>, ApiError> {
         if self.top_logprobs.is_some_and(|count| count > 0) && !self.logprobs.unwrap_or(false) {
             return Err(ApiError::invalid("top_logprobs", "top_logprobs needs `logprobs: true`"));
         }
-        Ok(())
+        let constraint = match &self.format {
+            None | Some(Value::Null) => return Ok(None),
+            Some(Value::String(name)) if name.is_empty() => return Ok(None),
+            Some(Value::String(name)) if name == "json" => Constraint::JsonObject,
+            Some(schema @ Value::Object(_)) => schema_of(schema.clone()),
+            Some(other) => {
+                let message = format!("format is {other}: give \"json\" or a JSON schema");
+                return Err(ApiError::invalid("format", message));
+            }
+        };
+        Ok(Some(Form { field: "format", constraint }))
     }
+
+    /// What the request says about reasoning.
+    fn thinking(&self) -> Result<Option<Thinking>, ApiError> {
+        match &self.think {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Bool(is_on)) => Ok(Some(Thinking::new("think", *is_on))),
+            Some(Value::String(effort)) => Thinking::with_effort("think", effort).map(Some),
+            Some(other) => {
+                Err(ApiError::invalid("think", format!("think is {other}: give true, false or an effort")))
+            }
+        }
+    }
+}
+
+/// What a route has found out before it answers.
+pub(super) struct Route<'a> {
+    pub(super) model: &'a Arc<Entry>,
+    pub(super) shared: &'a Shared,
+    pub(super) context: Context,
+}
+
+/// The name of why an answer ended.
+fn reason_of(finish: Finish) -> &'static str {
+    if finish == Finish::Length { "length" } else { "stop" }
 }
 
 /// How the lines of an answer are written.
@@ -183,21 +262,24 @@ struct Lines {
     truncated: Option<usize>,
     /// Why the answer ended.
     reason: &'static str,
+    /// The call that goes on.
+    call: ToolCall,
 }
 
 impl Writer for Lines {
     fn write(&mut self, out: &mut Vec<u8>, _index: usize, delta: Delta, _usage: Usage) {
-        match delta {
-            Delta::Text { text, logprobs, .. } if !text.is_empty() || logprobs.is_some() => {
-                append(out, &self.line(text, logprobs.as_slice(), None));
+        let (events, logprobs) = match delta {
+            Delta::Started | Delta::Prompt(_) => return,
+            Delta::Token { events, logprobs, .. } => (events, logprobs),
+            Delta::Finished { events, finish } => {
+                self.reason = reason_of(finish);
+                (events, None)
             }
-            Delta::Finished { text, finish } => {
-                self.reason = finish.name();
-                if !text.is_empty() {
-                    append(out, &self.line(text, &[], None));
-                }
-            }
-            Delta::Started | Delta::Prompt(_) | Delta::Text { .. } => {}
+        };
+        let mut gain = Gain::default();
+        events.into_iter().for_each(|event| self.gain(event, &mut gain));
+        if gain.is_some() || logprobs.is_some() {
+            append(out, &self.line(gain, logprobs.as_slice(), None));
         }
     }
 
@@ -207,15 +289,42 @@ impl Writer for Lines {
 
     fn end(&mut self, out: &mut Vec<u8>, generation: &Generation) {
         let end = self.end_of(generation.usage, generation.timings);
-        append(out, &self.line(String::new(), &[], Some(end)));
+        append(out, &self.line(Gain::default(), &[], Some(end)));
+    }
+}
+
+impl Gain {
+    fn is_some(&self) -> bool {
+        !self.text.is_empty() || self.thinking.is_some() || !self.calls.is_empty()
     }
 }
 
 impl Lines {
-    fn line(&self, text: String, logprobs: &[TokenLogprobs], end: Option<End>) -> AnswerLine {
-        let (response, message) = match self.shape {
-            Shape::Generate => (Some(text), None),
-            Shape::Chat => (None, Some(LineMessage { role: "assistant", content: text })),
+    fn new(model: &str, shape: Shape) -> Lines {
+        let model = model.to_string();
+        Lines { model, shape, truncated: None, reason: "stop", call: ToolCall::default() }
+    }
+
+    /// Adds an event to a line.
+    fn gain(&mut self, event: AnswerEvent, gain: &mut Gain) {
+        match event {
+            AnswerEvent::Text(text) | AnswerEvent::ToolCallFailed { text, .. } => gain.text.push_str(&text),
+            AnswerEvent::Reasoning(text) => gain.thinking.get_or_insert_default().push_str(&text),
+            AnswerEvent::ToolCallStarted { index, id, name } => {
+                self.call = ToolCall { index, id, name, arguments: String::new() };
+            }
+            AnswerEvent::ToolCallArguments { delta, .. } => self.call.arguments.push_str(&delta),
+            AnswerEvent::ToolCallFinished { .. } => gain.calls.push(LineCall::from(&self.call)),
+        }
+    }
+
+    fn line(&self, gain: Gain, logprobs: &[TokenLogprobs], end: Option<End>) -> AnswerLine {
+        let Gain { text, thinking, calls: tool_calls } = gain;
+        let (response, message, thinking) = match self.shape {
+            Shape::Generate => (Some(text), None, thinking),
+            Shape::Chat => {
+                (None, Some(LineMessage { role: "assistant", content: text, thinking, tool_calls }), None)
+            }
         };
         let logprobs: Vec<TokenEntry> = logprobs.iter().map(TokenEntry::from).collect();
         AnswerLine {
@@ -223,6 +332,7 @@ impl Lines {
             created_at: rfc3339(),
             response,
             message,
+            thinking,
             done: end.is_some(),
             logprobs: (!logprobs.is_empty()).then_some(logprobs),
             end,

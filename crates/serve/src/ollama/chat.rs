@@ -9,12 +9,13 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::answer::{AnswerFields, AnswerLine, Shape};
+use super::answer::{AnswerFields, AnswerLine, Route, Shape};
 use super::options::Options;
 use crate::body::{Body, Fields, RequestBody};
 use crate::context::Context;
 use crate::dry_run::DryRunField;
 use crate::error::ApiError;
+use crate::generation::{ToolUse, Turn};
 use crate::server::Shared;
 
 /// A conversation to continue.
@@ -37,7 +38,7 @@ struct MessagesField {
     /// assistant's, the answer continues it.
     #[schema(value_type = Option<Vec<Object>>)]
     messages: Option<Vec<Map<String, Value>>>,
-    /// Not supported yet: a list with tools is refused.
+    /// Functions that the answer may call.
     #[schema(value_type = Option<Vec<Object>>)]
     tools: Option<Vec<Value>>,
 }
@@ -67,22 +68,21 @@ pub(crate) async fn create(
     Body(body): Body<OllamaChatRequest>,
 ) -> Result<Response, ApiError> {
     let OllamaChatRequest { conversation, answer, options, dry_run } = body;
-    let Some(chat) = conversation.into_chat()? else {
+    let Some(turn) = conversation.into_turn()? else {
         return answer.nothing(&shared.models, Shape::Chat).await;
     };
     let model = &super::acquire(&shared.models, answer.model.as_deref(), answer.keep_alive).await?;
-    answer.answer(model, chat.into(), options, dry_run, Shape::Chat, context).await
+    let route = Route { model, shared: &shared, context };
+    answer.answer(turn, options, dry_run, Shape::Chat, route).await
 }
 
 impl MessagesField {
     /// The conversation as chat templates take it; `None` if it is empty.
     ///
     /// # Errors
-    /// If a message has images, or there are tools.
-    fn into_chat(self) -> Result<Option<Chat>, ApiError> {
-        if self.tools.is_some_and(|tools| !tools.is_empty()) {
-            return Err(ApiError::invalid("tools", "tools are not supported: leave `tools` out"));
-        }
+    /// If a message has images, or a tool is not a function.
+    fn into_turn(self) -> Result<Option<Turn>, ApiError> {
+        let tools = ToolUse::new(self.tools, None, None)?;
         let mut messages = Vec::new();
         for (index, mut message) in self.messages.unwrap_or_default().into_iter().enumerate() {
             let images = message.remove("images");
@@ -98,6 +98,7 @@ impl MessagesField {
         let Some(last) = messages.last() else { return Ok(None) };
         let continue_final_message = last["role"] == "assistant"
             && last["content"].as_str().is_some_and(|content| !content.is_empty());
-        Ok(Some(Chat { continue_final_message, ..Chat::new(messages) }))
+        let chat = Chat { continue_final_message, ..Chat::new(messages) };
+        Ok(Some(Turn { tools, ..Turn::from(chat) }))
     }
 }

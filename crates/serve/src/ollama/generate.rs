@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::answer::{AnswerFields, AnswerLine, Shape};
+use super::answer::{AnswerFields, AnswerLine, Route, Shape};
 use super::options::Options;
 use crate::body::{Body, Fields, RequestBody};
 use crate::context::Context;
@@ -86,7 +86,8 @@ pub(crate) async fn create(
     }
     let model = &super::acquire(&shared.models, answer.model.as_deref(), answer.keep_alive).await?;
     let prompt = prompt.into_prompt(model.loaded.generator()?);
-    answer.answer(model, prompt, options, dry_run, Shape::Generate, context).await
+    let route = Route { model, shared: &shared, context };
+    answer.answer(prompt.into(), options, dry_run, Shape::Generate, route).await
 }
 
 impl PromptFields {

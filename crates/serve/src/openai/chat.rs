@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use pipelines::{Chat, Prompt, Request, TextRequest};
+use pipelines::{AnswerEvent, Chat, Prompt, Request, ToolCall};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -18,13 +18,13 @@ use crate::context::Context;
 use crate::conversation::ConversationFields;
 use crate::dry_run::DryRunField;
 use crate::error::ApiError;
-use crate::form::{Form, FormFields};
-use crate::generation::{self, Answer, Delta, Generation, Writer};
+use crate::form::FormFields;
+use crate::generation::{self, Answer, Delta, Generation, Reading, Turn, Writer};
 use crate::models::{Entry, KeepAlive, KeepAliveField};
 use crate::sampling::Sampling;
 use crate::server::Shared;
 use crate::sse;
-use crate::stamp::{now, unique_id};
+use crate::stamp::{call_id, now, unique_id};
 
 /// A conversation to continue.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -138,8 +138,47 @@ struct ChatChoice {
 #[derive(Debug, Serialize, ToSchema)]
 struct Message {
     role: &'static str,
-    content: String,
+    /// `null` if there are calls and no text.
+    content: Option<String>,
     refusal: Option<String>,
+    /// What the model wrote for itself.
+    #[serde(flatten)]
+    reasoning: Reasoning,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<Call>,
+}
+
+/// Reasoning, under the names of several APIs.
+#[derive(Debug, Default, Serialize, ToSchema)]
+#[schema(as = ChatReasoning)]
+struct Reasoning {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning: Option<String>,
+}
+
+/// A call of a tool, or what it gains.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ChatToolCall)]
+struct Call {
+    /// From 0 in an answer; only in streams.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    r#type: Option<&'static str>,
+    function: CalledFunction,
+}
+
+/// The function of a call, or what its arguments gain.
+#[derive(Debug, Serialize, ToSchema)]
+struct CalledFunction {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    /// JSON.
+    arguments: String,
 }
 
 /// A part of an answer as it is made.
@@ -177,6 +216,10 @@ struct MessageDelta {
     role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<String>,
+    #[serde(flatten)]
+    reasoning: Reasoning,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<Call>,
 }
 
 /// Answers a conversation.
@@ -198,17 +241,20 @@ pub(crate) async fn create(
     let ChatRequest { conversation, answer, unsupported, form, sampling, dry_run } = body;
     unsupported.check(&context)?;
     let model = &shared.models.acquire(answer.model.as_deref(), answer.keep_alive).await?;
-    let chat = conversation.into_chat()?;
-    let echo = answer.echo_of(&chat, &context);
-    let form = form.form(&context)?;
-    let requests = vec![prepare(model, chat, &answer, form, sampling).await?];
+    let turn = Turn { form: form.form(&context)?, ..conversation.into_turn()? };
+    let echo = answer.echo_of(&turn, &context);
+    let parameters = answer.parameters(sampling.request(model.loaded.plan())?)?;
+    let mut reading = turn.read(model, &shared.config, &context).await?;
+    answer.cut(&mut reading, model)?;
+    let (request, reader) = reading.into_request(parameters, model)?;
+    let requests = vec![request];
     if let Some(counted) = dry_run.answer(model, &requests, &context) {
         return Ok(counted);
     }
     let gives_tokens = answer.return_token_ids.unwrap_or(false);
     let mut prompt_token_ids = gives_tokens.then(|| requests[0].prompt.clone());
     let n = answer.n.unwrap_or(1);
-    let mut generation = Generation::start(model, requests, n, context).await?;
+    let mut generation = Generation::start(model, requests, n, &reader, context).await?;
     let head = Head {
         id: unique_id("chatcmpl-"),
         object: "chat.completion",
@@ -250,20 +296,20 @@ pub(crate) async fn create(
 
 impl AnswerFields {
     /// The text that answers begin with: the last message, if the request wants that and it is the assistant's.
-    fn echo_of(&self, chat: &Chat, context: &Context) -> String {
-        if !self.echo.unwrap_or(false) {
+    fn echo_of(&self, turn: &Turn, context: &Context) -> String {
+        let (true, Prompt::Chat(Chat { messages, .. })) = (self.echo.unwrap_or(false), &turn.prompt) else {
             return String::new();
-        }
-        let last = chat.messages.last().filter(|last| last["role"] == "assistant");
+        };
+        let last = messages.last().filter(|last| last["role"] == "assistant");
         if last.is_none() {
             context.note(|facts| facts.ignored.extend(["echo".to_string()]));
         }
         last.and_then(|last| last["content"].as_str()).unwrap_or_default().to_string()
     }
 
-    /// The prompt, cut if the request wants that.
-    async fn cut(&self, model: &Entry, chat: Chat) -> Result<Prompt, ApiError> {
-        let Some(count) = self.truncate_prompt_tokens else { return Ok(chat.into()) };
+    /// Cuts the prompt if the request wants that.
+    fn cut(&self, reading: &mut Reading, model: &Entry) -> Result<(), ApiError> {
+        let Some(count) = self.truncate_prompt_tokens else { return Ok(()) };
         let limit = model.loaded.max_length();
         // An answer of open length gets half of the context.
         let room = self.max_tokens.unwrap_or(limit / 2).min(limit / 2).max(1);
@@ -274,45 +320,43 @@ impl AnswerFields {
                 ApiError::invalid("truncate_prompt_tokens", message)
             })?,
         };
-        let mut tokens = generation::tokens(model.loaded.generator()?, chat.into()).await?;
-        tokens.drain(..tokens.len().saturating_sub(kept));
-        Ok(tokens.into())
+        reading.tokens.drain(..reading.tokens.len().saturating_sub(kept));
+        Ok(())
     }
-}
 
-/// The request for the library.
-async fn prepare(
-    model: &Entry,
-    chat: Chat,
-    answer: &AnswerFields,
-    form: Option<Form>,
-    sampling: Sampling,
-) -> Result<Request, ApiError> {
-    let wants_logprobs = answer.logprobs.unwrap_or(false);
-    if answer.top_logprobs.is_some() && !wants_logprobs {
-        return Err(ApiError::invalid("top_logprobs", "top_logprobs needs `logprobs: true`"));
+    /// A request for such answers.
+    fn parameters(&self, request: Request) -> Result<Request, ApiError> {
+        let wants_logprobs = self.logprobs.unwrap_or(false);
+        if self.top_logprobs.is_some() && !wants_logprobs {
+            return Err(ApiError::invalid("top_logprobs", "top_logprobs needs `logprobs: true`"));
+        }
+        if self.prompt_logprobs.is_some() && self.stream.unwrap_or(false) {
+            return Err(ApiError::invalid("prompt_logprobs", "prompt_logprobs needs `stream: false`"));
+        }
+        Ok(Request {
+            max_new_tokens: Some(self.max_tokens.unwrap_or(usize::MAX)),
+            logprobs: wants_logprobs.then_some(self.top_logprobs.unwrap_or(0)),
+            prompt_logprobs: self.prompt_logprobs,
+            ..request
+        })
     }
-    if answer.prompt_logprobs.is_some() && answer.stream.unwrap_or(false) {
-        return Err(ApiError::invalid("prompt_logprobs", "prompt_logprobs needs `stream: false`"));
-    }
-    let parameters = Request {
-        max_new_tokens: Some(answer.max_tokens.unwrap_or(usize::MAX)),
-        logprobs: wants_logprobs.then_some(answer.top_logprobs.unwrap_or(0)),
-        prompt_logprobs: answer.prompt_logprobs,
-        constraint: form.as_ref().map(|form| form.constraint.clone()),
-        ..sampling.request(model.loaded.plan())?
-    };
-    let request = TextRequest { prompt: answer.cut(model, chat).await?, parameters };
-    let prepared = generation::prepare(model.loaded.generator()?, request).await;
-    prepared.map_err(|error| Form::blame(form.as_ref(), error))
 }
 
 impl ChatChoice {
     fn new(index: usize, echo: &str, answer: Answer, gives_tokens: bool) -> ChatChoice {
         let content: Vec<TokenEntry> = answer.logprobs.iter().map(TokenEntry::from).collect();
+        let text = echo.to_string() + &answer.content.text();
+        let tool_calls: Vec<Call> = answer.content.tool_calls().map(Call::whole).collect();
+        let message = Message {
+            role: "assistant",
+            content: (tool_calls.is_empty() || !text.is_empty()).then_some(text),
+            refusal: None,
+            reasoning: Reasoning::new(answer.content.reasoning()),
+            tool_calls,
+        };
         ChatChoice {
             index,
-            message: Message { role: "assistant", content: format!("{echo}{}", answer.text), refusal: None },
+            message,
             logprobs: (!content.is_empty()).then_some(Logprobs { content }),
             finish_reason: answer.finish.name(),
             token_ids: gives_tokens.then_some(answer.tokens),
@@ -320,15 +364,70 @@ impl ChatChoice {
     }
 }
 
-impl ChunkChoice {
-    fn new(index: usize) -> ChunkChoice {
-        let delta = MessageDelta::default();
-        ChunkChoice { index, delta, logprobs: None, finish_reason: None, token_ids: None }
+impl Reasoning {
+    fn new(text: String) -> Reasoning {
+        let text = Some(text).filter(|text| !text.is_empty());
+        Reasoning { reasoning_content: text.clone(), reasoning: text }
+    }
+}
+
+impl Call {
+    fn whole(call: &ToolCall) -> Call {
+        let ToolCall { name, arguments, .. } = call.clone();
+        Call { index: None, ..Call::started(0, name, arguments) }
     }
 
-    fn with_text(index: usize, text: String) -> ChunkChoice {
-        let delta = MessageDelta { content: Some(text), role: None };
-        ChunkChoice { delta, ..ChunkChoice::new(index) }
+    fn started(index: usize, name: String, arguments: String) -> Call {
+        Call {
+            index: Some(index),
+            id: Some(call_id("call_")),
+            r#type: Some("function"),
+            function: CalledFunction { name: Some(name), arguments },
+        }
+    }
+
+    fn more(index: usize, arguments: String) -> Call {
+        Call {
+            index: Some(index),
+            id: None,
+            r#type: None,
+            function: CalledFunction { name: None, arguments },
+        }
+    }
+}
+
+impl MessageDelta {
+    fn text(text: String) -> MessageDelta {
+        MessageDelta { content: Some(text), ..MessageDelta::default() }
+    }
+
+    fn call(call: Call) -> MessageDelta {
+        MessageDelta { tool_calls: vec![call], ..MessageDelta::default() }
+    }
+
+    /// What an event adds to the message, if anything.
+    fn of_event(event: AnswerEvent) -> Option<MessageDelta> {
+        match event {
+            AnswerEvent::Text(text) | AnswerEvent::ToolCallFailed { text, .. } => {
+                Some(MessageDelta::text(text))
+            }
+            AnswerEvent::Reasoning(text) => {
+                Some(MessageDelta { reasoning: Reasoning::new(text), ..MessageDelta::default() })
+            }
+            AnswerEvent::ToolCallStarted { index, name, .. } => {
+                Some(MessageDelta::call(Call::started(index, name, String::new())))
+            }
+            AnswerEvent::ToolCallArguments { index, delta } => {
+                Some(MessageDelta::call(Call::more(index, delta)))
+            }
+            AnswerEvent::ToolCallFinished { .. } => None,
+        }
+    }
+}
+
+impl ChunkChoice {
+    fn new(index: usize, delta: MessageDelta) -> ChunkChoice {
+        ChunkChoice { index, delta, logprobs: None, finish_reason: None, token_ids: None }
     }
 }
 
@@ -349,32 +448,38 @@ struct Chunks {
 impl Writer for Chunks {
     fn begin(&mut self, out: &mut Vec<u8>) {
         for index in 0..self.n {
-            let delta = MessageDelta { role: Some("assistant"), content: Some(String::new()) };
-            let chunk = self.chunk(vec![ChunkChoice { delta, ..ChunkChoice::new(index) }]);
+            let delta = MessageDelta { role: Some("assistant"), ..MessageDelta::text(String::new()) };
+            let chunk = self.chunk(vec![ChunkChoice::new(index, delta)]);
             sse::data(out, &ChatChunk { prompt_token_ids: self.prompt_token_ids.take(), ..chunk });
             if !self.echo.is_empty() {
-                self.send(out, ChunkChoice::with_text(index, self.echo.clone()));
+                self.send(out, ChunkChoice::new(index, MessageDelta::text(self.echo.clone())));
             }
         }
     }
 
     fn write(&mut self, out: &mut Vec<u8>, index: usize, delta: Delta, _usage: generation::Usage) {
         match delta {
-            Delta::Text { token, text, logprobs }
-                if self.gives_tokens || logprobs.is_some() || !text.is_empty() =>
-            {
+            Delta::Started | Delta::Prompt(_) => {}
+            Delta::Token { token, logprobs, events } => {
                 let logprobs = logprobs.map(|token| Logprobs { content: vec![TokenEntry::from(&token)] });
                 let token_ids = self.gives_tokens.then(|| vec![token]);
-                self.send(out, ChunkChoice { logprobs, token_ids, ..ChunkChoice::with_text(index, text) });
+                let mut deltas = events.into_iter().filter_map(MessageDelta::of_event);
+                let first = match deltas.next() {
+                    None if logprobs.is_none() && token_ids.is_none() => return,
+                    first => first.unwrap_or_else(|| MessageDelta::text(String::new())),
+                };
+                self.send(out, ChunkChoice { logprobs, token_ids, ..ChunkChoice::new(index, first) });
+                deltas.for_each(|delta| self.send(out, ChunkChoice::new(index, delta)));
             }
-            Delta::Finished { text, finish } => {
-                if !text.is_empty() {
-                    self.send(out, ChunkChoice::with_text(index, text));
-                }
+            Delta::Finished { events, finish } => {
+                let deltas = events.into_iter().filter_map(MessageDelta::of_event);
+                deltas.for_each(|delta| self.send(out, ChunkChoice::new(index, delta)));
                 let finish_reason = Some(finish.name());
-                self.send(out, ChunkChoice { finish_reason, ..ChunkChoice::new(index) });
+                self.send(
+                    out,
+                    ChunkChoice { finish_reason, ..ChunkChoice::new(index, MessageDelta::default()) },
+                );
             }
-            Delta::Started | Delta::Prompt(_) | Delta::Text { .. } => {}
         }
     }
 

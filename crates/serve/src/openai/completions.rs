@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use indexmap::IndexMap;
-use pipelines::{Prompt, Request, TextRequest, TokenLogprobs};
+use pipelines::{Prompt, Request, TokenLogprobs};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -17,8 +17,8 @@ use crate::context::Context;
 use crate::dry_run::DryRunField;
 use crate::error::ApiError;
 use crate::form::{Form, FormFields};
-use crate::generation::{self, Delta, Generation, PromptToken, Writer};
-use crate::models::{Entry, KeepAlive, KeepAliveField};
+use crate::generation::{self, AnswerReader, Delta, Generation, PromptToken, Turn, Writer, text_of};
+use crate::models::{KeepAlive, KeepAliveField};
 use crate::sampling::Sampling;
 use crate::server::Shared;
 use crate::sse;
@@ -79,13 +79,22 @@ enum Prompts {
 }
 
 impl Prompts {
-    fn into_prompts(self) -> Vec<Prompt> {
-        match self {
+    /// The prompts, whose answers have a form.
+    ///
+    /// # Errors
+    /// If there are none, or too many.
+    fn into_turns(self, form: Option<&Form>) -> Result<Vec<Turn>, ApiError> {
+        let prompts: Vec<Prompt> = match self {
             Prompts::Text(prompt) => vec![prompt.into()],
             Prompts::Texts(prompts) => prompts.into_iter().map(Prompt::from).collect(),
             Prompts::Tokens(tokens) => vec![tokens.into()],
             Prompts::TokenLists(lists) => lists.into_iter().map(Prompt::from).collect(),
+        };
+        if prompts.is_empty() || prompts.len() > MAX_PROMPTS {
+            let message = format!("prompt has {} texts: give 1 to {MAX_PROMPTS}", prompts.len());
+            return Err(ApiError::invalid("prompt", message));
         }
+        Ok(prompts.into_iter().map(|prompt| Turn { form: form.cloned(), ..prompt.into() }).collect())
     }
 }
 
@@ -182,13 +191,22 @@ pub(crate) async fn create(
     let n = texts.n.unwrap_or(1);
     let (stream, include_usage) =
         (texts.stream.unwrap_or(false), texts.stream_options.is_some_and(|options| options.include_usage));
-    let form = form.form(&context)?;
-    let requests = prepare(model, texts, form, sampling).await?;
+    let parameters = Request {
+        max_new_tokens: Some(texts.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)),
+        logprobs: texts.logprobs,
+        echo: texts.echo.unwrap_or(false),
+        ..sampling.request(model.loaded.plan())?
+    };
+    let mut requests = Vec::new();
+    for turn in texts.prompt.into_turns(form.form(&context)?.as_ref())? {
+        let reading = turn.read(model, &shared.config, &context).await?;
+        requests.push(reading.into_request(parameters.clone(), model)?.0);
+    }
     if let Some(counted) = dry_run.answer(model, &requests, &context) {
         return Ok(counted);
     }
     let answers = requests.len() * n;
-    let generation = Generation::start(model, requests, n, context).await?;
+    let generation = Generation::start(model, requests, n, &AnswerReader::default(), context).await?;
     let head = Head {
         id: unique_id("cmpl-"),
         object: "text_completion",
@@ -201,36 +219,6 @@ pub(crate) async fn create(
         return Ok(generation.stream(Chunks { head, offsets, include_usage }));
     }
     Ok(Json(collect(generation, head, answers).await?).into_response())
-}
-
-/// The requests for the library.
-async fn prepare(
-    model: &Entry,
-    texts: Texts,
-    form: Option<Form>,
-    sampling: Sampling,
-) -> Result<Vec<Request>, ApiError> {
-    let generator = model.loaded.generator()?;
-    let echo = texts.echo.unwrap_or(false);
-    let parameters = Request {
-        max_new_tokens: Some(texts.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)),
-        logprobs: texts.logprobs,
-        echo,
-        constraint: form.as_ref().map(|form| form.constraint.clone()),
-        ..sampling.request(model.loaded.plan())?
-    };
-    let prompts = texts.prompt.into_prompts();
-    if prompts.is_empty() || prompts.len() > MAX_PROMPTS {
-        let message = format!("prompt has {} texts: give 1 to {MAX_PROMPTS}", prompts.len());
-        return Err(ApiError::invalid("prompt", message));
-    }
-    let mut requests = Vec::with_capacity(prompts.len());
-    for prompt in prompts {
-        let request = TextRequest { prompt, parameters: parameters.clone() };
-        let prepared = generation::prepare(generator, request).await;
-        requests.push(prepared.map_err(|error| Form::blame(form.as_ref(), error))?);
-    }
-    Ok(requests)
 }
 
 /// Waits for all answers.
@@ -254,10 +242,10 @@ impl CompletionChoice {
                 self.logprobs.get_or_insert_default().push(&text, logprobs.as_ref(), *offset);
                 (text, None)
             }
-            Delta::Text { text, logprobs, .. } => (text, logprobs),
-            Delta::Finished { text, finish } => {
+            Delta::Token { logprobs, events, .. } => (text_of(events), logprobs),
+            Delta::Finished { events, finish } => {
                 self.finish_reason = Some(finish.name());
-                (text, None)
+                (text_of(events), None)
             }
         };
         if let Some(logprobs) = logprobs {

@@ -16,6 +16,15 @@ pub(crate) struct Usage {
     total_tokens: usize,
     /// More about the prompts.
     prompt_tokens_details: PromptTokensDetails,
+    /// More about the answers.
+    completion_tokens_details: CompletionTokensDetails,
+}
+
+/// More about the tokens of answers.
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+pub(crate) struct CompletionTokensDetails {
+    /// Those of reasoning and its marks.
+    reasoning_tokens: usize,
 }
 
 /// More about the tokens of prompts.
@@ -27,12 +36,13 @@ pub(crate) struct PromptTokensDetails {
 
 impl From<generation::Usage> for Usage {
     fn from(usage: generation::Usage) -> Usage {
-        let generation::Usage { prompt_tokens, cached_tokens, generated_tokens } = usage;
+        let generation::Usage { prompt_tokens, cached_tokens, generated_tokens, reasoning_tokens } = usage;
         Usage {
             prompt_tokens,
             completion_tokens: generated_tokens,
             total_tokens: prompt_tokens + generated_tokens,
             prompt_tokens_details: PromptTokensDetails { cached_tokens },
+            completion_tokens_details: CompletionTokensDetails { reasoning_tokens },
         }
     }
 }

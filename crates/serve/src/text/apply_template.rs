@@ -11,7 +11,6 @@ use crate::body::{Body, Fields, RequestBody};
 use crate::context::Context;
 use crate::conversation::ConversationFields;
 use crate::error::ApiError;
-use crate::generation;
 use crate::server::Shared;
 
 /// A conversation to render.
@@ -57,7 +56,7 @@ pub(crate) async fn create(
 ) -> Result<Json<RenderedPrompt>, ApiError> {
     let model = shared.models.text(body.model.model.as_deref()).await?;
     context.note(|facts| facts.model = Some(model.id().to_string()));
-    let rendered = generation::render(&model, body.conversation.into_chat()?).await?;
+    let rendered = body.conversation.into_turn()?.render(&model, &shared.config, &context).await?;
     Ok(Json(RenderedPrompt { prompt: rendered.text }))
 }
 

@@ -117,7 +117,7 @@ pub(crate) async fn create(
             generation::off_the_runtime(text.len(), move || Ok(tokenizer.encode(&text, add, parse)?)).await?
         }
         (None, None, Some(conversation)) => {
-            generation::render(&model, conversation.into_chat()?).await?.tokens
+            conversation.into_turn()?.render(&model, &shared.config, &context).await?.tokens
         }
         _ => {
             let message = "give one of `prompt`, `content` and `messages`";

@@ -135,7 +135,10 @@ fn all_errors_have_the_shape_of_the_anthropic_api() {
     check(json!({"messages": []}), 400, "invalid_request_error", "missing field `max_tokens`");
     check(body(json!({"messages": []})), 400, "invalid_request_error", "give at least one message");
     check(body(json!({"model": "claude"})), 404, "not_found_error", "there is no model `claude`");
-    check(body(json!({"tools": [{"name": "x"}]})), 400, "invalid_request_error", "tools are not supported");
+    let tools = json!({"tools": [{"name": "web_search", "type": "web_search_20250305"}]});
+    check(body(tools), 400, "invalid_request_error", "tools of the server are not supported");
+    let tools = json!({"tools": [{"name": "x", "input_schema": 3}]});
+    check(body(tools), 400, "invalid_request_error", "tools[0].input_schema: is not an object");
     check(json!({"messages": "x".repeat(5000)}), 413, "request_too_large", "");
     let reply = server.get(PATH);
     assert_eq!((reply.status, &reply.json()["type"]), (405, &json!("error")));

@@ -13,6 +13,8 @@ const PATH: &str = "/v1/chat/completions";
 
 /// A template that reads all that requests can say to one.
 const TEMPLATE: &str = "{{- bos_token -}}
+{%- if tools -%}({{ tools | length }} tools) {% endif -%}
+{%- if reasoning_effort is defined -%}({{ reasoning_effort }} effort) {% endif -%}
 {%- for message in messages -%}({{ message.role }}) {{ message.content }}. {% endfor -%}
 {%- if add_generation_prompt -%}(assistant) {% endif -%}
 {{- note -}}";
@@ -67,6 +69,11 @@ fn properties(document: &Value, schema: &Value, names: &mut BTreeSet<String>) {
     names.extend(schema["properties"].as_object().into_iter().flatten().map(|(name, _)| name.clone()));
 }
 
+/// A tool without arguments.
+fn tools() -> Value {
+    json!({"tools": [{"type": "function", "function": {"name": "look"}}]})
+}
+
 /// A value for a field, and the other fields that it needs to have an effect.
 fn sample(field: &str) -> (Value, Value) {
     let prefill =
@@ -76,7 +83,16 @@ fn sample(field: &str) -> (Value, Value) {
     match field {
         "messages" => alone(json!([{"role": "user", "content": "Other words"}])),
         "model" => alone(json!("other")),
-        "tools" | "functions" => alone(json!([{"name": "weather"}])),
+        "tools" => alone(tools()["tools"].clone()),
+        "tool_choice" => (tools(), json!("required")),
+        // Calls go on until the limit, which leaves room for several.
+        "parallel_tool_calls" => (
+            merged(tools(), &json!({"tool_choice": "required", "ignore_eos": true, "max_tokens": 60})),
+            json!(false),
+        ),
+        "thinking_token_budget" => alone(json!(5)),
+        "reasoning_effort" => alone(json!("low")),
+        "functions" => alone(json!([{"name": "weather"}])),
         "add_generation_prompt" => alone(json!(false)),
         "continue_final_message" | "echo" => (prefill, json!(true)),
         "chat_template_kwargs" => alone(json!({"note": "x"})),
@@ -123,8 +139,7 @@ fn every_field_changes_the_answer_or_is_refused_or_named_as_ignored() {
     let mut fields = BTreeSet::new();
     properties(&document, &json!({"$ref": "#/components/schemas/ChatRequest"}), &mut fields);
     assert!(fields.len() > 40, "{fields:?}");
-    let unknown =
-        ["user", "safety_identifier", "metadata", "service_tier", "verbosity", "priority", "tool_choice"];
+    let unknown = ["user", "safety_identifier", "metadata", "service_tier", "verbosity", "priority"];
     for field in fields.iter().map(String::as_str).chain(unknown) {
         let (base, value) = if unknown.contains(&field) { (json!({}), json!("x")) } else { sample(field) };
         let without = body(&base);

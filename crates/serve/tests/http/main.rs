@@ -20,3 +20,4 @@ mod raw;
 mod responses;
 mod server;
 mod text;
+mod tools;

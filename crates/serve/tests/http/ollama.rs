@@ -154,7 +154,8 @@ fn options_without_effect_are_named_and_wrong_ones_refused() {
     check(json!({"suffix": "end"}), "suffix is not supported");
     check(json!({"context": [1, 2]}), "send conversations to /api/chat");
     check(json!({"images": ["aGk="]}), "the models read text only");
-    check(json!({"format": "json"}), "formats are not supported");
+    check(json!({"format": "xml"}), "format is \"xml\": give \"json\" or a JSON schema");
+    check(json!({"think": "hard"}), "think is `hard`: give none, minimal");
     let (_, message) = error(&server, CHAT, &json!({"messages": [{"role": "user", "images": ["aGk="]}]}));
     assert!(message.starts_with("messages[0].images"), "{message}");
     assert_eq!(error(&server, CHAT, &json!({"model": "llama3"})).0, 404);

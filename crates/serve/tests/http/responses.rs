@@ -144,8 +144,10 @@ fn fields_that_are_not_supported_are_refused() {
     };
     check(json!({"truncation": "auto"}), "truncation");
     check(json!({"background": true}), "background");
-    check(json!({"tools": [{"type": "web_search"}]}), "tools");
-    check(json!({"text": {"format": {"type": "json_object"}}}), "text.format");
+    check(json!({"tools": [{"type": "web_search"}]}), "tools[0].type");
+    check(json!({"tools": [{"type": "function", "name": "a b"}]}), "tools[0].name");
+    check(json!({"text": {"format": {"type": "json_schema", "schema": {"not": {}}}}}), "text.format");
+    check(json!({"reasoning": {"effort": "hard"}}), "reasoning.effort");
     check(json!({"conversation": "conv_1"}), "conversation");
     check(json!({"top_logprobs": 2}), "top_logprobs");
     check(json!({"input": [{"type": "item_reference", "id": "x"}]}), "input[0].type");
@@ -155,5 +157,5 @@ fn fields_that_are_not_supported_are_refused() {
     });
     let reply = server.post(PATH, &body(accepted));
     assert_eq!(reply.status, 200, "{}", reply.text);
-    assert_eq!(reply.header("x-peri-ignored"), Some("include.reasoning.encrypted_content, reasoning"));
+    assert_eq!(reply.header("x-peri-ignored"), Some("include.reasoning.encrypted_content, reasoning.effort"));
 }

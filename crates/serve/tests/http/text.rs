@@ -108,12 +108,7 @@ fn wrong_fields_are_named() {
     );
     check("/detokenize", json!({"tokens": [-1]}), "tokens[0]", "invalid value");
     let image = json!([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]);
-    check(
-        "/apply-template",
-        json!({"messages": image}),
-        "messages[0].content[0]",
-        "parts of type `image_url`",
-    );
+    check("/apply-template", json!({"messages": image}), "messages[0].content[0]", "has the type image_url");
     let kwargs = json!({"messages": conversation(), "chat_template_kwargs": {"tokenize": true}});
     check("/apply-template", kwargs, "chat_template_kwargs.tokenize", "cannot be set");
 }

@@ -5,20 +5,20 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use pipelines::{Chat, Request, TextRequest};
-use serde::Deserialize;
-use serde_json::{Map, Value};
+use pipelines::{Chat, Constraint, Request};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::events::{Draft, Events, ResponseEvent};
 use super::input;
-use super::object::{OutputText, ResponseObject};
+use super::object::{ReasoningConfig, ResponseObject, TextConfig};
 use crate::body::{Body, Fields, RequestBody};
 use crate::context::Context;
 use crate::dry_run::DryRunField;
 use crate::error::ApiError;
-use crate::generation::{self, Generation};
-use crate::openai::logprobs::TokenEntry;
+use crate::form::{Form, schema_of};
+use crate::generation::{self, Generation, Thinking, ToolUse, Turn};
 use crate::sampling::Sampling;
 use crate::server::Shared;
 use crate::stamp::{now, unique_id};
@@ -66,6 +66,67 @@ struct AnswerFields {
     /// Comes back with the response.
     #[schema(value_type = Option<Object>)]
     metadata: Option<Map<String, Value>>,
+    /// Functions that the answer may call.
+    #[schema(value_type = Option<Vec<Object>>)]
+    tools: Option<Vec<Value>>,
+    /// `none`, `auto`, `required`, a function, or `allowed_tools`. The default is `auto`.
+    #[schema(value_type = Option<Object>)]
+    tool_choice: Option<Value>,
+    /// Whether an answer may have several calls; true by default.
+    parallel_tool_calls: Option<bool>,
+    /// How much the model reasons before it answers.
+    reasoning: Option<ReasoningField>,
+    /// The form of the text.
+    text: Option<TextField>,
+}
+
+/// How much the model reasons before it answers.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = ResponseReasoningField)]
+struct ReasoningField {
+    /// `none` to `max`.
+    effort: Option<String>,
+}
+
+/// The form of the text.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = ResponseTextField)]
+struct TextField {
+    /// `text`, `json_object`, or `json_schema` with a `schema`.
+    format: Option<FormatField>,
+}
+
+/// The form of the text.
+#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
+#[schema(as = ResponseFormatField)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum FormatField {
+    /// Any text.
+    Text,
+    /// A JSON object.
+    JsonObject,
+    /// JSON of a schema.
+    JsonSchema {
+        /// A name for it.
+        name: Option<String>,
+        /// The schema.
+        #[schema(value_type = Object)]
+        schema: Value,
+        /// Whether the text must fit it, which it does in any case.
+        strict: Option<bool>,
+    },
+}
+
+impl TextField {
+    /// The form, if there is one.
+    fn form(&self) -> Option<Form> {
+        let constraint = match self.format.as_ref()? {
+            FormatField::Text => return None,
+            FormatField::JsonObject => Constraint::JsonObject,
+            FormatField::JsonSchema { schema, .. } => schema_of(schema.clone()),
+        };
+        Some(Form { field: "text.format", constraint })
+    }
 }
 
 /// Fields that must have the one value that is supported.
@@ -74,12 +135,6 @@ struct AnswerFields {
 struct RefusedFields {
     /// Prompts are never truncated: `disabled`.
     truncation: Option<String>,
-    /// The form of the text: `{"format": {"type": "text"}}`.
-    #[schema(value_type = Option<Object>)]
-    text: Option<Value>,
-    /// Not supported yet: a list with tools is refused.
-    #[schema(value_type = Option<Vec<Object>>)]
-    tools: Option<Vec<Value>>,
     /// Not supported: true is refused.
     background: Option<bool>,
     /// Not supported: use `previous_response_id`.
@@ -104,12 +159,8 @@ impl RequestBody for ResponseRequest {
 impl RefusedFields {
     fn check(&self) -> Result<(), ApiError> {
         let truncation = self.truncation.as_deref().is_some_and(|strategy| strategy != "disabled");
-        let format = self.text.as_ref().map(|text| &text["format"]["type"]);
-        let is_formatted = format.is_some_and(|kind| !kind.is_null() && kind != "text");
         let refused = [
             ("truncation", truncation, "prompts are not truncated: give `disabled`"),
-            ("text.format", is_formatted, "formats other than text are not supported"),
-            ("tools", self.tools.as_ref().is_some_and(|tools| !tools.is_empty()), "tools are not supported"),
             ("background", self.background.unwrap_or(false), "responses are not made in the background"),
             ("conversation", self.conversation.is_some(), "use `previous_response_id`"),
             ("prompt", self.prompt.is_some(), "there are no stored prompts: use `instructions` and `input`"),
@@ -156,25 +207,26 @@ pub(crate) async fn create(
         logprobs: wants_logprobs.then_some(answer.top_logprobs.unwrap_or(0)),
         ..sampling.request(model.loaded.plan())?
     };
-    let request = TextRequest { prompt: Chat::new(messages).into(), parameters };
-    let request = generation::prepare(model.loaded.generator()?, request)
-        .await
-        .map_err(|error| error.rename("max_tokens", "max_output_tokens").rename("messages", "input"))?;
+    let turn = answer.turn(messages).map_err(own_names)?;
+    let reading = turn.read(model, &shared.config, &context).await.map_err(own_names)?;
+    let (request, reader) = reading.into_request(parameters, model).map_err(own_names)?;
     let response = answer.response(&model.id, &request);
     let requests = vec![request];
     if let Some(counted) = dry_run.answer(model, &requests, &context) {
         return Ok(counted);
     }
-    let mut generation = Generation::start(model, requests, 1, context).await?;
-    let mut draft =
-        Draft { shared: Arc::clone(&shared), response, item_id: unique_id("msg_"), input, conversation };
+    let generation = Generation::start(model, requests, 1, &reader, context).await?;
+    let events = Events::new(Draft { shared: Arc::clone(&shared), response, input, conversation });
     if answer.stream.unwrap_or(false) {
-        return Ok(generation.stream(Events::new(draft)));
+        return Ok(generation.stream(events));
     }
-    let answer = generation.answers().await?.pop().unwrap_or_default();
-    let logprobs = answer.logprobs.iter().map(TokenEntry::from).collect();
-    draft.finish(OutputText::new(answer.text, logprobs), answer.finish, generation.usage);
-    Ok(Json(draft.response).into_response())
+    Ok(Json(events.collect(generation).await?).into_response())
+}
+
+/// An error with the fields as this API names them.
+fn own_names(error: ApiError) -> ApiError {
+    let error = error.rename("max_tokens", "max_output_tokens").rename("messages", "input");
+    error.replace("].function.", "].").replace("messages[", "input[")
 }
 
 impl AnswerFields {
@@ -191,6 +243,37 @@ impl AnswerFields {
         Ok(wants_logprobs)
     }
 
+    /// The conversation, and what is asked of the answer.
+    fn turn(&self, messages: Vec<Value>) -> Result<Turn, ApiError> {
+        let mut declared = self.tools.clone();
+        for (index, tool) in declared.iter_mut().flatten().enumerate() {
+            if tool["type"] != "function" {
+                let field = format!("tools[{index}].type");
+                let message = format!("{field} is {}: tools of the server are not supported", tool["type"]);
+                return Err(ApiError::invalid(field, message));
+            }
+            *tool = generation::declared(
+                &tool["name"],
+                &tool["description"],
+                &tool["parameters"],
+                &tool["strict"],
+            );
+        }
+        let choice = self.tool_choice.clone().map(|choice| match choice.get("name") {
+            Some(name) if choice["type"] == "function" => {
+                json!({ "type": "function", "function": { "name": name } })
+            }
+            _ => choice,
+        });
+        let effort = self.reasoning.as_ref().and_then(|reasoning| reasoning.effort.as_deref());
+        Ok(Turn {
+            tools: ToolUse::new(declared, choice.as_ref(), self.parallel_tool_calls)?,
+            thinking: effort.map(|effort| Thinking::with_effort("reasoning.effort", effort)).transpose()?,
+            form: self.text.as_ref().and_then(TextField::form),
+            ..Turn::from(Chat::new(messages))
+        })
+    }
+
     /// The response before it has begun.
     fn response(&self, model: &str, request: &Request) -> ResponseObject {
         ResponseObject {
@@ -201,11 +284,21 @@ impl AnswerFields {
             max_output_tokens: self.max_output_tokens,
             metadata: self.metadata.clone().unwrap_or_default(),
             model: model.to_string(),
-            parallel_tool_calls: true,
+            parallel_tool_calls: self.parallel_tool_calls.unwrap_or(true),
             previous_response_id: self.previous_response_id.clone(),
             store: self.store.unwrap_or(true),
             temperature: request.sampling.temperature,
-            tool_choice: "auto",
+            reasoning: ReasoningConfig {
+                effort: self.reasoning.as_ref().and_then(|reasoning| reasoning.effort.clone()),
+                summary: None,
+            },
+            text: self
+                .text
+                .as_ref()
+                .and_then(|text| text.format.as_ref())
+                .map_or_else(TextConfig::default, |format| TextConfig { format: json!(format) }),
+            tool_choice: self.tool_choice.clone().unwrap_or_else(|| json!("auto")),
+            tools: self.tools.clone().unwrap_or_default(),
             top_logprobs: self.top_logprobs.unwrap_or(0),
             top_p: Some(request.sampling.top_p.unwrap_or(1.0)),
             truncation: "disabled",

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use pipelines::AnswerEvent;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::object::{IncompleteDetails, OutputItem, OutputText, ResponseError, ResponseObject, Status};
+use super::object::{IncompleteDetails, OutputItem, OutputPart, ResponseError, ResponseObject, Status};
 use super::store::StoredResponse;
 use crate::error::ApiError;
 use crate::generation::{self, Delta, Finish, Generation, Writer};
@@ -33,15 +34,19 @@ enum EventContent<'a> {
     /// `response.output_item.added` and `done`.
     Item { output_index: usize, item: &'a OutputItem },
     /// `response.content_part.added` and `done`.
-    Part { item_id: &'a str, output_index: usize, content_index: usize, part: &'a OutputText },
+    Part { item_id: &'a str, output_index: usize, content_index: usize, part: &'a OutputPart },
     /// `response.output_text.delta`.
-    Delta {
+    TextDelta {
         item_id: &'a str,
         output_index: usize,
         content_index: usize,
         delta: &'a str,
         logprobs: &'a [TokenEntry],
     },
+    /// `response.reasoning_text.delta`.
+    ReasoningDelta { item_id: &'a str, output_index: usize, content_index: usize, delta: &'a str },
+    /// `response.function_call_arguments.delta`.
+    ArgumentsDelta { item_id: &'a str, output_index: usize, delta: &'a str },
     /// `response.output_text.done`.
     Text {
         item_id: &'a str,
@@ -50,27 +55,27 @@ enum EventContent<'a> {
         text: &'a str,
         logprobs: &'a [TokenEntry],
     },
+    /// `response.reasoning_text.done`.
+    Reasoning { item_id: &'a str, output_index: usize, content_index: usize, text: &'a str },
+    /// `response.function_call_arguments.done`.
+    Arguments { item_id: &'a str, output_index: usize, name: &'a str, arguments: &'a str },
 }
 
 /// A response in the making, and where it is kept.
 pub(super) struct Draft {
     pub(super) shared: Arc<Shared>,
     pub(super) response: ResponseObject,
-    /// The id of the message.
-    pub(super) item_id: String,
     pub(super) input: Vec<Value>,
     pub(super) conversation: Vec<Value>,
 }
 
 impl Draft {
-    /// Ends the response with the assistant's message, and keeps it if the request wants that.
-    pub(super) fn finish(&mut self, text: OutputText, finish: Finish, usage: generation::Usage) {
-        let status = if finish == Finish::Length { Status::Incomplete } else { Status::Completed };
-        if status == Status::Incomplete {
+    /// Ends the response, and keeps it if the request wants that.
+    fn finish(&mut self, finish: Finish, usage: generation::Usage) {
+        self.response.status = status_of(finish);
+        if finish == Finish::Length {
             self.response.incomplete_details = Some(IncompleteDetails { reason: "max_output_tokens" });
         }
-        self.response.status = status;
-        self.response.output = vec![OutputItem::message(self.item_id.clone(), status, vec![text])];
         self.response.usage = Some(usage.into());
         if self.response.store {
             let (input, conversation) =
@@ -80,19 +85,147 @@ impl Draft {
     }
 }
 
-/// How the events of a response are written.
+fn status_of(finish: Finish) -> Status {
+    if finish == Finish::Length { Status::Incomplete } else { Status::Completed }
+}
+
+/// How the events of a response are written. Its items are made of the same events whether they are sent or not.
 pub(super) struct Events {
     draft: Draft,
     sequence_number: usize,
-    /// The text so far.
-    text: String,
+    /// The item that goes on.
+    open: Option<OpenItem>,
+    /// Of tokens whose text is not certain.
     logprobs: Vec<TokenEntry>,
     finish: Finish,
 }
 
+/// An item that goes on.
+struct OpenItem {
+    /// As it began.
+    item: OutputItem,
+    /// Its text so far, or its arguments.
+    text: String,
+    logprobs: Vec<TokenEntry>,
+}
+
 impl Events {
     pub(super) fn new(draft: Draft) -> Events {
-        Events { draft, sequence_number: 0, text: String::new(), logprobs: Vec::new(), finish: Finish::Stop }
+        Events { draft, sequence_number: 0, open: None, logprobs: Vec::new(), finish: Finish::Stop }
+    }
+
+    /// The response once it has ended, without calls that did not end.
+    ///
+    /// # Errors
+    /// If the model fails.
+    pub(super) async fn collect(mut self, mut generation: Generation) -> Result<ResponseObject, ApiError> {
+        let mut unsent = Vec::new();
+        while let Some(event) = generation.next().await {
+            let (index, delta) = event?;
+            self.write(&mut unsent, index, delta, generation.usage);
+            unsent.clear();
+        }
+        self.draft.response.output.retain(|item| !item.is_half_a_call());
+        self.draft.finish(self.finish, generation.usage);
+        Ok(self.draft.response)
+    }
+
+    /// Writes what an event adds.
+    fn add(&mut self, out: &mut Vec<u8>, event: AnswerEvent) {
+        match event {
+            AnswerEvent::Text(text) => self.text(out, &text),
+            AnswerEvent::Reasoning(text) => {
+                if !self.open.as_ref().is_some_and(|open| matches!(open.item, OutputItem::Reasoning { .. })) {
+                    self.begin(out, OutputItem::reasoning());
+                }
+                self.logprobs.clear();
+                self.delta(out, &text);
+            }
+            AnswerEvent::ToolCallStarted { name, .. } => self.begin(out, OutputItem::call(name)),
+            AnswerEvent::ToolCallArguments { delta, .. } => {
+                self.logprobs.clear();
+                self.delta(out, &delta);
+            }
+            AnswerEvent::ToolCallFinished { .. } => self.close(out, Status::Completed),
+            AnswerEvent::ToolCallFailed { text, .. } => {
+                self.close(out, Status::Incomplete);
+                self.text(out, &text);
+            }
+        }
+    }
+
+    fn text(&mut self, out: &mut Vec<u8>, text: &str) {
+        if !self.open.as_ref().is_some_and(|open| matches!(open.item, OutputItem::Message { .. })) {
+            self.begin(out, OutputItem::message());
+        }
+        self.delta(out, text);
+    }
+
+    /// Begins an item. The one before it is complete.
+    fn begin(&mut self, out: &mut Vec<u8>, item: OutputItem) {
+        self.close(out, Status::Completed);
+        let output_index = self.draft.response.output.len();
+        let mut send = Sender { out, number: &mut self.sequence_number };
+        send.event("response.output_item.added", EventContent::Item { output_index, item: &item });
+        if let Some(part) = &item.part(String::new(), Vec::new()) {
+            let content = EventContent::Part { item_id: item.id(), output_index, content_index: 0, part };
+            send.event("response.content_part.added", content);
+        }
+        self.open = Some(OpenItem { item, text: String::new(), logprobs: Vec::new() });
+    }
+
+    /// Adds to the item that goes on.
+    fn delta(&mut self, out: &mut Vec<u8>, delta: &str) {
+        let Some(OpenItem { item, text, logprobs }) = &mut self.open else { return };
+        text.push_str(delta);
+        let new = &std::mem::take(&mut self.logprobs)[..];
+        logprobs.extend_from_slice(new);
+        let (output_index, content_index, item_id) = (self.draft.response.output.len(), 0, item.id());
+        let (name, content) = match item {
+            OutputItem::Message { .. } => (
+                "response.output_text.delta",
+                EventContent::TextDelta { item_id, output_index, content_index, delta, logprobs: new },
+            ),
+            OutputItem::Reasoning { .. } => (
+                "response.reasoning_text.delta",
+                EventContent::ReasoningDelta { item_id, output_index, content_index, delta },
+            ),
+            OutputItem::FunctionCall { .. } => (
+                "response.function_call_arguments.delta",
+                EventContent::ArgumentsDelta { item_id, output_index, delta },
+            ),
+        };
+        Sender { out, number: &mut self.sequence_number }.event(name, content);
+    }
+
+    /// Ends the item that goes on, if one does.
+    fn close(&mut self, out: &mut Vec<u8>, status: Status) {
+        let Some(OpenItem { mut item, text, logprobs }) = self.open.take() else { return };
+        let (output_index, content_index) = (self.draft.response.output.len(), 0);
+        let mut send = Sender { out, number: &mut self.sequence_number };
+        let part = item.part(text.clone(), logprobs.clone());
+        item.end(status, text.clone(), logprobs);
+        let (item_id, text) = (item.id(), &text[..]);
+        match (&item, &part) {
+            (OutputItem::FunctionCall { name, arguments, .. }, _) => {
+                let content = EventContent::Arguments { item_id, output_index, name, arguments };
+                send.event("response.function_call_arguments.done", content);
+            }
+            (_, Some(OutputPart::OutputText { logprobs, .. })) => {
+                let content = EventContent::Text { item_id, output_index, content_index, text, logprobs };
+                send.event("response.output_text.done", content);
+            }
+            _ => {
+                let content = EventContent::Reasoning { item_id, output_index, content_index, text };
+                send.event("response.reasoning_text.done", content);
+            }
+        }
+        if let Some(part) = &part {
+            let content = EventContent::Part { item_id, output_index, content_index, part };
+            send.event("response.content_part.done", content);
+        }
+        send.event("response.output_item.done", EventContent::Item { output_index, item: &item });
+        self.draft.response.output.push(item);
     }
 }
 
@@ -105,38 +238,22 @@ impl Writer for Events {
     }
 
     fn write(&mut self, out: &mut Vec<u8>, _index: usize, delta: Delta, _usage: generation::Usage) {
-        let mut send = Sender { out, number: &mut self.sequence_number };
-        let item_id = &self.draft.item_id[..];
-        let (output_index, content_index) = (0, 0);
         match delta {
-            Delta::Started => {
-                let item = OutputItem::message(item_id.to_string(), Status::InProgress, Vec::new());
-                send.event("response.output_item.added", EventContent::Item { output_index, item: &item });
-                let part = &OutputText::new(String::new(), Vec::new());
-                let content = EventContent::Part { item_id, output_index, content_index, part };
-                send.event("response.content_part.added", content);
+            Delta::Started | Delta::Prompt(_) => {}
+            Delta::Token { logprobs, events, .. } => {
+                self.logprobs.extend(logprobs.as_ref().map(TokenEntry::from));
+                events.into_iter().for_each(|event| self.add(out, event));
             }
-            Delta::Prompt(_) => {}
-            Delta::Text { text: delta, logprobs, .. } => {
-                self.text.push_str(&delta);
-                let logprobs: Vec<TokenEntry> = logprobs.iter().map(TokenEntry::from).collect();
-                self.logprobs.extend_from_slice(&logprobs);
-                if !delta.is_empty() || !logprobs.is_empty() {
-                    let (delta, logprobs) = (&delta[..], &logprobs[..]);
-                    let content =
-                        EventContent::Delta { item_id, output_index, content_index, delta, logprobs };
-                    send.event("response.output_text.delta", content);
+            Delta::Finished { events, finish } => {
+                events.into_iter().for_each(|event| self.add(out, event));
+                let is_message =
+                    self.open.as_ref().is_some_and(|open| matches!(open.item, OutputItem::Message { .. }));
+                let is_empty = self.open.is_none() && self.draft.response.output.is_empty();
+                if is_empty || is_message && !self.logprobs.is_empty() {
+                    self.text(out, "");
                 }
-            }
-            Delta::Finished { text: delta, finish } => {
                 self.finish = finish;
-                self.text.push_str(&delta);
-                if !delta.is_empty() {
-                    let (delta, logprobs) = (&delta[..], &[][..]);
-                    let content =
-                        EventContent::Delta { item_id, output_index, content_index, delta, logprobs };
-                    send.event("response.output_text.delta", content);
-                }
+                self.close(out, status_of(finish));
             }
         }
     }
@@ -150,23 +267,11 @@ impl Writer for Events {
     }
 
     fn end(&mut self, out: &mut Vec<u8>, generation: &Generation) {
-        let text = OutputText::new(std::mem::take(&mut self.text), std::mem::take(&mut self.logprobs));
-        self.draft.finish(text, self.finish, generation.usage);
-        let mut send = Sender { out, number: &mut self.sequence_number };
-        let (response, item_id) = (&self.draft.response, &self.draft.item_id[..]);
-        let (output_index, content_index) = (0, 0);
-        for item in &response.output {
-            for part in &item.content {
-                let (text, logprobs) = (&part.text[..], &part.logprobs[..]);
-                let content = EventContent::Text { item_id, output_index, content_index, text, logprobs };
-                send.event("response.output_text.done", content);
-                let content = EventContent::Part { item_id, output_index, content_index, part };
-                send.event("response.content_part.done", content);
-            }
-            send.event("response.output_item.done", EventContent::Item { output_index, item });
-        }
+        self.draft.finish(self.finish, generation.usage);
+        let response = &self.draft.response;
         let is_incomplete = response.status == Status::Incomplete;
         let name = if is_incomplete { "response.incomplete" } else { "response.completed" };
+        let mut send = Sender { out, number: &mut self.sequence_number };
         send.event(name, EventContent::Response { response });
     }
 }

@@ -39,17 +39,21 @@ pub(super) fn items(input: Value) -> Result<Vec<Value>, ApiError> {
 /// If an item has a type or a content that the models cannot read.
 pub(super) fn messages(items: &[Value]) -> Result<Vec<Value>, ApiError> {
     let mut messages: Vec<Value> = Vec::with_capacity(items.len());
+    let mut reasoning = None;
     for (index, item) in items.iter().enumerate() {
         let path = format!("input[{index}]");
         match item["type"].as_str() {
             Some("message") => messages.push(message(item, &path)?),
             Some("function_call") => add_call(&mut messages, item),
             Some("function_call_output") => {
-                let content = text_of(&item["output"], &format!("{path}.output"), &TEXTS)?;
+                let output = &item["output"];
+                let content = match output {
+                    Value::String(_) | Value::Array(_) => text_of(output, &format!("{path}.output"), &TEXTS)?,
+                    other => other.to_string(),
+                };
                 messages.push(json!({ "role": "tool", "tool_call_id": item["call_id"], "content": content }));
             }
-            // Templates drop the reasoning of earlier turns.
-            Some("reasoning") => {}
+            Some("reasoning") => reasoning = Some(reasoning_of(item)),
             _ => {
                 let kind = &item["type"];
                 let message =
@@ -57,8 +61,21 @@ pub(super) fn messages(items: &[Value]) -> Result<Vec<Value>, ApiError> {
                 return Err(ApiError::invalid(format!("{path}.type"), message));
             }
         }
+        // It belongs to the message or the call that follows; templates drop that of earlier turns.
+        if item["type"] != "reasoning"
+            && let Some(reasoning) = reasoning.take().filter(|text: &String| !text.is_empty())
+            && let Some(last) = messages.last_mut().filter(|last| last["role"] == "assistant")
+        {
+            last["reasoning_content"] = reasoning.into();
+        }
     }
     Ok(messages)
+}
+
+/// The text of reasoning.
+fn reasoning_of(item: &Value) -> String {
+    let parts = item["content"].as_array().into_iter().flatten();
+    parts.filter_map(|part| part["text"].as_str()).collect()
 }
 
 /// Puts instructions before messages. Templates want one message of the system.
@@ -107,7 +124,7 @@ mod tests {
         let input = json!([
             {"role": "developer", "content": "Be brief."},
             {"role": "user", "content": [{"type": "input_text", "text": "Weather?"}]},
-            {"type": "reasoning", "summary": []},
+            {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Rain?"}]},
             {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]},
             {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": "{\"city\": \"Bonn\"}"},
             {"type": "function_call_output", "call_id": "call_1", "output": "rain"},
@@ -121,7 +138,10 @@ mod tests {
             json!([
                 {"role": "system", "content": "Be brief."},
                 {"role": "user", "content": "Weather?"},
-                {"role": "assistant", "content": "I look.", "tool_calls": [call]},
+                {
+                    "role": "assistant", "content": "I look.", "reasoning_content": "Rain?",
+                    "tool_calls": [call],
+                },
                 {"role": "tool", "tool_call_id": "call_1", "content": "rain"},
             ])
         );

@@ -1,11 +1,12 @@
 //! The objects of responses.
 
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use crate::generation;
 use crate::openai::logprobs::TokenEntry;
+use crate::stamp::{call_id, unique_id};
 
 /// A response: what was asked for, and what became of it.
 #[derive(Debug, Clone, Default, Serialize, ToSchema)]
@@ -26,10 +27,12 @@ pub(crate) struct ResponseObject {
     pub(super) output: Vec<OutputItem>,
     pub(super) parallel_tool_calls: bool,
     pub(super) previous_response_id: Option<String>,
+    pub(super) reasoning: ReasoningConfig,
     pub(super) store: bool,
     pub(super) temperature: Option<f32>,
     pub(super) text: TextConfig,
-    pub(super) tool_choice: &'static str,
+    #[schema(value_type = Object)]
+    pub(super) tool_choice: Value,
     #[schema(value_type = Vec<Object>)]
     pub(super) tools: Vec<Value>,
     pub(super) top_logprobs: usize,
@@ -64,43 +67,67 @@ pub(super) struct IncompleteDetails {
     pub(super) reason: &'static str,
 }
 
-/// The form of the text.
+/// How much the model reasons.
 #[derive(Debug, Clone, Default, Serialize, ToSchema)]
-pub(super) struct TextConfig {
-    format: TextFormat,
+pub(super) struct ReasoningConfig {
+    pub(super) effort: Option<String>,
+    /// Always `null`: reasoning is given whole.
+    pub(super) summary: Option<String>,
 }
 
 /// The form of the text.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-struct TextFormat {
-    r#type: &'static str,
+pub(super) struct TextConfig {
+    #[schema(value_type = Object)]
+    pub(super) format: Value,
 }
 
-impl Default for TextFormat {
-    fn default() -> TextFormat {
-        TextFormat { r#type: "text" }
+impl Default for TextConfig {
+    fn default() -> TextConfig {
+        TextConfig { format: json!({ "type": "text" }) }
     }
 }
 
-/// A message of the assistant.
+/// A part of a response.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-pub(super) struct OutputItem {
-    pub(super) id: String,
-    pub(super) r#type: &'static str,
-    pub(super) status: Status,
-    pub(super) role: &'static str,
-    pub(super) content: Vec<OutputText>,
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum OutputItem {
+    /// What the assistant says.
+    Message { id: String, status: Status, role: &'static str, content: Vec<OutputPart> },
+    /// What it wrote for itself.
+    Reasoning {
+        id: String,
+        status: Status,
+        /// Always empty: reasoning is given whole.
+        summary: Vec<OutputPart>,
+        content: Vec<OutputPart>,
+    },
+    /// A call of a tool.
+    FunctionCall {
+        id: String,
+        status: Status,
+        /// Names the call in its result.
+        call_id: String,
+        name: String,
+        /// JSON.
+        arguments: String,
+    },
 }
 
-/// The text of a message.
+/// A text in an item.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-pub(super) struct OutputText {
-    r#type: &'static str,
-    #[schema(value_type = Vec<Object>)]
-    annotations: Vec<Value>,
-    /// Of each token, if `include` asks for them.
-    pub(super) logprobs: Vec<TokenEntry>,
-    pub(super) text: String,
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum OutputPart {
+    /// Of a message.
+    OutputText {
+        #[schema(value_type = Vec<Object>)]
+        annotations: Vec<Value>,
+        /// Of each token, if `include` asks for them.
+        logprobs: Vec<TokenEntry>,
+        text: String,
+    },
+    /// Of reasoning.
+    ReasoningText { text: String },
 }
 
 /// Counts of tokens.
@@ -126,27 +153,74 @@ struct OutputTokensDetails {
     reasoning_tokens: usize,
 }
 
-impl OutputText {
-    pub(super) fn new(text: String, logprobs: Vec<TokenEntry>) -> OutputText {
-        OutputText { r#type: "output_text", annotations: Vec::new(), logprobs, text }
+impl OutputPart {
+    /// The text of a message.
+    pub(super) fn output_text(text: String, logprobs: Vec<TokenEntry>) -> OutputPart {
+        OutputPart::OutputText { annotations: Vec::new(), logprobs, text }
     }
 }
 
 impl OutputItem {
-    /// A message.
-    pub(super) fn message(id: String, status: Status, content: Vec<OutputText>) -> OutputItem {
-        OutputItem { id, r#type: "message", status, role: "assistant", content }
+    /// A message that begins.
+    pub(super) fn message() -> OutputItem {
+        let (id, content) = (unique_id("msg_"), Vec::new());
+        OutputItem::Message { id, status: Status::InProgress, role: "assistant", content }
+    }
+
+    /// Reasoning that begins.
+    pub(super) fn reasoning() -> OutputItem {
+        let (id, content) = (unique_id("rs_"), Vec::new());
+        OutputItem::Reasoning { id, status: Status::InProgress, summary: Vec::new(), content }
+    }
+
+    /// A call that begins.
+    pub(super) fn call(name: String) -> OutputItem {
+        let (id, call_id, arguments) = (unique_id("fc_"), call_id("call_"), String::new());
+        OutputItem::FunctionCall { id, status: Status::InProgress, call_id, name, arguments }
+    }
+
+    pub(super) fn id(&self) -> &str {
+        match self {
+            OutputItem::Message { id, .. }
+            | OutputItem::Reasoning { id, .. }
+            | OutputItem::FunctionCall { id, .. } => id,
+        }
+    }
+
+    /// Its part with this text; calls have none.
+    pub(super) fn part(&self, text: String, logprobs: Vec<TokenEntry>) -> Option<OutputPart> {
+        match self {
+            OutputItem::Message { .. } => Some(OutputPart::output_text(text, logprobs)),
+            OutputItem::Reasoning { .. } => Some(OutputPart::ReasoningText { text }),
+            OutputItem::FunctionCall { .. } => None,
+        }
+    }
+
+    /// Ends it with its text, or its arguments.
+    pub(super) fn end(&mut self, new: Status, text: String, logprobs: Vec<TokenEntry>) {
+        let part = self.part(text.clone(), logprobs);
+        match self {
+            OutputItem::Message { status, content, .. } | OutputItem::Reasoning { status, content, .. } => {
+                (*status, *content) = (new, part.into_iter().collect());
+            }
+            OutputItem::FunctionCall { status, arguments, .. } => (*status, *arguments) = (new, text),
+        }
+    }
+
+    /// Whether it is a call that does not end.
+    pub(super) fn is_half_a_call(&self) -> bool {
+        matches!(self, OutputItem::FunctionCall { status: Status::Incomplete, .. })
     }
 }
 
 impl From<generation::Usage> for ResponseUsage {
     fn from(usage: generation::Usage) -> ResponseUsage {
-        let generation::Usage { prompt_tokens, cached_tokens, generated_tokens } = usage;
+        let generation::Usage { prompt_tokens, cached_tokens, generated_tokens, reasoning_tokens } = usage;
         ResponseUsage {
             input_tokens: prompt_tokens,
             input_tokens_details: InputTokensDetails { cached_tokens },
             output_tokens: generated_tokens,
-            output_tokens_details: OutputTokensDetails { reasoning_tokens: 0 },
+            output_tokens_details: OutputTokensDetails { reasoning_tokens },
             total_tokens: prompt_tokens + generated_tokens,
         }
     }

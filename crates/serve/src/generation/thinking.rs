@@ -1,0 +1,60 @@
+//! Whether and how long a model reasons before it answers, as requests ask for it.
+
+use serde_json::{Map, Value};
+
+use crate::error::ApiError;
+
+/// What a request says about reasoning.
+#[derive(Debug, Clone)]
+pub(crate) struct Thinking {
+    /// The field that says it.
+    pub(super) field: &'static str,
+    is_on: bool,
+    effort: Option<String>,
+    /// The most tokens of the reasoning.
+    pub(super) budget: Option<usize>,
+}
+
+/// Degrees of effort, as templates and APIs name them.
+const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
+
+impl Thinking {
+    /// Reasoning that a field turns on or off.
+    pub(crate) fn new(field: &'static str, is_on: bool) -> Thinking {
+        Thinking { field, is_on, effort: None, budget: None }
+    }
+
+    /// The same with so many tokens at most.
+    #[must_use]
+    pub(crate) fn within(self, budget: Option<usize>) -> Thinking {
+        Thinking { budget, ..self }
+    }
+
+    /// Reasoning with an effort; `none` turns it off.
+    ///
+    /// # Errors
+    /// If the effort has another name.
+    pub(crate) fn with_effort(field: &'static str, effort: &str) -> Result<Thinking, ApiError> {
+        if !EFFORTS.contains(&effort) {
+            let message = format!("{field} is `{effort}`: give {}", EFFORTS.join(", "));
+            return Err(ApiError::invalid(field, message));
+        }
+        let is_on = effort != "none";
+        Ok(Thinking { effort: is_on.then(|| effort.to_string()), ..Thinking::new(field, is_on) })
+    }
+
+    /// Sets the variables of chat templates that turn reasoning on and off, unless the request sets them itself.
+    pub(super) fn set(&self, variables: &mut Map<String, Value>) {
+        let mut set = |name: &str, value: Value| {
+            variables.entry(name).or_insert(value);
+        };
+        set("enable_thinking", self.is_on.into());
+        set("thinking", self.is_on.into());
+        if let Some(effort) = &self.effort {
+            set("reasoning_effort", effort.clone().into());
+        }
+        if let Some(budget) = self.budget {
+            set("thinking_budget", budget.into());
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! A turn of a conversation: what the model reads, which form its answer has, and how that is read.
+
+use pipelines::{
+    AddSpecial, AnswerFormat, AnswerParser, Chat, ChatTemplate, Constraint, Error, ParseSpecial, Prompt,
+    ReasoningBudget, ReasoningPhase, Request, TextError, TextGenerator, Tokenizer, Tool, ToolFormat,
+};
+
+use super::thinking::Thinking;
+use super::tool_use::{AnswerShape, ToolUse};
+use super::{off_the_runtime, size_of};
+use crate::context::Context;
+use crate::error::ApiError;
+use crate::form::Form;
+use crate::models::{Entry, ModelText};
+use crate::server::ServerConfig;
+
+/// A prompt, and what is asked of its answer.
+pub(crate) struct Turn {
+    pub(crate) prompt: Prompt,
+    pub(crate) tools: ToolUse,
+    pub(crate) thinking: Option<Thinking>,
+    /// The form of the text.
+    pub(crate) form: Option<Form>,
+}
+
+/// A turn as the model reads it.
+pub(crate) struct Reading {
+    /// The prompt.
+    pub(crate) tokens: Vec<u32>,
+    constraint: Option<Constraint>,
+    shown_special_tokens: Vec<u32>,
+    reasoning: Option<ReasoningBudget>,
+    pub(crate) reader: AnswerReader,
+}
+
+/// A conversation as the model reads it.
+pub(crate) struct Rendered {
+    pub(crate) text: String,
+    pub(crate) tokens: Vec<u32>,
+}
+
+/// How the answers to a prompt are read.
+#[derive(Default)]
+pub(crate) struct AnswerReader {
+    format: AnswerFormat,
+    tools: Vec<Tool>,
+    /// Whether an answer ends with its first call.
+    is_single: bool,
+    /// The text that the model goes on from, of a conversation.
+    prompt: String,
+    /// The content of the message that it goes on with.
+    continued: Option<String>,
+}
+
+/// Settings of the server that turns depend on.
+#[derive(Clone, Copy)]
+struct Defaults {
+    tool_format: Option<&'static ToolFormat>,
+    reasoning: bool,
+}
+
+impl Defaults {
+    fn of(config: &ServerConfig) -> Defaults {
+        Defaults { tool_format: config.tool_format, reasoning: config.reasoning }
+    }
+}
+
+impl<P: Into<Prompt>> From<P> for Turn {
+    fn from(prompt: P) -> Turn {
+        Turn { prompt: prompt.into(), tools: ToolUse::default(), thinking: None, form: None }
+    }
+}
+
+impl AnswerReader {
+    #[cfg(test)]
+    pub(super) fn new(format: AnswerFormat, tools: Vec<Tool>, is_single: bool) -> AnswerReader {
+        AnswerReader { format, tools, is_single, ..AnswerReader::default() }
+    }
+
+    pub(super) fn parser(&self) -> AnswerParser {
+        let parser = AnswerParser::new(self.format, &self.tools, &self.prompt, self.continued.as_deref());
+        if self.is_single { parser.one_call() } else { parser }
+    }
+}
+
+impl Reading {
+    /// A request with this prompt and these rules, and how its answers are read.
+    ///
+    /// # Errors
+    /// If the generator refuses it.
+    pub(crate) fn into_request(
+        self,
+        parameters: Request,
+        model: &Entry,
+    ) -> Result<(Request, AnswerReader), ApiError> {
+        let generator = model.loaded.generator()?;
+        let Reading { tokens, constraint, shown_special_tokens, reasoning, reader } = self;
+        let request = Request { prompt: tokens, constraint, shown_special_tokens, reasoning, ..parameters };
+        if request.scores().is_some() && !generator.model().plan().config().enable_echo {
+            let message = "log-probabilities of prompts need a server that was started with --enable-echo";
+            return Err(ApiError::invalid("prompt_logprobs", message));
+        }
+        Ok((generator.prepare(request)?, reader))
+    }
+}
+
+impl Turn {
+    /// Renders the prompt and compiles the rules of the answer. That does not hold up other tasks.
+    ///
+    /// # Errors
+    /// If the model has no chat template for a conversation, its template refuses it, or what is asked of the answer cannot
+    /// be enforced.
+    pub(crate) async fn read(
+        self,
+        model: &Entry,
+        config: &ServerConfig,
+        context: &Context,
+    ) -> Result<Reading, ApiError> {
+        let generator = model.loaded.generator()?.clone();
+        let field = self.form.as_ref().map_or("tools", |form| form.field);
+        // Grammars may take long to compile, however short they are.
+        let compiles = self.form.is_some() || self.tools.are_callable();
+        let bytes = if compiles { usize::MAX } else { size_of(&self.prompt) };
+        let defaults = Defaults::of(config);
+        let read = off_the_runtime(bytes, move || self.read_now(&generator, defaults)).await;
+        let (reading, ignored) = read.map_err(|error| error.rename("constraint", field))?;
+        context.note(|facts| facts.ignored.extend(ignored));
+        Ok(reading)
+    }
+
+    /// A conversation as the model reads it, which need not be in memory.
+    ///
+    /// # Errors
+    /// If the model has no chat template, or its template refuses the conversation.
+    pub(crate) async fn render(
+        self,
+        model: &ModelText,
+        config: &ServerConfig,
+        context: &Context,
+    ) -> Result<Rendered, ApiError> {
+        let (bytes, model, defaults) = (size_of(&self.prompt), model.clone(), Defaults::of(config));
+        model.chat_template()?;
+        let Turn { prompt, tools, thinking, form } = self;
+        let Prompt::Chat(chat) = prompt else { return Err(pipelines::Error::NoChatTemplate.into()) };
+        let mut turn = ChatTurn { chat, tools, thinking, form };
+        let (rendered, ignored) = off_the_runtime(bytes, move || {
+            let template = model.chat_template().map_err(|_| Error::NoChatTemplate)?;
+            let text = turn.render(template, model.tokenizer(), AnswerFormat::default(), defaults)?;
+            // The template writes all special tokens itself.
+            let tokens = model.tokenizer().encode(&text, AddSpecial::No, ParseSpecial::Yes)?;
+            Ok((Rendered { text, tokens }, turn.tools.ignored))
+        })
+        .await?;
+        context.note(|facts| facts.ignored.extend(ignored));
+        Ok(rendered)
+    }
+
+    /// The reading, and fields of the request that have no effect.
+    fn read_now(
+        self,
+        generator: &TextGenerator,
+        defaults: Defaults,
+    ) -> Result<(Reading, Vec<String>), Error> {
+        if let Some(form) = &self.form {
+            // Alone, so that errors name the place in it.
+            generator.model().grammars().compile(&form.constraint)?;
+        }
+        let Turn { prompt, tools, thinking, form } = self;
+        let tokens = match prompt {
+            Prompt::Chat(chat) => return ChatTurn { chat, tools, thinking, form }.read(generator, defaults),
+            Prompt::Tokens(tokens) => tokens,
+            Prompt::Text { text, add, parse } => generator.model().tokenizer().encode(&text, add, parse)?,
+        };
+        let reading = Reading {
+            tokens,
+            constraint: form.map(|form| form.constraint),
+            shown_special_tokens: Vec::new(),
+            reasoning: None,
+            reader: AnswerReader::default(),
+        };
+        Ok((reading, Vec::new()))
+    }
+}
+
+/// A turn whose prompt is a conversation.
+struct ChatTurn {
+    chat: Chat,
+    tools: ToolUse,
+    thinking: Option<Thinking>,
+    form: Option<Form>,
+}
+
+impl ChatTurn {
+    fn read(
+        mut self,
+        generator: &TextGenerator,
+        defaults: Defaults,
+    ) -> Result<(Reading, Vec<String>), Error> {
+        let (tokenizer, template) = (generator.model().tokenizer(), generator.chat_template());
+        let found = generator.answer_format();
+        let unknown = if self.tools.must_be_called() { ToolFormat::named("json") } else { None };
+        let tools = defaults.tool_format.or(found.tools).or(unknown);
+        let format = AnswerFormat { tools, ..found };
+        let prompt = self.render(template.ok_or(Error::NoChatTemplate)?, tokenizer, format, defaults)?;
+        let continued = self.chat.continued().map(str::to_string);
+        let phase = |own: &pipelines::ReasoningFormat| own.phase(&prompt, continued.as_deref());
+        let phase = format.reasoning.map_or(ReasoningPhase::After, phase);
+        let budget = self.thinking.and_then(|thinking| thinking.budget).zip(format.reasoning);
+        let budget = budget.map(|(tokens, own)| ReasoningBudget::new(tokens, own, phase, tokenizer));
+        let constraint = match self.form {
+            Some(form) if phase == ReasoningPhase::After && !self.tools.are_callable() => {
+                Some(form.constraint)
+            }
+            form => {
+                let text = form.map(|form| form.constraint.to_lark(tokenizer)).transpose();
+                let text = text.map_err(TextError::from)?;
+                let shape = AnswerShape { format, phase, text: text.as_deref() };
+                self.tools.constraint(&shape, tokenizer, generator.model().grammars())?
+            }
+        };
+        let ignored = std::mem::take(&mut self.tools.ignored);
+        let is_single = self.tools.is_single;
+        let tools = self.tools.into_callable();
+        let reading = Reading {
+            // The template writes all special tokens itself.
+            tokens: tokenizer.encode(&prompt, AddSpecial::No, ParseSpecial::Yes)?,
+            constraint,
+            shown_special_tokens: format.special_tokens(tokenizer),
+            reasoning: budget.transpose()?,
+            reader: AnswerReader { format, tools, is_single, prompt, continued },
+        };
+        Ok((reading, ignored))
+    }
+
+    /// The text of the prompt. Takes note of fields that change neither it nor the answer.
+    fn render(
+        &mut self,
+        template: &ChatTemplate,
+        tokenizer: &Tokenizer,
+        format: AnswerFormat,
+        defaults: Defaults,
+    ) -> Result<String, Error> {
+        let render = |chat: &Chat| chat.render(template, Some(tokenizer));
+        let plain = self.chat.extra.clone();
+        self.chat.tools = self.tools.for_template();
+        match &self.thinking {
+            Some(thinking) => thinking.set(&mut self.chat.extra),
+            None if !defaults.reasoning => Thinking::new("", false).set(&mut self.chat.extra),
+            None => {}
+        }
+        let prompt = render(&self.chat)?;
+        let is_same = |chat: Chat| render(&chat).is_ok_and(|other| other == prompt);
+        if let Some(thinking) = &self.thinking
+            && (thinking.budget.is_none() || format.reasoning.is_none())
+            && is_same(Chat { extra: plain, ..self.chat.clone() })
+        {
+            self.tools.ignored.push(thinking.field.to_string());
+        }
+        if self.chat.tools.is_some()
+            && format.tools.is_none()
+            && is_same(Chat { tools: None, ..self.chat.clone() })
+        {
+            self.tools.ignored.push("tools".to_string());
+        }
+        Ok(prompt)
+    }
+}
