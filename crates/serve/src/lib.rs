@@ -1,4 +1,4 @@
-//! The HTTP server: routes in the shapes of OpenAI, Anthropic and Ollama over text generators and embedders.
+//! The HTTP server: routes in the shapes of OpenAI, Anthropic and Ollama over text generators, embedders and classifiers.
 //!
 //! Each protocol turns its requests into [`pipelines::Request`]s, and the events of their answers into its own objects.
 //! No protocol calls the handlers of another. The models run on threads of their own; handlers wait for them without
@@ -28,6 +28,7 @@ mod page;
 mod requests;
 mod router;
 mod sampling;
+mod scoring;
 mod server;
 mod sse;
 mod stamp;

@@ -21,6 +21,7 @@ use crate::ollama;
 use crate::openai::{chat, completions, embeddings, models, responses};
 use crate::operations::{admin, health, memory, metrics, requests, version};
 use crate::page;
+use crate::scoring::{classify, rerank, score};
 use crate::server::Shared;
 use crate::text::{apply_template, detokenize, tokenize};
 
@@ -47,6 +48,12 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .routes(routes!(ollama::models::show))
         .routes(routes!(ollama::models::version))
         .routes(routes!(page::index))
+        .routes(routes!(rerank::create_v1))
+        .routes(routes!(rerank::create))
+        .routes(routes!(score::create_v1))
+        .routes(routes!(score::create))
+        .routes(routes!(classify::create_v1))
+        .routes(routes!(classify::create))
         .routes(routes!(tokenize::create))
         .routes(routes!(tokenize::create_v1))
         .routes(routes!(detokenize::create))

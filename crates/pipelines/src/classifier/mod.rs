@@ -173,6 +173,20 @@ impl Classifier {
         Ok(Ranking::new(self.classify_async(request.into_pairs()).await?, top))
     }
 
+    /// Checks that the model has one label, so that texts have one score each.
+    ///
+    /// # Errors
+    /// [`Error::NotARanker`] if it has several.
+    pub fn expect_one_label(&self) -> Result<(), Error> {
+        match self.labels().len() {
+            1 => Ok(()),
+            labels => {
+                let architecture = self.model().checkpoint().config.architecture.clone();
+                Err(Error::NotARanker { architecture, labels })
+            }
+        }
+    }
+
     /// How much there is to do, and how much was done: as it was between two batches. Never waits for a batch. Groups
     /// of texts in the queue count as one text each.
     ///
@@ -192,15 +206,5 @@ impl Classifier {
     fn stream(&self, request: ClassificationRequest) -> VectorStream<ClassificationModel> {
         let settled = self.vectors.shared.usual.with(&request.parameters);
         self.vectors.stream(request.texts, settled)
-    }
-
-    fn expect_one_label(&self) -> Result<(), Error> {
-        match self.labels().len() {
-            1 => Ok(()),
-            labels => {
-                let architecture = self.model().checkpoint().config.architecture.clone();
-                Err(Error::NotARanker { architecture, labels })
-            }
-        }
     }
 }

@@ -139,6 +139,14 @@ impl RerankRequest {
     }
 }
 
+impl Classification {
+    /// The index of the label with the highest score; of equal ones, the first.
+    pub fn best(&self) -> usize {
+        let scores = self.scores.iter().enumerate();
+        scores.reduce(|best, next| if next.1 > best.1 { next } else { best }).map_or(0, |(index, _)| index)
+    }
+}
+
 impl Ranking {
     /// The `top` best of documents with one score each.
     pub(super) fn new(scored: Vec<Classification>, top: Option<usize>) -> Ranking {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pipelines::{ChatTemplate, Plan, Tokenizer};
 
-use super::loaded::not_for_text;
+use super::loaded::other_task;
 use super::residency::{Command, ModelKey};
 use super::{LoadedModel, ModelConfig, ModelKind, Models};
 use crate::error::ApiError;
@@ -141,12 +141,12 @@ impl ModelText {
     /// The template of conversations.
     ///
     /// # Errors
-    /// If the model makes vectors, or has no template.
+    /// If the model makes no text, or has no template.
     pub(crate) fn chat_template(&self) -> Result<&ChatTemplate, ApiError> {
         let template = match self {
             ModelText::Loaded(entry) => entry.loaded.generator()?.chat_template(),
-            ModelText::Sleeping(text) if text.model.facts.kind == ModelKind::Embedding => {
-                return Err(not_for_text());
+            ModelText::Sleeping(text) if text.model.facts.kind != ModelKind::Text => {
+                return Err(other_task(text.model.facts.kind));
             }
             ModelText::Sleeping(text) => text.chat_template.as_ref(),
         };

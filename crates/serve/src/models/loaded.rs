@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::InferenceSession;
-use pipelines::{Embedder, EmbeddingModel, EmbeddingParameters, Plan, TextGenerator, Tokenizer};
+use pipelines::{
+    ClassificationModel, ClassificationParameters, Classifier, Embedder, EmbeddingModel, EmbeddingParameters,
+    Plan, TextGenerator, Tokenizer,
+};
 
 use super::ModelKind;
 use super::progress::LoadProgress;
@@ -16,6 +19,8 @@ pub(crate) enum LoadedModel {
     Text(TextGenerator),
     /// One that makes vectors.
     Embedding(Embedder),
+    /// One that scores texts.
+    Classifier(Classifier),
 }
 
 impl LoadedModel {
@@ -40,6 +45,11 @@ impl LoadedModel {
                 let embedder = Embedder::new(Arc::new(model), &EmbeddingParameters::default())?;
                 Ok(LoadedModel::Embedding(embedder))
             }
+            ModelKind::Classifier => {
+                let model = ClassificationModel::from_plan(session, plan, packed)?;
+                let classifier = Classifier::new(Arc::new(model), &ClassificationParameters::default())?;
+                Ok(LoadedModel::Classifier(classifier))
+            }
             ModelKind::Text => {
                 let model = plan.compile(session)?.load_text(session, packed)?;
                 Ok(LoadedModel::Text(TextGenerator::new(Arc::new(model))?))
@@ -60,6 +70,7 @@ impl LoadedModel {
         match model {
             LoadedModel::Text(generator) => generator.shutdown(),
             LoadedModel::Embedding(embedder) => embedder.shutdown(),
+            LoadedModel::Classifier(classifier) => classifier.shutdown(),
         }
     }
 
@@ -68,6 +79,7 @@ impl LoadedModel {
         match self {
             LoadedModel::Text(generator) => generator.model().plan(),
             LoadedModel::Embedding(embedder) => embedder.model().plan(),
+            LoadedModel::Classifier(classifier) => classifier.model().plan(),
         }
     }
 
@@ -76,6 +88,7 @@ impl LoadedModel {
         match self {
             LoadedModel::Text(generator) => generator.model().tokenizer(),
             LoadedModel::Embedding(embedder) => embedder.model().tokenizer(),
+            LoadedModel::Classifier(classifier) => classifier.model().tokenizer(),
         }
     }
 
@@ -84,42 +97,66 @@ impl LoadedModel {
         match self {
             LoadedModel::Text(generator) => generator.model().plan().max_length().unwrap_or(0),
             LoadedModel::Embedding(embedder) => embedder.max_length(),
+            LoadedModel::Classifier(classifier) => classifier.max_length(),
         }
     }
 
     /// The generator.
     ///
     /// # Errors
-    /// If the model makes vectors.
+    /// If the model makes vectors or scores.
     pub(crate) fn generator(&self) -> Result<&TextGenerator, ApiError> {
         match self {
             LoadedModel::Text(generator) => Ok(generator),
-            LoadedModel::Embedding(_) => Err(not_for_text()),
+            LoadedModel::Embedding(_) => Err(other_task(ModelKind::Embedding)),
+            LoadedModel::Classifier(_) => Err(other_task(ModelKind::Classifier)),
         }
     }
 
     /// The embedder.
     ///
     /// # Errors
-    /// If the model makes text.
+    /// If the model makes text or scores.
     pub(crate) fn embedder(&self) -> Result<&Embedder, ApiError> {
         match self {
             LoadedModel::Embedding(embedder) => Ok(embedder),
-            LoadedModel::Text(_) => {
-                Err(ApiError::invalid("model", "the model makes text, not embeddings: use /v1/completions"))
-            }
+            LoadedModel::Text(_) => Err(other_task(ModelKind::Text)),
+            LoadedModel::Classifier(_) => Err(other_task(ModelKind::Classifier)),
+        }
+    }
+
+    /// The classifier.
+    ///
+    /// # Errors
+    /// If the model makes text or vectors.
+    pub(crate) fn classifier(&self) -> Result<&Classifier, ApiError> {
+        match self {
+            LoadedModel::Classifier(classifier) => Ok(classifier),
+            LoadedModel::Text(_) => Err(other_task(ModelKind::Text)),
+            LoadedModel::Embedding(_) => Err(other_task(ModelKind::Embedding)),
         }
     }
 }
 
-/// The error of a request for text to a model that makes vectors.
-pub(super) fn not_for_text() -> ApiError {
-    ApiError::invalid("model", "the model makes embeddings, not text: use /v1/embeddings")
+/// The error of a request for something else than a model of a kind makes.
+pub(super) fn other_task(kind: ModelKind) -> ApiError {
+    let message = match kind {
+        ModelKind::Text => "the model only makes text: use /v1/completions or /v1/chat/completions",
+        ModelKind::Embedding => "the model only makes embeddings: use /v1/embeddings",
+        ModelKind::Classifier => "the model only scores texts: use /v1/rerank, /v1/score or /v1/classify",
+    };
+    ApiError::invalid("model", message)
 }
 
 impl ModelKind {
-    /// The kind that follows from the architecture: encoders embed, decoders write.
+    /// The kind that follows from the architecture: encoders embed, or score if they have a head for it; decoders write.
     pub(super) fn of(plan: &Plan) -> ModelKind {
-        if plan.is_encoder() { ModelKind::Embedding } else { ModelKind::Text }
+        if plan.is_classifier() {
+            ModelKind::Classifier
+        } else if plan.is_encoder() {
+            ModelKind::Embedding
+        } else {
+            ModelKind::Text
+        }
     }
 }

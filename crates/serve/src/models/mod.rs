@@ -62,6 +62,8 @@ pub enum ModelKind {
     Text,
     /// Vectors.
     Embedding,
+    /// Scores of labels, or of documents that may answer a query.
+    Classifier,
 }
 
 /// How models come into memory and leave it.

@@ -174,6 +174,7 @@ pub(crate) async fn show(
     let capability = match model.facts.kind {
         ModelKind::Text => "completion",
         ModelKind::Embedding => "embedding",
+        ModelKind::Classifier => "rerank",
     };
     let (architecture, mut model_info) = (&model.facts.architecture, Map::new());
     model_info.insert("general.architecture".to_string(), json!(architecture));

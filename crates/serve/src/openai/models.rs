@@ -37,7 +37,7 @@ pub(crate) struct Model {
 /// Facts about a model.
 #[derive(Debug, Serialize, ToSchema)]
 struct Meta {
-    /// `text` or `embedding`.
+    /// `text`, `embedding` or `classifier`.
     kind: &'static str,
     architecture: String,
     parameters: usize,
@@ -80,6 +80,7 @@ impl Model {
                 kind: match facts.kind {
                     ModelKind::Text => "text",
                     ModelKind::Embedding => "embedding",
+                    ModelKind::Classifier => "classifier",
                 },
                 architecture: facts.architecture.clone(),
                 parameters: facts.parameters,

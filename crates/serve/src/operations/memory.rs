@@ -58,6 +58,7 @@ impl ModelMemory {
         };
         Some(match &*loaded {
             LoadedModel::Embedding(embedder) => without_cache(embedder.model().model().scratch_bytes()),
+            LoadedModel::Classifier(classifier) => without_cache(classifier.model().model().scratch_bytes()),
             LoadedModel::Text(generator) => {
                 let counts = generator.status().unwrap_or_default();
                 let page = counts.page_size as u64 * loaded.plan().cache_bytes_per_token();

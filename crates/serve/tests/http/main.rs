@@ -18,6 +18,7 @@ mod operations;
 mod protocol;
 mod raw;
 mod responses;
+mod scoring;
 mod server;
 mod text;
 mod tools;

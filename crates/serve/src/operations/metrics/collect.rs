@@ -20,6 +20,7 @@ pub(super) struct Snapshot {
     shared: Arc<Shared>,
     texts: Vec<TextModel>,
     embeddings: Vec<(Labels, BatchStatus)>,
+    classifications: Vec<(Labels, BatchStatus)>,
 }
 
 /// A model that makes text.
@@ -97,6 +98,11 @@ const EMBEDDINGS: &[Row<BatchStatus, u64>] = &[
     ("peri_embedding_tokens", "Tokens of these texts", |status| status.tokens),
     ("peri_embedding_batches", "Batches of these texts", |status| status.batches),
 ];
+const CLASSIFICATIONS: &[Row<BatchStatus, u64>] = &[
+    ("peri_classification_texts", "Texts and pairs that were scored", |status| status.texts),
+    ("peri_classification_tokens", "Tokens of these texts", |status| status.tokens),
+    ("peri_classification_batches", "Batches of these texts", |status| status.batches),
+];
 
 fn cache_usage(status: &Status) -> f64 {
     match status.num_pages {
@@ -107,7 +113,7 @@ fn cache_usage(status: &Status) -> f64 {
 
 impl Snapshot {
     pub(super) fn new(shared: &Arc<Shared>) -> Snapshot {
-        let (mut texts, mut embeddings) = (Vec::new(), Vec::new());
+        let (mut texts, mut embeddings, mut classifications) = (Vec::new(), Vec::new(), Vec::new());
         for status in shared.models.statuses() {
             let (id, Some(loaded)) = (status.model.id(), status.loaded) else { continue };
             let labels = vec![("model_name", id.to_string()), ("engine", "0".to_string())];
@@ -120,9 +126,12 @@ impl Snapshot {
                 LoadedModel::Embedding(embedder) => {
                     embeddings.extend(embedder.status().ok().map(|status| (labels, status)));
                 }
+                LoadedModel::Classifier(classifier) => {
+                    classifications.extend(classifier.status().ok().map(|status| (labels, status)));
+                }
             }
         }
-        Snapshot { shared: Arc::clone(shared), texts, embeddings }
+        Snapshot { shared: Arc::clone(shared), texts, embeddings, classifications }
     }
 
     /// A family with samples of each model that makes text, which may have labels of their own.
@@ -196,18 +205,23 @@ impl Snapshot {
         })
     }
 
-    fn encode_embeddings(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        for &(name, help, value) in EMBEDDINGS {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for (labels, status) in &self.embeddings {
-                ConstCounter::new(value(status)).encode(family.encode_family(labels)?)?;
+    fn encode_batches(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let waiting = [
+            ("peri_embedding_waiting", "Texts that wait to become vectors"),
+            ("peri_classification_waiting", "Texts and pairs that wait to be scored"),
+        ];
+        let kinds = [(EMBEDDINGS, &self.embeddings), (CLASSIFICATIONS, &self.classifications)];
+        for ((name, help), (counters, models)) in waiting.into_iter().zip(kinds) {
+            for &(name, help, value) in counters {
+                let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+                for (labels, status) in models {
+                    ConstCounter::new(value(status)).encode(family.encode_family(labels)?)?;
+                }
             }
-        }
-        let help = "Texts that wait to become vectors";
-        let mut family =
-            encoder.encode_descriptor("peri_embedding_waiting", help, None, MetricType::Gauge)?;
-        for (labels, status) in &self.embeddings {
-            ConstGauge::new(status.waiting as u64).encode(family.encode_family(labels)?)?;
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (labels, status) in models {
+                ConstGauge::new(status.waiting as u64).encode(family.encode_family(labels)?)?;
+            }
         }
         Ok(())
     }
@@ -235,7 +249,7 @@ impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         self.encode_status(&mut encoder)?;
         self.encode_labelled(&mut encoder)?;
-        self.encode_embeddings(&mut encoder)?;
+        self.encode_batches(&mut encoder)?;
         self.encode_http(&mut encoder)
     }
 }
