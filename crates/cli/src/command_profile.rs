@@ -84,7 +84,7 @@ pub(crate) enum Inspect {}
 pub(crate) enum WarmCache {}
 /// `peri quantize`, which reads the weights as they are stored.
 pub(crate) enum Quantize {}
-/// `peri encode`.
+/// `peri encode`, `peri rerank` and `peri classify`.
 pub(crate) enum Encode {}
 /// `peri tokenize`, which only needs the tokenizer.
 pub(crate) enum Tokenize {}

@@ -11,12 +11,14 @@ mod completion;
 mod conversation;
 mod exit;
 mod interrupt;
+mod lines;
 mod model;
 mod model_name;
 mod output;
 mod parse;
 mod progress;
 mod sampling;
+mod scoring;
 mod settings;
 mod transfer;
 mod verb_hints;
@@ -53,6 +55,10 @@ enum Command {
     Serve(commands::serve::Arguments),
     /// Turn texts into vectors
     Encode(commands::encode::Arguments),
+    /// Sort documents by how well they answer a query
+    Rerank(commands::rerank::Arguments),
+    /// Label texts
+    Classify(commands::classify::Arguments),
     /// Download a model from a hub
     Pull(commands::pull::Arguments),
     /// List, show and remove the models on this machine
@@ -118,6 +124,8 @@ fn dispatch(command_line: &[OsString]) -> u8 {
         Command::Render(arguments) => commands::render::run(&arguments),
         Command::Serve(arguments) => commands::serve::run(&arguments),
         Command::Encode(arguments) => commands::encode::run(&arguments),
+        Command::Rerank(arguments) => commands::rerank::run(&arguments),
+        Command::Classify(arguments) => commands::classify::run(&arguments),
         Command::Inspect(arguments) => commands::inspect::run(&arguments),
         Command::Bench(arguments) => commands::bench::run(&arguments),
         Command::Tokenize(arguments) => commands::tokenize::run(&arguments),

@@ -21,6 +21,8 @@ const HINTS: &[(&[&str], &str)] = &[
         "use `peri generate`, or `peri completions` for shell completions",
     ),
     (&["embed", "embedding", "embeddings"], "use `peri encode`"),
+    (&["rank", "score"], "use `peri rerank`"),
+    (&["label", "classifier"], "use `peri classify`"),
     (&["benchmark", "perf"], "use `peri bench`"),
     (&["perplexity", "ppl", "evaluate"], "use `peri eval`"),
     (&["tokens", "detokenize", "encode-tokens"], "use `peri tokenize`, with --decode for the way back"),

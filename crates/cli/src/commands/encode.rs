@@ -1,6 +1,6 @@
 //! `peri encode`: texts to vectors, or to the cosines between them.
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,7 @@ use pipelines::{Embedder, Embedding, EmbeddingParameters, EmbeddingPrompt, Error
 
 use crate::command_profile;
 use crate::exit::Usage;
+use crate::lines;
 use crate::model::{self, Source, ThreadArguments};
 use crate::model_name;
 use crate::parse;
@@ -117,7 +118,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let embedder = open(arguments, &source).map_err(|error| ModelAndTexts::explain(guess, error))?;
     let mut work = Work::new(embedder, arguments, begin.elapsed());
     if texts.is_empty() {
-        work.read(std::io::stdin().lock())?;
+        lines::for_each_group(std::io::stdin().lock(), LINES, |texts| work.add(texts))?;
     } else {
         work.add(texts)?;
     }
@@ -211,26 +212,6 @@ impl Work {
             load,
             encode: Duration::ZERO,
         }
-    }
-
-    /// Embeds each line of the input, in groups.
-    fn read(&mut self, mut input: impl BufRead) -> anyhow::Result<()> {
-        let mut texts = Vec::new();
-        for number in 1.. {
-            let mut bytes = Vec::new();
-            if input.read_until(b'\n', &mut bytes).context("cannot read standard input")? == 0 {
-                break;
-            }
-            let line = String::from_utf8(bytes).map_err(|error| {
-                Usage(format!("standard input, line {number}: {error}; convert it, for example with iconv"))
-            })?;
-            let line = line.strip_suffix('\n').unwrap_or(&line);
-            texts.push(line.strip_suffix('\r').unwrap_or(line).to_string());
-            if texts.len() == LINES {
-                self.add(std::mem::take(&mut texts))?;
-            }
-        }
-        self.add(texts)
     }
 
     /// Embeds texts and prints their vectors.

@@ -140,8 +140,19 @@ fn encoder_facts(encoder: &Encoder) -> Vec<(&'static str, String)> {
         ("heads", format!("{}, {} dims each", layer.attention.heads, layer.attention.head_dim)),
         ("vocabulary", encoder.vocab.to_string()),
         ("context", format!("{} tokens", encoder.context_length())),
-        ("output", "hidden states, no text".into()),
+        ("output", output(encoder)),
     ]
+}
+
+/// How many labels are named.
+const NAMED_LABELS: usize = 8;
+
+/// What an encoder makes: hidden states, or scores of labels.
+fn output(encoder: &Encoder) -> String {
+    let Some(head) = &encoder.head else { return "hidden states, no text".into() };
+    let labels: Vec<String> = head.labels.iter().take(NAMED_LABELS).map(|label| one_line(label)).collect();
+    let more = if head.labels.len() > NAMED_LABELS { ", ..." } else { "" };
+    format!("scores of {} labels: {}{more}", head.labels.len(), labels.join(", "))
 }
 
 /// All parameters, and those active per token.

@@ -46,9 +46,10 @@ fn json() -> String {
     let decoders = models::ARCHITECTURES
         .iter()
         .map(|own| facts(own.hugging_face, own.gguf, own.examples, "text_generation"));
-    let encoders = models::ENCODERS
-        .iter()
-        .map(|own| facts(own.hugging_face, own.gguf, own.examples, "embeddings_generation"));
+    let encoders = models::ENCODERS.iter().map(|own| {
+        let task = own.head.map_or("embeddings_generation", |_| "text_classification");
+        facts(own.hugging_face, own.gguf, own.examples, task)
+    });
     let architectures: serde_json::Map<String, serde_json::Value> = decoders.chain(encoders).collect();
     serde_json::json!({ "architectures": architectures, "files": FILES }).to_string()
 }
@@ -56,11 +57,11 @@ fn json() -> String {
 fn lines() -> String {
     let mut lines = vec!["Architectures (Hugging Face name, GGUF name):".to_string()];
     for architecture in models::ARCHITECTURES {
-        lines.push(format!("  {:<32} {}", architecture.hugging_face, architecture.gguf));
+        lines.push(format!("  {:<36} {}", architecture.hugging_face, architecture.gguf));
     }
     lines.push("Encoders:".into());
     for encoder in models::ENCODERS {
-        lines.push(format!("  {:<32} {}", encoder.hugging_face, encoder.gguf));
+        lines.push(format!("  {:<36} {}", encoder.hugging_face, encoder.gguf));
     }
     lines.push("Encodings of weights:".into());
     lines.push(format!("  {}", encodings().join(" ")));

@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod chat;
+pub(crate) mod classify;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod doctor;
@@ -16,6 +17,7 @@ pub(crate) mod plan;
 pub(crate) mod pull;
 pub(crate) mod quantize;
 pub(crate) mod render;
+pub(crate) mod rerank;
 pub(crate) mod serve;
 pub(crate) mod tokenize;
 pub(crate) mod warm_cache;

@@ -188,6 +188,7 @@ impl Report {
             "architecture": self.architecture(),
             "task": match network {
                 Network::Decoder(_) => "text_generation",
+                Network::Encoder(_) if self.plan.is_classifier() => "text_classification",
                 Network::Encoder(_) => "embeddings_generation",
             },
             "parameters": network.parameters(),

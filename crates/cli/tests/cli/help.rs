@@ -3,13 +3,15 @@
 use crate::support::{Outcome, command, peri};
 
 /// Every command, with its words.
-const COMMANDS: [&[&str]; 26] = [
+const COMMANDS: [&[&str]; 28] = [
     &[],
     &["run"],
     &["chat"],
     &["generate"],
     &["serve"],
     &["encode"],
+    &["rerank"],
+    &["classify"],
     &["pull"],
     &["models"],
     &["models", "list"],
@@ -169,6 +171,7 @@ fn verbs_of_other_tools_get_a_hint() {
         ("download", "`peri pull"),
         ("show", "`peri inspect"),
         ("embed", "`peri encode`"),
+        ("score", "`peri rerank`"),
         ("llama.gguf", "`peri run llama.gguf`"),
         ("Qwen/Qwen3-0.6B", "`peri run Qwen/Qwen3-0.6B`"),
     ];

@@ -16,6 +16,7 @@ fn json_lists_architectures_and_files() {
     let llama = &value["architectures"]["LlamaForCausalLM"];
     assert_eq!((&llama["gguf"], &llama["task"]), (&"llama".into(), &"text_generation".into()));
     assert_eq!(value["architectures"]["MPNetModel"]["task"], "embeddings_generation");
+    assert_eq!(value["architectures"]["BertForSequenceClassification"]["task"], "text_classification");
     assert!(!llama["example_repo_ids"].as_array().unwrap().is_empty());
     assert!(llama["supported_encodings"].as_array().unwrap().contains(&"q4_k".into()));
     assert_eq!(value["files"].as_array().unwrap().len(), 3);

@@ -3,10 +3,12 @@
 use crate::support::{Folder, command, peri, storyteller};
 
 /// Commands, each with one of its flags.
-const FLAGS: [(&str, &str); 15] = [
+const FLAGS: [(&str, &str); 17] = [
     ("run", "--template"),
     ("generate", "--temperature"),
     ("encode", "--pooling"),
+    ("rerank", "--query"),
+    ("classify", "--activation"),
     ("inspect", "--tensors"),
     ("bench", "--shared-prefix"),
     ("tokenize", "--decode"),
@@ -68,6 +70,7 @@ fn values_of_enumerated_flags_are_completed() {
         ("generate", "--device-specs", "cpu"),
         ("chat", "--template", "plain"),
         ("encode", "--pooling", "mean"),
+        ("rerank", "--activation", "sigmoid"),
         ("pull", "--weights-format", "gguf"),
         ("pull", "--quantization-encoding", "q8_0"),
         ("bench", "--output", "csv"),

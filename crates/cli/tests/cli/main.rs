@@ -21,6 +21,7 @@ mod pull;
 mod quantize;
 mod render;
 mod resolve;
+mod scoring;
 mod support;
 mod terminal;
 mod tokenize;
