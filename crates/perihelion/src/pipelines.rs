@@ -73,6 +73,27 @@
 //! # }
 //! ```
 //!
+//! An encoder with a classification head scores texts, and ranks documents by how well they answer a query:
+//!
+//! ```
+//! use perihelion::engine::InferenceSession;
+//! use perihelion::pipelines::config::{Devices, PipelineConfig, machine};
+//! use perihelion::pipelines::{Classifier, RerankRequest};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/encoders/roberta_classifier");
+//! # let config = PipelineConfig::new(path);
+//! let plan = config.plan(machine())?;
+//! let classifier = Classifier::from_plan(&InferenceSession::new(plan.config().devices()?)?, plan)?;
+//! let documents = ["dogs run", "the cat sat on a mat"];
+//! let ranking = classifier.rerank(RerankRequest::new("is a cat here", documents).top(1))?;
+//! assert_eq!(documents[ranking.documents[0].index], "the cat sat on a mat");
+//! let scores = &classifier.classify(["a cat sat"])?[0].scores;
+//! assert_eq!(scores.len(), classifier.labels().len());
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! A repository of a hub, a folder and a file answer the same questions:
 //!
 //! ```
