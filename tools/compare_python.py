@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Times the Python package, the `peri` command and other packages in alternation, and prints medians.
+"""Times the Python package, the `peri` command and other packages in alternation, and prints the table of docs/performance.md.
 
   compare_python.py [--model FILE.gguf] [--rounds 5] [--peri PERI] [--tokens 64]
 
-Run it with a Python that has the package installed, and a `peri` built from the same source. `onnxruntime` with `onnx`,
-and `llama_cpp`, are measured if they are installed. Each round runs everything once, since the machine may be shared.
+Run it with a Python that has the package installed, and a `peri` built from the same source. ONNX Runtime (`onnxruntime`
+and `onnx`) and llama.cpp (`llama-cpp-python`) are measured if they are installed; llama.cpp runs the same file on as many
+threads. Each round runs everything once, since the machine may be shared; the table has medians. What the rounds gave at
+least and at most goes to standard error.
 """
 import argparse
 import asyncio
+import functools
+import os
 import re
 import statistics
 import subprocess
@@ -22,7 +26,44 @@ from perihelion import LLM, SamplingParams
 from perihelion.driver import Buffer
 from perihelion.engine import InferenceSession
 
+ROOT = Path(__file__).parents[1]
 PROMPTS = [f"{name} went to the" for name in ("The king", "A fox", "My daughter", "The old man")] * 16
+
+
+class Row:
+    """A line of the table: what is measured, in which unit, and the same of another package."""
+
+    def __init__(self, what, unit, *works, peer=None):
+        self.what, self.unit, self.works, self.peer = what, unit, works, peer
+        self.values = [[] for _ in works]
+        self.of_peer = []
+
+    def run(self):
+        for work, values in zip(self.works, self.values):
+            values.append(work())
+        if self.peer:
+            self.of_peer.append(self.peer[1]())
+
+    def __str__(self):
+        here = ", ".join(self.shown(values) for values in self.values)
+        return f"| {self.what} | {here} | {f'{self.peer[0]}: {self.shown(self.of_peer)}' if self.peer else ''} |"
+
+    def shown(self, values):
+        median = statistics.median(values)
+        return f"{median:,.0f} {self.unit}" if median >= 100 else f"{median:.3g} {self.unit}"
+
+    def spread(self):
+        every = [*self.values, *([self.of_peer] if self.peer else [])]
+        return f"{self.what}: " + "; ".join(f"{min(values):.3g} to {max(values):.3g} {self.unit}" for values in every)
+
+
+def installed(*names):
+    """The modules, or none if one is not installed, which is said."""
+    try:
+        return [__import__(name) for name in names]
+    except ImportError as error:
+        print(f"{error.name} is not installed: it is not compared", file=sys.stderr)
+        return None
 
 
 def microseconds(call, repetitions=20_000):
@@ -35,7 +76,7 @@ def microseconds(call, repetitions=20_000):
 
 
 def calls():
-    """The cost of a call of the smallest graph, in microseconds."""
+    """The cost of a call of the smallest graph."""
     text = "graph double(%x: f32[1]) { %y = add(%x, %x) return %y }"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "double.graph"
@@ -43,50 +84,64 @@ def calls():
         model = InferenceSession(num_threads=1).load(path)
     array = np.ones(1, np.float32)
     buffer = Buffer.from_dlpack(array)
-    yield "execute(buffer), µs", lambda: microseconds(lambda: model.execute(buffer))
-    yield "execute(array), µs", lambda: microseconds(lambda: model.execute(array))
-    yield "Buffer.from_dlpack(array), µs", lambda: microseconds(lambda: Buffer.from_dlpack(array))
-    yield "buffer.to_numpy(), µs", lambda: microseconds(lambda: buffer.to_numpy())
-    try:
-        import onnx
-        import onnxruntime
-    except ImportError:
-        return
+    timed = lambda call: lambda: microseconds(call)
+    yield Row("`model.execute` of the smallest graph, with a buffer", "µs", timed(lambda: model.execute(buffer)))
+    peer = onnxruntime_call(array)
+    yield Row(
+        "the same with a NumPy array",
+        "µs",
+        timed(lambda: model.execute(array)),
+        peer=peer and ("ONNX Runtime's `run`", timed(peer)),
+    )
+    yield Row(
+        "`Buffer.from_dlpack(array)`, `buffer.to_numpy()`",
+        "µs",
+        timed(lambda: Buffer.from_dlpack(array)),
+        timed(lambda: buffer.to_numpy()),
+    )
+
+
+def onnxruntime_call(array):
+    """The same graph in ONNX Runtime."""
+    modules = installed("onnx", "onnxruntime")
+    if not modules:
+        return None
+    onnx, onnxruntime = modules
     info = lambda name: onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1])
     graph = onnx.helper.make_graph([onnx.helper.make_node("Add", ["x", "x"], ["y"])], "g", [info("x")], [info("y")])
-    onnx_model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(onnx_model.SerializeToString(), options)
-    yield "onnxruntime run(array), µs", lambda: microseconds(lambda: session.run(None, {"x": array}))
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    return lambda: session.run(None, {"x": array})
 
 
 def imports():
-    """The time that an interpreter takes to start, in milliseconds."""
+    """How much longer an interpreter takes to start."""
 
     def start(code):
         begin = time.perf_counter()
         subprocess.run([sys.executable, "-c", code], check=True)
         return (time.perf_counter() - begin) * 1e3
 
-    yield "import numpy, ms", lambda: start("import numpy")
-    yield "import numpy, perihelion, ms", lambda: start("import numpy, perihelion")
-    yield "the same and engine, driver, ms", lambda: start("import numpy, perihelion.engine, perihelion.driver")
+    package = lambda: start("import numpy, perihelion") - start("import numpy")
+    yield Row("`import perihelion`, after NumPy", "ms", package)
 
 
 def generation(model, peri, tokens):
-    """Tokens per second for all prompts at once."""
+    """Tokens per second for all prompts at once, and for one alone."""
     params = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True)
-    llm = LLM(model)
+    # As in `peri generate`, and as llama.cpp once it is reset, nothing is left of the calls before.
+    llm = LLM(model, enable_prefix_caching=False)
 
-    def rate(run):
+    def rate(run, prompts=PROMPTS):
         begin = time.perf_counter()
         run()
-        return len(PROMPTS) * tokens / (time.perf_counter() - begin)
+        return len(prompts) * tokens / (time.perf_counter() - begin)
 
     def command():
-        arguments = [peri, "generate", *([model] if model else []), *PROMPTS, "--temperature", "0", "-n", str(tokens)]
-        result = subprocess.run([*arguments, "--ignore-eos"], capture_output=True, text=True, check=True)
+        arguments = [peri, "generate", model, *PROMPTS, "--temperature", "0", "-n", str(tokens), "--ignore-eos"]
+        result = subprocess.run(arguments, capture_output=True, text=True, check=True)
         (numbers,) = re.findall(r"prompt (\d+) tokens, ([\d.]+) tok/s .* decode (\d+) tokens, ([\d.]+)", result.stderr)
         prompt, prompt_rate, decoded, decode_rate = map(float, numbers)
         return decoded / (prompt / prompt_rate + decoded / decode_rate)
@@ -103,64 +158,66 @@ def generation(model, peri, tokens):
 
         await asyncio.gather(*map(read, PROMPTS))
 
-    yield f"peri generate, {len(PROMPTS)} prompts, tok/s", command
-    yield "LLM.generate, tok/s", lambda: rate(lambda: llm.generate(PROMPTS, params))
-    yield "LLM.stream, tok/s", lambda: rate(streams)
-    yield "LLM.astream, tok/s", lambda: rate(lambda: asyncio.run(tasks()))
-
-    one = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True)
-
     def first():
         begin = time.perf_counter()
-        next(llm.stream(PROMPTS[0], one))
+        next(llm.stream(PROMPTS[0], params))
         return (time.perf_counter() - begin) * 1e3
 
-    def alone():
+    count = len(PROMPTS)
+    generate = lambda: rate(lambda: llm.generate(PROMPTS, params))
+    yield Row("`LLM.generate`", "tok/s", generate, peer=("`peri generate`", command))
+    yield Row(f"`LLM.stream`, {count} at once", "tok/s", lambda: rate(streams))
+    yield Row(f"`LLM.astream`, {count} tasks", "tok/s", lambda: rate(lambda: asyncio.run(tasks())))
+    alone = lambda: rate(lambda: llm.generate(PROMPTS[0], params), PROMPTS[:1])
+    llama_rate, llama_first = llama_cpp_calls(model, tokens)
+    name = "llama-cpp-python"
+    yield Row("`LLM.generate`, one prompt", "tok/s", alone, peer=llama_rate and (name, llama_rate))
+    yield Row("`LLM.stream`, the first token", "ms", first, peer=llama_first and (name, llama_first))
+
+
+def llama_cpp_calls(model, tokens):
+    """Tokens per second for one prompt, and milliseconds to its first token, with llama.cpp."""
+    modules = installed("llama_cpp")
+    if not modules:
+        return None, None
+    cores = len(os.sched_getaffinity(0))
+    llama = modules[0].Llama(model, n_ctx=512, n_threads=cores, n_threads_batch=cores, verbose=False)
+    # A bias of -inf stands for `ignore_eos`.
+    bias = {llama.token_eos(): float("-inf")}
+    call = functools.partial(llama, PROMPTS[0], max_tokens=tokens, temperature=0, logit_bias=bias)
+
+    def rate():
+        llama.reset()
         begin = time.perf_counter()
-        llm.generate(PROMPTS[0], one)
+        made = call()["usage"]["completion_tokens"]
+        assert made == tokens, f"llama.cpp made {made} of {tokens} tokens"
         return tokens / (time.perf_counter() - begin)
 
-    yield "LLM.stream, first token, ms", first
-    yield "LLM.generate, one prompt, tok/s", alone
-    try:
-        from llama_cpp import Llama
-    except ImportError:
-        return
-    if model:
-        llama = Llama(model, n_ctx=512, verbose=False)
+    def first():
+        llama.reset()
+        begin = time.perf_counter()
+        next(iter(call(stream=True)))
+        return (time.perf_counter() - begin) * 1e3
 
-        def peer():
-            llama.reset()
-            begin = time.perf_counter()
-            # A bias of -inf stands for `ignore_eos`.
-            llama(PROMPTS[0], max_tokens=tokens, temperature=0, logit_bias={llama.token_eos(): float("-inf")})
-            return tokens / (time.perf_counter() - begin)
-
-        def peer_first():
-            llama.reset()
-            begin = time.perf_counter()
-            next(iter(llama(PROMPTS[0], max_tokens=tokens, temperature=0, stream=True)))
-            return (time.perf_counter() - begin) * 1e3
-
-        yield "llama_cpp, first token, ms", peer_first
-        yield "llama_cpp, one prompt, tok/s", peer
+    return rate, first
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", help="a GGUF file; the built-in model if not given")
+    parser.add_argument("--model", default=str(ROOT / "crates/storyteller/model.gguf"), help="the built-in model's file")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--peri", default="target/release/peri")
+    parser.add_argument("--peri", default=str(ROOT / "target/release/peri"))
     parser.add_argument("--tokens", type=int, default=64)
     arguments = parser.parse_args()
-    works = [*calls(), *imports(), *generation(arguments.model, arguments.peri, arguments.tokens)]
-    values = {name: [] for name, _ in works}
+    rows = [*calls(), *imports(), *generation(arguments.model, arguments.peri, arguments.tokens)]
     for _ in range(arguments.rounds):
-        for name, work in works:
-            values[name].append(work())
-    print(f"| what | median of {arguments.rounds} | least to most |\n|---|---:|---|")
-    for name, found in values.items():
-        print(f"| {name} | {statistics.median(found):.3g} | {min(found):.3g} to {max(found):.3g} |")
+        for row in rows:
+            row.run()
+    print("| what | here | beside it |\n|---|---:|---:|")
+    for row in rows:
+        print(row)
+    for row in rows:
+        print(row.spread(), file=sys.stderr)
 
 
 main()
