@@ -7,6 +7,7 @@ use perihelion::driver::{self, DlpackTensor, RawDlpack};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use pyo3::sync::critical_section::with_critical_section;
 use pyo3::types::{PyCapsule, PyCapsuleMethods, PyDict, PyTuple};
 use pyo3::{ffi, intern};
 
@@ -46,21 +47,27 @@ pub(crate) fn import(array: &Bound<'_, PyAny>, share: bool) -> PyResult<DlpackTe
         other => other?,
     };
     let capsule = capsule.cast::<PyCapsule>()?;
+    // Without the GIL, two threads may want one capsule.
+    let raw = with_critical_section(capsule, || take(capsule))?;
+    // SAFETY: a capsule of this name holds a pointer to a structure as the protocol demands it, whose deleter may be
+    // called on any thread and is left to us. That other code of the process leaves the memory alone while a model reads
+    // it is the caller's part, as with every array library.
+    unsafe { DlpackTensor::from_raw(raw) }.map_err(driver_error)
+}
+
+/// What a capsule holds, and the duty to free it.
+fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<RawDlpack> {
     let is_versioned = capsule.is_valid_checked(Some(VERSIONED));
     let (name, used) = if is_versioned { (VERSIONED, USED_VERSIONED) } else { (LEGACY, USED_LEGACY) };
     let pointer = capsule.pointer_checked(Some(name))?;
     // SAFETY: the capsule is valid. Renaming it passes on the duty to call the deleter, and the new name is static.
     if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr()) } != 0 {
-        return Err(PyErr::fetch(py));
+        return Err(PyErr::fetch(capsule.py()));
     }
-    let raw = match is_versioned {
+    Ok(match is_versioned {
         true => RawDlpack::Versioned(pointer.as_ptr().cast()),
         false => RawDlpack::Legacy(pointer.as_ptr().cast()),
-    };
-    // SAFETY: a capsule of this name holds a pointer to a structure as the protocol demands it, whose deleter may be
-    // called on any thread and is left to us. That other code of the process leaves the memory alone while a model reads
-    // it is the caller's part, as with every array library.
-    unsafe { DlpackTensor::from_raw(raw) }.map_err(driver_error)
+    })
 }
 
 /// The capsule of an array: of version 1 if its library knows that.
