@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ._perihelion import ConfigError, FileError, InternalError, OutOfMemory, PromptTooLong, __version__
 
 if TYPE_CHECKING:
-    from .pipelines import LLM, Embedder, PipelineConfig, SamplingParams
+    from .pipelines import LLM, Embedder, PipelineConfig, Reranker, SamplingParams
     from .server import serve
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "OutOfMemory",
     "PipelineConfig",
     "PromptTooLong",
+    "Reranker",
     "SamplingParams",
     "__version__",
     "serve",

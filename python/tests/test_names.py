@@ -43,6 +43,7 @@ MODULES = [
     "perihelion.pipelines.embedder",
     "perihelion.pipelines.llm",
     "perihelion.pipelines.params",
+    "perihelion.pipelines.reranker",
     "perihelion.server",
 ]
 LIST = Path(__file__).parents[2] / "docs" / "reference" / "python-names.txt"

@@ -1,4 +1,4 @@
-"""Language models and embeddings: configurations, models that write, models that embed."""
+"""Language models: configurations, models that write, models that embed, models that rank."""
 
 from .config import (
     AutoConfig,
@@ -21,12 +21,14 @@ from .params import (
     Histogram,
     Logprob,
     Metrics,
+    Ranked,
     RequestOutput,
     SamplingParams,
     Timings,
     TokenScores,
     Usage,
 )
+from .reranker import Reranker
 
 __all__ = [
     "LLM",
@@ -44,8 +46,10 @@ __all__ = [
     "PipelineConfig",
     "PipelineEngine",
     "Prompt",
+    "Ranked",
     "RepoType",
     "RequestOutput",
+    "Reranker",
     "RopeType",
     "SamplingParams",
     "SupportedEncoding",

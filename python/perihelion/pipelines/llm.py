@@ -27,7 +27,7 @@ Prompt = Union[str, Sequence[int]]
 Message = Mapping[str, Any]
 """A part of a conversation: `{"role": "user", "content": "Hello"}`."""
 
-_Native = TypeVar("_Native", _perihelion.Generator, _perihelion.Embedder)
+_Native = TypeVar("_Native", _perihelion.Generator, _perihelion.Embedder, _perihelion.Reranker)
 _Self = TypeVar("_Self")
 
 # Threads of ours do not attach to an interpreter that ends.

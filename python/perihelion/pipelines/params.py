@@ -12,6 +12,7 @@ __all__ = [
     "Histogram",
     "Logprob",
     "Metrics",
+    "Ranked",
     "RequestOutput",
     "SamplingParams",
     "Timings",
@@ -182,6 +183,16 @@ class TokenScores:
     token_ids: list[int]
     logprobs: list[float | None]
     """Natural logarithms; the first token has none."""
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A document, and how well it answers a query."""
+
+    index: int
+    """Which of the documents it is."""
+    score: float
+    document: str
 
 
 @dataclass(frozen=True)

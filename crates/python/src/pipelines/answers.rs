@@ -1,4 +1,4 @@
-//! Results as they come: chunks of one answer, complete answers of several requests, vectors.
+//! Results as they come: chunks of one answer, complete answers of several requests, vectors, rankings.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Waker, ready};
 use futures_lite::{Stream, StreamExt, stream};
 use perihelion::driver;
 use perihelion::pipelines::{
-    BatchStream, Completion, Embedder, Embedding, EmbeddingRequest, Error, EventKind, FinishReason, Request,
-    TextGenerator, Timings, TokenLogprobs, Usage, Warning,
+    BatchStream, Classifier, Completion, Embedder, Embedding, EmbeddingRequest, Error, EventKind,
+    FinishReason, Request, RerankRequest, TextGenerator, Timings, TokenLogprobs, Usage, Warning,
 };
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyStopIteration, PyValueError};
@@ -44,6 +44,8 @@ enum Item {
         vectors: Vec<Embedding>,
         dims: usize,
     },
+    /// The indices and scores of documents, best first.
+    Ranking(Vec<(usize, f32)>),
 }
 
 /// The index of a prompt, and which of its answers.
@@ -178,6 +180,16 @@ impl Answers {
         Answers::new(stream::once_future(embed))
     }
 
+    /// The documents of a request, ranked.
+    pub(super) fn of_documents(classifier: Classifier, request: RerankRequest) -> Answers {
+        let rank = async move {
+            let ranking = classifier.rerank_async(request).await?;
+            let ranked = ranking.documents.iter().map(|document| (document.index, document.score));
+            Ok(Item::Ranking(ranked.collect()))
+        };
+        Answers::new(stream::once_future(rank))
+    }
+
     /// Takes the stream out while it is waited for.
     fn incoming(&self) -> PyResult<Incoming> {
         self.0
@@ -226,6 +238,7 @@ impl Item {
                 (prompt, sample, answer).into_py_any(py)
             }
             Item::Vectors { vectors, dims } => matrix(&vectors, dims).into_py_any(py),
+            Item::Ranking(ranking) => ranking.into_py_any(py),
         }
     }
 }

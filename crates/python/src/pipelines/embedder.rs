@@ -5,7 +5,7 @@ use std::sync::Arc;
 use perihelion::engine::InferenceSession;
 use perihelion::pipelines::config::{PipelineConfig, machine};
 use perihelion::pipelines::{
-    self, EmbeddingParameters, EmbeddingPrompt, EmbeddingRequest, EmbeddingText, Error, Truncate,
+    self, BatchStatus, EmbeddingParameters, EmbeddingPrompt, EmbeddingRequest, EmbeddingText, Error, Truncate,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -90,13 +90,7 @@ impl Embedder {
     }
 
     fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let status = self.0.get()?.status().map_err(pipelines_error)?;
-        let counters = PyDict::new(py);
-        counters.set_item("waiting", status.waiting)?;
-        counters.set_item("batches", status.batches)?;
-        counters.set_item("texts", status.texts)?;
-        counters.set_item("tokens", status.tokens)?;
-        Ok(counters)
+        counters(py, self.0.get()?.status().map_err(pipelines_error)?)
     }
 
     /// Cancels all requests, ends the thread and frees the memory.
@@ -108,6 +102,15 @@ impl Embedder {
     fn release(&self, py: Python<'_>) -> PyResult<()> {
         if self.0.is_ours() { self.close(py) } else { Ok(()) }
     }
+}
+
+pub(super) fn counters(py: Python<'_>, status: BatchStatus) -> PyResult<Bound<'_, PyDict>> {
+    let counters = PyDict::new(py);
+    counters.set_item("waiting", status.waiting)?;
+    counters.set_item("batches", status.batches)?;
+    counters.set_item("texts", status.texts)?;
+    counters.set_item("tokens", status.tokens)?;
+    Ok(counters)
 }
 
 impl From<Text> for EmbeddingText {

@@ -7,6 +7,7 @@ mod error;
 mod generator;
 mod repo;
 mod request;
+mod reranker;
 mod waiting;
 mod wakeups;
 
@@ -17,5 +18,6 @@ pub(crate) use error::{ConfigError, PromptTooLong, add_attributes, open_error, r
 pub(crate) use generator::{Generator, session_for};
 pub(crate) use repo::Repo;
 pub(crate) use request::Params;
+pub(crate) use reranker::Reranker;
 pub(crate) use waiting::{wait, wait_for_thread};
 pub(crate) use wakeups::{Wakeups, stop_attaching};

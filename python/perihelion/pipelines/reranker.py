@@ -1,0 +1,99 @@
+"""Models that rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from perihelion import _perihelion
+from perihelion._tracebacks import shorten_methods
+from perihelion.engine import InferenceSession
+
+from .config import PipelineConfig
+from .embedder import _USUAL
+from .llm import _config, _Model
+from .params import Ranked
+
+__all__ = ["Reranker"]
+
+
+class Reranker(_Model[_perihelion.Reranker]):
+    """A model that ranks documents by how well they answer a query (a cross-encoder), from many threads and tasks at
+    once.
+
+    Args:
+        model: a name on a hub, a folder, a file, or a `PipelineConfig`.
+        num_threads: how many threads compute; `None` is one for each core.
+        session: where the model runs; `None` makes a session for it.
+        fields: fields of `PipelineConfig`. Without a `PipelineConfig`, their defaults are for large batches.
+
+    Raises:
+        ConfigError: the configuration cannot be, with all that is wrong.
+        FileNotFoundError: there is no such model.
+        OutOfMemory: the model does not fit.
+        ValueError: the model makes no scores.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | PipelineConfig | None = None,
+        *,
+        num_threads: int | None = None,
+        session: InferenceSession | None = None,
+        **fields: Any,
+    ) -> None:
+        config = _config(model, _USUAL, fields)
+        native_session = None if session is None else session._native
+        self._native = _perihelion.Reranker(config._native, num_threads or 0, native_session)
+        self._config = config._decided(self._native.config())
+
+    @property
+    def model(self) -> str:
+        """The name of the model."""
+        return self._config.short_name
+
+    @property
+    def max_length(self) -> int:
+        """The most tokens of a query and a document together, those around them included."""
+        return self._native.max_length
+
+    def rank(
+        self, query: str, documents: Sequence[str], *, top_n: int | None = None, truncate: bool = False
+    ) -> list[Ranked]:
+        """Documents by how well they answer a query, best first. Of equal scores, the earlier document comes first.
+
+        Args:
+            query: what documents should answer.
+            documents: what is ranked.
+            top_n: how many of the best are returned; `None` is all.
+            truncate: whether a query and a document that are too long together are cut, instead of refused.
+
+        Raises:
+            PromptTooLong: the query and a document are too long together.
+            ValueError: the model has several labels.
+        """
+        return _ranked(self._native.rank(query, documents, top_n, truncate).next(), documents)
+
+    async def arank(
+        self, query: str, documents: Sequence[str], *, top_n: int | None = None, truncate: bool = False
+    ) -> list[Ranked]:
+        """As `rank`, for asyncio. Cancelling the task cancels what was not computed yet."""
+        from perihelion.aio import _running
+
+        answers = self._native.rank(query, documents, top_n, truncate)
+        return _ranked(await _running().next(answers), documents)
+
+    def status(self) -> dict[str, int]:
+        """Documents that wait, and batches, documents and tokens that were computed."""
+        return self._native.status()
+
+    def __repr__(self) -> str:
+        return f"Reranker({self.model!r})"
+
+
+def _ranked(ranking: list[tuple[int, float]], documents: Sequence[str]) -> list[Ranked]:
+    return [Ranked(index, score, documents[index]) for index, score in ranking]
+
+
+shorten_methods(Reranker)
