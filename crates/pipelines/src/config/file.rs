@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use toml::de::{DeTable, DeValue};
 
-use super::{Field, PipelineConfig};
+use super::{Field, Origin, PipelineConfig};
 use crate::Error;
 use crate::error::InvalidField;
 
@@ -18,13 +18,56 @@ pub(super) struct FileSetting {
     pub(super) line: usize,
 }
 
-/// The settings of a file, in its order, and all that is wrong with it.
+/// A table of a file of settings, such as `[server]`, or one of several in an array.
+#[derive(Debug, Clone)]
+pub struct SettingsTable {
+    /// Its name.
+    pub name: String,
+    /// In the order of the file.
+    pub settings: Vec<TableSetting>,
+    path: PathBuf,
+    line: usize,
+}
+
+/// A key of a table, with its value.
+#[derive(Debug, Clone)]
+pub struct TableSetting {
+    /// The key.
+    pub key: String,
+    /// The value.
+    pub value: Value,
+    line: usize,
+    column: usize,
+}
+
+/// What a file says.
+pub(super) struct File {
+    pub(super) settings: Vec<FileSetting>,
+    pub(super) tables: Vec<SettingsTable>,
+    /// All that is wrong with it.
+    pub(super) wrong: Vec<Error>,
+}
+
+impl SettingsTable {
+    /// The error of a setting, or of the table as a whole, with its place.
+    pub fn error(&self, setting: Option<&TableSetting>, problem: impl Into<String>) -> Error {
+        let (line, column) = setting.map_or((self.line, 1), |setting| (setting.line, setting.column));
+        Error::ConfigFile { path: self.path.clone(), line, column, problem: problem.into(), field: None }
+    }
+
+    /// Where a setting was made.
+    pub(super) fn origin(&self, setting: &TableSetting) -> Origin {
+        Origin::File { path: self.path.clone(), line: setting.line }
+    }
+}
+
+/// The settings of a file, in its order, and its tables with these names.
 ///
 /// # Errors
 /// If it cannot be read as what it is named.
-pub(super) fn read(path: &Path) -> Result<(Vec<FileSetting>, Vec<Error>), Error> {
+pub(super) fn read(path: &Path, tables: &[&str]) -> Result<File, Error> {
     let text = read_text(path).map_err(|source| Error::Read { path: path.to_path_buf(), source })?;
-    parse(path, &text)
+    parse(path, &text, tables)
 }
 
 /// A key with its value, as they stand in a text.
@@ -32,6 +75,8 @@ struct Entry {
     key: String,
     /// `None` for what no field can be: tables, dates, numbers beyond 64 bits.
     value: Option<Value>,
+    /// The entries of the table, or of each table of the array, that it is.
+    tables: Vec<Vec<Entry>>,
     key_at: Range<usize>,
     value_at: Range<usize>,
 }
@@ -50,21 +95,33 @@ fn read_text(path: &Path) -> std::io::Result<String> {
 }
 
 /// The settings of a file's text.
-pub(super) fn parse(path: &Path, text: &str) -> Result<(Vec<FileSetting>, Vec<Error>), Error> {
+pub(super) fn parse(path: &Path, text: &str, tables: &[&str]) -> Result<File, Error> {
     let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
     let entries = if is_json { json_entries(text) } else { toml_entries(text) };
     let entries = entries.map_err(|Malformed { line, column, problem }| {
         let path = path.to_path_buf();
         Error::ConfigFile { path, line, column, problem, field: None }
     })?;
-    let (mut settings, mut wrong): (Vec<FileSetting>, _) = (Vec::new(), Vec::new());
-    for Entry { key, value, key_at, value_at } in entries {
+    let mut file = File { settings: Vec::new(), tables: Vec::new(), wrong: Vec::new() };
+    for entry in entries {
+        if tables.contains(&&entry.key[..]) {
+            file.add_tables(path, text, entry);
+            continue;
+        }
+        let is_table = !entry.tables.is_empty();
+        let Entry { key, value, key_at, value_at, .. } = entry;
+        let (settings, wrong) = (&mut file.settings, &mut file.wrong);
         let line = position(text, key_at.start).0;
         let given = || text.get(value_at.clone()).unwrap_or_default().to_string();
         let field = match Field::find(&key) {
             Ok(field) => field,
             Err(error) => {
-                wrong.push(at(path, text, key_at.start, error.to_string(), None));
+                let table = sources::nearest(&key, tables.iter().copied()).filter(|_| is_table);
+                let problem = match table {
+                    Some(name) => format!("there is no table `{key}`: did you mean `{name}`?"),
+                    None => error.to_string(),
+                };
+                wrong.push(at(path, text, key_at.start, problem, None));
                 continue;
             }
         };
@@ -83,7 +140,32 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<(Vec<FileSetting>, Vec<Er
             }
         }
     }
-    Ok((settings, wrong))
+    Ok(file)
+}
+
+impl File {
+    fn add_tables(&mut self, path: &Path, text: &str, entry: Entry) {
+        if entry.tables.is_empty() {
+            let problem = format!("`{}` is a table: write [{}] before its settings", entry.key, entry.key);
+            self.wrong.push(at(path, text, entry.key_at.start, problem, None));
+        }
+        for entries in entry.tables {
+            let start = entries.first().map_or(&entry.key_at, |first| &first.key_at).start;
+            let mut settings = Vec::new();
+            for Entry { key, value, key_at, .. } in entries {
+                let (line, column) = position(text, key_at.start);
+                match value {
+                    Some(value) => settings.push(TableSetting { key, value, line, column }),
+                    None => {
+                        let problem = format!("`{key}`: give a single value or a list");
+                        self.wrong.push(at(path, text, key_at.start, problem, None));
+                    }
+                }
+            }
+            let (name, line) = (entry.key.clone(), position(text, start).0);
+            self.tables.push(SettingsTable { name, settings, path: path.to_path_buf(), line });
+        }
+    }
 }
 
 /// The value of a field, or what to give instead.
@@ -105,15 +187,35 @@ fn toml_entries(text: &str) -> Result<Vec<Entry>, Malformed> {
         let (line, column) = position(text, error.span().map_or(0, |span| span.start));
         Malformed { line, column, problem: error.message().to_string() }
     })?;
+    Ok(entries_of(table.get_ref()))
+}
+
+fn entries_of(table: &DeTable<'_>) -> Vec<Entry> {
     let entry = |(key, value): (&toml::Spanned<_>, &toml::Spanned<DeValue<'_>>)| Entry {
         key: String::from(AsRef::<str>::as_ref(key.get_ref())),
         value: json(value.get_ref()),
+        tables: tables_of(value.get_ref()),
         key_at: key.span(),
         value_at: value.span(),
     };
-    let mut entries: Vec<Entry> = table.get_ref().iter().map(|(key, value)| entry((key, value))).collect();
+    let mut entries: Vec<Entry> = table.iter().map(|(key, value)| entry((key, value))).collect();
     entries.sort_by_key(|entry| entry.key_at.start);
-    Ok(entries)
+    entries
+}
+
+/// The tables that a value is; none if it is something else.
+fn tables_of(value: &DeValue<'_>) -> Vec<Vec<Entry>> {
+    match value {
+        DeValue::Table(table) => vec![entries_of(table)],
+        DeValue::Array(values) => {
+            let table = |value: &toml::Spanned<DeValue<'_>>| match value.get_ref() {
+                DeValue::Table(table) => Some(entries_of(table)),
+                _ => None,
+            };
+            values.iter().map(table).collect::<Option<_>>().unwrap_or_default()
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// The entries of a JSON object, in their order; several may have one key.
@@ -136,7 +238,7 @@ fn json_entries(text: &str) -> Result<Vec<Entry>, Malformed> {
         let (value, value_at) = json_value::<Value>(text, start).map_err(malformed)?;
         at = skip(value_at.end, ',');
         let value = Some(value).filter(|value| !value.is_object());
-        entries.push(Entry { key, value, key_at, value_at });
+        entries.push(Entry { key, value, tables: Vec::new(), key_at, value_at });
     }
     Ok(entries)
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::file::{File, SettingsTable, TableSetting};
 use super::{FIELDS, Field, PipelineConfig, file};
 use crate::Error;
 
@@ -91,12 +92,34 @@ impl Layers {
     /// If it cannot be read, and wherever it names a field that there is not, or gives one a value of another kind; with
     /// the place. Those that are right are set.
     pub fn file(&mut self, path: &Path) -> Result<(), Error> {
-        let (settings, wrong) = file::read(path)?;
+        self.file_with_tables(path, &[]).map(|_| ())
+    }
+
+    /// As [`Layers::file`], of a TOML file that may have tables with these names besides. Gives them, in its order.
+    ///
+    /// # Errors
+    /// As [`Layers::file`].
+    pub fn file_with_tables(&mut self, path: &Path, tables: &[&str]) -> Result<Vec<SettingsTable>, Error> {
+        let File { settings, tables, wrong } = file::read(path, tables)?;
         for setting in settings {
             let origin = Origin::File { path: path.to_path_buf(), line: setting.line };
             self.set(setting.field.name, &setting.value, origin)?;
         }
-        Error::check_all(wrong)
+        Error::check_all(wrong)?;
+        Ok(tables)
+    }
+
+    /// Sets the field that a setting of a table names.
+    ///
+    /// # Errors
+    /// If there is no such field, or the value is of another kind; with the place.
+    pub fn table_setting(&mut self, table: &SettingsTable, setting: &TableSetting) -> Result<(), Error> {
+        let problem = match self.set(&setting.key, &setting.value, table.origin(setting)) {
+            Ok(()) => return Ok(()),
+            Err(Error::Config(fields)) => fields.iter().map(ToString::to_string).collect(),
+            Err(error) => error.to_string(),
+        };
+        Err(table.error(Some(setting), problem))
     }
 
     /// Adds the variables that begin with `PERI_`; an empty one counts as unset. Gives those that

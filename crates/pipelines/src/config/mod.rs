@@ -25,6 +25,7 @@ pub(crate) use self::check::{MIN_PAGE_SIZE, Problems, check, native};
 pub use self::enums::{FloatType, KVCacheStrategy, PipelineEngine, RopeType};
 use self::field::Setting;
 pub use self::field::{Auto, Field, Item, Kind, UnknownField};
+pub use self::file::{SettingsTable, TableSetting};
 pub use self::layers::{Layers, Origin, UnknownVariable};
 pub use self::methods::WeightsConverter;
 pub(crate) use self::methods::{ONE_DEVICE, names};

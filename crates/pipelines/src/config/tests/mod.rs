@@ -158,9 +158,9 @@ fn names_of_later_versions_are_understood() {
 
 /// What a file of settings is refused for.
 fn refused(text: &str) -> String {
-    match file::parse(Path::new("peri.toml"), text) {
+    match file::parse(Path::new("peri.toml"), text, &["server", "model"]) {
         Err(error) => error.to_string(),
-        Ok((_, wrong)) => Error::check_all(wrong).unwrap_err().to_string(),
+        Ok(file) => Error::check_all(file.wrong).unwrap_err().to_string(),
     }
 }
 
@@ -184,13 +184,16 @@ fn bad_files_are_refused_with_the_place() {
         ("top_k = ", "peri.toml:1:9: "),
         ("top_k = 99999999999999999999", "peri.toml:1:9: "),
         ("_devices = []", "peri.toml:1:1: there is no field `_devices`"),
+        ("[serve]\nport = 1", "peri.toml:1:2: there is no table `serve`: did you mean `server`?"),
+        ("server = 1", "peri.toml:1:1: `server` is a table: write [server] before its settings"),
+        ("[server]\nport = 1979-05-27", "peri.toml:2:1: `port`: give a single value or a list"),
     ];
     for (text, expected) in cases {
         assert!(refused(text).starts_with(expected), "{text}: {}", refused(text));
     }
     let deep = format!("top_k = {}1{}", "[".repeat(100_000), "]".repeat(100_000));
     assert!(refused(&deep).starts_with("peri.toml:1:"));
-    let (settings, wrong) = file::parse(Path::new("peri.toml"), "# nothing\n").unwrap();
+    let file::File { settings, wrong, .. } = file::parse(Path::new("peri.toml"), "# nothing\n", &[]).unwrap();
     assert!(settings.is_empty() && wrong.is_empty());
     let all = refused("max_length = 'x'\nmax_new_tokens = 3\ntop_k = 'y'");
     assert!(
