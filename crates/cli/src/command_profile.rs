@@ -14,6 +14,8 @@ pub(crate) trait CommandProfile {
     const FIELDS: Groups;
     /// The command's own defaults, written as flag values.
     const DEFAULTS: Pairs = &[];
+    /// The tables that its configuration file may have.
+    const TABLES: &'static [&'static str] = &[];
     /// The short help text of MODEL.
     const SHORT_MODEL: &'static str = "Model file, folder or hub repo [default: the built-in storyteller]";
     /// The help text of MODEL.
@@ -125,6 +127,7 @@ impl CommandProfile for Serve {
         ("enable_echo", "true"),
         ("max_step_ms", "100"),
     ];
+    const TABLES: &'static [&'static str] = &["server", "model"];
     const SHORT_MODEL: &'static str = "Model files, folders or hub repos [default: the built-in storyteller]";
 }
 

@@ -122,7 +122,8 @@ fn dispatch(command_line: &[OsString]) -> u8 {
         Command::Chat(arguments) => commands::chat::run(&arguments),
         Command::Models(arguments) => commands::models::run(&arguments),
         Command::Render(arguments) => commands::render::run(&arguments),
-        Command::Serve(arguments) => commands::serve::run(&arguments),
+        // The program and the command come first.
+        Command::Serve(arguments) => commands::serve::run(arguments, &command_line[2..]),
         Command::Encode(arguments) => commands::encode::run(&arguments),
         Command::Rerank(arguments) => commands::rerank::run(&arguments),
         Command::Classify(arguments) => commands::classify::run(&arguments),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 
-use pipelines::{Error, SamplingParams};
+use pipelines::{Error, MemoryBytes, SamplingParams};
 
 /// More threads than machines have cores.
 const MAX_THREADS: usize = 1024;
@@ -17,6 +17,27 @@ const MAX_SECONDS: f64 = 3e7;
 pub(crate) fn threads(text: &str) -> Result<usize, String> {
     let parsed = text.parse().ok().filter(|&threads| threads <= MAX_THREADS);
     parsed.ok_or_else(|| format!("give a whole number from 1 to {MAX_THREADS}, or 0 for one per core"))
+}
+
+/// A number of bytes, with a unit.
+pub(crate) fn bytes(text: &str) -> Result<MemoryBytes, String> {
+    let expected = "give a number of bytes, such as 500MB or 8GiB";
+    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let scale = match &unit.trim().to_ascii_lowercase()[..] {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1 << 40,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000_u64,
+        _ => return Err(expected.to_string()),
+    };
+    let number: f64 = number.parse().map_err(|_| expected.to_string())?;
+    Ok(MemoryBytes((number * scale as f64) as u64))
 }
 
 /// A count of at least one.
@@ -99,6 +120,14 @@ mod tests {
         let temperature = |text| sampling(text, |params, value| params.temperature = value);
         assert_eq!(temperature("0"), Ok(0.0));
         assert!(temperature("-1").is_err() && temperature("inf").is_err());
+    }
+
+    #[test]
+    fn bytes_have_units_and_other_texts_are_errors() {
+        assert_eq!(bytes("512"), Ok(MemoryBytes(512)));
+        assert_eq!(bytes("1.5 GiB"), Ok(MemoryBytes(3 << 29)));
+        assert_eq!((bytes("8g"), bytes("2kb")), (Ok(MemoryBytes(8 << 30)), Ok(MemoryBytes(2000))));
+        assert!(["", "GiB", "-1", "8 bits", "1.2.3"].into_iter().all(|text| bytes(text).is_err()));
     }
 
     #[test]

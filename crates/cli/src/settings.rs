@@ -10,7 +10,7 @@ use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, ValueHint};
 use clap_complete::ArgValueCompleter;
 use pipelines::Error;
-use pipelines::config::{FIELDS, Field, Item, Layers, Origin};
+use pipelines::config::{FIELDS, Field, Item, Layers, Origin, SettingsTable, TableSetting};
 use serde_json::Value;
 
 use crate::command_profile::{self, CommandProfile};
@@ -75,6 +75,37 @@ static FLAGS: LazyLock<HashMap<&'static str, String>> = LazyLock::new(|| {
 });
 
 impl<P: CommandProfile> ModelFlags<P> {
+    /// The tables of the configuration file, of those that the command reads.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub(crate) fn tables(&self) -> anyhow::Result<Vec<SettingsTable>> {
+        let mut layers = command_profile::defaults::<P>();
+        let (tables, wrong) = self.0.read_file::<P>(&mut layers)?;
+        Error::check_all(wrong)?;
+        Ok(tables)
+    }
+
+    /// The model at a path with the settings of a table, which flags override; the built-in model without a path.
+    ///
+    /// # Errors
+    /// If a configuration file or the environment cannot be read.
+    pub(crate) fn source_of_table(
+        &self,
+        path: Option<&str>,
+        table: &SettingsTable,
+        settings: &[&TableSetting],
+    ) -> anyhow::Result<Source> {
+        let mut given = self.0.clone();
+        given.values.retain(|(field, _)| *field != MODEL);
+        given.values.extend(path.map(|path| (MODEL, path.into())));
+        let set = |layers: &mut Layers| {
+            let results = settings.iter().map(|setting| layers.table_setting(table, setting));
+            results.filter_map(Result::err).collect()
+        };
+        given.layers_with::<P>(set).map(Source::new)
+    }
+
     /// The model and the texts of positional arguments. The first word is the model if `is_model` and `-m` is not given;
     /// all others are texts.
     ///
@@ -158,15 +189,31 @@ pub(crate) fn detached_value(command_line: &[OsString]) -> Option<Usage> {
 
 impl Given {
     fn layers<P: CommandProfile>(&self) -> anyhow::Result<Layers> {
-        let defaults = command_profile::defaults::<P>();
-        let (mut layers, mut wrong) = (defaults.clone(), Vec::new());
+        self.layers_with::<P>(|_| Vec::new())
+    }
+
+    /// Adds the settings of the configuration file. Gives its tables, and what is wrong with it.
+    fn read_file<P: CommandProfile>(
+        &self,
+        layers: &mut Layers,
+    ) -> anyhow::Result<(Vec<SettingsTable>, Vec<Error>)> {
         let named = std::env::var_os(FILE_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
-        if let Some(path) = self.file.as_ref().or(named.as_ref()) {
-            match layers.file(path) {
-                Err(Error::Read { source, .. }) => return Err(unreadable(path, &source).into()),
-                result => wrong.extend(result.err()),
-            }
+        let Some(path) = self.file.as_ref().or(named.as_ref()) else { return Ok((Vec::new(), Vec::new())) };
+        match layers.file_with_tables(path, P::TABLES) {
+            Err(Error::Read { source, .. }) => Err(unreadable(path, &source).into()),
+            Err(error) => Ok((Vec::new(), vec![error])),
+            Ok(tables) => Ok((tables, Vec::new())),
         }
+    }
+
+    /// All settings, with those that `set` makes above the file and the environment, and below flags.
+    fn layers_with<P: CommandProfile>(
+        &self,
+        set: impl FnOnce(&mut Layers) -> Vec<Error>,
+    ) -> anyhow::Result<Layers> {
+        let defaults = command_profile::defaults::<P>();
+        let mut layers = defaults.clone();
+        let (_, mut wrong) = self.read_file::<P>(&mut layers)?;
         match layers.environment(variables()?) {
             Ok(unknown) => unknown.iter().for_each(|unknown| crate::exit::warn(&unknown.to_string())),
             Err(error) => wrong.push(error),
@@ -176,6 +223,7 @@ impl Given {
         for field in FIELDS.iter().filter(|field| !obeyed.contains(&field.name)) {
             layers.set(field.name, &field.value(defaults.config()), Origin::Command)?;
         }
+        wrong.extend(set(&mut layers));
         for (field, value) in &self.values {
             wrong.extend(layers.set(field, value, Origin::Argument).err());
         }

@@ -22,6 +22,7 @@ mod quantize;
 mod render;
 mod resolve;
 mod scoring;
+mod serve;
 mod support;
 mod terminal;
 mod tokenize;

@@ -2,18 +2,27 @@
 
 mod kv_events;
 mod limits;
+mod settings_file;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use anyhow::Context;
+use clap::{Args, FromArgMatches};
 use engine::InferenceSession;
+use pipelines::config::SettingsTable;
 use pipelines::{MemoryBytes, Plan};
 use serde_json::json;
-use serve::{Address, Keys, LogFormat, ModelConfig, Server, ServerConfig, TlsFiles};
+use serve::{
+    Address, KeepAlive, Keys, LogFormat, ModelConfig, ModelSettings, Server, ServerConfig, ServerHandle, TlsFiles,
+};
 
+use self::settings_file::ModelTable;
 use crate::command_profile;
+use crate::exit;
 use crate::interrupt::{self, Interrupt};
 use crate::model::{self, Source, ThreadArguments};
 use crate::output;
@@ -27,6 +36,7 @@ const EXAMPLES: &str = "\
 Examples:
   peri serve
   peri serve Qwen/Qwen3-0.6B-GGUF:q8_0 sentence-transformers/all-MiniLM-L6-v2
+  peri serve --config peri.toml
   curl localhost:8000/v1/chat/completions -H 'Content-Type: application/json' \\
     -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'";
 
@@ -35,7 +45,7 @@ The server answers the routes of the OpenAI API: /v1/chat/completions, /v1/compl
 GET /openapi.json lists all routes.
 
 Ctrl-C or SIGTERM ends the server once the requests that run are answered; a second one ends it at once. SIGHUP reads \
---key-file and the files of certificates again.
+--key-file, the files of certificates, and the models of --config and --models-dir again.
 
 JSON (--json), one line on standard output once the server listens: urls[], models[{id, memory_bytes}], threads, \
 instruction_set, version.";
@@ -90,6 +100,20 @@ pub(crate) struct Arguments {
     /// An origin such as https://example.com, localhost for pages of this machine, or * for all.
     #[arg(long = "cors-origin", value_name = "ORIGIN", hide_short_help = true)]
     cors_origins: Vec<String>,
+    /// Serve the model files and folders in DIR, too, each loaded when a request needs it
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
+    models_dir: Option<PathBuf>,
+    /// How long a model stays in memory unused [default: 5m of several models, -1 of one]
+    ///
+    /// Seconds, or a duration such as 10m; 0 unloads it after each answer, -1 never does. Requests can say otherwise.
+    #[arg(long, value_name = "DURATION", allow_negative_numbers = true, hide_short_help = true)]
+    keep_alive: Option<KeepAlive>,
+    /// Load no model before a request needs it
+    #[arg(long, hide_short_help = true)]
+    lazy: bool,
+    /// Count on this much free memory for all models, such as 8GiB [default: what is free]
+    #[arg(long, value_name = "SIZE", value_parser = parse::bytes, hide_short_help = true)]
+    memory: Option<MemoryBytes>,
     /// Form of the access log on standard error: text, json or off
     #[arg(
         long,
@@ -118,33 +142,54 @@ enum Host {
     Unix(PathBuf),
 }
 
-/// Runs the command.
-pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let interrupt = Interrupt::listen()?;
-    let session = arguments.threads.session()?;
-    let progress = Progress::new(arguments.quiet);
-    let (mut models, mut memory) = (Vec::new(), Vec::new());
-    for source in arguments.sources()? {
-        let plan = source.plan_and_fetch(&progress)?;
-        memory.push(bytes(&plan)?);
-        models.push(ModelConfig::new(source.config().clone()));
+/// A model whose files are on this machine, and the bytes of its weights and its cache.
+struct Fetched {
+    model: ModelConfig,
+    memory: u64,
+}
+
+/// Runs the command, whose words after its name are given too: flags in a file stand before them.
+pub(crate) fn run(arguments: Arguments, words: &[OsString]) -> anyhow::Result<()> {
+    let flags = settings_file::server_flags(&arguments.settings.tables()?)?;
+    if flags.is_empty() {
+        return serve(arguments);
     }
-    let names: Vec<String> = models.iter().map(|model| model.id.clone()).collect();
-    let session = Arc::new(session);
+    let line = std::iter::once(OsString::from("serve")).chain(flags).chain(words.iter().cloned());
+    let matches = parser().args_override_self(true).try_get_matches_from(line)?;
+    serve(Arguments::from_arg_matches(&matches)?)
+}
+
+/// The parser of the command's own words.
+fn parser() -> clap::Command {
+    Arguments::augment_args(clap::Command::new("serve"))
+}
+
+fn serve(arguments: Arguments) -> anyhow::Result<()> {
+    let interrupt = Interrupt::listen()?;
+    let session = Arc::new(arguments.threads.session()?);
+    let fetched = arguments.fetch_models(&Progress::new(arguments.quiet))?;
+    let memory: Vec<(String, u64)> =
+        fetched.iter().map(|Fetched { model, memory }| (model.id.clone(), *memory)).collect();
+    let models = fetched.into_iter().map(|fetched| fetched.model).collect();
     let server = Server::start(arguments.config()?, models, Arc::clone(&session), model::platform())?;
     interrupt.watch();
     let (stopped, reloaded) = (server.handle(), server.handle());
+    let arguments = Arc::new(arguments);
+    let of_reload = Arc::clone(&arguments);
     std::thread::spawn(move || {
         futures_lite::future::block_on(interrupt.pressed());
         stopped.stop();
     });
     interrupt::on_hangup(move || {
-        let _ = match reloaded.reload() {
-            Ok(()) => writeln!(std::io::stderr(), "read keys and certificates again"),
-            Err(error) => writeln!(std::io::stderr(), "peri: {error}; all stays as it was"),
+        let read = |result: anyhow::Result<()>, files: &str| match result {
+            Ok(()) => writeln!(std::io::stderr(), "read {files} again"),
+            Err(error) => writeln!(std::io::stderr(), "peri: {error:#}; {files} stay as they were"),
         };
+        // A closed standard error changes nothing.
+        let _ = read(reloaded.reload().map_err(Into::into), "keys and certificates");
+        let _ = read(of_reload.list_models_again(&reloaded), "the list of models");
     })?;
-    arguments.announce(&server, &session, &names, &memory)?;
+    arguments.announce(&server, &session, &memory)?;
     server.run();
     Ok(())
 }
@@ -153,6 +198,34 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 fn bytes(plan: &Plan) -> anyhow::Result<u64> {
     let memory = plan.memory()?;
     Ok(memory.weights + memory.cache)
+}
+
+/// Whether a name is that of the model that needs no file.
+fn is_built_in(name: &str) -> bool {
+    name == storyteller::NAME && !Path::new(name).exists()
+}
+
+/// The model files and model folders of a folder, by name.
+fn models_in(folder: &Path) -> anyhow::Result<Vec<String>> {
+    let wrong = || format!("cannot read {}; check --models-dir", folder.display());
+    let mut models = Vec::new();
+    for entry in std::fs::read_dir(folder).with_context(wrong)? {
+        let path = entry.with_context(wrong)?.path();
+        let is_file = path.extension().is_some_and(|extension| extension == "gguf") && path.is_file();
+        if is_file || path.join("config.json").is_file() {
+            models.push(path.display().to_string());
+        }
+    }
+    models.sort();
+    Ok(models)
+}
+
+impl Fetched {
+    /// Fetches a model.
+    fn new(source: &Source, progress: &Progress) -> anyhow::Result<Fetched> {
+        let memory = bytes(&source.plan_and_fetch(progress)?)?;
+        Ok(Fetched { model: ModelConfig::new(source.config().clone()), memory })
+    }
 }
 
 impl Arguments {
@@ -170,6 +243,12 @@ impl Arguments {
             cors_origins: self.cors_origins.clone(),
             log: self.log_format,
             kv_events: self.kv_events.config(),
+            models: ModelSettings {
+                memory: self.memory.map(|bytes| bytes.0),
+                keep_alive: self.keep_alive,
+                lazy: self.lazy || self.models_dir.is_some(),
+                ..ModelSettings::default()
+            },
             ..ServerConfig::default()
         };
         Ok(self.limits.apply(config))
@@ -194,8 +273,7 @@ impl Arguments {
         &self,
         server: &Server,
         session: &InferenceSession,
-        names: &[String],
-        memory: &[u64],
+        models: &[(String, u64)],
     ) -> anyhow::Result<()> {
         let scheme = if self.tls_cert.is_some() { "https" } else { "http" };
         let url = |address: &Address| match address {
@@ -204,8 +282,8 @@ impl Arguments {
         };
         let urls: Vec<String> = server.addresses().iter().map(url).collect();
         let (threads, set) = (session.devices()[0].threads(), session.devices()[0].target());
-        let models = names.iter().zip(memory);
         if self.json {
+            let models = models.iter();
             let models: Vec<_> = models.map(|(id, bytes)| json!({"id": id, "memory_bytes": bytes})).collect();
             let line = json!({
                 "urls": urls,
@@ -217,7 +295,7 @@ impl Arguments {
             return output::print(format!("{line}\n"));
         }
         let models: Vec<String> =
-            models.map(|(id, bytes)| format!("{id} ({})", MemoryBytes(*bytes))).collect();
+            models.iter().map(|(id, bytes)| format!("{id} ({})", MemoryBytes(*bytes))).collect();
         let urls = urls.join(" and ");
         // A closed standard error changes nothing.
         let _ = writeln!(
@@ -228,22 +306,48 @@ impl Arguments {
         Ok(())
     }
 
-    /// The models, each with the settings of the flags.
-    fn sources(&self) -> anyhow::Result<Vec<Source>> {
-        if self.models.is_empty() {
-            let ModelAndTexts { source, .. } = self.settings.model_and_texts(&[], |_| false)?;
-            return Ok(vec![source]);
+    /// Has a server serve the models that the file of settings and the folder name now.
+    fn list_models_again(&self, server: &ServerHandle) -> anyhow::Result<()> {
+        let fetched = self.fetch_models(&Progress::new(true))?;
+        Ok(server.set_models(fetched.into_iter().map(|fetched| fetched.model).collect())?)
+    }
+
+    /// The models of the command line, of the file of settings and of the folder.
+    fn fetch_models(&self, progress: &Progress) -> anyhow::Result<Vec<Fetched>> {
+        let mut models = Vec::new();
+        for name in &self.models {
+            models.push(Fetched::new(&self.source(name)?, progress)?);
         }
-        let source = |name: &String| {
-            if name == storyteller::NAME && !Path::new(name).exists() {
-                let ModelAndTexts { source, .. } = self.settings.model_and_texts(&[], |_| false)?;
-                return Ok(source);
+        for table in self.settings.tables()?.iter().filter(|table| table.name == settings_file::MODEL) {
+            models.push(self.model_of_table(table, progress)?);
+        }
+        for path in self.models_dir.as_deref().map_or(Ok(Vec::new()), models_in)? {
+            match Fetched::new(&self.source(&path)?, progress) {
+                Ok(model) => models.push(model),
+                Err(error) => exit::warn(&format!("{path} is left out: {error:#}")),
             }
-            let ModelAndTexts { source, .. } =
-                self.settings.model_and_texts(std::slice::from_ref(name), |_| true)?;
-            Ok(source)
-        };
-        self.models.iter().map(source).collect()
+        }
+        if models.is_empty() && self.models_dir.is_none() {
+            let ModelAndTexts { source, .. } = self.settings.model_and_texts(&[], |_| false)?;
+            models.push(Fetched::new(&source, progress)?);
+        }
+        Ok(models)
+    }
+
+    /// A model with the settings of the flags.
+    fn source(&self, name: &str) -> anyhow::Result<Source> {
+        let is_model = |_: &str| !is_built_in(name);
+        let words = if is_built_in(name) { Vec::new() } else { vec![name.to_string()] };
+        Ok(self.settings.model_and_texts(&words, is_model)?.source)
+    }
+
+    fn model_of_table(&self, table: &SettingsTable, progress: &Progress) -> anyhow::Result<Fetched> {
+        let (ModelTable { path, id, aliases, kind, keep_alive, pin }, fields) = ModelTable::read(table)?;
+        let path = Some(&path[..]).filter(|path| !is_built_in(path));
+        let source = self.settings.source_of_table(path, table, &fields)?;
+        let Fetched { model, memory } = Fetched::new(&source, progress)?;
+        let id = id.unwrap_or(model.id);
+        Ok(Fetched { model: ModelConfig { id, aliases, kind, keep_alive, pin, ..model }, memory })
     }
 }
 
