@@ -16,6 +16,7 @@ use utoipa::openapi::schema::{AllOf, Object, Schema};
 
 use crate::context::Context;
 use crate::error::ApiError;
+use crate::json::UniqueKeys;
 
 /// The deepest nesting of arrays and objects.
 const MAX_DEPTH: usize = 64;
@@ -169,17 +170,18 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
 /// The object that a body is.
 ///
 /// # Errors
-/// If it is not JSON, nested too deeply, or not an object.
+/// If it is not JSON, nested too deeply, has a key twice, or is not an object.
 fn parse(bytes: &[u8]) -> Result<Map<String, Value>, ApiError> {
     if let Some(offset) = too_deep(bytes) {
         let message = format!("the body is nested deeper than {MAX_DEPTH} levels at byte {offset}");
         return Err(ApiError::bad_request(message));
     }
-    let value = serde_json::from_slice(bytes).map_err(|error| {
+    let UniqueKeys(value) = serde_json::from_slice(bytes).map_err(|error| {
         let (line, column) = (error.line(), error.column());
         let text = error.to_string();
-        let problem = text.split(" at line ").next().unwrap_or_default();
-        ApiError::bad_request(format!("the body is not JSON: {problem} at line {line}, column {column}"))
+        let problem = text.rsplit_once(" at line ").map_or(&text[..], |(problem, _)| problem);
+        let body = if error.is_data() { "the body is ambiguous" } else { "the body is not JSON" };
+        ApiError::bad_request(format!("{body}: {problem} at line {line}, column {column}"))
     })?;
     match value {
         Value::Object(object) => Ok(object),

@@ -18,6 +18,7 @@ mod error;
 mod error_shape;
 mod form;
 mod generation;
+mod json;
 mod kv_events;
 mod listener;
 mod models;

@@ -17,7 +17,7 @@ use crate::access_log::{AccessLog, LogFormat};
 use crate::error::ApiError;
 use crate::kv_events::KvEventsConfig;
 use crate::listener::{self, Address, Listener, TlsFiles};
-use crate::models::{Entry, ModelConfig, ModelSettings, Models};
+use crate::models::{ModelConfig, ModelSettings, Models};
 use crate::openai::responses::ResponseStore;
 use crate::operations::metrics::Metrics;
 use crate::requests::Requests;
@@ -120,6 +120,7 @@ pub(crate) struct Shared {
     pub(crate) requests: Requests,
     pub(crate) metrics: Metrics,
     pub(crate) log: AccessLog,
+    fingerprint: String,
     /// Set when the server is to end.
     stop: watch::Sender<bool>,
     /// Requests to models that are not over.
@@ -191,10 +192,10 @@ impl Shared {
         let _ = tokio::time::timeout(CANCEL, work.wait_for(|open| *open == 0)).await;
     }
 
-    /// Identifies the build. Equal requests to servers with equal fingerprints and models get equal answers.
-    pub(crate) fn fingerprint(&self, model: &Entry) -> String {
-        let _ = model;
-        format!("peri-{}", env!("CARGO_PKG_VERSION"))
+    /// Identifies the build and the instruction set. Equal requests to servers with equal fingerprints and models get
+    /// equal answers.
+    pub(crate) fn fingerprint(&self) -> &str {
+        &self.fingerprint
     }
 }
 
@@ -268,7 +269,7 @@ impl Server {
         let listeners = runtime.block_on(listen(&config.addresses))?;
         let addresses: Vec<Address> =
             listeners.iter().map(Listener::address).collect::<Result<_, _>>().map_err(Error::Start)?;
-        let settings = config.models.clone();
+        let (settings, fingerprint) = (config.models.clone(), fingerprint(&session));
         let models = Models::new(models, settings, session, platform, runtime.handle())?;
         if let (Some(events), Some(address)) = (&config.kv_events, addresses.first()) {
             models.publish_cache_events(events, address)?;
@@ -284,6 +285,7 @@ impl Server {
             requests: Requests::default(),
             metrics: Metrics::default(),
             log: AccessLog::start(config.log).map_err(Error::Start)?,
+            fingerprint,
             stop: watch::Sender::new(false),
             work: watch::Sender::new(0),
             config,
@@ -309,6 +311,11 @@ impl Server {
         runtime.shutdown_background();
         shared.log.finish();
     }
+}
+
+fn fingerprint(session: &InferenceSession) -> String {
+    let targets = session.devices().iter().map(|device| device.target().replace(' ', "-"));
+    format!("peri-{}-{}", env!("CARGO_PKG_VERSION"), targets.collect::<Vec<_>>().join("-"))
 }
 
 async fn listen(addresses: &[Address]) -> Result<Vec<Listener>, Error> {

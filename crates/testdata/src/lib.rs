@@ -42,16 +42,24 @@ pub fn shared(path: &str) -> Option<PathBuf> {
         None => repository().join("../shared/data"),
     };
     if !root.is_dir() {
-        let skip = format!("skipped: {path}: no shared test data at {}\n", root.display());
-        eprint!("{skip}");
-        if let Some(log) = std::env::var_os("PERIHELION_SKIPPED_TESTS") {
-            let log = OpenOptions::new().create(true).append(true).open(log);
-            log.and_then(|mut log| log.write_all(skip.as_bytes()))
-                .expect("the list of skipped tests can be written");
-        }
+        skip(&format!("{path}: no shared test data at {}", root.display()));
         return None;
     }
     let full = root.join(path);
     assert!(full.exists(), "the shared test data at {} lacks {path}", root.display());
     Some(full)
+}
+
+/// Says that a test was skipped, and why.
+///
+/// # Panics
+/// If the list of skipped tests cannot be written.
+pub fn skip(reason: &str) {
+    let skip = format!("skipped: {reason}\n");
+    eprint!("{skip}");
+    if let Some(log) = std::env::var_os("PERIHELION_SKIPPED_TESTS") {
+        let log = OpenOptions::new().create(true).append(true).open(log);
+        log.and_then(|mut log| log.write_all(skip.as_bytes()))
+            .expect("the list of skipped tests can be written");
+    }
 }

@@ -23,6 +23,8 @@ mod render;
 mod resolve;
 mod scoring;
 mod serve;
+#[cfg(unix)]
+mod server;
 mod support;
 mod terminal;
 mod tokenize;

@@ -26,7 +26,7 @@ const MAX_WAITING: usize = head::MAX_BYTES + CHUNK;
 const LINGER: Duration = Duration::from_secs(1);
 const MAX_LINGER_BYTES: usize = 1 << 20;
 /// What hyper reads in the place of a head that is refused. The service answers it with the refusal.
-const REFUSED: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+const REFUSED: &[u8] = b"GET /- HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
 /// How long clients may take.
 #[derive(Debug, Clone, Copy)]

@@ -20,7 +20,8 @@ fn a_body_that_is_no_json_object_is_refused_with_its_place() {
     check("[1]", "the body is not a JSON object");
     check(&"[".repeat(100), "nested deeper than 64 levels at byte 64");
     check(&format!("{{\"prompt\": \"{}\"", "[".repeat(100)), "at line 1");
-    check("{\"max_tokens\": 1, \"max_tokens\": 2}", "prompt");
+    let twice = "the body is ambiguous: the key \"max_tokens\" is given twice at line 1, column 30";
+    check("{\"max_tokens\": 1, \"max_tokens\": 2}", twice);
 }
 
 #[test]

@@ -99,6 +99,11 @@ fn requests_that_are_sound_leave_the_connection_open() {
             ),
             ("chunks are the last body", post("Transfer-Encoding: chunked\r\n", &chunks) + PROBE, &[200]),
             ("not JSON", whole("{") + PROBE, &[400, 200]),
+            (
+                "a key twice",
+                whole(r#"{"prompt": "Once", "max_tokens": 1, "max_tokens": 2}"#) + PROBE,
+                &[400, 200],
+            ),
             ("deep JSON", whole(&"[".repeat(1000)) + PROBE, &[400, 200]),
             ("packed", post("Content-Encoding: gzip\r\nContent-Length: 2\r\n", "xx") + PROBE, &[415, 200]),
         ],

@@ -5,10 +5,11 @@ mod limits;
 mod settings_file;
 
 use std::ffi::OsString;
-use std::io::Write;
-use std::net::{IpAddr, SocketAddr};
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, FromArgMatches};
@@ -17,7 +18,8 @@ use pipelines::config::SettingsTable;
 use pipelines::{MemoryBytes, Plan};
 use serde_json::json;
 use serve::{
-    Address, KeepAlive, Keys, LogFormat, ModelConfig, ModelSettings, Server, ServerConfig, ServerHandle, TlsFiles,
+    Address, KeepAlive, Keys, LogFormat, ModelConfig, ModelSettings, Server, ServerConfig, ServerHandle,
+    TlsFiles,
 };
 
 use self::settings_file::ModelTable;
@@ -49,6 +51,9 @@ Ctrl-C or SIGTERM ends the server once the requests that run are answered; a sec
 
 JSON (--json), one line on standard output once the server listens: urls[], models[{id, memory_bytes}], threads, \
 instruction_set, version.";
+
+/// How long `--probe` waits for a server.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
 const LOG_FORMATS: [(&str, LogFormat); 3] =
     [("text", LogFormat::Text), ("json", LogFormat::Json), ("off", LogFormat::Off)];
@@ -127,6 +132,9 @@ pub(crate) struct Arguments {
     kv_events: KvEventsFlags,
     #[command(flatten)]
     limits: Limits,
+    /// Check that a server lives at this address and port, and exit: for health checks of containers
+    #[arg(long, hide_short_help = true)]
+    probe: bool,
     /// Print the addresses, models and threads as JSON
     #[arg(long)]
     json: bool,
@@ -165,6 +173,9 @@ fn parser() -> clap::Command {
 }
 
 fn serve(arguments: Arguments) -> anyhow::Result<()> {
+    if arguments.probe {
+        return arguments.probe();
+    }
     let interrupt = Interrupt::listen()?;
     let session = Arc::new(arguments.threads.session()?);
     let fetched = arguments.fetch_models(&Progress::new(arguments.quiet))?;
@@ -252,6 +263,23 @@ impl Arguments {
             ..ServerConfig::default()
         };
         Ok(self.limits.apply(config))
+    }
+
+    /// Asks a server whether it lives.
+    fn probe(&self) -> anyhow::Result<()> {
+        let ip = self.hosts.iter().find_map(|host| if let Host::Ip(ip) = host { Some(*ip) } else { None });
+        let address = SocketAddr::new(ip.unwrap_or(Ipv4Addr::LOCALHOST.into()), self.port);
+        let lives = || {
+            let mut stream = TcpStream::connect_timeout(&address, PROBE_TIMEOUT)?;
+            stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
+            stream.write_all(b"GET /live HTTP/1.0\r\n\r\n")?;
+            let mut status = [0; 12];
+            stream.read_exact(&mut status)?;
+            std::io::Result::Ok(status.ends_with(b" 200"))
+        };
+        let answer = lives().with_context(|| format!("no server answers at {address}"))?;
+        anyhow::ensure!(answer, "the server at {address} does not say that it lives");
+        Ok(())
     }
 
     fn keys(&self) -> anyhow::Result<Keys> {

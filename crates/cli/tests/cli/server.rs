@@ -1,0 +1,316 @@
+//! `peri serve` as a program: what it prints, what signals do, and what it logs.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, ChildStderr, ChildStdout, Command};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::{Folder, command, peri};
+
+/// A server that is killed if its test fails.
+struct Served {
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+    stdout: BufReader<ChildStdout>,
+    address: String,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn serve(arguments: &[&str], variables: &[(&str, &str)]) -> Served {
+    let mut words = [&["serve", "--json", "--port", "0", "--threads", "2"][..], arguments].concat();
+    if !words.contains(&"--quiet") {
+        words.push("--quiet");
+    }
+    let mut child = command(&words).envs(variables.iter().copied()).spawn().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    let started: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    let address = started["urls"][0].as_str().unwrap().replace("http://", "").replace("0.0.0.0", "127.0.0.1");
+    Served { child, stderr, stdout, address }
+}
+
+impl Served {
+    fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+    }
+
+    /// The exit code, and the rest of standard error.
+    fn end(&mut self) -> (Option<i32>, String) {
+        let mut rest = String::new();
+        self.stderr.read_to_string(&mut rest).unwrap();
+        (self.child.wait().unwrap().code(), rest)
+    }
+
+    fn send(&self, method: &str, path: &str, headers: &str, body: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let length = body.len();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        )
+        .unwrap();
+        stream
+    }
+
+    fn reply(&self, method: &str, path: &str, headers: &str, body: &str) -> String {
+        rest(self.send(method, path, headers, body))
+    }
+}
+
+fn rest(mut stream: impl Read) -> String {
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    rest
+}
+
+/// The text of a stream of completions, which must have come to its end.
+fn streamed_text(reply: &str) -> String {
+    assert!(reply.contains("data: [DONE]"), "{reply}");
+    let events = reply.lines().filter_map(|line| line.strip_prefix("data: {"));
+    let text = |event: &str| {
+        let event: Value = serde_json::from_str(&format!("{{{event}")).unwrap();
+        event["choices"][0]["text"].as_str().unwrap_or_default().to_string()
+    };
+    events.map(text).collect()
+}
+
+#[test]
+fn the_first_line_is_for_people_or_for_programs() {
+    let mut served = serve(&[], &[]);
+    served.signal("-TERM");
+    assert_eq!(served.end(), (Some(0), String::new()));
+    assert_eq!(rest(&mut served.stdout), "");
+
+    let folder = Folder::new("serve-socket");
+    let socket = folder.path().join("socket").display().to_string();
+    let arguments = ["serve", "--port", "0", "--quiet", "--host", "127.0.0.1", "--host"];
+    let mut child = command(&[&arguments[..], &[&format!("unix:{socket}")]].concat()).spawn().unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut lines = [String::new(), String::new()];
+    for line in &mut lines {
+        stderr.read_line(line).unwrap();
+    }
+    assert!(lines[0].starts_with("listening on http://127.0.0.1:"), "{lines:?}");
+    assert!(lines[0].ends_with(&format!(" and unix:{socket}\n")), "{lines:?}");
+    assert!(lines[1].starts_with("serving storyteller ("), "{lines:?}");
+    let mut stream = UnixStream::connect(&socket).unwrap();
+    stream.write_all(b"GET /ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    assert!(rest(stream).ends_with(r#"{"status":"ok"}"#));
+    assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(!folder.path().join("socket").exists());
+}
+
+#[test]
+fn addresses_and_files_that_are_wrong_are_refused() {
+    for (arguments, part) in [
+        (&["--host", "0.0.0.0"][..], "give them with --key-file, or allow everyone with --insecure"),
+        (&["--host", "example.com"], "give an IP address, or unix:PATH"),
+        (&["--tls-cert", "a"], "--tls-key"),
+        (&["--tls-cert", "/nothing", "--tls-key", "/nothing"], "/nothing: "),
+        (&["--log-format", "xml"], "give one of text, json, off"),
+        (&["--drain-timeout", "0"], "give seconds, from 0.001"),
+    ] {
+        let outcome = peri(&[&["serve", "--port", "0", "--quiet"], arguments].concat());
+        assert!(
+            outcome.code != Some(0) && outcome.stderr.contains(part),
+            "{arguments:?}: {}",
+            outcome.stderr
+        );
+    }
+}
+
+#[test]
+fn keys_come_from_the_environment_and_from_a_file_that_sighup_reads_again() {
+    let folder = Folder::new("serve-keys");
+    let line = "alice:infer:bf5c9d7a9e8a5c1c3e1a5bd8a3c8b6d1ad6cbb2ea1a67a7d8ff1d02a2a1f0c11\n";
+    let file = folder.file("keys", line);
+    let mut served = serve(&["--key-file", &file], &[("PERI_API_KEY", "secret")]);
+    let status = |key: &str| {
+        served.reply("GET", "/v1/models", &format!("x-api-key: {key}\r\n"), "")[9..12].to_string()
+    };
+    assert_eq!((status("secret"), status("other")), ("200".to_string(), "401".to_string()));
+    folder.file("keys", "no key");
+    served.signal("-HUP");
+    let mut error = String::new();
+    served.stderr.read_line(&mut error).unwrap();
+    // The requests before are logged too.
+    while !error.ends_with("keys and certificates stay as they were\n") {
+        assert!(!error.is_empty() && !error.contains("secret"), "{error}");
+        error.clear();
+        served.stderr.read_line(&mut error).unwrap();
+    }
+    assert!(error.starts_with("peri: ") && error.contains("keys: line 1: "), "{error}");
+    folder.file("keys", line);
+    served.signal("-HUP");
+    let mut again = String::new();
+    while again != "read keys and certificates again\n" {
+        again.clear();
+        assert!(served.stderr.read_line(&mut again).unwrap() > 0);
+    }
+    served.signal("-INT");
+    assert_eq!(served.end().0, Some(0));
+}
+
+#[test]
+fn each_request_is_a_line_of_the_log_without_what_users_wrote() {
+    let body = json!({"prompt": "my secret prompt", "max_tokens": 3, "ignore_eos": true}).to_string();
+    let mut served = serve(&["--log-format", "json"], &[("PERI_API_KEY", "my-key")]);
+    served.reply("POST", "/v1/completions", "x-api-key: my-key\r\nX-Request-Id: mine\r\n", &body);
+    served.reply("GET", "/no/%1b[31m?secret=1", "x-api-key: my-key\r\nX-Request-Id: \u{1b}[31m\r\n", "");
+    served.signal("-TERM");
+    let (code, log) = served.end();
+    assert_eq!(code, Some(0));
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let [answer, unknown] = &lines[..] else { panic!("{log}") };
+    for (name, value) in [
+        ("id", json!("mine")),
+        ("key", json!("default")),
+        ("route", json!("/v1/completions")),
+        ("model", json!("storyteller")),
+        ("status", json!(200)),
+        ("generated_tokens", json!(3)),
+        ("cached_tokens", json!(0)),
+        ("finish", json!("length")),
+    ] {
+        assert_eq!(answer[name], value, "{name} in {log}");
+    }
+    for name in ["queue", "first_token", "tokens_per_second", "seconds"] {
+        assert!(answer[name].is_number(), "{name} in {log}");
+    }
+    assert_eq!((&unknown["status"], &unknown["route"]), (&json!(400), &json!("-")), "{log}");
+    for secret in ["secret", "my-key", "\u{1b}", "31m"] {
+        assert!(!log.contains(secret), "{secret:?} in {log}");
+    }
+
+    let mut served = serve(&[], &[]);
+    served.reply("POST", "/v1/completions", "", &body);
+    served.signal("-TERM");
+    let log = served.end().1;
+    assert!(
+        log.starts_with("time=") && log.contains(" route=/v1/completions model=storyteller status=200 "),
+        "{log}"
+    );
+    assert!(log.contains(" generated_tokens=3 ") && log.contains(" key=- "), "{log}");
+}
+
+/// SIGTERM while 64 streams are under way: all come to their end, new requests are refused, and the exit code is 0.
+fn terminated_under_streams(rounds: usize) {
+    let body = |seed: usize, tokens: usize| {
+        json!({"prompt": "Once upon a time", "max_tokens": tokens, "ignore_eos": true, "seed": seed, "stream": true})
+            .to_string()
+    };
+    let mut expected = Vec::new();
+    for round in 0..rounds {
+        let mut served = serve(&["--max-length", "256", "--log-format", "off"], &[]);
+        let mut streams: Vec<TcpStream> =
+            (0..64).map(|seed| served.send("POST", "/v1/completions", "", &body(seed % 8, 128))).collect();
+        let mut heads = vec![[0; 12]; streams.len()];
+        for (stream, head) in streams.iter_mut().zip(&mut heads) {
+            stream.read_exact(head).unwrap();
+            assert_eq!(head, b"HTTP/1.1 200");
+        }
+        served.signal("-TERM");
+        let ended = Instant::now();
+        let refused = loop {
+            let ready = served.reply("GET", "/ready", "", "");
+            if ready.starts_with("HTTP/1.1 503") {
+                break served.reply("POST", "/v1/completions", "", &body(0, 1));
+            }
+            assert!(ended.elapsed() < Duration::from_secs(10), "{ready}");
+        };
+        assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("retry-after: 30\r\n"), "{refused}");
+        let texts: Vec<String> = streams.into_iter().map(|stream| streamed_text(&rest(stream))).collect();
+        if round == 0 {
+            expected = texts[..8].to_vec();
+        }
+        texts.iter().enumerate().for_each(|(seed, text)| assert_eq!(text, &expected[seed % 8], "{round}"));
+        assert_eq!(served.end(), (Some(0), String::new()), "{round}");
+    }
+}
+
+#[test]
+fn sigterm_finishes_64_streams_and_refuses_new_ones() {
+    terminated_under_streams(2);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn sigterm_finishes_64_streams_100_times() {
+    terminated_under_streams(100);
+}
+
+#[test]
+fn a_second_signal_ends_the_server_at_once() {
+    let mut served = serve(&["--max-length", "512"], &[]);
+    let body =
+        json!({"prompt": "Once", "max_tokens": 500, "ignore_eos": true, "n": 64, "stream": true}).to_string();
+    let mut stream = served.send("POST", "/v1/completions", "", &body);
+    assert!(stream.read(&mut [0; 16]).unwrap() > 0);
+    served.signal("-TERM");
+    while !served.reply("GET", "/ready", "", "").starts_with("HTTP/1.1 503") {}
+    let began = Instant::now();
+    served.signal("-TERM");
+    assert_eq!(served.child.wait().unwrap().code(), Some(143));
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+}
+
+#[test]
+fn the_unit_of_systemd_starts_a_server() {
+    let unit = std::fs::read_to_string(testdata::repository().join("deploy/peri.service")).unwrap();
+    let start =
+        unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/peri serve ")).unwrap();
+    let folder = Folder::new("serve-unit");
+    let keys = folder.file("keys", "");
+    let start = start.replace("/etc/peri/keys", &keys).replace("--port 8000", "");
+    let mut served = serve(&start.split_whitespace().collect::<Vec<_>>(), &[]);
+    served.signal("-TERM");
+    assert_eq!(served.end(), (Some(0), String::new()));
+
+    let text = unit.replace("/usr/local/bin/peri", env!("CARGO_BIN_EXE_peri"));
+    let file = folder.file("peri.service", text);
+    match Command::new("systemd-analyze").args(["verify", "--man=no", &file]).output() {
+        Ok(output) => {
+            let problems = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!problems.contains("peri.service"), "{problems}");
+        }
+        Err(error) => testdata::skip(&format!("systemd-analyze: {error}")),
+    }
+}
+
+#[test]
+fn the_image_starts_a_server_and_probes_it() {
+    let image = std::fs::read_to_string(testdata::repository().join("deploy/Containerfile")).unwrap();
+    let words = |start: &str| -> Vec<String> {
+        let line = image.lines().rfind(|line| line.contains(start)).unwrap();
+        serde_json::from_str(&line[line.find('[').unwrap()..]).unwrap()
+    };
+    let (start, probe) = (words("CMD [\"serve\""), words("HEALTHCHECK"));
+    let start: Vec<&str> = start.iter().skip(1).map(String::as_str).collect();
+    let mut served = serve(&start, &[("PERI_API_KEY", "secret")]);
+    let port = served.address.rsplit(':').next().unwrap().to_string();
+    let probe: Vec<&str> = probe.iter().skip(1).map(String::as_str).chain(["--port", &port]).collect();
+    assert_eq!(peri(&probe).code, Some(0));
+    served.signal("-TERM");
+    assert_eq!(served.end().0, Some(0));
+    let gone = peri(&probe);
+    assert!(
+        gone.code == Some(1) && gone.stderr.contains("no server answers at 127.0.0.1:"),
+        "{}",
+        gone.stderr
+    );
+}

@@ -1,0 +1,234 @@
+//! Clients that leave, read slowly or send nonsense, by the hundred: all that they held comes back, and others get what
+//! they would get alone.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use pipelines::config::PipelineConfig;
+use serde_json::{Value, json};
+use serve::{ModelConfig, ServerConfig};
+
+use crate::metrics::{assert_idle, sample};
+use crate::raw::{connect, request};
+use crate::server::{TestServer, model, storyteller};
+
+const HEADERS: [(&str, &str); 2] = [("Host", "localhost"), ("Content-Type", "application/json")];
+
+fn send(server: &TestServer, path: &str, body: &Value) -> TcpStream {
+    let mut stream = connect(server.address());
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(request("POST", path, &HEADERS, &body.to_string()).as_bytes()).unwrap();
+    stream
+}
+
+fn rest(mut stream: impl Read) -> String {
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    rest
+}
+
+/// The texts of the events of a reply.
+fn text(reply: &str) -> String {
+    assert!(reply.contains("data: [DONE]"), "{reply}");
+    let events = reply.lines().filter_map(|line| line.strip_prefix("data: {"));
+    let text = |event: &str| {
+        let event: Value = serde_json::from_str(&format!("{{{event}")).unwrap();
+        event["choices"][0]["text"].as_str().unwrap_or_default().to_string()
+    };
+    events.map(text).collect()
+}
+
+/// Polls the metrics until they are as expected, or for a second.
+fn wait_for(server: &TestServer, is_reached: impl Fn(&str) -> bool) {
+    let began = Instant::now();
+    while !is_reached(&server.get("/metrics").text) && began.elapsed() < Duration::from_secs(1) {}
+}
+
+#[test]
+fn a_thousand_clients_that_leave_take_nothing_with_them() {
+    let server = TestServer::storyteller();
+    let long = "Once upon a time there was a little girl. ".repeat(8);
+    let body = |prompt: &str, stream: bool| json!({"prompt": prompt, "max_tokens": 100, "ignore_eos": true, "stream": stream});
+    for round in 0..25 {
+        let mut streams: Vec<TcpStream> = Vec::with_capacity(40);
+        for client in 0..40 {
+            // Each prompt is new, so that the cache holds none.
+            let prompt = format!("{round} {client} {long}");
+            let prompt = if client % 2 == 0 { &prompt } else { "Once" };
+            streams.push(send(&server, "/v1/completions", &body(prompt, client % 4 < 2)));
+        }
+        // Clients leave while their requests wait, while their prompts are read, and while they are answered.
+        match round % 3 {
+            0 => {}
+            1 => wait_for(&server, |text| sample(text, "vllm:num_requests_running", "") > Some(0.0)),
+            _ => {
+                let made = |text: &str| sample(text, "vllm:generation_tokens_total", "").unwrap();
+                let before = made(&server.get("/metrics").text);
+                wait_for(&server, |text| made(text) > before + 80.0);
+            }
+        }
+        drop(streams);
+        assert_idle(&server);
+    }
+    let text = server.get("/metrics").text;
+    let stages =
+        ["queue", "prefill", "decode"].map(|stage| sample(&text, "peri_cancels_total", stage).unwrap());
+    assert!(stages.iter().sum::<f64>() > 500.0 && stages.iter().all(|count| *count > 0.0), "{stages:?}");
+    assert_eq!(server.post("/v1/completions", &body("Once", false)).status, 200);
+}
+
+#[test]
+fn a_thousand_streams_at_once_are_those_of_each_alone() {
+    let config = PipelineConfig::default();
+    let ModelConfig { config, .. } = model("storyteller", config);
+    let roomy = ModelConfig { config: config.max_cache_batch_size(600), ..storyteller() };
+    let server = TestServer::new(ServerConfig::default(), vec![roomy]);
+    let body = |nonce: usize| {
+        json!({"prompt": format!("Number {nonce} was"), "max_tokens": 6, "ignore_eos": true, "stream": true,
+            "echo": true, "temperature": 0})
+    };
+    let expected: Vec<String> =
+        (0..40).map(|nonce| text(&rest(send(&server, "/v1/completions", &body(nonce))))).collect();
+    let streams: Vec<TcpStream> =
+        (0..1000).map(|nonce| send(&server, "/v1/completions", &body(nonce))).collect();
+    for (nonce, stream) in streams.into_iter().enumerate() {
+        let text = text(&rest(stream));
+        assert!(text.starts_with(&format!("Number {nonce} was")), "{nonce}: {text}");
+        if let Some(expected) = expected.get(nonce) {
+            assert_eq!(text, *expected);
+        }
+    }
+    assert_idle(&server);
+}
+
+#[test]
+fn readers_that_stall_hold_up_no_others_and_are_dropped() {
+    let config = ServerConfig { write_timeout: Duration::from_millis(500), ..ServerConfig::default() };
+    let server = TestServer::new(config, vec![storyteller()]);
+    let body = json!({"prompt": "Once", "max_tokens": 60, "ignore_eos": true, "stream": true, "seed": 3});
+    let alone = text(&rest(send(&server, "/v1/completions", &body)));
+    // More bytes than the buffers of the system hold: each token comes with its alternatives.
+    let stalled: Vec<TcpStream> = (0..10)
+        .map(|_| {
+            let large = json!({"prompt": "Once", "max_tokens": 240, "ignore_eos": true, "stream": true, "n": 12,
+                "logprobs": 20, "temperature": 2});
+            let mut stream = connect(server.address());
+            let one = request("POST", "/v1/completions", &HEADERS, &large.to_string()).replace("Connection: close\r\n", "");
+            stream.write_all(one.repeat(8).as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    for _ in 0..8 {
+        let began = Instant::now();
+        assert_eq!(text(&rest(send(&server, "/v1/completions", &body))), alone);
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    }
+    let began = Instant::now();
+    while sample(&server.get("/metrics").text, "peri_cancels_total", "").unwrap() < 10.0 {
+        assert!(began.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop(stalled);
+    assert_idle(&server);
+}
+
+/// Sends a body on a connection that stays open, and gives the status, or `None` if the connection ended.
+fn post(stream: &mut TcpStream, path: &str, body: &[u8]) -> Option<u16> {
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(&[head.as_bytes(), body].concat()).ok()?;
+    let mut reply = Vec::new();
+    let (mut chunk, mut end) = ([0; 4096], None);
+    loop {
+        match stream.read(&mut chunk).ok()? {
+            0 => return None,
+            bytes => reply.extend_from_slice(&chunk[..bytes]),
+        }
+        if end.is_none()
+            && let Some(head) = reply.windows(4).position(|window| window == b"\r\n\r\n")
+        {
+            let head_text = String::from_utf8_lossy(&reply[..head]).to_lowercase();
+            let length =
+                head_text.split("content-length: ").nth(1)?.lines().next()?.trim().parse::<usize>().ok()?;
+            end = Some(head + 4 + length);
+        }
+        if end.is_some_and(|end| reply.len() >= end) {
+            return std::str::from_utf8(reply.get(9..12)?).ok()?.parse().ok();
+        }
+    }
+}
+
+/// Changes some bytes of a body.
+fn mutate(random: &mut fastrand::Rng, body: &str) -> Vec<u8> {
+    let mut bytes = body.as_bytes().to_vec();
+    for _ in 0..random.usize(1..4) {
+        let (at, other) = (random.usize(..bytes.len()), random.usize(..bytes.len()));
+        match random.u8(..6) {
+            0 => bytes[at] = random.u8(..),
+            1 => bytes[at] ^= 1 << random.u8(..8),
+            2 => drop(bytes.drain(at.min(other)..at.max(other).min(at.min(other) + 8))),
+            3 => bytes.insert(at, b"{}[]\",:-e09\\"[random.usize(..12)]),
+            4 => bytes.truncate(at.max(1)),
+            _ => {
+                let piece = bytes[at.min(other)..at.max(other)].to_vec();
+                bytes.splice(at..at, piece);
+            }
+        }
+        if bytes.is_empty() {
+            break;
+        }
+    }
+    bytes
+}
+
+#[test]
+fn ten_thousand_mutations_of_bodies_are_refused_or_answered() {
+    let server = TestServer::storyteller();
+    let bodies = [
+        (
+            "/v1/completions",
+            r#"{"prompt": ["Once", [1, 2]], "max_tokens": 1, "logit_bias": {"5": -1.5}, "n": 2, "stop": ["a"]}"#,
+        ),
+        (
+            "/v1/chat/completions",
+            r#"{"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}], "max_tokens": 1, "response_format": {"type": "text"}}"#,
+        ),
+        (
+            "/v1/messages",
+            r#"{"model": "storyteller", "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}], "system": "S"}"#,
+        ),
+        (
+            "/v1/responses",
+            r#"{"input": [{"role": "user", "content": "Hi"}], "max_output_tokens": 1, "store": false}"#,
+        ),
+        (
+            "/api/generate",
+            r#"{"model": "storyteller", "prompt": "Hi", "stream": false, "options": {"num_predict": 1, "seed": 3}}"#,
+        ),
+        ("/v1/embeddings", r#"{"input": ["Hi", "there"], "encoding_format": "base64"}"#),
+        ("/tokenize", r#"{"prompt": "Once upon \u00e9\ud83d\ude00", "add_special_tokens": true}"#),
+    ];
+    let mut random = fastrand::Rng::with_seed(20);
+    let mut stream = connect(server.address());
+    let mut refused = 0;
+    for round in 0..10_000 {
+        let (path, body) = bodies[round % bodies.len()];
+        let body = mutate(&mut random, body);
+        match post(&mut stream, path, &body) {
+            Some(status) => {
+                let is_sound = status == 200 || (400..500).contains(&status);
+                assert!(is_sound, "{path}: {status}: {}", String::from_utf8_lossy(&body));
+                refused += usize::from(status != 200);
+            }
+            None => stream = connect(server.address()),
+        }
+    }
+    assert!(refused > 5_000, "{refused}");
+    drop(stream);
+    assert_idle(&server);
+    let text = server.get("/metrics").text;
+    assert_eq!(sample(&text, "peri_http_requests_total", "status=\"500\""), None, "{text}");
+}
