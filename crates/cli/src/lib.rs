@@ -52,7 +52,7 @@ enum Command {
     /// Continue prompts
     Generate(commands::generate::Arguments),
     /// Answer requests over HTTP
-    Serve(commands::serve::Arguments),
+    Serve(Box<commands::serve::Arguments>),
     /// Turn texts into vectors
     Encode(commands::encode::Arguments),
     /// Sort documents by how well they answer a query
@@ -123,7 +123,7 @@ fn dispatch(command_line: &[OsString]) -> u8 {
         Command::Models(arguments) => commands::models::run(&arguments),
         Command::Render(arguments) => commands::render::run(&arguments),
         // The program and the command come first.
-        Command::Serve(arguments) => commands::serve::run(arguments, &command_line[2..]),
+        Command::Serve(arguments) => commands::serve::run(*arguments, &command_line[2..]),
         Command::Encode(arguments) => commands::encode::run(&arguments),
         Command::Rerank(arguments) => commands::rerank::run(&arguments),
         Command::Classify(arguments) => commands::classify::run(&arguments),
