@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use utoipa::openapi::RefOr;
-use utoipa::openapi::schema::{AllOf, Object, Schema};
+use utoipa::openapi::schema::{AllOf, Object, OneOf, Schema};
 
 use crate::context::Context;
 use crate::error::ApiError;
@@ -238,7 +238,7 @@ fn check_spelling<T: ToSchema>(unknown: &BTreeSet<String>) -> Result<(), ApiErro
 fn properties(schema: &RefOr<Schema>, schemas: &[(String, RefOr<Schema>)], names: &mut Vec<String>) {
     match schema {
         RefOr::T(Schema::Object(Object { properties, .. })) => names.extend(properties.keys().cloned()),
-        RefOr::T(Schema::AllOf(AllOf { items, .. })) => {
+        RefOr::T(Schema::AllOf(AllOf { items, .. }) | Schema::OneOf(OneOf { items, .. })) => {
             items.iter().for_each(|item| self::properties(item, schemas, names));
         }
         RefOr::Ref(reference) => {

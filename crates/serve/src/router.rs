@@ -17,11 +17,13 @@ use crate::anthropic::{count_tokens, messages};
 use crate::context;
 use crate::error::ApiError;
 use crate::error_shape;
+use crate::kserve;
 use crate::ollama;
 use crate::openai::{chat, completions, embeddings, models, responses};
 use crate::operations::{admin, health, memory, metrics, requests, version};
 use crate::page;
 use crate::scoring::{classify, rerank, score};
+use crate::sagemaker;
 use crate::server::Shared;
 use crate::text::{apply_template, detokenize, tokenize};
 
@@ -74,6 +76,13 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .routes(routes!(requests::cancel))
         .routes(routes!(requests::show))
         .routes(routes!(memory::show))
+        .routes(routes!(kserve::health::live))
+        .routes(routes!(kserve::health::ready))
+        .routes(routes!(kserve::models::show))
+        .routes(routes!(kserve::models::ready))
+        .routes(routes!(kserve::infer::create))
+        .routes(routes!(sagemaker::ping))
+        .routes(routes!(sagemaker::invoke))
         .split_for_parts();
     let router = router
         .route("/openapi.json", get(async || Json(document)))

@@ -181,6 +181,7 @@ impl Access {
         match path {
             "/live" | "/" => Access::Open,
             "/ready" | "/health" | "/version" | "/openapi.json" => Access::AnyKey,
+            "/ping" | "/v2/health/live" | "/v2/health/ready" => Access::AnyKey,
             "/metrics" => Access::Scope(Scope::Metrics),
             _ if is_under("/ui") => Access::Open,
             _ if is_under("/admin") || is_under("/debug") => Access::Scope(Scope::Admin),

@@ -44,7 +44,7 @@ pub(crate) async fn live() -> Json<Health> {
     responses((status = 200, body = Health), (status = 503, body = Health))
 )]
 pub(crate) async fn ready(State(shared): State<Arc<Shared>>) -> Response {
-    health_of(&shared)
+    of(&shared).into_response()
 }
 
 /// The same as `/ready`.
@@ -55,10 +55,11 @@ pub(crate) async fn ready(State(shared): State<Arc<Shared>>) -> Response {
     responses((status = 200, body = Health), (status = 503, body = Health))
 )]
 pub(crate) async fn health(State(shared): State<Arc<Shared>>) -> Response {
-    health_of(&shared)
+    of(&shared).into_response()
 }
 
-fn health_of(shared: &Shared) -> Response {
+/// Whether a server takes requests.
+pub(crate) fn of(shared: &Shared) -> (StatusCode, Json<Health>) {
     let statuses = shared.models.statuses();
     let in_memory = statuses.iter().any(|status| status.loaded.is_some());
     let progress = |status: ModelStatus| {
@@ -70,5 +71,5 @@ fn health_of(shared: &Shared) -> Response {
         () if !in_memory && !loading.is_empty() => (StatusCode::SERVICE_UNAVAILABLE, "loading"),
         () => (StatusCode::OK, "ok"),
     };
-    (code, Json(Health { status, loading })).into_response()
+    (code, Json(Health { status, loading }))
 }

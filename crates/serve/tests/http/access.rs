@@ -127,7 +127,8 @@ fn cors_answers_configured_origins_only() {
 fn expected(path: &str, scope: &str) -> &'static [u16] {
     let admits: &[&str] = match path {
         "/live" | "/" => return &[200],
-        "/ready" | "/health" | "/version" | "/openapi.json" => &["infer", "metrics", "admin"],
+        "/ready" | "/health" | "/version" | "/openapi.json" | "/ping" => &["infer", "metrics", "admin"],
+        path if path.starts_with("/v2/health/") => &["infer", "metrics", "admin"],
         "/metrics" => &["metrics"],
         path if path.starts_with("/admin/") || path.starts_with("/debug/") => &["admin"],
         _ => &["infer"],

@@ -16,6 +16,7 @@ mod metrics;
 mod models;
 mod ollama;
 mod operations;
+mod platforms;
 mod protocol;
 mod raw;
 mod responses;

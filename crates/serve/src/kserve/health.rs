@@ -1,0 +1,42 @@
+//! `GET /v2/health/live` and `/v2/health/ready`: whether the process lives, and whether it takes requests.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::operations::health;
+use crate::server::Shared;
+
+/// Whether the process lives.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Live {
+    live: bool,
+}
+
+/// Whether the server takes requests.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Ready {
+    ready: bool,
+}
+
+/// Says that the process lives.
+#[utoipa::path(get, path = "/v2/health/live", tag = "KServe", responses((status = 200, body = Live)))]
+pub(crate) async fn live() -> Json<Live> {
+    Json(Live { live: true })
+}
+
+/// Says whether the server takes requests.
+#[utoipa::path(
+    get,
+    path = "/v2/health/ready",
+    tag = "KServe",
+    responses((status = 200, body = Ready), (status = 503, body = Ready))
+)]
+pub(crate) async fn ready(State(shared): State<Arc<Shared>>) -> (StatusCode, Json<Ready>) {
+    let (status, _) = health::of(&shared);
+    (status, Json(Ready { ready: status == StatusCode::OK }))
+}
