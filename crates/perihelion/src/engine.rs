@@ -187,6 +187,12 @@ impl SessionBuilder {
     }
 }
 
+impl From<InferenceSession> for ::engine::InferenceSession {
+    fn from(session: InferenceSession) -> ::engine::InferenceSession {
+        session.0
+    }
+}
+
 impl Deref for InferenceSession {
     type Target = ::engine::InferenceSession;
 

@@ -3,18 +3,18 @@
 use std::future::poll_fn;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::thread::{self, JoinHandle};
 
 use perihelion::driver::PLATFORM;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
-use serve::{Error, Keys, ModelConfig, ServerConfig, ServerHandle};
+use serve::{Address, Error, Keys, ModelConfig, ServerConfig, ServerHandle};
 
 use crate::error::file_error;
 use crate::owned::Owned;
-use crate::pipelines::{Config, Params, open_error, raise, session_for, wait, wait_for_thread};
+use crate::pipelines::{Config, Params, new_session, open_error, raise, wait, wait_for_thread};
 use crate::running::guarded;
 
 /// A server and its thread.
@@ -42,11 +42,17 @@ impl Server {
     ) -> PyResult<Server> {
         let (model, settings) = (ModelConfig::new(config.get()), server_config(&Params(settings))?);
         let start = move || {
-            let session = session_for(&model.config, num_threads, None).map_err(open_error)?;
-            serve::Server::start(settings, vec![model], &session, &PLATFORM).map_err(server_error)
+            let session = new_session(&model.config, num_threads).map_err(open_error)?;
+            serve::Server::start(settings, vec![model], Arc::new(session.into()), &PLATFORM)
+                .map_err(server_error)
         };
         let server = wait_for_thread(py, start)??;
-        let (handle, address) = (server.handle(), server.address());
+        let handle = server.handle();
+        let ports = server.addresses().iter().filter_map(|address| match address {
+            Address::Tcp(address) => Some(*address),
+            Address::Unix(_) => None,
+        });
+        let address = ports.last().expect("it listens on the port that it was given");
         let run = move || guarded(|| server.run());
         let thread = thread::Builder::new().name("perihelion-serve".to_string()).spawn(run)?;
         let running = Running { handle, thread: Mutex::new(Some(thread)) };
@@ -112,7 +118,7 @@ fn server_config(settings: &Params<'_, '_>) -> PyResult<ServerConfig> {
         None => keys,
     };
     Ok(ServerConfig {
-        address: SocketAddr::new(host, port),
+        addresses: vec![Address::Tcp(SocketAddr::new(host, port))],
         keys,
         insecure: settings.get("insecure", "True or False")?,
         allowed_hosts: settings.texts("allowed_hosts")?,

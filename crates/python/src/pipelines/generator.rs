@@ -232,18 +232,23 @@ fn open(
 }
 
 /// The session that is given, else one on the devices of the configuration.
-pub(crate) fn session_for(
+pub(super) fn session_for(
     config: &PipelineConfig,
     num_threads: usize,
     session: Option<Arc<InferenceSession>>,
 ) -> Result<Arc<InferenceSession>, Error> {
-    if let Some(session) = session {
-        return Ok(session);
+    match session {
+        Some(session) => Ok(session),
+        None => new_session(config, num_threads).map(Arc::new),
     }
+}
+
+/// A session on the devices of a configuration.
+pub(crate) fn new_session(config: &PipelineConfig, num_threads: usize) -> Result<InferenceSession, Error> {
     // The CPU comes from the builder, which knows the number of threads.
     let devices = config.devices()?.into_iter().filter(|device| !device.is_host());
     let builder = InferenceSession::builder().devices(devices).num_threads(num_threads);
-    Ok(Arc::new(builder.build()?))
+    Ok(builder.build()?)
 }
 
 fn json<T: serde::de::DeserializeOwned>(text: &str) -> PyResult<T> {

@@ -15,7 +15,7 @@ pub(crate) use answers::Answers;
 pub(crate) use config::{Config, config_fields, encoding_of_name, encodings};
 pub(crate) use embedder::Embedder;
 pub(crate) use error::{ConfigError, PromptTooLong, add_attributes, open_error, raise};
-pub(crate) use generator::{Generator, session_for};
+pub(crate) use generator::{Generator, new_session};
 pub(crate) use repo::Repo;
 pub(crate) use request::Params;
 pub(crate) use reranker::Reranker;
