@@ -81,11 +81,11 @@ pub(crate) fn text(error: &TextError) -> (u8, Option<&'static str>) {
                 "put the model's tokenizer.json or tokenizer.model beside its config.json; a GGUF file contains its own",
             ),
         ),
-        TextError::Encode(_) => (USAGE, None),
+        TextError::Encode(_) | TextError::Constraint(_) | TextError::Tools { .. } => (USAGE, None),
         TextError::ChatTemplate { .. } => {
             (MODEL, Some("the chat template is damaged, or made for another renderer"))
         }
-        TextError::ChatUnfit { .. } | TextError::ChatMessage { .. } | TextError::Tools { .. } => {
+        TextError::ChatUnfit { .. } | TextError::ChatMessage { .. } => {
             (USAGE, Some("give messages in the form the template expects, such as a text as `content`"))
         }
         TextError::ChatRefused { .. } => {

@@ -322,3 +322,45 @@ fn traces_of_profiled_models_are_whole() {
         }
     }
 }
+
+#[test]
+fn answers_have_the_form_that_a_flag_gives() {
+    let folder = Folder::new("forms");
+    let file = |name: &str, text: &str| folder.file(name, text);
+    let answer = |flags: &[&str]| {
+        let common =
+            ["generate", PROMPT, "--no-echo", "-q", "--seed", "1", "-n", "100", "--temperature", "2"];
+        peri(&[&common[..], flags].concat()).text().trim_end_matches('\n').to_string()
+    };
+    let schema = r#"{"type": "object", "required": ["age"], "additionalProperties": false,
+        "properties": {"age": {"type": "integer", "minimum": 10, "maximum": 99}}}"#;
+    let schema = answer(&["--json-schema", &file("schema.json", schema)]);
+    let age = serde_json::from_str::<serde_json::Value>(&schema).unwrap()["age"].as_u64().unwrap();
+    assert!((10..100).contains(&age), "{schema}");
+    let digits = answer(&["--regex", "-[0-9]{5}"]);
+    assert!(digits.len() == 6 && digits[1..].bytes().all(|byte| byte.is_ascii_digit()), "{digits}");
+    let gbnf = answer(&["--grammar", &file("grammar.gbnf", "root ::= \"a\" [bc]{3}")]);
+    assert!(gbnf.len() == 4 && gbnf.starts_with('a'), "{gbnf}");
+    let lark = answer(&["--grammar", &file("grammar.lark", "start: \"x\" | \"y\"")]);
+    assert!(["x", "y"].contains(&&lark[..]), "{lark}");
+    assert!([" a fox", " a raven"].contains(&&answer(&["--choice", " a fox", "--choice", " a raven"])[..]));
+}
+
+#[test]
+fn forms_that_cannot_be_are_refused() {
+    let folder = Folder::new("no-forms");
+    let refused = |flags: &[&str], code: i32, part: &str| {
+        let outcome = peri(&[&["generate", PROMPT, "-q"], flags].concat());
+        assert!(
+            outcome.code == Some(code) && outcome.stderr.contains(part),
+            "{:?} {}",
+            outcome.code,
+            outcome.stderr
+        );
+    };
+    let path = folder.file("schema.json", "{");
+    refused(&["--json-schema", &path], 2, "schema.json: not JSON: EOF");
+    refused(&["--json-schema", "no such file"], 1, "cannot read no such file");
+    refused(&["--regex", "(a"], 2, "regex: line 1, column 1: unclosed group");
+    refused(&["--regex", "a", "--choice", "b"], 2, "cannot be used with '--choice <TEXT>'");
+}

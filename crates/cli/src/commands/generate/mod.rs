@@ -121,10 +121,13 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let request = Request {
         max_new_tokens: model::max_new_tokens(&plan),
-        ..arguments.request.apply(arguments.sampling.request(&source, &plan))
+        ..arguments.request.apply(arguments.sampling.request(&source, &plan))?
     };
     let limit = LengthLimit::new(&source, &plan)?;
     let model = model::pack(model::compile(&session, plan)?, &session, &progress)?;
+    if let Some(constraint) = &request.constraint {
+        model.grammars().compile(constraint)?;
+    }
     let mut clock = Clock::new(begin.elapsed());
     let (generator, mut events, mut jobs) = start(model, &request, &prompts, samples)?;
     let mut printer = Printer::new(arguments.json, !arguments.no_echo, arguments.request.stops().to_vec());
