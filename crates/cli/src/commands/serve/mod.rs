@@ -1,5 +1,6 @@
 //! `peri serve`: answers requests over HTTP until it is stopped.
 
+mod answers;
 mod kv_events;
 mod limits;
 mod settings_file;
@@ -31,6 +32,7 @@ use crate::output;
 use crate::parse;
 use crate::progress::Progress;
 use crate::settings::{API_KEY_VARIABLE, ModelAndTexts, ModelFlags};
+use answers::AnswerFlags;
 use kv_events::KvEventsFlags;
 use limits::Limits;
 
@@ -128,6 +130,8 @@ pub(crate) struct Arguments {
         value_parser = parse::Named { names: log_formats, parse: log_format }
     )]
     log_format: LogFormat,
+    #[command(flatten)]
+    answers: AnswerFlags,
     #[command(flatten)]
     kv_events: KvEventsFlags,
     #[command(flatten)]
@@ -262,7 +266,7 @@ impl Arguments {
             },
             ..ServerConfig::default()
         };
-        Ok(self.limits.apply(config))
+        Ok(self.limits.apply(self.answers.apply(config)))
     }
 
     /// Asks a server whether it lives.
