@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::Constraint;
 use crate::config::{KVCacheStrategy, PipelineConfig};
 use crate::sampling_options::SamplingOptions;
 use crate::tokenizer::{AddSpecial, ParseSpecial, SkipSpecial};
+use crate::{Constraint, ReasoningFormat, ReasoningPhase};
 
 /// The model that every clone has: byte-level BPE, 4096 tokens, a context of 512.
 fn storyteller() -> Arc<TextModel> {
@@ -741,4 +741,40 @@ fn an_answer_that_has_ended_does_not_go_on() {
     let expected = format!("generated is {generated}: give at most {}: the answer ends", generated - 1);
     assert!(error.contains(&expected), "{error}");
     assert!(generator.is_idle());
+}
+
+#[test]
+fn reasoning_ends_once_its_budget_is_spent() {
+    let model = storyteller();
+    let format = ReasoningFormat::named("think").unwrap();
+    let cut = format.cut_tokens(model.tokenizer()).unwrap();
+    let base = request(&model, "Once upon a time", 40);
+    let free = run(&model, base.clone());
+    let within = |tokens: usize, phase: ReasoningPhase, base: &Request| {
+        let budget = ReasoningBudget::new(tokens, format, phase, model.tokenizer()).unwrap();
+        run(&model, Request { reasoning: Some(budget), ..base.clone() })
+    };
+    let limited = within(10, ReasoningPhase::Inside, &base);
+    assert_eq!(limited.tokens[..10], free.tokens[..10]);
+    assert_eq!((&limited.tokens[10..10 + cut.len()], limited.tokens.len()), (&cut[..], 40));
+    assert!(limited.text.contains("\n</think>\n\n"), "{}", limited.text);
+    // The answer behind it is as long as it wants to be.
+    assert_eq!(limited.text.matches("</think>").count(), 1);
+    assert!(within(0, ReasoningPhase::Inside, &base).tokens.starts_with(&cut));
+    // Without reasoning there is nothing to end.
+    for (tokens, phase) in
+        [(40, ReasoningPhase::Inside), (0, ReasoningPhase::Before), (0, ReasoningPhase::After)]
+    {
+        assert_eq!(within(tokens, phase, &base), free, "{phase:?}");
+    }
+    // Log-probabilities are those of the model, and each forced token has a step.
+    let scored = within(10, ReasoningPhase::Inside, &Request { logprobs: Some(0), ..base.clone() });
+    assert_eq!((&scored.tokens, scored.logprobs.len()), (&limited.tokens, 40));
+    // A constraint that the cut does not fit goes on by itself.
+    let digits = Request { constraint: Some(Constraint::Regex("[0-9]{20}".into())), ..base };
+    assert_eq!(within(3, ReasoningPhase::Inside, &digits), run(&model, digits.clone()));
+    // A mark that the model writes itself ends it too.
+    let marked = Constraint::Regex("<think>[a-z]{2}</think>[a-z ]{30}".into());
+    let marked = Request { constraint: Some(marked), ..digits };
+    assert_eq!(within(30, ReasoningPhase::Before, &marked), run(&model, marked.clone()));
 }
