@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use pipelines::AnswerFormat;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
@@ -91,7 +92,7 @@ pub(crate) struct Shown {
     details: Details,
     #[schema(value_type = Object)]
     model_info: Map<String, Value>,
-    /// `completion` or `embedding`.
+    /// `completion`, with `tools` and `thinking` if its template has them, or `embedding`.
     capabilities: Vec<&'static str>,
     modified_at: String,
 }
@@ -171,10 +172,14 @@ pub(crate) async fn show(
     let text = shared.models.text(Some(model.id())).await?;
     let source = text.chat_template().ok().and_then(|template| template.gguf_keys().next());
     let template = source.map(|(_, source)| source.to_string()).unwrap_or_default();
-    let capability = match model.facts.kind {
-        ModelKind::Text => "completion",
-        ModelKind::Embedding => "embedding",
-        ModelKind::Classifier => "rerank",
+    let capabilities = match model.facts.kind {
+        ModelKind::Text => {
+            let format = AnswerFormat::of(text.chat_template().ok(), Some(text.tokenizer()));
+            let (tools, thinking) = (format.tools.map(|_| "tools"), format.reasoning.map(|_| "thinking"));
+            ["completion"].into_iter().chain(tools).chain(thinking).collect()
+        }
+        ModelKind::Embedding => vec!["embedding"],
+        ModelKind::Classifier => vec!["rerank"],
     };
     let (architecture, mut model_info) = (&model.facts.architecture, Map::new());
     model_info.insert("general.architecture".to_string(), json!(architecture));
@@ -186,7 +191,7 @@ pub(crate) async fn show(
         template,
         details: Details::of(&model),
         model_info,
-        capabilities: vec![capability],
+        capabilities,
         modified_at: stamp::rfc3339_of(model.created),
     }))
 }

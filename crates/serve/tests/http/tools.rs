@@ -398,6 +398,8 @@ fn reasoning_is_given_apart_and_within_its_budget() {
     assert_eq!(responses["output"][0]["content"][0], json!({"type": "reasoning_text", "text": reasoning}));
     let ollama = json!({"messages": messages, "think": true, "stream": false, "options": {"num_predict": 30, "seed": 5}});
     assert_eq!(server.post(OLLAMA, &ollama).ok()["message"]["thinking"], reasoning);
+    let shown = server.post("/api/show", &json!({"model": "caller"})).ok();
+    assert_eq!(shown["capabilities"], json!(["completion", "tools", "thinking"]));
 }
 
 #[test]
