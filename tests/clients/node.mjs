@@ -8,7 +8,7 @@ import { pathToFileURL } from "node:url";
 const require = createRequire(`${process.env.CLIENTS}/package.json`);
 const load = async (name) => import(pathToFileURL(require.resolve(name)));
 const { default: OpenAI } = await load("openai");
-const { generateText, streamText } = await load("ai");
+const { generateText, jsonSchema, streamText, tool } = await load("ai");
 const { createOpenAICompatible } = await load("@ai-sdk/openai-compatible");
 
 const baseURL = `${process.argv[2]}/v1`;
@@ -19,6 +19,22 @@ const options = { model: "storyteller", messages, max_tokens: 16, seed: 1 };
 const chat = (more = {}) => client.chat.completions.create({ ...options, ...more });
 const content = async (more) => (await chat(more)).choices[0].message.content;
 const ai = { model: provider("storyteller"), prompt: "Once upon a time", maxOutputTokens: 16, seed: 1, maxRetries: 0 };
+
+// The built-in model knows no tools: it calls one because it must.
+const schema = {
+  type: "object",
+  properties: { city: { enum: ["Rome", "Köln"] } },
+  required: ["city"],
+  additionalProperties: false,
+};
+const tools = [{ type: "function", function: { name: "weather", parameters: schema, strict: true } }];
+const must = { tools, tool_choice: "required", parallel_tool_calls: false, max_tokens: 200 };
+const aiMust = {
+  ...ai,
+  maxOutputTokens: 200,
+  tools: { weather: tool({ description: "The weather.", inputSchema: jsonSchema(schema) }) },
+  toolChoice: "required",
+};
 
 const flows = {
   async "openai: models"() {
@@ -67,6 +83,21 @@ const flows = {
   async "openai: stop strings"() {
     const answer = await chat({ stop: " a", max_tokens: 100 });
     assert.equal(answer.choices[0].finish_reason, "stop");
+  },
+  async "openai: tools"() {
+    const [call] = (await chat(must)).choices[0].message.tool_calls;
+    assert(["Rome", "Köln"].includes(JSON.parse(call.function.arguments).city));
+    const stream = client.chat.completions.stream({ ...options, ...must });
+    const { name, arguments: streamed } = await stream.finalFunctionToolCall();
+    assert.deepEqual([name, streamed], [call.function.name, call.function.arguments]);
+  },
+  async "ai: tools"() {
+    const { toolCalls, finishReason } = await generateText(aiMust);
+    assert.equal(finishReason, "tool-calls");
+    assert(["Rome", "Köln"].includes(toolCalls[0].input.city));
+    const stream = streamText(aiMust);
+    for await (const _ of stream.fullStream);
+    assert.deepEqual((await stream.toolCalls)[0].input, toolCalls[0].input);
   },
   async "ai: generateText"() {
     const { text, usage, finishReason } = await generateText(ai);

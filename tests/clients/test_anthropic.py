@@ -21,6 +21,19 @@ def message(client, seed=1, temperature=None, **options):
     return client.messages.create(**options, extra_body=extra)
 
 
+TOOL = {
+    "name": "weather",
+    "input_schema": {
+        "type": "object",
+        "properties": {"city": {"enum": ["Rome", "Köln"]}},
+        "required": ["city"],
+        "additionalProperties": False,
+    },
+}
+# The built-in model knows no tools: it calls one because it must.
+MUST = {"tools": [TOOL], "tool_choice": {"type": "any", "disable_parallel_tool_use": True}, "max_tokens": 200}
+
+
 def text(answer):
     return "".join(block.text for block in answer.content)
 
@@ -105,3 +118,22 @@ def test_langchain_invokes_and_streams(server):
     whole = model.invoke("Once upon a time")
     assert whole.usage_metadata["output_tokens"] == 12
     assert "".join(chunk.text for chunk in model.stream("Once upon a time")) == whole.content
+
+
+def test_a_required_tool_is_called(client):
+    answer = message(client, **MUST)
+    (block,) = answer.content
+    assert answer.stop_reason == "tool_use" and block.type == "tool_use"
+    assert block.input["city"] in ("Rome", "Köln")
+    result = {"type": "tool_result", "tool_use_id": block.id, "content": "rain"}
+    turns = [*PROMPT, {"role": "assistant", "content": answer.content}, {"role": "user", "content": [result]}]
+    assert text(message(client, messages=turns))
+
+
+def test_streamed_calls_are_those_of_the_answer(client):
+    whole = message(client, **MUST).content[0]
+    with client.messages.stream(model="storyteller", messages=PROMPT, extra_body={"seed": 1}, **MUST) as stream:
+        partial = "".join(event.partial_json for event in stream if event.type == "input_json")
+        (block,) = stream.get_final_message().content
+    assert (block.name, block.input) == (whole.name, whole.input)
+    assert partial

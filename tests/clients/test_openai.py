@@ -2,10 +2,21 @@
 
 import asyncio
 
+import json
+
 import openai
 import pytest
 
 PROMPT = [{"role": "user", "content": "Once upon a time"}]
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Rome", "Köln"]}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": SCHEMA, "strict": True}}]
+# The built-in model knows no tools: it calls one because it must.
+MUST = {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 200}
 
 
 @pytest.fixture
@@ -14,7 +25,8 @@ def client(base_url):
 
 
 def chat(client, **options):
-    return client.chat.completions.create(model="storyteller", messages=PROMPT, **{"max_tokens": 20, "seed": 1} | options)
+    defaults = {"messages": PROMPT, "max_tokens": 20, "seed": 1}
+    return client.chat.completions.create(model="storyteller", **defaults | options)
 
 
 def test_models_are_listed_and_shown(client):
@@ -113,3 +125,53 @@ def test_a_stream_can_be_left(client):
     next(iter(stream))
     stream.close()
     assert chat(client, max_tokens=1).usage.completion_tokens == 1
+
+
+def test_a_required_tool_is_called(client):
+    choice = chat(client, **MUST).choices[0]
+    assert choice.finish_reason == "tool_calls" and choice.message.content is None
+    (call,) = choice.message.tool_calls
+    assert call.id.startswith("call_") and call.function.name == "weather"
+    assert json.loads(call.function.arguments)["city"] in ("Rome", "Köln")
+    result = {"role": "tool", "tool_call_id": call.id, "content": "rain"}
+    assert chat(client, messages=[*PROMPT, choice.message, result]).choices[0].message.content
+
+
+def test_streamed_calls_are_those_of_the_answer(client):
+    whole = chat(client, **MUST).choices[0].message.tool_calls[0].function
+    name, arguments, ids = "", "", []
+    for chunk in chat(client, stream=True, **MUST):
+        for call in chunk.choices[0].delta.tool_calls or []:
+            assert call.index == 0
+            ids += [call.id] if call.id else []
+            name += call.function.name or ""
+            arguments += call.function.arguments
+    assert (name, arguments, len(ids)) == (whole.name, whole.arguments, 1)
+
+
+def test_the_stream_helper_parses_calls(client):
+    with client.chat.completions.stream(model="storyteller", messages=PROMPT, seed=1, **MUST) as stream:
+        kinds = {event.type for event in stream}
+        final = stream.get_final_completion()
+    assert "tool_calls.function.arguments.done" in kinds
+    assert final.choices[0].message.tool_calls[0].function.parsed_arguments["city"] in ("Rome", "Köln")
+
+
+def test_responses_call_and_go_on(client):
+    tools = [{"type": "function", "name": "weather", "parameters": SCHEMA, "strict": True}]
+    options = {"model": "storyteller", "tools": tools, "tool_choice": "required", "max_output_tokens": 200}
+    response = client.responses.create(input="Weather?", parallel_tool_calls=False, **options)
+    (call,) = response.output
+    assert call.type == "function_call" and json.loads(call.arguments)["city"] in ("Rome", "Köln")
+    result = [{"type": "function_call_output", "call_id": call.call_id, "output": "rain"}]
+    options |= {"tool_choice": "none", "max_output_tokens": 10}
+    assert client.responses.create(input=result, previous_response_id=response.id, **options).output_text
+
+
+def test_streamed_responses_have_the_items_of_the_end(client):
+    tools = [{"type": "function", "name": "weather", "parameters": SCHEMA, "strict": True}]
+    options = {"model": "storyteller", "input": "Weather?", "tools": tools, "tool_choice": "required"}
+    with client.responses.stream(max_output_tokens=200, parallel_tool_calls=False, **options) as stream:
+        arguments = "".join(event.delta for event in stream if event.type == "response.function_call_arguments.delta")
+        final = stream.get_final_response()
+    assert arguments == final.output[0].arguments
