@@ -48,11 +48,11 @@ impl Server {
         };
         let server = wait_for_thread(py, start)??;
         let handle = server.handle();
-        let ports = server.addresses().iter().filter_map(|address| match address {
+        let mut ports = server.addresses().iter().filter_map(|address| match address {
             Address::Tcp(address) => Some(*address),
             Address::Unix(_) => None,
         });
-        let address = ports.last().expect("it listens on the port that it was given");
+        let address = ports.next().expect("it listens on the port that it was given");
         let run = move || guarded(|| server.run());
         let thread = thread::Builder::new().name("perihelion-serve".to_string()).spawn(run)?;
         let running = Running { handle, thread: Mutex::new(Some(thread)) };

@@ -22,8 +22,8 @@ use crate::ollama;
 use crate::openai::{chat, completions, embeddings, models, responses};
 use crate::operations::{admin, health, memory, metrics, requests, version};
 use crate::page;
-use crate::scoring::{classify, rerank, score};
 use crate::sagemaker;
+use crate::scoring::{classify, rerank, score};
 use crate::server::Shared;
 use crate::text::{apply_template, detokenize, tokenize};
 

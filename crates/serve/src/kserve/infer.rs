@@ -12,7 +12,7 @@ use super::{BYTES, INPUT, OUTPUT};
 use crate::body::{Body, Fields, RequestBody};
 use crate::context::Context;
 use crate::error::ApiError;
-use crate::generation::{self, Generation};
+use crate::generation::{self, AnswerReader, Generation};
 use crate::sampling::Sampling;
 use crate::server::Shared;
 
@@ -119,8 +119,8 @@ pub(crate) async fn create(
         let request = TextRequest { prompt: text.into(), parameters: parameters.clone() };
         requests.push(generation::off_the_runtime(bytes, move || generator.prepare(request)).await?);
     }
-    let mut generation = Generation::start(model, requests, 1, context).await?;
-    let data: Vec<String> = generation.answers().await?.into_iter().map(|answer| answer.text).collect();
+    let mut generation = Generation::start(model, requests, 1, &AnswerReader::default(), context).await?;
+    let data: Vec<String> = generation.answers().await?.iter().map(|answer| answer.content.text()).collect();
     let output = OutputTensor { name: OUTPUT, datatype: BYTES, shape: [data.len()], data };
     Ok(Json(InferResponse { model_name: model.id.clone(), id, outputs: [output] }))
 }
