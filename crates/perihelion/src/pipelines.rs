@@ -84,7 +84,8 @@
 //! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/encoders/roberta_classifier");
 //! # let config = PipelineConfig::new(path);
 //! let plan = config.plan(machine())?;
-//! let classifier = Classifier::from_plan(&InferenceSession::new(plan.config().devices()?)?, plan)?;
+//! let session = InferenceSession::new(plan.config().devices()?)?;
+//! let classifier = Classifier::from_plan(&session, plan)?;
 //! let documents = ["dogs run", "the cat sat on a mat"];
 //! let ranking = classifier.rerank(RerankRequest::new("is a cat here", documents).top(1))?;
 //! assert_eq!(documents[ranking.documents[0].index], "the cat sat on a mat");
