@@ -114,5 +114,5 @@ fn wrong_settings_are_refused_with_the_place() {
     check("[[model]]\npath = 'storyteller'\nmax_length = 'x'", "3:1: max_length is \"x\"");
     check("[[model]]\nid = 'x'", "2:1: the model has no `path`");
     check("[[model]]\npath = 'storyteller'\nkeep_alive = 'soon'", "3:1: keep_alive: `soon`: give seconds");
-    check("[[model]]\npath = 'storyteller'\nkind = 'chat'", "3:1: kind: give \"text\" or \"embedding\"");
+    check("[[model]]\npath = 'storyteller'\nkind = 'chat'", "3:1: kind: give \"text\", \"embedding\" or");
 }

@@ -131,6 +131,7 @@ fn kind(value: &Value) -> Result<ModelKind, String> {
     match value.as_str() {
         Some("text") => Ok(ModelKind::Text),
         Some("embedding") => Ok(ModelKind::Embedding),
-        _ => Err("give \"text\" or \"embedding\"".to_string()),
+        Some("classifier") => Ok(ModelKind::Classifier),
+        _ => Err("give \"text\", \"embedding\" or \"classifier\"".to_string()),
     }
 }
