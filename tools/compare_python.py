@@ -5,8 +5,8 @@
 
 Run it with a Python that has the package installed, and a `peri` built from the same source. ONNX Runtime (`onnxruntime`
 and `onnx`) and llama.cpp (`llama-cpp-python`) are measured if they are installed; llama.cpp runs the same file on as many
-threads. Each round runs everything once, since the machine may be shared; the table has medians. What the rounds gave at
-least and at most goes to standard error.
+threads. Each round runs everything once, since the machine may be shared; the table has medians. The least and the most
+of each figure go to standard error.
 """
 import argparse
 import asyncio
@@ -58,7 +58,7 @@ class Row:
 
 
 def installed(*names):
-    """The modules, or none if one is not installed, which is said."""
+    """The modules, or `None` and a message if one is not installed."""
     try:
         return [__import__(name) for name in names]
     except ImportError as error:
@@ -131,7 +131,7 @@ def imports():
 def generation(model, peri, tokens):
     """Tokens per second for all prompts at once, and for one alone."""
     params = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True)
-    # As in `peri generate`, and as llama.cpp once it is reset, nothing is left of the calls before.
+    # `peri generate`, and llama.cpp after a reset, cache no prompts either.
     llm = LLM(model, enable_prefix_caching=False)
 
     def rate(run, prompts=PROMPTS):

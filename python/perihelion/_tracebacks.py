@@ -1,4 +1,4 @@
-"""What a program sees of this package: at most two frames in tracebacks, and its own line in warnings."""
+"""Tracebacks with at most two frames of this package, and warnings at the line of the program."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_answers_are_of_the_choice(llm: LLM) -> None:
         ({"regex": "a", "choice": ["a"]}, ValueError, "regex and choice are both given: an answer has one form"),
     ],
 )
-def test_forms_that_cannot_be_raise_before_a_token(
+def test_invalid_forms_raise_before_a_token(
     form: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with LLM() as llm:

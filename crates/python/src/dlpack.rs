@@ -55,7 +55,7 @@ pub(crate) fn import(array: &Bound<'_, PyAny>, share: bool) -> PyResult<DlpackTe
     unsafe { DlpackTensor::from_raw(raw) }.map_err(driver_error)
 }
 
-/// What a capsule holds, and the duty to free it.
+/// Takes the contents of a capsule, and the duty to free them.
 fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<RawDlpack> {
     let is_versioned = capsule.is_valid_checked(Some(VERSIONED));
     let (name, used) = if is_versioned { (VERSIONED, USED_VERSIONED) } else { (LEGACY, USED_LEGACY) };

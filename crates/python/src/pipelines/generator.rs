@@ -198,7 +198,7 @@ impl Generator {
     }
 }
 
-/// Checks a request. To compile its constraint takes time: that runs without the GIL.
+/// Checks a request. Compiling its constraint takes time, so it runs without the GIL.
 fn prepare(py: Python<'_>, generator: &TextGenerator, request: Request) -> PyResult<Result<Request, Error>> {
     if request.constraint.is_none() {
         return Ok(generator.prepare(request));
