@@ -83,6 +83,6 @@ mod tests {
         let UniqueKeys(value) = serde_json::from_str(text).unwrap();
         assert_eq!(value, serde_json::from_str::<Value>(text).unwrap());
         let error = serde_json::from_str::<UniqueKeys>(r#"{"a": [{"b": 1, "b": 1}]}"#).err().unwrap();
-        assert_eq!(error.to_string(), "the key \"b\" is given twice at line 1 column 18");
+        assert_eq!(error.to_string(), "the key \"b\" is given twice at line 1 column 19");
     }
 }
