@@ -151,14 +151,14 @@ async function read(reader) {
   return chunk.value;
 }
 
-/** @typedef {{ id: string, kind: "text" | "embedding", maxLength: number, state: string, facts: any }} Model */
+/** @typedef {{ id: string, kind: "text" | "embedding" | "classifier", maxLength: number, state: string, facts: any }} Model */
 
 /** @returns {Promise<Model[]>} */
 export async function models() {
   const { data } = await json("/v1/models");
   return data.map((/** @type {any} */ model) => ({
     id: String(model.id),
-    kind: model.meta?.kind === "embedding" ? "embedding" : "text",
+    kind: model.meta?.kind ?? "text",
     maxLength: model.max_model_len ?? 0,
     state: String(model.meta?.state ?? "ready"),
     facts: model,
