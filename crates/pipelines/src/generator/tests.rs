@@ -748,7 +748,7 @@ fn reasoning_ends_once_its_budget_is_spent() {
     let model = storyteller();
     let format = ReasoningFormat::named("think").unwrap();
     let cut = format.cut_tokens(model.tokenizer()).unwrap();
-    let base = request(&model, "Once upon a time", 40);
+    let base = Request { ignore_eos: true, ..request(&model, "Once upon a time", 40) };
     let free = run(&model, base.clone());
     let within = |tokens: usize, phase: ReasoningPhase, base: &Request| {
         let budget = ReasoningBudget::new(tokens, format, phase, model.tokenizer()).unwrap();

@@ -483,7 +483,10 @@ fn accepted<'a>(mut matcher: Matcher, tokenizer: &Tokenizer, text: &'a str) -> (
 #[test]
 fn grammars_of_all_formats_compile_and_take_calls() {
     let real = testdata::shared("storyteller/hf").map(|path| Arc::new(Tokenizer::open(path).unwrap()));
-    let tools = tools();
+    // Types that every format can enforce.
+    let properties = json!({"city": {"type": "string"}, "days": {"type": "integer"}});
+    let function = json!({"name": "add", "parameters": {"type": "object", "properties": properties}});
+    let tools = Tool::list(&[json!({"type": "function", "function": function})]).unwrap();
     let arguments = json!({"city": "a b", "days": 2}).as_object().unwrap().clone();
     for format in FORMATS {
         for reasoning in [None, ReasoningFormat::named(format.name), ReasoningFormat::named("think")] {
