@@ -198,7 +198,7 @@ fn serve(arguments: Arguments) -> anyhow::Result<()> {
     interrupt::on_hangup(move || {
         let read = |result: anyhow::Result<()>, files: &str| match result {
             Ok(()) => writeln!(std::io::stderr(), "read {files} again"),
-            Err(error) => writeln!(std::io::stderr(), "peri: {error:#}; {files} stay as they were"),
+            Err(error) => writeln!(std::io::stderr(), "peri: {error:#}; kept {files}"),
         };
         // A closed standard error changes nothing.
         let _ = read(reloaded.reload().map_err(Into::into), "keys and certificates");
