@@ -149,7 +149,7 @@ fn keys_come_from_the_environment_and_from_a_file_that_sighup_reads_again() {
     let mut error = String::new();
     served.stderr.read_line(&mut error).unwrap();
     // The requests before are logged too.
-    while !error.ends_with("keys and certificates stay as they were\n") {
+    while !error.ends_with("; kept keys and certificates\n") {
         assert!(!error.is_empty() && !error.contains("secret"), "{error}");
         error.clear();
         served.stderr.read_line(&mut error).unwrap();

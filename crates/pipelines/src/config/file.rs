@@ -104,7 +104,9 @@ pub(super) fn parse(path: &Path, text: &str, tables: &[&str]) -> Result<File, Er
     })?;
     let mut file = File { settings: Vec::new(), tables: Vec::new(), wrong: Vec::new() };
     for entry in entries {
-        if tables.contains(&&entry.key[..]) {
+        // A setting may have the name of a table, such as `model`.
+        let is_setting = entry.tables.is_empty() && Field::find(&entry.key).is_ok();
+        if tables.contains(&&entry.key[..]) && !is_setting {
             file.add_tables(path, text, entry);
             continue;
         }

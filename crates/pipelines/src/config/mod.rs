@@ -151,7 +151,7 @@ fields! {
     max_length: Auto = Auto::Usual(512), aliases [];
     /// The most tokens of an answer; -1 allows all up to max_length.
     max_new_tokens: i64 = -1, aliases [];
-    /// The most sequences in the cache at once; auto is 1 on a CPU, and what the memory allows elsewhere.
+    /// The most sequences in the cache at once; auto is 1 on a CPU (64 if paged), and what the memory allows elsewhere.
     max_cache_batch_size: Auto = Auto::At(1), aliases ["max_batch_size"];
     /// The most prompts in one step; max_cache_batch_size limits them too.
     max_ce_batch_size: usize = 32, aliases [];

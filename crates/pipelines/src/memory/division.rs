@@ -74,6 +74,10 @@ pub struct Fitting {
 const MAX_INFERRED_BATCH: u64 = 4096;
 /// Sequences at once where pages make the number uncritical.
 const PAGED_BATCH: usize = 512;
+/// The same on a host, where memory is needed for other things too.
+const HOST_PAGED_BATCH: usize = 64;
+/// Tokens that these share, unless a sequence may be longer.
+const HOST_PAGED_TOKENS: usize = 32_768;
 
 impl MemoryRequest {
     /// Divides the memory.
@@ -96,7 +100,7 @@ impl MemoryRequest {
         if max_length > fits || max_length == 0 {
             return Err(self.refuse(workspace, free, wanted, certain));
         }
-        let full = self.bytes(max_length, max_batch);
+        let full = self.wanted_bytes(max_length, max_batch);
         let cache = if paged { full.min(workspace - workspace % self.page_bytes()) } else { full };
         let mut plan = self.divided(max_length, max_batch, cache);
         if max_length < wanted {
@@ -159,8 +163,9 @@ impl MemoryRequest {
 
     fn infer_batch(&self, workspace: u64) -> usize {
         match self.strategy {
-            _ if self.on_host => 1,
+            KVCacheStrategy::Paged if self.on_host => HOST_PAGED_BATCH,
             KVCacheStrategy::Paged => PAGED_BATCH,
+            _ if self.on_host => 1,
             _ => {
                 let length = self.max_length.given().unwrap_or(self.model_length);
                 (workspace / self.bytes(length, 1).max(1)).clamp(1, MAX_INFERRED_BATCH) as usize
@@ -206,6 +211,14 @@ impl MemoryRequest {
         }
         let pages = tokens - tokens % self.page_size;
         (self.pad_to_multiple_of > pages).then_some(("pad_to_multiple_of", self.pad_to_multiple_of, pages))
+    }
+
+    /// Bytes of cache if all that is wanted fits.
+    fn wanted_bytes(&self, length: usize, batch: usize) -> u64 {
+        let all = self.bytes(length, batch);
+        let is_shared =
+            self.on_host && self.strategy == KVCacheStrategy::Paged && self.max_batch == Auto::Auto;
+        if is_shared { all.min(self.bytes(length.max(HOST_PAGED_TOKENS), 1)) } else { all }
     }
 
     /// Bytes of so many sequences of a length, in whole pages.
@@ -311,10 +324,15 @@ mod tests {
         );
         let small = MemoryRequest { model_length: 100, max_length: Auto::Auto, ..REQUEST };
         assert_eq!(fits(small), (100, 1, 11_200), "no longer than the model");
-        // A host runs one; elsewhere it is as many as fit, or a fixed number where pages are shared out.
+        // A host runs one, or many that share pages; elsewhere it is as many as fit, or a fixed number that share pages.
         let open = MemoryRequest { max_batch: Auto::Auto, ..REQUEST };
         assert_eq!(fits(open), (160, 1, 16_000));
         assert_eq!(fits(MemoryRequest { on_host: false, ..open }), (160, 5, 80_000));
+        let shared = MemoryRequest { strategy: KVCacheStrategy::Paged, free: Some(100_000_000), ..open };
+        assert_eq!(fits(shared), (160, 64, 64 * 16_000));
+        assert_eq!(fits(MemoryRequest { max_length: Auto::At(4096), ..shared }), (4096, 64, 3_276_800));
+        let long = MemoryRequest { max_length: Auto::At(65_536), model_length: 1 << 20, ..shared };
+        assert_eq!(fits(long), (65_536, 64, 6_553_600), "room for one of them");
         let paged = MemoryRequest { on_host: false, strategy: KVCacheStrategy::Paged, ..open };
         assert_eq!(fits(paged), (160, 512, 80_000));
         assert_eq!(fits(MemoryRequest { max_length: Auto::Auto, ..paged }), (800, 512, 80_000));

@@ -82,6 +82,8 @@ fn every_name_has_samples_with_the_labels_of_the_model() {
         .post("/v1/completions", &json!({"prompt": "Once upon", "max_tokens": 4, "n": 2, "ignore_eos": true}))
         .ok();
     server.post("/v1/completions", &json!({"prompt": "Once upon", "max_tokens": 4, "ignore_eos": true})).ok();
+    // The counters of a step follow its events.
+    assert_idle(&server);
     let text = scrape(&server);
     let labels = "model_name=\"storyteller\",engine=\"0\"";
     for name in NAMES {

@@ -62,7 +62,7 @@ fn invocations_are_answered_by_the_shape_of_their_body() {
     let expected = server.post("/v1/chat/completions", &chat).ok()["choices"].clone();
     assert_eq!(server.post("/invocations", &chat).ok()["choices"], expected);
     let (_, _, _, message) = server.post("/invocations", &json!({"input": "a text"})).error();
-    assert!(message.starts_with("the model makes text, not embeddings"), "{message}");
+    assert!(message.starts_with("the model only makes text"), "{message}");
     let (_, _, param, _) = server.post("/invocations", &json!({"prompt": "x", "temprature": 1})).error();
     assert_eq!(param, json!("temprature"));
 }
