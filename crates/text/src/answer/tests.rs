@@ -467,7 +467,7 @@ fn accepted<'a>(mut matcher: Matcher, tokenizer: &Tokenizer, text: &'a str) -> (
         false => tokenizer.bytes_inside(id).unwrap(),
     };
     let mut rest = text.as_bytes();
-    while !rest.is_empty() {
+    while !rest.is_empty() && !matcher.is_complete() {
         let mask = matcher.mask().unwrap();
         let fits = |id: &u32| mask.allows(*id) && !written(*id).is_empty() && rest.starts_with(&written(*id));
         let ids = 0..tokenizer.vocab_size() as u32;
@@ -511,12 +511,10 @@ fn grammars_of_all_formats_compile_and_take_calls() {
                 let written = written.replace("{id:10}", "abcdefghij");
                 let written = written.strip_prefix(lead).unwrap_or(&written);
                 let grammar = compile(&ToolChoice::Required, ReasoningPhase::Before, None);
-                assert_eq!(
-                    accepted(grammar.matcher(), &tokenizer, written),
-                    (written, true),
-                    "{}",
-                    format.name
-                );
+                let (taken, may_end) = accepted(grammar.matcher(), &tokenizer, written);
+                // The mark behind Harmony's calls ends the answer, as no part of it.
+                let rest = written[taken.len()..].trim_start_matches("<|call|>");
+                assert!(may_end && rest.is_empty(), "{}: {rest:?} of {written:?}", format.name);
             }
         }
     }
