@@ -213,7 +213,7 @@ def main():
     for _ in range(arguments.rounds):
         for row in rows:
             row.run()
-    print("| what | here | beside it |\n|---|---:|---:|")
+    print("| measure | here | rival |\n|---|---:|---:|")
     for row in rows:
         print(row)
     for row in rows:

@@ -24,7 +24,7 @@ def reranker() -> Iterator[Reranker]:
 
 @pytest.fixture(scope="module")
 def golden() -> Any:
-    """What sentence-transformers makes of pairs."""
+    """The scores of sentence-transformers."""
     return json.loads((ENCODERS / "roberta_classifier" / "texts.json").read_text())
 
 

@@ -111,7 +111,7 @@ impl ClassificationModel {
             inputs.push(Buffer::from_slice([types.len()], &types));
         }
         let outputs = self.loaded.model.execute(&inputs)?;
-        let logits = outputs[0].read().expect("nobody else writes the output");
+        let logits = outputs[0].read().expect("the output is not written by another");
         Ok(logits.as_slice::<f32>().chunks_exact(self.labels().len()).map(<[f32]>::to_vec).collect())
     }
 

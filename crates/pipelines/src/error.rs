@@ -46,7 +46,7 @@ pub enum Error {
     Classifier {
         /// The file, or the format of the metadata.
         origin: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
 

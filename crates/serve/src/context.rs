@@ -31,7 +31,7 @@ const IGNORED: HeaderName = HeaderName::from_static("x-peri-ignored");
 /// The longest id that is taken from a client.
 const MAX_ID: usize = 128;
 
-/// What is known of a request.
+/// The facts of a request.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct RequestReport {
     id: String,
@@ -181,7 +181,7 @@ impl Record {
         self.cancelled.send_replace(Some(error));
     }
 
-    /// What is known of the request.
+    /// The facts so far.
     pub(crate) fn report(&self) -> RequestReport {
         RequestReport::new(self, &self.lock())
     }

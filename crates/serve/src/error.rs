@@ -86,7 +86,7 @@ pub enum Error {
     Tls {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, or why it cannot be read.
+        /// The problem, or why it cannot be read.
         problem: String,
     },
 
@@ -123,10 +123,10 @@ impl ApiError {
         ApiError { param: Some(param.into()), ..ApiError::bad_request(message) }
     }
 
-    /// A request that whoever runs the server has cancelled.
+    /// The error of a request that was cancelled through an admin route.
     pub(crate) fn cancelled() -> ApiError {
         let status = StatusCode::from_u16(499).expect("a number of three digits");
-        ApiError::new(status, "cancelled", "the request was cancelled by whoever runs the server")
+        ApiError::new(status, "cancelled", "the request was cancelled by the server's operator")
     }
 
     /// The error of a request to a server that ends within a time.

@@ -70,8 +70,8 @@ impl OneOrMany {
 }
 
 impl Sampling {
-    /// A request without a prompt. The model's recommendation fills in the rest, then the defaults of the OpenAI API:
-    /// temperature 1 and all tokens.
+    /// A request without a prompt. The settings of the server fill in the rest, then the model's recommendation, then the
+    /// defaults of the OpenAI API: temperature 1 and all tokens.
     ///
     /// # Errors
     /// If a field has a value that the library cannot be given.
@@ -95,7 +95,7 @@ impl Sampling {
         let defaults =
             SamplingOptions { temperature: Some(1.0), top_k: Some(usize::MAX), ..SamplingOptions::default() };
         Ok(Request {
-            sampling: given.or(plan.recommended_sampling()).or(defaults),
+            sampling: given.or(plan.sampling_defaults()).or(defaults),
             seed: self.seed.map_or_else(random_seed, i64::cast_unsigned),
             logit_bias: logit_bias(self.logit_bias.unwrap_or_default())?,
             min_new_tokens: self.min_tokens.unwrap_or(0),

@@ -142,7 +142,7 @@ impl Shared {
         Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What encrypts new connections.
+    /// The encryption of new connections.
     pub(crate) fn tls(&self) -> Option<Arc<rustls::ServerConfig>> {
         self.tls.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -163,7 +163,7 @@ impl Shared {
         Work(self.work.clone())
     }
 
-    /// Reads the file of keys and those of encrypted connections again. Requests that run go on.
+    /// Reads the key file and the TLS files again. Running requests are not affected.
     ///
     /// # Errors
     /// If one of them is wrong: all stay as they are.
@@ -232,7 +232,7 @@ impl ServerHandle {
         self.0.models.list(models)
     }
 
-    /// Reads the file of keys and those of encrypted connections again. Requests that run go on.
+    /// Reads the key file and the TLS files again. Running requests are not affected.
     ///
     /// # Errors
     /// If one of them is wrong: all stay as they are.

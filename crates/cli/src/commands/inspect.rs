@@ -147,7 +147,7 @@ fn encoder_facts(encoder: &Encoder) -> Vec<(&'static str, String)> {
 /// How many labels are named.
 const NAMED_LABELS: usize = 8;
 
-/// What an encoder makes: hidden states, or scores of labels.
+/// The output of an encoder: hidden states, or scores of labels.
 fn output(encoder: &Encoder) -> String {
     let Some(head) = &encoder.head else { return "hidden states, no text".into() };
     let labels: Vec<String> = head.labels.iter().take(NAMED_LABELS).map(|label| one_line(label)).collect();

@@ -23,7 +23,7 @@ impl Server {
             said.push(line.clone());
             line.strip_prefix("listening on http://").map(str::to_string)
         });
-        // What it logs later goes nowhere.
+        // Later lines are dropped.
         std::thread::spawn(move || lines.for_each(drop));
         Server { child, address: address.unwrap_or_else(|| panic!("{said:?}")) }
     }

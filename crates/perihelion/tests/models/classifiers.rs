@@ -19,7 +19,7 @@ use crate::support::session;
 /// How far a score may be from PyTorch's, as a fraction of the largest.
 const BOUND: f32 = 1e-4;
 
-/// What sentence-transformers makes of texts.
+/// The scores of sentence-transformers.
 #[derive(Deserialize)]
 struct Golden {
     texts: Vec<String>,

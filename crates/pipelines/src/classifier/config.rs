@@ -1,4 +1,4 @@
-//! What a classifier's files say of its scores: those of sentence-transformers and `transformers`, or GGUF metadata.
+//! The settings of a classifier's scores, from the files of sentence-transformers and `transformers`, or GGUF metadata.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::sentence_transformers::{Transformer, read};
 /// The key of GGUF files that are not scored as llama.cpp assumes. It is ours: there is no other for this.
 pub(crate) const ACTIVATION_KEY: &str = "perihelion.classifier.activation";
 
-/// What files say; `None` is silence.
+/// The settings that files have; `None` where they have none.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ClassifierConfig {
     pub(crate) activation: Option<ScoreActivation>,
@@ -116,7 +116,7 @@ fn activation_of(class: &str, path: &Path) -> Result<ScoreActivation, Error> {
 mod tests {
     use super::*;
 
-    /// What a folder with these files says; the error without the folder.
+    /// The settings of a folder with these files, or the error without the folder's name.
     fn of(files: &[(&str, &str)]) -> Result<ClassifierConfig, String> {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in files {

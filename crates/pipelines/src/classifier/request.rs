@@ -10,13 +10,13 @@ use crate::vectors::Tokens;
 /// Texts, and how they are scored.
 #[derive(Debug, Clone, Default)]
 pub struct ClassificationRequest {
-    /// What is scored.
+    /// The texts to score.
     pub texts: Vec<ClassificationText>,
     /// How.
     pub parameters: ClassificationParameters,
 }
 
-/// What is scored. Names of special tokens in it are text.
+/// A text or pair to score. Names of special tokens in it are text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClassificationText {
     /// A text.
@@ -31,7 +31,7 @@ pub enum ClassificationText {
 pub struct ClassificationParameters {
     /// How logits become scores.
     pub activation: Option<ScoreActivation>,
-    /// What happens to texts that are too long: they are refused, unless asked otherwise. Of a pair, the longer text is
+    /// Whether texts that are too long are cut; otherwise they are refused. Of a pair, the longer text is
     /// cut first.
     pub truncate: Option<Truncate>,
 }
@@ -39,9 +39,9 @@ pub struct ClassificationParameters {
 /// A query, and documents to rank.
 #[derive(Debug, Clone, Default)]
 pub struct RerankRequest {
-    /// What documents should answer.
+    /// The query that documents should answer.
     pub query: String,
-    /// What is ranked.
+    /// The documents to rank.
     pub documents: Vec<String>,
     /// How many of the best are returned; `None` is all.
     pub top_n: Option<usize>,
@@ -93,7 +93,7 @@ pub(crate) struct Settled {
 }
 
 impl Settled {
-    /// What the parameters say, or else as here.
+    /// These parameters, with `self` for those that are open.
     pub(super) fn with(self, parameters: &ClassificationParameters) -> Settled {
         Settled {
             activation: parameters.activation.unwrap_or(self.activation),

@@ -40,7 +40,7 @@ pub struct TableSetting {
     column: usize,
 }
 
-/// What a file says.
+/// The contents of a settings file.
 pub(super) struct File {
     pub(super) settings: Vec<FileSetting>,
     pub(super) tables: Vec<SettingsTable>,

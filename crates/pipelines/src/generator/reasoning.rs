@@ -15,7 +15,7 @@ pub struct ReasoningBudget {
     tokens: usize,
     format: &'static ReasoningFormat,
     phase: ReasoningPhase,
-    /// What is forced once the budget is spent.
+    /// The tokens that are forced once the budget is spent.
     cut: Vec<u32>,
 }
 

@@ -687,7 +687,7 @@ fn a_constraint_that_cannot_be_enforced_is_refused_before_any_token() {
     assert!(generator.is_idle());
 }
 
-/// What comes of a request once its prompt is read: tokens with their texts and log-probabilities, and the end.
+/// The events of an answer: tokens with their texts and log-probabilities, and the end.
 fn pieces(model: &Arc<TextModel>, request: Request) -> Vec<String> {
     let mut generator = Generator::with_plan(Arc::clone(model), &settings(model)).unwrap();
     generator.add(request).unwrap();

@@ -21,7 +21,7 @@ use crate::worker::{QUEUE, Worker};
 pub(crate) trait VectorModel: Send + Sync + Sized + 'static {
     /// The name of the thread, and of what ended in errors.
     const NAME: &'static str;
-    /// What a caller hands in.
+    /// A caller's request.
     type Text: Send + Sync + Unpin + 'static;
     /// How a request's vectors are made: every choice made.
     type Settled: Send + Sync + 'static;
@@ -65,7 +65,7 @@ pub(crate) struct VectorWorker<M: VectorModel> {
     pub(crate) worker: Worker<VectorWork<M>>,
 }
 
-/// What handles and streams share.
+/// The state that handles and streams share.
 pub(crate) struct Shared<M: VectorModel> {
     pub(crate) model: Arc<M>,
     /// For what requests leave open.

@@ -28,7 +28,7 @@ pub(crate) struct VectorStream<M: VectorModel> {
     /// Those that are, until there are enough for a batch.
     group: Vec<Job<M>>,
     group_tokens: usize,
-    /// What becomes of the texts before `texts`, and the tokens of those.
+    /// The results of the texts before `texts`, and their tokens.
     answers: VecDeque<Answer>,
     tokens_ahead: usize,
 }
@@ -53,7 +53,7 @@ type Submitting = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 /// Where a vector comes from; pinned while it is waited for.
 type Awaited = Receiver<Result<Vec<f32>, Error>>;
 
-/// What becomes of a text.
+/// The result of a text.
 #[derive(Debug)]
 enum Answer {
     Refused(Error),

@@ -244,7 +244,7 @@ struct Events {
     open: Option<BlockKind>,
 }
 
-/// What deltas of a content block hold.
+/// The kind of a content block's deltas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BlockKind {
     Text,

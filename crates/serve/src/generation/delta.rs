@@ -78,7 +78,7 @@ impl AnswerReading {
         self.parser.is_over()
     }
 
-    /// What a piece of text adds.
+    /// The events of a piece of text.
     pub(super) fn push(&mut self, text: &str) -> Vec<AnswerEvent> {
         let events = self.parser.push(text);
         self.has_calls |= events.iter().any(|event| matches!(event, AnswerEvent::ToolCallFinished { .. }));
@@ -95,7 +95,7 @@ impl AnswerReading {
 }
 
 impl Delta {
-    /// What an event adds to an answer, if anything. Failures are no part of an answer.
+    /// The delta of an event, if it adds to the answer. Failures are not part of answers.
     pub(super) fn of_event(event: EventKind, reading: &mut Option<AnswerReading>) -> Option<Delta> {
         match event {
             EventKind::Started { .. } => Some(Delta::Started),

@@ -38,7 +38,7 @@ pub(crate) struct Generation {
     stream: BatchStream,
     choices: Vec<Choice>,
     context: Context,
-    /// What comes before the next event.
+    /// Deltas that come before the next event.
     ready: VecDeque<(usize, Delta)>,
     /// Answers that have not ended.
     open: usize,

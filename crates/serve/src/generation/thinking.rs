@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::error::ApiError;
 
-/// What a request says about reasoning.
+/// The reasoning settings of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Thinking {
     /// The field that says it.

@@ -21,7 +21,7 @@ pub(crate) struct ToolUse {
     pub(super) ignored: Vec<String>,
 }
 
-/// What answers look like apart from their tools.
+/// The form of answers without calls.
 pub(super) struct AnswerShape<'a> {
     pub(super) format: AnswerFormat,
     pub(super) phase: ReasoningPhase,

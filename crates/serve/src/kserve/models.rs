@@ -12,7 +12,7 @@ use super::{BYTES, INPUT, OUTPUT, TensorMetadata};
 use crate::error::ApiError;
 use crate::server::Shared;
 
-/// What a model takes and gives.
+/// The inputs and outputs of a model.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ModelMetadata {
     name: String,

@@ -17,7 +17,7 @@ pub enum KvEventsFormat {
 /// The memory in which the model computes, as routers call it, whatever device that is.
 const MEDIUM: &str = "GPU";
 
-/// Of the engine among those that share a model; there is one.
+/// The rank of the engine among those that share a model; there is one engine.
 const DATA_PARALLEL_RANK: u32 = 0;
 
 /// An event of a batch.

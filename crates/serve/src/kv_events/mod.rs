@@ -20,9 +20,9 @@ use crate::listener::Address;
 use batch::Encoder;
 use page_hashes::PageHashes;
 
-/// Where the server tells which pages its cache holds, and how.
+/// Where and how the server publishes which pages its cache holds.
 ///
-/// The events hold the tokens of prompts and answers, and the sockets ask for no key: who can connect can read them.
+/// The events hold the tokens of prompts and answers, and the sockets need no key: anyone who can connect can read them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KvEventsConfig {
     /// The endpoint of the PUB socket, such as `tcp://127.0.0.1:5557`.

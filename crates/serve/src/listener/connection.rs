@@ -1,4 +1,4 @@
-//! What the requests of a connection and its bytes know of each other.
+//! The state that the requests of a connection share with the reader of its bytes.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

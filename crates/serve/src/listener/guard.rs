@@ -25,7 +25,7 @@ const MAX_WAITING: usize = head::MAX_BYTES + CHUNK;
 /// writes would lose the response with the connection.
 const LINGER: Duration = Duration::from_secs(1);
 const MAX_LINGER_BYTES: usize = 1 << 20;
-/// What hyper reads in the place of a head that is refused. The service answers it with the refusal.
+/// The head that hyper reads instead of a refused one. The service answers it with the refusal.
 const REFUSED: &[u8] = b"GET /- HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
 /// How long clients may take.
@@ -54,7 +54,7 @@ pub(super) struct Guard<S> {
     lingered: usize,
 }
 
-/// What the next bytes are.
+/// The kind of the next bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Head,

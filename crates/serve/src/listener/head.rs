@@ -12,7 +12,7 @@ pub(super) const MAX_HEADERS: usize = 100;
 /// The head with which HTTP/2 begins.
 const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
 
-/// What follows a head.
+/// The bytes that follow a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
     /// A body of so many bytes, then the next head.
@@ -61,7 +61,7 @@ fn check_size(bytes: usize) -> Result<(), ApiError> {
     Err(too_large(format!("the request's head is larger than {} KiB", MAX_BYTES >> 10)))
 }
 
-/// What follows a head, which ends with an empty line.
+/// How the bytes after a head are framed. The head ends with an empty line.
 ///
 /// # Errors
 /// If it has too many headers, or says in two ways where its body ends.

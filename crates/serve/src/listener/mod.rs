@@ -71,7 +71,7 @@ pub(crate) async fn serve(
     }
 }
 
-/// What connections are served with.
+/// The settings of connections.
 #[derive(Clone)]
 struct Acceptor {
     router: Router,

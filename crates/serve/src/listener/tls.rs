@@ -24,7 +24,7 @@ pub struct TlsFiles {
 }
 
 impl TlsFiles {
-    /// What new connections use.
+    /// The configuration of new connections.
     ///
     /// # Errors
     /// If a file cannot be read, or the key is not that of the certificate.

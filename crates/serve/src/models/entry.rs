@@ -20,7 +20,7 @@ pub(crate) struct ServedModel {
     pub(crate) facts: Facts,
 }
 
-/// What is known of a model that is not loaded.
+/// The facts of a model, loaded or not.
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub(crate) kind: ModelKind,
@@ -54,7 +54,7 @@ impl ServedModel {
 }
 
 impl Facts {
-    /// What a plan says.
+    /// The facts of a plan.
     ///
     /// # Errors
     /// If the model does not fit into memory.

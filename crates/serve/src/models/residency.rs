@@ -29,7 +29,7 @@ pub(super) struct Stay {
     pub(super) pinned: bool,
 }
 
-/// What happened, or is wanted.
+/// An event or a wish that the residency decides on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Command {
     /// The server lists a model, from now on or with other settings.
@@ -58,7 +58,7 @@ pub(super) enum Command {
     Tick,
 }
 
-/// What has to be done.
+/// An action that follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decision {
     /// A request may use its model, until [`Command::Release`].
@@ -622,7 +622,7 @@ mod tests {
         assert_eq!(loaded, ["load a"]);
     }
 
-    /// Any order of events keeps the budget, loads no model twice, and leaves nobody waiting.
+    /// Any order of events keeps the budget, loads no model twice, and answers every waiting request.
     #[test]
     fn random_scripts_keep_the_budget_and_answer_everyone() {
         for seed in 0..200 {

@@ -45,7 +45,7 @@ pub(super) struct Listed {
 /// The answer to a request that waits for a model.
 pub(super) type Reply = Result<Arc<Entry>, ApiError>;
 
-/// What follows from decisions, outside of the lock.
+/// Actions that follow from decisions, to be taken without the lock.
 pub(super) enum Action {
     Grant(Option<oneshot::Sender<Reply>>, Arc<ServedModel>, Arc<LoadedModel>),
     Refuse(oneshot::Sender<Reply>, ApiError),

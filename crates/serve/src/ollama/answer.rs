@@ -68,7 +68,7 @@ pub(crate) struct AnswerLine {
     /// The text, of `/api/chat`.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<LineMessage>,
-    /// What the model wrote for itself, of `/api/generate`.
+    /// The model's reasoning, of `/api/generate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     thinking: Option<String>,
     /// Whether this is the last line.
@@ -85,7 +85,7 @@ pub(crate) struct AnswerLine {
 struct LineMessage {
     role: &'static str,
     content: String,
-    /// What the model wrote for itself.
+    /// The model's reasoning.
     #[serde(skip_serializing_if = "Option::is_none")]
     thinking: Option<String>,
     /// Each in one line, once it is whole.
@@ -109,7 +109,7 @@ struct LineFunction {
     arguments: Value,
 }
 
-/// What a line adds to an answer.
+/// The part of an answer that a line holds.
 #[derive(Debug, Default)]
 struct Gain {
     text: String,
@@ -229,7 +229,7 @@ impl AnswerFields {
         Ok(Some(Form { field: "format", constraint }))
     }
 
-    /// What the request says about reasoning.
+    /// The request's reasoning settings.
     fn thinking(&self) -> Result<Option<Thinking>, ApiError> {
         match &self.think {
             None | Some(Value::Null) => Ok(None),
@@ -242,7 +242,7 @@ impl AnswerFields {
     }
 }
 
-/// What a route has found out before it answers.
+/// A route's findings before it answers.
 pub(super) struct Route<'a> {
     pub(super) model: &'a Arc<Entry>,
     pub(super) shared: &'a Shared,

@@ -141,7 +141,7 @@ struct Message {
     /// `null` if there are calls and no text.
     content: Option<String>,
     refusal: Option<String>,
-    /// What the model wrote for itself.
+    /// The model's reasoning.
     #[serde(flatten)]
     reasoning: Reasoning,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -405,7 +405,7 @@ impl MessageDelta {
         MessageDelta { tool_calls: vec![call], ..MessageDelta::default() }
     }
 
-    /// What an event adds to the message, if anything.
+    /// The part of the message that an event adds, if any.
     fn of_event(event: AnswerEvent) -> Option<MessageDelta> {
         match event {
             AnswerEvent::Text(text) | AnswerEvent::ToolCallFailed { text, .. } => {

@@ -46,7 +46,7 @@ pub(crate) struct ResetRequest {
     model: Option<String>,
 }
 
-/// What the server does now.
+/// The state of the server.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Done {
     /// `draining`, or `reset`.

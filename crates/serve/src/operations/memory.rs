@@ -1,4 +1,4 @@
-//! `GET /debug/memory`: what the models in memory take.
+//! `GET /debug/memory`: the memory of loaded models.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Routes that score texts: rankings in the shape of Cohere and Jina, scores and labels in that of vLLM.
+//! Routes that score texts: rankings in the shape of Cohere and Jina, scores and labels in vLLM's shape.
 
 pub(crate) mod classify;
 pub(crate) mod rerank;

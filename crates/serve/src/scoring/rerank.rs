@@ -29,9 +29,9 @@ pub(crate) struct RerankBody {
 struct RerankFields {
     /// The id or an alias of a model; may be left out if the server has one model.
     model: Option<String>,
-    /// What documents should answer.
+    /// The query that documents should answer.
     query: String,
-    /// What is ranked.
+    /// The documents to rank.
     documents: Vec<RerankDocument>,
     /// How many of the best are returned; all, unless given.
     #[schema(minimum = 1)]

@@ -1,8 +1,10 @@
 //! `/v1/completions`.
 
+use pipelines::config::PipelineConfig;
 use serde_json::{Value, json};
+use serve::ServerConfig;
 
-use crate::server::TestServer;
+use crate::server::{TestServer, model};
 
 const PATH: &str = "/v1/completions";
 
@@ -49,6 +51,17 @@ fn a_stream_gives_the_same_text() {
     assert_eq!(text, whole["choices"][0]["text"].as_str().unwrap());
     let last = &events.last().unwrap()["choices"][0];
     assert_eq!(last["finish_reason"], whole["choices"][0]["finish_reason"]);
+}
+
+#[test]
+fn the_servers_top_k_is_the_default_of_requests() {
+    let models = vec![model("storyteller", PipelineConfig::default().top_k(1))];
+    let server = TestServer::new(ServerConfig::default(), models);
+    let text = |body: Value| server.post(PATH, &body).ok()["choices"][0]["text"].clone();
+    let body = |seed: u64| json!({"prompt": "Once upon a time", "max_tokens": 30, "seed": seed});
+    assert_eq!(text(body(1)), text(body(2)), "one candidate is the likeliest");
+    let all = |seed: u64| json!({"prompt": "Once upon a time", "max_tokens": 30, "seed": seed, "top_k": -1});
+    assert_ne!(text(all(1)), text(all(2)));
 }
 
 #[test]

@@ -66,7 +66,7 @@ impl AnswerFormat {
     }
 }
 
-/// What comes behind the reasoning.
+/// The form of the answer behind the reasoning.
 struct Content {
     calls: Option<(&'static ToolFormat, Section)>,
     /// The rule of the text, if it has a form.

@@ -145,7 +145,7 @@ impl Answer {
         self.parts.iter().map(text).collect()
     }
 
-    /// What the model wrote for itself.
+    /// The model's reasoning.
     pub fn reasoning(&self) -> String {
         let reasoning = |part: &AnswerPart| match part {
             AnswerPart::Reasoning(text) => text.clone(),

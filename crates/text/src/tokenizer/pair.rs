@@ -19,7 +19,7 @@ pub(super) struct PairPart {
     pub(super) token_type: u32,
 }
 
-/// What a part of the template stands for.
+/// A part of the template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PairContent {
     Token(u32),

@@ -9,7 +9,7 @@ use serve::{KvEventsConfig, KvEventsFormat, KvEventsHash, VLLM_SEED};
 pub(super) struct KvEventsFlags {
     /// Publish which pages the cache holds at this ZeroMQ endpoint, in vLLM's protocol
     ///
-    /// Such as tcp://127.0.0.1:5557. The events hold the tokens of prompts, and whoever can connect can read them.
+    /// Such as tcp://127.0.0.1:5557. The events hold the tokens of prompts, which anyone who can connect can read.
     #[arg(long = "kv-events", value_name = "ENDPOINT", hide_short_help = true)]
     endpoint: Option<String>,
     /// Send the last 10,000 batches again at this endpoint

@@ -215,7 +215,7 @@ fn bytes(plan: &Plan) -> anyhow::Result<u64> {
     Ok(memory.weights + memory.cache)
 }
 
-/// Whether a name is that of the model that needs no file.
+/// Whether a name means the built-in model.
 fn is_built_in(name: &str) -> bool {
     name == storyteller::NAME && !Path::new(name).exists()
 }

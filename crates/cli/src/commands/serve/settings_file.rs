@@ -18,7 +18,7 @@ const MODEL_KEYS: [&str; 6] = ["path", "id", "aliases", "kind", "keep_alive", "p
 /// Flags that a file cannot set.
 const NOT_IN_FILES: [&str; 3] = ["config", "help", "quiet"];
 
-/// What a `[[model]]` table says beyond the configuration.
+/// The settings of a `[[model]]` table beyond the configuration.
 #[derive(Debug, Default)]
 pub(super) struct ModelTable {
     pub(super) path: String,

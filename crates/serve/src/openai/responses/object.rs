@@ -92,9 +92,9 @@ impl Default for TextConfig {
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum OutputItem {
-    /// What the assistant says.
+    /// The assistant's text.
     Message { id: String, status: Status, role: &'static str, content: Vec<OutputPart> },
-    /// What it wrote for itself.
+    /// The model's reasoning.
     Reasoning {
         id: String,
         status: Status,

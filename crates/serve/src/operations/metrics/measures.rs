@@ -1,4 +1,4 @@
-//! What is measured while requests are answered: by route, and by model.
+//! Measures that are taken while requests are answered: by route, and by model.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};

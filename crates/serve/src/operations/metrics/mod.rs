@@ -1,4 +1,4 @@
-//! `GET /metrics`: what the server does, for Prometheus; under vLLM's names if it has the metric too.
+//! `GET /metrics`: the server's figures for Prometheus, under vLLM's names for metrics that vLLM has too.
 
 mod collect;
 mod measures;
