@@ -29,7 +29,7 @@ use crate::text::{apply_template, detokenize, tokenize};
 
 /// The service that answers all requests.
 pub(crate) fn router(shared: &Arc<Shared>) -> Router {
-    let (router, document) = OpenApiRouter::with_openapi(document())
+    let (router, mut document) = OpenApiRouter::with_openapi(document())
         .routes(routes!(chat::create))
         .routes(routes!(completions::create))
         .routes(routes!(embeddings::create))
@@ -84,6 +84,9 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .routes(routes!(sagemaker::ping))
         .routes(routes!(sagemaker::invoke))
         .split_for_parts();
+    // The names of parameters that take slashes begin with a star here, and nowhere else.
+    let paths = std::mem::take(&mut document.paths.paths);
+    document.paths.paths = paths.into_iter().map(|(path, item)| (path.replace("{*", "{"), item)).collect();
     let router = router
         .route("/openapi.json", get(async || Json(document)))
         .merge(ollama::unsupported::routes())

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use perihelion_serve::KeepAlive;
+/// # use serve::KeepAlive;
 /// assert_eq!("300".parse(), Ok(KeepAlive::For(Duration::from_secs(300))));
 /// assert_eq!("1h30m".parse(), Ok(KeepAlive::For(Duration::from_secs(5400))));
 /// assert_eq!("-1".parse(), Ok(KeepAlive::Forever));

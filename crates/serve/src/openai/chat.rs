@@ -106,7 +106,7 @@ pub(crate) struct ChatCompletion {
     prompt_token_ids: Option<Vec<u32>>,
     /// Of each token of the prompt; the first has none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<Object>>)]
+    #[schema(value_type = Option<Vec<Option<Object>>>)]
     prompt_logprobs: Option<Vec<Option<PromptLogprobs>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     metrics: Option<RequestMetrics>,

@@ -20,6 +20,9 @@ fn health_models_and_document_are_there() {
     assert_eq!(server.get("/v1/models/other/one").status, 404);
     let document = server.get("/openapi.json").ok();
     assert!(document["paths"]["/v1/chat/completions"]["post"].is_object());
+    assert!(document["paths"]["/v1/models/{id}"]["get"].is_object());
+    let paths = document["paths"].as_object().unwrap();
+    assert!(paths.keys().all(|path| !path.contains('*')), "{:?}", paths.keys());
 }
 
 #[test]
