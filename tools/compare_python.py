@@ -46,8 +46,8 @@ class Row:
 
     def __str__(self):
         here = ", ".join(self.shown(values) for values in self.values)
-        beside = f"{self.peer[0]}: {self.shown(self.of_peer)} " if self.peer else ""
-        return f"| {self.what} | {here} | {beside}|"
+        rival = f"{self.peer[0]}: {self.shown(self.of_peer)} " if self.peer else ""
+        return f"| {self.what} | {here} | {rival}|"
 
     def shown(self, values):
         median = statistics.median(values)

@@ -16,7 +16,7 @@ pub struct Encoder {
     pub hidden: usize,
     /// The learned positions.
     pub positions: Positions,
-    /// Rows of the table of token types, of which hidden states are made with the first; `None` is no table.
+    /// Rows of the token-type table; `None` if there is none. Hidden states use the first row.
     pub token_types: Option<usize>,
     /// What scores have added to them by relative position, in all layers alike.
     pub relative_bias: Option<RelativeBias>,

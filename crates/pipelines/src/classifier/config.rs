@@ -11,7 +11,7 @@ use super::ScoreActivation;
 use crate::Error;
 use crate::sentence_transformers::{Transformer, read};
 
-/// The key of GGUF files that are not scored as llama.cpp assumes. It is ours: there is no other for this.
+/// The GGUF key for an activation other than llama.cpp's. GGUF defines none, so this one is ours.
 pub(crate) const ACTIVATION_KEY: &str = "perihelion.classifier.activation";
 
 /// The settings that files have; `None` where they have none.
@@ -68,7 +68,7 @@ impl ClassifierConfig {
         };
         let transformer: Transformer = read(&folder.join("sentence_bert_config.json"))?.unwrap_or_default();
         let tokenizer: TokenizerConfig = read(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
-        // Tokenizers without a limit have a number there that is no u64.
+        // Tokenizers without a limit store a number that does not fit into u64.
         let of_tokenizer = tokenizer.model_max_length.and_then(|length| length.as_u64());
         let of_tokenizer = of_tokenizer.and_then(|length| usize::try_from(length).ok());
         let max_length = transformer.max_seq_length.or(of_tokenizer).filter(|&length| length > 0);

@@ -163,7 +163,7 @@ impl Ranking {
 }
 
 impl ClassificationText {
-    /// The tokens as the model takes them. `index` is that of the text in its request.
+    /// The tokens as the model takes them. `index` is the text's position in its request.
     ///
     /// # Errors
     /// If there are none, too many, or some that the model does not have.

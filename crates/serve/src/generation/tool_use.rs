@@ -171,7 +171,7 @@ fn mode_of(choice: &Value) -> &Value {
     &choice.get("allowed_tools").unwrap_or(choice)["mode"]
 }
 
-/// An error of a constraint as that of a field.
+/// Names the request's field in the error of a constraint.
 fn in_field(field: String, error: TextError) -> TextError {
     match error {
         TextError::Constraint(error) => TextError::Tools { field, problem: error.to_string() },

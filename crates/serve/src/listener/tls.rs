@@ -27,7 +27,7 @@ impl TlsFiles {
     /// The configuration of new connections.
     ///
     /// # Errors
-    /// If a file cannot be read, or the key is not that of the certificate.
+    /// If a file cannot be read, or the key does not belong to the certificate.
     pub(crate) fn read(&self) -> Result<Arc<ServerConfig>, Error> {
         let certificates = certificates(&self.certificate)?;
         let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|problem| error(&self.key, problem))?;

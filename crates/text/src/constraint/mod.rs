@@ -78,7 +78,8 @@ impl Constraint {
         Constraint::Choice(options.into_iter().map(Into::into).collect())
     }
 
-    /// The constraint as a grammar in Lark, to be part of another. What it cannot enforce is found when it is compiled.
+    /// Writes the constraint as a Lark grammar, which another grammar can include. Compiling that reports rules that cannot be
+    /// enforced.
     ///
     /// # Errors
     /// If it is a grammar that is malformed.

@@ -30,7 +30,7 @@ pub(super) struct ModelTable {
 }
 
 impl ModelTable {
-    /// Reads the keys of a table that are no fields, and gives the settings of those that may be.
+    /// Reads the table's own keys, and returns the other settings, which may be fields of the configuration.
     ///
     /// # Errors
     /// If a key has a value that it cannot have, is misspelled, or there is no path.
