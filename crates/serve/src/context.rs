@@ -12,7 +12,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use pipelines::{EventKind, Request};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 use tokio::sync::watch;
 use utoipa::ToSchema;
 
@@ -41,35 +41,66 @@ pub(crate) struct RequestReport {
     route: String,
     /// The id of the model, once it is known.
     model: Option<String>,
-    is_running: bool,
-    /// The HTTP status, once it is known.
+    /// The HTTP status, once it is known; 499 if the client left before.
     status: Option<u16>,
-    /// Since it came, or until it ended.
-    seconds: f64,
     prompt_tokens: usize,
     /// Of these, tokens that the cache held: the prompt differs from earlier ones after so many.
     cached_tokens: usize,
     generated_tokens: usize,
+    /// Seconds in the queue.
+    queue: Option<f64>,
+    /// Seconds until the first token.
+    first_token: Option<f64>,
+    /// After the first, of all answers together.
+    tokens_per_second: Option<f64>,
     /// Why the last of its answers ended.
     finish: Option<&'static str>,
+    /// Since it came, or until it ended.
+    seconds: f64,
+    is_running: bool,
 }
 
 impl RequestReport {
     fn new(record: &Record, facts: &Facts) -> RequestReport {
+        let answers = facts.answers.as_ref();
         RequestReport {
             id: record.id.clone(),
             key: facts.key.clone(),
             method: record.method.to_string(),
             route: record.route.clone(),
             model: facts.model.clone(),
-            is_running: true,
             status: facts.status.map(|status| status.as_u16()),
-            seconds: record.began.elapsed().as_secs_f64(),
             prompt_tokens: facts.prompt_tokens,
             cached_tokens: facts.cached_tokens,
             generated_tokens: facts.generated_tokens,
+            queue: answers.and_then(Answers::queue).map(seconds),
+            first_token: answers.and_then(Answers::first_token).map(seconds),
+            tokens_per_second: answers.and_then(Answers::tokens_per_second).map(f64::round),
             finish: facts.finish,
+            seconds: seconds(record.began.elapsed()),
+            is_running: true,
         }
+    }
+
+    /// The report of a request that is over.
+    fn ended(record: &Record, facts: &Facts) -> RequestReport {
+        let report = RequestReport::new(record, facts);
+        let is_cut = facts.answers.as_ref().is_some_and(Answers::are_cut);
+        RequestReport {
+            status: report.status.or(Some(499)),
+            finish: if is_cut { Some("cancelled") } else { report.finish },
+            is_running: false,
+            ..report
+        }
+    }
+
+    /// The fields of its line in the access log.
+    fn log_fields(&self) -> Map<String, Value> {
+        let mut fields = Map::from_iter([("time".to_string(), stamp::rfc3339().into())]);
+        if let Ok(Value::Object(report)) = serde_json::to_value(self) {
+            fields.extend(report.into_iter().filter(|(name, _)| name != "is_running"));
+        }
+        fields
     }
 
     /// The id of the request.
@@ -193,38 +224,21 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        self.server.requests.end(self.number, RequestReport { is_running: false, ..self.report() });
-        let facts = self.facts.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let answers = facts.answers.as_ref();
-        if let Some(answers) = answers {
-            answers.note_end();
+        let report = {
+            let facts = self.lock();
+            facts.answers.iter().for_each(Answers::note_end);
+            RequestReport::ended(self, &facts)
+        };
+        if self.server.log.is_on() {
+            self.server.log.write(report.log_fields());
         }
-        if !self.server.log.is_on() {
-            return;
-        }
-        let seconds = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e6;
-        let fields = json!({
-            "time": stamp::rfc3339(),
-            "id": self.id,
-            "key": facts.key,
-            "method": self.method.as_str(),
-            "route": self.route,
-            "model": facts.model,
-            // That of a client that left before there was a response.
-            "status": facts.status.map_or(499, |status| status.as_u16()),
-            "prompt_tokens": facts.prompt_tokens,
-            "cached_tokens": facts.cached_tokens,
-            "generated_tokens": facts.generated_tokens,
-            "queue": answers.and_then(Answers::queue).map(seconds),
-            "first_token": answers.and_then(Answers::first_token).map(seconds),
-            "tokens_per_second": answers.and_then(Answers::tokens_per_second).map(|rate| rate.round()),
-            "finish": answers.filter(|answers| answers.are_cut()).map_or(facts.finish, |_| Some("cancelled")),
-            "seconds": seconds(self.began.elapsed()),
-        });
-        if let Value::Object(fields) = fields {
-            self.server.log.write(fields);
-        }
+        self.server.requests.end(self.number, report);
     }
+}
+
+/// Seconds to the microsecond.
+fn seconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e6
 }
 
 /// Gives each request a context, and each response the headers that follow from it.
