@@ -5,7 +5,7 @@ use graph::{Graph, Value};
 use tensor::DType;
 
 use crate::layers::{self, Attention, Cached, Channel, Context, Norm, Norms, Temperature};
-use crate::state::{self, Slot};
+use crate::state::{self, LayerState};
 use crate::{Error, Rope};
 
 /// A decoder-only transformer.
@@ -112,20 +112,22 @@ impl Decoder {
         let inputs: Vec<(String, Value)> =
             inputs.map(|(name, ty)| (name.clone(), graph.input(name, ty))).collect();
         let input = |name: &str| inputs.iter().find(|(own, _)| own == name).expect("an input of its own").1;
-        let (state, slots) = self.state_and_slots();
+        let (state, locations) = self.state_and_locations();
         let (tokens, output_rows) = (input(state::TOKENS), input(state::OUTPUT_ROWS));
         let ragged = [state::ROW_OFFSETS, state::CACHE_LENGTHS, state::PAGE_TABLE].map(input);
         let caches = state.per_token.iter().map(|cache| input(&cache.name)).collect();
+        let states = state.per_sequence.iter().map(|state| input(&state.name)).collect();
+        let state_table = (!state.per_sequence.is_empty()).then(|| input(state::STATE_TABLE));
         let positions = graph.push_one(RaggedPositions.into(), &[tokens, ragged[0], ragged[1]])?;
         let ropes = self.ropes.iter().map(|rope| Ok((rope.style, rope.table(&mut graph, positions)?)));
         let ropes = ropes.collect::<Result<_, Error>>()?;
         let temperature = self.temperature.map(|temperature| temperature.build(&mut graph, positions));
         let temperature = temperature.transpose()?;
-        let shared = Cached { ropes, temperature, caches, ragged };
+        let shared = Cached { ropes, temperature, caches, ragged, states, state_table };
         let mut context = Context { graph: &mut graph, weights, hidden: self.hidden, shared };
         let mut x = self.embed(&mut context, tokens, positions)?;
-        for (index, (layer, slot)) in self.layers.iter().zip(slots).enumerate() {
-            x = layer.build(&mut context, index, slot, x)?;
+        for (index, (layer, state)) in self.layers.iter().zip(&locations).enumerate() {
+            x = layer.build(&mut context, index, state, x)?;
         }
         let rows = context.graph.push_one(Gather { axis: 0 }.into(), &[x, output_rows])?; // [outputs, hidden]
         let rows = self.norm.build(&mut context, "output_norm", self.hidden, rows)?;
@@ -185,7 +187,13 @@ impl Decoder {
 }
 
 impl Layer {
-    fn build(&self, context: &mut Context<'_>, index: usize, slot: Slot, x: Value) -> Result<Value, Error> {
+    fn build(
+        &self,
+        context: &mut Context<'_>,
+        index: usize,
+        state: &LayerState,
+        x: Value,
+    ) -> Result<Value, Error> {
         let prefix = format!("blk.{index}");
         let normalized = |context: &mut Context<'_>, name: &str, x: Value| match self.norms {
             Norms::Pre(norm) | Norms::Shared(norm) | Norms::Sandwich(norm) => {
@@ -195,7 +203,7 @@ impl Layer {
         };
         let read = normalized(context, "attn_norm", x)?;
         let Mixer::Attention(attention) = self.mixer;
-        let mixed = attention.build(context, slot, &prefix, read)?;
+        let mixed = attention.build(context, state, &prefix, read)?;
         let mixed = self.result(context, &format!("{prefix}.post_attention_norm"), mixed)?;
         let sum = layers::add(context, x, mixed)?;
         let read = match self.norms {

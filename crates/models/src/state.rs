@@ -17,12 +17,20 @@ pub const PAGE_TABLE: &str = "page_table";
 pub const OUTPUT_ROWS: &str = "output_rows";
 /// The dim of caches that their owner chooses.
 pub const PAGES: &str = "pages";
+/// The input `u32[batch, 3]` of decoders with a state per sequence: for each sequence the slot that its state is read
+/// from, the slot that it is written to, and how many of its new tokens count; those after them are padding. A sequence
+/// whose cache length is 0 starts from zeros instead.
+pub const STATE_TABLE: &str = "state_table";
+/// The dim of states per sequence that their owner chooses.
+pub const SLOTS: &str = "slots";
 
 /// What a decoder keeps of each sequence between steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
     /// What is kept of each token: a paged cache for each shape of keys and values that layers have.
     pub per_token: Vec<KeyValueCache>,
+    /// What is kept of all earlier tokens together, for each shape that layers have.
+    pub per_sequence: Vec<SequenceState>,
 }
 
 /// The keys and values of layers that are alike.
@@ -38,11 +46,31 @@ pub struct KeyValueCache {
     pub head_dim: usize,
 }
 
-/// Where the keys and values of a layer are.
+/// The states of layers that are alike: f32, of one size however long the sequence is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SequenceState {
+    /// The input of the graph that holds them.
+    pub name: String,
+    /// How many layers there are.
+    pub layers: usize,
+    /// The shape of the state of one layer.
+    pub shape: Vec<usize>,
+}
+
+/// Where the parts of the state are that a layer reads and writes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct LayerState {
+    /// Its keys and values.
+    pub(crate) cache: Option<Location>,
+    /// Its states per sequence, in the order of [`Mixer::sequence_shapes`].
+    pub(crate) states: Vec<Location>,
+}
+
+/// Where a part of a layer's state is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Slot {
-    /// Which of the caches.
-    pub(crate) cache: usize,
+pub(crate) struct Location {
+    /// Which of the caches, or of the states per sequence.
+    pub(crate) input: usize,
     /// Which of its layers.
     pub(crate) layer: usize,
 }
@@ -52,6 +80,20 @@ impl State {
     pub fn bytes_per_token(&self, cache_dtype: DType) -> usize {
         let elements: usize = self.per_token.iter().map(KeyValueCache::elements_per_token).sum();
         elements * cache_dtype.block().bytes
+    }
+
+    /// Bytes that a slot takes: what is kept of one sequence beside its tokens.
+    pub fn bytes_per_slot(&self) -> usize {
+        let elements = |state: &SequenceState| state.layers * state.shape.iter().product::<usize>();
+        self.per_sequence.iter().map(elements).sum::<usize>() * DType::F32.block().bytes
+    }
+}
+
+impl SequenceState {
+    /// `mut f32[slots, layers, ..shape]`
+    fn ty(&self) -> Type {
+        let sizes = std::iter::once(self.layers).chain(self.shape.iter().copied()).map(Dim::from);
+        Type::buffer(DType::F32, std::iter::once(Dim::symbol(SLOTS)).chain(sizes))
     }
 }
 
@@ -70,7 +112,7 @@ impl KeyValueCache {
 impl Decoder {
     /// What is kept between steps.
     pub fn state(&self) -> State {
-        self.state_and_slots().0
+        self.state_and_locations().0
     }
 
     /// What a step takes, by name: the ragged batch, and the state, which the step changes.
@@ -82,34 +124,79 @@ impl Decoder {
             (TOKENS.to_string(), Type::new(DType::U32, ["tokens"])),
             (ROW_OFFSETS.to_string(), Type::new(DType::U32, [&batch + &Dim::from(1)])),
             (CACHE_LENGTHS.to_string(), Type::new(DType::U32, [batch.clone()])),
-            (PAGE_TABLE.to_string(), Type::new(DType::U32, [batch, Dim::symbol("max_pages")])),
+            (PAGE_TABLE.to_string(), Type::new(DType::U32, [batch.clone(), Dim::symbol("max_pages")])),
             (OUTPUT_ROWS.to_string(), Type::new(DType::U32, ["outputs"])),
         ];
-        let caches = self.state().per_token;
-        inputs.extend(caches.into_iter().map(|cache| (cache.name.clone(), cache.ty(page_size, cache_dtype))));
+        let State { per_token, per_sequence } = self.state();
+        inputs.extend(
+            per_token.into_iter().map(|cache| (cache.name.clone(), cache.ty(page_size, cache_dtype))),
+        );
+        if !per_sequence.is_empty() {
+            inputs.push((STATE_TABLE.to_string(), Type::new(DType::U32, [batch, 3.into()])));
+        }
+        inputs.extend(per_sequence.into_iter().map(|state| (state.name.clone(), state.ty())));
         inputs
     }
 
     /// The state, and where in it each layer has its part.
-    pub(crate) fn state_and_slots(&self) -> (State, Vec<Slot>) {
-        let mut per_token: Vec<KeyValueCache> = Vec::new();
-        let slots = self.layers.iter().map(|layer| {
-            let Mixer::Attention(attention) = layer.mixer;
-            let (kv_heads, head_dim) = (attention.kv_heads, attention.head_dim);
-            let alike = |cache: &KeyValueCache| (cache.kv_heads, cache.head_dim) == (kv_heads, head_dim);
-            let cache = per_token.iter().position(alike).unwrap_or_else(|| {
-                let name = match per_token.len() {
-                    0 => "cache".to_string(),
-                    count => format!("cache.{count}"),
-                };
-                per_token.push(KeyValueCache { name, layers: 0, kv_heads, head_dim });
-                per_token.len() - 1
-            });
-            let layer = per_token[cache].layers;
-            per_token[cache].layers += 1;
-            Slot { cache, layer }
+    pub(crate) fn state_and_locations(&self) -> (State, Vec<LayerState>) {
+        let mut state = State { per_token: Vec::new(), per_sequence: Vec::new() };
+        let locations = self.layers.iter().map(|layer| {
+            let states = layer.mixer.sequence_shapes().into_iter().map(|shape| state.add_to_sequence(shape));
+            LayerState {
+                states: states.collect(),
+                cache: layer.mixer.cached_heads().map(|heads| state.add_to_token(heads)),
+            }
         });
-        let slots = slots.collect();
-        (State { per_token }, slots)
+        let locations = locations.collect();
+        (state, locations)
+    }
+}
+
+impl State {
+    /// Makes room for a layer that keeps keys and values of so many heads of so many dims.
+    fn add_to_token(&mut self, (kv_heads, head_dim): (usize, usize)) -> Location {
+        let alike = |cache: &KeyValueCache| (cache.kv_heads, cache.head_dim) == (kv_heads, head_dim);
+        let input = self.per_token.iter().position(alike).unwrap_or_else(|| {
+            let name = numbered("cache", self.per_token.len());
+            self.per_token.push(KeyValueCache { name, layers: 0, kv_heads, head_dim });
+            self.per_token.len() - 1
+        });
+        let layer = self.per_token[input].layers;
+        self.per_token[input].layers += 1;
+        Location { input, layer }
+    }
+
+    /// Makes room for a layer that keeps a state of a shape.
+    fn add_to_sequence(&mut self, shape: Vec<usize>) -> Location {
+        let input = self.per_sequence.iter().position(|state| state.shape == shape).unwrap_or_else(|| {
+            let name = numbered("state", self.per_sequence.len());
+            self.per_sequence.push(SequenceState { name, layers: 0, shape });
+            self.per_sequence.len() - 1
+        });
+        let layer = self.per_sequence[input].layers;
+        self.per_sequence[input].layers += 1;
+        Location { input, layer }
+    }
+}
+
+/// The name of an input of which there are several.
+fn numbered(name: &str, index: usize) -> String {
+    if index == 0 { name.to_string() } else { format!("{name}.{index}") }
+}
+
+impl Mixer {
+    /// The heads, and dims of each, that it keeps keys and values of for every token, if it does.
+    fn cached_heads(&self) -> Option<(usize, usize)> {
+        match self {
+            Mixer::Attention(attention) => Some((attention.kv_heads, attention.head_dim)),
+        }
+    }
+
+    /// The shapes of what it keeps of all earlier tokens of a sequence together.
+    fn sequence_shapes(&self) -> Vec<Vec<usize>> {
+        match self {
+            Mixer::Attention(_) => Vec::new(),
+        }
     }
 }

@@ -5,7 +5,7 @@ use graph::ops::{Binary, KvStore, PagedAttention, Reshape, Rope};
 
 use super::{Cached, Context, Norm, clip, linear};
 use crate::Error;
-use crate::state::Slot;
+use crate::state::LayerState;
 
 /// Self-attention, with rotary positions or none.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -53,7 +53,7 @@ impl Attention {
     pub(crate) fn build(
         &self,
         context: &mut Context<'_>,
-        slot: Slot,
+        state: &LayerState,
         prefix: &str,
         x: Value,
     ) -> Result<Value, Error> {
@@ -69,7 +69,8 @@ impl Attention {
         let value = clip(context, value, self.clip)?;
         let value = self.split_heads(context, self.kv_heads, value)?;
         let Cached { ref caches, ragged: [row_offsets, cache_lengths, page_table], .. } = context.shared;
-        let (cache, layer) = (caches[slot.cache], slot.layer);
+        let location = state.cache.expect("attention keeps keys and values");
+        let (cache, layer) = (caches[location.input], location.layer);
         let stored = [cache, key, value, row_offsets, cache_lengths, page_table];
         context.graph.push(KvStore { layer }.into(), &stored)?;
         let attention =

@@ -45,6 +45,10 @@ pub(crate) struct Cached {
     pub(crate) caches: Vec<Value>,
     /// Row offsets, cache lengths, page table.
     pub(crate) ragged: [Value; 3],
+    /// The states per sequence, one for each shape that layers have.
+    pub(crate) states: Vec<Value>,
+    /// The slots of the states, u32[batch, 3], if there are any.
+    pub(crate) state_table: Option<Value>,
 }
 
 impl<V> Context<'_, V> {
