@@ -23,8 +23,11 @@ OUTPUT = Path(__file__).parent.parent / "crates/perihelion/tests/models/goldens"
 ENCODERS_OUTPUT = OUTPUT.parent / "encoders"
 GPTQ_OUTPUT = OUTPUT.parent / "gptq"
 
-# Longer than any window below.
+# Longer than any window below. The models of LONG read more, and keep the logits of the last LENGTH tokens.
 LENGTH = 40
+LONG_LENGTH = 420
+# Checkpoints of several kinds of state, and of ropes and windows that matter over many pages.
+LONG: set[str] = set()
 SIZES = {
     "vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
@@ -450,6 +453,10 @@ def write(name: str, family: str, settings: dict) -> None:
     whole = "For" in family or family.endswith("Model")
     model_class = getattr(transformers, family if whole else f"{family}ForCausalLM")
     settings = {**SIZES, "rope_parameters": dict(THETA), **settings}
+    length = LENGTH
+    if name in LONG:
+        length = LONG_LENGTH
+        settings = {**settings, "max_position_embeddings": 512}
     if family.startswith("GPT2"):
         del settings["rope_parameters"]
     if "vision_config" in settings:
@@ -460,8 +467,8 @@ def write(name: str, family: str, settings: dict) -> None:
     random = torch.Generator().manual_seed(20240607)
     with torch.no_grad():
         randomize(model, random)
-        tokens = torch.randint(0, config.get_text_config().vocab_size, (LENGTH,), generator=random)
-        logits = model(tokens[None], use_cache=False).logits[0]
+        tokens = torch.randint(0, config.get_text_config().vocab_size, (length,), generator=random)
+        logits = model(tokens[None], use_cache=False).logits[0, -LENGTH:]
     folder = OUTPUT / name
     # Experts one by one, or all together as they are in memory.
     model.save_pretrained(folder, save_original_format="stacked" not in name)

@@ -17,14 +17,15 @@ use tensor::Bytes;
 /// keys and values.
 const BOUNDS: [(DType, f32); 3] = [(DType::F32, 1e-4), (DType::F16, 5e-3), (DType::BF16, 4e-2)];
 pub(crate) const PAGE_SIZE: usize = 16;
-const CHUNKS: &[&[usize]] = &[&[1, 39], &[39, 1], &[16, 16, 8], &[7, 3, 20, 1, 1, 8]];
+/// Lengths of chunks; one more takes the tokens that are left.
+const CHUNKS: &[&[usize]] = &[&[1], &[39], &[16, 16], &[7, 3, 20, 1, 1], &[33, 1, 300, 15, 1]];
 
 /// A checkpoint that travels with the repository.
 pub(crate) struct Golden {
     name: String,
     pub(crate) folder: PathBuf,
     pub(crate) tokens: Vec<u32>,
-    /// f32[tokens, vocab]
+    /// f32[rows, vocab], of the last tokens.
     pub(crate) logits: Vec<f32>,
 }
 
@@ -68,11 +69,12 @@ impl Golden {
     fn check(&self, name: &str, checkpoint: &Checkpoint, cache_dtype: DType, bound: f32) {
         let model = load(checkpoint, cache_dtype);
         let whole = run(checkpoint, &model, &self.tokens, &[self.tokens.len()]);
-        assert_eq!(whole.len(), self.logits.len(), "{name}");
+        let vocab = whole.len() / self.tokens.len();
+        assert_eq!(vocab, checkpoint.decoder().unwrap().vocab, "{name}");
+        let last = &whole[whole.len() - self.logits.len()..];
         let largest = self.logits.iter().fold(0.0, |largest: f32, logit| largest.max(logit.abs()));
         assert!(whole.iter().all(|logit| logit.is_finite()), "{name}");
-        let vocab = whole.len() / self.tokens.len();
-        let rows = whole.chunks(vocab).zip(self.logits.chunks(vocab));
+        let rows = last.chunks(vocab).zip(self.logits.chunks(vocab));
         let difference = |(a, b): (&f32, &f32)| (a - b).abs() / largest;
         let mut rows: Vec<f32> =
             rows.map(|(a, b)| a.iter().zip(b).map(difference).fold(0.0, f32::max)).collect();
@@ -84,8 +86,9 @@ impl Golden {
         eprintln!("{name}: with a cache of {cache_dtype}, largest relative difference {worst:.1e}");
         assert!(worst <= bound, "{name}: a logit is off by {worst} of the largest");
         let bits = |logits: &[f32]| logits.iter().map(|logit| logit.to_bits()).collect::<Vec<_>>();
-        for chunks in CHUNKS {
-            let chunked = run(checkpoint, &model, &self.tokens, chunks);
+        for chunks in CHUNKS.iter().filter(|chunks| chunks.iter().sum::<usize>() < self.tokens.len()) {
+            let left = self.tokens.len() - chunks.iter().sum::<usize>();
+            let chunked = run(checkpoint, &model, &self.tokens, &[chunks, &[left][..]].concat());
             assert!(bits(&chunked) == bits(&whole), "{name}: other bits in chunks of {chunks:?}");
         }
     }
@@ -128,12 +131,15 @@ pub(crate) fn weights(checkpoint: &Checkpoint, graph: &Graph) -> HashMap<String,
 /// The logits of every token, run in chunks.
 pub(crate) fn run(checkpoint: &Checkpoint, model: &Model, tokens: &[u32], chunks: &[usize]) -> Vec<f32> {
     let decoder = checkpoint.decoder().unwrap();
-    let mut runner = Runner::new(model.clone(), 5, decoder.vocab).unwrap();
+    let num_pages = tokens.len().div_ceil(PAGE_SIZE);
+    // In no order.
+    let pages: Vec<u32> = (1..=num_pages as u32).map(|index| index ^ 1).collect();
+    let mut runner = Runner::new(model.clone(), num_pages + 2, decoder.vocab).unwrap();
     let mut logits = Vec::new();
     let mut done = 0;
     for &chunk in chunks {
         let tokens = tokens[done..done + chunk].to_vec();
-        let pages = vec![3, 1, 4];
+        let pages = pages.clone();
         let slice = Slice { cached: done, tokens, pages, predicts: true, outputs: chunk, ..Slice::default() };
         let rows = runner.run(&Batch { slices: vec![slice], ..Batch::default() }).unwrap();
         (0..chunk).for_each(|row| logits.extend_from_slice(rows.row(row)));
