@@ -1,6 +1,8 @@
 //! The shapes of published models: what their `config.json` says, in the words in which it was published, and the
 //! number of weights that they are known to have.
 
+mod table;
+
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -9,16 +11,20 @@ use serde::Deserialize;
 use serde_json::Value;
 use tensor::DType;
 
-/// A file of `tests/published`: a model, its number of weights, the context it is known for, its configuration less what
-/// no family reads, and those of its weights that architectures ask for because configurations do not say whether they
-/// are there.
+/// A file of `tests/published`.
 #[derive(Deserialize)]
 struct Published {
     name: String,
+    /// The number of weights.
     parameters: usize,
+    /// The context that it is known for.
     context: usize,
+    /// A chat template of the shared test data that comes from this model or its family.
+    template: Option<String>,
+    /// The weights that architectures look for because no configuration says whether a checkpoint has them.
     #[serde(default)]
     weights: HashSet<String>,
+    /// Its `config.json`, less what no family reads.
     config: Value,
 }
 
@@ -26,6 +32,7 @@ fn published() -> Vec<Published> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/published");
     let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     paths
+        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
         .map(|path| {
             let text = std::fs::read_to_string(&path).unwrap();
             serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -43,14 +50,14 @@ impl WeightTypes for Stored {
 }
 
 impl Published {
-    fn open(self) -> (Config, Decoder) {
+    fn open(&self) -> (Config, Decoder) {
         let config = Config::from_hugging_face("config.json", &self.config.to_string());
         let config = config.unwrap_or_else(|error| panic!("{}: {error}", self.name));
         let architecture = Architecture::from_hugging_face(&config.architecture).unwrap();
         let ropes = Rope::all(&config, graph::ops::RopeStyle::HalfSplit).unwrap();
         // None of them has a key that belongs to another family.
         assert_eq!(config.ignored_keys, [""; 0], "{}", self.name);
-        let decoder = (architecture.decoder)(&config, ropes, &Stored(self.weights));
+        let decoder = (architecture.decoder)(&config, ropes, &Stored(self.weights.clone()));
         (config, decoder)
     }
 }
@@ -63,10 +70,9 @@ fn open(name: &str) -> (Config, Decoder) {
 #[test]
 fn published_models_have_their_size() {
     for published in published() {
-        let (name, parameters, context) = (published.name.clone(), published.parameters, published.context);
         let (config, decoder) = published.open();
-        assert_eq!(decoder.parameters(), parameters, "{name}");
-        assert_eq!(config.context_length, context, "{name}");
+        assert_eq!(decoder.parameters(), published.parameters, "{}", published.name);
+        assert_eq!(config.context_length, published.context, "{}", published.name);
     }
 }
 

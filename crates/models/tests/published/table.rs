@@ -1,0 +1,122 @@
+//! The table of `docs/models.md`: made from the architectures, the published configurations and the checkpoints that the
+//! tests run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use perihelion_models::{ARCHITECTURES, Architecture};
+use serde_json::Value;
+use tensor::DType;
+
+use crate::Published;
+
+/// The length whose cache the table shows.
+const TOKENS: usize = 8192;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The architecture that a configuration names.
+fn architecture(config: &Value) -> String {
+    config["architectures"][0].as_str().expect("an architecture").to_string()
+}
+
+/// The published models of each architecture, smallest first.
+fn published() -> BTreeMap<String, Vec<Published>> {
+    let mut models: BTreeMap<String, Vec<Published>> = BTreeMap::new();
+    for model in crate::published() {
+        models.entry(architecture(&model.config)).or_default().push(model);
+    }
+    models.values_mut().for_each(|models| models.sort_by_key(|model| model.parameters));
+    models
+}
+
+/// The formats in which the tests run checkpoints of each architecture.
+fn tested_formats() -> BTreeMap<String, BTreeSet<&'static str>> {
+    let mut formats: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for entry in std::fs::read_dir(root().join("crates/perihelion/tests/models/goldens")).unwrap() {
+        let folder = entry.unwrap().path();
+        let config = std::fs::read_to_string(folder.join("config.json")).unwrap();
+        let own = formats.entry(architecture(&serde_json::from_str(&config).unwrap())).or_default();
+        // GGUF sorts before safetensors.
+        own.extend(
+            ["GGUF", "safetensors"]
+                .into_iter()
+                .zip(["model.gguf", "model.safetensors"])
+                .filter_map(|(format, file)| folder.join(file).exists().then_some(format)),
+        );
+    }
+    formats
+}
+
+/// A number of bytes, in the units of memory that people buy.
+fn gigabytes(bytes: usize) -> String {
+    let gigabytes = bytes as f64 / 1e9;
+    if gigabytes >= 10.0 {
+        format!("{gigabytes:.0} GB")
+    } else if gigabytes >= 0.1 {
+        format!("{gigabytes:.1} GB")
+    } else {
+        format!("{:.0} MB", bytes as f64 / 1e6)
+    }
+}
+
+fn billions(parameters: usize) -> String {
+    format!("{:.1} B", parameters as f64 / 1e9)
+}
+
+fn row(model: &Published, architecture: &Architecture, formats: &str) -> String {
+    let (_, decoder) = model.open();
+    let (all, active) = (decoder.parameters(), decoder.active_parameters());
+    let active = if active < all { format!(", {} active", billions(active)) } else { String::new() };
+    let state = decoder.state();
+    let cache = gigabytes(TOKENS * state.bytes_per_token(DType::BF16) + state.bytes_per_slot());
+    let template = model.template.as_deref().map_or(String::new(), |template| format!("`{template}`"));
+    format!(
+        "| {} | `{}` | {formats} | {template} | {}{active} | {} | {} | {cache} |",
+        model.name,
+        architecture.hugging_face,
+        billions(all),
+        gigabytes(2 * all),
+        gigabytes(all * 9 / 16),
+    )
+}
+
+fn table() -> String {
+    let (published, formats) = (published(), tested_formats());
+    let mut table = String::from(
+        "| model | architecture | tested from | template | parameters | bf16 | q4_k | 8,192 tokens |\n\
+         |---|---|---|---|---|---|---|---|\n",
+    );
+    for architecture in ARCHITECTURES {
+        let name = architecture.hugging_face;
+        let formats = formats.get(name).map(|formats| formats.iter().copied().collect::<Vec<_>>().join(", "));
+        let formats = formats.unwrap_or_else(|| panic!("no checkpoint of {name} is tested"));
+        for model in published.get(name).map(Vec::as_slice).unwrap_or_default() {
+            writeln!(table, "{}", row(model, architecture, &formats)).unwrap();
+        }
+        if !published.contains_key(name) {
+            writeln!(table, "| {} | `{name}` | {formats} | | | | | |", architecture.examples[0]).unwrap();
+        }
+    }
+    table
+}
+
+#[test]
+fn the_table_of_models_is_true() {
+    let table = table();
+    let docs = std::fs::read_to_string(root().join("docs/models.md")).unwrap();
+    assert!(docs.contains(&table), "docs/models.md lacks this table:\n{table}");
+    if let Some(folder) = testdata::shared("chat-templates/templates") {
+        for model in crate::published() {
+            let Some(template) = &model.template else { continue };
+            assert!(
+                folder.join(format!("{template}.jinja")).exists(),
+                "{}: no template {template}",
+                model.name
+            );
+        }
+    }
+}
