@@ -101,7 +101,7 @@ fn decode<T: CacheElement>(bench: &Bench) {
 
 struct Case<T> {
     layout: KvLayout,
-    attention: Attention,
+    attention: Attention<'static>,
     cache: Vec<T>,
     pages: usize,
     offsets: Vec<u32>,
@@ -127,7 +127,7 @@ impl<T: CacheElement> Case<T> {
         let cache = noise(pages * layout.page_len()).into_iter().map(T::from_f32).collect();
         Case {
             layout,
-            attention: Attention { heads, scale, window: None, softcap: None },
+            attention: Attention { heads, scale, window: None, chunk: None, softcap: None, sinks: None },
             cache,
             pages,
             offsets: (0..=batch).map(|i| (i * tokens) as u32).collect(),

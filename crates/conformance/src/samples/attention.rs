@@ -92,12 +92,18 @@ impl List {
                 let what = format!("batch {number} pages of {page_size}");
                 let inputs = vec![cache.clone(), k, v, offsets.clone(), lengths.clone(), table.clone()];
                 self.add(&what, KvStore { layer: 1 }, inputs, Tolerance::Exact);
-                for (rule, window, softcap) in
-                    [("", None, None), ("window", Some(7), None), ("softcap", Some(20), Some(3.0))]
-                {
-                    let op = PagedAttention { layer: 1, scale: 0.25, window, softcap };
-                    let inputs =
+                let sinks = self.random.floats([heads], 2.0);
+                for (rule, window, chunk, softcap) in [
+                    ("", None, None, None),
+                    ("window", Some(7), None, None),
+                    ("softcap", Some(20), None, Some(3.0)),
+                    ("chunk", None, Some(9), None),
+                    ("sinks", Some(20), None, None),
+                ] {
+                    let op = PagedAttention { layer: 1, scale: 0.25, window, chunk, softcap };
+                    let mut inputs =
                         vec![q.clone(), cache.clone(), offsets.clone(), lengths.clone(), table.clone()];
+                    inputs.extend((rule == "sinks").then(|| sinks.clone()));
                     self.add(
                         &format!("{what} {rule}"),
                         op,

@@ -157,15 +157,22 @@ fn kv_store() {
 
 #[test]
 fn paged_attention() {
-    for (heads, window, softcap) in
-        [(2, None, None), (6, Some(40), None), (4, None, Some(3.0)), (2, Some(1), None)]
-    {
-        let op = PagedAttention { layer: 1, scale: 0.2, window, softcap };
+    for (heads, window, chunk, softcap) in [
+        (2, None, None, None),
+        (6, Some(40), None, None),
+        (4, None, None, Some(3.0)),
+        (2, Some(1), None, None),
+        (4, None, Some(50), None),
+    ] {
+        let op = PagedAttention { layer: 1, scale: 0.2, window, chunk, softcap };
         for dtype in KEPT {
             let batch = Batch { dtype, ..DEFINED };
             let inputs = [batch.new_rows(heads, 8), batch.cache()].into_iter().chain(batch.lists());
+            let mut inputs: Vec<Tensor> = inputs.collect();
             // Weighted means of 300 values in f32.
-            check(op, &inputs.collect::<Vec<Tensor>>(), Tolerance::Near { relative: 2e-5, absolute: 2e-5 });
+            check(op, &inputs, Tolerance::Near { relative: 2e-5, absolute: 2e-5 });
+            inputs.push(tame(DType::F32, &[heads], 9));
+            check(op, &inputs, Tolerance::Near { relative: 2e-5, absolute: 2e-5 });
         }
     }
 }
@@ -180,8 +187,10 @@ fn what_is_stored_is_attended_to() {
 
 fn store_and_attend(batch: &Batch) {
     let empty = Tensor::zeros(batch.dtype, *batch.cache().shape());
-    let (store, attend) =
-        (KvStore { layer: 0 }, PagedAttention { layer: 0, scale: 0.25, window: None, softcap: None });
+    let (store, attend) = (
+        KvStore { layer: 0 },
+        PagedAttention { layer: 0, scale: 0.25, window: None, chunk: None, softcap: None },
+    );
     let [row_offsets, _, table] = batch.lists();
     let fresh = [row_offsets, list(&[0, 0, 0]), table];
     let rows = [batch.new_rows(1, 1), batch.new_rows(1, 2), batch.new_rows(3, 3)];

@@ -262,8 +262,11 @@ fn paged(g: &mut Growth) -> Result<Vec<Value>, Error> {
     let q = g.b.concat(&[k, k], 1)?;
     let window = g.choose(3, &[None, Some(5)]);
     let softcap = g.choose(4, &[None, Some(3.0)]);
-    let attention = PagedAttention { layer, scale: 0.5, window, softcap };
-    let y = g.b.paged_attention(attention, q, cache, &batch)?;
+    let chunk = g.choose(5, &[None, Some(6)]);
+    let attention = PagedAttention { layer, scale: 0.5, window, chunk, softcap };
+    let sinks = g.choose(6, &[None, Some(Tensor::from_slice([2], &[0.5f32, -1.0]))]);
+    let sinks = sinks.map(|sinks| g.constant(sinks)).transpose()?;
+    let y = g.b.paged_attention(attention, q, cache, &batch, sinks)?;
     let ids = g.indices([4], 4)?;
     let ids = g.b.cast(ids, DType::U32)?;
     Ok(vec![y, g.b.ragged_positions(ids, &batch)?])

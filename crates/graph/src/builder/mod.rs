@@ -395,7 +395,7 @@ impl Builder {
     }
 
     /// Causal attention of `q: f32[tokens, heads, head_dim]` to the cache, where `kv_store` has put the
-    /// batch's own keys and values → the type of `q`.
+    /// batch's own keys and values → the type of `q`. Heads may have sinks, f32[heads].
     #[track_caller]
     pub fn paged_attention(
         &mut self,
@@ -403,9 +403,11 @@ impl Builder {
         q: Value,
         cache: Value,
         batch: &RaggedBatch,
+        sinks: Option<Value>,
     ) -> Result<Value, Error> {
         let RaggedBatch { row_offsets, cache_lengths, page_table } = *batch;
-        self.op(attention, &[q, cache, row_offsets, cache_lengths, page_table])
+        let operands = [q, cache, row_offsets, cache_lengths, page_table].into_iter().chain(sinks);
+        self.op(attention, &operands.collect::<Vec<_>>())
     }
 
     /// A norm in f32, of operands that may have 16 bits.
@@ -561,8 +563,8 @@ mod tests {
         let q = b.rope(RopeStyle::HalfSplit, parts[0], table)?;
         let k = b.rope(RopeStyle::HalfSplit, parts[1], table)?;
         b.kv_store(0, cache, k, parts[2], &batch)?;
-        let attention = PagedAttention { layer: 0, scale: 0.5, window: None, softcap: None };
-        let y = b.paged_attention(attention, q, cache, &batch)?;
+        let attention = PagedAttention { layer: 0, scale: 0.5, window: None, chunk: None, softcap: None };
+        let y = b.paged_attention(attention, q, cache, &batch, None)?;
         let y = b.reshape(y, dims!["tokens", 32])?;
         let y = b.add(x, y)?;
         b.finish(&[y])

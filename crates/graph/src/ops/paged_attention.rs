@@ -9,7 +9,9 @@ use super::softmax::softmax;
 
 /// Attention of each token to its sequence up to itself. Operands: `q: f32[tokens, heads, head_dim]`, `cache`
 /// (read; laid out as in `kv_store.rs`, with the batch's own keys and values stored already), `row_offsets`,
-/// `cache_lengths` and `page_table` of the batch. Result: the type of `q`.
+/// `cache_lengths` and `page_table` of the batch, and, if there are some, `sinks: f32[heads]`. Result: the type of `q`.
+///
+/// A head's sink is the score of one more position, which every token sees and which has no value (Xiao et al. 2023).
 ///
 /// The number of heads is a multiple of the cache's; head `h` of the queries uses head
 /// `h / (heads / kv_heads)` of the cache.
@@ -21,16 +23,19 @@ pub struct PagedAttention {
     pub scale: f32,
     /// How many positions a token sees, itself included; none is all.
     pub window: Option<usize>,
+    /// Positions are counted off in chunks of so many, and a token sees none before its own chunk; none is one chunk.
+    pub chunk: Option<usize>,
     /// Scores `s` become `softcap · tanh(s / softcap)` after scaling.
     pub softcap: Option<f32>,
 }
 
 impl Define for PagedAttention {
-    declare!("paged_attention" { layer, scale, window, softcap });
+    declare!("paged_attention" { layer, scale, window, chunk, softcap });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let (batch, sinks) = inputs.split_at(inputs.len().min(5));
         let names = ["q", "cache", "row_offsets", "cache_lengths", "page_table"];
-        let [q, cache, row_offsets, cache_lengths, page_table] = operands(inputs, names)?;
+        let [q, cache, row_offsets, cache_lengths, page_table] = operands(batch, names)?;
         expect_dtype("q", q, &[DType::F32])?;
         expect_rank("q", q, 3)?;
         expect_cache(cache, self.layer, &q.shape[2])?;
@@ -41,6 +46,14 @@ impl Define for PagedAttention {
         );
         expect_lengths(row_offsets, cache_lengths)?;
         expect_page_table(page_table, cache_lengths)?;
+        match sinks {
+            [] => {}
+            [sinks] => {
+                expect_dtype("sinks", sinks, &[DType::F32])?;
+                refuse_if!(sinks.shape[..] != q.shape[1..2], "heads differ: q {q}, sinks {sinks}");
+            }
+            _ => return Err(type_error!("takes one operand of sinks, got {}", sinks.len())),
+        }
         self.expect_attributes()?;
         Ok(vec![q.clone()])
     }
@@ -53,13 +66,15 @@ impl Define for PagedAttention {
         let (q, cache) = (inputs[0].to_f64_vec(), inputs[1].to_f64_vec());
         let [count, heads, head_dim] = [0, 1, 2].map(|axis| outputs[0][axis]);
         let group = heads / inputs[1].shape()[3];
+        let sinks = inputs.get(5).map(|sinks| sinks.to_f64_vec());
         let tokens = tokens("paged_attention", count, inputs[2], inputs[3])?;
         let pages = Pages::new("paged_attention", inputs[1].shape(), self.layer, head_dim, inputs[4])?;
         let mut result = Vec::with_capacity(q.len());
         for (row, token) in tokens.into_iter().enumerate() {
             for head in 0..heads {
                 let q = &q[(row * heads + head) * head_dim..][..head_dim];
-                result.extend(self.attend(q, &cache, &pages, token, head / group)?);
+                let sink = sinks.as_ref().map(|sinks| sinks[head]);
+                result.extend(self.attend(q, &cache, &pages, token, head / group, sink)?);
             }
         }
         Ok(vec![from_f64(DType::F32, outputs[0], &result)])
@@ -69,8 +84,8 @@ impl Define for PagedAttention {
 impl PagedAttention {
     fn expect_attributes(&self) -> Result<(), TypeError> {
         expect_finite("scale", self.scale)?;
-        if self.window == Some(0) {
-            return Err(TypeError::new("window is 0, expected at least 1"));
+        for (name, size) in [("window", self.window), ("chunk", self.chunk)] {
+            refuse_if!(size == Some(0), "{name} is 0, expected at least 1");
         }
         match self.softcap {
             Some(cap) if !cap.is_finite() || cap <= 0.0 => {
@@ -78,6 +93,12 @@ impl PagedAttention {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The first position that the token at a position sees.
+    pub fn first_seen(&self, position: usize) -> usize {
+        let of_window = self.window.map_or(0, |window| (position + 1).saturating_sub(window));
+        self.chunk.map_or(of_window, |chunk| of_window.max(position / chunk * chunk))
     }
 
     /// One head of one token.
@@ -88,9 +109,10 @@ impl PagedAttention {
         pages: &Pages,
         token: Token,
         kv_head: usize,
+        sink: Option<f64>,
     ) -> Result<Vec<f64>, Error> {
-        let first = self.window.map_or(0, |window| (token.position + 1).saturating_sub(window));
-        let seen = || (first..=token.position).map(|position| Token { position, ..token });
+        let seen =
+            || (self.first_seen(token.position)..=token.position).map(|position| Token { position, ..token });
         let mut scores = Vec::new();
         for other in seen() {
             let mut score = 0.0;
@@ -100,6 +122,7 @@ impl PagedAttention {
             score *= f64::from(self.scale);
             scores.push(self.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh()));
         }
+        scores.extend(sink);
         let mut result = vec![0.0; q.len()];
         for (other, weight) in seen().zip(softmax(&scores)) {
             for (d, result) in result.iter_mut().enumerate() {
@@ -116,7 +139,8 @@ mod tests {
     use super::super::testing::{assert_close, check_types, numbers, run};
     use super::*;
 
-    const PLAIN: PagedAttention = PagedAttention { layer: 0, scale: 0.5, window: None, softcap: None };
+    const PLAIN: PagedAttention =
+        PagedAttention { layer: 0, scale: 0.5, window: None, chunk: None, softcap: None };
 
     #[test]
     fn types() {
@@ -132,6 +156,7 @@ mod tests {
         check(PLAIN, "f32[t, 6, 8]", &cache[4..], tensor);
         let cases = [
             (PagedAttention { window: Some(0), ..PLAIN }, "window is 0, expected at least 1"),
+            (PagedAttention { chunk: Some(0), ..PLAIN }, "chunk is 0, expected at least 1"),
             (
                 PagedAttention { softcap: Some(0.0), ..PLAIN },
                 "softcap is 0, expected a finite number above 0",
@@ -141,6 +166,9 @@ mod tests {
         for (op, message) in cases {
             check(op, "f32[t, 6, 8]", cache, &format!("paged_attention: {message}"));
         }
+        let with = |sinks: &'static str| [&["f32[t, 6, 8]", cache], &others[..], &[sinks]].concat();
+        let message = "paged_attention: heads differ: q f32[t, 6, 8], sinks f32[2]";
+        check_types(PLAIN, &[(&with("f32[6]"), "f32[t, 6, 8]"), (&with("f32[2]"), message)]);
     }
 
     /// Attention of the last `new` of the rows of `q` to all rows of `k` and `v`, each [tokens][head_dim].
@@ -150,6 +178,7 @@ mod tests {
         k: &[Vec<f64>],
         v: &[Vec<f64>],
         new: usize,
+        sink: Option<f64>,
     ) -> Vec<Vec<f64>> {
         let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
         let attend = |(position, q): (usize, &Vec<f64>)| {
@@ -158,11 +187,13 @@ mod tests {
                     let score = dot(q, &k[other]) * f64::from(op.scale);
                     let score =
                         op.softcap.map_or(score, |cap| (score / f64::from(cap)).tanh() * f64::from(cap));
-                    let seen = other <= position && op.window.is_none_or(|window| position - other < window);
+                    let of_chunk = op.chunk.is_none_or(|chunk| position / chunk == other / chunk);
+                    let of_window = |window: usize| position.wrapping_sub(other) < window;
+                    let seen = other <= position && of_chunk && op.window.is_none_or(of_window);
                     if seen { score.exp() } else { 0.0 }
                 })
                 .collect();
-            let sum: f64 = weights.iter().sum();
+            let sum: f64 = weights.iter().sum::<f64>() + sink.map_or(0.0, f64::exp);
             weights.iter_mut().for_each(|weight| *weight /= sum);
             (0..q.len()).map(|d| weights.iter().zip(v).map(|(weight, v)| weight * v[d]).sum()).collect()
         };
@@ -205,10 +236,21 @@ mod tests {
         };
         let cache = store(&empty, &first, &[0, 15, 18], &[0, 0]);
         let cache = store(&cache, &then, &[0, 5, 5], &[15, 3]);
-        for (window, softcap) in [(None, None), (Some(4), None), (Some(100), Some(1.5)), (Some(1), None)] {
-            let op = PagedAttention { window, softcap, ..PLAIN };
-            let got =
-                numbers(op, &[&rows(&q, &then), &cache, &counts(&[0, 5, 5]), &counts(&[15, 3]), &table]);
+        let sinks = [0.5f32, -1.0, 3.0, 1.0];
+        for (window, chunk, softcap, sunk) in [
+            (None, None, None, false),
+            (Some(4), None, None, false),
+            (Some(100), None, Some(1.5), true),
+            (Some(1), None, None, false),
+            (None, Some(7), None, true),
+            (Some(3), Some(18), None, false),
+        ] {
+            let op = PagedAttention { window, chunk, softcap, ..PLAIN };
+            let (queries, sinks_of_heads) = (rows(&q, &then), Tensor::from_slice([heads], &sinks));
+            let (offsets, lengths) = (counts(&[0, 5, 5]), counts(&[15, 3]));
+            let mut inputs = vec![&queries, &cache, &offsets, &lengths, &table];
+            inputs.extend(sunk.then_some(&sinks_of_heads));
+            let got = numbers(op, &inputs);
             let by_head: Vec<Vec<Vec<f64>>> = (0..heads)
                 .map(|h| {
                     let all = 0..lengths[0];
@@ -218,6 +260,7 @@ mod tests {
                         &head(&k, all.clone(), h / 2),
                         &head(&v, all, h / 2),
                         5,
+                        sunk.then(|| f64::from(sinks[h])),
                     )
                 })
                 .collect();

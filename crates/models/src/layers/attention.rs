@@ -73,8 +73,13 @@ impl Attention {
         let (cache, layer) = (caches[location.input], location.layer);
         let stored = [cache, key, value, row_offsets, cache_lengths, page_table];
         context.graph.push(KvStore { layer }.into(), &stored)?;
-        let attention =
-            PagedAttention { layer, scale: self.scale, window: self.window, softcap: self.softcap };
+        let attention = PagedAttention {
+            layer,
+            scale: self.scale,
+            window: self.window,
+            chunk: None,
+            softcap: self.softcap,
+        };
         let attended = context
             .graph
             .push_one(attention.into(), &[query, cache, row_offsets, cache_lengths, page_table])?;

@@ -4,7 +4,7 @@
 //! that begin at multiples of [`RANGE`]: scores of the range, their maximum `m`, weights `exp(score - m)`, their sum, and
 //! the weighted values. The ranges' results are then folded from the first to the last, rescaled to the common
 //! maximum. Each score sums over the dims in order, each value sum over the positions in order, and every boundary
-//! is fixed by position alone. So a row's bits do not depend on pages, batch, chunks of the prefill, threads, or which
+//! is fixed by position alone. A sink comes before the first range. So a row's bits do not depend on pages, batch, chunks of the prefill, threads, or which
 //! rows share its registers.
 //!
 //! Prefill is bound by arithmetic: up to [`TILE_ROWS`] rows (the heads of a group, then the next token) share each load
@@ -61,11 +61,11 @@ variants!(static VARIANTS_F16 = tile::run, (call: &Job<'_, f16>, task: usize, sc
 /// The new tokens' keys and values are already in `layer` of the cache ([`super::kv_cache::store`]).
 ///
 /// # Errors
-/// When `heads` is no multiple of the cache's heads, the window is 0, the cache is not the one the batch was checked
+/// When `heads` is no multiple of the cache's heads, window or chunk are 0, the sinks are not one per head, the cache is not the one the batch was checked
 /// against, or `q` or `out` has another length.
 pub fn attention<T: CacheElement>(
     pool: &Pool,
-    attention: &Attention,
+    attention: &Attention<'_>,
     batch: &RaggedBatch,
     layer: usize,
     cache: &[T],
@@ -83,7 +83,7 @@ pub fn attention<T: CacheElement>(
 pub fn attention_with<T: CacheElement>(
     variant: &Variant<TaskKernel<T>>,
     pool: &Pool,
-    attention: &Attention,
+    attention: &Attention<'_>,
     batch: &RaggedBatch,
     layer: usize,
     cache: &[T],
@@ -105,7 +105,7 @@ pub fn attention_with<T: CacheElement>(
 }
 
 fn check(
-    attention: &Attention,
+    attention: &Attention<'_>,
     batch: &RaggedBatch,
     layer: usize,
     cache: usize,
@@ -117,8 +117,13 @@ fn check(
     if attention.heads == 0 || !attention.heads.is_multiple_of(layout.kv_heads()) {
         return size("heads", "a multiple of the cache's kv_heads", attention.heads);
     }
-    if attention.window == Some(0) {
-        return size("window", "at least 1", 0);
+    for (what, found) in [("window", attention.window), ("chunk", attention.chunk)] {
+        if found == Some(0) {
+            return size(what, "at least 1", 0);
+        }
+    }
+    if let Some(sinks) = attention.sinks {
+        length("attention", "sinks", attention.heads, sinks.len())?;
     }
     batch.check_call("attention", layer, cache)?;
     let elements = (batch.tokens().checked_mul(attention.heads))
@@ -158,11 +163,12 @@ impl<T: CacheElement + Pod> Kernel for AttentionKernel<T> {
         if q.bytes.is_empty() {
             return Ok(());
         }
-        let PagedAttention { layer, scale, window, softcap } = self.op;
+        let PagedAttention { layer, scale, window, chunk, softcap } = self.op;
         let [_, heads, head_dim] = [0, 1, 2].map(|axis| q.shape[axis]);
         let lists = BatchOperands::new(&call, 2);
         let batch = lists.batch(&cache.shape, head_dim)?;
-        let attention = Attention { heads, scale, window, softcap };
+        let sinks = (call.inputs.len() > 5).then(|| elements(view(&call, 5).bytes));
+        let attention = Attention { heads, scale, window, chunk, softcap, sinks: sinks.as_deref() };
         let (q, cache) = (elements(q.bytes), elements::<T>(cache.bytes));
         let out = elements_mut(call.outputs[0].bytes);
         attention_with(self.variant, &self.pool, &attention, &batch, layer, &cache, &q, out)

@@ -14,15 +14,27 @@ pub const TILE_ROWS: usize = 12;
 
 /// How queries attend.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Attention {
+pub struct Attention<'a> {
     /// Query heads: a multiple of the cache's heads; `heads / kv_heads` neighbors share one.
     pub heads: usize,
     /// Factor of the scores, commonly `1 / sqrt(head_dim)`.
     pub scale: f32,
     /// A query sees this many positions, its own the last; all before it where there is no window.
     pub window: Option<usize>,
+    /// Positions are counted off in chunks of so many, and a query sees none before its own chunk.
+    pub chunk: Option<usize>,
     /// Scores become `softcap · tanh(score / softcap)`.
     pub softcap: Option<f32>,
+    /// For each query head the score of one more position, which has no value.
+    pub sinks: Option<&'a [f32]>,
+}
+
+impl Attention<'_> {
+    /// The first position that the query at a position sees.
+    pub(super) fn first_seen(&self, position: usize) -> usize {
+        let of_window = self.window.map_or(0, |window| (position + 1).saturating_sub(window));
+        self.chunk.map_or(of_window, |chunk| of_window.max(position / chunk * chunk))
+    }
 }
 
 /// Tasks in the order they should start.
@@ -59,7 +71,7 @@ pub(super) struct Shared {
 }
 
 impl Plan {
-    pub(super) fn new(attention: &Attention, batch: &RaggedBatch, threads: usize) -> Plan {
+    pub(super) fn new(attention: &Attention<'_>, batch: &RaggedBatch, threads: usize) -> Plan {
         let mut tiles = tiles(attention, batch, tile_rows(attention, batch, threads));
         // A few tasks a thread suffice to even out; more ranges than that a tile, and it is divided.
         let total: usize = tiles.iter().map(|tile| tile.ranges.len()).sum();
@@ -96,7 +108,7 @@ pub(super) fn partial_len(head_dim: usize) -> usize {
 }
 
 /// Fewer rows a tile where there would be fewer tiles than threads: the cache is then read more than once, but at once.
-fn tile_rows(attention: &Attention, batch: &RaggedBatch, threads: usize) -> usize {
+fn tile_rows(attention: &Attention<'_>, batch: &RaggedBatch, threads: usize) -> usize {
     let kv_heads = batch.layout().kv_heads();
     let group = attention.heads / kv_heads;
     let units = |tile_rows: usize| -> usize {
@@ -111,7 +123,7 @@ fn tile_rows(attention: &Attention, batch: &RaggedBatch, threads: usize) -> usiz
 }
 
 /// Every tile whole, the long ones of each head first.
-fn tiles(attention: &Attention, batch: &RaggedBatch, tile_rows: usize) -> Vec<Task> {
+fn tiles(attention: &Attention<'_>, batch: &RaggedBatch, tile_rows: usize) -> Vec<Task> {
     let kv_heads = batch.layout().kv_heads();
     let group = attention.heads / kv_heads;
     let mut tasks = Vec::new();
@@ -123,8 +135,7 @@ fn tiles(attention: &Attention, batch: &RaggedBatch, tile_rows: usize) -> Vec<Ta
                 let rows = tile_rows.min(rows - first_row);
                 let from = first + first_row / group;
                 let to = first + (first_row + rows - 1) / group;
-                let from = attention.window.map_or(0, |window| (from + 1).saturating_sub(window));
-                let ranges = from / RANGE..to / RANGE + 1;
+                let ranges = attention.first_seen(from) / RANGE..to / RANGE + 1;
                 tasks.push(Task { sequence, kv_head, first_row, rows, ranges, shared: None });
             }
         }

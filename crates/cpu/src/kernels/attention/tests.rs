@@ -17,12 +17,13 @@ struct Sequence {
 struct Shape {
     kv_heads: usize,
     head_dim: usize,
-    attention: Attention,
+    attention: Attention<'static>,
 }
 
 fn shape(heads: usize, kv_heads: usize, head_dim: usize) -> Shape {
     let scale = 1.0 / (head_dim as f32).sqrt();
-    Shape { kv_heads, head_dim, attention: Attention { heads, scale, window: None, softcap: None } }
+    let attention = Attention { heads, scale, window: None, chunk: None, softcap: None, sinks: None };
+    Shape { kv_heads, head_dim, attention }
 }
 
 fn noise(seed: u64) -> impl FnMut() -> f32 {
@@ -46,11 +47,16 @@ impl Sequence {
 
 /// `softmax(scale · q kᵀ) v`, in f64, one query row after the other.
 fn reference(shape: Shape, sequence: &Sequence) -> Vec<f64> {
-    let Attention { heads, scale, window, softcap } = shape.attention;
+    let Attention { heads, scale, window, chunk, softcap, sinks } = shape.attention;
     let (dims, group) = (shape.head_dim, heads / shape.kv_heads);
     let mut out = Vec::new();
     for position in 0..sequence.positions {
-        let first = window.map_or(0, |window| (position + 1).saturating_sub(window));
+        let first = (0..=position)
+            .find(|&past| {
+                window.is_none_or(|window| position - past < window)
+                    && chunk.is_none_or(|chunk| position / chunk == past / chunk)
+            })
+            .unwrap();
         for head in 0..heads {
             let q = &sequence.q[(position * heads + head) * dims..][..dims];
             let at = |values: &[f32], past: usize, dim: usize| {
@@ -62,9 +68,10 @@ fn reference(shape: Shape, sequence: &Sequence) -> Vec<f64> {
                 softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
             };
             let scores: Vec<f64> = (first..=position).map(score).collect();
-            let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let sink = sinks.map_or(f64::NEG_INFINITY, |sinks| sinks[head].into());
+            let largest = scores.iter().copied().fold(sink, f64::max);
             let weights: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
-            let sum: f64 = weights.iter().sum();
+            let sum = weights.iter().sum::<f64>() + (sink - largest).exp();
             let value = |dim| -> f64 {
                 weights
                     .iter()
@@ -176,6 +183,22 @@ fn agrees_with_the_reference_in_a_window_and_under_a_cap() {
     }
 }
 
+/// Sinks below, among and above the scores.
+const SINKS: [f32; 6] = [-30.0, 0.25, 3.0, f32::NEG_INFINITY, -1.0, 60.0];
+
+#[test]
+fn agrees_with_the_reference_in_chunks_and_with_sinks() {
+    for chunk in [1, 7, 16, 250, 256, 300] {
+        for window in [None, Some(5)] {
+            let mut shape = shape(6, 2, 20);
+            (shape.attention.chunk, shape.attention.window) = (Some(chunk), window);
+            check(shape, 600);
+            shape.attention.sinks = Some(&SINKS);
+            check(shape, 300);
+        }
+    }
+}
+
 #[test]
 fn every_instruction_set_with_fused_products_gives_the_same_bits() {
     let shape = shape(6, 2, 72);
@@ -201,9 +224,11 @@ fn bits_depend_on_neither_chunks_nor_pages_nor_threads() {
 }
 
 fn divided<T: CacheElement>() {
-    for window in [None, Some(100)] {
+    for (window, chunk, sinks) in
+        [(None, None, None), (Some(100), None, Some(&SINKS[..])), (None, Some(90), None)]
+    {
         let mut shape = shape(6, 2, 40);
-        shape.attention.window = window;
+        shape.attention = Attention { window, chunk, sinks, ..shape.attention };
         let sequence = Sequence::new(shape, 700, 4);
         for variant in available::<T>() {
             let whole = run::<T>(shape, &[&sequence], &plain(variant));
@@ -288,11 +313,11 @@ fn huge_scores_do_not_overflow() {
 fn wrong_arguments_are_refused() {
     let layout = KvLayout::new(1, 2, 8, 16).unwrap();
     let batch = RaggedBatch::new(layout, 1, &[0, 1], &[0], &[0]).unwrap();
-    let call = |attention: Attention, cache: usize, q: usize, out: usize| {
+    let call = |attention: Attention<'_>, cache: usize, q: usize, out: usize| {
         let (cache, q, mut out) = (vec![0f32; cache], vec![0f32; q], vec![0f32; out]);
         super::attention(&Pool::new(1), &attention, &batch, 0, &cache, &q, &mut out).unwrap_err().to_string()
     };
-    let good = Attention { heads: 4, scale: 1.0, window: None, softcap: None };
+    let good = shape(4, 2, 8).attention;
     let heads = Attention { heads: 3, ..good };
     assert_eq!(
         call(heads, 512, 24, 24),
@@ -300,6 +325,8 @@ fn wrong_arguments_are_refused() {
     );
     let window = Attention { window: Some(0), ..good };
     assert_eq!(call(window, 512, 32, 32), "attention: window is 0, which must be at least 1");
+    let sinks = Attention { sinks: Some(&SINKS), ..good };
+    assert_eq!(call(sinks, 512, 32, 32), "attention: sinks has 6 elements where 4 are needed");
     assert_eq!(call(good, 0, 32, 32), "attention: cache has 0 elements where 512 are needed");
     assert_eq!(call(good, 512, 31, 32), "attention: q has 31 elements where 32 are needed");
     assert_eq!(call(good, 512, 32, 40), "attention: out has 40 elements where 32 are needed");

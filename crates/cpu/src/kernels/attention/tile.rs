@@ -16,7 +16,7 @@ const SCORES_STRIDE: usize = RANGE + LANES;
 
 /// Everything a task reads, and where it writes.
 pub struct Job<'a, T> {
-    pub(super) attention: &'a Attention,
+    pub(super) attention: &'a Attention<'a>,
     pub(super) batch: &'a RaggedBatch<'a>,
     pub(super) layer: usize,
     /// Checked: every page of the batch lies within.
@@ -40,7 +40,7 @@ impl Task {
     fn visible<T>(&self, call: &Job<'_, T>, row: usize) -> Range<usize> {
         let group = call.attention.heads / call.batch.layout().kv_heads();
         let position = call.batch.first_position(self.sequence) + (self.first_row + row) / group;
-        call.attention.window.map_or(0, |window| (position + 1).saturating_sub(window))..position + 1
+        call.attention.first_seen(position)..position + 1
     }
 
     /// Where row `row` of the tile lies in `q` and `out`.
@@ -66,6 +66,7 @@ pub(super) fn run<S: Simd, T: Scalar>(s: S, call: &Job<'_, T>, index: usize, scr
     let (partial, state) = rest.split_at_mut(partial_len(dims));
     pack_queries(call, task, queries);
     clear(state);
+    sink(call, task, state);
     for range in task.ranges.clone() {
         match task.shared {
             None => {
@@ -114,6 +115,17 @@ fn pack_queries<T>(call: &Job<'_, T>, task: &Task, queries: &mut [f32]) {
 fn clear(partial: &mut [f32]) {
     partial[..LANES].fill(f32::NEG_INFINITY);
     partial[LANES..].fill(0.0);
+}
+
+/// Starts the result of each row with its head's sink, whose weight is `exp(sink - sink)`.
+#[inline(always)]
+fn sink<T>(call: &Job<'_, T>, task: &Task, state: &mut [f32]) {
+    let Some(sinks) = call.attention.sinks else { return };
+    let group = call.attention.heads / call.batch.layout().kv_heads();
+    for row in 0..task.rows {
+        state[row] = sinks[task.kv_head * group + (task.first_row + row) % group];
+        state[LANES + row] = 1.0;
+    }
 }
 
 /// Scores, weights and weighted values of one range, into `partial`.
