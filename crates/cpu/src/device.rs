@@ -11,10 +11,10 @@ use crate::kernels::linear::{self, PackedMatrix};
 use crate::kernels::matmul::{self, attention};
 use crate::kernels::non_maximum_suppression::NonMaximumSuppressionKernel;
 use crate::kernels::{
-    arg_reduce, arg_sort, attention as paged_attention, axis_maps, band_part, binary, concat, conv,
-    conv_transpose, convert, copy, cumsum, dequantize, embedding, fold, fourier, fp8, gather, generate, gptq,
-    group_norm, kv_cache, log_softmax, masked, norm, pool2d, program, ragged, reduce, region, resize,
-    roi_align, rope, scatter, select, slice, softmax, top_k, transpose, unary,
+    arg_reduce, arg_sort, attention as paged_attention, axis_maps, band_part, binary, causal_conv, concat,
+    conv, conv_transpose, convert, copy, cumsum, dequantize, embedding, fold, fourier, fp8, gather, generate,
+    gptq, group_norm, kv_cache, log_softmax, masked, norm, pool2d, program, ragged, reduce, region, resize,
+    roi_align, rope, scatter, select, selective_scan, slice, softmax, top_k, transpose, unary,
 };
 use crate::nvtx::Nvtx;
 
@@ -99,6 +99,8 @@ impl Device for Cpu {
             Op::KvStore(op) => kv_cache::store_kernel(self, op.layer),
             Op::PagedAttention(op) => paged_attention::kernel_for(self, op, node.inputs[1].dtype),
             Op::RaggedAttention(op) => attention::attention_kernel(self, op.scale, true),
+            Op::CausalConv(op) => causal_conv::kernel(self, op.layer),
+            Op::SelectiveScan(op) => selective_scan::kernel(self, op.layer),
             Op::ShapeToTensor(_) => kernel(copy::ShapeKernel),
             // A view, and what the engine runs itself.
             Op::Rebind(_) | Op::Cond(_) | Op::While(_) | Op::Call(_) => None,

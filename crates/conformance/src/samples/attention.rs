@@ -132,7 +132,7 @@ impl List {
 }
 
 /// Row offsets and cache lengths of sequences of (cached, new) tokens.
-fn ragged(sequences: &[(usize, usize)]) -> [Tensor; 2] {
+pub(super) fn ragged(sequences: &[(usize, usize)]) -> [Tensor; 2] {
     let mut offsets = vec![0u32];
     offsets.extend(sequences.iter().scan(0, |end, &(_, new)| {
         *end += new as u32;

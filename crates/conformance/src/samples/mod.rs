@@ -7,6 +7,7 @@ mod images;
 mod moves;
 mod products;
 mod reductions;
+mod states;
 
 use tensor::{DType, Tensor};
 
@@ -47,6 +48,8 @@ pub fn problems() -> Vec<Problem> {
     list.problems.extend(images::problems());
     list.dense_attention();
     list.ragged_attention();
+    list.causal_conv();
+    list.selective_scan();
     list.problems
 }
 

@@ -12,3 +12,4 @@ mod picks;
 mod problem;
 mod products;
 mod reductions;
+mod states;

@@ -26,6 +26,7 @@ pub(crate) const KINDS: &[Kindred] = &[
     ragged_attention,
     rope,
     paged,
+    recurrent,
 ];
 
 /// Blocks that linear layers are often quantized to.
@@ -240,6 +241,34 @@ fn rope(g: &mut Growth) -> Result<Vec<Value>, Error> {
     let table = g.b.rope_table(positions, frequencies, 1.0)?;
     let style = g.choose(0, &[RopeStyle::Interleaved, RopeStyle::HalfSplit]);
     Ok(vec![table, g.b.rope(style, x, table)?])
+}
+
+/// Two sequences of a ragged batch, of 3 and 1 tokens, go through a convolution and a state space.
+fn recurrent(g: &mut Growth) -> Result<Vec<Value>, Error> {
+    let x = g.find(0, |ty| {
+        ty.dtype == DType::F32 && ty.elements().as_static().is_some_and(|elements| elements >= 32)
+    })?;
+    let elements = g.b.ty(x).elements();
+    let flat = g.b.reshape(x, [elements])?;
+    let x = g.b.slice(flat, 0, 0, Some(32))?;
+    let x = g.b.reshape(x, [4.into(), Dim::from(8)])?;
+    let (layer, counted) = (g.number(2, 2), g.number(3, 4) as u32);
+    let read = [g.number(0, 4), g.number(1, 2)].map(|slot| slot as u32);
+    let [inputs, states] = g.states;
+    let lists = [
+        g.constant(Tensor::from_slice([3], &[0u32, 3, 4]))?,
+        g.constant(Tensor::from_slice([2], &[u32::from(read[0] == 2), 9]))?,
+        g.constant(Tensor::from_slice([2, 3], &[2, 2, counted.min(3), 3, read[1], 1]))?,
+    ];
+    let weight = g.weight(DType::F32, [Dim::from(8), 3.into()])?;
+    let x = g.b.op(CausalConv { layer }, &[&[x, weight, inputs][..], &lists].concat())?;
+    let heads = g.b.reshape(x, [4.into(), 2.into(), Dim::from(4)])?;
+    let steps = g.b.unary(Unary::Sigmoid, heads)?;
+    let rates: Vec<f32> = (0..24).map(|i| -0.1 * i as f32).collect();
+    let rates = g.constant(Tensor::from_slice([2, 3, 4], &rates))?;
+    let shared = g.weight(DType::F32, [Dim::from(4), 1.into(), 3.into()])?;
+    let operands = [heads, steps, rates, shared, shared, states];
+    Ok(vec![x, g.b.op(SelectiveScan { layer }, &[&operands[..], &lists].concat())?])
 }
 
 /// Two sequences of a ragged batch, of 3 and 1 tokens, attend to the cache.

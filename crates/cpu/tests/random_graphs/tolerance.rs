@@ -123,6 +123,18 @@ pub(crate) fn slack(op: &Op, inputs: &[&Tensor], dtype: DType) -> Slack {
         Op::Attention(op) => attention(inputs[0], inputs[1], inputs[2], f64::from(op.scale)),
         Op::RaggedAttention(op) => attention(inputs[0], inputs[1], inputs[2], f64::from(op.scale)),
         Op::PagedAttention(op) => attention(inputs[0], inputs[1], inputs[1], f64::from(op.scale)),
+        Op::CausalConv(_) => {
+            let inputs_of_all = largest_of(inputs[0]).max(largest_of(inputs[2]));
+            sum(dtype, inputs[1].shape()[1], inputs_of_all * largest_of(inputs[1]))
+        }
+        // Steps and rates are small, and states do not grow but by what is added.
+        Op::SelectiveScan(_) => {
+            let tokens = inputs[0].shape()[0] as f64;
+            let added = [0, 1, 3].map(|i| largest_of(inputs[i])).into_iter().product::<f64>();
+            let state = largest_of(inputs[5]) + tokens * added;
+            let read = inputs[4].shape()[2] as f64 * largest_of(inputs[4]);
+            Slack { relative: 1e-5, absolute: 1e-6 * state * read.max(1.0) + 1e-37 }
+        }
         Op::Fold(_) | Op::Pool2d(_) => sum(dtype, 16, largest_of(inputs[0])),
         Op::Resize(_) | Op::RoiAlign(_) => sum(dtype, 100, largest_of(inputs[0])),
         // Not every order of butterflies multiplies every part by the 0 that makes a NaN of it.

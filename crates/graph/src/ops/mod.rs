@@ -9,6 +9,7 @@ mod band_part;
 mod binary;
 mod broadcast;
 mod cast;
+mod causal_conv;
 mod check;
 mod concat;
 mod control;
@@ -63,6 +64,8 @@ mod roi_align;
 mod rope;
 mod scatter;
 mod select;
+mod selective_scan;
+mod sequence_state;
 mod shape_to_tensor;
 mod slice;
 mod softmax;
@@ -206,6 +209,10 @@ ops! {
     paged_attention::PagedAttention,
     /// Attention within the sequences of a ragged batch, in both directions.
     ragged_attention::RaggedAttention,
+    /// A causal convolution of each channel over the tokens of sequences.
+    causal_conv::CausalConv,
+    /// The state space of Mamba, token by token.
+    selective_scan::SelectiveScan,
     /// Products of operands rounded to 8-bit floats.
     fp8_product::Fp8Product,
     /// Matrix products whose partial sums are kept in halves.
