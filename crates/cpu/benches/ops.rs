@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use engine::{Device, DeviceSettings, Kernel, KernelCall, NodeTypes, Operand, PackedWeight, View, ViewMut};
 use graph::ops::{
-    ArgReduce, ArgReduceKind, Attention, Attribute, Attributes, Binary, Cast, GptqMatMul, LayerNorm, MatMul,
-    Reduce, ReduceKind, RmsNorm, Softmax, TopK, Transpose, Unary,
+    ArgReduce, ArgReduceKind, Attention, Attribute, Attributes, Binary, Cast, GatedDeltaRule, GptqMatMul,
+    LayerNorm, MatMul, Reduce, ReduceKind, RmsNorm, Softmax, TopK, Transpose, Unary,
 };
-use graph::{Op, Type};
+use graph::{Kind, Op, Type};
 use perihelion_cpu::{Cpu, InstructionSet};
 use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor};
 
@@ -96,6 +96,9 @@ fn problems() -> Vec<(Op, Vec<Type>)> {
         (ArgReduce { kind: ArgReduceKind::Max, axis: 1 }.into(), vec![logits()]),
         (TopK { k: 50, axis: 1, smallest: false }.into(), vec![logits()]),
     ];
+    for tokens in [1, 512] {
+        cases.push((GatedDeltaRule { layer: 0, tiled: false }.into(), delta_net(tokens)));
+    }
     for (rows, n) in [(1, 32_768), (1, 131_072), (8, 131_072)] {
         for k in [1, 40, 1000] {
             let op = TopK { k, axis: 1, smallest: false };
@@ -103,6 +106,15 @@ fn problems() -> Vec<(Op, Vec<Type>)> {
         }
     }
     cases
+}
+
+/// New tokens of one sequence, with the heads of Qwen3-Next.
+fn delta_net(tokens: usize) -> Vec<Type> {
+    let rows = |sizes: &[usize]| Type::new(DType::F32, [&[tokens], sizes].concat());
+    let list = |shape: &[usize]| Type::new(DType::U32, shape.to_vec());
+    let state = Type::buffer(DType::F32, [2, 1, 32, 128, 128]);
+    let (keys, values, gates) = (rows(&[16, 128]), rows(&[32, 128]), rows(&[32]));
+    vec![keys.clone(), keys, values, gates.clone(), gates, state, list(&[2]), list(&[1]), list(&[1, 3])]
 }
 
 fn program(text: &str) -> Op {
@@ -121,6 +133,7 @@ struct Problem {
 }
 
 struct Array {
+    kind: Kind,
     dtype: DType,
     shape: Shape,
     bytes: AlignedBytes,
@@ -130,23 +143,29 @@ impl Array {
     fn new(ty: &Type) -> Array {
         let shape = ty.static_shape().expect("a shape of numbers");
         let bytes = AlignedBytes::zeroed(ty.dtype.bytes_for(shape.elements()).expect("whole blocks"));
-        Array { dtype: ty.dtype, shape, bytes }
+        Array { kind: ty.kind, dtype: ty.dtype, shape, bytes }
     }
 
-    /// Finite numbers that look random.
-    fn fill(&mut self) {
+    /// Finite numbers that look random; lists stay zeros.
+    fn fill(&mut self, reach: f32) {
         let mut state = 1u32;
         let mut next = || {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (state >> 8) as f32 / (1 << 21) as f32 - 4.0
+            ((state >> 8) as f32 / (1 << 23) as f32 - 1.0) * reach
         };
         match self.dtype {
             DType::BF16 => {
                 let values: &mut [tensor::bf16] = bytemuck::cast_slice_mut(&mut self.bytes);
                 values.fill_with(|| tensor::bf16::from_f32(next()));
             }
+            DType::U32 => {}
             _ => bytemuck::cast_slice_mut::<u8, f32>(&mut self.bytes).fill_with(next),
         }
+    }
+
+    /// The numbers of a list.
+    fn set(&mut self, values: &[u32]) {
+        self.bytes.copy_from_slice(bytemuck::cast_slice(values));
     }
 }
 
@@ -168,7 +187,7 @@ impl Problem {
     /// With a constant right side.
     fn with_right_packed(mut self, cpu: &Cpu) -> Problem {
         let right = self.operands.last_mut().expect("two sides");
-        right.fill();
+        right.fill(4.0);
         let bytes = Bytes::new(AlignedBytes::copy_of(&right.bytes));
         let right = Tensor::from_bytes(right.dtype, right.shape, bytes).expect("as many bytes");
         self.packed = Some(cpu.pack("columns16.f32", &right).expect("a matrix of f32"));
@@ -176,7 +195,15 @@ impl Problem {
     }
 
     fn measure(mut self, name: &str) {
-        self.operands.iter_mut().for_each(Array::fill);
+        // Small, so that states do not grow.
+        let reach = if matches!(self.op, Op::GatedDeltaRule(_)) { 0.1 } else { 4.0 };
+        self.operands.iter_mut().for_each(|array| array.fill(reach));
+        if let (Op::GatedDeltaRule(_), [q, .., offsets, cached, table]) = (&self.op, &mut self.operands[..]) {
+            let tokens = q.shape[0] as u32;
+            offsets.set(&[0, tokens]);
+            cached.set(&[1]);
+            table.set(&[0, 1, tokens]);
+        }
         self.run();
         let (mut best, mut runs, begun) = (Duration::MAX, 0, Instant::now());
         while runs < 5 || (begun.elapsed() < Duration::from_millis(500) && runs < 100) {
@@ -208,6 +235,7 @@ impl Problem {
         match self.op {
             Op::MatMul(_) => 2 * shapes[0].elements() * shapes[1][1],
             Op::Attention(_) => 4 * shapes[0].elements() * shapes[1][1],
+            Op::GatedDeltaRule(_) if shapes[0][0] > 1 => 7 * shapes[2].elements() * shapes[0][2],
             Op::GptqMatMul(_) if shapes[0][0] > 1 => 2 * shapes[0].elements() * shapes[1][1],
             _ => 0,
         }
@@ -215,12 +243,12 @@ impl Problem {
 
     fn run(&mut self) {
         let mut operands: Vec<Operand<'_>> = Vec::new();
-        for array in &self.operands {
-            operands.push(Operand::View(View {
-                dtype: array.dtype,
-                shape: array.shape,
-                bytes: &array.bytes,
-            }));
+        for array in &mut self.operands {
+            let Array { kind, dtype, shape, ref mut bytes } = *array;
+            operands.push(match kind {
+                Kind::Buffer => Operand::Buffer(ViewMut { dtype, shape, bytes }),
+                Kind::Tensor => Operand::View(View { dtype, shape, bytes }),
+            });
         }
         if let (Some(packed), Some(right)) = (&self.packed, operands.last_mut()) {
             *right = Operand::Packed(packed);

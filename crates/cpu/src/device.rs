@@ -12,9 +12,10 @@ use crate::kernels::matmul::{self, attention};
 use crate::kernels::non_maximum_suppression::NonMaximumSuppressionKernel;
 use crate::kernels::{
     arg_reduce, arg_sort, attention as paged_attention, axis_maps, band_part, binary, causal_conv, concat,
-    conv, conv_transpose, convert, copy, cumsum, dequantize, embedding, fold, fourier, fp8, gather, generate,
-    gptq, group_norm, kv_cache, log_softmax, masked, norm, pool2d, program, ragged, reduce, region, resize,
-    roi_align, rope, scatter, select, selective_scan, slice, softmax, top_k, transpose, unary,
+    conv, conv_transpose, convert, copy, cumsum, dequantize, embedding, fold, fourier, fp8, gated_delta_rule,
+    gather, generate, gptq, group_norm, kv_cache, log_softmax, masked, norm, pool2d, program, ragged, reduce,
+    region, resize, roi_align, rope, scatter, select, selective_scan, slice, softmax, top_k, transpose,
+    unary,
 };
 use crate::nvtx::Nvtx;
 
@@ -101,6 +102,7 @@ impl Device for Cpu {
             Op::RaggedAttention(op) => attention::attention_kernel(self, op.scale, true),
             Op::CausalConv(op) => causal_conv::kernel(self, op.layer),
             Op::SelectiveScan(op) => selective_scan::kernel(self, op.layer),
+            Op::GatedDeltaRule(op) => gated_delta_rule::kernel(self, *op),
             Op::ShapeToTensor(_) => kernel(copy::ShapeKernel),
             // A view, and what the engine runs itself.
             Op::Rebind(_) | Op::Cond(_) | Op::While(_) | Op::Call(_) => None,

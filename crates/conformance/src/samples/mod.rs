@@ -50,6 +50,7 @@ pub fn problems() -> Vec<Problem> {
     list.ragged_attention();
     list.causal_conv();
     list.selective_scan();
+    list.gated_delta_rule();
     list.problems
 }
 

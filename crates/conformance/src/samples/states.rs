@@ -63,6 +63,30 @@ impl List {
         }
     }
 
+    pub(super) fn gated_delta_rule(&mut self) {
+        let tolerance = Tolerance::Close { relative: 1e-5, absolute: 1e-5 };
+        for (number, sequences) in BATCHES.into_iter().enumerate() {
+            let tokens = sequences.iter().map(|&(_, new, _)| new).sum::<usize>();
+            for (key_heads, key_dim, value_heads, value_dim) in
+                [(1, 1, 1, 1), (2, 15, 4, 17), (3, 16, 3, 32), (2, 33, 6, 65), (1, 128, 2, 128)]
+            {
+                // Keys no longer than 1, so that states do not grow.
+                let reach = 1.0 / (key_dim as f32).sqrt();
+                let [q, k] = [(); 2].map(|()| self.random.floats([tokens, key_heads, key_dim], reach));
+                let v = self.random.floats([tokens, value_heads, value_dim], 2.0);
+                let [decay, beta] = [(); 2].map(|()| {
+                    let gates = self.random.floats([tokens, value_heads], 4.0);
+                    unary(Unary::Sigmoid, &gates)
+                });
+                let ([offsets, lengths, table], slots) = self.state_lists(sequences);
+                let states = self.random.floats([slots, 2, value_heads, key_dim, value_dim], 2.0);
+                let tiled = value_heads == 6;
+                let inputs = vec![q, k, v, decay, beta, states, offsets, lengths, table];
+                self.add(&format!("batch {number}"), GatedDeltaRule { layer: 1, tiled }, inputs, tolerance);
+            }
+        }
+    }
+
     /// Row offsets, cache lengths and state table of sequences, and how many slots there are. Some sequences write the
     /// slot they read, all that read another one read the same.
     fn state_lists(&mut self, sequences: &[(usize, usize, usize)]) -> ([Tensor; 3], usize) {

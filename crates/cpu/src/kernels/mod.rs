@@ -22,6 +22,7 @@ pub(crate) mod floats;
 pub(crate) mod fold;
 pub(crate) mod fourier;
 pub(crate) mod fp8;
+pub(crate) mod gated_delta_rule;
 pub(crate) mod gather;
 pub(crate) mod generate;
 pub(crate) mod gptq;

@@ -1,10 +1,10 @@
 //! Ops that keep a state of each sequence.
 
 use graph::Op;
-use graph::ops::{CausalConv, SelectiveScan};
+use graph::ops::{CausalConv, GatedDeltaRule, SelectiveScan, Unary};
 use tensor::{DType, Tensor};
 
-use crate::problem::{Solve, Tolerance, check, check_refused, on_each_device, tame, wild};
+use crate::problem::{Solve, Tolerance, check, check_refused, on_each_device, reference, tame, wild};
 
 fn list(values: &[u32]) -> Tensor {
     Tensor::from_slice([values.len()], values)
@@ -137,6 +137,57 @@ fn chunks_of_scans_have_the_bits_of_the_whole() {
         scan(3, 5, 1, 9, of_heads).check_chunks();
         scan(2, 35, 2, 16, of_heads).check_chunks();
     }
+}
+
+fn delta_rule(heads: [usize; 2], dims: [usize; 2], tokens: usize) -> Case {
+    let ([key_heads, value_heads], [key_dim, value_dim]) = (heads, dims);
+    let rows = |heads: usize, dim: usize, seed: u64| tame(DType::F32, &[tokens, heads, dim], seed);
+    // Keys no longer than 1, so that states do not grow.
+    let keys = |seed: u64| {
+        let values = rows(key_heads, key_dim, seed).to_vec::<f32>();
+        let shorter: Vec<f32> = values.iter().map(|x| x / 4.0 / (key_dim as f32).sqrt()).collect();
+        Tensor::from_slice([tokens, key_heads, key_dim], &shorter)
+    };
+    let gates =
+        |seed: u64| reference(Unary::Sigmoid, &[tame(DType::F32, &[tokens, value_heads], seed)]).remove(0);
+    Case {
+        op: GatedDeltaRule { layer: 1, tiled: tokens.is_multiple_of(2) }.into(),
+        rows: vec![keys(1), keys(2), rows(value_heads, value_dim, 3), gates(4), gates(5)],
+        weights: Vec::new(),
+        more_rows: Vec::new(),
+        states: tame(DType::F32, &[4, 2, value_heads, key_dim, value_dim], 6),
+    }
+}
+
+#[test]
+fn gated_delta_rule() {
+    for (heads, dims) in [([2, 4], [64, 48]), ([3, 3], [7, 33]), ([1, 5], [16, 100]), ([2, 6], [128, 128])] {
+        for (tokens, offsets) in [(30, [0, 9, 10, 30]), (31, [0, 9, 11, 31])] {
+            let case = delta_rule(heads, dims, tokens);
+            let inputs = case.inputs(&offsets, &[0, 300, 1], &[[9, 2, 9], [3, 0, 1], [3, 1, 15]]);
+            check(case.op.clone(), &inputs, Tolerance::Near { relative: 1e-5, absolute: 2e-5 });
+        }
+    }
+    let none = delta_rule([2, 4], [8, 8], 0);
+    check(none.op.clone(), &none.inputs(&[0, 0], &[5], &[[3, 0, 0]]), Tolerance::Exact);
+    check(none.op.clone(), &none.inputs(&[0], &[], &[]), Tolerance::Exact);
+}
+
+#[test]
+fn chunks_of_delta_rules_have_the_bits_of_the_whole() {
+    delta_rule([2, 4], [24, 40], 50).check_chunks();
+    delta_rule([1, 3], [5, 3], 49).check_chunks();
+}
+
+#[test]
+fn tables_that_do_not_fit_delta_rules_are_refused() {
+    let case = delta_rule([1, 2], [3, 5], 6);
+    let refused = |table: &[[u32; 3]], words: &[&str]| {
+        check_refused(case.op.clone(), &case.inputs(&[0, 3, 6], &[1, 1], table), words);
+    };
+    refused(&[[0, 0, 3], [1, 4, 3]], &["slot 4", "sequence 1", "4 slots"]);
+    refused(&[[0, 0, 4], [1, 1, 3]], &["4 rows", "sequence 0", "has 3"]);
+    refused(&[[0, 0, 3], [0, 1, 3]], &["sequence 0 writes slot 0", "sequence 1 uses"]);
 }
 
 /// Two sequences with 3 rows each.

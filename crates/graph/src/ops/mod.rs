@@ -26,6 +26,7 @@ mod field;
 mod flip;
 mod fold;
 mod fp8_product;
+mod gated_delta_rule;
 mod gather;
 mod gather_nd;
 mod gptq;
@@ -213,6 +214,8 @@ ops! {
     causal_conv::CausalConv,
     /// The state space of Mamba, token by token.
     selective_scan::SelectiveScan,
+    /// Linear attention whose state forgets, and replaces what it holds for a key.
+    gated_delta_rule::GatedDeltaRule,
     /// Products of operands rounded to 8-bit floats.
     fp8_product::Fp8Product,
     /// Matrix products whose partial sums are kept in halves.
